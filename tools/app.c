@@ -1,4 +1,9 @@
-/* app.c -- see app.h. */
+/* app.c -- what the subcommands share: the rows of the common flags, opening and closing of runtime,
+ * model and session, reading of text files.
+ *
+ * Each subcommand has one app on its stack, which owns what was opened; app_close frees it at any
+ * point. Messages of the library are printed unchanged (app_fail): they name the file, what was
+ * found and what was expected. Interface: app.h. Used by every cmd_* file. */
 #include "app.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -41,10 +46,10 @@ const arg_row app_json_rows[APP_JSON_ROWS] = {
 };
 const arg_row app_runtime_rows[APP_RUNTIME_ROWS] = {
     {"--no-probe-cache", NULL, ARG_FLAG, F(no_probe_cache), 0, 0, NULL,
-     "ask plugins again instead of remembering what they did at an earlier start"},
+     "probe plugins again instead of using the results of an earlier start"},
     {"-q --quiet", NULL, ARG_FLAG, F(quiet), 0, 0, NULL, "standard error holds errors only"},
     {"-v --verbose", NULL, ARG_FLAG, F(verbose), 0, 0, NULL,
-     "say every decision, as MINERVA_LOG=debug does"},
+     "print every decision, as MINERVA_LOG=debug does"},
 };
 
 double seconds(void) {
@@ -68,7 +73,7 @@ int app_fail(app *a, mn_status status) {
     return complain(mn_exit_code(status), "%s", why);
 }
 
-/* In a list of devices. */
+/* 1 if a comma of the list of devices has no name before or after it. */
 static int has_empty_name(const char *list) {
     const size_t n = strlen(list);
     return list[0] == ',' || (n && list[n - 1] == ',') || strstr(list, ",,");
@@ -133,14 +138,15 @@ int app_open_model(app *a, const app_flags *flags) {
     return 0;
 }
 
-/* The types of -ctk and -ctv; one that is not given is by the class. */
+/* The types of -ctk and -ctv. MN_DTYPE_NONE (auto): chosen by the precision class. */
 static void set_kv_types(const app_flags *flags, mn_session_params *params) {
     static const uint32_t types[] = {MN_DTYPE_NONE, MN_F32, MN_F16};
     params->k_dtype = types[flags->kv_k];
     params->v_dtype = types[flags->kv_v];
 }
 
-static void say_device(const app *a) {
+/* The device of the session and the reason for it. */
+static void print_device(const app *a) {
     const mn_session_info *s = &a->session_info;
     const char *device = s->device ? s->device : "?", *why = s->why ? s->why : "";
     if (s->fallback)
@@ -169,7 +175,7 @@ int app_open_session(app *a, mn_session_params *params) {
     a->load_s += seconds() - begin;
     a->session_info.size = sizeof a->session_info;
     mn_session_get_info(a->session, &a->session_info);
-    say_device(a);
+    print_device(a);
     interrupt_watch(a->session);
     return 0;
 }
@@ -185,16 +191,21 @@ void app_close(app *a) {
     memset(a, 0, sizeof *a);
 }
 
-static int fail_read(const char *path, int e) {
-    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
-    if (e == EFBIG)
-        return complain(EXIT_FAILED, "%s: found more than %zu MiB, expected at most that", name,
-                        READ_MAX >> 20);
-    return complain(e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED, "cannot read %s: %s", name,
-                    strerror(e));
+const char *input_name(const char *path) {
+    return strcmp(path, "-") ? path : "standard input";
 }
 
-/* What f holds, behind *n bytes that are there: 0, or errno; EFBIG: more than READ_MAX. */
+static int fail_read(const char *path, int e) {
+    const char *name = input_name(path);
+    const int code = e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED;
+    if (e == EFBIG)
+        return complain(code, "%s: found more than %zu MiB, expected at most that", name,
+                        READ_MAX >> 20);
+    return complain(code, "cannot read %s: %s", name, strerror(e));
+}
+
+/* Appends the rest of f to the *n bytes of *data, which is reallocated with space for a NUL behind
+ * them. 0, or errno; EFBIG: more than READ_MAX bytes. *data is the caller's in every case. */
 static int read_stream(FILE *f, char **data, size_t *n) {
     struct stat st;
     size_t cap = 0, got = 1;
@@ -214,7 +225,9 @@ static int read_stream(FILE *f, char **data, size_t *n) {
         if (*n > READ_MAX)
             return EFBIG;
     }
-    return ferror(f) ? errno ? errno : EIO : 0;
+    if (!ferror(f))
+        return 0;
+    return errno ? errno : EIO;
 }
 
 int read_all(const char *path, char **data, size_t *n) {
@@ -243,8 +256,8 @@ int read_all_text(const char *path, char **data, size_t *n) {
     const char *nul = code ? NULL : memchr(*data, 0, *n);
     if (!nul)
         return code;
-    code = complain(EXIT_FAILED, "%s: byte %zu is NUL, expected text",
-                    strcmp(path, "-") ? path : "standard input", (size_t)(nul - *data) + 1);
+    code = complain(EXIT_FAILED, "%s: byte %zu is NUL, expected text", input_name(path),
+                    (size_t)(nul - *data) + 1);
     free(*data);
     *data = NULL;
     *n = 0;
@@ -261,13 +274,13 @@ int read_ids(const char *path, arg_ids *out) {
     return code;
 }
 
-int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,
-             app_print as_table) {
+int app_list(const app_flags *flags, app_print as_json, app_print as_table) {
     app a = {0};
     out_file out = out_stdout();
-    int code = args_parse(page, argc, argv);
-    if (code == ARGS_OK && (code = app_open_runtime(&a, flags)) == 0) {
-        (flags->json ? as_json : as_table)(&a, &out);
+    const app_print print = flags->json ? as_json : as_table;
+    int code = app_open_runtime(&a, flags);
+    if (code == 0) {
+        print(&a, &out);
         code = out_finish(&out, 0);
     }
     app_close(&a);

@@ -40,35 +40,36 @@ typedef struct {
     double load_s; /* opening the model and creating the session */
 } app;
 
-/* Each 0, or the exit code with the error printed. app_close undoes all, at any point. */
+/* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
-/* params: n_ctx, n_seq, flags as the caller wants them; the rest comes from the flags. Says which
- * device runs it and why. */
+/* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
+ * device and the reason for it: a warning if it is a slow one because no other can be used. */
 int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
 /* note() of out.h for what -q leaves out: which device, the seed, rates */
 void app_remark(const app *a, const char *fmt, ...) OUT_PRINTF(2, 3);
-/* minerva: cpu_simd: why -- and a warning where a slow device runs for want of a better one. */
 const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */
 const char *base_name(const char *path);
+/* For messages: path, or "standard input" for "-". */
+const char *input_name(const char *path);
 /* All of a text file ("-": standard input) behind its byte order mark, malloc'ed and NUL-terminated;
  * 0, or the exit code with the error printed. More than READ_MAX bytes are such an error: a device
  * or a pipe may have no end. */
 #define READ_MAX ((size_t)256 << 20)
 int read_all(const char *path, char **data, size_t *n);
-/* The same of a text without NUL bytes: what has one is UTF-16, or no text. */
+/* The same; a NUL byte is an error: such a file is UTF-16 or no text. */
 int read_all_text(const char *path, char **data, size_t *n);
 /* The token ids in a file: parse_ids. */
 int read_ids(const char *path, arg_ids *out);
 
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
-/* NULL: from now on Ctrl-C ends the program at once, with 130 */
+/* Ctrl-C cancels the steps of s; NULL: Ctrl-C ends the program at once, with 130 */
 void interrupt_watch(mn_session *s);
-void interrupt_catch(void); /* for work without a session, which asks interrupt_seen */
+void interrupt_catch(void); /* for work without a session, which polls interrupt_seen */
 int interrupt_seen(void);
 void interrupt_again(void); /* forgets the last one (chat) */
 /* While a line is typed: SIGINT, SIGTERM, SIGHUP, SIGWINCH and SIGCONT arrive as bytes, their
@@ -79,13 +80,13 @@ void signals_restore(void);
 void signals_pass_on(int number);
 
 /* ---- contain.c: plugins that hang, crash or call exit ----------------------------------------- */
-/* Sets what mn_runtime_create gives to the watch, and installs the handlers, once. */
+/* Sets the parameters of the watch of calls, and installs the signal handlers, once. */
 void contain_plugins(mn_runtime_params *params);
 void contain_over(void); /* main returns: exit is the command's own */
 
-/* ---- progress.c: one line on a terminal for what takes over a second ------------------------- */
+/* ---- progress.c: one line on a terminal for work of more than a second ------------------------- */
 typedef struct progress progress;
-progress *progress_begin(const char *what); /* may return NULL: all functions take that */
+progress *progress_begin(const char *what); /* may return NULL, which the others accept */
 void progress_at(progress *p, uint64_t done, uint64_t total);
 void progress_end(progress *p); /* wipes the line */
 
@@ -99,11 +100,11 @@ typedef struct {
 #define SAMPLING_ROWS 10
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
-/* NAN fields, top_k below 0 and last_n below -1 become what the model's file recommends, else what the
- * flags' help says; an unset seed is drawn and said. */
+/* Unset fields (NAN, top_k below 0, last_n below -1) get the model's recommended value, else the
+ * default of the flags' help; an unset seed is random, and printed. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);
 void sampling_say_seed(const app *a, const sampling_flags *flags, const mn_sample_params *p);
-/* the same, and nothing is said */
+/* the same without printing the seed */
 void sampling_values(const app *a, const sampling_flags *flags, mn_sample_params *out);
 uint64_t sampling_seed(void); /* a random one, short enough to type */
 
@@ -121,10 +122,9 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);
-/* The body of a subcommand that lists what the runtime knows: parses, opens the runtime, prints in
- * one of two ways. */
+/* The body of a subcommand that lists something of the runtime: opens the runtime, prints with
+ * as_json (--json) or as_table, closes it. The exit code. */
 typedef void (*app_print)(const app *a, out_file *out);
-int app_list(const arg_page *page, app_flags *flags, int argc, char **argv, app_print as_json,
-             app_print as_table);
+int app_list(const app_flags *flags, app_print as_json, app_print as_table);
 
 #endif

@@ -1,4 +1,10 @@
-/* args.c -- see args.h. */
+/* args.c -- parses a command line by the tables of a page (args.h): values, flags, operands, the help
+ * text, and messages with the closest known name.
+ *
+ * A row names the field that its value is stored in, by type and offset, so that each subcommand
+ * only has a table and a struct. Lists (arg_ints, arg_texts) are the subcommand's to free; texts
+ * point into argv, or are converted to UTF-8 by codeset.c. The same tables are printed as man pages
+ * and shell completions by document.c. */
 #include "args.h"
 #include "codeset.h"
 #include "out.h"
@@ -47,6 +53,7 @@ static int parse_seed(const char *s, uint64_t *out) {
     return errno == 0 && *end == 0;
 }
 
+/* *out: the index of s in "a|b|c". 0: it is none of them. */
 static int parse_choice(const char *choices, const char *s, int *out) {
     size_t n = strlen(s);
     for (int i = 0;; i++) {
@@ -67,6 +74,8 @@ typedef struct {
     char op; /* '+' or '*' */
 } int_range;
 
+/* Parses one element of n bytes. 0: not a range, a bound of the row exceeded, or no progress: first >
+ * last, or a step that would never reach last. */
 static int parse_range(const arg_row *row, const char *s, size_t n, int_range *r) {
     const char *dash = row->kind == ARG_RANGES && n > 1 ? memchr(s + 1, '-', n - 1) : NULL;
     const char *end = s + n;
@@ -88,12 +97,12 @@ static int parse_range(const arg_row *row, const char *s, size_t n, int_range *r
                 return 0;
         }
     }
-    /* a step that does not lead on would never end */
     const int grows = r->op == '+' ? r->step >= 1 : r->step >= 2 && r->first >= 1;
     return grows && r->first <= r->last && (double)r->first >= row->lo &&
            (double)r->last <= row->hi;
 }
 
+/* 0: out of memory, or more than MAX_INTS. The space doubles when n is a power of 2. */
 static int add_int(arg_ints *list, int64_t v) {
     if (list->n >= MAX_INTS)
         return 0;
@@ -114,6 +123,7 @@ static int add_range(arg_ints *list, const int_range *r) {
     return 1;
 }
 
+/* Replaces *out by the list s. 0: *out is unchanged. */
 static int parse_ints(const arg_row *row, const char *s, arg_ints *out) {
     arg_ints list = {NULL, 0, 1};
     const char *at = s;
@@ -137,7 +147,7 @@ static int parse_ints(const arg_row *row, const char *s, arg_ints *out) {
     return 1;
 }
 
-/* A pair is added to those given before it. */
+/* Appends the two numbers of s to *out: a flag with pairs may be given several times. */
 static int parse_pair(const arg_row *row, const char *s, arg_ints *out) {
     arg_ints pair = {0};
     int ok = parse_ints(row, s, &pair) && pair.n == 2;
@@ -172,7 +182,7 @@ int parse_ids(const char *text, size_t n, const char *name, arg_ids *out) {
             const size_t cap = out->cap ? 2 * out->cap : 4096;
             int32_t *grown = realloc(out->v, cap * sizeof *grown);
             if (!grown)
-                return complain(EXIT_NO_MEMORY, "out of memory");
+                return no_memory();
             out->v = grown;
             out->cap = cap;
         }
@@ -195,7 +205,7 @@ void args_free_texts(arg_texts *list) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 #define MAX_WORD 48
-/* How many characters are to be added, removed, changed or swapped with their neighbour. */
+/* The edit distance: characters to add, remove, change or swap with their neighbour. */
 static size_t distance(const char *a, const char *b) {
     size_t d[MAX_WORD + 1][MAX_WORD + 1], na = strlen(a), nb = strlen(b);
     if (na > MAX_WORD || nb > MAX_WORD)
@@ -241,6 +251,7 @@ const char *closest(const char *typed, const char *const *names, size_t n) {
     return best ? best : longer;
 }
 
+/* What the row accepts, as the end of "found ..., expected ...". */
 static void expected(const arg_row *row, char *dst, size_t n) {
     switch (row->kind) {
     case ARG_CHOICE:
@@ -273,17 +284,19 @@ static void expected(const arg_row *row, char *dst, size_t n) {
     }
 }
 
+/* found NULL: the flag is the last word. Returns EXIT_USAGE. */
 static int bad_value(const arg_page *page, const arg_row *row, const char *flag,
                      const char *found) {
     char want[160];
     expected(row, want, sizeof want);
     if (!found)
-        return complain(EXIT_USAGE, "%s: found nothing after it, expected %s", flag,
+        return complain(EXIT_USAGE, "%s: found no value, expected %s", flag,
                         row->value ? row->value : want);
     return complain(EXIT_USAGE, "%s: found \"%s\", expected %s (minerva %s --help)", flag, found,
                     want, page->name);
 }
 
+/* Every flag of the page, NUL-terminated in store, listed in names; their number. */
 static size_t all_flags(const arg_page *page, char *store, size_t bytes, const char **names) {
     size_t n = 0, at = 0;
     for (size_t g = 0; g < page->n_groups; g++)
@@ -310,11 +323,12 @@ static int unknown_flag(const arg_page *page, const char *flag) {
     if (near)
         return complain(EXIT_USAGE, "unknown flag %s of minerva %s; did you mean %s?", flag,
                         page->name, near);
-    return complain(EXIT_USAGE, "unknown flag %s; minerva %s --help lists those there are", flag,
+    return complain(EXIT_USAGE, "unknown flag %s; minerva %s --help lists the flags", flag,
                     page->name);
 }
 
 /* ---- the help page --------------------------------------------------------------------------- */
+/* One row of the help text: flags and value in 26 columns, then the help, whose lines are indented. */
 static void help_row(out_file *out, const arg_row *row) {
     char left[80];
     size_t n = 0;
@@ -352,6 +366,7 @@ static int help(const arg_page *page) {
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
+/* 1 if the n bytes of name are one of the blank-separated flags. */
 static int has_name(const char *flags, const char *name, size_t n) {
     for (const char *s = flags; *s; s += strspn(s, " ")) {
         size_t len = strcspn(s, " ");
@@ -362,7 +377,8 @@ static int has_name(const char *flags, const char *name, size_t n) {
     return 0;
 }
 
-/* The row of a flag, or (name NULL) the operand's. */
+/* The row of a flag, or of the operand (name NULL), and in *field the address of its value. NULL: the
+ * page has none. */
 static const arg_row *find_row(const arg_page *page, const char *name, size_t n, char **field) {
     for (size_t g = 0; g < page->n_groups; g++)
         for (size_t r = 0; r < page->groups[g].n; r++) {
@@ -375,6 +391,7 @@ static const arg_row *find_row(const arg_page *page, const char *name, size_t n,
     return NULL;
 }
 
+/* Parses s and stores the value at field, whose type row->kind states. 0: s is no such value. */
 static int store(const arg_row *row, char *field, const char *s) {
     int64_t i = 0;
     double d = 0;
@@ -405,7 +422,8 @@ static int store(const arg_row *row, char *field, const char *s) {
         return 1;
     case ARG_SEED: {
         arg_seed *seed = (arg_seed *)(void *)field;
-        return seed->given = parse_seed(s, &seed->v);
+        seed->given = parse_seed(s, &seed->v);
+        return seed->given;
     }
     case ARG_INTS:
     case ARG_RANGES:
@@ -426,8 +444,10 @@ int args_store(const arg_row *row, void *field, const char *name, const char *va
     return complain(EXIT_USAGE, "%s: found \"%s\", expected %s", name, value, want);
 }
 
+/* argv[*at] is a flag, its value behind '=' or in the next word, which *at is then moved to. */
 static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
-    const char *arg = argv[*at], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    const char *arg = argv[*at];
+    const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
     char *field = NULL;
     const arg_row *row = find_row(page, arg, n, &field);
@@ -440,16 +460,21 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
         return store(row, field, NULL) ? ARGS_OK : EXIT_USAGE;
     }
     char *name = strndup(arg, n);
-    const char *value = equals ? equals + 1 : *at + 1 < argc ? argv[++*at] : NULL;
+    const char *value = equals ? equals + 1 : NULL;
     int code = ARGS_OK;
+    if (!equals && *at + 1 < argc) {
+        ++*at;
+        value = argv[*at];
+    }
     if (!name)
-        code = complain(EXIT_NO_MEMORY, "out of memory");
+        code = no_memory();
     else if (!value || !store(row, field, value))
         code = bad_value(page, row, name, value);
     free(name);
     return code;
 }
 
+/* A second operand is an error unless the row collects texts. */
 static int parse_operand(const arg_page *page, const char *arg, int *n_operands) {
     char *field = NULL;
     const arg_row *row = find_row(page, NULL, 0, &field);

@@ -1,5 +1,9 @@
-/* bench.c -- minerva bench: prompt and generation speed, in the columns that users compare. A row is
- * printed as soon as it is measured: a long run shows what it has, and Ctrl-C loses one test. */
+/* bench.c -- minerva bench: prompt and generation speed, in the columns that users compare.
+ *
+ * Makes the list of tests from the flags, runs each (bench_measure.c, or bench_profile.c with
+ * --profile) and prints tables, JSON or CSV. A row is printed as soon as it is measured, so that
+ * Ctrl-C loses one test only. Each number of threads has a runtime and session of its own; the
+ * report and its tables belong to bench(). */
 #include "bench.h"
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +28,7 @@ static const arg_row rows[] = {
      "a prompt of P and then G tokens generated, test ppP+tgG; may be given several\ntimes; alone "
      "if neither -p nor -n is given"},
     {"-d --n-depth", "N,...", ARG_RANGES, F(depth), 0, 1e6, NULL,
-     "tokens in the context already, off the clock (default: 0)"},
+     "tokens in the context before the test, not measured (default: 0)"},
     {"-b --batch", "N,...", ARG_RANGES, F(batch), 1, 4096, NULL,
      "sequences at once; rates are their sum (default: 1)"},
     {"-t --threads", "N,...", ARG_RANGES, F(threads), 0, 4096, NULL,
@@ -38,9 +42,8 @@ static const arg_row output_rows[] = {
     {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
      "tables, one object per line, or a table for spreadsheets"},
     {"--profile", NULL, ARG_FLAG, F(profile), 0, 0, NULL,
-     "where the time of a step goes, by kind of unit, instead of rates; with --json\nevery unit"},
+     "the time of a step by kind of unit, instead of rates; with --json every unit"},
     {"--csv", NULL, ARG_FLAG, F(csv), 0, 0, NULL, "the same as -o csv"},
-    /* --json, the same as -o json, is a row of app_json_rows */
 };
 
 static uint64_t peak_rss(void) {
@@ -49,8 +52,9 @@ static uint64_t peak_rss(void) {
 }
 
 const char *bench_model(const app *a) {
-    return a->info.name && a->info.name[0] ? a->info.name
-                                           : base_name(a->info.path ? a->info.path : "?");
+    if (a->info.name && a->info.name[0])
+        return a->info.name;
+    return a->info.path ? base_name(a->info.path) : "?";
 }
 
 static void print_json(const app *a, const bench_test *t, const bench_result *r, out_file *out) {
@@ -81,7 +85,7 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     json_put_num(&j, "others_cpus", r->others < 0 ? NAN : r->others);
     json_close(&j);
     json_line(&j);
-    out_flush(out); // a long benchmark shows what it has
+    out_flush(out);
 }
 
 /* ---- the table for people -------------------------------------------------------------------- */
@@ -106,10 +110,13 @@ static void latency_row(table *times, const app *a, const bench_test *t, const b
     table_cell(times, "%s", test);
     table_cell(times, "%u", t->batch);
     table_cell(times, "%.2f", r->ttft_s * 1e3);
-    if (t->n_gen)
-        table_cell(times, "%.2f", r->p50_s * 1e3), table_cell(times, "%.2f", r->p99_s * 1e3);
-    else
-        table_cell(times, "-"), table_cell(times, "-");
+    if (t->n_gen) {
+        table_cell(times, "%.2f", r->p50_s * 1e3);
+        table_cell(times, "%.2f", r->p99_s * 1e3);
+    } else {
+        table_cell(times, "-");
+        table_cell(times, "-");
+    }
 }
 
 static void csv_row(table *t_out, const app *a, const bench_test *t, const bench_result *r) {
@@ -157,7 +164,7 @@ static int make_tests(const bench_flags *f, test_list *out) {
     out->n = 0;
     out->v = calloc(f->depth.n * f->batch.n * n_plain(f) + 1, sizeof *out->v);
     if (!out->v)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     for (size_t d = 0; d < f->depth.n; d++)
         for (size_t b = 0; b < f->batch.n; b++) {
             bench_test t = {0, 0, (uint32_t)f->depth.v[d], (uint32_t)f->batch.v[b]};
@@ -181,12 +188,13 @@ static int make_tests(const bench_flags *f, test_list *out) {
     return 0;
 }
 
+/* The sizes of a session that is enough for all tests. */
 static mn_session_params params_of(const test_list *tests, const bench_flags *f) {
     mn_session_params p = {.n_batch = (uint32_t)f->rows};
     for (size_t i = 0; i < tests->n; i++) {
         const bench_test *t = &tests->v[i];
-        const uint32_t n = t->depth + t->n_prompt + t->n_gen + 3; /* the draw that ends the filling,
-                                       the id that begins the test, the draw behind a prompt */
+        /* 3: the token that ends the filling, the id that begins the test, the token after a prompt */
+        const uint32_t n = t->depth + t->n_prompt + t->n_gen + 3;
         p.n_ctx = n > p.n_ctx ? n : p.n_ctx;
         p.n_seq = t->batch > p.n_seq ? t->batch : p.n_seq;
     }
@@ -201,16 +209,17 @@ typedef struct {
     out_file out;
     table rates, times;
     int width[TABLE_MAX_COLUMNS]; /* of rates: known before the first row */
-    busy_mark mark;               /* of the first test: single ones may be too short to tell */
+    busy_mark mark; /* from the first test on: a single test may be too short for the counters */
     int warned, n_loaded;
 } report;
 
-/* What the rows of all tests will hold, but for the rates: so wide are the columns. */
+/* The widths of the columns, before the first rate is known: those of all tests with large rates. */
 static void set_widths(report *r, const test_list *tests) {
     static const bench_result widest = {.avg = 1e6 - 1, .stddev = 1e4 - 1};
     table sample = r->rates;
     sample.cells = NULL;
-    sample.n = sample.cap = 0;
+    sample.n = 0;
+    sample.cap = 0;
     for (size_t i = 0; i < sample.n_cols; i++)
         table_cell(&sample, "%s", r->rates.cells[i]);
     for (size_t i = 0; i < tests->n; i++)
@@ -219,11 +228,12 @@ static void set_widths(report *r, const test_list *tests) {
     table_free(&sample);
 }
 
+/* The newest row of the table of rates. */
 static void print_last(report *r) {
     const size_t n = table_rows(&r->rates);
+    const table_style style = r->form == OUT_CSV ? TABLE_CSV : TABLE_MARKDOWN;
     if (n)
-        table_print_row(&r->rates, n - 1, r->form == OUT_CSV ? TABLE_CSV : TABLE_MARKDOWN, r->width,
-                        &r->out);
+        table_print_row(&r->rates, n - 1, style, r->width, &r->out);
     out_flush(&r->out);
 }
 
@@ -247,6 +257,7 @@ static void warn_busy(report *r, const char *when, double others) {
     r->warned = 1;
 }
 
+/* Measures t and prints its row. */
 static int run_test(report *r, const bench_test *t) {
     bench_result result;
     char test[64];
@@ -265,10 +276,10 @@ static int run_test(report *r, const bench_test *t) {
     if (code == 0 && result.busy)
         warn_busy(r, test, result.others);
     bench_result_free(&result);
-    return code ? code : r->out.error ? EXIT_FAILED : 0;
+    return code == 0 && r->out.error ? EXIT_FAILED : code;
 }
 
-/* What stands below the table, also when Ctrl-C or an error ended it. */
+/* The lines below the table, also after Ctrl-C or an error. */
 static void end_report(report *r, int code) {
     char peak[32];
     const double others = r->n_loaded ? busy_others(&r->mark) : -1;
@@ -285,7 +296,13 @@ static void end_report(report *r, int code) {
                human_bytes(peak_rss(), peak));
 }
 
-/* All tests with one number of threads: a runtime of its own. */
+static int run_one(report *r, const bench_test *t) {
+    if (!r->f->profile)
+        return run_test(r, t);
+    return bench_print_profile(r->a, t, (size_t)r->f->reps, r->form == OUT_JSON, &r->out);
+}
+
+/* All tests with one number of threads, in a runtime of their own. */
 static int bench_with(report *r, const app_flags *flags, const test_list *tests) {
     mn_session_params params = params_of(tests, r->f);
     int code = app_open_model(r->a, flags);
@@ -294,25 +311,32 @@ static int bench_with(report *r, const app_flags *flags, const test_list *tests)
     if (code == 0)
         begin_report(r, tests);
     for (size_t i = 0; i < tests->n && code == 0; i++)
-        code = r->f->profile ? bench_print_profile(r->a, &tests->v[i], (size_t)r->f->reps,
-                                                   r->form == OUT_JSON, &r->out)
-                             : run_test(r, &tests->v[i]);
+        code = run_one(r, &tests->v[i]);
     return code;
 }
 
-static int check(const app_flags *flags, const bench_flags *f, int *form) {
-    const int json = flags->json || f->output == OUT_JSON, csv = f->csv || f->output == OUT_CSV;
+static int64_t largest(const arg_ints *list) {
     int64_t most = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->v[i] > most)
+            most = list->v[i];
+    return most;
+}
+
+/* *form: OUT_*. 0, or EXIT_USAGE for flags that exclude each other or make no test. */
+static int check(const app_flags *flags, const bench_flags *f, int *form) {
+    const int json = flags->json || f->output == OUT_JSON;
+    const int csv = f->csv || f->output == OUT_CSV;
     if (json && csv)
         return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
     if (f->profile && csv)
         return complain(EXIT_USAGE, "found --profile and --csv, expected tables or --json");
-    *form = json ? OUT_JSON : csv ? OUT_CSV : OUT_MD;
-    for (size_t i = 0; i < f->prompt.n; i++)
-        most = f->prompt.v[i] > most ? f->prompt.v[i] : most;
-    for (size_t i = 0; i < f->gen.n; i++)
-        most = f->gen.v[i] > most ? f->gen.v[i] : most;
-    if (most == 0 && f->pair.n == 0)
+    *form = OUT_MD;
+    if (json)
+        *form = OUT_JSON;
+    if (csv)
+        *form = OUT_CSV;
+    if (largest(&f->prompt) == 0 && largest(&f->gen) == 0 && f->pair.n == 0)
         return complain(EXIT_USAGE, "-p and -n: found 0 for both, expected a test to run");
     return 0;
 }
@@ -334,8 +358,10 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
         code = make_tests(f, &tests);
     if (code)
         return code;
-    table_begin(&r.rates, r.form == OUT_CSV ? csv_columns : rate_columns,
-                r.form == OUT_CSV ? 0 : 0x56);
+    if (r.form == OUT_CSV)
+        table_begin(&r.rates, csv_columns, 0);
+    else
+        table_begin(&r.rates, rate_columns, 0x56);
     table_begin(&r.times, time_columns, 0x3d);
     const size_t n_threads = f->threads.given ? f->threads.n : 1;
     for (size_t i = 0; i < n_threads && code == 0; i++) {
@@ -352,6 +378,7 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     return out_finish(&r.out, r.out.error ? 0 : code);
 }
 
+/* value: n elements that outlive the list; a given list is unchanged. */
 static void set_default(arg_ints *list, int64_t *value, size_t n) {
     if (!list->given) {
         list->v = value;
@@ -372,8 +399,7 @@ int cmd_bench(int argc, char **argv) {
         {"", app_device_rows, 1, &flags},
         {"", app_device_rows + 2, 2, &flags}, // -t is a list here
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
-        {"", app_session_rows + 2, 3,
-         &flags}, // -b means sequences here, and -c follows from the tests
+        {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
     };
     const arg_page page = {
         "bench", "[-m MODEL] [-p N] [-n N] [-pg P,G] [-d N] [-b N] [-t N] [-r N] [flags]",

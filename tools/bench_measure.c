@@ -1,6 +1,11 @@
-/* bench_measure.c -- see bench.h. A test first fills every sequence to its depth, off the clock,
- * then times the rest. */
+/* bench_measure.c -- runs one test of minerva bench: fills every sequence to its depth, which is not
+ * measured, then measures prompt and generation, n_reps times after one run to warm up.
+ *
+ * The buffers of a test belong to struct bench; the samples to the bench_result that the caller
+ * frees. Prompts are random ids, the same in every run. Times are wall clock, from the main thread.
+ * Interface: bench.h. */
 #include "bench.h"
+#include "buffer.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +18,8 @@ typedef struct {
     uint32_t cap;
     double *gaps, *ttft; /* between tokens of all repetitions; per repetition */
     size_t n_gaps, cap_gaps;
-    double begin, first, last; /* of the repetition; last: when tokens came before */
-    mn_profile_fn profile;     /* NULL: what is measured is not to be disturbed */
+    double begin, first, last; /* times of the repetition: begin, first token, newest token */
+    mn_profile_fn profile;     /* NULL: not profiled, which would slow the steps */
     void *profile_arg;
 } bench;
 
@@ -37,10 +42,18 @@ static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
     }
 }
 
-/* Steps until every sequence has finished; notes the first token and the time between tokens
- * (shared by those of one step). What to time: nothing, the tokens behind the first, which a prompt
- * came before, or all. */
+/* Which gaps between tokens are kept: none, those after the first token, all. */
 enum { TIME_NOTHING, TIME_REST, TIME_ALL };
+
+/* After a prompt the first gap is the prompt's. */
+static int what_to_time(const bench_test *t) {
+    if (!t->n_gen)
+        return TIME_NOTHING;
+    return t->n_prompt ? TIME_REST : TIME_ALL;
+}
+
+/* Steps until every sequence has finished; keeps the time of the first token and the gaps between
+ * tokens (the tokens of one step share its time). */
 static int finish_all(bench *b, int timed) {
     uint32_t got = 1;
     while (got) {
@@ -61,6 +74,7 @@ static int finish_all(bench *b, int timed) {
     return 0;
 }
 
+/* Creates sequence i with n ids, or extends it (again). */
 static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t max_new, int again) {
     mn_sample_params p = {
         .size = sizeof p, .max_new = max_new, .repeat_penalty = 1, .top_p = 1, .ignore_stop = 1};
@@ -68,7 +82,8 @@ static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t m
                              : mn_seq_create(b->a->session, ids, n, &p, &b->seq[i], &b->a->err);
     if (status != MN_OK)
         return app_fail(b->a, status);
-    b->n_seq = i >= b->n_seq ? i + 1 : b->n_seq;
+    if (i >= b->n_seq)
+        b->n_seq = i + 1;
     return 0;
 }
 
@@ -79,7 +94,7 @@ static int fill(bench *b, const bench_test *t) {
     return code ? code : finish_all(b, TIME_NOTHING);
 }
 
-/* What follows is told to b->profile, or not any more. */
+/* Starts (on) or ends the profile of the steps that follow. */
 static int profile(bench *b, int on) {
     if (!b->profile)
         return 0;
@@ -88,12 +103,12 @@ static int profile(bench *b, int on) {
     return status == MN_OK ? 0 : app_fail(b->a, status);
 }
 
-/* tokens per second of one repetition. A generated token costs one step, the first too: its prompt
- * is one id; behind a prompt, whose step draws one for nothing, one more is drawn. */
+/* One repetition: *rate in tokens per second, *ttft in s. Each generated token is one step: without a
+ * prompt the first has a prompt of one id; after a prompt, whose step generates one token already,
+ * one more is generated. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     const uint32_t n_new = t->n_prompt ? t->n_gen + 1 : t->n_gen;
     const uint32_t n_prompt = t->n_prompt ? t->n_prompt : 1;
-    const int timed = !t->n_gen ? TIME_NOTHING : t->n_prompt ? TIME_REST : TIME_ALL;
     int code = 0;
     b->first = NAN;
     b->begin = seconds();
@@ -103,11 +118,12 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     if (code == 0)
         code = profile(b, 1);
     b->first = NAN;
-    b->begin = b->last = seconds();
+    b->begin = seconds();
+    b->last = b->begin;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
         code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
     if (code == 0)
-        code = finish_all(b, timed);
+        code = finish_all(b, what_to_time(t));
     if (code == 0)
         code = profile(b, 0);
     *rate = (double)(t->n_gen + t->n_prompt) * t->batch / (b->last - b->begin);
@@ -118,32 +134,34 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     return code;
 }
 
-/* What a user waits for before the first row is computed: the tokens as text, tokenised. */
+/* The ids before the first generated token: depth and prompt, or the one id that begins. */
+static uint32_t n_first(const bench_test *t, uint32_t n_ids) {
+    const uint32_t n = t->n_prompt + t->depth;
+    if (!t->n_prompt)
+        return 1;
+    return n < n_ids ? n : n_ids;
+}
+
+/* The time to tokenise the text of n ids, which a user waits for before the first step. 0 without a
+ * tokeniser. */
 static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
-    char *text = NULL;
-    size_t bytes = 0;
+    buffer text = {0};
     mn_stream *stream = NULL;
     mn_str piece;
     if (!a->info.has_tokenizer || mn_stream_create(a->model, 0, &stream, &a->err) != MN_OK)
         return 0;
-    for (uint32_t i = 0; i < n && mn_stream_push(stream, ids[i], &piece, &a->err) == MN_OK; i++) {
-        char *grown = realloc(text, bytes + piece.len + 1);
-        if (!grown)
-            break;
-        text = grown;
-        if (piece.len)
-            memcpy(text + bytes, piece.ptr, piece.len);
-        bytes += piece.len;
-    }
+    for (uint32_t i = 0; i < n && mn_stream_push(stream, ids[i], &piece, &a->err) == MN_OK; i++)
+        buffer_put(&text, piece.ptr, piece.len);
     int32_t *made = NULL;
     uint32_t n_made = 0;
+    const mn_str all = {text.p ? text.p : "", text.n};
     double begin = seconds();
-    mn_status status = mn_model_tokenize(a->model, (mn_str){text ? text : "", bytes},
-                                         MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
+    mn_status status =
+        mn_model_tokenize(a->model, all, MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
     double spent = status == MN_OK ? seconds() - begin : 0;
     mn_ids_free(made);
     mn_stream_free(stream);
-    free(text);
+    buffer_free(&text);
     return spent;
 }
 
@@ -152,6 +170,7 @@ static int ascending(const void *x, const void *y) {
     return (a > b) - (a < b);
 }
 
+/* Sorts v. NAN: n is 0. */
 static double quantile(double *v, size_t n, double q) {
     if (n == 0)
         return NAN;
@@ -172,6 +191,7 @@ static void summarise(bench *b, bench_result *r) {
     r->p99_s = quantile(b->gaps, b->n_gaps, 0.99);
 }
 
+/* Allocates the buffers of t; bench_end frees them, also after an error. */
 static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     *b = (bench){.a = a,
                  .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
@@ -185,7 +205,7 @@ static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     b->gaps = malloc(b->cap_gaps * sizeof *b->gaps);
     b->ttft = malloc(n_reps * sizeof *b->ttft);
     if (!b->ids || !b->seq || !b->tokens || !b->gaps || !b->ttft)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     random_ids(b->ids, b->n_ids, a->info.n_vocab);
     return 0;
 }
@@ -230,19 +250,21 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     busy_begin(&mark);
     int code = bench_begin(&b, a, t, n_reps);
     if (code == 0 && !out->samples)
-        code = complain(EXIT_NO_MEMORY, "out of memory");
-    double tokenize_s = code ? 0
-                             : tokenize_seconds(a, b.ids,
-                                                t->n_prompt ? t->n_prompt + t->depth < b.n_ids
-                                                                  ? t->n_prompt + t->depth
-                                                                  : b.n_ids
-                                                            : 1);
+        code = no_memory();
+    double tokenize_s = 0;
+    if (code == 0)
+        tokenize_s = tokenize_seconds(a, b.ids, n_first(t, b.n_ids));
     if (code == 0)
         code = repeat(&b, t, &warm_rate, &warm_ttft);
     b.n_gaps = 0;
-    for (; code == 0 && out->n < n_reps; progress_at(bar, out->n, n_reps))
-        if ((code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n])) == 0)
-            b.ttft[out->n++] += tokenize_s;
+    while (code == 0 && out->n < n_reps) {
+        code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n]);
+        if (code == 0) {
+            b.ttft[out->n] += tokenize_s;
+            out->n++;
+        }
+        progress_at(bar, out->n, n_reps);
+    }
     progress_end(bar);
     if (code == 0)
         summarise(&b, out);

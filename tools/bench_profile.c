@@ -1,7 +1,8 @@
-/* bench_profile.c -- minerva bench --profile: the units of all steps of a test, added up unit by
- * unit, of the prompt and of what is generated apart; by kind for people, each for programs. The
- * sums belong to one call of bench_print_profile; mn_session_profile fills them on its thread,
- * which is ours. */
+/* bench_profile.c -- minerva bench --profile: sums the time of each unit over all steps of a test, for
+ * prompt steps and generation steps separately, and prints them by kind (tables) or unit (JSON).
+ *
+ * The sums belong to one call of bench_print_profile; mn_session_profile adds to them on the thread
+ * that steps the session, which is the main thread. Interface: bench.h. */
 #include "bench.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -69,6 +70,7 @@ static unit_sum *find_unit(unit_list *list, size_t i, const mn_step_unit *u) {
     return s;
 }
 
+/* Adds one step. A unit that cannot be stored sets p->failed. */
 static void on_step(void *arg, const mn_step_profile *step) {
     profile *p = arg;
     phase *to = p->test->n_prompt && step->n_prompt ? &p->prompt : &p->generated;
@@ -91,7 +93,7 @@ static void on_step(void *arg, const mn_step_profile *step) {
     }
 }
 
-/* ---- for programs ---------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 static void json_unit(json_out *j, const unit_sum *u) {
     json_open(j, '{');
     json_put_z(j, "device", u->device);
@@ -131,13 +133,13 @@ static void print_json(const app *a, const bench_test *t, const char *what, cons
     json_line(&j);
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------- */
 static int slowest_first(const void *x, const void *y) {
     const unit_sum *a = x, *b = y;
     return (a->ns < b->ns) - (a->ns > b->ns);
 }
 
-/* Units of one name on one device become one. 0 = out of memory. */
+/* Sums the units of the same name and device in kinds, the slowest first. 0 = out of memory. */
 static int add_kinds(const unit_list *units, unit_list *kinds) {
     for (size_t i = 0; i < units->n; i++) {
         const unit_sum *u = &units->v[i];
@@ -161,7 +163,7 @@ static int add_kinds(const unit_list *units, unit_list *kinds) {
     return 1;
 }
 
-/* A rate per ns is one in units of 1e9 per second; nothing where the plugin does not know. */
+/* amount / ns is in units of 1e9 per second; empty if the plugin does not state the amount. */
 static void rate_cell(table *t, double amount, double ns) {
     if (amount > 0 && ns > 0)
         table_cell(t, "%.2f", amount / ns);
@@ -188,7 +190,7 @@ static int print_table(const bench_test *t, const char *what, const phase *p, ou
     table rows;
     if (!add_kinds(&p->units, &kinds)) {
         free(kinds.v);
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     }
     bench_name(t, test, sizeof test);
     out_printf(out, "%s, %s: %.0f steps of %.10g rows, %.1f us each, %.1f %% of it in units\n\n",
@@ -219,7 +221,7 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
     } parts[] = {{"prompt", &p.prompt}, {"generated", &p.generated}};
     int code = bench_profile(a, t, n_reps, on_step, &p);
     if (code == 0 && p.failed)
-        code = complain(EXIT_NO_MEMORY, "out of memory");
+        code = no_memory();
     for (size_t i = 0; i < COUNT(parts) && code == 0; i++) {
         if (parts[i].phase->steps == 0)
             continue;
@@ -231,5 +233,5 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
     out_flush(out);
     free(p.prompt.units.v);
     free(p.generated.units.v);
-    return code ? code : out->error ? EXIT_FAILED : 0;
+    return code == 0 && out->error ? EXIT_FAILED : code;
 }

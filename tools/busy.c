@@ -1,8 +1,8 @@
-/* busy.c -- how much of the processors other programs use meanwhile: a rate that was measured on a
- * busy machine is lower than the machine's, and nothing in it says so.
+/* busy.c -- how many CPUs other programs use during a measurement: a rate that is measured on a busy
+ * machine is too low, which minerva bench warns of.
  *
- * /proc/stat counts the time that each CPU worked for anybody; what this process used itself is
- * taken off. Only CPUs that this process may run on count, for the others do not slow it. */
+ * /proc/stat counts the time that each CPU worked for all processes; the time of this process is
+ * subtracted. Only CPUs that this process may run on count: the others do not slow it. */
 #include "bench.h"
 #include <inttypes.h>
 #include <sched.h>
@@ -55,7 +55,7 @@ double busy_others(const busy_mark *m) {
     double work = 0;
     uint32_t n = 0;
     const double spent = seconds() - m->at;
-    /* the counters are coarse: 10 ms for each CPU */
+    /* the counters have a resolution of 10 ms for each CPU */
     if (!m->ok || spent < 0.1 || !worked(&m->cpus, &work, &n) || n != m->n_cpu)
         return -1;
     const double others = (work - m->work - (own_seconds() - m->own)) / spent;

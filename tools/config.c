@@ -1,4 +1,6 @@
-/* config.c -- minerva config: each setting, its value and where that came from. */
+/* config.c -- minerva config: each setting, its value and the origin of the value: command line, variable,
+ * file or default. The rows are the runtime's (mn_runtime_config), so that the command prints what
+ * the library uses. The settings: docs/configuration.md. */
 #include "app.h"
 
 static void as_json(const app *a, out_file *out) {
@@ -42,5 +44,6 @@ int cmd_config(int argc, char **argv) {
                            "MINERVA_* variables, these over\n"
                            "minerva.ini (the user's over the system's), that over the default.",
                            groups, COUNT(groups)};
-    return app_list(&page, &flags, argc, argv, as_json, as_table);
+    const int code = args_parse(&page, argc, argv);
+    return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
 }

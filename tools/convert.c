@@ -1,4 +1,7 @@
-/* convert.c -- minerva convert: a model as one GGUF file. */
+/* convert.c -- minerva convert: writes a model of any format as one GGUF file.
+ *
+ * The conversion is the library's (mn_model_convert), which writes to a temporary file and renames it
+ * when it is complete; here are the flags, the progress line and Ctrl-C, which cancels it. */
 #include "app.h"
 #include <signal.h>
 #include <string.h>
@@ -13,14 +16,15 @@ static const arg_row rows[] = {
     {"IN", "a model", ARG_FILE, F(in), 0, 0, NULL,
      "a GGUF file, a .safetensors file or a folder in Hugging Face layout"},
     {"-o --output", "OUT.gguf", ARG_FILE, F(out), 0, 0, NULL,
-     "the file to write; it appears when it is whole"},
+     "the file to write; it appears when it is complete"},
     {"--type", "TYPE", ARG_TEXT, F(type), 0, 0, NULL,
      "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs\nq4_k_m q5_k_m "
      "mxfp4 (default: as "
      "stored)"},
-    {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace a file that is there"},
+    {"-f --force", NULL, ARG_FLAG, F(force), 0, 0, NULL, "replace an existing file"},
 };
 
+/* Called by the library during the conversion; not 0 cancels it. */
 static int on_progress(void *arg, uint64_t done, uint64_t total) {
     progress_at(arg, done, total);
     return interrupt_seen();
@@ -52,8 +56,8 @@ int cmd_convert(int argc, char **argv) {
     };
     const arg_page page = {
         "convert", "IN -o OUT.gguf [--type TYPE]",
-        "Writes a model, of whatever format, as one GGUF file that other programs read too.",
-        groups, COUNT(groups)};
+        "Writes a model of any format as one GGUF file, which other programs can read too.", groups,
+        COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK)
@@ -67,7 +71,7 @@ int cmd_convert(int argc, char **argv) {
         return complain(
             EXIT_USAGE,
             "-o: found \"-\", expected a file: a model is not written to standard output");
-    signal(SIGXFSZ, SIG_IGN); // a limit on files is an error of write, and is said
+    signal(SIGXFSZ, SIG_IGN); // a limit on file sizes becomes an error of write
     flags.model = f.in;
     code = app_open_model(&a, &flags);
     if (code == 0)

@@ -1,4 +1,8 @@
-/* devices.c -- minerva devices: what there is to run on, and why which of it would run a model. */
+/* devices.c -- minerva devices: lists the devices of all plugins; with --explain prints each step by
+ * which the host chooses the devices for a model.
+ *
+ * The rows are the runtime's (mn_runtime_device). --explain prints the JSON record of
+ * mn_model_explain, unchanged or as text; its keys: docs/negotiation.md. */
 #include "app.h"
 #include <cjson/cJSON.h>
 #include <string.h>
@@ -28,7 +32,7 @@ static void as_json(const app *a, out_file *out) {
     json_line(&j);
 }
 
-// 0: unknown. Some devices tell it only once a session uses them.
+/* mem_free 0: unknown. Some devices report it only once a session uses them. */
 static const char *free_text(const mn_device_item *d, char dst[32]) {
     if (d->mem_free)
         return human_bytes(d->mem_free, dst);
@@ -56,7 +60,8 @@ static void as_table(const app *a, out_file *out) {
     table_free(&t);
 }
 
-/* ---- --explain: the record of mn_model_explain, as it is or as text -------------------------- */
+/* ---- --explain ------------------------------------------------------------------------------- */
+/* Values of the record; one that is missing is "" or 0. */
 static const char *text_of(const cJSON *o, const char *key) {
     const char *z = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
     return z ? z : "";
@@ -69,7 +74,7 @@ static const char *bytes_of(const cJSON *o, const char *key, char dst[32]) {
     return human_bytes((uint64_t)number_of(o, key), dst);
 }
 
-static void say_verdicts(const cJSON *step, out_file *out) {
+static void print_verdicts(const cJSON *step, out_file *out) {
     const cJSON *op;
     out_printf(out, "; %.0f of %.0f nodes", number_of(step, "supported"), number_of(step, "nodes"));
     cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(step, "ops")) {
@@ -84,7 +89,7 @@ static void say_verdicts(const cJSON *step, out_file *out) {
     }
 }
 
-static void say_memory(const cJSON *step, out_file *out) {
+static void print_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
         out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
@@ -94,7 +99,7 @@ static void say_memory(const cJSON *step, out_file *out) {
     out_printf(out, "; class %s", text_of(step, "class"));
 }
 
-static void say_rates(const cJSON *step, out_file *out) {
+static void print_rates(const cJSON *step, out_file *out) {
     const cJSON *type;
     out_printf(out, "; %s", text_of(step, "source"));
     cJSON_ArrayForEach(type, cJSON_GetObjectItemCaseSensitive(step, "types"))
@@ -104,7 +109,7 @@ static void say_rates(const cJSON *step, out_file *out) {
                number_of(step, "node_us"), number_of(step, "step_us"), number_of(step, "copy_us"));
 }
 
-static void say_device(const cJSON *step, out_file *out) {
+static void print_device(const cJSON *step, out_file *out) {
     char total[32];
     if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok")))
         return;
@@ -112,35 +117,35 @@ static void say_device(const cJSON *step, out_file *out) {
                bytes_of(step, "mem_total", total), text_of(step, "driver"));
 }
 
-static void say_score(const cJSON *step, out_file *out) {
+static void print_score(const cJSON *step, out_file *out) {
     out_printf(out, "; %.4g us per token", number_of(step, "us_per_token"));
 }
 
-static void say_step(const cJSON *step, out_file *out) {
+static void print_step(const cJSON *step, out_file *out) {
     static const struct {
         const char *step;
-        void (*say)(const cJSON *, out_file *);
-    } more[] = {{"verdicts", say_verdicts},
-                {"memory", say_memory},
-                {"rates", say_rates},
-                {"device", say_device},
-                {"score", say_score}};
+        void (*print)(const cJSON *, out_file *);
+    } more[] = {{"verdicts", print_verdicts},
+                {"memory", print_memory},
+                {"rates", print_rates},
+                {"device", print_device},
+                {"score", print_score}};
     const char *name = text_of(step, "step"), *text = text_of(step, "text");
     int ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"));
     out_printf(out, "  %-10s  %s%s%s", name, ok ? "ok" : "NO", *text ? ": " : "", text);
     for (size_t i = 0; i < COUNT(more); i++)
         if (!strcmp(more[i].step, name))
-            more[i].say(step, out);
+            more[i].print(step, out);
     out_puts(out, "\n");
 }
 
-static void say_placement(const cJSON *placement, out_file *out) {
+static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
     char need[32];
     out_printf(out, "placement: %s: %s\n", text_of(placement, "device"), text_of(placement, "why"));
     cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(placement, "segments")) {
-        const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(s, "nodes"),
-                    *layers = cJSON_GetObjectItemCaseSensitive(s, "layers");
+        const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(s, "nodes");
+        const cJSON *layers = cJSON_GetObjectItemCaseSensitive(s, "layers");
         out_printf(out, "  nodes %d-%d", cJSON_GetArrayItem(nodes, 0)->valueint,
                    cJSON_GetArrayItem(nodes, 1)->valueint - 1);
         if (cJSON_IsArray(layers))
@@ -154,28 +159,48 @@ static void say_placement(const cJSON *placement, out_file *out) {
         number_of(placement, "copy_us"));
 }
 
+/* A candidate is a device, or a plugin file without one. */
+static void print_candidate(const cJSON *c, out_file *out) {
+    const cJSON *step;
+    const char *name = text_of(c, "device");
+    if (!*name)
+        name = text_of(c, "plugin");
+    if (!*name)
+        name = base_name(text_of(c, "path"));
+    out_printf(out, "%s: %s\n", name, text_of(c, "outcome"));
+    cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(c, "steps")) print_step(step, out);
+    out_puts(out, "\n");
+}
+
 static void explain_as_text(const cJSON *record, out_file *out) {
-    const cJSON *c, *step, *request = cJSON_GetObjectItemCaseSensitive(record, "request"),
-                           *placement = cJSON_GetObjectItemCaseSensitive(record, "placement");
+    const cJSON *c;
+    const cJSON *request = cJSON_GetObjectItemCaseSensitive(record, "request");
+    const cJSON *placement = cJSON_GetObjectItemCaseSensitive(record, "placement");
     out_printf(out, "model %s\ndevice %s, class %s, context %.0f x %.0f\n\n",
                text_of(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"),
                text_of(request, "device"), text_of(request, "class"),
                number_of(request, "sequences"), number_of(request, "context"));
-    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(record, "candidates")) {
-        const char *device = text_of(c, "device"), *plugin = text_of(c, "plugin");
-        out_printf(out, "%s: %s\n",
-                   *device   ? device
-                   : *plugin ? plugin
-                             : base_name(text_of(c, "path")),
-                   text_of(c, "outcome"));
-        cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(c, "steps")) say_step(step, out);
-        out_puts(out, "\n");
-    }
+    cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(record, "candidates"))
+        print_candidate(c, out);
     if (cJSON_IsObject(placement))
-        say_placement(placement, out);
+        print_placement(placement, out);
     else
         out_printf(out, "placement: none: %s\n",
                    text_of(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
+}
+
+/* The record of mn_model_explain as it is (as_is), or as text. */
+static int print_record(const char *json, int as_is, out_file *out) {
+    if (as_is) {
+        out_printf(out, "%s\n", json);
+        return 0;
+    }
+    cJSON *record = cJSON_Parse(json);
+    if (!record)
+        return no_memory();
+    explain_as_text(record, out);
+    cJSON_Delete(record);
+    return 0;
 }
 
 static int explain(const app_flags *flags) {
@@ -191,16 +216,8 @@ static int explain(const app_flags *flags) {
     mn_status status = code ? MN_OK : mn_model_explain(a.model, &params, &json, &a.err);
     if (status != MN_OK)
         code = app_fail(&a, status);
-    if (!code && flags->json)
-        out_puts(&out, json), out_puts(&out, "\n");
-    else if (!code) {
-        cJSON *record = cJSON_Parse(json);
-        if (record)
-            explain_as_text(record, &out);
-        else
-            code = complain(EXIT_NO_MEMORY, "out of memory");
-        cJSON_Delete(record);
-    }
+    if (code == 0)
+        code = print_record(json, flags->json, &out);
     mn_json_free(json);
     app_close(&a);
     return out_finish(&out, code);
@@ -227,7 +244,7 @@ int cmd_devices(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
     const arg_page page = {"devices", "[--explain [-m MODEL] [--device DEVICES] [-c N]] [--json]",
                            "Lists the devices of all plugins, and why one is not usable; or "
-                           "explains which of them would run a model.",
+                           "prints which of them would run a model, and why.",
                            groups, COUNT(groups)};
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK)
@@ -236,13 +253,7 @@ int cmd_devices(int argc, char **argv) {
         return explain(&flags);
     if (flags.model || flags.device || flags.ctx.given || flags.rows || flags.precision)
         return complain(EXIT_USAGE,
-                        "minerva devices: a model, devices or sizes are given without --explain");
-    app a = {0};
-    out_file out = out_stdout();
-    if ((code = app_open_runtime(&a, &flags)) == 0) {
-        (flags.json ? as_json : as_table)(&a, &out);
-        code = out_finish(&out, 0);
-    }
-    app_close(&a);
-    return code;
+                        "minerva devices: found a model, devices or sizes without --explain, "
+                        "expected --explain with them");
+    return app_list(&flags, as_json, as_table);
 }

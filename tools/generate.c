@@ -1,4 +1,9 @@
-/* generate.c -- see generate.h. */
+/* generate.c -- runs generations: sends prompts to the session, steps it, turns the tokens into text,
+ * shows the text while it is generated (minerva run, chat) or hands over whole results (--prompts).
+ *
+ * A gen is one generation; it owns its prompt, ids and texts and its sequence of the session, and is
+ * freed by gen_free. All run on the main thread; a progress line has its own. Text comes from a
+ * stream of the library, which separates answer, thinking and tool calls. Interface: generate.h. */
 #include "generate.h"
 #include <math.h>
 #include <stdio.h>
@@ -6,20 +11,20 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Space for want elements of size bytes. 0: out of memory, nothing changed. */
 static int grow(void **ptr, size_t *cap, size_t want, size_t size) {
     if (want <= *cap)
         return 1;
     size_t n = *cap * 2 > want ? *cap * 2 : want + 64;
     void *grown = realloc(*ptr, n * size);
-    if (grown)
-        *ptr = grown, *cap = n;
-    return grown != NULL;
+    if (!grown)
+        return 0;
+    *ptr = grown;
+    *cap = n;
+    return 1;
 }
 
-static int no_memory(void) {
-    return complain(EXIT_NO_MEMORY, "out of memory");
-}
-
+/* Appends text to a buffer of *n bytes. 0, or the exit code with the error printed. */
 static int append(char **buffer, size_t *n, size_t *cap, mn_str text) {
     if (!grow((void **)buffer, cap, *n + text.len + 1, 1))
         return no_memory();
@@ -29,7 +34,7 @@ static int append(char **buffer, size_t *n, size_t *cap, mn_str text) {
     return 0;
 }
 
-/* Thinking is dimmed on a terminal; a line of its own ends it. */
+/* Between thinking, which is dimmed on a terminal, and the answer, which begins a new line. */
 static void switch_part(gen *g, out_file *live, int thinking) {
     if (g->dim == thinking)
         return;
@@ -40,6 +45,7 @@ static void switch_part(gen *g, out_file *live, int thinking) {
     g->dim = thinking;
 }
 
+/* Keeps a piece of thinking or answer, and prints it if live is not NULL. */
 static int show(gen *g, mn_str text, int thinking, out_file *live) {
     int code = thinking ? append(&g->thinking, &g->n_thinking, &g->cap_thinking, text)
                         : append(&g->text, &g->n_text, &g->cap_text, text);
@@ -51,7 +57,8 @@ static int show(gen *g, mn_str text, int thinking, out_file *live) {
     return live->error ? EXIT_FAILED : 0;
 }
 
-/* A call by tokens of its own is shown as "to=functions.f ARGUMENTS", on a line that it begins. */
+/* Keeps a piece of text. A tool call that the model writes with special tokens is kept as a line
+ * "to=functions.f ARGUMENTS"; g->call is where its arguments begin. */
 static int keep_text(gen *g, mn_str text, out_file *live) {
     char head[80];
     if (!text.len)
@@ -60,14 +67,15 @@ static int keep_text(gen *g, mn_str text, out_file *live) {
     int code = 0;
     if (tool.len && strncmp(g->tool, tool.ptr, sizeof g->tool) != 0) {
         snprintf(g->tool, sizeof g->tool, "%s", tool.ptr);
-        int n = snprintf(head, sizeof head, "%sto=%s ",
-                         g->n_text && g->text[g->n_text - 1] != '\n' ? "\n" : "", g->tool);
+        const int in_line = g->n_text && g->text[g->n_text - 1] != '\n';
+        int n = snprintf(head, sizeof head, "%sto=%s ", in_line ? "\n" : "", g->tool);
         code = show(g, (mn_str){head, (uint64_t)n}, 0, live);
         g->call = g->n_text;
     }
     return code ? code : show(g, text, mn_stream_is_thinking(g->stream), live);
 }
 
+/* Gives the strings of --stop to the stream. */
 static int set_stops(app *a, gen *g) {
     if (!g->stop.n)
         return 0;
@@ -83,17 +91,21 @@ static int set_stops(app *a, gen *g) {
 }
 
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
-    g->n_ids = g->n_text = g->n_thinking = 0;
+    g->n_ids = 0;
+    g->n_text = 0;
+    g->n_thinking = 0;
     g->tool[0] = 0;
     g->dim = 0;
     g->finish = MN_FINISH_NONE;
     g->begin = seconds();
-    g->first = g->last = NAN;
+    g->first = NAN;
+    g->last = NAN;
     if (g->stream)
         mn_stream_free(g->stream);
     g->stream = NULL;
     if (!a->info.has_tokenizer && g->stop.n)
-        return complain(EXIT_USAGE, "--stop: %s has no tokeniser, so there is no text to end",
+        return complain(EXIT_USAGE,
+                        "--stop: %s has no tokeniser, expected a model that generates text",
                         a->info.path);
     if (!a->info.has_tokenizer)
         return 0;
@@ -117,6 +129,7 @@ static int finish_text(app *a, gen *g, out_file *live) {
     return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
 }
 
+/* One token of g: its id, time and text; the sequence is freed if a stop string ends the answer. */
 static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     mn_str text = {NULL, 0};
     int code = 0;
@@ -136,13 +149,14 @@ static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     if (code == 0 && mn_stream_stopped(g->stream)) {
         g->finish = GEN_STOPPED;
         mn_seq_free(a->session, g->seq);
-        g->seq = -1; /* what was drawn ahead of it is nobody's */
+        g->seq = -1; /* tokens that were computed ahead are dropped */
     } else if (code == 0 && t->finish != MN_FINISH_NONE) {
         code = finish_text(a, g, live);
     }
     return code;
 }
 
+/* The generation of a sequence; NULL: it has ended. */
 static gen *find(gen *g, size_t n, int32_t seq) {
     for (size_t i = 0; i < n; i++)
         if (g[i].seq == seq)
@@ -150,7 +164,7 @@ static gen *find(gen *g, size_t n, int32_t seq) {
     return NULL;
 }
 
-/* Ctrl-C: the text so far is the answer. */
+/* Ctrl-C: ends all that run; the text so far is the answer. */
 static int interrupted(app *a, gen *g, size_t n, out_file *live) {
     mn_str text;
     for (size_t i = 0; i < n; i++) {
@@ -165,21 +179,23 @@ static int interrupted(app *a, gen *g, size_t n, out_file *live) {
     return EXIT_INTERRUPTED;
 }
 
-static uint64_t count_drawn(const gen *g, size_t n) {
-    uint64_t drawn = 0;
+static uint64_t count_generated(const gen *g, size_t n) {
+    uint64_t n_generated = 0;
     for (size_t i = 0; i < n; i++)
-        drawn += g[i].n_ids;
-    return drawn;
+        n_generated += g[i].n_ids;
+    return n_generated;
 }
 
 static uint64_t count_wanted(const gen *g, size_t n) {
     uint64_t total = 0;
     for (size_t i = 0; i < n; i++)
-        total += g[i].max_new > 0 && !g[i].error ? (uint64_t)g[i].max_new : 0;
+        if (g[i].max_new > 0 && !g[i].error)
+            total += (uint64_t)g[i].max_new;
     return total;
 }
 
-/* The model gave no number to draw by. In a batch it is this one's error, and the others go on. */
+/* The logits of g are not numbers: an error of g in a batch, where the others continue, else of the
+ * command. */
 static int fail_one(app *a, gen *g, mn_status status) {
     g->finish = MN_FINISH_FAILED;
     if (!g->begun)
@@ -188,8 +204,8 @@ static int fail_one(app *a, gen *g, mn_status status) {
     return g->error ? 0 : no_memory();
 }
 
-/* One step of the session; its ids go to those of the n that drew them. *got: how many there were,
- * 0 = nothing runs. */
+/* One step of the session; its tokens go to their generations. tokens: space for cap; *got: how many
+ * came, 0 = no sequence runs. */
 static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
                 out_file *live) {
     int code = 0;
@@ -215,7 +231,7 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     progress *p = live ? NULL : progress_begin("generating");
     while (code == 0 && got) {
         code = step(a, g, n, tokens, cap, &got, live);
-        progress_at(p, count_drawn(g, n), count_wanted(g, n));
+        progress_at(p, count_generated(g, n), count_wanted(g, n));
     }
     progress_end(p);
     free(tokens);
@@ -224,7 +240,7 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
 }
 
-/* Hands on what has ended, and forgets its sequence; *running is counted down. */
+/* Calls done with each generation that has ended, and frees its sequence; *running is counted down. */
 static int hand_on(app *a, gen *g, size_t n, uint32_t *running, gen_done done, void *arg) {
     int code = 0;
     for (size_t i = 0; i < n && code == 0; i++) {
@@ -240,7 +256,7 @@ static int hand_on(app *a, gen *g, size_t n, uint32_t *running, gen_done done, v
     return code;
 }
 
-/* Begins g, or says why it cannot be. */
+/* Begins g. If that fails, g->error has the message, and 0 is returned. */
 static int begin_one(app *a, gen *g) {
     char why[600] = "";
     if (g->error)
@@ -281,9 +297,10 @@ int gen_batch(app *a, gen *g, size_t n, uint32_t width, gen_done done, void *arg
             code = step(a, g, n, tokens, cap, &got, NULL);
         if (code == 0 || code == EXIT_INTERRUPTED) {
             const int failed = hand_on(a, g, n, &running, done, arg);
-            code = failed ? failed : code;
+            if (failed)
+                code = failed;
         }
-        progress_at(p, count_drawn(g, n), count_wanted(g, n));
+        progress_at(p, count_generated(g, n), count_wanted(g, n));
     }
     progress_end(p);
     free(tokens);
@@ -296,11 +313,11 @@ static double rate(double n, double time) {
 
 const char *gen_tool_name(const gen *g) {
     static const char space[] = "functions.";
-    return g->tool + (strncmp(g->tool, space, sizeof space - 1) ? 0 : sizeof space - 1);
+    const size_t n = sizeof space - 1;
+    return strncmp(g->tool, space, n) == 0 ? g->tool + n : g->tool;
 }
 
-/* The call in the form of chat-completion APIs: arguments as text, for the model may have written
- * anything. */
+/* The call in the form of chat-completion APIs: the arguments are a string, which may be any text. */
 static void call_json(const gen *g, json_out *j) {
     json_put_array(j, "tool_calls");
     json_open(j, '{');
@@ -318,9 +335,8 @@ static void call_json(const gen *g, json_out *j) {
 void gen_json(const app *a, const gen *g, json_out *j) {
     static const char *const reason[] = {NULL, "stop", "length", "error", "interrupted", "stop"};
     json_open(j, '{');
-    if (g->line) {
+    if (g->line)
         json_put_uint(j, "line", g->line);
-    }
     if (g->error) {
         json_put_z(j, "error", g->error);
         json_close(j);

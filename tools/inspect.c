@@ -1,6 +1,12 @@
-/* inspect.c -- minerva inspect: what a model file says about itself. */
+/* inspect.c -- minerva inspect: metadata, tensors, totals per type of a model, whether it runs on this
+ * machine, and its graph of operations (--graph; printed by inspect_graph.c).
+ *
+ * Weights are not read. Metadata and tensors are the model's (mn_model_meta, mn_model_tensor) and
+ * valid until it is closed; whether it runs is the record of mn_model_explain. Long strings and
+ * arrays are cut in text, never in JSON. */
 #include "inspect.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -73,13 +79,29 @@ static void json_value(json_out *j, const mn_value *v) {
     json_close(j);
 }
 
-/* ---- totals per type, the largest first ------------------------------------------------------ */
+/* ---- totals per type ------------------------------------------------------------------------- */
 #define MAX_TYPES 64
 typedef struct {
     const char *dtype;
     uint64_t count, params, bytes;
 } type_total;
 
+static void add_tensor(type_total *total, const mn_tensor_item *t) {
+    uint64_t params = 1;
+    for (uint32_t d = 0; d < t->n_dim && d < MN_MAX_DIM; d++)
+        params *= (uint64_t)t->dim[d];
+    total->count++;
+    total->params += params;
+    total->bytes += t->bytes;
+}
+
+static int largest_first(const void *x, const void *y) {
+    const type_total *a = x;
+    const type_total *b = y;
+    return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+/* Fills types, MAX_TYPES long, the largest first; their number. */
 static size_t add_types(const app *a, type_total *types) {
     mn_tensor_item t;
     size_t n = 0;
@@ -91,23 +113,19 @@ static size_t add_types(const app *a, type_total *types) {
             continue;
         if (k == n)
             types[n++] = (type_total){t.dtype, 0, 0, 0};
-        uint64_t params = 1;
-        for (uint32_t d = 0; d < t.n_dim && d < MN_MAX_DIM; d++)
-            params *= (uint64_t)t.dim[d];
-        types[k].count++, types[k].params += params, types[k].bytes += t.bytes;
-        for (; k && types[k].bytes > types[k - 1].bytes; k--) {
-            const type_total moved = types[k];
-            types[k] = types[k - 1], types[k - 1] = moved;
-        }
+        add_tensor(&types[k], &t);
     }
+    qsort(types, n, sizeof *types, largest_first);
     return n;
 }
 
-/* Would a session be made of it, and why (not)? Negotiation's own answer. */
+/* 1 if a session could be created; why: the device and the reason, or what prevents it. */
 static int runs_here(app *a, char *why, size_t cap) {
     char *text = NULL;
-    if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK)
-        return snprintf(why, cap, "%s", a->err.msg), 0;
+    if (mn_model_explain(a->model, NULL, &text, &a->err) != MN_OK) {
+        snprintf(why, cap, "%s", a->err.msg);
+        return 0;
+    }
     cJSON *json = cJSON_Parse(text);
     const cJSON *placement = cJSON_GetObjectItemCaseSensitive(json, "placement");
     const cJSON *error = cJSON_GetObjectItemCaseSensitive(json, "error");
@@ -189,7 +207,7 @@ static void as_json(app *a, out_file *out) {
     json_line(&j);
 }
 
-/* ---- for people: long strings and arrays are cut, and say so --------------------------------- */
+/* ---- text: long strings and arrays are cut, with their length -------------------------------- */
 #define SHOWN_BYTES 100
 #define SHOWN_ELEMENTS 8
 
@@ -302,7 +320,7 @@ static int print_graph(app *a, const inspect_flags *f, out_file *out) {
     cJSON *graph = cJSON_Parse(text);
     mn_json_free(text);
     if (!graph)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     const int code = f->dot ? graph_as_dot(graph, out) : graph_as_text(graph, out);
     cJSON_Delete(graph);
     return code;
@@ -316,14 +334,17 @@ static int check_forms(const app_flags *flags, const inspect_flags *f) {
     return 0;
 }
 
+/* Everything after the parsing of the command line. */
 static int inspect(app *a, const app_flags *flags, const inspect_flags *f, out_file *out) {
     int code = check_forms(flags, f);
     if (code == 0)
         code = app_open_model(a, flags);
     if (code == 0 && f->graph)
         code = print_graph(a, f, out);
+    else if (code == 0 && flags->json)
+        as_json(a, out);
     else if (code == 0)
-        (flags->json ? as_json : as_text)(a, out);
+        as_text(a, out);
     return code ? code : out_finish(out, 0);
 }
 

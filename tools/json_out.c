@@ -1,19 +1,34 @@
-/* json_out.c -- see json_out.h. */
+/* json_out.c -- writes JSON to an out_file piece by piece: commas, brackets, quoting, numbers.
+ *
+ * Nothing is allocated and nothing is stored but the open brackets: a list of any length is streamed.
+ * Strings are made valid UTF-8: texts come from model files and plugins, which may hold any byte. An
+ * error of write is the out_file's. Interface: json_out.h. */
 #include "json_out.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* The length that the first byte of a character states; 0: it cannot be a first byte. */
+static int stated_length(unsigned char first) {
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc0 || first >= 0xf8)
+        return 0;
+    if (first < 0xe0)
+        return 2;
+    return first < 0xf0 ? 3 : 4;
+}
+
 int utf8_length(const char *s, size_t n) {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *u = (const unsigned char *)s;
     if (n == 0)
         return 0;
-    if (u[0] < 0x80)
-        return 1;
-    int len = u[0] >= 0xf0 && u[0] < 0xf8 ? 4 : u[0] >= 0xe0 ? 3 : u[0] >= 0xc0 ? 2 : 0;
-    if (len == 0 || u[0] >= 0xf8 || (size_t)len > n)
+    const int len = stated_length(u[0]);
+    if (len < 2)
+        return len;
+    if ((size_t)len > n)
         return 0;
     uint32_t code = u[0] & (0x7fu >> len);
     for (int i = 1; i < len; i++) {
@@ -21,9 +36,11 @@ int utf8_length(const char *s, size_t n) {
             return 0;
         code = code << 6 | (u[i] & 0x3fu);
     }
-    return code < least[len] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : len;
+    const int is_surrogate = code >= 0xd800 && code < 0xe000;
+    return code < least[len] || code > 0x10ffff || is_surrogate ? 0 : len;
 }
 
+/* Before each value and key: the comma, if one came before on this level. */
 static void comma(json_out *j) {
     if (j->after_value && j->depth)
         out_put(j->out, ",", 1);
@@ -51,6 +68,7 @@ void json_line(json_out *j) {
     j->after_value = 0;
 }
 
+/* A string with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
 static void quoted(out_file *o, const char *s, size_t n) {
     out_put(o, "\"", 1);
     for (size_t i = 0; i < n;) {
@@ -114,11 +132,10 @@ void json_uint(json_out *j, uint64_t v) {
 }
 
 void json_num(json_out *j, double v) {
+    /* the shortest text that reads back as v; LC_NUMERIC is never set, so that the point is '.' */
     char buf[40] = "null";
-    for (int digits = 6; digits <= 17 && isfinite(v);
-         digits++) { // the shortest that reads back as v
-        snprintf(buf, sizeof buf, "%.*g", digits,
-                 v); // the program never sets LC_NUMERIC: the point is a point
+    for (int digits = 6; digits <= 17 && isfinite(v); digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, v);
         if (strtod(buf, NULL) == v)
             break;
     }

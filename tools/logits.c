@@ -1,4 +1,9 @@
-/* logits.c -- minerva logits: the logits of every position, as a SafeTensors file. */
+/* logits.c -- minerva logits: writes the logits of every position as a SafeTensors file, for comparison
+ * with other implementations.
+ *
+ * The rows are written as they are computed (mn_session_logits), so that memory does not grow with
+ * the text; the header therefore comes first, with the width of the vocabulary. The file appears
+ * when it is complete (out_open, out_commit). */
 #include "app.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -32,6 +37,7 @@ typedef struct {
     progress *bar;
 } sink;
 
+/* The SafeTensors header for n ids and their rows of n_vocab logits, padded to a multiple of 8 bytes. */
 static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
     char head[512];
     int len = snprintf(head, sizeof head,
@@ -42,12 +48,12 @@ static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
                        n, 4 * n, n, n_vocab, 4 * n, 4 * n + 4 * n * n_vocab);
     while (len % 8)
         head[len++] = ' ';
-    const uint64_t bytes = (uint64_t)len;
-    out_put(out, (const char *)&bytes,
-            8); // little-endian, as the format and every host of this program
+    const uint64_t bytes = (uint64_t)len; // little-endian in the format and on every supported host
+    out_put(out, (const char *)&bytes, sizeof bytes);
     out_put(out, head, (size_t)len);
 }
 
+/* Called by mn_session_logits with rows in order. */
 static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                          const float *values) {
     sink *s = arg;
@@ -71,7 +77,7 @@ static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     mn_status status = mn_session_logits(a->session, ids, n, on_rows, &s, &a->err);
     progress_end(s.bar);
     if (target.out.error)
-        code = 0; // out_commit says it better
+        code = 0; // out_commit prints the error of write
     else if (status == MN_CANCELLED)
         code = EXIT_INTERRUPTED;
     else if (status != MN_OK)
@@ -79,6 +85,7 @@ static int compute(app *a, const int32_t *ids, uint32_t n, const char *path) {
     return out_commit(&target, code);
 }
 
+/* The ids of -p (tokenised) or --prompt-ids; *ids is malloc'ed. */
 static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
     uint32_t how =
         (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
@@ -105,9 +112,10 @@ static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
         (*ids)[i] = made ? made[i] : (int32_t)f->ids.v[i];
     mn_ids_free(made);
     if (!*ids)
-        return complain(EXIT_NO_MEMORY, "out of memory");
-    return *n ? 0
-              : complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
+        return no_memory();
+    if (*n == 0)
+        return complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
+    return 0;
 }
 
 static int logits(app *a, const app_flags *flags, const logits_flags *f) {

@@ -1,4 +1,8 @@
-/* main.c -- the minerva command: a table of subcommands. */
+/* main.c -- the minerva command: the table of subcommands, and the commands that need the whole table:
+ * help, completion, version and the man page of the program.
+ *
+ * Each subcommand is a function cmd_* of its own file, called with argv[0] = its name; it parses its
+ * flags by its own tables and returns the exit code. */
 #include "app.h"
 #include <signal.h>
 #include <string.h>
@@ -16,23 +20,23 @@ static const subcommand subcommands[] = {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "hold a conversation"},
     {"bench", cmd_bench, "measure prompt and generation speed"},
-    {"devices", cmd_devices, "list what there is to run on"},
-    {"plugins", cmd_plugins, "list the plugins, and why one was refused"},
+    {"devices", cmd_devices, "list the devices that models can run on"},
+    {"plugins", cmd_plugins, "list the plugins, and why one is not used"},
     {"inspect", cmd_inspect, "print a model's metadata and tensors"},
     {"convert", cmd_convert, "write a model as one GGUF file"},
     {"perplexity", cmd_perplexity, "measure how well a model predicts a text"},
     {"tokenize", cmd_tokenize, "print the token ids of a text"},
     {"detokenize", cmd_detokenize, "print the text of token ids"},
-    {"template", cmd_template, "print what a chat template makes of its variables"},
+    {"template", cmd_template, "render a chat template with given variables"},
     {"logits", cmd_logits, "write the logits of every position"},
-    {"config", cmd_config, "print each setting and where it came from"},
-    {"completion", cmd_completion, "print what bash, zsh or fish needs to complete commands"},
+    {"config", cmd_config, "print each setting and its origin"},
+    {"completion", cmd_completion, "print the completion script of bash, zsh or fish"},
     {"help", cmd_help, "print the flags of a command"},
 };
 
 static int help(out_file out) {
-    out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on what "
-                   "this machine has.\n\nCommands\n");
+    out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on the "
+                   "devices of this machine.\n\nCommands\n");
     for (size_t i = 0; i < COUNT(subcommands); i++)
         out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
     out_printf(&out,
@@ -43,29 +47,30 @@ static int help(out_file out) {
     return out_finish(&out, 0);
 }
 
-/* The page of the program itself; those of the commands are made from their tables. */
+/* The man page of the program; those of the commands are printed from their tables (document.c). */
 static int man_page(void) {
     out_file out = out_stdout();
-    out_printf(&out,
-               ".TH \"minerva\" 1 \"\" \"Minerva %s\" \"Minerva\"\n"
-               ".SH NAME\nminerva \\- runs transformer language models\n"
-               ".SH SYNOPSIS\n\\fBminerva\\fR \\fICOMMAND\\fR [\\fIflags\\fR]\n"
-               ".SH DESCRIPTION\n"
-               "Runs transformer language models on what this machine has: GGUF files and folders "
-               "in Hugging Face or MLX layout. Each command has a page of its own, as "
-               "minerva\\-run(1), and \\fB\\-\\-help\\fR.\n.SH COMMANDS\n",
-               mn_version());
+    out_printf(
+        &out,
+        ".TH \"minerva\" 1 \"\" \"Minerva %s\" \"Minerva\"\n"
+        ".SH NAME\nminerva \\- runs transformer language models\n"
+        ".SH SYNOPSIS\n\\fBminerva\\fR \\fICOMMAND\\fR [\\fIflags\\fR]\n"
+        ".SH DESCRIPTION\n"
+        "Runs transformer language models on the devices of this machine: GGUF files and folders "
+        "in Hugging Face or MLX layout. Each command has a page of its own, as "
+        "minerva\\-run(1), and \\fB\\-\\-help\\fR.\n.SH COMMANDS\n",
+        mn_version());
     for (size_t i = 0; i < COUNT(subcommands); i++)
         out_printf(&out, ".TP\n\\fB%s\\fR\n%s\n", subcommands[i].name, subcommands[i].about);
     out_printf(&out,
                ".SH EXIT STATUS\n%s\n.SH FILES\n"
                ".TP\n\\fI~/.config/minerva/minerva.ini\\fR\n"
-               "settings; \\fBminerva config\\fR shows each with where it came from\n"
-               ".TP\n\\fI~/.cache/minerva\\fR\nwhat is known of plugins and devices; in "
-               "\\fIcrashes\\fR, which plugins crashed: deleting it forgets that\n"
+               "settings; \\fBminerva config\\fR shows each with its origin\n"
+               ".TP\n\\fI~/.cache/minerva\\fR\nresults of probes and measurements; in "
+               "\\fIcrashes\\fR, the crashes of plugins: delete the file to use them again\n"
                ".TP\n\\fI~/.local/share/minerva/plugins\\fR\nplugins of the user\n"
                ".SH ENVIRONMENT\n.TP\n\\fBMINERVA_DEVICE\\fR, \\fBMINERVA_THREADS\\fR, "
-               "\\fBMINERVA_MODEL\\fR, ...\nsettings: configuration.md in the documents has all\n"
+               "\\fBMINERVA_MODEL\\fR, ...\nsettings: configuration.md in the documents lists all\n"
                ".SH SEE ALSO\n",
                EXIT_CODES);
     for (size_t i = 0; i < COUNT(subcommands); i++)
@@ -81,6 +86,7 @@ static int version(void) {
     return out_finish(&out, 0);
 }
 
+/* Prints the error for a word that is no command, with the closest name. */
 static int unknown(const char *word) {
     const char *names[COUNT(subcommands)];
     for (size_t i = 0; i < COUNT(subcommands); i++)
@@ -111,26 +117,31 @@ static int cmd_help(int argc, char **argv) {
         return unknown(argv[1]);
     const int inner = argc > 2 && s->run == cmd_plugins && !strcmp(argv[2], "check");
     if (argc > 2 + inner)
-        return complain(EXIT_USAGE, "help: found \"%s\" after the command", argv[2 + inner]);
+        return complain(EXIT_USAGE, "help: found \"%s\" after the command, expected nothing",
+                        argv[2 + inner]);
     if (s->run == cmd_help)
         return help(out_stdout());
     char *words[] = {argv[1], inner ? argv[2] : flag, flag, NULL};
     return s->run(2 + inner, words);
 }
 
-/* Every command writes its fragment of the file itself: its table is its own. */
+/* Calls every command with --help=SHELL, which prints the commands' part of the script from its own
+ * tables; the beginning and the end are printed here. */
 static int cmd_completion(int argc, char **argv) {
     const char *names[COUNT(subcommands)], *abouts[COUNT(subcommands)];
     static char plugins[] = "plugins", check[] = "check";
     char form[16];
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         out_file out = out_stdout();
-        out_puts(&out, "Usage: minerva completion (bash | zsh | fish)\n\nPrints what a shell needs "
-                       "to complete commands and flags:\n  source <(minerva completion bash)\n");
+        out_puts(
+            &out,
+            "Usage: minerva completion (bash | zsh | fish)\n\nPrints the script by which a shell "
+            "completes commands and flags:\n  source <(minerva completion bash)\n");
         return out_finish(&out, 0);
     }
     if (argc != 2)
-        return complain(EXIT_USAGE, "completion: expected one of bash, zsh and fish after it");
+        return complain(EXIT_USAGE,
+                        "completion: found %d words, expected one of bash, zsh and fish", argc - 1);
     for (size_t i = 0; i < COUNT(subcommands); i++) {
         names[i] = subcommands[i].name;
         abouts[i] = subcommands[i].about;
@@ -163,7 +174,7 @@ static int run_command(int argc, char **argv) {
     if (!strcmp(word, "--help") || !strcmp(word, "-h"))
         return cmd_help(argc - 1, argv + 1);
     if (argc > 2 && (!strcmp(word, "--version") || !strcmp(word, "version")))
-        return complain(EXIT_USAGE, "%s: found \"%s\" after it", word, argv[2]);
+        return complain(EXIT_USAGE, "%s: found \"%s\", expected nothing after it", word, argv[2]);
     if (!strcmp(word, "--version") || !strcmp(word, "version"))
         return version();
     if (!strcmp(word, "--list-devices"))

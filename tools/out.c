@@ -1,6 +1,9 @@
-/* out.c -- see out.h. Beside the files' own errors this remembers one thing for the process: whether
- * the last byte written to standard output left a line unended, for on a terminal messages and
- * answers share their lines. */
+/* out.c -- writes output files and messages: errors of write are remembered and reported once, files
+ * appear only when they are complete, messages begin a line of their own.
+ *
+ * Each out_file has its first error. Two variables belong to the process: whether the last byte on
+ * standard output ended a line (on a terminal, messages and answers share lines), and the buffer of
+ * complain_into. Used from the main thread only. Interface: out.h. */
 #include "out.h"
 #include "codeset.h"
 #include <errno.h>
@@ -17,12 +20,13 @@ out_file out_stdout(void) {
     return o;
 }
 
+/* Keeps the first error of o. */
 static void remember(out_file *o) {
     if (!o->error)
         o->error = errno ? errno : EIO;
 }
 
-/* What was written to standard output last did not end its line. */
+/* 1: the last byte written to standard output is not a line end. */
 static int line_is_open;
 
 static void remember_line(const out_file *o, char last) {
@@ -30,6 +34,7 @@ static void remember_line(const out_file *o, char last) {
         line_is_open = last != '\n';
 }
 
+/* Writes UTF-8 bytes in the codeset of the terminal. */
 static void put_encoded(out_file *o, const char *bytes, size_t n) {
     buffer encoded = {0};
     codeset_encode(bytes, n, &encoded);
@@ -73,7 +78,8 @@ void out_flush(out_file *o) {
         remember(o);
 }
 
-/* A reader that left (head, a pager that was quit) has what it wanted: nothing is said then. */
+/* Prints the error of o, except EPIPE: the reader (head, a pager) has ended and wants no more. The
+ * exit code. */
 static int write_failed(const out_file *o, int code) {
     int failed = EXIT_PIPE;
     if (o->error != EPIPE)
@@ -95,35 +101,41 @@ void out_break(out_file *o) {
     }
 }
 
-/* A folder, device or pipe is not replaced by a rename. */
+/* 1 for a folder, device or pipe, which a rename must not replace. */
 static int is_special(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode);
 }
 
+/* A stream of fd with the permissions of a new file; NULL: errno says why. */
+static FILE *open_stream(int fd) {
+    const mode_t mask = umask(0);
+    umask(mask);
+    return fchmod(fd, 0666 & ~mask) == 0 ? fdopen(fd, "wb") : NULL;
+}
+
+/* A new file beside path, open for writing; *temp: its name, the caller's to free. NULL: errno says
+ * why, nothing is left. */
 static FILE *open_temp(const char *path, char **temp) {
     size_t n = strlen(path) + sizeof ".XXXXXX";
     char *name = malloc(n);
-    FILE *f = NULL;
     if (!name)
         return NULL;
     snprintf(name, n, "%s.XXXXXX", path);
     int fd = mkstemp(name);
-    if (fd >= 0) {
-        mode_t mask = umask(0);
-        umask(mask);
-        if (fchmod(fd, 0666 & ~mask) != 0 || !(f = fdopen(fd, "wb"))) {
-            int e = errno;
-            close(fd);
-            unlink(name);
-            errno = e;
-        }
-    }
-    if (f)
+    FILE *f = fd >= 0 ? open_stream(fd) : NULL;
+    if (f) {
         *temp = name;
-    else
-        free(name);
-    return f;
+        return f;
+    }
+    const int e = errno;
+    if (fd >= 0) {
+        close(fd);
+        unlink(name);
+    }
+    free(name);
+    errno = e;
+    return NULL;
 }
 
 int out_open(out_target *t, const char *path) {
@@ -165,7 +177,7 @@ int has_color(FILE *f) {
     return isatty(fileno(f)) && !(none && *none) && term && strcmp(term, "dumb") != 0;
 }
 
-/* A message never continues a line of the answer. */
+/* Ends the line of the answer, if it is open and both streams are the same terminal. */
 static void begin_message(void) {
     struct stat out, err;
     if (!line_is_open || !isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO))
@@ -201,6 +213,10 @@ int complain(int code, const char *fmt, ...) {
     va_end(args);
     fputc('\n', stderr);
     return code;
+}
+
+int no_memory(void) {
+    return complain(EXIT_NO_MEMORY, "out of memory");
 }
 
 void note(const char *fmt, ...) {

@@ -51,6 +51,7 @@ int out_commit(out_target *t, int code);
 void complain_into(char *dst, size_t n);
 /* "minerva: error: ..." on stderr, on a line of its own; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);
+int no_memory(void); /* complain(EXIT_NO_MEMORY, "out of memory") */
 /* "minerva: ..." on stderr: what the user should know and a script may ignore. */
 void note(const char *fmt, ...) OUT_PRINTF(1, 2);
 /* 1 if escape sequences are welcome there: a terminal, without NO_COLOR. */

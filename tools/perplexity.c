@@ -1,6 +1,8 @@
-/* perplexity.c -- minerva perplexity: how well a model predicts a text. Windows of n_ctx tokens
- * that do not overlap, the second half of each scored; with --stride windows that begin so many
- * tokens apart, the last of each scored. */
+/* perplexity.c -- minerva perplexity: how well a model predicts a text, as exp of the mean of -log p.
+ *
+ * The text is cut into windows of n_ctx tokens that do not overlap, and the second half of each
+ * counts; with --stride the windows begin so many tokens apart, and the last tokens of each count.
+ * Logits come row by row from mn_session_logits and are not kept. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +22,7 @@ static const arg_row rows[] = {
      "token ids instead, as numbers with blanks or commas between them"},
     {"--stride", "N", ARG_INT, F(stride), 1, 2147483647, NULL,
      "windows begin N tokens apart, and the last N of each count\n(default: the context, and the "
-     "second half counts)"},
+     "second half of each counts)"},
     {"--parse-special", NULL, ARG_FLAG, F(parse_special), 0, 0, NULL,
      "special tokens written in the text become ids"},
 };
@@ -37,6 +39,7 @@ typedef struct {
     int64_t bad; /* row of the window with a logit that is NaN; -1: none */
 } score;
 
+/* -log softmax(row)[id], in nats. */
 static double minus_log_p(const float *row, uint32_t n_vocab, int32_t id) {
     float top = row[0];
     double sum = 0;
@@ -47,7 +50,7 @@ static double minus_log_p(const float *row, uint32_t n_vocab, int32_t id) {
     return log(sum) + (double)top - (double)row[id];
 }
 
-/* Row i says how likely id i + 1 is. */
+/* Called by mn_session_logits; row i has the logits of id i + 1. */
 static mn_status on_rows(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                          const float *values) {
     score *s = arg;
@@ -75,7 +78,7 @@ static double value_of(const score *s) {
     return exp(s->sum / (double)s->count);
 }
 
-/* The standard error of the mean of -log p, carried over to the perplexity. */
+/* The standard error of the perplexity, from that of the mean of -log p. */
 static double error_of(const score *s) {
     const double n = (double)s->count, mean = s->sum / n, variance = s->squares / n - mean * mean;
     return n > 1 && variance > 0 ? value_of(s) * sqrt(variance / (n - 1)) : 0;
@@ -101,7 +104,7 @@ static int show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) 
     return out_finish(&out, 0);
 }
 
-/* The id that the tokeniser puts in front of a text, or -1: every window begins with it. */
+/* The id (BOS) that the tokeniser puts before a text, with which every window begins; -1: none. */
 static int32_t first_id(app *a) {
     int32_t *ids = NULL;
     uint32_t n = 0;
@@ -113,7 +116,7 @@ static int32_t first_id(app *a) {
     return id;
 }
 
-/* w: windows begun, `step` tokens apart. */
+/* The error for a NaN in window w, counted from 1; windows are `step` tokens apart. */
 static int fail_nan(const app *a, const score *s, uint32_t w, uint32_t step) {
     const uint64_t at = (uint64_t)(w - 1) * step + (uint64_t)s->bad;
     return complain(EXIT_FAILED,
@@ -123,14 +126,16 @@ static int fail_nan(const app *a, const score *s, uint32_t w, uint32_t step) {
                     a->info.path, at, w);
 }
 
+/* Computes and prints the perplexity of n ids. stride 0: n_ctx; bos: see first_id. */
 static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint32_t stride,
                    int32_t bos) {
-    const uint32_t step = stride ? stride : n_ctx, windows = n < n_ctx ? 0 : (n - n_ctx) / step + 1;
+    const uint32_t step = stride ? stride : n_ctx;
+    const uint32_t windows = n < n_ctx ? 0 : (n - n_ctx) / step + 1;
     int32_t *window = malloc(n_ctx * sizeof *window);
     if (!window)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     score s = {window, stride ? n_ctx - stride - 1 : n_ctx / 2, n_ctx, 0, 0, 0, -1};
-    /* the value after each window is progress enough, and a line that is redrawn would wipe it out */
+    /* without --json the value after each window is the progress; a progress line would erase it */
     progress *bar = a->flags->json ? progress_begin("measuring perplexity") : NULL;
     mn_status status = MN_OK;
     int open = 0; /* the line of values */
@@ -148,7 +153,7 @@ static int measure(app *a, const int32_t *ids, uint32_t n, uint32_t n_ctx, uint3
     }
     progress_end(bar);
     if (open)
-        fputc('\n', stderr); /* an error begins a line of its own */
+        fputc('\n', stderr); /* an error begins a new line */
     free(window);
     if (status == MN_CANCELLED)
         return EXIT_INTERRUPTED;
@@ -174,7 +179,7 @@ static int read_text(app *a, const ppl_flags *f, int32_t **ids, uint32_t *n) {
     if (*ids)
         memcpy(*ids, made, *n * sizeof **ids);
     mn_ids_free(made);
-    return *ids ? 0 : complain(EXIT_NO_MEMORY, "out of memory");
+    return *ids ? 0 : no_memory();
 }
 
 static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {

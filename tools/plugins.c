@@ -1,8 +1,11 @@
-/* plugins.c -- minerva plugins: every file that was looked at, and what became of it. */
+/* plugins.c -- minerva plugins: every plugin file that the registry found, in the order of the search,
+ * with its status and the reason if it is not used. The rows are the registry's records
+ * (mn_runtime_plugin), valid while the runtime is open. minerva plugins check is in tools/check. */
 #include "app.h"
 #include "check/check.h"
 #include <string.h>
 
+/* "MAJOR.MINOR", or "" if the file has no ABI version. */
 static const char *abi_text(uint32_t abi, char dst[32]) {
     snprintf(dst, 32, "%u.%u", abi >> 16, abi & 0xffff);
     return abi ? dst : "";
@@ -62,5 +65,6 @@ int cmd_plugins(int argc, char **argv) {
                            "and why one was refused.\nminerva plugins check FILE.so tries every "
                            "rule of the ABI on one file (minerva plugins check --help).",
                            groups, COUNT(groups)};
-    return app_list(&page, &flags, argc, argv, as_json, as_table);
+    const int code = args_parse(&page, argc, argv);
+    return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
 }

@@ -1,4 +1,9 @@
-/* progress.c -- a line on the terminal, from a thread of its own, after the first second. */
+/* progress.c -- a line on the terminal for work of more than a second, redrawn every second by a thread.
+ *
+ * The caller owns the progress from progress_begin to progress_end. done and total are atomic: the
+ * caller sets them on its thread, the drawing thread reads them. Signals stay with the main thread.
+ * Without a terminal, or if no thread can be started, progress_begin returns NULL, which the other
+ * functions accept. */
 #include "app.h"
 #include <inttypes.h>
 #include <pthread.h>
@@ -26,6 +31,7 @@ static void draw(progress *p) {
     fflush(stderr);
 }
 
+/* The thread: draws once a second until p->over, then wipes the line. */
 static void *run(void *arg) {
     progress *p = arg;
     struct timespec until;
@@ -36,8 +42,10 @@ static void *run(void *arg) {
         until.tv_sec += 1;
         while (!p->over && pthread_cond_timedwait(&p->wake, &p->lock, &until) == 0)
             continue;
-        if (!p->over)
-            draw(p), drawn = 1;
+        if (!p->over) {
+            draw(p);
+            drawn = 1;
+        }
     }
     pthread_mutex_unlock(&p->lock);
     if (drawn)

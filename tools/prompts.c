@@ -1,24 +1,37 @@
-/* prompts.c -- see prompts.h. A line's own settings are written over the flags' when the line is
- * read; what is wrong with one line is kept as that line's error and stops no other. */
+/* prompts.c -- makes the token ids of prompts: from text, a conversation, ids, or a file of JSON lines
+ * (minerva run --prompts).
+ *
+ * A line's own settings replace those of the flags in its gen. An error of one line is stored in its
+ * gen, printed with its result, and does not stop the others. The gens are the caller's (gen_free).
+ * Text becomes ids by the chat template (talk.c) or the tokeniser. Interface: prompts.h. */
 #include "prompts.h"
 #include <cjson/cJSON.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int keep(gen *g, int32_t *ids, uint32_t n) {
-    int code = 0;
+/* Space for n ids in g, which has none yet. 0, or the exit code with the error printed. */
+static int make_prompt(gen *g, size_t n) {
     if (n == 0)
-        code = complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
-    else if (!(g->prompt = malloc(n * sizeof *ids)))
-        code = complain(EXIT_NO_MEMORY, "out of memory");
-    else
+        return complain(EXIT_USAGE, "the prompt is empty: found 0 tokens, expected at least 1");
+    if (n <= UINT32_MAX)
+        g->prompt = malloc(n * sizeof *g->prompt);
+    if (!g->prompt)
+        return no_memory();
+    g->n_prompt = (uint32_t)n;
+    return 0;
+}
+
+/* Copies the library's ids into g, and frees them. */
+static int keep(gen *g, int32_t *ids, uint32_t n) {
+    int code = make_prompt(g, n);
+    if (code == 0)
         memcpy(g->prompt, ids, n * sizeof *ids);
-    g->n_prompt = code ? 0 : n;
     mn_ids_free(ids);
     return code;
 }
 
+/* The chat template with n messages; also measures g->tokenize_s. */
 static int from_messages(app *a, gen *g, const mn_message *messages, uint32_t n,
                          const prompt_flags *flags) {
     int32_t *ids = NULL;
@@ -29,9 +42,12 @@ static int from_messages(app *a, gen *g, const mn_message *messages, uint32_t n,
     return code ? code : keep(g, ids, n_ids);
 }
 
+/* The text without a chat template. */
 static int from_plain(app *a, gen *g, mn_str text, const prompt_flags *flags) {
-    uint32_t how = MN_TEXT_ADD_SPECIAL | (flags->parse_special ? MN_TEXT_PARSE_SPECIAL : 0), n = 0;
+    const uint32_t special = flags->parse_special ? MN_TEXT_PARSE_SPECIAL : 0;
+    const uint32_t how = MN_TEXT_ADD_SPECIAL | special;
     int32_t *ids = NULL;
+    uint32_t n = 0;
     double begin = seconds();
     mn_status status = mn_model_tokenize(a->model, text, how, &ids, &n, &a->err);
     g->tokenize_s = seconds() - begin;
@@ -45,16 +61,18 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
         {{"user", 4}, text, {NULL, 0}}};
     if (!a->info.has_tokenizer)
         return complain(EXIT_FAILED,
-                        "%s has no tokeniser: a text cannot be its prompt, --prompt-ids can",
+                        "%s has no tokeniser: found a text as the prompt, expected --prompt-ids",
                         a->info.path);
     const int has_template = talk_has_template(a, flags->talk);
     if (system && !flags->raw && !has_template)
-        return complain(EXIT_FAILED, "%s has no chat template: a system message needs one",
-                        a->info.path);
+        return complain(
+            EXIT_FAILED,
+            "%s has no chat template: found a system message, expected --chat-template with it",
+            a->info.path);
     if (flags->raw || !has_template)
         return from_plain(a, g, text, flags);
-    return system ? from_messages(a, g, messages, 2, flags)
-                  : from_messages(a, g, messages + 1, 1, flags);
+    const uint32_t n = system ? 2 : 1;
+    return from_messages(a, g, messages + 2 - n, n, flags);
 }
 
 int prompt_from_history(app *a, gen *g, const prompt_flags *flags) {
@@ -62,16 +80,14 @@ int prompt_from_history(app *a, gen *g, const prompt_flags *flags) {
 }
 
 int prompt_from_ids(gen *g, const arg_ints *list) {
-    if (list->n == 0 || list->n > UINT32_MAX || !(g->prompt = malloc(list->n * sizeof *g->prompt)))
-        return complain(EXIT_NO_MEMORY, "out of memory");
-    for (size_t i = 0; i < list->n; i++)
+    const int code = make_prompt(g, list->n);
+    for (uint32_t i = 0; i < g->n_prompt; i++)
         g->prompt[i] = (int32_t)list->v[i];
-    g->n_prompt = (uint32_t)list->n;
-    return 0;
+    return code;
 }
 
 /* ---- a file of lines ------------------------------------------------------------------------- */
-/* What the keys of a line hold; NULL: not given. */
+/* The values of a line's keys; NULL: not given. They belong to the line's JSON object. */
 typedef struct {
     const cJSON *prompt, *prompt_ids, *max_tokens, *seed, *temp, *stop, *system;
 } line_keys;
@@ -93,6 +109,7 @@ static const struct {
     "\"prompt\" or \"prompt_ids\", and any of \"max_tokens\" (or \"n\"), \"seed\", \"temp\", "     \
     "\"stop\" and \"system\""
 
+/* An error of one key of the line. */
 static int bad_key(const char *key, const char *expected) {
     return complain(EXIT_FAILED, "\"%.60s\": %s", key, expected);
 }
@@ -119,7 +136,7 @@ static int read_keys(const cJSON *object, line_keys *k) {
     return 0;
 }
 
-/* Whole numbers that a double holds and the API takes. */
+/* 1 if v is a whole number from lo to hi. */
 static int is_whole(const cJSON *v, double lo, double hi) {
     return cJSON_IsNumber(v) && v->valuedouble >= lo && v->valuedouble <= hi &&
            v->valuedouble == (double)(int64_t)v->valuedouble;
@@ -130,18 +147,19 @@ static int line_ids(gen *g, const cJSON *list) {
     const size_t n = (size_t)cJSON_GetArraySize(list);
     if (!cJSON_IsArray(list) || n == 0)
         return bad_key("prompt_ids", "expected a list of at least one token id");
-    g->prompt = malloc(n * sizeof *g->prompt);
-    if (!g->prompt)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+    if (make_prompt(g, n) != 0)
+        return EXIT_NO_MEMORY;
+    int32_t *to = g->prompt;
     cJSON_ArrayForEach(v, list) {
         if (!is_whole(v, 0, INT32_MAX))
             return bad_key("prompt_ids", "found something else than token ids, expected whole "
                                          "numbers from 0 to 2147483647");
-        g->prompt[g->n_prompt++] = (int32_t)v->valuedouble;
+        *to++ = (int32_t)v->valuedouble;
     }
     return 0;
 }
 
+/* Appends a copy of the string; gen_free frees it (owns_stop). */
 static int add_stop(gen *g, const cJSON *v) {
     const char *text = cJSON_GetStringValue(v);
     const char **grown = realloc(g->stop.v, (g->stop.n + 1) * sizeof *grown);
@@ -149,12 +167,12 @@ static int add_stop(gen *g, const cJSON *v) {
         g->stop.v = grown;
     char *copy = grown ? strdup(text) : NULL;
     if (!copy)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     g->stop.v[g->stop.n++] = copy;
     return 0;
 }
 
-/* The line's own strings replace those of the flag. */
+/* The strings of the line replace those of --stop. */
 static int line_stop(gen *g, const cJSON *stop) {
     static const char expected[] = "expected a string that is not empty, or a list of them";
     const cJSON *v = NULL;
@@ -217,7 +235,7 @@ static int line_object(app *a, gen *g, const cJSON *object, const prompt_flags *
     return prompt_from_text(a, g, (mn_str){text, strlen(text)}, &own);
 }
 
-/* An escaped NUL would end the parser's string early: a prompt cut without a word. */
+/* 1 if the line has an escaped NUL, at which cJSON would cut the string without an error. */
 static int has_nul(const char *line) {
     for (const char *s = line; *s; s++) {
         if (*s != '\\')
@@ -232,7 +250,7 @@ static int has_nul(const char *line) {
 
 static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     if (strlen(line) != n || has_nul(line))
-        return complain(EXIT_FAILED, "a NUL character cannot be in a prompt");
+        return complain(EXIT_FAILED, "found a NUL character, expected text without one");
     cJSON *object = cJSON_ParseWithOpts(line, NULL, 1);
     int code = object ? line_object(a, g, object, flags)
                       : complain(EXIT_FAILED, "not valid JSON, expected one object {%s}", KEYS);
@@ -240,7 +258,7 @@ static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_fl
     return code;
 }
 
-/* 0 also where the line cannot be used: then g has the error. */
+/* Fills g from the line of n bytes. 0 also if the line cannot be used: g->error has the message then. */
 static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     char why[600] = "";
     g->max_new = flags->max_new;
@@ -255,10 +273,11 @@ static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_fl
         return 0;
     g->error = strdup(why);
     if (code == EXIT_NO_MEMORY || !g->error)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     return 0;
 }
 
+/* The new element n of the list, zeroed; NULL: out of memory. */
 static gen *one_more(gen **list, size_t n) {
     gen *grown = realloc(*list, (n + 1) * sizeof *grown);
     if (!grown)
@@ -267,30 +286,35 @@ static gen *one_more(gen **list, size_t n) {
     return memset(&grown[n], 0, sizeof *grown);
 }
 
+/* Appends the prompt of one line, from line to stop, to the list; a blank line has none. */
+static int add_line(app *a, const char *line, const char *stop, size_t number,
+                    const prompt_flags *flags, gen **out, size_t *n) {
+    if (stop == line + strspn(line, " \t\r"))
+        return 0;
+    gen *g = one_more(out, *n);
+    if (!g)
+        return no_memory();
+    g->line = number;
+    ++*n;
+    return read_line(a, g, line, (size_t)(stop - line), flags);
+}
+
 int prompts_from_file(app *a, const char *path, const prompt_flags *flags, gen **out, size_t *n) {
     char *data;
     size_t bytes, number = 0;
     int code = read_all(path, &data, &bytes);
-    for (char *line = data, *end = data + bytes; code == 0 && line < end;) {
+    char *end = data + bytes;
+    for (char *line = data; code == 0 && line < end;) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
         if (!stop)
             stop = end;
         *stop = 0;
-        number++;
-        if (stop != line + strspn(line, " \t\r")) {
-            gen *g = one_more(out, *n);
-            if (g) {
-                g->line = number;
-                ++*n;
-                code = read_line(a, g, line, (size_t)(stop - line), flags);
-            } else {
-                code = complain(EXIT_NO_MEMORY, "out of memory");
-            }
-        }
+        code = add_line(a, line, stop, ++number, flags, out, n);
         line = stop + 1;
     }
     free(data);
     if (code == 0 && *n == 0)
-        code = complain(EXIT_FAILED, "%s: no prompts in it", path);
+        code = complain(EXIT_FAILED, "%s: found no prompt, expected one JSON object per line {%s}",
+                        input_name(path), KEYS);
     return code;
 }

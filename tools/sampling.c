@@ -1,4 +1,6 @@
-/* sampling.c -- flags of the draw, and what holds where none is given. */
+/* sampling.c -- the flags of sampling, and the values without a flag: the model's recommended ones
+ * (generation_config.json or GGUF keys, by mn_model_sample_defaults), else the defaults of the help.
+ * Used by run and chat; the flags are the subcommand's. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>
@@ -10,7 +12,7 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
     {"--temp --temperature", "T", ARG_FLOAT, F(temp), 0, 100, NULL,
      "temperature; 0 = always the most likely token\n(default: the model's own, else 0.7)"},
     {"-s --seed", "N", ARG_SEED, F(seed), 0, 0, NULL,
-     "the same seed gives the same answer (default: a random one, shown)"},
+     "the same seed gives the same answer (default: a random one, printed)"},
     {"--top-k", "N", ARG_INT, F(top_k), 0, 2147483647, NULL,
      "keep the N most likely tokens; 0 = off (default: the model's own, else 0)"},
     {"--top-p", "P", ARG_FLOAT, F(top_p), 0, 1, NULL,
@@ -52,10 +54,8 @@ void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *ou
     mn_model_sample_defaults(a->model, out);
     if (!isnan(f->temp))
         out->temp = (float)f->temp;
-    if (!isnan(f->top_p))
-        out->top_p = f->top_p > 0
-                         ? (float)f->top_p
-                         : 1e-9f; // the library takes 0 for "off"; who types 0 wants the arg max
+    if (!isnan(f->top_p)) // --top-p 0 is the most likely token; the library's 0 is "off"
+        out->top_p = f->top_p > 0 ? (float)f->top_p : 1e-9f;
     if (f->top_k >= 0)
         out->top_k = (int32_t)f->top_k;
     if (!isnan(f->min_p))

@@ -1,16 +1,23 @@
-/* table.c -- see table.h. */
+/* table.c -- collects cells and prints them as a table: aligned columns, Markdown or CSV.
+ *
+ * The table owns its cells, row by row, the heading first. A cell is one line: control characters,
+ * which names and messages of plugins may hold, become blanks. Out of memory is remembered (failed),
+ * and nothing is printed then. Interface: table.h. */
 #include "table.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Adds a malloc'ed cell, which the table owns from now on; NULL: out of memory. */
 static void append(table *t, char *cell) {
     if (t->n == t->cap) {
         size_t cap = t->cap ? t->cap * 2 : 64;
         char **grown = realloc(t->cells, cap * sizeof *grown);
-        if (grown)
-            t->cells = grown, t->cap = cap;
+        if (grown) {
+            t->cells = grown;
+            t->cap = cap;
+        }
     }
     if (cell && t->n < t->cap) {
         t->cells[t->n++] = cell;
@@ -33,19 +40,21 @@ void table_cell(table *t, const char *fmt, ...) {
     va_start(args, fmt);
     int n = vasprintf(&cell, fmt, args);
     va_end(args);
-    for (char *c = cell; n >= 0 && *c; c++) // a cell is one line, whatever a plugin says
+    for (char *c = cell; n >= 0 && *c; c++)
         if ((unsigned char)*c < 0x20)
             *c = ' ';
     append(t, n < 0 ? NULL : cell);
 }
 
-static int width_of(const char *s) { // characters, not bytes
+/* In characters, not bytes. */
+static int width_of(const char *s) {
     int n = 0;
     for (; *s; s++)
         n += ((unsigned char)*s & 0xc0) != 0x80;
     return n;
 }
 
+/* Quoted if it holds a comma or a quote (RFC 4180). */
 static void csv_cell(out_file *out, const char *s) {
     if (!strpbrk(s, ",\"")) {
         out_puts(out, s);
@@ -72,6 +81,8 @@ static void padded(out_file *out, const char *s, int width, int right, int last)
 static void print_row(const table *t, size_t row, table_style style, const int *width,
                       out_file *out) {
     const int markdown = style == TABLE_MARKDOWN;
+    const char *before = markdown ? "| " : "";
+    const char *between = markdown ? " | " : "  ";
     for (size_t c = 0; c < t->n_cols; c++) {
         const char *s = t->cells[row * t->n_cols + c];
         if (style == TABLE_CSV) {
@@ -80,12 +91,13 @@ static void print_row(const table *t, size_t row, table_style style, const int *
             csv_cell(out, s);
             continue;
         }
-        out_puts(out, markdown ? (c ? " | " : "| ") : (c ? "  " : ""));
+        out_puts(out, c ? between : before);
         padded(out, s, width[c], t->right >> c & 1, !markdown && c + 1 == t->n_cols);
     }
     out_puts(out, markdown ? " |\n" : "\n");
 }
 
+/* The line of dashes below the heading of a Markdown table; a colon aligns right. */
 static void print_rule(const table *t, const int *width, out_file *out) {
     for (size_t c = 0; c < t->n_cols; c++) {
         const int right = (int)(t->right >> c & 1);

@@ -1,4 +1,9 @@
-/* talk.c -- see talk.h. */
+/* talk.c -- the conversation that the chat template renders: flags for system message, history, tools,
+ * template and its variables, their files, and the call of the library that makes token ids of them.
+ *
+ * A talk owns the texts of the files (talk_close); messages are the caller's. Used by run, chat and,
+ * for reading JSON, template. Errors of the library name a part of the conversation, which is
+ * translated to the flag's file here. Interface: talk.h. */
 #include "talk.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +34,20 @@ int talk_has_template(const app *a, const talk *t) {
 }
 
 const char *talk_given(const talk_flags *f) {
-    return f->system          ? "--system"
-           : f->history       ? "--history"
-           : f->tools         ? "--tools"
-           : f->vars          ? "--vars"
-           : f->chat_template ? "--chat-template"
-                              : NULL;
+    const struct {
+        const char *value, *flag;
+    } all[] = {{f->system, "--system"},
+               {f->history, "--history"},
+               {f->tools, "--tools"},
+               {f->vars, "--vars"},
+               {f->chat_template, "--chat-template"}};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i].value)
+            return all[i].flag;
+    return NULL;
 }
 
+/* 1 if the flag's value is JSON itself, not the name of a file. */
 static int is_json(const char *s) {
     s += strspn(s, " \t\r\n");
     return *s == '{' || *s == '[';
@@ -54,7 +65,7 @@ int talk_read(const char *flag, char **text) {
         return code;
     }
     *text = strdup(flag);
-    return *text ? 0 : complain(EXIT_NO_MEMORY, "out of memory");
+    return *text ? 0 : no_memory();
 }
 
 static mn_str str_of(const char *z) {
@@ -77,7 +88,7 @@ static mn_chat_params talk_params(const talk *t, const mn_message *messages, uin
     return params;
 }
 
-/* The library names the text and the place in it; whoever typed it knows it as a file. */
+/* Prints the library's error, which names the part and the place in it, with the flag's file. */
 static int fail(app *a, const talk *t, mn_status status) {
     const talk_flags *f = t->flags;
     const char *const flags[] = {
@@ -94,7 +105,8 @@ static int fail(app *a, const talk *t, mn_status status) {
     return complain(EXIT_FAILED, "%s: %s", flag, a->err.msg);
 }
 
-/* A file that is there, or whose name can be nothing else; other words are names of templates. */
+/* Reads the value of --chat-template if it is a file: one that exists, or a path; else it is the name
+ * of a template, and *text stays NULL. */
 static int read_template(const char *flag, char **text) {
     size_t n = 0;
     if (!flag || (access(flag, F_OK) != 0 && !strpbrk(flag, "/.") && strcmp(flag, "-") != 0))
@@ -119,17 +131,19 @@ int talk_open(talk *t) {
     return code ? code : read_template(f->chat_template, &t->chat_template);
 }
 
-/* Whether the template likes them is found when there is something to say; whether they can be
- * read, now. */
+/* Renders without messages, which finds errors in the files early. An error that the template itself
+ * raises is no error yet: it may need a message. */
 int talk_check(app *a, const talk *t) {
     const char *given = talk_given(t->flags);
     mn_chat_params params = talk_params(t, NULL, 0, 0);
     int32_t *ids = NULL;
-    uint32_t n;
+    uint32_t n = 0;
     if (!given)
         return 0;
     if (!talk_has_template(a, t))
-        return complain(EXIT_FAILED, "%s has no chat template: %s needs one", a->info.path, given);
+        return complain(EXIT_FAILED,
+                        "%s has no chat template: found %s, expected --chat-template with it",
+                        a->info.path, given);
     mn_status status = mn_model_chat_with(a->model, &params, &ids, &n, &a->err);
     if (status == MN_OK)
         mn_ids_free(ids);

@@ -1,4 +1,6 @@
-/* template.c -- minerva template: what a chat template makes of its variables. */
+/* template.c -- minerva template: renders a chat template with given variables, for authors of templates
+ * and for comparison with other implementations. The rendering is the library's
+ * (mn_template_render); a model is only opened if the template is the model's own. */
 #include "talk.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +61,12 @@ int cmd_template(int argc, char **argv) {
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
-    const arg_page page = {"template", "(-m MODEL | --template F.jinja) --vars V.json",
-                           "Prints what a chat template makes of its variables, byte by byte. A "
-                           "template's own\nobjection "
-                           "(raise_exception) is exit code 1 and its words.",
-                           groups, COUNT(groups)};
+    const arg_page page = {
+        "template", "(-m MODEL | --template F.jinja) --vars V.json",
+        "Renders a chat template with given variables, and prints the exact bytes. An "
+        "error that the\ntemplate raises (raise_exception) is exit code 1 "
+        "with its message.",
+        groups, COUNT(groups)};
     app a = {.err = MN_ERROR};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

@@ -1,5 +1,10 @@
-/* tokenize.c -- minerva tokenize and detokenize: text to token ids, and ids to text. */
+/* tokenize.c -- minerva tokenize and detokenize: text to token ids, and ids to text.
+ *
+ * Weights are not read, so that a file with the vocabulary alone is enough. Ids belong to the library
+ * (mn_ids_free), texts to this file. Text of ids comes from a stream, which keeps the bytes of
+ * incomplete characters until the next id. */
 #include "app.h"
+#include "buffer.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +30,8 @@ static const arg_row rows[] = {
      "one line per id with its text beside it; auto: on a terminal"},
 };
 
-/* The text that each id adds, special tokens by their names, as JSON strings: what is no whole
- * character yet comes with the id that completes it. */
+/* The text that each id adds as a JSON string, special tokens by their names; the bytes of an
+ * incomplete character come with the id that completes it. lines: one line per id. */
 static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int lines) {
     mn_stream *s = NULL;
     mn_str text = {"", 0}, rest = {"", 0};
@@ -49,6 +54,7 @@ static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int
     return st == MN_OK ? 0 : app_fail(a, st);
 }
 
+/* One line of ids, JSON, or (pieces) one line per id with its text. */
 static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
     out_file out = out_stdout();
     json_out j = {&out, 0, 0, {0}};
@@ -84,7 +90,8 @@ static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
     uint32_t n = 0;
     if (f->text && f->file)
         return complain(EXIT_USAGE, "found -p and --file, expected one of them");
-    if (f->text ? !strcmp(f->text, "-") : !file && !isatty(STDIN_FILENO))
+    const int dash = f->text && !strcmp(f->text, "-");
+    if (dash || (!f->text && !file && !isatty(STDIN_FILENO)))
         file = "-";
     if (!f->text && !file)
         return complain(EXIT_USAGE, "found no text, expected -p TEXT or --file F");
@@ -134,62 +141,65 @@ static const arg_row detokenize_rows[] = {
     {"IDS", "IDS", ARG_TEXTS, F(words), 0, 0, NULL,
      "token ids with blanks or commas between them; -: standard input"},
     {"-f --file", "F", ARG_FILE, F(file), 0, 0, NULL,
-     "a file of them, also as minerva tokenize prints them; -: standard input"},
+     "a file of token ids, also the output of minerva tokenize; -: standard input"},
     {"--special", NULL, ARG_FLAG, F(special), 0, 0, NULL,
-     "special tokens by their names (default: they give no text)"},
+     "special tokens by their names (default: they have no text)"},
 };
 
-/* A number outside the vocabulary is a mistake: its text would be missing without a word. */
+/* An id outside the vocabulary is an error: its text would be missing without a message. */
 static int check_ids(const app *a, const int32_t *ids, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (a->info.n_vocab > 0 && ids[i] >= a->info.n_vocab)
             return complain(EXIT_FAILED,
-                            "token id %" PRId32
-                            " at place %u is outside the vocabulary of %" PRId64,
-                            ids[i], i, a->info.n_vocab);
+                            "found token id %" PRId32 " at index %u, expected 0 to %" PRId64
+                            " (the model's vocabulary)",
+                            ids[i], i, a->info.n_vocab - 1);
     return 0;
+}
+
+/* Appends the text of the ids. 0, or the exit code with the error printed. */
+static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, buffer *text) {
+    mn_stream *s = NULL;
+    mn_str piece = {"", 0};
+    mn_status st = mn_stream_create(a->model, how, &s, &a->err);
+    for (uint32_t i = 0; st == MN_OK && i < n; i++) {
+        st = mn_stream_push(s, ids[i], &piece, &a->err);
+        if (st == MN_OK)
+            buffer_put(text, piece.ptr, piece.len);
+    }
+    if (st == MN_OK)
+        st = mn_stream_finish(s, &piece, &a->err);
+    if (st == MN_OK)
+        buffer_put(text, piece.ptr, piece.len);
+    mn_stream_free(s);
+    if (st != MN_OK)
+        return app_fail(a, st);
+    return text->failed ? no_memory() : 0;
 }
 
 static int print_text(app *a, const app_flags *flags, const detokenize_flags *f, const int32_t *ids,
                       uint32_t n) {
+    const uint32_t how = MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0);
     out_file out = out_stdout();
     json_out j = {&out, 0, 0, {0}};
-    char *text = NULL;
-    size_t bytes = 0;
-    mn_stream *s = NULL;
-    mn_str piece = {"", 0};
-    mn_status st = mn_stream_create(
-        a->model, MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0), &s, &a->err);
-    int code = st == MN_OK ? 0 : app_fail(a, st);
-    for (uint32_t i = 0; code == 0 && i <= n; i++) {
-        st = i < n ? mn_stream_push(s, ids[i], &piece, &a->err)
-                   : mn_stream_finish(s, &piece, &a->err);
-        char *grown = st == MN_OK ? realloc(text, bytes + piece.len + 1) : NULL;
-        if (!grown) {
-            code = st == MN_OK ? complain(EXIT_NO_MEMORY, "out of memory") : app_fail(a, st);
-            break;
-        }
-        text = grown;
-        if (piece.len)
-            memcpy(text + bytes, piece.ptr, piece.len);
-        bytes += piece.len;
-    }
+    buffer text = {0};
+    const int code = text_of_ids(a, how, ids, n, &text);
     if (code == 0 && flags->json) {
         json_open(&j, '{');
         json_key(&j, "text");
-        json_str(&j, text, bytes);
+        json_str(&j, text.p, text.n);
         json_close(&j);
         json_line(&j);
     } else if (code == 0) {
-        out_put(&out, text, bytes);
-        if (isatty(STDOUT_FILENO) && bytes && text[bytes - 1] != '\n')
+        out_put(&out, text.p, text.n);
+        if (isatty(STDOUT_FILENO) && text.n && text.p[text.n - 1] != '\n')
             out_put(&out, "\n", 1);
     }
-    mn_stream_free(s);
-    free(text);
+    buffer_free(&text);
     return out_finish(&out, code);
 }
 
+/* The ids of the operands. */
 static int add_words(const detokenize_flags *f, arg_ids *ids) {
     int code = 0;
     for (size_t i = 0; i < f->words.n && code == 0; i++)
