@@ -151,9 +151,9 @@ static int check_ids(const app *a, const int32_t *ids, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         if (a->info.n_vocab > 0 && ids[i] >= a->info.n_vocab)
             return complain(EXIT_FAILED,
-                            "found token id %" PRId32 " at index %u, expected 0 to %" PRId64
-                            " (the model's vocabulary)",
-                            ids[i], i, a->info.n_vocab - 1);
+                            "found token id %" PRId32 " at index %u, expected one below %" PRId64
+                            ", the size of the vocabulary",
+                            ids[i], i, a->info.n_vocab);
     return 0;
 }
 
