@@ -1,11 +1,14 @@
-/* buffer.c -- see buffer.h. The one growing text of the command: lines that are typed, what a
- * terminal is sent, files that are made of pieces. An allocation that fails is remembered instead
- * of reported at each call, so that code that makes texts reads as the text does. */
+/* buffer.c -- the growing text of the command (buffer.h): typed lines, output to a terminal, texts made
+ * of pieces.
+ *
+ * The owner frees it (buffer_free) or takes the text (buffer_take). A failed allocation sets `failed`
+ * instead of an error of each call, so that the caller tests once, at the end. */
 #include "buffer.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Space for more bytes and a NUL. 0: out of memory, now or before. */
 static int reserve(buffer *b, size_t more) {
     if (b->failed || more > SIZE_MAX / 2 - b->n) {
         b->failed = 1;

@@ -1,9 +1,13 @@
-/* chat.c -- minerva chat: turns. The sequence of earlier turns stays in the session's cache and is
- * extended where the template allows it; whatever changes the conversation otherwise (a command, a
- * full context) lets the next turn begin anew from the messages. Its parts: chat.h. */
+/* chat.c -- minerva chat: reads turns, generates answers, ends the conversation.
+ *
+ * The chat owns everything: app, messages, sequence, line reader, history (close_chat). The sequence
+ * of the earlier turns stays in the session's KV cache and is extended if the template allows it; if
+ * the conversation changes in another way (a command, a full context), the next turn is computed
+ * from all messages. Messages: chat_messages.c; commands: chat_commands.c; lines: line.c. */
 #include "chat.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,45 +19,60 @@ const arg_row chat_rows[CHAT_ROWS] = {
     {"--show-thinking", NULL, ARG_FLAG, F(show_thinking), 0, 0, NULL,
      "also what the model writes before its answer (<think>, analysis)"},
     {"--context-full", "WHAT", ARG_CHOICE, F(context_full), 0, 0, "drop|error",
-     "drop: leave the oldest turns out, never the system message (default)"},
+     "drop: omit the oldest turns, never the system message (default)"},
     {"--no-chat-history", NULL, ARG_FLAG, F(no_history), 0, 0, NULL,
-     "keep nothing of what is typed (setting chat_history)"},
+     "do not store what is typed (setting chat_history)"},
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
-/* A call that the model made by tokens of its own, for a template that writes them: with its
- * arguments, and what was thought before. */
-static char *call_more(const gen *g) {
-    char *args = strndup(g->text + g->call, g->n_text - g->call),
-         *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
-    cJSON *more = cJSON_CreateObject(), *calls = cJSON_AddArrayToObject(more, "tool_calls"),
-          *call = cJSON_CreateObject(), *read = args ? cJSON_ParseWithOpts(args, NULL, 1) : NULL;
-    char *text = NULL;
-    int ok = args && thought && calls && cJSON_AddItemToArray(calls, call);
-    if (!ok)
+/* Adds the arguments of a call: JSON as it is, any other text as a string. 0: out of memory. */
+static int add_arguments(cJSON *function, const char *args) {
+    cJSON *read = cJSON_ParseWithOpts(args, NULL, 1);
+    const cJSON *added = read ? cJSON_AddRawToObject(function, "arguments", args)
+                              : cJSON_AddStringToObject(function, "arguments", args);
+    cJSON_Delete(read);
+    return added != NULL;
+}
+
+/* Adds {"type": "function", "function": {name, arguments}} to the list. 0: out of memory. */
+static int add_call(cJSON *calls, const gen *g, const char *args) {
+    cJSON *call = cJSON_CreateObject();
+    if (!cJSON_AddItemToArray(calls, call)) {
         cJSON_Delete(call);
-    cJSON *function = ok && cJSON_AddStringToObject(call, "type", "function")
-                          ? cJSON_AddObjectToObject(call, "function")
-                          : NULL;
-    ok = function && cJSON_AddStringToObject(function, "name", gen_tool_name(g)) &&
-         (read ? cJSON_AddRawToObject(function, "arguments", args)
-               : cJSON_AddStringToObject(function, "arguments", args)) &&
-         (!g->n_thinking || cJSON_AddStringToObject(more, "thinking", thought));
+        return 0;
+    }
+    const cJSON *type = cJSON_AddStringToObject(call, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(call, "function");
+    const cJSON *name = cJSON_AddStringToObject(function, "name", gen_tool_name(g));
+    return type && name && add_arguments(function, args);
+}
+
+/* The tool call of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out of
+ * memory. */
+static char *call_more(const gen *g) {
+    char *args = strndup(g->text + g->call, g->n_text - g->call);
+    char *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
+    cJSON *more = cJSON_CreateObject();
+    cJSON *calls = cJSON_AddArrayToObject(more, "tool_calls");
+    char *text = NULL;
+    int ok = args && thought && calls && add_call(calls, g, args);
+    if (ok && g->n_thinking)
+        ok = cJSON_AddStringToObject(more, "thinking", thought) != NULL;
     if (ok)
         text = cJSON_PrintUnformatted(more);
-    cJSON_Delete(read);
     cJSON_Delete(more);
     free(args);
     free(thought);
     return text;
 }
 
+/* Appends the answer to the conversation; a tool call is in more, not in the content. */
 static int push_answer(chat *c) {
     const gen *g = &c->g;
     const mn_str text = {g->text ? g->text : "", g->tool[0] ? 0 : g->n_text};
     char *more = g->tool[0] ? call_more(g) : NULL;
     if (g->tool[0] && !more)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     return messages_push(c, "assistant", text, more);
 }
 
@@ -66,7 +85,7 @@ void chat_forget_sequence(chat *c) {
 
 void chat_apply_settings(chat *c) {
     sampling_flags sampling = c->sampling;
-    if (!sampling.seed.given && c->sample.size) // the one that was drawn and shown
+    if (!sampling.seed.given && c->sample.size) // the random one of the first turn
         sampling.seed = (arg_seed){c->sample.seed, 1};
     sampling_resolve(&c->a, &sampling, &c->sample);
     c->sample.max_new = c->flags.n < 0 ? 0 : (uint32_t)c->flags.n;
@@ -76,15 +95,15 @@ void chat_apply_settings(chat *c) {
 }
 
 /* ---- the prompt of a turn -------------------------------------------------------------------- */
-/* The ids of what the model is shown, without the n_dropped messages after the system's; n_known:
- * of all messages. */
+/* The ids of the conversation without the n_dropped messages after the system messages, and without
+ * the first n_known of all messages, which the sequence holds. *ids: the library's, mn_ids_free. */
 static int ids_without(chat *c, uint32_t n_dropped, uint32_t n_known, int32_t **ids, uint32_t *n) {
     const uint32_t n_system = messages_system(c), n_shown = c->n - n_dropped;
     if (n_dropped == 0)
         return talk_ids(&c->a, &c->talk, c->messages, c->n, n_known, ids, n);
     mn_message *shown = malloc(n_shown * sizeof *shown);
     if (!shown)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     memcpy(shown, c->messages, n_system * sizeof *shown);
     memcpy(shown + n_system, c->messages + n_system + n_dropped,
            (n_shown - n_system) * sizeof *shown);
@@ -93,8 +112,8 @@ static int ids_without(chat *c, uint32_t n_dropped, uint32_t n_known, int32_t **
     return code;
 }
 
-/* How many messages are dropped if one more turn is: a turn begins with a user's message, and the
- * newest stays. 0: there is no older one. */
+/* The number of dropped messages after one more turn is dropped. A turn begins with a user's message;
+ * the newest is never dropped. 0: no older turn is left. */
 static uint32_t drop_turn(const chat *c, uint32_t n_dropped) {
     const uint32_t n_system = messages_system(c);
     for (uint32_t i = n_system + n_dropped + 1; i < c->n; i++)
@@ -103,7 +122,7 @@ static uint32_t drop_turn(const chat *c, uint32_t n_dropped) {
     return 0;
 }
 
-/* Positions that are kept for the answer. */
+/* Positions of the context that are kept free for the answer. */
 static uint32_t room_for_answer(const chat *c) {
     const uint32_t quarter = c->a.session_info.n_ctx / 4;
     return c->flags.n < 0 || c->flags.n > quarter ? quarter : (uint32_t)c->flags.n;
@@ -113,8 +132,8 @@ static int fits(const chat *c, uint32_t n, uint32_t room) {
     return (uint64_t)n + room <= c->a.session_info.n_ctx;
 }
 
-/* Leaves out the oldest turns until the answer has its room twice: else every turn that follows
- * would begin anew, too. What does not fit then is the library's error. */
+/* Drops the oldest turns until twice the positions of an answer are free: with less, every later turn
+ * would drop one, and compute all others again. If the ids do not fit then, the library reports it. */
 static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
     const uint32_t room = room_for_answer(c), before = c->n_dropped;
     uint32_t n_turns = 0;
@@ -134,15 +153,15 @@ static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
     if (code || !fits(c, *n, 0))
         c->n_dropped = before;
     else if (n_turns == 1)
-        app_remark(&c->a, "the context of %u tokens is full: the oldest turn is left out",
+        app_remark(&c->a, "the context of %u tokens is full: the oldest turn is omitted",
                    c->a.session_info.n_ctx);
     else if (n_turns)
-        app_remark(&c->a, "the context of %u tokens is full: the %u oldest turns are left out",
+        app_remark(&c->a, "the context of %u tokens is full: the %u oldest turns are omitted",
                    c->a.session_info.n_ctx, n_turns);
     return code;
 }
 
-/* The ids that the sequence lacks; c->has_seq tells whether it is extended by them. */
+/* The ids of the turn: those that the sequence does not hold yet (c->has_seq), or all. */
 static int prompt_of_turn(chat *c, int32_t **ids, uint32_t *n) {
     const int drop = c->flags.context_full == CONTEXT_DROP;
     int code = TALK_ANEW;
@@ -164,6 +183,7 @@ static int prompt_of_turn(chat *c, int32_t **ids, uint32_t *n) {
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
+/* Extends or creates the sequence. 0, or the exit code with the error printed. */
 static int begin_turn(chat *c) {
     app *a = &c->a;
     int32_t *ids = NULL;
@@ -182,19 +202,21 @@ static int begin_turn(chat *c) {
     return st == MN_OK ? code : app_fail(a, st);
 }
 
-static void say_end(const chat *c) {
+/* Why the answer is not complete, if it is not. */
+static void print_end(const chat *c) {
     if (c->g.finish != MN_FINISH_LENGTH)
         return;
     if (c->flags.n >= 0 && c->g.n_ids >= (size_t)c->flags.n)
-        app_remark(&c->a, "the answer was cut at its greatest length (-n, /set n)");
+        app_remark(&c->a, "the answer was cut at the limit of %" PRId64 " tokens (-n, /set n)",
+                   c->flags.n);
     else
         app_remark(&c->a, "the answer was cut: the context of %u tokens is full",
                    c->a.session_info.n_ctx);
 }
 
-/* The last message is to be answered. A turn that ends by a stop token leaves a sequence that the
- * next turn extends; any other end lacks that token, and a template leaves out what was thought in
- * earlier turns: then the next turn begins anew from the messages. */
+/* Answers the last message. The next turn can extend the sequence if this one ended with a stop token
+ * and without thinking: other ends lack the token, and templates omit the thinking of earlier turns.
+ * An answer that failed or is empty is removed together with its message. */
 static int turn(chat *c) {
     int code = begin_turn(c);
     if (code) {
@@ -209,11 +231,11 @@ static int turn(chat *c) {
     out_flush(&c->out);
     if (c->out.error)
         return EXIT_FAILED;
-    say_end(c);
+    print_end(c);
     if (c->g.finish != MN_FINISH_STOP || c->g.n_thinking)
         chat_forget_sequence(c);
     const int nothing = code == EXIT_INTERRUPTED && c->g.n_ids == 0;
-    if (nothing || (code && code != EXIT_INTERRUPTED)) { // as if it had not been said
+    if (nothing || (code && code != EXIT_INTERRUPTED)) {
         messages_pop(c);
         return code;
     }
@@ -231,6 +253,7 @@ int chat_say(chat *c, const char *role, const char *text, size_t n) {
 /* ---- lines ----------------------------------------------------------------------------------- */
 #define QUOTES "\"\"\""
 
+/* 1 if the text ends with quotes that are not the ones it begins with. */
 static int ends_block(const buffer *b) {
     size_t n = b->n;
     while (n > 3 && strchr(" \t\n", b->p[n - 1]))
@@ -238,7 +261,7 @@ static int ends_block(const buffer *b) {
     return n >= 6 && memcmp(b->p + n - 3, QUOTES, 3) == 0;
 }
 
-/* What stands between the quotes, without the line ends beside them. */
+/* Removes the quotes, and the line ends beside them. */
 static void unquote(buffer *b) {
     while (b->n > 3 && strchr(" \t\n", b->p[b->n - 1]))
         buffer_remove(b, b->n - 1, b->n);
@@ -248,8 +271,7 @@ static void unquote(buffer *b) {
         buffer_remove(b, b->n - 1, b->n);
 }
 
-/* A line, or the lines from one that begins with quotes to one that ends with them. *quoted tells
- * which. */
+/* Reads one line, or (*quoted) the lines from one that begins with quotes to one that ends with them. */
 static line_event read_turn(chat *c, buffer *b, int *quoted) {
     line_event event = LINE_TEXT;
     *quoted = 0;
@@ -277,7 +299,7 @@ static int is_blank(const buffer *b) {
     return b->n == 0 || strspn(b->p, " \t\n") == b->n;
 }
 
-/* 0: go on, or what ends the conversation: CHAT_END or an exit code. */
+/* Runs a command or a turn. 0: the conversation continues; else CHAT_END or the exit code. */
 static int answer_line(chat *c, const buffer *b, int quoted) {
     int code = CHAT_TURN;
     if (is_blank(b))
@@ -288,12 +310,12 @@ static int answer_line(chat *c, const buffer *b, int quoted) {
         code = chat_say(c, "user", b->p, b->n);
     if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY)
         return code;
-    if (code && c->a.err.status == MN_IO_ERROR) // the model's file has changed: no answer will come
+    if (code && c->a.err.status == MN_IO_ERROR) // the model's file has changed
         return code;
-    return line_is_typed(c->lines) ? 0 : code; // a script wants to know; a person goes on
+    return line_is_typed(c->lines) ? 0 : code; // errors end a script, not a dialogue
 }
 
-/* Why no line could be read; 0 at a proper end. */
+/* Prints why no line could be read. 0 at the end of the input. */
 static int end_of_lines(const chat *c, line_event event, const buffer *b) {
     switch (event) {
     case LINE_END:
@@ -301,8 +323,8 @@ static int end_of_lines(const chat *c, line_event event, const buffer *b) {
             fputc('\n', stderr);
         if (b->n)
             return complain(EXIT_FAILED,
-                            "found the end of the input, expected %s after the text "
-                            "that begins with it",
+                            "standard input: found its end in a text that begins with %s, expected "
+                            "the same at the end of the text",
                             QUOTES);
         return 0;
     case LINE_TOO_LONG:
@@ -313,11 +335,11 @@ static int end_of_lines(const chat *c, line_event event, const buffer *b) {
     case LINE_FAILED:
         return complain(EXIT_FAILED, "cannot read standard input: %s", strerror(errno));
     default:
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     }
 }
 
-/* A Ctrl-C that came when the answer was complete already must not end the next one. */
+/* Forgets a Ctrl-C that came after the end of the answer, which must not end the next one. */
 static void forget_interrupt(chat *c) {
     mn_token token;
     uint32_t n;
@@ -326,13 +348,14 @@ static void forget_interrupt(chat *c) {
     interrupt_again();
 }
 
+/* Turns until the end of the input, Ctrl-D or a second Ctrl-C; the exit code. */
 static int converse(chat *c) {
     int code = 0, clears = 0;
     while (code == 0) {
         buffer b = {0};
         int quoted = 0;
         if (!line_is_typed(c->lines))
-            interrupt_watch(NULL); // nothing to save while a pipe is waited for
+            interrupt_watch(NULL); // while a pipe is read, Ctrl-C ends the program
         line_event event = read_turn(c, &b, &quoted);
         interrupt_watch(c->a.session);
         clears = event == LINE_CLEARED ? clears + 1 : 0;
@@ -355,6 +378,7 @@ static int converse(chat *c) {
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
+/* 1 unless --no-chat-history or the setting chat_history says no. */
 static int keeps_history(const chat *c) {
     static const char *const no[] = {"0", "false", "no", "off"};
     const char *setting = mn_runtime_setting(c->a.rt, "chat_history");
@@ -373,7 +397,7 @@ static int open_lines(chat *c) {
     return c->lines ? 0 : complain(EXIT_NO_MEMORY, "out of memory");
 }
 
-/* The conversation so far, of the flags. */
+/* The messages of --history and --system. */
 static int first_messages(chat *c) {
     const char *system = c->talk.flags->system;
     int code = 0;
@@ -386,17 +410,23 @@ static int first_messages(chat *c) {
     return code;
 }
 
+/* Opens the model and the line reader, and holds the conversation. */
 static int start(chat *c, const app_flags *flags) {
     mn_session_params params = {0};
-    int code = app_open_model(&c->a, flags);
+    int code = talk_open(&c->talk);
+    if (code == 0)
+        code = app_open_model(&c->a, flags);
     if (code)
         return code;
     if (!c->a.info.has_tokenizer)
-        return complain(EXIT_FAILED, "%s has no tokeniser: there is nothing to chat with",
+        return complain(EXIT_FAILED, "%s has no tokeniser, expected a model with one",
                         c->a.info.path);
     if (!talk_has_template(&c->a, &c->talk))
-        return complain(EXIT_FAILED, "%s has no chat template: minerva run --raw continues a text",
-                        c->a.info.path);
+        return complain(
+            EXIT_FAILED,
+            "%s has no chat template, expected --chat-template (or minerva run --raw, which "
+            "continues a text)",
+            c->a.info.path);
     code = talk_check(&c->a, &c->talk);
     if (code == 0)
         code = first_messages(c);
@@ -446,7 +476,7 @@ int cmd_chat(int argc, char **argv) {
         code = complain(EXIT_USAGE, CHAT_BAD_N, "-n");
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
-    else if (code == ARGS_OK && (code = talk_open(&c.talk)) == 0)
+    else if (code == ARGS_OK)
         code = start(&c, &flags);
     close_chat(&c);
     return code;

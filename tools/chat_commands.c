@@ -1,5 +1,8 @@
-/* chat_commands.c -- the commands of minerva chat: a table, which /help, the parser and the error
- * about an unknown one are made from. /set knows the flags of chat by their own table. */
+/* chat_commands.c -- the commands of minerva chat (/help, /set, /save, ...).
+ *
+ * One table has all commands: /help, the parser and the error for an unknown command use it. /set
+ * uses the tables of the command line's flags, so that a setting has the same name and limits. The
+ * chat is changed in place; output that is not of the conversation goes to standard error. */
 #include "chat.h"
 #include <inttypes.h>
 #include <math.h>
@@ -8,15 +11,15 @@
 
 typedef struct {
     const char *name, *argument;
-    int must;                                  /* have it */
-    int (*run)(chat *c, const char *argument); /* argument: without blanks around it */
+    int must;                                  /* 1: without an argument it is an error */
+    int (*run)(chat *c, const char *argument); /* argument: without blanks at its ends */
     const char *about;
 } command;
 
 static int do_help(chat *c, const char *argument);
 
-/* A row of what a command lists: not of the conversation, which is on standard output. */
-static void tell(const char *what, const char *about) {
+/* One row of a list. */
+static void print_row(const char *what, const char *about) {
     fprintf(stderr, "  %-20s %s\n", what, about);
 }
 
@@ -38,11 +41,11 @@ static int do_tool(chat *c, const char *argument) {
     return chat_say(c, "tool", argument, strlen(argument));
 }
 
-/* Without a name: to the file that was loaded or saved last. */
+/* Without an argument: to the file that was loaded or saved last. */
 static int do_save(chat *c, const char *argument) {
     const char *path = argument[0] ? argument : c->file;
     if (!path)
-        return complain(EXIT_USAGE, "/save: found nothing after it, expected a file's name");
+        return complain(EXIT_USAGE, "/save: found no file, expected its name");
     int code = messages_save(c, path);
     if (code == 0)
         app_remark(&c->a, "%u messages are in %s", c->n, c->file);
@@ -58,7 +61,7 @@ static int do_load(chat *c, const char *argument) {
     return 0;
 }
 
-/* "" removes it: an empty argument asks which it is. */
+/* Without an argument the system message is printed; "" removes it. */
 static int do_system(chat *c, const char *argument) {
     if (!argument[0]) {
         const uint32_t n = messages_system(c);
@@ -74,7 +77,7 @@ static int do_system(chat *c, const char *argument) {
 
 /* ---- /set ------------------------------------------------------------------------------------ */
 #define N_GROUPS 2
-/* Strings to stop at point into the command line: they stay. */
+/* Not the strings of --stop, which point into the command line. */
 static int is_settable(const arg_row *row) {
     return row->kind != ARG_TEXTS;
 }
@@ -84,7 +87,7 @@ static void settings(chat *c, arg_group groups[N_GROUPS]) {
     groups[1] = (arg_group){"", sampling_rows, SAMPLING_ROWS, &c->sampling};
 }
 
-/* The long name of a flag with _ for -, which is how it is shown. */
+/* The long name of a flag with _ for -. */
 static void name_of(const arg_row *row, char *name, size_t n) {
     const char *flag = strstr(row->flags, "--");
     snprintf(name, n, "%.*s", (int)strcspn(flag + 2, " "), flag + 2);
@@ -100,7 +103,7 @@ static void put_choice(const arg_row *row, int choice, char *value, size_t n) {
     snprintf(value, n, "%.*s", (int)strcspn(word, "|"), word);
 }
 
-/* "default": nothing was given, and sampling_resolve decides. */
+/* The value as text; "default": not set, sampling_resolve chooses it. */
 static void put_value(const arg_row *row, const void *field, char *value, size_t n) {
     snprintf(value, n, "default");
     if (row->kind == ARG_FLAG)
@@ -124,33 +127,43 @@ static void list_settings(const arg_group *groups, size_t n) {
                 continue;
             name_of(row, name, sizeof name);
             put_value(row, (const char *)groups[g].values + row->offset, value, sizeof value);
-            tell(name, value);
+            print_row(name, value);
         }
 }
 
-/* A row by one of its flags, given without dashes in front and with _ or - between words. */
+/* 1 if the n bytes of name are the flag, with _ or - between words. */
+static int is_flag(const char *flag, const char *name, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (name[i] != flag[i] && !(name[i] == '_' && flag[i] == '-'))
+            return 0;
+    return 1;
+}
+
+/* 1 if the row has a flag of this name, without its dashes. */
+static int has_flag(const arg_row *row, const char *name, size_t n) {
+    for (const char *s = row->flags; *s; s += strspn(s, " ")) {
+        const char *word = s + strspn(s, "-");
+        s += strcspn(s, " ");
+        if ((size_t)(s - word) == n && is_flag(word, name, n))
+            return 1;
+    }
+    return 0;
+}
+
+/* The row of a setting, and in *field the address of its value; NULL: unknown. */
 static const arg_row *row_of(const arg_group *groups, size_t n, const char *name, size_t n_name,
                              char **field) {
     for (size_t g = 0; g < n; g++)
         for (size_t r = 0; r < groups[g].n; r++) {
             const arg_row *row = &groups[g].rows[r];
-            for (const char *s = row->flags; *s; s += strspn(s, " ")) {
-                const char *word = s + strspn(s, "-");
-                s += strcspn(s, " ");
-                if ((size_t)(s - word) != n_name)
-                    continue;
-                size_t same = 0;
-                while (same < n_name &&
-                       (name[same] == word[same] || (name[same] == '_' && word[same] == '-')))
-                    same++;
-                *field = (char *)groups[g].values + row->offset;
-                if (same == n_name && is_settable(row))
-                    return row;
-            }
+            *field = (char *)groups[g].values + row->offset;
+            if (is_settable(row) && has_flag(row, name, n_name))
+                return row;
         }
     return NULL;
 }
 
+/* The error lists the settings. */
 static int unknown_setting(const arg_group *groups, size_t n, const char *name, size_t n_name) {
     buffer list = {0};
     char one[40];
@@ -176,7 +189,7 @@ static int set_flag(int *field, const char *value) {
     return 0;
 }
 
-/* A number of tokens has no meaning for 0, which its row cannot say. */
+/* Stores a value. n must not be 0, which the limits of its row cannot express. */
 static int set_value(chat *c, const arg_row *row, void *field, const char *value) {
     const int64_t n_before = c->flags.n;
     int code = args_store(row, field, "/set", value);
@@ -201,8 +214,11 @@ static int do_set(chat *c, const char *argument) {
     const arg_row *row = row_of(groups, N_GROUPS, name, n_name, &field);
     if (!row)
         return unknown_setting(groups, N_GROUPS, name, n_name);
-    int code = row->kind == ARG_FLAG ? set_flag((int *)(void *)field, value)
-                                     : set_value(c, row, field, value);
+    int code = 0;
+    if (row->kind == ARG_FLAG)
+        code = set_flag((int *)(void *)field, value);
+    else
+        code = set_value(c, row, field, value);
     if (code == 0)
         chat_apply_settings(c);
     return code;
@@ -210,17 +226,16 @@ static int do_set(chat *c, const char *argument) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 static const command commands[] = {
-    {"help", "", 0, do_help, "this list"},
-    {"bye", "", 0, do_end, "the end, as /exit, /quit, Ctrl-D, or Ctrl-C twice"},
+    {"help", "", 0, do_help, "print this list"},
+    {"bye", "", 0, do_end, "end the conversation, as /exit, /quit, Ctrl-D, or Ctrl-C twice"},
     {"exit", "", 0, do_end, NULL},
     {"quit", "", 0, do_end, NULL},
-    {"clear", "", 0, do_clear, "a new conversation; the system message stays"},
-    {"system", "[TEXT]", 0, do_system,
-     "the system message from now on (\"\": none), or which it is"},
-    {"set", "[NAME VALUE]", 0, do_set, "a setting from now on, as /set temp 0.5; or all of them"},
+    {"clear", "", 0, do_clear, "begin a new conversation with the same system message"},
+    {"system", "[TEXT]", 0, do_system, "set the system message (\"\": none), or print it"},
+    {"set", "[NAME VALUE]", 0, do_set, "change a setting, as /set temp 0.5; or print all"},
     {"save", "[FILE]", 0, do_save, "write the conversation, as --history and /load read it"},
-    {"load", "FILE", 1, do_load, "go on with the conversation of a file"},
-    {"tool", "TEXT", 1, do_tool, "what a tool that the model called answers"},
+    {"load", "FILE", 1, do_load, "continue the conversation of a file"},
+    {"tool", "TEXT", 1, do_tool, "the result of a tool that the model called"},
 };
 
 static int do_help(chat *c, const char *argument) {
@@ -230,13 +245,15 @@ static int do_help(chat *c, const char *argument) {
     for (size_t i = 0; i < COUNT(commands); i++) {
         snprintf(usage, sizeof usage, "/%s %s", commands[i].name, commands[i].argument);
         if (commands[i].about)
-            tell(usage, commands[i].about);
+            print_row(usage, commands[i].about);
     }
-    tell("\"\"\"", "begins a text of several lines, and ends it; a pasted block is one text, too");
-    tell("Ctrl-C", "ends an answer, or clears the line");
+    print_row("\"\"\"",
+              "begins a text of several lines, and ends it; a pasted block is one text, too");
+    print_row("Ctrl-C", "ends an answer, or clears the line");
     return 0;
 }
 
+/* The error lists the commands, and the closest one. */
 static int unknown_command(const char *word, size_t n) {
     const char *names[COUNT(commands)];
     char typed[40];
@@ -248,26 +265,28 @@ static int unknown_command(const char *word, size_t n) {
     }
     snprintf(typed, sizeof typed, "%.*s", (int)n, word);
     const char *near = closest(typed, names, COUNT(names));
-    int code = complain(EXIT_USAGE, "unknown command /%s%s%s%s; the commands are %s", typed,
-                        near ? ", did you mean /" : "", near ? near : "", near ? "?" : "",
+    char hint[64] = "";
+    if (near)
+        snprintf(hint, sizeof hint, ", did you mean /%s?", near);
+    int code = complain(EXIT_USAGE, "unknown command /%s%s; the commands are %s", typed, hint,
                         list.p ? list.p : "");
     buffer_free(&list);
     return code;
 }
 
-/* Blanks around the argument do not count. */
+/* Runs a command with its argument of n bytes, without the blanks at its ends. */
 static int run_command(chat *c, const command *which, const char *argument, size_t n) {
     while (n && strchr(" \t\n", argument[n - 1]))
         n--;
     char *text = strndup(argument, n);
     int code = 0;
     if (!text)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     if (text[0] && !which->argument[0])
         code =
             complain(EXIT_USAGE, "/%s: found \"%s\", expected nothing after it", which->name, text);
     else if (!text[0] && which->must)
-        code = complain(EXIT_USAGE, "/%s: found nothing after it, expected %s", which->name,
+        code = complain(EXIT_USAGE, "/%s: found no argument, expected %s", which->name,
                         which->argument);
     else
         code = which->run(c, text);
@@ -275,8 +294,8 @@ static int run_command(chat *c, const command *which, const char *argument, size
     return code;
 }
 
-/* A command is a slash and letters: paths and the like are what somebody says. So is an unknown
- * word with further lines behind it, which is a text that was pasted. */
+/* A command is a slash and letters. Other text, such as a path, is a turn; so is an unknown word that
+ * more lines follow: a pasted text. */
 int chat_command(chat *c, const char *line, size_t n) {
     if (n < 2 || line[0] != '/')
         return CHAT_TURN;

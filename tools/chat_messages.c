@@ -1,7 +1,9 @@
-/* chat_messages.c -- the conversation of minerva chat: a list of messages that the chat owns, from
- * lines, from answers and from files. A message of a file keeps the text of its JSON object
- * (mn_message.more), so that what the template reads of it, and what is saved again, is what the
- * file said, numbers and order included. */
+/* chat_messages.c -- the conversation of minerva chat: the list of messages, read from and written to
+ * files.
+ *
+ * The chat owns copies of all texts. A message of a file keeps the text of its JSON object
+ * (mn_message.more), so that the template gets, and /save writes, exactly the object of the file,
+ * with numbers and order unchanged. */
 #include "chat.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -15,6 +17,7 @@ static void free_message(mn_message *m) {
     free((char *)m->more.ptr);
 }
 
+/* A malloc'ed copy with a NUL behind it; ptr NULL: out of memory. */
 static mn_str copy_of(const char *bytes, size_t n) {
     char *copy = malloc(n + 1);
     if (copy && n)
@@ -33,7 +36,7 @@ int messages_push(chat *c, const char *role, mn_str content, char *more) {
         c->messages = grown;
     if (!grown || !m.role.ptr || !m.content.ptr) {
         free_message(&m);
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     }
     c->messages[c->n++] = m;
     return 0;
@@ -87,14 +90,14 @@ static const char *skip_blanks(const char *s) {
     return s + strspn(s, " \t\r\n");
 }
 
-/* A message of a file, which keeps its own text: object is what that says. */
+/* Appends a message of a file: text, n bytes, is the JSON of object. */
 static int push_object(chat *c, const cJSON *object, const char *text, size_t n) {
     const cJSON *role = cJSON_GetObjectItemCaseSensitive(object, "role");
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(object, "content");
     const char *said = cJSON_IsString(content) ? content->valuestring : "";
     char *more = strndup(text, n);
     if (!more)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     return messages_push(c, cJSON_IsString(role) ? role->valuestring : "",
                          (mn_str){said, strlen(said)}, more);
 }
@@ -107,8 +110,11 @@ int messages_from_json(chat *c, const char *json) {
         const char *end = NULL;
         cJSON *object = cJSON_ParseWithOpts(at, &end, 0);
         if (!object)
-            return complain(EXIT_FAILED, "the conversation is not a list of messages at byte %zu",
-                            (size_t)(at - json));
+            return complain(
+                EXIT_FAILED,
+                "the conversation: found no JSON object at byte %zu, expected a list of "
+                "messages",
+                (size_t)(at - json));
         code = push_object(c, object, at, (size_t)(end - at));
         cJSON_Delete(object);
         at = skip_blanks(end);
@@ -121,7 +127,7 @@ int messages_from_json(chat *c, const char *json) {
 static int remember_file(chat *c, const char *path) {
     char *copy = strdup(path);
     if (!copy)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     free(c->file);
     c->file = copy;
     return 0;
@@ -129,7 +135,7 @@ static int remember_file(chat *c, const char *path) {
 
 int messages_load(chat *c, const char *path) {
     talk_flags flags = *c->talk.flags;
-    talk file = c->talk; // tools and template are the chat's
+    talk file = c->talk; // with the tools and the template of the chat
     chat read = {0};
     flags.history = path;
     file.flags = &flags;
@@ -153,7 +159,7 @@ int messages_load(chat *c, const char *path) {
     return code;
 }
 
-/* A message as the object of a list that --history and /load take. */
+/* Writes a message as a JSON object that --history and /load read. */
 static void put_message(out_file *out, const mn_message *m) {
     json_out j = {out, 0, 0, {0}};
     cJSON *more = m->more.len ? cJSON_Parse(m->more.ptr) : NULL;
@@ -165,24 +171,24 @@ static void put_message(out_file *out, const mn_message *m) {
         json_str(&j, m->role.ptr, m->role.len);
         json_key(&j, "content");
         json_str(&j, m->content.ptr, m->content.len);
-        if (more && more->child) // what is between its braces, behind a comma
+        if (more && more->child) { // the members between its braces
             out_put(out, ",", 1);
-        if (more && more->child)
             out_put(out, m->more.ptr + 1, m->more.len - 2);
+        }
         json_close(&j);
     }
     cJSON_Delete(more);
 }
 
-/* The file that the conversation came from, or went to before, is replaced; no other one is. */
+/* Replaces an existing file only if the conversation was loaded from it or saved to it before. */
 int messages_save(chat *c, const char *path) {
     struct stat st;
     out_target target;
     const int ours = c->file && strcmp(c->file, path) == 0;
     if (!ours && stat(path, &st) == 0 && S_ISREG(st.st_mode))
         return complain(EXIT_FAILED,
-                        "%s: there is such a file already, and it is not this conversation's; "
-                        "choose another name or delete it",
+                        "%s: found an existing file that is not of this conversation, expected a "
+                        "new name: choose another one or delete the file",
                         path);
     int code = out_open(&target, path);
     if (code)

@@ -1,6 +1,8 @@
-/* codeset.c -- see codeset.h. Holds one pair of iconv descriptors for the process, opened when
- * first asked. setlocale() is not called: nothing that the program or its libraries print or parse
- * depends on the user's locale, only the bytes that go to and come from a terminal. */
+/* codeset.c -- converts between UTF-8 and the codeset of the terminal (codeset.h).
+ *
+ * One pair of iconv descriptors belongs to the process, opened at the first use; main thread only.
+ * setlocale() is not called: the locale changes only the bytes of the terminal, never what the
+ * program or its libraries print and parse. */
 #include "codeset.h"
 #include "json_out.h"
 #include <errno.h>
@@ -12,8 +14,9 @@
 #include <strings.h>
 
 static iconv_t to_utf8, from_utf8;
-static int state; /* 0: not asked yet, 1: UTF-8, 2: another codeset */
+static int state; /* 0: unknown, 1: UTF-8, 2: another codeset */
 
+/* state stays UTF-8 if iconv does not know the codeset. */
 static void open_descriptors(const char *name) {
     to_utf8 = iconv_open("UTF-8", name);
     from_utf8 = iconv_open(name, "UTF-8");
@@ -43,8 +46,8 @@ int codeset_is_other(void) {
     return state == 2;
 }
 
-/* Converts all but an incomplete end; the number of bytes used. unknown stands for what cannot be
- * converted; skip tells how many bytes that is. */
+/* Converts all but an incomplete character at the end; the number of bytes used. unknown replaces a
+ * character (is_utf8) or byte that cannot be converted. */
 static size_t convert(iconv_t cd, const char *in, size_t n, buffer *out, const char *unknown,
                       int is_utf8) {
     char piece[512], *from = (char *)in;
@@ -78,7 +81,7 @@ void codeset_encode(const char *text, size_t n, buffer *out) {
         buffer_z(out, "?");
 }
 
-/* Arguments live as long as the process: so do their copies, in one list that still names them. */
+/* The converted arguments, which live as long as the process. */
 static struct argument {
     struct argument *next;
     char *text;

@@ -1,10 +1,10 @@
-/* document.c -- pages of options in other forms than --help: man pages in roff, and completion for
+/* document.c -- the options of a page in other forms than --help: man pages in roff, and completion for
  * bash, zsh and fish.
  *
- * All of it is written from the arg_rows that parse the command line, so that none of it can say
- * what the program does not do. A completion file is one head, one fragment per command and one
- * end: `minerva completion SHELL` asks every command for its fragment by `--help=SHELL`. The build
- * writes the files that are installed (tools/meson.build). */
+ * All forms are written from the arg_rows that parse the command line, so that they cannot differ
+ * from the program. A completion file is a head, one part per command and an end: `minerva completion
+ * SHELL` calls every command with `--help=SHELL` for its part. The build writes the installed files
+ * (tools/pages). Nothing is stored; errors of write are the out_file's. */
 #include "app.h"
 #include <string.h>
 
@@ -15,6 +15,7 @@ typedef struct {
     size_t n; /* 0: an operand */
 } flag_names;
 
+/* The names of a row, in the order of the table. */
 static flag_names names_of(const arg_row *row) {
     flag_names names = {.n = 0};
     for (const char *s = row->flags; *s == '-' && names.n < MAX_FLAGS; s += strspn(s, " ")) {
@@ -29,12 +30,12 @@ static int takes_value(const arg_row *row) {
     return row->kind != ARG_FLAG;
 }
 
-/* What shells can complete: files; all else but choices is the user's own. */
+/* 1: the shell completes names of files. */
 static int is_file(const arg_row *row) {
     return row->kind == ARG_FILE;
 }
 
-/* Calls each for every row of the page; first: the row begins a titled group. */
+/* Writes one row; first: the row begins a group with a title. */
 typedef void (*row_fn)(out_file *out, const arg_page *page, const arg_group *group,
                        const arg_row *row, int first);
 
@@ -45,8 +46,17 @@ static void each_row(out_file *out, const arg_page *page, row_fn each) {
                  r == 0 && page->groups[g].title[0]);
 }
 
+/* The words of an ARG_CHOICE with blanks between them, between before and after. */
+static void put_choices(out_file *out, const char *before, const arg_row *row, const char *after) {
+    out_puts(out, before);
+    for (const char *s = row->choices; *s; s++)
+        out_put(out, *s == '|' ? " " : s, 1);
+    out_puts(out, after);
+}
+
 /* ---- man ------------------------------------------------------------------------------------- */
-/* A hyphen that is typed is \-; a line that begins with a dot or a quote would be a request. */
+/* Escapes text for roff: a hyphen of a flag is \-; a line must not begin with a dot or a quote, which
+ * would be a request. */
 static void roff(out_file *out, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const int begins = i == 0 || s[i - 1] == '\n';
@@ -103,7 +113,7 @@ static void man_page(out_file *out, const arg_page *page) {
             *c = '-';
     out_printf(out, ".TH \"%s\" 1 \"\" \"Minerva %s\" \"Minerva\"\n.SH NAME\n", name, mn_version());
     roff_z(out, name);
-    /* the first sentence, on the one line that man -k shows */
+    /* the first sentence on one line, which man -k shows */
     const char *about = page->about;
     out_puts(out, " \\- ");
     for (const char *s = about; *s && !(*s == '.' && strchr(" \n", s[1])); s++)
@@ -118,22 +128,22 @@ static void man_page(out_file *out, const arg_page *page) {
 }
 
 /* ---- bash ------------------------------------------------------------------------------------ */
+/* The case of the word before the cursor: which values the flag has. */
 static void bash_values(out_file *out, const arg_page *page, const arg_group *group,
                         const arg_row *row, int first) {
     const flag_names names = names_of(row);
-    (void)page, (void)group, (void)first;
+    (void)page;
+    (void)group;
+    (void)first;
     if (!names.n || !takes_value(row))
         return;
     out_puts(out, "        ");
     for (size_t i = 0; i < names.n; i++)
         out_printf(out, "%s%s", i ? "|" : "", names.text[i]);
     out_puts(out, ") ");
-    if (row->kind == ARG_CHOICE) {
-        out_puts(out, "values='");
-        for (const char *s = row->choices; *s; s++)
-            out_put(out, *s == '|' ? " " : s, 1);
-        out_puts(out, "'");
-    } else
+    if (row->kind == ARG_CHOICE)
+        put_choices(out, "values='", row, "'");
+    else
         out_puts(out, is_file(row) ? "values=FILE" : "values=-");
     out_puts(out, " ;;\n");
 }
@@ -141,7 +151,9 @@ static void bash_values(out_file *out, const arg_page *page, const arg_group *gr
 static void bash_flags(out_file *out, const arg_page *page, const arg_group *group,
                        const arg_row *row, int first) {
     const flag_names names = names_of(row);
-    (void)page, (void)group, (void)first;
+    (void)page;
+    (void)group;
+    (void)first;
     for (size_t i = 0; i < names.n; i++)
         out_printf(out, "%s ", names.text[i]);
 }
@@ -188,7 +200,8 @@ static const char bash_end[] =
     "}\n"
     "complete -o filenames -F _minerva minerva\n";
 
-/* The part of a help text that fits beside a flag: its first line, without the default. */
+/* The length of the part of a help text that is shown beside a flag: the first line without the
+ * default. */
 static size_t short_length(const char *help) {
     size_t n = strcspn(help, "\n");
     const char *end = strstr(help, " (default");
@@ -200,7 +213,7 @@ static size_t short_length(const char *help) {
 }
 
 /* ---- zsh ------------------------------------------------------------------------------------- */
-/* Inside '...[here]...': quotes, brackets and colons have a meaning. */
+/* Escapes text inside '...[here]...', where quotes, brackets and colons are syntax. */
 static void zsh_text(out_file *out, const char *s, size_t n) {
     for (const char *end = s + n; s < end; s++) {
         if (*s == '\'')
@@ -212,25 +225,25 @@ static void zsh_text(out_file *out, const char *s, size_t n) {
     }
 }
 
+/* The part of a specification that completes the value. */
 static void zsh_action(out_file *out, const arg_row *row) {
     out_puts(out, ":");
     const char *value = row->value ? row->value : "value";
     zsh_text(out, value, strlen(value));
     if (is_file(row))
         out_puts(out, ":_files");
-    else if (row->kind == ARG_CHOICE) {
-        out_puts(out, ":(");
-        for (const char *s = row->choices; *s; s++)
-            out_put(out, *s == '|' ? " " : s, 1);
-        out_puts(out, ")");
-    } else
+    else if (row->kind == ARG_CHOICE)
+        put_choices(out, ":(", row, ")");
+    else
         out_puts(out, ": ");
 }
 
 static void zsh_row(out_file *out, const arg_page *page, const arg_group *group, const arg_row *row,
                     int first) {
     const flag_names names = names_of(row);
-    (void)page, (void)group, (void)first;
+    (void)page;
+    (void)group;
+    (void)first;
     for (size_t i = 0; i < names.n; i++) { /* each name excludes the others */
         out_puts(out, " \\\n            '");
         if (row->kind == ARG_TEXTS || row->kind == ARG_PAIRS)
@@ -299,7 +312,8 @@ static void fish_row(out_file *out, const arg_page *page, const arg_group *group
                      const arg_row *row, int first) {
     const flag_names names = names_of(row);
     const char *space = strchr(page->name, ' ');
-    (void)group, (void)first;
+    (void)group;
+    (void)first;
     if (!names.n)
         return;
     out_printf(out, "complete -c minerva -n '__fish_seen_subcommand_from %s'",
@@ -311,19 +325,16 @@ static void fish_row(out_file *out, const arg_page *page, const arg_group *group
         else
             out_printf(out, " %s %s", name[2] ? "-o" : "-s", name + 1);
     }
-    if (row->kind == ARG_CHOICE) {
-        out_puts(out, " -x -a '");
-        for (const char *s = row->choices; *s; s++)
-            out_put(out, *s == '|' ? " " : s, 1);
-        out_puts(out, "'");
-    } else if (takes_value(row))
+    if (row->kind == ARG_CHOICE)
+        put_choices(out, " -x -a '", row, "'");
+    else if (takes_value(row))
         out_puts(out, is_file(row) ? " -r -F" : " -x");
     out_puts(out, " -d '");
     fish_text(out, row->help, short_length(row->help));
     out_puts(out, "'\n");
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- heads and ends------------------------------------------------------------------------------ */
 int args_completion_begin(const char *shell, const char *const *names, const char *const *abouts,
                           size_t n) {
     out_file out = out_stdout();
@@ -332,7 +343,7 @@ int args_completion_begin(const char *shell, const char *const *names, const cha
         return complain(EXIT_USAGE, "completion: found \"%s\", expected one of bash, zsh and fish",
                         shell);
     out_puts(&out, zsh ? "#compdef minerva\n" : "");
-    out_printf(&out, "# Completion of minerva for %s, made by minerva completion %s.\n", shell,
+    out_printf(&out, "# Completion of minerva for %s, written by minerva completion %s.\n", shell,
                shell);
     if (bash)
         out_puts(&out, "_minerva_commands='");

@@ -1,6 +1,8 @@
-/* inspect_graph.c -- minerva inspect --graph: the graph of operations that mn_model_graph_json
- * describes, for people and for Graphviz. Works on the parsed JSON, which the caller owns; what is
- * not as docs/command.md says is printed as "?". */
+/* inspect_graph.c -- minerva inspect --graph: prints the graph of operations of mn_model_graph_json as
+ * text or for Graphviz.
+ *
+ * Works on the parsed JSON, which the caller owns; its keys: docs/command.md. A missing value is
+ * printed as "?". */
 #include "inspect.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,23 +22,24 @@ static int64_t number_of(const cJSON *object, const char *key, int64_t missing) 
     return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : missing;
 }
 
-/* ---- tensors: looked up by index over and over ----------------------------------------------- */
+/* ---- tensors by index ------------------------------------------------------------------------ */
 typedef struct {
     const cJSON **v;
     size_t n;
 } tensor_list;
 
+/* list->v is malloc'ed. 0, or the exit code with the error printed. */
 static int list_tensors(const cJSON *graph, tensor_list *list) {
     const cJSON *all = get(graph, "tensors"), *item;
     list->n = 0;
     list->v = malloc(((size_t)cJSON_GetArraySize(all) + 1) * sizeof *list->v);
     if (!list->v)
-        return complain(EXIT_NO_MEMORY, "out of memory");
+        return no_memory();
     cJSON_ArrayForEach(item, all) list->v[list->n++] = item;
     return 0;
 }
 
-/* Of an operand; *index: its number. NULL: not there. */
+/* The tensor of an operand; *index: its number. NULL: there is none. */
 static const cJSON *tensor_of(const tensor_list *list, const cJSON *operand, int64_t *index) {
     *index = number_of(operand, "tensor", -1);
     return *index >= 0 && (size_t)*index < list->n ? list->v[*index] : NULL;
@@ -57,7 +60,7 @@ static void put_shape(out_file *out, const cJSON *tensor) {
     out_puts(out, "]");
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- text ------------------------------------------------------------------------------------ */
 /* "0-5, 7" */
 static void put_layers(out_file *out, const cJSON *layers) {
     const int n = cJSON_GetArraySize(layers);
@@ -75,6 +78,7 @@ static void put_layers(out_file *out, const cJSON *layers) {
     }
 }
 
+/* Name, kind, limits and the symbol that it is computed from. */
 static void put_symbols(out_file *out, const cJSON *graph) {
     const cJSON *s;
     out_puts(out, "\nsymbols\n");
@@ -118,6 +122,7 @@ static void put_attributes(out_file *out, const cJSON *node) {
     }
 }
 
+/* One line per operand; mark: < in, > out. */
 static void put_operands(out_file *out, const tensor_list *tensors, const cJSON *operands,
                          const char *mark) {
     const cJSON *o;
@@ -145,7 +150,7 @@ int graph_as_text(const cJSON *graph, out_file *out) {
                number_of(graph, "layers", 0), cJSON_GetArraySize(get(graph, "nodes")), tensors.n);
     put_symbols(out, graph);
     put_groups(out, graph);
-    out_puts(out, "\nnodes (attributes that are 0 are left out)\n");
+    out_puts(out, "\nnodes (attributes that are 0 are omitted)\n");
     cJSON_ArrayForEach(n, get(graph, "nodes")) {
         const int64_t layer = number_of(n, "layer", -1);
         out_printf(out, "  %4d  %s", i++, text_of(n, "op"));
@@ -160,8 +165,8 @@ int graph_as_text(const cJSON *graph, out_file *out) {
     return 0;
 }
 
-/* ---- for Graphviz ---------------------------------------------------------------------------- */
-/* Inside of a quoted string. */
+/* ---- Graphviz -------------------------------------------------------------------------------- */
+/* Escapes text for a quoted string. */
 static void put_dot(out_file *out, const char *z) {
     for (; *z; z++) {
         if (*z == '"' || *z == '\\')
@@ -191,13 +196,14 @@ static void dot_node(out_file *out, const tensor_list *tensors, const cJSON *nod
     out_puts(out, "\"];\n");
 }
 
-/* What a view is a view of. */
+/* The tensor that a view shows a part of; index itself if it is no view. */
 static int64_t root_of(const tensor_list *tensors, int64_t index) {
     const int64_t root = number_of(tensors->v[index], "view_of", index);
     return root >= 0 && (size_t)root < tensors->n ? root : index;
 }
 
-/* From where a tensor is written, or from its own ellipse, to where it is read. */
+/* Edges to node i, from the node that writes a tensor or from the ellipse of an input; maker[t]: the
+ * node that writes tensor t, -1: none yet. */
 static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *node, int i,
                       int *maker) {
     const cJSON *o;
@@ -226,6 +232,7 @@ static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *no
     }
 }
 
+/* Inputs and outputs of the model. */
 static void dot_ellipses(out_file *out, const tensor_list *tensors) {
     for (size_t i = 0; i < tensors->n; i++) {
         const cJSON *t = tensors->v[i];
@@ -239,7 +246,7 @@ static void dot_ellipses(out_file *out, const tensor_list *tensors) {
     }
 }
 
-/* The nodes, in one box per layer. */
+/* The nodes, grouped in one box per layer. */
 static void dot_nodes(out_file *out, const tensor_list *tensors, const cJSON *nodes) {
     const cJSON *n;
     int64_t open = -1;
@@ -266,7 +273,7 @@ int graph_as_dot(const cJSON *graph, out_file *out) {
     if (!maker) {
         if (!code)
             free(tensors.v);
-        return code ? code : complain(EXIT_NO_MEMORY, "out of memory");
+        return code ? code : no_memory();
     }
     for (size_t t = 0; t < tensors.n; t++)
         maker[t] = -1;

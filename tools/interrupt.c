@@ -1,5 +1,8 @@
-/* interrupt.c -- signals: Ctrl-C while a model works, and whatever comes while a line is typed. The
- * state of the process lives here because a signal handler has no other way to know. */
+/* interrupt.c -- signals: Ctrl-C during a generation, and all signals while a line is typed.
+ *
+ * The state belongs to the process, because a signal handler gets no other data. During a generation
+ * the handler cancels the session; while a line is typed it writes to a pipe, which the line reader
+ * polls. Handlers use async-signal-safe functions only. */
 #include "app.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -14,16 +17,17 @@ static void on_interrupt(int signal_number) {
     (void)signal_number;
     mn_session *s = watched;
     if ((!s && !catching) || seen)
-        _exit(EXIT_INTERRUPTED); // nothing to save, or asked twice
+        _exit(EXIT_INTERRUPTED); // no session to cancel, or a second Ctrl-C
     seen = 1;
     if (s)
         mn_session_cancel(s);
 }
 
+/* Installs the handler, unless SIGINT is ignored: nohup, background jobs of scripts. */
 static void catch_interrupts(void) {
     struct sigaction action, old;
     if (sigaction(SIGINT, NULL, &old) == 0 && old.sa_handler == SIG_IGN)
-        return; // nohup and scripts' background jobs
+        return;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_interrupt;
     sigemptyset(&action.sa_mask);
@@ -49,7 +53,7 @@ void interrupt_again(void) {
 }
 
 /* ---- while a line is typed ------------------------------------------------------------------- */
-/* A pipe, not an interrupted system call: any thread may be the one that a signal interrupts. */
+/* A pipe rather than EINTR: the signal may interrupt any thread. */
 static int signal_pipe[2] = {-1, -1};
 static const int typed_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
 static struct sigaction before[COUNT(typed_signals)];
@@ -57,7 +61,7 @@ static struct sigaction before[COUNT(typed_signals)];
 static void on_signal(int number) {
     const int e = errno;
     const unsigned char byte = (unsigned char)number;
-    ssize_t wrote = write(signal_pipe[1], &byte, 1); // a full pipe has enough to tell
+    ssize_t wrote = write(signal_pipe[1], &byte, 1); // a full pipe wakes the reader, too
     (void)wrote;
     errno = e;
 }
@@ -102,7 +106,7 @@ void signals_restore(void) {
 
 void signals_pass_on(int number) {
     if (number == SIGTSTP) {
-        kill(0, number); // as the terminal would: everything that the shell started with us
+        kill(0, number); // to the whole process group, as the terminal does
         return;
     }
     signal(number, SIG_DFL);
