@@ -1,9 +1,9 @@
-/* contain.c -- plugins that hang, crash or end the process: the command ends with a sentence that
- * names the plugin and the call that it was in, and the crash journal is told.
+/* contain.c -- plugins that hang, crash or end the process: the command ends with a message that names
+ * the plugin and the call, and records a crash in the crash journal.
  *
- * The library exits in no case and installs no handler for these signals: both are decisions of a
- * program, and are taken here. What is kept here belongs to the process, for that is what handlers
- * of signals and of exit belong to. */
+ * The library never exits and installs no handler for these signals, which a program must decide; the
+ * command does both here. The variables belong to the process, as the handlers of signals and exit
+ * do. Handlers use async-signal-safe functions only. */
 #include "app.h"
 #include <errno.h>
 #include <signal.h>
@@ -19,9 +19,8 @@ static struct sigaction before[COUNT(deadly)];
 static void *handler_stack; /* kept until the process ends */
 static int installed;
 
-/* One line on standard error, of n words; async-signal-safe. On a terminal something else may stand
- * on the line. */
-static void say(const char *const *words, size_t n) {
+/* Writes n words as one line on standard error; async-signal-safe. On a terminal it begins a new line. */
+static void write_line(const char *const *words, size_t n) {
     char line[4608];
     size_t at = 0;
     if (isatty(STDERR_FILENO))
@@ -36,6 +35,7 @@ static void say(const char *const *words, size_t n) {
 
 /* ---- a call that hangs ----------------------------------------------------------------------- */
 
+/* Called by the runtime's watch thread. */
 static void on_stuck(void *arg, const mn_plugin_call *call) {
     char after[48];
     (void)arg;
@@ -44,14 +44,14 @@ static void on_stuck(void *arg, const mn_plugin_call *call) {
                                  call->plugin,
                                  " (",
                                  call->path,
-                                 ") does not come back from ",
+                                 ") did not return from ",
                                  call->call,
-                                 ": given up after ",
+                                 " within ",
                                  after,
                                  " (setting ",
                                  call->is_step ? "step_timeout" : "call_timeout",
                                  "): move the file away, or name other devices"};
-    say(words, COUNT(words));
+    write_line(words, COUNT(words));
     _exit(EXIT_FAILED);
 }
 
@@ -64,26 +64,27 @@ static size_t index_of(int number) {
     return i;
 }
 
+/* Names the plugin whose call the process crashed in, then lets the signal end the process. */
 static void on_death(int number, siginfo_t *info, void *context) {
     const size_t i = index_of(number);
     const int faulted = info->si_code > 0;
     mn_plugin_call call;
     (void)context;
-    /* what another process sends says nothing of a plugin */
+    /* a signal from another process is not caused by a plugin */
     if ((faulted || info->si_pid == getpid()) && mn_plugin_call_now(&call)) {
         const char *const words[] = {
             "minerva: error: plugin ", call.plugin, " (",     call.path, ") crashed: ",
             deadly_names[i],           " in ",      call.call};
         mn_plugin_crashed(number);
-        say(words, COUNT(words));
+        write_line(words, COUNT(words));
     }
     sigaction(number, &before[i], NULL);
-    /* a fault comes again by itself, with its address */
+    /* a fault is raised again by the instruction, with its address */
     if (!faulted || number == SIGBUS)
         raise(number);
 }
 
-/* A stack that has run over is among the crashes: the handler has one of its own. */
+/* The handler needs its own stack: a stack overflow is one of the crashes. */
 static void make_handler_stack(void) {
     stack_t stack = {.ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ) + HANDLER_ROOM};
     handler_stack = malloc(stack.ss_size);
@@ -101,13 +102,13 @@ static void catch_deaths(void) {
 
 /* ---- an exit --------------------------------------------------------------------------------- */
 
-static int over;
+static int over; /* 1: main has returned */
 
 void contain_over(void) {
     over = 1;
 }
 
-/* The command itself ends by returning from main. */
+/* Called at exit. The command ends by returning from main; any other exit is called by a plugin. */
 static void on_exit_inside(void) {
     static const char *const outside[] = {
         "minerva: error: a plugin's thread ended the process: exit was called between two calls"};
@@ -121,15 +122,16 @@ static void on_exit_inside(void) {
                                      call.path,
                                      ") ended the process: exit was called in ",
                                      call.call};
-        say(words, COUNT(words));
+        write_line(words, COUNT(words));
     } else
-        say(outside, COUNT(outside));
+        write_line(outside, COUNT(outside));
     _exit(EXIT_FAILED);
 }
 
 void contain_plugins(mn_runtime_params *params) {
     params->flags |= MN_RUNTIME_JOURNAL;
-    params->call_limit_ms = params->step_limit_ms = MN_LIMIT_SETTING;
+    params->call_limit_ms = MN_LIMIT_SETTING;
+    params->step_limit_ms = MN_LIMIT_SETTING;
     params->stuck = on_stuck;
     if (installed)
         return;

@@ -216,10 +216,10 @@ def test_contain_hang():
             r = stub.run(command, where, "hang", code=1 if reached else 0)
             if reached:
                 step = (where, command) == ("execute", "named")
-                stub.says(r, "does not come back from " + where, "step_timeout" if step else "call_timeout")
+                stub.says(r, "did not return from " + where, "step_timeout" if step else "call_timeout")
             if (where, command) == ("execute", "named"):  # the same of a device that works by itself and never finishes
                 r = stub.run(command, "wait", "never", code=1)
-                stub.says(r, "does not come back from wait", "step_timeout")
+                stub.says(r, "did not return from wait", "step_timeout")
         beside([(where, command) for where in REACHED for command in COMMANDS] + [(where, "named") for where in QUIET], hang)
 
 
