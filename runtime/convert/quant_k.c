@@ -1,6 +1,6 @@
 /* quant_k.c -- blocks of 256 whose groups have scales, and offsets, that are codes themselves: each
  * group is fitted alone, its scale rounded to a code of the block's own scale, and the neighbours
- * of that code are tried. */
+ * of that code are tried. Layouts are those of GGUF (ggml-common.h of llama.cpp). */
 #include "convert/quant.h"
 #include <math.h>
 #include <string.h>
@@ -109,8 +109,9 @@ void mn_quant_q2_k(const float *x, uint8_t *out) {
         out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
     memset(out + 16, 0, 64);
     for (int i = 0; i < 256; i++) {
-        uint8_t *p = &out[16 + i / 128 * 32 + i % 32];
-        mn_put_bits(p, b.q[i], 2 * (i / 32 % 4));
+        const int byte = i / 128 * 32 + i % 32;
+        const int shift = 2 * (i / 32 % 4);
+        mn_put_bits(&out[16 + byte], b.q[i], shift);
     }
 }
 
@@ -213,8 +214,9 @@ void mn_quant_q3_k(const float *x, uint8_t *out) {
     memset(out, 0, 108);
     for (int i = 0; i < 256; i++) {
         const int q = b.q[i] + 4;
-        uint8_t *low = &out[32 + i / 128 * 32 + i % 32];
-        mn_put_bits(low, q & 3, 2 * (i / 32 % 4));
+        const int byte = i / 128 * 32 + i % 32;
+        const int shift = 2 * (i / 32 % 4);
+        mn_put_bits(&out[32 + byte], q & 3, shift);
         mn_put_bits(&out[i % 32], q >> 2, i / 32);
     }
     /* 6 bits: low four in the first 8 bytes, high two in the last 4 */
@@ -230,12 +232,15 @@ void mn_quant_q6_k(const float *x, uint8_t *out) {
     fit_scaled(&b, x, 4, out + 208);
     memset(out, 0, 192);
     for (int i = 0; i < 256; i++) {
+        const int half = i / 128;
         const int at = i % 128;
         const int q = b.q[i] + 32;
-        uint8_t *low = &out[i / 128 * 64 + at % 64];
-        uint8_t *high = &out[128 + i / 128 * 32 + at % 32];
-        mn_put_bits(low, q & 15, 4 * (at / 64));
-        mn_put_bits(high, q >> 4, 2 * (at / 32));
+        uint8_t *low = &out[half * 64 + at % 64];
+        uint8_t *high = &out[128 + half * 32 + at % 32];
+        const int low_shift = 4 * (at / 64);
+        const int high_shift = 2 * (at / 32);
+        mn_put_bits(low, q & 15, low_shift);
+        mn_put_bits(high, q >> 4, high_shift);
     }
     memcpy(out + 192, b.scale, 16);
 }

@@ -1,4 +1,9 @@
-/* tokenizer_export.c -- see tokenizer_export.h. */
+/* tokenizer_export.c -- see tokenizer_export.h.
+ *
+ * Keys of one kind of GGUF's tokenisers are put, a tokeniser is made of them, and its ids are compared
+ * with the original's over `probes`; switches that cannot be read off the original are tried in turn.
+ * Keys are appended behind those of the model (base); pieces point into the tokeniser, all else lies
+ * in the arena. */
 #include "convert/tokenizer_export.h"
 #include "text/tokenizer/tokenizer_impl.h"
 #include <math.h>
@@ -35,19 +40,24 @@ static void put_array(export *e, const char *key, uint32_t type, const void *arr
     put(e, key, (mn_value){.type = MN_VALUE_ARRAY | type, .array = array, .n = n});
 }
 
+/* n zeroed elements; NULL = out of memory, now or before. */
 static void *room(export *e, size_t n, size_t size) {
     void *p = e->failed ? NULL : mn_arena_alloc(e->arena, n ? n : 1, size);
     e->failed |= !p;
     return p;
 }
 
-static mn_str printed(export *e, const char *a, const char *b, mn_str left, mn_str right) {
-    char *s = room(e, strlen(a) + strlen(b) + left.len + right.len + 1, 1);
+/* a, between, b as one string; empty where memory ran out. */
+static mn_str joined(export *e, mn_str a, const char *between, mn_str b) {
+    const size_t n = strlen(between);
+    const size_t len = a.len + n + b.len;
+    char *s = room(e, len + 1, 1);
     if (!s)
         return (mn_str){"", 0};
-    const int n = snprintf(s, strlen(a) + strlen(b) + left.len + right.len + 1, "%s%.*s%s%.*s", a,
-                           (int)left.len, left.ptr, b, (int)right.len, right.ptr);
-    return (mn_str){s, (uint64_t)n};
+    memcpy(s, a.ptr, a.len);
+    memcpy(s + a.len, between, n);
+    memcpy(s + a.len + n, b.ptr, b.len);
+    return (mn_str){s, len};
 }
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
@@ -77,20 +87,27 @@ static mn_str with_spaces(export *e, mn_str piece) {
     return (mn_str){s ? s : "", n};
 }
 
+/* The piece of an id; ids that the tokeniser does not have, or has no piece for, get a name. */
+static mn_str piece_of(export *e, uint32_t id) {
+    const mn_vocab *v = &e->tok->vocab;
+    const mn_str none = {"", 0};
+    char pad[24];
+    if (id < v->n && v->token[id].piece.len)
+        return v->token[id].piece;
+    snprintf(pad, sizeof pad, "[PAD%u]", id);
+    return joined(e, none, pad, none);
+}
+
 static void put_tokens(export *e, uint32_t n) {
+    const mn_tokenizer *tok = e->tok;
     mn_str *piece = room(e, n, sizeof *piece);
     int64_t *type = room(e, n, sizeof *type);
     for (uint32_t i = 0; i < n && !e->failed; i++) {
-        const bool there = i < e->tok->vocab.n;
-        char pad[24];
-        snprintf(pad, sizeof pad, "[PAD%u]", i);
-        type[i] = there ? type_of(e->tok, i) : MN_TYPE_UNUSED;
-        piece[i] = there && e->tok->vocab.token[i].piece.len
-                       ? e->tok->vocab.token[i].piece
-                       : printed(e, pad, "", (mn_str){"", 0}, (mn_str){"", 0});
-        if (type[i] != MN_TYPE_USER || e->tok->model != MN_TOKENIZER_SPM_BPE)
+        type[i] = i < tok->vocab.n ? type_of(tok, i) : MN_TYPE_UNUSED;
+        piece[i] = piece_of(e, i);
+        if (type[i] != MN_TYPE_USER || tok->model != MN_TOKENIZER_SPM_BPE)
             continue;
-        if (e->tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
+        if (tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
             type[i] = MN_TYPE_UNUSED; /* no text has it */
         piece[i] = with_spaces(e, piece[i]);
     }
@@ -99,7 +116,8 @@ static void put_tokens(export *e, uint32_t n) {
 }
 
 static int by_rank(const void *a, const void *b) {
-    const mn_merge *x = a, *y = b;
+    const mn_merge *x = a;
+    const mn_merge *y = b;
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
@@ -123,9 +141,11 @@ static mn_merge *sorted_merges(export *e, size_t *n) {
 static void put_merges(export *e, const mn_merge *list, size_t n) {
     const mn_vocab_token *t = e->tok->vocab.token;
     mn_str *text = room(e, n, sizeof *text);
-    for (size_t i = 0; i < n && !e->failed; i++)
-        text[i] =
-            printed(e, "", " ", t[list[i].pair >> 32].piece, t[list[i].pair & UINT32_MAX].piece);
+    for (size_t i = 0; i < n && !e->failed; i++) {
+        const mn_str left = t[list[i].pair >> 32].piece;
+        const mn_str right = t[list[i].pair & UINT32_MAX].piece;
+        text[i] = joined(e, left, " ", right);
+    }
     put_array(e, KEY("merges"), MN_VALUE_STR, text, n);
 }
 
@@ -146,8 +166,8 @@ static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tok
     const bool own = e->tok->model != MN_TOKENIZER_BPE;
     for (uint32_t i = 0; i < n_tokens && score; i++)
         score[i] = score_of(e->tok, i);
-    for (size_t i = n; i-- > 0 && score && !own;)
-        score[list[i].id] = -(double)i; /* the earliest merge of a piece counts */
+    for (size_t i = n; i > 0 && score && !own; i--)
+        score[list[i - 1].id] = -(double)(i - 1); /* the earliest merge of a piece counts */
     put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
 }
 
@@ -161,7 +181,8 @@ static bool has_token(const mn_tokenizer *tok, int32_t id) {
 static void put_ends(export *e) {
     static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     const mn_tokenizer *tok = e->tok;
-    const bool adds_bos = tok->prefix.n == 1, adds_eos = tok->suffix.n == 1;
+    const bool adds_bos = tok->prefix.n == 1;
+    const bool adds_eos = tok->suffix.n == 1;
     int32_t eos = adds_eos ? tok->suffix.id[0] : tok->eos;
     size_t k = 0;
     for (size_t i = 0; i < tok->stop.n && eos < 0; i++)
@@ -171,9 +192,11 @@ static void put_ends(export *e) {
     put_id(e, KEY("eos_token_id"), eos);
     put_id(e, KEY("unknown_token_id"), tok->unk);
     put_id(e, KEY("padding_token_id"), tok->pad);
-    for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++)
-        if (tok->stop.id[i] != eos && has_token(tok, tok->stop.id[i]))
-            put_id(e, keys[k++], tok->stop.id[i]);
+    for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++) {
+        const int32_t id = tok->stop.id[i];
+        if (id != eos && has_token(tok, id))
+            put_id(e, keys[k++], id);
+    }
     put_bool(e, KEY("add_bos_token"), adds_bos);
     put_bool(e, KEY("add_eos_token"), adds_eos);
 }
@@ -220,8 +243,10 @@ static const char *const probes[] = {
 
 static mn_status same_ids(const mn_tokenizer *a, const mn_tokenizer *b, mn_str text, uint32_t flags,
                           bool *same, mn_error *err) {
-    int32_t *x = NULL, *y = NULL;
-    size_t n = 0, m = 0;
+    int32_t *x = NULL;
+    int32_t *y = NULL;
+    size_t n = 0;
+    size_t m = 0;
     mn_status st = mn_tokenizer_encode(a, text, NULL, flags, &x, &n, err);
     if (!st)
         st = mn_tokenizer_encode(b, text, NULL, flags, &y, &m, err);
@@ -241,9 +266,10 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
     if (st == MN_OUT_OF_MEMORY)
         return mn_fail(err, st, "%s", why.msg);
     *same = !st;
-    for (size_t i = 0; i < MN_COUNT(probes) && *same && !(st == MN_OUT_OF_MEMORY); i++)
-        st = same_ids(e->tok, other, mn_str_of(probes[i]), i ? 0 : MN_TOKENIZE_ADD_SPECIAL, same,
-                      err);
+    for (size_t i = 0; i < MN_COUNT(probes) && *same && st != MN_OUT_OF_MEMORY; i++) {
+        const uint32_t flags = i ? 0 : MN_TOKENIZE_ADD_SPECIAL;
+        st = same_ids(e->tok, other, mn_str_of(probes[i]), flags, same, err);
+    }
     mn_tokenizer_free(other);
     return st == MN_OUT_OF_MEMORY ? st : MN_OK;
 }
@@ -253,17 +279,19 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
  * ids is written. */
 static mn_status try_pre(export *e, const char *names, bool whole_words, bool *same,
                          mn_error *err) {
+    const mn_str none = {"", 0};
     const size_t at = e->n;
     const mn_pre_row *last = NULL;
     mn_status st = MN_OK;
-    for (size_t len; !st && !*same && !e->failed && (len = strcspn(names, " ")) > 0;
-         names += len + (names[len] == ' ')) {
-        const mn_pre_row *row = mn_pre_find((mn_str){names, len});
+    while (*names && !st && !*same && !e->failed) {
+        const mn_str name = {names, strcspn(names, " ")};
+        const mn_pre_row *row = mn_pre_find(name);
+        names += name.len + (names[name.len] == ' ');
         if (!row || row == last || !!(row->flags & MN_PRE_IGNORE_MERGES) != whole_words)
             continue;
         last = row;
         e->n = at;
-        put_str(e, KEY("pre"), printed(e, "", "", (mn_str){names, len}, (mn_str){"", 0}));
+        put_str(e, KEY("pre"), joined(e, name, "", none));
         st = reads_back(e, same, err);
     }
     if (!*same)
@@ -282,15 +310,20 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
     put_form(e);
     put_ends(e);
     mn_status st = try_pre(e, names, whole_words, same, err);
+    if (st || *same)
+        return st;
     /* which often makes no difference */
-    return st || *same ? st : try_pre(e, names, !whole_words, same, err);
+    return try_pre(e, names, !whole_words, same, err);
 }
 
 static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
     mn_text names = {0};
     mn_pre_list(&names);
-    mn_status st =
-        names.failed ? mn_fail_memory(err, 1) : try_gpt2(e, n_tokens, names.ptr, same, err);
+    mn_status st = MN_OK;
+    if (names.failed)
+        st = mn_fail_memory(err, 1);
+    else
+        st = try_gpt2(e, n_tokens, names.ptr, same, err);
     mn_text_free(&names);
     return st;
 }
@@ -299,9 +332,9 @@ static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error 
  * them. */
 static void put_symbols(export *e) {
     const mn_tokenizer *tok = e->tok;
+    const bool unigram = tok->model == MN_TOKENIZER_UNIGRAM && tok->unigram.single;
     bool symbols = tok->model == MN_TOKENIZER_SPM_BPE && tok->normalized.n;
-    for (uint32_t i = 0;
-         i < tok->vocab.n && tok->model == MN_TOKENIZER_UNIGRAM && tok->unigram.single; i++)
+    for (uint32_t i = 0; i < tok->vocab.n && unigram; i++)
         symbols |= type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
     if (symbols)
         put_bool(e, "minerva.tokenizer.symbols", true);
@@ -314,10 +347,11 @@ static void put_charsmap(export *e) {
     mn_text blob = {0};
     bool graphemes = false;
     for (size_t i = 0; i < s->n && !blob.len; i++) {
-        if (s->stage[i].kind != MN_STAGE_CHARSMAP)
+        const mn_stage *stage = &s->stage[i];
+        if (stage->kind != MN_STAGE_CHARSMAP)
             continue;
-        mn_charsmap_blob(s->stage[i].charsmap, &blob);
-        graphemes = mn_charsmap_graphemes(s->stage[i].charsmap);
+        mn_charsmap_blob(stage->charsmap, &blob);
+        graphemes = mn_charsmap_graphemes(stage->charsmap);
     }
     /* a little else than SentencePiece's own reading */
     if (graphemes)
@@ -363,41 +397,47 @@ static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, boo
  * on. */
 static void mark_words(export *e, uint32_t n_tokens) {
     const mn_tokenizer *tok = e->tok;
-    const mn_value *pieces = &e->keys[e->n - 2].value, *types = &e->keys[e->n - 1].value;
-    const mn_str none = {"", 0}, mark = tok->continuing;
+    mn_value *pieces = &e->keys[e->n - 2].value; /* as put_tokens has just put them */
+    const mn_str *piece = pieces->array;
+    const int64_t *type = e->keys[e->n - 1].value.array;
+    const mn_str none = {"", 0};
+    const mn_str mark = tok->continuing;
     mn_str *marked = room(e, n_tokens, sizeof *marked);
     for (uint32_t i = 0; i < n_tokens && marked && !e->failed; i++) {
-        const mn_str s = ((const mn_str *)pieces->array)[i];
+        const mn_str s = piece[i];
         const bool goes_on = s.len > mark.len && !memcmp(s.ptr, mark.ptr, (size_t)mark.len);
-        if (((const int64_t *)types->array)[i] != MN_TYPE_NORMAL)
+        if (type[i] != MN_TYPE_NORMAL)
             marked[i] = s;
         else if (goes_on)
             marked[i] = (mn_str){s.ptr + mark.len, s.len - mark.len};
         else
-            marked[i] = printed(e, MN_BLOCK, "", s, none);
+            marked[i] = joined(e, none, MN_BLOCK, s);
     }
-    e->keys[e->n - 2].value.array = marked;
+    pieces->array = marked;
 }
 
 static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
     const mn_tokenizer *tok = e->tok;
+    const bool adds_sep = tok->suffix.n == 1;
     put_str(e, KEY("model"), mn_str_of("bert"));
     put_str(e, KEY("pre"), mn_str_of("default"));
     put_tokens(e, n_tokens);
     mark_words(e, n_tokens);
     put_ends(e);
     /* spelled so */
-    if (tok->suffix.n == 1)
+    if (adds_sep)
         put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]);
-    put_bool(e, KEY("add_sep_token"), tok->suffix.n == 1);
+    put_bool(e, KEY("add_sep_token"), adds_sep);
     if (tok->max_word != MN_MAX_WORD)
         put(e, "minerva.tokenizer.max_word", (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
     const size_t at = e->n;
     mn_status st = MN_OK;
     for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
+        const bool lowercase = !(i & 1);
+        const bool other = i & 2;
         e->n = at;
-        put_bool(e, KEY("normalizer.lowercase"), !(i & 1));
-        put_bool(e, KEY("normalizer.strip_accents"), !(i & 1) ^ !!(i & 2));
+        put_bool(e, KEY("normalizer.lowercase"), lowercase);
+        put_bool(e, KEY("normalizer.strip_accents"), lowercase != other);
         st = reads_back(e, same, err);
     }
     return st;
@@ -419,24 +459,29 @@ static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn
     return MN_OK;
 }
 
+/* The kind that fits the tokeniser; *same: whether it gives the same ids. */
+static mn_status try_kind(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
+    const mn_tokenizer *tok = e->tok;
+    if (tok->model == MN_TOKENIZER_UNIGRAM)
+        return try_scored(e, "t5", n_tokens, same, err);
+    if (tok->model == MN_TOKENIZER_WORDPIECE)
+        return try_bert(e, n_tokens, same, err);
+    if (tok->byte_level)
+        return try_any_pre(e, n_tokens, same, err);
+    return try_scored(e, "llama", n_tokens, same, err);
+}
+
 mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, const mn_file *files,
                               uint32_t n_files, uint32_t n_rows, mn_arena *arena, mn_meta *out,
                               mn_error *err) {
     const uint32_t n_tokens = MN_MAX(n_rows, tok->vocab.n);
     export e = {.tok = tok, .arena = arena, .n_base = base->n, .n = base->n};
     bool same = false;
-    mn_status st = MN_OK;
-    if (!(e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys)))
+    e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys);
+    if (!e.keys)
         return mn_fail_memory(err, MAX_KEYS * sizeof *e.keys);
     memcpy(e.keys, base->entries, base->n * sizeof *e.keys);
-    if (tok->model == MN_TOKENIZER_UNIGRAM)
-        st = try_scored(&e, "t5", n_tokens, &same, err);
-    else if (tok->model == MN_TOKENIZER_WORDPIECE)
-        st = try_bert(&e, n_tokens, &same, err);
-    else if (tok->byte_level)
-        st = try_any_pre(&e, n_tokens, &same, err);
-    else
-        st = try_scored(&e, "llama", n_tokens, &same, err);
+    mn_status st = try_kind(&e, n_tokens, &same, err);
     if (!st && e.failed)
         st = mn_fail_memory(err, n_tokens);
     if (!st && !same) {
