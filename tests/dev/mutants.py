@@ -27,6 +27,7 @@ MUTANTS = [
     ("runtime/session/sequence.c", "to->tokens, from->n_enqueued, err", "to->tokens, 0, err", ["session"], "a fork has no history to penalise"),
     ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session"], "ids of an extend that failed stay"),
     ("runtime/session/failover.c", "r->n_passed_over++]", "r->n_passed_over]", ["stub run"], "a device that refuses is asked again"),
+    ("runtime/session/place.c", "q->n_draw_enqueued = q->n_drawn;", ";", ["failover"], "ids that a lost device had not drawn are not drawn again"),
     # runtime/engine
     ("runtime/engine/run.c", "MN_MAX((int64_t)size->longest, MIN_BOUND)", "MIN_BOUND", ["segments"], "CTX is no bound of the longest sequence"),
     ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows"], "a page that is begun is not copied"),
@@ -34,6 +35,8 @@ MUTANTS = [
     ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
     ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
+    ("runtime/engine/segment.c", "if (seen[t] || ", "if (", ["segments"], "a tensor is listed for each node that has it"),
+    ("runtime/engine/segment.c", "MN_KV_STORE_ATTR_KV_LAYER) == layer;", "MN_KV_STORE_ATTR_KV_LAYER) <= layer;", ["segments"], "the KV_STORE of another layer will do"),
     # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
     ("runtime/negotiate/plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate"], "memory of a pool is given twice"),
@@ -49,6 +52,8 @@ MUTANTS = [
     ("runtime/registry/lost.c", "s->delay_ns * 2", "s->delay_ns", ["failover"], "the delay of a device that stays lost does not grow"),
     ("runtime/registry/lost.c", "s->users--;", ";", ["failover"], "a device that was lost is in use for ever"),
     ("runtime/registry/search.c", "r->file_dev == rec->file_dev)", "r->file_dev != rec->file_dev)", ["registry"], "the same plugin by another path is loaded again"),
+    ("runtime/registry/plugin_file.c", "if (end > bytes)", "if (end > bytes + 4096)", ["registry"], "a plugin that is cut short is opened"),
+    ("runtime/registry/lost.c", "now - s->revived_ns > reg->most_delay_ns", "now - s->revived_ns < reg->most_delay_ns", ["failover"], "a device that was well for long waits as one that fails again"),
     # runtime/model, runtime/graph
     ("runtime/model/rope.c", "hi = ceil(hi)", "hi = floor(hi)", ["rope"], "YaRN's ramp ends a pair early"),
     ("runtime/model/rope.c", "lo = floor(lo)", "lo = ceil(lo)", ["rope"], "YaRN's ramp begins a pair late"),
@@ -61,6 +66,7 @@ MUTANTS = [
     ("plugins/common/bind.c", "b->bytes > e.bytes - b->offset", "b->bytes > e.bytes", ["plugin_common"], "a binding reaches over its buffer"),
     ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common"], "a node passes one that writes its state"),
     ("plugins/common/source.c", "if (sum == t->dim[0])", "if (sum <= t->dim[0])", ["plugin_common"], "a weight whose parts lack rows is taken"),
+    ("plugins/common/source.c", "*last <= p->bytes", "*last <= p->bytes + 1", ["plugin_common"], "strides reach a byte over their plane"),
     # plugins/cpu_simd
     ("plugins/cpu_simd/attention.c", "pos - a->window + 1", "pos - a->window", ["cpu_simd"], "a window sees a position more"),
     ("plugins/cpu_simd/attention.c", "into[1] = into[1] * x + part[1] * y;", "into[1] = into[1] + part[1] * y;", ["cpu_simd"], "sums of chunks are not brought to one maximum"),
@@ -71,6 +77,10 @@ MUTANTS = [
     # loaders
     ("loaders/gguf/read.c", "return type != KV_U64 || bits <= INT64_MAX;", "return true;", ["loader gguf"], "a number over 2^63-1 becomes negative"),
     ("loaders/gguf/read.c", "if (t->offset % r->alignment)", "if (0)", ["loader gguf"], "a tensor off its alignment is taken"),
+    ("loaders/gguf/model.c", "p->n_meta = r.first_meta;", ";", ["loader gguf"], "keys of later parts count"),
+    ("loaders/gguf/model.c", "if (no != part)", "if (no > part)", ["loader gguf"], "a part may say that it is an earlier one"),
+    ("loaders/safetensors/config.c", "i >= first && (!period", "i > first && (!period", ["golden configs"], "the first layer after max_window_layers does not slide"),
+    ("loaders/safetensors/config.c", "i % period < period - 1", "i % period < period", ["golden configs"], "every layer slides"),
     ("loaders/safetensors/header.c", "n > f->bytes - 8)", "n > f->bytes)", ["loader safetensors"], "a header reaches over the end of its file"),
     ("loaders/safetensors/header.c", "if (covered != f->bytes - data)", "if (covered > f->bytes - data)", ["loader safetensors"], "bytes that no tensor holds are no error"),
     ("loaders/safetensors/f8.c", "C == K / 128 && R == (N + 127) / 128", "C == K / 128", ["bad families"], "scales for fewer rows than there are are taken"),
@@ -98,6 +108,10 @@ MUTANTS = [
     ("runtime/text/chat/stop_strings.c", "if (open == n)\n                open = at;", "open = at;", ["stream"], "the beginning of a stop string is given out"),
     ("runtime/text/chat/think_tags.c", "strlen(tag) - 1)", "strlen(tag) - 2)", ["stream"], "a tag that lacks one letter is given out"),
     ("runtime/text/chat/channels.c", "if (id == c->channel && ", "if (id == c->channel && !c && ", ["stream"], "the mark of a channel begins no header"),
+    ("runtime/text/jinja/access.c", "*found = i >= 0 && i < n;", "*found = i >= 0 && i <= n;", ["jinja", "jinja_oracle"], "there is an element behind the last"),
+    ("runtime/text/jinja/access.c", "step < 0 ? n - 1 : n;", "step < 0 ? n : n;", ["jinja", "jinja_oracle"], "a slice backwards begins behind the end"),
+    ("runtime/text/jinja/methods.c", "if (from > to) {", "if (from >= to) {", ["jinja", "jinja_oracle"], "nothing is not found in nothing"),
+    ("runtime/text/json/scan.c", "(code - 0xd800) << 10", "(code - 0xd800) << 9", ["jinja", "tokenizer_json", "merges"], "characters beyond U+FFFF are others"),
     # plugins/common, plugins/cpu_host
     ("plugins/common/kv.c", "if (l < layer)", "if (l <= layer)", ["plugin_common"], "a layer of the cache lies in the next one's place"),
     ("plugins/common/kv.c", "out->n_tokens <= l->page_tokens", "out->n_tokens <= l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
