@@ -31,7 +31,7 @@ MUTANTS = [
     # runtime/engine
     ("runtime/engine/run.c", "MN_MAX((int64_t)size->longest, MIN_BOUND)", "MIN_BOUND", ["segments"], "CTX is no bound of the longest sequence"),
     ("runtime/engine/run.c", "i * per < c.n_tokens", "i * per + per < c.n_tokens", ["windows"], "a page that is begun is not copied"),
-    ("runtime/engine/layout.c", "* (int32_t)ratio + (int32_t)k", "* (int32_t)ratio", ["windows", "segments"], "small pages of a large one are all the first"),
+    ("runtime/engine/layout.c", "first + (int32_t)k;", "first;", ["windows", "segments"], "small pages of a large one are all the first"),
     ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
     ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
@@ -63,7 +63,7 @@ MUTANTS = [
     # plugins/common
     ("plugins/common/arena.c", "o->last < x->first", "o->last <= x->first", ["plugin_common"], "an output lies on the input of its node"),
     ("plugins/common/arena.c", "o->place >= at + x->bytes", "o->place > at + x->bytes", ["plugin_common"], "a gap that just fits is not used"),
-    ("plugins/common/bind.c", "b->bytes > e.bytes - b->offset", "b->bytes > e.bytes", ["plugin_common"], "a binding reaches over its buffer"),
+    ("plugins/common/bind.c", "b->bytes <= e.bytes - b->offset", "b->bytes <= e.bytes", ["plugin_common"], "a binding reaches over its buffer"),
     ("plugins/common/units.c", "if (is_member(u, m) && share_state(l->g, m, node))", "if (is_member(u, m) && !l)", ["plugin_common"], "a node passes one that writes its state"),
     ("plugins/common/source.c", "if (sum == t->dim[0])", "if (sum <= t->dim[0])", ["plugin_common"], "a weight whose parts lack rows is taken"),
     ("plugins/common/source.c", "*last <= p->bytes", "*last <= p->bytes + 1", ["plugin_common"], "strides reach a byte over their plane"),
@@ -85,7 +85,7 @@ MUTANTS = [
     ("loaders/safetensors/header.c", "if (covered != f->bytes - data)", "if (covered > f->bytes - data)", ["loader safetensors"], "bytes that no tensor holds are no error"),
     ("loaders/safetensors/f8.c", "C == K / 128 && R == (N + 127) / 128", "C == K / 128", ["bad families"], "scales for fewer rows than there are are taken"),
     ("loaders/safetensors/f8.c", "? lo / n * sc->row", "? 0 * sc->row", ["golden packed f8"], "gate and up have one scale"),
-    ("loaders/mlx/mlx.c", "i + 1 < t->n_dim", "i + 2 < t->n_dim", ["bad families"], "scales of fewer rows than the matrix has are taken"),
+    ("loaders/mlx/mlx.c", "fits && i < last; i++", "fits && i + 1 < last; i++", ["bad families"], "scales of fewer rows than the matrix has are taken"),
     ("loaders/common/planes.c", "m.number != i || ", "", ["bad families"], "an expert that is missing is no error"),
     # dtype
     ("dtype/float.c", "bits += 0xFFFu + (bits >> 13 & 1u);", "bits += 0x1000u;", ["dtype"], "f16 rounds ties away from 0"),
