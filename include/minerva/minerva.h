@@ -355,7 +355,8 @@ typedef struct {
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices
- * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what.
+ * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what; MN_INVALID names
+ * a precision or a KV type that does not exist.
  * NULL: params: the defaults; m, out: MN_INVALID. */
 MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
                                    mn_error *err);
