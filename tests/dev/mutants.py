@@ -35,7 +35,6 @@ MUTANTS = [
     ("runtime/engine/weights.c", "p[i].failed_at < worst->failed_at", "p[i].failed_at > worst->failed_at", ["import"], "the last failure of an import is told"),
     ("runtime/engine/boundary.c", "most = MN_MAX(most, bytes);", "most = bytes;", ["segments"], "staging is as large as the last tensor"),
     ("runtime/engine/engine.c", "common = common / common_divisor(common, own) * own;", "common = common * own;", ["segments", "windows"], "pages are the product of the devices'"),
-    ("runtime/engine/segment.c", "MN_KV_STORE_ATTR_KV_LAYER) == layer;", "MN_KV_STORE_ATTR_KV_LAYER) <= layer;", ["segments"], "the KV_STORE of another layer will do"),
     # runtime/negotiate
     ("runtime/negotiate/offer.h", "(128 * decode_us + prefill_us)", "(decode_us + prefill_us)", ["negotiate"], "drawn ids do not outweigh the prompt"),
     ("runtime/negotiate/plan.c", "left -= MN_MIN(left,", "left -= 0 * MN_MIN(left,", ["negotiate"], "memory of a pool is given twice"),
