@@ -2,6 +2,7 @@
  * have come out. The stub of stubs/flaky.c is lost after k executes; another device goes on. */
 #include "api/api.h"
 #include "flaky.h"
+#include "registry/internal.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -501,6 +502,30 @@ static void test_delay(void **state) {
     close_world();
 }
 
+/* A device that is lost again soon waits twice as long as before; one that was well for longer than
+ * the longest delay begins anew. */
+static void test_delay_of_relapse(void **state) {
+    const uint64_t second = 1000000000;
+    (void)state;
+    open_world(OPTIONS("lost_after", "1", "back_after", "1"));
+    mn_registry *reg = rt->registry;
+    const mn_device_record *d = flaky_record();
+    mn_device_state *s = &reg->state[d - reg->devices];
+    for (int well = 0; well < 2; well++) {
+        mn_registry_set_delays(reg, 0, 0);
+        mn_registry_quarantine(reg, d, "a first time");
+        mn_registry_retry(reg, d);
+        assert_true(d->usable);
+        s->delay_ns = 500 * second;
+        mn_registry_set_delays(reg, 7, well ? 8 : 100000 * second);
+        mn_registry_quarantine(reg, d, "again");
+        assert_int_equal(s->delay_ns, well ? 7 : 1000 * second);
+        s->next_ns = 0;
+        mn_registry_retry(reg, d);
+    }
+    close_world();
+}
+
 /* Attempts become rare: 1 ns, 2 ns, ... 300 s. */
 static void test_stays_lost(void **state) {
     (void)state;
@@ -614,16 +639,25 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence),  cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),     cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_info),          cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),      cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_transient),     cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_generate),
-        cmocka_unit_test(test_comes_back),    cmocka_unit_test(test_delay),
-        cmocka_unit_test(test_stays_lost),    cmocka_unit_test(test_self_test),
-        cmocka_unit_test(test_in_use),        cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
+                                       cmocka_unit_test(test_five_sequences),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_alone),
+                                       cmocka_unit_test(test_creation),
+                                       cmocka_unit_test(test_twice),
+                                       cmocka_unit_test(test_transient),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_delay),
+                                       cmocka_unit_test(test_delay_of_relapse),
+                                       cmocka_unit_test(test_stays_lost),
+                                       cmocka_unit_test(test_self_test),
+                                       cmocka_unit_test(test_in_use),
+                                       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;

@@ -2,6 +2,7 @@
 #include "base/trust.h"
 #include "world.h"
 #include <elf.h>
+#include <link.h>
 
 static void good_and_bad(void **state) {
     const char *dir = *state;
@@ -49,6 +50,23 @@ static void good_and_bad(void **state) {
     close_world(&w);
 }
 
+/* Where the last segment that is loaded ends in the file. */
+static uint64_t end_of_segments(const char *path) {
+    ElfW(Ehdr) head;
+    uint64_t end = 0;
+    FILE *f = fopen(path, "rb");
+    assert_true(f && fread(&head, sizeof head, 1, f) == 1);
+    for (unsigned i = 0; i < head.e_phnum; i++) {
+        ElfW(Phdr) s;
+        assert_int_equal(fseek(f, (long)(head.e_phoff + i * sizeof s), SEEK_SET), 0);
+        assert_int_equal(fread(&s, sizeof s, 1, f), 1);
+        if (s.p_type == PT_LOAD)
+            end = MN_MAX(end, s.p_offset + s.p_filesz);
+    }
+    fclose(f);
+    return end;
+}
+
 static void unsafe_files(void **state) {
     const char *dir = *state;
     Elf64_Ehdr head = {
@@ -73,6 +91,8 @@ static void unsafe_files(void **state) {
     unit_write(unit_path(dir, "void.so"), "", 0);
     put(dir, "good", "cut");
     assert_int_equal(truncate(unit_path(dir, "cut.so"), 700), 0);
+    const char *nearly = put(dir, "good", "nearly");
+    assert_int_equal(truncate(nearly, (off_t)end_of_segments(nearly) - 1), 0);
     chmod(put(dir, "good", "writable"), 0757);
     mkdir(unit_path(dir, "folder.so"), 0755);
     mkfifo(unit_path(dir, "fifo.so"), 0600);
@@ -87,6 +107,7 @@ static void unsafe_files(void **state) {
     expect(&w, unit_path(dir, "short.so"), "refused", "not an ELF file");
     expect(&w, unit_path(dir, "void.so"), "refused", "not an ELF file");
     expect(&w, unit_path(dir, "cut.so"), "refused", "truncated");
+    expect(&w, unit_path(dir, "nearly.so"), "refused", "truncated");
     expect(&w, unit_path(dir, "writable.so"), "refused", "everybody may write it");
     expect(&w, unit_path(dir, "folder.so"), "refused", "not a regular file");
     expect(&w, unit_path(dir, "fifo.so"), "refused", "not a regular file");
