@@ -29,6 +29,9 @@ static const struct {
     {"a\r\nb\rc", "a\nb\nc"},
     {"{{ name }}!", "Ann!"},
     {"{{ missing }}", ""},
+    {"{{ list[2] is defined }} {{ list[3] is defined }} {{ list[-3] is defined }} "
+     "{{ list[-4] is defined }} {{ name[3] is defined }}",
+     "True False True False False"},
     {"{{ none }} {{ true }} {{ 1.0 }} {{ [1, 'a', none] }}", "None True 1.0 [1, 'a', None]"},
     {"{{ 1 + 2 * 3 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 2 ** 10 }} {{ 1 / 4 }}",
      "7 3 -4 2 1024 0.25"},

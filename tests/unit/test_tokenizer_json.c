@@ -1,5 +1,6 @@
 /* test_tokenizer_json.c -- tokenizer.json: its components one at a time, added tokens, damage. */
 #include "test_tokenizer.h"
+#include "text/json/scan.h"
 
 static mn_status from_json(const char *json, mn_tokenizer **tok, mn_error *err) {
     mn_file file = {str("tokenizer.json"), json, strlen(json), 0, 0};
@@ -16,6 +17,28 @@ static void expect_json(const char *json, const char *text, const int32_t *want,
 }
 #define EXPECT(json, text, ...) expect_json(json, text, IDS(__VA_ARGS__))
 #define PRE(p) "{" MODEL("") ",\"pre_tokenizer\":" p "}"
+
+/* Characters that are spelled out, one beyond U+FFFF as two halves; halves alone are none. */
+static void escapes(void **state) {
+    static const struct {
+        const char *json, *text; /* NULL: no string */
+    } rows[] = {{"\"\\ud83e\\udd99\\u00e9\\u0041\"", "\xf0\x9f\xa6\x99\xc3\xa9"
+                                                     "A"},
+                {"\"\\udbff\\udfff\"", "\xf4\x8f\xbf\xbf"},
+                {"\"a\\n\\\"\\/\"", "a\n\"/"},
+                {"\"\\ud83e\"", NULL},
+                {"\"\\udd99\"", NULL},
+                {"\"\\ud83e\\u0041\"", NULL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        mn_scan s = mn_scan_of(str(rows[i].json));
+        mn_str out = {0};
+        assert_int_equal(mn_scan_string(&s, 0, &out), rows[i].text != NULL);
+        if (rows[i].text)
+            assert_true(mn_str_is(out, rows[i].text));
+        mn_scan_free(&s);
+    }
+}
 
 static void components(void **state) {
     (void)state;
@@ -277,7 +300,9 @@ static void damaged_json_does_not_crash(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(components), cmocka_unit_test(added_tokens),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(escapes),
+                                       cmocka_unit_test(components),
+                                       cmocka_unit_test(added_tokens),
                                        cmocka_unit_test(templates_and_decoders),
                                        cmocka_unit_test(bad_json_is_refused),
                                        cmocka_unit_test(damaged_json_does_not_crash)};
