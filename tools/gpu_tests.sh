@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels lost check golden segments (cuda beside a plugin of two operations) batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
+# PART: devices kernels gemm lost check golden segments (cuda beside a plugin of two operations) batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
 # environment: TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,7 +16,7 @@ if [ "${1:-}" = pack ]; then
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit" "$to/tests/stub"
     cp "$build/tests/stub/vendor2.so" "$to/tests/stub/"
-    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/test_cuda_lost" "$build/tests/kernels/bench_ahead" "$to/tests/kernels/"
+    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/test_cuda_lost" "$build/tests/kernels/bench_ahead" "$build/tests/kernels/cuda_gemm" "$to/tests/kernels/"
     cp "$build/tests/unit/test_session" "$to/tests/unit/"
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
@@ -32,7 +32,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels lost check golden segments batch session memcheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm lost check golden segments batch session memcheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -69,6 +69,7 @@ for part in "$@"; do
     case $part in
     devices) step devices devices ;;
     kernels) step kernels "$build/tests/kernels/test_cuda" ;;
+    gemm) step gemm "$build/tests/kernels/cuda_gemm" ;;
     lost) step lost "$build/tests/kernels/test_cuda_lost" ;;
     check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;
     golden)

@@ -58,13 +58,13 @@ static inline const void *mnp_entry(const void *array, uint32_t i, uint32_t stri
     return (const char *)array + (uint64_t)i * stride;
 }
 static inline const mn_node *mnp_node(const mn_graph *g, uint32_t i) {
-    return mnp_entry(g->nodes, i, g->node_stride);
+    return (const mn_node *)mnp_entry(g->nodes, i, g->node_stride); /* C++ reads this, too */
 }
 static inline const mn_tensor *mnp_tensor(const mn_graph *g, uint32_t i) {
-    return mnp_entry(g->tensors, i, g->tensor_stride);
+    return (const mn_tensor *)mnp_entry(g->tensors, i, g->tensor_stride);
 }
 static inline const mn_symbol *mnp_symbol(const mn_graph *g, uint32_t i) {
-    return mnp_entry(g->symbols, i, g->symbol_stride);
+    return (const mn_symbol *)mnp_entry(g->symbols, i, g->symbol_stride);
 }
 /* The tensor that is input or output i of a node; -1 = absent. */
 static inline int32_t mnp_in(const mn_graph *g, const mn_node *n, uint32_t i) {

@@ -1,0 +1,86 @@
+/* gemm.cu -- the matrix product of many rows: how a given shape is run. The choice adds up what a
+ * tile's parts take, measured once on an H200; only their ratios matter. */
+#include "gemm.h"
+
+void cu_gemm_init(const mn_device *d) {
+    cu_gemm_mma_init();
+    if (d->cc == 90)
+        cu_gemm_sm90_init();
+}
+
+/* The largest tile's sums for every processor, and two marks each. */
+uint64_t cu_gemm_scratch(const mn_device *d) {
+    const uint64_t sums = 128 * 256 * sizeof(float), marks = 2 * sizeof(unsigned);
+    return (uint64_t)d->sms * (sums + marks) + 256;
+}
+
+/* Nanoseconds: 64 k of a tile; its epilogue by CU_EPI_*; handing on the sums of a tile that is
+ * split. By cu_gemm_shapes. */
+struct cost {
+    int iter, epilogue[3], hand_on;
+};
+static const cost costs[CU_GEMM_SHAPES] = {
+    {600, {1800, 3000, 2600}, 5500}, {490, {1400, 2300, 2000}, 4500},
+    {375, {900, 1600, 1300}, 3500},  {375, {500, 900, 700}, 1400},
+    {390, {900, 1600, 1300}, 3500},
+};
+
+/* Tiles along the rows; with experts a guess: each has half a tile that is not full. */
+static int64_t row_tiles(const cu_gemm *g, int height) {
+    if (!g->offsets)
+        return (g->rows + height - 1) / height;
+    const int64_t used = g->n_groups < g->rows ? g->n_groups : g->rows;
+    return g->rows / height + (used + 1) / 2;
+}
+
+static int64_t tiles_of(const cu_gemm *g, const cu_gemm_shape *shape) {
+    int64_t columns = 0;
+    for (int i = 0; i < g->n_seg; i++)
+        columns += g->seg[i].n;
+    return row_tiles(g, shape->rows) * ((columns + shape->cols - 1) / shape->cols);
+}
+
+/* Every processor takes whole tiles, the last round may leave some idle. */
+static int64_t whole_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t takers, int iters) {
+    const int64_t rounds = (tiles + takers - 1) / takers;
+    return rounds * (iters * c->iter + c->epilogue[g->epi]);
+}
+
+/* The tiles of the last round are dealt out evenly to all, in at most 16 parts each; each part
+ * after the first is added by itself. */
+static int64_t split_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t takers, int iters) {
+    const int64_t rounds = tiles / takers, rest = tiles % takers;
+    const int64_t workers = takers < 16 * rest ? takers : 16 * rest;
+    const int64_t share = (rest * iters + workers - 1) / workers;
+    const int64_t parts = (workers + rest - 1) / rest;
+    return whole_ns(c, g, rounds * takers, takers, iters) + (share > 4 ? share : 4) * c->iter +
+           c->hand_on * (2 + parts) / 4 + c->epilogue[g->epi];
+}
+
+cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
+    cu_gemm_plan best = {-1, 0};
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < CU_GEMM_SHAPES; i++) {
+        const cu_gemm_shape *shape = &cu_gemm_shapes[i];
+        const int iters = (g->K + 63) / 64 / shape->deep;
+        const int64_t tiles = tiles_of(g, shape), takers = d->sms / shape->deep;
+        int64_t ns = whole_ns(&costs[i], g, tiles, takers, iters);
+        if (shape->deep > 1)
+            ns += costs[i].hand_on * ((tiles + takers - 1) / takers);
+        if (iters > 0 && ns < least)
+            least = ns, best = cu_gemm_plan{i, 0};
+        if (shape->deep > 1 || tiles % takers == 0 || !g->scratch)
+            continue;
+        ns = split_ns(&costs[i], g, tiles, takers, iters);
+        if (ns < least)
+            least = ns, best = cu_gemm_plan{i, 100};
+    }
+    return best;
+}
+
+void cu_gemm_run(const mn_device *d, cudaStream_t s, const cu_gemm *g) {
+    if (g->rows == 0 || (g->offsets && g->n_groups == 0))
+        return;
+    if (!cu_gemm_sm90(d, s, g, cu_gemm_choose(d, g)))
+        cu_gemm_mma(d, s, g);
+}

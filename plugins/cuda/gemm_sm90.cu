@@ -1,0 +1,654 @@
+/* gemm_sm90.cu -- the matrix product on Hopper. A block is one producer warpgroup, of which one
+ * thread asks the copy engine for tiles of x and W, and two consumer warpgroups that multiply them
+ * (wgmma, sums in registers). Stages of 64 k wait in shared memory between them, in rows of 128
+ * bytes with the engine's 128-byte swizzle. Blocks stay for the whole product.
+ *
+ * Tiles that would not fill the processors once more are split along k: the line of their
+ * iterations is dealt out evenly. A block that ends inside a tile leaves its sums in the scratch;
+ * the block that has the tile's end adds them in a fixed order. It only ever waits for blocks with
+ * smaller numbers, which began earlier and do that part first. Where tiles are so few that two
+ * blocks can have each, the two are a cluster, halve k and trade halves of the sums through each
+ * other's shared memory (DEEP).
+ *
+ * What bounds it: a tile of 128 x 256 reads and writes as many bytes of shared memory as its
+ * products take time, smaller tiles more. */
+#include "gemm_tile.cuh"
+#include <cuda.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CU_SM90A 1
+#endif
+
+enum { BLOCK_K = 64, CONSUMERS = 2, THREADS = 128 * (1 + CONSUMERS) };
+/* Of a tile that is split: iterations of a part, parts (their sums are added one after the other). */
+enum { SHORTEST = 4, MOST_PARTS = 16 };
+
+/* ---- who computes what ----------------------------------------------------------------------- */
+/* Iterations [k0, k1) of a tile. */
+struct work {
+    int tile, k0, k1;
+};
+/* How tiles are dealt out: the first `split` of them, iteration by iteration, to so many workers;
+ * the others whole. */
+struct deal {
+    int tiles, split, workers;
+};
+struct schedule {
+    deal d;
+    int iters, stride, self; /* stride: clusters (or blocks); self: this one */
+    int k0, k1;              /* this block's iterations of a whole tile */
+};
+
+__host__ __device__ static deal deal_out(int tiles, int clusters, int iters, int most) {
+    deal d = {tiles, 0, 0};
+    const int rest = tiles % clusters;
+    if (rest == 0 || rest * 100 > clusters * most)
+        return d;
+    const int parts = iters / SHORTEST < MOST_PARTS ? iters / SHORTEST : MOST_PARTS;
+    int workers = rest * parts < clusters ? rest * parts : clusters;
+    const int even = workers / rest * rest; /* every tile in as many parts, if that loses little */
+    if (even * 16 >= workers * 15)
+        workers = even;
+    if (workers > rest)
+        d.split = rest, d.workers = workers;
+    return d;
+}
+
+struct gemm_params {
+    CUtensorMap x, w[CU_MAX_SEG];
+    gemm_args a;
+    float *partial;  /* [blocks][consumers][sums of a thread / 4][128] float4 */
+    unsigned *ready; /* [blocks][consumers]: partial is there */
+    int iters;       /* k / 64 */
+    int split;       /* cu_gemm_plan */
+    deal dealt;      /* where the host knows the tiles */
+};
+
+/* DEPTH blocks share a tile's k. */
+template <bool BF_, int ROWS_, int COLS_, int DEPTH_, int STAGES_> struct shape {
+    static constexpr bool BF = BF_;
+    static constexpr int ROWS = ROWS_, COLS = COLS_, DEPTH = DEPTH_, STAGES = STAGES_;
+    static constexpr bool DEEP = DEPTH == 2;
+    static constexpr int PIECE = DEEP ? COLS / 4 : COLS == 192 ? 96 : 64;
+    static constexpr int PIECES = COLS / PIECE;
+    static constexpr int X_BYTES = ROWS * 128, W_BYTES = COLS * 128;
+    static constexpr int STAGE_BYTES = X_BYTES + W_BYTES;
+    /* a consumer has 64 rows and all columns, or all 64 rows and half of the columns */
+    static constexpr bool BY_COLUMNS = ROWS == 64;
+    static constexpr int PART = BY_COLUMNS ? COLS / 2 : COLS;
+    static constexpr int SUMS = PART / 2; /* of a thread */
+    static constexpr int STAGING_BYTES = CONSUMERS * 4 * GEMM_STAGING * (int)sizeof(float);
+    /* DEEP: half of the sums come from the other block, [consumers][sums / 8][128] float4 */
+    static constexpr int HALF_BYTES = SUMS / 2 * 128 * (int)sizeof(float);
+    static constexpr int OTHER_BYTES = DEEP ? CONSUMERS * HALF_BYTES : 0;
+    static constexpr int SMEM = STAGES * STAGE_BYTES + STAGING_BYTES + OTHER_BYTES + 1024;
+    static_assert(DEPTH == 1 || (DEEP && !BY_COLUMNS), "halves of columns");
+};
+
+/* Below 2^31: less than 2^9 workers, tiles, and iterations of a tile below 2^10. */
+__device__ __forceinline__ int share(const schedule &s, int worker) {
+    return (int)((unsigned)(worker * s.d.split * s.iters) / (unsigned)s.d.workers);
+}
+
+/* The i-th work of this cluster; false: there is none. */
+__device__ __forceinline__ bool work_at(const schedule &s, int i, work *w) {
+    if (s.self < s.d.workers) {
+        const int from = share(s, s.self), to = share(s, s.self + 1);
+        const int last = (to - 1) / s.iters, begin = last * s.iters;
+        const bool two = from < begin;
+        if (i == 0) {
+            *w = work{last, two ? 0 : from - begin, to - begin};
+            return true;
+        }
+        if (i == 1 && two) {
+            *w = work{last - 1, from - begin + s.iters, s.iters};
+            return true;
+        }
+        i -= two ? 2 : 1;
+    }
+    *w = work{s.d.split + s.self + i * s.stride, s.k0, s.k1};
+    return w->tile < s.d.tiles;
+}
+
+#ifdef CU_SM90A
+/* ---- barriers and copies --------------------------------------------------------------------- */
+__device__ __forceinline__ uint32_t shared_at(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void barrier_init(uint32_t bar, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity) {
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+/* The same for what another block of the cluster stored here. */
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t bar, uint32_t parity) {
+    uint32_t done;
+    do {
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(bar), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+__device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int block) {
+    asm volatile("{\n.reg .b32 at;\n"
+                 "mapa.shared::cluster.u32 at, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(bar),
+                 "r"(block)
+                 : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+__device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+/* Four floats to another block's shared memory, counted as bytes by a barrier there. */
+__device__ __forceinline__ void send4(uint32_t to, uint32_t bar, int block, const float v[4]) {
+    asm volatile("{\n.reg .b32 at, bar;\n"
+                 "mapa.shared::cluster.u32 at, %0, %2;\n"
+                 "mapa.shared::cluster.u32 bar, %1, %2;\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [at], "
+                 "{%3, %4, %5, %6}, [bar];\n}" ::"r"(to),
+                 "r"(bar), "r"(block), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
+                 : "memory");
+}
+
+/* A box of the tensor at (k, row, group) to shared memory, counted as bytes by the barrier. */
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int k,
+                                         int row, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(bar), "r"(k), "r"(row), "r"(group)
+                 : "memory");
+}
+
+/* ---- wgmma ----------------------------------------------------------------------------------- */
+/* Operand tables: registers 0 to N/2 - 1 are sums, then the two descriptors and `add`. */
+#define R10(t)                                                                                     \
+    "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
+#define R30 R10() "," R10(1) "," R10(2)
+#define R60 R30 "," R10(3) "," R10(4) "," R10(5)
+#define R90 R60 "," R10(6) "," R10(7) "," R10(8)
+#define R120 R90 "," R10(9) "," R10(10) "," R10(11)
+#define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
+#define F32(i) F16(i), F16(i + 16)
+#define F64(i) F32(i), F32(i + 32)
+#define WGMMA(n, type, regs, x, w, add, ...)                                                       \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add ", 0;\n"                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" regs "}, %" x \
+                 ", %" w ", p, 1, 1, 0, 0;\n}"                                                     \
+                 : __VA_ARGS__                                                                     \
+                 : "l"(x_at), "l"(w_at), "r"(more))
+#define WGMMA_TYPES(...)                                                                           \
+    do {                                                                                           \
+        if (BF)                                                                                    \
+            WGMMA_OF("bf16", __VA_ARGS__);                                                         \
+        else                                                                                       \
+            WGMMA_OF("f16", __VA_ARGS__);                                                          \
+    } while (0)
+#define WGMMA_OF(type, n, regs, x, w, add, ...) WGMMA(n, type, regs, x, w, add, __VA_ARGS__)
+
+/* d [64 rows, N columns] = (more ? d : 0) + x [64, 16] w [N, 16]^T; both K-major in shared memory */
+template <bool BF, int N>
+__device__ __forceinline__ void wgmma(float *d, uint64_t x_at, uint64_t w_at, int more) {
+    static_assert(N == 64 || N == 128 || N == 192 || N == 256, "a width with operand tables");
+    if constexpr (N == 64)
+        WGMMA_TYPES("64", R30 ",%30,%31", "32", "33", "34", F32(0));
+    else if constexpr (N == 128)
+        WGMMA_TYPES("128", R60 ",%60,%61,%62,%63", "64", "65", "66", F64(0));
+    else if constexpr (N == 192)
+        WGMMA_TYPES("192", R90 ",%90,%91,%92,%93,%94,%95", "96", "97", "98", F64(0), F32(64));
+    else
+        WGMMA_TYPES("256", R120 ",%120,%121,%122,%123,%124,%125,%126,%127", "128", "129", "130",
+                    F64(0), F64(64));
+}
+__device__ __forceinline__ void wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int N> __device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+/* 128-byte swizzle, eight rows of 128 bytes after each other; the start is added by the user */
+__device__ __forceinline__ uint64_t descriptor(uint32_t at) {
+    const uint64_t swizzle_128 = 1ull << 62, eight_rows = (uint64_t)(1024 / 16) << 32;
+    return swizzle_128 | eight_rows | 1ull << 16 | (at & 0x3ffff) / 16;
+}
+
+/* ---- producer -------------------------------------------------------------------------------- */
+/* Shared memory of the block; the same places in every block. */
+struct stages {
+    uint32_t data, full, empty; /* full, empty: barriers, 8 bytes each */
+    float *staging;             /* of the epilogue: GEMM_STAGING for each warp of the consumers */
+    const char *other;          /* DEEP: sums of the other block */
+    uint32_t came, taken;       /* of each consumer: they are here; the ones sent are used up */
+};
+
+/* What a tile is made of. */
+template <class S> struct loads {
+    const CUtensorMap *map[S::PIECES];
+    int col[S::PIECES];
+    int row, group;
+};
+
+template <class S>
+__device__ __forceinline__ loads<S> loads_of(const gemm_params &p, const gemm_tile &t) {
+    loads<S> l;
+    l.row = t.row;
+    l.group = t.group;
+#pragma unroll
+    for (int i = 0; i < S::PIECES; i++) {
+        const gemm_place at = gemm_place_of<S::PIECE>(p.a, t.piece + i);
+        l.map[i] = &p.w[at.seg];
+        l.col[i] = at.col;
+    }
+    return l;
+}
+
+template <class S>
+__device__ __forceinline__ void load_w(const loads<S> &l, const stages &m, int stage, int k) {
+    const uint32_t to = m.data + stage * S::STAGE_BYTES + S::X_BYTES;
+#pragma unroll
+    for (int i = 0; i < S::PIECES; i++)
+        copy_box(to + i * (S::PIECE * 128), l.map[i], m.full + 8 * stage, k, l.col[i], l.group);
+}
+
+/* One thread. Weights do not depend on the predecessor: the first stages ask for them before it is
+ * over. */
+template <class S>
+__device__ __forceinline__ void produce(const gemm_params &p, const schedule &s, const stages &m,
+                                        const int *starts) {
+    int stage = 0, early = 0;
+    uint32_t parity = 1; /* a fresh barrier's phase before the first counts as over */
+    work w;
+    for (int i = 0; work_at(s, i, &w); i++) {
+        const gemm_tile t = gemm_tile_at(p.a, S::ROWS, S::PIECES, starts, w.tile);
+        const loads<S> l = loads_of<S>(p, t);
+        if (i == 0) {
+            early = min(S::STAGES, w.k1 - w.k0);
+            for (int k = 0; k < early; k++) {
+                barrier_expect(m.full + 8 * k, S::STAGE_BYTES);
+                load_w<S>(l, m, k, (w.k0 + k) * BLOCK_K);
+            }
+            cu_wait();
+        }
+        for (int k = w.k0; k < w.k1; k++) {
+            const uint32_t full = m.full + 8 * stage;
+            if (early > 0)
+                early--;
+            else {
+                barrier_wait(m.empty + 8 * stage, parity);
+                barrier_expect(full, S::STAGE_BYTES);
+                load_w<S>(l, m, stage, k * BLOCK_K);
+            }
+            copy_box(m.data + stage * S::STAGE_BYTES, &p.x, full, k * BLOCK_K, l.row, 0);
+            if (++stage == S::STAGES)
+                stage = 0, parity ^= 1;
+        }
+    }
+}
+
+/* ---- consumers ------------------------------------------------------------------------------- */
+/* Who a consumer's thread is; depth: which half of k its block has. */
+struct place {
+    int consumer, warp, depth;
+};
+
+__device__ __forceinline__ void group_sync(int consumer) {
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
+}
+
+/* A consumer's sums in the scratch. */
+template <class S>
+__device__ __forceinline__ float4 *partial_of(const gemm_params &p, int block, int consumer) {
+    const int64_t part = (int64_t)block * CONSUMERS + consumer;
+    return (float4 *)p.partial + part * (S::SUMS / 4) * 128 + threadIdx.x % 128;
+}
+
+/* Leaves the sums for the block that has the tile's end. */
+template <class S>
+__device__ __forceinline__ void leave(const gemm_params &p, const float *d, int consumer) {
+    unsigned *ready = p.ready + blockIdx.x * CONSUMERS + consumer;
+    float4 *to = partial_of<S>(p, blockIdx.x, consumer);
+#pragma unroll
+    for (int i = 0; i < S::SUMS / 4; i++)
+        __stcg(to + i * 128, make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]));
+    group_sync(consumer);
+    if (threadIdx.x % 128 == 0)
+        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(ready) : "memory");
+}
+
+/* Adds what the blocks before this one left of the tile, and takes their marks back. */
+template <class S>
+__device__ __forceinline__ void collect(const gemm_params &p, const schedule &s, const work &w,
+                                        float *d, int consumer) {
+    const int begin = w.tile * s.iters;
+    for (int block = s.self - 1; block >= 0 && share(s, block + 1) > begin; block--) {
+        unsigned *ready = p.ready + block * CONSUMERS + consumer;
+        if (threadIdx.x % 128 == 0) {
+            unsigned seen = 0;
+            while (!seen)
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                             : "=r"(seen)
+                             : "l"(ready)
+                             : "memory");
+            *ready = 0;
+        }
+        __syncwarp();
+        group_sync(consumer);
+        const float4 *from = partial_of<S>(p, block, consumer);
+#pragma unroll
+        for (int i = 0; i < S::SUMS / 4; i++) {
+            const float4 v = __ldcg(from + i * 128);
+            d[4 * i] += v.x, d[4 * i + 1] += v.y, d[4 * i + 2] += v.z, d[4 * i + 3] += v.w;
+        }
+    }
+}
+
+/* DEEP: sends the half of the sums that the other block finishes and adds what it sent: d[0 .. SUMS
+ * / 2) are then the sums of this block's half of the columns. turn: parity of the tile's number. */
+template <class S>
+__device__ __forceinline__ void exchange(const stages &m, float *d, const place &at, int turn) {
+    constexpr int HALF = S::SUMS / 2;
+    const uint32_t came = m.came + 8 * at.consumer, taken = m.taken + 8 * at.consumer;
+    const int own = at.consumer * S::HALF_BYTES + threadIdx.x % 128 * 16;
+    const char *other = m.other + own;
+    if (threadIdx.x % 128 == 0)
+        barrier_expect(came, S::HALF_BYTES);
+    barrier_wait(taken, turn ^ 1);
+#pragma unroll
+    for (int i = 0; i < HALF; i += 4) {
+        float v[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[j] = at.depth == 0 ? d[HALF + i + j] : d[i + j];
+            d[i + j] = at.depth == 0 ? d[i + j] : d[HALF + i + j];
+        }
+        send4(shared_at(other) + i * (128 * 4), came, 1 - at.depth, v);
+    }
+    barrier_wait_cluster(came, turn);
+#pragma unroll
+    for (int i = 0; i < HALF; i += 4) {
+        const float4 v = *(const float4 *)(other + i * (128 * 4));
+        d[i] += v.x, d[i + 1] += v.y, d[i + 2] += v.z, d[i + 3] += v.w;
+    }
+}
+
+/* Adds a work's products; the last are still under way on return, and the last stage in use. */
+template <class S>
+__device__ __forceinline__ void multiply(const stages &m, const work &w, float *d, int consumer,
+                                         int *stage, uint32_t *parity) {
+    const uint32_t x0 = S::BY_COLUMNS ? 0 : consumer * 64 * 128;
+    const uint32_t w0 = S::X_BYTES + (S::BY_COLUMNS ? consumer * S::PART * 128 : 0);
+    uint32_t last = 0; /* barrier of the stage before */
+    for (int k = w.k0; k < w.k1; k++) {
+        const uint32_t data = m.data + *stage * S::STAGE_BYTES;
+        const uint64_t x_at = descriptor(data + x0), w_at = descriptor(data + w0);
+        barrier_wait(m.full + 8 * *stage, *parity);
+        wgmma_fence();
+#pragma unroll
+        for (int j = 0; j < BLOCK_K / 16; j++) /* 16 k are 32 bytes, 2 in a descriptor */
+            wgmma<S::BF, S::PART>(d, x_at + 2 * j, w_at + 2 * j, j > 0 || k > w.k0);
+        wgmma_commit();
+        wgmma_wait<1>(); /* the products before these are over: their stage is free */
+        if (k > w.k0 && threadIdx.x % 32 == 0)
+            barrier_arrive(last);
+        last = m.empty + 8 * *stage;
+        if (++*stage == S::STAGES)
+            *stage = 0, *parity ^= 1;
+    }
+}
+
+/* The sums are there; frees the last stage. */
+template <class S> __device__ __forceinline__ void settle(const stages &m, float *d, int stage) {
+    wgmma_wait<0>();
+#pragma unroll
+    for (int j = 0; j < S::SUMS; j++)
+        asm volatile("" : "+f"(d[j])::"memory");
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(m.empty + 8 * (stage == 0 ? S::STAGES - 1 : stage - 1));
+}
+
+template <class S>
+__device__ __forceinline__ void consume(const gemm_params &p, const schedule &s, const stages &m,
+                                        const int *starts, const place &at) {
+    constexpr int COLS = S::PART / S::DEPTH; /* that it finishes */
+    const int from_row = (S::BY_COLUMNS ? 0 : at.consumer * 64) + 16 * at.warp;
+    const int from_piece = (S::BY_COLUMNS ? at.consumer : S::DEEP ? at.depth : 0) * S::PIECES / 2;
+    float *staging = m.staging + (at.consumer * 4 + at.warp) * GEMM_STAGING;
+    float d[S::SUMS];
+    int stage = 0;
+    uint32_t parity = 0;
+    work w;
+    for (int i = 0; work_at(s, i, &w); i++) {
+        multiply<S>(m, w, d, at.consumer, &stage, &parity);
+        const gemm_tile t = gemm_tile_at(p.a, S::ROWS, S::PIECES, starts, w.tile);
+        const int row = t.row + from_row, piece = t.piece + from_piece;
+        const bool ends = S::DEEP || w.k1 == s.iters;
+        const bool plain = gemm_is_plain<S::PIECE, COLS / S::PIECE>(p.a, piece);
+        gemm_ahead<S::PIECE, COLS> ahead;
+        if (ends && plain)
+            gemm_read_ahead<S::PIECE, COLS>(p.a, row, t.end, piece, &ahead);
+        settle<S>(m, d, stage);
+        if (!ends) {
+            leave<S>(p, d, at.consumer);
+            continue;
+        }
+        if (S::DEEP)
+            exchange<S>(m, d, at, i % 2);
+        else if (w.k0 > 0)
+            collect<S>(p, s, w, d, at.consumer);
+        if (plain)
+            gemm_finish_plain<S::PIECE, COLS>(p.a, d, t.group, row, t.end, piece, &ahead);
+        else
+            gemm_finish_staged<S::PIECE, COLS>(p.a, d, staging, t.group, row, t.end, piece);
+        if (S::DEEP && threadIdx.x % 32 == 0) /* after what was sent has been read */
+            barrier_arrive_at(m.taken + 8 * at.consumer, 1 - at.depth);
+    }
+}
+#endif
+
+template <class S>
+__global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant__ gemm_params p) {
+#ifdef CU_SM90A
+    extern __shared__ char raw[];
+    __shared__ uint64_t full[S::STAGES], empty[S::STAGES];
+    __shared__ int starts[CU_GEMM_MAX_GROUPS + 1];
+    __shared__ uint64_t other[2][CONSUMERS];
+    const int rank = blockIdx.x % S::DEPTH;
+    const uint32_t before = (0u - shared_at(raw)) % 1024; /* the swizzle counts from 1024 */
+    char *behind = raw + before + S::STAGES * S::STAGE_BYTES;
+    const stages m = {shared_at(raw) + before,
+                      shared_at(full),
+                      shared_at(empty),
+                      (float *)(behind + S::OTHER_BYTES),
+                      behind,
+                      shared_at(other[0]),
+                      shared_at(other[1])};
+    const int group = __shfl_sync(~0u, (int)threadIdx.x / 128, 0); /* known to be one a warp */
+    const place at = {group - 1, (int)threadIdx.x / 32 % 4, rank};
+    if (!p.a.late)
+        cu_next();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < S::STAGES; i++) {
+            barrier_init(m.full + 8 * i, 1);
+            barrier_init(m.empty + 8 * i, CONSUMERS * 4);
+        }
+        for (int i = 0; i < CONSUMERS; i++) {
+            barrier_init(m.came + 8 * i, 1);
+            barrier_init(m.taken + 8 * i, 4);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    } else if (threadIdx.x >= 32 && threadIdx.x < 32 + p.a.n_seg)
+        prefetch_map(&p.w[threadIdx.x - 32]);
+    else if (threadIdx.x == 64)
+        prefetch_map(&p.x);
+    if (p.a.offsets && threadIdx.x / 32 == 1) {
+        cu_wait();
+        gemm_starts(p.a, S::ROWS, starts);
+    }
+    __syncthreads();
+    if (S::DEEP)
+        cluster_sync();
+    schedule s = {p.dealt, p.iters, (int)gridDim.x / S::DEPTH, (int)blockIdx.x / S::DEPTH,
+                  0,       p.iters};
+    if (p.a.offsets)
+        s.d = deal_out(gemm_tiles(p.a, S::ROWS, starts), s.stride, p.iters, p.split);
+    if (S::DEEP) {
+        s.k0 = at.depth * p.iters / 2;
+        s.k1 = (at.depth + 1) * p.iters / 2;
+    }
+    if (group == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        if (threadIdx.x == 0)
+            produce<S>(p, s, m, starts);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        cu_wait();
+        if (p.a.late)
+            cu_next();
+        consume<S>(p, s, m, starts, at);
+    }
+    __syncwarp();
+    if (S::DEEP)
+        cluster_sync(); /* what peers send here has come */
+#endif
+}
+
+/* ---- host ------------------------------------------------------------------------------------ */
+struct entry {
+    void (*run[2])(gemm_params); /* f16, bf16 */
+    int piece, smem;
+};
+template <int ROWS, int COLS, int DEPTH, int STAGES> static entry entry_of() {
+    using F16 = shape<false, ROWS, COLS, DEPTH, STAGES>;
+    using BF16 = shape<true, ROWS, COLS, DEPTH, STAGES>;
+    return entry{{gemm_blocks<F16>, gemm_blocks<BF16>}, F16::PIECE, F16::SMEM};
+}
+
+const cu_gemm_shape cu_gemm_shapes[CU_GEMM_SHAPES] = {
+    {128, 256, 1}, {128, 192, 1}, {128, 128, 1}, {128, 128, 2}, {64, 256, 1}};
+static const entry entries[CU_GEMM_SHAPES] = {
+    entry_of<128, 256, 1, 4>(), entry_of<128, 192, 1, 5>(), entry_of<128, 128, 1, 6>(),
+    entry_of<128, 128, 2, 5>(), entry_of<64, 256, 1, 5>()};
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+static encode_fn encode; /* NULL: the driver has none */
+
+void cu_gemm_sm90_init(void) {
+    cudaDriverEntryPointQueryResult found;
+    void *f = NULL;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
+                                         &found) == cudaSuccess &&
+        found == cudaDriverEntryPointSuccess)
+        encode = (encode_fn)f;
+    for (int i = 0; i < CU_GEMM_SHAPES; i++)
+        for (int bf = 0; bf < 2; bf++)
+            cudaFuncSetAttribute(entries[i].run[bf], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 entries[i].smem);
+}
+
+/* [groups, rows, K] of 16-bit elements, read in boxes of 64 k by box_rows; zeros outside. */
+static bool map_of(CUtensorMap *map, const cu_gemm *g, const void *at, int rows, int groups,
+                   int64_t group_stride, int box_rows) {
+    const cuuint64_t dim[3] = {(cuuint64_t)g->K, (cuuint64_t)rows, (cuuint64_t)groups};
+    const cuuint64_t stride[2] = {(cuuint64_t)g->ld * 2, (cuuint64_t)group_stride * 2};
+    const cuuint32_t box[3] = {BLOCK_K, (cuuint32_t)box_rows, 1};
+    const cuuint32_t one[3] = {1, 1, 1};
+    const CUtensorMapDataType type =
+        g->kind == CU_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    return encode(map, type, 3, (void *)at, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+static bool maps_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape, int piece) {
+    const int64_t x_stride = (int64_t)g->rows * g->ld;
+    if (!map_of(&p->x, g, g->x, g->rows, 1, x_stride, shape->rows))
+        return false;
+    for (int i = 0; i < g->n_seg; i++) {
+        const int64_t dense = (int64_t)g->seg[i].n * g->ld;
+        const int64_t stride = g->offsets ? g->w_stride : dense;
+        if (!map_of(&p->w[i], g, g->seg[i].w, g->seg[i].n, p->a.n_groups, stride, piece))
+            return false;
+    }
+    return true;
+}
+
+/* Places of marks and partial sums in the scratch, for a grid of so many blocks. */
+static void scratch_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape, int blocks,
+                       int split) {
+    const uint64_t marks = ((uint64_t)blocks * CONSUMERS * sizeof *p->ready + 255) / 256 * 256;
+    const uint64_t sums = (uint64_t)blocks * shape->rows * shape->cols * sizeof *p->partial;
+    if (!g->scratch || g->scratch_bytes < marks + sums)
+        return;
+    p->ready = (unsigned *)g->scratch;
+    p->partial = (float *)((char *)g->scratch + marks);
+    p->split = split;
+}
+
+static int row_tiles_most(const cu_gemm *g, int height) {
+    const int whole = (g->rows + height - 1) / height;
+    return g->offsets ? whole + g->n_groups : whole;
+}
+
+bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan) {
+    if (d->cc != 90 || !encode || plan.shape < 0 || g->n_groups > CU_GEMM_MAX_GROUPS)
+        return false;
+    const cu_gemm_shape *shape = &cu_gemm_shapes[plan.shape];
+    const entry *e = &entries[plan.shape];
+    const int cluster = shape->deep, height = shape->rows;
+    gemm_params p;
+    memset(&p, 0, sizeof p);
+    gemm_args_fill(&p.a, g, e->piece, shape->cols / e->piece);
+    if (!maps_of(&p, g, shape, e->piece))
+        return false;
+    p.iters = (g->K + BLOCK_K - 1) / BLOCK_K;
+    p.a.band = 2048 / height;
+    const int blocks = d->sms / cluster * cluster;
+    if (shape->deep == 1)
+        scratch_of(&p, g, shape, blocks, plan.split);
+    else if (p.iters < shape->deep)
+        return false;
+    const int64_t tiles = (int64_t)row_tiles_most(g, height) * p.a.col_tiles;
+    p.dealt = deal_out((int)tiles, blocks / cluster, p.iters, p.split);
+    const bool few = p.dealt.split == 0 && tiles * cluster < blocks;
+
+    cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute at[2] = {};
+    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at[0].val.programmaticStreamSerializationAllowed = 1;
+    at[1].id = cudaLaunchAttributeClusterDimension;
+    at[1].val.clusterDim.x = (unsigned)cluster;
+    at[1].val.clusterDim.y = 1, at[1].val.clusterDim.z = 1;
+    c.gridDim = dim3((unsigned)(few ? tiles * cluster : blocks)), c.blockDim = dim3(THREADS);
+    c.dynamicSmemBytes = (size_t)e->smem, c.stream = s;
+    c.attrs = at, c.numAttrs = 2;
+    cudaLaunchKernelEx(&c, e->run[g->kind == CU_BF16], p);
+    return true;
+}
