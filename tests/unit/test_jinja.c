@@ -131,6 +131,13 @@ static const struct {
     {"{{ '{:{}}'.format(1, 2) }}", "a field inside of another one's format"},
     {"{{ '{!a}'.format(1) }}", "unknown conversion 'a'"},
     {"{{ '{:b}'.format(1) }}", "unknown format code 'b'"},
+    {"{{ '{:,}'.format(1) }}", "unknown format code ','"},
+    {"{{ '{:.3}'.format(1.5) }}", "unknown format code 'g'"},
+    {"{{ '{:#d}'.format(1) }}", "invalid format specifier '#d'"},
+    {"{{ '%x' % 255 }}", "unsupported format character 'x'"},
+    {"{{ '%#d' % 1 }}", "unsupported format character '#'"},
+    {"{{ '%ld' % 1 }}", "unsupported format character 'l'"},
+    {"{{ '%c' % 65 }}", "unsupported format character 'c'"},
 };
 
 static void failures(void **state) {

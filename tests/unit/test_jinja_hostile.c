@@ -530,7 +530,7 @@ static void work_on_numbers(void **state) {
         "'%.299f' % 1e300",
         "'%i' % 1e15",
         "'{:.299f}'.format(1e300)",
-        "'{:,}'.format(1e15)",
+        "'{:+f}'.format(1e15)",
         "'1.5'|float",
         "'1_0'|int",
         "strftime_now('%c' * 500)",

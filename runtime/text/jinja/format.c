@@ -1,6 +1,7 @@
 /* format.c -- values as text: str() and repr() as Python writes them, "..." % values and
- * "...".format(values). Left out of the two: widths and precisions that are arguments or fields
- * themselves, %a and !a, the types b, c and n of format().
+ * "...".format(values). Of the two there is what templates use: strings, whole numbers and decimals
+ * (s, r, d, i, f), with widths, precisions, fills and signs. Other bases, exponents, marks between
+ * thousands, characters by number, and widths that are arguments themselves are refused by name.
  *
  * What a value's text is made of keeps its marks: digits and quotes are the template's, the bytes
  * of a string are whose they were. */
@@ -228,11 +229,11 @@ bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out) {
 
 /* ---- one conversion -------------------------------------------------------------------------- */
 
-/* What stands between % or {: and the type. align: < > ^ or 0; sign: + - space or 0; group: the
- * mark between thousands or 0; fill: one character; precision: -1 = none. */
+/* What stands between % or {: and the type. align: < > ^ or 0; sign: + - space or 0; fill: one
+ * character; precision: -1 = none. */
 typedef struct {
-    char align, sign, type, group, fill[5];
-    bool alt, zero;
+    char align, sign, type, fill[5];
+    bool zero;
     int64_t width, precision;
 } spec;
 
@@ -270,53 +271,6 @@ static bool read_precision(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     return !accept(f, at, ".") || read_number(c, f, at, out);
 }
 
-/* In place; size: of text. Digits behind a point are not grouped. */
-static void group_thousands(char *text, size_t size, char by) {
-    const size_t start = strspn(text, "-+ ");
-    const size_t digits = strspn(text + start, "0123456789");
-    size_t len = strlen(text);
-    for (size_t i = digits; i > 3 && len + 2 <= size; i -= 3) {
-        const size_t cut = start + i - 3;
-        char *at = text + cut;
-        memmove(at + 1, at, len - cut + 1);
-        *at = by;
-        len++;
-    }
-}
-
-/* Without sign; v: a number. */
-static bool integer_digits(mn_jctx *c, const spec *s, mn_jval v, bool *negative, char *out,
-                           size_t size) {
-    const bool real = v.type == MN_J_FLOAT;
-    const bool other_base = strchr("xXo", s->type) != NULL;
-    const char base[] = {'0', s->type, 0};
-    const char fmt[] = {'%', 's', '%', 'l', 'l', other_base ? s->type : 'u', 0};
-    if (real && (isnan(v.u.f) || fabs(v.u.f) >= 9e18))
-        return mn_jfail(c, "integer does not fit in 64 bits");
-    const int64_t i = real ? (int64_t)v.u.f : mn_j_as_int(v);
-    const unsigned long long u = i < 0 ? 0 - (unsigned long long)i : (unsigned long long)i;
-    *negative = i < 0;
-    snprintf(out, size, fmt, s->alt && other_base ? base : "", u);
-    return true;
-}
-
-/* f >= 0; a % multiplies by 100. */
-static bool float_digits(mn_jctx *c, const spec *s, double f, char *out, size_t size) {
-    const bool percent = s->type == '%';
-    const int precision = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
-    const char type = percent ? 'f' : s->type;
-    const char plain[] = {'%', '.', '*', type, 0};
-    const char alt[] = {'%', '#', '.', '*', type, 0};
-    if (percent)
-        f *= 100;
-    const int n = snprintf(out, size, s->alt ? alt : plain, precision, f);
-    if (n < 0 || (size_t)n + 2 > size)
-        return mn_jfail(c, "formatted number too long");
-    if (percent)
-        strcat(out, "%");
-    return true;
-}
-
 /* align: where the spec has none. */
 static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     const int64_t n = (int64_t)mn_jchars(c, text);
@@ -352,42 +306,41 @@ static bool put_repr_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v, char
     return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), align);
 }
 
-/* Sign, digits and marks between thousands. */
-static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char sign[2], char *out,
-                        size_t size) {
-    char digits[700]; // as many as a double has before the point and 300 behind it
+/* Sign and digits; a decimal has 6 behind the point where s does not say. */
+static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t size) {
+    const bool real = v.type == MN_J_FLOAT;
     const double f = mn_j_as_float(v);
-    const bool whole = strchr("diuoxX", s->type);
-    bool negative = signbit(f) && !isnan(f);
-    bool ok;
-    if (whole)
-        ok = integer_digits(c, s, v, &negative, digits, sizeof digits);
-    else
-        ok = float_digits(c, s, fabs(f), digits, sizeof digits);
-    sign[0] = s->sign == '-' ? (char)0 : s->sign;
-    if (negative)
-        sign[0] = '-';
-    sign[1] = 0;
-    snprintf(out, size, "%s%s", sign, digits);
-    if (s->group)
-        group_thousands(out, size, s->group);
-    return ok;
+    const char plus[] = {s->sign == '-' ? (char)0 : s->sign, 0};
+    if (s->type == 'f') {
+        const int places = s->precision < 0 ? 6 : (int)MN_MIN(s->precision, 300);
+        const bool negative = signbit(f) && !isnan(f);
+        snprintf(out, size, "%s%.*f", negative ? "-" : plus, places, fabs(f));
+        return true;
+    }
+    if (real && !(fabs(f) < 9e18))
+        return mn_jfail(c, "integer does not fit in 64 bits");
+    const int64_t i = real ? (int64_t)f : mn_j_as_int(v);
+    snprintf(out, size, "%s%lld", i < 0 ? "" : plus, (long long)i);
+    return true;
 }
 
 /* A zero in front of the width fills between sign and digits. */
 static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
-    char text[1000] = "";
-    char sign[2];
+    char text[700] = ""; // a double has up to 309 digits before the point, and 300 are behind it
     if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
         return false;
-    if (!number_text(c, s, v, sign, text, sizeof text))
+    if (!number_text(c, s, v, text, sizeof text))
         return false;
-    const int64_t len = (int64_t)strlen(text);
+    const mn_jstr all = mn_jstr_z(text);
+    const int64_t len = (int64_t)all.len;
+    const size_t sign = strspn(text, "+- ");
     if (!s->zero || s->align == '<' || s->width <= len)
-        return put_padded(c, b, s, mn_jstr_z(text), '>');
-    if (!mn_jbuf_lit(c, b, sign) || !mn_jbuf_fill(c, b, '0', s->width - len))
+        return put_padded(c, b, s, all, '>');
+    if (!mn_jbuf_put(c, b, mn_jstr_slice(all, 0, sign)))
         return false;
-    return mn_jbuf_lit(c, b, text + strlen(sign));
+    if (!mn_jbuf_fill(c, b, '0', s->width - len))
+        return false;
+    return mn_jbuf_lit(c, b, text + sign);
 }
 
 /* ---- % --------------------------------------------------------------------------------------- */
@@ -426,37 +379,23 @@ static bool mapped_arg(mn_jctx *c, mn_jstr f, size_t *at, percent_args *a, mn_jv
     return true;
 }
 
-/* %c: a string of one character, or a code point. */
-static bool put_character(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
-    const bool is_int = mn_j_is_int(v);
-    const int64_t code = is_int ? mn_j_as_int(v) : -1;
-    mn_jbuf text = {0};
-    if (v.type == MN_J_STR && mn_jchars(c, *v.u.s) == 1)
-        return put_text(c, b, s, *v.u.s, '>');
-    if (code < 0 || code > 0x10FFFF)
-        return mn_jfail(c, "%%c requires a character");
-    if (!mn_jbuf_code(c, &text, (uint32_t)code, 0))
-        return false;
-    return put_text(c, b, s, mn_jbuf_str(&text), '>');
-}
-
 /* One % conversion, by its type. */
 static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
-    const bool real = v.type == MN_J_FLOAT;
     mn_jstr str;
-    if (s->type == 'r')
+    switch (s->type) {
+    case 'r':
         return put_repr_text(c, b, s, v, '>');
-    if (s->type == 's')
+    case 's':
         return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
-    if (s->type == 'c')
-        return put_character(c, b, s, v);
-    if (!s->type || !strchr("diuoxXeEfFgG", s->type))
+    case 'd':
+    case 'i':
+    case 'f':
+        if (!mn_j_is_number(v))
+            return mn_jwrong_type(c, "a value to format", v, "a number");
+        return put_number(c, b, s, v);
+    default:
         return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
-    if (!mn_j_is_number(v))
-        return mn_jwrong_type(c, "a value to format", v, "a number");
-    if (real && strchr("oxX", s->type))
-        return mn_jwrong_type(c, "a value to format", v, "an integer");
-    return put_number(c, b, s, v);
+    }
 }
 
 /* *at is behind the % */
@@ -465,8 +404,7 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
     mn_jval v = mn_j_of(MN_J_MISSING);
     if (accept(f, at, "(") && !mapped_arg(c, f, at, a, &v))
         return false;
-    for (char ch = accept(f, at, "#0- +"); ch; ch = accept(f, at, "#0- +")) {
-        s.alt |= ch == '#';
+    for (char ch = accept(f, at, "0- +"); ch; ch = accept(f, at, "0- +")) {
         s.zero |= ch == '0';
         if (ch == '-')
             s.align = '<';
@@ -475,8 +413,6 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
     }
     if (!read_number(c, f, at, &s.width) || !read_precision(c, f, at, &s.precision))
         return false;
-    while (accept(f, at, "hlL"))
-        ;
     if (*at >= f.len)
         return mn_jfail(c, "incomplete format");
     s.type = f.ptr[(*at)++];
@@ -517,7 +453,7 @@ bool mn_jpercent(mn_jctx *c, mn_jstr f, mn_jval args, mn_jval *out) {
 
 /* ---- {} -------------------------------------------------------------------------------------- */
 
-/* [[fill]align][sign][#][0][width][group][.precision][type] */
+/* [[fill]align][sign][0][width][.precision][type] */
 static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     size_t at = 0;
     uint32_t u;
@@ -532,11 +468,9 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     }
     s->align = filled ? filled : accept(f, &at, "<>^");
     s->sign = accept(f, &at, "+- ");
-    s->alt = accept(f, &at, "#");
     s->zero = accept(f, &at, "0") && !s->align;
     if (!read_number(c, f, &at, &s->width))
         return false;
-    s->group = accept(f, &at, ",_");
     if (!read_precision(c, f, &at, &s->precision))
         return false;
     if (at < f.len)
@@ -566,7 +500,7 @@ static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jst
     }
     if (!s.type)
         s.type = real ? 'g' : 'd';
-    if (!strchr(real ? "eEfFgG%" : "doxXeEfFgG%", s.type))
+    if (s.type != 'f' && (real || s.type != 'd'))
         return mn_jfail(c, "unknown format code '%c'", s.type);
     return put_number(c, b, &s, v);
 }
