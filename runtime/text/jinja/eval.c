@@ -479,15 +479,8 @@ static bool eval_arith(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
 
 /* The call of a call block: n is CALL_BLOCK. */
 static bool eval_call_block(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
-    struct mn_jmacro *m = mn_jalloc(c, 1, sizeof *m);
-    if (!m)
-        return false;
-    *m = (struct mn_jmacro){n->b, c->scope};
-    if (!mn_jscope_capture(c))
-        return false;
-    mn_jval caller = mn_j_of(MN_J_MACRO);
-    caller.u.macro = m;
-    return eval_call(c, n->a, &caller, out);
+    mn_jval caller;
+    return mn_jmacro_of(c, n->b, &caller) && eval_call(c, n->a, &caller, out);
 }
 
 /* One node by its kind; constants do not come here. */

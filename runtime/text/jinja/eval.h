@@ -62,7 +62,8 @@ bool mn_jexec(mn_jctx *c, const mn_jnode *n, mn_jflow *flow);
 mn_jscope *mn_jscope_new(mn_jctx *c, mn_jscope *parent);
 bool mn_jscope_set(mn_jctx *c, mn_jscope *s, mn_str name, mn_jval v);
 const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name); /* seen from c->scope; NULL = none */
-bool mn_jscope_capture(mn_jctx *c); /* c->scope and those around it must not be used again */
+/* A macro, n, as a value of c->scope, which it sees when it is called. */
+bool mn_jmacro_of(mn_jctx *c, const mn_jnode *n, mn_jval *out);
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out);
 /* loop.c */
 bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v);

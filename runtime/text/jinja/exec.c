@@ -28,7 +28,8 @@ const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name) {
     return NULL;
 }
 
-bool mn_jscope_capture(mn_jctx *c) {
+/* c->scope and those around it must not be used again: a macro sees them. */
+static bool capture_scopes(mn_jctx *c) {
     for (mn_jscope *s = c->scope; s; s = s->parent) {
         if (!mn_jcharge(c, MN_J_PER_SLOT, 1))
             return false;
@@ -118,16 +119,20 @@ static bool exec_captured(mn_jctx *c, const mn_jnode *n) {
 }
 
 /* A macro is a value of the scope that it stands in, and sees that scope when it is called. */
-static bool exec_macro(mn_jctx *c, const mn_jnode *n) {
+bool mn_jmacro_of(mn_jctx *c, const mn_jnode *n, mn_jval *out) {
     struct mn_jmacro *m = mn_jalloc(c, 1, sizeof *m);
     if (!m)
         return false;
     *m = (struct mn_jmacro){n, c->scope};
-    if (!mn_jscope_capture(c))
-        return false;
-    mn_jval v = mn_j_of(MN_J_MACRO);
-    v.u.macro = m;
-    return mn_jscope_set(c, c->scope, n->name, v);
+    *out = mn_j_of(MN_J_MACRO);
+    out->u.macro = m;
+    return capture_scopes(c);
+}
+
+/* A macro is a value of the scope that it stands in. */
+static bool exec_macro(mn_jctx *c, const mn_jnode *n) {
+    mn_jval v;
+    return mn_jmacro_of(c, n, &v) && mn_jscope_set(c, c->scope, n->name, v);
 }
 
 /* Names of a scope of their own; their values see the scope outside. */

@@ -67,52 +67,45 @@ static mn_jnode *parse_name(mn_jparser *p) {
     return n;
 }
 
-static mn_jnode *parse_string(mn_jparser *p) { // adjacent strings join
+/* One string, or several in a row, which are joined. */
+static mn_jnode *parse_string(mn_jparser *p) {
     mn_jbuf b = {0};
     mn_jval v;
-    for (; p->t->type == MN_T_STRING; p->t++)
-        if (!mn_jbuf_bytes(p->c, &b, p->t->text.ptr, p->t->text.len, 0))
+    for (; p->t->type == MN_T_STRING; p->t++) {
+        const mn_str text = p->t->text;
+        if (!mn_jbuf_bytes(p->c, &b, text.ptr, text.len, 0))
             return NULL;
-    mn_jstr s = mn_jbuf_str(&b);
-    return mn_j_string(p->c, s, &v) ? constant(p, v) : NULL;
+    }
+    return mn_jbuf_value(p->c, &b, &v) ? constant(p, v) : NULL;
 }
 
-/* [a, b,]: a comma at the end is allowed. */
-static mn_jnode *parse_list(mn_jparser *p) {
-    mn_jnode *n = mn_jnode_new(p, MN_N_LIST);
+/* [a, b,] or {a: b, c: d,}: a comma at the end is allowed. */
+static mn_jnode *parse_items(mn_jparser *p, mn_jnode_kind kind, mn_jtoken_type close) {
+    mn_jnode *n = mn_jnode_new(p, kind);
     p->t++;
-    while (n && p->t->type != MN_T_RBRACKET) {
+    while (n && p->t->type != close) {
         if (n->items.n && !mn_jexpect(p, MN_T_COMMA))
             return NULL;
-        if (p->t->type == MN_T_RBRACKET)
+        if (p->t->type == close)
             break;
         if (!mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)))
             return NULL;
-    }
-    return n && mn_jexpect(p, MN_T_RBRACKET) ? n : NULL;
-}
-
-/* {a: b, c: d,} */
-static mn_jnode *parse_dict(mn_jparser *p) {
-    mn_jnode *n = mn_jnode_new(p, MN_N_DICT);
-    p->t++;
-    while (n && p->t->type != MN_T_RBRACE) {
-        if (n->items.n && !mn_jexpect(p, MN_T_COMMA))
+        if (kind == MN_N_LIST)
+            continue;
+        if (!mn_jexpect(p, MN_T_COLON))
             return NULL;
-        if (p->t->type == MN_T_RBRACE)
-            break;
-        if (!mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)) || !mn_jexpect(p, MN_T_COLON) ||
-            !mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)))
+        if (!mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true)))
             return NULL;
     }
-    return n && mn_jexpect(p, MN_T_RBRACE) ? n : NULL;
+    return n && mn_jexpect(p, close) ? n : NULL;
 }
 
 /* An integer or a float. */
 static mn_jnode *parse_number(mn_jparser *p) {
-    mn_jval v = p->t->type == MN_T_INT ? mn_j_int(p->t->i) : mn_j_float(p->t->f);
-    p->t++;
-    return constant(p, v);
+    const mn_jtoken *t = p->t++;
+    if (t->type == MN_T_INT)
+        return constant(p, mn_j_int(t->i));
+    return constant(p, mn_j_float(t->f));
 }
 
 /* What operators, subscripts and filters are applied to. */
@@ -126,9 +119,9 @@ static mn_jnode *parse_primary(mn_jparser *p) {
     case MN_T_FLOAT:
         return parse_number(p);
     case MN_T_LBRACKET:
-        return parse_list(p);
+        return parse_items(p, MN_N_LIST, MN_T_RBRACKET);
     case MN_T_LBRACE:
-        return parse_dict(p);
+        return parse_items(p, MN_N_DICT, MN_T_RBRACE);
     case MN_T_LPAREN:
         break;
     default:
@@ -178,23 +171,36 @@ mn_jnode *mn_jparse_tuple(mn_jparser *p, bool with_cond, bool simple, const char
 
 /* ---- after a primary: subscripts, calls, filters, tests -------------------------------------- */
 
+/* name=value */
+static bool parse_keyword(mn_jparser *p, mn_jnode *n) {
+    mn_jnode *kw = mn_jnode_new(p, MN_N_KEYWORD);
+    if (!kw)
+        return false;
+    kw->name = p->t->text;
+    for (size_t i = 0; i < n->kw.n; i++)
+        if (mn_jsame(p->c, n->kw.items[i]->name, kw->name))
+            return mn_jfail(p->c, "keyword '%.*s' given twice", MN_STR_ARG(kw->name));
+    p->t += 2;
+    kw->a = mn_jparse_expr(p, true);
+    return kw->a && mn_jnodes_add(p, &n->kw, kw);
+}
+
 /* Positional, *list, name=value and **dict, in this order. */
 static bool parse_call_arg(mn_jparser *p, mn_jnode *n) {
-    if (p->t->type == MN_T_MUL && !n->b && !n->c)
-        return p->t++, (n->b = mn_jparse_expr(p, true)) != NULL;
-    if (p->t->type == MN_T_POW && !n->c)
-        return p->t++, (n->c = mn_jparse_expr(p, true)) != NULL;
-    if (p->t->type == MN_T_NAME && p->t[1].type == MN_T_ASSIGN && !n->c) {
-        mn_jnode *kw = mn_jnode_new(p, MN_N_KEYWORD);
-        if (!kw)
-            return false;
-        kw->name = p->t->text;
-        for (size_t i = 0; i < n->kw.n; i++)
-            if (mn_jsame(p->c, n->kw.items[i]->name, kw->name))
-                return mn_jfail(p->c, "keyword '%.*s' given twice", MN_STR_ARG(kw->name));
-        p->t += 2;
-        return (kw->a = mn_jparse_expr(p, true)) && mn_jnodes_add(p, &n->kw, kw);
+    const mn_jtoken *t = p->t;
+    const bool keyword = t->type == MN_T_NAME && t[1].type == MN_T_ASSIGN;
+    if (t->type == MN_T_MUL && !n->b && !n->c) {
+        p->t++;
+        n->b = mn_jparse_expr(p, true);
+        return n->b;
     }
+    if (t->type == MN_T_POW && !n->c) {
+        p->t++;
+        n->c = mn_jparse_expr(p, true);
+        return n->c;
+    }
+    if (keyword && !n->c)
+        return parse_keyword(p, n);
     if (n->b || n->c || n->kw.n)
         return mn_jfail(p->c, "invalid syntax for function call expression");
     return mn_jnodes_add(p, &n->items, mn_jparse_expr(p, true));
