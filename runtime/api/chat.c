@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+/* The text of a special token; empty = there is none. */
 static mn_str piece(const mn_model *m, int32_t id) {
     return id < 0 ? mn_str_of("") : mn_tokenizer_piece(m->tokenizer, id);
 }
@@ -20,6 +21,7 @@ static const mn_jinja *own_template(const mn_model *m, bool tools) {
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
+/* Texts at no address, whatever they would say. */
 static mn_status check_texts(const mn_chat_params *p, mn_error *err) {
     static const char in[] = "mn_model_chat";
     mn_status st = mn_args_text(err, in, "history", p->history);
@@ -216,6 +218,7 @@ mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t 
     return mn_model_chat_with(m, &p, ids, n, err);
 }
 
+/* Whether the variables name a list of tools. */
 static bool has_tools(mn_str vars) {
     mn_str tools;
     size_t at;

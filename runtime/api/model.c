@@ -125,6 +125,7 @@ static void warn_of_spare_layers(const mn_model *m) {
     }
 }
 
+/* *out stays NULL where the model has no such template, or one that cannot be used, which is logged. */
 static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     /* a template that cannot be parsed costs the template, not the model */
@@ -148,6 +149,7 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     return st == MN_END ? MN_OK : st;
 }
 
+/* The tokeniser and the chat templates; without a tokeniser no text, which is no error. */
 static mn_status open_text(mn_model *m, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     mn_status st = mn_tokenizer_create(&m->canonical->meta, f->files, f->n, &m->tokenizer, err);
@@ -159,6 +161,7 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     return st ? st : open_template(m, "tool_use", &m->chat_tools, err);
 }
 
+/* "" where the key is absent; NULL = out of memory. */
 static char *copy_meta(const mn_model *m, const char *key) {
     mn_str s = {0};
     mn_meta_str(&m->canonical->meta, key, &s, NULL);

@@ -27,6 +27,8 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
     r->n_outputs = logits ? r->n_batch : r->n_seq;
 }
 
+/* Errors name the number and the most that is possible; a context beyond what the model was trained
+ * for is a warning. */
 static mn_status check_sizes(const mn_hparams *hp, const mn_request *r, mn_error *err) {
     const int64_t trained = hp->n_ctx_train;
     if (r->n_seq > MAX_SEQ)
@@ -51,6 +53,7 @@ static mn_status check_sizes(const mn_hparams *hp, const mn_request *r, mn_error
     return MN_OK;
 }
 
+/* The class by the name that minerva.ini has. */
 static uint32_t configured_precision(const mn_config *cfg) {
     static const char *const names[] = {"auto", "exact", "a16", "a8"};
     const char *set = mn_config_get_str(cfg, "precision");

@@ -15,6 +15,7 @@ enum {
     KV_I64 = 11
 };
 
+/* The lowest `bytes` bytes. */
 static void put_uint(mn_text *out, uint64_t v, int bytes) {
     char b[8];
     for (int i = 0; i < bytes; i++, v >>= 8)

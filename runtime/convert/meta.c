@@ -15,8 +15,10 @@ static bool begins(mn_str s, const char *z) {
 }
 
 static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *err) {
-    if (!mn_grow((void **)&p->meta, &p->cap_meta, p->n_meta + 1, sizeof *p->meta))
+    void *list = p->meta;
+    if (!mn_grow(&list, &p->cap_meta, p->n_meta + 1, sizeof *p->meta))
         return mn_fail_memory(err, sizeof *p->meta);
+    p->meta = list;
     p->meta[p->n_meta++] = (mn_meta_entry){key, key, value};
     return MN_OK;
 }

@@ -221,8 +221,10 @@ static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
                        "%.*s: tensor %.*s: rows of %lld do not fit blocks of %s", MN_STR_ARG(file),
                        MN_STR_ARG(t.name), (long long)t.cols, mn_dtype_name(t.type.id));
     p->data_bytes -= p->data_bytes % MN_GGUF_ALIGNMENT;
-    if (!mn_grow((void **)&p->tensors, &p->cap_tensors, p->n_tensors + 1, sizeof t))
+    void *list = p->tensors;
+    if (!mn_grow(&list, &p->cap_tensors, p->n_tensors + 1, sizeof t))
         return no_memory(err);
+    p->tensors = list;
     p->tensors[p->n_tensors++] = t;
     return MN_OK;
 }

@@ -61,11 +61,14 @@ float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) 
                 d = xq / qq;
             }
         }
-    for (int i = 0; i < n; i++)
-        q[i] = (int8_t)nearest(clamp(x[i] * inv, (float)lo, (float)hi));
+    for (int i = 0; i < n; i++) {
+        const float bounded = clamp(x[i] * inv, (float)lo, (float)hi);
+        q[i] = (int8_t)nearest(bounded);
+    }
     return d;
 }
 
+/* In eight partial sums, which the compiler keeps in one register of a vector. */
 float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, int8_t *q) {
     const float inv = d != 0 ? 1 / d : 0;
     float e[8] = {0};
@@ -152,7 +155,9 @@ float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float 
     for (int k = -steps; k <= steps && range > 1e-30f; k++) {
         /* A range narrower or wider than that of the values, about the same middle. */
         const float inv = ((float)hi + 0.1f * (float)k) / range;
-        const float from = (below && lo >= 0) ? 0 : lo + 0.05f * (float)k * range / (float)hi;
+        float from = lo + 0.05f * (float)k * range / (float)hi;
+        if (below && lo >= 0)
+            from = 0;
         affine f = solve(x, n, inv, from, (float)hi, below);
         if (f.error < best.error)
             best = f;
@@ -169,10 +174,10 @@ float mn_fit_affine(const float *x, int n, int hi, int steps, bool below, float 
 
 /* Values ascend: how many of the midpoints between neighbours lie below v. */
 uint8_t mn_nearest_value(const int8_t *values, float v) {
-    uint8_t k = 0;
+    int n = 0;
     for (int i = 0; i < 15; i++)
-        k = (uint8_t)(k + (v * 2 > (float)(values[i] + values[i + 1])));
-    return k;
+        n += v * 2 > (float)(values[i] + values[i + 1]);
+    return (uint8_t)n;
 }
 
 /* The values that x * inv comes nearest to, all of them at once: each midpoint that lies below adds

@@ -56,13 +56,15 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
     double xu = 0;
     double xv = 0;
     for (int i = 0; i < 256; i++) {
-        const double u = b->scale[i / b->size] * b->q[i];
-        const double v = -(double)b->min[i / b->size];
+        const int g = i / b->size;
+        const double value = (double)x[i];
+        const double u = b->scale[g] * b->q[i];
+        const double v = -(double)b->min[g];
         uu += u * u;
         uv += u * v;
         vv += v * v;
-        xu += u * (double)x[i];
-        xv += v * (double)x[i];
+        xu += u * value;
+        xv += v * value;
     }
     const double det = uu * vv - uv * uv;
     if (det > 1e-9 * uu * vv && det > 0) {
@@ -83,7 +85,8 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
     const int size = b->size;
     for (int g = 0; g < b->n_groups; g++) {
         const float *values = x + g * size;
-        scale[g] = mn_fit_affine(values, size, b->hi, steps, true, &low[g], b->q + g * size);
+        uint8_t *q = b->q + g * size;
+        scale[g] = mn_fit_affine(values, size, b->hi, steps, true, &low[g], q);
         top_scale = fmaxf(top_scale, scale[g]);
         top_low = fmaxf(top_low, -low[g]);
     }
@@ -93,8 +96,10 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
         b->d = mn_put_half(d_at, d);
         b->dmin = mn_put_half(dmin_at, dmin);
         for (int g = 0; g < b->n_groups && !round; g++) {
-            b->scale[g] = (uint8_t)code_in(scale[g], b->d, 0, b->top);
-            b->min[g] = (uint8_t)code_in(-low[g], b->dmin, 0, b->top);
+            const int s = code_in(scale[g], b->d, 0, b->top);
+            const int m = code_in(-low[g], b->dmin, 0, b->top);
+            b->scale[g] = (uint8_t)s;
+            b->min[g] = (uint8_t)m;
         }
         for (int g = 0; g < b->n_groups; g++)
             choose_codes(b, x + g * size, g, reach);
@@ -151,8 +156,10 @@ void mn_quant_q5_k(const float *x, uint8_t *out) {
     fit_block(&b, x, 4, 1, out, out + 2);
     put_scales(&b, out + 4);
     memset(out + 16, 0, 32);
-    for (int i = 0; i < 256; i++)
-        mn_put_bits(&out[16 + i % 32], b.q[i] >> 4 & 1, i / 32);
+    for (int i = 0; i < 256; i++) {
+        const int fifth = b.q[i] >> 4 & 1;
+        mn_put_bits(&out[16 + i % 32], fifth, i / 32);
+    }
     put_low(&b, out + 48);
 }
 
@@ -170,7 +177,8 @@ static void choose_scale(scaled_block *b, const float *x, int g, float d) {
     const int s_lo = MN_MAX(b->scale[g] - 1, -b->top - 1);
     const int s_hi = MN_MIN(b->scale[g] + 1, b->top);
     for (int s = s_lo; s <= s_hi; s++) {
-        const float e = mn_round_affine(x, 16, d * (float)s, 0, b->lo, b->hi, q);
+        const float scale = d * (float)s;
+        const float e = mn_round_affine(x, 16, scale, 0, b->lo, b->hi, q);
         if (!(e < least))
             continue;
         least = e;
@@ -195,8 +203,11 @@ static float solve_scale(const scaled_block *b, const float *x, float d) {
 static void fit_scaled(scaled_block *b, const float *x, int steps, uint8_t *d_at) {
     const int lowest = -b->top - 1;
     float scale[MAX_GROUPS];
-    for (int g = 0; g < 16; g++)
-        scale[g] = mn_fit_scale(x + 16 * g, 16, b->lo, b->hi, steps, b->q + 16 * g);
+    for (int g = 0; g < 16; g++) {
+        const float *values = x + 16 * g;
+        int8_t *q = b->q + 16 * g;
+        scale[g] = mn_fit_scale(values, 16, b->lo, b->hi, steps, q);
+    }
     float d = mn_extreme(scale, 16) / (float)lowest;
     for (int round = 0; round < 2; round++) {
         const float stored = mn_put_half(d_at, d);
@@ -252,7 +263,8 @@ static float values_error(const float *x, float d, uint8_t *q) {
     float error = 0;
     for (int i = 0; i < 32; i++) {
         q[i] = mn_nearest_value(mn_iq4_values, x[i] * inv);
-        const float r = x[i] - d * (float)mn_iq4_values[q[i]];
+        const float value = (float)mn_iq4_values[q[i]];
+        const float r = x[i] - d * value;
         error += r * r;
     }
     return error;
@@ -287,9 +299,12 @@ void mn_quant_iq4_xs(const float *x, uint8_t *out) {
     memset(out + 2, 0, 6);
     for (int g = 0; g < 8; g++) {
         const int usual = code_in(fitted[g], d, -32, 31);
-        const int s = choose_values(x + 32 * g, d, usual, q) + 32;
-        mn_put_bits(&out[2 + g / 4], s >> 4, 2 * (g % 4));
-        mn_put_bits(&out[4 + g / 2], s & 15, 4 * (g % 2));
+        const int scale = choose_values(x + 32 * g, d, usual, q);
+        const int s = scale + 32;
+        uint8_t *high = &out[2 + g / 4];
+        uint8_t *low = &out[4 + g / 2];
+        mn_put_bits(high, s >> 4, 2 * (g % 4));
+        mn_put_bits(low, s & 15, 4 * (g % 2));
         mn_put_nibbles(q, out + 8 + 16 * g);
     }
 }

@@ -25,7 +25,9 @@ typedef struct {
 } chunk;
 
 static bool is_plain_copy(const mn_out_tensor *t) {
-    return t->src && t->src->dtype.id == t->type.id && t->src->n_planes == 1 && t->add == 0;
+    if (!t->src || t->add != 0)
+        return false;
+    return t->src->dtype.id == t->type.id && t->src->n_planes == 1;
 }
 
 static void copy_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
@@ -94,8 +96,10 @@ static void reorder(const mn_out_tensor *t, float *x, float *spare) {
     if (t->n_dim != 1 || !t->order.head)
         return;
     memcpy(spare, x, t->cols * sizeof *x);
-    for (uint64_t i = 0; i < t->cols; i++)
-        x[i] = spare[mn_row_of(t->order, i)];
+    for (uint64_t i = 0; i < t->cols; i++) {
+        const uint64_t from = mn_row_of(t->order, i);
+        x[i] = spare[from];
+    }
 }
 
 /* Row `row` of t, if its stored form can be moved without computing values. */
@@ -170,9 +174,11 @@ static mn_status put_data(writer *w, const void *data, uint64_t bytes, mn_error 
     const mn_convert_run *run = w->run;
     mn_status st = mn_output_put(&w->file, data, bytes, err);
     w->done += bytes;
-    if (!st && run->progress && run->progress(run->arg, w->done, w->plan->data_bytes))
-        st = mn_fail(err, MN_CANCELLED, "stopped before it was done");
-    return st;
+    if (st || !run->progress)
+        return st;
+    if (run->progress(run->arg, w->done, w->plan->data_bytes))
+        return mn_fail(err, MN_CANCELLED, "stopped before it was done");
+    return MN_OK;
 }
 
 /* Rows [chunk.first, chunk.first + chunk.n). */
@@ -200,8 +206,9 @@ static mn_status write_tensor(writer *w, const mn_out_tensor *t, mn_error *err) 
     chunk *c = &w->chunk;
     mn_status st = MN_OK;
     c->t = t;
-    for (c->first = 0; c->first < t->rows && !st; c->first += c->n) {
-        c->n = MN_MIN(step, t->rows - c->first);
+    for (uint64_t first = 0; first < t->rows && !st; first += step) {
+        c->first = first;
+        c->n = MN_MIN(step, t->rows - first);
         st = write_chunk(w, err);
     }
     if (st || !beyond)

@@ -56,6 +56,7 @@ static mn_status allocate_at(mn_engine *e, uint32_t device, uint32_t t, mn_error
     return mn_engine_alloc(e, device, bytes, MN_MEM_DEVICE, &d->at[t], err);
 }
 
+/* Remembers that tensor t goes from one device to another before a segment. */
 static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t to, uint32_t before,
                               mn_error *err) {
     mn_engine_device *d = &e->devices[from];

@@ -100,6 +100,7 @@ static mn_status check_segments(const mn_engine *e, mn_error *err) {
     return MN_OK;
 }
 
+/* The greatest; b > 0. */
 static uint64_t common_divisor(uint64_t a, uint64_t b) {
     while (b) {
         uint64_t rest = a % b;
@@ -121,6 +122,7 @@ static uint32_t common_pages(const mn_engine *e, uint32_t group) {
     return (uint32_t)common;
 }
 
+/* How many pages of the group a sequence and the session have, in the caller's size. */
 static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
     const int64_t *max = e->symbol_max;
     const mn_kv_group *kind = &e->graph->hp.kv[group];
@@ -140,6 +142,7 @@ static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
     return MN_OK;
 }
 
+/* Once all segments were asked: page tables and layouts of the inputs, the caller's and each device's. */
 static mn_status set_pages(mn_engine *e, mn_error *err) {
     const uint32_t n_kv = e->graph->hp.n_kv;
     mn_status st = MN_OK;
@@ -152,8 +155,10 @@ static mn_status set_pages(mn_engine *e, mn_error *err) {
     for (uint32_t i = 0; i < e->n_devices; i++) {
         mn_engine_device *d = &e->devices[i];
         d->row_pages = 1;
-        for (uint32_t k = 0; k < n_kv; k++)
-            d->row_pages = MN_MAX(d->row_pages, e->group[k].n_pages * mn_page_ratio(e, d, k));
+        for (uint32_t k = 0; k < n_kv; k++) {
+            const uint32_t n_pages = e->group[k].n_pages * mn_page_ratio(e, d, k);
+            d->row_pages = MN_MAX(d->row_pages, n_pages);
+        }
         d->symbol_max[MN_SYM_PAGES] = d->row_pages;
         mn_inputs_lay_out(d->symbol_max, n_kv, &d->in);
     }
@@ -231,6 +236,7 @@ static mn_status allocate_output(mn_engine *e, mn_error *err) {
 }
 
 /* ---- creation: the whole --------------------------------------------------------------------- */
+/* Asked first, all of them: the pages of a device depend on all of its segments. */
 static mn_status create_segments(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
@@ -275,6 +281,7 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
     return st;
 }
 
+/* On a failure e is half made; the caller frees it. */
 static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
     mn_status st = list_segments(e, p, err);
     if (!st)
@@ -325,6 +332,7 @@ static void free_buffer(const mn_engine_device *d, mn_buffer *b) {
         MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(b));
 }
 
+/* The device itself is the registry's. */
 static void free_device(const mn_engine *e, mn_engine_device *d) {
     mn_buffer *all[] = {d->inputs, d->pinned, d->slots, d->history, d->params, d->staging};
     for (size_t i = 0; i < MN_COUNT(all); i++)

@@ -16,21 +16,27 @@ mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err) {
 
 static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_unit *from) {
     const mn_graph *g = &e->graph->abi;
-    const bool known = from->node < g->n_nodes;
-    const mn_op_info *op = known ? mn_op_find(g->nodes[from->node].op) : NULL;
     mn_step_unit *to = &e->units[e->n_units++];
     *to = (mn_step_unit){.device = d->record->name,
-                         .op = op ? op->name : "?",
+                         .op = "?",
                          .node = from->node,
                          .n_nodes = from->n_nodes,
-                         .layer = known ? g->nodes[from->node].layer : -1,
+                         .layer = -1,
                          .time_ns = from->time_ns,
                          .bytes = from->bytes,
                          .flop = from->flop};
+    if (from->node < g->n_nodes) {
+        const mn_node *n = &g->nodes[from->node];
+        const mn_op_info *op = mn_op_find(n->op);
+        to->layer = n->layer;
+        if (op)
+            to->op = op->name;
+    }
     const mn_str name = {from->name, strnlen(from->name, sizeof from->name)};
     mn_plain(to->name, sizeof to->name, name);
 }
 
+/* *n: the units that there are, which may be more than room. */
 static mn_status run(const mn_profile *p, const mn_engine_segment *s, uint32_t set,
                      const int64_t *symbols, mn_profile_unit *units, uint32_t room, uint32_t *n,
                      mn_error *err) {
@@ -50,8 +56,10 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, ui
     if (st)
         return st;
     mn_profile_unit *units = mn_calloc(room ? room : 1, sizeof *units);
-    if (!units ||
-        !mn_grow((void **)&e->units, &e->cap_units, e->n_units + room, sizeof *e->units)) {
+    void *list = e->units;
+    const bool grown = mn_grow(&list, &e->cap_units, e->n_units + room, sizeof *e->units);
+    e->units = list;
+    if (!units || !grown) {
         mn_free(units);
         return mn_fail_memory(err, room * (sizeof *units + sizeof *e->units));
     }

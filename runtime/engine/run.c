@@ -19,8 +19,10 @@ static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
 /* n rows of a SHAPE symbol as the most demanding device wants them; 0 stays 0. */
 static int64_t bucket(const mn_engine *e, uint32_t n, uint32_t symbol) {
     int64_t most = n;
-    for (uint32_t k = 0; k < e->n_segments && n; k++)
-        most = MN_MAX(most, round_up(n, e->segments[k].row_grain, e->symbol_max[symbol]));
+    for (uint32_t k = 0; k < e->n_segments && n; k++) {
+        const int64_t rows = round_up(n, e->segments[k].row_grain, e->symbol_max[symbol]);
+        most = MN_MAX(most, rows);
+    }
     return most;
 }
 
@@ -53,6 +55,7 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
     facts[MN_STEP_SEQS] = (int32_t)size->n_seqs;
 }
 
+/* src is free again on return: the plugin has copied it. */
 static mn_status write_to(const mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
                           uint64_t bytes, mn_error *err) {
     mn_status st;
@@ -61,6 +64,7 @@ static mn_status write_to(const mn_engine_device *d, mn_buffer *b, uint64_t at, 
     return st;
 }
 
+/* Enqueued: the bytes are in `to`, at `at`, when *done is over. */
 static mn_status read_from(const mn_engine_device *d, mn_buffer *from, mn_buffer *to, uint64_t at,
                            uint64_t bytes, mn_event **done, mn_error *err) {
     mn_status st;
@@ -84,6 +88,7 @@ static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_
     return write_to(d, d->inputs, 0, inputs, bytes, err);
 }
 
+/* The caller's block to every device, with page tables of its own where its pages are smaller. */
 static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
@@ -171,6 +176,7 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
+/* Into state of the slots, which the device of the last segment has. */
 static mn_status write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
                               mn_error *err) {
     mn_engine_device *d = mn_engine_output_device(e);
@@ -225,6 +231,7 @@ mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, m
 }
 
 /* ---- logits ---------------------------------------------------------------------------------- */
+/* The second set of bindings, of the segments on the device that makes the logits. */
 static mn_status bind_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
@@ -244,8 +251,10 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     if (!*here)
         st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
-    if (!st && !e->logits_map)
-        st = mn_engine_note(e, at, d->backend->map(*here, (void **)&e->logits_map, err));
+    if (!st && !e->logits_map) {
+        st = d->backend->map(*here, (void **)&e->logits_map, err);
+        mn_engine_note(e, at, st);
+    }
     if (st || e->logits_crosses)
         return st;
     if (!*there)
@@ -267,8 +276,9 @@ mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err) {
     mn_engine_device *d = &e->devices[e->logits_device];
     mn_event *done = NULL;
+    mn_buffer *logits = d->at[e->graph->io.logits];
     const uint64_t bytes = (uint64_t)n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
-    mn_status st = read_from(d, d->at[e->graph->io.logits], e->logits_host, 0, bytes, &done, err);
+    mn_status st = read_from(d, logits, e->logits_host, 0, bytes, &done, err);
     if (!st)
         st = mn_event_settle(d->backend, mn_callee_of(d), MN_MOVES_NS(bytes), &done, err);
     *rows = e->logits_map;

@@ -42,6 +42,7 @@ static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error 
     return MN_OK;
 }
 
+/* What the device is asked about the segment, and what it compiles. */
 static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
     return (mn_compile){.size = sizeof(mn_compile),
                         .precision = s->precision,
@@ -54,6 +55,7 @@ static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
                         .v_dtype = s->v_dtype};
 }
 
+/* Attribute i; 0 where the node's contract is older. */
 static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
     return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
 }
@@ -86,6 +88,8 @@ static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *h
     return MN_OK;
 }
 
+/* The layout of the group's pages here. All segments of a device have pages of one size, since they
+ * share its page tables. */
 static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     mn_kv_layout *kv = &s->kv[group];
@@ -131,6 +135,7 @@ static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     return st;
 }
 
+/* Pages of the group for all sequences. Zeroed where the layout needs that alone. */
 static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
     const mn_kv_layout *kv = &s->kv[group];
     const uint64_t ratio = mn_page_ratio(e, device_of(e, s), group);
@@ -298,6 +303,7 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
     return mn_engine_note(e, s->device, st);
 }
 
+/* In the order in which they depend on each other. */
 static void free_objects(const mn_backend *b, const mn_engine_segment *s) {
     if (s->context)
         b->context_free(s->context);

@@ -8,6 +8,7 @@
 
 enum { NAME = 64 };
 
+/* stem and ending as one name. */
 static const char *named(char full[NAME], const char *stem, const char *ending) {
     snprintf(full, NAME, "%s%s", stem, ending);
     return full;

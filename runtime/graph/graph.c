@@ -153,6 +153,7 @@ int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32
 }
 
 /* ---- before and after the architecture's own part -------------------------------------------- */
+/* The sizes that a step chooses: what kind each is, and what a plugin may expect. */
 static void set_symbols(mn_model_graph *g) {
     static const struct {
         const char *name;
@@ -234,17 +235,20 @@ static void add_io(mn_model_graph *g) {
         add_group(g, i);
 }
 
+/* 64 bits over all that a compiled program depends on; weights' data is not part of it. */
 static uint64_t digest_part(const mn_graph *a, uint64_t seed) {
     uint64_t h = mn_hash(a->nodes, a->n_nodes * sizeof *a->nodes, seed);
     h = mn_hash(a->operands, a->n_operands * sizeof *a->operands, h);
     h = mn_hash(a->attrs, a->n_attrs * sizeof *a->attrs, h);
     for (uint32_t i = 0; i < a->n_tensors; i++) {
-        h = mn_hash(&a->tensors[i].dtype, sizeof a->tensors[i].dtype, h);
-        h = mn_hash(a->tensors[i].dim, sizeof a->tensors[i].dim, h);
+        const mn_tensor *t = &a->tensors[i];
+        h = mn_hash(&t->dtype, sizeof t->dtype, h);
+        h = mn_hash(t->dim, sizeof t->dim, h);
     }
     return h;
 }
 
+/* Sizes, digest and check. From here on the graph does not change. */
 static mn_status finish(mn_model_graph *g) {
     mn_graph *a = &g->abi;
     a->size = sizeof *a;

@@ -5,6 +5,7 @@
 #include "graph/graph.h"
 #include <string.h>
 
+/* words[i]; "?" for a number that has none. */
 static const char *word(const char *const *words, uint32_t n, uint32_t i) {
     return i < n && words[i] ? words[i] : "?";
 }
@@ -100,6 +101,7 @@ static void operands(mn_text *out, const mn_graph *g, const mn_node *n, bool is_
     }
 }
 
+/* Integers as they are, F64 with all digits; what is no number of JSON is null. */
 static void attributes(mn_text *out, const mn_graph *g, const mn_node *n) {
     for (uint32_t i = 0; i < n->n_attr; i++) {
         bool is_f64;
@@ -131,6 +133,7 @@ static void node(mn_text *out, const mn_graph *g, uint32_t i) {
     mn_text_puts(out, "}}");
 }
 
+/* "key":[...] of n elements. */
 static void each(mn_text *out, const char *key, const mn_graph *g, uint32_t n,
                  void (*put)(mn_text *, const mn_graph *, uint32_t)) {
     mn_text_printf(out, ",\"%s\":[", key);

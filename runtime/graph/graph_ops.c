@@ -112,8 +112,10 @@ void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n, 
     const int64_t n_used = mn_g_layer(g)->n_expert_used;
     for (uint32_t i = 0; i < n; i++) {
         y[i] = -1;
-        if (!g->status)
-            y[i] = mn_gb_interior(g, "moe_linear", T, n_used, tensor(g, w[i])->dim[1]);
+        if (g->status)
+            continue;
+        const int64_t rows = tensor(g, w[i])->dim[1];
+        y[i] = mn_gb_interior(g, "moe_linear", T, n_used, rows);
     }
     mn_gb_begin(g, MN_OP_MOE_LINEAR);
     mn_gb_in(g, x);
@@ -294,10 +296,12 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
     mn_gb_begin(g, MN_OP_LINEAR);
     mn_gb_in(g, x);
     end_product(g, 1, &table, &bias, &y);
-    if (scaled && capped)
-        y = scale(g, y, 1 / h->logit_scale, mn_gb_interior(g, "logits.scaled", dim[0], dim[1], 0));
-    else if (scaled)
-        y = scale(g, y, 1 / h->logit_scale, logits);
+    if (scaled) {
+        int32_t to = logits;
+        if (capped)
+            to = mn_gb_interior(g, "logits.scaled", dim[0], dim[1], 0);
+        y = scale(g, y, 1 / h->logit_scale, to);
+    }
     if (capped)
         softcap(g, y, logits);
     g->io.logits = logits;

@@ -132,6 +132,11 @@ static bool check_type(mn_model_graph *g, const mn_tensor_info *t) {
     return mn_gb_fail(g, st);
 }
 
+/* Shape and type are those of a weight [dim]; false: g has failed. */
+static bool fits(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_dim, const int64_t *dim) {
+    return check_shape(g, t, n_dim, dim) && check_type(g, t);
+}
+
 /* Tied weights are asked for twice and are one tensor; -1 = not there yet. */
 static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry *e) {
     for (uint32_t i = 0; i < g->n_weights; i++)
@@ -140,12 +145,13 @@ static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry
     return -1;
 }
 
+/* The model's tensor of this name, all of it; -1 = absent, or g has failed. */
 static int32_t whole(mn_model_graph *g, const char *name, bool optional, uint32_t n_dim,
                      const int64_t *dim) {
     char full[NAME];
     full_name(g, name, full);
     const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, n_dim, dim) || !check_type(g, &e->info))
+    if (!e || !fits(g, &e->info, n_dim, dim))
         return -1;
     const int32_t known = known_weight(g, e);
     if (known >= 0)
@@ -254,6 +260,7 @@ static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_
     return cut;
 }
 
+/* The same of some rows, as a tensor of the graph with a name of its own. */
 static int32_t part_of(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
                        uint32_t n_dim, int64_t cols) {
     char full[NAME];
@@ -262,7 +269,7 @@ static int32_t part_of(mn_model_graph *g, const char *name, bool optional, mn_ro
     const int64_t dim[] = {part.n, cols};
     full_name(g, name, full);
     const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !check_shape(g, &e->info, n_dim, stored) || !check_type(g, &e->info))
+    if (!e || !fits(g, &e->info, n_dim, stored))
         return -1;
     const mn_graph_weight w = {.source = cut_rows(g, e, part.lo, part.n)};
     if (!w.source)
@@ -295,6 +302,7 @@ static float value_at(const mn_plane *p, int64_t i) {
     return p->dtype == MN_F16 ? mn_f16_to_f32(half) : mn_bf16_to_f32(half);
 }
 
+/* false: g has failed. */
 static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
     const uint32_t type = t->dtype.id;
     const bool is_float = type == MN_F32 || type == MN_F16 || type == MN_BF16;

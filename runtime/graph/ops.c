@@ -37,6 +37,7 @@ static void count_input(mn_op_info *op, int need) {
         op->n_in_required = op->n_in;
 }
 
+/* Adds what a row of ops.def says of its operation. */
 static void count(mn_op_info *op, const row *r) {
     switch (r->kind) {
     case OP:
@@ -199,6 +200,7 @@ static mn_status check_outputs(const mn_graph *g, uint32_t i, uint8_t *written, 
     return MN_OK;
 }
 
+/* Elements of a row, over all dimensions but the first. */
 static int64_t columns(const mn_tensor *t) {
     int64_t n = 1;
     for (uint32_t i = 1; i < t->n_dim; i++)

@@ -69,6 +69,7 @@ static void ids(void) {
     printf("\n");
 }
 
+/* Between the OPS markers of plugin.h. */
 static void header(void) {
     ids();
     for (int i = 0; i < N; i++)
@@ -79,6 +80,7 @@ static void header(void) {
         }
 }
 
+/* One list of a contract page, numbered as plugins count. */
 static void table(const char *op, enum kind k, const char *title) {
     int n = 0;
     for (int i = 0; i < N; i++) {

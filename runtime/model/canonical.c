@@ -65,6 +65,7 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
     return st;
 }
 
+/* All entries, in the loader's order; a key may be there twice: the first counts. */
 static mn_status read_meta(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
@@ -115,6 +116,7 @@ static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t
     return true;
 }
 
+/* Whether what the loader gave is a description at all, before any of it is believed. */
 static bool is_complete(const mn_tensor_info *t) {
     const uint64_t n = (uint64_t)t->n_parts * t->n_planes;
     if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->planes || !n || n > MAX_PLANES)
@@ -122,6 +124,7 @@ static bool is_complete(const mn_tensor_info *t) {
     return t->plane_stride >= MN_UP_TO(mn_plane, stride);
 }
 
+/* Bounded far below what 64 bits hold, so that sizes in bytes cannot overflow later. */
 static mn_status count_elements(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
     const mn_tensor_info *t = &e->info;
     uint64_t n = 1;
@@ -163,6 +166,7 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     return MN_OK;
 }
 
+/* All tensors, each checked. */
 static mn_status read_tensors(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
@@ -199,6 +203,7 @@ static int by_name(const void *a, const void *b, void *arg) {
     return compare(t[*i].info.name, t[*k].info.name);
 }
 
+/* An index by name; two tensors of one name are an error. */
 static mn_status sort_names(mn_canonical *m, mn_error *err) {
     m->by_name = mn_alloc(m->n_tensors, sizeof *m->by_name);
     if (!m->by_name)
@@ -254,6 +259,7 @@ static void forget(mn_canonical *m) {
     m->n_bytes = 0;
 }
 
+/* The model as this loader reads it; on a failure `forget` clears up. */
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
     m->callee = c->ref->callee;

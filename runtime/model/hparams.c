@@ -66,6 +66,7 @@ static arch_facts facts_of(const char *arch) {
     return (arch_facts){0};
 }
 
+/* The architecture's name, short and printable: it becomes part of keys and messages. */
 static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) {
     mn_str arch;
     mn_status st = mn_meta_str(&m->meta, "general.architecture", &arch, err);
@@ -91,6 +92,7 @@ static mn_status read_arch(const mn_canonical *m, mn_hparams *h, mn_error *err) 
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* Query heads are shared out evenly among those of keys and values. */
 static mn_status check_heads(const mn_hp_reader *r, const mn_hparams *h, int64_t i, int64_t n_head,
                              int64_t n_head_kv) {
     char layer[32] = "";
@@ -296,6 +298,7 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
     return MN_OK;
 }
 
+/* Everything that may differ by layer. Windows come first: other keys depend on them. */
 static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_arena *arena,
                              mn_hparams *h) {
     mn_layer_shape *layers = mn_arena_alloc(arena, (size_t)h->n_layer, sizeof *layers);
@@ -320,6 +323,7 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
+/* Factors and epsilons, each in its field; absent ones stay 0, norm_eps at its default. */
 static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
     static const struct {
         const char *key;
@@ -342,6 +346,7 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
     return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
 }
 
+/* The activation by the names that checkpoints use, and the offset of norm weights. */
 static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
     static const char *const acts[] = {
         "silu",        "swish",         "gelu",      "gelu_new",         "gelu_pytorch_tanh",
@@ -367,6 +372,7 @@ static mn_status check_vocab(const mn_hp_reader *r, const mn_hparams *h) {
     return st;
 }
 
+/* What the tables of embeddings say: vocabulary, learned positions, whether the output is tied. */
 static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
     const mn_canonical *m = r->m;
     mn_error *err = r->err;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { KEY = 128 };
+/* "llama.block_count" */
 static void full_key(const mn_hp_reader *r, const char *key, char full[KEY]) {
     snprintf(full, KEY, "%s.%s", r->arch, key);
 }

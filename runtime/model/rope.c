@@ -35,6 +35,7 @@ static mn_status read_scaling(const mn_hp_reader *r, mn_hparams *h) {
     return mn_hp_int(r, "rope.scaling.original_context_length", 1, INT32_MAX, &h->rope_orig_ctx);
 }
 
+/* What the kind of scaling cannot do without. */
 static mn_status check_scaling(const mn_hp_reader *r, const mn_hparams *h) {
     if (h->rope_scaling >= MN_ROPE_SCALING_LLAMA3 && !h->rope_orig_ctx)
         return mn_fail(r->err, MN_BAD_FILE,
@@ -60,6 +61,7 @@ typedef struct {
     int64_t n_turn; /* of full layers */
 } bases;
 
+/* theta_swa: what the architecture has for window layers where the file says nothing; 0 = none. */
 static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
     *b = (bases){.theta = {10000, theta_swa}};
     mn_status st = mn_hp_real(r, "rope.freq_base", 1, 1e12, &b->theta[0]);

@@ -3,6 +3,7 @@
 #include "session/session.h"
 #include <string.h>
 
+/* Through the chat template if the model has one, else as plain text. */
 static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids, uint32_t *n,
                             mn_error *err) {
     if (!m->chat)
@@ -18,6 +19,7 @@ static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint
                : MN_OK;
 }
 
+/* Steps until the sequence ends; other sequences of the session go on beside it, unread. */
 static mn_status run(mn_session *s, int32_t seq, mn_stream *stream,
                      int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
     mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);

@@ -7,6 +7,7 @@
 #include <float.h>
 #include <string.h>
 
+/* finished: the call needs a sequence that does not run. */
 static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_error *err) {
     if (seq < 0 || (uint32_t)seq >= s->n_seq || !s->seqs[seq].used)
         return mn_fail(err, MN_INVALID, "there is no sequence %d", seq);
@@ -37,6 +38,7 @@ static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, 
     return MN_OK;
 }
 
+/* Each id once. */
 static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
     for (int32_t i = 0; i < p->n_stop; i++)
         if (p->stop[i] == id)
@@ -82,6 +84,7 @@ static mn_status take_params(const mn_sample_params *given, mn_sample_params *ou
     return st ? st : check_params(out, err);
 }
 
+/* What SAMPLE reads, with the model's stop ids and the caller's. */
 static mn_status set_params(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err) {
     *out = (mn_slot_params){.seed = p->seed,

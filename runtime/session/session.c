@@ -4,6 +4,7 @@
 #include "session/session.h"
 #include <string.h>
 
+/* Memory for the tokens of all sequences. */
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     if (!s->seqs)

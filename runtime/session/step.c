@@ -48,6 +48,7 @@ static void add_output(builder *b, uint32_t seq) {
     s->seqs[seq].n_draw_enqueued++;
 }
 
+/* One row, if the sequence may draw once more and has a page for it. */
 static void continue_sequence(builder *b, uint32_t seq) {
     mn_sequence *q = &b->s->seqs[seq];
     if (q->n_draw_enqueued >= q->limit || !mn_pages_reserve(b->s, seq, q->n_enqueued + 1))
@@ -57,6 +58,7 @@ static void continue_sequence(builder *b, uint32_t seq) {
     add_output(b, seq);
 }
 
+/* Rows of literal tokens, as many as the batch has room for; the last of them all draws. */
 static void feed_prompt(builder *b, uint32_t seq) {
     mn_session *s = b->s;
     mn_sequence *q = &s->seqs[seq];
@@ -87,6 +89,7 @@ void mn_step_clear(mn_session *s) {
     set_inputs(s, l->out_row, l->total, 0xff);
 }
 
+/* Enqueues the step; what it wrote is kept, to be compared with the next. */
 static mn_status submit(builder *b, mn_error *err) {
     mn_session *s = b->s;
     mn_pending_step *step = b->step;
@@ -260,6 +263,7 @@ static mn_status poll_oldest(mn_session *s, mn_pending_step *step, bool may_canc
     }
 }
 
+/* In slices, so that a cancellation is seen. */
 static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_cancel, mn_error *err) {
     mn_call *call = mn_engine_await(s->engine, step->expected_ns);
     const mn_status st = poll_oldest(s, step, may_cancel, err);
