@@ -1,9 +1,9 @@
-/* app.c -- what the subcommands share: the rows of the common flags, opening and closing of runtime,
- * model and session, reading of text files.
+/* app.c -- what the subcommands share: the rows of the common flags, opening and closing of
+ * runtime, model and session, reading of text files.
  *
- * Each subcommand has one app on its stack, which owns what was opened; app_close frees it at any
- * point. Messages of the library are printed unchanged (app_fail): they name the file, what was
- * found and what was expected. Interface: app.h. Used by every cmd_* file. */
+ * Each subcommand has one app on its stack, which owns what was opened; app_close frees it at
+ * any point. Messages of the library are printed unchanged (app_fail): they name the file, what
+ * was found and what was expected. Interface: app.h. Used by every cmd_* file. */
 #include "app.h"
 #include <errno.h>
 #include <inttypes.h>

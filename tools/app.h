@@ -56,9 +56,9 @@ double seconds(void); /* monotonic */
 const char *base_name(const char *path);
 /* For messages: path, or "standard input" for "-". */
 const char *input_name(const char *path);
-/* All of a text file ("-": standard input) behind its byte order mark, malloc'ed and NUL-terminated;
- * 0, or the exit code with the error printed. More than READ_MAX bytes are such an error: a device
- * or a pipe may have no end. */
+/* All of a text file ("-": standard input) behind its byte order mark, malloc'ed and
+ * NUL-terminated; 0, or the exit code with the error printed. More than READ_MAX bytes are such
+ * an error: a device or a pipe may have no end. */
 #define READ_MAX ((size_t)256 << 20)
 int read_all(const char *path, char **data, size_t *n);
 /* The same; a NUL byte is an error: such a file is UTF-16 or no text. */
@@ -79,12 +79,12 @@ void signals_restore(void);
 /* What the signal does by default; SIGTSTP: returns when the program goes on. */
 void signals_pass_on(int number);
 
-/* ---- contain.c: plugins that hang, crash or call exit ----------------------------------------- */
+/* ---- contain.c: plugins that hang, crash or call exit ---------------------------------------- */
 /* Sets the parameters of the watch of calls, and installs the signal handlers, once. */
 void contain_plugins(mn_runtime_params *params);
 void contain_over(void); /* main returns: exit is the command's own */
 
-/* ---- progress.c: one line on a terminal for work of more than a second ------------------------- */
+/* ---- progress.c: one line on a terminal for work of more than a second ----------------------- */
 typedef struct progress progress;
 progress *progress_begin(const char *what); /* may return NULL, which the others accept */
 void progress_at(progress *p, uint64_t done, uint64_t total);

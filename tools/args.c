@@ -1,10 +1,10 @@
-/* args.c -- parses a command line by the tables of a page (args.h): values, flags, operands, the help
- * text, and messages with the closest known name.
+/* args.c -- parses a command line by the tables of a page (args.h): values, flags, operands, the
+ * help text, and messages with the closest known name.
  *
  * A row names the field that its value is stored in, by type and offset, so that each subcommand
  * only has a table and a struct. Lists (arg_ints, arg_texts) are the subcommand's to free; texts
- * point into argv, or are converted to UTF-8 by codeset.c. The same tables are printed as man pages
- * and shell completions by document.c. */
+ * point into argv, or are converted to UTF-8 by codeset.c. The same tables are printed as man
+ * pages and shell completions by document.c. */
 #include "args.h"
 #include "codeset.h"
 #include "out.h"
@@ -74,8 +74,8 @@ typedef struct {
     char op; /* '+' or '*' */
 } int_range;
 
-/* Parses one element of n bytes. 0: not a range, a bound of the row exceeded, or no progress: first >
- * last, or a step that would never reach last. */
+/* Parses one element of n bytes. 0: not a range, a bound of the row exceeded, or no progress:
+ * first > last, or a step that would never reach last. */
 static int parse_range(const arg_row *row, const char *s, size_t n, int_range *r) {
     const char *dash = row->kind == ARG_RANGES && n > 1 ? memchr(s + 1, '-', n - 1) : NULL;
     const char *end = s + n;
@@ -328,7 +328,8 @@ static int unknown_flag(const arg_page *page, const char *flag) {
 }
 
 /* ---- the help page --------------------------------------------------------------------------- */
-/* One row of the help text: flags and value in 26 columns, then the help, whose lines are indented. */
+/* One row of the help text: flags and value in 26 columns, then the help, whose lines are
+ * indented. */
 static void help_row(out_file *out, const arg_row *row) {
     char left[80];
     size_t n = 0;
@@ -377,8 +378,8 @@ static int has_name(const char *flags, const char *name, size_t n) {
     return 0;
 }
 
-/* The row of a flag, or of the operand (name NULL), and in *field the address of its value. NULL: the
- * page has none. */
+/* The row of a flag, or of the operand (name NULL), and in *field the address of its value.
+ * NULL: the page has none. */
 static const arg_row *find_row(const arg_page *page, const char *name, size_t n, char **field) {
     for (size_t g = 0; g < page->n_groups; g++)
         for (size_t r = 0; r < page->groups[g].n; r++) {

@@ -1,5 +1,5 @@
-/* args.h -- the command line as a table: one row per flag makes the parser, its errors and the
- * --help page. */
+/* args.h -- the command line as a table: the parser, its errors, --help, man pages and
+ * completions use one row per flag. */
 #ifndef MINERVA_ARGS_H
 #define MINERVA_ARGS_H
 #include <stddef.h>
@@ -11,7 +11,7 @@ typedef enum {
     ARG_FILE,   /* the same, not empty; shells complete it as a file's name */
     ARG_TEXTS,  /* arg_texts: each use adds one; as an operand: all of them */
     ARG_INT,    /* int64_t in lo..hi */
-    ARG_COUNT,  /* arg_count in lo..hi: 0 is a choice of its own, unlike none */
+    ARG_COUNT,  /* arg_count in lo..hi: 0 is a value, different from none */
     ARG_SEED,   /* arg_seed */
     ARG_FLOAT,  /* double in lo..hi */
     ARG_INTS,   /* arg_ints: a list with commas, each in lo..hi */
@@ -39,18 +39,18 @@ typedef struct {
 } arg_seed;
 
 typedef struct {
-    /* "-n --n-predict": the first is the one messages name; "M" without a dash: an operand */
+    /* "-n --n-predict": messages name the first; "M" without a dash: an operand */
     const char *flags;
-    const char *value; /* what --help calls the value */
+    const char *value; /* the name of the value in --help */
     arg_kind kind;
     size_t offset; /* of the field in the group's struct */
     double lo, hi;
     const char *choices;
-    const char *help; /* lines end with \n where they should break */
+    const char *help; /* with \n between its lines */
 } arg_row;
 
 typedef struct {
-    const char *title; /* empty: goes on with the rows of the group before */
+    const char *title; /* empty: the rows belong to the group before */
     const arg_row *rows;
     size_t n;
     void *values;
@@ -66,9 +66,10 @@ typedef struct {
     "of the output left."
 
 #define ARGS_OK (-1)
-/* Fills the groups' structs, which hold the defaults. ARGS_OK to go on, else the exit code: 0 after
- * --help (on stdout), 2 after an error (on stderr: the flag, what was found, what was expected).
- * --help=FORM prints the page in another form: document.c. argv[0] is the subcommand's own name. */
+/* Fills the groups' structs, which hold the defaults. ARGS_OK: the command continues; else the
+ * exit code: 0 after --help (on stdout), 2 after an error (on stderr: the flag, found,
+ * expected). --help=FORM prints the page in another form: document.c. argv[0] is the name of the
+ * subcommand. */
 int args_parse(const arg_page *page, int argc, char **argv);
 void args_free_ints(arg_ints *list);
 void args_free_texts(arg_texts *list);
@@ -83,21 +84,21 @@ typedef struct {
  * the error printed. name: of the file or the operand. */
 int parse_ids(const char *text, size_t n, const char *name, arg_ids *out);
 
-/* One value of a row into its field; 0, or 2 with an error printed that begins with name. */
+/* Stores one value of a row in its field; 0, or 2 with an error printed that begins with name. */
 int args_store(const arg_row *row, void *field, const char *name, const char *value);
 
 /* The whole of s as a decimal number; 0 = not one, or out of range. No white space, no inf, no
  * hexadecimal. */
 int parse_int(const char *s, size_t n, int64_t *out);
-/* The name among n that a slip of the fingers turns into what was typed, or that begins with it;
- * NULL if there is none: no suggestion is better than a silly one. */
+/* The one of n names with the smallest edit distance to what was typed, or that begins with it;
+ * NULL if none is close. */
 const char *closest(const char *typed, const char *const *names, size_t n);
 
 /* ---- document.c: a page as a man page and as completion of shells ---------------------------- */
 /* form: man, bash, zsh, fish. 0, or 2 if it is none of them. */
 int args_document(const arg_page *page, const char *form);
-/* What stands around the fragments of all pages in a shell's completion file. names: the commands,
- * with what each does. */
+/* The head and the end of a shell's completion file, around the parts of all pages. names: the
+ * commands; abouts: one line about each. */
 int args_completion_begin(const char *shell, const char *const *names, const char *const *abouts,
                           size_t n);
 void args_completion_end(const char *shell);

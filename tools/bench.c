@@ -193,7 +193,8 @@ static mn_session_params params_of(const test_list *tests, const bench_flags *f)
     mn_session_params p = {.n_batch = (uint32_t)f->rows};
     for (size_t i = 0; i < tests->n; i++) {
         const bench_test *t = &tests->v[i];
-        /* 3: the token that ends the filling, the id that begins the test, the token after a prompt */
+        /* 3: the token that ends the filling, the id that begins the test, the token after a
+         * prompt */
         const uint32_t n = t->depth + t->n_prompt + t->n_gen + 3;
         p.n_ctx = n > p.n_ctx ? n : p.n_ctx;
         p.n_seq = t->batch > p.n_seq ? t->batch : p.n_seq;
@@ -213,7 +214,8 @@ typedef struct {
     int warned, n_loaded;
 } report;
 
-/* The widths of the columns, before the first rate is known: those of all tests with large rates. */
+/* The widths of the columns, before the first rate is known: those of all tests with large
+ * rates. */
 static void set_widths(report *r, const test_list *tests) {
     static const bench_result widest = {.avg = 1e6 - 1, .stddev = 1e4 - 1};
     table sample = r->rates;

@@ -4,8 +4,8 @@
 #include "app.h"
 #include <sched.h>
 
-/* n_prompt rows, n_gen tokens, or one after the other, on batch sequences that hold depth tokens
- * already. */
+/* n_prompt rows, n_gen tokens, or both one after the other, on batch sequences that have depth
+ * tokens before. */
 typedef struct {
     uint32_t n_prompt, n_gen, depth, batch;
 } bench_test;
@@ -13,26 +13,27 @@ typedef struct {
 typedef struct {
     double *samples; /* t/s of each repetition, all sequences together */
     size_t n;
-    double avg, stddev;  /* stddev: of the sample, 0 for one */
-    double ttft_s;       /* median: tokenising, the whole prompt (depth too), the draw */
-    double p50_s, p99_s; /* time per generated token and sequence; NaN where none was generated */
-    double others;       /* CPUs that other programs used meanwhile; < 0: unknown */
-    int busy;            /* so many that the rates are too low */
+    double avg, stddev; /* stddev: of the sample, 0 for one */
+    double ttft_s;      /* median time to the first token: tokenising, depth and prompt, sampling */
+    double p50_s, p99_s; /* time per generated token and sequence; NaN if none was generated */
+    double others;       /* CPUs that other programs used during the test; < 0: unknown */
+    int busy;            /* 1: so many that the rates are too low */
 } bench_result;
 
 /* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either
  * way. */
 int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out);
 void bench_result_free(bench_result *r);
-/* One warm-up, then n_reps repetitions whose steps are told to fn. 0 or the exit code. */
+/* One warm-up, then n_reps repetitions; fn is called with each of their steps. 0 or the exit
+ * code. */
 int bench_profile(app *a, const bench_test *t, size_t n_reps, mn_profile_fn fn, void *arg);
 const char *bench_model(const app *a); /* its name; bench.c */
 /* "pp512", "tg128 @ d4096", "pp512+tg128" */
 void bench_name(const bench_test *t, char *dst, size_t n);
 
-/* ---- bench_profile.c: where the time of a test goes, instead of its rate --------------------- */
-/* Runs the test so and prints it: a table by kind of unit, or (json) an object with every unit; of
- * the prompt and of what is generated apart. 0 or the exit code. */
+/* ---- bench_profile.c: the time of each unit, instead of rates -------------------------------- */
+/* Runs the test with profiling and prints a table by kind of unit, or (json) an object with
+ * every unit; prompt steps and generation steps separately. 0 or the exit code. */
 int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, out_file *out);
 
 /* ---- busy.c ---------------------------------------------------------------------------------- */
@@ -43,7 +44,7 @@ typedef struct {
     int ok;
 } busy_mark;
 void busy_begin(busy_mark *m);
-/* How many CPUs others kept busy since then, on average; < 0: the system does not say. */
+/* How many CPUs other programs used since the mark, on average; < 0: unknown. */
 double busy_others(const busy_mark *m);
 int busy_matters(const busy_mark *m, double others); /* 1: enough to lower rates */
 #endif

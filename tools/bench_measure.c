@@ -1,9 +1,9 @@
-/* bench_measure.c -- runs one test of minerva bench: fills every sequence to its depth, which is not
- * measured, then measures prompt and generation, n_reps times after one run to warm up.
+/* bench_measure.c -- runs one test of minerva bench: fills every sequence to its depth, which is
+ * not measured, then measures prompt and generation, n_reps times after one run to warm up.
  *
  * The buffers of a test belong to struct bench; the samples to the bench_result that the caller
- * frees. Prompts are random ids, the same in every run. Times are wall clock, from the main thread.
- * Interface: bench.h. */
+ * frees. Prompts are random ids, the same in every run. Times are wall clock, from the main
+ * thread. Interface: bench.h. */
 #include "bench.h"
 #include "buffer.h"
 #include <math.h>
@@ -103,9 +103,9 @@ static int profile(bench *b, int on) {
     return status == MN_OK ? 0 : app_fail(b->a, status);
 }
 
-/* One repetition: *rate in tokens per second, *ttft in s. Each generated token is one step: without a
- * prompt the first has a prompt of one id; after a prompt, whose step generates one token already,
- * one more is generated. */
+/* One repetition: *rate in tokens per second, *ttft in s. Each generated token is one step:
+ * without a prompt the first has a prompt of one id; after a prompt, whose step generates one
+ * token already, one more is generated. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     const uint32_t n_new = t->n_prompt ? t->n_gen + 1 : t->n_gen;
     const uint32_t n_prompt = t->n_prompt ? t->n_prompt : 1;

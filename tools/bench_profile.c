@@ -1,8 +1,9 @@
-/* bench_profile.c -- minerva bench --profile: sums the time of each unit over all steps of a test, for
- * prompt steps and generation steps separately, and prints them by kind (tables) or unit (JSON).
+/* bench_profile.c -- minerva bench --profile: sums the time of each unit over all steps of a test,
+ * for prompt steps and generation steps separately, and prints them by kind (tables) or unit
+ * (JSON).
  *
- * The sums belong to one call of bench_print_profile; mn_session_profile adds to them on the thread
- * that steps the session, which is the main thread. Interface: bench.h. */
+ * The sums belong to one call of bench_print_profile; mn_session_profile adds to them on the
+ * thread that steps the session, which is the main thread. Interface: bench.h. */
 #include "bench.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* buffer.c -- the growing text of the command (buffer.h): typed lines, output to a terminal, texts made
- * of pieces.
+/* buffer.c -- the growing text of the command (buffer.h): typed lines, output to a terminal, texts
+ * made of pieces.
  *
- * The owner frees it (buffer_free) or takes the text (buffer_take). A failed allocation sets `failed`
- * instead of an error of each call, so that the caller tests once, at the end. */
+ * The owner frees it (buffer_free) or takes the text (buffer_take). A failed allocation sets
+ * `failed` instead of an error of each call, so that the caller tests once, at the end. */
 #include "buffer.h"
 #include <stdint.h>
 #include <stdlib.h>

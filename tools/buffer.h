@@ -3,8 +3,8 @@
 #define MINERVA_BUFFER_H
 #include <stddef.h>
 
-/* p: n bytes and a NUL, or NULL while nothing was put. failed: memory ran out, and what was put
- * since is missing; asked once, at the end. All zero is an empty one. */
+/* p: n bytes and a NUL, or NULL while it is empty. failed: out of memory, the text is
+ * incomplete; tested once, at the end. All zero: an empty buffer. */
 typedef struct {
     char *p;
     size_t n, cap;
@@ -17,6 +17,6 @@ void buffer_insert(buffer *b, size_t at, const char *bytes, size_t n);
 void buffer_remove(buffer *b, size_t from, size_t to);
 void buffer_clear(buffer *b); /* keeps the memory */
 void buffer_free(buffer *b);
-/* The text, the caller's to free; the buffer is empty then. NULL: out of memory. */
+/* Returns the text, the caller's to free, and empties the buffer. NULL: out of memory. */
 char *buffer_take(buffer *b);
 #endif

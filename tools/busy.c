@@ -1,5 +1,5 @@
-/* busy.c -- how many CPUs other programs use during a measurement: a rate that is measured on a busy
- * machine is too low, which minerva bench warns of.
+/* busy.c -- how many CPUs other programs use during a measurement: a rate that is measured on a
+ * busy machine is too low, which minerva bench warns of.
  *
  * /proc/stat counts the time that each CPU worked for all processes; the time of this process is
  * subtracted. Only CPUs that this process may run on count: the others do not slow it. */

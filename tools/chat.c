@@ -1,9 +1,10 @@
 /* chat.c -- minerva chat: reads turns, generates answers, ends the conversation.
  *
- * The chat owns everything: app, messages, sequence, line reader, history (close_chat). The sequence
- * of the earlier turns stays in the session's KV cache and is extended if the template allows it; if
- * the conversation changes in another way (a command, a full context), the next turn is computed
- * from all messages. Messages: chat_messages.c; commands: chat_commands.c; lines: line.c. */
+ * The chat owns everything: app, messages, sequence, line reader, history (close_chat). The
+ * sequence of the earlier turns stays in the session's KV cache and is extended if the template
+ * allows it; if the conversation changes in another way (a command, a full context), the next
+ * turn is computed from all messages. Messages: chat_messages.c; commands: chat_commands.c;
+ * lines: line.c. */
 #include "chat.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -112,8 +113,8 @@ static int ids_without(chat *c, uint32_t n_dropped, uint32_t n_known, int32_t **
     return code;
 }
 
-/* The number of dropped messages after one more turn is dropped. A turn begins with a user's message;
- * the newest is never dropped. 0: no older turn is left. */
+/* The number of dropped messages after one more turn is dropped. A turn begins with a user's
+ * message; the newest is never dropped. 0: no older turn is left. */
 static uint32_t drop_turn(const chat *c, uint32_t n_dropped) {
     const uint32_t n_system = messages_system(c);
     for (uint32_t i = n_system + n_dropped + 1; i < c->n; i++)
@@ -132,8 +133,9 @@ static int fits(const chat *c, uint32_t n, uint32_t room) {
     return (uint64_t)n + room <= c->a.session_info.n_ctx;
 }
 
-/* Drops the oldest turns until twice the positions of an answer are free: with less, every later turn
- * would drop one, and compute all others again. If the ids do not fit then, the library reports it. */
+/* Drops the oldest turns until twice the positions of an answer are free: with less, every later
+ * turn would drop one, and compute all others again. If the ids do not fit then, the library
+ * reports it. */
 static int drop_turns(chat *c, int32_t **ids, uint32_t *n) {
     const uint32_t room = room_for_answer(c), before = c->n_dropped;
     uint32_t n_turns = 0;
@@ -214,9 +216,9 @@ static void print_end(const chat *c) {
                    c->a.session_info.n_ctx);
 }
 
-/* Answers the last message. The next turn can extend the sequence if this one ended with a stop token
- * and without thinking: other ends lack the token, and templates omit the thinking of earlier turns.
- * An answer that failed or is empty is removed together with its message. */
+/* Answers the last message. The next turn can extend the sequence if this one ended with a stop
+ * token and without thinking: other ends lack the token, and templates omit the thinking of
+ * earlier turns. An answer that failed or is empty is removed together with its message. */
 static int turn(chat *c) {
     int code = begin_turn(c);
     if (code) {
@@ -271,7 +273,8 @@ static void unquote(buffer *b) {
         buffer_remove(b, b->n - 1, b->n);
 }
 
-/* Reads one line, or (*quoted) the lines from one that begins with quotes to one that ends with them. */
+/* Reads one line, or (*quoted) the lines from one that begins with quotes to one that ends with
+ * them. */
 static line_event read_turn(chat *c, buffer *b, int *quoted) {
     line_event event = LINE_TEXT;
     *quoted = 0;

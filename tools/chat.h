@@ -21,8 +21,8 @@ typedef struct {
     talk talk;
     chat_flags flags;
     sampling_flags sampling;
-    /* The conversation: owned copies. The model is shown the system messages at its begin and what
-     * follows the n_dropped messages after them. */
+    /* The conversation: owned copies. The prompt has the system messages at its begin and all that
+     * follow the n_dropped messages after them. */
     mn_message *messages;
     uint32_t n, n_dropped;
     uint32_t n_known; /* how many of them the sequence holds */
@@ -32,7 +32,7 @@ typedef struct {
     line_reader *lines;
     line_history *history;
     out_file out;
-    char *file; /* that was loaded or saved last, or NULL */
+    char *file; /* the file that was loaded or saved last, or NULL */
 } chat;
 
 /* ---- chat_messages.c: each 0, or the exit code with the error printed ------------------------ */
@@ -41,23 +41,23 @@ int messages_push(chat *c, const char *role, mn_str content, char *more);
 void messages_pop(chat *c);
 void messages_clear(chat *c, uint32_t keep); /* all but the first */
 uint32_t messages_system(const chat *c);     /* how many system messages begin it */
-/* Text of a system message at its begin; empty: none. */
+/* Replaces the system messages by one with this text; empty: by none. */
 int messages_set_system(chat *c, const char *text);
-/* Appends a JSON list of messages that the library has found to be one. */
+/* Appends the messages of a JSON list, which the library has checked (talk_check). */
 int messages_from_json(chat *c, const char *json);
-/* The file's messages instead of all there are; after an error nothing has changed. */
+/* Replaces all messages by those of the file; unchanged after an error. */
 int messages_load(chat *c, const char *path);
 int messages_save(chat *c, const char *path);
 
 /* ---- chat_commands.c ------------------------------------------------------------------------- */
-#define CHAT_END (-1)  /* the user wants to end */
+#define CHAT_END (-1)  /* the conversation ends */
 #define CHAT_TURN (-2) /* the line is a user's turn */
-/* What the line orders: 0 or the exit code with the error printed, or one of the above. */
+/* Runs the command of a line: 0 or the exit code with the error printed, or one of the above. */
 int chat_command(chat *c, const char *line, size_t n);
 
 /* ---- chat.c ---------------------------------------------------------------------------------- */
 /* Appends a message and answers the conversation. */
 int chat_say(chat *c, const char *role, const char *text, size_t n);
-void chat_forget_sequence(chat *c); /* the next turn begins anew from the messages */
-void chat_apply_settings(chat *c);  /* flags and sampling, to the turns that follow */
+void chat_forget_sequence(chat *c); /* the next turn is computed from all messages */
+void chat_apply_settings(chat *c);  /* uses flags and sampling for the turns that follow */
 #endif

@@ -294,8 +294,8 @@ static int run_command(chat *c, const command *which, const char *argument, size
     return code;
 }
 
-/* A command is a slash and letters. Other text, such as a path, is a turn; so is an unknown word that
- * more lines follow: a pasted text. */
+/* A command is a slash and letters. Other text, such as a path, is a turn; so is an unknown word
+ * that more lines follow: a pasted text. */
 int chat_command(chat *c, const char *line, size_t n) {
     if (n < 2 || line[0] != '/')
         return CHAT_TURN;

@@ -1,9 +1,9 @@
-/* chat_messages.c -- the conversation of minerva chat: the list of messages, read from and written to
- * files.
+/* chat_messages.c -- the conversation of minerva chat: the list of messages, read from and written
+ * to files.
  *
  * The chat owns copies of all texts. A message of a file keeps the text of its JSON object
- * (mn_message.more), so that the template gets, and /save writes, exactly the object of the file,
- * with numbers and order unchanged. */
+ * (mn_message.more), so that the template gets, and /save writes, exactly the object of the
+ * file, with numbers and order unchanged. */
 #include "chat.h"
 #include <cjson/cJSON.h>
 #include <errno.h>

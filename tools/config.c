@@ -1,6 +1,6 @@
-/* config.c -- minerva config: each setting, its value and the origin of the value: command line, variable,
- * file or default. The rows are the runtime's (mn_runtime_config), so that the command prints what
- * the library uses. The settings: docs/configuration.md. */
+/* config.c -- minerva config: each setting, its value and the origin of the value: command line,
+ * variable, file or default. The rows are the runtime's (mn_runtime_config), so that the command
+ * prints what the library uses. The settings: docs/configuration.md. */
 #include "app.h"
 
 static void as_json(const app *a, out_file *out) {

@@ -1,9 +1,9 @@
-/* contain.c -- plugins that hang, crash or end the process: the command ends with a message that names
- * the plugin and the call, and records a crash in the crash journal.
+/* contain.c -- plugins that hang, crash or end the process: the command ends with a message that
+ * names the plugin and the call, and records a crash in the crash journal.
  *
- * The library never exits and installs no handler for these signals, which a program must decide; the
- * command does both here. The variables belong to the process, as the handlers of signals and exit
- * do. Handlers use async-signal-safe functions only. */
+ * The library never exits and installs no handler for these signals, which a program must
+ * decide; the command does both here. The variables belong to the process, as the handlers of
+ * signals and exit do. Handlers use async-signal-safe functions only. */
 #include "app.h"
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,8 @@ static struct sigaction before[COUNT(deadly)];
 static _Alignas(64) char handler_stack[HANDLER_STACK];
 static int installed;
 
-/* Writes n words as one line on standard error; async-signal-safe. On a terminal it begins a new line. */
+/* Writes n words as one line on standard error; async-signal-safe. On a terminal it begins a new
+ * line. */
 static void write_line(const char *const *words, size_t n) {
     char line[4608];
     size_t at = 0;

@@ -1,7 +1,8 @@
 /* convert.c -- minerva convert: writes a model of any format as one GGUF file.
  *
- * The conversion is the library's (mn_model_convert), which writes to a temporary file and renames it
- * when it is complete; here are the flags, the progress line and Ctrl-C, which cancels it. */
+ * The conversion is the library's (mn_model_convert), which writes to a temporary file and
+ * renames it when it is complete; here are the flags, the progress line and Ctrl-C, which
+ * cancels it. */
 #include "app.h"
 #include <signal.h>
 #include <string.h>

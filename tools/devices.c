@@ -1,5 +1,5 @@
-/* devices.c -- minerva devices: lists the devices of all plugins; with --explain prints each step by
- * which the host chooses the devices for a model.
+/* devices.c -- minerva devices: lists the devices of all plugins; with --explain prints each step
+ * by which the host chooses the devices for a model.
  *
  * The rows are the runtime's (mn_runtime_device). --explain prints the JSON record of
  * mn_model_explain, unchanged or as text; its keys: docs/negotiation.md. */

@@ -1,10 +1,11 @@
-/* document.c -- the options of a page in other forms than --help: man pages in roff, and completion for
- * bash, zsh and fish.
+/* document.c -- the options of a page in other forms than --help: man pages in roff, and completion
+ * for bash, zsh and fish.
  *
- * All forms are written from the arg_rows that parse the command line, so that they cannot differ
- * from the program. A completion file is a head, one part per command and an end: `minerva completion
- * SHELL` calls every command with `--help=SHELL` for its part. The build writes the installed files
- * (tools/pages). Nothing is stored; errors of write are the out_file's. */
+ * All forms are written from the arg_rows that parse the command line, so that they cannot
+ * differ from the program. A completion file is a head, one part per command and an end:
+ * `minerva completion SHELL` calls every command with `--help=SHELL` for its part. The build
+ * writes the installed files (tools/pages). Nothing is stored; errors of write are the
+ * out_file's. */
 #include "app.h"
 #include <string.h>
 
@@ -55,8 +56,8 @@ static void put_choices(out_file *out, const char *before, const arg_row *row, c
 }
 
 /* ---- man ------------------------------------------------------------------------------------- */
-/* Escapes text for roff: a hyphen of a flag is \-; a line must not begin with a dot or a quote, which
- * would be a request. */
+/* Escapes text for roff: a hyphen of a flag is \-; a line must not begin with a dot or a quote,
+ * which would be a request. */
 static void roff(out_file *out, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const int begins = i == 0 || s[i - 1] == '\n';

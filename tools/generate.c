@@ -1,9 +1,11 @@
-/* generate.c -- runs generations: sends prompts to the session, steps it, turns the tokens into text,
- * shows the text while it is generated (minerva run, chat) or hands over whole results (--prompts).
+/* generate.c -- runs generations: sends prompts to the session, steps it, turns the tokens into
+ * text, shows the text while it is generated (minerva run, chat) or hands over whole results
+ * (--prompts).
  *
- * A gen is one generation; it owns its prompt, ids and texts and its sequence of the session, and is
- * freed by gen_free. All run on the main thread; a progress line has its own. Text comes from a
- * stream of the library, which separates answer, thinking and tool calls. Interface: generate.h. */
+ * A gen is one generation; it owns its prompt, ids and texts and its sequence of the session,
+ * and is freed by gen_free. All run on the main thread; a progress line has its own. Text comes
+ * from a stream of the library, which separates answer, thinking and tool calls. Interface:
+ * generate.h. */
 #include "generate.h"
 #include <math.h>
 #include <stdio.h>
@@ -204,8 +206,8 @@ static int fail_one(app *a, gen *g, mn_status status) {
     return g->error ? 0 : no_memory();
 }
 
-/* One step of the session; its tokens go to their generations. tokens: space for cap; *got: how many
- * came, 0 = no sequence runs. */
+/* One step of the session; its tokens go to their generations. tokens: space for cap; *got: how
+ * many came, 0 = no sequence runs. */
 static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
                 out_file *live) {
     int code = 0;
@@ -240,7 +242,8 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     return code == 0 && interrupt_seen() ? EXIT_INTERRUPTED : code;
 }
 
-/* Calls done with each generation that has ended, and frees its sequence; *running is counted down. */
+/* Calls done with each generation that has ended, and frees its sequence; *running is counted
+ * down. */
 static int hand_on(app *a, gen *g, size_t n, uint32_t *running, gen_done done, void *arg) {
     int code = 0;
     for (size_t i = 0; i < n && code == 0; i++) {
@@ -317,7 +320,8 @@ const char *gen_tool_name(const gen *g) {
     return strncmp(g->tool, space, n) == 0 ? g->tool + n : g->tool;
 }
 
-/* The call in the form of chat-completion APIs: the arguments are a string, which may be any text. */
+/* The call in the form of chat-completion APIs: the arguments are a string, which may be any
+ * text. */
 static void call_json(const gen *g, json_out *j) {
     json_put_array(j, "tool_calls");
     json_open(j, '{');

@@ -1,4 +1,4 @@
-/* generate.h -- sequences from prompt ids to text: run and chat. */
+/* generate.h -- generations from prompt ids to text, for run and chat. */
 #ifndef MINERVA_GENERATE_H
 #define MINERVA_GENERATE_H
 #include "app.h"
@@ -8,42 +8,43 @@
 #define GEN_STOPPED 5 /* by a string of stop; the sequence is freed */
 
 typedef struct {
-    int32_t *prompt; /* malloc'ed by whoever fills it */
+    int32_t *prompt; /* malloc'ed, freed by gen_free */
     uint32_t n_prompt;
     int64_t max_new; /* -1: until the context is full */
     double tokenize_s;
-    mn_sample_params sample; /* for gen_begin; the seed is shown */
+    mn_sample_params sample; /* for gen_begin; the seed is in the results */
     arg_texts stop;          /* strings that end the answer */
     int owns_stop;           /* they are malloc'ed */
-    size_t line;             /* of the file of prompts, from 1; 0: there is none */
-    char *error;             /* malloc'ed: why it cannot be run */
+    size_t line;             /* of the file of prompts, from 1; 0: no file */
+    char *error;             /* malloc'ed: the message, if it cannot be run */
     /* filled by gen_* */
     int32_t seq, finish, *ids;
     size_t n_ids, cap_ids, n_text, cap_text, n_thinking, cap_thinking;
-    char *text, *thinking;     /* the answer; what the model wrote beside it */
-    char tool[64];             /* whom the answer's end is addressed to (a call), else empty */
-    size_t call;               /* where in text the call's arguments begin */
-    int show_thinking;         /* by the caller: live output has both */
-    int begun;                 /* a sequence of gen_batch that runs */
-    int dim;                   /* the terminal is in the colour of thinking */
+    char *text, *thinking;     /* the answer; the thinking before it */
+    char tool[64];             /* the tool that the answer's end calls, else empty */
+    size_t call;               /* offset in text of the call's arguments */
+    int show_thinking;         /* set by the caller: thinking is printed, too */
+    int begun;                 /* 1: gen_batch runs its sequence */
+    int dim;                   /* 1: the terminal shows the style of thinking */
     mn_stream *stream;         /* NULL: the model has no tokeniser */
-    double begin, first, last; /* seconds(): asked, first and last id */
+    double begin, first, last; /* seconds() of gen_restart, first and last id */
 } gen;
 
-/* Begins a sequence; an error is in a->err. */
+/* Creates the sequence; an error is in a->err. */
 mn_status gen_begin(app *a, gen *g);
-/* Until none of the n runs any more, or Ctrl-C (finish is then GEN_INTERRUPTED and the code 130).
- * live: text goes there as it comes (NULL: none); a write that fails ends it, with code 1 to be
- * said by out_finish. */
+/* Steps until all n have ended, or Ctrl-C (finish is GEN_INTERRUPTED then, the code 130). live:
+ * text is written there as it is generated (NULL: not); a failed write ends it with code 1, and
+ * out_finish prints the error. */
 int gen_run(app *a, gen *g, size_t n, out_file *live);
-/* Begins and runs those of n that have no error, at most width at once, and hands each to done when
- * it has ended or got one; after Ctrl-C, those that had begun. done returns 0, or a code that ends
- * it all. */
+/* Runs those of n that have no error, at most width at once. done is called with each that has
+ * ended or has an error, after Ctrl-C with those that had begun; it returns 0, or a code that
+ * ends the batch. */
 typedef int (*gen_done)(void *arg, gen *g);
 int gen_batch(app *a, gen *g, size_t n, uint32_t width, gen_done done, void *arg);
-/* Begins the stream of a further turn, which follows ids: forgets ids and text of the last one. */
+/* Prepares g for a generation after ids: removes ids and text of the last one, creates the
+ * stream. */
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n);
-/* of a call: tool without the "functions." that Harmony puts before it */
+/* The name of the called tool, without Harmony's "functions." */
 const char *gen_tool_name(const gen *g);
 void gen_json(const app *a, const gen *g, json_out *j);
 void gen_free(gen *g);

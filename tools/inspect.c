@@ -1,9 +1,9 @@
-/* inspect.c -- minerva inspect: metadata, tensors, totals per type of a model, whether it runs on this
- * machine, and its graph of operations (--graph; printed by inspect_graph.c).
+/* inspect.c -- minerva inspect: metadata, tensors, totals per type of a model, whether it runs on
+ * this machine, and its graph of operations (--graph; printed by inspect_graph.c).
  *
- * Weights are not read. Metadata and tensors are the model's (mn_model_meta, mn_model_tensor) and
- * valid until it is closed; whether it runs is the record of mn_model_explain. Long strings and
- * arrays are cut in text, never in JSON. */
+ * Weights are not read. Metadata and tensors are the model's (mn_model_meta, mn_model_tensor)
+ * and valid until it is closed; whether it runs is the record of mn_model_explain. Long strings
+ * and arrays are cut in text, never in JSON. */
 #include "inspect.h"
 #include <inttypes.h>
 #include <stdlib.h>

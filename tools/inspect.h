@@ -4,7 +4,7 @@
 #include "app.h"
 #include <cjson/cJSON.h>
 
-/* graph: what mn_model_graph_json says. 0, or the exit code with the error printed. */
+/* graph: the JSON of mn_model_graph_json. 0, or the exit code with the error printed. */
 int graph_as_text(const cJSON *graph, out_file *out);
 int graph_as_dot(const cJSON *graph, out_file *out);
 #endif

@@ -1,5 +1,5 @@
-/* inspect_graph.c -- minerva inspect --graph: prints the graph of operations of mn_model_graph_json as
- * text or for Graphviz.
+/* inspect_graph.c -- minerva inspect --graph: prints the graph of operations of mn_model_graph_json
+ * as text or for Graphviz.
  *
  * Works on the parsed JSON, which the caller owns; its keys: docs/command.md. A missing value is
  * printed as "?". */
@@ -202,8 +202,8 @@ static int64_t root_of(const tensor_list *tensors, int64_t index) {
     return root >= 0 && (size_t)root < tensors->n ? root : index;
 }
 
-/* Edges to node i, from the node that writes a tensor or from the ellipse of an input; maker[t]: the
- * node that writes tensor t, -1: none yet. */
+/* Edges to node i, from the node that writes a tensor or from the ellipse of an input; maker[t]:
+ * the node that writes tensor t, -1: none yet. */
 static void dot_edges(out_file *out, const tensor_list *tensors, const cJSON *node, int i,
                       int *maker) {
     const cJSON *o;

@@ -1,8 +1,8 @@
 /* interrupt.c -- signals: Ctrl-C during a generation, and all signals while a line is typed.
  *
- * The state belongs to the process, because a signal handler gets no other data. During a generation
- * the handler cancels the session; while a line is typed it writes to a pipe, which the line reader
- * polls. Handlers use async-signal-safe functions only. */
+ * The state belongs to the process, because a signal handler gets no other data. During a
+ * generation the handler cancels the session; while a line is typed it writes to a pipe, which
+ * the line reader polls. Handlers use async-signal-safe functions only. */
 #include "app.h"
 #include <errno.h>
 #include <fcntl.h>

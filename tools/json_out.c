@@ -1,8 +1,8 @@
 /* json_out.c -- writes JSON to an out_file piece by piece: commas, brackets, quoting, numbers.
  *
- * Nothing is allocated and nothing is stored but the open brackets: a list of any length is streamed.
- * Strings are made valid UTF-8: texts come from model files and plugins, which may hold any byte. An
- * error of write is the out_file's. Interface: json_out.h. */
+ * Nothing is allocated and nothing is stored but the open brackets: a list of any length is
+ * streamed. Strings are made valid UTF-8: texts come from model files and plugins, which may
+ * hold any byte. An error of write is the out_file's. Interface: json_out.h. */
 #include "json_out.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* json_out.h -- writes JSON as it goes: valid UTF-8, numbers that read back as the same value,
- * never NaN. */
+/* json_out.h -- writes JSON piece by piece: valid UTF-8, numbers that read back as the same
+ * value, never NaN. */
 #ifndef MINERVA_JSON_OUT_H
 #define MINERVA_JSON_OUT_H
 #include "out.h"
@@ -16,7 +16,7 @@ void json_close(json_out *j);
 void json_line(json_out *j); /* ends a top-level value */
 void json_key(json_out *j, const char *z);
 void json_key_n(json_out *j, const char *bytes, size_t n);
-void json_str(json_out *j, const char *bytes, size_t n); /* what is not UTF-8 becomes U+FFFD */
+void json_str(json_out *j, const char *bytes, size_t n); /* invalid UTF-8 becomes U+FFFD */
 void json_z(json_out *j, const char *z);                 /* NULL writes null */
 void json_int(json_out *j, int64_t v);
 void json_uint(json_out *j, uint64_t v);

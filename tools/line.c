@@ -1,9 +1,10 @@
-/* line.c -- the line reader (line.h): waits for bytes and signals, sets the terminal up and puts it
- * back, and joins keys, text and picture (line_edit.h). Everything is one thread's. Lines of a pipe
- * and of a terminal that cannot be drawn on go through the same buffer of bytes.
+/* line.c -- the line reader (line.h): waits for bytes and signals, sets up and restores the
+ * terminal, and connects keys (line_keys.c), text (line_edit.c) and drawing (line_draw.c).
  *
- * An editor of our own, for the libraries that Debian has do not know bracketed paste (libedit,
- * libtecla) or do not fit the licence (readline). */
+ * The reader owns the bytes that were read and not used yet; main thread only. Lines of a pipe,
+ * and of a terminal that cannot be drawn on, use the same buffer without the editor. The editor
+ * is our own: Debian's libraries lack bracketed paste (libedit, libtecla) or have another
+ * licence (readline). */
 #include "line.h"
 #include "app.h"
 #include "codeset.h"
@@ -17,15 +18,15 @@
 #include <termios.h>
 #include <unistd.h>
 
-#define ESCAPE_MS 100 /* how long the rest of a key's sequence may take */
+#define ESCAPE_MS 100 /* maximum time between the bytes of one key's sequence */
 
 struct line_reader {
     int terminal;     /* where lines are drawn, or -1 */
     int typed;        /* input is a terminal */
-    int signals;      /* where signals arrive while a line is read, or -1 */
-    buffer raw, in;   /* bytes of another codeset; UTF-8 that no key or line took yet */
-    size_t taken;     /* of in */
-    int ended, error; /* the input has; errno */
+    int signals;      /* descriptor of the signals while a line is read, or -1 */
+    buffer raw, in;   /* incomplete bytes of another codeset; UTF-8 of later keys or lines */
+    size_t taken;     /* bytes of in that are used */
+    int ended, error; /* 1: the input has ended; errno of its error */
     struct termios before;
     line_view view;
     line_edit edit;
@@ -41,7 +42,8 @@ line_reader *line_open(void) {
     line_reader *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
-    r->signals = r->terminal = -1;
+    r->signals = -1;
+    r->terminal = -1;
     r->typed = isatty(STDIN_FILENO);
     if (r->typed && term && *term && strcmp(term, "dumb") != 0) {
         if (isatty(STDERR_FILENO))
@@ -79,7 +81,7 @@ void line_close(line_reader *r) {
 /* ---- bytes ----------------------------------------------------------------------------------- */
 enum { BYTES = -1, NOTHING = -2, ENDED = -3 }; /* else the number of a signal */
 
-/* What a terminal of another codeset sends becomes UTF-8 here; half a character waits in raw. */
+/* Appends the bytes to in, converted to UTF-8; an incomplete character stays in raw. */
 static void take_bytes(line_reader *r, const char *bytes, size_t n) {
     if (!r->typed || !codeset_is_other()) {
         buffer_put(&r->in, bytes, n);
@@ -90,6 +92,7 @@ static void take_bytes(line_reader *r, const char *bytes, size_t n) {
         buffer_remove(&r->raw, 0, codeset_decode(r->raw.p, r->raw.n, &r->in));
 }
 
+/* One read of standard input: BYTES, NOTHING or ENDED. */
 static int read_bytes(line_reader *r) {
     char bytes[65536];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
@@ -105,7 +108,8 @@ static int read_bytes(line_reader *r) {
     return ENDED;
 }
 
-/* timeout: in ms; -1: none */
+/* Waits for input or a signal. timeout: in ms; -1: none. BYTES, NOTHING, ENDED or a signal's
+ * number. */
 static int wait_input(line_reader *r, int timeout) {
     struct pollfd fds[2] = {{STDIN_FILENO, POLLIN, 0}, {r->signals, POLLIN, 0}};
     unsigned char number;
@@ -124,6 +128,7 @@ static void forget_taken(line_reader *r) {
 }
 
 /* ---- lines that are not edited --------------------------------------------------------------- */
+/* *text: a copy of the n bytes with a NUL behind them, the caller's to free. */
 static line_event hand_out(const char *bytes, size_t n, char **text, size_t *n_text) {
     *text = malloc(n + 1);
     *n_text = n;
@@ -137,8 +142,8 @@ static line_event hand_out(const char *bytes, size_t n, char **text, size_t *n_t
 
 enum { GO_ON = -1 }; /* else a line_event */
 
-/* The first line of the buffer, if it is whole; else GO_ON, or why there will be none. seen: bytes
- * of it that were searched before. */
+/* The first line of the buffer, if it is complete; else GO_ON, or the event that ends the
+ * reading. seen: bytes of it that were searched before. */
 static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
     const char *begin = r->in.p, *stop = NULL;
     if (r->in.n > seen)
@@ -162,6 +167,7 @@ static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
     return event;
 }
 
+/* A line without the editor: from a pipe, or edited by the terminal's driver. */
 static line_event plain_line(line_reader *r, const char *prompt, char **text, size_t *n) {
     if (r->typed && isatty(STDERR_FILENO))
         fputs(prompt, stderr);
@@ -171,7 +177,7 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
         int what = wait_input(r, -1);
         if (what == SIGINT) {
             buffer_clear(&r->in);
-            fputc('\n', stderr); // behind the ^C that the terminal shows
+            fputc('\n', stderr); // after the ^C that the terminal prints
             return LINE_CLEARED;
         }
         if (what == SIGTERM || what == SIGHUP)
@@ -182,6 +188,8 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
 }
 
 /* ---- the terminal ---------------------------------------------------------------------------- */
+/* Writes out in the terminal's codeset, and frees it. Errors are ignored: the next read finds
+ * them. */
 static void send(line_reader *r, buffer *out) {
     buffer encoded = {0};
     const int encode = codeset_is_other();
@@ -201,12 +209,12 @@ static void send(line_reader *r, buffer *out) {
 static void measure(line_reader *r) {
     struct winsize size = {0};
     if (ioctl(r->terminal, TIOCGWINSZ, &size) != 0)
-        size.ws_col = size.ws_row = 0;
+        size = (struct winsize){0};
     line_resize(&r->view, size.ws_col, size.ws_row);
 }
 
-/* Keys one by one, without echo, Ctrl-C and Ctrl-Z as keys; output stays as it was. What was typed
- * ahead is kept. */
+/* Sets the terminal to single keys without echo, Ctrl-C and Ctrl-Z as keys; output is unchanged,
+ * and typed bytes are kept (TCSADRAIN). 0: the terminal cannot be set. */
 static int enter(line_reader *r) {
     buffer out = {0};
     if (tcgetattr(STDIN_FILENO, &r->before) != 0)
@@ -219,11 +227,12 @@ static int enter(line_reader *r) {
     if (tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0)
         return 0;
     measure(r);
-    buffer_z(&out, "\033[?2004h"); // pastes come between marks
+    buffer_z(&out, "\033[?2004h"); // bracketed paste
     send(r, &out);
     return 1;
 }
 
+/* Restores the terminal. */
 static void leave(line_reader *r) {
     buffer out = {0};
     line_leave(&r->view, &out);
@@ -232,7 +241,7 @@ static void leave(line_reader *r) {
     tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
 }
 
-/* The prompt of a search shows what is searched for, as long as it leaves room. */
+/* Draws prompt and text. The prompt of a search shows the query if it is short enough. */
 static void draw(line_reader *r, const char *prompt) {
     buffer out = {0}, search = {0};
     if (r->searching) {
@@ -250,7 +259,7 @@ static void draw(line_reader *r, const char *prompt) {
     buffer_free(&search);
 }
 
-/* A signal that stops or ends the program finds the terminal as it was. */
+/* Restores the terminal for a signal that stops or ends the program. */
 static void pass_on(line_reader *r, int number) {
     leave(r);
     signals_pass_on(number);
@@ -258,7 +267,7 @@ static void pass_on(line_reader *r, int number) {
 }
 
 /* ---- history --------------------------------------------------------------------------------- */
-/* i: an entry, or the count: what was typed before the history was entered. */
+/* Replaces the text by entry i; i = count: by the text that was typed before (unsent). */
 static void show_entry(line_reader *r, size_t i) {
     const size_t count = history_count(r->history);
     if (r->entry == count) {
@@ -270,10 +279,10 @@ static void show_entry(line_reader *r, size_t i) {
     edit_replace(&r->edit, text, text ? strlen(text) : 0);
 }
 
-/* 1: the key is one of the history's. */
+/* Up and down between entries. 1: the key is one of these. */
 static int history_key(line_reader *r, int kind) {
-    const int up = kind == KEY_UP || kind == CTRL('P'),
-              down = kind == KEY_DOWN || kind == CTRL('N');
+    const int up = kind == KEY_UP || kind == CTRL('P');
+    const int down = kind == KEY_DOWN || kind == CTRL('N');
     if (!r->history || (!up && !down))
         return 0;
     if (up && r->entry > 0)
@@ -283,7 +292,7 @@ static int history_key(line_reader *r, int kind) {
     return 1;
 }
 
-/* The newest entry before the given one that holds the query. */
+/* Shows the newest entry before the given one that contains the query. */
 static void search_from(line_reader *r, size_t before) {
     while (r->query.n && before > 0) {
         before--;
@@ -294,7 +303,7 @@ static void search_from(line_reader *r, size_t before) {
     }
 }
 
-/* 1: the key was the search's; 0: it ended the search and does what it always does. */
+/* 1: the key belongs to the search; 0: it ended the search and has its usual effect. */
 static int search_key(line_reader *r, const line_key *key) {
     if (key->kind == KEY_TEXT) {
         buffer_put(&r->query, key->text, key->n);
@@ -319,7 +328,7 @@ static int search_key(line_reader *r, const line_key *key) {
 }
 
 /* ---- editing --------------------------------------------------------------------------------- */
-/* Keys that edit_key does not know, or not always: Ctrl-D ends an empty line. */
+/* Control characters that end the line, or act on the terminal. Ctrl-D ends an empty line only. */
 static int control_key(line_reader *r, int kind) {
     buffer out = {0};
     switch (kind) {
@@ -364,7 +373,7 @@ static int do_key(line_reader *r, const line_key *key) {
     return event;
 }
 
-/* All keys that have arrived. no_more: see line_key_of. */
+/* Executes all keys that have arrived. no_more: see line_key_of. GO_ON or a line_event. */
 static int do_keys(line_reader *r, int no_more) {
     int event = GO_ON;
     while (event == GO_ON && r->taken < r->in.n) {
@@ -387,7 +396,7 @@ static int do_signal(line_reader *r, int number) {
         return LINE_CLEARED;
     if (number == SIGWINCH)
         measure(r);
-    if (number == SIGCONT) { // whoever stopped it may have left the terminal otherwise
+    if (number == SIGCONT) { // the terminal may be in another state now
         tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
         r->view.at_row = 0;
         enter(r);
@@ -397,7 +406,8 @@ static int do_signal(line_reader *r, int number) {
     return GO_ON;
 }
 
-/* The picture is drawn when no more input waits, so that a paste is drawn once. */
+/* Keys and signals until an event. Draws only when no more input waits, so that a paste is drawn
+ * once. */
 static int edit_loop(line_reader *r, const char *prompt) {
     int event = do_keys(r, 0);
     while (event == GO_ON) {
@@ -418,14 +428,16 @@ static int edit_loop(line_reader *r, const char *prompt) {
     return event;
 }
 
+/* A line with the editor. */
 static line_event edit_line(line_reader *r, const char *prompt, char **text, size_t *n) {
     edit_replace(&r->edit, "", 0);
-    r->searching = r->pasting = 0;
+    r->searching = 0;
+    r->pasting = 0;
     r->entry = r->history ? history_count(r->history) : 0;
     if (!enter(r))
         return plain_line(r, prompt, text, n);
     int event = edit_loop(r, prompt);
-    r->edit.at = r->edit.text.n; // the whole of it stays on the screen
+    r->edit.at = r->edit.text.n; // the end of the text stays on the screen
     r->searching = 0;
     draw(r, prompt);
     leave(r);
@@ -438,8 +450,8 @@ static line_event edit_line(line_reader *r, const char *prompt, char **text, siz
 
 line_event line_read(line_reader *r, const char *prompt, char **text, size_t *n) {
     r->signals = r->typed ? signals_to_pipe() : -1;
-    line_event event =
-        r->terminal >= 0 ? edit_line(r, prompt, text, n) : plain_line(r, prompt, text, n);
+    const int edited = r->terminal >= 0;
+    line_event event = edited ? edit_line(r, prompt, text, n) : plain_line(r, prompt, text, n);
     if (r->typed)
         signals_restore();
     return event;

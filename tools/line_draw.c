@@ -1,7 +1,9 @@
-/* line_draw.c -- the picture of the edited text on a terminal (line_edit.h). The text is broken
- * into rows here, never by the terminal, so that the place of the cursor is known whatever the
- * widths of its characters; of a text that is higher than the terminal the rows around the cursor
- * are shown. A picture is drawn as a whole over the last one. */
+/* line_draw.c -- draws the edited text on a terminal (line_edit.h): breaks it into rows and makes
+ * the control sequences.
+ *
+ * The rows are broken here, never by the terminal, so that the cursor's position is known for
+ * characters of any width. If the text has more rows than the terminal, the rows around the
+ * cursor are shown. Everything is drawn again over the last picture. The view belongs to line.c. */
 #include "line_edit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +22,7 @@ typedef struct {
     int at_row, at_column; /* the cursor */
 } layout;
 
+/* A new row; NULL: out of memory. */
 static row *add_row(layout *l, size_t begin, int column, int wrapped) {
     if (l->n == l->cap) {
         int cap = l->cap * 2 + 16;
@@ -35,7 +38,7 @@ static row *add_row(layout *l, size_t begin, int column, int wrapped) {
     return &l->rows[l->n++];
 }
 
-/* The row of a new line of the text; one that a full row has just begun will do. */
+/* The row of a new line of the text: an empty row after a full one is used for it. */
 static row *add_line(layout *l, row *r, size_t begin, int indent) {
     if (!r->wrapped || r->begin != r->end)
         return add_row(l, begin, indent, 0);
@@ -43,20 +46,21 @@ static row *add_line(layout *l, row *r, size_t begin, int indent) {
     return r;
 }
 
-/* A row that is full ends at once, so that the cursor always has a column to stand in. Lines of the
- * text begin below its first one, behind the prompt. */
+/* Breaks the text into rows of at most `columns`. A full row ends at once, so that the cursor
+ * always has a column. All lines begin at column `indent`, the width of the prompt. */
 static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
     const char *text = e->text.p;
     const size_t n = e->text.n;
     row *r = add_row(l, 0, indent, 0);
-    size_t at = 0, before = 0; // before: where the character in front of at begins
+    size_t at = 0, before = 0; // before: the begin of the character before at
     while (r) {
         const int is_character = at < n && text[at] != '\n';
         const size_t next = is_character ? line_next(text, n, at) : at;
         const int width = line_width(text + at, next - at);
         if (r->width + width > columns && r->width > 0)
             r = add_row(l, at, 0, 1);
-        if (r && (at == e->at || (at > e->at && before < e->at))) { // a mark may have joined two
+        if (r &&
+            (at == e->at || (at > e->at && before < e->at))) { // a mark may join two characters
             l->at_row = l->n - 1;
             l->at_column = r->width;
         }
@@ -67,14 +71,24 @@ static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
         if (is_character) {
             r->end = at;
             r->width += width;
-            r = r->width < columns ? r : add_row(l, at, 0, 1);
+            if (r->width >= columns)
+                r = add_row(l, at, 0, 1);
         } else {
             r = add_line(l, r, at, indent);
         }
     }
 }
 
-/* Nothing that was typed or pasted reaches the terminal as a control sequence. */
+/* 1: a byte that is not UTF-8, or a control character of Latin-1. */
+static int is_unprintable(const char *character, size_t n) {
+    const unsigned char *c = (const unsigned char *)character;
+    if (n == 1)
+        return c[0] >= 0x80;
+    return c[0] == 0xC2 && c[1] < 0xA0;
+}
+
+/* Appends text without control characters, which are shown as ^X: typed or pasted text must not
+ * be a control sequence. */
 static void put_text(buffer *out, const char *text, size_t n) {
     for (size_t at = 0; at < n;) {
         size_t next = line_next(text, n, at);
@@ -84,8 +98,8 @@ static void put_text(buffer *out, const char *text, size_t n) {
             buffer_z(out, "    ");
         else if (c < 0x20 || c == 127)
             buffer_z(out, shown);
-        else if (next - at == 1 ? c >= 0x80 : c == 0xC2 && (unsigned char)text[at + 1] < 0xA0)
-            buffer_z(out, "\xEF\xBF\xBD"); // no UTF-8, or a control character of Latin-1
+        else if (is_unprintable(text + at, next - at))
+            buffer_z(out, "\xEF\xBF\xBD");
         else
             buffer_put(out, text + at, next - at);
         at = next;
@@ -100,7 +114,7 @@ static void put_move(buffer *out, int count, char direction) {
     buffer_z(out, sequence);
 }
 
-/* The window of rows that is shown: it moves only as far as the cursor makes it. */
+/* Moves the shown rows no further than needed to show the cursor; their number. */
 static int window(line_view *v, const layout *l) {
     int shown = l->n < v->rows ? l->n : v->rows;
     if (v->top > l->at_row)
@@ -112,6 +126,7 @@ static int window(line_view *v, const layout *l) {
     return shown;
 }
 
+/* Remembers the widths of the shown rows for line_resize. 0: out of memory. */
 static int keep_widths(line_view *v, const layout *l, int shown) {
     if (shown > v->cap) {
         int *grown = realloc(v->widths, (size_t)shown * sizeof *grown);
@@ -168,7 +183,10 @@ void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, b
 void line_leave(line_view *v, buffer *out) {
     put_move(out, v->n_drawn - 1 - v->at_row, 'B');
     buffer_z(out, "\r\n");
-    v->at_row = v->at_column = v->top = v->n_drawn = 0;
+    v->at_row = 0;
+    v->at_column = 0;
+    v->top = 0;
+    v->n_drawn = 0;
 }
 
 void line_resize(line_view *v, int columns, int rows) {

@@ -1,6 +1,9 @@
-/* line_edit.c -- the text that is edited (line_edit.h): where its characters begin, how wide they
- * are, and what the usual Emacs keys do to it. The text is UTF-8 with "\n" between lines; the cursor
- * stands between two characters whenever a key moves it. */
+/* line_edit.c -- the edited text (line_edit.h): begin and width of its characters, and the effect
+ * of the usual Emacs keys.
+ *
+ * The text is UTF-8 with "\n" between lines; the line_edit owns it and the killed text. The
+ * cursor is a byte offset, between two characters after each key that moves it. Characters are
+ * grapheme clusters of utf8proc. Nothing is drawn here. */
 #include "line_edit.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -37,7 +40,7 @@ static int code_width(utf8proc_int32_t c) {
     if (c < 0xA0)
         return 1;
     int width = utf8proc_charwidth(c);
-    // newer than the tables: terminals give such a character a column
+    // characters that are newer than utf8proc's tables: terminals show them in one column
     return width == 0 && utf8proc_category(c) == UTF8PROC_CATEGORY_CN ? 1 : width;
 }
 
@@ -49,7 +52,7 @@ int line_width(const char *character, size_t n) {
     return width;
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------- */
 static size_t line_begin(const line_edit *e, size_t at) {
     while (at > 0 && e->text.p[at - 1] != '\n')
         at--;
@@ -66,7 +69,8 @@ static size_t right(const line_edit *e, size_t at) {
     return at < e->text.n ? line_next(e->text.p, e->text.n, at) : at;
 }
 
-/* Characters are found from the left: the line is walked to the last one that begins before at. */
+/* The begin of the character before at. Characters can only be found from the left: from the
+ * begin of the line. */
 static size_t left(const line_edit *e, size_t at) {
     size_t place = line_begin(e, at);
     if (place == at)
@@ -76,6 +80,7 @@ static size_t left(const line_edit *e, size_t at) {
     return place;
 }
 
+/* 1: the character at `at` is a letter, mark or number. */
 static int is_word(const line_edit *e, size_t at) {
     size_t length;
     utf8proc_int32_t c = code_point(e->text.p + at, e->text.n - at, &length);
@@ -101,7 +106,7 @@ static size_t word_left(const line_edit *e, size_t at) {
     return at;
 }
 
-/* Ctrl-W takes what white space surrounds. */
+/* The begin of the word before at, as Ctrl-W counts: words are separated by white space. */
 static size_t blank_left(const line_edit *e, size_t at) {
     while (at > 0 && strchr(" \t\n", e->text.p[at - 1]))
         at--;
@@ -110,7 +115,7 @@ static size_t blank_left(const line_edit *e, size_t at) {
     return at;
 }
 
-/* What was typed or cut may join the characters beside the cursor: it goes behind them. */
+/* Moves the cursor to the end of its character: inserted or cut text may join its neighbours. */
 static void settle(line_edit *e) {
     size_t place = line_begin(e, e->at);
     while (place < e->at)
@@ -136,7 +141,7 @@ static void cut(line_edit *e, size_t from, size_t to) {
     e->at = from;
 }
 
-/* Kills in a row collect: what is killed to the left goes in front. */
+/* Cuts [from, to) to the killed text. Consecutive kills are joined, those to the left in front. */
 static void kill(line_edit *e, size_t from, size_t to) {
     if (!e->killing)
         buffer_clear(&e->killed);
@@ -146,12 +151,13 @@ static void kill(line_edit *e, size_t from, size_t to) {
     e->killing = 2;
 }
 
-/* Ctrl-K at the end of a line kills its line end. */
+/* Ctrl-K: to the end of the line; at its end, the line end. */
 static void kill_to_end(line_edit *e) {
     size_t to = line_end(e, e->at);
     kill(e, e->at, to == e->at ? right(e, to) : to);
 }
 
+/* Ctrl-T: swaps the characters before and at the cursor. */
 static void transpose(line_edit *e) {
     size_t end = e->at;
     if (end == line_end(e, end) && end > 0)
@@ -168,10 +174,12 @@ static void transpose(line_edit *e) {
     buffer_free(&first);
 }
 
-/* To the same column of the line above or below, counted in characters. */
+/* Moves to the same column of the line above or below, counted in characters. 0: there is no
+ * such line. */
 static int vertical(line_edit *e, int down) {
     size_t begin = line_begin(e, e->at), end = line_end(e, e->at), column = 0;
-    if (down ? end == e->text.n : begin == 0)
+    const int is_outermost = down ? end == e->text.n : begin == 0;
+    if (is_outermost)
         return 0;
     for (size_t at = begin; at < e->at; at = right(e, at))
         column++;

@@ -1,5 +1,5 @@
-/* line_edit.h -- the parts of the line reader (line.h): keys, the text that is edited, its picture
- * on the terminal. None of them reads or waits. */
+/* line_edit.h -- the parts of the line reader (line.h): keys, the edited text, its drawing on the
+ * terminal. None of them reads or waits. */
 #ifndef MINERVA_LINE_EDIT_H
 #define MINERVA_LINE_EDIT_H
 #include "buffer.h"
@@ -7,9 +7,9 @@
 /* ---- keys: line_keys.c ----------------------------------------------------------------------- */
 /* Below 128: a control character, Ctrl-A = 1. */
 enum {
-    KEY_NONE = 0, /* a sequence that means nothing here */
+    KEY_NONE = 0, /* an unknown sequence */
     KEY_BACKSPACE = 127,
-    KEY_TEXT = 256, /* one character, or (of a paste) part of a text */
+    KEY_TEXT = 256, /* one character, or part of a paste */
     KEY_NEWLINE,    /* a line break inside the text: Alt-Enter */
     KEY_LEFT,
     KEY_RIGHT,
@@ -33,15 +33,15 @@ typedef struct {
     size_t n;
 } line_key;
 
-/* The first key of n >= 1 bytes and the number of bytes it took; 0: its end is still to come.
- * no_more: nothing follows soon, so that what is there is all (the Escape key). pasting: between
- * KEY_PASTE_BEGIN and KEY_PASTE_END bytes are text whatever they are; of control characters only
- * line ends (as "\n"), tabs and Ctrl-C count. */
+/* The first key of n >= 1 bytes and the number of its bytes; 0: it is incomplete. no_more: no
+ * byte came for a while, so that the bytes are the whole key (the Escape key). pasting: between
+ * KEY_PASTE_BEGIN and KEY_PASTE_END all bytes are text, except control characters: line ends (as
+ * "\n"), tabs and Ctrl-C are used, others are ignored. */
 size_t line_key_of(const char *bytes, size_t n, int pasting, int no_more, line_key *key);
 
 /* ---- text: line_edit.c ----------------------------------------------------------------------- */
-/* A character is what a user takes for one: a base with all its marks (a grapheme cluster, UAX 29);
- * a byte that is no UTF-8 is kept and counts as one. */
+/* A character is a grapheme cluster (UAX 29): a base with all its marks; a byte that is not
+ * UTF-8 is kept and counts as one. */
 size_t line_next(const char *text, size_t n, size_t at); /* end of the character at at < n */
 int line_width(const char *character, size_t n);         /* its columns */
 
@@ -53,27 +53,27 @@ typedef struct {
 } line_edit;
 
 void edit_insert(line_edit *e, const char *text, size_t n);
-void edit_replace(line_edit *e, const char *text, size_t n); /* all of it; the cursor at its end */
-/* 1: the key changed text or cursor, or could have. Up and down move between the lines of the text
- * and give 0 at its first and last one. */
+void edit_replace(line_edit *e, const char *text, size_t n); /* the cursor is at its end then */
+/* Executes a key. 1: it is an editing key. Up and down move between the lines of the text, and
+ * return 0 at its first and last line. */
 int edit_key(line_edit *e, const line_key *key);
 void edit_free(line_edit *e);
 
-/* ---- picture: line_draw.c -------------------------------------------------------------------- */
+/* ---- drawing: line_draw.c -------------------------------------------------------------------- */
 typedef struct {
     int columns, rows; /* of the terminal */
-    int at_row;        /* the row of the picture where the cursor stands */
+    int at_row;        /* the cursor's row, among those that are drawn */
     int at_column;
-    int top;     /* the first row of the text that is shown, where not all fit */
-    int *widths; /* [n_drawn]: columns of each row of the picture */
+    int top;     /* the first row of the text that is drawn, if not all fit */
+    int *widths; /* [n_drawn]: columns of each drawn row */
     int n_drawn, cap;
 } line_view;
 
-/* Appends to out what turns the last picture into one of the text behind its prompt, which takes as
- * many columns as bytes. bold: the prompt is. */
+/* Appends to out the bytes that draw prompt and text over the last drawing. The prompt is ASCII;
+ * bold: it is drawn bold. */
 void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, buffer *out);
-/* Appends what puts the cursor below the picture, and forgets it. */
+/* Appends the bytes that move the cursor below the drawing; the next one is new. */
 void line_leave(line_view *v, buffer *out);
-/* The terminal's size changed: most break the rows again that became too long. */
+/* Sets the terminal's size. Most terminals break rows again that are too long then. */
 void line_resize(line_view *v, int columns, int rows);
 #endif

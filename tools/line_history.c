@@ -1,7 +1,9 @@
-/* line_history.c -- what was typed before (line.h): a list in memory, and a file of the user's own
- * that every entry is appended to at once, so that several chats share it and nothing is lost when
- * one is killed. An entry is one line there, with \n and \\ for line ends and backslashes. The file
- * is only ever used if it is a regular one of this user; it is opened anew for each entry. */
+/* line_history.c -- the history of typed lines (line.h): a list in memory and a file of the user.
+ *
+ * Each entry is appended to the file at once, so that several chats can share it and a killed
+ * one loses nothing. An entry is one line of the file, with \n for line ends and \\ for
+ * backslashes. The file is only used if it is a regular file of this user alone; it is opened
+ * for each entry. Errors of the file are a note; the list in memory works without it. */
 #include "line.h"
 #include "buffer.h"
 #include "out.h"
@@ -24,6 +26,7 @@ struct line_history {
 };
 
 /* ---- the list -------------------------------------------------------------------------------- */
+/* Appends an entry, unless it is the same as the newest one. Out of memory: it is not kept. */
 static void remember(line_history *h, const char *text, size_t n) {
     if (h->n && strlen(h->entries[h->n - 1]) == n && memcmp(h->entries[h->n - 1], text, n) == 0)
         return;
@@ -53,7 +56,7 @@ static int usable_folder(const char *path) {
     return mkdir(path, 0700) == 0 || errno == EEXIST;
 }
 
-/* A folder that the user chose or has is made; a home that does not exist is not. */
+/* The path of the file, malloc'ed; makes its folders, but never a home folder. NULL: no file. */
 static char *file_path(void) {
     static const char *const below_home[] = {"/.local", "/state", "/minerva"};
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
@@ -73,7 +76,8 @@ static char *file_path(void) {
         }
     }
     if (path.n && !ok)
-        note("what is typed is not kept: cannot make the folder %s: %s", path.p, strerror(errno));
+        note("the chat history is not stored: cannot make the folder %s: %s", path.p,
+             strerror(errno));
     buffer_z(&path, "/chat_history");
     if (ok)
         return buffer_take(&path);
@@ -81,7 +85,7 @@ static char *file_path(void) {
     return NULL;
 }
 
-/* -1, and why in errno (EPERM: not a regular file of this user). */
+/* Opens or creates the file. -1: errno; EPERM: not a regular file that only this user can read. */
 static int open_file(const char *path, int flags) {
     struct stat st;
     int fd = open(path, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
@@ -99,12 +103,13 @@ static void write_all(int fd, const char *bytes, size_t n) {
     while (n) {
         ssize_t wrote = write(fd, bytes, n);
         if (wrote <= 0)
-            return; // a full disk costs the history alone
+            return; // a full disk: only the history is incomplete
         bytes += wrote;
         n -= (size_t)wrote;
     }
 }
 
+/* Appends the line of an entry. */
 static void put_entry(buffer *b, const char *text) {
     for (const char *s = text; *s; s++) {
         if (*s == '\\')
@@ -128,6 +133,7 @@ static void append_entry(const line_history *h, const char *text) {
     buffer_free(&line);
 }
 
+/* Adds the entry of a line of n bytes to the list. */
 static void take_entry(line_history *h, const char *line, size_t n) {
     buffer text = {0};
     for (size_t i = 0; i < n; i++) {
@@ -140,7 +146,7 @@ static void take_entry(line_history *h, const char *line, size_t n) {
     buffer_free(&text);
 }
 
-/* The end of the file, from the first whole line on. */
+/* Reads the last MOST_BYTES of the file, from the first complete line on. */
 static void take_file(line_history *h, int fd, off_t size) {
     off_t begin = size > (off_t)MOST_BYTES ? size - (off_t)MOST_BYTES : 0;
     char *bytes = malloc(MOST_BYTES);
@@ -159,7 +165,7 @@ static void take_file(line_history *h, int fd, off_t size) {
     free(bytes);
 }
 
-/* The newest entries, in a new file that takes the old one's name. */
+/* Writes the newest entries to a new file and renames it to the old one. */
 static void shorten_file(const line_history *h) {
     buffer name = {0}, text = {0};
     buffer_z(&name, h->path);
@@ -179,12 +185,13 @@ static void shorten_file(const line_history *h) {
     buffer_free(&text);
 }
 
+/* Reads the file; one that cannot be used is not used from now on, with a note. */
 static void read_file(line_history *h) {
     struct stat st;
     int fd = open_file(h->path, O_RDONLY);
     if (fd < 0) {
-        note("what is typed is not kept in %s: %s", h->path,
-             errno == EPERM ? "expected a regular file of this user" : strerror(errno));
+        const char *why = errno == EPERM ? "expected a regular file of this user" : strerror(errno);
+        note("the chat history is not stored in %s: %s", h->path, why);
         free(h->path);
         h->path = NULL;
         return;

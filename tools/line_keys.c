@@ -1,6 +1,8 @@
-/* line_keys.c -- bytes of a terminal to keys (line_edit.h). Knows the sequences that xterm, VTE,
- * the Linux console, screen and tmux send; what it does not know it takes whole, so that no key
- * leaves half of its sequence in the text. */
+/* line_keys.c -- converts bytes of a terminal to keys (line_edit.h): the sequences of xterm, VTE,
+ * the Linux console, screen and tmux.
+ *
+ * An unknown sequence is consumed as a whole, so that no part of it becomes text. No state: the
+ * caller keeps the bytes of an incomplete key. Characters are decoded by utf8proc. */
 #include "line_edit.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -64,6 +66,7 @@ static size_t sequence_length(const char *s, size_t n) {
     return 0;
 }
 
+/* A key that begins with ESC; no_more: what is there is the whole key. */
 static size_t escape_key(const char *bytes, size_t n, int no_more, line_key *key) {
     size_t length = sequence_length(bytes + 1, n - 1);
     if (!length)
@@ -75,6 +78,7 @@ static size_t escape_key(const char *bytes, size_t n, int no_more, line_key *key
     return 1 + length;
 }
 
+/* Bytes of a character with this first byte. */
 static size_t expected_length(unsigned char lead) {
     if (lead < 0xC2)
         return 1;
@@ -83,8 +87,7 @@ static size_t expected_length(unsigned char lead) {
     return lead < 0xF0 ? 3 : 4;
 }
 
-/* A byte that is no UTF-8 is text, too: what was typed arrives whole, and whoever reads it says
- * what is wrong. */
+/* One character. A byte that is not UTF-8 is text, too: the reader of the line reports it. */
 static size_t text_key(const char *bytes, size_t n, int no_more, line_key *key) {
     utf8proc_int32_t c;
     utf8proc_ssize_t length =
@@ -95,6 +98,7 @@ static size_t text_key(const char *bytes, size_t n, int no_more, line_key *key) 
     return key->n;
 }
 
+/* CR, LF or CR LF as one "\n". */
 static size_t pasted_line_end(const char *bytes, size_t n, int no_more, line_key *key) {
     if (bytes[0] == '\r' && n < 2 && !no_more)
         return 0;
@@ -102,6 +106,7 @@ static size_t pasted_line_end(const char *bytes, size_t n, int no_more, line_key
     return bytes[0] == '\r' && n > 1 && bytes[1] == '\n' ? 2 : 1;
 }
 
+/* Between the marks of a paste: text, Ctrl-C, or the mark of its end. */
 static size_t pasted_key(const char *bytes, size_t n, int no_more, line_key *key) {
     static const char end[] = "\033[201~";
     const size_t n_end = sizeof end - 1;

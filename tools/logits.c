@@ -1,9 +1,9 @@
-/* logits.c -- minerva logits: writes the logits of every position as a SafeTensors file, for comparison
- * with other implementations.
+/* logits.c -- minerva logits: writes the logits of every position as a SafeTensors file, for
+ * comparison with other implementations.
  *
- * The rows are written as they are computed (mn_session_logits), so that memory does not grow with
- * the text; the header therefore comes first, with the width of the vocabulary. The file appears
- * when it is complete (out_open, out_commit). */
+ * The rows are written as they are computed (mn_session_logits), so that memory does not grow
+ * with the text; the header therefore comes first, with the width of the vocabulary. The file
+ * appears when it is complete (out_open, out_commit). */
 #include "app.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,7 +37,8 @@ typedef struct {
     progress *bar;
 } sink;
 
-/* The SafeTensors header for n ids and their rows of n_vocab logits, padded to a multiple of 8 bytes. */
+/* The SafeTensors header for n ids and their rows of n_vocab logits, padded to a multiple of 8
+ * bytes. */
 static void write_header(out_file *out, uint64_t n, uint64_t n_vocab) {
     char head[512];
     int len = snprintf(head, sizeof head,

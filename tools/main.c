@@ -1,8 +1,8 @@
-/* main.c -- the minerva command: the table of subcommands, and the commands that need the whole table:
- * help, completion, version and the man page of the program.
+/* main.c -- the minerva command: the table of subcommands, and the commands that need the whole
+ * table: help, completion, version and the man page of the program.
  *
- * Each subcommand is a function cmd_* of its own file, called with argv[0] = its name; it parses its
- * flags by its own tables and returns the exit code. */
+ * Each subcommand is a function cmd_* of its own file, called with argv[0] = its name; it parses
+ * its flags by its own tables and returns the exit code. */
 #include "app.h"
 #include <signal.h>
 #include <string.h>

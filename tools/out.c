@@ -1,9 +1,9 @@
-/* out.c -- writes output files and messages: errors of write are remembered and reported once, files
- * appear only when they are complete, messages begin a line of their own.
+/* out.c -- writes output files and messages: errors of write are remembered and reported once,
+ * files appear only when they are complete, messages begin a line of their own.
  *
- * Each out_file has its first error. Two variables belong to the process: whether the last byte on
- * standard output ended a line (on a terminal, messages and answers share lines), and the buffer of
- * complain_into. Used from the main thread only. Interface: out.h. */
+ * Each out_file has its first error. Two variables belong to the process: whether the last byte
+ * on standard output ended a line (on a terminal, messages and answers share lines), and the
+ * buffer of complain_into. Used from the main thread only. Interface: out.h. */
 #include "out.h"
 #include "codeset.h"
 #include <errno.h>

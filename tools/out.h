@@ -1,4 +1,4 @@
-/* out.h -- writing so that a full disk is an error, not a loss, and a reader may leave. */
+/* out.h -- output files and messages: a full disk is an error, a reader that ends early is not. */
 #ifndef MINERVA_OUT_H
 #define MINERVA_OUT_H
 #include <stddef.h>
@@ -14,14 +14,14 @@
 #define EXIT_USAGE 2
 #define EXIT_NO_MEMORY 4
 #define EXIT_INTERRUPTED 130
-#define EXIT_PIPE 141 /* the reader of the output left: as if SIGPIPE (128 + 13) had ended it */
+#define EXIT_PIPE 141 /* the reader of the output has ended: 128 + SIGPIPE (13) */
 
 /* error: errno of the first write that failed; later writes do nothing. */
 typedef struct {
     FILE *f;
     const char *name;
     int error;
-    int encode; /* a terminal of another codeset than UTF-8: whole characters are written */
+    int encode; /* 1: a terminal with another codeset than UTF-8 */
 } out_file;
 
 out_file out_stdout(void);
@@ -29,31 +29,31 @@ void out_put(out_file *o, const char *bytes, size_t n);
 void out_puts(out_file *o, const char *z);
 void out_printf(out_file *o, const char *fmt, ...) OUT_PRINTF(2, 3);
 void out_flush(out_file *o);
-/* Flushes and says what went wrong, if anything did. The exit code: code, or, if code was 0 and a
- * write failed, 1; EXIT_PIPE, and nothing said, where the reader left. */
+/* Flushes, and prints the error if there was one. The exit code: code, or, if code is 0 and a write
+ * failed, 1; EXIT_PIPE without a message if the reader has ended. */
 int out_finish(out_file *o, int code);
-/* After Ctrl-C, which terminals echo as ^C: what follows begins a line there. */
+/* After Ctrl-C, which terminals echo as ^C: ends that line. */
 void out_break(out_file *o);
 
-/* A file that appears under its name only when all of it was written: a temporary beside it,
- * renamed by out_commit. "-" is standard output; devices and pipes are written to as they are. */
+/* A file that appears under its name only when it is complete: a temporary file beside it,
+ * renamed by out_commit. "-" is standard output; devices and pipes are written directly. */
 typedef struct {
     out_file out;
     const char *path;
     char *temp;
 } out_target;
 int out_open(out_target *t, const char *path); /* 0, or 1 with a message printed */
-/* code != 0: throws the temporary away; the exit code */
+/* code != 0: removes the temporary file. The exit code. */
 int out_commit(out_target *t, int code);
 
-/* From now on what complain is given goes to dst (n bytes) instead of standard error; NULL: no
- * more. For an error that is one of many, and is said with its place. */
+/* From now on messages of complain go to dst (n bytes) instead of standard error; NULL: to
+ * standard error again. For errors that are printed later, with their line. */
 void complain_into(char *dst, size_t n);
 /* "minerva: error: ..." on stderr, on a line of its own; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);
 int no_memory(void); /* complain(EXIT_NO_MEMORY, "out of memory") */
-/* "minerva: ..." on stderr: what the user should know and a script may ignore. */
+/* "minerva: ..." on stderr: information that a script may ignore. */
 void note(const char *fmt, ...) OUT_PRINTF(1, 2);
-/* 1 if escape sequences are welcome there: a terminal, without NO_COLOR. */
+/* 1 if escape sequences may be written to f: a terminal, without NO_COLOR. */
 int has_color(FILE *f);
 #endif

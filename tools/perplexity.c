@@ -1,8 +1,9 @@
-/* perplexity.c -- minerva perplexity: how well a model predicts a text, as exp of the mean of -log p.
+/* perplexity.c -- minerva perplexity: how well a model predicts a text, as exp of the mean of -log
+ * p.
  *
  * The text is cut into windows of n_ctx tokens that do not overlap, and the second half of each
- * counts; with --stride the windows begin so many tokens apart, and the last tokens of each count.
- * Logits come row by row from mn_session_logits and are not kept. */
+ * counts; with --stride the windows begin so many tokens apart, and the last tokens of each
+ * count. Logits come row by row from mn_session_logits and are not kept. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>

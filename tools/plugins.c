@@ -1,5 +1,5 @@
-/* plugins.c -- minerva plugins: every plugin file that the registry found, in the order of the search,
- * with its status and the reason if it is not used. The rows are the registry's records
+/* plugins.c -- minerva plugins: every plugin file that the registry found, in the order of the
+ * search, with its status and the reason if it is not used. The rows are the registry's records
  * (mn_runtime_plugin), valid while the runtime is open. minerva plugins check is in tools/check. */
 #include "app.h"
 #include "check/check.h"

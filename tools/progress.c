@@ -1,9 +1,10 @@
-/* progress.c -- a line on the terminal for work of more than a second, redrawn every second by a thread.
+/* progress.c -- a line on the terminal for work of more than a second, redrawn every second by a
+ * thread.
  *
- * The caller owns the progress from progress_begin to progress_end. done and total are atomic: the
- * caller sets them on its thread, the drawing thread reads them. Signals stay with the main thread.
- * Without a terminal, or if no thread can be started, progress_begin returns NULL, which the other
- * functions accept. */
+ * The caller owns the progress from progress_begin to progress_end. done and total are atomic:
+ * the caller sets them on its thread, the drawing thread reads them. Signals stay with the main
+ * thread. Without a terminal, or if no thread can be started, progress_begin returns NULL, which
+ * the other functions accept. */
 #include "app.h"
 #include <inttypes.h>
 #include <pthread.h>

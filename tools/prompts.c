@@ -1,9 +1,10 @@
-/* prompts.c -- makes the token ids of prompts: from text, a conversation, ids, or a file of JSON lines
- * (minerva run --prompts).
+/* prompts.c -- makes the token ids of prompts: from text, a conversation, ids, or a file of JSON
+ * lines (minerva run --prompts).
  *
- * A line's own settings replace those of the flags in its gen. An error of one line is stored in its
- * gen, printed with its result, and does not stop the others. The gens are the caller's (gen_free).
- * Text becomes ids by the chat template (talk.c) or the tokeniser. Interface: prompts.h. */
+ * A line's own settings replace those of the flags in its gen. An error of one line is stored in
+ * its gen, printed with its result, and does not stop the others. The gens are the caller's
+ * (gen_free). Text becomes ids by the chat template (talk.c) or the tokeniser. Interface:
+ * prompts.h. */
 #include "prompts.h"
 #include <cjson/cJSON.h>
 #include <limits.h>
@@ -258,7 +259,8 @@ static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_fl
     return code;
 }
 
-/* Fills g from the line of n bytes. 0 also if the line cannot be used: g->error has the message then. */
+/* Fills g from the line of n bytes. 0 also if the line cannot be used: g->error has the message
+ * then. */
 static int read_line(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     char why[600] = "";
     g->max_new = flags->max_new;

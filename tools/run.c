@@ -90,7 +90,8 @@ static int check(const run_flags *f, const talk_flags *t, const char *model) {
     return 0;
 }
 
-/* A prompt from a file, without the last line end, which editors and echo add. *text is malloc'ed. */
+/* A prompt from a file, without the last line end, which editors and echo add. *text is
+ * malloc'ed. */
 static int read_prompt(const char *path, char **text, size_t *n) {
     int code = read_all_text(path, text, n);
     if (code == 0 && *n && (*text)[*n - 1] == '\n')
@@ -146,8 +147,8 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
     return code;
 }
 
-/* The positions that the longest of n prompts with its answer needs: a smaller KV cache, and longrope
- * chooses its factors by the context. 0: the default. */
+/* The positions that the longest of n prompts with its answer needs: a smaller KV cache, and
+ * longrope chooses its factors by the context. 0: the default. */
 static uint32_t context_for(const app *a, const gen *g, size_t n) {
     int64_t most = 0, cap = 4096;
     if (a->info.n_ctx_train > 0 && a->info.n_ctx_train < cap)
@@ -250,7 +251,8 @@ static int answer_all(app *a, gen *g, size_t n, const run_flags *f) {
     return out_finish(&w.out, code == EXIT_FAILED && w.out.error ? 0 : code);
 }
 
-/* Everything after the parsing of the command line. *g, *n: the generations, the caller's to free. */
+/* Everything after the parsing of the command line. *g, *n: the generations, the caller's to
+ * free. */
 static int run(app *a, const app_flags *flags, const run_flags *f, talk *t,
                const sampling_flags *sampling, gen **g, size_t *n) {
     prompt_flags how = {.raw = f->raw,

@@ -1,6 +1,6 @@
-/* sampling.c -- the flags of sampling, and the values without a flag: the model's recommended ones
- * (generation_config.json or GGUF keys, by mn_model_sample_defaults), else the defaults of the help.
- * Used by run and chat; the flags are the subcommand's. */
+/* sampling.c -- the flags of sampling, and the values without a flag: the model's recommended
+ * ones (generation_config.json or GGUF keys, by mn_model_sample_defaults), else the defaults of
+ * the help. Used by run and chat; the flags are the subcommand's. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* table.c -- collects cells and prints them as a table: aligned columns, Markdown or CSV.
  *
- * The table owns its cells, row by row, the heading first. A cell is one line: control characters,
- * which names and messages of plugins may hold, become blanks. Out of memory is remembered (failed),
- * and nothing is printed then. Interface: table.h. */
+ * The table owns its cells, row by row, the heading first. A cell is one line: control
+ * characters, which names and messages of plugins may hold, become blanks. Out of memory is
+ * remembered (failed), and nothing is printed then. Interface: table.h. */
 #include "table.h"
 #include <inttypes.h>
 #include <stdarg.h>

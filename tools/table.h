@@ -1,4 +1,4 @@
-/* table.h -- columns of text for people: aligned, Markdown or CSV. */
+/* table.h -- tables: aligned text, Markdown or CSV. */
 #ifndef MINERVA_TABLE_H
 #define MINERVA_TABLE_H
 #include "out.h"
@@ -18,13 +18,13 @@ void table_cell(table *t, const char *fmt, ...) OUT_PRINTF(2, 3); /* fills row a
 void table_print(const table *t, table_style style, out_file *out);
 void table_free(table *t);
 
-/* A table that is printed as it grows: widths of columns are as wide as the cells so far and
- * *width, [n_cols], ask for; then each row once it is filled, 0 = the heading. */
+/* A table that is printed while it grows: table_widths raises width[n_cols] to the widths of the
+ * cells so far; table_print_row prints one row, 0 = the heading. */
 #define TABLE_MAX_COLUMNS 64
 void table_widths(const table *t, int *width);
 void table_print_row(const table *t, size_t row, table_style style, const int *width,
                      out_file *out);
-size_t table_rows(const table *t); /* whole ones, with the heading */
+size_t table_rows(const table *t); /* complete rows, with the heading */
 
 /* "1.50 GiB", "512 B"; "1.10 B", "5.24 M": into dst, which is returned. */
 const char *human_bytes(uint64_t bytes, char dst[32]);

@@ -1,9 +1,10 @@
-/* talk.c -- the conversation that the chat template renders: flags for system message, history, tools,
- * template and its variables, their files, and the call of the library that makes token ids of them.
+/* talk.c -- the conversation that the chat template renders: flags for system message, history,
+ * tools, template and its variables, their files, and the call of the library that makes token ids
+ * of them.
  *
- * A talk owns the texts of the files (talk_close); messages are the caller's. Used by run, chat and,
- * for reading JSON, template. Errors of the library name a part of the conversation, which is
- * translated to the flag's file here. Interface: talk.h. */
+ * A talk owns the texts of the files (talk_close); messages are the caller's. Used by run, chat
+ * and, for reading JSON, template. Errors of the library name a part of the conversation, which
+ * is translated to the flag's file here. Interface: talk.h. */
 #include "talk.h"
 #include <stdlib.h>
 #include <string.h>
@@ -105,8 +106,8 @@ static int fail(app *a, const talk *t, mn_status status) {
     return complain(EXIT_FAILED, "%s: %s", flag, a->err.msg);
 }
 
-/* Reads the value of --chat-template if it is a file: one that exists, or a path; else it is the name
- * of a template, and *text stays NULL. */
+/* Reads the value of --chat-template if it is a file: one that exists, or a path; else it is the
+ * name of a template, and *text stays NULL. */
 static int read_template(const char *flag, char **text) {
     size_t n = 0;
     if (!flag || (access(flag, F_OK) != 0 && !strpbrk(flag, "/.") && strcmp(flag, "-") != 0))
@@ -131,8 +132,8 @@ int talk_open(talk *t) {
     return code ? code : read_template(f->chat_template, &t->chat_template);
 }
 
-/* Renders without messages, which finds errors in the files early. An error that the template itself
- * raises is no error yet: it may need a message. */
+/* Renders without messages, which finds errors in the files early. An error that the template
+ * itself raises is no error yet: it may need a message. */
 int talk_check(app *a, const talk *t) {
     const char *given = talk_given(t->flags);
     mn_chat_params params = talk_params(t, NULL, 0, 0);

@@ -1,5 +1,5 @@
-/* template.c -- minerva template: renders a chat template with given variables, for authors of templates
- * and for comparison with other implementations. The rendering is the library's
+/* template.c -- minerva template: renders a chat template with given variables, for authors of
+ * templates and for comparison with other implementations. The rendering is the library's
  * (mn_template_render); a model is only opened if the template is the model's own. */
 #include "talk.h"
 #include <stdlib.h>

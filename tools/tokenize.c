@@ -1,8 +1,8 @@
 /* tokenize.c -- minerva tokenize and detokenize: text to token ids, and ids to text.
  *
- * Weights are not read, so that a file with the vocabulary alone is enough. Ids belong to the library
- * (mn_ids_free), texts to this file. Text of ids comes from a stream, which keeps the bytes of
- * incomplete characters until the next id. */
+ * Weights are not read, so that a file with the vocabulary alone is enough. Ids belong to the
+ * library (mn_ids_free), texts to this file. Text of ids comes from a stream, which keeps the
+ * bytes of incomplete characters until the next id. */
 #include "app.h"
 #include "buffer.h"
 #include <inttypes.h>

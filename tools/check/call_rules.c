@@ -1,6 +1,7 @@
-/* call_rules.c -- group call: calls in the wrong order or with wrong arguments. A wrong call is refused
- * with a status of class CALLER and a message, and the right call after it still works. Each rule opens
- * a stage (life.h); what several threads do at the same time is tried in call_threads.c. */
+/* call_rules.c -- group call: calls in the wrong order or with wrong arguments. A wrong call is
+ * refused with a status of class CALLER and a message, and the right call after it still works.
+ * Each rule opens a stage (life.h); what several threads do at the same time is tried in
+ * call_threads.c. */
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,8 @@ static void must_blame_caller(check *c, mn_status st, const mn_error *err, const
     CHECK(c, err->msg[0], "%s: found MN_INVALID without a message", what);
 }
 
-/* Makes a wrong call twice, with an mn_error and without: `call` uses the variable err. Returns from the
- * calling function if the rule is over. */
+/* Makes a wrong call twice, with an mn_error and without: `call` uses the variable err. Returns
+ * from the calling function if the rule is over. */
 #define WRONG(c, what, call)                                                                       \
     do {                                                                                           \
         mn_error e_ = check_error(), *err = &e_;                                                   \
@@ -52,7 +53,7 @@ void check_call_unbound(check *c) {
     close_after_wrong(c, &s);
 }
 
-/* ---- bindings and symbols ------------------------------------------------------------------------ */
+/* ---- bindings and symbols -------------------------------------------------------------------- */
 /* context_bind and, if that accepts, execute: one of the two must refuse. */
 static mn_status bind_and_run(stage *s, const mn_binding *b, uint32_t n, mn_error *err) {
     const mn_backend *be = s->p.be;
@@ -160,7 +161,7 @@ void check_call_symbols(check *c) {
         close_after_wrong(c, &s);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 #define N 4096u /* bytes of each buffer */
 
 /* n bytes at `off` of a buffer of N bytes, where they do not fit, in each transfer. */
@@ -195,7 +196,8 @@ static uint8_t pattern(uint32_t i) {
     return (uint8_t)(i * 7 + 3);
 }
 
-/* Fresh memory is zero; write copies its source before it returns; a transfer of 0 bytes is right. */
+/* Fresh memory is zero; write copies its source before it returns; a transfer of 0 bytes is
+ * right. */
 static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     const mn_backend *be = s->p.be;
     mn_error *err = &s->p.err;
@@ -295,7 +297,7 @@ void check_call_alloc(check *c) {
     close_after_wrong(c, &s);
 }
 
-/* ---- weights ------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 static mn_status put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane, mn_error *err) {
     mn_event *ev = NULL;
     src.planes = &plane;
@@ -399,7 +401,7 @@ void check_call_shared_weights(check *c) {
     close_after_wrong(c, &s);
 }
 
-/* ---- abort --------------------------------------------------------------------------------------- */
+/* ---- abort ----------------------------------------------------------------------------------- */
 void check_call_abort(check *c) {
     stage s;
     mn_queue *q = NULL;

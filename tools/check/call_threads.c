@@ -1,11 +1,11 @@
-/* call_threads.c -- group call: device functions from several threads, two queues at the same time, and
- * one weight set filled by several threads. Each thread works on its own struct in the rule's function,
- * which joins it before it looks at the results. */
+/* call_threads.c -- group call: device functions from several threads, two queues at the same
+ * time, and one weight set filled by several threads. Each thread works on its own struct in the
+ * rule's function, which joins it before it looks at the results. */
 #include "life.h"
 #include <pthread.h>
 #include <string.h>
 
-/* ---- questions ----------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 enum { N_ASKERS = 4, N_RUNNERS = 2 };
 
 /* A thread that asks about the stage's case; what: the call that failed. */
@@ -63,7 +63,7 @@ void check_call_concurrent(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- two queues with two programs, each from its own thread -------------------------------------- */
+/* ---- two queues with two programs, each from its own thread ---------------------------------- */
 typedef struct {
     const stage *s; /* its case has been run */
     mn_status status;
@@ -119,7 +119,7 @@ void check_call_two_queues(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- one weight set filled by several threads ---------------------------------------------------- */
+/* ---- one weight set filled by several threads ------------------------------------------------ */
 enum { PUT_ROUNDS = 8 };
 
 /* Runs the case, whose weights n_threads threads put. */

@@ -1,6 +1,6 @@
-/* case.c -- a case while it is built by hand or by the generators of case_ops.c: tensors, symbols and
- * nodes in the fixed tables of op_case, with the data beside them. The case owns the data; the graph in
- * it points into its own tables, so that a case is never copied or moved. */
+/* case.c -- a case while it is built by hand or by the generators of case_ops.c: tensors,
+ * symbols and nodes in the fixed tables of op_case, with the data beside them. The case owns the
+ * data; the graph in it points into its own tables, so that a case is never copied or moved. */
 #include "case.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* case.h -- a case: one small graph with its data, built by hand or at random, run through a plugin's
- * table and compared. Shared by `minerva plugins check` and tests/kernels. Depends on plugin.h and
- * dtype.h alone; no function here ends the process.
+/* case.h -- a case: one small graph with its data, built by hand or at random, run through a
+ * plugin's table and compared. Shared by `minerva plugins check` and tests/kernels. Depends on
+ * plugin.h and dtype.h alone; no function here ends the process.
  *
- * Functions that build a case record errors in it: once memory or a table was too small, `failed` is
- * set, later calls have no effect, and case_open refuses the case. Threads: one at a time per case and
- * per plan. */
+ * Functions that build a case record errors in it: once memory or a table was too small,
+ * `failed` is set, later calls have no effect, and case_open refuses the case. Threads: one at a
+ * time per case and per plan. */
 #ifndef CASE_H
 #define CASE_H
 #include "dtype.h"
@@ -49,8 +49,8 @@ typedef struct {
     uint64_t bytes[CASE_TENSORS];
     bool unbound[CASE_TENSORS];   /* outputs that the run does not bind */
     bool every_row[CASE_TENSORS]; /* an output that is defined in padded rows, too */
-    /* [maximum of the symbol] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, the output
-     * must be NaN; NULL = none */
+    /* [maximum of the symbol] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, the
+     * output must be NaN; NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
     uint32_t kv_dtype;
     struct {
@@ -102,23 +102,24 @@ typedef struct {
     int64_t past;
     int64_t n_seqs;           /* ATTENTION: sequences sharing the rows; 0 = 1 */
     int64_t n_expert, n_used; /* MOE_*: E and J */
-    /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window,
-         * 1 softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM:
-         * bit 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds; MOE_ROUTE: kind, bit 2 normalise and
-         * scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two weights and a bias */
+    /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window, 1
+     * softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM: bit
+     * 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds; MOE_ROUTE: kind,
+     * bit 2 normalise and scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two
+     * weights and a bias */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
     uint32_t kv_group;              /* of KV_STORE and ATTENTION */
-    /* one live row holds NaN and Inf (ATTENTION: and one sequence; ops of two inputs: and one row of
-     * each input alone): other rows must not change */
+    /* one live row holds NaN and Inf (ATTENTION: and one sequence; ops of two inputs: and one
+     * row of each input alone): other rows must not change */
     bool spoil;
     /* all values are NaN and Inf, as an earlier step may leave them in scratch and pages */
     bool dirty;
 } op_shape;
 /* NULL = out of memory */
 op_case *case_random(uint32_t op, uint32_t dtype, const op_shape *s, uint64_t seed);
-/* Two KV groups whose layers alternate: layer i is KV layer i / 2 of group i % 2, and has a KV_STORE
- * and an ATTENTION. shape: [CASE_GROUPS], with the same rows, live, past and n_seqs. */
+/* Two KV groups whose layers alternate: layer i is KV layer i / 2 of group i % 2, and has a
+ * KV_STORE and an ATTENTION. shape: [CASE_GROUPS], with the same rows, live, past and n_seqs. */
 op_case *case_groups(const op_shape *shape, uint32_t n_layers, uint64_t seed);
 /* NULL = no such op */
 const char *case_op_name(uint32_t op);
@@ -133,7 +134,8 @@ typedef struct {
 /* one case compiled on one device: weights, program, buffers, contexts */
 typedef struct case_plan case_plan;
 
-/* The mn_compile of the case's segment, with the values of the step as maxima; points into the case. */
+/* The mn_compile of the case's segment, with the values of the step as maxima; points into the
+ * case. */
 mn_compile case_question(const op_case *c, uint32_t precision);
 /* Weights, program, buffers with guard bytes around each binding, a context. kv_dtype and flags of
  * mn_compile come from the case. The case's weights must outlive the plan. */
@@ -143,9 +145,9 @@ mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan
 #define CASE_PUT_THREADS 8
 mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint32_t n_threads,
                          case_plan **out, mn_error *err);
-/* Writes the inputs and states of c (its layout is that of the case that was opened), poisons the
- * outputs, executes with c->value, and reads all tensors back into c->result. MN_OK with a non-empty
- * case_breach: the plugin wrote where it must not. */
+/* Writes the inputs and states of c (its layout is that of the case that was opened), poisons
+ * the outputs, executes with c->value, and reads all tensors back into c->result. MN_OK with a
+ * non-empty case_breach: the plugin wrote where it must not. */
 mn_status case_step(case_plan *p, op_case *c, mn_error *err);
 /* Later steps run in a second context of the same program, on a queue of its own. */
 mn_status case_second_context(case_plan *p, mn_error *err);
@@ -158,18 +160,19 @@ void case_close(case_plan *p);
 /* case_open, case_step, case_close; a breach is an error. */
 mn_status case_run(const case_on *on, op_case *c, uint32_t precision, mn_error *err);
 
-/* Completes a call that may have returned an event: if st is MN_OK and *ev is not NULL, waits for it,
- * at most 60 s; then frees *ev and sets it to NULL. The call's status, or that of the wait. */
+/* Completes a call that may have returned an event: if st is MN_OK and *ev is not NULL, waits
+ * for it, at most 60 s; then frees *ev and sets it to NULL. The call's status, or that of the
+ * wait. */
 mn_status case_wait(const mn_backend *be, mn_status st, mn_event **ev, mn_error *err);
 
 /* Largest relative L2 over the FLOAT outputs and f32 states of two runs of one case, INFINITY where
  * integers differ. *where (may be NULL): the tensor at fault. Padded and spoiled rows do not
  * count. */
 double case_differ(const op_case *got, const op_case *want, const char **where);
-/* The first output with a number in a spoiled row where `want` has NaN; NULL = there is none. loose:
- * an infinity will do, for classes that round. */
+/* The first output with a number in a spoiled row where `want` has NaN; NULL = there is none.
+ * loose: an infinity will do, for classes that round. */
 const char *case_hides_nan(const op_case *got, const op_case *want, bool loose);
-/* Whether the verdict of every node is a yes (native, slow or ask). *reason (may be NULL): of the first
- * no. */
+/* Whether the verdict of every node is a yes (native, slow or ask). *reason (may be NULL): of
+ * the first no. */
 bool case_supported(const case_on *on, const op_case *c, uint32_t *reason);
 #endif

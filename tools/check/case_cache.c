@@ -1,9 +1,11 @@
-/* case_cache.c -- random cases of KV_STORE and ATTENTION, also with several layers in two KV groups.
+/* case_cache.c -- random cases of KV_STORE and ATTENTION, also with several layers in two KV
+ * groups.
  *
- * The cache is filled by a KV_STORE of the same graph: `past` rows of each sequence, then the rows of
- * the step, from row 0 on without gaps. The store has a row for every place of every page: what is left
- * over is padding, and a dirty case fills all places with NaN. Used by case_ops.c through case_gen.h;
- * cache_plan owns its arrays until plan_free, the case has copies. */
+ * The cache is filled by a KV_STORE of the same graph: `past` rows of each sequence, then the
+ * rows of the step, from row 0 on without gaps. The store has a row for every place of every
+ * page: what is left over is padding, and a dirty case fills all places with NaN. Used by
+ * case_ops.c through case_gen.h; cache_plan owns its arrays until plan_free, the case has
+ * copies. */
 #include "case_gen.h"
 #include <math.h>
 #include <stdlib.h>
@@ -26,9 +28,9 @@ typedef struct {
     uint8_t *kdead;        /* [rows]: not 0 = the key and value hold NaN */
 } cache_plan;
 
-/* With a window (variant bit 0), pages before the window of the step's first rows have been given back:
- * they have no entry in the table, nothing is stored in them, and their memory holds what a dirty case
- * left there. */
+/* With a window (variant bit 0), pages before the window of the step's first rows have been
+ * given back: they have no entry in the table, nothing is stored in them, and their memory holds
+ * what a dirty case left there. */
 static void give_back(const op_shape *s, cache_plan *a) {
     const int64_t n_pages = (s->past - WINDOW + 1) / a->page_tokens;
     const int64_t n_rows = n_pages * a->page_tokens;
@@ -44,9 +46,9 @@ static void give_back(const op_shape *s, cache_plan *a) {
     }
 }
 
-/* Sequence q of the plan. With holes, slots are in reverse order, and sequence 1 of three or more is
- * done: its rows of the step are there and have no effect. With spoil, the first key of the last
- * sequence holds NaN. */
+/* Sequence q of the plan. With holes, slots are in reverse order, and sequence 1 of three or
+ * more is done: its rows of the step are there and have no effect. With spoil, the first key of
+ * the last sequence holds NaN. */
 static void plan_sequence(casegen *g, cache_plan *a, int64_t q) {
     const int64_t past = g->s->past;
     const int64_t left = g->live - q * a->per;

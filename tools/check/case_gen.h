@@ -1,4 +1,5 @@
-/* case_gen.h -- what the generators of random cases share: case_ops.c, case_cache.c, case_sample.c. */
+/* case_gen.h -- what the generators of random cases share: case_ops.c, case_cache.c,
+ * case_sample.c. */
 #ifndef CASE_GEN_H
 #define CASE_GEN_H
 #include "case.h"
@@ -28,9 +29,9 @@ void casegen_mark_dead(casegen *g);
 void *casegen_zeroed(casegen *g, int64_t n, size_t size);
 void casegen_fill_bad(float *x, int64_t n); /* NaN, Inf and -Inf by turns */
 
-/* An input [sym, d1] or, if d2 is not 0, [sym, d1, d2] of `rows` rows, of which the first `drawn` are
- * noise. Rows behind those, rows that `dead` (may be NULL) marks, and all rows of a dirty case hold
- * NaN and Inf. The tensor's index. */
+/* An input [sym, d1] or, if d2 is not 0, [sym, d1, d2] of `rows` rows, of which the first
+ * `drawn` are noise. Rows behind those, rows that `dead` (may be NULL) marks, and all rows of a
+ * dirty case hold NaN and Inf. The tensor's index. */
 int32_t casegen_float_rows(casegen *g, int64_t sym, int64_t rows, int64_t drawn,
                            const uint8_t *dead, int64_t d1, int64_t d2, const char *name);
 int32_t casegen_float_input(casegen *g, int64_t d1, int64_t d2, const char *name); /* of T rows */
@@ -45,7 +46,7 @@ int32_t casegen_weight(casegen *g, uint32_t dtype, uint32_t n_dim, const int64_t
 int32_t casegen_vector(casegen *g, uint32_t dtype, int64_t n, const char *name);
 int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, const char *name);
 
-/* ---- the generators in files of their own; each adds its tensors and nodes to g->c ---------------- */
+/* ---- the generators in files of their own; each adds its tensors and nodes to g->c ----------- */
 void casegen_attention(casegen *g, uint32_t op,
                        uint32_t dtype); /* KV_STORE and ATTENTION; case_cache.c */
 void casegen_sample(casegen *g, uint32_t op, uint32_t dtype); /* case_sample.c */

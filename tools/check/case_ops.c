@@ -1,16 +1,17 @@
 /* case_ops.c -- one random case per op, and what all generators share (case_gen.h). KV_STORE and
  * ATTENTION are in case_cache.c, SAMPLE in case_sample.c.
  *
- * Rows are a SHAPE symbol. Rows from `live` on are padding; unless live was 0, so are some rows before
- * it ("holes"), since a plugin must not take padding to be at the end. What a generator draws does not
- * depend on live: cases of one seed share their weights, so that a plan opened for one case can run
- * the others. The caller owns the case; arrays that a generator fills are copied into it and freed. */
+ * Rows are a SHAPE symbol. Rows from `live` on are padding; unless live was 0, so are some rows
+ * before it ("holes"), since a plugin must not take padding to be at the end. What a generator
+ * draws does not depend on live: cases of one seed share their weights, so that a plan opened
+ * for one case can run the others. The caller owns the case; arrays that a generator fills are
+ * copied into it and freed. */
 #include "case_gen.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the generators share ------------------------------------------------------------------- */
+/* ---- what the generators share --------------------------------------------------------------- */
 casegen casegen_begin(op_case *c, const op_shape *s, uint64_t *seed, const char *rows_symbol) {
     casegen g = {.c = c, .s = s, .seed = seed};
     g.live = s->live ? s->live : s->rows;
@@ -31,8 +32,8 @@ bool casegen_is_hole(const casegen *g, int64_t t) {
     return t >= g->live || (g->holes && between);
 }
 
-/* The row that is to be spoiled, about quarter / 4 of the way down the live ones; -1 = none is. A hole
- * cannot be spoiled: it is padding already. */
+/* The row that is to be spoiled, about quarter / 4 of the way down the live ones; -1 = none is.
+ * A hole cannot be spoiled: it is padding already. */
 static int64_t spoiled_at(const casegen *g, int64_t quarter) {
     const int64_t t = g->live * quarter / 4;
     if (!g->s->spoil || g->live < 2)
@@ -102,9 +103,9 @@ int32_t casegen_int_output(casegen *g, const char *name) {
     return case_vec(g->c, MN_ROLE_OUTPUT, MN_I32, g->T, NULL, name);
 }
 
-/* Two inputs that are bad in the spoiled row; besides, each is bad in one row where the other is good:
- * NaN * anything is NaN, so that one bad factor would hide whether the other is looked at. Marks the
- * rows. d1, d2: of each input; in: receives their tensors. */
+/* Two inputs that are bad in the spoiled row; besides, each is bad in one row where the other is
+ * good: NaN * anything is NaN, so that one bad factor would hide whether the other is looked at.
+ * Marks the rows. d1, d2: of each input; in: receives their tensors. */
 static void two_inputs(casegen *g, const char *const name[2], const int64_t d1[2],
                        const int64_t d2[2], int32_t in[2]) {
     const int64_t alone[2] = {spoiled_at(g, 1), spoiled_at(g, 3)};
@@ -154,9 +155,9 @@ int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, c
     return casegen_weight(g, dtype, 2, dim, name);
 }
 
-/* ---- dense layers -------------------------------------------------------------------------------- */
-/* variant: number of weights - 1. Their numbers of rows differ, as those of q, k and v do; every second
- * weight has a bias. */
+/* ---- dense layers ---------------------------------------------------------------------------- */
+/* variant: number of weights - 1. Their numbers of rows differ, as those of q, k and v do; every
+ * second weight has a bias. */
 static void linear(casegen *g, uint32_t op, uint32_t dtype) {
     int32_t in[32], out[16];
     const uint32_t n = (uint32_t)g->s->variant + 1;
@@ -171,8 +172,9 @@ static void linear(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, 1 + 2 * n, out, n, NULL, 0);
 }
 
-/* Row t of EMBED. Slot 0 has a prompt; the last live row continues slot 1; with holes the row before it
- * continues slot 2, which is done, another row has no slot, and one id is outside of the table. */
+/* Row t of EMBED. Slot 0 has a prompt; the last live row continues slot 1; with holes the row
+ * before it continues slot 2, which is done, another row has no slot, and one id is outside of
+ * the table. */
 static void embed_row(const casegen *g, int64_t t, int32_t *src, int32_t *pos, int32_t *slot) {
     const int64_t n_vocab = g->s->n;
     const int64_t last = g->live - 1;
@@ -193,8 +195,8 @@ static void embed_row(const casegen *g, int64_t t, int32_t *src, int32_t *pos, i
         *slot = -1;
 }
 
-/* variant bit 0: a table of positions, shorter than the context, so that later positions count as its
- * last. */
+/* variant bit 0: a table of positions, shorter than the context, so that later positions count
+ * as its last. */
 static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     op_case *c = g->c;
@@ -274,9 +276,10 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
     free(freqs);
 }
 
-/* ---- elementwise, rows --------------------------------------------------------------------------- */
-/* ACT and GLU: bits 0 and 1 of variant are the kind; GLU bit 2: alpha (of SiLU alone), limit and offset.
- * ADD and MUL have no attributes, SCALE and SOFTCAP one number. The number of attributes. */
+/* ---- elementwise, rows ----------------------------------------------------------------------- */
+/* ACT and GLU: bits 0 and 1 of variant are the kind; GLU bit 2: alpha (of SiLU alone), limit and
+ * offset. ADD and MUL have no attributes, SCALE and SOFTCAP one number. The number of
+ * attributes. */
 static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t attr[4]) {
     const int64_t kind = g->s->variant & 3;
     const bool has_kind = op == MN_OP_ACT || op == MN_OP_GLU;
@@ -332,7 +335,7 @@ static void gather(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, 2, &y, 1, NULL, 0);
 }
 
-/* ---- mixtures of experts ------------------------------------------------------------------------- */
+/* ---- mixtures of experts --------------------------------------------------------------------- */
 /* variant: bits 0 and 1 the kind, bit 2 normalise and scale, bit 3 a bias. */
 static void moe_route(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
@@ -352,8 +355,8 @@ static void moe_route(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, has_bias ? 2 : 1, out, 2, attr, 3);
 }
 
-/* The expert of row t and choice j; padding holds numbers that are no experts: a plugin that follows
- * them reads outside of the weight. */
+/* The expert of row t and choice j; padding holds numbers that are no experts: a plugin that
+ * follows them reads outside of the weight. */
 static int32_t expert_of(const casegen *g, int64_t t, int64_t j) {
     const int64_t i = t * g->s->n_used + j;
     if (!casegen_is_hole(g, t))
@@ -396,7 +399,7 @@ static void moe_combine(casegen *g, uint32_t op, uint32_t dtype) {
     case_node(g->c, op, in, 2, &y, 1, NULL, 0);
 }
 
-/* ---- by op --------------------------------------------------------------------------------------- */
+/* ---- by op ----------------------------------------------------------------------------------- */
 /* The generator of each op; NULL: an elementwise one. dtype: of the weights. */
 static void (*const generators[])(casegen *g, uint32_t op, uint32_t dtype) = {
     [MN_OP_EMBED] = embed,

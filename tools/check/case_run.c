@@ -1,6 +1,7 @@
-/* case_run.c -- a case on a device: its weights, program, buffers between guard bytes and contexts (a
- * case_plan, freed by case_close), steps, and the comparison of two runs. All goes through the plugin's
- * table, as the host does it. Rules that use the parts in another way include case_plan.h. */
+/* case_run.c -- a case on a device: its weights, program, buffers between guard bytes and
+ * contexts (a case_plan, freed by case_close), steps, and the comparison of two runs. All goes
+ * through the plugin's table, as the host does it. Rules that use the parts in another way
+ * include case_plan.h. */
 #include "case_plan.h"
 #include <math.h>
 #include <pthread.h>
@@ -67,8 +68,8 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
     return p;
 }
 
-/* All planes of weight i, at most `most`, in `planes`; the number of parts. A matrix of a type with one
- * row of scales per 128 rows is given in parts of 128 rows, experts as one part. */
+/* All planes of weight i, at most `most`, in `planes`; the number of parts. A matrix of a type
+ * with one row of scales per 128 rows is given in parts of 128 rows, experts as one part. */
 static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32_t most) {
     const mn_tensor *t = &c->t[i];
     const uint8_t *at[MN_PLANE_KINDS] = {c->data[i]};
@@ -206,8 +207,8 @@ static mn_status put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
 }
 
 /* ---- buffers --------------------------------------------------------------------------------- */
-/* A buffer is: guard | payload | guard. The cache has no guard before it, since kv_copy works on whole
- * buffers of pages. The bytes before the payload of tensor i: */
+/* A buffer is: guard | payload | guard. The cache has no guard before it, since kv_copy works on
+ * whole buffers of pages. The bytes before the payload of tensor i: */
 static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
     return case_kv_group(c, i) >= 0 ? 0 : p->guard;
 }

@@ -1,7 +1,7 @@
-/* case_sample.c -- random cases of SAMPLE (case_gen.h): row i draws for slot live - 1 - i, with other
- * parameters in each. With holes, one slot in six is done, and one row in seven has no finite logit or
- * a NaN: its id is defined, its top list is not. The arrays are the generator's until the case has
- * copied them. */
+/* case_sample.c -- random cases of SAMPLE (case_gen.h): row i draws for slot live - 1 - i, with
+ * other parameters in each. With holes, one slot in six is done, and one row in seven has no
+ * finite logit or a NaN: its id is defined, its top list is not. The arrays are the generator's
+ * until the case has copied them. */
 #include "case_gen.h"
 #include <math.h>
 #include <stdlib.h>

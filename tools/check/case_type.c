@@ -1,7 +1,7 @@
-/* case_type.c -- numbers of cases: noise, quantisers of five types, random blocks of every weight type
- * that are valid (bounded scales, no NaN, no Inf). Half floats are converted by arithmetic, not by the
- * bit operations that plugins use, so that a mistake is not made twice. No state: the caller passes the
- * seed and owns all memory. */
+/* case_type.c -- numbers of cases: noise, quantisers of five types, random blocks of every
+ * weight type that are valid (bounded scales, no NaN, no Inf). Half floats are converted by
+ * arithmetic, not by the bit operations that plugins use, so that a mistake is not made twice.
+ * No state: the caller passes the seed and owns all memory. */
 #include "case.h"
 #include <math.h>
 #include <stdlib.h>
@@ -98,8 +98,8 @@ static int nearest(float x, int lo, int hi) {
     return (int)fmaxf((float)lo, fminf((float)hi, nearbyintf(x)));
 }
 
-/* A block of Q8_0 or Q4_0: a scale d in f16, then 32 numbers; Q4_0 has number 16 + i in the upper half
- * of byte i. */
+/* A block of Q8_0 or Q4_0: a scale d in f16, then 32 numbers; Q4_0 has number 16 + i in the
+ * upper half of byte i. */
 static void quantise_block(uint32_t dtype, const float *x, uint8_t *out) {
     float max = 0;
     for (int i = 0; i < 32; i++)
@@ -230,8 +230,8 @@ static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t
         b[i] = finite_f8(dtype, b[i]);
 }
 
-/* Bytes of plane i > 0 of a matrix: one value, or one row of values, per row of the matrix, since experts
- * of few rows have their own. 0: there is no such plane, or it is optional. */
+/* Bytes of plane i > 0 of a matrix: one value, or one row of values, per row of the matrix,
+ * since experts of few rows have their own. 0: there is no such plane, or it is optional. */
 static uint64_t extra_bytes(mn_dtype t, uint32_t i, int64_t rows, int64_t cols) {
     mn_plane_spec spec;
     if (i >= t.n_planes || !mn_dtype_plane(t.id, i, &spec))
@@ -248,7 +248,8 @@ uint64_t case_weight_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
     return bytes;
 }
 
-/* Noise, quantised; out keeps its zeros where memory runs out. Rows of a matrix have a norm of about 1. */
+/* Noise, quantised; out keeps its zeros where memory runs out. Rows of a matrix have a norm of
+ * about 1. */
 static void noise_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *seed, void *out) {
     const float scale = rows > 1 ? 1 / sqrtf((float)cols) : 1;
     float *row = malloc((size_t)(cols + 1) * sizeof *row);

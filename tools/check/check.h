@@ -1,10 +1,11 @@
 /* check.h -- minerva plugins check: every rule that a plugin must keep, tried on the plugin itself.
  *
- * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c) calls the
- * functions of a group one after the other in a forked child process. A crash or a hang of the child is
- * a failure of the rule that was running, and a new child continues with the next rule. A rule that
- * fails also ends its child: every rule starts in a process that no failed rule has changed. A rule's
- * function runs on one thread, and joins the threads that it starts. */
+ * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c)
+ * calls the functions of a group one after the other in a forked child process. A crash or a
+ * hang of the child is a failure of the rule that was running, and a new child continues with
+ * the next rule. A rule that fails also ends its child: every rule starts in a process that no
+ * failed rule has changed. A rule's function runs on one thread, and joins the threads that it
+ * starts. */
 #ifndef MINERVA_CHECK_H
 #define MINERVA_CHECK_H
 #include "host.h"
@@ -50,9 +51,9 @@ extern const uint32_t check_n_groups;
 #define CHECK_SKIPPED 4u
 typedef struct {
     uint32_t status;
-    /* written by the child, read by the parent: the function of the plugin that was called last, the
-     * number of calls that have not returned, and a counter that changes whenever a call begins or
-     * returns (watch.h) */
+    /* written by the child, read by the parent: the function of the plugin that was called last,
+     * the number of calls that have not returned, and a counter that changes whenever a call
+     * begins or returns (watch.h) */
     _Atomic(const char *) call;
     atomic_uint in_call;
     atomic_ullong n_calls;
@@ -80,7 +81,8 @@ struct check {
 };
 
 /* ---- in a rule's function -------------------------------------------------------------------- */
-/* States what is done next, as the end of "crashed while ...": check_doing(c, "device_open ran"). */
+/* States what is done next, as the end of "crashed while ...": check_doing(c, "device_open
+ * ran"). */
 void check_doing(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 /* The rule fails: what was found and what was expected. The first message is kept. Return soon
  * afterwards. */
@@ -90,8 +92,8 @@ void check_skip(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 /* A remark for the report, if the rule passes. */
 void check_found(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
 int check_over(const check *c); /* 1 after check_fail or check_skip */
-/* Fails the rule unless st is MN_OK: "WHAT: found status 0x... (message), expected MN_OK". fmt: WHAT;
- * err may be NULL. Returns 1 if st is not MN_OK. */
+/* Fails the rule unless st is MN_OK: "WHAT: found status 0x... (message), expected MN_OK". fmt:
+ * WHAT; err may be NULL. Returns 1 if st is not MN_OK. */
 int check_status(check *c, mn_status st, const mn_error *err, const char *fmt, ...)
     CHECK_PRINTF(4, 5);
 #define CHECK(c, cond, ...)                                                                        \
@@ -125,8 +127,8 @@ mn_entry_fn check_entry(check *c);
 int check_open(check *c, check_plugin *p, check_host *host);
 /* The same with device 0 opened; skips the rule where the machine has no device. */
 int check_open_device(check *c, check_plugin *p, check_host *host);
-/* Frees what check_open* made, and fails the rule if memory of the host is left. No effect on a plugin
- * that failed to open. */
+/* Frees what check_open* made, and fails the rule if memory of the host is left. No effect on a
+ * plugin that failed to open. */
 void check_close(check *c, check_plugin *p);
 
 /* static.c: MN_KIND_* of the file's note; 0 = it has no note that can be read. */
@@ -138,10 +140,10 @@ typedef struct {
     uint64_t hung_ns;      /* time that hanging calls have taken */
     check_result result[]; /* [check_n_rules]; CHECK_WAITING = does not apply to this plugin */
 } check_report;
-/* Tries all rules whose id begins with `only` (NULL or "" = all) on the plugin of c, of which path,
- * bytes, reference, model and patience are set. A call that does not return within a third of patience
- * fails its rule; when patience is used up, the remaining rules are skipped. NULL: out of memory or
- * processes. Freed by check_report_free. */
+/* Tries all rules whose id begins with `only` (NULL or "" = all) on the plugin of c, of which
+ * path, bytes, reference, model and patience are set. A call that does not return within a third
+ * of patience fails its rule; when patience is used up, the remaining rules are skipped. NULL:
+ * out of memory or processes. Freed by check_report_free. */
 check_report *check_run(const check *plugin, const char *only);
 int check_selects(const char *only); /* 1: the id of a rule begins with it */
 void check_report_free(check_report *r);

@@ -1,6 +1,6 @@
-/* cmd.c -- minerva plugins check FILE.so: the flags, the file mapped read-only, and the report of run.c as a
- * table or as JSON. This process opens no plugin: rules run in children, and the path of the plugin
- * `reference` is asked of a runtime in a child, too. */
+/* cmd.c -- minerva plugins check FILE.so: the flags, the file mapped read-only, and the report
+ * of run.c as a table or as JSON. This process opens no plugin: rules run in children, and the
+ * path of the plugin `reference` is asked of a runtime in a child, too. */
 #include "../app.h"
 #include "check.h"
 #include <errno.h>
@@ -132,8 +132,9 @@ static size_t read_pipe(int from, char *dst, size_t room) {
     return n;
 }
 
-/* The path of the plugin `reference`; NULL = not installed, the caller frees. A runtime opens plugins,
- * perhaps the one that rules must open for the first time: it is created in another process. */
+/* The path of the plugin `reference`; NULL = not installed, the caller frees. A runtime opens
+ * plugins, perhaps the one that rules must open for the first time: it is created in another
+ * process. */
 static char *find_reference(void) {
     char path[4096];
     int ends[2];
@@ -205,8 +206,8 @@ static int open_and_check(const check_flags *f) {
     return code;
 }
 
-/* A model that is not there would skip rules, and an unknown id would try none: the report would look as if
- * the plugin kept all rules. */
+/* A model that is not there would skip rules, and an unknown id would try none: the report would
+ * look as if the plugin kept all rules. */
 static int judge_flags(const check_flags *f) {
     if (f->model && access(f->model, R_OK))
         return complain(EXIT_USAGE,

@@ -1,5 +1,6 @@
-/* elf_file.c -- see elf_file.h. Tables are found from the program headers and the dynamic section; the number
- * of symbols follows from a hash table, as for the dynamic linker. Nothing is allocated. */
+/* elf_file.c -- see elf_file.h. Tables are found from the program headers and the dynamic
+ * section; the number of symbols follows from a hash table, as for the dynamic linker. Nothing
+ * is allocated. */
 #include "elf_file.h"
 #include <string.h>
 
@@ -21,8 +22,8 @@ static int is_inside(const elf_file *f, const Elf64_Phdr *s) {
     return s->p_offset <= f->n && s->p_filesz <= f->n - s->p_offset;
 }
 
-/* The file offset of n bytes at a virtual address; 0 = they are not in the file (offset 0 is the header,
- * never a table). */
+/* The file offset of n bytes at a virtual address; 0 = they are not in the file (offset 0 is the
+ * header, never a table). */
 static uint64_t at_address(const elf_file *f, uint64_t address, uint64_t n) {
     for (uint32_t i = 0; i < f->n_segments; i++) {
         const Elf64_Phdr *s = &f->segment[i];

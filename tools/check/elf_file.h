@@ -1,6 +1,6 @@
-/* elf_file.h -- a shared object read as bytes, never opened: what the dynamic linker would use, from the
- * segments (sections may be missing or wrong). The bytes are untrusted: every offset is checked against
- * the file's size. 64-bit, this byte order. */
+/* elf_file.h -- a shared object read as bytes, never opened: what the dynamic linker would use,
+ * from the segments (sections may be missing or wrong). The bytes are untrusted: every offset is
+ * checked against the file's size. 64-bit, this byte order. */
 #ifndef MINERVA_CHECK_ELF_FILE_H
 #define MINERVA_CHECK_ELF_FILE_H
 #include <elf.h>

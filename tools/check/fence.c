@@ -1,5 +1,5 @@
-/* fence.c -- see fence.h. Two mappings in one: pages for the n bytes, and one page without access behind
- * them. The caller owns the fence. */
+/* fence.c -- see fence.h. Two mappings in one: pages for the n bytes, and one page without
+ * access behind them. The caller owns the fence. */
 #include "fence.h"
 #include <string.h>
 #include <sys/mman.h>

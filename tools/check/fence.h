@@ -1,4 +1,5 @@
-/* fence.h -- memory before a page without access: reading or writing one byte too many is a SIGSEGV. */
+/* fence.h -- memory before a page without access: reading or writing one byte too many is a
+ * SIGSEGV. */
 #ifndef MINERVA_CHECK_FENCE_H
 #define MINERVA_CHECK_FENCE_H
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* graph_rules.c -- group graph: graphs of a later minor version of plugin.h, or of none. What the plugin
- * does not know it refuses, by verdict and by compile; what it knows it still runs. Each rule changes one
- * thing in a small case of every op that the device runs (stage_each_op). Rows of SLOTS and PARAMS are in
- * slot_rows.c. */
+/* graph_rules.c -- group graph: graphs of a later minor version of plugin.h, or of none. What
+ * the plugin does not know it refuses, by verdict and by compile; what it knows it still runs.
+ * Each rule changes one thing in a small case of every op that the device runs (stage_each_op).
+ * Rows of SLOTS and PARAMS are in slot_rows.c. */
 #include "fence.h"
 #include "life.h"
 #include "wide.h"
@@ -15,7 +15,7 @@ static void each_op(check *c, stage_fn fn) {
         stage_each_op(c, &s, fn);
 }
 
-/* ---- sizes and strides --------------------------------------------------------------------------- */
+/* ---- sizes and strides ----------------------------------------------------------------------- */
 /* With longer structs and strides (wide.h), the case gives the same results. */
 static void strides(check *c, stage *s, op_case *o, uint32_t op) {
     const char *name = case_op_name(op);
@@ -60,8 +60,8 @@ static void judge_small(check *c, const fence *f, uint32_t n, mn_status st, cons
           n, size, n);
 }
 
-/* Outputs with less room than the plugin fills, from 8 bytes on: written within the room, and `size`
- * says how much was. */
+/* Outputs with less room than the plugin fills, from 8 bytes on: written within the room, and
+ * `size` says how much was. */
 void check_graph_small_outputs(check *c) {
     stage s;
     if (!stage_plan(c, &s))
@@ -86,7 +86,7 @@ void check_graph_small_outputs(check *c) {
         stage_close(c, &s);
 }
 
-/* ---- what is not known --------------------------------------------------------------------------- */
+/* ---- what is not known ----------------------------------------------------------------------- */
 static void refused_by_supports(check *c, const stage *s, const op_case *o, uint32_t at,
                                 const char *what) {
     mn_verdict v[CASE_NODES] = {{0}};
@@ -101,8 +101,9 @@ static void refused_by_supports(check *c, const stage *s, const op_case *o, uint
           "supports met %s: found verdict %d, expected no", what, verdict);
 }
 
-/* compile, or a call before it, refuses with a status of class REFUSE and names the node: the node may be
- * right in a version that the plugin does not know, so that it is not the caller's error. */
+/* compile, or a call before it, refuses with a status of class REFUSE and names the node: the
+ * node may be right in a version that the plugin does not know, so that it is not the caller's
+ * error. */
 static void refused_by_compile(check *c, const stage *s, op_case *o, uint32_t at,
                                const char *what) {
     mn_error err = check_error();
@@ -174,8 +175,8 @@ static int32_t first_input(const op_case *o, const mn_node *n, bool weights) {
     return -1;
 }
 
-/* The plugin chooses which types of weights it supports, so that it must look at them; the types of other
- * operands are fixed by the contract. Blocks keep their size: the id alone is unknown. */
+/* The plugin chooses which types of weights it supports, so that it must look at them; the types
+ * of other operands are fixed by the contract. Blocks keep their size: the id alone is unknown. */
 static void dtype(check *c, stage *s, op_case *o, uint32_t op) {
     const uint32_t at = life_node(o, op);
     const int32_t weight = first_input(o, &o->n[at], true);
@@ -206,7 +207,7 @@ void check_graph_unknown_role(check *c) {
     each_op(c, role);
 }
 
-/* ---- attributes ---------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 /* MN_UNSUPPORTED, or the status of the run. */
 static mn_status run_if_supported(const case_on *on, op_case *o, mn_error *err) {
     if (!case_supported(on, o, NULL))
@@ -278,7 +279,7 @@ void check_graph_fewer_attributes(check *c) {
     each_op(c, fewer_attributes);
 }
 
-/* ---- unusual questions --------------------------------------------------------------------------- */
+/* ---- unusual questions ----------------------------------------------------------------------- */
 /* A segment without nodes: every call works, and a step does nothing. */
 static void empty_segment(check *c, const stage *s, mn_compile ask) {
     const mn_backend *be = s->p.be;

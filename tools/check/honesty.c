@@ -1,13 +1,14 @@
-/* honesty.c -- group honesty: what a backend claims is true. Verdicts, memory, repeated steps, estimates,
- * waits, device flags and outputs that are not bound, each against what the device then does. Memory is
- * counted by the host of the stage (host.c), and outside of it by device_memory or this process. */
+/* honesty.c -- group honesty: what a backend claims is true. Verdicts, memory, repeated steps,
+ * estimates, waits, device flags and outputs that are not bound, each against what the device
+ * then does. Memory is counted by the host of the stage (host.c), and outside of it by
+ * device_memory or this process. */
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- verdicts ------------------------------------------------------------------------------------ */
+/* ---- verdicts -------------------------------------------------------------------------------- */
 /* The lowest verdict of the case's nodes; MN_VERDICT_NO also where supports fails. */
 static int32_t least_verdict(const stage *s, const op_case *o) {
     mn_verdict v[CASE_NODES] = {{0}};
@@ -85,13 +86,14 @@ void check_honesty_contracts(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 /* Granted to a program for its own records. Bounds that are too low by more are found. */
 #define SLACK (UINT64_C(1) << 20)
-/* Granted to the growth of a program with the rows of a step: sizes are rounded up to alignments. */
+/* Granted to the growth of a program with the rows of a step: sizes are rounded up to
+ * alignments. */
 #define GROWTH_SLACK (UINT64_C(64) << 10)
-/* Granted outside of host->alloc: other processes may use the device at the same time, and drivers and the
- * C library allocate in large pieces. */
+/* Granted outside of host->alloc: other processes may use the device at the same time, and
+ * drivers and the C library allocate in large pieces. */
 #define OUTSIDE_SLACK (UINT64_C(64) << 20)
 enum { FEW_ROWS = 64, MANY_ROWS = 1024 };
 
@@ -140,8 +142,8 @@ static uint64_t resident_bytes(void) {
     return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-/* Memory in use where allocations that bypass host->alloc show. For a device in the host's memory that is
- * this process: the free memory of the machine changes with every other program. */
+/* Memory in use where allocations that bypass host->alloc show. For a device in the host's
+ * memory that is this process: the free memory of the machine changes with every other program. */
 static uint64_t outside_held(const check_plugin *p, const mn_device_info *info) {
     return strcmp(info->mem_pool, "host") ? device_held(p) : resident_bytes();
 }
@@ -154,8 +156,8 @@ typedef struct {
     uint64_t outside;    /* more than before, outside of host->alloc */
 } taken;
 
-/* Bytes of the check's own buffers: those bound, and the one that it reads back into, which the plugin
- * may allocate from the host or the device. */
+/* Bytes of the check's own buffers: those bound, and the one that it reads back into, which the
+ * plugin may allocate from the host or the device. */
 static uint64_t buffer_bytes(const stage *s) {
     const case_plan *plan = s->plan;
     uint64_t n = plan->host_bytes;
@@ -298,7 +300,7 @@ void check_honesty_execute_allocates(check *c) {
         stage_close(c, &s);
 }
 
-/* ---- repeated steps ------------------------------------------------------------------------------ */
+/* ---- repeated steps -------------------------------------------------------------------------- */
 #define STEPS 40
 
 /* A copy; NULL = out of memory. */
@@ -349,7 +351,7 @@ void check_honesty_repeat(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- estimates ----------------------------------------------------------------------------------- */
+/* ---- estimates ------------------------------------------------------------------------------- */
 /* What an estimate for class p must say. */
 static void judge_estimate(check *c, const mn_estimate *e, uint32_t p) {
     const bool is_class = e->precision >= MN_PRECISION_EXACT && e->precision <= MN_PRECISION_A8;
@@ -400,7 +402,7 @@ void check_honesty_estimate(check *c) {
         stage_close(c, &s);
 }
 
-/* ---- waits --------------------------------------------------------------------------------------- */
+/* ---- waits ----------------------------------------------------------------------------------- */
 static void wait_for_null(check *c, stage *s) {
     const mn_backend *be = s->p.be;
     check_doing(c, "wait, queue_wait and event_free met an event that is NULL");
@@ -450,7 +452,7 @@ void check_honesty_waits(check *c) {
     stage_close(c, &s);
 }
 
-/* ---- device flags -------------------------------------------------------------------------------- */
+/* ---- device flags ---------------------------------------------------------------------------- */
 /* What the host writes through map, the device reads. name: of the kind of memory. */
 static void judge_map(check *c, stage *s, uint32_t kind, const char *name) {
     const mn_backend *be = s->p.be;
@@ -528,7 +530,7 @@ void check_honesty_flags(check *c) {
                 a.flags & MN_DEVICE_WRAPS ? "wraps " : "");
 }
 
-/* ---- outputs that are not bound ------------------------------------------------------------------ */
+/* ---- outputs that are not bound -------------------------------------------------------------- */
 /* name: of the op; all: has been run with every output bound; some: its twin. */
 static void run_without(check *c, stage *s, const char *name, const op_case *all, op_case *some,
                         int32_t output) {

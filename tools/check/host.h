@@ -1,5 +1,5 @@
-/* host.h -- the host of the check: it counts and guards the blocks that it allocates, makes allocations
- * fail when a rule asks for it, and runs tasks on threads. */
+/* host.h -- the host of the check: it counts and guards the blocks that it allocates, makes
+ * allocations fail when a rule asks for it, and runs tasks on threads. */
 #ifndef MINERVA_CHECK_HOST_H
 #define MINERVA_CHECK_HOST_H
 #include <minerva/plugin.h>
@@ -31,8 +31,8 @@ typedef struct {
 
 void check_host_init(check_host *h);
 void check_host_mark(check_host *h); /* the peak becomes the present number of bytes */
-/* What the plugin did wrong with the host's memory, as the end of "the plugin ..."; NULL = nothing. Known of
- * released blocks only. */
+/* What the plugin did wrong with the host's memory, as the end of "the plugin ..."; NULL =
+ * nothing. Known of released blocks only. */
 const char *check_host_fault(const check_host *h);
 uint64_t check_now_ns(void);
 #endif

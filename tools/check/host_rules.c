@@ -1,13 +1,15 @@
-/* host_rules.c -- group host: hosts that are older or newer than the plugin, lack functions, refuse memory,
- * or answer with odd values. The plugin may refuse them; it must not crash, nor access memory outside of
- * the structs that it is given, and it must release all memory. Structs that end early stand before a page
- * without access (fence.h); a whole life of the plugin is life_run. */
+/* host_rules.c -- group host: hosts that are older or newer than the plugin, lack functions,
+ * refuse memory, or answer with odd values. The plugin may refuse them; it must not crash, nor
+ * access memory outside of the structs that it is given, and it must release all memory. Structs
+ * that end early stand before a page without access (fence.h); a whole life of the plugin is
+ * life_run. */
 #include "fence.h"
 #include "life.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Enters the plugin with a host of which only the first `readable` bytes can be read. NULL: refused. */
+/* Enters the plugin with a host of which only the first `readable` bytes can be read. NULL:
+ * refused. */
 static const mn_plugin *enter(check *c, const mn_host *host, size_t readable, mn_error *err) {
     mn_entry_fn entry = check_entry(c);
     fence f = fence_new(readable);
@@ -103,8 +105,8 @@ void check_host_minor(check *c) {
     must_refuse(c, &h.api, sizeof h.api, "a host of ABI 0.1");
 }
 
-/* An mn_error of n bytes that a refused entry has filled. R4: nothing behind `size` is written, and size
- * says how much was. */
+/* An mn_error of n bytes that a refused entry has filled. R4: nothing behind `size` is written,
+ * and size says how much was. */
 static void judge_error(check *c, const uint8_t *bytes, uint32_t n) {
     const uint32_t text = offsetof(mn_error, msg);
     uint32_t size;
@@ -230,8 +232,8 @@ static void name_allocation(check_result *r, long long k, int once) {
              once ? " once" : " and all after it", was);
 }
 
-/* A life in which allocation k fails: once, or with all later ones. 0 = there is no allocation k, or the
- * rule has failed. */
+/* A life in which allocation k fails: once, or with all later ones. 0 = there is no allocation
+ * k, or the rule has failed. */
 static int live_without(check *c, long long k, int once) {
     check_host h;
     mn_error err = check_error();

@@ -1,10 +1,10 @@
-/* life.c -- see life.h. A stage lives in the rule's function; its plugin, case and plan are freed by
- * stage_close, or with the rule's process when the rule fails. */
+/* life.c -- see life.h. A stage lives in the rule's function; its plugin, case and plan are
+ * freed by stage_close, or with the rule's process when the rule fails. */
 #include "life.h"
 #include "watch.h"
 #include <string.h>
 
-/* ---- cases --------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 op_shape life_shape(void) {
     return (op_shape){.rows = 6,
                       .k = 64,
@@ -89,7 +89,7 @@ static mn_status first_case(const check_plugin *p, op_case **out, mn_error *err)
     return st;
 }
 
-/* ---- stages -------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 int stage_device(check *c, stage *s) {
     memset(s, 0, sizeof *s);
     check_host_init(&s->host);
@@ -161,7 +161,7 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
         check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
 }
 
-/* ---- a life -------------------------------------------------------------------------------------- */
+/* ---- a life ---------------------------------------------------------------------------------- */
 /* What is between entry and shutdown. */
 static mn_status live(check *c, check_plugin *p, mn_error *err) {
     check_doing(c, "device_open ran");

@@ -1,5 +1,5 @@
-/* loader.h -- the loader rules: models to try a loader on, files in memory that end at a page which cannot
- * be read, and one parse with all its checks. */
+/* loader.h -- the loader rules: models to try a loader on, files in memory that end at a page
+ * which cannot be read, and one parse with all its checks. */
 #ifndef CHECK_LOADER_H
 #define CHECK_LOADER_H
 #include "check.h"
@@ -18,8 +18,8 @@ bool patterns_read(check *c, const check_plugin *plugin, loader_patterns *out);
 /* Bits 1 << MN_PATTERN_* of those that match. */
 uint32_t patterns_kinds(const loader_patterns *p, const char *name);
 #define PATTERNS_FILE (1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD)
-/* Whether file `name` of a folder belongs to the model that the user named by the file `named` (NULL: by
- * the folder). */
+/* Whether file `name` of a folder belongs to the model that the user named by the file `named`
+ * (NULL: by the folder). */
 bool patterns_take(const loader_patterns *p, const char *named, const char *name);
 
 /* ---- models (loader_models.c) ---------------------------------------------------------------- */
@@ -48,7 +48,7 @@ void model_sort(model_files *m);
 void model_make_garbage(model_files *m, uint32_t which);
 void model_free(model_files *m);
 
-/* ---- files as a host maps them, before a closed page (loader_map.c) --------------------------- */
+/* ---- files as a host maps them, before a closed page (loader_map.c) -------------------------- */
 typedef struct {
     uint8_t *map; /* map_bytes long; the page behind them is closed: any access is a SIGSEGV */
     uint64_t map_bytes;
@@ -80,20 +80,20 @@ typedef struct {
 /* Opens the plugin without a model. 1, or 0 and the rule is over. */
 int loader_enter(check *c, loader *l);
 void loader_close(loader *l); /* after loader_enter, also where it failed */
-/* Opens the plugin, finds a model of its format (--model, or the built-in one that it claims and opens),
- * maps it, calls fn, and closes all. The rule is skipped where there is no model. */
+/* Opens the plugin, finds a model of its format (--model, or the built-in one that it claims and
+ * opens), maps it, calls fn, and closes all. The rule is skipped where there is no model. */
 typedef void (*loader_fn)(loader *l, mapped_files *m);
 void loader_on_model(check *c, int how, loader_fn fn);
 /* The confidence; -1 = the rule has failed. */
 int loader_guess(loader *l, const mapped_files *m);
 /* open of the loader's table. */
 mn_status loader_open(const loader *l, const mapped_files *m, mn_parsed **out, mn_error *err);
-/* Opens, reads and checks all metadata and tensors twice, closes, and looks for leaks; the rule fails at
- * the first fault. digest (may be NULL): of all answers, independent of the files' addresses. The status
- * of open. what: the input, for messages. */
+/* Opens, reads and checks all metadata and tensors twice, closes, and looks for leaks; the rule
+ * fails at the first fault. digest (may be NULL): of all answers, independent of the files'
+ * addresses. The status of open. what: the input, for messages. */
 mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint64_t *digest);
-/* The most that a loader may allocate for a built-in model: one that asks for more has used a number of
- * the file without checking it against the file's size. */
+/* The most that a loader may allocate for a built-in model: one that asks for more has used a
+ * number of the file without checking it against the file's size. */
 #define LOADER_MOST_BYTES (UINT64_C(256) << 20)
 /* The digest alone, from any thread; 0 = it does not open. */
 uint64_t loader_digest(loader *l, const mapped_files *m);

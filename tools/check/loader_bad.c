@@ -1,11 +1,12 @@
-/* loader_bad.c -- group loader: damaged files, and a host without memory. Knows no format: it cuts files
- * and changes bytes of headers, and each input must be refused with a sentence or described rightly
- * (loader_parse). Files are mapped so that a read beyond their end is a crash. */
+/* loader_bad.c -- group loader: damaged files, and a host without memory. Knows no format: it
+ * cuts files and changes bytes of headers, and each input must be refused with a sentence or
+ * described rightly (loader_parse). Files are mapped so that a read beyond their end is a crash. */
 #include "loader.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Places that are changed, in all headers together; of longer headers every second, third ... byte. */
+/* Places that are changed, in all headers together; of longer headers every second, third ...
+ * byte. */
 #define MOST_PLACES 4096
 
 /* One file of the model while it is damaged. */
@@ -52,7 +53,7 @@ static void try_input(damage *d) {
     d->n++;
 }
 
-/* ---- cut ----------------------------------------------------------------------------------------- */
+/* ---- cut ------------------------------------------------------------------------------------- */
 /* At many places of the header, and at 64 of the data. */
 static void cut_file(damage *d) {
     const uint64_t n = d->l->model.file[d->file].n;
@@ -77,7 +78,7 @@ void check_loader_truncated(check *c) {
     loader_on_model(c, MAP_END, truncated);
 }
 
-/* ---- one byte changed ---------------------------------------------------------------------------- */
+/* ---- one byte changed ------------------------------------------------------------------------ */
 static void set_byte(damage *d, uint64_t at, uint8_t value) {
     uint8_t *byte = bytes_of(d) + at;
     const uint8_t was = *byte;
@@ -109,7 +110,7 @@ void check_loader_flipped(check *c) {
     loader_on_model(c, MAP_END, flipped);
 }
 
-/* ---- absurd numbers: every place of the header as a binary number, every number of a text -------- */
+/* ---- absurd numbers: every place of the header as a binary number, every number of a text ---- */
 /* width: 4 or 8 bytes. */
 static void set_number(damage *d, uint64_t at, uint64_t value, uint32_t width) {
     uint8_t *place = bytes_of(d) + at;
@@ -189,7 +190,7 @@ void check_loader_counts(check *c) {
     loader_on_model(c, MAP_END, counts);
 }
 
-/* ---- memory that fails --------------------------------------------------------------------------- */
+/* ---- memory that fails ----------------------------------------------------------------------- */
 /* open with allocation k and all later ones failing. */
 static mn_status open_without(loader *l, const mapped_files *m, long long k) {
     const long long live = atomic_load(&l->host.live);

@@ -1,6 +1,6 @@
-/* loader_map.c -- the files of a model in anonymous memory before a closed page, so that a read beyond the
- * end is a SIGSEGV, which the runner reports. mapped_files owns the maps; model names are borrowed from
- * model_files, which must live longer. */
+/* loader_map.c -- the files of a model in anonymous memory before a closed page, so that a read
+ * beyond the end is a SIGSEGV, which the runner reports. mapped_files owns the maps; model names
+ * are borrowed from model_files, which must live longer. */
 #include "loader.h"
 #include <string.h>
 #include <sys/mman.h>

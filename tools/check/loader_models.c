@@ -1,6 +1,7 @@
-/* loader_models.c -- small valid models in GGUF, SafeTensors and MLX, files that are models of no format,
- * and models read from disk for --model. A model_files owns the bytes of its files until model_free; once
- * memory runs out it is marked failed, and the functions that add to it have no effect. */
+/* loader_models.c -- small valid models in GGUF, SafeTensors and MLX, files that are models of
+ * no format, and models read from disk for --model. A model_files owns the bytes of its files
+ * until model_free; once memory runs out it is marked failed, and the functions that add to it
+ * have no effect. */
 #include "loader.h"
 #include <dirent.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
-/* loader_parse.c -- one parse from open to close, with all that the loader returns read and checked: values,
- * planes inside their files, dims, strides, parts, and that no two dense planes overlap. All answers go
- * into a digest (FNV-1a), by which two parses are compared; addresses do not, so that the files may be
- * mapped elsewhere. Also how a rule gets its loader and a model of its format (loader_on_model). */
+/* loader_parse.c -- one parse from open to close, with all that the loader returns read and
+ * checked: values, planes inside their files, dims, strides, parts, and that no two dense planes
+ * overlap. All answers go into a digest (FNV-1a), by which two parses are compared; addresses do
+ * not, so that the files may be mapped elsewhere. Also how a rule gets its loader and a model of
+ * its format (loader_on_model). */
 #include "loader.h"
 #include "case.h"
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #define FNV_BASIS UINT64_C(0xcbf29ce484222325)
 #define FNV_PRIME UINT64_C(0x100000001b3)
 
-/* ---- the loader and its model -------------------------------------------------------------------- */
+/* ---- the loader and its model ---------------------------------------------------------------- */
 static void *(*host_alloc)(void *self, uint64_t bytes, uint64_t align);
 static uint64_t too_much; /* bytes of the allocation that was refused for its size; 0 = none */
 
@@ -106,7 +107,7 @@ int loader_guess(loader *l, const mapped_files *m) {
     return -1;
 }
 
-/* ---- the digest: reads every byte ---------------------------------------------------------------- */
+/* ---- the digest: reads every byte ------------------------------------------------------------ */
 static void mix(uint64_t *h, const void *p, uint64_t n) {
     const uint8_t *bytes = p;
     for (uint64_t i = 0; i < n; i++)
@@ -152,7 +153,7 @@ static bool mix_value(uint64_t *h, const mn_value *v) {
     return of != MN_VALUE_BOOL || v->i == 0 || v->i == 1;
 }
 
-/* ---- one tensor ---------------------------------------------------------------------------------- */
+/* ---- one tensor ------------------------------------------------------------------------------ */
 /* The file that holds all of [ptr, ptr + bytes); NULL = none. */
 static const mn_file *file_of(const mapped_files *m, const void *ptr, uint64_t bytes) {
     const uint8_t *p = ptr;
@@ -176,7 +177,8 @@ static bool add_span(uint64_t *end, uint64_t steps, int64_t stride) {
     return __builtin_add_overflow(*end, span, end);
 }
 
-/* Bytes from the first to the last that the strides reach; false: broken dims or strides, or overflow. */
+/* Bytes from the first to the last that the strides reach; false: broken dims or strides, or
+ * overflow. */
 static bool extent_of(const mn_plane *p, uint32_t n_dim, uint64_t *out) {
     const mn_dtype t = case_dtype(p->dtype);
     uint64_t end = t.block_bytes;
@@ -279,7 +281,7 @@ static void mix_tensor(uint64_t *h, const mapped_files *m, const mn_tensor_info 
         mix_plane(h, m, plane_at(t, i), t->n_dim);
 }
 
-/* ---- all tensors --------------------------------------------------------------------------------- */
+/* ---- all tensors ----------------------------------------------------------------------------- */
 /* Dense planes: they must not overlap. Planes with gaps may lie inside each other's gaps. */
 typedef struct {
     const uint8_t *lo;
@@ -390,7 +392,7 @@ static uint64_t read_all(loader *l, const mapped_files *m, mn_parsed *p, const c
     return h;
 }
 
-/* ---- one parse ----------------------------------------------------------------------------------- */
+/* ---- one parse ------------------------------------------------------------------------------- */
 /* open returned st, which is not MN_OK, and p. */
 static void check_refusal(loader *l, mn_status st, const mn_parsed *p, const mn_error *e,
                           const char *what) {
@@ -458,7 +460,7 @@ uint64_t loader_digest_of(loader *l, const mapped_files *m, const void *files, u
     return check_over(l->c) ? 0 : h;
 }
 
-/* ---- planes and headers -------------------------------------------------------------------------- */
+/* ---- planes and headers ---------------------------------------------------------------------- */
 void loader_each_plane(loader *l, const mapped_files *m, loader_plane_fn fn, void *arg) {
     mn_parsed *p = NULL;
     if (loader_open(l, m, &p, NULL))

@@ -1,7 +1,8 @@
-/* loader_patterns.c -- rule model.patterns, and the file names that a loader states: whether they are valid,
- * which names they match, and which files of a folder belong to the one that the user named. The host has
- * the same in runtime/base/pattern.c and runtime/model/files.c; it is written a second time, because the
- * command depends on plugin.h alone. Patterns are copied, their texts belong to the plugin. */
+/* loader_patterns.c -- rule model.patterns, and the file names that a loader states: whether
+ * they are valid, which names they match, and which files of a folder belong to the one that the
+ * user named. The host has the same in runtime/base/pattern.c and runtime/model/files.c; it is
+ * written a second time, because the command depends on plugin.h alone. Patterns are copied,
+ * their texts belong to the plugin. */
 #include "loader.h"
 #include <string.h>
 
@@ -49,8 +50,8 @@ static const char *fault_of(const mn_file_pattern *p) {
     return fault_of_text(p->text);
 }
 
-/* Whether pattern [p, end) matches all of s. parts: [4], what the two '*' match, then the two '#'. stars,
- * numbers: how many of each came before p. */
+/* Whether pattern [p, end) matches all of s. parts: [4], what the two '*' match, then the two
+ * '#'. stars, numbers: how many of each came before p. */
 static bool match(const char *p, const char *end, const char *s, uint32_t stars, uint32_t numbers,
                   mn_str *parts) {
     if (p == end)
@@ -128,7 +129,8 @@ static bool same(mn_str a, mn_str b) {
     return !a.len || !memcmp(a.ptr, b.ptr, a.len);
 }
 
-/* Whether a and b are shards of one model by this pattern: they differ in the first number alone. */
+/* Whether a and b are shards of one model by this pattern: they differ in the first number
+ * alone. */
 static bool are_shards(const mn_file_pattern *p, const char *a, const char *b) {
     mn_str x[4], y[4];
     if (p->kind != MN_PATTERN_SHARD || !matches(p, a, x) || !matches(p, b, y))

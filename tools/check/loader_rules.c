@@ -1,6 +1,7 @@
-/* loader_rules.c -- groups model and loader: what a loader says of undamaged files. Models and parses come
- * from loader.h; damaged files are in loader_bad.c, the rule about patterns in loader_patterns.c. The rule
- * loader.files is the last one of its group, since afterwards no file can be opened in its process. */
+/* loader_rules.c -- groups model and loader: what a loader says of undamaged files. Models and
+ * parses come from loader.h; damaged files are in loader_bad.c, the rule about patterns in
+ * loader_patterns.c. The rule loader.files is the last one of its group, since afterwards no
+ * file can be opened in its process. */
 #include "loader.h"
 #include <errno.h>
 #include <linux/audit.h>
@@ -135,7 +136,8 @@ typedef struct {
     uint64_t later[3]; /* fields that the loader does not know */
 } longer_file;
 
-/* The same answers as want, for the model's files with these flags, in elements longer than known. */
+/* The same answers as want, for the model's files with these flags, in elements longer than
+ * known. */
 static void try_flags(loader *l, const mapped_files *m, uint64_t want, const uint32_t *flags,
                       const char *what) {
     static longer_file files[LOADER_FILES];
@@ -159,8 +161,8 @@ static uint32_t kinds_of(const loader *l, const mapped_files *m, uint32_t i) {
     return patterns_kinds(&l->patterns, m->views[i].name.ptr);
 }
 
-/* Whether the user may name file i and mean the whole model: of several files that are models each, one
- * names itself alone. */
+/* Whether the user may name file i and mean the whole model: of several files that are models
+ * each, one names itself alone. */
 static bool may_be_named(const loader *l, const mapped_files *m, uint32_t i) {
     const uint32_t kinds = kinds_of(l, m, i);
     uint32_t models = 0;

@@ -1,7 +1,8 @@
-/* numeric.c -- what the plugin computes, compared with the plugin `reference` in the same process. A trial
- * is one op, weight type, shape and precision class: a program on each side, and steps with several
- * numbers of rows, with NaN in single rows, after a step on NaN, and in a second context. The plans and
- * cases of a trial live in numeric_compare; numeric_rules.c chooses the trials. */
+/* numeric.c -- what the plugin computes, compared with the plugin `reference` in the same
+ * process. A trial is one op, weight type, shape and precision class: a program on each side,
+ * and steps with several numbers of rows, with NaN in single rows, after a step on NaN, and in a
+ * second context. The plans and cases of a trial live in numeric_compare; numeric_rules.c
+ * chooses the trials. */
 #include "numeric.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -141,8 +142,8 @@ static bool page_tokens(const case_on *on, const trial *t, op_shape *s) {
     return !st && l.page_tokens;
 }
 
-/* n rows rounded up as the host does it: to the next power of two below the grain, to a multiple of the
- * grain from there on; grain 1: not at all, 0: always to a power of two. */
+/* n rows rounded up as the host does it: to the next power of two below the grain, to a multiple
+ * of the grain from there on; grain 1: not at all, 0: always to a power of two. */
 static int64_t bucket(int64_t n, int64_t max, uint32_t grain) {
     int64_t b = 1;
     if (grain && (grain == 1 || n >= (int64_t)grain)) {
@@ -213,8 +214,8 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
         case_free(a);
 }
 
-/* A second context of the program gives the same bits for the same inputs. before: the results of the
- * first. */
+/* A second context of the program gives the same bits for the same inputs. before: the results
+ * of the first. */
 static void again(trial *t, const op_case *before) {
     mn_error err = check_error();
     const char *where = "";
@@ -261,8 +262,8 @@ static void run_steps(trial *t) {
     case_free(last);
 }
 
-/* Whether a plugin that claims the op must run it in this class and with this cache; it may refuse the
- * others. */
+/* Whether a plugin that claims the op must run it in this class and with this cache; it may
+ * refuse the others. */
 static bool must_run(const trial *t) {
     const uint32_t kv = t->mine.kv_dtype;
     return t->precision == MN_PRECISION_EXACT && (!kv || kv == MN_F32);

@@ -1,5 +1,5 @@
-/* numeric.h -- the numeric rules: a plugin compared with the plugin `reference`, the oracle. A sweep is one
- * op with the weight types, shapes and variants that it is tried with. */
+/* numeric.h -- the numeric rules: a plugin compared with the plugin `reference`, the oracle. A
+ * sweep is one op with the weight types, shapes and variants that it is tried with. */
 #ifndef CHECK_NUMERIC_H
 #define CHECK_NUMERIC_H
 #include "case.h"

@@ -1,15 +1,15 @@
-/* numeric_groups.c -- rule numeric.groups: KV groups and segments. The layers of two groups alternate; a
- * segment holds all of them, some, or those of one group, and need not hold the first. The results of
- * each layer are compared with those of `reference`, whose pages may have another size. Each side owns
- * its plan and the case that holds its graph until close_side. */
+/* numeric_groups.c -- rule numeric.groups: KV groups and segments. The layers of two groups
+ * alternate; a segment holds all of them, some, or those of one group, and need not hold the
+ * first. The results of each layer are compared with those of `reference`, whose pages may have
+ * another size. Each side owns its plan and the case that holds its graph until close_side. */
 #include "numeric.h"
 #include <math.h>
 #include <stdio.h>
 
 #define LAYERS 4 /* two of each group */
 
-/* The groups differ in heads, dims and window: a plugin that uses the page table, page size or buffer of
- * one for the other is found. */
+/* The groups differ in heads, dims and window: a plugin that uses the page table, page size or
+ * buffer of one for the other is found. */
 static const op_shape shapes[CASE_GROUPS] = {
     {.rows = 9, .n_head = 4, .n_head_kv = 1, .dim = 32, .past = 150, .n_seqs = 2},
     {.rows = 9, .n_head = 4, .n_head_kv = 2, .dim = 64, .past = 150, .n_seqs = 2, .variant = 1},
@@ -88,8 +88,8 @@ static mn_status run_side(side *s, uint32_t segment, op_case **out, mn_error *er
     return st;
 }
 
-/* The plugin's results of a segment against want, those of `reference`. A class other than exact may be
- * refused. */
+/* The plugin's results of a segment against want, those of `reference`. A class other than exact
+ * may be refused. */
 static void run_and_compare(numeric *n, uint32_t kv_dtype, uint32_t precision, uint32_t segment,
                             const op_case *want) {
     const char *what = segments[segment].what, *class = check_class_name(precision), *where = "";

@@ -1,13 +1,13 @@
-/* numeric_rules.c -- group numeric: a rule per op, which compares the plugin with `reference` (numeric.c)
- * for all its weight types, shapes (numeric_sweeps.c), variants and classes; and the rule about pages that
- * kv_copy made. Layers of several KV groups are in numeric_groups.c. */
+/* numeric_rules.c -- group numeric: a rule per op, which compares the plugin with `reference`
+ * (numeric.c) for all its weight types, shapes (numeric_sweeps.c), variants and classes; and the
+ * rule about pages that kv_copy made. Layers of several KV groups are in numeric_groups.c. */
 #include "numeric.h"
 #include <string.h>
 
 static const uint32_t kv_types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
 
-/* All classes. Ops with a cache: class exact with every type of cache, the other classes with f16 alone,
- * which is what they run with. */
+/* All classes. Ops with a cache: class exact with every type of cache, the other classes with
+ * f16 alone, which is what they run with. */
 static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op_shape s) {
     const bool cached = w->op == MN_OP_KV_STORE || w->op == MN_OP_ATTENTION;
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8; p++)
@@ -19,8 +19,8 @@ static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op
         }
 }
 
-/* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one variant
- * each is enough. */
+/* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one
+ * variant each is enough. */
 static bool is_tried(const check_sweep *w, uint32_t i, uint32_t v) {
     if (w->op == MN_OP_MOE_ROUTE && (v & 3) > MN_ROUTE_SIGMOID)
         return false;
@@ -114,8 +114,8 @@ static int32_t *data_of(op_case *c, const char *name, uint64_t *n) {
     return c->data[i];
 }
 
-/* Page 1 + i to page 1 + n_pages + i. Pages descend (case_cache.c), so that page 1 is the last one of the
- * sequence, which holds `last` tokens. */
+/* Page 1 + i to page 1 + n_pages + i. Pages descend (case_cache.c), so that page 1 is the last
+ * one of the sequence, which holds `last` tokens. */
 static mn_status copy_pages(case_plan *plan, uint32_t group, uint32_t n_pages, uint32_t last,
                             uint32_t page_tokens, mn_error *err) {
     mn_page_copy pairs[64];
@@ -148,7 +148,8 @@ static void use_copies(op_case *c, uint32_t n_pages) {
         pos[i] = -1;
 }
 
-/* a and b are equal cases of shape s: a fills the cache, its pages are copied, b reads the copies. */
+/* a and b are equal cases of shape s: a fills the cache, its pages are copied, b reads the
+ * copies. */
 static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b) {
     const uint32_t group = s->kv_group;
     const char *where = "", *type = mn_dtype_name(s->kv_dtype);

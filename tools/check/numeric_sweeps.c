@@ -1,5 +1,6 @@
-/* numeric_sweeps.c -- the shapes that numeric_rules.c runs each op with: the smallest, odd ones, and some
- * that are larger than usual tiles of kernels; and the tolerance of each precision class. Constant. */
+/* numeric_sweeps.c -- the shapes that numeric_rules.c runs each op with: the smallest, odd ones,
+ * and some that are larger than usual tiles of kernels; and the tolerance of each precision
+ * class. Constant. */
 #include "numeric.h"
 
 #define N(array) (uint32_t)(sizeof(array) / sizeof *(array))

@@ -1,6 +1,6 @@
-/* open.c -- the plugin in the process of a rule: the file is opened once (dlopen), and entered as often as
- * the rule asks for. Calls before the tables are watched (dlopen, entry, query, shutdown) are announced to
- * watch.c here. */
+/* open.c -- the plugin in the process of a rule: the file is opened once (dlopen), and entered
+ * as often as the rule asks for. Calls before the tables are watched (dlopen, entry, query,
+ * shutdown) are announced to watch.c here. */
 #include "watch.h"
 #include <dlfcn.h>
 #include <string.h>

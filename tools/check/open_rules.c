@@ -1,5 +1,6 @@
-/* open_rules.c -- groups open and device: opening the file, entering the plugin, its interfaces and tables,
- * its devices. Later groups use what these find (check_facts), and are skipped where one of these fails. */
+/* open_rules.c -- groups open and device: opening the file, entering the plugin, its interfaces
+ * and tables, its devices. Later groups use what these find (check_facts), and are skipped where
+ * one of these fails. */
 #include "check.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +10,9 @@ void check_open_load(check *c) {
     check_entry(c);
 }
 
-/* The rule says 50 ms; ten times that is granted, since other programs may use the machine. The fastest of
- * three entries counts, and the processor time of the first, which alone may initialise something. */
+/* The rule says 50 ms; ten times that is granted, since other programs may use the machine. The
+ * fastest of three entries counts, and the processor time of the first, which alone may
+ * initialise something. */
 #define ENTRY_NS UINT64_C(500000000)
 
 static uint64_t cpu_ns(void) {

@@ -1,7 +1,8 @@
-/* process.c -- group process: a plugin runs in the host's process and must not change its state: open
- * descriptors, signal handlers and masks, working folder, umask, floating-point mode, standard output,
- * child processes. The state is compared after each call of the plugin (watch.h), in the thread that made
- * the call; a rule runs in a process of its own, so that earlier rules have changed nothing. */
+/* process.c -- group process: a plugin runs in the host's process and must not change its state:
+ * open descriptors, signal handlers and masks, working folder, umask, floating-point mode,
+ * standard output, child processes. The state is compared after each call of the plugin
+ * (watch.h), in the thread that made the call; a rule runs in a process of its own, so that
+ * earlier rules have changed nothing. */
 #include "life.h"
 #include "loader.h"
 #include "watch.h"
@@ -29,8 +30,8 @@ typedef struct {
     uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
 } process_state;
 
-/* The control register beyond rounding: exceptions that trap, subnormals that count as zero. 0 where it
- * is not known. */
+/* The control register beyond rounding: exceptions that trap, subnormals that count as zero. 0
+ * where it is not known. */
 static uint32_t fp_mode(void) {
 #if defined(__x86_64__)
     return __builtin_ia32_stmxcsr() & 0xffc0u; /* without the flags that arithmetic raises */
@@ -72,7 +73,8 @@ static void name_descriptor(int fd, char *text, size_t n) {
     snprintf(text, n, "descriptor %d (%.120s) is open, which was not", fd, to);
 }
 
-/* Each diff_*: the first difference in text, as a clause; text is not changed where there is none. */
+/* Each diff_*: the first difference in text, as a clause; text is not changed where there is
+ * none. */
 static void diff_signals(const process_state *was, const process_state *is, char *text, size_t n) {
     for (int i = 1; i < NSIG && !text[0]; i++) {
         const char *name = sigabbrev_np(i) ? sigabbrev_np(i) : "?";
@@ -108,7 +110,7 @@ static void diff_descriptors(const process_state *was, const process_state *is, 
     }
 }
 
-/* ---- what is looked at after each call -------------------------------------------------------- */
+/* ---- what is looked at after each call ------------------------------------------------------- */
 typedef struct {
     check *c;
     process_state was;
@@ -155,7 +157,7 @@ static void after_children(void *arg, const char *name) {
                    name, info.si_pid ? "not waited for" : "still running");
 }
 
-/* ---- the calls -------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 static void guess_and_parse(loader *l, mapped_files *m) {
     loader_guess(l, m);
     loader_parse(l, m, "a model", NULL);

@@ -1,7 +1,7 @@
-/* profile_rules.c -- group profile: what the interface mn.profile/1 says of a step, compared with the
- * program and with execute. Each rule runs a small case of every op that the device runs. Two rules put a
- * table of their own between case_step and the plugin, so that a step is profiled instead of executed;
- * that table is static: one rule runs at a time. */
+/* profile_rules.c -- group profile: what the interface mn.profile/1 says of a step, compared
+ * with the program and with execute. Each rule runs a small case of every op that the device
+ * runs. Two rules put a table of their own between case_step and the plugin, so that a step is
+ * profiled instead of executed; that table is static: one rule runs at a time. */
 #include "life.h"
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static mn_status run_profile(stage *s, case_plan *plan, mn_profile_unit *u, uint
     return profile->execute(plan->contexts[0], 0, plan->first->value, u, stride, n, &s->p.err);
 }
 
-/* ---- the units of a program ---------------------------------------------------------------------- */
+/* ---- the units of a program ------------------------------------------------------------------ */
 /* Unit i; limit: ns that it may have taken. */
 static void judge_unit(check *c, const op_case *o, uint32_t i, const mn_profile_unit *u,
                        uint64_t limit) {
@@ -108,7 +108,7 @@ void check_profile_units(check *c) {
     each_op(c, units);
 }
 
-/* ---- the same results ---------------------------------------------------------------------------- */
+/* ---- the same results ------------------------------------------------------------------------ */
 static mn_status execute_profiled(mn_context *ctx, uint32_t set, const int64_t *values,
                                   mn_event **event, mn_error *err) {
     mn_profile_unit u[MAX_UNITS];
@@ -161,8 +161,9 @@ void check_profile_same(check *c) {
     each_op(c, same);
 }
 
-/* ---- room and strides ---------------------------------------------------------------------------- */
-/* Bytes that the plugin must not write: behind the room, and behind the known bytes of each unit. */
+/* ---- room and strides ------------------------------------------------------------------------ */
+/* Bytes that the plugin must not write: behind the room, and behind the known bytes of each
+ * unit. */
 static void judge_garbage(check *c, const uint8_t *at, uint32_t all, uint32_t room,
                           uint32_t stride) {
     const uint32_t known = stride < sizeof(mn_profile_unit) ? stride : sizeof(mn_profile_unit);

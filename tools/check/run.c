@@ -1,7 +1,8 @@
-/* run.c -- the runner: tries the rules of a group in forked children, and judges children that crash, hang
- * or take too long. The report is in memory that parent and children share (mmap), so that it holds what a
- * child had found when it ended. The child writes the result of the rule that it runs, the parent those of
- * rules that no child runs. Functions that rules call to report are here, too. */
+/* run.c -- the runner: tries the rules of a group in forked children, and judges children that
+ * crash, hang or take too long. The report is in memory that parent and children share (mmap),
+ * so that it holds what a child had found when it ended. The child writes the result of the rule
+ * that it runs, the parent those of rules that no child runs. Functions that rules call to
+ * report are here, too. */
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -74,8 +75,8 @@ void check_page(const check_rule *rule, char *dst, size_t n) {
 }
 
 /* ---- the child ------------------------------------------------------------------------------- */
-/* Runs rules [lo, hi) until one fails. Standard output is the report's: what the plugin prints goes to
- * standard error. */
+/* Runs rules [lo, hi) until one fails. Standard output is the report's: what the plugin prints
+ * goes to standard error. */
 static _Noreturn void child(check c, check_result *results, uint32_t lo, uint32_t hi,
                             pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -225,8 +226,8 @@ static uint32_t run_child(const check *c, check_report *report, uint32_t lo, uin
     return at;
 }
 
-/* Rules [lo, hi) of one group. In a group that later groups depend on, a rule that fails ends the group:
- * the next one would fail, too, and as slowly. 0 = fork failed. */
+/* Rules [lo, hi) of one group. In a group that later groups depend on, a rule that fails ends
+ * the group: the next one would fail, too, and as slowly. 0 = fork failed. */
 static int run_rules(const check *c, check_report *report, uint32_t lo, uint32_t hi,
                      const check_group *group) {
     const uint64_t patience = c->patience * SECOND;
@@ -268,8 +269,8 @@ static uint32_t end_of_group(uint32_t lo, const check_group *group) {
     return hi;
 }
 
-/* The wanted rules among [lo, hi); all of them in a group that others depend on. 0 = no process could be
- * made. */
+/* The wanted rules among [lo, hi); all of them in a group that others depend on. 0 = no process
+ * could be made. */
 static int run_wanted(const check *c, check_report *r, uint32_t lo, uint32_t hi, const char *only,
                       const check_group *group) {
     if (group->first)

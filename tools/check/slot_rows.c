@@ -1,7 +1,7 @@
-/* slot_rows.c -- rule graph.slot_rows: rows of SLOTS and PARAMS lie 4 * dim[1] bytes apart, also where a
- * later version of plugin.h made the structs longer. Longer rows end in garbage, which must not change;
- * what is missing in shorter rows of PARAMS reads as 0. The rule gives the tensors of a small case rows
- * of another length and compares with the usual length. */
+/* slot_rows.c -- rule graph.slot_rows: rows of SLOTS and PARAMS lie 4 * dim[1] bytes apart, also
+ * where a later version of plugin.h made the structs longer. Longer rows end in garbage, which
+ * must not change; what is missing in shorter rows of PARAMS reads as 0. The rule gives the
+ * tensors of a small case rows of another length and compares with the usual length. */
 #include "life.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,8 @@ static void compare(check *c, const op_case *got, const op_case *want, const cha
                    op, what, where, e);
 }
 
-/* Rows of SLOTS and PARAMS with MORE words behind them; usual: has been run with rows as they are. */
+/* Rows of SLOTS and PARAMS with MORE words behind them; usual: has been run with rows as they
+ * are. */
 static void longer(check *c, const case_on *on, op_case *o, const op_case *usual, const char *op) {
     static const char *const names[] = {"slots", "params"};
     int64_t known[2] = {0, 0};

@@ -1,6 +1,7 @@
-/* static.c -- group static: what the file says before it is opened: format, machine, symbols, link options
- * and the note. The file is read as bytes (elf_file.h), since a file that breaks these rules must not be
- * opened. Where it lies is judged in static_place.c, what the host says of it in static_host.c. */
+/* static.c -- group static: what the file says before it is opened: format, machine, symbols,
+ * link options and the note. The file is read as bytes (elf_file.h), since a file that breaks
+ * these rules must not be opened. Where it lies is judged in static_place.c, what the host says
+ * of it in static_host.c. */
 #include "check.h"
 #include "elf_file.h"
 #include <stdio.h>
@@ -94,9 +95,9 @@ static int is_exported(const Elf64_Sym *s, const char *name) {
     return visibility != STV_HIDDEN && visibility != STV_INTERNAL;
 }
 
-/* Weak and unique definitions count, too. Those of C++ templates would be replaced by the copy of the host
- * or of another plugin (weak), or shared with it for the life of the process (unique), though another
- * compiler may have made that copy. */
+/* Weak and unique definitions count, too. Those of C++ templates would be replaced by the copy
+ * of the host or of another plugin (weak), or shared with it for the life of the process
+ * (unique), though another compiler may have made that copy. */
 void check_static_exports(check *c) {
     elf_file f;
     name_list others = {{0}, 0};

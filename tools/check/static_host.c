@@ -1,6 +1,7 @@
-/* static_host.c -- rule static.accepted: what this host says of the file before it opens it. The host's rules
- * for files, versions and instruction sets are not repeated here: a runtime is created whose only plugin
- * folder holds a link to the file, and its record of the plugin is read. */
+/* static_host.c -- rule static.accepted: what this host says of the file before it opens it. The
+ * host's rules for files, versions and instruction sets are not repeated here: a runtime is
+ * created whose only plugin folder holds a link to the file, and its record of the plugin is
+ * read. */
 #include "check.h"
 #include <minerva/minerva.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* static_place.c -- group static: the file's name, owner and folders, the folders that its libraries are
- * searched in, and whether all its symbols resolve. The last is asked of the dynamic linker in a process
- * of its own, as ldd -r does it, since that process must hold no symbol of the host. */
+/* static_place.c -- group static: the file's name, owner and folders, the folders that its
+ * libraries are searched in, and whether all its symbols resolve. The last is asked of the
+ * dynamic linker in a process of its own, as ldd -r does it, since that process must hold no
+ * symbol of the host. */
 #include "check.h"
 #include "elf_file.h"
 #include <stdio.h>
@@ -27,8 +28,9 @@ static int to_folder(char *path) {
     return 1;
 }
 
-/* Whether every user can put a file into the folder, or replace a folder above it. Folders that do not
- * exist are passed over. In a sticky folder above (/tmp), files can be replaced by their owner alone. */
+/* Whether every user can put a file into the folder, or replace a folder above it. Folders that
+ * do not exist are passed over. In a sticky folder above (/tmp), files can be replaced by their
+ * owner alone. */
 static int open_to_all(const char *folder) {
     char at[4096];
     struct stat st;
@@ -62,8 +64,8 @@ void check_static_writable(check *c) {
           folder);
 }
 
-/* One element of a search path, n bytes. "" and "lib" mean the current directory of the process that opens
- * the plugin. */
+/* One element of a search path, n bytes. "" and "lib" mean the current directory of the process
+ * that opens the plugin. */
 static void judge_folder(check *c, const char *at, size_t n) {
     char folder[4096];
     if (n >= sizeof folder)

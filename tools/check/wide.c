@@ -1,6 +1,6 @@
-/* wide.c -- see wide.h. The table of the host of a later minor is static: one at a time, in the process
- * of a rule. Its functions make longer copies of the arguments, call the plugin, look at the garbage, and
- * hand back what the caller knows; the copies are freed before they return. */
+/* wide.c -- see wide.h. The table of the host of a later minor is static: one at a time, in the
+ * process of a rule. Its functions make longer copies of the arguments, call the plugin, look at
+ * the garbage, and hand back what the caller knows; the copies are freed before they return. */
 #include "wide.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ static void *garbage(uint64_t n) {
     return p;
 }
 
-/* Elements of `size` bytes, `stride` apart, as elements with MORE bytes of garbage between them. The
- * caller frees. */
+/* Elements of `size` bytes, `stride` apart, as elements with MORE bytes of garbage between them.
+ * The caller frees. */
 static void *spread(const void *from, uint64_t n, uint64_t size, uint64_t stride) {
     const uint64_t wide = size + MORE;
     char *to = garbage(n * wide);
@@ -56,7 +56,8 @@ static void out_begin(wide_out *w, uint32_t known) {
     w->u.size = known + ROOM;
 }
 
-/* Checks the size that the plugin has set and what is behind it; copies the known bytes to the caller. */
+/* Checks the size that the plugin has set and what is behind it; copies the known bytes to the
+ * caller. */
 static void out_end(wide_out *w, uint32_t known, void *out, const char *what) {
     const uint32_t size = w->u.size;
     const uint32_t all = known + ROOM;
