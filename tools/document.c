@@ -335,7 +335,7 @@ static void fish_row(out_file *out, const arg_page *page, const arg_group *group
     out_puts(out, "'\n");
 }
 
-/* ---- heads and ends------------------------------------------------------------------------------ */
+/* ---- heads and ends -------------------------------------------------------------------------- */
 int args_completion_begin(const char *shell, const char *const *names, const char *const *abouts,
                           size_t n) {
     out_file out = out_stdout();
