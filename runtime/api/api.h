@@ -49,7 +49,7 @@ typedef struct {
 /* MN_INVALID "FUNCTION: NAME is NULL" for the first that is. args: up to one without a name. */
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args);
 /* MN_INVALID: rt, which is not NULL, was made before a fork whose child this process is. */
-mn_status mn_args_own(mn_error *err, const char *function, const mn_runtime *rt);
+mn_status mn_args_same_process(mn_error *err, const char *function, const mn_runtime *rt);
 /* MN_INVALID: bytes at no address. */
 mn_status mn_args_text(mn_error *err, const char *function, const char *name, mn_str text);
 /* MN_INVALID: a bit that is not known would be ignored. */
@@ -92,7 +92,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err);
 struct cJSON;
 /* generation.c: a file of JSON beside the model, parsed; *out NULL = absent. */
-mn_status mn_model_side_car(const mn_model *m, const char *name, struct cJSON **out, mn_error *err);
+mn_status mn_model_companion(const mn_model *m, const char *name, struct cJSON **out,
+                             mn_error *err);
 /* generation_config.json's key, GGUF's, and what is accepted under them. */
 typedef struct {
     const char *json, *key;
@@ -100,6 +101,6 @@ typedef struct {
     bool whole, above_zero;
 } mn_sampling_key;
 extern const mn_sampling_key mn_sampling_keys[MN_SAMPLING_KEYS];
-/* Defaults of sampling and the stop ids of m, from its tokeniser, metadata and side-cars. */
+/* Defaults of sampling and the stop ids of m, from its tokeniser, metadata and companion files. */
 mn_status mn_generation_read(mn_model *m, mn_error *err);
 #endif

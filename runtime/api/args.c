@@ -31,7 +31,7 @@ mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) 
     return MN_OK;
 }
 
-mn_status mn_args_own(mn_error *err, const char *function, const mn_runtime *rt) {
+mn_status mn_args_same_process(mn_error *err, const char *function, const mn_runtime *rt) {
     if (!mn_pool_is_stranded(rt->pool))
         return MN_OK;
     return mn_fail(err, MN_INVALID,

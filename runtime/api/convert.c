@@ -44,7 +44,7 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
     mn_convert_params own = {.size = sizeof own};
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"path", path}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, m->rt);
+        st = mn_args_same_process(err, __func__, m->rt);
     if (!st)
         st = mn_args_take(MN_SIZED_CONVERT_PARAMS, &own, params, err);
     if (!st)

@@ -10,7 +10,7 @@ static mn_status begin(mn_model *m, char **out, const char *function, const mn_m
     const mn_arg args[] = {{"m", m}, {"json", out}, {0}};
     mn_status st = mn_args_need(err, function, args);
     if (!st)
-        st = mn_args_own(err, function, m->rt);
+        st = mn_args_same_process(err, function, m->rt);
     if (st)
         return st;
     *out = NULL;

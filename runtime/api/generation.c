@@ -23,7 +23,7 @@ enum { TEMP, TOP_K, TOP_P, MIN_P, PENALTY, LAST_N };
 /* without a word of the files; a penalty of 0 is none */
 static const double usual[MN_SAMPLING_KEYS] = {0.7, 0, 0.95, 0, 0, -1};
 
-mn_status mn_model_side_car(const mn_model *m, const char *name, cJSON **out, mn_error *err) {
+mn_status mn_model_companion(const mn_model *m, const char *name, cJSON **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     mn_status st = mn_json_file(f->files, f->n, name, out, err);
     return st ? mn_fail_in(err, st, "%s", m->canonical->path) : MN_OK;
@@ -208,7 +208,7 @@ static mn_status read_ends(mn_model *m, const cJSON *generation, int64_t n_vocab
     mn_status st = read_eos(m, generation, GENERATION, adds, n_vocab, err);
     if (!st && (!own || cJSON_IsNull(own))) {
         cJSON *config = NULL;
-        st = mn_model_side_car(m, "config.json", &config, err);
+        st = mn_model_companion(m, "config.json", &config, err);
         const cJSON *text = mn_json_item(config, "text_config"); /* of models with several parts */
         if (!st)
             st = read_eos(m, mn_json_item(config, "eos_token_id") ? config : text, "config.json",
@@ -234,7 +234,7 @@ mn_status mn_generation_read(mn_model *m, mn_error *err) {
     const int64_t n_vocab = embd && embd->info.n_dim == 2 ? embd->info.dim[0] : 0;
     cJSON *generation = NULL;
     uint32_t n = 0;
-    mn_status st = mn_model_side_car(m, GENERATION, &generation, err);
+    mn_status st = mn_model_companion(m, GENERATION, &generation, err);
     if (!st) {
         read_defaults(m, generation);
         check_bos(m, generation, n_vocab);

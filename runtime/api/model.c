@@ -232,7 +232,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     uint32_t flags = 0;
     mn_status st = mn_args_need(err, "mn_model_open", (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
     if (!st)
-        st = mn_args_own(err, "mn_model_open", rt);
+        st = mn_args_same_process(err, "mn_model_open", rt);
     if (!st && path && !*path)
         st = mn_fail(err, MN_INVALID,
                      "mn_model_open: path is empty, expected a file or a folder, or NULL");

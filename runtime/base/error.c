@@ -29,25 +29,27 @@ static void set_status(mn_error *err, mn_status status, uint32_t node) {
     err->part = 0;
 }
 
-mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
+/* err may be NULL. */
+static void fail_at(mn_error *err, mn_status status, uint32_t node, const char *fmt, va_list args) {
     if (!err)
-        return status;
+        return;
+    set_msgv(err, fmt, args);
+    set_status(err, status, node);
+}
+
+mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    set_msgv(err, fmt, args);
+    fail_at(err, status, ~0u, fmt, args);
     va_end(args);
-    set_status(err, status, ~0u);
     return status;
 }
 
 mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const char *fmt, ...) {
-    if (!err)
-        return status;
     va_list args;
     va_start(args, fmt);
-    set_msgv(err, fmt, args);
+    fail_at(err, status, node, fmt, args);
     va_end(args);
-    set_status(err, status, node);
     return status;
 }
 

@@ -24,7 +24,7 @@ void mn_convert_type_list(mn_text *out);
 
 /* ---- plan.c ---------------------------------------------------------------------------------- */
 /* How rows of a file's tensor follow from those of the model's: heads of `head` rows whose first
- * `rot` are turned from halves (i, i + rot/2) into neighbours (2i, 2i+1), or back; rows from `end`
+ * `rot` are reordered from halves (i, i + rot/2) to neighbours (2i, 2i+1), or back; rows from `end`
  * on stay. head 0 = as they are. */
 typedef struct {
     uint64_t head, rot, end;

@@ -245,7 +245,7 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one",
                        p->model->path, MN_STR_ARG(t->native), t->n_parts);
     if (!can_convert(t, out.type.id))
-        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be turned into %s",
+        return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s: %s cannot be converted to %s",
                        p->model->path, MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id),
                        mn_dtype_name(out.type.id));
     if (p->hp.norm_offset != p->plain.norm_offset && mn_str_ends(rest, "norm.weight"))
@@ -263,7 +263,7 @@ static mn_status put_values(mn_convert_plan *p, const char *name, const float *v
 }
 
 /* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
- * and longrope's scaling, and of heads that turn in part. */
+ * and longrope's scaling, and of heads that rotate in part. */
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
     for (uint32_t i = 0; i < p->hp.n_rope; i++)
         if (p->hp.rope[i].scaled)
@@ -271,7 +271,7 @@ const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
     return NULL;
 }
 
-/* What does not turn has a factor that no angle survives, as in the field's files. */
+/* What does not rotate has a factor that no angle survives, as in the field's files. */
 static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     const mn_rope_table *table = mn_convert_scaled_table(p);
     const int64_t n = table ? table->n_rot / 2 : 0;

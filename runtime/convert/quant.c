@@ -1,4 +1,4 @@
-/* quant.c -- the table of types that rows can be turned into, and those with blocks of 1 and of
+/* quant.c -- the table of types that rows can be converted to, and those with blocks of 1 and of
  * 32. Layouts are those of GGUF (ggml-common.h of llama.cpp): the scale in front of its codes. */
 #include "convert/quant.h"
 #include <math.h>

@@ -14,7 +14,7 @@ typedef struct {
     double attn_scale;      /* of q k^T */
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
-    bool adjacent; /* GGUF's q and k are turned: pairs of neighbours rotate */
+    bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
     bool head_norms, post_norms, zero_window; /* as in mn_hparams */
     int64_t window;                           /* where no key says one; 0: then no layer slides */
     bool needs_window;                        /* some layers always slide */

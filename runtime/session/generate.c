@@ -55,7 +55,7 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     const mn_arg args[] = {{"s", s}, {"prompt", prompt}, {"print", print ? "" : NULL}, {0}};
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (st)
         return st;
     const mn_model *m = s->model;

@@ -85,7 +85,7 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         err = &why;
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (st)
         return st;
     if (s->enqueued != s->completed)

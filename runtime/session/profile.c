@@ -9,7 +9,7 @@ mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_erro
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st && fn)
         st = mn_failover_ready(s, err);
     if (!st && fn)

@@ -179,7 +179,7 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
         err = &why;
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st)
         st = mn_session_draws(s, __func__, err);
     if (!st)
@@ -195,7 +195,7 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"ids", ids}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st)
         st = take_params(params, &p, err);
     if (!st)
@@ -222,7 +222,7 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st)
         st = check_seq(s, seq, true, err);
     if (!st)

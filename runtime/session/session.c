@@ -46,7 +46,7 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"out", out}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, m->rt);
+        st = mn_args_same_process(err, __func__, m->rt);
     if (!st)
         st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
     if (st)
@@ -162,7 +162,7 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {"n", n}, {0}});
     if (!st)
-        st = mn_args_own(err, __func__, s->model->rt);
+        st = mn_args_same_process(err, __func__, s->model->rt);
     if (st)
         return st;
     *n = 0;
