@@ -65,11 +65,14 @@ const mn_jval *mn_jscope_get(mn_jctx *c, mn_str name); /* seen from c->scope; NU
 /* A macro, n, as a value of c->scope, which it sees when it is called. */
 bool mn_jmacro_of(mn_jctx *c, const mn_jnode *n, mn_jval *out);
 bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args, mn_jval *out);
-/* loop.c */
 bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v);
 bool mn_jexec_for(mn_jctx *c, const mn_jnode *n);
 bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *out);
 bool mn_jloop_attr(mn_jctx *c, mn_jval loop, mn_str name, bool *found, mn_jval *out);
+/* filters_list.c */
+/* Sorts by keys; stable, and with reverse equal keys keep their order, too, as Python's
+ * sorted(). */
+bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse);
 /* access.c */
 bool mn_jattr(mn_jctx *c, mn_jval v, mn_str name, mn_jval *out);            /* v.name */
 bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out);            /* v[key] */

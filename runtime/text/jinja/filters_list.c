@@ -49,6 +49,47 @@ static bool multi_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitiv
     return true;
 }
 
+/* Merges the sorted from[lo..mid) and from[mid..hi) into to[lo..hi). */
+static bool merge(mn_jctx *c, const mn_jpair *from, mn_jpair *to, const size_t at[3],
+                  bool reverse) {
+    size_t left = at[0];
+    size_t right = at[1];
+    for (size_t k = at[0]; k < at[2]; k++) {
+        const bool both = left < at[1] && right < at[2];
+        int order = 0;
+        if (both && !mn_jcompare(c, from[right].key, from[left].key, &order))
+            return false;
+        bool take_right = left >= at[1];
+        if (both)
+            take_right = order == (reverse ? 1 : -1);
+        to[k] = take_right ? from[right++] : from[left++];
+    }
+    return true;
+}
+
+/* Merge sort from the bottom up, between the array and a second one. */
+bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse) {
+    mn_jpair *from = a;
+    mn_jpair *to = mn_jalloc(c, n, sizeof *to);
+    if (!to)
+        return false;
+    for (size_t width = 1; width < n; width *= 2) {
+        if (!mn_jcharge(c, MN_J_PER_BYTE, n * sizeof *a))
+            return false;
+        for (size_t lo = 0; lo < n; lo += 2 * width) {
+            const size_t at[3] = {lo, MN_MIN(lo + width, n), MN_MIN(lo + 2 * width, n)};
+            if (!merge(c, from, to, at, reverse))
+                return false;
+        }
+        mn_jpair *t = from;
+        from = to;
+        to = t;
+    }
+    if (from != a && n)
+        memcpy(a, from, n * sizeof *a);
+    return true;
+}
+
 typedef struct {
     mn_jval path;
     bool case_sensitive, reverse;

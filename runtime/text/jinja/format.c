@@ -21,8 +21,7 @@ static bool shortest(mn_jctx *c, double f, char sci[40]) {
         if (!mn_jcharge(c, MN_J_PER_NUMBER, 2)) // written and read
             return false;
         snprintf(sci, 40, "%.*e", precision, f);
-        const bool read = mn_parse_f64(mn_str_of(sci), &back);
-        if (read && back == f)
+        if (mn_parse_f64(mn_str_of(sci), &back) && back == f)
             break;
     }
     return true;
@@ -136,15 +135,11 @@ static bool repr_dict(mn_jctx *c, mn_jbuf *b, const mn_jdict *d) {
 }
 
 static bool repr_range(mn_jctx *c, mn_jbuf *b, const int64_t r[3]) {
-    const long long from = r[0];
-    const long long to = r[1];
-    const long long step = r[2];
     char text[100];
-    if (step == 1)
-        snprintf(text, sizeof text, "range(%lld, %lld)", from, to);
-    else
-        snprintf(text, sizeof text, "range(%lld, %lld, %lld)", from, to, step);
-    return mn_jbuf_lit(c, b, text);
+    int n = snprintf(text, sizeof text, "range(%lld, %lld", (long long)r[0], (long long)r[1]);
+    if (r[2] != 1)
+        n += snprintf(text + n, sizeof text - (size_t)n, ", %lld", (long long)r[2]);
+    return mn_jbuf_bytes(c, b, text, (size_t)n, 0) && mn_jbuf_lit(c, b, ")");
 }
 
 /* before, what, after: of the template */
@@ -207,23 +202,17 @@ bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
 
 /* Strings as they are, undefined as nothing. */
 bool mn_jput(mn_jctx *c, mn_jbuf *b, mn_jval v) {
-    if (v.type == MN_J_STR)
-        return mn_jbuf_put(c, b, *v.u.s);
     if (v.type == MN_J_UNDEF)
         return true;
-    return mn_jput_repr(c, b, v);
+    return v.type == MN_J_STR ? mn_jbuf_put(c, b, *v.u.s) : mn_jput_repr(c, b, v);
 }
 
 /* A string is itself; other values are written once. */
 bool mn_jstr_of(mn_jctx *c, mn_jval v, mn_jstr *out) {
     mn_jbuf b = {0};
-    if (v.type == MN_J_STR) {
-        *out = *v.u.s;
-        return true;
-    }
-    if (!mn_jput(c, &b, v))
+    if (v.type != MN_J_STR && !mn_jput(c, &b, v))
         return false;
-    *out = mn_jbuf_str(&b);
+    *out = v.type == MN_J_STR ? *v.u.s : mn_jbuf_str(&b);
     return true;
 }
 
@@ -266,9 +255,12 @@ static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     }
 }
 
-/* What stands behind a point, if one does. */
-static bool read_precision(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
-    return !accept(f, at, ".") || read_number(c, f, at, out);
+/* align: where the spec has none. */
+static bool put_fill(mn_jctx *c, mn_jbuf *b, const spec *s, int64_t n) {
+    bool ok = true;
+    while (ok && n-- > 0)
+        ok = mn_jbuf_lit(c, b, s->fill);
+    return ok;
 }
 
 /* align: where the spec has none. */
@@ -282,15 +274,9 @@ static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char
         left = pad;
     else if (align == '^')
         left = pad / 2;
-    for (int64_t i = 0; i < left; i++)
-        if (!mn_jbuf_lit(c, b, s->fill))
-            return false;
-    if (!mn_jbuf_put(c, b, text))
+    if (!put_fill(c, b, s, left) || !mn_jbuf_put(c, b, text))
         return false;
-    for (int64_t i = left; i < pad; i++)
-        if (!mn_jbuf_lit(c, b, s->fill))
-            return false;
-    return c->status == MN_OK;
+    return put_fill(c, b, s, pad - left) && c->status == MN_OK;
 }
 
 static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
@@ -411,7 +397,9 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
         if (ch == '+' || (ch == ' ' && !s.sign))
             s.sign = ch;
     }
-    if (!read_number(c, f, at, &s.width) || !read_precision(c, f, at, &s.precision))
+    if (!read_number(c, f, at, &s.width))
+        return false;
+    if (accept(f, at, ".") && !read_number(c, f, at, &s.precision))
         return false;
     if (*at >= f.len)
         return mn_jfail(c, "incomplete format");
@@ -471,7 +459,7 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     s->zero = accept(f, &at, "0") && !s->align;
     if (!read_number(c, f, &at, &s->width))
         return false;
-    if (!read_precision(c, f, &at, &s->precision))
+    if (accept(f, &at, ".") && !read_number(c, f, &at, &s->precision))
         return false;
     if (at < f.len)
         s->type = f.ptr[at++];

@@ -12,8 +12,8 @@
  * filesizeformat, forceescape, groupby, pprint, random, slice, striptags, truncate, urlencode,
  * urlize, wordcount, wordwrap, xmlattr; the tests escaped, filter and test; cycler(); of strings
  * the methods that pad, encode or translate, and the rarer ones of case and class; of formats
- * widths that are arguments, %a, and the types b, c and n of str.format; attributes of integers;
- * \N{name}. Each fails with its name. A template that nests too deep, touches too much (within
+ * all but strings, whole numbers and decimals, and widths that are arguments; attributes of
+ * integers; \N{name}. Each fails with its name. A template that nests too deep, touches too much (within
  * about half a second) or makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H

@@ -216,9 +216,6 @@ static inline double mn_j_as_float(mn_jval v) {
 bool mn_jequal(mn_jctx *c, mn_jval a, mn_jval b, bool *equal);
 /* *order: -1, 0, 1; 2 = unordered (NaN) */
 bool mn_jcompare(mn_jctx *c, mn_jval a, mn_jval b, int *order);
-/* Sorts by keys; stable, and with reverse equal keys keep their order, too, as Python's
- * sorted(). */
-bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse);
 bool mn_jcontains(mn_jctx *c, mn_jval item, mn_jval in, bool *found);
 bool mn_jlength(mn_jctx *c, mn_jval v, int64_t *n);
 bool mn_jneed_defined(mn_jctx *c, mn_jval v); /* the error of using what is undefined */
