@@ -6,15 +6,15 @@
  * operations, so that the tokeniser can refuse to see special tokens inside user data.
  *
  * Where it differs from Jinja2: integers are 64 bit (overflow is an error); unknown filters are
- * found when they run; inheritance (extends, block, include, import) is an error. Filters that work
- * on each item do so at once, not when the result is read. Output is never escaped, and "safe"
- * changes nothing. Left out is what no chat template needs: the filters batch, center, escape,
- * filesizeformat, forceescape, groupby, pprint, random, slice, striptags, truncate, urlencode,
- * urlize, wordcount, wordwrap, xmlattr; the tests escaped, filter and test; cycler(); of strings
- * the methods that pad, encode or translate, and the rarer ones of case and class; of formats
- * all but strings, whole numbers and decimals, and widths that are arguments; attributes of
- * integers; \N{name}. Each fails with its name. A template that nests too deep, touches too much (within
- * about half a second) or makes too much text ends with an error. */
+ * found when they run; inheritance (extends, block, include, import) is an error. Filters that
+ * work on each item do so at once, not when the result is read. Output is never escaped, and
+ * "safe" changes nothing. Left out is what no chat template needs: the filters batch, center,
+ * escape, filesizeformat, forceescape, groupby, pprint, random, slice, striptags, truncate,
+ * urlencode, urlize, wordcount, wordwrap, xmlattr; the tests escaped, filter and test; cycler();
+ * of strings the methods that pad, encode or translate, and the rarer ones of case and class; of
+ * formats all but strings, whole numbers and decimals, and widths that are arguments; attributes
+ * of integers; \N{name}. Each fails with its name. A template that nests too deep, touches too
+ * much (within about half a second) or makes too much text ends with an error. */
 #ifndef MN_JINJA_H
 #define MN_JINJA_H
 #include "base/base.h"
