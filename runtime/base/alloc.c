@@ -98,7 +98,8 @@ bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size) {
 #define ARENA_BLOCK (64u << 10)
 typedef struct mn_arena_block {
     struct mn_arena_block *next;
-    size_t used, cap;
+    size_t used;
+    size_t cap;
 } mn_arena_block;
 #define ARENA_HEADER ((sizeof(mn_arena_block) + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN)
 

@@ -69,9 +69,12 @@ static mn_status make_folders(const char *path, mn_error *err) {
 /* Opens $XDG_CACHE_HOME, else ~/.cache. MN_END: there is no such place. */
 static mn_status open_base(bool make, int *fd, mn_error *err) {
     char path[PATH_MAX];
-    const char *base = secure_getenv("XDG_CACHE_HOME"), *tail = "";
-    if (!base || *base != '/')
-        base = secure_getenv("HOME"), tail = "/.cache";
+    const char *base = secure_getenv("XDG_CACHE_HOME");
+    const char *tail = "";
+    if (!base || *base != '/') {
+        base = secure_getenv("HOME");
+        tail = "/.cache";
+    }
     if (!base || *base != '/')
         return mn_fail(err, MN_END, "cache: neither XDG_CACHE_HOME nor HOME names a folder");
     int n = snprintf(path, sizeof path, "%s%s", base, tail);

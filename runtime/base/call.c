@@ -29,8 +29,10 @@ static mn_call places[N_PLACES];
 
 /* What the watch has seen of a place. */
 typedef struct {
-    uint64_t number, since_ns;
-    bool named, told;
+    uint64_t number;
+    uint64_t since_ns;
+    bool named;
+    bool told;
 } sighting;
 
 struct mn_watch {
@@ -115,7 +117,8 @@ static bool read_place(uint32_t i, snapshot *out) {
 
 bool mn_call_now(const mn_callee **callee, const char **what, bool *alone) {
     const uintptr_t self = this_thread();
-    bool found = false, same = true;
+    bool found = false;
+    bool same = true;
     for (uint32_t i = 0; i < N_PLACES; i++) {
         snapshot c;
         if (!read_place(i, &c))
@@ -246,7 +249,8 @@ static bool init_sync(mn_watch *w) {
 }
 
 mn_watch *mn_watch_create(const mn_watch_params *p) {
-    sigset_t all, old;
+    sigset_t all;
+    sigset_t old;
     mn_watch *w = mn_calloc(1, sizeof *w);
     if (!w)
         return NULL;

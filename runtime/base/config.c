@@ -57,14 +57,18 @@ static const mn_config_key keys[] = {
 enum { FROM_DEFAULT, FROM_SYSTEM, FROM_USER, FROM_ENV, FROM_COMMAND };
 
 typedef struct {
-    char *name, *value, *origin;
+    char *name;
+    char *value;
+    char *origin;
     int from;
 } setting;
 struct mn_config {
     setting *settings; /* [n]: the known keys in the table's order, then plugins' own */
-    size_t n, cap;
+    size_t n;
+    size_t cap;
     setting *env; /* MINERVA_* that no key names: a plugin may ask for them */
-    size_t n_env, cap_env;
+    size_t n_env;
+    size_t cap_env;
 };
 
 const mn_config_key *mn_config_keys(size_t *n) {
@@ -235,7 +239,8 @@ static bool is_listed_plugin(const char *name, size_t n) {
 static bool is_plugin_key(const char *name) {
     if (strncmp(name, "plugin.", 7) != 0)
         return false;
-    const char *id = name + 7, *dot = strchr(id, '.');
+    const char *id = name + 7;
+    const char *dot = strchr(id, '.');
     if (!dot || !is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
         return false;
     return key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
@@ -246,7 +251,8 @@ static bool is_plugin_key(const char *name) {
 typedef struct {
     mn_config *cfg;
     const char *path, *rest, *end; /* rest: what inih has not read yet */
-    int line, from;
+    int line;
+    int from;
     char *value;      /* of a line that is too long for inih; else NULL */
     mn_status status; /* of the first mistake: reading ends there */
     mn_error *err;
@@ -261,15 +267,19 @@ static bool is_blank(char c) {
 /* [minerva] or [plugin.ID], and a comment behind it. inih itself believes any name and drops what
  * follows. */
 static mn_status check_section(const ini_file *f, const char *at, size_t n) {
-    const char *close = memchr(at, ']', n), *name = at + 1;
+    const char *close = memchr(at, ']', n);
+    const char *name = at + 1;
     if (!close)
         return MN_OK; /* inih says what is wrong */
-    size_t len = (size_t)(close - name), rest = n - len - 2;
+    size_t len = (size_t)(close - name);
+    size_t rest = n - len - 2;
     bool known = len == 7 && !memcmp(name, "minerva", 7);
     known = known ||
             (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) && is_id(name + 7, len - 7));
-    while (rest && is_blank(close[1]))
-        close++, rest--;
+    while (rest && is_blank(close[1])) {
+        close++;
+        rest--;
+    }
     if (known && (!rest || close[1] == ';' || close[1] == '#'))
         return MN_OK;
     if (known)
@@ -296,8 +306,10 @@ static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t c
     }
     const char *value = at + head + 1;
     size_t len = n - head - 1;
-    while (len && is_blank(*value))
-        value++, len--;
+    while (len && is_blank(*value)) {
+        value++;
+        len--;
+    }
     for (size_t i = 0; i < len; i++)
         if (value[i] == ';' && (!i || is_blank(value[i - 1])))
             len = i;
@@ -319,8 +331,9 @@ static char *read_line(char *out, int cap, void *arg) {
     f->value = NULL;
     if (f->rest == f->end || f->status != MN_OK)
         return NULL;
-    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest)), *end = eol ? eol : f->end,
-               *at = f->rest;
+    const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest));
+    const char *end = eol ? eol : f->end;
+    const char *at = f->rest;
     f->rest = eol ? eol + 1 : f->end;
     if (!f->line++ && end - at >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3))
         at += 3;
@@ -364,7 +377,8 @@ static mn_status fail_key(const ini_file *f, const char *section, const char *na
 }
 
 static mn_status lay_line(ini_file *f, const char *section, const char *name, const char *value) {
-    char full[128], where[32];
+    char full[128];
+    char where[32];
     bool of_plugin = !strncmp(section, "plugin.", 7);
     if (of_plugin)
         snprintf(full, sizeof full, "%s.%s", section, name); /* inih: both below 50 bytes */
@@ -447,9 +461,12 @@ static mn_status load_system_file(mn_config *cfg, mn_error *err) {
 }
 
 static mn_status load_user_file(mn_config *cfg, mn_error *err) {
-    const char *base = secure_getenv("XDG_CONFIG_HOME"), *tail = "/minerva/minerva.ini";
-    if (!base || *base != '/')
-        base = secure_getenv("HOME"), tail = "/.config/minerva/minerva.ini";
+    const char *base = secure_getenv("XDG_CONFIG_HOME");
+    const char *tail = "/minerva/minerva.ini";
+    if (!base || *base != '/') {
+        base = secure_getenv("HOME");
+        tail = "/.config/minerva/minerva.ini";
+    }
     if (!base || *base != '/')
         return MN_OK;
     char *path = joined(base, tail, "");
@@ -498,8 +515,8 @@ static mn_status load_env(mn_config *cfg, mn_error *err) {
         const char *equals = strchr(*var, '=');
         if (!equals || !equals[1] || strncmp(*var, "MINERVA_", 8) != 0)
             continue;
-        char *name = mn_strndup(*var, (size_t)(equals - *var)),
-             *origin = name ? joined("environment", " ", name) : NULL;
+        char *name = mn_strndup(*var, (size_t)(equals - *var));
+        char *origin = name ? joined("environment", " ", name) : NULL;
         bool done = origin && add_setting(&cfg->env, &cfg->n_env, &cfg->cap_env, name, equals + 1,
                                           origin, FROM_ENV);
         mn_free(name);
@@ -611,7 +628,8 @@ const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const 
     int n = snprintf(name, sizeof name, "plugin.%s.%s", plugin_id, key);
     if (n < 0 || (size_t)n >= sizeof name)
         return NULL;
-    const setting *s = setting_of(cfg, name), *env = env_of(cfg, name, s);
+    const setting *s = setting_of(cfg, name);
+    const setting *env = env_of(cfg, name, s);
     return env ? env->value : s && s->from != FROM_DEFAULT ? s->value : NULL;
 }
 
@@ -619,7 +637,8 @@ bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char 
                   const char **origin) {
     if (i >= cfg->n)
         return false;
-    const setting *s = &cfg->settings[i], *env = env_of(cfg, s->name, s);
+    const setting *s = &cfg->settings[i];
+    const setting *env = env_of(cfg, s->name, s);
     *name = s->name;
     *value = env ? env->value : s->value;
     *origin = env ? env->origin : s->origin;
@@ -650,7 +669,8 @@ const char *mn_config_variable(const mn_config *cfg, size_t i) {
 /* Edits from a to b: characters added, dropped or replaced. Names beyond 63 bytes are far. */
 static size_t distance(const char *a, const char *b) {
     enum { CAP = 64 };
-    size_t row[CAP], n = strlen(b);
+    size_t row[CAP];
+    size_t n = strlen(b);
     if (n >= CAP)
         return CAP;
     for (size_t j = 0; j <= n; j++)
@@ -669,7 +689,8 @@ static size_t distance(const char *a, const char *b) {
 
 const char *mn_config_nearest(const char *name) {
     const char *best = NULL;
-    const size_t prefix = strlen("MINERVA_"), n = strlen(name);
+    const size_t prefix = strlen("MINERVA_");
+    const size_t n = strlen(name);
     /* a third of it: beyond that it is another word */
     size_t least = 1 + (n > prefix ? n - prefix : 0) / 3;
     for (size_t i = 0; i < MN_COUNT(keys); i++) {

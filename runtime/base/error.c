@@ -5,7 +5,8 @@
 
 /* How many bytes of msg the owner of err has: its size may be of an older or newer struct. */
 static size_t msg_cap(const mn_error *err) {
-    size_t size = err->size ? err->size : sizeof *err, at = offsetof(mn_error, msg);
+    size_t size = err->size ? err->size : sizeof *err;
+    size_t at = offsetof(mn_error, msg);
     return size > at ? MN_MIN(size - at, sizeof err->msg) : 0;
 }
 
@@ -56,8 +57,10 @@ mn_status mn_fail_node(mn_error *err, mn_status status, uint32_t node, const cha
 mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) {
     if (!err)
         return status;
-    char text[2 * sizeof err->msg], old[sizeof err->msg];
-    size_t cap = msg_cap(err), old_len = err->status == MN_OK ? 0 : strnlen(err->msg, cap);
+    char text[2 * sizeof err->msg];
+    char old[sizeof err->msg];
+    size_t cap = msg_cap(err);
+    size_t old_len = err->status == MN_OK ? 0 : strnlen(err->msg, cap);
     if (old_len)
         memcpy(old, err->msg, old_len);
     va_list args;

@@ -10,7 +10,8 @@ static uint64_t fold(uint64_t h, uint64_t word) {
 
 uint64_t mn_hash(const void *data, size_t n, uint64_t seed) {
     const unsigned char *p = data;
-    uint64_t h = fold(seed, n), word;
+    uint64_t h = fold(seed, n);
+    uint64_t word;
     for (; n >= sizeof word; n -= sizeof word, p += sizeof word) {
         memcpy(&word, p, sizeof word);
         h = fold(h, word);

@@ -48,7 +48,8 @@ static bool mend(const siginfo_t *info) {
     if (info->si_code != BUS_ADRERR) /* sent by a process, or memory that failed */
         return false;
     for (guard_slot *s = atomic_load(&slots); s; s = s->next) {
-        const uintptr_t begin = atomic_load(&s->begin), end = atomic_load(&s->end);
+        const uintptr_t begin = atomic_load(&s->begin);
+        const uintptr_t end = atomic_load(&s->end);
         if (!begin || at < begin || at >= end || atomic_load(&s->begin) != begin)
             continue;
         const uintptr_t page = at & ~(page_bytes - 1);
@@ -90,7 +91,8 @@ static bool is_function(const struct sigaction *a) {
 /* SA_ONSTACK: a thread with an alternate stack may have no other that signals fit on. A handler that
  * came after ours and is still there is not put below it: it would call ours, and ours it. */
 static bool install(void) {
-    struct sigaction now, ours = {.sa_sigaction = on_fault};
+    struct sigaction now;
+    struct sigaction ours = {.sa_sigaction = on_fault};
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     if (sigaction(SIGBUS, NULL, &now))
         return false;

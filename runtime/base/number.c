@@ -17,7 +17,8 @@ static bool is_digit(char c) {
 }
 
 bool mn_parse_i64(mn_str s, int64_t *out) {
-    uint64_t i = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+'), value = 0;
+    uint64_t i = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
+    uint64_t value = 0;
     bool negative = i && s.ptr[0] == '-';
     if (i == s.len)
         return false;

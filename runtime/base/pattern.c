@@ -12,13 +12,16 @@ static bool is_digit(char c) {
 
 /* Why text is no pattern, as the end of a sentence; NULL = it is one. */
 static const char *fault_of_text(mn_str text) {
-    uint32_t stars = 0, numbers = 0, others = 0;
+    uint32_t stars = 0;
+    uint32_t numbers = 0;
+    uint32_t others = 0;
     if (!text.ptr || !text.len || text.len > MAX_TEXT)
         return "is not of 1 to 255 bytes";
     if (mn_utf8_check(text.ptr, (size_t)text.len) < text.len)
         return "is not UTF-8";
     for (uint64_t i = 0; i < text.len; i++) {
-        const char c = text.ptr[i], next = i + 1 < text.len ? text.ptr[i + 1] : 0;
+        const char c = text.ptr[i];
+        const char next = i + 1 < text.len ? text.ptr[i + 1] : 0;
         if (c == '/' || (unsigned char)c < 32)
             return "is not a base name";
         if (c == '#' && (next == '#' || is_digit(next)))

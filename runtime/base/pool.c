@@ -53,7 +53,8 @@ struct mn_pool {
     team_state at_work;
     _Alignas(64) pthread_mutex_t run_lock; /* held by the caller of a run */
     pthread_mutex_t sleep_lock;
-    pthread_cond_t wake, done;
+    pthread_cond_t wake;
+    pthread_cond_t done;
     uint64_t spin_ns;
     uint32_t n_workers, n_started; /* n_workers counts the caller */
     pool_worker *workers;          /* [n_workers]; [0] is the caller and has no thread */
@@ -105,7 +106,8 @@ static bool called(mn_pool *p, uint32_t index, uint64_t seen, uint64_t *turn) {
 }
 
 static uint64_t await_turn(mn_pool *p, uint32_t index, uint64_t seen) {
-    uint64_t turn, until = mn_now_ns() + p->spin_ns;
+    uint64_t turn;
+    uint64_t until = mn_now_ns() + p->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
             if (called(p, index, seen, &turn))
@@ -266,7 +268,8 @@ static uint32_t quota_of(const char *path) {
     FILE *f = fopen(path, "re");
     if (!f)
         return 0;
-    long long quota = 0, period = 0;
+    long long quota = 0;
+    long long period = 0;
     int n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" matches nothing: no limit */
     fclose(f);
     if (n != 2 || quota <= 0 || period <= 0)
@@ -276,7 +279,8 @@ static uint32_t quota_of(const char *path) {
 
 /* The tightest quota of our cgroup (v2) and those above it; 0 = none. */
 static uint32_t cgroup_cpus(void) {
-    char line[1024] = "", path[1200];
+    char line[1024] = "";
+    char path[1200];
     FILE *f = fopen("/proc/self/cgroup", "re");
     if (!f)
         return 0;
@@ -305,7 +309,8 @@ static uint32_t usable_cpus(void) {
     int n = 0;
     if (!sched_getaffinity(0, sizeof mask, (cpu_set_t *)(void *)mask))
         n = CPU_COUNT_S(sizeof mask, (cpu_set_t *)(void *)mask);
-    uint32_t cpus = n > 0 ? (uint32_t)n : 1, quota = cgroup_cpus();
+    uint32_t cpus = n > 0 ? (uint32_t)n : 1;
+    uint32_t quota = cgroup_cpus();
     return MN_MIN(quota && quota < cpus ? quota : cpus, MAX_THREADS);
 }
 

@@ -40,7 +40,8 @@ void mn_text_puts(mn_text *t, const char *z) {
 }
 
 void mn_text_printf(mn_text *t, const char *fmt, ...) {
-    va_list args, again;
+    va_list args;
+    va_list again;
     va_start(args, fmt);
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);

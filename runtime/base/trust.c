@@ -120,7 +120,8 @@ static bool read_mark(const mn_trust *trust, const char *path, char line[MARK_MA
 
 /* No allocation: out of memory must not make a build tree look like an installed prefix. */
 bool mn_trust_build_root(const mn_trust *trust, char root[PATH_MAX]) {
-    char path[PATH_MAX], up[MARK_MAX];
+    char path[PATH_MAX];
+    char up[MARK_MAX];
     int n = snprintf(path, sizeof path, "%s/" BUILD_TREE_MARK, trust->dir);
     if (!*trust->dir || n < 0 || (size_t)n >= sizeof path || !read_mark(trust, path, up))
         return false;

@@ -6,7 +6,8 @@
 /* Length of the character that lead begins (0 = no lead byte) and the range of its second byte
  * (Unicode table 3-7). */
 static int lead_length(uint8_t lead, uint8_t *lo, uint8_t *hi) {
-    *lo = 0x80, *hi = 0xBF;
+    *lo = 0x80;
+    *hi = 0xBF;
     if (lead < 0x80)
         return 1;
     if (lead >= 0xC2 && lead <= 0xDF)
@@ -30,7 +31,8 @@ static int lead_length(uint8_t lead, uint8_t *lo, uint8_t *hi) {
 /* How many of the bytes s[0..n) belong to one character, and the whole length of that character (0
  * = none begins here). */
 static int valid_bytes(const uint8_t *s, size_t n, int *length) {
-    uint8_t lo, hi;
+    uint8_t lo;
+    uint8_t hi;
     *length = n ? lead_length(s[0], &lo, &hi) : 0;
     if (!*length)
         return 0;
@@ -38,7 +40,8 @@ static int valid_bytes(const uint8_t *s, size_t n, int *length) {
     for (; have < *length && (size_t)have < n; have++) {
         if (s[have] < lo || s[have] > hi)
             break;
-        lo = 0x80, hi = 0xBF;
+        lo = 0x80;
+        hi = 0xBF;
     }
     return have;
 }
@@ -85,7 +88,8 @@ size_t mn_utf8_complete(const char *s, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         if ((u[n - back] & 0xC0) == 0x80)
             continue; /* not a lead byte */
-        int length, have = valid_bytes(u + n - back, back, &length);
+        int length;
+        int have = valid_bytes(u + n - back, back, &length);
         return (size_t)have == back && have < length ? n - back : n;
     }
     return n;
