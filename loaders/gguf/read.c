@@ -38,6 +38,7 @@ static const struct {
 /* name length, name, n_dim, one dim, type, offset */
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 
+/* Bytes of the file that have not been read. */
 static uint64_t left(const gguf_reader *r) {
     return r->file->bytes - r->at;
 }
@@ -92,6 +93,7 @@ static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
     return MN_OK;
 }
 
+/* A string of 1 to max bytes, valid UTF-8: keys and names of tensors. */
 static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_str *out) {
     if (read_str(r, what, out))
         return MN_BAD_FILE;
@@ -103,6 +105,7 @@ static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_st
                     (unsigned long long)r->at, (unsigned long long)max);
 }
 
+/* Magic, version and the two counts, each of which the rest of the file must be able to hold. */
 mn_status gguf_read_header(gguf_reader *r) {
     const unsigned char *magic = take(r, 4, "the magic number");
     uint64_t version;
@@ -177,6 +180,7 @@ static bool int_of(const unsigned char *s, uint32_t type, int64_t *out) {
     return true;
 }
 
+/* One message for all values that their type does not allow. */
 static mn_status bad_value(gguf_reader *r, mn_str key, const char *found, const char *expected) {
     return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': %s before offset %llu, expected %s",
                     MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at,
@@ -210,6 +214,7 @@ static mn_status read_strings(gguf_reader *r, uint64_t n, mn_str *out) {
     return MN_OK;
 }
 
+/* Counts are checked against the file's length before anything is allocated for them. */
 static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
     uint64_t type;
     uint64_t n;
@@ -266,6 +271,7 @@ static mn_status read_value(gguf_reader *r, mn_str key, mn_value *v) {
     return status;
 }
 
+/* Values of the model's memory; strings stay where they lie in the file. */
 mn_status gguf_read_meta(gguf_reader *r) {
     r->first_meta = r->parsed->n_meta;
     for (uint64_t i = 0; i < r->n_meta; i++) {
@@ -278,7 +284,8 @@ mn_status gguf_read_meta(gguf_reader *r) {
             return mnl_fail_memory(r->err);
         m->key = m->native = key;
         r->key = key;
-        if ((status = read_value(r, key, &m->value)))
+        status = read_value(r, key, &m->value);
+        if (status)
             return status;
         r->key.len = 0;
     }
@@ -340,13 +347,16 @@ static mn_status read_tensor(gguf_reader *r) {
     return MN_OK;
 }
 
+/* All descriptions first: the data begin behind the last one, aligned. */
 mn_status gguf_read_tensors(gguf_reader *r) {
     mn_status status;
     uint64_t first = r->parsed->n_tensors;
     uint64_t bytes;
-    for (uint64_t i = 0; i < r->n_tensors; i++)
-        if ((status = read_tensor(r)))
+    for (uint64_t i = 0; i < r->n_tensors; i++) {
+        status = read_tensor(r);
+        if (status)
             return status;
+    }
     /* both far below 2^63: a file offset, 2^30 at most */
     uint64_t data = (r->at + r->alignment - 1) & ~(r->alignment - 1);
     for (uint64_t i = first; i < r->parsed->n_tensors; i++) {
@@ -355,7 +365,8 @@ mn_status gguf_read_tensors(gguf_reader *r) {
             return mnl_fail(
                 r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
                 MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
-        if ((status = mn_tensor_place(t, &bytes, r->err)))
+        status = mn_tensor_place(t, &bytes, r->err);
+        if (status)
             return status;
     }
     return MN_OK;

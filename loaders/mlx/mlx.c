@@ -193,6 +193,7 @@ static mn_status guess(const mn_host *host, const mn_file *files, uint32_t n, ui
     return status == MN_OUT_OF_MEMORY ? status : MN_OK;
 }
 
+/* As a plain checkpoint, whose matrices are joined before they get their names. */
 static mn_status open(const mn_host *host, const mn_file *files, uint32_t n, uint32_t stride,
                       mn_parsed **out, mn_error *err) {
     const mn_status status = is_mlx(host, files, n, stride, err);

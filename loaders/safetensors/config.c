@@ -55,6 +55,7 @@ double config_float(config_reader *c, const cJSON *object, const char *in, const
     return lo;
 }
 
+/* A missing key is `fallback`; anything but a boolean is an error. */
 bool config_bool(config_reader *c, const char *key, bool fallback) {
     const cJSON *item = json_get(c->root, key);
     if (item && !cJSON_IsBool(item))
@@ -108,6 +109,7 @@ void config_put_float(config_reader *c, const char *key, const char *in, const c
     }
 }
 
+/* v is copied: it may be of the JSON tree, which is freed when the model is open. */
 void config_put_str(config_reader *c, const char *key, const char *in, const char *native,
                     const char *v) {
     mn_value *out = config_put(c, key, in, native);

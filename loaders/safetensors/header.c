@@ -101,6 +101,7 @@ static mn_status entry_place(const mn_file *f, const cJSON *entry, const cJSON *
     return MN_OK;
 }
 
+/* One member of the header: a tensor, its type, shape and place in the data. */
 static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, uint64_t data,
                             mn_error *err) {
     const cJSON *field[3] = {0};
@@ -116,8 +117,10 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
     t->name = t->native = mn_parsed_copy(p, mnl_str_of(entry->string));
     if (!t->name.ptr)
         return mnl_fail_memory(err);
-    if ((status = entry_dtype(f, entry, field[0], t, err)) ||
-        (status = entry_shape(f, entry, field[1], t, err)))
+    status = entry_dtype(f, entry, field[0], t, err);
+    if (!status)
+        status = entry_shape(f, entry, field[1], t, err);
+    if (status)
         return status;
     return entry_place(f, entry, field[2], data, t, err);
 }
@@ -148,6 +151,8 @@ static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root,
     return MN_OK;
 }
 
+/* 8 bytes with the length of the JSON, the JSON, then the data, which tensors cover without gaps
+ * or overlaps. */
 mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err) {
     const unsigned char *s = f->map;
     uint64_t n = 0;

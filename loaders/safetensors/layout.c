@@ -3,6 +3,7 @@
 #include "families.h"
 #include <string.h>
 
+/* Linear: for the few tensors that a model has one of. */
 mn_parsed_tensor *layout_find(const mn_parsed *p, mn_str stem, const char *ending) {
     const uint64_t n = strlen(ending);
     for (uint64_t i = 0; i < p->n_tensors; i++) {
@@ -59,6 +60,7 @@ static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
     return c ? c : mnl_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mnl_str_of(ending));
 }
 
+/* Among those that were there at the start; NULL if it is not, or was dropped. */
 static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem,
                               const char *ending) {
     uint64_t lo = 0;
@@ -80,6 +82,7 @@ static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str st
 static void drop(mn_parsed_tensor *t) {
     t->n_dim = 0;
 }
+/* Takes dropped tensors out of the array; the order of the others stays. */
 static void sweep(mn_parsed *p) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)

@@ -169,6 +169,7 @@ static mn_status read_indexed(mn_parsed *p, folder dir, const mn_file *index, mn
 
 /* ---- without an index: one file, or the numbers in the names --------------------------------- */
 
+/* no, count: as in the names, from 1 on. */
 static mn_status missing_shard(mn_str prefix, uint32_t no, uint32_t count, mn_error *err) {
     return mnl_fail(
         err, MN_BAD_FILE,

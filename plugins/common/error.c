@@ -54,6 +54,7 @@ void mnp_delete(const mn_host *h, void *p) {
     h->release(h->self, p);
 }
 
+/* Of a struct that the other side has longer or shorter; what it lacks is 0. */
 void mnp_read(void *to, uint64_t to_bytes, const void *from, uint64_t from_bytes) {
     memset(to, 0, to_bytes);
     memcpy(to, from, from_bytes < to_bytes ? from_bytes : to_bytes);
@@ -69,6 +70,7 @@ void mnp_fill(void *out, const void *from, uint32_t from_bytes) {
     memcpy(out, &n, sizeof n);
 }
 
+/* [off, off + n) inside of a buffer of `bytes`, without overflow. */
 mn_status mnp_check_range(uint64_t off, uint64_t n, uint64_t bytes, const char *call,
                           mn_error *err) {
     if (off <= bytes && n <= bytes - off)

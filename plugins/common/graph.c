@@ -4,6 +4,7 @@
 
 enum { MAX_VIEWS = 8 }; /* of views; the contract allows one */
 
+/* The tensor that a chain of views ends at; itself if it is no view. */
 uint32_t mnp_root(const mn_graph *g, uint32_t tensor) {
     for (uint32_t hops = 0; hops < MAX_VIEWS; hops++) {
         const int32_t up = mnp_tensor(g, tensor)->alias_of;
@@ -14,10 +15,12 @@ uint32_t mnp_root(const mn_graph *g, uint32_t tensor) {
     return tensor;
 }
 
+/* Outputs that nobody has to bind: probabilities beside the drawn ids. */
 bool mnp_out_may_be_absent(uint32_t op, uint32_t i) {
     return op == MN_OP_SAMPLE && i != MN_SAMPLE_OUT_IDS;
 }
 
+/* Nodes that run although nothing reads their outputs. */
 bool mnp_changes_state(uint32_t op) {
     return op == MN_OP_EMBED || op == MN_OP_KV_STORE || op == MN_OP_SAMPLE;
 }
@@ -160,6 +163,7 @@ mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *ma
     return MN_OK;
 }
 
+/* What a tensor is stored as: f32 inside of a segment, whatever the graph's type is. */
 uint32_t mnp_elem_dtype(const mn_tensor *t) {
     const uint32_t id = t->dtype.id;
     const bool is_half = id == MN_F16 || id == MN_BF16;
@@ -188,6 +192,7 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
     return *bytes < (uint64_t)1 << 62;
 }
 
+/* Weight sets serve every graph whose weights have the same names, types and dims. */
 static bool same_weight(const mn_tensor *a, const mn_tensor *b) {
     if (a->role != b->role || a->name.len != b->name.len)
         return false;

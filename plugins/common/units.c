@@ -49,6 +49,8 @@ void mnp_count_uses(const mn_graph *g, uint32_t lo, uint32_t hi, mnp_use *uses) 
     }
 }
 
+/* Is the tensor read once, in the segment, by no view and not by the caller? Then it need not be
+ * stored. */
 bool mnp_is_private(const mnp_lowering *l, int32_t t) {
     if (t < 0 || l->uses[t].reads != 1 || l->uses[t].crosses)
         return false;
@@ -281,6 +283,8 @@ static const mnp_pattern *pattern_of(const mnp_pattern *const *patterns, uint32_
     return NULL;
 }
 
+/* units: room for one per node, filled in the order in which they run. Later anchors build
+ * first; nodes that no unit has stand alone. */
 mn_status mnp_lower(const mn_host *h, const mnp_lowering *l, const mnp_pattern *const *patterns,
                     uint32_t n_patterns, const mn_host *log, mnp_unit *units, uint32_t *n_units,
                     mn_error *err) {

@@ -9,6 +9,7 @@ const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
 const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i) {
     return mnp_out_tensor(q->graph, q->node, i);
 }
+/* Dimension i for the symbol values of the query; 1 behind the last. */
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
     return i < t->n_dim ? mnp_dim(q->graph, q->symbol, t->dim[i]) : 1;
 }
@@ -24,6 +25,7 @@ double mnc_attr_f64(const mnc_call *c, uint32_t i) {
     return v;
 }
 
+/* Worker i's part of [0, total); the last grain may be short. */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     int64_t units = (total + grain - 1) / grain;
     *lo = units * w->i / w->n * grain;

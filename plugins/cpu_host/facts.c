@@ -19,6 +19,7 @@ static bool slurp(const char *path, char *buf, size_t cap) { /* the first cap - 
     return n > 0;
 }
 
+/* The number behind a key of /proc/cpuinfo or /proc/meminfo; 0 if the key is not there. */
 static uint64_t number_after(const char *text, const char *key) {
     const char *at = strstr(text, key);
     return at ? strtoull(at + strlen(key), NULL, 10) : 0;
@@ -28,7 +29,9 @@ static void cpu_name(char *out, size_t cap) {
     char buf[4096];
     struct utsname u;
     char *at = slurp("/proc/cpuinfo", buf, sizeof buf) ? strstr(buf, "model name") : NULL;
-    if (at && (at = strchr(at, ':'))) {
+    if (at)
+        at = strchr(at, ':');
+    if (at) {
         at += 1 + strspn(at + 1, " \t");
         at[strcspn(at, "\n")] = 0;
         snprintf(out, cap, "%s", at);
@@ -65,6 +68,7 @@ static void cap_by(const char *folder, const char *limit_file, const char *usage
         *left = room;
 }
 
+/* Of the machine or of the control group that holds us, whichever is smaller. */
 static void memory(uint64_t *total, uint64_t *left) {
     char buf[4096];
     char folder[400];
@@ -88,6 +92,7 @@ static void memory(uint64_t *total, uint64_t *left) {
     }
 }
 
+/* device_name: what the plugin calls its CPU; NULL: as the system does. */
 void mnc_facts(mn_device_info *info, const char *device_name) {
     char id[128] = "";
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: the machine's id itself is not for logs */

@@ -2,6 +2,7 @@
  * over. */
 #include "mnc.h"
 
+/* All kinds of memory are the same here: the host's. */
 mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
     const uint32_t where = kind & MN_MEM_KIND;
     if ((where != MN_MEM_DEVICE && where != MN_MEM_HOST_PINNED) ||
@@ -24,6 +25,7 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
     return MN_OK;
 }
 
+/* The caller's bytes; freeing the buffer leaves them alone. */
 mn_status mnc_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
@@ -71,6 +73,7 @@ mn_status mnc_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, ui
     return s;
 }
 
+/* Ranges may overlap. Done when it returns, like everything here: events are over at once. */
 mn_status mnc_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                    uint64_t src_off, uint64_t n, mn_event **ev, mn_error *err) {
     (void)q;
@@ -106,6 +109,8 @@ mn_status mnc_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
 void mnc_event_free(mn_event *e) {
     (void)e;
 }
+/* From any thread: the step that runs ends behind the node that it is at, later ones do not
+ * begin. */
 mn_status mnc_abort(mn_queue *q) {
     atomic_store(&q->aborted, true);
     return MN_OK;

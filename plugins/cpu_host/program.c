@@ -1,6 +1,7 @@
 /* program.c -- verdicts, estimates, compilation. */
 #include "mnc.h"
 
+/* The class that is used: the one that was asked for, or a finer one. */
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c) {
     const mnc_plugin *p = d->plugin;
     if (c->precision != MN_PRECISION_AUTO)
@@ -37,6 +38,7 @@ static int32_t verdict(void *user, const int64_t *symbol, uint32_t node, uint32_
     return ops->verdict(a->plugin->self, &a->query, reason);
 }
 
+/* Also what a newer contract of an operation would need is refused here. */
 mn_status mnc_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                        mn_verdict *verdicts, uint32_t stride, mn_error *err) {
     mnc_plugin *p = d->plugin;
@@ -172,6 +174,8 @@ static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err)
     return MN_OK;
 }
 
+/* Plans as compile does, without weights; the rates are those that the plugin has measured, if
+ * any. */
 mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     const mnc_ops *ops = d->plugin->ops;
     mn_program *p;
@@ -179,7 +183,8 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     if (s)
         return s;
     uint64_t weights;
-    if ((s = weight_bytes(p, &weights, err))) {
+    s = weight_bytes(p, &weights, err);
+    if (s) {
         mnc_program_free(p);
         return s;
     }
@@ -219,6 +224,7 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
     }
 }
 
+/* The program keeps pointers into the weight set and into the graph; both outlive it. */
 mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_program *p;
     mn_status st = plan(d, c, &p, err);

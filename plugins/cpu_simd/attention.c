@@ -61,7 +61,8 @@ static int64_t split_rows(uint64_t row_bytes) {
 /* Partial results of one row: a state per head and chunk. */
 static uint64_t row_bytes(const attn *a) {
     const int64_t n_states = a->h * a->max_chunks;
-    return (uint64_t)(n_states * a->state) * sizeof(float);
+    const int64_t n = n_states * a->state;
+    return (uint64_t)n * sizeof(float);
 }
 
 /* The next n floats behind base + *at, which moves on; NULL where base is. */
@@ -157,8 +158,10 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
             memset(k, 0, (size_t)nk * sizeof(float));
             memset(v, 0, (size_t)nv * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page) + row * a->dk * ks_size;
-            const uint8_t *vs = mnc_kv_v(kv, page) + row * a->dv * vs_size;
+            const uint8_t *ks = mnc_kv_k(kv, page);
+            const uint8_t *vs = mnc_kv_v(kv, page);
+            ks += row * a->dk * ks_size;
+            vs += row * a->dv * vs_size;
             load_cached(a, kv->geo.k_dtype, ks, nk, k);
             load_cached(a, kv->geo.v_dtype, vs, nv, v);
         }
@@ -218,7 +221,8 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     const int64_t n = hi - lo;
     const float *k = a->k + b0 * a->dk;
     load_tile(a, slot, h, t0, lo, hi);
-    a->v->scores(a->q, nr * a->g, k, n, a->dk, a->s + b0, MNK_TILE);
+    float *s = a->s + b0;
+    a->v->scores(a->q, nr * a->g, k, n, a->dk, s, MNK_TILE);
     for (int64_t r = 0; r < nr; r++) {
         const int64_t pos = a->pos[r0 + r];
         const int64_t first = first_of(a, pos) - t0;
@@ -269,13 +273,15 @@ static void load_q(const attn *a, int64_t r0, int64_t nr, int64_t h) {
     for (int64_t r = 0; r < nr; r++) {
         const int64_t head = (r0 + r) * a->h + h * a->g;
         const float *from = q + head * a->dk;
-        memcpy(a->q + r * n, from, (size_t)n * sizeof *q);
+        float *to = a->q + r * n;
+        memcpy(to, from, (size_t)n * sizeof *q);
     }
 }
 
 static float *out_of(const attn *a, int64_t r, int64_t head) {
     float *y = a->c->out[0].ptr; /* [T, H, Dv] */
-    return y + (r * a->h + head) * a->dv;
+    const int64_t row = r * a->h + head;
+    return y + row * a->dv;
 }
 
 /* All chunks of a block of rows. */
@@ -297,8 +303,9 @@ static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     for (int64_t i = 0; i < n; i++) {
         const int64_t r = r0 + i / a->g;
         const int64_t head = h * a->g + i % a->g;
+        float *y = out_of(a, r, head);
         if (a->pos[r] >= 0)
-            finish(a, a->total + i * st, head, out_of(a, r, head));
+            finish(a, a->total + i * st, head, y);
     }
 }
 
@@ -328,7 +335,8 @@ static void share_chunk(const attn *a, int32_t slot, int64_t r, int64_t h, int64
     for (int64_t g = 0; g < a->g; g++) {
         const int64_t at = (first + g) * a->max_chunks + ci;
         const float *part = a->part + g * st;
-        memcpy(shared + at * st, part, (size_t)st * sizeof *part);
+        float *to = shared + at * st;
+        memcpy(to, part, (size_t)st * sizeof *part);
     }
 }
 
@@ -342,7 +350,8 @@ static void split(const attn *a, mnc_worker *w) {
     int64_t hi;
     int64_t task = 0;
     for (int64_t r = 0; r < a->t; r++) {
-        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
+        const bool seen = slot[r] >= 0 && range(a, r, 1, &lo, &hi);
+        if (!seen)
             continue;
         for (int64_t h = 0; h < a->hkv; h++)
             for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++, task++)
@@ -353,7 +362,8 @@ static void split(const attn *a, mnc_worker *w) {
     for (int64_t i = w->i; i < n_heads; i += w->n) {
         const int64_t r = i / a->h;
         const int64_t head = i % a->h;
-        if (slot[r] < 0 || !range(a, r, 1, &lo, &hi))
+        const bool seen = slot[r] >= 0 && range(a, r, 1, &lo, &hi);
+        if (!seen)
             continue;
         const float *parts = shared + i * a->max_chunks * st;
         reset(a, a->total);
@@ -385,8 +395,10 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     a.block = per_task(a.g);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
     lay_out(&a, w->scratch);
+    const int64_t n_workers = w->n;
     const int64_t tasks = blocks(&a, NULL);
-    const bool uneven = tasks < w->n || (tasks < 4 * (int64_t)w->n && tasks % w->n);
+    const bool some_idle = tasks < 4 * n_workers && tasks % n_workers != 0;
+    const bool uneven = tasks < n_workers || some_idle;
     const bool fits = c->kv.geo.page_tokens <= SCRATCH_PAGE;
     if (uneven && fits && a.t <= split_rows(row_bytes(&a)))
         split(&a, w);

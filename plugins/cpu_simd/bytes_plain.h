@@ -3,15 +3,19 @@
 static inline uint64_t stream_word(const uint8_t *p, int64_t at,
                                    int64_t bytes) { /* up to eight bytes from p + at on, then 0 */
     uint64_t w = 0;
-    if (at < bytes)
-        memcpy(&w, p + at, (size_t)(bytes - at < 8 ? bytes - at : 8));
+    if (at < bytes) {
+        const int64_t left = bytes - at;
+        memcpy(&w, p + at, (size_t)(left < 8 ? left : 8));
+    }
     return w;
 }
 /* 32 fields of `bits` bits, from 4 * bits bytes. */
 static inline VB vb_stream(const uint8_t *p, const int bits) {
     const int64_t n = 4 * bits;
-    return vb_words(mnk_spread(stream_word(p, 0, n), bits),
-                    mnk_spread(stream_word(p, bits, n), bits),
-                    mnk_spread(stream_word(p, 2 * bits, n), bits),
-                    mnk_spread(stream_word(p, 3 * bits, n), bits));
+    const uint64_t w0 = stream_word(p, 0, n);
+    const uint64_t w1 = stream_word(p, bits, n);
+    const uint64_t w2 = stream_word(p, 2 * bits, n);
+    const uint64_t w3 = stream_word(p, 3 * bits, n);
+    return vb_words(mnk_spread(w0, bits), mnk_spread(w1, bits), mnk_spread(w2, bits),
+                    mnk_spread(w3, bits));
 }

@@ -80,7 +80,8 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k
 
 /* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
 static uint64_t pairs_bytes(int64_t r) {
-    return ((uint64_t)r * sizeof(mnk_pair) + 63) / 64 * 64;
+    const uint64_t bytes = (uint64_t)r * sizeof(mnk_pair);
+    return (bytes + 63) / 64 * 64;
 }
 
 /* This worker's share of output i. */
@@ -96,13 +97,18 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
     int64_t hi;
     mnc_range(w, wt->rows, 16, &lo, &hi);
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
-    if (!blas || !mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi)) {
+    bool done = false;
+    if (blas)
+        done = mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi);
+    if (!done) {
         const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
         const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(x->cols) : 4 * x->cols;
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
-        for (int64_t j = 0; j < r; j++)
-            pair[j] = (mnk_pair){from + j * ldx, y + j * wt->rows};
+        for (int64_t j = 0; j < r; j++) {
+            pair[j].x = from + j * ldx;
+            pair[j].y = y + j * wt->rows;
+        }
         mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
     }
     if (bias)
@@ -157,12 +163,16 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
 
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {
     const mn_tensor *x = mnc_query_in(q, 0);
-    if (use->precision == MN_PRECISION_EXACT || mnc_query_dim(q, x, 0) < BLAS_ROWS)
+    if (use->precision == MN_PRECISION_EXACT)
+        return false;
+    if (mnc_query_dim(q, x, 0) < BLAS_ROWS)
         return false;
     if (use->level >= MNK_AVX512 && use->level < MNK_NEON)
         return false;
-    for (uint32_t i = 0; i < q->node->n_out; i++)
-        if (mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id == MN_F32)
+    for (uint32_t i = 0; i < q->node->n_out; i++) {
+        const mn_tensor *w = mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i);
+        if (w->dtype.id == MN_F32)
             return true;
+    }
     return false;
 }

@@ -42,7 +42,8 @@ static void add_row(const mnc_weight *w, int64_t row, float *x) {
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
-    const mnk_linear *k = mnk_find_linear(wt->dtype.id, MN_PRECISION_EXACT, use->level, 1);
+    const uint32_t dtype = wt->dtype.id;
+    const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
     const mnk_vector *v = mnk_find_vector(use->level);
     int32_t *ids = c->shared;
     const int64_t n_rows = c->in[MN_EMBED_SRC].rows;
@@ -71,7 +72,8 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
             v->scale(x, d, by);
         if (positions) {
             const int64_t last = positions->rows - 1;
-            add_row(positions, row_pos[t] < last ? row_pos[t] : last, x);
+            const int64_t row = row_pos[t] < last ? row_pos[t] : last;
+            add_row(positions, row, x);
         }
     }
 }
@@ -156,15 +158,18 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     for (int64_t t = lo; t < hi; t++) {
         const int32_t index = pos[t] / page_tokens;
         const int32_t off = pos[t] % page_tokens;
+        const int64_t first = slot[t] * kv->max_pages;
         if (pos[t] < 0 || slot[t] < 0 || index >= kv->max_pages)
             continue;
-        const int32_t page = kv->pages[slot[t] * kv->max_pages + index];
+        const int32_t page = kv->pages[first + index];
         if (page < 0)
             continue;
         uint8_t *k_heads = mnc_kv_k(kv, page);
         uint8_t *v_heads = mnc_kv_v(kv, page);
-        store(v, kv, geo->k_dtype, keys + t * k_row, geo->dim_k, off, k_heads);
-        store(v, kv, geo->v_dtype, values + t * v_row, geo->dim_v, off, v_heads);
+        const float *k = keys + t * k_row;
+        const float *val = values + t * v_row;
+        store(v, kv, geo->k_dtype, k, geo->dim_k, off, k_heads);
+        store(v, kv, geo->v_dtype, val, geo->dim_v, off, v_heads);
     }
 }
 

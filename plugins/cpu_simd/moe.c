@@ -24,9 +24,11 @@ static void choose(const double *score, double *pick, int64_t n, int64_t j, int3
                    double *chosen) {
     for (int64_t i = 0; i < j; i++) {
         int64_t best = -1;
-        for (int64_t e = 0; e < n; e++)
-            if (!isnan(pick[e]) && (best < 0 || pick[e] > pick[best]))
+        for (int64_t e = 0; e < n; e++) {
+            const bool better = best < 0 || pick[e] > pick[best];
+            if (!isnan(pick[e]) && better)
                 best = e;
+        }
         experts[i] = (int32_t)best;
         chosen[i] = score[best];
         pick[best] = NAN;

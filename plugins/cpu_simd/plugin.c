@@ -117,7 +117,8 @@ static int32_t embed_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     const mn_tensor *positions = mnc_query_in(q, MN_EMBED_POS_WEIGHT);
     if (positions && !is_float(positions))
         return no(why, REASON_DTYPE);
-    return matrix_verdict(s, q, mnc_query_in(q, MN_EMBED_WEIGHT), 2, why);
+    const mn_tensor *table = mnc_query_in(q, MN_EMBED_WEIGHT);
+    return matrix_verdict(s, q, table, 2, why);
 }
 static int32_t linear_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     return product_verdict(s, q, MN_LINEAR_WEIGHT, 2, why);
@@ -128,7 +129,9 @@ static int32_t moe_linear_verdict(const simd *s, const mnc_query *q, uint32_t *w
 static int32_t moe_route_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *bias = mnc_query_in(q, MN_MOE_ROUTE_BIAS);
-    return bias && bias->dtype.id != MN_F32 ? no(why, REASON_DTYPE) : MN_VERDICT_NATIVE;
+    if (bias && bias->dtype.id != MN_F32)
+        return no(why, REASON_DTYPE);
+    return MN_VERDICT_NATIVE;
 }
 static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
@@ -165,19 +168,22 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
 static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const uint32_t dtype = mnc_query_in(q, MN_EMBED_WEIGHT)->dtype.id;
     const mnk_linear *kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
-    const int64_t rows = mnc_query_dim(q, mnc_query_in(q, MN_EMBED_SRC), 0);
+    const mn_tensor *src = mnc_query_in(q, MN_EMBED_SRC);
+    const int64_t rows = mnc_query_dim(q, src, 0);
     op->worker_bytes = kernel->panel_bytes(MNK_KC);
     op->shared_bytes = (uint64_t)rows * sizeof(int32_t);
 }
 static void rope_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     (void)use;
-    const int64_t dim = mnc_query_dim(q, mnc_query_in(q, MN_ROPE_X), 2);
+    const mn_tensor *x = mnc_query_in(q, MN_ROPE_X);
+    const int64_t dim = mnc_query_dim(q, x, 2);
     op->worker_bytes = (uint64_t)dim * sizeof(float);
 }
 static void sample_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     (void)use;
     const mn_tensor *x = mnc_query_in(q, MN_SAMPLE_LOGITS);
-    op->worker_bytes = mnc_sample_bytes(mnc_query_dim(q, x, x->n_dim - 1));
+    const int64_t n_vocab = mnc_query_dim(q, x, x->n_dim - 1);
+    op->worker_bytes = mnc_sample_bytes(n_vocab);
 }
 static void attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     (void)use;
@@ -227,9 +233,11 @@ static const struct {
 enum { N_OPS = sizeof op_rows / sizeof *op_rows };
 
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *why) {
-    for (int i = 0; i < N_OPS; i++)
-        if (op_rows[i].op == q->node->op && op_rows[i].verdict)
+    for (int i = 0; i < N_OPS; i++) {
+        const bool is_row = op_rows[i].op == q->node->op;
+        if (is_row && op_rows[i].verdict)
             return op_rows[i].verdict(self, q, why);
+    }
     return MN_VERDICT_NATIVE;
 }
 
@@ -241,14 +249,15 @@ static uint32_t precision(void *self, const mn_graph *g) {
         const mn_node *n = mnp_node(g, i);
         if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
             continue;
-        for (uint32_t j = n->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
-             j < n->n_in; j += 2) {
-            int32_t t = g->operands[n->in_off + j];
-            const mn_tensor *w =
-                (const mn_tensor *)(const void *)((const char *)g->tensors +
-                                                  (uint64_t)(t < 0 ? 0 : t) * g->tensor_stride);
-            const mnk_linear *k = mnk_find_linear(w->dtype.id, MN_PRECISION_A8, s->level, 1);
-            if (t >= 0 && k && k->quantised_x)
+        const bool is_linear = n->op == MN_OP_LINEAR;
+        const uint32_t first = is_linear ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+        for (uint32_t j = first; j < n->n_in; j += 2) {
+            const mn_tensor *w = mnp_in_tensor(g, n, j);
+            if (!w)
+                continue;
+            const uint32_t dtype = w->dtype.id;
+            const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_A8, s->level, 1);
+            if (k && k->quantised_x)
                 return MN_PRECISION_A8;
         }
     }
@@ -260,7 +269,7 @@ static bool has_blas(simd *s) {
     const char *why;
     const mn_host *h = s->host;
     const bool ok = mnk_blas_open(&s->blas, h->workers(h->self), &why);
-    if (why)
+    if (why && MN_HAS(mn_host, h, log))
         h->log(h->self, MN_LOG_DEBUG, (mn_str){why, strlen(why)});
     return ok;
 }
@@ -275,9 +284,10 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     for (int i = 0; i < N_OPS; i++) {
         if (op_rows[i].op != q->node->op)
             continue;
+        const char *of_vector = (const char *)v + op_rows[i].vector;
         op->fn = op_rows[i].fn;
         if (!op->fn)
-            memcpy(&op->fn, (const char *)v + op_rows[i].vector, sizeof op->fn);
+            memcpy(&op->fn, of_vector, sizeof op->fn);
         if (op_rows[i].scratch)
             op_rows[i].scratch(q, use, op);
         return MN_OK;

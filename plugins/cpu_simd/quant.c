@@ -7,7 +7,7 @@ void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
     int32_t *sum = (int32_t *)(void *)(row + k + k / 8);
     int32_t *sum4 = (int32_t *)(void *)(row + k + k / 4);
     int32_t *sum16 = (int32_t *)(void *)(row + 2 * k + k / 4);
-    for (int64_t b = 0; b < k / 32; b++, x += 32, q += 32, sum4 += 8, sum16 += 2) {
+    for (int64_t b = 0; b < k / 32; b++) {
         int32_t bits[32];
         int32_t top = 0;
         memcpy(bits, x, sizeof bits);
@@ -37,5 +37,9 @@ void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
         }
         d[b] = amax / 127.0f;
         sum[b] = sum16[0] + sum16[1];
+        x += 32;
+        q += 32;
+        sum4 += 8;
+        sum16 += 2;
     }
 }

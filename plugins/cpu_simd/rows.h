@@ -229,7 +229,8 @@ static inline float mnk_e4m3(uint8_t b) { /* 127 is NaN; there are no infinities
 }
 static inline float mnk_e8m0_half(uint32_t e) { /* 2^(e - 128); 255 is NaN */
     const uint32_t bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
-    return mnk_bits_f32(e == 255 ? 0x7fc00000u : bits);
+    const uint32_t nan = 0x7fc00000u;
+    return mnk_bits_f32(e == 255 ? nan : bits);
 }
 /* The lowest eight fields of `bits` bits, spread to bytes: the upper half of eight, of four, of two
  * moves up. */

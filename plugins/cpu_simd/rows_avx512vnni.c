@@ -55,9 +55,10 @@ INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t 
         for (int i = 0; i < 8; i++) {
             const float *di = d[i] + n * j;
             const float *mi = m[i] + n * j;
+            const __m256i to_128 = _mm256_set1_epi8((char)(128 - t.off));
             r[i] = t.u(at[i].data + b * t.bytes, j);
             if (!t.min && t.off != 128)
-                r[i] = _mm256_add_epi8(r[i], _mm256_set1_epi8((char)(128 - t.off)));
+                r[i] = _mm256_add_epi8(r[i], to_128);
             for (int g = 0; g < n; g++) {
                 scale[SIDE * g + i] = di[g];
                 if (t.min)
@@ -110,7 +111,8 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
             const float dx = mnk_quant_d(x, k)[b];
 #pragma GCC unroll 2
             for (int g = 0; g < 32 / group; g++) {
-                const float *scale = (const float *)(const void *)(p + 512) + SIDE * g;
+                const void *scales = p + 512;
+                const float *scale = (const float *)scales + SIDE * g;
                 __m512i s = min ? _mm512_setzero_si512() : _mm512_set1_epi32(-128 * sums[g]);
 #pragma GCC unroll 8
                 for (int i = 0; i < group / 4; i++) {

@@ -63,15 +63,16 @@ static inline VF v_round(VF a) {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 static inline VF v_pow2(VF n) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    __m256i e = _mm256_cvtps_epi32(n);
+    e = _mm256_add_epi32(e, _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
 }
 static inline VF v_f16(const uint8_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+    return _mm256_cvtph_ps(vb_load16(p));
 }
 static inline VF v_bf16(const uint8_t *p) {
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
+    const __m256i wide = _mm256_cvtepu16_epi32(vb_load16(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));

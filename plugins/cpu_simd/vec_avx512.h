@@ -65,11 +65,11 @@ static inline VF v_pow2(VF n) {
     return _mm512_scalef_ps(_mm512_set1_ps(1.0f), n);
 }
 static inline VF v_f16(const uint8_t *p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+    return _mm512_cvtph_ps(vb_load(p));
 }
 static inline VF v_bf16(const uint8_t *p) {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)), 16));
+    const __m512i wide = _mm512_cvtepu16_epi32(vb_load(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     _mm256_storeu_si256((void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -79,7 +79,7 @@ static inline VF v_of(VB v, int64_t e) {
 } /* e: 0, 16 */
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
-    __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+    __m512i b = _mm512_cvtepu8_epi32(vb_load16(p));
     __m512i a = _mm512_and_si512(b, _mm512_set1_epi32(127));
     __mmask16 nan = _mm512_cmpeq_epi32_mask(a, _mm512_set1_epi32(127));
     VF f = _mm512_castsi512_ps(_mm512_slli_epi32(a, 20));
@@ -89,8 +89,8 @@ static inline VF v_e4m3(const uint8_t *p) {
     return _mm512_or_ps(f, _mm512_castsi512_ps(sign));
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    return _mm512_cvtph_ps(
-        _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)p)), 8));
+    const __m256i wide = _mm256_cvtepu8_epi16(vb_load16(p));
+    return _mm512_cvtph_ps(_mm256_slli_epi16(wide, 8));
 }
 static inline void v_prefetch(const uint8_t *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T0);

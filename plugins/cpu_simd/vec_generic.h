@@ -35,7 +35,9 @@ static inline VF v_fma(VF a, VF b, VF c) {
     return a * b + c;
 }
 static inline VF v_sel(VI m, VF a, VF b) {
-    return (VF)(((VI)a & m) | ((VI)b & ~m));
+    const VI from_a = (VI)a & m;
+    const VI from_b = (VI)b & ~m;
+    return (VF)(from_a | from_b);
 }
 static inline VF v_min(VF a, VF b) {
     return v_sel((VI)(a < b), a, b);
@@ -55,7 +57,9 @@ static inline VF v_copysign(VF a, VF s) {
     return (VF)(size | sign);
 }
 static inline float v_sum(VF a) {
-    return (a[0] + a[2]) + (a[1] + a[3]);
+    const float even = a[0] + a[2];
+    const float odd = a[1] + a[3];
+    return even + odd;
 }
 static inline float v_top(VF a) {
     float x = a[0] > a[1] ? a[0] : a[1];
@@ -72,14 +76,18 @@ static inline VF v_pow2(VF n) {
     return (VF)((bits + 127) << 23);
 }
 static inline VF v_f16(const uint8_t *p) {
-    const float low[2] = {mnk_f16(mnk_u16(p)), mnk_f16(mnk_u16(p + 2))};
-    const float high[2] = {mnk_f16(mnk_u16(p + 4)), mnk_f16(mnk_u16(p + 6))};
-    return (VF){low[0], low[1], high[0], high[1]};
+    const float a = mnk_f16(mnk_u16(p));
+    const float b = mnk_f16(mnk_u16(p + 2));
+    const float c = mnk_f16(mnk_u16(p + 4));
+    const float d = mnk_f16(mnk_u16(p + 6));
+    return (VF){a, b, c, d};
 }
 static inline VF v_bf16(const uint8_t *p) {
-    const float low[2] = {mnk_bf16(mnk_u16(p)), mnk_bf16(mnk_u16(p + 2))};
-    const float high[2] = {mnk_bf16(mnk_u16(p + 4)), mnk_bf16(mnk_u16(p + 6))};
-    return (VF){low[0], low[1], high[0], high[1]};
+    const float a = mnk_bf16(mnk_u16(p));
+    const float b = mnk_bf16(mnk_u16(p + 2));
+    const float c = mnk_bf16(mnk_u16(p + 4));
+    const float d = mnk_bf16(mnk_u16(p + 6));
+    return (VF){a, b, c, d};
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
     for (int i = 0; i < 4; i++) {
@@ -95,13 +103,21 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
     }
 }
 static inline VF v_e4m3(const uint8_t *p) {
-    return (VF){mnk_e4m3(p[0]), mnk_e4m3(p[1]), mnk_e4m3(p[2]), mnk_e4m3(p[3])};
+    const float a = mnk_e4m3(p[0]);
+    const float b = mnk_e4m3(p[1]);
+    const float c = mnk_e4m3(p[2]);
+    const float d = mnk_e4m3(p[3]);
+    return (VF){a, b, c, d};
 }
 static inline float f8_e5m2(uint8_t b) {
     return mnk_f16((uint16_t)(b << 8));
 }
 static inline VF v_e5m2(const uint8_t *p) {
-    return (VF){f8_e5m2(p[0]), f8_e5m2(p[1]), f8_e5m2(p[2]), f8_e5m2(p[3])};
+    const float a = f8_e5m2(p[0]);
+    const float b = f8_e5m2(p[1]);
+    const float c = f8_e5m2(p[2]);
+    const float d = f8_e5m2(p[3]);
+    return (VF){a, b, c, d};
 }
 static inline float v_f16_1(const uint8_t *p) {
     return mnk_f16(mnk_u16(p));
@@ -196,8 +212,10 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int gr
     int32_t s[4] = {0};
     int32_t t[4] = {0};
     for (int i = 0; i < 16; i++) {
-        s[i & 3] += (u.b[i] - off) * x->x[i];
-        t[i & 3] += (u.b[16 + i] - off) * x->x[16 + i];
+        const int low_byte = u.b[i] - off;
+        const int high_byte = u.b[16 + i] - off;
+        s[i & 3] += low_byte * x->x[i];
+        t[i & 3] += high_byte * x->x[16 + i];
     }
     const VF low = {(float)s[0], (float)s[1], (float)s[2], (float)s[3]};
     const VF high = {(float)t[0], (float)t[1], (float)t[2], (float)t[3]};
