@@ -20,6 +20,8 @@ void mn_arch_gpt2(mn_model_graph *g);
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);
 /* the bias is optional */
 int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem);
+/* A matrix [rows, cols] and its bias, which may be absent. */
+mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols);
 /* q, k, v [T, H, head_dim]: from attn_q, attn_k, attn_v, or from attn_qkv stored as one; biases
  * optional. */
 void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]);

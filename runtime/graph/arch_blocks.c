@@ -31,13 +31,8 @@ int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem) {
     return mn_g_layer_norm(g, x, w, b);
 }
 
-/* A matrix [rows, cols] and its bias, which may be absent. */
-typedef struct {
-    int32_t weight, bias;
-} product;
-
-static product find_product(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
-    product p;
+mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
+    mn_g_product p;
     char name[NAME];
     named(name, stem, ".weight");
     p.weight = mn_g_matrix(g, name, false, rows, cols);
@@ -47,8 +42,8 @@ static product find_product(mn_model_graph *g, const char *stem, int64_t rows, i
 }
 
 /* The same of rows that are stored as a part of a larger matrix. */
-static product find_part(mn_model_graph *g, const char *stem, mn_row_part part, int64_t cols) {
-    product p;
+static mn_g_product find_part(mn_model_graph *g, const char *stem, mn_row_part part, int64_t cols) {
+    mn_g_product p;
     char name[NAME];
     named(name, stem, ".weight");
     p.weight = mn_g_part_matrix(g, name, false, part, cols);
@@ -59,9 +54,9 @@ static product find_part(mn_model_graph *g, const char *stem, mn_row_part part, 
 
 /* x: [T, cols] -> [T, rows] */
 static int32_t linear(mn_model_graph *g, int32_t x, const char *stem, int64_t rows, int64_t cols) {
-    const product p = find_product(g, stem, rows, cols);
+    const mn_g_product p = mn_b_product(g, stem, rows, cols);
     int32_t y;
-    mn_g_linear(g, x, 1, &p.weight, &p.bias, NULL, &y);
+    mn_g_linear(g, x, 1, &p, NULL, &y);
     return y;
 }
 
@@ -75,20 +70,16 @@ void mn_b_qkv(mn_model_graph *g, int32_t x, int32_t qkv[3]) {
     mn_row_part part = {0};
     for (int i = 0; i < 3; i++)
         part.total += n_head[i] * head_dim[i];
-    int32_t w[3];
-    int32_t b[3];
+    mn_g_product p[3];
     for (int i = 0; i < 3; i++) {
-        product p;
         part.n = n_head[i] * head_dim[i];
         if (fused)
-            p = find_part(g, "blk.%d.attn_qkv", part, g->hp.n_embd);
+            p[i] = find_part(g, "blk.%d.attn_qkv", part, g->hp.n_embd);
         else
-            p = find_product(g, apart[i], part.n, g->hp.n_embd);
-        w[i] = p.weight;
-        b[i] = p.bias;
+            p[i] = mn_b_product(g, apart[i], part.n, g->hp.n_embd);
         part.lo += part.n;
     }
-    mn_g_linear(g, x, 3, w, b, head_dim, qkv);
+    mn_g_linear(g, x, 3, p, head_dim, qkv);
 }
 
 int32_t mn_b_attend(mn_model_graph *g, const int32_t qkv[3]) {
@@ -119,19 +110,18 @@ int32_t mn_b_attention(mn_model_graph *g, int32_t x) {
 int32_t mn_b_glu(mn_model_graph *g, int32_t x) {
     const int64_t F = mn_g_layer(g)->n_ff;
     const int64_t D = g->hp.n_embd;
-    product gate;
-    product up;
+    mn_g_product p[2];
     if (mn_g_has(g, "blk.%d.ffn_gate.weight")) {
-        gate = find_product(g, "blk.%d.ffn_gate", F, D);
-        up = find_product(g, "blk.%d.ffn_up", F, D);
+        p[0] = mn_b_product(g, "blk.%d.ffn_gate", F, D);
+        p[1] = mn_b_product(g, "blk.%d.ffn_up", F, D);
     } else { /* Phi-3: gate, then up */
-        gate = find_part(g, "blk.%d.ffn_up", (mn_row_part){2 * F, 0, F}, D);
-        up = find_part(g, "blk.%d.ffn_up", (mn_row_part){2 * F, F, F}, D);
+        const mn_row_part gate = {2 * F, 0, F};
+        const mn_row_part up = {2 * F, F, F};
+        p[0] = find_part(g, "blk.%d.ffn_up", gate, D);
+        p[1] = find_part(g, "blk.%d.ffn_up", up, D);
     }
-    const int32_t w[2] = {gate.weight, up.weight};
-    const int32_t b[2] = {gate.bias, up.bias};
     int32_t y[2]; // [T, F] each
-    mn_g_linear(g, x, 2, w, b, NULL, y);
+    mn_g_linear(g, x, 2, p, NULL, y);
     x = mn_g_glu(g, y[0], y[1], (mn_glu_form){0});
     return linear(g, x, "blk.%d.ffn_down", D, F);
 }
@@ -144,9 +134,9 @@ int32_t mn_b_mlp(mn_model_graph *g, int32_t x) {
 }
 
 /* Weights [E, rows, cols] and biases [E, rows] of all experts. */
-static product find_experts(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
+static mn_g_product find_experts(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
     const int64_t n_expert = mn_g_layer(g)->n_expert;
-    product p;
+    mn_g_product p;
     char name[NAME];
     named(name, stem, ".weight");
     p.weight = mn_g_experts(g, name, false, n_expert, rows, cols);
@@ -165,15 +155,14 @@ int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form) {
     const int32_t logits = linear(g, x, "blk.%d.ffn_gate_inp", E, D);
     const int32_t bias = mn_g_vector_f32(g, "blk.%d.exp_probs_b.bias", true, E);
     mn_g_moe_route(g, logits, bias, &experts, &weights);
-    const product gate = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
-    const product up = find_experts(g, "blk.%d.ffn_up_exps", F, D);
-    const product down = find_experts(g, "blk.%d.ffn_down_exps", D, F);
-    const int32_t w[2] = {gate.weight, up.weight};
-    const int32_t b[2] = {gate.bias, up.bias};
+    mn_g_product p[3];
+    p[0] = find_experts(g, "blk.%d.ffn_gate_exps", F, D);
+    p[1] = find_experts(g, "blk.%d.ffn_up_exps", F, D);
+    p[2] = find_experts(g, "blk.%d.ffn_down_exps", D, F);
     int32_t y[2]; // [T, n_expert_used, F] each
-    mn_g_moe_linear(g, x, experts, 2, w, b, y);
+    mn_g_moe_linear(g, x, experts, 2, p, y);
     x = mn_g_glu(g, y[0], y[1], form);
-    mn_g_moe_linear(g, x, experts, 1, &down.weight, &down.bias, y);
+    mn_g_moe_linear(g, x, experts, 1, &p[2], y);
     return mn_g_moe_combine(g, y[0], weights);
 }
 

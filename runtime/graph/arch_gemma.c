@@ -36,19 +36,25 @@ static int32_t normed_heads(mn_model_graph *g, int32_t x, const char *name) {
     return mn_g_rms_norm(g, x, w);
 }
 
+/* A matrix [rows, D] alone: a bias in the file is an error. */
+static mn_g_product without_bias(mn_model_graph *g, const char *name, int64_t rows) {
+    return (mn_g_product){mn_g_matrix(g, name, false, rows, g->hp.n_embd), -1};
+}
+
 /* Without attn_v the keys before their norm are the values. */
 static int32_t attention4(mn_model_graph *g, int32_t x) {
     const mn_layer_shape *l = mn_g_layer(g);
-    const int64_t D = g->hp.n_embd;
     const int64_t head = l->head_dim_k;
     const int64_t kv = l->n_head_kv * head;
     const bool own = mn_g_has(g, "blk.%d.attn_v.weight");
-    int32_t w[3];
+    const int64_t heads[3] = {head, head, head};
+    mn_g_product p[3];
     int32_t qkv[3];
-    w[0] = mn_g_matrix(g, "blk.%d.attn_q.weight", false, l->n_head * head, D);
-    w[1] = mn_g_matrix(g, "blk.%d.attn_k.weight", false, kv, D);
-    w[2] = own ? mn_g_matrix(g, "blk.%d.attn_v.weight", false, kv, D) : -1;
-    mn_g_linear(g, x, own ? 3 : 2, w, NULL, (int64_t[]){head, head, head}, qkv);
+    p[0] = without_bias(g, "blk.%d.attn_q.weight", l->n_head * head);
+    p[1] = without_bias(g, "blk.%d.attn_k.weight", kv);
+    if (own)
+        p[2] = without_bias(g, "blk.%d.attn_v.weight", kv);
+    mn_g_linear(g, x, own ? 3 : 2, p, heads, qkv);
     const int32_t v = own ? qkv[2] : qkv[1];
     qkv[0] = normed_heads(g, qkv[0], "blk.%d.attn_q_norm.weight");
     qkv[1] = normed_heads(g, qkv[1], "blk.%d.attn_k_norm.weight");

@@ -14,17 +14,13 @@ static int32_t attention(mn_model_graph *g, int32_t x) {
     const int64_t q = l->n_head * l->head_dim_k;
     const int64_t k = l->n_head_kv * l->head_dim_k;
     const int64_t v = l->n_head_kv * l->head_dim_v;
-    int32_t w[3];
-    int32_t b[3];
+    const int64_t heads[3] = {0, 0, l->head_dim_v}; /* q and k become heads behind their norms */
+    mn_g_product p[3];
     int32_t qkv[3];
-    w[0] = mn_g_matrix(g, "blk.%d.attn_q.weight", false, q, D);
-    w[1] = mn_g_matrix(g, "blk.%d.attn_k.weight", false, k, D);
-    w[2] = mn_g_matrix(g, "blk.%d.attn_v.weight", false, v, D);
-    b[0] = mn_g_vector(g, "blk.%d.attn_q.bias", true, q);
-    b[1] = mn_g_vector(g, "blk.%d.attn_k.bias", true, k);
-    b[2] = mn_g_vector(g, "blk.%d.attn_v.bias", true, v);
-    /* q and k become heads behind their norms */
-    mn_g_linear(g, x, 3, w, b, (int64_t[]){0, 0, l->head_dim_v}, qkv);
+    p[0] = mn_b_product(g, "blk.%d.attn_q", q, D);
+    p[1] = mn_b_product(g, "blk.%d.attn_k", k, D);
+    p[2] = mn_b_product(g, "blk.%d.attn_v", v, D);
+    mn_g_linear(g, x, 3, p, heads, qkv);
     qkv[0] = normed(g, qkv[0], "blk.%d.attn_q_norm.weight", q);
     qkv[1] = normed(g, qkv[1], "blk.%d.attn_k_norm.weight", k);
     return mn_b_attend(g, qkv);

@@ -104,9 +104,13 @@ int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight);
 /* RMS norm over all heads at once: x [T, H * D] in, [T, H, D] out. */
 int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim);
 int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bias);
+/* A weight and its bias; -1: it has none. */
+typedef struct {
+    int32_t weight, bias;
+} mn_g_product;
 /* y[i] = x W_i^T + b_i for n weights of [rows_i, K]; head_dim[i] > 0 splits the rows into heads:
  * [T, rows / head_dim, head_dim]. */
-void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p,
                  const int64_t *head_dim, int32_t *y);
 static inline const mn_layer_shape *mn_g_layer(const mn_model_graph *g) {
     return &g->hp.layer[g->layer];
@@ -127,8 +131,8 @@ int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name);
 void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *experts,
                     int32_t *weights);
 /* As mn_g_linear, with weights [E, rows_i, K]; x [T, K] or [T, J, K]; y [T, J, rows_i]. */
-void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
-                     const int32_t *b, int32_t *y);
+void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
+                     const mn_g_product *p, int32_t *y);
 int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */

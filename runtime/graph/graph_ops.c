@@ -78,49 +78,48 @@ int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bi
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* Ends a product: operands w0 b0 w1 b1 ... (b NULL: none has a bias), one output per weight. */
-static void end_product(mn_model_graph *g, uint32_t n, const int32_t *w, const int32_t *b,
-                        const int32_t *y) {
+/* Ends a product: a weight and a bias per output. */
+static void end_product(mn_model_graph *g, uint32_t n, const mn_g_product *p, const int32_t *y) {
     for (uint32_t i = 0; i < n; i++) {
-        mn_gb_in(g, w[i]);
-        mn_gb_in(g, b ? b[i] : -1);
+        mn_gb_in(g, p[i].weight);
+        mn_gb_in(g, p[i].bias);
     }
     for (uint32_t i = 0; i < n; i++)
         mn_gb_out(g, y[i]);
     mn_gb_end(g);
 }
 
-void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const int32_t *w, const int32_t *b,
+void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p,
                  const int64_t *head_dim, int32_t *y) {
     for (uint32_t i = 0; i < n; i++) {
         y[i] = -1;
         if (g->status)
             continue;
         const int64_t rows = tensor(g, x)->dim[0];
-        const int64_t cols = tensor(g, w[i])->dim[0];
+        const int64_t cols = tensor(g, p[i].weight)->dim[0];
         const int64_t hd = head_dim ? head_dim[i] : 0;
         y[i] = mn_gb_interior(g, "linear", rows, hd ? cols / hd : cols, hd);
     }
     mn_gb_begin(g, MN_OP_LINEAR);
     mn_gb_in(g, x);
-    end_product(g, n, w, b, y);
+    end_product(g, n, p, y);
 }
 
-void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n, const int32_t *w,
-                     const int32_t *b, int32_t *y) {
+void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
+                     const mn_g_product *p, int32_t *y) {
     const int64_t T = MN_DIM(MN_SYM_TOKENS);
     const int64_t n_used = mn_g_layer(g)->n_expert_used;
     for (uint32_t i = 0; i < n; i++) {
         y[i] = -1;
         if (g->status)
             continue;
-        const int64_t rows = tensor(g, w[i])->dim[1];
-        y[i] = mn_gb_interior(g, "moe_linear", T, n_used, rows);
+        const int64_t cols = tensor(g, p[i].weight)->dim[1];
+        y[i] = mn_gb_interior(g, "moe_linear", T, n_used, cols);
     }
     mn_gb_begin(g, MN_OP_MOE_LINEAR);
     mn_gb_in(g, x);
     mn_gb_in(g, experts);
-    end_product(g, n, w, b, y);
+    end_product(g, n, p, y);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -293,9 +292,10 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
     int32_t y = logits;
     if (scaled || capped)
         y = mn_gb_interior(g, "logits.plain", dim[0], dim[1], 0);
+    const mn_g_product p = {table, bias};
     mn_gb_begin(g, MN_OP_LINEAR);
     mn_gb_in(g, x);
-    end_product(g, 1, &table, &bias, &y);
+    end_product(g, 1, &p, &y);
     if (scaled) {
         int32_t to = logits;
         if (capped)
