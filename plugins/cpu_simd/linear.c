@@ -20,15 +20,18 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         for (int s = 0; s < MNK_STREAMS; s++)
             row[s] = lo + s * part + j;
         for (int64_t i = 0; i < r; i++) {
+            float *y = pair[i].y;
             k->dot(w, row, pair[i].x, out);
             for (int s = 0; s < MNK_STREAMS; s++)
-                pair[i].y[row[s]] = out[s];
+                y[row[s]] = out[s];
         }
     }
     if (rest == hi)
         return;
-    for (int s = 0; s < MNK_STREAMS; s++)
-        row[s] = rest + s < hi ? rest + s : hi - 1;
+    for (int s = 0; s < MNK_STREAMS; s++) {
+        const int64_t at = rest + s;
+        row[s] = at < hi ? at : hi - 1;
+    }
     for (int64_t i = 0; i < r; i++) {
         k->dot(w, row, pair[i].x, out);
         for (int64_t j = rest; j < hi; j++)
@@ -64,9 +67,11 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
 /* y[i, j] += b[j] for r rows, ldy apart, and the outputs [lo, hi). */
 static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int64_t lo,
                      int64_t hi) {
-    for (int64_t i = 0; i < r; i++)
+    for (int64_t i = 0; i < r; i++) {
+        float *sum = y + i * ldy;
         for (int64_t j = lo; j < hi; j++)
-            y[i * ldy + j] += mnk_load1(b->data, b->dtype.id, j);
+            sum[j] += mnk_load1(b->data, b->dtype.id, j);
+    }
 }
 
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {

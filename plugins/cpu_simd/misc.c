@@ -34,8 +34,9 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
 
 static void add_row(const mnc_weight *w, int64_t row, float *x) {
     const uint8_t *p = mnc_row(w, row);
+    const uint32_t dtype = w->dtype.id;
     for (int64_t i = 0; i < w->cols; i++)
-        x[i] += mnk_load1(p, w->dtype.id, i);
+        x[i] += mnk_load1(p, dtype, i);
 }
 
 /* Worker 0 resolves ids and advances the slots, in row order; then all look up. */

@@ -191,9 +191,12 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
     if (!bias)
         return;
     const uint8_t *b = mnc_row(bias, e);
-    for (int64_t j = 0; j < n_pairs; j++)
+    const uint32_t dtype = bias->dtype.id;
+    for (int64_t j = 0; j < n_pairs; j++) {
+        float *sum = g->pair[j].y;
         for (int64_t r = lo; r < hi; r++)
-            g->pair[j].y[r] += mnk_load1(b, bias->dtype.id, r);
+            sum[r] += mnk_load1(b, dtype, r);
+    }
 }
 
 /* Reading the weights is the work where experts have few pairs each: the rows of all experts in use
