@@ -52,6 +52,7 @@ const arg_row app_runtime_rows[APP_RUNTIME_ROWS] = {
      "print every decision, as MINERVA_LOG=debug does"},
 };
 
+/* ---- small helpers --------------------------------------------------------------------------- */
 double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -123,6 +124,7 @@ int app_open_runtime(app *a, const app_flags *flags) {
     return status == MN_OK ? 0 : app_fail(a, status);
 }
 
+/* The files are mapped and guarded: one that is cut while it is in use is an error, not SIGBUS. */
 int app_open_model(app *a, const app_flags *flags) {
     int code = app_open_runtime(a, flags);
     if (code)
@@ -195,6 +197,7 @@ const char *input_name(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
 
+/* Prints the error e (errno) of reading path; the exit code. */
 static int fail_read(const char *path, int e) {
     const char *name = input_name(path);
     const int code = e == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED;

@@ -14,7 +14,7 @@
 typedef struct {
     const char *model, *device;
     int strict;
-    arg_count threads, ctx; /* 0: by itself, whatever the configuration says */
+    arg_count threads, ctx; /* v 0 overrides the configuration: chosen by the program */
     int64_t rows;
     int precision, kv_k, kv_v; /* indices into the rows' choices */
     int list_devices, json, no_probe_cache, quiet, verbose;

@@ -89,6 +89,7 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
 }
 
 /* ---- the table for people -------------------------------------------------------------------- */
+/* A row of the table of rates. */
 static void table_row(table *table_out, const app *a, const bench_test *t, const bench_result *r) {
     char test[64], size[32], params[32], batch[32] = "";
     bench_name(t, test, sizeof test);
@@ -103,6 +104,7 @@ static void table_row(table *table_out, const app *a, const bench_test *t, const
     table_cell(table_out, "%.2f ± %.2f", r->avg, r->stddev);
 }
 
+/* A row of the second table, with the times of the test. */
 static void latency_row(table *times, const app *a, const bench_test *t, const bench_result *r) {
     char test[64];
     bench_name(t, test, sizeof test);
@@ -119,6 +121,7 @@ static void latency_row(table *times, const app *a, const bench_test *t, const b
     }
 }
 
+/* A row of CSV: all fields of the JSON object, the samples in one cell. */
 static void csv_row(table *t_out, const app *a, const bench_test *t, const bench_result *r) {
     char test[64], samples[8192] = "";
     size_t n = 0;
@@ -251,6 +254,7 @@ static void begin_report(report *r, const test_list *tests) {
     print_last(r);
 }
 
+/* Once per report. */
 static void warn_busy(report *r, const char *when, double others) {
     if (!r->warned)
         note("warning: other programs kept %.1f CPUs busy during %s: the rates are lower than this "

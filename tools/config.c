@@ -40,9 +40,9 @@ int cmd_config(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"config", "[--json]",
-                           "Prints every setting with its origin: the command line wins over "
-                           "MINERVA_* variables, these over\n"
-                           "minerva.ini (the user's over the system's), that over the default.",
+                           "Prints every setting with its origin: the command line overrides "
+                           "MINERVA_* variables, these\n"
+                           "minerva.ini (the user's before the system's), and that the default.",
                            groups, COUNT(groups)};
     const int code = args_parse(&page, argc, argv);
     return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;

@@ -74,6 +74,8 @@ static const char *bytes_of(const cJSON *o, const char *key, char dst[32]) {
     return human_bytes((uint64_t)number_of(o, key), dst);
 }
 
+/* ---- details of a step: one function per kind of step ---------------------------------------- */
+/* Nodes per verdict, for each op and type of weights. */
 static void print_verdicts(const cJSON *step, out_file *out) {
     const cJSON *op;
     out_printf(out, "; %.0f of %.0f nodes", number_of(step, "supported"), number_of(step, "nodes"));
@@ -89,6 +91,7 @@ static void print_verdicts(const cJSON *step, out_file *out) {
     }
 }
 
+/* Needed and free bytes, and the precision class. */
 static void print_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
@@ -99,6 +102,7 @@ static void print_memory(const cJSON *step, out_file *out) {
     out_printf(out, "; class %s", text_of(step, "class"));
 }
 
+/* Measured or claimed rates per type of weights, and the times of nodes, segments and copies. */
 static void print_rates(const cJSON *step, out_file *out) {
     const cJSON *type;
     out_printf(out, "; %s", text_of(step, "source"));
@@ -121,6 +125,7 @@ static void print_score(const cJSON *step, out_file *out) {
     out_printf(out, "; %.4g us per token", number_of(step, "us_per_token"));
 }
 
+/* One line: name, ok or NO, text and the details of its kind. */
 static void print_step(const cJSON *step, out_file *out) {
     static const struct {
         const char *step;
@@ -139,6 +144,7 @@ static void print_step(const cJSON *step, out_file *out) {
     out_puts(out, "\n");
 }
 
+/* The chosen devices, and the nodes and layers of each. */
 static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
     char need[32];
@@ -203,6 +209,7 @@ static int print_record(const char *json, int as_is, out_file *out) {
     return 0;
 }
 
+/* --explain: opens the model, queries the record, prints it. The exit code. */
 static int explain(const app_flags *flags) {
     app a = {0};
     char *json = NULL;

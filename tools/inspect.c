@@ -47,6 +47,7 @@ static mn_value element(const mn_value *v, uint64_t i) {
     return e;
 }
 
+/* A value that is no array, in JSON. */
 static void json_scalar(json_out *j, const mn_value *v) {
     switch (v->type) {
     case MN_VALUE_INT:
@@ -81,6 +82,7 @@ static void json_value(json_out *j, const mn_value *v) {
 
 /* ---- totals per type ------------------------------------------------------------------------- */
 #define MAX_TYPES 64
+/* The tensors of one type. dtype is the model's. */
 typedef struct {
     const char *dtype;
     uint64_t count, params, bytes;
@@ -179,6 +181,7 @@ static void json_tensors(const app *a, json_out *j) {
     json_close(j);
 }
 
+/* The whole output as one JSON object; its keys: docs/command.md. */
 static void as_json(app *a, out_file *out) {
     char why[600];
     const int runs = runs_here(a, why, sizeof why);
@@ -211,6 +214,7 @@ static void as_json(app *a, out_file *out) {
 #define SHOWN_BYTES 100
 #define SHOWN_ELEMENTS 8
 
+/* A value that is no array; a string is cut after SHOWN_BYTES, between characters. */
 static void text_scalar(out_file *out, const mn_value *v) {
     json_out j = {out, 0, 0, {0}};
     mn_value part = *v;
@@ -226,6 +230,7 @@ static void text_scalar(out_file *out, const mn_value *v) {
     out_printf(out, "... (%" PRIu64 " bytes)", v->s.len);
 }
 
+/* Any value; an array is cut after SHOWN_ELEMENTS. */
 static void text_value(out_file *out, const mn_value *v) {
     if (!(v->type & MN_VALUE_ARRAY)) {
         text_scalar(out, v);
@@ -306,6 +311,7 @@ static void as_text(app *a, out_file *out) {
 }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
+/* Prints the graph in the form of the flags. 0, or the exit code with the error printed. */
 static int print_graph(app *a, const inspect_flags *f, out_file *out) {
     char *text = NULL;
     mn_status st = mn_model_graph_json(a->model, &text, &a->err);

@@ -60,6 +60,7 @@ void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *ou
         out->top_k = (int32_t)f->top_k;
     if (!isnan(f->min_p))
         out->min_p = (float)f->min_p;
+    /* the model's own penalty counts as many tokens as the model states */
     const int own_penalty = isnan(f->repeat_penalty) && out->repeat_penalty > 0;
     if (!isnan(f->repeat_penalty))
         out->repeat_penalty = (float)f->repeat_penalty;

@@ -69,6 +69,7 @@ static void csv_cell(out_file *out, const char *s) {
     out_put(out, "\"", 1);
 }
 
+/* A cell with the blanks of its column; the last one has none behind it. */
 static void padded(out_file *out, const char *s, int width, int right, int last) {
     int gap = width - width_of(s);
     if (right)
@@ -78,6 +79,7 @@ static void padded(out_file *out, const char *s, int width, int right, int last)
         out_printf(out, "%*s", gap, "");
 }
 
+/* Row 0 is the heading. */
 static void print_row(const table *t, size_t row, table_style style, const int *width,
                       out_file *out) {
     const int markdown = style == TABLE_MARKDOWN;

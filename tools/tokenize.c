@@ -80,6 +80,7 @@ static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
     return out_finish(&out, code);
 }
 
+/* The text of -p, --file or standard input (-, or no flag and no terminal), to ids. */
 static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
     const uint32_t how =
         (f->no_bos ? 0 : MN_TEXT_ADD_SPECIAL) | (f->parse_special ? MN_TEXT_PARSE_SPECIAL : 0);
@@ -177,6 +178,7 @@ static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, buf
     return text->failed ? no_memory() : 0;
 }
 
+/* Prints the exact bytes; on a terminal with a line end behind them. */
 static int print_text(app *a, const app_flags *flags, const detokenize_flags *f, const int32_t *ids,
                       uint32_t n) {
     const uint32_t how = MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0);
@@ -207,6 +209,7 @@ static int add_words(const detokenize_flags *f, arg_ids *ids) {
     return code;
 }
 
+/* The ids of the operands, --file or standard input, to text. */
 static int detokenize(app *a, const app_flags *flags, const detokenize_flags *f) {
     arg_ids ids = {0};
     const int dash = f->words.n == 1 && !strcmp(f->words.v[0], "-");

@@ -1,5 +1,5 @@
-/* minerva.h -- run transformer language models from C. The application's side; plugins use plugin.h
- * alone.
+/* minerva.h -- run transformer language models from C. The interface of applications; plugins use
+ * plugin.h alone.
  *
  *   mn_runtime *rt; mn_model *model; mn_session *s; int32_t seq;
  *   mn_runtime_create(NULL, &rt, &err); mn_model_open(rt, NULL, &model, &err);
@@ -7,24 +7,25 @@
  *   &err);
  *
  * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do)
- * and fill *err, which may be NULL; initialise it with MN_ERROR. Nothing here exits, aborts or
- * prints, but for warnings through the log. Threads: a runtime and a model are used from any
- * thread; a session from one thread at a time (mn_session_cancel: any). Lifetimes: session before
- * model before runtime. Strings that are handed out live as long as what they were asked of.
- * Structs that grow begin with `size`: set it to sizeof; zero elsewhere means "the default". A size
- * below the first release's is MN_INVALID, in what is given and in what is to be filled, which then
- * has the size that was filled; one beyond ours is fine. Flags that are not known are MN_INVALID.
+ * and fill *err, which may be NULL; initialise it with MN_ERROR. The library never exits, aborts or
+ * prints, except warnings through the log. Threads: a runtime and a model are used from any thread;
+ * a session from one thread at a time (mn_session_cancel: any). Lifetimes: free sessions before
+ * their model, models before their runtime. Returned strings live as long as the object that they
+ * were queried from. Structs that may grow begin with `size`: set it to sizeof; 0 in other fields
+ * means "the default". A size below the first release's is MN_INVALID, in input and output structs;
+ * a larger size than the library's is valid. An output struct's size is then what was filled.
+ * Unknown flags are MN_INVALID.
  *
- * fork: a child has none of the threads and drivers of its parent's runtimes. There, of what such a
- * runtime made, mn_runtime_device and every function that opens, computes or converts is MN_INVALID,
- * and the functions that free runtimes, models, sessions and sequences do nothing: the memory stays.
- * What only reads goes on: lists, info, tokenising, chat templates, streams. The child may create a
- * runtime of its own, with models and sessions of its own, unless another thread of the parent was
- * inside mn_runtime_create or dlopen at that moment; devices whose driver was used before the fork
- * (CUDA's) are then unusable, CPUs are not. The parent notices nothing.
+ * fork: a child has none of the threads and drivers of its parent's runtimes. In the child, for
+ * objects of the parent, mn_runtime_device and every function that opens, computes or converts
+ * return MN_INVALID, and the functions that free runtimes, models, sessions and sequences do
+ * nothing: the memory stays allocated. Functions that only read work: lists, info, tokenising, chat
+ * templates, streams. The child may create a new runtime with models and sessions, unless another
+ * thread of the parent was inside mn_runtime_create or dlopen during the fork; devices whose driver
+ * was used before the fork (CUDA's) cannot be used then, CPUs can. The parent is not affected.
  *
- * "NULL:" says for each function what a pointer that is NULL means (of an mn_str: a NULL ptr with a
- * len); lists of 0 may be NULL in structs. */
+ * "NULL:" states for each function the meaning of a NULL pointer (of an mn_str: a NULL ptr with
+ * a len); lists of 0 may be NULL in structs. */
 #ifndef MINERVA_H
 #define MINERVA_H
 #include <minerva/plugin.h>
@@ -50,32 +51,32 @@ MN_API int mn_exit_code(mn_status status);
 
 /* ---- runtime: plugins, devices, configuration ------------------------------------------------ */
 typedef struct mn_runtime mn_runtime;
-/* a key of minerva.ini as `minerva config` lists it: "device" */
+/* a key of minerva.ini, as listed by `minerva config`: "device" */
 typedef struct {
     const char *key, *value;
 } mn_setting;
-/* A call into a plugin that has not come back. The texts live as long as the runtime. */
+/* A call into a plugin that has not returned. The texts live as long as the runtime. */
 typedef struct {
     const char *plugin, *path, *call; /* "cuda", its file, "supports" */
     uint64_t waited_ms, limit_ms;
-    int32_t is_step, pad; /* 1: one of those that step_limit_ms is for */
+    int32_t is_step, pad; /* 1: its limit is step_limit_ms, else call_limit_ms */
 } mn_plugin_call;
-#define MN_LIMIT_SETTING 0xffffffffu /* a limit is the setting's: call_timeout, step_timeout */
+#define MN_LIMIT_SETTING 0xffffffffu /* use the setting call_timeout or step_timeout */
 #define MN_RUNTIME_JOURNAL 1u        /* opens the crash journal, for mn_plugin_crashed */
-/* settings win over everything.
+/* settings override every other source.
  *
- * A call into a plugin that lasts longer than 5 s is named by a warning in the log; a step only
- * after ten times its estimated time more. One that lasts longer than its limit is handed to `stuck`,
- * once. call_limit_ms: of calls that prepare (entry, supports, compile, shutdown, ...).
- * step_limit_ms: of those that move or compute data (execute, wait, weights_put, ...), to which a
- * hundred times their estimated time is added, so that a long step is not taken for one that hangs.
- * 0, the default: no limit. Limits are met to a quarter of the shortest.
+ * A call into a plugin that lasts longer than 5 s is named by a warning in the log; a step after 5
+ * s plus ten times its estimated time. `stuck` is called once for a call that lasts longer than its
+ * limit. call_limit_ms: the limit of calls that prepare (entry, supports, compile, shutdown, ...).
+ * step_limit_ms: the limit of calls that move or compute data (execute, wait, weights_put, ...),
+ * plus a hundred times their estimated time, so that long steps are within it. 0, the default: no
+ * limit. The time is checked every quarter of the shortest limit.
  *
- * stuck runs on a thread of the runtime's own with all signals blocked, while the call goes on in
- * its thread. It may read *call until it returns, write messages, and end the process by _exit (exit
- * would run destructors of the plugin that is at work). It calls no function that is given this
- * runtime or what was made from it. When it returns, the call is waited for as before: the library
- * itself never gives up and never exits. */
+ * stuck runs on a thread of the runtime with all signals blocked, while the call continues in
+ * its thread. It may read *call until it returns, write messages, and end the process by _exit
+ * (exit would run destructors of the plugin whose code runs). It must not call functions with
+ * this runtime or with objects of it. After it returns, the library waits for the call without a
+ * limit: the library never ends the wait and never exits. */
 typedef struct {
     uint32_t size, n_settings;
     const mn_setting *settings;
@@ -84,27 +85,28 @@ typedef struct {
     void (*stuck)(void *arg, const mn_plugin_call *call); /* may be NULL */
     void *arg;
 } mn_runtime_params;
-/* Reads the configuration, finds and opens plugins. A plugin that fails costs a record, not the
- * runtime. One in whose calls two processes died, as the crash journal says, is set aside: it is not
- * opened until its file changes or the setting "device" names it; loaders and the last CPU never.
+/* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the
+ * reason; the runtime works without it. A plugin in whose calls two processes crashed, by the crash
+ * journal, is not opened until its file changes or the setting "device" names it; loaders and the
+ * last CPU always are.
  * NULL: params: no settings; out: MN_INVALID. */
 MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
                                    mn_error *err);
 /* NULL: rt: nothing. */
 MN_API void mn_runtime_free(mn_runtime *rt);
 
-/* Two functions for handlers of signals and of exit, which the application installs if it wants to:
- * the library installs none for them. Both are async-signal-safe and keep errno.
+/* Two functions for an application's own handlers of signals and exit; the library installs none.
+ * Both are async-signal-safe and keep errno.
  *
- * The call into a plugin that the calling thread is in, else one that another thread is in: 1 and
- * *out, whose waited_ms and limit_ms are 0; else 0.
+ * If the calling thread, else another thread, is inside a call into a plugin: 1, and the call in
+ * *out, with waited_ms and limit_ms 0. Else 0.
  * NULL: out: 0. */
 MN_API int mn_plugin_call_now(mn_plugin_call *out);
-/* Notes in the crash journal that this process dies by signal_number (SIGSEGV, SIGBUS, SIGILL,
- * SIGFPE or SIGABRT; others do not count) in the call that mn_plugin_call_now tells. A runtime with
- * MN_RUNTIME_JOURNAL is alive. The caller is a handler of that signal which has seen that it comes
- * from the kernel or from this process, and raises it again with the action that was there before.
- * 1: noted. 0: no such call, no journal, or it cannot be written. */
+/* Writes to the crash journal that this process crashes with signal_number (SIGSEGV, SIGBUS,
+ * SIGILL, SIGFPE or SIGABRT; others are ignored) in the call that mn_plugin_call_now returns.
+ * Needs a runtime with MN_RUNTIME_JOURNAL. Call it from the handler of that signal, if the
+ * signal was sent by the kernel or by this process; then raise the signal again with the
+ * previous action. 1: written. 0: no such call, no journal, or it cannot be written. */
 MN_API int mn_plugin_crashed(int signal_number);
 
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
@@ -118,23 +120,24 @@ typedef struct {
     /* kind: "backend", "loader", ...; status: "ok" or why not */
     const char *path, *id, *kind, *status, *reason;
     uint32_t abi, pad;
-    /* probe: what the probing process found, in a few words; "" = not asked */
+    /* probe: the result of the probing process in a few words; "" = not probed */
     const char *version, *vendor, *probe;
 } mn_plugin_item;
 /* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out);
 typedef struct {
-    /* name: as --device takes it; reason: why it is not usable */
+    /* name: for --device; reason: why it is not usable */
     const char *name, *plugin, *description, *uid, *reason;
-    /* bytes; free: asked now; 0 = unknown (some tell only once a session uses them) */
+    /* bytes; free: at the time of the call; 0 = unknown (some devices report it only while a
+     * session uses them) */
     uint64_t mem_total, mem_free;
-    /* retry_s: a device that was lost in this process is tried again by the first session that asks
-     * for it after so many seconds; 0 = now, or not lost */
+    /* retry_s: a device that was lost in this process is opened again by the first session that
+     * needs it after so many seconds; 0 = now, or not lost */
     int32_t usable, retry_s;
 } mn_device_item;
 /* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out);
-/* Value of a setting after all sources; "" if it is not set.
+/* The value of a setting from the source of the highest priority; "" if it is not set.
  * NULL: rt, key: "". */
 MN_API const char *mn_runtime_setting(const mn_runtime *rt, const char *key);
 /* NULL: rt: 0. */
@@ -143,36 +146,36 @@ MN_API uint32_t mn_runtime_threads(const mn_runtime *rt);
 /* ---- model ----------------------------------------------------------------------------------- */
 typedef struct mn_model mn_model;
 /* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting
- * "model", else the demo model that is installed with the program. Maps and checks; weights are not
- * read yet.
- * MN_INVALID: path is empty.
+ * "model", else the demo model that is installed with the program. Maps the files and checks them;
+ * weights are not read yet. MN_INVALID: path is empty.
  * NULL: path: as above; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
-/* What happens when another program changes a model's file while it is in use.
+/* If another program changes a model's file while the model is open:
  *
- * Files are mapped, and weights are often used right there. While that is so, size and time of last
- * modification are looked at before each step's result is given out, and when weights are imported
- * or converted. A change is MN_IO_ERROR that names the file: the step is discarded, and so it
- * stays; free the model and open it again. A file that another one takes the place of (rename) goes
- * on being used as it was.
+ * Files are mapped, and weights are often used in the mapping. In this case size and time of last
+ * modification are checked before the result of each step is returned, and when weights are
+ * imported or converted. A change is MN_IO_ERROR that names the file: the step is discarded, and
+ * every later step fails, too; free the model and open it again. A file that is replaced by rename
+ * stays in use unchanged.
  *
- * Before that is noticed, touching a page that is gone raises SIGBUS, which ends the process,
- * unless a flag says otherwise:
+ * Until the check, an access to a page that was removed from the file raises SIGBUS, which ends the
+ * process unless a flag is set:
  *
- * MN_MODEL_READ   The files are read into memory of this process, all of them, at once. Nothing
- *                 that happens to them afterwards matters. No signal handler.
- * MN_MODEL_GUARD  While such models are open there is a handler for SIGBUS. On a fault inside their
- *                 maps it puts pages of zeros under the rest of that map, sets the map's flag and
- *                 returns: it never jumps, so the code that was interrupted ends as always. Flags
- *                 are asked before a result is given out: MN_IO_ERROR, as above. Every other SIGBUS
- *                 (elsewhere, sent, failed memory) goes to the handler that was installed when the
- *                 first such model was opened, with its mask and on its stack's terms.
- *                 What the application keeps to: handlers for SIGBUS are installed before, or hand
- *                 on what is not theirs; threads that use a model do not block SIGBUS; alternate
- *                 stacks of such threads (sigaltstack) have sysconf(_SC_MINSIGSTKSZ) bytes, which
- *                 is what the kernel saves with AVX-512 and AMX, and 16 KiB of room; not
- *                 MINSIGSTKSZ or SIGSTKSZ. When the last such model is freed, the handler goes,
- *                 unless another one was put on top of it: then the library must stay loaded. */
+ * MN_MODEL_READ   All files are read into memory of this process when the model is opened. Later
+ *                 changes have no effect. No signal handler.
+ * MN_MODEL_GUARD  While such models are open, the library has a handler for SIGBUS. At a fault
+ *                 inside their mappings it maps pages of zeros in place of the rest of that
+ *                 mapping, sets the mapping's flag and returns, without a jump: the interrupted
+ *                 code continues. The flags are checked before a result is returned:
+ *                 MN_IO_ERROR, as above. Every other SIGBUS (at another address, sent, failed
+ *                 memory) is passed to the handler that was installed when the first such model
+ *                 was opened, with its mask and its stack. Duties of the application: its
+ *                 handlers for SIGBUS are installed before, or pass on signals that are not
+ *                 theirs; threads that use a model do not block SIGBUS; alternate stacks of such
+ *                 threads (sigaltstack) have sysconf(_SC_MINSIGSTKSZ) bytes, which the kernel
+ *                 needs to save AVX-512 and AMX, and 16 KiB more; MINSIGSTKSZ or SIGSTKSZ are
+ *                 too small. The handler is removed when the last such model is freed, unless
+ *                 another one was installed over it: then the library must stay loaded. */
 #define MN_MODEL_READ 1u
 #define MN_MODEL_GUARD 2u
 typedef struct {
@@ -196,7 +199,7 @@ typedef struct {
 MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);
 /* NULL: m, key, value: MN_INVALID. */
 MN_API mn_status mn_model_meta(const mn_model *m, uint32_t i, mn_str *key, mn_value *value);
-/* file: base name of the one that it begins in */
+/* file: base name of the file with its first byte */
 typedef struct {
     mn_str name, native;
     const char *dtype;
@@ -209,86 +212,87 @@ typedef struct {
  * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out);
 
-/* Writes the model as one GGUF file, which any reader of GGUF takes: what formats store otherwise
- * is turned into GGUF's conventions, and the tokeniser and the chat template go along. The file
- * appears under its name when it is whole; whatever ends this earlier leaves nothing there. All
- * threads of the runtime; about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor
- * that holds a NaN or an infinity. MN_IO_ERROR: the file is there already, or cannot be written.
- * MN_CANCELLED: progress said so. */
+/* Writes the model as one GGUF file for any reader of GGUF: tensors and keys are converted to
+ * GGUF's conventions; tokeniser and chat template are included. The file appears under its name
+ * when it is complete; after an error or a cancel nothing is left. Uses all threads of the
+ * runtime and about 16 MiB. MN_INVALID: an unknown type. MN_BAD_FILE: names the tensor that
+ * contains a NaN or an infinity. MN_IO_ERROR: the file exists, or cannot be written.
+ * MN_CANCELLED: by progress. */
 typedef struct {
     uint32_t size, flags;
-    /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest that
-     * GGUF has */
+    /* "q4_k_m", "f16", ...: docs/model-formats.md lists them; NULL = as stored, or the nearest
+     * type of GGUF */
     const char *type;
-    /* bytes, on the calling thread; non-zero stops. May be NULL */
+    /* in bytes, on the calling thread; non-zero cancels. May be NULL */
     int (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
 } mn_convert_params;
-#define MN_CONVERT_REPLACE 1u /* a file that is there is replaced */
+#define MN_CONVERT_REPLACE 1u /* an existing file is replaced */
 /* NULL: params: the defaults; m, path: MN_INVALID. */
 MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
                                   const mn_convert_params *params, mn_error *err);
 
 /* ---- text ------------------------------------------------------------------------------------ */
-#define MN_TEXT_ADD_SPECIAL 1u   /* add what the tokeniser adds (BOS) */
+#define MN_TEXT_ADD_SPECIAL 1u   /* add the tokeniser's special tokens (BOS) */
 #define MN_TEXT_PARSE_SPECIAL 2u /* special tokens written in the text become ids */
 /* ids: *n of them, freed by mn_ids_free. MN_UNSUPPORTED: the model has no tokeniser. MN_BAD_INPUT:
  * not UTF-8.
  * NULL: m, text, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_tokenize(const mn_model *m, mn_str text, uint32_t flags, int32_t **ids,
                                    uint32_t *n, mn_error *err);
-/* more: a JSON object of what else the template reads of a message ("tool_calls", "tool_call_id",
- * "name", "reasoning_content", "content" as a list of parts); it wins over role and content; empty
- * = nothing else. */
+/* more: a JSON object of further keys of a message for the template ("tool_calls", "tool_call_id",
+ * "name", "reasoning_content", "content" as a list of parts); its keys override role and content;
+ * empty = none. */
 typedef struct {
     mn_str role, content, more;
 } mn_message;
-/* The model's own chat template over the messages and the header of the answer, tokenised; text
- * inside content can never become a special token. n_known: how many of the messages a sequence
- * holds already (then only what is new is given), at most n_messages; 0 for all.
+/* Renders the messages and the header of the answer with the model's own chat template, and
+ * tokenises the text; text of contents never becomes a special token. n_known: the first messages
+ * that a sequence has already, at most n_messages: only the ids after them are returned; 0 for all.
  * NULL: m, messages, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat(const mn_model *m, const mn_message *messages, uint32_t n_messages,
                                uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err);
-/* Which of the texts of mn_chat_params an error is about: mn_error.part. */
+/* The text of mn_chat_params that has the error: mn_error.part. */
 enum {
     MN_CHAT_PART_HISTORY = 1,
     MN_CHAT_PART_TOOLS = 2,
     MN_CHAT_PART_VARS = 3,
     MN_CHAT_PART_MESSAGES = 4,
-    MN_CHAT_PART_TEMPLATE = 5 /* the source or the name, or what it makes of the rest */
+    MN_CHAT_PART_TEMPLATE = 5 /* the source, the name, or an error while it is rendered */
 };
-/* The same with all that templates know. The texts are JSON, an empty one is not given; strings in
- * them are user data and never become special tokens. MN_INVALID names the text and the place in
- * it: "tools[1]: ...", and err->part is MN_CHAT_PART_*. MN_UNSUPPORTED with n_known: the template writes those messages differently
- * now (some move the tools, or drop old thoughts): begin a new sequence with n_known 0. */
+/* The same with all inputs of templates. The texts are JSON, an empty one is not given; strings
+ * in them are user data and never become special tokens. MN_INVALID names the text and the place
+ * in it: "tools[1]: ...", and err->part is MN_CHAT_PART_*. MN_UNSUPPORTED with n_known: the
+ * template renders the known messages differently now (some move the tools, or omit earlier
+ * thinking): begin a new sequence with n_known 0. */
 #define MN_CHAT_NAMED 1u /* chat_template is a name */
 typedef struct {
-    /* n_known: of messages; history is then known too. flags: MN_CHAT_* */
+    /* n_known: of messages; if not 0, history is known, too. flags: MN_CHAT_* */
     uint32_t size, n_messages, n_known, flags;
     const mn_message *messages;
-    /* a list of messages before those: {"role", "content", and what mn_message calls more} */
+    /* a list of messages before those: {"role", "content", and the keys of mn_message.more} */
     mn_str history;
     /* a list of tools: {"type": "function", "function": {"name", "description", "parameters": a
      * JSON schema}} */
     mn_str tools;
-    /* an object: further variables of the template, as "enable_thinking", "reasoning_effort",
+    /* an object: further variables of the template, such as "enable_thinking", "reasoning_effort",
      * "documents", "date_string" */
     mn_str vars;
-    /* the source of a template instead of the model's own; or, with MN_CHAT_NAMED, the name of
-     * another one in the model's files ("tool_use"), else of one that many models share: chatml,
-     * gemma, llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. MN_INVALID: it cannot be
-     * parsed, or nothing has that name. */
+    /* the source of a template to use instead of the model's own; or, with MN_CHAT_NAMED, the
+     * name of another one in the model's files ("tool_use"), or of a common one: chatml, gemma,
+     * llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. MN_INVALID: it cannot be
+     * parsed, or no template has that name. */
     const char *chat_template;
 } mn_chat_params;
 /* NULL: m, params, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                                     uint32_t *n, mn_error *err);
-/* The text that a chat template makes of its variables: a JSON object with "messages", "tools",
- * "add_generation_prompt" and whatever else it asks for. source: the template, NUL-terminated; NULL
- * = the model's own (its "tool_use", if it has that and there are tools). m: may be NULL beside a
- * source; where it has a tokeniser, bos_token and eos_token are its own unless vars names them.
- * *text: *n bytes and a NUL, freed by mn_json_free. MN_BAD_INPUT with the template's own words
- * where it refuses (raise_exception).
+/* Renders a chat template. vars: a JSON object with "messages", "tools", "add_generation_prompt"
+ * and all other variables of the template. source: the template, NUL-terminated; NULL = the model's
+ * own (its "tool_use", if it has one and vars has tools). m: may be NULL with a source; if it has a
+ * tokeniser, bos_token and eos_token are set from it unless vars has them. *text: *n bytes and a
+ * NUL, freed by mn_json_free. MN_BAD_INPUT with the template's message if it raises an error
+ * (raise_exception).
  * NULL: m: beside a source; source: as above; vars, text, n: MN_INVALID. */
 MN_API mn_status mn_template_render(const mn_model *m, const char *source, mn_str vars, char **text,
                                     uint64_t *n, mn_error *err);
@@ -298,40 +302,40 @@ MN_API void mn_ids_free(int32_t *ids);
  * NULL: m: 0. */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
-/* Ids to text as they come; never half a UTF-8 character; special tokens are not shown. */
+/* Converts ids to text one by one; only whole UTF-8 characters; special tokens have no text. */
 typedef struct mn_stream mn_stream;
 #define MN_STREAM_CONTINUE 1u /* the ids follow a prompt: SentencePiece keeps the first space */
-#define MN_STREAM_PLAIN 2u    /* all text as it is: nothing is taken for thinking or a call */
-#define MN_STREAM_SPECIAL 4u  /* and special tokens are shown by their names */
+#define MN_STREAM_PLAIN 2u    /* all text is the answer: thinking and calls are not detected */
+#define MN_STREAM_SPECIAL 4u  /* the text of a special token is its name */
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out,
                                   mn_error *err);
 /* text: until the next call; may be empty
  * NULL: st, text: MN_INVALID. */
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err);
-/* A model that thinks first says so in tokens of its own (<think>, the channels of Harmony), or
- * spells <think> where it has none and its chat template has that word; neither is ever shown. 1:
- * what was pushed last is not of the answer. prompt: the ids that the output follows, whose end may
- * open such a part; before the first push.
+/* 1: the text of the last push is thinking, not part of the answer. A model marks thinking with
+ * special tokens (<think>, the channels of Harmony), or with the text <think> if it has no such
+ * token and its chat template contains that text; the marks are never returned.
  * NULL: st: 0. */
 MN_API int mn_stream_is_thinking(const mn_stream *st);
-/* NULL: st, ids: nothing. */
+/* The ids before the output, whose end may begin thinking; before the first push.
+ * NULL: st, ids: nothing. */
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
-/* The tool that what was pushed last is addressed to, where tokens of their own say so (Harmony):
- * "functions.get_weather", and the text is its arguments; else empty. Other models write calls into
- * the answer's text.
+/* The tool that is called with the text of the last push as its arguments, if the model marks calls
+ * with special tokens (Harmony): "functions.get_weather"; else empty. Other models write calls into
+ * the text of the answer.
  * NULL: st: empty. */
 MN_API mn_str mn_stream_tool(const mn_stream *st);
-/* Strings that end the answer: it is given up to the first of them, and what may be the beginning
- * of one is held back until that is known, across any number of ids. They count in the answer
- * only, not in what is thought. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each, copied;
- * before the first push. MN_INVALID: others, and after a push.
+/* Strings that end the answer: the text before the first of them is returned. Text that may be the
+ * beginning of one is kept back, across any number of ids, until it is decided. They are searched
+ * for in the answer only, not in thinking. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each,
+ * copied; before the first push. MN_INVALID: other strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
-/* 1 once one was met: further ids give no text, and whoever draws them may end the sequence.
+/* 1 after one was found: further ids have no text, and the sequence may be freed.
  * NULL: st: 0. */
 MN_API int mn_stream_stopped(const mn_stream *st);
-/* what was held back
+/* Returns the text that was kept back.
  * NULL: st, text: MN_INVALID. */
 MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);
 /* NULL: st: nothing. */
@@ -348,22 +352,22 @@ typedef struct {
     uint32_t n_seq;            /* sequences at once; 0 = 1 */
     uint32_t n_batch;          /* rows per step at most; 0 = 512 */
     uint32_t k_dtype, v_dtype; /* of cached keys and values: MN_F32, MN_F16; 0 = by the class */
-    /* steps enqueued before the first is read; 0 = by the device (1 where execute is
-     * synchronous) */
+    /* steps enqueued before the results of the first are read; 0 = chosen by the device (1 if
+     * execute is synchronous) */
     uint32_t run_ahead;
     uint32_t flags;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
-/* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists the devices
- * there are and why each cannot; MN_OUT_OF_MEMORY says how much is needed for what; MN_INVALID names
+/* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
+ * and why each cannot be used; MN_OUT_OF_MEMORY lists the needed amounts; MN_INVALID names
  * a precision or a KV type that does not exist.
  * NULL: params: the defaults; m, out: MN_INVALID. */
 MN_API mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
                                    mn_error *err);
-/* How mn_session_create with these parameters (NULL: the defaults) would decide, as one JSON
- * object: every plugin file and device with its steps and outcome, the placement, the error if
- * nothing can run the model (then the status is still MN_OK). Asks and measures devices, imports no
- * weights. docs/negotiation.md names the fields. *json is freed by mn_json_free.
+/* The decision of mn_session_create with these parameters, as one JSON object: every plugin file
+ * and device with its steps and outcome, the placement, or the error if no device can run the model
+ * (the status is MN_OK then, too). Queries and measures devices, imports no weights.
+ * docs/negotiation.md lists the fields. *json is freed by mn_json_free.
  * NULL: params: the defaults; m, json: MN_INVALID. */
 MN_API mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **json,
                                   mn_error *err);
@@ -381,38 +385,38 @@ typedef struct {
     const char *device, *description, *why; /* why: one sentence on the choice */
     uint32_t n_ctx, n_seq, n_batch, threads;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
-    /* 1: not what a user would expect (the oracle, for want of better) */
+    /* 1: a device that is slow (the oracle), because no other can be used */
     int32_t fallback, pad;
 } mn_session_info;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_info(const mn_session *s, mn_session_info *out);
 
 typedef struct {
-    uint32_t size, max_new; /* ids to draw at most; 0 = until the context is full */
+    uint32_t size, max_new; /* maximum of generated ids; 0 = until the context is full */
     uint64_t seed;
     float temp;    /* <= 0: the arg max */
     int32_t top_k; /* 0 = off; see docs/ops.md, SAMPLE, for the order of filters */
     float top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-    int32_t penalty_last_n; /* how far back the penalties look; < 0: over all tokens */
-    int32_t ignore_stop;    /* 1: end tokens do not end it */
+    int32_t penalty_last_n; /* the newest tokens that penalties count; < 0: all tokens */
+    int32_t ignore_stop;    /* 1: end tokens do not end the sequence */
     uint32_t n_stop;        /* further stop ids, at most MN_MAX_STOP with the model's own */
     const int32_t *stop;
 } mn_sample_params; /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
                        repeat_penalty below 0 */
 
-/* How the model's makers say it should be sampled (generation_config.json, general.sampling.*),
- * else temp 0.7, top_p 0.95, top_k off; everything else 0; a repetition penalty counts over all
- * tokens (penalty_last_n -1) unless they say otherwise. *out is filled up to its size.
+/* The model's recommended sampling parameters (generation_config.json, general.sampling.*), else
+ * temp 0.7, top_p 0.95, top_k off; all others 0; a repetition penalty counts all tokens
+ * (penalty_last_n -1) unless the model states a number. *out is filled up to its size.
  * NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out);
 
-/* Begins a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or the
- * prompt does not fit (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences are in use, or
- * the cache is full. params NULL: greedy.
+/* Creates a sequence with a prompt of n >= 1 ids. MN_BAD_INPUT: an id outside the vocabulary, or
+ * the prompt is longer than the context (names both numbers). MN_OUT_OF_MEMORY: all n_seq sequences
+ * are in use, or the cache is full. params NULL: greedy.
  * NULL: params: greedy; s, ids, seq: MN_INVALID. */
 MN_API mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
                                const mn_sample_params *params, int32_t *seq, mn_error *err);
-/* Appends ids to a finished sequence and lets it go on; its cache is kept.
+/* Appends ids to a finished sequence, which runs again; its cache is kept.
  * NULL: params: greedy; s, ids: MN_INVALID. */
 MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t n,
                                const mn_sample_params *params, mn_error *err);
@@ -422,23 +426,23 @@ MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error 
 /* NULL: s: nothing. */
 MN_API void mn_seq_free(mn_session *s, int32_t seq);
 /* NULL: s: 0. */
-MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and drawn ids so far */
+MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and generated ids */
 
 #define MN_FINISH_NONE 0
 #define MN_FINISH_STOP 1   /* id is a stop token */
 #define MN_FINISH_LENGTH 2 /* max_new reached, or the context is full */
-#define MN_FINISH_FAILED 3 /* the model gave no number to draw by; id is -1 */
+#define MN_FINISH_FAILED 3 /* NaN or no finite logit; id is -1 */
 typedef struct {
     int32_t seq, id, finish, pad;
 } mn_token;
-/* Runs until at least one id is drawn and gives out all that were, at most cap (>= n_seq). *n = 0:
+/* Runs until at least one id is generated, and returns all new ids, at most cap (>= n_seq). *n = 0:
  * no sequence is running. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
  * into one step.
  *
- * MN_BAD_FILE: the model computed NaN for a logit of a sequence, or no finite one; err names file,
- * sequence and position. NaN and infinity of a damaged weight go through all operations to here and
- * are never text. Only those sequences have ended: out and *n are filled as in a step without an
- * error, theirs have finish MN_FINISH_FAILED; called again, it goes on with the others.
+ * MN_BAD_FILE: a logit of a sequence is NaN, or none is finite; err names file, sequence and
+ * position. NaN and infinity of a damaged weight propagate through all operations to here and never
+ * become text. Only those sequences have ended: out and *n are filled as in a step without an
+ * error, with finish MN_FINISH_FAILED for them; the next call continues the others.
  *
  * NULL: s, out, n: MN_INVALID. */
 MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n,
@@ -449,66 +453,66 @@ MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uin
 MN_API void mn_session_cancel(mn_session *s);
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
- * f32, first = position of the block's first row; a status other than MN_OK ends it. Leaves no
- * sequence behind. The logits are as the model gives them, NaN and infinity, too. */
+ * f32, first = position of the block's first row; a status other than MN_OK ends it. No sequence is
+ * left. The logits are those of the model, NaN and infinity included. */
 typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, uint32_t n_vocab,
                                   const float *rows);
-/* NULL: arg: as it is; s, ids, rows: MN_INVALID. */
+/* NULL: arg: passed on; s, ids, rows: MN_INVALID. */
 MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
                                    void *arg, mn_error *err);
 
-/* Seconds since the session was created, and counts, for honest timings. */
+/* Times in s, and counts, since the session was created. */
 typedef struct {
     uint32_t size, pad;
     double load_s; /* mn_session_create: weights imported, cache allocated */
     uint64_t n_prompt, n_drawn, n_steps;
-    /* time in steps that held prompt rows; in steps of drawn tokens only */
+    /* time of steps with prompt rows; of steps without */
     double prompt_s, decode_s;
-    /* time spent building and enqueuing steps; on a synchronous device that includes their work */
+    /* time to build and enqueue steps; on a synchronous device it includes their computation */
     double host_s;
-    /* rows run again after a device was lost; in none of the counts above */
+    /* rows computed again after a device was lost; in none of the counts above */
     uint64_t n_restored;
-    /* what losing it cost: choosing another, and the steps that hold such rows */
+    /* time to choose another device, and of the steps with such rows */
     double restore_s;
 } mn_session_stats;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);
 
-/* Where the time of a step goes: the units that its devices execute, in order, by mn.profile/1 of
- * their plugins (plugin.h). The library fills and owns all of it: valid during the call. */
+/* The time of each unit of a step: the units that its devices execute, in order, measured by
+ * mn.profile/1 of their plugins (plugin.h). The library owns the structs: valid during the call. */
 typedef struct {
-    const char *device; /* as --device takes it */
+    const char *device; /* the name for --device */
     const char *op;     /* of the node that names the unit: "LINEAR" */
-    char name[40];      /* the plugin's word for it: "NORM+LINEAR+GLU" */
-    /* of the graph (mn_model_graph_json); n_nodes: how many it fuses; layer -1: before or behind
-     * them */
+    char name[40];      /* by the plugin: "NORM+LINEAR+GLU" */
+    /* of the graph (mn_model_graph_json); n_nodes: how many it fuses; layer -1: before or after the
+     * layers */
     uint32_t node, n_nodes;
     int32_t layer;
     uint32_t pad;
-    uint64_t time_ns;     /* from the end of the unit before to its own end */
-    uint64_t bytes, flop; /* by arithmetic: read and written; 2 per multiply-add. 0 = unknown */
+    uint64_t time_ns;     /* from the end of the unit before to the end of this one */
+    uint64_t bytes, flop; /* computed: read and written; 2 per multiply-add. 0 = unknown */
 } mn_step_unit;
 typedef struct {
     uint32_t size, unit_stride; /* unit i lies i * unit_stride bytes behind units */
     uint32_t n_units, n_rows;
-    uint32_t n_prompt, n_outputs; /* of the rows those of prompts, and those that give logits */
-    /* the whole step as the host sees it: units, what lies between them, and transfers */
+    uint32_t n_prompt, n_outputs; /* rows of prompts, and rows with logits */
+    /* the whole step, measured by the host: units, the time between them, and transfers */
     uint64_t time_ns;
     const mn_step_unit *units;
 } mn_step_profile;
-/* On the thread that steps; calls nothing of the session. */
+/* Called on the thread that steps; it must not call functions of the session. */
 typedef void (*mn_profile_fn)(void *arg, const mn_step_profile *step);
-/* From now on each step that is begun runs unit by unit and is told to fn when it is done; its
- * results are those of any other step. Nothing runs ahead, and a device may keep units apart that it
- * overlaps otherwise: rates are measured without. MN_UNSUPPORTED names the device whose plugin has no
- * mn.profile/1; so does a step after a device was lost and such a one took its place.
- * NULL: fn: no more profiles; arg: as it is; s: MN_INVALID. */
+/* From now on each new step runs unit by unit, and fn is called when it is complete; the results of
+ * the step are the same. Steps do not run ahead, and a device may execute units one after another
+ * that it overlaps otherwise: do not measure rates with it. MN_UNSUPPORTED names the device whose
+ * plugin has no mn.profile/1; a step returns it, too, if such a device replaces a lost one.
+ * NULL: fn: no more profiles; arg: passed on; s: MN_INVALID. */
 MN_API mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_error *err);
 
 /* One answer, in one call: the prompt as a user turn if the model has a chat template, else as
- * plain text. print gets pieces of the answer's text; non-zero stops. params NULL: the model's own
- * defaults with at most 512 ids.
- * NULL: params: as above; arg: as it is; s, prompt, print: MN_INVALID. */
+ * plain text. print is called with pieces of the answer's text; non-zero ends it. params NULL: the
+ * model's defaults with at most 512 ids.
+ * NULL: params: as above; arg: passed on; s, prompt, print: MN_INVALID. */
 MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
                              int (*print)(void *arg, const char *text, uint64_t n), void *arg,
                              mn_error *err);

@@ -2,38 +2,37 @@
  *
  * A plugin is one shared object that exports one symbol, minerva_plugin_entry. It offers a backend
  * (devices that execute graphs), a loader (a parser of one model format), or both, as function
- * tables that the host asks for by name.
+ * tables that the host queries by name.
  *
  * Read in this order: the rules, host and plugin, then either "backend" (facts, graph, negotiation,
- * memory, weights, programs) or "loader" at the end. docs/ops.md has one contract per operation,
- * docs/plugin-howto.md a walk through the template, docs/abi-history.md what changed and why.
+ * memory, weights, programs) or "loader" at the end. docs/ops.md has the contract of each
+ * operation, docs/plugin-howto.md explains the template, docs/abi-history.md what changed and why.
  *
- * R1  A table or struct that travels by its own pointer begins with `uint32_t size`: sizeof() as
- *     compiled by the side that owns its memory. Array elements carry no size and may grow at their
- *     end: arrays travel with a stride. The rows of SLOTS and PARAMS in device memory are such
+ * R1  A table or struct that is passed by its own pointer begins with `uint32_t size`: sizeof() as
+ *     compiled by the side that owns its memory. Array elements have no size and may grow at their
+ *     end: arrays are passed with a stride. The rows of SLOTS and PARAMS in device memory are such
  *     arrays: their stride is 4 * dim[1] of the tensor. Structs embedded in others (mn_str,
  *     mn_dtype) never grow.
- * R2  Append only, never into padding; explicit pads; sizes and offsets are frozen by a test. Pads,
- *     and `flags` for which this header has no constants, are 0.
+ * R2  Structs grow at their end only, never in padding; pads are explicit; sizes and offsets are
+ *     frozen by a test. Pads, and `flags` for which this header has no constants, are 0.
  * R3  A reader uses a field if size covers it and, for a function, if it is not NULL: MN_HAS.
  *     Meanings never change.
  * R4  Caller-allocated outputs arrive with size = capacity. The callee fills min(capacity, its own
  *     size) and sets size.
- * R5  Fixed-width integers and IEEE floats only: no enum, bool, long, size_t or bit-field crosses.
+ * R5  Fixed-width integers and IEEE floats only, no enum, bool, long, size_t or bit-field.
  *     A kind, flag, role, class or type that this side does not know is MN_UNSUPPORTED, never
- *     MN_INVALID: only then can one be added later.
- * R6  What one side allocates, that side frees. No exception, longjmp or signal handler crosses.
- *     Strings are UTF-8 with a length; a string inside a fixed char array ends with NUL.
- * R7  A plugin needs no symbol of the host: all that it may call is in mn_host.
+ *     MN_INVALID, so that new ones can be added later.
+ * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
+ *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL.
+ * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
  * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
  *     and a weight set from one thread at a time; a buffer and an event from any one thread at a
  *     time. Lifetimes: children are freed before parents, events by whoever received them. The host
  *     frees or rebinds a buffer, context, weight set or program only when the events of the work
  *     that uses it are complete, or after abort, or when the device is lost.
- * R9  Below 1.0, host and plugin must have the same minor. From 1.0, the freeze, on minors mix in
- *     both directions. They fit if the majors are equal, host.abi >= the plugin's MN_ABI_OLDEST, and
- *     host.abi_min <= the plugin's MN_ABI_VERSION.
- */
+ * R9  Below 1.0, host and plugin must have the same minor. From 1.0 (the freeze) on, different
+ *     minors work together, whichever side is newer, if the majors are equal, host.abi >= the
+ *     plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION. */
 #ifndef MINERVA_PLUGIN_H
 #define MINERVA_PLUGIN_H
 #include <stddef.h>
@@ -44,42 +43,43 @@ extern "C" {
 
 /* A version is major << 16 | minor. These are literals, usable in #if and by other languages. */
 #define MN_ABI_VERSION 0x00000009
-/* The oldest other side that this version understands: itself below 1.0, then 1.0 (R9). */
+/* The oldest version that this one works with: itself below 1.0, then 1.0 (R9). */
 #define MN_ABI_OLDEST 0x00000009
 #define MN_ABI(major, minor) ((uint32_t)(major) << 16 | (uint32_t)(minor))
 /* Whether struct *p of type T, as its owner compiled it, has a non-zero field f. */
 #define MN_HAS(T, p, f) ((p)->size >= offsetof(T, f) + sizeof((p)->f) && (p)->f)
 #define MN_MAX_DIM 6 /* cannot grow later */
 
-/* Mark the entry with this when the object is built with hidden visibility (it should be). */
+/* The visibility of the entry; build the object with hidden visibility. */
 #if defined(__GNUC__)
 #define MN_EXPORT __attribute__((visibility("default")))
 #else
 #define MN_EXPORT
 #endif
 
-/* Bytes with a length; not NUL-terminated. Valid as long as the function that returned it says. */
+/* Bytes with a length; not NUL-terminated. Lifetime: as documented at the function that returns
+ * it. */
 typedef struct {
     const char *ptr;
     uint64_t len;
 } mn_str;
 
 /* ---- status and error ---------------------------------------------------------------------------
- * 0 = ok. The class (high byte) tells the caller what to DO; the low bytes tell apart cases of one
- * class. */
+ * 0 = ok. The class (high byte) states what the caller is to do; the low bytes are the case
+ * within the class. */
 typedef int32_t mn_status;
 #define MN_STATUS(klass, code) ((mn_status)((klass) << 24 | (code))) /* a plugin's own codes */
 #define MN_STATUS_CLASS(status) ((uint32_t)(status) >> 24)
 enum {
     MN_CLASS_REFUSE = 1,    /* place the work elsewhere */
     MN_CLASS_SMALLER = 2,   /* retry with less: out of memory */
-    MN_CLASS_TRANSIENT = 3, /* retry as it is */
+    MN_CLASS_TRANSIENT = 3, /* retry unchanged */
     /* the device is lost until device_open succeeds again: quarantine it; free and close functions
      * still work. The host may try device_open later, with growing delays */
     MN_CLASS_LOST = 4,
     MN_CLASS_CALLER = 5, /* a bug of the caller */
     MN_CLASS_CANCELLED = 6,
-    MN_CLASS_INPUT = 7 /* the user's file, text or setting is at fault: say so */
+    MN_CLASS_INPUT = 7 /* an error in the user's file, text or setting: report it */
 };
 enum {
     MN_OK = 0,
@@ -101,8 +101,8 @@ typedef struct {
     uint32_t size;
     mn_status status;
     int64_t vendor_code;
-    uint32_t node; /* the graph node at fault, else ~0u */
-    uint32_t part; /* which of the caller's texts is at fault, where the function says so; else 0 */
+    uint32_t node; /* the graph node with the error, else ~0u */
+    uint32_t part; /* the text of the caller with the error, if the function documents it; else 0 */
     char msg[488];
 } mn_error;
 
@@ -122,22 +122,22 @@ typedef struct mn_parsed mn_parsed;
 #define MN_LOG_INFO 2
 #define MN_LOG_DEBUG 3
 
-/* Work for mn_host.team: phases one after the other, each of independent chunks. Chunks are handed
- * out by a counter to the threads that come; a phase ends when its chunks are done, not when all
- * threads have arrived: a thread may join late or never. What chunks of a phase wrote is visible to
- * all chunks of later phases. */
+/* Work for mn_host.team: phases one after the other, each of independent chunks. Threads take
+ * chunks from a counter; a phase ends when its chunks are complete, not when all threads have
+ * arrived: a thread may join late or never. Writes of chunks of a phase are visible to all
+ * chunks of later phases. */
 typedef struct {
     uint32_t size, n_phases;
     void *arg;
-    /* Chunks of a phase, 0 to 2^24 - 1; called once per phase, when the phase before is done. */
+    /* Number of chunks of a phase, 0 to 2^24 - 1; called once per phase, after the phase before. */
     uint32_t (*chunks)(void *arg, uint32_t phase);
-    /* thread: index of the calling thread, below workers(), for scratch memory of its own */
+    /* thread: index of the calling thread, below workers(), to choose its scratch memory */
     void (*run)(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread);
 } mn_team;
 
-/* What the host offers. Lives longer than the plugin. All functions may be called from any thread.
- * Minerva has all of them; where one is missing (R3) a plugin works without it, or its entry refuses
- * with a message. */
+/* The functions of the host. Lives longer than the plugin. All may be called from any thread.
+ * Minerva has all of them; if one is missing (R3), a plugin works without it, or its entry
+ * refuses with a message. */
 typedef struct {
     /* these 16 bytes never change, for any major; abi_min: the oldest plugin that it accepts */
     uint32_t size, abi, abi_min, pad;
@@ -145,23 +145,24 @@ typedef struct {
     void (*log)(void *self, int32_t level, mn_str msg);
     /* NULL = out of memory; align: a power of 2. The memory is not zeroed. */
     void *(*alloc)(void *self, uint64_t bytes, uint64_t align);
-    void (*release)(void *self, void *ptr); /* NULL is fine */
-    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all n of them at the same
-     * time: barriers among them are legal. The one CPU thread pool of the process; a plugin starts
-     * no compute threads of its own, and a BLAS runs with one. One caller at a time (others wait);
-     * not from inside fn or a team. */
+    void (*release)(void *self, void *ptr); /* ptr may be NULL */
+    /* Runs fn(arg, i, n) for i < n, 1 <= n <= workers() (else MN_INVALID), all n at the same
+     * time: barriers among them are allowed. The only CPU thread pool of the process: a plugin
+     * starts no compute threads, and uses a BLAS with one thread. One caller at a time (others
+     * wait); not from inside fn or a team. */
     mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                           void *arg);
     uint32_t (*workers)(void *self);
     /* done: 0 to 1; non-zero = stop: return MN_CANCELLED */
     int32_t (*progress)(void *self, float done, mn_str what);
     uint64_t (*now_ns)(void *self); /* monotonic */
-    /* 1 = set, until shutdown. [plugin.ID] of minerva.ini; no getenv in plugins */
+    /* 1 = set; *value is valid until shutdown. Section [plugin.ID] of minerva.ini; no getenv in
+     * plugins */
     int32_t (*option)(void *self, const char *key, mn_str *value);
     /* later services; NULL = unknown */
     const void *(*query)(void *self, const char *interface_id);
-    /* The same pool, by chunks instead of tasks: for work that must not wait for a thread that the
-     * system has taken away. Returns when the last phase is done. Callers as in parallel. */
+    /* The same pool with chunks instead of tasks: does not wait for a thread that the system
+     * does not schedule. Returns when the last phase is complete. Callers as in parallel. */
     mn_status (*team)(void *self, const mn_team *team);
 } mn_host;
 
@@ -170,14 +171,14 @@ typedef struct {
 /* What the plugin is. Lives until shutdown. */
 typedef struct {
     uint32_t size, abi; /* abi: the MN_ABI_VERSION it was compiled against */
-    /* first argument of everything below: two hosts in one process are two selves */
+    /* first argument of all functions below: each host of a process has its own self */
     void *self;
-    /* id: [a-z0-9_]+, the device name users type; build_id: changes with every build */
+    /* id: [a-z0-9_]+, the device name for users; build_id: changes with every build */
     mn_str id, vendor, version, build_id;
     uint64_t flags;
     /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */
     const void *(*query)(void *self, const char *interface_id);
-    void (*shutdown)(void *self); /* last call; everything below was freed */
+    void (*shutdown)(void *self); /* the last call; all objects of the plugin are freed before */
 } mn_plugin;
 
 #define MN_BACKEND_ID "mn.backend/1"
@@ -185,17 +186,17 @@ typedef struct {
 #define MN_PROFILE_ID "mn.profile/1"
 #define MN_GROUP_ID "mn.group/1"
 
-/* THE one exported symbol, named minerva_plugin_entry. Touches no driver; returns within 50 ms.
+/* The only exported symbol, named minerva_plugin_entry. Calls no driver; returns within 50 ms.
  * NULL = error filled. */
 typedef const mn_plugin *(*mn_entry_fn)(const mn_host *host, mn_error *err);
 #define MN_ENTRY_NAME "minerva_plugin_entry"
 MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err);
 
-/* What the host reads from the file before it opens it: an ELF note. A plugin says, once, at file
+/* An ELF note that the host reads from the file before it opens it. A plugin has it once, at file
  * scope: MN_PLUGIN_NOTE("vendor", MN_KIND_BACKEND, "avx2 fma");
  * isa: instruction sets that the whole file needs, by the compiler's names for
- * __builtin_cpu_supports (x86) or of hwcaps (Arm), separated by spaces; "" for one that runs on
- * every processor of its machine or chooses for itself. */
+ * __builtin_cpu_supports (x86) or of hwcaps (Arm), separated by spaces; "" for a file that runs on
+ * every processor of its architecture or selects code at run time. */
 #define MN_KIND_BACKEND 1u
 #define MN_KIND_LOADER 2u
 typedef struct {
@@ -211,12 +212,12 @@ typedef struct {
          MN_ABI_OLDEST, kinds, id, isa}
 
 /* ---- data types ---------------------------------------------------------------------------------
- * A type is data: elements per block, bytes per block, planes. X(name, id, elements, bytes, planes).
- * Ids are permanent. Blocks run along the last dimension, whose length is a multiple of the block.
- * Block layouts are those of the GGUF specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q; Q4_0 =
- * {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i], element 16+i the high one, x =
- * d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others hold
- * one value per block:
+ * A type is described by elements per block, bytes per block, planes: X(name, id, elements, bytes,
+ * planes). Ids are permanent. Blocks run along the last dimension, whose length is a multiple of
+ * the block. Block layouts are those of the GGUF specification: Q8_0 = {f16 d; i8 q[32]}, x = d*q;
+ * Q4_0 = {f16 d; u8 q[16]}, element i < 16 is the low nibble of q[i], element 16+i the high one, x
+ * = d*(nibble-8). With several planes, bytes is that of a block of the DATA plane, and the others
+ * hold one value per block:
  *   I4           element 2i is the low nibble of byte i, 2i+1 the high one; two's complement
  *   MXFP4_SPLIT  DATA: E2M1 nibbles in the order of I4; SCALE: U8, E8M0 (gpt-oss, MLX)
  *   NVFP4        DATA: E2M1 nibbles in the order of I4; SCALE: F8_E4M3; TENSOR_SCALE: F32, one value
@@ -228,7 +229,8 @@ typedef struct {
  *   F8_E4M3_128  SCALE: one per 128 columns, [1, K/128] for each part: a part is (up to) 128 rows.
  *                Of experts [E, N, K] a part is whole experts, SCALE [E, ceil(N/128), K/128]: rows
  *                128i to 128i + 127 of an expert share row i
- * The planes of all parts have the types and, but for dims of 1, the strides of the first part's. */
+ * The planes of all parts have the types and, but for dims of 1, the strides of the first
+ * part's. */
 #define MN_DTYPES(X)                                                                               \
     X(F32, 1, 1, 4, 1) X(F16, 2, 1, 2, 1) X(BF16, 3, 1, 2, 1) X(F64, 4, 1, 8, 1)                   \
     X(I8, 5, 1, 1, 1) X(I16, 6, 1, 2, 1) X(I32, 7, 1, 4, 1) X(I64, 8, 1, 8, 1) X(U8, 9, 1, 1, 1)   \
@@ -247,7 +249,7 @@ typedef struct {
     X(MLX8_32, 62, 32, 32, 3) X(MLX8_64, 63, 64, 64, 3) X(MLX8_128, 64, 128, 128, 3)
 /* clang-format on */
 #define MN_DTYPE_CONST_(name, id, elems, bytes, planes) MN_##name = id,
-/* constants only; the type itself does not cross */
+/* constants only; the enum type is not used in the ABI */
 enum { MN_DTYPES(MN_DTYPE_CONST_) MN_DTYPE_NONE = 0 };
 typedef struct {
     uint32_t id, block_elems, block_bytes, n_planes;
@@ -259,21 +261,22 @@ typedef struct {
 #define MN_DEVICE_GPU 2u
 #define MN_DEVICE_NPU 3u
 #define MN_DEVICE_OTHER 4u
-#define MN_MAX_DEVICES 1024u /* of one plugin: the host asks for no more */
+#define MN_MAX_DEVICES 1024u /* of one plugin: the host uses no more */
 
 #define MN_DEVICE_UNIFIED 1u /* map() works on device buffers: memory is the host's */
 #define MN_DEVICE_ASYNC 2u   /* execute returns before the work is done: the host runs ahead */
 #define MN_DEVICE_WRAPS 4u   /* wrap() accepts host memory without a copy */
-/* right rather than fast: chosen only by name or when nothing else is there */
+/* exact rather than fast: chosen only by name or if no other device can be used */
 #define MN_DEVICE_ORACLE 32u
 /* weights_put of one set may be called from several threads at once, each with its own queue */
 #define MN_DEVICE_PARALLEL_PUT 64u
 
 typedef struct {
     uint32_t size, kind;
-    /* uid: PCI address or UUID; one mem_pool = memory counted once; the host's own is "host" */
+    /* uid: PCI address or UUID; devices with the same mem_pool share their memory; the host's
+     * memory is "host" */
     char name[64], uid[64], driver[64], mem_pool[64];
-    /* bytes; mem_free 0 = only device_memory can tell; align: of binding offsets and wrapped
+    /* bytes; mem_free 0 = only device_memory reports it; align: of binding offsets and wrapped
      * memory, a power of 2, at least 8 */
     uint64_t mem_total, mem_free, max_alloc, align, flags;
     double mem_gbps, fp16_tflops, int8_tops, launch_us, h2d_gbps; /* claims; 0 = unknown */
@@ -282,19 +285,19 @@ typedef struct {
 /* ---- the graph: immutable, the host's, valid while a program, weight set or context of it lives -
  */
 
-/* SHAPE symbols decide how much is computed (n_tokens, n_outputs, n_seqs): the host rounds them up
- * to buckets (mn_estimate.row_grain); padded rows have no effect. BOUND symbols are a maximum only
- * (KV length): tensors are laid out by the maximum, the truth lies in device tensors and changes
- * without a new capture. The value that execute gets for a BOUND symbol is a bound for this step:
- * the longest sequence in it, rounded up; a plugin may lay out its work by it. FACT symbols size
- * nothing. A derived symbol is base * mul + add, base being a lower index. Arrays of symbol values
- * are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND symbol always counts its
- * maximum; a SHAPE value may be 0. Buffers are sized to the bucket; rows behind a SHAPE value are
- * not written.
+/* SHAPE symbols are the amount of computation (n_tokens, n_outputs, n_seqs): the host rounds them
+ * up to buckets (mn_estimate.row_grain); padded rows have no effect. BOUND symbols are a maximum
+ * only (KV length): tensors are laid out by the maximum; the actual values are in device tensors
+ * and change without a new capture. The value that execute gets for a BOUND symbol is a bound for
+ * this step: the longest sequence in it, rounded up; a plugin may divide its work by it. FACT
+ * symbols are not sizes. A derived symbol is base * mul + add; base is a lower index. Arrays of
+ * symbol values are [n_symbols]; entries of derived symbols are ignored. A dim of a BOUND symbol
+ * always counts its maximum; a SHAPE value may be 0. Buffers have the size of the bucket; rows
+ * behind a SHAPE value are not written.
  *
- * Combinations that the host sends (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the value
- * of n_seqs, or that of n_tokens, each cut off at its maximum. The FACT seq_rows is 1 when each
- * sequence of the step has one row (then n_seqs = n_tokens), else its maximum. */
+ * Combinations that the host uses (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the
+ * value of n_seqs, or that of n_tokens, each limited to its maximum. The FACT seq_rows is 1 when
+ * each sequence of the step has one row (then n_seqs = n_tokens), else its maximum. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u
 #define MN_SYMBOL_FACT 3u
@@ -307,26 +310,28 @@ typedef struct {
 } mn_symbol;
 
 #define MN_ROLE_INPUT 1u    /* bound by the host, written before the step */
-#define MN_ROLE_OUTPUT 2u   /* bound by the host if wanted; not bound = need not be computed */
+#define MN_ROLE_OUTPUT 2u   /* bound by the host if needed; not bound = need not be computed */
 #define MN_ROLE_WEIGHT 3u   /* imported by weights_put */
-#define MN_ROLE_STATE 4u    /* bound by the host, lives across steps */
-#define MN_ROLE_INTERIOR 5u /* the plugin's; its dtype is logical only */
+#define MN_ROLE_STATE 4u    /* bound by the host, keeps its contents across steps */
+#define MN_ROLE_INTERIOR 5u /* the plugin's; it may store another dtype */
 typedef struct {
     mn_dtype dtype;
     int64_t dim[MN_MAX_DIM]; /* dim[0] outermost; < 0: symbol ~dim */
     uint32_t n_dim, role;
-    /* a view of a tensor that is none, of the same dtype: offset and stride below, in elements, not
-     * negative; -1 = no view. What is bound, or put as a weight, is the tensor viewed */
+    /* the tensor, itself no view and of the same dtype, that this is a view of: offset and
+     * stride below, in elements, not negative; -1 = no view. Bound, or put as a weight, is the
+     * viewed tensor */
     int32_t alias_of, pad;
     int64_t offset, stride[MN_MAX_DIM];
     mn_str name;
 } mn_tensor;
 
 /* Operands by position: operands[in_off .. +n_in), then out_off; -1 = absent. A REPEATED group
- * (LINEAR's weight and bias) comes n_out times; operands that are added to such an op later follow
- * the groups. Attributes by position: attrs[attr_off .. +n_attr), integers or doubles (bits) by the
- * op's table; one that is missing or 0 means what it meant before it existed. What a plugin does not
- * know, an operand that is there or an attribute that is not 0, it says no to. */
+ * (LINEAR's weight and bias) is present n_out times; operands that are added to such an op later
+ * follow the groups. Attributes by position: attrs[attr_off .. +n_attr), integers or doubles
+ * (bits) by the op's table; a missing attribute is 0, and 0 is the behaviour before the
+ * attribute existed. The verdict for a node with an unknown operand, or an unknown attribute
+ * that is not 0, is no. */
 typedef struct {
     uint32_t op, contract, in_off, n_in, out_off, n_out, attr_off, n_attr;
     int32_t layer;
@@ -342,18 +347,19 @@ typedef struct {
     const uint64_t *attrs;
     uint64_t n_attrs;
     uint64_t digest[4]; /* of ops, shapes and attributes; not of weights */
-    /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. Bound to every context
-     * of the graph though no node reads it; a plugin may ignore it. Word MN_STEP_*; others are 0. */
+    /* The tensor of step facts, I32 [MN_STEP_WORDS], role INPUT; -1 = none. Bound to every
+     * context of the graph though no node reads it; a plugin may ignore it. Word MN_STEP_*;
+     * others are 0. */
     int32_t step, pad;
 } mn_graph;
 #define MN_STEP_WORDS 16
 enum {
-    MN_STEP_ROWS = 0,    /* live rows: those before it may be other than padding */
+    MN_STEP_ROWS = 0,    /* live rows: all rows behind them are padding */
     MN_STEP_OUTPUTS = 1, /* live outputs */
     MN_STEP_SEQS = 2     /* live entries of SEQS */
 };
 
-/* Op ids, permanent. Operands, attributes and formulas: docs/ops.md, made from the one table
+/* Op ids, permanent. Operands, attributes and formulas: docs/ops.md, generated from
  * runtime/graph/ops.def. */
 #define MN_OP_EMBED 1u
 #define MN_OP_RMS_NORM 2u
@@ -452,29 +458,29 @@ enum { MN_MOE_COMBINE_OUT_Y = 0 };
 #define MN_ROUTE_TOPK_SOFTMAX 1u /* the k largest, then softmax over these */
 #define MN_ROUTE_SIGMOID 2u      /* sigmoid of each, then the k largest */
 
-/* ---- the decode loop on the device: what lives per slot -----------------------------------------
- * A slot is one sequence of a session. Its state lives in device memory, so that a step which
- * continues it can be enqueued before the previous one has finished. Reset by a write from the
- * host, advanced by EMBED and SAMPLE. Rows of SLOTS and PARAMS lie 4 * dim[1] bytes apart, a
- * multiple of 8 in PARAMS; they may be longer than these structs (what follows is not touched) or,
- * in PARAMS, shorter (what is missing reads as 0). A field that is added later and has an effect
- * comes with an attribute or a contract version of SAMPLE. */
+/* ---- the decode loop on the device: the state of a slot -----------------------------------------
+ * A slot is one sequence of a session. Its state is in device memory, so that a step which
+ * continues it can be enqueued before the previous one has finished. The host resets it by a
+ * write; EMBED and SAMPLE advance it. Rows of SLOTS and PARAMS are 4 * dim[1] bytes apart, a
+ * multiple of 8 in PARAMS; they may be longer than these structs (the rest is not changed) or,
+ * in PARAMS, shorter (missing fields are 0). A field that is added later and has an effect has
+ * an attribute or a contract version of SAMPLE. */
 #define MN_SLOT_RUNNING 0
-#define MN_SLOT_STOPPED 1 /* drew a stop id */
-#define MN_SLOT_LENGTH 2  /* drew max_new ids */
+#define MN_SLOT_STOPPED 1 /* the last id is a stop id */
+#define MN_SLOT_LENGTH 2  /* max_new ids were generated */
 #define MN_SLOT_FAILED 3  /* its logits had a NaN, or none was finite */
 typedef struct {
-    int32_t last_id; /* the id drawn last: what EMBED reads for src = ~slot */
-    int32_t pos;     /* tokens stored so far = the position of the next one */
+    int32_t last_id; /* the newest id: the input of EMBED for src = ~slot */
+    int32_t pos;     /* number of stored tokens = the position of the next one */
     int32_t n_drawn;
-    int32_t done; /* MN_SLOT_*; a done slot stores no KV and draws -1 */
+    int32_t done; /* MN_SLOT_*; a done slot stores no KV and its id is -1 */
 } mn_slot;
 
 #define MN_ID_NONE (-1) /* SAMPLE's id: no slot, a done slot, or no finite logit */
 #define MN_ID_NAN (-2)  /* SAMPLE's id: a logit was NaN */
 
 #define MN_MAX_STOP 32
-/* How SAMPLE draws for a slot; written by the host when a sequence begins. Zero means off for every
+/* The sampling parameters of a slot; written by the host when a sequence begins. 0 is off for every
  * filter. */
 typedef struct {
     uint64_t seed;
@@ -485,18 +491,18 @@ typedef struct {
     float repeat_penalty; /* 0 or 1: off */
     float frequency_penalty, presence_penalty;
     int32_t penalty_last_n; /* how many of the newest tokens count; < 0 = all */
-    int32_t max_new;        /* ids to draw at most; 0 = no limit */
+    int32_t max_new;        /* maximum of generated ids; 0 = no limit */
     int32_t n_stop;
     int32_t stop[MN_MAX_STOP];
-    int32_t min_new; /* stop ids are not drawn while n_drawn is below it */
+    int32_t min_new; /* stop ids are excluded while n_drawn is below it */
     int32_t pad;
 } mn_slot_params;
 
 /* ---- negotiation ---------------------------------------------------------------------------- */
 #define MN_VERDICT_NATIVE 2
-#define MN_VERDICT_SLOW 1 /* runs, far below the device's rates; reason may say why */
+#define MN_VERDICT_SLOW 1 /* runs, far below the device's rates; reason may state why */
 #define MN_VERDICT_NO 0
-#define MN_VERDICT_ASK (-1) /* only compile can tell */
+#define MN_VERDICT_ASK (-1) /* only compile decides */
 typedef struct {
     int32_t verdict;
     uint32_t reason; /* for reason(); 0 = none */
@@ -504,70 +510,71 @@ typedef struct {
     uint32_t pad;
 } mn_verdict;
 
-/* Classes of precision; the finer one has the smaller number. What is rounded: activations, and
- * unpacked weights, never a stored weight: no weight is requantised across its blocks. Rounding to
- * 16 bits means to the type of the weight if it has 16 bits, else to F16 or BF16; what exceeds F16
- * becomes its largest value, NaN and infinity stay what they are. */
+/* Classes of precision; the finer one has the smaller number. Activations and unpacked weights
+ * are rounded, never a stored weight: no weight is requantised across its blocks. Rounding to 16
+ * bits is to the type of the weight if it has 16 bits, else to F16 or BF16; values beyond F16
+ * become its largest value, NaN and infinity are unchanged. */
 #define MN_PRECISION_AUTO 0u
 #define MN_PRECISION_EXACT 1u /* f32 activations, f32 KV */
 #define MN_PRECISION_A16 2u   /* may round to 16 bits for matrix units; KV f16 */
 #define MN_PRECISION_A8 3u    /* may round activations to 8 bits, the rest as in A16; KV f16 */
 
-/* What is to be compiled, and what it may use. Also the question of kv_layout, estimate and
- * weights_open, where weights and cache are not read. A segment is a run of nodes [node_lo,
- * node_hi). A tensor that crosses its ends (made inside and read outside, or the reverse) is a
- * boundary tensor: the host binds it like an input or output, dense and row-major, FLOAT as f32 and
- * others as declared, whatever its role. A segment without nodes is legal: its steps do nothing. */
+/* The input of compile. Also the input of kv_layout, estimate and weights_open, which do not
+ * read weights and cache. A segment is the nodes [node_lo, node_hi). A tensor that crosses its
+ * ends (made inside and read outside, or the reverse) is a boundary tensor: the host binds it
+ * like an input or output, dense and row-major, FLOAT as f32 and others as declared, whatever
+ * its role. A segment without nodes is legal: its steps do nothing. */
 typedef struct {
     uint32_t size, precision; /* MN_PRECISION_* */
     const mn_graph *graph;
     uint32_t node_lo, node_hi;
-    /* [n_symbols], each at most mn_symbol.max: the bounds of this program, and what dims of BOUND
-     * symbols count */
+    /* [n_symbols], each at most mn_symbol.max: the bounds of this program, and the values of
+     * dims of BOUND symbols */
     const int64_t *symbol_max;
     /* A sealed set whose weights have the names, types and dims of those that the segment reads;
-     * programs of several graphs may share one. What does not match is MN_UNSUPPORTED. */
+     * programs of several graphs may share one. A set that does not match is MN_UNSUPPORTED. */
     mn_weights *weights;
-    mn_str cache; /* what program_save wrote earlier, or empty */
+    mn_str cache; /* the output of an earlier program_save, or empty */
     /* MN_F32, MN_F16, ..., of keys and of values; MN_DTYPE_NONE = f32 in class exact, else f16 */
     uint32_t k_dtype, v_dtype;
     uint64_t flags; /* MN_COMPILE_* */
 } mn_compile;
 #define MN_COMPILE_DETERMINISTIC 1u
 
-/* in this class a row's results have the same bits, whatever else is in the step */
+/* in this class a row's results have the same bits with any other rows in the step */
 #define MN_ESTIMATE_DETERMINISTIC 1u
 typedef struct {
-    /* precision: the class that it would use: the one asked for or a finer one; for AUTO its fastest
-     * for these weights */
+    /* precision: the class that the device would use: the requested or a finer one; for AUTO its
+     * fastest for these weights */
     uint32_t size, precision;
     /* bytes, upper bounds; weights used in place count 0; scratch: of one context; host_pinned: the
      * plugin's own; import_peak: held beyond weights while they are imported */
     uint64_t weights, scratch, host_pinned, import_peak;
     double decode_us, prefill_us; /* one token of one sequence; 512 tokens. 0 = unknown */
-    /* SHAPE symbols are rounded up to powers of two below it, to its multiples from it on; 0 =
-     * powers of two throughout, 1 = not rounded */
+    /* SHAPE symbols are rounded up to powers of two below row_grain, to its multiples from it
+     * on; 0 = always powers of two, 1 = not rounded */
     uint32_t row_grain;
     uint32_t flags; /* MN_ESTIMATE_* */
 } mn_estimate;
 
-/* The memory of one KV group in the segment (attribute GROUP of its KV_STORE and ATTENTION nodes;
- * each group has page tables of its own). A page holds the keys and values of page_tokens positions
- * for all layers of the group that the segment stores. Contents are the plugin's own; the buffer of
- * the group has n_pages * page_bytes bytes. Entries of PAGES that the host has taken back are -1:
- * no row of the step sees their positions, and no plugin reads them. */
-#define MN_KV_ZEROED 1u /* the buffer must arrive zeroed; else its contents may be anything */
+/* The memory of one KV group in the segment (attribute GROUP of its KV_STORE and ATTENTION
+ * nodes; each group has page tables of its own). A page holds the keys and values of page_tokens
+ * positions for all layers of the group that the segment stores. The plugin defines the
+ * contents; the buffer of the group has n_pages * page_bytes bytes. Entries of PAGES that the
+ * host has freed are -1: no row of the step attends to their positions, and no plugin reads
+ * them. */
+#define MN_KV_ZEROED 1u /* the buffer must be zeroed; else its contents may be anything */
 typedef struct {
     uint32_t size, page_tokens;
     uint64_t page_bytes, flags; /* MN_KV_* */
-    uint64_t cookie;            /* the plugin's own; kv_copy gets it back */
+    uint64_t cookie;            /* for the plugin; passed to kv_copy */
 } mn_kv_layout;
 /* The first n_tokens of a page; no page is both source and destination of one call. */
 typedef struct {
     uint32_t src_page, dst_page, n_tokens, pad;
 } mn_page_copy;
 
-/* ---- weights: a tensor is parts x planes, described as stored, never converted silently ------ */
+/* ---- weights: a tensor is parts x planes, described as stored, never converted by the host --- */
 #define MN_PLANE_DATA 1u
 #define MN_PLANE_SCALE 2u
 #define MN_PLANE_BIAS 3u
@@ -578,9 +585,9 @@ typedef struct {
     /* dtype: of a DATA plane the tensor's own (MN_Q8_0), else that of its values; nibble order
      * belongs to the dtype */
     uint32_t kind, dtype;
-    /* dims count the plane's own values (a DATA plane: elements, in the dims of the tensor; a SCALE
-     * plane: blocks); bytes per step of each dim (of the last: per block), not negative: transposed
-     * and interleaved weights are strides */
+    /* dim counts the values of the plane (a DATA plane: elements, in the dims of the tensor; a
+     * SCALE plane: blocks); stride: bytes per step of each dim (of the last: per block), not
+     * negative: transposed and interleaved weights are described by strides */
     int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM];
 } mn_plane;
 typedef struct {
@@ -596,15 +603,15 @@ typedef struct {
 #define MN_KEPT_REPACKED 4u
 
 /* ---- programs ------------------------------------------------------------------------------- */
-/* The ranges of one set do not overlap, unless no node of the segment writes either tensor. The host
- * sees to it; a plugin need not look. */
+/* The ranges of one set do not overlap, unless no node of the segment writes either tensor. The
+ * host guarantees it; a plugin need not check. */
 typedef struct {
     uint32_t tensor, flags;
     mn_buffer *buffer;
     uint64_t offset, bytes;
 } mn_binding;
-/* A context keeps this many sets of bindings side by side; what was captured for one stays valid
- * when another is bound. */
+/* The number of sets of bindings of a context; captured graphs of one stay valid when another is
+ * bound. */
 #define MN_BINDING_SETS 2u
 
 #define MN_MEM_DEVICE 1u
@@ -612,21 +619,21 @@ typedef struct {
 #define MN_MEM_KIND 0xFFu      /* mask */
 #define MN_MEM_UNZEROED 0x100u /* flag: the contents may be anything */
 
-/* status = MN_OK or an error whose class says what to do. Outputs are untouched on error unless a
- * line says otherwise. All functions must be there unless marked optional; what a device cannot do
- * returns MN_UNSUPPORTED. Events: an event that is NULL means "already complete", everywhere. An
- * mn_event ** may be NULL (not wanted) and may be set to NULL; wait, queue_wait and event_free accept
- * NULL. An event may be waited for again. */
+/* status = MN_OK or an error whose class states what to do. Outputs are unchanged after an error
+ * unless documented otherwise. All functions are required unless marked optional; one that a
+ * device cannot support returns MN_UNSUPPORTED. Events: a NULL event is complete, everywhere. An
+ * mn_event ** may be NULL (not needed) and may be set to NULL; wait, queue_wait and event_free
+ * accept NULL. An event may be waited for again. */
 typedef struct {
     uint32_t size, flags;
     /* ---- discovery; called first in the probing process ---- */
-    /* none: 0, or MN_NO_DEVICE and why */
+    /* no device: 0, or MN_NO_DEVICE with the reason */
     mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
-    /* cheap: holds no memory of the device afterwards; i past the last: MN_NO_DEVICE */
+    /* fast: keeps no memory of the device allocated; i past the last: MN_NO_DEVICE */
     mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
-    /* optional: now */
+    /* optional: the values at the time of the call */
     mn_status (*device_memory)(mn_device *, uint64_t *free_bytes, uint64_t *total, mn_error *);
     mn_status (*self_test)(mn_device *, mn_error *); /* optional: a small kernel and a copy back */
     /* ---- negotiation: pure, no device work ---- */
@@ -642,7 +649,7 @@ typedef struct {
     /* ---- memory, queues, events ---- */
     /* kind: MN_MEM_*; zeroed unless MN_MEM_UNZEROED; 0 bytes is legal */
     mn_status (*alloc)(mn_device *, uint64_t bytes, uint32_t kind, mn_buffer **, mn_error *);
-    /* optional: zero-copy, or MN_UNSUPPORTED; host memory outlives it */
+    /* optional: without a copy, or MN_UNSUPPORTED; the host memory outlives the buffer */
     mn_status (*wrap)(mn_device *, void *host, uint64_t bytes, mn_buffer **, mn_error *);
     void (*buffer_free)(mn_buffer *);
     /* host-pinned and unified only; until buffer_free. Written by the host before work is enqueued,
@@ -650,38 +657,38 @@ typedef struct {
     mn_status (*map)(mn_buffer *, void **, mn_error *);
     mn_status (*queue_create)(mn_device *, mn_queue **, mn_error *);
     void (*queue_free)(mn_queue *);
-    /* in queue order; source copied on return */
+    /* in queue order; the source is copied before it returns */
     mn_status (*write)(mn_queue *, mn_buffer *, uint64_t off, const void *, uint64_t n, mn_error *);
     mn_status (*read)(mn_queue *, const mn_buffer *, uint64_t off, mn_buffer *host_pinned,
                       uint64_t host_off, uint64_t n, mn_event **, mn_error *);
-    /* between buffers of the device, host-pinned ones among them; the source is read when the queue
-     * comes to it, not at the call */
+    /* between buffers of the device, also host-pinned ones; the source is read when the queue
+     * executes the copy, not during the call */
     mn_status (*copy)(mn_queue *, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                       uint64_t src_off, uint64_t n, mn_event **, mn_error *);
-    /* 0 polls; always bounded; MN_TIMEOUT = not yet */
+    /* timeout 0 polls; MN_TIMEOUT = not complete yet */
     mn_status (*wait)(mn_event *, uint64_t timeout_ns, mn_error *);
     mn_status (*queue_wait)(mn_queue *, mn_event *, mn_error *);
     void (*event_free)(mn_event *);
-    /* optional; any thread; what runs may finish, what waits is dropped; later calls:
+    /* optional; any thread; running work may finish, waiting work is dropped; later calls return
      * MN_CANCELLED, events become complete */
     mn_status (*abort)(mn_queue *);
     /* ---- weights: opened for a graph segment, so that the plugin may fuse, interleave and shard;
-     * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED until
-     * weights_free. ---- */
+     * streamed; sealed. Sources stay valid until the event, and if sealed with MN_KEPT_ALIASED
+     * until weights_free. ---- */
     mn_status (*weights_open)(mn_device *, const mn_compile *, mn_weights **, mn_error *);
-    /* each tensor once (else MN_INVALID); one that the segment does not read: MN_OK. One thread at a
-     * time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next weight before
-     * the event of the last one */
+    /* each tensor once (else MN_INVALID); one that the segment does not read: MN_OK. One thread
+     * at a time, unless the device has MN_DEVICE_PARALLEL_PUT; the host may put the next weight
+     * before the event of the last one */
     mn_status (*weights_put)(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
                              mn_error *);
     /* MN_KEPT_* bits; MN_INVALID names a weight that is missing */
     mn_status (*weights_seal)(mn_weights *, mn_queue *, uint32_t *kept_how, mn_error *);
     void (*weights_free)(mn_weights *);
     /* ---- KV: contents opaque; KV_STORE and its ATTENTION stay on one device ---- */
-    /* asked for each group that a KV_STORE of the segment names */
+    /* called for each group of a KV_STORE in the segment */
     mn_status (*kv_layout)(mn_device *, const mn_compile *, uint32_t group, mn_kv_layout *,
                            mn_error *);
-    /* layout: what kv_layout returned for the group, verbatim */
+    /* layout: the unchanged output of kv_layout for the group */
     mn_status (*kv_copy)(mn_queue *, mn_buffer *kv, const mn_kv_layout *, const mn_page_copy *,
                          uint32_t n, uint32_t stride, mn_event **, mn_error *);
     /* ---- programs: compiled once for all symbol values within bounds. A context owns scratch and
@@ -693,10 +700,10 @@ typedef struct {
     mn_status (*program_save)(const mn_program *, void *dst, uint64_t *bytes);
     mn_status (*context_create)(mn_program *, mn_queue *, mn_context **, mn_error *);
     /* replaces all bindings of the set (below MN_BINDING_SETS), each tensor once and none a weight,
-     * else MN_INVALID; after an error none are bound. Other sets stay as they are */
+     * else MN_INVALID; after an error none are bound. Other sets are unchanged */
     mn_status (*context_bind)(mn_context *, uint32_t set, const mn_binding *, uint32_t n,
                               uint32_t stride, mn_error *);
-    /* optional; bound: whatever a first execute with these values would have to make */
+    /* optional; the set is bound: makes everything that a first execute with these values needs */
     mn_status (*context_prepare)(mn_context *, uint32_t set, const int64_t *symbol_values,
                                  mn_error *);
     /* allocates nothing for prepared values; bad values, or a set that is not bound: MN_INVALID */
@@ -705,37 +712,38 @@ typedef struct {
     void (*context_free)(mn_context *);
 } mn_backend; /* "mn.backend/1" */
 
-/* ---- "mn.profile/1", optional beside a backend: where the time of a step goes ----------------- */
-/* One unit of a program: what the plugin executes at once, one or several fused nodes. */
+/* ---- "mn.profile/1", optional beside a backend: the time of each unit of a step -------------- */
+/* One unit of a program: one node or several fused nodes. */
 typedef struct {
     uint32_t node, n_nodes; /* the node that names it; how many it fuses; 0: one more part of a node
                              * that an earlier unit has counted */
-    uint64_t time_ns;       /* from the end of the unit before to its own end */
-    uint64_t bytes, flop;   /* by arithmetic: read and written; 2 per multiply-add. 0 = unknown */
+    uint64_t time_ns;       /* from the end of the unit before to the end of this one */
+    uint64_t bytes, flop;   /* computed: read and written; 2 per multiply-add. 0 = unknown */
     char name[40];          /* "NORM+LINEAR+GLU" */
 } mn_profile_unit;
 typedef struct {
     uint32_t size, flags;
-    /* execute, with a time for every unit, in order; waits for its end. What it computes and which
-     * state it changes is what execute does. *n: capacity in, number of units out; those beyond the
-     * capacity are not written. units may be NULL with *n = 0: the number alone, nothing is run. */
+    /* execute with a time for every unit, in order; waits for its end. Results and changes of
+     * state are those of execute. *n: capacity in, number of units out; units beyond the
+     * capacity are not written. units may be NULL with *n = 0: only the number is returned,
+     * nothing is run. */
     mn_status (*execute)(mn_context *, uint32_t set, const int64_t *symbol_values,
                          mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *);
 } mn_profile;
 
-/* ---- "mn.group/1", optional beside a backend: several devices as one --------------------------- */
-/* The group is an mn_device like others: the plugin shards weights and KV over its members and owns
- * the collectives; the host sees one device, one queue order and one set of buffers. Symbols, graphs
- * and results are those of one device (docs/ops.md's tolerances hold). device_close closes it;
- * device_info of a member does not change; estimate counts the largest share of a member times the
- * number of members. A lost member loses the group. */
+/* ---- "mn.group/1", optional beside a backend: several devices as one ------------------------- */
+/* The group is an mn_device like others: the plugin shards weights and KV over its members and
+ * owns the collectives; the host sees one device, one queue order and one set of buffers.
+ * Symbols, graphs and results are those of one device (docs/ops.md's tolerances hold).
+ * device_close closes it; device_info of a member does not change; estimate counts the largest
+ * share of a member times the number of members. A lost member loses the group. */
 typedef struct {
     uint32_t size, flags;
-    /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED: these
-     * cannot work together; the message says why */
+    /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED:
+     * these cannot form a group; the message states why */
     mn_status (*open)(void *self, const uint32_t *members, uint32_t n, mn_device **, mn_error *);
-    /* now, of one member, by rank; a weight set, KV buffer or scratch takes from each member what
-     * member_estimate says */
+    /* the values of one member, by rank, at the time of the call; a weight set, KV buffer or
+     * scratch uses of each member what member_estimate states */
     mn_status (*memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
                         mn_error *);
     /* weights, scratch, host_pinned and import_peak of one member; times are the group's */
@@ -744,13 +752,14 @@ typedef struct {
 } mn_group;
 
 /* ==== loader =====================================================================================
- * The HOST opens, maps and bounds-checks; the plugin parses. It opens no file and computes nothing.
- * Everything that it hands out stays valid until close; files stay mapped until then. */
+ * The host opens and maps the files and checks bounds; the plugin parses. It opens no file and
+ * computes nothing. Everything that it returns stays valid until close; files stay mapped until
+ * then. */
 
-/* A file of the model, by base name. Files come in the order of their names, byte by byte. Every
- * loader gets the same: what the patterns of all loaders name, and the host's own companion files
+/* A file of the model, by base name. Files are sorted by the bytes of their names. Every loader
+ * gets the same files: those of the patterns of all loaders, and the host's own companion files
  * (tokenizer.json, chat_template.jinja, ...). */
-#define MN_FILE_NAMED 1u /* the user named this file (of a folder: none has it) */
+#define MN_FILE_NAMED 1u /* the user named this file; not set if the user named a folder */
 typedef struct {
     mn_str name;
     const void *map;
@@ -758,26 +767,26 @@ typedef struct {
     uint32_t flags, pad; /* MN_FILE_*; others may be added: ignore them */
 } mn_file;
 
-/* Which files belong to a format: the host collects them before it asks for a guess. text is a
- * base name of at most 255 bytes in which each '*' stands for any characters, as few as fit, and
- * each '#' for a number, all of its digits; case counts. At most 2 of each; a '#' is not followed by
- * a digit or another '#'; something other than '*', '#' and '.' must be there.
+/* Which files belong to a format: the host collects them before it calls guess. text is a base name
+ * of at most 255 bytes in which each '*' stands for any characters, as few as fit, and each '#' for
+ * a number, all of its digits; case counts. At most 2 of each; a '#' is not followed by a digit or
+ * another '#'; something other than '*', '#' and '.' must be there.
  *
- * Where the user names a file, the host looks at SHARD, then MODEL, then the others:
- *   a SHARD    comes with its siblings and companions; one that is missing is an error
- *   a MODEL    comes with companions, and without the other models of its folder
- *   FOLDER, COMPANION  the file stands for its folder
- *   no pattern names it: as a MODEL, with the companions of all formats
- * Of a folder, all files come that a pattern names; one at least must be a SHARD, MODEL or FOLDER.
- * Companions are the FOLDER and COMPANION files of the formats that name the file, and the host's
- * own unless it is WHOLE. Of a folder, names that begin with '.' are passed over. */
+ * If the user names a file, the host matches SHARD, then MODEL, then the others:
+ *   a SHARD    is collected with the other shards and companions; a missing shard is an error
+ *   a MODEL    is collected with companions, without the other models of its folder
+ *   FOLDER, COMPANION  as if the user named the folder
+ *   no pattern matches: as a MODEL, with the companions of all formats
+ * Of a folder, all files that match a pattern are collected; at least one must be a SHARD, MODEL
+ * or FOLDER. Companions are the FOLDER and COMPANION files of the formats that match the file,
+ * and the host's own unless it is WHOLE. Names in a folder that begin with '.' are ignored. */
 #define MN_PATTERN_MODEL 1u /* "*.gguf": a file that is a model by itself */
-/* "*-#-of-#.gguf": one of several, with exactly two '#': the shard's number, from 1 (or from 0,
- * where there is a shard 0), and how many there are. All with the same text in place of '*' and the
- * last '#' come together. */
+/* "*-#-of-#.gguf": one of several, with exactly two '#': the number of the shard, from 1 (or
+ * from 0, if there is a shard 0), and the number of shards. Files with the same text in place of
+ * '*' and the last '#' belong together. */
 #define MN_PATTERN_SHARD 2u
 #define MN_PATTERN_FOLDER 3u    /* "config.json": a folder that has it is a model of this format */
-#define MN_PATTERN_COMPANION 4u /* "*.index": mapped too where it is in the folder */
+#define MN_PATTERN_COMPANION 4u /* "*.index": mapped, too, if the folder has it */
 /* flag of MODEL and SHARD: tokeniser, chat template and defaults are inside, so that none of the
  * host's companion files belongs to the named file */
 #define MN_PATTERN_WHOLE 1u
@@ -787,7 +796,7 @@ typedef struct {
     uint32_t flags, pad; /* MN_PATTERN_WHOLE */
 } mn_file_pattern;
 
-/* confidence: 0 (not mine) to 100; the highest wins; format: "gguf" */
+/* confidence: 0 (another format) to 100; the loader with the highest opens; format: "gguf" */
 typedef struct {
     uint32_t size, confidence;
     char format[32], why[88];
@@ -810,8 +819,8 @@ typedef struct {
 
 typedef struct {
     uint32_t size, n_parts, n_planes, plane_stride;
-    /* canonical (GGUF's) and the file's own; a tensor that the loader has no canonical name for
-     * keeps its own */
+    /* the canonical name (GGUF's) and the name in the file; without a canonical name both are
+     * the name in the file */
     mn_str name, native;
     mn_dtype dtype;
     /* dim[0] outermost (GGUF's order reversed): a matrix is [rows, columns] */
@@ -821,7 +830,7 @@ typedef struct {
     const mn_plane *planes;
 } mn_tensor_info;
 
-/* Convention keys that a loader sets beside GGUF's own where the format does not fix them:
+/* Keys that a loader sets in addition to GGUF's if the format does not define them:
  *   minerva.rope.pairing         STR "halves" | "adjacent"   how q and k rows are ordered
  *   minerva.norm.offset          FLOAT  added to every norm weight (Gemma: 1 unless baked in)
  *   minerva.hidden_act           STR "silu", "gelu", ...     of the feed-forward part
@@ -832,12 +841,13 @@ typedef struct {
     mn_status (*guess)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_guess *);
     mn_status (*open)(void *self, const mn_file *, uint32_t n, uint32_t stride, mn_parsed **,
                       mn_error *);
-    /* native: the file's own key, or the same; MN_END past the last. The host asks for all three */
+    /* native: the key in the file, or the same; MN_END past the last. The host passes all three
+     * pointers */
     mn_status (*meta_at)(mn_parsed *, uint32_t i, mn_str *key, mn_str *native, mn_value *);
     mn_status (*tensor_at)(mn_parsed *, uint32_t i, mn_tensor_info *); /* MN_END past the last */
     void (*close)(mn_parsed *);
-    /* pure; texts live as long as the plugin; MN_END past the last. At least one MODEL, SHARD or
-     * FOLDER, at most 64 in all */
+    /* always the same; texts live as long as the plugin; MN_END past the last. At least one MODEL,
+     * SHARD or FOLDER, at most 64 in all */
     mn_status (*patterns)(void *self, uint32_t i, mn_file_pattern *);
 } mn_loader; /* "mn.loader/1" */
 

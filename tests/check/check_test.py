@@ -74,7 +74,7 @@ def test_command():
     for args, words in (([], "found no file"), (["/nonexistent.so"], "No such file"), ([ROOT], "found a folder"),
                         (["/dev/null"], "special file"), (["a.so", "b.so"], "b.so"), (["--wrong"], "unknown flag"),
                         ([REFERENCE, "--only", "foo"], "no rule"), ([REFERENCE, "--only", "static.name.more"], "no rule"),
-                        ([REFERENCE, "--model", "/nonexistent"], "--model /nonexistent: No such file")):
+                        ([REFERENCE, "--model", "/nonexistent/model"], "--model /nonexistent/model: No such file")):
         _, out, err = check(*args, code=2)
         assert words in err and err.startswith("minerva: error: ") and not out, (args, out, err)
     _, out, _ = check("--help", code=0)

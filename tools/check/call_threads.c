@@ -194,6 +194,6 @@ void check_call_parallel_put(check *c) {
     if (!claimed)
         check_skip(c, "the device does not have MN_DEVICE_PARALLEL_PUT");
     else if (!n_tried)
-        check_skip(c, "the device says yes to no LINEAR that the check can make a graph of");
+        check_skip(c, "the device supports no LINEAR that the check can build a graph of");
     stage_close(c, &s);
 }

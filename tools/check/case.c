@@ -36,6 +36,7 @@ void case_free(op_case *c) {
     free(c);
 }
 
+/* Adds a symbol; returns ~index, as a dim. The value of the case is its maximum. */
 int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
     uint32_t i = c->g.n_symbols;
     if (i == CASE_SYMBOLS) {
@@ -49,7 +50,7 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
     return ~(int64_t)i;
 }
 
-/* Of a tensor at the symbols' maxima. */
+/* The size of a tensor at the maxima of its symbols. */
 static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
                          const int64_t *dim) {
     int64_t rows = 1, cols = 1;
@@ -65,6 +66,8 @@ static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32
     return case_plane_bytes(dtype, rows * cols);
 }
 
+/* Adds a tensor with a copy of data (NULL: zeros) and space for the result; returns its index. On
+ * failure c->failed is set, and later calls do nothing. */
 int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, const int64_t *dim,
                     const void *data, const char *name) {
     uint32_t i = c->g.n_tensors;

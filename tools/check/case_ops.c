@@ -104,7 +104,7 @@ int32_t casegen_int_output(casegen *g, const char *name) {
 }
 
 /* Two inputs that are bad in the spoiled row; besides, each is bad in one row where the other is
- * good: NaN * anything is NaN, so that one bad factor would hide whether the other is looked at.
+ * good: NaN * anything is NaN, so that one bad factor would hide whether the other is read.
  * Marks the rows. d1, d2: of each input; in: receives their tensors. */
 static void two_inputs(casegen *g, const char *const name[2], const int64_t d1[2],
                        const int64_t d2[2], int32_t in[2]) {

@@ -224,7 +224,7 @@ static bool is_bound(const op_case *c, uint32_t i) {
     return !c->unbound[i] && case_in_segment(c, i);
 }
 
-/* The device's layout says how large the cache is: makes room for it in the case's results. */
+/* The device's layout states how large the cache is: makes room for it in the case's results. */
 static mn_status fit_kv(const case_plan *p, op_case *c) {
     for (uint32_t i = 0; i < CASE_GROUPS; i++) {
         const int32_t t = c->kv[i].tensor;

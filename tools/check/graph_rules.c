@@ -16,7 +16,7 @@ static void each_op(check *c, stage_fn fn) {
 }
 
 /* ---- sizes and strides ----------------------------------------------------------------------- */
-/* With longer structs and strides (wide.h), the case gives the same results. */
+/* With longer structs and strides (wide.h), the case has the same results. */
 static void strides(check *c, stage *s, op_case *o, uint32_t op) {
     const char *name = case_op_name(op);
     wide_graph w;
@@ -61,7 +61,7 @@ static void judge_small(check *c, const fence *f, uint32_t n, mn_status st, cons
 }
 
 /* Outputs with less room than the plugin fills, from 8 bytes on: written within the room, and
- * `size` says how much was. */
+ * `size` states how much was. */
 void check_graph_small_outputs(check *c) {
     stage s;
     if (!stage_plan(c, &s))

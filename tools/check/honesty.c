@@ -150,7 +150,7 @@ static uint64_t outside_held(const check_plugin *p, const mn_device_info *info) 
 
 /* The estimate of a program, and the memory that it took. */
 typedef struct {
-    mn_estimate said;
+    mn_estimate stated;
     uint64_t buffers;    /* bytes of the check's own buffers */
     uint64_t held, peak; /* of host->alloc */
     uint64_t outside;    /* more than before, outside of host->alloc */
@@ -169,8 +169,8 @@ static uint64_t buffer_bytes(const stage *s) {
 /* Compiles the stage's case, runs it once, and counts. */
 static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
     const mn_compile ask = case_question(s->o, MN_PRECISION_EXACT);
-    *t = (taken){.said = {.size = sizeof t->said}};
-    mn_status st = s->p.be->estimate(s->p.dev, &ask, &t->said, &s->p.err);
+    *t = (taken){.stated = {.size = sizeof t->stated}};
+    mn_status st = s->p.be->estimate(s->p.dev, &ask, &t->stated, &s->p.err);
     CHECK_OK(c, st, &s->p.err, "estimate");
     check_host_mark(&s->host);
     const uint64_t before = (uint64_t)atomic_load(&s->host.bytes);
@@ -187,13 +187,13 @@ static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
     t->outside = now > outside ? now - outside : 0;
 }
 
-static uint64_t said_in_all(const taken *t) {
-    return t->said.weights + t->said.scratch + t->said.host_pinned + t->buffers;
+static uint64_t stated_in_all(const taken *t) {
+    return t->stated.weights + t->stated.scratch + t->stated.host_pinned + t->buffers;
 }
 
 static void judge_bound(check *c, const stage *s, const taken *t) {
-    const mn_estimate *e = &t->said;
-    const uint64_t bound = said_in_all(t) + SLACK;
+    const mn_estimate *e = &t->stated;
+    const uint64_t bound = stated_in_all(t) + SLACK;
     CHECK(c, t->held <= bound,
           "host->alloc: found %llu bytes held, expected at most %llu: weights %llu, scratch %llu, "
           "host_pinned %llu, buffers %llu, 1 MiB granted",
@@ -211,15 +211,15 @@ static void judge_bound(check *c, const stage *s, const taken *t) {
 
 /* A program's records do not grow with the rows of a step: what grows is scratch. */
 static void judge_growth(check *c, const taken *few, const taken *many) {
-    const uint64_t said = said_in_all(many) + GROWTH_SLACK;
+    const uint64_t stated = stated_in_all(many) + GROWTH_SLACK;
     const uint64_t grown = many->held > few->held ? many->held - few->held : 0;
-    const uint64_t most = said > said_in_all(few) ? said - said_in_all(few) : 0;
+    const uint64_t most = stated > stated_in_all(few) ? stated - stated_in_all(few) : 0;
     CHECK(c, grown <= most,
           "host->alloc: found %llu bytes more held for %d rows than for %d, expected at most %llu: "
           "by the estimates weights %llu and %llu, scratch %llu and %llu",
           (unsigned long long)grown, MANY_ROWS, FEW_ROWS, (unsigned long long)most,
-          (unsigned long long)many->said.weights, (unsigned long long)few->said.weights,
-          (unsigned long long)many->said.scratch, (unsigned long long)few->said.scratch);
+          (unsigned long long)many->stated.weights, (unsigned long long)few->stated.weights,
+          (unsigned long long)many->stated.scratch, (unsigned long long)few->stated.scratch);
 }
 
 /* take, on a stage of its own. */
@@ -238,7 +238,7 @@ void check_honesty_memory(check *c) {
     stage s;
     taken t, few, many;
     mn_device_info info = {.size = sizeof info};
-    const mn_estimate *e = &t.said;
+    const mn_estimate *e = &t.stated;
     if (!open_large(c, &s, 64, 1024))
         return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &info, &s.p.err);
@@ -319,10 +319,11 @@ static void same_bits(check *c, const op_case *o, int i, void *first[CASE_TENSOR
         if (!first[t])
             first[t] = copy_of(o->result[t], o->bytes[t]);
         CHECK(c, first[t], "out of memory");
-        CHECK(c, !memcmp(first[t], o->result[t], o->bytes[t]),
-              "step %d of %d: found other bits than at first, expected the same: the estimate says "
-              "MN_ESTIMATE_DETERMINISTIC",
-              i + 1, STEPS);
+        CHECK(
+            c, !memcmp(first[t], o->result[t], o->bytes[t]),
+            "step %d of %d: found other bits than at first, expected the same: the estimate states "
+            "MN_ESTIMATE_DETERMINISTIC",
+            i + 1, STEPS);
     }
 }
 

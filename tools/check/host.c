@@ -1,6 +1,6 @@
 /* host.c -- see host.h. The state of a host is in its check_host, which the rule's function
  * owns; a plugin gets a pointer to it as `self`. Blocks carry a head with their size and guard
- * bytes on both sides, which are looked at when the block is released. Any thread of the plugin
+ * bytes on both sides, which are checked when the block is released. Any thread of the plugin
  * may call: counters are atomic. */
 #include "host.h"
 #include <pthread.h>

@@ -20,14 +20,14 @@ typedef struct {
     atomic_llong progressed;
     uint32_t workers;                      /* 3; at most 16 */
     const char *option_key, *option_value; /* the one option that is set; NULL = none */
-    char asked[16][64];                    /* keys that the plugin asked for */
+    char asked[16][64];                    /* keys that the plugin queried */
     atomic_uint n_asked;
 } check_host;
 
 #define CHECK_HOST_OVERRUN 1u  /* wrote behind a block */
 #define CHECK_HOST_UNDERRUN 2u /* wrote before a block */
 #define CHECK_HOST_FOREIGN 4u  /* released what is not a block, or a block twice */
-#define CHECK_HOST_ALIGN 8u    /* asked for an alignment that is not a power of 2 */
+#define CHECK_HOST_ALIGN 8u    /* requested an alignment that is not a power of 2 */
 
 void check_host_init(check_host *h);
 void check_host_mark(check_host *h); /* the peak becomes the present number of bytes */

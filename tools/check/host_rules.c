@@ -16,7 +16,7 @@ static const mn_plugin *enter(check *c, const mn_host *host, size_t readable, mn
     if (!entry || !f.at)
         return NULL;
     memcpy(f.at, host, readable < sizeof *host ? readable : sizeof *host);
-    return entry(f.at, err); // the fence is not freed: a host outlives its plugins
+    return entry(f.at, err); // the fence is not freed: the host lives longer than its plugins
 }
 
 static void must_refuse(check *c, const mn_host *host, size_t readable, const char *what) {
@@ -106,7 +106,7 @@ void check_host_minor(check *c) {
 }
 
 /* An mn_error of n bytes that a refused entry has filled. R4: nothing behind `size` is written,
- * and size says how much was. */
+ * and size states how much was. */
 static void judge_error(check *c, const uint8_t *bytes, uint32_t n) {
     const uint32_t text = offsetof(mn_error, msg);
     uint32_t size;
@@ -284,13 +284,14 @@ void check_host_cancel(check *c) {
         mn_error err = check_error();
         check_host_init(&h);
         atomic_store(&h.stop_in, k);
-        check_doing(c, "progress said stop");
+        check_doing(c, "progress requested a stop");
         const mn_status st = life_run(c, &h, &err);
         if (check_over(c))
             return;
         most = atomic_load(&h.progressed);
         CHECK(c, !st || st == MN_CANCELLED,
-              "progress said stop at call %lld: found status 0x%x (%s), expected MN_CANCELLED or "
+              "progress requested a stop at call %lld: found status 0x%x (%s), expected "
+              "MN_CANCELLED or "
               "MN_OK",
               k, (unsigned)st, err.msg);
     }

@@ -109,7 +109,7 @@ int stage_case(check *c, stage *s) {
     if (s->o)
         return 1;
     check_close(c, &s->p);
-    check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
+    check_skip(c, "the device supports no op in f32 that the check can build a graph of");
     return 0;
 }
 
@@ -158,7 +158,7 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
     if (tried)
         check_found(c, "%u ops", tried);
     else
-        check_skip(c, "the device says yes to no op in f32 that the check can make a graph of");
+        check_skip(c, "the device supports no op in f32 that the check can build a graph of");
 }
 
 /* ---- a life ---------------------------------------------------------------------------------- */

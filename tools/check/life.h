@@ -21,7 +21,7 @@ typedef struct {
     case_plan *plan; /* stage_plan: o compiled, with buffers and a bound context */
 } stage;
 /* Each 1, or 0 and the rule is over: skipped where there is no device, or none of its ops can be
- * made a case of. stage_case: a small case of the first op that the device says yes to, LINEAR
+ * made a case of. stage_case: a small case of the first op that the device supports, LINEAR
  * first. A rule that fails later need not close its stage: its process ends. */
 int stage_device(check *c, stage *s);
 int stage_case(check *c, stage *s);
@@ -30,7 +30,7 @@ void stage_close(check *c, stage *s); /* frees all of it; nothing of the host's 
 /* The table of contracts: n rows {op, version}. 1, or 0 and the rule has failed. */
 int stage_contracts(check *c, const stage *s, const uint32_t (**table)[2], uint32_t *n);
 
-/* Calls fn with life_case of each op that the device says yes to, until the rule is over; closes
+/* Calls fn with life_case of each op that the device supports, until the rule is over; closes
  * the stage and reports the number of ops. The rule is skipped where there is none. */
 typedef void (*stage_fn)(check *c, stage *s, op_case *o, uint32_t op);
 void stage_each_op(check *c, stage *s, stage_fn fn);

@@ -204,7 +204,7 @@ static uint64_t count_planes(const mn_tensor_info *t) {
     return (uint64_t)t->n_parts * t->n_planes;
 }
 
-/* Each fault_of: a phrase that says what is wrong; NULL = nothing. */
+/* Each fault_of: a phrase that names the fault; NULL = nothing. */
 static const char *fault_of_head(const mn_tensor_info *t) {
     const mn_dtype known = case_dtype(t->dtype.id);
     const bool has_names = t->name.len && t->name.ptr && t->native.len && t->native.ptr;

@@ -1,4 +1,4 @@
-/* loader_rules.c -- groups model and loader: what a loader says of undamaged files. Models and
+/* loader_rules.c -- groups model and loader: what a loader returns for undamaged files. Models and
  * parses come from loader.h; damaged files are in loader_bad.c, the rule about patterns in
  * loader_patterns.c. The rule loader.files is the last one of its group, since afterwards no
  * file can be opened in its process. */

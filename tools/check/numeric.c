@@ -226,7 +226,7 @@ static void again(trial *t, const op_case *before) {
     broken(t, "a second context", st, &err);
     if (!st && case_differ(c, before, &where) != 0)
         check_fail(t->n->c,
-                   "%s: a second context of the same program gives another '%s', expected the same "
+                   "%s: a second context of the same program computes another '%s', expected equal "
                    "bits",
                    text_of(t), where);
     case_free(c);

@@ -144,7 +144,7 @@ static bool claims_attention(const numeric *n) {
 static void compare_all(numeric *n) {
     check *c = n->c;
     if (!claims_attention(n)) {
-        check_skip(c, "the plugin says no to KV_STORE or ATTENTION");
+        check_skip(c, "the plugin does not support KV_STORE or ATTENTION");
         return;
     }
     for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A16; p++)

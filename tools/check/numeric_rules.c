@@ -66,7 +66,7 @@ static void sweep_types(numeric *n, const check_sweep *w) {
     if (!n->n_cases && n->n_unproven)
         check_skip(c, "claimed, but the plugin `reference` has no kernel for it");
     else if (!n->n_cases)
-        check_skip(c, "the plugin says no to %s", case_op_name(w->op));
+        check_skip(c, "the plugin does not support %s", case_op_name(w->op));
     check_found(c, "%u steps%s", n->n_cases,
                 n->n_unproven ? "; the plugin `reference` has no kernel for some types" : "");
 }
@@ -172,10 +172,11 @@ static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b
         st = case_step(plan, b, &err);
     check_status(n->c, st, &err, "KV %s, group %u", type, group);
     if (!st && case_differ(b, a, &where) != 0)
-        check_fail(n->c,
-                   "KV %s, group %u: attention over copied pages gives another '%s' than over the "
-                   "pages themselves, expected the same bits",
-                   type, group, where);
+        check_fail(
+            n->c,
+            "KV %s, group %u: attention over copied pages computes another '%s' than over the "
+            "pages themselves, expected the same bits",
+            type, group, where);
     n->n_cases++;
     case_close(plan);
 }
@@ -204,7 +205,7 @@ static void copy_each(numeric *n) {
         for (uint32_t group = 0; group < CASE_GROUPS && !check_over(n->c); group++)
             copied(n, kv_types[i], group);
     if (!n->n_cases)
-        check_skip(n->c, "the plugin says no to KV_STORE or ATTENTION");
+        check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION");
 }
 
 void check_numeric_kv_copy(check *c) {

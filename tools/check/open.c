@@ -1,5 +1,8 @@
-/* open.c -- the plugin in the process of a rule: the file is opened once (dlopen), and entered
- * as often as the rule asks for. Calls before the tables are watched (dlopen, entry, query,
+/* open.c -- the plugin in the process of a rule: the file is opened once (dlopen) and never closed;
+ * the rule may enter it several times.
+ *
+ * check_open fills a check_plugin, which the rule owns until check_close; the blocks of the host
+ * that are left then are a fault. Calls outside of the watched tables (dlopen, entry, query,
  * shutdown) are announced to watch.c here. */
 #include "watch.h"
 #include <dlfcn.h>
@@ -9,6 +12,7 @@ mn_error check_error(void) {
     return (mn_error){.size = sizeof(mn_error), .node = ~0u};
 }
 
+/* The entry of the file, which is opened at the first call. NULL: the failure is reported. */
 mn_entry_fn check_entry(check *c) {
     static void *so; // one file per process
     mn_entry_fn entry = NULL;

@@ -10,7 +10,7 @@ void check_open_load(check *c) {
     check_entry(c);
 }
 
-/* The rule says 50 ms; ten times that is granted, since other programs may use the machine. The
+/* The rule is 50 ms; ten times that is allowed, since other programs may use the machine. The
  * fastest of three entries counts, and the processor time of the first, which alone may
  * initialise something. */
 #define ENTRY_NS UINT64_C(500000000)
@@ -170,7 +170,7 @@ static int has_end(const char text[64]) {
     return memchr(text, 0, 64) != NULL;
 }
 
-/* What device_info said of device i. */
+/* The output of device_info for device i. */
 static void judge_info(check *c, uint32_t i, const mn_device_info *d) {
     const int has_ends = has_end(d->name) && has_end(d->uid) && has_end(d->driver);
     const int has_rates = d->mem_gbps >= 0 && d->fp16_tflops >= 0 && d->int8_tops >= 0;
@@ -192,7 +192,7 @@ static void judge_info(check *c, uint32_t i, const mn_device_info *d) {
           "device %u: found a rate below 0 or NaN, expected 0 for unknown", i);
 }
 
-/* Fills the facts. A plugin may refuse, with a message that says why it has no device. */
+/* Fills the facts. A plugin may refuse, with a message why it has no device. */
 static void count_devices(check *c, check_plugin *p) {
     check_facts *facts = c->facts;
     const char *why = "";
@@ -208,7 +208,7 @@ static void count_devices(check *c, check_plugin *p) {
     if (st)
         why = p->err.msg;
     else if (n == 0)
-        why = "device_count says 0";
+        why = "device_count is 0";
     snprintf(facts->no_device, sizeof facts->no_device, "%s", why);
     check_found(c, "%u devices%s%s", facts->n_devices, st ? ": " : "", st ? why : "");
 }

@@ -110,7 +110,7 @@ static void diff_descriptors(const process_state *was, const process_state *is, 
     }
 }
 
-/* ---- what is looked at after each call ------------------------------------------------------- */
+/* ---- what is checked after each call ------------------------------------------------------- */
 typedef struct {
     check *c;
     process_state was;

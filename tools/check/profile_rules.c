@@ -1,4 +1,4 @@
-/* profile_rules.c -- group profile: what the interface mn.profile/1 says of a step, compared
+/* profile_rules.c -- group profile: what the interface mn.profile/1 returns for a step, compared
  * with the program and with execute. Each rule runs a small case of every op that the device
  * runs. Two rules put a table of their own between case_step and the plugin, so that a step is
  * profiled instead of executed; that table is static: one rule runs at a time. */
@@ -207,7 +207,7 @@ static void runs_nothing(check *c, stage *s, uint32_t op) {
     if (!o)
         return;
     counting.be = backend_with(s, only_count);
-    check_doing(c, "the number of units of %s was asked for instead of a step", name);
+    check_doing(c, "the number of units of %s was queried instead of a step", name);
     mn_status st = case_run(&counting, o, MN_PRECISION_EXACT, &s->p.err);
     CHECK_OK(c, st, &s->p.err, "%s with units NULL", name);
     for (uint32_t t = 0; t < o->g.n_tensors; t++)
@@ -221,7 +221,7 @@ static void count_only(check *c, stage *s, case_plan *plan, uint32_t *all) {
     mn_profile_unit u[MAX_UNITS];
     uint32_t n = MAX_UNITS;
     *all = 0;
-    check_doing(c, "the number of units was asked for");
+    check_doing(c, "the number of units was queried");
     mn_status st = run_profile(s, plan, NULL, 0, all);
     CHECK_OK(c, st, &s->p.err, "units NULL, which asks for their number");
     st = run_profile(s, plan, u, sizeof u[0], &n);
@@ -244,7 +244,7 @@ static void odd_profiles(check *c, stage *s, case_plan *plan, uint32_t op) {
             fill(c, s, plan, all, k, strides[i]);
     if (check_over(c))
         return;
-    check_doing(c, "a profile of binding set 1, which is not bound, was asked for");
+    check_doing(c, "a profile of binding set 1, which is not bound, was requested");
     const mn_status st = profile->execute(plan->contexts[0], 1, values, NULL, 0, &none, &s->p.err);
     CHECK(c, MN_STATUS_CLASS(st) == MN_CLASS_CALLER,
           "a set that is not bound: found status 0x%x, expected MN_INVALID", (unsigned)st);

@@ -157,5 +157,5 @@ void check_graph_slot_rows(check *c) {
         return;
     stage_close(c, &s);
     if (!tried)
-        check_skip(c, "the device says no to EMBED and SAMPLE in f32");
+        check_skip(c, "the device does not support EMBED and SAMPLE in f32");
 }

@@ -1,4 +1,4 @@
-/* static.c -- group static: what the file says before it is opened: format, machine, symbols,
+/* static.c -- group static: what the file states before it is opened: format, machine, symbols,
  * link options and the note. The file is read as bytes (elf_file.h), since a file that breaks
  * these rules must not be opened. Where it lies is judged in static_place.c, what the host says
  * of it in static_host.c. */
@@ -235,7 +235,7 @@ static int is_id(const char *id) {
 
 static void judge_note(check *c, const mn_note *note, uint32_t n_desc) {
     CHECK(c, note->size >= NOTE_BYTES && note->size <= n_desc,
-          "found a note of %u bytes that says %u, expected at least %zu: use MN_PLUGIN_NOTE",
+          "found a note of %u bytes that states %u, expected at least %zu: use MN_PLUGIN_NOTE",
           n_desc, note->size, NOTE_BYTES);
     CHECK(c, memchr(note->id, 0, sizeof note->id) && memchr(note->isa, 0, sizeof note->isa),
           "found an id or isa without its NUL, expected one");

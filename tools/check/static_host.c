@@ -1,4 +1,4 @@
-/* static_host.c -- rule static.accepted: what this host says of the file before it opens it. The
+/* static_host.c -- rule static.accepted: whether this host accepts the file before it opens it. The
  * host's rules for files, versions and instruction sets are not repeated here: a runtime is
  * created whose only plugin folder holds a link to the file, and its record of the plugin is
  * read. */
@@ -32,7 +32,7 @@ static void judge(check *c, const char *folder) {
 /* Makes a folder below /tmp with a link to the file, and removes both. */
 void check_static_accepted(check *c) {
     char folder[] = "/tmp/minerva-check-XXXXXX", link[64];
-    check_doing(c, "the host looked at the file");
+    check_doing(c, "the host checked the file");
     if (!mkdtemp(folder)) {
         check_skip(c, "no folder can be made below /tmp");
         return;

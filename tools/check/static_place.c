@@ -29,7 +29,7 @@ static int to_folder(char *path) {
 }
 
 /* Whether every user can put a file into the folder, or replace a folder above it. Folders that
- * do not exist are passed over. In a sticky folder above (/tmp), files can be replaced by their
+ * do not exist are ignored. In a sticky folder above (/tmp), files can be replaced by their
  * owner alone. */
 static int open_to_all(const char *folder) {
     char at[4096];
@@ -155,7 +155,7 @@ static pid_t trace(const char *linker, const char *file, int to) {
     _exit(127);
 }
 
-/* Whether a line of ld.so's output says that something was not found. */
+/* Whether a line of ld.so's output reports that something was not found. */
 static int is_complaint(const char *line) {
     return strstr(line, "undefined symbol") || strstr(line, "not found") ||
            strstr(line, "error while loading");
