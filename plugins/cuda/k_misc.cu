@@ -14,25 +14,49 @@ void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld
 }
 
 /* The same order of sums as the norm fused into gemv. */
-__global__ void __launch_bounds__(256)
-    rms_rows(const float *x, const int32_t *gather, int x_rows, const float *w, void *y, int D,
-             float eps, float offset, int kind) {
+__global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
+    enum { HELD = 8 }; /* vectors of x that a thread keeps: rows of up to 8,192 */
     __shared__ float red[8];
     cu_next();
     cu_wait();
-    int64_t row = gather ? __ldcg(&gather[blockIdx.x]) : (int64_t)blockIdx.x;
-    if (row >= x_rows)
+    const int D = a.D;
+    int64_t row = a.gather ? __ldcg(&a.gather[blockIdx.x]) : (int64_t)blockIdx.x;
+    if (row >= a.x_rows)
         row = -1;
-    float ss = scan_row(row >= 0 ? x + row * D : NULL, D, D, [](int, float4) {});
-    float rstd = cu_rstd(block_sum256(ss, red), D, eps);
-    for (int i = threadIdx.x; i < D; i += 256) {
-        float v = row >= 0 ? __ldcg(&x[row * D + i]) : 0;
-        put(y, (int64_t)blockIdx.x * D + i, v * rstd * (w[i] + offset), kind);
+    const float *x = row >= 0 ? a.x + row * D : NULL;
+    float4 v[HELD];
+    const float ss = scan_row(x, D, D, [&](int i, float4 z) {
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            if (i / 1024 == k)
+                v[k] = z;
+    });
+    const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
+    auto finish = [&](int i, float z) {
+        if (i >= D)
+            return;
+        const float y = z * rstd * (a.w[i] + a.offset);
+        put(a.y, (int64_t)blockIdx.x * D + i, y, a.y_kind);
+        if (a.half)
+            put(a.half, (int64_t)blockIdx.x * a.ld + i, y, a.half_kind);
+    };
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = 4 * threadIdx.x + 1024 * k;
+        if (i >= D)
+            break;
+        finish(i, v[k].x);
+        finish(i + 1, v[k].y);
+        finish(i + 2, v[k].z);
+        finish(i + 3, v[k].w);
     }
+    for (int i = 1024 * HELD + threadIdx.x; i < D; i += 256)
+        finish(i, x ? __ldcg(&x[i]) : 0);
+    for (int i = D + threadIdx.x; a.half && i < a.ld; i += 256)
+        put(a.half, (int64_t)blockIdx.x * a.ld + i, 0, a.half_kind);
 }
-void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w,
-                 void *y, int rows, int D, float eps, float offset, int kind) {
-    launch(s, rms_rows, dim3(rows), 256, 0, x, gather, x_rows, w, y, D, eps, offset, kind);
+void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
+    launch(s, rms_rows, dim3(a->rows), 256, 0, *a);
 }
 
 __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w, const float *b,

@@ -24,13 +24,9 @@ __device__ __forceinline__ void warp_best(float &v, int &i) {
     }
 }
 
-/* A warp has a token; lane l has experts l, l + 32, ... */
-template <int PER_LANE> __global__ void __launch_bounds__(32 * ROUTE_WARPS) route_rows(cu_route r) {
-    cu_next();
-    cu_wait();
-    const int t = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (t >= r.T)
-        return;
+/* The token of a warp; lane l has experts l, l + 32, ... */
+template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_route &r, int t) {
+    const int lane = threadIdx.x % 32;
     const float *logits = r.logits + (int64_t)t * r.n;
     int32_t *experts = r.experts + (int64_t)t * r.k;
     float *weights = r.weights + (int64_t)t * r.k;
@@ -114,37 +110,23 @@ template <int PER_LANE> __global__ void __launch_bounds__(32 * ROUTE_WARPS) rout
         for (int j = 0; j < r.k; j++)
             weights[j] *= f;
 }
-void cu_route_run(cudaStream_t s, const cu_route *r) {
-    const dim3 grid((r->T + ROUTE_WARPS - 1) / ROUTE_WARPS);
-    if (r->n <= 32)
-        launch(s, route_rows<1>, grid, 32 * ROUTE_WARPS, 0, *r);
-    else if (r->n <= 128)
-        launch(s, route_rows<4>, grid, 32 * ROUTE_WARPS, 0, *r);
-    else
-        launch(s, route_rows<32>, grid, 32 * ROUTE_WARPS, 0, *r);
-}
-
-/* One block: counts, their running sum, places. */
-__global__ void __launch_bounds__(1024)
-    sort_pairs(const int32_t *of, int n_pairs, int n, int n_active, int32_t *pairs, int32_t *start,
-               int32_t *active) {
+/* One block of 1,024: counts, their running sum, places. */
+__device__ void sort_pairs(const cu_sort &a) {
     __shared__ int count[1024], place[1024], used;
-    cu_next();
-    cu_wait();
     auto expert = [&](int p) {
-        const int e = __ldcg(&of[p]);
-        return e >= 0 && e < n ? e : 0;
+        const int e = __ldcg(&a.of[p]);
+        return e >= 0 && e < a.n ? e : 0;
     };
-    for (int e = threadIdx.x; e < n; e += 1024)
+    for (int e = threadIdx.x; e < a.n; e += 1024)
         count[e] = 0;
     __syncthreads();
-    for (int p = threadIdx.x; p < n_pairs; p += 1024)
+    for (int p = threadIdx.x; p < a.n_pairs; p += 1024)
         atomicAdd(&count[expert(p)], 1);
     __syncthreads();
     if (threadIdx.x < 32) { /* a warp sums up */
         int at = 0, k = 0;
-        for (int e0 = 0; e0 < n; e0 += 32) {
-            const int e = e0 + threadIdx.x, c = e < n ? count[e] : 0;
+        for (int e0 = 0; e0 < a.n; e0 += 32) {
+            const int e = e0 + threadIdx.x, c = e < a.n ? count[e] : 0;
             int sum = c;
             for (int o = 1; o < 32; o *= 2) {
                 const int left = __shfl_up_sync(~0u, sum, o);
@@ -152,29 +134,73 @@ __global__ void __launch_bounds__(1024)
                     sum += left;
             }
             const unsigned live = __ballot_sync(~0u, c > 0);
-            if (e < n) {
+            if (e < a.n) {
                 place[e] = at + sum - c;
-                start[e] = at + sum - c;
+                a.start[e] = at + sum - c;
             }
             if (c)
-                active[k + __popc(live & ((1u << threadIdx.x) - 1))] = e;
+                a.active[k + __popc(live & ((1u << threadIdx.x) - 1))] = e;
             at += __shfl_sync(~0u, sum, 31);
             k += __popc(live);
         }
         if (!threadIdx.x) {
-            start[n] = at;
+            a.start[a.n] = at;
             used = k;
         }
     }
     __syncthreads();
-    for (int i = used + threadIdx.x; i < n_active; i += 1024)
-        active[i] = -1;
-    for (int p = threadIdx.x; p < n_pairs; p += 1024)
-        pairs[atomicAdd(&place[expert(p)], 1)] = p;
+    for (int i = used + threadIdx.x; i < a.n_active; i += 1024)
+        a.active[i] = -1;
+    for (int p = threadIdx.x; p < a.n_pairs; p += 1024)
+        a.pairs[atomicAdd(&place[expert(p)], 1)] = p;
 }
-void cu_moe_sort(cudaStream_t s, const int32_t *of, int n_pairs, int n, int n_active,
-                 int32_t *pairs, int32_t *start, int32_t *active) {
-    launch(s, sort_pairs, dim3(1), 1024, 0, of, n_pairs, n, n_active, pairs, start, active);
+
+__global__ void __launch_bounds__(1024) sort_all(cu_sort a) {
+    cu_next();
+    cu_wait();
+    sort_pairs(a);
+}
+void cu_moe_sort(cudaStream_t s, const cu_sort *a) {
+    launch(s, sort_all, dim3(1), 1024, 0, *a);
+}
+
+/* Many tokens. */
+template <int PER_LANE> __global__ void __launch_bounds__(32 * ROUTE_WARPS) route_rows(cu_route r) {
+    cu_next();
+    cu_wait();
+    const int t = blockIdx.x * ROUTE_WARPS + threadIdx.x / 32;
+    if (t < r.T)
+        route_token<PER_LANE>(r, t);
+}
+
+/* Up to 32 tokens and their pairs, by one block. */
+template <int PER_LANE> __global__ void __launch_bounds__(1024) route_few(cu_route r, cu_sort a) {
+    cu_next();
+    cu_wait();
+    if ((int)threadIdx.x / 32 < r.T)
+        route_token<PER_LANE>(r, threadIdx.x / 32);
+    __threadfence();
+    __syncthreads();
+    sort_pairs(a);
+}
+
+template <int PER_LANE>
+static void route_by(cudaStream_t s, const cu_route *r, const cu_sort *then) {
+    if (r->T <= 32) {
+        launch(s, route_few<PER_LANE>, dim3(1), 1024, 0, *r, *then);
+        return;
+    }
+    const dim3 grid((r->T + ROUTE_WARPS - 1) / ROUTE_WARPS);
+    launch(s, route_rows<PER_LANE>, grid, 32 * ROUTE_WARPS, 0, *r);
+    cu_moe_sort(s, then);
+}
+void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
+    if (r->n <= 32)
+        route_by<1>(s, r, then);
+    else if (r->n <= 128)
+        route_by<4>(s, r, then);
+    else
+        route_by<32>(s, r, then);
 }
 
 __global__ void __launch_bounds__(256) combine_rows(const float *x, const float *weights,

@@ -54,8 +54,16 @@ struct cu_linear {
 };
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
-void cu_rms_norm(cudaStream_t s, const float *x, const int32_t *gather, int x_rows, const float *w,
-                 void *y, int rows, int D, float eps, float offset, int kind);
+/* y = x / rms * (w + offset) of rows of D; gather: which row of x, or NULL; half: a second copy of y
+ * in 16 bits, rows of ld elements, or NULL. */
+struct cu_norm {
+    const float *x, *w;
+    const int32_t *gather;
+    void *y, *half;
+    int x_rows, rows, D, ld, y_kind, half_kind;
+    float eps, offset;
+};
+void cu_rms_norm(cudaStream_t s, const cu_norm *a);
 /* w, b: [w_rows, D]; row r has those of r % w_rows */
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps);
@@ -147,11 +155,16 @@ struct cu_route {
     bool normalise;
     float scale;
 };
-void cu_route_run(cudaStream_t s, const cu_route *r);
 /* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert outside
  * of [0, n) counts as 0. The order within an expert is any. */
-void cu_moe_sort(cudaStream_t s, const int32_t *of, int n_pairs, int n, int n_active,
-                 int32_t *pairs, int32_t *start, int32_t *active);
+struct cu_sort {
+    const int32_t *of;
+    int32_t *pairs, *start, *active;
+    int n_pairs, n, n_active;
+};
+void cu_moe_sort(cudaStream_t s, const cu_sort *a);
+/* Routes, and sorts what came out. */
+void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then);
 /* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL */
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);
@@ -286,18 +299,32 @@ __device__ __forceinline__ float block_sum256(float s, float *red) {
     return t;
 }
 
+/* A kernel whose blocks form clusters of `cluster` along x; 1 = none. */
 template <class... A, class... B>
-static void launch(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem, B... b) {
+static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem,
+                           int cluster, B... b) {
     cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute at = {};
-    c.gridDim = grid, c.blockDim = dim3(block), c.dynamicSmemBytes = smem, c.stream = s;
-    at.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-    at.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute at[2] = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(block);
+    c.dynamicSmemBytes = smem;
+    c.stream = s;
+    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at[0].val.programmaticStreamSerializationAllowed = 1;
+    at[1].id = cudaLaunchAttributeClusterDimension;
+    at[1].val.clusterDim.x = cluster;
+    at[1].val.clusterDim.y = at[1].val.clusterDim.z = 1;
     int device = 0, major = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    c.attrs = &at, c.numAttrs = major >= 9;
+    c.attrs = at;
+    if (major >= 9)
+        c.numAttrs = cluster > 1 ? 2 : 1;
     cudaLaunchKernelEx(&c, k, A(b)...);
+}
+template <class... A, class... B>
+static void launch(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem, B... b) {
+    launch_cluster(s, k, grid, block, smem, 1, b...);
 }
 #endif
 #endif

@@ -36,7 +36,7 @@ mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err) {
 }
 
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err) {
-    cu_run r = {c, c->prog, c->prog->graph, c->prog->dev, symbol, s, -1, false, false};
+    cu_run r = {c, c->prog, c->prog->graph, c->prog->dev, symbol, s, -1, -1, 0, false, false};
     uint32_t last = UINT32_MAX;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < c->prog->n_units && !st; i++) {

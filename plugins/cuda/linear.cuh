@@ -39,6 +39,23 @@ __device__ __forceinline__ float bias_at(const cu_seg &g, int64_t expert, int lo
     return g.bias ? g.bias[expert * g.rows + local] : 0;
 }
 
+/* Elements i to i + 3 of a row of K; zeros behind it, or where x is NULL. */
+__device__ __forceinline__ float4 read4(const float *x, int i, int K) {
+    float4 v = make_float4(0, 0, 0, 0);
+    if (!x || i >= K)
+        return v;
+    if (K % 4 == 0)
+        return __ldcg((const float4 *)(x + i));
+    v.x = __ldcg(x + i);
+    if (i + 1 < K)
+        v.y = __ldcg(x + i + 1);
+    if (i + 2 < K)
+        v.z = __ldcg(x + i + 2);
+    if (i + 3 < K)
+        v.w = __ldcg(x + i + 3);
+    return v;
+}
+
 __device__ __forceinline__ float4 normalise(float4 v, float4 w, float rstd, float offset) {
     v.x = v.x * rstd * (w.x + offset);
     v.y = v.y * rstd * (w.y + offset);
@@ -56,5 +73,38 @@ __device__ __forceinline__ void write_y(const cu_linear &a, const cu_seg &g, int
 __device__ __forceinline__ void write_glu(const cu_linear &a, int64_t row, int local, float gate,
                                           float up) {
     put(a.seg[0].y, row * a.seg[0].rows + local, cu_glu_of(a.glu, gate, up), a.y_kind);
+}
+template <int KIND>
+__device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                    uint32_t b0, uint32_t b1) {
+    if (KIND == CU_BF16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* Four halves, f16 or bf16. */
+template <int KIND> __device__ __forceinline__ uint2 round4(float4 v) {
+    ushort4 h;
+    if (KIND == CU_BF16) {
+        h.x = __bfloat16_as_ushort(__float2bfloat16_rn(v.x));
+        h.y = __bfloat16_as_ushort(__float2bfloat16_rn(v.y));
+        h.z = __bfloat16_as_ushort(__float2bfloat16_rn(v.z));
+        h.w = __bfloat16_as_ushort(__float2bfloat16_rn(v.w));
+    } else {
+        h.x = __half_as_ushort(to_half(v.x));
+        h.y = __half_as_ushort(to_half(v.y));
+        h.z = __half_as_ushort(to_half(v.z));
+        h.w = __half_as_ushort(to_half(v.w));
+    }
+    uint2 r;
+    memcpy(&r, &h, sizeof r);
+    return r;
 }
 #endif

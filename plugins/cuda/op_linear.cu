@@ -10,12 +10,15 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
     return rows > 1 || w->type->import;
 }
 
-/* x as 16-bit rows of ld elements, in the scratch if it is f32. */
-static void round_x(const cu_run *r, const cu_weight *w, cu_linear *a, int64_t rows) {
+/* x, tensor t, as 16-bit rows of ld elements: in the scratch, if it is f32 and is not there yet. */
+static void round_x(cu_run *r, const cu_weight *w, int32_t t, cu_linear *a, int64_t rows) {
     if (a->x_kind != CU_F32)
         return;
     void *half = r->c->scratch + r->p->half_at;
-    cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->ld, w->type->half);
+    if (r->rounded != t || r->rounded_kind != w->type->half)
+        cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->ld, w->type->half);
+    r->rounded = t;
+    r->rounded_kind = w->type->half;
     a->x = half;
     a->x_kind = w->type->half;
 }
@@ -70,8 +73,7 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
     cu_elementwise_run(r->s, &e);
 }
 
-static void run_part(const cu_run *r, const cu_unit *u, cu_linear a, uint32_t from,
-                     uint32_t count) {
+static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
     const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
     const cu_weight *w = set_segments(r, n, MN_LINEAR_WEIGHT, from, count, &a);
@@ -84,7 +86,7 @@ static void run_part(const cu_run *r, const cu_unit *u, cu_linear a, uint32_t fr
     else
         glu_after = epi != NULL;
     if (units && a.rows > 1)
-        round_x(r, w, &a, a.rows);
+        round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
     cu_chose(r, u->node, units ? "mmv" : "gemv", w->type->name, a.rows);
     (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
     if (glu_after)
@@ -106,8 +108,18 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
     const float eps = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_EPS);
     const float offset = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_OFFSET);
     if (a->rows > 1) {
-        cu_rms_norm(r->s, cu_f32(r, source), rows, (int)cu_dim(r, source, 0), w, cu_ptr(r, x),
-                    a->rows, (int)cu_last_dim(r, x), eps, offset, a->x_kind);
+        cu_norm all = {};
+        all.x = cu_f32(r, source);
+        all.w = w;
+        all.gather = rows;
+        all.y = cu_ptr(r, x);
+        all.x_rows = (int)cu_dim(r, source, 0);
+        all.rows = a->rows;
+        all.D = (int)cu_last_dim(r, x);
+        all.y_kind = a->x_kind;
+        all.eps = eps;
+        all.offset = offset;
+        cu_rms_norm(r->s, &all);
         return;
     }
     a->x = cu_f32(r, source);
@@ -137,22 +149,31 @@ static void linear(cu_run *r, const cu_unit *u) {
     }
 }
 
-/* Pairs of an EXPERTS tensor, sorted: places in the scratch. */
+cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts) {
+    cu_sort a = {};
+    a.n_pairs = (int)cu_elements(r, experts);
+    a.n = n_experts;
+    a.n_active = a.n_pairs < n_experts ? a.n_pairs : n_experts;
+    a.of = cu_i32(r, experts);
+    a.pairs = (int32_t *)(r->c->scratch + r->p->pairs_at);
+    a.start = a.pairs + a.n_pairs;
+    a.active = a.start + n_experts + 1;
+    return a;
+}
+
+/* Pairs of an EXPERTS tensor, sorted, in the scratch. */
 static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
-    const int n_pairs = (int)cu_elements(r, experts);
-    const int n_active = n_pairs < n_experts ? n_pairs : n_experts;
+    const cu_sort a = cu_sort_of(r, experts, n_experts);
     cu_experts e = {};
-    int32_t *at = (int32_t *)(r->c->scratch + r->p->pairs_at);
-    int32_t *start = at + n_pairs, *active = start + n_experts + 1;
-    e.of = cu_i32(r, experts);
-    e.pairs = at;
-    e.start = start;
-    e.active = active;
+    e.of = a.of;
+    e.pairs = a.pairs;
+    e.start = a.start;
+    e.active = a.active;
     e.n = n_experts;
-    e.n_active = n_active;
-    e.typical = (n_pairs + n_active - 1) / n_active;
+    e.n_active = a.n_active;
+    e.typical = (a.n_pairs + a.n_active - 1) / a.n_active;
     if (r->sorted != experts)
-        cu_moe_sort(r->s, e.of, n_pairs, n_experts, n_active, at, start, active);
+        cu_moe_sort(r->s, &a);
     r->sorted = experts;
     return e;
 }
@@ -179,7 +200,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
         if (epi)
             fuse_glu(r, epi, &a);
         if (units) {
-            round_x(r, w, &a, per_pair ? n_pairs : n_pairs / k);
+            round_x(r, w, x, &a, per_pair ? n_pairs : n_pairs / k);
             a.experts = sort_experts(r, experts, n_experts);
         } else {
             a.experts.of = cu_i32(r, experts);

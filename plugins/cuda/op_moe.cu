@@ -17,10 +17,11 @@ static void route(cu_run *r, const cu_unit *u) {
     a.kind = (int)mnp_attr(g, n, MN_MOE_ROUTE_ATTR_KIND);
     a.normalise = mnp_attr(g, n, MN_MOE_ROUTE_ATTR_NORMALISE);
     a.scale = (float)mnp_attr_f64(g, n, MN_MOE_ROUTE_ATTR_SCALE);
-    if (r->sorted == experts) /* of the step before this one in the graph */
-        r->sorted = -1;
-    if (a.T)
-        cu_route_run(r->s, &a);
+    if (!a.T)
+        return;
+    const cu_sort then = cu_sort_of(r, experts, a.n);
+    cu_route_run(r->s, &a, &then);
+    r->sorted = experts;
 }
 
 static void combine(cu_run *r, const cu_unit *u) {
@@ -48,10 +49,18 @@ static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_nod
     return x->dim[1] > 1024 ? CU_EXPERTS : CU_OK;
 }
 
+static void route_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
+    const mn_graph *g = p->graph;
+    const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_ROUTE_LOGITS);
+    const mn_tensor *y = mnp_out_tensor(g, n, MN_MOE_ROUTE_OUT_EXPERTS);
+    const int64_t pairs = mnp_dim(g, p->symbol_max, y->dim[0]) * y->dim[1];
+    cu_need(&needs->pairs, (uint64_t)(pairs + 2 * x->dim[1] + 1) * 4);
+}
+
 static uint32_t combine_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_COMBINE_X);
     return x->n_dim == 3 && mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS) >= 0 ? CU_OK : CU_SHAPE;
 }
 
-extern const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, NULL, route};
+extern const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, route_needs, route};
 extern const cu_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, combine_verdict, NULL, combine};

@@ -69,15 +69,41 @@ static void sample(cu_run *r, const cu_unit *u) {
         cu_sample_run(r->s, &a);
 }
 
+/* The product of experts that wants the rows of y in 16 bits, too; NULL = none. */
+static const mn_node *expert_reader(const cu_run *r, int32_t y, int *half) {
+    for (uint32_t i = r->p->lo; i < r->p->hi && cu_rounds(r->p); i++) {
+        const mn_node *n = mnp_node(r->g, i);
+        if (n->op != MN_OP_MOE_LINEAR || mnp_in(r->g, n, MN_MOE_LINEAR_X) != y)
+            continue;
+        *half = cu_weight_of(r, mnp_in(r->g, n, MN_MOE_LINEAR_WEIGHT))->type->half;
+        return *half == CU_F32 ? NULL : n;
+    }
+    return NULL;
+}
+
 static void rms_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_RMS_NORM_X), y = mnp_out(g, n, 0);
-    const int D = (int)cu_last_dim(r, x), rows = (int)(cu_elements(r, x) / D);
-    if (rows)
-        cu_rms_norm(r->s, cu_f32(r, x), NULL, rows, cu_flat(r, mnp_in(g, n, MN_RMS_NORM_WEIGHT)),
-                    cu_ptr(r, y), rows, D, (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_EPS),
-                    (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_OFFSET), cu_kind(r, y));
+    cu_norm a = {};
+    a.D = (int)cu_last_dim(r, x);
+    a.rows = (int)(cu_elements(r, x) / a.D);
+    a.x = cu_f32(r, x);
+    a.x_rows = a.rows;
+    a.w = cu_flat(r, mnp_in(g, n, MN_RMS_NORM_WEIGHT));
+    a.y = cu_ptr(r, y);
+    a.y_kind = cu_kind(r, y);
+    a.eps = (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_EPS);
+    a.offset = (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_OFFSET);
+    const mn_node *reader = expert_reader(r, y, &a.half_kind);
+    if (reader && a.y_kind == CU_F32) {
+        a.half = r->c->scratch + r->p->half_at;
+        a.ld = (int)cu_weight_of(r, mnp_in(g, reader, MN_MOE_LINEAR_WEIGHT))->ld;
+        r->rounded = y;
+        r->rounded_kind = a.half_kind;
+    }
+    if (a.rows)
+        cu_rms_norm(r->s, &a);
 }
 
 static void layer_norm(cu_run *r, const cu_unit *u) {

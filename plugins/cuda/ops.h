@@ -45,6 +45,8 @@ struct cu_run {
     cudaStream_t s;
     /* EXPERTS tensor whose pairs the scratch holds sorted; -1 = none */
     int32_t sorted;
+    /* tensor whose rows the scratch holds in 16 bits, and how; -1 = none */
+    int32_t rounded, rounded_kind;
     /* whether this launch lets its successor start before older work is over, or its predecessor
      * did: see cu_linear.late, cu_attend.early */
     bool late, early;
@@ -79,6 +81,8 @@ cu_rows cu_rows_of(const cu_run *r, int32_t t);
 int cu_kind(const cu_run *r, int32_t t);
 /* The attributes of a GLU. */
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n);
+/* How the pairs of an EXPERTS tensor are to be sorted; places in the scratch. */
+cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts);
 /* Says at level debug which kernel was chosen for a node. */
 void cu_chose(const cu_run *r, uint32_t node, const char *kernel, const char *type, int64_t rows);
 #endif

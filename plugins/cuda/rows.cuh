@@ -3,7 +3,8 @@
 #ifndef CU_ROWS_CUH
 #define CU_ROWS_CUH
 #include "gemv.cuh"
-#include "mmv.cuh"
+#include "one_row.cuh"
+#include "few_rows.cuh"
 
 template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e) {
     constexpr int E = T::E;
@@ -96,7 +97,7 @@ __device__ __forceinline__ uint16_t u16_of(const uint8_t *p) {
 template <class T> static void init_run(mn_device *d) {
     gemv_init<T>(d);
     if constexpr ((int)T::HALF != CU_F32)
-        mmv_init<T>(d);
+        mmv_init<T>();
 }
 
 /* The table's row of a packed type; F: its stored form (w_*.cu). */

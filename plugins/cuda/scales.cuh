@@ -39,24 +39,37 @@ struct scale_min_f16 {
     }
 };
 
-/* Q4_K and Q5_K: per 256 {f16 d, dmin; 12 bytes with eight 6-bit scales and minima} */
+/* Q4_K and Q5_K: per 32 {u8 scale, u8 min}, of 6 bits each, per 256 {f16 d, dmin} */
 struct scale_k {
-    enum { BITS2 = 64, BITS3 = 0, N = 1, HAS_MIN = 1 };
-    uint4 v;
-    int j;
-    __device__ __forceinline__ void load(const char *p2, const char *, int64_t group) {
-        v = __ldg((const uint4 *)p2 + (group >> 3));
-        j = (int)group & 7;
+    enum { BITS2 = 64, BITS3 = 16, N = 1, HAS_MIN = 1 };
+    uchar2 v;
+    uint32_t d;
+    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t group) {
+        v = __ldg((const uchar2 *)p2 + group);
+        d = __ldg((const uint32_t *)p3 + (group >> 3));
     }
     __device__ __forceinline__ void get(int, float *s, float *m) const {
-        const int at = 8 * (j & 3);
-        const uint32_t a = v.y >> at, b = v.z >> at, c = v.w >> at;
-        const uint32_t scale = j < 4 ? a & 63 : (c & 15) | (a >> 2 & 0x30);
-        const uint32_t min = j < 4 ? b & 63 : (c >> 4 & 15) | (b >> 2 & 0x30);
-        s[0] = half_bits(v.x & 0xffffu) * (float)scale;
-        m[0] = -half_bits(v.x >> 16) * (float)min;
+        s[0] = half_bits(d & 0xffffu) * (float)v.x;
+        m[0] = -half_bits(d >> 16) * (float)v.y;
     }
 };
+/* At import: the scale and minimum of group `sub` from the block's {f16 d, dmin; u8 scale[12]}. */
+__device__ __forceinline__ void import_scale_k(const uint8_t *block, int sub, char *p2, char *p3,
+                                               int64_t group) {
+    const uint8_t *s = block + 4;
+    uchar2 v;
+    if (sub < 4) {
+        v.x = s[sub] & 63;
+        v.y = s[sub + 4] & 63;
+    } else {
+        v.x = (unsigned char)((s[sub + 4] & 15) | s[sub - 4] >> 6 << 4);
+        v.y = (unsigned char)(s[sub + 4] >> 4 | s[sub] >> 6 << 4);
+    }
+    ((uchar2 *)p2)[group] = v;
+    if (!sub)
+        ((uint32_t *)p3)[group >> 3] =
+            block[0] | block[1] << 8 | block[2] << 16 | (uint32_t)block[3] << 24;
+}
 
 /* Q3_K and Q6_K: signed bytes per 16, f16 per 256 */
 struct scale_i8_16 {

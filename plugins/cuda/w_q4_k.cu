@@ -1,5 +1,5 @@
 /* w_q4_k.cu -- Q4_K: {f16 d, dmin; u8 scale[12]; u8 q[128]}, eight groups of 32, two to 32 bytes,
- * x = d scale q - dmin min. Scales are kept as stored. */
+ * x = d scale q - dmin min. */
 #include "rows.cuh"
 
 struct q4_k {
@@ -10,9 +10,7 @@ struct q4_k {
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {
-        if (!sub)
-            for (int k = 0; k < 16; k++)
-                ((uint8_t *)im.to.at[2])[2 * to + k] = b[k];
+        import_scale_k(b, sub, (char *)im.to.at[2], (char *)im.to.at[3], to);
     }
 };
 extern const cu_type cu_type_q4_k = packed_type<q4_k>(MN_Q4_K, "q4_k");

@@ -11,9 +11,7 @@ struct q5_k {
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {
-        if (!sub)
-            for (int k = 0; k < 16; k++)
-                ((uint8_t *)im.to.at[2])[2 * to + k] = b[k];
+        import_scale_k(b, sub, (char *)im.to.at[2], (char *)im.to.at[3], to);
     }
 };
 extern const cu_type cu_type_q5_k = packed_type<q5_k>(MN_Q5_K, "q5_k");

@@ -1,0 +1,257 @@
+/* few_rows.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on matrix units: each weight is read once
+ * for all rows. A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up), 16 for each
+ * warp, and goes through chunks of k: weights from memory into registers, a chunk ahead; x, which all
+ * warps need, through shared memory, a chunk ahead, too. Where tiles are few, the blocks of a cluster
+ * share k, and their sums meet in each other's shared memory, in order: no sum depends on how many
+ * rows there are.
+ *
+ * x are 16-bit rows in memory; of experts, those of the pairs that chose the block's expert. */
+#ifndef CU_FEW_ROWS_CUH
+#define CU_FEW_ROWS_CUH
+#include "linear.cuh"
+
+enum { FEW_TILE = 128, FEW_WARPS = 8 };
+
+__device__ __forceinline__ uint32_t shared_at(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+/* 16 bytes to shared memory; `in` false: zeros */
+__device__ __forceinline__ void copy16(void *to, const void *from, bool in) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(to)), "l"(from),
+                 "r"(in ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LEFT> __device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+__device__ __forceinline__ void cluster_sync() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+#endif
+}
+/* A float of another block of the cluster, at the same place of its shared memory. */
+__device__ __forceinline__ float peer(const float *p, int block) {
+    float v = 0;
+#if __CUDA_ARCH__ >= 900
+    uint32_t at;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_at(p)), "r"(block));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+#endif
+    return v;
+}
+
+/* k of a chunk, and how its rows of x lie in shared memory: 16-byte pieces, so that the eight lanes
+ * that read at once meet eight different banks. */
+template <class T, int NT> struct few_shape {
+    enum {
+        N = 8 * NT,
+        CHUNK = T::E == 8 ? 128 : 256,
+        UNITS = CHUNK / (4 * T::E),
+        PIECES = CHUNK / 8,
+        PITCH = CHUNK * 2 + (T::E == 8 ? 64 : 32),
+        X_BYTES = N * PITCH,
+        SUM_BYTES = FEW_TILE * (N + 1) * 4,
+        SMEM = 2 * X_BYTES > SUM_BYTES ? 2 * X_BYTES : SUM_BYTES
+    };
+    static __device__ __forceinline__ int place(int row, int piece) {
+        return row * PITCH + 16 * (T::E == 8 ? piece : piece ^ (piece >> 3 & 1));
+    }
+};
+
+/* The sum of element (m, n) over the cluster. */
+template <int N>
+__device__ __forceinline__ float few_sum(const float *sum, int m, int n, int split) {
+    float y = 0;
+    if (split == 1)
+        return sum[m * (N + 1) + n];
+    for (int p = 0; p < split; p++)
+        y += peer(&sum[m * (N + 1) + n], p);
+    return y;
+}
+
+/* Grid: x = blocks that share k (a cluster) and rows of x, y = tiles, z = experts. */
+template <class T, int NT>
+__global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
+    using shape = few_shape<T, NT>;
+    constexpr int E = T::E, HALF = T::HALF, N = shape::N, UNITS = shape::UNITS;
+    extern __shared__ __align__(16) float shared_x[];
+    char *xs = (char *)shared_x;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int nv = a.ld / E, chunks = (a.ld + shape::CHUNK - 1) / shape::CHUNK;
+    const int rank = blockIdx.x % split, tile = blockIdx.y;
+    const bool glu = a.epi == CU_EPI_GLU;
+    int64_t expert = 0;
+    int first = 0, rows = a.rows; /* of the expert's pairs */
+    struct weights {
+        T w[UNITS][2];
+    } now, next;
+    auto fetch = [&](int chunk, weights &to) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int i = glu ? tile * 64 + warp * 8 + g : tile * FEW_TILE + warp * 16 + h * 8 + g;
+            int s = glu ? h : 0;
+            i = min(i, a.total - 1);
+            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
+                i -= a.seg[s++].rows;
+            const int64_t row = expert * a.seg[s].rows + i;
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) {
+                const int v = (chunk * UNITS + u) * 4 + t;
+                to.w[u][h].load(a.seg[s].w, row * nv + min(v, nv - 1));
+            }
+        }
+    };
+    cu_next();
+    if (a.experts.of) {
+        cu_wait();
+        const int e = __ldcg(&a.experts.active[blockIdx.z]);
+        if (e < 0)
+            return; /* with the whole cluster */
+        first = __ldcg(&a.experts.start[e]);
+        rows = __ldcg(&a.experts.start[e + 1]) - first;
+        expert = e;
+    }
+    fetch(rank, now);
+    if (!a.experts.of)
+        cu_wait();
+    for (int r0 = blockIdx.x / split * N; r0 < rows; r0 += gridDim.x / split * N) {
+        auto copy_x = [&](int chunk, int buffer) {
+            for (int i = threadIdx.x; i < N * shape::PIECES; i += 256) {
+                const int n = i / shape::PIECES, piece = i % shape::PIECES;
+                const int k = chunk * shape::CHUNK + piece * 8;
+                const bool in = r0 + n < rows && k < a.ld;
+                int64_t row = in ? r0 + n : 0;
+                if (a.experts.of && in)
+                    row = __ldcg(&a.experts.pairs[first + row]) / a.experts.x_div;
+                const uint16_t *from = (const uint16_t *)a.x + row * a.ld + (in ? k : 0);
+                copy16(xs + buffer * shape::X_BYTES + shape::place(n, piece), from, in);
+            }
+            copy_commit();
+        };
+        float c[NT][4];
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+        if (r0 != (int)(blockIdx.x / split) * N)
+            fetch(rank, now);
+        copy_x(rank, 0);
+        int buffer = 0;
+        for (int chunk = rank; chunk < chunks; chunk += split, buffer ^= 1) {
+            const bool more = chunk + split < chunks;
+            if (more) {
+                fetch(chunk + split, next);
+                copy_x(chunk + split, buffer ^ 1);
+                copy_wait<1>();
+            } else
+                copy_wait<0>();
+            __syncthreads();
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) {
+                uint32_t w0[E / 2], w1[E / 2];
+                now.w[u][0].to_half(w0);
+                now.w[u][1].to_half(w1);
+#pragma unroll
+                for (int q = 0; q < E / 8; q++)
+#pragma unroll
+                    for (int n = 0; n < NT; n++) {
+                        const int at = shape::place(n * 8 + g, (u * 4 + t) * (E / 8) + q);
+                        const uint4 y = *(const uint4 *)(xs + buffer * shape::X_BYTES + at);
+                        mma<HALF>(c[n], w0[4 * q], w1[4 * q], w0[4 * q + 1], w1[4 * q + 1], y.x,
+                                  y.y);
+                        mma<HALF>(c[n], w0[4 * q + 2], w1[4 * q + 2], w0[4 * q + 3], w1[4 * q + 3],
+                                  y.z, y.w);
+                    }
+            }
+            __syncthreads();
+            now = next;
+        }
+        float *sum = shared_x;
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                sum[(warp * 16 + g + k / 2 * 8) * (N + 1) + n * 8 + 2 * t + k % 2] = c[n][k];
+        if (split > 1)
+            cluster_sync();
+        else
+            __syncthreads();
+        /* this block's share of the tile */
+        const int share = (glu ? 64 : FEW_TILE) / split;
+        for (int k = threadIdx.x; k < share * N; k += 256) {
+            const int j = rank * share + k % share, n = k / share;
+            int i = glu ? tile * 64 + j : tile * FEW_TILE + j, s = 0;
+            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
+                i -= a.seg[s++].rows;
+            if (r0 + n >= rows || i >= a.seg[s].rows)
+                continue;
+            const int m = glu ? j / 8 * 16 + j % 8 : j;
+            float y = few_sum<N>(sum, m, n, split) * (1.0f / T::SCALED);
+            y += bias_at(a.seg[s], expert, i);
+            int64_t row = r0 + n;
+            if (a.experts.of)
+                row = __ldcg(&a.experts.pairs[first + row]);
+            if (glu) {
+                float up = few_sum<N>(sum, m + 8, n, split) * (1.0f / T::SCALED);
+                up += bias_at(a.seg[1], expert, i);
+                write_glu(a, row, i, y, up);
+            } else
+                write_y(a, a.seg[s], row, i, y);
+        }
+        if (split > 1)
+            cluster_sync(); /* a peer may still read */
+        else
+            __syncthreads();
+    }
+}
+
+template <class T, int NT>
+static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, int tiles) {
+    using shape = few_shape<T, NT>;
+    const int parts = a->experts.of ? a->experts.n_active : 1;
+    const int chunks = (a->ld + shape::CHUNK - 1) / shape::CHUNK;
+    /* an expert's rows are known on the device alone: its blocks go through all of them */
+    const int across = a->experts.of ? 1 : (a->rows + 8 * NT - 1) / (8 * NT);
+    int split = 1;
+    while (d->cc >= 90 && split < 8 && 2 * split <= chunks &&
+           across * tiles * parts * split * 2 <= d->sms * 5 / 2)
+        split *= 2;
+    launch_cluster(s, few_rows<T, NT>, dim3(across * split, tiles, parts), 256, shape::SMEM, split,
+                   *a, split);
+}
+
+/* x: 16-bit rows, or one row of f32. */
+template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+    if (a->x_kind == CU_F32) {
+        one_row_run<T>(d, s, a);
+        return;
+    }
+    const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE, tiles = (a->total + tile - 1) / tile;
+    const int rows = a->experts.of ? a->experts.typical : a->rows;
+    if (rows <= 8)
+        few_rows_launch<T, 1>(d, s, a, tiles);
+    else if (rows <= 16)
+        few_rows_launch<T, 2>(d, s, a, tiles);
+    else if (rows <= 24)
+        few_rows_launch<T, 3>(d, s, a, tiles);
+    else if (rows <= 32)
+        few_rows_launch<T, 4>(d, s, a, tiles);
+    else
+        few_rows_launch<T, 8>(d, s, a, tiles);
+}
+
+template <class T, int NT> static void few_rows_init() {
+    cudaFuncSetAttribute((const void *)few_rows<T, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         few_shape<T, NT>::SMEM);
+}
+template <class T> static void mmv_init() {
+    few_rows_init<T, 1>();
+    few_rows_init<T, 2>();
+    few_rows_init<T, 3>();
+    few_rows_init<T, 4>();
+    few_rows_init<T, 8>();
+}
+#endif
