@@ -1,197 +1,269 @@
-/* codes.cuh -- how the codes of 32 elements lie in memory, and how kernels turn them into numbers.
- * A code is an unsigned number of 2 to 8 bits; the value of an element is (code - ZERO) * scale +
- * min, or table[code] in place of code.
+/* codes.cuh -- how the codes of packed weights lie in memory, and how kernels turn them into numbers.
+ * A code is an unsigned number of 2 to 8 bits; the value of an element is (code - ZERO) * scale + min.
  *
- * Order, chosen so that four elements in a row become the four bytes of a word with one shift and
- * one mask. Of the 32 elements of a group, word k of the result holds elements 4k to 4k + 3:
- *   nibbles  16 bytes: byte i holds element i in its low half, element 16 + i in its high one
- *   pairs    8 bytes (2 bits): byte j of word h has element 16h + 4k + j at bit 2k
- *   bits     4 bytes (1 bit): byte j has element 4k + j at bit k
- *   bytes    32 bytes, in order */
+ * A unit is 128 elements of a row: four groups of 32 with a scale each. It is read by four lanes, lane
+ * t has elements 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3 of each group: with these a matrix unit's
+ * 16 k are one half of one group, so that a scale may multiply the weights or their sum.
+ *
+ * The eight elements of a lane and group make four registers of two 16-bit numbers: e0 e1, e2 e3,
+ * e4 e5, e6 e7. An f16 whose bits are 0x6400 | code is 1024 + code, without arithmetic. Where codes
+ * are narrow, registers 1 and 3 take them four bits higher, which saves a shift: 1024 + 16 code.
+ *
+ * Words of a lane and group:
+ *   nibbles  32 bits: register r takes bits 4r to 4r + 3, and those 16 above
+ *   pairs    16 bits: register r takes bits 4r and 4r + 1, and the two above these
+ *   bits     8 bits: register r takes bits 2r and 2r + 1
+ *   bytes    64 bits, in order */
 #ifndef CU_CODES_CUH
 #define CU_CODES_CUH
 #include <stdint.h>
 
-/* ---- packing, at import: code of each element -> planes --------------------------------------- */
-template <class F> __device__ __forceinline__ void pack_nibbles(uint8_t *to, F code) {
-    for (int i = 0; i < 16; i++)
-        to[i] = (uint8_t)((code(i) & 15) | (code(16 + i) & 15) << 4);
-}
-template <class F> __device__ __forceinline__ void pack_pairs(uint8_t *to, F code) {
-    for (int h = 0; h < 2; h++)
-        for (int j = 0; j < 4; j++) {
-            int byte = 0;
-            for (int k = 0; k < 4; k++)
-                byte |= (code(16 * h + 4 * k + j) & 3) << 2 * k;
-            to[4 * h + j] = (uint8_t)byte;
-        }
-}
-template <class F> __device__ __forceinline__ void pack_bits(uint8_t *to, F code) {
-    for (int j = 0; j < 4; j++) {
-        int byte = 0;
-        for (int k = 0; k < 8; k++)
-            byte |= (code(4 * k + j) & 1) << k;
-        to[j] = (uint8_t)byte;
-    }
+/* Element j < 8 of lane t in its group of 32. */
+__host__ __device__ __forceinline__ int lane_element(int t, int j) {
+    return j < 4 ? 4 * t + j : 12 + 4 * t + j;
 }
 
-/* ---- code formats: what a lane loads, and the bytes that it becomes ---------------------------- */
-/* LOW and HIGH: bytes of 32 elements in plane 0 and plane 1. bytes: w[8], four codes in each. */
+/* (x & mask) | bits in one instruction */
+template <uint32_t MASK, uint32_t BITS> __device__ __forceinline__ uint32_t and_or(uint32_t x) {
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(MASK), "n"(BITS));
+    return r;
+}
+
+/* Registers of a nibble word, as 1024 + code and 1024 + 16 code. */
+__device__ __forceinline__ void nibble_halves(uint32_t q, uint32_t *r) {
+    r[0] = and_or<0x000f000fu, 0x64006400u>(q);
+    r[1] = and_or<0x00f000f0u, 0x64006400u>(q);
+    r[2] = and_or<0x000f000fu, 0x64006400u>(q >> 8);
+    r[3] = and_or<0x00f000f0u, 0x64006400u>(q >> 8);
+}
+
+/* ---- packing, at import: the words of a lane and group; code(j): of its element j ------------- */
+template <class F> __device__ __forceinline__ uint32_t pack_nibbles(F code) {
+    uint32_t w = 0;
+    for (int j = 0; j < 8; j++)
+        w |= (uint32_t)(code(j) & 15) << (4 * (j / 2) + 16 * (j % 2));
+    return w;
+}
+template <class F> __device__ __forceinline__ uint16_t pack_pairs(F code) {
+    uint32_t w = 0;
+    for (int j = 0; j < 8; j++)
+        w |= (uint32_t)(code(j) & 3) << (4 * (j / 2) + 2 * (j % 2));
+    return (uint16_t)w;
+}
+template <class F> __device__ __forceinline__ uint8_t pack_bits(F code) {
+    uint32_t w = 0;
+    for (int j = 0; j < 8; j++)
+        w |= (uint32_t)(code(j) & 1) << j;
+    return (uint8_t)w;
+}
+
+/* ---- code formats ----------------------------------------------------------------------------- */
+/* A code format has
+ *   LOW, HIGH  bytes of a lane and group in planes 0 and 1
+ *   ODD        registers 1 and 3 hold 16 times the code
+ *   BASE       what registers hold beside the code: 1024, or 0
+ *   load       what a lane reads of a unit: index = row * (ld / 32) + 4 * unit + t
+ *   halves     registers of group g
+ *   pack       at import; to: the index above, g the group in the unit
+ */
+
 struct codes2 {
-    enum { LOW = 8, HIGH = 0 };
+    enum { LOW = 2, HIGH = 0, ODD = 1, BASE = 1024 };
     uint2 low;
-    __device__ __forceinline__ void load(const char *p0, const char *, int64_t group) {
-        low = __ldcs((const uint2 *)p0 + group);
+    __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
+        low = __ldcs((const uint2 *)p0 + index);
     }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
+    /* the two bits of a register's elements, spread over 16 bits each, at bit 0 */
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            w[k] = low.x >> 2 * k & 0x03030303u;
-            w[4 + k] = low.y >> 2 * k & 0x03030303u;
+            const uint32_t two = q >> 4 * k; /* bits 0 1: first, 2 3: second */
+            const uint32_t both = (two & 3) | (two & 12) << 14;
+            r[k] = (k % 2 ? both << 4 : both) | 0x64006400u;
         }
     }
-    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
-        pack_pairs(p0, code);
+    template <class F>
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
+        ((uint16_t *)p0)[to * 4 + g] = pack_pairs(code);
     }
 };
 
 struct codes3 {
-    enum { LOW = 8, HIGH = 4 };
+    enum { LOW = 2, HIGH = 1, ODD = 1, BASE = 1024 };
     uint2 low;
     uint32_t high;
-    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t group) {
-        low = __ldcs((const uint2 *)p0 + group);
-        high = __ldcs((const uint32_t *)p1 + group);
+    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
+        low = __ldcs((const uint2 *)p0 + index);
+        high = __ldcs((const uint32_t *)p1 + index);
     }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2), h = high >> 8 * g;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            w[k] = (low.x >> 2 * k & 0x03030303u) | (high >> k & 0x01010101u) << 2;
-            w[4 + k] = (low.y >> 2 * k & 0x03030303u) | (high >> (4 + k) & 0x01010101u) << 2;
+            const uint32_t two = q >> 4 * k, one = h >> 2 * k;
+            uint32_t both = (two & 3) | (two & 12) << 14;
+            both |= (one & 1) << 2 | (one & 2) << 17;
+            r[k] = (k % 2 ? both << 4 : both) | 0x64006400u;
         }
     }
     template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, F code) {
-        pack_pairs(p0, code);
-        pack_bits(p1, [&](int i) { return code(i) >> 2; });
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
+                                                F code) {
+        ((uint16_t *)p0)[to * 4 + g] = pack_pairs(code);
+        p1[to * 4 + g] = pack_bits([&](int j) { return code(j) >> 2; });
     }
 };
-
-__device__ __forceinline__ void nibble_bytes(uint4 q, uint32_t *w) {
-    const uint32_t in[4] = {q.x, q.y, q.z, q.w};
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        w[k] = in[k] & 0x0f0f0f0fu;
-        w[4 + k] = in[k] >> 4 & 0x0f0f0f0fu;
-    }
-}
 
 struct codes4 {
-    enum { LOW = 16, HIGH = 0 };
+    enum { LOW = 4, HIGH = 0, ODD = 1, BASE = 1024 };
     uint4 low;
-    __device__ __forceinline__ void load(const char *p0, const char *, int64_t group) {
-        low = __ldcs((const uint4 *)p0 + group);
+    __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
+        low = __ldcs((const uint4 *)p0 + index);
     }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
-        nibble_bytes(low, w);
+    __device__ __forceinline__ uint32_t word(int g) const {
+        return g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
     }
-    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
-        pack_nibbles(p0, code);
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        nibble_halves(word(g), r);
+    }
+    template <class F>
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
+        ((uint32_t *)p0)[to * 4 + g] = pack_nibbles(code);
     }
 };
 
-/* A nibble counts as table[nibble]; TABLE::word(i): four entries. */
-template <class TABLE> struct codes_table {
-    enum { LOW = 16, HIGH = 0 };
-    uint4 low;
-    __device__ __forceinline__ void load(const char *p0, const char *, int64_t group) {
-        low = __ldcs((const uint4 *)p0 + group);
+struct codes5 {
+    enum { LOW = 4, HIGH = 1, ODD = 1, BASE = 1024 };
+    codes4 q;
+    uint32_t high;
+    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
+        q.load(p0, NULL, index);
+        high = __ldcs((const uint32_t *)p1 + index);
     }
-    /* Entries of the four nibbles in the low half of q: prmt selects by three bits of a nibble, once
-     * from each half of the table, and once more by the fourth. */
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t h = high >> 8 * g;
+        q.halves(g, r);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const uint32_t one = h >> 2 * k, both = (one & 1) << 4 | (one & 2) << 19;
+            r[k] |= k % 2 ? both << 4 : both;
+        }
+    }
+    template <class F>
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
+                                                F code) {
+        codes4::pack(p0, NULL, to, g, code);
+        p1[to * 4 + g] = pack_bits([&](int j) { return code(j) >> 4; });
+    }
+};
+
+struct codes6 {
+    enum { LOW = 4, HIGH = 2, ODD = 1, BASE = 1024 };
+    codes4 q;
+    uint2 high;
+    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
+        q.load(p0, NULL, index);
+        high = __ldcs((const uint2 *)p1 + index);
+    }
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t h = (g < 2 ? high.x : high.y) >> 16 * (g % 2);
+        q.halves(g, r);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const uint32_t two = h >> 4 * k, both = (two & 3) << 4 | (two & 12) << 18;
+            r[k] |= k % 2 ? both << 4 : both;
+        }
+    }
+    template <class F>
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
+                                                F code) {
+        codes4::pack(p0, NULL, to, g, code);
+        ((uint16_t *)p1)[to * 4 + g] = pack_pairs([&](int j) { return code(j) >> 4; });
+    }
+};
+
+struct codes8 {
+    enum { LOW = 8, HIGH = 0, ODD = 0, BASE = 1024 };
+    uint4 low[2];
+    __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
+        low[0] = __ldcs((const uint4 *)p0 + 2 * index);
+        low[1] = __ldcs((const uint4 *)p0 + 2 * index + 1);
+    }
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint4 &q = low[g / 2];
+        const uint32_t a = g % 2 ? q.z : q.x, b = g % 2 ? q.w : q.y;
+        r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
+        r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
+        r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
+        r[3] = __byte_perm(b, 0x64646464u, 0x4342u);
+    }
+    template <class F>
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
+        for (int j = 0; j < 8; j++)
+            p0[to * 32 + 8 * g + j] = (uint8_t)code(j);
+    }
+};
+
+/* A nibble counts as TABLE[nibble]; TABLE::word(i): four entries, bytes. prmt selects by three bits
+ * of a nibble, once from each half of the table, and once more by the fourth. */
+template <class TABLE> struct codes_table {
+    enum { LOW = 4, HIGH = 0, ODD = 0, BASE = 1024 };
+    uint4 low;
+    __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
+        low = __ldcs((const uint4 *)p0 + index);
+    }
     static __device__ __forceinline__ uint32_t look_up(uint32_t q) {
         const uint32_t index = q & 0x7777u, half = 0x3210u | (q & 0x8888u) >> 1;
         const uint32_t a = __byte_perm(TABLE::word(0), TABLE::word(1), index);
         const uint32_t b = __byte_perm(TABLE::word(2), TABLE::word(3), index);
         return __byte_perm(a, b, half);
     }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
-        const uint32_t in[4] = {low.x, low.y, low.z, low.w};
-#pragma unroll
-        for (int k = 0; k < 4; k++) { /* elements 0 16 1 17 | 2 18 3 19 of the word */
-            const uint32_t a = look_up(in[k]), b = look_up(in[k] >> 16);
-            w[k] = __byte_perm(a, b, 0x6420);
-            w[4 + k] = __byte_perm(a, b, 0x7531);
-        }
-    }
-    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
-        pack_nibbles(p0, code);
-    }
-};
-
-struct codes5 {
-    enum { LOW = 16, HIGH = 4 };
-    uint4 low;
-    uint32_t high;
-    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t group) {
-        low = __ldcs((const uint4 *)p0 + group);
-        high = __ldcs((const uint32_t *)p1 + group);
-    }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
-        nibble_bytes(low, w);
-#pragma unroll
-        for (int k = 0; k < 8; k++)
-            w[k] |= (high >> k & 0x01010101u) << 4;
+    /* here register r takes nibbles 2r and 2r + 1 of the word */
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t q = g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
+        const uint32_t a = look_up(q), b = look_up(q >> 16);
+        r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
+        r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
+        r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
+        r[3] = __byte_perm(b, 0x64646464u, 0x4342u);
     }
     template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, F code) {
-        pack_nibbles(p0, code);
-        pack_bits(p1, [&](int i) { return code(i) >> 4; });
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
+        uint32_t w = 0;
+        for (int j = 0; j < 8; j++)
+            w |= (uint32_t)(code(j) & 15) << 4 * j;
+        ((uint32_t *)p0)[to * 4 + g] = w;
     }
 };
 
-struct codes6 {
-    enum { LOW = 16, HIGH = 8 };
+/* E2M1: sign, two bits of exponent, one of mantissa, as bits 15, 11, 10, 9 of an f16 that is 2^-14
+ * of the value, whatever the exponent. Of the 16 bits of a half word register 0 takes these bits as
+ * they lie, register 1 those three below, 2 and 3 what is left. */
+struct codes_e2m1 {
+    enum { LOW = 4, HIGH = 0, ODD = 0, BASE = 0 };
     uint4 low;
-    uint2 high;
-    __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t group) {
-        low = __ldcs((const uint4 *)p0 + group);
-        high = __ldcs((const uint2 *)p1 + group);
+    __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
+        low = __ldcs((const uint4 *)p0 + index);
     }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
-        nibble_bytes(low, w);
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            w[k] |= (high.x >> 2 * k & 0x03030303u) << 4;
-            w[4 + k] |= (high.y >> 2 * k & 0x03030303u) << 4;
-        }
+    __device__ __forceinline__ void halves(int g, uint32_t *r) const {
+        const uint32_t q = g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
+        r[0] = q & 0x8e008e00u;
+        r[1] = q << 3 & 0x8e008e00u;
+        r[2] = (q << 1 & 0x80008000u) | (q << 6 & 0x0e000e00u);
+        r[3] = (q << 2 & 0x80008000u) | (q << 9 & 0x0e000e00u);
     }
     template <class F>
-    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, F code) {
-        pack_nibbles(p0, code);
-        pack_pairs(p1, [&](int i) { return code(i) >> 4; });
-    }
-};
-
-struct codes8 {
-    enum { LOW = 32, HIGH = 0 };
-    uint4 low[2];
-    __device__ __forceinline__ void load(const char *p0, const char *, int64_t group) {
-        low[0] = __ldcs((const uint4 *)p0 + 2 * group);
-        low[1] = __ldcs((const uint4 *)p0 + 2 * group + 1);
-    }
-    __device__ __forceinline__ void bytes(uint32_t *w) const {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            w[4 * h] = low[h].x;
-            w[4 * h + 1] = low[h].y;
-            w[4 * h + 2] = low[h].z;
-            w[4 * h + 3] = low[h].w;
+    static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
+        uint32_t w = 0;
+        for (int j = 0; j < 8; j++) {
+            const uint32_t sign = (uint32_t)code(j) >> 3 & 1, rest = (uint32_t)code(j) & 7;
+            const int r = j / 2, at_sign = r == 0 ? 15 : r == 1 ? 12 : r == 2 ? 14 : 13;
+            const int at = r == 0 ? 9 : r == 1 ? 6 : r == 2 ? 3 : 0;
+            w |= (sign << at_sign | rest << at) << 16 * (j % 2);
         }
-    }
-    template <class F> static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, F code) {
-        for (int i = 0; i < 32; i++)
-            p0[i] = (uint8_t)code(i);
+        ((uint32_t *)p0)[to * 4 + g] = w;
     }
 };
 #endif

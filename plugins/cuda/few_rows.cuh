@@ -44,22 +44,20 @@ __device__ __forceinline__ float peer(const float *p, int block) {
     return v;
 }
 
-/* k of a chunk, and how its rows of x lie in shared memory: 16-byte pieces, so that the eight lanes
- * that read at once meet eight different banks. */
+/* k of a chunk, and how its rows of x lie in shared memory: the lanes that read at once meet
+ * different banks. */
 template <class T, int NT> struct few_shape {
     enum {
         N = 8 * NT,
-        CHUNK = T::E == 8 ? 128 : 256,
-        UNITS = CHUNK / (4 * T::E),
+        UNIT = 4 * T::E,
+        CHUNK = T::PACKED ? 256 : 128,
+        UNITS = CHUNK / UNIT,
         PIECES = CHUNK / 8,
-        PITCH = CHUNK * 2 + (T::E == 8 ? 64 : 32),
+        PITCH = CHUNK * 2 + (T::PACKED ? 32 : 64),
         X_BYTES = N * PITCH,
         SUM_BYTES = FEW_TILE * (N + 1) * 4,
         SMEM = 2 * X_BYTES > SUM_BYTES ? 2 * X_BYTES : SUM_BYTES
     };
-    static __device__ __forceinline__ int place(int row, int piece) {
-        return row * PITCH + 16 * (T::E == 8 ? piece : piece ^ (piece >> 3 & 1));
-    }
 };
 
 /* The sum of element (m, n) over the cluster. */
@@ -123,12 +121,12 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
             for (int i = threadIdx.x; i < N * shape::PIECES; i += 256) {
                 const int n = i / shape::PIECES, piece = i % shape::PIECES;
                 const int k = chunk * shape::CHUNK + piece * 8;
-                const bool in = r0 + n < rows && k < a.ld;
+                const bool in = r0 + n < rows && k < a.x_ld;
                 int64_t row = in ? r0 + n : 0;
                 if (a.experts.of && in)
                     row = __ldcg(&a.experts.pairs[first + row]) / a.experts.x_div;
-                const uint16_t *from = (const uint16_t *)a.x + row * a.ld + (in ? k : 0);
-                copy16(xs + buffer * shape::X_BYTES + shape::place(n, piece), from, in);
+                const uint16_t *from = (const uint16_t *)a.x + row * a.x_ld + (in ? k : 0);
+                copy16(xs + buffer * shape::X_BYTES + n * shape::PITCH + 16 * piece, from, in);
             }
             copy_commit();
         };
@@ -150,22 +148,23 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 copy_wait<0>();
             __syncthreads();
 #pragma unroll
-            for (int u = 0; u < UNITS; u++) {
-                uint32_t w0[E / 2], w1[E / 2];
-                now.w[u][0].to_half(w0);
-                now.w[u][1].to_half(w1);
+            for (int u = 0; u < UNITS; u++)
 #pragma unroll
-                for (int q = 0; q < E / 8; q++)
+                for (int q = 0; q < T::GROUPS; q++) {
+                    uint32_t w0[4], w1[4];
+                    now.w[u][0].to_half(q, w0);
+                    now.w[u][1].to_half(q, w1);
+                    const char *x = xs + buffer * shape::X_BYTES + g * shape::PITCH;
+                    const char *low = x + 2 * T::column(u * 4 + t, 2 * q);
+                    const char *high = x + 2 * T::column(u * 4 + t, 2 * q + 1);
 #pragma unroll
                     for (int n = 0; n < NT; n++) {
-                        const int at = shape::place(n * 8 + g, (u * 4 + t) * (E / 8) + q);
-                        const uint4 y = *(const uint4 *)(xs + buffer * shape::X_BYTES + at);
-                        mma<HALF>(c[n], w0[4 * q], w1[4 * q], w0[4 * q + 1], w1[4 * q + 1], y.x,
-                                  y.y);
-                        mma<HALF>(c[n], w0[4 * q + 2], w1[4 * q + 2], w0[4 * q + 3], w1[4 * q + 3],
-                                  y.z, y.w);
+                        const uint2 y = *(const uint2 *)(low + n * 8 * shape::PITCH);
+                        const uint2 z = *(const uint2 *)(high + n * 8 * shape::PITCH);
+                        mma<HALF>(c[n], w0[0], w1[0], w0[1], w1[1], y.x, y.y);
+                        mma<HALF>(c[n], w0[2], w1[2], w0[3], w1[3], z.x, z.y);
                     }
-            }
+                }
             __syncthreads();
             now = next;
         }
@@ -225,10 +224,11 @@ static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, in
 
 /* x: 16-bit rows, or one row of f32. */
 template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
-    if (a->x_kind == CU_F32) {
-        one_row_run<T>(d, s, a);
-        return;
-    }
+    if constexpr (T::PACKED)
+        if (a->x_kind == CU_F32) {
+            one_row_run<T>(d, s, a);
+            return;
+        }
     const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE, tiles = (a->total + tile - 1) / tile;
     const int rows = a->experts.of ? a->experts.typical : a->rows;
     if (rows <= 8)

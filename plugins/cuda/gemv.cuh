@@ -10,13 +10,17 @@
 
 /* x[rows r0 .. r0+R) into shared memory, normalised if asked. A lane reads V elements in groups of
  * four; group q of every vector lies together, so that a warp reads without bank conflicts. */
-template <int R, int V>
+template <class T, int R>
 __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, float *red) {
-    const int groups = V / 4, stride = a.ld / V;
+    const int stride = a.ld / T::E;
     for (int r = 0; r < R; r++) {
         const int64_t row = x_row(a, r0 + r);
         float4 *to = (float4 *)(xs + r * a.ld);
-        auto place = [&](int i) { return to + i / 4 % groups * stride + i / V; };
+        auto place = [&](int i) {
+            int v, q;
+            T::place(i, &v, &q);
+            return to + q * stride + v;
+        };
         const float *from = row >= 0 ? (const float *)a.x + row * a.K : NULL;
         const float ss = scan_row(from, a.K, a.ld, [&](int i, float4 v) { *place(i) = v; });
         if (!a.norm)
@@ -120,7 +124,7 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
         cu_wait();
     if (a.late)
         cu_next();
-    load_x<R, V>(a, r0, xs, red);
+    load_x<T, R>(a, r0, xs, red);
     float s[P][R] = {};
     for (;;) {
         int block_next = block, at_next = at + U;

@@ -47,7 +47,8 @@ struct cu_linear {
     int n_seg, rows, x_rows, total;
     /* late: the successor starts once this kernel's input is there: older work is then over */
     int K, ld, epi, y_kind, late;
-    int x_kind; /* CU_F32: rows of K; else 16-bit rows of ld, zeros behind K */
+    int x_kind; /* CU_F32: rows of K; else 16-bit rows of x_ld, zeros behind K */
+    int x_ld;   /* K up to a multiple of CU_K_ALIGN */
     cu_glu glu;
     cu_experts experts; /* of NULL: an ordinary product; else rows counts pairs */
     cu_seg seg[CU_MAX_SEG];

@@ -1,8 +1,14 @@
-/* one_row.cuh -- LINEAR of one row of x on matrix units: decode with packed weights. A block goes
- * through tiles of 16 weight rows (GLU: 8 of gate and the 8 of up); its warps share k, and read the
- * weights of what comes next before they work on what is there, the first before the kernel waits
- * for x. x comes in f32 from memory, rounded on the way into shared memory. Of the matrix units'
- * eight columns one is used: what counts is that a weight costs two instructions, not four.
+/* one_row.cuh -- LINEAR of one row of x, and MOE_LINEAR of a few pairs, on matrix units: decode with
+ * packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of up); its
+ * warps share k, and read the weights of what comes next before they work on what is there, the
+ * first before the kernel waits for x, unless it must first know which expert is meant.
+ *
+ * A weight costs about one instruction: its code is put below the exponent of an f16 (codes.cuh) and
+ * multiplied as it is; scale and minimum of a group apply to the group's sum. What the codes' offset
+ * adds to a sum is the offset times the sum of x, which is formed once:
+ *   sum of x (code - zero) scale + x min = scale (sum of x register - lift) + min (sum of x)
+ * x comes in f32, rounded on the way into shared memory, there in the order in which lanes read it.
+ * Where registers hold 16 codes, their x is 1/16 of that of the others.
  *
  * A norm needs no pass of its own: x times the norm's weights goes to the product, the sum of
  * squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight in the
@@ -11,29 +17,65 @@
 #define CU_ONE_ROW_CUH
 #include "linear.cuh"
 
-/* x, rounded, into shared memory: [ld] of 16 bits; with a norm times its weights, and the sum of
- * squares of each warp into squares. norm: the thread's first weights, read before. */
-template <int HALF, int THREADS, int NORM>
-__device__ __forceinline__ void load_one(const cu_linear &a, const float4 *norm, float prescale,
-                                         uint2 *to, float *squares) {
-    const int64_t row = x_row(a, 0);
+/* The one row as kernels need it: x in 16 bits, and per scale {lift, sum of x}. */
+template <class T> struct one_shape {
+    using codes = typename T::codes;
+    enum { N = T::scales::N, HAS_MIN = T::scales::HAS_MIN };
+    /* factors of x for registers 0 and 2, 1 and 3, and what undoes them */
+    static constexpr float EVEN = codes::ODD ? 4.0f : 1.0f, ODD = codes::ODD ? 0.25f : 1.0f;
+    static constexpr float UNDO = 1.0f / EVEN;
+    /* what a register holds beside the code, in units of x times the code */
+    static constexpr float LIFT_EVEN = codes::BASE + T::OFFSET;
+    static constexpr float LIFT_ODD = (codes::ODD ? codes::BASE / 16.0f : codes::BASE) + T::OFFSET;
+    static __host__ __device__ size_t bytes(int ld) {
+        return (size_t)ld * 2 + (size_t)(ld / 32) * N * sizeof(float2);
+    }
+};
+
+/* Fills shared memory: x [ld], then {lift, sum} [ld / 32][N]; with a norm also the sum of squares of
+ * each warp. norm: the thread's first weights, read before. */
+template <class T, int THREADS, int NORM>
+__device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const float4 *norm,
+                                         float prescale, char *xs, float *squares) {
+    using shape = one_shape<T>;
+    const int64_t row = x_row(a, row_of_y);
     const float *x = row >= 0 ? (const float *)a.x + row * a.K : NULL;
+    float2 *sums = (float2 *)(xs + (size_t)a.ld * 2);
     float ss = 0;
     auto put_x = [&](int i, float4 n) {
-        float4 v = read4(x, i, a.K);
+        float4 v = i < a.ld ? read4(x, i, a.K) : make_float4(0, 0, 0, 0);
         if (a.norm) {
             ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss);
             ss = fmaf(v.z, v.z, ss), ss = fmaf(v.w, v.w, ss);
             v = normalise(v, n, prescale, a.offset);
         }
-        to[i / 4] = round4<HALF>(v);
+        v.x *= shape::EVEN;
+        v.y *= shape::EVEN;
+        v.z *= shape::ODD;
+        v.w *= shape::ODD;
+        const uint2 h = round4<CU_HALF>(v);
+        if (i < a.ld)
+            *(uint2 *)(xs + i / 32 * 64 + i % 16 / 4 * 16 + i % 32 / 16 * 8) = h;
+        const float2 even = __half22float2(*(const __half2 *)&h.x);
+        const float2 odd = __half22float2(*(const __half2 *)&h.y);
+        const float e = (even.x + even.y) * (1.0f / shape::EVEN);
+        const float o = (odd.x + odd.y) * (1.0f / shape::ODD);
+        float2 s = make_float2(e * shape::LIFT_EVEN + o * shape::LIFT_ODD, e + o);
+#pragma unroll
+        for (int k = 1; k < 8 / shape::N; k *= 2) {
+            s.x += __shfl_xor_sync(~0u, s.x, k);
+            s.y += __shfl_xor_sync(~0u, s.y, k);
+        }
+        if (i < a.ld && i % (32 / shape::N) == 0)
+            sums[i / (32 / shape::N)] = s;
     };
 #pragma unroll
     for (int k = 0; k < NORM; k++)
-        if (4 * (threadIdx.x + k * THREADS) < a.ld)
-            put_x(4 * (threadIdx.x + k * THREADS), norm[k]);
-    for (int i = 4 * (threadIdx.x + NORM * THREADS); i < a.ld; i += 4 * THREADS)
+        put_x(4 * (threadIdx.x + k * THREADS), norm[k]);
+    for (int i0 = 4 * NORM * THREADS; i0 < a.ld; i0 += 4 * THREADS) {
+        const int i = i0 + 4 * threadIdx.x;
         put_x(i, read4(a.norm, i, a.K));
+    }
     if (!a.norm)
         return;
     ss = warp_sum(ss);
@@ -41,18 +83,30 @@ __device__ __forceinline__ void load_one(const cu_linear &a, const float4 *norm,
         squares[threadIdx.x / 32] = ss;
 }
 
-/* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. */
+/* d = a b */
+__device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                          uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%10,%10,%10,%10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
+/* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x =
+ * blocks that share the tiles, y = pairs of token and expert. */
 template <class T, int NW, int U>
 __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
-    constexpr int E = T::E, HALF = T::HALF, THREADS = 32 * NW, NORM = 32 / NW;
+    using shape = one_shape<T>;
+    constexpr int THREADS = 32 * NW, NORM = 32 / NW;
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
-    const uint4 *xs = (const uint4 *)shared_x;
+    char *xs = (char *)shared_x;
     __shared__ float sum[2][NW][17], squares[NW];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int nv = a.ld / E, units = (nv + 3) / 4, steps = (units + NW * U - 1) / (NW * U);
+    const int nv = a.ld / 32, units = nv / 4, steps = (units + NW * U - 1) / (NW * U);
     const bool glu = a.epi == CU_EPI_GLU;
-    const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16;
+    const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16, pair = blockIdx.y;
+    int64_t expert = 0;
     struct weights {
         T w[U][2];
     } now, next;
@@ -63,27 +117,34 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
             i = min(i, a.total - 1);
             while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
                 i -= a.seg[s++].rows;
+            const int64_t row = expert * a.seg[s].rows + i;
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                const int v = ((step * U + u) * NW + warp) * 4 + t;
-                to.w[u][h].load(a.seg[s].w, (int64_t)i * nv + min(v, nv - 1));
+                const int unit = min((step * U + u) * NW + warp, units - 1);
+                to.w[u][h].load(a.seg[s].w, row * nv + unit * 4 + t);
             }
         }
     };
     if (!a.late)
         cu_next();
+    if (a.experts.of) {
+        cu_wait();
+        expert = expert_at(a.experts, pair);
+    }
     int tile = blockIdx.x, step = 0, parity = 0;
     fetch(tile, 0, now);
     float4 norm[NORM];
 #pragma unroll
     for (int k = 0; k < NORM; k++)
         norm[k] = read4(a.norm, 4 * (threadIdx.x + k * THREADS), a.K);
-    cu_wait();
+    if (!a.experts.of)
+        cu_wait();
     if (a.late)
         cu_next();
-    load_one<HALF, THREADS, NORM>(a, norm, PRESCALE, (uint2 *)shared_x, squares);
+    load_one<T, THREADS, NORM>(a, pair, norm, PRESCALE, xs, squares);
     __syncthreads();
-    float c[4] = {0, 0, 0, 0};
+    const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
+    float y0 = 0, y1 = 0; /* rows g and g + 8; those of lane t = 0 count */
     for (;;) {
         int tile_next = tile, step_next = step + 1;
         const bool end = step_next >= steps;
@@ -96,25 +157,41 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
             fetch(tile_next, step_next, next);
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            const int unit = (step * U + u) * NW + warp, v = unit * 4 + t;
+            const int unit = (step * U + u) * NW + warp;
             if (unit >= units)
                 break;
-            uint32_t w0[E / 2], w1[E / 2];
-            now.w[u][0].to_half(w0);
-            now.w[u][1].to_half(w1);
 #pragma unroll
-            for (int q = 0; q < E / 8; q++) {
-                uint4 y = make_uint4(0, 0, 0, 0);
-                if (!g && v < nv)
-                    y = xs[v * (E / 8) + q];
-                mma<HALF>(c, w0[4 * q], w1[4 * q], w0[4 * q + 1], w1[4 * q + 1], y.x, y.y);
-                mma<HALF>(c, w0[4 * q + 2], w1[4 * q + 2], w0[4 * q + 3], w1[4 * q + 3], y.z, y.w);
+            for (int q = 0; q < 4; q++) {
+                uint32_t w0[4], w1[4];
+                float s0[2], s1[2], m0[2], m1[2], c[4];
+                uint4 x = make_uint4(0, 0, 0, 0);
+                if (!g)
+                    x = *(const uint4 *)(xs + (unit * 4 + q) * 64 + t * 16);
+                now.w[u][0].c.halves(q, w0);
+                now.w[u][1].c.halves(q, w1);
+                now.w[u][0].s.get(q, s0, m0);
+                now.w[u][1].s.get(q, s1, m1);
+                mma_fresh(c, w0[0], w1[0], w0[1], w1[1], x.x, x.y);
+#pragma unroll
+                for (int n = 0; n < shape::N; n++) {
+                    if (shape::N == 1)
+                        mma<CU_HALF>(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
+                    else if (n)
+                        mma_fresh(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
+                    const float2 of = sums[(unit * 4 + q) * shape::N + n];
+                    y0 = fmaf(s0[n], fmaf(c[0], shape::UNDO, -of.x), y0);
+                    y1 = fmaf(s1[n], fmaf(c[2], shape::UNDO, -of.x), y1);
+                    if (shape::HAS_MIN) {
+                        y0 = fmaf(m0[n], of.y, y0);
+                        y1 = fmaf(m1[n], of.y, y1);
+                    }
+                }
             }
         }
         if (end) {
             if (!t) {
-                sum[parity][warp][g] = c[0];
-                sum[parity][warp][g + 8] = c[2];
+                sum[parity][warp][g] = y0;
+                sum[parity][warp][g + 8] = y1;
             }
             __syncthreads();
             if (threadIdx.x < 16) {
@@ -125,7 +202,6 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
                     y += sum[parity][p][m];
                     all += squares[p];
                 }
-                y *= 1.0f / T::SCALED;
                 if (a.norm)
                     y *= cu_rstd(all, a.K, a.eps) * (1.0f / PRESCALE);
                 int i = glu ? tile * 8 + m % 8 : tile * 16 + m, s = glu ? m / 8 : 0;
@@ -133,16 +209,16 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
                     i -= a.seg[s++].rows;
                 const bool in = i < a.seg[s].rows;
                 if (in)
-                    y += bias_at(a.seg[s], 0, i);
+                    y += bias_at(a.seg[s], expert, i);
                 if (glu) {
                     const float up = __shfl_down_sync(0xffffu, y, 8);
                     if (in && m < 8)
-                        write_glu(a, 0, i, y, up);
+                        write_glu(a, pair, i, y, up);
                 } else if (in)
-                    write_y(a, a.seg[s], 0, i, y);
+                    write_y(a, a.seg[s], pair, i, y);
             }
             parity ^= 1; /* the sums of two tiles back are written out by then */
-            c[0] = c[1] = c[2] = c[3] = 0;
+            y0 = y1 = 0;
         }
         if (!more)
             break;
@@ -155,18 +231,28 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
 /* Blocks stay for as many tiles as there are waves of them. */
 template <class T, int NW, int U>
 static void one_row_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
+    const int pairs = a->experts.of ? a->rows : 1;
     const int tile = a->epi == CU_EPI_GLU ? 8 : 16, tiles = (a->total + tile - 1) / tile;
-    const int room = d->sms * (24 / NW), waves = (tiles + room - 1) / room;
-    launch(s, one_row<T, NW, U>, dim3((tiles + waves - 1) / waves), 32 * NW, (size_t)a->ld * 2, *a);
+    const int room = d->sms * (24 / NW) / pairs, waves = (tiles + room - 1) / room;
+    launch(s, one_row<T, NW, U>, dim3((tiles + waves - 1) / waves, pairs), 32 * NW,
+           one_shape<T>::bytes(a->ld), *a);
 }
 
 /* Reads in flight by what a lane holds of one; warps so that k takes few steps. */
 template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
-    constexpr int U = sizeof(T) > 32 ? 1 : 2;
-    const int units = (a->ld / T::E + 3) / 4;
+    constexpr int U = sizeof(T) > 40 ? 1 : 2;
+    const int units = a->ld / 128;
     if (units <= 16)
         one_row_launch<T, 8, U>(d, s, a);
     else
         one_row_launch<T, 12, U>(d, s, a);
+}
+template <class T> static void one_row_init(mn_device *d) {
+    constexpr int U = sizeof(T) > 40 ? 1 : 2;
+    const int most = d->smem_max - 4096;
+    cudaFuncSetAttribute((const void *)one_row<T, 8, U>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    cudaFuncSetAttribute((const void *)one_row<T, 12, U>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 }
 #endif

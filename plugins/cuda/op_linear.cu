@@ -16,7 +16,7 @@ static void round_x(cu_run *r, const cu_weight *w, int32_t t, cu_linear *a, int6
         return;
     void *half = r->c->scratch + r->p->half_at;
     if (r->rounded != t || r->rounded_kind != w->type->half)
-        cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->ld, w->type->half);
+        cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->x_ld, w->type->half);
     r->rounded = t;
     r->rounded_kind = w->type->half;
     a->x = half;
@@ -29,6 +29,7 @@ static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t
     const cu_weight *w = cu_weight_of(r, mnp_in(r->g, n, first + 2 * from));
     a->K = (int)w->cols;
     a->ld = (int)w->ld;
+    a->x_ld = (int)mnp_round(w->cols, CU_K_ALIGN);
     a->n_seg = (int)count;
     a->epi = CU_EPI_NONE;
     for (uint32_t i = 0; i < count; i++) {
@@ -199,7 +200,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
         a.x_kind = cu_kind(r, x);
         if (epi)
             fuse_glu(r, epi, &a);
-        if (units) {
+        if (units && !cu_pairs_alone(w->type, n_pairs)) {
             round_x(r, w, x, &a, per_pair ? n_pairs : n_pairs / k);
             a.experts = sort_experts(r, experts, n_experts);
         } else {
@@ -220,7 +221,7 @@ static uint32_t first_weight(const mn_node *n) {
 }
 
 static bool fits(const mn_device *d, int64_t K) {
-    return mnp_round(K, CU_K_ALIGN) * 10 <= d->smem_max - 4096;
+    return mnp_round(K, 128) * 10 <= d->smem_max - 4096;
 }
 
 static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {

@@ -95,10 +95,9 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
     a.y_kind = cu_kind(r, y);
     a.eps = (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_EPS);
     a.offset = (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_OFFSET);
-    const mn_node *reader = expert_reader(r, y, &a.half_kind);
-    if (reader && a.y_kind == CU_F32) {
+    if (expert_reader(r, y, &a.half_kind) && a.y_kind == CU_F32) {
         a.half = r->c->scratch + r->p->half_at;
-        a.ld = (int)cu_weight_of(r, mnp_in(g, reader, MN_MOE_LINEAR_WEIGHT))->ld;
+        a.ld = (int)mnp_round(a.D, CU_K_ALIGN);
         r->rounded = y;
         r->rounded_kind = a.half_kind;
     }

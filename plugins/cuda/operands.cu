@@ -41,7 +41,10 @@ cu_rows cu_rows_of(const cu_run *r, int32_t t) {
 
 int cu_kind(const cu_run *r, int32_t t) {
     const int half = r->p->half[t];
-    return half & CU_ALWAYS || cu_dim(r, t, 0) > 1 ? half & ~CU_ALWAYS : CU_F32;
+    const int64_t rows = cu_dim(r, t, 0);
+    if (half & CU_PAIRS) /* [T, J, K] that products of experts read */
+        return rows * cu_dim(r, t, 1) > 8 || half & CU_ALWAYS ? half & CU_KIND : CU_F32;
+    return rows > 1 ? half & CU_KIND : CU_F32;
 }
 
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n) {

@@ -81,6 +81,10 @@ cu_rows cu_rows_of(const cu_run *r, int32_t t);
 int cu_kind(const cu_run *r, int32_t t);
 /* The attributes of a GLU. */
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n);
+/* Whether so few pairs are products of one row each (one_row.cuh), of x in f32, without sorting. */
+static inline bool cu_pairs_alone(const cu_type *t, int64_t pairs) {
+    return t->import && pairs <= 8;
+}
 /* How the pairs of an EXPERTS tensor are to be sorted; places in the scratch. */
 cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts);
 /* Says at level debug which kernel was chosen for a node. */

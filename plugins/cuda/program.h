@@ -37,14 +37,15 @@ struct mn_program {
     mnp_allocation *allocations; /* [n_tensors] */
     mnp_use *uses;               /* [n_tensors] */
     /* [n_tensors] CU_HALF or CU_BF16 if only products of matrix units read the tensor: it is stored
-     * so, if there are several rows or CU_ALWAYS is set; else 0 */
+     * so, if there are enough rows; else 0 */
     uint8_t *half;
     /* places in the scratch */
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
         scratch;
     int split, max_splits;
 };
-enum { CU_ALWAYS = 0x80 };
+/* CU_PAIRS: read by products of experts, which round from 9 pairs on; CU_ALWAYS: they always do */
+enum { CU_KIND = 0x0f, CU_PAIRS = 0x40, CU_ALWAYS = 0x80 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
 
 struct cu_captured {

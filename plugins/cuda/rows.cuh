@@ -24,7 +24,7 @@ template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e)
         w.to_float(f);
 #pragma unroll
         for (int i = 0; i < E; i++) {
-            const int at = v * E + i;
+            const int at = T::column(v, i / 4) + i % 4;
             if (at < e.D)
                 x[at] = id < 0 ? 0 : e.factor * f[i] + (add ? add[at] : 0);
         }
@@ -34,33 +34,34 @@ template <class T> static void embed_run(cudaStream_t s, const cu_embed *e) {
     launch(s, embed_rows<T>, dim3(e->T), 256, 0, *e);
 }
 
+/* Rows of `pitch` elements; what a row of the weight has beyond is padding. */
 template <class T>
 __global__ void __launch_bounds__(256)
-    expand_rows(cu_planes w, int64_t row, int64_t n, int ld, uint4 *out) {
+    expand_rows(cu_planes w, int64_t row, int64_t n, int ld, int pitch, uint16_t *out) {
     constexpr int E = T::E;
     cu_next();
     cu_wait();
     const int64_t nv = ld / E, step = (int64_t)gridDim.x * 256;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n * nv; i += step) {
         float f[E];
-        uint32_t h[E / 2];
         T v;
         v.load(w, row * nv + i);
         v.to_float(f);
 #pragma unroll
-        for (int k = 0; k < E / 4; k++)
-            *(uint2 *)&h[2 * k] = round4<T::HALF>(((const float4 *)f)[k]);
-#pragma unroll
-        for (int k = 0; k < E / 8; k++)
-            out[i * (E / 8) + k] = make_uint4(h[4 * k], h[4 * k + 1], h[4 * k + 2], h[4 * k + 3]);
+        for (int q = 0; q < E / 4; q++) {
+            const int at = T::column((int)(i % nv), q);
+            const float4 x = make_float4(f[4 * q], f[4 * q + 1], f[4 * q + 2], f[4 * q + 3]);
+            if (at < pitch)
+                *(uint2 *)(out + i / nv * pitch + at) = round4<T::HALF>(x);
+        }
     }
 }
 template <class T>
 static void expand_run(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld,
-                       void *out) {
+                       int pitch, void *out) {
     const int64_t blocks = (n * (ld / T::E) + 255) / 256;
     launch(s, expand_rows<T>, dim3((unsigned)(blocks < 8192 ? blocks : 8192)), 256, 0, *w, row, n,
-           ld, (uint4 *)out);
+           ld, pitch, (uint16_t *)out);
 }
 
 /* A thread makes one group of 32: codes by F::code, scales by F::scales. */
@@ -74,9 +75,11 @@ template <class F> __global__ void __launch_bounds__(256) import_groups(cu_impor
         const int at = (int)(i % per_row), sub = at % of_block;
         const int64_t to = row * groups + at;
         const uint8_t *block = im.data + (row * im.blocks + at / of_block) * F::BYTES;
-        uint8_t *p0 = (uint8_t *)im.to.at[0] + to * C::LOW;
-        uint8_t *p1 = (uint8_t *)im.to.at[1] + to * C::HIGH;
-        C::pack(p0, p1, [&](int k) { return F::code(block, 32 * sub + k); });
+        for (int t = 0; t < 4; t++) {
+            auto code = [&](int j) { return F::code(block, 32 * sub + lane_element(t, j)); };
+            C::pack((uint8_t *)im.to.at[0], (uint8_t *)im.to.at[1], row * groups + at / 4 * 4 + t,
+                    at % 4, code);
+        }
         F::scales(block, sub, im, row, at, to);
     }
 }
@@ -98,6 +101,8 @@ template <class T> static void init_run(mn_device *d) {
     gemv_init<T>(d);
     if constexpr ((int)T::HALF != CU_F32)
         mmv_init<T>();
+    if constexpr (T::PACKED)
+        one_row_init<T>(d);
 }
 
 /* The table's row of a packed type; F: its stored form (w_*.cu). */
@@ -106,14 +111,15 @@ template <class F> static constexpr cu_type packed_type(uint32_t dtype, const ch
     cu_type t = {};
     t.dtype = dtype;
     t.name = name;
-    t.bits[0] = W::codes::LOW * 32;
-    t.bits[1] = W::codes::HIGH * 32;
+    t.bits[0] = W::codes::LOW * 128;
+    t.bits[1] = W::codes::HIGH * 128;
     t.bits[2] = W::scales::BITS2;
     t.bits[3] = W::scales::BITS3;
     t.block = F::BLOCK;
     t.block_bytes = F::BYTES;
     t.planes = F::PLANES;
     t.half = W::HALF;
+    t.align = 128;
     t.init = init_run<W>;
     t.gemv = gemv_run<W>;
     t.mmv = mmv_run<W>;
@@ -131,6 +137,7 @@ static constexpr cu_type float_type(uint32_t dtype, const char *name, int bytes)
     t.bits[0] = 1024 * bytes;
     t.block = 1;
     t.block_bytes = bytes;
+    t.align = CU_K_ALIGN;
     t.half = W::HALF;
     t.init = init_run<W>;
     t.gemv = gemv_run<W>;

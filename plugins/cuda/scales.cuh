@@ -1,8 +1,9 @@
-/* scales.cuh -- how the scales of 32 elements lie in memory. A scale format has
+/* scales.cuh -- how the scales of packed weights lie in memory. A scale format has
  *   BITS2, BITS3   bits per 128 elements of planes 2 and 3
  *   N              scales of a group of 32: 1, or 2 (one for each 16)
- *   load           what a lane reads; plane 2 and 3, group: 32 * group is the element in the matrix
- *   get            s[N], m[N]: value = (code - zero) * s + m; m is 0 where HAS_MIN is false
+ *   load           what a lane reads for a unit of 128 elements; unit: 128 * unit is the element in
+ *                  the matrix
+ *   get            s[N], m[N] of group g: value = (code - zero) * s + m; m is 0 where HAS_MIN is not
  * Products of an f16 scale and a small integer are exact in f32. */
 #ifndef CU_SCALES_CUH
 #define CU_SCALES_CUH
@@ -12,16 +13,20 @@
 __device__ __forceinline__ float half_bits(uint32_t bits) {
     return __half2float(__ushort_as_half((unsigned short)bits));
 }
+/* Byte i of eight. */
+__device__ __forceinline__ uint32_t byte_of(uint2 v, int i) {
+    return (i < 4 ? v.x : v.y) >> 8 * (i % 4) & 0xffu;
+}
 
 /* f16 scale per 32 */
 struct scale_f16 {
     enum { BITS2 = 64, BITS3 = 0, N = 1, HAS_MIN = 0 };
-    __half d;
-    __device__ __forceinline__ void load(const char *p2, const char *, int64_t group) {
-        d = __ldg((const __half *)p2 + group);
+    uint2 v;
+    __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
+        v = __ldg((const uint2 *)p2 + unit);
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        s[0] = __half2float(d);
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        s[0] = half_bits((g < 2 ? v.x : v.y) >> 16 * (g % 2) & 0xffffu);
         m[0] = 0;
     }
 };
@@ -29,28 +34,29 @@ struct scale_f16 {
 /* f16 scale and minimum per 32 */
 struct scale_min_f16 {
     enum { BITS2 = 128, BITS3 = 0, N = 1, HAS_MIN = 1 };
-    uint32_t v;
-    __device__ __forceinline__ void load(const char *p2, const char *, int64_t group) {
-        v = __ldg((const uint32_t *)p2 + group);
+    uint4 v;
+    __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
+        v = __ldg((const uint4 *)p2 + unit);
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        s[0] = half_bits(v & 0xffffu);
-        m[0] = half_bits(v >> 16);
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        const uint32_t w = g == 0 ? v.x : g == 1 ? v.y : g == 2 ? v.z : v.w;
+        s[0] = half_bits(w & 0xffffu);
+        m[0] = half_bits(w >> 16);
     }
 };
 
 /* Q4_K and Q5_K: per 32 {u8 scale, u8 min}, of 6 bits each, per 256 {f16 d, dmin} */
 struct scale_k {
     enum { BITS2 = 64, BITS3 = 16, N = 1, HAS_MIN = 1 };
-    uchar2 v;
+    uint2 v;
     uint32_t d;
-    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t group) {
-        v = __ldg((const uchar2 *)p2 + group);
-        d = __ldg((const uint32_t *)p3 + (group >> 3));
+    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
+        v = __ldg((const uint2 *)p2 + unit);
+        d = __ldg((const uint32_t *)p3 + (unit >> 1));
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        s[0] = half_bits(d & 0xffffu) * (float)v.x;
-        m[0] = -half_bits(d >> 16) * (float)v.y;
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        s[0] = half_bits(d & 0xffffu) * (float)byte_of(v, 2 * g);
+        m[0] = -half_bits(d >> 16) * (float)byte_of(v, 2 * g + 1);
     }
 };
 /* At import: the scale and minimum of group `sub` from the block's {f16 d, dmin; u8 scale[12]}. */
@@ -74,16 +80,16 @@ __device__ __forceinline__ void import_scale_k(const uint8_t *block, int sub, ch
 /* Q3_K and Q6_K: signed bytes per 16, f16 per 256 */
 struct scale_i8_16 {
     enum { BITS2 = 64, BITS3 = 8, N = 2, HAS_MIN = 0 };
-    char2 v;
+    uint2 v;
     __half d;
-    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t group) {
-        v = __ldg((const char2 *)p2 + group);
-        d = __ldg((const __half *)p3 + (group >> 3));
+    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
+        v = __ldg((const uint2 *)p2 + unit);
+        d = __ldg((const __half *)p3 + (unit >> 1));
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const float f = __half2float(d);
-        s[0] = f * (float)v.x;
-        s[1] = f * (float)v.y;
+        s[0] = f * (float)(int8_t)byte_of(v, 2 * g);
+        s[1] = f * (float)(int8_t)byte_of(v, 2 * g + 1);
         m[0] = m[1] = 0;
     }
 };
@@ -91,14 +97,14 @@ struct scale_i8_16 {
 /* IQ4_XS: a signed byte per 32, f16 per 256 */
 struct scale_i8_32 {
     enum { BITS2 = 32, BITS3 = 8, N = 1, HAS_MIN = 0 };
-    signed char v;
+    uint32_t v;
     __half d;
-    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t group) {
-        v = __ldg((const signed char *)p2 + group);
-        d = __ldg((const __half *)p3 + (group >> 3));
+    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
+        v = __ldg((const uint32_t *)p2 + unit);
+        d = __ldg((const __half *)p3 + (unit >> 1));
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        s[0] = __half2float(d) * (float)v;
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        s[0] = __half2float(d) * (float)(int8_t)(v >> 8 * g);
         m[0] = 0;
     }
 };
@@ -106,32 +112,35 @@ struct scale_i8_32 {
 /* Q2_K: per 16 a byte {scale, min << 4}, per 256 {f16 d, dmin} */
 struct scale_q2 {
     enum { BITS2 = 64, BITS3 = 16, N = 2, HAS_MIN = 1 };
-    uchar2 v;
+    uint2 v;
     uint32_t d;
-    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t group) {
-        v = __ldg((const uchar2 *)p2 + group);
-        d = __ldg((const uint32_t *)p3 + (group >> 3));
+    __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
+        v = __ldg((const uint2 *)p2 + unit);
+        d = __ldg((const uint32_t *)p3 + (unit >> 1));
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const float f = half_bits(d & 0xffffu), fmin = -half_bits(d >> 16);
-        s[0] = f * (float)(v.x & 15);
-        s[1] = f * (float)(v.y & 15);
-        m[0] = fmin * (float)(v.x >> 4);
-        m[1] = fmin * (float)(v.y >> 4);
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            const uint32_t b = byte_of(v, 2 * g + k);
+            s[k] = f * (float)(b & 15);
+            m[k] = fmin * (float)(b >> 4);
+        }
     }
 };
 
-/* MXFP4: E8M0 per 32. E2M1 codes count twice, so the scale is halved. */
+/* MXFP4: E8M0 per 32; codes are 2^-14 of the value */
 struct scale_e8m0 {
     enum { BITS2 = 32, BITS3 = 0, N = 1, HAS_MIN = 0 };
-    uint8_t e;
-    __device__ __forceinline__ void load(const char *p2, const char *, int64_t group) {
-        e = __ldg((const uint8_t *)p2 + group);
+    uint32_t v;
+    __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
+        v = __ldg((const uint32_t *)p2 + unit);
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        /* 2^(e - 128); below 2^-126 a subnormal number, 255 is NaN */
-        const uint32_t bits = e > 1 ? (uint32_t)(e - 1) << 23 : 0x00200000u << e;
-        s[0] = e == 255 ? __uint_as_float(0x7fffffffu) : __uint_as_float(bits);
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        /* 2^(e - 127 + 14): two factors, since e may be large; 255 is NaN */
+        const uint32_t e = v >> 8 * g & 0xffu;
+        const float scale = e ? __uint_as_float(e << 23) : __uint_as_float(0x00400000u);
+        s[0] = e == 255 ? __uint_as_float(0x7fffffffu) : scale * 16384.0f;
         m[0] = 0;
     }
 };
@@ -139,13 +148,15 @@ struct scale_e8m0 {
 /* MLX: {f32 scale, f32 bias} per G elements */
 template <int G> struct scale_affine {
     enum { BITS2 = 8192 / G, BITS3 = 0, N = 1, HAS_MIN = 1 };
-    float2 v;
-    __device__ __forceinline__ void load(const char *p2, const char *, int64_t group) {
-        v = __ldg((const float2 *)p2 + group / (G / 32));
+    float2 v[128 / G];
+    __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
+#pragma unroll
+        for (int i = 0; i < 128 / G; i++)
+            v[i] = __ldg((const float2 *)p2 + unit * (128 / G) + i);
     }
-    __device__ __forceinline__ void get(int, float *s, float *m) const {
-        s[0] = v.x;
-        m[0] = v.y;
+    __device__ __forceinline__ void get(int g, float *s, float *m) const {
+        s[0] = v[g * 32 / G].x;
+        m[0] = v[g * 32 / G].y;
     }
 };
 #endif

@@ -25,6 +25,7 @@ struct cu_type {
     const char *name;
     /* bits per 128 elements of each plane: bytes of a row are ld * bits / 1024 */
     int bits[CU_MAX_PLANES];
+    int align;       /* rows are padded to a multiple of so many elements */
     int block;       /* elements of a stored block */
     int block_bytes; /* of the DATA plane */
     bool planes;     /* has SCALE, and BIAS where affine: passed to import as f32 */
@@ -34,8 +35,9 @@ struct cu_type {
     void (*gemv)(mn_device *d, cudaStream_t s, const cu_linear *a);
     /* the same on matrix units, x in 16 bits (or one row of f32); NULL where half is CU_F32 */
     void (*mmv)(mn_device *d, cudaStream_t s, const cu_linear *a);
-    /* rows [row, row + n) of a matrix as f16 or bf16 (`half`), ld elements each */
-    void (*expand)(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, void *out);
+    /* rows [row, row + n) of a matrix as f16 or bf16 (`half`), pitch elements each */
+    void (*expand)(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, int pitch,
+                   void *out);
     void (*embed)(cudaStream_t s, const cu_embed *e);
     /* stored blocks, already on the device, into planes */
     void (*import)(cudaStream_t s, const cu_import *i);

@@ -2,16 +2,9 @@
  * in a plane of their own, element 2i in the low half of byte i (OCP MX 1.0). */
 #include "rows.cuh"
 
-/* Twice the value of E2M1, 12 added: 0 1 2 3 4 6 8 12, then negative. */
-struct e2m1_table {
-    static __device__ __forceinline__ constexpr uint32_t word(int i) {
-        return i == 0 ? 0x0f0e0d0cu : i == 1 ? 0x18141210u : i == 2 ? 0x090a0b0cu : 0x00040608u;
-    }
-};
-
 struct mxfp4 {
     enum { BLOCK = 32, BYTES = 17, PLANES = 0 };
-    using weight = packed<codes_table<e2m1_table>, scale_e8m0, 12>;
+    using weight = packed<codes_e2m1, scale_e8m0, 0>;
     static __device__ int code(const uint8_t *b, int i) {
         return nibble_of(b + 1, i);
     }

@@ -1,11 +1,15 @@
 /* weight.cuh -- what a lane reads of a weight at once, as f32 or as 16-bit numbers. A class of
  * weights has
- *   E        elements that a lane reads at once, in a row
+ *   E        elements that a lane reads at once: index v = row * (ld / E) + position in the row
+ *   GROUPS   eight elements each, four registers of two 16-bit numbers
  *   HALF     how x is rounded in class a16: CU_HALF or CU_BF16; CU_F32 = no matrix units
  *   SCALED   to_half multiplies by it; a product of matrix units is divided by it at the end
- *   load     planes, index: row * (ld / E) + position in the row
- *   to_float v[E]
- *   to_half  v[E / 2] pairs
+ *   PACKED   has codes and scales (codes.cuh, scales.cuh)
+ *   load     planes, v
+ *   column   where elements 4q to 4q + 3 of position v lie in the row
+ *   place    the reverse: v and q of columns i to i + 3
+ *   to_float [E], by q
+ *   to_half  the registers of group g
  * Instances: w_*.cu. */
 #ifndef CU_WEIGHT_CUH
 #define CU_WEIGHT_CUH
@@ -16,56 +20,88 @@
 
 /* (code - ZERO) * scale + min. In 16 bits a scale may be as small as 2^-24: SCALED moves it up. */
 template <class C, class S, int ZERO> struct packed {
-    enum { E = 32, HALF = CU_HALF, SCALED = 64 };
+    enum { E = 32, GROUPS = 4, HALF = CU_HALF, SCALED = 64, PACKED = 1, OFFSET = ZERO };
+    /* codes of E2M1 are 2^-14 of the value: a scale times 2^14 may exceed f16 */
+    static constexpr float UP = C::BASE ? 1.0f : 16384.0f;
     using codes = C;
     using scales = S;
     C c;
     S s;
-    __device__ __forceinline__ void load(const cu_planes &p, int64_t index) {
-        c.load(p.at[0], p.at[1], index);
-        s.load(p.at[2], p.at[3], index);
+    __device__ __forceinline__ void load(const cu_planes &p, int64_t v) {
+        c.load(p.at[0], p.at[1], v);
+        s.load(p.at[2], p.at[3], v >> 2);
     }
-    __device__ __forceinline__ void to_float(float *v) const {
-        uint32_t w[8];
-        float scale[2], min[2];
-        c.bytes(w);
-        s.get(0, scale, min);
+    static __device__ __forceinline__ int column(int v, int q) {
+        return v / 4 * 128 + q / 2 * 32 + q % 2 * 16 + v % 4 * 4;
+    }
+    static __device__ __forceinline__ void place(int i, int *v, int *q) {
+        *v = i / 128 * 4 + i % 16 / 4;
+        *q = i % 128 / 16;
+    }
+    __device__ __forceinline__ void to_float(float *f) const {
 #pragma unroll
-        for (int i = 0; i < 32; i++) {
-            const int k = S::N == 2 && i >= 16;
-            /* 2^23 + code */
-            const uint32_t bits = __byte_perm(w[i / 4], 0x4b000000u, 0x7440u + i % 4);
-            const float code = __uint_as_float(bits) - (8388608.0f + ZERO);
-            v[i] = S::HAS_MIN ? fmaf(code, scale[k], min[k]) : code * scale[k];
+        for (int g = 0; g < 4; g++) {
+            uint32_t r[4];
+            float scale[2], min[2];
+            c.halves(g, r);
+            s.get(g, scale, min);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int n = k / 2 % S::N;
+                float2 v = __half22float2(*(const __half2 *)&r[k]);
+                if (C::ODD && k % 2) {
+                    v.x = (v.x - C::BASE) * 0.0625f - ZERO;
+                    v.y = (v.y - C::BASE) * 0.0625f - ZERO;
+                } else {
+                    v.x -= C::BASE + ZERO;
+                    v.y -= C::BASE + ZERO;
+                }
+                float *to = &f[8 * g + 2 * k];
+                to[0] = S::HAS_MIN ? fmaf(v.x, scale[n], min[n]) : v.x * scale[n];
+                to[1] = S::HAS_MIN ? fmaf(v.y, scale[n], min[n]) : v.y * scale[n];
+            }
         }
     }
-    __device__ __forceinline__ void to_half(uint32_t *v) const {
-        uint32_t w[8];
+    __device__ __forceinline__ void to_half(int g, uint32_t *r) const {
         float scale[2], min[2];
-        c.bytes(w);
-        s.get(0, scale, min);
         __half2 scale2[2], min2[2];
+        c.halves(g, r);
+        s.get(g, scale, min);
 #pragma unroll
-        for (int k = 0; k < S::N; k++) {
-            scale2[k] = __float2half2_rn(scale[k] * SCALED);
-            min2[k] = __float2half2_rn(min[k] * SCALED);
+        for (int n = 0; n < S::N; n++) {
+            scale2[n] = __float2half2_rn(scale[n] * (SCALED / UP));
+            min2[n] = __float2half2_rn(min[n] * SCALED);
         }
-        const __half2 zero = __float2half2_rn(1024.0f + ZERO);
 #pragma unroll
-        for (int i = 0; i < 16; i++) {
-            const int k = S::N == 2 && i >= 8;
-            /* 1024 + code, twice */
-            const uint32_t bits = __byte_perm(w[i / 2], 0x64646464u, i % 2 ? 0x4342u : 0x4140u);
-            const __half2 code = __hsub2(*(const __half2 *)&bits, zero);
-            const __half2 r =
-                S::HAS_MIN ? __hfma2(code, scale2[k], min2[k]) : __hmul2(code, scale2[k]);
-            v[i] = *(const uint32_t *)&r;
+        for (int k = 0; k < 4; k++) {
+            const int n = k / 2 % S::N;
+            __half2 v = *(const __half2 *)&r[k];
+            if (!C::BASE)
+                v = __hmul2(v, __float2half2_rn(UP));
+            else if (C::ODD && k % 2)
+                v = __hfma2(v, __float2half2_rn(0.0625f),
+                            __float2half2_rn(-(C::BASE / 16.0f + ZERO)));
+            else
+                v = __hsub2(v, __float2half2_rn(C::BASE + ZERO));
+            v = S::HAS_MIN ? __hfma2(v, scale2[n], min2[n]) : __hmul2(v, scale2[n]);
+            r[k] = *(const uint32_t *)&v;
         }
     }
 };
 
-struct weight_f32 {
-    enum { E = 4, HALF = CU_F32, SCALED = 1 };
+/* Elements lie in order. */
+template <int N> struct in_order {
+    static __device__ __forceinline__ int column(int v, int q) {
+        return v * N + 4 * q;
+    }
+    static __device__ __forceinline__ void place(int i, int *v, int *q) {
+        *v = i / N;
+        *q = i % N / 4;
+    }
+};
+
+struct weight_f32 : in_order<4> {
+    enum { E = 4, GROUPS = 0, HALF = CU_F32, SCALED = 1, PACKED = 0 };
     uint4 v;
     __device__ __forceinline__ void load(const cu_planes &p, int64_t index) {
         v = __ldcs((const uint4 *)p.at[0] + index);
@@ -78,8 +114,8 @@ struct weight_f32 {
     }
 };
 
-struct weight_f16 {
-    enum { E = 8, HALF = CU_HALF, SCALED = 1 };
+struct weight_f16 : in_order<8> {
+    enum { E = 8, GROUPS = 1, HALF = CU_HALF, SCALED = 1, PACKED = 0 };
     uint4 v;
     __device__ __forceinline__ void load(const cu_planes &p, int64_t index) {
         v = __ldcs((const uint4 *)p.at[0] + index);
@@ -93,13 +129,16 @@ struct weight_f16 {
             f[2 * i + 1] = x.y;
         }
     }
-    __device__ __forceinline__ void to_half(uint32_t *h) const {
-        h[0] = v.x, h[1] = v.y, h[2] = v.z, h[3] = v.w;
+    __device__ __forceinline__ void to_half(int, uint32_t *h) const {
+        h[0] = v.x;
+        h[1] = v.y;
+        h[2] = v.z;
+        h[3] = v.w;
     }
 };
 
-struct weight_bf16 {
-    enum { E = 8, HALF = CU_BF16, SCALED = 1 };
+struct weight_bf16 : in_order<8> {
+    enum { E = 8, GROUPS = 1, HALF = CU_BF16, SCALED = 1, PACKED = 0 };
     uint4 v;
     __device__ __forceinline__ void load(const cu_planes &p, int64_t index) {
         v = __ldcs((const uint4 *)p.at[0] + index);
@@ -112,8 +151,11 @@ struct weight_bf16 {
             f[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
         }
     }
-    __device__ __forceinline__ void to_half(uint32_t *h) const {
-        h[0] = v.x, h[1] = v.y, h[2] = v.z, h[3] = v.w;
+    __device__ __forceinline__ void to_half(int, uint32_t *h) const {
+        h[0] = v.x;
+        h[1] = v.y;
+        h[2] = v.z;
+        h[3] = v.w;
     }
 };
 #endif

@@ -43,7 +43,7 @@ static uint64_t shape(const mn_tensor *t, bool matrix, cu_weight *w) {
     w->rows = rows_of(t);
     w->cols = t->dim[t->n_dim - 1];
     w->group_rows = t->n_dim == 3 ? t->dim[1] : w->rows;
-    w->ld = matrix ? mnp_round(w->cols, CU_K_ALIGN) : w->cols;
+    w->ld = matrix ? mnp_round(w->cols, w->type->align) : w->cols;
     for (int i = 0; i < CU_MAX_PLANES; i++) {
         w->plane[i] = (char *)bytes;
         bytes += (uint64_t)mnp_round((int64_t)cu_plane_bytes(w->type, i, w->rows, w->ld), 256);
