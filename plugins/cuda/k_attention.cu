@@ -258,6 +258,18 @@ __device__ __forceinline__ void new_row(const cu_attend &a, int pos, int page, i
         base_v[at * c.pv + i] = v[i];
 }
 
+/* The last position that row t at pos sees; of BIDIRECTIONAL: that its sequence has in this step, or
+ * the window's end. */
+__device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
+    int last = pos;
+    for (int s = 0; a.bidirectional && s < a.n_seqs; s++) {
+        const int first = __ldcg(&a.seqs[4 * s]), rows = __ldcg(&a.seqs[4 * s + 1]);
+        if (rows > 0 && t >= first && t < first + rows && first + rows <= a.c.T)
+            last = max(pos, __ldcg(&a.c.row_pos[first + rows - 1]));
+    }
+    return a.window > 0 ? min(last, pos + a.window - 1) : last;
+}
+
 template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) attend(cu_attend a) {
     __shared__ shared_split sh;
     __shared__ __align__(16) float q[256];
@@ -274,7 +286,8 @@ template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) att
     int pos = __ldcg(&c.row_pos[t]), slot = __ldcg(&c.row_slot[t]);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
     const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
-              s0 = begin / a.split, s1 = pos / a.split + 1;
+              s0 = begin / a.split;
+    const int last_pos = valid && !ONE ? last_seen(a, t, pos) : pos, s1 = last_pos / a.split + 1;
     const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
     if (ONE && valid && z0 >= s0 && z0 < s1)
         prepare<KT>(a, slot, kvh, max(z0 * a.split, begin), pos, sh.page, cs, sn);
@@ -302,8 +315,9 @@ template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) att
     for (int z = z0; z < z1; z++) {
         float m, sum;
         int first = z * a.split;
-        split<KT, ND, ONE>(a, q, slot, kvh, first, max(first, begin), min(first + a.split, pos + 1),
-                           sh, ONE ? pos : -1, k_near, v_near, &m, &sum);
+        split<KT, ND, ONE>(a, q, slot, kvh, first, max(first, begin),
+                           min(first + a.split, last_pos + 1), sh, ONE ? pos : -1, k_near, v_near,
+                           &m, &sum);
         float v0 = tid < c.dv ? sh.acc[0][tid] : 0,
               v1 = tid + 128 < c.dv ? sh.acc[0][tid + 128] : 0;
         if (gridDim.z == 1 || alone) {

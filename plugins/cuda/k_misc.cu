@@ -13,47 +13,75 @@ void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld
     launch(s, to_half_rows, dim3(rows), 256, 0, x, y, K, ld, kind);
 }
 
+__device__ __forceinline__ void put4(void *y, int64_t i, float4 v, int kind) {
+    if (kind == CU_F32) {
+        *(float4 *)((float *)y + i) = v;
+        return;
+    }
+    put(y, i, v.x, kind);
+    put(y, i + 1, v.y, kind);
+    put(y, i + 2, v.z, kind);
+    put(y, i + 3, v.w, kind);
+}
+
 /* The same order of sums as the norm fused into gemv. */
 __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     enum { HELD = 8 }; /* vectors of x that a thread keeps: rows of up to 8,192 */
     __shared__ float red[8];
-    cu_next();
-    cu_wait();
     const int D = a.D;
+    const bool wide = D % 4 == 0 && D <= 1024 * HELD;
+    float4 v[HELD], w[HELD];
+    cu_next();
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = 4 * threadIdx.x + 1024 * k;
+        if (wide && i < D)
+            w[k] = *(const float4 *)(a.w + i);
+    }
+    cu_wait();
     int64_t row = a.gather ? __ldcg(&a.gather[blockIdx.x]) : (int64_t)blockIdx.x;
     if (row >= a.x_rows)
         row = -1;
     const float *x = row >= 0 ? a.x + row * D : NULL;
-    float4 v[HELD];
-    const float ss = scan_row(x, D, D, [&](int i, float4 z) {
-#pragma unroll
-        for (int k = 0; k < HELD; k++)
-            if (i / 1024 == k)
-                v[k] = z;
-    });
-    const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
-    auto finish = [&](int i, float z) {
-        if (i >= D)
-            return;
-        const float y = z * rstd * (a.w[i] + a.offset);
-        put(a.y, (int64_t)blockIdx.x * D + i, y, a.y_kind);
-        if (a.half)
-            put(a.half, (int64_t)blockIdx.x * a.ld + i, y, a.half_kind);
-    };
+    float ss = 0;
+    if (!wide)
+        ss = scan_row(x, D, D, [](int, float4) {});
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
         const int i = 4 * threadIdx.x + 1024 * k;
-        if (i >= D)
-            break;
-        finish(i, v[k].x);
-        finish(i + 1, v[k].y);
-        finish(i + 2, v[k].z);
-        finish(i + 3, v[k].w);
+        v[k] = make_float4(0, 0, 0, 0);
+        if (wide && x && i < D)
+            v[k] = __ldcg((const float4 *)(x + i));
     }
-    for (int i = 1024 * HELD + threadIdx.x; i < D; i += 256)
-        finish(i, x ? __ldcg(&x[i]) : 0);
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        ss = fmaf(v[k].x, v[k].x, ss);
+        ss = fmaf(v[k].y, v[k].y, ss);
+        ss = fmaf(v[k].z, v[k].z, ss);
+        ss = fmaf(v[k].w, v[k].w, ss);
+    }
+    const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
+    const int64_t at = (int64_t)blockIdx.x * D, half_at = (int64_t)blockIdx.x * a.ld;
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = 4 * threadIdx.x + 1024 * k;
+        if (!wide || i >= D)
+            break;
+        const float4 y =
+            make_float4(v[k].x * rstd * (w[k].x + a.offset), v[k].y * rstd * (w[k].y + a.offset),
+                        v[k].z * rstd * (w[k].z + a.offset), v[k].w * rstd * (w[k].w + a.offset));
+        put4(a.y, at + i, y, a.y_kind);
+        if (a.half)
+            put4(a.half, half_at + i, y, a.half_kind);
+    }
+    for (int i = threadIdx.x; !wide && i < D; i += 256) {
+        const float y = (x ? __ldcg(&x[i]) : 0) * rstd * (a.w[i] + a.offset);
+        put(a.y, at + i, y, a.y_kind);
+        if (a.half)
+            put(a.half, half_at + i, y, a.half_kind);
+    }
     for (int i = D + threadIdx.x; a.half && i < a.ld; i += 256)
-        put(a.half, (int64_t)blockIdx.x * a.ld + i, 0, a.half_kind);
+        put(a.half, half_at + i, 0, a.half_kind);
 }
 void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
     launch(s, rms_rows, dim3(a->rows), 256, 0, *a);

@@ -132,6 +132,9 @@ struct cu_attend {
     cu_store st;
 };
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
+/* Rows of sequences by tiles (k_prompt.cu): whether it can, and does. */
+bool cu_prompt_fits(const mn_device *d, const cu_attend *a);
+void cu_prompt_run(cudaStream_t s, const cu_attend *a);
 
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
 /* glu.kind: of ACT, too; f: factor or cap */

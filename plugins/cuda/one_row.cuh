@@ -1,7 +1,7 @@
 /* one_row.cuh -- LINEAR of one row of x, and MOE_LINEAR of a few pairs, on matrix units: decode with
  * packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of up); its
- * warps share k, and read the weights of what comes next before they work on what is there, the
- * first before the kernel waits for x, unless it must first know which expert is meant.
+ * warps share k, and have read the weights of the next two places before they work on one, the first
+ * ones before the kernel waits for x, unless it must first know which expert is meant.
  *
  * A weight costs about one instruction: its code is put below the exponent of an f16 (codes.cuh) and
  * multiplied as it is; scale and minimum of a group apply to the group's sum. What the codes' offset
@@ -42,8 +42,7 @@ __device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const
     const float *x = row >= 0 ? (const float *)a.x + row * a.K : NULL;
     float2 *sums = (float2 *)(xs + (size_t)a.ld * 2);
     float ss = 0;
-    auto put_x = [&](int i, float4 n) {
-        float4 v = i < a.ld ? read4(x, i, a.K) : make_float4(0, 0, 0, 0);
+    auto put_x = [&](int i, float4 v, float4 n) {
         if (a.norm) {
             ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss);
             ss = fmaf(v.z, v.z, ss), ss = fmaf(v.w, v.w, ss);
@@ -64,17 +63,23 @@ __device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const
 #pragma unroll
         for (int k = 1; k < 8 / shape::N; k *= 2) {
             s.x += __shfl_xor_sync(~0u, s.x, k);
-            s.y += __shfl_xor_sync(~0u, s.y, k);
+            if (shape::HAS_MIN)
+                s.y += __shfl_xor_sync(~0u, s.y, k);
         }
         if (i < a.ld && i % (32 / shape::N) == 0)
             sums[i / (32 / shape::N)] = s;
     };
+    for (int k0 = 0; 4 * k0 * THREADS < a.ld; k0 += NORM) {
+        float4 v[NORM];
 #pragma unroll
-    for (int k = 0; k < NORM; k++)
-        put_x(4 * (threadIdx.x + k * THREADS), norm[k]);
-    for (int i0 = 4 * NORM * THREADS; i0 < a.ld; i0 += 4 * THREADS) {
-        const int i = i0 + 4 * threadIdx.x;
-        put_x(i, read4(a.norm, i, a.K));
+        for (int k = 0; k < NORM; k++)
+            v[k] = read4(x, 4 * (threadIdx.x + (k0 + k) * THREADS), a.K);
+#pragma unroll
+        for (int k = 0; k < NORM; k++) {
+            const int i = 4 * (threadIdx.x + (k0 + k) * THREADS);
+            if (4 * (k0 + k) * THREADS < a.ld)
+                put_x(i, v[k], k0 ? read4(a.norm, i, a.K) : norm[k]);
+        }
     }
     if (!a.norm)
         return;
@@ -97,7 +102,7 @@ __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, 
 template <class T, int NW, int U>
 __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
     using shape = one_shape<T>;
-    constexpr int THREADS = 32 * NW, NORM = 32 / NW;
+    constexpr int THREADS = 32 * NW, NORM = NW / 4;
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
@@ -131,8 +136,22 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
         cu_wait();
         expert = expert_at(a.experts, pair);
     }
-    int tile = blockIdx.x, step = 0, parity = 0;
-    fetch(tile, 0, now);
+    /* a position is a tile and a step of its k; what is at the next two is on its way */
+    struct position {
+        int tile, step;
+    } at = {(int)blockIdx.x, 0};
+    auto after = [&](position p) {
+        if (++p.step >= steps) {
+            p.step = 0;
+            p.tile += gridDim.x;
+        }
+        return p;
+    };
+    position ahead = after(at);
+    int parity = 0;
+    fetch(at.tile, at.step, now);
+    if (ahead.tile < tiles)
+        fetch(ahead.tile, ahead.step, next);
     float4 norm[NORM];
 #pragma unroll
     for (int k = 0; k < NORM; k++)
@@ -143,21 +162,21 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
         cu_next();
     load_one<T, THREADS, NORM>(a, pair, norm, PRESCALE, xs, squares);
     __syncthreads();
+    float rstd = 1;
+    if (a.norm) {
+        float all = 0;
+#pragma unroll
+        for (int p = 0; p < NW; p++)
+            all += squares[p];
+        rstd = cu_rstd(all, a.K, a.eps) * (1.0f / PRESCALE);
+    }
     const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
     float y0 = 0, y1 = 0; /* rows g and g + 8; those of lane t = 0 count */
     for (;;) {
-        int tile_next = tile, step_next = step + 1;
-        const bool end = step_next >= steps;
-        if (end) {
-            step_next = 0;
-            tile_next += gridDim.x;
-        }
-        const bool more = tile_next < tiles;
-        if (more)
-            fetch(tile_next, step_next, next);
+        const int tile = at.tile;
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            const int unit = (step * U + u) * NW + warp;
+            const int unit = (at.step * U + u) * NW + warp;
             if (unit >= units)
                 break;
 #pragma unroll
@@ -188,6 +207,14 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
                 }
             }
         }
+        const bool more = ahead.tile < tiles, end = ahead.tile != tile;
+        if (more) {
+            now = next;
+            at = ahead;
+            ahead = after(ahead);
+            if (ahead.tile < tiles)
+                fetch(ahead.tile, ahead.step, next);
+        }
         if (end) {
             if (!t) {
                 sum[parity][warp][g] = y0;
@@ -196,14 +223,11 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
             __syncthreads();
             if (threadIdx.x < 16) {
                 const int m = threadIdx.x;
-                float y = 0, all = 0;
+                float y = 0;
 #pragma unroll
-                for (int p = 0; p < NW; p++) {
+                for (int p = 0; p < NW; p++)
                     y += sum[parity][p][m];
-                    all += squares[p];
-                }
-                if (a.norm)
-                    y *= cu_rstd(all, a.K, a.eps) * (1.0f / PRESCALE);
+                y *= rstd;
                 int i = glu ? tile * 8 + m % 8 : tile * 16 + m, s = glu ? m / 8 : 0;
                 while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
                     i -= a.seg[s++].rows;
@@ -222,9 +246,6 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
         }
         if (!more)
             break;
-        now = next;
-        tile = tile_next;
-        step = step_next;
     }
 }
 

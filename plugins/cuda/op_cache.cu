@@ -109,7 +109,13 @@ static void attention(cu_run *r, const cu_unit *u) {
         a.st.q = rope(r, mnp_node(g, (uint32_t)joined->rope_q));
         a.st.kr = rope(r, mnp_node(g, (uint32_t)joined->rope_k));
     }
-    if (a.c.T)
+    if (!a.c.T)
+        return;
+    const bool prompt = !a.one && cu_rounds(r->p) && cu_prompt_fits(r->dev, &a);
+    cu_chose(r, u->node, prompt ? "attend_prompt" : "attend", "", a.c.T);
+    if (prompt)
+        cu_prompt_run(r->s, &a);
+    else
         cu_attend_run(r->dev, r->s, &a);
 }
 
@@ -130,8 +136,6 @@ static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn
     const int64_t kv = mnp_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
     if (q->n_dim != 3 || y->n_dim != 3 || kv <= 0 || q->dim[1] <= 0 || q->dim[1] % kv)
         return CU_SHAPE;
-    if (mnp_attr(g, n, MN_ATTENTION_ATTR_BIDIRECTIONAL))
-        return CU_NO_KERNEL;
     return q->dim[2] > 256 || y->dim[2] > 256 ? CU_HEAD : CU_OK;
 }
 

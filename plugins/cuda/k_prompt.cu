@@ -1,0 +1,348 @@
+/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16, on matrix units (Dao 2023):
+ * a block has 64 pairs of query row and head, all of one group of heads that share keys and values,
+ * and walks the pages that any of its rows sees, with a running maximum and sum per row. Scores and
+ * sums are f32; q, keys, values and weights of the softmax are f16. Pages come through shared memory,
+ * one ahead.
+ *
+ * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be NaN.
+ * Positions behind the block's last row are not read. If a row ends as NaN or infinite it is computed
+ * once more, by itself, over exactly what it sees. */
+#include "kernels.h"
+#include <limits.h>
+#include <stddef.h>
+
+enum { ROWS = 64, WARPS = 4, THREADS = 128, PAGE = CU_PAGE_TOKENS };
+
+__device__ __forceinline__ uint32_t shared_addr(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+__device__ __forceinline__ void load_matrices(uint32_t *r, const __half *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_addr(p)));
+}
+__device__ __forceinline__ void load_transposed(uint32_t *r, const __half *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_addr(p)));
+}
+__device__ __forceinline__ void product(float c[4], const uint32_t *a, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint32_t pack2(float a, float b) {
+    const __half2 h = __floats2half2_rn(a, b);
+    return *(const uint32_t *)&h;
+}
+
+/* Which rows a block has. */
+struct tile_of {
+    int first, rows, slot; /* rows of the step; none: rows is 0 */
+};
+/* Tile i of all sequences, `each` rows long. */
+__device__ tile_of find_tile(const cu_attend &a, int i, int each) {
+    tile_of t = {0, 0, 0};
+    for (int s = 0; s < a.n_seqs; s++) {
+        const int4 q = __ldcg((const int4 *)a.seqs + s);
+        const int tiles = q.y > 0 ? (q.y + each - 1) / each : 0;
+        if (i < tiles) {
+            t.first = q.x + i * each;
+            t.rows = min(each, q.y - i * each);
+            t.slot = q.z;
+            if (t.first < 0 || t.first + t.rows > a.c.T || t.slot < 0 || t.slot >= a.c.S)
+                t.rows = 0;
+            return t;
+        }
+        i -= tiles;
+    }
+    return t;
+}
+
+template <int D> struct prompt_shared {
+    enum { PITCH = D + 8 }; /* rows of 16 bytes more: matrices load without bank conflicts */
+    __half q[ROWS][PITCH], k[2][PAGE][PITCH], v[2][PAGE][PITCH];
+    int pos[ROWS], page[2], bad[ROWS];
+};
+
+/* Page i of the slot to buffer b; positions beyond `last` become zeros. */
+template <int D>
+__device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> &sh, int slot,
+                                           int kvh, int i, int last, int b) {
+    const cu_cache &c = a.c;
+    int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
+    const bool there = page >= 0 && page < c.n_pages;
+    if (!there)
+        page = 0;
+    if (!threadIdx.x)
+        sh.page[b] = there;
+    const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
+    const __half *k = (const __half *)base + (int64_t)kvh * PAGE * c.pk;
+    const __half *v = (const __half *)(base + c.v_offset) + (int64_t)kvh * PAGE * c.pv;
+    auto copy = [&](__half *to, const __half *from, bool in) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_addr(to)),
+                     "l"(from), "r"(in ? 16 : 0)
+                     : "memory");
+    };
+    for (int j = threadIdx.x; j < PAGE * (c.pk / 8); j += THREADS) {
+        const int p = j / (c.pk / 8), x = j % (c.pk / 8) * 8;
+        copy(&sh.k[b][p][x], k + p * c.pk + x, there && i * PAGE + p <= last);
+    }
+    for (int j = threadIdx.x; j < PAGE * (c.pv / 8); j += THREADS) {
+        const int p = j / (c.pv / 8), x = j % (c.pv / 8) * 8;
+        copy(&sh.v[b][p][x], v + p * c.pv + x, there && i * PAGE + p <= last);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+__device__ __forceinline__ bool sees(const cu_attend &a, int pos, int p) {
+    return p <= pos && (a.window <= 0 || p > pos - a.window);
+}
+
+/* One row by itself, f32, over what it sees: for rows that met NaN or infinity. All threads. */
+template <int D>
+__device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot, int kvh, int row,
+                             int head, int pos) {
+    const cu_cache &c = a.c;
+    float *score = (float *)sh.k;
+    const float *q = a.q + ((int64_t)row * a.H + head) * c.dk;
+    const int from = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    float m = -INFINITY, sum = 0, y[(D + THREADS - 1) / THREADS] = {};
+    for (int i = from / PAGE; i <= pos / PAGE; i++) {
+        const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
+        if (page < 0 || page >= c.n_pages)
+            continue;
+        const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
+        const __half *k = (const __half *)base + (int64_t)kvh * PAGE * c.pk;
+        const __half *v = (const __half *)(base + c.v_offset) + (int64_t)kvh * PAGE * c.pv;
+        __syncthreads();
+        if (threadIdx.x < PAGE) {
+            float s = 0;
+            for (int x = 0; x < c.dk; x++)
+                s = fmaf(__half2float(k[threadIdx.x * c.pk + x]), __ldcg(&q[x]), s);
+            s *= a.scale;
+            if (a.softcap != 0)
+                s = a.softcap * tanhf(s / a.softcap);
+            score[threadIdx.x] = sees(a, pos, i * PAGE + threadIdx.x) ? s : -INFINITY;
+        }
+        __syncthreads();
+        float top = m;
+        for (int p = 0; p < PAGE; p++)
+            top = fmaxf(top, score[p]);
+        const float base_m = top == -INFINITY ? 0 : top,
+                    old = m == -INFINITY ? 0 : expf(m - base_m);
+        m = top;
+        sum *= old;
+        for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
+            y[j] *= old;
+        for (int p = 0; p < PAGE; p++) {
+            if (!sees(a, pos, i * PAGE + p))
+                continue;
+            const float w = expf(score[p] - base_m);
+            sum += w;
+            for (int j = 0; j < (D + THREADS - 1) / THREADS; j++) {
+                const int x = threadIdx.x + j * THREADS;
+                if (x < c.dv)
+                    y[j] = fmaf(w, __half2float(v[p * c.pv + x]), y[j]);
+            }
+        }
+    }
+    if (a.sinks) {
+        const float sink = a.sinks[head], top = fmaxf(m, sink);
+        const float old = m == -INFINITY ? 0 : expf(m - top);
+        sum = sum * old + expf(sink - top);
+        for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
+            y[j] *= old;
+    }
+    for (int j = 0; j < (D + THREADS - 1) / THREADS; j++) {
+        const int x = threadIdx.x + j * THREADS;
+        if (x < c.dv)
+            put(a.y, ((int64_t)row * a.H + head) * c.dv + x, y[j] / sum, a.y_kind);
+    }
+    __syncthreads();
+}
+
+/* Grid: x = tiles of all sequences, the last ones first, since they see most; y = heads of keys. */
+template <int D>
+__global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_attend a) {
+    constexpr int KS = D / 16, NO = D / 8;
+    extern __shared__ __align__(16) float shared_x[];
+    prompt_shared<D> &sh = *(prompt_shared<D> *)shared_x;
+    const cu_cache &c = a.c;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int group = a.H / c.Hkv, each = ROWS / group, kvh = blockIdx.y;
+    cu_next();
+    cu_wait();
+    const tile_of tile = find_tile(a, gridDim.x - 1 - blockIdx.x, each);
+    if (!tile.rows)
+        return;
+    /* zeros where heads are shorter than D */
+    for (int i = threadIdx.x; i < (int)(offsetof(prompt_shared<D>, pos) / 16); i += THREADS)
+        ((uint4 *)shared_x)[i] = make_uint4(0, 0, 0, 0);
+    for (int r = threadIdx.x; r < ROWS; r += THREADS) {
+        const int row = r / group;
+        const bool in = row < tile.rows && row < each;
+        const int pos = in ? __ldcg(&c.row_pos[tile.first + row]) : -1;
+        sh.pos[r] = pos < c.P * PAGE ? pos : -1;
+        sh.bad[r] = 0;
+    }
+    __syncthreads();
+    int last = -1, begin = INT_MAX;
+    for (int r = 0; r < ROWS; r += group) {
+        const int pos = sh.pos[r];
+        last = max(last, pos);
+        if (pos >= 0)
+            begin = min(begin, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
+    }
+    if (last < 0)
+        return;
+    const int page0 = begin / PAGE, pages = last / PAGE - page0 + 1;
+    fetch_page<D>(a, sh, tile.slot, kvh, page0, last, 0);
+    for (int j = threadIdx.x; j < ROWS * c.dk; j += THREADS) {
+        const int r = j / c.dk, x = j % c.dk;
+        const int64_t row = tile.first + r / group, head = kvh * group + r % group;
+        if (sh.pos[r] >= 0)
+            sh.q[r][x] = to_half(__ldcg(&a.q[(row * a.H + head) * c.dk + x]));
+    }
+    const int pos0 = sh.pos[warp * 16 + g], pos1 = sh.pos[warp * 16 + g + 8];
+    float o[NO][4] = {}, m[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+    for (int i = 0; i < pages; i++) {
+        const int b = i % 2, p0 = (page0 + i) * PAGE;
+        if (i + 1 < pages) {
+            fetch_page<D>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
+            asm volatile("cp.async.wait_group 1;" ::: "memory");
+        } else
+            asm volatile("cp.async.wait_group 0;" ::: "memory");
+        __syncthreads();
+        float s[8][4] = {};
+#pragma unroll
+        for (int k = 0; k < KS; k++) {
+            uint32_t q[4];
+            load_matrices(q, &sh.q[warp * 16 + lane % 16][k * 16 + lane / 16 * 8]);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                uint32_t w[4];
+                load_matrices(
+                    w, &sh.k[b][n * 16 + lane / 16 * 8 + lane % 8][k * 16 + lane / 8 % 2 * 8]);
+                product(s[2 * n], q, w[0], w[1]);
+                product(s[2 * n + 1], q, w[2], w[3]);
+            }
+        }
+        const bool there = sh.page[b];
+        float top[2] = {m[0], m[1]};
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int p = p0 + n * 8 + 2 * t + j % 2, pos = j < 2 ? pos0 : pos1;
+                float v = s[n][j] * a.scale;
+                if (a.softcap != 0)
+                    v = a.softcap * tanhf(v / a.softcap);
+                s[n][j] = there && sees(a, pos, p) ? v : -INFINITY;
+                top[j / 2] = fmaxf(top[j / 2], s[n][j]);
+            }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
+            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+            const float base = top[h] == -INFINITY ? 0 : top[h];
+            const float old = m[h] == -INFINITY ? 0 : expf(m[h] - base);
+            m[h] = top[h];
+            sum[h] *= old;
+#pragma unroll
+            for (int n = 0; n < NO; n++) {
+                o[n][2 * h] *= old;
+                o[n][2 * h + 1] *= old;
+            }
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+#pragma unroll
+                for (int j = 2 * h; j < 2 * h + 2; j++) {
+                    s[n][j] = __expf(s[n][j] - base);
+                    sum[h] += s[n][j];
+                }
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++) { /* 16 positions */
+            const uint32_t w[4] = {pack2(s[2 * k][0], s[2 * k][1]), pack2(s[2 * k][2], s[2 * k][3]),
+                                   pack2(s[2 * k + 1][0], s[2 * k + 1][1]),
+                                   pack2(s[2 * k + 1][2], s[2 * k + 1][3])};
+#pragma unroll
+            for (int n = 0; n < NO / 2; n++) {
+                uint32_t v[4];
+                load_transposed(v, &sh.v[b][k * 16 + lane % 16][n * 16 + lane / 16 * 8]);
+                product(o[2 * n], w, v[0], v[1]);
+                product(o[2 * n + 1], w, v[2], v[3]);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = warp * 16 + g + 8 * h;
+        sum[h] += __shfl_xor_sync(~0u, sum[h], 1);
+        sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
+        if (sh.pos[r] < 0)
+            continue;
+        const int head = kvh * group + r % group;
+        float factor = 1;
+        if (a.sinks) {
+            const float sink = a.sinks[head], top = fmaxf(m[h], sink);
+            factor = m[h] == -INFINITY ? 0 : expf(m[h] - top);
+            sum[h] = sum[h] * factor + expf(sink - top);
+        }
+        factor /= sum[h];
+        const int64_t at = ((int64_t)(tile.first + r / group) * a.H + head) * c.dv;
+        bool bad = false;
+#pragma unroll
+        for (int n = 0; n < NO; n++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int x = n * 8 + 2 * t + j;
+                const float y = o[n][2 * h + j] * factor;
+                if (x >= c.dv)
+                    continue;
+                bad |= !isfinite(y);
+                put(a.y, at + x, y, a.y_kind);
+            }
+        if (bad)
+            sh.bad[r] = 1;
+    }
+    __syncthreads();
+    for (int r = 0; r < ROWS; r++)
+        if (sh.bad[r])
+            attend_alone<D>(a, sh, tile.slot, kvh, tile.first + r / group, kvh * group + r % group,
+                            sh.pos[r]);
+}
+
+template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
+    const int group = a->H / a->c.Hkv, each = ROWS / group;
+    const size_t smem = sizeof(prompt_shared<D>);
+    cudaFuncSetAttribute((const void *)attend_prompt<D>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
+    launch(s, attend_prompt<D>, dim3((a->c.T + each - 1) / each + a->n_seqs, a->c.Hkv), THREADS,
+           smem, *a);
+}
+
+bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
+    const cu_cache &c = a->c;
+    const int longest = c.pk > c.pv ? c.pk : c.pv;
+    if (c.dtype != MN_F16 || !a->seqs || a->bidirectional || a->H / c.Hkv > ROWS)
+        return false;
+    if (c.T <= a->n_seqs)
+        return false;
+    return longest <= 256 && sizeof(prompt_shared<256>) <= (size_t)d->smem_max;
+}
+
+void cu_prompt_run(cudaStream_t s, const cu_attend *a) {
+    const int longest = a->c.pk > a->c.pv ? a->c.pk : a->c.pv;
+    if (longest <= 64)
+        prompt_launch<64>(s, a);
+    else if (longest <= 96)
+        prompt_launch<96>(s, a);
+    else if (longest <= 128)
+        prompt_launch<128>(s, a);
+    else
+        prompt_launch<256>(s, a);
+}
