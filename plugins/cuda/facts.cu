@@ -1,5 +1,6 @@
 /* facts.cu -- what the driver says about its devices, and the self-test. */
 #include "backend.h"
+#include "gemm.h"
 #include "types.h"
 
 mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
@@ -71,6 +72,7 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
     d->gbps = bandwidth((int)i);
     pthread_mutex_init(&d->lock, NULL);
     cu_types_init(d);
+    cu_gemm_init(d);
     mn_status st = cu_check(cudaGetLastError(), err, "loading kernels");
     if (st)
         cu_device_close(d);

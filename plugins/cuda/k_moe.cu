@@ -203,6 +203,36 @@ void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
         route_by<32>(s, r, then);
 }
 
+__global__ void __launch_bounds__(256) sort_rows(cu_sorted a) {
+    cu_next();
+    cu_wait();
+    const int64_t to = (int64_t)blockIdx.x * a.ld, row = __ldcg(&a.pairs[blockIdx.x]) / a.x_div;
+    for (int i = threadIdx.x; i < a.ld; i += 256) {
+        if (a.x_kind == CU_F32)
+            put(a.y, to + i, i < a.K ? __ldcg((const float *)a.x + row * a.K + i) : 0, a.kind);
+        else
+            ((uint16_t *)a.y)[to + i] = __ldcg((const unsigned short *)a.x + row * a.ld + i);
+    }
+}
+void cu_sort_rows(cudaStream_t s, const cu_sorted *a) {
+    launch(s, sort_rows, dim3(a->n_pairs), 256, 0, *a);
+}
+
+__global__ void __launch_bounds__(256)
+    unsort_rows(const uint32_t *x, uint32_t *y, const int32_t *pairs, int words) {
+    cu_next();
+    cu_wait();
+    const int64_t from = (int64_t)blockIdx.x * words,
+                  to = (int64_t)__ldcg(&pairs[blockIdx.x]) * words;
+    for (int i = threadIdx.x; i < words; i += 256)
+        y[to + i] = __ldcg(&x[from + i]);
+}
+void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
+                    int bytes) {
+    launch(s, unsort_rows, dim3(n_pairs), 256, 0, (const uint32_t *)x, (uint32_t *)y, pairs,
+           bytes / 4);
+}
+
 __global__ void __launch_bounds__(256) combine_rows(const float *x, const float *weights,
                                                     const float *residual, float *y, int k, int D) {
     cu_next();

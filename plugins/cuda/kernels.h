@@ -169,6 +169,18 @@ struct cu_sort {
 void cu_moe_sort(cudaStream_t s, const cu_sort *a);
 /* Routes, and sorts what came out. */
 void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then);
+/* Rows of pairs in the order of `pairs`: y[i] = x[pairs[i] / x_div] in 16 bits, ld elements each, from
+ * rows of K f32 or of ld 16-bit elements (x_kind). */
+struct cu_sorted {
+    const void *x;
+    void *y;
+    const int32_t *pairs;
+    int n_pairs, x_div, K, ld, x_kind, kind;
+};
+void cu_sort_rows(cudaStream_t s, const cu_sorted *a);
+/* The reverse: y[pairs[i]] = x[i], rows of `bytes`, a multiple of 4. */
+void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
+                    int bytes);
 /* y[t] = residual[t] + sum over j of weights[t, j] x[t, j]; residual may be NULL */
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);

@@ -1,6 +1,9 @@
 /* op_linear.cu -- LINEAR and MOE_LINEAR: which kernel multiplies so many rows by a weight of this
  * type. Class exact: dot products in f32 (gemv). Else matrix units (mmv), for one row of a float
- * type gemv again, which reads no more bytes and rounds less. */
+ * type gemv again, which reads no more bytes and rounds less. More than CU_MANY rows: gemm.h, which
+ * wants weights of 16 bits; packed ones are widened into the scratch, as many rows at a time as it
+ * holds. */
+#include "gemm.h"
 #include "ops.h"
 
 /* Whether a product of so many rows is one of matrix units. */
@@ -74,6 +77,71 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
     cu_elementwise_run(r->s, &e);
 }
 
+/* ---- many rows ------------------------------------------------------------------------------- */
+enum { CU_MANY = 64, CU_MANY_OF_EXPERT = 24 };
+static const uint64_t WIDE_BYTES = 128u << 20;
+
+static cu_gemm gemm_of(const cu_run *r, const cu_linear *a, const cu_type *type) {
+    cu_gemm g = {};
+    g.x = a->x;
+    g.kind = type->half;
+    g.rows = a->rows;
+    g.K = a->K;
+    g.ld = a->x_ld;
+    g.epi = a->epi;
+    g.y_kind = a->y_kind;
+    g.residual = a->residual;
+    g.glu = a->glu;
+    g.late = a->late;
+    g.scratch = r->c->scratch + r->p->gemm_at;
+    g.scratch_bytes = cu_gemm_scratch(r->dev);
+    return g;
+}
+
+/* Rows [from, from + n) of segment s of the product. */
+static void set_gemm_segment(const cu_linear *a, int s, int64_t from, int n, const void *w,
+                             cu_gemm *g) {
+    const int kind = a->epi == CU_EPI_GLU ? a->y_kind : CU_F32;
+    cu_gemm_seg *to = &g->seg[g->n_seg++];
+    to->w = w;
+    to->bias = a->seg[s].bias ? a->seg[s].bias + from : NULL;
+    to->y = (char *)a->seg[s].y + from * (kind == CU_F32 ? 4 : 2);
+    to->n = n;
+    to->ld_y = a->seg[s].rows;
+}
+
+/* A product whose weights are kept in 16 bits. */
+static void gemm_stored(const cu_run *r, const cu_linear *a, const cu_type *type) {
+    cu_gemm g = gemm_of(r, a, type);
+    for (int s = 0; s < a->n_seg; s++)
+        set_gemm_segment(a, s, 0, a->seg[s].rows, a->seg[s].w.at[0], &g);
+    cu_gemm_run(r->dev, r->s, &g);
+}
+
+/* Widens rows of all segments, as many as there is room for, and multiplies them: segments of a GLU
+ * side by side, others one after the other. */
+static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *type) {
+    char *wide = r->c->scratch + r->p->wide_at;
+    const int64_t row_bytes = (int64_t)a->x_ld * 2;
+    const bool together = a->epi == CU_EPI_GLU;
+    int64_t room = (int64_t)r->p->wide_bytes / row_bytes / 128 * 128;
+    if (together)
+        room /= 2;
+    for (int s = 0; s < (together ? 1 : a->n_seg); s++)
+        for (int64_t from = 0; from < a->seg[s].rows; from += room) {
+            const int64_t left = a->seg[s].rows - from, n = left < room ? left : room;
+            cu_gemm g = gemm_of(r, a, type);
+            for (int k = s; k <= (together ? 1 : s); k++) {
+                char *to = wide + (k - s) * room * row_bytes;
+                type->expand(r->s, &a->seg[k].w, from, n, a->ld, a->x_ld, to);
+                set_gemm_segment(a, k, from, (int)n, to, &g);
+            }
+            if (g.residual)
+                g.residual += from;
+            cu_gemm_run(r->dev, r->s, &g);
+        }
+}
+
 static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
     const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
@@ -88,8 +156,14 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
         glu_after = epi != NULL;
     if (units && a.rows > 1)
         round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
-    cu_chose(r, u->node, units ? "mmv" : "gemv", w->type->name, a.rows);
-    (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+    const bool many = units && a.rows > CU_MANY;
+    cu_chose(r, u->node, many ? "gemm" : units ? "mmv" : "gemv", w->type->name, a.rows);
+    if (many && w->type->import)
+        gemm_widened(r, &a, w->type);
+    else if (many)
+        gemm_stored(r, &a, w->type);
+    else
+        (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
     if (glu_after)
         glu_apart(r, epi, &a);
 }
@@ -179,6 +253,46 @@ static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
     return e;
 }
 
+/* Products of many pairs: x and y in the order of experts, as many experts at a time as there is
+ * room for in 16 bits. */
+static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps_16) {
+    const cu_type *type = w->type;
+    const cu_experts *e = &a->experts;
+    const int y_kind = a->epi == CU_EPI_GLU ? a->y_kind : CU_F32, n = a->seg[0].rows;
+    const int64_t expert_bytes = (int64_t)n * a->x_ld * 2;
+    const int both = a->epi == CU_EPI_GLU ? 2 : 1;
+    int room = keeps_16 ? e->n : (int)((int64_t)r->p->wide_bytes / (expert_bytes * both));
+    cu_sorted x = {a->x,      r->c->scratch + r->p->sorted_x_at,
+                   e->pairs,  a->rows,
+                   e->x_div,  a->K,
+                   a->x_ld,   a->x_kind,
+                   type->half};
+    cu_sort_rows(r->s, &x);
+    char *y = r->c->scratch + r->p->sorted_y_at, *wide = r->c->scratch + r->p->wide_at;
+    for (int from = 0; from < e->n; from += room) {
+        const int count = e->n - from < room ? e->n - from : room;
+        cu_gemm g = gemm_of(r, a, type);
+        g.x = x.y;
+        g.offsets = e->start + from;
+        g.n_groups = count;
+        g.w_stride = (int64_t)n * a->x_ld;
+        for (int s = 0; s < both; s++) {
+            char *to = wide + s * room * expert_bytes;
+            if (!keeps_16)
+                type->expand(r->s, &a->seg[s].w, (int64_t)from * n, (int64_t)count * n, a->ld,
+                             a->x_ld, to);
+            cu_gemm_seg *seg = &g.seg[g.n_seg++];
+            seg->w = keeps_16 ? a->seg[s].w.at[0] : to;
+            seg->bias = a->seg[s].bias ? a->seg[s].bias + (int64_t)from * n : NULL;
+            seg->y = y;
+            seg->n = n;
+            seg->ld_y = n;
+        }
+        cu_gemm_run(r->dev, r->s, &g);
+    }
+    cu_unsort_rows(r->s, y, a->seg[0].y, e->pairs, a->rows, n * (y_kind == CU_F32 ? 4 : 2));
+}
+
 static void moe_linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -208,8 +322,12 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
             a.experts.n = n_experts;
         }
         a.experts.x_div = per_pair ? 1 : k;
-        cu_chose(r, u->node, units ? "mmv" : "gemv", w->type->name, n_pairs);
-        (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+        const bool many = units && a.experts.pairs && a.experts.typical > CU_MANY_OF_EXPERT;
+        cu_chose(r, u->node, many ? "gemm" : units ? "mmv" : "gemv", w->type->name, n_pairs);
+        if (many)
+            gemm_experts(r, &a, w, !w->type->import);
+        else
+            (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
     }
 }
 
@@ -239,6 +357,29 @@ static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_n
     return CU_OK;
 }
 
+/* What products of many rows need: weights in 16 bits, at most WIDE_BYTES or one expert of both
+ * segments; of experts, x and y in another order. */
+static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, cu_needs *needs) {
+    const bool experts = n->op == MN_OP_MOE_LINEAR;
+    const cu_type *type = cu_type_of(w->dtype.id);
+    const int64_t K = w->dim[w->n_dim - 1], N = w->dim[w->n_dim - 2];
+    const uint64_t ld = (uint64_t)mnp_round(K, CU_K_ALIGN);
+    if (type->half == CU_F32)
+        return;
+    if (experts) {
+        cu_need(&needs->sorted_x, (uint64_t)rows * ld * 2);
+        cu_need(&needs->sorted_y, (uint64_t)rows * (uint64_t)N * 4);
+    }
+    if (!type->import)
+        return;
+    uint64_t bytes = (uint64_t)(experts ? N : mnp_round(N, 128)) * ld * 2 * 2;
+    if (experts && bytes < WIDE_BYTES)
+        bytes *= WIDE_BYTES / bytes;
+    if (!experts && bytes > WIDE_BYTES)
+        bytes = WIDE_BYTES;
+    cu_need(&needs->wide, bytes);
+}
+
 static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
     const uint32_t first = first_weight(n);
@@ -251,6 +392,8 @@ static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs)
         cu_need(&needs->pairs, (uint64_t)(rows + 2 * w->dim[0] + 1) * 4);
     }
     cu_need(&needs->half, (uint64_t)(rows * ld) * 2);
+    if (rows > CU_MANY && cu_rounds(p))
+        many_needs(n, w, rows, needs);
 }
 
 extern const cu_op cu_op_linear = {MN_OP_LINEAR, 1, linear_verdict, linear_needs, linear};

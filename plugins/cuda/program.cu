@@ -1,6 +1,7 @@
 /* program.cu -- a segment as units (common/units.c), where its tensors lie, and what kernels need
  * beside them. A program belongs to its device; it reads the weight set's entries, which outlive
  * it. */
+#include "gemm.h"
 #include "ops.h"
 #include <stdlib.h>
 
@@ -157,6 +158,11 @@ static void extras(mn_program *p) {
     p->adjusted_at = reserve(p, needs.logits);
     p->count_at = reserve(p, needs.logits);
     p->pairs_at = reserve(p, needs.pairs);
+    p->wide_at = reserve(p, needs.wide);
+    p->wide_bytes = needs.wide;
+    p->sorted_x_at = reserve(p, needs.sorted_x);
+    p->sorted_y_at = reserve(p, needs.sorted_y);
+    p->gemm_at = reserve(p, cu_gemm_scratch(p->dev));
 }
 
 static mn_status check_nodes(const mn_program *p, mn_error *err) {

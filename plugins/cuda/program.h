@@ -16,9 +16,10 @@ struct cu_unit {
 };
 
 /* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits of
- * attention and their counters, resolved ids, adjusted logits, pairs sorted by expert. */
+ * attention and their counters, resolved ids, adjusted logits, pairs sorted by expert; of products of
+ * many rows: weights in 16 bits, rows of x and y sorted by expert. */
 struct cu_needs {
-    uint64_t half, partial, arrived, ids, logits, pairs;
+    uint64_t half, partial, arrived, ids, logits, pairs, wide, sorted_x, sorted_y;
 };
 
 static inline void cu_need(uint64_t *at_least, uint64_t bytes) {
@@ -41,7 +42,7 @@ struct mn_program {
     uint8_t *half;
     /* places in the scratch */
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
-        scratch;
+        wide_at, wide_bytes, sorted_x_at, sorted_y_at, gemm_at, scratch;
     int split, max_splits;
 };
 /* CU_PAIRS: read by products of experts, which round from 9 pairs on; CU_ALWAYS: they always do */
