@@ -36,7 +36,8 @@ struct cu_gemm {
     int rows, K, ld;
     int epi, y_kind;
     int n_seg;
-    bool late; /* the successor starts once this kernel's input is there */
+    bool late;    /* the successor starts once this kernel's input is there */
+    bool fresh_w; /* the kernel before this one writes w: it must not be read ahead */
     cu_gemm_seg seg[CU_MAX_SEG];
     const float *residual;
     cu_glu glu;

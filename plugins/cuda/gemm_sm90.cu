@@ -287,6 +287,8 @@ __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s,
         const gemm_tile t = gemm_tile_at(p.a, S::ROWS, S::PIECES, starts, w.tile);
         const loads<S> l = loads_of<S>(p, t);
         if (i == 0) {
+            if (p.a.fresh_w)
+                cu_wait();
             early = min(S::STAGES, w.k1 - w.k0);
             for (int k = 0; k < early; k++) {
                 barrier_expect(m.full + 8 * k, S::STAGE_BYTES);

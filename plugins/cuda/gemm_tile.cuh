@@ -19,6 +19,7 @@ struct gemm_segment {
 struct gemm_args {
     gemm_segment seg[CU_MAX_SEG];
     const float *residual;
+    bool fresh_w;
     const int32_t *offsets;
     int64_t w_stride;
     int rows, n_seg, n_groups;
@@ -45,6 +46,7 @@ static inline void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int
         a->pieces = 2 * ((n + piece - 1) / piece);
     }
     a->col_tiles = (a->pieces + pieces_a_tile - 1) / pieces_a_tile;
+    a->fresh_w = g->fresh_w;
     a->residual = g->residual, a->offsets = g->offsets, a->w_stride = g->w_stride;
     a->rows = g->rows, a->n_seg = g->n_seg, a->n_groups = g->offsets ? g->n_groups : 1;
     a->epi = g->epi, a->y_kind = g->y_kind, a->late = g->late, a->glu = g->glu;

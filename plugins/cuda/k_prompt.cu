@@ -330,7 +330,7 @@ bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
     const int longest = c.pk > c.pv ? c.pk : c.pv;
     if (c.dtype != MN_F16 || !a->seqs || a->bidirectional || a->H / c.Hkv > ROWS)
         return false;
-    if (c.T <= a->n_seqs)
+    if (c.T < 2 * a->n_seqs) /* mostly one row of each sequence */
         return false;
     return longest <= 256 && sizeof(prompt_shared<256>) <= (size_t)d->smem_max;
 }

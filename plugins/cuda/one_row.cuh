@@ -102,32 +102,33 @@ __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, 
 template <class T, int NW, int U>
 __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
     using shape = one_shape<T>;
-    constexpr int THREADS = 32 * NW, NORM = NW / 4;
+    constexpr int THREADS = 32 * NW, NORM = 4;
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
     __shared__ float sum[2][NW][17], squares[NW];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int nv = a.ld / 32, units = nv / 4, steps = (units + NW * U - 1) / (NW * U);
-    const bool glu = a.epi == CU_EPI_GLU;
+    const bool glu = a.epi == CU_EPI_GLU, several = !glu && a.n_seg > 1;
     const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16, pair = blockIdx.y;
     int64_t expert = 0;
     struct weights {
         T w[U][2];
     } now, next;
     auto fetch = [&](int tile, int step, weights &to) {
+        const int unit = step * U * NW + warp;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int i = glu ? tile * 8 + g : tile * 16 + h * 8 + g, s = glu ? h : 0;
             i = min(i, a.total - 1);
-            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
+            while (several && s + 1 < a.n_seg && i >= a.seg[s].rows)
                 i -= a.seg[s++].rows;
             const int64_t row = expert * a.seg[s].rows + i;
+            const typename T::cursor at = T::seek(a.seg[s].w, row * nv + unit * 4 + t);
 #pragma unroll
-            for (int u = 0; u < U; u++) {
-                const int unit = min((step * U + u) * NW + warp, units - 1);
-                to.w[u][h].load(a.seg[s].w, row * nv + unit * 4 + t);
-            }
+            for (int u = 0; u < U; u++)
+                if (unit + u * NW < units)
+                    to.w[u][h].load(at, u * NW);
         }
     };
     if (!a.late)
@@ -173,11 +174,12 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
     const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
     float y0 = 0, y1 = 0; /* rows g and g + 8; those of lane t = 0 count */
     for (;;) {
-        const int tile = at.tile;
+        const int tile = at.tile, first_unit = at.step * U * NW + warp;
+        const char *x_at = xs + first_unit * 256 + t * 16;
+        const float2 *sum_at = sums + first_unit * 4 * shape::N;
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            const int unit = (at.step * U + u) * NW + warp;
-            if (unit >= units)
+            if (first_unit + u * NW >= units)
                 break;
 #pragma unroll
             for (int q = 0; q < 4; q++) {
@@ -185,7 +187,7 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
                 float s0[2], s1[2], m0[2], m1[2], c[4];
                 uint4 x = make_uint4(0, 0, 0, 0);
                 if (!g)
-                    x = *(const uint4 *)(xs + (unit * 4 + q) * 64 + t * 16);
+                    x = *(const uint4 *)(x_at + (u * NW * 4 + q) * 64);
                 now.w[u][0].c.halves(q, w0);
                 now.w[u][1].c.halves(q, w1);
                 now.w[u][0].s.get(q, s0, m0);
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
                         mma<CU_HALF>(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
                     else if (n)
                         mma_fresh(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
-                    const float2 of = sums[(unit * 4 + q) * shape::N + n];
+                    const float2 of = sum_at[(u * NW * 4 + q) * shape::N + n];
                     y0 = fmaf(s0[n], fmaf(c[0], shape::UNDO, -of.x), y0);
                     y1 = fmaf(s1[n], fmaf(c[2], shape::UNDO, -of.x), y1);
                     if (shape::HAS_MIN) {
@@ -259,21 +261,12 @@ static void one_row_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
            one_shape<T>::bytes(a->ld), *a);
 }
 
-/* Reads in flight by what a lane holds of one; warps so that k takes few steps. */
+/* One unit a warp at a time: more warps at once gave more than more reads of each. */
 template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
-    constexpr int U = sizeof(T) > 40 ? 1 : 2;
-    const int units = a->ld / 128;
-    if (units <= 16)
-        one_row_launch<T, 8, U>(d, s, a);
-    else
-        one_row_launch<T, 12, U>(d, s, a);
+    one_row_launch<T, 8, 1>(d, s, a);
 }
 template <class T> static void one_row_init(mn_device *d) {
-    constexpr int U = sizeof(T) > 40 ? 1 : 2;
-    const int most = d->smem_max - 4096;
-    cudaFuncSetAttribute((const void *)one_row<T, 8, U>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
-    cudaFuncSetAttribute((const void *)one_row<T, 12, U>,
-                         cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    cudaFuncSetAttribute((const void *)one_row<T, 8, 1>,
+                         cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 4096);
 }
 #endif

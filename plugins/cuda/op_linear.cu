@@ -136,6 +136,7 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
                 type->expand(r->s, &a->seg[k].w, from, n, a->ld, a->x_ld, to);
                 set_gemm_segment(a, k, from, (int)n, to, &g);
             }
+            g.fresh_w = true;
             if (g.residual)
                 g.residual += from;
             cu_gemm_run(r->dev, r->s, &g);
@@ -273,6 +274,7 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
         const int count = e->n - from < room ? e->n - from : room;
         cu_gemm g = gemm_of(r, a, type);
         g.x = x.y;
+        g.fresh_w = !keeps_16;
         g.offsets = e->start + from;
         g.n_groups = count;
         g.w_stride = (int64_t)n * a->x_ld;

@@ -31,6 +31,23 @@ template <class C, class S, int ZERO> struct packed {
         c.load(p.at[0], p.at[1], v);
         s.load(p.at[2], p.at[3], v >> 2);
     }
+    /* Where position v lies in each plane, so that units an even number further on lie at constant
+     * distances. */
+    struct cursor {
+        const char *p[CU_MAX_PLANES];
+    };
+    static __device__ __forceinline__ cursor seek(const cu_planes &p, int64_t v) {
+        cursor at;
+        at.p[0] = p.at[0] + v * (4 * C::LOW);
+        at.p[1] = C::HIGH ? p.at[1] + v * (4 * C::HIGH) : NULL;
+        at.p[2] = p.at[2] + (v >> 2) * (S::BITS2 / 8);
+        at.p[3] = S::BITS3 ? p.at[3] + (v >> 3) * (S::BITS3 / 4) : NULL;
+        return at;
+    }
+    __device__ __forceinline__ void load(const cursor &at, int units) {
+        c.load(at.p[0], at.p[1], 4 * units);
+        s.load(at.p[2], at.p[3], units);
+    }
     static __device__ __forceinline__ int column(int v, int q) {
         return v / 4 * 128 + q / 2 * 32 + q % 2 * 16 + v % 4 * 4;
     }
