@@ -8,8 +8,9 @@
     X(linear)                                                                                      \
     X(rope)                                                                                        \
     X(kv_store)                                                                                    \
-    X(attention) X(act) X(glu) X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample)          \
-        X(moe_route) X(moe_linear) X(moe_combine)
+    X(attention)                                                                                   \
+    X(act) X(glu) X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample) X(moe_route)          \
+        X(moe_linear) X(moe_combine)
 
 #define DECLARE(name) extern const cu_op cu_op_##name;
 CU_OPS(DECLARE)

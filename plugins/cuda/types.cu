@@ -8,8 +8,9 @@
     X(q4_0)                                                                                        \
     X(q4_1)                                                                                        \
     X(q5_0)                                                                                        \
-    X(q5_1) X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs) X(mxfp4)           \
-        X(mxfp4_split) X(mlx4_32) X(mlx4_64) X(mlx4_128) X(mlx8_32) X(mlx8_64) X(mlx8_128)
+    X(q5_1)                                                                                        \
+    X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs) X(mxfp4) X(mxfp4_split)    \
+        X(mlx4_32) X(mlx4_64) X(mlx4_128) X(mlx8_32) X(mlx8_64) X(mlx8_128)
 
 #define DECLARE(name) extern const cu_type cu_type_##name;
 CU_TYPES(DECLARE)
