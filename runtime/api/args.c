@@ -53,6 +53,7 @@ mn_status mn_args_flags(mn_error *err, const char *name, uint32_t given, uint32_
     return mn_fail(err, MN_INVALID, "%s: found %#x, expected none but %#x", name, given, known);
 }
 
+/* Below the size of the first release: it was forgotten. */
 static mn_status check_size(mn_sized which, uint32_t size, mn_error *err) {
     if (size >= structs[which].first)
         return MN_OK;

@@ -31,6 +31,7 @@ mn_status mn_model_companion(const mn_model *m, const char *name, cJSON **out, m
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
+/* A value as it stands in the file, for messages. */
 static void put_json(mn_text *out, const cJSON *v) {
     if (cJSON_IsString(v))
         mn_text_json(out, (mn_str){v->valuestring, strnlen(v->valuestring, 60)});
@@ -138,6 +139,7 @@ mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
 
 /* ---- what ends an answer --------------------------------------------------------------------- */
 
+/* A stop id, once. */
 static mn_status add(mn_model *m, int32_t id, mn_error *err) {
     for (uint32_t i = 0; i < m->n_stop; i++)
         if (m->stop[i] == id)
@@ -167,6 +169,7 @@ static void check_bos(const mn_model *m, const cJSON *generation, int64_t n_voca
         warn_of_id(m, GENERATION ": key 'bos_token_id'", id, n_vocab, "begins no text");
 }
 
+/* An id that is no integer. */
 static mn_status fail_id(const mn_model *m, const char *where, const cJSON *found, mn_error *err) {
     mn_text text = {0};
     put_json(&text, found);

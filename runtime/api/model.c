@@ -202,6 +202,7 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     return mn_model_open_with(rt, path, NULL, out, err);
 }
 
+/* How the files are mapped, as the caller asks. */
 static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_error *err) {
     mn_model_params p = {.size = sizeof p};
     mn_status st = mn_args_take(MN_SIZED_MODEL_PARAMS, &p, params, err);

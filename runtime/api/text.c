@@ -172,6 +172,7 @@ mn_str mn_stream_tool(const mn_stream *s) {
     return mn_str_of(s && s->part == MN_CHANNEL_CALL ? s->channels.tool : "");
 }
 
+/* Where tags are spelled as text they are taken out, and say whose text it is. */
 static void respell(mn_stream *s, bool last) {
     bool thinking = false;
     mn_think_tags_push(&s->spelled, &s->text, last, &thinking);

@@ -14,6 +14,7 @@ static mn_status fail_errno(mn_error *err, const char *path, const char *what) {
     return mn_fail(err, MN_IO_ERROR, "%s: %s: %s", path, what, strerror(errno));
 }
 
+/* The folder that holds path; NULL = out of memory. */
 static char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash)

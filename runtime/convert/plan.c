@@ -206,6 +206,7 @@ static mn_status no_memory(mn_error *err) {
     return mn_fail_memory(err, sizeof(mn_out_tensor));
 }
 
+/* Appends a tensor: its size, and where it lies in the file's data. */
 static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     mn_str file = mn_str_of(p->model->path);
     t.cols = (uint64_t)t.dim[t.n_dim - 1];
@@ -295,6 +296,7 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     return put_values(p, "rope_freqs.weight", f, n, err);
 }
 
+/* longrope's factors, which checkpoints have as a key, as a tensor. */
 static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *err) {
     char key[128];
     char name[64];

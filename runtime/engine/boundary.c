@@ -24,6 +24,7 @@ mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t
     return st;
 }
 
+/* The roots of what a node writes are the segment's. */
 static void mark_outputs(const mn_graph *g, const mn_node *n, int32_t segment, int32_t *maker) {
     for (uint32_t j = 0; j < n->n_out; j++) {
         const int32_t t = g->operands[n->out_off + j];

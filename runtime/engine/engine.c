@@ -46,6 +46,7 @@ static uint32_t device_index(mn_engine *e, const mn_offer *o) {
     return e->n_devices++;
 }
 
+/* The placement's segments, with the devices that they are on. */
 static mn_status list_segments(mn_engine *e, const mn_placement *p, mn_error *err) {
     e->devices = mn_calloc(p->n_segments, sizeof *e->devices);
     e->segments = mn_calloc(p->n_segments, sizeof *e->segments);
@@ -327,6 +328,7 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     return st;
 }
 
+/* NULL is fine. */
 static void free_buffer(const mn_engine_device *d, mn_buffer *b) {
     if (b)
         MN_WATCHED(mn_callee_of(d), "buffer_free", d->backend->buffer_free(b));

@@ -36,6 +36,7 @@ static void expand_page(int32_t page, uint32_t ratio, int32_t *to) {
         to[k] = page < 0 ? -1 : first + (int32_t)k;
 }
 
+/* The group's page table of every slot. */
 static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group,
                          const int32_t *packed) {
     const uint32_t ratio = mn_page_ratio(e, d, group);

@@ -60,6 +60,7 @@ static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
     return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
 }
 
+/* Whether the KV_STORE fills the cache of the layer that the ATTENTION reads. */
 static bool stores_for(const mn_graph *g, const mn_node *store, const mn_node *attention) {
     const uint64_t layer = attr(g, attention, MN_ATTENTION_ATTR_KV_LAYER);
     const uint64_t group = attr(g, attention, MN_ATTENTION_ATTR_GROUP);

@@ -49,25 +49,27 @@ static const mn_name_pattern *pattern_of_named(const choice *c, uint32_t kind, u
     return NULL;
 }
 
-static bool is_whole(const choice *c) {
+/* Whether a pattern of this kind that names the file says that it comes without companions. */
+static bool is_whole(const choice *c, uint32_t kind) {
     const mn_name_pattern *p;
     uint32_t at = 0;
-    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, NULL)))
-        if (p->flags & MN_PATTERN_WHOLE)
+    do {
+        p = pattern_of_named(c, kind, &at, NULL);
+        if (p && p->flags & MN_PATTERN_WHOLE)
             return true;
-    at = 0;
-    while ((p = pattern_of_named(c, MN_PATTERN_MODEL, &at, NULL)))
-        if (p->flags & MN_PATTERN_WHOLE)
-            return true;
+    } while (p);
     return false;
 }
 
+/* named: a file of the folder; NULL = the folder itself. */
 static void choose(choice *c, const char *named) {
     c->named = named;
     const uint32_t kinds = named ? kinds_of(c, named) : 0;
     c->folder = !named || (!(kinds & KIND_MODEL_FILE) && (kinds || mn_is_companion(named)));
-    c->unknown = !c->folder && !kinds;
-    c->whole = !c->folder && is_whole(c);
+    if (c->folder)
+        return;
+    c->unknown = !kinds;
+    c->whole = is_whole(c, MN_PATTERN_SHARD) || is_whole(c, MN_PATTERN_MODEL);
 }
 
 /* Two names of shards of one model. */
@@ -76,14 +78,17 @@ static bool same_model(const mn_name_hit *a, const mn_name_hit *b) {
            mn_str_eq(a->number[1], b->number[1]);
 }
 
+/* Another shard of the model that the named file is a shard of. */
 static bool is_sibling(const choice *c, const char *name) {
     mn_name_hit own;
     mn_name_hit other;
     const mn_name_pattern *p;
     uint32_t at = 0;
-    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &own)))
-        if (mn_name_match(p, name, &other) && same_model(&own, &other))
+    do {
+        p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &own);
+        if (p && mn_name_match(p, name, &other) && same_model(&own, &other))
             return true;
+    } while (p);
     return false;
 }
 
@@ -98,6 +103,7 @@ static bool is_format_companion(const choice *c, const char *name) {
     return false;
 }
 
+/* Whether a file of the folder is part of the model. */
 static bool belongs(const choice *c, const char *name) {
     if (c->named && !strcmp(name, c->named))
         return true;
@@ -187,6 +193,7 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, 
 }
 
 /* ---- are all shards there? ------------------------------------------------------------------- */
+/* UINT64_MAX: more than can be counted. */
 static uint64_t value_of(mn_str digits) {
     int64_t v = 0;
     return mn_parse_i64(digits, &v) ? (uint64_t)v : UINT64_MAX;
@@ -242,15 +249,17 @@ static mn_status check_shards(const mn_file_set *set, const char *dir, const cho
     mn_name_hit hit;
     const mn_name_pattern *p;
     uint32_t at = 0;
-    while ((p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &hit))) {
-        const uint64_t count = value_of(hit.number[1]);
+    for (;;) {
+        p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &hit);
+        if (!p)
+            return MN_OK;
+        const uint64_t count = MN_MIN(value_of(hit.number[1]), set->n + (uint64_t)1);
         int width = (int)hit.number[0].len;
         const uint64_t first = has_shard(set, p, &hit, 0, &width) ? 0 : 1;
-        for (uint64_t no = first; no < first + MN_MIN(count, set->n + (uint64_t)1); no++)
+        for (uint64_t no = first; no < first + count; no++)
             if (!has_shard(set, p, &hit, no, &width))
                 return fail_shard(dir, p, &hit, no, width, err);
     }
-    return MN_OK;
 }
 
 /* ---- what was expected ----------------------------------------------------------------------- */
@@ -358,6 +367,7 @@ static bool has_model(const mn_file_set *set, const choice *c) {
     return false;
 }
 
+/* The files of the model in dir, all of them there. */
 static mn_status collect(mn_file_set *set, const char *dir, const choice *c, mn_error *err) {
     mn_status st =
         is_alone(c) ? add_file(set, dir, c->named, true, err) : add_folder(set, dir, c, err);

@@ -25,11 +25,6 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     return named(r, st);
 }
 
-/* The key as the user's file has it. */
-static mn_str shown(const mn_meta_entry *e) {
-    return e->native.len ? e->native : e->key;
-}
-
 /* Whether the key's value is an array with an integer per layer. */
 static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64_t n_layer) {
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
@@ -39,8 +34,8 @@ static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64
     return mn_fail(r->err, MN_BAD_FILE,
                    "%s: key %.*s is an array of %llu %s; expected one integer, or an array of "
                    "%lld: one per layer",
-                   r->m->path, MN_STR_ARG(shown(e)), (unsigned long long)e->value.n, what,
-                   (long long)n_layer);
+                   r->m->path, MN_STR_ARG(mn_meta_shown_key(e)), (unsigned long long)e->value.n,
+                   what, (long long)n_layer);
 }
 
 mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer, int64_t hi,
@@ -62,7 +57,8 @@ mn_status mn_hp_each_int(const mn_hp_reader *r, const char *key, int64_t n_layer
         if (v[i] < 1 || v[i] > hi)
             return mn_fail(r->err, MN_BAD_FILE,
                            "%s: key %.*s has %lld for layer %lld; expected 1 to %lld", r->m->path,
-                           MN_STR_ARG(shown(e)), (long long)v[i], (long long)i, (long long)hi);
+                           MN_STR_ARG(mn_meta_shown_key(e)), (long long)v[i], (long long)i,
+                           (long long)hi);
         out[i] = v[i];
     }
     return MN_OK;
@@ -94,7 +90,7 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
     if (!(v >= lo && v <= hi)) {
         const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
         return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path,
-                       MN_STR_ARG(shown(e)), v, lo, hi);
+                       MN_STR_ARG(mn_meta_shown_key(e)), v, lo, hi);
     }
     *out = v;
     return MN_OK;
@@ -123,7 +119,7 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
         mn_text_printf(&known, "%s%s", i ? ", " : "", words[i]);
     const mn_meta_entry *e = mn_meta_find(&r->m->meta, key);
     st = mn_fail(r->err, MN_UNSUPPORTED, "%s: key %.*s is \"%.*s\"; known: %s", r->m->path,
-                 MN_STR_ARG(shown(e)), MN_STR_ARG(s), known.ptr ? known.ptr : "");
+                 MN_STR_ARG(mn_meta_shown_key(e)), MN_STR_ARG(s), known.ptr ? known.ptr : "");
     mn_text_free(&known);
     return st;
 }
@@ -148,7 +144,7 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
     if (!known || e->value.n != (uint64_t)n_layer)
         return mn_fail(r->err, MN_BAD_FILE,
                        "%s: key %.*s: expected an array of %lld times true or false", r->m->path,
-                       MN_STR_ARG(shown(e)), (long long)n_layer);
+                       MN_STR_ARG(mn_meta_shown_key(e)), (long long)n_layer);
     const int64_t *numbers = e->value.array;
     const uint8_t *bools = e->value.array;
     for (int64_t i = 0; i < n_layer; i++)

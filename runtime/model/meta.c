@@ -1,4 +1,6 @@
-/* meta.c -- asking for hyper-parameters by key. */
+/* meta.c -- asking for a model's metadata by key and type. The entries are the loader's and stay so;
+ * MN_END is a key that is absent, and an error names the key as the user's file spells it. The file's
+ * own name is put in front by the caller, who knows it. */
 #include "model/meta.h"
 
 const mn_meta_entry *mn_meta_find(const mn_meta *meta, const char *key) {
@@ -9,6 +11,7 @@ const mn_meta_entry *mn_meta_find(const mn_meta *meta, const char *key) {
     return NULL;
 }
 
+/* For messages. */
 static const char *type_name(uint32_t type) {
     switch (type) {
     case MN_VALUE_INT:
@@ -32,13 +35,13 @@ static const char *type_name(uint32_t type) {
     }
 }
 
-/* The key as the user finds it in the file. */
-static mn_str shown_key(const mn_meta_entry *e) {
+mn_str mn_meta_shown_key(const mn_meta_entry *e) {
     return e->native.len ? e->native : e->key;
 }
 
+/* The value is of another type: what it is, and what it must be. */
 static mn_status fail_type(const mn_meta_entry *e, const char *expected, mn_error *err) {
-    mn_str key = shown_key(e);
+    mn_str key = mn_meta_shown_key(e);
     if (e->value.type == MN_VALUE_STR)
         return mn_fail(err, MN_BAD_FILE, "%.*s: found \"%.*s\", expected %s", MN_STR_ARG(key),
                        MN_STR_ARG(e->value.s), expected);
@@ -58,7 +61,7 @@ mn_status mn_meta_i64(const mn_meta *meta, const char *key, int64_t lo, int64_t 
         return fail_type(e, "an integer", err);
     if (e->value.i < lo || e->value.i > hi)
         return mn_fail(err, MN_BAD_FILE, "%.*s: found %lld, expected %lld to %lld",
-                       MN_STR_ARG(shown_key(e)), (long long)e->value.i, (long long)lo,
+                       MN_STR_ARG(mn_meta_shown_key(e)), (long long)e->value.i, (long long)lo,
                        (long long)hi);
     *out = e->value.i;
     return MN_OK;
@@ -73,7 +76,7 @@ mn_status mn_meta_f64(const mn_meta *meta, const char *key, double *out, mn_erro
     double value = e->value.type == MN_VALUE_INT ? (double)e->value.i : e->value.f;
     if (value - value != 0) /* infinite or not a number */
         return mn_fail(err, MN_BAD_FILE, "%.*s: found %g, expected a finite number",
-                       MN_STR_ARG(shown_key(e)), value);
+                       MN_STR_ARG(mn_meta_shown_key(e)), value);
     *out = value;
     return MN_OK;
 }

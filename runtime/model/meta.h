@@ -27,4 +27,6 @@ mn_status mn_meta_str(const mn_meta *meta, const char *key, mn_str *out, mn_erro
 mn_status mn_meta_array(const mn_meta *meta, const char *key, uint32_t element_type,
                         const void **out, uint64_t *n, mn_error *err);
 
+/* The key as the user finds it in the file. */
+mn_str mn_meta_shown_key(const mn_meta_entry *e);
 #endif

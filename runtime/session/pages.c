@@ -7,6 +7,7 @@
 #include "session/session.h"
 #include <string.h>
 
+/* The sequence's row of the group's page table. */
 static int32_t *row(const mn_session *s, uint32_t group, uint32_t seq) {
     return s->packed + mn_engine_row(s->engine, group, seq);
 }

@@ -5,6 +5,7 @@
 #include "session/session.h"
 #include <string.h>
 
+/* What has the size of the engine's steps; mn_session_unplace frees it. */
 static mn_status allocate(mn_session *s, mn_error *err) {
     const uint32_t total = s->engine->in.total;
     s->ring = mn_calloc(s->ring_size, sizeof *s->ring);
