@@ -1,6 +1,7 @@
 /* ops.cu -- the table of operations. */
 #include "ops.h"
 
+/* clang-format off */
 #define CU_OPS(X)                                                                                  \
     X(embed)                                                                                       \
     X(rms_norm)                                                                                    \
@@ -11,6 +12,7 @@
     X(attention)                                                                                   \
     X(act) X(glu) X(add) X(mul) X(scale) X(softcap) X(gather_rows) X(sample) X(moe_route)          \
         X(moe_linear) X(moe_combine)
+/* clang-format on */
 
 #define DECLARE(name) extern const cu_op cu_op_##name;
 CU_OPS(DECLARE)

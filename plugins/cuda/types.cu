@@ -1,6 +1,7 @@
 /* types.cu -- the table of weight types. A type is a file w_*.cu and a line here. */
 #include "types.h"
 
+/* clang-format off */
 #define CU_TYPES(X)                                                                                \
     X(f32)                                                                                         \
     X(f16)                                                                                         \
@@ -11,6 +12,7 @@
     X(q5_1)                                                                                        \
     X(q8_0) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs) X(mxfp4) X(mxfp4_split)    \
         X(mlx4_32) X(mlx4_64) X(mlx4_128) X(mlx8_32) X(mlx8_64) X(mlx8_128)
+/* clang-format on */
 
 #define DECLARE(name) extern const cu_type cu_type_##name;
 CU_TYPES(DECLARE)
