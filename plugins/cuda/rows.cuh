@@ -34,7 +34,9 @@ template <class T> static void embed_run(cudaStream_t s, const cu_embed *e) {
     launch(s, embed_rows<T>, dim3(e->T), 256, 0, *e);
 }
 
-/* Rows of `pitch` elements; what a row of the weight has beyond is padding. */
+/* Rows of `pitch` elements; what a row of the weight has beyond is padding. Of each group a lane has
+ * two runs of four elements, and its neighbour the runs behind them: they swap one each, so that both
+ * write eight in a row. */
 template <class T>
 __global__ void __launch_bounds__(256)
     expand_rows(cu_planes w, int64_t row, int64_t n, int ld, int pitch, uint16_t *out) {
@@ -42,17 +44,30 @@ __global__ void __launch_bounds__(256)
     cu_next();
     cu_wait();
     const int64_t nv = ld / E, step = (int64_t)gridDim.x * 256;
+    const bool odd = threadIdx.x % 2;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n * nv; i += step) {
         float f[E];
         T v;
         v.load(w, row * nv + i);
         v.to_float(f);
+        uint16_t *to = out + i / nv * pitch;
 #pragma unroll
-        for (int q = 0; q < E / 4; q++) {
-            const int at = T::column((int)(i % nv), q);
-            const float4 x = make_float4(f[4 * q], f[4 * q + 1], f[4 * q + 2], f[4 * q + 3]);
+        for (int q = 0; q < E / 4; q += 2) {
+            const float4 *x = (const float4 *)&f[4 * q];
+            const uint2 a = round4<T::HALF>(x[0]), b = round4<T::HALF>(x[1]);
+            if (!T::PACKED) {
+                *(uint4 *)(to + T::column((int)(i % nv), q)) = make_uint4(a.x, a.y, b.x, b.y);
+                continue;
+            }
+            uint2 mine = odd ? b : a, other = odd ? a : b;
+            /* whole quads run, since nv is a multiple of four */
+            other.x = __shfl_xor_sync(__activemask(), other.x, 1);
+            other.y = __shfl_xor_sync(__activemask(), other.y, 1);
+            const int at = T::column((int)(i % nv), odd ? q + 1 : q) - (odd ? 4 : 0);
+            const uint4 eight = odd ? make_uint4(other.x, other.y, mine.x, mine.y)
+                                    : make_uint4(mine.x, mine.y, other.x, other.y);
             if (at < pitch)
-                *(uint2 *)(out + i / nv * pitch + at) = round4<T::HALF>(x);
+                *(uint4 *)(to + at) = eight;
         }
     }
 }
