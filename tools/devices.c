@@ -32,7 +32,7 @@ static void as_json(const app *a, out_file *out) {
     json_line(&j);
 }
 
-/* mem_free 0: unknown. Some devices report it only once a session uses them. */
+/* mem_free 0: unknown; some devices report it only while a session uses them. */
 static const char *free_text(const mn_device_item *d, char dst[32]) {
     if (d->mem_free)
         return human_bytes(d->mem_free, dst);
