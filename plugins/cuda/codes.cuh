@@ -99,10 +99,12 @@ struct codes3 {
         high = __ldcs((const uint32_t *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2), h = high >> 8 * g;
+        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2);
+        const uint32_t h = high >> 8 * g;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const uint32_t two = q >> 4 * k, one = h >> 2 * k;
+            const uint32_t two = q >> 4 * k;
+            const uint32_t one = h >> 2 * k;
             uint32_t both = (two & 3) | (two & 12) << 14;
             both |= (one & 1) << 2 | (one & 2) << 17;
             r[k] = (k % 2 ? both << 4 : both) | 0x64006400u;
@@ -147,7 +149,8 @@ struct codes5 {
         q.halves(g, r);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const uint32_t one = h >> 2 * k, both = (one & 1) << 4 | (one & 2) << 19;
+            const uint32_t one = h >> 2 * k;
+            const uint32_t both = (one & 1) << 4 | (one & 2) << 19;
             r[k] |= k % 2 ? both << 4 : both;
         }
     }
@@ -172,7 +175,8 @@ struct codes6 {
         q.halves(g, r);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const uint32_t two = h >> 4 * k, both = (two & 3) << 4 | (two & 12) << 18;
+            const uint32_t two = h >> 4 * k;
+            const uint32_t both = (two & 3) << 4 | (two & 12) << 18;
             r[k] |= k % 2 ? both << 4 : both;
         }
     }
@@ -193,7 +197,8 @@ struct codes8 {
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint4 &q = low[g / 2];
-        const uint32_t a = g % 2 ? q.z : q.x, b = g % 2 ? q.w : q.y;
+        const uint32_t a = g % 2 ? q.z : q.x;
+        const uint32_t b = g % 2 ? q.w : q.y;
         r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
         r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
         r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
@@ -215,7 +220,8 @@ template <class TABLE> struct codes_table {
         low = __ldcs((const uint4 *)p0 + index);
     }
     static __device__ __forceinline__ uint32_t look_up(uint32_t q) {
-        const uint32_t index = q & 0x7777u, half = 0x3210u | (q & 0x8888u) >> 1;
+        const uint32_t index = q & 0x7777u;
+        const uint32_t half = 0x3210u | (q & 0x8888u) >> 1;
         const uint32_t a = __byte_perm(TABLE::word(0), TABLE::word(1), index);
         const uint32_t b = __byte_perm(TABLE::word(2), TABLE::word(3), index);
         return __byte_perm(a, b, half);
@@ -223,7 +229,8 @@ template <class TABLE> struct codes_table {
     /* here register r takes nibbles 2r and 2r + 1 of the word */
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t q = g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
-        const uint32_t a = look_up(q), b = look_up(q >> 16);
+        const uint32_t a = look_up(q);
+        const uint32_t b = look_up(q >> 16);
         r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
         r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
         r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
@@ -258,8 +265,10 @@ struct codes_e2m1 {
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
         uint32_t w = 0;
         for (int j = 0; j < 8; j++) {
-            const uint32_t sign = (uint32_t)code(j) >> 3 & 1, rest = (uint32_t)code(j) & 7;
-            const int r = j / 2, at_sign = r == 0 ? 15 : r == 1 ? 12 : r == 2 ? 14 : 13;
+            const uint32_t sign = (uint32_t)code(j) >> 3 & 1;
+            const uint32_t rest = (uint32_t)code(j) & 7;
+            const int r = j / 2;
+            const int at_sign = r == 0 ? 15 : r == 1 ? 12 : r == 2 ? 14 : 13;
             const int at = r == 0 ? 9 : r == 1 ? 6 : r == 2 ? 3 : 0;
             w |= (sign << at_sign | rest << at) << 16 * (j % 2);
         }

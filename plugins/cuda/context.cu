@@ -8,7 +8,8 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     mn_context *c = (mn_context *)cu_new(d, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
-    c->prog = p, c->queue = q;
+    c->prog = p;
+    c->queue = q;
     c->direct = MN_HAS(mn_host, d->plugin->host, option) &&
                 d->plugin->host->option(d->plugin->host->self, "graphs", &value) == 1 &&
                 value.len == 1 && value.ptr[0] == '0';
@@ -133,7 +134,8 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
             *out = c->graphs[i].exec;
             return MN_OK;
         }
-        const cu_captured *a = &c->graphs[i], *b = &c->graphs[at];
+        const cu_captured *a = &c->graphs[i];
+        const cu_captured *b = &c->graphs[at];
         if (a->prepared != b->prepared ? b->prepared : a->used < b->used)
             at = i;
     }
@@ -205,7 +207,8 @@ mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_even
         uint64_t from = h->now_ns(h->self);
         if (!st)
             st = cu_check(cudaGraphLaunch(exec, c->queue->stream), err, "execute");
-        c->launch_ns += h->now_ns(h->self) - from, c->n_launches++;
+        c->launch_ns += h->now_ns(h->self) - from;
+        c->n_launches++;
     }
     return st || !event ? st : cu_event_new(p->dev, c->queue->stream, event, err);
 }

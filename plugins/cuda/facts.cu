@@ -38,7 +38,9 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     (void)self;
     CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
     mn_device_info info = {};
-    info.size = sizeof info, info.kind = MN_DEVICE_GPU, info.align = 256;
+    info.size = sizeof info;
+    info.kind = MN_DEVICE_GPU;
+    info.align = 256;
     snprintf(info.name, sizeof info.name, "%.63s", p.name);
     snprintf(info.uid, sizeof info.uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID,
              p.pciDeviceID);
@@ -52,7 +54,8 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     info.mem_gbps = bandwidth((int)i);
     info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
                        1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
-    info.launch_us = 2, info.h2d_gbps = 50;
+    info.launch_us = 2;
+    info.h2d_gbps = 50;
     mnp_fill(out, &info, sizeof info);
     return MN_OK;
 }
@@ -64,7 +67,8 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
     mn_device *d = (mn_device *)mnp_new(p->host, sizeof *d);
     if (!d)
         return mnp_fail_memory(err, sizeof *d, "a device");
-    d->plugin = p, d->index = (int)i;
+    d->plugin = p;
+    d->index = (int)i;
     d->sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
     d->smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
     d->cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 +
@@ -95,16 +99,19 @@ void cu_device_close(mn_device *d) {
 }
 
 mn_status cu_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
-    size_t left = 0, all = 0;
+    size_t left = 0;
+    size_t all = 0;
     CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
     CU_TRY(cudaMemGetInfo(&left, &all), err, "free memory");
-    *free_bytes = left, *total = all;
+    *free_bytes = left;
+    *total = all;
     return MN_OK;
 }
 
 /* A sum, and a copy back. */
 mn_status cu_self_test(mn_device *d, mn_error *err) {
-    float host[256], *dev = NULL;
+    float host[256];
+    float *dev = NULL;
     for (int i = 0; i < 256; i++)
         host[i] = 2;
     CU_TRY(cudaSetDevice(d->index), err, "choosing the device");

@@ -75,15 +75,24 @@ __device__ __forceinline__ float few_sum(const float *sum, int m, int n, int spl
 template <class T, int NT>
 __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
     using shape = few_shape<T, NT>;
-    constexpr int E = T::E, HALF = T::HALF, N = shape::N, UNITS = shape::UNITS;
+    constexpr int E = T::E;
+    constexpr int HALF = T::HALF;
+    constexpr int N = shape::N;
+    constexpr int UNITS = shape::UNITS;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int nv = a.ld / E, chunks = (a.ld + shape::CHUNK - 1) / shape::CHUNK;
-    const int rank = blockIdx.x % split, tile = blockIdx.y;
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const int nv = a.ld / E;
+    const int chunks = (a.ld + shape::CHUNK - 1) / shape::CHUNK;
+    const int rank = blockIdx.x % split;
+    const int tile = blockIdx.y;
     const bool glu = a.epi == CU_EPI_GLU;
     int64_t expert = 0;
-    int first = 0, rows = a.rows; /* of the expert's pairs */
+    int first = 0;
+    int rows = a.rows; /* of the expert's pairs */
     struct weights {
         T w[UNITS][2];
     } now, next;
@@ -119,7 +128,8 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
     for (int r0 = blockIdx.x / split * N; r0 < rows; r0 += gridDim.x / split * N) {
         auto copy_x = [&](int chunk, int buffer) {
             for (int i = threadIdx.x; i < N * shape::PIECES; i += 256) {
-                const int n = i / shape::PIECES, piece = i % shape::PIECES;
+                const int n = i / shape::PIECES;
+                const int piece = i % shape::PIECES;
                 const int k = chunk * shape::CHUNK + piece * 8;
                 const bool in = r0 + n < rows && k < a.x_ld;
                 int64_t row = in ? r0 + n : 0;
@@ -151,7 +161,8 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
             for (int u = 0; u < UNITS; u++)
 #pragma unroll
                 for (int q = 0; q < T::GROUPS; q++) {
-                    uint32_t w0[4], w1[4];
+                    uint32_t w0[4];
+                    uint32_t w1[4];
                     now.w[u][0].to_half(q, w0);
                     now.w[u][1].to_half(q, w1);
                     const char *x = xs + buffer * shape::X_BYTES + g * shape::PITCH;
@@ -181,8 +192,10 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
         /* this block's share of the tile */
         const int share = (glu ? 64 : FEW_TILE) / split;
         for (int k = threadIdx.x; k < share * N; k += 256) {
-            const int j = rank * share + k % share, n = k / share;
-            int i = glu ? tile * 64 + j : tile * FEW_TILE + j, s = 0;
+            const int j = rank * share + k % share;
+            const int n = k / share;
+            int i = glu ? tile * 64 + j : tile * FEW_TILE + j;
+            int s = 0;
             while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
                 i -= a.seg[s++].rows;
             if (r0 + n >= rows || i >= a.seg[s].rows)
@@ -229,7 +242,8 @@ template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_li
             one_row_run<T>(d, s, a);
             return;
         }
-    const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE, tiles = (a->total + tile - 1) / tile;
+    const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE;
+    const int tiles = (a->total + tile - 1) / tile;
     const int rows = a->experts.of ? a->experts.typical : a->rows;
     if (rows <= 8)
         few_rows_launch<T, 1>(d, s, a, tiles);

@@ -10,7 +10,8 @@ void cu_gemm_init(const mn_device *d) {
 
 /* The largest tile's sums for every processor, and two marks each. */
 uint64_t cu_gemm_scratch(const mn_device *d) {
-    const uint64_t sums = 128 * 256 * sizeof(float), marks = 2 * sizeof(unsigned);
+    const uint64_t sums = 128 * 256 * sizeof(float);
+    const uint64_t marks = 2 * sizeof(unsigned);
     return (uint64_t)d->sms * (sums + marks) + 256;
 }
 
@@ -49,7 +50,8 @@ static int64_t whole_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t 
 /* The tiles of the last round are dealt out evenly to all, in at most 16 parts each; each part
  * after the first is added by itself. */
 static int64_t split_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t takers, int iters) {
-    const int64_t rounds = tiles / takers, rest = tiles % takers;
+    const int64_t rounds = tiles / takers;
+    const int64_t rest = tiles % takers;
     const int64_t workers = takers < 16 * rest ? takers : 16 * rest;
     const int64_t share = (rest * iters + workers - 1) / workers;
     const int64_t parts = (workers + rest - 1) / rest;
@@ -63,17 +65,22 @@ cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
     for (int i = 0; i < CU_GEMM_SHAPES; i++) {
         const cu_gemm_shape *shape = &cu_gemm_shapes[i];
         const int iters = (g->K + 63) / 64 / shape->deep;
-        const int64_t tiles = tiles_of(g, shape), takers = d->sms / shape->deep;
+        const int64_t tiles = tiles_of(g, shape);
+        const int64_t takers = d->sms / shape->deep;
         int64_t ns = whole_ns(&costs[i], g, tiles, takers, iters);
         if (shape->deep > 1)
             ns += costs[i].hand_on * ((tiles + takers - 1) / takers);
-        if (iters > 0 && ns < least)
-            least = ns, best = cu_gemm_plan{i, 0};
+        if (iters > 0 && ns < least) {
+            least = ns;
+            best = cu_gemm_plan{i, 0};
+        }
         if (shape->deep > 1 || tiles % takers == 0 || !g->scratch)
             continue;
         ns = split_ns(&costs[i], g, tiles, takers, iters);
-        if (ns < least)
-            least = ns, best = cu_gemm_plan{i, 100};
+        if (ns < least) {
+            least = ns;
+            best = cu_gemm_plan{i, 100};
+        }
     }
     return best;
 }

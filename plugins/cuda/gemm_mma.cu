@@ -43,7 +43,8 @@ template <int ROWS> struct source { const char *x[ROWS / 32], *w[COLS / 32]; /* 
 template <int ROWS>
 __device__ __forceinline__ source<ROWS> source_of(const gemm_args &a, const char *x, int64_t pitch,
                                                   const gemm_tile &t) {
-    const int row = threadIdx.x / 8, v = threadIdx.x % 8;
+    const int row = threadIdx.x / 8;
+    const int v = threadIdx.x % 8;
     source<ROWS> s;
 #pragma unroll
     for (int i = 0; i < ROWS / 32; i++) {
@@ -65,7 +66,8 @@ __device__ __forceinline__ source<ROWS> source_of(const gemm_args &a, const char
 template <int ROWS>
 __device__ __forceinline__ void copy_stage(const source<ROWS> &s, const char *any, uint32_t to,
                                            int k) {
-    const int row = threadIdx.x / 8, v = threadIdx.x % 8;
+    const int row = threadIdx.x / 8;
+    const int v = threadIdx.x % 8;
 #pragma unroll
     for (int i = 0; i < ROWS / 32; i++)
         copy16(to + place(row + 32 * i, v), s.x[i] ? s.x[i] + k * ROW_BYTES : any, s.x[i] != NULL);
@@ -77,11 +79,14 @@ __device__ __forceinline__ void copy_stage(const source<ROWS> &s, const char *an
 
 template <bool BF, int ROWS>
 __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x, int64_t pitch) {
-    constexpr int MT = ROWS / 64, STAGE_BYTES = (ROWS + COLS) * ROW_BYTES;
+    constexpr int MT = ROWS / 64;
+    constexpr int STAGE_BYTES = (ROWS + COLS) * ROW_BYTES;
     extern __shared__ __align__(128) char raw[];
     __shared__ int starts[CU_GEMM_MAX_GROUPS + 1];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warp_row = warp / 2 * (16 * MT), warp_col = warp % 2 * WARP_COLS;
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int warp_row = warp / 2 * (16 * MT);
+    const int warp_col = warp % 2 * WARP_COLS;
     const int iters = (int)(pitch / ROW_BYTES);
     const uint32_t data = (uint32_t)__cvta_generic_to_shared(raw);
     cu_next();
@@ -163,7 +168,8 @@ void cu_gemm_mma_init(void) {
 
 void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g) {
     const int per_group = g->offsets ? g->rows / g->n_groups : g->rows;
-    const int big = per_group > 64 ? 1 : 0, height = 64 << big;
+    const int big = per_group > 64 ? 1 : 0;
+    const int height = 64 << big;
     gemm_args a;
     gemm_args_fill(&a, g, PIECE, COLS / PIECE);
     a.band = 2048 / height;

@@ -49,8 +49,10 @@ __host__ __device__ static deal deal_out(int tiles, int clusters, int iters, int
     const int even = workers / rest * rest; /* every tile in as many parts, if that loses little */
     if (even * 16 >= workers * 15)
         workers = even;
-    if (workers > rest)
-        d.split = rest, d.workers = workers;
+    if (workers > rest) {
+        d.split = rest;
+        d.workers = workers;
+    }
     return d;
 }
 
@@ -93,8 +95,10 @@ __device__ __forceinline__ int share(const schedule &s, int worker) {
 /* The i-th work of this cluster; false: there is none. */
 __device__ __forceinline__ bool work_at(const schedule &s, int i, work *w) {
     if (s.self < s.d.workers) {
-        const int from = share(s, s.self), to = share(s, s.self + 1);
-        const int last = (to - 1) / s.iters, begin = last * s.iters;
+        const int from = share(s, s.self);
+        const int to = share(s, s.self + 1);
+        const int last = (to - 1) / s.iters;
+        const int begin = last * s.iters;
         const bool two = from < begin;
         if (i == 0) {
             *w = work{last, two ? 0 : from - begin, to - begin};
@@ -233,7 +237,8 @@ template <int N> __device__ __forceinline__ void wgmma_wait() {
 }
 /* 128-byte swizzle, eight rows of 128 bytes after each other; the start is added by the user */
 __device__ __forceinline__ uint64_t descriptor(uint32_t at) {
-    const uint64_t swizzle_128 = 1ull << 62, eight_rows = (uint64_t)(1024 / 16) << 32;
+    const uint64_t swizzle_128 = 1ull << 62;
+    const uint64_t eight_rows = (uint64_t)(1024 / 16) << 32;
     return swizzle_128 | eight_rows | 1ull << 16 | (at & 0x3ffff) / 16;
 }
 
@@ -280,7 +285,8 @@ __device__ __forceinline__ void load_w(const loads<S> &l, const stages &m, int s
 template <class S>
 __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s, const stages &m,
                                         const int *starts) {
-    int stage = 0, early = 0;
+    int stage = 0;
+    int early = 0;
     uint32_t parity = 1; /* a fresh barrier's phase before the first counts as over */
     work w;
     for (int i = 0; work_at(s, i, &w); i++) {
@@ -306,8 +312,10 @@ __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s,
                 load_w<S>(l, m, stage, k * BLOCK_K);
             }
             copy_box(m.data + stage * S::STAGE_BYTES, &p.x, full, k * BLOCK_K, l.row, 0);
-            if (++stage == S::STAGES)
-                stage = 0, parity ^= 1;
+            if (++stage == S::STAGES) {
+                stage = 0;
+                parity ^= 1;
+            }
         }
     }
 }
@@ -364,7 +372,10 @@ __device__ __forceinline__ void collect(const gemm_params &p, const schedule &s,
 #pragma unroll
         for (int i = 0; i < S::SUMS / 4; i++) {
             const float4 v = __ldcg(from + i * 128);
-            d[4 * i] += v.x, d[4 * i + 1] += v.y, d[4 * i + 2] += v.z, d[4 * i + 3] += v.w;
+            d[4 * i] += v.x;
+            d[4 * i + 1] += v.y;
+            d[4 * i + 2] += v.z;
+            d[4 * i + 3] += v.w;
         }
     }
 }
@@ -374,7 +385,8 @@ __device__ __forceinline__ void collect(const gemm_params &p, const schedule &s,
 template <class S>
 __device__ __forceinline__ void exchange(const stages &m, float *d, const place &at, int turn) {
     constexpr int HALF = S::SUMS / 2;
-    const uint32_t came = m.came + 8 * at.consumer, taken = m.taken + 8 * at.consumer;
+    const uint32_t came = m.came + 8 * at.consumer;
+    const uint32_t taken = m.taken + 8 * at.consumer;
     const int own = at.consumer * S::HALF_BYTES + threadIdx.x % 128 * 16;
     const char *other = m.other + own;
     if (threadIdx.x % 128 == 0)
@@ -394,7 +406,10 @@ __device__ __forceinline__ void exchange(const stages &m, float *d, const place 
 #pragma unroll
     for (int i = 0; i < HALF; i += 4) {
         const float4 v = *(const float4 *)(other + i * (128 * 4));
-        d[i] += v.x, d[i + 1] += v.y, d[i + 2] += v.z, d[i + 3] += v.w;
+        d[i] += v.x;
+        d[i + 1] += v.y;
+        d[i + 2] += v.z;
+        d[i + 3] += v.w;
     }
 }
 
@@ -407,7 +422,8 @@ __device__ __forceinline__ void multiply(const stages &m, const work &w, float *
     uint32_t last = 0; /* barrier of the stage before */
     for (int k = w.k0; k < w.k1; k++) {
         const uint32_t data = m.data + *stage * S::STAGE_BYTES;
-        const uint64_t x_at = descriptor(data + x0), w_at = descriptor(data + w0);
+        const uint64_t x_at = descriptor(data + x0);
+        const uint64_t w_at = descriptor(data + w0);
         barrier_wait(m.full + 8 * *stage, *parity);
         wgmma_fence();
 #pragma unroll
@@ -418,8 +434,10 @@ __device__ __forceinline__ void multiply(const stages &m, const work &w, float *
         if (k > w.k0 && threadIdx.x % 32 == 0)
             barrier_arrive(last);
         last = m.empty + 8 * *stage;
-        if (++*stage == S::STAGES)
-            *stage = 0, *parity ^= 1;
+        if (++*stage == S::STAGES) {
+            *stage = 0;
+            *parity ^= 1;
+        }
     }
 }
 
@@ -447,7 +465,8 @@ __device__ __forceinline__ void consume(const gemm_params &p, const schedule &s,
     for (int i = 0; work_at(s, i, &w); i++) {
         multiply<S>(m, w, d, at.consumer, &stage, &parity);
         const gemm_tile t = gemm_tile_at(p.a, S::ROWS, S::PIECES, starts, w.tile);
-        const int row = t.row + from_row, piece = t.piece + from_piece;
+        const int row = t.row + from_row;
+        const int piece = t.piece + from_piece;
         const bool ends = S::DEEP || w.k1 == s.iters;
         const bool plain = gemm_is_plain<S::PIECE, COLS / S::PIECE>(p.a, piece);
         gemm_ahead<S::PIECE, COLS> ahead;
@@ -476,7 +495,8 @@ template <class S>
 __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant__ gemm_params p) {
 #ifdef CU_SM90A
     extern __shared__ char raw[];
-    __shared__ uint64_t full[S::STAGES], empty[S::STAGES];
+    __shared__ uint64_t full[S::STAGES];
+    __shared__ uint64_t empty[S::STAGES];
     __shared__ int starts[CU_GEMM_MAX_GROUPS + 1];
     __shared__ uint64_t other[2][CONSUMERS];
     const int rank = blockIdx.x % S::DEPTH;
@@ -624,7 +644,8 @@ bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_
         return false;
     const cu_gemm_shape *shape = &cu_gemm_shapes[plan.shape];
     const entry *e = &entries[plan.shape];
-    const int cluster = shape->deep, height = shape->rows;
+    const int cluster = shape->deep;
+    const int height = shape->rows;
     gemm_params p;
     memset(&p, 0, sizeof p);
     gemm_args_fill(&p.a, g, e->piece, shape->cols / e->piece);
@@ -647,10 +668,14 @@ bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_
     at[0].val.programmaticStreamSerializationAllowed = 1;
     at[1].id = cudaLaunchAttributeClusterDimension;
     at[1].val.clusterDim.x = (unsigned)cluster;
-    at[1].val.clusterDim.y = 1, at[1].val.clusterDim.z = 1;
-    c.gridDim = dim3((unsigned)(few ? tiles * cluster : blocks)), c.blockDim = dim3(THREADS);
-    c.dynamicSmemBytes = (size_t)e->smem, c.stream = s;
-    c.attrs = at, c.numAttrs = 2;
+    at[1].val.clusterDim.y = 1;
+    at[1].val.clusterDim.z = 1;
+    c.gridDim = dim3((unsigned)(few ? tiles * cluster : blocks));
+    c.blockDim = dim3(THREADS);
+    c.dynamicSmemBytes = (size_t)e->smem;
+    c.stream = s;
+    c.attrs = at;
+    c.numAttrs = 2;
     cudaLaunchKernelEx(&c, e->run[g->kind == CU_BF16], p);
     return true;
 }

@@ -47,9 +47,16 @@ static inline void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int
     }
     a->col_tiles = (a->pieces + pieces_a_tile - 1) / pieces_a_tile;
     a->fresh_w = g->fresh_w;
-    a->residual = g->residual, a->offsets = g->offsets, a->w_stride = g->w_stride;
-    a->rows = g->rows, a->n_seg = g->n_seg, a->n_groups = g->offsets ? g->n_groups : 1;
-    a->epi = g->epi, a->y_kind = g->y_kind, a->late = g->late, a->glu = g->glu;
+    a->residual = g->residual;
+    a->offsets = g->offsets;
+    a->w_stride = g->w_stride;
+    a->rows = g->rows;
+    a->n_seg = g->n_seg;
+    a->n_groups = g->offsets ? g->n_groups : 1;
+    a->epi = g->epi;
+    a->y_kind = g->y_kind;
+    a->late = g->late;
+    a->glu = g->glu;
     if (a->glu.alpha == 0)
         a->glu.alpha = 1;
 }
@@ -109,8 +116,10 @@ __device__ __forceinline__ gemm_tile gemm_tile_at(const gemm_args &a, int height
     const int row_tiles = (r.end - r.row + height - 1) / height;
     const int band_tiles = a.band * a.col_tiles;
     int first = 0; /* tile of rows of the band */
-    while (t >= band_tiles)
-        first += a.band, t -= band_tiles;
+    while (t >= band_tiles) {
+        first += a.band;
+        t -= band_tiles;
+    }
     const int high = min(a.band, row_tiles - first);
     const int column = t / high;
     r.row += (first + t - column * high) * height;
@@ -244,7 +253,8 @@ __device__ __forceinline__ void gemm_read(const gemm_args &a, int group, int row
 
 __device__ __forceinline__ void gemm_write_glu(const gemm_args &a, const float *staging, int row,
                                                int end, const gemm_part &x) {
-    const int lane = threadIdx.x % 32, own = 4 * (lane % 4);
+    const int lane = threadIdx.x % 32;
+    const int own = 4 * (lane % 4);
     const float *b = x.bias;
     const float4 c = x.more[0];
 #pragma unroll
@@ -262,7 +272,8 @@ __device__ __forceinline__ void gemm_write_glu(const gemm_args &a, const float *
 
 __device__ __forceinline__ void gemm_write_sum(const gemm_args &a, const float *staging, int row,
                                                int end, const gemm_part &x) {
-    const int lane = threadIdx.x % 32, own = 4 * (lane % 8);
+    const int lane = threadIdx.x % 32;
+    const int own = 4 * (lane % 8);
     const float *b = x.bias;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -285,7 +296,8 @@ __device__ __forceinline__ void gemm_stage_chunk(float *staging, const float *d,
     for (int i = 0; i < CHUNKS; i++) {
         if (i != c)
             continue;
-        const int pair = i / PAIR * 2 * P, within = i % PAIR * 16;
+        const int pair = i / PAIR * 2 * P;
+        const int within = i % PAIR * 16;
         if (glu) {
             gemm_stage(staging, 0, d + (pair + within) / 2);
             gemm_stage(staging, 16, d + (pair + P + within) / 2);
@@ -346,9 +358,12 @@ __device__ __forceinline__ void gemm_add_bias(float *d, const float *bias, int c
     bias += col + 2 * (threadIdx.x % 4);
 #pragma unroll
     for (int j = 0; j < P / 8; j++) {
-        const float b0 = __ldg(bias + 8 * j), b1 = __ldg(bias + 8 * j + 1);
-        d[4 * j] += b0, d[4 * j + 1] += b1;
-        d[4 * j + 2] += b0, d[4 * j + 3] += b1;
+        const float b0 = __ldg(bias + 8 * j);
+        const float b1 = __ldg(bias + 8 * j + 1);
+        d[4 * j] += b0;
+        d[4 * j + 1] += b1;
+        d[4 * j + 2] += b0;
+        d[4 * j + 3] += b1;
     }
 }
 
@@ -426,7 +441,8 @@ __device__ __forceinline__ void gemm_swap(float &low, float &high, unsigned uppe
     high = gemm_select(upper, high, got);
 }
 __device__ __forceinline__ void gemm_transpose(float v[4]) {
-    const unsigned odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+    const unsigned odd = threadIdx.x & 1;
+    const unsigned upper = threadIdx.x & 2;
     gemm_swap(v[0], v[1], odd, 1);
     gemm_swap(v[2], v[3], odd, 1);
     gemm_swap(v[0], v[2], upper, 2);
@@ -470,7 +486,8 @@ __device__ __forceinline__ void gemm_finish_glu(const gemm_args &a, float *d, in
     const int64_t first = (int64_t)group * s.n;
 #pragma unroll
     for (int p = 0; p < COLS / P; p += 2) {
-        float *gate = d + p * (P / 2), *up = gate + P / 2;
+        float *gate = d + p * (P / 2);
+        float *up = gate + P / 2;
         int col = (piece + p) / 2 * P;
         gemm_one_by_one<P>(gate, &col);
         gemm_add_bias<P>(gate, s.bias ? s.bias + first : NULL, col);

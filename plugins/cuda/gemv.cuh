@@ -17,7 +17,8 @@ __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, fl
         const int64_t row = x_row(a, r0 + r);
         float4 *to = (float4 *)(xs + r * a.ld);
         auto place = [&](int i) {
-            int v, q;
+            int v;
+            int q;
             T::place(i, &v, &q);
             return to + q * stride + v;
         };
@@ -38,11 +39,17 @@ __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, fl
  * works on the present ones. */
 template <class T, int U, int W, int R, int P>
 __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
-    constexpr int V = T::E, G = 8 / W;
+    constexpr int V = T::E;
+    constexpr int G = 8 / W;
     extern __shared__ __align__(16) float xs[];
-    __shared__ float red[8], part_sum[8][P * R];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % W;
-    const int nv = a.ld / V, r0 = blockIdx.y * R, per = G * P;
+    __shared__ float red[8];
+    __shared__ float part_sum[8][P * R];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int part = warp % W;
+    const int nv = a.ld / V;
+    const int r0 = blockIdx.y * R;
+    const int per = G * P;
     const int total = a.epi == CU_EPI_GLU ? 2 * a.total : a.total;
     int64_t expert = 0;
     struct weights {
@@ -114,7 +121,8 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
         cu_wait();
         expert = expert_at(a.experts, r0);
     }
-    int block = blockIdx.x, at = 0;
+    int block = blockIdx.x;
+    int at = 0;
     fetch(block, 0, now);
     if (a.norm)
         for (int i = 4 * threadIdx.x; i < a.ld; i += 1024)
@@ -127,7 +135,8 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
     load_x<T, R>(a, r0, xs, red);
     float s[P][R] = {};
     for (;;) {
-        int block_next = block, at_next = at + U;
+        int block_next = block;
+        int at_next = at + U;
         const bool end = at_next * W * 32 >= nv;
         if (end) {
             at_next = 0;
@@ -188,13 +197,17 @@ static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
                                  d->smem_max - 2048);
         return;
     }
-    const size_t row = (size_t)a->ld * 4, one = a->norm ? 2 * row : row;
-    const int total = a->epi == CU_EPI_GLU ? 2 * a->total : a->total, G = 8 / W;
+    const size_t row = (size_t)a->ld * 4;
+    const size_t one = a->norm ? 2 * row : row;
+    const int total = a->epi == CU_EPI_GLU ? 2 * a->total : a->total;
+    const int G = 8 / W;
     const bool alone = a->rows == 1 || a->norm || a->experts.of || a->epi == CU_EPI_GLU;
     const bool eight = !alone && row * 8 <= (size_t)d->smem_max - 2048;
     const bool pair = a->epi == CU_EPI_GLU || (!eight && total >= 16384);
-    const int per = pair ? 2 * G : G, blocks = (total + per - 1) / per;
-    const int most = 2 * d->sms, grid = blocks < most ? blocks : most;
+    const int per = pair ? 2 * G : G;
+    const int blocks = (total + per - 1) / per;
+    const int most = 2 * d->sms;
+    const int grid = blocks < most ? blocks : most;
     if (eight)
         launch(s, gemv<T, U, W, 8, 1>, dim3(grid, (a->rows + 7) / 8), 256, row * 8, *a);
     else if (pair)

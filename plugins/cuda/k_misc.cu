@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     __shared__ float red[8];
     const int D = a.D;
     const bool wide = D % 4 == 0 && D <= 1024 * HELD;
-    float4 v[HELD], w[HELD];
+    float4 v[HELD];
+    float4 w[HELD];
     cu_next();
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
@@ -61,7 +62,8 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
         ss = fmaf(v[k].w, v[k].w, ss);
     }
     const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
-    const int64_t at = (int64_t)blockIdx.x * D, half_at = (int64_t)blockIdx.x * a.ld;
+    const int64_t at = (int64_t)blockIdx.x * D;
+    const int64_t half_at = (int64_t)blockIdx.x * a.ld;
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
         const int i = 4 * threadIdx.x + 1024 * k;
@@ -94,7 +96,8 @@ __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w
     cu_wait();
     const float *r = x + (int64_t)blockIdx.x * D;
     const int64_t own = (int64_t)(blockIdx.x % w_rows) * D;
-    float sum = 0, var = 0;
+    float sum = 0;
+    float var = 0;
     for (int i = threadIdx.x; i < D; i += 256)
         sum += __ldcg(&r[i]);
     float mean = block_sum256(sum, red) / (float)D;
@@ -116,14 +119,18 @@ void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *
 /* The id of a row and its position; -1 = the row has no effect. A row that continues its slot is the
  * only one of the slot in the step. */
 __device__ int resolve(const cu_embed &e, int t, int *id) {
-    const int s = __ldcg(&e.row_slot[t]), src = __ldcg(&e.src[t]);
+    const int s = __ldcg(&e.row_slot[t]);
+    const int src = __ldcg(&e.src[t]);
     if (s < 0 || s >= e.S)
         return -1;
     const int32_t *slot = e.slots.at + (int64_t)s * e.slots.words;
-    const int last_id = __ldcg(&slot[0]), pos = __ldcg(&slot[1]), done = __ldcg(&slot[3]);
+    const int last_id = __ldcg(&slot[0]);
+    const int pos = __ldcg(&slot[1]);
+    const int done = __ldcg(&slot[3]);
     if (src < 0 && done)
         return -1;
-    const int given = __ldcg(&e.pos[t]), p = given < 0 ? pos : given;
+    const int given = __ldcg(&e.pos[t]);
+    const int p = given < 0 ? pos : given;
     *id = src < 0 ? last_id : src;
     if (*id < 0 || *id >= e.V)
         *id = 0;
@@ -135,13 +142,15 @@ __global__ void __launch_bounds__(1024) embed_state(cu_embed e) {
     cu_next();
     cu_wait();
     for (int t = threadIdx.x; t < e.T; t += blockDim.x) {
-        int id = -1, p = resolve(e, t, &id);
+        int id = -1;
+        int p = resolve(e, t, &id);
         e.row_pos[t] = p;
         e.ids[t] = p < 0 ? -1 : id;
     }
     __syncthreads();
     for (int t = threadIdx.x; t < e.T; t += blockDim.x) {
-        int p = __ldcg(&e.row_pos[t]), s = __ldcg(&e.row_slot[t]);
+        int p = __ldcg(&e.row_pos[t]);
+        int s = __ldcg(&e.row_slot[t]);
         if (p < 0)
             continue;
         e.history[(int64_t)s * e.C + p] = __ldcg(&e.ids[t]);
@@ -158,7 +167,8 @@ void cu_embed_state(cudaStream_t s, const cu_embed *e) {
 
 /* ---- rope ------------------------------------------------------------------------------------ */
 __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, float mscale) {
-    float c, s;
+    float c;
+    float s;
     angle(pos, freq, mscale, &c, &s);
     rotate(a, b, c, s);
 }
@@ -168,7 +178,8 @@ __device__ __forceinline__ bool pair(const cu_rope &r, int i, int *i0, int *i1) 
     int half = r.n_rot / 2;
     if (i < half)
         return *i0 = r.adjacent ? 2 * i : i, *i1 = r.adjacent ? 2 * i + 1 : i + half, true;
-    *i0 = r.n_rot + 2 * (i - half), *i1 = *i0 + 1;
+    *i0 = r.n_rot + 2 * (i - half);
+    *i1 = *i0 + 1;
     return false;
 }
 
@@ -176,14 +187,20 @@ __device__ __forceinline__ void load_pair(const cu_rope &r, int t, int h, int i,
                                           int *i1, float *a, float *b) {
     const float *x = r.x + ((int64_t)t * r.H + h) * r.D;
     bool turns = pair(r, i, i0, i1);
-    *a = __ldcg(&x[*i0]), *b = *i1 < r.D ? __ldcg(&x[*i1]) : 0;
+    *a = __ldcg(&x[*i0]);
+    *b = *i1 < r.D ? __ldcg(&x[*i1]) : 0;
     if (turns)
         turn(*a, *b, pos, r.freqs[i], r.mscale);
 }
 
 __device__ __forceinline__ void rope_pair(const cu_rope &r, int t, int j, int pos) {
-    int i0, i1, per = (r.D + 1) / 2, h = j / per;
-    float a, b, *y = r.y + ((int64_t)t * r.H + h) * r.D;
+    int i0;
+    int i1;
+    int per = (r.D + 1) / 2;
+    int h = j / per;
+    float a;
+    float b;
+    float *y = r.y + ((int64_t)t * r.H + h) * r.D;
     load_pair(r, t, h, j % per, pos, &i0, &i1, &a, &b);
     y[i0] = a;
     if (i1 < r.D)
@@ -193,7 +210,9 @@ __device__ __forceinline__ void rope_pair(const cu_rope &r, int t, int j, int po
 __global__ void __launch_bounds__(256) rope_rows(cu_rope r) {
     cu_next();
     cu_wait();
-    int t = blockIdx.x, j = blockIdx.y * 256 + threadIdx.x, pos = max(__ldcg(&r.row_pos[t]), 0);
+    int t = blockIdx.x;
+    int j = blockIdx.y * 256 + threadIdx.x;
+    int pos = max(__ldcg(&r.row_pos[t]), 0);
     if (j < r.H * ((r.D + 1) / 2))
         rope_pair(r, t, j, pos);
 }
@@ -213,10 +232,13 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
     cu_next();
     cu_wait();
     const cu_cache &c = a.c;
-    int t = blockIdx.x, j = blockIdx.y * 256 + threadIdx.x, pos = __ldcg(&c.row_pos[t]),
-        slot = __ldcg(&c.row_slot[t]);
-    int nq = a.rope ? a.q.H * ((a.q.D + 1) / 2) : 0, nk = c.Hkv * ((c.dk + 1) / 2),
-        nv = c.Hkv * c.dv;
+    int t = blockIdx.x;
+    int j = blockIdx.y * 256 + threadIdx.x;
+    int pos = __ldcg(&c.row_pos[t]);
+    int slot = __ldcg(&c.row_slot[t]);
+    int nq = a.rope ? a.q.H * ((a.q.D + 1) / 2) : 0;
+    int nk = c.Hkv * ((c.dk + 1) / 2);
+    int nv = c.Hkv * c.dv;
     if (j < nq)
         return rope_pair(a.q, t, j, max(pos, 0));
     j -= nq;
@@ -226,15 +248,20 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
     if (page < 0 || page >= c.n_pages)
         return;
     char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-    int esz = c.dtype == MN_F32 ? 4 : 2, per = (c.dk + 1) / 2;
+    int esz = c.dtype == MN_F32 ? 4 : 2;
+    int per = (c.dk + 1) / 2;
     if (j < nk) {
-        int h = j / per, i0, i1;
-        float x, y;
+        int h = j / per;
+        int i0;
+        int i1;
+        float x;
+        float y;
         if (a.rope)
             load_pair(a.kr, t, h, j % per, pos, &i0, &i1, &x, &y);
         else {
-            i0 = 2 * (j % per), i1 = i0 + 1;
-            x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]),
+            i0 = 2 * (j % per);
+            i1 = i0 + 1;
+            x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]);
             y = i1 < c.dk ? __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i1]) : 0;
         }
         char *at = base + ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pk * esz;
@@ -243,7 +270,8 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
             put_kv(c, at, i1, y);
     } else {
         j -= nk;
-        int h = j / c.dv, i = j % c.dv;
+        int h = j / c.dv;
+        int i = j % c.dv;
         put_kv(c,
                base + c.v_offset +
                    ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pv * esz,
@@ -262,7 +290,8 @@ __global__ void __launch_bounds__(256) elementwise(cu_elementwise e) {
     cu_wait();
     const int64_t step = (int64_t)gridDim.x * 256;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < e.n; i += step) {
-        const float x = __ldcg(&e.a[i]), z = e.b ? __ldcg(&e.b[i]) : 0;
+        const float x = __ldcg(&e.a[i]);
+        const float z = e.b ? __ldcg(&e.b[i]) : 0;
         float v;
         switch (e.what) {
         case CU_EW_ACT:

@@ -30,8 +30,10 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
     const float *logits = r.logits + (int64_t)t * r.n;
     int32_t *experts = r.experts + (int64_t)t * r.k;
     float *weights = r.weights + (int64_t)t * r.k;
-    float p[PER_LANE], pick[PER_LANE];
-    float max = -INFINITY, sum = 0;
+    float p[PER_LANE];
+    float pick[PER_LANE];
+    float max = -INFINITY;
+    float sum = 0;
     bool bad = false;
 #pragma unroll
     for (int i = 0; i < PER_LANE; i++) {
@@ -68,7 +70,8 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
         return;
     }
     unsigned taken = 0; /* of the lane's */
-    float total = 0, first = 0;
+    float total = 0;
+    float first = 0;
     for (int j = 0; j < r.k; j++) {
         float v = -INFINITY;
         int best = r.n;
@@ -112,7 +115,9 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
 }
 /* One block of 1,024: counts, their running sum, places. */
 __device__ void sort_pairs(const cu_sort &a) {
-    __shared__ int count[1024], place[1024], used;
+    __shared__ int count[1024];
+    __shared__ int place[1024];
+    __shared__ int used;
     auto expert = [&](int p) {
         const int e = __ldcg(&a.of[p]);
         return e >= 0 && e < a.n ? e : 0;
@@ -124,9 +129,11 @@ __device__ void sort_pairs(const cu_sort &a) {
         atomicAdd(&count[expert(p)], 1);
     __syncthreads();
     if (threadIdx.x < 32) { /* a warp sums up */
-        int at = 0, k = 0;
+        int at = 0;
+        int k = 0;
         for (int e0 = 0; e0 < a.n; e0 += 32) {
-            const int e = e0 + threadIdx.x, c = e < a.n ? count[e] : 0;
+            const int e = e0 + threadIdx.x;
+            const int c = e < a.n ? count[e] : 0;
             int sum = c;
             for (int o = 1; o < 32; o *= 2) {
                 const int left = __shfl_up_sync(~0u, sum, o);
@@ -206,7 +213,8 @@ void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
 __global__ void __launch_bounds__(256) sort_rows(cu_sorted a) {
     cu_next();
     cu_wait();
-    const int64_t to = (int64_t)blockIdx.x * a.ld, row = __ldcg(&a.pairs[blockIdx.x]) / a.x_div;
+    const int64_t to = (int64_t)blockIdx.x * a.ld;
+    const int64_t row = __ldcg(&a.pairs[blockIdx.x]) / a.x_div;
     for (int i = threadIdx.x; i < a.ld; i += 256) {
         if (a.x_kind == CU_F32)
             put(a.y, to + i, i < a.K ? __ldcg((const float *)a.x + row * a.K + i) : 0, a.kind);
@@ -222,8 +230,8 @@ __global__ void __launch_bounds__(256)
     unsort_rows(const uint32_t *x, uint32_t *y, const int32_t *pairs, int words) {
     cu_next();
     cu_wait();
-    const int64_t from = (int64_t)blockIdx.x * words,
-                  to = (int64_t)__ldcg(&pairs[blockIdx.x]) * words;
+    const int64_t from = (int64_t)blockIdx.x * words;
+    const int64_t to = (int64_t)__ldcg(&pairs[blockIdx.x]) * words;
     for (int i = threadIdx.x; i < words; i += 256)
         y[to + i] = __ldcg(&x[from + i]);
 }
@@ -237,7 +245,8 @@ __global__ void __launch_bounds__(256) combine_rows(const float *x, const float 
                                                     const float *residual, float *y, int k, int D) {
     cu_next();
     cu_wait();
-    const int t = blockIdx.x, i = blockIdx.y * 256 + threadIdx.x;
+    const int t = blockIdx.x;
+    const int i = blockIdx.y * 256 + threadIdx.x;
     if (i >= D)
         return;
     float sum = 0;

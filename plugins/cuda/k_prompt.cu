@@ -86,11 +86,13 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
                      : "memory");
     };
     for (int j = threadIdx.x; j < PAGE * (c.pk / 8); j += THREADS) {
-        const int p = j / (c.pk / 8), x = j % (c.pk / 8) * 8;
+        const int p = j / (c.pk / 8);
+        const int x = j % (c.pk / 8) * 8;
         copy(&sh.k[b][p][x], k + p * c.pk + x, there && i * PAGE + p <= last);
     }
     for (int j = threadIdx.x; j < PAGE * (c.pv / 8); j += THREADS) {
-        const int p = j / (c.pv / 8), x = j % (c.pv / 8) * 8;
+        const int p = j / (c.pv / 8);
+        const int x = j % (c.pv / 8) * 8;
         copy(&sh.v[b][p][x], v + p * c.pv + x, there && i * PAGE + p <= last);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -108,7 +110,9 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
     float *score = (float *)sh.k;
     const float *q = a.q + ((int64_t)row * a.H + head) * c.dk;
     const int from = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
-    float m = -INFINITY, sum = 0, y[(D + THREADS - 1) / THREADS] = {};
+    float m = -INFINITY;
+    float sum = 0;
+    float y[(D + THREADS - 1) / THREADS] = {};
     for (int i = from / PAGE; i <= pos / PAGE; i++) {
         const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
         if (page < 0 || page >= c.n_pages)
@@ -130,8 +134,8 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         float top = m;
         for (int p = 0; p < PAGE; p++)
             top = fmaxf(top, score[p]);
-        const float base_m = top == -INFINITY ? 0 : top,
-                    old = m == -INFINITY ? 0 : expf(m - base_m);
+        const float base_m = top == -INFINITY ? 0 : top;
+        const float old = m == -INFINITY ? 0 : expf(m - base_m);
         m = top;
         sum *= old;
         for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
@@ -149,7 +153,8 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         }
     }
     if (a.sinks) {
-        const float sink = a.sinks[head], top = fmaxf(m, sink);
+        const float sink = a.sinks[head];
+        const float top = fmaxf(m, sink);
         const float old = m == -INFINITY ? 0 : expf(m - top);
         sum = sum * old + expf(sink - top);
         for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
@@ -166,12 +171,18 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
 /* Grid: x = tiles of all sequences, the last ones first, since they see most; y = heads of keys. */
 template <int D>
 __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_attend a) {
-    constexpr int KS = D / 16, NO = D / 8;
+    constexpr int KS = D / 16;
+    constexpr int NO = D / 8;
     extern __shared__ __align__(16) float shared_x[];
     prompt_shared<D> &sh = *(prompt_shared<D> *)shared_x;
     const cu_cache &c = a.c;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int group = a.H / c.Hkv, each = ROWS / group, kvh = blockIdx.y;
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const int group = a.H / c.Hkv;
+    const int each = ROWS / group;
+    const int kvh = blockIdx.y;
     cu_next();
     cu_wait();
     const tile_of tile = find_tile(a, gridDim.x - 1 - blockIdx.x, each);
@@ -188,7 +199,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         sh.bad[r] = 0;
     }
     __syncthreads();
-    int last = -1, begin = INT_MAX;
+    int last = -1;
+    int begin = INT_MAX;
     for (int r = 0; r < ROWS; r += group) {
         const int pos = sh.pos[r];
         last = max(last, pos);
@@ -197,18 +209,25 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     }
     if (last < 0)
         return;
-    const int page0 = begin / PAGE, pages = last / PAGE - page0 + 1;
+    const int page0 = begin / PAGE;
+    const int pages = last / PAGE - page0 + 1;
     fetch_page<D>(a, sh, tile.slot, kvh, page0, last, 0);
     for (int j = threadIdx.x; j < ROWS * c.dk; j += THREADS) {
-        const int r = j / c.dk, x = j % c.dk;
-        const int64_t row = tile.first + r / group, head = kvh * group + r % group;
+        const int r = j / c.dk;
+        const int x = j % c.dk;
+        const int64_t row = tile.first + r / group;
+        const int64_t head = kvh * group + r % group;
         if (sh.pos[r] >= 0)
             sh.q[r][x] = to_half(__ldcg(&a.q[(row * a.H + head) * c.dk + x]));
     }
-    const int pos0 = sh.pos[warp * 16 + g], pos1 = sh.pos[warp * 16 + g + 8];
-    float o[NO][4] = {}, m[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+    const int pos0 = sh.pos[warp * 16 + g];
+    const int pos1 = sh.pos[warp * 16 + g + 8];
+    float o[NO][4] = {};
+    float m[2] = {-INFINITY, -INFINITY};
+    float sum[2] = {0, 0};
     for (int i = 0; i < pages; i++) {
-        const int b = i % 2, p0 = (page0 + i) * PAGE;
+        const int b = i % 2;
+        const int p0 = (page0 + i) * PAGE;
         if (i + 1 < pages) {
             fetch_page<D>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
             asm volatile("cp.async.wait_group 1;" ::: "memory");
@@ -235,7 +254,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         for (int n = 0; n < 8; n++)
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const int p = p0 + n * 8 + 2 * t + j % 2, pos = j < 2 ? pos0 : pos1;
+                const int p = p0 + n * 8 + 2 * t + j % 2;
+                const int pos = j < 2 ? pos0 : pos1;
                 float v = s[n][j] * a.scale;
                 if (a.softcap != 0)
                     v = a.softcap * tanhf(v / a.softcap);
@@ -288,7 +308,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const int head = kvh * group + r % group;
         float factor = 1;
         if (a.sinks) {
-            const float sink = a.sinks[head], top = fmaxf(m[h], sink);
+            const float sink = a.sinks[head];
+            const float top = fmaxf(m[h], sink);
             factor = m[h] == -INFINITY ? 0 : expf(m[h] - top);
             sum[h] = sum[h] * factor + expf(sink - top);
         }
@@ -317,7 +338,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
 }
 
 template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
-    const int group = a->H / a->c.Hkv, each = ROWS / group;
+    const int group = a->H / a->c.Hkv;
+    const int each = ROWS / group;
     const size_t smem = sizeof(prompt_shared<D>);
     cudaFuncSetAttribute((const void *)attend_prompt<D>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);

@@ -100,13 +100,17 @@ struct place {
 __device__ place find(const float *l, int V, bool by_count, u64 goal, float max, double temp,
                       hist &h) {
     __shared__ place at;
-    uint32_t prefix = 0, mask = 0;
+    uint32_t prefix = 0;
+    uint32_t mask = 0;
     unsigned above = 0;
     u64 mass = 0;
     for (int pass = 0; pass < 3; pass++) {
-        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0, bins = pass == 2 ? 1024 : 2048;
-        for (int i = threadIdx.x; i < BINS; i += THREADS)
-            h.mass[i] = 0, h.count[i] = 0;
+        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
+        const int bins = pass == 2 ? 1024 : 2048;
+        for (int i = threadIdx.x; i < BINS; i += THREADS) {
+            h.mass[i] = 0;
+            h.count[i] = 0;
+        }
         __syncthreads();
         for (int i = threadIdx.x; i < V; i += THREADS) {
             float v = l[i];
@@ -119,14 +123,20 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
         }
         __syncthreads();
         if (threadIdx.x == 0) {
-            int b = bins - 1, last = -1;
-            unsigned n = above, n_last = above;
-            u64 m = mass, m_last = mass;
+            int b = bins - 1;
+            int last = -1;
+            unsigned n = above;
+            unsigned n_last = above;
+            u64 m = mass;
+            u64 m_last = mass;
             for (; b >= 0; b--) {
                 if (!h.count[b])
                     continue;
-                last = b, n_last = n, m_last = m;
-                n += h.count[b], m += h.mass[b];
+                last = b;
+                n_last = n;
+                m_last = m;
+                n += h.count[b];
+                m += h.mass[b];
                 if ((by_count ? (u64)n : m) > goal)
                     break;
             }
@@ -134,7 +144,9 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
                        last < 0 ? 0 : h.count[last], m_last};
         }
         __syncthreads();
-        prefix = at.key, above = at.above, mass = at.mass_above;
+        prefix = at.key;
+        above = at.above;
+        mass = at.mass_above;
         mask |= (uint32_t)(bins - 1) << shift;
         __syncthreads();
     }
@@ -203,8 +215,8 @@ static_assert(offsetof(mn_slot_params, stop) % 8 == 0, "read_params fetches pair
 
 __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, int32_t *count,
                          const int32_t *history, int pos) {
-    int hi = pos < a.C ? pos : a.C,
-        lo = p.penalty_last_n < 0 || p.penalty_last_n > hi ? 0 : hi - p.penalty_last_n;
+    int hi = pos < a.C ? pos : a.C;
+    int lo = p.penalty_last_n < 0 || p.penalty_last_n > hi ? 0 : hi - p.penalty_last_n;
     for (int i = threadIdx.x; i < a.V; i += THREADS)
         count[i] = 0;
     __syncthreads();
@@ -228,19 +240,28 @@ __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, 
 }
 
 __device__ float philox(u64 seed, uint32_t pos) { /* Philox4x32-10, its first word as u in [0, 1) */
-    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c[4] = {pos, 0, 0, 0};
+    uint32_t k0 = (uint32_t)seed;
+    uint32_t k1 = (uint32_t)(seed >> 32);
+    uint32_t c[4] = {pos, 0, 0, 0};
     for (int r = 0; r < 10; r++) {
-        u64 x = (u64)0xD2511F53u * c[0], y = (u64)0xCD9E8D57u * c[2];
-        uint32_t n0 = (uint32_t)(y >> 32) ^ c[1] ^ k0, n2 = (uint32_t)(x >> 32) ^ c[3] ^ k1;
-        c[0] = n0, c[1] = (uint32_t)y, c[2] = n2, c[3] = (uint32_t)x;
-        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+        u64 x = (u64)0xD2511F53u * c[0];
+        u64 y = (u64)0xCD9E8D57u * c[2];
+        uint32_t n0 = (uint32_t)(y >> 32) ^ c[1] ^ k0;
+        uint32_t n2 = (uint32_t)(x >> 32) ^ c[3] ^ k1;
+        c[0] = n0;
+        c[1] = (uint32_t)y;
+        c[2] = n2;
+        c[3] = (uint32_t)x;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
     return (float)(c[0] >> 8) * 0x1p-24f;
 }
 
 /* keep: of the order of logits, how many of the first may be drawn */
 __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, best top, hist &h) {
-    u64 finite = 0, strong = 0;
+    u64 finite = 0;
+    u64 strong = 0;
     const double temp = p.temp;
     for (int i = threadIdx.x; i < V; i += THREADS) {
         finite += l[i] != -INFINITY;
@@ -265,9 +286,9 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
         /* first prefix that reaches the goal */
         place cut = find(l, V, false, goal ? goal - 1 : 0, top.v, 1, h);
         u = cut.key & 0x80000000u ? cut.key & 0x7fffffffu : ~cut.key;
-        u64 w = weigh(__uint_as_float(u), top.v, 1),
-            need = goal > cut.mass_above ? goal - cut.mass_above : 0,
-            n = w ? (need + w - 1) / w : cut.ties;
+        u64 w = weigh(__uint_as_float(u), top.v, 1);
+        u64 need = goal > cut.mass_above ? goal - cut.mass_above : 0;
+        u64 n = w ? (need + w - 1) / w : cut.ties;
         n = n < 1 ? 1 : n > cut.ties ? cut.ties : n;
         if (cut.above + n < keep)
             keep = cut.above + n;
@@ -276,7 +297,8 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
         keep = strong < keep ? (strong ? strong : 1) : keep;
     place end = find(l, V, true, keep - 1, top.v, 1, h);
     uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
-    u64 mass = 0, tied = weigh(__uint_as_float(u), top.v, temp);
+    u64 mass = 0;
+    u64 tied = weigh(__uint_as_float(u), top.v, temp);
     for (int i = threadIdx.x; i < V; i += THREADS)
         if (l[i] != -INFINITY && key_of(l[i]) > end.key)
             mass += weigh(l[i], top.v, temp);
@@ -286,8 +308,8 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     if (at.key < end.key)
         at = end; /* rounding: the last kept one */
     u = at.key & 0x80000000u ? at.key & 0x7fffffffu : ~at.key;
-    u64 w = weigh(__uint_as_float(u), top.v, temp),
-        j = w && goal > at.mass_above ? (goal - at.mass_above) / w : 0;
+    u64 w = weigh(__uint_as_float(u), top.v, temp);
+    u64 j = w && goal > at.mass_above ? (goal - at.mass_above) / w : 0;
     u64 most = at.key == end.key ? keep - end.above : at.ties;
     return tie(l, V, at.key, (unsigned)(j < most ? j : most - 1), h);
 }
@@ -393,7 +415,8 @@ __device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_par
     const bool penal =
         p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
                                   p.frequency_penalty != 0 || p.presence_penalty != 0);
-    const bool greedy = !(p.temp > 0), reports = a.n_top || a.logprob;
+    const bool greedy = !(p.temp > 0);
+    const bool reports = a.n_top || a.logprob;
     const bool plain = !a.bias && !a.mask && !a.bias_ids && !penal && may_stop;
     int is_nan = 0;
     if (greedy && plain && !reports) {
@@ -454,7 +477,8 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     __shared__ best red[32];
     cu_next();
     cu_wait();
-    const int row = blockIdx.x, slot = slot_of(a, row);
+    const int row = blockIdx.x;
+    const int slot = slot_of(a, row);
     if (slot < 0) {
         if (!threadIdx.x)
             a.ids[row] = MN_ID_NONE;
@@ -473,7 +497,9 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         mn_slot_params p;
         read_params(a.params, slot, &p);
         mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
-        const int pos = __ldcg(&s->pos), n_drawn = __ldcg(&s->n_drawn), done = __ldcg(&s->done);
+        const int pos = __ldcg(&s->pos);
+        const int n_drawn = __ldcg(&s->n_drawn);
+        const int done = __ldcg(&s->done);
         __syncthreads();
         int id = MN_ID_NONE;
         if (!done) {

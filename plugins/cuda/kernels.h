@@ -268,11 +268,14 @@ __device__ __forceinline__ void angle(int pos, float freq, float mscale, float *
     double t = (double)pos * (double)freq;
     t -= 6.283185307179586477 * rint(t * 0.15915494309189533577);
     sincosf((float)t, s, c);
-    *s *= mscale, *c *= mscale;
+    *s *= mscale;
+    *c *= mscale;
 }
 __device__ __forceinline__ void rotate(float &a, float &b, float c, float s) {
-    float x = a, y = b;
-    a = __fmaf_rn(x, c, -__fmul_rn(y, s)), b = __fmaf_rn(x, s, __fmul_rn(y, c));
+    float x = a;
+    float y = b;
+    a = __fmaf_rn(x, c, -__fmul_rn(y, s));
+    b = __fmaf_rn(x, s, __fmul_rn(y, c));
 }
 /* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K:
  * zeros), returns this thread's sum of squares. One order of sums for every caller. */
@@ -295,7 +298,9 @@ __device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink)
             if (i + 3 < K)
                 v.w = __ldcg(x + i + 3);
         }
-        ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss), ss = fmaf(v.z, v.z, ss),
+        ss = fmaf(v.x, v.x, ss);
+        ss = fmaf(v.y, v.y, ss);
+        ss = fmaf(v.z, v.z, ss);
         ss = fmaf(v.w, v.w, ss);
         sink(i, v);
     }
@@ -330,7 +335,8 @@ static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block
     at[1].id = cudaLaunchAttributeClusterDimension;
     at[1].val.clusterDim.x = cluster;
     at[1].val.clusterDim.y = at[1].val.clusterDim.z = 1;
-    int device = 0, major = 0;
+    int device = 0;
+    int major = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     c.attrs = at;

@@ -14,7 +14,9 @@ mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
     if (!b)
         return mnp_fail_memory(err, bytes, "a buffer");
     const uint64_t n = bytes ? bytes : 4;
-    b->dev = d, b->bytes = bytes, b->kind = kind;
+    b->dev = d;
+    b->bytes = bytes;
+    b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
     if (!st)
         st = kind == MN_MEM_HOST_PINNED
@@ -203,7 +205,8 @@ mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host
     const mn_host *h = q->dev->plugin->host;
     const uint64_t from = h->now_ns(h->self);
     mn_status st = cu_copy(q, host, host_off, b, off, n, event, err);
-    q->read_ns += h->now_ns(h->self) - from, q->n_reads++;
+    q->read_ns += h->now_ns(h->self) - from;
+    q->n_reads++;
     return st;
 }
 

@@ -81,7 +81,8 @@ static void store(cu_run *r, const cu_unit *u) {
 static void attention(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    const int32_t y = mnp_out(g, n, 0), q = mnp_in(g, n, MN_ATTENTION_Q);
+    const int32_t y = mnp_out(g, n, 0);
+    const int32_t q = mnp_in(g, n, MN_ATTENTION_Q);
     cu_attend a = {};
     a.c = cache(r, u, mnp_in(g, n, MN_ATTENTION_ROW_POS), mnp_in(g, n, MN_ATTENTION_ROW_SLOT),
                 mnp_in(g, n, MN_ATTENTION_PAGES), mnp_in(g, n, MN_ATTENTION_KV));
@@ -132,7 +133,8 @@ static uint32_t store_verdict(const mn_device *, const mn_graph *g, const mn_nod
 }
 
 static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
-    const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q), *y = mnp_out_tensor(g, n, 0);
+    const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
+    const mn_tensor *y = mnp_out_tensor(g, n, 0);
     const int64_t kv = mnp_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
     if (q->n_dim != 3 || y->n_dim != 3 || kv <= 0 || q->dim[1] <= 0 || q->dim[1] % kv)
         return CU_SHAPE;
@@ -141,7 +143,8 @@ static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn
 
 static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
-    const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q), *y = mnp_out_tensor(g, n, 0);
+    const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
+    const mn_tensor *y = mnp_out_tensor(g, n, 0);
     const uint64_t rows = (uint64_t)mnp_dim(g, p->symbol_max, q->dim[0]);
     const uint64_t most = 16ull * (uint64_t)p->dev->sms;
     uint64_t heads = rows * (uint64_t)q->dim[1];

@@ -129,7 +129,8 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
         room /= 2;
     for (int s = 0; s < (together ? 1 : a->n_seg); s++)
         for (int64_t from = 0; from < a->seg[s].rows; from += room) {
-            const int64_t left = a->seg[s].rows - from, n = left < room ? left : room;
+            const int64_t left = a->seg[s].rows - from;
+            const int64_t n = left < room ? left : room;
             cu_gemm g = gemm_of(r, a, type);
             for (int k = s; k <= (together ? 1 : s); k++) {
                 char *to = wide + (k - s) * room * row_bytes;
@@ -259,7 +260,8 @@ static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
 static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps_16) {
     const cu_type *type = w->type;
     const cu_experts *e = &a->experts;
-    const int y_kind = a->epi == CU_EPI_GLU ? a->y_kind : CU_F32, n = a->seg[0].rows;
+    const int y_kind = a->epi == CU_EPI_GLU ? a->y_kind : CU_F32;
+    const int n = a->seg[0].rows;
     const int64_t expert_bytes = (int64_t)n * a->x_ld * 2;
     const int both = a->epi == CU_EPI_GLU ? 2 : 1;
     int room = keeps_16 ? e->n : (int)((int64_t)r->p->wide_bytes / (expert_bytes * both));
@@ -269,7 +271,8 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
                    a->x_ld,   a->x_kind,
                    type->half};
     cu_sort_rows(r->s, &x);
-    char *y = r->c->scratch + r->p->sorted_y_at, *wide = r->c->scratch + r->p->wide_at;
+    char *y = r->c->scratch + r->p->sorted_y_at;
+    char *wide = r->c->scratch + r->p->wide_at;
     for (int from = 0; from < e->n; from += room) {
         const int count = e->n - from < room ? e->n - from : room;
         cu_gemm g = gemm_of(r, a, type);
@@ -299,8 +302,10 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const mn_node *epi = u->epi >= 0 ? mnp_node(g, (uint32_t)u->epi) : NULL;
-    const int32_t x = mnp_in(g, n, MN_MOE_LINEAR_X), experts = mnp_in(g, n, MN_MOE_LINEAR_EXPERTS);
-    const int n_pairs = (int)cu_elements(r, experts), k = (int)cu_last_dim(r, experts);
+    const int32_t x = mnp_in(g, n, MN_MOE_LINEAR_X);
+    const int32_t experts = mnp_in(g, n, MN_MOE_LINEAR_EXPERTS);
+    const int n_pairs = (int)cu_elements(r, experts);
+    const int k = (int)cu_last_dim(r, experts);
     const bool per_pair = mnp_tensor(g, x)->n_dim == 3;
     if (!n_pairs)
         return;
@@ -364,7 +369,8 @@ static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_n
 static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, cu_needs *needs) {
     const bool experts = n->op == MN_OP_MOE_LINEAR;
     const cu_type *type = cu_type_of(w->dtype.id);
-    const int64_t K = w->dim[w->n_dim - 1], N = w->dim[w->n_dim - 2];
+    const int64_t K = w->dim[w->n_dim - 1];
+    const int64_t N = w->dim[w->n_dim - 2];
     const uint64_t ld = (uint64_t)mnp_round(K, CU_K_ALIGN);
     if (type->half == CU_F32)
         return;
@@ -385,7 +391,8 @@ static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, cu_ne
 static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
     const uint32_t first = first_weight(n);
-    const mn_tensor *x = mnp_in_tensor(g, n, 0), *w = mnp_in_tensor(g, n, first);
+    const mn_tensor *x = mnp_in_tensor(g, n, 0);
+    const mn_tensor *w = mnp_in_tensor(g, n, first);
     const int64_t ld = mnp_round(w->dim[w->n_dim - 1], CU_K_ALIGN);
     int64_t rows = mnp_dim(g, p->symbol_max, x->dim[0]);
     if (n->op == MN_OP_MOE_LINEAR) {

@@ -84,7 +84,8 @@ static const mn_node *expert_reader(const cu_run *r, int32_t y, int *half) {
 static void rms_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    const int32_t x = mnp_in(g, n, MN_RMS_NORM_X), y = mnp_out(g, n, 0);
+    const int32_t x = mnp_in(g, n, MN_RMS_NORM_X);
+    const int32_t y = mnp_out(g, n, 0);
     cu_norm a = {};
     a.D = (int)cu_last_dim(r, x);
     a.rows = (int)(cu_elements(r, x) / a.D);
@@ -108,9 +109,11 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
 static void layer_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    const int32_t x = mnp_in(g, n, MN_LAYER_NORM_X), y = mnp_out(g, n, 0);
+    const int32_t x = mnp_in(g, n, MN_LAYER_NORM_X);
+    const int32_t y = mnp_out(g, n, 0);
     const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_LAYER_NORM_WEIGHT));
-    const int D = (int)cu_last_dim(r, x), rows = (int)(cu_elements(r, x) / D);
+    const int D = (int)cu_last_dim(r, x);
+    const int rows = (int)(cu_elements(r, x) / D);
     if (rows)
         cu_layer_norm(r->s, cu_f32(r, x), (const float *)w->data,
                       cu_flat(r, mnp_in(g, n, MN_LAYER_NORM_BIAS)), cu_f32(r, y), rows,
@@ -154,7 +157,8 @@ static void elementwise(cu_run *r, const cu_unit *u) {
 static void gather(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X), y = mnp_out(g, n, 0);
+    const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X);
+    const int32_t y = mnp_out(g, n, 0);
     if (cu_dim(r, y, 0))
         cu_gather(r->s, cu_f32(r, x), cu_i32(r, mnp_in(g, n, MN_GATHER_ROWS_ROWS)), cu_f32(r, y),
                   (int)cu_dim(r, y, 0), (int)cu_dim(r, x, 0), (int)cu_last_dim(r, x));

@@ -10,7 +10,8 @@ template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e)
     constexpr int E = T::E;
     cu_next();
     cu_wait();
-    const int t = blockIdx.x, id = __ldcg(&e.ids[t]);
+    const int t = blockIdx.x;
+    const int id = __ldcg(&e.ids[t]);
     float *x = e.x + (int64_t)t * e.D;
     const float *add = NULL;
     if (e.positions && id >= 0) {
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(256)
     constexpr int E = T::E;
     cu_next();
     cu_wait();
-    const int64_t nv = ld / E, step = (int64_t)gridDim.x * 256;
+    const int64_t nv = ld / E;
+    const int64_t step = (int64_t)gridDim.x * 256;
     const bool odd = threadIdx.x % 2;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n * nv; i += step) {
         float f[E];
@@ -54,12 +56,14 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
         for (int q = 0; q < E / 4; q += 2) {
             const float4 *x = (const float4 *)&f[4 * q];
-            const uint2 a = round4<T::HALF>(x[0]), b = round4<T::HALF>(x[1]);
+            const uint2 a = round4<T::HALF>(x[0]);
+            const uint2 b = round4<T::HALF>(x[1]);
             if (!T::PACKED) {
                 *(uint4 *)(to + T::column((int)(i % nv), q)) = make_uint4(a.x, a.y, b.x, b.y);
                 continue;
             }
-            uint2 mine = odd ? b : a, other = odd ? a : b;
+            uint2 mine = odd ? b : a;
+            uint2 other = odd ? a : b;
             /* whole quads run, since nv is a multiple of four */
             other.x = __shfl_xor_sync(__activemask(), other.x, 1);
             other.y = __shfl_xor_sync(__activemask(), other.y, 1);
@@ -82,12 +86,15 @@ static void expand_run(cudaStream_t s, const cu_planes *w, int64_t row, int64_t 
 /* A thread makes one group of 32: codes by F::code, scales by F::scales. */
 template <class F> __global__ void __launch_bounds__(256) import_groups(cu_import im) {
     using C = typename F::weight::codes;
-    const int per_row = im.blocks * F::BLOCK / 32, of_block = F::BLOCK / 32;
-    const int64_t n = im.rows * per_row, groups = im.ld / 32;
+    const int per_row = im.blocks * F::BLOCK / 32;
+    const int of_block = F::BLOCK / 32;
+    const int64_t n = im.rows * per_row;
+    const int64_t groups = im.ld / 32;
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * 256) {
         const int64_t row = i / per_row;
-        const int at = (int)(i % per_row), sub = at % of_block;
+        const int at = (int)(i % per_row);
+        const int sub = at % of_block;
         const int64_t to = row * groups + at;
         const uint8_t *block = im.data + (row * im.blocks + at / of_block) * F::BYTES;
         for (int t = 0; t < 4; t++) {
@@ -99,7 +106,8 @@ template <class F> __global__ void __launch_bounds__(256) import_groups(cu_impor
     }
 }
 template <class F> static void import_run(cudaStream_t s, const cu_import *i) {
-    const int64_t groups = i->rows * i->blocks * (F::BLOCK / 32), blocks = (groups + 255) / 256;
+    const int64_t groups = i->rows * i->blocks * (F::BLOCK / 32);
+    const int64_t blocks = (groups + 255) / 256;
     if (groups)
         import_groups<F><<<(unsigned)(blocks < 16384 ? blocks : 16384), 256, 0, s>>>(*i);
 }

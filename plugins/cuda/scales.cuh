@@ -119,7 +119,8 @@ struct scale_q2 {
         d = __ldg((const uint32_t *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
-        const float f = half_bits(d & 0xffffu), fmin = -half_bits(d >> 16);
+        const float f = half_bits(d & 0xffffu);
+        const float fmin = -half_bits(d >> 16);
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             const uint32_t b = byte_of(v, 2 * g + k);

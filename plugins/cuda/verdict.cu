@@ -94,7 +94,8 @@ static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint
 mn_status cu_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                       mn_verdict *verdicts, uint32_t stride, mn_error *err) {
     const int64_t none = 0;
-    mn_compile c, ask = {};
+    mn_compile c;
+    mn_compile ask = {};
     ask.size = sizeof ask;
     ask.graph = g;
     ask.node_hi = g->n_nodes;

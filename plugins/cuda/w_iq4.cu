@@ -28,7 +28,8 @@ struct iq4_xs {
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {
-        const int low = b[4 + sub / 2] >> 4 * (sub % 2) & 15, high = u16_of(b + 2) >> 2 * sub & 3;
+        const int low = b[4 + sub / 2] >> 4 * (sub % 2) & 15;
+        const int high = u16_of(b + 2) >> 2 * sub & 3;
         ((uint8_t *)im.to.at[2])[to] = (uint8_t)((low | high << 4) - 32);
         if (!sub)
             ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b);

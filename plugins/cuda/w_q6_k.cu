@@ -6,7 +6,8 @@ struct q6_k {
     enum { BLOCK = 256, BYTES = 210, PLANES = 0 };
     using weight = packed<codes6, scale_i8_16, 32>;
     static __device__ int code(const uint8_t *b, int i) {
-        const int at = i % 128, low = b[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
+        const int at = i % 128;
+        const int low = b[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
         return low | (b[128 + i / 128 * 32 + at % 32] >> 2 * (at / 32) & 3) << 4;
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,

@@ -59,7 +59,8 @@ template <class C, class S, int ZERO> struct packed {
 #pragma unroll
         for (int g = 0; g < 4; g++) {
             uint32_t r[4];
-            float scale[2], min[2];
+            float scale[2];
+            float min[2];
             c.halves(g, r);
             s.get(g, scale, min);
 #pragma unroll
@@ -80,8 +81,10 @@ template <class C, class S, int ZERO> struct packed {
         }
     }
     __device__ __forceinline__ void to_half(int g, uint32_t *r) const {
-        float scale[2], min[2];
-        __half2 scale2[2], min2[2];
+        float scale[2];
+        float min[2];
+        __half2 scale2[2];
+        __half2 min2[2];
         c.halves(g, r);
         s.get(g, scale, min);
 #pragma unroll

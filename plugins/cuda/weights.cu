@@ -101,7 +101,8 @@ static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_
                              uint32_t k, mn_error *err) {
     mn_plane_spec spec;
     mn_dtype type;
-    uint64_t steps[MN_MAX_DIM], last;
+    uint64_t steps[MN_MAX_DIM];
+    uint64_t last;
     uint32_t n_dim = t->n_dim;
     if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
@@ -163,12 +164,14 @@ static void next_row(source *s) {
 
 /* Where the row begins in a plane. rows: how many share a row of values; 0 = all. */
 static const uint8_t *row_at(const source *s, uint32_t plane, uint32_t rows) {
-    const mn_plane *data = mnp_plane(s->s, s->part, 0), *p = mnp_plane(s->s, s->part, plane);
+    const mn_plane *data = mnp_plane(s->s, s->part, 0);
+    const mn_plane *p = mnp_plane(s->s, s->part, plane);
     const uint8_t *at = (const uint8_t *)p->ptr;
     const uint32_t n_dim = s->t->n_dim;
     if (n_dim == 1)
         return at;
-    const int64_t n = data->dim[n_dim - 2], expert = n_dim == 3 ? s->row / n : 0;
+    const int64_t n = data->dim[n_dim - 2];
+    const int64_t expert = n_dim == 3 ? s->row / n : 0;
     const int64_t row = rows ? s->row % n / rows : 0;
     if (n_dim == 3)
         at += expert * p->stride[0];
@@ -226,7 +229,8 @@ static mn_status flush(stage *s, mn_error *err) {
 static mn_status push(stage *s, const void *from, uint64_t n, mn_error *err) {
     const char *at = (const char *)from;
     while (n) {
-        const uint64_t room = CU_SEGMENT_BYTES - s->n, m = room < n ? room : n;
+        const uint64_t room = CU_SEGMENT_BYTES - s->n;
+        const uint64_t m = room < n ? room : n;
         memcpy(s->buf + s->n, at, m);
         s->n += m;
         at += m;
@@ -252,8 +256,10 @@ static mn_status push_zeros(stage *s, uint64_t n, mn_error *err) {
 static mn_status push_blocks(stage *st, const source *s, mn_error *err) {
     const mn_plane *p = mnp_plane(s->s, s->part, 0);
     const uint8_t *from = row_at(s, 0, 1);
-    const uint32_t last = s->t->n_dim - 1, bytes = s->t->dtype.block_bytes;
-    const int64_t blocks = p->dim[last] / s->t->dtype.block_elems, step = p->stride[last];
+    const uint32_t last = s->t->n_dim - 1;
+    const uint32_t bytes = s->t->dtype.block_bytes;
+    const int64_t blocks = p->dim[last] / s->t->dtype.block_elems;
+    const int64_t step = p->stride[last];
     if (step == bytes || blocks == 1)
         return push(st, from, (uint64_t)blocks * bytes, err);
     mn_status status = MN_OK;
@@ -309,14 +315,16 @@ static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int6
 /* Through the staging area, as many rows at a time as it holds. */
 static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *err) {
     mn_queue *q = st->q;
-    const int64_t blocks = w->cols / w->type->block, bytes = blocks * w->type->block_bytes;
+    const int64_t blocks = w->cols / w->type->block;
+    const int64_t bytes = blocks * w->type->block_bytes;
     int64_t most = STAGE_DATA / bytes;
     if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
         most = STAGE_EXTRA / 4 / blocks;
     if (!q->staging)
         CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err,
                "the staging area of weights");
-    char *scale = q->staging + STAGE_DATA, *bias = scale + STAGE_EXTRA;
+    char *scale = q->staging + STAGE_DATA;
+    char *bias = scale + STAGE_EXTRA;
     for (int64_t row = 0; row < w->rows; row += most) {
         const int64_t n = w->rows - row < most ? w->rows - row : most;
         const source from = *s;

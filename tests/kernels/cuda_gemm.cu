@@ -44,16 +44,21 @@ struct problem {
 };
 
 static __device__ uint32_t mix(uint64_t v) {
-    v ^= v >> 33, v *= 0xff51afd7ed558ccdull, v ^= v >> 33, v *= 0xc4ceb9fe1a85ec53ull;
+    v ^= v >> 33;
+    v *= 0xff51afd7ed558ccdull;
+    v ^= v >> 33;
+    v *= 0xc4ceb9fe1a85ec53ull;
     return (uint32_t)(v ^ v >> 33);
 }
 static __device__ float noise(uint64_t seed, uint64_t i) {
-    const uint32_t a = mix(seed * 0x9e3779b97f4a7c15ull + i), b = mix(a + seed + 1);
+    const uint32_t a = mix(seed * 0x9e3779b97f4a7c15ull + i);
+    const uint32_t b = mix(a + seed + 1);
     return ((a & 0xffff) + (a >> 16) + (b & 0xffff) + (b >> 16)) / 65536.0f - 2.0f;
 }
 /* rows of K elements in ld; zeros behind K */
 __global__ void fill(void *y, int64_t rows, int K, int ld, int kind, float scale, uint64_t seed) {
-    const int64_t n = rows * ld, step = (int64_t)gridDim.x * blockDim.x;
+    const int64_t n = rows * ld;
+    const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         put(y, i, i % ld < K ? scale * noise(seed, i) : 0.0f, kind);
 }
@@ -75,7 +80,8 @@ static void *random_of(problem *p, int64_t rows, int K, int ld, int kind, float 
 
 static void groups_of(problem *p) {
     p->offsets.assign(1, 0);
-    const int e = p->c.groups, mean = p->c.rows / e;
+    const int e = p->c.groups;
+    const int mean = p->c.rows / e;
     for (int i = 0; i < e; i++) {
         const int left = p->c.rows - p->offsets.back();
         const int some = i % 5 == 1 ? 0 : (int)(rand() % (2 * mean + 2));
@@ -83,18 +89,25 @@ static void groups_of(problem *p) {
     }
     int32_t *m = (int32_t *)take(p, p->offsets.size() * 4);
     CHECK(cudaMemcpy(m, p->offsets.data(), p->offsets.size() * 4, cudaMemcpyHostToDevice));
-    p->g.offsets = m, p->g.n_groups = e;
+    p->g.offsets = m;
+    p->g.n_groups = e;
 }
 
 enum { GUARD = 1024 };
 static void make(problem *p, const test_case &c, int kind) {
-    const int ld = (c.K + 63) / 64 * 64, e = c.groups ? c.groups : 1;
+    const int ld = (c.K + 63) / 64 * 64;
+    const int e = c.groups ? c.groups : 1;
     p->c = c;
     cu_gemm *g = &p->g;
     memset(g, 0, sizeof *g);
     if (c.groups)
         groups_of(p);
-    g->kind = kind, g->rows = c.rows, g->K = c.K, g->ld = ld, g->epi = c.epi, g->y_kind = c.y_kind;
+    g->kind = kind;
+    g->rows = c.rows;
+    g->K = c.K;
+    g->ld = ld;
+    g->epi = c.epi;
+    g->y_kind = c.y_kind;
     g->n_seg = c.n_seg;
     g->x = random_of(p, c.rows, c.K, ld, kind, 1.0f, 1);
     if (c.odd) {
@@ -106,12 +119,14 @@ static void make(problem *p, const test_case &c, int kind) {
     if (c.act == MN_ACT_SILU && c.bias)
         g->glu = cu_glu{c.act, 1.702f, 0.9f, 1.0f};
     for (int i = 0; i < c.n_seg; i++) {
-        const int n = c.n[i], wide = c.wide ? (n + 63) / 64 * 64 : n;
+        const int n = c.n[i];
+        const int wide = c.wide ? (n + 63) / 64 * 64 : n;
         cu_gemm_seg *s = &g->seg[i];
         const float scale = (c.odd ? 60.0f : 1.7f) / sqrtf((float)c.K);
         s->w = random_of(p, (int64_t)e * n, c.K, ld, kind, scale, 10 + i);
         s->bias = c.bias ? (float *)random_of(p, e, n, n, CU_F32, 1.0f, 20 + i) : NULL;
-        s->n = n, s->ld_y = wide;
+        s->n = n;
+        s->ld_y = wide;
         g->w_stride = (int64_t)n * ld;
         p->y_bytes[i] = (size_t)c.rows * wide * (c.y_kind == CU_F32 ? 4 : 2);
         s->y = take(p, p->y_bytes[i] + GUARD);
@@ -121,7 +136,8 @@ static void make(problem *p, const test_case &c, int kind) {
         p->residual =
             (float *)random_of(p, c.rows, g->seg[0].ld_y, g->seg[0].ld_y, CU_F32, 1.0f, 30);
     g->residual = p->residual;
-    g->scratch = scratch, g->scratch_bytes = cu_gemm_scratch(&device);
+    g->scratch = scratch;
+    g->scratch_bytes = cu_gemm_scratch(&device);
 }
 static void drop(problem *p) {
     for (void *m : p->owned)
@@ -204,7 +220,8 @@ __global__ void compare(cu_gemm g, const int4 *places, const double *want, int n
 __global__ void inspect(const void *y, int64_t rows, int64_t all, int n, int ld, int kind,
                         unsigned long long *bad, unsigned long long *sum) {
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    unsigned long long s = 0, b = 0;
+    unsigned long long s = 0;
+    unsigned long long b = 0;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < all; i += step) {
         const uint32_t poison = kind == CU_F32 ? 0xffffffffu : 0xffffu;
         const uint32_t v = kind == CU_F32 ? ((const uint32_t *)y)[i] : ((const uint16_t *)y)[i];
@@ -250,8 +267,10 @@ static void expect(problem *p, expected *x) {
             a.z++;
         x->at[i] = a;
     }
-    x->places = (int4 *)take(p, n * sizeof(int4) + 16), x->want = (double *)take(p, n * 8 + 8);
-    x->stats = (double *)take(p, 24), x->counts = (unsigned long long *)take(p, 16);
+    x->places = (int4 *)take(p, n * sizeof(int4) + 16);
+    x->want = (double *)take(p, n * 8 + 8);
+    x->stats = (double *)take(p, 24);
+    x->counts = (unsigned long long *)take(p, 16);
     CHECK(cudaMemcpy(x->places, x->at.data(), n * sizeof(int4), cudaMemcpyHostToDevice));
     if (n)
         reference<<<(n + 7) / 8, 256>>>(*g, x->places, x->want, n);
@@ -260,8 +279,10 @@ static void expect(problem *p, expected *x) {
     double ss = 0;
     int finite = 0;
     for (double v : host)
-        if (fabs(v) < 1e30)
-            ss += v * v, finite++;
+        if (fabs(v) < 1e30) {
+            ss += v * v;
+            finite++;
+        }
     x->rms = finite ? sqrt(ss / finite) : 0;
 }
 
@@ -299,7 +320,8 @@ static bool run(problem *p, cu_gemm_plan plan) {
 
 static int check(problem *p, expected *x, cu_gemm_plan plan) {
     const cu_gemm *g = &p->g;
-    unsigned long long first[2], again[2];
+    unsigned long long first[2];
+    unsigned long long again[2];
     const double most = g->y_kind == CU_F32 ? 3e-4 : g->y_kind == CU_HALF ? 2e-3 : 1.2e-2;
     const int n = (int)x->at.size();
     poison(p);
@@ -368,7 +390,8 @@ static const test_case cases[] = {
 };
 
 static int tests(void) {
-    int failed = 0, runs = 0;
+    int failed = 0;
+    int runs = 0;
     for (const test_case &c : cases)
         for (int kind = CU_HALF; kind <= CU_BF16; kind++) {
             problem p;
@@ -382,7 +405,8 @@ static int tests(void) {
                     for (int split = 0; split <= (shape < 0 ? 0 : 100); split += 100) {
                         if (!wanted(shape))
                             continue;
-                        failed += check(&p, &x, cu_gemm_plan{shape, split}), runs++;
+                        failed += check(&p, &x, cu_gemm_plan{shape, split});
+                        runs++;
                         if (failed > 40)
                             return failed;
                     }
@@ -400,7 +424,8 @@ static float time_plan(problem *p, cu_gemm_plan plan, const void *w[SETS][4], in
     cudaStream_t s;
     cudaGraph_t graph;
     cudaGraphExec_t exec;
-    cudaEvent_t from, to;
+    cudaEvent_t from;
+    cudaEvent_t to;
     const double flop = 2.0 * p->c.rows * p->c.K * (p->c.n[0] + p->c.n[1] + p->c.n[2]);
     const int launches = std::max(sets, std::min(48, (int)(2e-3 * 6e14 / flop)));
     float ms[7];
@@ -470,7 +495,8 @@ static cu_gemm_plan bench_one(test_case c, int rows) {
     const void *w[SETS][4] = {};
     c.rows = rows;
     make(&p, c, CU_BF16);
-    const int cols = c.n[0] + c.n[1] + c.n[2], e = c.groups ? c.groups : 1;
+    const int cols = c.n[0] + c.n[1] + c.n[2];
+    const int e = c.groups ? c.groups : 1;
     const double bytes = 2.0 * c.K * cols * e;
     const int sets = std::max(1, std::min((int)SETS, (int)(3e8 / bytes)));
     const int used = c.groups ? p.offsets.back() : rows;
@@ -489,8 +515,10 @@ static cu_gemm_plan bench_one(test_case c, int rows) {
                 continue;
             const float ms = time_plan(&p, cu_gemm_plan{shape, split}, w, sets);
             printf(split ? "/%-3.0f" : " %3.0f", flop / ms * 1e-9);
-            if (ms < least)
-                least = ms, best = cu_gemm_plan{shape, split};
+            if (ms < least) {
+                least = ms;
+                best = cu_gemm_plan{shape, split};
+            }
         }
     }
     const cu_gemm_plan plan = cu_gemm_choose(&device, &p.g);
@@ -535,7 +563,8 @@ static void bench_layer(int rows, const cu_gemm_plan plans[4]) {
         cudaStream_t s;
         cudaGraph_t graph;
         cudaGraphExec_t exec;
-        cudaEvent_t from, to;
+        cudaEvent_t from;
+        cudaEvent_t to;
         float ms[9];
         CHECK(cudaStreamCreate(&s));
         CHECK(cudaEventCreate(&from));
@@ -590,7 +619,8 @@ static void bench(void) {
 
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    int major, minor;
+    int major;
+    int minor;
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) != cudaSuccess) {
         printf("SKIP: no CUDA device\n");
         return 77;

@@ -288,7 +288,9 @@ static void equal_experts(void **state) {
 static void behind_the_table(void **state) {
     enum { D = 4, PAGES = 2 };
     const float kv[2 * D] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const int32_t pos[2] = {PAGES * 64, 0}, slot[2] = {0, 0}, table[2 * PAGES] = {0, -1, 1, -1};
+    const int32_t pos[2] = {PAGES * 64, 0};
+    const int32_t slot[2] = {0, 0};
+    const int32_t table[2 * PAGES] = {0, -1, 1, -1};
     h_plugin p;
     (void)state;
     if (!h_open(&p, "cpu_simd"))

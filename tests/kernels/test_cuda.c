@@ -34,7 +34,9 @@ static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, dou
 }
 
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 15, 33, 70}, ks[] = {50, 1037, 5632}, ns[] = {1, 37};
+    static const int64_t rows[] = {1, 2, 7, 15, 33, 70};
+    static const int64_t ks[] = {50, 1037, 5632};
+    static const int64_t ns[] = {1, 37};
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
         for (int r = 0; r < 6; r++)
@@ -144,7 +146,8 @@ static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, ui
     if (!h_open(&p, plugin))
         skip();
     float *l = malloc(sizeof *l * (size_t)V);
-    int32_t history[64], slot = 0;
+    int32_t history[64];
+    int32_t slot = 0;
     for (int i = 0; i < V; i++)
         l[i] = spread * (case_rand(&seed) + case_rand(&seed) + case_rand(&seed));
     for (int i = 0; i < V; i += 7)
@@ -195,8 +198,8 @@ static void sampling(void **state) {
                                 .frequency_penalty = t[i].frequency,
                                 .penalty_last_n = t[i].last_n};
             int V = seed == 1 ? 300 : seed == 2 ? 5003 : 32000;
-            int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3),
-                    want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
+            int32_t got = drawn("cuda", V, &p, seed, seed == 2 ? 1 : 3);
+            int32_t want = drawn("reference", V, &p, seed, seed == 2 ? 1 : 3);
             if (got != want)
                 print_message("sampling case %d seed %d: %d, reference %d\n", (int)i, (int)seed,
                               got, want);

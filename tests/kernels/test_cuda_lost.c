@@ -11,8 +11,10 @@ static const char trap_ptx[] =
 
 /* The driver's own interface: the primary context is the one that the plugin's runtime uses. */
 static void break_context(void) {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOW), *context = NULL, *module = NULL,
-         *function = NULL;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    void *context = NULL;
+    void *module = NULL;
+    void *function = NULL;
     int device = 0;
     assert_non_null(cuda);
 #define CALL(name, types, args)                                                                    \
@@ -45,9 +47,12 @@ static void is_lost(mn_status st, const mn_error *err, const char *what) {
 static void lost(void **state) {
     h_plugin p;
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
-    mn_buffer *device = NULL, *pinned = NULL, *more = NULL;
+    mn_buffer *device = NULL;
+    mn_buffer *pinned = NULL;
+    mn_buffer *more = NULL;
     mn_event *event = NULL;
-    uint64_t left = 0, total = 0;
+    uint64_t left = 0;
+    uint64_t total = 0;
     float x[64] = {0};
     (void)state;
     if (!h_open(&p, "cuda"))

@@ -253,8 +253,8 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
         nw += (double)wv[i] * (double)wv[i];
     memset(y, 0xff, sizeof *y * (size_t)(n * r));
     multiply_rows(kern, &w, xq, ldx, r, y, panel, pb);
-    double e = rel_l2(y, want, n * r) * norm(want, n * r),
-           by = sqrt(nx * nw / (double)k);                       /* a single output may cancel */
+    double e = rel_l2(y, want, n * r) * norm(want, n * r);
+    double by = sqrt(nx * nw / (double)k);                       /* a single output may cancel */
     check(e <= 2e-6 * by, "error", kern->name, k, n, r, e / by); /* by is 0: all weights are */
     for (int64_t i = 0; i<r; i += r> 1 ? r - 1 : 1) {            /* first and last row alone */
         const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
