@@ -163,7 +163,7 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
 }
 
 /* Takes the values of a step; what they are too large for is an error here already. */
-static mn_status begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
+mn_status cu_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     const mn_program *p = c->prog;
     if (set >= MN_BINDING_SETS || !c->bound[set])
         return mnp_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", set);
@@ -181,7 +181,7 @@ static mn_status begin(mn_context *c, uint32_t set, const int64_t *values, mn_er
 /* Captures, instantiates and uploads; events for a few steps in flight are made, too. */
 mn_status cu_context_prepare(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
     cudaGraphExec_t exec = NULL;
-    mn_status st = begin(c, set, values, err);
+    mn_status st = cu_context_begin(c, set, values, err);
     if (!st)
         st = cu_events_reserve(c->prog->dev, 16, err);
     if (st || c->direct)
@@ -193,7 +193,7 @@ mn_status cu_context_prepare(mn_context *c, uint32_t set, const int64_t *values,
 mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
                      mn_error *err) {
     const mn_program *p = c->prog;
-    mn_status st = begin(c, set, values, err);
+    mn_status st = cu_context_begin(c, set, values, err);
     if (st)
         return st;
     if (c->direct) {

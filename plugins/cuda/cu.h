@@ -109,4 +109,5 @@ mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *e
 mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 
 extern const mn_backend cu_backend;
+extern const mn_profile cu_profile; /* profile.cu */
 #endif

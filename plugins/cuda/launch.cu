@@ -1,20 +1,18 @@
 /* launch.cu -- a program's units as kernel launches, for one set of symbol values. */
 #include "ops.h"
 
-bool cu_is_joined(const cu_run *r, const cu_unit *u); /* op_cache.cu */
-
 static uint32_t op_at(const cu_run *r, uint32_t i) {
     return mnp_node(r->g, r->p->units[i].node)->op;
 }
 
 /* A store that its attention runs is not launched. */
-static bool is_absorbed(const cu_run *r, uint32_t i) {
+bool cu_is_absorbed(const cu_run *r, uint32_t i) {
     return op_at(r, i) == MN_OP_KV_STORE && cu_is_joined(r, &r->p->units[i]);
 }
 
 /* The unit that is launched after unit i; n_units = none. */
 static uint32_t next_launch(const cu_run *r, uint32_t i) {
-    for (i++; i < r->p->n_units && is_absorbed(r, i);)
+    for (i++; i < r->p->n_units && cu_is_absorbed(r, i);)
         i++;
     return i;
 }
@@ -35,12 +33,25 @@ mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err) {
     return st;
 }
 
+cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s) {
+    cu_run r = {};
+    r.c = c;
+    r.p = c->prog;
+    r.g = c->prog->graph;
+    r.dev = c->prog->dev;
+    r.sym = symbol;
+    r.s = s;
+    r.sorted = -1;
+    r.rounded = -1;
+    return r;
+}
+
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err) {
-    cu_run r = {c, c->prog, c->prog->graph, c->prog->dev, symbol, s, -1, -1, 0, false, false};
+    cu_run r = cu_run_of(c, symbol, s);
     uint32_t last = UINT32_MAX;
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < c->prog->n_units && !st; i++) {
-        if (is_absorbed(&r, i))
+        if (cu_is_absorbed(&r, i))
             continue;
         st = cu_launch_unit(&r, i, last, err);
         last = i;

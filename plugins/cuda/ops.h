@@ -9,6 +9,8 @@
 #include "program.h"
 #include "types.h"
 
+struct cu_run;
+
 /* Why a node does not run here; the texts are in verdict.cu. */
 enum {
     CU_OK,
@@ -51,6 +53,15 @@ struct cu_run {
      * did: see cu_linear.late, cu_attend.early */
     bool late, early;
 };
+
+/* ---- launches (launch.cu; cu_is_joined: op_cache.cu) ------------------------------------------ */
+cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s);
+/* Whether in this step the attention of a STORE and of an ATTENTION unit runs both. */
+bool cu_is_joined(const cu_run *r, const cu_unit *u);
+/* Unit i is a store that its attention runs. */
+bool cu_is_absorbed(const cu_run *r, uint32_t i);
+/* last: the unit launched before, or UINT32_MAX. */
+mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err);
 
 /* ---- operands in this step (operands.cu) ------------------------------------------------------ */
 /* Where a tensor lies; NULL = absent or not bound. */

@@ -2,7 +2,10 @@
 #include "backend.h"
 
 static const void *query(void *self, const char *id) {
-    return (void)self, strcmp(id, MN_BACKEND_ID) ? NULL : &cu_backend;
+    (void)self;
+    if (!strcmp(id, MN_PROFILE_ID))
+        return &cu_profile;
+    return strcmp(id, MN_BACKEND_ID) ? NULL : &cu_backend;
 }
 static void shutdown(void *self) {
     cu_plugin *p = (cu_plugin *)self;

@@ -72,7 +72,8 @@ struct mn_context {
     uint64_t clock, launch_ns, n_launches, capture_ns; /* host time */
     bool direct; /* direct: launch without graphs, an option for finding faults */
 };
-struct cu_run;
+/* Takes the values of a step into c->symbol; what they are too large for is an error. */
+mn_status cu_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
 /* Whether products of the class go to matrix units. */
 static inline bool cu_rounds(const mn_program *p) {
     return p->precision != MN_PRECISION_EXACT && !(p->flags & MN_COMPILE_DETERMINISTIC);
