@@ -1,267 +1,353 @@
-/* k_attention.cu -- attention over the paged cache. Positions come in splits of fixed length; a
- * split gives (max, sum, weighted values), and splits are merged in order. A row's result depends
- * on its position alone, not on the batch. Few rows: one block per head and split, the last to
- * finish merges. Many rows: one block per head walks its splits. */
+/* k_attention.cu -- attention over the paged cache, for few rows per sequence. Positions come in
+ * splits of fixed length; a split gives (max, sum, weighted values), and splits are merged in order.
+ * A row's result depends on its position alone, not on the batch: one order of sums for every kernel
+ * here. A block has a row and up to G heads that share keys and values, and walks its splits; the
+ * last to finish merges. Within a split each group of lanes takes positions and keeps a running
+ * maximum, sum and weighted values in registers. A single row is turned and stored on the way. */
 #include "kernels.h"
 
-enum { SPLIT_MAX = 1024 };
+enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
 
-__device__ __forceinline__ void load4(const float *p, float *f) {
-    float4 v = __ldcg((const float4 *)p);
-    f[0] = v.x, f[1] = v.y, f[2] = v.z, f[3] = v.w;
+/* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has `per`
+ * of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of one row: part, head of
+ * keys, slice. */
+struct attend_args {
+    cu_attend a;
+    int group, parts, per, log_split;
+};
+
+/* L lanes share a position; each has NC chunks of E elements, 16 bytes. */
+template <class KT, int ND> struct lanes {
+    static constexpr int E = 16 / sizeof(KT), D = 64 * ND, L = D / E < 32 ? D / E : 32,
+                         NC = D / E / L, N = NC * E, EACH = 32 / L, STEP = WARPS * EACH;
+};
+template <class KT, int ND, int G, bool ONE> struct attend_shared {
+    float q[G][64 * ND];
+    KT k[ONE ? 64 * ND : 8], v[ONE ? 64 * ND : 8]; /* of the new position */
+    float acc[WARPS][G][64 * ND], m[WARPS][G], sum[WARPS][G];
+    float cs[ONE ? 128 : 1], sn[ONE ? 128 : 1];
+    int last;
+};
+
+__device__ __forceinline__ void widen(uint4 v, float (&f)[4]) {
+    f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y);
+    f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
 }
-/* 16 bytes of a key */
-template <class KT> __device__ __forceinline__ float dot16(const KT *k, const float *q) {
-    float s = 0;
-    if (sizeof(KT) == 4) {
-        float f[4];
-        load4((const float *)k, f);
-        for (int i = 0; i < 4; i++)
-            s = fmaf(f[i], q[i], s);
-    } else {
-        uint4 v = __ldcg((const uint4 *)k);
-        const __half2 *h = (const __half2 *)&v;
+__device__ __forceinline__ void widen(uint4 v, float (&f)[8]) {
+    const __half2 *h = (const __half2 *)&v;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float2 f = __half22float2(h[i]);
-            s = fmaf(f.x, q[2 * i], s), s = fmaf(f.y, q[2 * i + 1], s);
-        }
+    for (int i = 0; i < 4; i++) {
+        const float2 x = __half22float2(h[i]);
+        f[2 * i] = x.x, f[2 * i + 1] = x.y;
     }
-    return s;
 }
-/* the same sums over a key in shared memory */
-template <class KT> __device__ __forceinline__ float dot_near(const KT *k, const float *q) {
-    float s = 0;
-#pragma unroll
-    for (int i = 0; i < 16 / (int)sizeof(KT); i++)
-        s = fmaf((float)k[i], q[i], s);
-    return s;
+/* What all lanes have the same, said so that the compiler knows it. */
+__device__ __forceinline__ int same(int x) {
+    return __shfl_sync(~0u, x, 0);
 }
 __device__ __forceinline__ void prefetch(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
-__device__ __forceinline__ void load16(const float *v, float *f) {
-    load4(v, f);
-}
-__device__ __forceinline__ void load16(const __half *v, float *f) {
-    uint4 u = __ldcg((const uint4 *)v);
-    const __half2 *h = (const __half2 *)&u;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 x = __half22float2(h[i]);
-        f[2 * i] = x.x, f[2 * i + 1] = x.y;
-    }
-}
 
-struct shared_split {
-    float p[SPLIT_MAX], red[4], acc[4][256];
-    int32_t page[SPLIT_MAX / CU_PAGE_TOKENS];
+/* The part of a sequence's cache that a split has: positions [lo, hi), pages from that of `first` on.
+ * Lane i of every warp knows page i; -1 = there is none. */
+struct span {
+    int first, lo, hi, page;
 };
+__device__ __forceinline__ span span_of(const cu_cache &c, int slot, int first, int lo, int hi) {
+    const int lane = threadIdx.x % 32, i = first / CU_PAGE_TOKENS + lane;
+    span s = {first, lo, hi, -1};
+    if (i * CU_PAGE_TOKENS < hi) {
+        const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
+        s.page = page < c.n_pages ? page : -1;
+    }
+    return s;
+}
+/* All lanes call it. */
+__device__ __forceinline__ int page_at(const span &s, int p) {
+    return __shfl_sync(~0u, s.page, (p - s.first) / CU_PAGE_TOKENS);
+}
+/* Where position p of a page lies; of keys. */
+__device__ __forceinline__ const char *key_at(const cu_cache &c, int page, int kvh, int p,
+                                              int size) {
+    const int at = kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS;
+    return c.kv + (int64_t)page * c.page_bytes + c.layer_at + (int64_t)at * c.pk * size;
+}
+__device__ __forceinline__ const char *value_at(const cu_cache &c, int page, int kvh, int p,
+                                                int size) {
+    const int at = kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS;
+    return c.kv + (int64_t)page * c.page_bytes + c.layer_at + c.v_offset +
+           (int64_t)at * c.pv * size;
+}
 
-/* Positions [lo, hi) of one head: max, sum and [dv] values; the values end in acc[0]. 128 threads,
- * 4 warps. */
-/* Pages of positions [first, hi); -1 where there is none. */
-__device__ __forceinline__ void load_pages(const cu_cache &c, int slot, int first, int hi,
-                                           int32_t *to) {
-    for (int i = threadIdx.x; i < (hi - first + CU_PAGE_TOKENS - 1) / CU_PAGE_TOKENS; i += 128) {
-        int page = __ldcg(&c.pages[(int64_t)slot * c.P + first / CU_PAGE_TOKENS + i]);
-        to[i] = page >= 0 && page < c.n_pages ? page : -1;
+/* What a lane holds of AHEAD positions. */
+template <int NC> struct ahead {
+    uint4 k[AHEAD][NC], v[AHEAD][NC];
+    bool in[AHEAD];
+};
+/* Positions p, p + STEP, ... of this group of lanes; not `near`, which is not in the cache yet. */
+template <class KT, int ND>
+__device__ __forceinline__ void fetch(const cu_cache &c, const span &s, int kvh, int p, int near,
+                                      ahead<lanes<KT, ND>::NC> &to) {
+    typedef lanes<KT, ND> S;
+    const int sub = threadIdx.x % S::L;
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++, p += S::STEP) {
+        const int page = page_at(s, p);
+        to.in[u] = p < s.hi && page >= 0;
+        const bool reads = to.in[u] && p != near;
+        const char *k = key_at(c, page, kvh, p, sizeof(KT)),
+                   *v = value_at(c, page, kvh, p, sizeof(KT));
+#pragma unroll
+        for (int n = 0; n < S::NC; n++) {
+            const int chunk = sub + S::L * n;
+            to.k[u][n] = to.v[u][n] = make_uint4(0, 0, 0, 0);
+            if (reads && chunk * S::E < c.pk)
+                to.k[u][n] = __ldcg((const uint4 *)k + chunk);
+            if (reads && chunk * S::E < c.pv)
+                to.v[u][n] = __ldcg((const uint4 *)v + chunk);
+        }
     }
 }
 
-/* near: the position whose key and value are in shared memory, not in the cache; -1 = none */
-template <class KT, int ND, bool ONE>
-__device__ void split(const cu_attend &a, const float *q, int slot, int kvh, int first, int lo,
-                      int hi, shared_split &sh, int near, const KT *k_near, const KT *v_near,
-                      float *m_out, float *sum_out) {
-    const cu_cache &c = a.c;
-    constexpr int E = 16 / sizeof(KT);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, chunks = c.pk / E;
-    int LP = 1;
-    while (LP < chunks && LP < 32)
-        LP *= 2;
-    const int sub = lane % LP, each = 32 / LP;
-    if (!ONE) {
-        load_pages(c, slot, first, hi, sh.page);
-        __syncthreads();
+/* A running softmax: maximum, sum, weighted values. */
+template <int N> struct softmax { float m, sum, o[N]; };
+/* AHEAD scores and values more. fmaxf passes over NaN: it comes through the exponential. */
+template <int NC, int E>
+__device__ __forceinline__ void take(softmax<NC * E> &r, const float (&s)[AHEAD],
+                                     const float (&v)[AHEAD][NC][E]) {
+    float top = r.m, e[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+        top = fmaxf(top, s[u]);
+    const float base = top == -INFINITY ? 0 : top, old = expf(r.m - base);
+    r.m = top;
+    r.sum = __fmul_rn(r.sum, old);
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++) {
+        e[u] = expf(s[u] - base);
+        r.sum = __fadd_rn(r.sum, e[u]);
     }
-    float m = -INFINITY;
-#pragma unroll 4
-    for (int at = lo + warp * each; at < hi; at += 4 * each) {
-        int p = at + lane / LP;
-        float s = 0;
-        int page = p < hi ? sh.page[(p - first) / CU_PAGE_TOKENS] : -1;
-        if (page >= 0) {
-            const KT *k = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at) +
-                          ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pk;
-            if (ONE && p == near)
-                for (int j = sub; j < chunks; j += LP)
-                    s += dot_near(k_near + j * E, q + j * E);
-            else
-                for (int j = sub; j < chunks; j += LP)
-                    s += dot16(k + j * E, q + j * E);
-        }
-        for (int o = LP / 2; o; o >>= 1)
-            s += __shfl_xor_sync(~0u, s, o);
-        s *= a.scale;
-        if (a.softcap != 0)
-            s = a.softcap * tanhf(s / a.softcap);
-        if (p < hi && page < 0)
-            s = -INFINITY;
-        if (p < hi) {
-            m = fmaxf(m, s);
-            if (!sub)
-                sh.p[p - first] = s;
-        }
+#pragma unroll
+    for (int i = 0; i < NC * E; i++) {
+        r.o[i] = __fmul_rn(r.o[i], old);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+            r.o[i] = fmaf(e[u], v[u][i / E][i % E], r.o[i]);
     }
-    for (int o = 16; o; o >>= 1)
-        m = fmaxf(m, __shfl_xor_sync(~0u, m, o));
-    if (!lane)
-        sh.red[warp] = m;
-    __syncthreads();
-    m = fmaxf(fmaxf(sh.red[0], sh.red[1]), fmaxf(sh.red[2], sh.red[3]));
-    __syncthreads();
-    float sum = 0;
-    const float base = m == -INFINITY ? 0 : m; /* fmaxf passes over NaN: it comes through here */
-    for (int p = lo + threadIdx.x; p < hi; p += 128) {
-        float e = expf(sh.p[p - first] - base);
-        sh.p[p - first] = e;
-        sum += e;
-    }
-    sum = warp_sum(sum);
-    if (!lane)
-        sh.red[warp] = sum;
-    __syncthreads();
-    sum = sh.red[0] + sh.red[1] + sh.red[2] + sh.red[3];
-    /* values: LV lanes share a position, 16 bytes each; then the positions of a warp meet */
-    constexpr int NC = (ND * 64 / E + 31) / 32;
-    const int chunks_v = c.pv / E;
-    int LV = 1;
-    while (LV < chunks_v && LV < 32)
-        LV *= 2;
-    float o[NC][E] = {};
-#pragma unroll 4
-    for (int p = lo + warp * (32 / LV) + lane / LV; p < hi; p += 4 * (32 / LV)) {
-        int page = sh.page[(p - first) / CU_PAGE_TOKENS];
-        if (page < 0)
-            continue;
-        const float w = sh.p[p - first];
-        const KT *v = (const KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at + c.v_offset) +
-                      ((int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS) * c.pv;
+}
+/* A head's query in shared memory; read anew for each use: registers are few. */
+template <int N, int E, int L>
+__device__ __forceinline__ void read_query(const float *q, float (&f)[N]) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(q) + threadIdx.x % L * E * 4;
 #pragma unroll
-        for (int n = 0; n < NC; n++) {
-            const int chunk = lane % LV + 32 * n;
-            if (chunk >= chunks_v)
-                continue;
-            float f[E];
-            if (ONE && p == near)
-                for (int e = 0; e < E; e++)
-                    f[e] = (float)v_near[chunk * E + e];
-            else
-                load16(v + chunk * E, f);
+    for (int i = 0; i < N; i += 4)
+        asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+                     : "=f"(f[i]), "=f"(f[i + 1]), "=f"(f[i + 2]), "=f"(f[i + 3])
+                     : "r"(at + (i / E * L * E + i % E) * 4)
+                     : "memory");
+}
+template <int NC, int E>
+__device__ __forceinline__ float score(const cu_attend &a, const uint4 (&k)[NC], const float *q,
+                                       int L) {
+    float s = 0;
 #pragma unroll
-            for (int e = 0; e < E; e++)
-                o[n][e] = fmaf(w, f[e], o[n][e]);
-        }
-    }
-    __syncwarp();
-    for (int off = LV; off < 32; off *= 2)
-#pragma unroll
-        for (int n = 0; n < NC; n++)
-#pragma unroll
-            for (int e = 0; e < E; e++)
-                o[n][e] += __shfl_xor_sync(~0u, o[n][e], off);
-#pragma unroll
-    for (int n = 0; n < NC; n++)
+    for (int n = 0; n < NC; n++) {
+        float f[E];
+        widen(k[n], f);
 #pragma unroll
         for (int e = 0; e < E; e++)
-            if (lane < LV && lane + 32 * n < chunks_v)
-                sh.acc[warp][(lane + 32 * n) * E + e] = o[n][e];
-    __syncthreads();
-    for (int i = threadIdx.x; i < c.dv; i += 128)
-        sh.acc[0][i] = sh.acc[0][i] + sh.acc[1][i] + sh.acc[2][i] + sh.acc[3][i];
-    __syncthreads();
-    *m_out = m, *sum_out = sum;
+            s = fmaf(f[e], q[n * E + e], s);
+    }
+#pragma unroll
+    for (int o = L / 2; o; o >>= 1)
+        s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
+    s = __fmul_rn(s, a.scale);
+    return a.softcap != 0 ? __fmul_rn(a.softcap, tanhf(s / a.softcap)) : s;
 }
 
-/* A running merge of splits: each thread holds dims threadIdx.x and +128. */
-struct merge {
-    float m, sum, v[2];
-};
-__device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v0, float v1) {
-    float top = fmaxf(r.m, m); /* a sum may be NaN where its maximum is not */
-    float old = r.m == -INFINITY ? 0 : expf(r.m - top), now = m == -INFINITY ? 0 : expf(m - top);
-    r.m = top;
-    r.sum = r.sum * old + sum * now;
-    r.v[0] = r.v[0] * old + v0 * now, r.v[1] = r.v[1] * old + v1 * now;
-}
-
-/* Before the predecessor is over: angles, and the split's keys and values on their way to L2. */
-template <class KT>
-__device__ __forceinline__ void prepare(const cu_attend &a, int slot, int kvh, int lo, int pos,
-                                        int32_t *pages, float *cs, float *sn) {
-    const cu_cache &c = a.c;
-    const int tid = threadIdx.x, first = lo / a.split * a.split, hi = min(pos + 1, first + a.split),
-              bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
-    load_pages(c, slot, first, hi, pages);
-    for (int i = tid; i < a.st.q.n_rot / 2; i += 128)
-        angle(pos, a.st.q.freqs[i], a.st.q.mscale, &cs[i], &sn[i]);
-    __syncthreads();
-    for (int p = lo + tid; p < hi; p += 128) {
-        int page = pages[(p - first) / CU_PAGE_TOKENS];
-        if (page < 0)
-            continue;
-        const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-        const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + p % CU_PAGE_TOKENS;
-        for (int b = 0; b < bytes_k; b += 128)
-            prefetch(base + at * bytes_k + b);
-        for (int b = 0; b < bytes_v; b += 128)
-            prefetch(base + c.v_offset + at * bytes_v + b);
+/* The split s for `heads` heads: each warp's maxima, sums and values, to shared memory. now: its first
+ * positions, fetched; near: the position whose key and value are in shared memory; -1 = none. */
+template <class KT, int ND, int G, bool ONE>
+__device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh, int heads,
+                                     int near, ahead<lanes<KT, ND>::NC> &now,
+                                     attend_shared<KT, ND, G, ONE> &sh) {
+    typedef lanes<KT, ND> S;
+    const int warp = same(threadIdx.x / 32), lane = threadIdx.x % 32, sub = lane % S::L;
+    softmax<S::N> r[G];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        r[g].m = -INFINITY, r[g].sum = 0;
+#pragma unroll
+        for (int i = 0; i < S::N; i++)
+            r[g].o[i] = 0;
+    }
+    int p = s.lo + warp * S::EACH + lane / S::L;
+#pragma unroll 1
+    for (int at = s.lo + warp * S::EACH; at < s.hi; at += AHEAD * S::STEP) {
+        ahead<S::NC> next = {};
+        float x[G][AHEAD], v[AHEAD][S::NC][S::E];
+        if (at + AHEAD * S::STEP < s.hi)
+            fetch<KT, ND>(a.c, s, kvh, p + AHEAD * S::STEP, near, next);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+            for (int n = 0; ONE && n < S::NC; n++)
+                if (p + u * S::STEP == near) {
+                    now.k[u][n] = ((const uint4 *)sh.k)[sub + S::L * n];
+                    now.v[u][n] = ((const uint4 *)sh.v)[sub + S::L * n];
+                }
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float q[S::N];
+            if (g >= heads)
+                break;
+            read_query<S::N, S::E, S::L>(sh.q[g], q);
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                x[g][u] = score<S::NC, S::E>(a, now.k[u], q, S::L);
+                x[g][u] = now.in[u] ? x[g][u] : -INFINITY;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+            for (int n = 0; n < S::NC; n++)
+                widen(now.v[u][n], v[u][n]);
+#pragma unroll
+        for (int g = 0; g < G; g++)
+            if (g < heads)
+                take<S::NC, S::E>(r[g], x[g], v);
+        now = next;
+        p += AHEAD * S::STEP;
+    }
+    /* the groups of lanes of a warp meet */
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        if (g >= heads)
+            break;
+        float m = r[g].m;
+#pragma unroll
+        for (int o = S::L; o < 32; o *= 2)
+            m = fmaxf(m, __shfl_xor_sync(~0u, m, o));
+        const float f = expf(r[g].m - (m == -INFINITY ? 0 : m));
+        float sum = __fmul_rn(r[g].sum, f);
+#pragma unroll
+        for (int o = S::L; o < 32; o *= 2)
+            sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, o));
+#pragma unroll
+        for (int i = 0; i < S::N; i++) {
+            float x = __fmul_rn(r[g].o[i], f);
+#pragma unroll
+            for (int o = S::L; o < 32; o *= 2)
+                x = __fadd_rn(x, __shfl_xor_sync(~0u, x, o));
+            if (lane < S::L)
+                sh.acc[warp][g][(sub + i / S::E * S::L) * S::E + i % S::E] = x;
+        }
+        if (!lane)
+            sh.m[warp][g] = m, sh.sum[warp][g] = sum;
     }
 }
+/* A split's maximum, sum and value i of head g, of all warps. */
+template <class SH>
+__device__ __forceinline__ void meet(const SH &sh, int g, int i, float *m_out, float *sum_out,
+                                     float *v_out) {
+    float m = sh.m[0][g], sum = 0, v = 0;
+#pragma unroll
+    for (int w = 1; w < WARPS; w++)
+        m = fmaxf(m, sh.m[w][g]);
+    const float base = m == -INFINITY ? 0 : m;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        const float f = expf(sh.m[w][g] - base);
+        sum = fmaf(sh.sum[w][g], f, sum);
+        v = fmaf(sh.acc[w][g][i], f, v);
+    }
+    *m_out = m, *sum_out = sum, *v_out = v;
+}
 
-/* One head of a row, turned: to q (padded with zeros) or, rounded to the cache's type, to k. */
+/* A running merge of splits, for one value of one head. */
+struct merge {
+    float m, sum, v;
+};
+__device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v) {
+    const float top = fmaxf(r.m, m); /* a sum may be NaN where its maximum is not */
+    const float base = top == -INFINITY ? 0 : top;
+    const float old = expf(r.m - base), now = expf(m - base);
+    r.m = top;
+    r.sum = fmaf(r.sum, old, __fmul_rn(sum, now));
+    r.v = fmaf(r.v, old, __fmul_rn(v, now));
+}
+
+/* One element of a head: those of a pair turn; to q or, rounded to the cache's type, to k; zeros
+ * behind the head. */
 template <class T>
-__device__ __forceinline__ void turn_head(const cu_rope &r, int h, int padded, const float *cs,
-                                          const float *sn, T *to) {
+__device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float *cs,
+                                     const float *sn, T *to) {
     const float *x = r.x + (int64_t)h * r.D;
     const int half = r.n_rot / 2;
-    for (int i = threadIdx.x; i < padded; i += 128) {
-        if (i < half) {
-            int i0 = r.adjacent ? 2 * i : i, i1 = r.adjacent ? 2 * i + 1 : i + half;
-            float a = __ldcg(&x[i0]), b = __ldcg(&x[i1]);
-            rotate(a, b, cs[i], sn[i]);
-            to[i0] = (T)a, to[i1] = (T)b;
-        } else if (i >= r.n_rot)
-            to[i] = i < r.D ? (T)__ldcg(&x[i]) : (T)0.0f;
-    }
+    if (i < half) {
+        const int i0 = r.adjacent ? 2 * i : i, i1 = r.adjacent ? 2 * i + 1 : i + half;
+        float a = __ldcg(&x[i0]), b = __ldcg(&x[i1]);
+        rotate(a, b, cs[i], sn[i]);
+        to[i0] = (T)a, to[i1] = (T)b;
+    } else if (i >= r.n_rot)
+        to[i] = i < r.D ? (T)__ldcg(&x[i]) : (T)0.0f;
 }
-
-/* The new key and value: into shared memory, and by one of the heads that share them into the
- * cache. */
-template <class KT>
-__device__ __forceinline__ void new_row(const cu_attend &a, int pos, int page, int kvh, bool keep,
-                                        const float *cs, const float *sn, KT *k, KT *v) {
-    const cu_cache &c = a.c;
-    turn_head(a.st.kr, kvh, c.pk, cs, sn, k);
-    for (int i = threadIdx.x; i < c.pv; i += 128)
-        v[i] = i < c.dv ? (KT)__ldcg(&a.st.v[kvh * c.dv + i]) : (KT)0.0f;
-    __syncthreads();
-    if (!keep || page < 0)
+/* The row's queries, new key and new value, each by threads of its own where there are enough. */
+template <class KT, int ND, int G>
+__device__ __forceinline__ void turn_row(const attend_args &x, int h0, int heads, int kvh,
+                                         attend_shared<KT, ND, G, true> &sh) {
+    constexpr int D = 64 * ND;
+    const cu_attend &a = x.a;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < heads * D; i += THREADS)
+        turn(a.st.q, h0 + i / D, i % D, sh.cs, sh.sn, sh.q[i / D]);
+#pragma unroll 1
+    for (int i = (threadIdx.x - D) & (THREADS - 1); i < D; i += THREADS)
+        turn(a.st.kr, kvh, i, sh.cs, sh.sn, sh.k);
+#pragma unroll 1
+    for (int i = (threadIdx.x - 2 * D) & (THREADS - 1); i < D; i += THREADS)
+        sh.v[i] = (KT)(i < a.c.dv ? __ldcg(&a.st.v[kvh * a.c.dv + i]) : 0.0f);
+}
+/* The new key and value into the cache. */
+template <class KT, class SH>
+__device__ __forceinline__ void keep_row(const cu_cache &c, int page, int kvh, int pos,
+                                         const SH &sh) {
+    constexpr int E = 16 / sizeof(KT);
+    uint4 *k = (uint4 *)key_at(c, page, kvh, pos, sizeof(KT)),
+          *v = (uint4 *)value_at(c, page, kvh, pos, sizeof(KT));
+    const int i = THREADS - 1 - threadIdx.x; /* warps that have the fewest positions */
+    if (page < 0)
         return;
-    KT *base = (KT *)(c.kv + (int64_t)page * c.page_bytes + c.layer_at),
-       *base_v = (KT *)((char *)base + c.v_offset);
-    const int64_t at = (int64_t)kvh * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS;
-    for (int i = threadIdx.x; i < c.pk; i += 128)
-        base[at * c.pk + i] = k[i];
-    for (int i = threadIdx.x; i < c.pv; i += 128)
-        base_v[at * c.pv + i] = v[i];
+    if (i * E < c.pk)
+        k[i] = ((const uint4 *)sh.k)[i];
+    if (i * E < c.pv)
+        v[i] = ((const uint4 *)sh.v)[i];
+}
+/* Keys and values behind those that are fetched first, on their way to L2. */
+template <class KT, int ND>
+__device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, int pos) {
+    const int bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
+#pragma unroll 1
+    for (int at = s.lo + AHEAD * lanes<KT, ND>::STEP; at < s.hi; at += THREADS) {
+        const int p = at + threadIdx.x, page = page_at(s, p);
+        if (p >= min(s.hi, pos) || page < 0)
+            continue;
+#pragma unroll 1
+        for (int b = 0; b < bytes_k; b += 128)
+            prefetch(key_at(c, page, kvh, p, sizeof(KT)) + b);
+#pragma unroll 1
+        for (int b = 0; b < bytes_v; b += 128)
+            prefetch(value_at(c, page, kvh, p, sizeof(KT)) + b);
+    }
 }
 
 /* The last position that row t at pos sees; of BIDIRECTIONAL: that its sequence has in this step, or
  * the window's end. */
 __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     int last = pos;
+#pragma unroll 1
     for (int s = 0; a.bidirectional && s < a.n_seqs; s++) {
         const int first = __ldcg(&a.seqs[4 * s]), rows = __ldcg(&a.seqs[4 * s + 1]);
         if (rows > 0 && t >= first && t < first + rows && first + rows <= a.c.T)
@@ -270,112 +356,162 @@ __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     return a.window > 0 ? min(last, pos + a.window - 1) : last;
 }
 
-template <class KT, int ND, bool ONE> __global__ void __launch_bounds__(128) attend(cu_attend a) {
-    __shared__ shared_split sh;
-    __shared__ __align__(16) float q[256];
-    __shared__ __align__(16) KT k_near[ONE ? 256 : 1], v_near[ONE ? 256 : 1];
-    __shared__ float cs[ONE ? 128 : 1], sn[ONE ? 128 : 1];
-    __shared__ unsigned last;
-    cu_next();
+template <class KT, int ND, int G, bool ONE>
+__global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(attend_args x) {
+    typedef lanes<KT, ND> S;
+    constexpr int D = S::D, VALUES = (G * D + THREADS - 1) / THREADS;
+    __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
+    const cu_attend &a = x.a;
+    const cu_cache &c = a.c;
+    const int tid = threadIdx.x, t = ONE ? 0 : blockIdx.y;
     const bool early = ONE && a.early;
+    cu_next();
+    const float freq = ONE && tid < a.st.q.n_rot / 2 ? a.st.q.freqs[tid] : 0;
     if (!early)
         cu_wait();
-    const cu_cache &c = a.c;
-    const int h = blockIdx.x, t = blockIdx.y, kvh = h / (a.H / c.Hkv), tid = threadIdx.x;
-    const int64_t out = ((int64_t)t * a.H + h) * c.dv;
-    int pos = __ldcg(&c.row_pos[t]), slot = __ldcg(&c.row_slot[t]);
+    const int at_pos = __ldcg(&c.row_pos[t]), at_slot = __ldcg(&c.row_slot[t]);
+    const int pos = same(at_pos), slot = same(at_slot);
+    const int kvh = ONE ? blockIdx.y : blockIdx.x / x.parts,
+              part = ONE ? blockIdx.x : blockIdx.x % x.parts, h0 = kvh * x.group + part * x.per,
+              heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
-    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
-              s0 = begin / a.split;
-    const int last_pos = valid && !ONE ? last_seen(a, t, pos) : pos, s1 = last_pos / a.split + 1;
-    const int z0 = gridDim.z == 1 ? s0 : (int)blockIdx.z, z1 = gridDim.z == 1 ? s1 : z0 + 1;
-    if (ONE && valid && z0 >= s0 && z0 < s1)
-        prepare<KT>(a, slot, kvh, max(z0 * a.split, begin), pos, sh.page, cs, sn);
-    if (early)
-        cu_wait();
+    const int64_t row = (int64_t)t * a.H + h0;
     if (!valid) {
-        if (blockIdx.z == 0)
-            for (int i = tid; i < c.dv; i += 128)
-                put(a.y, out + i, 0, a.y_kind);
+        if (early)
+            cu_wait();
+#pragma unroll 1
+        for (int i = tid; blockIdx.z == 0 && i < heads * c.dv; i += THREADS)
+            put(a.y, row * c.dv + i, 0, a.y_kind);
         return;
     }
-    if (z0 < s0 || z0 >= s1)
+    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
+              last_pos = ONE ? pos : same(last_seen(a, t, pos)), s0 = begin >> x.log_split,
+              s1 = (last_pos >> x.log_split) + 1, z0 = s0 + blockIdx.z, near = ONE ? pos : -1;
+    if (z0 >= s1) {
+        if (early)
+            cu_wait();
         return;
-    if (ONE) {
-        turn_head(a.st.q, h, c.pk, cs, sn, q);
-        if (z1 == s1)
-            new_row<KT>(a, pos, sh.page[(pos - (s1 - 1) * a.split) / CU_PAGE_TOKENS], kvh,
-                        h % (a.H / c.Hkv) == 0, cs, sn, k_near, v_near);
-    } else
-        for (int i = tid; i < c.pk; i += 128)
-            q[i] = i < c.dk ? __ldcg(&a.q[((int64_t)t * a.H + h) * c.dk + i]) : 0;
-    __syncthreads();
-    merge r = {-INFINITY, 0, {0, 0}};
-    const bool alone = s1 - s0 == 1;
-    for (int z = z0; z < z1; z++) {
-        float m, sum;
-        int first = z * a.split;
-        split<KT, ND, ONE>(a, q, slot, kvh, first, max(first, begin),
-                           min(first + a.split, last_pos + 1), sh, ONE ? pos : -1, k_near, v_near,
-                           &m, &sum);
-        float v0 = tid < c.dv ? sh.acc[0][tid] : 0,
-              v1 = tid + 128 < c.dv ? sh.acc[0][tid + 128] : 0;
-        if (gridDim.z == 1 || alone) {
-            merge_in(r, m, sum, v0, v1);
-            __syncthreads();
-            continue;
+    }
+    const bool direct = gridDim.z == 1 || s1 - s0 == 1;
+    merge r[VALUES];
+#pragma unroll
+    for (int j = 0; j < VALUES; j++)
+        r[j] = merge{-INFINITY, 0, 0};
+    int mine = 0;
+#pragma unroll 1
+    for (int z = z0; z < s1; z += gridDim.z, mine++) {
+        const int first = z << x.log_split;
+        const span s =
+            span_of(c, slot, first, max(first, begin), min(first + a.split, last_pos + 1));
+        ahead<S::NC> now;
+        fetch<KT, ND>(c, s, kvh, s.lo + tid / 32 * S::EACH + tid % 32 / S::L, near, now);
+        if (!mine) {
+            if constexpr (ONE) {
+                if (part == 0)
+                    warm<KT, ND>(c, s, kvh, pos);
+                if (tid < a.st.q.n_rot / 2)
+                    angle(pos, freq, a.st.q.mscale, &sh.cs[tid], &sh.sn[tid]);
+                __syncthreads();
+                if (early)
+                    cu_wait();
+                turn_row(x, h0, heads, kvh, sh);
+            } else
+#pragma unroll 1
+                for (int i = tid; i < heads * D; i += THREADS)
+                    sh.q[i / D][i % D] =
+                        i % D < c.dk ? __ldcg(&a.q[(row + i / D) * c.dk + i % D]) : 0;
         }
-        float *to = a.partial + (((int64_t)t * a.H + h) * a.max_splits + z) * (c.dv + 2);
-        if (!tid)
-            __stcg(&to[0], m), __stcg(&to[1], sum);
-        if (tid < c.dv)
-            __stcg(&to[2 + tid], v0);
-        if (tid + 128 < c.dv)
-            __stcg(&to[2 + tid + 128], v1);
+        __syncthreads();
+        if constexpr (ONE)
+            if (part == 0 && z == s1 - 1)
+                keep_row<KT>(c, page_at(s, pos), kvh, pos, sh);
+        walk<KT, ND, G, ONE>(a, s, kvh, heads, near, now, sh);
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < VALUES; j++) {
+            const int g = (tid + j * THREADS) / D, i = (tid + j * THREADS) % D;
+            float m, sum, v;
+            if (g >= heads || i >= c.dv)
+                continue;
+            meet(sh, g, i, &m, &sum, &v);
+            if (direct) {
+                merge_in(r[j], m, sum, v);
+                continue;
+            }
+            float *to = a.partial + ((row + g) * a.max_splits + z) * (c.dv + 2);
+            if (!i)
+                __stcg(&to[0], m), __stcg(&to[1], sum);
+            __stcg(&to[2 + i], v);
+        }
+    }
+    if (!direct) {
         __threadfence();
         __syncthreads();
         if (!tid)
-            last = atomicAdd(&a.arrived[(int64_t)t * a.H + h], 1) == (unsigned)(s1 - s0 - 1);
+            sh.last = (int)atomicAdd(&a.arrived[row], (unsigned)mine) + mine == s1 - s0;
         __syncthreads();
-        if (!last)
+        if (!sh.last)
             return;
         __threadfence();
-        for (int y = s0; y < s1; y++) {
-            const float *from =
-                a.partial + (((int64_t)t * a.H + h) * a.max_splits + y) * (c.dv + 2);
-            merge_in(r, __ldcg(&from[0]), __ldcg(&from[1]), tid < c.dv ? __ldcg(&from[2 + tid]) : 0,
-                     tid + 128 < c.dv ? __ldcg(&from[2 + tid + 128]) : 0);
-        }
         if (!tid)
-            a.arrived[(int64_t)t * a.H + h] = 0;
+            a.arrived[row] = 0;
     }
-    if (a.sinks)
-        merge_in(r, a.sinks[h], 1, 0, 0);
-    float inv = 1 / r.sum; /* NaN stays NaN; a row sees itself at least */
-    if (tid < c.dv)
-        put(a.y, out + tid, r.v[0] * inv, a.y_kind);
-    if (tid + 128 < c.dv)
-        put(a.y, out + tid + 128, r.v[1] * inv, a.y_kind);
+#pragma unroll
+    for (int j = 0; j < VALUES; j++) {
+        const int g = (tid + j * THREADS) / D, i = (tid + j * THREADS) % D;
+        if (g >= heads || i >= c.dv)
+            continue;
+        const float *from = a.partial + ((row + g) * a.max_splits + s0) * (c.dv + 2);
+#pragma unroll 4
+        for (int n = direct ? s1 : s0; n < s1; n++, from += c.dv + 2)
+            merge_in(r[j], __ldcg(&from[0]), __ldcg(&from[1]), __ldcg(&from[2 + i]));
+        if (a.sinks)
+            merge_in(r[j], a.sinks[h0 + g], 1, 0);
+        /* NaN stays NaN; a row sees itself at least */
+        put(a.y, (row + g) * c.dv + i, __fmul_rn(r[j].v, 1 / r[j].sum), a.y_kind);
+    }
 }
 
-template <class KT, bool ONE> static void by_dim(cudaStream_t s, const cu_attend *a, dim3 grid) {
-    if (a->c.pv <= 64)
-        launch(s, attend<KT, 1, ONE>, grid, 128, 0, *a);
-    else if (a->c.pv <= 128)
-        launch(s, attend<KT, 2, ONE>, grid, 128, 0, *a);
+template <class KT, int G, bool ONE>
+static void by_dim(cudaStream_t s, const attend_args *x, dim3 grid) {
+    const int longest = x->a.c.pk > x->a.c.pv ? x->a.c.pk : x->a.c.pv;
+    if (longest <= 64)
+        launch(s, attend<KT, 1, G, ONE>, grid, THREADS, 0, *x);
+    else if (longest <= 128)
+        launch(s, attend<KT, 2, G, ONE>, grid, THREADS, 0, *x);
     else
-        launch(s, attend<KT, 4, ONE>, grid, 128, 0, *a);
+        launch(s, attend<KT, 4, G, ONE>, grid, THREADS, 0, *x);
+}
+template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, dim3 grid) {
+    if (x->a.one && x->per == 1)
+        by_dim<KT, 1, true>(s, x, grid);
+    else if (x->a.one)
+        by_dim<KT, GROUP, true>(s, x, grid);
+    else if (x->per == 1)
+        by_dim<KT, 1, false>(s, x, grid);
+    else
+        by_dim<KT, GROUP, false>(s, x, grid);
 }
 
+/* One row over a short cache has a block per head: what counts is how long each takes. */
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
-    bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
-    dim3 grid(a->H, a->c.T, apart ? a->max_splits : 1);
-    if (a->c.dtype == MN_F32 && a->one)
-        by_dim<float, true>(s, a, grid);
-    else if (a->c.dtype == MN_F32)
-        by_dim<float, false>(s, a, grid);
-    else if (a->one)
-        by_dim<__half, true>(s, a, grid);
+    const int group = a->H / a->c.Hkv;
+    const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1,
+               alone = a->one && a->c.P * CU_PAGE_TOKENS <= 4096;
+    attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0};
+    x.per = (group + x.parts - 1) / x.parts;
+    x.parts = (group + x.per - 1) / x.per;
+    while (1 << x.log_split < a->split)
+        x.log_split++;
+    const int blocks = x.parts * a->c.Hkv * a->c.T, slices = 8 * d->sms / blocks + 1;
+    dim3 grid(x.parts * a->c.Hkv, a->c.T,
+              !apart                   ? 1
+              : slices < a->max_splits ? slices
+                                       : a->max_splits);
+    if (a->one)
+        grid.x = x.parts, grid.y = a->c.Hkv;
+    if (a->c.dtype == MN_F32)
+        by_rows<float>(s, &x, grid);
     else
-        by_dim<__half, false>(s, a, grid);
+        by_rows<__half>(s, &x, grid);
 }
