@@ -99,10 +99,10 @@ __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, 
 
 /* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x =
  * blocks that share the tiles, y = pairs of token and expert. */
-template <class T, int NW, int U>
-__global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
+template <class T, int NW, int U, int BLOCKS>
+__global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
-    constexpr int THREADS = 32 * NW, NORM = 4;
+    constexpr int THREADS = 32 * NW, NORM = NW == 8 ? 4 : 2;
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
@@ -251,22 +251,33 @@ __global__ void __launch_bounds__(32 * NW, 24 / NW) one_row(cu_linear a) {
     }
 }
 
+/* Warps of a block, units that a warp reads at once, and blocks of a processor, by measurement on one
+ * H200: two units where their codes and scales leave registers for them, and more warps where both
+ * are small (MXFP4). */
+template <class T> struct one_row_plan {
+    enum {
+        HELD = sizeof(typename T::codes) + sizeof(typename T::scales),
+        WARPS = HELD <= 20 ? 12 : 8,
+        UNITS = HELD > 36 ? 1 : 2,
+        BLOCKS = 2
+    };
+};
+
 /* Blocks stay for as many tiles as there are waves of them. */
-template <class T, int NW, int U>
-static void one_row_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+    using plan = one_row_plan<T>;
     const int pairs = a->experts.of ? a->rows : 1;
-    const int tile = a->epi == CU_EPI_GLU ? 8 : 16, tiles = (a->total + tile - 1) / tile;
-    const int room = d->sms * (24 / NW) / pairs, waves = (tiles + room - 1) / room;
-    launch(s, one_row<T, NW, U>, dim3((tiles + waves - 1) / waves, pairs), 32 * NW,
+    const int tile = a->epi == CU_EPI_GLU ? 8 : 16;
+    const int tiles = (a->total + tile - 1) / tile;
+    const int room = max(1, d->sms * plan::BLOCKS / pairs);
+    const int waves = (tiles + room - 1) / room;
+    const dim3 grid((tiles + waves - 1) / waves, pairs);
+    launch(s, one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>, grid, 32 * plan::WARPS,
            one_shape<T>::bytes(a->ld), *a);
 }
-
-/* One unit a warp at a time: more warps at once gave more than more reads of each. */
-template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
-    one_row_launch<T, 8, 1>(d, s, a);
-}
 template <class T> static void one_row_init(mn_device *d) {
-    cudaFuncSetAttribute((const void *)one_row<T, 8, 1>,
+    using plan = one_row_plan<T>;
+    cudaFuncSetAttribute((const void *)one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 4096);
 }
 #endif
