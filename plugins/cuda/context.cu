@@ -27,9 +27,10 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
         st = cu_check(cudaMalloc((void **)&c->scratch, p->scratch + CU_SLACK), err, "scratch");
     if (!st)
         st = cu_check(cudaMemsetAsync(c->scratch, 0, p->scratch, q->stream), err, "scratch");
-    if (!st)
+    if (!st) {
         st = cu_check(cudaStreamCreateWithFlags(&c->capture, cudaStreamNonBlocking), err,
                       "a stream");
+    }
     for (int i = 0; i < CU_MAX_CAPTURED && !st; i++)
         c->graphs[i].symbol = c->keys + (uint64_t)i * p->graph->n_symbols;
     if (st)
@@ -93,9 +94,10 @@ mn_status cu_context_bind(mn_context *c, uint32_t set, const mn_binding *binding
                           uint32_t stride, mn_error *err) {
     const mn_program *p = c->prog;
     const mn_graph *g = p->graph;
-    if (set >= MN_BINDING_SETS)
+    if (set >= MN_BINDING_SETS) {
         return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
                         MN_BINDING_SETS);
+    }
     CU_TRY(cudaSetDevice(p->dev->index), err, "choosing the device");
     drop_graphs(c, set); /* addresses are baked into them */
     c->bound[set] = false;
@@ -148,9 +150,9 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
     c->capture_ns += h->now_ns(h->self) - from;
     if (st)
         return st;
-    if (c->n_graphs < CU_MAX_CAPTURED)
+    if (c->n_graphs < CU_MAX_CAPTURED) {
         at = c->n_graphs++;
-    else {
+    } else {
         cudaStreamSynchronize(c->queue->stream);
         cudaGraphExecDestroy(c->graphs[at].exec);
     }

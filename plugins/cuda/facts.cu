@@ -126,8 +126,9 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     cudaError_t e = cudaMemcpy(host, dev, sizeof host, cudaMemcpyDeviceToHost);
     cudaFree(dev);
     CU_TRY(e, err, "self-test");
-    for (int i = 0; i < 256; i++)
+    for (int i = 0; i < 256; i++) {
         if (host[i] != 4)
             return mnp_fail(err, MN_NO_DEVICE, ~0u, "self-test: 2 + 2 gave %g", (double)host[i]);
+    }
     return MN_OK;
 }

@@ -154,11 +154,12 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 fetch(chunk + split, next);
                 copy_x(chunk + split, buffer ^ 1);
                 copy_wait<1>();
-            } else
+            } else {
                 copy_wait<0>();
+            }
             __syncthreads();
 #pragma unroll
-            for (int u = 0; u < UNITS; u++)
+            for (int u = 0; u < UNITS; u++) {
 #pragma unroll
                 for (int q = 0; q < T::GROUPS; q++) {
                     uint32_t w0[4];
@@ -176,15 +177,17 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                         mma<HALF>(c[n], w0[2], w1[2], w0[3], w1[3], z.x, z.y);
                     }
                 }
+            }
             __syncthreads();
             now = next;
         }
         float *sum = shared_x;
 #pragma unroll
-        for (int n = 0; n < NT; n++)
+        for (int n = 0; n < NT; n++) {
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 sum[(warp * 16 + g + k / 2 * 8) * (N + 1) + n * 8 + 2 * t + k % 2] = c[n][k];
+        }
         if (split > 1)
             cluster_sync();
         else
@@ -210,8 +213,9 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 float up = few_sum<N>(sum, m + 8, n, split) * (1.0f / T::SCALED);
                 up += bias_at(a.seg[1], expert, i);
                 write_glu(a, row, i, y, up);
-            } else
+            } else {
                 write_y(a, a.seg[s], row, i, y);
+            }
         }
         if (split > 1)
             cluster_sync(); /* a peer may still read */
@@ -237,11 +241,12 @@ static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, in
 
 /* x: 16-bit rows, or one row of f32. */
 template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
-    if constexpr (T::PACKED)
+    if constexpr (T::PACKED) {
         if (a->x_kind == CU_F32) {
             one_row_run<T>(d, s, a);
             return;
         }
+    }
     const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE;
     const int tiles = (a->total + tile - 1) / tile;
     const int rows = a->experts.of ? a->experts.typical : a->rows;

@@ -20,16 +20,17 @@ __device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
 }
 template <bool BF>
 __device__ __forceinline__ void mma(float *d, const uint32_t a[4], const uint32_t *b) {
-    if (BF)
+    if (BF) {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
                      "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    else
+    } else {
         asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
                      "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
 }
 
 /* Byte of vector v (16 bytes) of a row. */
@@ -72,9 +73,10 @@ __device__ __forceinline__ void copy_stage(const source<ROWS> &s, const char *an
     for (int i = 0; i < ROWS / 32; i++)
         copy16(to + place(row + 32 * i, v), s.x[i] ? s.x[i] + k * ROW_BYTES : any, s.x[i] != NULL);
 #pragma unroll
-    for (int i = 0; i < COLS / 32; i++)
+    for (int i = 0; i < COLS / 32; i++) {
         copy16(to + place(ROWS + row + 32 * i, v), s.w[i] ? s.w[i] + k * ROW_BYTES : any,
                s.w[i] != NULL);
+    }
 }
 
 template <bool BF, int ROWS>
@@ -102,10 +104,11 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
     const source<ROWS> s = source_of<ROWS>(a, x, pitch, t);
     float d[MT][WARP_COLS / 2];
 #pragma unroll
-    for (int m = 0; m < MT; m++)
+    for (int m = 0; m < MT; m++) {
 #pragma unroll
         for (int i = 0; i < WARP_COLS / 2; i++)
             d[m][i] = 0;
+    }
 #pragma unroll
     for (int k = 0; k < STAGES - 1; k++) {
         if (k < iters)
@@ -144,9 +147,10 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
     float *staging = (float *)raw + warp * GEMM_STAGING;
     const int piece = t.piece + warp_col / PIECE;
 #pragma unroll
-    for (int m = 0; m < MT; m++)
+    for (int m = 0; m < MT; m++) {
         gemm_finish_staged<PIECE, WARP_COLS>(a, d[m], staging, t.group, t.row + warp_row + 16 * m,
                                              t.end, piece);
+    }
 }
 
 /* ---- host ------------------------------------------------------------------------------------ */
@@ -160,10 +164,12 @@ static int smem_of(int rows) {
 }
 
 void cu_gemm_mma_init(void) {
-    for (int i = 0; i < 2; i++)
-        for (int bf = 0; bf < 2; bf++)
+    for (int i = 0; i < 2; i++) {
+        for (int bf = 0; bf < 2; bf++) {
             cudaFuncSetAttribute(kernels[i][bf], cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  smem_of(64 << i));
+        }
+    }
 }
 
 void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g) {

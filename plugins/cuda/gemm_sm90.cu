@@ -216,15 +216,16 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, ui
 template <bool BF, int N>
 __device__ __forceinline__ void wgmma(float *d, uint64_t x_at, uint64_t w_at, int more) {
     static_assert(N == 64 || N == 128 || N == 192 || N == 256, "a width with operand tables");
-    if constexpr (N == 64)
+    if constexpr (N == 64) {
         WGMMA_TYPES("64", R30 ",%30,%31", "32", "33", "34", F32(0));
-    else if constexpr (N == 128)
+    } else if constexpr (N == 128) {
         WGMMA_TYPES("128", R60 ",%60,%61,%62,%63", "64", "65", "66", F64(0));
-    else if constexpr (N == 192)
+    } else if constexpr (N == 192) {
         WGMMA_TYPES("192", R90 ",%90,%91,%92,%93,%94,%95", "96", "97", "98", F64(0), F32(64));
-    else
+    } else {
         WGMMA_TYPES("256", R120 ",%120,%121,%122,%123,%124,%125,%126,%127", "128", "129", "130",
                     F64(0), F64(64));
+    }
 }
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -304,9 +305,9 @@ __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s,
         }
         for (int k = w.k0; k < w.k1; k++) {
             const uint32_t full = m.full + 8 * stage;
-            if (early > 0)
+            if (early > 0) {
                 early--;
-            else {
+            } else {
                 barrier_wait(m.empty + 8 * stage, parity);
                 barrier_expect(full, S::STAGE_BYTES);
                 load_w<S>(l, m, stage, k * BLOCK_K);
@@ -359,11 +360,12 @@ __device__ __forceinline__ void collect(const gemm_params &p, const schedule &s,
         unsigned *ready = p.ready + block * CONSUMERS + consumer;
         if (threadIdx.x % 128 == 0) {
             unsigned seen = 0;
-            while (!seen)
+            while (!seen) {
                 asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                              : "=r"(seen)
                              : "l"(ready)
                              : "memory");
+            }
             *ready = 0;
         }
         __syncwarp();
@@ -523,10 +525,11 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
             barrier_init(m.taken + 8 * i, 4);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    } else if (threadIdx.x >= 32 && threadIdx.x < 32 + p.a.n_seg)
+    } else if (threadIdx.x >= 32 && threadIdx.x < 32 + p.a.n_seg) {
         prefetch_map(&p.w[threadIdx.x - 32]);
-    else if (threadIdx.x == 64)
+    } else if (threadIdx.x == 64) {
         prefetch_map(&p.x);
+    }
     if (p.a.offsets && threadIdx.x / 32 == 1) {
         cu_wait();
         gemm_starts(p.a, S::ROWS, starts);
@@ -589,10 +592,12 @@ void cu_gemm_sm90_init(void) {
                                          &found) == cudaSuccess &&
         found == cudaDriverEntryPointSuccess)
         encode = (encode_fn)f;
-    for (int i = 0; i < CU_GEMM_SHAPES; i++)
-        for (int bf = 0; bf < 2; bf++)
+    for (int i = 0; i < CU_GEMM_SHAPES; i++) {
+        for (int bf = 0; bf < 2; bf++) {
             cudaFuncSetAttribute(entries[i].run[bf], cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  entries[i].smem);
+        }
+    }
 }
 
 /* [groups, rows, K] of 16-bit elements, read in boxes of 64 k by box_rows; zeros outside. */

@@ -161,9 +161,10 @@ __device__ __forceinline__ void gemm_put(const gemm_segment &s, int kind, int64_
     const int64_t at = row * s.ld + col;
     if (!s.vectors) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             if (col + i < s.ld)
                 put(y, at + i, v[i], kind);
+        }
         return;
     }
     if (col >= s.ld)
@@ -336,9 +337,10 @@ __device__ __forceinline__ void gemm_finish_staged(const gemm_args &a, const flo
 template <int P, int N>
 __device__ __forceinline__ bool gemm_is_plain(const gemm_args &a, int piece) {
     const int whole = a.y_kind == CU_F32 ? 4 : 8; /* elements of a vector */
-    if (a.epi == CU_EPI_GLU)
+    if (a.epi == CU_EPI_GLU) {
         return (piece + N) / 2 * P <= a.seg[0].n && a.seg[0].vectors && a.seg[0].ld % whole == 0 &&
                a.glu.kind == MN_ACT_SILU;
+    }
     if (a.epi == CU_EPI_ADD && a.y_kind != CU_F32)
         return false;
     bool plain = true;
@@ -398,13 +400,14 @@ __device__ __forceinline__ void gemm_read_plain(const gemm_args &a, int row, int
     row += threadIdx.x % 32 / 4;
     const float *from = a.residual + row * ld + at.col + gemm_column();
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int q = 0; q < P / 16; q++) {
             v[2 * q + h] = make_float4(0, 0, 0, 0);
             if (row + 8 * h < end)
                 v[2 * q + h] = __ldcg((const float4 *)(from + 8 * h * ld + 16 * q));
         }
+    }
 }
 
 /* Writes this lane's two rows of P columns in f32; residual as read, or NULL. */
@@ -414,7 +417,7 @@ __device__ __forceinline__ void gemm_write_f32(const gemm_segment &s, int row, i
     row += threadIdx.x % 32 / 4;
     float *to = (float *)s.y + (int64_t)row * s.ld + col + gemm_column();
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int q = 0; q < P / 16; q++) {
             float4 v = gemm_trade(d + 8 * q + 2 * h);
@@ -425,6 +428,7 @@ __device__ __forceinline__ void gemm_write_f32(const gemm_segment &s, int row, i
             if (row + 8 * h < end)
                 *(float4 *)(to + (int64_t)8 * h * s.ld + 16 * q) = v;
         }
+    }
 }
 
 /* two of 16 bits, in a register of floats */
@@ -456,7 +460,7 @@ __device__ __forceinline__ void gemm_write_16(const gemm_segment &s, int kind, i
     row += threadIdx.x % 32 / 4;
     uint16_t *to = (uint16_t *)s.y + (int64_t)row * s.ld + col + 8 * (threadIdx.x % 4);
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int q = 0; q < P / 32; q++) {
             const float *from = d + 16 * q + 2 * h;
@@ -465,10 +469,12 @@ __device__ __forceinline__ void gemm_write_16(const gemm_segment &s, int kind, i
             for (int i = 0; i < 4; i++)
                 v[i] = gemm_pack(from[4 * i], from[4 * i + 1], kind);
             gemm_transpose(v);
-            if (row + 8 * h < end)
+            if (row + 8 * h < end) {
                 *(float4 *)(to + (int64_t)8 * h * s.ld + 32 * q) =
                     make_float4(v[0], v[1], v[2], v[3]);
+            }
         }
+    }
 }
 
 /* Nothing of this piece begins before the last one is over: there are no registers for it. */
@@ -535,10 +541,11 @@ __device__ __forceinline__ void gemm_finish_plain(const gemm_args &a, float *d, 
             gemm_write_f32<P>(s, row, end, at.col, v, ahead->v[p % AHEAD]);
             if (p + AHEAD < COLS / P)
                 gemm_read_plain<P>(a, row, end, piece + p + AHEAD, ahead->v[p % AHEAD]);
-        } else if (a.y_kind == CU_F32)
+        } else if (a.y_kind == CU_F32) {
             gemm_write_f32<P>(s, row, end, at.col, v, NULL);
-        else
+        } else {
             gemm_write_16<P>(s, a.y_kind, row, end, at.col, v);
+        }
     }
 }
 #endif

@@ -71,26 +71,32 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
     };
     auto finish = [&](int block, float(&s)[P][R]) {
 #pragma unroll
-        for (int p = 0; p < P; p++)
+        for (int p = 0; p < P; p++) {
 #pragma unroll
             for (int r = 0; r < R; r++)
                 s[p][r] = warp_sum(s[p][r]);
+        }
         if (W > 1) {
             __syncthreads();
-            if (!lane)
+            if (!lane) {
 #pragma unroll
-                for (int p = 0; p < P; p++)
+                for (int p = 0; p < P; p++) {
 #pragma unroll
                     for (int r = 0; r < R; r++)
                         part_sum[warp][p * R + r] = s[p][r];
+                }
+            }
             __syncthreads();
-            if (part == 0)
+            if (part == 0) {
 #pragma unroll
-                for (int p = 0; p < P; p++)
+                for (int p = 0; p < P; p++) {
 #pragma unroll
-                    for (int r = 0; r < R; r++)
+                    for (int r = 0; r < R; r++) {
                         for (int k = 1; k < W; k++)
                             s[p][r] += part_sum[warp + k][p * R + r];
+                    }
+                }
+            }
         }
         if (lane || part)
             return;
@@ -107,11 +113,13 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
                     continue;
                 const float v = s[p][r] + bias_at(g, expert, local);
                 if (P == 2 && a.epi == CU_EPI_GLU) {
-                    if (p == 0)
+                    if (p == 0) {
                         write_glu(a, r0 + r, local, v,
                                   s[P - 1][r] + bias_at(a.seg[1], expert, local));
-                } else
+                    }
+                } else {
                     write_y(a, g, r0 + r, local, v);
+                }
             }
         }
     };
@@ -124,10 +132,12 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
     int block = blockIdx.x;
     int at = 0;
     fetch(block, 0, now);
-    if (a.norm)
-        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024)
+    if (a.norm) {
+        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024) {
             for (int j = i; j < i + 4; j++)
                 xs[R * a.ld + j] = j < a.K ? a.norm[j] : 0;
+        }
+    }
     if (!a.experts.of)
         cu_wait();
     if (a.late)
@@ -155,7 +165,7 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
             for (int p = 0; p < P; p++)
                 now.w[p][u].to_float(w[p]);
 #pragma unroll
-            for (int r = 0; r < R; r++)
+            for (int r = 0; r < R; r++) {
 #pragma unroll
                 for (int i = 0; i < V; i += 4) {
                     const float4 f = ((const float4 *)(xs + r * a.ld))[i / 4 * nv + v];
@@ -167,14 +177,16 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
                         s[p][r] = fmaf(w[p][i + 3], f.w, s[p][r]);
                     }
                 }
+            }
         }
         if (end) {
             finish(block, s);
 #pragma unroll
-            for (int p = 0; p < P; p++)
+            for (int p = 0; p < P; p++) {
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     s[p][r] = 0;
+            }
         }
         if (!more)
             break;
@@ -192,9 +204,10 @@ static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
     if (!a) {
         const void *all[] = {(const void *)gemv<T, U, W, 1, 1>, (const void *)gemv<T, U2, W, 1, 2>,
                              (const void *)gemv<T, U, W, 8, 1>};
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 3; i++) {
             cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  d->smem_max - 2048);
+        }
         return;
     }
     const size_t row = (size_t)a->ld * 4;

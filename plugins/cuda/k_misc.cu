@@ -5,9 +5,10 @@ __global__ void __launch_bounds__(256)
     to_half_rows(const float *x, void *y, int K, int ld, int kind) {
     cu_next();
     cu_wait();
-    for (int i = threadIdx.x; i < ld; i += 256)
+    for (int i = threadIdx.x; i < ld; i += 256) {
         put(y, (int64_t)blockIdx.x * ld + i, i < K ? __ldcg(&x[(int64_t)blockIdx.x * K + i]) : 0,
             kind);
+    }
 }
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind) {
     launch(s, to_half_rows, dim3(rows), 256, 0, x, y, K, ld, kind);
@@ -106,9 +107,10 @@ __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w
         var = fmaf(v, v, var);
     }
     float rstd = cu_rstd(block_sum256(var, red), D, eps);
-    for (int i = threadIdx.x; i < D; i += 256)
+    for (int i = threadIdx.x; i < D; i += 256) {
         y[(int64_t)blockIdx.x * D + i] =
             (__ldcg(&r[i]) - mean) * rstd * w[own + i] + (b ? b[own + i] : 0);
+    }
 }
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps) {
@@ -256,9 +258,9 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
         int i1;
         float x;
         float y;
-        if (a.rope)
+        if (a.rope) {
             load_pair(a.kr, t, h, j % per, pos, &i0, &i1, &x, &y);
-        else {
+        } else {
             i0 = 2 * (j % per);
             i1 = i0 + 1;
             x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]);

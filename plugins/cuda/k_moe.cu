@@ -86,11 +86,12 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
         warp_best(v, best);
         float score = 0;
 #pragma unroll
-        for (int i = 0; i < PER_LANE; i++)
+        for (int i = 0; i < PER_LANE; i++) {
             if (lane + 32 * i == best) {
                 taken |= 1u << i;
                 score = p[i];
             }
+        }
         score = __shfl_sync(~0u, score, best & 31);
         if (r.kind == MN_ROUTE_TOPK_SOFTMAX) {
             if (!j) /* by best first, unless a bias has moved the order */
@@ -109,9 +110,10 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
         f /= total;
     if (r.normalise)
         f /= r.kind == MN_ROUTE_TOPK_SOFTMAX ? 1.0f : total;
-    if (!lane)
+    if (!lane) {
         for (int j = 0; j < r.k; j++)
             weights[j] *= f;
+    }
 }
 /* One block of 1,024: counts, their running sum, places. */
 __device__ void sort_pairs(const cu_sort &a) {
@@ -250,9 +252,10 @@ __global__ void __launch_bounds__(256) combine_rows(const float *x, const float 
     if (i >= D)
         return;
     float sum = 0;
-    for (int j = 0; j < k; j++)
+    for (int j = 0; j < k; j++) {
         sum = fmaf(__ldcg(&weights[(int64_t)t * k + j]), __ldcg(&x[((int64_t)t * k + j) * D + i]),
                    sum);
+    }
     const int64_t at = (int64_t)t * D + i;
     y[at] = residual ? __ldcg(&residual[at]) + sum : sum;
 }

@@ -231,8 +231,9 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         if (i + 1 < pages) {
             fetch_page<D>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
             asm volatile("cp.async.wait_group 1;" ::: "memory");
-        } else
+        } else {
             asm volatile("cp.async.wait_group 0;" ::: "memory");
+        }
         __syncthreads();
         float s[8][4] = {};
 #pragma unroll
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const bool there = sh.page[b];
         float top[2] = {m[0], m[1]};
 #pragma unroll
-        for (int n = 0; n < 8; n++)
+        for (int n = 0; n < 8; n++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int p = p0 + n * 8 + 2 * t + j % 2;
@@ -262,6 +263,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
                 s[n][j] = there && sees(a, pos, p) ? v : -INFINITY;
                 top[j / 2] = fmaxf(top[j / 2], s[n][j]);
             }
+        }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
@@ -276,12 +278,13 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
                 o[n][2 * h + 1] *= old;
             }
 #pragma unroll
-            for (int n = 0; n < 8; n++)
+            for (int n = 0; n < 8; n++) {
 #pragma unroll
                 for (int j = 2 * h; j < 2 * h + 2; j++) {
                     s[n][j] = __expf(s[n][j] - base);
                     sum[h] += s[n][j];
                 }
+            }
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) { /* 16 positions */
@@ -317,7 +320,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const int64_t at = ((int64_t)(tile.first + r / group) * a.H + head) * c.dv;
         bool bad = false;
 #pragma unroll
-        for (int n = 0; n < NO; n++)
+        for (int n = 0; n < NO; n++) {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const int x = n * 8 + 2 * t + j;
@@ -327,14 +330,17 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
                 bad |= !isfinite(y);
                 put(a.y, at + x, y, a.y_kind);
             }
+        }
         if (bad)
             sh.bad[r] = 1;
     }
     __syncthreads();
-    for (int r = 0; r < ROWS; r++)
-        if (sh.bad[r])
+    for (int r = 0; r < ROWS; r++) {
+        if (sh.bad[r]) {
             attend_alone<D>(a, sh, tile.slot, kvh, tile.first + r / group, kvh * group + r % group,
                             sh.pos[r]);
+        }
+    }
 }
 
 template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {

@@ -276,9 +276,10 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     if (p.top_p > 0 && p.top_p < 1) {
         place end = find(l, V, true, keep - 1, top.v, 1, h); /* the last kept element */
         u64 mass = 0;
-        for (int i = threadIdx.x; i < V; i += THREADS)
+        for (int i = threadIdx.x; i < V; i += THREADS) {
             if (l[i] != -INFINITY && key_of(l[i]) > end.key)
                 mass += weigh(l[i], top.v, 1);
+        }
         mass = block_sum(mass, h);
         uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
         mass += (keep - end.above) * weigh(__uint_as_float(u), top.v, 1);
@@ -299,9 +300,10 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
     uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
     u64 mass = 0;
     u64 tied = weigh(__uint_as_float(u), top.v, temp);
-    for (int i = threadIdx.x; i < V; i += THREADS)
+    for (int i = threadIdx.x; i < V; i += THREADS) {
         if (l[i] != -INFINITY && key_of(l[i]) > end.key)
             mass += weigh(l[i], top.v, temp);
+    }
     mass = block_sum(mass, h) + (keep - end.above) * tied;
     u64 goal = (u64)((double)philox(p.seed, (uint32_t)pos) * (double)mass);
     place at = find(l, V, false, goal, top.v, temp, h);
@@ -456,9 +458,10 @@ __device__ void advance(const cu_sample &a, mn_slot *s, int slot, const mn_slot_
         s->n_drawn = n_drawn + 1;
         if (p.max_new > 0 && n_drawn + 1 >= p.max_new)
             now = MN_SLOT_LENGTH;
-        for (int i = 0; i < p.n_stop; i++)
+        for (int i = 0; i < p.n_stop; i++) {
             if (param(a.params, slot, PARAM_AT(stop) + i) == id)
                 now = MN_SLOT_STOPPED;
+        }
     }
     if (now)
         s->done = now;
@@ -488,9 +491,10 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         return;
     }
     /* A slot that draws twice in a step draws in order: its first row's block does all its rows. */
-    for (int r = 0; r < row; r++)
+    for (int r = 0; r < row; r++) {
         if (slot_of(a, r) == slot)
             return;
+    }
     for (int r = row; r < a.O; r++) {
         if (slot_of(a, r) != slot)
             continue;

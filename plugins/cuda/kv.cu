@@ -39,11 +39,12 @@ mn_status cu_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn
         mn_status st = mnp_kv_copy_at(l, copies, i, stride, kv->bytes, &c, err);
         if (st)
             return st;
-        if (c.n_tokens && c.src_page != c.dst_page)
+        if (c.n_tokens && c.src_page != c.dst_page) {
             CU_TRY(cudaMemcpyAsync(kv->ptr + c.dst_page * l->page_bytes,
                                    kv->ptr + c.src_page * l->page_bytes, l->page_bytes,
                                    cudaMemcpyDeviceToDevice, q->stream),
                    err, "kv_copy");
+        }
     }
     return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
 }

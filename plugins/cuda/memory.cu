@@ -18,10 +18,11 @@ mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
     b->bytes = bytes;
     b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
-    if (!st)
+    if (!st) {
         st = kind == MN_MEM_HOST_PINNED
                  ? cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory")
                  : cu_check(cudaMalloc((void **)&b->ptr, n), err, "device memory");
+    }
     if (!st && zeroed && kind == MN_MEM_HOST_PINNED)
         memset(b->ptr, 0, n);
     if (!st && zeroed && kind != MN_MEM_HOST_PINNED)
@@ -64,15 +65,18 @@ mn_status cu_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
-    if (!st)
+    if (!st) {
         st =
             cu_check(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), err, "a stream");
-    if (!st)
+    }
+    if (!st) {
         st = cu_check(cudaMallocHost((void **)&q->ring, (size_t)CU_SEGMENTS * CU_SEGMENT_BYTES),
                       err, "pinned memory of a queue");
-    for (int i = 0; i < CU_SEGMENTS && !st; i++)
+    }
+    for (int i = 0; i < CU_SEGMENTS && !st; i++) {
         st = cu_check(cudaEventCreateWithFlags(&q->used[i], cudaEventDisableTiming), err,
                       "an event");
+    }
     if (st)
         cu_queue_free(q);
     else
@@ -86,9 +90,10 @@ void cu_queue_free(mn_queue *q) {
     cudaSetDevice(q->dev->index);
     if (q->stream)
         cudaStreamSynchronize(q->stream);
-    for (int i = 0; i < CU_SEGMENTS; i++)
+    for (int i = 0; i < CU_SEGMENTS; i++) {
         if (q->used[i])
             cudaEventDestroy(q->used[i]);
+    }
     if (q->ring)
         cudaFreeHost(q->ring);
     if (q->staging)
@@ -226,8 +231,9 @@ mn_status cu_wait_event(mn_event *e, uint64_t timeout_ns, mn_error *err) {
         if (past > 2000000) {
             struct timespec t = {0, 20000};
             nanosleep(&t, NULL);
-        } else if (i % 16 == 15)
+        } else if (i % 16 == 15) {
             sched_yield();
+        }
     }
 }
 

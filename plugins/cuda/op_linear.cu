@@ -127,7 +127,7 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
     int64_t room = (int64_t)r->p->wide_bytes / row_bytes / 128 * 128;
     if (together)
         room /= 2;
-    for (int s = 0; s < (together ? 1 : a->n_seg); s++)
+    for (int s = 0; s < (together ? 1 : a->n_seg); s++) {
         for (int64_t from = 0; from < a->seg[s].rows; from += room) {
             const int64_t left = a->seg[s].rows - from;
             const int64_t n = left < room ? left : room;
@@ -142,6 +142,7 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
                 g.residual += from;
             cu_gemm_run(r->dev, r->s, &g);
         }
+    }
 }
 
 static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
@@ -219,9 +220,10 @@ static void linear(cu_run *r, const cu_unit *u) {
     set_x(r, u, x, &a);
     for (uint32_t i = 0, count; i < n->n_out; i += count) { /* weights of one type together */
         const cu_type *type = cu_weight_of(r, mnp_in(g, n, MN_LINEAR_WEIGHT + 2 * i))->type;
-        for (count = 1; i + count < n->n_out && count < CU_MAX_SEG; count++)
+        for (count = 1; i + count < n->n_out && count < CU_MAX_SEG; count++) {
             if (cu_weight_of(r, mnp_in(g, n, MN_LINEAR_WEIGHT + 2 * (i + count)))->type != type)
                 break;
+        }
         run_part(r, u, a, i, count);
     }
 }
@@ -283,9 +285,10 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
         g.w_stride = (int64_t)n * a->x_ld;
         for (int s = 0; s < both; s++) {
             char *to = wide + s * room * expert_bytes;
-            if (!keeps_16)
+            if (!keeps_16) {
                 type->expand(r->s, &a->seg[s].w, (int64_t)from * n, (int64_t)count * n, a->ld,
                              a->x_ld, to);
+            }
             cu_gemm_seg *seg = &g.seg[g.n_seg++];
             seg->w = keeps_16 ? a->seg[s].w.at[0] : to;
             seg->bias = a->seg[s].bias ? a->seg[s].bias + (int64_t)from * n : NULL;

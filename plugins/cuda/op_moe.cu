@@ -36,10 +36,11 @@ static void combine(cu_run *r, const cu_unit *u) {
         residual = cu_f32(r, a == y ? mnp_in(g, add, MN_ADD_B) : a);
         y = mnp_out(g, add, 0);
     }
-    if (cu_dim(r, x, 0))
+    if (cu_dim(r, x, 0)) {
         cu_moe_combine(r->s, cu_f32(r, x), cu_f32(r, mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS)),
                        residual, cu_f32(r, y), (int)cu_dim(r, x, 0), (int)cu_dim(r, x, 1),
                        (int)cu_dim(r, x, 2));
+    }
 }
 
 static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {

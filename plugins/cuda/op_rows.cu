@@ -114,10 +114,11 @@ static void layer_norm(cu_run *r, const cu_unit *u) {
     const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_LAYER_NORM_WEIGHT));
     const int D = (int)cu_last_dim(r, x);
     const int rows = (int)(cu_elements(r, x) / D);
-    if (rows)
+    if (rows) {
         cu_layer_norm(r->s, cu_f32(r, x), (const float *)w->data,
                       cu_flat(r, mnp_in(g, n, MN_LAYER_NORM_BIAS)), cu_f32(r, y), rows,
                       (int)w->rows, D, (float)mnp_attr_f64(g, n, MN_LAYER_NORM_ATTR_EPS));
+    }
 }
 
 static void elementwise(cu_run *r, const cu_unit *u) {
@@ -159,9 +160,10 @@ static void gather(cu_run *r, const cu_unit *u) {
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X);
     const int32_t y = mnp_out(g, n, 0);
-    if (cu_dim(r, y, 0))
+    if (cu_dim(r, y, 0)) {
         cu_gather(r->s, cu_f32(r, x), cu_i32(r, mnp_in(g, n, MN_GATHER_ROWS_ROWS)), cu_f32(r, y),
                   (int)cu_dim(r, y, 0), (int)cu_dim(r, x, 0), (int)cu_last_dim(r, x));
+    }
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */

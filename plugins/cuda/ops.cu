@@ -21,8 +21,9 @@ const cu_op *const cu_ops[] = {CU_OPS(ROW)};
 const uint32_t cu_n_ops = sizeof cu_ops / sizeof *cu_ops;
 
 const cu_op *cu_op_of(uint32_t op) {
-    for (uint32_t i = 0; i < cu_n_ops; i++)
+    for (uint32_t i = 0; i < cu_n_ops; i++) {
         if (cu_ops[i]->op == op)
             return cu_ops[i];
+    }
     return NULL;
 }

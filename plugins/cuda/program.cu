@@ -33,11 +33,12 @@ static cu_unit unit_of(const mnp_unit *m) {
 
 /* Links a store with the later unit of the attention that may take it in. */
 static void link_attention(mn_program *p, uint32_t store, int32_t attention) {
-    for (uint32_t i = store + 1; i < p->n_units && attention >= 0; i++)
+    for (uint32_t i = store + 1; i < p->n_units && attention >= 0; i++) {
         if (p->units[i].node == (uint32_t)attention) {
             p->units[i].with = (int32_t)store;
             p->units[store].with = (int32_t)i;
         }
+    }
 }
 
 static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
@@ -50,9 +51,10 @@ static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     mn_status st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(&units[i]);
-    for (uint32_t i = 0; i < p->n_units && !st; i++)
+    for (uint32_t i = 0; i < p->n_units && !st; i++) {
         if (units[i].pattern == &mnp_pattern_store)
             link_attention(p, i, units[i].part[MNP_STORE_ATTENTION]);
+    }
     mnp_delete(h, units);
     return st;
 }
@@ -61,9 +63,10 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < p->n_units && !st; i++) {
         const uint32_t op = mnp_node(p->graph, p->units[i].node)->op;
-        if (op == MN_OP_KV_STORE || op == MN_OP_ATTENTION)
+        if (op == MN_OP_KV_STORE || op == MN_OP_ATTENTION) {
             st = mnp_kv_of_node(p->graph, p->lo, p->hi, p->units[i].node, p->kv_types, &cu_kv_rules,
                                 &p->units[i].kv, err);
+        }
     }
     return st;
 }
@@ -80,9 +83,10 @@ static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
     const int half = cu_type_of(w->dtype.id)->half;
     if (w->dim[w->n_dim - 1] % CU_K_ALIGN || (experts && mnp_tensor(g, (uint32_t)t)->n_dim != 3))
         return 0;
-    for (uint32_t i = 1; i < n->n_out; i++)
+    for (uint32_t i = 1; i < n->n_out; i++) {
         if (cu_type_of(mnp_in_tensor(g, n, first + 2 * i)->dtype.id)->half != half)
             return 0;
+    }
     if (half == CU_F32 || !experts)
         return (uint8_t)half;
     return (uint8_t)(half | CU_PAIRS | (cu_type_of(w->dtype.id)->import ? 0 : CU_ALWAYS));
@@ -168,9 +172,10 @@ static void extras(mn_program *p) {
 static mn_status check_nodes(const mn_program *p, mn_error *err) {
     for (uint32_t i = p->lo; i < p->hi; i++) {
         const uint32_t why = cu_verdict(p->dev, p->graph, i);
-        if (why)
+        if (why) {
             return mnp_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i,
                             mnp_node(p->graph, i)->op, cu_reason_text(why));
+        }
     }
     return mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
 }
@@ -302,10 +307,11 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
     uint32_t node;
     for (int32_t t; (t = mnp_next_weight(p->graph, p->hi, &at, &node)) >= 0;) {
         const int32_t in_set = w ? mnp_find_weight(w->graph, p->graph, (uint32_t)t) : -1;
-        if (in_set < 0 || !w->w[in_set].put)
+        if (in_set < 0 || !w->w[in_set].put) {
             return mnp_fail(err, w && w->graph != p->graph ? MN_UNSUPPORTED : MN_INVALID, node,
                             "node %u: weight %.*s is not in the weight set", node,
                             MNP_NAME(mnp_tensor(p->graph, (uint32_t)t)));
+        }
         p->w[t] = &w->w[in_set];
     }
     return MN_OK;

@@ -72,9 +72,10 @@ __device__ __forceinline__ void import_scale_k(const uint8_t *block, int sub, ch
         v.y = (unsigned char)(s[sub + 4] >> 4 | s[sub] >> 6 << 4);
     }
     ((uchar2 *)p2)[group] = v;
-    if (!sub)
+    if (!sub) {
         ((uint32_t *)p3)[group >> 3] =
             block[0] | block[1] << 8 | block[2] << 16 | (uint32_t)block[3] << 24;
+    }
 }
 
 /* Q3_K and Q6_K: signed bytes per 16, f16 per 256 */

@@ -21,9 +21,10 @@ static const cu_type *const table[] = {CU_TYPES(ROW)};
 enum { N = sizeof table / sizeof *table };
 
 static const cu_type *native(uint32_t dtype) {
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         if (table[i]->dtype == dtype)
             return table[i];
+    }
     return NULL;
 }
 

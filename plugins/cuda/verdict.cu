@@ -48,9 +48,10 @@ static bool is_float(uint32_t dtype) {
 static uint32_t weight_verdict(const mn_node *n, const mn_tensor *t, uint32_t i) {
     const bool f32_only =
         n->op == MN_OP_ROPE || n->op == MN_OP_ATTENTION || n->op == MN_OP_MOE_ROUTE;
-    for (uint32_t k = 0; k < t->n_dim; k++)
+    for (uint32_t k = 0; k < t->n_dim; k++) {
         if (t->dim[k] <= 0)
             return CU_SHAPE;
+    }
     if (!t->n_dim || t->n_dim > 3)
         return CU_SHAPE;
     if (cu_is_matrix(n, i)) {

@@ -96,13 +96,14 @@ template <class C, class S, int ZERO> struct packed {
         for (int k = 0; k < 4; k++) {
             const int n = k / 2 % S::N;
             __half2 v = *(const __half2 *)&r[k];
-            if (!C::BASE)
+            if (!C::BASE) {
                 v = __hmul2(v, __float2half2_rn(UP));
-            else if (C::ODD && k % 2)
+            } else if (C::ODD && k % 2) {
                 v = __hfma2(v, __float2half2_rn(0.0625f),
                             __float2half2_rn(-(C::BASE / 16.0f + ZERO)));
-            else
+            } else {
                 v = __hsub2(v, __float2half2_rn(C::BASE + ZERO));
+            }
             v = S::HAS_MIN ? __hfma2(v, scale2[n], min2[n]) : __hmul2(v, scale2[n]);
             r[k] = *(const uint32_t *)&v;
         }

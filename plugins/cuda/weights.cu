@@ -104,9 +104,10 @@ static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_
     uint64_t steps[MN_MAX_DIM];
     uint64_t last;
     uint32_t n_dim = t->n_dim;
-    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
+    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind) {
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
                         x->kind);
+    }
     for (uint32_t i = 0; i < n_dim; i++)
         steps[i] = (uint64_t)data->dim[i];
     if (spec.by_block)
@@ -130,12 +131,14 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
     const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
     if (w->w[s->tensor].put)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
-    if (s->n_planes < t->dtype.n_planes)
+    if (s->n_planes < t->dtype.n_planes) {
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
                         s->n_planes, t->dtype.n_planes);
-    for (uint32_t i = 0; i < s->n_parts && !st; i++)
+    }
+    for (uint32_t i = 0; i < s->n_parts && !st; i++) {
         for (uint32_t k = 1; k < s->n_planes && !st; k++)
             st = check_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
+    }
     return st;
 }
 
@@ -320,9 +323,10 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     int64_t most = STAGE_DATA / bytes;
     if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
         most = STAGE_EXTRA / 4 / blocks;
-    if (!q->staging)
+    if (!q->staging) {
         CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err,
                "the staging area of weights");
+    }
     char *scale = q->staging + STAGE_DATA;
     char *bias = scale + STAGE_EXTRA;
     for (int64_t row = 0; row < w->rows; row += most) {
@@ -401,9 +405,10 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
 mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
-        if (w->w[i].wanted && !w->w[i].put)
+        if (w->w[i].wanted && !w->w[i].put) {
             return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
                             MNP_NAME(mnp_tensor(w->graph, i)));
+        }
         if (w->w[i].put)
             kept |= MN_KEPT_COPIED;
         if (w->w[i].put && w->w[i].type->import)
@@ -419,9 +424,10 @@ void cu_weights_free(mn_weights *w) {
     if (!w)
         return;
     cudaSetDevice(w->dev->index);
-    for (uint32_t i = 0; i < w->graph->n_tensors; i++)
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
         if (w->w[i].data)
             cudaFree(w->w[i].data);
+    }
     cu_delete(w->dev, w->w);
     cu_delete(w->dev, w);
 }

@@ -190,11 +190,12 @@ int main(int argc, char **argv) {
         }
         w.kern = NULL;
         w.blas = true;
-        if (t == MN_F32 && mnk_blas_open(&blas, n, &why))
+        if (t == MN_F32 && mnk_blas_open(&blas, n, &why)) {
             for (int j = 3; j < 5; j++) {
                 w.r = rows_of[j];
                 line("f32 OpenBLAS", &w, n, limit);
             }
+        }
     }
     w.kern = NULL;
     w.blas = false;

@@ -132,9 +132,10 @@ static void make(problem *p, const test_case &c, int kind) {
         s->y = take(p, p->y_bytes[i] + GUARD);
     }
     p->residual = NULL;
-    if (c.epi == CU_EPI_ADD)
+    if (c.epi == CU_EPI_ADD) {
         p->residual =
             (float *)random_of(p, c.rows, g->seg[0].ld_y, g->seg[0].ld_y, CU_F32, 1.0f, 30);
+    }
     g->residual = p->residual;
     g->scratch = scratch;
     g->scratch_bytes = cu_gemm_scratch(&device);
@@ -278,11 +279,12 @@ static void expect(problem *p, expected *x) {
     CHECK(cudaMemcpy(host.data(), x->want, n * 8, cudaMemcpyDeviceToHost));
     double ss = 0;
     int finite = 0;
-    for (double v : host)
+    for (double v : host) {
         if (fabs(v) < 1e30) {
             ss += v * v;
             finite++;
         }
+    }
     x->rms = finite ? sqrt(ss / finite) : 0;
 }
 
@@ -342,12 +344,13 @@ static int check(problem *p, expected *x, cu_gemm_plan plan) {
     inspect_all(p, x, again);
     const double l2 = stats[2] > 0 ? sqrt(stats[1] / stats[2]) : 0;
     const bool ok = first[0] == 0 && stats[0] == 0 && first[1] == again[1] && l2 < most;
-    if (!ok)
+    if (!ok) {
         printf(
             "FAIL %s kind %d shape %d split %d: %llu unwritten or overwritten, %.0f of %d wrong, "
             "L2 %.2e, %s\n",
             p->c.name, g->kind, plan.shape, plan.split, first[0], stats[0], n, l2,
             first[1] == again[1] ? "same again" : "DIFFERENT AGAIN");
+    }
     return !ok;
 }
 
@@ -392,7 +395,7 @@ static const test_case cases[] = {
 static int tests(void) {
     int failed = 0;
     int runs = 0;
-    for (const test_case &c : cases)
+    for (const test_case &c : cases) {
         for (int kind = CU_HALF; kind <= CU_BF16; kind++) {
             problem p;
             expected x;
@@ -401,7 +404,7 @@ static int tests(void) {
             for (int place = 0; place < (c.epi == CU_EPI_ADD ? 2 : 1); place++) {
                 if (place)
                     p.g.residual = (float *)p.g.seg[0].y;
-                for (int shape = -2; shape < (device.cc == 90 ? CU_GEMM_SHAPES : 0); shape++)
+                for (int shape = -2; shape < (device.cc == 90 ? CU_GEMM_SHAPES : 0); shape++) {
                     for (int split = 0; split <= (shape < 0 ? 0 : 100); split += 100) {
                         if (!wanted(shape))
                             continue;
@@ -410,9 +413,11 @@ static int tests(void) {
                         if (failed > 40)
                             return failed;
                     }
+                }
             }
             drop(&p);
         }
+    }
     printf("%d runs, %d failed\n", runs, failed);
     return failed;
 }
@@ -501,11 +506,13 @@ static cu_gemm_plan bench_one(test_case c, int rows) {
     const int sets = std::max(1, std::min((int)SETS, (int)(3e8 / bytes)));
     const int used = c.groups ? p.offsets.back() : rows;
     const double flop = 2.0 * used * c.K * cols;
-    for (int i = 0; i < sets; i++)
-        for (int k = 0; k < c.n_seg; k++)
+    for (int i = 0; i < sets; i++) {
+        for (int k = 0; k < c.n_seg; k++) {
             w[i][k] = i == 0 ? p.g.seg[k].w
                              : random_of(&p, (int64_t)e * c.n[k], c.K, p.g.ld, CU_BF16,
                                          1.7f / sqrtf((float)c.K), 100 + 4 * i + k);
+        }
+    }
     printf("%-11s %5d", c.name, used);
     cu_gemm_plan best = {-1, 0};
     float least = 1e9f;
@@ -555,9 +562,10 @@ static void bench_layer(int rows, const cu_gemm_plan plans[4]) {
         test_case c = timed[i];
         c.rows = rows;
         make(&p[i], c, CU_BF16);
-        for (int l = 0; l < LAYERS; l++)
+        for (int l = 0; l < LAYERS; l++) {
             for (int k = 0; k < c.n_seg; k++)
                 w[l][i][k] = random_of(&p[i], c.n[k], c.K, p[i].g.ld, CU_BF16, 0.01f, 7 * l + k);
+        }
     }
     for (int with = 1; with >= 0; with--) {
         cudaStream_t s;
@@ -570,17 +578,19 @@ static void bench_layer(int rows, const cu_gemm_plan plans[4]) {
         CHECK(cudaEventCreate(&from));
         CHECK(cudaEventCreate(&to));
         CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
-        for (int l = 0; l < 22; l++)
+        for (int l = 0; l < 22; l++) {
             for (int i = 0; i < 4; i++) {
                 cu_gemm g = p[i].g;
                 for (int k = 0; k < g.n_seg; k++)
                     g.seg[k].w = w[l % LAYERS][i][k];
-                if (i < 3)
+                if (i < 3) {
                     launch(s, between, dim3((unsigned)rows), 256, 0, (const float *)p[1].g.seg[0].y,
                            (__nv_bfloat16 *)g.x, g.K);
+                }
                 if (with)
                     cu_gemm_sm90(&device, s, &g, plans[i]);
             }
+        }
         CHECK(cudaStreamEndCapture(s, &graph));
         CHECK(cudaGraphInstantiate(&exec, graph, 0));
         CHECK(cudaGraphLaunch(exec, s));
@@ -612,9 +622,10 @@ static void bench(void) {
         if (only == INT32_MIN)
             bench_layer(r, best);
     }
-    for (int r : {256, 2048, 16384})
+    for (int r : {256, 2048, 16384}) {
         for (const test_case &c : timed_experts)
             bench_one(c, r);
+    }
 }
 
 int main(int argc, char **argv) {

@@ -234,19 +234,23 @@ static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_
         ref_row(&w, i, wv + i * k);
     for (int64_t i = 0; i < k * r; i++)
         xv[i] = x[i] = uniform();
-    if (kern->quantised_x)
+    if (kern->quantised_x) {
         for (int64_t i = 0; i < r; i++) {
             mnk_quantise(x + i * k, k, xq + i * ldx);
-            for (int64_t j = 0; j < k; j++)
+            for (int64_t j = 0; j < k; j++) {
                 xv[i * k + j] =
                     (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
+            }
         }
-    else
+    } else {
         memcpy(xq, x, (size_t)(r * ldx));
-    for (int64_t i = 0; i < r; i++)
-        for (int64_t j = 0; j < n; j++)
+    }
+    for (int64_t i = 0; i < r; i++) {
+        for (int64_t j = 0; j < n; j++) {
             for (int64_t c = 0; c < k; c++)
                 want[i * n + j] += xv[i * k + c] * (double)wv[j * k + c];
+        }
+    }
     for (int64_t i = 0; i < k * r; i++)
         nx += xv[i] * xv[i];
     for (int64_t i = 0; i < k * n; i++)
@@ -283,11 +287,14 @@ static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
     int64_t e = case_dtype(type).block_elems;
     e = e > grain ? e : grain;
     const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
-    for (int64_t i = quick; i < (e > 1 ? most : 6); i++)
-        for (int j = 0; j < 5; j += 1 + quick)
-            for (int l = quick; l < 5; l += 1 + quick)
+    for (int64_t i = quick; i < (e > 1 ? most : 6); i++) {
+        for (int j = 0; j < 5; j += 1 + quick) {
+            for (int l = quick; l < 5; l += 1 + quick) {
                 linear_case(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j],
                             rs[l]);
+            }
+        }
+    }
 }
 
 /* ---- vectors and small ops ------------------------------------------------------------------- */
@@ -655,8 +662,8 @@ static void oracle_row(const shape *s, const float *q, const float *k, const flo
 static void oracle(const shape *s, const att *a, const int64_t *len, double *want) {
     const int64_t g = s->h / s->hkv;
     int64_t from = 0;
-    for (int i = 0; i < SLOTS; from += len[i], i++)
-        for (int64_t p = 0; p < len[i]; p++)
+    for (int i = 0; i < SLOTS; from += len[i], i++) {
+        for (int64_t p = 0; p < len[i]; p++) {
             for (int64_t h = 0; h < s->h; h++) {
                 const int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
                 const int64_t head = (from + p) * s->h + h;
@@ -667,6 +674,8 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
                 double *y = want + head * s->dv;
                 oracle_row(s, a->q + head * s->dk, k, v, lo, p, sink, y);
             }
+        }
+    }
 }
 
 static void attention_case(const shape *s, const int64_t len[SLOTS]) {
@@ -706,7 +715,7 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     check(e < 2e-6, "attention", s->name, s->dk, s->h, t, e);
     size_t hv = (size_t)(s->h * s->dv);
     /* last rows alone: maybe split over the chunks */
-    for (uint32_t workers = 1; workers <= 3; workers++)
+    for (uint32_t workers = 1; workers <= 3; workers++) {
         for (int only = -1; only < SLOTS; only++) {
             int64_t l[SLOTS];
             int64_t y = 0;
@@ -720,12 +729,14 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
             row = 0;
             for (int i = 0; i < SLOTS; i++) {
                 row += len[i];
-                if (l[i])
+                if (l[i]) {
                     check(!memcmp(a.y + (size_t)y++ * hv, all + (size_t)(row - 1) * hv, 4 * hv),
                           "attention's bits depend on the step", s->name, s->dk, s->h, workers,
                           only);
+                }
             }
         }
+    }
     free(a.q);
     free(a.k);
     free(a.v);
@@ -746,13 +757,14 @@ static void attention(int32_t level, const char *name) {
         {8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0},   {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0},
         {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},   {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0},
         {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int j = 0; j < (quick && i ? 1 : 3); j++) {
             shape s = shapes[i];
             s.name = name;
             s.level = level;
             attention_case(&s, len[j]);
         }
+    }
 }
 
 static void caps(void) {
@@ -760,20 +772,24 @@ static void caps(void) {
                                      MNK_AMX,     MNK_NEON, MNK_NEON_DOT};
     uint32_t n;
     const mnk_set *sets = mnk_sets(&n);
-    for (int l = 0; l < 7; l++)
-        for (uint32_t t = 1; t < MNK_N_TYPES; t++)
+    for (int l = 0; l < 7; l++) {
+        for (uint32_t t = 1; t < MNK_N_TYPES; t++) {
             for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t);
-                 p++)
+                 p++) {
                 for (int64_t r = 1; r < 100; r += 90) {
                     const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
                     bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm);
                     bool mine = false;
-                    for (uint32_t i = 0; i < n; i++)
+                    for (uint32_t i = 0; i < n; i++) {
                         mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&
                                 (sets[i].isa == MNK_GENERIC ||
                                  (sets[i].isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
+                    }
                     check(ok && mine, "choice", mnk_isa_name(levels[l]), t, p, r, 0);
                 }
+            }
+        }
+    }
     check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC &&
               mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC,
           "cap of another family", "", 0, 0, 0, 0);
@@ -794,10 +810,12 @@ int main(int argc, char **argv) {
         /* tested where it is fast */
         if (sets[i].isa > level || (quick && sets[i].isa == MNK_GENERIC))
             continue;
-        for (uint32_t t = 0; t < MNK_N_TYPES; t++)
-            if (sets[i].linear[t])
+        for (uint32_t t = 0; t < MNK_N_TYPES; t++) {
+            if (sets[i].linear[t]) {
                 linear_row(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT,
                            sets[i].isa);
+            }
+        }
         const mnk_vector *v = sets[i].vector;
         if (!v)
             continue;
