@@ -30,6 +30,42 @@ template <uint32_t MASK, uint32_t BITS> __device__ __forceinline__ uint32_t and_
     return r;
 }
 
+/* Word i of four. */
+__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
+    if (i == 0)
+        return v.x;
+    if (i == 1)
+        return v.y;
+    return i == 2 ? v.z : v.w;
+}
+/* The 16 bits of group g, in the low half; what is above is another group's. */
+__device__ __forceinline__ uint32_t half_word(uint2 v, int g) {
+    const uint32_t word = g < 2 ? v.x : v.y;
+    return word >> 16 * (g % 2);
+}
+
+/* Four bytes of `low` and four of `high` as registers of 1024 + code. */
+__device__ __forceinline__ void byte_halves(uint32_t low, uint32_t high, uint32_t *r) {
+    const uint32_t bits = 0x64646464u;
+    r[0] = __byte_perm(low, bits, 0x4140u);
+    r[1] = __byte_perm(low, bits, 0x4342u);
+    r[2] = __byte_perm(high, bits, 0x4140u);
+    r[3] = __byte_perm(high, bits, 0x4342u);
+}
+
+/* The two bits of a register's elements (bits 0 1: first, 2 3: second), each moved to the bottom of
+ * 16 bits; of single bits the same. */
+__device__ __forceinline__ uint32_t spread_pair(uint32_t two) {
+    return (two & 3) | (two & 12) << 14;
+}
+__device__ __forceinline__ uint32_t spread_bits(uint32_t one) {
+    return (one & 1) | (one & 2) << 15;
+}
+/* Where registers 1 and 3 take codes: four bits higher. */
+__device__ __forceinline__ uint32_t raise_odd(int k, uint32_t both) {
+    return k % 2 ? both << 4 : both;
+}
+
 /* Registers of a nibble word, as 1024 + code and 1024 + 16 code. */
 __device__ __forceinline__ void nibble_halves(uint32_t q, uint32_t *r) {
     r[0] = and_or<0x000f000fu, 0x64006400u>(q);
@@ -41,14 +77,18 @@ __device__ __forceinline__ void nibble_halves(uint32_t q, uint32_t *r) {
 /* ---- packing, at import: the words of a lane and group; code(j): of its element j ------------- */
 template <class F> __device__ __forceinline__ uint32_t pack_nibbles(F code) {
     uint32_t w = 0;
-    for (int j = 0; j < 8; j++)
-        w |= (uint32_t)(code(j) & 15) << (4 * (j / 2) + 16 * (j % 2));
+    for (int j = 0; j < 8; j++) {
+        const int at = 4 * (j / 2) + 16 * (j % 2);
+        w |= (uint32_t)(code(j) & 15) << at;
+    }
     return w;
 }
 template <class F> __device__ __forceinline__ uint16_t pack_pairs(F code) {
     uint32_t w = 0;
-    for (int j = 0; j < 8; j++)
-        w |= (uint32_t)(code(j) & 3) << (4 * (j / 2) + 2 * (j % 2));
+    for (int j = 0; j < 8; j++) {
+        const int at = 4 * (j / 2) + 2 * (j % 2);
+        w |= (uint32_t)(code(j) & 3) << at;
+    }
     return (uint16_t)w;
 }
 template <class F> __device__ __forceinline__ uint8_t pack_bits(F code) {
@@ -74,14 +114,12 @@ struct codes2 {
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
         low = __ldcs((const uint2 *)p0 + index);
     }
-    /* the two bits of a register's elements, spread over 16 bits each, at bit 0 */
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2);
+        const uint32_t q = half_word(low, g);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-            const uint32_t two = q >> 4 * k; /* bits 0 1: first, 2 3: second */
-            const uint32_t both = (two & 3) | (two & 12) << 14;
-            r[k] = (k % 2 ? both << 4 : both) | 0x64006400u;
+            const uint32_t both = spread_pair(q >> 4 * k);
+            r[k] = raise_odd(k, both) | 0x64006400u;
         }
     }
     template <class F>
@@ -99,22 +137,22 @@ struct codes3 {
         high = __ldcs((const uint32_t *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = (g < 2 ? low.x : low.y) >> 16 * (g % 2);
+        const uint32_t q = half_word(low, g);
         const uint32_t h = high >> 8 * g;
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const uint32_t two = q >> 4 * k;
             const uint32_t one = h >> 2 * k;
-            uint32_t both = (two & 3) | (two & 12) << 14;
-            both |= (one & 1) << 2 | (one & 2) << 17;
-            r[k] = (k % 2 ? both << 4 : both) | 0x64006400u;
+            const uint32_t both = spread_pair(two) | spread_bits(one) << 2;
+            r[k] = raise_odd(k, both) | 0x64006400u;
         }
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
                                                 F code) {
         ((uint16_t *)p0)[to * 4 + g] = pack_pairs(code);
-        p1[to * 4 + g] = pack_bits([&](int j) { return code(j) >> 2; });
+        auto third = [&](int j) { return code(j) >> 2; };
+        p1[to * 4 + g] = pack_bits(third);
     }
 };
 
@@ -124,11 +162,8 @@ struct codes4 {
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
         low = __ldcs((const uint4 *)p0 + index);
     }
-    __device__ __forceinline__ uint32_t word(int g) const {
-        return g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
-    }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        nibble_halves(word(g), r);
+        nibble_halves(word_of(low, g), r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
@@ -150,15 +185,16 @@ struct codes5 {
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const uint32_t one = h >> 2 * k;
-            const uint32_t both = (one & 1) << 4 | (one & 2) << 19;
-            r[k] |= k % 2 ? both << 4 : both;
+            const uint32_t both = spread_bits(one) << 4;
+            r[k] |= raise_odd(k, both);
         }
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
                                                 F code) {
         codes4::pack(p0, NULL, to, g, code);
-        p1[to * 4 + g] = pack_bits([&](int j) { return code(j) >> 4; });
+        auto fifth = [&](int j) { return code(j) >> 4; };
+        p1[to * 4 + g] = pack_bits(fifth);
     }
 };
 
@@ -171,20 +207,21 @@ struct codes6 {
         high = __ldcs((const uint2 *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t h = (g < 2 ? high.x : high.y) >> 16 * (g % 2);
+        const uint32_t h = half_word(high, g);
         q.halves(g, r);
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const uint32_t two = h >> 4 * k;
-            const uint32_t both = (two & 3) << 4 | (two & 12) << 18;
-            r[k] |= k % 2 ? both << 4 : both;
+            const uint32_t both = spread_pair(two) << 4;
+            r[k] |= raise_odd(k, both);
         }
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *p1, int64_t to, int g,
                                                 F code) {
         codes4::pack(p0, NULL, to, g, code);
-        ((uint16_t *)p1)[to * 4 + g] = pack_pairs([&](int j) { return code(j) >> 4; });
+        auto upper = [&](int j) { return code(j) >> 4; };
+        ((uint16_t *)p1)[to * 4 + g] = pack_pairs(upper);
     }
 };
 
@@ -199,10 +236,7 @@ struct codes8 {
         const uint4 &q = low[g / 2];
         const uint32_t a = g % 2 ? q.z : q.x;
         const uint32_t b = g % 2 ? q.w : q.y;
-        r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
-        r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
-        r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
-        r[3] = __byte_perm(b, 0x64646464u, 0x4342u);
+        byte_halves(a, b, r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
@@ -228,13 +262,10 @@ template <class TABLE> struct codes_table {
     }
     /* here register r takes nibbles 2r and 2r + 1 of the word */
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
+        const uint32_t q = word_of(low, g);
         const uint32_t a = look_up(q);
         const uint32_t b = look_up(q >> 16);
-        r[0] = __byte_perm(a, 0x64646464u, 0x4140u);
-        r[1] = __byte_perm(a, 0x64646464u, 0x4342u);
-        r[2] = __byte_perm(b, 0x64646464u, 0x4140u);
-        r[3] = __byte_perm(b, 0x64646464u, 0x4342u);
+        byte_halves(a, b, r);
     }
     template <class F>
     static __device__ __forceinline__ void pack(uint8_t *p0, uint8_t *, int64_t to, int g, F code) {
@@ -255,7 +286,7 @@ struct codes_e2m1 {
         low = __ldcs((const uint4 *)p0 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
-        const uint32_t q = g == 0 ? low.x : g == 1 ? low.y : g == 2 ? low.z : low.w;
+        const uint32_t q = word_of(low, g);
         r[0] = q & 0x8e008e00u;
         r[1] = q << 3 & 0x8e008e00u;
         r[2] = (q << 1 & 0x80008000u) | (q << 6 & 0x0e000e00u);
@@ -268,9 +299,10 @@ struct codes_e2m1 {
             const uint32_t sign = (uint32_t)code(j) >> 3 & 1;
             const uint32_t rest = (uint32_t)code(j) & 7;
             const int r = j / 2;
-            const int at_sign = r == 0 ? 15 : r == 1 ? 12 : r == 2 ? 14 : 13;
-            const int at = r == 0 ? 9 : r == 1 ? 6 : r == 2 ? 3 : 0;
-            w |= (sign << at_sign | rest << at) << 16 * (j % 2);
+            const int sign_at = (0xdecf >> 4 * r) & 15; /* 15, 12, 14, 13 */
+            const int rest_at = 9 - 3 * r;
+            const uint32_t half = sign << sign_at | rest << rest_at;
+            w |= half << 16 * (j % 2);
         }
         ((uint32_t *)p0)[to * 4 + g] = w;
     }

@@ -18,20 +18,20 @@ __device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
                  : "r"(from)
                  : "memory");
 }
+/* d [16, 8] += a [16, 16] b [16, 8] */
+#define MMA(type)                                                                                  \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, "     \
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                          \
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 template <bool BF>
 __device__ __forceinline__ void mma(float *d, const uint32_t a[4], const uint32_t *b) {
-    if (BF) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-    }
+    if (BF)
+        MMA("bf16");
+    else
+        MMA("f16");
 }
+#undef MMA
 
 /* Byte of vector v (16 bytes) of a row. */
 __device__ __forceinline__ uint32_t place(int row, int v) {
@@ -58,10 +58,17 @@ __device__ __forceinline__ source<ROWS> source_of(const gemm_args &a, const char
         const gemm_place at = gemm_place_of<PIECE>(a, t.piece + in_tile / PIECE);
         const gemm_segment &seg = a.seg[at.seg];
         const int c = at.col + in_tile % PIECE;
-        const char *w = seg.w + (a.offsets ? t.group * a.w_stride * 2 : 0);
+        const int64_t group_at = a.offsets ? t.group * a.w_stride * 2 : 0;
+        const char *w = seg.w + group_at;
         s.w[i] = c < seg.n ? w + c * pitch + v * 16 : NULL;
     }
     return s;
+}
+
+/* The vector of stage k; from NULL: zeros. any: an address that may be read. */
+__device__ __forceinline__ void copy_vector(uint32_t to, const char *from, const char *any, int k) {
+    const bool live = from != NULL;
+    copy16(to, live ? from + k * ROW_BYTES : any, live);
 }
 
 template <int ROWS>
@@ -71,11 +78,10 @@ __device__ __forceinline__ void copy_stage(const source<ROWS> &s, const char *an
     const int v = threadIdx.x % 8;
 #pragma unroll
     for (int i = 0; i < ROWS / 32; i++)
-        copy16(to + place(row + 32 * i, v), s.x[i] ? s.x[i] + k * ROW_BYTES : any, s.x[i] != NULL);
+        copy_vector(to + place(row + 32 * i, v), s.x[i], any, k);
 #pragma unroll
     for (int i = 0; i < COLS / 32; i++) {
-        copy16(to + place(ROWS + row + 32 * i, v), s.w[i] ? s.w[i] + k * ROW_BYTES : any,
-               s.w[i] != NULL);
+        copy_vector(to + place(ROWS + row + 32 * i, v), s.w[i], any, k);
     }
 }
 
@@ -127,8 +133,10 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
         for (int j = 0; j < BLOCK_K / 16; j++) {
             uint32_t xs[MT][4];
 #pragma unroll
-            for (int m = 0; m < MT; m++)
-                load4(xs[m], at + place(warp_row + 16 * m + lane % 16, 2 * j + lane / 16));
+            for (int m = 0; m < MT; m++) {
+                const int row = warp_row + 16 * m + lane % 16;
+                load4(xs[m], at + place(row, 2 * j + lane / 16));
+            }
 #pragma unroll
             for (int n = 0; n < WARP_COLS / 16; n++) {
                 const int row = warp_col + 16 * n + lane / 16 * 8 + lane % 8;
@@ -136,8 +144,9 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
                 load4(ws, at + place(ROWS + row, 2 * j + lane / 8 % 2));
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    mma<BF>(d[m] + 8 * n, xs[m], ws);
-                    mma<BF>(d[m] + 8 * n + 4, xs[m], ws + 2);
+                    float *sums = d[m] + 8 * n;
+                    mma<BF>(sums, xs[m], ws);
+                    mma<BF>(sums + 4, xs[m], ws + 2);
                 }
             }
         }
@@ -183,6 +192,9 @@ void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g) {
     int64_t row_tiles = (g->rows + height - 1) / height;
     if (g->offsets)
         row_tiles += g->n_groups;
-    launch(s, kernels[big][g->kind == CU_BF16], dim3((unsigned)(row_tiles * a.col_tiles)), 256,
-           (size_t)smem_of(height), a, (const char *)g->x, (int64_t)g->ld * 2);
+    const kernel run = kernels[big][g->kind == CU_BF16];
+    const dim3 grid((unsigned)(row_tiles * a.col_tiles));
+    const size_t smem = (size_t)smem_of(height);
+    const int64_t pitch = (int64_t)g->ld * 2;
+    launch(s, run, grid, 256, smem, a, (const char *)g->x, pitch);
 }

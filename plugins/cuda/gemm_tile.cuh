@@ -29,20 +29,30 @@ struct gemm_args {
     cu_glu glu;
 };
 
+/* Columns of a segment's y, padding included. */
+static inline int gemm_width(const cu_gemm_seg *s) {
+    return s->ld_y > s->n ? s->ld_y : s->n;
+}
+
 /* Lays the segments out in pieces. Host. */
 static inline void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int pieces_a_tile) {
     *a = gemm_args{};
     for (int i = 0; i < g->n_seg; i++) {
         const cu_gemm_seg *s = &g->seg[i];
-        const int n = g->epi == CU_EPI_GLU ? s->n : (s->ld_y > s->n ? s->ld_y : s->n);
+        gemm_segment *to = &a->seg[i];
+        const int n = g->epi == CU_EPI_GLU ? s->n : gemm_width(s);
         const uintptr_t places = (uintptr_t)s->y | (uintptr_t)g->residual;
-        const bool vectors = s->ld_y % 4 == 0 && places % 16 == 0;
-        a->seg[i] =
-            gemm_segment{(const char *)s->w, s->bias, s->y, s->n, s->ld_y, a->pieces, vectors};
+        to->w = (const char *)s->w;
+        to->bias = s->bias;
+        to->y = s->y;
+        to->n = s->n;
+        to->ld = s->ld_y;
+        to->first = a->pieces;
+        to->vectors = s->ld_y % 4 == 0 && places % 16 == 0;
         a->pieces += (n + piece - 1) / piece;
     }
     if (g->epi == CU_EPI_GLU) {
-        const int n = g->seg[0].ld_y > g->seg[0].n ? g->seg[0].ld_y : g->seg[0].n;
+        const int n = gemm_width(&g->seg[0]);
         a->pieces = 2 * ((n + piece - 1) / piece);
     }
     a->col_tiles = (a->pieces + pieces_a_tile - 1) / pieces_a_tile;
@@ -75,8 +85,11 @@ __device__ __forceinline__ void gemm_starts(const gemm_args &a, int height, int 
     for (int base = 0; base < a.n_groups; base += 32) {
         const int g = base + lane;
         int sum = 0;
-        if (g < a.n_groups)
-            sum = (__ldcg(a.offsets + g + 1) - __ldcg(a.offsets + g) + height - 1) / height;
+        if (g < a.n_groups) {
+            const int end = __ldcg(a.offsets + g + 1);
+            const int rows = end - __ldcg(a.offsets + g);
+            sum = (rows + height - 1) / height;
+        }
 #pragma unroll
         for (int o = 1; o < 32; o *= 2) {
             const int before = __shfl_up_sync(~0u, sum, o);
@@ -91,7 +104,8 @@ __device__ __forceinline__ void gemm_starts(const gemm_args &a, int height, int 
 }
 
 __device__ __forceinline__ int gemm_tiles(const gemm_args &a, int height, const int *starts) {
-    return a.col_tiles * (a.offsets ? starts[a.n_groups] : (a.rows + height - 1) / height);
+    const int whole = (a.rows + height - 1) / height;
+    return a.col_tiles * (a.offsets ? starts[a.n_groups] : whole);
 }
 
 /* Tiles go through a band of rows column by column, then through the next band, then through the
@@ -148,10 +162,15 @@ __device__ __forceinline__ float gemm_silu(const cu_glu &p, float gate, float up
         up = up > p.limit ? p.limit : up;
         up = up < -p.limit ? -p.limit : up;
     }
-    return __fdividef(gate, 1.0f + __expf(-p.alpha * gate)) * (up + p.up_offset);
+    const float below = 1.0f + __expf(-p.alpha * gate);
+    return __fdividef(gate, below) * (up + p.up_offset);
 }
 __device__ __forceinline__ float gemm_glu(const cu_glu &p, float gate, float up) {
     return p.kind == MN_ACT_SILU ? gemm_silu(p, gate, up) : cu_glu_of(p, gate, up);
+}
+
+__device__ __forceinline__ float4 gemm_four(const float *v) {
+    return make_float4(v[0], v[1], v[2], v[3]);
 }
 
 /* Four columns from col on; those from ld on are not written. */
@@ -170,17 +189,22 @@ __device__ __forceinline__ void gemm_put(const gemm_segment &s, int kind, int64_
     if (col >= s.ld)
         return;
     if (kind == CU_F32) {
-        *(float4 *)((float *)y + at) = make_float4(v[0], v[1], v[2], v[3]);
+        *(float4 *)((float *)y + at) = gemm_four(v);
         return;
     }
     uint16_t h[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
         put(h, i, v[i], kind);
-    *(uint2 *)((uint16_t *)y + at) =
-        make_uint2(h[0] | (uint32_t)h[1] << 16, h[2] | (uint32_t)h[3] << 16);
+    const uint32_t low = h[0] | (uint32_t)h[1] << 16;
+    const uint32_t high = h[2] | (uint32_t)h[3] << 16;
+    *(uint2 *)((uint16_t *)y + at) = make_uint2(low, high);
 }
 
+/* The bias of a segment of n columns for a group; NULL = none. */
+__device__ __forceinline__ const float *gemm_bias_of(const gemm_segment &s, int group, int n) {
+    return s.bias ? s.bias + (int64_t)group * n : NULL;
+}
 __device__ __forceinline__ void gemm_bias(const float *bias, int n, int col, float v[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -196,7 +220,7 @@ __device__ __forceinline__ float4 gemm_residual(const float *residual, const gem
 #pragma unroll
     for (int i = 0; i < 4; i++)
         v[i] = col + i < s.n ? __ldcg(from + i) : 0.0f;
-    return make_float4(v[0], v[1], v[2], v[3]);
+    return gemm_four(v);
 }
 
 /* A warp's epilogue goes in chunks of 16 rows by 32 columns through its own shared memory, from
@@ -209,8 +233,10 @@ __device__ __forceinline__ void gemm_stage(float *staging, int col, const float 
     float *at = staging + lane / 4 * GEMM_PITCH + col + 2 * (lane % 4);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-        *(float2 *)(at + 8 * j) = make_float2(d[4 * j], d[4 * j + 1]);
-        *(float2 *)(at + 8 * j + 8 * GEMM_PITCH) = make_float2(d[4 * j + 2], d[4 * j + 3]);
+        const float *four = d + 4 * j;
+        float *to = at + 8 * j;
+        *(float2 *)to = make_float2(four[0], four[1]);
+        *(float2 *)(to + 8 * GEMM_PITCH) = make_float2(four[2], four[3]);
     }
 }
 
@@ -229,20 +255,20 @@ __device__ __forceinline__ void gemm_read(const gemm_args &a, int group, int row
     if (a.epi == CU_EPI_GLU) {
         constexpr int PAIR = P / 16; /* chunks in a piece of gate and its piece of up */
         const gemm_segment &s = a.seg[0];
-        const int64_t first = (int64_t)group * s.n;
-        const int col = (piece / 2 + c / PAIR) * P + c % PAIR * 16 + 4 * (lane % 4);
+        const int pair = piece / 2 + c / PAIR;
+        const int col = pair * P + c % PAIR * 16 + 4 * (lane % 4);
         x->at = gemm_place{0, col};
-        gemm_bias(s.bias ? s.bias + first : NULL, s.n, col, x->bias);
+        gemm_bias(gemm_bias_of(s, group, s.n), s.n, col, x->bias);
         float up[4];
-        gemm_bias(a.seg[1].bias ? a.seg[1].bias + first : NULL, s.n, col, up);
-        x->more[0] = make_float4(up[0], up[1], up[2], up[3]);
+        gemm_bias(gemm_bias_of(a.seg[1], group, s.n), s.n, col, up);
+        x->more[0] = gemm_four(up);
         return;
     }
     constexpr int IN_PIECE = P / GEMM_CHUNK;
     x->at = gemm_place_of<P>(a, piece + c / IN_PIECE);
     x->at.col += c % IN_PIECE * GEMM_CHUNK + 4 * (lane % 8);
     const gemm_segment &s = a.seg[x->at.seg];
-    gemm_bias(s.bias ? s.bias + (int64_t)group * s.n : NULL, s.n, x->at.col, x->bias);
+    gemm_bias(gemm_bias_of(s, group, s.n), s.n, x->at.col, x->bias);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int r = row + lane / 8 + 4 * i;
@@ -261,11 +287,14 @@ __device__ __forceinline__ void gemm_write_glu(const gemm_args &a, const float *
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int r = lane / 4 + 8 * i;
-        const float4 gate = *(const float4 *)(staging + r * GEMM_PITCH + own);
-        const float4 up = *(const float4 *)(staging + r * GEMM_PITCH + 16 + own);
-        const float v[4] = {
-            gemm_glu(a.glu, gate.x + b[0], up.x + c.x), gemm_glu(a.glu, gate.y + b[1], up.y + c.y),
-            gemm_glu(a.glu, gate.z + b[2], up.z + c.z), gemm_glu(a.glu, gate.w + b[3], up.w + c.w)};
+        const float *at = staging + r * GEMM_PITCH + own;
+        const float4 gate = *(const float4 *)at;
+        const float4 up = *(const float4 *)(at + 16);
+        float v[4];
+        v[0] = gemm_glu(a.glu, gate.x + b[0], up.x + c.x);
+        v[1] = gemm_glu(a.glu, gate.y + b[1], up.y + c.y);
+        v[2] = gemm_glu(a.glu, gate.z + b[2], up.z + c.z);
+        v[3] = gemm_glu(a.glu, gate.w + b[3], up.w + c.w);
         if (row + r < end)
             gemm_put(a.seg[0], a.y_kind, row + r, x.at.col, v);
     }
@@ -281,8 +310,11 @@ __device__ __forceinline__ void gemm_write_sum(const gemm_args &a, const float *
         const int r = lane / 8 + 4 * i;
         const float4 sum = *(const float4 *)(staging + r * GEMM_PITCH + own);
         const float4 residual = x.more[i];
-        const float v[4] = {residual.x + (sum.x + b[0]), residual.y + (sum.y + b[1]),
-                            residual.z + (sum.z + b[2]), residual.w + (sum.w + b[3])};
+        float v[4];
+        v[0] = residual.x + (sum.x + b[0]);
+        v[1] = residual.y + (sum.y + b[1]);
+        v[2] = residual.z + (sum.z + b[2]);
+        v[3] = residual.w + (sum.w + b[3]);
         if (row + r < end)
             gemm_put(a.seg[x.at.seg], a.y_kind, row + r, x.at.col, v);
     }
@@ -338,8 +370,11 @@ template <int P, int N>
 __device__ __forceinline__ bool gemm_is_plain(const gemm_args &a, int piece) {
     const int whole = a.y_kind == CU_F32 ? 4 : 8; /* elements of a vector */
     if (a.epi == CU_EPI_GLU) {
-        return (piece + N) / 2 * P <= a.seg[0].n && a.seg[0].vectors && a.seg[0].ld % whole == 0 &&
-               a.glu.kind == MN_ACT_SILU;
+        {
+            const gemm_segment &s = a.seg[0];
+            const bool inside = (piece + N) / 2 * P <= s.n;
+            return inside && s.vectors && s.ld % whole == 0 && a.glu.kind == MN_ACT_SILU;
+        }
     }
     if (a.epi == CU_EPI_ADD && a.y_kind != CU_F32)
         return false;
@@ -348,7 +383,8 @@ __device__ __forceinline__ bool gemm_is_plain(const gemm_args &a, int piece) {
     for (int p = 0; p < N; p++) {
         const gemm_place at = gemm_place_of<P>(a, piece + p);
         const gemm_segment &s = a.seg[at.seg];
-        plain = plain && at.col + P <= s.n && s.vectors && s.ld % whole == 0;
+        const bool inside = at.col + P <= s.n;
+        plain = plain && inside && s.vectors && s.ld % whole == 0;
     }
     return plain;
 }
@@ -385,10 +421,16 @@ __device__ __forceinline__ float gemm_select(unsigned yes, float a, float b) {
 }
 __device__ __forceinline__ float4 gemm_trade(const float *d) {
     const unsigned odd = threadIdx.x & 1;
-    const float x = __shfl_xor_sync(~0u, gemm_select(odd, d[0], d[4]), 1);
-    const float y = __shfl_xor_sync(~0u, gemm_select(odd, d[1], d[5]), 1);
-    return make_float4(gemm_select(odd, x, d[0]), gemm_select(odd, y, d[1]),
-                       gemm_select(odd, d[4], x), gemm_select(odd, d[5], y));
+    const float give_x = gemm_select(odd, d[0], d[4]);
+    const float x = __shfl_xor_sync(~0u, give_x, 1);
+    const float give_y = gemm_select(odd, d[1], d[5]);
+    const float y = __shfl_xor_sync(~0u, give_y, 1);
+    float4 v;
+    v.x = gemm_select(odd, x, d[0]);
+    v.y = gemm_select(odd, y, d[1]);
+    v.z = gemm_select(odd, d[4], x);
+    v.w = gemm_select(odd, d[5], y);
+    return v;
 }
 
 /* This lane's part of P columns of the residual, in gemm_trade's order: [P / 16][2 rows]. */
@@ -403,9 +445,11 @@ __device__ __forceinline__ void gemm_read_plain(const gemm_args &a, int row, int
     for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int q = 0; q < P / 16; q++) {
-            v[2 * q + h] = make_float4(0, 0, 0, 0);
+            const float *at = from + 8 * h * ld + 16 * q;
+            float4 &to = v[2 * q + h];
+            to = make_float4(0, 0, 0, 0);
             if (row + 8 * h < end)
-                v[2 * q + h] = __ldcg((const float4 *)(from + 8 * h * ld + 16 * q));
+                to = __ldcg((const float4 *)at);
         }
     }
 }
@@ -423,7 +467,10 @@ __device__ __forceinline__ void gemm_write_f32(const gemm_segment &s, int row, i
             float4 v = gemm_trade(d + 8 * q + 2 * h);
             if (residual) {
                 const float4 r = residual[2 * q + h];
-                v = make_float4(r.x + v.x, r.y + v.y, r.z + v.z, r.w + v.w);
+                v.x = r.x + v.x;
+                v.y = r.y + v.y;
+                v.z = r.z + v.z;
+                v.w = r.w + v.w;
             }
             if (row + 8 * h < end)
                 *(float4 *)(to + (int64_t)8 * h * s.ld + 16 * q) = v;
@@ -470,8 +517,7 @@ __device__ __forceinline__ void gemm_write_16(const gemm_segment &s, int kind, i
                 v[i] = gemm_pack(from[4 * i], from[4 * i + 1], kind);
             gemm_transpose(v);
             if (row + 8 * h < end) {
-                *(float4 *)(to + (int64_t)8 * h * s.ld + 32 * q) =
-                    make_float4(v[0], v[1], v[2], v[3]);
+                *(float4 *)(to + (int64_t)8 * h * s.ld + 32 * q) = gemm_four(v);
             }
         }
     }
@@ -489,15 +535,16 @@ template <int P, int COLS>
 __device__ __forceinline__ void gemm_finish_glu(const gemm_args &a, float *d, int group, int row,
                                                 int end, int piece) {
     const gemm_segment &s = a.seg[0];
-    const int64_t first = (int64_t)group * s.n;
+    const float *gate_bias = gemm_bias_of(s, group, s.n);
+    const float *up_bias = gemm_bias_of(a.seg[1], group, s.n);
 #pragma unroll
     for (int p = 0; p < COLS / P; p += 2) {
         float *gate = d + p * (P / 2);
         float *up = gate + P / 2;
         int col = (piece + p) / 2 * P;
         gemm_one_by_one<P>(gate, &col);
-        gemm_add_bias<P>(gate, s.bias ? s.bias + first : NULL, col);
-        gemm_add_bias<P>(up, a.seg[1].bias ? a.seg[1].bias + first : NULL, col);
+        gemm_add_bias<P>(gate, gate_bias, col);
+        gemm_add_bias<P>(up, up_bias, col);
 #pragma unroll
         for (int i = 0; i < P / 2; i++)
             gate[i] = gemm_silu(a.glu, gate[i], up[i]);
@@ -510,7 +557,7 @@ __device__ __forceinline__ void gemm_finish_glu(const gemm_args &a, float *d, in
 
 /* So many pieces of the residual are read before the sums are there. */
 template <int P, int COLS> struct gemm_ahead {
-    static constexpr int PIECES = COLS <= 128 ? COLS / P : P >= 64 ? 1 : 64 / P;
+    static constexpr int PIECES = COLS <= 128 ? COLS / P : (P >= 64 ? 1 : 64 / P);
     float4 v[PIECES][P / 8];
 };
 template <int P, int COLS>
@@ -536,11 +583,12 @@ __device__ __forceinline__ void gemm_finish_plain(const gemm_args &a, float *d, 
         const gemm_segment &s = a.seg[at.seg];
         float *v = d + p * (P / 2);
         gemm_one_by_one<P / 2>(v, &at.col);
-        gemm_add_bias<P>(v, s.bias ? s.bias + (int64_t)group * s.n : NULL, at.col);
+        gemm_add_bias<P>(v, gemm_bias_of(s, group, s.n), at.col);
         if (a.epi == CU_EPI_ADD) {
-            gemm_write_f32<P>(s, row, end, at.col, v, ahead->v[p % AHEAD]);
+            float4 *residual = ahead->v[p % AHEAD];
+            gemm_write_f32<P>(s, row, end, at.col, v, residual);
             if (p + AHEAD < COLS / P)
-                gemm_read_plain<P>(a, row, end, piece + p + AHEAD, ahead->v[p % AHEAD]);
+                gemm_read_plain<P>(a, row, end, piece + p + AHEAD, residual);
         } else if (a.y_kind == CU_F32) {
             gemm_write_f32<P>(s, row, end, at.col, v, NULL);
         } else {

@@ -1,13 +1,18 @@
-/* k_misc.cu -- norms, embedding, rope, elementwise, gather. */
+/* k_misc.cu -- the small kernels: norms, the state of an embedding, rope, storing keys and values,
+ * elementwise operations, gather. Each is bound by memory or by its launch; rows are a block's. */
 #include "kernels.h"
 
 __global__ void __launch_bounds__(256)
     to_half_rows(const float *x, void *y, int K, int ld, int kind) {
     cu_next();
     cu_wait();
+    const int64_t to = (int64_t)blockIdx.x * ld;
+    const float *from = x + (int64_t)blockIdx.x * K;
     for (int i = threadIdx.x; i < ld; i += 256) {
-        put(y, (int64_t)blockIdx.x * ld + i, i < K ? __ldcg(&x[(int64_t)blockIdx.x * K + i]) : 0,
-            kind);
+        {
+            const float v = i < K ? __ldcg(&from[i]) : 0;
+            put(y, to + i, v, kind);
+        }
     }
 }
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind) {
@@ -25,7 +30,15 @@ __device__ __forceinline__ void put4(void *y, int64_t i, float4 v, int kind) {
     put(y, i + 3, v.w, kind);
 }
 
-/* The same order of sums as the norm fused into gemv. */
+__device__ __forceinline__ float add_squares(float sum, float4 v) {
+    sum = fmaf(v.x, v.x, sum);
+    sum = fmaf(v.y, v.y, sum);
+    sum = fmaf(v.z, v.z, sum);
+    return fmaf(v.w, v.w, sum);
+}
+
+/* The same order of sums as the norm fused into gemv. Rows of a.x, gathered if asked, to a.y, and
+ * in 16 bits to a.half, padded with zeros to a.ld. */
 __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     enum { HELD = 8 }; /* vectors of x that a thread keeps: rows of up to 8,192 */
     __shared__ float red[8];
@@ -57,10 +70,7 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     }
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        ss = fmaf(v[k].x, v[k].x, ss);
-        ss = fmaf(v[k].y, v[k].y, ss);
-        ss = fmaf(v[k].z, v[k].z, ss);
-        ss = fmaf(v[k].w, v[k].w, ss);
+        ss = add_squares(ss, v[k]);
     }
     const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
     const int64_t at = (int64_t)blockIdx.x * D;
@@ -70,15 +80,18 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
         const int i = 4 * threadIdx.x + 1024 * k;
         if (!wide || i >= D)
             break;
-        const float4 y =
-            make_float4(v[k].x * rstd * (w[k].x + a.offset), v[k].y * rstd * (w[k].y + a.offset),
-                        v[k].z * rstd * (w[k].z + a.offset), v[k].w * rstd * (w[k].w + a.offset));
+        float4 y;
+        y.x = v[k].x * rstd * (w[k].x + a.offset);
+        y.y = v[k].y * rstd * (w[k].y + a.offset);
+        y.z = v[k].z * rstd * (w[k].z + a.offset);
+        y.w = v[k].w * rstd * (w[k].w + a.offset);
         put4(a.y, at + i, y, a.y_kind);
         if (a.half)
             put4(a.half, half_at + i, y, a.half_kind);
     }
     for (int i = threadIdx.x; !wide && i < D; i += 256) {
-        const float y = (x ? __ldcg(&x[i]) : 0) * rstd * (a.w[i] + a.offset);
+        const float from = x ? __ldcg(&x[i]) : 0;
+        const float y = from * rstd * (a.w[i] + a.offset);
         put(a.y, at + i, y, a.y_kind);
         if (a.half)
             put(a.half, half_at + i, y, a.half_kind);
@@ -96,6 +109,7 @@ __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w
     cu_next();
     cu_wait();
     const float *r = x + (int64_t)blockIdx.x * D;
+    float *to = y + (int64_t)blockIdx.x * D;
     const int64_t own = (int64_t)(blockIdx.x % w_rows) * D;
     float sum = 0;
     float var = 0;
@@ -108,8 +122,9 @@ __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w
     }
     float rstd = cu_rstd(block_sum256(var, red), D, eps);
     for (int i = threadIdx.x; i < D; i += 256) {
-        y[(int64_t)blockIdx.x * D + i] =
-            (__ldcg(&r[i]) - mean) * rstd * w[own + i] + (b ? b[own + i] : 0);
+        const float v = __ldcg(&r[i]) - mean;
+        const float bias = b ? b[own + i] : 0;
+        to[i] = v * rstd * w[own + i] + bias;
     }
 }
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
@@ -155,11 +170,14 @@ __global__ void __launch_bounds__(1024) embed_state(cu_embed e) {
         int s = __ldcg(&e.row_slot[t]);
         if (p < 0)
             continue;
-        e.history[(int64_t)s * e.C + p] = __ldcg(&e.ids[t]);
-        bool last =
-            t + 1 == e.T || __ldcg(&e.row_slot[t + 1]) != s || __ldcg(&e.row_pos[t + 1]) < 0;
+        int32_t *history = e.history + (int64_t)s * e.C;
+        history[p] = __ldcg(&e.ids[t]);
+        bool last = t + 1 == e.T;
+        if (!last)
+            last = __ldcg(&e.row_slot[t + 1]) != s || __ldcg(&e.row_pos[t + 1]) < 0;
+        int32_t *slot = e.slots.at + (int64_t)s * e.slots.words;
         if (last)
-            ((mn_slot *)(e.slots.at + (int64_t)s * e.slots.words))->pos = p + 1;
+            ((mn_slot *)slot)->pos = p + 1;
     }
 }
 
@@ -175,11 +193,22 @@ __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, fl
     rotate(a, b, c, s);
 }
 
+/* The two kernels' threads: pairs of a head, of all heads of a row. */
+__host__ __device__ __forceinline__ int pairs_of(int D) {
+    return (D + 1) / 2;
+}
+__host__ __device__ __forceinline__ int row_pairs(const cu_rope &r) {
+    return r.H * pairs_of(r.D);
+}
+
 /* element pair i of a head, i < D/2 (or a copied pair past n_rot): indices of both */
 __device__ __forceinline__ bool pair(const cu_rope &r, int i, int *i0, int *i1) {
     int half = r.n_rot / 2;
-    if (i < half)
-        return *i0 = r.adjacent ? 2 * i : i, *i1 = r.adjacent ? 2 * i + 1 : i + half, true;
+    if (i < half) {
+        *i0 = r.adjacent ? 2 * i : i;
+        *i1 = r.adjacent ? 2 * i + 1 : i + half;
+        return true;
+    }
     *i0 = r.n_rot + 2 * (i - half);
     *i1 = *i0 + 1;
     return false;
@@ -215,11 +244,12 @@ __global__ void __launch_bounds__(256) rope_rows(cu_rope r) {
     int t = blockIdx.x;
     int j = blockIdx.y * 256 + threadIdx.x;
     int pos = max(__ldcg(&r.row_pos[t]), 0);
-    if (j < r.H * ((r.D + 1) / 2))
+    if (j < row_pairs(r))
         rope_pair(r, t, j, pos);
 }
 void cu_rope_run(cudaStream_t s, const cu_rope *r) {
-    launch(s, rope_rows, dim3(r->T, (r->H * ((r->D + 1) / 2) + 255) / 256), 256, 0, *r);
+    const dim3 grid(r->T, (row_pairs(*r) + 255) / 256);
+    launch(s, rope_rows, grid, 256, 0, *r);
 }
 
 /* ---- storing keys and values, with q and k turned on the way --------------------------------- */
@@ -238,14 +268,17 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
     int j = blockIdx.y * 256 + threadIdx.x;
     int pos = __ldcg(&c.row_pos[t]);
     int slot = __ldcg(&c.row_slot[t]);
-    int nq = a.rope ? a.q.H * ((a.q.D + 1) / 2) : 0;
-    int nk = c.Hkv * ((c.dk + 1) / 2);
+    int nq = a.rope ? row_pairs(a.q) : 0;
+    int nk = c.Hkv * pairs_of(c.dk);
     int nv = c.Hkv * c.dv;
     if (j < nq)
         return rope_pair(a.q, t, j, max(pos, 0));
     j -= nq;
-    if (j >= nk + nv || pos < 0 || slot < 0 || slot >= c.S || pos / CU_PAGE_TOKENS >= c.P)
+    if (j >= nk + nv || pos < 0 || slot < 0 || slot >= c.S)
         return;
+    if (pos / CU_PAGE_TOKENS >= c.P)
+        return;
+    const int in_page = pos % CU_PAGE_TOKENS;
     int page = __ldcg(&c.pages[(int64_t)slot * c.P + pos / CU_PAGE_TOKENS]);
     if (page < 0 || page >= c.n_pages)
         return;
@@ -263,10 +296,12 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
         } else {
             i0 = 2 * (j % per);
             i1 = i0 + 1;
-            x = __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i0]);
-            y = i1 < c.dk ? __ldcg(&a.k[((int64_t)t * c.Hkv + h) * c.dk + i1]) : 0;
+            const float *k = a.k + ((int64_t)t * c.Hkv + h) * c.dk;
+            x = __ldcg(&k[i0]);
+            y = i1 < c.dk ? __ldcg(&k[i1]) : 0;
         }
-        char *at = base + ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pk * esz;
+        const int64_t row = (int64_t)h * CU_PAGE_TOKENS + in_page;
+        char *at = base + row * c.pk * esz;
         put_kv(c, at, i0, x);
         if (i1 < c.dk)
             put_kv(c, at, i1, y);
@@ -274,15 +309,16 @@ __global__ void __launch_bounds__(256) store_rows(cu_store a) {
         j -= nk;
         int h = j / c.dv;
         int i = j % c.dv;
-        put_kv(c,
-               base + c.v_offset +
-                   ((int64_t)h * CU_PAGE_TOKENS + pos % CU_PAGE_TOKENS) * c.pv * esz,
-               i, __ldcg(&a.v[((int64_t)t * c.Hkv + h) * c.dv + i]));
+        const int64_t row = (int64_t)h * CU_PAGE_TOKENS + in_page;
+        char *at = base + c.v_offset + row * c.pv * esz;
+        const float *v = a.v + ((int64_t)t * c.Hkv + h) * c.dv;
+        put_kv(c, at, i, __ldcg(&v[i]));
     }
 }
 void cu_store_run(cudaStream_t s, const cu_store *a) {
-    int n = (a->rope ? a->q.H * ((a->q.D + 1) / 2) : 0) + a->c.Hkv * ((a->c.dk + 1) / 2) +
-            a->c.Hkv * a->c.dv;
+    const cu_cache &c = a->c;
+    const int nq = a->rope ? row_pairs(a->q) : 0;
+    const int n = nq + c.Hkv * pairs_of(c.dk) + c.Hkv * c.dv;
     launch(s, store_rows, dim3(a->c.T, (n + 255) / 256), 256, 0, *a);
 }
 
@@ -319,8 +355,9 @@ __global__ void __launch_bounds__(256) elementwise(cu_elementwise e) {
 }
 void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e) {
     const int64_t blocks = (e->n + 255) / 256;
+    const unsigned grid = (unsigned)(blocks < 4096 ? blocks : 4096);
     if (e->n > 0)
-        launch(s, elementwise, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, *e);
+        launch(s, elementwise, dim3(grid), 256, 0, *e);
 }
 
 __global__ void __launch_bounds__(256)
@@ -328,8 +365,11 @@ __global__ void __launch_bounds__(256)
     cu_next();
     cu_wait();
     int r = __ldcg(&rows[blockIdx.x]);
+    const bool there = r >= 0 && r < T;
+    const float *from = x + (int64_t)r * D;
+    float *to = y + (int64_t)blockIdx.x * D;
     for (int i = threadIdx.x; i < D; i += 256)
-        y[(int64_t)blockIdx.x * D + i] = r >= 0 && r < T ? __ldcg(&x[(int64_t)r * D + i]) : 0;
+        to[i] = there ? __ldcg(&from[i]) : 0;
 }
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D) {
     launch(s, gather_rows, dim3(O), 256, 0, x, rows, y, T, D);

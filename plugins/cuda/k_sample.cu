@@ -15,8 +15,15 @@ __device__ __forceinline__ uint32_t key_of(float f) {
     uint32_t u = __float_as_uint(f == 0 ? 0.0f : f);
     return u & 0x80000000u ? ~u : u | 0x80000000u;
 }
+/* The logit of a key. */
+__device__ __forceinline__ float logit_of(uint32_t key) {
+    const uint32_t u = key & 0x80000000u ? key & 0x7fffffffu : ~key;
+    return __uint_as_float(u);
+}
+/* Probability before it is divided by the sum, in fixed point; max: the largest logit. */
 __device__ __forceinline__ u64 weigh(float l, float max, double temp) {
-    return (u64)(exp(((double)l - (double)max) / temp) * 0x1p45);
+    const double below = (double)l - (double)max;
+    return (u64)(exp(below / temp) * 0x1p45);
 }
 
 struct best {
@@ -24,21 +31,34 @@ struct best {
     int i;
 };
 __device__ __forceinline__ best better(best a, best b) {
-    return b.i >= 0 && (a.i < 0 || b.v > a.v || (b.v == a.v && b.i < a.i)) ? b : a;
+    if (b.i < 0)
+        return a;
+    const bool first = b.v == a.v && b.i < a.i;
+    return a.i < 0 || b.v > a.v || first ? b : a;
 }
-__device__ best block_best(best b, best *red) {
+__device__ __forceinline__ best warp_best(best b) {
 #pragma unroll
-    for (int o = 16; o; o >>= 1)
-        b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
+    for (int o = 16; o; o >>= 1) {
+        best other;
+        other.v = __shfl_xor_sync(~0u, b.v, o);
+        other.i = __shfl_xor_sync(~0u, b.i, o);
+        b = better(b, other);
+    }
+    return b;
+}
+/* The best of the block, for all threads. red: 32 in shared memory. */
+__device__ best block_best(best b, best *red) {
+    b = warp_best(b);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
         red[threadIdx.x / 32] = b;
     __syncthreads();
-    b = red[threadIdx.x % 32];
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        b = better(b, best{__shfl_xor_sync(~0u, b.v, o), __shfl_xor_sync(~0u, b.i, o)});
-    return b;
+    return warp_best(red[threadIdx.x % 32]);
+}
+/* An element in its place; ids ascend within a thread. */
+__device__ __forceinline__ void take(best *b, float v, int i) {
+    if (v > b->v)
+        *b = best{v, i};
 }
 /* The largest logit; the same in all threads, as is *is_nan: one of them is NaN, or it was set. */
 __device__ best arg_max(const float *l, int V, best *red, int *is_nan) {
@@ -50,20 +70,15 @@ __device__ best arg_max(const float *l, int V, best *red, int *is_nan) {
     for (int i = threadIdx.x; i < wide; i += THREADS) {
         float4 v = __ldcg((const float4 *)l + i);
         bad |= isnan(v.x) | isnan(v.y) | isnan(v.z) | isnan(v.w);
-        if (v.x > b.v)
-            b = best{v.x, 4 * i};
-        if (v.y > b.v)
-            b = best{v.y, 4 * i + 1};
-        if (v.z > b.v)
-            b = best{v.z, 4 * i + 2};
-        if (v.w > b.v)
-            b = best{v.w, 4 * i + 3};
+        take(&b, v.x, 4 * i);
+        take(&b, v.y, 4 * i + 1);
+        take(&b, v.z, 4 * i + 2);
+        take(&b, v.w, 4 * i + 3);
     }
     for (int i = 4 * wide + threadIdx.x; i < V; i += THREADS) {
         float v = __ldcg(&l[i]);
         bad |= isnan(v);
-        if (v > b.v)
-            b = best{v, i};
+        take(&b, v, i);
     }
     *is_nan = __syncthreads_or(bad);
     return block_best(b, red);
@@ -97,7 +112,7 @@ struct place {
     unsigned above, ties;
     u64 mass_above;
 };
-__device__ place find(const float *l, int V, bool by_count, u64 goal, float max, double temp,
+__device__ place find(const float *l, int V, bool by_count, u64 goal, float top, double temp,
                       hist &h) {
     __shared__ place at;
     uint32_t prefix = 0;
@@ -105,7 +120,7 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
     unsigned above = 0;
     u64 mass = 0;
     for (int pass = 0; pass < 3; pass++) {
-        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
+        const int shift = max(21 - 11 * pass, 0); /* digits of 11, 11 and 10 bits */
         const int bins = pass == 2 ? 1024 : 2048;
         for (int i = threadIdx.x; i < BINS; i += THREADS) {
             h.mass[i] = 0;
@@ -117,9 +132,10 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
             uint32_t k = key_of(v);
             if (v == -INFINITY || (k & mask) != prefix)
                 continue;
-            atomicAdd(&h.count[k >> shift & (bins - 1)], 1);
+            const uint32_t digit = k >> shift & (bins - 1);
+            atomicAdd(&h.count[digit], 1);
             if (!by_count)
-                atomicAdd(&h.mass[k >> shift & (bins - 1)], weigh(v, max, temp));
+                atomicAdd(&h.mass[digit], weigh(v, top, temp));
         }
         __syncthreads();
         if (threadIdx.x == 0) {
@@ -137,11 +153,15 @@ __device__ place find(const float *l, int V, bool by_count, u64 goal, float max,
                 m_last = m;
                 n += h.count[b];
                 m += h.mass[b];
-                if ((by_count ? (u64)n : m) > goal)
+                const u64 running = by_count ? (u64)n : m;
+                if (running > goal)
                     break;
             }
-            at = place{prefix | (uint32_t)(last < 0 ? 0 : last) << shift, n_last,
-                       last < 0 ? 0 : h.count[last], m_last};
+            const uint32_t digit = last < 0 ? 0 : (uint32_t)last;
+            at.key = prefix | digit << shift;
+            at.above = n_last;
+            at.ties = last < 0 ? 0 : h.count[last];
+            at.mass_above = m_last;
         }
         __syncthreads();
         prefix = at.key;
@@ -203,8 +223,10 @@ __device__ __forceinline__ void read_params(const cu_rows &rows, int slot, mn_sl
             words[i] = __ldcg(&from[i]);
         min_new = __ldcg(&((const int *)from)[MIN_NEW]);
     } else {
-        for (int i = 0; i < PAIRS; i++)
-            words[i] = make_int2(param(rows, slot, 2 * i), param(rows, slot, 2 * i + 1));
+        for (int i = 0; i < PAIRS; i++) {
+            words[i].x = param(rows, slot, 2 * i);
+            words[i].y = param(rows, slot, 2 * i + 1);
+        }
         min_new = param(rows, slot, MIN_NEW);
     }
     memcpy(p, words, sizeof words);
@@ -213,6 +235,7 @@ __device__ __forceinline__ void read_params(const cu_rows &rows, int slot, mn_sl
 }
 static_assert(offsetof(mn_slot_params, stop) % 8 == 0, "read_params fetches pairs of words");
 
+/* Lowers the logits l of what the last ids of the slot's history hold; count: room for a.V. */
 __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, int32_t *count,
                          const int32_t *history, int pos) {
     int hi = pos < a.C ? pos : a.C;
@@ -233,13 +256,15 @@ __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, 
         float v = l[id];
         if (p.repeat_penalty != 0)
             v = v > 0 ? __fdiv_rn(v, p.repeat_penalty) : __fmul_rn(v, p.repeat_penalty);
-        v = __fsub_rn(v, __fadd_rn(__fmul_rn(p.frequency_penalty, (float)n), p.presence_penalty));
+        const float frequency = __fmul_rn(p.frequency_penalty, (float)n);
+        v = __fsub_rn(v, __fadd_rn(frequency, p.presence_penalty));
         l[id] = isnan(v) ? -INFINITY : v;
     }
     __syncthreads();
 }
 
-__device__ float philox(u64 seed, uint32_t pos) { /* Philox4x32-10, its first word as u in [0, 1) */
+/* Philox4x32-10 (Salmon 2011), keyed by the seed, of the position: its first word as u in [0, 1). */
+__device__ float philox(u64 seed, uint32_t pos) {
     uint32_t k0 = (uint32_t)seed;
     uint32_t k1 = (uint32_t)(seed >> 32);
     uint32_t c[4] = {pos, 0, 0, 0};
@@ -258,15 +283,28 @@ __device__ float philox(u64 seed, uint32_t pos) { /* Philox4x32-10, its first wo
     return (float)(c[0] >> 8) * 0x1p-24f;
 }
 
-/* keep: of the order of logits, how many of the first may be drawn */
+/* The mass of all logits with a larger key; for all threads. */
+__device__ u64 mass_above(const float *l, int V, uint32_t key, float top, double temp, hist &h) {
+    u64 mass = 0;
+    for (int i = threadIdx.x; i < V; i += THREADS) {
+        if (l[i] != -INFINITY && key_of(l[i]) > key)
+            mass += weigh(l[i], top, temp);
+    }
+    return block_sum(mass, h);
+}
+
+/* The id that a row draws by top_k, top_p, min_p and temperature, for all threads. keep: of the order
+ * of logits, how many of the first may be drawn. */
 __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, best top, hist &h) {
     u64 finite = 0;
     u64 strong = 0;
     const double temp = p.temp;
     for (int i = threadIdx.x; i < V; i += THREADS) {
         finite += l[i] != -INFINITY;
-        if (p.min_p > 0)
-            strong += l[i] != -INFINITY && exp((double)l[i] - (double)top.v) >= (double)p.min_p;
+        if (p.min_p > 0) {
+            const double share = exp((double)l[i] - (double)top.v);
+            strong += l[i] != -INFINITY && share >= (double)p.min_p;
+        }
     }
     u64 keep = block_sum(finite, h);
     if (p.min_p > 0)
@@ -275,45 +313,36 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
         keep = p.top_k;
     if (p.top_p > 0 && p.top_p < 1) {
         place end = find(l, V, true, keep - 1, top.v, 1, h); /* the last kept element */
-        u64 mass = 0;
-        for (int i = threadIdx.x; i < V; i += THREADS) {
-            if (l[i] != -INFINITY && key_of(l[i]) > end.key)
-                mass += weigh(l[i], top.v, 1);
-        }
-        mass = block_sum(mass, h);
-        uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
-        mass += (keep - end.above) * weigh(__uint_as_float(u), top.v, 1);
+        u64 mass = mass_above(l, V, end.key, top.v, 1, h);
+        mass += (keep - end.above) * weigh(logit_of(end.key), top.v, 1);
         u64 goal = (u64)((double)p.top_p * (double)mass);
         /* first prefix that reaches the goal */
         place cut = find(l, V, false, goal ? goal - 1 : 0, top.v, 1, h);
-        u = cut.key & 0x80000000u ? cut.key & 0x7fffffffu : ~cut.key;
-        u64 w = weigh(__uint_as_float(u), top.v, 1);
+        u64 w = weigh(logit_of(cut.key), top.v, 1);
         u64 need = goal > cut.mass_above ? goal - cut.mass_above : 0;
         u64 n = w ? (need + w - 1) / w : cut.ties;
-        n = n < 1 ? 1 : n > cut.ties ? cut.ties : n;
+        if (n < 1)
+            n = 1;
+        else if (n > cut.ties)
+            n = cut.ties;
         if (cut.above + n < keep)
             keep = cut.above + n;
     }
-    if (p.min_p > 0)
-        keep = strong < keep ? (strong ? strong : 1) : keep;
+    if (p.min_p > 0 && strong < keep)
+        keep = strong ? strong : 1;
     place end = find(l, V, true, keep - 1, top.v, 1, h);
-    uint32_t u = end.key & 0x80000000u ? end.key & 0x7fffffffu : ~end.key;
-    u64 mass = 0;
-    u64 tied = weigh(__uint_as_float(u), top.v, temp);
-    for (int i = threadIdx.x; i < V; i += THREADS) {
-        if (l[i] != -INFINITY && key_of(l[i]) > end.key)
-            mass += weigh(l[i], top.v, temp);
-    }
-    mass = block_sum(mass, h) + (keep - end.above) * tied;
-    u64 goal = (u64)((double)philox(p.seed, (uint32_t)pos) * (double)mass);
+    const u64 tied = weigh(logit_of(end.key), top.v, temp);
+    const u64 mass = mass_above(l, V, end.key, top.v, temp, h) + (keep - end.above) * tied;
+    const double random = philox(p.seed, (uint32_t)pos);
+    u64 goal = (u64)(random * (double)mass);
     place at = find(l, V, false, goal, top.v, temp, h);
     if (at.key < end.key)
         at = end; /* rounding: the last kept one */
-    u = at.key & 0x80000000u ? at.key & 0x7fffffffu : ~at.key;
-    u64 w = weigh(__uint_as_float(u), top.v, temp);
+    u64 w = weigh(logit_of(at.key), top.v, temp);
     u64 j = w && goal > at.mass_above ? (goal - at.mass_above) / w : 0;
     u64 most = at.key == end.key ? keep - end.above : at.ties;
-    return tie(l, V, at.key, (unsigned)(j < most ? j : most - 1), h);
+    const u64 nth = j < most ? j : most - 1;
+    return tie(l, V, at.key, (unsigned)nth, h);
 }
 
 /* log of the sum of exp(l), less top.v, which is the largest; for all threads. */
@@ -352,7 +381,8 @@ __device__ void write_top(const cu_sample &a, const float *l, int row, best top,
             best b = {-INFINITY, -1};
             for (int i = threadIdx.x; i < a.V; i += THREADS) {
                 float v = l[i];
-                if ((v < now.v || (v == now.v && i > now.i)) && v > b.v)
+                const bool behind = v < now.v || (v == now.v && i > now.i);
+                if (behind && v > b.v)
                     b = best{v, i};
             }
             __syncthreads();
@@ -360,10 +390,11 @@ __device__ void write_top(const cu_sample &a, const float *l, int row, best top,
         }
         if (threadIdx.x)
             continue;
+        const int64_t at = (int64_t)row * a.n_top + k;
         if (a.top_ids)
-            a.top_ids[(int64_t)row * a.n_top + k] = now.i;
+            a.top_ids[at] = now.i;
         if (a.top_logprobs)
-            a.top_logprobs[(int64_t)row * a.n_top + k] = log_prob(l, a.V, now.i, top, of_all);
+            a.top_logprobs[at] = log_prob(l, a.V, now.i, top, of_all);
     }
     __syncthreads();
 }
@@ -384,7 +415,8 @@ __device__ void score_target(const cu_sample &a, int row, int target, hist &h, b
 __device__ bool adjust(const cu_sample &a, int row, int slot, float *to) {
     const float *l = a.logits + (int64_t)row * a.V;
     const float *bias = a.bias ? a.bias + (int64_t)row * a.V : NULL;
-    const uint32_t *mask = a.mask ? a.mask + (int64_t)row * ((a.V + 31) / 32) : NULL;
+    const int mask_words = (a.V + 31) / 32;
+    const uint32_t *mask = a.mask ? a.mask + (int64_t)row * mask_words : NULL;
     for (int i = threadIdx.x; i < a.V; i += THREADS) {
         const float v = __ldcg(&l[i]);
         to[i] = v > FLT_MAX ? FLT_MAX : v;
@@ -405,7 +437,8 @@ __device__ bool adjust(const cu_sample &a, int row, int slot, float *to) {
         is_nan |= isnan(v);
         if (v > FLT_MAX)
             v = FLT_MAX;
-        to[i] = mask && !(__ldcg(&mask[i / 32]) >> i % 32 & 1) ? -INFINITY : v;
+        const bool masked = mask && !(__ldcg(&mask[i / 32]) >> i % 32 & 1);
+        to[i] = masked ? -INFINITY : v;
     }
     return __syncthreads_or(is_nan);
 }
@@ -414,9 +447,9 @@ __device__ bool adjust(const cu_sample &a, int row, int slot, float *to) {
 __device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_params &p, int pos,
                         bool may_stop, hist &h, best *red) {
     const float *l = a.logits + (int64_t)row * a.V;
-    const bool penal =
-        p.penalty_last_n != 0 && ((p.repeat_penalty != 0 && p.repeat_penalty != 1) ||
-                                  p.frequency_penalty != 0 || p.presence_penalty != 0);
+    const bool repeats = p.repeat_penalty != 0 && p.repeat_penalty != 1;
+    const bool counts = p.frequency_penalty != 0 || p.presence_penalty != 0;
+    const bool penal = p.penalty_last_n != 0 && (repeats || counts);
     const bool greedy = !(p.temp > 0);
     const bool reports = a.n_top || a.logprob;
     const bool plain = !a.bias && !a.mask && !a.bias_ids && !penal && may_stop;
@@ -433,10 +466,14 @@ __device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_par
             to[id] = -INFINITY;
     }
     __syncthreads();
-    if (penal)
-        penalise(a, p, to, a.count + (int64_t)row * a.V, a.history + (int64_t)slot * a.C, pos);
+    if (penal) {
+        int32_t *count = a.count + (int64_t)row * a.V;
+        penalise(a, p, to, count, a.history + (int64_t)slot * a.C, pos);
+    }
     const best top = arg_max(to, a.V, red, &is_nan);
-    const double of_all = reports && !is_nan ? log_of_all(to, a.V, top, h) : (double)NAN;
+    double of_all = (double)NAN;
+    if (reports && !is_nan)
+        of_all = log_of_all(to, a.V, top, h);
     if (a.n_top)
         write_top(a, to, row, top, of_all, red);
     int id = top.i;

@@ -67,28 +67,32 @@ __device__ __forceinline__ float4 normalise(float4 v, float4 w, float rstd, floa
 __device__ __forceinline__ void write_y(const cu_linear &a, const cu_seg &g, int64_t row, int local,
                                         float v) {
     const int64_t at = row * g.rows + local;
-    g.y[at] = a.epi == CU_EPI_ADD ? __ldcg(&a.residual[at]) + v : v;
+    if (a.epi == CU_EPI_ADD)
+        v = __ldcg(&a.residual[at]) + v;
+    g.y[at] = v;
 }
 
 __device__ __forceinline__ void write_glu(const cu_linear &a, int64_t row, int local, float gate,
                                           float up) {
-    put(a.seg[0].y, row * a.seg[0].rows + local, cu_glu_of(a.glu, gate, up), a.y_kind);
+    const int64_t at = row * a.seg[0].rows + local;
+    put(a.seg[0].y, at, cu_glu_of(a.glu, gate, up), a.y_kind);
 }
+
+/* c [16, 8] += a [16, 16] b [16, 8], of 16-bit numbers of KIND, in f32 */
+#define MMA(type)                                                                                  \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, "     \
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                          \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
 template <int KIND>
 __device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                     uint32_t b0, uint32_t b1) {
-    if (KIND == CU_BF16) {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-    } else {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-    }
+    if (KIND == CU_BF16)
+        MMA("bf16");
+    else
+        MMA("f16");
 }
+#undef MMA
 
 /* Four halves, f16 or bf16. */
 template <int KIND> __device__ __forceinline__ uint2 round4(float4 v) {

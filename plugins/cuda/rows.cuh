@@ -79,8 +79,8 @@ template <class T>
 static void expand_run(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld,
                        int pitch, void *out) {
     const int64_t blocks = (n * (ld / T::E) + 255) / 256;
-    launch(s, expand_rows<T>, dim3((unsigned)(blocks < 8192 ? blocks : 8192)), 256, 0, *w, row, n,
-           ld, pitch, (uint16_t *)out);
+    const unsigned grid = (unsigned)(blocks < 8192 ? blocks : 8192);
+    launch(s, expand_rows<T>, dim3(grid), 256, 0, *w, row, n, ld, pitch, (uint16_t *)out);
 }
 
 /* A thread makes one group of 32: codes by F::code, scales by F::scales. */
@@ -96,11 +96,12 @@ template <class F> __global__ void __launch_bounds__(256) import_groups(cu_impor
         const int at = (int)(i % per_row);
         const int sub = at % of_block;
         const int64_t to = row * groups + at;
-        const uint8_t *block = im.data + (row * im.blocks + at / of_block) * F::BYTES;
+        const int64_t n_block = row * im.blocks + at / of_block;
+        const uint8_t *block = im.data + n_block * F::BYTES;
         for (int t = 0; t < 4; t++) {
             auto code = [&](int j) { return F::code(block, 32 * sub + lane_element(t, j)); };
-            C::pack((uint8_t *)im.to.at[0], (uint8_t *)im.to.at[1], row * groups + at / 4 * 4 + t,
-                    at % 4, code);
+            const int64_t lane = row * groups + at / 4 * 4 + t;
+            C::pack((uint8_t *)im.to.at[0], (uint8_t *)im.to.at[1], lane, at % 4, code);
         }
         F::scales(block, sub, im, row, at, to);
     }
@@ -118,6 +119,9 @@ __device__ __forceinline__ int nibble_of(const uint8_t *q, int i) {
 }
 __device__ __forceinline__ uint16_t u16_of(const uint8_t *p) {
     return (uint16_t)(p[0] | p[1] << 8);
+}
+__device__ __forceinline__ uint32_t u32_of(const uint8_t *p) {
+    return u16_of(p) | (uint32_t)u16_of(p + 2) << 16;
 }
 
 template <class T> static void init_run(mn_device *d) {

@@ -7,6 +7,7 @@
  * Products of an f16 scale and a small integer are exact in f32. */
 #ifndef CU_SCALES_CUH
 #define CU_SCALES_CUH
+#include "codes.cuh"
 #include <cuda_fp16.h>
 #include <stdint.h>
 
@@ -15,7 +16,8 @@ __device__ __forceinline__ float half_bits(uint32_t bits) {
 }
 /* Byte i of eight. */
 __device__ __forceinline__ uint32_t byte_of(uint2 v, int i) {
-    return (i < 4 ? v.x : v.y) >> 8 * (i % 4) & 0xffu;
+    const uint32_t word = i < 4 ? v.x : v.y;
+    return word >> 8 * (i % 4) & 0xffu;
 }
 
 /* f16 scale per 32 */
@@ -26,7 +28,8 @@ struct scale_f16 {
         v = __ldg((const uint2 *)p2 + unit);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
-        s[0] = half_bits((g < 2 ? v.x : v.y) >> 16 * (g % 2) & 0xffffu);
+        const uint32_t bits = half_word(v, g) & 0xffffu;
+        s[0] = half_bits(bits);
         m[0] = 0;
     }
 };
@@ -39,7 +42,7 @@ struct scale_min_f16 {
         v = __ldg((const uint4 *)p2 + unit);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
-        const uint32_t w = g == 0 ? v.x : g == 1 ? v.y : g == 2 ? v.z : v.w;
+        const uint32_t w = word_of(v, g);
         s[0] = half_bits(w & 0xffffu);
         m[0] = half_bits(w >> 16);
     }
@@ -55,27 +58,34 @@ struct scale_k {
         d = __ldg((const uint32_t *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
-        s[0] = half_bits(d & 0xffffu) * (float)byte_of(v, 2 * g);
-        m[0] = -half_bits(d >> 16) * (float)byte_of(v, 2 * g + 1);
+        const float scale = half_bits(d & 0xffffu);
+        const float min = -half_bits(d >> 16);
+        s[0] = scale * (float)byte_of(v, 2 * g);
+        m[0] = min * (float)byte_of(v, 2 * g + 1);
     }
 };
 /* At import: the scale and minimum of group `sub` from the block's {f16 d, dmin; u8 scale[12]}. */
 __device__ __forceinline__ void import_scale_k(const uint8_t *block, int sub, char *p2, char *p3,
                                                int64_t group) {
     const uint8_t *s = block + 4;
+    int scale = s[sub] & 63;
+    int min = s[sub + 4] & 63;
+    if (sub >= 4) {
+        const int low = s[sub + 4];
+        const int scale_high = s[sub - 4] >> 6;
+        const int min_high = s[sub] >> 6;
+        scale = (low & 15) | scale_high << 4;
+        min = low >> 4 | min_high << 4;
+    }
     uchar2 v;
-    if (sub < 4) {
-        v.x = s[sub] & 63;
-        v.y = s[sub + 4] & 63;
-    } else {
-        v.x = (unsigned char)((s[sub + 4] & 15) | s[sub - 4] >> 6 << 4);
-        v.y = (unsigned char)(s[sub + 4] >> 4 | s[sub] >> 6 << 4);
-    }
+    v.x = (unsigned char)scale;
+    v.y = (unsigned char)min;
     ((uchar2 *)p2)[group] = v;
-    if (!sub) {
-        ((uint32_t *)p3)[group >> 3] =
-            block[0] | block[1] << 8 | block[2] << 16 | (uint32_t)block[3] << 24;
-    }
+    if (sub)
+        return;
+    const uint32_t d = block[0] | block[1] << 8;
+    const uint32_t dmin = block[2] | block[3] << 8;
+    ((uint32_t *)p3)[group >> 3] = d | dmin << 16;
 }
 
 /* Q3_K and Q6_K: signed bytes per 16, f16 per 256 */
@@ -91,7 +101,8 @@ struct scale_i8_16 {
         const float f = __half2float(d);
         s[0] = f * (float)(int8_t)byte_of(v, 2 * g);
         s[1] = f * (float)(int8_t)byte_of(v, 2 * g + 1);
-        m[0] = m[1] = 0;
+        m[0] = 0;
+        m[1] = 0;
     }
 };
 

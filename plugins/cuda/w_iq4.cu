@@ -5,7 +5,11 @@
 /* The sixteen values, 128 added. */
 struct iq4_table {
     static __device__ __forceinline__ constexpr uint32_t word(int i) {
-        return i == 0 ? 0x3f2d1801u : i == 1 ? 0x766a5d4fu : i == 2 ? 0xa6998d81u : 0xf1d9c5b5u;
+        if (i == 0)
+            return 0x3f2d1801u;
+        if (i == 1)
+            return 0x766a5d4fu;
+        return i == 2 ? 0xa6998d81u : 0xf1d9c5b5u;
     }
 };
 
@@ -30,7 +34,8 @@ struct iq4_xs {
                                   int64_t to) {
         const int low = b[4 + sub / 2] >> 4 * (sub % 2) & 15;
         const int high = u16_of(b + 2) >> 2 * sub & 3;
-        ((uint8_t *)im.to.at[2])[to] = (uint8_t)((low | high << 4) - 32);
+        const int scale = (low | high << 4) - 32;
+        ((uint8_t *)im.to.at[2])[to] = (uint8_t)scale;
         if (!sub)
             ((uint16_t *)im.to.at[3])[to / 8] = u16_of(b);
     }

@@ -6,7 +6,9 @@ struct q2_k {
     enum { BLOCK = 256, BYTES = 84, PLANES = 0 };
     using weight = packed<codes2, scale_q2, 0>;
     static __device__ int code(const uint8_t *b, int i) {
-        return b[16 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
+        const int byte = 16 + i / 128 * 32 + i % 32;
+        const int part = i / 32 % 4;
+        return b[byte] >> 2 * part & 3;
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {
@@ -14,7 +16,7 @@ struct q2_k {
         s[0] = b[2 * sub];
         s[1] = b[2 * sub + 1];
         if (!sub)
-            ((uint32_t *)im.to.at[3])[to / 8] = u16_of(b + 80) | (uint32_t)u16_of(b + 82) << 16;
+            ((uint32_t *)im.to.at[3])[to / 8] = u32_of(b + 80);
     }
 };
 extern const cu_type cu_type_q2_k = packed_type<q2_k>(MN_Q2_K, "q2_k");

@@ -7,8 +7,11 @@ struct q3_k {
     enum { BLOCK = 256, BYTES = 110, PLANES = 0 };
     using weight = packed<codes3, scale_i8_16, 4>;
     static __device__ int code(const uint8_t *b, int i) {
-        const int low = b[32 + i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3;
-        return low | (b[i % 32] >> i / 32 & 1) << 2;
+        const int byte = 32 + i / 128 * 32 + i % 32;
+        const int part = i / 32 % 4;
+        const int low = b[byte] >> 2 * part & 3;
+        const int high = b[i % 32] >> i / 32 & 1;
+        return low | high << 2;
     }
     static __device__ uint8_t scale_of(const uint8_t *s, int i) {
         const int low = i < 8 ? s[i] & 15 : s[i - 8] >> 4;

@@ -6,7 +6,9 @@ struct q4_k {
     enum { BLOCK = 256, BYTES = 144, PLANES = 0 };
     using weight = packed<codes4, scale_k, 0>;
     static __device__ int code(const uint8_t *b, int i) {
-        return b[16 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
+        const int byte = 16 + i / 64 * 32 + i % 32;
+        const int half = i / 32 % 2;
+        return b[byte] >> 4 * half & 15;
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {

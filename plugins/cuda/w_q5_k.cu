@@ -6,8 +6,11 @@ struct q5_k {
     enum { BLOCK = 256, BYTES = 176, PLANES = 0 };
     using weight = packed<codes5, scale_k, 0>;
     static __device__ int code(const uint8_t *b, int i) {
-        const int low = b[48 + i / 64 * 32 + i % 32] >> 4 * (i / 32 % 2) & 15;
-        return low | (b[16 + i % 32] >> i / 32 & 1) << 4;
+        const int byte = 48 + i / 64 * 32 + i % 32;
+        const int half = i / 32 % 2;
+        const int low = b[byte] >> 4 * half & 15;
+        const int high = b[16 + i % 32] >> i / 32 & 1;
+        return low | high << 4;
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {

@@ -7,8 +7,11 @@ struct q6_k {
     using weight = packed<codes6, scale_i8_16, 32>;
     static __device__ int code(const uint8_t *b, int i) {
         const int at = i % 128;
-        const int low = b[i / 128 * 64 + at % 64] >> 4 * (at / 64) & 15;
-        return low | (b[128 + i / 128 * 32 + at % 32] >> 2 * (at / 32) & 3) << 4;
+        const uint8_t *lows = b + i / 128 * 64;
+        const uint8_t *highs = b + 128 + i / 128 * 32;
+        const int low = lows[at % 64] >> 4 * (at / 64) & 15;
+        const int high = highs[at % 32] >> 2 * (at / 32) & 3;
+        return low | high << 4;
     }
     static __device__ void scales(const uint8_t *b, int sub, const cu_import &im, int64_t, int,
                                   int64_t to) {
