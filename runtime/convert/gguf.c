@@ -39,7 +39,9 @@ static void put_f32(mn_text *out, double d) {
 static uint32_t int_type(int64_t lo, int64_t hi, bool array) {
     if (!array && lo >= 0 && hi <= UINT32_MAX)
         return KV_U32;
-    return lo >= INT32_MIN && hi <= INT32_MAX ? KV_I32 : KV_I64;
+    if (lo >= INT32_MIN && hi <= INT32_MAX)
+        return KV_I32;
+    return KV_I64;
 }
 
 static void put_int(mn_text *out, int64_t v, uint32_t type) {
@@ -128,5 +130,7 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
     }
     while (!out->failed && out->len % MN_GGUF_ALIGNMENT)
         mn_text_put(out, "", 1);
-    return out->failed ? mn_fail_memory(err, out->len) : MN_OK;
+    if (out->failed)
+        return mn_fail_memory(err, out->len);
+    return MN_OK;
 }

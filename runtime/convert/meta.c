@@ -24,12 +24,20 @@ static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *e
 }
 
 static mn_status put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
-    const mn_value v = {.size = sizeof v, .type = MN_VALUE_INT, .i = i};
+    const mn_value v = {
+        .size = sizeof v,
+        .type = MN_VALUE_INT,
+        .i = i,
+    };
     return put(p, mn_str_of(key), v, err);
 }
 
 static mn_status put_real(mn_convert_plan *p, const char *key, double f, mn_error *err) {
-    const mn_value v = {.size = sizeof v, .type = MN_VALUE_FLOAT, .f = f};
+    const mn_value v = {
+        .size = sizeof v,
+        .type = MN_VALUE_FLOAT,
+        .f = f,
+    };
     return put(p, mn_str_of(key), v, err);
 }
 
@@ -37,7 +45,11 @@ static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error
     char *copy = mn_arena_strndup(&p->arena, s.ptr ? s.ptr : "", s.len);
     if (!copy)
         return mn_fail_memory(err, s.len);
-    const mn_value v = {.size = sizeof v, .type = MN_VALUE_STR, .s = {copy, s.len}};
+    const mn_value v = {
+        .size = sizeof v,
+        .type = MN_VALUE_STR,
+        .s = {copy, s.len},
+    };
     return put(p, mn_str_of(key), v, err);
 }
 
@@ -163,7 +175,10 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
         return mn_fail_memory(err, (size_t)table->n_rot * sizeof *freqs);
     mn_rope_freqs(&p->hp, table, NULL, freqs, &scale);
     if (!yarn) {
-        const mn_value v = {.type = MN_VALUE_FLOAT, .f = scale};
+        const mn_value v = {
+            .type = MN_VALUE_FLOAT,
+            .f = scale,
+        };
         return put_missing(p, "rope.scaling.attn_factor", v, err);
     }
     scale /= mn_rope_yarn_mscale(p->hp.rope_factor);
@@ -194,7 +209,9 @@ static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
         st = put_missing(p, "expert_feed_forward_length", width, err);
     if (!st && p->hp.zero_window)
         st = put_missing(p, "attention.sliding_window", window, err);
-    return st ? st : put_magnitude(p, err);
+    if (st)
+        return st;
+    return put_magnitude(p, err);
 }
 
 /* GGUF has no key for the activation: where it is not the architecture's own, one of ours says it. */
@@ -224,7 +241,9 @@ static int64_t file_type(const mn_convert_plan *p) {
         if (bytes[i] > bytes[most])
             most = i;
     const mn_convert_type *k = mn_convert_type_of(most);
-    return k ? k->file_type : 1024; /* "guessed" in other programs */
+    if (k)
+        return k->file_type;
+    return 1024; /* "guessed" in other programs */
 }
 
 /* "1.1B", "95K", "8x7B": parameters with two digits or more; where there are experts, those of a
@@ -269,7 +288,9 @@ static mn_status put_template(mn_convert_plan *p, const char *name, const char *
     if (!st)
         st = put_str(p, key, (mn_str){source.ptr, source.len}, err);
     mn_text_free(&source);
-    return st == MN_END ? MN_OK : st;
+    if (st == MN_END)
+        return MN_OK;
+    return st;
 }
 
 /* The model's rows of the vocabulary may be more than the tokeniser's ids: each gets an entry. */
@@ -284,7 +305,9 @@ static mn_status put_tokenizer(mn_convert_plan *p, const mn_tokenizer *tok, mn_e
     mn_free(keys.entries);
     if (!st)
         st = put_template(p, "default", "tokenizer.chat_template", err);
-    return st ? st : put_template(p, "tool_use", "tokenizer.chat_template.tool_use", err);
+    if (st)
+        return st;
+    return put_template(p, "tool_use", "tokenizer.chat_template.tool_use", err);
 }
 
 mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokenizer *tok,
@@ -318,5 +341,7 @@ mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v, mn_erro
 }
 
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {
-    return mn_meta_find(&p->model->meta, key) ? MN_OK : put_int(p, key, v, err);
+    if (mn_meta_find(&p->model->meta, key))
+        return MN_OK;
+    return put_int(p, key, v, err);
 }

@@ -59,14 +59,20 @@ static mn_status open_temp(mn_output *f, const char *folder, mn_error *err) {
         return mn_fail_memory(err, strlen(f->path));
     unlink(f->temp); /* left by a process of this number that was killed */
     f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return f->fd >= 0 ? MN_OK : fail_errno(err, f->path, "cannot create");
+    if (f->fd >= 0)
+        return MN_OK;
+    return fail_errno(err, f->path, "cannot create");
 }
 
 mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output *out,
                          mn_error *err) {
     struct stat st;
     const bool there = !stat(path, &st);
-    *out = (mn_output){.path = path, .fd = -1, .force = force};
+    *out = (mn_output){
+        .path = path,
+        .fd = -1,
+        .force = force,
+    };
     if (there && !S_ISREG(st.st_mode))
         return mn_fail(err, MN_IO_ERROR, "%s: is no regular file, expected a name for a new file",
                        path);
@@ -116,7 +122,9 @@ static mn_status give_name(mn_output *f, mn_error *err) {
         if (linkat(AT_FDCWD, self, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW))
             return fail_errno(err, f->path, "cannot create");
     }
-    return rename(f->temp, f->path) ? fail_errno(err, f->path, "cannot replace") : MN_OK;
+    if (rename(f->temp, f->path))
+        return fail_errno(err, f->path, "cannot replace");
+    return MN_OK;
 }
 
 mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err) {

@@ -122,7 +122,9 @@ static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer)
     if (eight && mn_str_is(rest, "attn_output.weight"))
         return MN_Q5_K;
     const bool finer = (value || down) && matters(layer, p->hp.n_layer);
-    return finer ? k->more : k->dtype;
+    if (finer)
+        return k->more;
+    return k->dtype;
 }
 
 /* The next type whose blocks fit rows of n. */
@@ -170,7 +172,9 @@ static uint64_t rotated_rows(const mn_layer_shape *l, mn_str rest) {
         return q;
     if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm."))
         return k;
-    return begins(rest, "attn_qkv.") ? q + k : 0;
+    if (begins(rest, "attn_qkv."))
+        return q + k;
+    return 0;
 }
 
 /* How rows move where GGUF pairs other elements than the checkpoint does; zero: as they are. */
@@ -182,11 +186,15 @@ static mn_row_order order_of(const mn_convert_plan *p, int64_t layer, mn_str res
         return none;
     const mn_layer_shape *l = &h->layer[layer];
     const mn_rope_table *t = &h->rope[MN_MAX(l->rope, 0)]; /* where none rotate, too */
-    const mn_row_order o = {.head = (uint64_t)l->head_dim_k,
-                            .rot = (uint64_t)t->n_rot,
-                            .end = rotated_rows(l, rest),
-                            .back = wanted == MN_ROPE_HALVES};
-    return o.end ? o : none;
+    const mn_row_order o = {
+        .head = (uint64_t)l->head_dim_k,
+        .rot = (uint64_t)t->n_rot,
+        .end = rotated_rows(l, rest),
+        .back = wanted == MN_ROPE_HALVES,
+    };
+    if (o.end)
+        return o;
+    return none;
 }
 
 uint64_t mn_row_of(mn_row_order o, uint64_t row) {
@@ -237,7 +245,11 @@ static bool can_convert(const mn_tensor_info *t, uint32_t dtype) {
 }
 
 static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_error *err) {
-    mn_out_tensor out = {.name = t->name, .src = t, .n_dim = t->n_dim};
+    mn_out_tensor out = {
+        .name = t->name,
+        .src = t,
+        .n_dim = t->n_dim,
+    };
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
@@ -258,7 +270,12 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
 
 static mn_status put_values(mn_convert_plan *p, const char *name, const float *values, int64_t n,
                             mn_error *err) {
-    mn_out_tensor out = {.name = mn_str_of(name), .values = values, .n_dim = 1, .dim = {n}};
+    mn_out_tensor out = {
+        .name = mn_str_of(name),
+        .values = values,
+        .n_dim = 1,
+        .dim = {n},
+    };
     mn_dtype_by_id(MN_F32, &out.type);
     return place(p, out, err);
 }
@@ -307,8 +324,11 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
     if (mn_canonical_tensor(p->model, name))
         return MN_OK;
     mn_status st = mn_meta_array(&p->model->meta, key, MN_VALUE_FLOAT, &array, &n, err);
-    if (st)
-        return st == MN_END ? MN_OK : st;
+    if (st) {
+        if (st == MN_END)
+            return MN_OK;
+        return st;
+    }
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
     const char *kept = mn_arena_strndup(&p->arena, name, strlen(name));
     if (!f || !kept)
@@ -348,7 +368,9 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
         st = put_factors(p, err);
     if (!st)
         st = put_longrope(p, "long", err);
-    return st ? st : put_longrope(p, "short", err);
+    if (st)
+        return st;
+    return put_longrope(p, "short", err);
 }
 
 void mn_convert_plan_free(mn_convert_plan *p) {

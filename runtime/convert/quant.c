@@ -99,7 +99,9 @@ static uint8_t e2m1(float v) {
     uint8_t q = 0;
     for (int i = 0; i < 7; i++)
         q = (uint8_t)(q + (a > middle[i]));
-    return q && v < 0 ? q | 8 : q;
+    if (q && v < 0)
+        return q | 8;
+    return q;
 }
 
 /* The squared error of 32 values with the scale 2^e. */

@@ -10,7 +10,9 @@ static inline float nearest(float v) {
 }
 static inline float clamp(float v, float lo, float hi) {
     const float bounded = v > hi ? hi : v;
-    return v < lo ? lo : bounded;
+    if (v < lo)
+        return lo;
+    return bounded;
 }
 
 /* sum(x q) and sum(q q) of the codes for x * inv. */

@@ -14,7 +14,9 @@ static int code_of(float v, int lo, int hi) {
 
 /* The code of a group's scale v in units of d; d 0: all values are 0. */
 static int code_in(float v, float d, int lo, int hi) {
-    return d != 0 ? code_of(v / d, lo, hi) : 0;
+    if (d != 0)
+        return code_of(v / d, lo, hi);
+    return 0;
 }
 
 /* ---- scale and offset: x ~ d scale q - dmin min ---------------------------------------------- */
@@ -108,7 +110,12 @@ static void fit_block(affine_block *b, const float *x, int steps, int reach, uin
 }
 
 void mn_quant_q2_k(const float *x, uint8_t *out) {
-    affine_block b = {.n_groups = 16, .size = 16, .hi = 3, .top = 15};
+    affine_block b = {
+        .n_groups = 16,
+        .size = 16,
+        .hi = 3,
+        .top = 15,
+    };
     fit_block(&b, x, 6, 1, out + 80, out + 82);
     for (int g = 0; g < 16; g++)
         out[g] = (uint8_t)(b.scale[g] | b.min[g] << 4);
@@ -145,14 +152,24 @@ static void put_low(const affine_block *b, uint8_t *out) {
 }
 
 void mn_quant_q4_k(const float *x, uint8_t *out) {
-    affine_block b = {.n_groups = 8, .size = 32, .hi = 15, .top = 63};
+    affine_block b = {
+        .n_groups = 8,
+        .size = 32,
+        .hi = 15,
+        .top = 63,
+    };
     fit_block(&b, x, 6, 1, out, out + 2);
     put_scales(&b, out + 4);
     put_low(&b, out + 16);
 }
 
 void mn_quant_q5_k(const float *x, uint8_t *out) {
-    affine_block b = {.n_groups = 8, .size = 32, .hi = 31, .top = 63};
+    affine_block b = {
+        .n_groups = 8,
+        .size = 32,
+        .hi = 31,
+        .top = 63,
+    };
     fit_block(&b, x, 4, 1, out, out + 2);
     put_scales(&b, out + 4);
     memset(out + 16, 0, 32);
@@ -196,7 +213,9 @@ static float solve_scale(const scaled_block *b, const float *x, float d) {
         xu += u * (double)x[i];
         uu += u * u;
     }
-    return uu > 0 ? (float)(xu / uu) : d;
+    if (uu > 0)
+        return (float)(xu / uu);
+    return d;
 }
 
 /* As fit_block. */
@@ -220,7 +239,11 @@ static void fit_scaled(scaled_block *b, const float *x, int steps, uint8_t *d_at
 }
 
 void mn_quant_q3_k(const float *x, uint8_t *out) {
-    scaled_block b = {.lo = -4, .hi = 3, .top = 31};
+    scaled_block b = {
+        .lo = -4,
+        .hi = 3,
+        .top = 31,
+    };
     fit_scaled(&b, x, 9, out + 108);
     memset(out, 0, 108);
     for (int i = 0; i < 256; i++) {
@@ -239,7 +262,11 @@ void mn_quant_q3_k(const float *x, uint8_t *out) {
 }
 
 void mn_quant_q6_k(const float *x, uint8_t *out) {
-    scaled_block b = {.lo = -32, .hi = 31, .top = 127};
+    scaled_block b = {
+        .lo = -32,
+        .hi = 31,
+        .top = 127,
+    };
     fit_scaled(&b, x, 4, out + 208);
     memset(out, 0, 192);
     for (int i = 0; i < 256; i++) {

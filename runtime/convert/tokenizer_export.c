@@ -37,7 +37,12 @@ static void put_str(export *e, const char *key, mn_str s) {
     put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s});
 }
 static void put_array(export *e, const char *key, uint32_t type, const void *array, uint64_t n) {
-    put(e, key, (mn_value){.type = MN_VALUE_ARRAY | type, .array = array, .n = n});
+    put(e, key,
+        (mn_value){
+            .type = MN_VALUE_ARRAY | type,
+            .array = array,
+            .n = n,
+        });
 }
 
 /* n zeroed elements; NULL = out of memory, now or before. */
@@ -71,7 +76,9 @@ static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
         return MN_TYPE_UNKNOWN;
     if (t->flags & MN_TOKEN_SPECIAL)
         return MN_TYPE_CONTROL;
-    return t->flags & MN_TOKEN_ADDED ? MN_TYPE_USER : MN_TYPE_NORMAL;
+    if (t->flags & MN_TOKEN_ADDED)
+        return MN_TYPE_USER;
+    return MN_TYPE_NORMAL;
 }
 
 /* Users' tokens have spaces, as converters write them and readers look for them in texts that are
@@ -156,8 +163,11 @@ static double score_of(const mn_tokenizer *tok, uint32_t id) {
         return -1e9;
     if (tok->model == MN_TOKENIZER_SPM_BPE)
         return (double)tok->vocab.token[id].score;
-    if (tok->model == MN_TOKENIZER_UNIGRAM)
-        return isnan(tok->unigram.log_prob[id]) ? 0 : tok->unigram.log_prob[id];
+    if (tok->model == MN_TOKENIZER_UNIGRAM) {
+        if (isnan(tok->unigram.log_prob[id]))
+            return 0;
+        return tok->unigram.log_prob[id];
+    }
     return -1e9;
 }
 
@@ -271,7 +281,9 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
         st = same_ids(e->tok, other, mn_str_of(probes[i]), flags, same, err);
     }
     mn_tokenizer_free(other);
-    return st == MN_OUT_OF_MEMORY ? st : MN_OK;
+    if (st == MN_OUT_OF_MEMORY)
+        return st;
+    return MN_OK;
 }
 
 /* ---- the kinds of GGUF ----------------------------------------------------------------------- */
@@ -475,7 +487,12 @@ mn_status mn_tokenizer_export(const mn_tokenizer *tok, const mn_meta *base, cons
                               uint32_t n_files, uint32_t n_rows, mn_arena *arena, mn_meta *out,
                               mn_error *err) {
     const uint32_t n_tokens = MN_MAX(n_rows, tok->vocab.n);
-    export e = {.tok = tok, .arena = arena, .n_base = base->n, .n = base->n};
+    export e = {
+        .tok = tok,
+        .arena = arena,
+        .n_base = base->n,
+        .n = base->n,
+    };
     bool same = false;
     e.keys = mn_alloc(base->n + MAX_KEYS, sizeof *e.keys);
     if (!e.keys)

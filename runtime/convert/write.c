@@ -242,7 +242,10 @@ static mn_status write_all(writer *w, const mn_text *head, mn_error *err) {
 mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_convert_run *run,
                            mn_error *err) {
     mn_text head = {0};
-    writer w = {.plan = p, .run = run};
+    writer w = {
+        .plan = p,
+        .run = run,
+    };
     mn_status st = mn_gguf_header(p, &head, err);
     if (!st)
         st = mn_output_open(path, head.len + p->data_bytes, run->force, &w.file, err);

@@ -85,7 +85,9 @@ static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_e
     if (st || from == to || e->devices[to].at[t])
         return st;
     st = allocate_at(e, to, t, err);
-    return st ? st : add_transfer(e, t, from, to, s, err);
+    if (st)
+        return st;
+    return add_transfer(e, t, from, to, s, err);
 }
 
 /* Pinned memory for the largest tensor that leaves the device and cannot be mapped there. */

@@ -55,13 +55,15 @@ static mn_status list_segments(mn_engine *e, const mn_placement *p, mn_error *er
     for (uint32_t i = 0; i < p->n_segments; i++) {
         const mn_segment *s = &p->segments[i];
         const mn_offer *o = &p->offers[s->offer];
-        e->segments[e->n_segments++] = (mn_engine_segment){.device = device_index(e, o),
-                                                           .node_lo = s->node_lo,
-                                                           .node_hi = s->node_hi,
-                                                           .row_us = s->row_us,
-                                                           .precision = o->precision,
-                                                           .k_dtype = o->k_dtype,
-                                                           .v_dtype = o->v_dtype};
+        e->segments[e->n_segments++] = (mn_engine_segment){
+            .device = device_index(e, o),
+            .node_lo = s->node_lo,
+            .node_hi = s->node_hi,
+            .row_us = s->row_us,
+            .precision = o->precision,
+            .k_dtype = o->k_dtype,
+            .v_dtype = o->v_dtype,
+        };
     }
     return MN_OK;
 }
@@ -297,7 +299,9 @@ static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
         st = mn_boundary_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, err);
-    return st ? st : prepare(e, err);
+    if (st)
+        return st;
+    return prepare(e, err);
 }
 
 mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint32_t ring,

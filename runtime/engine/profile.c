@@ -17,14 +17,16 @@ mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err) {
 static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_unit *from) {
     const mn_graph *g = &e->graph->abi;
     mn_step_unit *to = &e->units[e->n_units++];
-    *to = (mn_step_unit){.device = d->record->name,
-                         .op = "?",
-                         .node = from->node,
-                         .n_nodes = from->n_nodes,
-                         .layer = -1,
-                         .time_ns = from->time_ns,
-                         .bytes = from->bytes,
-                         .flop = from->flop};
+    *to = (mn_step_unit){
+        .device = d->record->name,
+        .op = "?",
+        .node = from->node,
+        .n_nodes = from->n_nodes,
+        .layer = -1,
+        .time_ns = from->time_ns,
+        .bytes = from->bytes,
+        .flop = from->flop,
+    };
     if (from->node < g->n_nodes) {
         const mn_node *n = &g->nodes[from->node];
         const mn_op_info *op = mn_op_find(n->op);

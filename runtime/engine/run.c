@@ -116,7 +116,9 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
                                  &done, err);
         mn_engine_note(e, s->device, st);
     }
-    return st ? st : mn_boundary_move(e, e->n_segments - 1, symbols, err);
+    if (st)
+        return st;
+    return mn_boundary_move(e, e->n_segments - 1, symbols, err);
 }
 
 mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
@@ -212,9 +214,11 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
     const uint32_t per = d->page_tokens[group];
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < ratio && i * per < c.n_tokens && !st; i++) {
-        const mn_page_copy own = {.src_page = c.src_page * ratio + i,
-                                  .dst_page = c.dst_page * ratio + i,
-                                  .n_tokens = MN_MIN(per, c.n_tokens - i * per)};
+        const mn_page_copy own = {
+            .src_page = c.src_page * ratio + i,
+            .dst_page = c.dst_page * ratio + i,
+            .n_tokens = MN_MIN(per, c.n_tokens - i * per),
+        };
         MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(0),
                        MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group],
                                                         &own, 1, sizeof own, NULL, err)));
@@ -259,7 +263,9 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
         return st;
     if (!*there)
         st = mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, there, err);
-    return st ? st : bind_logits(e, err);
+    if (st)
+        return st;
+    return bind_logits(e, err);
 }
 
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {

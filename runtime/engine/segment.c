@@ -44,20 +44,24 @@ static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error 
 
 /* What the device is asked about the segment, and what it compiles. */
 static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
-    return (mn_compile){.size = sizeof(mn_compile),
-                        .precision = s->precision,
-                        .graph = &e->graph->abi,
-                        .node_lo = s->node_lo,
-                        .node_hi = s->node_hi,
-                        .symbol_max = device_of(e, s)->symbol_max,
-                        .weights = s->weights,
-                        .k_dtype = s->k_dtype,
-                        .v_dtype = s->v_dtype};
+    return (mn_compile){
+        .size = sizeof(mn_compile),
+        .precision = s->precision,
+        .graph = &e->graph->abi,
+        .node_lo = s->node_lo,
+        .node_hi = s->node_hi,
+        .symbol_max = device_of(e, s)->symbol_max,
+        .weights = s->weights,
+        .k_dtype = s->k_dtype,
+        .v_dtype = s->v_dtype,
+    };
 }
 
 /* Attribute i; 0 where the node's contract is older. */
 static uint64_t attr(const mn_graph *g, const mn_node *n, uint32_t i) {
-    return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
+    if (i < n->n_attr)
+        return g->attrs[n->attr_off + i];
+    return 0;
 }
 
 /* Whether the KV_STORE fills the cache of the layer that the ATTENTION reads. */
@@ -156,13 +160,15 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
         return st;
     mn_compile c = question(e, s);
     const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
-    const mn_import import = {.backend = d->backend,
-                              .callee = mn_callee_of(d),
-                              .device = d->device,
-                              .queue = d->queue,
-                              .n_threads = parallel ? mn_device_workers(d->record) : 1,
-                              .compile = &c,
-                              .graph = e->graph};
+    const mn_import import = {
+        .backend = d->backend,
+        .callee = mn_callee_of(d),
+        .device = d->device,
+        .queue = d->queue,
+        .n_threads = parallel ? mn_device_workers(d->record) : 1,
+        .compile = &c,
+        .graph = e->graph,
+    };
     st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
     c.weights = s->weights;
     if (!st)

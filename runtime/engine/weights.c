@@ -36,7 +36,11 @@ typedef struct {
 /* A constant of the host: one dense F32 plane. */
 static void describe_constant(const mn_tensor *t, const void *data, mn_plane *plane) {
     int64_t stride = 4;
-    *plane = (mn_plane){.ptr = data, .kind = MN_PLANE_DATA, .dtype = MN_F32};
+    *plane = (mn_plane){
+        .ptr = data,
+        .kind = MN_PLANE_DATA,
+        .dtype = MN_F32,
+    };
     for (uint32_t d = t->n_dim; d-- > 0;) {
         plane->dim[d] = t->dim[d];
         plane->stride[d] = stride;
@@ -55,13 +59,15 @@ static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
     const mn_graph *g = &in->graph->abi;
     const uint64_t bytes = w->source ? w->source->bytes : 0;
     mn_plane plane;
-    mn_weight_src src = {.size = sizeof src,
-                         .tensor = (uint32_t)w->tensor,
-                         .n_parts = 1,
-                         .n_planes = 1,
-                         .plane_stride = sizeof plane,
-                         .planes = &plane,
-                         .dtype = g->tensors[w->tensor].dtype};
+    mn_weight_src src = {
+        .size = sizeof src,
+        .tensor = (uint32_t)w->tensor,
+        .n_parts = 1,
+        .n_planes = 1,
+        .plane_stride = sizeof plane,
+        .planes = &plane,
+        .dtype = g->tensors[w->tensor].dtype,
+    };
     if (w->source) {
         const mn_tensor_info *t = &w->source->info;
         src.n_parts = t->n_parts;
@@ -164,7 +170,11 @@ static mn_status put_all(importer *all, mn_error *err) {
     uint32_t n = 0;
     mn_status st = MN_OK;
     for (; n < n_wanted && !st; n += !st) {
-        p[n] = (putter){.all = all, .queue = in->queue, .err = MN_ERROR_INIT};
+        p[n] = (putter){
+            .all = all,
+            .queue = in->queue,
+            .err = MN_ERROR_INIT,
+        };
         p[n].in_flight = IN_FLIGHT / n_wanted;
         if (n)
             st = b->queue_create(in->device, &p[n].queue, &p[n].err);
@@ -201,7 +211,11 @@ mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kep
     mn_status st = MN_OK;
     MN_WATCHED(in->callee, "weights_open",
                st = b->weights_open(in->device, in->compile, &set, err));
-    importer all = {.in = in, .set = set, .wanted = wanted};
+    importer all = {
+        .in = in,
+        .set = set,
+        .wanted = wanted,
+    };
     if (!st)
         st = put_all(&all, err);
     if (!st)

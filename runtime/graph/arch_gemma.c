@@ -8,7 +8,9 @@
 
 /* The norm behind a block, which Gemma 1 lacks. */
 static int32_t after(mn_model_graph *g, int32_t y, const char *stem) {
-    return g->hp.post_norms ? mn_b_rms(g, y, stem) : y;
+    if (g->hp.post_norms)
+        return mn_b_rms(g, y, stem);
+    return y;
 }
 
 /* x + norm(GLU(norm(x))) */

@@ -6,7 +6,9 @@
 /* x: [T, n_head, head_dim]; x itself where the model has no such norm. */
 static int32_t head_norm(mn_model_graph *g, int32_t x, const char *name, int64_t n_head) {
     const int32_t w = mn_g_matrix(g, name, true, n_head, mn_g_layer(g)->head_dim_k);
-    return w >= 0 ? mn_g_layer_norm(g, x, w, -1) : x;
+    if (w >= 0)
+        return mn_g_layer_norm(g, x, w, -1);
+    return x;
 }
 
 static int32_t attention(mn_model_graph *g, int32_t x) {

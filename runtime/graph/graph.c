@@ -51,7 +51,11 @@ int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_
     mn_tensor *t = append(g, &abi->tensors, &g->cap_tensors, abi->n_tensors, sizeof *t);
     if (!copy || !t)
         return -1;
-    *t = (mn_tensor){.role = role, .n_dim = n_dim, .alias_of = -1};
+    *t = (mn_tensor){
+        .role = role,
+        .n_dim = n_dim,
+        .alias_of = -1,
+    };
     t->name = mn_str_of(copy);
     mn_dtype_by_id(dtype, &t->dtype);
     for (uint32_t i = 0; i < n_dim; i++)
@@ -71,10 +75,12 @@ int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 void mn_gb_begin(mn_model_graph *g, uint32_t op) {
-    g->node = (mn_node){.op = op,
-                        .layer = g->layer,
-                        .in_off = g->abi.n_operands,
-                        .attr_off = (uint32_t)g->abi.n_attrs};
+    g->node = (mn_node){
+        .op = op,
+        .layer = g->layer,
+        .in_off = g->abi.n_operands,
+        .attr_off = (uint32_t)g->abi.n_attrs,
+    };
 }
 
 static void push_operand(mn_model_graph *g, int32_t t) {
@@ -121,7 +127,9 @@ static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op != MN_OP_ATTENTION)
         return mn_op_find(n->op)->contract;
-    return n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional] ? 2 : 1;
+    if (n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional])
+        return 2;
+    return 1;
 }
 
 void mn_gb_end(mn_model_graph *g) {
@@ -173,12 +181,14 @@ static void set_symbols(mn_model_graph *g) {
         return;
     }
     for (int i = 0; i < MN_SYM_COUNT; i++) {
-        s[i] = (mn_symbol){.min = rows[i].min,
-                           .max = INT32_MAX,
-                           .typical = rows[i].typical,
-                           .kind = rows[i].kind,
-                           .base = -1,
-                           .mul = 1};
+        s[i] = (mn_symbol){
+            .min = rows[i].min,
+            .max = INT32_MAX,
+            .typical = rows[i].typical,
+            .kind = rows[i].kind,
+            .base = -1,
+            .mul = 1,
+        };
         snprintf(s[i].name, sizeof s[i].name, "%s", rows[i].name);
     }
     g->abi.symbols = s;
@@ -283,7 +293,9 @@ static mn_status find_arch(const mn_canonical *m, const mn_arch **out, mn_error 
     if (name.len < sizeof arch)
         memcpy(arch, name.ptr, name.len);
     *out = mn_arch_find(arch);
-    return *out || !arch[0] ? MN_OK : unknown_arch(m, arch, err);
+    if (*out || !arch[0])
+        return MN_OK;
+    return unknown_arch(m, arch, err);
 }
 
 /* All but the architecture's own part and the end. */

@@ -7,7 +7,9 @@
 
 /* words[i]; "?" for a number that has none. */
 static const char *word(const char *const *words, uint32_t n, uint32_t i) {
-    return i < n && words[i] ? words[i] : "?";
+    if (i < n && words[i])
+        return words[i];
+    return "?";
 }
 
 static void put_key(mn_text *out, const char *key, mn_str value) {

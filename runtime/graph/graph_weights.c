@@ -299,7 +299,9 @@ static float value_at(const mn_plane *p, int64_t i) {
         return f;
     }
     memcpy(&half, at, sizeof half);
-    return p->dtype == MN_F16 ? mn_f16_to_f32(half) : mn_bf16_to_f32(half);
+    if (p->dtype == MN_F16)
+        return mn_f16_to_f32(half);
+    return mn_bf16_to_f32(half);
 }
 
 /* false: g has failed. */
@@ -332,7 +334,9 @@ int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int6
     char full[NAME];
     full_name(g, name, full);
     const mn_graph_weight w = {.constant = mn_gb_widen(g, full, optional, n)};
-    return w.constant ? mn_gb_weight(g, full, MN_F32, 1, &n, w) : -1;
+    if (w.constant)
+        return mn_gb_weight(g, full, MN_F32, 1, &n, w);
+    return -1;
 }
 
 int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
@@ -360,7 +364,9 @@ int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name) {
     char full[NAME];
     full_name(g, name, full);
     const float *factor = mn_gb_widen(g, full, true, 1);
-    return factor ? mn_g_scale(g, x, (double)*factor) : x;
+    if (factor)
+        return mn_g_scale(g, x, (double)*factor);
+    return x;
 }
 
 void mn_g_refuse(mn_model_graph *g, const char *key, const char *what) {

@@ -70,7 +70,9 @@ const mn_op_info *mn_op_find(uint32_t id) {
 #define MN_OP(n, i, c, s) [i] = {.name = #n, .id = i, .contract = c},
 #include "graph/ops.def"
     };
-    return id < N_OPS && table[id].name ? &table[id] : NULL;
+    if (id < N_OPS && table[id].name)
+        return &table[id];
+    return NULL;
 }
 
 /* The counts of one op, from the rows. */
@@ -106,18 +108,24 @@ const char *mn_op_input_name(const mn_node *n, uint32_t i) {
     else if (per_group && i >= lead)
         i = lead + (i - lead) % per_group;
     r = nth(n->op, IN, i);
-    return r ? r->name : "?";
+    if (r)
+        return r->name;
+    return "?";
 }
 
 const char *mn_op_output_name(const mn_node *n, uint32_t i) {
     const row *r = nth(n->op, OUT, op_shape(n->op).n_in_repeated ? 0 : i);
-    return r ? r->name : "?";
+    if (r)
+        return r->name;
+    return "?";
 }
 
 const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
     const row *r = nth(n->op, ATTR, i);
     *is_f64 = r && !strcmp(r->type, "F64");
-    return r ? r->name : "?";
+    if (r)
+        return r->name;
+    return "?";
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */

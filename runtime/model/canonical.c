@@ -32,7 +32,10 @@ static void add_claim(claim *claims, uint32_t *n, const mn_loader_ref *ref, cons
     uint32_t at = (*n)++;
     for (; at && claims[at - 1].confidence < g->confidence; at--)
         claims[at] = claims[at - 1];
-    claims[at] = (claim){.ref = ref, .confidence = g->confidence};
+    claims[at] = (claim){
+        .ref = ref,
+        .confidence = g->confidence,
+    };
     memcpy(claims[at].format, g->format, sizeof g->format);
 }
 
@@ -277,7 +280,9 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     st = read_meta(m, err);
     if (!st)
         st = read_tensors(m, err);
-    return st ? st : sort_names(m, err);
+    if (st)
+        return st;
+    return sort_names(m, err);
 }
 
 /* A loader that claims a model and then cannot read it is not the last word: the next one tries.
@@ -295,7 +300,9 @@ static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, m
                    m->path, said.ptr);
         if (final || n == 1) {
             mn_text_free(&said);
-            return st ? mn_fail(err, st, "%s", why.msg) : MN_OK;
+            if (st)
+                return mn_fail(err, st, "%s", why.msg);
+            return MN_OK;
         }
         forget(m);
         if (!first)

@@ -158,10 +158,12 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, b
     }
     set->names[set->n] = copy;
     set->has_weights[set->n] = false;
-    set->files[set->n] = (mn_file){.name = mn_str_of(copy),
-                                   .map = set->maps[set->n].ptr,
-                                   .bytes = set->maps[set->n].bytes,
-                                   .flags = named ? MN_FILE_NAMED : 0};
+    set->files[set->n] = (mn_file){
+        .name = mn_str_of(copy),
+        .map = set->maps[set->n].ptr,
+        .bytes = set->maps[set->n].bytes,
+        .flags = named ? MN_FILE_NAMED : 0,
+    };
     set->n++;
     return MN_OK;
 }
@@ -196,7 +198,9 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, 
 /* UINT64_MAX: more than can be counted. */
 static uint64_t value_of(mn_str digits) {
     int64_t v = 0;
-    return mn_parse_i64(digits, &v) ? (uint64_t)v : UINT64_MAX;
+    if (mn_parse_i64(digits, &v))
+        return (uint64_t)v;
+    return UINT64_MAX;
 }
 
 /* Whether shard no of the model that hit is a shard of is in the set; *width: digits of the shortest
@@ -312,7 +316,9 @@ static mn_status fail_empty(const char *path, const choice *c, mn_error *err) {
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    if (slash)
+        return slash + 1;
+    return path;
 }
 
 /* "org/name", "name:tag" or "host.tld/org/name:tag", as models are called on hubs, where no such
@@ -373,13 +379,18 @@ static mn_status collect(mn_file_set *set, const char *dir, const choice *c, mn_
         is_alone(c) ? add_file(set, dir, c->named, true, err) : add_folder(set, dir, c, err);
     if (!st && c->folder && !has_model(set, c))
         return fail_empty(dir, c, err);
-    return st || c->folder || c->unknown ? st : check_shards(set, dir, c, err);
+    if (st || c->folder || c->unknown)
+        return st;
+    return check_shards(set, dir, c, err);
 }
 
 mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                            uint32_t n_loaders, mn_file_set *out, mn_error *err) {
     mn_file_set set = {.flags = flags};
-    choice c = {.loaders = loaders, .n_loaders = n_loaders};
+    choice c = {
+        .loaders = loaders,
+        .n_loaders = n_loaders,
+    };
     struct stat at;
     if (stat(path, &at))
         return fail_missing(path, errno, &c, err);

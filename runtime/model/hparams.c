@@ -160,7 +160,9 @@ static mn_status read_shape(const mn_hp_reader *r, mn_hparams *h) {
     mn_status st = mn_hp_need_int(r, "block_count", 1, MN_MAX_LAYER, &h->n_layer);
     if (!st)
         st = mn_hp_need_int(r, "embedding_length", 1, BIG, &h->n_embd);
-    return st ? st : mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
+    if (st)
+        return st;
+    return mn_hp_int(r, "context_length", 1, INT32_MAX, &h->n_ctx_train);
 }
 
 /* Widths of the feed-forward blocks, dense and of experts. */
@@ -318,7 +320,9 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
         st = read_no_rope(r, f, h, layers);
     if (!st)
         st = mn_rope_read(r, h, layers, f->rope_theta_swa);
-    return st ? st : group_layers(r, h, layers);
+    if (st)
+        return st;
+    return group_layers(r, h, layers);
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -343,7 +347,9 @@ static mn_status read_scales(const mn_hp_reader *r, mn_hparams *h) {
         char *at = (char *)h + rows[i].at;
         st = mn_hp_real(r, rows[i].key, rows[i].lo, 1e9, (double *)(void *)at);
     }
-    return st ? st : mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
+    if (st)
+        return st;
+    return mn_hp_bool(r, "use_parallel_residual", &h->parallel_residual);
 }
 
 /* The activation by the names that checkpoints use, and the offset of norm weights. */
@@ -358,7 +364,9 @@ static mn_status read_act(const mn_hp_reader *r, mn_hparams *h) {
     if (st)
         return st;
     st = mn_meta_f64(&r->m->meta, "minerva.norm.offset", &h->norm_offset, r->err);
-    return st == MN_END ? MN_OK : st;
+    if (st == MN_END)
+        return MN_OK;
+    return st;
 }
 
 /* {arch}.vocab_size: a table may have more rows, as padding, never fewer. */

@@ -36,7 +36,9 @@ static const char *type_name(uint32_t type) {
 }
 
 mn_str mn_meta_shown_key(const mn_meta_entry *e) {
-    return e->native.len ? e->native : e->key;
+    if (e->native.len)
+        return e->native;
+    return e->key;
 }
 
 /* The value is of another type: what it is, and what it must be. */

@@ -72,7 +72,9 @@ static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
     b->n_rot[1] = b->n_rot[0];
     if (!st)
         st = mn_hp_int(r, "rope.dimension_count_swa", 2, 65536, &b->n_rot[1]);
-    return st ? st : mn_hp_int(r, "rope.turning_count", 1, 32768, &b->n_turn);
+    if (st)
+        return st;
+    return mn_hp_int(r, "rope.turning_count", 1, 32768, &b->n_turn);
 }
 
 static bool same_table(const mn_rope_table *a, const mn_rope_table *b) {
@@ -128,7 +130,9 @@ static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shap
     mn_status st = read_bases(r, theta_swa, &b);
     if (!st)
         st = give_tables(r, h, layers, &b, 0);
-    return st ? st : give_tables(r, h, layers, &b, 1);
+    if (st)
+        return st;
+    return give_tables(r, h, layers, &b, 1);
 }
 
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
@@ -160,7 +164,9 @@ mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *lay
         st = read_tables(r, h, layers, theta_swa);
     if (!st)
         st = read_scaling(r, h);
-    return st ? st : check_scaling(r, h);
+    if (st)
+        return st;
+    return check_scaling(r, h);
 }
 
 /* Llama 3.1: low frequencies are divided by factor, high ones kept, those between interpolated. */
@@ -203,25 +209,34 @@ static double yarn_scale(const mn_hparams *h, const mn_rope_table *t, int64_t i,
 static double longrope_mscale(const mn_hparams *h) {
     const double orig = (double)h->rope_orig_ctx;
     const double ratio = (double)h->n_ctx_train / orig;
-    return ratio > 1 ? sqrt(1 + log(ratio) / log(orig)) : 1;
+    if (ratio > 1)
+        return sqrt(1 + log(ratio) / log(orig));
+    return 1;
 }
 
 double mn_rope_yarn_mscale(double factor) {
-    return factor > 1 ? 0.1 * log(factor) + 1 : 1;
+    if (factor > 1)
+        return 0.1 * log(factor) + 1;
+    return 1;
 }
 
 /* attn_factor is longrope's magnitude itself, and multiplies that of yarn: so other readers of GGUF
  * take it. */
 static double mscale_of(const mn_hparams *h) {
     const double own = h->rope_attn_factor;
-    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE)
-        return own > 0 ? own : longrope_mscale(h);
+    if (h->rope_scaling == MN_ROPE_SCALING_LONGROPE) {
+        if (own > 0)
+            return own;
+        return longrope_mscale(h);
+    }
     if (h->rope_scaling != MN_ROPE_SCALING_YARN)
         return 1;
     double yarn = h->rope_yarn_attn;
     if (!(yarn > 0))
         yarn = mn_rope_yarn_mscale(h->rope_factor);
-    return own > 0 ? yarn * own : yarn;
+    if (own > 0)
+        return yarn * own;
+    return yarn;
 }
 
 void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *factors, float *freqs,

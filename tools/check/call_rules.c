@@ -107,7 +107,11 @@ void check_call_bindings(check *c) {
     const case_plan *plan = s.plan;
     const uint32_t at = input_binding(&s);
     const mn_binding right = plan->binding[at];
-    mn_binding half = right, far = right, wraps = right, huge = right, other = right;
+    mn_binding half = right;
+    mn_binding far = right;
+    mn_binding wraps = right;
+    mn_binding huge = right;
+    mn_binding other = right;
     half.bytes = right.bytes / 2;
     far.offset = UINT64_C(1) << 40;
     wraps.offset = UINT64_MAX - 255;
@@ -135,7 +139,8 @@ static void wrong_symbol(check *c, stage *s, int64_t value) {
     const mn_symbol *sym = &s->o->sym[0];
     mn_context *x = s->plan->contexts[0];
     int64_t v[CASE_SYMBOLS];
-    char what[96], call[128];
+    char what[96];
+    char call[128];
     memcpy(v, s->o->value, sizeof v);
     v[0] = value;
     snprintf(what, sizeof what, "%.24s = %lld of at most %lld", sym->name, (long long)value,
@@ -171,7 +176,8 @@ static void wrong_transfer(check *c, stage *s, mn_buffer *dev, mn_buffer *pin, u
     const mn_backend *be = s->p.be;
     mn_queue *q = s->p.queue;
     mn_event *ev = NULL;
-    char range[64], what[96];
+    char range[64];
+    char what[96];
     snprintf(range, sizeof range, "%llu bytes at %llu of %u", (unsigned long long)n,
              (unsigned long long)off, N);
     snprintf(what, sizeof what, "write of %s", range);
@@ -201,7 +207,8 @@ static uint8_t pattern(uint32_t i) {
 static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
     const mn_backend *be = s->p.be;
     mn_error *err = &s->p.err;
-    uint8_t source[N], *mapped = NULL;
+    uint8_t source[N];
+    uint8_t *mapped = NULL;
     mn_status st = be->map(pin, (void **)&mapped, err);
     CHECK_OK(c, st, err, "map of host-pinned memory");
     CHECK(c, mapped, "map of host-pinned memory: found MN_OK and NULL, expected a pointer");
@@ -227,7 +234,8 @@ static void round_trip(check *c, stage *s, mn_buffer *dev, mn_buffer *pin) {
 
 void check_call_transfers(check *c) {
     stage s;
-    mn_buffer *dev = NULL, *pin = NULL;
+    mn_buffer *dev = NULL;
+    mn_buffer *pin = NULL;
     if (!stage_plan(c, &s))
         return;
     const mn_backend *be = s.p.be;
@@ -309,13 +317,19 @@ static mn_status put(stage *s, mn_weights *w, mn_weight_src src, mn_plane plane,
 static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
     const mn_tensor *x = &s->o->t[t];
     const mn_plane right = {
-        .ptr = s->o->data[t], .bytes = s->o->bytes[t], .kind = MN_PLANE_DATA, .dtype = x->dtype.id};
-    const mn_weight_src good = {.size = sizeof good,
-                                .tensor = t,
-                                .n_parts = 1,
-                                .n_planes = 1,
-                                .plane_stride = sizeof right,
-                                .dtype = x->dtype};
+        .ptr = s->o->data[t],
+        .bytes = s->o->bytes[t],
+        .kind = MN_PLANE_DATA,
+        .dtype = x->dtype.id,
+    };
+    const mn_weight_src good = {
+        .size = sizeof good,
+        .tensor = t,
+        .n_parts = 1,
+        .n_planes = 1,
+        .plane_stride = sizeof right,
+        .dtype = x->dtype,
+    };
     mn_plane dense = right;
     int64_t stride = x->dtype.block_bytes;
     for (uint32_t d = x->n_dim; d-- > 0;) {
@@ -323,7 +337,8 @@ static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
         dense.stride[d] = stride;
         stride *= x->dim[d];
     }
-    mn_weight_src other = good, none = good;
+    mn_weight_src other = good;
+    mn_weight_src none = good;
     mn_plane half = dense, overflows = dense, wide = dense;
     other.tensor = 100000;
     none.n_parts = 0;
@@ -353,7 +368,8 @@ static bool find_weight(check *c, stage *s, uint32_t *t) {
 
 void check_call_weights(check *c) {
     stage s;
-    uint32_t kept, t;
+    uint32_t kept;
+    uint32_t t;
     mn_weights *w = NULL;
     if (!stage_plan(c, &s) || !find_weight(c, &s, &t))
         return;

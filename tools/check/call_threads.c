@@ -105,7 +105,10 @@ void check_call_two_queues(check *c) {
     CHECK_OK(c, st, &s.p.err, "a small graph");
     check_doing(c, "two queues ran at the same time");
     for (int i = 0; i < N_RUNNERS; i++) {
-        r[i] = (runner){.s = &s, .err = check_error()};
+        r[i] = (runner){
+            .s = &s,
+            .err = check_error(),
+        };
         CHECK(c, !pthread_create(&t[i], NULL, run_often, &r[i]), "no thread");
     }
     for (int i = 0; i < N_RUNNERS; i++)

@@ -9,16 +9,18 @@ op_case *case_new(void) {
     op_case *c = calloc(1, sizeof *c);
     if (!c)
         return NULL;
-    c->g = (mn_graph){.size = sizeof c->g,
-                      .node_stride = sizeof *c->n,
-                      .tensor_stride = sizeof *c->t,
-                      .symbol_stride = sizeof *c->sym,
-                      .nodes = c->n,
-                      .tensors = c->t,
-                      .symbols = c->sym,
-                      .operands = c->operands,
-                      .attrs = c->attrs,
-                      .step = -1};
+    c->g = (mn_graph){
+        .size = sizeof c->g,
+        .node_stride = sizeof *c->n,
+        .tensor_stride = sizeof *c->t,
+        .symbol_stride = sizeof *c->sym,
+        .nodes = c->n,
+        .tensors = c->t,
+        .symbols = c->sym,
+        .operands = c->operands,
+        .attrs = c->attrs,
+        .step = -1,
+    };
     for (uint32_t i = 0; i < CASE_GROUPS; i++)
         c->kv[i].tensor = -1;
     return c;
@@ -44,7 +46,14 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
         return 0;
     }
     c->g.n_symbols++;
-    c->sym[i] = (mn_symbol){.min = 1, .max = max, .typical = 1, .kind = kind, .base = -1, .mul = 1};
+    c->sym[i] = (mn_symbol){
+        .min = 1,
+        .max = max,
+        .typical = 1,
+        .kind = kind,
+        .base = -1,
+        .mul = 1,
+    };
     strncpy(c->sym[i].name, name, sizeof c->sym[i].name - 1);
     c->value[i] = max;
     return ~(int64_t)i;
@@ -53,7 +62,8 @@ int64_t case_symbol(op_case *c, const char *name, int64_t max, uint32_t kind) {
 /* The size of a tensor at the maxima of its symbols. */
 static uint64_t bytes_of(const op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim,
                          const int64_t *dim) {
-    int64_t rows = 1, cols = 1;
+    int64_t rows = 1;
+    int64_t cols = 1;
     for (uint32_t d = 0; d < n_dim; d++) {
         int64_t n = dim[d] < 0 ? c->sym[~dim[d]].max : dim[d];
         if (d + 1 == n_dim)
@@ -76,11 +86,13 @@ int32_t case_tensor(op_case *c, uint32_t role, uint32_t dtype, uint32_t n_dim, c
         return 0;
     }
     mn_tensor *t = &c->t[i];
-    *t = (mn_tensor){.dtype = case_dtype(dtype),
-                     .n_dim = n_dim,
-                     .role = role,
-                     .alias_of = -1,
-                     .name = {name, strlen(name)}};
+    *t = (mn_tensor){
+        .dtype = case_dtype(dtype),
+        .n_dim = n_dim,
+        .role = role,
+        .alias_of = -1,
+        .name = {name, strlen(name)},
+    };
     for (uint32_t d = 0; d < n_dim; d++)
         t->dim[d] = dim[d];
     c->bytes[i] = bytes_of(c, role, dtype, n_dim, dim);
@@ -157,7 +169,9 @@ static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) 
         return 2;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
         return 1;
-    return attr[MN_ATTENTION_ATTR_BIDIRECTIONAL] ? 2 : 1;
+    if (attr[MN_ATTENTION_ATTR_BIDIRECTIONAL])
+        return 2;
+    return 1;
 }
 
 /* memcpy, also of no bytes from NULL. */
@@ -175,14 +189,16 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         c->failed = true;
     if (c->failed)
         return;
-    c->n[g->n_nodes] = (mn_node){.op = op,
-                                 .contract = contract_of(op, attr, n_attr),
-                                 .in_off = g->n_operands,
-                                 .n_in = n_in,
-                                 .out_off = g->n_operands + n_in,
-                                 .n_out = n_out,
-                                 .attr_off = (uint32_t)g->n_attrs,
-                                 .n_attr = n_attr};
+    c->n[g->n_nodes] = (mn_node){
+        .op = op,
+        .contract = contract_of(op, attr, n_attr),
+        .in_off = g->n_operands,
+        .n_in = n_in,
+        .out_off = g->n_operands + n_in,
+        .n_out = n_out,
+        .attr_off = (uint32_t)g->n_attrs,
+        .n_attr = n_attr,
+    };
     append(c->operands + g->n_operands, in, n_in * sizeof *in);
     append(c->operands + g->n_operands + n_in, out, n_out * sizeof *out);
     append(c->attrs + g->n_attrs, attr, n_attr * sizeof *attr);

@@ -144,7 +144,10 @@ static cache_tensors cache_of(casegen *g, const cache_plan *a, uint32_t group) {
     const int64_t P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
     const uint32_t n_pages = (uint32_t)(a->n_seqs * a->pages + 1);
     const uint32_t kv_dtype = g->s->kv_dtype ? g->s->kv_dtype : MN_F32;
-    cache_tensors t = {.group = group, .n_stored = U};
+    cache_tensors t = {
+        .group = group,
+        .n_stored = U,
+    };
     t.kpos = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kpos, "kpos");
     t.kslot = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kslot, "kslot");
     t.pages = case_mat(c, MN_ROLE_INPUT, MN_I32, a->n_seqs, P, a->table, "pages");
@@ -162,7 +165,8 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
     const op_shape *s = g->s;
     const int64_t dim_v = s->dim_v ? s->dim_v : s->dim;
     const int64_t drawn = a->n_seqs * a->len;
-    const int64_t U = t->n_stored, n_kv = s->n_head_kv;
+    const int64_t U = t->n_stored;
+    const int64_t n_kv = s->n_head_kv;
     const int32_t k = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, s->dim, "k");
     const int32_t v = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, dim_v, "v");
     const int32_t q = casegen_float_input(g, s->n_head, s->dim, "q");

@@ -13,7 +13,11 @@
 
 /* ---- what the generators share --------------------------------------------------------------- */
 casegen casegen_begin(op_case *c, const op_shape *s, uint64_t *seed, const char *rows_symbol) {
-    casegen g = {.c = c, .s = s, .seed = seed};
+    casegen g = {
+        .c = c,
+        .s = s,
+        .seed = seed,
+    };
     g.live = s->live ? s->live : s->rows;
     g.holes = s->live != 0;
     g.T = case_symbol(c, rows_symbol, s->rows, MN_SYMBOL_SHAPE);
@@ -38,7 +42,9 @@ static int64_t spoiled_at(const casegen *g, int64_t quarter) {
     const int64_t t = g->live * quarter / 4;
     if (!g->s->spoil || g->live < 2)
         return -1;
-    return casegen_is_hole(g, t) ? t + 1 : t;
+    if (casegen_is_hole(g, t))
+        return t + 1;
+    return t;
 }
 
 int64_t casegen_spoiled_row(const casegen *g) {
@@ -48,7 +54,9 @@ int64_t casegen_spoiled_row(const casegen *g) {
 uint8_t casegen_row_mark(const casegen *g, bool padding, bool spoiled) {
     if (padding || g->s->dirty)
         return ROW_PADDING;
-    return spoiled ? ROW_SPOILED : ROW_COUNTS;
+    if (spoiled)
+        return ROW_SPOILED;
+    return ROW_COUNTS;
 }
 
 void casegen_mark_dead(casegen *g) {
@@ -143,7 +151,9 @@ int32_t casegen_weight(casegen *g, uint32_t dtype, uint32_t n_dim, const int64_t
 
 /* The type of vectors and small tables beside matrices of dtype: only floats are legal for them. */
 static uint32_t float_type(uint32_t dtype) {
-    return dtype == MN_F16 || dtype == MN_BF16 ? dtype : MN_F32;
+    if (dtype == MN_F16 || dtype == MN_BF16)
+        return dtype;
+    return MN_F32;
 }
 
 int32_t casegen_vector(casegen *g, uint32_t dtype, int64_t n, const char *name) {
@@ -159,7 +169,8 @@ int32_t casegen_matrix(casegen *g, uint32_t dtype, int64_t rows, int64_t cols, c
 /* variant: number of weights - 1. Their numbers of rows differ, as those of q, k and v do; every
  * second weight has a bias. */
 static void linear(casegen *g, uint32_t op, uint32_t dtype) {
-    int32_t in[32], out[16];
+    int32_t in[32];
+    int32_t out[16];
     const uint32_t n = (uint32_t)g->s->variant + 1;
     casegen_mark_dead(g);
     in[0] = casegen_float_input(g, g->s->k, 0, "x");
@@ -289,7 +300,9 @@ static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t a
     attr[3] = case_f64(1);
     if (op == MN_OP_ADD || op == MN_OP_MUL)
         return 0;
-    return op == MN_OP_GLU && (g->s->variant & 4) ? 4 : 1;
+    if (op == MN_OP_GLU && (g->s->variant & 4))
+        return 4;
+    return 1;
 }
 
 static void elementwise(casegen *g, uint32_t op, uint32_t dtype) {
@@ -317,7 +330,8 @@ static void gather(casegen *g, uint32_t op, uint32_t dtype) {
     const int64_t n = g->s->rows < 64 ? g->s->rows : 64;
     const int64_t n_live = g->live < n ? g->live : n;
     const int64_t O = case_symbol(g->c, "n_outputs", n, MN_SYMBOL_SHAPE);
-    int32_t rows[64], in[2];
+    int32_t rows[64];
+    int32_t in[2];
     uint8_t *dead = casegen_zeroed(g, n, 1);
     (void)dtype;
     g->c->dead[1] = dead;
@@ -361,14 +375,17 @@ static int32_t expert_of(const casegen *g, int64_t t, int64_t j) {
     const int64_t i = t * g->s->n_used + j;
     if (!casegen_is_hole(g, t))
         return (int32_t)((i * 5 + t) % g->s->n_expert);
-    return i % 2 ? INT32_MAX : -7;
+    if (i % 2)
+        return INT32_MAX;
+    return -7;
 }
 
 /* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias. */
 static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     const uint32_t n = s->variant & 2 ? 2 : 1;
-    int32_t in[6], out[2];
+    int32_t in[6];
+    int32_t out[2];
     int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts); // [rows, n_used]
     casegen_mark_dead(g);
     for (int64_t i = 0; experts && i < s->rows * s->n_used; i++)
@@ -434,5 +451,7 @@ const char *case_op_name(uint32_t op) {
         MN_OPS(ROW)
 #undef ROW
     };
-    return op < sizeof names / sizeof *names ? names[op] : NULL;
+    if (op < sizeof names / sizeof *names)
+        return names[op];
+    return NULL;
 }

@@ -41,8 +41,11 @@ static void copy_error(mn_error *to, const mn_error *from) {
 static int64_t steps_along(const mn_tensor *t, const mn_plane_spec *spec, uint32_t d,
                            int64_t whole) {
     const uint32_t last = t->n_dim - 1;
-    if (d == last)
-        return spec->by_block ? whole / t->dtype.block_elems : 1;
+    if (d == last) {
+        if (spec->by_block)
+            return whole / t->dtype.block_elems;
+        return 1;
+    }
     if (d + 1 == last)
         return (whole + spec->rows - 1) / spec->rows;
     return whole;
@@ -51,7 +54,11 @@ static int64_t steps_along(const mn_tensor *t, const mn_plane_spec *spec, uint32
 /* A dense plane of a part at `at`: dims of the tensor with dim[0] = d0. */
 static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
                       const uint8_t *at) {
-    mn_plane p = {.ptr = at, .kind = spec->kind, .dtype = spec->dtype};
+    mn_plane p = {
+        .ptr = at,
+        .kind = spec->kind,
+        .dtype = spec->dtype,
+    };
     int64_t stride = case_dtype(spec->dtype).block_bytes;
     for (uint32_t d = t->n_dim; d-- > 0;) {
         const int64_t whole = d == 0 ? d0 : t->dim[d];
@@ -104,13 +111,15 @@ static mn_status put_weight(case_plan *p, mn_queue *q, uint32_t i, mn_error *err
     const mn_backend *be = p->on.be;
     mn_plane planes[64];
     const uint32_t parts = planes_of(c, i, planes, 64);
-    const mn_weight_src src = {.size = sizeof src,
-                               .tensor = i,
-                               .n_parts = parts,
-                               .n_planes = c->t[i].dtype.n_planes,
-                               .plane_stride = sizeof *planes,
-                               .planes = planes,
-                               .dtype = c->t[i].dtype};
+    const mn_weight_src src = {
+        .size = sizeof src,
+        .tensor = i,
+        .n_parts = parts,
+        .n_planes = c->t[i].dtype.n_planes,
+        .plane_stride = sizeof *planes,
+        .planes = planes,
+        .dtype = c->t[i].dtype,
+    };
     mn_event *ev = NULL;
     mn_status st = be->weights_put(p->weights, q, &src, &ev, err);
     return case_wait(be, st, &ev, err);
@@ -144,7 +153,12 @@ static void *put_every_nth(void *arg) {
 }
 
 static putter putter_of(case_plan *p, uint32_t first, uint32_t n) {
-    putter a = {.plan = p, .queue = p->on.queue, .first = first, .n = n};
+    putter a = {
+        .plan = p,
+        .queue = p->on.queue,
+        .first = first,
+        .n = n,
+    };
     a.err.size = sizeof a.err;
     return a;
 }
@@ -210,7 +224,9 @@ static mn_status put_weights(case_plan *p, uint32_t n_threads, mn_error *err) {
 /* A buffer is: guard | payload | guard. The cache has no guard before it, since kv_copy works on
  * whole buffers of pages. The bytes before the payload of tensor i: */
 static uint64_t lead(const case_plan *p, const op_case *c, uint32_t i) {
-    return case_kv_group(c, i) >= 0 ? 0 : p->guard;
+    if (case_kv_group(c, i) >= 0)
+        return 0;
+    return p->guard;
 }
 
 static uint64_t buffer_bytes(const case_plan *p, const op_case *c, uint32_t i) {
@@ -266,7 +282,11 @@ static mn_status alloc_bound(case_plan *p, mn_error *err) {
             continue;
         st = p->on.be->alloc(p->on.dev, n, MN_MEM_DEVICE, &p->buffer[i], err);
         p->binding[p->n_bindings] = (mn_binding){
-            .tensor = i, .buffer = p->buffer[i], .offset = lead(p, c, i), .bytes = c->bytes[i]};
+            .tensor = i,
+            .buffer = p->buffer[i],
+            .offset = lead(p, c, i),
+            .bytes = c->bytes[i],
+        };
         p->n_bindings++;
         if (n > p->host_bytes)
             p->host_bytes = n;
@@ -328,14 +348,16 @@ mn_status case_second_context(case_plan *p, mn_error *err) {
 }
 
 mn_compile case_question(const op_case *c, uint32_t precision) {
-    return (mn_compile){.size = sizeof(mn_compile),
-                        .precision = precision,
-                        .graph = &c->g,
-                        .node_lo = c->node_lo,
-                        .node_hi = c->node_hi ? c->node_hi : c->g.n_nodes,
-                        .symbol_max = c->value,
-                        .k_dtype = c->kv_dtype,
-                        .v_dtype = c->kv_dtype};
+    return (mn_compile){
+        .size = sizeof(mn_compile),
+        .precision = precision,
+        .graph = &c->g,
+        .node_lo = c->node_lo,
+        .node_hi = c->node_hi ? c->node_hi : c->g.n_nodes,
+        .symbol_max = c->value,
+        .k_dtype = c->kv_dtype,
+        .v_dtype = c->kv_dtype,
+    };
 }
 
 mn_status case_open(const case_on *on, op_case *c, uint32_t precision, case_plan **out,
@@ -403,7 +425,9 @@ void case_close(case_plan *p) {
 /* ---- a step ---------------------------------------------------------------------------------- */
 /* What outputs hold before a step: NaN in floats, else a number that no op writes. */
 static uint8_t poison(const mn_tensor *t) {
-    return t->dtype.id == MN_F32 ? 0xff : 0x5b;
+    if (t->dtype.id == MN_F32)
+        return 0xff;
+    return 0x5b;
 }
 
 static mn_status write_all(case_plan *p, const op_case *c, mn_error *err) {
@@ -448,7 +472,9 @@ static bool all_are(const uint8_t *p, uint64_t n, uint8_t byte) {
 static const char *breach_of(const case_plan *p, const op_case *c, uint32_t i,
                              const uint8_t *bytes) {
     const mn_tensor *t = &c->t[i];
-    const uint64_t before = lead(p, c, i), n = c->bytes[i], live = live_bytes(c, i);
+    const uint64_t before = lead(p, c, i);
+    const uint64_t n = c->bytes[i];
+    const uint64_t live = live_bytes(c, i);
     const uint8_t *payload = bytes + before;
     if (!all_are(bytes, before, GUARD_BYTE) || !all_are(payload + n, p->guard, GUARD_BYTE))
         return "bytes outside of the buffer bound to '%s' were written";
@@ -489,7 +515,9 @@ mn_status case_step(case_plan *p, op_case *c, mn_error *err) {
     if (!st)
         st = p->on.be->execute(p->contexts[p->at], 0, c->value, &ev, err);
     st = case_wait(p->on.be, st, &ev, err);
-    return st ? st : read_all(p, c, err);
+    if (st)
+        return st;
+    return read_all(p, c, err);
 }
 
 mn_status case_kv_copy(case_plan *p, uint32_t group, const mn_page_copy *pairs, uint32_t n,
@@ -596,7 +624,8 @@ double case_differ(const op_case *got, const op_case *want, const char **where) 
 static bool hides_nan(const op_case *got, const op_case *want, uint32_t i, bool loose) {
     const mn_tensor *t = &got->t[i];
     const row_view rows = rows_of(got, i);
-    const float *a = got->result[i], *b = want->result[i];
+    const float *a = got->result[i];
+    const float *b = want->result[i];
     if (t->role != MN_ROLE_OUTPUT || t->dtype.id != MN_F32 || got->unbound[i] || !rows.dead)
         return false;
     const uint64_t cols = rows.bytes / sizeof *a;

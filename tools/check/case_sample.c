@@ -12,10 +12,12 @@ enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3 };
  * greedy. */
 static mn_slot_params draw_params(const casegen *g, int64_t i) {
     static const int32_t last_n[] = {-1, 4, 0};
-    mn_slot_params p = {.seed = (uint64_t)i * 77 << i % 40,
-                        .top_k = (int32_t)(i % 5) * 10,
-                        .penalty_last_n = last_n[i % 3],
-                        .max_new = (int32_t)(i % 3)};
+    mn_slot_params p = {
+        .seed = (uint64_t)i * 77 << i % 40,
+        .top_k = (int32_t)(i % 5) * 10,
+        .penalty_last_n = last_n[i % 3],
+        .max_new = (int32_t)(i % 3),
+    };
     if (!(g->s->variant & 2))
         p.temp = (float)(i % 3) * 0.7f;
     if (i % 2)
@@ -75,7 +77,8 @@ typedef struct {
 } sample_arrays;
 
 static void arrays_make(casegen *g, sample_arrays *a) {
-    const int64_t rows = g->s->rows, n = g->s->n;
+    const int64_t rows = g->s->rows;
+    const int64_t n = g->s->n;
     a->slots = casegen_zeroed(g, rows, sizeof *a->slots);
     a->params = casegen_zeroed(g, rows, sizeof *a->params);
     a->slot = casegen_zeroed(g, rows, sizeof *a->slot);
@@ -132,7 +135,8 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     const bool has_bias = s->variant & 1;
     const bool has_more = s->variant & 4;
     sample_arrays a;
-    int32_t in[MN_SAMPLE_TARGET + 1], out[4];
+    int32_t in[MN_SAMPLE_TARGET + 1];
+    int32_t out[4];
     (void)dtype;
     arrays_make(g, &a);
     uint8_t *dead = casegen_zeroed(g, rows, 1);

@@ -28,7 +28,8 @@ float case_rand(uint64_t *seed) {
 }
 
 double case_rel_l2(const float *got, const float *want, int64_t n) {
-    double diff = 0, norm = 0;
+    double diff = 0;
+    double norm = 0;
     for (int64_t i = 0; i < n; i++) {
         const double w = want[i];
         const double d = (double)got[i] - w;
@@ -39,7 +40,9 @@ double case_rel_l2(const float *got, const float *want, int64_t n) {
     }
     if (isnan(diff))
         return (double)INFINITY;
-    return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
+    if (norm > 0)
+        return sqrt(diff / norm);
+    return sqrt(diff);
 }
 
 uint64_t case_plane_bytes(uint32_t dtype, int64_t n) {
@@ -77,7 +80,9 @@ static float from_f16(uint16_t h) {
         a = ldexpf((float)m, -24);
     else if (e == 31)
         a = m ? NAN : INFINITY;
-    return h & 0x8000 ? -a : a;
+    if (h & 0x8000)
+        return -a;
+    return a;
 }
 
 static uint16_t to_bf16(float f) { // truncates
@@ -90,7 +95,9 @@ static float from_bf16(uint16_t h) { // finite numbers
     const int e = h >> 7 & 255;
     const int m = e ? (h & 127) + 128 : h & 127;
     const float a = ldexpf((float)m, (e ? e : 1) - 134);
-    return h & 0x8000 ? -a : a;
+    if (h & 0x8000)
+        return -a;
+    return a;
 }
 
 /* The integer nearest to x in [lo, hi]. */
@@ -208,7 +215,9 @@ static void put_sums_q8_k(uint8_t *b, uint64_t *seed) {
 /* A byte of an 8-bit float that is NaN or Inf becomes a number. */
 static uint8_t finite_f8(uint32_t dtype, uint8_t b) {
     const uint8_t mask = dtype == MN_F8_E5M2 ? 0x7c : 0x7f;
-    return (b & mask) == mask ? b ^ 0x40 : b;
+    if ((b & mask) == mask)
+        return b ^ 0x40;
+    return b;
 }
 
 static void random_block(uint32_t dtype, uint32_t bytes, uint64_t *seed, uint8_t *b) {

@@ -32,7 +32,9 @@ static const arg_row rows[] = {
 static const char *status_text(uint32_t status) {
     if (status == CHECK_PASSED)
         return "ok";
-    return status == CHECK_FAILED ? "FAIL" : "skipped";
+    if (status == CHECK_FAILED)
+        return "FAIL";
+    return "skipped";
 }
 
 static const char *kind_text(uint32_t kinds) {
@@ -40,7 +42,9 @@ static const char *kind_text(uint32_t kinds) {
         return "backend+loader";
     if (kinds == MN_KIND_BACKEND)
         return "backend";
-    return kinds ? "loader" : "unknown";
+    if (kinds)
+        return "loader";
+    return "unknown";
 }
 
 typedef struct {
@@ -148,18 +152,22 @@ static char *find_reference(void) {
     close(ends[0]);
     if (pid > 0)
         waitpid(pid, NULL, 0);
-    return n ? strdup(path) : NULL;
+    if (n)
+        return strdup(path);
+    return NULL;
 }
 
 static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
     char *path = realpath(f->file, NULL); // dlopen searches library folders for a name without '/'
     char *reference = find_reference();
-    check plugin = {.path = path,
-                    .bytes = bytes,
-                    .n_bytes = n,
-                    .reference = reference,
-                    .model = f->model,
-                    .patience = (uint32_t)f->limit};
+    check plugin = {
+        .path = path,
+        .bytes = bytes,
+        .n_bytes = n,
+        .reference = reference,
+        .model = f->model,
+        .patience = (uint32_t)f->limit,
+    };
     check_report *r = path ? check_run(&plugin, f->only) : NULL;
     out_file out = out_stdout();
     free(path);
@@ -231,5 +239,7 @@ int cmd_plugins_check(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = judge_flags(&f);
-    return code == ARGS_OK ? open_and_check(&f) : code;
+    if (code == ARGS_OK)
+        return open_and_check(&f);
+    return code;
 }

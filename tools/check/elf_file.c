@@ -64,7 +64,9 @@ const char *elf_string(const elf_file *f, uint64_t off) {
     if (off >= f->n_strings)
         return "";
     const char *s = (const char *)f->bytes + f->strings + off;
-    return memchr(s, 0, f->n_strings - off) ? s : "";
+    if (memchr(s, 0, f->n_strings - off))
+        return s;
+    return "";
 }
 
 /* Each count_*: the number of symbols by a hash table at a virtual address; 0 = it is damaged. */
@@ -79,7 +81,8 @@ static int count_by_hash(const elf_file *f, uint64_t address, uint64_t *n) {
 
 static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     uint32_t head[4]; // buckets, first hashed symbol, bloom words, bloom shift
-    uint32_t last = 0, link = 0;
+    uint32_t last = 0;
+    uint32_t link = 0;
     const uint64_t at = at_address(f, address, sizeof head);
     if (!at || !take(f, at, head, sizeof head))
         return 0;
@@ -120,11 +123,16 @@ static const char *read_segments(elf_file *f) {
             f->n_dynamic = s->p_filesz / sizeof(Elf64_Dyn);
         }
     }
-    return f->n_dynamic ? NULL : "found no dynamic section: is it linked with -shared?";
+    if (f->n_dynamic)
+        return NULL;
+    return "found no dynamic section: is it linked with -shared?";
 }
 
 static const char *read_dynamic(elf_file *f) {
-    uint64_t strings = 0, symbols = 0, hash = 0, gnu = 0;
+    uint64_t strings = 0;
+    uint64_t symbols = 0;
+    uint64_t hash = 0;
+    uint64_t gnu = 0;
     for (uint64_t i = 0; i < f->n_dynamic; i++) {
         const Elf64_Dyn d = elf_dynamic(f, i);
         switch (d.d_tag) {
@@ -159,7 +167,9 @@ static const char *read_dynamic(elf_file *f) {
         return "found no symbol hash table inside the file";
     if (f->n_symbols <= f->n / sizeof(Elf64_Sym))
         f->symbols = at_address(f, symbols, f->n_symbols * sizeof(Elf64_Sym));
-    return f->symbols ? NULL : "found no symbol table inside the file";
+    if (f->symbols)
+        return NULL;
+    return "found no symbol table inside the file";
 }
 
 const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
@@ -175,5 +185,7 @@ const char *elf_open(elf_file *f, const void *bytes, uint64_t n) {
     if (f->head.e_type != ET_DYN)
         return "found an ELF file that is not a shared object: is it linked with -shared?";
     const char *wrong = read_segments(f);
-    return wrong ? wrong : read_dynamic(f);
+    if (wrong)
+        return wrong;
+    return read_dynamic(f);
 }

@@ -317,7 +317,9 @@ static void empty_segment(check *c, const stage *s, mn_compile ask) {
 /* estimate of requests that are wrong, or hold what the plugin does not know. */
 static void odd_estimates(check *c, const stage *s, const mn_compile *good) {
     const mn_backend *be = s->p.be;
-    mn_compile class = *good, flag = *good, cache = *good;
+    mn_compile class = *good;
+    mn_compile flag = *good;
+    mn_compile cache = *good;
     mn_estimate e = {.size = sizeof e};
     class.precision = 77;
     flag.flags = UINT64_C(1) << 40;

@@ -23,7 +23,8 @@ static int32_t least_verdict(const stage *s, const op_case *o) {
 
 /* If the verdict is yes, the case compiles. *n_programs counts. */
 static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32_t *n_programs) {
-    const char *name = case_op_name(op), *type = mn_dtype_name(dtype);
+    const char *name = case_op_name(op);
+    const char *type = mn_dtype_name(dtype);
     op_shape shape = life_shape();
     shape.k = 256; // whole blocks of every type
     shape.n = 256;
@@ -47,7 +48,8 @@ static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32
 void check_honesty_native(check *c) {
     stage s;
     const uint32_t(*table)[2];
-    uint32_t n, n_programs = 0;
+    uint32_t n;
+    uint32_t n_programs = 0;
     if (!stage_device(c, &s) || !stage_contracts(c, &s, &table, &n))
         return;
     for (uint32_t i = 0; i < n; i++) {
@@ -123,7 +125,8 @@ static int open_large_plan(check *c, stage *s, int64_t rows, int64_t k) {
 
 /* Bytes of the device in use; 0 = not known. */
 static uint64_t device_held(const check_plugin *p) {
-    uint64_t free_bytes = 0, total = 0;
+    uint64_t free_bytes = 0;
+    uint64_t total = 0;
     if (!MN_HAS(mn_backend, p->be, device_memory))
         return 0;
     if (p->be->device_memory(p->dev, &free_bytes, &total, NULL))
@@ -139,13 +142,17 @@ static uint64_t resident_bytes(void) {
         return 0;
     const int n = fscanf(f, "%llu %llu", &all, &resident);
     fclose(f);
-    return n == 2 ? resident * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+    if (n == 2)
+        return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    return 0;
 }
 
 /* Memory in use where allocations that bypass host->alloc show. For a device in the host's
  * memory that is this process: the free memory of the machine changes with every other program. */
 static uint64_t outside_held(const check_plugin *p, const mn_device_info *info) {
-    return strcmp(info->mem_pool, "host") ? device_held(p) : resident_bytes();
+    if (strcmp(info->mem_pool, "host"))
+        return device_held(p);
+    return resident_bytes();
 }
 
 /* The estimate of a program, and the memory that it took. */
@@ -236,7 +243,9 @@ static int take_rows(check *c, const mn_device_info *info, int64_t rows, taken *
 /* The case is large enough that its weights and scratch are more than the slack. */
 void check_honesty_memory(check *c) {
     stage s;
-    taken t, few, many;
+    taken t;
+    taken few;
+    taken many;
     mn_device_info info = {.size = sizeof info};
     const mn_estimate *e = &t.stated;
     if (!open_large(c, &s, 64, 1024))
@@ -370,7 +379,8 @@ static void estimate_class(check *c, stage *s, uint32_t p) {
     const mn_backend *be = s->p.be;
     const mn_compile ask = case_question(s->o, p);
     const long long live = atomic_load(&s->host.live);
-    mn_estimate a, b;
+    mn_estimate a;
+    mn_estimate b;
     memset(&a, 0, sizeof a); // padding is compared
     memset(&b, 0, sizeof b);
     a.size = sizeof a;
@@ -458,7 +468,8 @@ void check_honesty_waits(check *c) {
 static void judge_map(check *c, stage *s, uint32_t kind, const char *name) {
     const mn_backend *be = s->p.be;
     mn_error *err = &s->p.err;
-    mn_buffer *b = NULL, *pin = NULL;
+    mn_buffer *b = NULL;
+    mn_buffer *pin = NULL;
     uint8_t *at = NULL, *back = NULL;
     mn_event *ev = NULL;
     mn_status st = be->alloc(s->p.dev, 256, kind, &b, err);
@@ -508,7 +519,8 @@ static void judge_wrap(check *c, stage *s, bool must) {
 
 void check_honesty_flags(check *c) {
     stage s;
-    mn_device_info a = {.size = sizeof a}, b = {.size = sizeof b};
+    mn_device_info a = {.size = sizeof a};
+    mn_device_info b = {.size = sizeof b};
     if (!stage_device(c, &s))
         return;
     mn_status st = s.p.be->device_info(s.p.api->self, 0, &a, &s.p.err);

@@ -51,7 +51,11 @@ static void *alloc_block(void *self, uint64_t bytes, uint64_t align) {
         return NULL;
     const uintptr_t least = (uintptr_t)base + sizeof(head);
     uint8_t *p = (uint8_t *)((least + align - 1) & ~(uintptr_t)(align - 1));
-    head k = {.magic = MAGIC, .bytes = bytes, .base = base};
+    head k = {
+        .magic = MAGIC,
+        .bytes = bytes,
+        .base = base,
+    };
     memset(k.guard, 0xfd, GUARD);
     memcpy(p - sizeof k, &k, sizeof k);
     memset(p, 0xa5, bytes); // a plugin must not expect zeros
@@ -189,20 +193,22 @@ static const void *query(void *self, const char *id) {
 
 void check_host_init(check_host *h) {
     memset(h, 0, sizeof *h);
-    h->api = (mn_host){.size = sizeof(mn_host),
-                       .abi = MN_ABI_VERSION,
-                       .abi_min = MN_ABI_OLDEST,
-                       .self = h,
-                       .log = log_line,
-                       .alloc = alloc_block,
-                       .release = release_block,
-                       .parallel = parallel,
-                       .workers = workers,
-                       .progress = progress,
-                       .now_ns = now_ns,
-                       .option = option,
-                       .query = query,
-                       .team = team};
+    h->api = (mn_host){
+        .size = sizeof(mn_host),
+        .abi = MN_ABI_VERSION,
+        .abi_min = MN_ABI_OLDEST,
+        .self = h,
+        .log = log_line,
+        .alloc = alloc_block,
+        .release = release_block,
+        .parallel = parallel,
+        .workers = workers,
+        .progress = progress,
+        .now_ns = now_ns,
+        .option = option,
+        .query = query,
+        .team = team,
+    };
     h->workers = 3;
     atomic_store(&h->fail_in, -1);
     atomic_store(&h->stop_in, -1);

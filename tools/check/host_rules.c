@@ -300,7 +300,9 @@ void check_host_cancel(check *c) {
 
 /* Three hosts in one process: p is shut down while q lives, then a third one comes and goes. */
 void check_host_two(check *c) {
-    check_host a, b, third;
+    check_host a;
+    check_host b;
+    check_host third;
     check_plugin p, q;
     mn_error err = check_error();
     check_host_init(&a);

@@ -6,17 +6,19 @@
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 op_shape life_shape(void) {
-    return (op_shape){.rows = 6,
-                      .k = 64,
-                      .n = 64,
-                      .n_head = 4,
-                      .n_head_kv = 2,
-                      .dim = 32,
-                      .past = 3,
-                      .n_seqs = 1,
-                      .n_expert = 4,
-                      .n_used = 2,
-                      .kv_dtype = MN_F32};
+    return (op_shape){
+        .rows = 6,
+        .k = 64,
+        .n = 64,
+        .n_head = 4,
+        .n_head_kv = 2,
+        .dim = 32,
+        .past = 3,
+        .n_seqs = 1,
+        .n_expert = 4,
+        .n_used = 2,
+        .kv_dtype = MN_F32,
+    };
 }
 
 /* NULL = out of memory. */
@@ -44,7 +46,11 @@ uint32_t life_node(const op_case *o, uint32_t op) {
 }
 
 static case_on side_of(const check_plugin *p) {
-    return (case_on){.be = p->be, .dev = p->dev, .queue = p->queue};
+    return (case_on){
+        .be = p->be,
+        .dev = p->dev,
+        .queue = p->queue,
+    };
 }
 
 static int contains(const uint32_t (*table)[2], uint32_t n, uint32_t op) {
@@ -137,7 +143,8 @@ int stage_contracts(check *c, const stage *s, const uint32_t (**table)[2], uint3
 
 void stage_each_op(check *c, stage *s, stage_fn fn) {
     const uint32_t(*table)[2];
-    uint32_t n, tried = 0;
+    uint32_t n;
+    uint32_t tried = 0;
     if (!stage_contracts(c, s, &table, &n))
         return;
     for (uint32_t i = 0; i < n && !check_over(c); i++) {
@@ -191,8 +198,11 @@ mn_status life_run(check *c, check_host *host, mn_error *err) {
     watch_begin(c, MN_ENTRY_NAME);
     p.api = entry(&host->api, err);
     watch_end(MN_ENTRY_NAME);
-    if (!p.api)
-        return err && err->status ? err->status : MN_INVALID;
+    if (!p.api) {
+        if (err && err->status)
+            return err->status;
+        return MN_INVALID;
+    }
     p.be = watch_backend(c, p.api->query(p.api->self, MN_BACKEND_ID));
     if (p.be && c->facts->n_devices)
         st = live(c, &p, err);

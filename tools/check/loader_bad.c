@@ -22,12 +22,17 @@ typedef struct {
 
 /* Calls fn for each file of the model. */
 static void each_file(loader *l, mapped_files *m, void (*fn)(damage *d)) {
-    uint64_t header[LOADER_FILES], all = 0;
+    uint64_t header[LOADER_FILES];
+    uint64_t all = 0;
     for (uint32_t i = 0; i < m->n; i++) {
         header[i] = loader_header_bytes(l, m, i);
         all += header[i];
     }
-    damage d = {.l = l, .m = m, .step = all / MOST_PLACES + 1};
+    damage d = {
+        .l = l,
+        .m = m,
+        .step = all / MOST_PLACES + 1,
+    };
     for (d.file = 0; d.file < m->n && !check_over(l->c); d.file++) {
         d.header = header[d.file];
         fn(&d);

@@ -38,10 +38,12 @@ bool mapped_make(mapped_files *to, const model_files *from, int how) {
             memcpy(at, m->bytes, m->n);
         to->n++;
         to->file[i] = (mapped_file){map, bytes};
-        to->views[i] = (mn_file){.name = {m->name, strlen(m->name)},
-                                 .map = at,
-                                 .bytes = m->n,
-                                 .flags = m->named ? MN_FILE_NAMED : 0};
+        to->views[i] = (mn_file){
+            .name = {m->name, strlen(m->name)},
+            .map = at,
+            .bytes = m->n,
+            .flags = m->named ? MN_FILE_NAMED : 0,
+        };
     }
     return true;
 }

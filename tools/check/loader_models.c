@@ -141,7 +141,8 @@ static void make_folder(model_files *m, const char *format, const char *more, co
     put_text(m, f, config);
     put_text(m, f, more);
     f = add(m, "model.safetensors");
-    uint64_t n = strlen(header), pad = (8 - n % 8) % 8;
+    uint64_t n = strlen(header);
+    uint64_t pad = (8 - n % 8) % 8;
     put_int(m, f, n + pad, 8);
     put_text(m, f, header);
     put(m, f, "        ", pad);
@@ -233,7 +234,9 @@ static const char *read_file(model_files *m, const char *path, const char *name,
     if (!f)
         return "found more than 64 files, expected a small model of the format";
     *left -= n;
-    return read_bytes(m, f, path, n) ? NULL : "cannot be read";
+    if (read_bytes(m, f, path, n))
+        return NULL;
+    return "cannot be read";
 }
 
 static int by_name(const void *a, const void *b) {

@@ -259,7 +259,9 @@ static const char *fault_of(const mapped_files *m, const mn_tensor_info *t) {
         if (__builtin_add_overflow(rows, more, &rows))
             return "has parts whose rows overflow";
     }
-    return rows == t->dim[0] ? NULL : "has parts that do not add up to its first dimension";
+    if (rows == t->dim[0])
+        return NULL;
+    return "has parts that do not add up to its first dimension";
 }
 
 static void mix_plane(uint64_t *h, const mapped_files *m, const mn_plane *p, uint32_t n_dim) {
@@ -295,7 +297,8 @@ typedef struct {
 } span_list;
 
 static int by_place(const void *a, const void *b) {
-    const span *x = a, *y = b;
+    const span *x = a;
+    const span *y = b;
     return (x->lo > y->lo) - (x->lo < y->lo);
 }
 
@@ -368,7 +371,8 @@ static void read_tensors(loader *l, const mapped_files *m, mn_parsed *p, const c
 
 static void read_meta(loader *l, mn_parsed *p, const char *what, uint64_t *h) {
     for (uint32_t i = 0; !check_over(l->c); i++) {
-        mn_str key = {NULL, 0}, native = {NULL, 0};
+        mn_str key = {NULL, 0};
+        mn_str native = {NULL, 0};
         mn_value v = {.size = sizeof v};
         const mn_status st = l->plugin.ld->meta_at(p, i, &key, &native, &v);
         if (st == MN_END)
@@ -418,7 +422,8 @@ mn_status loader_parse(loader *l, const mapped_files *m, const char *what, uint6
     const long long live = atomic_load(&l->host.live);
     mn_error e = check_error();
     mn_parsed *p = NULL;
-    uint64_t first = 0, second = 0;
+    uint64_t first = 0;
+    uint64_t second = 0;
     too_much = 0;
     check_doing(c, "open of %s ran", what);
     const mn_status st = loader_open(l, m, &p, &e);
@@ -457,7 +462,9 @@ uint64_t loader_digest_of(loader *l, const mapped_files *m, const void *files, u
         return 0;
     const uint64_t h = read_all(l, m, p, l->model.format);
     plugin->ld->close(p);
-    return check_over(l->c) ? 0 : h;
+    if (check_over(l->c))
+        return 0;
+    return h;
 }
 
 /* ---- planes and headers ---------------------------------------------------------------------- */

@@ -22,7 +22,8 @@ static uint32_t count_of(mn_str text, char c) {
 static const char *fault_of_text(mn_str t) {
     if (!t.ptr || !t.len || t.len > 255)
         return "expected 1 to 255 bytes";
-    const uint32_t stars = count_of(t, '*'), numbers = count_of(t, '#');
+    const uint32_t stars = count_of(t, '*');
+    const uint32_t numbers = count_of(t, '#');
     if (stars > 2 || numbers > 2)
         return "expected at most two '*' and two '#'";
     if (stars + numbers + count_of(t, '.') == t.len)
@@ -132,7 +133,8 @@ static bool same(mn_str a, mn_str b) {
 /* Whether a and b are shards of one model by this pattern: they differ in the first number
  * alone. */
 static bool are_shards(const mn_file_pattern *p, const char *a, const char *b) {
-    mn_str x[4], y[4];
+    mn_str x[4];
+    mn_str y[4];
     if (p->kind != MN_PATTERN_SHARD || !matches(p, a, x) || !matches(p, b, y))
         return false;
     return same(x[0], y[0]) && same(x[1], y[1]) && same(x[3], y[3]);

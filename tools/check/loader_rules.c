@@ -199,7 +199,10 @@ static void try_others(loader *l, uint64_t want) {
     mapped_files m;
     more = l->model; // borrows the bytes
     for (uint32_t i = 0; i < 2 && more.n < LOADER_FILES; i++) {
-        model_file f = {.bytes = (uint8_t *)(uintptr_t)prose, .n = sizeof prose - 1};
+        model_file f = {
+            .bytes = (uint8_t *)(uintptr_t)prose,
+            .n = sizeof prose - 1,
+        };
         snprintf(f.name, sizeof f.name, "%s", names[i]);
         more.file[more.n] = f;
         more.n++;

@@ -152,7 +152,9 @@ static int64_t bucket(int64_t n, int64_t max, uint32_t grain) {
         while (b < n)
             b *= 2;
     }
-    return b < max ? b : max;
+    if (b < max)
+        return b;
+    return max;
 }
 
 /* A case of the trial, at the values of a step with s->live rows. */
@@ -196,7 +198,8 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
     t->theirs.live = live;
     t->mine.spoil = spoil;
     t->theirs.spoil = spoil;
-    op_case *a = make(t, &t->mine), *b = make(t, &t->theirs);
+    op_case *a = make(t, &t->mine);
+    op_case *b = make(t, &t->theirs);
     mn_status st = a && b ? case_step(t->oracle, b, &err) : MN_OUT_OF_MEMORY;
     if (st)
         check_skip(c, "the plugin `reference` failed: %s", err.msg);
@@ -299,13 +302,15 @@ static bool begin(trial *t) {
 
 void numeric_compare(numeric *n, uint32_t op, uint32_t dtype, const op_shape *s,
                      uint32_t precision) {
-    trial t = {.n = n,
-               .op = op,
-               .dtype = dtype,
-               .precision = precision,
-               .mine = *s,
-               .theirs = *s,
-               .grain = 1};
+    trial t = {
+        .n = n,
+        .op = op,
+        .dtype = dtype,
+        .precision = precision,
+        .mine = *s,
+        .theirs = *s,
+        .grain = 1,
+    };
     const bool cached = op == MN_OP_KV_STORE || op == MN_OP_ATTENTION;
     check_doing(n->c, "%s ran", text_of(&t));
     if (cached && !page_tokens(&n->here, &t, &t.mine))

@@ -92,7 +92,9 @@ static mn_status run_side(side *s, uint32_t segment, op_case **out, mn_error *er
  * may be refused. */
 static void run_and_compare(numeric *n, uint32_t kv_dtype, uint32_t precision, uint32_t segment,
                             const op_case *want) {
-    const char *what = segments[segment].what, *class = check_class_name(precision), *where = "";
+    const char *what = segments[segment].what;
+    const char *class = check_class_name(precision);
+    const char *where = "";
     check *c = n->c;
     side mine = {0};
     op_case *got = NULL;

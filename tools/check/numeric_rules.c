@@ -139,7 +139,8 @@ static uint32_t tokens_of_page(const numeric *n, const op_shape *s) {
 
 /* The case reads the copies of its pages, and stores nothing. */
 static void use_copies(op_case *c, uint32_t n_pages) {
-    uint64_t n_table, n_pos;
+    uint64_t n_table;
+    uint64_t n_pos;
     int32_t *table = data_of(c, "pages", &n_table);
     int32_t *pos = data_of(c, "kpos", &n_pos);
     for (uint64_t i = 0; i < n_table; i++)
@@ -152,7 +153,8 @@ static void use_copies(op_case *c, uint32_t n_pages) {
  * copies. */
 static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b) {
     const uint32_t group = s->kv_group;
-    const char *where = "", *type = mn_dtype_name(s->kv_dtype);
+    const char *where = "";
+    const char *type = mn_dtype_name(s->kv_dtype);
     const uint32_t len = (uint32_t)(s->past + s->rows);
     const uint32_t pages = (len + s->page_tokens - 1) / s->page_tokens;
     const uint32_t last = len - (pages - 1) * s->page_tokens;
@@ -182,13 +184,15 @@ static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b
 }
 
 static void copied(numeric *n, uint32_t kv_dtype, uint32_t group) {
-    op_shape s = {.rows = 5,
-                  .n_head = 4,
-                  .n_head_kv = 2,
-                  .dim = 32,
-                  .past = 150,
-                  .kv_dtype = kv_dtype,
-                  .kv_group = group};
+    op_shape s = {
+        .rows = 5,
+        .n_head = 4,
+        .n_head_kv = 2,
+        .dim = 32,
+        .past = 150,
+        .kv_dtype = kv_dtype,
+        .kv_group = group,
+    };
     s.page_tokens = tokens_of_page(n, &s);
     if (!s.page_tokens)
         return;

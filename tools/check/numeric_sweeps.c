@@ -53,11 +53,15 @@ const uint32_t check_n_sweeps = N(check_sweeps);
 
 const char *check_class_name(uint32_t precision) {
     static const char *const names[] = {"auto", "exact", "a16", "a8"};
-    return precision < N(names) ? names[precision] : "?";
+    if (precision < N(names))
+        return names[precision];
+    return "?";
 }
 
 double check_class_limit(uint32_t precision) {
     if (precision == MN_PRECISION_EXACT)
         return 1e-5;
-    return precision == MN_PRECISION_A16 ? 5e-3 : 3e-2;
+    if (precision == MN_PRECISION_A16)
+        return 5e-3;
+    return 3e-2;
 }

@@ -24,7 +24,8 @@ static uint64_t cpu_ns(void) {
 void check_open_entry(check *c) {
     check_host h;
     check_plugin p;
-    uint64_t least = UINT64_MAX, first_cpu = 0;
+    uint64_t least = UINT64_MAX;
+    uint64_t first_cpu = 0;
     if (!check_entry(c))
         return;
     for (int i = 0; i < 3; i++) {
@@ -251,7 +252,8 @@ void check_device_list(check *c) {
 void check_device_open(check *c) {
     check_host h;
     check_plugin p;
-    uint64_t free_bytes = 1, total = 0;
+    uint64_t free_bytes = 1;
+    uint64_t total = 0;
     check_host_init(&h);
     if (!check_open_device(c, &p, &h))
         return;
@@ -285,7 +287,8 @@ void check_device_self_test(check *c) {
 
 static void judge_contracts(check *c, const uint32_t (*table)[2], uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t op = table[i][0], version = table[i][1];
+        const uint32_t op = table[i][0];
+        const uint32_t version = table[i][1];
         CHECK(c, op && version, "contracts: found op %u version %u, expected both from 1 on", op,
               version);
         for (uint32_t k = 0; k < i; k++)

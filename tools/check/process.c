@@ -66,7 +66,8 @@ static void read_state(process_state *s) {
 
 /* Says which file an open descriptor refers to. */
 static void name_descriptor(int fd, char *text, size_t n) {
-    char link[64], to[256];
+    char link[64];
+    char to[256];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t got = readlink(link, to, sizeof to - 1);
     to[got > 0 ? got : 0] = 0;
@@ -180,7 +181,10 @@ static void live(check *c, void (*fn)(void *, const char *), witness *w) {
 
 /* The first rule of its group, since the file must not be open yet in this process. */
 void check_process_load(check *c) {
-    witness w = {.c = c, .descriptors = 1};
+    witness w = {
+        .c = c,
+        .descriptors = 1,
+    };
     check_host h;
     check_plugin p;
     check_host_init(&h);
@@ -199,7 +203,10 @@ void check_process_calls(check *c) {
 }
 
 void check_process_silent(check *c) {
-    witness w = {.c = c, .out = memfd_create("stdout", MFD_CLOEXEC)};
+    witness w = {
+        .c = c,
+        .out = memfd_create("stdout", MFD_CLOEXEC),
+    };
     const int usual = dup(1);
     if (w.out < 0 || usual < 0 || dup2(w.out, 1) < 0) {
         check_skip(c, "standard output cannot be redirected: %s", strerror(errno));

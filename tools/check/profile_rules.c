@@ -71,7 +71,8 @@ static void judge_unit(check *c, const op_case *o, uint32_t i, const mn_profile_
 static void judge_units(check *c, const op_case *o, const mn_profile_unit *u, uint32_t n,
                         uint64_t took) {
     const uint64_t limit = took + took / 10 + 1000000;
-    uint64_t nodes = 0, sum = 0;
+    uint64_t nodes = 0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < n && !check_over(c); i++) {
         judge_unit(c, o, i, &u[i], limit);
         nodes += u[i].n_nodes;
@@ -140,7 +141,8 @@ static const mn_backend *backend_with(const stage *s, execute_fn execute) {
 }
 
 static void same(check *c, stage *s, op_case *plain, uint32_t op) {
-    const char *name = case_op_name(op), *where = "";
+    const char *name = case_op_name(op);
+    const char *where = "";
     case_on profiled = s->on;
     op_case *o = life_case(c, op);
     if (!o)
@@ -235,7 +237,8 @@ static void odd_profiles(check *c, stage *s, case_plan *plan, uint32_t op) {
     static const uint32_t strides[] = {sizeof(mn_profile_unit), sizeof(mn_profile_unit) + 24,
                                        offsetof(mn_profile_unit, name)};
     const int64_t *values = plan->first->value;
-    uint32_t all = 0, none = 0;
+    uint32_t all = 0;
+    uint32_t none = 0;
     count_only(c, s, plan, &all);
     if (!check_over(c))
         runs_nothing(c, s, op);

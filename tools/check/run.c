@@ -159,7 +159,9 @@ static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi,
         const int hung = at < hi && hangs(&r[at], &clock, limits->call_ns);
         if (hung || check_now_ns() - began > limits->seconds * SECOND) {
             end(pid, how);
-            return hung ? HUNG : SLOW;
+            if (hung)
+                return HUNG;
+            return SLOW;
         }
         nap();
     }

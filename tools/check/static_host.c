@@ -14,9 +14,11 @@
 static void judge(check *c, const char *folder) {
     const mn_setting settings[] = {
         {"plugin_path_only", folder}, {"probe_timeout", "2"}, {"probe_cache", "false"}};
-    const mn_runtime_params params = {.size = sizeof params,
-                                      .n_settings = sizeof settings / sizeof *settings,
-                                      .settings = settings};
+    const mn_runtime_params params = {
+        .size = sizeof params,
+        .n_settings = sizeof settings / sizeof *settings,
+        .settings = settings,
+    };
     mn_runtime *rt = NULL;
     mn_plugin_item item;
     mn_error err = MN_ERROR;
@@ -31,7 +33,8 @@ static void judge(check *c, const char *folder) {
 
 /* Makes a folder below /tmp with a link to the file, and removes both. */
 void check_static_accepted(check *c) {
-    char folder[] = "/tmp/minerva-check-XXXXXX", link[64];
+    char folder[] = "/tmp/minerva-check-XXXXXX";
+    char link[64];
     check_doing(c, "the host checked the file");
     if (!mkdtemp(folder)) {
         check_skip(c, "no folder can be made below /tmp");

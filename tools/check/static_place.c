@@ -162,7 +162,9 @@ static int is_complaint(const char *line) {
 }
 
 void check_static_resolves(check *c) {
-    char linker[256], line[1024], first[512] = "";
+    char linker[256];
+    char line[1024];
+    char first[512] = "";
     int ends[2], how = 0;
     elf_file f;
     if (elf_open(&f, c->bytes, c->n_bytes) || !interpreter(linker)) {

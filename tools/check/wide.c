@@ -127,7 +127,8 @@ static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn
 
 static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *out,
                           uint32_t stride, mn_error *err) {
-    const uint32_t size = sizeof(mn_verdict), step = size + MORE;
+    const uint32_t size = sizeof(mn_verdict);
+    const uint32_t step = size + MORE;
     char *wide = garbage((uint64_t)g->n_nodes * step);
     if (!wide)
         return MN_OUT_OF_MEMORY;
