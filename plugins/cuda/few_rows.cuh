@@ -231,8 +231,9 @@ static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, in
     const int chunks = (a->ld + shape::CHUNK - 1) / shape::CHUNK;
     /* an expert's rows are known on the device alone: its blocks go through all of them */
     const int across = a->experts.of ? 1 : (a->rows + 8 * NT - 1) / (8 * NT);
+    const bool clusters = cu_has_sm90((const void *)few_rows<T, NT>);
     int split = 1;
-    while (d->cc >= 90 && split < 8 && 2 * split <= chunks &&
+    while (clusters && split < 8 && 2 * split <= chunks &&
            across * tiles * parts * split * 2 <= d->sms * 5 / 2)
         split *= 2;
     launch_cluster(s, few_rows<T, NT>, dim3(across * split, tiles, parts), 256, shape::SMEM, split,

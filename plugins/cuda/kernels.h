@@ -320,6 +320,20 @@ __device__ __forceinline__ float block_sum256(float s, float *red) {
     return t;
 }
 
+/* Whether the code of kernel k that runs on the current device has what compute capability 9.0
+ * brought: the wait for a predecessor (cu_wait is empty without it), clusters. On a newer card the
+ * driver compiles it from PTX for 8.0, which has neither. */
+static inline bool cu_has_sm90(const void *k) {
+    int device = 0;
+    int major = 0;
+    cudaFuncAttributes code = {};
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (major <= 9)
+        return major == 9;
+    return cudaFuncGetAttributes(&code, k) == cudaSuccess && code.ptxVersion >= 90;
+}
+
 /* A kernel whose blocks form clusters of `cluster` along x; 1 = none. */
 template <class... A, class... B>
 static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem,
@@ -335,12 +349,8 @@ static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block
     at[1].id = cudaLaunchAttributeClusterDimension;
     at[1].val.clusterDim.x = cluster;
     at[1].val.clusterDim.y = at[1].val.clusterDim.z = 1;
-    int device = 0;
-    int major = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     c.attrs = at;
-    if (major >= 9)
+    if (cu_has_sm90((const void *)k))
         c.numAttrs = cluster > 1 ? 2 : 1;
     cudaLaunchKernelEx(&c, k, A(b)...);
 }
