@@ -73,7 +73,9 @@ static const dtype_row *find(uint32_t id) {
 }
 
 static char lower(char c) {
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c + ('a' - 'A'));
+    return c;
 }
 
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
@@ -106,11 +108,15 @@ bool mn_dtype_by_name(mn_str name, mn_dtype *out) {
 
 const char *mn_dtype_name(uint32_t id) {
     const dtype_row *r = find(id);
-    return r ? r->name : "?";
+    if (r)
+        return r->name;
+    return "?";
 }
 
 uint32_t mn_dtype_at(uint32_t i) {
-    return i < COUNT(rows) ? rows[i].type.id : (uint32_t)MN_DTYPE_NONE;
+    if (i < COUNT(rows))
+        return rows[i].type.id;
+    return (uint32_t)MN_DTYPE_NONE;
 }
 
 bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes) {
@@ -126,13 +132,19 @@ bool mn_dtype_is_weight(uint32_t id) {
 
 uint32_t mn_dtype_align(uint32_t id) {
     const dtype_row *r = find(id);
-    return r ? r->align : 1;
+    if (r)
+        return r->align;
+    return 1;
 }
 
 void mn_dtype_halves(uint32_t id, int32_t at[2]) {
     const dtype_row *r = find(id);
-    at[0] = r ? r->half[0] : -1;
-    at[1] = r ? r->half[1] : -1;
+    at[0] = -1;
+    if (r)
+        at[0] = r->half[0];
+    at[1] = -1;
+    if (r)
+        at[1] = r->half[1];
 }
 
 bool mn_dtype_by_ggml(uint32_t ggml, mn_dtype *out) {

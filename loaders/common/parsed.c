@@ -42,7 +42,9 @@ void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
         return NULL;
     bytes = bytes ? (bytes + 15) / 16 * 16 : 16; /* an empty array has an address too */
     if (bytes > p->left) {
-        uint64_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        uint64_t room = BLOCK_BYTES;
+        if (bytes > BLOCK_BYTES)
+            room = bytes;
         if (room > SIZE_MAX - BLOCK_HEAD)
             return NULL;
         char *block = p->host->alloc(p->host->self, room + BLOCK_HEAD, 16);
@@ -82,7 +84,9 @@ mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) {
 static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t size) {
     if (n < *cap)
         return true;
-    uint64_t want = *cap ? *cap * 2 : 64;
+    uint64_t want = 64;
+    if (*cap)
+        want = *cap * 2;
     uint64_t bytes;
     if (!mnl_mul_u64(want, size, &bytes))
         return false;
@@ -280,7 +284,9 @@ mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err) {
 
 mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err) {
     mn_status status = mn_parsed_check_names(p, err);
-    return status ? status : check_sorted(p, check_overlap, err);
+    if (status)
+        return status;
+    return check_sorted(p, check_overlap, err);
 }
 
 /* Strings stay the model's own: valid until it is closed. */
@@ -292,7 +298,9 @@ mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *nativ
         *key = p->meta[i].key;
     if (native)
         *native = p->meta[i].native;
-    return value ? mnl_out(value, &p->meta[i].value) : MN_OK;
+    if (value)
+        return mnl_out(value, &p->meta[i].value);
+    return MN_OK;
 }
 
 /* A tensor without planes of its own is one plane of one part. */

@@ -16,7 +16,9 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
 
 /* Plane i of a tensor of one part. */
 static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) {
-    return t->planes ? &t->planes[i] : &t->plane;
+    if (t->planes)
+        return &t->planes[i];
+    return &t->plane;
 }
 
 /* ---- one by one -> one ----------------------------------------------------------------------- */
@@ -78,7 +80,9 @@ static int by_member(const void *a, const void *b) {
     if (x.stem != y.stem)
         return x.stem < y.stem ? -1 : 1;
     const int c = mnl_str_cmp(x.ending, y.ending);
-    return c ? c : (x.number > y.number) - (x.number < y.number);
+    if (c)
+        return c;
+    return (x.number > y.number) - (x.number < y.number);
 }
 
 /* May b be a part of the tensor that a begins? Types, shapes and the layout of scales agree. */
@@ -104,7 +108,10 @@ static mn_plane lifted(const mn_plane *p, uint32_t n_dim) {
         out.stride[i + 1] = p->stride[i];
     }
     out.dim[0] = 1;
-    out.stride[0] = p->bytes > INT64_MAX ? 0 : (int64_t)p->bytes;
+    if (p->bytes > INT64_MAX)
+        out.stride[0] = 0;
+    else
+        out.stride[0] = (int64_t)p->bytes;
     if (p->kind == MN_PLANE_TENSOR_SCALE)
         out.stride[0] = 0;
     return out;
@@ -149,8 +156,15 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
 static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     member x;
     member y;
-    return take_member(a->name, &x) && take_member(b->name, &y) && x.layer == y.layer &&
-           x.stem == y.stem && mnl_str_eq(x.ending, y.ending);
+    if (!take_member(a->name, &x))
+        return false;
+    if (!take_member(b->name, &y))
+        return false;
+    if (x.layer != y.layer)
+        return false;
+    if (x.stem != y.stem)
+        return false;
+    return mnl_str_eq(x.ending, y.ending);
 }
 
 /* old: the tensors before, copied, since new ones are appended while they are read. */

@@ -26,7 +26,9 @@ static mn_status table_guess(void *self, const mn_file *files, uint32_t n, uint3
     snprintf(g.format, sizeof g.format, "%s", s->kind->id);
     snprintf(g.why, sizeof g.why, "%s", s->kind->why_not);
     const mn_status status = s->kind->guess(s->host, files, n, stride, &g);
-    return status ? status : mnl_out(out, &g);
+    if (status)
+        return status;
+    return mnl_out(out, &g);
 }
 
 /* *out is NULL unless a model was read. */
@@ -43,7 +45,9 @@ static mn_status table_open(void *self, const mn_file *files, uint32_t n, uint32
 
 static mn_status table_patterns(void *self, uint32_t i, mn_file_pattern *out) {
     const mn_loader_kind *kind = ((const loader_self *)self)->kind;
-    return i < kind->n_patterns ? mnl_out(out, &kind->patterns[i]) : MN_END;
+    if (i < kind->n_patterns)
+        return mnl_out(out, &kind->patterns[i]);
+    return MN_END;
 }
 
 static const mn_loader table = {.size = sizeof table,
@@ -57,7 +61,9 @@ static const mn_loader table = {.size = sizeof table,
 /* The one interface that these plugins offer. */
 static const void *self_query(void *self, const char *interface_id) {
     (void)self;
-    return interface_id && !strcmp(interface_id, MN_LOADER_ID) ? &table : NULL;
+    if (interface_id && !strcmp(interface_id, MN_LOADER_ID))
+        return &table;
+    return NULL;
 }
 
 static void self_shutdown(void *self) {

@@ -56,7 +56,10 @@ mn_status mnl_fail(mn_error *err, mn_status status, const char *fmt, ...) {
         return status;
     uint32_t cap = err->size ? err->size : (uint32_t)sizeof *err;
     mn_error own = {0};
-    own.size = cap < sizeof own ? cap : (uint32_t)sizeof own;
+    if (cap < sizeof own)
+        own.size = cap;
+    else
+        own.size = (uint32_t)sizeof own;
     own.status = status;
     own.node = ~0u;
     va_list args;
@@ -78,7 +81,9 @@ mn_str mnl_str_of(const char *z) {
     return (mn_str){z, strlen(z)};
 }
 bool mnl_str_eq(mn_str a, mn_str b) {
-    return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
+    if (a.len != b.len)
+        return false;
+    return !a.len || !memcmp(a.ptr, b.ptr, a.len);
 }
 bool mnl_str_is(mn_str a, const char *z) {
     return mnl_str_eq(a, mnl_str_of(z));
@@ -96,9 +101,15 @@ bool mnl_str_ends(mn_str a, const char *z) {
 }
 
 int mnl_str_cmp(mn_str a, mn_str b) {
-    uint64_t n = a.len < b.len ? a.len : b.len;
-    int c = n ? memcmp(a.ptr, b.ptr, n) : 0;
-    return c ? c : (a.len > b.len) - (a.len < b.len);
+    uint64_t n = b.len;
+    if (a.len < b.len)
+        n = a.len;
+    int c = 0;
+    if (n)
+        c = memcmp(a.ptr, b.ptr, n);
+    if (c)
+        return c;
+    return (a.len > b.len) - (a.len < b.len);
 }
 
 bool mnl_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
@@ -158,8 +169,13 @@ bool mnl_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *n
         return false;
     *prefix = (mn_str){name.ptr, name.len - strlen(suffix) - tail};
     const char *s = name.ptr + prefix->len;
-    return s[0] == '-' && five_digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) &&
-           five_digits(s + 10, count);
+    if (s[0] != '-')
+        return false;
+    if (!five_digits(s + 1, no))
+        return false;
+    if (memcmp(s + 6, "-of-", 4))
+        return false;
+    return five_digits(s + 10, count);
 }
 
 const mn_file *mnl_file_at(const mn_file *files, uint32_t i, uint32_t stride) {
@@ -181,7 +197,9 @@ mn_status mnl_out(void *dst, const void *src) {
     memcpy(&own, src, sizeof own);
     if (cap < sizeof cap)
         return MN_INVALID;
-    uint32_t n = cap < own ? cap : own;
+    uint32_t n = own;
+    if (cap < own)
+        n = cap;
     memcpy(dst, src, n);
     memcpy(dst, &n, sizeof n);
     return MN_OK;

@@ -60,7 +60,9 @@ bool config_bool(config_reader *c, const char *key, bool fallback) {
     const cJSON *item = json_get(c->root, key);
     if (item && !cJSON_IsBool(item))
         config_fail(c, "", key, item, "true or false");
-    return item ? cJSON_IsTrue(item) : fallback;
+    if (item)
+        return cJSON_IsTrue(item);
+    return fallback;
 }
 
 /* A string that is not empty; it lives as long as the JSON tree. "" after an error. */
@@ -200,7 +202,9 @@ static void put_name(config_reader *c) {
     const cJSON *item = json_get(c->root, "_name_or_path");
     if (item && !cJSON_IsString(item))
         config_fail(c, "", "_name_or_path", item, "a string");
-    const char *name = item && cJSON_IsString(item) ? item->valuestring : "";
+    const char *name = "";
+    if (item && cJSON_IsString(item))
+        name = item->valuestring;
     const char *slash = strchr(name, '/');
     if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/')))
         return;
@@ -211,7 +215,9 @@ static void put_name(config_reader *c) {
 static void read_architecture(config_reader *c) {
     enter_text(c);
     const char *type = config_str(c, c->root, "", "model_type", NULL);
-    const cJSON *classes = c->nested ? NULL : json_get(c->root, "architectures");
+    const cJSON *classes = NULL;
+    if (!c->nested)
+        classes = json_get(c->root, "architectures");
     if (c->status)
         return;
     c->family = family_by_type(type);
@@ -238,7 +244,9 @@ static void read_architecture(config_reader *c) {
 
 /* A family's own name of a key, or the usual one. */
 static const char *key_of(const char *own, const char *usual) {
-    return own ? own : usual;
+    if (own)
+        return own;
+    return usual;
 }
 
 /* A count from 1 to hi, put under `key` and returned. */
@@ -359,7 +367,9 @@ static int64_t sliding_by_rule(config_reader *c, int64_t *slides) {
         first = config_int(c, c->root, "", "max_window_layers", 0, INT32_MAX, &first);
     for (int64_t i = 0; i < c->n_layer; i++) {
         const bool in_period = i >= first && (!period || i % period < period - 1);
-        slides[i] = f->no_rope ? c->no_rope[i] : in_period;
+        slides[i] = in_period;
+        if (f->no_rope)
+            slides[i] = c->no_rope[i];
         n += slides[i];
     }
     return n;
@@ -393,7 +403,9 @@ static void read_window(config_reader *c) {
     int64_t *slides = new_layers(c);
     if (!slides)
         return;
-    int64_t n = some ? sliding_by_types(c, slides) : -1;
+    int64_t n = -1;
+    if (some)
+        n = sliding_by_types(c, slides);
     if (n < 0 && (window || !asks)) /* without a window, those that are asked do not slide */
         n = sliding_by_rule(c, slides);
     if (!window)
@@ -417,7 +429,9 @@ static int64_t named_layer(const config_reader *c, const cJSON *member) {
             return -1;
         layer = layer * 10 + (*s - '0');
     }
-    return layer < c->n_layer ? layer : -1;
+    if (layer < c->n_layer)
+        return layer;
+    return -1;
 }
 
 /* per_layer_config: {"1": {"intermediate_size": 96}, ...}: what differs from the model's keys. */
@@ -465,12 +479,17 @@ static int64_t *each_layer(config_reader *c, const char *native, int64_t hi,
     if (!each && !c->status)
         c->status = mnl_fail_memory(c->err);
     for (int64_t i = 0; each && i < c->n_layer && !c->status; i++) {
-        const cJSON *own = c->layers ? c->layers[i] : NULL;
-        each[i] = own && json_get(own, native)
-                      ? config_int(c, own, "per_layer_config.", native, 1, hi, NULL)
-                      : config_int(c, c->root, "", native, 1, hi, fallback);
+        const cJSON *own = NULL;
+        if (c->layers)
+            own = c->layers[i];
+        if (own && json_get(own, native))
+            each[i] = config_int(c, own, "per_layer_config.", native, 1, hi, NULL);
+        else
+            each[i] = config_int(c, c->root, "", native, 1, hi, fallback);
     }
-    return c->status ? NULL : each;
+    if (c->status)
+        return NULL;
+    return each;
 }
 
 /* As one integer where all layers are equal. */
@@ -544,7 +563,9 @@ static void read_wide_heads(config_reader *c) {
         if (slides[i] || c->layers)
             continue; /* per_layer_config has said it */
         dim[i] = wide;
-        kv[i] = few ? n_wide : n_kv;
+        kv[i] = n_kv;
+        if (few)
+            kv[i] = n_wide;
     }
     if (c->status)
         return;
@@ -619,9 +640,13 @@ static void read_sizes(config_reader *c) {
 
 /* The name of the activation; some families have two keys for it, of which the older one lies. */
 static void read_act(config_reader *c) {
-    const char *own = c->family->keys ? c->family->keys->act : NULL;
+    const char *own = NULL;
+    if (c->family->keys)
+        own = c->family->keys->act;
     const bool first = c->family->both_acts;
-    const char *key = own && (!first || json_get(c->root, own)) ? own : "hidden_act";
+    const char *key = "hidden_act";
+    if (own && (!first || json_get(c->root, own)))
+        key = own;
     const char *act = config_str(c, c->root, "", key, c->family->act ? c->family->act : "silu");
     if (first && !strcmp(act, "gelu"))
         act = c->family->act;

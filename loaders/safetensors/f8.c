@@ -19,8 +19,12 @@ static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_s
     const uint32_t lead = t->n_dim - 2;
     if (s->n_dim > t->n_dim || (lead && s->dim[0] != t->dim[0]))
         return false;
-    const int64_t R = s->n_dim > lead ? s->dim[lead] : 1;
-    const int64_t C = s->n_dim > lead + 1 ? s->dim[lead + 1] : 1;
+    int64_t R = 1;
+    if (s->n_dim > lead)
+        R = s->dim[lead];
+    int64_t C = 1;
+    if (s->n_dim > lead + 1)
+        C = s->dim[lead + 1];
     *out = (f8_scales){.expert = lead ? R * C * es : 0};
     if (R == 1 && C == 1)
         return true;
@@ -48,7 +52,9 @@ static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s
 static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
                      int64_t lo, int64_t n, mn_plane *planes) {
     const uint32_t lead = t->n_dim - 2;
-    const int64_t E = lead ? t->dim[0] : 1;
+    int64_t E = 1;
+    if (lead)
+        E = t->dim[0];
     const int64_t N = t->dim[lead];
     const int64_t K = t->dim[lead + 1];
     const int64_t skip = sc->halves ? lo / n * sc->row : (sc->blocks ? lo / 128 : lo) * sc->row;
@@ -58,7 +64,9 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
     *scale = s->plane;
     data->ptr = (const char *)data->ptr + lo * K;
     data->bytes = (uint64_t)(((E - 1) * N + n) * K);
-    data->dtype = sc->blocks ? MN_F8_E4M3_128 : MN_F8_E4M3;
+    data->dtype = MN_F8_E4M3;
+    if (sc->blocks)
+        data->dtype = MN_F8_E4M3_128;
     scale->ptr = (const char *)scale->ptr + skip;
     scale->bytes -= (uint64_t)skip;
     scale->kind = MN_PLANE_SCALE;
@@ -154,7 +162,9 @@ static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, boo
         return mnl_fail(err, MN_UNSUPPORTED,
                         "tensor '%.*s' has scales; expected so of matrices [rows, columns] alone",
                         MN_STR_ARG(t->native));
-    return scales_of(t, s, sc) ? MN_OK : bad_scales(t, s, err);
+    if (scales_of(t, s, sc))
+        return MN_OK;
+    return bad_scales(t, s, err);
 }
 
 /* The tensor at `at` becomes one with planes, two if it is gate and up of all experts; the

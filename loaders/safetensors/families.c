@@ -85,8 +85,9 @@ static void granite_hybrid(config_reader *c) {
 
 /* count: the first of these keys that is there; Qwen3-MoE has used both. */
 static void put_experts(config_reader *c) {
-    const char *count =
-        json_get(c->root, "num_local_experts") ? "num_local_experts" : "num_experts";
+    const char *count = "num_experts";
+    if (json_get(c->root, "num_local_experts"))
+        count = "num_local_experts";
     const int64_t n = config_int(c, c->root, "", count, 1, 65536, NULL);
     config_put_int(c, "expert_count", "", count, n);
     config_put_int(c, "expert_used_count", "", "num_experts_per_tok",

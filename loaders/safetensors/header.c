@@ -69,8 +69,12 @@ static mn_status entry_shape(const mn_file *f, const cJSON *entry, const cJSON *
 /* data: offset of the data section in the file; the entry's offsets count from there. */
 static mn_status entry_place(const mn_file *f, const cJSON *entry, const cJSON *offsets,
                              uint64_t data, mn_parsed_tensor *t, mn_error *err) {
-    const cJSON *begin = cJSON_IsArray(offsets) ? offsets->child : NULL;
-    const cJSON *end = begin ? begin->next : NULL;
+    const cJSON *begin = NULL;
+    if (cJSON_IsArray(offsets))
+        begin = offsets->child;
+    const cJSON *end = NULL;
+    if (begin)
+        end = begin->next;
     const int64_t room = (int64_t)(f->bytes - data);
     int64_t from;
     int64_t to;
@@ -134,7 +138,9 @@ static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root,
         if (notes && !cJSON_IsObject(entry))
             return mnl_fail(err, MN_BAD_FILE, "%.*s: __metadata__ is %s, expected an object",
                             MN_STR_ARG(f->name), json_describe(entry).s);
-        mn_status status = notes ? MN_OK : read_entry(p, f, entry, data, err);
+        mn_status status = MN_OK;
+        if (!notes)
+            status = read_entry(p, f, entry, data, err);
         if (status)
             return status;
     }

@@ -132,7 +132,9 @@ mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object
 
 const cJSON *json_get(const cJSON *object, const char *key) {
     const cJSON *m = cJSON_GetObjectItemCaseSensitive(object, key);
-    return m && cJSON_IsNull(m) ? NULL : m;
+    if (m && cJSON_IsNull(m))
+        return NULL;
+    return m;
 }
 
 json_text json_describe(const cJSON *item) {

@@ -57,7 +57,9 @@ static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
     if (s.len < stem.len)
         return mnl_str_cmp(s, stem);
     const int c = memcmp(s.ptr, stem.ptr, stem.len);
-    return c ? c : mnl_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mnl_str_of(ending));
+    if (c)
+        return c;
+    return mnl_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mnl_str_of(ending));
 }
 
 /* Among those that were there at the start; NULL if it is not, or was dropped. */
@@ -152,7 +154,9 @@ static mn_status split_gate_up(mn_parsed *p, const mn_parsed_tensor *t, const ch
     const int64_t rows = both.dim[1];
     const int64_t cols = both.dim[2];
     const int64_t F = (how == FUSED_GPT_OSS ? cols : rows) / 2;
-    const int64_t D = how == FUSED_GPT_OSS ? rows : cols;
+    int64_t D = cols;
+    if (how == FUSED_GPT_OSS)
+        D = rows;
     if (both.n_dim != 3 || 2 * F != (how == FUSED_GPT_OSS ? cols : rows) ||
         both.dtype.block_elems != 1)
         return bad_shape(&both, "experts x (gate and up) x inputs", err);
@@ -285,7 +289,9 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     if (!both)
         return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
     mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);
-    return status ? status : mxfp4_rows(p, &blocks, &scales, 2, 1, "up_proj", err);
+    if (status)
+        return status;
+    return mxfp4_rows(p, &blocks, &scales, 2, 1, "up_proj", err);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -296,7 +302,9 @@ static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) 
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
         if (mnl_str_ends(t->native, conv1d[i]))
             return true;
-    return f->fused == FUSED_GPT_OSS && mnl_str_ends(t->native, "experts.down_proj");
+    if (f->fused != FUSED_GPT_OSS)
+        return false;
+    return mnl_str_ends(t->native, "experts.down_proj");
 }
 
 /* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one
@@ -398,16 +406,21 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
 /* Is the member `key` of an object this word? */
 static bool says(const cJSON *object, const char *key, const char *word) {
     const cJSON *item = json_get(object, key);
-    return cJSON_IsString(item) && !strcmp(item->valuestring, word);
+    if (!cJSON_IsString(item))
+        return false;
+    return !strcmp(item->valuestring, word);
 }
 
 /* Four writers of the same two forms of F8. ModelOpt writes NVFP4 too. */
 static bool is_read_method(const cJSON *q) {
-    return says(q, "quant_method", "fp8") || says(q, "quant_method", "fbgemm_fp8") ||
-           (says(q, "quant_method", "compressed-tensors") &&
-            says(q, "format", "float-quantized")) ||
-           (says(q, "quant_method", "modelopt") &&
-            (says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4")));
+    if (says(q, "quant_method", "fp8"))
+        return true;
+    if (says(q, "quant_method", "fbgemm_fp8"))
+        return true;
+    if (says(q, "quant_method", "compressed-tensors") && says(q, "format", "float-quantized"))
+        return true;
+    return says(q, "quant_method", "modelopt") &&
+           (says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4"));
 }
 
 /* Refuses models whose config.json promises a quantisation that no part of this loader reads. */

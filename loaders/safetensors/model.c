@@ -16,7 +16,9 @@ const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
 
 /* What the index names may have any other name, too. */
 static bool is_weights(const mn_file *f) {
-    return mnl_str_begins(f->name, "model") && mnl_str_ends(f->name, ".safetensors");
+    if (!mnl_str_begins(f->name, "model"))
+        return false;
+    return mnl_str_ends(f->name, ".safetensors");
 }
 
 /* By its whole name; NULL if it is not among the files that were given. */
@@ -50,7 +52,9 @@ static int by_shard(const void *a, const void *b) {
     const cJSON *x = a;
     const cJSON *y = b;
     int c = strcmp(x->valuestring, y->valuestring);
-    return c ? c : strcmp(x->string, y->string);
+    if (c)
+        return c;
+    return strcmp(x->string, y->string);
 }
 
 static int by_native(const void *a, const void *b) {
@@ -69,8 +73,9 @@ static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_s
         else
             hi = mid;
     }
-    return lo < n && mnl_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native) ? sorted[lo]
-                                                                                        : NULL;
+    if (lo < n && mnl_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native))
+        return sorted[lo];
+    return NULL;
 }
 
 /* A shard's entries of the index, [0, n), against the tensors that its file brought, from `first`
@@ -303,7 +308,9 @@ static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
     if (!status)
         status = check_named(p, dir, err);
-    return status ? status : mn_parsed_check_tensors(p, err);
+    if (status)
+        return status;
+    return mn_parsed_check_tensors(p, err);
 }
 
 /* From the checkpoint's tensors to the canonical ones. */
@@ -311,7 +318,9 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
                                 mn_error *err) {
     tell_unused(p);
     drop_tensors(p, false);
-    mn_status status = join ? join(p, facts, err) : MN_OK;
+    mn_status status = MN_OK;
+    if (join)
+        status = join(p, facts, err);
     if (!status)
         status = layout_read(p, facts, err);
     if (!status)

@@ -90,8 +90,12 @@ static double either(config_reader *c, section s, const char *key, double lo, do
         c->status = mnl_fail(c->err, MN_BAD_FILE,
                              "%.*s: key '%s%s' is %g and key '%s' is %g, expected the same",
                              MN_STR_ARG(c->file->name), s.in, key, a, key, b);
-    *in = inside ? s.in : "";
-    return inside ? a : b;
+    *in = "";
+    if (inside)
+        *in = s.in;
+    if (inside)
+        return a;
+    return b;
 }
 
 /* A number that the kind of scaling needs, from key `native` of the section to `key`. */
@@ -111,7 +115,9 @@ static void put_optional(config_reader *c, section s, const char *key, const cha
 static int64_t put_original_length(config_reader *c, section s) {
     const char *key = "original_max_position_embeddings";
     const bool outside = json_get(c->root, key);
-    const char *in = outside ? "" : s.in;
+    const char *in = s.in;
+    if (outside)
+        in = "";
     const int64_t v = config_int(c, outside ? c->root : s.object, in, key, 1, INT32_MAX, &c->n_ctx);
     config_put_int(c, "rope.scaling.original_context_length", in, key, v);
     return v;
@@ -137,7 +143,9 @@ static void read_llama3(config_reader *c, section s) {
 /* What sin and cos are multiplied by for a context that is `factor` times longer (Peng et al. 2023,
  * eq. 22, times m). */
 static double yarn_magnitude(double factor, double m) {
-    return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
+    if (factor > 1)
+        return 0.1 * m * log(factor) + 1;
+    return 1;
 }
 
 /* attention_factor, or as a ratio: mscale over mscale_all_dim, if both are there and not 0. */
@@ -219,8 +227,12 @@ static void read_longrope(config_reader *c, section s, int64_t n_rot) {
 
 /* Gemma 4's full layers. */
 static bool is_proportional(section s) {
-    const cJSON *type = s.object ? json_get(s.object, "rope_type") : NULL;
-    return cJSON_IsString(type) && !strcmp(type->valuestring, "proportional");
+    const cJSON *type = NULL;
+    if (s.object)
+        type = json_get(s.object, "rope_type");
+    if (!cJSON_IsString(type))
+        return false;
+    return !strcmp(type->valuestring, "proportional");
 }
 
 /* Angles as if the whole head turned; behind the first pairs they are 0. Scaled by nothing. */
@@ -239,8 +251,12 @@ static void read_proportional(config_reader *c, section s, double part) {
 
 /* rope_type, formerly type, and the keys that each kind needs. */
 static void read_scaling(config_reader *c, section s, int64_t n_rot) {
-    const char *key = json_get(s.object, "rope_type") ? "rope_type" : "type";
-    const char *type = s.object ? config_str(c, s.object, s.in, key, "default") : "default";
+    const char *key = "type";
+    if (json_get(s.object, "rope_type"))
+        key = "rope_type";
+    const char *type = "default";
+    if (s.object)
+        type = config_str(c, s.object, s.in, key, "default");
     if (c->status)
         return;
     if (!strcmp(type, "default"))
@@ -273,7 +289,9 @@ void config_read_rope(config_reader *c) {
     if (c->status)
         return;
     const double rotary = c->family->rotary > 0 ? c->family->rotary : 1;
-    const double base = c->family->rope_theta > 0 ? c->family->rope_theta : 10000;
+    double base = 10000;
+    if (c->family->rope_theta > 0)
+        base = c->family->rope_theta;
     double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
     /* its first configs */

@@ -39,7 +39,9 @@ static int by_size(const void *x, const void *y, void *arg) {
     const uint32_t j = *(const uint32_t *)y;
     if (a[i].bytes != a[j].bytes)
         return a[i].bytes < a[j].bytes ? 1 : -1;
-    return i < j ? -1 : 1;
+    if (i < j)
+        return -1;
+    return 1;
 }
 
 /* Each at the lowest place that no tensor alive at the same time holds. order: [n] tensors, largest

@@ -22,7 +22,11 @@ bool mnp_out_may_be_absent(uint32_t op, uint32_t i) {
 
 /* Nodes that run although nothing reads their outputs. */
 bool mnp_changes_state(uint32_t op) {
-    return op == MN_OP_EMBED || op == MN_OP_KV_STORE || op == MN_OP_SAMPLE;
+    if (op == MN_OP_EMBED)
+        return true;
+    if (op == MN_OP_KV_STORE)
+        return true;
+    return op == MN_OP_SAMPLE;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -136,7 +140,9 @@ static bool derive(const mn_graph *g, const mn_symbol *s, uint32_t i, const int6
         return false;
     if (__builtin_mul_overflow(out[base], s->mul, value))
         return false;
-    return !__builtin_add_overflow(*value, s->add, value) && *value >= 0;
+    if (__builtin_add_overflow(*value, s->add, value))
+        return false;
+    return *value >= 0;
 }
 
 /* Symbols are in the order of their derivation. max NULL: `given` are maxima themselves. */
@@ -151,14 +157,20 @@ mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *ma
                             "symbol %.24s: %lld * symbol %d + %lld is no size", s->name,
                             (long long)s->mul, s->base, (long long)s->add);
         }
-        const int64_t least = s->kind == MN_SYMBOL_SHAPE ? s->min : 0;
-        const int64_t most = max ? max[i] : INT32_MAX;
+        int64_t least = 0;
+        if (s->kind == MN_SYMBOL_SHAPE)
+            least = s->min;
+        int64_t most = INT32_MAX;
+        if (max)
+            most = max[i];
         const int64_t v = given[i];
         if (v < 0 || v < least || v > most || v > INT32_MAX)
             return mnp_fail(err, MN_INVALID, ~0u,
                             "symbol %.24s is %lld; at least %lld, at most %lld", s->name,
                             (long long)v, (long long)least, (long long)most);
-        out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : v;
+        out[i] = v;
+        if (s->kind == MN_SYMBOL_BOUND && max)
+            out[i] = max[i];
     }
     return MN_OK;
 }
@@ -167,11 +179,15 @@ mn_status mnp_symbols(const mn_graph *g, const int64_t *given, const int64_t *ma
 uint32_t mnp_elem_dtype(const mn_tensor *t) {
     const uint32_t id = t->dtype.id;
     const bool is_half = id == MN_F16 || id == MN_BF16;
-    return t->role == MN_ROLE_INTERIOR && is_half ? MN_F32 : id;
+    if (t->role == MN_ROLE_INTERIOR && is_half)
+        return MN_F32;
+    return id;
 }
 
 uint64_t mnp_elem_bytes(const mn_tensor *t) {
-    return mnp_elem_dtype(t) == t->dtype.id ? t->dtype.block_bytes : 4;
+    if (mnp_elem_dtype(t) == t->dtype.id)
+        return t->dtype.block_bytes;
+    return 4;
 }
 
 /* False: no size (a negative dimension, no whole blocks) or one beyond 2^62. */

@@ -5,12 +5,16 @@
 /* Is node i a KV_STORE of the group? */
 static bool stores(const mn_graph *g, uint32_t i, uint32_t group) {
     const mn_node *n = mnp_node(g, i);
-    return n->op == MN_OP_KV_STORE && (uint32_t)mnp_attr(g, n, MN_KV_STORE_ATTR_GROUP) == group;
+    if (n->op != MN_OP_KV_STORE)
+        return false;
+    return (uint32_t)mnp_attr(g, n, MN_KV_STORE_ATTR_GROUP) == group;
 }
 
 /* What the caller leaves open is f32 in class exact, else f16. */
 mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision) {
-    const uint32_t usual = precision == MN_PRECISION_EXACT ? MN_F32 : MN_F16;
+    uint32_t usual = MN_F16;
+    if (precision == MN_PRECISION_EXACT)
+        usual = MN_F32;
     mnp_kv_types types = {c->k_dtype, c->v_dtype};
     if (types.k == MN_DTYPE_NONE)
         types.k = usual;
@@ -32,7 +36,9 @@ static int64_t rank_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t gro
         if (l == layer)
             found = true;
     }
-    return found ? rank : -1;
+    if (found)
+        return rank;
+    return -1;
 }
 
 /* Adds the layer that KV_STORE i stores; all of a group have one shape. */
@@ -48,7 +54,9 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
     const int64_t dim_v = v->dim[2];
     if (!are_heads || k->dim[1] <= 0 || dim_k <= 0 || dim_v <= 0)
         return mnp_fail(err, MN_INVALID, i, "node %u: KV_STORE wants K and V as [T, Hkv, D]", i);
-    const int64_t longest = dim_k > dim_v ? dim_k : dim_v;
+    int64_t longest = dim_v;
+    if (dim_k > dim_v)
+        longest = dim_k;
     if (rules->max_head_dim && longest > rules->max_head_dim)
         return mnp_fail(err, MN_UNSUPPORTED, i,
                         "node %u: heads of %lld elements; this plugin takes at most %u", i,
@@ -66,7 +74,9 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
 
 /* Pads and sizes, from the shape; false = they overflow. */
 static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
-    const uint64_t align = rules->head_align ? rules->head_align : 1;
+    uint64_t align = 1;
+    if (rules->head_align)
+        align = rules->head_align;
     const uint64_t k_size = (uint64_t)mnp_kv_size(kv->k_dtype);
     const uint64_t v_size = (uint64_t)mnp_kv_size(kv->v_dtype);
     uint64_t places;
@@ -82,13 +92,19 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     pad_v -= pad_v % align;
     kv->pad_k = (int64_t)pad_k;
     kv->pad_v = (int64_t)pad_v;
-    return !__builtin_mul_overflow((uint64_t)kv->n_head_kv, rules->page_tokens, &places) &&
-           !__builtin_mul_overflow(places, k_size, &k_places) &&
-           !__builtin_mul_overflow(places, v_size, &v_places) &&
-           !__builtin_mul_overflow(k_places, pad_k, &kv->v_offset) &&
-           !__builtin_mul_overflow(v_places, pad_v, &v_bytes) &&
-           !__builtin_add_overflow(kv->v_offset, v_bytes, &kv->layer_bytes) &&
-           !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
+    if (__builtin_mul_overflow((uint64_t)kv->n_head_kv, rules->page_tokens, &places))
+        return false;
+    if (__builtin_mul_overflow(places, k_size, &k_places))
+        return false;
+    if (__builtin_mul_overflow(places, v_size, &v_places))
+        return false;
+    if (__builtin_mul_overflow(k_places, pad_k, &kv->v_offset))
+        return false;
+    if (__builtin_mul_overflow(v_places, pad_v, &v_bytes))
+        return false;
+    if (__builtin_add_overflow(kv->v_offset, v_bytes, &kv->layer_bytes))
+        return false;
+    return !__builtin_mul_overflow(kv->layer_bytes, (uint64_t)kv->n_layers, &kv->page_bytes);
 }
 
 static bool is_kept(uint32_t dtype) {
@@ -164,7 +180,9 @@ mn_status mnp_kv_layout(const mn_compile *c, uint32_t group, mnp_kv_types types,
 /* Copy i of the host's array, checked against the buffer of kv_bytes. */
 mn_status mnp_kv_copy_at(const mn_kv_layout *l, const mn_page_copy *copies, uint32_t i,
                          uint32_t stride, uint64_t kv_bytes, mn_page_copy *out, mn_error *err) {
-    const uint64_t n_pages = l->page_bytes ? kv_bytes / l->page_bytes : 0;
+    uint64_t n_pages = 0;
+    if (l->page_bytes)
+        n_pages = kv_bytes / l->page_bytes;
     mnp_read(out, sizeof *out, mnp_entry(copies, i, stride), stride);
     if (out->src_page < n_pages && out->dst_page < n_pages && out->n_tokens <= l->page_tokens)
         return MN_OK;

@@ -7,12 +7,16 @@
 static const char *refuse_norm(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_tensor *x = mnp_in_tensor(l->g, mnp_node(l->g, node), MN_RMS_NORM_X);
     (void)u;
-    return x && x->n_dim == 2 ? NULL : "it normalises heads";
+    if (x && x->n_dim == 2)
+        return NULL;
+    return "it normalises heads";
 }
 
 static const char *refuse_add(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     (void)node;
-    return mnp_node(l->g, u->node)->n_out == 1 ? NULL : "there are several products";
+    if (mnp_node(l->g, u->node)->n_out == 1)
+        return NULL;
+    return "there are several products";
 }
 
 /* One kernel computes both products of a weight row's block: they must be alike. */
@@ -20,7 +24,9 @@ static const char *refuse_glu(const mnp_lowering *l, const mnp_unit *u, uint32_t
     const mn_graph *g = l->g;
     const mn_node *x = mnp_node(g, u->node);
     const mn_node *glu = mnp_node(g, node);
-    const uint32_t first = x->op == MN_OP_LINEAR ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+    uint32_t first = MN_MOE_LINEAR_WEIGHT;
+    if (x->op == MN_OP_LINEAR)
+        first = MN_LINEAR_WEIGHT;
     const mn_tensor *a = mnp_in_tensor(g, x, first);
     const mn_tensor *b = mnp_in_tensor(g, x, first + 2);
     if (x->n_out != 2 || !a || !b)
@@ -69,7 +75,9 @@ static const char *refuse_rope(const mnp_lowering *l, const mnp_unit *u, uint32_
     const mn_graph *g = l->g;
     const int32_t rotated = mnp_in(g, mnp_node(g, node), MN_ROPE_ROW_POS);
     const int32_t stored = mnp_in(g, mnp_node(g, u->node), MN_KV_STORE_ROW_POS);
-    return rotated == stored ? NULL : "it rotates at other positions";
+    if (rotated == stored)
+        return NULL;
+    return "it rotates at other positions";
 }
 
 /* One kernel rotates q and k alike, stores k and v, and attends over the same rows. */

@@ -23,7 +23,11 @@ bool mnp_plane_reaches(const mn_plane *p, const uint64_t *steps, uint32_t n_dim,
         if (__builtin_add_overflow(*last, span, last))
             return false;
     }
-    return p->ptr && !__builtin_add_overflow(*last, size, last) && *last <= p->bytes;
+    if (!p->ptr)
+        return false;
+    if (__builtin_add_overflow(*last, size, last))
+        return false;
+    return *last <= p->bytes;
 }
 
 /* The part's dims against the tensor's (dim 0 of the parts adds up), and that its strides stay

@@ -160,14 +160,22 @@ static int32_t follow(const mnp_lowering *l, const mnp_part *p, uint32_t from) {
         node = attender(l, from);
     } else if (p->edge == MNP_MAKER) {
         const int32_t t = mnp_in(l->g, n, p->operand);
-        node = t < 0 ? -1 : l->uses[t].maker;
+        if (t < 0)
+            node = -1;
+        else
+            node = l->uses[t].maker;
     } else {
         const int32_t t = mnp_out(l->g, n, 0);
-        node = t < 0 ? -1 : l->uses[t].reader;
+        if (t < 0)
+            node = -1;
+        else
+            node = l->uses[t].reader;
     }
     if (node < 0)
         return -1;
-    return mnp_node(l->g, (uint32_t)node)->op == p->op ? node : -1;
+    if (mnp_node(l->g, (uint32_t)node)->op == p->op)
+        return node;
+    return -1;
 }
 
 /* Every output is private, and node reads them all. */
@@ -208,7 +216,9 @@ static const char *try_part(const pass *p, mnp_unit *u, uint32_t i, uint32_t fro
         return "its output is read elsewhere, too";
     if (part->edge == MNP_READER && !reads_all(l, from, node))
         return "what it reads is read elsewhere, too";
-    const char *why = part->refuse ? part->refuse(l, u, node) : NULL;
+    const char *why = NULL;
+    if (part->refuse)
+        why = part->refuse(l, u, node);
     if (why)
         return why;
     const uint32_t last = u->last;

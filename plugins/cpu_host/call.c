@@ -11,11 +11,15 @@ const mn_tensor *mnc_query_out(const mnc_query *q, uint32_t i) {
 }
 /* Dimension i for the symbol values of the query; 1 behind the last. */
 int64_t mnc_query_dim(const mnc_query *q, const mn_tensor *t, uint32_t i) {
-    return i < t->n_dim ? mnp_dim(q->graph, q->symbol, t->dim[i]) : 1;
+    if (i < t->n_dim)
+        return mnp_dim(q->graph, q->symbol, t->dim[i]);
+    return 1;
 }
 
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
-    return i < c->n_attr ? (int64_t)c->attr[i] : 0;
+    if (i < c->n_attr)
+        return (int64_t)c->attr[i];
+    return 0;
 }
 
 double mnc_attr_f64(const mnc_call *c, uint32_t i) {

@@ -61,7 +61,9 @@ void mnc_context_free(mn_context *c) {
 }
 
 static uint8_t *bound_ptr(const mn_binding *b) {
-    return b->buffer ? b->buffer->ptr + b->offset : NULL;
+    if (b->buffer)
+        return b->buffer->ptr + b->offset;
+    return NULL;
 }
 
 /* Is an output of the node bound, or read by a node behind it? */
@@ -163,7 +165,9 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     for (uint32_t j = 0; j < n->n_out; j++)
         resolve(c, mnp_out(g, n, j), &call->out[j]);
     const mn_tensor *lead = mnp_in_tensor(g, n, 0);
-    call->max_rows = lead && lead->n_dim ? mnp_dim(g, p->symbol_max, lead->dim[0]) : 1;
+    call->max_rows = 1;
+    if (lead && lead->n_dim)
+        call->max_rows = mnp_dim(g, p->symbol_max, lead->dim[0]);
     if (n->op == MN_OP_KV_STORE)
         fill_kv(c, call, MN_KV_STORE_KV, MN_KV_STORE_PAGES);
     if (n->op == MN_OP_ATTENTION)

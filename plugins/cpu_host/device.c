@@ -26,7 +26,9 @@ mn_status mnc_device_info(void *self, uint32_t i, mn_device_info *out, mn_error 
     mnc_facts(&info, p->ops->device_name);
     snprintf(info.driver, sizeof info.driver, "%s %s", p->ops->id, p->ops->version);
     info.flags = p->ops->device_flags | MN_DEVICE_UNIFIED | MN_DEVICE_WRAPS;
-    info.mem_gbps = p->ops->gbps ? p->ops->gbps(p->self) : 0;
+    info.mem_gbps = 0;
+    if (p->ops->gbps)
+        info.mem_gbps = p->ops->gbps(p->self);
     mnp_fill(out, &info, sizeof info);
     return MN_OK;
 }
@@ -52,7 +54,9 @@ void mnc_device_close(mn_device *d) {
 
 mn_status mnc_self_test(mn_device *d, mn_error *err) {
     mnc_plugin *p = d->plugin;
-    return p->ops->self_test ? p->ops->self_test(p->self, err) : MN_OK;
+    if (p->ops->self_test)
+        return p->ops->self_test(p->self, err);
+    return MN_OK;
 }
 
 mn_status mnc_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
@@ -64,7 +68,9 @@ mn_status mnc_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
 
 mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     mnc_plugin *p = self;
-    const char *text = p->ops->reason ? p->ops->reason(p->self, reason) : NULL;
+    const char *text = NULL;
+    if (p->ops->reason)
+        text = p->ops->reason(p->self, reason);
     if (cap)
         snprintf(buf, cap, "%s", text ? text : "");
     return MN_OK;
@@ -75,7 +81,9 @@ static const void *query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
         return &mnc_profile;
-    return strcmp(id, MN_BACKEND_ID) ? NULL : &mnc_backend;
+    if (strcmp(id, MN_BACKEND_ID))
+        return NULL;
+    return &mnc_backend;
 }
 
 /* The plugin's own self first: it may still need the host. */

@@ -22,13 +22,17 @@ static bool slurp(const char *path, char *buf, size_t cap) { /* the first cap - 
 /* The number behind a key of /proc/cpuinfo or /proc/meminfo; 0 if the key is not there. */
 static uint64_t number_after(const char *text, const char *key) {
     const char *at = strstr(text, key);
-    return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+    if (at)
+        return strtoull(at + strlen(key), NULL, 10);
+    return 0;
 }
 
 static void cpu_name(char *out, size_t cap) {
     char buf[4096];
     struct utsname u;
-    char *at = slurp("/proc/cpuinfo", buf, sizeof buf) ? strstr(buf, "model name") : NULL;
+    char *at = NULL;
+    if (slurp("/proc/cpuinfo", buf, sizeof buf))
+        at = strstr(buf, "model name");
     if (at)
         at = strchr(at, ':');
     if (at) {
@@ -62,7 +66,9 @@ static void cap_by(const char *folder, const char *limit_file, const char *usage
     if (slurp(path, buf, sizeof buf))
         cache = number_after(buf, cache_key);
     used -= cache < used ? cache : used;
-    uint64_t room = used < limit ? limit - used : 0;
+    uint64_t room = 0;
+    if (used < limit)
+        room = limit - used;
     *total = limit;
     if (room < *left)
         *left = room;
@@ -79,7 +85,9 @@ static void memory(uint64_t *total, uint64_t *left) {
     cap_by("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
            "total_inactive_file ", total, left);
     cap_by("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file ", total, left);
-    char *at = slurp("/proc/self/cgroup", buf, sizeof buf) ? strstr(buf, "0::/") : NULL;
+    char *at = NULL;
+    if (slurp("/proc/self/cgroup", buf, sizeof buf))
+        at = strstr(buf, "0::/");
     if (!at || (at != buf && at[-1] != '\n'))
         return;
     at += 3;
@@ -114,7 +122,8 @@ mn_status mnc_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total,
     (void)d;
     *free_bytes = *total = 0;
     memory(total, free_bytes);
-    return *total ? MN_OK
-                  : mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                             "/proc/meminfo does not say how much memory there is");
+    if (*total)
+        return MN_OK;
+    return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                    "/proc/meminfo does not say how much memory there is");
 }

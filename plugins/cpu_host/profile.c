@@ -12,7 +12,9 @@ static const char *op_name(uint32_t op) {
         MN_OPS(ROW)
 #undef ROW
     };
-    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
+    if (op < sizeof names / sizeof *names && names[op])
+        return names[op];
+    return "?";
 }
 
 /* Which positions the rows of one sequence of SEQS see. pos: [rows] of these rows, ascending. */
@@ -25,8 +27,12 @@ static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, m
         end = pos[r] + 1 > end ? pos[r] + 1 : end;
     for (int32_t r = 0; r < rows; r++) {
         const int64_t at = pos[r];
-        const int64_t lo = window > 0 && at >= window ? at - window + 1 : 0;
-        int64_t hi = both_ways ? end : at + 1;
+        int64_t lo = 0;
+        if (window > 0 && at >= window)
+            lo = at - window + 1;
+        int64_t hi = end;
+        if (!both_ways)
+            hi = at + 1;
         if (at < 0)
             continue;
         if (both_ways && window > 0 && at + window < hi)
@@ -92,7 +98,9 @@ static uint64_t weight_bytes(const mnc_call *c, const mnc_weight *w) {
         asked = (uint64_t)c->in[0].rows * w->row_bytes;
     if (c->node->op == MN_OP_MOE_LINEAR && w->groups)
         asked = rows_of_weight(c) * (uint64_t)w->group_rows * w->row_bytes;
-    return asked < all ? asked : all;
+    if (asked < all)
+        return asked;
+    return all;
 }
 
 static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
@@ -105,7 +113,9 @@ static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
 
 /* Activations and ids have 4 bytes. */
 static uint64_t operand_bytes(const mnc_operand *o) {
-    return o->ptr ? (uint64_t)o->rows * (uint64_t)o->cols * 4 : 0;
+    if (o->ptr)
+        return (uint64_t)o->rows * (uint64_t)o->cols * 4;
+    return 0;
 }
 
 /* Of an input that is no weight. Of the slots' state, the cache and the page tables few rows are
@@ -181,7 +191,9 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     if (!c->notes)
         return mnp_fail_memory(err, bytes, "a profile");
     mn_status st = mnc_run(c, set, values, err);
-    const uint32_t count = s->n_active < room ? s->n_active : room;
+    uint32_t count = room;
+    if (s->n_active < room)
+        count = s->n_active;
     for (uint32_t i = 0; i < count && !st; i++) {
         const mn_profile_unit u = unit_of(c, s, i);
         char *to = (char *)units + (uint64_t)i * stride;

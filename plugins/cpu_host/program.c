@@ -6,7 +6,9 @@ uint32_t mnc_precision(const mn_device *d, const mn_compile *c) {
     const mnc_plugin *p = d->plugin;
     if (c->precision != MN_PRECISION_AUTO)
         return c->precision;
-    return p->ops->precision ? p->ops->precision(p->self, c->graph) : MN_PRECISION_EXACT;
+    if (p->ops->precision)
+        return p->ops->precision(p->self, c->graph);
+    return MN_PRECISION_EXACT;
 }
 
 /* A call has room for so many operands. */
@@ -72,7 +74,9 @@ static mn_status prepare(mn_program *p, mn_error *err) {
                             i, q.node->op, q.node->contract, pl->ops->id);
         uint32_t reason = 0;
         if (pl->ops->verdict(pl->self, &q, &reason) == MN_VERDICT_NO) {
-            const char *why = pl->ops->reason ? pl->ops->reason(pl->self, reason) : NULL;
+            const char *why = NULL;
+            if (pl->ops->reason)
+                why = pl->ops->reason(pl->self, reason);
             return mnp_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i, q.node->op,
                             why ? why : "not supported");
         }
@@ -192,7 +196,10 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     mn_estimate e = {.size = sizeof e, .precision = p->precision, .row_grain = 1};
     if (p->precision == MN_PRECISION_EXACT)
         e.flags = MN_ESTIMATE_DETERMINISTIC;
-    e.weights = e.import_peak = ops->repack ? weights : 0;
+    if (ops->repack) {
+        e.weights = weights;
+        e.import_peak = weights;
+    }
     e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes +
                 p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding);
     if (gbps > 0) {
@@ -215,7 +222,9 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
         const int32_t t = mnp_next_weight(g, p->hi, &at, &node);
         if (t < 0)
             return MN_OK;
-        const int32_t found = w ? mnp_find_weight(w->graph, g, (uint32_t)t) : -1;
+        int32_t found = -1;
+        if (w)
+            found = mnp_find_weight(w->graph, g, (uint32_t)t);
         if (found < 0 || !w->kept[found].put)
             return mnp_fail(err, w && w->graph != g ? MN_UNSUPPORTED : MN_INVALID, node,
                             "node %u: weight %.*s is not in the weight set", node,

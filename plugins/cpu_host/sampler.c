@@ -29,7 +29,9 @@ void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4
 
 /* Scratch: logits as adjusted, ids as a heap, counts of the penalties. */
 uint64_t mnc_sample_bytes(int64_t n_vocab) {
-    return n_vocab < 0 ? 0 : (uint64_t)n_vocab * 12;
+    if (n_vocab < 0)
+        return 0;
+    return (uint64_t)n_vocab * 12;
 }
 
 typedef struct {
@@ -148,7 +150,9 @@ static bool add_biases(const mnc_sample *s, float *l) {
 }
 
 static int32_t count_stops(const mn_slot_params *p) {
-    return p->n_stop < MN_MAX_STOP ? p->n_stop : MN_MAX_STOP;
+    if (p->n_stop < MN_MAX_STOP)
+        return p->n_stop;
+    return MN_MAX_STOP;
 }
 
 /* false = NaN */
@@ -180,7 +184,9 @@ static int32_t arg_max(const float *l, int64_t n) {
             at = (int32_t)i;
         }
     }
-    return is_nan ? MN_ID_NAN : at;
+    if (is_nan)
+        return MN_ID_NAN;
+    return at;
 }
 
 /* What candidate id counts for, against the largest logit. */
@@ -224,7 +230,9 @@ static bool wants_top(const mnc_sample *s) {
 static void write_top(const mnc_sample *s, const float *l, double of_all, int32_t *ids) {
     heap h = collect(l, s->n_vocab, s->n_top, ids);
     for (int64_t i = 0; i < s->n_top; i++) {
-        int32_t id = i < h.n ? best_at(&h, i) : -1;
+        int32_t id = -1;
+        if (i < h.n)
+            id = best_at(&h, i);
         if (s->top_ids)
             s->top_ids[i] = id;
         if (s->top_logprobs)
@@ -299,7 +307,15 @@ static int32_t draw(const mnc_sample *s, const float *l, int32_t *ids) {
 /* Whether the logits are drawn from as they are. */
 static bool is_plain(const mnc_sample *s) {
     const bool may_stop = s->n_drawn >= s->params->min_new || !s->params->n_stop;
-    return !s->bias && !s->mask && !s->sparse && may_stop && !has_penalties(s->params);
+    if (s->bias)
+        return false;
+    if (s->mask)
+        return false;
+    if (s->sparse)
+        return false;
+    if (!may_stop)
+        return false;
+    return !has_penalties(s->params);
 }
 
 /* scratch: mnc_sample_bytes. Greedy rows that nothing changes are not copied. */
@@ -312,7 +328,9 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     if (greedy && !logprobs && is_plain(s))
         return arg_max(s->logits, s->n_vocab);
     const bool ok = adjust(s, l, count);
-    const double of_all = logprobs && ok ? log_sum(l, s->n_vocab) : (double)NAN;
+    double of_all = (double)NAN;
+    if (logprobs && ok)
+        of_all = log_sum(l, s->n_vocab);
     if (wants_top(s))
         write_top(s, l, of_all, ids);
     int32_t id = MN_ID_NAN;
@@ -410,11 +428,15 @@ void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
     const int64_t n_slots = c->in[MN_SAMPLE_HISTORY].rows;
     for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row++) {
         const int32_t slot = out_slot[row];
-        const int32_t target = targets ? targets[row] : -1;
+        int32_t target = -1;
+        if (targets)
+            target = targets[row];
         const bool draws = target < 0 && slot >= 0 && slot < n_slots;
         if ((uint32_t)(draws ? slot : row) % w->n != w->i)
             continue;
-        ids[row] = draws ? draw_row(c, w, row, slot) : MN_ID_NONE;
+        ids[row] = MN_ID_NONE;
+        if (draws)
+            ids[row] = draw_row(c, w, row, slot);
         if (target < 0)
             continue;
         const mnc_sample s = sample_of(c, row);

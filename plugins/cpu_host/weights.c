@@ -47,7 +47,10 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
         n_dim--;
     if (t->n_dim > 1 && spec->rows != 1) {
         uint64_t *rows = &steps[t->n_dim - 2];
-        *rows = spec->rows ? (*rows + spec->rows - 1) / spec->rows : 1;
+        if (spec->rows)
+            *rows = (*rows + spec->rows - 1) / spec->rows;
+        else
+            *rows = 1;
     }
     bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     if (fits && spec->by_block && steps[n_dim - 1] > 1) /* kernels read several at once */
@@ -152,7 +155,9 @@ static bool same_heights(const mn_weight_src *s) {
 static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weight *w,
                      uint64_t *row_bytes, bool *grouped) {
     const mn_plane *first = part(s, 0);
-    const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
+    uint32_t row_dim = 0;
+    if (t->n_dim > 1)
+        row_dim = t->n_dim - 2;
     *row_bytes = w->row_bytes;
     if (t->n_dim > 1 && first->dim[row_dim] > 1)
         *row_bytes = (uint64_t)first->stride[row_dim];
@@ -236,14 +241,22 @@ static mnc_extra *extra_of(const mn_tensor *t, uint32_t k, mnc_weight *w, mn_pla
 /* How plane k > 0 is stepped through; the same for all parts. */
 static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mnc_weight *w) {
     const mn_plane *p = mnp_plane(s, 0, k);
-    const uint32_t row_dim = t->n_dim > 1 ? t->n_dim - 2 : 0;
+    uint32_t row_dim = 0;
+    if (t->n_dim > 1)
+        row_dim = t->n_dim - 2;
     mn_plane_spec spec;
     mnc_extra *x = extra_of(t, k, w, &spec);
     x->data = p->ptr;
     x->dtype = p->dtype;
-    x->row_bytes = spec.rows ? (uint64_t)p->stride[row_dim] : 0;
-    x->row_shift = spec.rows > 1 ? (uint32_t)__builtin_ctz(spec.rows) : 0;
-    x->step = spec.by_block ? (uint64_t)p->stride[t->n_dim - 1] : 0;
+    x->row_bytes = 0;
+    if (spec.rows)
+        x->row_bytes = (uint64_t)p->stride[row_dim];
+    x->row_shift = 0;
+    if (spec.rows > 1)
+        x->row_shift = (uint32_t)__builtin_ctz(spec.rows);
+    x->step = 0;
+    if (spec.by_block)
+        x->step = (uint64_t)p->stride[t->n_dim - 1];
 }
 
 /* The pointers of all groups of all planes, in one block of the set. */
@@ -255,7 +268,10 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
         return false;
     mnc_weight *w = &k->w;
     k->groups = at;
-    w->group_rows = t->n_dim == 3 ? t->dim[1] : part(s, 0)->dim[0];
+    if (t->n_dim == 3)
+        w->group_rows = t->dim[1];
+    else
+        w->group_rows = part(s, 0)->dim[0];
     const uint64_t group_bytes = (uint64_t)w->group_rows * w->row_bytes;
     for (uint32_t p = 0; p < s->n_planes; p++)
         for (int64_t g = 0; g < n; g++)

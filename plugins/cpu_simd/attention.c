@@ -41,7 +41,9 @@ typedef struct {
 } attn;
 
 static int64_t per_task(int64_t g) {
-    return g >= BLOCK_ROWS ? 1 : BLOCK_ROWS / g;
+    if (g >= BLOCK_ROWS)
+        return 1;
+    return BLOCK_ROWS / g;
 }
 
 static uint64_t up64(uint64_t n) {
@@ -55,7 +57,9 @@ static int64_t chunks_of(int64_t positions) {
 /* The most rows whose partial results, of row_bytes each, are shared. */
 static int64_t split_rows(uint64_t row_bytes) {
     const uint64_t n = SPLIT_BYTES / row_bytes;
-    return n > SPLIT_ROWS ? SPLIT_ROWS : (int64_t)n;
+    if (n > SPLIT_ROWS)
+        return SPLIT_ROWS;
+    return (int64_t)n;
 }
 
 /* Partial results of one row: a state per head and chunk. */
@@ -69,7 +73,9 @@ static uint64_t row_bytes(const attn *a) {
 static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
     const uint64_t here = *at;
     *at += up64((uint64_t)n * sizeof(float));
-    return base ? (float *)(void *)(base + here) : NULL;
+    if (base)
+        return (float *)(void *)(base + here);
+    return NULL;
 }
 
 /* Lays the worker's scratch out at base, NULL: not yet there. Its size in bytes. */
@@ -94,12 +100,16 @@ static void reset(const attn *a, float *st) {
 }
 
 static float greater(float a, float b) {
-    return a > b ? a : b;
+    if (a > b)
+        return a;
+    return b;
 }
 
 /* What a state with maximum m counts for under the common maximum; NaN and +inf give NaN. */
 static float share_of(const attn *a, float m, float top) {
-    return m == -INFINITY ? 0 : a->v->exp1(m - top);
+    if (m == -INFINITY)
+        return 0;
+    return a->v->exp1(m - top);
 }
 
 /* A part whose logits are all -inf counts 0 times, but is added: a NaN among its values stays. */
@@ -170,7 +180,9 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
 }
 
 static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
+    if (a < b)
+        return a;
+    return b;
 }
 
 /* The first position that a row at `pos` sees. */
@@ -227,7 +239,9 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
         const int64_t pos = a->pos[r0 + r];
         const int64_t first = first_of(a, pos) - t0;
         const int64_t end = end_of(a, r0 + r) - t0;
-        const int64_t x = first < b0 ? b0 : first;
+        int64_t x = first;
+        if (first < b0)
+            x = b0;
         const int64_t y = least(end, hi - t0);
         if (pos >= 0 && x < y)
             add_row(a, r, x, y);
@@ -241,7 +255,9 @@ static void chunk(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     for (int64_t i = 0; i < nr * a->g; i++)
         reset(a, a->part + i * a->state);
     for (int64_t t0 = ci * CHUNK; t0 < end; t0 += MNK_TILE) {
-        const int64_t x = t0 < lo ? lo : t0;
+        int64_t x = t0;
+        if (t0 < lo)
+            x = lo;
         const int64_t y = least(t0 + MNK_TILE, end);
         if (x < y)
             tile(a, slot, h, r0, nr, t0, x, y);
@@ -409,7 +425,9 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
 /* An integer attribute of the query's node, 0 where it has none. */
 static int64_t attr_of(const mnc_query *q, uint32_t i) {
     const uint64_t *attr = q->graph->attrs + q->node->attr_off;
-    return i < q->node->n_attr ? (int64_t)attr[i] : 0;
+    if (i < q->node->n_attr)
+        return (int64_t)attr[i];
+    return 0;
 }
 
 void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
@@ -425,11 +443,15 @@ void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
     if (!a.dv)
         a.dv = a.dk;
     a.state = a.dv + 2;
-    a.g = a.hkv > 0 ? a.h / a.hkv : 1;
+    a.g = 1;
+    if (a.hkv > 0)
+        a.g = a.h / a.hkv;
     a.block = per_task(a.g);
     op->worker_bytes = lay_out(&a, NULL);
     const uint64_t row = row_bytes(&a);
-    const int64_t rows = row ? split_rows(row) : 0;
+    int64_t rows = 0;
+    if (row)
+        rows = split_rows(row);
     const int64_t t = mnc_query_dim(q, qt, 0);
     op->shared_bytes = (uint64_t)least(rows, t) * row;
 }

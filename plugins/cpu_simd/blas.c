@@ -17,7 +17,9 @@
 #ifndef MNC_OPENBLAS
 bool mnk_blas_open(mnk_blas *user, uint32_t n, const char **why) {
     (void)n;
-    *why = user->asked ? NULL : "OpenBLAS was not built in";
+    *why = "OpenBLAS was not built in";
+    if (user->asked)
+        *why = NULL;
     user->asked = true;
     return false;
 }
@@ -71,7 +73,9 @@ static bool has_room(uint32_t n, size_t more) {
     uint32_t i = 0;
     bool all = true;
     for (; i <= n && all; i++) {
-        size_t bytes = i < n ? BUFFER_BYTES : more;
+        size_t bytes = more;
+        if (i < n)
+            bytes = BUFFER_BYTES;
         if (!bytes)
             break;
         at[i] = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -145,8 +149,9 @@ static void load(void) {
     blas.why = "no OpenBLAS: it is built without threads or with OpenMP, expected pthreads";
     if (parallel() != 1)
         return;
-    blas.why = theirs ? "no OpenBLAS: the application uses it with several threads"
-                      : "no OpenBLAS: the library would start threads";
+    blas.why = "no OpenBLAS: the library would start threads";
+    if (theirs)
+        blas.why = "no OpenBLAS: the application uses it with several threads";
     if (threads() != 1)
         return;
     blas.most = most_calls(config());
@@ -172,13 +177,17 @@ static bool reserve(uint32_t n) {
 static bool is_own_process(void) {
     int nobody = 0;
     const int self = (int)getpid();
-    return atomic_compare_exchange_strong(&blas.owner, &nobody, self) || nobody == self;
+    if (atomic_compare_exchange_strong(&blas.owner, &nobody, self))
+        return true;
+    return nobody == self;
 }
 
 bool mnk_blas_open(mnk_blas *user, uint32_t n, const char **why) {
     *why = NULL;
     if (!is_own_process()) {
-        *why = user->asked ? NULL : "no OpenBLAS: it was loaded before a fork";
+        *why = "no OpenBLAS: it was loaded before a fork";
+        if (user->asked)
+            *why = NULL;
         user->asked = true;
         return false;
     }
@@ -191,7 +200,9 @@ bool mnk_blas_open(mnk_blas *user, uint32_t n, const char **why) {
         user->ok = blas.sgemm && n <= blas.most && reserve(blas.n_users + n);
         if (blas.sgemm && !user->ok)
             *why = "no OpenBLAS: not enough address space, or too many threads";
-        user->n = user->ok ? n : 0;
+        user->n = 0;
+        if (user->ok)
+            user->n = n;
         blas.n_users += user->n;
         user->asked = true;
     }

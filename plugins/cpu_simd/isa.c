@@ -33,7 +33,9 @@ const char *mnk_isa_name(int32_t level) {
 int32_t mnk_isa_cap(int32_t level, int32_t cap) {
     if ((level >= MNK_NEON) != (cap >= MNK_NEON))
         return MNK_GENERIC;
-    return level < cap ? level : cap;
+    if (level < cap)
+        return level;
+    return cap;
 }
 
 #if defined(__x86_64__)

@@ -30,7 +30,10 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         return;
     for (int s = 0; s < MNK_STREAMS; s++) {
         const int64_t at = rest + s;
-        row[s] = at < hi ? at : hi - 1;
+        if (at < hi)
+            row[s] = at;
+        else
+            row[s] = hi - 1;
     }
     for (int64_t i = 0; i < r; i++) {
         k->dot(w, row, pair[i].x, out);
@@ -53,11 +56,17 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
     const bool small = r <= SOME_ROWS && k->few_panel_rows;
     const int64_t step = small ? k->few_panel_rows : k->panel_rows;
     for (int64_t j = lo; j < hi; j += step) {
-        const int64_t n = hi - j < step ? hi - j : step;
+        int64_t n = step;
+        if (hi - j < step)
+            n = hi - j;
         for (int64_t k0 = 0; k0 < w->cols; k0 += kc) {
             const int64_t left = w->cols - k0;
-            const int64_t span = left < kc ? left : kc;
-            const int64_t x0 = k->quantised_x ? 0 : 4 * k0;
+            int64_t span = kc;
+            if (left < kc)
+                span = left;
+            int64_t x0 = 0;
+            if (!k->quantised_x)
+                x0 = 4 * k0;
             k->unpack(w, j, n, k0, span, panel);
             k->gemm(panel, n, span, pair, x0, r, j, k0 == 0);
         }

@@ -20,10 +20,14 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
     if (src < 0 && slot->done)
         return -1;
-    const int32_t p = given_pos < 0 ? slot->pos : given_pos;
+    int32_t p = given_pos;
+    if (given_pos < 0)
+        p = slot->pos;
     if (p < 0 || p >= n_ctx)
         return -1;
-    int32_t id = src < 0 ? slot->last_id : src;
+    int32_t id = src;
+    if (src < 0)
+        id = slot->last_id;
     if (id < 0 || id >= n_vocab)
         id = 0;
     *pos = p;
@@ -65,7 +69,9 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
             continue;
         }
         for (int64_t k0 = 0; k0 < d; k0 += MNK_KC) {
-            int64_t n = d - k0 < MNK_KC ? d - k0 : MNK_KC;
+            int64_t n = MNK_KC;
+            if (d - k0 < MNK_KC)
+                n = d - k0;
             k->unpack(wt, ids[t], 1, k0, n, w->scratch);
             memcpy(x + k0, w->scratch, (size_t)n * sizeof(float));
         }
@@ -73,7 +79,9 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
             v->scale(x, d, by);
         if (positions) {
             const int64_t last = positions->rows - 1;
-            const int64_t row = row_pos[t] < last ? row_pos[t] : last;
+            int64_t row = last;
+            if (row_pos[t] < last)
+                row = row_pos[t];
             add_row(positions, row, x);
         }
     }
@@ -84,8 +92,12 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
 static void rotate(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half,
                    const float *cs) {
     const bool halves = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_HALVES;
-    const int64_t step = halves ? 1 : 2;
-    const int64_t other = halves ? half : 1;
+    int64_t step = 2;
+    if (halves)
+        step = 1;
+    int64_t other = 1;
+    if (halves)
+        other = half;
     for (int64_t i = 0; i < half; i++) {
         const int64_t at = i * step;
         const float a = x[at];
@@ -111,7 +123,9 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     const int64_t rot = mnc_attr_int(c, MN_ROPE_ATTR_N_ROT);
     const int64_t half = (rot ? rot : d) / 2;
     const double mscale = mnc_attr_f64(c, MN_ROPE_ATTR_MSCALE);
-    const double m = mscale != 0 ? mscale : 1;
+    double m = 1;
+    if (mscale != 0)
+        m = mscale;
     float *cs = w->scratch;
     int64_t lo;
     int64_t hi;

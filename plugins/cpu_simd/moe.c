@@ -90,7 +90,9 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
         int32_t *experts = (int32_t *)out->ptr + t * k;
         for (int64_t e = 0; e < n; e++) {
             const double l = logit[e];
-            score[e] = kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-l)) : l;
+            score[e] = l;
+            if (kind == MN_ROUTE_SIGMOID)
+                score[e] = 1 / (1 + exp(-l));
         }
         if (kind == MN_ROUTE_SOFTMAX)
             softmax(score, n);
@@ -143,7 +145,9 @@ static uint64_t lay_out(groups *g, int64_t pairs, int64_t n_expert, uint8_t *bas
 /* padding is not followed */
 static int64_t expert_of(const int32_t *experts, int64_t p, int64_t n) {
     const int32_t e = experts[p];
-    return e < 0 || e >= n ? 0 : e;
+    if (e < 0 || e >= n)
+        return 0;
+    return e;
 }
 
 /* Pairs by expert: counted, then put in their places. */
@@ -215,8 +219,12 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
     for (int64_t e = 0; e < n_expert; e++) {
         if (start[e + 1] == start[e])
             continue;
-        const int64_t from = lo > begin ? lo - begin : 0;
-        const int64_t to = hi - begin < n ? hi - begin : n;
+        int64_t from = 0;
+        if (lo > begin)
+            from = lo - begin;
+        int64_t to = n;
+        if (hi - begin < n)
+            to = hi - begin;
         if (from < to)
             expert_rows(o, i, e, from, to);
         if (few)
@@ -281,7 +289,9 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
         rest = bytes > rest ? bytes : rest;
     }
     op->worker_bytes = rest + panel;
-    const int64_t x_rows = x->n_dim == 3 ? pairs : t;
+    int64_t x_rows = t;
+    if (x->n_dim == 3)
+        x_rows = pairs;
     if (quantised)
         op->shared_bytes = (uint64_t)(x_rows * mnk_quant_bytes(k));
 }

@@ -95,7 +95,9 @@ static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor
     const int64_t cols = mnc_query_dim(q, w, n_dim - 1);
     if (cols % (int64_t)w->dtype.block_elems || cols % kernel->grain)
         return no(why, REASON_SHAPE);
-    return s->level == MNK_GENERIC ? MN_VERDICT_SLOW : MN_VERDICT_NATIVE;
+    if (s->level == MNK_GENERIC)
+        return MN_VERDICT_SLOW;
+    return MN_VERDICT_NATIVE;
 }
 /* The weights of LINEAR or MOE_LINEAR from operand `at` on, each with its bias. */
 static int32_t product_verdict(const simd *s, const mnc_query *q, uint32_t at, uint32_t n_dim,
@@ -136,21 +138,27 @@ static int32_t moe_route_verdict(const simd *s, const mnc_query *q, uint32_t *wh
 static int32_t rms_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const bool fits = is_float(mnc_query_in(q, MN_RMS_NORM_WEIGHT));
-    return fits ? MN_VERDICT_NATIVE : no(why, REASON_DTYPE);
+    if (fits)
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_DTYPE);
 }
 static int32_t layer_norm_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *bias = mnc_query_in(q, MN_LAYER_NORM_BIAS);
     const mn_tensor *weight = mnc_query_in(q, MN_LAYER_NORM_WEIGHT);
     const bool fits = is_float(weight) && (!bias || is_float(bias));
-    return fits ? MN_VERDICT_NATIVE : no(why, REASON_DTYPE);
+    if (fits)
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_DTYPE);
 }
 static int32_t rope_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
     const mn_tensor *x = mnc_query_in(q, MN_ROPE_X);
     const mn_tensor *freqs = mnc_query_in(q, MN_ROPE_FREQS);
     const bool fits = x && x->n_dim == 3 && freqs && freqs->dtype.id == MN_F32;
-    return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
+    if (fits)
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_SHAPE);
 }
 static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *why) {
     (void)s;
@@ -162,7 +170,9 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
     bool fits = x && x->n_dim == 3 && n_head_kv > 0;
     if (fits)
         fits = mnc_query_dim(q, x, 1) % n_head_kv == 0;
-    return fits ? MN_VERDICT_NATIVE : no(why, REASON_SHAPE);
+    if (fits)
+        return MN_VERDICT_NATIVE;
+    return no(why, REASON_SHAPE);
 }
 
 static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
@@ -250,7 +260,9 @@ static uint32_t precision(void *self, const mn_graph *g) {
         if (n->op != MN_OP_LINEAR && n->op != MN_OP_MOE_LINEAR)
             continue;
         const bool is_linear = n->op == MN_OP_LINEAR;
-        const uint32_t first = is_linear ? MN_LINEAR_WEIGHT : MN_MOE_LINEAR_WEIGHT;
+        uint32_t first = MN_MOE_LINEAR_WEIGHT;
+        if (is_linear)
+            first = MN_LINEAR_WEIGHT;
         for (uint32_t j = first; j < n->n_in; j += 2) {
             const mn_tensor *w = mnp_in_tensor(g, n, j);
             if (!w)

@@ -54,14 +54,18 @@ static double logit(const view *a, int64_t pos) {
     for (int64_t i = 0; i < geo->dim_k; i++)
         sum += a->q[i] * element(geo->k_dtype, k, i);
     sum *= a->scale;
-    return a->cap != 0 ? a->cap * tanh(sum / a->cap) : sum;
+    if (a->cap != 0)
+        return a->cap * tanh(sum / a->cap);
+    return sum;
 }
 
 /* y: [Dv], the values that row's query attends to. p: scratch, a double per position; acc: [Dv]. */
 static void attend(const view *a, double *p, double *acc, float *y) {
     const uint32_t v_dtype = a->kv->geo.v_dtype;
     const int64_t dim_v = a->kv->geo.dim_v;
-    double max = a->has_sink ? a->sink : -INFINITY;
+    double max = -INFINITY;
+    if (a->has_sink)
+        max = a->sink;
     double sum = 0;
     for (int64_t i = a->first; i <= a->last; i++) {
         p[i] = logit(a, i);
@@ -136,7 +140,9 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         }
         a.q = (const float *)q->ptr + i * kv->geo.dim_k;
         a.head_kv = h * kv->geo.n_head_kv / n_head;
-        a.first = window > 0 && pos >= window ? pos - window + 1 : 0;
+        a.first = 0;
+        if (window > 0 && pos >= window)
+            a.first = pos - window + 1;
         a.last = last_seen(c, t);
         if (sinks)
             a.sink = ((const float *)sinks->data)[h];
@@ -147,7 +153,9 @@ static void attention(const mnc_call *c, mnc_worker *w) {
 /* The page table's columns are pages of 64 positions. */
 static void size(const mnc_query *q, mnc_op *op) {
     const mn_tensor *y = mnc_query_out(q, MN_ATTENTION_OUT_Y);
-    const uint64_t dim_v = y && y->n_dim == 3 ? (uint64_t)mnc_query_dim(q, y, 2) : 0;
+    uint64_t dim_v = 0;
+    if (y && y->n_dim == 3)
+        dim_v = (uint64_t)mnc_query_dim(q, y, 2);
     const uint64_t n_pages = ref_last_dim(q, MN_ATTENTION_PAGES);
     op->worker_bytes = (n_pages * 64 + dim_v) * sizeof(double);
 }

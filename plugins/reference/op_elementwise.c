@@ -49,7 +49,9 @@ static void act_node(const mnc_call *c, mnc_worker *w) {
 
 /* NaN stays NaN. */
 static double at_most(double x, double limit) {
-    return x > limit ? limit : x;
+    if (x > limit)
+        return limit;
+    return x;
 }
 
 /* y = act(gate) (up + offset). limit > 0 bounds the gate from above and up on both sides; alpha scales

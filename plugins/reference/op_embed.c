@@ -21,10 +21,14 @@ static int32_t resolve_row(const mnc_call *c, int64_t t, int32_t *pos) {
     mn_slot *slot = mnc_row_of(&c->in[MN_EMBED_SLOTS], s);
     if (src < 0 && slot->done)
         return -1;
-    const int32_t p = given_pos < 0 ? slot->pos : given_pos;
+    int32_t p = given_pos;
+    if (given_pos < 0)
+        p = slot->pos;
     if (p < 0 || p >= n_ctx)
         return -1;
-    int32_t id = src < 0 ? slot->last_id : src;
+    int32_t id = src;
+    if (src < 0)
+        id = slot->last_id;
     if (id < 0 || id >= n_vocab)
         id = 0;
     *pos = p;
@@ -49,7 +53,9 @@ static void position_row(const mnc_weight *positions, int64_t pos, float *out) {
 /* x = scale x + learned */
 static void scale_row(float *x, int64_t d, double scale, const float *learned) {
     for (int64_t i = 0; i < d; i++) {
-        const double offset = learned ? learned[i] : 0;
+        double offset = 0;
+        if (learned)
+            offset = learned[i];
         x[i] = (float)(scale * x[i] + offset);
     }
 }
@@ -92,7 +98,9 @@ static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
     (void)q;
     if (i == MN_EMBED_POS_WEIGHT)
         return ref_vector(t);
-    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+    if (ref_has_type(t->dtype.id))
+        return 0;
+    return REF_NO_TYPE;
 }
 
 const ref_op ref_op_embed = {

@@ -28,7 +28,9 @@ static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
         return -1;
     const int32_t page = kv->pages[slot * kv->max_pages + index];
     *at = pos % kv->geo.page_tokens;
-    return page < kv->n_pages ? page : -1;
+    if (page < kv->n_pages)
+        return page;
+    return -1;
 }
 
 static void kv_store(const mnc_call *c, mnc_worker *w) {

@@ -33,7 +33,9 @@ static void multiply(const mnc_call *c, mnc_worker *w, uint32_t i) {
         ref_row(b, 0, bias);
     mnc_range(w, m->rows, 1, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
-        const double offset = b ? bias[n] : 0;
+        double offset = 0;
+        if (b)
+            offset = bias[n];
         ref_row(m, n, row);
         for (int64_t r = 0; r < c->in[MN_LINEAR_X].rows; r++)
             y[r * m->rows + n] = (float)(ref_dot(x + r * k, row, k) + offset);
@@ -64,7 +66,9 @@ static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
         return ref_vector(t);
     if (t->n_dim != 2)
         return REF_NO_SHAPE;
-    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+    if (ref_has_type(t->dtype.id))
+        return 0;
+    return REF_NO_TYPE;
 }
 
 static bool fits(const mnc_query *q) {

@@ -5,7 +5,9 @@
 
 /* What the router's logit counts for; of the two softmax kinds the logit itself. */
 static double score(int64_t kind, double logit) {
-    return kind == MN_ROUTE_SIGMOID ? 1 / (1 + exp(-logit)) : logit;
+    if (kind == MN_ROUTE_SIGMOID)
+        return 1 / (1 + exp(-logit));
+    return logit;
 }
 
 /* Softmax over n values in place. */
@@ -140,7 +142,9 @@ static void multiply_expert(const products *u, int64_t e, int64_t lo, int64_t hi
     if (u->bias)
         ref_row(u->bias, e, bias);
     for (int64_t j = lo; j < hi; j++) {
-        const double offset = u->bias ? bias[j] : 0;
+        double offset = 0;
+        if (u->bias)
+            offset = bias[j];
         ref_row(u->m, e * n + j, row);
         for (int64_t p = 0; p < u->n_pairs; p++) {
             const float *x = u->x + p / u->pairs_per_x * k;
@@ -203,7 +207,9 @@ static void size_linear(const mnc_query *q, mnc_op *op) {
     const uint32_t end = MN_MOE_LINEAR_WEIGHT + 2 * q->node->n_out;
     for (uint32_t i = MN_MOE_LINEAR_WEIGHT; i < end; i += 2) {
         const mn_tensor *t = mnc_query_in(q, i);
-        const uint64_t n = t && t->n_dim == 3 ? (uint64_t)t->dim[1] : 0;
+        uint64_t n = 0;
+        if (t && t->n_dim == 3)
+            n = (uint64_t)t->dim[1];
         const uint64_t k = ref_last_dim(q, i);
         const uint64_t bytes = (n + k) * sizeof(float);
         if (bytes > op->worker_bytes)
@@ -218,15 +224,23 @@ static uint32_t linear_weight(const mnc_query *q, uint32_t i, const mn_tensor *t
         return ref_vector(t);
     if (t->n_dim != 3)
         return REF_NO_SHAPE;
-    return ref_has_type(t->dtype.id) ? 0 : REF_NO_TYPE;
+    if (ref_has_type(t->dtype.id))
+        return 0;
+    return REF_NO_TYPE;
 }
 
 static bool route_fits(const mnc_query *q) {
-    return q->node->n_out == 2 && mnc_query_out(q, 0) && mnc_query_out(q, 1);
+    if (q->node->n_out != 2)
+        return false;
+    if (!mnc_query_out(q, 0))
+        return false;
+    return mnc_query_out(q, 1);
 }
 
 static bool linear_fits(const mnc_query *q) {
-    return ref_has_second(q) && q->node->n_in >= 2 * q->node->n_out + 1;
+    if (!ref_has_second(q))
+        return false;
+    return q->node->n_in >= 2 * q->node->n_out + 1;
 }
 
 const ref_op ref_op_moe_route = {

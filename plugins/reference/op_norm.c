@@ -45,7 +45,9 @@ static void layer_norm_row(const float *x, const float *weight, const float *bia
     const double scale = 1 / sqrt(var / (double)d + eps);
     for (int64_t i = 0; i < d; i++) {
         const double normal = (x[i] - mean) * scale;
-        const double offset = bias ? bias[i] : 0;
+        double offset = 0;
+        if (bias)
+            offset = bias[i];
         y[i] = (float)(normal * weight[i] + offset);
     }
 }
@@ -60,7 +62,9 @@ static void layer_norm(const mnc_call *c, mnc_worker *w) {
     const int64_t d = ref_last(x);
     float *out = c->out[MN_LAYER_NORM_OUT_Y].ptr;
     float *weight = w->scratch;
-    float *bias = b ? weight + d : NULL;
+    float *bias = NULL;
+    if (b)
+        bias = weight + d;
     int64_t lo;
     int64_t hi;
     mnc_range(w, ref_rows(x), 1, &lo, &hi);

@@ -36,9 +36,13 @@ static void rope(const mnc_call *c, mnc_worker *w) {
         const float *a = in + r * d;
         float *y = out + r * d;
         const int32_t given = row_pos[r / n_head];
-        const double pos = given < 0 ? 0 : given;
+        double pos = given;
+        if (given < 0)
+            pos = 0;
         for (int64_t i = 0; i < n_rot / 2; i++) {
-            const int64_t i0 = adjacent ? 2 * i : i;
+            int64_t i0 = i;
+            if (adjacent)
+                i0 = 2 * i;
             const int64_t i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
             const double angle = pos * freqs[i];
             rotate(a, y, i0, i1, angle, mscale);
@@ -49,7 +53,9 @@ static void rope(const mnc_call *c, mnc_worker *w) {
 }
 
 static bool fits(const mnc_query *q) {
-    return mnc_query_in(q, MN_ROPE_X)->n_dim == 3 && mnc_query_in(q, MN_ROPE_FREQS);
+    if (mnc_query_in(q, MN_ROPE_X)->n_dim != 3)
+        return false;
+    return mnc_query_in(q, MN_ROPE_FREQS);
 }
 
 const ref_op ref_op_rope = {

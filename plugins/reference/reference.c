@@ -30,23 +30,31 @@ static const ref_op *find(uint32_t op) {
 /* ---- for the operations' own size, weight and fits ------------------------------------------- */
 uint64_t ref_last_dim(const mnc_query *q, uint32_t in) {
     const mn_tensor *t = mnc_query_in(q, in);
-    return t && t->n_dim ? (uint64_t)mnc_query_dim(q, t, t->n_dim - 1) : 0;
+    if (t && t->n_dim)
+        return (uint64_t)mnc_query_dim(q, t, t->n_dim - 1);
+    return 0;
 }
 
 uint64_t ref_first_dim(const mnc_query *q, uint32_t in) {
     const mn_tensor *t = mnc_query_in(q, in);
-    return t && t->n_dim ? (uint64_t)mnc_query_dim(q, t, 0) : 0;
+    if (t && t->n_dim)
+        return (uint64_t)mnc_query_dim(q, t, 0);
+    return 0;
 }
 
 uint32_t ref_vector(const mn_tensor *t) {
     const uint32_t id = t->dtype.id;
-    return id == MN_F32 || id == MN_F16 || id == MN_BF16 ? 0 : REF_NO_VECTOR;
+    if (id == MN_F32 || id == MN_F16 || id == MN_BF16)
+        return 0;
+    return REF_NO_VECTOR;
 }
 
 uint32_t ref_f32(const mnc_query *q, uint32_t i, const mn_tensor *t) {
     (void)q;
     (void)i;
-    return t->dtype.id == MN_F32 ? 0 : REF_NO_F32;
+    if (t->dtype.id == MN_F32)
+        return 0;
+    return REF_NO_F32;
 }
 
 bool ref_has_second(const mnc_query *q) {
@@ -59,7 +67,9 @@ static uint32_t judge_weight(const ref_op *o, const mnc_query *q, uint32_t i) {
     const mn_tensor *t = mnc_query_in(q, i);
     if (!t || t->role != MN_ROLE_WEIGHT)
         return 0;
-    return o->weight ? o->weight(q, i, t) : ref_vector(t);
+    if (o->weight)
+        return o->weight(q, i, t);
+    return ref_vector(t);
 }
 
 /* REF_NO_*, or 0 if the node can be computed. */
@@ -75,18 +85,24 @@ static uint32_t judge(const mnc_query *q) {
     if (!mnc_query_in(q, 0) || (o->fits && !o->fits(q)))
         return REF_NO_SHAPE;
     const bool needs_output = q->node->op != MN_OP_KV_STORE;
-    return needs_output && !q->node->n_out ? REF_NO_SHAPE : 0;
+    if (needs_output && !q->node->n_out)
+        return REF_NO_SHAPE;
+    return 0;
 }
 
 static int32_t verdict(void *self, const mnc_query *q, uint32_t *reason) {
     (void)self;
     *reason = judge(q);
-    return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
+    if (*reason)
+        return MN_VERDICT_NO;
+    return MN_VERDICT_NATIVE;
 }
 
 static const char *reason_text(void *self, uint32_t reason) {
     (void)self;
-    return reason < sizeof reasons / sizeof reasons[0] ? reasons[reason] : NULL;
+    if (reason < sizeof reasons / sizeof reasons[0])
+        return reasons[reason];
+    return NULL;
 }
 
 static uint32_t precision(void *self, const mn_graph *g) {

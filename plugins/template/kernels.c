@@ -35,14 +35,20 @@ static uint32_t judge_activation(const mn_graph *g, int32_t i) {
     if (!t->n_dim || t->n_dim > MN_MAX_DIM)
         return T_ACTIVATION;
     bool half = t->dtype.id == MN_F16 || t->dtype.id == MN_BF16;
-    return t->dtype.id == MN_F32 || (half && t->role == MN_ROLE_INTERIOR) ? T_YES : T_ACTIVATION;
+    if (t->dtype.id == MN_F32 || (half && t->role == MN_ROLE_INTERIOR))
+        return T_YES;
+    return T_ACTIVATION;
 }
 
 static uint32_t judge_vector(const mn_graph *g, int32_t i, int64_t n) {
-    const mn_tensor *t = i >= 0 ? t_tensor(g, i) : NULL;
+    const mn_tensor *t = NULL;
+    if (i >= 0)
+        t = t_tensor(g, i);
     if (!t || t->role != MN_ROLE_WEIGHT || !t_elem(t->dtype.id) || t->n_dim != 1)
         return T_VECTOR;
-    return n > 0 && t->dim[0] == n ? T_YES : T_SHAPE;
+    if (n > 0 && t->dim[0] == n)
+        return T_YES;
+    return T_SHAPE;
 }
 
 static bool same_shape(const mn_tensor *a, const mn_tensor *b) {
@@ -65,7 +71,9 @@ static int64_t width(const mn_tensor *t) {
 }
 
 static int64_t attr_int(const uint64_t *attr, uint32_t n, uint32_t i) {
-    return i < n ? (int64_t)attr[i] : 0;
+    if (i < n)
+        return (int64_t)attr[i];
+    return 0;
 }
 static double attr_f64(const t_call *c, uint32_t i) { /* a missing attribute is 0 */
     double v = 0;
@@ -136,7 +144,9 @@ static double weight_at(const t_weight *w, int64_t i) {
     const uint16_t *h = data;
     if (w->dtype == MN_F32)
         return f[i];
-    return w->dtype == MN_F16 ? from_f16(h[i]) : from_bf16(h[i]);
+    if (w->dtype == MN_F16)
+        return from_f16(h[i]);
+    return from_bf16(h[i]);
 }
 
 static double dot(const t_weight *w, int64_t row, const float *x) {
@@ -212,7 +222,9 @@ static uint32_t judge_linear(const mn_graph *g, const mn_node *n) {
         int32_t wi = t_in(g, n, MN_LINEAR_WEIGHT + 2 * k);
         int32_t bi = t_in(g, n, MN_LINEAR_BIAS + 2 * k);
         int32_t yi = t_out(g, n, k);
-        const mn_tensor *w = wi >= 0 ? t_tensor(g, wi) : NULL;
+        const mn_tensor *w = NULL;
+        if (wi >= 0)
+            w = t_tensor(g, wi);
         if (!w || w->role != MN_ROLE_WEIGHT || !t_elem(w->dtype.id))
             return T_WEIGHT;
         no = judge_activation(g, yi);
@@ -240,7 +252,9 @@ static void linear(const t_call *c, uint32_t i, uint32_t n) {
         float *y = c->out[k].x;
         int64_t end = w->rows * (i + 1) / n;
         for (int64_t o = w->rows * i / n; o < end; o++) {
-            double bias = b ? weight_at(b, o) : 0;
+            double bias = 0;
+            if (b)
+                bias = weight_at(b, o);
             for (int64_t r = 0; r < x->first; r++) {
                 double sum = dot(w, o, x->x + r * w->cols);
                 y[r * w->rows + o] = (float)(sum + bias);
@@ -264,7 +278,9 @@ static uint32_t judge_pair(const mn_graph *g, const mn_node *n) {
         return no;
     const mn_tensor *t = t_tensor(g, a);
     bool same = same_shape(t, t_tensor(g, b)) && same_shape(t, t_tensor(g, y));
-    return same ? T_YES : T_SHAPE;
+    if (same)
+        return T_YES;
+    return T_SHAPE;
 }
 
 static void add(const t_call *c, uint32_t i, uint32_t n) {
@@ -278,12 +294,16 @@ static void add(const t_call *c, uint32_t i, uint32_t n) {
 
 static uint32_t judge_glu(const mn_graph *g, const mn_node *n) {
     int64_t kind = attr_int(g->attrs + n->attr_off, n->n_attr, MN_GLU_ATTR_KIND);
-    return kind == MN_ACT_SILU ? judge_pair(g, n) : T_ACT;
+    if (kind == MN_ACT_SILU)
+        return judge_pair(g, n);
+    return T_ACT;
 }
 
 /* NaN stays NaN. */
 static double at_most(double x, double limit) {
-    return x > limit ? limit : x;
+    if (x > limit)
+        return limit;
+    return x;
 }
 
 /* y = silu(gate) * (up + up_offset), both clamped by limit */

@@ -219,8 +219,12 @@ static mn_status check_source(const mn_weights *set, const mn_weight_src *s, mn_
 }
 
 static uint8_t *copy_part(const mn_tensor *t, const mn_plane *p, uint8_t *to) {
-    int64_t cols = t->n_dim == 2 ? p->dim[1] : 1;
-    int64_t step = t->n_dim == 2 ? p->stride[1] : 0;
+    int64_t cols = 1;
+    if (t->n_dim == 2)
+        cols = p->dim[1];
+    int64_t step = 0;
+    if (t->n_dim == 2)
+        step = p->stride[1];
     const uint64_t elem = t_elem(p->dtype);
     for (int64_t r = 0; r < p->dim[0]; r++)
         for (int64_t c = 0; c < cols; c++, to += elem)
@@ -250,7 +254,9 @@ mn_status t_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, m
         return done(event);
     const mn_tensor *t = t_tensor(set->graph, (int32_t)s.tensor);
     t_weight w = {.wanted = true, .dtype = t->dtype.id, .elem = t_elem(t->dtype.id)};
-    w.rows = t->n_dim == 2 ? t->dim[0] : 1;
+    w.rows = 1;
+    if (t->n_dim == 2)
+        w.rows = t->dim[0];
     w.cols = t->dim[t->n_dim - 1];
     uint64_t bytes;
     if (__builtin_mul_overflow((uint64_t)w.rows * w.elem, (uint64_t)w.cols, &bytes))

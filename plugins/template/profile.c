@@ -12,14 +12,18 @@ static const char *name_of(uint32_t op) {
         MN_OPS(ROW)
 #undef ROW
     };
-    return op < sizeof names / sizeof *names && names[op] ? names[op] : "?";
+    if (op < sizeof names / sizeof *names && names[op])
+        return names[op];
+    return "?";
 }
 
 /* By arithmetic: what has to be read and written at least, whatever caches do. */
 static uint64_t bytes_of(const t_operand *o) {
     if (o->w)
         return (uint64_t)o->w->rows * (uint64_t)o->w->cols * o->w->elem;
-    return o->x ? (uint64_t)o->n * sizeof(float) : 0;
+    if (o->x)
+        return (uint64_t)o->n * sizeof(float);
+    return 0;
 }
 
 /* 2 for a multiplication and an addition; only of products, since nothing else comes near the

@@ -26,8 +26,9 @@ static mn_status check_node(const mn_graph *g, uint32_t i, mn_error *err) {
         ok = t_in(g, n, j) < (int64_t)g->n_tensors;
     for (uint32_t j = 0; ok && j < n->n_out; j++)
         ok = t_out(g, n, j) < (int64_t)g->n_tensors;
-    return ok ? MN_OK
-              : t_fail(err, MN_INVALID, i, "node %u: operands or attributes outside the graph", i);
+    if (ok)
+        return MN_OK;
+    return t_fail(err, MN_INVALID, i, "node %u: operands or attributes outside the graph", i);
 }
 
 mn_status t_read_compile(const mn_compile *in, mn_compile *out, mn_error *err) {
@@ -78,7 +79,9 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
         if (!ok)
             return t_fail(err, MN_INVALID, ~0u, "symbol %.24s: found %lld, expected %lld to %lld",
                           s->name, (long long)v, (long long)s->min, (long long)most);
-        out[i] = s->kind == MN_SYMBOL_BOUND && max ? max[i] : v;
+        out[i] = v;
+        if (s->kind == MN_SYMBOL_BOUND && max)
+            out[i] = max[i];
     }
     return MN_OK;
 }
@@ -123,7 +126,9 @@ static uint32_t judge(const mn_graph *g, const mn_node *n) {
         return T_OP;
     if (n->contract > k->contract)
         return T_CONTRACT;
-    return has_more(g, n, k) ? T_EXTRA : k->judge(g, n);
+    if (has_more(g, n, k))
+        return T_EXTRA;
+    return k->judge(g, n);
 }
 
 /* Pure: no device work. The host asks once per graph, before any weight is read; it shows the
@@ -266,7 +271,9 @@ static mn_status find_weights(mn_program *p, const mn_node *n, const mn_weights 
         int32_t t = t_in(p->graph, n, j);
         if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
             continue;
-        p->w[t] = w ? find_weight(w, p->graph, t) : NULL;
+        p->w[t] = NULL;
+        if (w)
+            p->w[t] = find_weight(w, p->graph, t);
         if (!p->w[t])
             return t_fail(err, w && w->graph != p->graph ? MN_UNSUPPORTED : MN_INVALID, ~0u,
                           "weight %.*s is not in the set", T_NAME(t_tensor(p->graph, t)));
@@ -312,7 +319,9 @@ mn_status t_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_erro
     uint64_t bytes = sizeof(mn_context) + (uint64_t)g->n_symbols * 8 +
                      (uint64_t)g->n_tensors * sizeof(mn_binding) * MN_BINDING_SETS;
     mn_context *c = t_new(p->dev->plugin, bytes);
-    uint8_t *scratch = c ? t_new(p->dev->plugin, p->scratch_bytes) : NULL;
+    uint8_t *scratch = NULL;
+    if (c)
+        scratch = t_new(p->dev->plugin, p->scratch_bytes);
     if (!scratch) {
         t_delete(p->dev->plugin, c);
         return t_no_memory(err, c ? p->scratch_bytes : bytes, "a context");

@@ -137,8 +137,9 @@ static mn_status self_test(mn_device *d, mn_error *err) {
                 .n_in = 2,
                 .n_out = 1};
     t_kernel_of(MN_OP_LINEAR)->run(&c, 0, 1);
-    return y[0] == -5 ? MN_OK
-                      : t_fail(err, MN_NO_DEVICE, ~0u, "self-test: 3*1 + 4*-2 is %g", (double)y[0]);
+    if (y[0] == -5)
+        return MN_OK;
+    return t_fail(err, MN_NO_DEVICE, ~0u, "self-test: 3*1 + 4*-2 is %g", (double)y[0]);
 }
 
 /* Ops and the newest contract version of each. A node of another op, or newer than this, is a no,
@@ -207,7 +208,9 @@ static const void *query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID)) /* optional */
         return &t_profile;
-    return strcmp(id, MN_BACKEND_ID) ? NULL : &backend;
+    if (strcmp(id, MN_BACKEND_ID))
+        return NULL;
+    return &backend;
 }
 
 static void shutdown(void *self) {
@@ -241,7 +244,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     /* Do the two sides understand each other? The first 16 bytes of mn_host mean the same for every
      * major. */
     uint32_t abi = host ? host->abi : 0;
-    uint32_t oldest = host ? host->abi_min : 0;
+    uint32_t oldest = 0;
+    if (host)
+        oldest = host->abi_min;
     if (abi >> 16 != MN_ABI_VERSION >> 16 || abi < MN_ABI_OLDEST || oldest > MN_ABI_VERSION) {
         t_fail(err, MN_UNSUPPORTED, ~0u, T_ID " is for ABI %u.%u, the host has %u.%u",
                MN_ABI_VERSION >> 16, MN_ABI_VERSION & 0xffff, abi >> 16, abi & 0xffff);
