@@ -64,8 +64,12 @@ static void put_array(mn_text *out, const mn_value *v, bool bytes) {
         lo = MN_MIN(lo, ints[i]);
         hi = MN_MAX(hi, ints[i]);
     }
-    const uint32_t ints_as = bytes && lo >= 0 && hi <= UINT8_MAX ? KV_U8 : int_type(lo, hi, true);
-    const uint32_t type = element == MN_VALUE_INT ? ints_as : kinds[element];
+    const bool is_blob = bytes && lo >= 0 && hi <= UINT8_MAX;
+    uint32_t type = kinds[element];
+    if (element == MN_VALUE_INT)
+        type = int_type(lo, hi, true);
+    if (element == MN_VALUE_INT && is_blob)
+        type = KV_U8;
     put_uint(out, type, 4);
     put_uint(out, v->n, 8);
     for (uint64_t i = 0; i < v->n; i++) {

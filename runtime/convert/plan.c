@@ -292,7 +292,9 @@ const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p) {
 /* What does not rotate has a factor that no angle survives, as in the field's files. */
 static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     const mn_rope_table *table = mn_convert_scaled_table(p);
-    const int64_t n = table ? table->n_rot / 2 : 0;
+    int64_t n = 0;
+    if (table)
+        n = table->n_rot / 2;
     const bool llama3 = p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3;
     mn_hparams unscaled = p->hp;
     double mscale;

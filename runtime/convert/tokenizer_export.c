@@ -47,7 +47,9 @@ static void put_array(export *e, const char *key, uint32_t type, const void *arr
 
 /* n zeroed elements; NULL = out of memory, now or before. */
 static void *room(export *e, size_t n, size_t size) {
-    void *p = e->failed ? NULL : mn_arena_alloc(e->arena, n ? n : 1, size);
+    void *p = NULL;
+    if (!e->failed)
+        p = mn_arena_alloc(e->arena, n ? n : 1, size);
     e->failed |= !p;
     return p;
 }
@@ -215,7 +217,9 @@ static void put_ends(export *e) {
  * text that is not in it. */
 static void put_form(export *e) {
     const mn_stages *s = &e->tok->normalizer;
-    const char *form = s->n ? mn_stage_form(&s->stage[0]) : NULL;
+    const char *form = NULL;
+    if (s->n)
+        form = mn_stage_form(&s->stage[0]);
     if (form)
         put_str(e, "minerva.tokenizer.form", mn_str_of(form));
 }
@@ -277,7 +281,9 @@ static mn_status reads_back(const export *e, bool *same, mn_error *err) {
         return mn_fail(err, st, "%s", why.msg);
     *same = !st;
     for (size_t i = 0; i < MN_COUNT(probes) && *same && st != MN_OUT_OF_MEMORY; i++) {
-        const uint32_t flags = i ? 0 : MN_TOKENIZE_ADD_SPECIAL;
+        uint32_t flags = MN_TOKENIZE_ADD_SPECIAL;
+        if (i)
+            flags = 0;
         st = same_ids(e->tok, other, mn_str_of(probes[i]), flags, same, err);
     }
     mn_tokenizer_free(other);
@@ -368,7 +374,9 @@ static void put_charsmap(export *e) {
     /* a little else than SentencePiece's own reading */
     if (graphemes)
         put_bool(e, "minerva.tokenizer.graphemes", true);
-    int64_t *byte = blob.len ? room(e, blob.len, sizeof *byte) : NULL;
+    int64_t *byte = NULL;
+    if (blob.len)
+        byte = room(e, blob.len, sizeof *byte);
     for (size_t i = 0; i < blob.len && byte; i++)
         byte[i] = (uint8_t)blob.ptr[i];
     if (byte)

@@ -84,7 +84,9 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 
 /* What the type cannot hold: NaN and infinities, and in f16 what is over its range. */
 static bool fits(const float *x, uint64_t n, uint32_t dtype) {
-    const float most = dtype == MN_F16 ? 65519.0f : 3.4e38f;
+    float most = 3.4e38f;
+    if (dtype == MN_F16)
+        most = 65519.0f;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < n; i++)
         bad |= !(fabsf(x[i]) <= most);
@@ -120,7 +122,9 @@ static bool move_row(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 /* x: scratch of twice the widest row. false: the row has a value that the type cannot hold. */
 static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t widest,
                      uint8_t *out) {
-    const uint64_t from = t->n_dim > 1 ? mn_row_of(t->order, row) : row;
+    uint64_t from = row;
+    if (t->n_dim > 1)
+        from = mn_row_of(t->order, row);
     if (move_row(t, from, out))
         return true;
     mn_row_values(t->src, from, x);

@@ -323,7 +323,9 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     }
     const bool refused = MN_STATUS_CLASS(st) == MN_CLASS_REFUSE;
     const mn_device_record *at = refused ? e->failed : e->fault;
-    const mn_device_record *named = at ? at : chosen->record;
+    const mn_device_record *named = at;
+    if (!at)
+        named = chosen->record;
     if (!at || !fault) /* else the caller names the device */
         mn_fail_in(err, st, "%s", named->name);
     if (fault)

@@ -35,7 +35,9 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     int64_t seqs = bucket(e, size->n_seqs, MN_SYM_SEQS);
     if (single)
         seqs = MN_MIN(rows, max[MN_SYM_SEQS]);
-    int64_t outputs = size->n_out <= seqs ? seqs : rows;
+    int64_t outputs = rows;
+    if (size->n_out <= seqs)
+        outputs = seqs;
     if (!size->n_out)
         outputs = 0;
     const int64_t longest = MN_MAX((int64_t)size->longest, MIN_BOUND);

@@ -149,7 +149,9 @@ static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t gro
     if (!mn_mul_u64(n, kv->page_bytes, bytes) || !mn_add_u64(s->kv_bytes, *bytes, &s->kv_bytes))
         return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more bytes than can be counted");
     const bool zeroed = kv->flags & MN_KV_ZEROED;
-    const uint32_t kind = zeroed ? MN_MEM_DEVICE : MN_MEM_DEVICE | MN_MEM_UNZEROED;
+    uint32_t kind = MN_MEM_DEVICE;
+    if (!zeroed)
+        kind = MN_MEM_DEVICE | MN_MEM_UNZEROED;
     return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
@@ -296,7 +298,9 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
     const mn_backend *b = device_of(e, s)->backend;
     const bool with_logits =
         e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
-    const uint32_t set = with_logits ? MN_SET_LOGITS : MN_SET_PLAIN;
+    uint32_t set = MN_SET_PLAIN;
+    if (with_logits)
+        set = MN_SET_LOGITS;
     const uint64_t expected_ns = mn_engine_segment_ns(s, symbols);
     int64_t own[MN_SYM_COUNT];
     mn_status st;

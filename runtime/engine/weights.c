@@ -57,7 +57,9 @@ static mn_status settle(const mn_import *in, uint64_t bytes, mn_event **event, m
 static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
     const mn_import *in = p->all->in;
     const mn_graph *g = &in->graph->abi;
-    const uint64_t bytes = w->source ? w->source->bytes : 0;
+    uint64_t bytes = 0;
+    if (w->source)
+        bytes = w->source->bytes;
     mn_plane plane;
     mn_weight_src src = {
         .size = sizeof src,

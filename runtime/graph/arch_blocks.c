@@ -183,7 +183,9 @@ int32_t mn_b_embed(mn_model_graph *g, double scale) {
 void mn_b_head(mn_model_graph *g, int32_t x,
                int32_t (*norm)(mn_model_graph *g, int32_t x, const char *stem)) {
     const mn_hparams *h = &g->hp;
-    const char *name = h->tied ? "token_embd.weight" : "output.weight";
+    const char *name = "output.weight";
+    if (h->tied)
+        name = "token_embd.weight";
     const int32_t rows = mn_g_gather(g, x);
     const int32_t y = norm(g, rows, "output_norm");
     const int32_t w = mn_g_matrix(g, name, false, h->n_vocab, h->n_embd);

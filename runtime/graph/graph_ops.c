@@ -13,7 +13,9 @@ static int32_t like(mn_model_graph *g, const char *name, int32_t x) {
     if (g->status)
         return -1;
     const mn_tensor *t = tensor(g, x);
-    const int64_t last = t->n_dim > 2 ? t->dim[2] : 0;
+    int64_t last = 0;
+    if (t->n_dim > 2)
+        last = t->dim[2];
     return mn_gb_interior(g, name, t->dim[0], t->dim[1], last);
 }
 
@@ -97,7 +99,9 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
             continue;
         const int64_t rows = tensor(g, x)->dim[0];
         const int64_t cols = tensor(g, p[i].weight)->dim[0];
-        const int64_t hd = head_dim ? head_dim[i] : 0;
+        int64_t hd = 0;
+        if (head_dim)
+            hd = head_dim[i];
         y[i] = mn_gb_interior(g, "linear", rows, hd ? cols / hd : cols, hd);
     }
     mn_gb_begin(g, MN_OP_LINEAR);

@@ -41,7 +41,9 @@ static const float *factors_of_key(mn_model_graph *g, const char *which, int64_t
 static const float *factors(mn_model_graph *g, int64_t n) {
     if (g->hp.rope_scaling != MN_ROPE_SCALING_LONGROPE)
         return mn_gb_widen(g, "rope_freqs.weight", true, n);
-    const char *which = (int64_t)g->n_ctx > g->hp.rope_orig_ctx ? "long" : "short";
+    const char *which = "short";
+    if ((int64_t)g->n_ctx > g->hp.rope_orig_ctx)
+        which = "long";
     char name[64];
     snprintf(name, sizeof name, "rope_factors_%s.weight", which);
     const float *f = mn_gb_widen(g, name, true, n);
@@ -76,7 +78,9 @@ void mn_gb_freqs(mn_model_graph *g) {
             return;
         }
         mn_rope_freqs(h, t, divisors, freqs, &g->rope_mscale[i]);
-        const char *name = t->scaled ? "rope.freqs" : "rope.freqs_swa";
+        const char *name = "rope.freqs_swa";
+        if (t->scaled)
+            name = "rope.freqs";
         const mn_graph_weight w = {.constant = freqs};
         g->freqs[i] = mn_gb_weight(g, name, MN_F32, 1, &n, w);
     }

@@ -14,11 +14,12 @@ enum { NAME = 128 };
 /* "blk.%d.attn_q.weight" with the number of the layer that g is at. */
 static void full_name(const mn_model_graph *g, const char *name, char full[NAME]) {
     const char *mark = strstr(name, "%d");
-    const int before = mark ? (int)(mark - name) : 0;
-    if (mark)
-        snprintf(full, NAME, "%.*s%d%s", before, name, g->layer, mark + 2);
-    else
+    if (!mark) {
         snprintf(full, NAME, "%s", name);
+        return;
+    }
+    const int before = (int)(mark - name);
+    snprintf(full, NAME, "%.*s%d%s", before, name, g->layer, mark + 2);
 }
 
 /* "blk.3.attn_q.bias" of the first layer, or of the next: what a whole model has, its layers
@@ -102,7 +103,9 @@ static void print_shape(const int64_t *dim, uint32_t n_dim, char *text, size_t c
     size_t len = 0;
     text[0] = 0;
     for (uint32_t i = 0; i < n_dim && len < cap; i++) {
-        const char *comma = i ? ", " : "";
+        const char *comma = "";
+        if (i)
+            comma = ", ";
         len += (size_t)snprintf(text + len, cap - len, "%s%lld", comma, (long long)dim[i]);
     }
 }

@@ -153,7 +153,9 @@ static void docs(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *what = argc == 2 ? argv[1] : "";
+    const char *what = "";
+    if (argc == 2)
+        what = argv[1];
     if (!strcmp(what, "header")) {
         header();
         return 0;

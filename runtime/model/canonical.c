@@ -105,7 +105,9 @@ static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t
     uint64_t end = t.block_bytes;
     for (uint32_t d = 0; d < n_dim; d++) {
         const bool last = d + 1 == n_dim;
-        const uint64_t per_step = last ? t.block_elems : 1;
+        uint64_t per_step = 1;
+        if (last)
+            per_step = t.block_elems;
         const uint64_t n = (uint64_t)p->dim[d];
         uint64_t span;
         if (p->dim[d] <= 0 || p->stride[d] < 0 || n % per_step)
@@ -193,7 +195,9 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
 
 static int compare(mn_str a, mn_str b) {
     const size_t n = MN_MIN(a.len, b.len);
-    const int c = n ? memcmp(a.ptr, b.ptr, n) : 0;
+    int c = 0;
+    if (n)
+        c = memcmp(a.ptr, b.ptr, n);
     if (c)
         return c;
     return (a.len > b.len) - (a.len < b.len);

@@ -64,7 +64,9 @@ static bool is_whole(const choice *c, uint32_t kind) {
 /* named: a file of the folder; NULL = the folder itself. */
 static void choose(choice *c, const char *named) {
     c->named = named;
-    const uint32_t kinds = named ? kinds_of(c, named) : 0;
+    uint32_t kinds = 0;
+    if (named)
+        kinds = kinds_of(c, named);
     c->folder = !named || (!(kinds & KIND_MODEL_FILE) && (kinds || mn_is_companion(named)));
     if (c->folder)
         return;
@@ -138,7 +140,9 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, b
     mn_file *files = mn_realloc(set->files, n, sizeof *files);
     if (files)
         set->files = files;
-    mn_map *maps = files ? mn_realloc(set->maps, n, sizeof *maps) : NULL;
+    mn_map *maps = NULL;
+    if (files)
+        maps = mn_realloc(set->maps, n, sizeof *maps);
     if (maps)
         set->maps = maps;
     char **names = maps ? mn_realloc(set->names, n, sizeof *names) : NULL;
@@ -259,7 +263,9 @@ static mn_status check_shards(const mn_file_set *set, const char *dir, const cho
             return MN_OK;
         const uint64_t count = MN_MIN(value_of(hit.number[1]), set->n + (uint64_t)1);
         int width = (int)hit.number[0].len;
-        const uint64_t first = has_shard(set, p, &hit, 0, &width) ? 0 : 1;
+        uint64_t first = 1;
+        if (has_shard(set, p, &hit, 0, &width))
+            first = 0;
         for (uint64_t no = first; no < first + count; no++)
             if (!has_shard(set, p, &hit, no, &width))
                 return fail_shard(dir, p, &hit, no, width, err);
@@ -346,7 +352,9 @@ static mn_status fail_missing(const char *path, int code, const choice *c, mn_er
     mn_text expected = {0};
     mn_status st;
     put_expected(c, &expected);
-    const char *text = expected.ptr ? expected.ptr : "";
+    const char *text = "";
+    if (expected.ptr)
+        text = expected.ptr;
     if (code != ENOENT && code != ENOTDIR)
         st = mn_fail(err, MN_IO_ERROR, "%s: %s", path,
                      code == EACCES ? "permission denied: a folder on the way to it may not be "

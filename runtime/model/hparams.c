@@ -195,7 +195,9 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
         st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, slides, &told);
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
         const bool by_rule = !f->window_period || i % f->window_period < f->window_period - 1;
-        const bool does = told ? slides[i] : by_rule;
+        bool does = by_rule;
+        if (told)
+            does = slides[i];
         layers[i].window = does ? window : 0;
         n += does && (told || f->needs_window);
     }

@@ -28,7 +28,9 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
 /* Whether the key's value is an array with an integer per layer. */
 static mn_status check_each(const mn_hp_reader *r, const mn_meta_entry *e, int64_t n_layer) {
     const bool ints = e->value.type == (MN_VALUE_ARRAY | MN_VALUE_INT);
-    const char *what = ints ? "integers" : "values of another type";
+    const char *what = "values of another type";
+    if (ints)
+        what = "integers";
     if (ints && e->value.n == (uint64_t)n_layer)
         return MN_OK;
     return mn_fail(r->err, MN_BAD_FILE,

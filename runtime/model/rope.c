@@ -241,7 +241,9 @@ static double mscale_of(const mn_hparams *h) {
 
 void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *factors, float *freqs,
                    double *mscale) {
-    const uint32_t scaling = t->scaled ? h->rope_scaling : MN_ROPE_SCALING_NONE;
+    uint32_t scaling = MN_ROPE_SCALING_NONE;
+    if (t->scaled)
+        scaling = h->rope_scaling;
     for (int64_t i = 0; i < t->n_rot / 2; i++) {
         double f = pow(t->theta, -2.0 * (double)i / (double)t->n_rot);
         if (factors && t->scaled)

@@ -339,7 +339,9 @@ static void wrong_weights(check *c, stage *s, mn_weights *w, uint32_t t) {
     }
     mn_weight_src other = good;
     mn_weight_src none = good;
-    mn_plane half = dense, overflows = dense, wide = dense;
+    mn_plane half = dense;
+    mn_plane overflows = dense;
+    mn_plane wide = dense;
     other.tensor = 100000;
     none.n_parts = 0;
     half.bytes = dense.bytes / 2;

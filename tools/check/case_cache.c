@@ -143,7 +143,9 @@ static cache_tensors cache_of(casegen *g, const cache_plan *a, uint32_t group) {
     const int64_t Q = case_symbol(c, "n_seqs", a->n_seqs, MN_SYMBOL_SHAPE);
     const int64_t P = case_symbol(c, "n_pages", a->pages, MN_SYMBOL_BOUND);
     const uint32_t n_pages = (uint32_t)(a->n_seqs * a->pages + 1);
-    const uint32_t kv_dtype = g->s->kv_dtype ? g->s->kv_dtype : MN_F32;
+    uint32_t kv_dtype = MN_F32;
+    if (g->s->kv_dtype)
+        kv_dtype = g->s->kv_dtype;
     cache_tensors t = {
         .group = group,
         .n_stored = U,
@@ -171,7 +173,9 @@ static void attention_nodes(casegen *g, const cache_plan *a, const cache_tensors
     const int32_t v = casegen_float_rows(g, U, a->rows, drawn, a->kdead, n_kv, dim_v, "v");
     const int32_t q = casegen_float_input(g, s->n_head, s->dim, "q");
     const int32_t y = case_cube(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, s->n_head, dim_v, NULL, "y");
-    const int32_t sinks = s->variant & 4 ? casegen_vector(g, MN_F32, s->n_head, "sinks") : -1;
+    int32_t sinks = -1;
+    if (s->variant & 4)
+        sinks = casegen_vector(g, MN_F32, s->n_head, "sinks");
     const int32_t store_in[] = {k, v, t->kpos, t->kslot, t->pages, t->kv};
     const int32_t in[] = {q, t->row_pos, t->row_slot, t->seqs, t->pages, t->kv, sinks};
     const uint64_t store_attr[] = {layer, t->group};

@@ -75,7 +75,9 @@ void casegen_fill_bad(float *x, int64_t n) {
 
 int32_t casegen_float_rows(casegen *g, int64_t sym, int64_t rows, int64_t drawn,
                            const uint8_t *dead, int64_t d1, int64_t d2, const char *name) {
-    const int64_t cols = d2 ? d1 * d2 : d1;
+    int64_t cols = d1;
+    if (d2)
+        cols = d1 * d2;
     const int64_t dim[] = {sym, d1, d2};
     float *x = casegen_zeroed(g, rows * cols, sizeof *x); // [rows, cols]
     if (!x)
@@ -327,7 +329,9 @@ static void elementwise(casegen *g, uint32_t op, uint32_t dtype) {
 
 /* Output i is row live - 1 - i of the input; every fifth output row is padding. */
 static void gather(casegen *g, uint32_t op, uint32_t dtype) {
-    const int64_t n = g->s->rows < 64 ? g->s->rows : 64;
+    int64_t n = 64;
+    if (g->s->rows < 64)
+        n = g->s->rows;
     const int64_t n_live = g->live < n ? g->live : n;
     const int64_t O = case_symbol(g->c, "n_outputs", n, MN_SYMBOL_SHAPE);
     int32_t rows[64];
@@ -383,7 +387,9 @@ static int32_t expert_of(const casegen *g, int64_t t, int64_t j) {
 /* variant bit 0: a row of x for each chosen expert; bit 1: two weights, the second with a bias. */
 static void moe_linear(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
-    const uint32_t n = s->variant & 2 ? 2 : 1;
+    uint32_t n = 1;
+    if (s->variant & 2)
+        n = 2;
     int32_t in[6];
     int32_t out[2];
     int32_t *experts = casegen_zeroed(g, s->rows * s->n_used, sizeof *experts); // [rows, n_used]

@@ -61,7 +61,9 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
     };
     int64_t stride = case_dtype(spec->dtype).block_bytes;
     for (uint32_t d = t->n_dim; d-- > 0;) {
-        const int64_t whole = d == 0 ? d0 : t->dim[d];
+        int64_t whole = d0;
+        if (d != 0)
+            whole = t->dim[d];
         const bool counts_elements = d + 1 == t->n_dim && spec->kind == MN_PLANE_DATA;
         p.dim[d] = 1;
         if (!spec->rows) // one value for all: strides of 0
@@ -95,7 +97,9 @@ static uint32_t planes_of(const op_case *c, uint32_t i, mn_plane *planes, uint32
     }
     for (int64_t r = 0; r < t->dim[0] && (n_parts + 1) * n_planes <= most; r += height) {
         const int64_t left = t->dim[0] - r;
-        const int64_t rows = left < height ? left : height;
+        int64_t rows = height;
+        if (left < height)
+            rows = left;
         for (uint32_t k = 0; k < n_planes; k++) {
             mn_plane *p = &planes[n_parts * n_planes + k];
             *p = dense(t, rows, &spec[k], at[k]);

@@ -161,7 +161,9 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     out[1] = case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, N_TOP, NULL, "top_ids");
     out[2] = casegen_float_output(g, N_TOP, "top_logprobs");
     c->every_row[out[0]] = true;
-    uint32_t n_in = has_bias ? MN_SAMPLE_BIAS + 1 : MN_SAMPLE_BIAS;
+    uint32_t n_in = MN_SAMPLE_BIAS;
+    if (has_bias)
+        n_in = MN_SAMPLE_BIAS + 1;
     if (has_more) {
         add_contract_2(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
         n_in = MN_SAMPLE_TARGET + 1;

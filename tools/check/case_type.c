@@ -51,7 +51,9 @@ uint64_t case_plane_bytes(uint32_t dtype, int64_t n) {
 }
 
 static uint16_t to_f16(float f) {
-    const uint16_t sign = signbit(f) ? 0x8000 : 0;
+    uint16_t sign = 0;
+    if (signbit(f))
+        sign = 0x8000;
     int e;
     const float a = fabsf(f);
     if (a == 0)
@@ -113,7 +115,9 @@ static void quantise_block(uint32_t dtype, const float *x, uint8_t *out) {
         max = fmaxf(max, fabsf(x[i]));
     const uint16_t d = to_f16(max / (dtype == MN_Q8_0 ? 127 : 7));
     const float scale = from_f16(d);
-    const float inv = scale > 0 ? 1 / scale : 0;
+    float inv = 0;
+    if (scale > 0)
+        inv = 1 / scale;
     memcpy(out, &d, 2);
     for (int i = 0; dtype == MN_Q8_0 && i < 32; i++)
         out[2 + i] = (uint8_t)nearest(x[i] * inv, -127, 127);
@@ -214,7 +218,9 @@ static void put_sums_q8_k(uint8_t *b, uint64_t *seed) {
 
 /* A byte of an 8-bit float that is NaN or Inf becomes a number. */
 static uint8_t finite_f8(uint32_t dtype, uint8_t b) {
-    const uint8_t mask = dtype == MN_F8_E5M2 ? 0x7c : 0x7f;
+    uint8_t mask = 0x7f;
+    if (dtype == MN_F8_E5M2)
+        mask = 0x7c;
     if ((b & mask) == mask)
         return b ^ 0x40;
     return b;
@@ -245,7 +251,9 @@ static uint64_t extra_bytes(mn_dtype t, uint32_t i, int64_t rows, int64_t cols) 
     mn_plane_spec spec;
     if (i >= t.n_planes || !mn_dtype_plane(t.id, i, &spec))
         return 0;
-    const int64_t values = spec.by_block ? cols / t.block_elems : 1;
+    int64_t values = 1;
+    if (spec.by_block)
+        values = cols / t.block_elems;
     return (uint64_t)(rows * values) * case_dtype(spec.dtype).block_bytes;
 }
 
@@ -260,7 +268,9 @@ uint64_t case_weight_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
 /* Noise, quantised; out keeps its zeros where memory runs out. Rows of a matrix have a norm of
  * about 1. */
 static void noise_weight(uint32_t dtype, int64_t rows, int64_t cols, uint64_t *seed, void *out) {
-    const float scale = rows > 1 ? 1 / sqrtf((float)cols) : 1;
+    float scale = 1;
+    if (rows > 1)
+        scale = 1 / sqrtf((float)cols);
     float *row = malloc((size_t)(cols + 1) * sizeof *row);
     if (!row)
         return;

@@ -168,7 +168,9 @@ static int check_file(const check_flags *f, const void *bytes, uint64_t n) {
         .model = f->model,
         .patience = (uint32_t)f->limit,
     };
-    check_report *r = path ? check_run(&plugin, f->only) : NULL;
+    check_report *r = NULL;
+    if (path)
+        r = check_run(&plugin, f->only);
     out_file out = out_stdout();
     free(path);
     free(reference);

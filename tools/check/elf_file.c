@@ -86,7 +86,8 @@ static int count_by_gnu_hash(const elf_file *f, uint64_t address, uint64_t *n) {
     const uint64_t at = at_address(f, address, sizeof head);
     if (!at || !take(f, at, head, sizeof head))
         return 0;
-    const uint64_t n_buckets = head[0], first = head[1];
+    const uint64_t n_buckets = head[0];
+    const uint64_t first = head[1];
     const uint64_t buckets = at + sizeof head + (uint64_t)head[2] * 8;
     const uint64_t chains = buckets + n_buckets * 4;
     for (uint64_t i = 0; i < n_buckets; i++) {

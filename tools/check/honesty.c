@@ -32,7 +32,9 @@ static void must_compile(check *c, stage *s, uint32_t op, uint32_t dtype, uint32
     CHECK(c, o, "out of memory");
     check_doing(c, "supports met %s with weights in %s", name, type);
     const int32_t least = least_verdict(s, o);
-    const char *verdict = least == MN_VERDICT_NATIVE ? "native" : "slow";
+    const char *verdict = "slow";
+    if (least == MN_VERDICT_NATIVE)
+        verdict = "native";
     for (uint32_t p = MN_PRECISION_AUTO; p <= MN_PRECISION_EXACT && least > MN_VERDICT_NO; p++) {
         case_plan *plan = NULL;
         mn_error err = check_error();
@@ -219,7 +221,9 @@ static void judge_bound(check *c, const stage *s, const taken *t) {
 /* A program's records do not grow with the rows of a step: what grows is scratch. */
 static void judge_growth(check *c, const taken *few, const taken *many) {
     const uint64_t stated = stated_in_all(many) + GROWTH_SLACK;
-    const uint64_t grown = many->held > few->held ? many->held - few->held : 0;
+    uint64_t grown = 0;
+    if (many->held > few->held)
+        grown = many->held - few->held;
     const uint64_t most = stated > stated_in_all(few) ? stated - stated_in_all(few) : 0;
     CHECK(c, grown <= most,
           "host->alloc: found %llu bytes more held for %d rows than for %d, expected at most %llu: "
@@ -470,7 +474,8 @@ static void judge_map(check *c, stage *s, uint32_t kind, const char *name) {
     mn_error *err = &s->p.err;
     mn_buffer *b = NULL;
     mn_buffer *pin = NULL;
-    uint8_t *at = NULL, *back = NULL;
+    uint8_t *at = NULL;
+    uint8_t *back = NULL;
     mn_event *ev = NULL;
     mn_status st = be->alloc(s->p.dev, 256, kind, &b, err);
     if (!st)

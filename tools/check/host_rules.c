@@ -303,7 +303,8 @@ void check_host_two(check *c) {
     check_host a;
     check_host b;
     check_host third;
-    check_plugin p, q;
+    check_plugin p;
+    check_plugin q;
     mn_error err = check_error();
     check_host_init(&a);
     check_host_init(&b);

@@ -149,7 +149,9 @@ void stage_each_op(check *c, stage *s, stage_fn fn) {
         return;
     for (uint32_t i = 0; i < n && !check_over(c); i++) {
         const uint32_t op = table[i][0];
-        op_case *o = case_op_name(op) ? life_case(c, op) : NULL;
+        op_case *o = NULL;
+        if (case_op_name(op))
+            o = life_case(c, op);
         if (!o)
             continue;
         check_doing(c, "supports met %s", case_op_name(op));

@@ -63,7 +63,9 @@ static void try_input(damage *d) {
 static void cut_file(damage *d) {
     const uint64_t n = d->l->model.file[d->file].n;
     const uint64_t dense = d->header + 64;
-    const uint64_t data_step = n > dense ? (n - dense) / 64 + 1 : 1;
+    uint64_t data_step = 1;
+    if (n > dense)
+        data_step = (n - dense) / 64 + 1;
     uint64_t at = 0;
     while (at < n && !check_over(d->l->c)) {
         snprintf(d->what, sizeof d->what, "%s cut to %llu of %llu bytes", file_name(d),

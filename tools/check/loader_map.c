@@ -33,7 +33,9 @@ bool mapped_make(mapped_files *to, const model_files *from, int how) {
         uint8_t *map = map_closed(bytes);
         if (!map)
             return false;
-        uint8_t *at = how == MAP_END ? map + bytes - m->n : map;
+        uint8_t *at = map;
+        if (how == MAP_END)
+            at = map + bytes - m->n;
         if (m->n)
             memcpy(at, m->bytes, m->n);
         to->n++;

@@ -19,7 +19,9 @@ static model_file *add(model_files *m, const char *name) {
     return f;
 }
 static void put(model_files *m, model_file *f, const void *src, uint64_t n) {
-    uint8_t *p = m->failed ? NULL : realloc(f->bytes, f->n + n + 1);
+    uint8_t *p = NULL;
+    if (!m->failed)
+        p = realloc(f->bytes, f->n + n + 1);
     if (!p) {
         m->failed = true;
         return;
@@ -192,7 +194,9 @@ void model_make_garbage(model_files *m, uint32_t which) {
     static const char *const names[] = {"no file", "an empty file", "zeros", "noise", "prose"};
     memset(m, 0, sizeof *m);
     m->format = names[which];
-    model_file *f = which ? add(m, "thing.bin") : NULL;
+    model_file *f = NULL;
+    if (which)
+        f = add(m, "thing.bin");
     uint64_t seed = 5;
     if (which == 2)
         put(m, f, NULL, 5000);

@@ -92,7 +92,9 @@ void loader_on_model(check *c, int how, loader_fn fn) {
 
 int loader_guess(loader *l, const mapped_files *m) {
     const check_plugin *p = &l->plugin;
-    const char *format = l->model.format ? l->model.format : "files";
+    const char *format = "files";
+    if (l->model.format)
+        format = l->model.format;
     mn_guess g = {.size = sizeof g};
     check_doing(l->c, "guess on %s ran", format);
     const mn_status st = p->ld->guess(p->api->self, m->views, m->n, sizeof *m->views, &g);
@@ -185,7 +187,9 @@ static bool extent_of(const mn_plane *p, uint32_t n_dim, uint64_t *out) {
     if (!t.id)
         return false;
     for (uint32_t d = 0; d < n_dim; d++) {
-        const uint64_t elems = d + 1 == n_dim ? t.block_elems : 1; // of one step
+        uint64_t elems = 1; // of one step
+        if (d + 1 == n_dim)
+            elems = t.block_elems;
         const uint64_t dim = (uint64_t)p->dim[d];
         if (p->dim[d] <= 0 || p->stride[d] < 0 || dim % elems)
             return false;
@@ -255,7 +259,9 @@ static const char *fault_of(const mapped_files *m, const mn_tensor_info *t) {
         fault = fault_of_plane(m, t, p);
         if (fault)
             return fault;
-        const int64_t more = p->kind == MN_PLANE_DATA ? p->dim[0] : 0;
+        int64_t more = 0;
+        if (p->kind == MN_PLANE_DATA)
+            more = p->dim[0];
         if (__builtin_add_overflow(rows, more, &rows))
             return "has parts whose rows overflow";
     }

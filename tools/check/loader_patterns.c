@@ -30,7 +30,9 @@ static const char *fault_of_text(mn_str t) {
         return "expected something other than '*', '#' and '.': this matches every file";
     for (uint64_t i = 0; i < t.len; i++) {
         const char at = t.ptr[i];
-        const char next = i + 1 < t.len ? t.ptr[i + 1] : 0;
+        char next = 0;
+        if (i + 1 < t.len)
+            next = t.ptr[i + 1];
         if (at == '/' || (unsigned char)at < 32)
             return "expected a base name, without '/' and control characters";
         if (at == '#' && (is_digit(next) || next == '#'))
@@ -191,7 +193,9 @@ static void check_again(check *c, const check_plugin *plugin, const loader_patte
 
 /* The host gives a model to the loader only if one of its file names matches. */
 static void check_names(loader *l) {
-    const char *first = l->model.n ? l->model.file[0].name : "no file";
+    const char *first = "no file";
+    if (l->model.n)
+        first = l->model.file[0].name;
     uint32_t kinds = 0;
     for (uint32_t i = 0; i < l->model.n; i++)
         kinds |= patterns_kinds(&l->patterns, l->model.file[i].name);

@@ -14,7 +14,9 @@
 /* The entry of the plugin `reference`; NULL = not installed. */
 static mn_entry_fn reference_entry(const check *c) {
     mn_entry_fn entry = NULL;
-    void *so = c->reference ? dlopen(c->reference, RTLD_NOW | RTLD_LOCAL) : NULL;
+    void *so = NULL;
+    if (c->reference)
+        so = dlopen(c->reference, RTLD_NOW | RTLD_LOCAL);
     if (so)
         *(void **)&entry = dlsym(so, MN_ENTRY_NAME);
     return entry;
@@ -200,7 +202,9 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
     t->theirs.spoil = spoil;
     op_case *a = make(t, &t->mine);
     op_case *b = make(t, &t->theirs);
-    mn_status st = a && b ? case_step(t->oracle, b, &err) : MN_OUT_OF_MEMORY;
+    mn_status st = MN_OUT_OF_MEMORY;
+    if (a && b)
+        st = case_step(t->oracle, b, &err);
     if (st)
         check_skip(c, "the plugin `reference` failed: %s", err.msg);
     else
@@ -223,7 +227,9 @@ static void again(trial *t, const op_case *before) {
     mn_error err = check_error();
     const char *where = "";
     op_case *c = make(t, &t->mine);
-    mn_status st = c ? case_second_context(t->plan, &err) : MN_OUT_OF_MEMORY;
+    mn_status st = MN_OUT_OF_MEMORY;
+    if (c)
+        st = case_second_context(t->plan, &err);
     if (!st)
         st = case_step(t->plan, c, &err);
     broken(t, "a second context", st, &err);
@@ -241,7 +247,9 @@ static void dirty(trial *t) {
     op_shape s = t->mine;
     s.dirty = true;
     op_case *c = make(t, &s);
-    mn_status st = c ? case_step(t->plan, c, &err) : MN_OUT_OF_MEMORY;
+    mn_status st = MN_OUT_OF_MEMORY;
+    if (c)
+        st = case_step(t->plan, c, &err);
     broken(t, "execute on NaN and Inf", st, &err);
     case_free(c);
 }

@@ -78,7 +78,9 @@ static void name_descriptor(int fd, char *text, size_t n) {
  * none. */
 static void diff_signals(const process_state *was, const process_state *is, char *text, size_t n) {
     for (int i = 1; i < NSIG && !text[0]; i++) {
-        const char *name = sigabbrev_np(i) ? sigabbrev_np(i) : "?";
+        const char *name = "?";
+        if (sigabbrev_np(i))
+            name = sigabbrev_np(i);
         if (was->action[i].sa_handler != is->action[i].sa_handler)
             snprintf(text, n, "SIG%s has another handler", name);
         else if (sigismember(&was->blocked, i) != sigismember(&is->blocked, i))

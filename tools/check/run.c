@@ -65,7 +65,9 @@ int check_status(check *c, mn_status st, const mn_error *err, const char *fmt, .
     va_start(args, fmt);
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
-    const char *why = err && err->msg[0] ? err->msg : "no message";
+    const char *why = "no message";
+    if (err && err->msg[0])
+        why = err->msg;
     check_fail(c, "%s: found status 0x%x (%s), expected MN_OK", what, (unsigned)st, why);
     return 1;
 }
@@ -170,7 +172,9 @@ static end_of_child watch(pid_t pid, check_result *r, uint32_t lo, uint32_t hi,
 
 /* The result of the rule that a child was running when it ended. */
 static void died(check_result *r, end_of_child ended, int how, const time_limits *limits) {
-    const char *doing = r->doing[0] ? r->doing : "the rule was tried";
+    const char *doing = "the rule was tried";
+    if (r->doing[0])
+        doing = r->doing;
     const char *call = atomic_load(&r->call);
     char *msg = r->message;
     const size_t n = sizeof r->message;

@@ -143,7 +143,9 @@ void check_static_undefined(check *c) {
           hosts.text);
     for (uint64_t i = 0; i < f.n_dynamic; i++) {
         Elf64_Dyn d = elf_dynamic(&f, i);
-        const char *needed = d.d_tag == DT_NEEDED ? elf_string(&f, d.d_un.d_val) : "";
+        const char *needed = "";
+        if (d.d_tag == DT_NEEDED)
+            needed = elf_string(&f, d.d_un.d_val);
         CHECK(c, strncmp(needed, "libminerva", 10),
               "found the needed library %s, expected none of the host's", needed);
     }
@@ -208,7 +210,9 @@ static void read_note(mn_note *note, const uint8_t *desc, uint32_t n) {
  * description to *n_desc. -1 = a note does not end inside the segment. */
 static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, mn_note *note) {
     const uint8_t *p = f->bytes + s->p_offset;
-    const uint64_t align = s->p_align == 8 ? 8 : 4;
+    uint64_t align = 4;
+    if (s->p_align == 8)
+        align = 8;
     uint64_t at = 0;
     int found = 0;
     while (at + 12 <= s->p_filesz) {

@@ -165,7 +165,8 @@ void check_static_resolves(check *c) {
     char linker[256];
     char line[1024];
     char first[512] = "";
-    int ends[2], how = 0;
+    int ends[2];
+    int how = 0;
     elf_file f;
     if (elf_open(&f, c->bytes, c->n_bytes) || !interpreter(linker)) {
         check_skip(c, "no dynamic linker for such a file here");

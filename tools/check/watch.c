@@ -107,7 +107,9 @@ LOADER_STATUS(patterns, (void *a, uint32_t i, mn_file_pattern *p), (a, i, p))
 
 /* Copies the plugin's table up to the size that both know; that size. */
 static uint32_t copy_table(void *to, uint32_t room, const void *from, uint32_t size) {
-    const uint32_t known = size < room ? size : room;
+    uint32_t known = room;
+    if (size < room)
+        known = size;
     memset(to, 0, room);
     memcpy(to, from, known);
     return known;
