@@ -120,7 +120,9 @@ uint32_t mn_dtype_at(uint32_t i) {
 }
 
 bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes) {
-    if (!t.block_elems || n_elements % t.block_elems)
+    if (!t.block_elems)
+        return false;
+    if (n_elements % t.block_elems)
         return false;
     return !__builtin_mul_overflow(n_elements / t.block_elems, t.block_bytes, bytes);
 }
@@ -149,7 +151,9 @@ void mn_dtype_halves(uint32_t id, int32_t at[2]) {
 
 bool mn_dtype_by_ggml(uint32_t ggml, mn_dtype *out) {
     for (size_t i = 0; i < COUNT(rows); i++) {
-        if (rows[i].ggml < 0 || (uint32_t)rows[i].ggml != ggml)
+        if (rows[i].ggml < 0)
+            continue;
+        if ((uint32_t)rows[i].ggml != ggml)
             continue;
         *out = rows[i].type;
         return true;

@@ -38,7 +38,9 @@ void mn_parsed_free(mn_parsed *p) {
 
 void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
     uint64_t bytes;
-    if (!mnl_mul_u64(n, size, &bytes) || bytes > UINT64_MAX / 4)
+    if (!mnl_mul_u64(n, size, &bytes))
+        return NULL;
+    if (bytes > UINT64_MAX / 4)
         return NULL;
     bytes = bytes ? (bytes + 15) / 16 * 16 : 16; /* an empty array has an address too */
     if (bytes > p->left) {

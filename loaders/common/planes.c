@@ -59,7 +59,11 @@ static bool take_member(mn_str name, member *m) {
         return false;
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
-        if (!mnl_str_begins(rest, stems[m->stem].stem) || rest.len <= n || rest.ptr[n] != '.')
+        if (!mnl_str_begins(rest, stems[m->stem].stem))
+            continue;
+        if (rest.len <= n)
+            continue;
+        if (rest.ptr[n] != '.')
             continue;
         m->ending = (mn_str){rest.ptr + n + 1, rest.len - n - 1};
         return take_number(&m->ending, &m->number);

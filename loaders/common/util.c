@@ -11,14 +11,18 @@ static int utf8_char(const unsigned char *s, uint64_t n) {
     if (s[0] < 0x80)
         return 1;
     int len = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-    if (s[0] < 0xC2 || s[0] > 0xF4 || n < (uint64_t)len)
+    if (s[0] < 0xC2 || s[0] > 0xF4)
+        return 0;
+    if (n < (uint64_t)len)
         return 0;
     for (int i = 1; i < len; i++)
         if ((s[i] & 0xC0) != 0x80)
             return 0;
     if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F))
         return 0;
-    if ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
+    if (s[0] == 0xF0 && s[1] < 0x90)
+        return 0;
+    if (s[0] == 0xF4 && s[1] > 0x8F)
         return 0;
     return len;
 }
@@ -165,7 +169,9 @@ static bool five_digits(const char *s, uint32_t *out) {
 bool mnl_shard_name(mn_str name, const char *suffix, mn_str *prefix, uint32_t *no,
                     uint32_t *count) {
     const uint64_t tail = sizeof "-00001-of-00001" - 1;
-    if (!mnl_str_ends(name, suffix) || name.len < strlen(suffix) + tail)
+    if (!mnl_str_ends(name, suffix))
+        return false;
+    if (name.len < strlen(suffix) + tail)
         return false;
     *prefix = (mn_str){name.ptr, name.len - strlen(suffix) - tail};
     const char *s = name.ptr + prefix->len;

@@ -164,8 +164,13 @@ static void fill_defaults(config_reader *c) {
         if (!cJSON_GetObjectItemCaseSensitive(c->root, d->key) &&
             !cJSON_AddNumberToObject(c->root, d->key, d->value))
             c->status = mnl_fail_memory(c->err);
-    if (c->status || !c->family->rope || json_get(c->root, "rope_parameters") ||
-        json_get(c->root, "rope_scaling"))
+    if (c->status)
+        return;
+    if (!c->family->rope)
+        return;
+    if (json_get(c->root, "rope_parameters"))
+        return;
+    if (json_get(c->root, "rope_scaling"))
         return;
     cJSON *rope = cJSON_Parse(c->family->rope);
     cJSON_DeleteItemFromObjectCaseSensitive(c->root, "rope_parameters"); /* a null */
@@ -178,7 +183,9 @@ static void fill_defaults(config_reader *c) {
 /* Models with vision keep the text model's keys in a section of their own. */
 static void enter_text(config_reader *c) {
     cJSON *text = cJSON_GetObjectItemCaseSensitive(c->root, "text_config");
-    if (!cJSON_IsObject(text) || !json_get(text, "model_type"))
+    if (!cJSON_IsObject(text))
+        return;
+    if (!json_get(text, "model_type"))
         return;
     /* the whole model's, which decides */
     const cJSON *tied = json_get(c->root, "tie_word_embeddings");
@@ -206,7 +213,13 @@ static void put_name(config_reader *c) {
     if (item && cJSON_IsString(item))
         name = item->valuestring;
     const char *slash = strchr(name, '/');
-    if (!*name || strchr("./~", *name) || strchr(name, '\\') || (slash && strchr(slash + 1, '/')))
+    if (!*name)
+        return;
+    if (strchr("./~", *name))
+        return;
+    if (strchr(name, '\\'))
+        return;
+    if (slash && strchr(slash + 1, '/'))
         return;
     config_put_str(c, "general.name", "", "_name_or_path", name);
 }
@@ -425,7 +438,9 @@ static int64_t named_layer(const config_reader *c, const cJSON *member) {
     if (!*s)
         return -1;
     for (; *s; s++) {
-        if (*s < '0' || *s > '9' || layer > c->n_layer)
+        if (*s < '0' || *s > '9')
+            return -1;
+        if (layer > c->n_layer)
             return -1;
         layer = layer * 10 + (*s - '0');
     }

@@ -17,7 +17,9 @@ static bool scales_of(const mn_parsed_tensor *t, const mn_parsed_tensor *s, f8_s
     const int64_t K = t->dim[t->n_dim - 1];
     const int64_t es = s->dtype.block_bytes;
     const uint32_t lead = t->n_dim - 2;
-    if (s->n_dim > t->n_dim || (lead && s->dim[0] != t->dim[0]))
+    if (s->n_dim > t->n_dim)
+        return false;
+    if (lead && s->dim[0] != t->dim[0])
         return false;
     int64_t R = 1;
     if (s->n_dim > lead)

@@ -105,7 +105,9 @@ static void qwen3_moe(config_reader *c) {
 /* A constant of the graph, which config.json may repeat. */
 static void expect_number(config_reader *c, const char *key, double value) {
     const double found = config_float(c, c->root, "", key, -DBL_MAX, DBL_MAX, &value);
-    if (c->status || !(found < value || found > value))
+    if (c->status)
+        return;
+    if (!(found < value || found > value))
         return;
     c->status = mnl_fail(c->err, MN_UNSUPPORTED, "%.*s: key '%s' is %g, expected %g",
                          MN_STR_ARG(c->file->name), key, found, value);

@@ -159,8 +159,11 @@ bool json_is_int(const cJSON *item, int64_t lo, int64_t hi, int64_t *out) {
     if (!item || !cJSON_IsNumber(item))
         return false;
     double v = item->valuedouble;
-    if (!(v >= (double)lo && v <= (double)hi) || v > 9007199254740992.0 ||
-        v < -9007199254740992.0 || v != floor(v))
+    if (!(v >= (double)lo && v <= (double)hi))
+        return false;
+    if (v > 9007199254740992.0 || v < -9007199254740992.0)
+        return false;
+    if (v != floor(v))
         return false;
     *out = (int64_t)v;
     return true;

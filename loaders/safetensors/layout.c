@@ -437,7 +437,9 @@ mn_status layout_accept(mn_parsed *p, const model_facts *facts, mn_error *err) {
                         "reads; expected plain weights",
                         json_describe(json_get(mlx, "bits")).s,
                         json_describe(json_get(mlx, "group_size")).s);
-    if (!other || says(other, "quant_method", "mxfp4"))
+    if (!other)
+        return MN_OK;
+    if (says(other, "quant_method", "mxfp4"))
         return MN_OK;
     if (!is_read_method(other))
         return mnl_fail(err, MN_UNSUPPORTED,

@@ -291,7 +291,9 @@ static void tell_unused(const mn_parsed *p) {
  * would be passed off as it. */
 static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *named = mnl_file_named(dir.files, dir.n, dir.stride);
-    if (!named || !mnl_str_ends(named->name, ".safetensors"))
+    if (!named)
+        return MN_OK;
+    if (!mnl_str_ends(named->name, ".safetensors"))
         return MN_OK;
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].file == named)

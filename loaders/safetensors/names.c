@@ -36,7 +36,9 @@ static bool matches(mn_str stem, const char *pattern, mn_str *number) {
     uint64_t at = 0;
     for (; *pattern; pattern++) {
         if (*pattern != '#') {
-            if (at >= stem.len || stem.ptr[at++] != *pattern)
+            if (at >= stem.len)
+                return false;
+            if (stem.ptr[at++] != *pattern)
                 return false;
             continue;
         }
@@ -44,7 +46,11 @@ static bool matches(mn_str stem, const char *pattern, mn_str *number) {
         while (at < stem.len && stem.ptr[at] >= '0' && stem.ptr[at] <= '9')
             at++;
         *number = (mn_str){stem.ptr + from, at - from};
-        if (at == from || at - from > 6 || (at - from > 1 && stem.ptr[from] == '0'))
+        if (at == from)
+            return false;
+        if (at - from > 6)
+            return false;
+        if (at - from > 1 && stem.ptr[from] == '0')
             return false;
     }
     return at == stem.len;

@@ -64,7 +64,9 @@ static section find_section(config_reader *c) {
     static const char *const paths[2] = {"rope_scaling.", "rope_parameters."};
     for (int i = 0; i < 2; i++) { /* who adds rope_scaling to a newer file means it to count */
         const cJSON *o = json_get(c->root, names[i]);
-        if (!o || (i == 0 && cJSON_IsObject(o) && !o->child))
+        if (!o)
+            continue;
+        if (i == 0 && cJSON_IsObject(o) && !o->child)
             continue;
         section s = {o, paths[i]};
         if (!cJSON_IsObject(o))

@@ -19,7 +19,9 @@ void mnp_arena_live(const mn_graph *g, uint32_t node, int32_t at, mnp_allocation
     const mn_node *n = mnp_node(g, node);
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
         const int32_t t = mnp_operand(g, n, i);
-        if (t < 0 || mnp_tensor(g, (uint32_t)t)->role == MN_ROLE_WEIGHT)
+        if (t < 0)
+            continue;
+        if (mnp_tensor(g, (uint32_t)t)->role == MN_ROLE_WEIGHT)
             continue;
         mnp_allocation *x = &a[mnp_root(g, (uint32_t)t)];
         if (x->first < 0 || at < x->first)
@@ -53,7 +55,9 @@ static uint64_t place(mnp_allocation *a, const uint32_t *order, uint32_t n, uint
         uint64_t at = 0;
         for (uint32_t j = 0; j < i; j++) {
             const mnp_allocation *o = &a[sorted[j]];
-            if (o->last < x->first || o->first > x->last)
+            if (o->last < x->first)
+                continue;
+            if (o->first > x->last)
                 continue;
             if (o->place >= at + x->bytes)
                 break;
@@ -82,7 +86,9 @@ mn_status mnp_arena_place(const mn_host *h, const mn_graph *g, const int64_t *sy
         return mnp_fail_memory(err, want, "planning");
     for (uint32_t i = 0; i < g->n_tensors && !st; i++) {
         const mn_tensor *t = mnp_tensor(g, i);
-        if (!a[i].produced || (t->role != MN_ROLE_INTERIOR && t->role != MN_ROLE_OUTPUT))
+        if (!a[i].produced)
+            continue;
+        if (t->role != MN_ROLE_INTERIOR && t->role != MN_ROLE_OUTPUT)
             continue;
         if (!mnp_bytes(g, t, symbol_max, &a[i].bytes))
             st = mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows or breaks its block",

@@ -78,7 +78,9 @@ mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation
         if (operand->role == MN_ROLE_WEIGHT)
             continue;
         const uint32_t root = mnp_root(g, (uint32_t)t);
-        if (table[root].buffer || a[root].place != MNP_NOWHERE)
+        if (table[root].buffer)
+            continue;
+        if (a[root].place != MNP_NOWHERE)
             continue;
         if (is_out && mnp_out_may_be_absent(n->op, i - n->n_in))
             continue;

@@ -97,7 +97,9 @@ mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int
         const mn_node *n = mnp_node(g, i);
         for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
             const int32_t t = mnp_operand(g, n, j);
-            if (t < 0 || mnp_tensor(g, (uint32_t)t)->alias_of < 0)
+            if (t < 0)
+                continue;
+            if (mnp_tensor(g, (uint32_t)t)->alias_of < 0)
                 continue;
             const mn_tensor *view = mnp_tensor(g, (uint32_t)t);
             const uint32_t root = mnp_root(g, (uint32_t)t);
@@ -122,7 +124,9 @@ int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t
         const mn_node *n = mnp_node(g, at->node);
         while (at->operand < n->n_in) {
             const int32_t t = mnp_in(g, n, at->operand++);
-            if (t < 0 || mnp_tensor(g, (uint32_t)t)->role != MN_ROLE_WEIGHT)
+            if (t < 0)
+                continue;
+            if (mnp_tensor(g, (uint32_t)t)->role != MN_ROLE_WEIGHT)
                 continue;
             *node = at->node;
             return t;
@@ -197,7 +201,9 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
         return false;
     for (uint32_t i = 0; i < t->n_dim; i++) {
         const int64_t d = mnp_dim(g, symbol, t->dim[i]);
-        if (d < 0 || __builtin_mul_overflow(n, (uint64_t)d, &n))
+        if (d < 0)
+            return false;
+        if (__builtin_mul_overflow(n, (uint64_t)d, &n))
             return false;
     }
     const uint64_t block = t->dtype.block_elems;
@@ -210,7 +216,9 @@ bool mnp_bytes(const mn_graph *g, const mn_tensor *t, const int64_t *symbol, uin
 
 /* Weight sets serve every graph whose weights have the same names, types and dims. */
 static bool same_weight(const mn_tensor *a, const mn_tensor *b) {
-    if (a->role != b->role || a->name.len != b->name.len)
+    if (a->role != b->role)
+        return false;
+    if (a->name.len != b->name.len)
         return false;
     if (a->dtype.id != b->dtype.id || a->n_dim != b->n_dim)
         return false;

@@ -85,8 +85,9 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
     uint64_t pad_k;
     uint64_t pad_v;
     uint64_t v_bytes;
-    if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k) ||
-        __builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
+    if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k))
+        return false;
+    if (__builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
         return false;
     pad_k -= pad_k % align;
     pad_v -= pad_v % align;

@@ -52,7 +52,11 @@ void mnp_count_uses(const mn_graph *g, uint32_t lo, uint32_t hi, mnp_use *uses) 
 /* Is the tensor read once, in the segment, by no view and not by the caller? Then it need not be
  * stored. */
 bool mnp_is_private(const mnp_lowering *l, int32_t t) {
-    if (t < 0 || l->uses[t].reads != 1 || l->uses[t].crosses)
+    if (t < 0)
+        return false;
+    if (l->uses[t].reads != 1)
+        return false;
+    if (l->uses[t].crosses)
         return false;
     const mn_tensor *x = mnp_tensor(l->g, (uint32_t)t);
     return x->role == MN_ROLE_INTERIOR && x->alias_of < 0;
@@ -85,7 +89,9 @@ static bool share_state(const mn_graph *g, uint32_t a, uint32_t b) {
         return false;
     for (uint32_t i = 0; i < x->n_in; i++) {
         const int32_t t = mnp_in(g, x, i);
-        if (t < 0 || mnp_tensor(g, (uint32_t)t)->role != MN_ROLE_STATE)
+        if (t < 0)
+            continue;
+        if (mnp_tensor(g, (uint32_t)t)->role != MN_ROLE_STATE)
             continue;
         for (uint32_t j = 0; j < y->n_in; j++)
             if (mnp_in(g, y, j) == t)
@@ -118,7 +124,9 @@ static int32_t blocker(const mnp_lowering *l, mnp_unit *u) {
     uint32_t first = u->node;
     u->last = u->node;
     for (uint32_t i = 0; i < u->pattern->n_parts; i++) {
-        if (u->part[i] < 0 || (u->pattern->parts[i].flags & MNP_LOCATE))
+        if (u->part[i] < 0)
+            continue;
+        if (u->pattern->parts[i].flags & MNP_LOCATE)
             continue;
         const uint32_t node = (uint32_t)u->part[i];
         first = node < first ? node : first;
@@ -183,7 +191,9 @@ static bool reads_all(const mnp_lowering *l, uint32_t from, uint32_t node) {
     const mn_node *n = mnp_node(l->g, from);
     for (uint32_t i = 0; i < n->n_out; i++) {
         const int32_t t = mnp_out(l->g, n, i);
-        if (!mnp_is_private(l, t) || l->uses[t].reader != (int32_t)node)
+        if (!mnp_is_private(l, t))
+            return false;
+        if (l->uses[t].reader != (int32_t)node)
             return false;
     }
     return true;
@@ -191,7 +201,9 @@ static bool reads_all(const mnp_lowering *l, uint32_t from, uint32_t node) {
 
 static void tell(const pass *p, const mnp_unit *u, uint32_t part, int32_t node, const char *why) {
     char line[256];
-    if (!p->log || !MN_HAS(mn_host, p->log, log))
+    if (!p->log)
+        return;
+    if (!MN_HAS(mn_host, p->log, log))
         return;
     const int n = snprintf(line, sizeof line, "%s of node %u: %s of node %d is not fused: %s",
                            u->pattern->name, u->node, u->pattern->parts[part].name, node, why);
@@ -276,7 +288,9 @@ static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mn
     p->owner[anchor - p->l->lo] = (int32_t)anchor;
     for (uint32_t i = 0; i < pattern->n_parts; i++) {
         const uint32_t flags = pattern->parts[i].flags;
-        if (u->part[i] < 0 || (flags & (MNP_LOCATE | MNP_APART)))
+        if (u->part[i] < 0)
+            continue;
+        if (flags & (MNP_LOCATE | MNP_APART))
             continue;
         const uint32_t node = (uint32_t)u->part[i];
         p->owner[node - p->l->lo] = (int32_t)anchor;

@@ -75,7 +75,11 @@ static bool is_wanted(const mn_context *c, const mn_node *n) {
         if (t < 0)
             continue;
         const uint32_t root = mnp_root(g, (uint32_t)t);
-        if (c->needed[root] || bindings[root].buffer || bindings[t].buffer)
+        if (c->needed[root])
+            return true;
+        if (bindings[root].buffer)
+            return true;
+        if (bindings[t].buffer)
             return true;
     }
     return false;

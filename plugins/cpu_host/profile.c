@@ -105,7 +105,9 @@ static uint64_t weight_bytes(const mnc_call *c, const mnc_weight *w) {
 
 static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
     const bool experts = c->node->op == MN_OP_MOE_LINEAR;
-    if ((!experts && c->node->op != MN_OP_LINEAR) || w->rows <= 1)
+    if (!experts && c->node->op != MN_OP_LINEAR)
+        return 0;
+    if (w->rows <= 1)
         return 0;
     const int64_t n = experts && w->groups ? w->group_rows : w->rows;
     return 2 * rows_of_weight(c) * (uint64_t)n * (uint64_t)w->cols;

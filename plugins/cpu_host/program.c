@@ -168,7 +168,9 @@ static mn_status weight_bytes(const mn_program *p, uint64_t *sum, mn_error *err)
     mnp_cursor at = {p->lo, 0};
     uint32_t node;
     for (int32_t t; (t = mnp_next_weight(g, p->hi, &at, &node)) >= 0;) {
-        if (seen[t] || mnp_node(g, node)->op == MN_OP_EMBED)
+        if (seen[t])
+            continue;
+        if (mnp_node(g, node)->op == MN_OP_EMBED)
             continue;
         seen[t] = true;
         if (mnp_bytes(g, mnp_tensor(g, (uint32_t)t), p->symbol_max, &bytes))

@@ -118,7 +118,9 @@ static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     }
     for (int64_t i = lo; i < hi; i++) {
         int32_t id = s->history[i];
-        if (id < 0 || id >= s->n_vocab || !count[id])
+        if (id < 0 || id >= s->n_vocab)
+            continue;
+        if (!count[id])
             continue;
         const float repeat = p->repeat_penalty;
         if (repeat != 0)

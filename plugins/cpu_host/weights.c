@@ -170,7 +170,9 @@ static bool is_alias(const mn_tensor *t, const mn_weight_src *s, const mnc_weigh
     for (uint32_t i = 0; i < s->n_parts; i++) {
         const mn_plane *p = part(s, i);
         const uint64_t stride = (uint64_t)p->stride[row_dim];
-        if (!rows_in_place(t, p) || (p->dim[row_dim] > 1 && stride != *row_bytes))
+        if (!rows_in_place(t, p))
+            return false;
+        if (p->dim[row_dim] > 1 && stride != *row_bytes)
             return false;
         if (t->n_dim == 2 && p->ptr != (const void *)next)
             *grouped = true;

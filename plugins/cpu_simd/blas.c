@@ -139,12 +139,17 @@ static void load(void) {
     if (!library)
         return;
     blas.why = "no OpenBLAS: the library lacks a function";
-    if (!find(library, "cblas_sgemm", &sgemm, sizeof sgemm) ||
-        !find(library, "openblas_get_parallel", &parallel, sizeof parallel) ||
-        !find(library, "openblas_get_num_threads", &threads, sizeof threads) ||
-        !find(library, "openblas_get_config", &config, sizeof config) ||
-        !find(library, "blas_memory_alloc", &blas.take, sizeof blas.take) ||
-        !find(library, "blas_memory_free", &blas.give, sizeof blas.give))
+    if (!find(library, "cblas_sgemm", &sgemm, sizeof sgemm))
+        return;
+    if (!find(library, "openblas_get_parallel", &parallel, sizeof parallel))
+        return;
+    if (!find(library, "openblas_get_num_threads", &threads, sizeof threads))
+        return;
+    if (!find(library, "openblas_get_config", &config, sizeof config))
+        return;
+    if (!find(library, "blas_memory_alloc", &blas.take, sizeof blas.take))
+        return;
+    if (!find(library, "blas_memory_free", &blas.give, sizeof blas.give))
         return;
     blas.why = "no OpenBLAS: it is built without threads or with OpenMP, expected pthreads";
     if (parallel() != 1)

@@ -174,7 +174,11 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         const int32_t index = pos[t] / page_tokens;
         const int32_t off = pos[t] % page_tokens;
         const int64_t first = slot[t] * kv->max_pages;
-        if (pos[t] < 0 || slot[t] < 0 || index >= kv->max_pages)
+        if (pos[t] < 0)
+            continue;
+        if (slot[t] < 0)
+            continue;
+        if (index >= kv->max_pages)
             continue;
         const int32_t page = kv->pages[first + index];
         if (page < 0)

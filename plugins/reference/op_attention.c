@@ -163,7 +163,9 @@ static void size(const mnc_query *q, mnc_op *op) {
 static bool fits(const mnc_query *q) {
     const mn_node *n = q->node;
     const mn_tensor *x = mnc_query_in(q, MN_ATTENTION_Q);
-    if (x->n_dim != 3 || n->n_attr <= MN_ATTENTION_ATTR_N_HEAD_KV)
+    if (x->n_dim != 3)
+        return false;
+    if (n->n_attr <= MN_ATTENTION_ATTR_N_HEAD_KV)
         return false;
     const int64_t n_head = mnc_query_dim(q, x, 1);
     const uint64_t *attr = &q->graph->attrs[n->attr_off];

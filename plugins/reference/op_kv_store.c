@@ -24,7 +24,13 @@ static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
     const int64_t slot = row_slot[t];
     const int64_t n_slots = c->in[MN_KV_STORE_PAGES].rows;
     const int64_t index = pos / kv->geo.page_tokens;
-    if (pos < 0 || slot < 0 || slot >= n_slots || index >= kv->max_pages)
+    if (pos < 0)
+        return -1;
+    if (slot < 0)
+        return -1;
+    if (slot >= n_slots)
+        return -1;
+    if (index >= kv->max_pages)
         return -1;
     const int32_t page = kv->pages[slot * kv->max_pages + index];
     *at = pos % kv->geo.page_tokens;

@@ -44,7 +44,11 @@ uint64_t ref_first_dim(const mnc_query *q, uint32_t in) {
 
 uint32_t ref_vector(const mn_tensor *t) {
     const uint32_t id = t->dtype.id;
-    if (id == MN_F32 || id == MN_F16 || id == MN_BF16)
+    if (id == MN_F32)
+        return 0;
+    if (id == MN_F16)
+        return 0;
+    if (id == MN_BF16)
         return 0;
     return REF_NO_VECTOR;
 }

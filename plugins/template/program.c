@@ -97,7 +97,9 @@ bool t_size(const mn_graph *g, const mn_tensor *t, const int64_t *values, t_oper
         o->last = t_dim(t, i, values);
         if (!i)
             o->first = o->last;
-        if (o->last < 0 || __builtin_mul_overflow(o->n, o->last, &o->n))
+        if (o->last < 0)
+            return false;
+        if (__builtin_mul_overflow(o->n, o->last, &o->n))
             return false;
     }
     return o->n <= INT64_MAX / 16;
@@ -257,7 +259,11 @@ static const t_weight *find_weight(const mn_weights *w, const mn_graph *g, int32
     for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
         const mn_tensor *x = t_tensor(w->graph, (int32_t)i);
         bool same_type = x->dtype.id == t->dtype.id && x->n_dim == t->n_dim;
-        if (!w->w[i].data || !same_type || x->name.len != t->name.len)
+        if (!w->w[i].data)
+            continue;
+        if (!same_type)
+            continue;
+        if (x->name.len != t->name.len)
             continue;
         if (memcmp(x->name.ptr, t->name.ptr, t->name.len) == 0 &&
             memcmp(x->dim, t->dim, sizeof t->dim) == 0)
@@ -269,7 +275,9 @@ static const t_weight *find_weight(const mn_weights *w, const mn_graph *g, int32
 static mn_status find_weights(mn_program *p, const mn_node *n, const mn_weights *w, mn_error *err) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         int32_t t = t_in(p->graph, n, j);
-        if (t < 0 || t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
+        if (t < 0)
+            continue;
+        if (t_tensor(p->graph, t)->role != MN_ROLE_WEIGHT)
             continue;
         p->w[t] = NULL;
         if (w)

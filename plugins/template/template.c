@@ -227,7 +227,9 @@ static mn_status read_options(t_plugin *p, mn_error *err) {
     mn_str v = {0};
     char text[16] = "";
     char end;
-    if (!MN_HAS(mn_host, p->host, option) || !p->host->option(p->host->self, "workers", &v))
+    if (!MN_HAS(mn_host, p->host, option))
+        return MN_OK;
+    if (!p->host->option(p->host->self, "workers", &v))
         return MN_OK;
     if (v.len < sizeof text)
         memcpy(text, v.ptr, v.len); /* mn_str has no NUL at its end */
