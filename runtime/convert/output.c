@@ -47,7 +47,10 @@ static char *temp_name(const char *path) {
 /* A file without a name is given one through /proc. */
 static mn_status open_temp(mn_output *f, const char *folder, mn_error *err) {
     const bool nameless = !access("/proc/self/fd", X_OK);
-    f->fd = nameless ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
+    if (nameless)
+        f->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    else
+        f->fd = -1;
     if (f->fd >= 0)
         return MN_OK;
     if (!nameless)

@@ -310,8 +310,12 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
         unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
     mn_rope_freqs(&unscaled, table, NULL, f, &mscale);
     mn_rope_freqs(&p->hp, table, NULL, g, &mscale);
-    for (int64_t i = 0; i < n; i++)
-        f[i] = i < table->n_turn ? f[i] / g[i] : 1e30f;
+    for (int64_t i = 0; i < n; i++) {
+        if (i < table->n_turn)
+            f[i] = f[i] / g[i];
+        else
+            f[i] = 1e30f;
+    }
     return put_values(p, "rope_freqs.weight", f, n, err);
 }
 

@@ -49,7 +49,10 @@ void mn_row_values(const mn_tensor_info *t, uint64_t row, float *out) {
         const mn_row_place p = mn_row_find(t, row, i);
         mn_plane_row *to = &stored.plane[spec.kind - 1];
         to->at = p.at;
-        to->step = spec.by_block ? p.step : 0;
+        if (spec.by_block)
+            to->step = p.step;
+        else
+            to->step = 0;
         to->dtype = mn_tensor_plane(t, 0, i)->dtype;
     }
     mn_dequant_row(&stored, t->dim[t->n_dim - 1], out);

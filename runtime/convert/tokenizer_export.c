@@ -112,7 +112,10 @@ static void put_tokens(export *e, uint32_t n) {
     mn_str *piece = room(e, n, sizeof *piece);
     int64_t *type = room(e, n, sizeof *type);
     for (uint32_t i = 0; i < n && !e->failed; i++) {
-        type[i] = i < tok->vocab.n ? type_of(tok, i) : MN_TYPE_UNUSED;
+        if (i < tok->vocab.n)
+            type[i] = type_of(tok, i);
+        else
+            type[i] = MN_TYPE_UNUSED;
         piece[i] = piece_of(e, i);
         if (type[i] != MN_TYPE_USER || tok->model != MN_TOKENIZER_SPM_BPE)
             continue;

@@ -32,8 +32,12 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
 /* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */
 static void expand_page(int32_t page, uint32_t ratio, int32_t *to) {
     const int32_t first = page * (int32_t)ratio;
-    for (uint32_t k = 0; k < ratio; k++)
-        to[k] = page < 0 ? -1 : first + (int32_t)k;
+    for (uint32_t k = 0; k < ratio; k++) {
+        if (page < 0)
+            to[k] = -1;
+        else
+            to[k] = first + (int32_t)k;
+    }
 }
 
 /* The group's page table of every slot. */

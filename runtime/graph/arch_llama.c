@@ -14,7 +14,10 @@ void mn_arch_llama(mn_model_graph *g) {
         y = mn_b_rms(g, x, "blk.%d.ffn_norm");
         /* some layers may be dense */
         const bool experts = mn_g_layer(g)->n_expert > 0;
-        y = experts ? mn_b_moe(g, y, (mn_glu_form){0}) : mn_b_glu(g, y);
+        if (experts)
+            y = mn_b_moe(g, y, (mn_glu_form){0});
+        else
+            y = mn_b_glu(g, y);
         x = mn_b_residual(g, x, y);
     }
     mn_b_head(g, x, mn_b_rms);

@@ -219,7 +219,10 @@ static void cut_part(const mn_tensor_info *t, uint32_t p, int64_t lo, int64_t n,
     const int64_t rows = mn_tensor_plane(t, p, 0)->dim[0];
     for (uint32_t i = 0; i < t->n_planes; i++) {
         const mn_plane *whole = mn_tensor_plane(t, p, i);
-        to[i] = whole->dim[0] == rows ? cut_plane(whole, lo, n) : *whole;
+        if (whole->dim[0] == rows)
+            to[i] = cut_plane(whole, lo, n);
+        else
+            to[i] = *whole;
     }
 }
 

@@ -150,7 +150,10 @@ static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer
         st = check_heads(r, h, i, head[i], kv[i]);
         if (!st && !l->head_dim_k)
             st = share_width(r, h, head[i], &l->head_dim_k);
-        l->head_dim_v = v[swa] ? v[swa] : l->head_dim_k;
+        if (v[swa])
+            l->head_dim_v = v[swa];
+        else
+            l->head_dim_v = l->head_dim_k;
     }
     return st;
 }
@@ -178,7 +181,10 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
         st = mn_hp_need(r, "feed_forward_length", ff[0]);
     for (int64_t i = 0; i < h->n_layer && !st; i++) {
         layers[i].n_ff = ff[i];
-        layers[i].n_ff_expert = expert[i] ? expert[i] : ff[i];
+        if (expert[i])
+            layers[i].n_ff_expert = expert[i];
+        else
+            layers[i].n_ff_expert = ff[i];
     }
     return st;
 }
@@ -198,7 +204,10 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
         bool does = by_rule;
         if (told)
             does = slides[i];
-        layers[i].window = does ? window : 0;
+        if (does)
+            layers[i].window = window;
+        else
+            layers[i].window = 0;
         n += does && (told || f->needs_window);
     }
     if (!st && !window && n)
@@ -217,7 +226,13 @@ static mn_status read_no_rope(const mn_hp_reader *r, const arch_facts *f, const 
     mn_status st = mn_hp_layers(r, "rope.no_rope_layers", h->n_layer, none, &told);
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
         const bool by_rule = f->no_rope_period && (i + 1) % f->no_rope_period == 0;
-        layers[i].rope = (told ? none[i] : by_rule) ? -1 : 0;
+        bool without = by_rule;
+        if (told)
+            without = none[i];
+        if (without)
+            layers[i].rope = -1;
+        else
+            layers[i].rope = 0;
     }
     return st;
 }
@@ -275,7 +290,10 @@ static mn_status read_attn_scale(const mn_hp_reader *r, const arch_facts *f, con
     mn_status st = mn_hp_real(r, "attention.scale", 0, 1e9, &said);
     for (int64_t i = 0; i < h->n_layer; i++) {
         const int64_t width = from_embd ? h->n_embd / layers[i].n_head : layers[i].head_dim_k;
-        layers[i].attn_scale = said > 0 ? said : 1 / sqrt((double)width);
+        if (said > 0)
+            layers[i].attn_scale = said;
+        else
+            layers[i].attn_scale = 1 / sqrt((double)width);
     }
     return st;
 }
@@ -416,7 +434,10 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
     h.post_norms = f.post_norms;
     h.zero_window = f.zero_window;
     h.yarn_truncate = !f.yarn_whole;
-    h.rope_pairing = f.adjacent ? MN_ROPE_ADJACENT : MN_ROPE_HALVES;
+    if (f.adjacent)
+        h.rope_pairing = MN_ROPE_ADJACENT;
+    else
+        h.rope_pairing = MN_ROPE_HALVES;
     st = read_shape(&r, &h);
     if (!st)
         st = read_layers(&r, &f, arena, &h);

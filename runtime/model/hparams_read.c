@@ -149,7 +149,11 @@ mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, 
                        MN_STR_ARG(mn_meta_shown_key(e)), (long long)n_layer);
     const int64_t *numbers = e->value.array;
     const uint8_t *bools = e->value.array;
-    for (int64_t i = 0; i < n_layer; i++)
-        flags[i] = ints ? numbers[i] != 0 : bools[i] != 0;
+    for (int64_t i = 0; i < n_layer; i++) {
+        if (ints)
+            flags[i] = numbers[i] != 0;
+        else
+            flags[i] = bools[i] != 0;
+    }
     return MN_OK;
 }

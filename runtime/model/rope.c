@@ -254,7 +254,10 @@ void mn_rope_freqs(const mn_hparams *h, const mn_rope_table *t, const float *fac
             f = llama3_scale(h, f);
         if (scaling == MN_ROPE_SCALING_YARN)
             f = yarn_scale(h, t, i, f);
-        freqs[i] = i < t->n_turn ? (float)f : 0;
+        if (i < t->n_turn)
+            freqs[i] = (float)f;
+        else
+            freqs[i] = 0;
     }
     *mscale = t->scaled ? mscale_of(h) : 1;
 }

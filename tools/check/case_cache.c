@@ -62,12 +62,18 @@ static void plan_sequence(casegen *g, cache_plan *a, int64_t q) {
         const int64_t row = q * a->len + i;
         const bool unused = done && i >= past;
         a->kslot[row] = slot;
-        a->kpos[row] = unused ? -1 : (int32_t)i;
+        if (unused)
+            a->kpos[row] = -1;
+        else
+            a->kpos[row] = (int32_t)i;
         a->kdead[row] = unused || (spoiled && i == 0);
     }
     for (int64_t i = 0; i < used; i++) {
         const int64_t t = q * a->per + i;
-        a->qpos[t] = done ? -1 : (int32_t)(past + i);
+        if (done)
+            a->qpos[t] = -1;
+        else
+            a->qpos[t] = (int32_t)(past + i);
         a->qslot[t] = slot;
         g->c->dead[0][t] = casegen_row_mark(g, done, spoiled || t == casegen_spoiled_row(g));
     }
@@ -105,7 +111,10 @@ static void plan_rows(casegen *g, cache_plan *a) {
 static bool plan_make(casegen *g, cache_plan *a) {
     const op_shape *s = g->s;
     *a = (cache_plan){.n_seqs = s->n_seqs ? s->n_seqs : 1};
-    a->page_tokens = s->page_tokens ? s->page_tokens : 64;
+    if (s->page_tokens)
+        a->page_tokens = s->page_tokens;
+    else
+        a->page_tokens = 64;
     a->per = (s->rows + a->n_seqs - 1) / a->n_seqs;
     a->len = s->past + a->per;
     a->pages = (a->len + a->page_tokens - 1) / a->page_tokens;

@@ -18,7 +18,10 @@ casegen casegen_begin(op_case *c, const op_shape *s, uint64_t *seed, const char 
         .s = s,
         .seed = seed,
     };
-    g.live = s->live ? s->live : s->rows;
+    if (s->live)
+        g.live = s->live;
+    else
+        g.live = s->rows;
     g.holes = s->live != 0;
     g.T = case_symbol(c, rows_symbol, s->rows, MN_SYMBOL_SHAPE);
     return g;
@@ -227,8 +230,12 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     for (int64_t t = 0; t < s->rows; t++) {
         embed_row(g, t, &src[t], &pos[t], &slot[t]);
         const bool has_no_effect = slot[t] < 0 || slot[t] == 2;
-        if (c->dead[0])
-            c->dead[0][t] = has_no_effect ? ROW_PADDING : ROW_COUNTS;
+        if (c->dead[0]) {
+            if (has_no_effect)
+                c->dead[0][t] = ROW_PADDING;
+            else
+                c->dead[0][t] = ROW_COUNTS;
+        }
     }
     int32_t in[7];
     in[0] = casegen_int_input(g, src, "src");
@@ -278,8 +285,12 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
     casegen_mark_dead(g);
     for (int64_t i = 0; freqs && i < n_rot / 2; i++)
         freqs[i] = powf(10000, -2 * (float)i / (float)n_rot);
-    for (int64_t t = 0; pos && t < s->rows; t++)
-        pos[t] = casegen_is_hole(g, t) ? -1 : (int32_t)(t * 37 + s->past);
+    for (int64_t t = 0; pos && t < s->rows; t++) {
+        if (casegen_is_hole(g, t))
+            pos[t] = -1;
+        else
+            pos[t] = (int32_t)(t * 37 + s->past);
+    }
     in[0] = casegen_float_input(g, s->n_head, s->dim, "x");
     in[1] = casegen_int_input(g, pos, "row_pos");
     in[2] = case_vec(g->c, MN_ROLE_WEIGHT, MN_F32, n_rot / 2, freqs, "freqs");
@@ -296,8 +307,14 @@ static void rope(casegen *g, uint32_t op, uint32_t dtype) {
 static uint32_t elementwise_attributes(const casegen *g, uint32_t op, uint64_t attr[4]) {
     const int64_t kind = g->s->variant & 3;
     const bool has_kind = op == MN_OP_ACT || op == MN_OP_GLU;
-    attr[0] = has_kind ? (uint64_t)kind : case_f64(1.75);
-    attr[1] = kind == MN_ACT_SILU ? case_f64(1.702) : 0;
+    if (has_kind)
+        attr[0] = (uint64_t)kind;
+    else
+        attr[0] = case_f64(1.75);
+    if (kind == MN_ACT_SILU)
+        attr[1] = case_f64(1.702);
+    else
+        attr[1] = 0;
     attr[2] = case_f64(0.8);
     attr[3] = case_f64(1);
     if (op == MN_OP_ADD || op == MN_OP_MUL)
@@ -344,8 +361,13 @@ static void gather(casegen *g, uint32_t op, uint32_t dtype) {
         return;
     for (int64_t i = 0; i < n; i++) {
         const bool hole = i >= g->live || (g->holes && i % 5 == 3);
-        rows[i] = hole ? -1 : (int32_t)(n_live - 1 - i);
-        dead[i] = hole ? ROW_PADDING : g->c->dead[0][rows[i]];
+        if (hole) {
+            rows[i] = -1;
+            dead[i] = ROW_PADDING;
+            continue;
+        }
+        rows[i] = (int32_t)(n_live - 1 - i);
+        dead[i] = g->c->dead[0][rows[i]];
     }
     in[0] = casegen_float_input(g, g->s->k, 0, "x");
     in[1] = case_vec(g->c, MN_ROLE_INPUT, MN_I32, O, rows, "rows");

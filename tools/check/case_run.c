@@ -69,7 +69,10 @@ static mn_plane dense(const mn_tensor *t, int64_t d0, const mn_plane_spec *spec,
         if (!spec->rows) // one value for all: strides of 0
             continue;
         const int64_t n = steps_along(t, spec, d, whole);
-        p.dim[d] = counts_elements ? whole : n;
+        if (counts_elements)
+            p.dim[d] = whole;
+        else
+            p.dim[d] = n;
         p.stride[d] = stride;
         stride *= n;
     }
@@ -379,7 +382,10 @@ mn_status case_open_puts(const case_on *on, op_case *c, uint32_t precision, uint
         return fail(err, MN_OUT_OF_MEMORY, "out of memory for a case");
     p->on = *on;
     p->first = c;
-    p->guard = on->align > 256 ? on->align : 256;
+    if (on->align > 256)
+        p->guard = on->align;
+    else
+        p->guard = 256;
     for (uint32_t i = 0; i < c->g.n_symbols; i++)
         p->max[i] = c->sym[i].max;
     p->ask = case_question(c, precision);

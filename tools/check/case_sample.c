@@ -30,7 +30,10 @@ static mn_slot_params draw_params(const casegen *g, int64_t i) {
         p.frequency_penalty = 0.4f;
     if (i % 6 >= 4)
         p.presence_penalty = 0.3f;
-    p.n_stop = i % 2 ? MN_MAX_STOP : 0;
+    if (i % 2)
+        p.n_stop = MN_MAX_STOP;
+    else
+        p.n_stop = 0;
     for (int j = 0; j < p.n_stop; j++)
         p.stop[j] = (int32_t)((j * 3 + i) % g->s->n);
     return p;
@@ -47,7 +50,10 @@ static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
     float *values = casegen_zeroed(g, rows * N_BIASES, sizeof *values);
     int32_t *target = casegen_zeroed(g, rows, sizeof *target);
     for (int64_t i = 0; !c->failed && i < rows; i++) {
-        target[i] = i % 3 == 1 ? (int32_t)(i % g->s->n) : -1;
+        if (i % 3 == 1)
+            target[i] = (int32_t)(i % g->s->n);
+        else
+            target[i] = -1;
         for (int64_t j = 0; j < words; j++)
             mask[i * words + j] = 0xF7BD6F5Bu;
         for (int64_t j = 0; j < N_BIASES; j++) {
@@ -104,7 +110,10 @@ static void spoil_logits(const casegen *g, int64_t i, float *logits) {
     for (int64_t j = 0; j < g->s->n; j++) {
         if (!no_number && !(spoiled && j % 3 == 1))
             continue;
-        logits[j] = j % 2 && has_nan ? NAN : -INFINITY;
+        if (j % 2 && has_nan)
+            logits[j] = NAN;
+        else
+            logits[j] = -INFINITY;
     }
 }
 
@@ -112,7 +121,10 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     const op_shape *s = g->s;
     float *logits = a->logits + i * s->n;
     const bool padding = i >= g->live;
-    a->slot[i] = padding ? -1 : (int32_t)(g->live - 1 - i);
+    if (padding)
+        a->slot[i] = -1;
+    else
+        a->slot[i] = (int32_t)(g->live - 1 - i);
     a->slots[i].pos = (int32_t)(3 + i % 12);
     if (g->holes && i % 6 == 5)
         a->slots[i].done = MN_SLOT_LENGTH;
@@ -144,7 +156,10 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     for (int64_t i = 0; !c->failed && i < rows * s->n; i++) {
         const float first = case_rand(g->seed);
         a.logits[i] = 4 * (first + case_rand(g->seed));
-        a.bias[i] = i % 11 == 4 ? -INFINITY : 0.5f * case_rand(g->seed);
+        if (i % 11 == 4)
+            a.bias[i] = -INFINITY;
+        else
+            a.bias[i] = 0.5f * case_rand(g->seed);
     }
     for (int64_t i = 0; !c->failed && i < rows; i++)
         fill_row(g, &a, i, dead);

@@ -193,7 +193,10 @@ static void take(check *c, stage *s, const mn_device_info *info, taken *t) {
     t->held = (uint64_t)atomic_load(&s->host.bytes) - before;
     t->peak = (uint64_t)atomic_load(&s->host.peak) - before;
     const uint64_t now = outside_held(&s->p, info);
-    t->outside = now > outside ? now - outside : 0;
+    if (now > outside)
+        t->outside = now - outside;
+    else
+        t->outside = 0;
 }
 
 static uint64_t stated_in_all(const taken *t) {
@@ -569,7 +572,7 @@ static void judge_outputs(check *c, stage *s, op_case *usual, uint32_t op) {
     op_shape shape = life_shape();
     mn_error err = check_error();
     (void)usual;
-    shape.variant = op == MN_OP_LINEAR ? 1 : 0;
+    shape.variant = op == MN_OP_LINEAR;
     op_case *all = case_random(op, MN_F32, &shape, 9);
     op_case *some = case_random(op, MN_F32, &shape, 9);
     CHECK(c, all && some, "out of memory");

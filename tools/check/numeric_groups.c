@@ -87,9 +87,11 @@ static mn_status run_side(side *s, uint32_t segment, op_case **out, mn_error *er
         st = case_step(s->plan, c, err);
     case_free(c);
     *out = make(s, segment, false);
-    if (!st)
-        st = *out ? case_step(s->plan, *out, err) : MN_OUT_OF_MEMORY;
-    return st;
+    if (st)
+        return st;
+    if (!*out)
+        return MN_OUT_OF_MEMORY;
+    return case_step(s->plan, *out, err);
 }
 
 /* The plugin's results of a segment against want, those of `reference`. A class other than exact

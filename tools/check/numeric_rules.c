@@ -14,7 +14,10 @@ static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op
         for (uint32_t k = 0; k < (cached ? 4 : 1) && !check_over(n->c); k++) {
             if (cached && p != MN_PRECISION_EXACT && kv_types[k] != MN_F16)
                 continue;
-            s.kv_dtype = cached ? kv_types[k] : 0;
+            if (cached)
+                s.kv_dtype = kv_types[k];
+            else
+                s.kv_dtype = 0;
             numeric_compare(n, w->op, dtype, &s, p);
         }
 }

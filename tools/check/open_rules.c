@@ -205,7 +205,9 @@ static void count_devices(check *c, check_plugin *p) {
           p->err.msg);
     CHECK(c, !st || p->err.msg[0],
           "device_count: found status 0x%x without a message, expected one", (unsigned)st);
-    facts->n_devices = st ? 0 : n;
+    facts->n_devices = 0;
+    if (!st)
+        facts->n_devices = n;
     if (st)
         why = p->err.msg;
     else if (n == 0)
