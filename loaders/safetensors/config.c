@@ -93,6 +93,8 @@ mn_value *config_put(config_reader *c, const char *key, const char *in, const ch
     return &m->value;
 }
 
+/* in, native: where config.json has the value, for messages about the canonical key; both are
+ * copied. */
 void config_put_int(config_reader *c, const char *key, const char *in, const char *native,
                     int64_t v) {
     mn_value *out = config_put(c, key, in, native);

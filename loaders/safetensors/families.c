@@ -28,6 +28,7 @@ static void gemma(config_reader *c) {
     refuse_true(c, "use_bidirectional_attention");
 }
 
+/* attention.scale is 1 / sqrt(query_pre_attn_scalar), whatever the heads' size is. */
 static void gemma2(config_reader *c) {
     gemma(c);
     put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
@@ -52,6 +53,8 @@ static void gemma4(config_reader *c) {
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
 }
 
+/* Four factors that other families lack. logits_scaling goes on as it stands: the graph builder
+ * divides by it. */
 static void granite(config_reader *c) {
     put_if(c, "embedding_scale", "embedding_multiplier", FLT_MIN, 1e9);
     put_if(c, "residual_scale", "residual_multiplier", FLT_MIN, 1e9);
@@ -94,6 +97,8 @@ static void put_experts(config_reader *c) {
                    config_int(c, c->root, "", "num_experts_per_tok", 1, n > 0 ? n : 1, NULL));
 }
 
+/* The experts have a width of their own, and the weights of a token's choice are normalised only
+ * where norm_topk_prob says so. */
 static void qwen3_moe(config_reader *c) {
     put_experts(c);
     config_put_int(c, "expert_feed_forward_length", "", "moe_intermediate_size",
@@ -113,6 +118,8 @@ static void expect_number(config_reader *c, const char *key, double value) {
                          MN_STR_ARG(c->file->name), key, found, value);
 }
 
+/* The clamp and the slope of its activation are constants of the graph: another value is
+ * refused. */
 static void gpt_oss(config_reader *c) {
     put_experts(c);
     expect_number(c, "swiglu_limit", 7);
@@ -128,6 +135,7 @@ static void stablelm(config_reader *c) {
                     config_bool(c, "use_parallel_residual", false));
 }
 
+/* Without scale_attn_weights the scores are not divided by the root of the heads' size. */
 static void gpt2(config_reader *c) {
     refuse_true(c, "scale_attn_by_inverse_layer_idx");
     if (!config_bool(c, "scale_attn_weights", true))
@@ -447,6 +455,7 @@ static const struct model_family families[] = {
      .extra = gpt2},
 };
 
+/* model_type of config.json to its row of the table; NULL: no such family. */
 const struct model_family *family_by_type(const char *model_type) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
         if (!strcmp(families[i].model_type, model_type))

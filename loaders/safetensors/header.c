@@ -31,6 +31,8 @@ static mn_status entry_fields(const mn_file *f, const cJSON *entry, const cJSON 
     return MN_OK;
 }
 
+/* MN_UNSUPPORTED, with the list of the known types, for one that the format has and Minerva
+ * lacks. */
 static mn_status entry_dtype(const mn_file *f, const cJSON *entry, const cJSON *dtype,
                              mn_parsed_tensor *t, mn_error *err) {
     if (!cJSON_IsString(dtype))
@@ -129,6 +131,8 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
     return entry_place(f, entry, field[2], data, t, err);
 }
 
+/* All tensors of the file to the end of p->tensors. Their bytes must add up to the data section,
+ * of which `data` is the offset in the file. */
 static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root, uint64_t data,
                               mn_error *err) {
     uint64_t first = p->n_tensors;

@@ -130,6 +130,7 @@ mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object
     return status;
 }
 
+/* A member of an object; NULL where it is absent or null, which configurations use alike. */
 const cJSON *json_get(const cJSON *object, const char *key) {
     const cJSON *m = cJSON_GetObjectItemCaseSensitive(object, key);
     if (m && cJSON_IsNull(m))
@@ -137,6 +138,7 @@ const cJSON *json_get(const cJSON *object, const char *key) {
     return m;
 }
 
+/* How a value reads in a message: its text where it is short, else its kind. */
 json_text json_describe(const cJSON *item) {
     json_text t = {"absent"};
     if (!item)
@@ -155,6 +157,8 @@ json_text json_describe(const cJSON *item) {
     return t;
 }
 
+/* A whole number from lo to hi that a double holds exactly (up to 2^53); else *out stays as it
+ * is. */
 bool json_is_int(const cJSON *item, int64_t lo, int64_t hi, int64_t *out) {
     if (!item || !cJSON_IsNumber(item))
         return false;

@@ -47,6 +47,7 @@ static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
     return MN_OK;
 }
 
+/* Also of an index whose opening failed; the tensors themselves are p's. */
 static void index_close(const mn_parsed *p, name_index *x) {
     p->host->release(p->host->self, x->names);
     p->host->release(p->host->self, (void *)x->sorted);
@@ -99,6 +100,7 @@ static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_e
                     MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected);
 }
 
+/* s must end in `ending`. */
 static mn_str stem_of(mn_str s, const char *ending) {
     return (mn_str){s.ptr, s.len - strlen(ending)};
 }
@@ -138,6 +140,7 @@ static mn_plane from(const mn_parsed_tensor *t, int64_t skip) {
     return out;
 }
 
+/* dim, stride: [n], strides in bytes; later dims stay 0. */
 static void set_dims(mn_plane *p, uint32_t n, const int64_t *dim, const int64_t *stride) {
     for (uint32_t i = 0; i < n; i++) {
         p->dim[i] = dim[i];

@@ -56,6 +56,7 @@ static bool matches(mn_str stem, const char *pattern, mn_str *number) {
     return at == stem.len;
 }
 
+/* The canonical name of the first pair that matches; pairs end with {0}, NULL: none are there. */
 static const char *pair_of(const name_pair *pairs, mn_str stem, mn_str *number) {
     for (; pairs && pairs->native; pairs++)
         if (matches(stem, pairs->native, number))
@@ -105,6 +106,7 @@ static mn_str without_prefix(mn_str s) {
     return s;
 }
 
+/* The canonical name, static or in p's memory; the native one where no table knows it. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
     mn_str rest = without_prefix(native);
     if (mnl_str_begins(rest, "layers."))
@@ -117,6 +119,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
     return native;
 }
 
+/* Buffers that training leaves behind, scales of activations, and the towers of images: no graph
+ * reads them, and none is missed. */
 bool tensor_is_ignored(mn_str native) {
     static const char *const endings[] = {"rotary_emb.inv_freq",
                                           ".attn.bias",

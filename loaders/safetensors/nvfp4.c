@@ -15,6 +15,7 @@ static mn_status bad(const mn_parsed_tensor *t, const mn_parsed_tensor *weight,
                     MN_STR_ARG(weight->native));
 }
 
+/* A scalar is stored with no dimensions or with dimensions of 1. */
 static bool is_one_value(const mn_parsed_tensor *t) {
     for (uint32_t i = 0; i < t->n_dim; i++)
         if (t->dim[i] != 1)
@@ -22,6 +23,8 @@ static bool is_one_value(const mn_parsed_tensor *t) {
     return true;
 }
 
+/* The scales of blocks as they lie; the scale of the tensor is repeated for all rows and blocks
+ * by strides of 0. */
 static void scale_planes(mn_plane *planes, const mn_parsed_tensor *scale,
                          const mn_parsed_tensor *whole) {
     planes[SCALE] = scale->plane;
@@ -34,6 +37,8 @@ static void scale_planes(mn_plane *planes, const mn_parsed_tensor *scale,
     }
 }
 
+/* t, read as U8 [N, K/2], becomes [N, K] of MN_NVFP4 with three planes. Shapes and types of all
+ * three are checked here; whole NULL, as all that does not fit, is MN_BAD_FILE. */
 mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *scale,
                      const mn_parsed_tensor *whole, mn_error *err) {
     mn_dtype type;

@@ -16,6 +16,7 @@ static mn_status create_set(mn_context *c, mnc_set *set, mn_error *err) {
     return mnp_fail_memory(err, n_steps * sizeof *set->calls, "the bindings of a context");
 }
 
+/* Also of a set that create_set left half made: absent parts are NULL. */
 static void free_set(mn_device *d, mnc_set *set) {
     mnc_delete(d, set->symbol);
     mnc_delete(d, set->bindings);
@@ -48,6 +49,8 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     return st;
 }
 
+/* Also of a context that mnc_context_create left half made; buffers that were bound stay the
+ * caller's. */
 void mnc_context_free(mn_context *c) {
     if (!c)
         return;
@@ -60,6 +63,7 @@ void mnc_context_free(mn_context *c) {
     mnc_delete(d, c);
 }
 
+/* Where the bytes of a binding begin; NULL where nothing is bound. */
 static uint8_t *bound_ptr(const mn_binding *b) {
     if (b->buffer)
         return b->buffer->ptr + b->offset;
@@ -179,6 +183,7 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+/* Where a buffer lies, for the check that bindings do not overlap. */
 static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
 }
@@ -203,6 +208,8 @@ mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindin
     return s;
 }
 
+/* Shape of one operand under the values of the symbols: dim[i], rows = dim[0], cols = the
+ * product of the rest. An absent operand (t < 0) stays as it is. */
 static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
     const mn_graph *g = c->prog->graph;
     if (t < 0)
@@ -291,6 +298,7 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
     return MN_OK;
 }
 
+/* Returns when the step is over, so there is no event to wait for: *event is NULL. */
 mn_status mnc_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
                       mn_error *err) {
     mn_status st = mnc_run(c, set, values, err);

@@ -11,6 +11,7 @@ mn_status mnc_device_count(void *self, uint32_t *n, mn_error *err) {
     return MN_OK;
 }
 
+/* MN_NO_DEVICE for every index but 0. */
 static mn_status only_one(uint32_t i, mn_error *err) {
     return i ? mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there is one", i) : MN_OK;
 }
@@ -47,11 +48,13 @@ mn_status mnc_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     return MN_OK;
 }
 
+/* What was made on the device is freed before: a buffer or program still points to it. */
 void mnc_device_close(mn_device *d) {
     if (d)
         mnc_delete(d, d);
 }
 
+/* A plugin without a test of its own passes. */
 mn_status mnc_self_test(mn_device *d, mn_error *err) {
     mnc_plugin *p = d->plugin;
     if (p->ops->self_test)
@@ -66,6 +69,7 @@ mn_status mnc_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
     return MN_OK;
 }
 
+/* buf: [cap], always ended by a NUL; an empty text for a reason that the plugin does not know. */
 mn_status mnc_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
     mnc_plugin *p = self;
     const char *text = NULL;
@@ -95,6 +99,9 @@ static void shutdown(void *self) {
     h->release(h->self, p);
 }
 
+/* What mn_plugin_entry of a CPU plugin returns: NULL with the sentence in err, or a table that
+ * lives until its shutdown. ops is static data of the plugin; the host must outlive what is
+ * returned. */
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
     if (mnp_check_host(host, ops->id, err))
         return NULL;

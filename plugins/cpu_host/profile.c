@@ -63,6 +63,8 @@ static void note_store(const mnc_call *c, mnc_note *to) {
         to->positions += pos[r] >= 0;
 }
 
+/* Worker 0, before active call k: what it will see of the cache. Call 0 also notes the
+ * beginning. */
 void mnc_note_begin(mn_context *c, uint32_t k) {
     const mnc_call *call = &c->at->calls[c->at->active[k]];
     mnc_note *to = &c->notes[k + 1];
@@ -103,6 +105,7 @@ static uint64_t weight_bytes(const mnc_call *c, const mnc_weight *w) {
     return all;
 }
 
+/* Two operations per element of a matrix and row of X; vectors, tables and norms count nothing. */
 static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
     const bool experts = c->node->op == MN_OP_MOE_LINEAR;
     if (!experts && c->node->op != MN_OP_LINEAR)

@@ -29,6 +29,8 @@ typedef struct {
     mnc_query query;
 } asked;
 
+/* For mnp_supports. user: an `asked`; a contract that the plugin does not list is MN_VERDICT_NO
+ * without a question to it. */
 static int32_t verdict(void *user, const int64_t *symbol, uint32_t node, uint32_t *reason) {
     asked *a = user;
     const mnc_ops *ops = a->plugin->ops;
@@ -108,6 +110,7 @@ static mn_status place(mn_program *p, mn_error *err) {
                            &p->arena_bytes, err);
 }
 
+/* Bytes up to a multiple of MNC_ALIGN, so that what lies behind begins aligned. */
 static uint64_t round_up(uint64_t n) {
     return (n + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN;
 }
@@ -249,6 +252,7 @@ mn_status mnc_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     return st;
 }
 
+/* Also of a program that plan left half made. Weights and graph are not the program's. */
 void mnc_program_free(mn_program *p) {
     if (!p)
         return;
@@ -259,6 +263,7 @@ void mnc_program_free(mn_program *p) {
     mnc_delete(p->dev, p);
 }
 
+/* Compiling is cheap here: there is nothing worth keeping in a file. */
 mn_status mnc_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
     (void)p;
     (void)dst;

@@ -28,6 +28,7 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
     return MN_OK;
 }
 
+/* The DATA plane of part i. */
 static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
     return mnp_plane(s, i, 0);
 }
@@ -288,6 +289,7 @@ static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
     return true;
 }
 
+/* Of a plane that has groups: group g alone. */
 static void take_group(mnc_extra *x, int64_t g) {
     if (!x->groups)
         return;
@@ -307,6 +309,7 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
     return x;
 }
 
+/* Frees what a put has made of one tensor; it may be put again. */
 static void release(mn_device *d, mnc_kept *k) {
     mnc_delete(d, k->w.repacked);
     mnc_delete(d, k->copy);
@@ -384,6 +387,8 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     return MN_OK;
 }
 
+/* Nothing may be put from here on; a wanted weight without a put is MN_INVALID. kept_how:
+ * MN_KEPT_* of all puts together, or NULL. */
 mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     (void)q;
     for (uint32_t i = 0; i < w->n; i++)
