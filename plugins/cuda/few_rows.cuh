@@ -99,16 +99,21 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
     auto fetch = [&](int chunk, weights &to) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int i = glu ? tile * 64 + warp * 8 + g : tile * FEW_TILE + warp * 16 + h * 8 + g;
+            const int glu_row = tile * 64 + warp * 8 + g;
+            const int row_of_tile = tile * FEW_TILE + warp * 16 + h * 8 + g;
+            int i = glu ? glu_row : row_of_tile;
             int s = glu ? h : 0;
             i = min(i, a.total - 1);
-            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
-                i -= a.seg[s++].rows;
+            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows) {
+                i -= a.seg[s].rows;
+                s++;
+            }
             const int64_t row = expert * a.seg[s].rows + i;
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
                 const int v = (chunk * UNITS + u) * 4 + t;
-                to.w[u][h].load(a.seg[s].w, row * nv + min(v, nv - 1));
+                const int64_t at = row * nv + min(v, nv - 1);
+                to.w[u][h].load(a.seg[s].w, at);
             }
         }
     };
@@ -125,7 +130,9 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
     fetch(rank, now);
     if (!a.experts.of)
         cu_wait();
-    for (int r0 = blockIdx.x / split * N; r0 < rows; r0 += gridDim.x / split * N) {
+    const int r_first = (int)(blockIdx.x / split) * N;
+    const int r_step = (int)(gridDim.x / split) * N;
+    for (int r0 = r_first; r0 < rows; r0 += r_step) {
         auto copy_x = [&](int chunk, int buffer) {
             for (int i = threadIdx.x; i < N * shape::PIECES; i += 256) {
                 const int n = i / shape::PIECES;
@@ -135,16 +142,19 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 int64_t row = in ? r0 + n : 0;
                 if (a.experts.of && in)
                     row = __ldcg(&a.experts.pairs[first + row]) / a.experts.x_div;
-                const uint16_t *from = (const uint16_t *)a.x + row * a.x_ld + (in ? k : 0);
-                copy16(xs + buffer * shape::X_BYTES + n * shape::PITCH + 16 * piece, from, in);
+                const uint16_t *from = (const uint16_t *)a.x + row * a.x_ld;
+                char *to = xs + buffer * shape::X_BYTES + n * shape::PITCH;
+                copy16(to + 16 * piece, from + (in ? k : 0), in);
             }
             copy_commit();
         };
         float c[NT][4];
 #pragma unroll
         for (int n = 0; n < NT; n++)
-            c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-        if (r0 != (int)(blockIdx.x / split) * N)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                c[n][k] = 0;
+        if (r0 != r_first)
             fetch(rank, now);
         copy_x(rank, 0);
         int buffer = 0;
@@ -166,9 +176,10 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                     uint32_t w1[4];
                     now.w[u][0].to_half(q, w0);
                     now.w[u][1].to_half(q, w1);
+                    const int v = u * 4 + t;
                     const char *x = xs + buffer * shape::X_BYTES + g * shape::PITCH;
-                    const char *low = x + 2 * T::column(u * 4 + t, 2 * q);
-                    const char *high = x + 2 * T::column(u * 4 + t, 2 * q + 1);
+                    const char *low = x + 2 * T::column(v, 2 * q);
+                    const char *high = x + 2 * T::column(v, 2 * q + 1);
 #pragma unroll
                     for (int n = 0; n < NT; n++) {
                         const uint2 y = *(const uint2 *)(low + n * 8 * shape::PITCH);
@@ -185,8 +196,11 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll
-            for (int k = 0; k < 4; k++)
-                sum[(warp * 16 + g + k / 2 * 8) * (N + 1) + n * 8 + 2 * t + k % 2] = c[n][k];
+            for (int k = 0; k < 4; k++) {
+                const int m = warp * 16 + g + k / 2 * 8;
+                const int row = n * 8 + 2 * t + k % 2;
+                sum[m * (N + 1) + row] = c[n][k];
+            }
         }
         if (split > 1)
             cluster_sync();
@@ -197,20 +211,23 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
         for (int k = threadIdx.x; k < share * N; k += 256) {
             const int j = rank * share + k % share;
             const int n = k / share;
-            int i = glu ? tile * 64 + j : tile * FEW_TILE + j;
+            int i = tile * (glu ? 64 : FEW_TILE) + j;
             int s = 0;
-            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
-                i -= a.seg[s++].rows;
+            while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows) {
+                i -= a.seg[s].rows;
+                s++;
+            }
             if (r0 + n >= rows || i >= a.seg[s].rows)
                 continue;
             const int m = glu ? j / 8 * 16 + j % 8 : j;
-            float y = few_sum<N>(sum, m, n, split) * (1.0f / T::SCALED);
+            const float unscale = 1.0f / T::SCALED;
+            float y = few_sum<N>(sum, m, n, split) * unscale;
             y += bias_at(a.seg[s], expert, i);
             int64_t row = r0 + n;
             if (a.experts.of)
                 row = __ldcg(&a.experts.pairs[first + row]);
             if (glu) {
-                float up = few_sum<N>(sum, m + 8, n, split) * (1.0f / T::SCALED);
+                float up = few_sum<N>(sum, m + 8, n, split) * unscale;
                 up += bias_at(a.seg[1], expert, i);
                 write_glu(a, row, i, y, up);
             } else {
@@ -230,14 +247,15 @@ static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, in
     const int parts = a->experts.of ? a->experts.n_active : 1;
     const int chunks = (a->ld + shape::CHUNK - 1) / shape::CHUNK;
     /* an expert's rows are known on the device alone: its blocks go through all of them */
-    const int across = a->experts.of ? 1 : (a->rows + 8 * NT - 1) / (8 * NT);
+    const int row_blocks = (a->rows + 8 * NT - 1) / (8 * NT);
+    const int across = a->experts.of ? 1 : row_blocks;
     const bool clusters = cu_has_sm90((const void *)few_rows<T, NT>);
     int split = 1;
     while (clusters && split < 8 && 2 * split <= chunks &&
            across * tiles * parts * split * 2 <= d->sms * 5 / 2)
         split *= 2;
-    launch_cluster(s, few_rows<T, NT>, dim3(across * split, tiles, parts), 256, shape::SMEM, split,
-                   *a, split);
+    const dim3 grid(across * split, tiles, parts);
+    launch_cluster(s, few_rows<T, NT>, grid, 256, shape::SMEM, split, *a, split);
 }
 
 /* x: 16-bit rows, or one row of f32. */

@@ -22,14 +22,18 @@ __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, fl
             T::place(i, &v, &q);
             return to + q * stride + v;
         };
-        const float *from = row >= 0 ? (const float *)a.x + row * a.K : NULL;
-        const float ss = scan_row(from, a.K, a.ld, [&](int i, float4 v) { *place(i) = v; });
+        const float *x = (const float *)a.x;
+        const float *from = row >= 0 ? x + row * a.K : NULL;
+        auto keep = [&](int i, float4 v) { *place(i) = v; };
+        const float ss = scan_row(from, a.K, a.ld, keep);
         if (!a.norm)
             continue;
         const float rstd = cu_rstd(block_sum256(ss, red), a.K, a.eps);
         const float4 *nw = (const float4 *)(xs + R * a.ld); /* put there by this thread */
-        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024)
-            *place(i) = normalise(*place(i), nw[i / 4], rstd, a.offset);
+        for (int i = 4 * threadIdx.x; i < a.ld; i += 1024) {
+            float4 *at = place(i);
+            *at = normalise(*at, nw[i / 4], rstd, a.offset);
+        }
     }
     __syncthreads();
 }
@@ -65,7 +69,8 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
 #pragma unroll
             for (int u = 0; u < U; u++) {
                 const int v = ((at + u) * W + part) * 32 + lane;
-                to.w[p][u].load(g.w, row * nv + min(v, nv - 1));
+                const int64_t at = row * nv + min(v, nv - 1);
+                to.w[p][u].load(g.w, at);
             }
         }
     };
@@ -114,8 +119,10 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
                 const float v = s[p][r] + bias_at(g, expert, local);
                 if (P == 2 && a.epi == CU_EPI_GLU) {
                     if (p == 0) {
-                        write_glu(a, r0 + r, local, v,
-                                  s[P - 1][r] + bias_at(a.seg[1], expert, local));
+                        {
+                            const float up = s[P - 1][r] + bias_at(a.seg[1], expert, local);
+                            write_glu(a, r0 + r, local, v, up);
+                        }
                     }
                 } else {
                     write_y(a, g, r0 + r, local, v);
@@ -168,13 +175,15 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
             for (int r = 0; r < R; r++) {
 #pragma unroll
                 for (int i = 0; i < V; i += 4) {
-                    const float4 f = ((const float4 *)(xs + r * a.ld))[i / 4 * nv + v];
+                    const float4 *x = (const float4 *)(xs + r * a.ld);
+                    const float4 f = x[i / 4 * nv + v];
 #pragma unroll
                     for (int p = 0; p < P; p++) {
-                        s[p][r] = fmaf(w[p][i], f.x, s[p][r]);
-                        s[p][r] = fmaf(w[p][i + 1], f.y, s[p][r]);
-                        s[p][r] = fmaf(w[p][i + 2], f.z, s[p][r]);
-                        s[p][r] = fmaf(w[p][i + 3], f.w, s[p][r]);
+                        float &sum = s[p][r];
+                        sum = fmaf(w[p][i], f.x, sum);
+                        sum = fmaf(w[p][i + 1], f.y, sum);
+                        sum = fmaf(w[p][i + 2], f.z, sum);
+                        sum = fmaf(w[p][i + 3], f.w, sum);
                     }
                 }
             }
@@ -202,8 +211,10 @@ template <class T, int U, int W>
 static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
     constexpr int U2 = U > 1 ? U / 2 : 1;
     if (!a) {
-        const void *all[] = {(const void *)gemv<T, U, W, 1, 1>, (const void *)gemv<T, U2, W, 1, 2>,
-                             (const void *)gemv<T, U, W, 8, 1>};
+        const void *one_row = (const void *)gemv<T, U, W, 1, 1>;
+        const void *row_pair = (const void *)gemv<T, U2, W, 1, 2>;
+        const void *eight_rows = (const void *)gemv<T, U, W, 8, 1>;
+        const void *all[] = {one_row, row_pair, eight_rows};
         for (int i = 0; i < 3; i++) {
             cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  d->smem_max - 2048);
@@ -214,19 +225,22 @@ static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
     const size_t one = a->norm ? 2 * row : row;
     const int total = a->epi == CU_EPI_GLU ? 2 * a->total : a->total;
     const int G = 8 / W;
-    const bool alone = a->rows == 1 || a->norm || a->experts.of || a->epi == CU_EPI_GLU;
+    const bool glu = a->epi == CU_EPI_GLU;
+    const bool alone = a->rows == 1 || a->norm || a->experts.of || glu;
     const bool eight = !alone && row * 8 <= (size_t)d->smem_max - 2048;
-    const bool pair = a->epi == CU_EPI_GLU || (!eight && total >= 16384);
+    const bool pair = glu || (!eight && total >= 16384);
     const int per = pair ? 2 * G : G;
     const int blocks = (total + per - 1) / per;
     const int most = 2 * d->sms;
     const int grid = blocks < most ? blocks : most;
+    const dim3 by_one(grid, a->rows);
+    const dim3 by_eight(grid, (a->rows + 7) / 8);
     if (eight)
-        launch(s, gemv<T, U, W, 8, 1>, dim3(grid, (a->rows + 7) / 8), 256, row * 8, *a);
+        launch(s, gemv<T, U, W, 8, 1>, by_eight, 256, row * 8, *a);
     else if (pair)
-        launch(s, gemv<T, U2, W, 1, 2>, dim3(grid, a->rows), 256, one, *a);
+        launch(s, gemv<T, U2, W, 1, 2>, by_one, 256, one, *a);
     else
-        launch(s, gemv<T, U, W, 1, 1>, dim3(grid, a->rows), 256, one, *a);
+        launch(s, gemv<T, U, W, 1, 1>, by_one, 256, one, *a);
 }
 
 template <class T> static void gemv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {

@@ -37,6 +37,17 @@ __device__ __forceinline__ uint32_t pack2(float a, float b) {
     return *(const uint32_t *)&h;
 }
 
+/* Over the four lanes that share a row of sums. */
+__device__ __forceinline__ float max_of_four(float v) {
+    v = fmaxf(v, __shfl_xor_sync(~0u, v, 1));
+    return fmaxf(v, __shfl_xor_sync(~0u, v, 2));
+}
+__device__ __forceinline__ float sum_of_four(float v) {
+    v += __shfl_xor_sync(~0u, v, 1);
+    v += __shfl_xor_sync(~0u, v, 2);
+    return v;
+}
+
 /* Which rows a block has. */
 struct tile_of {
     int first, rows, slot; /* rows of the step; none: rows is 0 */
@@ -88,12 +99,14 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
     for (int j = threadIdx.x; j < PAGE * (c.pk / 8); j += THREADS) {
         const int p = j / (c.pk / 8);
         const int x = j % (c.pk / 8) * 8;
-        copy(&sh.k[b][p][x], k + p * c.pk + x, there && i * PAGE + p <= last);
+        const bool in = there && i * PAGE + p <= last;
+        copy(&sh.k[b][p][x], k + p * c.pk + x, in);
     }
     for (int j = threadIdx.x; j < PAGE * (c.pv / 8); j += THREADS) {
         const int p = j / (c.pv / 8);
         const int x = j % (c.pv / 8) * 8;
-        copy(&sh.v[b][p][x], v + p * c.pv + x, there && i * PAGE + p <= last);
+        const bool in = there && i * PAGE + p <= last;
+        copy(&sh.v[b][p][x], v + p * c.pv + x, in);
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -102,17 +115,24 @@ __device__ __forceinline__ bool sees(const cu_attend &a, int pos, int p) {
     return p <= pos && (a.window <= 0 || p > pos - a.window);
 }
 
+__device__ __forceinline__ int first_seen(const cu_attend &a, int pos) {
+    return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+}
+
 /* One row by itself, f32, over what it sees: for rows that met NaN or infinity. All threads. */
 template <int D>
 __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot, int kvh, int row,
                              int head, int pos) {
     const cu_cache &c = a.c;
     float *score = (float *)sh.k;
-    const float *q = a.q + ((int64_t)row * a.H + head) * c.dk;
-    const int from = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    const int64_t of_head = (int64_t)row * a.H + head;
+    const int64_t to = of_head * c.dv;
+    const float *q = a.q + of_head * c.dk;
+    const int from = first_seen(a, pos);
     float m = -INFINITY;
     float sum = 0;
-    float y[(D + THREADS - 1) / THREADS] = {};
+    constexpr int OWN = (D + THREADS - 1) / THREADS; /* columns of a thread */
+    float y[OWN] = {};
     for (int i = from / PAGE; i <= pos / PAGE; i++) {
         const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
         if (page < 0 || page >= c.n_pages)
@@ -123,12 +143,15 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         __syncthreads();
         if (threadIdx.x < PAGE) {
             float s = 0;
-            for (int x = 0; x < c.dk; x++)
-                s = fmaf(__half2float(k[threadIdx.x * c.pk + x]), __ldcg(&q[x]), s);
+            for (int x = 0; x < c.dk; x++) {
+                const float key = __half2float(k[threadIdx.x * c.pk + x]);
+                s = fmaf(key, __ldcg(&q[x]), s);
+            }
             s *= a.scale;
             if (a.softcap != 0)
                 s = a.softcap * tanhf(s / a.softcap);
-            score[threadIdx.x] = sees(a, pos, i * PAGE + threadIdx.x) ? s : -INFINITY;
+            const bool seen = sees(a, pos, i * PAGE + threadIdx.x);
+            score[threadIdx.x] = seen ? s : -INFINITY;
         }
         __syncthreads();
         float top = m;
@@ -138,17 +161,19 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         const float old = m == -INFINITY ? 0 : expf(m - base_m);
         m = top;
         sum *= old;
-        for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
+        for (int j = 0; j < OWN; j++)
             y[j] *= old;
         for (int p = 0; p < PAGE; p++) {
             if (!sees(a, pos, i * PAGE + p))
                 continue;
             const float w = expf(score[p] - base_m);
             sum += w;
-            for (int j = 0; j < (D + THREADS - 1) / THREADS; j++) {
+            for (int j = 0; j < OWN; j++) {
                 const int x = threadIdx.x + j * THREADS;
-                if (x < c.dv)
-                    y[j] = fmaf(w, __half2float(v[p * c.pv + x]), y[j]);
+                if (x >= c.dv)
+                    continue;
+                const float value = __half2float(v[p * c.pv + x]);
+                y[j] = fmaf(w, value, y[j]);
             }
         }
     }
@@ -157,13 +182,13 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         const float top = fmaxf(m, sink);
         const float old = m == -INFINITY ? 0 : expf(m - top);
         sum = sum * old + expf(sink - top);
-        for (int j = 0; j < (D + THREADS - 1) / THREADS; j++)
+        for (int j = 0; j < OWN; j++)
             y[j] *= old;
     }
-    for (int j = 0; j < (D + THREADS - 1) / THREADS; j++) {
+    for (int j = 0; j < OWN; j++) {
         const int x = threadIdx.x + j * THREADS;
         if (x < c.dv)
-            put(a.y, ((int64_t)row * a.H + head) * c.dv + x, y[j] / sum, a.y_kind);
+            put(a.y, to + x, y[j] / sum, a.y_kind);
     }
     __syncthreads();
 }
@@ -189,7 +214,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     if (!tile.rows)
         return;
     /* zeros where heads are shorter than D */
-    for (int i = threadIdx.x; i < (int)(offsetof(prompt_shared<D>, pos) / 16); i += THREADS)
+    constexpr int VECTORS = offsetof(prompt_shared<D>, pos) / 16;
+    for (int i = threadIdx.x; i < VECTORS; i += THREADS)
         ((uint4 *)shared_x)[i] = make_uint4(0, 0, 0, 0);
     for (int r = threadIdx.x; r < ROWS; r += THREADS) {
         const int row = r / group;
@@ -205,7 +231,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const int pos = sh.pos[r];
         last = max(last, pos);
         if (pos >= 0)
-            begin = min(begin, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
+            begin = min(begin, first_seen(a, pos));
     }
     if (last < 0)
         return;
@@ -217,8 +243,9 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const int x = j % c.dk;
         const int64_t row = tile.first + r / group;
         const int64_t head = kvh * group + r % group;
+        const float *q = a.q + (row * a.H + head) * c.dk;
         if (sh.pos[r] >= 0)
-            sh.q[r][x] = to_half(__ldcg(&a.q[(row * a.H + head) * c.dk + x]));
+            sh.q[r][x] = to_half(__ldcg(&q[x]));
     }
     const int pos0 = sh.pos[warp * 16 + g];
     const int pos1 = sh.pos[warp * 16 + g + 8];
@@ -239,12 +266,14 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
 #pragma unroll
         for (int k = 0; k < KS; k++) {
             uint32_t q[4];
-            load_matrices(q, &sh.q[warp * 16 + lane % 16][k * 16 + lane / 16 * 8]);
+            const int q_at = k * 16 + lane / 16 * 8;
+            const int k_at = k * 16 + lane / 8 % 2 * 8;
+            load_matrices(q, &sh.q[warp * 16 + lane % 16][q_at]);
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 uint32_t w[4];
-                load_matrices(
-                    w, &sh.k[b][n * 16 + lane / 16 * 8 + lane % 8][k * 16 + lane / 8 % 2 * 8]);
+                const int key = n * 16 + lane / 16 * 8 + lane % 8;
+                load_matrices(w, &sh.k[b][key][k_at]);
                 product(s[2 * n], q, w[0], w[1]);
                 product(s[2 * n + 1], q, w[2], w[3]);
             }
@@ -266,8 +295,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 1));
-            top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], 2));
+            top[h] = max_of_four(top[h]);
             const float base = top[h] == -INFINITY ? 0 : top[h];
             const float old = m[h] == -INFINITY ? 0 : expf(m[h] - base);
             m[h] = top[h];
@@ -288,13 +316,18 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) { /* 16 positions */
-            const uint32_t w[4] = {pack2(s[2 * k][0], s[2 * k][1]), pack2(s[2 * k][2], s[2 * k][3]),
-                                   pack2(s[2 * k + 1][0], s[2 * k + 1][1]),
-                                   pack2(s[2 * k + 1][2], s[2 * k + 1][3])};
+            const float *low = s[2 * k];
+            const float *high = s[2 * k + 1];
+            uint32_t w[4];
+            w[0] = pack2(low[0], low[1]);
+            w[1] = pack2(low[2], low[3]);
+            w[2] = pack2(high[0], high[1]);
+            w[3] = pack2(high[2], high[3]);
 #pragma unroll
             for (int n = 0; n < NO / 2; n++) {
                 uint32_t v[4];
-                load_transposed(v, &sh.v[b][k * 16 + lane % 16][n * 16 + lane / 16 * 8]);
+                const int v_at = n * 16 + lane / 16 * 8;
+                load_transposed(v, &sh.v[b][k * 16 + lane % 16][v_at]);
                 product(o[2 * n], w, v[0], v[1]);
                 product(o[2 * n + 1], w, v[2], v[3]);
             }
@@ -304,8 +337,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int r = warp * 16 + g + 8 * h;
-        sum[h] += __shfl_xor_sync(~0u, sum[h], 1);
-        sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
+        sum[h] = sum_of_four(sum[h]);
         if (sh.pos[r] < 0)
             continue;
         const int head = kvh * group + r % group;
@@ -317,7 +349,8 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
             sum[h] = sum[h] * factor + expf(sink - top);
         }
         factor /= sum[h];
-        const int64_t at = ((int64_t)(tile.first + r / group) * a.H + head) * c.dv;
+        const int64_t row = tile.first + r / group;
+        const int64_t at = (row * a.H + head) * c.dv;
         bool bad = false;
 #pragma unroll
         for (int n = 0; n < NO; n++) {
@@ -349,14 +382,16 @@ template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
     const size_t smem = sizeof(prompt_shared<D>);
     cudaFuncSetAttribute((const void *)attend_prompt<D>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    launch(s, attend_prompt<D>, dim3((a->c.T + each - 1) / each + a->n_seqs, a->c.Hkv), THREADS,
-           smem, *a);
+    const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
+    launch(s, attend_prompt<D>, dim3(tiles, a->c.Hkv), THREADS, smem, *a);
 }
 
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
     const cu_cache &c = a->c;
     const int longest = c.pk > c.pv ? c.pk : c.pv;
-    if (c.dtype != MN_F16 || !a->seqs || a->bidirectional || a->H / c.Hkv > ROWS)
+    if (c.dtype != MN_F16 || !a->seqs || a->bidirectional)
+        return false;
+    if (a->H / c.Hkv > ROWS)
         return false;
     if (c.T < 2 * a->n_seqs) /* mostly one row of each sequence */
         return false;
@@ -364,7 +399,8 @@ bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
 }
 
 void cu_prompt_run(cudaStream_t s, const cu_attend *a) {
-    const int longest = a->c.pk > a->c.pv ? a->c.pk : a->c.pv;
+    const cu_cache &c = a->c;
+    const int longest = c.pk > c.pv ? c.pk : c.pv;
     if (longest <= 64)
         prompt_launch<64>(s, a);
     else if (longest <= 96)

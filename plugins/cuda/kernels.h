@@ -226,13 +226,15 @@ __device__ __forceinline__ float warp_sum(float s) {
 }
 /* silu: x / (1 + exp(-alpha x)) */
 __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
+    float x3;
     switch (kind) {
     case MN_ACT_SILU:
         return x / (1.0f + expf(-alpha * x));
     case MN_ACT_GELU_ERF:
         return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case MN_ACT_GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+        x3 = 0.044715f * x * x * x;
+        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + x3)));
     default:
         return x < 0 ? 0 : x; /* NaN stays NaN */
     }
@@ -241,9 +243,11 @@ __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
 __device__ __forceinline__ float cu_glu_of(const cu_glu &g, float gate, float up) {
     if (g.limit != 0) {
         gate = gate > g.limit ? g.limit : gate;
-        up = up > g.limit ? g.limit : up < -g.limit ? -g.limit : up;
+        up = up > g.limit ? g.limit : up;
+        up = up < -g.limit ? -g.limit : up;
     }
-    return cu_act(g.kind, gate, g.alpha != 0 ? g.alpha : 1.0f) * (up + g.up_offset);
+    const float alpha = g.alpha != 0 ? g.alpha : 1.0f;
+    return cu_act(g.kind, gate, alpha) * (up + g.up_offset);
 }
 /* What exceeds f16 becomes its largest value; NaN and infinity stay what they are (fmaxf would make
  * a number of a NaN). */
@@ -348,7 +352,8 @@ static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block
     at[0].val.programmaticStreamSerializationAllowed = 1;
     at[1].id = cudaLaunchAttributeClusterDimension;
     at[1].val.clusterDim.x = cluster;
-    at[1].val.clusterDim.y = at[1].val.clusterDim.z = 1;
+    at[1].val.clusterDim.y = 1;
+    at[1].val.clusterDim.z = 1;
     c.attrs = at;
     if (cu_has_sm90((const void *)k))
         c.numAttrs = cluster > 1 ? 2 : 1;

@@ -39,9 +39,13 @@ template <class C, class S, int ZERO> struct packed {
     static __device__ __forceinline__ cursor seek(const cu_planes &p, int64_t v) {
         cursor at;
         at.p[0] = p.at[0] + v * (4 * C::LOW);
-        at.p[1] = C::HIGH ? p.at[1] + v * (4 * C::HIGH) : NULL;
+        at.p[1] = NULL;
+        at.p[3] = NULL;
+        if (C::HIGH)
+            at.p[1] = p.at[1] + v * (4 * C::HIGH);
         at.p[2] = p.at[2] + (v >> 2) * (S::BITS2 / 8);
-        at.p[3] = S::BITS3 ? p.at[3] + (v >> 3) * (S::BITS3 / 4) : NULL;
+        if (S::BITS3)
+            at.p[3] = p.at[3] + (v >> 3) * (S::BITS3 / 4);
         return at;
     }
     __device__ __forceinline__ void load(const cursor &at, int units) {
@@ -54,6 +58,9 @@ template <class C, class S, int ZERO> struct packed {
     static __device__ __forceinline__ void place(int i, int *v, int *q) {
         *v = i / 128 * 4 + i % 16 / 4;
         *q = i % 128 / 16;
+    }
+    static __device__ __forceinline__ float scaled(float v, float scale, float min) {
+        return S::HAS_MIN ? fmaf(v, scale, min) : v * scale;
     }
     __device__ __forceinline__ void to_float(float *f) const {
 #pragma unroll
@@ -75,8 +82,8 @@ template <class C, class S, int ZERO> struct packed {
                     v.y -= C::BASE + ZERO;
                 }
                 float *to = &f[8 * g + 2 * k];
-                to[0] = S::HAS_MIN ? fmaf(v.x, scale[n], min[n]) : v.x * scale[n];
-                to[1] = S::HAS_MIN ? fmaf(v.y, scale[n], min[n]) : v.y * scale[n];
+                to[0] = scaled(v.x, scale[n], min[n]);
+                to[1] = scaled(v.y, scale[n], min[n]);
             }
         }
     }
@@ -99,8 +106,11 @@ template <class C, class S, int ZERO> struct packed {
             if (!C::BASE) {
                 v = __hmul2(v, __float2half2_rn(UP));
             } else if (C::ODD && k % 2) {
-                v = __hfma2(v, __float2half2_rn(0.0625f),
-                            __float2half2_rn(-(C::BASE / 16.0f + ZERO)));
+                {
+                    const __half2 sixteenth = __float2half2_rn(0.0625f);
+                    const __half2 base = __float2half2_rn(-(C::BASE / 16.0f + ZERO));
+                    v = __hfma2(v, sixteenth, base);
+                }
             } else {
                 v = __hsub2(v, __float2half2_rn(C::BASE + ZERO));
             }
