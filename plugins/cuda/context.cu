@@ -1,4 +1,6 @@
-/* context.cu -- scratch, bindings, and one captured graph per bucket of symbol values. */
+/* context.cu -- scratch, bindings, and one captured graph per bucket of symbol values. A context
+ * belongs to one queue and is used by one thread at a time; its graphs hold the addresses that were
+ * bound, so that a new binding drops them. The option `graphs` = 0 launches kernel by kernel. */
 #include "program.h"
 
 mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
@@ -110,6 +112,7 @@ mn_status cu_context_bind(mn_context *c, uint32_t set, const mn_binding *binding
     return st;
 }
 
+/* The step of c->symbol as a graph; the caller destroys it. */
 static mn_status capture(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
     cudaGraph_t graph = NULL;
     CU_TRY(cudaStreamBeginCapture(c->capture, cudaStreamCaptureModeThreadLocal), err, "capturing");
@@ -130,13 +133,13 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
     const uint64_t bytes = c->prog->graph->n_symbols * sizeof(int64_t);
     uint32_t at = 0;
     for (uint32_t i = 0; i < c->n_graphs; i++) {
-        if (c->graphs[i].set == c->set && !memcmp(c->graphs[i].symbol, c->symbol, bytes)) {
-            c->graphs[i].used = ++c->clock;
-            c->graphs[i].prepared |= prepare;
-            *out = c->graphs[i].exec;
+        cu_captured *a = &c->graphs[i];
+        if (a->set == c->set && !memcmp(a->symbol, c->symbol, bytes)) {
+            a->used = ++c->clock;
+            a->prepared |= prepare;
+            *out = a->exec;
             return MN_OK;
         }
-        const cu_captured *a = &c->graphs[i];
         const cu_captured *b = &c->graphs[at];
         if (a->prepared != b->prepared ? b->prepared : a->used < b->used)
             at = i;
@@ -156,11 +159,13 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
         cudaStreamSynchronize(c->queue->stream);
         cudaGraphExecDestroy(c->graphs[at].exec);
     }
-    memcpy(c->graphs[at].symbol, c->symbol, bytes);
-    c->graphs[at].exec = *out = exec;
-    c->graphs[at].set = c->set;
-    c->graphs[at].used = ++c->clock;
-    c->graphs[at].prepared = prepare;
+    cu_captured *made = &c->graphs[at];
+    memcpy(made->symbol, c->symbol, bytes);
+    made->exec = exec;
+    made->set = c->set;
+    made->used = ++c->clock;
+    made->prepared = prepare;
+    *out = exec;
     return MN_OK;
 }
 

@@ -38,7 +38,8 @@ static int64_t tiles_of(const cu_gemm *g, const cu_gemm_shape *shape) {
     int64_t columns = 0;
     for (int i = 0; i < g->n_seg; i++)
         columns += g->seg[i].n;
-    return row_tiles(g, shape->rows) * ((columns + shape->cols - 1) / shape->cols);
+    const int64_t col_tiles = (columns + shape->cols - 1) / shape->cols;
+    return row_tiles(g, shape->rows) * col_tiles;
 }
 
 /* Every processor takes whole tiles, the last round may leave some idle. */
@@ -55,8 +56,10 @@ static int64_t split_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t 
     const int64_t workers = takers < 16 * rest ? takers : 16 * rest;
     const int64_t share = (rest * iters + workers - 1) / workers;
     const int64_t parts = (workers + rest - 1) / rest;
-    return whole_ns(c, g, rounds * takers, takers, iters) + (share > 4 ? share : 4) * c->iter +
-           c->hand_on * (2 + parts) / 4 + c->epilogue[g->epi];
+    const int64_t whole = whole_ns(c, g, rounds * takers, takers, iters);
+    const int64_t part = (share > 4 ? share : 4) * c->iter;
+    const int64_t hand_on = c->hand_on * (2 + parts) / 4;
+    return whole + part + hand_on + c->epilogue[g->epi];
 }
 
 cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
@@ -68,8 +71,10 @@ cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
         const int64_t tiles = tiles_of(g, shape);
         const int64_t takers = d->sms / shape->deep;
         int64_t ns = whole_ns(&costs[i], g, tiles, takers, iters);
-        if (shape->deep > 1)
-            ns += costs[i].hand_on * ((tiles + takers - 1) / takers);
+        if (shape->deep > 1) {
+            const int64_t rounds = (tiles + takers - 1) / takers;
+            ns += costs[i].hand_on * rounds;
+        }
         if (iters > 0 && ns < least) {
             least = ns;
             best = cu_gemm_plan{i, 0};

@@ -89,7 +89,8 @@ template <bool BF_, int ROWS_, int COLS_, int DEPTH_, int STAGES_> struct shape 
 
 /* Below 2^31: less than 2^9 workers, tiles, and iterations of a tile below 2^10. */
 __device__ __forceinline__ int share(const schedule &s, int worker) {
-    return (int)((unsigned)(worker * s.d.split * s.iters) / (unsigned)s.d.workers);
+    const unsigned iters = (unsigned)(worker * s.d.split * s.iters);
+    return (int)(iters / (unsigned)s.d.workers);
 }
 
 /* The i-th work of this cluster; false: there is none. */
@@ -110,7 +111,8 @@ __device__ __forceinline__ bool work_at(const schedule &s, int i, work *w) {
         }
         i -= two ? 2 : 1;
     }
-    *w = work{s.d.split + s.self + i * s.stride, s.k0, s.k1};
+    const int tile = s.d.split + s.self + i * s.stride;
+    *w = work{tile, s.k0, s.k1};
     return w->tile < s.d.tiles;
 }
 
@@ -276,9 +278,10 @@ __device__ __forceinline__ loads<S> loads_of(const gemm_params &p, const gemm_ti
 template <class S>
 __device__ __forceinline__ void load_w(const loads<S> &l, const stages &m, int stage, int k) {
     const uint32_t to = m.data + stage * S::STAGE_BYTES + S::X_BYTES;
+    const uint32_t full = m.full + 8 * stage;
 #pragma unroll
     for (int i = 0; i < S::PIECES; i++)
-        copy_box(to + i * (S::PIECE * 128), l.map[i], m.full + 8 * stage, k, l.col[i], l.group);
+        copy_box(to + i * (S::PIECE * 128), l.map[i], full, k, l.col[i], l.group);
 }
 
 /* One thread. Weights do not depend on the predecessor: the first stages ask for them before it is
@@ -312,7 +315,8 @@ __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s,
                 barrier_expect(full, S::STAGE_BYTES);
                 load_w<S>(l, m, stage, k * BLOCK_K);
             }
-            copy_box(m.data + stage * S::STAGE_BYTES, &p.x, full, k * BLOCK_K, l.row, 0);
+            const uint32_t x = m.data + stage * S::STAGE_BYTES;
+            copy_box(x, &p.x, full, k * BLOCK_K, l.row, 0);
             if (++stage == S::STAGES) {
                 stage = 0;
                 parity ^= 1;
@@ -331,11 +335,19 @@ __device__ __forceinline__ void group_sync(int consumer) {
     asm volatile("bar.sync %0, 128;" ::"r"(1 + consumer) : "memory");
 }
 
+__device__ __forceinline__ void add_four(float *d, float4 v) {
+    d[0] += v.x;
+    d[1] += v.y;
+    d[2] += v.z;
+    d[3] += v.w;
+}
+
 /* A consumer's sums in the scratch. */
 template <class S>
 __device__ __forceinline__ float4 *partial_of(const gemm_params &p, int block, int consumer) {
     const int64_t part = (int64_t)block * CONSUMERS + consumer;
-    return (float4 *)p.partial + part * (S::SUMS / 4) * 128 + threadIdx.x % 128;
+    float4 *sums = (float4 *)p.partial + part * (S::SUMS / 4) * 128;
+    return sums + threadIdx.x % 128;
 }
 
 /* Leaves the sums for the block that has the tile's end. */
@@ -345,7 +357,7 @@ __device__ __forceinline__ void leave(const gemm_params &p, const float *d, int 
     float4 *to = partial_of<S>(p, blockIdx.x, consumer);
 #pragma unroll
     for (int i = 0; i < S::SUMS / 4; i++)
-        __stcg(to + i * 128, make_float4(d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]));
+        __stcg(to + i * 128, gemm_four(d + 4 * i));
     group_sync(consumer);
     if (threadIdx.x % 128 == 0)
         asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(ready) : "memory");
@@ -374,10 +386,7 @@ __device__ __forceinline__ void collect(const gemm_params &p, const schedule &s,
 #pragma unroll
         for (int i = 0; i < S::SUMS / 4; i++) {
             const float4 v = __ldcg(from + i * 128);
-            d[4 * i] += v.x;
-            d[4 * i + 1] += v.y;
-            d[4 * i + 2] += v.z;
-            d[4 * i + 3] += v.w;
+            add_four(d + 4 * i, v);
         }
     }
 }
@@ -399,19 +408,19 @@ __device__ __forceinline__ void exchange(const stages &m, float *d, const place 
         float v[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            v[j] = at.depth == 0 ? d[HALF + i + j] : d[i + j];
-            d[i + j] = at.depth == 0 ? d[i + j] : d[HALF + i + j];
+            const float low = d[i + j];
+            const float high = d[HALF + i + j];
+            v[j] = at.depth == 0 ? high : low;
+            d[i + j] = at.depth == 0 ? low : high;
         }
-        send4(shared_at(other) + i * (128 * 4), came, 1 - at.depth, v);
+        const uint32_t to = shared_at(other) + i * (128 * 4);
+        send4(to, came, 1 - at.depth, v);
     }
     barrier_wait_cluster(came, turn);
 #pragma unroll
     for (int i = 0; i < HALF; i += 4) {
         const float4 v = *(const float4 *)(other + i * (128 * 4));
-        d[i] += v.x;
-        d[i + 1] += v.y;
-        d[i + 2] += v.z;
-        d[i + 3] += v.w;
+        add_four(d + i, v);
     }
 }
 
@@ -420,7 +429,8 @@ template <class S>
 __device__ __forceinline__ void multiply(const stages &m, const work &w, float *d, int consumer,
                                          int *stage, uint32_t *parity) {
     const uint32_t x0 = S::BY_COLUMNS ? 0 : consumer * 64 * 128;
-    const uint32_t w0 = S::X_BYTES + (S::BY_COLUMNS ? consumer * S::PART * 128 : 0);
+    const uint32_t part_at = S::BY_COLUMNS ? consumer * S::PART * 128 : 0;
+    const uint32_t w0 = S::X_BYTES + part_at;
     uint32_t last = 0; /* barrier of the stage before */
     for (int k = w.k0; k < w.k1; k++) {
         const uint32_t data = m.data + *stage * S::STAGE_BYTES;
@@ -445,21 +455,27 @@ __device__ __forceinline__ void multiply(const stages &m, const work &w, float *
 
 /* The sums are there; frees the last stage. */
 template <class S> __device__ __forceinline__ void settle(const stages &m, float *d, int stage) {
+    const int last = stage == 0 ? S::STAGES - 1 : stage - 1;
     wgmma_wait<0>();
 #pragma unroll
     for (int j = 0; j < S::SUMS; j++)
         asm volatile("" : "+f"(d[j])::"memory");
     if (threadIdx.x % 32 == 0)
-        barrier_arrive(m.empty + 8 * (stage == 0 ? S::STAGES - 1 : stage - 1));
+        barrier_arrive(m.empty + 8 * last);
 }
 
 template <class S>
 __device__ __forceinline__ void consume(const gemm_params &p, const schedule &s, const stages &m,
                                         const int *starts, const place &at) {
     constexpr int COLS = S::PART / S::DEPTH; /* that it finishes */
-    const int from_row = (S::BY_COLUMNS ? 0 : at.consumer * 64) + 16 * at.warp;
-    const int from_piece = (S::BY_COLUMNS ? at.consumer : S::DEEP ? at.depth : 0) * S::PIECES / 2;
-    float *staging = m.staging + (at.consumer * 4 + at.warp) * GEMM_STAGING;
+    constexpr int PIECE = S::PIECE;
+    const int consumer_row = S::BY_COLUMNS ? 0 : at.consumer * 64;
+    const int from_row = consumer_row + 16 * at.warp;
+    const int depth = S::DEEP ? at.depth : 0;
+    const int column_half = S::BY_COLUMNS ? at.consumer : depth;
+    const int from_piece = column_half * S::PIECES / 2;
+    const int own_warp = at.consumer * 4 + at.warp;
+    float *staging = m.staging + own_warp * GEMM_STAGING;
     float d[S::SUMS];
     int stage = 0;
     uint32_t parity = 0;
@@ -470,10 +486,10 @@ __device__ __forceinline__ void consume(const gemm_params &p, const schedule &s,
         const int row = t.row + from_row;
         const int piece = t.piece + from_piece;
         const bool ends = S::DEEP || w.k1 == s.iters;
-        const bool plain = gemm_is_plain<S::PIECE, COLS / S::PIECE>(p.a, piece);
-        gemm_ahead<S::PIECE, COLS> ahead;
+        const bool plain = gemm_is_plain<PIECE, COLS / PIECE>(p.a, piece);
+        gemm_ahead<PIECE, COLS> ahead;
         if (ends && plain)
-            gemm_read_ahead<S::PIECE, COLS>(p.a, row, t.end, piece, &ahead);
+            gemm_read_ahead<PIECE, COLS>(p.a, row, t.end, piece, &ahead);
         settle<S>(m, d, stage);
         if (!ends) {
             leave<S>(p, d, at.consumer);
@@ -484,9 +500,9 @@ __device__ __forceinline__ void consume(const gemm_params &p, const schedule &s,
         else if (w.k0 > 0)
             collect<S>(p, s, w, d, at.consumer);
         if (plain)
-            gemm_finish_plain<S::PIECE, COLS>(p.a, d, t.group, row, t.end, piece, &ahead);
+            gemm_finish_plain<PIECE, COLS>(p.a, d, t.group, row, t.end, piece, &ahead);
         else
-            gemm_finish_staged<S::PIECE, COLS>(p.a, d, staging, t.group, row, t.end, piece);
+            gemm_finish_staged<PIECE, COLS>(p.a, d, staging, t.group, row, t.end, piece);
         if (S::DEEP && threadIdx.x % 32 == 0) /* after what was sent has been read */
             barrier_arrive_at(m.taken + 8 * at.consumer, 1 - at.depth);
     }
@@ -539,8 +555,10 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
         cluster_sync();
     schedule s = {p.dealt, p.iters, (int)gridDim.x / S::DEPTH, (int)blockIdx.x / S::DEPTH,
                   0,       p.iters};
-    if (p.a.offsets)
-        s.d = deal_out(gemm_tiles(p.a, S::ROWS, starts), s.stride, p.iters, p.split);
+    if (p.a.offsets) {
+        const int tiles = gemm_tiles(p.a, S::ROWS, starts);
+        s.d = deal_out(tiles, s.stride, p.iters, p.split);
+    }
     if (S::DEEP) {
         s.k0 = at.depth * p.iters / 2;
         s.k1 = (at.depth + 1) * p.iters / 2;

@@ -2,6 +2,7 @@
  * elementwise operations, gather. Each is bound by memory or by its launch; rows are a block's. */
 #include "kernels.h"
 
+/* Rows of K elements to rows of ld in 16 bits, zeros behind. */
 __global__ void __launch_bounds__(256)
     to_half_rows(const float *x, void *y, int K, int ld, int kind) {
     cu_next();
@@ -103,6 +104,7 @@ void cu_rms_norm(cudaStream_t s, const cu_norm *a) {
     launch(s, rms_rows, dim3(a->rows), 256, 0, *a);
 }
 
+/* A block has a row; w_rows: rows of w and b, which rows of x take in turn. */
 __global__ void __launch_bounds__(256) layer_rows(const float *x, const float *w, const float *b,
                                                   float *y, int w_rows, int D, float eps) {
     __shared__ float red[8];
@@ -214,6 +216,7 @@ __device__ __forceinline__ bool pair(const cu_rope &r, int i, int *i0, int *i1) 
     return false;
 }
 
+/* Pair i of head h of row t, turned where it is one that turns: its indices and values. */
 __device__ __forceinline__ void load_pair(const cu_rope &r, int t, int h, int i, int pos, int *i0,
                                           int *i1, float *a, float *b) {
     const float *x = r.x + ((int64_t)t * r.H + h) * r.D;
@@ -224,6 +227,7 @@ __device__ __forceinline__ void load_pair(const cu_rope &r, int t, int h, int i,
         turn(*a, *b, pos, r.freqs[i], r.mscale);
 }
 
+/* Pair j of all heads of row t, from r.x to r.y. */
 __device__ __forceinline__ void rope_pair(const cu_rope &r, int t, int j, int pos) {
     int i0;
     int i1;
@@ -260,6 +264,8 @@ __device__ __forceinline__ void put_kv(const cu_cache &c, char *at, int i, float
         ((__half *)at)[i] = __float2half_rn(v);
 }
 
+/* Threads of a row: pairs of q (if it is turned here), pairs of k, elements of v. Rows without a
+ * slot, a position or a page store nothing. */
 __global__ void __launch_bounds__(256) store_rows(cu_store a) {
     cu_next();
     cu_wait();
@@ -360,6 +366,7 @@ void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e) {
         launch(s, elementwise, dim3(grid), 256, 0, *e);
 }
 
+/* A row that is not one of x's T becomes zeros. */
 __global__ void __launch_bounds__(256)
     gather_rows(const float *x, const int32_t *rows, float *y, int T, int D) {
     cu_next();

@@ -1,9 +1,11 @@
 /* k_moe.cu -- which experts a token goes to, the pairs of token and choice sorted by expert, and the
- * weighted sum of what the experts made. */
+ * weighted sum of what the experts made. Pair p is choice p % k of token p / k. The order of pairs of
+ * one expert is not fixed (atomics), what is computed of a pair does not depend on it. */
 #include "kernels.h"
 
 enum { ROUTE_WARPS = 8 };
 
+/* Over the warp, for every lane. */
 __device__ __forceinline__ float warp_max(float v) {
 #pragma unroll
     for (int o = 16; o; o >>= 1)
@@ -24,7 +26,8 @@ __device__ __forceinline__ void warp_best(float &v, int &i) {
     }
 }
 
-/* The token of a warp; lane l has experts l, l + 32, ... */
+/* Scores, the k best in order, and their weights, as docs/ops.md says; a NaN among the scores gives
+ * experts 0 to k - 1 with weight NaN. The token of a warp; lane l has experts l, l + 32, ... */
 template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_route &r, int t) {
     const int lane = threadIdx.x % 32;
     const float *logits = r.logits + (int64_t)t * r.n;
@@ -212,6 +215,7 @@ void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then) {
         route_by<32>(s, r, then);
 }
 
+/* Row i of y is the row of x of the i-th sorted pair, in 16 bits, zeros behind K. */
 __global__ void __launch_bounds__(256) sort_rows(cu_sorted a) {
     cu_next();
     cu_wait();
@@ -243,6 +247,7 @@ void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs
            bytes / 4);
 }
 
+/* y[t] = residual[t] + sum over the k choices, added in their order. */
 __global__ void __launch_bounds__(256) combine_rows(const float *x, const float *weights,
                                                     const float *residual, float *y, int k, int D) {
     cu_next();

@@ -16,6 +16,7 @@ enum { ROWS = 64, WARPS = 4, THREADS = 128, PAGE = CU_PAGE_TOKENS };
 __device__ __forceinline__ uint32_t shared_addr(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
+/* Four matrices of 8 x 8 f16, p: this lane's row of one of them. */
 __device__ __forceinline__ void load_matrices(uint32_t *r, const __half *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -26,6 +27,7 @@ __device__ __forceinline__ void load_transposed(uint32_t *r, const __half *p) {
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_addr(p)));
 }
+/* c [16, 8] += a [16, 16] b [16, 8] */
 __device__ __forceinline__ void product(float c[4], const uint32_t *a, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
                  "{%8,%9}, {%0,%1,%2,%3};"
@@ -111,10 +113,12 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
+/* Whether a row at pos sees position p. */
 __device__ __forceinline__ bool sees(const cu_attend &a, int pos, int p) {
     return p <= pos && (a.window <= 0 || p > pos - a.window);
 }
 
+/* The first position that a row at pos sees. */
 __device__ __forceinline__ int first_seen(const cu_attend &a, int pos) {
     return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
 }
@@ -386,6 +390,7 @@ template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
     launch(s, attend_prompt<D>, dim3(tiles, a->c.Hkv), THREADS, smem, *a);
 }
 
+/* Whether these kernels can do it, and whether there are rows enough for tiles to pay. */
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
     const cu_cache &c = a->c;
     const int longest = c.pk > c.pv ? c.pk : c.pv;

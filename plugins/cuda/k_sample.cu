@@ -84,12 +84,14 @@ __device__ best arg_max(const float *l, int V, best *red, int *is_nan) {
     return block_best(b, red);
 }
 
+/* Of the elements that agree so far, by their next digit: how many, and their mass. */
 struct hist {
     u64 mass[BINS];
     unsigned count[BINS];
     u64 sum[32];
 };
 
+/* Over the block, for all threads. */
 __device__ u64 block_sum(u64 v, hist &h) {
 #pragma unroll
     for (int o = 16; o; o >>= 1)

@@ -1,7 +1,10 @@
-/* op_cache.cu -- ROPE, KV_STORE and ATTENTION. With one row the attention of a STORE unit rotates,
- * stores and attends in one kernel. */
+/* op_cache.cu -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
+ * k_attention.cu and k_prompt.cu. With one row the attention of a STORE unit rotates, stores and
+ * attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the compiled program). */
 #include "ops.h"
 
+/* The cache of a unit's layer; the int32_t are tensors: position and slot of each row, page tables,
+ * the pages. */
 static cu_cache cache(const cu_run *r, const cu_unit *u, int32_t row_pos, int32_t row_slot,
                       int32_t pages, int32_t kv) {
     cu_cache c = {};
@@ -26,14 +29,15 @@ static cu_cache cache(const cu_run *r, const cu_unit *u, int32_t row_pos, int32_
     return c;
 }
 
+/* n_rot = 0 turns the whole head; mscale = 0 is 1. */
 static cu_rope rope(const cu_run *r, const mn_node *n) {
     const mn_graph *g = r->g;
     const int32_t x = mnp_in(g, n, MN_ROPE_X);
     const double mscale = mnp_attr_f64(g, n, MN_ROPE_ATTR_MSCALE);
     cu_rope o = {};
     o.x = cu_f32(r, x);
-    o.row_pos = cu_i32(r, mnp_in(g, n, MN_ROPE_ROW_POS));
-    o.freqs = cu_flat(r, mnp_in(g, n, MN_ROPE_FREQS));
+    o.row_pos = cu_in_i32(r, n, MN_ROPE_ROW_POS);
+    o.freqs = cu_in_flat(r, n, MN_ROPE_FREQS);
     o.y = cu_f32(r, mnp_out(g, n, 0));
     o.T = (int)cu_dim(r, x, 0);
     o.H = (int)cu_dim(r, x, 1);
@@ -58,17 +62,22 @@ bool cu_is_joined(const cu_run *r, const cu_unit *u) {
         return false;
     const bool is_store = mnp_node(r->g, u->node)->op == MN_OP_KV_STORE;
     const cu_unit *store = is_store ? u : &r->p->units[u->with];
-    return cu_dim(r, mnp_in(r->g, mnp_node(r->g, store->node), MN_KV_STORE_ROW_POS), 0) == 1;
+    const mn_node *n = mnp_node(r->g, store->node);
+    return cu_dim(r, mnp_in(r->g, n, MN_KV_STORE_ROW_POS), 0) == 1;
 }
 
+/* Keys and values of all rows; with a rope unit q and k are turned on the way. */
 static void store(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     cu_store a = {};
-    a.c = cache(r, u, mnp_in(g, n, MN_KV_STORE_ROW_POS), mnp_in(g, n, MN_KV_STORE_ROW_SLOT),
-                mnp_in(g, n, MN_KV_STORE_PAGES), mnp_in(g, n, MN_KV_STORE_KV));
-    a.k = cu_f32(r, mnp_in(g, n, MN_KV_STORE_K));
-    a.v = cu_f32(r, mnp_in(g, n, MN_KV_STORE_V));
+    const int32_t row_pos = mnp_in(g, n, MN_KV_STORE_ROW_POS);
+    const int32_t row_slot = mnp_in(g, n, MN_KV_STORE_ROW_SLOT);
+    const int32_t pages = mnp_in(g, n, MN_KV_STORE_PAGES);
+    const int32_t kv = mnp_in(g, n, MN_KV_STORE_KV);
+    a.c = cache(r, u, row_pos, row_slot, pages, kv);
+    a.k = cu_in_f32(r, n, MN_KV_STORE_K);
+    a.v = cu_in_f32(r, n, MN_KV_STORE_V);
     a.rope = u->rope_q >= 0;
     if (a.rope) {
         a.q = rope(r, mnp_node(g, (uint32_t)u->rope_q));
@@ -78,19 +87,23 @@ static void store(cu_run *r, const cu_unit *u) {
         cu_store_run(r->s, &a);
 }
 
+/* Many rows in f16 go to matrix units (k_prompt.cu), the rest to dot products. */
 static void attention(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t y = mnp_out(g, n, 0);
     const int32_t q = mnp_in(g, n, MN_ATTENTION_Q);
     cu_attend a = {};
-    a.c = cache(r, u, mnp_in(g, n, MN_ATTENTION_ROW_POS), mnp_in(g, n, MN_ATTENTION_ROW_SLOT),
-                mnp_in(g, n, MN_ATTENTION_PAGES), mnp_in(g, n, MN_ATTENTION_KV));
-    a.seqs = cu_i32(r, mnp_in(g, n, MN_ATTENTION_SEQS));
+    const int32_t row_pos = mnp_in(g, n, MN_ATTENTION_ROW_POS);
+    const int32_t row_slot = mnp_in(g, n, MN_ATTENTION_ROW_SLOT);
+    const int32_t pages = mnp_in(g, n, MN_ATTENTION_PAGES);
+    const int32_t kv = mnp_in(g, n, MN_ATTENTION_KV);
+    a.c = cache(r, u, row_pos, row_slot, pages, kv);
+    a.seqs = cu_in_i32(r, n, MN_ATTENTION_SEQS);
     a.n_seqs = (int)cu_dim(r, mnp_in(g, n, MN_ATTENTION_SEQS), 0);
     a.bidirectional = mnp_attr(g, n, MN_ATTENTION_ATTR_BIDIRECTIONAL);
     a.q = cu_f32(r, q);
-    a.sinks = cu_flat(r, mnp_in(g, n, MN_ATTENTION_SINKS));
+    a.sinks = cu_in_flat(r, n, MN_ATTENTION_SINKS);
     a.y = cu_ptr(r, y);
     a.y_kind = cu_kind(r, y);
     a.H = (int)cu_dim(r, q, 1);
@@ -106,7 +119,7 @@ static void attention(cu_run *r, const cu_unit *u) {
         const mn_node *st = mnp_node(g, joined->node);
         a.one = true;
         a.early = r->early;
-        a.st.v = cu_f32(r, mnp_in(g, st, MN_KV_STORE_V));
+        a.st.v = cu_in_f32(r, st, MN_KV_STORE_V);
         a.st.q = rope(r, mnp_node(g, (uint32_t)joined->rope_q));
         a.st.kr = rope(r, mnp_node(g, (uint32_t)joined->rope_k));
     }
@@ -141,6 +154,7 @@ static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn
     return q->dim[2] > 256 || y->dim[2] > 256 ? CU_HEAD : CU_OK;
 }
 
+/* Sums of the splits of a row's positions, and a counter for each head. */
 static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
     const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
@@ -149,7 +163,8 @@ static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *nee
     const uint64_t most = 16ull * (uint64_t)p->dev->sms;
     uint64_t heads = rows * (uint64_t)q->dim[1];
     heads = heads < most ? heads : most;
-    cu_need(&needs->partial, heads * (uint64_t)p->max_splits * (uint64_t)(y->dim[2] + 2) * 4);
+    const uint64_t partial = (uint64_t)(y->dim[2] + 2) * 4; /* sums, maximum and weight of a head */
+    cu_need(&needs->partial, heads * (uint64_t)p->max_splits * partial);
     cu_need(&needs->arrived, heads * 4);
 }
 

@@ -13,17 +13,32 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
     return rows > 1 || w->type->import;
 }
 
+static const char *name_of(bool many, bool units) {
+    if (many)
+        return "gemm";
+    return units ? "mmv" : "gemv";
+}
+
+/* A product that is not many rows. */
+static void few_rows_of(const cu_run *r, const cu_type *type, bool units, const cu_linear *a) {
+    if (units)
+        type->mmv(r->dev, r->s, a);
+    else
+        type->gemv(r->dev, r->s, a);
+}
+
 /* x, tensor t, as 16-bit rows of ld elements: in the scratch, if it is f32 and is not there yet. */
 static void round_x(cu_run *r, const cu_weight *w, int32_t t, cu_linear *a, int64_t rows) {
     if (a->x_kind != CU_F32)
         return;
     void *half = r->c->scratch + r->p->half_at;
-    if (r->rounded != t || r->rounded_kind != w->type->half)
-        cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->x_ld, w->type->half);
+    const int kind = w->type->half;
+    if (r->rounded != t || r->rounded_kind != kind)
+        cu_to_half(r->s, (const float *)a->x, half, (int)rows, a->K, a->x_ld, kind);
     r->rounded = t;
-    r->rounded_kind = w->type->half;
+    r->rounded_kind = kind;
     a->x = half;
-    a->x_kind = w->type->half;
+    a->x_kind = kind;
 }
 
 /* Segments [from, from + count) of a product: weights, biases, outputs. first: operand of weight 0 */
@@ -38,15 +53,17 @@ static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t at = first + 2 * (from + i);
         const cu_weight *x = cu_weight_of(r, mnp_in(r->g, n, at));
-        a->seg[i].w = cu_planes_of(x);
-        a->seg[i].bias = cu_flat(r, mnp_in(r->g, n, at + 1));
-        a->seg[i].y = cu_f32(r, mnp_out(r->g, n, from + i));
-        a->seg[i].rows = (int)x->group_rows;
-        a->total += (int)x->group_rows;
+        cu_seg *seg = &a->seg[i];
+        seg->w = cu_planes_of(x);
+        seg->bias = cu_in_flat(r, n, at + 1);
+        seg->y = cu_f32(r, mnp_out(r->g, n, from + i));
+        seg->rows = (int)x->group_rows;
+        a->total += seg->rows;
     }
     return w;
 }
 
+/* The GLU behind gate and up becomes the product's epilogue: one output, of gate's rows. */
 static void fuse_glu(const cu_run *r, const mn_node *glu, cu_linear *a) {
     const int32_t y = mnp_out(r->g, glu, 0);
     a->epi = CU_EPI_GLU;
@@ -56,6 +73,7 @@ static void fuse_glu(const cu_run *r, const mn_node *glu, cu_linear *a) {
     a->y_kind = cu_kind(r, y);
 }
 
+/* The same of an ADD, whose other operand is the residual. */
 static void fuse_add(const cu_run *r, const mn_node *add, int32_t product, cu_linear *a) {
     const int32_t left = mnp_in(r->g, add, MN_ADD_A);
     const int32_t other = left == product ? mnp_in(r->g, add, MN_ADD_B) : left;
@@ -64,6 +82,7 @@ static void fuse_add(const cu_run *r, const mn_node *add, int32_t product, cu_li
     a->seg[0].y = cu_f32(r, mnp_out(r->g, add, 0));
 }
 
+/* The GLU by a kernel of its own, over what the product wrote. */
 static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
     const int32_t y = mnp_out(r->g, glu, 0);
     cu_elementwise e = {};
@@ -81,6 +100,7 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
 enum { CU_MANY = 64, CU_MANY_OF_EXPERT = 24 };
 static const uint64_t WIDE_BYTES = 128u << 20;
 
+/* What all parts of a product have in common; segments follow. */
 static cu_gemm gemm_of(const cu_run *r, const cu_linear *a, const cu_type *type) {
     cu_gemm g = {};
     g.x = a->x;
@@ -103,18 +123,21 @@ static void set_gemm_segment(const cu_linear *a, int s, int64_t from, int n, con
                              cu_gemm *g) {
     const int kind = a->epi == CU_EPI_GLU ? a->y_kind : CU_F32;
     cu_gemm_seg *to = &g->seg[g->n_seg++];
+    const cu_seg *seg = &a->seg[s];
     to->w = w;
-    to->bias = a->seg[s].bias ? a->seg[s].bias + from : NULL;
-    to->y = (char *)a->seg[s].y + from * (kind == CU_F32 ? 4 : 2);
+    to->bias = seg->bias ? seg->bias + from : NULL;
+    to->y = (char *)seg->y + from * (kind == CU_F32 ? 4 : 2);
     to->n = n;
-    to->ld_y = a->seg[s].rows;
+    to->ld_y = seg->rows;
 }
 
 /* A product whose weights are kept in 16 bits. */
 static void gemm_stored(const cu_run *r, const cu_linear *a, const cu_type *type) {
     cu_gemm g = gemm_of(r, a, type);
-    for (int s = 0; s < a->n_seg; s++)
-        set_gemm_segment(a, s, 0, a->seg[s].rows, a->seg[s].w.at[0], &g);
+    for (int s = 0; s < a->n_seg; s++) {
+        const cu_seg *seg = &a->seg[s];
+        set_gemm_segment(a, s, 0, seg->rows, seg->w.at[0], &g);
+    }
     cu_gemm_run(r->dev, r->s, &g);
 }
 
@@ -145,6 +168,7 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
     }
 }
 
+/* Outputs [from, from + count) of a LINEAR, whose weights have one type. */
 static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
     const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
@@ -160,13 +184,13 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
     if (units && a.rows > 1)
         round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
     const bool many = units && a.rows > CU_MANY;
-    cu_chose(r, u->node, many ? "gemm" : units ? "mmv" : "gemv", w->type->name, a.rows);
+    cu_chose(r, u->node, name_of(many, units), w->type->name, a.rows);
     if (many && w->type->import)
         gemm_widened(r, &a, w->type);
     else if (many)
         gemm_stored(r, &a, w->type);
     else
-        (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+        few_rows_of(r, w->type, units, &a);
     if (glu_after)
         glu_apart(r, epi, &a);
 }
@@ -181,8 +205,8 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
     const mn_node *norm = mnp_node(g, (uint32_t)u->norm);
     const mn_node *gather = u->gather >= 0 ? mnp_node(g, (uint32_t)u->gather) : NULL;
     const int32_t source = mnp_in(g, gather ? gather : norm, 0);
-    const int32_t *rows = gather ? cu_i32(r, mnp_in(g, gather, MN_GATHER_ROWS_ROWS)) : NULL;
-    const float *w = cu_flat(r, mnp_in(g, norm, MN_RMS_NORM_WEIGHT));
+    const int32_t *rows = gather ? cu_in_i32(r, gather, MN_GATHER_ROWS_ROWS) : NULL;
+    const float *w = cu_in_flat(r, norm, MN_RMS_NORM_WEIGHT);
     const float eps = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_EPS);
     const float offset = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_OFFSET);
     if (a->rows > 1) {
@@ -208,6 +232,7 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
     a->offset = offset;
 }
 
+/* A step without rows launches nothing. */
 static void linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -228,6 +253,8 @@ static void linear(cu_run *r, const cu_unit *u) {
     }
 }
 
+/* Places of the sorted pairs in the scratch: pairs, where each expert's begin, which experts have
+ * any. */
 cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts) {
     cu_sort a = {};
     a.n_pairs = (int)cu_elements(r, experts);
@@ -266,12 +293,18 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
     const int n = a->seg[0].rows;
     const int64_t expert_bytes = (int64_t)n * a->x_ld * 2;
     const int both = a->epi == CU_EPI_GLU ? 2 : 1;
-    int room = keeps_16 ? e->n : (int)((int64_t)r->p->wide_bytes / (expert_bytes * both));
-    cu_sorted x = {a->x,      r->c->scratch + r->p->sorted_x_at,
-                   e->pairs,  a->rows,
-                   e->x_div,  a->K,
-                   a->x_ld,   a->x_kind,
-                   type->half};
+    const int fits = (int)((int64_t)r->p->wide_bytes / (expert_bytes * both));
+    const int room = keeps_16 ? e->n : fits; /* experts at a time */
+    cu_sorted x = {};
+    x.x = a->x;
+    x.y = r->c->scratch + r->p->sorted_x_at;
+    x.pairs = e->pairs;
+    x.n_pairs = a->rows;
+    x.x_div = e->x_div;
+    x.K = a->K;
+    x.ld = a->x_ld;
+    x.x_kind = a->x_kind;
+    x.kind = type->half;
     cu_sort_rows(r->s, &x);
     char *y = r->c->scratch + r->p->sorted_y_at;
     char *wide = r->c->scratch + r->p->wide_at;
@@ -301,6 +334,8 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
     cu_unsort_rows(r->s, y, a->seg[0].y, e->pairs, a->rows, n * (y_kind == CU_F32 ? 4 : 2));
 }
 
+/* Outputs one after the other, gate and up together where a GLU is fused. Few pairs go to dot
+ * products or matrix units as they come, others sorted by expert. */
 static void moe_linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -333,11 +368,11 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
         }
         a.experts.x_div = per_pair ? 1 : k;
         const bool many = units && a.experts.pairs && a.experts.typical > CU_MANY_OF_EXPERT;
-        cu_chose(r, u->node, many ? "gemm" : units ? "mmv" : "gemv", w->type->name, n_pairs);
+        cu_chose(r, u->node, name_of(many, units), w->type->name, n_pairs);
         if (many)
             gemm_experts(r, &a, w, !w->type->import);
         else
-            (units ? w->type->mmv : w->type->gemv)(r->dev, r->s, &a);
+            few_rows_of(r, w->type, units, &a);
     }
 }
 
@@ -348,6 +383,7 @@ static uint32_t first_weight(const mn_node *n) {
     return MN_MOE_LINEAR_WEIGHT;
 }
 
+/* gemv keeps a row of x and of its norm in shared memory. */
 static bool fits(const mn_device *d, int64_t K) {
     return mnp_round(K, 128) * 10 <= d->smem_max - 4096;
 }

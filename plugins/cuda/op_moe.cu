@@ -1,6 +1,8 @@
-/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE. MOE_LINEAR: op_linear.cu. */
+/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE: their operands for the kernels of k_moe.cu. The route also
+ * sorts the pairs of token and expert, which MOE_LINEAR (op_linear.cu) then finds in the scratch. */
 #include "ops.h"
 
+/* Experts and weights of each row, and their pairs sorted into the scratch. */
 static void route(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -8,7 +10,7 @@ static void route(cu_run *r, const cu_unit *u) {
     const int32_t experts = mnp_out(g, n, MN_MOE_ROUTE_OUT_EXPERTS);
     cu_route a = {};
     a.logits = cu_f32(r, logits);
-    a.bias = cu_flat(r, mnp_in(g, n, MN_MOE_ROUTE_BIAS));
+    a.bias = cu_in_flat(r, n, MN_MOE_ROUTE_BIAS);
     a.experts = cu_i32(r, experts);
     a.weights = cu_f32(r, mnp_out(g, n, MN_MOE_ROUTE_OUT_WEIGHTS));
     a.T = (int)cu_dim(r, logits, 0);
@@ -24,6 +26,7 @@ static void route(cu_run *r, const cu_unit *u) {
     r->sorted = experts;
 }
 
+/* With u->epi: the ADD behind it, whose other operand is the residual. */
 static void combine(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -36,11 +39,12 @@ static void combine(cu_run *r, const cu_unit *u) {
         residual = cu_f32(r, a == y ? mnp_in(g, add, MN_ADD_B) : a);
         y = mnp_out(g, add, 0);
     }
-    if (cu_dim(r, x, 0)) {
-        cu_moe_combine(r->s, cu_f32(r, x), cu_f32(r, mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS)),
-                       residual, cu_f32(r, y), (int)cu_dim(r, x, 0), (int)cu_dim(r, x, 1),
-                       (int)cu_dim(r, x, 2));
-    }
+    const float *weights = cu_in_f32(r, n, MN_MOE_COMBINE_WEIGHTS);
+    const int T = (int)cu_dim(r, x, 0);
+    const int k = (int)cu_dim(r, x, 1);
+    const int D = (int)cu_dim(r, x, 2);
+    if (T)
+        cu_moe_combine(r->s, cu_f32(r, x), weights, residual, cu_f32(r, y), T, k, D);
 }
 
 static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
@@ -50,12 +54,15 @@ static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_nod
     return x->dim[1] > 1024 ? CU_EXPERTS : CU_OK;
 }
 
+/* The sorted pairs, where each expert's begin, and the experts that have any (cu_sort_of). */
 static void route_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_graph *g = p->graph;
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_ROUTE_LOGITS);
     const mn_tensor *y = mnp_out_tensor(g, n, MN_MOE_ROUTE_OUT_EXPERTS);
-    const int64_t pairs = mnp_dim(g, p->symbol_max, y->dim[0]) * y->dim[1];
-    cu_need(&needs->pairs, (uint64_t)(pairs + 2 * x->dim[1] + 1) * 4);
+    const int64_t rows = mnp_dim(g, p->symbol_max, y->dim[0]);
+    const int64_t pairs = rows * y->dim[1];
+    const int64_t words = pairs + 2 * x->dim[1] + 1; /* pairs, starts, active experts */
+    cu_need(&needs->pairs, (uint64_t)words * 4);
 }
 
 static uint32_t combine_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {

@@ -1,6 +1,9 @@
-/* op_rows.cu -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. */
+/* op_rows.cu -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. Each function
+ * gathers the operands of one node for its kernel (k_misc.cu, k_sample.cu); without rows there is no
+ * launch. */
 #include "ops.h"
 
+/* Two launches: the state of the slots goes forward, then ids become rows. */
 static void embed(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -9,9 +12,9 @@ static void embed(cu_run *r, const cu_unit *u) {
     const int32_t positions = mnp_in(g, n, MN_EMBED_POS_WEIGHT);
     const double scale = mnp_attr_f64(g, n, MN_EMBED_ATTR_SCALE);
     cu_embed e = {};
-    e.src = cu_i32(r, mnp_in(g, n, MN_EMBED_SRC));
-    e.pos = cu_i32(r, mnp_in(g, n, MN_EMBED_POS));
-    e.row_slot = cu_i32(r, mnp_in(g, n, MN_EMBED_ROW_SLOT));
+    e.src = cu_in_i32(r, n, MN_EMBED_SRC);
+    e.pos = cu_in_i32(r, n, MN_EMBED_POS);
+    e.row_slot = cu_in_i32(r, n, MN_EMBED_ROW_SLOT);
     e.table = cu_planes_of(w);
     e.positions = cu_flat(r, positions);
     e.slots = cu_rows_of(r, mnp_in(g, n, MN_EMBED_SLOTS));
@@ -33,6 +36,7 @@ static void embed(cu_run *r, const cu_unit *u) {
     w->type->embed(r->s, &e);
 }
 
+/* Inputs that are not bound switch their filters off; outputs that are not bound are not computed. */
 static void sample(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -43,16 +47,16 @@ static void sample(cu_run *r, const cu_unit *u) {
     const int32_t probs = mnp_out(g, n, MN_SAMPLE_OUT_TOP_LOGPROBS);
     cu_sample a = {};
     a.logits = cu_f32(r, logits);
-    a.bias = cu_f32(r, mnp_in(g, n, MN_SAMPLE_BIAS));
-    a.out_slot = cu_i32(r, mnp_in(g, n, MN_SAMPLE_OUT_SLOT));
+    a.bias = cu_in_f32(r, n, MN_SAMPLE_BIAS);
+    a.out_slot = cu_in_i32(r, n, MN_SAMPLE_OUT_SLOT);
     a.params = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_PARAMS));
     a.slots = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_SLOTS));
     a.history = cu_i32(r, history);
     a.mask = (const uint32_t *)cu_ptr(r, mnp_in(g, n, MN_SAMPLE_MASK));
-    a.bias_values = cu_f32(r, mnp_in(g, n, MN_SAMPLE_BIAS_VALUES));
+    a.bias_values = cu_in_f32(r, n, MN_SAMPLE_BIAS_VALUES);
     a.bias_ids = a.bias_values ? cu_i32(r, bias_ids) : NULL;
     a.n_bias_ids = (int)cu_dim(r, bias_ids, 1);
-    a.target = cu_i32(r, mnp_in(g, n, MN_SAMPLE_TARGET));
+    a.target = cu_in_i32(r, n, MN_SAMPLE_TARGET);
     a.ids = cu_i32(r, mnp_out(g, n, MN_SAMPLE_OUT_IDS));
     a.logprob = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB));
     a.adjusted = (float *)(r->c->scratch + r->p->adjusted_at);
@@ -81,6 +85,7 @@ static const mn_node *expert_reader(const cu_run *r, int32_t y, int *half) {
     return NULL;
 }
 
+/* If a product of experts reads y, its 16-bit rows are left in the scratch on the way. */
 static void rms_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -91,7 +96,7 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
     a.rows = (int)(cu_elements(r, x) / a.D);
     a.x = cu_f32(r, x);
     a.x_rows = a.rows;
-    a.w = cu_flat(r, mnp_in(g, n, MN_RMS_NORM_WEIGHT));
+    a.w = cu_in_flat(r, n, MN_RMS_NORM_WEIGHT);
     a.y = cu_ptr(r, y);
     a.y_kind = cu_kind(r, y);
     a.eps = (float)mnp_attr_f64(g, n, MN_RMS_NORM_ATTR_EPS);
@@ -106,6 +111,7 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
         cu_rms_norm(r->s, &a);
 }
 
+/* Weight and bias may have a row for each of the last but one dim. */
 static void layer_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -114,19 +120,21 @@ static void layer_norm(cu_run *r, const cu_unit *u) {
     const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_LAYER_NORM_WEIGHT));
     const int D = (int)cu_last_dim(r, x);
     const int rows = (int)(cu_elements(r, x) / D);
-    if (rows) {
-        cu_layer_norm(r->s, cu_f32(r, x), (const float *)w->data,
-                      cu_flat(r, mnp_in(g, n, MN_LAYER_NORM_BIAS)), cu_f32(r, y), rows,
-                      (int)w->rows, D, (float)mnp_attr_f64(g, n, MN_LAYER_NORM_ATTR_EPS));
-    }
+    const float *weight = (const float *)w->data;
+    const float *bias = cu_in_flat(r, n, MN_LAYER_NORM_BIAS);
+    const float eps = (float)mnp_attr_f64(g, n, MN_LAYER_NORM_ATTR_EPS);
+    const int w_rows = (int)w->rows;
+    if (rows)
+        cu_layer_norm(r->s, cu_f32(r, x), weight, bias, cu_f32(r, y), rows, w_rows, D, eps);
 }
 
+/* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
 static void elementwise(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t y = mnp_out(g, n, 0);
     cu_elementwise e = {};
-    e.a = cu_f32(r, mnp_in(g, n, 0));
+    e.a = cu_in_f32(r, n, 0);
     e.y = cu_ptr(r, y);
     e.n = cu_elements(r, y);
     e.y_kind = cu_kind(r, y);
@@ -151,7 +159,7 @@ static void elementwise(cu_run *r, const cu_unit *u) {
         e.what = n->op == MN_OP_ADD ? CU_EW_ADD : CU_EW_MUL;
     }
     if (n->op == MN_OP_GLU || n->op == MN_OP_ADD || n->op == MN_OP_MUL)
-        e.b = cu_f32(r, mnp_in(g, n, 1));
+        e.b = cu_in_f32(r, n, 1);
     cu_elementwise_run(r->s, &e);
 }
 
@@ -160,10 +168,12 @@ static void gather(cu_run *r, const cu_unit *u) {
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X);
     const int32_t y = mnp_out(g, n, 0);
-    if (cu_dim(r, y, 0)) {
-        cu_gather(r->s, cu_f32(r, x), cu_i32(r, mnp_in(g, n, MN_GATHER_ROWS_ROWS)), cu_f32(r, y),
-                  (int)cu_dim(r, y, 0), (int)cu_dim(r, x, 0), (int)cu_last_dim(r, x));
-    }
+    const int32_t *rows = cu_in_i32(r, n, MN_GATHER_ROWS_ROWS);
+    const int n_rows = (int)cu_dim(r, y, 0);
+    const int x_rows = (int)cu_dim(r, x, 0);
+    const int D = (int)cu_last_dim(r, x);
+    if (n_rows)
+        cu_gather(r->s, cu_f32(r, x), rows, cu_f32(r, y), n_rows, x_rows, D);
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */
@@ -178,13 +188,15 @@ static uint32_t two_verdict(const mn_device *, const mn_graph *g, const mn_node 
 
 static void embed_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_tensor *src = mnp_in_tensor(p->graph, n, MN_EMBED_SRC);
-    cu_need(&needs->ids, (uint64_t)mnp_dim(p->graph, p->symbol_max, src->dim[0]) * 4);
+    const int64_t rows = mnp_dim(p->graph, p->symbol_max, src->dim[0]);
+    cu_need(&needs->ids, (uint64_t)rows * 4);
 }
 
 static void sample_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {
     const mn_tensor *x = mnp_in_tensor(p->graph, n, MN_SAMPLE_LOGITS);
     const int64_t rows = mnp_dim(p->graph, p->symbol_max, x->dim[0]);
-    cu_need(&needs->logits, (uint64_t)(rows * mnp_dim(p->graph, p->symbol_max, x->dim[1])) * 4);
+    const int64_t ids = mnp_dim(p->graph, p->symbol_max, x->dim[1]);
+    cu_need(&needs->logits, (uint64_t)(rows * ids) * 4);
 }
 
 extern const cu_op cu_op_embed = {MN_OP_EMBED, 1, embed_verdict, embed_needs, embed};

@@ -8,20 +8,23 @@ void *cu_ptr(const cu_run *r, int32_t t) {
     const mn_tensor *x = mnp_tensor(r->g, t);
     const uint32_t root = mnp_root(r->g, t);
     const uint64_t offset = root == (uint32_t)t ? 0 : (uint64_t)x->offset * 4;
-    const mn_binding *b = r->c->bindings;
-    if (b[t].buffer)
-        return b[t].buffer->ptr + b[t].offset;
-    if (b[root].buffer)
-        return b[root].buffer->ptr + b[root].offset + offset;
-    if (r->p->allocations[root].place == MNP_NOWHERE)
+    const mn_binding *own = &r->c->bindings[t];
+    const mn_binding *whole = &r->c->bindings[root];
+    const uint64_t place = r->p->allocations[root].place;
+    if (own->buffer)
+        return own->buffer->ptr + own->offset;
+    if (whole->buffer)
+        return whole->buffer->ptr + whole->offset + offset;
+    if (place == MNP_NOWHERE)
         return NULL;
-    return r->c->scratch + r->p->allocations[root].place + offset;
+    return r->c->scratch + place + offset;
 }
 
 int64_t cu_dim(const cu_run *r, int32_t t, uint32_t i) {
-    if (t < 0 || i >= mnp_tensor(r->g, t)->n_dim)
+    if (t < 0)
         return 1;
-    return mnp_dim(r->g, r->sym, mnp_tensor(r->g, t)->dim[i]);
+    const mn_tensor *x = mnp_tensor(r->g, t);
+    return i < x->n_dim ? mnp_dim(r->g, r->sym, x->dim[i]) : 1;
 }
 
 int64_t cu_last_dim(const cu_run *r, int32_t t) {
@@ -42,9 +45,10 @@ cu_rows cu_rows_of(const cu_run *r, int32_t t) {
 int cu_kind(const cu_run *r, int32_t t) {
     const int half = r->p->half[t];
     const int64_t rows = cu_dim(r, t, 0);
+    bool units = rows > 1;
     if (half & CU_PAIRS) /* [T, J, K] that products of experts read */
-        return rows * cu_dim(r, t, 1) > 8 || half & CU_ALWAYS ? half & CU_KIND : CU_F32;
-    return rows > 1 ? half & CU_KIND : CU_F32;
+        units = rows * cu_dim(r, t, 1) > 8 || half & CU_ALWAYS;
+    return units ? half & CU_KIND : CU_F32;
 }
 
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n) {

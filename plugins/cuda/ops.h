@@ -83,6 +83,16 @@ static inline const cu_weight *cu_weight_of(const cu_run *r, int32_t t) {
 static inline const float *cu_flat(const cu_run *r, int32_t t) {
     return t < 0 ? NULL : (const float *)r->p->w[t]->data;
 }
+/* The same of input i of a node. */
+static inline float *cu_in_f32(const cu_run *r, const mn_node *n, uint32_t i) {
+    return cu_f32(r, mnp_in(r->g, n, i));
+}
+static inline int32_t *cu_in_i32(const cu_run *r, const mn_node *n, uint32_t i) {
+    return cu_i32(r, mnp_in(r->g, n, i));
+}
+static inline const float *cu_in_flat(const cu_run *r, const mn_node *n, uint32_t i) {
+    return cu_flat(r, mnp_in(r->g, n, i));
+}
 static inline cu_planes cu_planes_of(const cu_weight *w) {
     return cu_planes{{w->plane[0], w->plane[1], w->plane[2], w->plane[3]}};
 }

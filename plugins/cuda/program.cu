@@ -81,15 +81,18 @@ static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
         return 0;
     const mn_tensor *w = mnp_in_tensor(g, n, first);
     const int half = cu_type_of(w->dtype.id)->half;
-    if (w->dim[w->n_dim - 1] % CU_K_ALIGN || (experts && mnp_tensor(g, (uint32_t)t)->n_dim != 3))
+    const uint32_t n_dim = mnp_tensor(g, (uint32_t)t)->n_dim;
+    if (w->dim[w->n_dim - 1] % CU_K_ALIGN || (experts && n_dim != 3))
         return 0;
     for (uint32_t i = 1; i < n->n_out; i++) {
-        if (cu_type_of(mnp_in_tensor(g, n, first + 2 * i)->dtype.id)->half != half)
+        const mn_tensor *other = mnp_in_tensor(g, n, first + 2 * i);
+        if (cu_type_of(other->dtype.id)->half != half)
             return 0;
     }
     if (half == CU_F32 || !experts)
         return (uint8_t)half;
-    return (uint8_t)(half | CU_PAIRS | (cu_type_of(w->dtype.id)->import ? 0 : CU_ALWAYS));
+    const int always = cu_type_of(w->dtype.id)->import ? 0 : CU_ALWAYS;
+    return (uint8_t)(half | CU_PAIRS | always);
 }
 
 /* Tensors that only products of matrix units read. */

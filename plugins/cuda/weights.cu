@@ -46,7 +46,8 @@ static uint64_t shape(const mn_tensor *t, bool matrix, cu_weight *w) {
     w->ld = matrix ? mnp_round(w->cols, w->type->align) : w->cols;
     for (int i = 0; i < CU_MAX_PLANES; i++) {
         w->plane[i] = (char *)bytes;
-        bytes += (uint64_t)mnp_round((int64_t)cu_plane_bytes(w->type, i, w->rows, w->ld), 256);
+        const int64_t plane = (int64_t)cu_plane_bytes(w->type, i, w->rows, w->ld);
+        bytes += (uint64_t)mnp_round(plane, 256);
     }
     return bytes + 256; /* kernels read whole vectors */
 }
@@ -114,8 +115,10 @@ static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_
         steps[n_dim - 1] /= t->dtype.block_elems;
     else
         n_dim--;
-    if (t->n_dim > 1 && spec.rows != 1)
-        steps[t->n_dim - 2] = spec.rows ? (steps[t->n_dim - 2] + spec.rows - 1) / spec.rows : 1;
+    if (t->n_dim > 1 && spec.rows != 1) {
+        uint64_t *rows = &steps[t->n_dim - 2];
+        *rows = spec.rows ? (*rows + spec.rows - 1) / spec.rows : 1;
+    }
     bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
     for (uint32_t i = 0; fits && i < n_dim; i++)
         fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
@@ -124,6 +127,7 @@ static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_
     return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNP_NAME(t));
 }
 
+/* A source against the tensor it is for; puts come once. */
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
@@ -207,6 +211,7 @@ struct stage {
     uint32_t seg;
 };
 
+/* A free segment of the ring, for bytes that go to `to`: waits until its last copy is over. */
 static mn_status begin(stage *s, char *to, mn_error *err) {
     mn_queue *q = s->q;
     s->to = to;
@@ -219,6 +224,7 @@ static mn_status begin(stage *s, char *to, mn_error *err) {
     return cu_check(cudaEventSynchronize(q->used[s->seg]), err, "weights");
 }
 
+/* Sends the segment off and begins the next, behind it. */
 static mn_status flush(stage *s, mn_error *err) {
     if (!s->n)
         return MN_OK;
@@ -308,7 +314,8 @@ static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int6
         const mn_plane *p = mnp_plane(s.s, s.part, plane);
         const uint8_t *at = row_at(&s, plane, 1);
         for (int64_t g = 0; g < groups && !status; g++) {
-            const float v = mn_plane_value(p->dtype, at + g * p->stride[s.t->n_dim - 1]);
+            const int64_t step = p->stride[s.t->n_dim - 1];
+            const float v = mn_plane_value(p->dtype, at + g * step);
             status = push(st, &v, sizeof v, err);
         }
     }
@@ -355,6 +362,7 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     return MN_OK;
 }
 
+/* Device memory for a weight, and where its planes lie there. */
 static mn_status allocate(mn_weights *set, mn_queue *q, const mn_tensor *t, cu_weight *w,
                           mn_error *err) {
     const uint64_t bytes = shape(t, !w->flat, w);
