@@ -226,14 +226,13 @@ __device__ __forceinline__ float warp_sum(float s) {
 }
 /* silu: x / (1 + exp(-alpha x)) */
 __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
-    float x3;
+    const float x3 = 0.044715f * x * x * x;
     switch (kind) {
     case MN_ACT_SILU:
         return x / (1.0f + expf(-alpha * x));
     case MN_ACT_GELU_ERF:
         return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case MN_ACT_GELU_TANH:
-        x3 = 0.044715f * x * x * x;
         return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + x3)));
     default:
         return x < 0 ? 0 : x; /* NaN stays NaN */
@@ -243,8 +242,10 @@ __device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
 __device__ __forceinline__ float cu_glu_of(const cu_glu &g, float gate, float up) {
     if (g.limit != 0) {
         gate = gate > g.limit ? g.limit : gate;
-        up = up > g.limit ? g.limit : up;
-        up = up < -g.limit ? -g.limit : up;
+        if (up > g.limit)
+            up = g.limit;
+        else if (up < -g.limit)
+            up = -g.limit;
     }
     const float alpha = g.alpha != 0 ? g.alpha : 1.0f;
     return cu_act(g.kind, gate, alpha) * (up + g.up_offset);
