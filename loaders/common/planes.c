@@ -126,7 +126,9 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     const mn_parsed_tensor *first = sorted[0];
     member m;
     mn_parsed_tensor t = *first;
-    const uint32_t n_planes = first->planes ? first->n_planes : 1;
+    uint32_t n_planes = 1;
+    if (first->planes)
+        n_planes = first->n_planes;
     take_member(first->name, &m);
     if (first->n_dim >= MN_MAX_DIM || (first->planes && first->n_parts != 1))
         return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has too many dimensions",
@@ -205,7 +207,9 @@ mn_status mn_parsed_join(mn_parsed *p, mn_error *err) {
     const mn_host *host = p->host;
     const void **sorted = host->alloc(host->self, n * sizeof *sorted, 16);
     mn_parsed_tensor *old = host->alloc(host->self, n * sizeof *old, 16);
-    mn_status status = sorted && old ? MN_OK : mnl_fail_memory(err);
+    mn_status status = MN_OK;
+    if (!sorted || !old)
+        status = mnl_fail_memory(err);
     if (!status) {
         memcpy(old, p->tensors, n * sizeof *old);
         status = join_all(p, old, sorted, n, err);

@@ -58,7 +58,9 @@ static void scrub(char *msg) {
 mn_status mnl_fail(mn_error *err, mn_status status, const char *fmt, ...) {
     if (!err)
         return status;
-    uint32_t cap = err->size ? err->size : (uint32_t)sizeof *err;
+    uint32_t cap = (uint32_t)sizeof *err;
+    if (err->size)
+        cap = err->size;
     mn_error own = {0};
     if (cap < sizeof own)
         own.size = cap;

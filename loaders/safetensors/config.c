@@ -407,7 +407,9 @@ static void check_no_window(config_reader *c, int64_t n_sliding) {
 static void read_window(config_reader *c) {
     const bool some = c->family->window == WINDOW_SOME;
     const bool asks = c->family->asks_window;
-    const cJSON *window = c->family->window ? json_get(c->root, "sliding_window") : NULL;
+    const cJSON *window = NULL;
+    if (c->family->window)
+        window = json_get(c->root, "sliding_window");
     if (window && asks && !config_bool(c, "use_sliding_window", false))
         window = NULL;
     if (c->status || (!window && !some))
@@ -632,7 +634,9 @@ static void read_heads(config_reader *c, const size_keys *k) {
 /* The sizes that every model has. Sizes of layers come before heads, which may differ by layer. */
 static void read_sizes(config_reader *c) {
     static const size_keys usual = {0};
-    const size_keys *k = c->family->keys ? c->family->keys : &usual;
+    const size_keys *k = &usual;
+    if (c->family->keys)
+        k = c->family->keys;
     const char *ff = key_of(k->n_ff, "intermediate_size");
     const char *eps = key_of(k->eps, "rms_norm_eps");
     c->n_ctx =

@@ -386,8 +386,11 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
         strcat(ending, fused[k]);
         if (!mnl_str_ends(t->native, ending))
             continue;
-        mn_status status =
-            k ? split_bias(p, t, fused[k], err) : split_gate_up(p, t, fused[k], f->fused, err);
+        mn_status status;
+        if (k)
+            status = split_bias(p, t, fused[k], err);
+        else
+            status = split_gate_up(p, t, fused[k], f->fused, err);
         drop(&p->tensors[i]);
         return status;
     }
@@ -422,8 +425,9 @@ static bool is_read_method(const cJSON *q) {
         return true;
     if (says(q, "quant_method", "compressed-tensors") && says(q, "format", "float-quantized"))
         return true;
-    return says(q, "quant_method", "modelopt") &&
-           (says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4"));
+    if (!says(q, "quant_method", "modelopt"))
+        return false;
+    return says(q, "quant_algo", "FP8") || says(q, "quant_algo", "NVFP4");
 }
 
 /* Refuses models whose config.json promises a quantisation that no part of this loader reads. */

@@ -307,7 +307,11 @@ static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
 /* All tensors under their own names, as stored. */
 static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mnl_str_of(INDEX_NAME));
-    mn_status status = index ? read_indexed(p, dir, index, err) : read_unindexed(p, dir, err);
+    mn_status status;
+    if (index)
+        status = read_indexed(p, dir, index, err);
+    else
+        status = read_unindexed(p, dir, err);
     if (!status)
         status = check_named(p, dir, err);
     if (status)

@@ -14,7 +14,11 @@ static mn_status check_one(const mn_graph *g, const mnp_allocation *a, const mn_
     if (root != b->tensor && a[root].produced)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                         "%.*s is a view of what the segment makes: bind that", MNP_NAME(t));
-    const mnp_extent e = b->buffer ? extent(b->buffer) : (mnp_extent){0, 0};
+    mnp_extent e;
+    if (b->buffer)
+        e = extent(b->buffer);
+    else
+        e = (mnp_extent){0, 0};
     const bool inside = b->offset <= e.bytes && b->bytes <= e.bytes - b->offset;
     if (!b->buffer || !inside)
         return mnp_fail(err, MN_INVALID, ~0u,

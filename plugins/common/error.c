@@ -16,7 +16,11 @@ mn_status mnp_fail(mn_error *err, mn_status status, uint32_t node, const char *f
     va_start(ap, fmt);
     vsnprintf(e.msg, sizeof e.msg, fmt, ap);
     va_end(ap);
-    const uint32_t n = err->size && err->size < sizeof e ? err->size : (uint32_t)sizeof e;
+    uint32_t n;
+    if (err->size && err->size < sizeof e)
+        n = err->size;
+    else
+        n = (uint32_t)sizeof e;
     e.size = n;
     memcpy(err, &e, n);
     if (n > offsetof(mn_error, msg) && n < MNP_UP_TO(mn_error, msg))

@@ -274,8 +274,14 @@ static void build(const pass *p, uint32_t anchor, const mnp_pattern *pattern, mn
         u->part[i] = -1;
     for (uint32_t i = 0; i < pattern->n_parts; i++) {
         const mnp_part *part = &pattern->parts[i];
-        const int32_t from = part->of < 0 ? (int32_t)anchor : u->part[part->of];
-        const int32_t node = from < 0 ? -1 : follow(p->l, part, (uint32_t)from);
+        int32_t from;
+        if (part->of < 0)
+            from = (int32_t)anchor;
+        else
+            from = u->part[part->of];
+        int32_t node = -1;
+        if (from >= 0)
+            node = follow(p->l, part, (uint32_t)from);
         if (node < 0)
             continue;
         const char *why = try_part(p, u, i, (uint32_t)from, (uint32_t)node);

@@ -23,7 +23,11 @@ mn_status mnp_supports(const mn_host *h, const mn_graph *g, const int64_t *symbo
         max[i] = mnp_symbol(g, i)->max;
     mn_status st = mnp_symbols(g, symbol_at ? symbol_at : max, NULL, symbol, err);
     for (uint32_t i = 0; i < g->n_nodes && !st; i++) {
-        const size_t known = stride < sizeof(mn_verdict) ? stride : sizeof(mn_verdict);
+        size_t known;
+        if (stride < sizeof(mn_verdict))
+            known = stride;
+        else
+            known = sizeof(mn_verdict);
         mn_verdict v = {0, 0, 0, 0};
         v.verdict = fn(user, symbol, i, &v.reason);
         memcpy((char *)verdicts + (uint64_t)i * stride, &v, known);

@@ -112,7 +112,11 @@ static uint64_t weight_flop(const mnc_call *c, const mnc_weight *w) {
         return 0;
     if (w->rows <= 1)
         return 0;
-    const int64_t n = experts && w->groups ? w->group_rows : w->rows;
+    int64_t n;
+    if (experts && w->groups)
+        n = w->group_rows;
+    else
+        n = w->rows;
     return 2 * rows_of_weight(c) * (uint64_t)n * (uint64_t)w->cols;
 }
 

@@ -108,8 +108,14 @@ static bool has_penalties(const mn_slot_params *p) {
 /* count: scratch, [n_vocab]: how often each id stands in the part of the history that counts. */
 static void penalise(const mnc_sample *s, float *l, int32_t *count) {
     const mn_slot_params *p = s->params;
-    int64_t hi = s->pos < s->n_ctx ? s->pos : s->n_ctx;
-    int64_t lo = p->penalty_last_n < 0 || p->penalty_last_n > hi ? 0 : hi - p->penalty_last_n;
+    int64_t hi;
+    if (s->pos < s->n_ctx)
+        hi = s->pos;
+    else
+        hi = s->n_ctx;
+    int64_t lo = 0;
+    if (p->penalty_last_n >= 0 && p->penalty_last_n <= hi)
+        lo = hi - p->penalty_last_n;
     memset(count, 0, (size_t)s->n_vocab * sizeof *count);
     for (int64_t i = lo; i < hi; i++) {
         const int32_t id = s->history[i];

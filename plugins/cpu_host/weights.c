@@ -68,7 +68,11 @@ static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_
 static mn_status check_like_first(const mn_tensor *t, const mn_plane *first, const mn_plane *x,
                                   const mn_plane_spec *spec, uint32_t i, mn_error *err) {
     bool like = x->dtype == first->dtype;
-    const uint32_t n = spec->by_block ? t->n_dim : t->n_dim - 1;
+    uint32_t n;
+    if (spec->by_block)
+        n = t->n_dim;
+    else
+        n = t->n_dim - 1;
     for (uint32_t d = t->n_dim > 1 ? t->n_dim - 2 : 0; like && d < n; d++) {
         const bool single = x->dim[d] == 1 && first->dim[d] == 1;
         like = single || x->stride[d] == first->stride[d];
@@ -265,7 +269,11 @@ static void set_extra(const mn_tensor *t, const mn_weight_src *s, uint32_t k, mn
 /* The pointers of all groups of all planes, in one block of the set. */
 static bool set_groups(mn_device *d, const mn_tensor *t, const mn_weight_src *s,
                        const uint8_t *copy, mnc_kept *k) {
-    const int64_t n = t->n_dim == 3 ? t->dim[0] : s->n_parts;
+    int64_t n;
+    if (t->n_dim == 3)
+        n = t->dim[0];
+    else
+        n = s->n_parts;
     const uint8_t **at = mnc_new(d, (uint64_t)n * s->n_planes * sizeof *at);
     if (!at)
         return false;

@@ -157,7 +157,11 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
     for (int64_t p = lo; p < hi;) {
         const int64_t off = p % pt;
         const int64_t left = pt - off;
-        const int64_t n = left < hi - p ? left : hi - p;
+        int64_t n;
+        if (left < hi - p)
+            n = left;
+        else
+            n = hi - p;
         const int64_t nk = n * a->dk;
         const int64_t nv = n * a->dv;
         const int64_t row = h * pt + off;

@@ -117,7 +117,11 @@ static bool find(void *library, const char *name, void *fn, size_t bytes) {
 /* Calls that may run at the same time: each needs a buffer, whose number is fixed in the build. */
 static uint32_t most_calls(const char *config) {
     const char *at = strstr(config, "MAX_THREADS=");
-    long n = at ? atol(at + strlen("MAX_THREADS=")) : (long)SOME_CALLS;
+    long n;
+    if (at)
+        n = atol(at + strlen("MAX_THREADS="));
+    else
+        n = (long)SOME_CALLS;
     return n < 1 ? 1 : n > (long)MAX_CALLS ? MAX_CALLS : (uint32_t)n;
 }
 

@@ -46,7 +46,11 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
  * weights of some rows and k->kc columns. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                      int64_t lo, int64_t hi, void *panel) {
-    const int64_t kc = k->kc ? k->kc : w->cols;
+    int64_t kc;
+    if (k->kc)
+        kc = k->kc;
+    else
+        kc = w->cols;
     if (lo >= hi || r <= 0)
         return;
     if (r <= MNK_FEW_ROWS) {
@@ -54,7 +58,11 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         return;
     }
     const bool small = r <= SOME_ROWS && k->few_panel_rows;
-    const int64_t step = small ? k->few_panel_rows : k->panel_rows;
+    int64_t step;
+    if (small)
+        step = k->few_panel_rows;
+    else
+        step = k->panel_rows;
     for (int64_t j = lo; j < hi; j += step) {
         int64_t n = step;
         if (hi - j < step)
@@ -115,8 +123,16 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
     if (blas)
         done = mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi);
     if (!done) {
-        const uint8_t *from = kern->quantised_x ? c->shared : x->ptr;
-        const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(x->cols) : 4 * x->cols;
+        const uint8_t *from;
+        if (kern->quantised_x)
+            from = c->shared;
+        else
+            from = x->ptr;
+        int64_t ldx;
+        if (kern->quantised_x)
+            ldx = mnk_quant_bytes(x->cols);
+        else
+            ldx = 4 * x->cols;
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
         for (int64_t j = 0; j < r; j++) {

@@ -184,8 +184,16 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
     const int64_t n_pairs = g->start[e + 1] - g->start[e];
     const mnk_linear *kern = mnk_kernel(o->use, &one, n_pairs);
     float *y = c->out[i].ptr; /* [T, J, N] */
-    const uint8_t *x = kern->quantised_x ? c->shared : c->in[MN_MOE_LINEAR_X].ptr;
-    const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(o->k) : 4 * o->k;
+    const uint8_t *x;
+    if (kern->quantised_x)
+        x = c->shared;
+    else
+        x = c->in[MN_MOE_LINEAR_X].ptr;
+    int64_t ldx;
+    if (kern->quantised_x)
+        ldx = mnk_quant_bytes(o->k);
+    else
+        ldx = 4 * o->k;
     for (int64_t j = 0; j < n_pairs; j++) {
         const int64_t p = g->order[g->start[e] + j];
         g->pair[j].x = x + p / o->per_x * ldx;
@@ -312,7 +320,11 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
         const int64_t t = lo / d;
         const int64_t at = lo % d;
         const int64_t left = d - at;
-        const int64_t n = left < hi - lo ? left : hi - lo;
+        int64_t n;
+        if (left < hi - lo)
+            n = left;
+        else
+            n = hi - lo;
         float *y = (float *)c->out[MN_MOE_COMBINE_OUT_Y].ptr + lo;
         memset(y, 0, (size_t)n * sizeof *y);
         for (int64_t p = t * k; p < (t + 1) * k; p++)

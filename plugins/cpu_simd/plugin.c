@@ -74,7 +74,9 @@ static const char *reason(void *self, uint32_t r) {
 }
 
 static bool is_float(const mn_tensor *t) {
-    const uint32_t id = t ? t->dtype.id : MN_DTYPE_NONE;
+    uint32_t id = MN_DTYPE_NONE;
+    if (t)
+        id = t->dtype.id;
     return id == MN_F32 || id == MN_F16 || id == MN_BF16;
 }
 /* Refuses with a reason. */

@@ -43,7 +43,11 @@ static void rope(const mnc_call *c, mnc_worker *w) {
             int64_t i0 = i;
             if (adjacent)
                 i0 = 2 * i;
-            const int64_t i1 = adjacent ? 2 * i + 1 : i + n_rot / 2;
+            int64_t i1;
+            if (adjacent)
+                i1 = 2 * i + 1;
+            else
+                i1 = i + n_rot / 2;
             const double angle = pos * freqs[i];
             rotate(a, y, i0, i1, angle, mscale);
         }

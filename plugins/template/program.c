@@ -70,7 +70,11 @@ static mn_status symbols(const mn_graph *g, const int64_t *given, const int64_t 
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         const mn_symbol *s = t_symbol(g, i);
         int64_t v = given[i];
-        int64_t most = max ? max[i] : s->max;
+        int64_t most;
+        if (max)
+            most = max[i];
+        else
+            most = s->max;
         bool ok = v >= 0 && (!max || v <= most);
         if (s->kind == MN_SYMBOL_SHAPE)
             ok = ok && v >= s->min;
@@ -182,7 +186,9 @@ static void count_weights(mn_program *p, const mn_node *n) {
     for (uint32_t j = 0; j < n->n_in; j++) {
         int32_t t = t_in(p->graph, n, j);
         t_operand o;
-        const mn_tensor *x = t < 0 ? NULL : t_tensor(p->graph, t);
+        const mn_tensor *x = NULL;
+        if (t >= 0)
+            x = t_tensor(p->graph, t);
         if (!x || x->role != MN_ROLE_WEIGHT)
             continue;
         if (t_size(p->graph, x, p->symbol_max, &o))

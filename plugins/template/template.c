@@ -245,7 +245,9 @@ static mn_status read_options(t_plugin *p, mn_error *err) {
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     /* Do the two sides understand each other? The first 16 bytes of mn_host mean the same for every
      * major. */
-    uint32_t abi = host ? host->abi : 0;
+    uint32_t abi = 0;
+    if (host)
+        abi = host->abi;
     uint32_t oldest = 0;
     if (host)
         oldest = host->abi_min;
