@@ -1,8 +1,10 @@
-/* facts.cu -- what the driver says about its devices, and the self-test. */
+/* facts.cu -- what the driver says about its devices, opening one, and the self-test. Device numbers
+ * are the driver's, in the order of CUDA_VISIBLE_DEVICES. */
 #include "backend.h"
 #include "gemm.h"
 #include "types.h"
 
+/* Without a driver or a GPU that it can use: MN_NO_DEVICE with the reason, and n = 0. */
 mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     int count = 0;
     (void)self;
@@ -12,23 +14,28 @@ mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
         cudaGetLastError();
         int version = 0;
         cudaDriverGetVersion(&version);
-        return version ? mnp_fail(err, MN_NO_DEVICE, ~0u,
-                                  "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
-                                  version / 1000, version % 1000 / 10)
-                       : mnp_fail(err, MN_NO_DEVICE, ~0u,
-                                  "no NVIDIA driver is installed (libcuda.so.1)");
+        if (!version)
+            return mnp_fail(err, MN_NO_DEVICE, ~0u, "no NVIDIA driver is installed (libcuda.so.1)");
+        return mnp_fail(err, MN_NO_DEVICE, ~0u,
+                        "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
+                        version / 1000, version % 1000 / 10);
     }
     CU_TRY(e, err, "counting devices");
     *n = (uint32_t)count;
     return MN_OK;
 }
 
+/* 0 where the driver does not say. */
 static int attribute(cudaDeviceAttr a, int i) {
     int v = 0;
-    return cudaDeviceGetAttribute(&v, a, i) == cudaSuccess ? v : (cudaGetLastError(), 0);
+    if (cudaDeviceGetAttribute(&v, a, i) == cudaSuccess)
+        return v;
+    cudaGetLastError(); /* clears it */
+    return 0;
 }
 
-static double bandwidth(int i) { /* GB/s: double data rate times bus width */
+/* GB/s: double data rate times bus width */
+static double bandwidth(int i) {
     return 2.0 * attribute(cudaDevAttrMemoryClockRate, i) * 1e3 *
            attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e9;
 }
@@ -49,7 +56,8 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     cudaDriverGetVersion(&version);
     snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
     /* what is free takes a context: cu_device_memory */
-    info.mem_total = info.max_alloc = p.totalGlobalMem;
+    info.mem_total = p.totalGlobalMem;
+    info.max_alloc = p.totalGlobalMem;
     info.flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
     info.mem_gbps = bandwidth((int)i);
     info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
@@ -60,6 +68,7 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     return MN_OK;
 }
 
+/* Makes the primary context current and raises the kernels' limits of shared memory. */
 mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     cu_plugin *p = (cu_plugin *)self;
     CU_TRY(cudaSetDevice((int)i), err, "choosing the device");
@@ -119,7 +128,8 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     cudaMemcpy(dev, host, sizeof host, cudaMemcpyHostToDevice);
     cu_elementwise sum = {};
     sum.what = CU_EW_ADD;
-    sum.a = sum.b = dev;
+    sum.a = dev;
+    sum.b = dev;
     sum.y = dev;
     sum.n = 256;
     cu_elementwise_run(0, &sum);

@@ -7,6 +7,7 @@
 
 enum { STAGES = 3, COLS = 128, PIECE = 32, BLOCK_K = 64, ROW_BYTES = 128, WARP_COLS = 64 };
 
+/* 16 bytes to shared memory; not live: zeros, `from` is not read. */
 __device__ __forceinline__ void copy16(uint32_t to, const void *from, bool live) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(live ? 16 : 0)
@@ -41,6 +42,7 @@ __device__ __forceinline__ uint32_t place(int row, int v) {
 /* What a thread copies of each stage: vector threadIdx % 8 of every 32nd row. */
 template <int ROWS> struct source { const char *x[ROWS / 32], *w[COLS / 32]; /* NULL: zeros */ };
 
+/* x, pitch: rows of x, and bytes between them, which is also the distance of rows of w. */
 template <int ROWS>
 __device__ __forceinline__ source<ROWS> source_of(const gemm_args &a, const char *x, int64_t pitch,
                                                   const gemm_tile &t) {

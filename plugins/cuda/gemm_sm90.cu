@@ -280,8 +280,10 @@ __device__ __forceinline__ void load_w(const loads<S> &l, const stages &m, int s
     const uint32_t to = m.data + stage * S::STAGE_BYTES + S::X_BYTES;
     const uint32_t full = m.full + 8 * stage;
 #pragma unroll
-    for (int i = 0; i < S::PIECES; i++)
-        copy_box(to + i * (S::PIECE * 128), l.map[i], full, k, l.col[i], l.group);
+    for (int i = 0; i < S::PIECES; i++) {
+        const uint32_t piece = to + i * (S::PIECE * 128);
+        copy_box(piece, l.map[i], full, k, l.col[i], l.group);
+    }
 }
 
 /* One thread. Weights do not depend on the predecessor: the first stages ask for them before it is
@@ -553,8 +555,13 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
     __syncthreads();
     if (S::DEEP)
         cluster_sync();
-    schedule s = {p.dealt, p.iters, (int)gridDim.x / S::DEPTH, (int)blockIdx.x / S::DEPTH,
-                  0,       p.iters};
+    schedule s;
+    s.d = p.dealt;
+    s.iters = p.iters;
+    s.stride = (int)gridDim.x / S::DEPTH;
+    s.self = (int)blockIdx.x / S::DEPTH;
+    s.k0 = 0;
+    s.k1 = p.iters;
     if (p.a.offsets) {
         const int tiles = gemm_tiles(p.a, S::ROWS, starts);
         s.d = deal_out(tiles, s.stride, p.iters, p.split);
@@ -639,7 +646,8 @@ static bool maps_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape
     for (int i = 0; i < g->n_seg; i++) {
         const int64_t dense = (int64_t)g->seg[i].n * g->ld;
         const int64_t stride = g->offsets ? g->w_stride : dense;
-        if (!map_of(&p->w[i], g, g->seg[i].w, g->seg[i].n, p->a.n_groups, stride, piece))
+        const cu_gemm_seg *s = &g->seg[i];
+        if (!map_of(&p->w[i], g, s->w, s->n, p->a.n_groups, stride, piece))
             return false;
     }
     return true;

@@ -304,6 +304,7 @@ __device__ __forceinline__ void gemm_write_sum(const gemm_args &a, const float *
                                                int end, const gemm_part &x) {
     const int lane = threadIdx.x % 32;
     const int own = 4 * (lane % 8);
+    const gemm_segment &s = a.seg[x.at.seg];
     const float *b = x.bias;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -316,7 +317,7 @@ __device__ __forceinline__ void gemm_write_sum(const gemm_args &a, const float *
         v[2] = residual.z + (sum.z + b[2]);
         v[3] = residual.w + (sum.w + b[3]);
         if (row + r < end)
-            gemm_put(a.seg[x.at.seg], a.y_kind, row + r, x.at.col, v);
+            gemm_put(s, a.y_kind, row + r, x.at.col, v);
     }
 }
 
@@ -472,8 +473,10 @@ __device__ __forceinline__ void gemm_write_f32(const gemm_segment &s, int row, i
                 v.z = r.z + v.z;
                 v.w = r.w + v.w;
             }
-            if (row + 8 * h < end)
-                *(float4 *)(to + (int64_t)8 * h * s.ld + 16 * q) = v;
+            if (row + 8 * h < end) {
+                float *at = to + (int64_t)8 * h * s.ld;
+                *(float4 *)(at + 16 * q) = v;
+            }
         }
     }
 }
@@ -505,7 +508,8 @@ template <int P>
 __device__ __forceinline__ void gemm_write_16(const gemm_segment &s, int kind, int row, int end,
                                               int col, const float *d) {
     row += threadIdx.x % 32 / 4;
-    uint16_t *to = (uint16_t *)s.y + (int64_t)row * s.ld + col + 8 * (threadIdx.x % 4);
+    uint16_t *y = (uint16_t *)s.y + (int64_t)row * s.ld;
+    uint16_t *to = y + col + 8 * (threadIdx.x % 4);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
 #pragma unroll
@@ -517,7 +521,10 @@ __device__ __forceinline__ void gemm_write_16(const gemm_segment &s, int kind, i
                 v[i] = gemm_pack(from[4 * i], from[4 * i + 1], kind);
             gemm_transpose(v);
             if (row + 8 * h < end) {
-                *(float4 *)(to + (int64_t)8 * h * s.ld + 32 * q) = gemm_four(v);
+                {
+                    uint16_t *at = to + (int64_t)8 * h * s.ld;
+                    *(float4 *)(at + 32 * q) = gemm_four(v);
+                }
             }
         }
     }

@@ -62,7 +62,9 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
         const int e = lane + 32 * i;
         if (r.kind == MN_ROUTE_SOFTMAX)
             p[i] /= sum;
-        pick[i] = e < r.n ? p[i] + (r.bias ? r.bias[e] : 0) : -INFINITY;
+        pick[i] = -INFINITY;
+        if (e < r.n)
+            pick[i] = p[i] + (r.bias ? r.bias[e] : 0);
         bad |= e < r.n && isnan(pick[i]);
     }
     if (__any_sync(~0u, bad)) {
@@ -81,7 +83,8 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
 #pragma unroll
         for (int i = 0; i < PER_LANE; i++) {
             const int e = lane + 32 * i;
-            if (e < r.n && !(taken >> i & 1) && (best == r.n || pick[i] > v)) {
+            const bool free = e < r.n && !(taken >> i & 1);
+            if (free && (best == r.n || pick[i] > v)) {
                 v = pick[i];
                 best = e;
             }
@@ -221,11 +224,14 @@ __global__ void __launch_bounds__(256) sort_rows(cu_sorted a) {
     cu_wait();
     const int64_t to = (int64_t)blockIdx.x * a.ld;
     const int64_t row = __ldcg(&a.pairs[blockIdx.x]) / a.x_div;
+    const float *wide = (const float *)a.x + row * a.K;
+    const unsigned short *narrow = (const unsigned short *)a.x + row * a.ld;
     for (int i = threadIdx.x; i < a.ld; i += 256) {
-        if (a.x_kind == CU_F32)
-            put(a.y, to + i, i < a.K ? __ldcg((const float *)a.x + row * a.K + i) : 0, a.kind);
-        else
-            ((uint16_t *)a.y)[to + i] = __ldcg((const unsigned short *)a.x + row * a.ld + i);
+        if (a.x_kind == CU_F32) {
+            const float v = i < a.K ? __ldcg(wide + i) : 0;
+            put(a.y, to + i, v, a.kind);
+        } else
+            ((uint16_t *)a.y)[to + i] = __ldcg(narrow + i);
     }
 }
 void cu_sort_rows(cudaStream_t s, const cu_sorted *a) {
@@ -258,8 +264,9 @@ __global__ void __launch_bounds__(256) combine_rows(const float *x, const float 
         return;
     float sum = 0;
     for (int j = 0; j < k; j++) {
-        sum = fmaf(__ldcg(&weights[(int64_t)t * k + j]), __ldcg(&x[((int64_t)t * k + j) * D + i]),
-                   sum);
+        const int64_t pair = (int64_t)t * k + j;
+        const float weight = __ldcg(&weights[pair]);
+        sum = fmaf(weight, __ldcg(&x[pair * D + i]), sum);
     }
     const int64_t at = (int64_t)t * D + i;
     y[at] = residual ? __ldcg(&residual[at]) + sum : sum;

@@ -64,7 +64,9 @@ __device__ tile_of find_tile(const cu_attend &a, int i, int each) {
             t.first = q.x + i * each;
             t.rows = min(each, q.y - i * each);
             t.slot = q.z;
-            if (t.first < 0 || t.first + t.rows > a.c.T || t.slot < 0 || t.slot >= a.c.S)
+            const bool rows_there = t.first >= 0 && t.first + t.rows <= a.c.T;
+            const bool slot_there = t.slot >= 0 && t.slot < a.c.S;
+            if (!rows_there || !slot_there)
                 t.rows = 0;
             return t;
         }
@@ -91,8 +93,9 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
     if (!threadIdx.x)
         sh.page[b] = there;
     const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-    const __half *k = (const __half *)base + (int64_t)kvh * PAGE * c.pk;
-    const __half *v = (const __half *)(base + c.v_offset) + (int64_t)kvh * PAGE * c.pv;
+    const int64_t rows_before = (int64_t)kvh * PAGE;
+    const __half *k = (const __half *)base + rows_before * c.pk;
+    const __half *v = (const __half *)(base + c.v_offset) + rows_before * c.pv;
     auto copy = [&](__half *to, const __half *from, bool in) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_addr(to)),
                      "l"(from), "r"(in ? 16 : 0)
@@ -142,8 +145,9 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         if (page < 0 || page >= c.n_pages)
             continue;
         const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-        const __half *k = (const __half *)base + (int64_t)kvh * PAGE * c.pk;
-        const __half *v = (const __half *)(base + c.v_offset) + (int64_t)kvh * PAGE * c.pv;
+        const int64_t rows_before = (int64_t)kvh * PAGE;
+        const __half *k = (const __half *)base + rows_before * c.pk;
+        const __half *v = (const __half *)(base + c.v_offset) + rows_before * c.pv;
         __syncthreads();
         if (threadIdx.x < PAGE) {
             float s = 0;

@@ -207,7 +207,8 @@ __device__ int tie(const float *l, int V, uint32_t k, unsigned j, hist &h) {
 
 /* Word `at` of a slot's row of PARAMS; one that the row lacks is 0. */
 __device__ __forceinline__ int32_t param(const cu_rows &rows, int slot, int at) {
-    return at < rows.words ? __ldcg(&rows.at[(int64_t)slot * rows.words + at]) : 0;
+    const int32_t *row = rows.at + (int64_t)slot * rows.words;
+    return at < rows.words ? __ldcg(&row[at]) : 0;
 }
 #define PARAM_AT(field) ((int)(offsetof(mn_slot_params, field) / 4))
 
@@ -334,7 +335,8 @@ __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, bes
         keep = strong ? strong : 1;
     place end = find(l, V, true, keep - 1, top.v, 1, h);
     const u64 tied = weigh(logit_of(end.key), top.v, temp);
-    const u64 mass = mass_above(l, V, end.key, top.v, temp, h) + (keep - end.above) * tied;
+    const u64 last_ones = (keep - end.above) * tied;
+    const u64 mass = mass_above(l, V, end.key, top.v, temp, h) + last_ones;
     const double random = philox(p.seed, (uint32_t)pos);
     u64 goal = (u64)(random * (double)mass);
     place at = find(l, V, false, goal, top.v, temp, h);

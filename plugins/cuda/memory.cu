@@ -1,8 +1,12 @@
-/* memory.cu -- buffers, queues, events. A queue is a stream. */
+/* memory.cu -- buffers, queues, events. A queue is a stream with a ring of pinned segments, through
+ * which pageable bytes travel (cu_write, weights.cu): a segment is taken again when the event behind
+ * its last copy has passed. Events that are freed wait in the device's list of spares, under its
+ * lock; they may be freed by any thread. */
 #include "backend.h"
 #include <sched.h>
 #include <time.h>
 
+/* Zeroed unless the kind says otherwise; 0 bytes are a buffer, too. */
 mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
     const bool zeroed = !(kind & MN_MEM_UNZEROED);
     if (kind & ~(MN_MEM_KIND | MN_MEM_UNZEROED))
@@ -110,6 +114,7 @@ mn_status cu_check_abort(const mn_queue *q, mn_error *err) {
     return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
 }
 
+/* src may go when this returns: it lies in the ring by then. */
 mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uint64_t n,
                    mn_error *err) {
     mn_status st = cu_check_abort(q, err);
@@ -134,6 +139,7 @@ mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uin
     return MN_OK;
 }
 
+/* Not recorded yet. */
 static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
     mn_event *e = (mn_event *)cu_new(d, sizeof *e);
     if (!e)
@@ -148,6 +154,7 @@ static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
     return st;
 }
 
+/* At least n spares, so that a step need not make one. */
 mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
     mn_status st = MN_OK;
     pthread_mutex_lock(&d->lock);
@@ -162,6 +169,7 @@ mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
     return st;
 }
 
+/* An event behind everything in the stream; a spare one if there is any. */
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err) {
     pthread_mutex_lock(&d->lock);
     mn_event *e = d->spare;
@@ -203,6 +211,7 @@ mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer
     return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
 }
 
+/* Does not wait: the bytes are there when the event has passed. */
 mn_status cu_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *host, uint64_t host_off,
                   uint64_t n, mn_event **event, mn_error *err) {
     if (host->kind != MN_MEM_HOST_PINNED)

@@ -149,7 +149,10 @@ static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn
     const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
     const mn_tensor *y = mnp_out_tensor(g, n, 0);
     const int64_t kv = mnp_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
-    if (q->n_dim != 3 || y->n_dim != 3 || kv <= 0 || q->dim[1] <= 0 || q->dim[1] % kv)
+    if (q->n_dim != 3 || y->n_dim != 3)
+        return CU_SHAPE;
+    const int64_t heads = q->dim[1];
+    if (kv <= 0 || heads <= 0 || heads % kv)
         return CU_SHAPE;
     return q->dim[2] > 256 || y->dim[2] > 256 ? CU_HEAD : CU_OK;
 }

@@ -331,7 +331,8 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
         }
         cu_gemm_run(r->dev, r->s, &g);
     }
-    cu_unsort_rows(r->s, y, a->seg[0].y, e->pairs, a->rows, n * (y_kind == CU_F32 ? 4 : 2));
+    const int row_bytes = n * (y_kind == CU_F32 ? 4 : 2);
+    cu_unsort_rows(r->s, y, a->seg[0].y, e->pairs, a->rows, row_bytes);
 }
 
 /* Outputs one after the other, gate and up together where a GLU is fused. Few pairs go to dot

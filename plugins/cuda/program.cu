@@ -64,8 +64,9 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
     for (uint32_t i = 0; i < p->n_units && !st; i++) {
         const uint32_t op = mnp_node(p->graph, p->units[i].node)->op;
         if (op == MN_OP_KV_STORE || op == MN_OP_ATTENTION) {
-            st = mnp_kv_of_node(p->graph, p->lo, p->hi, p->units[i].node, p->kv_types, &cu_kv_rules,
-                                &p->units[i].kv, err);
+            cu_unit *u = &p->units[i];
+            st = mnp_kv_of_node(p->graph, p->lo, p->hi, u->node, p->kv_types, &cu_kv_rules, &u->kv,
+                                err);
         }
     }
     return st;
@@ -106,8 +107,10 @@ static void choose_half(mn_program *p) {
         const int32_t y = mnp_out(g, n, 0);
         if (n->op != MN_OP_ATTENTION && n->op != MN_OP_RMS_NORM && n->op != MN_OP_GLU)
             continue;
-        if (n->n_out == 1 && mnp_is_private(&l, y))
-            p->half[y] = half_of(g, mnp_node(g, (uint32_t)p->uses[y].reader), y);
+        if (n->n_out == 1 && mnp_is_private(&l, y)) {
+            const mn_node *reader = mnp_node(g, (uint32_t)p->uses[y].reader);
+            p->half[y] = half_of(g, reader, y);
+        }
     }
 }
 
@@ -293,7 +296,9 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
     e.scratch = p->scratch + CU_SLACK;
     e.host_pinned = (uint64_t)CU_SEGMENTS * CU_SEGMENT_BYTES;
     e.import_peak = CU_STAGE_BYTES;
-    e.decode_us = streamed / ((d->gbps > 0 ? d->gbps : 500) * 0.5) * 1e-3 + 2.0 * p->n_units;
+    const double gbps = d->gbps > 0 ? d->gbps : 500;
+    const double launches_us = 2.0 * p->n_units;
+    e.decode_us = streamed / (gbps * 0.5) * 1e-3 + launches_us;
     e.prefill_us = e.decode_us * (p->precision == MN_PRECISION_EXACT ? 100 : 16);
     e.row_grain = 8; /* rows of x go by eight, on the matrix units and off them */
     if (p->precision == MN_PRECISION_EXACT)

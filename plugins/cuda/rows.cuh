@@ -21,13 +21,16 @@ template <class T> __global__ void __launch_bounds__(256) embed_rows(cu_embed e)
     for (int v = threadIdx.x; v < e.ld / E; v += 256) {
         float f[E];
         T w;
-        w.load(e.table, (int64_t)max(id, 0) * (e.ld / E) + v);
+        const int64_t row = max(id, 0);
+        w.load(e.table, row * (e.ld / E) + v);
         w.to_float(f);
 #pragma unroll
         for (int i = 0; i < E; i++) {
             const int at = T::column(v, i / 4) + i % 4;
-            if (at < e.D)
-                x[at] = id < 0 ? 0 : e.factor * f[i] + (add ? add[at] : 0);
+            if (at >= e.D)
+                continue;
+            const float position = add ? add[at] : 0;
+            x[at] = id < 0 ? 0 : e.factor * f[i] + position;
         }
     }
 }
@@ -109,8 +112,9 @@ template <class F> __global__ void __launch_bounds__(256) import_groups(cu_impor
 template <class F> static void import_run(cudaStream_t s, const cu_import *i) {
     const int64_t groups = i->rows * i->blocks * (F::BLOCK / 32);
     const int64_t blocks = (groups + 255) / 256;
+    const unsigned grid = (unsigned)(blocks < 16384 ? blocks : 16384);
     if (groups)
-        import_groups<F><<<(unsigned)(blocks < 16384 ? blocks : 16384), 256, 0, s>>>(*i);
+        import_groups<F><<<grid, 256, 0, s>>>(*i);
 }
 
 /* Little pieces of stored blocks. */

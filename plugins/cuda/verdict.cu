@@ -68,7 +68,8 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
     const cu_op *op = cu_op_of(n->op);
     if (!op || n->contract > op->contract)
         return CU_NO_KERNEL;
-    if (mnp_in(g, n, 0) < 0 || (mnp_out(g, n, 0) < 0 && n->op != MN_OP_KV_STORE))
+    const bool writes = mnp_out(g, n, 0) >= 0 || n->op == MN_OP_KV_STORE;
+    if (mnp_in(g, n, 0) < 0 || !writes)
         return CU_SHAPE;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const mn_tensor *t = mnp_in_tensor(g, n, i);

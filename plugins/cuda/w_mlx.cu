@@ -12,8 +12,9 @@ template <int BITS, int G> struct mlx {
     static __device__ void scales(const uint8_t *, int sub, const cu_import &im, int64_t row,
                                   int at, int64_t to) {
         const int64_t from = row * im.blocks + at / (G / 32);
+        float2 *pairs = (float2 *)im.to.at[2];
         if (!sub)
-            ((float2 *)im.to.at[2])[to / (G / 32)] = make_float2(im.scale[from], im.bias[from]);
+            pairs[to / (G / 32)] = make_float2(im.scale[from], im.bias[from]);
     }
 };
 #define MLX(bits, group)                                                                           \

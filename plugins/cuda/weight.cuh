@@ -114,7 +114,10 @@ template <class C, class S, int ZERO> struct packed {
             } else {
                 v = __hsub2(v, __float2half2_rn(C::BASE + ZERO));
             }
-            v = S::HAS_MIN ? __hfma2(v, scale2[n], min2[n]) : __hmul2(v, scale2[n]);
+            if (S::HAS_MIN)
+                v = __hfma2(v, scale2[n], min2[n]);
+            else
+                v = __hmul2(v, scale2[n]);
             r[k] = *(const uint32_t *)&v;
         }
     }

@@ -155,6 +155,7 @@ struct source {
     int64_t part_end; /* rows of the part */
 };
 
+/* To the first row of a part. */
 static void enter_part(source *s, uint32_t part) {
     const mn_plane *p = mnp_plane(s->s, part, 0);
     s->part = part;
@@ -235,6 +236,7 @@ static mn_status flush(stage *s, mn_error *err) {
     return begin(s, s->to + s->n, err);
 }
 
+/* n bytes more, over as many segments as they take. */
 static mn_status push(stage *s, const void *from, uint64_t n, mn_error *err) {
     const char *at = (const char *)from;
     while (n) {
@@ -410,6 +412,7 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
     return st;
 }
 
+/* Everything that is wanted was put, and has arrived; *kept_how: MN_KEPT_* of the set. */
 mn_status cu_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
