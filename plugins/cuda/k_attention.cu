@@ -13,7 +13,10 @@ enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
  * keys, slice. */
 struct attend_args {
     cu_attend a;
-    int group, parts, per, log_split;
+    int group;
+    int parts;
+    int per;
+    int log_split;
 };
 
 /* L lanes share a position; each has NC chunks of E elements, 16 bytes. */
@@ -24,8 +27,11 @@ template <class KT, int ND> struct lanes {
 template <class KT, int ND, int G, bool ONE> struct attend_shared {
     float q[G][64 * ND];
     KT k[ONE ? 64 * ND : 8], v[ONE ? 64 * ND : 8]; /* of the new position */
-    float acc[WARPS][G][64 * ND], m[WARPS][G], sum[WARPS][G];
-    float cs[ONE ? 128 : 1], sn[ONE ? 128 : 1];
+    float acc[WARPS][G][64 * ND];
+    float m[WARPS][G];
+    float sum[WARPS][G];
+    float cs[ONE ? 128 : 1];
+    float sn[ONE ? 128 : 1];
     int last;
 };
 
@@ -52,10 +58,14 @@ __device__ __forceinline__ void prefetch(const void *p) {
 /* The part of a sequence's cache that a split has: positions [lo, hi), pages from that of `first` on.
  * Lane i of every warp knows page i; -1 = there is none. */
 struct span {
-    int first, lo, hi, page;
+    int first;
+    int lo;
+    int hi;
+    int page;
 };
 __device__ __forceinline__ span span_of(const cu_cache &c, int slot, int first, int lo, int hi) {
-    const int lane = threadIdx.x % 32, i = first / CU_PAGE_TOKENS + lane;
+    const int lane = threadIdx.x % 32;
+    const int i = first / CU_PAGE_TOKENS + lane;
     span s = {first, lo, hi, -1};
     if (i * CU_PAGE_TOKENS < hi) {
         const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
@@ -116,11 +126,13 @@ template <int N> struct softmax { float m, sum, o[N]; };
 template <int NC, int E>
 __device__ __forceinline__ void take(softmax<NC * E> &r, const float (&s)[AHEAD],
                                      const float (&v)[AHEAD][NC][E]) {
-    float top = r.m, e[AHEAD];
+    float top = r.m;
+    float e[AHEAD];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++)
         top = fmaxf(top, s[u]);
-    const float base = top == -INFINITY ? 0 : top, old = expf(r.m - base);
+    const float base = top == -INFINITY ? 0 : top;
+    const float old = expf(r.m - base);
     r.m = top;
     r.sum = __fmul_rn(r.sum, old);
 #pragma unroll
@@ -173,7 +185,9 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
                                      int near, ahead<lanes<KT, ND>::NC> &now,
                                      attend_shared<KT, ND, G, ONE> &sh) {
     typedef lanes<KT, ND> S;
-    const int warp = same(threadIdx.x / 32), lane = threadIdx.x % 32, sub = lane % S::L;
+    const int warp = same(threadIdx.x / 32);
+    const int lane = threadIdx.x % 32;
+    const int sub = lane % S::L;
     softmax<S::N> r[G];
 #pragma unroll
     for (int g = 0; g < G; g++) {
@@ -186,7 +200,8 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
 #pragma unroll 1
     for (int at = s.lo + warp * S::EACH; at < s.hi; at += AHEAD * S::STEP) {
         ahead<S::NC> next = {};
-        float x[G][AHEAD], v[AHEAD][S::NC][S::E];
+        float x[G][AHEAD];
+        float v[AHEAD][S::NC][S::E];
         if (at + AHEAD * S::STEP < s.hi)
             fetch<KT, ND>(a.c, s, kvh, p + AHEAD * S::STEP, near, next);
 #pragma unroll
@@ -252,7 +267,9 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
 template <class SH>
 __device__ __forceinline__ void meet(const SH &sh, int g, int i, float *m_out, float *sum_out,
                                      float *v_out) {
-    float m = sh.m[0][g], sum = 0, v = 0;
+    float m = sh.m[0][g];
+    float sum = 0;
+    float v = 0;
 #pragma unroll
     for (int w = 1; w < WARPS; w++)
         m = fmaxf(m, sh.m[w][g]);
@@ -268,12 +285,15 @@ __device__ __forceinline__ void meet(const SH &sh, int g, int i, float *m_out, f
 
 /* A running merge of splits, for one value of one head. */
 struct merge {
-    float m, sum, v;
+    float m;
+    float sum;
+    float v;
 };
 __device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v) {
     const float top = fmaxf(r.m, m); /* a sum may be NaN where its maximum is not */
     const float base = top == -INFINITY ? 0 : top;
-    const float old = expf(r.m - base), now = expf(m - base);
+    const float old = expf(r.m - base);
+    const float now = expf(m - base);
     r.m = top;
     r.sum = fmaf(r.sum, old, __fmul_rn(sum, now));
     r.v = fmaf(r.v, old, __fmul_rn(v, now));
@@ -287,8 +307,10 @@ __device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float
     const float *x = r.x + (int64_t)h * r.D;
     const int half = r.n_rot / 2;
     if (i < half) {
-        const int i0 = r.adjacent ? 2 * i : i, i1 = r.adjacent ? 2 * i + 1 : i + half;
-        float a = __ldcg(&x[i0]), b = __ldcg(&x[i1]);
+        const int i0 = r.adjacent ? 2 * i : i;
+        const int i1 = r.adjacent ? 2 * i + 1 : i + half;
+        float a = __ldcg(&x[i0]);
+        float b = __ldcg(&x[i1]);
         rotate(a, b, cs[i], sn[i]);
         to[i0] = (T)a, to[i1] = (T)b;
     } else if (i >= r.n_rot)
@@ -328,10 +350,12 @@ __device__ __forceinline__ void keep_row(const cu_cache &c, int page, int kvh, i
 /* Keys and values behind those that are fetched first, on their way to L2. */
 template <class KT, int ND>
 __device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, int pos) {
-    const int bytes_k = c.pk * (int)sizeof(KT), bytes_v = c.pv * (int)sizeof(KT);
+    const int bytes_k = c.pk * (int)sizeof(KT);
+    const int bytes_v = c.pv * (int)sizeof(KT);
 #pragma unroll 1
     for (int at = s.lo + AHEAD * lanes<KT, ND>::STEP; at < s.hi; at += THREADS) {
-        const int p = at + threadIdx.x, page = page_at(s, p);
+        const int p = at + threadIdx.x;
+        const int page = page_at(s, p);
         if (p >= min(s.hi, pos) || page < 0)
             continue;
 #pragma unroll 1
@@ -349,7 +373,8 @@ __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     int last = pos;
 #pragma unroll 1
     for (int s = 0; a.bidirectional && s < a.n_seqs; s++) {
-        const int first = __ldcg(&a.seqs[4 * s]), rows = __ldcg(&a.seqs[4 * s + 1]);
+        const int first = __ldcg(&a.seqs[4 * s]);
+        const int rows = __ldcg(&a.seqs[4 * s + 1]);
         if (rows > 0 && t >= first && t < first + rows && first + rows <= a.c.T)
             last = max(pos, __ldcg(&a.c.row_pos[first + rows - 1]));
     }
@@ -363,17 +388,21 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
     __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const cu_attend &a = x.a;
     const cu_cache &c = a.c;
-    const int tid = threadIdx.x, t = ONE ? 0 : blockIdx.y;
+    const int tid = threadIdx.x;
+    const int t = ONE ? 0 : blockIdx.y;
     const bool early = ONE && a.early;
     cu_next();
     const float freq = ONE && tid < a.st.q.n_rot / 2 ? a.st.q.freqs[tid] : 0;
     if (!early)
         cu_wait();
-    const int at_pos = __ldcg(&c.row_pos[t]), at_slot = __ldcg(&c.row_slot[t]);
-    const int pos = same(at_pos), slot = same(at_slot);
-    const int kvh = ONE ? blockIdx.y : blockIdx.x / x.parts,
-              part = ONE ? blockIdx.x : blockIdx.x % x.parts, h0 = kvh * x.group + part * x.per,
-              heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
+    const int at_pos = __ldcg(&c.row_pos[t]);
+    const int at_slot = __ldcg(&c.row_slot[t]);
+    const int pos = same(at_pos);
+    const int slot = same(at_slot);
+    const int kvh = ONE ? blockIdx.y : blockIdx.x / x.parts;
+    const int part = ONE ? blockIdx.x : blockIdx.x % x.parts;
+    const int h0 = kvh * x.group + part * x.per;
+    const int heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
     const int64_t row = (int64_t)t * a.H + h0;
     if (!valid) {
@@ -384,9 +413,12 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
             put(a.y, row * c.dv + i, 0, a.y_kind);
         return;
     }
-    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0,
-              last_pos = ONE ? pos : same(last_seen(a, t, pos)), s0 = begin >> x.log_split,
-              s1 = (last_pos >> x.log_split) + 1, z0 = s0 + blockIdx.z, near = ONE ? pos : -1;
+    const int begin = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    const int last_pos = ONE ? pos : same(last_seen(a, t, pos));
+    const int s0 = begin >> x.log_split;
+    const int s1 = (last_pos >> x.log_split) + 1;
+    const int z0 = s0 + blockIdx.z;
+    const int near = ONE ? pos : -1;
     if (z0 >= s1) {
         if (early)
             cu_wait();
@@ -429,8 +461,11 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < VALUES; j++) {
-            const int g = (tid + j * THREADS) / D, i = (tid + j * THREADS) % D;
-            float m, sum, v;
+            const int g = (tid + j * THREADS) / D;
+            const int i = (tid + j * THREADS) % D;
+            float m;
+            float sum;
+            float v;
             if (g >= heads || i >= c.dv)
                 continue;
             meet(sh, g, i, &m, &sum, &v);
@@ -458,7 +493,8 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
     }
 #pragma unroll
     for (int j = 0; j < VALUES; j++) {
-        const int g = (tid + j * THREADS) / D, i = (tid + j * THREADS) % D;
+        const int g = (tid + j * THREADS) / D;
+        const int i = (tid + j * THREADS) % D;
         if (g >= heads || i >= c.dv)
             continue;
         const float *from = a.partial + ((row + g) * a.max_splits + s0) * (c.dv + 2);
@@ -496,14 +532,15 @@ template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, di
 /* One row over a short cache has a block per head: what counts is how long each takes. */
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
-    const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1,
-               alone = a->one && a->c.P * CU_PAGE_TOKENS <= 4096;
+    const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
+    const bool alone = a->one && a->c.P * CU_PAGE_TOKENS <= 4096;
     attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0};
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
     while (1 << x.log_split < a->split)
         x.log_split++;
-    const int blocks = x.parts * a->c.Hkv * a->c.T, slices = 8 * d->sms / blocks + 1;
+    const int blocks = x.parts * a->c.Hkv * a->c.T;
+    const int slices = 8 * d->sms / blocks + 1;
     dim3 grid(x.parts * a->c.Hkv, a->c.T,
               !apart                   ? 1
               : slices < a->max_splits ? slices

@@ -107,10 +107,17 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
     __shared__ float sum[2][NW][17], squares[NW];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int nv = a.ld / 32, units = nv / 4, steps = (units + NW * U - 1) / (NW * U);
-    const bool glu = a.epi == CU_EPI_GLU, several = !glu && a.n_seg > 1;
-    const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16, pair = blockIdx.y;
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const int nv = a.ld / 32;
+    const int units = nv / 4;
+    const int steps = (units + NW * U - 1) / (NW * U);
+    const bool glu = a.epi == CU_EPI_GLU;
+    const bool several = !glu && a.n_seg > 1;
+    const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16;
+    const int pair = blockIdx.y;
     int64_t expert = 0;
     struct weights {
         T w[U][2];
@@ -119,7 +126,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
         const int unit = step * U * NW + warp;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            int i = glu ? tile * 8 + g : tile * 16 + h * 8 + g, s = glu ? h : 0;
+            int i = glu ? tile * 8 + g : tile * 16 + h * 8 + g;
+            int s = glu ? h : 0;
             i = min(i, a.total - 1);
             while (several && s + 1 < a.n_seg && i >= a.seg[s].rows)
                 i -= a.seg[s++].rows;
@@ -139,7 +147,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     }
     /* a position is a tile and a step of its k; what is at the next two is on its way */
     struct position {
-        int tile, step;
+        int tile;
+        int step;
     } at = {(int)blockIdx.x, 0};
     auto after = [&](position p) {
         if (++p.step >= steps) {
@@ -174,7 +183,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
     float y0 = 0, y1 = 0; /* rows g and g + 8; those of lane t = 0 count */
     for (;;) {
-        const int tile = at.tile, first_unit = at.step * U * NW + warp;
+        const int tile = at.tile;
+        const int first_unit = at.step * U * NW + warp;
         const char *x_at = xs + first_unit * 256 + t * 16;
         const float2 *sum_at = sums + first_unit * 4 * shape::N;
 #pragma unroll
@@ -183,8 +193,13 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
                 break;
 #pragma unroll
             for (int q = 0; q < 4; q++) {
-                uint32_t w0[4], w1[4];
-                float s0[2], s1[2], m0[2], m1[2], c[4];
+                uint32_t w0[4];
+                uint32_t w1[4];
+                float s0[2];
+                float s1[2];
+                float m0[2];
+                float m1[2];
+                float c[4];
                 uint4 x = make_uint4(0, 0, 0, 0);
                 if (!g)
                     x = *(const uint4 *)(x_at + (u * NW * 4 + q) * 64);
@@ -209,7 +224,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
                 }
             }
         }
-        const bool more = ahead.tile < tiles, end = ahead.tile != tile;
+        const bool more = ahead.tile < tiles;
+        const bool end = ahead.tile != tile;
         if (more) {
             now = next;
             at = ahead;
@@ -230,7 +246,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
                 for (int p = 0; p < NW; p++)
                     y += sum[parity][p][m];
                 y *= rstd;
-                int i = glu ? tile * 8 + m % 8 : tile * 16 + m, s = glu ? m / 8 : 0;
+                int i = glu ? tile * 8 + m % 8 : tile * 16 + m;
+                int s = glu ? m / 8 : 0;
                 while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
                     i -= a.seg[s++].rows;
                 const bool in = i < a.seg[s].rows;
