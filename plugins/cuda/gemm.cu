@@ -18,7 +18,9 @@ uint64_t cu_gemm_scratch(const mn_device *d) {
 /* Nanoseconds: 64 k of a tile; its epilogue by CU_EPI_*; handing on the sums of a tile that is
  * split. By cu_gemm_shapes. */
 struct cost {
-    int iter, epilogue[3], hand_on;
+    int iter;
+    int epilogue[3];
+    int hand_on;
 };
 static const cost costs[CU_GEMM_SHAPES] = {
     {600, {1800, 3000, 2600}, 5500}, {490, {1400, 2300, 2000}, 4500},

@@ -26,12 +26,16 @@ enum { SHORTEST = 4, MOST_PARTS = 16 };
 /* ---- who computes what ----------------------------------------------------------------------- */
 /* Iterations [k0, k1) of a tile. */
 struct work {
-    int tile, k0, k1;
+    int tile;
+    int k0;
+    int k1;
 };
 /* How tiles are dealt out: the first `split` of them, iteration by iteration, to so many workers;
  * the others whole. */
 struct deal {
-    int tiles, split, workers;
+    int tiles;
+    int split;
+    int workers;
 };
 struct schedule {
     deal d;
@@ -258,7 +262,8 @@ struct stages {
 template <class S> struct loads {
     const CUtensorMap *map[S::PIECES];
     int col[S::PIECES];
-    int row, group;
+    int row;
+    int group;
 };
 
 template <class S>
@@ -330,7 +335,9 @@ __device__ __forceinline__ void produce(const gemm_params &p, const schedule &s,
 /* ---- consumers ------------------------------------------------------------------------------- */
 /* Who a consumer's thread is; depth: which half of k its block has. */
 struct place {
-    int consumer, warp, depth;
+    int consumer;
+    int warp;
+    int depth;
 };
 
 __device__ __forceinline__ void group_sync(int consumer) {
@@ -590,7 +597,8 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
 /* ---- host ------------------------------------------------------------------------------------ */
 struct entry {
     void (*run[2])(gemm_params); /* f16, bf16 */
-    int piece, smem;
+    int piece;
+    int smem;
 };
 template <int ROWS, int COLS, int DEPTH, int STAGES> static entry entry_of() {
     using F16 = shape<false, ROWS, COLS, DEPTH, STAGES>;

@@ -22,10 +22,14 @@ struct gemm_args {
     bool fresh_w;
     const int32_t *offsets;
     int64_t w_stride;
-    int rows, n_seg, n_groups;
+    int rows;
+    int n_seg;
+    int n_groups;
     int pieces, col_tiles; /* pieces in the line; tiles (of a cluster) in the line */
     int band;              /* so many tiles of rows share the columns that are in the cache */
-    int epi, y_kind, late;
+    int epi;
+    int y_kind;
+    int late;
     cu_glu glu;
 };
 
@@ -143,7 +147,8 @@ __device__ __forceinline__ gemm_tile gemm_tile_at(const gemm_args &a, int height
 
 /* A piece's segment and first column there; behind the last piece: columns that nobody has. */
 struct gemm_place {
-    int seg, col;
+    int seg;
+    int col;
 };
 template <int P> __device__ __forceinline__ gemm_place gemm_place_of(const gemm_args &a, int p) {
     if (a.epi == CU_EPI_GLU)

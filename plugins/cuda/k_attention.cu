@@ -36,8 +36,10 @@ template <class KT, int ND, int G, bool ONE> struct attend_shared {
 };
 
 __device__ __forceinline__ void widen(uint4 v, float (&f)[4]) {
-    f[0] = __uint_as_float(v.x), f[1] = __uint_as_float(v.y);
-    f[2] = __uint_as_float(v.z), f[3] = __uint_as_float(v.w);
+    f[0] = __uint_as_float(v.x);
+    f[1] = __uint_as_float(v.y);
+    f[2] = __uint_as_float(v.z);
+    f[3] = __uint_as_float(v.w);
 }
 __device__ __forceinline__ void widen(uint4 v, float (&f)[8]) {
     const __half2 *h = (const __half2 *)&v;
@@ -191,7 +193,8 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
     softmax<S::N> r[G];
 #pragma unroll
     for (int g = 0; g < G; g++) {
-        r[g].m = -INFINITY, r[g].sum = 0;
+        r[g].m = -INFINITY;
+        r[g].sum = 0;
 #pragma unroll
         for (int i = 0; i < S::N; i++)
             r[g].o[i] = 0;
@@ -312,7 +315,8 @@ __device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float
         float a = __ldcg(&x[i0]);
         float b = __ldcg(&x[i1]);
         rotate(a, b, cs[i], sn[i]);
-        to[i0] = (T)a, to[i1] = (T)b;
+        to[i0] = (T)a;
+        to[i1] = (T)b;
     } else if (i >= r.n_rot)
         to[i] = i < r.D ? (T)__ldcg(&x[i]) : (T)0.0f;
 }

@@ -78,7 +78,9 @@ __device__ tile_of find_tile(const cu_attend &a, int i, int each) {
 template <int D> struct prompt_shared {
     enum { PITCH = D + 8 }; /* rows of 16 bytes more: matrices load without bank conflicts */
     __half q[ROWS][PITCH], k[2][PAGE][PITCH], v[2][PAGE][PITCH];
-    int pos[ROWS], page[2], bad[ROWS];
+    int pos[ROWS];
+    int page[2];
+    int bad[ROWS];
 };
 
 /* Page i of the slot to buffer b; positions beyond `last` become zeros. */

@@ -111,7 +111,8 @@ __device__ u64 block_sum(u64 v, hist &h) {
  * ties. goal is passed when running > goal. */
 struct place {
     uint32_t key;
-    unsigned above, ties;
+    unsigned above;
+    unsigned ties;
     u64 mass_above;
 };
 __device__ place find(const float *l, int V, bool by_count, u64 goal, float top, double temp,

@@ -44,8 +44,10 @@ __device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const
     float ss = 0;
     auto put_x = [&](int i, float4 v, float4 n) {
         if (a.norm) {
-            ss = fmaf(v.x, v.x, ss), ss = fmaf(v.y, v.y, ss);
-            ss = fmaf(v.z, v.z, ss), ss = fmaf(v.w, v.w, ss);
+            ss = fmaf(v.x, v.x, ss);
+            ss = fmaf(v.y, v.y, ss);
+            ss = fmaf(v.z, v.z, ss);
+            ss = fmaf(v.w, v.w, ss);
             v = normalise(v, n, prescale, a.offset);
         }
         v.x *= shape::EVEN;
