@@ -20,7 +20,9 @@
 
 /* Element j < 8 of lane t in its group of 32. */
 __host__ __device__ __forceinline__ int lane_element(int t, int j) {
-    return j < 4 ? 4 * t + j : 12 + 4 * t + j;
+    if (j < 4)
+        return 4 * t + j;
+    return 12 + 4 * t + j;
 }
 
 /* (x & mask) | bits in one instruction */
@@ -36,7 +38,9 @@ __device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
         return v.x;
     if (i == 1)
         return v.y;
-    return i == 2 ? v.z : v.w;
+    if (i == 2)
+        return v.z;
+    return v.w;
 }
 /* The 16 bits of group g, in the low half; what is above is another group's. */
 __device__ __forceinline__ uint32_t half_word(uint2 v, int g) {
@@ -63,7 +67,9 @@ __device__ __forceinline__ uint32_t spread_bits(uint32_t one) {
 }
 /* Where registers 1 and 3 take codes: four bits higher. */
 __device__ __forceinline__ uint32_t raise_odd(int k, uint32_t both) {
-    return k % 2 ? both << 4 : both;
+    if (k % 2)
+        return both << 4;
+    return both;
 }
 
 /* Registers of a nibble word, as 1024 + code and 1024 + 16 code. */

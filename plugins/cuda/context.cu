@@ -194,7 +194,9 @@ mn_status cu_context_prepare(mn_context *c, uint32_t set, const int64_t *values,
     if (st || c->direct)
         return st ? st : mnp_check_sizes(c->prog->graph, c->symbol, c->bindings, err);
     st = find(c, true, &exec, err);
-    return st ? st : cu_check(cudaGraphUpload(exec, c->queue->stream), err, "a captured graph");
+    if (st)
+        return st;
+    return cu_check(cudaGraphUpload(exec, c->queue->stream), err, "a captured graph");
 }
 
 mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
@@ -217,5 +219,7 @@ mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_even
         c->launch_ns += h->now_ns(h->self) - from;
         c->n_launches++;
     }
-    return st || !event ? st : cu_event_new(p->dev, c->queue->stream, event, err);
+    if (st || !event)
+        return st;
+    return cu_event_new(p->dev, c->queue->stream, event, err);
 }

@@ -73,11 +73,15 @@ struct gemm_params {
 /* DEPTH blocks share a tile's k. */
 template <bool BF_, int ROWS_, int COLS_, int DEPTH_, int STAGES_> struct shape {
     static constexpr bool BF = BF_;
-    static constexpr int ROWS = ROWS_, COLS = COLS_, DEPTH = DEPTH_, STAGES = STAGES_;
+    static constexpr int ROWS = ROWS_;
+    static constexpr int COLS = COLS_;
+    static constexpr int DEPTH = DEPTH_;
+    static constexpr int STAGES = STAGES_;
     static constexpr bool DEEP = DEPTH == 2;
     static constexpr int PIECE = DEEP ? COLS / 4 : COLS == 192 ? 96 : 64;
     static constexpr int PIECES = COLS / PIECE;
-    static constexpr int X_BYTES = ROWS * 128, W_BYTES = COLS * 128;
+    static constexpr int X_BYTES = ROWS * 128;
+    static constexpr int W_BYTES = COLS * 128;
     static constexpr int STAGE_BYTES = X_BYTES + W_BYTES;
     /* a consumer has 64 rows and all columns, or all 64 rows and half of the columns */
     static constexpr bool BY_COLUMNS = ROWS == 64;
@@ -675,7 +679,9 @@ static void scratch_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *sh
 
 static int row_tiles_most(const cu_gemm *g, int height) {
     const int whole = (g->rows + height - 1) / height;
-    return g->offsets ? whole + g->n_groups : whole;
+    if (g->offsets)
+        return whole + g->n_groups;
+    return whole;
 }
 
 bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan) {

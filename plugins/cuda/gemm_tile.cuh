@@ -35,7 +35,9 @@ struct gemm_args {
 
 /* Columns of a segment's y, padding included. */
 static inline int gemm_width(const cu_gemm_seg *s) {
-    return s->ld_y > s->n ? s->ld_y : s->n;
+    if (s->ld_y > s->n)
+        return s->ld_y;
+    return s->n;
 }
 
 /* Lays the segments out in pieces. Host. */
@@ -171,7 +173,9 @@ __device__ __forceinline__ float gemm_silu(const cu_glu &p, float gate, float up
     return __fdividef(gate, below) * (up + p.up_offset);
 }
 __device__ __forceinline__ float gemm_glu(const cu_glu &p, float gate, float up) {
-    return p.kind == MN_ACT_SILU ? gemm_silu(p, gate, up) : cu_glu_of(p, gate, up);
+    if (p.kind == MN_ACT_SILU)
+        return gemm_silu(p, gate, up);
+    return cu_glu_of(p, gate, up);
 }
 
 __device__ __forceinline__ float4 gemm_four(const float *v) {
@@ -208,7 +212,9 @@ __device__ __forceinline__ void gemm_put(const gemm_segment &s, int kind, int64_
 
 /* The bias of a segment of n columns for a group; NULL = none. */
 __device__ __forceinline__ const float *gemm_bias_of(const gemm_segment &s, int group, int n) {
-    return s.bias ? s.bias + (int64_t)group * n : NULL;
+    if (s.bias)
+        return s.bias + (int64_t)group * n;
+    return NULL;
 }
 __device__ __forceinline__ void gemm_bias(const float *bias, int n, int col, float v[4]) {
 #pragma unroll

@@ -177,7 +177,9 @@ __device__ __forceinline__ float score(const cu_attend &a, const uint4 (&k)[NC],
     for (int o = L / 2; o; o >>= 1)
         s = __fadd_rn(s, __shfl_xor_sync(~0u, s, o));
     s = __fmul_rn(s, a.scale);
-    return a.softcap != 0 ? __fmul_rn(a.softcap, tanhf(s / a.softcap)) : s;
+    if (a.softcap != 0)
+        return __fmul_rn(a.softcap, tanhf(s / a.softcap));
+    return s;
 }
 
 /* The split s for `heads` heads: each warp's maxima, sums and values, to shared memory. now: its first
@@ -382,13 +384,16 @@ __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
         if (rows > 0 && t >= first && t < first + rows && first + rows <= a.c.T)
             last = max(pos, __ldcg(&a.c.row_pos[first + rows - 1]));
     }
-    return a.window > 0 ? min(last, pos + a.window - 1) : last;
+    if (a.window > 0)
+        return min(last, pos + a.window - 1);
+    return last;
 }
 
 template <class KT, int ND, int G, bool ONE>
 __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(attend_args x) {
     typedef lanes<KT, ND> S;
-    constexpr int D = S::D, VALUES = (G * D + THREADS - 1) / THREADS;
+    constexpr int D = S::D;
+    constexpr int VALUES = (G * D + THREADS - 1) / THREADS;
     __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const cu_attend &a = x.a;
     const cu_cache &c = a.c;

@@ -153,7 +153,9 @@ __device__ int resolve(const cu_embed &e, int t, int *id) {
     *id = src < 0 ? last_id : src;
     if (*id < 0 || *id >= e.V)
         *id = 0;
-    return p < e.C ? p : -1;
+    if (p < e.C)
+        return p;
+    return -1;
 }
 
 /* One block. All rows are resolved from the state before the step, then the state goes forward. */

@@ -128,7 +128,9 @@ __device__ void sort_pairs(const cu_sort &a) {
     __shared__ int used;
     auto expert = [&](int p) {
         const int e = __ldcg(&a.of[p]);
-        return e >= 0 && e < a.n ? e : 0;
+        if (e >= 0 && e < a.n)
+            return e;
+        return 0;
     };
     for (int e = threadIdx.x; e < a.n; e += 1024)
         count[e] = 0;

@@ -125,7 +125,9 @@ __device__ __forceinline__ bool sees(const cu_attend &a, int pos, int p) {
 
 /* The first position that a row at pos sees. */
 __device__ __forceinline__ int first_seen(const cu_attend &a, int pos) {
-    return a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    if (a.window > 0 && pos >= a.window)
+        return pos - a.window + 1;
+    return 0;
 }
 
 /* One row by itself, f32, over what it sees: for rows that met NaN or infinity. All threads. */

@@ -13,7 +13,9 @@ typedef unsigned long long u64;
 /* Larger logit = larger key. */
 __device__ __forceinline__ uint32_t key_of(float f) {
     uint32_t u = __float_as_uint(f == 0 ? 0.0f : f);
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
+    if (u & 0x80000000u)
+        return ~u;
+    return u | 0x80000000u;
 }
 /* The logit of a key. */
 __device__ __forceinline__ float logit_of(uint32_t key) {
@@ -34,7 +36,9 @@ __device__ __forceinline__ best better(best a, best b) {
     if (b.i < 0)
         return a;
     const bool first = b.v == a.v && b.i < a.i;
-    return a.i < 0 || b.v > a.v || first ? b : a;
+    if (a.i < 0 || b.v > a.v || first)
+        return b;
+    return a;
 }
 __device__ __forceinline__ best warp_best(best b) {
 #pragma unroll
@@ -209,7 +213,9 @@ __device__ int tie(const float *l, int V, uint32_t k, unsigned j, hist &h) {
 /* Word `at` of a slot's row of PARAMS; one that the row lacks is 0. */
 __device__ __forceinline__ int32_t param(const cu_rows &rows, int slot, int at) {
     const int32_t *row = rows.at + (int64_t)slot * rows.words;
-    return at < rows.words ? __ldcg(&row[at]) : 0;
+    if (at < rows.words)
+        return __ldcg(&row[at]);
+    return 0;
 }
 #define PARAM_AT(field) ((int)(offsetof(mn_slot_params, field) / 4))
 
@@ -461,7 +467,9 @@ __device__ int draw_row(const cu_sample &a, int row, int slot, const mn_slot_par
     int is_nan = 0;
     if (greedy && plain && !reports) {
         const best top = arg_max(l, a.V, red, &is_nan);
-        return is_nan ? MN_ID_NAN : top.i;
+        if (is_nan)
+            return MN_ID_NAN;
+        return top.i;
     }
     float *to = a.adjusted + (int64_t)row * a.V;
     is_nan = adjust(a, row, slot, to);
@@ -514,7 +522,9 @@ __device__ __forceinline__ int slot_of(const cu_sample &a, int row) {
     if (a.target && __ldcg(&a.target[row]) >= 0)
         return -1;
     const int slot = __ldcg(&a.out_slot[row]);
-    return slot < a.S ? slot : -1;
+    if (slot < a.S)
+        return slot;
+    return -1;
 }
 
 __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {

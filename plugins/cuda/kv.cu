@@ -46,5 +46,7 @@ mn_status cu_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn
                    err, "kv_copy");
         }
     }
-    return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
+    if (event)
+        return cu_event_new(q->dev, q->stream, event, err);
+    return MN_OK;
 }

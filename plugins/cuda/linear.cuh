@@ -20,7 +20,9 @@ __device__ __forceinline__ int find_row(const cu_linear &a, int i, int *local) {
 /* The expert of a pair of token and choice; what is not in range counts as 0. */
 __device__ __forceinline__ int expert_at(const cu_experts &e, int pair) {
     const int i = __ldcg(&e.of[pair]);
-    return i >= 0 && i < e.n ? i : 0;
+    if (i >= 0 && i < e.n)
+        return i;
+    return 0;
 }
 
 /* The row of x for row r of the product; -1 = none, which reads as zeros. */
@@ -32,11 +34,15 @@ __device__ __forceinline__ int64_t x_row(const cu_linear &a, int r) {
     if (!a.gather)
         return r;
     const int row = __ldcg(&a.gather[r]);
-    return row < a.x_rows ? row : -1;
+    if (row < a.x_rows)
+        return row;
+    return -1;
 }
 
 __device__ __forceinline__ float bias_at(const cu_seg &g, int64_t expert, int local) {
-    return g.bias ? g.bias[expert * g.rows + local] : 0;
+    if (g.bias)
+        return g.bias[expert * g.rows + local];
+    return 0;
 }
 
 /* Elements i to i + 3 of a row of K; zeros behind it, or where x is NULL. */

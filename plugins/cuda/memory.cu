@@ -208,7 +208,9 @@ mn_status cu_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer
     CU_TRY(cudaSetDevice(q->dev->index), err, "choosing the device");
     CU_TRY(cudaMemcpyAsync(dst->ptr + dst_off, src->ptr + src_off, n, cudaMemcpyDefault, q->stream),
            err, "copy");
-    return event ? cu_event_new(q->dev, q->stream, event, err) : MN_OK;
+    if (event)
+        return cu_event_new(q->dev, q->stream, event, err);
+    return MN_OK;
 }
 
 /* Does not wait: the bytes are there when the event has passed. */
@@ -247,7 +249,9 @@ mn_status cu_wait_event(mn_event *e, uint64_t timeout_ns, mn_error *err) {
 }
 
 mn_status cu_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    return e ? cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait") : MN_OK;
+    if (e)
+        return cu_check(cudaStreamWaitEvent(q->stream, e->ev, 0), err, "queue_wait");
+    return MN_OK;
 }
 
 mn_status cu_abort(mn_queue *q) {

@@ -22,7 +22,8 @@ template <class T> struct one_shape {
     using codes = typename T::codes;
     enum { N = T::scales::N, HAS_MIN = T::scales::HAS_MIN };
     /* factors of x for registers 0 and 2, 1 and 3, and what undoes them */
-    static constexpr float EVEN = codes::ODD ? 4.0f : 1.0f, ODD = codes::ODD ? 0.25f : 1.0f;
+    static constexpr float EVEN = codes::ODD ? 4.0f : 1.0f;
+    static constexpr float ODD = codes::ODD ? 0.25f : 1.0f;
     static constexpr float UNDO = 1.0f / EVEN;
     /* what a register holds beside the code, in units of x times the code */
     static constexpr float LIFT_EVEN = codes::BASE + T::OFFSET;
@@ -104,7 +105,8 @@ __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, 
 template <class T, int NW, int U, int BLOCKS>
 __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
-    constexpr int THREADS = 32 * NW, NORM = NW == 8 ? 4 : 2;
+    constexpr int THREADS = 32 * NW;
+    constexpr int NORM = NW == 8 ? 4 : 2;
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;

@@ -137,12 +137,16 @@ static void attention(cu_run *r, const cu_unit *u) {
 static uint32_t rope_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
     const mn_tensor *x = mnp_in_tensor(g, n, MN_ROPE_X);
     const bool even = mnp_attr(g, n, MN_ROPE_ATTR_N_ROT) % 2 == 0;
-    return x->n_dim == 3 && x->dim[2] > 0 && even ? CU_OK : CU_SHAPE;
+    if (x->n_dim == 3 && x->dim[2] > 0 && even)
+        return CU_OK;
+    return CU_SHAPE;
 }
 
 static uint32_t store_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
     const mn_tensor *k = mnp_in_tensor(g, n, MN_KV_STORE_K);
-    return k->n_dim == 3 && k->dim[1] <= 65535 ? CU_OK : CU_SHAPE;
+    if (k->n_dim == 3 && k->dim[1] <= 65535)
+        return CU_OK;
+    return CU_SHAPE;
 }
 
 static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
@@ -154,7 +158,9 @@ static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn
     const int64_t heads = q->dim[1];
     if (kv <= 0 || heads <= 0 || heads % kv)
         return CU_SHAPE;
-    return q->dim[2] > 256 || y->dim[2] > 256 ? CU_HEAD : CU_OK;
+    if (q->dim[2] > 256 || y->dim[2] > 256)
+        return CU_HEAD;
+    return CU_OK;
 }
 
 /* Sums of the splits of a row's positions, and a counter for each head. */

@@ -16,7 +16,9 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
 static const char *name_of(bool many, bool units) {
     if (many)
         return "gemm";
-    return units ? "mmv" : "gemv";
+    if (units)
+        return "mmv";
+    return "gemv";
 }
 
 /* A product that is not many rows. */

@@ -51,7 +51,9 @@ static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_nod
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_ROUTE_LOGITS);
     if (x->n_dim != 2 || mnp_out(g, n, MN_MOE_ROUTE_OUT_WEIGHTS) < 0)
         return CU_SHAPE;
-    return x->dim[1] > 1024 ? CU_EXPERTS : CU_OK;
+    if (x->dim[1] > 1024)
+        return CU_EXPERTS;
+    return CU_OK;
 }
 
 /* The sorted pairs, where each expert's begin, and the experts that have any (cu_sort_of). */
@@ -67,7 +69,9 @@ static void route_needs(const mn_program *p, const mn_node *n, cu_needs *needs) 
 
 static uint32_t combine_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_COMBINE_X);
-    return x->n_dim == 3 && mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS) >= 0 ? CU_OK : CU_SHAPE;
+    if (x->n_dim == 3 && mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS) >= 0)
+        return CU_OK;
+    return CU_SHAPE;
 }
 
 extern const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, route_needs, route};

@@ -80,7 +80,9 @@ static const mn_node *expert_reader(const cu_run *r, int32_t y, int *half) {
         if (n->op != MN_OP_MOE_LINEAR || mnp_in(r->g, n, MN_MOE_LINEAR_X) != y)
             continue;
         *half = cu_weight_of(r, mnp_in(r->g, n, MN_MOE_LINEAR_WEIGHT))->type->half;
-        return *half == CU_F32 ? NULL : n;
+        if (*half == CU_F32)
+            return NULL;
+        return n;
     }
     return NULL;
 }
@@ -179,11 +181,15 @@ static void gather(cu_run *r, const cu_unit *u) {
 /* ---- what they need -------------------------------------------------------------------------- */
 static uint32_t embed_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
     const mn_tensor *w = mnp_in_tensor(g, n, MN_EMBED_WEIGHT);
-    return w && w->n_dim == 2 && w->dim[0] <= 1 << 30 ? CU_OK : CU_SHAPE;
+    if (w && w->n_dim == 2 && w->dim[0] <= 1 << 30)
+        return CU_OK;
+    return CU_SHAPE;
 }
 
 static uint32_t two_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
-    return mnp_in(g, n, 1) >= 0 ? CU_OK : CU_SHAPE;
+    if (mnp_in(g, n, 1) >= 0)
+        return CU_OK;
+    return CU_SHAPE;
 }
 
 static void embed_needs(const mn_program *p, const mn_node *n, cu_needs *needs) {

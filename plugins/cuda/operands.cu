@@ -24,7 +24,9 @@ int64_t cu_dim(const cu_run *r, int32_t t, uint32_t i) {
     if (t < 0)
         return 1;
     const mn_tensor *x = mnp_tensor(r->g, t);
-    return i < x->n_dim ? mnp_dim(r->g, r->sym, x->dim[i]) : 1;
+    if (i < x->n_dim)
+        return mnp_dim(r->g, r->sym, x->dim[i]);
+    return 1;
 }
 
 int64_t cu_last_dim(const cu_run *r, int32_t t) {
@@ -48,7 +50,9 @@ int cu_kind(const cu_run *r, int32_t t) {
     bool units = rows > 1;
     if (half & CU_PAIRS) /* [T, J, K] that products of experts read */
         units = rows * cu_dim(r, t, 1) > 8 || half & CU_ALWAYS;
-    return units ? half & CU_KIND : CU_F32;
+    if (units)
+        return half & CU_KIND;
+    return CU_F32;
 }
 
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n) {

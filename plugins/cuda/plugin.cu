@@ -5,7 +5,9 @@ static const void *query(void *self, const char *id) {
     (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
         return &cu_profile;
-    return strcmp(id, MN_BACKEND_ID) ? NULL : &cu_backend;
+    if (strcmp(id, MN_BACKEND_ID))
+        return NULL;
+    return &cu_backend;
 }
 static void shutdown(void *self) {
     cu_plugin *p = (cu_plugin *)self;

@@ -51,7 +51,9 @@ static double weight_share(const cu_run *r, const mn_node *n, const cu_weight *w
     else if (n->op != MN_OP_EMBED)
         return 1;
     asked = asked < all ? asked : all;
-    return all > 0 ? asked / all : 1;
+    if (all > 0)
+        return asked / all;
+    return 1;
 }
 
 static void count_node(const cu_run *r, uint32_t node, mn_profile_unit *to) {
@@ -109,7 +111,9 @@ static mn_status launch_all(cu_run *r, cudaEvent_t *events, uint32_t *ran, uint3
         if (!st)
             st = cu_check(cudaEventRecord(events[*n], r->s), err, "a profile");
     }
-    return st ? st : cu_check(cudaStreamSynchronize(r->s), err, "a profile");
+    if (st)
+        return st;
+    return cu_check(cudaStreamSynchronize(r->s), err, "a profile");
 }
 
 static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,

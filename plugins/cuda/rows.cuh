@@ -119,7 +119,9 @@ template <class F> static void import_run(cudaStream_t s, const cu_import *i) {
 
 /* Little pieces of stored blocks. */
 __device__ __forceinline__ int nibble_of(const uint8_t *q, int i) {
-    return i < 16 ? q[i] & 15 : q[i - 16] >> 4;
+    if (i < 16)
+        return q[i] & 15;
+    return q[i - 16] >> 4;
 }
 __device__ __forceinline__ uint16_t u16_of(const uint8_t *p) {
     return (uint16_t)(p[0] | p[1] << 8);

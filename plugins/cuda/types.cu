@@ -30,7 +30,9 @@ static const cu_type *native(uint32_t dtype) {
 
 const cu_type *cu_type_of(uint32_t dtype) {
     const cu_type *t = native(dtype);
-    return t ? t : &cu_type_f32;
+    if (t)
+        return t;
+    return &cu_type_f32;
 }
 
 bool cu_type_is_native(uint32_t dtype) {

@@ -30,7 +30,9 @@ mn_status cu_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
 }
 
 const char *cu_reason_text(uint32_t r) {
-    return r < CU_N_REASONS ? reasons[r] : "";
+    if (r < CU_N_REASONS)
+        return reasons[r];
+    return "";
 }
 
 mn_status cu_reason(void *self, uint32_t reason, char *buf, uint32_t cap) {
@@ -56,11 +58,15 @@ static uint32_t weight_verdict(const mn_node *n, const mn_tensor *t, uint32_t i)
         return CU_SHAPE;
     if (cu_is_matrix(n, i)) {
         const bool known = mn_dequant_has(t->dtype.id) && t->dtype.id != MN_F64;
-        return known ? CU_OK : CU_WEIGHT_TYPE;
+        if (known)
+            return CU_OK;
+        return CU_WEIGHT_TYPE;
     }
     if (f32_only)
         return t->dtype.id == MN_F32 ? CU_OK : CU_WANTS_F32;
-    return is_float(t->dtype.id) ? CU_OK : CU_FLAT_TYPE;
+    if (is_float(t->dtype.id))
+        return CU_OK;
+    return CU_FLAT_TYPE;
 }
 
 uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
@@ -78,7 +84,9 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
         if (why)
             return why;
     }
-    return op->verdict ? op->verdict(d, g, n) : (uint32_t)CU_OK;
+    if (op->verdict)
+        return op->verdict(d, g, n);
+    return (uint32_t)CU_OK;
 }
 
 typedef struct {
@@ -90,7 +98,9 @@ static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint
     const question *q = (const question *)user;
     (void)symbol;
     *reason = cu_verdict(q->dev, q->graph, node);
-    return *reason ? MN_VERDICT_NO : MN_VERDICT_NATIVE;
+    if (*reason)
+        return MN_VERDICT_NO;
+    return MN_VERDICT_NATIVE;
 }
 
 mn_status cu_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,

@@ -9,7 +9,9 @@ struct iq4_table {
             return 0x3f2d1801u;
         if (i == 1)
             return 0x766a5d4fu;
-        return i == 2 ? 0xa6998d81u : 0xf1d9c5b5u;
+        if (i == 2)
+            return 0xa6998d81u;
+        return 0xf1d9c5b5u;
     }
 };
 

@@ -7,7 +7,9 @@ template <int BITS, int G> struct mlx {
     using codes = std::conditional_t<BITS == 4, codes4, codes8>;
     using weight = packed<codes, scale_affine<G>, 0>;
     static __device__ int code(const uint8_t *b, int i) {
-        return BITS == 4 ? b[i / 2] >> 4 * (i % 2) & 15 : b[i];
+        if (BITS == 4)
+            return b[i / 2] >> 4 * (i % 2) & 15;
+        return b[i];
     }
     static __device__ void scales(const uint8_t *, int sub, const cu_import &im, int64_t row,
                                   int at, int64_t to) {

@@ -289,7 +289,9 @@ static mn_status put_float(stage *st, const cu_weight *w, source *s, mn_error *e
         if (!status)
             status = push_zeros(st, pad, err);
     }
-    return status ? status : flush(st, err);
+    if (status)
+        return status;
+    return flush(st, err);
 }
 
 /* Unpacked on the host. */
@@ -305,7 +307,9 @@ static mn_status put_unpacked(stage *st, const cu_weight *w, source *s, mn_error
         status = push(st, row, (uint64_t)w->ld * sizeof *row, err);
     }
     cu_delete(d, row);
-    return status ? status : flush(st, err);
+    if (status)
+        return status;
+    return flush(st, err);
 }
 
 /* The values of SCALE or BIAS of n rows from s on, as f32. */
@@ -321,7 +325,9 @@ static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int6
             status = push(st, &v, sizeof v, err);
         }
     }
-    return status ? status : flush(st, err);
+    if (status)
+        return status;
+    return flush(st, err);
 }
 
 /* Through the staging area, as many rows at a time as it holds. */
