@@ -341,7 +341,7 @@ def test_typed_history():
         os.unlink(path)
         os.mkfifo(path)
         chat = Chat(*SHORT, env=environment(**options)).prompt()
-        has(chat.output, "not kept in " + path, "regular file")
+        has(chat.output, "not stored in " + path, "regular file")
         chat.line("a")
         chat.send("/bye\r").end()
         os.unlink(path)
@@ -458,7 +458,7 @@ def test_commands_files():
         piped(*SHORT, stdin="/load %s/calls.json\n/save %s/copy.json\n" % (folder, folder))
         with open(folder + "/copy.json", encoding="utf-8") as f:
             has(f.read(), call)
-        is_error(piped(*SHORT, code=1, stdin="/save %s\n" % path), path, "already")
+        is_error(piped(*SHORT, code=1, stdin="/save %s\n" % path), path, "existing file")
         is_error(piped(*SHORT, code=2, stdin="/save\n"), "/save")
         is_error(piped(*SHORT, code=1, stdin="/save %s/no/c.json\n" % folder), "/no/c.json")
         is_error(piped(*SHORT, code=1, stdin="/load %s/none.json\n" % folder), "none.json")
@@ -523,7 +523,7 @@ def test_piped_ends():
     equal(piped(*SHORT, stdin="Hi\r\n   \n").out, a)
     assert a
     equal(piped(*SHORT, stdin='"""\nHi\n"""\n').out, a)
-    is_error(piped(*SHORT, code=1, stdin='"""\nHi\n'), "the end of the input", '"""')
+    is_error(piped(*SHORT, code=1, stdin='"""\nHi\n'), "standard input: found its end", '"""')
     assert "2004" not in a and "> " not in a
     if os.path.exists("/dev/zero"):
         with open("/dev/zero", "rb") as zero:
