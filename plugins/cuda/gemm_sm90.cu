@@ -78,7 +78,8 @@ template <bool BF_, int ROWS_, int COLS_, int DEPTH_, int STAGES_> struct shape 
     static constexpr int DEPTH = DEPTH_;
     static constexpr int STAGES = STAGES_;
     static constexpr bool DEEP = DEPTH == 2;
-    static constexpr int PIECE = DEEP ? COLS / 4 : COLS == 192 ? 96 : 64;
+    static constexpr int WHOLE_PIECE = COLS == 192 ? 96 : 64;
+    static constexpr int PIECE = DEEP ? COLS / 4 : WHOLE_PIECE;
     static constexpr int PIECES = COLS / PIECE;
     static constexpr int X_BYTES = ROWS * 128;
     static constexpr int W_BYTES = COLS * 128;

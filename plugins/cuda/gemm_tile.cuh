@@ -575,7 +575,8 @@ __device__ __forceinline__ void gemm_finish_glu(const gemm_args &a, float *d, in
 
 /* So many pieces of the residual are read before the sums are there. */
 template <int P, int COLS> struct gemm_ahead {
-    static constexpr int PIECES = COLS <= 128 ? COLS / P : (P >= 64 ? 1 : 64 / P);
+    static constexpr int OF_64 = P >= 64 ? 1 : 64 / P;
+    static constexpr int PIECES = COLS <= 128 ? COLS / P : OF_64;
     float4 v[PIECES][P / 8];
 };
 template <int P, int COLS>
