@@ -194,6 +194,9 @@ typedef struct {
     /* rows of the output matrix; positions trained; 0 = unknown */
     int64_t n_vocab, n_ctx_train;
     int32_t has_tokenizer, has_chat_template;
+    /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates nothing */
+    int32_t is_encoder, pad;
+    int64_t n_embd; /* numbers per hidden state: the length of an embedding; 0 = unknown */
 } mn_model_info;
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);
@@ -358,6 +361,12 @@ typedef struct {
     uint32_t flags;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
+/* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
+ * imported, and no sequence can be created. n_seq: texts per step; 0 = 16. n_ctx: tokens per text;
+ * 0 = as above. n_batch: rows per step; of an encoder a whole text goes into one step; 0 = 512, of an
+ * encoder at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other sessions:
+ * MN_UNSUPPORTED. */
+#define MN_SESSION_EMBED 2u
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
  * and why each cannot be used; MN_OUT_OF_MEMORY lists the needed amounts; MN_INVALID names
  * a precision or a KV type that does not exist.
@@ -460,6 +469,50 @@ typedef mn_status (*mn_logits_fn)(void *arg, uint32_t first, uint32_t n_rows, ui
 /* NULL: arg: passed on; s, ids, rows: MN_INVALID. */
 MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_logits_fn rows,
                                    void *arg, mn_error *err);
+
+/* ---- embeddings: one vector per text --------------------------------------------------------- */
+/* How the hidden states of a text, one per token, behind the last norm, become its vector. */
+#define MN_POOLING_DEFAULT                                                                         \
+    0u                     /* as the model's files say; else MEAN of an encoder, LAST of others */
+#define MN_POOLING_MEAN 1u /* of all tokens, special ones included */
+#define MN_POOLING_CLS 2u  /* that of the first token */
+#define MN_POOLING_LAST 3u /* that of the last token */
+#define MN_NORM_DEFAULT 0u /* as the model's files say; else L2 */
+#define MN_NORM_L2 1u      /* the vector is divided by its Euclidean length; of 0: stays 0 */
+#define MN_NORM_NONE 2u
+typedef struct {
+    uint32_t size, pooling, norm; /* MN_POOLING_*, MN_NORM_* */
+    /* numbers per vector: the first n_dim, cut before the norm (Matryoshka models); 0 = all, at most
+     * mn_model_info.n_embd */
+    uint32_t n_dim;
+} mn_embed_params;
+/* The tokens of one text: of mn_model_tokenize with MN_TEXT_ADD_SPECIAL, since encoders are trained
+ * with their first and last token. */
+typedef struct {
+    const int32_t *ids;
+    uint32_t n, pad;
+} mn_embed_text;
+/* Embeds n_texts texts in as many steps as they need, several texts per step, and waits for them.
+ * Needs MN_SESSION_EMBED; thread as mn_session_step. out: [n_texts, n_dim] f32, in the order of the
+ * texts; cap: how many floats it has room for. A vector does not depend on the other texts, but for
+ * rounding within the class. On an error out may be written in part.
+ *
+ * MN_BAD_INPUT names the text (mn_error.part: its index + 1) that is empty, has an id outside the
+ * vocabulary, or is longer than n_ctx, or of an encoder than n_batch (both numbers); nothing is
+ * computed then. Texts are never cut. MN_BAD_FILE: a hidden state has NaN or infinity.
+ * MN_CANCELLED after mn_session_cancel. MN_UNSUPPORTED: the model's files ask for a pooling or
+ * for layers behind it that Minerva does not have, and params name no pooling. MN_INVALID: a session
+ * without MN_SESSION_EMBED, cap below n_texts * n_dim, n_dim above n_embd, an unknown pooling or
+ * norm.
+ * NULL: params: the defaults; s, texts, out: MN_INVALID. */
+MN_API mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n_texts,
+                                  const mn_embed_params *params, float *out, uint64_t cap,
+                                  mn_error *err);
+/* What MN_POOLING_DEFAULT and MN_NORM_DEFAULT are with this model; either may be NULL.
+ * MN_UNSUPPORTED as above.
+ * NULL: pooling, norm: not asked for; m: MN_INVALID. */
+MN_API mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
+                                         mn_error *err);
 
 /* Times in s, and counts, since the session was created. */
 typedef struct {

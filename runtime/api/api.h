@@ -65,6 +65,7 @@ typedef enum {
     MN_SIZED_SESSION_INFO,
     MN_SIZED_SAMPLE_PARAMS,
     MN_SIZED_SESSION_STATS,
+    MN_SIZED_EMBED_PARAMS,
     MN_SIZED_COUNT
 } mn_sized;
 /* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as

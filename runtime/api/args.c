@@ -22,6 +22,7 @@ static const struct {
     [MN_SIZED_SESSION_INFO] = ROW(mn_session_info, pad),
     [MN_SIZED_SAMPLE_PARAMS] = ROW(mn_sample_params, stop),
     [MN_SIZED_SESSION_STATS] = ROW(mn_session_stats, restore_s),
+    [MN_SIZED_EMBED_PARAMS] = ROW(mn_embed_params, n_dim),
 };
 
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) {

@@ -315,6 +315,9 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
     int64_t ctx = 0;
     snprintf(key, sizeof key, "%.64s.context_length", m->arch);
     mn_meta_i64(&c->meta, key, 0, INT64_MAX, &ctx, NULL);
+    int64_t width = 0;
+    snprintf(key, sizeof key, "%.64s.embedding_length", m->arch);
+    mn_meta_i64(&c->meta, key, 0, INT64_MAX, &width, NULL);
     int64_t vocab = 0;
     if (embd && embd->info.n_dim == 2)
         vocab = embd->info.dim[0];
@@ -331,7 +334,8 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .n_vocab = vocab,
                           .n_ctx_train = ctx,
                           .has_tokenizer = m->tokenizer != NULL,
-                          .has_chat_template = m->chat != NULL};
+                          .has_chat_template = m->chat != NULL,
+                          .n_embd = width};
     return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }
 

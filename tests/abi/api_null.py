@@ -9,13 +9,14 @@ import sys
 
 # bytes of the first release's structs: never edited, new ones are appended with the bytes of their first release
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
-         "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40}
+         "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
+         "mn_embed_params": 16}
 FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
 GIVEN = {("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
-         ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8",
+         ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "seq": "0", "signal_number": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
          "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()",
          "mn_str": '{"a", 1}', "mn_status": "0"}
@@ -100,6 +101,10 @@ def call(f, without, sized, out):
             args.append("api_ids")
         elif kind == "mn_message *":
             args.append("api_messages")
+        elif kind == "mn_embed_text *":
+            args.append("api_texts")
+        elif kind == "float *":
+            args.append("api_vector")
         elif kind == "mn_str *" and "const" in text:
             args.append("api_strings")
         elif kind == "mn_token *":

@@ -15,6 +15,8 @@ static const char api_device[] = "reference";
 static const int32_t api_ids[] = {0, 17, 21};
 static const mn_message api_messages[] = {{{"user", 4}, {"a", 1}, {NULL, 0}}};
 static const mn_str api_strings[] = {{"a", 1}};
+static const mn_embed_text api_texts[] = {{api_ids, 3, 0}};
+static float api_vector[4096];
 
 static int bad;
 static const char *doing;
