@@ -63,6 +63,10 @@ typedef struct {
 } mn_plugin_call;
 #define MN_LIMIT_SETTING 0xffffffffu /* use the setting call_timeout or step_timeout */
 #define MN_RUNTIME_JOURNAL 1u        /* opens the crash journal, for mn_plugin_crashed */
+/* Opens plugins that are loaders only: models, tokenisers and chat templates work, no device is
+ * listed, and mn_session_create is MN_NO_DEVICE. Plugins whose note does not say what they are, or
+ * says that they hold a backend, too, are not opened. */
+#define MN_RUNTIME_NO_BACKENDS 2u
 /* settings override every other source.
  *
  * A call into a plugin that lasts longer than 5 s is named by a warning in the log; a step after 5

@@ -130,7 +130,8 @@ static mn_containment containment(mn_runtime *rt, const mn_runtime_params *p) {
                   .step_limit_ns = limit_of(rt, p->step_limit_ms, "step_timeout"),
                   .stuck = p->stuck ? on_stuck : NULL,
                   .arg = rt},
-        .journal = p->flags & MN_RUNTIME_JOURNAL};
+        .journal = p->flags & MN_RUNTIME_JOURNAL,
+        .no_backends = p->flags & MN_RUNTIME_NO_BACKENDS};
 }
 
 int mn_plugin_call_now(mn_plugin_call *out) {
@@ -168,7 +169,8 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
     if (!st)
         st = mn_args_take(MN_SIZED_RUNTIME_PARAMS, &p, params, err);
     if (!st)
-        st = mn_args_flags(err, "mn_runtime_params.flags", p.flags, MN_RUNTIME_JOURNAL);
+        st = mn_args_flags(err, "mn_runtime_params.flags", p.flags,
+                           MN_RUNTIME_JOURNAL | MN_RUNTIME_NO_BACKENDS);
     if (!st)
         st = check_settings(&p, err);
     if (st)

@@ -23,8 +23,9 @@ typedef struct {
     mn_pool *pool;
     mn_progress_fn progress; /* NULL = nobody listens */
     void *progress_arg;
-    mn_watch *watch; /* NULL = calls are not waited for */
-    bool journal;    /* deaths are told and noted */
+    mn_watch *watch;  /* NULL = calls are not waited for */
+    bool journal;     /* deaths are told and noted */
+    bool no_backends; /* MN_RUNTIME_NO_BACKENDS */
     /* told before each step of mn_plugin_load: "running its entry"; NULL = nobody asks */
     void (*phase)(const char *doing);
 } mn_services;

@@ -17,6 +17,7 @@ mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_conta
     if (how) {
         reg->services.watch = mn_watch_create(&how->watch);
         reg->services.journal = how->journal;
+        reg->services.no_backends = how->no_backends;
     }
     pthread_mutex_init(&reg->lock, NULL);
     mn_registry_set_delays(reg, FIRST_DELAY_NS, MOST_DELAY_NS);

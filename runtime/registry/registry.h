@@ -97,7 +97,8 @@ typedef struct {
 /* How the calls of plugins are watched, and whether their crashes are noted. */
 typedef struct {
     mn_watch_params watch;
-    bool journal; /* opens the crash journal for mn_journal_note */
+    bool journal;     /* opens the crash journal for mn_journal_note */
+    bool no_backends; /* only files whose note says "loader" are opened */
 } mn_containment;
 /* Finds and loads all plugins. cfg and pool outlive the registry; how NULL: nothing is watched. An
  * error is out of memory, nothing else. */

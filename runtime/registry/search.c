@@ -47,6 +47,17 @@ static mn_probe_candidate *add_candidate(search_state *s) {
     return &s->list[s->n++];
 }
 
+/* Rejects what is not known to be a loader alone; false = out of memory. */
+static bool leave_backends(const mn_registry *reg, mn_plugin_record *rec,
+                           const mn_plugin_note *note) {
+    const bool is_loader = note->found && note->kinds == MN_KIND_LOADER;
+    if (!reg->services.no_backends || rec->status != MN_RECORD_PENDING || is_loader)
+        return true;
+    return mn_plugin_reject(rec, MN_RECORD_REFUSED,
+                            "the application asked for loaders only, which this file is not by "
+                            "its note");
+}
+
 /* Records the file, and makes it a candidate if nothing that can be seen from outside speaks
  * against it. */
 static mn_status try_file(search_state *s, const char *path, mn_error *err) {
@@ -69,6 +80,7 @@ static mn_status try_file(search_state *s, const char *path, mn_error *err) {
     }
     bool done = status == MN_OK ? mn_plugin_note_judge(rec, &c->file.note)
                                 : mn_plugin_reject(rec, MN_RECORD_REFUSED, "%s", why.msg);
+    done = done && leave_backends(reg, rec, &c->file.note);
     if (rec->status != MN_RECORD_PENDING)
         s->n--;
     return done ? MN_OK : mn_fail_memory(err, 0);
@@ -445,7 +457,7 @@ mn_status mn_search(mn_registry *reg, mn_error *err) {
         status = load_candidates(&s, &journal, err);
         mn_text_free(&journal);
     }
-    if (status == MN_OK)
+    if (status == MN_OK && !reg->services.no_backends)
         status = keep_a_cpu(&s, err);
     if (status == MN_OK) {
         tell(reg);

@@ -243,6 +243,31 @@ static void call_sized(void) {
              info.it.n_tensors == 0x5a5a5a5a);
 }
 
+/* A runtime of loaders: text works, and nothing can be computed. */
+static void call_without_backends(void) {
+    const mn_runtime_params p = {.size = sizeof p, .flags = MN_RUNTIME_NO_BACKENDS};
+    mn_runtime *rt = NULL;
+    mn_model *model = NULL;
+    mn_device_item device;
+    begin("MN_RUNTIME_NO_BACKENDS");
+    end_status(mn_runtime_create(&p, &rt, &err), 0, NULL);
+    end_true(mn_runtime_device(rt, 0, &device) == MN_END);
+    mn_plugin_item plugin;
+    int n_backends = 0;
+    for (uint32_t i = 0; mn_runtime_plugin(rt, i, &plugin) == MN_OK; i++)
+        n_backends += strstr(plugin.kind, "backend") && !strcmp(plugin.status, "ok");
+    end_true(n_backends == 0);
+    end_true(mn_model_open(rt, NULL, &model, &err) == MN_OK);
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    end_true(mn_model_tokenize(model, api_strings[0], 0, &ids, &n, &err) == MN_OK && n > 0);
+    mn_ids_free(ids);
+    mn_session *s = NULL;
+    end_true(mn_exit_code(mn_session_create(model, NULL, &s, &err)) == 3);
+    mn_model_free(model);
+    mn_runtime_free(rt);
+}
+
 int main(void) {
     static const mn_setting settings[] = {{"device", api_device}, {"threads", "2"}};
     const mn_runtime_params p = {.size = sizeof p, .n_settings = 2, .settings = settings};
@@ -257,6 +282,7 @@ int main(void) {
     call_without_sampling();
     call_sampling();
     call_sized();
+    call_without_backends();
     unlink(api_output());
     mn_stream_free(last_stream);
     mn_session_free(last_session);
