@@ -5,6 +5,7 @@
  * Ctrl-C loses one test only. Each number of threads has a runtime and session of its own; the
  * report and its tables belong to bench(). */
 #include "bench.h"
+#include "bench_url.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct {
     arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
     int csv, output, profile;
+    url_flags url;
 } bench_flags;
 
 #define F(field) offsetof(bench_flags, field)
@@ -329,6 +331,66 @@ static int64_t largest(const arg_ints *list) {
     return most;
 }
 
+/* The flags of --url. */
+#define U(field) offsetof(url_flags, field)
+static const arg_row url_rows[] = {
+    {"--url", "URL", ARG_TEXT, U(url), 1, 0, NULL,
+     "measure a server that speaks the OpenAI interface: -b users at a time, each\nwith prompts of "
+     "-p tokens and answers of -n; -m is the server's name of the model"},
+    {"--rate", "R", ARG_FLOAT, U(rate), 0.001, 1e6, NULL,
+     "requests that arrive at random, R per second on average, instead of -b"},
+    {"--requests", "N", ARG_INT, U(requests), 1, 1e6, NULL,
+     "of each test (default: 4 for each user, at least 16; 20 s at a rate)"},
+    {"--shared", "PERCENT", ARG_FLOAT, U(shared), 0, 100, NULL,
+     "of a prompt that all requests have in common (default: 0)"},
+    {"--requests-file", "FILE", ARG_FILE, U(file), 0, 0, NULL,
+     "JSON lines with \"prompt\", \"prompt_ids\" or \"messages\", and any other field of\na "
+     "request, instead of -p"},
+    {"--chat", NULL, ARG_FLAG, U(chat), 0, 0, NULL,
+     "use /v1/chat/completions, with prompts of random words"},
+    {"--words", NULL, ARG_FLAG, U(words), 0, 0, NULL, "random words instead of random token ids"},
+    {"--api-key", "FILE", ARG_FILE, U(key_file), 0, 0, NULL,
+     "the key is in FILE (default: the variable OPENAI_API_KEY)"},
+    {"--seed", "N", ARG_SEED, U(seed), 0, 0, NULL,
+     "of prompts and arrivals (default: another one each time)"},
+};
+
+/* Flags that need a model here, or --url: 0, or EXIT_USAGE with the error printed. */
+static int check_url(const app_flags *flags, const bench_flags *f) {
+    const int local = f->pair.given || f->depth.given || f->threads.given || f->profile;
+    if (f->url.url && (local || flags->device))
+        return complain(EXIT_USAGE, "found --url with -pg, -d, -t, --profile or --device, expected "
+                                    "-p, -n and -b: the server decides the rest");
+    if (f->url.url && f->url.rate > 0 && f->batch.given)
+        return complain(EXIT_USAGE, "found --rate and -b, expected one of them");
+    const int remote = f->url.rate > 0 || f->url.requests || f->url.file || f->url.chat;
+    if (!f->url.url && (remote || f->url.words || f->url.key_file || f->url.shared > 0))
+        return complain(EXIT_USAGE, "found a flag of --url, expected --url with it");
+    return 0;
+}
+
+/* bench --url. Lengths of 0 make no request. */
+static int bench_server(const app_flags *flags, const bench_flags *f, int form) {
+    const url_tests tests = {
+        .url = &f->url,
+        .prompt = &f->prompt,
+        .gen = &f->gen,
+        .users = &f->batch,
+        .gen_given = f->gen.given,
+        .model = flags->model,
+        .style = form == OUT_CSV ? TABLE_CSV : TABLE_MARKDOWN,
+        .json = form == OUT_JSON,
+        .quiet = flags->quiet,
+    };
+    for (size_t i = 0; i < f->prompt.n; i++)
+        if (f->prompt.v[i] == 0)
+            return complain(EXIT_USAGE, "-p: found 0 with --url, expected at least 1");
+    for (size_t i = 0; i < f->gen.n; i++)
+        if (f->gen.v[i] == 0)
+            return complain(EXIT_USAGE, "-n: found 0 with --url, expected at least 1");
+    return bench_url(&tests);
+}
+
 /* *form: OUT_*. 0, or EXIT_USAGE for flags that exclude each other or make no test. */
 static int check(const app_flags *flags, const bench_flags *f, int *form) {
     const int json = flags->json || f->output == OUT_JSON;
@@ -360,6 +422,10 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     test_list tests = {0};
     app_flags own = *flags;
     int code = check(flags, f, &r.form);
+    if (code == 0)
+        code = check_url(flags, f);
+    if (code == 0 && f->url.url)
+        return bench_server(flags, f, r.form);
     if (code == 0)
         code = make_tests(f, &tests);
     if (code)
@@ -399,6 +465,7 @@ int cmd_bench(int argc, char **argv) {
     const arg_group groups[] = {
         {"Tests (a list of values, or a range 128-512+128 or 128-1024*2, makes a test of each)",
          rows, COUNT(rows), &f},
+        {"A server (instead of a model here)", url_rows, COUNT(url_rows), &f.url},
         {"Output", output_rows, COUNT(output_rows), &f},
         {"", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
@@ -408,9 +475,10 @@ int cmd_bench(int argc, char **argv) {
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
     };
     const arg_page page = {
-        "bench", "[-m MODEL] [-p N] [-n N] [-pg P,G] [-d N] [-b N] [-t N] [-r N] [flags]",
-        "Measures prompt (pp) and generation (tg) speed in tokens per second. Rows appear as they "
-        "are measured;\nCtrl-C keeps them.",
+        "bench",
+        "[-m MODEL] [--url URL] [-p N] [-n N] [-pg P,G] [-d N] [-b N] [-t N] [-r N] [flags]",
+        "Measures prompt (pp) and generation (tg) speed in tokens per second, or, with --url, what "
+        "the users of a\nserver see. Rows appear as they are measured; Ctrl-C keeps them.",
         groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
