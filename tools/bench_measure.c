@@ -147,11 +147,17 @@ static uint32_t n_first(const bench_test *t, uint32_t n_ids) {
 static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
     buffer text = {0};
     mn_stream *stream = NULL;
-    mn_str piece;
-    if (!a->info.has_tokenizer || mn_stream_create(a->model, 0, &stream, &a->err) != MN_OK)
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
+    if (!a->info.has_tokenizer ||
+        mn_stream_create(a->model, MN_STREAM_PLAIN, &stream, &a->err) != MN_OK)
         return 0;
-    for (uint32_t i = 0; i < n && mn_stream_push(stream, ids[i], &piece, &a->err) == MN_OK; i++)
-        buffer_put(&text, piece.ptr, piece.len);
+    for (uint32_t i = 0; i < n; i++) {
+        if (mn_stream_push(stream, ids[i], &events, &n_events, &a->err) != MN_OK)
+            break;
+        if (n_events)
+            buffer_put(&text, events->text.ptr, events->text.len);
+    }
     int32_t *made = NULL;
     uint32_t n_made = 0;
     const mn_str all = {text.p ? text.p : "", text.n};

@@ -36,7 +36,7 @@ static int add_arguments(cJSON *function, const char *args) {
 }
 
 /* Adds {"type": "function", "function": {name, arguments}} to the list. 0: out of memory. */
-static int add_call(cJSON *calls, const gen *g, const char *args) {
+static int add_call(cJSON *calls, const gen_call *made) {
     cJSON *call = cJSON_CreateObject();
     if (!cJSON_AddItemToArray(calls, call)) {
         cJSON_Delete(call);
@@ -44,35 +44,35 @@ static int add_call(cJSON *calls, const gen *g, const char *args) {
     }
     const cJSON *type = cJSON_AddStringToObject(call, "type", "function");
     cJSON *function = cJSON_AddObjectToObject(call, "function");
-    const cJSON *name = cJSON_AddStringToObject(function, "name", gen_tool_name(g));
-    return type && name && add_arguments(function, args);
+    const cJSON *name = cJSON_AddStringToObject(function, "name", made->name);
+    return type && name && add_arguments(function, made->args ? made->args : "");
 }
 
-/* The tool call of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out of
+/* The tool calls of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out of
  * memory. */
 static char *call_more(const gen *g) {
-    char *args = strndup(g->text + g->call, g->n_text - g->call);
     char *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
     cJSON *more = cJSON_CreateObject();
     cJSON *calls = cJSON_AddArrayToObject(more, "tool_calls");
     char *text = NULL;
-    int ok = args && thought && calls && add_call(calls, g, args);
+    int ok = thought && calls;
+    for (size_t i = 0; ok && i < g->n_calls; i++)
+        ok = add_call(calls, &g->calls[i]);
     if (ok && g->n_thinking)
         ok = cJSON_AddStringToObject(more, "thinking", thought) != NULL;
     if (ok)
         text = cJSON_PrintUnformatted(more);
     cJSON_Delete(more);
-    free(args);
     free(thought);
     return text;
 }
 
-/* Appends the answer to the conversation; a tool call is in more, not in the content. */
+/* Appends the answer to the conversation; tool calls are in more, not in the content. */
 static int push_answer(chat *c) {
     const gen *g = &c->g;
-    const mn_str text = {g->text ? g->text : "", g->tool[0] ? 0 : g->n_text};
-    char *more = g->tool[0] ? call_more(g) : NULL;
-    if (g->tool[0] && !more)
+    const mn_str text = {g->text ? g->text : "", g->n_calls ? g->n_content : g->n_text};
+    char *more = g->n_calls ? call_more(g) : NULL;
+    if (g->n_calls && !more)
         return no_memory();
     return messages_push(c, "assistant", text, more);
 }
@@ -93,6 +93,7 @@ void chat_apply_settings(chat *c) {
     c->g.max_new = c->flags.n;
     c->g.stop = c->sampling.stop;
     c->g.show_thinking = c->flags.show_thinking;
+    c->g.has_tools = c->talk.tools != NULL;
 }
 
 /* ---- the prompt of a turn -------------------------------------------------------------------- */

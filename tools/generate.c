@@ -59,22 +59,67 @@ static int show(gen *g, mn_str text, int thinking, out_file *live) {
     return live->error ? EXIT_FAILED : 0;
 }
 
-/* Keeps a piece of text. A tool call that the model writes with special tokens is kept as a line
- * "to=functions.f ARGUMENTS"; g->call is where its arguments begin. */
-static int keep_text(gen *g, mn_str text, out_file *live) {
-    char head[80];
-    if (!text.len)
-        return 0;
-    mn_str tool = mn_stream_tool(g->stream);
-    int code = 0;
-    if (tool.len && strncmp(g->tool, tool.ptr, sizeof g->tool) != 0) {
-        snprintf(g->tool, sizeof g->tool, "%s", tool.ptr);
-        const int in_line = g->n_text && g->text[g->n_text - 1] != '\n';
-        int n = snprintf(head, sizeof head, "%sto=%s ", in_line ? "\n" : "", g->tool);
-        code = show(g, (mn_str){head, (uint64_t)n}, 0, live);
-        g->call = g->n_text;
+/* ---- tool calls ------------------------------------------------------------------------------ */
+static void forget_calls(gen *g) {
+    for (size_t i = 0; i < g->n_calls; i++) {
+        free(g->calls[i].name);
+        free(g->calls[i].args);
     }
-    return code ? code : show(g, text, mn_stream_is_thinking(g->stream), live);
+    g->n_calls = 0;
+}
+
+/* A call begins: it is shown as a line "to=NAME ARGUMENTS". */
+static int begin_call(gen *g, mn_str name, out_file *live) {
+    if (!grow((void **)&g->calls, &g->cap_calls, g->n_calls + 1, sizeof *g->calls))
+        return no_memory();
+    char *copy = strndup(name.ptr, name.len);
+    if (!copy)
+        return no_memory();
+    if (!g->n_calls)
+        g->n_content = g->n_text;
+    g->calls[g->n_calls++] = (gen_call){.name = copy};
+    const int in_line = g->n_text && g->text[g->n_text - 1] != '\n';
+    const mn_str head = {"\nto=", 4};
+    const mn_str line = {head.ptr + !in_line, head.len - (uint64_t)!in_line};
+    int code = show(g, line, 0, live);
+    if (code == 0)
+        code = show(g, name, 0, live);
+    return code ? code : show(g, (mn_str){" ", 1}, 0, live);
+}
+
+static int add_arguments(gen *g, mn_str text, out_file *live) {
+    gen_call *call = &g->calls[g->n_calls - 1];
+    int code = append(&call->args, &call->n_args, &call->cap_args, text);
+    if (code)
+        return code;
+    call->args[call->n_args] = 0;
+    return show(g, text, 0, live);
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+/* Text of the answer; behind a call it begins a new line. */
+static int add_text(gen *g, mn_str text, int after_call, out_file *live) {
+    int code = 0;
+    if (after_call)
+        code = show(g, (mn_str){"\n", 1}, 0, live);
+    return code ? code : show(g, text, 0, live);
+}
+
+static int keep_events(gen *g, const mn_stream_event *events, uint32_t n, out_file *live) {
+    int code = 0;
+    for (uint32_t i = 0; i < n && code == 0; i++) {
+        const mn_str text = events[i].text;
+        if (events[i].kind == MN_EVENT_CALL)
+            code = begin_call(g, text, live);
+        else if (events[i].kind == MN_EVENT_ARGUMENTS)
+            code = add_arguments(g, text, live);
+        else if (events[i].kind == MN_EVENT_THINKING)
+            code = show(g, text, 1, live);
+        else
+            code = add_text(g, text, g->in_call, live);
+        g->in_call = events[i].kind == MN_EVENT_CALL || events[i].kind == MN_EVENT_ARGUMENTS;
+    }
+    return code;
 }
 
 /* Gives the strings of --stop to the stream. */
@@ -96,7 +141,9 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     g->n_ids = 0;
     g->n_text = 0;
     g->n_thinking = 0;
-    g->tool[0] = 0;
+    g->n_content = 0;
+    g->in_call = 0;
+    forget_calls(g);
     g->dim = 0;
     g->finish = MN_FINISH_NONE;
     g->begin = seconds();
@@ -111,7 +158,8 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
                         a->info.path);
     if (!a->info.has_tokenizer)
         return 0;
-    mn_status status = mn_stream_create(a->model, MN_STREAM_CONTINUE, &g->stream, &a->err);
+    const uint32_t flags = MN_STREAM_CONTINUE | (g->has_tools ? MN_STREAM_TOOLS : 0);
+    mn_status status = mn_stream_create(a->model, flags, &g->stream, &a->err);
     if (status != MN_OK)
         return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);
@@ -126,14 +174,16 @@ mn_status gen_begin(app *a, gen *g) {
 
 /* The rest of the text, after the last id. */
 static int finish_text(app *a, gen *g, out_file *live) {
-    mn_str text = {NULL, 0};
-    mn_status status = mn_stream_finish(g->stream, &text, &a->err);
-    return status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
+    mn_status status = mn_stream_finish(g->stream, &events, &n, &a->err);
+    return status == MN_OK ? keep_events(g, events, n, live) : app_fail(a, status);
 }
 
 /* One token of g: its id, time and text; the sequence is freed if a stop string ends the answer. */
 static int take(app *a, gen *g, const mn_token *t, out_file *live) {
-    mn_str text = {NULL, 0};
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
     int code = 0;
     g->last = seconds();
     if (isnan(g->first))
@@ -145,8 +195,8 @@ static int take(app *a, gen *g, const mn_token *t, out_file *live) {
     if (!g->stream)
         return 0;
     if (t->finish != MN_FINISH_STOP) { // a stop token is in ids, never in text
-        mn_status status = mn_stream_push(g->stream, t->id, &text, &a->err);
-        code = status == MN_OK ? keep_text(g, text, live) : app_fail(a, status);
+        mn_status status = mn_stream_push(g->stream, t->id, &events, &n, &a->err);
+        code = status == MN_OK ? keep_events(g, events, n, live) : app_fail(a, status);
     }
     if (code == 0 && mn_stream_stopped(g->stream)) {
         g->finish = GEN_STOPPED;
@@ -168,13 +218,16 @@ static gen *find(gen *g, size_t n, int32_t seq) {
 
 /* Ctrl-C: ends all that run; the text so far is the answer. */
 static int interrupted(app *a, gen *g, size_t n, out_file *live) {
-    mn_str text;
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
     for (size_t i = 0; i < n; i++) {
         if (g[i].seq < 0 || g[i].finish != MN_FINISH_NONE)
             continue;
         g[i].finish = GEN_INTERRUPTED;
-        if (g[i].stream && mn_stream_finish(g[i].stream, &text, &a->err) == MN_OK)
-            keep_text(&g[i], text, live);
+        if (!g[i].stream)
+            continue;
+        if (mn_stream_finish(g[i].stream, &events, &n_events, &a->err) == MN_OK)
+            keep_events(&g[i], events, n_events, live);
     }
     if (live)
         out_break(live);
@@ -314,25 +367,23 @@ static double rate(double n, double time) {
     return n > 0 && time > 0 ? n / time : NAN;
 }
 
-const char *gen_tool_name(const gen *g) {
-    static const char space[] = "functions.";
-    const size_t n = sizeof space - 1;
-    return strncmp(g->tool, space, n) == 0 ? g->tool + n : g->tool;
-}
-
-/* The call in the form of chat-completion APIs: the arguments are a string, which may be any
+/* The calls in the form of chat-completion APIs: the arguments are a string, which may be any
  * text. */
-static void call_json(const gen *g, json_out *j) {
-    json_put_array(j, "tool_calls");
-    json_open(j, '{');
-    json_put_z(j, "type", "function");
-    json_key(j, "function");
-    json_open(j, '{');
-    json_put_z(j, "name", gen_tool_name(g));
-    json_key(j, "arguments");
-    json_str(j, g->text + g->call, g->n_text - g->call);
-    json_close(j);
-    json_close(j);
+static void calls_json(const gen *g, json_out *j) {
+    json_key(j, "tool_calls");
+    json_open(j, '[');
+    for (size_t i = 0; i < g->n_calls; i++) {
+        const gen_call *call = &g->calls[i];
+        json_open(j, '{');
+        json_put_z(j, "type", "function");
+        json_key(j, "function");
+        json_open(j, '{');
+        json_put_z(j, "name", call->name);
+        json_key(j, "arguments");
+        json_str(j, call->args ? call->args : "", call->n_args);
+        json_close(j);
+        json_close(j);
+    }
     json_close(j);
 }
 
@@ -356,8 +407,8 @@ void gen_json(const app *a, const gen *g, json_out *j) {
         json_key(j, "thinking");
         json_str(j, g->thinking, g->n_thinking);
     }
-    if (g->tool[0])
-        call_json(g, j);
+    if (g->n_calls)
+        calls_json(g, j);
     json_key(j, "prompt_ids");
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");
@@ -383,6 +434,8 @@ void gen_free(gen *g) {
     free(g->ids);
     free(g->text);
     free(g->thinking);
+    forget_calls(g);
+    free(g->calls);
     free(g->error);
     for (size_t i = 0; g->owns_stop && i < g->stop.n; i++)
         free((char *)g->stop.v[i]);

@@ -7,6 +7,12 @@
 #define GEN_INTERRUPTED 4
 #define GEN_STOPPED 5 /* by a string of stop; the sequence is freed */
 
+/* A tool call of the answer; malloc'ed. */
+typedef struct {
+    char *name, *args; /* args: what came of them, NUL-terminated; NULL: nothing */
+    size_t n_args, cap_args;
+} gen_call;
+
 typedef struct {
     int32_t *prompt; /* malloc'ed, freed by gen_free */
     uint32_t n_prompt;
@@ -20,10 +26,13 @@ typedef struct {
     /* filled by gen_* */
     int32_t seq, finish, *ids;
     size_t n_ids, cap_ids, n_text, cap_text, n_thinking, cap_thinking;
-    char *text, *thinking;     /* the answer; the thinking before it */
-    char tool[64];             /* the tool that the answer's end calls, else empty */
-    size_t call;               /* offset in text of the call's arguments */
+    char *text, *thinking; /* the answer; the thinking before it */
+    gen_call *calls;       /* the tool calls of the answer; text has them as lines, too */
+    size_t n_calls, cap_calls;
+    size_t n_content;          /* bytes of text before the first call */
     int show_thinking;         /* set by the caller: thinking is printed, too */
+    int has_tools;             /* set by the caller: calls written as text are recognised */
+    int in_call;               /* the last event was of a call */
     int begun;                 /* 1: gen_batch runs its sequence */
     int dim;                   /* 1: the terminal shows the style of thinking */
     mn_stream *stream;         /* NULL: the model has no tokeniser */
@@ -44,8 +53,6 @@ int gen_batch(app *a, gen *g, size_t n, uint32_t width, gen_done done, void *arg
 /* Prepares g for a generation after ids: removes ids and text of the last one, creates the
  * stream. */
 int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n);
-/* The name of the called tool, without Harmony's "functions." */
-const char *gen_tool_name(const gen *g);
 void gen_json(const app *a, const gen *g, json_out *j);
 void gen_free(gen *g);
 #endif

@@ -30,14 +30,21 @@ static const arg_row rows[] = {
      "one line per id with its text beside it; auto: on a terminal"},
 };
 
+/* The text of a plain stream's events: there is at most one. */
+static mn_str text_of(const mn_stream_event *events, uint32_t n) {
+    return n ? events->text : (mn_str){"", 0};
+}
+
 /* The text that each id adds as a JSON string, special tokens by their names; the bytes of an
  * incomplete character come with the id that completes it. lines: one line per id. */
 static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int lines) {
     mn_stream *s = NULL;
-    mn_str text = {"", 0}, rest = {"", 0};
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
     mn_status st = mn_stream_create(a->model, MN_STREAM_CONTINUE | MN_STREAM_SPECIAL, &s, &a->err);
     for (uint32_t i = 0; st == MN_OK && i < n; i++) {
-        st = mn_stream_push(s, ids[i], &text, &a->err);
+        st = mn_stream_push(s, ids[i], &events, &n_events, &a->err);
+        const mn_str text = text_of(events, n_events);
         if (lines)
             out_printf(j->out, "%8" PRId32 "  ", ids[i]);
         json_str(j, text.ptr, text.len);
@@ -47,8 +54,8 @@ static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int
         }
     }
     if (st == MN_OK)
-        st = mn_stream_finish(s, &rest, &a->err);
-    if (st == MN_OK && rest.len && lines)
+        st = mn_stream_finish(s, &events, &n_events, &a->err);
+    if (st == MN_OK && n_events && lines)
         out_puts(j->out, "          (the text ends inside a character)\n");
     mn_stream_free(s);
     return st == MN_OK ? 0 : app_fail(a, st);
@@ -161,17 +168,15 @@ static int check_ids(const app *a, const int32_t *ids, uint32_t n) {
 /* Appends the text of the ids. 0, or the exit code with the error printed. */
 static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, buffer *text) {
     mn_stream *s = NULL;
-    mn_str piece = {"", 0};
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
     mn_status st = mn_stream_create(a->model, how, &s, &a->err);
-    for (uint32_t i = 0; st == MN_OK && i < n; i++) {
-        st = mn_stream_push(s, ids[i], &piece, &a->err);
-        if (st == MN_OK)
-            buffer_put(text, piece.ptr, piece.len);
-    }
-    if (st == MN_OK)
-        st = mn_stream_finish(s, &piece, &a->err);
-    if (st == MN_OK)
+    for (uint32_t i = 0; st == MN_OK && i <= n; i++) {
+        st = i < n ? mn_stream_push(s, ids[i], &events, &n_events, &a->err)
+                   : mn_stream_finish(s, &events, &n_events, &a->err);
+        const mn_str piece = text_of(events, n_events);
         buffer_put(text, piece.ptr, piece.len);
+    }
     mn_stream_free(s);
     if (st != MN_OK)
         return app_fail(a, st);

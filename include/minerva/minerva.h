@@ -309,42 +309,65 @@ MN_API void mn_ids_free(int32_t *ids);
  * NULL: m: 0. */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
-/* Converts ids to text one by one; only whole UTF-8 characters; special tokens have no text. */
+/* ---- streams: ids of an output, one by one, as events ---------------------------------------- */
+/* Converts ids to text, only whole UTF-8 characters; special tokens have no text. */
 typedef struct mn_stream mn_stream;
 #define MN_STREAM_CONTINUE 1u /* the ids follow a prompt: SentencePiece keeps the first space */
 #define MN_STREAM_PLAIN 2u    /* all text is the answer: thinking and calls are not detected */
-#define MN_STREAM_SPECIAL 4u  /* the text of a special token is its name */
+#define MN_STREAM_SPECIAL 4u  /* the text of a special token is its name; implies PLAIN */
+/* The request has tools: calls that the model writes as text are detected, in the form that its
+ * chat template or vocabulary says. Without it they are text of the answer. */
+#define MN_STREAM_TOOLS 8u
+/* What a piece of output is. */
+enum {
+    MN_EVENT_TEXT = 1, /* of the answer */
+    /* not part of the answer. A model marks it with special tokens (<think>, the channels of
+     * Harmony), or with the text <think> if it has no such token and its chat template contains
+     * that text; the marks are never returned */
+    MN_EVENT_THINKING = 2,
+    MN_EVENT_CALL = 3,     /* a tool call begins; text: its whole name, "get_weather" */
+    MN_EVENT_ARGUMENTS = 4 /* the next piece of its arguments */
+};
+/* call: of MN_EVENT_CALL and MN_EVENT_ARGUMENTS the number of the call, 0 for the first of the
+ * output, 1 for the next; the same in all events of one call. The arguments of one call, joined,
+ * are the text of its JSON object as the model wrote it. They are incomplete if the output ends
+ * inside them; where they are no JSON any more, the rest is MN_EVENT_TEXT. What only begins like a
+ * call is MN_EVENT_TEXT, complete and in order; it is kept back, at most 16 KiB of it, until that
+ * is decided. White space and marks between calls and around them have no event. Models that mark
+ * calls with special tokens (Harmony) have these events without MN_STREAM_TOOLS, too; their
+ * arguments are passed on unread. An id of a call is the caller's to invent: 9 letters and digits
+ * suit all templates. */
+typedef struct {
+    uint32_t kind, call; /* MN_EVENT_* */
+    mn_str text;         /* not empty */
+} mn_stream_event;
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out,
                                   mn_error *err);
-/* text: until the next call; may be empty
- * NULL: st, text: MN_INVALID. */
-MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, mn_str *text, mn_error *err);
-/* 1: the text of the last push is thinking, not part of the answer. A model marks thinking with
- * special tokens (<think>, the channels of Harmony), or with the text <think> if it has no such
- * token and its chat template contains that text; the marks are never returned.
- * NULL: st: 0. */
-MN_API int mn_stream_is_thinking(const mn_stream *st);
 /* The ids before the output, whose end may begin thinking; before the first push.
  * NULL: st, ids: nothing. */
 MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
-/* The tool that is called with the text of the last push as its arguments, if the model marks calls
- * with special tokens (Harmony): "functions.get_weather"; else empty. Other models write calls into
- * the text of the answer.
- * NULL: st: empty. */
-MN_API mn_str mn_stream_tool(const mn_stream *st);
 /* Strings that end the answer: the text before the first of them is returned. Text that may be the
  * beginning of one is kept back, across any number of ids, until it is decided. They are searched
- * for in the answer only, not in thinking. n strings, at most 64 of 1 to 1024 bytes of UTF-8 each,
- * copied; before the first push. MN_INVALID: other strings, or after a push.
+ * for in MN_EVENT_TEXT only; thinking or a call between two pieces of it separates them. n strings,
+ * at most 64 of 1 to 1024 bytes of UTF-8 each, copied; before the first push. MN_INVALID: other
+ * strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
-/* 1 after one was found: further ids have no text, and the sequence may be freed.
+/* The next id of the output. events: *n of them in the order of the output, valid until the next
+ * call; *n may be 0, and more than 1 where an id ends one part and begins another. With
+ * MN_STREAM_PLAIN at most one.
+ * NULL: st, events, n: MN_INVALID. */
+MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, const mn_stream_event **events,
+                                uint32_t *n, mn_error *err);
+/* The output has ended: events of what was kept back.
+ * NULL: st, events, n: MN_INVALID. */
+MN_API mn_status mn_stream_finish(mn_stream *st, const mn_stream_event **events, uint32_t *n,
+                                  mn_error *err);
+/* 0, or 1 + the index of the string of mn_stream_stop that was found: further ids have no event,
+ * and the sequence may be freed.
  * NULL: st: 0. */
 MN_API int mn_stream_stopped(const mn_stream *st);
-/* Returns the text that was kept back.
- * NULL: st, text: MN_INVALID. */
-MN_API mn_status mn_stream_finish(mn_stream *st, mn_str *text, mn_error *err);
 /* NULL: st: nothing. */
 MN_API void mn_stream_free(mn_stream *st);
 

@@ -12,16 +12,36 @@ static mn_status prompt_ids(const mn_model *m, const char *prompt, int32_t **ids
     return mn_model_chat(m, &user, 1, 0, ids, n, err);
 }
 
-static mn_status print_text(mn_str text, int (*print)(void *, const char *, uint64_t), void *arg,
+/* Where an answer goes. */
+typedef struct {
+    int (*print)(void *arg, const char *text, uint64_t n);
+    void *arg;
+} printer;
+
+/* Prints the answer among n events, without thinking and calls. */
+static mn_status print_text(const printer *to, const mn_stream_event *events, uint32_t n,
                             mn_error *err) {
-    return text.len && print(arg, text.ptr, text.len)
-               ? mn_fail(err, MN_CANCELLED, "stopped by the caller")
-               : MN_OK;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_str text = events[i].text;
+        if (events[i].kind == MN_EVENT_TEXT && to->print(to->arg, text.ptr, text.len))
+            return mn_fail(err, MN_CANCELLED, "stopped by the caller");
+    }
+    return MN_OK;
+}
+
+/* One token of the sequence; NULL: the end. */
+static mn_status print_token(mn_stream *stream, const mn_token *t, const printer *to,
+                             mn_error *err) {
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
+    mn_status st = t ? mn_stream_push(stream, t->id, &events, &n, err)
+                     : mn_stream_finish(stream, &events, &n, err);
+    return st ? st : print_text(to, events, n, err);
 }
 
 /* Steps until the sequence ends; other sequences of the session go on beside it, unread. */
-static mn_status run(mn_session *s, int32_t seq, mn_stream *stream,
-                     int (*print)(void *, const char *, uint64_t), void *arg, mn_error *err) {
+static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, const printer *to,
+                     mn_error *err) {
     mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);
     mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->n_seq * sizeof *tokens);
     bool done = false;
@@ -30,21 +50,15 @@ static mn_status run(mn_session *s, int32_t seq, mn_stream *stream,
         st = mn_session_step(s, tokens, s->n_seq, &n, err);
         done = !n;
         for (uint32_t i = 0; i < n && !st; i++) {
-            mn_str text = {0};
             if (tokens[i].seq != seq)
                 continue;
             done = tokens[i].finish != MN_FINISH_NONE;
             if (tokens[i].finish != MN_FINISH_STOP)
-                st = mn_stream_push(stream, tokens[i].id, &text, err);
-            if (!st && !mn_stream_is_thinking(stream))
-                st = print_text(text, print, arg, err);
+                st = print_token(stream, &tokens[i], to, err);
         }
     }
-    mn_str rest = {0};
     if (!st)
-        st = mn_stream_finish(stream, &rest, err);
-    if (!st && !mn_stream_is_thinking(stream))
-        st = print_text(rest, print, arg, err);
+        st = print_token(stream, NULL, to, err);
     mn_free(tokens);
     return st;
 }
@@ -74,7 +88,7 @@ mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params 
     if (!st)
         st = mn_seq_create(s, ids, n, params ? params : &own, &seq, err);
     if (!st)
-        st = run(s, seq, stream, print, arg, err);
+        st = run(s, seq, stream, &(printer){print, arg}, err);
     if (seq >= 0)
         mn_seq_free(s, seq);
     mn_stream_free(stream);

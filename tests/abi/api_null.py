@@ -112,6 +112,9 @@ def call(f, without, sized, out):
             args.append(own)
         elif f.name in ("mn_ids_free", "mn_json_free"):
             args.append("NULL")
+        elif kind.endswith("**") and "const" in text:  # the library's own
+            before.append("const %s *%s = NULL;" % (kind[:-2].strip(), own))
+            args.append("&" + own)
         elif kind.endswith("**"):
             made = kind[:-2].strip()
             before.append("%s *%s = NULL;" % (made, own))

@@ -1619,8 +1619,8 @@ def test_talk_calls():
     with scratch() as folder:
         model = caller(folder, "<|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>")
         a = minerva("run", "-m", model, "-p", ask, *flags, "--json").json()
-        args = a["text"][len("to=functions.weather "):]
-        equal(a["text"], "to=functions.weather " + args)
+        args = a["text"][len("to=weather "):]
+        equal(a["text"], "to=weather " + args)
         equal(a["tool_calls"], [{"type": "function", "function": {"name": "weather", "arguments": args}}])
         equal(minerva("run", "-m", model, "-p", ask, *flags).out, a["text"].rstrip("\n") + "\n")
         history = [{"role": "user", "content": ask}, {"role": "assistant", "content": "", "tool_calls": a["tool_calls"]}, {"role": "tool", "content": "ok"}]

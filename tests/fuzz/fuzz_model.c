@@ -137,22 +137,31 @@ static bool open_alone(const fuzz_parts *parts) {
 }
 
 /* ---- the whole way --------------------------------------------------------------------------- */
-static void use_stream(const mn_model *m, const int32_t *ids, uint32_t n) {
+static void use_events(const mn_stream_event *events, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_str text = events[i].text;
+        fuzz_answered(text.ptr, text.len);
+        FUZZ_CHECK(text.len && mn_utf8_check(text.ptr, text.len) == text.len);
+        sum += events[i].kind + events[i].call;
+    }
+}
+
+static void use_stream(const mn_model *m, uint32_t flags, const int32_t *ids, uint32_t n) {
     mn_error err = MN_ERROR_INIT;
     mn_stream *s = NULL;
-    mn_str text = {0};
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
     fuzz_answered(ids, n * sizeof *ids);
-    if (!fuzz_ok(mn_stream_create(m, MN_STREAM_CONTINUE, &s, &err), &err))
+    if (!fuzz_ok(mn_stream_create(m, MN_STREAM_CONTINUE | flags, &s, &err), &err))
         return;
     mn_stream_prompt(s, ids, n / 2);
     for (uint32_t i = 0; i < n; i++) {
-        FUZZ_CHECK(fuzz_ok(mn_stream_push(s, ids[i], &text, &err), &err));
-        fuzz_answered(text.ptr, text.len);
-        FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
-        sum += (uint64_t)mn_stream_is_thinking(s) + (uint64_t)mn_model_is_stop(m, ids[i]) +
-               mn_stream_tool(s).len;
+        FUZZ_CHECK(fuzz_ok(mn_stream_push(s, ids[i], &events, &n_events, &err), &err));
+        use_events(events, n_events);
+        sum += (uint64_t)mn_model_is_stop(m, ids[i]);
     }
-    FUZZ_CHECK(fuzz_ok(mn_stream_finish(s, &text, &err), &err));
+    FUZZ_CHECK(fuzz_ok(mn_stream_finish(s, &events, &n_events, &err), &err));
+    use_events(events, n_events);
     mn_stream_free(s);
 }
 
@@ -169,11 +178,11 @@ static void use_text(const mn_model *m) {
     if (!m->tokenizer)
         return;
     if (fuzz_ok(mn_model_tokenize(m, mn_str_of(said), MN_TEXT_ADD_SPECIAL, &ids, &n, &err), &err)) {
-        use_stream(m, ids, n);
+        use_stream(m, 0, ids, n);
         mn_ids_free(ids);
     }
     if (m->chat && fuzz_ok(mn_model_chat(m, messages, 1, 0, &ids, &n, &err), &err)) {
-        use_stream(m, ids, n);
+        use_stream(m, 0, ids, n);
         mn_ids_free(ids);
     }
     if (m->chat &&

@@ -111,23 +111,31 @@ static int end(void **state) {
     return world_close(*state), 0;
 }
 
-/* The answer, then "/", then the rest; "@functions.f:" before the text of a call. */
+/* The i-th of n ids, or behind them the end. */
+static mn_status push(mn_stream *s, const int32_t *ids, uint32_t i, uint32_t n,
+                      const mn_stream_event **e, uint32_t *n_events) {
+    return i < n ? mn_stream_push(s, ids[i], e, n_events, NULL)
+                 : mn_stream_finish(s, e, n_events, NULL);
+}
+
+/* The answer, then "/", then the rest; "@f:" before the arguments of a call. */
 static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids,
                    uint32_t n, const char *want) {
-    char part[2][256] = {"", ""}, both[520], tool[64] = "";
+    char part[2][256] = {"", ""}, both[520];
     mn_stream *s = NULL;
-    mn_str text;
+    const mn_stream_event *e = NULL;
+    uint32_t n_events = 0;
     assert_int_equal(mn_stream_create(w->model, MN_STREAM_CONTINUE, &s, NULL), MN_OK);
     mn_stream_prompt(s, prompt, n_prompt);
     for (uint32_t i = 0; i <= n; i++) {
-        mn_status st =
-            i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
-        assert_int_equal(st, MN_OK);
-        char *to = part[mn_stream_is_thinking(s)];
-        mn_str called = mn_stream_tool(s);
-        if (text.len && strcmp(called.ptr, tool))
-            snprintf(to + strlen(to), 80, "@%s:", strcpy(tool, called.ptr));
-        strncat(to, text.ptr, text.len);
+        assert_int_equal(push(s, ids, i, n, &e, &n_events), MN_OK);
+        for (uint32_t k = 0; k < n_events; k++) {
+            char *to = part[e[k].kind == MN_EVENT_THINKING];
+            assert_true(e[k].text.len);
+            strcat(to, e[k].kind == MN_EVENT_CALL ? "@" : "");
+            strncat(to, e[k].text.ptr, e[k].text.len);
+            strcat(to, e[k].kind == MN_EVENT_CALL ? ":" : "");
+        }
     }
     snprintf(both, sizeof both, "%s/%s", part[0], part[1]);
     assert_string_equal(both, want);
@@ -185,17 +193,16 @@ static void harmony_calls(void **state) {
     expect(w, IDS(HARMONY),
            IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, COMMENT, ARY, FUNCTION, SPACE,
                CONSTRAIN, JSON, MESSAGE, B, B, CALL),
-           "@functions.f:bb/a");
+           "@f:bb/a");
     /* the tool before the channel */
-    expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, B),
-           "@functions.f:b/");
-    expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@functions.f:b/"); /* no channel */
+    expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, B), "@f:b/");
+    expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@f:b/"); /* no channel */
     expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, FUNCTION, CONSTRAIN, MESSAGE, B),
-           "@functions.f:b/"); /* on another channel */
+           "@f:b/"); /* on another channel */
     expect(
         w, IDS(HARMONY),
         IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE, B, CALL, HARMONY, CHANNEL, FINAL, MESSAGE, A),
-        "@functions.f:b@:a/");
+        "@f:ba/");
     /* what is final is no call */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, FUNCTION, MESSAGE, B), "b/");
     expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "/b"); /* to nobody */
@@ -309,17 +316,18 @@ static void expect_stop(const world *w, uint32_t flags, const char *const *strin
                         uint32_t n_strings, const int32_t *ids, uint32_t n, const char *want) {
     char got[256] = "";
     mn_stream *s = NULL;
-    mn_str text, list[4];
+    const mn_stream_event *e = NULL;
+    uint32_t n_events = 0;
+    mn_str list[4];
     mn_error err = MN_ERROR;
     for (uint32_t i = 0; i < n_strings; i++)
         list[i] = (mn_str){strings[i], strlen(strings[i])};
     assert_int_equal(mn_stream_create(w->model, flags, &s, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, list, n_strings, &err), MN_OK);
     for (uint32_t i = 0; i <= n; i++) {
-        mn_status st =
-            i < n ? mn_stream_push(s, ids[i], &text, NULL) : mn_stream_finish(s, &text, NULL);
-        assert_int_equal(st, MN_OK);
-        strncat(got, text.ptr, text.len);
+        assert_int_equal(push(s, ids, i, n, &e, &n_events), MN_OK);
+        for (uint32_t k = 0; k < n_events; k++)
+            strncat(got, e[k].text.ptr, e[k].text.len);
         strcat(got, i < n ? "|" : mn_stream_stopped(s) ? "!" : "");
     }
     assert_string_equal(got, want);
@@ -351,13 +359,14 @@ static void stops(void **state) {
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1025}, 1, &err), MN_INVALID);
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1}, 65, &err), MN_INVALID);
     assert_int_equal(mn_stream_stop(s, &(mn_str){longer, 1024}, 1, &err), MN_OK);
-    mn_str text;
-    assert_int_equal(mn_stream_push(s, A, &text, NULL), MN_OK);
+    const mn_stream_event *e = NULL;
+    uint32_t n = 0;
+    assert_int_equal(mn_stream_push(s, A, &e, &n, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "pushed"));
     mn_stream_free(s);
     assert_int_equal(mn_stream_create(w->model, on, &s, NULL), MN_OK);
-    assert_int_equal(mn_stream_finish(s, &text, NULL), MN_OK);
+    assert_int_equal(mn_stream_finish(s, &e, &n, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
     mn_stream_free(s);
 }
@@ -366,16 +375,18 @@ static void stops(void **state) {
 static void plain(void **state) {
     const world *w = *state;
     mn_stream *s = NULL;
-    mn_str text;
+    const mn_stream_event *e = NULL;
+    uint32_t n = 0;
     char got[64] = "";
     const int32_t ids[] = {START, THINK, A, END_THINK};
     assert_int_equal(mn_stream_create(w->model, MN_STREAM_SPECIAL, &s, NULL), MN_OK);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        assert_int_equal(mn_stream_push(s, ids[i], &text, NULL), MN_OK);
-        strncat(got, text.ptr, text.len);
+        assert_int_equal(mn_stream_push(s, ids[i], &e, &n, NULL), MN_OK);
+        assert_int_equal(n, 1);
+        assert_int_equal(e->kind, MN_EVENT_TEXT);
+        strncat(got, e->text.ptr, e->text.len);
     }
     assert_string_equal(got, "<|start|><think>a</think>");
-    assert_int_equal(mn_stream_is_thinking(s), 0);
     mn_stream_free(s);
 }
 

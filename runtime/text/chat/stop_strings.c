@@ -45,10 +45,9 @@ mn_status mn_stops_set(mn_stops *s, const mn_str *strings, uint32_t n, mn_error 
 }
 
 /* Where the first of the strings begins in text, else where one may begin that goes on behind it;
- * *met says which. */
-static size_t cut_of(const mn_stops *s, const char *text, size_t n, bool *met) {
+ * s->met says which. */
+static size_t cut_of(mn_stops *s, const char *text, size_t n) {
     size_t open = n;
-    *met = false;
     for (size_t at = 0; at < n; at++)
         for (uint32_t i = 0; i < s->n; i++) {
             const size_t left = n - at;
@@ -56,7 +55,8 @@ static size_t cut_of(const mn_stops *s, const char *text, size_t n, bool *met) {
             if (memcmp(text + at, s->strings[i], MN_MIN(left, len)) != 0)
                 continue;
             if (left >= len) {
-                *met = true;
+                s->met = true;
+                s->which = i;
                 return at;
             }
             if (open == n)
@@ -72,7 +72,7 @@ static void give(mn_stops *s, mn_str text, bool last) {
     mn_text_put(given, text.ptr, (size_t)text.len);
     s->held.len = 0;
     const size_t n = given->failed ? 0 : given->len;
-    size_t cut = cut_of(s, given->ptr, n, &s->met);
+    size_t cut = cut_of(s, given->ptr, n);
     if (last && !s->met)
         cut = n;
     if (!s->met)

@@ -12,7 +12,8 @@ typedef struct {
     uint32_t *lengths;
     uint32_t n;
     bool met;
-    mn_text held; /* the end of the text so far, which begins one of the strings */
+    uint32_t which; /* the string that was met */
+    mn_text held;   /* the end of the text so far, which begins one of the strings */
     mn_text given;
 } mn_stops;
 
@@ -20,7 +21,8 @@ typedef struct {
  * used. */
 mn_status mn_stops_set(mn_stops *s, const mn_str *strings, uint32_t n, mn_error *err);
 /* text: what is new, replaced by what can be given (lives until the next call). After the first
- * string that is met nothing is. last: no more will come. MN_OUT_OF_MEMORY. */
+ * string that is met nothing is. last: no string goes on behind this text; other text may follow.
+ * MN_OUT_OF_MEMORY. */
 mn_status mn_stops_push(mn_stops *s, mn_str *text, bool last);
 void mn_stops_free(mn_stops *s);
 

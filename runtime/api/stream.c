@@ -1,0 +1,260 @@
+/* stream.c -- streams of the API: ids of an output become events as they come.
+ *
+ * An id passes the detokeniser; the channels of the vocabulary (channels.c) or tags spelled as text
+ * (think_tags.c) tell thinking, answer and calls apart; text of the answer ends at the caller's stop
+ * strings (stop_strings.c). A stream refers to the model's tokeniser; the events are valid until the
+ * next call. */
+#include "api/api.h"
+#include "text/chat/channels.h"
+#include "text/chat/events.h"
+#include "text/chat/stop_strings.h"
+#include "text/chat/think_tags.h"
+#include <string.h>
+
+struct mn_stream {
+    mn_detokenizer *d;
+    mn_channels channels;
+    mn_think_tags spelled;
+    mn_stops stops;
+    mn_text piece;    /* the text of one id */
+    mn_events events; /* of the last push */
+    uint32_t n_calls; /* so far */
+    bool trim;        /* white space after </think> belongs to nobody */
+    bool plain;       /* no parts: all that is pushed is the answer */
+    bool pushed;      /* an id, or the end: stop strings come too late */
+};
+
+mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, mn_error *err) {
+    const uint32_t known =
+        MN_STREAM_CONTINUE | MN_STREAM_PLAIN | MN_STREAM_SPECIAL | MN_STREAM_TOOLS;
+    uint32_t how = 0;
+    if (flags & MN_STREAM_CONTINUE)
+        how |= MN_DETOKENIZE_CONTINUE;
+    if (flags & MN_STREAM_SPECIAL)
+        how |= MN_DETOKENIZE_SPECIAL;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {"out", out}, {0}});
+    if (!st)
+        st = mn_args_flags(err, "mn_stream_create: flags", flags, known);
+    if (!st)
+        st = mn_text_need_tokenizer(m, err);
+    if (st)
+        return st;
+    mn_stream *s = mn_calloc(1, sizeof *s);
+    if (!s)
+        return mn_fail_memory(err, sizeof *s);
+    s->plain = flags & (MN_STREAM_PLAIN | MN_STREAM_SPECIAL);
+    s->channels = mn_channels_of(m->tokenizer);
+    const bool has_channels = s->channels.think >= 0 || s->channels.channel >= 0;
+    if (m->spells_thinking && !has_channels && !s->plain)
+        s->spelled.state = MN_THINK_BEGIN;
+    st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
+    if (st)
+        mn_free(s);
+    else
+        *out = s;
+    return st;
+}
+
+void mn_stream_free(mn_stream *s) {
+    if (!s)
+        return;
+    mn_detokenizer_free(s->d);
+    mn_think_tags_free(&s->spelled);
+    mn_stops_free(&s->stops);
+    mn_text_free(&s->piece);
+    mn_events_free(&s->events);
+    mn_free(s);
+}
+
+mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
+    if (!st && n)
+        st = mn_args_need(err, __func__, (mn_arg[]){{"strings", strings}, {0}});
+    if (!st && s->pushed)
+        st =
+            mn_fail(err, MN_INVALID, "%s: called after ids were pushed, expected before", __func__);
+    const bool few = n <= MN_STOPS_MAX; /* else none is looked at: n is no length, perhaps */
+    for (uint32_t i = 0; few && i < n && !st; i++)
+        st = mn_args_text(err, __func__, "a string", strings[i]);
+    return st ? st : mn_stops_set(&s->stops, strings, n, err);
+}
+
+int mn_stream_stopped(const mn_stream *s) {
+    return s && s->stops.met ? 1 + (int)s->stops.which : 0;
+}
+
+/* ---- the prompt ------------------------------------------------------------------------------ */
+/* The text of the last ids of a prompt, appended; false: it cannot be had. */
+static bool end_of_prompt(const mn_tokenizer *tok, const int32_t *ids, uint32_t n, mn_text *end) {
+    const uint32_t from = n > 16 ? n - 16 : 0;
+    mn_detokenizer *d = NULL;
+    if (mn_detokenizer_create(tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
+        return false;
+    bool ok = true;
+    for (uint32_t i = from; i < n && ok; i++)
+        ok = !mn_detokenizer_push(d, ids[i], end);
+    mn_detokenizer_free(d);
+    return ok;
+}
+
+void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
+    mn_text end = {0};
+    if (!s || !ids)
+        return;
+    mn_channels_prompt(&s->channels, ids, n);
+    if (s->spelled.state == MN_THINK_OFF)
+        return;
+    if (end_of_prompt(s->channels.tok, ids, n, &end) && end.len)
+        mn_think_tags_prompt(&s->spelled, (mn_str){end.ptr, end.len});
+    mn_text_free(&end);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+/* Text of the answer passes the strings that end it; last: none of them goes on behind it. */
+static mn_status put_text(mn_stream *s, mn_str text, bool last) {
+    mn_status st = mn_stops_push(&s->stops, &text, last);
+    if (!st)
+        mn_events_put(&s->events, MN_EVENT_TEXT, 0, text);
+    return st;
+}
+
+/* Another event than text decides what was kept back of the text before it. Nothing comes after a
+ * stop string. */
+static mn_status put(mn_stream *s, uint32_t kind, uint32_t call, mn_str text) {
+    if (!text.len || s->stops.met)
+        return MN_OK;
+    if (kind == MN_EVENT_TEXT)
+        return put_text(s, text, false);
+    mn_status st = put_text(s, (mn_str){"", 0}, true);
+    if (!st)
+        mn_events_put(&s->events, kind, call, text);
+    return st;
+}
+
+/* Hands the events of a push out; st: of what made them. */
+static mn_status give(mn_stream *s, mn_status st, const mn_stream_event **events, uint32_t *n,
+                      mn_error *err) {
+    if (!st && s->piece.failed)
+        st = MN_OUT_OF_MEMORY;
+    if (!st)
+        st = mn_events_done(&s->events);
+    if (st)
+        return mn_fail(err, st, "turning ids into text failed");
+    *events = s->events.list;
+    *n = s->events.n;
+    return MN_OK;
+}
+
+/* The text of an id behind a tag: white space there belongs to nobody. */
+static mn_str trimmed(mn_stream *s) {
+    mn_str text = {s->piece.ptr ? s->piece.ptr : "", s->piece.len};
+    while (s->trim && text.len && strchr(" \t\r\n", *text.ptr)) {
+        text.ptr++;
+        text.len--;
+    }
+    s->trim = s->trim && !text.len;
+    return text;
+}
+
+/* Where tags are spelled as text they are taken out of the piece, and say whose text it is. */
+static mn_status put_spelled(mn_stream *s, bool last) {
+    mn_status st = MN_OK;
+    bool more = true;
+    while (more && !st) {
+        bool thinking = false;
+        mn_think_tags_push(&s->spelled, &s->piece, last, &thinking);
+        const mn_str text = {s->piece.ptr, s->piece.len};
+        more = text.len > 0;
+        st = put(s, thinking ? MN_EVENT_THINKING : MN_EVENT_TEXT, 0, text);
+        s->piece.len = 0;
+    }
+    return st;
+}
+
+/* A call of Harmony, which names tools with a namespace. */
+static mn_status begin_call(mn_stream *s) {
+    static const char space[] = "functions.";
+    const size_t n = sizeof space - 1;
+    mn_str tool = mn_str_of(s->channels.tool);
+    if (tool.len > n && !memcmp(tool.ptr, space, n))
+        tool = (mn_str){tool.ptr + n, tool.len - n};
+    return put(s, MN_EVENT_CALL, s->n_calls++, tool);
+}
+
+/* Arguments of a call of Harmony; its header may be the prompt's end. */
+static mn_status put_arguments(mn_stream *s, mn_str text) {
+    mn_status st = s->n_calls ? MN_OK : begin_call(s);
+    return st ? st : put(s, MN_EVENT_ARGUMENTS, s->n_calls - 1, text);
+}
+
+/* s->piece, of this part of the output */
+static mn_status put_piece(mn_stream *s, mn_channel part, bool last) {
+    if (s->spelled.state != MN_THINK_OFF)
+        return put_spelled(s, last);
+    const mn_str text = trimmed(s);
+    if (part == MN_CHANNEL_THINKING)
+        return put(s, MN_EVENT_THINKING, 0, text);
+    if (part == MN_CHANNEL_CALL)
+        return put_arguments(s, text);
+    return put(s, MN_EVENT_TEXT, 0, text);
+}
+
+/* A special token that is part of what the model says, as text. */
+static void show_mark(mn_stream *s, int32_t id) {
+    const mn_str mark = mn_tokenizer_piece(s->channels.tok, id);
+    if (mn_utf8_check(mark.ptr, mark.len) == mark.len)
+        mn_text_put(&s->piece, mark.ptr, mark.len);
+}
+
+/* A mark or a word of a header, which is nobody's text; the end of a header may begin a call. */
+static mn_status push_header(mn_stream *s, int32_t id) {
+    if (id == s->channels.think || id == s->channels.end_think)
+        s->trim = true;
+    return s->channels.part == MN_CHANNEL_CALL ? begin_call(s) : MN_OK;
+}
+
+static mn_status push(mn_stream *s, int32_t id) {
+    const mn_channel part = s->plain ? MN_CHANNEL_ANSWER : mn_channels_push(&s->channels, id);
+    if (part == MN_CHANNEL_HEADER)
+        return push_header(s, id);
+    mn_status st = mn_detokenizer_push(s->d, id, &s->piece);
+    if (!st && !s->plain && mn_channels_shows(&s->channels, id))
+        show_mark(s, id);
+    return st ? st : put_piece(s, part, false);
+}
+
+/* What every call with events does first. */
+static mn_status begin(mn_stream *s, const char *function, const mn_stream_event **events,
+                       uint32_t *n, mn_error *err) {
+    const mn_arg args[] = {{"st", s}, {"events", events}, {"n", n}, {0}};
+    mn_status st = mn_args_need(err, function, args);
+    if (st)
+        return st;
+    *n = 0;
+    s->pushed = true;
+    s->piece.len = 0;
+    mn_events_clear(&s->events);
+    return MN_OK;
+}
+
+mn_status mn_stream_push(mn_stream *s, int32_t id, const mn_stream_event **events, uint32_t *n,
+                         mn_error *err) {
+    mn_status st = begin(s, __func__, events, n, err);
+    return st ? st : give(s, push(s, id), events, n, err);
+}
+
+mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_t *n,
+                           mn_error *err) {
+    mn_status st = begin(s, __func__, events, n, err);
+    if (st)
+        return st;
+    st = mn_detokenizer_finish(s->d, &s->piece);
+    mn_channel part = s->channels.part;
+    if (part == MN_CHANNEL_HEADER)
+        part = MN_CHANNEL_ANSWER; /* of a character that was cut before it */
+    if (!st)
+        st = put_piece(s, part, true);
+    if (!st)
+        st = put_text(s, (mn_str){"", 0}, true);
+    return give(s, st, events, n, err);
+}
