@@ -9,7 +9,7 @@
  * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do)
  * and fill *err, which may be NULL; initialise it with MN_ERROR. The library never exits, aborts or
  * prints, except warnings through the log. Threads: a runtime and a model are used from any thread;
- * a session from one thread at a time (mn_session_cancel: any). Lifetimes: free sessions before
+ * a session from one thread at a time (mn_session_submit, abort, wake, get_load, cancel: any). Lifetimes: free sessions before
  * their model, models before their runtime. Returned strings live as long as the object that they
  * were queried from. Structs that may grow begin with `size`: set it to sizeof; 0 in other fields
  * means "the default". A size below the first release's is MN_INVALID, in input and output structs;
@@ -87,7 +87,14 @@ typedef struct {
     uint32_t flags; /* MN_RUNTIME_* */
     uint32_t call_limit_ms, step_limit_ms, pad;
     void (*stuck)(void *arg, const mn_plugin_call *call); /* may be NULL */
-    void *arg;
+    void *arg;                                            /* of all callbacks here */
+    /* messages of the library, one line without a newline; NULL = to stderr. Of the process, not of
+     * the runtime: the last runtime with such a function has it until it is freed. level: MN_LOG_*;
+     * any thread */
+    void (*log)(void *arg, int32_t level, const char *message);
+    /* while a session is created: weights imported, 0 to 1; non-zero cancels (MN_CANCELLED). Any
+     * thread of the library, one at a time; may be NULL */
+    int32_t (*progress)(void *arg, float done, const char *what);
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the
  * reason; the runtime works without it. A plugin in whose calls two processes crashed, by the crash
@@ -309,6 +316,15 @@ MN_API void mn_ids_free(int32_t *ids);
  * NULL: m: 0. */
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
+/* The bytes that a token stands for inside a text, alone: often no whole UTF-8 character; of a
+ * special token its name; empty: the vocabulary has no such id. For logprobs and vocabularies; texts
+ * are made by mn_stream. The first call makes a table of all tokens.
+ * NULL: m: empty. */
+MN_API mn_str mn_model_token_text(const mn_model *m, int32_t id);
+/* Its spelling in the vocabulary, whatever the model's format ("\xc4\xa0the", "<0x0A>").
+ * NULL: m: empty. */
+MN_API mn_str mn_model_token_piece(const mn_model *m, int32_t id);
+
 /* ---- streams: ids of an output, one by one, as events ---------------------------------------- */
 /* Converts ids to text, only whole UTF-8 characters; special tokens have no text. */
 typedef struct mn_stream mn_stream;
@@ -383,17 +399,23 @@ typedef struct {
     uint32_t n_batch;          /* rows per step at most; 0 = 512 */
     uint32_t k_dtype, v_dtype; /* of cached keys and values: MN_F32, MN_F16; 0 = by the class */
     /* steps enqueued before the results of the first are read; 0 = chosen by the device (1 if
-     * execute is synchronous) */
+     * execute is synchronous). While requests run (mn_session_submit): at most one, or 5 ms */
     uint32_t run_ahead;
-    uint32_t flags;
+    uint32_t flags, pad; /* MN_SESSION_* */
+    /* memory of the KV cache, whose pages sequences take as they grow; n_ctx then is a limit per
+     * sequence, and n_seq a limit of sequences at once. 0 = room for n_seq * n_ctx positions, but
+     * not more than the device has free less a reserve. At least n_batch positions fit in it, or
+     * MN_OUT_OF_MEMORY says how much that is */
+    uint64_t kv_bytes;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
- * imported, and no sequence can be created. n_seq: texts per step; 0 = 64 of an encoder, else 4.
- * n_ctx: tokens per text; 0 as above. n_batch: rows per step; 0 = 512, of an encoder, which reads
- * a text in one step, at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other
- * sessions: MN_UNSUPPORTED. */
+ * imported, and no sequence can be created. n_seq: texts per step; 0 = 16. n_ctx: tokens per text;
+ * 0 = as above. n_batch: rows per step; of an encoder a whole text goes into one step; 0 = 512, of an
+ * encoder at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other sessions:
+ * MN_UNSUPPORTED. */
 #define MN_SESSION_EMBED 2u
+#define MN_SESSION_NO_CACHE 4u /* requests share no pages of equal prompts */
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices
  * and why each cannot be used; MN_OUT_OF_MEMORY lists the needed amounts; MN_INVALID names
  * a precision or a KV type that does not exist.
@@ -427,6 +449,12 @@ typedef struct {
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_info(const mn_session *s, mn_session_info *out);
 
+/* Added to the logit of id before all else; -INFINITY: never drawn. MN_INVALID: NaN, +infinity. */
+typedef struct {
+    int32_t id;
+    float bias;
+} mn_logit_bias;
+#define MN_MAX_BIAS 320
 typedef struct {
     uint32_t size, max_new; /* maximum of generated ids; 0 = until the context is full */
     uint64_t seed;
@@ -437,8 +465,15 @@ typedef struct {
     int32_t ignore_stop;    /* 1: end tokens do not end the sequence */
     uint32_t n_stop;        /* further stop ids, at most MN_MAX_STOP with the model's own */
     const int32_t *stop;
-} mn_sample_params; /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
-                       repeat_penalty below 0 */
+    uint32_t min_new; /* stop ids are not drawn before so many ids are generated */
+    uint32_t n_bias;  /* at most MN_MAX_BIAS, each id once */
+    const mn_logit_bias *bias;
+    uint32_t flags, pad; /* MN_SAMPLE_* */
+} mn_sample_params;      /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
+                            repeat_penalty below 0 */
+/* The prompt is computed and nothing is drawn; max_new is not read. The sequence ends without an
+ * id: mn_session_step does not return it. */
+#define MN_SAMPLE_PREFILL_ONLY 1u
 
 /* The model's recommended sampling parameters (generation_config.json, general.sampling.*), else
  * temp 0.7, top_p 0.95, top_k off; all others 0; a repetition penalty counts all tokens
@@ -459,15 +494,25 @@ MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, u
 /* A copy of a finished sequence up to its last stored token, sharing its full cache pages.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err);
+/* The same with the first n_keep ids only; more than it has is MN_INVALID. Extend it before it runs.
+ * With all ids, the last one is computed again where it was not stored.
+ * NULL: s, out: MN_INVALID. */
+MN_API mn_status mn_seq_fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out,
+                                mn_error *err);
+/* Drops all but the first n_keep >= 1 ids of a finished sequence; more than it has is MN_INVALID.
+ * NULL: s: MN_INVALID. */
+MN_API mn_status mn_seq_truncate(mn_session *s, int32_t seq, uint32_t n_keep, mn_error *err);
 /* NULL: s: nothing. */
 MN_API void mn_seq_free(mn_session *s, int32_t seq);
 /* NULL: s: 0. */
 MN_API uint32_t mn_seq_length(const mn_session *s, int32_t seq); /* prompt and generated ids */
 
 #define MN_FINISH_NONE 0
-#define MN_FINISH_STOP 1   /* id is a stop token */
-#define MN_FINISH_LENGTH 2 /* max_new reached, or the context is full */
-#define MN_FINISH_FAILED 3 /* NaN or no finite logit; id is -1 */
+#define MN_FINISH_STOP 1    /* id is a stop token */
+#define MN_FINISH_LENGTH 2  /* max_new reached, or the context is full */
+#define MN_FINISH_FAILED 3  /* NaN or no finite logit; id is -1 */
+#define MN_FINISH_PROMPT 4  /* of requests: MN_SAMPLE_PREFILL_ONLY, the prompt is computed */
+#define MN_FINISH_ABORTED 5 /* of requests: mn_session_abort */
 typedef struct {
     int32_t seq, id, finish, pad;
 } mn_token;
@@ -487,6 +532,126 @@ MN_API mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uin
  * handler.
  * NULL: s: nothing. */
 MN_API void mn_session_cancel(mn_session *s);
+
+/* ---- requests: sequences that a server runs ---------------------------------------------------
+ * Any thread submits and aborts requests; one thread calls mn_session_next in a loop and passes on
+ * what the events say. More requests than n_seq, or than the KV cache has pages for, wait in order
+ * of priority and arrival. When running sequences need more pages than there are, the youngest one
+ * of the lowest priority is preempted: its pages are freed, and it is computed again from its
+ * tokens when there is room. A preempted request draws the same ids, and its events show no gap.
+ * Requests with equal beginnings share the pages of these tokens, unless MN_SESSION_NO_CACHE;
+ * pages are kept after a request ends until the room is needed, least recently used first.
+ *
+ * A session either has requests or running sequences of mn_seq_create: mn_session_step,
+ * mn_session_logits and mn_generate are MN_INVALID while requests are in it, and mn_session_next
+ * is while a sequence of mn_seq_create runs. */
+#define MN_PRIORITY_NORMAL 0u
+#define MN_PRIORITY_LOW 1u /* waits for, and gives way to, all others */
+#define MN_MAX_TOP_LOGPROBS 32
+#define MN_MAX_CHOICES 128
+typedef struct {
+    uint32_t size, flags;           /* MN_SUBMIT_* */
+    const mn_sample_params *sample; /* NULL: greedy */
+    const int32_t *ids;             /* the prompt, then the n_drawn last ones: see there */
+    uint32_t n_ids;
+    /* how many of the last ids an earlier life of this request has drawn already: max_new, min_new
+     * and the generator go on from there, so that the same ids follow as if it had not been
+     * interrupted. Needs n_choices <= 1 */
+    uint32_t n_drawn;
+    uint32_t n_choices; /* answers to one prompt; choice i has the seed sample.seed + i. 0 = 1 */
+    /* with MN_SUBMIT_LOGPROBS: how many of the most likely ids; at most MN_MAX_TOP_LOGPROBS */
+    uint32_t n_top;
+    uint32_t priority, pad; /* MN_PRIORITY_* */
+    /* requests with different numbers share no pages: cached prompts of one user cannot be timed
+     * by another */
+    uint64_t cache_salt;
+    void *user; /* in every event */
+} mn_request_params;
+#define MN_SUBMIT_LOGPROBS 1u        /* of each drawn id */
+#define MN_SUBMIT_PROMPT_LOGPROBS 2u /* of each id of the prompt, which is computed whole then */
+#define MN_SUBMIT_NO_CACHE 4u        /* shares no pages */
+/* Queues a request; everything is copied. The events of id follow from mn_session_next, at once.
+ * Any thread. MN_BAD_INPUT: an id outside the vocabulary; the prompt is longer than the context, or
+ * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit).
+ * MN_UNSUPPORTED: a device of the session cannot do what flags or sample ask for; it is named.
+ * NULL: s, params, id: MN_INVALID. */
+MN_API mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint64_t *id,
+                                   mn_error *err);
+/* Ends all choices of a request; each has its MN_REQUEST_FINISH, unless that was given already. An
+ * unknown id: nothing. Any thread.
+ * NULL: s: nothing. */
+MN_API void mn_session_abort(mn_session *s, uint64_t id);
+
+#define MN_REQUEST_PROMPT 1u /* of choice 0, before its first token: the prompt is computed */
+#define MN_REQUEST_TOKEN 2u  /* an id was drawn */
+/* The last event of a choice. Those that come are: [PROMPT] TOKEN... FINISH. */
+#define MN_REQUEST_FINISH 3u
+typedef struct {
+    uint64_t request; /* of mn_session_submit */
+    void *user;
+    uint32_t kind, choice; /* MN_REQUEST_* */
+    /* TOKEN: the id; finish not 0: the last one, and with MN_FINISH_STOP no part of the text.
+     * FINISH: -1, and MN_FINISH_*. PROMPT: -1, 0 */
+    int32_t id, finish;
+    uint32_t n_prompt; /* ids of the prompt, without those of n_drawn */
+    uint32_t n_cached; /* of n_prompt and n_drawn: were not computed, their pages were shared */
+    uint32_t n_drawn;  /* ids drawn so far, this one and those of n_drawn included */
+    /* with MN_SUBMIT_LOGPROBS, TOKEN: natural logarithms of probabilities at temperature 1, after
+     * penalties and bias: of id, and of the n_top most likely ids, best first */
+    uint32_t n_top;
+    const int32_t *top_ids;
+    const float *top_logprobs;
+    float logprob; /* NaN: none was asked for */
+    uint32_t pad;
+    /* PROMPT with MN_SUBMIT_PROMPT_LOGPROBS: [n_ids] and [n_ids][n_top], of the logits as they are;
+     * the first is NaN (ids -1): nothing precedes it. Else NULL */
+    const float *prompt_logprobs, *prompt_top_logprobs;
+    const int32_t *prompt_top_ids;
+    /* FINISH: from submit to the first row; from there to the first id; from submit to the first
+     * id; from the first id to the last. PROMPT: the first. 0 where it did not come to that */
+    uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
+    uint32_t n_preempted, pad2; /* FINISH: how often */
+    const char *message;        /* FINISH with MN_FINISH_FAILED: why; else NULL */
+} mn_request_event;
+/* Filled by mn_session_next. Event i lies i * stride bytes behind events; the library owns the
+ * array and what it points to: valid until the next call. */
+typedef struct {
+    uint32_t size, stride, n, pad;
+    const mn_request_event *events;
+} mn_request_events;
+/* Runs steps until there is at least one event, or timeout_ms have passed; sleeps while there is
+ * nothing to do. A step that has begun is not interrupted: it may take longer than the timeout.
+ * Wakes up for mn_session_submit, mn_session_abort, mn_session_wake and mn_session_cancel.
+ *
+ * An error: a device was lost, and no other can continue; the model's files have changed; out of
+ * memory. *out may have events even then; the requests remain, and the next call tries again.
+ * Logits without a number (MN_BAD_FILE elsewhere) end that request alone: MN_FINISH_FAILED.
+ * NULL: s, out: MN_INVALID. */
+MN_API mn_status mn_session_next(mn_session *s, uint32_t timeout_ms, mn_request_events *out,
+                                 mn_error *err);
+/* Makes the current or next mn_session_next return, with whatever events there are. Any thread,
+ * not a signal handler.
+ * NULL: s: nothing. */
+MN_API void mn_session_wake(mn_session *s);
+
+/* The state of a session with requests, for admission, /health and /metrics. Counts are since the
+ * session was created. */
+typedef struct {
+    uint32_t size, n_running, n_waiting, n_prefilling; /* choices; prefilling are running, too */
+    /* of the KV group with the least room: held by sequences; kept for requests to come alone */
+    uint64_t pages_total, pages_used, pages_cached, page_tokens;
+    uint64_t cache_queries, cache_hits; /* tokens looked for, and found */
+    uint64_t n_preempted;
+    uint64_t n_finished[6]; /* choices, by MN_FINISH_* */
+    uint64_t n_prompt, n_drawn, n_steps;
+    uint64_t usual_step_ns; /* of steps that only draw; 0 = none so far */
+    uint64_t queued_tokens; /* of prompts that wait or are not computed yet */
+    /* since mn_session_next was called, returned, or completed a step; UINT64_MAX: never called */
+    uint64_t beat_ms;
+} mn_session_load;
+/* Any thread; does not wait for a step.
+ * NULL: s, out: MN_INVALID. */
+MN_API mn_status mn_session_get_load(const mn_session *s, mn_session_load *out);
 
 /* Logits of every position of a text: rows is called with consecutive blocks [n_rows, n_vocab] of
  * f32, first = position of the block's first row; a status other than MN_OK ends it. No sequence is

@@ -16,8 +16,10 @@ struct mn_runtime {
     mn_config *config;
     mn_pool *pool;
     mn_registry *registry;
+    void (*log)(void *arg, int32_t level, const char *message);
+    int32_t (*progress)(void *arg, float done, const char *what);
     void (*stuck)(void *arg, const mn_plugin_call *call); /* mn_runtime_params has its contract */
-    void *stuck_arg;
+    void *callback_arg;
 };
 
 #define MN_SAMPLING_KEYS 6
@@ -26,25 +28,20 @@ struct mn_model {
     mn_runtime *rt;
     mn_canonical *canonical;
     char *arch, *name;
-    mn_tokenizer *tokenizer;   /* NULL = has none */
-    mn_jinja *chat;            /* NULL = has no template */
-    mn_jinja *chat_tools;      /* the one for chats with tools; NULL = the same */
-    bool spells_thinking;      /* the template speaks of <think> */
+    mn_tokenizer *tokenizer; /* NULL = has none */
+    mn_jinja *chat;          /* NULL = has no template */
+    mn_jinja *chat_tools;    /* the one for chats with tools; NULL = the same */
+    bool spells_thinking;    /* the template speaks of <think> */
+    struct mn_token_table *token_table;
     _Atomic bool *told;        /* that its template has no place for tools; once is enough */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
     double sampling[MN_SAMPLING_KEYS];
-    /* embeddings as the model's files want them (pooling.c). refusal: why that is not possible; NULL */
-    struct {
-        uint32_t pooling, norm; /* MN_POOLING_*, MN_NORM_*, not the defaults */
-        char *refusal;
-    } embed;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
     pthread_mutex_t lock; /* guards graphs */
-    /* built by the first session; [..][1]: for contexts that need other constants (longrope); [1][..]:
-     * those that embed */
-    mn_model_graph *graphs[2][2];
+    /* built by the first session; [1]: for contexts that need other constants (longrope) */
+    mn_model_graph *graphs[2];
 };
 
 /* ---- args.c: checks of arguments; __func__ is the function that the caller called ------------ */
@@ -72,6 +69,9 @@ typedef enum {
     MN_SIZED_SAMPLE_PARAMS,
     MN_SIZED_SESSION_STATS,
     MN_SIZED_EMBED_PARAMS,
+    MN_SIZED_REQUEST_PARAMS,
+    MN_SIZED_REQUEST_EVENTS,
+    MN_SIZED_SESSION_LOAD,
     MN_SIZED_COUNT
 } mn_sized;
 /* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as
@@ -84,9 +84,14 @@ mn_status mn_args_give(mn_sized which, void *out, const void *own);
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for
- * long contexts. embeds: the graph that ends with hidden states. */
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
+ * long contexts. */
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
                              mn_error *err);
+/* vocabulary.c: the bytes of all tokens, made when first asked for. NULL: out of memory. */
+typedef struct mn_token_table mn_token_table;
+mn_token_table *mn_token_table_create(void);
+void mn_token_table_free(mn_token_table *t); /* NULL is fine */
+
 /* text.c: MN_UNSUPPORTED without a tokeniser. */
 mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err);
 /* Tokens of text; plain (may be NULL): one byte per byte, 1 = never part of a special token. flags:
@@ -97,9 +102,6 @@ mn_status mn_text_encode(const mn_model *m, mn_str text, const uint8_t *plain, u
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err);
-/* pooling.c: what the files say of embeddings. Our key of GGUF: false where they say: no norm. */
-#define MN_EMBED_NORM_KEY "minerva.embedding.normalise"
-mn_status mn_pooling_read(mn_model *m, mn_error *err);
 struct cJSON;
 /* generation.c: a file of JSON beside the model, parsed; *out NULL = absent. */
 mn_status mn_model_companion(const mn_model *m, const char *name, struct cJSON **out,

@@ -23,6 +23,9 @@ static const struct {
     [MN_SIZED_SAMPLE_PARAMS] = ROW(mn_sample_params, stop),
     [MN_SIZED_SESSION_STATS] = ROW(mn_session_stats, restore_s),
     [MN_SIZED_EMBED_PARAMS] = ROW(mn_embed_params, n_dim),
+    [MN_SIZED_REQUEST_PARAMS] = ROW(mn_request_params, user),
+    [MN_SIZED_REQUEST_EVENTS] = ROW(mn_request_events, events),
+    [MN_SIZED_SESSION_LOAD] = ROW(mn_session_load, beat_ms),
 };
 
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) {

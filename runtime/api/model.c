@@ -225,8 +225,7 @@ static mn_status read_facts(mn_model *m, mn_error *err) {
     if (!m->name)
         return mn_fail_memory(err, 64);
     warn_of_spare_layers(m);
-    mn_status st = mn_pooling_read(m, err);
-    return st ? st : mn_generation_read(m, err);
+    return mn_generation_read(m, err);
 }
 
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
@@ -243,15 +242,17 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     if (st)
         return st;
     mn_model *m = mn_calloc(1, sizeof *m);
-    if (m)
-        m->told = mn_calloc(1, sizeof *m->told);
-    if (!m || !m->told) {
-        mn_free(m);
+    if (!m)
         return mn_fail_memory(err, sizeof *m);
-    }
     char *full = NULL;
     m->rt = rt;
     pthread_mutex_init(&m->lock, NULL);
+    m->told = mn_calloc(1, sizeof *m->told);
+    m->token_table = mn_token_table_create();
+    if (!m->told || !m->token_table) {
+        mn_model_free(m);
+        return mn_fail_memory(err, sizeof *m);
+    }
     st = find_path(rt, path, &full, err);
     if (!st)
         st = open_canonical(m, full, flags, err);
@@ -275,8 +276,8 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
 void mn_model_free(mn_model *m) {
     if (!m || mn_pool_is_stranded(m->rt->pool))
         return;
-    for (int i = 0; i < 4; i++)
-        mn_model_graph_free(m->graphs[i / 2][i % 2]);
+    mn_model_graph_free(m->graphs[0]);
+    mn_model_graph_free(m->graphs[1]);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
     mn_jinja_free(m->chat_tools);
@@ -284,29 +285,28 @@ void mn_model_free(mn_model *m) {
     pthread_mutex_destroy(&m->lock);
     mn_free(m->arch);
     mn_free(m->name);
-    mn_free(m->embed.refusal);
     mn_free(m->stop);
     mn_free(m->told);
+    mn_token_table_free(m->token_table);
     mn_free(m);
 }
 
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
-    mn_model_graph **graphs = m->graphs[embeds];
     mn_status st = MN_OK;
-    if (!graphs[0])
-        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[0], err);
-    const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
-    if (!st && !graphs[i])
-        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[i], err);
-    *out = st ? NULL : graphs[i];
+    if (!m->graphs[0])
+        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
+    const int i = !st && n_ctx && mn_model_graph_differs(m->graphs[0], n_ctx);
+    if (!st && !m->graphs[i])
+        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
+    *out = st ? NULL : m->graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;
 }
 
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
-    return mn_model_graph_for(m, 0, false, out, err);
+    return mn_model_graph_for(m, 0, out, err);
 }
 
 mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
@@ -338,7 +338,6 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .n_ctx_train = ctx,
                           .has_tokenizer = m->tokenizer != NULL,
                           .has_chat_template = m->chat != NULL,
-                          .is_encoder = mn_hparams_is_encoder(c),
                           .n_embd = width};
     return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }

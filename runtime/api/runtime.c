@@ -109,7 +109,7 @@ static void on_stuck(void *arg, const mn_call_seen *seen) {
                                  .waited_ms = to_ms(seen->waited_ns),
                                  .limit_ms = to_ms(seen->limit_ns),
                                  .is_step = seen->expected_ns != 0};
-    rt->stuck(rt->stuck_arg, &call);
+    rt->stuck(rt->callback_arg, &call);
 }
 
 /* A limit of mn_runtime_params in nanoseconds; key: of the setting. */
@@ -123,7 +123,6 @@ static uint64_t limit_of(const mn_runtime *rt, uint32_t given_ms, const char *ke
 static mn_containment containment(mn_runtime *rt, const mn_runtime_params *p) {
     enum { SAY_S = 5 };
     rt->stuck = p->stuck;
-    rt->stuck_arg = p->arg;
     return (mn_containment){
         .watch = {.say_ns = SAY_S * UINT64_C(1000000000),
                   .limit_ns = limit_of(rt, p->call_limit_ms, "call_timeout"),
@@ -148,6 +147,20 @@ int mn_plugin_crashed(int signal_number) {
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+/* From the log to the application. */
+static void on_log(void *arg, int32_t level, const char *msg) {
+    const mn_runtime *rt = arg;
+    rt->log(rt->callback_arg, level, msg);
+}
+
+static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {
+    rt->callback_arg = p->arg;
+    rt->log = p->log;
+    rt->progress = p->progress;
+    if (p->log)
+        mn_log_to(on_log, rt);
+}
 
 /* Pool and registry, by the configuration. */
 static mn_status open_parts(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
@@ -178,6 +191,7 @@ mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, m
     mn_runtime *rt = mn_calloc(1, sizeof *rt);
     if (!rt)
         return mn_fail_memory(err, sizeof *rt);
+    listen_to(rt, &p);
     st = load_config(rt, &p, err);
     if (!st)
         st = open_parts(rt, &p, err);
@@ -195,6 +209,7 @@ void mn_runtime_free(mn_runtime *rt) {
         mn_registry_free(rt->registry);
     mn_pool_free(rt->pool);
     mn_config_free(rt->config);
+    mn_log_release(rt);
     mn_free(rt);
 }
 

@@ -211,6 +211,7 @@ mn_status mn_cache_append(const char *name, int *fd, mn_error *err);
 typedef void (*mn_log_fn)(void *arg, int32_t level, const char *msg);
 /* NULL = stderr ("minerva: warning: ..."), the default; set before threads start */
 void mn_log_to(mn_log_fn fn, void *arg);
+void mn_log_release(const void *arg);     /* to stderr again, if it still goes to this one */
 void mn_log_level(int32_t highest_shown); /* MN_LOG_*; default MN_LOG_WARN */
 void mn_log(int32_t level, const char *fmt, ...) MN_PRINTF(2, 3);
 

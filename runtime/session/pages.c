@@ -145,6 +145,59 @@ void mn_pages_settle(mn_session *s) {
         settle(s, &s->pools[i]);
 }
 
+/* The first position that a row at `position` of the group sees. */
+static uint32_t first_seen(const mn_session *s, uint32_t group, uint32_t position) {
+    const int64_t window = s->graph->hp.kv[group].window;
+    return window && position >= window ? (uint32_t)(position - window + 1) : 0;
+}
+
+bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position) {
+    for (uint32_t i = 0; i < n_groups(s); i++) {
+        const uint32_t per = s->engine->group[i].page_tokens;
+        if (s->seqs[seq].pages[i].lo > first_seen(s, i, position) / per)
+            return false;
+    }
+    return true;
+}
+
+/* A copy of the entry's page, which others hold, too: the sequence will write to it. */
+static mn_status own_page(mn_session *s, uint32_t group, uint32_t seq, uint32_t entry,
+                          uint32_t n_tokens, mn_error *err) {
+    mn_page_pool *p = &s->pools[group];
+    int32_t *entries = row(s, group, seq);
+    const int32_t from = entries[entry];
+    if (p->refs[from] < 2)
+        return MN_OK;
+    if (!p->n_free)
+        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    p->n_free--;
+    const int32_t to = p->free[p->n_free];
+    p->refs[to] = 1;
+    p->refs[from]--;
+    entries[entry] = to;
+    const mn_page_copy copy = {
+        .src_page = (uint32_t)from, .dst_page = (uint32_t)to, .n_tokens = n_tokens};
+    return mn_engine_copy_page(s->engine, group, copy, err);
+}
+
+mn_status mn_pages_cut(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < n_groups(s) && !st; i++) {
+        const uint32_t per = s->engine->group[i].page_tokens;
+        const uint32_t keep = (n_positions + per - 1) / per;
+        if (keep < q->pages[i].hi) {
+            give_back(s, i, seq, MN_MAX(keep, q->pages[i].lo), q->pages[i].hi);
+            q->pages[i].hi = keep;
+            q->pages[i].lo = MN_MIN(q->pages[i].lo, keep);
+        }
+        if (n_positions % per && keep <= q->pages[i].hi)
+            st = own_page(s, i, seq, keep - 1, n_positions % per, err);
+    }
+    mn_pages_settle(s);
+    return st;
+}
+
 /* Whole pages of the first n_positions are shared; of a last one that is not full the fork gets a
  * copy, since both will write to it. */
 static mn_status share(mn_session *s, uint32_t group, uint32_t from, uint32_t to,

@@ -15,7 +15,8 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     for (uint32_t i = 0; ok && i < s->ring_size; i++) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
-        ok = step->outs != NULL;
+        step->prefilled = mn_alloc(s->n_seq, sizeof *step->prefilled);
+        ok = step->outs && step->prefilled;
     }
     return ok ? mn_pages_create(s, err) : mn_fail_memory(err, total * 8ull);
 }
@@ -93,8 +94,10 @@ void mn_session_unplace(mn_session *s) {
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
         set_back(&s->seqs[i]);
     mn_engine_free(s->engine);
-    for (uint32_t i = 0; s->ring && i < s->ring_size; i++)
+    for (uint32_t i = 0; s->ring && i < s->ring_size; i++) {
         mn_free(s->ring[i].outs);
+        mn_free(s->ring[i].prefilled);
+    }
     mn_free(s->ring);
     mn_free(s->packed);
     mn_free(s->sent);

@@ -4,7 +4,6 @@
  * keeps the rest (KV pages, the slot). Every function leaves the session as it was where it fails, and
  * every call of the engine goes through mn_failover. */
 #include "session/session.h"
-#include <float.h>
 #include <string.h>
 
 /* finished: the call needs a sequence that does not run. */
@@ -14,96 +13,6 @@ static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_e
     if (finished && s->seqs[seq].running)
         return mn_fail(err, MN_INVALID, "sequence %d is still running", seq);
     return MN_OK;
-}
-
-/* before: tokens that the sequence has already. */
-static mn_status check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
-                           mn_error *err) {
-    const int64_t n_vocab = s->graph->hp.n_vocab;
-    if (!n)
-        return mn_fail(err, MN_BAD_INPUT, "the prompt is empty: no token to begin with");
-    if (n > s->n_ctx || before > s->n_ctx - n)
-        return mn_fail(
-            err, MN_BAD_INPUT,
-            "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)",
-            before + n, before ? " with what came before" : "", s->n_ctx,
-            (long long)s->graph->hp.n_ctx_train);
-    for (uint32_t i = 0; i < n; i++) {
-        if (ids[i] >= 0 && ids[i] < n_vocab)
-            continue;
-        return mn_fail(err, MN_BAD_INPUT,
-                       "token id %d at place %u is outside the vocabulary of %lld", ids[i], i,
-                       (long long)n_vocab);
-    }
-    return MN_OK;
-}
-
-/* Each id once. */
-static mn_status add_stop(mn_slot_params *p, int32_t id, mn_error *err) {
-    for (int32_t i = 0; i < p->n_stop; i++)
-        if (p->stop[i] == id)
-            return MN_OK;
-    if (p->n_stop >= MN_MAX_STOP)
-        return mn_fail(err, MN_BAD_INPUT, "more than %d stop ids", MN_MAX_STOP);
-    p->stop[p->n_stop++] = id;
-    return MN_OK;
-}
-
-/* Not what SAMPLE could do something with: a NaN would be taken for greedy. */
-static mn_status check_params(const mn_sample_params *p, mn_error *err) {
-    const struct {
-        const char *name;
-        float value;
-        float min;
-        float max;
-    } rows[] = {
-        {"temp", p->temp, -FLT_MAX, FLT_MAX},
-        {"top_p", p->top_p, 0, 1},
-        {"min_p", p->min_p, 0, 1},
-        {"repeat_penalty", p->repeat_penalty, 0, FLT_MAX},
-        {"frequency_penalty", p->frequency_penalty, -FLT_MAX, FLT_MAX},
-        {"presence_penalty", p->presence_penalty, -FLT_MAX, FLT_MAX},
-    };
-    for (size_t i = 0; i < MN_COUNT(rows); i++)
-        if (!(rows[i].value >= rows[i].min && rows[i].value <= rows[i].max))
-            return mn_fail(
-                err, MN_INVALID, "mn_sample_params.%s: found %g, expected a number from %g to %g",
-                rows[i].name, (double)rows[i].value, (double)rows[i].min, (double)rows[i].max);
-    if (p->top_k < 0)
-        return mn_fail(err, MN_INVALID, "mn_sample_params.top_k: found %d, expected 0 or more",
-                       p->top_k);
-    return MN_OK;
-}
-
-/* What the caller asks for, complete: greedy where it says nothing. */
-static mn_status take_params(const mn_sample_params *given, mn_sample_params *out, mn_error *err) {
-    *out = (mn_sample_params){.size = sizeof *out};
-    mn_status st = mn_args_take(MN_SIZED_SAMPLE_PARAMS, out, given, err);
-    if (!st && out->n_stop && !out->stop)
-        st = mn_fail(err, MN_INVALID, "mn_sample_params.stop is NULL, n_stop is %u", out->n_stop);
-    return st ? st : check_params(out, err);
-}
-
-/* What SAMPLE reads, with the model's stop ids and the caller's. */
-static mn_status set_params(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
-                            mn_error *err) {
-    *out = (mn_slot_params){.seed = p->seed,
-                            .temp = p->temp,
-                            .top_k = p->top_k,
-                            .top_p = p->top_p,
-                            .min_p = p->min_p,
-                            .repeat_penalty = p->repeat_penalty,
-                            .frequency_penalty = p->frequency_penalty,
-                            .presence_penalty = p->presence_penalty,
-                            .penalty_last_n = p->penalty_last_n};
-    mn_status st = MN_OK;
-    const mn_model *m = s->model;
-    for (uint32_t i = 0; i < m->n_stop && !p->ignore_stop && !st; i++)
-        if (m->stop[i] < s->graph->hp.n_vocab)
-            st = add_stop(out, m->stop[i], err);
-    for (uint32_t i = 0; i < p->n_stop && !st; i++)
-        st = add_stop(out, p->stop[i], err);
-    return st;
 }
 
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
@@ -116,10 +25,11 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
     const uint32_t room = s->n_ctx - q->n_tokens + 1;
-    mn_status st = set_params(s, params, &q->params, err);
+    mn_status st = mn_params_of_slot(s, params, &q->params, err);
     if (st)
         return st;
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
+    q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
     q->n_literal = q->n_tokens;
     q->n_drawn = 0;
@@ -131,35 +41,59 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     return st;
 }
 
-/* A sequence that is free, empty. */
-static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
+bool mn_seq_claim(mn_session *s, uint32_t *seq) {
     for (uint32_t i = 0; i < s->n_seq; i++) {
         mn_sequence *q = &s->seqs[i];
         if (q->used)
             continue;
         q->used = true;
         q->running = false;
+        q->tokens = q->own_tokens;
+        q->job = NULL;
+        q->flags = 0;
         q->n_tokens = 0;
         q->n_literal = 0;
         q->n_enqueued = 0;
         q->n_restore = 0;
         memset(q->pages, 0, sizeof q->pages);
-        *seq = (int32_t)i;
-        return MN_OK;
+        *seq = i;
+        return true;
     }
-    return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use", s->n_seq);
+    return false;
+}
+
+/* Room for the tokens of a sequence that is no job's; false = out of memory. */
+static bool own_tokens(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->seqs[seq];
+    if (!q->own_tokens)
+        q->own_tokens = mn_alloc(s->n_ctx + 1u, sizeof *q->own_tokens);
+    q->tokens = q->own_tokens;
+    return q->tokens != NULL;
+}
+
+static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
+    uint32_t i = 0;
+    if (!mn_seq_claim(s, &i))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use",
+                       s->n_seq);
+    *seq = (int32_t)i;
+    return MN_OK;
 }
 
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err) {
     int32_t i = 0;
-    mn_status st = check_ids(s, ids, n, 0, err);
+    mn_status st = mn_params_check_ids(s, ids, n, 0, err);
     if (!st)
         st = mn_failover_ready(s, err);
     if (!st)
         st = claim(s, &i, err);
     if (st)
         return st;
+    if (!own_tokens(s, (uint32_t)i)) {
+        mn_seq_release(s, (uint32_t)i);
+        return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof *ids);
+    }
     memcpy(s->seqs[i].tokens, ids, n * sizeof *ids);
     s->seqs[i].n_tokens = n;
     st = begin(s, (uint32_t)i, params, err);
@@ -183,7 +117,7 @@ mn_status mn_seq_create(mn_session *s, const int32_t *ids, uint32_t n,
     if (!st)
         st = mn_session_draws(s, __func__, err);
     if (!st)
-        st = take_params(params, &p, err);
+        st = mn_params_take(params, &p, err);
     return st ? st : mn_seq_begin(s, ids, n, &p, seq, err);
 }
 
@@ -197,11 +131,11 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     if (!st)
         st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st)
-        st = take_params(params, &p, err);
+        st = mn_params_take(params, &p, err);
     if (!st)
         st = check_seq(s, seq, true, err);
     if (!st)
-        st = check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
+        st = mn_params_check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
     if (!st)
         st = mn_failover_ready(s, err);
     if (st)
@@ -215,9 +149,70 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     return st;
 }
 
+/* The first n_keep ids of a finished sequence, of which n_stored are in its pages, as another one. */
+static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_keep,
+                           uint32_t n_stored, mn_error *err) {
+    const mn_sequence *a = &s->seqs[seq];
+    mn_sequence *b = &s->seqs[to];
+    if (!own_tokens(s, to))
+        return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof *b->tokens);
+    memcpy(b->tokens, a->tokens, n_keep * sizeof *b->tokens);
+    b->n_tokens = n_keep;
+    b->n_literal = n_keep;
+    b->n_enqueued = n_stored;
+    b->n_restore = MN_MIN(a->n_restore, n_keep);
+    mn_status st = mn_pages_share(s, seq, to, n_stored, err);
+    if (!st)
+        st = mn_engine_write_history(s->engine, to, b->tokens, n_stored, err);
+    return mn_failover(s, st, err); /* then the tokens are all that there is to copy */
+}
+
+/* How many of the first n_keep positions can be used again: those that are stored, unless a window
+ * group has given back pages that the next row would see. */
+static uint32_t reusable(const mn_session *s, uint32_t seq, uint32_t n_keep) {
+    const uint32_t n = MN_MIN(s->seqs[seq].n_enqueued, n_keep);
+    return mn_pages_reach(s, seq, n) ? n : 0;
+}
+
+static mn_status fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out, mn_error *err) {
+    int32_t i = 0;
+    mn_status st = mn_failover_ready(s, err);
+    if (!st)
+        st = claim(s, &i, err);
+    if (st)
+        return st;
+    const uint32_t n_stored = reusable(s, (uint32_t)seq, n_keep);
+    st = fork_into(s, (uint32_t)seq, (uint32_t)i, n_keep, n_stored, err);
+    if (st)
+        mn_seq_free(s, i);
+    else
+        *out = i;
+    return st;
+}
+
+/* MN_INVALID: the sequence has not so many ids to keep. */
+static mn_status check_keep(const mn_session *s, int32_t seq, uint32_t n_keep, mn_error *err) {
+    const uint32_t n = s->seqs[seq].n_tokens;
+    if (n_keep && n_keep <= n)
+        return MN_OK;
+    return mn_fail(err, MN_INVALID, "n_keep: found %u, expected 1 to %u, the ids of sequence %d",
+                   n_keep, n, seq);
+}
+
 mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    int32_t i = 0;
+    if (!err)
+        err = &why;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {0}});
+    if (!st)
+        st = mn_args_same_process(err, __func__, s->model->rt);
+    if (!st)
+        st = check_seq(s, seq, true, err);
+    return st ? st : fork_at(s, seq, s->seqs[seq].n_tokens, out, err);
+}
+
+mn_status mn_seq_fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
     if (!err)
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {0}});
@@ -226,37 +221,50 @@ mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err) {
     if (!st)
         st = check_seq(s, seq, true, err);
     if (!st)
-        st = mn_failover_ready(s, err);
+        st = check_keep(s, seq, n_keep, err);
+    return st ? st : fork_at(s, seq, n_keep, out, err);
+}
+
+mn_status mn_seq_truncate(mn_session *s, int32_t seq, uint32_t n_keep, mn_error *err) {
+    mn_error why = MN_ERROR_INIT;
+    if (!err)
+        err = &why;
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {0}});
     if (!st)
-        st = claim(s, &i, err);
+        st = mn_args_same_process(err, __func__, s->model->rt);
+    if (!st)
+        st = check_seq(s, seq, true, err);
+    if (!st)
+        st = check_keep(s, seq, n_keep, err);
+    if (!st)
+        st = mn_failover_ready(s, err);
     if (st)
         return st;
-    const mn_sequence *from = &s->seqs[seq];
-    const uint32_t n = from->n_enqueued;
-    mn_sequence *to = &s->seqs[i];
-    memcpy(to->tokens, from->tokens, from->n_tokens * sizeof *to->tokens);
-    to->n_tokens = from->n_tokens;
-    to->n_literal = to->n_tokens;
-    to->n_enqueued = n;
-    to->n_restore = from->n_restore;
-    st = mn_pages_share(s, (uint32_t)seq, (uint32_t)i, n, err);
-    if (!st)
-        st = mn_engine_write_history(s->engine, (uint32_t)i, to->tokens, n, err);
-    st = mn_failover(s, st, err); /* then the tokens are all that there is to copy */
+    mn_sequence *q = &s->seqs[seq];
+    const uint32_t n_stored = reusable(s, (uint32_t)seq, n_keep);
+    st = mn_failover(s, mn_pages_cut(s, (uint32_t)seq, n_stored, err), err);
     if (st)
-        mn_seq_free(s, i);
-    else
-        *out = i;
-    return st;
+        return st;
+    q->n_enqueued = MN_MIN(q->n_enqueued, n_stored); /* 0 after another device took over */
+    q->n_tokens = n_keep;
+    q->n_literal = n_keep;
+    q->n_restore = MN_MIN(q->n_restore, n_keep);
+    return MN_OK;
+}
+
+void mn_seq_release(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->seqs[seq];
+    mn_pages_drop(s, seq);
+    q->used = false;
+    q->running = false;
+    q->job = NULL;
+    q->epoch++;
 }
 
 void mn_seq_free(mn_session *s, int32_t seq) {
     if (!s || mn_pool_is_stranded(s->model->rt->pool) || check_seq(s, seq, false, NULL))
         return;
-    mn_sequence *q = &s->seqs[seq];
-    mn_pages_drop(s, (uint32_t)seq);
-    q->used = q->running = false;
-    q->epoch++;
+    mn_seq_release(s, (uint32_t)seq);
 }
 
 uint32_t mn_seq_length(const mn_session *s, int32_t seq) {

@@ -4,38 +4,29 @@
 #include "session/session.h"
 #include <string.h>
 
-/* Memory for the tokens of all sequences. */
+/* The slots; tokens of sequences are allocated as they come. */
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     if (!s->seqs)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
-    for (uint32_t i = 0; i < s->n_seq; i++) {
-        mn_sequence *q = &s->seqs[i];
-        q->tokens = mn_alloc(s->n_ctx + 1u, sizeof *q->tokens);
-        if (!q->tokens)
-            return mn_fail_memory(err, (s->n_ctx + 1ull) * sizeof *q->tokens);
-    }
-    return MN_OK;
+    return mn_serving_init(s, err);
 }
 
 /* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
-    const bool embeds = p->flags & MN_SESSION_EMBED;
-    mn_status st = mn_model_graph_for(s->model, 0, embeds, &s->graph, err);
-    if (!st && !embeds)
-        st = mn_embed_refuse_encoder(s->model, err);
+    mn_status st = mn_model_graph_of(s->model, &s->graph, err);
     if (!st)
         st = mn_request_make(s->model, s->graph, p, r, err);
     if (!st)
-        st = mn_model_graph_for(s->model, r->n_ctx, embeds, &s->graph, err);
+        st = mn_model_graph_for(s->model, r->n_ctx, &s->graph, err);
     if (st)
         return st;
     s->n_ctx = r->n_ctx;
     s->n_seq = r->n_seq;
     s->n_batch = r->n_batch;
     s->n_outputs = r->n_outputs;
-    s->draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
+    s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
@@ -74,11 +65,14 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
 void mn_session_free(mn_session *s) {
     if (!s || mn_pool_is_stranded(s->model->rt->pool))
         return;
+    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
+        s->seqs[i].running = false; /* nobody awaits what is in flight */
     if (s->engine)
         mn_step_drain(s, NULL);
     mn_session_unplace(s);
+    mn_serving_free(s);
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
-        mn_free(s->seqs[i].tokens);
+        mn_free(s->seqs[i].own_tokens);
     mn_free(s->seqs);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
@@ -114,11 +108,6 @@ mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
 mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err) {
     if (s->draws)
         return MN_OK;
-    if (s->graph->embeds)
-        return mn_fail(err, MN_INVALID,
-                       "%s: the session was created with MN_SESSION_EMBED and draws no ids, "
-                       "mn_session_embed is what it is for",
-                       function);
     return mn_fail(err, MN_INVALID,
                    "%s: the session was created with MN_SESSION_NO_SAMPLING and draws no ids, "
                    "mn_session_logits is what it is for",
@@ -146,8 +135,7 @@ static mn_status check_idle(const mn_session *s, mn_error *err) {
     return MN_OK;
 }
 
-/* Enqueues what can be, and takes in the oldest step. *idle: no sequence is running. */
-static mn_status advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err) {
+mn_status mn_session_advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err) {
     bool more = true;
     mn_status st = MN_OK;
     while (more && !st)
@@ -175,6 +163,8 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
         return st;
     *n = 0;
     st = mn_session_draws(s, __func__, err);
+    if (!st)
+        st = mn_serving_none(s, __func__, err);
     if (st)
         return st;
     if (cap < s->n_seq)
@@ -185,7 +175,7 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
     while (!st && !*n && !idle) {
         if (atomic_exchange(&s->cancelled, 0))
             return mn_fail(err, MN_CANCELLED, "cancelled");
-        st = advance(s, out, n, &idle, err);
+        st = mn_session_advance(s, out, n, &idle, err);
         st = mn_failover(s, st, err);
     }
     if (!st || st == MN_CANCELLED)

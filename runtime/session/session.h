@@ -12,15 +12,19 @@
 #define MN_SESSION_H
 #include "api/api.h"
 #include "engine/engine.h"
+#include <pthread.h>
 #include <stdatomic.h>
+
+typedef struct mn_job mn_job;
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
  * enqueued. tokens[0, n_literal) go in as literal ids; after that the device continues by
  * itself. */
 typedef struct {
     bool used, running;
-    uint32_t epoch;  /* counts uses: tells late results of an earlier one */
-    int32_t *tokens; /* [n_ctx + 1]: prompt and drawn ids that the host has seen */
+    uint32_t epoch;      /* counts uses: tells late results of an earlier one */
+    int32_t *tokens;     /* prompt and drawn ids that the host has seen: own_tokens, or the job's */
+    int32_t *own_tokens; /* [n_ctx + 1]; NULL until a sequence of mn_seq_create needs it */
     uint32_t n_tokens, n_literal, n_enqueued;
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
     /* positions below it were run before a device was lost */
@@ -30,6 +34,8 @@ typedef struct {
         uint32_t lo, hi;
     } pages[MN_MAX_KV_GROUP];
     mn_slot_params params;
+    uint32_t flags; /* MN_SAMPLE_* */
+    mn_job *job;    /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
 
 typedef struct {
@@ -39,8 +45,9 @@ typedef struct {
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
-    uint32_t n_out, n_prompt_rows, n_restored_rows;
-    mn_pending_output *outs; /* [n_seq] */
+    uint32_t n_out, n_prompt_rows, n_restored_rows, n_prefilled;
+    mn_pending_output *outs;      /* [n_outputs] */
+    mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
 typedef struct {
@@ -55,6 +62,46 @@ typedef struct {
     mn_limbo_page *limbo; /* likewise */
     uint32_t n_free, n_limbo, n_total;
 } mn_page_pool;
+
+/* One choice of a request: a sequence that waits, or that runs in a slot. submit.c makes it, the
+ * thread that steps owns it from then on, but for the links of `live` and `aborted`. */
+struct mn_job {
+    mn_job *next;                  /* of the list that it is in: inbox, waiting or ended */
+    mn_job *live_next, *live_prev; /* of all jobs; under lock */
+    atomic_bool aborted;
+    bool told_prompt;
+    uint64_t request, order; /* order: of arrival */
+    void *user;
+    uint32_t choice, flags, n_top, priority;
+    int32_t slot;    /* -1: waits */
+    int32_t *tokens; /* [cap_tokens]: the prompt and what was drawn */
+    uint32_t n_tokens, cap_tokens, n_prompt;
+    uint32_t n_drawn, limit; /* those of an earlier life included */
+    uint32_t n_cached, n_preempted;
+    mn_slot_params params;
+    uint32_t sample_flags; /* MN_SAMPLE_* */
+    uint64_t submitted_ns, started_ns, first_ns, last_ns;
+};
+
+/* What mn_session_submit and mn_session_next share, under lock, and what the latter keeps. */
+typedef struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    mn_job *live;
+    mn_job *inbox, **inbox_end;
+    bool woken, any_aborted;
+    uint64_t n_requests;
+    mn_session_load load;
+    uint64_t beat_ns;
+    /* ---- of the thread that steps ---- */
+    mn_job *waiting; /* by priority and order */
+    mn_job *ended;   /* events point into them: freed by the next call */
+    uint32_t n_running, n_waiting;
+    mn_request_event *events;
+    size_t n_events, cap_events;
+    mn_arena data; /* what events point to */
+    uint64_t n_finished[6];
+} mn_serving;
 
 struct mn_session {
     mn_model *model;
@@ -82,6 +129,7 @@ struct mn_session {
     atomic_int cancelled;
     mn_profile_fn profile; /* NULL: nobody asked */
     void *profile_arg;
+    mn_serving serve;
     mn_arena names; /* what mn_session_get_info has handed out stays valid */
     const char *device, *description, *why;
 };
@@ -93,6 +141,38 @@ mn_status mn_session_place(mn_session *s, mn_error *err);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens and
  * nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
+
+/* params.c. before: tokens that the sequence has already. */
+mn_status mn_params_check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
+                              mn_error *err);
+/* What the caller asks for, complete: greedy where it says nothing. */
+mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, mn_error *err);
+/* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
+mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
+                            mn_error *err);
+
+/* submit.c */
+mn_status mn_serving_init(mn_session *s, mn_error *err);
+void mn_serving_free(mn_session *s);
+/* Off the list of live jobs, and freed. */
+void mn_job_free(mn_session *s, mn_job *job);
+bool mn_serving_is_idle(const mn_session *s); /* no request is in the session */
+/* MN_INVALID: there are requests in the session, and the function is not for them. */
+mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *err);
+
+/* admit.c: which jobs have slots. */
+void mn_job_enqueue(mn_session *s, mn_job *job); /* into waiting, by priority and order */
+mn_status mn_jobs_admit(mn_session *s, mn_error *err);
+/* The job leaves its slot or the waiting list, with its last event. */
+void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const char *message);
+
+/* events.c. Room for n more events. */
+mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err);
+void mn_serving_clear(mn_session *s); /* of the last call, with the jobs that had ended */
+/* The job's prompt is computed; once per request. */
+void mn_event_prompt(mn_session *s, mn_job *job);
+void mn_event_token(mn_session *s, mn_job *job, const mn_token *token);
+void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message);
 
 /* session.c: MN_INVALID: the session draws no ids. */
 mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err);
@@ -112,8 +192,14 @@ bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err);
 mn_status mn_failover_ready(mn_session *s, mn_error *err); /* before the first engine call */
 
+/* Enqueues what can be, and takes in the oldest step. *idle: no sequence is running. */
+mn_status mn_session_advance(mn_session *s, mn_token *out, uint32_t *n, bool *idle, mn_error *err);
+
 /* sequence.c: writes the slot of a sequence that runs. */
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
+/* A slot that is free, with an empty sequence; false: none is. */
+bool mn_seq_claim(mn_session *s, uint32_t *seq);
+void mn_seq_release(mn_session *s, uint32_t seq);
 /* mn_seq_create without a look at what the session is for; params: complete; err: not NULL. */
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err);
@@ -127,14 +213,13 @@ void mn_pages_drop(mn_session *s, uint32_t seq);
 /* Gives back the pages of window groups that no row of the sequence can see any more. */
 void mn_pages_trim(mn_session *s, uint32_t seq);
 void mn_pages_settle(mn_session *s); /* limbo -> free, after a completion */
+/* Whether the sequence still has all pages that a row at this position would see. */
+bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position);
+/* Gives back all pages behind the first n_positions; a last one that is shared and not full is
+ * copied, since it will be written to. */
+mn_status mn_pages_cut(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err);
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err);
-
-/* embed.c: MN_UNSUPPORTED: the model generates nothing. */
-mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err);
-
-/* logits.c: runs the rows that were packed, and waits for them. */
-mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err);
 
 /* profile.c: before and after a step is submitted. */
 void mn_session_watch(mn_session *s);

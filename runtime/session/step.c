@@ -73,7 +73,11 @@ static void feed_prompt(builder *b, uint32_t seq) {
     q->n_enqueued += n;
     b->step->n_prompt_rows += n - again;
     b->step->n_restored_rows += again;
-    if (q->n_enqueued == q->n_literal && q->limit)
+    if (q->n_enqueued < q->n_literal)
+        return;
+    if (q->flags & MN_SAMPLE_PREFILL_ONLY)
+        b->step->prefilled[b->step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch};
+    else if (q->limit)
         add_output(b, seq);
 }
 
@@ -127,7 +131,7 @@ static void fill(builder *b) {
             mn_pages_trim(s, i);
     for (uint32_t i = 0; i < s->n_seq; i++) {
         const mn_sequence *q = &s->seqs[i];
-        if (q->running && q->n_enqueued >= q->n_literal)
+        if (q->running && q->n_enqueued >= q->n_literal && !(q->flags & MN_SAMPLE_PREFILL_ONLY))
             continue_sequence(b, i);
     }
     for (uint32_t i = 0; i < s->n_seq && b->size.n_rows < s->n_batch; i++) {
@@ -147,6 +151,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     step->event = NULL;
     step->n_prompt_rows = 0;
     step->n_restored_rows = 0;
+    step->n_prefilled = 0;
     mn_step_clear(s);
     fill(&b);
     if (!b.size.n_rows)
@@ -214,6 +219,25 @@ static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_t
                    path, o.seq, q->n_tokens);
 }
 
+/* The next id of a job, or its end. */
+static void take_for_job(mn_session *s, mn_pending_output o, int32_t id) {
+    const mn_sequence *q = &s->seqs[o.seq];
+    mn_job *job = q->job;
+    mn_error why = MN_ERROR_INIT;
+    mn_token token;
+    if (id < 0) {
+        end_failed(s, o, id, &token, &why);
+        mn_job_end(s, job, MN_FINISH_FAILED, why.msg);
+        return;
+    }
+    take(s, o, id, &token);
+    job->n_tokens = q->n_tokens;
+    job->n_drawn = q->n_drawn;
+    mn_event_token(s, job, &token);
+    if (token.finish)
+        mn_job_end(s, job, token.finish, NULL);
+}
+
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
 static mn_status take_all(mn_session *s, const mn_pending_step *step, const int32_t *ids,
                           mn_token *out, uint32_t *n, mn_error *err) {
@@ -223,6 +247,10 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, const int3
         mn_token token;
         if (!is_awaited(s, o))
             continue;
+        if (s->seqs[o.seq].job) {
+            take_for_job(s, o, ids[i]);
+            continue;
+        }
         if (ids[i] >= 0)
             take(s, o, ids[i], &token);
         else if (!st)
@@ -233,6 +261,21 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, const int3
             out[(*n)++] = token;
     }
     return st;
+}
+
+/* Sequences that wanted their prompts computed and nothing else. */
+static void end_prefilled(mn_session *s, const mn_pending_step *step) {
+    for (uint32_t i = 0; i < step->n_prefilled; i++) {
+        const mn_pending_output o = step->prefilled[i];
+        mn_sequence *q = &s->seqs[o.seq];
+        if (!is_awaited(s, o))
+            continue;
+        q->running = false;
+        if (!q->job)
+            continue;
+        mn_event_prompt(s, q->job);
+        mn_job_end(s, q->job, MN_FINISH_PROMPT, NULL);
+    }
 }
 
 /* Time counts from the end of the step before: steps overlap. */
@@ -286,6 +329,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
         return st;
     }
     account(s, step);
+    end_prefilled(s, step);
     return take_all(s, step, mn_engine_ids(s->engine, at), out, n, err);
 }
 

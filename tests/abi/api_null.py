@@ -10,18 +10,20 @@ import sys
 # bytes of the first release's structs: never edited, new ones are appended with the bytes of their first release
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
          "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
-         "mn_embed_params": 16}
+         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168}
 FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
-GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
+GIVEN = {("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
+         "n_keep": "1", "timeout_ms": "0",
          "seq": "0", "signal_number": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
          "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()",
          "mn_str": '{"a", 1}', "mn_status": "0"}
 FILLED = {"mn_chat_params": ".n_messages = 1, .messages = api_messages", "mn_sample_params": ".max_new = 1",
-          "mn_session_params": ".device = api_device, .n_ctx = 64", "mn_convert_params": ".flags = MN_CONVERT_REPLACE"}
+          "mn_session_params": ".device = api_device, .n_ctx = 64", "mn_convert_params": ".flags = MN_CONVERT_REPLACE",
+          "mn_request_params": ".ids = api_ids, .n_ids = 3"}
 
 
 def split(text):

@@ -132,3 +132,19 @@ mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out) {
     start(d);
     return !ok || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
 }
+
+mn_status mn_detokenizer_table(const mn_tokenizer *tok, mn_text *out, uint64_t *offset) {
+    const mn_vocab *v = &tok->vocab;
+    mn_decoder d = {0};
+    bool ok = mn_decoder_init(&d, &tok->decoder);
+    for (uint32_t id = 0; id < v->n && ok; id++) {
+        offset[id] = out->len;
+        if (!v->token[id].piece.len)
+            continue;
+        mn_decoder_start(&d, true);
+        ok = mn_decoder_push(&d, piece_of(tok, (int32_t)id), out) && mn_decoder_finish(&d, out);
+    }
+    offset[v->n] = out->len;
+    mn_decoder_free(&d);
+    return ok && !out->failed ? MN_OK : MN_OUT_OF_MEMORY;
+}

@@ -72,6 +72,9 @@ void mn_detokenizer_free(mn_detokenizer *d); /* NULL is fine */
  * look otherwise at the end. An id that the vocabulary does not name gives nothing; a negative one
  * is MN_INVALID. Memory: out->failed, or MN_OUT_OF_MEMORY. */
 mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out);
+/* Appends the bytes of each id from 0 to n_vocab - 1, alone and inside a text, which need not be
+ * whole characters; offset: [n_vocab + 1] in out. Memory: as above. */
+mn_status mn_detokenizer_table(const mn_tokenizer *tok, mn_text *out, uint64_t *offset);
 /* what still waits becomes U+FFFD; d starts anew */
 mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out);
 

@@ -1,0 +1,79 @@
+/* events.c -- what mn_session_next returns: events of the requests, in order, and what they point
+ * to, kept until the next call. Room is made before a step is completed, so that nothing that was
+ * drawn can be lost for want of memory. */
+#include "session/session.h"
+#include <math.h>
+#include <string.h>
+
+mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err) {
+    mn_serving *v = &s->serve;
+    void *list = v->events;
+    const size_t want = v->n_events + n;
+    if (!mn_grow(&list, &v->cap_events, want, sizeof *v->events))
+        return mn_fail_memory(err, want * sizeof *v->events);
+    v->events = list;
+    return MN_OK;
+}
+
+void mn_serving_clear(mn_session *s) {
+    mn_serving *v = &s->serve;
+    v->n_events = 0;
+    mn_arena_free(&v->data);
+    while (v->ended) {
+        mn_job *job = v->ended;
+        v->ended = job->next;
+        mn_job_free(s, job);
+    }
+}
+
+/* What all events of the job have in common. There is room (mn_serving_reserve). */
+static mn_request_event *append(mn_session *s, const mn_job *job, uint32_t kind) {
+    mn_serving *v = &s->serve;
+    mn_request_event *e = &v->events[v->n_events++];
+    *e = (mn_request_event){
+        .request = job->request,
+        .user = job->user,
+        .kind = kind,
+        .choice = job->choice,
+        .id = -1,
+        .n_prompt = job->n_prompt,
+        .n_cached = job->n_cached,
+        .n_drawn = job->n_drawn,
+        .logprob = NAN,
+    };
+    if (job->started_ns)
+        e->queued_ns = job->started_ns - job->submitted_ns;
+    return e;
+}
+
+void mn_event_prompt(mn_session *s, mn_job *job) {
+    if (job->told_prompt)
+        return;
+    job->told_prompt = true;
+    if (!job->choice)
+        append(s, job, MN_REQUEST_PROMPT);
+}
+
+void mn_event_token(mn_session *s, mn_job *job, const mn_token *token) {
+    job->last_ns = mn_now_ns();
+    if (!job->first_ns)
+        job->first_ns = job->last_ns;
+    mn_event_prompt(s, job);
+    mn_request_event *e = append(s, job, MN_REQUEST_TOKEN);
+    e->id = token->id;
+    e->finish = token->finish;
+}
+
+void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message) {
+    mn_request_event *e = append(s, job, MN_REQUEST_FINISH);
+    e->finish = finish;
+    e->n_preempted = job->n_preempted;
+    s->serve.n_finished[finish]++;
+    if (message)
+        e->message = mn_arena_strndup(&s->serve.data, message, strlen(message));
+    if (!job->first_ns)
+        return;
+    e->prefill_ns = job->first_ns - job->started_ns;
+    e->first_ns = job->first_ns - job->submitted_ns;
+    e->decode_ns = job->last_ns - job->first_ns;
+}
