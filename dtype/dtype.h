@@ -64,6 +64,12 @@ bool mn_dequant_has(uint32_t dtype);
  * are exact in f32 where they fit, else rounded once from double. */
 void mn_dequant_row(const mn_stored_row *row, int64_t n, float *out);
 
+/* ---- cached.c: rows of a KV cache, F32, F16 or Q8_0 ------------------------------------------- */
+/* A row of n elements; the last block of Q8_0 is filled with zeros. A block with a NaN or an
+ * infinity becomes NaN. */
+void mn_cached_put(uint32_t dtype, const float *x, int64_t n, uint8_t *to);
+void mn_cached_get(uint32_t dtype, const uint8_t *from, int64_t n, float *x);
+
 /* Pieces of the above, for those that convert codes. */
 float mn_f16_to_f32(uint16_t h);
 uint16_t mn_f32_to_f16(float f); /* nearest even */

@@ -36,9 +36,9 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
      "rows computed per step at most (default: 512)"},
     {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8",
      "of activations; auto: the device's fastest"},
-    {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16",
+    {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16|q8_0",
      "type of the KV cache's keys"},
-    {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16",
+    {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16|q8_0",
      "of its values: the same as the keys'"},
 };
 const arg_row app_json_rows[APP_JSON_ROWS] = {
@@ -142,7 +142,7 @@ int app_open_model(app *a, const app_flags *flags) {
 
 /* The types of -ctk and -ctv. MN_DTYPE_NONE (auto): chosen by the precision class. */
 static void set_kv_types(const app_flags *flags, mn_session_params *params) {
-    static const uint32_t types[] = {MN_DTYPE_NONE, MN_F32, MN_F16};
+    static const uint32_t types[] = {MN_DTYPE_NONE, MN_F32, MN_F16, MN_Q8_0};
     params->k_dtype = types[flags->kv_k];
     params->v_dtype = types[flags->kv_v];
 }

@@ -201,18 +201,20 @@ typedef struct {
     uint32_t page_tokens;
     uint32_t head_align;   /* a head's row is padded to a multiple of so many elements; 1 = dense */
     uint32_t max_head_dim; /* longer heads are MN_UNSUPPORTED; 0 = any */
-    bool one_type;         /* K and V of different types are MN_UNSUPPORTED */
 } mnp_kv_rules;
 /* A page of one KV group: per layer, K [Hkv, page_tokens, pad_k], then V [Hkv, page_tokens,
- * pad_v]. Padding is zero in a zeroed buffer and stays so. */
+ * pad_v], of types of their own. Of Q8_0 a pad is whole blocks; how codes and scales lie within
+ * a head's part of a page is the plugin's. Padding is zero in a zeroed buffer and stays so. */
 typedef struct {
-    uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32 or MN_F16 */
+    uint32_t k_dtype, v_dtype, page_tokens; /* MN_F32, MN_F16 or MN_Q8_0 */
     uint32_t n_layers;                      /* of the group, in the segment */
     int64_t n_head_kv;
     int64_t dim_k;
     int64_t dim_v;
     int64_t pad_k;
     int64_t pad_v;
+    int64_t k_row; /* bytes of a head's key at one position */
+    int64_t v_row;
     uint64_t page_bytes;
     uint64_t layer_bytes;
     uint64_t v_offset;
@@ -226,9 +228,19 @@ typedef struct {
 } mnp_kv_types;
 /* What is asked for, else f32 in class exact and f16 in the others. */
 mnp_kv_types mnp_kv_types_of(const mn_compile *c, uint32_t precision);
-/* Bytes of an element of the cache. */
-static inline int64_t mnp_kv_size(uint32_t dtype) {
-    return dtype == MN_F16 ? 2 : 4;
+/* Of a type of the cache: elements and bytes of a block. */
+static inline int64_t mnp_kv_block(uint32_t dtype) {
+    return dtype == MN_Q8_0 ? 32 : 1;
+}
+static inline int64_t mnp_kv_block_bytes(uint32_t dtype) {
+    switch (dtype) {
+    case MN_Q8_0:
+        return 34;
+    case MN_F16:
+        return 2;
+    default:
+        return 4;
+    }
 }
 /* Of a group in [lo, hi); layer is 0. MN_INVALID: no KV_STORE of the group there, layers of unequal
  * shape, sizes that overflow; MN_UNSUPPORTED: a type, or a head that is too long. */

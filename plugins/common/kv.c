@@ -72,36 +72,34 @@ static mn_status add_layer(const mn_graph *g, uint32_t i, uint32_t group, const 
     return MN_OK;
 }
 
+/* A head's row of n elements: padded to the plugin's alignment and to whole blocks, and its bytes;
+ * false = they overflow. */
+static bool measure_row(const mnp_kv_rules *rules, uint32_t dtype, int64_t n, int64_t *pad,
+                        int64_t *bytes) {
+    const int64_t block = mnp_kv_block(dtype);
+    int64_t align = block;
+    int64_t up;
+    if (rules->head_align > block)
+        align = rules->head_align;
+    if (__builtin_add_overflow(n, align - 1, &up))
+        return false;
+    *pad = up - up % align;
+    return !__builtin_mul_overflow(*pad / block, mnp_kv_block_bytes(dtype), bytes);
+}
+
 /* Pads and sizes, from the shape; false = they overflow. */
 static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
-    uint64_t align = 1;
-    if (rules->head_align)
-        align = rules->head_align;
-    const uint64_t k_size = (uint64_t)mnp_kv_size(kv->k_dtype);
-    const uint64_t v_size = (uint64_t)mnp_kv_size(kv->v_dtype);
     uint64_t places;
-    uint64_t k_places;
-    uint64_t v_places;
-    uint64_t pad_k;
-    uint64_t pad_v;
     uint64_t v_bytes;
-    if (__builtin_add_overflow((uint64_t)kv->dim_k, align - 1, &pad_k))
+    if (!measure_row(rules, kv->k_dtype, kv->dim_k, &kv->pad_k, &kv->k_row))
         return false;
-    if (__builtin_add_overflow((uint64_t)kv->dim_v, align - 1, &pad_v))
+    if (!measure_row(rules, kv->v_dtype, kv->dim_v, &kv->pad_v, &kv->v_row))
         return false;
-    pad_k -= pad_k % align;
-    pad_v -= pad_v % align;
-    kv->pad_k = (int64_t)pad_k;
-    kv->pad_v = (int64_t)pad_v;
     if (__builtin_mul_overflow((uint64_t)kv->n_head_kv, rules->page_tokens, &places))
         return false;
-    if (__builtin_mul_overflow(places, k_size, &k_places))
+    if (__builtin_mul_overflow(places, (uint64_t)kv->k_row, &kv->v_offset))
         return false;
-    if (__builtin_mul_overflow(places, v_size, &v_places))
-        return false;
-    if (__builtin_mul_overflow(k_places, pad_k, &kv->v_offset))
-        return false;
-    if (__builtin_mul_overflow(v_places, pad_v, &v_bytes))
+    if (__builtin_mul_overflow(places, (uint64_t)kv->v_row, &v_bytes))
         return false;
     if (__builtin_add_overflow(kv->v_offset, v_bytes, &kv->layer_bytes))
         return false;
@@ -109,18 +107,17 @@ static bool measure(const mnp_kv_rules *rules, mnp_kv *kv) {
 }
 
 static bool is_kept(uint32_t dtype) {
-    return dtype == MN_F32 || dtype == MN_F16;
+    return dtype == MN_F32 || dtype == MN_F16 || dtype == MN_Q8_0;
 }
 
 mn_status mnp_kv_of(const mn_graph *g, uint32_t lo, uint32_t hi, uint32_t group, mnp_kv_types types,
                     const mnp_kv_rules *rules, mnp_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
     memset(kv, 0, sizeof *kv);
-    const bool one_type = types.k == types.v;
-    if (!is_kept(types.k) || !is_kept(types.v) || (rules->one_type && !one_type))
+    if (!is_kept(types.k) || !is_kept(types.v))
         return mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                        "KV types %u and %u; this plugin keeps f32 or f16%s", types.k, types.v,
-                        rules->one_type ? ", the same for both" : "");
+                        "KV types %u and %u; this plugin keeps f32 (%d), f16 (%d) or q8_0 (%d)",
+                        types.k, types.v, MN_F32, MN_F16, MN_Q8_0);
     kv->k_dtype = types.k;
     kv->v_dtype = types.v;
     kv->page_tokens = rules->page_tokens;

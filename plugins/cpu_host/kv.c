@@ -1,8 +1,8 @@
-/* kv.c -- KV pages: dense rows of heads, of any length, 64 tokens to a page. The buffer is the
+/* kv.c -- KV pages: dense rows of heads, of any length (of Q8_0: whole blocks), 64 tokens to a page. The buffer is the
  * host's; common/kv.c has the geometry. */
 #include "mnc.h"
 
-const mnp_kv_rules mnc_kv_rules = {MNC_PAGE_TOKENS, 1, 0, false};
+const mnp_kv_rules mnc_kv_rules = {MNC_PAGE_TOKENS, 1, 0};
 
 mn_status mnc_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv_layout *out,
                         mn_error *err) {

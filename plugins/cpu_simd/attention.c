@@ -4,6 +4,7 @@
  * row's result depends neither on the other rows of the step nor on whether its chunks were
  * computed by one worker (many rows) or by several (few rows, long context). */
 #include "nodes.h"
+#include "dtype.h"
 #include <math.h>
 
 #define CHUNK 512
@@ -140,20 +141,25 @@ static void finish(const attn *a, float *st, int64_t head, float *y) {
     v->scale(y, a->dv, 1.0f / st[1]);
 }
 
-/* n cached elements to f32. */
-static void load_cached(const attn *a, uint32_t dtype, const uint8_t *from, int64_t n, float *to) {
-    if (dtype == MN_F16)
-        a->v->unpack_f16(from, n, to);
-    else
-        memcpy(to, from, (size_t)n * sizeof *to);
+/* n cached rows of d elements each, `bytes` apart, to f32; rows of floats are dense. */
+static void load_cached(const attn *a, uint32_t dtype, const uint8_t *from, int64_t n, int64_t d,
+                        int64_t bytes, float *to) {
+    if (dtype == MN_F16) {
+        a->v->unpack_f16(from, n * d, to);
+        return;
+    }
+    if (dtype == MN_F32) {
+        memcpy(to, from, (size_t)(n * d) * sizeof *to);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        mn_cached_get(dtype, from + i * bytes, d, to + i * d);
 }
 
 /* Positions [lo, hi) of one tile, head h: K and V to f32 at their place in the tile. */
 static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_t lo, int64_t hi) {
     const mnc_kv *kv = &a->c->kv;
     const int64_t pt = kv->geo.page_tokens;
-    const int64_t ks_size = mnp_kv_size(kv->geo.k_dtype);
-    const int64_t vs_size = mnp_kv_size(kv->geo.v_dtype);
     for (int64_t p = lo; p < hi;) {
         const int64_t off = p % pt;
         const int64_t left = pt - off;
@@ -172,12 +178,11 @@ static void load_tile(const attn *a, int32_t slot, int64_t h, int64_t t0, int64_
             memset(k, 0, (size_t)nk * sizeof(float));
             memset(v, 0, (size_t)nv * sizeof(float));
         } else {
-            const uint8_t *ks = mnc_kv_k(kv, page);
-            const uint8_t *vs = mnc_kv_v(kv, page);
-            ks += row * a->dk * ks_size;
-            vs += row * a->dv * vs_size;
-            load_cached(a, kv->geo.k_dtype, ks, nk, k);
-            load_cached(a, kv->geo.v_dtype, vs, nv, v);
+            const mnp_kv *geo = &kv->geo;
+            const uint8_t *ks = mnc_kv_k(kv, page) + row * geo->k_row;
+            const uint8_t *vs = mnc_kv_v(kv, page) + row * geo->v_row;
+            load_cached(a, geo->k_dtype, ks, n, a->dk, geo->k_row, k);
+            load_cached(a, geo->v_dtype, vs, n, a->dv, geo->v_row, v);
         }
         p += n;
     }

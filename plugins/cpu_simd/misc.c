@@ -1,5 +1,6 @@
 /* misc.c -- the nodes that move rows about: EMBED, ROPE, KV_STORE, GATHER_ROWS. */
 #include "nodes.h"
+#include "dtype.h"
 #include <math.h>
 
 /* Row t's id, and its position at *pos; both -1 if it is no row. Its slot goes forward. */
@@ -142,16 +143,16 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-/* The heads of one row, x: [Hkv, d], at place `off` of a page. */
+/* The heads of one row, x: [Hkv, d], at place `off` of a page; bytes: of a head's row there. */
 static void store(const mnk_vector *v, const mnc_kv *kv, uint32_t dtype, const float *x, int64_t d,
-                  int64_t off, uint8_t *heads) {
+                  int64_t off, int64_t bytes, uint8_t *heads) {
     const int64_t page_tokens = kv->geo.page_tokens;
     for (int64_t h = 0; h < kv->geo.n_head_kv; h++, x += d) {
-        const int64_t at = (h * page_tokens + off) * d;
+        uint8_t *to = heads + (h * page_tokens + off) * bytes;
         if (dtype == MN_F16)
-            v->pack_f16(x, d, heads + 2 * at);
+            v->pack_f16(x, d, to);
         else
-            memcpy(heads + 4 * at, x, (size_t)d * sizeof(float));
+            mn_cached_put(dtype, x, d, to);
     }
 }
 
@@ -187,8 +188,8 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         uint8_t *v_heads = mnc_kv_v(kv, page);
         const float *k = keys + t * k_row;
         const float *val = values + t * v_row;
-        store(v, kv, geo->k_dtype, k, geo->dim_k, off, k_heads);
-        store(v, kv, geo->v_dtype, val, geo->dim_v, off, v_heads);
+        store(v, kv, geo->k_dtype, k, geo->dim_k, off, geo->k_row, k_heads);
+        store(v, kv, geo->v_dtype, val, geo->dim_v, off, geo->v_row, v_heads);
     }
 }
 

@@ -103,7 +103,8 @@ struct cu_cache {
     char *kv;
     int64_t n_pages;
     int T, S, P, Hkv, dk, dv, pk, pv;
-    uint32_t dtype;
+    uint32_t dtype; /* of keys and of values; MN_DTYPE_NONE: they differ */
+    uint32_t k_dtype, v_dtype;
     uint64_t page_bytes, layer_at, v_offset;
 };
 /* k (and with q also q) turned on the way: q: rope input, q_out its output; NULL freqs = stored as
@@ -115,6 +116,8 @@ struct cu_store {
     bool rope;
 };
 void cu_store_run(cudaStream_t s, const cu_store *a);
+/* The same for a cache that is not all f32 or all f16 (k_cache.cu). */
+void cu_store_kept(cudaStream_t s, const cu_store *a);
 
 /* one: a single row whose q and k are turned and whose k and v are stored on the way (st); early:
  * what the row's position and pages say may be read before the predecessor is over */

@@ -22,7 +22,9 @@ static cu_cache cache(const cu_run *r, const cu_unit *u, int32_t row_pos, int32_
     c.dv = (int)k->dim_v;
     c.pk = (int)k->pad_k;
     c.pv = (int)k->pad_v;
-    c.dtype = k->k_dtype;
+    c.k_dtype = k->k_dtype;
+    c.v_dtype = k->v_dtype;
+    c.dtype = c.k_dtype == c.v_dtype ? c.k_dtype : (uint32_t)MN_DTYPE_NONE;
     c.page_bytes = k->page_bytes;
     c.layer_at = (uint64_t)k->layer * k->layer_bytes;
     c.v_offset = k->v_offset;

@@ -31,7 +31,8 @@ static cu_unit unit_of(const mnp_unit *m) {
     return u;
 }
 
-/* Links a store with the later unit of the attention that may take it in. */
+/* Links a store with the later unit of the attention that may take it in: of caches all f32 or all
+ * f16. */
 static void link_attention(mn_program *p, uint32_t store, int32_t attention) {
     for (uint32_t i = store + 1; i < p->n_units && attention >= 0; i++) {
         if (p->units[i].node == (uint32_t)attention) {
@@ -51,7 +52,8 @@ static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     mn_status st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(&units[i]);
-    for (uint32_t i = 0; i < p->n_units && !st; i++) {
+    const bool floats = p->kv_types.k != MN_Q8_0 && p->kv_types.k == p->kv_types.v;
+    for (uint32_t i = 0; i < p->n_units && !st && floats; i++) {
         if (units[i].pattern == &mnp_pattern_store)
             link_attention(p, i, units[i].part[MNP_STORE_ATTENTION]);
     }

@@ -12,19 +12,8 @@ typedef struct {
     double cap;
     double sink;
     bool has_sink;
+    float *row; /* a stored key or value as f32: scratch, [longer of Dk and Dv] */
 } view;
-
-/* Element i of a stored key or value, F32 or F16. */
-static double element(uint32_t dtype, const uint8_t *p, int64_t i) {
-    if (dtype == MN_F32) {
-        float f;
-        memcpy(&f, p + 4 * i, sizeof f);
-        return f;
-    }
-    uint16_t h;
-    memcpy(&h, p + 2 * i, sizeof h);
-    return mn_f16_to_f32(h);
-}
 
 /* The key or value of one position: page by page table, then head, then place. NULL where no page
  * is. */
@@ -36,12 +25,9 @@ static const uint8_t *at(const view *a, int64_t pos, bool value) {
     if (page < 0 || page >= kv->n_pages)
         return NULL;
     const int64_t place = a->head_kv * page_tokens + pos % page_tokens;
-    if (value) {
-        const int64_t bytes = kv->geo.dim_v * mnp_kv_size(kv->geo.v_dtype);
-        return mnc_kv_v(kv, page) + place * bytes;
-    }
-    const int64_t bytes = kv->geo.dim_k * mnp_kv_size(kv->geo.k_dtype);
-    return mnc_kv_k(kv, page) + place * bytes;
+    if (value)
+        return mnc_kv_v(kv, page) + place * kv->geo.v_row;
+    return mnc_kv_k(kv, page) + place * kv->geo.k_row;
 }
 
 /* The scaled and capped product of the query with the key of one position; -inf where no page is. */
@@ -51,8 +37,9 @@ static double logit(const view *a, int64_t pos) {
     if (!k)
         return -INFINITY;
     const mnp_kv *geo = &a->kv->geo;
+    mn_cached_get(geo->k_dtype, k, geo->dim_k, a->row);
     for (int64_t i = 0; i < geo->dim_k; i++)
-        sum += a->q[i] * element(geo->k_dtype, k, i);
+        sum += (double)a->q[i] * a->row[i];
     sum *= a->scale;
     if (a->cap != 0)
         return a->cap * tanh(sum / a->cap);
@@ -81,8 +68,9 @@ static void attend(const view *a, double *p, double *acc, float *y) {
             continue;
         const double e = exp(p[i] - max);
         sum += e;
+        mn_cached_get(v_dtype, v, dim_v, a->row);
         for (int64_t d = 0; d < dim_v; d++)
-            acc[d] += e * element(v_dtype, v, d);
+            acc[d] += e * a->row[d];
     }
     for (int64_t d = 0; d < dim_v; d++)
         y[d] = (float)(acc[d] / sum); /* NaN stays NaN */
@@ -104,7 +92,7 @@ static int64_t last_seen(const mnc_call *c, int64_t t) {
     return row_pos[last];
 }
 
-/* Scratch: doubles, one per position of the longest sequence, then [Dv]. Work is shared out by row
+/* Scratch: doubles, one per position of the longest sequence, then [Dv], then a row in f32. Work is shared out by row
  * and head. */
 static void attention(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ATTENTION_Q]; /* [T, H, Dk] */
@@ -125,6 +113,7 @@ static void attention(const mnc_call *c, mnc_worker *w) {
         .scale = mnc_attr_f64(c, MN_ATTENTION_ATTR_SCALE),
         .cap = mnc_attr_f64(c, MN_ATTENTION_ATTR_SOFTCAP),
         .has_sink = sinks != NULL,
+        .row = (float *)(acc + dim_v),
     };
     int64_t lo;
     int64_t hi;
@@ -150,14 +139,20 @@ static void attention(const mnc_call *c, mnc_worker *w) {
     }
 }
 
+/* The last dim of a [T, H, D]; 0 where it is none. */
+static uint64_t head_dim(const mnc_query *q, const mn_tensor *t) {
+    if (t && t->n_dim == 3)
+        return (uint64_t)mnc_query_dim(q, t, 2);
+    return 0;
+}
+
 /* The page table's columns are pages of 64 positions. */
 static void size(const mnc_query *q, mnc_op *op) {
-    const mn_tensor *y = mnc_query_out(q, MN_ATTENTION_OUT_Y);
-    uint64_t dim_v = 0;
-    if (y && y->n_dim == 3)
-        dim_v = (uint64_t)mnc_query_dim(q, y, 2);
+    const uint64_t dim_k = head_dim(q, mnc_query_in(q, MN_ATTENTION_Q));
+    const uint64_t dim_v = head_dim(q, mnc_query_out(q, MN_ATTENTION_OUT_Y));
     const uint64_t n_pages = ref_last_dim(q, MN_ATTENTION_PAGES);
-    op->worker_bytes = (n_pages * 64 + dim_v) * sizeof(double);
+    const uint64_t row = dim_k > dim_v ? dim_k : dim_v;
+    op->worker_bytes = (n_pages * 64 + dim_v) * sizeof(double) + row * sizeof(float);
 }
 
 static bool fits(const mnc_query *q) {

@@ -1,19 +1,5 @@
 /* op_kv_store.c -- KV_STORE: keys and values of the rows into the pages of their slots. */
 #include "reference.h"
-#include <string.h>
-
-/* n values as F32 or F16 at `place` rows behind `page`. */
-static void put(uint32_t dtype, uint8_t *page, int64_t place, const float *from, int64_t n) {
-    uint8_t *to = page + place * n * mnp_kv_size(dtype);
-    if (dtype == MN_F32) {
-        memcpy(to, from, (size_t)n * sizeof *from);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        const uint16_t h = mn_f32_to_f16(from[i]);
-        memcpy(to + 2 * i, &h, sizeof h);
-    }
-}
 
 /* Row t's position of its slot, split into a page and a place in it: the page, or -1 if it has none. */
 static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
@@ -55,8 +41,10 @@ static void kv_store(const mnc_call *c, mnc_worker *w) {
         for (int64_t h = 0; h < geo->n_head_kv; h++) {
             const int64_t place = h * geo->page_tokens + at;
             const int64_t row = t * geo->n_head_kv + h;
-            put(geo->k_dtype, mnc_kv_k(kv, page), place, k + row * geo->dim_k, geo->dim_k);
-            put(geo->v_dtype, mnc_kv_v(kv, page), place, v + row * geo->dim_v, geo->dim_v);
+            uint8_t *to_k = mnc_kv_k(kv, page) + place * geo->k_row;
+            uint8_t *to_v = mnc_kv_v(kv, page) + place * geo->v_row;
+            mn_cached_put(geo->k_dtype, k + row * geo->dim_k, geo->dim_k, to_k);
+            mn_cached_put(geo->v_dtype, v + row * geo->dim_v, geo->dim_v, to_v);
         }
     }
 }

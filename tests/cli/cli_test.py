@@ -1280,7 +1280,7 @@ def test_devices_small_memory():
 
 
 def test_devices_threads_precision():
-    for flags in (("-t", "1"), ("-b", "1"), ("--precision", "a16"), ("-ctk", "f16", "-ctv", "f16"), ("-ctk", "f32")):
+    for flags in (("-t", "1"), ("-b", "1"), ("--precision", "a16"), ("-ctk", "f16", "-ctv", "f16"), ("-ctk", "f32"), ("-ctk", "q8_0", "-ctv", "f16")):
         check_answer(run("--prompt-ids", IDS, "-n", "4", "--temp", "0", "--json", *flags).json())
     exact = [run("--prompt-ids", IDS, "-n", "30", "--temp", "0", "--precision", "exact", "--json", *flags).json()["ids"]
              for flags in ((), ("-t", "1"), ("-b", "1"), ("-b", "7"))]

@@ -430,8 +430,13 @@ static void test_kv(void **state) {
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
     assert_int_equal(l.page_bytes, 2 * 64 * 2 * 4 * 2);
     assert_int_equal(p.be->kv_layout(p.dev, &a, 7, &l, &err), MN_INVALID);
-    a.k_dtype = MN_Q8_0;
+    a.k_dtype = MN_Q8_0; /* heads of 4 are a block of 32 */
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
+    assert_int_equal(l.page_bytes, 64 * 2 * (34 + 4 * 2));
+    a.k_dtype = MN_Q4_0;
     assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_UNSUPPORTED);
+    a.k_dtype = MN_F16;
+    assert_int_equal(p.be->kv_layout(p.dev, &a, 1, &l, &err), MN_OK);
     mn_buffer *b;
     uint8_t *bytes;
     b = new_buffer(3 * l.page_bytes);

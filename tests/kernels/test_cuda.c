@@ -97,6 +97,11 @@ static void attention(void **state) {
             near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
             s.kv_dtype = MN_F16;
             near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
+            s.kv_dtype = MN_Q8_0;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
+            s.v_dtype = MN_F16;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
         }
 }
 

@@ -106,13 +106,14 @@ static mn_status kv_of(op_case *c, mnp_kv_types types, const mnp_kv_rules *rules
 static void test_kv(void **state) {
     (void)state;
     op_case *c = caches();
-    const mnp_kv_rules dense = {64, 1, 0, false};
-    const mnp_kv_rules padded = {32, 8, 256, true};
-    const mnp_kv_rules narrow = {64, 1, 16, false};
+    const mnp_kv_rules dense = {64, 1, 0};
+    const mnp_kv_rules padded = {32, 8, 256};
+    const mnp_kv_rules narrow = {64, 1, 16};
     const mnp_kv_types f32 = {MN_F32, MN_F32};
     const mnp_kv_types f16 = {MN_F16, MN_F16};
     const mnp_kv_types q8 = {MN_F16, MN_Q8_0};
     const mnp_kv_types mixed = {MN_F16, MN_F32};
+    const mnp_kv_types bf16 = {MN_BF16, MN_BF16};
     mnp_kv kv;
     ERR(err);
     assert_int_equal(kv_of(c, f32, &dense, &kv), MN_OK);
@@ -128,7 +129,12 @@ static void test_kv(void **state) {
     assert_true(kv.dim_v == 9);
     assert_true(kv.pad_v == 16);
     assert_int_equal(kv.layer_bytes, 2 * 32 * (24 + 16) * 2);
-    assert_int_equal(kv_of(c, mixed, &padded, &kv), MN_UNSUPPORTED);
+    assert_int_equal(kv_of(c, q8, &padded, &kv), MN_OK);
+    assert_true(kv.pad_k == 24);
+    assert_true(kv.pad_v == 32);
+    assert_true(kv.k_row == 48);
+    assert_true(kv.v_row == 34);
+    assert_int_equal(kv.layer_bytes, 2 * 32 * (48 + 34));
     assert_int_equal(kv_of(c, mixed, &dense, &kv), MN_OK);
     assert_true(kv.v_offset == 2 * 64 * 20 * 2);
     assert_true(kv.layer_bytes == kv.v_offset + 2 * 64 * 9 * 4);
@@ -144,7 +150,8 @@ static void test_kv(void **state) {
     assert_int_equal(mnp_kv_of(&c->g, 0, 4, 2, f32, &dense, &kv, &err), MN_INVALID);
     assert_int_equal(kv_of(c, f32, &narrow, &kv), MN_UNSUPPORTED);
     assert_non_null(strstr(kv_error.msg, "20"));
-    assert_int_equal(kv_of(c, q8, &dense, &kv), MN_UNSUPPORTED);
+    assert_int_equal(kv_of(c, bf16, &dense, &kv), MN_UNSUPPORTED);
+    assert_non_null(strstr(kv_error.msg, "q8_0"));
     c->t[c->operands[c->n[3].in_off]].dim[2] = 24;
     assert_int_equal(kv_of(c, f32, &dense, &kv), MN_INVALID);
     assert_int_equal(kv_error.node, 3);

@@ -546,13 +546,20 @@ typedef struct {
     int64_t t;
 } att;
 
+/* Bytes of a head's row of n elements. */
+static int64_t cached_bytes(const shape *s, int64_t n) {
+    const int64_t block = mnp_kv_block(s->kv);
+    return (n + block - 1) / block * mnp_kv_block_bytes(s->kv);
+}
+
 /* Runs a step over the given slots' whole sequences (len[slot] tokens), or only their last row. */
 static void attend(const shape *s, att *a, const int64_t *len, bool last_only, uint32_t workers) {
     static mnk_use use;
     mn_node node = {.n_in = 7, .n_out = 1};
-    const uint64_t size = s->kv == MN_F16 ? 2 : 4;
     const int64_t places = s->hkv * PAGE;
-    const uint64_t page_bytes = (uint64_t)(places * (s->dk + s->dv)) * size;
+    const int64_t k_row = cached_bytes(s, s->dk);
+    const int64_t v_row = cached_bytes(s, s->dv);
+    const uint64_t page_bytes = (uint64_t)(places * (k_row + v_row));
     uint64_t attr[7] = {bits(0.3), (uint64_t)s->window, bits(s->cap),   0,
                         0,         (uint64_t)s->hkv,    (uint64_t)s->dv};
     uint64_t none[2] = {0, 0};
@@ -574,7 +581,9 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
         .geo.dim_v = s->dv,
         .geo.page_bytes = page_bytes,
         .geo.layer_bytes = page_bytes,
-        .geo.v_offset = (uint64_t)(places * s->dk) * size,
+        .geo.k_row = k_row,
+        .geo.v_row = v_row,
+        .geo.v_offset = (uint64_t)(places * k_row),
         .pages = a->pages,
         .max_pages = PAGES,
         .n_pages = SLOTS * PAGES,
@@ -626,8 +635,19 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     run(mnk_attention_node, &c, workers);
     free(q);
 }
-static double kv_value(const shape *s, float x) {
-    return s->kv == MN_F16 ? f16_value(mnk_to_f16(x)) : x;
+/* Element i of the n of a key or value, as the cache rounds it. */
+static double kv_value(const shape *s, const float *x, int64_t i, int64_t n) {
+    uint8_t kept[34];
+    float y[32];
+    if (s->kv == MN_F16)
+        return f16_value(mnk_to_f16(x[i]));
+    if (s->kv == MN_F32)
+        return x[i];
+    const int64_t first = i / 32 * 32;
+    const int64_t left = n - first < 32 ? n - first : 32;
+    mn_cached_put(MN_Q8_0, x + first, left, kept);
+    mn_cached_get(MN_Q8_0, kept, left, y);
+    return y[i - first];
 }
 
 /* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads apart. */
@@ -641,7 +661,7 @@ static void oracle_row(const shape *s, const float *q, const float *k, const flo
         const float *key = k + j * k_row;
         double l = 0;
         for (int64_t d = 0; d < s->dk; d++)
-            l += (double)q[d] * kv_value(s, key[d]);
+            l += (double)q[d] * kv_value(s, key, d, s->dk);
         l *= 0.3;
         logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
         top = fmax(top, logit[j]);
@@ -653,7 +673,7 @@ static void oracle_row(const shape *s, const float *q, const float *k, const flo
         const double e = exp(logit[j] - top);
         sum += e;
         for (int64_t d = 0; d < s->dv; d++)
-            y[d] += e * kv_value(s, value[d]);
+            y[d] += e * kv_value(s, value, d, s->dv);
     }
     for (int64_t d = 0; d < s->dv; d++)
         y[d] /= sum;
@@ -756,7 +776,8 @@ static void attention(int32_t level, const char *name) {
     static const shape shapes[] = {
         {8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0},   {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0},
         {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},   {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0},
-        {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0}};
+        {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0},
+        {4, 2, 64, 80, 0, 0, false, MN_Q8_0, 0, 0}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int j = 0; j < (quick && i ? 1 : 3); j++) {
             shape s = shapes[i];

@@ -129,6 +129,7 @@ int32_t case_state(op_case *c, const void *data, uint64_t bytes, int64_t d0, con
 
 int32_t case_kv_of(op_case *c, uint32_t dtype, uint32_t n_pages, uint32_t group) {
     c->kv_dtype = dtype;
+    c->v_dtype = dtype;
     c->kv[group].pages = n_pages;
     c->kv[group].tensor = case_vec(c, MN_ROLE_STATE, MN_U8, 0, NULL, group ? "kv.1" : "kv");
     return c->kv[group].tensor;

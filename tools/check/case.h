@@ -52,7 +52,7 @@ typedef struct {
     /* [maximum of the symbol] per row symbol: 1 = padding, outputs undefined; 2 = spoiled, the
      * output must be NaN; NULL = none */
     uint8_t *dead[CASE_SYMBOLS];
-    uint32_t kv_dtype;
+    uint32_t kv_dtype, v_dtype; /* of keys, of values */
     struct {
         int32_t tensor; /* the KV buffer of the group, or -1 */
         uint32_t pages;
@@ -109,6 +109,7 @@ typedef struct {
      * weights and a bias */
     int64_t variant;
     uint32_t kv_dtype, page_tokens; /* 0 = F32, 64 */
+    uint32_t v_dtype;               /* of cached values; 0 = that of the keys */
     uint32_t kv_group;              /* of KV_STORE and ATTENTION */
     /* one live row holds NaN and Inf (ATTENTION: and one sequence; ops of two inputs: and one
      * row of each input alone): other rows must not change */

@@ -163,6 +163,8 @@ static cache_tensors cache_of(casegen *g, const cache_plan *a, uint32_t group) {
     t.kslot = case_vec(c, MN_ROLE_INPUT, MN_I32, U, a->kslot, "kslot");
     t.pages = case_mat(c, MN_ROLE_INPUT, MN_I32, a->n_seqs, P, a->table, "pages");
     t.kv = case_kv_of(c, kv_dtype, n_pages, group);
+    if (g->s->v_dtype)
+        c->v_dtype = g->s->v_dtype;
     t.row_pos = casegen_int_input(g, a->qpos, "row_pos");
     t.row_slot = casegen_int_input(g, a->qslot, "row_slot");
     t.seqs = case_mat(c, MN_ROLE_INPUT, MN_I32, Q, 4, a->seqs, "seqs");

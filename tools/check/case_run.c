@@ -363,7 +363,7 @@ mn_compile case_question(const op_case *c, uint32_t precision) {
         .node_hi = c->node_hi ? c->node_hi : c->g.n_nodes,
         .symbol_max = c->value,
         .k_dtype = c->kv_dtype,
-        .v_dtype = c->kv_dtype,
+        .v_dtype = c->v_dtype,
     };
 }
 

@@ -107,6 +107,8 @@ static const char *text_of(trial *t) {
     add_text(t, ", class %s", check_class_name(t->precision));
     if (s->kv_dtype)
         add_text(t, ", KV %s", mn_dtype_name(s->kv_dtype));
+    if (s->v_dtype && s->v_dtype != s->kv_dtype)
+        add_text(t, " and %s", mn_dtype_name(s->v_dtype));
     add_number(t, ", ", s->live ? s->live : s->rows, "");
     add_number(t, " of at most ", s->rows, " rows");
     add_number(t, ", k ", s->k, "");
@@ -276,8 +278,10 @@ static void run_steps(trial *t) {
 /* Whether a plugin that claims the op must run it in this class and with this cache; it may
  * refuse the others. */
 static bool must_run(const trial *t) {
-    const uint32_t kv = t->mine.kv_dtype;
-    return t->precision == MN_PRECISION_EXACT && (!kv || kv == MN_F32);
+    const uint32_t k = t->mine.kv_dtype;
+    const uint32_t v = t->mine.v_dtype;
+    const bool usual = (!k || k == MN_F32) && (!v || v == MN_F32);
+    return t->precision == MN_PRECISION_EXACT && usual;
 }
 
 /* Verdicts and programs of both sides. False: not claimed, not comparable, or failed. */

@@ -4,22 +4,44 @@
 #include "numeric.h"
 #include <string.h>
 
-static const uint32_t kv_types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0};
+/* Of keys and of values. */
+static const struct {
+    uint32_t k;
+    uint32_t v;
+} kv_types[] = {
+    {MN_F32, MN_F32},   {MN_F16, MN_F16},  {MN_BF16, MN_BF16},
+    {MN_Q8_0, MN_Q8_0}, {MN_F16, MN_Q8_0}, {MN_Q8_0, MN_F32},
+};
+enum { N_KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
-/* All classes. Ops with a cache: class exact with every type of cache, the other classes with
- * f16 alone, which is what they run with. */
+/* Class exact runs with every cache, A16 with those of 16 bits and fewer, A8 with f16 alone. */
+static bool is_cache_tried(uint32_t precision, uint32_t i) {
+    const bool both = kv_types[i].k == kv_types[i].v;
+    if (precision == MN_PRECISION_EXACT)
+        return true;
+    if (precision == MN_PRECISION_A16 && both && kv_types[i].k == MN_Q8_0)
+        return true;
+    return both && kv_types[i].k == MN_F16;
+}
+
+static void compare_caches(numeric *n, uint32_t op, uint32_t dtype, op_shape s,
+                           uint32_t precision) {
+    for (uint32_t i = 0; i < N_KV_TYPES && !check_over(n->c); i++) {
+        s.kv_dtype = kv_types[i].k;
+        s.v_dtype = kv_types[i].v;
+        if (is_cache_tried(precision, i))
+            numeric_compare(n, op, dtype, &s, precision);
+    }
+}
+
 static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op_shape s) {
     const bool cached = w->op == MN_OP_KV_STORE || w->op == MN_OP_ATTENTION;
-    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8; p++)
-        for (uint32_t k = 0; k < (cached ? 4 : 1) && !check_over(n->c); k++) {
-            if (cached && p != MN_PRECISION_EXACT && kv_types[k] != MN_F16)
-                continue;
-            if (cached)
-                s.kv_dtype = kv_types[k];
-            else
-                s.kv_dtype = 0;
+    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++) {
+        if (cached)
+            compare_caches(n, w->op, dtype, s, p);
+        else
             numeric_compare(n, w->op, dtype, &s, p);
-        }
+    }
 }
 
 /* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one
@@ -186,14 +208,15 @@ static void compare_copies(numeric *n, const op_shape *s, op_case *a, op_case *b
     case_close(plan);
 }
 
-static void copied(numeric *n, uint32_t kv_dtype, uint32_t group) {
+static void copied(numeric *n, uint32_t k_dtype, uint32_t v_dtype, uint32_t group) {
     op_shape s = {
         .rows = 5,
         .n_head = 4,
         .n_head_kv = 2,
         .dim = 32,
         .past = 150,
-        .kv_dtype = kv_dtype,
+        .kv_dtype = k_dtype,
+        .v_dtype = v_dtype,
         .kv_group = group,
     };
     s.page_tokens = tokens_of_page(n, &s);
@@ -208,9 +231,9 @@ static void copied(numeric *n, uint32_t kv_dtype, uint32_t group) {
 }
 
 static void copy_each(numeric *n) {
-    for (size_t i = 0; i < sizeof kv_types / sizeof *kv_types; i++)
+    for (uint32_t i = 0; i < N_KV_TYPES; i++)
         for (uint32_t group = 0; group < CASE_GROUPS && !check_over(n->c); group++)
-            copied(n, kv_types[i], group);
+            copied(n, kv_types[i].k, kv_types[i].v, group);
     if (!n->n_cases)
         check_skip(n->c, "the plugin does not support KV_STORE or ATTENTION");
 }
