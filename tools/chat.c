@@ -35,29 +35,37 @@ static int add_arguments(cJSON *function, const char *args) {
     return added != NULL;
 }
 
-/* Adds {"type": "function", "function": {name, arguments}} to the list. 0: out of memory. */
-static int add_call(cJSON *calls, const gen_call *made) {
+/* Some templates insist on ids of 9 letters and digits. */
+#define CALL_ID "call%05u"
+
+/* Adds {"type": "function", "id": ..., "function": {name, arguments}} to the list. 0: out of
+ * memory. */
+static int add_call(cJSON *calls, const gen_call *made, uint32_t number) {
+    char id[32];
+    snprintf(id, sizeof id, CALL_ID, number % 100000);
     cJSON *call = cJSON_CreateObject();
     if (!cJSON_AddItemToArray(calls, call)) {
         cJSON_Delete(call);
         return 0;
     }
     const cJSON *type = cJSON_AddStringToObject(call, "type", "function");
+    const cJSON *named = cJSON_AddStringToObject(call, "id", id);
     cJSON *function = cJSON_AddObjectToObject(call, "function");
     const cJSON *name = cJSON_AddStringToObject(function, "name", made->name);
-    return type && name && add_arguments(function, made->args ? made->args : "");
+    return type && named && name && add_arguments(function, made->args ? made->args : "");
 }
 
 /* The tool calls of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out of
  * memory. */
-static char *call_more(const gen *g) {
+static char *call_more(chat *c) {
+    const gen *g = &c->g;
     char *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);
     cJSON *more = cJSON_CreateObject();
     cJSON *calls = cJSON_AddArrayToObject(more, "tool_calls");
     char *text = NULL;
     int ok = thought && calls;
     for (size_t i = 0; ok && i < g->n_calls; i++)
-        ok = add_call(calls, &g->calls[i]);
+        ok = add_call(calls, &g->calls[i], c->n_calls++);
     if (ok && g->n_thinking)
         ok = cJSON_AddStringToObject(more, "thinking", thought) != NULL;
     if (ok)
@@ -71,7 +79,8 @@ static char *call_more(const gen *g) {
 static int push_answer(chat *c) {
     const gen *g = &c->g;
     const mn_str text = {g->text ? g->text : "", g->n_calls ? g->n_content : g->n_text};
-    char *more = g->n_calls ? call_more(g) : NULL;
+    c->n_results = c->n_calls;
+    char *more = g->n_calls ? call_more(c) : NULL;
     if (g->n_calls && !more)
         return no_memory();
     return messages_push(c, "assistant", text, more);
@@ -250,6 +259,17 @@ static int turn(chat *c) {
 
 int chat_say(chat *c, const char *role, const char *text, size_t n) {
     int code = messages_push(c, role, (mn_str){text, n}, NULL);
+    return code ? code : turn(c);
+}
+
+int chat_say_result(chat *c, const char *text) {
+    char *more = NULL;
+    if (c->n_results < c->n_calls) {
+        const uint32_t number = c->n_results++;
+        if (asprintf(&more, "{\"tool_call_id\": \"" CALL_ID "\"}", number % 100000) < 0)
+            return no_memory();
+    }
+    const int code = messages_push(c, "tool", (mn_str){text, strlen(text)}, more);
     return code ? code : turn(c);
 }
 

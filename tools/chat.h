@@ -25,7 +25,9 @@ typedef struct {
      * follow the n_dropped messages after them. */
     mn_message *messages;
     uint32_t n, n_dropped;
-    uint32_t n_known; /* how many of them the sequence holds */
+    uint32_t n_known;   /* how many of them the sequence holds */
+    uint32_t n_calls;   /* tool calls of the model so far */
+    uint32_t n_results; /* the first of them without a result */
     int has_seq;
     gen g;
     mn_sample_params sample;
@@ -58,6 +60,8 @@ int chat_command(chat *c, const char *line, size_t n);
 /* ---- chat.c ---------------------------------------------------------------------------------- */
 /* Appends a message and answers the conversation. */
 int chat_say(chat *c, const char *role, const char *text, size_t n);
+/* The same of the result of the next call. */
+int chat_say_result(chat *c, const char *text);
 void chat_forget_sequence(chat *c); /* the next turn is computed from all messages */
 void chat_apply_settings(chat *c);  /* uses flags and sampling for the turns that follow */
 #endif

@@ -38,7 +38,7 @@ static int do_clear(chat *c, const char *argument) {
 }
 
 static int do_tool(chat *c, const char *argument) {
-    return chat_say(c, "tool", argument, strlen(argument));
+    return chat_say_result(c, argument);
 }
 
 /* Without an argument: to the file that was loaded or saved last. */

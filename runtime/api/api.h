@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "negotiate/negotiate.h"
 #include "registry/registry.h"
+#include "text/chat/calls.h"
 #include "text/jinja/jinja.h"
 #include "text/tokenizer/tokenizer.h"
 #include <pthread.h>
@@ -33,6 +34,8 @@ struct mn_model {
     mn_jinja *chat_tools;    /* the one for chats with tools; NULL = the same */
     bool spells_thinking;    /* the template speaks of <think> */
     struct mn_token_table *token_table;
+    /* how the model writes calls as text; NULL = not known */
+    const mn_call_family *calls;
     _Atomic bool *told;        /* that its template has no place for tools; once is enough */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */

@@ -136,6 +136,9 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
         st = mn_fail_in(err, st, "%s", m->canonical->path);
     if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
         m->spells_thinking |= mn_think_tags_in((mn_str){source.ptr, source.len});
+        const mn_call_family *calls = mn_call_family_in((mn_str){source.ptr, source.len});
+        if (calls)
+            m->calls = calls;
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);
@@ -158,7 +161,11 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     if (st)
         return mn_fail_in(err, st, "%s", m->canonical->path);
     st = open_template(m, "default", &m->chat, err);
-    return st ? st : open_template(m, "tool_use", &m->chat_tools, err);
+    if (!st)
+        st = open_template(m, "tool_use", &m->chat_tools, err);
+    if (!m->calls)
+        m->calls = mn_call_family_of(m->tokenizer);
+    return st;
 }
 
 /* "" where the key is absent; NULL = out of memory. */

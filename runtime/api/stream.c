@@ -1,8 +1,8 @@
 /* stream.c -- streams of the API: ids of an output become events as they come.
  *
  * An id passes the detokeniser; the channels of the vocabulary (channels.c) or tags spelled as text
- * (think_tags.c) tell thinking, answer and calls apart; text of the answer ends at the caller's stop
- * strings (stop_strings.c). A stream refers to the model's tokeniser; the events are valid until the
+ * (think_tags.c) tell thinking, answer and calls apart; calls that are written as text are found in
+ * the answer (calls.c), the rest of which ends at the caller's stop strings (stop_strings.c). A stream refers to the model's tokeniser; the events are valid until the
  * next call. */
 #include "api/api.h"
 #include "text/chat/channels.h"
@@ -15,10 +15,12 @@ struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
     mn_think_tags spelled;
+    mn_calls calls;   /* written as text */
+    mn_events answer; /* what calls makes of a piece of the answer */
     mn_stops stops;
     mn_text piece;    /* the text of one id */
     mn_events events; /* of the last push */
-    uint32_t n_calls; /* so far */
+    uint32_t n_calls; /* of Harmony, so far */
     bool trim;        /* white space after </think> belongs to nobody */
     bool plain;       /* no parts: all that is pushed is the answer */
     bool pushed;      /* an id, or the end: stop strings come too late */
@@ -45,6 +47,8 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
     s->plain = flags & (MN_STREAM_PLAIN | MN_STREAM_SPECIAL);
     s->channels = mn_channels_of(m->tokenizer);
     const bool has_channels = s->channels.think >= 0 || s->channels.channel >= 0;
+    if (flags & MN_STREAM_TOOLS && !s->plain && s->channels.channel < 0)
+        s->calls.family = m->calls;
     if (m->spells_thinking && !has_channels && !s->plain)
         s->spelled.state = MN_THINK_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
@@ -60,6 +64,8 @@ void mn_stream_free(mn_stream *s) {
         return;
     mn_detokenizer_free(s->d);
     mn_think_tags_free(&s->spelled);
+    mn_calls_free(&s->calls);
+    mn_events_free(&s->answer);
     mn_stops_free(&s->stops);
     mn_text_free(&s->piece);
     mn_events_free(&s->events);
@@ -131,6 +137,37 @@ static mn_status put(mn_stream *s, uint32_t kind, uint32_t call, mn_str text) {
     return st;
 }
 
+/* What was found in a piece of the answer. */
+static mn_status put_found(mn_stream *s) {
+    mn_events *found = &s->answer;
+    mn_status st = mn_events_done(found);
+    for (uint32_t i = 0; i < found->n && !st; i++)
+        st = put(s, found->list[i].kind, found->list[i].call, found->list[i].text);
+    mn_events_clear(found);
+    return st;
+}
+
+/* Text of the answer, which may have calls in it. */
+static mn_status put_answer(mn_stream *s, mn_str text) {
+    if (!s->calls.family)
+        return put(s, MN_EVENT_TEXT, 0, text);
+    mn_calls_push(&s->calls, text, &s->answer);
+    return put_found(s);
+}
+
+/* The answer ends, or another part of the output begins. */
+static mn_status end_answer(mn_stream *s) {
+    if (!s->calls.family)
+        return MN_OK;
+    mn_calls_finish(&s->calls, &s->answer);
+    return put_found(s);
+}
+
+static mn_status put_thinking(mn_stream *s, mn_str text) {
+    mn_status st = text.len ? end_answer(s) : MN_OK;
+    return st ? st : put(s, MN_EVENT_THINKING, 0, text);
+}
+
 /* Hands the events of a push out; st: of what made them. */
 static mn_status give(mn_stream *s, mn_status st, const mn_stream_event **events, uint32_t *n,
                       mn_error *err) {
@@ -165,7 +202,7 @@ static mn_status put_spelled(mn_stream *s, bool last) {
         mn_think_tags_push(&s->spelled, &s->piece, last, &thinking);
         const mn_str text = {s->piece.ptr, s->piece.len};
         more = text.len > 0;
-        st = put(s, thinking ? MN_EVENT_THINKING : MN_EVENT_TEXT, 0, text);
+        st = thinking ? put_thinking(s, text) : put_answer(s, text);
         s->piece.len = 0;
     }
     return st;
@@ -193,10 +230,8 @@ static mn_status put_piece(mn_stream *s, mn_channel part, bool last) {
         return put_spelled(s, last);
     const mn_str text = trimmed(s);
     if (part == MN_CHANNEL_THINKING)
-        return put(s, MN_EVENT_THINKING, 0, text);
-    if (part == MN_CHANNEL_CALL)
-        return put_arguments(s, text);
-    return put(s, MN_EVENT_TEXT, 0, text);
+        return put_thinking(s, text);
+    return part == MN_CHANNEL_CALL ? put_arguments(s, text) : put_answer(s, text);
 }
 
 /* A special token that is part of what the model says, as text. */
@@ -254,6 +289,8 @@ mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_
         part = MN_CHANNEL_ANSWER; /* of a character that was cut before it */
     if (!st)
         st = put_piece(s, part, true);
+    if (!st)
+        st = end_answer(s);
     if (!st)
         st = put_text(s, (mn_str){"", 0}, true);
     return give(s, st, events, n, err);

@@ -1623,7 +1623,8 @@ def test_talk_calls():
         equal(a["text"], "to=weather " + args)
         equal(a["tool_calls"], [{"type": "function", "function": {"name": "weather", "arguments": args}}])
         equal(minerva("run", "-m", model, "-p", ask, *flags).out, a["text"].rstrip("\n") + "\n")
-        history = [{"role": "user", "content": ask}, {"role": "assistant", "content": "", "tool_calls": a["tool_calls"]}, {"role": "tool", "content": "ok"}]
+        calls = [{"type": "function", "id": "call%05d" % i, "function": call["function"]} for i, call in enumerate(a["tool_calls"])]
+        history = [{"role": "user", "content": ask}, {"role": "assistant", "content": "", "tool_calls": calls}, {"role": "tool", "content": "ok", "tool_call_id": "call00000"}]
         more = minerva("run", "-m", model, "--history", json.dumps(history), *flags).out
         equal(minerva("chat", "-m", model, *flags, stdin=(ask + "\n/tool ok\n").encode()).out, a["text"].rstrip("\n") + "\n" + more)
     with scratch() as folder:

@@ -8,22 +8,23 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static const char tokenizer[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":5,\"b\":6,"
-                                "\"\xc4\x8a\":7,\"final\":8,\"analysis\":9,\"\xc3\xb0\":10,"
-                                "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13,\"\xc4\xa0to\":14,"
-                                "\"=\":15,\"fun\":16,\"ctions\":17,\".f\":18,"
-                                "\"comment\":19,\"ary\":22,\"assistant\":23,\"\xc4\xa0\":24,"
-                                "\"json\":25,\"fin\":26,\"al\":27},\"merges\":[]},"
-                                "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
-                                "{\"id\":20,\"content\":\"<think>\"},{\"id\":21,\"content\":\"</"
-                                "think>\"},{\"id\":30,\"content\":\"<|start|>\",\"special\":true},"
-                                "{\"id\":31,\"content\":\"<|channel|>\",\"special\":true},{\"id\":"
-                                "32,\"content\":\"<|message|>\",\"special\":true},"
-                                "{\"id\":33,\"content\":\"<|end|>\",\"special\":true},{\"id\":34,"
-                                "\"content\":\"<|constrain|>\",\"special\":true},"
-                                "{\"id\":35,\"content\":\"<|call|>\",\"special\":true},{\"id\":36,"
-                                "\"content\":\"[TOOL_CALLS]\",\"special\":true},"
-                                "{\"id\":37,\"content\":\"<|tool_response|>\",\"special\":true}]}";
+static const char tokenizer[] =
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":5,\"b\":6,"
+    "\"\xc4\x8a\":7,\"final\":8,\"analysis\":9,\"\xc3\xb0\":10,"
+    "\"\xc5\x81\":11,\"\xc2\xa6\":12,\"\xc4\xbb\":13,\"\xc4\xa0to\":14,"
+    "\"=\":15,\"fun\":16,\"ctions\":17,\".f\":18,"
+    "\"comment\":19,\"ary\":22,\"assistant\":23,\"\xc4\xa0\":24,"
+    "\"json\":25,\"fin\":26,\"al\":27,\"{\":28,\"}\":29},\"merges\":[]},"
+    "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":["
+    "{\"id\":20,\"content\":\"<think>\"},{\"id\":21,\"content\":\"</"
+    "think>\"},{\"id\":30,\"content\":\"<|start|>\",\"special\":true},"
+    "{\"id\":31,\"content\":\"<|channel|>\",\"special\":true},{\"id\":"
+    "32,\"content\":\"<|message|>\",\"special\":true},"
+    "{\"id\":33,\"content\":\"<|end|>\",\"special\":true},{\"id\":34,"
+    "\"content\":\"<|constrain|>\",\"special\":true},"
+    "{\"id\":35,\"content\":\"<|call|>\",\"special\":true},{\"id\":36,"
+    "\"content\":\"[TOOL_CALLS]\",\"special\":true},"
+    "{\"id\":37,\"content\":\"<|tool_response|>\",\"special\":true}]}";
 enum { START = 30, CHANNEL, MESSAGE, END, CONSTRAIN, CALL, TOOL_CALLS, TOOL_RESPONSE };
 enum {
     A = 5,
@@ -44,7 +45,9 @@ enum {
     SPACE,
     JSON,
     FIN,
-    AL
+    AL,
+    OPEN,
+    CLOSE
 };
 
 typedef struct {
@@ -119,13 +122,13 @@ static mn_status push(mn_stream *s, const int32_t *ids, uint32_t i, uint32_t n,
 }
 
 /* The answer, then "/", then the rest; "@f:" before the arguments of a call. */
-static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids,
-                   uint32_t n, const char *want) {
+static void expect_with(const world *w, uint32_t flags, const int32_t *prompt, uint32_t n_prompt,
+                        const int32_t *ids, uint32_t n, const char *want) {
     char part[2][256] = {"", ""}, both[520];
     mn_stream *s = NULL;
     const mn_stream_event *e = NULL;
     uint32_t n_events = 0;
-    assert_int_equal(mn_stream_create(w->model, MN_STREAM_CONTINUE, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_create(w->model, MN_STREAM_CONTINUE | flags, &s, NULL), MN_OK);
     mn_stream_prompt(s, prompt, n_prompt);
     for (uint32_t i = 0; i <= n; i++) {
         assert_int_equal(push(s, ids, i, n, &e, &n_events), MN_OK);
@@ -140,6 +143,12 @@ static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, con
     snprintf(both, sizeof both, "%s/%s", part[0], part[1]);
     assert_string_equal(both, want);
     mn_stream_free(s);
+}
+
+static void expect(const world *w, const int32_t *prompt, uint32_t n_prompt, const int32_t *ids,
+                   uint32_t n, const char *want) {
+    expect_with(w, 0, prompt, n_prompt, ids, n, want);
+    expect_with(w, MN_STREAM_TOOLS, prompt, n_prompt, ids, n, want);
 }
 #define IDS(...) (int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)
 #define HARMONY START, ASSISTANT /* how its prompts end */
@@ -328,9 +337,12 @@ static void expect_stop(const world *w, uint32_t flags, const char *const *strin
         assert_int_equal(push(s, ids, i, n, &e, &n_events), MN_OK);
         for (uint32_t k = 0; k < n_events; k++)
             strncat(got, e[k].text.ptr, e[k].text.len);
-        strcat(got, i < n ? "|" : mn_stream_stopped(s) ? "!" : "");
+        strcat(got, i < n ? "|" : "");
     }
+    const int stopped = mn_stream_stopped(s);
+    strcat(got, stopped ? "!" : "");
     assert_string_equal(got, want);
+    assert_true(stopped >= 0 && stopped <= (int)n_strings);
     mn_stream_free(s);
 }
 #define STOPS(...)                                                                                 \
@@ -369,6 +381,42 @@ static void stops(void **state) {
     assert_int_equal(mn_stream_finish(s, &e, &n, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
     mn_stream_free(s);
+}
+
+/* ---- calls as text --------------------------------------------------------------------------- */
+/* The vocabulary without Harmony: its [TOOL_CALLS] says how calls are written. */
+static world *open_caller(void) {
+    char tokens[sizeof tokenizer];
+    memcpy(tokens, tokenizer, sizeof tokenizer);
+    memcpy(strstr(tokens, "<|channel|>"), "<|changed|>", 11);
+    return world_open(tokens, NULL);
+}
+
+static void calls(void **state) {
+    const uint32_t on = MN_STREAM_TOOLS;
+    world *w = open_caller();
+    (void)state;
+    expect_with(w, on, IDS(A), IDS(A, TOOL_CALLS, F, FUN, OPEN, CLOSE), "a[TOOL_CALLS].ffun{}/");
+    expect_with(w, on, IDS(A), IDS(A, TOOL_CALLS, FUN, F, OPEN, CLOSE, NEWLINE, B), "a@fun.f:{}b/");
+    expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, OPEN, CLOSE, TOOL_CALLS, B, OPEN, CLOSE, NEWLINE),
+                "@a:{}@b:{}/");
+    expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, OPEN), "@a:{/");
+    expect_with(w, on, IDS(A), IDS(A, TOOL_CALLS, B), "a[TOOL_CALLS]b/");
+    /* the request has no tools, or wants no parts */
+    expect_with(w, 0, IDS(A), IDS(TOOL_CALLS, A, OPEN, CLOSE), "[TOOL_CALLS]a{}/");
+    expect_with(w, on | MN_STREAM_SPECIAL, IDS(A), IDS(TOOL_CALLS, A, OPEN, CLOSE),
+                "[TOOL_CALLS]a{}/");
+    /* thinking about calls, and between what may become one */
+    expect_with(w, on, IDS(A), IDS(THINK, TOOL_CALLS, A, OPEN, CLOSE, END_THINK, B),
+                "b/[TOOL_CALLS]a{}");
+    expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, THINK, B, END_THINK, OPEN, CLOSE),
+                "[TOOL_CALLS]a{}/b");
+    /* stop strings: in text alone, and not across a call */
+    expect_stop(w, on, STOPS("b", "fun"), IDS(A, TOOL_CALLS, FUN, OPEN, CLOSE), "a|||fun{|}|");
+    expect_stop(w, on, STOPS("ab"), IDS(A, TOOL_CALLS, FUN, OPEN, CLOSE, B), "|||afun{|}|b|");
+    expect_stop(w, on, STOPS("ab"), IDS(TOOL_CALLS, FUN, OPEN, CLOSE, A, B, A), "||fun{|}||||!");
+    expect_stop(w, on, STOPS("LS]b"), IDS(TOOL_CALLS, B, NEWLINE), "||[TOOL_CAL|!");
+    world_close(w);
 }
 
 /* All of it, special tokens too. */
@@ -417,6 +465,7 @@ int main(void) {
                                        cmocka_unit_test(harmony_malformed),
                                        cmocka_unit_test(marks_of_calls),
                                        cmocka_unit_test(stops),
+                                       cmocka_unit_test(calls),
                                        cmocka_unit_test(plain),
                                        cmocka_unit_test(spelled),
                                        cmocka_unit_test(templates)};

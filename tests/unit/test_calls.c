@@ -1,0 +1,545 @@
+/* test_calls.c -- tool calls in the text of an answer: what each family of models writes, what only
+ * looks like it, the templates of models as the oracle of both, and hostile answers. All of it is
+ * fed whole, byte by byte and in random pieces: the events must be the same. */
+#include "text/chat/calls.h"
+#include "text/chat/chat.h"
+#include <cjson/cJSON.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static uint64_t seed = 88172645463325252u;
+static uint32_t draw(uint32_t n) { /* 0 .. n - 1; Marsaglia's xorshift */
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed >> 33) % n;
+}
+
+/* ---- events as text -------------------------------------------------------------------------- */
+/* Text as it is, a call as «number name|arguments». */
+static void write_events(mn_events *events, mn_text *out) {
+    bool in_call = false;
+    assert_int_equal(mn_events_done(events), MN_OK);
+    for (uint32_t i = 0; i < events->n; i++) {
+        const mn_stream_event *e = &events->list[i];
+        if (in_call && e->kind != MN_EVENT_ARGUMENTS)
+            mn_text_puts(out, "\xc2\xbb");
+        in_call = e->kind != MN_EVENT_TEXT;
+        if (e->kind == MN_EVENT_CALL)
+            mn_text_printf(out, "\xc2\xab%u ", e->call);
+        mn_text_put(out, e->text.ptr, e->text.len);
+        if (e->kind == MN_EVENT_CALL)
+            mn_text_puts(out, "|");
+    }
+    mn_text_puts(out, in_call ? "\xc2\xbb" : "");
+}
+
+/* All events of a text whose pieces have at most `most` bytes; 0: whole. */
+static void collect(const mn_call_family *family, mn_str text, uint32_t most, mn_events *all) {
+    mn_calls calls = {.family = family};
+    while (text.len) {
+        const uint64_t want = most ? 1 + draw(most) : text.len;
+        const uint64_t n = MN_MIN(text.len, want);
+        mn_calls_push(&calls, (mn_str){text.ptr, n}, all);
+        text.ptr += n;
+        text.len -= n;
+        assert_true(calls.held.len <= MN_CALL_HELD);
+    }
+    mn_calls_finish(&calls, all);
+    mn_calls_free(&calls);
+}
+
+static void expect_cut(const mn_call_family *family, const char *text, uint32_t most,
+                       const char *want) {
+    mn_events all = {0};
+    mn_text got = {0};
+    mn_text_puts(&got, "");
+    collect(family, mn_str_of(text), most, &all);
+    write_events(&all, &got);
+    assert_string_equal(got.ptr, want);
+    mn_text_free(&got);
+    mn_events_free(&all);
+}
+
+static void expect(const mn_call_family *family, const char *text, const char *want) {
+    assert_non_null(family);
+    expect_cut(family, text, 0, want);
+    expect_cut(family, text, 1, want);
+    for (uint32_t i = 0; i < 8; i++)
+        expect_cut(family, text, 2 + 3 * i, want);
+}
+
+static void stays(const mn_call_family *family, const char *text) {
+    expect(family, text, text);
+}
+
+static const mn_call_family *family(const char *of_template) {
+    return mn_call_family_in(mn_str_of(of_template));
+}
+
+/* ---- what families write --------------------------------------------------------------------- */
+#define CALL(name, args) "{\"name\": \"" name "\", \"arguments\": " args "}"
+
+static void hermes(void **state) {
+    (void)state;
+    const mn_call_family *f = family("... <tool_call> ...");
+    expect(f, "<tool_call>\n" CALL("f", "{\"a\": 1}") "\n</tool_call>", "«0 f|{\"a\": 1}»");
+    expect(f, "Let me see.\n<tool_call>\n" CALL("f", "{}") "\n</tool_call>\n",
+           "Let me see.«0 f|{}»");
+    expect(f,
+           "<tool_call>" CALL("f", "{}") "</tool_call>\n<tool_call>" CALL("g", "{}") "</tool_call>",
+           "«0 f|{}»«1 g|{}»");
+    expect(f, "<tool_call>" CALL("f", "{}") "</tool_call>\n\nDone.  ", "«0 f|{}»Done.  ");
+    /* no closing mark, other keys, another order, no arguments */
+    expect(f, "<tool_call>" CALL("f", "{}"), "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "{}") " and", "«0 f|{}»and");
+    expect(f,
+           "<tool_call>{\"id\": 1.5e3, \"name\" : \"f\",\"parameters\":{\"x\":[]},\"y\":null "
+           "}</tool_call>",
+           "«0 f|{\"x\":[]}»");
+    expect(f, "<tool_call>{\"arguments\": {\"a\": \"}\"}, \"name\": \"f\"}</tool_call>",
+           "«0 f|{\"a\": \"}\"}»");
+    expect(f, "<tool_call>{\"name\": \"f\"}</tool_call>", "«0 f|{}»");
+    /* arguments as a string, as clients of OpenAI have them */
+    expect(f,
+           "<tool_call>" CALL(
+               "f", "\" {\\\"a\\\": \\\"\\u00e4\\\\n\\ud83e\\udd99\\\"}\"") "</tool_call>",
+           "«0 f|{\"a\": \"\xc3\xa4\\n\xf0\x9f\xa6\x99\"}»");
+    expect(f, "<tool_call>{\"arguments\": \"{}\", \"name\": \"\\u0066\"}</tool_call>", "«0 f|{}»");
+    /* marks inside of arguments */
+    expect(f, "<tool_call>" CALL("f", "{\"a\": \"</tool_call><tool_call>\"}") "</tool_call>",
+           "«0 f|{\"a\": \"</tool_call><tool_call>\"}»");
+    /* cut by the limit of tokens */
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1", "«0 f|{\"a\": [1»");
+    expect(f, "<tool_call>" CALL("f", "{}") "</tool", "«0 f|{}»");
+    stays(f, "<tool_call>{\"name\": \"f\", \"argum");
+}
+
+static void hermes_text(void **state) {
+    (void)state;
+    const mn_call_family *f = family("... <tool_call> ...");
+    stays(f, "");
+    stays(f, " \n a  <tool> b\n\n");
+    stays(f, "<tool_call>");
+    stays(f, "<tool_call> no </tool_call>");
+    stays(f, "<tool_call>{}</tool_call>");
+    stays(f, "<tool_call>[]</tool_call>");
+    stays(f, "<tool_call>{\"name\": 1}");
+    stays(f, "<tool_call>{\"name\": \"\", \"arguments\": {}}");
+    stays(f, "<tool_call>{\"name\": \"a\\nb\", \"arguments\": {}}");
+    stays(f, "<tool_call>{\"name\": \"f\", \"name\": \"f\", \"arguments\": {}}");
+    stays(f, "<tool_call>{\"arguments\": {}}</tool_call>");
+    stays(f, "<tool_call>" CALL("f", "[1]"));
+    stays(f, "<tool_call>" CALL("f", "null"));
+    stays(f, "<tool_call>" CALL("f", "\"\""));
+    stays(f, "<tool_call>" CALL("f", "\"[]\""));
+    stays(f, "<tool_call>{\"arguments\": \"{} {}\", \"name\": \"f\"}");
+    stays(f, "<tool_call>{\"name\" \"f\"}");
+    stays(f, "<tool_call>{'name': 'f'}");
+    stays(f, "{\"name\": \"f\", \"arguments\": {}}"); /* no mark */
+    stays(f, "<<tool_call<tool_call ><tool_calls>");
+    /* a call behind what is none */
+    expect(f, "<tool_call>x<tool_call>" CALL("f", "{}"), "<tool_call>x«0 f|{}»");
+    expect(f, "<tool_<tool_call>" CALL("f", "{}"), "<tool_«0 f|{}»");
+    /* what goes wrong once the call was given */
+    expect(f, "<tool_call>" CALL("f", "{\"a\": 01}") "</tool_call>",
+           "«0 f|{\"a\": 0»1}}</tool_call>");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": \"\n\"}"), "«0 f|{\"a\": \"»\n\"}}");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}]</tool_call>",
+           "«0 f|{}»]</tool_call>");
+}
+
+static void lists(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<|tool_call|>");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") ", " CALL("g", "{\"b\": {}}") "]<|/tool_call|>",
+           "«0 f|{}»«1 g|{\"b\": {}}»");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") "]\n", "«0 f|{}»");
+    expect(f, "<tool_call>[" CALL("f", "{}") "]</tool_call>", "«0 f|{}»");
+    expect(f, "<|tool_call|>" CALL("f", "{}") "<|/tool_call|><|tool_call|>" CALL("g", "{}"),
+           "«0 f|{}»«1 g|{}»");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") ", {\"name\": 2}]", "«0 f|{}», {\"name\": 2}]");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") ", 1]", "«0 f|{}», 1]");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") " , ", "«0 f|{}»");
+    stays(f, "<|tool_call|>[1, 2]");
+    stays(f, "<|tool_call|>[[" CALL("f", "{}") "]]");
+    stays(f, "<|tool_call|>[\"a\"]");
+}
+
+static void mistral(void **state) {
+    (void)state;
+    const mn_call_family *f = family("[TOOL_CALLS][");
+    expect(f, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
+           "«0 f|{\"a\": 1}»");
+    expect(f, "[TOOL_CALLS] [" CALL("f", "{}") ",\n" CALL("g", "{}") "]", "«0 f|{}»«1 g|{}»");
+    expect(f, "I'll look.[TOOL_CALLS]f[ARGS]{\"a\": [1, 2]}", "I'll look.«0 f|{\"a\": [1, 2]}»");
+    expect(f, "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g.h-1[CALL_ID]abc123xyz[ARGS] {}",
+           "«0 f|{}»«1 g.h-1|{}»");
+    expect(f, "[TOOL_CALLS]f{\"a\": 1}", "«0 f|{\"a\": 1}»");
+    expect(f, "[TOOL_CALLS]f[[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]f[«0 f|{}»");
+    expect(f, "[TOOL_CALLS]f[TOOL_CALLS]g[ARGS]{}", "[TOOL_CALLS]f«0 g|{}»");
+    expect(f, "[TOOL_CALLS]f[ARGS]{a", "«0 f|{»a");
+    stays(f, "[TOOL_CALLS]f[ARGS]");
+    stays(f, "[TOOL_CALLS]f[ARGS][]");
+    stays(f, "[TOOL_CALLS]f g[ARGS]{}");
+    stays(f, "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}");
+    stays(f, "[TOOL_CALLS][ARGS]{}");
+    stays(f, "[1] [2] [TOOL]");
+}
+
+static void llama(void **state) {
+    (void)state;
+    const mn_call_family *f = family("{\"name\": function name, \"parameters\": dictionary}");
+    assert_ptr_equal(f, family("<|python_tag|>"));
+    expect(f, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "«0 f|{\"a\": 1}»");
+    expect(f, " \n{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}", "«0 f|{}»");
+    expect(f, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "«0 f|{}»");
+    expect(f, "<|python_tag|>" CALL("f", "{}") "; " CALL("g", "{}") "\n" CALL("h", "{}"),
+           "«0 f|{}»«1 g|{}»«2 h|{}»");
+    expect(f, CALL("f", "{}") "; no", "«0 f|{}»; no");
+    stays(f, "<|python_tag|>brave_search.call(query=\"x\")");
+    stays(f, "Here: {\"name\": \"f\", \"parameters\": {}}");
+    stays(f, "{\"city\": \"Ghent\", \"name\": \"f\", \"parameters\": {}}");
+    stays(f, "{\"name\": \"Ghent\"}");
+    stays(f, "{}");
+    stays(f, "{\"name\": \"Ghent\", \"id\": 3} {\"name\": \"f\", \"parameters\": {}}");
+}
+
+static void tags(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<tool_call>\n<function=");
+    expect(f,
+           "<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(
+        f,
+        "<tool_call><function=f><parameter=a>12</parameter><parameter=b>[1, {\"x\": null}]"
+        "</parameter><parameter=c>12 m</parameter><parameter=d></parameter></function></tool_call>",
+        "«0 f|{\"a\": 12, \"b\": [1, {\"x\": null}], \"c\": \"12 m\", \"d\": \"\"}»");
+    expect(
+        f,
+        "<tool_call>\n<function=f>\n</function>\n</tool_call>\n<tool_call><function=g></function>",
+        "«0 f|{}»«1 g|{}»");
+    /* lines, quotes, tags inside of a value */
+    expect(f, "<tool_call><function=f><parameter=a>\n\n\"x\\\n</param>\n\n</parameter></function>",
+           "«0 f|{\"a\": \"\\n\\\"x\\\\\\n</param>\\n\"}»");
+    expect(f,
+           "<tool_call><function=f><parameter=a>true</parameter><parameter=b>-</parameter>"
+           "<parameter=c>{\"x\": 1</parameter></function>",
+           "«0 f|{\"a\": true, \"b\": \"-\", \"c\": \"{\\\"x\\\": 1\"}»");
+    expect(f, "<tool_call><function=f><parameter=a>x", "«0 f|{\"a\": \"x»");
+    expect(f, "<tool_call><function=f>no", "«0 f|»no");
+    stays(f, "<tool_call><function=>");
+    stays(f, "<tool_call><function name=f>");
+    stays(f, "<tool_call><functions");
+    stays(f, "<function=f>");
+}
+
+/* ---- templates as the oracle ----------------------------------------------------------------- */
+/* The assistant's part of templates that are not among the shared ones, in few words. */
+#define TURNS(call)                                                                                \
+    "{% for m in messages %}{% if m.role == 'user' %}U{{ m.content }}{% else %}A{{ m.content }}"   \
+    "{% for c in m.tool_calls %}" call "{% endfor %}Z{% endif %}{% endfor %}"                      \
+    "{% if add_generation_prompt %}A{% endif %}"
+#define LIST(mark, call, end)                                                                      \
+    TURNS("{{ '" mark "[' if loop.first else ', ' }}" call "{{ ']" end "' if loop.last }}")
+
+static const struct {
+    const char *name, *source;
+    bool only_one;
+} short_templates[] = {
+    {"Phi-4-mini", TURNS("<|tool_call|>{{ c.function|tojson }}<|/tool_call|>"), false},
+    {"Phi-4-mini list", LIST("<|tool_call|>", "{{ c.function|tojson }}", "<|/tool_call|>"), false},
+    {"Granite 3", LIST("<tool_call>", "{{ c.function|tojson }}", "") "{# <|tool_call|> #}", false},
+    {"Mistral Small 3.2",
+     TURNS("[TOOL_CALLS]{{ c.function.name }}[CALL_ID]{{ c.id }}[ARGS]{{ "
+           "c.function.arguments|tojson }}"),
+     false},
+    {"Ministral 3",
+     TURNS("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments|tojson }}"), false},
+    {"Qwen3-Coder",
+     TURNS("\n<tool_call>\n<function={{ c.function.name }}>\n{% for k, v in "
+           "c.function.arguments|items %}"
+           "<parameter={{ k }}>\n{{ v if v is string else v|tojson }}\n</parameter>\n{% endfor %}"
+           "</function>\n</tool_call>"),
+     false}};
+
+static const struct {
+    const char *name;
+    bool only_one;
+} shared_templates[] = {{"Qwen-Qwen2.5-7B-Instruct", false},
+                        {"Qwen-Qwen3-0.6B", false},
+                        {"meta-llama-Llama-3.1-8B-Instruct", true},
+                        {"meta-llama-Llama-3.2-3B-Instruct", true},
+                        {"mistralai-Mistral-Nemo-Instruct-2407", false}};
+
+static const char *const functions[] = {
+    "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Ghent\", \"days\": 3, \"at\": [1.5, "
+    "null]}}",
+    "{\"name\": \"say\", \"arguments\": {\"what\": \"a \\\"b\\\" \\\\ {[<tool_call>]} \\u00e4 "
+    "\\ud83e\\udd99\\nx\"}}",
+    "{\"name\": \"now\", \"arguments\": {}}",
+    "{\"name\": \"deep\", \"arguments\": {\"a\": {\"b\": [{\"c\": {\"d\": true}}], \"e\": \"\"}}}"};
+
+static void render(const mn_jinja *t, const char *messages, bool prompt, mn_text *out) {
+    mn_error err = MN_ERROR_INIT;
+    mn_text vars = {0};
+    mn_text_printf(&vars, "{\"messages\": %s, \"add_generation_prompt\": %s}", messages,
+                   prompt ? "true" : "false");
+    if (mn_chat_render_json(t, (mn_str){vars.ptr, vars.len}, mn_str_of("<s>"), mn_str_of("</s>"), 0,
+                            out, &err))
+        fail_msg("%s", err.msg);
+    mn_text_free(&vars);
+}
+
+/* The calls of a rendered answer are those that it was made of, and there is nothing else. */
+static void check_answer(const char *name, const mn_call_family *f, mn_str text, uint32_t from,
+                         uint32_t n) {
+    mn_events all = {0};
+    uint32_t at = 0;
+    collect(f, text, draw(2) ? 7 : 40, &all);
+    assert_int_equal(mn_events_done(&all), MN_OK);
+    if (all.n != 2 * n)
+        fail_msg("%s: %u events in %.*s", name, all.n, (int)text.len, text.ptr);
+    for (uint32_t i = 0; i < n; i++) {
+        cJSON *made = cJSON_Parse(functions[from + i]);
+        const char *called = cJSON_GetStringValue(cJSON_GetObjectItem(made, "name"));
+        const mn_stream_event *e = &all.list[at];
+        assert_int_equal(e[0].kind, MN_EVENT_CALL);
+        assert_int_equal(e[1].kind, MN_EVENT_ARGUMENTS);
+        assert_int_equal(e[1].call, i);
+        assert_true(mn_str_is(e[0].text, called));
+        cJSON *args = cJSON_ParseWithLength(e[1].text.ptr, e[1].text.len);
+        if (!cJSON_Compare(args, cJSON_GetObjectItem(made, "arguments"), true))
+            fail_msg("%s: %.*s", name, (int)text.len, text.ptr);
+        cJSON_Delete(args);
+        cJSON_Delete(made);
+        at += 2;
+    }
+    mn_events_free(&all);
+}
+
+/* Renders an answer with n calls, and feeds what stands between prompt and end mark. */
+static void round_trip(const char *name, const mn_jinja *t, const mn_call_family *f, uint32_t from,
+                       uint32_t n) {
+    mn_text with = {0};
+    mn_text all = {0};
+    mn_text prompt = {0};
+    mn_text_puts(&with, "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", "
+                        "\"content\": \"\", \"tool_calls\": [");
+    for (uint32_t i = 0; i < n; i++)
+        mn_text_printf(&with,
+                       "%s{\"type\": \"function\", \"id\": \"abcdefgh%u\", \"function\": %s}",
+                       i ? ", " : "", i, functions[from + i]);
+    mn_text_puts(&with, "]}]");
+    render(t, "[{\"role\": \"user\", \"content\": \"Hi\"}]", true, &prompt);
+    render(t, with.ptr, false, &all);
+    size_t begin = 0;
+    while (begin < prompt.len && begin < all.len && prompt.ptr[begin] == all.ptr[begin])
+        begin++;
+    mn_str answer = {all.ptr + begin, all.len - begin};
+    static const char *const marks[] = {"<|im_end|>", "<|eot_id|>", "</s>", "Z",
+                                        "<think>\n\n</think>\n\n"};
+    for (size_t i = 0; i < MN_COUNT(marks); i++) {
+        const char *at = memmem(answer.ptr, answer.len, marks[i], strlen(marks[i]));
+        if (at == answer.ptr)
+            answer = (mn_str){at + strlen(marks[i]), answer.len - strlen(marks[i])};
+        else if (at)
+            answer.len = (uint64_t)(at - answer.ptr);
+    }
+    check_answer(name, f, answer, from, n);
+    mn_text_free(&with);
+    mn_text_free(&all);
+    mn_text_free(&prompt);
+}
+
+static void use_template(const char *name, mn_str source, bool only_one) {
+    mn_jinja *t = NULL;
+    mn_error err = MN_ERROR_INIT;
+    const mn_call_family *f = mn_call_family_in(source);
+    if (mn_jinja_parse(source, &t, &err))
+        fail_msg("%s: %s", name, err.msg);
+    if (!f) /* Llama 3.2's vocabulary tells */
+        f = family("<|python_tag|>");
+    for (uint32_t round = 0; round < 8; round++)
+        for (uint32_t from = 0; from < MN_COUNT(functions); from++)
+            for (uint32_t n = 1; n <= (only_one ? 1 : MN_COUNT(functions) - from); n++)
+                round_trip(name, t, f, from, n);
+    mn_jinja_free(t);
+}
+
+static void templates(void **state) {
+    (void)state;
+    const char *shared = getenv("MINERVA_SHARED");
+    const char *root = getenv("MINERVA_SOURCE_ROOT");
+    for (size_t i = 0; i < MN_COUNT(short_templates); i++)
+        use_template(short_templates[i].name, mn_str_of(short_templates[i].source),
+                     short_templates[i].only_one);
+    for (size_t i = 0; i < MN_COUNT(shared_templates); i++) {
+        const char *name = shared_templates[i].name;
+        mn_text path = {0};
+        char *text = NULL;
+        uint64_t n = 0;
+        mn_text_printf(&path, "%s%s/templates/%s.jinja",
+                       shared ? shared
+                       : root ? root
+                              : ".",
+                       shared ? "" : "/../shared", name);
+        if (mn_read_file(path.ptr, 1 << 20, &text, &n, NULL) == MN_OK)
+            use_template(name, (mn_str){text, n}, shared_templates[i].only_one);
+        else
+            printf("skipped: no %s\n", path.ptr);
+        mn_free(text);
+        mn_text_free(&path);
+    }
+}
+
+/* ---- anything -------------------------------------------------------------------------------- */
+static const char *const words[] = {"<tool_call>",
+                                    "</tool_call>",
+                                    "[TOOL_CALLS]",
+                                    "[ARGS]",
+                                    "<|tool_call|>",
+                                    "<|/tool_call|>",
+                                    "<|python_tag|>",
+                                    "{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    ",",
+                                    ":",
+                                    "\"name\"",
+                                    "\"arguments\"",
+                                    "{\"name\": \"f\", \"arguments\": ",
+                                    "\"f\"",
+                                    "{\"a\": 1}",
+                                    "\"{\\\"a\\\": 1}\"",
+                                    "<function=f>",
+                                    "<parameter=a>",
+                                    "\n</parameter>",
+                                    "</function>",
+                                    " ",
+                                    "\n",
+                                    "a",
+                                    "\\",
+                                    "\"",
+                                    "\xc3\xa4",
+                                    "1",
+                                    ";",
+                                    "f[ARGS]{}",
+                                    "<",
+                                    CALL("f", "{}")};
+static const char *const hints[] = {"[TOOL_CALLS]", "<|tool_call|>", "<tool_call>",
+                                    "<|python_tag|>"};
+
+/* Text of what is no call is there, once and in order: of a text without calls all of it, else
+ * everything given is a part of what was pushed. Forms that rewrite arguments are left out. */
+static void check_kept(mn_str text, mn_events *all, bool rewrites) {
+    bool calls = false;
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < all->n; i++)
+        calls |= all->list[i].kind != MN_EVENT_TEXT;
+    if (!calls)
+        assert_int_equal(all->text.len, text.len);
+    if (calls && rewrites)
+        return;
+    for (uint64_t i = 0; i < all->text.len; i++) {
+        while (at < text.len && text.ptr[at] != all->text.ptr[i])
+            at++;
+        assert_true(at < text.len);
+        at++;
+    }
+}
+
+static void random_answers(void **state) {
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        mn_text text = {0};
+        mn_text one = {0};
+        mn_text two = {0};
+        mn_events whole = {0};
+        mn_events cut = {0};
+        const mn_call_family *f = family(hints[draw(MN_COUNT(hints))]);
+        const uint32_t n = 1 + draw(24);
+        for (uint32_t i = 0; i < n; i++)
+            mn_text_puts(&text, words[draw(MN_COUNT(words))]);
+        const mn_str all = {text.ptr, text.len};
+        const bool rewrites = strstr(text.ptr, "\\\"") || strstr(text.ptr, "<function") ||
+                              strstr(text.ptr, "\"name\"}");
+        collect(f, all, 0, &whole);
+        collect(f, all, 1 + draw(9), &cut);
+        write_events(&whole, &one);
+        write_events(&cut, &two);
+        if (one.len || two.len)
+            assert_string_equal(one.ptr, two.ptr);
+        check_kept(all, &whole, rewrites || strstr(text.ptr, "\"f\""));
+        mn_text_free(&text);
+        mn_text_free(&one);
+        mn_text_free(&two);
+        mn_events_free(&whole);
+        mn_events_free(&cut);
+    }
+}
+
+/* What never ends: the memory is bounded (collect), the bytes are all there, and it is over soon. */
+static void hostile(void **state) {
+    (void)state;
+    static const char *const parts[] = {"<tool_call>",
+                                        "<tool_call>{",
+                                        "<",
+                                        " ",
+                                        "<tool_call> ",
+                                        "<tool_call>[[",
+                                        "{\"name\":\"f\",",
+                                        "[TOOL_CALLS]f[",
+                                        "[TOOL_CALLS]",
+                                        "<|python_tag|>;",
+                                        "<tool_call>{\"a\":\"",
+                                        "<tool_call>{\"a\":[[["};
+    for (size_t i = 0; i < MN_COUNT(parts); i++)
+        for (size_t k = 0; k < MN_COUNT(hints); k++) {
+            mn_text text = {0};
+            mn_events all = {0};
+            while (text.len < 300000)
+                mn_text_puts(&text, parts[i]);
+            collect(family(hints[k]), (mn_str){text.ptr, text.len}, 64, &all);
+            assert_int_equal(mn_events_done(&all), MN_OK);
+            assert_int_equal(all.text.len, text.len);
+            assert_memory_equal(all.text.ptr, text.ptr, text.len);
+            mn_events_free(&all);
+            mn_text_free(&text);
+        }
+    /* once it is given, a call may be as long as it likes, and as deep as the automaton */
+    mn_text text = {0};
+    mn_events all = {0};
+    mn_text_puts(&text, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ");
+    for (int i = 0; i < 300; i++)
+        mn_text_puts(&text, "[");
+    collect(family("<tool_call>"), (mn_str){text.ptr, text.len}, 64, &all);
+    assert_int_equal(mn_events_done(&all), MN_OK);
+    assert_int_equal(all.n, 3);
+    assert_int_equal(all.list[1].text.len + all.list[2].text.len, strlen("{\"a\": ") + 300);
+    mn_events_free(&all);
+    mn_text_free(&text);
+}
+
+static void families(void **state) {
+    (void)state;
+    assert_null(family(""));
+    assert_null(family("{{ messages[0].content }}"));
+    assert_ptr_equal(family("[TOOL_CALLS] <tool_call>"), family("[TOOL_CALLS]"));
+    assert_ptr_not_equal(family("<tool_call>"), family("<|tool_call|>"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hermes),    cmocka_unit_test(hermes_text),    cmocka_unit_test(lists),
+        cmocka_unit_test(mistral),   cmocka_unit_test(llama),          cmocka_unit_test(tags),
+        cmocka_unit_test(templates), cmocka_unit_test(random_answers), cmocka_unit_test(hostile),
+        cmocka_unit_test(families)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
