@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""The web page in headless Chromium: page_test.py MINERVA PAGE [FOLDER FOR SCREENSHOTS].
+
+The page's own behaviour (streams, Markdown, editing, storage, errors) against a server that says what the tests want, and a story
+by `minerva serve` with the demo model. Skipped without chromium. Each test is a function test_what(browser); a failed check raises."""
+import json
+import os
+import re
+import sys
+import time
+
+import browser
+import mock_server
+import served
+
+MINERVA, PAGE = sys.argv[1], sys.argv[2]
+SHOTS = sys.argv[3] if len(sys.argv) > 3 else None
+with open(PAGE, "rb") as f:
+    HTML = f.read()
+
+STORY = "Once there was an owl. She had a tin cup.\n\nThe end."
+MARKDOWN = """# Title
+
+Text with **bold**, *italic*, `a < b`, ~~gone~~, a [link](https://example.org/x) and [no link](javascript:alert(1)).
+snake_case_name stays, 2 * 3 * 4 too, ![picture](https://example.org/p.png)
+
+1. one
+   - inner **b**
+2. two
+
+> quoted
+> more
+
+```python
+print("<b>&amp;</b>")  # hello
+```
+
+| a | b |
+|:--|--:|
+| 1 | 2 |
+
+- [x] done
+- [ ] open
+
+---
+
+<img src=x onerror="document.title='broken'"><script>document.title='broken'</script>
+"""
+
+
+class Handler(mock_server.Handler):
+    """Answers by what the last message says; "hold" streams until the client hangs up."""
+
+    def do_GET(self):
+        if self.path == "/":
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Security-Policy", served.POLICY)
+            self.send_header("Content-Length", str(len(HTML)))
+            self.end_headers()
+            self.wfile.write(HTML)
+        elif self.path == "/v1/models" and not self.is_refused():
+            self.answer(200, {"object": "list", "data": [{"id": "mock", "max_model_len": 512, "meta": {"device": "cpu_mock"}}]})
+        elif self.path == "/favicon.ico":
+            self.error(404, "none")
+
+    def complete(self, mock, number, body):
+        last = body["messages"][-1]["content"]
+        if "fail" in last:
+            return self.error(400, "temperature: found 9, expected 0 to 2")
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+        def delta(**value):
+            self.event({"choices": [{"index": 0, "delta": value, "finish_reason": None}]})
+
+        delta(role="assistant", content="")
+        if "think" in last:
+            for word in ("I ", "should ", "be ", "brief."):
+                delta(reasoning_content=word)
+        text = MARKDOWN if "markdown" in last else STORY if "story" in last else "echo: " + last
+        for piece in re.findall(r"\s*\S+|\s+$", text):
+            delta(content=piece)
+        if "cut" in last:
+            return self.event({"error": {"message": "the device was lost"}}), self.wfile.write(b"0\r\n\r\n")
+        while "hold" in last:
+            delta(content=" .")
+            time.sleep(0.01)
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        self.event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17}})
+        self.event("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+
+mock_server.Handler = Handler
+LAST = "[...document.querySelectorAll('.message.assistant')].at(-1)"
+
+
+def equal(a, b):
+    assert a == b, "%r is not %r" % (a, b)
+
+
+def begin(b, url, **how):
+    b.open(url, **how)
+    b.run("localStorage.clear()")
+    b.open(url, **how)
+    b.until("document.getElementById('status').className === 'ready'", "the page reaches its server")
+
+
+def ended(b, n):
+    b.until("document.querySelectorAll('.message.assistant').length === %d && !document.querySelector('[aria-busy]')" % n, "answer %d ends" % n)
+
+
+def ask(b, text, n=None):
+    b.run("document.getElementById('input').focus()")
+    b.type(text)
+    b.key("Enter")
+    if n:
+        ended(b, n)
+
+
+def answer(b):
+    return b.run(LAST + ".querySelector('.text').innerText")
+
+
+def messages(server):
+    return [[m["content"] for m in q["messages"]] for q in server.requests]
+
+
+def test_chat(b, s):
+    """Two turns: the second request has the first answer; figures and the list of conversations."""
+    begin(b, s.url + "/")
+    ask(b, "a story, please", 1)
+    equal(answer(b), STORY)
+    ask(b, "two", 2)
+    equal(answer(b), "echo: two")
+    equal(messages(s), [["a story, please"], ["a story, please", STORY, "two"]])
+    equal((s.requests[0]["stream"], s.requests[0]["stream_options"], s.requests[0]["model"]), (True, {"include_usage": True}, "mock"))
+    assert re.search(r"^7 tokens · .*first after", b.run(LAST + ".querySelector('.figures').textContent"))
+    equal(b.run("document.getElementById('room').textContent"), "17 of 512 tokens")
+    equal(b.run("document.getElementById('title').textContent"), "a story, please")
+    equal(b.run("document.activeElement.id"), "input")
+
+
+def test_markdown(b, s):
+    """Markdown as elements, everything else as text; the same nodes while it streams and when it is reloaded."""
+    begin(b, s.url + "/")
+    ask(b, "markdown", 1)
+    count = b.run("""(() => { const t = %s.querySelector('.text'), n = q => t.querySelectorAll(q).length;
+        return [n('h1'), n('strong'), n('em'), n('del'), n('ol > li'), n('ol ul li'), n('blockquote p'), n('.code code'), n('td'), n('.task'), n('hr'),
+                n('img'), n('script'), n('a')]; })()""" % LAST)
+    equal(count, [1, 2, 1, 1, 2, 1, 1, 1, 2, 2, 1, 0, 0, 2])
+    equal(b.run("[...document.querySelectorAll('.text a')].map(a => a.href + a.rel)"),
+          ["https://example.org/xnoopener noreferrer nofollow", "https://example.org/p.pngnoopener noreferrer nofollow"])
+    equal(b.run(LAST + ".querySelector('.code code').textContent"), 'print("<b>&amp;</b>")  # hello')
+    text = answer(b)
+    for part in ("a < b", "no link", "snake_case_name", "2 * 3 * 4", "<img src=x onerror=", "<script>document.title='broken'</script>"):
+        assert part in text, part
+    before = b.run(LAST + ".querySelector('.text').outerHTML")
+    b.open(s.url + "/")
+    b.run("document.querySelector('#list .open').click()")
+    equal(b.run(LAST + ".querySelector('.text').outerHTML"), before)
+    assert b.run("document.title") != "broken"
+
+
+def test_hostile(b, s):
+    """Markers without ends take linear time: each of these is drawn at once."""
+    begin(b, s.url + "/")
+    for text in ("**" * 20000, "[" * 20000, "`a" * 20000, "*a _b " * 8000, "> " * 5000, "- " * 5000, "|" * 20000 + "\\n|-|", "#" * 9000, "(" * 9000 + "[a](b",
+                 "`" * 5000, "***a**b*" * 4000, "~~~\\n" * 5000, "1. " * 3000, "http://" * 5000):
+        b.run("showMarkdown(document.createElement('div'), '%s')" % text)
+
+
+def test_thinking(b, s):
+    begin(b, s.url + "/")
+    ask(b, "think", 1)
+    equal(b.run(LAST + ".querySelector('details').open"), False)
+    equal(b.run(LAST + ".querySelector('details .inner').textContent"), "I should be brief.")
+    equal(answer(b), "echo: think")
+    ask(b, "next", 2)
+    equal(messages(s)[-1], ["think", "echo: think", "next"])  # thinking is not sent back
+
+
+def test_stop(b, s):
+    """Escape ends the answer; what came stays, and the request is cancelled."""
+    begin(b, s.url + "/")
+    ask(b, "hold on")
+    b.until(LAST + " && " + LAST + ".textContent.includes('echo: hold on . .')")
+    equal(b.run("[document.getElementById('stop').hidden, document.getElementById('send').hidden]"), [False, True])
+    b.key("Escape")
+    ended(b, 1)
+    equal(b.run(LAST + ".querySelector('.note').textContent"), "Stopped.")
+    assert answer(b).startswith("echo: hold on . .")
+    until = time.monotonic() + 30
+    while s.now and time.monotonic() < until:
+        time.sleep(0.02)
+    equal(s.now, 0)
+
+
+def test_edit_and_retry(b, s):
+    begin(b, s.url + "/")
+    ask(b, "one", 1)
+    ask(b, "two", 2)
+    b.run(LAST + ".querySelector('[aria-label=\"Another answer\"]').click()")
+    ended(b, 2)
+    equal(messages(s)[-1], ["one", "echo: one", "two"])
+    b.key("ArrowUp")  # nothing is typed: edits the last message
+    equal(b.run("document.activeElement.value"), "two")
+    b.key("Escape")
+    equal(b.run("document.querySelectorAll('.message').length"), 4)
+    b.run("document.querySelector('.message.user [aria-label=Edit]').click()")
+    b.run("document.activeElement.select()")
+    b.type("uno")
+    b.key("Enter")
+    ended(b, 1)
+    equal(messages(s)[-1], ["uno"])
+    equal(answer(b), "echo: uno")
+    equal(b.run("document.querySelector('#list .open').textContent"), "uno")
+
+
+def test_kept(b, s):
+    """Conversations survive a reload; a new one, renaming, deleting and its undoing."""
+    begin(b, s.url + "/")
+    ask(b, "first", 1)
+    b.key("n", modifiers=1)
+    equal(b.run("document.getElementById('empty').hidden"), False)
+    ask(b, "second", 1)
+    b.open(s.url + "/")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["second", "first"])
+    b.run("document.querySelectorAll('#list .open')[1].click()")
+    equal(answer(b), "echo: first")
+    b.run("document.querySelectorAll('#list [aria-label=Rename]')[1].click()")
+    b.run("document.activeElement.select()")
+    b.type("renamed")
+    b.key("Enter")
+    equal(b.run("document.getElementById('title').textContent"), "renamed")
+    b.run("document.querySelectorAll('#list [aria-label=Delete]')[0].click()")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["renamed"])
+    b.run("document.querySelector('#toast button').click()")
+    equal(b.run("[...document.querySelectorAll('#list .open')].map(x => x.textContent)"), ["second", "renamed"])
+    for bad in ("nonsense", "null", "[1]", '[{"id": 3}]', '[{"id": "a", "messages": [{}]}]', "{}"):
+        b.run("localStorage.setItem('minerva.conversations', %s)" % json.dumps(bad))
+        b.open(s.url + "/")
+        b.until("document.getElementById('status').className === 'ready'")
+        equal(b.problems, [])
+
+
+def test_settings(b, s):
+    begin(b, s.url + "/")
+    b.run("document.getElementById('open-settings').click()")
+    for name, value in (("temperature", "0.25"), ("top_k", "7"), ("seed", "12"), ("system", "Be kind."), ("max_tokens", "9"), ("top_p", "1.5")):
+        b.run("(() => { const i = document.querySelector('[name=%s]'); i.value = '%s'; i.dispatchEvent(new Event('input')); })()" % (name, value))
+    b.run("document.querySelector('#settings .primary').click()")
+    b.open(s.url + "/")
+    b.until("document.getElementById('status').className === 'ready'")
+    ask(b, "hello", 1)
+    q = s.requests[-1]
+    equal({k: q.get(k) for k in ("temperature", "top_k", "seed", "max_tokens", "top_p")},
+          {"temperature": 0.25, "top_k": 7, "seed": 12, "max_tokens": 9, "top_p": None})  # 1.5 is out of range: not taken
+    equal(messages(s)[-1], ["Be kind.", "hello"])
+
+
+def test_errors(b, s):
+    """A refusal and a stream that breaks say so, keep what came, and can be tried again."""
+    begin(b, s.url + "/")
+    ask(b, "fail", 1)
+    equal(b.run(LAST + ".querySelector('.failure span').textContent"), "temperature: found 9, expected 0 to 2")
+    b.run(LAST + ".querySelector('.failure button').click()")
+    ended(b, 1)
+    b.run("document.getElementById('new').click()")
+    ask(b, "cut", 1)
+    equal((answer(b), b.run(LAST + ".querySelector('.failure span').textContent")), ("echo: cut", "the device was lost"))
+    b.problems = [p for p in b.problems if "400" not in p]
+
+
+def test_key(b, s):
+    """A server that wants a key: the page asks for it."""
+    s.key = "secret"
+    b.open(s.url + "/")
+    b.run("localStorage.clear()")
+    b.open(s.url + "/")
+    b.until("document.getElementById('settings').open && document.activeElement.name === 'api_key'")
+    b.type("secret")
+    b.run("document.querySelector('#settings .primary').click()")
+    b.until("document.getElementById('status').className === 'ready'")
+    ask(b, "hello", 1)
+    equal(answer(b), "echo: hello")
+    s.key = None
+    b.problems = [p for p in b.problems if "401" not in p]
+
+
+def test_roles(b, s):
+    """Every control has a name, the log and the states have their roles, nothing is wider than a phone."""
+    for width, dark in ((1280, False), (390, True)):
+        begin(b, s.url + "/", width=width, dark=dark)
+        ask(b, "markdown think", 1)
+        equal(b.run("""[...document.querySelectorAll('button, input, textarea, select')].filter(e => !(e.getAttribute('aria-label') || e.textContent.trim() ||
+            (e.labels && e.labels.length))).length"""), 0)
+        equal(b.run("[document.getElementById('log').getAttribute('role'), document.getElementById('status').getAttribute('role')]"), ["log", "status"])
+        equal(b.run("document.getElementById('speak').textContent"), "The answer is complete.")
+        equal(b.run("[document.documentElement.scrollWidth, document.getElementById('scroll').scrollWidth - document.getElementById('scroll').clientWidth]"), [width, 0])
+        shot(b, "dark-390" if dark else "light")
+    b.run("document.getElementById('menu').click()")
+    equal(b.run("document.getElementById('menu').getAttribute('aria-expanded')"), "true")
+    b.key("Escape")
+    equal(b.run("document.getElementById('menu').getAttribute('aria-expanded')"), "false")
+
+
+def shot(b, name):
+    if SHOTS:
+        b.screenshot(os.path.join(SHOTS, name + ".png"))
+
+
+def story(b):
+    """The demo model by minerva serve."""
+    with served.Server(MINERVA) as s:
+        begin(b, s.url + "/")
+        b.run("document.querySelector('#ideas button').click()")
+        ended(b, 1)
+        equal(b.run("!!%s.querySelector('.failure')" % LAST), False)
+        text = answer(b)
+        assert len(text.split()) > 30, text
+        assert "tokens/s" in b.run(LAST + ".querySelector('.figures').textContent")
+        shot(b, "story")
+        equal(b.problems, [])
+
+
+def main():
+    if not browser.find():
+        print("chromium is not installed: the web page is not tested")
+        sys.exit(77)
+    with browser.Browser() as b:
+        for name, test in list(globals().items()):
+            if name.startswith("test_"):
+                print(name, flush=True)
+                with mock_server.Server() as s:
+                    test(b, s)
+                    equal(b.problems, [])
+        if served.available(MINERVA):
+            print("story", flush=True)
+            story(b)
+        else:
+            print("this minerva was built without its server: no story")
+
+
+if __name__ == "__main__":
+    main()

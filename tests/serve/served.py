@@ -1,0 +1,73 @@
+"""`minerva serve` for tests: Server(MINERVA, flags...) starts it on a free port with the demo model; use it with `with`."""
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+ROOT = os.environ.get("MINERVA_SOURCE_ROOT", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+MODEL = os.path.join(ROOT, "models", "storyteller")
+LIMIT = 100.0  # a hang, not a time that is measured
+
+# What the page is served with: tools/serve/page.h has it.
+with open(os.path.join(ROOT, "tools", "serve", "page.h")) as f:
+    POLICY = "".join(re.findall(r'^ +"(.*)"', f.read().split("#define SERVE_PAGE_POLICY")[1].split("\nextern")[0], re.M))
+
+
+def environment():
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_") and k not in ("LD_LIBRARY_PATH", "OPENAI_API_KEY")}
+    env.update(XDG_DATA_HOME="/nonexistent", XDG_CONFIG_HOME="/nonexistent", no_proxy="127.0.0.1", NO_PROXY="127.0.0.1")
+    return env
+
+
+def available(minerva):
+    r = subprocess.run([minerva, "serve", "--port", "0", "-m", "/nonexistent"], capture_output=True, text=True, env=environment())
+    return not ("unknown command" in r.stderr or "built without" in r.stderr)
+
+
+class Server:
+    def __init__(self, minerva, *flags, model=MODEL):
+        self.command = [minerva, "serve", "-m", model, "--port", "0", *map(str, flags)]
+
+    def __enter__(self):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment())
+        try:
+            self.wait()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def text(self):
+        with open(self.log.name, errors="replace") as f:
+            return f.read()
+
+    def wait(self):
+        """Until the URL is printed and the server is ready."""
+        end = time.monotonic() + LIMIT
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while True:
+            assert self.process.poll() is None, "minerva serve has ended: " + self.text()
+            assert time.monotonic() < end, "minerva serve is not ready: " + self.text()
+            found = re.search(r"https?://[\d.:\[\]]+\d", self.text())
+            try:
+                if found:
+                    self.url = found.group(0)
+                    opener.open(self.url + "/health/ready", timeout=10).close()
+                    return
+            except OSError:
+                pass
+            time.sleep(0.02)
+
+    def __exit__(self, *args):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.log.close()
