@@ -91,10 +91,12 @@ void app_remark(const app *a, const char *fmt, ...) {
     note("%s", text);
 }
 
-int app_open_runtime(app *a, const app_flags *flags) {
+/* runtime_flags: MN_RUNTIME_* */
+static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
     char threads[24];
     mn_setting settings[6];
-    mn_runtime_params params = {.size = sizeof params, .settings = settings};
+    mn_runtime_params params = {
+        .size = sizeof params, .settings = settings, .flags = runtime_flags};
     memset(a, 0, sizeof *a);
     a->flags = flags;
     a->err = (mn_error)MN_ERROR;
@@ -124,11 +126,12 @@ int app_open_runtime(app *a, const app_flags *flags) {
     return status == MN_OK ? 0 : app_fail(a, status);
 }
 
+int app_open_runtime(app *a, const app_flags *flags) {
+    return open_runtime(a, flags, 0);
+}
+
 /* The files are mapped and guarded: one that is cut while it is in use is an error, not SIGBUS. */
-int app_open_model(app *a, const app_flags *flags) {
-    int code = app_open_runtime(a, flags);
-    if (code)
-        return code;
+static int open_model(app *a, const app_flags *flags) {
     double begin = seconds();
     const mn_model_params params = {sizeof params, MN_MODEL_GUARD};
     mn_status status = mn_model_open_with(a->rt, flags->model, &params, &a->model, &a->err);
@@ -138,6 +141,16 @@ int app_open_model(app *a, const app_flags *flags) {
     mn_model_get_info(a->model, &a->info);
     a->load_s = seconds() - begin;
     return 0;
+}
+
+int app_open_model(app *a, const app_flags *flags) {
+    const int code = app_open_runtime(a, flags);
+    return code ? code : open_model(a, flags);
+}
+
+int app_open_text(app *a, const app_flags *flags) {
+    const int code = open_runtime(a, flags, MN_RUNTIME_NO_BACKENDS);
+    return code ? code : open_model(a, flags);
 }
 
 /* The types of -ctk and -ctv. MN_DTYPE_NONE (auto): chosen by the precision class. */

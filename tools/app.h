@@ -43,6 +43,7 @@ typedef struct {
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
+int app_open_text(app *a, const app_flags *flags);  /* the same, for text: no device is opened */
 /* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
  * device and the reason for it: a warning if it is a slow one because no other can be used. */
 int app_open_session(app *a, mn_session_params *params);
@@ -110,6 +111,7 @@ uint64_t sampling_seed(void); /* a random one, short enough to type */
 
 /* Subcommands: argv[0] is the subcommand's name; the exit code. */
 int cmd_run(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_devices(int argc, char **argv);

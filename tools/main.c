@@ -19,6 +19,7 @@ static int cmd_completion(int argc, char **argv);
 static const subcommand subcommands[] = {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "hold a conversation"},
+    {"serve", cmd_serve, "serve a model over HTTP, with a web page"},
     {"bench", cmd_bench, "measure prompt and generation speed"},
     {"devices", cmd_devices, "list the devices that models can run on"},
     {"plugins", cmd_plugins, "list the plugins, and why one is not used"},

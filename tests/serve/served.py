@@ -28,6 +28,8 @@ def available(minerva):
 
 
 class Server:
+    key = None  # a key of its --api-key
+
     def __init__(self, minerva, *flags, model=MODEL):
         self.command = [minerva, "serve", "-m", model, "--port", "0", *map(str, flags)]
 
@@ -56,7 +58,8 @@ class Server:
             try:
                 if found:
                     self.url = found.group(0)
-                    opener.open(self.url + "/health/ready", timeout=10).close()
+                    headers = {"Authorization": "Bearer " + self.key} if self.key else {}
+                    opener.open(urllib.request.Request(self.url + "/health/ready", headers=headers), timeout=10).close()
                     return
             except OSError:
                 pass
@@ -71,3 +74,9 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         self.log.close()
+
+
+class KeyServer(Server):
+    def __init__(self, minerva, key, *flags):
+        super().__init__(minerva, *flags)
+        self.key = key

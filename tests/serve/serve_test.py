@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""serve_test.py MINERVA GROUP: minerva serve from outside: endpoints, errors, streams, engines that die, clients that leave.
+
+Each group starts its own server with the demo model. Limits of time are those of hangs."""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import served
+
+MINERVA, GROUP = sys.argv[1], sys.argv[2]
+STORY = {"messages": [{"role": "user", "content": "Tell me a story about a frog."}], "temperature": 0}
+
+
+class Client:
+    """One keep-alive connection."""
+
+    def __init__(self, server, headers=None):
+        self.host, self.port = re.match(r"https?://([\d.]+):(\d+)", server.url).groups()
+        self.headers = headers or {}
+        self.connection = http.client.HTTPConnection(self.host, int(self.port), timeout=served.LIMIT)
+
+    def ask(self, method, path, body=None, headers=None):
+        """(status, headers, JSON or text)"""
+        data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+        self.connection.request(method, path, data, {**self.headers, **(headers or {})})
+        r = self.connection.getresponse()
+        text = r.read().decode()
+        is_json = (r.getheader("Content-Type") or "").startswith("application/json")
+        return r.status, r, json.loads(text) if is_json else text
+
+    def post(self, path, body, **more):
+        return self.ask("POST", path, body, **more)
+
+    def chat(self, **more):
+        status, _, answer = self.post("/v1/chat/completions", {**STORY, **more})
+        assert status == 200, answer
+        return answer
+
+    def stream(self, path="/v1/chat/completions", **body):
+        """Yields the chunks of a stream; checks that it ends as it should."""
+        self.connection.request("POST", path, json.dumps({**STORY, "stream": True, **body}), self.headers)
+        r = self.connection.getresponse()
+        assert r.status == 200, r.read()
+        assert r.getheader("Content-Type") == "text/event-stream"
+        last = None
+        for line in r:
+            if line.startswith(b"data: "):
+                last = line[6:].strip()
+                if last != b"[DONE]":
+                    yield json.loads(last)
+        assert last == b"[DONE]", last
+
+    def streamed(self, **body):
+        """The text and the finish reason of a streamed answer."""
+        text, finish = "", None
+        for c in self.stream(**body):
+            assert "error" not in c, c
+            for choice in c["choices"]:
+                text += choice["delta"].get("content") or ""
+                finish = choice["finish_reason"] or finish
+        return text, finish
+
+
+def refused(found, status, param=None, word=None, code=None):
+    got, _, answer = found
+    assert got == status, (got, answer)
+    error = answer["error"]
+    assert set(error) == {"message", "type", "param", "code"}, answer
+    assert param is None or error["param"] == param, answer
+    assert code is None or error["code"] == code, answer
+    for w in [word] if isinstance(word, str) else word or []:
+        assert w in error["message"], (w, answer)
+
+
+def engine_of(server):
+    return Client(server).ask("GET", "/health/ready")[2]["engines"][0]["pid"]
+
+
+def until(what, seconds=served.LIMIT):
+    end = time.monotonic() + seconds
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def metric(server, name):
+    text = Client(server).ask("GET", "/metrics")[2]
+    found = re.search(r"^minerva_%s(?:\{[^}]*\})? ([\d.e+-]+)$" % re.escape(name), text, re.M)
+    assert found, name
+    return float(found.group(1))
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+def endpoints():
+    with served.Server(MINERVA, "--alias", "tale", "--alias", "story") as s:
+        c = Client(s)
+        status, _, models = c.ask("GET", "/v1/models")
+        assert [m["id"] for m in models["data"]] == ["tale", "story"], models
+        assert models["data"][0]["max_model_len"] == 1024
+        assert c.ask("GET", "/v1/models/story")[2]["id"] == "story"
+        refused(c.ask("GET", "/v1/models/gpt-4"), 404, "model", code="model_not_found")
+        assert c.ask("GET", "/health/live")[0] == 200
+        status, r, page = c.ask("GET", "/")
+        assert status == 200 and "<html" in page and r.getheader("Content-Security-Policy") == served.POLICY
+        # chat
+        a = c.chat(max_tokens=12, model="story", unknown_field=3, stop=None, top_p=None)
+        assert a["object"] == "chat.completion" and a["model"] == "tale", a
+        assert a["choices"][0]["finish_reason"] == "length" and a["usage"]["completion_tokens"] == 12, a
+        assert a["usage"]["total_tokens"] == a["usage"]["prompt_tokens"] + 12
+        text = a["choices"][0]["message"]["content"]
+        parts = [{"role": "user", "content": [{"type": "text", "text": STORY["messages"][0]["content"]}]}]
+        assert c.chat(max_tokens=12, messages=parts)["choices"][0]["message"]["content"] == text
+        assert c.chat(max_completion_tokens=3)["usage"]["completion_tokens"] == 3
+        two = c.chat(n=2, temperature=1, seed=5, max_tokens=8)["choices"]
+        one = [c.chat(temperature=1, seed=seed, max_tokens=8)["choices"][0]["message"]["content"] for seed in (5, 6)]
+        assert [x["message"]["content"] for x in two] == one and [x["index"] for x in two] == [0, 1], (two, one)
+        # stop strings, across tokens
+        cut = text[3:9]
+        short = c.chat(max_tokens=12, stop=[cut])["choices"][0]
+        assert short["message"]["content"] == text[:3] and short["finish_reason"] == "stop", (short, cut)
+        # text
+        prompt = "Once upon a time"
+        ids = c.post("/tokenize", {"prompt": prompt})[2]
+        assert ids["count"] == len(ids["tokens"]) and ids["max_model_len"] == 1024
+        named = c.post("/tokenize", {"prompt": prompt, "return_token_strs": True})[2]
+        assert prompt in "".join(named["token_strs"])
+        assert prompt in c.post("/detokenize", {"tokens": ids["tokens"]})[2]["prompt"]
+        assert c.post("/tokenize", {"messages": STORY["messages"]})[2]["count"] == a["usage"]["prompt_tokens"]
+        plain = c.post("/v1/completions", {"prompt": prompt, "temperature": 0})[2]
+        assert plain["usage"]["completion_tokens"] == 16 and plain["object"] == "text_completion", plain
+        by_ids = c.post("/v1/completions", {"prompt": ids["tokens"], "temperature": 0})[2]
+        assert by_ids["choices"][0]["text"] == plain["choices"][0]["text"]
+        many = c.post("/v1/completions", {"prompt": [prompt, "The sun"], "temperature": 0, "max_tokens": 4, "echo": True, "n": 2})[2]
+        assert [x["index"] for x in many["choices"]] == [0, 1, 2, 3]
+        assert many["choices"][0]["text"].startswith(prompt) and many["choices"][3]["text"].startswith("The sun")
+        # metrics
+        assert metric(s, "generation_tokens_total") > 40 and metric(s, "num_requests_running") == 0
+        assert metric(s, "time_to_first_token_seconds_count") > 5
+
+
+def errors():
+    with served.Server(MINERVA) as s:
+        c = Client(s)
+        chat, plain = "/v1/chat/completions", "/v1/completions"
+        refused(c.ask("GET", "/nothing"), 404, word="/nothing")
+        refused(c.post("/v1/responses", {}), 404)
+        status, r, _ = c.ask("GET", chat)
+        assert status == 405 and r.getheader("Allow") == "POST"
+        refused(c.post(chat, b"{"), 400, word="not JSON")
+        refused(c.post(chat, b"[]"), 400, word="a list")
+        refused(c.post(chat, {}), 400, "messages")
+        refused(c.post(chat, {**STORY, "model": "gpt-4"}), 404, "model", code="model_not_found")
+        for field, value in {"temperature": "hot", "top_p": 2, "n": 0, "max_tokens": -1, "stream": "yes", "seed": 1.5, "stop": 7,
+                             "logit_bias": {"x": 1}, "min_p": -1, "top_k": 0.5, "presence_penalty": 3, "stream_options": {},
+                             "response_format": {"type": "json_object"}, "tool_choice": "required", "tools": 3,
+                             "chat_template_kwargs": [], "top_logprobs": 3, "stop_token_ids": [99999999], "guided_json": {}}.items():
+            refused(c.post(chat, {**STORY, field: value}), 400, field, field)
+        assert c.chat(response_format={"type": "text"}, tool_choice="none", tools=None, max_tokens=1)
+        image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+        refused(c.post(chat, {"messages": image}), 400, "messages", "image_url")
+        refused(c.post(chat, {"messages": [{"role": "user", "content": "a\0b"}]}), 400)
+        long = "word " * 2000
+        refused(c.post(chat, {"messages": [{"role": "user", "content": long}]}), 400, "messages", "1024", "context_length_exceeded")
+        refused(c.post(plain, {"prompt": "Once", "max_tokens": 5000}), 400, "prompt", ["1024", "5000"])
+        refused(c.post(plain, {"prompt": []}), 400, "prompt")
+        refused(c.post(plain, {"prompt": [1, "a"]}), 400, "prompt")
+        refused(c.post(plain, {"prompt": "a", "suffix": "b"}), 400, "suffix")
+        refused(c.post("/tokenize", {}), 400, "prompt")
+        refused(c.post("/detokenize", {"tokens": [-1]}), 400, "tokens")
+        refused(c.post("/v1/embeddings", {"input": "a"}), 400, word="--embeddings")
+        # what comes back to a tool call is accepted
+        calls = [{"role": "user", "content": "hi"},
+                 {"role": "assistant", "content": None, "tool_calls": [
+                     {"id": "abc123def", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+                 {"role": "tool", "tool_call_id": "abc123def", "content": "2"}]
+        assert c.post("/tokenize", {"messages": calls})[0] == 200
+
+
+def streams():
+    with served.Server(MINERVA, "--precision", "exact") as s:
+        c = Client(s)
+        whole = c.chat(max_tokens=60)["choices"][0]
+        text, finish = c.streamed(max_tokens=60)
+        assert (text, finish) == (whole["message"]["content"], whole["finish_reason"]), (text, whole)
+        chunks = list(c.stream(max_tokens=3, stream_options={"include_usage": True}))
+        assert chunks[0]["choices"][0]["delta"]["role"] == "assistant", chunks[0]
+        assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 3, chunks[-1]
+        assert all(x["usage"] is None for x in chunks[:-1]) and len({x["id"] for x in chunks}) == 1
+        both = list(c.stream(max_tokens=6, n=2, temperature=1, seed=1))
+        assert {x["choices"][0]["index"] for x in both} == {0, 1}
+        plain = list(c.stream("/v1/completions", prompt="Once upon", max_tokens=5, messages=None))
+        joined = "".join(x["choices"][0]["text"] for x in plain)
+        assert joined == c.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 5, "temperature": 0})[2]["choices"][0]["text"]
+
+
+def crash():
+    """kill -9 of the engine while streams run: each ends with the text that it has alone; with sampling, too."""
+    with served.Server(MINERVA, "--precision", "exact", "--parallel", 8) as s:
+        jobs = [dict(max_tokens=400, temperature=0.9, seed=i) if i % 2 else dict(max_tokens=300 + i, ignore_eos=True) for i in range(12)]
+        alone = [Client(s).streamed(**job) for job in jobs]
+        found = [None] * len(jobs)
+
+        def run(i):
+            found[i] = Client(s).streamed(**jobs[i])
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
+        for t in threads:
+            t.start()
+        pids = set()
+        for delay in (0.4, 0.3):
+            time.sleep(delay)
+            pid = until(lambda: engine_of(s))
+            pids.add(pid)
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: engine_of(s) not in (0, pid))
+        for t in threads:
+            t.join(served.LIMIT)
+        assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
+        assert metric(s, "engine_restarts_total") == len(pids)
+        assert metric(s, "requests_resubmitted_total") > 0, s.text()
+        # the engine follows its front
+        pid = until(lambda: engine_of(s))
+        s.process.kill()
+        s.process.wait()
+        until(lambda: not os.path.exists("/proc/%d" % pid) or open("/proc/%d/stat" % pid).read().split()[2] == "Z", 10)
+
+
+def hangup():
+    """A client that leaves ends its generation: in the answer, and before its first byte."""
+    with served.Server(MINERVA, "--parallel", 1) as s:
+        c = Client(s)
+        host, port = c.host, int(c.port)
+
+        def begin(**more):
+            sock = socket.create_connection((host, port))
+            body = json.dumps({**STORY, "max_tokens": 900, "ignore_eos": True, **more}).encode()
+            sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            return sock
+        streaming = begin(stream=True)
+        assert b"200" in streaming.recv(100)
+        waiting = begin()  # in the queue: the only sequence is taken
+        until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting") == 2)
+        waiting.close()
+        until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting") == 1)
+        streaming.close()
+        until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting") == 0)
+        assert metric(s, 'request_success_total{model_name="storyteller",finished_reason="abort"}'.split("{")[0]) >= 0
+        assert c.chat(max_tokens=2)
+
+
+def drain():
+    """SIGTERM: streams that run end whole, new connections are refused; --drain limits it."""
+    with served.Server(MINERVA, "--precision", "exact", "--drain", 60) as s:
+        alone = Client(s).streamed(max_tokens=300, ignore_eos=True)
+        stream = Client(s).stream(max_tokens=300, ignore_eos=True)
+        first = [next(stream), next(stream), next(stream)]
+        s.process.send_signal(signal.SIGTERM)
+        chunks = first + list(stream)
+        assert "".join(x["choices"][0]["delta"].get("content") or "" for x in chunks) == alone[0]
+        assert s.process.wait(served.LIMIT) == 0
+    with served.Server(MINERVA, "--drain", 0) as s:
+        c = Client(s)
+        c.connection.request("POST", "/v1/chat/completions", json.dumps({**STORY, "stream": True, "max_tokens": 900, "ignore_eos": True}))
+        r = c.connection.getresponse()
+        r.readline()
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(served.LIMIT) == 0
+
+
+def access():
+    with served.Server(MINERVA) as s:
+        c = Client(s)
+        refused(c.ask("GET", "/v1/models", headers={"Host": "evil.example"}), 403, code="host_not_allowed")
+        refused(c.ask("GET", "/v1/models", headers={"Origin": "http://evil.example"}), 403, code="origin_not_allowed")
+        assert c.ask("GET", "/v1/models", headers={"Origin": s.url})[0] == 200
+        status, r, _ = c.ask("GET", "/v1/models", headers={"Host": "localhost:%s" % c.port})
+        assert status == 200 and not r.getheader("Access-Control-Allow-Origin")
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        keys.write("# keys\nsk-first\n  sk-second  \n")
+        keys.flush()
+        with served.KeyServer(MINERVA, "sk-first", "--api-key", keys.name, "--allow-origin", "https://a.example", "--max-per-key", 1) as s:
+            c = Client(s)
+            for given in (None, "Bearer sk-firs", "Bearer sk-firstx", "sk-first", "Basic sk-first"):
+                refused(c.ask("GET", "/v1/models", headers={"Authorization": given} if given else {}), 401, code="invalid_api_key")
+            assert c.ask("GET", "/health/live")[0] == 200 and c.ask("GET", "/")[0] == 200
+            refused(c.ask("GET", "/health/ready"), 401)
+            for key in ("sk-first", "sk-second"):
+                assert c.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0] == 200
+            status, r, _ = c.ask("OPTIONS", "/v1/models", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "GET"})
+            assert status == 204 and r.getheader("Access-Control-Allow-Origin") == "https://a.example"
+            busy = Client(s, {"Authorization": "Bearer sk-first"}).stream(max_tokens=900, ignore_eos=True)
+            next(busy)
+            status, r, answer = c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-first"})
+            assert status == 429 and int(r.getheader("Retry-After")) >= 1, answer
+            assert c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-second"})[0] == 200
+    for flags, word in ((["--host", "0.0.0.0"], "--api-key"), (["--tls-cert", "x"], "--tls-key"), (["more"], "found \"more\""),
+                        (["-m", "/nonexistent"], "/nonexistent"), (["--port", "70000"], "65535"), (["--api-key", "/nonexistent"], "/nonexistent")):
+        r = subprocess.run([MINERVA, "serve", "--port", "0", *flags], capture_output=True, text=True, env=served.environment())
+        assert r.returncode in (1, 2) and word in r.stderr, (flags, r)
+
+
+def limits():
+    with served.Server(MINERVA, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40) as s:
+        c = Client(s)
+        big = json.dumps({**STORY, "pad": "x" * (2 << 20)})
+        got = None
+        try:
+            got = c.post("/v1/chat/completions", big)
+        except OSError:
+            pass  # closed while the body was being sent
+        if got:
+            refused(got, 413)
+        c = Client(s)
+        refused(c.post("/v1/chat/completions", {**STORY, "n": 3}), 400, "n")
+        held = [Client(s).stream(max_tokens=900, ignore_eos=True) for _ in range(2)]
+        next(held[0])
+        next(held[1])
+        status, r, answer = c.post("/v1/chat/completions", {**STORY, "max_tokens": 1})
+        assert status == 429 and int(r.getheader("Retry-After")) >= 1 and "queue is full" in answer["error"]["message"], answer
+        # garbage ends its connection alone
+        for garbage in (b"\0\1\2\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/models HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                        b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
+            with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
+                try:
+                    sock.sendall(garbage)
+                    sock.shutdown(socket.SHUT_WR)
+                    while sock.recv(65536):
+                        pass
+                except OSError:
+                    pass  # closed before all of it was sent
+        assert c.ask("GET", "/health/live")[0] == 200
+
+
+{"endpoints": endpoints, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
+ "limits": limits}[GROUP]()

@@ -1,0 +1,116 @@
+/* access.c -- the decisions of access.h. The rules belong to the server and never change while it
+ * runs. A key is compared with all keys, byte by byte, without an early end. */
+#include "serve/access.h"
+#include "app.h"
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int access_read_keys(access_rules *rules, const char *path) {
+    char *text = NULL;
+    size_t n = 0;
+    int code = read_all_text(path, &text, &n);
+    if (code)
+        return code;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
+        line += strspn(line, " \t");
+        line[strcspn(line, " \t")] = 0;
+        if (!*line || *line == '#')
+            continue;
+        char **grown = realloc(rules->keys, (rules->n_keys + 1) * sizeof *grown);
+        char *key = strdup(line);
+        if (grown)
+            rules->keys = grown;
+        if (!grown || !key) {
+            free(key);
+            code = no_memory();
+            break;
+        }
+        rules->keys[rules->n_keys++] = key;
+    }
+    memset(text, 0, n);
+    free(text);
+    if (code == 0 && !rules->n_keys)
+        code = complain(EXIT_FAILED, "%s: found no key, expected one per line", path);
+    return code;
+}
+
+void access_free(access_rules *rules) {
+    for (size_t i = 0; i < rules->n_keys; i++) {
+        memset(rules->keys[i], 0, strlen(rules->keys[i]));
+        free(rules->keys[i]);
+    }
+    free(rules->keys);
+    rules->keys = NULL;
+    rules->n_keys = 0;
+}
+
+/* 1 if the texts are equal; the time depends on the length of `given` alone. */
+static int same_key(const char *key, const char *given) {
+    const size_t n_key = strlen(key);
+    const size_t n = strlen(given);
+    unsigned different = n != n_key;
+    for (size_t i = 0; i < n; i++)
+        different |= (unsigned)(unsigned char)given[i] ^ (unsigned char)key[i < n_key ? i : 0];
+    return different == 0;
+}
+
+int access_key(const access_rules *rules, const char *authorization) {
+    static const char scheme[] = "Bearer ";
+    int found = -1;
+    if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0)
+        return -1;
+    for (size_t i = 0; i < rules->n_keys; i++)
+        if (same_key(rules->keys[i], authorization + sizeof scheme - 1))
+            found = (int)i;
+    return found;
+}
+
+/* Copies "name:port" or "[address]:port" without the port and brackets. 0: too long or malformed. */
+static int host_name(const char *host, char *out, size_t cap) {
+    const char *begin = host;
+    size_t n = strcspn(host, ":");
+    if (*host == '[') {
+        begin = host + 1;
+        n = strcspn(begin, "]");
+        if (begin[n] != ']')
+            return 0;
+    }
+    if (n >= cap)
+        return 0;
+    memcpy(out, begin, n);
+    out[n] = 0;
+    return 1;
+}
+
+static int is_numeric(const char *host) {
+    unsigned char address[16];
+    return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;
+}
+
+int access_is_local(const char *host) {
+    unsigned char v4[4];
+    if (inet_pton(AF_INET, host, v4) == 1)
+        return v4[0] == 127;
+    return !strcasecmp(host, "localhost") || !strcmp(host, "::1");
+}
+
+int access_host(const access_rules *rules, const char *host) {
+    char name[256];
+    if (!host)
+        return 1;
+    if (!host_name(host, name, sizeof name))
+        return 0;
+    return access_is_local(name) || !strcasecmp(name, rules->host) ||
+           (rules->insecure && is_numeric(name));
+}
+
+int access_origin(const access_rules *rules, const char *origin, const char *host) {
+    for (size_t i = 0; i < rules->n_origins; i++)
+        if (!strcmp(rules->origins[i], origin) || !strcmp(rules->origins[i], "*"))
+            return 1;
+    const char *authority = strstr(origin, "://");
+    return authority && host && !strcasecmp(authority + 3, host);
+}

@@ -1,0 +1,30 @@
+/* access.h -- who may use the server: keys, and without keys only pages of this server itself. */
+#ifndef MINERVA_SERVE_ACCESS_H
+#define MINERVA_SERVE_ACCESS_H
+#include <stddef.h>
+
+typedef struct {
+    char **keys;
+    size_t n_keys;
+    const char *const *origins; /* of --allow-origin: pages of these may use the server */
+    size_t n_origins;
+    const char *host; /* of --host */
+    int insecure;     /* --insecure: any numeric address may be the Host */
+} access_rules;
+
+/* Reads keys, one per line, without blanks and lines that begin with '#'. 0, or the exit code with
+ * the error printed. */
+int access_read_keys(access_rules *rules, const char *path);
+void access_free(access_rules *rules);
+
+/* The index of the key in "Bearer KEY", or -1. The time does not depend on how much of a key is
+ * right. authorization: may be NULL. */
+int access_key(const access_rules *rules, const char *authorization);
+/* Whether a request without keys may come with this Host header: a page of another site can make
+ * its own name resolve to this machine, and the browser then sends that name. NULL: HTTP/1.0. */
+int access_host(const access_rules *rules, const char *host);
+/* Whether a page of this origin may read answers: the same as Host, or named. */
+int access_origin(const access_rules *rules, const char *origin, const char *host);
+/* 1 if the address can be reached from this machine alone. */
+int access_is_local(const char *host);
+#endif

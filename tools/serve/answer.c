@@ -1,0 +1,309 @@
+/* answer.c -- answers made of generations: admission, chunks of a stream, the whole object, usage,
+ * errors.
+ *
+ * 200 is sent when all generations are admitted, so that what can be refused is refused by status.
+ * A stream then has one chunk per token that completed some text. The answer belongs to its HTTP
+ * request: it is freed when that is gone, never before. */
+#include "serve/answer.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PING_S = 15, MAX_UNSENT = 8 << 20 };
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void set_id(answer *a) {
+    const uint64_t low = sampling_seed();
+    const uint64_t high = sampling_seed();
+    snprintf(a->id, sizeof a->id, "%s%016llx%08llx", a->form->id_prefix,
+             (unsigned long long)(high << 32 | low), (unsigned long long)a->s->next_id);
+}
+
+/* What every chunk begins with: {"id": ..., "choices": [{"index": */
+static void set_head(answer *a) {
+    buffer *b = &a->head;
+    put_format(b, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
+               a->form->chunk_object, (long long)a->created);
+    json_stringz(b, a->s->name);
+    buffer_z(b, ",\"choices\":[");
+}
+
+answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body) {
+    answer *a = calloc(1, sizeof *a);
+    if (!a) {
+        cJSON_Delete(body);
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        return NULL;
+    }
+    a->s = s;
+    a->http = r;
+    a->form = form;
+    a->body = body;
+    a->created = (int64_t)time(NULL);
+    a->next = s->answers;
+    if (a->next)
+        a->next->prev = a;
+    s->answers = a;
+    r->owner = a;
+    set_id(a);
+    set_head(a);
+    return a;
+}
+
+void answer_free(answer *a) {
+    serve *s = a->s;
+    for (uint32_t i = 0; i < a->n; i++)
+        generation_free(s, &a->g[i]);
+    for (uint32_t i = 0; a->echo && i < a->n_prompts; i++)
+        free(a->echo[i]);
+    if (a->prev)
+        a->prev->next = a->next;
+    else
+        s->answers = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+    free(a->echo);
+    free(a->g);
+    buffer_free(&a->head);
+    cJSON_Delete(a->body);
+    free(a);
+}
+
+int answer_reserve(answer *a, uint32_t n_prompts) {
+    a->n_prompts = n_prompts;
+    a->n = n_prompts * (uint32_t)a->ask.n;
+    a->g = calloc(a->n, sizeof *a->g);
+    if (a->g)
+        return 1;
+    a->n = 0;
+    return 0;
+}
+
+/* The limit of tokens of a generation after n_prompt tokens of prompt; 0: the error is set. */
+static uint32_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
+                         json_error *e) {
+    const uint32_t n_ctx = a->s->n_ctx;
+    const int64_t asked = a->ask.max_tokens;
+    if (n_prompt < n_ctx && (asked < 0 || n_prompt + asked <= (int64_t)n_ctx)) {
+        const uint32_t room = n_ctx - n_prompt;
+        if (asked >= 0)
+            return (uint32_t)asked;
+        return limit && limit < room ? limit : room;
+    }
+    e->code = "context_length_exceeded";
+    if (asked > 0)
+        json_fail(e, param,
+                  "found %u tokens of prompt and max_tokens %lld, together %lld; the context of "
+                  "this server has %u tokens",
+                  n_prompt, (long long)asked, (long long)asked + n_prompt, n_ctx);
+    else
+        json_fail(e, param,
+                  "found %u tokens of prompt; the context of this server has %u tokens, of which "
+                  "at least one is for the answer",
+                  n_prompt, n_ctx);
+    return 0;
+}
+
+int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
+                  uint32_t limit, const char *param, json_error *e) {
+    const uint32_t max_new = limit_of(a, n, limit, param, e);
+    if (!max_new)
+        return 0;
+    for (uint32_t k = 0; k < (uint32_t)a->ask.n; k++) {
+        const uint32_t index = i * (uint32_t)a->ask.n + k;
+        generation *g = &a->g[index];
+        g->answer = a;
+        g->index = index;
+        g->max_new = max_new;
+        g->seed = a->sample.seed + k;
+        if (!generation_open(a->s, g, ids, n, stream_flags, &a->ask, e))
+            return 0;
+    }
+    return 1;
+}
+
+void answer_start(answer *a) {
+    for (uint32_t i = 0; i < a->n && !a->failed; i++)
+        generation_start(a->s, &a->g[i]);
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+static void put(answer *a, const buffer *b) {
+    if (b->failed) {
+        http_drop(a->http);
+        return;
+    }
+    http_put(a->http, b->p, b->n);
+    a->last_sent = seconds();
+}
+
+/* One chunk with what g has. finish: NULL or the reason. */
+static void put_chunk(answer *a, generation *g, const char *finish) {
+    buffer b = {0};
+    buffer_put(&b, a->head.p, a->head.n);
+    put_format(&b, "{\"index\":%u,", g->index);
+    a->form->chunk(a, g, finish, &b);
+    buffer_z(&b, "}]");
+    if (a->ask.include_usage)
+        buffer_z(&b, ",\"usage\":null");
+    buffer_z(&b, "}\n\n");
+    put(a, &b);
+    buffer_free(&b);
+}
+
+static void put_usage(const answer *a, buffer *b) {
+    uint64_t n_prompt = 0;
+    uint64_t n_cached = 0;
+    uint64_t n_new = 0;
+    uint64_t n_thinking = 0;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const generation *g = &a->g[i];
+        if (i % (uint32_t)a->ask.n == 0) {
+            n_prompt += g->n_prompt;
+            n_cached += g->n_cached < g->n_prompt ? g->n_cached : g->n_prompt;
+        }
+        n_new += g->n_ids - g->n_prompt;
+        n_thinking += g->n_thinking;
+    }
+    put_format(b,
+               "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":%llu},"
+               "\"completion_tokens_details\":{\"reasoning_tokens\":%llu}}",
+               (unsigned long long)n_prompt, (unsigned long long)n_new,
+               (unsigned long long)(n_prompt + n_new), (unsigned long long)n_cached,
+               (unsigned long long)n_thinking);
+}
+
+static void end_stream(answer *a) {
+    buffer b = {0};
+    if (a->ask.include_usage && !a->failed) {
+        buffer_put(&b, a->head.p, a->head.n);
+        buffer_z(&b, "],");
+        put_usage(a, &b);
+        buffer_z(&b, "}\n\n");
+    }
+    buffer_z(&b, "data: [DONE]\n\n");
+    put(a, &b);
+    buffer_free(&b);
+    http_end(a->http);
+}
+
+static void begin_stream(answer *a) {
+    a->started = 1;
+    a->last_sent = seconds();
+    http_begin(a->http, "text/event-stream");
+    for (uint32_t i = 0; i < a->n && a->form->begins; i++)
+        put_chunk(a, &a->g[i], NULL);
+}
+
+/* ---- whole answers --------------------------------------------------------------------------- */
+
+static const char *reason_of(const generation *g) {
+    if (g->finish == MN_FINISH_LENGTH)
+        return "length";
+    return g->n_calls && !g->stop_string ? "tool_calls" : "stop";
+}
+
+static void send_whole(answer *a) {
+    buffer b = {0};
+    put_format(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
+               a->form->object, (long long)a->created);
+    json_stringz(&b, a->s->name);
+    buffer_z(&b, ",\"choices\":[");
+    for (uint32_t i = 0; i < a->n; i++) {
+        put_format(&b, "%s{\"index\":%u,", i ? "," : "", i);
+        a->form->whole(a, &a->g[i], reason_of(&a->g[i]), &b);
+        buffer_z(&b, "}");
+    }
+    buffer_z(&b, "],");
+    put_usage(a, &b);
+    buffer_z(&b, "}\n");
+    serve_json(a->s, a->http, &b);
+}
+
+/* ---- what generations call ------------------------------------------------------------------- */
+
+void answer_admitted(answer *a, generation *g) {
+    (void)g;
+    a->n_admitted++;
+    if (a->ask.stream && a->n_admitted == a->n && !a->started && !a->failed)
+        begin_stream(a);
+}
+
+void answer_refused(answer *a, generation *g, const wire_refused *m) {
+    char message[512];
+    const int is_memory = m->status == MN_OUT_OF_MEMORY;
+    const int n = (int)(m->message.len < 500 ? m->message.len : 500);
+    const int usage = m->status == MN_INVALID || m->status == MN_BAD_INPUT;
+    snprintf(message, sizeof message, "%.*s", n, m->message.ptr);
+    g->done = 0;
+    if (is_memory)
+        http_header(a->http, "Retry-After", "2");
+    if (usage || m->status == MN_UNSUPPORTED)
+        answer_fail(a, 400, "invalid_request_error", message);
+    else
+        answer_fail(a, is_memory ? 503 : 500, "server_error", message);
+}
+
+void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
+                  uint32_t n) {
+    int thinks = 0;
+    if (a->failed)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        a->form->text(a, g, &events[i]);
+        thinks |= events[i].kind == MN_EVENT_THINKING;
+    }
+    g->n_thinking += (uint32_t)(thinks && e);
+    if (e && a->ask.logprobs)
+        a->form->logprob(a, g, e);
+    if (a->ask.stream && n && e)
+        put_chunk(a, g, NULL);
+    if (http_unsent(a->http) > MAX_UNSENT)
+        http_drop(a->http);
+}
+
+void answer_finished(answer *a, generation *g) {
+    if (a->failed)
+        return;
+    a->n_done++;
+    if (a->ask.stream)
+        put_chunk(a, g, reason_of(g));
+    if (a->n_done < a->n)
+        return;
+    if (a->ask.stream)
+        end_stream(a);
+    else
+        send_whole(a);
+}
+
+void answer_fail(answer *a, unsigned status, const char *type, const char *message) {
+    if (a->failed)
+        return;
+    a->failed = 1;
+    for (uint32_t i = 0; i < a->n; i++)
+        generation_abort(a->s, &a->g[i]);
+    if (!a->started) {
+        http_error(a->http, status, type, NULL, NULL, message);
+        return;
+    }
+    buffer b = {0};
+    put_format(&b,
+               "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":", type,
+               status);
+    json_stringz(&b, message);
+    buffer_z(&b, "}}\n\n");
+    put(a, &b);
+    buffer_free(&b);
+    end_stream(a);
+}
+
+void answer_tick(answer *a, double now) {
+    static const char ping[] = ": keep-alive\n\n";
+    if (!a->started || a->n_done == a->n || a->failed || now - a->last_sent < PING_S)
+        return;
+    http_put(a->http, ping, sizeof ping - 1);
+    a->last_sent = now;
+}

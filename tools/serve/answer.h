@@ -1,0 +1,71 @@
+/* answer.h -- one HTTP answer made of generations: the choices of one or several prompts, streamed
+ * as server-sent events or whole. The form (chat or text completion) writes the JSON. */
+#ifndef MINERVA_SERVE_ANSWER_H
+#define MINERVA_SERVE_ANSWER_H
+#include "serve/generation.h"
+
+typedef struct answer answer;
+
+/* How an answer looks. All append to `out`. */
+typedef struct {
+    const char *id_prefix, *object, *chunk_object;
+    /* One more event of g's text. */
+    void (*text)(answer *a, generation *g, const mn_stream_event *e);
+    /* A drawn token with its logprobs. */
+    void (*logprob)(answer *a, generation *g, const wire_event *e);
+    /* The members of a chunk's choice after "index": what g has, which is cleared. finish: NULL or
+     * the reason. */
+    void (*chunk)(answer *a, generation *g, const char *finish, buffer *out);
+    /* The members of a whole answer's choice after "index". */
+    void (*whole)(answer *a, generation *g, const char *finish, buffer *out);
+    int begins; /* the first chunk of a choice says the role */
+} answer_form;
+
+struct answer {
+    serve *s;
+    answer *prev, *next;
+    http_request *http;
+    const answer_form *form;
+    cJSON *body; /* the request; texts of `ask` point into it */
+    ask ask;
+    mn_sample_params sample;
+    char id[48];
+    int64_t created;
+    uint32_t n, n_admitted, n_done, n_prompts; /* generations; prompt i has ask.n of them */
+    generation *g;                             /* [n] */
+    int started;                               /* streams: 200 was sent */
+    int failed;
+    double last_sent;
+    buffer head; /* of each chunk, up to the index of the choice */
+    char **echo; /* completions: [n_prompts] texts before the answers, or NULL */
+};
+
+/* An answer for r, which owns it from now on; it owns body. NULL: out of memory, r is answered. */
+answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body);
+/* Space for the generations: n_prompts prompts with ask.n choices each. 0: out of memory. */
+int answer_reserve(answer *a, uint32_t n_prompts);
+/* The choices of prompt i, whose ids are copied. limit: tokens per choice without max_tokens; 0 =
+ * as many as the context has room for. 0: the error is set. */
+int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
+                  uint32_t limit, const char *param, json_error *e);
+/* Starts all generations. */
+void answer_start(answer *a);
+/* Ends the generations and frees everything; the client's request is not touched. */
+void answer_free(answer *a);
+/* Keep-alive comments, slow readers; once a second. */
+void answer_tick(answer *a, double now);
+/* Ends the answer with an error, before or in the stream. */
+void answer_fail(answer *a, unsigned status, const char *type, const char *message);
+
+/* Texts of tokens (text_routes.c): a JSON string, and the members of an entry of logprobs, whose
+ * brace is left open. */
+void logprob_token(const serve *s, buffer *out, int32_t id);
+void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob);
+
+/* What generation.c calls. */
+void answer_admitted(answer *a, generation *g);
+void answer_refused(answer *a, generation *g, const wire_refused *m);
+void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
+                  uint32_t n);
+void answer_finished(answer *a, generation *g);
+#endif

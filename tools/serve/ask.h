@@ -1,0 +1,37 @@
+/* ask.h -- the fields of a request for generations: sampling, limits, kind of answer. */
+#ifndef MINERVA_SERVE_ASK_H
+#define MINERVA_SERVE_ASK_H
+#include "serve/json.h"
+#include "serve/wire.h"
+
+enum { ASK_MAX_STOP = 64, ASK_MAX_STOP_IDS = 16, ASK_MAX_CHOICES = 128 };
+
+/* Texts point into the request's JSON. */
+typedef struct {
+    int stream, include_usage, ignore_eos, echo;
+    int64_t n;
+    int64_t max_tokens; /* -1: not given */
+    int64_t min_tokens, seed;
+    int has_seed;
+    int logprobs;  /* 1: asked for */
+    int64_t n_top; /* with logprobs: how many of the most likely */
+    double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty; /* NAN: none */
+    int64_t top_k;                                                                  /* -2: none */
+    mn_str stop[ASK_MAX_STOP];
+    uint32_t n_stop;
+    int32_t stop_ids[ASK_MAX_STOP_IDS];
+    uint32_t n_stop_ids;
+    int32_t bias_ids[WIRE_MAX_BIAS];
+    float bias[WIRE_MAX_BIAS];
+    uint32_t n_bias;
+    const char *model;
+} ask;
+
+/* is_chat: logprobs is a flag beside top_logprobs, else a number. n_vocab: of the model.
+ * 0: the error is set. */
+int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e);
+/* The parameters of a generation: what the request says, else *defaults. seed: of requests without
+ * one. The lists of *out point into *a. */
+void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
+                mn_sample_params *out);
+#endif

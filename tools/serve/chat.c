@@ -1,0 +1,365 @@
+/* chat.c -- /v1/chat/completions: messages become the ids of a prompt by the model's chat template,
+ * and the pieces of the output become content, reasoning_content and tool calls.
+ *
+ * Messages are brought into the form that templates expect before: text parts joined, null content
+ * empty, arguments of calls as objects, "developer" as "system". */
+#include "serve/answer.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* Joins the text parts of a content list into one string, which replaces it. 0: the error is set. */
+static int join_parts(cJSON *message, const cJSON *parts, json_error *e) {
+    buffer text = {0};
+    const cJSON *part = NULL;
+    cJSON_ArrayForEach(part, parts) {
+        const char *type = "";
+        const char *piece = "";
+        if (!cJSON_IsObject(part) || !json_read_string(part, "type", &type, e) ||
+            !json_read_string(part, "text", &piece, e) || strcmp(type, "text") != 0) {
+            buffer_free(&text);
+            return json_fail(e, "messages",
+                             "messages: found a part of type \"%.40s\", expected \"text\": this "
+                             "server reads text only",
+                             type);
+        }
+        buffer_z(&text, text.n ? "\n" : "");
+        buffer_z(&text, piece);
+    }
+    cJSON *joined = cJSON_CreateString(text.p ? text.p : "");
+    buffer_free(&text);
+    return cJSON_ReplaceItemInObjectCaseSensitive(message, "content", joined)
+               ? 1
+               : json_fail(e, NULL, "out of memory");
+}
+
+/* Arguments come as the text of an object; templates print the object. */
+static int parse_arguments(cJSON *message, json_error *e) {
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    cJSON *call = NULL;
+    if (cJSON_IsNull(calls)) {
+        cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+        return 1;
+    }
+    if (calls && !cJSON_IsArray(calls))
+        return json_fail(e, "messages", "messages: tool_calls: expected a list");
+    cJSON_ArrayForEach(call, calls) {
+        cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+        const cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
+        if (!cJSON_IsObject(function))
+            return json_fail(e, "messages", "messages: tool_calls: expected a function");
+        cJSON *object = cJSON_IsString(arguments) ? cJSON_Parse(arguments->valuestring) : NULL;
+        if (cJSON_IsObject(object))
+            cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", object);
+        else
+            cJSON_Delete(object);
+    }
+    return 1;
+}
+
+static int prepare_message(cJSON *m, size_t i, json_error *e) {
+    const char *role = NULL;
+    if (!cJSON_IsObject(m))
+        return json_fail(e, "messages", "messages[%zu]: expected an object", i);
+    if (!json_read_string(m, "role", &role, e) || !role)
+        return json_fail(e, "messages", "messages[%zu]: found no role", i);
+    if (!strcmp(role, "developer"))
+        cJSON_ReplaceItemInObjectCaseSensitive(m, "role", cJSON_CreateString("system"));
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(m, "content");
+    if (cJSON_IsArray(content)) {
+        if (!join_parts(m, content, e))
+            return 0;
+    } else if (cJSON_IsNull(content)) {
+        cJSON_ReplaceItemInObjectCaseSensitive(m, "content", cJSON_CreateString(""));
+    } else if (!content) {
+        cJSON_AddStringToObject(m, "content", "");
+    } else if (!cJSON_IsString(content)) {
+        return json_fail(e, "messages",
+                         "messages[%zu]: content: expected a string or a list of parts", i);
+    }
+    return parse_arguments(m, e);
+}
+
+/* The messages as JSON for the template, freed by cJSON_free; NULL: the error is set. */
+static char *messages_json(const cJSON *body, json_error *e) {
+    const cJSON *given = json_field(body, "messages");
+    size_t i = 0;
+    if (!cJSON_IsArray(given) || !given->child) {
+        json_fail(e, "messages", "messages: expected a list of at least one message");
+        return NULL;
+    }
+    cJSON *list = cJSON_Duplicate(given, 1);
+    cJSON *m = NULL;
+    cJSON_ArrayForEach(m, list) {
+        if (!prepare_message(m, i, e))
+            break;
+        i++;
+    }
+    char *text = e->failed ? NULL : cJSON_PrintUnformatted(list);
+    if (!text)
+        json_fail(e, NULL, "out of memory");
+    cJSON_Delete(list);
+    return text;
+}
+
+/* Variables of the template: chat_template_kwargs and reasoning_effort. */
+static char *variables_json(const cJSON *body, json_error *e) {
+    const cJSON *given = json_field(body, "chat_template_kwargs");
+    const char *effort = NULL;
+    if (given && !cJSON_IsObject(given)) {
+        json_fail(e, "chat_template_kwargs", "chat_template_kwargs: expected an object");
+        return NULL;
+    }
+    if (!json_read_string(body, "reasoning_effort", &effort, e))
+        return NULL;
+    cJSON *all = given ? cJSON_Duplicate(given, 1) : cJSON_CreateObject();
+    if (effort && !cJSON_HasObjectItem(all, "reasoning_effort"))
+        cJSON_AddStringToObject(all, "reasoning_effort", effort);
+    char *text = cJSON_PrintUnformatted(all);
+    cJSON_Delete(all);
+    return text;
+}
+
+static mn_str str_of(const char *z) {
+    return (mn_str){z ? z : "", z ? strlen(z) : 0};
+}
+
+/* The name of the field that an error of the library is about. */
+static const char *param_of(const mn_error *err) {
+    if (err->part == MN_CHAT_PART_TOOLS)
+        return "tools";
+    return err->part == MN_CHAT_PART_VARS ? "chat_template_kwargs" : "messages";
+}
+
+int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n,
+             json_error *e) {
+    mn_error err = MN_ERROR;
+    const char *name = s->chat_template ? NULL : s->flags->chat_template;
+    if (!s->a.info.has_chat_template && !s->flags->chat_template)
+        return json_fail(e, "messages",
+                         "the model has no chat template: use /v1/completions, or start the "
+                         "server with --chat-template");
+    char *messages = messages_json(body, e);
+    char *vars = messages ? variables_json(body, e) : NULL;
+    char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
+    const mn_chat_params params = {.size = sizeof params,
+                                   .flags = name ? MN_CHAT_NAMED : 0,
+                                   .history = str_of(messages),
+                                   .tools = str_of(tools),
+                                   .vars = str_of(vars),
+                                   .chat_template = name ? name : s->chat_template};
+    int ok = messages && vars;
+    if (ok) {
+        const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
+        ok = !st || serve_library_error(&err, st, param_of(&err), e);
+    }
+    cJSON_free(messages);
+    cJSON_free(vars);
+    cJSON_free(tools);
+    return ok;
+}
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+/* *has: the request has tools that the model may call. 0: the error is set. */
+static int read_tools(const cJSON *body, int *has, json_error *e) {
+    const cJSON *tools = json_field(body, "tools");
+    const cJSON *choice = json_field(body, "tool_choice");
+    const char *word = cJSON_IsString(choice) ? choice->valuestring : NULL;
+    if (json_field(body, "functions"))
+        return json_fail(e, "functions", "functions: use tools instead");
+    if (tools && !cJSON_IsArray(tools))
+        return json_fail(e, "tools", "tools: expected a list");
+    *has = tools && tools->child && !(word && !strcmp(word, "none"));
+    if (!choice || (word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
+        return 1;
+    return json_fail(e, "tool_choice",
+                     "tool_choice: found %.40s, expected \"auto\" or \"none\": a call cannot be "
+                     "forced yet",
+                     word ? word : "a named function");
+}
+
+/* ---- the form of answers --------------------------------------------------------------------- */
+
+/* 9 letters and digits, which suit all templates. */
+static void put_call_id(buffer *out) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    char id[10];
+    uint64_t bits = sampling_seed() << 32 | sampling_seed();
+    for (size_t i = 0; i < 9; i++) {
+        id[i] = letters[bits % 62];
+        bits /= 62;
+    }
+    id[9] = 0;
+    buffer_z(out, id);
+}
+
+static void close_call(generation *g) {
+    if (g->call_open)
+        buffer_z(&g->calls, "\"}}");
+    g->call_open = 0;
+}
+
+/* A call begins: an object that holds the name; its arguments follow. */
+static void begin_call(answer *a, generation *g, const mn_stream_event *e) {
+    buffer *b = &g->calls;
+    close_call(g);
+    buffer_z(b, b->n ? "," : "");
+    if (a->ask.stream)
+        put_format(b, "{\"index\":%u,", e->call);
+    buffer_z(b, a->ask.stream ? "\"id\":\"" : "{\"id\":\"");
+    put_call_id(b);
+    buffer_z(b, "\",\"type\":\"function\",\"function\":{\"name\":");
+    json_string(b, e->text.ptr, e->text.len);
+    buffer_z(b, ",\"arguments\":\"");
+    g->n_calls = e->call + 1;
+    g->call_open = 1;
+}
+
+/* A piece of arguments: in a stream an object of its own, unless its call has just begun. */
+static void add_arguments(answer *a, generation *g, const mn_stream_event *e) {
+    buffer *b = &g->calls;
+    if (!g->call_open && a->ask.stream) {
+        buffer_z(b, b->n ? "," : "");
+        put_format(b, "{\"index\":%u,\"function\":{\"arguments\":\"", e->call);
+        g->call_open = 1;
+    }
+    json_text(b, e->text.ptr, e->text.len);
+}
+
+static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
+    switch (e->kind) {
+    case MN_EVENT_THINKING:
+        json_text(&g->thinking, e->text.ptr, e->text.len);
+        break;
+    case MN_EVENT_CALL:
+        begin_call(a, g, e);
+        break;
+    case MN_EVENT_ARGUMENTS:
+        add_arguments(a, g, e);
+        break;
+    default:
+        json_text(&g->content, e->text.ptr, e->text.len);
+    }
+}
+
+/* One member of an object. */
+static void member(buffer *out, int *n, const char *name, const char *quote, const buffer *value) {
+    put_format(out, "%s\"%s\":%s", (*n)++ ? "," : "", name, quote);
+    buffer_put(out, value->p ? value->p : "", value->n);
+    buffer_z(out, *quote == '[' ? "]" : quote);
+}
+
+static void chat_chunk(answer *a, generation *g, const char *finish, buffer *out) {
+    int n = 0;
+    const int first = g->n_ids == g->n_prompt && !finish;
+    (void)a;
+    close_call(g);
+    buffer_z(out, "\"delta\":{");
+    if (first) {
+        buffer_z(out, "\"role\":\"assistant\",\"content\":\"\"");
+        n = 1;
+    }
+    if (g->thinking.n)
+        member(out, &n, "reasoning_content", "\"", &g->thinking);
+    if (g->content.n)
+        member(out, &n, "content", "\"", &g->content);
+    if (g->calls.n)
+        member(out, &n, "tool_calls", "[", &g->calls);
+    buffer_z(out, "},\"logprobs\":");
+    if (g->logprobs.n) {
+        buffer_z(out, "{\"content\":[");
+        buffer_put(out, g->logprobs.p, g->logprobs.n);
+        buffer_z(out, "]}");
+    } else {
+        buffer_z(out, "null");
+    }
+    put_format(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
+    buffer_clear(&g->thinking);
+    buffer_clear(&g->content);
+    buffer_clear(&g->calls);
+    buffer_clear(&g->logprobs);
+}
+
+static void chat_whole(answer *a, generation *g, const char *finish, buffer *out) {
+    int n = 1;
+    close_call(g);
+    buffer_z(out, "\"message\":{\"role\":\"assistant\"");
+    if (g->content.n || !g->calls.n)
+        member(out, &n, "content", "\"", &g->content);
+    else
+        buffer_z(out, ",\"content\":null");
+    if (g->thinking.n)
+        member(out, &n, "reasoning_content", "\"", &g->thinking);
+    if (g->calls.n)
+        member(out, &n, "tool_calls", "[", &g->calls);
+    buffer_z(out, "},\"logprobs\":");
+    if (a->ask.logprobs) {
+        buffer_z(out, "{\"content\":[");
+        buffer_put(out, g->logprobs.p ? g->logprobs.p : "", g->logprobs.n);
+        buffer_z(out, "]}");
+    } else {
+        buffer_z(out, "null");
+    }
+    put_format(out, ",\"finish_reason\":\"%s\"", finish);
+}
+
+static void chat_logprob(answer *a, generation *g, const wire_event *e) {
+    buffer *b = &g->logprobs;
+    buffer_z(b, b->n ? "," : "");
+    logprob_entry(a->s, b, e->token, e->logprob);
+    buffer_z(b, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < e->n_top; i++) {
+        buffer_z(b, i ? "," : "");
+        logprob_entry(a->s, b, e->top_ids[i], e->top_logprobs[i]);
+        buffer_z(b, "}");
+    }
+    buffer_z(b, "]}");
+}
+
+static const answer_form chat_form = {
+    .id_prefix = "chatcmpl-",
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .text = chat_text,
+    .logprob = chat_logprob,
+    .chunk = chat_chunk,
+    .whole = chat_whole,
+    .begins = 1,
+};
+
+/* ---- the route ------------------------------------------------------------------------------- */
+
+static int prepare(answer *a, json_error *e) {
+    serve *s = a->s;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    int has_tools = 0;
+    if (!ask_read(a->body, 1, s->a.info.n_vocab, &a->ask, e) ||
+        !serve_check_model(s, a->ask.model, e) || !read_tools(a->body, &has_tools, e))
+        return 0;
+    ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
+    if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
+        return 0;
+    const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);
+    const int ok = answer_reserve(a, 1) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);
+    mn_ids_free(ids);
+    return ok;
+}
+
+void route_chat(serve *s, http_request *r) {
+    json_error e = {0};
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    if (!body) {
+        serve_refuse(s, r, &e);
+        return;
+    }
+    answer *a = answer_create(s, r, &chat_form, body);
+    if (!a)
+        return;
+    if (!prepare(a, &e))
+        serve_refuse(s, r, &e);
+    else if (serve_admit(s, r, a->n))
+        answer_start(a);
+}

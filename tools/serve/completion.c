@@ -1,0 +1,230 @@
+/* completion.c -- /v1/completions: prompts as text or ids, one or a list, answers as text. The older
+ * of OpenAI's interfaces: 16 tokens unless the request says more, echo, logprobs as parallel
+ * arrays. */
+#include "serve/answer.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TOKENS = 16, MAX_PROMPTS = 2048 };
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+/* The ids of a list of numbers. NULL: the error is set. */
+static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_error *e) {
+    const double n_vocab = (double)s->a.info.n_vocab;
+    const cJSON *item = NULL;
+    int32_t *ids = malloc(((size_t)cJSON_GetArraySize(list) + 1) * sizeof *ids);
+    *n = 0;
+    cJSON_ArrayForEach(item, list) {
+        const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!ids || !(x >= 0 && x < n_vocab) || x != floor(x)) {
+            char found[80];
+            json_fail(e, "prompt", "prompt: found %s, expected token ids below %.0f",
+                      json_found(item, found, sizeof found), n_vocab);
+            free(ids);
+            return NULL;
+        }
+        ids[(*n)++] = (int32_t)x;
+    }
+    return ids;
+}
+
+/* The text of a prompt, for echo. */
+static char *text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
+    mn_stream *stream = NULL;
+    const mn_stream_event *events = NULL;
+    uint32_t n_events = 0;
+    buffer text = {0};
+    if (mn_stream_create(s->a.model, MN_STREAM_PLAIN, &stream, NULL))
+        return NULL;
+    for (uint32_t i = 0; i <= n; i++) {
+        const mn_status st = i < n ? mn_stream_push(stream, ids[i], &events, &n_events, NULL)
+                                   : mn_stream_finish(stream, &events, &n_events, NULL);
+        for (uint32_t k = 0; !st && k < n_events; k++)
+            buffer_put(&text, events[k].text.ptr, events[k].text.len);
+    }
+    mn_stream_free(stream);
+    return buffer_take(&text);
+}
+
+/* Prompt i: text or a list of ids. 0: the error is set. */
+static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e) {
+    const serve *s = a->s;
+    mn_error err = MN_ERROR;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    int ok = 1;
+    if (cJSON_IsString(prompt)) {
+        const mn_str text = {prompt->valuestring, strlen(prompt->valuestring)};
+        const uint32_t flags = MN_TEXT_ADD_SPECIAL | MN_TEXT_PARSE_SPECIAL;
+        const mn_status st = mn_model_tokenize(s->a.model, text, flags, &ids, &n, &err);
+        ok = !st || serve_library_error(&err, st, "prompt", e);
+    } else {
+        int32_t *given = ids_of(s, prompt, &n, e);
+        ok = given != NULL;
+        ids = given;
+    }
+    if (ok && !n)
+        ok = json_fail(e, "prompt", "prompt: found no token, expected at least one");
+    const uint32_t flags = MN_STREAM_CONTINUE | MN_STREAM_PLAIN;
+    ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
+    if (ok && a->echo)
+        a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring) : text_of_ids(s, ids, n);
+    if (cJSON_IsString(prompt))
+        mn_ids_free(ids);
+    else
+        free(ids);
+    return ok;
+}
+
+/* A prompt is a text, a list of ids, or a list of either. */
+static int add_prompts(answer *a, json_error *e) {
+    const cJSON *prompt = json_field(a->body, "prompt");
+    const cJSON *item = prompt;
+    uint32_t n = 1;
+    const int is_list = cJSON_IsArray(prompt);
+    const int is_ids = is_list && cJSON_IsNumber(prompt->child);
+    if (!cJSON_IsString(prompt) && !(is_list && prompt->child))
+        return json_fail(e, "prompt",
+                         "prompt: expected a string, a list of strings, a list of "
+                         "token ids or a list of such lists");
+    if (is_list && !is_ids) {
+        n = (uint32_t)cJSON_GetArraySize(prompt);
+        item = prompt->child;
+    }
+    if (n > MAX_PROMPTS)
+        return json_fail(e, "prompt", "prompt: found %u prompts, expected at most %d", n,
+                         MAX_PROMPTS);
+    if (!answer_reserve(a, n))
+        return json_fail(e, NULL, "out of memory");
+    if (a->ask.echo)
+        a->echo = calloc(n, sizeof *a->echo);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!cJSON_IsString(item) && !cJSON_IsArray(item))
+            return json_fail(e, "prompt", "prompt: found a list of different things");
+        if (!add_prompt(a, i, item, e))
+            return 0;
+        item = item->next;
+    }
+    return 1;
+}
+
+/* ---- the form of answers --------------------------------------------------------------------- */
+
+/* Parallel arrays grow together: g->logprobs holds tokens, g->thinking their logprobs, g->calls the
+ * objects of the most likely ones; this form has no other use for them. */
+static void completion_logprob(answer *a, generation *g, const wire_event *e) {
+    const char *comma = g->logprobs.n ? "," : "";
+    buffer_z(&g->logprobs, comma);
+    logprob_token(a->s, &g->logprobs, e->token);
+    buffer_z(&g->thinking, comma);
+    json_float(&g->thinking, e->logprob, "-9999.0");
+    buffer_z(&g->calls, comma);
+    buffer_z(&g->calls, "{");
+    for (uint32_t i = 0; i < e->n_top; i++) {
+        buffer_z(&g->calls, i ? "," : "");
+        logprob_token(a->s, &g->calls, e->top_ids[i]);
+        buffer_z(&g->calls, ":");
+        json_float(&g->calls, e->top_logprobs[i], "-9999.0");
+    }
+    buffer_z(&g->calls, "}");
+}
+
+static void completion_text(answer *a, generation *g, const mn_stream_event *e) {
+    (void)a;
+    json_text(&g->content, e->text.ptr, e->text.len);
+}
+
+static void put_array(buffer *out, const char *name, const buffer *items) {
+    put_format(out, "\"%s\":[", name);
+    buffer_put(out, items->p ? items->p : "", items->n);
+    buffer_z(out, "]");
+}
+
+static void put_logprobs(const answer *a, const generation *g, buffer *out) {
+    buffer_z(out, ",\"logprobs\":");
+    if (!a->ask.logprobs) {
+        buffer_z(out, "null");
+        return;
+    }
+    buffer_z(out, "{");
+    put_array(out, "tokens", &g->logprobs);
+    buffer_z(out, ",");
+    put_array(out, "token_logprobs", &g->thinking);
+    buffer_z(out, ",");
+    put_array(out, "top_logprobs", &g->calls);
+    buffer_z(out, ",\"text_offset\":[]}");
+}
+
+/* The text before the answer, once. */
+static void put_echo(answer *a, generation *g, buffer *out) {
+    const uint32_t i = g->index / (uint32_t)a->ask.n;
+    if (a->echo && a->echo[i] && !g->text_at)
+        json_text(out, a->echo[i], strlen(a->echo[i]));
+    g->text_at = 1;
+}
+
+static void completion_members(answer *a, generation *g, const char *finish, buffer *out) {
+    buffer_z(out, "\"text\":\"");
+    put_echo(a, g, out);
+    buffer_put(out, g->content.p ? g->content.p : "", g->content.n);
+    buffer_z(out, "\"");
+    put_logprobs(a, g, out);
+    put_format(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
+    buffer_clear(&g->content);
+    buffer_clear(&g->logprobs);
+    buffer_clear(&g->thinking);
+    buffer_clear(&g->calls);
+}
+
+static const answer_form completion_form = {
+    .id_prefix = "cmpl-",
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .text = completion_text,
+    .logprob = completion_logprob,
+    .chunk = completion_members,
+    .whole = completion_members,
+};
+
+/* ---- the route ------------------------------------------------------------------------------- */
+
+static int check_others(const answer *a, json_error *e) {
+    const char *suffix = NULL;
+    int64_t best_of = a->ask.n;
+    if (!json_read_string(a->body, "suffix", &suffix, e) ||
+        !json_read_int(a->body, "best_of", 1, ASK_MAX_CHOICES, &best_of, e))
+        return 0;
+    if (suffix && *suffix)
+        return json_fail(e, "suffix", "suffix: text behind the answer is not supported");
+    if (best_of != a->ask.n)
+        return json_fail(e, "best_of", "best_of: found %lld, expected the same as n",
+                         (long long)best_of);
+    return 1;
+}
+
+static int prepare(answer *a, json_error *e) {
+    const serve *s = a->s;
+    if (!ask_read(a->body, 0, s->a.info.n_vocab, &a->ask, e) ||
+        !serve_check_model(s, a->ask.model, e) || !check_others(a, e))
+        return 0;
+    ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
+    return add_prompts(a, e);
+}
+
+void route_completion(serve *s, http_request *r) {
+    json_error e = {0};
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    if (!body) {
+        serve_refuse(s, r, &e);
+        return;
+    }
+    answer *a = answer_create(s, r, &completion_form, body);
+    if (!a)
+        return;
+    if (!prepare(a, &e))
+        serve_refuse(s, r, &e);
+    else if (serve_admit(s, r, a->n))
+        answer_start(a);
+}

@@ -1,0 +1,294 @@
+/* embeddings.c -- /v1/embeddings: texts or ids become ids, an engine makes vectors of them, which are
+ * sent as numbers or, as OpenAI's client asks, as base64 of little-endian floats.
+ *
+ * A request has one message for all its texts. It waits in a list, with its ids, so that it can be
+ * sent again when its engine dies. */
+#include "serve/embeddings.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXTS = 2048 };
+
+/* A request that waits; its first member tells it from an answer of generations. */
+typedef struct embedding {
+    struct embedding *next;
+    http_request *http;
+    uint64_t id;
+    engine_link *link; /* NULL: none was ready */
+    int base64;
+    uint32_t n_texts, n_ids, cap;
+    uint32_t *lengths;
+    int32_t *ids;
+    int64_t n_dim;
+} embedding;
+
+static embedding *waiting; /* of the process: there is one front in it */
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void embedding_free(embedding *m) {
+    free(m->lengths);
+    free(m->ids);
+    free(m);
+}
+
+int embeddings_gone(serve *s, http_request *r) {
+    embedding **at = &waiting;
+    (void)s;
+    while (*at && *at != r->owner)
+        at = &(*at)->next;
+    embedding *m = *at;
+    if (!m)
+        return 0;
+    *at = m->next;
+    embedding_free(m);
+    return 1;
+}
+
+static embedding *find(uint64_t id) {
+    embedding *m = waiting;
+    while (m && m->id != id)
+        m = m->next;
+    return m;
+}
+
+static void send(serve *s, embedding *m) {
+    for (unsigned i = 0; i < s->n_links; i++) {
+        engine_link *l = &s->links[(m->id + i) % s->n_links];
+        if (l->state != LINK_READY)
+            continue;
+        const wire_embed request = {.id = m->id,
+                                    .n_texts = m->n_texts,
+                                    .n_dim = (uint32_t)m->n_dim,
+                                    .lengths = m->lengths,
+                                    .ids = m->ids,
+                                    .n_ids = m->n_ids};
+        wire_put_embed(&l->out, &request);
+        link_flush(l);
+        m->link = l;
+        return;
+    }
+}
+
+void embeddings_resume(serve *s) {
+    for (embedding *m = waiting; m; m = m->next)
+        if (!m->link)
+            send(s, m);
+}
+
+void embeddings_down(serve *s, const engine_link *l) {
+    (void)s;
+    for (embedding *m = waiting; m; m = m->next)
+        if (m->link == l)
+            m->link = NULL;
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+/* Space for n more ids. */
+static int reserve(embedding *m, uint32_t n) {
+    if (n <= m->cap - m->n_ids)
+        return 1;
+    const uint32_t cap = 2 * (m->n_ids + n) + 64;
+    int32_t *grown = realloc(m->ids, cap * sizeof *grown);
+    if (!grown)
+        return 0;
+    m->ids = grown;
+    m->cap = cap;
+    return 1;
+}
+
+static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t *n,
+                        json_error *e) {
+    mn_error err = MN_ERROR;
+    int32_t *ids = NULL;
+    const mn_str str = {text, strlen(text)};
+    const mn_status st = mn_model_tokenize(s->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
+    if (st)
+        return serve_library_error(&err, st, "input", e);
+    const int ok = reserve(m, *n);
+    if (ok)
+        memcpy(m->ids + m->n_ids, ids, *n * sizeof *ids);
+    mn_ids_free(ids);
+    return ok || json_fail(e, NULL, "out of memory");
+}
+
+static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32_t *n,
+                         json_error *e) {
+    const double n_vocab = (double)s->a.info.n_vocab;
+    const cJSON *item = NULL;
+    *n = 0;
+    cJSON_ArrayForEach(item, list) {
+        const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(x >= 0 && x < n_vocab) || x != floor(x))
+            return json_fail(e, "input", "input: expected token ids below %.0f", n_vocab);
+        if (!reserve(m, *n + 1))
+            return json_fail(e, NULL, "out of memory");
+        m->ids[m->n_ids + *n] = (int32_t)x;
+        ++*n;
+    }
+    return 1;
+}
+
+/* One text: a string or a list of ids. 0: the error is set. */
+static int add_input(const serve *s, embedding *m, const cJSON *item, json_error *e) {
+    uint32_t n = 0;
+    if (cJSON_IsString(item)) {
+        if (!add_text_ids(s, m, item->valuestring, &n, e))
+            return 0;
+    } else if (cJSON_IsArray(item)) {
+        if (!add_given_ids(s, m, item, &n, e))
+            return 0;
+    } else {
+        return json_fail(e, "input", "input: expected strings or lists of token ids");
+    }
+    if (!n)
+        return json_fail(e, "input", "input: text %u is empty", m->n_texts);
+    if (n > s->n_ctx) {
+        e->code = "context_length_exceeded";
+        return json_fail(e, "input", "input: text %u has %u tokens, the limit is %u", m->n_texts, n,
+                         s->n_ctx);
+    }
+    m->lengths[m->n_texts++] = n;
+    m->n_ids += n;
+    return 1;
+}
+
+static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_error *e) {
+    const cJSON *input = json_field(body, "input");
+    const int is_list = cJSON_IsArray(input);
+    const int is_one = !is_list || cJSON_IsNumber(input->child);
+    const int n = is_one ? 1 : cJSON_GetArraySize(input);
+    const cJSON *item = is_one ? input : input->child;
+    if (!input || (is_list && !input->child))
+        return json_fail(e, "input",
+                         "input: found none, expected a string, a list of strings, or "
+                         "token ids");
+    if (n > MAX_TEXTS)
+        return json_fail(e, "input", "input: found %d texts, expected at most %d", n, MAX_TEXTS);
+    m->lengths = calloc((size_t)n, sizeof *m->lengths);
+    if (!m->lengths)
+        return json_fail(e, NULL, "out of memory");
+    for (int i = 0; i < n; i++) {
+        if (!add_input(s, m, item, e))
+            return 0;
+        item = item->next;
+    }
+    return 1;
+}
+
+static int read_request(const serve *s, embedding *m, const cJSON *body, json_error *e) {
+    const char *model = NULL;
+    const char *format = "float";
+    if (!json_read_string(body, "model", &model, e) || !serve_check_model(s, model, e) ||
+        !json_read_string(body, "encoding_format", &format, e) ||
+        !json_read_int(body, "dimensions", 1, s->a.info.n_embd, &m->n_dim, e))
+        return 0;
+    m->base64 = !strcmp(format, "base64");
+    if (!m->base64 && strcmp(format, "float") != 0)
+        return json_fail(e, "encoding_format",
+                         "encoding_format: found \"%.40s\", expected \"float\" or \"base64\"",
+                         format);
+    if (!s->flags->embeddings && !s->a.info.is_encoder)
+        return json_fail(e, NULL, "the server was started without --embeddings");
+    return add_inputs(s, m, body, e);
+}
+
+void route_embeddings(serve *s, http_request *r) {
+    json_error e = {0};
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    embedding *m = calloc(1, sizeof *m);
+    if (!body || !m || !read_request(s, m, body, &e)) {
+        if (!m)
+            json_fail(&e, NULL, "out of memory");
+        else
+            embedding_free(m);
+        serve_refuse(s, r, &e);
+    } else if (serve_admit(s, r, 1)) {
+        m->http = r;
+        m->id = s->next_id++;
+        m->next = waiting;
+        waiting = m;
+        r->owner = m;
+        send(s, m);
+    } else {
+        embedding_free(m);
+    }
+    cJSON_Delete(body);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+static void put_base64(buffer *out, const void *bytes, size_t n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < n; i += 3) {
+        const size_t left = n - i;
+        const unsigned second = left > 1 ? at[i + 1] : 0;
+        const unsigned third = left > 2 ? at[i + 2] : 0;
+        const unsigned bits = (unsigned)at[i] << 16 | second << 8 | third;
+        char four[4] = {digits[bits >> 18], digits[bits >> 12 & 63], '=', '='};
+        if (left > 1)
+            four[2] = digits[bits >> 6 & 63];
+        if (left > 2)
+            four[3] = digits[bits & 63];
+        buffer_put(out, four, 4);
+    }
+}
+
+static void put_vector(buffer *out, const float *v, uint32_t n, int base64) {
+    if (base64) {
+        buffer_z(out, "\"");
+        put_base64(out, v, n * sizeof *v);
+        buffer_z(out, "\"");
+        return;
+    }
+    buffer_z(out, "[");
+    for (uint32_t i = 0; i < n; i++) {
+        buffer_z(out, i ? "," : "");
+        json_float(out, v[i], "0");
+    }
+    buffer_z(out, "]");
+}
+
+int embeddings_vector(serve *s, const wire_vector *v) {
+    embedding *m = find(v->id);
+    buffer out = {0};
+    if (!m)
+        return 0;
+    if (v->n_texts != m->n_texts) {
+        http_error(m->http, 500, "server_error", NULL, NULL, "the engine sent other vectors");
+        return 1;
+    }
+    buffer_z(&out, "{\"object\":\"list\",\"data\":[");
+    for (uint32_t i = 0; i < v->n_texts; i++) {
+        put_format(&out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "",
+                   i);
+        put_vector(&out, v->values + (size_t)i * v->n_dim, v->n_dim, m->base64);
+        buffer_z(&out, "}");
+    }
+    buffer_z(&out, "],\"model\":");
+    json_stringz(&out, s->name);
+    put_format(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
+               m->n_ids);
+    s->metrics.prompt_tokens += m->n_ids;
+    serve_json(s, m->http, &out);
+    return 1;
+}
+
+int embeddings_refused(serve *s, const wire_refused *m) {
+    const embedding *found = find(m->id);
+    char message[512];
+    (void)s;
+    if (!found)
+        return 0;
+    const unsigned status =
+        m->status == MN_BAD_INPUT || m->status == MN_INVALID || m->status == MN_UNSUPPORTED ? 400
+                                                                                            : 500;
+    snprintf(message, sizeof message, "%.*s", (int)(m->message.len < 500 ? m->message.len : 500),
+             m->message.ptr);
+    http_error(found->http, status, status == 400 ? "invalid_request_error" : "server_error",
+               status == 400 ? "input" : NULL, NULL, message);
+    return 1;
+}

@@ -1,0 +1,11 @@
+/* embeddings.h -- /v1/embeddings: requests that wait for vectors of an engine. */
+#ifndef MINERVA_SERVE_EMBEDDINGS_H
+#define MINERVA_SERVE_EMBEDDINGS_H
+#include "serve/serve.h"
+
+/* If the owner of r is a request of embeddings: releases it, 1. */
+int embeddings_gone(serve *s, http_request *r);
+/* Requests of an engine that died go to the next; those without one are sent. */
+void embeddings_down(serve *s, const engine_link *l);
+void embeddings_resume(serve *s);
+#endif

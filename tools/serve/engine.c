@@ -1,0 +1,331 @@
+/* engine.c -- the engine process: one thread computes, one reads the socket.
+ *
+ * The front starts it (engine_link.c) and owns its life: it ends at once when the socket closes,
+ * and by the kernel's signal when the front dies. It holds no state that the front cannot send
+ * again: the front keeps the tokens of every request. Messages of both threads go out under one
+ * lock, which also orders the answer of a SUBMIT before its events. */
+#include "serve/engine.h"
+#include "app.h"
+#include "serve/embed_work.h"
+#include "serve/work.h"
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { BEAT_MS = 500, NEXT_MS = 1000 };
+
+typedef struct {
+    int fd;
+    wire_in in;
+    app a;
+    app_flags flags;
+    char *model, *device;
+    work *work;        /* NULL: an encoder, which only embeds */
+    embed_work *embed; /* NULL: no embeddings */
+    pthread_mutex_t out_lock;
+    buffer out;
+} engine;
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* Sends what is in the buffer. The front reads all the time; if it is gone, so is the reason to be. */
+static void flush(engine *e) {
+    size_t at = 0;
+    while (at < e->out.n) {
+        const ssize_t n = write(e->fd, e->out.p + at, e->out.n - at);
+        if (n < 0 && errno != EINTR)
+            _exit(0);
+        at += n > 0 ? (size_t)n : 0;
+    }
+    if (e->out.failed)
+        _exit(EXIT_NO_MEMORY);
+    buffer_clear(&e->out);
+}
+
+static void refuse(engine *e, uint64_t id, mn_status st, const char *message) {
+    const wire_refused m = {.id = id, .status = (int32_t)st, .message = {message, strlen(message)}};
+    wire_put_refused(&e->out, &m);
+}
+
+static void send_beat(engine *e) {
+    wire_beat beat = {0};
+    if (e->work)
+        work_beat(e->work, &beat);
+    pthread_mutex_lock(&e->out_lock);
+    wire_put_beat(&e->out, &beat);
+    flush(e);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
+/* ---- the thread that reads ------------------------------------------------------------------- */
+
+static void on_submit(engine *e, const wire_submit *m) {
+    mn_error err = MN_ERROR;
+    pthread_mutex_lock(&e->out_lock);
+    mn_status st = MN_UNSUPPORTED;
+    if (e->work)
+        st = work_submit(e->work, m, &err);
+    else
+        snprintf(err.msg, sizeof err.msg,
+                 "the model is an encoder: it embeds, it generates nothing");
+    if (st == MN_OK)
+        wire_put_id(&e->out, WIRE_ADMITTED, m->id);
+    else
+        refuse(e, m->id, st, err.msg);
+    flush(e);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
+static void on_vector(void *arg, const wire_vector *v, mn_status st, const char *why) {
+    engine *e = arg;
+    pthread_mutex_lock(&e->out_lock);
+    if (st == MN_OK)
+        wire_put_vector(&e->out, v);
+    else
+        refuse(e, v->id, st, why);
+    flush(e);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
+static void on_embed(engine *e, const wire_embed *m) {
+    const wire_vector none = {.id = m->id};
+    if (!e->embed)
+        on_vector(e, &none, MN_UNSUPPORTED, "the server was started without --embeddings");
+    else if (!embed_work_submit(e->embed, m))
+        on_vector(e, &none, MN_OUT_OF_MEMORY, "out of memory");
+}
+
+/* 0: the message is not one that the front sends. */
+static int on_message(engine *e, const wire_message *m) {
+    wire_submit submit;
+    wire_embed embed;
+    uint64_t id = 0;
+    switch (m->type) {
+    case WIRE_SUBMIT:
+        if (!wire_get_submit(m, &submit))
+            return 0;
+        on_submit(e, &submit);
+        return 1;
+    case WIRE_ABORT:
+        if (!wire_get_id(m, &id))
+            return 0;
+        if (e->work)
+            work_abort(e->work, id);
+        return 1;
+    case WIRE_EMBED:
+        if (!wire_get_embed(m, &embed))
+            return 0;
+        on_embed(e, &embed);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static void *read_messages(void *arg) {
+    engine *e = arg;
+    wire_message m;
+    struct pollfd poll_fd = {.fd = e->fd, .events = POLLIN};
+    for (;;) {
+        const int ready = poll(&poll_fd, 1, BEAT_MS);
+        if (ready > 0 && wire_fill(&e->in, e->fd) < 0)
+            _exit(0);
+        int found = wire_next(&e->in, &m);
+        while (found > 0 && on_message(e, &m))
+            found = wire_next(&e->in, &m);
+        if (found)
+            _exit(complain(EXIT_FAILED, "engine: found a message that the front does not send"));
+        send_beat(e);
+    }
+    return NULL;
+}
+
+/* ---- the thread that computes ---------------------------------------------------------------- */
+
+static void on_event(void *arg, const wire_event *event) {
+    engine *e = arg;
+    pthread_mutex_lock(&e->out_lock);
+    wire_put_event(&e->out, event);
+    pthread_mutex_unlock(&e->out_lock);
+}
+
+/* Until the process ends. An error of the session is tried again: the requests remain in it. */
+static int compute(engine *e) {
+    int n_failed = 0;
+    while (n_failed < 3) {
+        mn_error err = MN_ERROR;
+        const mn_status st = work_next(e->work, NEXT_MS, on_event, e, &err);
+        pthread_mutex_lock(&e->out_lock);
+        flush(e);
+        pthread_mutex_unlock(&e->out_lock);
+        n_failed = st ? n_failed + 1 : 0;
+        if (st)
+            complain(EXIT_FAILED, "engine: %s", err.msg);
+    }
+    return EXIT_FAILED;
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static char *text_of(mn_str s) {
+    return s.len ? strndup(s.ptr, s.len) : NULL;
+}
+
+/* 1 if the list "a,b" has the plugin of a device "a:0". */
+static int is_excluded(const char *list, const char *device) {
+    const size_t n = strcspn(device, ":");
+    for (const char *at = list; *at; at += strspn(at, ",")) {
+        const size_t len = strcspn(at, ",");
+        if (len == n && !memcmp(at, device, n))
+            return 1;
+        at += len;
+    }
+    return 0;
+}
+
+static void add_name(buffer *list, const char *name, size_t n) {
+    if (list->n)
+        buffer_put(list, ",", 1);
+    buffer_put(list, name, n);
+}
+
+/* The devices of a list, or for "auto" those of the machine, without excluded plugins. */
+static char *other_devices(const app *a, const char *device, const char *excluded) {
+    buffer list = {0};
+    mn_device_item item;
+    if (!strcmp(device, "auto")) {
+        for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
+            if (item.usable && !is_excluded(excluded, item.name))
+                add_name(&list, item.name, strlen(item.name));
+        return buffer_take(&list);
+    }
+    for (const char *at = device; *at; at += strspn(at, ",")) {
+        const size_t n = strcspn(at, ",");
+        const int is_cpu = n == 3 && !memcmp(at, "cpu", 3);
+        const char *name = is_cpu ? "cpu_simd" : at;
+        if (!is_excluded(excluded, name) && !is_excluded(excluded, at))
+            add_name(&list, at, n);
+        else if (is_cpu)
+            add_name(&list, "reference", 9);
+        at += n;
+    }
+    return buffer_take(&list);
+}
+
+static void set_flags(engine *e, const wire_open *m) {
+    e->model = text_of(m->model);
+    e->device = text_of(m->device);
+    e->flags = (app_flags){
+        .model = e->model,
+        .device = e->device,
+        .strict = (m->flags & WIRE_STRICT) != 0,
+        .no_probe_cache = (m->flags & WIRE_NO_PROBE_CACHE) != 0,
+        .quiet = (m->flags & WIRE_QUIET) != 0,
+        .verbose = (m->flags & WIRE_VERBOSE) != 0,
+        .threads = {m->threads, m->threads >= 0},
+        .ctx = {m->ctx < 0 ? 0 : m->ctx, m->ctx >= 0},
+        .rows = m->n_batch,
+        .precision = (int)m->precision,
+        .kv_k = (int)m->kv_k,
+        .kv_v = (int)m->kv_v,
+    };
+}
+
+/* Replaces the devices if plugins are excluded. 0, or the exit code with the error printed. */
+static int exclude(engine *e, const wire_open *m) {
+    char *excluded = text_of(m->excluded);
+    if (!excluded)
+        return 0;
+    const char *device = mn_runtime_setting(e->a.rt, "device");
+    char *others = other_devices(&e->a, *device ? device : "auto", excluded);
+    free(excluded);
+    if (!others)
+        return complain(3, "no device is left: those of --device crashed");
+    free(e->device);
+    e->device = others;
+    e->flags.device = others;
+    return 0;
+}
+
+/* 0, or the exit code with the error printed. */
+static int open_sessions(engine *e, const wire_open *m) {
+    mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
+    if (m->flags & WIRE_NO_CACHE)
+        params.flags = MN_SESSION_NO_CACHE;
+    int code = app_open_model(&e->a, &e->flags);
+    if (code == 0)
+        code = exclude(e, m);
+    if (code == 0 && embed_work_is_wanted(&e->a, m->flags & WIRE_EMBEDDINGS))
+        code = embed_work_create(&e->a, on_vector, e, &e->embed);
+    if (code || embed_work_is_encoder(&e->a))
+        return code;
+    code = app_open_session(&e->a, &params);
+    if (code == 0)
+        e->work = work_create(e->a.session);
+    return code || e->work ? code : no_memory();
+}
+
+static void send_ready(engine *e) {
+    const mn_session_info *s = &e->a.session_info;
+    wire_ready m = {.version = WIRE_VERSION,
+                    .precision = s->precision,
+                    .n_ctx = s->n_ctx,
+                    .n_seq = s->n_seq,
+                    .n_batch = s->n_batch,
+                    .fallback = (uint32_t)s->fallback,
+                    .weight_bytes = s->weight_bytes,
+                    .kv_bytes = s->kv_bytes};
+    m.device = (mn_str){s->device, s->device ? strlen(s->device) : 0};
+    m.description = (mn_str){s->description, s->description ? strlen(s->description) : 0};
+    m.why = (mn_str){s->why, s->why ? strlen(s->why) : 0};
+    wire_put_ready(&e->out, &m);
+    flush(e);
+}
+
+/* Waits for the first message. 0: it is not OPEN. */
+static int receive_open(engine *e, wire_open *m) {
+    wire_message first;
+    int found = 0;
+    while (found == 0) {
+        if (wire_fill(&e->in, e->fd) < 0)
+            _exit(0);
+        found = wire_next(&e->in, &first);
+    }
+    return found > 0 && first.type == WIRE_OPEN && wire_get_open(&first, m) &&
+           m->version == WIRE_VERSION;
+}
+
+/* Ctrl-C at a terminal goes to the front, which decides; a front that is gone sends none. */
+static void set_signals(void) {
+    signal(SIGINT, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+int engine_main(int fd) {
+    static engine e; /* the reading thread uses it until the process ends */
+    wire_open open;
+    pthread_t reader;
+    e.fd = fd;
+    pthread_mutex_init(&e.out_lock, NULL);
+    set_signals();
+    if (!receive_open(&e, &open))
+        return complain(EXIT_FAILED, "engine: found no message of this version; it is started by "
+                                     "minerva serve");
+    set_flags(&e, &open);
+    int code = open_sessions(&e, &open);
+    if (code)
+        return code;
+    send_ready(&e);
+    if (pthread_create(&reader, NULL, read_messages, &e) != 0)
+        return complain(EXIT_FAILED, "engine: cannot start a thread: %s", strerror(errno));
+    if (e.work)
+        return compute(&e);
+    pthread_join(reader, NULL);
+    return 0;
+}

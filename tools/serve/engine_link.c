@@ -1,0 +1,320 @@
+/* engine_link.c -- the life of an engine process as its front sees it.
+ *
+ * The process is this program again, with a socket as its standard way in (engine.c). Its death is
+ * the end of the socket; the exit status says whose fault it was. SIGSEGV, SIGBUS, SIGILL, SIGFPE
+ * and SIGABRT count against the plugin that the session ran on; SIGKILL and SIGTERM against nobody.
+ * A plugin that crashed twice is left out. Starts that fail are repeated with growing delays. */
+#include "serve/engine_link.h"
+#include "app.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILD_FD = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
+
+static void start(engine_link *l);
+static void on_ready(void *arg, uint32_t events);
+
+void link_init(engine_link *l, unsigned index, int set, const wire_open *open, const char *device,
+               const engine_calls *calls) {
+    *l = (engine_link){.index = index, .set = set, .open = open, .calls = *calls, .fd = -1};
+    l->device = device ? strdup(device) : NULL;
+    l->watch = (watch){on_ready, l};
+    start(l);
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* In the child: becomes the engine. Only async-signal-safe functions. */
+static void become_engine(int fd, pid_t parent) {
+    static char name[] = "minerva", serve[] = "serve", engine[] = "--engine";
+    char *words[] = {name, serve, engine, NULL};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(0);
+    if (fd == CHILD_FD)
+        fcntl(fd, F_SETFD, 0);
+    else if (dup2(fd, CHILD_FD) < 0)
+        _exit(EXIT_FAILED);
+    close_range(CHILD_FD + 1, ~0u, 0);
+    execv("/proc/self/exe", words);
+    _exit(EXIT_FAILED);
+}
+
+static mn_str str_of(const char *z) {
+    return (mn_str){z, z ? strlen(z) : 0};
+}
+
+/* The first message, after a head that only the new process knows. */
+static void send_open(engine_link *l) {
+    wire_open open = *l->open;
+    open.version = WIRE_VERSION;
+    if (l->device)
+        open.device = str_of(l->device);
+    open.excluded = (mn_str){l->excluded.p, l->excluded.n};
+    buffer_clear(&l->out);
+    l->sent = 0;
+    wire_put_open(&l->out, &open);
+}
+
+/* A process that could not be started or has died is tried again after a while. */
+static void wait_and_retry(engine_link *l) {
+    const double delay = l->n_failed ? ldexp(0.5, (int)l->n_failed) : 0;
+    l->state = LINK_WAITING;
+    l->start_at = seconds() + (delay < MAX_DELAY_S ? delay : MAX_DELAY_S);
+}
+
+static void start(engine_link *l) {
+    int pair[2];
+    const pid_t parent = getpid();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+        l->n_failed++;
+        wait_and_retry(l);
+        return;
+    }
+    l->pid = fork();
+    if (l->pid == 0)
+        become_engine(pair[1], parent);
+    close(pair[1]);
+    if (l->pid < 0) {
+        close(pair[0]);
+        l->n_failed++;
+        wait_and_retry(l);
+        return;
+    }
+    l->fd = pair[0];
+    fcntl(l->fd, F_SETFL, O_NONBLOCK);
+    l->state = LINK_LOADING;
+    l->want_write = 0;
+    l->in.n = 0;
+    l->in.at = 0;
+    loop_add(l->set, l->fd, EPOLLIN, &l->watch);
+    send_open(l);
+    link_flush(l);
+}
+
+/* ---- death ----------------------------------------------------------------------------------- */
+
+static int is_crash(int status) {
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t i = 0; WIFSIGNALED(status) && i < COUNT(deadly); i++)
+        if (WTERMSIG(status) == deadly[i])
+            return 1;
+    return 0;
+}
+
+/* Counts a crash against the plugin of the session's first device, and leaves it out at the second
+ * one. */
+static void count_crash(engine_link *l) {
+    const char *device = l->info_texts[0] ? l->info_texts[0] : "";
+    const size_t n = strcspn(device, ":,");
+    size_t i = 0;
+    if (!n || n >= sizeof l->crashes[0].id)
+        return;
+    while (i < l->n_plugins && strncmp(l->crashes[i].id, device, n) != 0)
+        i++;
+    if (i == LINK_MAX_PLUGINS)
+        return;
+    if (i == l->n_plugins) {
+        memcpy(l->crashes[i].id, device, n);
+        l->n_plugins++;
+    }
+    l->crashes[i].n++;
+    if (l->crashes[i].n != MAX_CRASHES)
+        return;
+    buffer_z(&l->excluded, l->excluded.n ? "," : "");
+    buffer_put(&l->excluded, device, n);
+    note("warning: engine %u: plugin %.*s crashed %d times with this model and is left out from "
+         "now on",
+         l->index, (int)n, device, MAX_CRASHES);
+}
+
+static void describe(int status, char *out, size_t n) {
+    if (WIFSIGNALED(status))
+        snprintf(out, n, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, n, "exited with code %d", WEXITSTATUS(status));
+}
+
+/* The exit status is known: gives up, or prepares the next start. */
+static void after_death(engine_link *l, int status) {
+    char how[96];
+    const int crashed = is_crash(status);
+    const int was_ready = l->state == LINK_DYING && l->was_ready;
+    describe(status, how, sizeof how);
+    l->pid = 0;
+    if (!was_ready)
+        l->n_failed++;
+    else
+        l->n_failed = 0;
+    if (crashed && was_ready)
+        count_crash(l);
+    l->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+    l->was_ready = 0;
+    const int first_start = !l->info_texts[0];
+    const int hopeless = WIFEXITED(status) && (first_start || l->exit_code == 3);
+    if (!was_ready && (hopeless || (crashed && first_start && l->n_failed > MAX_CRASHES))) {
+        l->state = LINK_DEAD;
+        complain(l->exit_code, "engine %u %s while it loaded the model", l->index, how);
+    } else {
+        note("warning: engine %u %s; starting it again", l->index, how);
+        l->n_restarts++;
+        wait_and_retry(l);
+    }
+    l->calls.down(l->calls.arg, l, crashed && was_ready);
+}
+
+/* The socket has closed, or what came from it cannot be read. */
+static void on_end(engine_link *l) {
+    loop_remove(l->set, l->fd);
+    close(l->fd);
+    l->fd = -1;
+    l->was_ready = l->state == LINK_READY;
+    l->state = LINK_DYING;
+    l->died_at = seconds();
+    l->n_preempted += l->beat.n_preempted;
+    l->cache_queries += l->beat.cache_queries;
+    l->cache_hits += l->beat.cache_hits;
+    l->beat = (wire_beat){0};
+    buffer_clear(&l->out);
+    l->sent = 0;
+}
+
+void link_tick(engine_link *l, double now) {
+    int status = 0;
+    if (l->state == LINK_WAITING && now >= l->start_at)
+        start(l);
+    if (l->state != LINK_DYING)
+        return;
+    const pid_t got = waitpid(l->pid, &status, WNOHANG);
+    if (got == l->pid || (got < 0 && errno == ECHILD))
+        after_death(l, status);
+    else if (now - l->died_at > REAP_S)
+        kill(l->pid, SIGKILL);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void set_text(engine_link *l, size_t i, mn_str *text) {
+    free(l->info_texts[i]);
+    l->info_texts[i] = text->len ? strndup(text->ptr, text->len) : strdup("");
+    *text = str_of(l->info_texts[i]);
+}
+
+static int on_engine_ready(engine_link *l, const wire_message *m) {
+    wire_ready info;
+    if (l->state != LINK_LOADING || !wire_get_ready(m, &info) || info.version != WIRE_VERSION)
+        return 0;
+    l->info = info;
+    set_text(l, 0, &l->info.device);
+    set_text(l, 1, &l->info.description);
+    set_text(l, 2, &l->info.why);
+    l->state = LINK_READY;
+    l->beat_at = seconds();
+    l->calls.ready(l->calls.arg, l);
+    return 1;
+}
+
+/* 0: the message is not one that an engine sends. */
+static int on_message(engine_link *l, const wire_message *m) {
+    const engine_calls *calls = &l->calls;
+    wire_event event;
+    wire_refused refused;
+    wire_vector vector;
+    uint64_t id = 0;
+    if (m->type == WIRE_READY)
+        return on_engine_ready(l, m);
+    if (l->state != LINK_READY)
+        return 0;
+    if (m->type == WIRE_EVENT && wire_get_event(m, &event))
+        calls->event(calls->arg, &event);
+    else if (m->type == WIRE_ADMITTED && wire_get_id(m, &id))
+        calls->admitted(calls->arg, id);
+    else if (m->type == WIRE_REFUSED && wire_get_refused(m, &refused))
+        calls->refused(calls->arg, &refused);
+    else if (m->type == WIRE_VECTOR && wire_get_vector(m, &vector))
+        calls->vector(calls->arg, &vector);
+    else if (m->type == WIRE_BEAT && wire_get_beat(m, &l->beat))
+        l->beat_at = seconds();
+    else
+        return 0;
+    return 1;
+}
+
+static void read_messages(engine_link *l) {
+    wire_message m;
+    const int filled = wire_fill(&l->in, l->fd);
+    int found = wire_next(&l->in, &m);
+    while (found > 0 && on_message(l, &m))
+        found = wire_next(&l->in, &m);
+    if (found) {
+        note("warning: engine %u sent a message that cannot be read (type %u): it is ended",
+             l->index, found > 0 ? (unsigned)m.type : 0);
+        kill(l->pid, SIGKILL);
+    }
+    if (found || filled < 0)
+        on_end(l);
+}
+
+static void on_ready(void *arg, uint32_t events) {
+    engine_link *l = arg;
+    if (l->fd >= 0 && (events & EPOLLOUT))
+        link_flush(l);
+    if (l->fd >= 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        read_messages(l);
+}
+
+void link_flush(engine_link *l) {
+    if (l->fd < 0)
+        return;
+    while (l->sent < l->out.n) {
+        const ssize_t n =
+            send(l->fd, l->out.p + l->sent, l->out.n - l->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            break; /* full: EPOLLOUT follows; closed: EPOLLIN does */
+        l->sent += (size_t)n;
+    }
+    const int want_write = l->sent < l->out.n;
+    if (!want_write) {
+        buffer_clear(&l->out);
+        l->sent = 0;
+    }
+    if (want_write != l->want_write)
+        loop_change(l->set, l->fd, EPOLLIN | (want_write ? EPOLLOUT : 0), &l->watch);
+    l->want_write = want_write;
+}
+
+double link_silence(const engine_link *l, double now) {
+    if (l->state != LINK_READY)
+        return INFINITY;
+    return (double)l->beat.beat_ms * 1e-3 + now - l->beat_at;
+}
+
+void link_free(engine_link *l) {
+    if (l->fd >= 0)
+        close(l->fd);
+    if (l->pid > 0) {
+        kill(l->pid, SIGKILL);
+        waitpid(l->pid, NULL, 0);
+    }
+    for (size_t i = 0; i < COUNT(l->info_texts); i++)
+        free(l->info_texts[i]);
+    wire_free(&l->in);
+    buffer_free(&l->out);
+    buffer_free(&l->excluded);
+    free(l->device);
+    *l = (engine_link){.fd = -1};
+}

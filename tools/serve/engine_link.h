@@ -1,0 +1,75 @@
+/* engine_link.h -- the front's side of one engine process: starts it, talks to it, starts it again
+ * when it dies, and leaves out plugins that crash. */
+#ifndef MINERVA_SERVE_ENGINE_LINK_H
+#define MINERVA_SERVE_ENGINE_LINK_H
+#include "serve/loop.h"
+#include "serve/wire.h"
+#include <sys/types.h>
+
+typedef struct engine_link engine_link;
+
+typedef struct {
+    void *arg;
+    void (*ready)(void *arg, engine_link *l); /* it accepts requests now */
+    /* it has died, `crashed` if by its own fault; what it had is to be sent again once it is ready */
+    void (*down)(void *arg, engine_link *l, int crashed);
+    void (*admitted)(void *arg, uint64_t id);
+    void (*refused)(void *arg, const wire_refused *m);
+    void (*event)(void *arg, const wire_event *m);
+    void (*vector)(void *arg, const wire_vector *m);
+} engine_calls;
+
+typedef enum {
+    LINK_WAITING, /* no process: it is started at start_at */
+    LINK_LOADING,
+    LINK_READY,
+    LINK_DYING, /* its socket is closed, its exit status is awaited */
+    LINK_DEAD,  /* given up: exit_code */
+} link_state;
+
+enum { LINK_MAX_PLUGINS = 8 };
+
+struct engine_link {
+    unsigned index;
+    int set; /* of loop.h */
+    const wire_open *open;
+    char *device; /* of --device or --replicas; NULL: the setting */
+    engine_calls calls;
+    link_state state;
+    pid_t pid;
+    int fd;
+    watch watch;
+    wire_in in;
+    buffer out;
+    size_t sent; /* bytes of out that are written */
+    int want_write, was_ready, exit_code;
+    double start_at, died_at;
+    unsigned n_failed; /* starts in a row that failed */
+    uint64_t n_restarts;
+    /* of the process that runs, or ran last */
+    wire_ready info; /* its texts: info_texts */
+    char *info_texts[3];
+    wire_beat beat;
+    double beat_at;
+    uint64_t n_preempted, cache_queries, cache_hits; /* of earlier processes */
+    /* crashes by plugin, with this model */
+    struct {
+        char id[64];
+        unsigned n;
+    } crashes[LINK_MAX_PLUGINS];
+    size_t n_plugins;
+    buffer excluded; /* "cuda,vendor" */
+};
+
+/* Starts the first process. device is copied; open, its texts and calls->arg outlive l. */
+void link_init(engine_link *l, unsigned index, int set, const wire_open *open, const char *device,
+               const engine_calls *calls);
+/* Restarts, exit statuses: call it every tick. */
+void link_tick(engine_link *l, double now);
+/* Sends what was put into l->out; nothing while the engine is not ready. */
+void link_flush(engine_link *l);
+/* Ends the process, without a restart. */
+void link_free(engine_link *l);
+/* Seconds since the engine's scheduler has shown life; of one that is not ready: INFINITY. */
+double link_silence(const engine_link *l, double now);
+#endif

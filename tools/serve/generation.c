@@ -1,0 +1,375 @@
+/* generation.c -- the generations of the front and their way through the engines.
+ *
+ * A generation keeps all its ids, so that an engine that dies costs it nothing but time: it is sent
+ * again with what was drawn, and draws on as if nothing had happened. Events of an engine come with
+ * the generation's id; an id that is unknown belongs to one that was ended meanwhile. A generation is
+ * owned by its answer; the table of ids points to those that have begun and are not finished. */
+#include "serve/generation.h"
+#include "serve/answer.h"
+#include "serve/embeddings.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A generation that was in so many engines when they crashed is not sent again: it may be why. */
+enum { MAX_CRASHES = 3, PREFIX_TOKENS = 64 };
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static generation **slot_of(serve *s, uint64_t id) {
+    return &s->table[id % SERVE_TABLE];
+}
+
+generation *generation_find(serve *s, uint64_t id) {
+    generation *g = *slot_of(s, id);
+    while (g && g->id != id)
+        g = g->next;
+    return g;
+}
+
+static void insert(serve *s, generation *g) {
+    generation **slot = slot_of(s, g->id);
+    g->next = *slot;
+    *slot = g;
+    s->n_generations++;
+}
+
+/* Not found: it is finished. */
+static void leave(serve *s, generation *g) {
+    generation **at = slot_of(s, g->id);
+    while (*at && *at != g)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = g->next;
+    s->n_generations--;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* Space for one more id. 0: out of memory. */
+static int reserve(generation *g, uint32_t n) {
+    if (n <= g->cap)
+        return 1;
+    const uint32_t cap = n + n / 2 + 64;
+    int32_t *grown = realloc(g->ids, cap * sizeof *grown);
+    if (!grown)
+        return 0;
+    g->ids = grown;
+    g->cap = cap;
+    return 1;
+}
+
+static uint64_t hash_ids(const int32_t *ids, uint32_t n) {
+    uint64_t h = 14695981039346656037u;
+    for (uint32_t i = 0; i < n && i < PREFIX_TOKENS; i++)
+        h = (h ^ (uint32_t)ids[i]) * 1099511628211u;
+    return h;
+}
+
+int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uint32_t stream_flags,
+                    const ask *a, json_error *e) {
+    mn_error err = MN_ERROR;
+    mn_status st = mn_stream_create(s->a.model, stream_flags, &g->stream, &err);
+    if (st == MN_OK && a->n_stop)
+        st = mn_stream_stop(g->stream, a->stop, a->n_stop, &err);
+    if (st)
+        return serve_library_error(&err, st, "stop", e);
+    mn_stream_prompt(g->stream, ids, n);
+    if (!reserve(g, n)) {
+        e->status = 503;
+        return json_fail(e, NULL, "out of memory");
+    }
+    memcpy(g->ids, ids, n * sizeof *ids);
+    g->n_ids = n;
+    g->n_prompt = n;
+    g->prefix = hash_ids(ids, n);
+    g->begin = seconds();
+    return 1;
+}
+
+void generation_free(serve *s, generation *g) {
+    generation_abort(s, g);
+    mn_stream_free(g->stream);
+    free(g->ids);
+    buffer_free(&g->content);
+    buffer_free(&g->thinking);
+    buffer_free(&g->calls);
+    buffer_free(&g->logprobs);
+}
+
+/* ---- to an engine ---------------------------------------------------------------------------- */
+
+static unsigned load_of(const serve *s, const engine_link *l) {
+    unsigned n = 0;
+    for (size_t i = 0; i < SERVE_TABLE; i++)
+        for (const generation *g = s->table[i]; g; g = g->next)
+            n += g->link == l;
+    return n;
+}
+
+/* 1 if a generation with the same beginning is on the engine now. */
+static int has_prefix(const serve *s, const engine_link *l, const generation *g) {
+    for (size_t i = 0; i < SERVE_TABLE; i++)
+        for (const generation *other = s->table[i]; other; other = other->next)
+            if (other->link == l && other->prefix == g->prefix)
+                return 1;
+    return 0;
+}
+
+/* The engine for g: of those that are ready the least loaded one, or one that has the beginning of
+ * the prompt if it is not much busier. NULL: none is ready. */
+static engine_link *choose(serve *s, const generation *g) {
+    engine_link *best = NULL;
+    double least = INFINITY;
+    for (unsigned i = 0; i < s->n_links; i++) {
+        engine_link *l = &s->links[i];
+        if (l->state != LINK_READY)
+            continue;
+        if (s->n_links == 1)
+            return l;
+        const double shared = has_prefix(s, l, g) ? 0.25 * (double)s->n_seq : 0;
+        const double load = (double)load_of(s, l) - shared;
+        if (load < least) {
+            least = load;
+            best = l;
+        }
+    }
+    return best;
+}
+
+static void finish(serve *s, generation *g, int why);
+
+/* Its last id came, and its end was lost with an engine. */
+static int is_complete(const generation *g) {
+    return g->finish != MN_FINISH_NONE || g->n_ids - g->n_prompt >= g->max_new;
+}
+
+static void send(serve *s, generation *g) {
+    const answer *a = g->answer;
+    engine_link *l = choose(s, g);
+    g->link = l;
+    if (!l)
+        return;
+    wire_submit m = {.id = g->id,
+                     .n_ids = g->n_ids,
+                     .n_drawn = g->n_ids - g->n_prompt,
+                     .n_top = (uint32_t)a->ask.n_top,
+                     .sample = a->sample,
+                     .ids = g->ids,
+                     .n_bias = a->ask.n_bias,
+                     .bias_ids = a->ask.bias_ids,
+                     .bias = a->ask.bias};
+    m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
+    m.sample.min_new = (uint32_t)a->ask.min_tokens;
+    m.sample.max_new = g->max_new;
+    m.sample.seed = g->seed;
+    wire_put_submit(&l->out, &m);
+    link_flush(l);
+}
+
+void generation_start(serve *s, generation *g) {
+    g->id = s->next_id++;
+    insert(s, g);
+    send(s, g);
+}
+
+void generations_resume(serve *s) {
+    for (size_t i = 0; i < SERVE_TABLE; i++)
+        for (generation *g = s->table[i]; g;) {
+            generation *next = g->next;
+            if (!g->link && is_complete(g)) {
+                finish(s, g, g->finish ? g->finish : MN_FINISH_LENGTH);
+            } else if (!g->link) {
+                s->metrics.resubmitted += g->admitted;
+                send(s, g);
+            }
+            g = next;
+        }
+}
+
+/* No more events come, and the engine is told to stop. */
+static void end(serve *s, generation *g) {
+    engine_link *l = g->link;
+    if (g->id)
+        leave(s, g);
+    if (l && l->state == LINK_READY && !g->done) {
+        wire_put_id(&l->out, WIRE_ABORT, g->id);
+        link_flush(l);
+    }
+    g->link = NULL;
+}
+
+void generation_abort(serve *s, generation *g) {
+    if (g->done)
+        return;
+    if (g->id)
+        s->metrics.finished[FINISHED_ABORT]++;
+    end(s, g);
+    g->done = 1;
+}
+
+/* ---- from an engine -------------------------------------------------------------------------- */
+
+static void count_finish(serve *s, const generation *g) {
+    metrics *m = &s->metrics;
+    size_t reason = g->finish == MN_FINISH_LENGTH ? FINISHED_LENGTH : FINISHED_STOP;
+    if (g->n_calls && reason == FINISHED_STOP)
+        reason = FINISHED_TOOL_CALLS;
+    m->finished[reason]++;
+    m->prompt_tokens += g->n_prompt;
+    histogram_add(&m->e2e, seconds() - g->begin);
+}
+
+/* The output has ended: the text that was kept back, then the end. */
+static void finish(serve *s, generation *g, int why) {
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
+    g->finish = why;
+    if (!g->stop_string && mn_stream_finish(g->stream, &events, &n, NULL) == MN_OK)
+        answer_token(g->answer, g, NULL, events, n);
+    g->stop_string = g->stop_string || mn_stream_stopped(g->stream);
+    if (g->stop_string)
+        g->finish = MN_FINISH_STOP;
+    end(s, g);
+    g->done = 1;
+    count_finish(s, g);
+    answer_finished(g->answer, g);
+}
+
+static void count_token(serve *s, generation *g) {
+    const double now = seconds();
+    if (g->first > 0)
+        histogram_add(&s->metrics.inter_token, now - g->last);
+    else
+        histogram_add(&s->metrics.first_token, now - g->begin);
+    if (g->first <= 0)
+        g->first = now;
+    g->last = now;
+    s->metrics.generation_tokens++;
+}
+
+/* One more id. A stop id is kept, and has no text. */
+static void on_token(serve *s, generation *g, const wire_event *m) {
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
+    if (m->token < 0 || m->n_drawn != g->n_ids - g->n_prompt + 1 || !reserve(g, g->n_ids + 1)) {
+        answer_fail(g->answer, 500, "server_error", "the engine sent a token out of order");
+        return;
+    }
+    g->ids[g->n_ids++] = m->token;
+    g->finish = m->finish;
+    count_token(s, g);
+    if (m->finish == MN_FINISH_STOP)
+        return;
+    if (mn_stream_push(g->stream, m->token, &events, &n, NULL) != MN_OK)
+        n = 0;
+    answer_token(g->answer, g, m, events, n);
+    if (g->done || !mn_stream_stopped(g->stream))
+        return;
+    g->stop_string = 1;
+    finish(s, g, MN_FINISH_STOP);
+}
+
+static void on_finish(serve *s, generation *g, const wire_event *m) {
+    metrics *all = &s->metrics;
+    g->n_cached = m->n_cached > g->n_cached ? m->n_cached : g->n_cached;
+    if (g->first > 0) {
+        histogram_add(&all->queue, (double)m->queued_ns * 1e-9);
+        histogram_add(&all->prefill, (double)m->prefill_ns * 1e-9);
+        histogram_add(&all->decode, (double)m->decode_ns * 1e-9);
+    }
+    if (m->finish == MN_FINISH_STOP || m->finish == MN_FINISH_LENGTH) {
+        finish(s, g, m->finish);
+        return;
+    }
+    char message[512];
+    snprintf(message, sizeof message, "%.*s", (int)(m->message.len < 500 ? m->message.len : 500),
+             m->message.ptr ? m->message.ptr : "");
+    all->finished[FINISHED_ERROR]++;
+    answer_fail(g->answer, 500, "server_error",
+                message[0] ? message : "the engine ended the generation");
+}
+
+static void on_event(void *arg, const wire_event *m) {
+    serve *s = arg;
+    generation *g = generation_find(s, m->id);
+    if (!g)
+        return;
+    if (m->kind == MN_REQUEST_PROMPT)
+        g->n_cached = m->n_cached;
+    else if (m->kind == MN_REQUEST_TOKEN)
+        on_token(s, g, m);
+    else if (m->kind == MN_REQUEST_FINISH)
+        on_finish(s, g, m);
+}
+
+static void on_admitted(void *arg, uint64_t id) {
+    generation *g = generation_find(arg, id);
+    if (!g || g->admitted)
+        return;
+    g->admitted = 1;
+    answer_admitted(g->answer, g);
+}
+
+static void on_refused(void *arg, const wire_refused *m) {
+    serve *s = arg;
+    generation *g = generation_find(s, m->id);
+    if (g)
+        answer_refused(g->answer, g, m);
+    else
+        embeddings_refused(s, m);
+}
+
+static void on_vector(void *arg, const wire_vector *m) {
+    embeddings_vector(arg, m);
+}
+
+static void on_ready(void *arg, engine_link *l) {
+    serve *s = arg;
+    if (!s->n_ctx || l->info.n_ctx < s->n_ctx)
+        s->n_ctx = l->info.n_ctx;
+    s->n_seq = l->info.n_seq;
+    app_remark(&s->a, "engine %u is ready: %s, %u tokens of context, %u sequences at once",
+               l->index, l->info.device.ptr, l->info.n_ctx, l->info.n_seq);
+    generations_resume(s);
+    embeddings_resume(s);
+}
+
+/* The generations of an engine that died wait for the next one, unless they may be the reason. */
+static void on_down(void *arg, engine_link *l, int crashed) {
+    serve *s = arg;
+    unsigned n = 0;
+    for (size_t i = 0; i < SERVE_TABLE; i++)
+        for (generation *g = s->table[i]; g;) {
+            generation *next = g->next;
+            if (g->link == l) {
+                g->link = NULL;
+                g->n_crashes += (unsigned)crashed;
+                n++;
+            }
+            g = next;
+        }
+    if (n)
+        note("engine %u: %u generations continue in the next one", l->index, n);
+    for (answer *a = s->answers; a;) {
+        answer *next = a->next;
+        for (uint32_t i = 0; i < a->n; i++)
+            if (!a->g[i].done && a->g[i].n_crashes >= MAX_CRASHES) {
+                answer_fail(a, 500, "server_error",
+                            "the engine crashed several times while it computed this answer");
+                break;
+            }
+        a = next;
+    }
+    embeddings_down(s, l);
+    generations_resume(s);
+    embeddings_resume(s);
+}
+
+const engine_calls serve_engine_calls = {.ready = on_ready,
+                                         .down = on_down,
+                                         .admitted = on_admitted,
+                                         .refused = on_refused,
+                                         .event = on_event,
+                                         .vector = on_vector};

@@ -1,0 +1,83 @@
+/* http_absent.c -- stands in for http.c in builds without libmicrohttpd: the server says so and does
+ * not start. The other functions are never called then. */
+#include "serve/http.h"
+#include "app.h"
+
+http_server *http_create(const http_params *params, const http_app *app) {
+    (void)params;
+    (void)app;
+    complain(EXIT_FAILED,
+             "this minerva was built without libmicrohttpd, which minerva serve needs: "
+             "install libmicrohttpd-dev and build again");
+    return NULL;
+}
+
+int http_port(const http_server *s) {
+    (void)s;
+    return 0;
+}
+
+int http_run(http_server *s) {
+    (void)s;
+    return -1;
+}
+
+void http_tick(http_server *s, double now) {
+    (void)s;
+    (void)now;
+}
+
+void http_stop_listening(http_server *s) {
+    (void)s;
+}
+
+unsigned http_connections(const http_server *s) {
+    (void)s;
+    return 0;
+}
+
+int http_busy(const http_server *s) {
+    (void)s;
+    return 0;
+}
+
+void http_free(http_server *s) {
+    (void)s;
+}
+
+void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {
+    (void)r;
+    (void)status;
+    (void)type;
+    buffer_free(body);
+}
+
+void http_header(http_request *r, const char *name, const char *value) {
+    (void)r;
+    (void)name;
+    (void)value;
+}
+
+void http_begin(http_request *r, const char *type) {
+    (void)r;
+    (void)type;
+}
+
+void http_put(http_request *r, const char *bytes, size_t n) {
+    (void)r;
+    (void)bytes;
+    (void)n;
+}
+
+void http_end(http_request *r) {
+    (void)r;
+}
+
+size_t http_unsent(const http_request *r) {
+    (void)r;
+    return 0;
+}
+
+void http_drop(http_request *r) {
+    (void)r;
+}

@@ -1,0 +1,139 @@
+/* info_routes.c -- what the server says of itself: /v1/models, /health, /metrics and the page. */
+#include "serve/generation.h"
+#include "serve/page.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A scheduler that has shown no life for so long, and for so many of its usual steps, is stuck. */
+enum { SILENCE_S = 10, SILENCE_STEPS = 20 };
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static void put_model(const serve *s, const char *name, buffer *out) {
+    buffer_z(out, "{\"id\":");
+    json_stringz(out, name);
+    put_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
+               (long long)s->created);
+    json_stringz(out, s->name);
+    put_format(out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"device\":", s->n_ctx,
+               (unsigned long long)s->a.info.n_params);
+    json_stringz(out, s->links[0].info_texts[0] ? s->links[0].info_texts[0] : "");
+    put_format(out,
+               ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
+               "\"top_k\":%d,\"repetition_penalty\":%.4g}}}",
+               s->a.info.has_chat_template || s->flags->chat_template ? "true" : "false",
+               (double)s->sample.temp, (double)s->sample.top_p, (double)s->sample.min_p,
+               s->sample.top_k,
+               s->sample.repeat_penalty > 0 ? (double)s->sample.repeat_penalty : 1.0);
+}
+
+void route_models(serve *s, http_request *r) {
+    buffer out = {0};
+    buffer_z(&out, "{\"object\":\"list\",\"data\":[");
+    put_model(s, s->name, &out);
+    for (size_t i = 0; i < s->flags->aliases.n; i++) {
+        if (!strcmp(s->flags->aliases.v[i], s->name))
+            continue;
+        buffer_z(&out, ",");
+        put_model(s, s->flags->aliases.v[i], &out);
+    }
+    buffer_z(&out, "]}\n");
+    serve_json(s, r, &out);
+}
+
+void route_model(serve *s, http_request *r) {
+    const char *name = r->path + strlen("/v1/models/");
+    json_error e = {0};
+    buffer out = {0};
+    if (!serve_check_model(s, name, &e)) {
+        serve_refuse(s, r, &e);
+        return;
+    }
+    put_model(s, name, &out);
+    buffer_z(&out, "\n");
+    serve_json(s, r, &out);
+}
+
+/* ---- health ---------------------------------------------------------------------------------- */
+
+void route_live(serve *s, http_request *r) {
+    buffer out = {0};
+    buffer_z(&out, "{\"status\":\"ok\"}\n");
+    serve_json(s, r, &out);
+}
+
+static int is_alive(const engine_link *l, double now) {
+    const double usual = (double)l->beat.usual_step_ns * 1e-9;
+    const double most = fmax(SILENCE_S, usual * SILENCE_STEPS);
+    return l->state == LINK_READY && link_silence(l, now) < most;
+}
+
+void route_ready(serve *s, http_request *r) {
+    static const char *const states[] = {"starting", "loading", "ready", "restarting", "failed"};
+    buffer out = {0};
+    unsigned n_ready = 0;
+    const double now = seconds();
+    for (unsigned i = 0; i < s->n_links; i++)
+        n_ready += (unsigned)is_alive(&s->links[i], now);
+    const int ready = n_ready && !s->draining;
+    put_format(&out, "{\"status\":\"%s\",\"engines\":[",
+               ready         ? "ready"
+               : s->draining ? "draining"
+                             : "not ready");
+    for (unsigned i = 0; i < s->n_links; i++) {
+        const engine_link *l = &s->links[i];
+        const int stuck = l->state == LINK_READY && !is_alive(l, now);
+        put_format(&out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : "",
+                   stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
+                   (long)l->pid);
+    }
+    buffer_z(&out, "]}\n");
+    if (!ready)
+        http_header(r, "Retry-After", "2");
+    if (ready)
+        serve_json(s, r, &out);
+    else
+        http_answer(r, 503, "application/json", &out);
+}
+
+/* ---- metrics --------------------------------------------------------------------------------- */
+
+static metrics_now now_of(const serve *s) {
+    metrics_now now = {.n_connections = http_connections(s->http)};
+    uint64_t used = 0;
+    uint64_t total = 0;
+    for (unsigned i = 0; i < s->n_links; i++) {
+        const engine_link *l = &s->links[i];
+        now.n_running += l->beat.n_running;
+        now.n_preempted += l->n_preempted + l->beat.n_preempted;
+        now.cache_queries += l->cache_queries + l->beat.cache_queries;
+        now.cache_hits += l->cache_hits + l->beat.cache_hits;
+        now.n_restarts += l->n_restarts;
+        now.n_ready += l->state == LINK_READY;
+        used += l->beat.pages_used;
+        total += l->beat.pages_total;
+    }
+    const uint64_t n = s->n_generations;
+    now.n_waiting = n > now.n_running ? n - now.n_running : 0;
+    now.kv_usage = total ? (double)used / (double)total : 0;
+    return now;
+}
+
+void route_metrics(serve *s, http_request *r) {
+    buffer out = {0};
+    const metrics_now now = now_of(s);
+    metrics_put(&out, &s->metrics, &now, s->name);
+    http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
+
+/* ---- the page -------------------------------------------------------------------------------- */
+
+void route_page(serve *s, http_request *r) {
+    buffer out = {0};
+    (void)s;
+    buffer_put(&out, (const char *)serve_page, serve_page_size);
+    http_header(r, "Content-Security-Policy", SERVE_PAGE_POLICY);
+    http_header(r, "Referrer-Policy", "no-referrer");
+    http_answer(r, 200, "text/html; charset=utf-8", &out);
+}

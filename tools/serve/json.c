@@ -1,0 +1,195 @@
+/* json.c -- reading of requests and writing of answers (json.h).
+ *
+ * A field that is null counts as absent, as clients send it; a value of another kind or outside its
+ * range is an error with the field's name, what was found and what was expected. */
+#include "serve/json.h"
+#include "json_out.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static void put_escape(buffer *out, unsigned char c) {
+    static const char from[] = "\"\\\b\f\n\r\t";
+    static const char to[] = "\"\\bfnrt";
+    const char *at = c ? strchr(from, c) : NULL;
+    char text[8];
+    if (at)
+        snprintf(text, sizeof text, "\\%c", to[at - from]);
+    else
+        snprintf(text, sizeof text, "\\u%04x", c);
+    buffer_z(out, text);
+}
+
+void json_text(buffer *out, const char *bytes, size_t n) {
+    size_t from = 0;
+    size_t at = 0;
+    while (at < n) {
+        const unsigned char c = (unsigned char)bytes[at];
+        const int plain = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+        const int length = plain ? 1 : utf8_length(bytes + at, n - at);
+        if (plain || (length > 1 && c >= 0x80)) {
+            at += (size_t)length;
+            continue;
+        }
+        buffer_put(out, bytes + from, at - from);
+        if (c < 0x80)
+            put_escape(out, c);
+        else
+            buffer_z(out, "\xEF\xBF\xBD");
+        at++;
+        from = at;
+    }
+    buffer_put(out, bytes + from, at - from);
+}
+
+void json_string(buffer *out, const char *bytes, size_t n) {
+    buffer_put(out, "\"", 1);
+    json_text(out, bytes, n);
+    buffer_put(out, "\"", 1);
+}
+
+void json_stringz(buffer *out, const char *z) {
+    json_string(out, z, strlen(z));
+}
+
+void put_format(buffer *out, const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof text)
+        out->failed = 1; /* callers put long texts by json_string */
+    else
+        buffer_put(out, text, (size_t)n);
+}
+
+void json_float(buffer *out, double v, const char *otherwise) {
+    if (isfinite(v))
+        put_format(out, "%.9g", v);
+    else
+        buffer_z(out, otherwise);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+int json_fail(json_error *e, const char *param, const char *fmt, ...) {
+    va_list args;
+    if (e->failed)
+        return 0;
+    e->failed = 1;
+    e->status = e->status ? e->status : 400;
+    snprintf(e->param, sizeof e->param, "%s", param ? param : "");
+    va_start(args, fmt);
+    vsnprintf(e->message, sizeof e->message, fmt, args);
+    va_end(args);
+    return 0;
+}
+
+const char *json_found(const cJSON *v, char *out, size_t n) {
+    if (cJSON_IsNumber(v)) {
+        snprintf(out, n, "%.17g", v->valuedouble);
+        return out;
+    }
+    if (cJSON_IsString(v)) {
+        const int is_long = strlen(v->valuestring) > 40;
+        snprintf(out, n, "\"%.40s%s\"", v->valuestring, is_long ? "..." : "");
+        return out;
+    }
+    if (cJSON_IsBool(v))
+        return cJSON_IsTrue(v) ? "true" : "false";
+    if (cJSON_IsArray(v))
+        return "a list";
+    return cJSON_IsObject(v) ? "an object" : "null";
+}
+
+/* The message of a field with another value than expected. Returns 0. */
+static int unexpected(json_error *e, const char *name, const cJSON *v, const char *expected) {
+    char found[80];
+    return json_fail(e, name, "%s: found %s, expected %s", name, json_found(v, found, sizeof found),
+                     expected);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+cJSON *json_parse(const char *body, size_t n, json_error *e) {
+    const char *end = NULL;
+    if (memchr(body, 0, n) || strstr(body, "\\u0000")) {
+        json_fail(e, NULL, "the body has a NUL character, which no text may contain");
+        return NULL;
+    }
+    cJSON *root = cJSON_ParseWithLengthOpts(body, n, &end, 0);
+    const size_t at = end ? (size_t)(end - body) : 0;
+    if (root && strspn(end, " \t\r\n") != strlen(end)) {
+        cJSON_Delete(root);
+        root = NULL;
+    }
+    if (!root)
+        json_fail(e, NULL, "the body is not JSON: byte %zu of %zu", at, n);
+    else if (!cJSON_IsObject(root)) {
+        char found[80];
+        json_fail(e, NULL, "the body is %s, expected an object",
+                  json_found(root, found, sizeof found));
+        cJSON_Delete(root);
+        root = NULL;
+    }
+    return root;
+}
+
+const cJSON *json_field(const cJSON *object, const char *name) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNull(v) ? NULL : v;
+}
+
+int json_read_bool(const cJSON *object, const char *name, int *out, json_error *e) {
+    const cJSON *v = json_field(object, name);
+    if (!v)
+        return 1;
+    if (!cJSON_IsBool(v))
+        return unexpected(e, name, v, "true or false");
+    *out = cJSON_IsTrue(v);
+    return 1;
+}
+
+int json_read_number(const cJSON *object, const char *name, double lo, double hi, double *out,
+                     json_error *e) {
+    const cJSON *v = json_field(object, name);
+    char expected[80];
+    if (!v)
+        return 1;
+    snprintf(expected, sizeof expected, "a number from %g to %g", lo, hi);
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= lo && v->valuedouble <= hi))
+        return unexpected(e, name, v, expected);
+    *out = v->valuedouble;
+    return 1;
+}
+
+int json_read_int(const cJSON *object, const char *name, int64_t lo, int64_t hi, int64_t *out,
+                  json_error *e) {
+    const cJSON *v = json_field(object, name);
+    char expected[80];
+    if (!v)
+        return 1;
+    snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)lo,
+             (long long)hi);
+    const double x = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+    if (!(x >= (double)lo && x <= (double)hi) || x != floor(x))
+        return unexpected(e, name, v, expected);
+    /* 2^63 as a double is beyond the type */
+    *out = x >= 9223372036854775807.0 ? INT64_MAX : (int64_t)x;
+    return 1;
+}
+
+int json_read_string(const cJSON *object, const char *name, const char **out, json_error *e) {
+    const cJSON *v = json_field(object, name);
+    if (!v)
+        return 1;
+    if (!cJSON_IsString(v))
+        return unexpected(e, name, v, "a string");
+    *out = v->valuestring;
+    return 1;
+}

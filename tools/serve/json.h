@@ -1,0 +1,44 @@
+/* json.h -- JSON of requests and answers: fields of objects with errors that name them, and texts
+ * that are appended to a buffer. cJSON parses. */
+#ifndef MINERVA_SERVE_JSON_H
+#define MINERVA_SERVE_JSON_H
+#include "buffer.h"
+#include <cjson/cJSON.h>
+#include <stdint.h>
+
+/* Appends text with the escapes of JSON, without quotes; bytes that are not UTF-8 become U+FFFD. */
+void json_text(buffer *out, const char *bytes, size_t n);
+/* The same with quotes. */
+void json_string(buffer *out, const char *bytes, size_t n);
+void json_stringz(buffer *out, const char *z);
+void put_format(buffer *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A number that reads back as the same float; NaN and infinity become `otherwise`. */
+void json_float(buffer *out, double v, const char *otherwise);
+
+/* What is wrong with a request: an answer of status 400, unless it is set otherwise. */
+typedef struct {
+    int failed;
+    unsigned status;
+    char param[64];   /* the field; empty: none */
+    const char *code; /* static, or NULL */
+    char message[512];
+} json_error;
+/* Sets the first error; later ones are dropped. param: NULL or the field's name. Returns 0. */
+int json_fail(json_error *e, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The body as an object, freed by cJSON_Delete; NULL with the error set. */
+cJSON *json_parse(const char *body, size_t n, json_error *e);
+/* The field, or NULL where it is absent or null. */
+const cJSON *json_field(const cJSON *object, const char *name);
+
+/* Each leaves *out unchanged if the field is absent or null. 0: the error is set. */
+int json_read_bool(const cJSON *object, const char *name, int *out, json_error *e);
+int json_read_int(const cJSON *object, const char *name, int64_t lo, int64_t hi, int64_t *out,
+                  json_error *e);
+int json_read_number(const cJSON *object, const char *name, double lo, double hi, double *out,
+                     json_error *e);
+int json_read_string(const cJSON *object, const char *name, const char **out, json_error *e);
+/* What the value is, for messages: "a string", "the number 7". Static, or in the buffer. */
+const char *json_found(const cJSON *value, char *out, size_t n);
+#endif

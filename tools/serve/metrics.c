@@ -1,0 +1,110 @@
+/* metrics.c -- the text of /metrics. One table of bounds serves all histograms: from the time
+ * between two tokens of a fast GPU to the minutes of a long answer on a CPU. */
+#include "serve/metrics.h"
+#include "serve/json.h"
+#include "app.h"
+
+static const double bounds[METRICS_MAX_BUCKETS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+                                                   0.1,    0.25,  0.5,    1,     2.5,  5,     10,
+                                                   20,     40,    80,     160,   320,  640};
+
+void histogram_add(histogram *h, double seconds) {
+    size_t i = 0;
+    while (i < METRICS_MAX_BUCKETS && seconds > bounds[i])
+        i++;
+    h->counts[i]++;
+    h->sum += seconds;
+}
+
+/* The lines that begin a metric. */
+static void put_head(buffer *out, const char *name, const char *kind, const char *help) {
+    put_format(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
+}
+
+static void put_one(buffer *out, const char *name, const char *kind, const char *help,
+                    const char *label, double value) {
+    put_head(out, name, kind, help);
+    put_format(out, "minerva_%s{%s} %.17g\n", name, label, value);
+}
+
+static void put_histogram(buffer *out, const char *name, const char *help, const char *label,
+                          const histogram *h) {
+    uint64_t n = 0;
+    put_head(out, name, "histogram", help);
+    for (size_t i = 0; i < METRICS_MAX_BUCKETS; i++) {
+        n += h->counts[i];
+        put_format(out, "minerva_%s_bucket{%s,le=\"%g\"} %llu\n", name, label, bounds[i],
+                   (unsigned long long)n);
+    }
+    n += h->counts[METRICS_MAX_BUCKETS];
+    put_format(out, "minerva_%s_bucket{%s,le=\"+Inf\"} %llu\n", name, label, (unsigned long long)n);
+    put_format(out, "minerva_%s_sum{%s} %.9g\nminerva_%s_count{%s} %llu\n", name, label, h->sum,
+               name, label, (unsigned long long)n);
+}
+
+static void put_finished(buffer *out, const metrics *m, const char *label) {
+    static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
+                                                    "error"};
+    put_head(out, "request_success_total", "counter", "Generations that ended, by reason.");
+    for (size_t i = 0; i < N_FINISHED; i++)
+        put_format(out, "minerva_request_success_total{%s,finished_reason=\"%s\"} %llu\n", label,
+                   reasons[i], (unsigned long long)m->finished[i]);
+}
+
+static void put_http(buffer *out, const metrics *m, const metrics_now *now) {
+    put_head(out, "http_requests_total", "counter", "Answers, by status.");
+    const struct {
+        const char *status;
+        uint64_t n;
+    } rows[] = {{"2xx", m->http_2xx}, {"4xx", m->http_4xx}, {"5xx", m->http_5xx}};
+    for (size_t i = 0; i < COUNT(rows); i++)
+        put_format(out, "minerva_http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
+                   (unsigned long long)rows[i].n);
+    put_head(out, "http_connections", "gauge", "Open connections.");
+    put_format(out, "minerva_http_connections %u\n", now->n_connections);
+}
+
+void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const char *model) {
+    buffer name = {0};
+    char label[300];
+    json_stringz(&name, model); /* the escapes of labels are some of JSON's */
+    snprintf(label, sizeof label, "model_name=%.280s", name.p ? name.p : "\"\"");
+    buffer_free(&name);
+    const struct {
+        const char *name, *kind, *help;
+        double value;
+    } rows[] = {
+        {"num_requests_running", "gauge", "Generations that run.", (double)now->n_running},
+        {"num_requests_waiting", "gauge", "Generations that wait for a sequence or memory.",
+         (double)now->n_waiting},
+        {"kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", now->kv_usage},
+        {"prefix_cache_queries_total", "counter", "Prompt tokens looked for in the prefix cache.",
+         (double)now->cache_queries},
+        {"prefix_cache_hits_total", "counter", "Prompt tokens found there.",
+         (double)now->cache_hits},
+        {"num_preemptions_total", "counter", "Sequences that gave their memory to others.",
+         (double)now->n_preempted},
+        {"prompt_tokens_total", "counter", "Tokens of prompts.", (double)m->prompt_tokens},
+        {"generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens},
+        {"engine_restarts_total", "counter", "Starts of an engine after one had died.",
+         (double)now->n_restarts},
+        {"engines_ready", "gauge", "Engines that accept requests.", (double)now->n_ready},
+        {"requests_resubmitted_total", "counter",
+         "Generations that went on in another engine process.", (double)m->resubmitted},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        put_one(out, rows[i].name, rows[i].kind, rows[i].help, label, rows[i].value);
+    put_finished(out, m, label);
+    put_histogram(out, "time_to_first_token_seconds", "From the request to its first token.", label,
+                  &m->first_token);
+    put_histogram(out, "inter_token_latency_seconds", "Between two tokens.", label,
+                  &m->inter_token);
+    put_histogram(out, "e2e_request_latency_seconds", "From the request to its last token.", label,
+                  &m->e2e);
+    put_histogram(out, "request_queue_time_seconds", "Before the prompt is begun.", label,
+                  &m->queue);
+    put_histogram(out, "request_prefill_time_seconds", "Of the prompt.", label, &m->prefill);
+    put_histogram(out, "request_decode_time_seconds", "From the first token to the last.", label,
+                  &m->decode);
+    put_http(out, m, now);
+}

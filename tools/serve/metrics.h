@@ -1,0 +1,42 @@
+/* metrics.h -- counts and times of the server, printed in Prometheus' text format with vLLM's names
+ * behind "minerva_". One thread. */
+#ifndef MINERVA_SERVE_METRICS_H
+#define MINERVA_SERVE_METRICS_H
+#include "buffer.h"
+#include <stdint.h>
+
+enum { METRICS_MAX_BUCKETS = 20 };
+
+/* Times in seconds, counted by upper bounds. */
+typedef struct {
+    uint64_t counts[METRICS_MAX_BUCKETS + 1];
+    double sum;
+} histogram;
+
+enum {
+    FINISHED_STOP,
+    FINISHED_LENGTH,
+    FINISHED_TOOL_CALLS,
+    FINISHED_ABORT,
+    FINISHED_ERROR,
+    N_FINISHED
+};
+
+typedef struct {
+    uint64_t prompt_tokens, generation_tokens;
+    uint64_t finished[N_FINISHED]; /* generations */
+    uint64_t resubmitted;          /* generations that went on after an engine had died */
+    uint64_t http_2xx, http_4xx, http_5xx;
+    histogram first_token, inter_token, e2e, queue, prefill, decode;
+} metrics;
+
+/* What is counted elsewhere, at the time of the call. */
+typedef struct {
+    uint64_t n_running, n_waiting, n_preempted, cache_queries, cache_hits, n_restarts, n_ready;
+    double kv_usage; /* 0 to 1 */
+    unsigned n_connections;
+} metrics_now;
+
+void histogram_add(histogram *h, double seconds);
+void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const char *model);
+#endif

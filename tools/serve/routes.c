@@ -1,0 +1,177 @@
+/* routes.c -- which function answers a request, and what all endpoints do the same way: errors,
+ * admission, the end of a request. */
+#include "serve/answer.h"
+#include "serve/embeddings.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *method, *path; /* a path that ends with '/' has a name behind it */
+    serve_route answer;
+} route;
+
+static const route routes[] = {
+    {"POST", "/v1/chat/completions", route_chat}, {"POST", "/v1/completions", route_completion},
+    {"POST", "/v1/embeddings", route_embeddings}, {"GET", "/v1/models", route_models},
+    {"GET", "/v1/models/", route_model},          {"POST", "/tokenize", route_tokenize},
+    {"POST", "/detokenize", route_detokenize},    {"GET", "/health", route_ready},
+    {"GET", "/health/live", route_live},          {"GET", "/health/ready", route_ready},
+    {"GET", "/metrics", route_metrics},           {"GET", "/", route_page},
+};
+
+static int matches(const route *row, const char *path) {
+    const size_t n = strlen(row->path);
+    if (!strcmp(row->path, path))
+        return 1;
+    return n > 1 && row->path[n - 1] == '/' && !strncmp(row->path, path, n) && path[n];
+}
+
+/* GET answers HEAD, too: the library leaves the body out. */
+static int accepts(const route *row, const char *method) {
+    return !strcmp(row->method, method) || (!strcmp(row->method, "GET") && !strcmp(method, "HEAD"));
+}
+
+void serve_request(void *arg, http_request *r) {
+    serve *s = arg;
+    const route *found = NULL;
+    char message[400];
+    for (size_t i = 0; i < COUNT(routes); i++) {
+        if (!matches(&routes[i], r->path))
+            continue;
+        found = &routes[i];
+        if (accepts(found, r->method)) {
+            found->answer(s, r);
+            return;
+        }
+    }
+    if (found) {
+        snprintf(message, sizeof message, "%s: found the method %.20s, expected %s", found->path,
+                 r->method, found->method);
+        http_header(r, "Allow", found->method);
+        http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed", message);
+        return;
+    }
+    snprintf(message, sizeof message, "%.200s: this server has no such path", r->path);
+    http_error(r, 404, "invalid_request_error", NULL, "not_found", message);
+}
+
+static unsigned *in_flight(serve *s, const http_request *r) {
+    const size_t i = (size_t)(r->key + 1);
+    return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
+}
+
+void serve_gone(void *arg, http_request *r) {
+    serve *s = arg;
+    if (r->admitted)
+        --*in_flight(s, r);
+    if (!r->owner)
+        return;
+    if (!embeddings_gone(s, r))
+        answer_free(r->owner);
+    r->owner = NULL;
+}
+
+void serve_refuse(serve *s, http_request *r, const json_error *e) {
+    (void)s;
+    if (e->status == 503)
+        http_header(r, "Retry-After", "2");
+    http_error(r, e->status ? e->status : 400,
+               e->status >= 500 ? "server_error" : "invalid_request_error",
+               e->param[0] ? e->param : NULL, e->code, e->message);
+}
+
+void serve_json(serve *s, http_request *r, buffer *body) {
+    (void)s;
+    if (body->failed) {
+        buffer_free(body);
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+    } else {
+        http_answer(r, 200, "application/json", body);
+    }
+}
+
+int serve_check_model(const serve *s, const char *name, json_error *e) {
+    if (!name || !strcmp(name, s->name))
+        return 1;
+    for (size_t i = 0; i < s->flags->aliases.n; i++)
+        if (!strcmp(s->flags->aliases.v[i], name))
+            return 1;
+    e->status = 404;
+    e->code = "model_not_found";
+    return json_fail(e, "model",
+                     "model: found \"%.100s\", expected \"%.100s\" (--alias adds names)", name,
+                     s->name);
+}
+
+int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e) {
+    if (st == MN_OUT_OF_MEMORY)
+        e->status = 503;
+    return json_fail(e, param, "%s", err->msg[0] ? err->msg : "the prompt cannot be used");
+}
+
+/* Seconds after which a client that was refused may try again: a guess by the length of the queue. */
+static void put_retry(serve *s, http_request *r) {
+    char after[16];
+    const unsigned rounds = s->n_generations / (s->n_seq * s->n_links + 1);
+    snprintf(after, sizeof after, "%u", 1 + (rounds < 30 ? rounds : 30));
+    http_header(r, "Retry-After", after);
+}
+
+int serve_admit(serve *s, http_request *r, unsigned n) {
+    const serve_flags *f = s->flags;
+    const uint64_t most = (uint64_t)s->n_seq * s->n_links + (uint64_t)f->max_queue;
+    char message[200];
+    if (s->draining || !s->n_ctx) {
+        http_header(r, "Retry-After", "2");
+        http_error(r, 503, "server_error", NULL, s->draining ? "draining" : "loading",
+                   s->draining ? "the server is being stopped" : "the model is being loaded");
+        return 0;
+    }
+    if (n > most) {
+        snprintf(message, sizeof message,
+                 "found %u generations in one request, expected at most %llu (sequences and queue "
+                 "of this server)",
+                 n, (unsigned long long)most);
+        http_error(r, 400, "invalid_request_error", "n", NULL, message);
+        return 0;
+    }
+    const unsigned of_key = *in_flight(s, r);
+    const int key_full = f->per_key && of_key >= (unsigned)f->per_key;
+    if (!key_full && s->n_generations + n <= most) {
+        r->admitted = 1;
+        ++*in_flight(s, r);
+        return 1;
+    }
+    put_retry(s, r);
+    if (key_full)
+        snprintf(message, sizeof message, "found %u requests in flight with this key, the limit",
+                 of_key);
+    else
+        snprintf(message, sizeof message,
+                 "the queue is full: %u generations are in it, at most %llu may be",
+                 s->n_generations, (unsigned long long)most);
+    http_error(r, 429, "rate_limit_error", NULL, "overloaded", message);
+    return 0;
+}
+
+/* ---- errors as JSON -------------------------------------------------------------------------- */
+
+static void put_member(buffer *out, const char *name, const char *value) {
+    put_format(out, ",\"%s\":", name);
+    if (value)
+        json_stringz(out, value);
+    else
+        buffer_z(out, "null");
+}
+
+void http_error(http_request *r, unsigned status, const char *type, const char *param,
+                const char *code, const char *message) {
+    buffer out = {0};
+    buffer_z(&out, "{\"error\":{\"message\":");
+    json_stringz(&out, message);
+    put_member(&out, "type", type);
+    put_member(&out, "param", param);
+    put_member(&out, "code", code);
+    buffer_z(&out, "}}\n");
+    http_answer(r, status, "application/json", &out);
+}

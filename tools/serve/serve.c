@@ -1,0 +1,432 @@
+/* serve.c -- minerva serve: flags, start, the loop of the front process, and its end.
+ *
+ * Start: the model is opened for its text, the engines are started, HTTP listens; requests are
+ * refused with 503 until an engine is ready. The loop waits for HTTP, engines, signals and a tick of
+ * 100 ms. SIGTERM and Ctrl-C stop new requests and let those that run end for --drain seconds; a
+ * second signal ends at once. The struct serve lives on the stack of cmd_serve. */
+#include "serve/serve.h"
+#include "serve/answer.h"
+#include "serve/engine.h"
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TICK_MS = 100, ENGINE_FD = 3, RECEIVE_S = 60, SEND_S = 120 };
+
+/* ---- flags ----------------------------------------------------------------------------------- */
+
+#define F(field) offsetof(serve_flags, field)
+static const arg_row address_rows[] = {
+    {"--host", "ADDRESS", ARG_TEXT, F(host), 1, 0, NULL,
+     "listen on this address (default: 127.0.0.1)"},
+    {"--port", "N", ARG_INT, F(port), 0, 65535, NULL,
+     "listen on this port; 0 = any that is free (default: 8080)"},
+    {"--api-key", "FILE", ARG_FILE, F(key_file), 0, 0, NULL,
+     "clients need one of the keys in this file, one per line, as\nAuthorization: Bearer KEY"},
+    {"--insecure", NULL, ARG_FLAG, F(insecure), 0, 0, NULL,
+     "listen on other addresses than this machine's own without --api-key"},
+    {"--tls-cert", "FILE", ARG_FILE, F(tls_cert), 0, 0, NULL, "HTTPS with this certificate (PEM)"},
+    {"--tls-key", "FILE", ARG_FILE, F(tls_key), 0, 0, NULL, "its key (PEM)"},
+    {"--allow-origin", "ORIGIN", ARG_TEXTS, F(origins), 1, 0, NULL,
+     "pages of this origin may use the server: https://example.org, or *;\nmay be given several "
+     "times"},
+    {"--alias", "NAME", ARG_TEXTS, F(aliases), 1, 0, NULL,
+     "name of the model in requests; the first is the one in answers\n(default: the file's); may "
+     "be given several times"},
+};
+static const arg_row load_rows[] = {
+    {"--parallel", "N", ARG_INT, F(n_seq), 1, 4096, NULL,
+     "generations at once per engine (default: 16)"},
+    {"--kv-size", "MIB", ARG_INT, F(kv_mb), 0, 1 << 24, NULL,
+     "memory of the KV cache (default, and 0: for all sequences if the device\nhas room)"},
+    {"--no-prefix-cache", NULL, ARG_FLAG, F(no_cache), 0, 0, NULL,
+     "requests do not share the computed beginnings of their prompts"},
+    {"--embeddings", NULL, ARG_FLAG, F(embeddings), 0, 0, NULL,
+     "answer /v1/embeddings, too, with a model that generates"},
+    {"--replicas", "DEVICES", ARG_TEXTS, F(replicas), 1, 0, NULL,
+     "one engine per entry, each with the whole model: --replicas cuda:0 cuda:1"},
+    {"DEVICES", NULL, ARG_TEXTS, F(more_replicas), 1, 0, NULL, "more entries of --replicas"},
+    {"--max-queue", "N", ARG_INT, F(max_queue), 0, 1000000, NULL,
+     "generations that may wait; more are refused with 429 (default: 1024)"},
+    {"--max-per-key", "N", ARG_INT, F(per_key), 0, 1000000, NULL,
+     "requests in flight per key; 0 = no limit (default)"},
+    {"--max-connections", "N", ARG_INT, F(max_connections), 1, 1000000, NULL,
+     "open connections (default: 4096)"},
+    {"--max-body", "MIB", ARG_INT, F(max_body), 1, 4096, NULL,
+     "size of a request's body (default: 32)"},
+    {"--drain", "S", ARG_INT, F(drain), 0, 86400, NULL,
+     "after SIGTERM, seconds for the answers that run (default: 30)"},
+    {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
+     "instead of the model's own: a file, the name of another one in the model,\nor chatml gemma "
+     "llama2 llama3 mistral phi3 zephyr"},
+};
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static mn_str str_of(const char *z) {
+    return (mn_str){z ? z : "", z ? strlen(z) : 0};
+}
+
+/* What every engine opens, from the command line. */
+static void set_open(serve *s) {
+    const app_flags *f = s->app_flags;
+    const serve_flags *own = s->flags;
+    wire_open *m = &s->open;
+    const uint32_t bits[][2] = {{WIRE_STRICT, (uint32_t)f->strict},
+                                {WIRE_NO_PROBE_CACHE, (uint32_t)f->no_probe_cache},
+                                {WIRE_QUIET, (uint32_t)f->quiet},
+                                {WIRE_VERBOSE, (uint32_t)f->verbose},
+                                {WIRE_EMBEDDINGS, (uint32_t)own->embeddings},
+                                {WIRE_NO_CACHE, (uint32_t)own->no_cache}};
+    for (size_t i = 0; i < COUNT(bits); i++)
+        m->flags |= bits[i][1] ? bits[i][0] : 0;
+    m->model = str_of(s->a.info.path);
+    m->device = str_of(f->device);
+    m->threads = f->threads.given ? (int32_t)f->threads.v : -1;
+    m->ctx = f->ctx.given ? (int32_t)f->ctx.v : -1;
+    m->n_batch = (uint32_t)f->rows;
+    m->n_seq = (uint32_t)own->n_seq;
+    m->precision = (uint32_t)f->precision;
+    m->kv_k = (uint32_t)f->kv_k;
+    m->kv_v = (uint32_t)f->kv_v;
+    m->kv_bytes = (uint64_t)own->kv_mb << 20;
+}
+
+/* "storyteller" of ".../storyteller-f16.gguf": the file's or folder's name without its ending. */
+static void set_name(serve *s, char *store, size_t n) {
+    snprintf(store, n, "%s", base_name(s->a.info.path ? s->a.info.path : "model"));
+    char *dot = strrchr(store, '.');
+    if (dot && dot > store && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
+        *dot = 0;
+    s->name = s->flags->aliases.n ? s->flags->aliases.v[0] : store;
+}
+
+/* A chat template that is a file is read; else the flag is a name. */
+static int read_chat_template(serve *s) {
+    const char *flag = s->flags->chat_template;
+    size_t n = 0;
+    if (!flag || (access(flag, F_OK) != 0 && !strpbrk(flag, "/.")))
+        return 0;
+    return read_all_text(flag, &s->chat_template, &n);
+}
+
+/* Runtime and model without any device. */
+static int open_text(serve *s, const sampling_flags *sampling) {
+    app_flags text = *s->app_flags;
+    text.device = NULL;
+    text.strict = 0;
+    text.threads = (arg_count){1, 1};
+    int code = app_open_text(&s->a, &text);
+    s->a.flags = s->app_flags;
+    if (code)
+        return code;
+    if (!s->a.info.has_tokenizer)
+        return complain(EXIT_FAILED, "%s has no tokeniser, expected a model that reads text",
+                        s->a.info.path);
+    sampling_values(&s->a, sampling, &s->sample);
+    if (sampling->last_n < -1)
+        s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */
+    return read_chat_template(s);
+}
+
+/* What is not safe without being asked for. 0, or the exit code with the error printed. */
+static int check_flags(const serve_flags *f) {
+    if (!f->tls_cert != !f->tls_key)
+        return complain(EXIT_USAGE, "found %s alone, expected --tls-cert and --tls-key",
+                        f->tls_cert ? "--tls-cert" : "--tls-key");
+    if (f->more_replicas.n && !f->replicas.n)
+        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva serve --help)",
+                        f->more_replicas.v[0]);
+    if (!access_is_local(f->host) && !f->key_file && !f->insecure)
+        return complain(EXIT_USAGE,
+                        "--host %s can be reached by other machines: expected --api-key FILE, or "
+                        "--insecure if everybody may use the server",
+                        f->host);
+    return 0;
+}
+
+static int open_access(serve *s) {
+    const serve_flags *f = s->flags;
+    s->access.origins = f->origins.v;
+    s->access.n_origins = f->origins.n;
+    s->access.host = f->host;
+    s->access.insecure = f->insecure;
+    return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
+}
+
+/* As many descriptors as the system permits: one per connection. */
+static void raise_limit(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int start_engines(serve *s) {
+    const serve_flags *f = s->flags;
+    engine_calls calls = serve_engine_calls;
+    calls.arg = s;
+    const size_t n = f->replicas.n + f->more_replicas.n;
+    s->n_links = n ? (unsigned)n : 1;
+    s->links = calloc(s->n_links, sizeof *s->links);
+    if (!s->links)
+        return no_memory();
+    for (unsigned i = 0; i < s->n_links; i++) {
+        const char *device = NULL;
+        if (n)
+            device = i < f->replicas.n ? f->replicas.v[i] : f->more_replicas.v[i - f->replicas.n];
+        link_init(&s->links[i], i, s->set, &s->open, device, &calls);
+    }
+    return 0;
+}
+
+static int start_http(serve *s) {
+    const serve_flags *f = s->flags;
+    const http_app handlers = {.arg = s, .request = serve_request, .gone = serve_gone};
+    char *cert = NULL;
+    char *key = NULL;
+    size_t n = 0;
+    int code = f->tls_cert ? read_all_text(f->tls_cert, &cert, &n) : 0;
+    if (code == 0 && f->tls_key)
+        code = read_all_text(f->tls_key, &key, &n);
+    const http_params params = {.host = f->host,
+                                .port = (int)f->port,
+                                .tls_cert = cert,
+                                .tls_key = key,
+                                .max_connections = (unsigned)f->max_connections,
+                                .max_body = (size_t)f->max_body << 20,
+                                .receive_s = RECEIVE_S,
+                                .send_s = SEND_S,
+                                .access = &s->access,
+                                .set = s->set};
+    if (code == 0)
+        s->http = http_create(&params, &handlers);
+    free(cert);
+    free(key);
+    return code || s->http ? code : EXIT_FAILED;
+}
+
+/* The line that people look for; on standard output, where scripts read the port. */
+static int print_url(const serve *s) {
+    const serve_flags *f = s->flags;
+    const int is_v6 = strchr(f->host, ':') != NULL;
+    out_file out = out_stdout();
+    out_printf(&out, "%s: http%s://%s%s%s:%d\n", s->name, f->tls_cert ? "s" : "", is_v6 ? "[" : "",
+               f->host, is_v6 ? "]" : "", http_port(s->http));
+    out_flush(&out);
+    return out_finish(&out, 0);
+}
+
+/* systemd's protocol: one datagram to the socket that it names. */
+static void notify(const char *state) {
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const size_t n = path ? strlen(path) : 0;
+    if (!n || n >= sizeof to.sun_path || (*path != '/' && *path != '@'))
+        return;
+    memcpy(to.sun_path, path, n);
+    if (*path == '@')
+        to.sun_path[0] = 0;
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, size);
+    close(fd);
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static void begin_drain(serve *s) {
+    const double limit = (double)s->flags->drain;
+    if (s->draining) {
+        s->over = 1;
+        return;
+    }
+    s->draining = 1;
+    s->drain_end = seconds() + limit;
+    notify("STOPPING=1");
+    http_stop_listening(s->http);
+    app_remark(&s->a, "stopping: %u generations have %.0f s to end", s->n_generations, limit);
+}
+
+static void on_signal(void *arg, uint32_t events) {
+    const int *fd = (const int *)arg;
+    struct signalfd_siginfo info;
+    (void)events;
+    while (read(fd[0], &info, sizeof info) == (ssize_t)sizeof info)
+        if (info.ssi_signo != SIGCHLD)
+            ((volatile int *)arg)[1]++;
+}
+
+/* How many engines were given up, and the exit code of one of them. */
+static int all_dead(const serve *s, int *code) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->n_links; i++)
+        if (s->links[i].state == LINK_DEAD) {
+            n++;
+            *code = s->links[i].exit_code ? s->links[i].exit_code : EXIT_FAILED;
+        }
+    return n == s->n_links;
+}
+
+static void tick(serve *s, double now) {
+    for (unsigned i = 0; i < s->n_links; i++)
+        link_tick(&s->links[i], now);
+    if (now - s->last_tick < 1)
+        return;
+    s->last_tick = now;
+    http_tick(s->http, now);
+    for (answer *a = s->answers; a; a = a->next)
+        answer_tick(a, now);
+}
+
+/* What still runs when the time of the drain is over ends with an error; http_free sends it. */
+static void end_answers(serve *s) {
+    for (answer *a = s->answers; a; a = a->next)
+        answer_fail(a, 503, "server_error", "the server is being stopped");
+    http_run(s->http);
+}
+
+static unsigned n_ready(const serve *s) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->n_links; i++)
+        n += s->links[i].state == LINK_READY;
+    return n;
+}
+
+/* Until the end; the exit code. signals: the descriptor, and how many came. */
+static int run(serve *s, volatile int *signals) {
+    int wait_ms = 0;
+    int n_seen = 0;
+    int code = 0;
+    int told = 0;
+    while (!s->over) {
+        loop_wait(s->set, wait_ms >= 0 && wait_ms < TICK_MS ? wait_ms : TICK_MS);
+        const double now = seconds();
+        wait_ms = http_run(s->http);
+        tick(s, now);
+        if (!told && n_ready(s)) {
+            notify("READY=1");
+            told = 1;
+        }
+        if (signals[1] > n_seen) {
+            n_seen++;
+            begin_drain(s);
+        }
+        if (all_dead(s, &code))
+            break;
+        const int drained = s->draining && !s->answers && !http_busy(s->http);
+        if (drained || (s->draining && now > s->drain_end))
+            s->over = 1;
+    }
+    end_answers(s);
+    return code;
+}
+
+/* SIGTERM, Ctrl-C and the deaths of engines arrive at a descriptor. -1: none. */
+static int open_signals(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int serve_all(serve *s, const sampling_flags *sampling) {
+    char name[256];
+    int signals[2] = {-1, 0};
+    watch signal_watch = {on_signal, signals};
+    int code = check_flags(s->flags);
+    if (code == 0)
+        code = open_access(s);
+    if (code)
+        return code;
+    raise_limit();
+    s->set = loop_create();
+    s->next_id = 1;
+    s->created = (int64_t)time(NULL);
+    s->n_seq = (uint32_t)s->flags->n_seq;
+    signals[0] = open_signals();
+    loop_add(s->set, signals[0], EPOLLIN, &signal_watch);
+    code = open_text(s, sampling);
+    if (code)
+        return code;
+    set_name(s, name, sizeof name);
+    set_open(s);
+    code = start_http(s);
+    if (code == 0)
+        code = print_url(s);
+    if (code == 0)
+        code = start_engines(s);
+    if (code == 0)
+        code = run(s, signals);
+    close(signals[0]);
+    return code;
+}
+
+static void serve_close(serve *s) {
+    if (s->http)
+        http_free(s->http);
+    for (unsigned i = 0; i < s->n_links && s->links; i++)
+        link_free(&s->links[i]);
+    free(s->links);
+    free(s->chat_template);
+    access_free(&s->access);
+    if (s->set > 0)
+        close(s->set);
+    app_close(&s->a);
+}
+
+int cmd_serve(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "--engine"))
+        return engine_main(ENGINE_FD);
+    app_flags common = {0};
+    serve_flags own = {.host = "127.0.0.1",
+                       .port = 8080,
+                       .n_seq = 16,
+                       .max_queue = 1024,
+                       .max_connections = 4096,
+                       .max_body = 32,
+                       .drain = 30};
+    sampling_flags sampling = sampling_defaults();
+    const arg_group groups[] = {
+        {"Address and access", address_rows, COUNT(address_rows), &own},
+        {"Load", load_rows, COUNT(load_rows), &own},
+        {"Sampling, where a request says nothing", sampling_rows, SAMPLING_ROWS, &sampling},
+        {"Model and device", app_model_rows, APP_MODEL_ROWS, &common},
+        {"", app_device_rows, APP_DEVICE_ROWS, &common},
+        {"", app_session_rows, APP_SESSION_ROWS, &common},
+        {"", app_runtime_rows, APP_RUNTIME_ROWS, &common},
+    };
+    const arg_page page = {"serve", "[-m MODEL] [--port N] [flags]",
+                           "Serves a model over HTTP with OpenAI's interface, and a web page.",
+                           groups, COUNT(groups)};
+    static serve s;
+    int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK && common.list_devices)
+        code = cmd_devices(1, argv);
+    else if (code == ARGS_OK) {
+        s.flags = &own;
+        s.app_flags = &common;
+        code = serve_all(&s, &sampling);
+        serve_close(&s);
+    }
+    args_free_texts(&own.replicas);
+    args_free_texts(&own.more_replicas);
+    args_free_texts(&own.aliases);
+    args_free_texts(&own.origins);
+    args_free_texts(&sampling.stop);
+    return code;
+}

@@ -1,0 +1,88 @@
+/* serve.h -- the front process: what its parts share.
+ *
+ *   serve.c        flags, start, the loop, the end          routes.c       which function answers
+ *   generation.c   one generation: tokens, text, engine     answer.c       one answer of several
+ *   chat.c, completion.c, embeddings.c, text_routes.c, info_routes.c       the endpoints
+ *
+ * One thread. A request of the HTTP side (http.h) has an answer as its owner while generations run
+ * for it; the answer frees them. Engines (engine_link.h) call back with events of generations. */
+#ifndef MINERVA_SERVE_SERVE_H
+#define MINERVA_SERVE_SERVE_H
+#include "app.h"
+#include "serve/ask.h"
+#include "serve/engine_link.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+
+typedef struct {
+    const char *host, *key_file, *tls_cert, *tls_key, *chat_template;
+    int64_t port, n_seq, max_queue, max_connections, max_body, drain, per_key, kv_mb;
+    int insecure, embeddings, no_cache;
+    arg_texts replicas, more_replicas, aliases, origins;
+} serve_flags;
+
+struct answer;
+struct generation;
+#define SERVE_TABLE 4096
+
+typedef struct {
+    const serve_flags *flags;
+    const app_flags *app_flags;
+    app a;            /* runtime and model, for text alone */
+    const char *name; /* of the model, in answers */
+    int64_t created;
+    mn_sample_params sample; /* the defaults of requests */
+    char *chat_template;     /* the text of a file; NULL: flags->chat_template is a name */
+    int set;                 /* of loop.h */
+    http_server *http;
+    access_rules access;
+    wire_open open;
+    engine_link *links;
+    unsigned n_links, n_per_key[256];
+    uint32_t n_ctx, n_seq;                 /* of the engines; n_ctx 0: none was ready yet */
+    struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
+    struct answer *answers;                /* all that run */
+    unsigned n_generations;                /* of them, not finished */
+    uint64_t next_id;
+    metrics metrics;
+    int draining, over;
+    double drain_end, last_tick;
+} serve;
+
+/* ---- routes.c -------------------------------------------------------------------------------- */
+void serve_request(void *s, http_request *r);
+void serve_gone(void *s, http_request *r);
+/* Answers with the error; *e has failed. */
+void serve_refuse(serve *s, http_request *r, const json_error *e);
+/* A whole JSON answer of status 200. */
+void serve_json(serve *s, http_request *r, buffer *body);
+/* 1 if the name is the model's, or absent; else 0 with the error set. */
+int serve_check_model(const serve *s, const char *name, json_error *e);
+/* 1 if n more generations may be queued; else 0: answered with 429 or 503. */
+int serve_admit(serve *s, http_request *r, unsigned n);
+/* An error of the library about the prompt as the error of a request. */
+int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e);
+
+/* ---- endpoints: each answers r, now or later --------------------------------------------------- */
+typedef void (*serve_route)(serve *s, http_request *r);
+void route_chat(serve *s, http_request *r);
+void route_completion(serve *s, http_request *r);
+void route_embeddings(serve *s, http_request *r);
+void route_tokenize(serve *s, http_request *r);
+void route_detokenize(serve *s, http_request *r);
+void route_models(serve *s, http_request *r);
+void route_model(serve *s, http_request *r); /* /v1/models/ID */
+void route_live(serve *s, http_request *r);
+void route_ready(serve *s, http_request *r);
+void route_metrics(serve *s, http_request *r);
+void route_page(serve *s, http_request *r);
+
+/* The ids of messages, tools and template variables of a request (chat.c), freed by mn_ids_free. */
+int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n, json_error *e);
+
+/* What engines call (generation.c). */
+extern const engine_calls serve_engine_calls;
+/* A vector or a refusal for a request of embeddings. 0: the id is none of them. */
+int embeddings_vector(serve *s, const wire_vector *m);
+int embeddings_refused(serve *s, const wire_refused *m);
+#endif

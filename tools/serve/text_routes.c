@@ -1,0 +1,141 @@
+/* text_routes.c -- /tokenize and /detokenize, with vLLM's fields: the tokeniser alone, without an
+ * engine. Also the texts of tokens in logprobs. */
+#include "serve/answer.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- logprobs -------------------------------------------------------------------------------- */
+
+void logprob_token(const serve *s, buffer *out, int32_t id) {
+    const mn_str text = mn_model_token_text(s->a.model, id);
+    json_string(out, text.ptr, text.len);
+}
+
+void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob) {
+    const mn_str text = mn_model_token_text(s->a.model, id);
+    buffer_z(out, "{\"token\":");
+    json_string(out, text.ptr, text.len);
+    buffer_z(out, ",\"logprob\":");
+    json_float(out, logprob, "-9999.0");
+    buffer_z(out, ",\"bytes\":[");
+    for (uint64_t i = 0; i < text.len; i++)
+        put_format(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)text.ptr[i]);
+    buffer_z(out, "]");
+}
+
+/* ---- /tokenize ------------------------------------------------------------------------------- */
+
+static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        put_format(out, "%s%d", i ? "," : "", ids[i]);
+}
+
+/* The ids of the prompt or the messages of the request, freed by mn_ids_free. */
+static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, json_error *e) {
+    mn_error err = MN_ERROR;
+    const char *prompt = NULL;
+    int special = 1;
+    if (json_field(body, "messages"))
+        return chat_ids(s, body, json_field(body, "tools") != NULL, ids, n, e);
+    if (!json_read_string(body, "prompt", &prompt, e) ||
+        !json_read_bool(body, "add_special_tokens", &special, e))
+        return 0;
+    if (!prompt)
+        return json_fail(e, "prompt", "prompt: found none, expected a string, or messages");
+    const uint32_t flags = MN_TEXT_PARSE_SPECIAL | (special ? MN_TEXT_ADD_SPECIAL : 0);
+    const mn_str text = {prompt, strlen(prompt)};
+    const mn_status st = mn_model_tokenize(s->a.model, text, flags, ids, n, &err);
+    return !st || serve_library_error(&err, st, "prompt", e);
+}
+
+static void tokenize(serve *s, http_request *r, const cJSON *body) {
+    json_error e = {0};
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    int with_texts = 0;
+    const char *model = NULL;
+    buffer out = {0};
+    if (!json_read_string(body, "model", &model, &e) || !serve_check_model(s, model, &e) ||
+        !json_read_bool(body, "return_token_strs", &with_texts, &e) ||
+        !read_ids_of(s, body, &ids, &n, &e)) {
+        serve_refuse(s, r, &e);
+        return;
+    }
+    put_format(&out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
+    put_ids(&out, ids, n);
+    buffer_z(&out, "]");
+    if (with_texts) {
+        buffer_z(&out, ",\"token_strs\":[");
+        for (uint32_t i = 0; i < n; i++) {
+            buffer_z(&out, i ? "," : "");
+            logprob_token(s, &out, ids[i]);
+        }
+        buffer_z(&out, "]");
+    }
+    buffer_z(&out, "}\n");
+    mn_ids_free(ids);
+    serve_json(s, r, &out);
+}
+
+void route_tokenize(serve *s, http_request *r) {
+    json_error e = {0};
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    if (body)
+        tokenize(s, r, body);
+    else
+        serve_refuse(s, r, &e);
+    cJSON_Delete(body);
+}
+
+/* ---- /detokenize ----------------------------------------------------------------------------- */
+
+/* Appends the text of one id, or (id -1) what is kept back. */
+static void push(mn_stream *stream, int32_t id, buffer *out) {
+    const mn_stream_event *events = NULL;
+    uint32_t n = 0;
+    const mn_status st = id < 0 ? mn_stream_finish(stream, &events, &n, NULL)
+                                : mn_stream_push(stream, id, &events, &n, NULL);
+    for (uint32_t i = 0; !st && i < n; i++)
+        json_text(out, events[i].text.ptr, events[i].text.len);
+}
+
+static int detokenize(const serve *s, const cJSON *list, mn_stream *stream, buffer *out,
+                      json_error *e) {
+    const double n_vocab = (double)s->a.info.n_vocab;
+    const cJSON *item = NULL;
+    if (!cJSON_IsArray(list))
+        return json_fail(e, "tokens", "tokens: expected a list of token ids");
+    cJSON_ArrayForEach(item, list) {
+        const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
+        if (!(x >= 0 && x < n_vocab) || x != floor(x))
+            return json_fail(e, "tokens", "tokens: expected token ids below %.0f", n_vocab);
+        push(stream, (int32_t)x, out);
+    }
+    push(stream, -1, out);
+    return 1;
+}
+
+void route_detokenize(serve *s, http_request *r) {
+    json_error e = {0};
+    mn_stream *stream = NULL;
+    buffer out = {0};
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    mn_error err = MN_ERROR;
+    const mn_status st =
+        body ? mn_stream_create(s->a.model, MN_STREAM_SPECIAL, &stream, &err) : MN_OK;
+    if (st)
+        serve_library_error(&err, st, "tokens", &e);
+    buffer_z(&out, "{\"prompt\":\"");
+    if (stream)
+        detokenize(s, json_field(body, "tokens"), stream, &out, &e);
+    buffer_z(&out, "\"}\n");
+    if (e.failed) {
+        serve_refuse(s, r, &e);
+        buffer_free(&out);
+    } else {
+        serve_json(s, r, &out);
+    }
+    mn_stream_free(stream);
+    cJSON_Delete(body);
+}

@@ -1,0 +1,155 @@
+/* wire.h -- messages between the two processes of the server, the front and an engine, over a
+ * stream socket of one machine.
+ *
+ * A message is a head of 8 bytes (length of the payload, type) and a payload of numbers in the
+ * byte order of the machine, texts and arrays with their lengths, padded to 8 bytes. Neither side
+ * trusts the other's bytes: a length that exceeds the message, an array that exceeds a limit and
+ * an unknown type are errors of the reader, never accesses outside the message.
+ *
+ * Front to engine: OPEN once, then SUBMIT, ABORT and EMBED. Engine to front: READY once, then for
+ * each SUBMIT either REFUSED or ADMITTED and the EVENTs of its choices, for each EMBED a VECTOR or
+ * REFUSED, and BEAT about twice a second. */
+#ifndef MINERVA_SERVE_WIRE_H
+#define MINERVA_SERVE_WIRE_H
+#include "buffer.h"
+#include <minerva/minerva.h>
+
+#define WIRE_VERSION 1u
+#define WIRE_MAX (256u << 20) /* bytes of a message at most */
+#define WIRE_MAX_TOP 32u
+#define WIRE_MAX_BIAS 320u
+
+typedef enum {
+    WIRE_OPEN = 1,
+    WIRE_SUBMIT,
+    WIRE_ABORT,
+    WIRE_EMBED,
+    WIRE_READY = 64,
+    WIRE_ADMITTED,
+    WIRE_REFUSED,
+    WIRE_EVENT,
+    WIRE_VECTOR,
+    WIRE_BEAT,
+} wire_type;
+
+/* What the engine opens: the values of app_flags and the server's own. */
+#define WIRE_STRICT 1u
+#define WIRE_NO_PROBE_CACHE 2u
+#define WIRE_QUIET 4u
+#define WIRE_VERBOSE 8u
+#define WIRE_EMBEDDINGS 16u
+#define WIRE_NO_CACHE 32u
+typedef struct {
+    uint32_t version, flags;
+    mn_str model, device, excluded; /* excluded: ids of plugins with commas */
+    int32_t threads;                /* -1: not given */
+    int32_t ctx;                    /* -1: not given */
+    uint32_t n_batch, n_seq, precision, kv_k, kv_v;
+    uint64_t kv_bytes;
+} wire_open;
+
+/* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
+typedef struct {
+    uint64_t id;
+    uint32_t n_ids, n_drawn, n_top;
+    uint32_t flags, priority; /* MN_SUBMIT_* and MN_PRIORITY_* */
+    mn_sample_params sample;  /* without the bias; stop points into the message */
+    const int32_t *ids;
+    uint32_t n_bias;
+    const int32_t *bias_ids;
+    const float *bias;
+    uint64_t cache_salt;
+} wire_submit;
+
+typedef struct {
+    uint64_t id;
+    uint32_t n_texts, n_dim;
+    const uint32_t *lengths; /* [n_texts] */
+    const int32_t *ids;      /* one text after the other */
+    uint32_t n_ids, pad;
+} wire_embed;
+
+typedef struct {
+    uint32_t version, precision, n_ctx, n_seq, n_batch, fallback;
+    uint64_t weight_bytes, kv_bytes;
+    mn_str device, description, why;
+} wire_ready;
+
+/* Why a request was not accepted: a mn_status and the library's message. */
+typedef struct {
+    uint64_t id;
+    int32_t status;
+    mn_str message;
+} wire_refused;
+
+typedef struct {
+    uint64_t id;           /* of the generation */
+    uint32_t kind;         /* MN_REQUEST_* */
+    int32_t token, finish; /* MN_FINISH_* */
+    uint32_t n_cached, n_drawn, n_preempted;
+    float logprob;
+    uint32_t n_top; /* of top_ids and top_logprobs */
+    const int32_t *top_ids;
+    const float *top_logprobs;
+    uint32_t n_prompt; /* PROMPT: of prompt_logprobs, with n_top ids for each */
+    const float *prompt_logprobs, *prompt_top_logprobs;
+    const int32_t *prompt_top_ids;
+    uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
+    mn_str message;
+} wire_event;
+
+typedef struct {
+    uint64_t id;
+    uint32_t n_texts, n_dim;
+    const float *values; /* [n_texts, n_dim] */
+} wire_vector;
+
+typedef struct {
+    uint32_t n_running, n_waiting;
+    uint64_t pages_total, pages_used, cache_queries, cache_hits, n_preempted, n_steps;
+    uint64_t usual_step_ns, beat_ms;
+} wire_beat;
+
+/* ---- writing: a whole message is appended to out; out->failed: out of memory ------------------- */
+void wire_put_open(buffer *out, const wire_open *m);
+void wire_put_submit(buffer *out, const wire_submit *m);
+void wire_put_id(buffer *out, wire_type type, uint64_t id); /* ABORT, ADMITTED */
+void wire_put_embed(buffer *out, const wire_embed *m);
+void wire_put_ready(buffer *out, const wire_ready *m);
+void wire_put_refused(buffer *out, const wire_refused *m);
+void wire_put_event(buffer *out, const wire_event *m);
+void wire_put_vector(buffer *out, const wire_vector *m);
+void wire_put_beat(buffer *out, const wire_beat *m);
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+/* One message; the payload is valid until the next call with its wire_in. */
+typedef struct {
+    wire_type type;
+    const unsigned char *payload;
+    size_t n;
+} wire_message;
+
+/* The bytes that came, and how far they are read. All zero: empty. */
+typedef struct {
+    unsigned char *bytes;
+    size_t n, at, cap;
+} wire_in;
+
+/* Reads once from fd. 1: bytes came; 0: none now (EAGAIN, EINTR); -1: the other side has ended, or
+ * an error, or out of memory. */
+int wire_fill(wire_in *in, int fd);
+/* The next message. 1: *out is one; 0: it is not complete yet; -1: not a message. */
+int wire_next(wire_in *in, wire_message *out);
+void wire_free(wire_in *in);
+
+/* Each 1, or 0 if the payload is no such message. Texts and arrays point into the payload. */
+int wire_get_open(const wire_message *m, wire_open *out);
+int wire_get_submit(const wire_message *m, wire_submit *out);
+int wire_get_id(const wire_message *m, uint64_t *id);
+int wire_get_embed(const wire_message *m, wire_embed *out);
+int wire_get_ready(const wire_message *m, wire_ready *out);
+int wire_get_refused(const wire_message *m, wire_refused *out);
+int wire_get_event(const wire_message *m, wire_event *out);
+int wire_get_vector(const wire_message *m, wire_vector *out);
+int wire_get_beat(const wire_message *m, wire_beat *out);
+#endif
