@@ -221,6 +221,10 @@ uint64_t mn_now_ns(void); /* monotonic */
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 /* for tables and digests of our own; not for security */
 uint64_t mn_hash(const void *data, size_t n, uint64_t seed);
+/* SipHash-2-4 with 128 bits (Aumasson and Bernstein 2012) of `before` and data:
+ * without the key nobody can make two of them equal. out may be before. */
+void mn_hash_keyed(const uint64_t key[2], const uint64_t before[2], const void *data, size_t n,
+                   uint64_t out[2]);
 
 /* ---- pool.c: the process's CPU threads ------------------------------------------------------- */
 typedef struct mn_pool mn_pool;

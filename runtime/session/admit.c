@@ -1,11 +1,10 @@
 /* admit.c -- which jobs have slots. Those that wait are in order of priority and arrival; the first
- * gets the next free slot, and nobody passes it. A job that ends leaves its slot at once: steps in
+ * gets the next free slot when there is room for its pages, and nobody passes it. A job that ends leaves its slot at once: steps in
  * flight that still have rows of it say nothing to anybody (mn_sequence.epoch). */
 #include "session/session.h"
 #include <string.h>
 
-/* Whether a comes before b. */
-static bool precedes(const mn_job *a, const mn_job *b) {
+bool mn_job_precedes(const mn_job *a, const mn_job *b) {
     if (a->priority != b->priority)
         return a->priority < b->priority;
     if (a->order != b->order)
@@ -15,15 +14,15 @@ static bool precedes(const mn_job *a, const mn_job *b) {
 
 void mn_job_enqueue(mn_session *s, mn_job *job) {
     mn_job **at = &s->serve.waiting;
-    while (*at && !precedes(job, *at))
+    while (*at && !mn_job_precedes(job, *at))
         at = &(*at)->next;
     job->next = *at;
     *at = job;
     s->serve.n_waiting++;
 }
 
-/* The job's sequence in its slot, which runs from its tokens. */
-static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err) {
+/* The job's sequence in its slot, as far as its tokens are known to the prefix cache. */
+static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     mn_sequence *q = &s->seqs[slot];
     q->job = job;
     q->tokens = job->tokens;
@@ -31,30 +30,101 @@ static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err)
     q->n_literal = job->n_tokens;
     q->n_drawn = job->n_drawn;
     q->n_draw_enqueued = job->n_drawn;
+    q->n_restore = job->n_run;
     q->limit = job->limit;
     q->params = job->params;
     q->flags = job->sample_flags;
     q->epoch++;
+    mn_prefix_begin(q);
+    q->n_enqueued = mn_prefix_take(s, slot);
+}
+
+/* Whether its pages will be there: those of its tokens, and one for each sequence that runs. Where
+ * nobody runs, or those that do give way to it, they will. */
+static bool has_room(const mn_session *s, const mn_job *job, uint32_t slot) {
+    const mn_sequence *last = NULL;
+    uint32_t n_running = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        const mn_sequence *q = &s->seqs[s->turns[i]];
+        if (s->turns[i] == slot || !q->running || !q->job)
+            continue;
+        n_running++;
+        if (!last || last->job->priority < q->job->priority)
+            last = q;
+    }
+    if (!last || last->job->priority > job->priority)
+        return true;
+    return mn_pages_will_come_with(s, slot, job->n_tokens + 1, n_running);
+}
+
+/* Its sequence runs from its tokens; those whose pages it shares are in the history as well. */
+static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err) {
+    mn_sequence *q = &s->seqs[slot];
     q->running = true;
     job->slot = (int32_t)slot;
     s->serve.n_running++;
     if (!job->started_ns)
         job->started_ns = mn_now_ns();
-    return mn_seq_wake(s, slot, err);
+    if (!job->n_preempted)
+        job->n_cached = q->n_enqueued;
+    s->prefix.n_queries += q->n_tokens;
+    s->prefix.n_hits += q->n_enqueued;
+    mn_status st = mn_seq_wake(s, slot, err);
+    if (st)
+        return st;
+    return mn_engine_write_history(s->engine, slot, q->tokens, q->n_enqueued, err);
+}
+
+/* A slot for the job, at worst that of the last one of lower priority; false: none. */
+static bool find_slot(mn_session *s, const mn_job *job, uint32_t *slot) {
+    const mn_job *last = NULL;
+    if (mn_seq_claim(s, slot))
+        return true;
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        const mn_job *other = s->seqs[i].job;
+        if (other && other->priority > job->priority && (!last || mn_job_precedes(last, other)))
+            last = other;
+    }
+    if (!last)
+        return false;
+    mn_preempt(s, (uint32_t)last->slot, NULL);
+    return mn_seq_claim(s, slot);
+}
+
+/* The positions that it may come to have. Another device may have taken over, with less memory. */
+static uint32_t positions_of(const mn_job *job) {
+    return MN_MAX(job->n_tokens, job->n_prompt + job->limit - !!job->limit);
+}
+
+/* The first that waits gets a slot; false: there is none, or no room for its pages. */
+static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
+    mn_serving *v = &s->serve;
+    mn_job *job = v->waiting;
+    uint32_t slot;
+    *admitted = false;
+    if (positions_of(job) > mn_seq_max_positions(s)) {
+        mn_job_end(s, job, MN_FINISH_FAILED, "the KV cache of this device is too small");
+        *admitted = true;
+        return MN_OK;
+    }
+    if (!find_slot(s, job, &slot))
+        return MN_OK;
+    seat(s, job, slot);
+    if (!has_room(s, job, slot)) {
+        mn_seq_release(s, slot);
+        return MN_OK;
+    }
+    v->waiting = job->next;
+    v->n_waiting--;
+    *admitted = true;
+    return start(s, job, slot, err);
 }
 
 mn_status mn_jobs_admit(mn_session *s, mn_error *err) {
-    mn_serving *v = &s->serve;
     mn_status st = MN_OK;
-    while (v->waiting && !st) {
-        mn_job *job = v->waiting;
-        uint32_t slot;
-        if (!mn_seq_claim(s, &slot))
-            return MN_OK;
-        v->waiting = job->next;
-        v->n_waiting--;
-        st = start(s, job, slot, err);
-    }
+    bool more = true;
+    while (s->serve.waiting && more && !st)
+        st = admit_first(s, &more, err);
     return st;
 }
 

@@ -71,14 +71,14 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     return st ? st : allocate(s, err);
 }
 
-/* Its tokens are all that is left of a sequence; what it had run is remembered for the
- * statistics. */
-static void set_back(mn_sequence *q) {
+/* What it had run is remembered for the statistics. */
+void mn_seq_set_back(mn_sequence *q) {
     const bool has_drawn = q->running && q->n_drawn;
     const uint32_t run = has_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
     q->n_restore = MN_MAX(q->n_restore, run);
     q->n_enqueued = 0;
     memset(q->pages, 0, sizeof q->pages);
+    mn_prefix_begin(q);
     if (!q->running)
         return;
     q->n_literal = q->n_tokens;
@@ -92,7 +92,7 @@ void mn_session_unplace(mn_session *s) {
         mn_engine_drop(s->engine, &step->event);
     }
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
-        set_back(&s->seqs[i]);
+        mn_seq_set_back(&s->seqs[i]);
     mn_engine_free(s->engine);
     for (uint32_t i = 0; s->ring && i < s->ring_size; i++) {
         mn_free(s->ring[i].outs);

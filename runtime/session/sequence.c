@@ -15,6 +15,20 @@ static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_e
     return MN_OK;
 }
 
+uint32_t mn_seq_max_positions(const mn_session *s) {
+    uint64_t most = s->n_ctx;
+    for (uint32_t i = 0; s->engine && i < s->graph->hp.n_kv; i++) {
+        const mn_engine_group *g = &s->engine->group[i];
+        const uint64_t batch = (s->n_batch + g->page_tokens - 1ull) / g->page_tokens;
+        const uint64_t batches = s->ring_size > 1 ? 2 * batch : batch;
+        /* what a window group holds of one sequence at most (mn_kv_pages) */
+        const uint64_t held = MN_MIN(g->n_pages, g->n_own + batches);
+        if (!s->graph->hp.kv[i].window || g->n_total < held)
+            most = MN_MIN(most, (uint64_t)g->n_total * g->page_tokens);
+    }
+    return (uint32_t)most;
+}
+
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
     const mn_sequence *q = &s->seqs[seq];
     const mn_slot state = {.pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn};
@@ -24,7 +38,13 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    const uint32_t room = s->n_ctx - q->n_tokens + 1;
+    const uint32_t most = mn_seq_max_positions(s);
+    if (q->n_tokens > most)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "the prompt has %u tokens with what came before, the KV cache has room for "
+                       "%u positions",
+                       q->n_tokens, most);
+    const uint32_t room = most - q->n_tokens + 1;
     mn_status st = mn_params_of_slot(s, params, &q->params, err);
     if (st)
         return st;
@@ -55,7 +75,10 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->n_literal = 0;
         q->n_enqueued = 0;
         q->n_restore = 0;
+        q->order = ++s->n_orders;
         memset(q->pages, 0, sizeof q->pages);
+        mn_prefix_begin(q);
+        s->turns[s->n_turns++] = i;
         *seq = i;
         return true;
     }
@@ -162,6 +185,11 @@ static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_
     b->n_enqueued = n_stored;
     b->n_restore = MN_MIN(a->n_restore, n_keep);
     mn_status st = mn_pages_share(s, seq, to, n_stored, err);
+    if (st == MN_OUT_OF_MEMORY) {
+        mn_pages_drop(s, to); /* it is computed again when there is room */
+        b->n_enqueued = 0;
+        return MN_OK;
+    }
     if (!st)
         st = mn_engine_write_history(s->engine, to, b->tokens, n_stored, err);
     return mn_failover(s, st, err); /* then the tokens are all that there is to copy */
@@ -254,6 +282,11 @@ mn_status mn_seq_truncate(mn_session *s, int32_t seq, uint32_t n_keep, mn_error 
 
 void mn_seq_release(mn_session *s, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];
+    uint32_t at = 0;
+    while (s->turns[at] != seq)
+        at++;
+    s->n_turns--;
+    memmove(s->turns + at, s->turns + at + 1, (s->n_turns - at) * sizeof *s->turns);
     mn_pages_drop(s, seq);
     q->used = false;
     q->running = false;

@@ -7,7 +7,8 @@
 /* The slots; tokens of sequences are allocated as they come. */
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
-    if (!s->seqs)
+    s->turns = mn_calloc(s->n_seq, sizeof *s->turns);
+    if (!s->seqs || !s->turns)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
     return mn_serving_init(s, err);
 }
@@ -27,6 +28,7 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->n_batch = r->n_batch;
     s->n_outputs = r->n_outputs;
     s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
+    s->no_cache = p->flags & MN_SESSION_NO_CACHE;
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
@@ -74,6 +76,7 @@ void mn_session_free(mn_session *s) {
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
         mn_free(s->seqs[i].own_tokens);
     mn_free(s->seqs);
+    mn_free(s->turns);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
     mn_arena_free(&s->names);

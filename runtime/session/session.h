@@ -33,7 +33,11 @@ typedef struct {
     struct {
         uint32_t lo, hi;
     } pages[MN_MAX_KV_GROUP];
+    uint32_t planned;  /* rows in the next step */
+    uint32_t n_blocks; /* of the prefix cache: already looked up or added */
+    uint64_t hash[2];  /* of their tokens */
     mn_slot_params params;
+    uint64_t order; /* of arrival */
     uint32_t flags; /* MN_SAMPLE_* */
     mn_job *job;    /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
@@ -45,7 +49,7 @@ typedef struct {
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
-    uint32_t n_out, n_prompt_rows, n_restored_rows, n_prefilled;
+    uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -55,13 +59,41 @@ typedef struct {
     uint64_t after;
 } mn_limbo_page; /* free once step `after` is complete */
 
-/* The pages of one KV group. */
 typedef struct {
-    uint16_t *refs;       /* [n_total] */
+    int32_t node;       /* of the prefix cache that names the page; -1: none */
+    int32_t prev, next; /* among the kept ones */
+    uint64_t after;     /* steps enqueued when nobody held it any more */
+} mn_page_info;
+
+/* The pages of one KV group. A page that no sequence holds is free, in limbo, or kept. */
+typedef struct {
+    uint16_t *refs;       /* [n_total]: sequences that hold it */
     int32_t *free;        /* [n_total], n_free of them */
     mn_limbo_page *limbo; /* likewise */
-    uint32_t n_free, n_limbo, n_total;
+    mn_page_info *info;   /* [n_total] */
+    int32_t first, last;  /* kept pages: the one that was given back first */
+    uint32_t n_free, n_limbo, n_kept, n_total;
 } mn_page_pool;
+
+typedef struct {
+    uint64_t hash[2];
+    int32_t next;      /* with the same head; or the next free node */
+    uint32_t n_groups; /* whose pages it names */
+} mn_prefix_node;
+
+/* The prefix cache of one engine; block 0: there is none. */
+typedef struct {
+    uint32_t block; /* positions */
+    uint32_t n_nodes, n_heads;
+    uint32_t row, at[MN_MAX_KV_GROUP]; /* pages of a node; where those of each group begin */
+    mn_prefix_node *nodes;
+    int32_t *pages; /* [n_nodes][row]; -1 = none */
+    int32_t *heads; /* [n_heads], a power of 2 */
+    int32_t *path;  /* [n_ctx / block]: of the last lookup */
+    int32_t free;
+    uint64_t key[2];
+    uint64_t n_queries, n_hits; /* tokens */
+} mn_prefix;
 
 /* One choice of a request: a sequence that waits, or that runs in a slot. submit.c makes it, the
  * thread that steps owns it from then on, but for the links of `live` and `aborted`. */
@@ -78,6 +110,8 @@ struct mn_job {
     uint32_t n_tokens, cap_tokens, n_prompt;
     uint32_t n_drawn, limit; /* those of an earlier life included */
     uint32_t n_cached, n_preempted;
+    uint32_t n_run; /* positions that were computed before it was preempted */
+    uint64_t cache_salt;
     mn_slot_params params;
     uint32_t sample_flags; /* MN_SAMPLE_* */
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
@@ -103,6 +137,13 @@ typedef struct {
     uint64_t n_finished[6];
 } mn_serving;
 
+/* How long steps take, by what was measured: schedule.c. */
+typedef struct {
+    double draw_ns; /* of a step that only draws; 0 = not known yet */
+    double row_ns;  /* more, for each row of a prompt beside it; 0 = likewise */
+    uint64_t n_preempted;
+} mn_pace;
+
 struct mn_session {
     mn_model *model;
     const mn_model_graph *graph;
@@ -117,7 +158,13 @@ struct mn_session {
     size_t cap_passed_over;
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     mn_sequence *seqs; /* [n_seq] */
+    /* [n_turns] the slots in use, in the order in which they get rows and pages */
+    uint32_t *turns, n_turns;
+    uint64_t n_orders;
+    mn_pace pace;
     mn_page_pool pools[MN_MAX_KV_GROUP];
+    bool no_cache; /* MN_SESSION_NO_CACHE */
+    mn_prefix prefix;
     /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
     mn_pending_step *ring;
     uint32_t ring_size;
@@ -138,6 +185,8 @@ struct mn_session {
 /* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none is
  * left. Wakes the sequences. Also the first placement. err is never NULL. */
 mn_status mn_session_place(mn_session *s, mn_error *err);
+/* All that is left of the sequence is its tokens. */
+void mn_seq_set_back(mn_sequence *q);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens and
  * nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
@@ -161,6 +210,7 @@ bool mn_serving_is_idle(const mn_session *s); /* no request is in the session */
 mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *err);
 
 /* admit.c: which jobs have slots. */
+bool mn_job_precedes(const mn_job *a, const mn_job *b);
 void mn_job_enqueue(mn_session *s, mn_job *job); /* into waiting, by priority and order */
 mn_status mn_jobs_admit(mn_session *s, mn_error *err);
 /* The job leaves its slot or the waiting list, with its last event. */
@@ -200,19 +250,54 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
 /* A slot that is free, with an empty sequence; false: none is. */
 bool mn_seq_claim(mn_session *s, uint32_t *seq);
 void mn_seq_release(mn_session *s, uint32_t seq);
+/* Positions that one sequence can have at most, alone in the KV cache. */
+uint32_t mn_seq_max_positions(const mn_session *s);
 /* mn_seq_create without a look at what the session is for; params: complete; err: not NULL. */
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err);
 
+/* pool.c */
+mn_status mn_page_pools_create(mn_session *s, mn_error *err); /* all are free */
+void mn_page_pools_free(mn_session *s);
+void mn_page_pools_settle(mn_session *s); /* limbo -> free, after a completion */
+bool mn_page_take(mn_session *s, uint32_t group, int32_t *page);  /* a free one; false: none is */
+void mn_page_hold(mn_session *s, uint32_t group, int32_t page);   /* one holder more */
+void mn_page_give(mn_session *s, uint32_t group, int32_t page);   /* one holder less */
+void mn_page_forget(mn_session *s, uint32_t group, int32_t page); /* no node names it any more */
+/* Evicts kept pages until n are free; false: fewer are. */
+bool mn_page_make_room(mn_session *s, uint32_t group, uint32_t n);
+/* Pages that nobody holds: free, or as soon as steps in flight are complete. */
+uint32_t mn_page_coming(const mn_session *s, uint32_t group);
+
+/* prefix.c */
+mn_status mn_prefix_create(mn_session *s, mn_error *err);
+void mn_prefix_free(mn_session *s);
+/* The kept page is needed for something else. */
+void mn_prefix_evict(mn_session *s, uint32_t group, int32_t page);
+void mn_prefix_begin(mn_sequence *q); /* before its first page: nothing is looked up or added yet */
+/* Makes the blocks that the sequence has stored known to others. */
+void mn_prefix_add(mn_session *s, uint32_t seq);
+/* Gives a sequence without pages those of its beginning that are known; the number of positions,
+ * at most all but the last. */
+uint32_t mn_prefix_take(mn_session *s, uint32_t seq);
+/* The same for a sequence inside its prompt, from n_enqueued on, which moves. */
+uint32_t mn_prefix_continue(mn_session *s, uint32_t seq);
+
 /* pages.c: a row of a page table holds -1 where it holds no page. */
-mn_status mn_pages_create(mn_session *s, mn_error *err); /* with the engine; all are free */
+mn_status mn_pages_create(mn_session *s, mn_error *err); /* with the engine */
 void mn_pages_free(mn_session *s);
-/* false = none free until older steps are complete */
+/* Pages for positions [0, n_positions); false: too few are free, nothing changed. */
 bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions);
+/* Whether they will be free when the steps in flight are complete. */
+bool mn_pages_will_come(const mn_session *s, uint32_t seq, uint32_t n_positions);
+/* The same for a whole prompt, that gives back pages on its way, and n_more pages besides. */
+bool mn_pages_will_come_with(const mn_session *s, uint32_t seq, uint32_t n_positions,
+                             uint32_t n_more);
 void mn_pages_drop(mn_session *s, uint32_t seq);
 /* Gives back the pages of window groups that no row of the sequence can see any more. */
 void mn_pages_trim(mn_session *s, uint32_t seq);
-void mn_pages_settle(mn_session *s); /* limbo -> free, after a completion */
+/* The first position that a row at `position` sees of the group. */
+uint32_t mn_pages_first_seen(const mn_session *s, uint32_t group, uint32_t position);
 /* Whether the sequence still has all pages that a row at this position would see. */
 bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position);
 /* Gives back all pages behind the first n_positions; a last one that is shared and not full is
@@ -220,12 +305,35 @@ bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position);
 mn_status mn_pages_cut(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err);
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err);
+/* Entries [lo, hi) of the row were written. */
+void mn_pages_changed(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi);
 
 /* profile.c: before and after a step is submitted. */
 void mn_session_watch(mn_session *s);
 void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns);
 
+/* schedule.c: who is in a step. */
+typedef struct {
+    mn_session *s;
+    mn_pending_step *step;
+    mn_step_size size;
+} mn_step_builder;
+/* Gives rows to the sequences that have something to do. */
+mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
+/* Whether one more step may be enqueued now. */
+bool mn_schedule_may_enqueue(const mn_session *s);
+/* A step of so many ns is complete. */
+void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
+/* Takes the pages of a sequence away; it is computed again from its tokens. A job waits again. */
+mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err);
+/* After a step failed: what the cache holds is not known. All sequences are computed again. */
+mn_status mn_distrust(mn_session *s, mn_error *err);
+
 /* step.c */
+/* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
+ * that its slot draws before, at the position where the slot stands then. */
+void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);
+void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
 void mn_step_clear(
     mn_session *s); /* all of the packed inputs but the page tables becomes padding */
 /* false = nothing to do now */

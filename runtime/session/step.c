@@ -7,15 +7,7 @@
 #include "session/session.h"
 #include <string.h>
 
-typedef struct {
-    mn_session *s;
-    mn_pending_step *step;
-    mn_step_size size;
-} builder;
-
-/* n rows of the sequence, from n_enqueued on. literal: the tokens themselves; else (n is 1) the id
- * that its slot draws before, at the position where the slot stands then. */
-static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
+void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal) {
     mn_session *s = b->s;
     mn_step_size *size = &b->size;
     const mn_sequence *q = &s->seqs[seq];
@@ -37,8 +29,7 @@ static void add_rows(builder *b, uint32_t seq, uint32_t n, bool literal) {
     size->longest = MN_MAX(size->longest, q->n_enqueued + n);
 }
 
-/* The last row added draws the sequence's next id. */
-static void add_output(builder *b, uint32_t seq) {
+void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     mn_session *s = b->s;
     const mn_input_layout *l = &s->engine->in;
     const uint32_t at = b->size.n_out++;
@@ -46,39 +37,6 @@ static void add_output(builder *b, uint32_t seq) {
     s->packed[l->out_slot + at] = (int32_t)seq;
     b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch};
     s->seqs[seq].n_draw_enqueued++;
-}
-
-/* One row, if the sequence may draw once more and has a page for it. */
-static void continue_sequence(builder *b, uint32_t seq) {
-    mn_sequence *q = &b->s->seqs[seq];
-    if (q->n_draw_enqueued >= q->limit || !mn_pages_reserve(b->s, seq, q->n_enqueued + 1))
-        return;
-    add_rows(b, seq, 1, false);
-    q->n_enqueued++;
-    add_output(b, seq);
-}
-
-/* Rows of literal tokens, as many as the batch has room for; the last of them all draws. */
-static void feed_prompt(builder *b, uint32_t seq) {
-    mn_session *s = b->s;
-    mn_sequence *q = &s->seqs[seq];
-    const uint32_t left = q->n_literal - q->n_enqueued;
-    const uint32_t n = MN_MIN(left, s->n_batch - b->size.n_rows);
-    if (!n || !mn_pages_reserve(s, seq, q->n_enqueued + n))
-        return;
-    uint32_t again = 0; /* rows that ran before a device was lost */
-    if (q->n_restore > q->n_enqueued)
-        again = MN_MIN(n, q->n_restore - q->n_enqueued);
-    add_rows(b, seq, n, true);
-    q->n_enqueued += n;
-    b->step->n_prompt_rows += n - again;
-    b->step->n_restored_rows += again;
-    if (q->n_enqueued < q->n_literal)
-        return;
-    if (q->flags & MN_SAMPLE_PREFILL_ONLY)
-        b->step->prefilled[b->step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch};
-    else if (q->limit)
-        add_output(b, seq);
 }
 
 /* Inputs [from, to) of the packed block as bytes of one value. */
@@ -94,7 +52,7 @@ void mn_step_clear(mn_session *s) {
 }
 
 /* Enqueues the step; what it wrote is kept, to be compared with the next. */
-static mn_status submit(builder *b, mn_error *err) {
+static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     mn_pending_step *step = b->step;
     const uint32_t at = (uint32_t)(s->enqueued % s->ring_size);
@@ -106,6 +64,7 @@ static mn_status submit(builder *b, mn_error *err) {
     const int32_t *inputs = same ? NULL : s->packed;
     step->number = s->enqueued;
     step->n_out = b->size.n_out;
+    step->n_rows = b->size.n_rows;
     step->start_ns = mn_now_ns();
     step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
@@ -123,42 +82,35 @@ static mn_status submit(builder *b, mn_error *err) {
     return MN_OK;
 }
 
-/* Rows of all sequences that have something to do. */
-static void fill(builder *b) {
-    mn_session *s = b->s;
-    for (uint32_t i = 0; i < s->n_seq; i++)
-        if (s->seqs[i].used)
-            mn_pages_trim(s, i);
-    for (uint32_t i = 0; i < s->n_seq; i++) {
-        const mn_sequence *q = &s->seqs[i];
-        if (q->running && q->n_enqueued >= q->n_literal && !(q->flags & MN_SAMPLE_PREFILL_ONLY))
-            continue_sequence(b, i);
-    }
-    for (uint32_t i = 0; i < s->n_seq && b->size.n_rows < s->n_batch; i++) {
-        const mn_sequence *q = &s->seqs[i];
-        if (q->running && q->n_enqueued < q->n_literal)
-            feed_prompt(b, i);
-    }
+/* A step failed: what it should have stored is not there, and st is handed on. */
+static mn_status give_up(mn_session *s, const mn_pending_step *step, mn_status st, mn_error *err) {
+    mn_step_forget(s, step);
+    if (MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        return st;
+    const mn_status worse = mn_distrust(s, NULL);
+    if (MN_STATUS_CLASS(worse) != MN_CLASS_LOST)
+        return st;
+    return mn_fail(err, worse, "%s", "the device was lost after a step failed");
 }
 
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     *enqueued = false;
-    if (s->enqueued - s->completed >= s->ring_size)
+    if (!mn_schedule_may_enqueue(s))
         return MN_OK;
     const uint64_t begin_ns = mn_now_ns();
     mn_pending_step *step = &s->ring[s->enqueued % s->ring_size];
-    builder b = {.s = s, .step = step};
+    mn_step_builder b = {.s = s, .step = step};
     step->event = NULL;
     step->n_prompt_rows = 0;
     step->n_restored_rows = 0;
     step->n_prefilled = 0;
     mn_step_clear(s);
-    fill(&b);
-    if (!b.size.n_rows)
-        return MN_OK;
-    mn_status st = submit(&b, err);
+    mn_status st = mn_schedule_fill(&b, err);
+    if (st || !b.size.n_rows)
+        return st;
+    st = submit(&b, err);
     if (st)
-        mn_step_forget(s, step);
+        st = give_up(s, step, st, err);
     s->stats.host_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
     *enqueued = !st;
     return st;
@@ -284,6 +236,7 @@ static void account(mn_session *s, const mn_pending_step *step) {
     uint64_t from = MN_MAX(step->start_ns, s->last_complete_ns);
     double dt = (double)(now - from) * 1e-9;
     s->last_complete_ns = now;
+    mn_schedule_learn(s, step, now - from);
     s->stats.n_steps++;
     s->stats.n_prompt += step->n_prompt_rows;
     s->stats.n_restored += step->n_restored_rows;
@@ -322,12 +275,10 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st == MN_CANCELLED)
         return st;
     s->completed++;
-    mn_pages_settle(s);
+    mn_page_pools_settle(s);
     st = mn_session_settle(s, st, err);
-    if (st) {
-        mn_step_forget(s, step);
-        return st;
-    }
+    if (st)
+        return give_up(s, step, st, err);
     account(s, step);
     end_prefilled(s, step);
     return take_all(s, step, mn_engine_ids(s->engine, at), out, n, err);

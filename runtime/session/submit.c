@@ -101,6 +101,7 @@ static mn_job *make_job(const mn_session *s, const mn_request_params *p,
     job->flags = p->flags;
     job->n_top = p->n_top;
     job->priority = p->priority;
+    job->cache_salt = p->cache_salt;
     job->user = p->user;
     job->submitted_ns = mn_now_ns();
     return job;

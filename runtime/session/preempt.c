@@ -1,0 +1,44 @@
+/* preempt.c -- sequences that lose their pages, because there are too few or because what is in them
+ * is not known any more. Their tokens are kept, and they are computed again from them, as after the
+ * loss of a device: a draw depends on seed and position alone, so that the same ids follow. Results
+ * of steps in flight are dropped by the sequence's epoch. */
+#include "session/session.h"
+
+/* A job leaves its slot for whoever is in front of it, and waits in its old place. */
+static void queue_again(mn_session *s, uint32_t seq) {
+    const mn_sequence *q = &s->seqs[seq];
+    mn_job *job = q->job;
+    job->n_run = MN_MAX(job->n_run, MN_MIN(q->n_enqueued, q->n_tokens));
+    mn_seq_release(s, seq);
+    job->slot = -1;
+    job->n_preempted++;
+    s->serve.n_running--;
+    mn_job_enqueue(s, job);
+}
+
+mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    s->pace.n_preempted++;
+    if (q->job) {
+        queue_again(s, seq);
+        return MN_OK;
+    }
+    mn_pages_drop(s, seq);
+    mn_seq_set_back(q);
+    q->epoch++;
+    return q->running ? mn_seq_wake(s, seq, err) : MN_OK;
+}
+
+mn_status mn_distrust(mn_session *s, mn_error *err) {
+    const uint32_t block = s->prefix.block;
+    mn_status st = MN_OK;
+    s->prefix.block = 0; /* nothing is added */
+    for (uint32_t i = 0; i < s->n_seq && !st; i++)
+        if (s->seqs[i].used)
+            st = mn_preempt(s, i, err);
+    s->prefix.block = block;
+    for (uint32_t i = 0; i < s->graph->hp.n_kv; i++)
+        while (s->pools[i].n_kept)
+            mn_prefix_evict(s, i, s->pools[i].first);
+    return st;
+}

@@ -1,0 +1,234 @@
+/* schedule.c -- who is in the next step. First one row for every sequence that draws, then rows of
+ * prompts, both in turn: by priority, then by arrival.
+ *
+ * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the time
+ * of a step that only draws, by measured times. When pages run out, the last in turn is preempted
+ * (preempt.c) until the first have theirs: the very first always gets on. */
+#include "session/session.h"
+
+enum { FIRST_ROWS = 32, LEAST_ROWS = 4, AHEAD_NS = 5000000 };
+
+/* ---- measured times -------------------------------------------------------------------------- */
+static double mean(double before, double now) {
+    return before > 0 ? before + (now - before) / 8 : now;
+}
+
+void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
+    mn_pace *p = &s->pace;
+    const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
+    if (!n_prompt) {
+        p->draw_ns = mean(p->draw_ns, (double)ns);
+        return;
+    }
+    const bool draws = step->n_rows > n_prompt;
+    const double rest = (double)ns - (draws ? p->draw_ns : 0);
+    if (draws && p->draw_ns <= 0)
+        return; /* nothing to compare with */
+    if (n_prompt >= LEAST_ROWS && rest > 0)
+        p->row_ns = mean(p->row_ns, rest / n_prompt);
+}
+
+/* Rows of prompts beside sequences that draw. */
+static uint32_t row_budget(const mn_session *s) {
+    const mn_pace *p = &s->pace;
+    if (p->draw_ns <= 0 || p->row_ns <= 0)
+        return FIRST_ROWS;
+    const double rows = 0.9 * p->draw_ns / p->row_ns;
+    return (uint32_t)MN_MIN(MN_MAX(rows, LEAST_ROWS), UINT16_MAX);
+}
+
+bool mn_schedule_may_enqueue(const mn_session *s) {
+    const uint64_t in_flight = s->enqueued - s->completed;
+    if (in_flight >= s->ring_size)
+        return false;
+    /* requests come at any time: the next one's prompt stands behind what is in flight */
+    if (mn_serving_is_idle(s) || in_flight < 2)
+        return true;
+    return s->pace.draw_ns > 0 && (double)in_flight * s->pace.draw_ns < AHEAD_NS;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+/* Finished sequences come last: their pages are a convenience. */
+static uint32_t rank(const mn_sequence *q) {
+    if (!q->running)
+        return MN_PRIORITY_LOW + 1;
+    return q->job ? q->job->priority : MN_PRIORITY_NORMAL;
+}
+
+static bool precedes(const mn_sequence *a, const mn_sequence *b) {
+    if (rank(a) != rank(b))
+        return rank(a) < rank(b);
+    if (a->job && b->job)
+        return mn_job_precedes(a->job, b->job);
+    return a->order < b->order;
+}
+
+/* Insertion: nearly sorted from the step before. */
+static void sort_turns(mn_session *s) {
+    for (uint32_t i = 1; i < s->n_turns; i++) {
+        const uint32_t seq = s->turns[i];
+        uint32_t k = i;
+        for (; k > 0 && precedes(&s->seqs[seq], &s->seqs[s->turns[k - 1]]); k--)
+            s->turns[k] = s->turns[k - 1];
+        s->turns[k] = seq;
+    }
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+/* The last in turn that holds pages. seq itself, if nobody behind it does. */
+static uint32_t victim(const mn_session *s, uint32_t seq) {
+    for (uint32_t i = s->n_turns; i-- > 0;) {
+        const uint32_t at = s->turns[i];
+        if (at == seq)
+            break;
+        for (uint32_t g = 0; g < s->graph->hp.n_kv; g++)
+            if (s->seqs[at].pages[g].hi > s->seqs[at].pages[g].lo)
+                return at;
+    }
+    return seq;
+}
+
+/* Pages for the sequence, now (*got) or when steps in flight are complete; those behind it give way.
+ * At worst it gives way itself. Whoever gives way has no row in this step yet, or none at all. */
+static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool *got,
+                         mn_error *err) {
+    mn_status st = MN_OK;
+    *got = mn_pages_reserve(s, seq, n_positions);
+    while (!*got && !st && !mn_pages_will_come(s, seq, n_positions)) {
+        const uint32_t last = victim(s, seq);
+        st = mn_preempt(s, last, err);
+        if (last == seq)
+            return st;
+        if (!st)
+            *got = mn_pages_reserve(s, seq, n_positions);
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+static bool draws_next(const mn_sequence *q) {
+    return q->running && q->n_enqueued >= q->n_literal && q->n_draw_enqueued < q->limit &&
+           !(q->flags & MN_SAMPLE_PREFILL_ONLY);
+}
+
+static bool is_prefilling(const mn_sequence *q) {
+    return q->running && q->n_enqueued < q->n_literal;
+}
+
+/* A row for a sequence that draws. */
+static void continue_sequence(mn_step_builder *b, uint32_t seq) {
+    mn_step_add_rows(b, seq, 1, false);
+    b->s->seqs[seq].n_enqueued++;
+    mn_step_add_output(b, seq);
+}
+
+/* Rows of literal tokens; the last of them all draws. */
+static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
+    mn_sequence *q = &b->s->seqs[seq];
+    mn_pending_step *step = b->step;
+    uint32_t again = 0; /* rows that ran before a device was lost */
+    if (q->n_restore > q->n_enqueued)
+        again = MN_MIN(n, q->n_restore - q->n_enqueued);
+    mn_step_add_rows(b, seq, n, true);
+    q->n_enqueued += n;
+    step->n_prompt_rows += n - again;
+    step->n_restored_rows += again;
+    if (q->n_enqueued < q->n_literal)
+        return;
+    if (q->flags & MN_SAMPLE_PREFILL_ONLY)
+        step->prefilled[step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch};
+    else if (q->limit)
+        mn_step_add_output(b, seq);
+}
+
+/* ---- the plan: rows of each sequence, for which it has pages ---------------------------------- */
+/* Pages that another sequence has computed meanwhile are not computed again. */
+static void skip_known(mn_session *s, uint32_t seq) {
+    mn_job *job = s->seqs[seq].job;
+    const uint32_t n = mn_prefix_continue(s, seq);
+    if (n && !job->n_preempted)
+        job->n_cached += n;
+}
+
+/* Whether the sequence is a later choice of the same request as the one before it in turn, which is
+ * still computing the prompt that they will share. */
+static bool waits_for_prompt(const mn_session *s, uint32_t turn) {
+    const mn_sequence *q = &s->seqs[s->turns[turn]];
+    if (!turn || !q->job || !q->job->choice || q->n_literal <= s->prefix.block)
+        return false;
+    const mn_sequence *before = &s->seqs[s->turns[turn - 1]];
+    if (!before->job || before->job->request != q->job->request || !s->prefix.block)
+        return false;
+    return before->running && (before->n_enqueued < before->n_literal || before->planned > 1);
+}
+
+/* Rows of a prompt, up to `room`. A chunk that is not the last one ends where a block of the prefix
+ * cache does, so that others can go on from there. first: no other prompt has rows yet. */
+static uint32_t chunk_of(const mn_session *s, const mn_sequence *q, uint32_t room, bool first) {
+    const uint32_t left = q->n_literal - q->n_enqueued;
+    const uint32_t n = MN_MIN(left, room);
+    const uint32_t block = s->prefix.block;
+    if (n == left || !block || !q->job)
+        return n;
+    const uint32_t end = (q->n_enqueued + n) / block * block;
+    if (end > q->n_enqueued)
+        return end - q->n_enqueued;
+    return first ? n : 0;
+}
+
+/* Rows that prompts may have in this step. */
+static uint32_t prompt_room(const mn_session *s) {
+    uint32_t n_draws = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++)
+        n_draws += draws_next(&s->seqs[s->turns[i]]);
+    const uint32_t room = s->n_batch - n_draws;
+    if (!n_draws || mn_serving_is_idle(s))
+        return room;
+    return MN_MIN(room, row_budget(s));
+}
+
+/* In turn: who gives way to one of them comes behind it, and has no rows yet. */
+static mn_status plan(mn_session *s, mn_error *err) {
+    const uint32_t all = prompt_room(s);
+    uint32_t room = all;
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < s->n_turns && !st;) {
+        const uint32_t seq = s->turns[i];
+        mn_sequence *q = &s->seqs[seq];
+        uint32_t n = draws_next(q);
+        const bool prompt = is_prefilling(q) && room && !waits_for_prompt(s, i);
+        bool got = false;
+        if (prompt) {
+            skip_known(s, seq);
+            n = chunk_of(s, q, room, room == all);
+        }
+        if (n)
+            st = reserve(s, seq, q->n_enqueued + n, &got, err);
+        if (got)
+            q->planned = n;
+        if (prompt)
+            room = got ? room - n : 0; /* nobody passes it */
+        if (i < s->n_turns && s->turns[i] == seq)
+            i++; /* else it gave way, and the next one has its place */
+    }
+    return st;
+}
+
+mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
+    mn_session *s = b->s;
+    sort_turns(s);
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_pages_trim(s, s->turns[i]);
+        s->seqs[s->turns[i]].planned = 0;
+    }
+    mn_status st = plan(s, err);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < s->n_turns; i++)
+        if (s->seqs[s->turns[i]].planned && !is_prefilling(&s->seqs[s->turns[i]]))
+            continue_sequence(b, s->turns[i]);
+    for (uint32_t i = 0; i < s->n_turns; i++)
+        if (s->seqs[s->turns[i]].planned && is_prefilling(&s->seqs[s->turns[i]]))
+            feed_prompt(b, s->turns[i], s->seqs[s->turns[i]].planned);
+    return MN_OK;
+}
