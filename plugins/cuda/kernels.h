@@ -139,6 +139,15 @@ void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a);
 void cu_prompt_run(cudaStream_t s, const cu_attend *a);
 
+/* Elements of 4 bytes of a dense tensor and of a view, whose first is at `apart`. */
+struct cu_view {
+    uint32_t *dense, *apart;
+    int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM], n;
+    int n_dim;
+    bool to_apart;
+};
+void cu_copy_view(cudaStream_t s, const cu_view *v);
+
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
 /* glu.kind: of ACT, too; f: factor or cap */
 struct cu_elementwise {

@@ -17,13 +17,41 @@ static uint32_t next_launch(const cu_run *r, uint32_t i) {
     return i;
 }
 
+int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes) {
+    const int32_t own[] = {u->gather, u->norm, u->rope_q, u->rope_k, (int32_t)u->node, u->epi};
+    int n = 0;
+    for (int32_t i : own)
+        if (i >= 0)
+            nodes[n++] = i;
+    if (mnp_node(r->g, u->node)->op != MN_OP_ATTENTION || !cu_is_joined(r, u))
+        return n;
+    const cu_unit *store = &r->p->units[u->with];
+    nodes[n++] = store->rope_q;
+    nodes[n++] = store->rope_k;
+    nodes[n++] = (int32_t)store->node;
+    return n;
+}
+
+/* The unit with the copies of its views around it. What the scratch holds of other tensors beside
+ * may be old by then. */
+static void launch_apart(cu_run *r, const cu_unit *u, const cu_op *op) {
+    const bool in = cu_copy_views(r, u, true);
+    op->launch(r, u);
+    if (cu_copy_views(r, u, false) || in) {
+        r->rounded = -1;
+        r->sorted = -1;
+    }
+}
+
 mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err) {
     const cu_unit *u = &r->p->units[i];
     const uint32_t next = next_launch(r, i);
     r->late = next < r->p->n_units && op_at(r, next) == MN_OP_ATTENTION &&
               cu_is_joined(r, &r->p->units[next]);
     r->early = last < r->p->n_units && op_at(r, last) == MN_OP_LINEAR;
-    cu_op_of(op_at(r, i))->launch(r, u);
+    if (r->p->n_views)
+        r->early = false; /* a copy may lie between */
+    launch_apart(r, u, cu_op_of(op_at(r, i)));
     const cudaError_t e = cudaPeekAtLastError();
     if (e == cudaSuccess)
         return MN_OK;

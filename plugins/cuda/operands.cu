@@ -11,6 +11,9 @@ void *cu_ptr(const cu_run *r, int32_t t) {
     const mn_binding *own = &r->c->bindings[t];
     const mn_binding *whole = &r->c->bindings[root];
     const uint64_t place = r->p->allocations[root].place;
+    const bool there = whole->buffer || place != MNP_NOWHERE;
+    if (r->p->dense[t] != MNP_NOWHERE)
+        return there ? r->c->scratch + r->p->dense[t] : NULL;
     if (own->buffer)
         return own->buffer->ptr + own->offset;
     if (whole->buffer)

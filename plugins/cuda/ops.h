@@ -22,6 +22,7 @@ enum {
     CU_LENGTH,
     CU_NO_KERNEL,
     CU_EXPERTS,
+    CU_VIEW,
     CU_N_REASONS
 };
 
@@ -60,6 +61,13 @@ cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s);
 bool cu_is_joined(const cu_run *r, const cu_unit *u);
 /* Unit i is a store that its attention runs. */
 bool cu_is_absorbed(const cu_run *r, uint32_t i);
+/* The nodes of a unit in the order of their names; with the store that an attention runs in this
+ * step. Their number. */
+enum { CU_UNIT_NODES = 9 };
+int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes);
+/* Copies the views that a unit reads (in) or wrote, between what they view and their dense places;
+ * false = there is none (views.cu). */
+bool cu_copy_views(const cu_run *r, const cu_unit *u, bool in);
 /* last: the unit launched before, or UINT32_MAX. */
 mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err);
 

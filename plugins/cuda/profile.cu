@@ -17,24 +17,6 @@ static const char *op_name(uint32_t op) {
     }
 }
 
-/* The nodes of a unit in the order of their names, -1 = absent; with the store that an attention
- * runs in this step. */
-enum { MOST_NODES = 9 };
-static int nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes) {
-    const int32_t own[] = {u->gather, u->norm, u->rope_q, u->rope_k, (int32_t)u->node, u->epi};
-    int n = 0;
-    for (int32_t i : own)
-        if (i >= 0)
-            nodes[n++] = i;
-    if (mnp_node(r->g, u->node)->op != MN_OP_ATTENTION || !cu_is_joined(r, u))
-        return n;
-    const cu_unit *store = &r->p->units[u->with];
-    nodes[n++] = store->rope_q;
-    nodes[n++] = store->rope_k;
-    nodes[n++] = (int32_t)store->node;
-    return n;
-}
-
 /* Rows that a step multiplies with a weight. */
 static int64_t rows_of_product(const cu_run *r, const mn_node *n) {
     if (n->op == MN_OP_MOE_LINEAR)
@@ -80,8 +62,8 @@ static void count_node(const cu_run *r, uint32_t node, mn_profile_unit *to) {
 
 static mn_profile_unit describe(const cu_run *r, const cu_unit *u) {
     mn_profile_unit to = {};
-    int32_t nodes[MOST_NODES];
-    const int n = nodes_of(r, u, nodes);
+    int32_t nodes[CU_UNIT_NODES];
+    const int n = cu_nodes_of(r, u, nodes);
     uint32_t used = 0;
     to.node = u->node;
     to.n_nodes = (uint32_t)n;

@@ -130,8 +130,8 @@ static void unit_live(mn_program *p, uint32_t i) {
     }
 }
 
-static uint64_t reserve(mn_program *p, uint64_t bytes) {
-    uint64_t at = p->scratch;
+uint64_t cu_reserve(mn_program *p, uint64_t bytes) {
+    const uint64_t at = p->scratch;
     p->scratch += (uint64_t)mnp_round((int64_t)bytes, 256);
     return at;
 }
@@ -163,18 +163,18 @@ static void extras(mn_program *p) {
             op->needs(p, n, &needs);
     }
     p->scratch = (uint64_t)mnp_round((int64_t)p->arena, 256);
-    p->half_at = reserve(p, needs.half);
-    p->partial_at = reserve(p, needs.partial);
-    p->arrived_at = reserve(p, needs.arrived);
-    p->ids_at = reserve(p, needs.ids);
-    p->adjusted_at = reserve(p, needs.logits);
-    p->count_at = reserve(p, needs.logits);
-    p->pairs_at = reserve(p, needs.pairs);
-    p->wide_at = reserve(p, needs.wide);
+    p->half_at = cu_reserve(p, needs.half);
+    p->partial_at = cu_reserve(p, needs.partial);
+    p->arrived_at = cu_reserve(p, needs.arrived);
+    p->ids_at = cu_reserve(p, needs.ids);
+    p->adjusted_at = cu_reserve(p, needs.logits);
+    p->count_at = cu_reserve(p, needs.logits);
+    p->pairs_at = cu_reserve(p, needs.pairs);
+    p->wide_at = cu_reserve(p, needs.wide);
     p->wide_bytes = needs.wide;
-    p->sorted_x_at = reserve(p, needs.sorted_x);
-    p->sorted_y_at = reserve(p, needs.sorted_y);
-    p->gemm_at = reserve(p, cu_gemm_scratch(p->dev));
+    p->sorted_x_at = cu_reserve(p, needs.sorted_x);
+    p->sorted_y_at = cu_reserve(p, needs.sorted_y);
+    p->gemm_at = cu_reserve(p, cu_gemm_scratch(p->dev));
 }
 
 static mn_status check_nodes(const mn_program *p, mn_error *err) {
@@ -185,7 +185,7 @@ static mn_status check_nodes(const mn_program *p, mn_error *err) {
                             mnp_node(p->graph, i)->op, cu_reason_text(why));
         }
     }
-    return mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
+    return MN_OK;
 }
 
 static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
@@ -202,9 +202,10 @@ static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
         unit_live(p, i);
     st = mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, 256, p->allocations,
                          &p->arena, err);
-    if (!st)
-        extras(p);
-    return st;
+    if (st)
+        return st;
+    extras(p);
+    return cu_place_views(p, err);
 }
 
 /* A program without weights: for estimate and compile. log: as in mnp_lower. */
@@ -230,8 +231,11 @@ static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn
     p->allocations = (mnp_allocation *)cu_new(d, g->n_tensors * sizeof *p->allocations);
     p->uses = (mnp_use *)cu_new(d, g->n_tensors * sizeof *p->uses);
     p->half = (uint8_t *)cu_new(d, g->n_tensors);
+    p->dense = (uint64_t *)cu_new(d, g->n_tensors * sizeof *p->dense);
     p->w = (const cu_weight **)cu_new(d, g->n_tensors * sizeof *p->w);
-    if (!p->symbol_max || !p->units || !p->allocations || !p->uses || !p->half || !p->w)
+    const bool units_there = p->symbol_max && p->units;
+    const bool tensors_there = p->allocations && p->uses && p->half && p->dense && p->w;
+    if (!units_there || !tensors_there)
         st = mnp_fail_memory(err, g->n_tensors * sizeof *p->allocations, "a program");
     if (!st)
         st = mnp_symbols(g, c.symbol_max, NULL, p->symbol_max, err);
@@ -348,6 +352,7 @@ void cu_program_free(mn_program *p) {
     cu_delete(p->dev, p->allocations);
     cu_delete(p->dev, p->uses);
     cu_delete(p->dev, p->half);
+    cu_delete(p->dev, p->dense);
     cu_delete(p->dev, p->w);
     cu_delete(p->dev, p);
 }

@@ -40,6 +40,10 @@ struct mn_program {
     /* [n_tensors] CU_HALF or CU_BF16 if only products of matrix units read the tensor: it is stored
      * so, if there are enough rows; else 0 */
     uint8_t *half;
+    /* [n_tensors] where a view that kernels cannot read in its place is kept dense, in the scratch;
+     * MNP_NOWHERE = it is none. n_views: how many there are (views.cu) */
+    uint64_t *dense;
+    uint32_t n_views;
     /* places in the scratch */
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
         wide_at, wide_bytes, sorted_x_at, sorted_y_at, gemm_at, scratch;
@@ -78,5 +82,9 @@ mn_status cu_context_begin(mn_context *c, uint32_t set, const int64_t *values, m
 static inline bool cu_rounds(const mn_program *p) {
     return p->precision != MN_PRECISION_EXACT && !(p->flags & MN_COMPILE_DETERMINISTIC);
 }
+/* Room behind what the scratch has; its place. */
+uint64_t cu_reserve(mn_program *p, uint64_t bytes);
+/* Checks the segment's views and places those that need it, behind all else (views.cu). */
+mn_status cu_place_views(mn_program *p, mn_error *err);
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
 #endif

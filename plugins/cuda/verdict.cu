@@ -15,6 +15,7 @@ static const char *const reasons[CU_N_REASONS] = {
     [CU_LENGTH] = "rows of weights are too long",
     [CU_NO_KERNEL] = "this operation has no kernel",
     [CU_EXPERTS] = "at most 1,024 experts",
+    [CU_VIEW] = "a view of a weight or of state",
 };
 
 mn_status cu_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
@@ -69,6 +70,23 @@ static uint32_t weight_verdict(const mn_node *n, const mn_tensor *t, uint32_t i)
     return CU_FLAT_TYPE;
 }
 
+static bool is_kept(const mn_tensor *t) {
+    return t->role == MN_ROLE_WEIGHT || t->role == MN_ROLE_STATE;
+}
+
+/* Views of activations are read in their place or copied (views.cu); of nothing else. */
+static bool views_kept(const mn_graph *g, const mn_node *n) {
+    for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
+        const int32_t t = mnp_operand(g, n, i);
+        if (t < 0 || mnp_root(g, (uint32_t)t) == (uint32_t)t)
+            continue;
+        const mn_tensor *root = mnp_tensor(g, mnp_root(g, (uint32_t)t));
+        if (is_kept(root) || is_kept(mnp_tensor(g, (uint32_t)t)))
+            return true;
+    }
+    return false;
+}
+
 uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
     const mn_node *n = mnp_node(g, node);
     const cu_op *op = cu_op_of(n->op);
@@ -84,6 +102,8 @@ uint32_t cu_verdict(const mn_device *d, const mn_graph *g, uint32_t node) {
         if (why)
             return why;
     }
+    if (views_kept(g, n))
+        return CU_VIEW;
     if (op->verdict)
         return op->verdict(d, g, n);
     return (uint32_t)CU_OK;

@@ -242,7 +242,7 @@ static uint64_t buffer_bytes(const case_plan *p, const op_case *c, uint32_t i) {
 
 static bool is_bound(const op_case *c, uint32_t i) {
     const uint32_t role = c->t[i].role;
-    if (role == MN_ROLE_WEIGHT || role == MN_ROLE_INTERIOR)
+    if (role == MN_ROLE_WEIGHT || role == MN_ROLE_INTERIOR || c->t[i].alias_of >= 0)
         return false;
     return !c->unbound[i] && case_in_segment(c, i);
 }
