@@ -138,6 +138,7 @@ static void hermes_text(void **state) {
     stays(f, "<tool_call>" CALL("f", "\"\""));
     stays(f, "<tool_call>" CALL("f", "\"[]\""));
     stays(f, "<tool_call>{\"arguments\": \"{} {}\", \"name\": \"f\"}");
+    expect(f, "<tool_call>" CALL("f", "\"{\\\"a\\ud800\\n\"}"), "«0 f|{\"a»\\ud800\\n\"}}");
     stays(f, "<tool_call>{\"name\" \"f\"}");
     stays(f, "<tool_call>{'name': 'f'}");
     stays(f, "{\"name\": \"f\", \"arguments\": {}}"); /* no mark */
@@ -237,6 +238,47 @@ static void tags(void **state) {
     stays(f, "<tool_call><function name=f>");
     stays(f, "<tool_call><functions");
     stays(f, "<function=f>");
+}
+
+/* A long value is passed on as JSON before it has ended, and may turn out to be none. */
+static void long_values(void **state) {
+    (void)state;
+    const mn_call_family *f = family("<tool_call>");
+    static const char *const ends[][2] = {
+        {"1]\n</parameter></function>", "1]}»"},
+        {"1]</parameter></function></tool_call>", "1]}»"},
+        {"1]\n</param", "1]»"},
+        {"1 ]\n</paramet<tool_call>" CALL("g", "{}"), "1 ]»\n</paramet«1 g|{}»"},
+        {"1\n</parameter></function>", "1»\n</parameter></function>"},
+        {"x]", "»x]"}};
+    for (size_t i = 0; i < MN_COUNT(ends); i++) {
+        mn_text text = {0};
+        mn_text want = {0};
+        mn_text_puts(&text, "<tool_call><function=f><parameter=a>[");
+        mn_text_puts(&want, "«0 f|{\"a\": [");
+        for (int k = 0; k < 3000; k++) {
+            mn_text_puts(&text, "1, ");
+            mn_text_puts(&want, "1, ");
+        }
+        mn_text_puts(&text, ends[i][0]);
+        mn_text_puts(&want, ends[i][1]);
+        expect(f, text.ptr, want.ptr);
+        mn_text_free(&text);
+        mn_text_free(&want);
+    }
+    /* digits without an end are a string */
+    mn_text text = {0};
+    mn_events all = {0};
+    mn_text_puts(&text, "<tool_call><function=f><parameter=a>");
+    while (text.len < 20000)
+        mn_text_puts(&text, "1");
+    mn_text_puts(&text, "</parameter></function>");
+    collect(f, (mn_str){text.ptr, text.len}, 9, &all);
+    assert_int_equal(mn_events_done(&all), MN_OK);
+    assert_int_equal(all.n, 2);
+    assert_true(mn_str_ends(all.list[1].text, "11\"}"));
+    mn_events_free(&all);
+    mn_text_free(&text);
 }
 
 /* ---- templates as the oracle ----------------------------------------------------------------- */
@@ -540,6 +582,6 @@ int main(void) {
         cmocka_unit_test(hermes),    cmocka_unit_test(hermes_text),    cmocka_unit_test(lists),
         cmocka_unit_test(mistral),   cmocka_unit_test(llama),          cmocka_unit_test(tags),
         cmocka_unit_test(templates), cmocka_unit_test(random_answers), cmocka_unit_test(hostile),
-        cmocka_unit_test(families)};
+        cmocka_unit_test(families),  cmocka_unit_test(long_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

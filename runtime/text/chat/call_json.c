@@ -133,12 +133,16 @@ static mn_call_step put_inner(mn_calls *s, char c) {
     return MN_CALL_MORE;
 }
 
+/* Half a surrogate pair is no character, so that what is wrong is still held as it came. */
 static mn_call_step in_arguments_string(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     char out[8];
+    const bool half = j->chars.high != 0;
     if (j->run.state == MN_JSON_AFTER)
-        return step_of(j->inner_end && !j->chars.high);
+        return step_of(j->inner_end && !half);
     const int n = mn_json_chars_push(&j->chars, c, out);
+    if (half && n && !memcmp(out, "\xef\xbf\xbd", 3))
+        return MN_CALL_BAD;
     mn_call_step step = MN_CALL_MORE;
     for (int i = 0; i < n && step == MN_CALL_MORE; i++)
         step = put_inner(s, out[i]);

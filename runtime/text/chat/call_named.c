@@ -31,7 +31,7 @@ static mn_call_step begin_mark(mn_calls *s, const char *mark) {
     s->named.at = MN_CALL_IN_MARK;
     s->named.mark = mark;
     s->named.n_mark = 1;
-    s->again = s->held.len - 1;
+    s->again = s->held.len; /* at the '[' */
     return MN_CALL_MORE;
 }
 

@@ -51,18 +51,17 @@ static void begin_string(mn_calls *s) {
     put_escaped(s, f->maybe.ptr, f->maybe.len);
 }
 
-static mn_call_step keep(mn_calls *s, char c) {
+static void keep(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
     mn_text_put(&f->maybe, &c, 1);
     s->out->failed |= f->maybe.failed;
     if (f->maybe.len < MAYBE_MAX)
-        return MN_CALL_MORE;
+        return;
     if (f->run.depth) {
         f->kind = MN_CALL_RAW_JSON;
         mn_calls_put(s, f->maybe.ptr, f->maybe.len);
     } else
         begin_string(s);
-    return MN_CALL_MORE;
 }
 
 /* A byte of a value that is no part of the tag behind it. */
@@ -84,12 +83,14 @@ static mn_call_step value_byte(mn_calls *s, char c) {
         return MN_CALL_MORE;
     }
     const bool json = mn_json_run_push(&f->run, c) != MN_JSON_BAD;
-    if (f->kind == MN_CALL_RAW_JSON) {
+    if (f->kind == MN_CALL_RAW_JSON && !json)
+        return MN_CALL_BAD;
+    if (f->kind == MN_CALL_RAW_JSON)
         mn_calls_put(s, &c, 1);
-        return json ? MN_CALL_MORE : MN_CALL_BAD;
-    }
+    else if (json)
+        keep(s, c);
     if (json)
-        return keep(s, c);
+        return MN_CALL_MORE;
     begin_string(s);
     put_escaped(s, &c, 1);
     return MN_CALL_MORE;
@@ -98,6 +99,8 @@ static mn_call_step value_byte(mn_calls *s, char c) {
 static mn_call_step end_value(mn_calls *s) {
     mn_call_tags *f = &s->tags;
     const bool whole = mn_json_run_whole(&f->run);
+    if (f->kind == MN_CALL_RAW_JSON && !whole)
+        return MN_CALL_BAD;
     f->at = MN_CALL_TAG_GAP;
     f->n_tag = 0;
     if (f->kind == MN_CALL_EMPTY)
@@ -106,8 +109,6 @@ static mn_call_step end_value(mn_calls *s) {
         mn_calls_put(s, f->maybe.ptr, f->maybe.len);
     else if (f->kind == MN_CALL_MAYBE_JSON)
         begin_string(s);
-    else if (f->kind == MN_CALL_RAW_JSON && !whole)
-        return MN_CALL_BAD;
     if (f->kind == MN_CALL_STRING)
         put_z(s, "\"");
     s->held.len = 0;
@@ -130,10 +131,16 @@ static mn_call_step in_value(mn_calls *s, char c) {
     f->tag[f->n_tag++] = c;
     while (step == MN_CALL_MORE && f->n_tag && !on_end_tag(f->tag, f->n_tag, &whole)) {
         step = value_byte(s, f->tag[0]);
+        if (step == MN_CALL_BAD)
+            break;
         f->n_tag--;
         memmove(f->tag, f->tag + 1, f->n_tag);
     }
-    return step == MN_CALL_MORE && whole ? end_value(s) : step;
+    if (step == MN_CALL_MORE && whole)
+        step = end_value(s);
+    if (step == MN_CALL_BAD)
+        mn_calls_again(s, f->tag, f->n_tag);
+    return step;
 }
 
 /* ---- tags ------------------------------------------------------------------------------------ */

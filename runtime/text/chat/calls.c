@@ -81,6 +81,12 @@ void mn_calls_put(mn_calls *s, const char *bytes, size_t n) {
     mn_events_put(s->out, MN_EVENT_ARGUMENTS, s->n - 1, (mn_str){bytes, n});
 }
 
+void mn_calls_again(mn_calls *s, const char *bytes, size_t n) {
+    drop(s);
+    mn_text_put(&s->held, bytes, n);
+    s->again = 1;
+}
+
 /* ---- what is read ---------------------------------------------------------------------------- */
 static bool is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
@@ -92,7 +98,7 @@ static void push(mn_calls *s, char c);
  * which are looked at again. */
 static void refuse(mn_calls *s) {
     char rest[32];
-    const size_t from = s->again ? s->again : s->held.len - 1;
+    const size_t from = (s->again ? s->again : s->held.len) - 1;
     const size_t n = MN_MIN(s->held.len - from, sizeof rest);
     memcpy(rest, s->held.ptr + from, n);
     s->said = true;
@@ -119,7 +125,7 @@ static size_t on_mark(const char *const marks[2], const char *text, size_t n, bo
 /* The call or list of calls is whole. */
 static void end(mn_calls *s) {
     if (!s->framed) { /* an empty list */
-        s->again = s->held.len;
+        s->again = s->held.len + 1;
         refuse(s);
         return;
     }
@@ -213,7 +219,7 @@ static void push(mn_calls *s, char c) {
         return;
     }
     if (s->held.len > MN_CALL_HELD) {
-        s->again = s->held.len;
+        s->again = s->held.len + 1;
         refuse(s);
     } else if (s->state == MN_CALLS_OUTSIDE)
         outside(s, c);

@@ -74,7 +74,7 @@ struct mn_calls {
     mn_events *out;
     mn_text held; /* neither given nor dropped */
     size_t mark;  /* where in held a mark begins */
-    size_t again; /* where in held to look anew if this is no call; 0: at its last byte */
+    size_t again; /* 1 + where in held to look anew if this is no call; 0: at its last byte */
     enum { MN_CALLS_OUTSIDE, MN_CALLS_MARK, MN_CALLS_GAP, MN_CALLS_INSIDE } state;
     bool said;   /* the answer has text: a call without a mark cannot begin any more */
     bool after;  /* only white space and marks since the last call */
@@ -104,5 +104,8 @@ bool mn_calls_name(mn_calls *s, char c);
 void mn_calls_begin(mn_calls *s);
 /* Gives arguments of the last call; what was held belongs to it. */
 void mn_calls_put(mn_calls *s, const char *bytes, size_t n);
+/* Before MN_CALL_BAD of a form that keeps bytes itself: these are what is held, and looked at
+ * again. */
+void mn_calls_again(mn_calls *s, const char *bytes, size_t n);
 
 #endif
