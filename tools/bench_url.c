@@ -225,7 +225,8 @@ static int find_model(url_report *r) {
     cJSON *answer = cJSON_Parse(text);
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItem(answer, "data"), 0);
     const cJSON *id = cJSON_GetObjectItem(first, "id");
-    const cJSON *meta = cJSON_GetObjectItem(first, "meta");
+    const cJSON *ours = cJSON_GetObjectItem(first, "minerva");
+    const cJSON *meta = ours ? ours : cJSON_GetObjectItem(first, "meta");
     const double n_vocab = cJSON_GetNumberValue(cJSON_GetObjectItem(meta, "n_vocab"));
     if (n_vocab >= 16 && n_vocab < INT32_MAX)
         r->prompts.n_vocab = (uint64_t)n_vocab;

@@ -16,8 +16,9 @@ static void put_model(const serve *s, const char *name, buffer *out) {
     put_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
                (long long)s->created);
     json_stringz(out, s->name);
-    put_format(out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"device\":", s->n_ctx,
-               (unsigned long long)s->a.info.n_params);
+    put_format(
+        out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"n_vocab\":%lld,\"device\":",
+        s->n_ctx, (unsigned long long)s->a.info.n_params, (long long)s->a.info.n_vocab);
     json_stringz(out, s->links[0].info_texts[0] ? s->links[0].info_texts[0] : "");
     put_format(out,
                ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"

@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""`minerva serve` with the openai client, as its users call it: client_test.py MINERVA FOLDER.
+
+The client is installed below FOLDER once, from PyPI, pinned by hash (requirements.txt); without a network the test is skipped with a
+line. Each test is a function test_GROUP_what(client, server); a failed check raises."""
+import glob
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import served
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STORY = [{"role": "user", "content": "Tell me a story."}]
+PROMPT = "Once upon a time"
+
+
+def install(folder):
+    """The folder to import from, or None with a line that says why not."""
+    requirements = os.path.join(HERE, "requirements.txt")
+    with open(requirements, "rb") as f:
+        name = "openai-%d.%d-%s" % (*sys.version_info[:2], hashlib.sha256(f.read()).hexdigest()[:12])
+    target = os.path.join(folder, name)
+    if os.path.isdir(target):
+        return target
+    env = dict(os.environ)
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode:
+        wheels = glob.glob("/usr/share/python-wheels/pip-*.whl")
+        if not wheels:
+            return print("no pip (python3-pip or python3-venv has it): the openai client is not tested")
+        env["PYTHONPATH"] = wheels[0]
+    part = "%s.%d" % (target, os.getpid())
+    command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "15",
+               "--only-binary", ":all:", "--require-hashes", "--target", part, "-r", requirements]
+    r = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
+    if r.returncode:
+        if "hash" in r.stderr.lower() and "do not match" in r.stderr.lower():
+            raise AssertionError(r.stderr)
+        return print("the openai client cannot be installed (no network?): it is not tested\n" + r.stderr[-300:])
+    try:
+        os.rename(part, target)
+    except OSError:
+        pass  # another group was faster
+    return target
+
+
+def equal(a, b):
+    assert a == b, "%r is not %r" % (a, b)
+
+
+def raises(kind, call, **fields):
+    try:
+        call()
+    except kind as error:
+        for name, value in fields.items():
+            equal(getattr(error, name), value)
+        return error
+    raise AssertionError("%s was expected" % kind.__name__)
+
+
+def chat(client, messages=STORY, **more):
+    settings = dict(model="storyteller", max_tokens=24, temperature=0)
+    return client.chat.completions.create(messages=messages, **{**settings, **more})
+
+
+def complete(client, prompt=PROMPT, **more):
+    return client.completions.create(prompt=prompt, **{**dict(model="storyteller", max_tokens=12, temperature=0), **more})
+
+
+def metric(client, name):
+    text = client.get("/../metrics", cast_to=str)
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("minerva_" + name + "{"))
+
+
+# ---- chat -----------------------------------------------------------------------------------------------------------
+def test_chat_models(client, server):
+    models = client.models.list().data
+    equal([m.id for m in models], ["storyteller"])
+    m = client.models.retrieve("storyteller")
+    assert m.id == "storyteller" and m.object == "model" and m.max_model_len > 100
+    raises(openai.NotFoundError, lambda: client.models.retrieve("nothing"), code="model_not_found")
+
+
+def test_chat_whole(client, server):
+    r = chat(client)
+    equal((r.object, r.model, len(r.choices)), ("chat.completion", "storyteller", 1))
+    c = r.choices[0]
+    equal((c.index, c.finish_reason, c.message.role, c.message.tool_calls), (0, "length", "assistant", None))
+    assert len(c.message.content) > 40
+    equal(r.usage.completion_tokens, 24)
+    equal(r.usage.total_tokens, r.usage.prompt_tokens + 24)
+    assert r.usage.prompt_tokens_details.cached_tokens >= 0
+    equal(chat(client).choices[0].message.content, c.message.content)
+    same = [chat(client, temperature=0.9, seed=7).choices[0].message.content for _ in range(2)]
+    equal(same[0], same[1])
+    whole = chat(client, max_tokens=400).choices[0]
+    equal(whole.finish_reason, "stop")
+
+
+def test_chat_stream(client, server):
+    whole = chat(client).choices[0].message.content
+    chunks = list(chat(client, stream=True, stream_options={"include_usage": True}))
+    equal(len({c.id for c in chunks}), 1)
+    equal({c.object for c in chunks}, {"chat.completion.chunk"})
+    equal(chunks[0].choices[0].delta.role, "assistant")
+    equal("".join(c.choices[0].delta.content or "" for c in chunks[:-1]), whole)
+    equal([c.choices[0].finish_reason for c in chunks[:-1] if c.choices[0].finish_reason], ["length"])
+    equal((chunks[-1].choices, chunks[-1].usage.completion_tokens), ([], 24))
+    assert all(c.usage is None for c in chunks[:-1])
+    assert all(c.choices for c in chat(client, stream=True))
+
+
+def test_chat_helper(client, server):
+    """The client's own collector of streams."""
+    with client.chat.completions.stream(model="storyteller", messages=STORY, max_tokens=400, temperature=0) as stream:
+        kinds = {event.type for event in stream}
+        final = stream.get_final_completion()
+    assert {"chunk", "content.delta", "content.done"} <= kinds, kinds
+    equal(final.choices[0].message.content, chat(client, max_tokens=400).choices[0].message.content)
+
+
+def test_chat_messages(client, server):
+    """Forms of messages: parts, developer, null content with calls, both names of the limit."""
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}]
+    equal(chat(client, parts).choices[0].message.content, chat(client).choices[0].message.content)
+    chat(client, [{"role": "developer", "content": "Be brief."}, *STORY])
+    call = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": '{"at": "owl"}'}}
+    chat(client, [*STORY, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call00001", "content": "an owl"}, *STORY])
+    equal(chat(client, max_tokens=openai.NOT_GIVEN, max_completion_tokens=5).usage.completion_tokens, 5)
+    chat(client, user="me", store=False, metadata={"a": "b"}, reasoning_effort="low", response_format={"type": "text"}, service_tier="auto")
+
+
+def test_chat_n(client, server):
+    r = chat(client, n=3, temperature=1, seed=5)
+    equal([c.index for c in r.choices], [0, 1, 2])
+    equal(r.usage.completion_tokens, 72)
+    assert len({c.message.content for c in r.choices}) > 1
+    texts = ["", "", ""]
+    for chunk in chat(client, n=3, temperature=1, seed=5, stream=True):
+        for c in chunk.choices:
+            texts[c.index] += c.delta.content or ""
+    equal(texts, [c.message.content for c in r.choices])
+
+
+def test_chat_stop(client, server):
+    text = chat(client, max_tokens=40).choices[0].message.content
+    for stop in (text[20:26], text[33:35]):
+        r = chat(client, max_tokens=40, stop=stop).choices[0]
+        equal((r.message.content, r.finish_reason), (text[:text.index(stop)], "stop"))
+        chunks = list(chat(client, max_tokens=40, stop=["not in it", stop], stream=True))
+        equal("".join(c.choices[0].delta.content or "" for c in chunks), text[:text.index(stop)])
+        equal(chunks[-1].choices[0].finish_reason, "stop")
+
+
+def test_chat_logprobs(client, server):
+    c = chat(client, logprobs=True, top_logprobs=3).choices[0]
+    equal(len(c.logprobs.content), 24)
+    equal(b"".join(bytes(t.bytes) for t in c.logprobs.content).decode().strip(), c.message.content.strip())
+    for t in c.logprobs.content:
+        equal(len(t.top_logprobs), 3)
+        assert t.logprob <= 0 and t.logprob == t.top_logprobs[0].logprob == max(x.logprob for x in t.top_logprobs)
+        equal((t.token, t.bytes), (t.top_logprobs[0].token, t.top_logprobs[0].bytes))
+    streamed = [t for chunk in chat(client, logprobs=True, top_logprobs=3, stream=True) for t in (chunk.choices[0].logprobs or c.logprobs.__class__(content=[])).content]
+    equal([t.token for t in streamed], [t.token for t in c.logprobs.content])
+    assert chat(client).choices[0].logprobs is None
+
+
+def test_chat_tools(client, server):
+    """A template without tools says so or ignores them; choices that cannot be kept are refused; none is as without."""
+    tools = [{"type": "function", "function": {"name": "look", "description": "looks", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}]
+    equal(chat(client, tools=tools, tool_choice="none").choices[0].message.content, chat(client).choices[0].message.content)
+    try:
+        assert chat(client, tools=tools).choices[0].message.tool_calls is None
+    except openai.BadRequestError as error:
+        equal(error.param, "tools")
+    for choice in ("required", {"type": "function", "function": {"name": "look"}}):
+        raises(openai.BadRequestError, lambda: chat(client, tools=tools, tool_choice=choice), param="tool_choice")
+
+
+# ---- completions and embeddings -------------------------------------------------------------------------------------
+def test_text_complete(client, server):
+    r = complete(client, max_tokens=openai.NOT_GIVEN)
+    equal((r.object, r.usage.completion_tokens, r.choices[0].finish_reason), ("text_completion", 16, "length"))
+    assert complete(client, echo=True).choices[0].text.strip().startswith(PROMPT)
+    many = complete(client, [PROMPT, "The owl"], n=2)
+    equal([c.index for c in many.choices], [0, 1, 2, 3])
+    equal(many.choices[0].text, complete(client).choices[0].text)
+    ids = client.post("/../tokenize", cast_to=object, body={"model": "storyteller", "prompt": PROMPT})["tokens"]
+    equal(complete(client, ids).choices[0].text, complete(client).choices[0].text)
+    equal(complete(client, [ids, ids]).choices[1].text, complete(client).choices[0].text)
+    equal("".join(c.choices[0].text for c in complete(client, stream=True)), complete(client).choices[0].text)
+    back = client.post("/../detokenize", cast_to=object, body={"model": "storyteller", "tokens": ids})["prompt"]
+    assert PROMPT in back, back
+
+
+def test_text_logprobs(client, server):
+    c = complete(client, logprobs=2).choices[0]
+    equal((len(c.logprobs.tokens), len(c.logprobs.token_logprobs), len(c.logprobs.top_logprobs), len(c.logprobs.text_offset)), (12, 12, 12, 12))
+    equal("".join(c.logprobs.tokens), c.text)
+    equal(c.logprobs.text_offset[0], 0)
+    assert all(len(top) == 2 and max(top.values()) >= p for top, p in zip(c.logprobs.top_logprobs, c.logprobs.token_logprobs))
+
+
+def test_text_extensions(client, server):
+    """vLLM's fields."""
+    equal(complete(client, max_tokens=300, extra_body={"ignore_eos": True}).usage.completion_tokens, 300)
+    assert complete(client, max_tokens=300).usage.completion_tokens < 300
+    complete(client, temperature=1, seed=3, extra_body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1, "min_tokens": 4})
+    first = complete(client, logprobs=0, max_tokens=1, extra_body={"return_tokens_as_token_ids": False})
+    assert first.choices[0].text
+
+
+def test_embed_vectors(client, server):
+    """As base64, the client's own choice, and as numbers; texts and ids."""
+    r = client.embeddings.create(model="storyteller", input=["an owl", "a tin cup"])
+    equal((len(r.data), [d.index for d in r.data], r.object), (2, [0, 1], "list"))
+    numbers = client.embeddings.create(model="storyteller", input=["an owl", "a tin cup"], encoding_format="float")
+    for a, b in zip(r.data, numbers.data):
+        assert len(a.embedding) == len(b.embedding) > 8
+        assert max(abs(x - y) for x, y in zip(a.embedding, b.embedding)) < 1e-5
+        assert abs(sum(x * x for x in a.embedding) - 1) < 1e-3
+    ids = client.post("/../tokenize", cast_to=object, body={"model": "storyteller", "prompt": "an owl"})["tokens"]
+    of_ids = client.embeddings.create(model="storyteller", input=[ids])
+    assert max(abs(x - y) for x, y in zip(of_ids.data[0].embedding, r.data[0].embedding)) < 1e-5
+    equal(r.usage.prompt_tokens, r.usage.total_tokens)
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+def test_errors_fields(client, server):
+    """A wrong value is a 400 that names its field."""
+    for field, value in (("temperature", 900), ("temperature", "warm"), ("top_p", 2), ("n", 0), ("max_tokens", -1), ("stop", 3), ("seed", "x"), ("logit_bias", {"a": 1}),
+                         ("logit_bias", {"3": 1000}), ("stream", "yes"), ("top_logprobs", 50), ("presence_penalty", 9), ("min_p", -1), ("top_k", "many")):
+        error = raises(openai.BadRequestError, lambda: chat(client, extra_body={"logprobs": True, field: value}), param=field)
+        assert field in error.message, error.message
+    for messages in ([], [{"role": "user", "content": 3}], [{"content": "no role"}], "text", [3],
+                     [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]):
+        raises(openai.BadRequestError, lambda: chat(client, messages), param="messages")
+    raises(openai.BadRequestError, lambda: chat(client, response_format={"type": "json_object"}), param="response_format")
+    raises(openai.BadRequestError, lambda: complete(client, []), param="prompt")
+    raises(openai.BadRequestError, lambda: complete(client, [[99999999]]), param="prompt")
+    chat(client, extra_body={"temperature": None, "stop": None, "tools": None, "top_k": None, "unknown_field": {"a": [1]}})
+
+
+def test_errors_length(client, server):
+    """Too long: both numbers."""
+    most = client.models.retrieve("storyteller").max_model_len
+    error = raises(openai.BadRequestError, lambda: complete(client, [5] * (most + 7)))
+    assert str(most) in error.message and str(most + 7) in error.message, error.message
+
+
+def test_errors_paths(client, server):
+    raises(openai.NotFoundError, lambda: chat(client, model="gpt-9"), code="model_not_found")
+    raises(openai.NotFoundError, lambda: client.responses.create(model="storyteller", input="x"))
+    raises(openai.NotFoundError, lambda: client.get("/nothing", cast_to=object))
+    raises(openai.APIStatusError, lambda: client.get("/chat/completions", cast_to=object), status_code=405)
+    raises(openai.BadRequestError, lambda: client.post("/chat/completions", cast_to=object, body=["no object"]))
+
+
+def test_errors_cancel(client, server):
+    """A client that closes a stream: its generation ends, and nothing is left."""
+    stream = complete(client, max_tokens=900, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    assert metric(client, "num_requests_running") + metric(client, "num_requests_waiting") >= 1
+    stream.close()
+    until = time.monotonic() + 60
+    while metric(client, "num_requests_running") + metric(client, "num_requests_waiting") and time.monotonic() < until:
+        time.sleep(0.02)
+    equal(metric(client, "num_requests_running") + metric(client, "num_requests_waiting"), 0)
+    equal(metric(client, "kv_cache_usage_perc"), metric(client, "kv_cache_usage_perc"))
+
+
+def test_full_retry(client, server):
+    """An overloaded server says 429 with Retry-After; the client tries again and succeeds."""
+    held = [complete(client, max_tokens=900, stream=True, extra_body={"ignore_eos": True}) for _ in range(2)]  # runs; waits
+    error = raises(openai.RateLimitError, lambda: complete(client.with_options(max_retries=0)))
+    assert int(error.response.headers["retry-after"]) >= 1
+    threading.Timer(0.3, lambda: [s.close() for s in held]).start()
+    equal(complete(client.with_options(max_retries=5)).usage.completion_tokens, 12)
+
+
+def test_key_wanted(client, server):
+    other = openai.OpenAI(base_url=server.url + "/v1", api_key="wrong", max_retries=0)
+    raises(openai.AuthenticationError, lambda: chat(other))
+    raises(openai.AuthenticationError, lambda: other.models.list())
+    equal(chat(client).usage.completion_tokens, 24)
+
+
+def tests_of(group):
+    return [(name, test) for name, test in globals().items() if name.startswith("test_%s_" % group)]
+
+
+def run(groups, flags, minerva, key=None):
+    """The groups against one server."""
+    serving = served.Server(minerva, "--device", "cpu", *flags)
+    serving.key = key
+    with serving as server:
+        for name, test in [one for group in groups for one in tests_of(group)]:
+            print(name, flush=True)
+            with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
+                try:
+                    test(client, server)
+                except openai.BadRequestError as error:
+                    if " yet" not in error.message:
+                        raise
+                    print("not yet: " + error.message)
+
+
+def main():
+    global openai
+    minerva, folder = sys.argv[1], sys.argv[2]
+    if not served.available(minerva):
+        print("this minerva was built without its server")
+        sys.exit(77)
+    os.makedirs(folder, exist_ok=True)
+    target = install(folder)
+    if not target:
+        sys.exit(77)
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy") or name.startswith("OPENAI_"):
+            del os.environ[name]
+    sys.path.insert(0, target)
+    import openai
+    run(["chat", "text", "errors"], [], minerva)
+    try:
+        run(["embed"], ["--embeddings"], minerva)
+    except AssertionError as error:
+        if "mn_session_params.flags" not in str(error):
+            raise
+        print("no embeddings yet")
+    run(["full"], ["--parallel", 1, "--max-queue", 1], minerva)
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600
+        keys.write("other\nright\n")
+        keys.flush()
+        run(["key"], ["--api-key", keys.name], minerva, key="right")
+
+
+if __name__ == "__main__":
+    main()
