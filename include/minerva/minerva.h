@@ -410,10 +410,10 @@ typedef struct {
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
- * imported, and no sequence can be created. n_seq: texts per step; 0 = 16. n_ctx: tokens per text;
- * 0 = as above. n_batch: rows per step; of an encoder a whole text goes into one step; 0 = 512, of an
- * encoder at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other sessions:
- * MN_UNSUPPORTED. */
+ * imported, and no sequence can be created. n_seq: texts per step; 0 = 64 of an encoder, else 4.
+ * n_ctx: tokens per text; 0 as above. n_batch: rows per step; 0 = 512, of an encoder, which reads
+ * a text in one step, at least n_ctx. An encoder (mn_model_info.is_encoder) accepts no other
+ * sessions: MN_UNSUPPORTED. */
 #define MN_SESSION_EMBED 2u
 #define MN_SESSION_NO_CACHE 4u /* requests share no pages of equal prompts */
 /* Negotiates a device, imports the weights, allocates the cache. MN_NO_DEVICE lists all devices

@@ -40,11 +40,17 @@ struct mn_model {
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
     double sampling[MN_SAMPLING_KEYS];
+    /* embeddings as the model's files want them (pooling.c). refusal: why that is not possible; NULL */
+    struct {
+        uint32_t pooling, norm; /* MN_POOLING_*, MN_NORM_*, not the defaults */
+        char *refusal;
+    } embed;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
     pthread_mutex_t lock; /* guards graphs */
-    /* built by the first session; [1]: for contexts that need other constants (longrope) */
-    mn_model_graph *graphs[2];
+    /* built by the first session; [..][1]: for contexts that need other constants (longrope); [1][..]:
+     * those that embed */
+    mn_model_graph *graphs[2][2];
 };
 
 /* ---- args.c: checks of arguments; __func__ is the function that the caller called ------------ */
@@ -87,8 +93,8 @@ mn_status mn_args_give(mn_sized which, void *out, const void *own);
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for
- * long contexts. */
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
+ * long contexts. embeds: the graph that ends with hidden states. */
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
                              mn_error *err);
 /* vocabulary.c: the bytes of all tokens, made when first asked for. NULL: out of memory. */
 typedef struct mn_token_table mn_token_table;
@@ -105,6 +111,9 @@ mn_status mn_text_encode(const mn_model *m, mn_str text, const uint8_t *plain, u
  * explanations. NULL params: the defaults. r->devices points into params or the configuration. */
 mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                           const mn_session_params *params, mn_request *r, mn_error *err);
+/* pooling.c: what the files say of embeddings. Our key of GGUF: false where they say: no norm. */
+#define MN_EMBED_NORM_KEY "minerva.embedding.normalise"
+mn_status mn_pooling_read(mn_model *m, mn_error *err);
 struct cJSON;
 /* generation.c: a file of JSON beside the model, parsed; *out NULL = absent. */
 mn_status mn_model_companion(const mn_model *m, const char *name, struct cJSON **out,

@@ -34,7 +34,7 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
 /* What cannot be run is not converted: a weight is missing, or has another shape. */
 static mn_status check_runs(const mn_model *m, mn_error *err) {
     mn_model_graph *g = NULL;
-    const mn_status st = mn_model_graph_build(m->canonical, 0, &g, err);
+    const mn_status st = mn_model_graph_build(m->canonical, 0, false, &g, err);
     mn_model_graph_free(g);
     return st;
 }

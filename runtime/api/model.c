@@ -232,7 +232,8 @@ static mn_status read_facts(mn_model *m, mn_error *err) {
     if (!m->name)
         return mn_fail_memory(err, 64);
     warn_of_spare_layers(m);
-    return mn_generation_read(m, err);
+    mn_status st = mn_pooling_read(m, err);
+    return st ? st : mn_generation_read(m, err);
 }
 
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
@@ -283,8 +284,8 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
 void mn_model_free(mn_model *m) {
     if (!m || mn_pool_is_stranded(m->rt->pool))
         return;
-    mn_model_graph_free(m->graphs[0]);
-    mn_model_graph_free(m->graphs[1]);
+    for (int i = 0; i < 4; i++)
+        mn_model_graph_free(m->graphs[i / 2][i % 2]);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
     mn_jinja_free(m->chat_tools);
@@ -292,28 +293,30 @@ void mn_model_free(mn_model *m) {
     pthread_mutex_destroy(&m->lock);
     mn_free(m->arch);
     mn_free(m->name);
+    mn_free(m->embed.refusal);
     mn_free(m->stop);
     mn_free(m->told);
     mn_token_table_free(m->token_table);
     mn_free(m);
 }
 
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, const mn_model_graph **out,
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
+    mn_model_graph **graphs = m->graphs[embeds];
     mn_status st = MN_OK;
-    if (!m->graphs[0])
-        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[0], err);
-    const int i = !st && n_ctx && mn_model_graph_differs(m->graphs[0], n_ctx);
-    if (!st && !m->graphs[i])
-        st = mn_model_graph_build(m->canonical, n_ctx, &m->graphs[i], err);
-    *out = st ? NULL : m->graphs[i];
+    if (!graphs[0])
+        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[0], err);
+    const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
+    if (!st && !graphs[i])
+        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[i], err);
+    *out = st ? NULL : graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;
 }
 
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
-    return mn_model_graph_for(m, 0, out, err);
+    return mn_model_graph_for(m, 0, false, out, err);
 }
 
 mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
@@ -345,6 +348,7 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .n_ctx_train = ctx,
                           .has_tokenizer = m->tokenizer != NULL,
                           .has_chat_template = m->chat != NULL,
+                          .is_encoder = mn_hparams_is_encoder(c),
                           .n_embd = width};
     return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }

@@ -1,15 +1,200 @@
-/* pooling.c -- how a model's files want hidden states pooled into an embedding: {arch}.pooling_type of GGUF,
- * modules.json and 1_Pooling/config.json of sentence-transformers. */
+/* pooling.c -- how a model's files want hidden states pooled into an embedding: {arch}.pooling_type of
+ * GGUF; modules.json and 1_Pooling/config.json of sentence-transformers.
+ *
+ * Read once, when a model is opened. What cannot be done (another pooling, layers behind it, a
+ * damaged file) costs the defaults, not the model: it is an error where they are asked for. */
 #include "api/api.h"
+#include "text/json/json.h"
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MODULES "modules.json"
+enum { CONFIG_MAX = 1 << 20 };
+
+/* Why the defaults cannot be used; the first reason stays. */
+static mn_status refuse(mn_model *m, const char *why) {
+    if (m->embed.refusal)
+        return MN_OK;
+    m->embed.refusal = mn_strndup(why, strlen(why));
+    return m->embed.refusal ? MN_OK : MN_OUT_OF_MEMORY;
+}
+
+/* ---- keys of GGUF ---------------------------------------------------------------------------- */
+static mn_status read_keys(mn_model *m) {
+    enum { NONE, RANK = 4 };
+    const mn_meta *meta = &m->canonical->meta;
+    mn_error why = MN_ERROR_INIT;
+    char key[96];
+    int64_t type = NONE;
+    bool norm = true;
+    snprintf(key, sizeof key, "%.64s.pooling_type", m->arch);
+    mn_status st = mn_meta_i64(meta, key, NONE, RANK, &type, &why);
+    if (st && st != MN_END)
+        return refuse(m, why.msg);
+    st = mn_meta_bool(meta, MN_EMBED_NORM_KEY, &norm, &why);
+    if (st && st != MN_END)
+        return refuse(m, why.msg);
+    if (!norm)
+        m->embed.norm = MN_NORM_NONE;
+    if (type == RANK)
+        return refuse(m, "its pooling_type is 4 (rank): the model scores pairs of texts");
+    if (type != NONE)
+        m->embed.pooling = (uint32_t)type; /* the numbers are MN_POOLING_*'s */
+    return MN_OK;
+}
+
+/* ---- sentence-transformers ------------------------------------------------------------------- */
+/* A plain folder name: a path out of the model's folder is none. */
+static bool is_plain(const char *s) {
+    if (!*s || *s == '.')
+        return false;
+    for (; *s; s++) {
+        const bool letter = (*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z');
+        if (!letter && !(*s >= '0' && *s <= '9') && !strchr("._-", *s))
+            return false;
+    }
+    return true;
+}
+
+/* The parsed FOLDER/DIR/config.json, where FOLDER is the model's. */
+static mn_status read_config(const mn_model *m, const char *dir, cJSON **out, mn_error *err) {
+    const char *model = m->canonical->path;
+    const char *slash = strrchr(model, '/');
+    mn_text path = {0};
+    char *data = NULL;
+    uint64_t bytes = 0;
+    if (mn_path_is_dir(model))
+        mn_text_printf(&path, "%s/", model);
+    else if (slash)
+        mn_text_printf(&path, "%.*s/", (int)(slash - model), model);
+    mn_text_printf(&path, "%s/config.json", dir);
+    mn_status st = path.failed ? mn_fail_memory(err, 256) : MN_OK;
+    if (!st)
+        st = mn_read_file(path.ptr, CONFIG_MAX, &data, &bytes, err);
+    if (!st)
+        st = mn_json_parse((mn_str){data, bytes}, path.ptr, out, err);
+    mn_free(data);
+    mn_text_free(&path);
+    return st;
+}
+
+/* The pooling that config names: a word, or one flag of several; 0 = none that is here. */
+static uint32_t pooling_of(const cJSON *config) {
+    static const char *const words[][2] = {
+        [MN_POOLING_MEAN] = {"mean", "pooling_mode_mean_tokens"},
+        [MN_POOLING_CLS] = {"cls", "pooling_mode_cls_token"},
+        [MN_POOLING_LAST] = {"lasttoken", "pooling_mode_lasttoken"},
+    };
+    const char *word = mn_json_text(config, "pooling_mode", "");
+    uint32_t found = 0;
+    uint32_t n_set = 0;
+    const cJSON *v;
+    for (uint32_t i = MN_POOLING_MEAN; i <= MN_POOLING_LAST; i++)
+        if (!strcmp(word, words[i][0]) || mn_json_flag(config, words[i][1], false))
+            found = i;
+    cJSON_ArrayForEach(v, config) {
+        const bool is_mode = !strncmp(v->string, "pooling_mode_", 13);
+        n_set += is_mode && cJSON_IsTrue(v);
+    }
+    if (*word)
+        return n_set ? 0 : found;
+    return n_set == 1 ? found : 0;
+}
+
+static mn_status read_pooling(mn_model *m, const cJSON *module) {
+    const char *dir = mn_json_text(module, "path", "");
+    mn_error why = MN_ERROR_INIT;
+    cJSON *config = NULL;
+    if (!is_plain(dir))
+        return refuse(m, MODULES ": the path of its Pooling is no name of a folder");
+    if (read_config(m, dir, &config, &why))
+        return refuse(m, why.msg);
+    const uint32_t pooling = pooling_of(config);
+    cJSON_Delete(config);
+    if (!pooling)
+        return refuse(m, MODULES ": its Pooling is none of cls, mean and last token");
+    m->embed.pooling = pooling;
+    return MN_OK;
+}
+
+/* "sentence_transformers.models.Normalize": what follows the last dot counts. */
+static mn_status read_module(mn_model *m, const cJSON *module) {
+    const char *type = mn_json_text(module, "type", "");
+    const char *dot = strrchr(type, '.');
+    const char *kind = dot ? dot + 1 : type;
+    char why[160];
+    if (!strcmp(kind, "Transformer"))
+        return MN_OK;
+    if (!strcmp(kind, "Pooling"))
+        return read_pooling(m, module);
+    if (!strcmp(kind, "Normalize")) {
+        m->embed.norm = MN_NORM_L2;
+        return MN_OK;
+    }
+    snprintf(why, sizeof why,
+             MODULES ": module \"%.60s\": known are Transformer, Pooling, Normalize", kind);
+    return refuse(m, why);
+}
+
+/* modules.json is a list; the text is made an object for the parser of objects. */
+static mn_status parse_modules(mn_str text, cJSON **out, mn_error *err) {
+    mn_text object = {0};
+    mn_text_printf(&object, "{\"modules\":%.*s}", (int)text.len, text.ptr);
+    mn_status st = object.failed ? mn_fail_memory(err, text.len) : MN_OK;
+    if (!st)
+        st = mn_json_parse((mn_str){object.ptr, object.len}, MODULES, out, err);
+    mn_text_free(&object);
+    return st;
+}
+
+static mn_status read_modules(mn_model *m) {
+    const mn_file_set *f = &m->canonical->files;
+    mn_error why = MN_ERROR_INIT;
+    mn_str text = {0};
+    cJSON *json = NULL;
+    const cJSON *module;
+    mn_status st = mn_companion(f->files, f->n, MODULES, CONFIG_MAX, &text, &why);
+    if (!st && !text.ptr)
+        return MN_OK;
+    if (!st)
+        st = parse_modules(text, &json, &why);
+    if (st)
+        return refuse(m, why.msg);
+    m->embed.norm = MN_NORM_NONE;
+    st = MN_OK;
+    cJSON_ArrayForEach(module, mn_json_item(json, "modules")) {
+        if (!st)
+            st = read_module(m, module);
+    }
+    cJSON_Delete(json);
+    return st;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+mn_status mn_pooling_read(mn_model *m, mn_error *err) {
+    m->embed.pooling = MN_POOLING_LAST;
+    m->embed.norm = MN_NORM_L2;
+    if (mn_hparams_is_encoder(m->canonical))
+        m->embed.pooling = MN_POOLING_MEAN;
+    mn_status st = read_keys(m);
+    if (!st)
+        st = read_modules(m);
+    return st ? mn_fail_memory(err, 256) : MN_OK;
+}
 
 mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
                                   mn_error *err) {
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {0}});
     if (st)
         return st;
+    if (m->embed.refusal)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s: %s: name the pooling (mean, cls or last) to embed without it",
+                       m->canonical->path, m->embed.refusal);
     if (pooling)
-        *pooling = MN_POOLING_LAST;
+        *pooling = m->embed.pooling;
     if (norm)
-        *norm = MN_NORM_L2;
+        *norm = m->embed.norm;
     return MN_OK;
 }

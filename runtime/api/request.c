@@ -5,6 +5,7 @@
 #include <string.h>
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
+enum { ENCODER_TEXTS = 64, DECODER_TEXTS = 4 };
 enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
 /* The first that says something; 0 = none does. */
@@ -15,16 +16,21 @@ static uint32_t size_of(uint32_t given, const mn_config *cfg, const char *name) 
 static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_session_params *p,
                       mn_request *r) {
     const int64_t trained = hp->n_ctx_train;
-    const bool logits = p->flags & MN_SESSION_NO_SAMPLING;
+    const bool embeds = p->flags & MN_SESSION_EMBED;
+    const bool logits = !embeds && p->flags & MN_SESSION_NO_SAMPLING;
     r->n_ctx = size_of(p->n_ctx, cfg, "context");
     if (!r->n_ctx)
         r->n_ctx = trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
     r->n_batch = size_of(p->n_batch, cfg, "batch");
     if (!r->n_batch)
         r->n_batch = logits ? LOGITS_BATCH : DEFAULT_BATCH;
+    if (embeds && hp->bidirectional && !p->n_batch) /* a text is not split */
+        r->n_batch = MN_MAX(r->n_batch, r->n_ctx);
     r->n_seq = MN_MAX(p->n_seq, 1u);
+    if (embeds && !p->n_seq)
+        r->n_seq = hp->bidirectional ? ENCODER_TEXTS : DECODER_TEXTS;
     r->n_batch = MN_MAX(r->n_batch, r->n_seq);
-    r->n_outputs = logits ? r->n_batch : r->n_seq;
+    r->n_outputs = logits || embeds ? r->n_batch : r->n_seq;
 }
 
 /* Errors name the number and the most that is possible; a context beyond what the model was trained
@@ -87,7 +93,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     mn_status st = mn_args_take(MN_SIZED_SESSION_PARAMS, &p, params, err);
     if (!st)
         st = mn_args_flags(err, "mn_session_params.flags", p.flags,
-                           MN_SESSION_NO_SAMPLING | MN_SESSION_NO_CACHE);
+                           MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED | MN_SESSION_NO_CACHE);
     if (!st)
         st = check_kinds(&p, err);
     if (st)

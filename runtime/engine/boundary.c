@@ -78,7 +78,7 @@ static mn_status add_transfer(mn_engine *e, uint32_t t, uint32_t from, uint32_t 
 static mn_status cross(mn_engine *e, uint32_t t, uint32_t made, uint32_t s, mn_error *err) {
     const uint32_t from = e->segments[made].device;
     const uint32_t to = e->segments[s].device;
-    if ((int32_t)t == e->graph->io.logits)
+    if ((int32_t)t == mn_graph_rows(e->graph))
         e->logits_crosses = true;
     mn_status st = allocate_at(e, from, t, err);
     /* there already: for an earlier segment */
@@ -127,7 +127,7 @@ static mn_status cross_into(mn_engine *e, uint32_t k, const int32_t *maker, mn_e
 
 mn_status mn_boundary_create(mn_engine *e, mn_error *err) {
     const size_t n = e->graph->abi.n_tensors;
-    const int32_t logits = e->graph->io.logits;
+    const int32_t logits = mn_graph_rows(e->graph);
     mn_status st = MN_OK;
     int32_t *maker = mn_alloc(n, sizeof *maker);
     if (!maker)

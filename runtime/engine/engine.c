@@ -226,10 +226,12 @@ static mn_status allocate_output(mn_engine *e, mn_error *err) {
         {&d->slots, n_slots * sizeof(mn_slot), MN_MEM_DEVICE},
         {&d->history, n_slots * n_ctx * 4, MN_MEM_DEVICE},
         {&d->params, n_slots * sizeof(mn_slot_params), MN_MEM_DEVICE},
-        {&d->at[e->graph->io.ids], ids, MN_MEM_DEVICE},
+        {e->graph->embeds ? NULL : &d->at[e->graph->io.ids], ids, MN_MEM_DEVICE},
         {&e->ids_host, ids * e->ring, MN_MEM_HOST_PINNED},
     };
     for (size_t i = 0; i < MN_COUNT(want); i++) {
+        if (!want[i].to)
+            continue;
         mn_status st = mn_engine_alloc(e, at, want[i].bytes, want[i].kind, want[i].to, err);
         if (st)
             return st;

@@ -107,8 +107,9 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
-/* Steps with or without logits: two sets of bindings, made when first wanted and kept. With them,
- * mn_engine_logits copies those of the last step (after its wait). */
+/* Steps with or without logits (hidden states, if the graph embeds): two sets of bindings, made when
+ * first wanted and kept. With them, mn_engine_logits copies those of the last step (after its wait):
+ * n_rows of mn_graph_row_width numbers. */
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

@@ -136,9 +136,10 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
         st = write_inputs(e, inputs, at, err);
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
+    const bool draws = n && !e->graph->embeds;
     if (!st)
-        st = mn_engine_segment_execute(e, last, symbols, n ? NULL : &done, err);
-    if (!st && n) {
+        st = mn_engine_segment_execute(e, last, symbols, draws ? NULL : &done, err);
+    if (!st && draws) {
         mn_buffer *ids = d->at[e->graph->io.ids];
         st = read_from(d, ids, e->ids_host, at * row, n, &done, err);
         mn_engine_note(e, mn_engine_output_index(e), st);
@@ -251,9 +252,9 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
     const uint32_t at = e->logits_device;
     mn_engine_device *d = &e->devices[at];
     const uint64_t n_rows = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
-    const uint64_t bytes = n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
+    const uint64_t bytes = n_rows * (uint64_t)mn_graph_row_width(e->graph) * 4;
     mn_buffer **here = &e->logits_host;
-    mn_buffer **there = &d->at[e->graph->io.logits];
+    mn_buffer **there = &d->at[mn_graph_rows(e->graph)];
     mn_status st = MN_OK;
     if (!*here)
         st = mn_engine_alloc(e, at, bytes, MN_MEM_HOST_PINNED | MN_MEM_UNZEROED, here, err);
@@ -284,8 +285,8 @@ mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err) {
     mn_engine_device *d = &e->devices[e->logits_device];
     mn_event *done = NULL;
-    mn_buffer *logits = d->at[e->graph->io.logits];
-    const uint64_t bytes = (uint64_t)n_rows * (uint64_t)e->graph->hp.n_vocab * 4;
+    mn_buffer *logits = d->at[mn_graph_rows(e->graph)];
+    const uint64_t bytes = (uint64_t)n_rows * (uint64_t)mn_graph_row_width(e->graph) * 4;
     mn_status st = read_from(d, logits, e->logits_host, 0, bytes, &done, err);
     if (!st)
         st = mn_event_settle(d->backend, mn_callee_of(d), MN_MOVES_NS(bytes), &done, err);

@@ -15,6 +15,7 @@ void mn_arch_gpt_oss(mn_model_graph *g);
 void mn_arch_olmo2(mn_model_graph *g);
 void mn_arch_stablelm(mn_model_graph *g);
 void mn_arch_gpt2(mn_model_graph *g);
+void mn_arch_bert(mn_model_graph *g);
 
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);
@@ -40,7 +41,7 @@ int32_t mn_b_moe(mn_model_graph *g, int32_t x, mn_glu_form form);
 int32_t mn_b_residual(mn_model_graph *g, int32_t x, int32_t y);
 int32_t mn_b_embed(mn_model_graph *g, double scale);
 /* After the last layer: the rows that give logits, normalised by output_norm, times output (or the
- * embedding table), SAMPLE. */
+ * embedding table), SAMPLE; of a graph that embeds those rows are the output. */
 void mn_b_head(mn_model_graph *g, int32_t x,
                int32_t (*norm)(mn_model_graph *g, int32_t x, const char *stem));
 #endif

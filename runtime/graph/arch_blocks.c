@@ -188,6 +188,10 @@ void mn_b_head(mn_model_graph *g, int32_t x,
         name = "token_embd.weight";
     const int32_t rows = mn_g_gather(g, x);
     const int32_t y = norm(g, rows, "output_norm");
+    if (g->embeds) {
+        mn_g_hidden(g, y);
+        return;
+    }
     const int32_t w = mn_g_matrix(g, name, false, h->n_vocab, h->n_embd);
     const int32_t b = mn_g_vector(g, "output.bias", true, h->n_vocab);
     mn_g_logits(g, y, w, b);

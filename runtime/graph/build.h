@@ -12,6 +12,8 @@ int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_
                      uint32_t n_dim, const int64_t *dim);
 /* An interior f32 tensor [rows, a] or, with b > 0, [rows, a, b]. */
 int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_t a, int64_t b);
+/* An interior tensor that was made becomes an output, which the host binds. */
+void mn_gb_make_output(mn_model_graph *g, int32_t t, const char *name);
 int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32_t n_dim,
                      const int64_t *dim, mn_graph_weight w);
 /* One node: begin, its inputs (-1: one that is not there), its outputs, its attributes in the order of

@@ -73,6 +73,15 @@ int32_t mn_gb_interior(mn_model_graph *g, const char *name, int64_t rows, int64_
     return mn_gb_tensor(g, full, MN_ROLE_INTERIOR, MN_F32, b ? 3 : 2, dim);
 }
 
+void mn_gb_make_output(mn_model_graph *g, int32_t t, const char *name) {
+    if (g->status)
+        return;
+    mn_tensor *tensors;
+    memcpy(&tensors, &g->abi.tensors, sizeof tensors); /* const to plugins, ours to write */
+    tensors[t].role = MN_ROLE_OUTPUT;
+    tensors[t].name = mn_str_of(name);
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 void mn_gb_begin(mn_model_graph *g, uint32_t op) {
     g->node = (mn_node){
@@ -303,6 +312,9 @@ static void begin(mn_model_graph *g) {
     const size_t n = g->model->n_tensors + 1;
     g->row_pos = -1;
     g->layer = -1;
+    g->io.logits = -1;
+    g->io.ids = -1;
+    g->io.hidden = -1;
     for (size_t i = 0; i < MN_COUNT(g->freqs); i++)
         g->freqs[i] = -1;
     g->asked = mn_arena_alloc(&g->arena, n, 1);
@@ -312,13 +324,14 @@ static void begin(mn_model_graph *g) {
         g->status = mn_hparams_read(g->model, &g->arena, &g->hp, g->err);
     if (g->status)
         return;
+    g->embeds = g->embeds || g->hp.bidirectional;
     set_symbols(g);
     add_io(g);
     mn_gb_freqs(g);
 }
 
-mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_graph **out,
-                               mn_error *err) {
+mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, bool embeds,
+                               mn_model_graph **out, mn_error *err) {
     const mn_arch *arch;
     mn_status st = find_arch(m, &arch, err);
     if (st)
@@ -329,6 +342,7 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_g
     g->model = m;
     g->err = err;
     g->n_ctx = n_ctx;
+    g->embeds = embeds;
     begin(g);
     if (!g->status)
         arch->build(g);

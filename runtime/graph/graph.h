@@ -27,7 +27,8 @@ typedef struct {
     int32_t slots, history, params;                            /* state */
     /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
-    int32_t logits, ids; /* outputs */
+    /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
+    int32_t logits, ids, hidden;
 } mn_graph_io;
 
 /* Where a weight of the graph comes from: the model's tensor, or memory that the graph owns. */
@@ -55,7 +56,15 @@ typedef struct {
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
+    bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
 } mn_model_graph;
+/* The output that the host may read row by row, and the numbers in a row. */
+static inline int32_t mn_graph_rows(const mn_model_graph *g) {
+    return g->embeds ? g->io.hidden : g->io.logits;
+}
+static inline int64_t mn_graph_row_width(const mn_model_graph *g) {
+    return g->embeds ? g->hp.n_embd : g->hp.n_vocab;
+}
 
 typedef struct {
     const char *arch;
@@ -65,10 +74,10 @@ const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
 /* Builds and validates. n_ctx decides only what a model keeps in two sets: longrope's factors (long
- * above its original context). Errors name the file and the tensor or key; an unknown architecture
- * lists the known ones. */
-mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, mn_model_graph **out,
-                               mn_error *err);
+ * above its original context). embeds: the graph ends with hidden states; an encoder has no other.
+ * Errors name the file and the tensor or key; an unknown architecture lists the known ones. */
+mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, bool embeds,
+                               mn_model_graph **out, mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
 /* Would a graph for n_ctx positions differ from g? */
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
@@ -92,6 +101,9 @@ int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_
                          int64_t cols);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n);
+/* Learned positions and the embedding of token type 0, which every row has, as one table [n_ctx_train,
+ * D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that the graph owns. */
+int32_t mn_g_positions(mn_model_graph *g);
 /* n times 1: the weight of a norm that has none */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);
 /* The model's key {arch}.key is there and not 0: what its graph would be nobody has built. */
@@ -137,6 +149,8 @@ int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights);
 int32_t mn_g_gather(mn_model_graph *g, int32_t x); /* the rows that give logits */
 /* LINEAR to the logits, scaled and capped as the model wants, and SAMPLE. */
 void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias);
+/* x [O, D], made by the last node, is the output of a graph that embeds. */
+void mn_g_hidden(mn_model_graph *g, int32_t x);
 
 /* ---- ops.c: the table of ops.def ------------------------------------------------------------- */
 typedef struct {

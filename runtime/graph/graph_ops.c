@@ -179,6 +179,8 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     mn_gb_attr(g, l->kv_group);
     mn_gb_attr(g, (uint64_t)l->n_head_kv);
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
+    if (g->hp.bidirectional)
+        mn_gb_attr(g, 1);
     return end(g, y);
 }
 
@@ -310,4 +312,9 @@ void mn_g_logits(mn_model_graph *g, int32_t x, int32_t table, int32_t bias) {
         softcap(g, y, logits);
     g->io.logits = logits;
     sample(g);
+}
+
+void mn_g_hidden(mn_model_graph *g, int32_t x) {
+    g->io.hidden = x;
+    mn_gb_make_output(g, x, "hidden");
 }

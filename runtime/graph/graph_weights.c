@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 128 };
+enum { NAME = 128, MAX_POSITIONS = 1 << 17 };
 
 /* "blk.%d.attn_q.weight" with the number of the layer that g is at. */
 static void full_name(const mn_model_graph *g, const char *name, char full[NAME]) {
@@ -364,6 +364,61 @@ int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
         ones[i] = 1;
     const mn_graph_weight w = {.constant = ones};
     return mn_gb_weight(g, name, MN_F32, 1, &n, w);
+}
+
+/* Row `row` of a table [rows, n], a plain float type, added to out [n]. */
+static void add_row(const mn_tensor_info *t, int64_t row, int64_t n, float *out) {
+    const uint32_t last = t->n_dim - 1;
+    mn_plane line = *t->planes;
+    if (last)
+        line.ptr = (const char *)line.ptr + row * line.stride[0];
+    line.stride[0] = line.stride[last];
+    for (int64_t i = 0; i < n; i++)
+        out[i] += value_at(&line, i);
+}
+
+/* The sum of each position's row and that of type 0; pos may be NULL. */
+static int32_t sum_tables(mn_model_graph *g, const mn_tensor_info *pos,
+                          const mn_tensor_info *types) {
+    const int64_t dim[] = {g->hp.n_ctx_train, g->hp.n_embd};
+    if ((pos && !check_widenable(g, pos)) || !check_widenable(g, types))
+        return -1;
+    float *sums = mn_arena_alloc(&g->arena, (size_t)(dim[0] * dim[1]), sizeof *sums);
+    if (!sums) {
+        mn_gb_no_memory(g);
+        return -1;
+    }
+    for (int64_t i = 0; i < dim[0]; i++) {
+        float *row = sums + i * dim[1]; // [D], zeroed by the arena
+        add_row(types, 0, dim[1], row);
+        if (pos)
+            add_row(pos, i, dim[1], row);
+    }
+    const mn_graph_weight w = {.constant = sums};
+    return mn_gb_weight(g, "position_embd.typed", MN_F32, 2, dim, w);
+}
+
+int32_t mn_g_positions(mn_model_graph *g) {
+    const int64_t dim[] = {g->hp.n_ctx_train, g->hp.n_embd};
+    const bool rotates = g->hp.layer[0].rope >= 0;
+    const mn_model_tensor_entry *pos = find(g, "position_embd.weight", rotates);
+    const mn_model_tensor_entry *types = find(g, "token_types.weight", true);
+    if (g->status || (pos && !check_shape(g, &pos->info, 2, dim)))
+        return -1;
+    if (!types)
+        return mn_g_matrix(g, "position_embd.weight", true, dim[0], dim[1]);
+    const mn_tensor_info *t = &types->info;
+    if (!pos && dim[0] > MAX_POSITIONS) {
+        mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
+                              "%s: key %s.context_length is %lld, expected at most %d with token "
+                              "types",
+                              g->model->path, g->hp.arch, (long long)dim[0], MAX_POSITIONS));
+        return -1;
+    }
+    const int64_t as_stored[] = {t->n_dim == 2 ? t->dim[0] : dim[1], dim[1]};
+    if (!check_shape(g, t, t->n_dim == 2 ? 2 : 1, as_stored))
+        return -1;
+    return sum_tables(g, pos ? &pos->info : NULL, t);
 }
 
 int32_t mn_g_scale_by(mn_model_graph *g, int32_t x, const char *name) {

@@ -15,14 +15,15 @@ typedef struct {
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
     bool adjacent; /* GGUF's rows of q and k are reordered: neighbouring elements rotate */
-    bool head_norms, post_norms, zero_window; /* as in mn_hparams */
-    int64_t window;                           /* where no key says one; 0: then no layer slides */
-    bool needs_window;                        /* some layers always slide */
+    bool head_norms, post_norms, zero_window, bidirectional; /* as in mn_hparams */
+    int64_t window;    /* where no key says one; 0: then no layer slides */
+    bool needs_window; /* some layers always slide */
     uint32_t route;
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
 static const arch_facts facts[] = {
+    {.arch = "bert", .act = MN_ACT_GELU_ERF, .no_rope_period = 1, .bidirectional = true},
     {.arch = "gemma", .act = MN_ACT_GELU_TANH},
     {.arch = "gemma2",
      .act = MN_ACT_GELU_TANH,
@@ -52,6 +53,7 @@ static const arch_facts facts[] = {
      .route = MN_ROUTE_TOPK_SOFTMAX},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
     {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
+    {.arch = "nomic-bert", .bidirectional = true},
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
     {.arch = "phi3", .zero_window = true},
     {.arch = "qwen3", .head_norms = true},
@@ -303,7 +305,8 @@ static mn_status group_layers(const mn_hp_reader *r, mn_hparams *h, mn_layer_sha
     uint32_t n_layers[MN_MAX_KV_GROUP] = {0};
     for (int64_t i = 0; i < h->n_layer; i++) {
         mn_layer_shape *l = &layers[i];
-        const mn_kv_group want = {l->window, l->n_head_kv, l->head_dim_k, l->head_dim_v};
+        const mn_kv_group want = {l->window, l->n_head_kv, l->head_dim_k, l->head_dim_v,
+                                  h->bidirectional};
         uint32_t at = 0;
         while (at < h->n_kv && memcmp(&h->kv[at], &want, sizeof want))
             at++;
@@ -422,6 +425,27 @@ static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
     return check_vocab(r, h);
 }
 
+/* {arch}.attention.causal: false of encoders, whose architecture says so without the key. */
+static mn_status read_causal(const mn_hp_reader *r, const arch_facts *f, mn_hparams *h) {
+    bool causal = !f->bidirectional;
+    mn_status st = mn_hp_bool(r, "attention.causal", &causal);
+    h->bidirectional = !causal;
+    if (!st && causal && f->bidirectional)
+        st = mn_fail(r->err, MN_UNSUPPORTED,
+                     "%s: key %s.attention.causal is true, expected false: %s is an encoder",
+                     r->m->path, r->arch, r->arch);
+    return st;
+}
+
+bool mn_hparams_is_encoder(const mn_canonical *m) {
+    mn_hparams h = {0};
+    if (read_arch(m, &h, NULL))
+        return false;
+    const arch_facts f = facts_of(h.arch);
+    const mn_hp_reader r = {m, h.arch, NULL};
+    return !read_causal(&r, &f, &h) && h.bidirectional;
+}
+
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err) {
     mn_hparams h = {.norm_eps = 1e-5};
     mn_status st = read_arch(m, &h, err);
@@ -438,7 +462,9 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
         h.rope_pairing = MN_ROPE_ADJACENT;
     else
         h.rope_pairing = MN_ROPE_HALVES;
-    st = read_shape(&r, &h);
+    st = read_causal(&r, &f, &h);
+    if (!st)
+        st = read_shape(&r, &h);
     if (!st)
         st = read_layers(&r, &f, arena, &h);
     if (!st)

@@ -89,6 +89,7 @@ typedef struct {
 typedef struct {
     int64_t window; /* 0 = every position */
     int64_t n_head_kv, head_dim_k, head_dim_v;
+    int64_t one_step; /* 1: an encoder's: nothing is kept beyond the step of a text */
 } mn_kv_group;
 
 /* One layer. Layers of one model may differ in any of it. */
@@ -116,10 +117,11 @@ typedef struct {
     /* 0 = not used */
     double embd_scale, residual_scale, logit_scale, logit_softcap, attn_softcap;
     bool parallel_residual;
-    bool tied;        /* the output matrix is the embedding table */
-    bool head_norms;  /* heads of q and k are normalised in every layer */
-    bool post_norms;  /* what a block gives is normalised before it is added */
-    bool zero_window; /* GGUF has the window's key even where there is none: then 0 */
+    bool tied;          /* the output matrix is the embedding table */
+    bool head_norms;    /* heads of q and k are normalised in every layer */
+    bool post_norms;    /* what a block gives is normalised before it is added */
+    bool zero_window;   /* GGUF has the window's key even where there is none: then 0 */
+    bool bidirectional; /* an encoder: a row sees all of its text, later positions, too */
     /* rotary embedding */
     mn_rope_table rope[MN_MAX_ROPE];
     uint32_t n_rope;
@@ -136,6 +138,8 @@ typedef struct {
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
  * n_vocab: rows of the embedding. The layers are in the arena. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err);
+/* mn_hparams.bidirectional alone; false where its key is damaged. */
+bool mn_hparams_is_encoder(const mn_canonical *m);
 /* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: what the
  * frequencies are divided by (rope_freqs.weight, or longrope's set), or NULL; a table without
  * scaling takes none. Sources: Su et al. 2021; llama3: the Llama 3.1 model card's reference code;

@@ -157,8 +157,8 @@ typedef struct {
     double copy_us, score;
 } mn_placement;
 
-/* Pages of a KV group that a session with these symbol values needs for all its sequences. A group
- * that sees every position: all pages of each. A window group gives back what no row can see: what
+/* Pages of a KV group that a session with these symbol values needs for all its sequences. A group of an
+ * encoder: those of the rows of one step. One that sees every position: all pages of each. A window group gives back what no row can see: what
  * the window covers and what `ahead` steps in flight have added, per sequence, and the rows of a
  * batch (of two where steps overlap), whoever they belong to. With nothing in flight a whole batch
  * always finds its pages. */

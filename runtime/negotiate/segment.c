@@ -37,6 +37,8 @@ uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64
     const int64_t n_ctx = symbol_max[MN_SYM_CTX];
     const uint64_t n_seq = (uint64_t)symbol_max[MN_SYM_SLOTS];
     const uint64_t whole = n_seq * pages_for((uint64_t)n_ctx, page_tokens);
+    if (group->one_step) /* whole texts, of the rows of one step; each may leave a page half full */
+        return MN_MIN(whole, pages_for((uint64_t)symbol_max[MN_SYM_TOKENS], page_tokens) + n_seq);
     if (!group->window)
         return whole;
     const uint64_t batches = ahead > 1 ? 2 : 1;

@@ -1,17 +1,310 @@
 /* embed.c -- mn_session_embed: the hidden states of texts, several texts per step, pooled into one vector
- * each. */
+ * each.
+ *
+ * A session that embeds has no sequences: its slots and pages are lent to the texts of one wave, as
+ * many as there are slots (of an encoder: as fit into one step), and come back when the wave is over.
+ * Steps are waited for, so that nothing is ever in flight here. A wave whose device was lost is
+ * computed again on the next one. */
 #include "session/session.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    mn_session *s;
+    const mn_embed_text *texts;
+    uint32_t n_texts, pooling, norm, n_dim;
+    float *out;   /* [n_texts, n_dim] */
+    double *sums; /* [n_seq, D]: of the rows of each slot's text that count */
+} job;
+
+/* The outputs of a slot's text in one step: rows [first, first + n) of the hidden states. */
+typedef struct {
+    uint32_t first, n;
+} slot_rows;
+
+mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err) {
+    if (!mn_hparams_is_encoder(m->canonical))
+        return MN_OK;
+    return mn_fail(err, MN_UNSUPPORTED,
+                   "%s is an encoder (%s): it makes embeddings and generates no text; expected a "
+                   "session with MN_SESSION_EMBED, or the command minerva embed",
+                   m->canonical->path, m->arch);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+/* The error is about text i. */
+static mn_status blame(mn_error *err, uint32_t i, mn_status st) {
+    err->part = i + 1;
+    return st;
+}
+
+static mn_status check_length(const mn_session *s, const mn_embed_text *t, uint32_t i,
+                              mn_error *err) {
+    const mn_hparams *hp = &s->graph->hp;
+    if (!t->n)
+        return mn_fail(err, MN_BAD_INPUT, "text %u is empty: it has no token", i + 1);
+    if (!t->ids)
+        return mn_fail(err, MN_INVALID, "mn_session_embed: texts[%u].ids is NULL", i);
+    if (t->n > s->n_ctx)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "text %u has %u tokens, the context %u (-c; the model was trained for %lld)",
+                       i + 1, t->n, s->n_ctx, (long long)hp->n_ctx_train);
+    if (hp->bidirectional && t->n > s->n_batch)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "text %u has %u tokens, a step %u rows: an encoder reads a text in one step "
+                       "(--batch)",
+                       i + 1, t->n, s->n_batch);
+    return MN_OK;
+}
+
+static mn_status check_text(const mn_session *s, const mn_embed_text *t, uint32_t i,
+                            mn_error *err) {
+    const int64_t n_vocab = s->graph->hp.n_vocab;
+    mn_status st = check_length(s, t, i, err);
+    for (uint32_t k = 0; k < t->n && !st; k++)
+        if (t->ids[k] < 0 || t->ids[k] >= n_vocab)
+            st = mn_fail(err, MN_BAD_INPUT,
+                         "text %u: token id %d at place %u is outside the vocabulary of %lld",
+                         i + 1, t->ids[k], k, (long long)n_vocab);
+    if (st)
+        return blame(err, i, st);
+    return MN_OK;
+}
+
+/* What p asks for, with the model's own where it says nothing. */
+static mn_status set_job(job *j, const mn_embed_params *p, mn_error *err) {
+    const mn_session *s = j->s;
+    const uint32_t width = (uint32_t)s->graph->hp.n_embd;
+    mn_status st = MN_OK;
+    if (p->pooling > MN_POOLING_LAST || p->norm > MN_NORM_NONE)
+        return mn_fail(err, MN_INVALID,
+                       "mn_embed_params: pooling %u, norm %u: expected MN_POOLING_* (0 to %u) and "
+                       "MN_NORM_* (0 to %u)",
+                       p->pooling, p->norm, MN_POOLING_LAST, MN_NORM_NONE);
+    if (p->n_dim > width)
+        return mn_fail(err, MN_INVALID,
+                       "mn_embed_params.n_dim: found %u, expected at most %u: the model's",
+                       p->n_dim, width);
+    j->pooling = p->pooling;
+    j->norm = p->norm;
+    j->n_dim = p->n_dim ? p->n_dim : width;
+    if (!p->pooling)
+        st = mn_model_embed_defaults(s->model, &j->pooling, NULL, err);
+    if (!st && !p->norm)
+        j->norm = s->model->embed.norm;
+    return st;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+/* Row `row` of the text at position pos counts: it is an output. */
+static bool counts(const job *j, const mn_embed_text *t, uint32_t pos) {
+    if (j->pooling == MN_POOLING_CLS)
+        return pos == 0;
+    if (j->pooling == MN_POOLING_LAST)
+        return pos + 1 == t->n;
+    return true;
+}
+
+/* Packs the text's next m tokens behind what the step holds. */
+static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, uint32_t m,
+                          mn_step_size *size) {
+    mn_session *s = j->s;
+    mn_sequence *q = &s->seqs[slot];
+    const mn_input_layout *l = &s->engine->in;
+    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
+    slot_rows rows = {.first = size->n_out};
+    seqs[0] = (int32_t)size->n_rows;
+    seqs[1] = (int32_t)m;
+    seqs[2] = (int32_t)slot;
+    for (uint32_t i = 0; i < m; i++) {
+        const uint32_t row = size->n_rows + i;
+        const uint32_t pos = q->n_enqueued + i;
+        s->packed[l->src + row] = t->ids[pos];
+        s->packed[l->pos + row] = (int32_t)pos;
+        s->packed[l->row_slot + row] = (int32_t)slot;
+        if (counts(j, t, pos))
+            s->packed[l->out_row + size->n_out++] = (int32_t)row;
+    }
+    q->n_enqueued += m;
+    size->n_seqs++;
+    size->n_rows += m;
+    size->max_rows = MN_MAX(size->max_rows, m);
+    size->longest = MN_MAX(size->longest, q->n_enqueued);
+    rows.n = size->n_out - rows.first;
+    return rows;
+}
+
+/* Rows of the wave's texts, as many as the batch has room for. rows: [n] */
+static mn_status fill(const job *j, uint32_t first, uint32_t n, slot_rows *rows, mn_step_size *size,
+                      mn_error *err) {
+    mn_session *s = j->s;
+    *size = (mn_step_size){0};
+    memset(rows, 0, n * sizeof *rows);
+    mn_step_clear(s);
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_embed_text *t = &j->texts[first + i];
+        const mn_sequence *q = &s->seqs[i];
+        const uint32_t m = MN_MIN(t->n - q->n_enqueued, s->n_batch - size->n_rows);
+        if (!m)
+            continue;
+        mn_pages_trim(s, i);
+        if (!mn_pages_reserve(s, i, q->n_enqueued + m))
+            return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page for a text");
+        rows[i] = add_rows(j, i, t, m, size);
+    }
+    return MN_OK;
+}
+
+/* Adds the step's hidden states [n_out, D] to the sums of their texts. */
+static void add_hidden(const job *j, uint32_t n, const slot_rows *rows, const float *hidden) {
+    const size_t width = (size_t)j->s->graph->hp.n_embd;
+    for (uint32_t i = 0; i < n; i++) {
+        double *sum = j->sums + i * width;
+        for (uint32_t k = 0; k < rows[i].n; k++) {
+            const float *row = hidden + (rows[i].first + k) * width;
+            for (size_t d = 0; d < width; d++)
+                sum[d] += (double)row[d];
+        }
+    }
+}
+
+static mn_status run_step(const job *j, uint32_t first, uint32_t n, slot_rows *rows, bool *idle,
+                          mn_error *err) {
+    mn_session *s = j->s;
+    mn_step_size size;
+    const float *hidden = NULL;
+    const uint64_t begin_ns = mn_now_ns();
+    if (atomic_exchange(&s->cancelled, 0))
+        return mn_fail(err, MN_CANCELLED, "cancelled");
+    mn_status st = fill(j, first, n, rows, &size, err);
+    *idle = !st && !size.n_rows;
+    if (st || *idle)
+        return st;
+    st = mn_session_run_packed(s, &size, err);
+    if (!st && size.n_out)
+        st = mn_engine_logits(s->engine, size.n_out, &hidden, err);
+    st = mn_session_settle(s, st, err);
+    if (st)
+        return st;
+    if (size.n_out)
+        add_hidden(j, n, rows, hidden);
+    s->stats.n_prompt += size.n_rows;
+    s->stats.n_steps++;
+    s->stats.prompt_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
+    return MN_OK;
+}
+
+/* ---- a wave ---------------------------------------------------------------------------------- */
+/* How many texts from `first` on go together. */
+static uint32_t wave_size(const job *j, uint32_t first) {
+    const mn_session *s = j->s;
+    const uint32_t most = MN_MIN(s->n_seq, j->n_texts - first);
+    uint32_t rows = 0;
+    uint32_t n = 0;
+    if (!s->graph->hp.bidirectional)
+        return most;
+    for (; n < most && j->texts[first + n].n <= s->n_batch - rows; n++)
+        rows += j->texts[first + n].n;
+    return n;
+}
+
+/* Texts [first, first + n) from their first tokens on: their sums. The slots are free afterwards. */
+static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
+                          mn_error *err) {
+    mn_session *s = j->s;
+    bool idle = false;
+    memset(j->sums, 0, n * (size_t)s->graph->hp.n_embd * sizeof *j->sums);
+    for (uint32_t i = 0; i < n; i++) {
+        mn_sequence *q = &s->seqs[i];
+        q->used = true;
+        q->n_tokens = j->texts[first + i].n;
+        q->n_enqueued = 0;
+    }
+    mn_status st = mn_engine_want_logits(s->engine, true, err);
+    while (!st && !idle)
+        st = run_step(j, first, n, rows, &idle, err);
+    for (uint32_t i = 0; i < n; i++)
+        mn_seq_free(s, (int32_t)i);
+    return st;
+}
+
+/* The vector of text i from its sum [D]. */
+static mn_status finish(const job *j, uint32_t i, const double *sum, mn_error *err) {
+    const double n = j->pooling == MN_POOLING_MEAN ? j->texts[i].n : 1;
+    float *out = j->out + (size_t)i * j->n_dim;
+    double squares = 0;
+    for (uint32_t d = 0; d < j->n_dim; d++)
+        squares += sum[d] / n * (sum[d] / n);
+    if (!isfinite(squares))
+        return mn_fail(err, MN_BAD_FILE,
+                       "%s: a hidden state of text %u is NaN or infinite, expected numbers: the "
+                       "weights are damaged, or too large for the device's types (--precision "
+                       "exact)",
+                       j->s->model->canonical->path, i + 1);
+    double scale = 1 / n;
+    if (j->norm == MN_NORM_L2 && squares > 0)
+        scale /= sqrt(squares);
+    for (uint32_t d = 0; d < j->n_dim; d++)
+        out[d] = (float)(sum[d] * scale);
+    return MN_OK;
+}
+
+/* All waves; one is run from its beginning again if the device was lost. */
+static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
+    mn_session *s = j->s;
+    const size_t width = (size_t)s->graph->hp.n_embd;
+    mn_status st = mn_failover_ready(s, err);
+    for (uint32_t first = 0, n; first < j->n_texts && !st; first += n) {
+        uint32_t on;
+        n = wave_size(j, first);
+        do {
+            on = s->n_placed;
+            st = run_wave(j, first, n, rows, err);
+            st = mn_failover(s, st, err);
+        } while (!st && s->n_placed != on);
+        for (uint32_t i = 0; i < n && !st; i++) {
+            st = finish(j, first + i, j->sums + i * width, err);
+            if (st)
+                blame(err, first + i, st);
+        }
+    }
+    return st;
+}
 
 mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n_texts,
                            const mn_embed_params *params, float *out, uint64_t cap, mn_error *err) {
     const mn_arg args[] = {{"s", s}, {"texts", texts}, {"out", out}, {0}};
+    mn_error why = MN_ERROR_INIT;
     mn_embed_params p = {.size = sizeof p};
+    job j = {.s = s, .texts = texts, .n_texts = n_texts, .out = out};
+    if (!err)
+        err = &why;
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
+        st = mn_args_same_process(err, __func__, s->model->rt);
+    if (!st)
         st = mn_args_take(MN_SIZED_EMBED_PARAMS, &p, params, err);
+    if (!st && !s->graph->embeds)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_session_embed: the session was created without MN_SESSION_EMBED");
+    if (!st)
+        st = set_job(&j, &p, err);
+    if (!st && cap / j.n_dim < n_texts)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_session_embed: room for %llu numbers, %u texts of %u numbers",
+                     (unsigned long long)cap, n_texts, j.n_dim);
+    for (uint32_t i = 0; i < n_texts && !st; i++)
+        st = check_text(s, &texts[i], i, err);
     if (st)
         return st;
-    return mn_fail(err, MN_UNSUPPORTED,
-                   "mn_session_embed: %u texts, room for %llu numbers: not built yet", n_texts,
-                   (unsigned long long)cap);
+    const size_t width = (size_t)s->graph->hp.n_embd;
+    slot_rows *rows = mn_alloc(s->n_seq, sizeof *rows);
+    j.sums = mn_alloc(s->n_seq * width, sizeof *j.sums);
+    if (rows && j.sums)
+        st = run_all(&j, rows, err);
+    else
+        st = mn_fail_memory(err, s->n_seq * width * sizeof *j.sums);
+    mn_free(rows);
+    mn_free(j.sums);
+    return st;
 }

@@ -21,21 +21,12 @@ static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
     }
 }
 
-/* Runs the next n tokens of the sequence and waits for them. */
-static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
-    mn_sequence *q = &s->seqs[seq];
+mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err) {
     int64_t symbols[MN_SYM_COUNT];
     mn_event *done = NULL;
-    mn_pages_trim(s, seq);
-    if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
-    pack_rows(s, seq, n);
-    q->n_enqueued += n;
     s->sent_valid = false;
-    const mn_step_size size = {
-        .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};
-    mn_engine_describe(s->engine, &size, s->packed);
-    mn_engine_symbols(s->engine, &size, symbols);
+    mn_engine_describe(s->engine, size, s->packed);
+    mn_engine_symbols(s->engine, size, symbols);
     mn_session_watch(s);
     const uint64_t begin_ns = mn_now_ns();
     mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
@@ -46,10 +37,24 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
             st = MN_OK;
     }
     mn_call_end(call);
-    const mn_step_profile profile = {.n_rows = n, .n_prompt = n, .n_outputs = n};
+    const mn_step_profile profile = {
+        .n_rows = size->n_rows, .n_prompt = size->n_rows, .n_outputs = size->n_out};
     if (!st)
         mn_session_tell(s, profile, begin_ns);
     return st;
+}
+
+/* Runs the next n tokens of the sequence and waits for them. */
+static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    mn_pages_trim(s, seq);
+    if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
+        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    pack_rows(s, seq, n);
+    q->n_enqueued += n;
+    const mn_step_size size = {
+        .n_rows = n, .n_out = n, .n_seqs = 1, .max_rows = n, .longest = q->n_enqueued};
+    return mn_session_run_packed(s, &size, err);
 }
 
 /* The text from its first token on; the caller sees rows from *given on. */
@@ -91,6 +96,8 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
     st = mn_serving_none(s, __func__, err);
     if (st)
         return st;
+    if (s->graph->embeds)
+        return mn_session_draws(s, __func__, err);
     if (s->enqueued != s->completed)
         return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
     st = mn_seq_begin(s, ids, n, &greedy, &seq, err);

@@ -16,19 +16,22 @@ static mn_status allocate(mn_session *s, mn_error *err) {
 /* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
 static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error *err) {
     mn_request *r = &s->request;
-    mn_status st = mn_model_graph_of(s->model, &s->graph, err);
+    const bool embeds = p->flags & MN_SESSION_EMBED;
+    mn_status st = mn_model_graph_for(s->model, 0, embeds, &s->graph, err);
+    if (!st && !embeds)
+        st = mn_embed_refuse_encoder(s->model, err);
     if (!st)
         st = mn_request_make(s->model, s->graph, p, r, err);
     if (!st)
-        st = mn_model_graph_for(s->model, r->n_ctx, &s->graph, err);
+        st = mn_model_graph_for(s->model, r->n_ctx, embeds, &s->graph, err);
     if (st)
         return st;
     s->n_ctx = r->n_ctx;
     s->n_seq = r->n_seq;
     s->n_batch = r->n_batch;
     s->n_outputs = r->n_outputs;
-    s->draws = !(p->flags & MN_SESSION_NO_SAMPLING);
-    s->no_cache = p->flags & MN_SESSION_NO_CACHE;
+    s->draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
+    s->no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
@@ -111,6 +114,11 @@ mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out) {
 mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err) {
     if (s->draws)
         return MN_OK;
+    if (s->graph->embeds)
+        return mn_fail(err, MN_INVALID,
+                       "%s: the session was created with MN_SESSION_EMBED and draws no ids, "
+                       "mn_session_embed is what it is for",
+                       function);
     return mn_fail(err, MN_INVALID,
                    "%s: the session was created with MN_SESSION_NO_SAMPLING and draws no ids, "
                    "mn_session_logits is what it is for",

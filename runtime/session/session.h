@@ -308,6 +308,12 @@ mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_p
 /* Entries [lo, hi) of the row were written. */
 void mn_pages_changed(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi);
 
+/* embed.c: MN_UNSUPPORTED: the model generates nothing. */
+mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err);
+
+/* logits.c: runs the rows that were packed, and waits for them. */
+mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err);
+
 /* profile.c: before and after a step is submitted. */
 void mn_session_watch(mn_session *s);
 void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns);

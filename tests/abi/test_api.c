@@ -87,6 +87,13 @@ static mn_session *open_session(uint32_t flags) {
     return s;
 }
 
+/* A new one that embeds. */
+static mn_session *api_embedding(void) {
+    mn_session_free(last_session);
+    last_session = open_session(MN_SESSION_EMBED);
+    return last_session;
+}
+
 /* A new one whose sequence 0 has ended. */
 static mn_session *api_session(void) {
     const mn_sample_params one = {.size = sizeof one, .max_new = 1};
@@ -225,6 +232,62 @@ static void call_without_sampling(void) {
     mn_session_free(s);
 }
 
+/* Texts together and alone, in one step or several, have the same vectors; what breaks the contract
+ * is named. */
+static void call_embed(void) {
+    static const int32_t longer[] = {0, 5, 9, 300, 17, 21, 40, 41, 8};
+    static const mn_embed_text texts[] = {{longer, 9, 0}, {api_ids, 3, 0}, {longer, 4, 0}};
+    const mn_session_params small = {.size = sizeof small,
+                                     .device = api_device,
+                                     .n_ctx = 64,
+                                     .n_seq = 2,
+                                     .n_batch = 4,
+                                     .flags = MN_SESSION_EMBED};
+    static float vectors[3 * 512];
+    static float alone[512];
+    mn_model_info info = {.size = sizeof info};
+    mn_embed_params p = {.size = sizeof p, .pooling = MN_POOLING_MEAN};
+    mn_session *s = NULL;
+    int32_t seq;
+    begin("mn_session_embed");
+    mn_model_get_info(api_model, &info);
+    const uint64_t width = (uint64_t)info.n_embd;
+    end_true(width > 0 && width <= 512 && !info.is_encoder);
+    end_true(mn_session_create(api_model, &small, &s, &err) == MN_OK);
+    for (uint32_t pooling = MN_POOLING_DEFAULT; pooling <= MN_POOLING_LAST; pooling++) {
+        p.pooling = pooling;
+        end_true(mn_session_embed(s, texts, 3, &p, vectors, 3 * width, &err) == MN_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            double length = 0;
+            end_true(mn_session_embed(s, &texts[i], 1, &p, alone, width, &err) == MN_OK);
+            for (uint64_t d = 0; d < width; d++) {
+                end_true(fabs((double)(alone[d] - vectors[i * width + d])) < 1e-6);
+                length += (double)alone[d] * (double)alone[d];
+            }
+            end_true(fabs(length - 1) < 1e-5);
+        }
+    }
+    p.n_dim = 7;
+    end_true(mn_session_embed(s, texts, 3, &p, vectors, 21, &err) == MN_OK);
+    end_status(mn_session_embed(s, texts, 3, &p, vectors, 20, &err), 1, "room for 20");
+    p.n_dim = 513;
+    end_status(mn_session_embed(s, texts, 3, &p, vectors, 3 * 512, &err), 1, "n_dim");
+    p.n_dim = 0;
+    p.pooling = 4;
+    end_status(mn_session_embed(s, texts, 3, &p, vectors, 3 * width, &err), 1, "pooling 4");
+    const mn_embed_text bad[] = {{api_ids, 3, 0}, {api_ids, 0, 0}};
+    end_true(mn_session_embed(s, bad, 2, NULL, vectors, 3 * width, &err) == MN_BAD_INPUT);
+    end_true(err.part == 2 && strstr(err.msg, "text 2 is empty") != NULL);
+    end_status(mn_seq_create(s, api_ids, 3, NULL, &seq, &err), 1, "MN_SESSION_EMBED");
+    end_status(mn_session_logits(s, api_ids, 3, api_rows, NULL, &err), 1, "MN_SESSION_EMBED");
+    mn_session_cancel(s);
+    end_true(mn_session_embed(s, texts, 1, NULL, vectors, width, &err) == MN_CANCELLED);
+    mn_session_free(s);
+    s = open_session(0);
+    end_status(mn_session_embed(s, texts, 1, NULL, vectors, width, &err), 1, "MN_SESSION_EMBED");
+    mn_session_free(s);
+}
+
 /* What is to be filled says how much room there is, and then how much was filled. */
 static void call_sized(void) {
     union {
@@ -280,6 +343,7 @@ int main(void) {
     call_all();
     call_others();
     call_without_sampling();
+    call_embed();
     call_sampling();
     call_sized();
     call_without_backends();

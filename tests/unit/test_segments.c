@@ -374,7 +374,8 @@ static void test_groups(void **state) {
     for (size_t i = 0; i < MN_COUNT(names); i++) {
         char path[4200];
         snprintf(path, sizeof path, "%s/fixtures/%s", data ? data : "tests/data", names[i]);
-        if (mn_model_open(rt, path, &model, &err) || mn_model_graph_for(model, N_CTX, &graph, &err))
+        if (mn_model_open(rt, path, &model, &err) ||
+            mn_model_graph_for(model, N_CTX, false, &graph, &err))
             fail_msg("%s", err.msg);
         assert_in_range(graph->hp.n_kv, 2, 3);
         long_text(graph->hp.n_vocab);
@@ -447,7 +448,7 @@ int main(void) {
     }
     for (size_t i = 0; i < MN_COUNT(ways); i++) {
         if (flaky_runtime(ways[i], &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err) ||
-            mn_model_graph_for(model, N_CTX, &graph, &err)) {
+            mn_model_graph_for(model, N_CTX, false, &graph, &err)) {
             fprintf(stderr, "%s\n", err.msg);
             return 1;
         }

@@ -200,7 +200,7 @@ static void test_cuts(void **state) {
         p->ptr = (const char *)whole.ptr + at * whole.stride[0];
         p->bytes = (uint64_t)(p->dim[0] * whole.stride[0]);
     }
-    if (mn_model_graph_build(m->canonical, 0, &g, &err))
+    if (mn_model_graph_build(m->canonical, 0, false, &g, &err))
         fail_msg("%s", err.msg);
     int64_t at = 0;
     for (uint32_t i = 0; i < g->n_weights; i++) {

@@ -1,0 +1,23 @@
+/* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-R
+ * (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are learned.
+ * Nomic's BERT (2024) rotates instead, and has a gated MLP. The output is the hidden states. */
+#include "graph/arch.h"
+
+/* norm(x + y) */
+static int32_t add_norm(mn_model_graph *g, int32_t x, int32_t y, const char *stem) {
+    return mn_b_layer_norm(g, mn_g_add(g, x, y), stem);
+}
+
+void mn_arch_bert(mn_model_graph *g) {
+    const mn_hparams *h = &g->hp;
+    const int32_t table = mn_g_matrix(g, "token_embd.weight", false, h->n_vocab, h->n_embd);
+    int32_t x = mn_g_embed(g, table, 1, mn_g_positions(g));
+    x = mn_b_layer_norm(g, x, "token_embd_norm");
+    while (mn_g_next_layer(g)) {
+        const bool gated = mn_g_has(g, "blk.%d.ffn_gate.weight");
+        x = add_norm(g, x, mn_b_attention(g, x), "blk.%d.attn_output_norm");
+        const int32_t y = gated ? mn_b_glu(g, x) : mn_b_mlp(g, x);
+        x = add_norm(g, x, y, "blk.%d.layer_output_norm");
+    }
+    mn_g_hidden(g, mn_g_gather(g, x));
+}
