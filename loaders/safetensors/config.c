@@ -226,6 +226,36 @@ static void put_name(config_reader *c) {
     config_put_str(c, "general.name", "", "_name_or_path", name);
 }
 
+/* What follows the stem of the family's class in the name of a class, "ForCausalLM" of
+ * "LlamaForCausalLM"; NULL: another stem. */
+static const char *head_of(const struct model_family *f, const char *class_name) {
+    static const char *const heads[] = {"ForCausalLM", "LMHeadModel", "Model"};
+    const size_t n = strlen(f->class_name);
+    for (size_t i = 0; i < MN_COUNT(heads); i++) {
+        const size_t head = strlen(heads[i]);
+        if (n <= head || strcmp(f->class_name + n - head, heads[i]))
+            continue;
+        if (strncmp(class_name, f->class_name, n - head))
+            return NULL;
+        return class_name + n - head;
+    }
+    return NULL;
+}
+
+/* Whether the class differs from the family's in nothing that matters here: "LlamaModel" lacks the
+ * output matrix, which embeddings do not need; those of an encoder have heads on top of it. */
+static bool is_class(config_reader *c, const char *class_name) {
+    const char *head = head_of(c->family, class_name);
+    if (!strcmp(class_name, c->family->class_name))
+        return true;
+    if (!head)
+        return false;
+    c->headless = !strcmp(head, "Model");
+    if (c->headless)
+        return true;
+    return c->family->encoder && (!strcmp(head, "ForMaskedLM") || !strcmp(head, "ForPreTraining"));
+}
+
 /* Which family, from model_type; `architectures`, if there, names its class. */
 static void read_architecture(config_reader *c) {
     enter_text(c);
@@ -245,7 +275,7 @@ static void read_architecture(config_reader *c) {
         config_fail(c, "", "architectures", classes, "an array of strings");
         return;
     }
-    if (classes && classes->child && strcmp(classes->child->valuestring, c->family->class_name)) {
+    if (classes && classes->child && !is_class(c, classes->child->valuestring)) {
         unknown_class(c, classes->child->valuestring);
         return;
     }
@@ -290,7 +320,9 @@ static void read_vocab(config_reader *c) {
     if (!json_get(c->root, "vocab_size"))
         return;
     const int64_t n = put_size(c, "vocab_size", "vocab_size", 1 << 26);
-    const int64_t rows = by_matrix(c, "embed_tokens.weight", 1, by_matrix(c, "wte.weight", 1, n));
+    const int64_t rows =
+        by_matrix(c, "embed_tokens.weight", 1,
+                  by_matrix(c, "wte.weight", 1, by_matrix(c, "word_embeddings.weight", 1, n)));
     if (!c->status && n != rows)
         c->status =
             mnl_fail(c->err, MN_BAD_FILE,
@@ -631,6 +663,17 @@ static void read_heads(config_reader *c, const size_keys *k) {
         put_each(c, "attention.head_count_kv", "num_key_value_heads", kv);
 }
 
+/* Positions that a text has: RoBERTa's tables begin with rows for padding, which no token has. */
+static void read_positions(config_reader *c, const char *native) {
+    if (c->family->from_pad)
+        c->unused_positions =
+            1 + config_int(c, c->root, "", "pad_token_id", 0, INT32_MAX - 2, NULL);
+    const int64_t lo = 1 + c->unused_positions;
+    const int64_t n = config_int(c, c->root, "", native, lo, INT32_MAX, NULL);
+    c->n_ctx = n - c->unused_positions;
+    config_put_int(c, "context_length", "", native, c->n_ctx);
+}
+
 /* The sizes that every model has. Sizes of layers come before heads, which may differ by layer. */
 static void read_sizes(config_reader *c) {
     static const size_keys usual = {0};
@@ -639,8 +682,7 @@ static void read_sizes(config_reader *c) {
         k = c->family->keys;
     const char *ff = key_of(k->n_ff, "intermediate_size");
     const char *eps = key_of(k->eps, "rms_norm_eps");
-    c->n_ctx =
-        put_size(c, "context_length", key_of(k->n_ctx, "max_position_embeddings"), INT32_MAX);
+    read_positions(c, key_of(k->n_ctx, "max_position_embeddings"));
     c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
     c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
@@ -689,7 +731,7 @@ static void read_all(config_reader *c) {
     if (c->family->extra)
         c->family->extra(c);
     c->tied = config_bool(c, "tie_word_embeddings", c->family->tied);
-    if (json_get(c->root, "tie_word_embeddings") || c->family->tied)
+    if (json_get(c->root, "tie_word_embeddings") || c->family->tied || c->headless)
         config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);
     if (c->family->norm_offset > 0)
         config_put_float(c, "minerva.norm.offset", "", "model_type", c->family->norm_offset);
@@ -708,5 +750,6 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     facts->tied = c.tied;
     facts->family = c.family;
     facts->n_layer = c.n_layer;
+    facts->unused_positions = c.unused_positions;
     return c.status;
 }

@@ -142,6 +142,19 @@ static void gpt2(config_reader *c) {
         config_put_float(c, "attention.scale", "", "scale_attn_weights", 1);
 }
 
+/* Embedding by distances between positions and cross attention are other graphs. */
+static void encoder(config_reader *c) {
+    const char *kind = config_str(c, c->root, "", "position_embedding_type", "absolute");
+    refuse_true(c, "is_decoder");
+    refuse_true(c, "add_cross_attention");
+    if (!c->status && strcmp(kind, "absolute"))
+        c->status = mnl_fail(c->err, MN_UNSUPPORTED,
+                             "%.*s: key 'position_embedding_type' is \"%.40s\", expected "
+                             "\"absolute\"",
+                             MN_STR_ARG(c->file->name), kind);
+    config_put_bool(c, "attention.causal", "model_type", false);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static const name_pair moe_names[] = {
@@ -209,6 +222,16 @@ static const name_pair gpt2_names[] = {{"ln_1", "attn_norm"},
                                        {"ln_2", "ffn_norm"},
                                        {"mlp.c_fc", "ffn_up"},
                                        {"mlp.c_proj", "ffn_down"},
+                                       {0}};
+
+static const name_pair bert_names[] = {{"attention.self.query", "attn_q"},
+                                       {"attention.self.key", "attn_k"},
+                                       {"attention.self.value", "attn_v"},
+                                       {"attention.output.dense", "attn_output"},
+                                       {"attention.output.LayerNorm", "attn_output_norm"},
+                                       {"intermediate.dense", "ffn_up"},
+                                       {"output.dense", "ffn_down"},
+                                       {"output.LayerNorm", "layer_output_norm"},
                                        {0}};
 
 static const size_keys gpt2_keys = {
@@ -279,6 +302,11 @@ static const key_default stablelm_defaults[] = {
     {"max_position_embeddings", 4096}, {"layer_norm_eps", 1e-5}, {0}};
 static const key_default gpt2_defaults[] = {
     {"n_positions", 1024}, {"layer_norm_epsilon", 1e-5}, {0}};
+
+static const key_default bert_defaults[] = {
+    {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 0}, {0}};
+static const key_default roberta_defaults[] = {
+    {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 1}, {0}};
 
 /* ---- families -------------------------------------------------------------------------------- */
 
@@ -453,6 +481,41 @@ static const struct model_family families[] = {
      .tied = true,
      .conv1d = true,
      .extra = gpt2},
+    {.model_type = "bert",
+     .class_name = "BertModel",
+     .arch = "bert",
+     .defaults = bert_defaults,
+     .act = "gelu",
+     .own = bert_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
+     .extra = encoder},
+    {.model_type = "roberta",
+     .class_name = "RobertaModel",
+     .arch = "bert",
+     .defaults = roberta_defaults,
+     .act = "gelu",
+     .own = bert_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
+     .from_pad = true,
+     .extra = encoder},
+    {.model_type = "xlm-roberta",
+     .class_name = "XLMRobertaModel",
+     .arch = "bert",
+     .defaults = roberta_defaults,
+     .act = "gelu",
+     .own = bert_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
+     .from_pad = true,
+     .extra = encoder},
 };
 
 /* model_type of config.json to its row of the table; NULL: no such family. */

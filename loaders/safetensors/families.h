@@ -70,6 +70,8 @@ struct model_family {
     bool local_base;  /* rope_local_base_freq: of window layers, in the first configs */
     bool wide_full;   /* heads of full layers have sizes and numbers of their own */
     bool conv1d;      /* matrices of layers are stored [in, out] */
+    bool encoder;     /* its classes differ by their heads, none of which is used */
+    bool from_pad;    /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
     double norm_offset;
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */

@@ -234,6 +234,22 @@ static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     return MN_OK;
 }
 
+/* A table of positions without its first n rows. */
+static mn_status cut_positions(mn_parsed *p, mn_parsed_tensor *t, int64_t n, mn_error *err) {
+    if (t->n_dim != 2 || t->dim[0] <= n || t->dtype.block_elems != 1)
+        return bad_shape(t, "more positions than pad_token_id + 1", err);
+    mn_plane *plane = mn_tensor_planes(p, t, 1, 1);
+    if (!plane)
+        return mnl_fail_memory(err);
+    const uint64_t skipped = (uint64_t)(n * t->plane.stride[0]);
+    *plane = t->plane;
+    plane->ptr = (const char *)plane->ptr + skipped;
+    plane->bytes -= skipped;
+    plane->dim[0] -= n;
+    t->dim[0] -= n;
+    return MN_OK;
+}
+
 /* ---- MXFP4 as released: X_blocks [E, N, K/32, 16] and X_scales [E, N, K/32] ------------------ */
 
 /* Every `step`-th row of both from row `first` on: the experts' matrices [E, N / step, K]. */
@@ -374,6 +390,8 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     }
     if (transposed(t, f))
         return transpose(p, t, err);
+    if (facts->unused_positions && mnl_str_ends(t->native, ".position_embeddings.weight"))
+        return cut_positions(p, t, facts->unused_positions, err);
     if (mnl_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
         return read_mxfp4(p, x, t, err);
     if (f->fused == FUSED_SHARED && mnl_str_ends(t->native, "shared_mlp.input_linear.weight")) {

@@ -1,5 +1,5 @@
 /* model.c -- which files of a folder make the model, and do they agree with each other. */
-#include "safetensors.h"
+#include "families.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -261,13 +261,20 @@ static mn_status name_tensors(mn_parsed *p, const struct model_family *family, m
     return MN_OK;
 }
 
-/* Drops derived tables, and the copy of the embedding that some checkpoints keep although it is
- * tied. */
-static void drop_tensors(mn_parsed *p, bool tied) {
+/* Whether no graph reads the tensor: derived tables, an encoder's heads, and the copy of the embedding
+ * that some checkpoints keep although it is tied. */
+static bool is_unused(const mn_parsed_tensor *t, bool encoder, bool tied) {
+    if (tensor_is_ignored(t->native))
+        return true;
+    if (encoder && tensor_is_head(t->native))
+        return true;
+    return tied && mnl_str_is(t->name, "output.weight");
+}
+
+static void drop_tensors(mn_parsed *p, bool encoder, bool tied) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!tensor_is_ignored(p->tensors[i].native) &&
-            !(tied && mnl_str_is(p->tensors[i].name, "output.weight")))
+        if (!is_unused(&p->tensors[i], encoder, tied))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
 }
@@ -323,7 +330,7 @@ static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
     tell_unused(p);
-    drop_tensors(p, false);
+    drop_tensors(p, facts->family->encoder, false);
     mn_status status = MN_OK;
     if (join)
         status = join(p, facts, err);
@@ -336,7 +343,7 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
     if (!status)
         status = mn_parsed_check_names(p, err);
     if (!status)
-        drop_tensors(p, facts->tied);
+        drop_tensors(p, false, facts->tied);
     return status;
 }
 

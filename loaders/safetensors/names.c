@@ -15,6 +15,13 @@ static const name_pair top[] = {
     {"wpe.weight", "position_embd.weight"},
     {"ln_f.weight", "output_norm.weight"},
     {"ln_f.bias", "output_norm.bias"},
+    {"embeddings.word_embeddings.weight", "token_embd.weight"},
+    {"embeddings.position_embeddings.weight", "position_embd.weight"},
+    {"embeddings.token_type_embeddings.weight", "token_types.weight"},
+    {"embeddings.LayerNorm.weight", "token_embd_norm.weight"},
+    {"embeddings.LayerNorm.bias", "token_embd_norm.bias"},
+    {"embeddings.LayerNorm.gamma", "token_embd_norm.weight"},
+    {"embeddings.LayerNorm.beta", "token_embd_norm.bias"},
 };
 /* Between "layers.N." and ".weight" or ".bias", where the family has no name of its own. */
 static const name_pair in_layer[] = {
@@ -67,8 +74,9 @@ static const char *pair_of(const name_pair *pairs, mn_str stem, mn_str *number) 
 /* "12.self_attn.q_proj.weight" behind "layers." A name without an ending is a weight's. */
 static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str native,
                          mn_str rest) {
-    static const char *const kinds[] = {".weight", ".bias", "_bias", ""};
-    static const char *const canonical[] = {".weight", ".bias", ".bias", ".weight"};
+    static const char *const kinds[] = {".weight", ".bias", ".gamma", ".beta", "_bias", ""};
+    static const char *const canonical[] = {".weight", ".bias", ".weight",
+                                            ".bias",   ".bias", ".weight"};
     uint32_t layer = 0;
     uint32_t digits = 0;
     while (digits < rest.len && digits < 6 && rest.ptr[digits] >= '0' && rest.ptr[digits] <= '9')
@@ -98,8 +106,13 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
 
 /* Text models inside of others have a prefix of theirs in front of all names. */
 static mn_str without_prefix(mn_str s) {
-    static const char *const prefixes[] = {"language_model.model.", "model.language_model.",
-                                           "language_model.", "model.", "transformer."};
+    static const char *const prefixes[] = {"language_model.model.",
+                                           "model.language_model.",
+                                           "language_model.",
+                                           "model.",
+                                           "transformer.",
+                                           "bert.",
+                                           "roberta."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++)
         if (mnl_str_begins(s, prefixes[i]))
             return skip(s, strlen(prefixes[i]));
@@ -113,16 +126,30 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
         return layer_name(p, family, native, skip(rest, 7));
     if (mnl_str_begins(rest, "h."))
         return layer_name(p, family, native, skip(rest, 2));
+    if (mnl_str_begins(rest, "encoder.layer."))
+        return layer_name(p, family, native, skip(rest, 14));
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mnl_str_is(rest, top[i].native))
             return mnl_str_of(top[i].canonical);
     return native;
 }
 
+/* What stands on top of an encoder's hidden states: heads of its training, BERT's pooler. */
+bool tensor_is_head(mn_str native) {
+    static const char *const heads[] = {"pooler.", "cls.", "lm_head.", "classifier."};
+    const mn_str rest = without_prefix(native);
+    for (size_t i = 0; i < MN_COUNT(heads); i++)
+        if (mnl_str_begins(rest, heads[i]))
+            return true;
+    return false;
+}
+
 /* Buffers that training leaves behind, scales of activations, and the towers of images: no graph
  * reads them, and none is missed. */
 bool tensor_is_ignored(mn_str native) {
     static const char *const endings[] = {"rotary_emb.inv_freq",
+                                          "embeddings.position_ids",
+                                          "embeddings.token_type_ids",
                                           ".attn.bias",
                                           ".attn.masked_bias",
                                           ".input_scale",

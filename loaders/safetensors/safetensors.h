@@ -35,6 +35,7 @@ typedef struct {
     cJSON *config;
     const struct model_family *family;
     int64_t n_layer;
+    int64_t unused_positions; /* rows in front of the table of positions that no token has */
     bool tied;
 } model_facts;
 
@@ -43,6 +44,7 @@ typedef struct {
  * ptr NULL = out of memory. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
 bool tensor_is_ignored(mn_str native); /* derived data, and the towers of other senses */
+bool tensor_is_head(mn_str native);    /* of an encoder: what its embeddings do not need */
 
 /* ---- layout.c: by native names, before they become canonical --------------------------------- */
 /* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described
@@ -82,6 +84,8 @@ typedef struct {
     int64_t head_dim;
     int64_t head_dim_swa;
     int64_t n_ctx;
+    int64_t unused_positions;
+    bool headless;          /* the class has no output matrix */
     const cJSON **layers;   /* per_layer_config by layer, each may be NULL; NULL: there is none */
     const int64_t *no_rope; /* per layer; NULL: all rotate */
     const int64_t *slides;  /* per layer, where the family has wide_full */

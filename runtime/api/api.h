@@ -43,6 +43,7 @@ struct mn_model {
     /* embeddings as the model's files want them (pooling.c). refusal: why that is not possible; NULL */
     struct {
         uint32_t pooling, norm; /* MN_POOLING_*, MN_NORM_*, not the defaults */
+        bool stated;            /* a file says the pooling */
         char *refusal;
     } embed;
     int32_t *stop; /* every id that ends a generation, each once */

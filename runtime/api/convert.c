@@ -31,6 +31,17 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
     return st;
 }
 
+/* How embeddings are made of an encoder, or of a model whose files say it: modules.json is not part of
+ * GGUF, and GGUF has no key for the norm. */
+static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
+    if (m->embed.refusal || !(m->embed.stated || p->hp.bidirectional))
+        return MN_OK;
+    mn_status st = mn_convert_arch_int(p, "pooling_type", m->embed.pooling, err);
+    if (!st && m->embed.norm == MN_NORM_NONE)
+        st = mn_convert_bool(p, MN_EMBED_NORM_KEY, false, err);
+    return st;
+}
+
 /* What cannot be run is not converted: a weight is missing, or has another shape. */
 static mn_status check_runs(const mn_model *m, mn_error *err) {
     mn_model_graph *g = NULL;
@@ -62,6 +73,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = mn_convert_meta(&p, m->name, m->tokenizer, err);
     if (!st)
         st = put_sampling(&p, m, err);
+    if (!st)
+        st = put_pooling(&p, m, err);
     if (!st && p.n_left_out)
         mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out",
                m->canonical->path, p.n_left_out);

@@ -41,6 +41,7 @@ static mn_status read_keys(mn_model *m) {
         return refuse(m, "its pooling_type is 4 (rank): the model scores pairs of texts");
     if (type != NONE)
         m->embed.pooling = (uint32_t)type; /* the numbers are MN_POOLING_*'s */
+    m->embed.stated = type != NONE;
     return MN_OK;
 }
 
@@ -115,6 +116,7 @@ static mn_status read_pooling(mn_model *m, const cJSON *module) {
     if (!pooling)
         return refuse(m, MODULES ": its Pooling is none of cls, mean and last token");
     m->embed.pooling = pooling;
+    m->embed.stated = true;
     return MN_OK;
 }
 

@@ -28,7 +28,7 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
         r->n_batch = MN_MAX(r->n_batch, r->n_ctx);
     r->n_seq = MN_MAX(p->n_seq, 1u);
     if (embeds && !p->n_seq)
-        r->n_seq = hp->bidirectional ? ENCODER_TEXTS : DECODER_TEXTS;
+        r->n_seq = MN_MIN(hp->bidirectional ? ENCODER_TEXTS : DECODER_TEXTS, r->n_batch);
     r->n_batch = MN_MAX(r->n_batch, r->n_seq);
     r->n_outputs = logits || embeds ? r->n_batch : r->n_seq;
 }

@@ -70,6 +70,9 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
 mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v,
                           mn_error *err); /* unless the model has this key */
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err);
+/* "ARCH.stem", likewise */
+mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t v, mn_error *err);
+mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool v, mn_error *err);
 
 /* ---- gguf.c ---------------------------------------------------------------------------------- */
 mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out,

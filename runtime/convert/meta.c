@@ -340,6 +340,16 @@ mn_status mn_convert_real(mn_convert_plan *p, const char *key, double v, mn_erro
     return put_real(p, key, v, err);
 }
 
+mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t i, mn_error *err) {
+    const mn_value v = {.type = MN_VALUE_INT, .i = i};
+    return put_missing(p, stem, v, err);
+}
+
+mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool b, mn_error *err) {
+    const mn_value v = {.size = sizeof v, .type = MN_VALUE_BOOL, .i = b};
+    return put(p, mn_str_of(key), v, err);
+}
+
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;

@@ -17,8 +17,9 @@ static bool begins(mn_str s, const char *z) {
 
 /* A tensor without a canonical name keeps its own: GGUF's readers would not know it. */
 static bool has_name(const mn_canonical *m, mn_str name) {
-    static const char *const stems[] = {"blk.",         "token_embd.",    "output.",
-                                        "output_norm.", "position_embd.", "rope_"};
+    static const char *const stems[] = {
+        "blk.",           "token_embd.", "output.",          "output_norm.",
+        "position_embd.", "rope_",       "token_embd_norm.", "token_types."};
     if (!strcmp(m->format, "gguf"))
         return true;
     for (size_t i = 0; i < MN_COUNT(stems); i++)
@@ -55,7 +56,8 @@ static bool is_experts(mn_str rest) {
 static bool stays_f32(const mn_tensor_info *t, mn_str rest) {
     if (t->n_dim < 2 || mn_str_ends(rest, ".bias") || mn_str_ends(rest, "norm.weight"))
         return true;
-    return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight");
+    return mn_str_is(rest, "ffn_gate_inp.weight") || mn_str_is(rest, "position_embd.weight") ||
+           mn_str_is(rest, "token_types.weight");
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */

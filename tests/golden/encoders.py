@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""encoders.py MINERVA: embeddings of the fixtures that make_encoders.py made, against what Transformers computed.
+
+Each as a checkpoint in several spellings, as the converters of the field write it to GGUF, and as minerva convert does: ids, every pooling, the defaults that the
+files state, texts alone and together, in class exact on reference and cpu_simd; and what is refused."""
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import gguf_file as gguf
+import models
+from gguf_file import BOOL, F32, I32, STR, TENSOR_F32, U32, array, pair
+from models import check
+
+MINERVA = sys.argv[1]
+ENCODERS = ("bert", "roberta", "xlm-roberta")
+ALL = ENCODERS + ("qwen3-headless",)
+
+
+def run(*args, code=0, stdin=None):
+    p = subprocess.run([MINERVA, *map(str, args)], input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    check(p.returncode == code, "minerva %s: exit code %d, expected %d %s" % (" ".join(map(str, args))[:90], p.returncode, code, p.stderr.strip()[:200]))
+    return p
+
+
+def folder_of(name):
+    return os.path.join(models.FIXTURES, name)
+
+
+def golden(name):
+    with open(os.path.join(folder_of(name), "golden.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def embed(path, *flags, stdin=None, device="reference"):
+    """[{"tokens", "embedding"}] of class exact."""
+    out = run("embed", "-m", path, "--json", "-q", "--precision", "exact", "--device", device, *flags, stdin=stdin).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def error(a, b):
+    return math.sqrt(math.fsum((x - y) ** 2 for x, y in zip(a, b)) / math.fsum(y * y for y in b)) if len(a) == len(b) else math.inf
+
+
+def unit(v):
+    length = math.sqrt(math.fsum(x * x for x in v))
+    return [x / length for x in v]
+
+
+def same(what, found, want, limit=1e-4):
+    worst = max([error(f["embedding"], w) for f, w in zip(found, want)] + [0 if len(found) == len(want) else math.inf])
+    check(worst <= limit, "%s: relative L2 error of %d vectors %.3g, at most %g" % (what, len(want), worst, limit))
+
+
+def all_poolings(what, path, cases, devices=("reference", "cpu_simd")):
+    lines = "".join(c["text"] + "\n" for c in cases)
+    for device in devices:
+        for how in ("mean", "cls", "last"):
+            found = embed(path, "-f", "-", "--pooling", how, "--norm", "none", stdin=lines, device=device)
+            check([f["tokens"] for f in found] == [len(c["ids"]) for c in cases], "%s: numbers of tokens" % what)
+            same("%s, %s, %s" % (what, how, device), found, [c[how] for c in cases])
+
+
+# ---- fixtures as they are ----
+def fixtures():
+    for name in ALL:
+        cases, path = golden(name), folder_of(name)
+        for c in cases:
+            ids = json.loads(run("tokenize", "-m", path, "-p", c["text"], "--json").stdout)["ids"]
+            check(ids == c["ids"], "%s: ids of %r" % (name, c["text"][:30]))
+        all_poolings(name, path, cases)
+        for c in cases[:2]:
+            alone = embed(path, c["text"], "--pooling", "mean", "--norm", "none")
+            same("%s: a text alone" % name, alone, [c["mean"]])
+        ids = ",".join(map(str, cases[1]["ids"]))
+        same("%s: ids" % name, embed(path, "--prompt-ids", ids, "--pooling", "cls", "--norm", "l2"), [unit(cases[1]["cls"])])
+        cut = embed(path, cases[0]["text"], "--pooling", "mean", "--norm", "l2", "--dim", 7)
+        same("%s: 7 numbers" % name, cut, [unit(cases[0]["mean"][:7])])
+
+
+def want_default(name, cases):
+    """By modules.json: mean, cls, mean without a norm; a decoder without one: last."""
+    how = {"bert": "mean", "roberta": "mean", "xlm-roberta": "cls", "qwen3-headless": "last"}[name]
+    return [c[how] if name == "roberta" else unit(c[how]) for c in cases]
+
+
+def defaults(path, name, cases):
+    same("%s: defaults" % os.path.basename(path), embed(path, *[c["text"] for c in cases]), want_default(name, cases))
+
+
+# ---- other spellings of a checkpoint ----
+def copy(name, out):
+    target = os.path.join(out, name)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder_of(name), target)
+    return target
+
+
+def respelled(out):
+    for name, prefix in (("bert", "bert."), ("roberta", "roberta.")):
+        cases, target = golden(name), copy(name, out)
+        m = models.fixture(name)
+        m.tensors = {(k[len(prefix):] if k.startswith(prefix) else k): v for k, v in m.tensors.items() if not k.startswith(("cls.", "lm_head."))}
+        m.tensors = {k.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for k, v in m.tensors.items()}
+        m.tensors["embeddings.position_ids"] = ("I64", [1, 4], bytes(32))
+        m.tensors["pooler.dense.weight"] = ("F32", [2, 2], bytes(16))
+        m.config["architectures"] = [{"bert": "BertModel", "roberta": "RobertaModel"}[name]]
+        for key in ("layer_norm_eps", "pad_token_id", "position_embedding_type", "is_decoder", "add_cross_attention"):
+            m.config.pop(key, None)
+        m.write(target)
+        all_poolings(name + " without prefix", target, cases, ["reference"])
+    target = copy("bert", out)
+    for change, word in ((dict(position_embedding_type="relative_key"), "position_embedding_type"), (dict(is_decoder=True), "is_decoder"),
+                         (dict(architectures=["BertForSequenceClassification"]), "BertForSequenceClassification"), (dict(max_position_embeddings=32), "32")):
+        m = models.fixture("bert")
+        m.config.update(change)
+        m.write(target)
+        check(word in run("embed", "-m", target, "a", code=1).stderr, "the message names %s" % word)
+
+
+# ---- pooling ----
+def put(target, value, *path):
+    with open(os.path.join(target, *path), "w", encoding="utf-8") as f:
+        json.dump(value, f)
+
+
+def poolings(out):
+    cases, target = golden("bert"), copy("bert", out)
+    texts = [c["text"] for c in cases]
+    put(target, {"pooling_mode": "lasttoken"}, "1_Pooling", "config.json")
+    same("pooling_mode as a word", embed(target, *texts), [unit(c["last"]) for c in cases])
+    os.remove(os.path.join(target, "modules.json"))
+    same("an encoder's default", embed(target, *texts), [unit(c["mean"]) for c in cases])
+    module = {"idx": 0, "name": "0", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    for modules, word in (([dict(module, path="../1_Pooling")], "path"), ([dict(module, path="2_Pooling")], "2_Pooling"), ([module, {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}], "Dense")):
+        put(target, modules, "modules.json")
+        check(word in run("embed", "-m", target, "a", code=1).stderr, "modules.json %s: the message has %s" % (modules, word))
+        same("a pooling that is named", embed(target, *texts, "--pooling", "cls", "--norm", "none"), [c["cls"] for c in cases])
+    put(target, [module], "modules.json")
+    put(target, {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "1_Pooling", "config.json")
+    check("none of" in run("embed", "-m", target, "a", code=1).stderr, "two modes at once are refused")
+    put(target, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "1_Pooling", "config.json")
+    same("cls, and no norm", embed(target, *texts), [c["cls"] for c in cases])
+    with open(os.path.join(target, "modules.json"), "w", encoding="utf-8") as f:
+        f.write("[{")
+    check("modules.json" in run("embed", "-m", target, "a", code=1).stderr, "a damaged modules.json is named")
+
+
+# ---- GGUF ----
+IN_LAYER = {"attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
+            "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"}
+TOP = {"word_embeddings": "token_embd", "position_embeddings": "position_embd", "token_type_embeddings": "token_types", "LayerNorm": "token_embd_norm"}
+
+
+def llama_cpp(name, path, pooling):
+    """As convert_hf_to_gguf.py writes BERT and XLM-R; their vocabularies in its form."""
+    m, c = models.fixture(name), models.fixture(name).config
+    skipped = 0 if name == "bert" else c["pad_token_id"] + 1
+    keys = [pair("general.architecture", STR, "bert"), pair("bert.block_count", U32, c["num_hidden_layers"]),
+            pair("bert.context_length", U32, c["max_position_embeddings"] - skipped), pair("bert.embedding_length", U32, c["hidden_size"]),
+            pair("bert.feed_forward_length", U32, c["intermediate_size"]), pair("bert.attention.head_count", U32, c["num_attention_heads"]),
+            pair("bert.attention.layer_norm_epsilon", F32, c["layer_norm_eps"]), pair("bert.attention.causal", BOOL, False),
+            pair("bert.pooling_type", U32, pooling)]
+    with open(os.path.join(folder_of(name), "tokenizer.json"), encoding="utf-8") as f:
+        vocab = json.load(f)["model"]["vocab"]
+    if name == "bert":
+        words = sorted(vocab, key=vocab.get)
+        shown = [w if w[0] == "[" and w[-1] == "]" and len(w) > 1 else w[2:] if w.startswith("##") else "\u2581" + w for w in words]
+        kinds = [3 if w[0] == "[" and w[-1] == "]" and len(w) > 1 else 1 for w in words]
+        keys += [pair("tokenizer.ggml.model", STR, "bert"), pair("tokenizer.ggml.pre", STR, "default"), array("tokenizer.ggml.tokens", STR, shown),
+                 array("tokenizer.ggml.token_type", I32, kinds), pair("tokenizer.ggml.token_type_count", U32, 2),
+                 pair("tokenizer.ggml.unknown_token_id", U32, 1), pair("tokenizer.ggml.seperator_token_id", U32, 3), pair("tokenizer.ggml.padding_token_id", U32, 0),
+                 pair("tokenizer.ggml.cls_token_id", U32, 2), pair("tokenizer.ggml.mask_token_id", U32, 4)]
+    tensors = []
+    for native, (_, shape, _) in m.tensors.items():
+        native_name, _, kind = native.rpartition(".")
+        parts = native_name.split("encoder.layer.")
+        if len(parts) == 2:
+            layer, _, rest = parts[1].partition(".")
+            to = "blk.%s.%s.%s" % (layer, IN_LAYER[rest], kind)
+        elif "embeddings." in native:
+            to = "%s.%s" % (TOP[native_name.split("embeddings.")[1]], kind)
+        else:
+            continue
+        values = m.floats(native)
+        if to == "position_embd.weight":
+            values, shape = values[skipped * shape[1]:], [shape[0] - skipped, shape[1]]
+        tensors.append((to, shape, TENSOR_F32, values.tobytes()))
+    return gguf.write(path, keys, tensors)
+
+
+def as_gguf(out):
+    for name in ENCODERS:
+        cases = golden(name)
+        for pooling, how in ((1, "mean"), (2, "cls"), (3, "last"), (0, "mean")):
+            path = llama_cpp(name, os.path.join(out, name + ".gguf"), pooling)
+            ids = [embed(path, "--prompt-ids", ",".join(map(str, c["ids"])))[0] for c in cases[:3]]
+            same("%s as GGUF, pooling_type %d" % (name, pooling), ids, [unit(c[how]) for c in cases[:3]])
+        if name == "bert":
+            all_poolings("bert as GGUF", path, cases, ["cpu_simd"])
+        path = llama_cpp(name, os.path.join(out, name + ".gguf"), 4)
+        check("rank" in run("embed", "-m", path, "--prompt-ids", "2,3", code=1).stderr, "rank is refused")
+    for name in ENCODERS:
+        cases, path = golden(name), os.path.join(out, name + "-converted.gguf")
+        run("convert", folder_of(name), "-o", path)
+        all_poolings(name + " converted", path, cases, ["reference"])
+        defaults(path, name, cases)
+        path = os.path.join(out, name + "-q8_0.gguf")
+        run("convert", folder_of(name), "-o", path, "--type", "q8_0")
+        same(name + " converted to q8_0", embed(path, *[c["text"] for c in cases]), want_default(name, cases), 0.05)
+
+
+# ---- refusals ----
+def refused():
+    path = folder_of("bert")
+    for command in (("run", "-p", "a"), ("bench", "-p", "8", "-n", "2", "-r", "1"), ("perplexity", "-f", __file__), ("logits", "-p", "a", "-o", "/dev/null")):
+        p = run(command[0], "-m", path, *command[1:], code=1)
+        check("is an encoder" in p.stderr and "minerva embed" in p.stderr, "%s is refused: %s" % (command[0], p.stderr.strip()[:160]))
+    long = ",".join(["7"] * 65)
+    p = run("embed", "-m", path, "--prompt-ids", long, code=1)
+    check("65" in p.stderr and "64" in p.stderr, "a text that is too long: both numbers")
+    p = run("embed", "-m", path, "--prompt-ids", ",".join(["7"] * 20), "-b", 8, "-c", 32, code=1)
+    check("20" in p.stderr and "8" in p.stderr, "more tokens than rows: both numbers")
+    check("105" in run("embed", "-m", path, "--prompt-ids", "2,105", code=1).stderr, "an id outside the vocabulary")
+    p = run("run", "-m", folder_of("qwen3-headless"), "-p", "a", code=1)
+    check("output.weight" in p.stderr, "a model without an output matrix does not generate")
+    run("embed", "-m", path, "a", "--dim", 33, code=2)
+    run("embed", "-m", path, "a", "-f", "-", code=2)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as out:
+        fixtures()
+        for name in ALL:
+            defaults(folder_of(name), name, golden(name))
+        respelled(out)
+        poolings(out)
+        as_gguf(out)
+    refused()
+    models.finish()
+
+
+main()

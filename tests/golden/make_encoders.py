@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Makes the tiny encoders of tests/data/fixtures with Transformers, on the CPU: python3 -P make_encoders.py OUT [NAME...] (-P: safetensors.py of this folder
+is another one)
+
+Each is a folder as it comes from the model hub: config.json, model.safetensors (weights in bf16), tokenizer.json, and for some modules.json and
+1_Pooling/config.json of sentence-transformers. golden.json has texts, their ids as the library tokenizers makes them, and what Transformers computes
+of them in f32, each text alone: mean of the hidden states, the first and the last. "qwen3-headless" is a Qwen3 without an output matrix. A development tool: the tests only
+read what it made. Needs torch, transformers, safetensors."""
+import json
+import os
+import shutil
+import sys
+
+import torch
+import transformers as tf
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+TEXTS = ["the cat sat on the mat", "The dog ran home, and slept!", "A", "", "graphs of operations run on devices; models are files " * 2, "naïve Grüße"]
+SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, initializer_range=0.2)
+MODELS = {
+    "bert": (tf.BertConfig, tf.BertForMaskedLM, dict(SMALL, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
+    "roberta": (tf.RobertaConfig, tf.RobertaForMaskedLM, dict(SMALL, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1)),
+    "xlm-roberta": (tf.XLMRobertaConfig, tf.XLMRobertaModel, dict(SMALL, max_position_embeddings=162, type_vocab_size=1, pad_token_id=1)),
+    "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
+}
+# sentence-transformers' modules behind the Transformer
+MODULES = {"bert": ("mean_tokens", True), "xlm-roberta": ("cls_token", True), "roberta": ("mean_tokens", False)}
+
+
+def bert_tokenizer():
+    tok = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tok.normalizer, tok.pre_tokenizer, tok.decoder = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tok.train_from_iterator(TEXTS * 3, trainers.WordPieceTrainer(vocab_size=120, special_tokens=special, show_progress=False))
+    tok.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tok
+
+
+def roberta_tokenizer():
+    tok = Tokenizer(models.BPE())
+    tok.pre_tokenizer, tok.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tok.train_from_iterator(TEXTS * 3, trainers.BpeTrainer(vocab_size=300, special_tokens=special, show_progress=False,
+                                                           initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    tok.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    return tok
+
+
+def xlmr_tokenizer():
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tok.decoder = decoders.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tok.train_from_iterator(TEXTS * 3, trainers.UnigramTrainer(vocab_size=110, special_tokens=special, unk_token="<unk>", show_progress=False))
+    tok.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    return tok
+
+
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "qwen3-headless": roberta_tokenizer}
+
+
+def write(path, value):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(value, f, indent=1, ensure_ascii=False)
+
+
+def write_modules(folder, how, normalise, width):
+    kinds = ["Transformer", "Pooling"] + (["Normalize"] if normalise else [])
+    paths = ["", "1_Pooling", "2_Normalize"]
+    write(os.path.join(folder, "modules.json"), [{"idx": i, "name": str(i), "path": paths[i], "type": "sentence_transformers.models." + kind}
+                                                 for i, kind in enumerate(kinds)])
+    modes = ["cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
+    write(os.path.join(folder, "1_Pooling", "config.json"), dict({"word_embedding_dimension": width, "include_prompt": True},
+                                                                 **{"pooling_mode_" + m: m == how for m in modes}))
+
+
+def randomise(model, seed):
+    gen = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        mean = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+        std = 0.2 if p.dim() == 1 else 1.2 / (p.shape[-1] ** 0.5)
+        p.data = (torch.randn(p.shape, generator=gen) * std + mean).bfloat16().float()
+    return model
+
+
+def make(out, name, seed):
+    kind, cls, values = MODELS[name]
+    tok = TOKENIZERS[name]()
+    folder = os.path.join(out, name)
+    torch.manual_seed(seed)
+    config = kind(vocab_size=tok.get_vocab_size(), bos_token_id=0, eos_token_id=2, **values)
+    config._attn_implementation = "eager"
+    model = randomise(cls(config), seed).eval()
+    base = getattr(model, model.base_model_prefix, model)
+    golden = []
+    for text in TEXTS:
+        ids = tok.encode(text).ids
+        with torch.no_grad():
+            hidden = base(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)).last_hidden_state[0]
+        golden.append({"text": text, "ids": ids, "mean": hidden.mean(0).tolist(), "cls": hidden[0].tolist(), "last": hidden[-1].tolist()})
+    shutil.rmtree(folder, ignore_errors=True)
+    model.bfloat16().save_pretrained(folder)
+    for extra in ("generation_config.json",):
+        if os.path.exists(os.path.join(folder, extra)):
+            os.remove(os.path.join(folder, extra))
+    tok.save(os.path.join(folder, "tokenizer.json"), pretty=False)
+    if name in MODULES:
+        write_modules(folder, *MODULES[name], values["hidden_size"])
+    write(os.path.join(folder, "golden.json"), [dict(g, **{k: [float("%.9g" % v) for v in g[k]] for k in ("mean", "cls", "last")}) for g in golden])
+    size = sum(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(folder) for f in files)
+    print("%-15s %7d bytes, %d ids, texts of %s tokens" % (name, size, config.vocab_size, [len(g["ids"]) for g in golden]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    tf.logging.set_verbosity_error()
+    for wanted in sys.argv[2:] or MODELS:
+        make(sys.argv[1], wanted, 300 + list(MODELS).index(wanted))
