@@ -224,7 +224,7 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
     while (!st && !idle)
         st = run_step(j, first, n, rows, &idle, err);
     for (uint32_t i = 0; i < n; i++)
-        mn_seq_free(s, (int32_t)i);
+        mn_seq_release(s, i);
     return st;
 }
 
