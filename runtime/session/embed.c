@@ -215,10 +215,9 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
     bool idle = false;
     memset(j->sums, 0, n * (size_t)s->graph->hp.n_embd * sizeof *j->sums);
     for (uint32_t i = 0; i < n; i++) {
-        mn_sequence *q = &s->seqs[i];
-        q->used = true;
-        q->n_tokens = j->texts[first + i].n;
-        q->n_enqueued = 0;
+        uint32_t slot = 0;
+        mn_seq_claim(s, &slot); /* all are free: it is slot i */
+        s->seqs[slot].n_tokens = j->texts[first + i].n;
     }
     mn_status st = mn_engine_want_logits(s->engine, true, err);
     while (!st && !idle)
