@@ -51,7 +51,7 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
     if (st)
         return st;
     r.flags |= MN_REQUEST_EXPLAIN;
-    mn_negotiate(m->rt->registry, g, &r, &p, &why); /* an error is part of the record */
+    mn_negotiate_kv(m->rt->registry, g, &r, &p, &why); /* an error is part of the record */
     say_model(m, g, &text);
     mn_placement_explain(&p, m->rt->registry, g, &r, &why, &text);
     mn_text_puts(&text, "}");

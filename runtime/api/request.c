@@ -102,6 +102,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                       .precision = p.precision ? p.precision : configured_precision(cfg),
                       .k_dtype = p.k_dtype,
                       .v_dtype = p.v_dtype,
+                      .kv_bytes = p.kv_bytes,
                       .run_ahead = p.run_ahead ? MN_MIN(p.run_ahead, MAX_AHEAD) : AHEAD_ASYNC,
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache"))

@@ -135,7 +135,7 @@ static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
         return mn_fail(err, MN_UNSUPPORTED, "KV pages of sizes that do not go together");
     g->page_tokens = (uint32_t)common;
     g->n_pages = (uint32_t)(((uint64_t)max[MN_SYM_CTX] + common - 1) / common);
-    const uint64_t total = mn_kv_pages(kind, g->page_tokens, max, e->ring);
+    const uint64_t total = mn_kv_pages_for(kind, g->page_tokens, max, e->ring, e->kv_positions);
     for (uint32_t i = 0; i < e->n_devices; i++)
         if (total > INT32_MAX / mn_page_ratio(e, &e->devices[i], group))
             return mn_fail(err, MN_OUT_OF_MEMORY, "a KV cache of more pages than can be counted");
@@ -317,6 +317,7 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     e->graph = g;
     e->precision = chosen->precision;
     e->ring = ring;
+    e->kv_positions = p->kv_positions;
     memcpy(e->symbol_max, p->symbol_max, sizeof e->symbol_max);
     mn_status st = build(e, p, err);
     if (!st) {

@@ -28,6 +28,9 @@ typedef struct {
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
+    /* of the KV cache: 0 = room for all sequences at full length. kv_bytes: for mn_negotiate_kv,
+     * which sets kv_positions */
+    uint64_t kv_bytes, kv_positions;
     /* steps in flight at most, on a device that works by itself; 0 = 1 */
     uint32_t run_ahead;
     /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
@@ -152,7 +155,8 @@ typedef struct {
     bool fallback;
     /* MN_SYM_PAGES: the most that any segment needs */
     int64_t symbol_max[MN_SYM_COUNT];
-    uint32_t n_copies; /* of tensors over segment boundaries, per step */
+    uint64_t kv_positions; /* as in mn_request */
+    uint32_t n_copies;     /* of tensors over segment boundaries, per step */
     /* of these copies within the score; of the whole, as mn_offer.score */
     double copy_us, score;
 } mn_placement;
@@ -164,6 +168,9 @@ typedef struct {
  * always finds its pages. */
 uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                      uint32_t ahead);
+/* The same for a cache of so many positions, which sequences share; 0 = as above. */
+uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
+                         uint32_t ahead, uint64_t positions);
 /* steps that a session on this device alone has in flight at most */
 uint32_t mn_steps_ahead(const mn_device_record *d, const mn_request *r);
 /* Of one sequence, with nothing in flight: a share of the above. */
@@ -176,6 +183,10 @@ uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int6
  * MN_REQUEST_EXPLAIN. */
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                        mn_placement *out, mn_error *err);
+/* The same with a KV cache of kv_bytes; 0 = as large as n_seq and n_ctx want it or, where the memory
+ * for that is not there but for one sequence it is, as there is memory for. */
+mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
+                          mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);
 
 /* The record as JSON, appended to out: candidates (plugin files and devices, each with its steps

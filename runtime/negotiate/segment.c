@@ -181,7 +181,8 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
         if (st)
             return st;
         const uint32_t page_tokens = s->kv[i].page_tokens;
-        s->n_pages[i] = mn_kv_pages(&g->hp.kv[i], page_tokens, c->symbol_max, ahead);
+        s->n_pages[i] =
+            mn_kv_pages_for(&g->hp.kv[i], page_tokens, c->symbol_max, ahead, r->kv_positions);
         if (!mn_mul_u64(s->n_pages[i], s->kv[i].page_bytes, &bytes) ||
             !mn_add_u64(s->kv_bytes, bytes, &s->kv_bytes))
             st = mn_fail(err, MN_OUT_OF_MEMORY, "needs a larger KV cache than can be counted");

@@ -102,7 +102,7 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     mn_job *job = v->waiting;
     uint32_t slot;
     *admitted = false;
-    if (positions_of(job) > mn_seq_max_positions(s)) {
+    if (positions_of(job) > atomic_load(&s->max_positions)) {
         mn_job_end(s, job, MN_FINISH_FAILED, "the KV cache of this device is too small");
         *admitted = true;
         return MN_OK;

@@ -82,7 +82,8 @@ mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_s
                             .repeat_penalty = p->repeat_penalty,
                             .frequency_penalty = p->frequency_penalty,
                             .presence_penalty = p->presence_penalty,
-                            .penalty_last_n = p->penalty_last_n};
+                            .penalty_last_n = p->penalty_last_n,
+                            .min_new = (int32_t)MN_MIN(p->min_new, INT32_MAX)};
     mn_status st = MN_OK;
     const mn_model *m = s->model;
     for (uint32_t i = 0; i < m->n_stop && !p->ignore_stop && !st; i++)

@@ -58,7 +58,8 @@ static uint32_t ring_size(const mn_session *s) {
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
     *fault = NULL;
     s->n_placed++;
-    mn_status st = mn_negotiate(s->model->rt->registry, s->graph, &s->request, &s->placement, err);
+    mn_status st =
+        mn_negotiate_kv(s->model->rt->registry, s->graph, &s->request, &s->placement, err);
     if (!st)
         st = describe(s, err);
     if (st)
@@ -68,7 +69,11 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     st = mn_canonical_settle(s->model->canonical, true, st, err); /* all weights were read */
     if (st == MN_IO_ERROR)
         *fault = NULL; /* no other device can do better */
-    return st ? st : allocate(s, err);
+    if (!st)
+        st = allocate(s, err);
+    if (!st)
+        atomic_store(&s->max_positions, mn_seq_max_positions(s));
+    return st;
 }
 
 /* What it had run is remembered for the statistics. */

@@ -38,7 +38,7 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    const uint32_t most = mn_seq_max_positions(s);
+    const uint32_t most = atomic_load(&s->max_positions);
     if (q->n_tokens > most)
         return mn_fail(err, MN_BAD_INPUT,
                        "the prompt has %u tokens with what came before, the KV cache has room for "

@@ -163,6 +163,8 @@ struct mn_session {
     uint64_t n_orders;
     mn_pace pace;
     mn_page_pool pools[MN_MAX_KV_GROUP];
+    /* positions that one sequence can have at most, alone in the KV cache; any thread */
+    atomic_uint max_positions;
     bool no_cache; /* MN_SESSION_NO_CACHE */
     mn_prefix prefix;
     /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
@@ -250,7 +252,7 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
 /* A slot that is free, with an empty sequence; false: none is. */
 bool mn_seq_claim(mn_session *s, uint32_t *seq);
 void mn_seq_release(mn_session *s, uint32_t seq);
-/* Positions that one sequence can have at most, alone in the KV cache. */
+/* What s->max_positions is with this engine. */
 uint32_t mn_seq_max_positions(const mn_session *s);
 /* mn_seq_create without a look at what the session is for; params: complete; err: not NULL. */
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,

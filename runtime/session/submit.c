@@ -68,7 +68,7 @@ void mn_job_free(mn_session *s, mn_job *job) {
 static uint32_t limit_of(const mn_session *s, const mn_request_params *p,
                          const mn_sample_params *sample) {
     const uint32_t n_prompt = p->n_ids - p->n_drawn;
-    const uint32_t room = s->n_ctx - n_prompt + 1;
+    const uint32_t room = atomic_load(&s->max_positions) - n_prompt + 1;
     if (sample->flags & MN_SAMPLE_PREFILL_ONLY)
         return 0;
     return sample->max_new ? MN_MIN(sample->max_new, room) : room;
@@ -160,6 +160,22 @@ static mn_status check_request(const mn_session *s, const mn_request_params *p, 
     return mn_params_check_ids(s, p->ids, p->n_ids, 0, err);
 }
 
+/* A prompt and an answer that one sequence can have, alone in the KV cache. */
+static mn_status check_room(const mn_session *s, const mn_request_params *p,
+                            const mn_sample_params *sample, mn_error *err) {
+    const uint32_t most = atomic_load(&s->max_positions);
+    const uint32_t n_prompt = p->n_ids - p->n_drawn;
+    const uint32_t max_new = sample->flags & MN_SAMPLE_PREFILL_ONLY ? 0 : sample->max_new;
+    const uint64_t want = MN_MAX(p->n_ids, (uint64_t)n_prompt + max_new - !!max_new);
+    if (most >= s->n_ctx || want <= most)
+        return MN_OK;
+    return mn_fail(
+        err, MN_BAD_INPUT,
+        "the prompt has %u tokens, and %u may be generated: the KV cache has room for %u "
+        "positions",
+        n_prompt, max_new, most);
+}
+
 /* ---- for any thread -------------------------------------------------------------------------- */
 /* Into the inbox, all choices at once, as the next request. */
 static uint64_t deliver(mn_session *s, mn_job *jobs) {
@@ -203,6 +219,8 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
         st = mn_params_take(p.sample, &sample, err);
     if (!st)
         st = mn_params_of_slot(s, &sample, &slot, err);
+    if (!st)
+        st = check_room(s, &p, &sample, err);
     if (st)
         return st;
     mn_job *jobs = make_jobs(s, &p, &sample, &slot);

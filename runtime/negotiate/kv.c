@@ -1,0 +1,177 @@
+/* kv.c -- how large the KV cache is. Sequences share its pages, so that it need not have room for all
+ * of them at full length: with a number of bytes as many positions as fit into them; without one,
+ * all where the memory is there, else what a device has left beside the model. */
+#include "negotiate/offer.h"
+#include <string.h>
+
+#define MIB(bytes) ((double)(bytes) / 0x1p20)
+enum { RESERVE_PART = 16 }; /* of the free memory stays free */
+
+uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
+                         uint32_t ahead, uint64_t positions) {
+    const uint64_t all = mn_kv_pages(group, page_tokens, symbol_max, ahead);
+    const uint64_t n = (positions + page_tokens - 1) / page_tokens;
+    if (!positions)
+        return all;
+    return group->window ? MN_MIN(n, all) : n;
+}
+
+/* Bytes of the pages that the segment has for so many positions; UINT64_MAX: too many to count. */
+static uint64_t segment_bytes(const mn_placement *p, uint32_t segment, const mn_model_graph *g,
+                              const mn_request *r, uint64_t positions) {
+    const mn_segment *s = &p->segments[segment];
+    const uint32_t ahead = mn_steps_ahead(p->offers[s->offer].record, r);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < g->hp.n_kv; i++) {
+        const mn_kv_layout *kv = &s->kv[i];
+        uint64_t bytes;
+        if (!kv->page_tokens)
+            continue;
+        const uint64_t n =
+            mn_kv_pages_for(&g->hp.kv[i], kv->page_tokens, p->symbol_max, ahead, positions);
+        if (!mn_mul_u64(n, kv->page_bytes, &bytes) || !mn_add_u64(sum, bytes, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+/* ---- what fits ------------------------------------------------------------------------------- */
+typedef struct {
+    const mn_placement *p;
+    const mn_model_graph *g;
+    const mn_request *r;
+} sizing;
+
+/* Whether the pages for so many positions are at most r->kv_bytes. */
+static bool fits_bytes(const sizing *x, uint64_t positions) {
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k < x->p->n_segments; k++)
+        if (!mn_add_u64(sum, segment_bytes(x->p, k, x->g, x->r, positions), &sum))
+            return false;
+    return sum <= x->r->kv_bytes;
+}
+
+/* Whether the device of the offer has room for its share of them, for the rest of its segments, for
+ * a second program's scratch, and a reserve. */
+static bool fits_device(const sizing *x, uint32_t offer, uint64_t positions) {
+    const uint64_t free_bytes = x->p->offers[offer].free_bytes;
+    uint64_t need = free_bytes / RESERVE_PART;
+    for (uint32_t k = 0; k < x->p->n_segments; k++) {
+        const mn_segment *s = &x->p->segments[k];
+        if (s->offer != offer)
+            continue;
+        const uint64_t rest = s->need - s->kv_bytes + s->estimate.scratch;
+        if (!mn_add_u64(need, rest, &need) ||
+            !mn_add_u64(need, segment_bytes(x->p, k, x->g, x->r, positions), &need))
+            return false;
+    }
+    return !free_bytes || need <= free_bytes;
+}
+
+static bool fits_devices(const sizing *x, uint64_t positions) {
+    for (uint32_t k = 0; k < x->p->n_segments; k++)
+        if (!fits_device(x, x->p->segments[k].offer, positions))
+            return false;
+    return true;
+}
+
+/* The most positions from least to most that fit, if least does. */
+static uint64_t search(const sizing *x, bool (*fits)(const sizing *, uint64_t), uint64_t least,
+                       uint64_t most) {
+    while (least < most) {
+        const uint64_t middle = least + (most - least + 1) / 2;
+        if (fits(x, middle))
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    return least;
+}
+
+/* The placement with pages for so many positions. */
+static void resize(mn_placement *p, const mn_model_graph *g, const mn_request *r,
+                   uint64_t positions) {
+    p->kv_positions = positions;
+    for (uint32_t k = 0; k < p->n_segments; k++) {
+        mn_segment *s = &p->segments[k];
+        const uint32_t ahead = mn_steps_ahead(p->offers[s->offer].record, r);
+        const uint64_t bytes = segment_bytes(p, k, g, r, positions);
+        s->need += bytes - s->kv_bytes;
+        s->kv_bytes = bytes;
+        for (uint32_t i = 0; i < g->hp.n_kv; i++)
+            if (s->kv[i].page_tokens)
+                s->n_pages[i] = mn_kv_pages_for(&g->hp.kv[i], s->kv[i].page_tokens, p->symbol_max,
+                                                ahead, positions);
+    }
+}
+
+/* ---- the two ways ---------------------------------------------------------------------------- */
+static mn_status negotiate_bytes(mn_registry *reg, const mn_model_graph *g, mn_request *r,
+                                 mn_placement *out, mn_error *err) {
+    const sizing x = {out, g, r};
+    r->kv_positions = r->n_batch;
+    mn_status st = mn_negotiate(reg, g, r, out, err);
+    if (st || !out->n_segments)
+        return st;
+    if (!fits_bytes(&x, r->n_batch)) {
+        uint64_t least = 0;
+        for (uint32_t k = 0; k < out->n_segments; k++)
+            least += out->segments[k].kv_bytes;
+        mn_placement_free(out);
+        return mn_fail(err, MN_OUT_OF_MEMORY,
+                       "a KV cache of %.1f MiB has no room for one batch of %u positions, which "
+                       "need %.1f MiB",
+                       MIB(r->kv_bytes), r->n_batch, MIB(least));
+    }
+    r->kv_positions = search(&x, fits_bytes, r->n_batch, UINT32_MAX);
+    mn_placement_free(out);
+    st = mn_negotiate(reg, g, r, out, err);
+    out->kv_positions = r->kv_positions;
+    return st;
+}
+
+/* Whether memory kept a device from being used, or from being used alone. */
+static bool lacks_memory(const mn_placement *p, mn_status st) {
+    if (st)
+        return st == MN_OUT_OF_MEMORY;
+    bool lacks = p->n_segments > 1;
+    for (uint32_t i = 0; i < p->n_offers; i++)
+        lacks = lacks || p->offers[i].outcome == MN_OUTCOME_OUT_OF_MEMORY;
+    return lacks;
+}
+
+/* One sequence at full length fits, all at once do not: as many positions as there is memory for, if
+ * that is worth it. */
+static mn_status negotiate_shared(mn_registry *reg, const mn_model_graph *g, mn_request *r,
+                                  mn_placement *out, mn_status st, mn_error *err) {
+    mn_placement shared;
+    r->kv_positions = r->n_ctx;
+    const mn_status now = mn_negotiate(reg, g, r, &shared, NULL);
+    if (now)
+        return st;
+    if (!st && shared.score * 1.25 > out->score) {
+        mn_placement_free(&shared);
+        return st;
+    }
+    const uint64_t all = (uint64_t)r->n_seq * r->n_ctx;
+    const sizing x = {&shared, g, r};
+    resize(&shared, g, r, search(&x, fits_devices, r->n_ctx, all));
+    mn_log(MN_LOG_INFO, "the KV cache has room for %llu positions, which %u sequences share",
+           (unsigned long long)shared.kv_positions, r->n_seq);
+    mn_placement_free(out);
+    *out = shared;
+    if (err)
+        err->status = MN_OK;
+    return MN_OK;
+}
+
+mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *request,
+                          mn_placement *out, mn_error *err) {
+    mn_request r = *request;
+    if (r.kv_bytes)
+        return negotiate_bytes(reg, g, &r, out, err);
+    const mn_status st = mn_negotiate(reg, g, &r, out, err);
+    if (r.n_seq < 2 || !lacks_memory(out, st))
+        return st;
+    return negotiate_shared(reg, g, &r, out, st, err);
+}
