@@ -252,7 +252,8 @@ static bool open_whole(const char *path, size_t n) {
     mn_model_sample_defaults(m, &sampling);
     bool built = fuzz_ok(mn_model_graph_of(m, &g, &err), &err);
     if (built)
-        fuzz_ok(mn_model_graph_for(m, 1u << 20, true, &g, &err), &err);
+        fuzz_ok(mn_model_graph_for(m, 1u << 20, false, &g, &err), &err);
+    built |= fuzz_ok(mn_model_graph_for(m, 0, true, &g, &err), &err);
     use_text(m);
     use_lists(m);
     convert(m, &info, n);
