@@ -35,7 +35,7 @@ def install(folder):
         env["PYTHONPATH"] = wheels[0]
     part = "%s.%d" % (target, os.getpid())
     command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "15",
-               "--only-binary", ":all:", "--require-hashes", "--target", part, "-r", requirements]
+               "--only-binary", ":all:", "--no-compile", "--no-deps", "--require-hashes", "--target", part, "-r", requirements]
     r = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
     if r.returncode:
         if "hash" in r.stderr.lower() and "do not match" in r.stderr.lower():
