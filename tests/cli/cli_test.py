@@ -88,7 +88,7 @@ def plugin_files():
 
 
 # ---- usage ----------------------------------------------------------------------------------------------------------
-COMMANDS = ["run", "chat", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "embed", "tokenize", "detokenize", "template", "logits",
+COMMANDS = ["run", "chat", "serve", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "embed", "tokenize", "detokenize", "template", "logits",
             "config"]
 
 
