@@ -547,7 +547,7 @@ MN_API void mn_session_cancel(mn_session *s);
  * is while a sequence of mn_seq_create runs. */
 #define MN_PRIORITY_NORMAL 0u
 #define MN_PRIORITY_LOW 1u /* waits for, and gives way to, all others */
-#define MN_MAX_TOP_LOGPROBS 32
+#define MN_MAX_TOP_LOGPROBS 20
 #define MN_MAX_CHOICES 128
 typedef struct {
     uint32_t size, flags;           /* MN_SUBMIT_* */

@@ -51,7 +51,7 @@ struct mn_model {
     pthread_mutex_t lock; /* guards graphs */
     /* built by the first session; [..][1]: for contexts that need other constants (longrope); [1][..]:
      * those that embed */
-    mn_model_graph *graphs[2][2];
+    mn_model_graph *graphs[MN_GRAPH_ENDS][2];
 };
 
 /* ---- args.c: checks of arguments; __func__ is the function that the caller called ------------ */
@@ -94,8 +94,8 @@ mn_status mn_args_give(mn_sized which, void *out, const void *own);
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for
- * long contexts. embeds: the graph that ends with hidden states. */
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
+ * long contexts. end: MN_GRAPH_*. */
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,
                              mn_error *err);
 /* vocabulary.c: the bytes of all tokens, made when first asked for. NULL: out of memory. */
 typedef struct mn_token_table mn_token_table;

@@ -284,7 +284,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
 void mn_model_free(mn_model *m) {
     if (!m || mn_pool_is_stranded(m->rt->pool))
         return;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 2 * MN_GRAPH_ENDS; i++)
         mn_model_graph_free(m->graphs[i / 2][i % 2]);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
@@ -300,16 +300,16 @@ void mn_model_free(mn_model *m) {
     mn_free(m);
 }
 
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, bool embeds, const mn_model_graph **out,
+mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
-    mn_model_graph **graphs = m->graphs[embeds];
+    mn_model_graph **graphs = m->graphs[end];
     mn_status st = MN_OK;
     if (!graphs[0])
-        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[0], err);
+        st = mn_model_graph_build(m->canonical, n_ctx, end, &graphs[0], err);
     const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
     if (!st && !graphs[i])
-        st = mn_model_graph_build(m->canonical, n_ctx, embeds, &graphs[i], err);
+        st = mn_model_graph_build(m->canonical, n_ctx, end, &graphs[i], err);
     *out = st ? NULL : graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;

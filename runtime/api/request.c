@@ -6,6 +6,7 @@
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
 enum { ENCODER_TEXTS = 64, DECODER_TEXTS = 4 };
+enum { SCORED_ROWS = 15 };
 enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
 /* The first that says something; 0 = none does. */
@@ -30,7 +31,11 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
     if (embeds && !p->n_seq)
         r->n_seq = MN_MIN(hp->bidirectional ? ENCODER_TEXTS : DECODER_TEXTS, r->n_batch);
     r->n_batch = MN_MAX(r->n_batch, r->n_seq);
-    r->n_outputs = logits || embeds ? r->n_batch : r->n_seq;
+    r->n_outputs = r->n_seq;
+    if (logits || embeds)
+        r->n_outputs = r->n_batch;
+    else if (r->n_seq > 1) /* for logprobs of prompts beside those that draw */
+        r->n_outputs = MN_MIN(r->n_seq + SCORED_ROWS, r->n_batch);
 }
 
 /* Errors name the number and the most that is possible; a context beyond what the model was trained

@@ -14,7 +14,8 @@
 /* Where each input lies in the packed block that one write carries (offsets in int32). pages: a
  * table per KV group, one behind the other. */
 typedef struct {
-    uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, total;
+    uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, target,
+        total;
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
@@ -25,6 +26,25 @@ typedef struct {
     uint32_t n_total; /* pages that there are */
     uint32_t n_own;   /* of them, a sequence's share (mn_kv_pages_of_one) */
 } mn_engine_group;
+
+/* The program that scores (scoring.c). */
+typedef struct {
+    const mn_model_graph *graph;
+    mn_program *program;
+    mn_context *context;
+    mn_buffer *bias_ids, *bias_values, *top_ids, *top_logprobs, *logprob; /* on the device */
+    mn_buffer *host; /* [ring] places of place_bytes */
+    const char *map;
+    uint64_t place_bytes;
+    bool ready;
+    bool wanted; /* set by the caller: the next step runs it */
+} mn_scoring;
+/* Of one output row. */
+typedef struct {
+    float logprob;
+    const int32_t *top_ids; /* [MN_MAX_TOP_LOGPROBS] */
+    const float *top_logprobs;
+} mn_score;
 
 struct mn_engine_device;
 struct mn_engine_segment;
@@ -48,6 +68,7 @@ typedef struct {
     bool profile;
     mn_step_unit *units;
     size_t n_units, cap_units;
+    mn_scoring scoring;
     /* the rest is engine/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
@@ -105,6 +126,14 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
+/* Makes the program that scores, for steps with scoring.wanted; once per engine. g: of the same model,
+ * with MN_GRAPH_SCORES; it outlives the engine. MN_UNSUPPORTED names a device that cannot. */
+mn_status mn_engine_make_scoring(mn_engine *e, const mn_model_graph *g, mn_error *err);
+/* Replaces the biases of a slot: n <= MN_MAX_BIAS, each id once. */
+mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias *bias, uint32_t n,
+                               mn_error *err);
+/* Of a step with scoring.wanted that is complete, at its place of the ring. */
+mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 

@@ -102,6 +102,29 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
 uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols);
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
+/* What the segment's device is asked about it, and what it compiles. */
+mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s);
+/* Bindings of one set; how many, at most n_tensors + 1. */
+uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                    mn_binding *to);
+/* Of the program that runs the next step. */
+static inline mn_context *mn_engine_context(const mn_engine *e, const mn_engine_segment *s) {
+    const bool scores = e->scoring.wanted && s == &e->segments[e->n_segments - 1];
+    return scores ? e->scoring.context : s->context;
+}
+
+/* ---- scoring.c ------------------------------------------------------------------------------- */
+void mn_engine_scoring_free(mn_engine *e);
+mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
+                                mn_error *err);
+
+/* ---- run.c: on the device of the last segment, in queue order -------------------------------- */
+mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
+                                 uint64_t n, mn_error *err);
+/* done: may be NULL */
+mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, uint64_t at,
+                                uint64_t bytes, mn_event **done, mn_error *err);
+
 /* ---- profile.c ------------------------------------------------------------------------------- */
 /* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
  * set: of bindings; symbols: with the device's own pages. */

@@ -27,6 +27,7 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
         l->pages[i] = place(l, table);
     l->out_row = place(l, outputs);
     l->out_slot = place(l, outputs);
+    l->target = place(l, outputs);
 }
 
 /* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */

@@ -39,22 +39,22 @@ static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_u
 }
 
 /* *n: the units that there are, which may be more than room. */
-static mn_status run(const mn_profile *p, const mn_engine_segment *s, uint32_t set,
-                     const int64_t *symbols, mn_profile_unit *units, uint32_t room, uint32_t *n,
-                     mn_error *err) {
+static mn_status run(const mn_profile *p, mn_context *context, uint32_t set, const int64_t *symbols,
+                     mn_profile_unit *units, uint32_t room, uint32_t *n, mn_error *err) {
     *n = room;
-    return p->execute(s->context, set, symbols, units, sizeof *units, n, err);
+    return p->execute(context, set, symbols, units, sizeof *units, n, err);
 }
 
 mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
                                     const int64_t *symbols, mn_error *err) {
     const mn_engine_device *d = &e->devices[s->device];
     const mn_profile *p = d->record->plugin->profile;
+    mn_context *context = mn_engine_context(e, s);
     uint32_t room = 0;
     uint32_t n = 0;
     mn_status st = mn_engine_can_profile(e, err);
     if (!st)
-        st = p->execute(s->context, set, symbols, NULL, sizeof(mn_profile_unit), &room, err);
+        st = p->execute(context, set, symbols, NULL, sizeof(mn_profile_unit), &room, err);
     if (st)
         return st;
     mn_profile_unit *units = mn_calloc(room ? room : 1, sizeof *units);
@@ -65,7 +65,7 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, ui
         mn_free(units);
         return mn_fail_memory(err, room * (sizeof *units + sizeof *e->units));
     }
-    MN_RETRY(st, run(p, s, set, symbols, units, room, &n, err));
+    MN_RETRY(st, run(p, context, set, symbols, units, room, &n, err));
     for (uint32_t i = 0; i < n && i < room && !st; i++)
         add_unit(e, d, &units[i]);
     mn_free(units);

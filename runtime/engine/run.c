@@ -75,6 +75,12 @@ static mn_status read_from(const mn_engine_device *d, mn_buffer *from, mn_buffer
     return st;
 }
 
+mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, uint64_t at,
+                                uint64_t bytes, mn_event **done, mn_error *err) {
+    const mn_status st = read_from(mn_engine_output_device(e), from, to, at, bytes, done, err);
+    return mn_engine_note(e, mn_engine_output_index(e), st);
+}
+
 /* Place `at` of the pinned blocks is free again: the step that used it is complete. */
 static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_t at,
                              mn_error *err) {
@@ -139,11 +145,12 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     const bool draws = n && !e->graph->embeds;
     if (!st)
         st = mn_engine_segment_execute(e, last, symbols, draws ? NULL : &done, err);
-    if (!st && draws) {
-        mn_buffer *ids = d->at[e->graph->io.ids];
-        st = read_from(d, ids, e->ids_host, at * row, n, &done, err);
-        mn_engine_note(e, mn_engine_output_index(e), st);
-    }
+    const bool scores = draws && e->scoring.wanted;
+    if (!st && draws)
+        st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, at * row, n,
+                                   scores ? NULL : &done, err);
+    if (!st && scores)
+        st = mn_engine_read_scores(e, (uint32_t)symbols[MN_SYM_OUTPUTS], at, &done, err);
     if (!st)
         *event = done;
     return st;
@@ -182,8 +189,8 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 
 /* ---- state ----------------------------------------------------------------------------------- */
 /* Into state of the slots, which the device of the last segment has. */
-static mn_status write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src, uint64_t n,
-                              mn_error *err) {
+mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
+                                 uint64_t n, mn_error *err) {
     mn_engine_device *d = mn_engine_output_device(e);
     const mn_status st = write_to(d, b, at, src, n, err);
     return mn_engine_note(e, mn_engine_output_index(e), st);
@@ -194,10 +201,10 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
     const mn_engine_device *d = mn_engine_output_device(e);
     const uint64_t at = slot * sizeof *state;
     const uint64_t params_at = slot * sizeof *params;
-    mn_status st = write_output(e, d->slots, at, state, sizeof *state, err);
+    mn_status st = mn_engine_write_output(e, d->slots, at, state, sizeof *state, err);
     if (st)
         return st;
-    return write_output(e, d->params, params_at, params, sizeof *params, err);
+    return mn_engine_write_output(e, d->params, params_at, params, sizeof *params, err);
 }
 
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
@@ -206,7 +213,7 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
     if (!n)
         return MN_OK;
     const mn_engine_device *d = mn_engine_output_device(e);
-    return write_output(e, d->history, slot * row, ids, n * 4ull, err);
+    return mn_engine_write_output(e, d->history, slot * row, ids, n * 4ull, err);
 }
 
 /* On one segment's device: one of the caller's pages is `ratio` of the device's. */

@@ -42,8 +42,7 @@ static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error 
     return MN_OK;
 }
 
-/* What the device is asked about the segment, and what it compiles. */
-static mn_compile question(const mn_engine *e, const mn_engine_segment *s) {
+mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s) {
     return (mn_compile){
         .size = sizeof(mn_compile),
         .precision = s->precision,
@@ -98,7 +97,7 @@ static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *h
 static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     mn_kv_layout *kv = &s->kv[group];
-    const mn_compile c = question(e, s);
+    const mn_compile c = mn_engine_segment_question(e, s);
     *kv = (mn_kv_layout){.size = sizeof *kv};
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "kv_layout",
@@ -129,7 +128,7 @@ mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *er
 /* Asked again with the pages that the engine has in the end: another size than in negotiation. */
 static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
-    const mn_compile c = question(e, s);
+    const mn_compile c = mn_engine_segment_question(e, s);
     mn_estimate x = {.size = sizeof x};
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "estimate", st = d->backend->estimate(d->device, &c, &x, err));
@@ -160,7 +159,7 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     mn_status st = estimate(e, s, err);
     if (st)
         return st;
-    mn_compile c = question(e, s);
+    mn_compile c = mn_engine_segment_question(e, s);
     const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
     const mn_import import = {
         .backend = d->backend,
@@ -246,14 +245,20 @@ static bool binding(const mn_engine *e, const mn_engine_segment *s, uint32_t set
     return true;
 }
 
-mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
+uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                    mn_binding *to) {
     uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_tensors; i++)
+        n += binding(e, s, set, s->tensors[i], &to[n]);
+    n += binding(e, s, set, (uint32_t)e->graph->io.step, &to[n]); /* no node reads it */
+    return n;
+}
+
+mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
     mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
     if (!b)
         return mn_fail_memory(err, s->n_tensors * sizeof *b);
-    for (uint32_t i = 0; i < s->n_tensors; i++)
-        n += binding(e, s, set, s->tensors[i], &b[n]);
-    n += binding(e, s, set, (uint32_t)e->graph->io.step, &b[n]); /* no node reads it */
+    const uint32_t n = mn_engine_segment_bindings(e, s, set, b);
     const mn_engine_device *d = device_of(e, s);
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "context_bind",
@@ -309,7 +314,7 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
     if (e->profile)
         st = mn_engine_segment_profile(e, s, set, own, err);
     else
-        MN_RETRY(st, b->execute(s->context, set, own, event, err));
+        MN_RETRY(st, b->execute(mn_engine_context(e, s), set, own, event, err));
     mn_call_end(call);
     return mn_engine_note(e, s->device, st);
 }

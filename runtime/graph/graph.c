@@ -315,6 +315,12 @@ static void begin(mn_model_graph *g) {
     g->io.logits = -1;
     g->io.ids = -1;
     g->io.hidden = -1;
+    g->io.bias_ids = -1;
+    g->io.bias_values = -1;
+    g->io.target = -1;
+    g->io.top_ids = -1;
+    g->io.top_logprobs = -1;
+    g->io.logprob = -1;
     for (size_t i = 0; i < MN_COUNT(g->freqs); i++)
         g->freqs[i] = -1;
     g->asked = mn_arena_alloc(&g->arena, n, 1);
@@ -330,7 +336,7 @@ static void begin(mn_model_graph *g) {
     mn_gb_freqs(g);
 }
 
-mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, bool embeds,
+mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err) {
     const mn_arch *arch;
     mn_status st = find_arch(m, &arch, err);
@@ -342,7 +348,8 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, bool embed
     g->model = m;
     g->err = err;
     g->n_ctx = n_ctx;
-    g->embeds = embeds;
+    g->embeds = end == MN_GRAPH_EMBEDS;
+    g->scores = end == MN_GRAPH_SCORES;
     begin(g);
     if (!g->status)
         arch->build(g);

@@ -27,6 +27,9 @@ typedef struct {
     int32_t slots, history, params;                            /* state */
     /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
+    /* of a graph that scores; else -1. Biases of ids by slot [S, B], an id to score instead of
+     * drawing one; the most likely ids and their logprobs [O, N], the logprob of the id drawn */
+    int32_t bias_ids, bias_values, target, top_ids, top_logprobs, logprob;
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
 } mn_graph_io;
@@ -56,6 +59,7 @@ typedef struct {
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
+    bool scores;    /* SAMPLE has all its operands */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
 } mn_model_graph;
 /* The output that the host may read row by row, and the numbers in a row. */
@@ -73,10 +77,15 @@ typedef struct {
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
+/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has all its operands: the
+ * first graph with a few tensors more behind the others. */
+enum { MN_GRAPH_DRAWS, MN_GRAPH_EMBEDS, MN_GRAPH_SCORES, MN_GRAPH_ENDS };
+enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 }; /* B and N of a graph that scores */
+
 /* Builds and validates. n_ctx decides only what a model keeps in two sets: longrope's factors (long
- * above its original context). embeds: the graph ends with hidden states; an encoder has no other.
+ * above its original context). end: MN_GRAPH_*; an encoder has no other end than EMBEDS.
  * Errors name the file and the tensor or key; an unknown architecture lists the known ones. */
-mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, bool embeds,
+mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
 /* Would a graph for n_ctx positions differ from g? */

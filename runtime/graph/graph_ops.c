@@ -270,10 +270,27 @@ static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y) {
     return end(g, y);
 }
 
+/* Behind all other tensors, so that these have the indices that they have in a graph that only
+ * draws. */
+static void add_scores(mn_model_graph *g) {
+    mn_graph_io *io = &g->io;
+    const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
+    const int64_t bias[] = {MN_DIM(MN_SYM_SLOTS), MN_GRAPH_BIAS};
+    const int64_t top[] = {O, MN_GRAPH_TOP};
+    io->bias_ids = mn_gb_tensor(g, "bias_ids", MN_ROLE_INPUT, MN_I32, 2, bias);
+    io->bias_values = mn_gb_tensor(g, "bias_values", MN_ROLE_INPUT, MN_F32, 2, bias);
+    io->target = mn_gb_tensor(g, "target", MN_ROLE_INPUT, MN_I32, 1, &O);
+    io->top_ids = mn_gb_tensor(g, "top_ids", MN_ROLE_OUTPUT, MN_I32, 2, top);
+    io->top_logprobs = mn_gb_tensor(g, "top_logprobs", MN_ROLE_OUTPUT, MN_F32, 2, top);
+    io->logprob = mn_gb_tensor(g, "logprob", MN_ROLE_OUTPUT, MN_F32, 1, &O);
+}
+
 static void sample(mn_model_graph *g) {
     mn_graph_io *io = &g->io;
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
     io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &O);
+    if (g->scores)
+        add_scores(g);
     mn_gb_begin(g, MN_OP_SAMPLE);
     mn_gb_in(g, io->logits);
     mn_gb_in(g, io->out_slot);
@@ -281,9 +298,17 @@ static void sample(mn_model_graph *g) {
     mn_gb_in(g, io->slots);
     mn_gb_in(g, io->history);
     mn_gb_in(g, -1);
+    if (g->scores) {
+        mn_gb_in(g, -1);
+        mn_gb_in(g, io->bias_ids);
+        mn_gb_in(g, io->bias_values);
+        mn_gb_in(g, io->target);
+    }
     mn_gb_out(g, io->ids);
-    mn_gb_out(g, -1);
-    mn_gb_out(g, -1);
+    mn_gb_out(g, io->top_ids);
+    mn_gb_out(g, io->top_logprobs);
+    if (g->scores)
+        mn_gb_out(g, io->logprob);
     mn_gb_end(g);
 }
 

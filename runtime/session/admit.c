@@ -34,6 +34,9 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->limit = job->limit;
     q->params = job->params;
     q->flags = job->sample_flags;
+    q->bias = job->bias;
+    q->n_bias = job->n_bias;
+    q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
     mn_prefix_begin(q);
     q->n_enqueued = mn_prefix_take(s, slot);
@@ -117,7 +120,11 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     v->waiting = job->next;
     v->n_waiting--;
     *admitted = true;
-    return start(s, job, slot, err);
+    mn_status st = start(s, job, slot, err);
+    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+        return st;
+    mn_job_end(s, job, MN_FINISH_FAILED, err->msg); /* the device cannot do what it asks for */
+    return MN_OK;
 }
 
 mn_status mn_jobs_admit(mn_session *s, mn_error *err) {

@@ -50,11 +50,41 @@ void mn_event_prompt(mn_session *s, mn_job *job) {
     if (job->told_prompt)
         return;
     job->told_prompt = true;
-    if (!job->choice)
-        append(s, job, MN_REQUEST_PROMPT);
+    if (job->choice)
+        return;
+    mn_request_event *e = append(s, job, MN_REQUEST_PROMPT);
+    e->prompt_logprobs = job->prompt_logprobs;
+    e->prompt_top_ids = job->prompt_top_ids;
+    e->prompt_top_logprobs = job->prompt_top_logprobs;
+    e->n_top = job->prompt_logprobs ? job->n_top : 0;
 }
 
-void mn_event_token(mn_session *s, mn_job *job, const mn_token *token) {
+void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
+    const size_t first = (size_t)at * job->n_top;
+    if (!job->prompt_logprobs || job->told_prompt || !score)
+        return;
+    job->prompt_logprobs[at] = score->logprob;
+    memcpy(job->prompt_top_ids + first, score->top_ids, job->n_top * sizeof(int32_t));
+    memcpy(job->prompt_top_logprobs + first, score->top_logprobs, job->n_top * sizeof(float));
+}
+
+/* What the row said, kept until the next call; without memory for the list there is none. */
+static void add_score(mn_session *s, const mn_job *job, const mn_score *score,
+                      mn_request_event *e) {
+    const uint32_t n = job->n_top;
+    e->logprob = score->logprob;
+    int32_t *ids = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *ids);
+    float *logprobs = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *logprobs);
+    if (!ids || !logprobs)
+        return;
+    memcpy(ids, score->top_ids, n * sizeof *ids);
+    memcpy(logprobs, score->top_logprobs, n * sizeof *logprobs);
+    e->top_ids = ids;
+    e->top_logprobs = logprobs;
+    e->n_top = n;
+}
+
+void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score) {
     job->last_ns = mn_now_ns();
     if (!job->first_ns)
         job->first_ns = job->last_ns;
@@ -62,6 +92,8 @@ void mn_event_token(mn_session *s, mn_job *job, const mn_token *token) {
     mn_request_event *e = append(s, job, MN_REQUEST_TOKEN);
     e->id = token->id;
     e->finish = token->finish;
+    if (score)
+        add_score(s, job, score, e);
 }
 
 void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message) {

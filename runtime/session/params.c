@@ -72,6 +72,27 @@ mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, m
     return st ? st : check_params(out, err);
 }
 
+mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, mn_error *err) {
+    if (p->n_bias > MN_MAX_BIAS)
+        return mn_fail(err, MN_BAD_INPUT, "%u biases of ids, at most %d", p->n_bias, MN_MAX_BIAS);
+    if (p->n_bias && !p->bias)
+        return mn_fail(err, MN_INVALID, "mn_sample_params.bias is NULL, n_bias is %u", p->n_bias);
+    for (uint32_t i = 0; i < p->n_bias; i++) {
+        const mn_logit_bias b = p->bias[i];
+        if (b.id < 0 || b.id >= s->graph->hp.n_vocab)
+            return mn_fail(err, MN_BAD_INPUT,
+                           "a bias for token id %d, which is outside the vocabulary of %lld", b.id,
+                           (long long)s->graph->hp.n_vocab);
+        if (isnan(b.bias) || b.bias > FLT_MAX)
+            return mn_fail(err, MN_INVALID, "the bias of token id %d is %g, expected a number",
+                           b.id, (double)b.bias);
+        for (uint32_t k = 0; k < i; k++)
+            if (p->bias[k].id == b.id)
+                return mn_fail(err, MN_BAD_INPUT, "token id %d has two biases", b.id);
+    }
+    return MN_OK;
+}
+
 mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err) {
     *out = (mn_slot_params){.seed = p->seed,
@@ -84,7 +105,7 @@ mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_s
                             .presence_penalty = p->presence_penalty,
                             .penalty_last_n = p->penalty_last_n,
                             .min_new = (int32_t)MN_MIN(p->min_new, INT32_MAX)};
-    mn_status st = MN_OK;
+    mn_status st = mn_params_check_bias(s, p, err);
     const mn_model *m = s->model;
     for (uint32_t i = 0; i < m->n_stop && !p->ignore_stop && !st; i++)
         if (m->stop[i] < s->graph->hp.n_vocab)

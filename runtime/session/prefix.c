@@ -208,9 +208,9 @@ static bool reaches(const mn_session *s, uint32_t group, uint32_t block, uint32_
     return mn_pages_first_seen(s, group, block * size) / size + run >= block;
 }
 
-/* Logits of all positions of a prompt want all of it computed. */
+/* Logprobs of a prompt want all of it computed, once. */
 static bool uses(const mn_session *s, const mn_sequence *q) {
-    return shares(s, q) && !(q->job->flags & MN_SUBMIT_PROMPT_LOGPROBS);
+    return shares(s, q) && (!q->job->prompt_logprobs || q->job->told_prompt);
 }
 
 /* How many blocks of the tokens are known, as many as can be used; path: their nodes. */

@@ -122,6 +122,11 @@ static void continue_sequence(mn_step_builder *b, uint32_t seq) {
     mn_step_add_output(b, seq);
 }
 
+/* Whether each row of the prompt is an output. */
+static bool scores_prompt(const mn_sequence *q) {
+    return q->job && q->job->prompt_logprobs && !q->job->told_prompt;
+}
+
 /* Rows of literal tokens; the last of them all draws. */
 static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
     mn_sequence *q = &b->s->seqs[seq];
@@ -130,13 +135,15 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
     if (q->n_restore > q->n_enqueued)
         again = MN_MIN(n, q->n_restore - q->n_enqueued);
     mn_step_add_rows(b, seq, n, true);
+    if (scores_prompt(q))
+        mn_step_add_scores(b, seq, n);
     q->n_enqueued += n;
     step->n_prompt_rows += n - again;
     step->n_restored_rows += again;
     if (q->n_enqueued < q->n_literal)
         return;
     if (q->flags & MN_SAMPLE_PREFILL_ONLY)
-        step->prefilled[step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch};
+        step->prefilled[step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch, 0};
     else if (q->limit)
         mn_step_add_output(b, seq);
 }
@@ -191,6 +198,7 @@ static uint32_t prompt_room(const mn_session *s) {
 static mn_status plan(mn_session *s, mn_error *err) {
     const uint32_t all = prompt_room(s);
     uint32_t room = all;
+    uint32_t outputs = s->n_outputs - MN_MIN(s->n_turns, s->n_outputs); /* beside one of each */
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < s->n_turns && !st;) {
         const uint32_t seq = s->turns[i];
@@ -202,10 +210,14 @@ static mn_status plan(mn_session *s, mn_error *err) {
             skip_known(s, seq);
             n = chunk_of(s, q, room, room == all);
         }
+        if (prompt && scores_prompt(q))
+            n = MN_MIN(n, outputs + 1);
         if (n)
             st = reserve(s, seq, q->n_enqueued + n, &got, err);
         if (got)
             q->planned = n;
+        if (got && prompt && scores_prompt(q))
+            outputs -= n - 1;
         if (prompt)
             room = got ? room - n : 0; /* nobody passes it */
         if (i < s->n_turns && s->turns[i] == seq)

@@ -29,10 +29,49 @@ uint32_t mn_seq_max_positions(const mn_session *s) {
     return (uint32_t)most;
 }
 
+/* Biases of the sequence in its slot; what it needs to be scored. */
+static mn_status wake_scoring(mn_session *s, uint32_t seq, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    const mn_model_graph *g = NULL;
+    const bool stale = s->engine->scoring.ready && q->biased;
+    mn_status st = MN_OK;
+    if (!q->scores && !stale)
+        return MN_OK;
+    if (!s->engine->scoring.ready)
+        st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_SCORES, &g, err);
+    if (!st)
+        st = mn_engine_make_scoring(s->engine, g, err);
+    if (!st && (q->n_bias || stale))
+        st = mn_engine_write_bias(s->engine, seq, q->bias, q->n_bias, err);
+    q->biased = q->n_bias > 0;
+    return st;
+}
+
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
     const mn_sequence *q = &s->seqs[seq];
+    mn_status st = wake_scoring(s, seq, err);
+    if (st)
+        return st;
     const mn_slot state = {.pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn};
     return mn_engine_reset_slot(s->engine, seq, &state, &q->params, err);
+}
+
+/* A copy of the biases, which failover needs again; false = out of memory. */
+static bool own_bias(mn_sequence *q, const mn_sample_params *params) {
+    mn_logit_bias *copy = NULL;
+    const size_t bytes = params->n_bias * sizeof *copy;
+    if (params->n_bias) {
+        copy = mn_alloc(params->n_bias, sizeof *copy);
+        if (!copy)
+            return false;
+        memcpy(copy, params->bias, bytes);
+    }
+    mn_free(q->own_bias);
+    q->own_bias = copy;
+    q->bias = copy;
+    q->n_bias = params->n_bias;
+    q->scores = params->n_bias > 0;
+    return true;
 }
 
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
@@ -48,6 +87,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     mn_status st = mn_params_of_slot(s, params, &q->params, err);
     if (st)
         return st;
+    if (!own_bias(q, params))
+        return mn_fail_memory(err, params->n_bias * sizeof *params->bias);
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
@@ -71,6 +112,8 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->tokens = q->own_tokens;
         q->job = NULL;
         q->flags = 0;
+        q->scores = false;
+        q->n_bias = 0;
         q->n_tokens = 0;
         q->n_literal = 0;
         q->n_enqueued = 0;

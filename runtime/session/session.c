@@ -76,8 +76,10 @@ void mn_session_free(mn_session *s) {
         mn_step_drain(s, NULL);
     mn_session_unplace(s);
     mn_serving_free(s);
-    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
+    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
+        mn_free(s->seqs[i].own_bias);
+    }
     mn_free(s->seqs);
     mn_free(s->turns);
     mn_text_free(&s->lost);

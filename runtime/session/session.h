@@ -37,19 +37,26 @@ typedef struct {
     uint32_t n_blocks; /* of the prefix cache: already looked up or added */
     uint64_t hash[2];  /* of their tokens */
     mn_slot_params params;
-    uint64_t order; /* of arrival */
-    uint32_t flags; /* MN_SAMPLE_* */
-    mn_job *job;    /* the choice of a request that it computes; NULL: it is of mn_seq_create */
+    uint64_t order;            /* of arrival */
+    uint32_t flags;            /* MN_SAMPLE_* */
+    bool scores;               /* its steps need the program that scores */
+    bool biased;               /* the slot has biases on the device */
+    const mn_logit_bias *bias; /* own_bias, or the job's */
+    mn_logit_bias *own_bias;
+    uint32_t n_bias;
+    mn_job *job; /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
 
 typedef struct {
     int32_t seq;
     uint32_t epoch;
+    uint32_t scored; /* not 0: the row draws nothing, and tells the logprob of this token */
 } mn_pending_output;
 typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
+    bool scores;                  /* it runs the program that scores */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -114,6 +121,11 @@ struct mn_job {
     uint64_t cache_salt;
     mn_slot_params params;
     uint32_t sample_flags; /* MN_SAMPLE_* */
+    mn_logit_bias *bias;
+    uint32_t n_bias;
+    float *prompt_logprobs;     /* [n_tokens at first]; NULL: nobody asked */
+    int32_t *prompt_top_ids;    /* [n_tokens at first][n_top] */
+    float *prompt_top_logprobs; /* likewise */
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
 };
 
@@ -198,6 +210,8 @@ mn_status mn_params_check_ids(const mn_session *s, const int32_t *ids, uint32_t 
                               mn_error *err);
 /* What the caller asks for, complete: greedy where it says nothing. */
 mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, mn_error *err);
+/* MN_INVALID: a bias that is no number, an id that is unknown or comes twice, or too many. */
+mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, mn_error *err);
 /* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
 mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err);
@@ -223,7 +237,10 @@ mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err);
 void mn_serving_clear(mn_session *s); /* of the last call, with the jobs that had ended */
 /* The job's prompt is computed; once per request. */
 void mn_event_prompt(mn_session *s, mn_job *job);
-void mn_event_token(mn_session *s, mn_job *job, const mn_token *token);
+/* score: of the id; NULL: nobody asked. */
+void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score);
+/* Keeps what a row told of the prompt's token `at`. */
+void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score);
 void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message);
 
 /* session.c: MN_INVALID: the session draws no ids. */
@@ -325,6 +342,7 @@ typedef struct {
     mn_session *s;
     mn_pending_step *step;
     mn_step_size size;
+    bool scores; /* somebody needs the program that scores */
 } mn_step_builder;
 /* Gives rows to the sequences that have something to do. */
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
@@ -342,6 +360,8 @@ mn_status mn_distrust(mn_session *s, mn_error *err);
  * that its slot draws before, at the position where the slot stands then. */
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);
 void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
+/* The last n rows tell the logprobs of the tokens behind them, as far as there are any. */
+void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n);
 void mn_step_clear(
     mn_session *s); /* all of the packed inputs but the page tables becomes padding */
 /* false = nothing to do now */

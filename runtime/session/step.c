@@ -5,6 +5,7 @@
  * Its inputs are one packed block (engine.h says where each lies), written only where it differs from
  * the one before: a steady decode writes nothing. */
 #include "session/session.h"
+#include <math.h>
 #include <string.h>
 
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal) {
@@ -35,8 +36,26 @@ void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     const uint32_t at = b->size.n_out++;
     s->packed[l->out_row + at] = (int32_t)b->size.n_rows - 1;
     s->packed[l->out_slot + at] = (int32_t)seq;
-    b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch};
+    b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch, 0};
+    b->scores = b->scores || s->seqs[seq].scores;
     s->seqs[seq].n_draw_enqueued++;
+}
+
+void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n) {
+    mn_session *s = b->s;
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t row = b->size.n_rows - n + i;
+        const uint32_t behind = (uint32_t)s->packed[l->pos + row] + 1;
+        if (behind >= q->n_literal)
+            return;
+        const uint32_t at = b->size.n_out++;
+        s->packed[l->out_row + at] = (int32_t)row;
+        s->packed[l->target + at] = q->tokens[behind];
+        b->step->outs[at] = (mn_pending_output){(int32_t)seq, q->epoch, behind};
+        b->scores = true;
+    }
 }
 
 /* Inputs [from, to) of the packed block as bytes of one value. */
@@ -68,6 +87,8 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     step->start_ns = mn_now_ns();
     step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
+    step->scores = b->scores;
+    s->engine->scoring.wanted = b->scores;
     mn_status st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
     if (st)
         return st;
@@ -172,9 +193,13 @@ static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_t
 }
 
 /* The next id of a job, or its end. */
-static void take_for_job(mn_session *s, mn_pending_output o, int32_t id) {
+static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const mn_score *score) {
     const mn_sequence *q = &s->seqs[o.seq];
     mn_job *job = q->job;
+    if (o.scored) {
+        mn_job_score_prompt(job, o.scored, score);
+        return;
+    }
     mn_error why = MN_ERROR_INIT;
     mn_token token;
     if (id < 0) {
@@ -185,14 +210,15 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id) {
     take(s, o, id, &token);
     job->n_tokens = q->n_tokens;
     job->n_drawn = q->n_drawn;
-    mn_event_token(s, job, &token);
+    mn_event_token(s, job, &token, job->flags & MN_SUBMIT_LOGPROBS ? score : NULL);
     if (token.finish)
         mn_job_end(s, job, token.finish, NULL);
 }
 
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
-static mn_status take_all(mn_session *s, const mn_pending_step *step, const int32_t *ids,
-                          mn_token *out, uint32_t *n, mn_error *err) {
+static mn_status take_all(mn_session *s, const mn_pending_step *step, uint32_t at, mn_token *out,
+                          uint32_t *n, mn_error *err) {
+    const int32_t *ids = mn_engine_ids(s->engine, at);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < step->n_out; i++) {
         const mn_pending_output o = step->outs[i];
@@ -200,7 +226,10 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, const int3
         if (!is_awaited(s, o))
             continue;
         if (s->seqs[o.seq].job) {
-            take_for_job(s, o, ids[i]);
+            mn_score score = {.logprob = NAN};
+            if (step->scores)
+                score = mn_engine_score(s->engine, at, i);
+            take_for_job(s, o, ids[i], step->scores ? &score : NULL);
             continue;
         }
         if (ids[i] >= 0)
@@ -280,8 +309,9 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st)
         return give_up(s, step, st, err);
     account(s, step);
+    st = take_all(s, step, at, out, n, err);
     end_prefilled(s, step);
-    return take_all(s, step, mn_engine_ids(s->engine, at), out, n, err);
+    return st;
 }
 
 mn_status mn_step_drain(mn_session *s, mn_error *err) {

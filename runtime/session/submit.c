@@ -3,6 +3,7 @@
  * thread that steps takes the jobs from the inbox (serve.c). Everything shared is under one lock,
  * which is never held while a device works. */
 #include "session/session.h"
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -47,6 +48,10 @@ mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *e
 /* Memory of the job alone. */
 static void release(mn_job *job) {
     mn_free(job->tokens);
+    mn_free(job->bias);
+    mn_free(job->prompt_logprobs);
+    mn_free(job->prompt_top_ids);
+    mn_free(job->prompt_top_logprobs);
     mn_free(job);
 }
 
@@ -74,6 +79,35 @@ static uint32_t limit_of(const mn_session *s, const mn_request_params *p,
     return sample->max_new ? MN_MIN(sample->max_new, room) : room;
 }
 
+/* false = out of memory, here and below. */
+static bool copy_bias(mn_job *job, const mn_sample_params *sample) {
+    job->n_bias = sample->n_bias;
+    if (!job->n_bias)
+        return true;
+    job->bias = mn_alloc(job->n_bias, sizeof *job->bias);
+    if (job->bias)
+        memcpy(job->bias, sample->bias, job->n_bias * sizeof *job->bias);
+    return job->bias != NULL;
+}
+
+/* Room for the logprobs of the prompt; of the first token, which nothing precedes, there is none. */
+static bool make_prompt_scores(mn_job *job, const mn_request_params *p) {
+    const size_t n_top = (size_t)p->n_ids * p->n_top;
+    if (!(p->flags & MN_SUBMIT_PROMPT_LOGPROBS) || job->choice)
+        return true;
+    job->prompt_logprobs = mn_alloc(p->n_ids, sizeof(float));
+    job->prompt_top_ids = mn_alloc(n_top + 1, sizeof(int32_t));
+    job->prompt_top_logprobs = mn_alloc(n_top + 1, sizeof(float));
+    if (!job->prompt_logprobs || !job->prompt_top_ids || !job->prompt_top_logprobs)
+        return false;
+    job->prompt_logprobs[0] = NAN;
+    for (uint32_t i = 0; i < p->n_top; i++) {
+        job->prompt_top_ids[i] = -1;
+        job->prompt_top_logprobs[i] = NAN;
+    }
+    return true;
+}
+
 /* One choice; NULL = out of memory. */
 static mn_job *make_job(const mn_session *s, const mn_request_params *p,
                         const mn_sample_params *sample, const mn_slot_params *slot,
@@ -85,8 +119,10 @@ static mn_job *make_job(const mn_session *s, const mn_request_params *p,
     job->n_prompt = p->n_ids - p->n_drawn;
     job->cap_tokens = MN_MAX(p->n_ids, job->n_prompt + job->limit) + 1;
     job->tokens = mn_alloc(job->cap_tokens, sizeof *job->tokens);
-    if (!job->tokens) {
-        mn_free(job);
+    job->n_top = p->n_top;
+    job->choice = choice;
+    if (!job->tokens || !copy_bias(job, sample) || !make_prompt_scores(job, p)) {
+        release(job);
         return NULL;
     }
     memcpy(job->tokens, p->ids, p->n_ids * sizeof *p->ids);
@@ -97,9 +133,7 @@ static mn_job *make_job(const mn_session *s, const mn_request_params *p,
     job->params.seed = sample->seed + choice;
     job->sample_flags = sample->flags;
     job->slot = -1;
-    job->choice = choice;
     job->flags = p->flags;
-    job->n_top = p->n_top;
     job->priority = p->priority;
     job->cache_salt = p->cache_salt;
     job->user = p->user;
@@ -155,8 +189,6 @@ static mn_status check_request(const mn_session *s, const mn_request_params *p, 
         st = check_most("n_drawn (of n_ids)", p->n_drawn, p->n_ids - !!p->n_ids, err);
     if (st)
         return st;
-    if (p->flags & (MN_SUBMIT_LOGPROBS | MN_SUBMIT_PROMPT_LOGPROBS))
-        return mn_fail(err, MN_UNSUPPORTED, "%s: no logprobs yet", s->device);
     return mn_params_check_ids(s, p->ids, p->n_ids, 0, err);
 }
 
