@@ -234,6 +234,17 @@ static const name_pair bert_names[] = {{"attention.self.query", "attn_q"},
                                        {"output.LayerNorm", "layer_output_norm"},
                                        {0}};
 
+static const name_pair nomic_names[] = {{"attn.Wqkv", "attn_qkv"},
+                                        {"attn.out_proj", "attn_output"},
+                                        {"norm1", "attn_output_norm"},
+                                        {"mlp.fc11", "ffn_up"},
+                                        {"mlp.fc12", "ffn_gate"},
+                                        {"mlp.fc2", "ffn_down"},
+                                        {"norm2", "layer_output_norm"},
+                                        {"post_attention_layernorm", "attn_output_norm"},
+                                        {"post_mlp_layernorm", "layer_output_norm"},
+                                        {0}};
+
 static const size_keys gpt2_keys = {
     "n_positions",       "n_embd", "n_layer", "n_head", "n_inner", "activation_function",
     "layer_norm_epsilon"};
@@ -305,6 +316,8 @@ static const key_default gpt2_defaults[] = {
 
 static const key_default bert_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 0}, {0}};
+static const key_default nomic_defaults[] = {
+    {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-12}, {0}};
 static const key_default roberta_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 1}, {0}};
 
@@ -515,6 +528,17 @@ static const struct model_family families[] = {
      .tied = true,
      .encoder = true,
      .from_pad = true,
+     .extra = encoder},
+    {.model_type = "nomic_bert",
+     .class_name = "NomicBertModel",
+     .arch = "nomic-bert",
+     .defaults = nomic_defaults,
+     .rope_theta = 1000,
+     .own = nomic_names,
+     .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
      .extra = encoder},
 };
 

@@ -20,6 +20,8 @@ static const name_pair top[] = {
     {"embeddings.token_type_embeddings.weight", "token_types.weight"},
     {"embeddings.LayerNorm.weight", "token_embd_norm.weight"},
     {"embeddings.LayerNorm.bias", "token_embd_norm.bias"},
+    {"emb_ln.weight", "token_embd_norm.weight"},
+    {"emb_ln.bias", "token_embd_norm.bias"},
     {"embeddings.LayerNorm.gamma", "token_embd_norm.weight"},
     {"embeddings.LayerNorm.beta", "token_embd_norm.bias"},
 };
@@ -128,6 +130,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
         return layer_name(p, family, native, skip(rest, 2));
     if (mnl_str_begins(rest, "encoder.layer."))
         return layer_name(p, family, native, skip(rest, 14));
+    if (mnl_str_begins(rest, "encoder.layers."))
+        return layer_name(p, family, native, skip(rest, 15));
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mnl_str_is(rest, top[i].native))
             return mnl_str_of(top[i].canonical);

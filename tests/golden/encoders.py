@@ -17,7 +17,7 @@ from gguf_file import BOOL, F32, I32, STR, TENSOR_F32, U32, array, pair
 from models import check
 
 MINERVA = sys.argv[1]
-ENCODERS = ("bert", "roberta", "xlm-roberta")
+ENCODERS = ("bert", "roberta", "xlm-roberta", "nomic-bert")
 ALL = ENCODERS + ("qwen3-headless",)
 
 
@@ -84,7 +84,7 @@ def fixtures():
 
 def want_default(name, cases):
     """By modules.json: mean, cls, mean without a norm; a decoder without one: last."""
-    how = {"bert": "mean", "roberta": "mean", "xlm-roberta": "cls", "qwen3-headless": "last"}[name]
+    how = {"xlm-roberta": "cls", "qwen3-headless": "last"}.get(name, "mean")
     return [c[how] if name == "roberta" else unit(c[how]) for c in cases]
 
 
@@ -152,40 +152,59 @@ def poolings(out):
 
 # ---- GGUF ----
 IN_LAYER = {"attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
-            "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm"}
-TOP = {"word_embeddings": "token_embd", "position_embeddings": "position_embd", "token_type_embeddings": "token_types", "LayerNorm": "token_embd_norm"}
+            "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
+            "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down",
+            "norm1": "attn_output_norm", "norm2": "layer_output_norm"}
+TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
+       "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm"}
+
+
+def wordpiece(vocab):
+    words = sorted(vocab, key=vocab.get)
+    special = [w[0] == "[" and w[-1] == "]" and len(w) > 1 for w in words]
+    shown = [w if s else w[2:] if w.startswith("##") else "\u2581" + w for w, s in zip(words, special)]
+    return [pair("tokenizer.ggml.model", STR, "bert"), pair("tokenizer.ggml.pre", STR, "default"), array("tokenizer.ggml.tokens", STR, shown),
+            array("tokenizer.ggml.token_type", I32, [3 if s else 1 for s in special]), pair("tokenizer.ggml.token_type_count", U32, 2),
+            pair("tokenizer.ggml.unknown_token_id", U32, 1), pair("tokenizer.ggml.seperator_token_id", U32, 3), pair("tokenizer.ggml.padding_token_id", U32, 0),
+            pair("tokenizer.ggml.cls_token_id", U32, 2), pair("tokenizer.ggml.mask_token_id", U32, 4)]
+
+
+def unigram(vocab):
+    kinds = [3, 3, 3, 2, 3] + [1] * (len(vocab) - 5)
+    keys = [pair("tokenizer.ggml.model", STR, "t5"), pair("tokenizer.ggml.pre", STR, "default"), array("tokenizer.ggml.tokens", STR, [w for w, _ in vocab]),
+            array("tokenizer.ggml.scores", F32, [s for _, s in vocab]), array("tokenizer.ggml.token_type", I32, kinds)]
+    for key, v in (("add_space_prefix", True), ("remove_extra_whitespaces", True), ("add_bos_token", True), ("add_eos_token", True)):
+        keys.append(pair("tokenizer.ggml." + key, BOOL, v))
+    for key, v in (("bos", 0), ("eos", 2), ("unknown", 3), ("seperator", 2), ("padding", 1), ("cls", 0), ("mask", 4)):
+        keys.append(pair("tokenizer.ggml.%s_token_id" % key, U32, v))
+    return keys + [pair("tokenizer.ggml.token_type_count", U32, 1)]
 
 
 def llama_cpp(name, path, pooling):
-    """As convert_hf_to_gguf.py writes BERT and XLM-R; their vocabularies in its form."""
+    """As convert_hf_to_gguf.py writes them, vocabularies (but RoBERTa's) included."""
     m, c = models.fixture(name), models.fixture(name).config
-    skipped = 0 if name == "bert" else c["pad_token_id"] + 1
-    keys = [pair("general.architecture", STR, "bert"), pair("bert.block_count", U32, c["num_hidden_layers"]),
-            pair("bert.context_length", U32, c["max_position_embeddings"] - skipped), pair("bert.embedding_length", U32, c["hidden_size"]),
-            pair("bert.feed_forward_length", U32, c["intermediate_size"]), pair("bert.attention.head_count", U32, c["num_attention_heads"]),
-            pair("bert.attention.layer_norm_epsilon", F32, c["layer_norm_eps"]), pair("bert.attention.causal", BOOL, False),
-            pair("bert.pooling_type", U32, pooling)]
+    arch = "nomic-bert" if name == "nomic-bert" else "bert"
+    skipped = c["pad_token_id"] + 1 if "roberta" in name else 0
+    keys = [pair("general.architecture", STR, arch)]
+    for key, kind, v in (("block_count", U32, c["num_hidden_layers"]), ("context_length", U32, c["max_position_embeddings"] - skipped),
+                         ("embedding_length", U32, c["hidden_size"]), ("feed_forward_length", U32, c["intermediate_size"]),
+                         ("attention.head_count", U32, c["num_attention_heads"]), ("attention.layer_norm_epsilon", F32, c["layer_norm_eps"]),
+                         ("attention.causal", BOOL, False), ("pooling_type", U32, pooling)):
+        keys.append(pair("%s.%s" % (arch, key), kind, v))
+    if arch == "nomic-bert":
+        keys.append(pair("nomic-bert.rope.freq_base", F32, c["rope_parameters"]["rope_theta"]))
     with open(os.path.join(folder_of(name), "tokenizer.json"), encoding="utf-8") as f:
         vocab = json.load(f)["model"]["vocab"]
-    if name == "bert":
-        words = sorted(vocab, key=vocab.get)
-        shown = [w if w[0] == "[" and w[-1] == "]" and len(w) > 1 else w[2:] if w.startswith("##") else "\u2581" + w for w in words]
-        kinds = [3 if w[0] == "[" and w[-1] == "]" and len(w) > 1 else 1 for w in words]
-        keys += [pair("tokenizer.ggml.model", STR, "bert"), pair("tokenizer.ggml.pre", STR, "default"), array("tokenizer.ggml.tokens", STR, shown),
-                 array("tokenizer.ggml.token_type", I32, kinds), pair("tokenizer.ggml.token_type_count", U32, 2),
-                 pair("tokenizer.ggml.unknown_token_id", U32, 1), pair("tokenizer.ggml.seperator_token_id", U32, 3), pair("tokenizer.ggml.padding_token_id", U32, 0),
-                 pair("tokenizer.ggml.cls_token_id", U32, 2), pair("tokenizer.ggml.mask_token_id", U32, 4)]
+    if name != "roberta":
+        keys += (unigram if name == "xlm-roberta" else wordpiece)(vocab)
     tensors = []
     for native, (_, shape, _) in m.tensors.items():
-        native_name, _, kind = native.rpartition(".")
-        parts = native_name.split("encoder.layer.")
-        if len(parts) == 2:
-            layer, _, rest = parts[1].partition(".")
-            to = "blk.%s.%s.%s" % (layer, IN_LAYER[rest], kind)
-        elif "embeddings." in native:
-            to = "%s.%s" % (TOP[native_name.split("embeddings.")[1]], kind)
-        else:
+        stem, _, kind = native.rpartition(".")
+        layer, _, rest = stem.replace("layers.", "layer.").partition("encoder.layer.")[2].partition(".")
+        top = [to for end, to in TOP.items() if stem.endswith(end) and not rest]
+        if not rest and not top:
             continue
+        to = "blk.%s.%s.%s" % (layer, IN_LAYER[rest], kind) if rest else "%s.%s" % (top[0], kind)
         values = m.floats(native)
         if to == "position_embd.weight":
             values, shape = values[skipped * shape[1]:], [shape[0] - skipped, shape[1]]
@@ -200,8 +219,9 @@ def as_gguf(out):
             path = llama_cpp(name, os.path.join(out, name + ".gguf"), pooling)
             ids = [embed(path, "--prompt-ids", ",".join(map(str, c["ids"])))[0] for c in cases[:3]]
             same("%s as GGUF, pooling_type %d" % (name, pooling), ids, [unit(c[how]) for c in cases[:3]])
-        if name == "bert":
-            all_poolings("bert as GGUF", path, cases, ["cpu_simd"])
+        if name != "roberta":
+            plain = [c for c in cases if c["text"].isascii() and c["text"]]
+            all_poolings(name + " as GGUF", path, plain if name == "xlm-roberta" else cases, ["cpu_simd"])
         path = llama_cpp(name, os.path.join(out, name + ".gguf"), 4)
         check("rank" in run("embed", "-m", path, "--prompt-ids", "2,3", code=1).stderr, "rank is refused")
     for name in ENCODERS:
@@ -228,6 +248,16 @@ def refused():
     check("105" in run("embed", "-m", path, "--prompt-ids", "2,105", code=1).stderr, "an id outside the vocabulary")
     p = run("run", "-m", folder_of("qwen3-headless"), "-p", "a", code=1)
     check("output.weight" in p.stderr, "a model without an output matrix does not generate")
+    m = models.fixture("bert")
+    weight = "bert.encoder.layer.1.output.dense.bias"
+    kind, shape, raw = m.tensors[weight]
+    m.tensors[weight] = (kind, shape, b"\xc0\x7f" + raw[2:])
+    with tempfile.TemporaryDirectory() as out:
+        target = copy("bert", out)
+        m.write(target)
+        for device in ("reference", "cpu_simd"):
+            p = run("embed", "-m", target, "a", "--device", device, code=1)
+            check("NaN" in p.stderr and "text 1" in p.stderr, "a NaN among the weights is found")
     run("embed", "-m", path, "a", "--dim", 33, code=2)
     run("embed", "-m", path, "a", "-f", "-", code=2)
 

@@ -21,6 +21,7 @@ MODELS = {
     "bert": (tf.BertConfig, tf.BertForMaskedLM, dict(SMALL, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
     "roberta": (tf.RobertaConfig, tf.RobertaForMaskedLM, dict(SMALL, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1)),
     "xlm-roberta": (tf.XLMRobertaConfig, tf.XLMRobertaModel, dict(SMALL, max_position_embeddings=162, type_vocab_size=1, pad_token_id=1)),
+    "nomic-bert": (tf.NomicBertConfig, tf.NomicBertModel, dict(SMALL, max_position_embeddings=128, type_vocab_size=2, pad_token_id=0)),
     "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
 }
 # sentence-transformers' modules behind the Transformer
@@ -57,7 +58,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "qwen3-headless": roberta_tokenizer}
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "qwen3-headless": roberta_tokenizer}
 
 
 def write(path, value):

@@ -381,6 +381,49 @@ static void test_logits(void **state) {
     }
 }
 
+/* ---- embeddings ------------------------------------------------------------------------------ */
+enum { EMBED_TEXTS = 5, EMBED_WIDTH = 512 };
+
+/* Vectors [EMBED_TEXTS, n_embd] of texts that need several steps, two at a time. */
+static void embed(const char *device, float *out) {
+    const mn_session_params p = {.size = sizeof p,
+                                 .device = device,
+                                 .precision = MN_PRECISION_EXACT,
+                                 .n_ctx = 128,
+                                 .n_seq = 2,
+                                 .n_batch = 16,
+                                 .flags = MN_SESSION_EMBED};
+    const mn_embed_params how = {.size = sizeof how, .pooling = MN_POOLING_MEAN};
+    int32_t ids[EMBED_TEXTS][128];
+    mn_embed_text texts[EMBED_TEXTS];
+    mn_session *s = NULL;
+    mn_error err = MN_ERROR;
+    for (uint32_t i = 0; i < EMBED_TEXTS; i++)
+        texts[i] = (mn_embed_text){ids[i], prompt(i, ids[i]), 0};
+    check(mn_session_create(model, &p, &s, &err), &err);
+    check(mn_session_embed(s, texts, EMBED_TEXTS, &how, out, EMBED_TEXTS * EMBED_WIDTH, &err),
+          &err);
+    mn_session_free(s);
+}
+
+static void test_embeddings(void **state) {
+    static const char *const after[] = {"0", "2", "5", "9"};
+    static float want[EMBED_TEXTS * EMBED_WIDTH];
+    static float got[EMBED_TEXTS * EMBED_WIDTH];
+    (void)state;
+    open_world(NULL);
+    embed("cpu_simd", want);
+    close_world();
+    for (size_t i = 0; i < MN_COUNT(after); i++) {
+        memset(got, 0, sizeof got);
+        open_world(OPTIONS("lost_at", calls[i], "lost_after", after[i]));
+        embed("flaky,cpu_simd", got);
+        assert_int_equal(n_warnings, 1);
+        assert_memory_equal(want, got, sizeof want);
+        close_world();
+    }
+}
+
 /* Memory runs out while the session changes devices: an error, no leak, and the next call goes
  * on. */
 static void test_out_of_memory(void **state) {
@@ -639,25 +682,17 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
-                                       cmocka_unit_test(test_five_sequences),
-                                       cmocka_unit_test(test_run_ahead),
-                                       cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_info),
-                                       cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_creation),
-                                       cmocka_unit_test(test_twice),
-                                       cmocka_unit_test(test_transient),
-                                       cmocka_unit_test(test_logits),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_comes_back),
-                                       cmocka_unit_test(test_delay),
-                                       cmocka_unit_test(test_delay_of_relapse),
-                                       cmocka_unit_test(test_stays_lost),
-                                       cmocka_unit_test(test_self_test),
-                                       cmocka_unit_test(test_in_use),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_info),         cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),    cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate),     cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_delay),        cmocka_unit_test(test_delay_of_relapse),
+        cmocka_unit_test(test_stays_lost),   cmocka_unit_test(test_self_test),
+        cmocka_unit_test(test_in_use),       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;
