@@ -26,7 +26,8 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     if (!st)
         st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
     if (!st)
-        st = cu_check(cudaMalloc((void **)&c->scratch, p->scratch + CU_SLACK), err, "scratch");
+        const uint64_t bytes = p->scratch + CU_SLACK;
+    st = cu_check_room(cudaMalloc((void **)&c->scratch, bytes), bytes, err, "scratch");
     if (!st)
         st = cu_check(cudaMemsetAsync(c->scratch, 0, p->scratch, q->stream), err, "scratch");
     if (!st) {

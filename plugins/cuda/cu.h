@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifndef CU_BUILT_FOR /* which GPUs this file has code for; the build says it */
+#define CU_BUILT_FOR "one kind of GPU"
+#endif
 enum {
     CU_PAGE_TOKENS = 64,
     CU_K_ALIGN = 64 /* rows of weights are padded with zeros to this many elements */,
@@ -77,6 +80,8 @@ struct mn_weights {
 
 /* ---- error.cu -------------------------------------------------------------------------------- */
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what);
+/* The same of an allocation on the current device: without room, how much is free. */
+mn_status cu_check_room(cudaError_t e, uint64_t bytes, mn_error *err, const char *what);
 static inline void *cu_new(const mn_device *d, uint64_t bytes) { /* zeroed */
     return mnp_new(d->plugin->host, bytes);
 }

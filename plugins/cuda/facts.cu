@@ -3,24 +3,49 @@
 #include "backend.h"
 #include "gemm.h"
 #include "types.h"
+#include <dlfcn.h>
+
+/* Versions as CUDA counts them: 1000 * major + 10 * minor. */
+static int major_of(int version) {
+    return version / 1000;
+}
+static int minor_of(int version) {
+    return version % 1000 / 10;
+}
+
+/* Why there is no device: no driver, one of an older CUDA, no GPU that it shows, or a GPU that does
+ * not start. */
+static mn_status no_device(cudaError_t e, mn_error *err) {
+    int version = 0;
+    cudaGetLastError();
+    cudaDriverGetVersion(&version);
+    if (!version)
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "no NVIDIA driver is installed (libcuda.so.1)");
+    const int major = major_of(version);
+    const int minor = minor_of(version);
+    if (e == cudaErrorInsufficientDriver) {
+        return mnp_fail(err, MN_NO_DEVICE, ~0u,
+                        "the NVIDIA driver is too old: it runs CUDA %d.%d, and this plugin, built "
+                        "with CUDA %d.%d, needs a driver for CUDA %d.0 or newer",
+                        major, minor, major_of(CUDART_VERSION), minor_of(CUDART_VERSION),
+                        major_of(CUDART_VERSION));
+    }
+    if (e == cudaErrorNoDevice)
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "the NVIDIA driver (CUDA %d.%d) shows no GPU",
+                        major, minor);
+    return mnp_fail(err, MN_NO_DEVICE, ~0u,
+                    "the NVIDIA driver (CUDA %d.%d) does not start: %s (CUDA error %d)", major,
+                    minor, cudaGetErrorString(e), (int)e);
+}
 
 /* Without a driver or a GPU that it can use: MN_NO_DEVICE with the reason, and n = 0. */
 mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     int count = 0;
     (void)self;
-    cudaError_t e = cudaGetDeviceCount(&count);
+    const cudaError_t e = cudaGetDeviceCount(&count);
     *n = 0;
-    if (e == cudaErrorInsufficientDriver || e == cudaErrorNoDevice) {
-        cudaGetLastError();
-        int version = 0;
-        cudaDriverGetVersion(&version);
-        if (!version)
-            return mnp_fail(err, MN_NO_DEVICE, ~0u, "no NVIDIA driver is installed (libcuda.so.1)");
-        return mnp_fail(err, MN_NO_DEVICE, ~0u,
-                        "the driver (CUDA %d.%d) shows no GPU that this plugin can use",
-                        version / 1000, version % 1000 / 10);
-    }
-    CU_TRY(e, err, "counting devices");
+    if (e != cudaSuccess)
+        return no_device(e, err);
     *n = (uint32_t)count;
     return MN_OK;
 }
@@ -68,11 +93,69 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     return MN_OK;
 }
 
+/* Free bytes of a card on which this process has no context: NVML knows, if it is installed. */
+static bool cu_free_memory(const cudaDeviceProp *p, uint64_t *left) {
+    typedef struct {
+        unsigned long long total, left, used;
+    } nvml_memory;
+    typedef int (*init_fn)(void);
+    typedef int (*find_fn)(const char *, void **);
+    typedef int (*memory_fn)(void *, nvml_memory *);
+    char bus[32];
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!lib)
+        return false;
+    const init_fn init = (init_fn)dlsym(lib, "nvmlInit_v2");
+    const init_fn end = (init_fn)dlsym(lib, "nvmlShutdown");
+    const find_fn find = (find_fn)dlsym(lib, "nvmlDeviceGetHandleByPciBusId_v2");
+    const memory_fn memory = (memory_fn)dlsym(lib, "nvmlDeviceGetMemoryInfo");
+    bool known = false;
+    snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", p->pciDomainID, p->pciBusID, p->pciDeviceID);
+    if (init && end && find && memory && !init()) {
+        void *device = NULL;
+        nvml_memory m = {};
+        known = !find(bus, &device) && !memory(device, &m);
+        *left = m.left;
+        end();
+    }
+    dlclose(lib);
+    return known;
+}
+
+/* Why a device does not open. */
+static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
+    cudaDeviceProp p = {};
+    cudaGetLastError();
+    if (cudaGetDeviceProperties(&p, i) != cudaSuccess)
+        return cu_check(e, err, "starting the GPU");
+    if (e == cudaErrorMemoryAllocation) {
+        uint64_t left = 0;
+        const bool known = cu_free_memory(&p, &left);
+        return mnp_fail(
+            err, MN_OUT_OF_MEMORY, ~0u,
+            "%s has too little free memory to start: %s%.0f of %.0f MiB; other processes "
+            "hold the rest, and a context takes about 500 MiB",
+            p.name, known ? "" : "less than ", known ? (double)left / 1048576 : 500.0,
+            (double)p.totalGlobalMem / 1048576);
+    }
+    if (e == cudaErrorNoKernelImageForDevice) {
+        return mnp_fail(
+            err, MN_NO_DEVICE, ~0u,
+            "%s has compute capability %d.%d; this plugin has code for %s (ptx: for 8.0 "
+            "and later)",
+            p.name, p.major, p.minor, CU_BUILT_FOR);
+    }
+    return cu_check(e, err, "starting the GPU");
+}
+
 /* Makes the primary context current and raises the kernels' limits of shared memory. */
 mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
     cu_plugin *p = (cu_plugin *)self;
-    CU_TRY(cudaSetDevice((int)i), err, "choosing the device");
-    CU_TRY(cudaFree(0), err, "starting the device");
+    cudaError_t e = cudaSetDevice((int)i);
+    if (e == cudaSuccess)
+        e = cudaFree(0);
+    if (e != cudaSuccess)
+        return not_opened((int)i, e, err);
     mn_device *d = (mn_device *)mnp_new(p->host, sizeof *d);
     if (!d)
         return mnp_fail_memory(err, sizeof *d, "a device");
@@ -86,12 +169,13 @@ mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err)
     pthread_mutex_init(&d->lock, NULL);
     cu_types_init(d);
     cu_gemm_init(d);
-    mn_status st = cu_check(cudaGetLastError(), err, "loading kernels");
-    if (st)
+    e = cudaGetLastError();
+    if (e != cudaSuccess) {
         cu_device_close(d);
-    else
-        *out = d;
-    return st;
+        return not_opened((int)i, e, err);
+    }
+    *out = d;
+    return MN_OK;
 }
 
 void cu_device_close(mn_device *d) {

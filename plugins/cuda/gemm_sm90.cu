@@ -626,6 +626,8 @@ static encode_fn encode; /* NULL: the driver has none */
 void cu_gemm_sm90_init(void) {
     cudaDriverEntryPointQueryResult found;
     void *f = NULL;
+    if (!cu_has_sm90((const void *)entries[0].run[0])) /* built without code for it */
+        return;
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
                                          &found) == cudaSuccess &&
         found == cudaDriverEntryPointSuccess)

@@ -338,17 +338,14 @@ __device__ __forceinline__ float block_sum256(float s, float *red) {
 }
 
 /* Whether the code of kernel k that runs on the current device has what compute capability 9.0
- * brought: the wait for a predecessor (cu_wait is empty without it), clusters. On a newer card the
- * driver compiles it from PTX for 8.0, which has neither. */
+ * brought: the wait for a predecessor (cu_wait is empty without it), clusters. Machine code for an
+ * older card, and what the driver compiles from PTX for 8.0 on a newer one, have neither. */
 static inline bool cu_has_sm90(const void *k) {
-    int device = 0;
-    int major = 0;
     cudaFuncAttributes code = {};
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (major <= 9)
-        return major == 9;
-    return cudaFuncGetAttributes(&code, k) == cudaSuccess && code.ptxVersion >= 90;
+    if (cudaFuncGetAttributes(&code, k) == cudaSuccess)
+        return code.ptxVersion >= 90;
+    cudaGetLastError(); /* the launch will say it */
+    return false;
 }
 
 /* A kernel whose blocks form clusters of `cluster` along x; 1 = none. */

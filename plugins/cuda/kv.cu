@@ -34,9 +34,12 @@ mn_status cu_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv
 /* The tokens past n_tokens are nobody's: a page is copied whole. */
 mn_status cu_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const mn_page_copy *copies,
                      uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
+    mn_status st = cu_check_abort(q, err);
+    if (st)
+        return st;
     for (uint32_t i = 0; i < n; i++) {
         mn_page_copy c;
-        mn_status st = mnp_kv_copy_at(l, copies, i, stride, kv->bytes, &c, err);
+        st = mnp_kv_copy_at(l, copies, i, stride, kv->bytes, &c, err);
         if (st)
             return st;
         if (c.n_tokens && c.src_page != c.dst_page) {

@@ -23,9 +23,10 @@ mn_status cu_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
     b->kind = kind;
     mn_status st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
     if (!st) {
-        st = kind == MN_MEM_HOST_PINNED
-                 ? cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory")
-                 : cu_check(cudaMalloc((void **)&b->ptr, n), err, "device memory");
+        if (kind == MN_MEM_HOST_PINNED)
+            st = cu_check(cudaMallocHost((void **)&b->ptr, n), err, "pinned memory");
+        else
+            st = cu_check_room(cudaMalloc((void **)&b->ptr, n), n, err, "device memory");
     }
     if (!st && zeroed && kind == MN_MEM_HOST_PINNED)
         memset(b->ptr, 0, n);

@@ -339,8 +339,10 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
         most = STAGE_EXTRA / 4 / blocks;
     if (!q->staging) {
-        CU_TRY(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES), err,
-               "the staging area of weights");
+        mn_status st = cu_check_room(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES),
+                                     CU_STAGE_BYTES, err, "the staging area of weights");
+        if (st)
+            return st;
     }
     char *scale = q->staging + STAGE_DATA;
     char *bias = scale + STAGE_EXTRA;
@@ -377,7 +379,9 @@ static mn_status allocate(mn_weights *set, mn_queue *q, const mn_tensor *t, cu_w
     if ((uint64_t)w->rows >> 40 || (uint64_t)w->ld >> 31 || bytes >> 46)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     CU_TRY(cudaSetDevice(set->dev->index), err, "choosing the device");
-    CU_TRY(cudaMalloc((void **)&w->data, bytes), err, "weights");
+    mn_status st = cu_check_room(cudaMalloc((void **)&w->data, bytes), bytes, err, "weights");
+    if (st)
+        return st;
     for (int i = 0; i < CU_MAX_PLANES; i++)
         w->plane[i] = w->data + (uint64_t)w->plane[i];
     /* padding of packed rows is written by nobody */
