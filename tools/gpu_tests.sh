@@ -2,8 +2,11 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm lost check golden segments (cuda beside a plugin of two operations) batch session (late stops, forks, reuse) memcheck bench; default: all. Bench takes its model from the
-# environment: TINYLLAMA, a GGUF file; without it that part is skipped. Ends with the number of failures.
+# PART: devices kernels gemm lost check golden forms segments (cuda beside a plugin of two operations) batch session (late
+# stops, forks, reuse) driver (none, too old) twice (two processes) memory (what a load takes beside its estimate) split (a
+# card whose memory another process holds) memcheck racecheck bench; default: all. Bench, memory and split take their model
+# from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
+# FIXTURES: more fixtures than the repository has. Ends with the number of failures.
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -16,7 +19,9 @@ if [ "${1:-}" = pack ]; then
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit" "$to/tests/stub"
     cp "$build/tests/stub/vendor2.so" "$to/tests/stub/"
-    cp "$build/tests/kernels/test_cuda" "$build/tests/kernels/test_cuda_lost" "$build/tests/kernels/bench_ahead" "$build/tests/kernels/cuda_gemm" "$to/tests/kernels/"
+    for f in test_cuda test_cuda_lost bench_ahead bench_cuda cuda_gemm gpu_hold libold_driver.so; do
+        cp "$build/tests/kernels/$f" "$to/tests/kernels/"
+    done
     cp "$build/tests/unit/test_session" "$to/tests/unit/"
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
@@ -32,7 +37,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm lost check golden segments batch session memcheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms segments batch session driver twice memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -55,10 +60,84 @@ segments() {
     done
     rm -rf "$beside"
 }
-memcheck() {
-    compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$story" -p "Once upon a time" -n 12 --temp 0 --device cuda:0 --precision exact &&
-        compute-sanitizer --tool memcheck --error-exitcode 9 "$minerva" run -m "$here/tests/data/storyteller-q8_0.gguf" -p "Once upon a time" -n 12 --temp 0.8 --top-k 40 --device cuda:0
+# Every fixture, four at a time; fixtures of FIXTURES beside those of the repository.
+fixtures() { # CASE
+    data=$(mktemp -d) && mkdir "$data/fixtures" && for d in "$here"/tests/data/fixtures/* ${FIXTURES:+"$FIXTURES"/*}; do
+        [ -d "$d" ] && ln -sfn "$d" "$data/fixtures/$(basename "$d")"
+    done
+    ls "$data/fixtures" | MINERVA_TEST_DATA="$data" xargs -P 4 -I{} sh -c '
+        python3 "$0/tests/golden/golden.py" "$1" "$2:$3" cuda >"$4/$3.txt" 2>&1; e=$?
+        [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  $2:$3"; grep -v "^ok" "$4/$3.txt" | tail -3; exit 1; }' "$here" "$minerva" "$1" {} "$data"
+    e=$?
+    rm -rf "$data"
+    return $e
 }
+sanitize() { # TOOL: the storyteller and the gpt-oss fixtures, in both classes
+    for model in "$story" "$here"/tests/data/fixtures/gpt-oss*; do
+        for class in exact a16; do
+            compute-sanitizer --tool "$1" --error-exitcode 9 "$minerva" run -m "$model" --prompt-ids 1,5,9,13,2,7 -n 6 --temp 0.8 --top-k 40 --device cuda:0 \
+                --precision "$class" >/dev/null || return 1
+        done
+    done
+}
+with_driver() { # LIBCUDA WORDS: that driver, or an empty file of its name
+    folder=$(mktemp -d)
+    cp "$1" "$folder/libcuda.so.1"
+    said=$(LD_LIBRARY_PATH="$folder:$LD_LIBRARY_PATH" "$minerva" devices --no-probe-cache 2>&1)
+    rm -rf "$folder"
+    echo "$said" | tr -s ' \n' ' ' | grep -o "$2[^.]*"
+}
+driver() { with_driver /dev/null "no NVIDIA driver is installed" && with_driver "$build/tests/kernels/libold_driver.so" "the NVIDIA driver is too old"; }
+generate() { timeout 300 "$minerva" run -m "${TINYLLAMA:-$story}" -p "Once upon a time" -n 32 --temp 0 --ignore-eos "$@"; }
+# Two processes on one card at the same time: the same text as one.
+twice() {
+    out=$(mktemp -d)
+    generate --device cuda:0 >"$out/alone" 2>/dev/null || return 1
+    generate --device cuda:0 >"$out/1" 2>/dev/null & one=$!
+    generate --device cuda:0 >"$out/2" 2>/dev/null & two=$!
+    wait $one && wait $two && cmp "$out/alone" "$out/1" && cmp "$out/alone" "$out/2"
+    e=$?
+    rm -rf "$out"
+    return $e
+}
+# What is free at the least while the model loads and runs, against what a load without weights leaves and the estimate.
+memory() {
+    fifo=$(mktemp -u) && mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" watch <"$fifo" & } && exec 9>"$fifo" && sleep 1 || return 1
+    generate --device cuda:0 >/dev/null 2>&1
+    exec 9>&-
+    wait $!
+    rm -f "$fifo"
+    "$minerva" devices --explain -m "${TINYLLAMA:-$story}" --device cuda:0 2>/dev/null | grep "  memory"
+}
+# Another process leaves so many MiB of the card: the model runs on what is free, the rest of its layers on the CPU.
+beside() { # MIB COMMAND...
+    leave=$1 fifo=$(mktemp -u)
+    shift
+    mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" leave "$leave" <"$fifo" & } && exec 9>"$fifo" || return 1
+    sleep 3
+    "$@"
+    e=$?
+    exec 9>&-
+    wait
+    rm -f "$fifo"
+    return $e
+}
+share() { # the decision, and the rate that it gives
+    model=${TINYLLAMA:-$story}
+    "$minerva" devices --explain -m "$model" 2>&1 | grep -E "^cuda|  (memory|open|split|score) |segment|layers" | head -12
+    timeout 300 "$minerva" bench -m "$model" -p 0 -n 32 -r 3 2>&1 | tail -1
+}
+# No room for a context; for a context alone; for a part of the model; for all of it. By name without room: an error with numbers.
+split() {
+    for mib in 100 700 ${SPLIT_MIB:-900 1200 1600 2000 4000}; do
+        echo "-- $mib MiB are left"
+        beside "$mib" share || return 1
+    done
+    echo "-- by name, 300 MiB are left"
+    if beside 300 generate --device cuda:0; then return 1; fi
+}
+memcheck() { sanitize memcheck; }
+racecheck() { sanitize racecheck; }
 bench() {
     [ -n "${TINYLLAMA:-}" ] || { echo "SKIP  bench: TINYLLAMA is not set"; return 0; }
     "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 512 -n 128 -r 5 && "$minerva" bench -m "$TINYLLAMA" --device cuda:0 -p 0 -n 128 -b 20 -r 5 &&
@@ -74,12 +153,17 @@ for part in "$@"; do
     check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;
     golden)
         step story golden story cuda
-        for f in llama llama3-rope llama-sharded qwen2 qwen3; do step "fixture $f" golden "fixture:$f" cuda; done ;;
+        step argmax golden argmax cuda
+        step fixtures fixtures fixture
+        step "fixtures a16" fixtures a16 ;;
+    forms) step types golden types cuda ;;
     segments) step segments segments ;;
     batch) step batch golden batch cuda ;;
     session) step session "$build/tests/unit/test_session" "$story" ;;
-    memcheck) step memcheck memcheck ;;
-    bench) step bench bench ;;
+    driver | twice | memory | split | memcheck | racecheck) step "$part" "$part" ;;
+    bench)
+        step "bench kernels" "$build/tests/kernels/bench_cuda"
+        step bench bench ;;
     *) echo "unknown part $part"; exit 2 ;;
     esac
 done

@@ -120,7 +120,9 @@ static int get_ids(app *a, const logits_flags *f, int32_t **ids, uint32_t *n) {
 }
 
 static int logits(app *a, const app_flags *flags, const logits_flags *f) {
-    mn_session_params params = {.precision = MN_PRECISION_EXACT, .flags = MN_SESSION_NO_SAMPLING};
+    mn_session_params params = {.flags = MN_SESSION_NO_SAMPLING};
+    if (!flags->precision)
+        params.precision = MN_PRECISION_EXACT;
     int32_t *ids = NULL;
     uint32_t n = 0;
     if (!f->text == !f->ids.given)
@@ -149,12 +151,12 @@ int cmd_logits(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
-        {"", app_session_rows, 2, &flags}, // -c and -b: the precision is always exact
+        {"", app_session_rows, 3, &flags}, // -c, -b and --precision
     };
     const arg_page page = {
         "logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
-        "Writes the logits of every position, computed in the precision class exact.", groups,
-        COUNT(groups)};
+        "Writes the logits of every position, in the class exact unless --precision names one.",
+        groups, COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

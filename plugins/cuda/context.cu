@@ -25,9 +25,9 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     mn_status st = ok ? MN_OK : mnp_fail_memory(err, n * CU_MAX_CAPTURED, "a context");
     if (!st)
         st = cu_check(cudaSetDevice(d->index), err, "choosing the device");
+    const uint64_t bytes = p->scratch + CU_SLACK;
     if (!st)
-        const uint64_t bytes = p->scratch + CU_SLACK;
-    st = cu_check_room(cudaMalloc((void **)&c->scratch, bytes), bytes, err, "scratch");
+        st = cu_check_room(cudaMalloc((void **)&c->scratch, bytes), bytes, err, "scratch");
     if (!st)
         st = cu_check(cudaMemsetAsync(c->scratch, 0, p->scratch, q->stream), err, "scratch");
     if (!st) {

@@ -5,6 +5,9 @@ CASE  tokens          prompt ids of the storyteller's golden prompts
       story           its greedy answers, class exact
       story-gguf      the same from an F16 GGUF file made of the same weights
       fixture:NAME    all logits and 24 greedy ids of tests/data/fixtures/NAME
+      a16:NAME        logits of a fixture with float weights in class a16
+      argmax          the storyteller fed its golden text in class a16: the most likely ids
+      types           the storyteller in every type of convert: logits on DEVICE against those on reference
       quantised       q8_0 and q4_0: logits on cpu_simd against those on reference
       batch           a prompt alone and in a batch of 20: the same greedy ids
 Paths come from MINERVA_SOURCE_ROOT and MINERVA_TEST_DATA, as the build sets them. Exit code 77: skipped, with the reason."""
@@ -51,10 +54,10 @@ def greedy(model, ids, n, *more):
                               "--device", DEVICE, "--json", *more))
 
 
-def logits(model, ids, device):
+def logits(model, ids, device, *more):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "logits.safetensors")
-        minerva("logits", "-m", model, "--prompt-ids", ids_text(ids), "--device", device, "-o", path)
+        minerva("logits", "-m", model, "--prompt-ids", ids_text(ids), "--device", device, "-o", path, *more)
         assert list(safetensors.read(path, "tokens")[1]) == list(ids)
         return safetensors.read(path, "logits")
 
@@ -114,6 +117,42 @@ def case_fixture(name):
     check(ids == list(safetensors.read(golden, "greedy")[1]), "24 greedy ids")
 
 
+def case_a16(name):
+    model = os.path.join(DATA, "fixtures", name)
+    golden = os.path.join(model, "golden.safetensors")
+    if not os.path.exists(golden):
+        skip(golden + " is not there")
+    if "mxfp4" in name or "mlx" in name:
+        skip(name + " has packed weights")
+    want = safetensors.read(golden, "logits")[1]
+    got = logits(model, list(safetensors.read(golden, "prompt")[1]), DEVICE, "--precision", "a16")[1]
+    error = relative_l2(got, want)
+    check(error <= 2e-3, "relative L2 error of the logits in class a16 %.3g, at most 2e-3" % error)
+
+
+def case_argmax():
+    same = positions = 0
+    for e in entries():
+        ids = e["prompt_ids"] + e["greedy_ids"]
+        shape, got = logits(STORYTELLER, ids[:-1], DEVICE, "--precision", "a16")
+        for i, want in enumerate(e["greedy_ids"]):
+            row = got[(len(e["prompt_ids"]) - 1 + i) * shape[1]:][:shape[1]]
+            same += row[want] == max(row)
+            positions += 1
+    check(same >= 0.99 * positions, "%d of %d golden ids are the most likely ones, at least 99 %%" % (same, positions))
+
+
+def case_types():
+    prompt = entries()[0]["prompt_ids"] + entries()[0]["greedy_ids"][:42]
+    kinds = "f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs q4_k_m q5_k_m mxfp4"
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in kinds.split():
+            path = os.path.join(folder, kind + ".gguf")
+            minerva("convert", STORYTELLER, "-o", path, "--type", kind)
+            error = relative_l2(logits(path, prompt, DEVICE)[1], logits(path, prompt, "reference")[1])
+            check(error <= 1e-4, "%s: relative L2 error of the logits %.3g, at most 1e-4" % (kind, error))
+
+
 def case_quantised():
     prompt = entries()[0]["prompt_ids"] + entries()[0]["greedy_ids"][:42]
     for kind in ("q8_0", "q4_0"):
@@ -152,7 +191,7 @@ def main():
         os.environ["MINERVA_CPU_ISA"] = sys.argv[4]
     name, _, argument = case.partition(":")
     {"tokens": case_tokens, "story": case_story, "story-gguf": case_story_gguf, "fixture": lambda: case_fixture(argument),
-     "quantised": case_quantised, "batch": case_batch}[name]()
+     "a16": lambda: case_a16(argument), "argmax": case_argmax, "types": case_types, "quantised": case_quantised, "batch": case_batch}[name]()
     sys.exit("%d failed" % len(FAILED) if FAILED else 0)
 
 

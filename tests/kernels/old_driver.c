@@ -1,0 +1,13 @@
+/* old_driver.c -- a libcuda.so.1 of CUDA 11.8, as far as the CUDA runtime looks before it gives up. */
+int cuInit(unsigned flags);
+int cuDriverGetVersion(int *version);
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    return 0;
+}
+
+int cuDriverGetVersion(int *version) {
+    *version = 11080;
+    return 0;
+}
