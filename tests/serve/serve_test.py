@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -51,8 +52,9 @@ class Client:
         r = self.connection.getresponse()
         assert r.status == 200, r.read()
         assert r.getheader("Content-Type") == "text/event-stream"
-        last = None
+        last, end = None, time.monotonic() + served.LIMIT
         for line in r:
+            assert time.monotonic() < end, "the stream does not end"
             if line.startswith(b"data: "):
                 last = line[6:].strip()
                 if last != b"[DONE]":
@@ -112,7 +114,7 @@ def endpoints():
         assert models["data"][0]["max_model_len"] == 1024
         assert c.ask("GET", "/v1/models/story")[2]["id"] == "story"
         refused(c.ask("GET", "/v1/models/gpt-4"), 404, "model", code="model_not_found")
-        assert c.ask("GET", "/health/live")[0] == 200
+        assert Client(s).ask("GET", "/health/live")[0] == 200
         status, r, page = c.ask("GET", "/")
         assert status == 200 and "<html" in page and r.getheader("Content-Security-Policy") == served.POLICY
         # chat
@@ -237,6 +239,98 @@ def crash():
         until(lambda: not os.path.exists("/proc/%d" % pid) or open("/proc/%d/stat" % pid).read().split()[2] == "Z", 10)
 
 
+def replicas():
+    """Two engines: one is killed, no request is lost."""
+    with served.Server(MINERVA, "--precision", "exact", "--replicas", "cpu_simd", "cpu_simd", "--parallel", 4) as s:
+        until(lambda: all(e["state"] == "ready" for e in Client(s).ask("GET", "/health/ready")[2]["engines"]))
+        jobs = [dict(max_tokens=150 + i, temperature=0.8, seed=i, ignore_eos=True) for i in range(8)]
+        alone = [Client(s).streamed(**job) for job in jobs]
+        found = [None] * len(jobs)
+
+        def run(i):
+            found[i] = Client(s).streamed(**jobs[i])
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
+        for t in threads:
+            t.start()
+        until(lambda: metric(s, "num_requests_running") > 4)
+        os.kill(engine_of(s), signal.SIGKILL)
+        for t in threads:
+            t.join(served.LIMIT)
+        assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
+
+
+def excluded():
+    """A plugin that crashes in a step twice is left out; the answers are those of the other device."""
+    stub = os.environ["MINERVA_STUBS"] + "/late.so"
+    with tempfile.TemporaryDirectory() as cache:
+        env = {"XDG_CACHE_HOME": cache, "MINERVA_PLUGIN_PATH": stub, "MINERVA_LATE_IN": "execute", "MINERVA_LATE_HOW": "SIGSEGV",
+               "MINERVA_LATE_AFTER": "12"}
+        with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd") as s:
+            alone = Client(s).streamed(max_tokens=40)
+        with served.Server(MINERVA, "--precision", "exact", "--device", "late,cpu_simd", env=env) as s:
+            assert Client(s).streamed(max_tokens=40) == alone, s.text()
+            assert metric(s, "engine_restarts_total") == 2, s.text()
+            assert "plugin late crashed 2 times with this model and is left out" in s.text(), s.text()
+            assert Client(s).streamed(max_tokens=40) == alone and metric(s, "engine_restarts_total") == 2
+        # nothing else to go on with: an error that says so, and the exit code of "no device"
+        env["XDG_CACHE_HOME"] = cache + "/other"
+        with served.Server(MINERVA, "--device", "late", env=env) as s:
+            chunks = []
+            try:
+                chunks = list(Client(s).stream(max_tokens=40))
+            except (OSError, http.client.HTTPException, AssertionError):
+                pass
+            assert s.process.wait(served.LIMIT) == 3, s.text()
+            assert not chunks or "error" in chunks[-1], chunks[-1]
+
+
+def tls():
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = folder + "/cert.pem", folder + "/key.pem"
+        made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                               "-subj", "/CN=localhost", "-keyout", key, "-out", cert], capture_output=True)
+        assert made.returncode == 0, made.stderr
+        with served.Server(MINERVA, "--tls-cert", cert, "--tls-key", key) as s:
+            assert s.url.startswith("https://")
+            host, port = re.match(r"https://([\d.]+):(\d+)", s.url).groups()
+            c = Client(s)
+            c.connection = http.client.HTTPSConnection(host, int(port), timeout=served.LIMIT, context=ssl._create_unverified_context())
+            assert c.streamed(max_tokens=5)[1] == "length"
+            assert c.chat(max_tokens=5)
+        r = subprocess.run([MINERVA, "serve", "--port", "0", "--tls-cert", key, "--tls-key", cert], capture_output=True, text=True,
+                           env=served.environment(), timeout=served.LIMIT)
+        assert r.returncode == 1 and "PEM" in r.stderr, r
+
+
+def slow():
+    """Requests that arrive too slowly, engines that show no life, streams with nothing to say."""
+    with served.Server(MINERVA, "--receive-timeout", 1, "--ping", 1, "--parallel", 1) as s:
+        c = Client(s)
+        with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
+            sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+            try:
+                for _ in range(200):
+                    sock.sendall(b" ")
+                    time.sleep(0.1)
+                raise AssertionError("the connection is still open")
+            except OSError:
+                pass
+        pid = engine_of(s)
+        c.connection.request("POST", "/v1/chat/completions", json.dumps({**STORY, "stream": True, "max_tokens": 900, "ignore_eos": True}))
+        r = c.connection.getresponse()
+        r.readline()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            while r.readline() != b": keep-alive\n":
+                pass
+            until(lambda: Client(s).ask("GET", "/health/ready")[0] == 503)
+            assert Client(s).ask("GET", "/health/ready")[2]["engines"][0]["state"] == "stuck"
+            assert Client(s).ask("GET", "/health/live")[0] == 200
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: Client(s).ask("GET", "/health/ready")[0] == 200)
+
+
 def hangup():
     """A client that leaves ends its generation: in the answer, and before its first byte."""
     with served.Server(MINERVA, "--parallel", 1) as s:
@@ -340,8 +434,8 @@ def limits():
                         pass
                 except OSError:
                     pass  # closed before all of it was sent
-        assert c.ask("GET", "/health/live")[0] == 200
+        assert Client(s).ask("GET", "/health/live")[0] == 200
 
 
 {"endpoints": endpoints, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
- "limits": limits}[GROUP]()
+ "limits": limits, "replicas": replicas, "excluded": excluded, "tls": tls, "slow": slow}[GROUP]()

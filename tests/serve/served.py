@@ -2,6 +2,7 @@
 import os
 import re
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -30,12 +31,13 @@ def available(minerva):
 class Server:
     key = None  # a key of its --api-key
 
-    def __init__(self, minerva, *flags, model=MODEL):
+    def __init__(self, minerva, *flags, model=MODEL, env=None):
+        self.env = {**environment(), **(env or {})}
         self.command = [minerva, "serve", "-m", model, "--port", "0", *map(str, flags)]
 
     def __enter__(self):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment())
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env)
         try:
             self.wait()
         except BaseException:
@@ -50,7 +52,8 @@ class Server:
     def wait(self):
         """Until the URL is printed and the server is ready."""
         end = time.monotonic() + LIMIT
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
+                                             urllib.request.HTTPSHandler(context=ssl._create_unverified_context()))
         while True:
             assert self.process.poll() is None, "minerva serve has ended: " + self.text()
             assert time.monotonic() < end, "minerva serve is not ready: " + self.text()

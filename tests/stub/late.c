@@ -1,7 +1,8 @@
 /* late.c -- good in the probing process, and later not: the host is the first to meet it. The plugin's
  * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a function's name, as
- * entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV,
- * ...). A real fault where the signal has one, so that it comes from the kernel. With
+ * entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV, ...);
+ * MINERVA_LATE_AFTER: how many calls of execute go well before. A real fault where the signal has
+ * one, so that it comes from the kernel. With
  * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
 #include "stub.h"
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 MN_PLUGIN_NOTE("late", MN_KIND_BACKEND, "");
 
-static char where[32], how[32];
+static char where[32], how[32], after[16];
 
 static void option(const mn_host *host, const char *key, char *dst, size_t cap) {
     mn_str value;
@@ -105,7 +106,9 @@ static void device_close(mn_device *d) {
 
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
-    misbehave("execute");
+    static int n_done;
+    if (n_done++ >= atoi(after))
+        misbehave("execute");
     return stub_inner->execute(c, set, symbols, event, err);
 }
 
@@ -149,6 +152,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     if (in_host) {
         option(host, "in", where, sizeof where);
         option(host, "how", how, sizeof how);
+        option(host, "after", after, sizeof after);
     }
     option(host, "cpu", cpu, sizeof cpu);
     misbehave("entry");

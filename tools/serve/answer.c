@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PING_S = 15, MAX_UNSENT = 8 << 20 };
+enum { MAX_UNSENT = 8 << 20 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -80,15 +80,16 @@ int answer_reserve(answer *a, uint32_t n_prompts) {
     return 0;
 }
 
-/* The limit of tokens of a generation after n_prompt tokens of prompt; 0: the error is set. */
-static uint32_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
-                         json_error *e) {
+/* The limit of tokens of a generation after n_prompt tokens of prompt; -1: the error is set. */
+static int64_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
+                        json_error *e) {
     const uint32_t n_ctx = a->s->n_ctx;
     const int64_t asked = a->ask.max_tokens;
-    if (n_prompt < n_ctx && (asked < 0 || n_prompt + asked <= (int64_t)n_ctx)) {
+    const int64_t least = asked < 0 ? 1 : asked;
+    if (n_prompt + least <= (int64_t)n_ctx) {
         const uint32_t room = n_ctx - n_prompt;
         if (asked >= 0)
-            return (uint32_t)asked;
+            return asked;
         return limit && limit < room ? limit : room;
     }
     e->code = "context_length_exceeded";
@@ -102,20 +103,20 @@ static uint32_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, con
                   "found %u tokens of prompt; the context of this server has %u tokens, of which "
                   "at least one is for the answer",
                   n_prompt, n_ctx);
-    return 0;
+    return -1;
 }
 
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e) {
-    const uint32_t max_new = limit_of(a, n, limit, param, e);
-    if (!max_new)
+    const int64_t max_new = limit_of(a, n, limit, param, e);
+    if (max_new < 0)
         return 0;
     for (uint32_t k = 0; k < (uint32_t)a->ask.n; k++) {
         const uint32_t index = i * (uint32_t)a->ask.n + k;
         generation *g = &a->g[index];
         g->answer = a;
         g->index = index;
-        g->max_new = max_new;
+        g->max_new = (uint32_t)max_new;
         g->seed = a->sample.seed + k;
         if (!generation_open(a->s, g, ids, n, stream_flags, &a->ask, e))
             return 0;
@@ -124,8 +125,21 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
 }
 
 void answer_start(answer *a) {
-    for (uint32_t i = 0; i < a->n && !a->failed; i++)
+    for (uint32_t i = 0; i < a->n && !a->failed; i += (uint32_t)a->ask.n)
         generation_start(a->s, &a->g[i]);
+}
+
+void answer_computed(answer *a, generation *g, const wire_event *e) {
+    const uint32_t n = (uint32_t)a->ask.n;
+    const int has_logprobs = e->kind == MN_REQUEST_PROMPT && e->n_prompt == g->n_prompt;
+    if (g->index % n || a->failed)
+        return;
+    for (uint32_t i = g->index; i < g->index + n; i++) {
+        if (has_logprobs && a->form->prompt)
+            a->form->prompt(a, &a->g[i], e);
+        if (!a->g[i].id)
+            generation_start(a->s, &a->g[i]);
+    }
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -226,8 +240,9 @@ static void send_whole(answer *a) {
 /* ---- what generations call ------------------------------------------------------------------- */
 
 void answer_admitted(answer *a, generation *g) {
-    (void)g;
-    a->n_admitted++;
+    if (g->index % (uint32_t)a->ask.n)
+        return;
+    a->n_admitted += (uint32_t)a->ask.n;
     if (a->ask.stream && a->n_admitted == a->n && !a->started && !a->failed)
         begin_stream(a);
 }
@@ -302,7 +317,8 @@ void answer_fail(answer *a, unsigned status, const char *type, const char *messa
 
 void answer_tick(answer *a, double now) {
     static const char ping[] = ": keep-alive\n\n";
-    if (!a->started || a->n_done == a->n || a->failed || now - a->last_sent < PING_S)
+    if (!a->started || a->n_done == a->n || a->failed ||
+        now - a->last_sent < (double)a->s->flags->ping)
         return;
     http_put(a->http, ping, sizeof ping - 1);
     a->last_sent = now;

@@ -13,6 +13,8 @@ typedef struct {
     void (*text)(answer *a, generation *g, const mn_stream_event *e);
     /* A drawn token with its logprobs. */
     void (*logprob)(answer *a, generation *g, const wire_event *e);
+    /* The logprobs of the prompt, for one of its choices; NULL: not used. */
+    void (*prompt)(answer *a, generation *g, const wire_event *e);
     /* The members of a chunk's choice after "index": what g has, which is cleared. finish: NULL or
      * the reason. */
     void (*chunk)(answer *a, generation *g, const char *finish, buffer *out);
@@ -48,7 +50,8 @@ int answer_reserve(answer *a, uint32_t n_prompts);
  * as many as the context has room for. 0: the error is set. */
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e);
-/* Starts all generations. */
+/* Starts the first choice of each prompt; the others follow when its prompt is computed, whose pages
+ * they share then. */
 void answer_start(answer *a);
 /* Ends the generations and frees everything; the client's request is not touched. */
 void answer_free(answer *a);
@@ -64,6 +67,8 @@ void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob);
 
 /* What generation.c calls. */
 void answer_admitted(answer *a, generation *g);
+/* An event of g: its prompt is computed. */
+void answer_computed(answer *a, generation *g, const wire_event *e);
 void answer_refused(answer *a, generation *g, const wire_refused *m);
 void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
                   uint32_t n);

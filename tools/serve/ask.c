@@ -30,10 +30,11 @@ typedef struct {
 
 static const int_row ints[] = {
     {"n", F(n), 1, ASK_MAX_CHOICES},
-    {"max_tokens", F(max_tokens), 1, INT32_MAX},
+    {"max_tokens", F(max_tokens), 0, INT32_MAX},
     {"max_completion_tokens", F(max_tokens), 1, INT32_MAX},
     {"min_tokens", F(min_tokens), 0, INT32_MAX},
     {"top_k", F(top_k), -1, INT32_MAX},
+    {"priority", F(priority), INT32_MIN, INT32_MAX},
 };
 
 static int read_numbers(const cJSON *body, ask *out, json_error *e) {
@@ -74,6 +75,7 @@ static int read_stop(const cJSON *body, ask *out, json_error *e) {
     const cJSON *item = NULL;
     if (!stop)
         return 1;
+    out->stop_given = 1;
     if (!cJSON_IsArray(stop))
         return add_stop(stop, out, e);
     cJSON_ArrayForEach(item, stop) {
@@ -176,6 +178,14 @@ static int read_stream(const cJSON *body, ask *out, json_error *e) {
     return !options || json_read_bool(options, "include_usage", &out->include_usage, e);
 }
 
+/* No token at all is of use where the prompt's logprobs are. */
+static int check_max_tokens(const ask *a, int is_chat, json_error *e) {
+    if (a->max_tokens || (!is_chat && a->echo))
+        return 1;
+    return json_fail(e, "max_tokens",
+                     "max_tokens: found 0, expected a whole number from 1 (0 with echo)");
+}
+
 int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e) {
     memset(out, 0, sizeof *out);
     out->n = 1;
@@ -186,7 +196,12 @@ int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_err
            read_stop_ids(body, n_vocab, out, e) && read_bias(body, n_vocab, out, e) &&
            read_logprobs(body, is_chat, out, e) && check_format(body, e) &&
            json_read_bool(body, "ignore_eos", &out->ignore_eos, e) &&
-           json_read_bool(body, "echo", &out->echo, e);
+           json_read_bool(body, "echo", &out->echo, e) && check_max_tokens(out, is_chat, e);
+}
+
+void ask_default_stops(ask *a, const char *const *stops, size_t n) {
+    for (size_t i = 0; !a->stop_given && i < n && i < ASK_MAX_STOP; i++)
+        a->stop[a->n_stop++] = (mn_str){stops[i], strlen(stops[i])};
 }
 
 static float value_or(double given, float otherwise) {

@@ -11,7 +11,7 @@ typedef struct {
     int stream, include_usage, ignore_eos, echo;
     int64_t n;
     int64_t max_tokens; /* -1: not given */
-    int64_t min_tokens, seed;
+    int64_t min_tokens, seed, priority;
     int has_seed;
     int logprobs;  /* 1: asked for */
     int64_t n_top; /* with logprobs: how many of the most likely */
@@ -19,6 +19,7 @@ typedef struct {
     int64_t top_k;                                                                  /* -2: none */
     mn_str stop[ASK_MAX_STOP];
     uint32_t n_stop;
+    int stop_given;
     int32_t stop_ids[ASK_MAX_STOP_IDS];
     uint32_t n_stop_ids;
     int32_t bias_ids[WIRE_MAX_BIAS];
@@ -30,6 +31,8 @@ typedef struct {
 /* is_chat: logprobs is a flag beside top_logprobs, else a number. n_vocab: of the model.
  * 0: the error is set. */
 int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e);
+/* The strings of --stop, where the request has none. */
+void ask_default_stops(ask *a, const char *const *stops, size_t n);
 /* The parameters of a generation: what the request says, else *defaults. seed: of requests without
  * one. The lists of *out point into *a. */
 void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,

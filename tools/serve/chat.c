@@ -339,6 +339,7 @@ static int prepare(answer *a, json_error *e) {
     if (!ask_read(a->body, 1, s->a.info.n_vocab, &a->ask, e) ||
         !serve_check_model(s, a->ask.model, e) || !read_tools(a->body, &has_tools, e))
         return 0;
+    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
     ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
     if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
         return 0;

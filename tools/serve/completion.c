@@ -114,21 +114,39 @@ static int add_prompts(answer *a, json_error *e) {
 
 /* Parallel arrays grow together: g->logprobs holds tokens, g->thinking their logprobs, g->calls the
  * objects of the most likely ones; this form has no other use for them. */
-static void completion_logprob(answer *a, generation *g, const wire_event *e) {
+static void put_entry(answer *a, generation *g, int32_t id, float logprob, const int32_t *top_ids,
+                      const float *top, uint32_t n_top) {
     const char *comma = g->logprobs.n ? "," : "";
+    const mn_str text = mn_model_token_text(a->s->a.model, id);
     buffer_z(&g->logprobs, comma);
-    logprob_token(a->s, &g->logprobs, e->token);
+    json_string(&g->logprobs, text.ptr, text.len);
     buffer_z(&g->thinking, comma);
-    json_float(&g->thinking, e->logprob, "-9999.0");
+    json_float(&g->thinking, logprob, "null");
+    put_format(&g->offsets, "%s%u", comma, g->text_at);
+    for (uint64_t i = 0; i < text.len; i++)
+        g->text_at += ((unsigned char)text.ptr[i] & 0xC0) != 0x80; /* characters, not bytes */
     buffer_z(&g->calls, comma);
-    buffer_z(&g->calls, "{");
-    for (uint32_t i = 0; i < e->n_top; i++) {
+    buffer_z(&g->calls, n_top ? "{" : "null");
+    for (uint32_t i = 0; i < n_top; i++) {
         buffer_z(&g->calls, i ? "," : "");
-        logprob_token(a->s, &g->calls, e->top_ids[i]);
+        logprob_token(a->s, &g->calls, top_ids[i]);
         buffer_z(&g->calls, ":");
-        json_float(&g->calls, e->top_logprobs[i], "-9999.0");
+        json_float(&g->calls, top[i], "-9999.0");
     }
-    buffer_z(&g->calls, "}");
+    buffer_z(&g->calls, n_top ? "}" : "");
+}
+
+static void completion_logprob(answer *a, generation *g, const wire_event *e) {
+    put_entry(a, g, e->token, e->logprob, e->top_ids, e->top_logprobs, e->n_top);
+}
+
+/* The first token of a prompt has no logprob: null. */
+static void completion_prompt(answer *a, generation *g, const wire_event *e) {
+    for (uint32_t i = 0; i < e->n_prompt; i++) {
+        const size_t at = (size_t)i * e->n_top;
+        put_entry(a, g, g->ids[i], e->prompt_logprobs[i], e->prompt_top_ids + at,
+                  e->prompt_top_logprobs + at, i ? e->n_top : 0);
+    }
 }
 
 static void completion_text(answer *a, generation *g, const mn_stream_event *e) {
@@ -154,15 +172,17 @@ static void put_logprobs(const answer *a, const generation *g, buffer *out) {
     put_array(out, "token_logprobs", &g->thinking);
     buffer_z(out, ",");
     put_array(out, "top_logprobs", &g->calls);
-    buffer_z(out, ",\"text_offset\":[]}");
+    buffer_z(out, ",");
+    put_array(out, "text_offset", &g->offsets);
+    buffer_z(out, "}");
 }
 
 /* The text before the answer, once. */
 static void put_echo(answer *a, generation *g, buffer *out) {
     const uint32_t i = g->index / (uint32_t)a->ask.n;
-    if (a->echo && a->echo[i] && !g->text_at)
+    if (a->echo && a->echo[i] && !g->echoed)
         json_text(out, a->echo[i], strlen(a->echo[i]));
-    g->text_at = 1;
+    g->echoed = 1;
 }
 
 static void completion_members(answer *a, generation *g, const char *finish, buffer *out) {
@@ -176,6 +196,7 @@ static void completion_members(answer *a, generation *g, const char *finish, buf
     buffer_clear(&g->logprobs);
     buffer_clear(&g->thinking);
     buffer_clear(&g->calls);
+    buffer_clear(&g->offsets);
 }
 
 static const answer_form completion_form = {
@@ -184,6 +205,7 @@ static const answer_form completion_form = {
     .chunk_object = "text_completion",
     .text = completion_text,
     .logprob = completion_logprob,
+    .prompt = completion_prompt,
     .chunk = completion_members,
     .whole = completion_members,
 };
@@ -209,6 +231,7 @@ static int prepare(answer *a, json_error *e) {
     if (!ask_read(a->body, 0, s->a.info.n_vocab, &a->ask, e) ||
         !serve_check_model(s, a->ask.model, e) || !check_others(a, e))
         return 0;
+    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
     ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
     return add_prompts(a, e);
 }

@@ -23,8 +23,6 @@ typedef struct embedding {
     int64_t n_dim;
 } embedding;
 
-static embedding *waiting; /* of the process: there is one front in it */
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void embedding_free(embedding *m) {
@@ -34,8 +32,7 @@ static void embedding_free(embedding *m) {
 }
 
 int embeddings_gone(serve *s, http_request *r) {
-    embedding **at = &waiting;
-    (void)s;
+    embedding **at = &s->embeddings;
     while (*at && *at != r->owner)
         at = &(*at)->next;
     embedding *m = *at;
@@ -46,8 +43,8 @@ int embeddings_gone(serve *s, http_request *r) {
     return 1;
 }
 
-static embedding *find(uint64_t id) {
-    embedding *m = waiting;
+static embedding *find(const serve *s, uint64_t id) {
+    embedding *m = s->embeddings;
     while (m && m->id != id)
         m = m->next;
     return m;
@@ -72,14 +69,13 @@ static void send(serve *s, embedding *m) {
 }
 
 void embeddings_resume(serve *s) {
-    for (embedding *m = waiting; m; m = m->next)
+    for (embedding *m = s->embeddings; m; m = m->next)
         if (!m->link)
             send(s, m);
 }
 
 void embeddings_down(serve *s, const engine_link *l) {
-    (void)s;
-    for (embedding *m = waiting; m; m = m->next)
+    for (embedding *m = s->embeddings; m; m = m->next)
         if (m->link == l)
             m->link = NULL;
 }
@@ -208,8 +204,8 @@ void route_embeddings(serve *s, http_request *r) {
     } else if (serve_admit(s, r, 1)) {
         m->http = r;
         m->id = s->next_id++;
-        m->next = waiting;
-        waiting = m;
+        m->next = s->embeddings;
+        s->embeddings = m;
         r->owner = m;
         send(s, m);
     } else {
@@ -253,7 +249,7 @@ static void put_vector(buffer *out, const float *v, uint32_t n, int base64) {
 }
 
 int embeddings_vector(serve *s, const wire_vector *v) {
-    embedding *m = find(v->id);
+    embedding *m = find(s, v->id);
     buffer out = {0};
     if (!m)
         return 0;
@@ -278,9 +274,8 @@ int embeddings_vector(serve *s, const wire_vector *v) {
 }
 
 int embeddings_refused(serve *s, const wire_refused *m) {
-    const embedding *found = find(m->id);
+    const embedding *found = find(s, m->id);
     char message[512];
-    (void)s;
     if (!found)
         return 0;
     const unsigned status =

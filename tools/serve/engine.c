@@ -176,9 +176,9 @@ static char *text_of(mn_str s) {
     return s.len ? strndup(s.ptr, s.len) : NULL;
 }
 
-/* 1 if the list "a,b" has the plugin of a device "a:0". */
+/* 1 if the list "a,b" has the plugin of the device, the first of "a:0,c". */
 static int is_excluded(const char *list, const char *device) {
-    const size_t n = strcspn(device, ":");
+    const size_t n = strcspn(device, ":,");
     for (const char *at = list; *at; at += strspn(at, ",")) {
         const size_t len = strcspn(at, ",");
         if (len == n && !memcmp(at, device, n))
@@ -194,7 +194,15 @@ static void add_name(buffer *list, const char *name, size_t n) {
     buffer_put(list, name, n);
 }
 
-/* The devices of a list, or for "auto" those of the machine, without excluded plugins. */
+static char *take_names(buffer *list) {
+    if (list->n)
+        return buffer_take(list);
+    buffer_free(list);
+    return NULL;
+}
+
+/* The devices of a list, or for "auto" those of the machine, without excluded plugins; NULL: none is
+ * left. */
 static char *other_devices(const app *a, const char *device, const char *excluded) {
     buffer list = {0};
     mn_device_item item;
@@ -202,7 +210,7 @@ static char *other_devices(const app *a, const char *device, const char *exclude
         for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
             if (item.usable && !is_excluded(excluded, item.name))
                 add_name(&list, item.name, strlen(item.name));
-        return buffer_take(&list);
+        return take_names(&list);
     }
     for (const char *at = device; *at; at += strspn(at, ",")) {
         const size_t n = strcspn(at, ",");
@@ -214,7 +222,7 @@ static char *other_devices(const app *a, const char *device, const char *exclude
             add_name(&list, "reference", 9);
         at += n;
     }
-    return buffer_take(&list);
+    return take_names(&list);
 }
 
 static void set_flags(engine *e, const wire_open *m) {

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILD_FD = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
+enum { EXIT_NO_DEVICE = 3, CHILD_FD = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
 
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
@@ -163,8 +163,8 @@ static void after_death(engine_link *l, int status) {
     l->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
     l->was_ready = 0;
     const int first_start = !l->info_texts[0];
-    const int hopeless = WIFEXITED(status) && (first_start || l->exit_code == 3);
-    if (!was_ready && (hopeless || (crashed && first_start && l->n_failed > MAX_CRASHES))) {
+    const int hopeless = WIFEXITED(status) && (first_start || l->exit_code == EXIT_NO_DEVICE);
+    if (!was_ready && (hopeless || (crashed && l->n_failed > MAX_CRASHES))) {
         l->state = LINK_DEAD;
         complain(l->exit_code, "engine %u %s while it loaded the model", l->index, how);
     } else {

@@ -96,6 +96,7 @@ void generation_free(serve *s, generation *g) {
     buffer_free(&g->thinking);
     buffer_free(&g->calls);
     buffer_free(&g->logprobs);
+    buffer_free(&g->offsets);
 }
 
 /* ---- to an engine ---------------------------------------------------------------------------- */
@@ -142,7 +143,7 @@ static void finish(serve *s, generation *g, int why);
 
 /* Its last id came, and its end was lost with an engine. */
 static int is_complete(const generation *g) {
-    return g->finish != MN_FINISH_NONE || g->n_ids - g->n_prompt >= g->max_new;
+    return g->finish != MN_FINISH_NONE || (g->max_new && g->n_ids - g->n_prompt >= g->max_new);
 }
 
 static void send(serve *s, generation *g) {
@@ -161,7 +162,13 @@ static void send(serve *s, generation *g) {
                      .bias_ids = a->ask.bias_ids,
                      .bias = a->ask.bias};
     m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
+    m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;
+    m.cache_salt = (uint64_t)(a->http->key + 1); /* users cannot time each other's prompts */
     m.sample.min_new = (uint32_t)a->ask.min_tokens;
+    if (a->echo && a->ask.logprobs && g->index % (uint32_t)a->ask.n == 0)
+        m.flags |= MN_SUBMIT_PROMPT_LOGPROBS;
+    if (!g->max_new)
+        m.sample.flags |= MN_SAMPLE_PREFILL_ONLY;
     m.sample.max_new = g->max_new;
     m.sample.seed = g->seed;
     wire_put_submit(&l->out, &m);
@@ -279,8 +286,9 @@ static void on_finish(serve *s, generation *g, const wire_event *m) {
         histogram_add(&all->prefill, (double)m->prefill_ns * 1e-9);
         histogram_add(&all->decode, (double)m->decode_ns * 1e-9);
     }
-    if (m->finish == MN_FINISH_STOP || m->finish == MN_FINISH_LENGTH) {
-        finish(s, g, m->finish);
+    const int prompt_only = m->finish == MN_FINISH_PROMPT;
+    if (m->finish == MN_FINISH_STOP || m->finish == MN_FINISH_LENGTH || prompt_only) {
+        finish(s, g, prompt_only ? MN_FINISH_LENGTH : m->finish);
         return;
     }
     char message[512];
@@ -296,6 +304,7 @@ static void on_event(void *arg, const wire_event *m) {
     generation *g = generation_find(s, m->id);
     if (!g)
         return;
+    answer_computed(g->answer, g, m);
     if (m->kind == MN_REQUEST_PROMPT)
         g->n_cached = m->n_cached;
     else if (m->kind == MN_REQUEST_TOKEN)

@@ -13,7 +13,7 @@ typedef struct generation {
     int admitted, done;
     int32_t *ids; /* [n_ids]: the prompt, then what was drawn */
     uint32_t n_prompt, n_ids, cap, n_cached, n_thinking;
-    uint32_t max_new; /* >= 1 */
+    uint32_t max_new; /* 0: the prompt alone is computed */
     uint64_t seed;
     mn_stream *stream;
     int finish;         /* MN_FINISH_* */
@@ -22,10 +22,11 @@ typedef struct generation {
     double begin, first, last;
     uint64_t prefix; /* hash of the prompt's first tokens, for the choice of an engine */
     /* the text that is not sent, or of a whole answer all; JSON without quotes */
-    buffer content, thinking, calls, logprobs;
+    buffer content, thinking, calls, logprobs, offsets;
     uint32_t n_calls; /* calls that were begun */
     int call_open;    /* a whole answer: the last call's object is not closed */
     uint32_t text_at; /* characters of text so far: text_offset of completions */
+    int echoed;       /* completions: the prompt's text was sent */
 } generation;
 
 /* Creates the stream and takes over ids (by mn_ids_free's allocator: copied). 0: the error is set. */

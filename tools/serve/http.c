@@ -182,6 +182,7 @@ void http_header(http_request *r, const char *name, const char *value) {
 
 static void set_status(exchange *x, unsigned status, const char *type) {
     x->status = status;
+    x->request.status = status;
     free(x->type);
     x->type = type ? strdup(type) : NULL;
 }

@@ -17,9 +17,10 @@ typedef struct http_request {
     const char *method, *path; /* path: without the query, as it was sent */
     char *body;                /* n_body bytes and a NUL; never NULL */
     size_t n_body;
-    int key;      /* index of the key that it came with; -1: none */
-    void *owner;  /* the application's; NULL at first */
-    int admitted; /* the application's: it counts among the requests of its key */
+    int key;         /* index of the key that it came with; -1: none */
+    unsigned status; /* of the answer; 0: none yet */
+    void *owner;     /* the application's; NULL at first */
+    int admitted;    /* the application's: it counts among the requests of its key */
 } http_request;
 
 typedef struct {

@@ -116,9 +116,23 @@ static int unexpected(json_error *e, const char *name, const cJSON *v, const cha
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* 1 if a string of the JSON has the escape of NUL, where cJSON would end it. "\\\\u0000" is none. */
+static int has_nul(const char *body, size_t n) {
+    if (memchr(body, 0, n))
+        return 1;
+    for (const char *at = strstr(body, "\\u0000"); at; at = strstr(at + 1, "\\u0000")) {
+        size_t slashes = 1;
+        while (at - slashes >= body && at[-(ptrdiff_t)slashes] == '\\')
+            slashes++;
+        if (slashes % 2)
+            return 1;
+    }
+    return 0;
+}
+
 cJSON *json_parse(const char *body, size_t n, json_error *e) {
     const char *end = NULL;
-    if (memchr(body, 0, n) || strstr(body, "\\u0000")) {
+    if (has_nul(body, n)) {
         json_fail(e, NULL, "the body has a NUL character, which no text may contain");
         return NULL;
     }

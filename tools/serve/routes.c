@@ -60,8 +60,16 @@ static unsigned *in_flight(serve *s, const http_request *r) {
     return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
 }
 
+static void count_status(serve *s, const http_request *r) {
+    metrics *m = &s->metrics;
+    m->http_2xx += r->status / 100 == 2;
+    m->http_4xx += r->status / 100 == 4;
+    m->http_5xx += r->status / 100 == 5;
+}
+
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
+    count_status(s, r);
     if (r->admitted)
         --*in_flight(s, r);
     if (!r->owner)

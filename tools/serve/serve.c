@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, ENGINE_FD = 3, RECEIVE_S = 60, SEND_S = 120 };
+enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120 };
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -62,6 +62,10 @@ static const arg_row load_rows[] = {
      "open connections (default: 4096)"},
     {"--max-body", "MIB", ARG_INT, F(max_body), 1, 4096, NULL,
      "size of a request's body (default: 32)"},
+    {"--receive-timeout", "S", ARG_INT, F(receive), 1, 86400, NULL,
+     "time for a request to arrive, and of a connection without one (default: 60)"},
+    {"--ping", "S", ARG_INT, F(ping), 1, 86400, NULL,
+     "a comment in streams that have nothing else to send (default: 15)"},
     {"--drain", "S", ARG_INT, F(drain), 0, 86400, NULL,
      "after SIGTERM, seconds for the answers that run (default: 30)"},
     {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
@@ -131,6 +135,7 @@ static int open_text(serve *s, const sampling_flags *sampling) {
     if (!s->a.info.has_tokenizer)
         return complain(EXIT_FAILED, "%s has no tokeniser, expected a model that reads text",
                         s->a.info.path);
+    s->stops = sampling->stop;
     sampling_values(&s->a, sampling, &s->sample);
     if (sampling->last_n < -1)
         s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */
@@ -204,7 +209,7 @@ static int start_http(serve *s) {
                                 .tls_key = key,
                                 .max_connections = (unsigned)f->max_connections,
                                 .max_body = (size_t)f->max_body << 20,
-                                .receive_s = RECEIVE_S,
+                                .receive_s = (int)f->receive,
                                 .send_s = SEND_S,
                                 .access = &s->access,
                                 .set = s->set};
@@ -399,6 +404,8 @@ int cmd_serve(int argc, char **argv) {
                        .max_queue = 1024,
                        .max_connections = 4096,
                        .max_body = 32,
+                       .receive = 60,
+                       .ping = 15,
                        .drain = 30};
     sampling_flags sampling = sampling_defaults();
     const arg_group groups[] = {

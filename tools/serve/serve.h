@@ -16,12 +16,13 @@
 
 typedef struct {
     const char *host, *key_file, *tls_cert, *tls_key, *chat_template;
-    int64_t port, n_seq, max_queue, max_connections, max_body, drain, per_key, kv_mb;
+    int64_t port, n_seq, max_queue, max_connections, max_body, drain, per_key, kv_mb, receive, ping;
     int insecure, embeddings, no_cache;
     arg_texts replicas, more_replicas, aliases, origins;
 } serve_flags;
 
 struct answer;
+struct embedding;
 struct generation;
 #define SERVE_TABLE 4096
 
@@ -32,6 +33,7 @@ typedef struct {
     const char *name; /* of the model, in answers */
     int64_t created;
     mn_sample_params sample; /* the defaults of requests */
+    arg_texts stops;         /* of --stop */
     char *chat_template;     /* the text of a file; NULL: flags->chat_template is a name */
     int set;                 /* of loop.h */
     http_server *http;
@@ -42,6 +44,7 @@ typedef struct {
     uint32_t n_ctx, n_seq;                 /* of the engines; n_ctx 0: none was ready yet */
     struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
     struct answer *answers;                /* all that run */
+    struct embedding *embeddings;          /* requests that wait for vectors */
     unsigned n_generations;                /* of them, not finished */
     uint64_t next_id;
     metrics metrics;

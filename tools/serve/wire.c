@@ -155,6 +155,7 @@ static void pass_sample(pass *p, mn_sample_params *s) {
     count(p, &s->n_stop, 1024);
     ids(p, &s->stop, s->n_stop);
     u32(p, &s->min_new);
+    u32(p, &s->flags);
 }
 
 static void pass_submit(pass *p, wire_submit *m) {
