@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm lost check golden forms segments (cuda beside a plugin of two operations) batch session (late
+# PART: devices kernels gemm lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
 # stops, forks, reuse) driver (none, too old) twice (two processes) memory (what a load takes beside its estimate) split (a
 # card whose memory another process holds) memcheck racecheck bench; default: all. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
@@ -37,7 +37,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms segments batch session driver twice memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms encoders segments batch session driver twice memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -157,6 +157,7 @@ for part in "$@"; do
         step fixtures fixtures fixture
         step "fixtures a16" fixtures a16 ;;
     forms) step types golden types cuda ;;
+    encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;
     batch) step batch golden batch cuda ;;
     session) step session "$build/tests/unit/test_session" "$story" ;;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""encoders.py MINERVA: embeddings of the fixtures that make_encoders.py made, against what Transformers computed.
+"""encoders.py MINERVA [DEVICE...]: embeddings of the fixtures that make_encoders.py made, against what Transformers computed.
 
 Each as a checkpoint in several spellings, as the converters of the field write it to GGUF, and as minerva convert does: ids, every pooling, the defaults that the
-files state, texts alone and together, in class exact on reference and cpu_simd; and what is refused."""
+files state, texts alone and together, in class exact on reference and cpu_simd; and what is refused. With devices: the fixtures on these
+alone."""
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from gguf_file import BOOL, F32, I32, STR, TENSOR_F32, U32, array, pair
 from models import check
 
 MINERVA = sys.argv[1]
+DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
 ENCODERS = ("bert", "roberta", "xlm-roberta", "nomic-bert")
 ALL = ENCODERS + ("qwen3-headless",)
 
@@ -36,7 +38,7 @@ def golden(name):
         return json.load(f)
 
 
-def embed(path, *flags, stdin=None, device="reference"):
+def embed(path, *flags, stdin=None, device=DEVICES[0]):
     """[{"tokens", "embedding"}] of class exact."""
     out = run("embed", "-m", path, "--json", "-q", "--precision", "exact", "--device", device, *flags, stdin=stdin).stdout
     return [json.loads(line) for line in out.splitlines()]
@@ -56,7 +58,7 @@ def same(what, found, want, limit=1e-4):
     check(worst <= limit, "%s: relative L2 error of %d vectors %.3g, at most %g" % (what, len(want), worst, limit))
 
 
-def all_poolings(what, path, cases, devices=("reference", "cpu_simd")):
+def all_poolings(what, path, cases, devices=DEVICES):
     lines = "".join(c["text"] + "\n" for c in cases)
     for device in devices:
         for how in ("mean", "cls", "last"):
@@ -263,10 +265,12 @@ def refused():
 
 
 def main():
+    fixtures()
+    for name in ALL:
+        defaults(folder_of(name), name, golden(name))
+    if sys.argv[2:]:
+        models.finish()
     with tempfile.TemporaryDirectory() as out:
-        fixtures()
-        for name in ALL:
-            defaults(folder_of(name), name, golden(name))
         respelled(out)
         poolings(out)
         as_gguf(out)
