@@ -154,6 +154,7 @@ def endpoints():
 
 
 def errors():
+    loading()
     with served.Server(MINERVA) as s:
         c = Client(s)
         chat, plain = "/v1/chat/completions", "/v1/completions"
@@ -174,6 +175,9 @@ def errors():
         image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
         refused(c.post(chat, {"messages": image}), 400, "messages", "image_url")
         refused(c.post(chat, {"messages": [{"role": "user", "content": "a\0b"}]}), 400)
+        assert c.post(chat, {"messages": [{"role": "user", "content": "a\\u0000b \\"}], "max_tokens": 1})[0] == 200  # a backslash and digits
+        refused(c.post(plain, b'{"prompt": [' + b"0," * (1 << 20) + b"0]}"), 400, word="values")
+        refused(c.post(plain, {"prompt": ["a"] * 2048, "n": 128}), 400, "n", "262144")
         long = "word " * 2000
         refused(c.post(chat, {"messages": [{"role": "user", "content": long}]}), 400, "messages", "1024", "context_length_exceeded")
         refused(c.post(plain, {"prompt": "Once", "max_tokens": 5000}), 400, "prompt", ["1024", "5000"])
@@ -189,6 +193,23 @@ def errors():
                      {"id": "abc123def", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
                  {"role": "tool", "tool_call_id": "abc123def", "content": "2"}]
         assert c.post("/tokenize", {"messages": calls})[0] == 200
+
+
+def loading():
+    """Until an engine is ready the context is not known: 503, whatever the request is."""
+    for _ in range(10):
+        with served.LoadingServer(MINERVA) as s:
+            c = Client(s)
+            engine = c.ask("GET", "/health/ready")[2]["engines"][0]
+            if engine["state"] == "loading":
+                os.kill(engine["pid"], signal.SIGSTOP)
+            if c.ask("GET", "/health/ready")[2]["engines"][0]["state"] != "loading":
+                continue  # it was faster
+            for path, body in ("/v1/chat/completions", STORY), ("/v1/completions", {"prompt": "a " * 5000}), ("/v1/embeddings", {}):
+                answer = c.post(path, body)
+                refused(answer, 503, code="loading")
+                assert answer[1].getheader("Retry-After")
+            return
 
 
 def streams():

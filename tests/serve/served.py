@@ -49,8 +49,8 @@ class Server:
         with open(self.log.name, errors="replace") as f:
             return f.read()
 
-    def wait(self):
-        """Until the URL is printed and the server is ready."""
+    def wait(self, ready=True):
+        """Until the URL is printed and (ready) the server has an engine."""
         end = time.monotonic() + LIMIT
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}),
                                              urllib.request.HTTPSHandler(context=ssl._create_unverified_context()))
@@ -61,6 +61,8 @@ class Server:
             try:
                 if found:
                     self.url = found.group(0)
+                    if not ready:
+                        return
                     headers = {"Authorization": "Bearer " + self.key} if self.key else {}
                     opener.open(urllib.request.Request(self.url + "/health/ready", headers=headers), timeout=10).close()
                     return
@@ -83,3 +85,10 @@ class KeyServer(Server):
     def __init__(self, minerva, key, *flags):
         super().__init__(minerva, *flags)
         self.key = key
+
+
+class LoadingServer(Server):
+    """One whose engine may not be ready yet."""
+
+    def wait(self):
+        super().wait(ready=False)

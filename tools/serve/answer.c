@@ -70,14 +70,17 @@ void answer_free(answer *a) {
     free(a);
 }
 
-int answer_reserve(answer *a, uint32_t n_prompts) {
+int answer_reserve(answer *a, uint32_t n_prompts, json_error *e) {
+    if (!serve_check_number(a->s, (uint64_t)n_prompts * (uint64_t)a->ask.n, e))
+        return 0;
     a->n_prompts = n_prompts;
     a->n = n_prompts * (uint32_t)a->ask.n;
     a->g = calloc(a->n, sizeof *a->g);
     if (a->g)
         return 1;
     a->n = 0;
-    return 0;
+    e->status = 503;
+    return json_fail(e, NULL, "out of memory");
 }
 
 /* The limit of tokens of a generation after n_prompt tokens of prompt; -1: the error is set. */

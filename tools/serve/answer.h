@@ -44,8 +44,8 @@ struct answer {
 
 /* An answer for r, which owns it from now on; it owns body. NULL: out of memory, r is answered. */
 answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body);
-/* Space for the generations: n_prompts prompts with ask.n choices each. 0: out of memory. */
-int answer_reserve(answer *a, uint32_t n_prompts);
+/* Space for the generations: n_prompts prompts with ask.n choices each. 0: the error is set. */
+int answer_reserve(answer *a, uint32_t n_prompts, json_error *e);
 /* The choices of prompt i, whose ids are copied. limit: tokens per choice without max_tokens; 0 =
  * as many as the context has room for. 0: the error is set. */
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,

@@ -344,13 +344,15 @@ static int prepare(answer *a, json_error *e) {
     if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
         return 0;
     const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);
-    const int ok = answer_reserve(a, 1) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);
+    const int ok = answer_reserve(a, 1, e) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);
     mn_ids_free(ids);
     return ok;
 }
 
 void route_chat(serve *s, http_request *r) {
     json_error e = {0};
+    if (!serve_is_open(s, r))
+        return;
     cJSON *body = json_parse(r->body, r->n_body, &e);
     if (!body) {
         serve_refuse(s, r, &e);

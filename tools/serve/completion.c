@@ -96,8 +96,8 @@ static int add_prompts(answer *a, json_error *e) {
     if (n > MAX_PROMPTS)
         return json_fail(e, "prompt", "prompt: found %u prompts, expected at most %d", n,
                          MAX_PROMPTS);
-    if (!answer_reserve(a, n))
-        return json_fail(e, NULL, "out of memory");
+    if (!answer_reserve(a, n, e))
+        return 0;
     if (a->ask.echo)
         a->echo = calloc(n, sizeof *a->echo);
     for (uint32_t i = 0; i < n; i++) {
@@ -238,6 +238,8 @@ static int prepare(answer *a, json_error *e) {
 
 void route_completion(serve *s, http_request *r) {
     json_error e = {0};
+    if (!serve_is_open(s, r))
+        return;
     cJSON *body = json_parse(r->body, r->n_body, &e);
     if (!body) {
         serve_refuse(s, r, &e);

@@ -193,6 +193,8 @@ static int read_request(const serve *s, embedding *m, const cJSON *body, json_er
 
 void route_embeddings(serve *s, http_request *r) {
     json_error e = {0};
+    if (!serve_is_open(s, r))
+        return;
     cJSON *body = json_parse(r->body, r->n_body, &e);
     embedding *m = calloc(1, sizeof *m);
     if (!body || !m || !read_request(s, m, body, &e)) {

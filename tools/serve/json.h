@@ -27,7 +27,8 @@ typedef struct {
 int json_fail(json_error *e, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The body as an object, freed by cJSON_Delete; NULL with the error set. */
+/* The body, n bytes and a NUL, as an object, freed by cJSON_Delete; NULL with the error set: no
+ * JSON, no object, a NUL in a text, or more than a million values. */
 cJSON *json_parse(const char *body, size_t n, json_error *e);
 /* The field, or NULL where it is absent or null. */
 const cJSON *json_field(const cJSON *object, const char *name);

@@ -125,24 +125,35 @@ static void put_retry(serve *s, http_request *r) {
     http_header(r, "Retry-After", after);
 }
 
+int serve_is_open(const serve *s, http_request *r) {
+    if (!s->draining && s->n_ctx)
+        return 1;
+    http_header(r, "Retry-After", "2");
+    http_error(r, 503, "server_error", NULL, s->draining ? "draining" : "loading",
+               s->draining ? "the server is being stopped" : "the model is being loaded");
+    return 0;
+}
+
+/* Sequences and queue of this server. */
+static uint64_t capacity(const serve *s) {
+    return (uint64_t)s->n_seq * s->n_links + (uint64_t)s->flags->max_queue;
+}
+
+int serve_check_number(const serve *s, uint64_t n, json_error *e) {
+    if (n <= capacity(s))
+        return 1;
+    return json_fail(e, "n",
+                     "found %llu generations in one request, expected at most %llu (sequences and "
+                     "queue of this server)",
+                     (unsigned long long)n, (unsigned long long)capacity(s));
+}
+
 int serve_admit(serve *s, http_request *r, unsigned n) {
     const serve_flags *f = s->flags;
-    const uint64_t most = (uint64_t)s->n_seq * s->n_links + (uint64_t)f->max_queue;
+    const uint64_t most = capacity(s);
     char message[200];
-    if (s->draining || !s->n_ctx) {
-        http_header(r, "Retry-After", "2");
-        http_error(r, 503, "server_error", NULL, s->draining ? "draining" : "loading",
-                   s->draining ? "the server is being stopped" : "the model is being loaded");
+    if (!serve_is_open(s, r))
         return 0;
-    }
-    if (n > most) {
-        snprintf(message, sizeof message,
-                 "found %u generations in one request, expected at most %llu (sequences and queue "
-                 "of this server)",
-                 n, (unsigned long long)most);
-        http_error(r, 400, "invalid_request_error", "n", NULL, message);
-        return 0;
-    }
     const unsigned of_key = *in_flight(s, r);
     const int key_full = f->per_key && of_key >= (unsigned)f->per_key;
     if (!key_full && s->n_generations + n <= most) {

@@ -61,6 +61,11 @@ void serve_refuse(serve *s, http_request *r, const json_error *e);
 void serve_json(serve *s, http_request *r, buffer *body);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */
 int serve_check_model(const serve *s, const char *name, json_error *e);
+/* 1 if requests are accepted; else 0: answered with 503. Before a request is read: until an engine
+ * is ready the length of the context is not known. */
+int serve_is_open(const serve *s, http_request *r);
+/* 1 if one request may have n generations; else 0 with the error set. */
+int serve_check_number(const serve *s, uint64_t n, json_error *e);
 /* 1 if n more generations may be queued; else 0: answered with 429 or 503. */
 int serve_admit(serve *s, http_request *r, unsigned n);
 /* An error of the library about the prompt as the error of a request. */
