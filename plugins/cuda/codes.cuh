@@ -25,6 +25,25 @@ __host__ __device__ __forceinline__ int lane_element(int t, int j) {
     return 12 + 4 * t + j;
 }
 
+/* Where a weight is read from: global memory, of which codes are read once and scales by several
+ * lanes; or what lies in shared memory already. */
+struct from_global {
+    template <class V> static __device__ __forceinline__ V code(const V *p) {
+        return __ldcs(p);
+    }
+    template <class V> static __device__ __forceinline__ V scale(const V *p) {
+        return __ldg(p);
+    }
+};
+struct from_shared {
+    template <class V> static __device__ __forceinline__ V code(const V *p) {
+        return *p;
+    }
+    template <class V> static __device__ __forceinline__ V scale(const V *p) {
+        return *p;
+    }
+};
+
 /* (x & mask) | bits in one instruction */
 template <uint32_t MASK, uint32_t BITS> __device__ __forceinline__ uint32_t and_or(uint32_t x) {
     uint32_t r;
@@ -117,8 +136,9 @@ template <class F> __device__ __forceinline__ uint8_t pack_bits(F code) {
 struct codes2 {
     enum { LOW = 2, HIGH = 0, ODD = 1, BASE = 1024 };
     uint2 low;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
-        low = __ldcs((const uint2 *)p0 + index);
+        low = R::code((const uint2 *)p0 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t q = half_word(low, g);
@@ -138,9 +158,10 @@ struct codes3 {
     enum { LOW = 2, HIGH = 1, ODD = 1, BASE = 1024 };
     uint2 low;
     uint32_t high;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
-        low = __ldcs((const uint2 *)p0 + index);
-        high = __ldcs((const uint32_t *)p1 + index);
+        low = R::code((const uint2 *)p0 + index);
+        high = R::code((const uint32_t *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t q = half_word(low, g);
@@ -165,8 +186,9 @@ struct codes3 {
 struct codes4 {
     enum { LOW = 4, HIGH = 0, ODD = 1, BASE = 1024 };
     uint4 low;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
-        low = __ldcs((const uint4 *)p0 + index);
+        low = R::code((const uint4 *)p0 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         nibble_halves(word_of(low, g), r);
@@ -181,9 +203,10 @@ struct codes5 {
     enum { LOW = 4, HIGH = 1, ODD = 1, BASE = 1024 };
     codes4 q;
     uint32_t high;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
-        q.load(p0, NULL, index);
-        high = __ldcs((const uint32_t *)p1 + index);
+        q.template load<R>(p0, NULL, index);
+        high = R::code((const uint32_t *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t h = high >> 8 * g;
@@ -208,9 +231,10 @@ struct codes6 {
     enum { LOW = 4, HIGH = 2, ODD = 1, BASE = 1024 };
     codes4 q;
     uint2 high;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *p1, int64_t index) {
-        q.load(p0, NULL, index);
-        high = __ldcs((const uint2 *)p1 + index);
+        q.template load<R>(p0, NULL, index);
+        high = R::code((const uint2 *)p1 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t h = half_word(high, g);
@@ -234,9 +258,10 @@ struct codes6 {
 struct codes8 {
     enum { LOW = 8, HIGH = 0, ODD = 0, BASE = 1024 };
     uint4 low[2];
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
-        low[0] = __ldcs((const uint4 *)p0 + 2 * index);
-        low[1] = __ldcs((const uint4 *)p0 + 2 * index + 1);
+        low[0] = R::code((const uint4 *)p0 + 2 * index);
+        low[1] = R::code((const uint4 *)p0 + 2 * index + 1);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint4 &q = low[g / 2];
@@ -256,8 +281,9 @@ struct codes8 {
 template <class TABLE> struct codes_table {
     enum { LOW = 4, HIGH = 0, ODD = 0, BASE = 1024 };
     uint4 low;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
-        low = __ldcs((const uint4 *)p0 + index);
+        low = R::code((const uint4 *)p0 + index);
     }
     static __device__ __forceinline__ uint32_t look_up(uint32_t q) {
         const uint32_t index = q & 0x7777u;
@@ -288,8 +314,9 @@ template <class TABLE> struct codes_table {
 struct codes_e2m1 {
     enum { LOW = 4, HIGH = 0, ODD = 0, BASE = 0 };
     uint4 low;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p0, const char *, int64_t index) {
-        low = __ldcs((const uint4 *)p0 + index);
+        low = R::code((const uint4 *)p0 + index);
     }
     __device__ __forceinline__ void halves(int g, uint32_t *r) const {
         const uint32_t q = word_of(low, g);

@@ -1,52 +1,20 @@
 /* few_rows.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on matrix units: each weight is read once
- * for all rows. A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up), 16 for each
- * warp, and goes through chunks of k: weights from memory into registers, a chunk ahead; x, which all
- * warps need, through shared memory, a chunk ahead, too. Where tiles are few, the blocks of a cluster
- * share k, and their sums meet in each other's shared memory, in order: no sum depends on how many
- * rows there are.
+ * for all rows. On Hopper few_sm90.cuh does it; this is for every card from compute capability 8.0.
+ * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up), 16 for each warp, and
+ * goes through chunks of k: weights from memory into registers, a chunk ahead; x, which all warps
+ * need, through shared memory, a chunk ahead, too.
  *
  * x are 16-bit rows in memory; of experts, those of the pairs that chose the block's expert. */
 #ifndef CU_FEW_ROWS_CUH
 #define CU_FEW_ROWS_CUH
+#include "few_sm90.cuh"
 #include "linear.cuh"
 
 enum { FEW_TILE = 128, FEW_WARPS = 8 };
 
-__device__ __forceinline__ uint32_t shared_at(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-/* 16 bytes to shared memory; `in` false: zeros */
-__device__ __forceinline__ void copy16(void *to, const void *from, bool in) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_at(to)), "l"(from),
-                 "r"(in ? 16 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void copy_commit() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int LEFT> __device__ __forceinline__ void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-}
-__device__ __forceinline__ void cluster_sync() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-#endif
-}
-/* A float of another block of the cluster, at the same place of its shared memory. */
-__device__ __forceinline__ float peer(const float *p, int block) {
-    float v = 0;
-#if __CUDA_ARCH__ >= 900
-    uint32_t at;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_at(p)), "r"(block));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
-#endif
-    return v;
-}
-
 /* k of a chunk, and how its rows of x lie in shared memory: the lanes that read at once meet
  * different banks. */
-template <class T, int NT> struct few_shape {
+template <class T, int NT> struct few_shape_mma {
     enum {
         N = 8 * NT,
         UNIT = 4 * T::E,
@@ -60,21 +28,10 @@ template <class T, int NT> struct few_shape {
     };
 };
 
-/* The sum of element (m, n) over the cluster. */
-template <int N>
-__device__ __forceinline__ float few_sum(const float *sum, int m, int n, int split) {
-    float y = 0;
-    if (split == 1)
-        return sum[m * (N + 1) + n];
-    for (int p = 0; p < split; p++)
-        y += peer(&sum[m * (N + 1) + n], p);
-    return y;
-}
-
-/* Grid: x = blocks that share k (a cluster) and rows of x, y = tiles, z = experts. */
-template <class T, int NT>
-__global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
-    using shape = few_shape<T, NT>;
+/* Grid: rows of x, tiles, experts. */
+template <class T, int NT> __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a) {
+#ifndef CU_SM90A
+    using shape = few_shape_mma<T, NT>;
     constexpr int E = T::E;
     constexpr int HALF = T::HALF;
     constexpr int N = shape::N;
@@ -87,7 +44,6 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
     const int t = lane % 4;
     const int nv = a.ld / E;
     const int chunks = (a.ld + shape::CHUNK - 1) / shape::CHUNK;
-    const int rank = blockIdx.x % split;
     const int tile = blockIdx.y;
     const bool glu = a.epi == CU_EPI_GLU;
     int64_t expert = 0;
@@ -122,16 +78,16 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
         cu_wait();
         const int e = __ldcg(&a.experts.active[blockIdx.z]);
         if (e < 0)
-            return; /* with the whole cluster */
+            return;
         first = __ldcg(&a.experts.start[e]);
         rows = __ldcg(&a.experts.start[e + 1]) - first;
         expert = e;
     }
-    fetch(rank, now);
+    fetch(0, now);
     if (!a.experts.of)
         cu_wait();
-    const int r_first = (int)(blockIdx.x / split) * N;
-    const int r_step = (int)(gridDim.x / split) * N;
+    const int r_first = (int)blockIdx.x * N;
+    const int r_step = (int)gridDim.x * N;
     for (int r0 = r_first; r0 < rows; r0 += r_step) {
         auto copy_x = [&](int chunk, int buffer) {
             for (int i = threadIdx.x; i < N * shape::PIECES; i += 256) {
@@ -144,7 +100,7 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                     row = __ldcg(&a.experts.pairs[first + row]) / a.experts.x_div;
                 const uint16_t *from = (const uint16_t *)a.x + row * a.x_ld;
                 char *to = xs + buffer * shape::X_BYTES + n * shape::PITCH;
-                copy16(to + 16 * piece, from + (in ? k : 0), in);
+                copy16(shared_at(to + 16 * piece), from + (in ? k : 0), in);
             }
             copy_commit();
         };
@@ -155,14 +111,14 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
             for (int k = 0; k < 4; k++)
                 c[n][k] = 0;
         if (r0 != r_first)
-            fetch(rank, now);
-        copy_x(rank, 0);
+            fetch(0, now);
+        copy_x(0, 0);
         int buffer = 0;
-        for (int chunk = rank; chunk < chunks; chunk += split, buffer ^= 1) {
-            const bool more = chunk + split < chunks;
+        for (int chunk = 0; chunk < chunks; chunk++, buffer ^= 1) {
+            const bool more = chunk + 1 < chunks;
             if (more) {
-                fetch(chunk + split, next);
-                copy_x(chunk + split, buffer ^ 1);
+                fetch(chunk + 1, next);
+                copy_x(chunk + 1, buffer ^ 1);
                 copy_wait<1>();
             } else {
                 copy_wait<0>();
@@ -202,16 +158,12 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 sum[m * (N + 1) + row] = c[n][k];
             }
         }
-        if (split > 1)
-            cluster_sync();
-        else
-            __syncthreads();
-        /* this block's share of the tile */
-        const int share = (glu ? 64 : FEW_TILE) / split;
-        for (int k = threadIdx.x; k < share * N; k += 256) {
-            const int j = rank * share + k % share;
-            const int n = k / share;
-            int i = tile * (glu ? 64 : FEW_TILE) + j;
+        __syncthreads();
+        const int tile_rows = glu ? 64 : FEW_TILE;
+        for (int k = threadIdx.x; k < tile_rows * N; k += 256) {
+            const int j = k % tile_rows;
+            const int n = k / tile_rows;
+            int i = tile * tile_rows + j;
             int s = 0;
             while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows) {
                 i -= a.seg[s].rows;
@@ -221,41 +173,30 @@ __global__ void __launch_bounds__(256, 2) few_rows(cu_linear a, int split) {
                 continue;
             const int m = glu ? j / 8 * 16 + j % 8 : j;
             const float unscale = 1.0f / T::SCALED;
-            float y = few_sum<N>(sum, m, n, split) * unscale;
+            float y = sum[m * (N + 1) + n] * unscale;
             y += bias_at(a.seg[s], expert, i);
             int64_t row = r0 + n;
             if (a.experts.of)
                 row = __ldcg(&a.experts.pairs[first + row]);
             if (glu) {
-                float up = few_sum<N>(sum, m + 8, n, split) * unscale;
+                float up = sum[(m + 8) * (N + 1) + n] * unscale;
                 up += bias_at(a.seg[1], expert, i);
                 write_glu(a, row, i, y, up);
             } else {
                 write_y(a, a.seg[s], row, i, y);
             }
         }
-        if (split > 1)
-            cluster_sync(); /* a peer may still read */
-        else
-            __syncthreads();
+        __syncthreads();
     }
+#endif
 }
 
 template <class T, int NT>
-static void few_rows_launch(mn_device *d, cudaStream_t s, const cu_linear *a, int tiles) {
-    using shape = few_shape<T, NT>;
+static void few_rows_launch(cudaStream_t s, const cu_linear *a, int tiles) {
     const int parts = a->experts.of ? a->experts.n_active : 1;
-    const int chunks = (a->ld + shape::CHUNK - 1) / shape::CHUNK;
     /* an expert's rows are known on the device alone: its blocks go through all of them */
-    const int row_blocks = (a->rows + 8 * NT - 1) / (8 * NT);
-    const int across = a->experts.of ? 1 : row_blocks;
-    const bool clusters = cu_has_sm90((const void *)few_rows<T, NT>);
-    int split = 1;
-    while (clusters && split < 8 && 2 * split <= chunks &&
-           across * tiles * parts * split * 2 <= d->sms * 5 / 2)
-        split *= 2;
-    const dim3 grid(across * split, tiles, parts);
-    launch_cluster(s, few_rows<T, NT>, grid, 256, shape::SMEM, split, *a, split);
+    const int across = a->experts.of ? 1 : (a->rows + 8 * NT - 1) / (8 * NT);
+    launch(s, few_rows<T, NT>, dim3(across, tiles, parts), 256, few_shape_mma<T, NT>::SMEM, *a);
 }
 
 /* x: 16-bit rows, or one row of f32. */
@@ -266,26 +207,34 @@ template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_li
             return;
         }
     }
+    if (d->cc == 90) {
+        few_sm90_run<T>(d, s, a);
+        return;
+    }
     const int tile = a->epi == CU_EPI_GLU ? 64 : FEW_TILE;
     const int tiles = (a->total + tile - 1) / tile;
     const int rows = a->experts.of ? a->experts.typical : a->rows;
     if (rows <= 8)
-        few_rows_launch<T, 1>(d, s, a, tiles);
+        few_rows_launch<T, 1>(s, a, tiles);
     else if (rows <= 16)
-        few_rows_launch<T, 2>(d, s, a, tiles);
+        few_rows_launch<T, 2>(s, a, tiles);
     else if (rows <= 24)
-        few_rows_launch<T, 3>(d, s, a, tiles);
+        few_rows_launch<T, 3>(s, a, tiles);
     else if (rows <= 32)
-        few_rows_launch<T, 4>(d, s, a, tiles);
+        few_rows_launch<T, 4>(s, a, tiles);
     else
-        few_rows_launch<T, 8>(d, s, a, tiles);
+        few_rows_launch<T, 8>(s, a, tiles);
 }
 
 template <class T, int NT> static void few_rows_init() {
     cudaFuncSetAttribute((const void *)few_rows<T, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         few_shape<T, NT>::SMEM);
+                         few_shape_mma<T, NT>::SMEM);
 }
-template <class T> static void mmv_init() {
+template <class T> static void mmv_init(const mn_device *d) {
+    if (d->cc == 90) {
+        few_sm90_init<T>(d);
+        return;
+    }
     few_rows_init<T, 1>();
     few_rows_init<T, 2>();
     few_rows_init<T, 3>();

@@ -4,35 +4,9 @@
  * bytes, their eight vectors in an order that depends on the row, so that both the copies and
  * ldmatrix reach all banks. */
 #include "gemm_tile.cuh"
+#include "ptx.cuh"
 
 enum { STAGES = 3, COLS = 128, PIECE = 32, BLOCK_K = 64, ROW_BYTES = 128, WARP_COLS = 64 };
-
-/* 16 bytes to shared memory; not live: zeros, `from` is not read. */
-__device__ __forceinline__ void copy16(uint32_t to, const void *from, bool live) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(live ? 16 : 0)
-                 : "memory");
-}
-__device__ __forceinline__ void load4(uint32_t v[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(from)
-                 : "memory");
-}
-/* d [16, 8] += a [16, 16] b [16, 8] */
-#define MMA(type)                                                                                  \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, "     \
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                          \
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                  \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-template <bool BF>
-__device__ __forceinline__ void mma(float *d, const uint32_t a[4], const uint32_t *b) {
-    if (BF)
-        MMA("bf16");
-    else
-        MMA("f16");
-}
-#undef MMA
 
 /* Byte of vector v (16 bytes) of a row. */
 __device__ __forceinline__ uint32_t place(int row, int v) {
@@ -121,15 +95,15 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
     for (int k = 0; k < STAGES - 1; k++) {
         if (k < iters)
             copy_stage<ROWS>(s, x, data + k * STAGE_BYTES, k);
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        copy_commit();
     }
     for (int k = 0; k < iters; k++) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        copy_wait<STAGES - 2>();
         __syncthreads(); /* stage k is there, and everybody is done with stage k - 1 */
         const int next = k + STAGES - 1;
         if (next < iters)
             copy_stage<ROWS>(s, x, data + next % STAGES * STAGE_BYTES, next);
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        copy_commit();
         const uint32_t at = data + k % STAGES * STAGE_BYTES;
 #pragma unroll
         for (int j = 0; j < BLOCK_K / 16; j++) {
@@ -137,13 +111,13 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 const int row = warp_row + 16 * m + lane % 16;
-                load4(xs[m], at + place(row, 2 * j + lane / 16));
+                load_matrices(xs[m], at + place(row, 2 * j + lane / 16));
             }
 #pragma unroll
             for (int n = 0; n < WARP_COLS / 16; n++) {
                 const int row = warp_col + 16 * n + lane / 16 * 8 + lane % 8;
                 uint32_t ws[4];
-                load4(ws, at + place(ROWS + row, 2 * j + lane / 8 % 2));
+                load_matrices(ws, at + place(ROWS + row, 2 * j + lane / 8 % 2));
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     float *sums = d[m] + 8 * n;
@@ -153,7 +127,7 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
             }
         }
     }
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    copy_wait<0>();
     __syncthreads();
     float *staging = (float *)raw + warp * GEMM_STAGING;
     const int piece = t.piece + warp_col / PIECE;

@@ -13,11 +13,8 @@
  * What bounds it: a tile of 128 x 256 reads and writes as many bytes of shared memory as its
  * products take time, smaller tiles more. */
 #include "gemm_tile.cuh"
+#include "ptx.cuh"
 #include <cuda.h>
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define CU_SM90A 1
-#endif
 
 enum { BLOCK_K = 64, CONSUMERS = 2, THREADS = 128 * (1 + CONSUMERS) };
 /* Of a tile that is split: iterations of a part, parts (their sums are added one after the other). */
@@ -126,67 +123,10 @@ __device__ __forceinline__ bool work_at(const schedule &s, int i, work *w) {
 }
 
 #ifdef CU_SM90A
-/* ---- barriers and copies --------------------------------------------------------------------- */
-__device__ __forceinline__ uint32_t shared_at(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-__device__ __forceinline__ void barrier_init(uint32_t bar, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
-}
-__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
-                 : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parity) {
-    uint32_t done;
-    do {
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(bar), "r"(parity)
-                     : "memory");
-    } while (!done);
-}
-/* The same for what another block of the cluster stored here. */
-__device__ __forceinline__ void barrier_wait_cluster(uint32_t bar, uint32_t parity) {
-    uint32_t done;
-    do {
-        asm volatile("{\n.reg .pred p;\n"
-                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, p;\n}"
-                     : "=r"(done)
-                     : "r"(bar), "r"(parity)
-                     : "memory");
-    } while (!done);
-}
-__device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int block) {
-    asm volatile("{\n.reg .b32 at;\n"
-                 "mapa.shared::cluster.u32 at, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(bar),
-                 "r"(block)
-                 : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint32_t bar) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-}
+/* ---- copies ----------------------------------------------------------------------------------- */
 __device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
-/* Four floats to another block's shared memory, counted as bytes by a barrier there. */
-__device__ __forceinline__ void send4(uint32_t to, uint32_t bar, int block, const float v[4]) {
-    asm volatile("{\n.reg .b32 at, bar;\n"
-                 "mapa.shared::cluster.u32 at, %0, %2;\n"
-                 "mapa.shared::cluster.u32 bar, %1, %2;\n"
-                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [at], "
-                 "{%3, %4, %5, %6}, [bar];\n}" ::"r"(to),
-                 "r"(bar), "r"(block), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
-                 : "memory");
-}
-
 /* A box of the tensor at (k, row, group) to shared memory, counted as bytes by the barrier. */
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int k,
                                          int row, int group) {
@@ -194,64 +134,6 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, ui
                  "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
                  "l"(map), "r"(bar), "r"(k), "r"(row), "r"(group)
                  : "memory");
-}
-
-/* ---- wgmma ----------------------------------------------------------------------------------- */
-/* Operand tables: registers 0 to N/2 - 1 are sums, then the two descriptors and `add`. */
-#define R10(t)                                                                                     \
-    "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9"
-#define R30 R10() "," R10(1) "," R10(2)
-#define R60 R30 "," R10(3) "," R10(4) "," R10(5)
-#define R90 R60 "," R10(6) "," R10(7) "," R10(8)
-#define R120 R90 "," R10(9) "," R10(10) "," R10(11)
-#define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
-#define F32(i) F16(i), F16(i + 16)
-#define F64(i) F32(i), F32(i + 32)
-#define WGMMA(n, type, regs, x, w, add, ...)                                                       \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add ", 0;\n"                                 \
-                 "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" regs "}, %" x \
-                 ", %" w ", p, 1, 1, 0, 0;\n}"                                                     \
-                 : __VA_ARGS__                                                                     \
-                 : "l"(x_at), "l"(w_at), "r"(more))
-#define WGMMA_TYPES(...)                                                                           \
-    do {                                                                                           \
-        if (BF)                                                                                    \
-            WGMMA_OF("bf16", __VA_ARGS__);                                                         \
-        else                                                                                       \
-            WGMMA_OF("f16", __VA_ARGS__);                                                          \
-    } while (0)
-#define WGMMA_OF(type, n, regs, x, w, add, ...) WGMMA(n, type, regs, x, w, add, __VA_ARGS__)
-
-/* d [64 rows, N columns] = (more ? d : 0) + x [64, 16] w [N, 16]^T; both K-major in shared memory */
-template <bool BF, int N>
-__device__ __forceinline__ void wgmma(float *d, uint64_t x_at, uint64_t w_at, int more) {
-    static_assert(N == 64 || N == 128 || N == 192 || N == 256, "a width with operand tables");
-    if constexpr (N == 64) {
-        WGMMA_TYPES("64", R30 ",%30,%31", "32", "33", "34", F32(0));
-    } else if constexpr (N == 128) {
-        WGMMA_TYPES("128", R60 ",%60,%61,%62,%63", "64", "65", "66", F64(0));
-    } else if constexpr (N == 192) {
-        WGMMA_TYPES("192", R90 ",%90,%91,%92,%93,%94,%95", "96", "97", "98", F64(0), F32(64));
-    } else {
-        WGMMA_TYPES("256", R120 ",%120,%121,%122,%123,%124,%125,%126,%127", "128", "129", "130",
-                    F64(0), F64(64));
-    }
-}
-__device__ __forceinline__ void wgmma_fence() {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void wgmma_commit() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int N> __device__ __forceinline__ void wgmma_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-/* 128-byte swizzle, eight rows of 128 bytes after each other; the start is added by the user */
-__device__ __forceinline__ uint64_t descriptor(uint32_t at) {
-    const uint64_t swizzle_128 = 1ull << 62;
-    const uint64_t eight_rows = (uint64_t)(1024 / 16) << 32;
-    return swizzle_128 | eight_rows | 1ull << 16 | (at & 0x3ffff) / 16;
 }
 
 /* ---- producer -------------------------------------------------------------------------------- */
@@ -428,7 +310,7 @@ __device__ __forceinline__ void exchange(const stages &m, float *d, const place 
             d[i + j] = at.depth == 0 ? low : high;
         }
         const uint32_t to = shared_at(other) + i * (128 * 4);
-        send4(to, came, 1 - at.depth, v);
+        peer_send(peer_at(to, 1 - at.depth), peer_at(came, 1 - at.depth), v);
     }
     barrier_wait_cluster(came, turn);
 #pragma unroll
@@ -445,16 +327,17 @@ __device__ __forceinline__ void multiply(const stages &m, const work &w, float *
     const uint32_t x0 = S::BY_COLUMNS ? 0 : consumer * 64 * 128;
     const uint32_t part_at = S::BY_COLUMNS ? consumer * S::PART * 128 : 0;
     const uint32_t w0 = S::X_BYTES + part_at;
+    constexpr int KIND = S::BF ? CU_BF16 : CU_HALF;
     uint32_t last = 0; /* barrier of the stage before */
     for (int k = w.k0; k < w.k1; k++) {
         const uint32_t data = m.data + *stage * S::STAGE_BYTES;
-        const uint64_t x_at = descriptor(data + x0);
-        const uint64_t w_at = descriptor(data + w0);
+        const uint64_t x_at = wgmma_operand(data + x0);
+        const uint64_t w_at = wgmma_operand(data + w0);
         barrier_wait(m.full + 8 * *stage, *parity);
         wgmma_fence();
 #pragma unroll
         for (int j = 0; j < BLOCK_K / 16; j++) /* 16 k are 32 bytes, 2 in a descriptor */
-            wgmma<S::BF, S::PART>(d, x_at + 2 * j, w_at + 2 * j, j > 0 || k > w.k0);
+            wgmma<KIND, S::PART>(d, x_at + 2 * j, w_at + 2 * j, j > 0 || k > w.k0);
         wgmma_commit();
         wgmma_wait<1>(); /* the products before these are over: their stage is free */
         if (k > w.k0 && threadIdx.x % 32 == 0)
@@ -554,7 +437,7 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
             barrier_init(m.came + 8 * i, 1);
             barrier_init(m.taken + 8 * i, 4);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_publish();
     } else if (threadIdx.x >= 32 && threadIdx.x < 32 + p.a.n_seg) {
         prefetch_map(&p.w[threadIdx.x - 32]);
     } else if (threadIdx.x == 64) {

@@ -1,4 +1,4 @@
-/* k_moe.cu -- which experts a token goes to, the pairs of token and choice sorted by expert, and the
+/* k_moe.cu -- scores of experts, which experts a token goes to, the pairs of token and choice sorted by expert, and the
  * weighted sum of what the experts made. Pair p is choice p % k of token p / k. The order of pairs of
  * one expert is not fixed (atomics), what is computed of a pair does not depend on it. */
 #include "kernels.h"
@@ -26,6 +26,99 @@ __device__ __forceinline__ void warp_best(float &v, int &i) {
     }
 }
 
+/* ---- scores: few outputs of f32 weights for several rows -------------------------------------- */
+enum { SCORE_ROWS = 4, SCORE_OUTPUTS = 8, SCORES = SCORE_ROWS * SCORE_OUTPUTS };
+
+__device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
+    sum = fmaf(a.x, b.x, sum);
+    sum = fmaf(a.y, b.y, sum);
+    sum = fmaf(a.z, b.z, sum);
+    return fmaf(a.w, b.w, sum);
+}
+
+/* Lane i gets the sum of v[i] over the warp; v is used up. */
+__device__ __forceinline__ float sums_of_lanes(float *v) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+#pragma unroll
+        for (int i = 0; i < o; i++) {
+            const bool upper = lane & o;
+            const float give = upper ? v[i] : v[i + o];
+            const float keep = upper ? v[i + o] : v[i];
+            v[i] = keep + __shfl_xor_sync(~0u, give, o);
+        }
+    }
+    return v[0];
+}
+
+/* A block has four rows and eight outputs; its threads share k. */
+__global__ void __launch_bounds__(256) score_rows(cu_linear a) {
+    __shared__ float part[8][SCORES];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int row0 = blockIdx.x * SCORE_ROWS;
+    const int output0 = blockIdx.y * SCORE_OUTPUTS;
+    const cu_seg &g = a.seg[0];
+    const float4 *w[SCORE_OUTPUTS];
+    const float4 *x[SCORE_ROWS];
+    const int vectors = a.K / 4;
+    cu_next();
+#pragma unroll
+    for (int o = 0; o < SCORE_OUTPUTS; o++) {
+        const int64_t output = min(output0 + o, g.rows - 1);
+        w[o] = (const float4 *)g.w.at[0] + output * (a.ld / 4);
+        if (blockIdx.x == 0 && threadIdx.x * 8 < vectors) /* one of each line */
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(w[o] + threadIdx.x * 8));
+    }
+#pragma unroll
+    for (int r = 0; r < SCORE_ROWS; r++) {
+        const int64_t row = min(row0 + r, a.rows - 1);
+        x[r] = (const float4 *)a.x + row * vectors;
+    }
+    float sum[SCORES] = {};
+    cu_wait();
+#pragma unroll 2
+    for (int i = threadIdx.x; i < vectors; i += 256) {
+        float4 v[SCORE_ROWS];
+#pragma unroll
+        for (int r = 0; r < SCORE_ROWS; r++)
+            v[r] = __ldcg(x[r] + i);
+#pragma unroll
+        for (int o = 0; o < SCORE_OUTPUTS; o++) {
+            const float4 f = __ldg(w[o] + i);
+#pragma unroll
+            for (int r = 0; r < SCORE_ROWS; r++) {
+                float &to = sum[r * SCORE_OUTPUTS + o];
+                to = dot4(v[r], f, to);
+            }
+        }
+    }
+    part[warp][lane] = sums_of_lanes(sum);
+    __syncthreads();
+    if (warp)
+        return;
+    float y = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        y += part[i][lane];
+    const int row = row0 + lane / SCORE_OUTPUTS;
+    const int output = output0 + lane % SCORE_OUTPUTS;
+    if (row < a.rows && output < g.rows)
+        g.y[(int64_t)row * g.rows + output] = y + (g.bias ? g.bias[output] : 0);
+}
+
+bool cu_scores_fit(const cu_linear *a) {
+    const bool plain = a->n_seg == 1 && a->epi == CU_EPI_NONE && !a->gather && !a->norm;
+    return plain && a->x_kind == CU_F32 && a->K % 4 == 0 && a->total <= 512 && a->rows > 1;
+}
+void cu_scores_run(cudaStream_t s, const cu_linear *a) {
+    const int across = (a->rows + SCORE_ROWS - 1) / SCORE_ROWS;
+    const int down = (a->total + SCORE_OUTPUTS - 1) / SCORE_OUTPUTS;
+    launch(s, score_rows, dim3(across, down), 256, 0, *a);
+}
+
+/* ---- routes ----------------------------------------------------------------------------------- */
 /* Scores, the k best in order, and their weights, as docs/ops.md says; a NaN among the scores gives
  * experts 0 to k - 1 with weight NaN. The token of a warp; lane l has experts l, l + 32, ... */
 template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_route &r, int t) {

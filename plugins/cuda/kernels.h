@@ -27,7 +27,9 @@ struct cu_glu {
  * [n_active], -1 behind the last. */
 struct cu_experts {
     const int32_t *of, *pairs, *start, *active;
-    int n, n_active, x_div, typical; /* typical: rows of an expert if they spread */
+    int n, n_active, x_div;
+    int typical; /* rows of an expert if they spread */
+    int most;    /* that it may have */
 };
 
 struct cu_seg {
@@ -162,6 +164,10 @@ struct cu_elementwise {
 void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e);
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
 
+/* A product of f32 weights with few outputs for several rows, as scores of experts are: whether it is
+ * one, and does it. The order of sums is not that of a single row. */
+bool cu_scores_fit(const cu_linear *a);
+void cu_scores_run(cudaStream_t s, const cu_linear *a);
 /* MOE_ROUTE: scores of n experts per token -> the k best and their weights, [T, k]. */
 struct cu_route {
     const float *logits, *bias;

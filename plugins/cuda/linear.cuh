@@ -2,6 +2,7 @@
  * row of x, and what becomes of a sum. */
 #ifndef CU_LINEAR_CUH
 #define CU_LINEAR_CUH
+#include "ptx.cuh"
 #include "weight.cuh"
 
 /* Row i of the concatenated segments (GLU: gate and up in turn): the segment, and *local. */
@@ -83,22 +84,6 @@ __device__ __forceinline__ void write_glu(const cu_linear &a, int64_t row, int l
     const int64_t at = row * a.seg[0].rows + local;
     put(a.seg[0].y, at, cu_glu_of(a.glu, gate, up), a.y_kind);
 }
-
-/* c [16, 8] += a [16, 16] b [16, 8], of 16-bit numbers of KIND, in f32 */
-#define MMA(type)                                                                                  \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0,%1,%2,%3}, "     \
-                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                          \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                  \
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1))
-template <int KIND>
-__device__ __forceinline__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                    uint32_t b0, uint32_t b1) {
-    if (KIND == CU_BF16)
-        MMA("bf16");
-    else
-        MMA("f16");
-}
-#undef MMA
 
 /* Four halves, f16 or bf16. */
 template <int KIND> __device__ __forceinline__ uint2 round4(float4 v) {

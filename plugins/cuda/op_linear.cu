@@ -13,6 +13,11 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
     return rows > 1 || w->type->import;
 }
 
+/* Whether a product is one of few outputs (k_moe.cu); class exact wants the sums of a single row. */
+static bool is_scores(const cu_run *r, const cu_weight *w, const cu_linear *a) {
+    return cu_rounds(r->p) && w->type == cu_type_of(MN_F32) && cu_scores_fit(a);
+}
+
 static const char *name_of(bool many, bool units) {
     if (many)
         return "gemm";
@@ -99,8 +104,16 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
 }
 
 /* ---- many rows ------------------------------------------------------------------------------- */
-enum { CU_MANY = 64, CU_MANY_OF_EXPERT = 24 };
+enum { CU_MANY = 64, CU_MANY_OF_EXPERT = 24, CU_MANY_PACKED_OF_EXPERT = 100 };
 static const uint64_t WIDE_BYTES = 128u << 20;
+
+/* Whether an expert's rows are worth gemm.h: packed weights must be widened for it, while Hopper's
+ * few_sm90 unpacks them on the way. */
+static bool is_many_of_expert(const cu_run *r, const cu_weight *w, int rows) {
+    if (w->type->import && r->dev->cc == 90)
+        return rows > CU_MANY_PACKED_OF_EXPERT;
+    return rows > CU_MANY_OF_EXPERT;
+}
 
 /* What all parts of a product have in common; segments follow. */
 static cu_gemm gemm_of(const cu_run *r, const cu_linear *a, const cu_type *type) {
@@ -143,30 +156,43 @@ static void gemm_stored(const cu_run *r, const cu_linear *a, const cu_type *type
     cu_gemm_run(r->dev, r->s, &g);
 }
 
-/* Widens rows of all segments, as many as there is room for, and multiplies them: segments of a GLU
- * side by side, others one after the other. */
+/* Rows [from, from + n) of segments [first, first + count), widened side by side, `room` rows for
+ * each, and multiplied. */
+static void gemm_widened_part(const cu_run *r, const cu_linear *a, const cu_type *type, int first,
+                              int count, int64_t from, int64_t room) {
+    char *to = r->c->scratch + r->p->wide_at;
+    cu_gemm g = gemm_of(r, a, type);
+    for (int s = first; s < first + count; s++) {
+        const cu_seg *seg = &a->seg[s];
+        const int64_t left = seg->rows - from;
+        const int64_t n = left < room ? left : room;
+        type->expand(r->s, &seg->w, from, n, a->ld, a->x_ld, to);
+        set_gemm_segment(a, s, from, (int)n, to, &g);
+        const int64_t rows = mnp_round(n, 128);
+        to += rows * a->x_ld * 2;
+    }
+    g.fresh_w = true;
+    if (g.residual)
+        g.residual += from;
+    cu_gemm_run(r->dev, r->s, &g);
+}
+
+/* All segments at once, if there is room for them; else as many rows as there is room for: those of
+ * a GLU side by side, others one after the other. */
 static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *type) {
-    char *wide = r->c->scratch + r->p->wide_at;
-    const int64_t row_bytes = (int64_t)a->x_ld * 2;
-    const bool together = a->epi == CU_EPI_GLU;
-    int64_t room = (int64_t)r->p->wide_bytes / row_bytes / 128 * 128;
-    if (together)
-        room /= 2;
-    for (int s = 0; s < (together ? 1 : a->n_seg); s++) {
-        for (int64_t from = 0; from < a->seg[s].rows; from += room) {
-            const int64_t left = a->seg[s].rows - from;
-            const int64_t n = left < room ? left : room;
-            cu_gemm g = gemm_of(r, a, type);
-            for (int k = s; k <= (together ? 1 : s); k++) {
-                char *to = wide + (k - s) * room * row_bytes;
-                type->expand(r->s, &a->seg[k].w, from, n, a->ld, a->x_ld, to);
-                set_gemm_segment(a, k, from, (int)n, to, &g);
-            }
-            g.fresh_w = true;
-            if (g.residual)
-                g.residual += from;
-            cu_gemm_run(r->dev, r->s, &g);
-        }
+    const int64_t room = (int64_t)r->p->wide_bytes / (a->x_ld * 2) / 128 * 128;
+    const int step = a->epi == CU_EPI_GLU ? 2 : 1;
+    int64_t all = 0;
+    for (int s = 0; s < a->n_seg; s++)
+        all += mnp_round(a->seg[s].rows, 128);
+    if (all <= room) {
+        gemm_widened_part(r, a, type, 0, a->n_seg, 0, room);
+        return;
+    }
+    const int64_t each = room / step / 128 * 128;
+    for (int s = 0; s < a->n_seg; s += step) {
+        for (int64_t from = 0; from < a->seg[s].rows; from += each)
+            gemm_widened_part(r, a, type, s, step, from, each);
     }
 }
 
@@ -191,6 +217,8 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
         gemm_widened(r, &a, w->type);
     else if (many)
         gemm_stored(r, &a, w->type);
+    else if (is_scores(r, w, &a))
+        cu_scores_run(r->s, &a);
     else
         few_rows_of(r, w->type, units, &a);
     if (glu_after)
@@ -280,6 +308,7 @@ static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
     e.n = n_experts;
     e.n_active = a.n_active;
     e.typical = (a.n_pairs + a.n_active - 1) / a.n_active;
+    e.most = (int)cu_dim(r, experts, 0);
     if (r->sorted != experts)
         cu_moe_sort(r->s, &a);
     r->sorted = experts;
@@ -370,7 +399,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
             a.experts.n = n_experts;
         }
         a.experts.x_div = per_pair ? 1 : k;
-        const bool many = units && a.experts.pairs && a.experts.typical > CU_MANY_OF_EXPERT;
+        const bool many = units && a.experts.pairs && is_many_of_expert(r, w, a.experts.typical);
         cu_chose(r, u->node, name_of(many, units), w->type->name, n_pairs);
         if (many)
             gemm_experts(r, &a, w, !w->type->import);

@@ -133,7 +133,7 @@ __device__ __forceinline__ uint32_t u32_of(const uint8_t *p) {
 template <class T> static void init_run(mn_device *d) {
     gemv_init<T>(d);
     if constexpr ((int)T::HALF != CU_F32)
-        mmv_init<T>();
+        mmv_init<T>(d);
     if constexpr (T::PACKED)
         one_row_init<T>(d);
 }

@@ -24,8 +24,9 @@ __device__ __forceinline__ uint32_t byte_of(uint2 v, int i) {
 struct scale_f16 {
     enum { BITS2 = 64, BITS3 = 0, N = 1, HAS_MIN = 0 };
     uint2 v;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
-        v = __ldg((const uint2 *)p2 + unit);
+        v = R::scale((const uint2 *)p2 + unit);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const uint32_t bits = half_word(v, g) & 0xffffu;
@@ -38,8 +39,9 @@ struct scale_f16 {
 struct scale_min_f16 {
     enum { BITS2 = 128, BITS3 = 0, N = 1, HAS_MIN = 1 };
     uint4 v;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
-        v = __ldg((const uint4 *)p2 + unit);
+        v = R::scale((const uint4 *)p2 + unit);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const uint32_t w = word_of(v, g);
@@ -53,9 +55,10 @@ struct scale_k {
     enum { BITS2 = 64, BITS3 = 16, N = 1, HAS_MIN = 1 };
     uint2 v;
     uint32_t d;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
-        v = __ldg((const uint2 *)p2 + unit);
-        d = __ldg((const uint32_t *)p3 + (unit >> 1));
+        v = R::scale((const uint2 *)p2 + unit);
+        d = R::scale((const uint32_t *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const float scale = half_bits(d & 0xffffu);
@@ -93,9 +96,10 @@ struct scale_i8_16 {
     enum { BITS2 = 64, BITS3 = 8, N = 2, HAS_MIN = 0 };
     uint2 v;
     __half d;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
-        v = __ldg((const uint2 *)p2 + unit);
-        d = __ldg((const __half *)p3 + (unit >> 1));
+        v = R::scale((const uint2 *)p2 + unit);
+        d = R::scale((const __half *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const float f = __half2float(d);
@@ -111,9 +115,10 @@ struct scale_i8_32 {
     enum { BITS2 = 32, BITS3 = 8, N = 1, HAS_MIN = 0 };
     uint32_t v;
     __half d;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
-        v = __ldg((const uint32_t *)p2 + unit);
-        d = __ldg((const __half *)p3 + (unit >> 1));
+        v = R::scale((const uint32_t *)p2 + unit);
+        d = R::scale((const __half *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         s[0] = __half2float(d) * (float)(int8_t)(v >> 8 * g);
@@ -126,9 +131,10 @@ struct scale_q2 {
     enum { BITS2 = 64, BITS3 = 16, N = 2, HAS_MIN = 1 };
     uint2 v;
     uint32_t d;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *p3, int64_t unit) {
-        v = __ldg((const uint2 *)p2 + unit);
-        d = __ldg((const uint32_t *)p3 + (unit >> 1));
+        v = R::scale((const uint2 *)p2 + unit);
+        d = R::scale((const uint32_t *)p3 + (unit >> 1));
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         const float f = half_bits(d & 0xffffu);
@@ -146,8 +152,9 @@ struct scale_q2 {
 struct scale_e8m0 {
     enum { BITS2 = 32, BITS3 = 0, N = 1, HAS_MIN = 0 };
     uint32_t v;
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
-        v = __ldg((const uint32_t *)p2 + unit);
+        v = R::scale((const uint32_t *)p2 + unit);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         /* 2^(e - 127 + 14): two factors, since e may be large; 255 is NaN */
@@ -162,10 +169,11 @@ struct scale_e8m0 {
 template <int G> struct scale_affine {
     enum { BITS2 = 8192 / G, BITS3 = 0, N = 1, HAS_MIN = 1 };
     float2 v[128 / G];
+    template <class R = from_global>
     __device__ __forceinline__ void load(const char *p2, const char *, int64_t unit) {
 #pragma unroll
         for (int i = 0; i < 128 / G; i++)
-            v[i] = __ldg((const float2 *)p2 + unit * (128 / G) + i);
+            v[i] = R::scale((const float2 *)p2 + unit * (128 / G) + i);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
         s[0] = v[g * 32 / G].x;

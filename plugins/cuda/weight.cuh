@@ -20,9 +20,9 @@
 
 /* (code - ZERO) * scale + min. In 16 bits a scale may be as small as 2^-24: SCALED moves it up. */
 template <class C, class S, int ZERO> struct packed {
-    enum { E = 32, GROUPS = 4, HALF = CU_HALF, SCALED = 64, PACKED = 1, OFFSET = ZERO };
-    /* codes of E2M1 are 2^-14 of the value: a scale times 2^14 may exceed f16 */
-    static constexpr float UP = C::BASE ? 1.0f : 16384.0f;
+    enum { E = 32, GROUPS = 4, HALF = CU_HALF, PACKED = 1, OFFSET = ZERO };
+    /* codes of E2M1 are 2^-14 of the value, and their scales 2^14 times as large: in f16 up to 2^5 */
+    static constexpr float SCALED = C::BASE ? 64.0f : 0.0625f;
     using codes = C;
     using scales = S;
     C c;
@@ -96,22 +96,18 @@ template <class C, class S, int ZERO> struct packed {
         s.get(g, scale, min);
 #pragma unroll
         for (int n = 0; n < S::N; n++) {
-            scale2[n] = __float2half2_rn(scale[n] * (SCALED / UP));
+            scale2[n] = __float2half2_rn(scale[n] * SCALED);
             min2[n] = __float2half2_rn(min[n] * SCALED);
         }
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             const int n = k / 2 % S::N;
             __half2 v = *(const __half2 *)&r[k];
-            if (!C::BASE) {
-                v = __hmul2(v, __float2half2_rn(UP));
-            } else if (C::ODD && k % 2) {
-                {
-                    const __half2 sixteenth = __float2half2_rn(0.0625f);
-                    const __half2 base = __float2half2_rn(-(C::BASE / 16.0f + ZERO));
-                    v = __hfma2(v, sixteenth, base);
-                }
-            } else {
+            if (C::BASE && C::ODD && k % 2) {
+                const __half2 sixteenth = __float2half2_rn(0.0625f);
+                const __half2 base = __float2half2_rn(-(C::BASE / 16.0f + ZERO));
+                v = __hfma2(v, sixteenth, base);
+            } else if (C::BASE) {
                 v = __hsub2(v, __float2half2_rn(C::BASE + ZERO));
             }
             if (S::HAS_MIN)

@@ -34,12 +34,13 @@ static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, dou
 }
 
 static void linear(void **state) {
-    static const int64_t rows[] = {1, 2, 7, 15, 33, 70};
+    static const int64_t rows[] = {1, 2, 7, 8, 20, 33, 64, 65};
+    static const int64_t tiles[] = {2, 8, 20, 64, 512}; /* rows, of several tiles of outputs */
     static const int64_t ks[] = {50, 1037, 5632};
     static const int64_t ns[] = {1, 37};
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
-        for (int r = 0; r < 6; r++)
+        for (int r = 0; r < 8; r++)
             for (int k = 0; k < 3; k++)
                 for (int n = 0; n < 2; n++) {
                     op_shape s = {
@@ -49,6 +50,16 @@ static void linear(void **state) {
                     if (n)
                         near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
+    for (int t = 0; t < N_TYPES; t++)
+        for (int r = 0; r < 5; r++) {
+            op_shape s = {
+                .rows = tiles[r],
+                .k = width(t, 700),
+                .n = 300,
+                .variant = 2,
+            };
+            near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
+        }
     near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 1, .k = 512, .n = 20000}, MN_PRECISION_EXACT,
          1e-5); /* two rows a warp */
     near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 3, .k = 96, .n = 40}, MN_PRECISION_A16, 5e-3);
@@ -56,21 +67,22 @@ static void linear(void **state) {
 }
 
 static void experts(void **state) {
-    static const int64_t rows[] = {1, 3, 20, 70};
+    static const int64_t rows[] = {1, 3, 8, 20, 64, 512};
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
-        for (int r = 0; r < 4; r++)
+        for (int r = 0; r < 6; r++)
             for (int v = 0; v < 4; v++) {
                 op_shape s = {.rows = rows[r],
                               .k = width(t, 160),
-                              .n = 24,
+                              .n = r % 2 ? 24 : 150,
                               .n_expert = 8,
                               .n_used = 3,
                               .variant = v};
-                near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_EXACT, 1e-5);
+                if (rows[r] < 512)
+                    near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_EXACT, 1e-5);
                 near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
             }
-    for (int r = 0; r < 4; r++)
+    for (int r = 0; r < 5; r++)
         for (int64_t e = 4; e <= 300; e *= 4) {
             op_shape s = {.rows = rows[r], .k = 77, .n = 10, .n_expert = e, .n_used = 3};
             for (s.variant = 0; s.variant < 16; s.variant++)

@@ -1,0 +1,669 @@
+/* few_sm90.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on Hopper: weight rows are the 64 rows of a
+ * warpgroup's product and come from registers, so that packed weights are unpacked where they are
+ * used and read once for N rows of x, which lie in shared memory.
+ *
+ * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up, eight and eight in turn),
+ * 16 for each of eight warps, and goes through stages of 128 k (of a float 64). A thread asks for its
+ * weights some stages ahead (cp.async) and reads back what it asked for itself: no barrier is needed,
+ * and the first weights are under way before the predecessor is over. Four more warps bring x, some
+ * stages ahead, through registers: the k of a product lie in the order in which lanes hold weights
+ * (lane t has four columns in a row, which count as k 2t, 2t + 1, 2t + 8, 2t + 9). They have no
+ * weights to wait for: the fence between their stores and a product waits for all that a thread has
+ * under way.
+ *
+ * Blocks stay for several tiles. Where tiles are few, the blocks of a cluster share k; each warp's
+ * sums go to the block that finishes them, and are added there in the order of k: no sum depends on
+ * how many rows there are. */
+#ifndef CU_FEW_SM90_CUH
+#define CU_FEW_SM90_CUH
+#include "linear.cuh"
+
+enum {
+    FEW_ROWS = 128,    /* weight rows of a tile */
+    FEW_THREADS = 256, /* that multiply */
+    FEW_BRINGERS = 128 /* that bring x */
+};
+
+/* ---- weights of a thread: one row's part of a stage ------------------------------------------- */
+template <class T, bool PACKED> struct few_weight;
+
+/* A region of shared memory for each plane; a thread's pieces lie side by side. */
+template <class T> struct few_weight<T, true> {
+    using C = typename T::codes;
+    using S = typename T::scales;
+    enum {
+        K = 128,
+        LOW = 4 * C::LOW,
+        HIGH = 4 * C::HIGH,
+        P2 = S::BITS2 / 8,
+        P3 = S::BITS3 ? 4 : 0
+    };
+    enum { AT_HIGH = LOW * FEW_THREADS, AT_P2 = AT_HIGH + HIGH * FEW_THREADS };
+    enum { AT_P3 = AT_P2 + P2 * FEW_THREADS, BYTES = AT_P3 + P3 * FEW_THREADS };
+    T w;
+    /* unit: counts from the matrix' begin */
+    static __device__ __forceinline__ void ask(uint32_t to, const cu_planes &p, int64_t unit) {
+        const int i = threadIdx.x;
+        const int64_t lane = unit * 4 + i % 4;
+        copy_bytes<LOW>(to + LOW * i, p.at[0] + lane * LOW);
+        if (HIGH)
+            copy_bytes<HIGH ? HIGH : 4>(to + AT_HIGH + HIGH * i, p.at[1] + lane * HIGH);
+        copy_bytes<P2>(to + AT_P2 + P2 * i, p.at[2] + unit * P2);
+        if (P3) {
+            const int64_t word = S::BITS3 == 16 ? unit >> 1 : unit >> 2;
+            copy_bytes<4>(to + AT_P3 + P3 * i, p.at[3] + 4 * word);
+        }
+    }
+    __device__ __forceinline__ void take(const char *from, int unit) {
+        const int i = threadIdx.x;
+        const int half = S::BITS3 == 8 ? unit & 2 : 0;
+        w.c.template load<from_shared>(from + LOW * i, from + AT_HIGH + HIGH * i, 0);
+        w.s.template load<from_shared>(from + AT_P2 + P2 * i, from + AT_P3 + P3 * i + half, 0);
+    }
+    __device__ __forceinline__ void get(int g, uint32_t *r) const {
+        w.to_half(g, r);
+    }
+};
+
+template <class T> struct few_weight<T, false> {
+    enum { K = 64, BYTES = 2 * 16 * FEW_THREADS };
+    uint4 v[2];
+    static __device__ __forceinline__ void ask(uint32_t to, const cu_planes &p, int64_t unit) {
+        const char *from = p.at[0] + (unit * 8 + threadIdx.x % 4) * 16;
+        to += threadIdx.x * 16;
+        copy_bytes<16>(to, from);
+        copy_bytes<16>(to + 16 * FEW_THREADS, from + 64);
+    }
+    __device__ __forceinline__ void take(const char *from, int) {
+        v[0] = *(const uint4 *)(from + threadIdx.x * 16);
+        v[1] = *(const uint4 *)(from + (threadIdx.x + FEW_THREADS) * 16);
+    }
+    __device__ __forceinline__ void get(int g, uint32_t *r) const {
+        r[0] = v[g].x;
+        r[1] = v[g].y;
+        r[2] = v[g].z;
+        r[3] = v[g].w;
+    }
+};
+
+/* ---- shared memory ---------------------------------------------------------------------------- */
+template <class T, int N> struct few_shape {
+    using weight = few_weight<T, T::PACKED>;
+    static constexpr int K = weight::K;
+    static constexpr int W_BYTES = 2 * weight::BYTES;
+    static constexpr int ROOM = N > 24 ? (T::PACKED ? 44 << 10 : 48 << 10) : 60 << 10;
+    static constexpr int FIT = ROOM / W_BYTES;
+    static constexpr int STAGES = FIT < 2 ? 2 : (FIT > 8 ? 8 : FIT);
+    /* stages of x; warps that bring it form groups, each brings every so many-th stage */
+    static constexpr int X_STAGES = N > 24 ? 2 : 4;
+    static constexpr int X_BYTES = N * K * 2;
+    static constexpr int GROUPS = N > 24 ? 1 : (N > 8 ? 2 : 4);
+    static constexpr int GROUP = FEW_BRINGERS / GROUPS;
+    static constexpr int PIECES = N * K / 8; /* of eight columns */
+    static constexpr int EACH = PIECES / GROUP;
+    static constexpr int X_AT = STAGES * W_BYTES;
+    static constexpr int SUMS_AT = X_AT + X_STAGES * X_BYTES;
+    static constexpr int FRAGMENT = N / 8 * 512; /* sums of a warp */
+    static_assert(PIECES % GROUP == 0 && X_STAGES % GROUPS == 0, "even shares");
+};
+/* Beside what is sized at launch. pairs: of a pass' rows; a pass is brought when all but the last
+ * X_STAGES of the stages before it are used up, so the lists of so many passes and one more may be
+ * in use. at: where rows of x begin, in elements, -1 = zeros. */
+template <class T, int N> struct few_shared {
+    using shape = few_shape<T, N>;
+    uint64_t full[shape::X_STAGES];
+    uint64_t empty[shape::X_STAGES];
+    uint64_t came; /* sums from the cluster */
+    int pairs[shape::X_STAGES + 1][N];
+    int at[shape::GROUPS][N];
+};
+
+/* Warps whose sums a block of a cluster finishes: from the first on, up to the next one's first. */
+__host__ __device__ __forceinline__ int few_first_warp(int rank, int split) {
+    return (rank * 8 + split - 1) / split;
+}
+__host__ __device__ __forceinline__ int few_most_warps(int split) {
+    return (8 + split - 1) / split;
+}
+
+#ifdef CU_SM90A
+/* ---- which rows ------------------------------------------------------------------------------- */
+/* A pass of a work: a tile of an expert (or of the matrix) and up to N rows of x from r0 on. */
+struct few_pass {
+    int work;
+    int r0;
+};
+/* What all passes have in common. list: expert, first pair, pairs of each expert that has any. */
+struct few_job {
+    int works;
+    int step; /* clusters */
+    int tiles;
+    int begin, end; /* units of this block */
+    const int *list;
+};
+
+__device__ __forceinline__ int few_part(const cu_linear &a, const few_job &j, int work, int i) {
+    return j.list[3 * (work / j.tiles) + i];
+}
+__device__ __forceinline__ int few_expert(const cu_linear &a, const few_job &j, int work) {
+    return a.experts.of ? few_part(a, j, work, 0) : 0;
+}
+__device__ __forceinline__ int few_count(const cu_linear &a, const few_job &j, int work) {
+    return a.experts.of ? few_part(a, j, work, 2) : a.rows;
+}
+template <int N>
+__device__ __forceinline__ few_pass few_next(const cu_linear &a, const few_job &j, few_pass p) {
+    p.r0 += N;
+    if (p.r0 < few_count(a, j, p.work))
+        return p;
+    return few_pass{p.work + j.step, 0};
+}
+
+/* Fills the list; returns how many experts it has. All threads; ends with a barrier. */
+__device__ __forceinline__ int few_list(const cu_experts &e, int *list) {
+    int n = 0;
+    for (int base = 0; base < e.n_active; base += blockDim.x) {
+        const int i = base + threadIdx.x;
+        const int expert = i < e.n_active ? __ldcg(&e.active[i]) : -1;
+        if (expert >= 0) {
+            const int first = __ldcg(&e.start[expert]);
+            list[3 * i] = expert;
+            list[3 * i + 1] = first;
+            list[3 * i + 2] = __ldcg(&e.start[expert + 1]) - first;
+        }
+        n += __syncthreads_count(expert >= 0);
+    }
+    return n;
+}
+
+/* Row h (0, 1) of two that lane group g of a warp has in a tile: segment and row there. With GLU
+ * these are gate and up. */
+__device__ __forceinline__ int few_row(const cu_linear &a, int tile, int warp, int g, int h,
+                                       int *row) {
+    if (a.epi == CU_EPI_GLU) {
+        *row = tile * (FEW_ROWS / 2) + warp * 8 + g;
+        return h;
+    }
+    int s = 0;
+    int i = tile * FEW_ROWS + warp * 16 + h * 8 + g;
+    while (s + 1 < a.n_seg && i >= a.seg[s].rows) {
+        i -= a.seg[s].rows;
+        s++;
+    }
+    *row = i;
+    return s;
+}
+
+/* Where a thread's two weight rows begin. */
+struct few_source {
+    int seg[2];
+    int unit[2];
+};
+template <int K>
+__device__ __forceinline__ few_source few_source_of(const cu_linear &a, const few_job &j,
+                                                    int work) {
+    few_source s = {};
+    if (work >= j.works)
+        return s;
+    const int64_t expert = few_expert(a, j, work);
+    const int tile = work % j.tiles;
+    const int warp = threadIdx.x / 32;
+    const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row;
+        const int seg = few_row(a, tile, warp, g, h, &row);
+        const int rows = a.seg[seg].rows;
+        s.seg[h] = seg;
+        const int64_t at = expert * rows + min(row, rows - 1); /* past the end: any row */
+        s.unit[h] = (int)(at * (a.ld / K));
+    }
+    return s;
+}
+
+/* ---- x ---------------------------------------------------------------------------------------- */
+template <int GROUP> __device__ __forceinline__ void few_group_sync(int group) {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(GROUP) : "memory");
+}
+
+/* Where the rows of a pass begin, by a group of warps; keep: its pairs, too. */
+template <class T, int N>
+__device__ __forceinline__ void few_aim(const cu_linear &a, const few_job &j, few_pass p, int *at,
+                                        int group, int *keep) {
+    constexpr int GROUP = few_shape<T, N>::GROUP;
+    const int rows = few_count(a, j, p.work) - p.r0;
+    const int first = a.experts.of ? few_part(a, j, p.work, 1) + p.r0 : 0;
+    few_group_sync<GROUP>(group);
+    for (int n = threadIdx.x % GROUP; n < N; n += GROUP) {
+        int row = p.r0 + n;
+        if (a.experts.of && n < rows) {
+            const int pair = __ldcg(&a.experts.pairs[first + n]);
+            row = pair / a.experts.x_div;
+            if (keep)
+                keep[n] = pair;
+        }
+        at[n] = n < rows ? row * a.x_ld : -1;
+    }
+    few_group_sync<GROUP>(group);
+}
+
+/* A thread's pieces of a stage: the same eight columns of every so many-th row. */
+template <class T, int N> struct few_x {
+    using shape = few_shape<T, N>;
+    enum { EACH = shape::EACH, ACROSS = shape::K / 8, ROWS = shape::GROUP / ACROSS };
+    uint4 v[EACH];
+
+    static __device__ __forceinline__ int piece() {
+        return threadIdx.x % ACROSS;
+    }
+    static __device__ __forceinline__ int row(int m) {
+        return threadIdx.x % shape::GROUP / ACROSS + m * ROWS;
+    }
+    __device__ __forceinline__ void load(const cu_linear &a, const int *at, int unit) {
+        const int k = unit * shape::K + piece() * 8;
+        const uint16_t *x = (const uint16_t *)a.x + k;
+#pragma unroll
+        for (int m = 0; m < EACH; m++) {
+            const int from = at[row(m)];
+            v[m] = make_uint4(0, 0, 0, 0);
+            if (from >= 0 && k < a.x_ld)
+                v[m] = __ldcg((const uint4 *)(x + from));
+        }
+    }
+    /* to: rows of 128 bytes, N after each other for each 64 k */
+    __device__ __forceinline__ void store(char *to) const {
+#pragma unroll
+        for (int m = 0; m < EACH; m++) {
+            const int n = row(m);
+            char *line = to + n * 128;
+            auto vector = [&](int c) { return line + (c ^ (n & 7)) * 16; };
+            if (T::PACKED) {
+                line += piece() / 8 * (N * 128);
+                const int c = piece() / 2 % 4 * 2;
+                const int half = piece() % 2 * 8;
+                char *even = vector(c) + half;
+                char *odd = vector(c + 1) + half;
+                *(uint2 *)even = make_uint2(v[m].x, v[m].z);
+                *(uint2 *)odd = make_uint2(v[m].y, v[m].w);
+            } else {
+                const int c = piece() / 4 * 4;
+                const int word = piece() % 4 * 4;
+                *(uint32_t *)(vector(c) + word) = v[m].x;
+                *(uint32_t *)(vector(c + 1) + word) = v[m].y;
+                *(uint32_t *)(vector(c + 2) + word) = v[m].z;
+                *(uint32_t *)(vector(c + 3) + word) = v[m].w;
+            }
+        }
+    }
+};
+
+template <class T, int N>
+__device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job,
+                                          few_shared<T, N> &sh, char *base, few_pass now) {
+    using shape = few_shape<T, N>;
+    const int group = (threadIdx.x - FEW_THREADS) / shape::GROUP;
+    int stage = 0;
+    int list = 0;
+    uint32_t parity = 1; /* a fresh barrier's phase before the first counts as over */
+    while (now.work < job.works) {
+        for (int unit = job.begin; unit < job.end; unit++) {
+            if (stage % shape::GROUPS == group) {
+                const uint32_t empty = shared_at(&sh.empty[stage]);
+                few_x<T, N> x;
+                if (unit < job.begin + shape::GROUPS) { /* the group's first of the pass */
+                    int *keep = unit == job.begin ? sh.pairs[list] : NULL;
+                    barrier_wait(empty, parity);
+                    few_aim<T, N>(a, job, now, sh.at[group], group, keep);
+                }
+                x.load(a, sh.at[group], unit);
+                barrier_wait(empty, parity);
+                x.store(base + shape::X_AT + stage * shape::X_BYTES);
+                fence_products();
+                barrier_arrive(shared_at(&sh.full[stage]));
+            }
+            stage++;
+            if (stage == shape::X_STAGES) {
+                stage = 0;
+                parity ^= 1;
+            }
+        }
+        list++;
+        if (list > shape::X_STAGES)
+            list = 0;
+        now = few_next<N>(a, job, now);
+    }
+}
+
+/* ---- what becomes of sums --------------------------------------------------------------------- */
+/* v: of rows lane / 4 and lane / 4 + 8 of a warp's 16 weight rows, times rows 2 (lane % 4) and one
+ * more of eight rows of x from n on. */
+template <class T>
+__device__ __forceinline__ void few_write(const cu_linear &a, int64_t expert, int tile, int warp,
+                                          int lane, const int *pairs, few_pass p, int n, int rows,
+                                          const float *v) {
+    constexpr float unscale = 1.0f / T::SCALED;
+    int local[2];
+    int seg[2];
+    float bias[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        seg[h] = few_row(a, tile, warp, lane / 4, h, &local[h]);
+        const cu_seg &g = a.seg[seg[h]];
+        if (local[h] < g.rows)
+            bias[h] = bias_at(g, expert, local[h]);
+        else
+            seg[h] = -1;
+    }
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+        const int i = n + 2 * (lane % 4) + c;
+        if (p.r0 + i >= rows)
+            continue;
+        const int64_t row = a.experts.of ? pairs[i] : p.r0 + i;
+        if (a.epi == CU_EPI_GLU) {
+            const float gate = v[c] * unscale + bias[0];
+            const float up = v[2 + c] * unscale + bias[1];
+            if (seg[0] >= 0)
+                write_glu(a, row, local[0], gate, up);
+            continue;
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float y = v[2 * h + c] * unscale + bias[h];
+            if (seg[h] >= 0)
+                write_y(a, a.seg[seg[h]], row, local[h], y);
+        }
+    }
+}
+
+/* Each warp's sums to the block that finishes them. */
+template <int N>
+__device__ __forceinline__ void few_push(const float *d, uint32_t sums, uint32_t came, int split,
+                                         int rank) {
+    const int warp = threadIdx.x / 32;
+    const int owner = warp * split / 8;
+    const int slot = rank * few_most_warps(split) + warp - few_first_warp(owner, split);
+    const uint32_t at = sums + slot * (N / 8 * 512) + threadIdx.x % 32 * 16;
+    const uint32_t there = peer_at(at, owner);
+    const uint32_t bar = peer_at(came, owner);
+#pragma unroll
+    for (int i = 0; i < N / 8; i++)
+        peer_send(there + i * 512, bar, d + 4 * i);
+}
+
+/* ---- products --------------------------------------------------------------------------------- */
+/* Adds a stage's products: two rows' weights of each thread and the stage of x. */
+template <class T, int N>
+__device__ __forceinline__ void few_multiply(const typename few_shape<T, N>::weight w[2],
+                                             uint32_t x_at, float *d) {
+    constexpr int HALF = T::HALF;
+#pragma unroll
+    for (int q = 0; q < few_shape<T, N>::K / 32; q++) {
+        uint32_t r0[4];
+        uint32_t r1[4];
+        w[0].get(q, r0);
+        w[1].get(q, r1);
+        const uint32_t low[4] = {r0[0], r1[0], r0[1], r1[1]};
+        const uint32_t high[4] = {r0[2], r1[2], r0[3], r1[3]};
+        const uint32_t at = x_at + q / 2 * (N * 128) + q % 2 * 64;
+        wgmma_fence();
+        wgmma<HALF, N>(d, low, wgmma_operand(at));
+        wgmma<HALF, N>(d, high, wgmma_operand(at + 32));
+        wgmma_commit();
+        wgmma_wait<1>();
+    }
+}
+
+/* The warps' sums that this block finishes, added over the cluster. */
+template <class T, int N>
+__device__ __forceinline__ void few_gather(const cu_linear &a, int64_t expert, int tile,
+                                           const int *pairs, few_pass p, int rows,
+                                           const float *sums, int split, int rank) {
+    const int first = few_first_warp(rank, split);
+    const int warps = few_first_warp(rank + 1, split) - first;
+    const int step = few_most_warps(split) * (N * 4);
+    for (int i = threadIdx.x; i < warps * (N * 4); i += FEW_THREADS) {
+        const float4 *from = (const float4 *)sums + i;
+        float v[4] = {0, 0, 0, 0};
+        for (int r = 0; r < split; r++) {
+            const float4 part = from[r * step];
+            v[0] += part.x;
+            v[1] += part.y;
+            v[2] += part.z;
+            v[3] += part.w;
+        }
+        const int warp = first + i / (N * 4);
+        const int lane = i % 32;
+        const int n = i % (N * 4) / 32 * 8;
+        few_write<T>(a, expert, tile, warp, lane, pairs, p, n, rows, v);
+    }
+}
+
+/* Weights, STAGES ahead. */
+template <class T, int N> struct few_ahead {
+    using shape = few_shape<T, N>;
+    using weight = typename shape::weight;
+    few_pass pass;
+    int unit;
+    few_source from;
+
+    __device__ __forceinline__ void begin(const cu_linear &a, const few_job &j, int work) {
+        pass = few_pass{work, 0};
+        unit = j.begin;
+        from = few_source_of<shape::K>(a, j, work);
+    }
+    /* The next unit, to a slot; behind the last one nothing. */
+    __device__ __forceinline__ void ask(const cu_linear &a, const few_job &j, uint32_t slot) {
+        if (pass.work < j.works) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const cu_planes &w = a.seg[from.seg[h]].w;
+                weight::ask(slot + h * weight::BYTES, w, from.unit[h] + unit);
+            }
+        }
+        copy_commit();
+        unit++;
+        if (unit < j.end || pass.work >= j.works)
+            return;
+        const int work = pass.work;
+        unit = j.begin;
+        pass = few_next<N>(a, j, pass);
+        if (pass.work != work)
+            from = few_source_of<shape::K>(a, j, pass.work);
+    }
+};
+
+/* The sums of a pass to where they belong. */
+template <class T, int N>
+__device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &job,
+                                           few_shared<T, N> &sh, const float *sums, few_pass now,
+                                           int list, int split, int rank, const float *d) {
+    const int64_t expert = few_expert(a, job, now.work);
+    const int tile = now.work % job.tiles;
+    const int rows = few_count(a, job, now.work);
+    const int *pairs = sh.pairs[list];
+    if (split == 1) {
+        const int warp = threadIdx.x / 32;
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < N; i += 8)
+            few_write<T>(a, expert, tile, warp, lane, pairs, now, i, rows, d + i / 2);
+        return;
+    }
+    const int warps = few_first_warp(rank + 1, split) - few_first_warp(rank, split);
+    const uint32_t came = shared_at(&sh.came);
+    if (threadIdx.x == 0)
+        barrier_expect(came, warps * split * few_shape<T, N>::FRAGMENT);
+    __syncwarp();
+    cluster_wait();
+    few_push<N>(d, shared_at(sums), came, split, rank);
+    barrier_wait_cluster(came, 0);
+    few_gather<T, N>(a, expert, tile, pairs, now, rows, sums, split, rank);
+}
+
+template <class T, int N>
+__device__ __forceinline__ void few_consume(const cu_linear &a, const few_job &job,
+                                            few_shared<T, N> &sh, char *base, few_pass now,
+                                            int split, int rank) {
+    using shape = few_shape<T, N>;
+    using weight = typename shape::weight;
+    const uint32_t base_at = shared_at(base);
+    const float *sums = (const float *)(base + shape::SUMS_AT);
+    few_ahead<T, N> ahead;
+    ahead.begin(a, job, now.work);
+#pragma unroll 1
+    for (int i = 0; i < shape::STAGES; i++)
+        ahead.ask(a, job, base_at + i * shape::W_BYTES);
+    cu_wait();
+    if (a.late)
+        cu_next();
+    int slot = 0;
+    int stage = 0;
+    int list = 0;
+    uint32_t parity = 0;
+    while (now.work < job.works) {
+        float d[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            d[i] = 0;
+        const few_source here = few_source_of<shape::K>(a, job, now.work);
+        for (int unit = job.begin; unit < job.end; unit++) {
+            weight w[2];
+            copy_wait<shape::STAGES - 1>();
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const char *from = base + slot * shape::W_BYTES;
+                w[h].take(from + h * weight::BYTES, here.unit[h] + unit);
+            }
+            barrier_wait(shared_at(&sh.full[stage]), parity);
+            few_multiply<T, N>(w, base_at + shape::X_AT + stage * shape::X_BYTES, d);
+            ahead.ask(a, job, base_at + slot * shape::W_BYTES);
+            wgmma_wait<0>();
+            if (threadIdx.x % 32 == 0)
+                barrier_arrive(shared_at(&sh.empty[stage]));
+            slot++;
+            if (slot == shape::STAGES)
+                slot = 0;
+            stage++;
+            if (stage == shape::X_STAGES) {
+                stage = 0;
+                parity ^= 1;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            asm volatile("" : "+f"(d[i])::"memory");
+        few_finish<T, N>(a, job, sh, sums, now, list, split, rank, d);
+        list++;
+        if (list > shape::X_STAGES)
+            list = 0;
+        now = few_next<N>(a, job, now);
+    }
+}
+#endif
+
+/* Grid: clusters of `split` blocks, one for each tile; or blocks, each with every so many-th work. */
+template <class T, int N>
+__global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
+    few_sm90(const __grid_constant__ cu_linear a, int split, int tiles) {
+#ifdef CU_SM90A
+    using shape = few_shape<T, N>;
+    extern __shared__ char raw[];
+    __shared__ few_shared<T, N> sh;
+    const uint32_t before = (0u - shared_at(raw)) % 1024; /* the swizzle counts from 1024 */
+    char *const base = raw + before;
+    const int rank = blockIdx.x % split;
+    const few_pass first = {(int)blockIdx.x / split, 0};
+    const int units = a.ld / shape::K;
+    const int sums_bytes = split > 1 ? split * few_most_warps(split) * shape::FRAGMENT : 0;
+    int *list = (int *)(base + shape::SUMS_AT + sums_bytes);
+    few_job job;
+    job.list = list;
+    job.tiles = tiles;
+    job.works = tiles;
+    job.step = gridDim.x / split;
+    job.begin = rank * units / split;
+    job.end = (rank + 1) * units / split;
+    if (!a.late)
+        cu_next();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < shape::X_STAGES; i++) {
+            barrier_init(shared_at(&sh.full[i]), shape::GROUP);
+            barrier_init(shared_at(&sh.empty[i]), FEW_THREADS / 32);
+        }
+        barrier_init(shared_at(&sh.came), 1);
+        barrier_publish();
+    }
+    __syncthreads();
+    if (split > 1)
+        cluster_here();
+    if (a.experts.of) {
+        cu_wait();
+        job.works = tiles * few_list(a.experts, list);
+    }
+    const int role = __shfl_sync(~0u, (int)threadIdx.x / FEW_THREADS, 0); /* known to be a warp's */
+    if (role == 0) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 96;");
+        few_consume<T, N>(a, job, sh, base, first, split, rank);
+    } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
+        cu_wait();
+        few_bring<T, N>(a, job, sh, base, first);
+    }
+#endif
+}
+
+/* ---- host ------------------------------------------------------------------------------------- */
+/* Blocks that share k: as many as are resident at once, two on a processor; all then read at the
+ * same pace. */
+static inline int few_split(const mn_device *d, int tiles, int units) {
+    int split = 2 * d->sms * 9 / 10 / tiles;
+    if (split > units / 2)
+        split = units / 2;
+    if (split > 8)
+        split = 8;
+    if (split < 1)
+        split = 1;
+    return split;
+}
+
+template <class T, int N>
+static void few_sm90_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
+    using shape = few_shape<T, N>;
+    const int tile = a->epi == CU_EPI_GLU ? FEW_ROWS / 2 : FEW_ROWS;
+    const int tiles = (a->total + tile - 1) / tile;
+    const int parts = a->experts.of ? a->experts.n_active : 1;
+    const int units = a->ld / shape::K;
+    const int split = a->experts.of ? 1 : few_split(d, tiles, units);
+    const int works = tiles * parts;
+    int clusters = works;
+    if (split == 1 && works > 2 * d->sms)
+        clusters = 2 * d->sms;
+    const int sums = split > 1 ? split * few_most_warps(split) * shape::FRAGMENT : 0;
+    const int list = a->experts.of ? 12 * parts : 0;
+    const size_t smem = 1024 + shape::SUMS_AT + sums + list;
+    const dim3 grid(clusters * split);
+    const int threads = FEW_THREADS + FEW_BRINGERS;
+    launch_cluster(s, few_sm90<T, N>, grid, threads, smem, split, *a, split, tiles);
+}
+
+template <class T> static void few_sm90_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+    const int rows = a->experts.of ? a->experts.most : a->rows;
+    if (rows <= 8)
+        few_sm90_launch<T, 8>(d, s, a);
+    else if (rows <= 24)
+        few_sm90_launch<T, 24>(d, s, a);
+    else
+        few_sm90_launch<T, 64>(d, s, a);
+}
+
+template <class T, int N> static void few_sm90_limit(const mn_device *d) {
+    cudaFuncSetAttribute((const void *)few_sm90<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         d->smem_max - 2048);
+}
+template <class T> static void few_sm90_init(const mn_device *d) {
+    few_sm90_limit<T, 8>(d);
+    few_sm90_limit<T, 24>(d);
+    few_sm90_limit<T, 64>(d);
+}
+#endif
