@@ -207,7 +207,7 @@ template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_li
             return;
         }
     }
-    if (d->cc == 90) {
+    if (few_sm90_runs<T>()) {
         few_sm90_run<T>(d, s, a);
         return;
     }
@@ -231,7 +231,7 @@ template <class T, int NT> static void few_rows_init() {
                          few_shape_mma<T, NT>::SMEM);
 }
 template <class T> static void mmv_init(const mn_device *d) {
-    if (d->cc == 90) {
+    if (few_sm90_runs<T>()) {
         few_sm90_init<T>(d);
         return;
     }

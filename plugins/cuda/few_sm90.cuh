@@ -647,6 +647,10 @@ static void few_sm90_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
     launch_cluster(s, few_sm90<T, N>, grid, threads, smem, split, *a, split, tiles);
 }
 
+/* Whether there is code of it for the current device. */
+template <class T> static bool few_sm90_runs() {
+    return cu_has_sm90((const void *)few_sm90<T, 8>);
+}
 template <class T> static void few_sm90_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
     const int rows = a->experts.of ? a->experts.most : a->rows;
     if (rows <= 8)
