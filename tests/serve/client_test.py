@@ -325,12 +325,7 @@ def main():
     sys.path.insert(0, target)
     import openai
     run(["chat", "text", "errors"], [], minerva)
-    try:
-        run(["embed"], ["--embeddings"], minerva)
-    except AssertionError as error:
-        if "mn_session_params.flags" not in str(error):
-            raise
-        print("no embeddings yet")
+    run(["embed"], ["--embeddings"], minerva)
     run(["full"], ["--parallel", 1, "--max-queue", 1], minerva)
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600
         keys.write("other\nright\n")

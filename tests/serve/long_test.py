@@ -16,6 +16,7 @@ import os
 import random
 import signal
 import time
+import urllib.error
 import urllib.request
 
 import served
@@ -34,8 +35,13 @@ def metric(server, name):
     return sum(float(line.split()[-1]) for line in get(server, "/metrics").splitlines() if line.startswith("minerva_" + name + "{"))
 
 
-def engines(server):
-    return [e["pid"] for e in json.loads(get(server, "/health/ready"))["engines"] if e["pid"] > 0]
+def engines(server, state=None):
+    """The processes of the engines, of those in this state."""
+    try:
+        text = get(server, "/health/ready")
+    except urllib.error.HTTPError as error:  # 503: none is ready
+        text = error.read().decode()
+    return [e["pid"] for e in json.loads(text)["engines"] if e["pid"] > 0 and state in (None, e["state"])]
 
 
 def kib(pid):
@@ -123,16 +129,10 @@ async def kill_again(server, run, over, which=None):
     n = 0
     while not over.is_set():
         await asyncio.sleep(run.draw.uniform(0.05, 1.5))
-        pids = engines(server)
+        pids = await asyncio.to_thread(engines, server, "ready")
         if pids and not over.is_set():
             os.kill(pids[which if which is not None else run.draw.randrange(len(pids))], signal.SIGKILL)
             n += 1
-            while True:  # until the next one is there, so that something is generated
-                try:
-                    get(server, "/health/ready")
-                    break
-                except OSError:
-                    await asyncio.sleep(0.05)
     return n
 
 
