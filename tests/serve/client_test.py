@@ -266,11 +266,12 @@ def test_errors_cancel(client, server):
     next(iter(stream))
     assert metric(client, "num_requests_running") + metric(client, "num_requests_waiting") >= 1
     stream.close()
-    until = time.monotonic() + 60
-    while metric(client, "num_requests_running") + metric(client, "num_requests_waiting") and time.monotonic() < until:
+    until, quiet = time.monotonic() + 60, 0
+    while quiet < 10:  # the engine's counts are as old as its last step
+        assert time.monotonic() < until, "the generation runs on"
+        busy = metric(client, "num_requests_running") + metric(client, "num_requests_waiting")
+        quiet = 0 if busy else quiet + 1
         time.sleep(0.02)
-    equal(metric(client, "num_requests_running") + metric(client, "num_requests_waiting"), 0)
-    equal(metric(client, "kv_cache_usage_perc"), metric(client, "kv_cache_usage_perc"))
 
 
 def test_full_retry(client, server):
@@ -301,12 +302,7 @@ def run(groups, flags, minerva, key=None):
         for name, test in [one for group in groups for one in tests_of(group)]:
             print(name, flush=True)
             with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
-                try:
-                    test(client, server)
-                except openai.BadRequestError as error:
-                    if " yet" not in error.message:
-                        raise
-                    print("not yet: " + error.message)
+                test(client, server)
 
 
 def main():

@@ -60,12 +60,13 @@ class Handler(mock_server.Handler):
             self.end_headers()
             self.wfile.write(HTML)
         elif self.path == "/v1/models" and not self.is_refused():
-            self.answer(200, {"object": "list", "data": [{"id": "mock", "max_model_len": 512, "meta": {"device": "cpu_mock"}}]})
+            facts = {"device": "cpu_mock", "chat": self.server.mock.chat, "sampling": {"temperature": 0.6}}
+            self.answer(200, {"object": "list", "data": [{"id": "mock", "max_model_len": 512, "minerva": facts}]})
         elif self.path == "/favicon.ico":
             self.error(404, "none")
 
     def complete(self, mock, number, body):
-        last = body["messages"][-1]["content"]
+        last = body["messages"][-1]["content"] if mock.chat else body["prompt"]
         if "fail" in last:
             return self.error(400, "temperature: found 9, expected 0 to 2")
         self.send_response(200)
@@ -74,9 +75,12 @@ class Handler(mock_server.Handler):
         self.end_headers()
 
         def delta(**value):
+            if not mock.chat:
+                return self.event({"choices": [{"index": 0, "text": value["content"], "finish_reason": None}]})
             self.event({"choices": [{"index": 0, "delta": value, "finish_reason": None}]})
 
-        delta(role="assistant", content="")
+        if mock.chat:
+            delta(role="assistant", content="")
         if "think" in last:
             for word in ("I ", "should ", "be ", "brief."):
                 delta(reasoning_content=word)
@@ -95,6 +99,7 @@ class Handler(mock_server.Handler):
 
 
 mock_server.Handler = Handler
+mock_server.Server.chat = True  # whether the model has a chat template
 LAST = "[...document.querySelectorAll('.message.assistant')].at(-1)"
 
 
@@ -171,6 +176,18 @@ def test_hostile(b, s):
     for text in ("**" * 20000, "[" * 20000, "`a" * 20000, "*a _b " * 8000, "> " * 5000, "- " * 5000, "|" * 20000 + "\\n|-|", "#" * 9000, "(" * 9000 + "[a](b",
                  "`" * 5000, "***a**b*" * 4000, "~~~\\n" * 5000, "1. " * 3000, "http://" * 5000):
         b.run("showMarkdown(document.createElement('div'), '%s')" % text)
+
+
+def test_plain(b, s):
+    """A model without a chat template continues the text."""
+    s.chat = False
+    begin(b, s.url + "/")
+    assert "continues the text" in b.run("document.getElementById('promise').textContent")
+    ask(b, "It was ", 1)
+    equal(answer(b), "echo: It was")
+    ask(b, "late", 2)
+    equal([(q["path"], q["prompt"], q["max_tokens"]) for q in s.requests],
+          [("/v1/completions", "It was", 256), ("/v1/completions", "It wasecho: It waslate", 256)])
 
 
 def test_thinking(b, s):
@@ -250,6 +267,7 @@ def test_kept(b, s):
 def test_settings(b, s):
     begin(b, s.url + "/")
     b.run("document.getElementById('open-settings').click()")
+    equal(b.run("['temperature', 'top_k'].map(n => document.querySelector('[name=' + n + ']').placeholder)"), ["default: 0.6", "default"])
     for name, value in (("temperature", "0.25"), ("top_k", "7"), ("seed", "12"), ("system", "Be kind."), ("max_tokens", "9"), ("top_p", "1.5")):
         b.run("(() => { const i = document.querySelector('[name=%s]'); i.value = '%s'; i.dispatchEvent(new Event('input')); })()" % (name, value))
     b.run("document.querySelector('#settings .primary').click()")
