@@ -121,8 +121,12 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     v->n_waiting--;
     *admitted = true;
     mn_status st = start(s, job, slot, err);
-    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+    if (!st || MN_STATUS_CLASS(st) == MN_CLASS_LOST)
+        return st; /* all that run are woken again on another device */
+    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE) {
+        mn_preempt(s, slot, NULL); /* it waits again */
         return st;
+    }
     mn_job_end(s, job, MN_FINISH_FAILED, err->msg); /* the device cannot do what it asks for */
     return MN_OK;
 }

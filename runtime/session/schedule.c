@@ -149,12 +149,16 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
 }
 
 /* ---- the plan: rows of each sequence, for which it has pages ---------------------------------- */
-/* Pages that another sequence has computed meanwhile are not computed again. */
-static void skip_known(mn_session *s, uint32_t seq) {
-    mn_job *job = s->seqs[seq].job;
+/* Pages that another sequence has computed meanwhile are not computed again; their tokens go into the
+ * history, which penalties read. */
+static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
+    const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = mn_prefix_continue(s, seq);
-    if (n && !job->n_preempted)
-        job->n_cached += n;
+    if (!n)
+        return MN_OK;
+    if (!q->job->n_preempted)
+        q->job->n_cached += n;
+    return mn_engine_write_history(s->engine, seq, q->tokens, q->n_enqueued, err);
 }
 
 /* Whether the sequence is a later choice of the same request as the one before it in turn, which is
@@ -207,12 +211,12 @@ static mn_status plan(mn_session *s, mn_error *err) {
         const bool prompt = is_prefilling(q) && room && !waits_for_prompt(s, i);
         bool got = false;
         if (prompt) {
-            skip_known(s, seq);
+            st = skip_known(s, seq, err);
             n = chunk_of(s, q, room, room == all);
         }
         if (prompt && scores_prompt(q))
             n = MN_MIN(n, outputs + 1);
-        if (n)
+        if (n && !st)
             st = reserve(s, seq, q->n_enqueued + n, &got, err);
         if (got)
             q->planned = n;

@@ -89,18 +89,24 @@ static void test_at_once(void **state) {
     enum { N = 8, SHARED = 448 };
     static served got[N], want[N];
     static int32_t ids[N][512];
+    /* penalties see the shared tokens, too */
+    const mn_sample_params p = {.size = sizeof p,
+                                .max_new = 8,
+                                .ignore_stop = 1,
+                                .temp = 1,
+                                .repeat_penalty = 1.5f,
+                                .penalty_last_n = -1};
     mn_session *s = open_with((mn_session_params){.n_seq = N, .n_ctx = 600, .n_batch = 128});
     for (uint32_t i = 0; i < N; i++) {
         words(3, SHARED, ids[i]);
         words(40 + i, 20, ids[i] + SHARED);
-        submit(s, (mn_request_params){.ids = ids[i], .n_ids = SHARED + 20, .sample = &few},
-               &got[i]);
+        submit(s, (mn_request_params){.ids = ids[i], .n_ids = SHARED + 20, .sample = &p}, &got[i]);
     }
     finish_all(s, got, N);
     assert_true(load_of(s).n_prompt < SHARED + N * 20 + 200);
     mn_session_free(s);
     for (uint32_t i = 0; i < N; i++) {
-        lone((mn_request_params){.ids = ids[i], .n_ids = SHARED + 20, .sample = &few}, &want[i]);
+        lone((mn_request_params){.ids = ids[i], .n_ids = SHARED + 20, .sample = &p}, &want[i]);
         same_ids(&got[i], &want[i]);
     }
 }
