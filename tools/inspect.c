@@ -296,7 +296,8 @@ static void as_text(app *a, out_file *out) {
     mn_value v = {.size = sizeof v};
     char params[32], bytes[32];
     out_printf(out, "%s\n", a->info.path);
-    out_printf(out, "format %s, architecture %s, %s parameters, %s\n", a->info.format, a->info.arch,
+    out_printf(out, "format %s, architecture %s%s, %s parameters, %s\n", a->info.format,
+               a->info.arch, a->info.is_encoder ? " (an encoder: it embeds)" : "",
                human_count(a->info.n_params, params), human_bytes(a->info.n_bytes, bytes));
     out_printf(out, "runs here: %s, %s\n\n", runs ? "yes" : "no", why);
     for (uint32_t i = 0; mn_model_meta(a->model, i, &key, &v) == MN_OK; i++) {

@@ -730,6 +730,8 @@ static void read_all(config_reader *c) {
     read_act(c);
     if (c->family->extra)
         c->family->extra(c);
+    if (!c->family->encoder && !config_bool(c, "is_causal", true)) /* a decoder made an encoder */
+        config_put_bool(c, "attention.causal", "is_causal", false);
     c->tied = config_bool(c, "tie_word_embeddings", c->family->tied);
     if (json_get(c->root, "tie_word_embeddings") || c->family->tied || c->headless)
         config_put_bool(c, "minerva.tie_word_embeddings", "tie_word_embeddings", c->tied);

@@ -234,6 +234,15 @@ static const name_pair bert_names[] = {{"attention.self.query", "attn_q"},
                                        {"output.LayerNorm", "layer_output_norm"},
                                        {0}};
 
+static const name_pair distilbert_names[] = {{"attention.q_lin", "attn_q"},
+                                             {"attention.k_lin", "attn_k"},
+                                             {"attention.v_lin", "attn_v"},
+                                             {"attention.out_lin", "attn_output"},
+                                             {"sa_layer_norm", "attn_output_norm"},
+                                             {"ffn.lin1", "ffn_up"},
+                                             {"ffn.lin2", "ffn_down"},
+                                             {"output_layer_norm", "layer_output_norm"},
+                                             {0}};
 static const name_pair nomic_names[] = {{"attn.Wqkv", "attn_qkv"},
                                         {"attn.out_proj", "attn_output"},
                                         {"norm1", "attn_output_norm"},
@@ -248,6 +257,14 @@ static const name_pair nomic_names[] = {{"attn.Wqkv", "attn_qkv"},
 static const size_keys gpt2_keys = {
     "n_positions",       "n_embd", "n_layer", "n_head", "n_inner", "activation_function",
     "layer_norm_epsilon"};
+static const size_keys distilbert_keys = {
+    .n_embd = "dim",
+    .n_layer = "n_layers",
+    .n_head = "n_heads",
+    .n_ff = "hidden_dim",
+    .act = "activation",
+    .eps = "layer_norm_eps",
+};
 static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
@@ -501,6 +518,17 @@ static const struct model_family families[] = {
      .act = "gelu",
      .own = bert_names,
      .keys = &layer_norm_keys,
+     .layer_norm = true,
+     .tied = true,
+     .encoder = true,
+     .extra = encoder},
+    {.model_type = "distilbert",
+     .class_name = "DistilBertModel",
+     .arch = "bert",
+     .defaults = bert_defaults,
+     .act = "gelu",
+     .own = distilbert_names,
+     .keys = &distilbert_keys,
      .layer_norm = true,
      .tied = true,
      .encoder = true,

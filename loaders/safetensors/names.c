@@ -114,7 +114,8 @@ static mn_str without_prefix(mn_str s) {
                                            "model.",
                                            "transformer.",
                                            "bert.",
-                                           "roberta."};
+                                           "roberta.",
+                                           "distilbert."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++)
         if (mnl_str_begins(s, prefixes[i]))
             return skip(s, strlen(prefixes[i]));
@@ -132,6 +133,10 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
         return layer_name(p, family, native, skip(rest, 14));
     if (mnl_str_begins(rest, "encoder.layers."))
         return layer_name(p, family, native, skip(rest, 15));
+    if (mnl_str_begins(rest, "transformer.layer."))
+        return layer_name(p, family, native, skip(rest, 18));
+    if (mnl_str_begins(rest, "layer.")) /* the same without its prefix */
+        return layer_name(p, family, native, skip(rest, 6));
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mnl_str_is(rest, top[i].native))
             return mnl_str_of(top[i].canonical);
@@ -140,7 +145,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
 
 /* What stands on top of an encoder's hidden states: heads of its training, BERT's pooler. */
 bool tensor_is_head(mn_str native) {
-    static const char *const heads[] = {"pooler.", "cls.", "lm_head.", "classifier."};
+    static const char *const heads[] = {"pooler.", "cls.",        "lm_head.",
+                                        "vocab_",  "classifier.", "pre_classifier."};
     const mn_str rest = without_prefix(native);
     for (size_t i = 0; i < MN_COUNT(heads); i++)
         if (mnl_str_begins(rest, heads[i]))

@@ -19,7 +19,7 @@ from models import check
 
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
-ENCODERS = ("bert", "roberta", "xlm-roberta", "nomic-bert")
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert")
 ALL = ENCODERS + ("qwen3-headless",)
 
 
@@ -156,7 +156,9 @@ def poolings(out):
 IN_LAYER = {"attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v", "attention.output.dense": "attn_output",
             "attention.output.LayerNorm": "attn_output_norm", "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
             "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down",
-            "norm1": "attn_output_norm", "norm2": "layer_output_norm"}
+            "norm1": "attn_output_norm", "norm2": "layer_output_norm", "attention.q_lin": "attn_q", "attention.k_lin": "attn_k", "attention.v_lin": "attn_v",
+            "attention.out_lin": "attn_output", "sa_layer_norm": "attn_output_norm", "ffn.lin1": "ffn_up", "ffn.lin2": "ffn_down",
+            "output_layer_norm": "layer_output_norm"}
 TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
        "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm"}
 
@@ -185,6 +187,8 @@ def unigram(vocab):
 def llama_cpp(name, path, pooling):
     """As convert_hf_to_gguf.py writes them, vocabularies (but RoBERTa's) included."""
     m, c = models.fixture(name), models.fixture(name).config
+    if name == "distilbert":
+        c.update(num_hidden_layers=c["n_layers"], hidden_size=c["dim"], intermediate_size=c["hidden_dim"], num_attention_heads=c["n_heads"], layer_norm_eps=1e-12)
     arch = "nomic-bert" if name == "nomic-bert" else "bert"
     skipped = c["pad_token_id"] + 1 if "roberta" in name else 0
     keys = [pair("general.architecture", STR, arch)]
@@ -202,7 +206,7 @@ def llama_cpp(name, path, pooling):
     tensors = []
     for native, (_, shape, _) in m.tensors.items():
         stem, _, kind = native.rpartition(".")
-        layer, _, rest = stem.replace("layers.", "layer.").partition("encoder.layer.")[2].partition(".")
+        layer, _, rest = stem.replace("layers.", "layer.").replace("transformer.layer.", "encoder.layer.").partition("encoder.layer.")[2].partition(".")
         top = [to for end, to in TOP.items() if stem.endswith(end) and not rest]
         if not rest and not top:
             continue
@@ -250,6 +254,14 @@ def refused():
     check("105" in run("embed", "-m", path, "--prompt-ids", "2,105", code=1).stderr, "an id outside the vocabulary")
     p = run("run", "-m", folder_of("qwen3-headless"), "-p", "a", code=1)
     check("output.weight" in p.stderr, "a model without an output matrix does not generate")
+    with tempfile.TemporaryDirectory() as out:
+        target, m = copy("qwen3-headless", out), models.fixture("qwen3-headless")
+        m.config["is_causal"] = False
+        m.write(target)
+        check("is an encoder" in run("run", "-m", target, "-p", "a", code=1).stderr, "a decoder that is not causal is an encoder")
+        cls = embed(target, golden("bert")[0]["text"], "--pooling", "cls", "--norm", "none")[0]["embedding"]
+        check(error(cls, golden("qwen3-headless")[0]["cls"]) > 0.01, "its first token sees the others")
+    check("embeds" in run("inspect", "-m", path).stdout, "inspect says that it is an encoder")
     m = models.fixture("bert")
     weight = "bert.encoder.layer.1.output.dense.bias"
     kind, shape, raw = m.tensors[weight]

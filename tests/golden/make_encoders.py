@@ -19,6 +19,7 @@ TEXTS = ["the cat sat on the mat", "The dog ran home, and slept!", "A", "", "gra
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, initializer_range=0.2)
 MODELS = {
     "bert": (tf.BertConfig, tf.BertForMaskedLM, dict(SMALL, max_position_embeddings=64, type_vocab_size=2, pad_token_id=0)),
+    "distilbert": (tf.DistilBertConfig, tf.DistilBertModel, dict(dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=64, pad_token_id=0)),
     "roberta": (tf.RobertaConfig, tf.RobertaForMaskedLM, dict(SMALL, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1)),
     "xlm-roberta": (tf.XLMRobertaConfig, tf.XLMRobertaModel, dict(SMALL, max_position_embeddings=162, type_vocab_size=1, pad_token_id=1)),
     "nomic-bert": (tf.NomicBertConfig, tf.NomicBertModel, dict(SMALL, max_position_embeddings=128, type_vocab_size=2, pad_token_id=0)),
@@ -58,7 +59,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "qwen3-headless": roberta_tokenizer}
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "qwen3-headless": roberta_tokenizer}
 
 
 def write(path, value):
@@ -108,7 +109,7 @@ def make(out, name, seed):
             os.remove(os.path.join(folder, extra))
     tok.save(os.path.join(folder, "tokenizer.json"), pretty=False)
     if name in MODULES:
-        write_modules(folder, *MODULES[name], values["hidden_size"])
+        write_modules(folder, *MODULES[name], config.hidden_size)
     write(os.path.join(folder, "golden.json"), [dict(g, **{k: [float("%.9g" % v) for v in g[k]] for k in ("mean", "cls", "last")}) for g in golden])
     size = sum(os.path.getsize(os.path.join(root, f)) for root, _, files in os.walk(folder) for f in files)
     print("%-15s %7d bytes, %d ids, texts of %s tokens" % (name, size, config.vocab_size, [len(g["ids"]) for g in golden]))
