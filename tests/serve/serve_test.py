@@ -2,6 +2,7 @@
 """serve_test.py MINERVA GROUP: minerva serve from outside: endpoints, errors, streams, engines that die, clients that leave.
 
 Each group starts its own server with the demo model. Limits of time are those of hangs."""
+import base64
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -148,9 +150,47 @@ def endpoints():
         many = c.post("/v1/completions", {"prompt": [prompt, "The sun"], "temperature": 0, "max_tokens": 4, "echo": True, "n": 2})[2]
         assert [x["index"] for x in many["choices"]] == [0, 1, 2, 3]
         assert many["choices"][0]["text"].startswith(prompt) and many["choices"][3]["text"].startswith("The sun")
+        # logprobs
+        entries = c.chat(max_tokens=3, logprobs=True, top_logprobs=2)["choices"][0]["logprobs"]["content"]
+        assert len(entries) == 3 and all(len(e["top_logprobs"]) == 2 for e in entries), entries
+        assert all(bytes(e["bytes"]).decode() == e["token"] and e["logprob"] <= 0 for e in entries), entries
+        assert all(e["top_logprobs"][0]["token"] == e["token"] for e in entries), entries  # temperature 0
+        streamed = [e for x in c.stream(max_tokens=3, logprobs=True) for e in ((x["choices"][0]["logprobs"] or {}).get("content") or [])]
+        assert [e["token"] for e in streamed] == [e["token"] for e in entries]
+        echo = c.post("/v1/completions", {"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1})[2]["choices"][0]
+        old = echo["logprobs"]
+        assert echo["text"] == prompt and len(old["tokens"]) == ids["count"] and old["token_logprobs"][0] is None, echo
+        assert {len(v) for v in old.values()} == {ids["count"]}, echo
+        assert [prompt[at:].startswith(t) for at, t in zip(old["text_offset"], old["tokens"])].count(False) <= 1, echo
+        kept = c.chat(max_tokens=12, min_tokens=12, logit_bias={str(ids["tokens"][-1]): -100})
+        assert kept["usage"]["completion_tokens"] == 12, kept
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and metric(s, "num_requests_running") == 0
         assert metric(s, "time_to_first_token_seconds_count") > 5
+
+
+def embeddings():
+    def near(a, b):
+        return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-5
+    with served.Server(MINERVA, "--embeddings") as s:
+        c = Client(s)
+        texts = ["The sea is blue.", "A frog sat on a stone."]
+        both = c.post("/v1/embeddings", {"input": texts})[2]
+        assert [x["index"] for x in both["data"]] == [0, 1] and both["usage"]["prompt_tokens"] > 8, both
+        coded = c.post("/v1/embeddings", {"input": texts[0], "encoding_format": "base64"})[2]["data"][0]["embedding"]
+        raw = base64.b64decode(coded)
+        floats = struct.unpack("<%df" % (len(raw) // 4), raw)
+        assert near(floats, both["data"][0]["embedding"]) and abs(sum(x * x for x in floats) - 1) < 1e-4
+        ids = [c.post("/tokenize", {"prompt": t})[2]["tokens"] for t in texts]
+        assert near(c.post("/v1/embeddings", {"input": ids})[2]["data"][1]["embedding"], both["data"][1]["embedding"])
+        assert len(c.post("/v1/embeddings", {"input": ids[0], "dimensions": 8})[2]["data"][0]["embedding"]) == 8
+        refused(c.post("/v1/embeddings", {"input": []}), 400, "input")
+        refused(c.post("/v1/embeddings", {"input": [1.5]}), 400, "input")
+        refused(c.post("/v1/embeddings", {"input": "a", "dimensions": 100000}), 400, "dimensions")
+        refused(c.post("/v1/embeddings", {"input": "a", "encoding_format": "hex"}), 400, "encoding_format")
+        refused(c.post("/v1/embeddings", {"input": "word " * 3000}), 400, "input", code="context_length_exceeded")
+        os.kill(engine_of(s), signal.SIGKILL)
+        assert near(c.post("/v1/embeddings", {"input": texts[0]})[2]["data"][0]["embedding"], floats)
 
 
 def errors():
@@ -458,5 +498,5 @@ def limits():
         assert Client(s).ask("GET", "/health/live")[0] == 200
 
 
-{"endpoints": endpoints, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
+{"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
  "limits": limits, "replicas": replicas, "excluded": excluded, "tls": tls, "slow": slow}[GROUP]()

@@ -85,6 +85,7 @@ static int host_name(const char *host, char *out, size_t cap) {
     return 1;
 }
 
+/* 1 for an IPv4 or IPv6 address, which no name server can point elsewhere. */
 static int is_numeric(const char *host) {
     unsigned char address[16];
     return inet_pton(AF_INET, host, address) == 1 || inet_pton(AF_INET6, host, address) == 1;

@@ -13,6 +13,7 @@ enum { MAX_UNSENT = 8 << 20 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* An id that no other answer of this or another server has: the clients see it. */
 static void set_id(answer *a) {
     const uint64_t low = sampling_seed();
     const uint64_t high = sampling_seed();
@@ -147,6 +148,7 @@ void answer_computed(answer *a, generation *g, const wire_event *e) {
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+/* Sends a piece of a stream; out of memory ends the connection, since a gap could not be seen. */
 static void put(answer *a, const buffer *b) {
     if (b->failed) {
         http_drop(a->http);
@@ -170,6 +172,7 @@ static void put_chunk(answer *a, generation *g, const char *finish) {
     buffer_free(&b);
 }
 
+/* "usage": prompts count once, not for each choice. */
 static void put_usage(const answer *a, buffer *b) {
     uint64_t n_prompt = 0;
     uint64_t n_cached = 0;
@@ -193,6 +196,7 @@ static void put_usage(const answer *a, buffer *b) {
                (unsigned long long)n_thinking);
 }
 
+/* The chunk with the usage, if it was asked for, and the mark of the end. */
 static void end_stream(answer *a) {
     buffer b = {0};
     if (a->ask.include_usage && !a->failed) {
@@ -207,6 +211,7 @@ static void end_stream(answer *a) {
     http_end(a->http);
 }
 
+/* 200, and one chunk per choice with the role where the form has one. */
 static void begin_stream(answer *a) {
     a->started = 1;
     a->last_sent = seconds();
@@ -217,12 +222,14 @@ static void begin_stream(answer *a) {
 
 /* ---- whole answers --------------------------------------------------------------------------- */
 
+/* The word for how g ended. */
 static const char *reason_of(const generation *g) {
     if (g->finish == MN_FINISH_LENGTH)
         return "length";
     return g->n_calls && !g->stop_string ? "tool_calls" : "stop";
 }
 
+/* The answer of a request without "stream". */
 static void send_whole(answer *a) {
     buffer b = {0};
     put_format(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,

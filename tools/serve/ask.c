@@ -37,6 +37,7 @@ static const int_row ints[] = {
     {"priority", F(priority), INT32_MIN, INT32_MAX},
 };
 
+/* The rows of the two tables; the seed may be any whole number. */
 static int read_numbers(const cJSON *body, ask *out, json_error *e) {
     char *base = (char *)out;
     for (size_t i = 0; i < COUNT(numbers); i++) {
@@ -56,6 +57,7 @@ static int read_numbers(const cJSON *body, ask *out, json_error *e) {
     return json_read_int(body, "seed", INT64_MIN, INT64_MAX, &out->seed, e);
 }
 
+/* One stop string; an empty one is ignored. */
 static int add_stop(const cJSON *v, ask *out, json_error *e) {
     if (!cJSON_IsString(v))
         return json_fail(e, "stop", "stop: expected a string or a list of strings");
@@ -70,6 +72,7 @@ static int add_stop(const cJSON *v, ask *out, json_error *e) {
     return 1;
 }
 
+/* "stop": a string or a list of strings. */
 static int read_stop(const cJSON *body, ask *out, json_error *e) {
     const cJSON *stop = json_field(body, "stop");
     const cJSON *item = NULL;
@@ -91,6 +94,7 @@ static int is_id(const cJSON *v, int64_t n_vocab) {
     return x >= 0 && x < (double)n_vocab && x == floor(x);
 }
 
+/* "stop_token_ids" (vLLM): further ids that end the answer. */
 static int read_stop_ids(const cJSON *body, int64_t n_vocab, ask *out, json_error *e) {
     const cJSON *list = json_field(body, "stop_token_ids");
     const cJSON *item = NULL;
@@ -108,6 +112,7 @@ static int read_stop_ids(const cJSON *body, int64_t n_vocab, ask *out, json_erro
     return 1;
 }
 
+/* "logit_bias": {"ID": NUMBER}, added to the logits; -100 excludes an id in practice. */
 static int read_bias(const cJSON *body, int64_t n_vocab, ask *out, json_error *e) {
     const cJSON *object = json_field(body, "logit_bias");
     const cJSON *item = NULL;
@@ -133,6 +138,7 @@ static int read_bias(const cJSON *body, int64_t n_vocab, ask *out, json_error *e
     return 1;
 }
 
+/* Chat has a flag and a number, text completions one number. */
 static int read_logprobs(const cJSON *body, int is_chat, ask *out, json_error *e) {
     if (!is_chat) {
         const cJSON *v = json_field(body, "logprobs");
@@ -167,6 +173,7 @@ static int check_format(const cJSON *body, json_error *e) {
     return 1;
 }
 
+/* "stream" and "stream_options", which has a meaning with streams alone. */
 static int read_stream(const cJSON *body, ask *out, json_error *e) {
     const cJSON *options = json_field(body, "stream_options");
     if (!json_read_bool(body, "stream", &out->stream, e))

@@ -58,6 +58,7 @@ static int parse_arguments(cJSON *message, json_error *e) {
     return 1;
 }
 
+/* Brings message i into the form of templates. 0: the error is set. */
 static int prepare_message(cJSON *m, size_t i, json_error *e) {
     const char *role = NULL;
     if (!cJSON_IsObject(m))
@@ -81,10 +82,17 @@ static int prepare_message(cJSON *m, size_t i, json_error *e) {
     return parse_arguments(m, e);
 }
 
+/* Bytes of the content, which is a string by now. */
+static size_t content_bytes(const cJSON *message) {
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
+    return cJSON_IsString(content) ? strlen(content->valuestring) : 0;
+}
+
 /* The messages as JSON for the template, freed by cJSON_free; NULL: the error is set. */
-static char *messages_json(const cJSON *body, json_error *e) {
+static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
     const cJSON *given = json_field(body, "messages");
     size_t i = 0;
+    size_t n_bytes = 0;
     if (!cJSON_IsArray(given) || !given->child) {
         json_fail(e, "messages", "messages: expected a list of at least one message");
         return NULL;
@@ -94,8 +102,11 @@ static char *messages_json(const cJSON *body, json_error *e) {
     cJSON_ArrayForEach(m, list) {
         if (!prepare_message(m, i, e))
             break;
+        n_bytes += content_bytes(m);
         i++;
     }
+    if (!e->failed)
+        serve_may_fit(s, n_bytes, "messages", e);
     char *text = e->failed ? NULL : cJSON_PrintUnformatted(list);
     if (!text)
         json_fail(e, NULL, "out of memory");
@@ -140,7 +151,7 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
         return json_fail(e, "messages",
                          "the model has no chat template: use /v1/completions, or start the "
                          "server with --chat-template");
-    char *messages = messages_json(body, e);
+    char *messages = messages_json(s, body, e);
     char *vars = messages ? variables_json(body, e) : NULL;
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
@@ -195,6 +206,7 @@ static void put_call_id(buffer *out) {
     buffer_z(out, id);
 }
 
+/* Ends the object of the last call, so that what is in g->calls is whole. */
 static void close_call(generation *g) {
     if (g->call_open)
         buffer_z(&g->calls, "\"}}");
@@ -228,6 +240,7 @@ static void add_arguments(answer *a, generation *g, const mn_stream_event *e) {
     json_text(b, e->text.ptr, e->text.len);
 }
 
+/* Each kind of text has its buffer, and its member of the delta or message. */
 static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
     switch (e->kind) {
     case MN_EVENT_THINKING:
@@ -251,6 +264,7 @@ static void member(buffer *out, int *n, const char *name, const char *quote, con
     buffer_z(out, *quote == '[' ? "]" : quote);
 }
 
+/* The delta of a stream; the first of a choice has the role, the last one the reason. */
 static void chat_chunk(answer *a, generation *g, const char *finish, buffer *out) {
     int n = 0;
     const int first = g->n_ids == g->n_prompt && !finish;
@@ -282,6 +296,7 @@ static void chat_chunk(answer *a, generation *g, const char *finish, buffer *out
     buffer_clear(&g->logprobs);
 }
 
+/* The message: content is null beside calls without text, as clients expect. */
 static void chat_whole(answer *a, generation *g, const char *finish, buffer *out) {
     int n = 1;
     close_call(g);
@@ -305,6 +320,7 @@ static void chat_whole(answer *a, generation *g, const char *finish, buffer *out
     put_format(out, ",\"finish_reason\":\"%s\"", finish);
 }
 
+/* One entry of logprobs.content. */
 static void chat_logprob(answer *a, generation *g, const wire_event *e) {
     buffer *b = &g->logprobs;
     buffer_z(b, b->n ? "," : "");
@@ -331,6 +347,7 @@ static const answer_form chat_form = {
 
 /* ---- the route ------------------------------------------------------------------------------- */
 
+/* Reads the request and makes its prompt. 0: the error is set. */
 static int prepare(answer *a, json_error *e) {
     serve *s = a->s;
     int32_t *ids = NULL;

@@ -58,6 +58,8 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
     if (cJSON_IsString(prompt)) {
         const mn_str text = {prompt->valuestring, strlen(prompt->valuestring)};
         const uint32_t flags = MN_TEXT_ADD_SPECIAL | MN_TEXT_PARSE_SPECIAL;
+        if (!serve_may_fit(s, text.len, "prompt", e))
+            return 0;
         const mn_status st = mn_model_tokenize(s->a.model, text, flags, &ids, &n, &err);
         ok = !st || serve_library_error(&err, st, "prompt", e);
     } else {
@@ -112,12 +114,21 @@ static int add_prompts(answer *a, json_error *e) {
 
 /* ---- the form of answers --------------------------------------------------------------------- */
 
+/* One member of an object of the most likely tokens. */
+static void put_top(answer *a, generation *g, const char *comma, int32_t id, float logprob) {
+    buffer_z(&g->calls, comma);
+    logprob_token(a->s, &g->calls, id);
+    buffer_z(&g->calls, ":");
+    json_float(&g->calls, logprob, "-9999.0");
+}
+
 /* Parallel arrays grow together: g->logprobs holds tokens, g->thinking their logprobs, g->calls the
  * objects of the most likely ones; this form has no other use for them. */
 static void put_entry(answer *a, generation *g, int32_t id, float logprob, const int32_t *top_ids,
                       const float *top, uint32_t n_top) {
     const char *comma = g->logprobs.n ? "," : "";
     const mn_str text = mn_model_token_text(a->s->a.model, id);
+    int is_in_top = 0;
     buffer_z(&g->logprobs, comma);
     json_string(&g->logprobs, text.ptr, text.len);
     buffer_z(&g->thinking, comma);
@@ -128,16 +139,22 @@ static void put_entry(answer *a, generation *g, int32_t id, float logprob, const
     buffer_z(&g->calls, comma);
     buffer_z(&g->calls, n_top ? "{" : "null");
     for (uint32_t i = 0; i < n_top; i++) {
-        buffer_z(&g->calls, i ? "," : "");
-        logprob_token(a->s, &g->calls, top_ids[i]);
-        buffer_z(&g->calls, ":");
-        json_float(&g->calls, top[i], "-9999.0");
+        is_in_top |= top_ids[i] == id;
+        put_top(a, g, i ? "," : "", top_ids[i], top[i]);
     }
+    if (n_top && !is_in_top) /* the token itself is always there */
+        put_top(a, g, ",", id, logprob);
     buffer_z(&g->calls, n_top ? "}" : "");
 }
 
 static void completion_logprob(answer *a, generation *g, const wire_event *e) {
     put_entry(a, g, e->token, e->logprob, e->top_ids, e->top_logprobs, e->n_top);
+}
+
+/* 1 if the text of a prompt shows its first token, which a begin-of-text token does not. */
+static int begins_with(const char *echo, const serve *s, int32_t id) {
+    const mn_str text = mn_model_token_text(s->a.model, id);
+    return echo && strlen(echo) >= text.len && !memcmp(echo, text.ptr, text.len);
 }
 
 /* The first token of a prompt has no logprob: null. */
@@ -146,6 +163,8 @@ static void completion_prompt(answer *a, generation *g, const wire_event *e) {
         const size_t at = (size_t)i * e->n_top;
         put_entry(a, g, g->ids[i], e->prompt_logprobs[i], e->prompt_top_ids + at,
                   e->prompt_top_logprobs + at, i ? e->n_top : 0);
+        if (i == 0 && !begins_with(a->echo[g->index / (uint32_t)a->ask.n], a->s, g->ids[0]))
+            g->text_at = 0;
     }
 }
 
@@ -160,6 +179,7 @@ static void put_array(buffer *out, const char *name, const buffer *items) {
     buffer_z(out, "]");
 }
 
+/* "logprobs": the four arrays, or null if none were asked for. */
 static void put_logprobs(const answer *a, const generation *g, buffer *out) {
     buffer_z(out, ",\"logprobs\":");
     if (!a->ask.logprobs) {
@@ -185,6 +205,7 @@ static void put_echo(answer *a, generation *g, buffer *out) {
     g->echoed = 1;
 }
 
+/* Chunks and whole answers have the same members here. */
 static void completion_members(answer *a, generation *g, const char *finish, buffer *out) {
     buffer_z(out, "\"text\":\"");
     put_echo(a, g, out);
@@ -212,6 +233,7 @@ static const answer_form completion_form = {
 
 /* ---- the route ------------------------------------------------------------------------------- */
 
+/* Fields of text completions alone: what would change the answer and is not supported. */
 static int check_others(const answer *a, json_error *e) {
     const char *suffix = NULL;
     int64_t best_of = a->ask.n;
@@ -226,6 +248,7 @@ static int check_others(const answer *a, json_error *e) {
     return 1;
 }
 
+/* Reads the request and makes its prompts. 0: the error is set. */
 static int prepare(answer *a, json_error *e) {
     const serve *s = a->s;
     if (!ask_read(a->body, 0, s->a.info.n_vocab, &a->ask, e) ||

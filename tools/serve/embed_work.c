@@ -32,6 +32,7 @@ int embed_work_is_wanted(const app *a, uint32_t asked) {
     return asked || a->info.is_encoder;
 }
 
+/* *values: [n_texts, n_dim], malloc'ed in every case, freed by the caller. */
 static mn_status embed(embed_work *w, const wire_embed *m, float **values, uint32_t n_dim,
                        mn_error *err) {
     mn_embed_params params = {.size = sizeof params, .n_dim = m->n_dim};
@@ -50,6 +51,7 @@ static mn_status embed(embed_work *w, const wire_embed *m, float **values, uint3
     return st;
 }
 
+/* Computes a job, passes the answer on and frees the job. */
 static void run(embed_work *w, job *j) {
     mn_error err = MN_ERROR;
     float *values = NULL;
@@ -64,6 +66,7 @@ static void run(embed_work *w, job *j) {
     free(j);
 }
 
+/* The thread: one job after the other, for ever. */
 static void *run_all(void *arg) {
     embed_work *w = arg;
     for (;;) {

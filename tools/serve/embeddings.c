@@ -43,6 +43,7 @@ int embeddings_gone(serve *s, http_request *r) {
     return 1;
 }
 
+/* The request with this id; NULL: its client has gone. */
 static embedding *find(const serve *s, uint64_t id) {
     embedding *m = s->embeddings;
     while (m && m->id != id)
@@ -50,6 +51,7 @@ static embedding *find(const serve *s, uint64_t id) {
     return m;
 }
 
+/* To an engine that is ready, in turn; m->link stays NULL if none is. */
 static void send(serve *s, embedding *m) {
     for (unsigned i = 0; i < s->n_links; i++) {
         engine_link *l = &s->links[(m->id + i) % s->n_links];
@@ -95,11 +97,14 @@ static int reserve(embedding *m, uint32_t n) {
     return 1;
 }
 
+/* Appends the ids of a text, *n of them. 0: the error is set. */
 static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t *n,
                         json_error *e) {
     mn_error err = MN_ERROR;
     int32_t *ids = NULL;
     const mn_str str = {text, strlen(text)};
+    if (!serve_may_fit(s, str.len, "input", e))
+        return 0;
     const mn_status st = mn_model_tokenize(s->a.model, str, MN_TEXT_ADD_SPECIAL, &ids, n, &err);
     if (st)
         return serve_library_error(&err, st, "input", e);
@@ -110,6 +115,7 @@ static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t
     return ok || json_fail(e, NULL, "out of memory");
 }
 
+/* The same for a list of ids. */
 static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32_t *n,
                          json_error *e) {
     const double n_vocab = (double)s->a.info.n_vocab;
@@ -151,6 +157,7 @@ static int add_input(const serve *s, embedding *m, const cJSON *item, json_error
     return 1;
 }
 
+/* "input": one text or a list of them; a list of numbers is one text. */
 static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_error *e) {
     const cJSON *input = json_field(body, "input");
     const int is_list = cJSON_IsArray(input);
@@ -174,6 +181,7 @@ static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_erro
     return 1;
 }
 
+/* 0: the error is set. */
 static int read_request(const serve *s, embedding *m, const cJSON *body, json_error *e) {
     const char *model = NULL;
     const char *format = "float";
@@ -218,6 +226,7 @@ void route_embeddings(serve *s, http_request *r) {
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* RFC 4648, with padding. */
 static void put_base64(buffer *out, const void *bytes, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *at = bytes;
@@ -235,6 +244,7 @@ static void put_base64(buffer *out, const void *bytes, size_t n) {
     }
 }
 
+/* v: [n] f32, in the byte order of this machine, which is little-endian wherever Minerva runs. */
 static void put_vector(buffer *out, const float *v, uint32_t n, int base64) {
     if (base64) {
         buffer_z(out, "\"");

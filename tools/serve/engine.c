@@ -47,11 +47,13 @@ static void flush(engine *e) {
     buffer_clear(&e->out);
 }
 
+/* Queues why a request was not accepted. */
 static void refuse(engine *e, uint64_t id, mn_status st, const char *message) {
     const wire_refused m = {.id = id, .status = (int32_t)st, .message = {message, strlen(message)}};
     wire_put_refused(&e->out, &m);
 }
 
+/* Tells the front that this process lives, and when its scheduler last did something. */
 static void send_beat(engine *e) {
     wire_beat beat = {0};
     if (e->work)
@@ -64,6 +66,7 @@ static void send_beat(engine *e) {
 
 /* ---- the thread that reads ------------------------------------------------------------------- */
 
+/* The answer is queued under the lock, before any event of the request can be. */
 static void on_submit(engine *e, const wire_submit *m) {
     mn_error err = MN_ERROR;
     pthread_mutex_lock(&e->out_lock);
@@ -81,6 +84,7 @@ static void on_submit(engine *e, const wire_submit *m) {
     pthread_mutex_unlock(&e->out_lock);
 }
 
+/* The answer of embeddings: vectors, or why there are none. */
 static void on_vector(void *arg, const wire_vector *v, mn_status st, const char *why) {
     engine *e = arg;
     pthread_mutex_lock(&e->out_lock);
@@ -127,6 +131,7 @@ static int on_message(engine *e, const wire_message *m) {
     }
 }
 
+/* The thread that reads; the end of the socket is the end of the process. */
 static void *read_messages(void *arg) {
     engine *e = arg;
     wire_message m;
@@ -147,6 +152,7 @@ static void *read_messages(void *arg) {
 
 /* ---- the thread that computes ---------------------------------------------------------------- */
 
+/* Queues an event; compute sends all of one step together. */
 static void on_event(void *arg, const wire_event *event) {
     engine *e = arg;
     pthread_mutex_lock(&e->out_lock);
@@ -194,6 +200,7 @@ static void add_name(buffer *list, const char *name, size_t n) {
     buffer_put(list, name, n);
 }
 
+/* The list as a text, malloc'ed; NULL: it is empty. */
 static char *take_names(buffer *list) {
     if (list->n)
         return buffer_take(list);
@@ -225,6 +232,7 @@ static char *other_devices(const app *a, const char *device, const char *exclude
     return take_names(&list);
 }
 
+/* The flags of the command line, as the front sent them. */
 static void set_flags(engine *e, const wire_open *m) {
     e->model = text_of(m->model);
     e->device = text_of(m->device);
@@ -278,6 +286,7 @@ static int open_sessions(engine *e, const wire_open *m) {
     return code || e->work ? code : no_memory();
 }
 
+/* What the front needs to know of the session. */
 static void send_ready(engine *e) {
     const mn_session_info *s = &e->a.session_info;
     wire_ready m = {.version = WIRE_VERSION,

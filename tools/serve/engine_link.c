@@ -75,6 +75,7 @@ static void wait_and_retry(engine_link *l) {
     l->start_at = seconds() + (delay < MAX_DELAY_S ? delay : MAX_DELAY_S);
 }
 
+/* Starts a process and sends it what it opens. */
 static void start(engine_link *l) {
     int pair[2];
     const pid_t parent = getpid();
@@ -106,6 +107,7 @@ static void start(engine_link *l) {
 
 /* ---- death ----------------------------------------------------------------------------------- */
 
+/* 1 if the process ended by a signal that counts against its plugin. */
 static int is_crash(int status) {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
     for (size_t i = 0; WIFSIGNALED(status) && i < COUNT(deadly); i++)
@@ -206,12 +208,14 @@ void link_tick(engine_link *l, double now) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
+/* Keeps a text of the message, which lives until the next message only. */
 static void set_text(engine_link *l, size_t i, mn_str *text) {
     free(l->info_texts[i]);
     l->info_texts[i] = text->len ? strndup(text->ptr, text->len) : strdup("");
     *text = str_of(l->info_texts[i]);
 }
 
+/* 0: the message is malformed, of another version or not expected now. */
 static int on_engine_ready(engine_link *l, const wire_message *m) {
     wire_ready info;
     if (l->state != LINK_LOADING || !wire_get_ready(m, &info) || info.version != WIRE_VERSION)
@@ -252,6 +256,7 @@ static int on_message(engine_link *l, const wire_message *m) {
     return 1;
 }
 
+/* All whole messages that have come. What cannot be read ends the engine: its state is unknown. */
 static void read_messages(engine_link *l) {
     wire_message m;
     const int filled = wire_fill(&l->in, l->fd);

@@ -27,6 +27,7 @@ generation *generation_find(serve *s, uint64_t id) {
     return g;
 }
 
+/* From now on events of its id find it. */
 static void insert(serve *s, generation *g) {
     generation **slot = slot_of(s, g->id);
     g->next = *slot;
@@ -60,6 +61,7 @@ static int reserve(generation *g, uint32_t n) {
     return 1;
 }
 
+/* FNV-1a of the first ids: prompts with the same hash are taken to share their beginning. */
 static uint64_t hash_ids(const int32_t *ids, uint32_t n) {
     uint64_t h = 14695981039346656037u;
     for (uint32_t i = 0; i < n && i < PREFIX_TOKENS; i++)
@@ -101,6 +103,7 @@ void generation_free(serve *s, generation *g) {
 
 /* ---- to an engine ---------------------------------------------------------------------------- */
 
+/* How many generations the engine has. */
 static unsigned load_of(const serve *s, const engine_link *l) {
     unsigned n = 0;
     for (size_t i = 0; i < SERVE_TABLE; i++)
@@ -146,6 +149,7 @@ static int is_complete(const generation *g) {
     return g->finish != MN_FINISH_NONE || (g->max_new && g->n_ids - g->n_prompt >= g->max_new);
 }
 
+/* To an engine, with what was drawn so far; g->link stays NULL if none is ready. */
 static void send(serve *s, generation *g) {
     const answer *a = g->answer;
     engine_link *l = choose(s, g);
@@ -218,6 +222,7 @@ void generation_abort(serve *s, generation *g) {
 
 /* ---- from an engine -------------------------------------------------------------------------- */
 
+/* For /metrics. */
 static void count_finish(serve *s, const generation *g) {
     metrics *m = &s->metrics;
     size_t reason = g->finish == MN_FINISH_LENGTH ? FINISHED_LENGTH : FINISHED_STOP;
@@ -244,6 +249,7 @@ static void finish(serve *s, generation *g, int why) {
     answer_finished(g->answer, g);
 }
 
+/* For /metrics: times as the client sees them. */
 static void count_token(serve *s, generation *g) {
     const double now = seconds();
     if (g->first > 0)
@@ -278,6 +284,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     finish(s, g, MN_FINISH_STOP);
 }
 
+/* The engine's last event: the end of the text, or an error of this generation alone. */
 static void on_finish(serve *s, generation *g, const wire_event *m) {
     metrics *all = &s->metrics;
     g->n_cached = m->n_cached > g->n_cached ? m->n_cached : g->n_cached;
@@ -321,6 +328,7 @@ static void on_admitted(void *arg, uint64_t id) {
     answer_admitted(g->answer, g);
 }
 
+/* Ids of generations and of embeddings come from one counter. */
 static void on_refused(void *arg, const wire_refused *m) {
     serve *s = arg;
     generation *g = generation_find(s, m->id);
@@ -334,6 +342,7 @@ static void on_vector(void *arg, const wire_vector *m) {
     embeddings_vector(arg, m);
 }
 
+/* The limits of the server are those of the engine with the smallest context. */
 static void on_ready(void *arg, engine_link *l) {
     serve *s = arg;
     if (!s->n_ctx || l->info.n_ctx < s->n_ctx)

@@ -66,6 +66,7 @@ static exchange *of(http_request *r) {
 
 /* ---- suspended connections ------------------------------------------------------------------- */
 
+/* The library leaves the connection alone until resume. */
 static void suspend(exchange *x) {
     x->suspended = 1;
     MHD_suspend_connection(x->mhd);
@@ -159,6 +160,7 @@ static void add_headers(exchange *x, struct MHD_Response *response) {
     MHD_add_response_header(response, "Vary", "Origin");
 }
 
+/* Hands the answer over to the library. */
 static enum MHD_Result queue(exchange *x) {
     struct MHD_Response *response = response_of(x);
     if (!response)
@@ -180,6 +182,7 @@ void http_header(http_request *r, const char *name, const char *value) {
         x->n_headers++;
 }
 
+/* From now on there is an answer: of several the first one counts. */
 static void set_status(exchange *x, unsigned status, const char *type) {
     x->status = status;
     x->request.status = status;
@@ -275,6 +278,7 @@ static void check_access(exchange *x) {
                    "may");
 }
 
+/* 413 with the limit. */
 static void too_large(exchange *x) {
     char message[120];
     snprintf(message, sizeof message, "the body has more than %zu bytes, the limit of the server",
@@ -282,6 +286,7 @@ static void too_large(exchange *x) {
     http_error(&x->request, 413, "invalid_request_error", NULL, "request_too_large", message);
 }
 
+/* A request begins: method and path are copied, since they may end before the answer. */
 static exchange *create_exchange(http_server *s, struct MHD_Connection *mhd, const char *method,
                                  const char *path) {
     exchange *x = calloc(1, sizeof *x);
@@ -350,6 +355,8 @@ static enum MHD_Result on_complete(exchange *x) {
     return MHD_YES;
 }
 
+/* The library calls this for the head, for each piece of the body, and with *n 0 at its end and
+ * after each resume. */
 static enum MHD_Result on_access(void *arg, struct MHD_Connection *mhd, const char *url,
                                  const char *method, const char *version, const char *bytes,
                                  size_t *n, void **state) {
@@ -400,6 +407,7 @@ static void on_completed(void *arg, struct MHD_Connection *mhd, void **state,
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
+/* The library has accepted a connection. */
 static void open_connection(http_server *s, struct MHD_Connection *mhd, void **context) {
     connection *c = calloc(1, sizeof *c);
     *context = c;
@@ -416,6 +424,7 @@ static void open_connection(http_server *s, struct MHD_Connection *mhd, void **c
     s->n_connections++;
 }
 
+/* The library is about to close it. */
 static void close_connection(http_server *s, connection *c) {
     unwatch_client(c);
     if (c->prev)
@@ -482,6 +491,7 @@ static void on_ready(void *arg, uint32_t events) {
     (void)events;
 }
 
+/* NULL: the certificate cannot be used, or out of memory. */
 static struct MHD_Daemon *start(http_server *s, int fd) {
     const http_params *p = &s->params;
     const unsigned tls = p->tls_cert ? MHD_USE_TLS : 0;
@@ -499,6 +509,7 @@ static struct MHD_Daemon *start(http_server *s, int fd) {
                             tls ? certificates : none, MHD_OPTION_END);
 }
 
+/* The port that the kernel chose. */
 static int port_of(int fd) {
     struct sockaddr_storage address = {0};
     socklen_t n = sizeof address;

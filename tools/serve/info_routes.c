@@ -10,6 +10,7 @@ enum { SILENCE_S = 10, SILENCE_STEPS = 20 };
 
 /* ---- models ---------------------------------------------------------------------------------- */
 
+/* OpenAI's object of a model with vLLM's max_model_len, and what the page shows. */
 static void put_model(const serve *s, const char *name, buffer *out) {
     buffer_z(out, "{\"id\":");
     json_stringz(out, name);
@@ -64,6 +65,7 @@ void route_live(serve *s, http_request *r) {
     serve_json(s, r, &out);
 }
 
+/* 1 if the engine is ready and its scheduler has shown life lately. */
 static int is_alive(const engine_link *l, double now) {
     const double usual = (double)l->beat.usual_step_ns * 1e-9;
     const double most = fmax(SILENCE_S, usual * SILENCE_STEPS);
@@ -100,6 +102,7 @@ void route_ready(serve *s, http_request *r) {
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
+/* Sums over the engines. */
 static metrics_now now_of(const serve *s) {
     metrics_now now = {.n_connections = http_connections(s->http)};
     uint64_t used = 0;

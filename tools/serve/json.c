@@ -14,6 +14,7 @@ enum { MAX_VALUES = 1 << 20 }; /* of a request's JSON */
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* One character that JSON strings may not hold as it is. */
 static void put_escape(buffer *out, unsigned char c) {
     static const char from[] = "\"\\\b\f\n\r\t";
     static const char to[] = "\"\\bfnrt";

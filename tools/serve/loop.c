@@ -6,6 +6,7 @@ int loop_create(void) {
     return epoll_create1(EPOLL_CLOEXEC);
 }
 
+/* The pointer to the watch travels with the event. */
 static int control(int set, int operation, int fd, uint32_t events, watch *w) {
     struct epoll_event e = {.events = events, .data = {.ptr = w}};
     return epoll_ctl(set, operation, fd, &e);

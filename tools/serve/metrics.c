@@ -21,12 +21,14 @@ static void put_head(buffer *out, const char *name, const char *kind, const char
     put_format(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
 }
 
+/* A metric with one value. */
 static void put_one(buffer *out, const char *name, const char *kind, const char *help,
                     const char *label, double value) {
     put_head(out, name, kind, help);
     put_format(out, "minerva_%s{%s} %.17g\n", name, label, value);
 }
 
+/* Buckets are cumulative in this format. */
 static void put_histogram(buffer *out, const char *name, const char *help, const char *label,
                           const histogram *h) {
     uint64_t n = 0;
@@ -42,6 +44,7 @@ static void put_histogram(buffer *out, const char *name, const char *help, const
                name, label, (unsigned long long)n);
 }
 
+/* One line per reason, also of those that have not occurred. */
 static void put_finished(buffer *out, const metrics *m, const char *label) {
     static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
                                                     "error"};

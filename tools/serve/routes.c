@@ -19,6 +19,7 @@ static const route routes[] = {
     {"GET", "/metrics", route_metrics},           {"GET", "/", route_page},
 };
 
+/* 1 if the row is for the path; "/" has nothing behind it. */
 static int matches(const route *row, const char *path) {
     const size_t n = strlen(row->path);
     if (!strcmp(row->path, path))
@@ -55,11 +56,13 @@ void serve_request(void *arg, http_request *r) {
     http_error(r, 404, "invalid_request_error", NULL, "not_found", message);
 }
 
+/* The count of the requests of r's key; clients without a key share one. */
 static unsigned *in_flight(serve *s, const http_request *r) {
     const size_t i = (size_t)(r->key + 1);
     return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
 }
 
+/* For /metrics. */
 static void count_status(serve *s, const http_request *r) {
     metrics *m = &s->metrics;
     m->http_2xx += r->status / 100 == 2;
@@ -109,6 +112,17 @@ int serve_check_model(const serve *s, const char *name, json_error *e) {
     return json_fail(e, "model",
                      "model: found \"%.100s\", expected \"%.100s\" (--alias adds names)", name,
                      s->name);
+}
+
+int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
+    const size_t least = n / (s->longest_token ? s->longest_token : 1);
+    if (!s->n_ctx || least <= s->n_ctx)
+        return 1;
+    e->code = "context_length_exceeded";
+    return json_fail(e, param,
+                     "found %zu bytes, which are at least %zu tokens; the context of this server "
+                     "has %u tokens",
+                     n, least, s->n_ctx);
 }
 
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e) {
@@ -175,6 +189,7 @@ int serve_admit(serve *s, http_request *r, unsigned n) {
 
 /* ---- errors as JSON -------------------------------------------------------------------------- */
 
+/* A member with a text or null. */
 static void put_member(buffer *out, const char *name, const char *value) {
     put_format(out, ",\"%s\":", name);
     if (value)

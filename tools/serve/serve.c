@@ -139,6 +139,11 @@ static int open_text(serve *s, const sampling_flags *sampling) {
     sampling_values(&s->a, sampling, &s->sample);
     if (sampling->last_n < -1)
         s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */
+    for (int32_t id = 0; id < s->a.info.n_vocab; id++) {
+        const mn_str token = mn_model_token_text(s->a.model, id);
+        if (token.len > s->longest_token)
+            s->longest_token = (uint32_t)token.len;
+    }
     return read_chat_template(s);
 }
 
@@ -158,6 +163,7 @@ static int check_flags(const serve_flags *f) {
     return 0;
 }
 
+/* 0, or the exit code with the error printed. */
 static int open_access(serve *s) {
     const serve_flags *f = s->flags;
     s->access.origins = f->origins.v;
@@ -176,6 +182,7 @@ static void raise_limit(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* One engine, or one per entry of --replicas. */
 static int start_engines(serve *s) {
     const serve_flags *f = s->flags;
     engine_calls calls = serve_engine_calls;
@@ -194,6 +201,7 @@ static int start_engines(serve *s) {
     return 0;
 }
 
+/* The library copies certificate and key. */
 static int start_http(serve *s) {
     const serve_flags *f = s->flags;
     const http_app handlers = {.arg = s, .request = serve_request, .gone = serve_gone};
@@ -251,6 +259,7 @@ static void notify(const char *state) {
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+/* The first signal; a second one ends at once. */
 static void begin_drain(serve *s) {
     const double limit = (double)s->flags->drain;
     if (s->draining) {
@@ -264,6 +273,7 @@ static void begin_drain(serve *s) {
     app_remark(&s->a, "stopping: %u generations have %.0f s to end", s->n_generations, limit);
 }
 
+/* arg: the descriptor, and the count of signals. A dead engine needs no more than the wake-up. */
 static void on_signal(void *arg, uint32_t events) {
     const int *fd = (const int *)arg;
     struct signalfd_siginfo info;
@@ -284,6 +294,7 @@ static int all_dead(const serve *s, int *code) {
     return n == s->n_links;
 }
 
+/* What time brings: restarts, and once a second pings and limits. */
 static void tick(serve *s, double now) {
     for (unsigned i = 0; i < s->n_links; i++)
         link_tick(&s->links[i], now);
@@ -349,6 +360,7 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* The whole life of the front; the exit code. */
 static int serve_all(serve *s, const sampling_flags *sampling) {
     char name[256];
     int signals[2] = {-1, 0};
@@ -381,6 +393,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     return code;
 }
 
+/* HTTP first: its requests hold what the rest frees. */
 static void serve_close(serve *s) {
     if (s->http)
         http_free(s->http);

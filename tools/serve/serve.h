@@ -42,6 +42,7 @@ typedef struct {
     engine_link *links;
     unsigned n_links, n_per_key[256];
     uint32_t n_ctx, n_seq;                 /* of the engines; n_ctx 0: none was ready yet */
+    uint32_t longest_token;                /* bytes */
     struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
     struct answer *answers;                /* all that run */
     struct embedding *embeddings;          /* requests that wait for vectors */
@@ -68,6 +69,9 @@ int serve_is_open(const serve *s, http_request *r);
 int serve_check_number(const serve *s, uint64_t n, json_error *e);
 /* 1 if n more generations may be queued; else 0: answered with 429 or 503. */
 int serve_admit(serve *s, http_request *r, unsigned n);
+/* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised that
+ * is too long whatever its tokens are. */
+int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e);
 /* An error of the library about the prompt as the error of a request. */
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e);
 

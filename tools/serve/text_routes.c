@@ -49,6 +49,7 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
     return !st || serve_library_error(&err, st, "prompt", e);
 }
 
+/* Answers with vLLM's fields. */
 static void tokenize(serve *s, http_request *r, const cJSON *body) {
     json_error e = {0};
     int32_t *ids = NULL;
@@ -100,6 +101,7 @@ static void push(mn_stream *stream, int32_t id, buffer *out) {
         json_text(out, events[i].text.ptr, events[i].text.len);
 }
 
+/* Appends the text of the ids, special tokens by their names. 0: the error is set. */
 static int detokenize(const serve *s, const cJSON *list, mn_stream *stream, buffer *out,
                       json_error *e) {
     const double n_vocab = (double)s->a.info.n_vocab;

@@ -84,6 +84,7 @@ static void array(pass *p, const void **v, uint64_t n) {
     p->at += n * 4;
 }
 
+/* array for ids, floats for numbers. */
 static void ids(pass *p, const int32_t **v, uint64_t n) {
     const void *at = *v;
     array(p, &at, n);
@@ -96,6 +97,7 @@ static void floats(pass *p, const float **v, uint64_t n) {
     *v = at;
 }
 
+/* A text: its length, its bytes, padding. Reading: it points into the payload, without a NUL. */
 static void text(pass *p, mn_str *s) {
     uint32_t n = (uint32_t)s->len;
     u32(p, &n);
@@ -139,6 +141,7 @@ static void pass_open(pass *p, wire_open *m) {
     u64(p, &m->kv_bytes);
 }
 
+/* mn_sample_params without the bias, whose two arrays are the message's. */
 static void pass_sample(pass *p, mn_sample_params *s) {
     s->size = sizeof *s;
     u32(p, &s->max_new);
@@ -158,6 +161,7 @@ static void pass_sample(pass *p, mn_sample_params *s) {
     u32(p, &s->flags);
 }
 
+/* At least one id of a prompt precedes those that were drawn. */
 static void pass_submit(pass *p, wire_submit *m) {
     u64(p, &m->id);
     u32(p, &m->n_ids);
@@ -175,6 +179,7 @@ static void pass_submit(pass *p, wire_submit *m) {
         p->bad = 1;
 }
 
+/* The lengths of the texts add up to the ids. */
 static void pass_embed(pass *p, wire_embed *m) {
     u64(p, &m->id);
     u32(p, &m->n_texts);
@@ -211,6 +216,7 @@ static void pass_refused(pass *p, wire_refused *m) {
     text(p, &m->message);
 }
 
+/* n_top counts the ids beside a drawn one, and beside each of a prompt. */
 static void pass_event(pass *p, wire_event *m) {
     u64(p, &m->id);
     u32(p, &m->kind);
@@ -259,6 +265,7 @@ static void pass_beat(pass *p, wire_beat *m) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* Where the message begins; its length follows in end. */
 static size_t begin(buffer *out, wire_type type) {
     const uint32_t head[2] = {0, type};
     const size_t at = out->n;

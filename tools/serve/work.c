@@ -38,6 +38,7 @@ static entry **find(work *w, uint64_t id) {
     return at;
 }
 
+/* The message as parameters of the session. */
 static mn_status submit(work *w, const wire_submit *m, uint64_t *request, mn_error *err) {
     mn_logit_bias bias[WIRE_MAX_BIAS];
     mn_sample_params sample = m->sample;
@@ -83,6 +84,7 @@ void work_abort(work *w, uint64_t id) {
         mn_session_abort(w->session, request);
 }
 
+/* The last event of a generation has come. */
 static void forget(work *w, uint64_t id) {
     pthread_mutex_lock(&w->lock);
     entry **at = find(w, id);
@@ -93,6 +95,7 @@ static void forget(work *w, uint64_t id) {
     free(e);
 }
 
+/* Arrays stay the session's, valid until its next step. */
 static wire_event event_of(const mn_request_event *e) {
     wire_event out = {.id = (uint64_t)(uintptr_t)e->user,
                       .kind = e->kind,
