@@ -117,6 +117,15 @@ def case_fixture(name):
     check(ids == list(safetensors.read(golden, "greedy")[1]), "24 greedy ids")
 
 
+def is_bf16(model):
+    for name in os.listdir(model):
+        if name.endswith(".safetensors") and name.startswith("model"):
+            with open(os.path.join(model, name), "rb") as f:
+                n = int.from_bytes(f.read(8), "little")
+                return b'"BF16"' in f.read(n)
+    return False
+
+
 def case_a16(name):
     model = os.path.join(DATA, "fixtures", name)
     golden = os.path.join(model, "golden.safetensors")
@@ -127,7 +136,9 @@ def case_a16(name):
     want = safetensors.read(golden, "logits")[1]
     got = logits(model, list(safetensors.read(golden, "prompt")[1]), DEVICE, "--precision", "a16")[1]
     error = relative_l2(got, want)
-    check(error <= 2e-3, "relative L2 error of the logits in class a16 %.3g, at most 2e-3" % error)
+    # Activations are rounded to the type of the weight (plugin.h): to bf16 with 3 bits fewer than to f16.
+    limit = 2e-3 * (8 if is_bf16(model) else 1)
+    check(error <= limit, "relative L2 error of the logits in class a16 %.3g, at most %g" % (error, limit))
 
 
 def case_argmax():
