@@ -100,14 +100,34 @@ twice() {
     rm -rf "$out"
     return $e
 }
-# What is free at the least while the model loads and runs, against what a load without weights leaves and the estimate.
-memory() {
-    fifo=$(mktemp -u) && mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" watch <"$fifo" & } && exec 9>"$fifo" && sleep 1 || return 1
-    generate --device cuda:0 >/dev/null 2>&1
+# What the card has less while COMMAND runs, in MiB, at the most.
+taken() {
+    fifo=$(mktemp -u) && mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" watch <"$fifo" >"$fifo.said" & } && exec 9>"$fifo" && sleep 1 || return 1
+    "$@" >/dev/null 2>&1
     exec 9>&-
     wait $!
-    rm -f "$fifo"
-    "$minerva" devices --explain -m "${TINYLLAMA:-$story}" --device cuda:0 2>/dev/null | grep "  memory"
+    awk '{print $1 - $6}' "$fifo.said"
+    rm -f "$fifo" "$fifo.said"
+}
+# What a model takes at the most while it loads and runs, beside what the small storyteller does (a context of CUDA, queues):
+# at most its estimate.
+memory() {
+    none=$(taken "$minerva" run -m "$story" -p Once -n 4 --device cuda:0)
+    all=$(taken generate --device cuda:0)
+    "$minerva" devices --explain -m "${TINYLLAMA:-$story}" --device cuda:0 --json 2>/dev/null | python3 -c '
+import json, sys
+def find(x):
+    if isinstance(x, dict):
+        if "weights" in x and "scratch" in x:
+            yield x
+        x = list(x.values())
+    for y in x if isinstance(x, list) else []:
+        yield from find(y)
+m = max(find(json.load(sys.stdin)), key=lambda m: m["weights"])
+stated = m["need"] / 2**20
+taken = int(sys.argv[2]) - int(sys.argv[1])
+print("taken %d MiB beside %d, stated %.0f MiB and 6 for each thread that imports" % (taken, int(sys.argv[1]), stated))
+sys.exit(taken > stated + 128)' "$none" "$all"
 }
 # Another process leaves so many MiB of the card: the model runs on what is free, the rest of its layers on the CPU.
 beside() { # MIB COMMAND...
@@ -155,7 +175,8 @@ for part in "$@"; do
         step story golden story cuda
         step argmax golden argmax cuda
         step fixtures fixtures fixture
-        step "fixtures a16" fixtures a16 ;;
+        step "fixtures a16" fixtures a16
+        step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     forms) step types golden types cuda ;;
     encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;

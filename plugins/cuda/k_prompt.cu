@@ -1,4 +1,4 @@
-/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16, on matrix units (Dao 2023):
+/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16 or q8_0, on matrix units (Dao 2023):
  * a block has 64 pairs of query row and head, all of one group of heads that share keys and values,
  * and walks the pages that any of its rows sees, with a running maximum and sum per row. Scores and
  * sums are f32; q, keys, values and weights of the softmax are f16. Pages come through shared memory,
@@ -7,7 +7,7 @@
  * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be NaN.
  * Positions behind the block's last row are not read. If a row ends as NaN or infinite it is computed
  * once more, by itself, over exactly what it sees. */
-#include "kernels.h"
+#include "cached.cuh"
 #include <limits.h>
 #include <stddef.h>
 
@@ -83,8 +83,36 @@ template <int D> struct prompt_shared {
     int bad[ROWS];
 };
 
+/* Eight elements of q8_0 as f16. */
+__device__ __forceinline__ uint4 halves_of(const q8_codes &v) {
+    float f[8];
+    uint4 h;
+    widen(v, f);
+    h.x = pack2(f[0], f[1]);
+    h.y = pack2(f[2], f[3]);
+    h.z = pack2(f[4], f[5]);
+    h.w = pack2(f[6], f[7]);
+    return h;
+}
+/* The keys or values of a head in a page of q8_0 to shared memory, as f16; positions that are not
+ * `in` become zeros. */
+template <int PITCH>
+__device__ __forceinline__ void unpack_page(__half (*to)[PITCH], char *plane, int kvh, int pad,
+                                            int positions) {
+    const int chunks = pad / 8;
+#pragma unroll 4
+    for (int j = threadIdx.x; j < PAGE * chunks; j += THREADS) {
+        const int p = j / chunks;
+        const int i = j % chunks;
+        uint4 h = make_uint4(0, 0, 0, 0);
+        if (p < positions)
+            h = halves_of(read_q8(plane, kvh, p, pad, i));
+        *(uint4 *)&to[p][8 * i] = h;
+    }
+}
+
 /* Page i of the slot to buffer b; positions beyond `last` become zeros. */
-template <int D>
+template <int D, bool Q8>
 __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> &sh, int slot,
                                            int kvh, int i, int last, int b) {
     const cu_cache &c = a.c;
@@ -94,6 +122,12 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
         page = 0;
     if (!threadIdx.x)
         sh.page[b] = there;
+    if (Q8) {
+        const int positions = there ? last + 1 - i * PAGE : 0;
+        unpack_page(sh.k[b], keys_at(c, page), kvh, c.pk, positions);
+        unpack_page(sh.v[b], values_at(c, page), kvh, c.pv, positions);
+        return;
+    }
     const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
     const int64_t rows_before = (int64_t)kvh * PAGE;
     const __half *k = (const __half *)base + rows_before * c.pk;
@@ -130,8 +164,22 @@ __device__ __forceinline__ int first_seen(const cu_attend &a, int pos) {
     return 0;
 }
 
+/* Element x of the row at position p of a page. */
+template <bool Q8>
+__device__ __forceinline__ float element_at(char *plane, int kvh, int p, int pad, int x) {
+    if (!Q8)
+        return __half2float(((const __half *)plane)[float_row(kvh, p, pad) + x]);
+    float f[8];
+    widen(read_q8(plane, kvh, p, pad, x / 8), f);
+    float v = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v = x % 8 == i ? f[i] : v;
+    return v;
+}
+
 /* One row by itself, f32, over what it sees: for rows that met NaN or infinity. All threads. */
-template <int D>
+template <int D, bool Q8>
 __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot, int kvh, int row,
                              int head, int pos) {
     const cu_cache &c = a.c;
@@ -148,15 +196,13 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
         const int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
         if (page < 0 || page >= c.n_pages)
             continue;
-        const char *base = c.kv + (int64_t)page * c.page_bytes + c.layer_at;
-        const int64_t rows_before = (int64_t)kvh * PAGE;
-        const __half *k = (const __half *)base + rows_before * c.pk;
-        const __half *v = (const __half *)(base + c.v_offset) + rows_before * c.pv;
+        char *keys = keys_at(c, page);
+        char *values = values_at(c, page);
         __syncthreads();
         if (threadIdx.x < PAGE) {
             float s = 0;
             for (int x = 0; x < c.dk; x++) {
-                const float key = __half2float(k[threadIdx.x * c.pk + x]);
+                const float key = element_at<Q8>(keys, kvh, threadIdx.x, c.pk, x);
                 s = fmaf(key, __ldcg(&q[x]), s);
             }
             s *= a.scale;
@@ -184,7 +230,7 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
                 const int x = threadIdx.x + j * THREADS;
                 if (x >= c.dv)
                     continue;
-                const float value = __half2float(v[p * c.pv + x]);
+                const float value = element_at<Q8>(values, kvh, p, c.pv, x);
                 y[j] = fmaf(w, value, y[j]);
             }
         }
@@ -206,7 +252,7 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
 }
 
 /* Grid: x = tiles of all sequences, the last ones first, since they see most; y = heads of keys. */
-template <int D>
+template <int D, bool Q8>
 __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_attend a) {
     constexpr int KS = D / 16;
     constexpr int NO = D / 8;
@@ -249,7 +295,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         return;
     const int page0 = begin / PAGE;
     const int pages = last / PAGE - page0 + 1;
-    fetch_page<D>(a, sh, tile.slot, kvh, page0, last, 0);
+    fetch_page<D, Q8>(a, sh, tile.slot, kvh, page0, last, 0);
     for (int j = threadIdx.x; j < ROWS * c.dk; j += THREADS) {
         const int r = j / c.dk;
         const int x = j % c.dk;
@@ -268,7 +314,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         const int b = i % 2;
         const int p0 = (page0 + i) * PAGE;
         if (i + 1 < pages) {
-            fetch_page<D>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
+            fetch_page<D, Q8>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
             asm volatile("cp.async.wait_group 1;" ::: "memory");
         } else {
             asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -382,27 +428,30 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     __syncthreads();
     for (int r = 0; r < ROWS; r++) {
         if (sh.bad[r]) {
-            attend_alone<D>(a, sh, tile.slot, kvh, tile.first + r / group, kvh * group + r % group,
-                            sh.pos[r]);
+            attend_alone<D, Q8>(a, sh, tile.slot, kvh, tile.first + r / group,
+                                kvh * group + r % group, sh.pos[r]);
         }
     }
 }
 
-template <int D> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
+template <int D, bool Q8> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
     const int each = ROWS / group;
     const size_t smem = sizeof(prompt_shared<D>);
-    cudaFuncSetAttribute((const void *)attend_prompt<D>,
+    cudaFuncSetAttribute((const void *)attend_prompt<D, Q8>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
-    launch(s, attend_prompt<D>, dim3(tiles, a->c.Hkv), THREADS, smem, *a);
+    const dim3 grid(tiles, a->c.Hkv);
+    launch(s, attend_prompt<D, Q8>, grid, THREADS, smem, *a);
 }
 
 /* Whether these kernels can do it, and whether there are rows enough for tiles to pay. */
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
     const cu_cache &c = a->c;
     const int longest = c.pk > c.pv ? c.pk : c.pv;
-    if (c.dtype != MN_F16 || !a->seqs || a->bidirectional)
+    if (c.dtype != MN_F16 && c.dtype != MN_Q8_0)
+        return false;
+    if (!a->seqs || a->bidirectional)
         return false;
     if (a->H / c.Hkv > ROWS)
         return false;
@@ -411,15 +460,22 @@ bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
     return longest <= 256 && sizeof(prompt_shared<256>) <= (size_t)d->smem_max;
 }
 
-void cu_prompt_run(cudaStream_t s, const cu_attend *a) {
+template <bool Q8> static void by_dim(cudaStream_t s, const cu_attend *a) {
     const cu_cache &c = a->c;
     const int longest = c.pk > c.pv ? c.pk : c.pv;
     if (longest <= 64)
-        prompt_launch<64>(s, a);
+        prompt_launch<64, Q8>(s, a);
     else if (longest <= 96)
-        prompt_launch<96>(s, a);
+        prompt_launch<96, Q8>(s, a);
     else if (longest <= 128)
-        prompt_launch<128>(s, a);
+        prompt_launch<128, Q8>(s, a);
     else
-        prompt_launch<256>(s, a);
+        prompt_launch<256, Q8>(s, a);
+}
+
+void cu_prompt_run(cudaStream_t s, const cu_attend *a) {
+    if (a->c.dtype == MN_Q8_0)
+        by_dim<true>(s, a);
+    else
+        by_dim<false>(s, a);
 }

@@ -287,6 +287,15 @@ static uint64_t weight_bytes(const mn_program *p, double *streamed) {
     return sum;
 }
 
+/* Queues that may import at once (MN_DEVICE_PARALLEL_PUT): each has a staging area of its own. */
+static uint32_t importers(const mn_device *d) {
+    const mn_host *h = d->plugin->host;
+    if (!MN_HAS(mn_host, h, workers))
+        return 1;
+    const uint32_t n = h->workers(h->self);
+    return n ? n : 1;
+}
+
 /* What measurements said of one H200: about half of the bandwidth, 2 us a unit; a prompt of 512 rows
  * on matrix units. */
 mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
@@ -301,7 +310,7 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
     e.weights = weight_bytes(p, &streamed);
     e.scratch = p->scratch + CU_SLACK;
     e.host_pinned = (uint64_t)CU_SEGMENTS * CU_SEGMENT_BYTES;
-    e.import_peak = CU_STAGE_BYTES;
+    e.import_peak = (uint64_t)CU_STAGE_BYTES * importers(d);
     const double gbps = d->gbps > 0 ? d->gbps : 500;
     const double launches_us = 2.0 * p->n_units;
     e.decode_us = streamed / (gbps * 0.5) * 1e-3 + launches_us;

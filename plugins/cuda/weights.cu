@@ -338,6 +338,10 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     int64_t most = STAGE_DATA / bytes;
     if (w->type->planes && most > STAGE_EXTRA / 4 / blocks)
         most = STAGE_EXTRA / 4 / blocks;
+    if (most < 1) {
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "a row of a weight of %lld bytes, at most %d",
+                        (long long)bytes, (int)STAGE_DATA);
+    }
     if (!q->staging) {
         mn_status st = cu_check_room(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES),
                                      CU_STAGE_BYTES, err, "the staging area of weights");

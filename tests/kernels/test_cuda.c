@@ -114,6 +114,9 @@ static void attention(void **state) {
             near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
             s.v_dtype = MN_F16;
             near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_EXACT, 1e-5);
+            s.kv_dtype = MN_F32;
+            s.v_dtype = MN_Q8_0;
+            near(MN_OP_ATTENTION, MN_F32, s, MN_PRECISION_A16, 5e-3);
         }
 }
 
@@ -235,10 +238,13 @@ static void batch_invariance(void **state) {
     }
 }
 
-int main(void) {
+/* test_cuda [NAME]: one test alone; * stands for any text. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_ops), cmocka_unit_test(linear),
         cmocka_unit_test(experts),   cmocka_unit_test(attention),
         cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
