@@ -6,35 +6,32 @@
  * (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 
-enum { FIRST_ROWS = 32, LEAST_ROWS = 4, AHEAD_NS = 5000000 };
+enum { LEAST_ROWS = 4, AHEAD_NS = 5000000 };
+#define SHARE 1.7 /* of the usual time is what a mixed step is to take, so that few exceed twice */
 
 /* ---- measured times -------------------------------------------------------------------------- */
-static double mean(double before, double now) {
-    return before > 0 ? before + (now - before) / 8 : now;
+/* The budget follows the time that mixed steps take: by half of what they miss, so that one slow step
+ * of a busy machine does not decide. */
+static void adjust(mn_pace *p, double ns) {
+    const double target = SHARE * p->draw_ns;
+    const double factor = 1 + (target / ns - 1) / 2;
+    p->n_rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
+    p->n_rows = MN_MIN(MN_MAX(p->n_rows, LEAST_ROWS), UINT16_MAX);
 }
 
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
     mn_pace *p = &s->pace;
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
-    if (!n_prompt) {
-        p->draw_ns = mean(p->draw_ns, (double)ns);
-        return;
-    }
-    const bool draws = step->n_rows > n_prompt;
-    const double rest = (double)ns - (draws ? p->draw_ns : 0);
-    if (draws && p->draw_ns <= 0)
-        return; /* nothing to compare with */
-    if (n_prompt >= LEAST_ROWS && rest > 0)
-        p->row_ns = mean(p->row_ns, rest / n_prompt);
+    const double now = (double)ns;
+    if (!n_prompt)
+        p->draw_ns += (now - p->draw_ns) / (p->draw_ns > 0 ? 8 : 1);
+    else if (p->draw_ns > 0 && step->n_rows > n_prompt && n_prompt >= p->n_rows / 2)
+        adjust(p, now);
 }
 
 /* Rows of prompts beside sequences that draw. */
 static uint32_t row_budget(const mn_session *s) {
-    const mn_pace *p = &s->pace;
-    if (p->draw_ns <= 0 || p->row_ns <= 0)
-        return FIRST_ROWS;
-    const double rows = 0.9 * p->draw_ns / p->row_ns;
-    return (uint32_t)MN_MIN(MN_MAX(rows, LEAST_ROWS), UINT16_MAX);
+    return (uint32_t)s->pace.n_rows;
 }
 
 bool mn_schedule_may_enqueue(const mn_session *s) {

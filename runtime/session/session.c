@@ -54,6 +54,7 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     if (!s)
         return mn_fail_memory(err, sizeof *s);
     s->model = m;
+    s->pace.n_rows = MN_FIRST_ROWS;
     st = set_request(s, &p, err);
     if (!st)
         st = mn_session_place(s, err);

@@ -150,9 +150,10 @@ typedef struct {
 } mn_serving;
 
 /* How long steps take, by what was measured: schedule.c. */
+enum { MN_FIRST_ROWS = 32 };
 typedef struct {
     double draw_ns; /* of a step that only draws; 0 = not known yet */
-    double row_ns;  /* more, for each row of a prompt beside it; 0 = likewise */
+    double n_rows;  /* of prompts that a step may have beside sequences that draw */
     uint64_t n_preempted;
 } mn_pace;
 
