@@ -31,6 +31,16 @@ static mn_status put_sampling(mn_convert_plan *p, const mn_model *m, mn_error *e
     return st;
 }
 
+/* Rows of the table of token types; readers of encoders want the key where there is none, too. */
+static mn_status put_token_types(mn_convert_plan *p, mn_error *err) {
+    const mn_model_tensor_entry *e = mn_canonical_tensor(p->model, "token_types.weight");
+    int64_t n = 1;
+    if (e && e->info.n_dim == 2)
+        n = e->info.dim[0];
+    return p->hp.bidirectional ? mn_convert_int(p, "tokenizer.ggml.token_type_count", n, err)
+                               : MN_OK;
+}
+
 /* How embeddings are made of an encoder, or of a model whose files say it: modules.json is not part of
  * GGUF, and GGUF has no key for the norm. */
 static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
@@ -75,6 +85,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = put_sampling(&p, m, err);
     if (!st)
         st = put_pooling(&p, m, err);
+    if (!st)
+        st = put_token_types(&p, err);
     if (!st && p.n_left_out)
         mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out",
                m->canonical->path, p.n_left_out);

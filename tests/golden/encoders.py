@@ -233,6 +233,10 @@ def as_gguf(out):
     for name in ENCODERS:
         cases, path = golden(name), os.path.join(out, name + "-converted.gguf")
         run("convert", folder_of(name), "-o", path)
+        shown = run("inspect", path).stdout
+        for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "xlm-roberta": "t5"}.get(name, "bert"),
+                     "tokenizer.ggml.token_type_count = %d" % (1 if "roberta" in name or name == "distilbert" else 2)):
+            check(want in shown, "%s converted: %s" % (name, want))
         all_poolings(name + " converted", path, cases, ["reference"])
         defaults(path, name, cases)
         path = os.path.join(out, name + "-q8_0.gguf")

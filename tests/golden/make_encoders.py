@@ -5,14 +5,18 @@ is another one)
 Each is a folder as it comes from the model hub: config.json, model.safetensors (weights in bf16), tokenizer.json, and for some modules.json and
 1_Pooling/config.json of sentence-transformers. golden.json has texts, their ids as the library tokenizers makes them, and what Transformers computes
 of them in f32, each text alone: mean of the hidden states, the first and the last. "qwen3-headless" is a Qwen3 without an output matrix. A development tool: the tests only
-read what it made. Needs torch, transformers, safetensors."""
+read what it made. Needs torch, transformers, safetensors, sentencepiece, protobuf."""
+import io
 import json
 import os
 import shutil
 import sys
+import tempfile
 
+import sentencepiece as spm
 import torch
 import transformers as tf
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 TEXTS = ["the cat sat on the mat", "The dog ran home, and slept!", "A", "", "graphs of operations run on devices; models are files " * 2, "naïve Grüße"]
@@ -48,9 +52,24 @@ def roberta_tokenizer():
     return tok
 
 
+def charsmap():
+    """A normaliser as sentencepiece compiles them, of few characters."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = os.path.join(folder, "rules.tsv")
+        with open(rules, "w", encoding="utf-8") as f:
+            for a, b in (("\u00ef", "i"), ("\ufb01", "fi"), ("\t", " "), ("\n", " "), ("\r", " "), ("\u3000", " ")):
+                f.write(" ".join("%X" % ord(c) for c in a) + "\t" + " ".join("%X" % ord(c) for c in b) + "\n")
+        out = io.BytesIO()
+        spm.SentencePieceTrainer.train(sentence_iterator=iter(TEXTS * 3), model_writer=out, vocab_size=40, normalization_rule_tsv=rules, model_type="unigram",
+                                       hard_vocab_limit=False, minloglevel=2)
+        proto = model_pb2.ModelProto()
+        proto.ParseFromString(out.getvalue())
+        return proto.normalizer_spec.precompiled_charsmap
+
+
 def xlmr_tokenizer():
     tok = Tokenizer(models.Unigram())
-    tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("  ", " ")])
+    tok.normalizer = normalizers.Precompiled(charsmap())
     tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     tok.decoder = decoders.Metaspace()
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
