@@ -272,7 +272,7 @@ def streams():
 def crash():
     """kill -9 of the engine while streams run: each ends with the text that it has alone; with sampling, too."""
     with served.Server(MINERVA, "--precision", "exact", "--parallel", 8) as s:
-        jobs = [dict(max_tokens=400, temperature=0.9, seed=i) if i % 2 else dict(max_tokens=300 + i, ignore_eos=True) for i in range(12)]
+        jobs = [dict(max_tokens=300, temperature=0.9, seed=i) if i % 2 else dict(max_tokens=200 + i, ignore_eos=True) for i in range(8)]
         alone = [Client(s).streamed(**job) for job in jobs]
         found = [None] * len(jobs)
 

@@ -368,7 +368,7 @@ static int prepare(answer *a, json_error *e) {
 
 void route_chat(serve *s, http_request *r) {
     json_error e = {0};
-    if (!serve_is_open(s, r))
+    if (!serve_has_room(s, r, 1))
         return;
     cJSON *body = json_parse(r->body, r->n_body, &e);
     if (!body) {

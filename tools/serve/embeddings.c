@@ -201,7 +201,7 @@ static int read_request(const serve *s, embedding *m, const cJSON *body, json_er
 
 void route_embeddings(serve *s, http_request *r) {
     json_error e = {0};
-    if (!serve_is_open(s, r))
+    if (!serve_has_room(s, r, 1))
         return;
     cJSON *body = json_parse(r->body, r->n_body, &e);
     embedding *m = calloc(1, sizeof *m);

@@ -189,6 +189,7 @@ static void on_end(engine_link *l) {
     l->cache_queries += l->beat.cache_queries;
     l->cache_hits += l->beat.cache_hits;
     l->beat = (wire_beat){0};
+    memset(l->prefixes, 0, sizeof l->prefixes);
     buffer_clear(&l->out);
     l->sent = 0;
 }

@@ -27,7 +27,7 @@ typedef enum {
     LINK_DEAD,  /* given up: exit_code */
 } link_state;
 
-enum { LINK_MAX_PLUGINS = 8 };
+enum { LINK_MAX_PLUGINS = 8, LINK_PREFIXES = 4096 };
 
 struct engine_link {
     unsigned index;
@@ -58,7 +58,9 @@ struct engine_link {
         unsigned n;
     } crashes[LINK_MAX_PLUGINS];
     size_t n_plugins;
-    buffer excluded; /* "cuda,vendor" */
+    buffer excluded;                  /* "cuda,vendor" */
+    unsigned n_generations;           /* that it has */
+    uint64_t prefixes[LINK_PREFIXES]; /* hashes of beginnings that it had, each in its place */
 };
 
 /* Starts the first process. device is copied; open, its texts and calls->arg outlive l. */

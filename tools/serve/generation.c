@@ -103,22 +103,20 @@ void generation_free(serve *s, generation *g) {
 
 /* ---- to an engine ---------------------------------------------------------------------------- */
 
-/* How many generations the engine has. */
-static unsigned load_of(const serve *s, const engine_link *l) {
-    unsigned n = 0;
-    for (size_t i = 0; i < SERVE_TABLE; i++)
-        for (const generation *g = s->table[i]; g; g = g->next)
-            n += g->link == l;
-    return n;
+/* The engine has g from now on (NULL: none), and the beginning of its prompt in its cache. */
+static void set_link(generation *g, engine_link *l) {
+    if (g->link)
+        g->link->n_generations--;
+    g->link = l;
+    if (!l)
+        return;
+    l->n_generations++;
+    l->prefixes[g->prefix % LINK_PREFIXES] = g->prefix;
 }
 
-/* 1 if a generation with the same beginning is on the engine now. */
-static int has_prefix(const serve *s, const engine_link *l, const generation *g) {
-    for (size_t i = 0; i < SERVE_TABLE; i++)
-        for (const generation *other = s->table[i]; other; other = other->next)
-            if (other->link == l && other->prefix == g->prefix)
-                return 1;
-    return 0;
+/* 1 if the engine had a prompt with the same beginning lately. */
+static int has_prefix(const engine_link *l, const generation *g) {
+    return l->prefixes[g->prefix % LINK_PREFIXES] == g->prefix;
 }
 
 /* The engine for g: of those that are ready the least loaded one, or one that has the beginning of
@@ -132,8 +130,8 @@ static engine_link *choose(serve *s, const generation *g) {
             continue;
         if (s->n_links == 1)
             return l;
-        const double shared = has_prefix(s, l, g) ? 0.25 * (double)s->n_seq : 0;
-        const double load = (double)load_of(s, l) - shared;
+        const double shared = has_prefix(l, g) ? 0.25 * (double)s->n_seq : 0;
+        const double load = (double)l->n_generations - shared;
         if (load < least) {
             least = load;
             best = l;
@@ -153,7 +151,7 @@ static int is_complete(const generation *g) {
 static void send(serve *s, generation *g) {
     const answer *a = g->answer;
     engine_link *l = choose(s, g);
-    g->link = l;
+    set_link(g, l);
     if (!l)
         return;
     wire_submit m = {.id = g->id,
@@ -208,7 +206,7 @@ static void end(serve *s, generation *g) {
         wire_put_id(&l->out, WIRE_ABORT, g->id);
         link_flush(l);
     }
-    g->link = NULL;
+    set_link(g, NULL);
 }
 
 void generation_abort(serve *s, generation *g) {
@@ -362,7 +360,7 @@ static void on_down(void *arg, engine_link *l, int crashed) {
         for (generation *g = s->table[i]; g;) {
             generation *next = g->next;
             if (g->link == l) {
-                g->link = NULL;
+                set_link(g, NULL);
                 g->n_crashes += (unsigned)crashed;
                 n++;
             }

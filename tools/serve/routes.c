@@ -139,7 +139,9 @@ static void put_retry(serve *s, http_request *r) {
     http_header(r, "Retry-After", after);
 }
 
-int serve_is_open(const serve *s, http_request *r) {
+/* 1 if requests are accepted; else 0: answered with 503. Until an engine is ready the length of the
+ * context is not known. */
+static int is_open(const serve *s, http_request *r) {
     if (!s->draining && s->n_ctx)
         return 1;
     http_header(r, "Retry-After", "2");
@@ -162,19 +164,16 @@ int serve_check_number(const serve *s, uint64_t n, json_error *e) {
                      (unsigned long long)n, (unsigned long long)capacity(s));
 }
 
-int serve_admit(serve *s, http_request *r, unsigned n) {
+int serve_has_room(serve *s, http_request *r, unsigned n) {
     const serve_flags *f = s->flags;
     const uint64_t most = capacity(s);
     char message[200];
-    if (!serve_is_open(s, r))
+    if (!is_open(s, r))
         return 0;
     const unsigned of_key = *in_flight(s, r);
     const int key_full = f->per_key && of_key >= (unsigned)f->per_key;
-    if (!key_full && s->n_generations + n <= most) {
-        r->admitted = 1;
-        ++*in_flight(s, r);
+    if (!key_full && s->n_generations + n <= most)
         return 1;
-    }
     put_retry(s, r);
     if (key_full)
         snprintf(message, sizeof message, "found %u requests in flight with this key, the limit",
@@ -185,6 +184,14 @@ int serve_admit(serve *s, http_request *r, unsigned n) {
                  s->n_generations, (unsigned long long)most);
     http_error(r, 429, "rate_limit_error", NULL, "overloaded", message);
     return 0;
+}
+
+int serve_admit(serve *s, http_request *r, unsigned n) {
+    if (!serve_has_room(s, r, n))
+        return 0;
+    r->admitted = 1;
+    ++*in_flight(s, r);
+    return 1;
 }
 
 /* ---- errors as JSON -------------------------------------------------------------------------- */

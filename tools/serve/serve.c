@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120 };
+enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120, OTHER_FILES = 64 };
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -173,13 +173,23 @@ static int open_access(serve *s) {
     return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
 }
 
-/* As many descriptors as the system permits: one per connection. */
-static void raise_limit(void) {
+/* As many descriptors as the system permits: one per connection. How many connections there may
+ * be. */
+static unsigned raise_limit(const serve *s) {
+    const unsigned asked = (unsigned)s->flags->max_connections;
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max)
-        return;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return asked;
+    if (limit.rlim_cur != limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur > asked + OTHER_FILES || limit.rlim_cur <= OTHER_FILES)
+        return asked;
+    const unsigned most = (unsigned)limit.rlim_cur - OTHER_FILES;
+    note("warning: at most %u connections: the system permits %llu open files (ulimit -n)", most,
+         (unsigned long long)limit.rlim_cur);
+    return most;
 }
 
 /* One engine, or one per entry of --replicas. */
@@ -215,7 +225,7 @@ static int start_http(serve *s) {
                                 .port = (int)f->port,
                                 .tls_cert = cert,
                                 .tls_key = key,
-                                .max_connections = (unsigned)f->max_connections,
+                                .max_connections = raise_limit(s),
                                 .max_body = (size_t)f->max_body << 20,
                                 .receive_s = (int)f->receive,
                                 .send_s = SEND_S,
@@ -370,7 +380,6 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
         code = open_access(s);
     if (code)
         return code;
-    raise_limit();
     s->set = loop_create();
     s->next_id = 1;
     s->created = (int64_t)time(NULL);

@@ -62,12 +62,12 @@ void serve_refuse(serve *s, http_request *r, const json_error *e);
 void serve_json(serve *s, http_request *r, buffer *body);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */
 int serve_check_model(const serve *s, const char *name, json_error *e);
-/* 1 if requests are accepted; else 0: answered with 503. Before a request is read: until an engine
- * is ready the length of the context is not known. */
-int serve_is_open(const serve *s, http_request *r);
 /* 1 if one request may have n generations; else 0 with the error set. */
 int serve_check_number(const serve *s, uint64_t n, json_error *e);
-/* 1 if n more generations may be queued; else 0: answered with 429 or 503. */
+/* 1 if n more generations may be queued; else 0: answered with 429 or 503. Asked before the work of
+ * reading a request, too. */
+int serve_has_room(serve *s, http_request *r, unsigned n);
+/* The same, and the request counts from now on. */
 int serve_admit(serve *s, http_request *r, unsigned n);
 /* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised that
  * is too long whatever its tokens are. */
