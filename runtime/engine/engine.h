@@ -55,6 +55,7 @@ typedef struct {
     int64_t symbol_max[MN_SYM_COUNT];
     mn_engine_group group[MN_MAX_KV_GROUP]; /* [n_kv of the hyper-parameters] */
     uint64_t kv_positions;                  /* as in mn_placement */
+    mn_watcher watcher;                     /* of the import; as in mn_placement */
     uint32_t row_pages; /* length of a row of the page tables: the most n_pages */
     uint32_t precision, kept_how;
     uint64_t weight_bytes, kv_bytes, scratch_bytes;

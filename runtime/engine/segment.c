@@ -169,6 +169,9 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
         .n_threads = parallel ? mn_device_workers(d->record) : 1,
         .compile = &c,
         .graph = e->graph,
+        .watcher = e->watcher,
+        .part = (uint32_t)(s - e->segments),
+        .n_parts = e->n_segments,
     };
     st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
     c.weights = s->weights;

@@ -109,6 +109,18 @@ static void settle_all(putter *p, mn_event **events) {
     }
 }
 
+/* Tells the watcher, if this is the calling thread; MN_CANCELLED: it wants no more. */
+static mn_status report(putter *p, uint32_t weight) {
+    const mn_import *in = p->all->in;
+    if (!in->watcher.fn || p->queue != in->queue)
+        return MN_OK;
+    const float here = (float)weight / (float)in->graph->n_weights;
+    const float done = ((float)in->part + here) / (float)MN_MAX(in->n_parts, 1u);
+    if (in->watcher.fn(in->watcher.arg, done, "weights"))
+        return mn_fail(&p->err, MN_CANCELLED, "the import of the weights was cancelled");
+    return MN_OK;
+}
+
 /* Puts weights until none is left or somebody has failed; every event is over afterwards. */
 static void *put_some(void *arg) {
     putter *p = arg;
@@ -125,6 +137,8 @@ static void *put_some(void *arg) {
         mn_event **event = &events[n++ % p->in_flight];
         p->failed_at = i;
         p->status = settle(in, all->bytes, event, &p->err);
+        if (!p->status)
+            p->status = report(p, i);
         if (!p->status)
             p->status = put(p, w, event);
     }

@@ -4,6 +4,7 @@
 #define MN_WEIGHTS_H
 #include "base/call.h"
 #include "graph/graph.h"
+#include "negotiate/negotiate.h"
 
 typedef struct {
     const mn_backend *backend;
@@ -13,6 +14,8 @@ typedef struct {
     uint32_t n_threads; /* at most; above 1 only for a device with MN_DEVICE_PARALLEL_PUT */
     const mn_compile *compile;
     const mn_model_graph *graph;
+    mn_watcher watcher;     /* called by the calling thread alone */
+    uint32_t part, n_parts; /* of the whole that the watcher sees */
 } mn_import;
 
 /* Opens for the segment, streams, waits and seals. *out is the caller's (weights_free); kept_how:

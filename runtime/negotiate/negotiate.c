@@ -178,6 +178,7 @@ static mn_status settle(mn_chooser *c) {
     p->score = plan->score;
     p->why = why.ptr;
     p->kv_positions = c->r->kv_positions;
+    p->watcher = c->r->watcher;
     mn_request_symbols(c->r, 1, p->symbol_max);
     int64_t *pages = &p->symbol_max[MN_SYM_PAGES];
     for (uint32_t k = 0; k < p->n_segments; k++)

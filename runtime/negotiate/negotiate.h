@@ -20,6 +20,12 @@
 #define MN_REQUEST_AHEAD 4u  /* run_ahead is the caller's: for every device */
 #define MN_REQUEST_STRICT 8u /* no device of the list is passed over, whatever else is there */
 
+/* Who wants to know how far an import is; done: 0 to 1; non-zero: cancel. fn may be NULL. */
+typedef struct {
+    int32_t (*fn)(void *arg, float done, const char *what);
+    void *arg;
+} mn_watcher;
+
 /* What the session wants; zeros were replaced by defaults before. */
 typedef struct {
     const char *devices;       /* "auto" or a list of names, best first */
@@ -31,6 +37,7 @@ typedef struct {
     /* of the KV cache: 0 = room for all sequences at full length. kv_bytes: for mn_negotiate_kv,
      * which sets kv_positions */
     uint64_t kv_bytes, kv_positions;
+    mn_watcher watcher;
     /* steps in flight at most, on a device that works by itself; 0 = 1 */
     uint32_t run_ahead;
     /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
@@ -155,8 +162,9 @@ typedef struct {
     bool fallback;
     /* MN_SYM_PAGES: the most that any segment needs */
     int64_t symbol_max[MN_SYM_COUNT];
-    uint64_t kv_positions; /* as in mn_request */
-    uint32_t n_copies;     /* of tensors over segment boundaries, per step */
+    uint64_t kv_positions; /* as in mn_request, and so is the next */
+    mn_watcher watcher;
+    uint32_t n_copies; /* of tensors over segment boundaries, per step */
     /* of these copies within the score; of the whole, as mn_offer.score */
     double copy_us, score;
 } mn_placement;

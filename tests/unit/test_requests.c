@@ -253,13 +253,88 @@ static void test_threads(void **state) {
     mn_session_free(s);
 }
 
+typedef struct {
+    uint32_t n_logged, n_progress;
+    float done;
+    bool cancel;
+} heard;
+
+static void on_log(void *arg, int32_t level, const char *message) {
+    heard *h = arg;
+    assert_true(level >= MN_LOG_ERROR && *message);
+    h->n_logged++;
+}
+
+static int32_t on_progress(void *arg, float done, const char *what) {
+    heard *h = arg;
+    assert_true(done >= h->done && done <= 1 && *what);
+    h->done = done;
+    h->n_progress++;
+    return h->cancel;
+}
+
+/* The log and the progress of an import go to the application while its runtime is there. */
+static void test_callbacks(void **state) {
+    (void)state;
+    heard h = {0};
+    const mn_setting debug = {"log_level", "debug"};
+    const mn_runtime_params params = {.size = sizeof params,
+                                      .n_settings = 1,
+                                      .settings = &debug,
+                                      .arg = &h,
+                                      .log = on_log,
+                                      .progress = on_progress};
+    const mn_session_params p = {.size = sizeof p, .device = device, .n_ctx = 64};
+    mn_runtime *other = NULL;
+    mn_model *m = NULL;
+    mn_session *s = NULL;
+    mn_model_info info = {.size = sizeof info};
+    mn_model_get_info(model, &info);
+    assert_int_equal(mn_runtime_create(&params, &other, NULL), MN_OK);
+    assert_int_equal(mn_model_open(other, info.path, &m, NULL), MN_OK);
+    assert_int_equal(mn_session_create(m, &p, &s, NULL), MN_OK);
+    assert_true(h.n_logged > 0 && h.n_progress > 3 && h.done > 0.5f);
+    mn_session_free(s);
+    h.cancel = true;
+    h.done = 0;
+    assert_int_equal(mn_session_create(m, &p, &s, NULL), MN_CANCELLED);
+    mn_model_free(m);
+    mn_runtime_free(other);
+}
+
+/* Every token has its bytes: those of a text's tokens, joined, are the text. */
+static void test_token_text(void **state) {
+    (void)state;
+    static const char text[] = "Once upon a time, a caf\xc3\xa9 \xf0\x9f\x90\xb1 sang.";
+    char joined[200];
+    size_t at = 0;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    const mn_str all = {text, sizeof text - 1};
+    assert_int_equal(mn_model_tokenize(model, all, 0, &ids, &n, NULL), MN_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_str t = mn_model_token_text(model, ids[i]);
+        assert_true(t.len > 0 && at + t.len < sizeof joined);
+        memcpy(joined + at, t.ptr, t.len);
+        at += t.len;
+        assert_true(mn_model_token_piece(model, ids[i]).len > 0);
+    }
+    const size_t space = at - (sizeof text - 1); /* that tokenising puts in front */
+    assert_true(space <= 1);
+    assert_memory_equal(joined + space, text, sizeof text - 1);
+    assert_int_equal(mn_model_token_text(model, -1).len, 0);
+    assert_int_equal(mn_model_token_text(model, 1 << 20).len, 0);
+    mn_ids_free(ids);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_like_sequences), cmocka_unit_test(test_waiting),
         cmocka_unit_test(test_resumed),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_prefill_only),   cmocka_unit_test(test_abort),
         cmocka_unit_test(test_free_early),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_threads)};
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_callbacks),
+        cmocka_unit_test(test_token_text)};
     if (open_model(argc, argv))
         return 1;
     return close_model(cmocka_run_group_tests_name("requests", tests, NULL, NULL));

@@ -381,11 +381,80 @@ static void test_logits(void **state) {
     close_world();
 }
 
+/* Requests whose beginnings others have computed, in every length: what the cache has kept of window
+ * groups is what the next row sees, and nothing that was free is read. */
+enum { TURNS = 9 };
+typedef struct {
+    int32_t ids[TURNS][MAX_IDS];
+    uint32_t n[TURNS], n_cached[TURNS];
+} turns;
+
+static void take_turn(mn_session *s, turns *to, uint32_t i, const int32_t *ids, uint32_t n) {
+    mn_error err = MN_ERROR;
+    const mn_sample_params p = draws(12);
+    const mn_request_params r = {.size = sizeof r, .ids = ids, .n_ids = n, .sample = &p};
+    mn_request_events events = {.size = sizeof events};
+    uint64_t id;
+    bool done = false;
+    check(mn_session_submit(s, &r, &id, &err), &err);
+    while (!done) {
+        poison(s);
+        check(mn_session_next(s, 1000, &events, &err), &err);
+        for (uint32_t k = 0; k < events.n; k++) {
+            const mn_request_event *e = &events.events[k];
+            done = e->kind == MN_REQUEST_FINISH;
+            to->n_cached[i] = e->n_cached;
+            if (e->kind == MN_REQUEST_TOKEN)
+                to->ids[i][to->n[i]++] = e->id;
+        }
+    }
+}
+
+/* A chat that grows, the same again, its middle with another end, another text, the chat once more. */
+static turns chat_with(uint32_t flags) {
+    static const uint32_t lengths[TURNS] = {40, 90, 200, 200, 130, 131, 300, 199, 300};
+    turns to = {0};
+    int32_t ids[LONG];
+    mn_error err = MN_ERROR;
+    mn_session *s = NULL;
+    const mn_session_params p = {.size = sizeof p,
+                                 .device = "cpu_simd",
+                                 .precision = MN_PRECISION_EXACT,
+                                 .n_seq = 3,
+                                 .n_ctx = N_CTX,
+                                 .n_batch = N_BATCH,
+                                 .flags = flags};
+    check(mn_session_create(model, &p, &s, &err), &err);
+    for (uint32_t i = 0; i < TURNS; i++) {
+        text(i == 6 ? 9 : 1, lengths[i], ids);
+        if (i == 4)
+            ids[129] = 3;
+        take_turn(s, &to, i, ids, lengths[i]);
+    }
+    mn_session_free(s);
+    return to;
+}
+
+static void test_prefixes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(models); i++) {
+        open_world(models[i], NULL);
+        const turns want = chat_with(MN_SESSION_NO_CACHE);
+        const turns got = chat_with(0);
+        assert_memory_equal(got.ids, want.ids, sizeof want.ids);
+        assert_memory_equal(got.n, want.n, sizeof want.n);
+        assert_true(got.n_cached[3] >= 128 && got.n_cached[4] >= 64 && !got.n_cached[6]);
+        assert_true(!want.n_cached[3]);
+        close_world();
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_given_back), cmocka_unit_test(test_other_ways),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_fork_beside_a_prompt),
-        cmocka_unit_test(test_lost),       cmocka_unit_test(test_logits)};
+        cmocka_unit_test(test_lost),       cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_prefixes)};
     if (!flaky_setup()) {
         printf("SKIP: the stub was not built\n");
         return 77;
