@@ -333,8 +333,12 @@ static const key_default gpt2_defaults[] = {
 
 static const key_default bert_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 0}, {0}};
+/* all of them: the model's own config.json has other keys, which Transformers does not read */
 static const key_default nomic_defaults[] = {
-    {"max_position_embeddings", 2048}, {"layer_norm_eps", 1e-12}, {0}};
+    {"hidden_size", 768},        {"num_hidden_layers", 12},
+    {"num_attention_heads", 12}, {"intermediate_size", 3072},
+    {"vocab_size", 30528},       {"max_position_embeddings", 2048},
+    {"layer_norm_eps", 1e-12},   {0}};
 static const key_default roberta_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 1}, {0}};
 

@@ -398,6 +398,17 @@ static int32_t sum_tables(mn_model_graph *g, const mn_tensor_info *pos,
     return mn_gb_weight(g, "position_embd.typed", MN_F32, 2, dim, w);
 }
 
+/* Without a table of positions the context says how many rows the sum has. */
+static bool check_context(mn_model_graph *g) {
+    const int64_t n = g->hp.n_ctx_train;
+    if (n >= 1 && n <= MAX_POSITIONS)
+        return true;
+    mn_status st = mn_fail(g->err, MN_UNSUPPORTED,
+                           "%s: key %s.context_length is %lld, expected 1 to %d with token types",
+                           g->model->path, g->hp.arch, (long long)n, MAX_POSITIONS);
+    return mn_gb_fail(g, st);
+}
+
 int32_t mn_g_positions(mn_model_graph *g) {
     const int64_t dim[] = {g->hp.n_ctx_train, g->hp.n_embd};
     const bool rotates = g->hp.layer[0].rope >= 0;
@@ -408,13 +419,8 @@ int32_t mn_g_positions(mn_model_graph *g) {
     if (!types)
         return mn_g_matrix(g, "position_embd.weight", true, dim[0], dim[1]);
     const mn_tensor_info *t = &types->info;
-    if (!pos && dim[0] > MAX_POSITIONS) {
-        mn_gb_fail(g, mn_fail(g->err, MN_UNSUPPORTED,
-                              "%s: key %s.context_length is %lld, expected at most %d with token "
-                              "types",
-                              g->model->path, g->hp.arch, (long long)dim[0], MAX_POSITIONS));
+    if (!pos && !check_context(g))
         return -1;
-    }
     const int64_t as_stored[] = {t->n_dim == 2 ? t->dim[0] : dim[1], dim[1]};
     if (!check_shape(g, t, t->n_dim == 2 ? 2 : 1, as_stored))
         return -1;

@@ -184,23 +184,22 @@ def unigram(vocab):
     return keys + [pair("tokenizer.ggml.token_type_count", U32, 1)]
 
 
-def llama_cpp(name, path, pooling):
-    """As convert_hf_to_gguf.py writes them, vocabularies (but RoBERTa's) included."""
+def llama_cpp(name, path, pooling, change=None):
+    """As convert_hf_to_gguf.py writes them, vocabularies (but RoBERTa's) included. change: of keys {name: (kind, value)} and tensors, damage."""
     m, c = models.fixture(name), models.fixture(name).config
     if name == "distilbert":
         c.update(num_hidden_layers=c["n_layers"], hidden_size=c["dim"], intermediate_size=c["hidden_dim"], num_attention_heads=c["n_heads"], layer_norm_eps=1e-12)
     arch = "nomic-bert" if name == "nomic-bert" else "bert"
     skipped = c["pad_token_id"] + 1 if "roberta" in name else 0
-    keys = [pair("general.architecture", STR, arch)]
-    for key, kind, v in (("block_count", U32, c["num_hidden_layers"]), ("context_length", U32, c["max_position_embeddings"] - skipped),
-                         ("embedding_length", U32, c["hidden_size"]), ("feed_forward_length", U32, c["intermediate_size"]),
-                         ("attention.head_count", U32, c["num_attention_heads"]), ("attention.layer_norm_epsilon", F32, c["layer_norm_eps"]),
-                         ("attention.causal", BOOL, False), ("pooling_type", U32, pooling)):
-        keys.append(pair("%s.%s" % (arch, key), kind, v))
+    own = {"block_count": (U32, c["num_hidden_layers"]), "context_length": (U32, c["max_position_embeddings"] - skipped),
+           "embedding_length": (U32, c["hidden_size"]), "feed_forward_length": (U32, c["intermediate_size"]),
+           "attention.head_count": (U32, c["num_attention_heads"]), "attention.layer_norm_epsilon": (F32, c["layer_norm_eps"]),
+           "attention.causal": (BOOL, False), "pooling_type": (U32, pooling)}
     if arch == "nomic-bert":
-        keys.append(pair("nomic-bert.rope.freq_base", F32, c["rope_parameters"]["rope_theta"]))
+        own["rope.freq_base"] = (F32, c["rope_parameters"]["rope_theta"])
     with open(os.path.join(folder_of(name), "tokenizer.json"), encoding="utf-8") as f:
         vocab = json.load(f)["model"]["vocab"]
+    keys = []
     if name != "roberta":
         keys += (unigram if name == "xlm-roberta" else wordpiece)(vocab)
     tensors = []
@@ -215,7 +214,11 @@ def llama_cpp(name, path, pooling):
         if to == "position_embd.weight":
             values, shape = values[skipped * shape[1]:], [shape[0] - skipped, shape[1]]
         tensors.append((to, shape, TENSOR_F32, values.tobytes()))
-    return gguf.write(path, keys, tensors)
+    tensors = {t[0]: t for t in tensors}
+    if change:
+        change(own, tensors)
+    keys = [pair("general.architecture", STR, arch)] + [pair("%s.%s" % (arch, key), *v) for key, v in own.items()] + keys
+    return gguf.write(path, keys, tensors.values())
 
 
 def as_gguf(out):
@@ -242,6 +245,37 @@ def as_gguf(out):
         path = os.path.join(out, name + "-q8_0.gguf")
         run("convert", folder_of(name), "-o", path, "--type", "q8_0")
         same(name + " converted to q8_0", embed(path, *[c["text"] for c in cases]), want_default(name, cases), 0.05)
+
+
+# ---- damage ----
+def key(name, *v):
+    return lambda keys, tensors: keys.update({name: v}) if v else keys.pop(name)
+
+
+def tensor(name, *v):
+    return lambda keys, tensors: tensors.update({name: (name, *v)}) if v else tensors.pop(name)
+
+
+def damaged(out):
+    zeros = bytes(4 * 64 * 64)
+    for name, what, change, words in (
+            ("bert", "no positions", tensor("position_embd.weight"), ["position_embd.weight", "missing"]),
+            ("bert", "positions of another number", key("context_length", U32, 63), ["position_embd.weight", "63"]),
+            ("bert", "no context", key("context_length"), ["position_embd.weight"]),
+            ("bert", "positions in one row", tensor("position_embd.weight", [2048], TENSOR_F32, zeros[:8192]), ["position_embd.weight", "2048"]),
+            ("bert", "wide token types", tensor("token_types.weight", [2, 33], TENSOR_F32, zeros[:264]), ["token_types.weight", "33"]),
+            ("bert", "deep token types", tensor("token_types.weight", [1, 2, 32], TENSOR_F32, zeros[:256]), ["token_types.weight"]),
+            ("bert", "quantised token types", tensor("token_types.weight", [2, 32], 8, zeros[:68]), ["token_types.weight", "q8_0"]),
+            ("bert", "causal", key("attention.causal", BOOL, True), ["attention.causal", "true"]),
+            ("bert", "causal as a word", key("attention.causal", STR, "no"), ["attention.causal", "no"]),
+            ("bert", "no norm", tensor("blk.1.layer_output_norm.weight"), ["blk.1.layer_output_norm.weight"]),
+            ("bert", "an unknown pooling", key("pooling_type", U32, 9), ["pooling_type", "9"]),
+            ("bert", "pooling as a word", key("pooling_type", STR, "mean"), ["pooling_type", "mean"]),
+            ("nomic-bert", "no context", key("context_length"), ["context_length"]),
+            ("nomic-bert", "too many positions", key("context_length", U32, 1 << 30), ["context_length"])):
+        path = llama_cpp(name, os.path.join(out, "damaged.gguf"), 1, change)
+        p = run("embed", "-m", path, "--prompt-ids", "2,3", code=1)
+        check(all(w in p.stderr for w in words), "%s, %s: %s" % (name, what, p.stderr.strip()[-200:]))
 
 
 # ---- refusals ----
@@ -290,6 +324,7 @@ def main():
         respelled(out)
         poolings(out)
         as_gguf(out)
+        damaged(out)
     refused()
     models.finish()
 
