@@ -309,6 +309,10 @@ static void on_event(void *arg, const wire_event *m) {
     generation *g = generation_find(s, m->id);
     if (!g)
         return;
+    if (!g->admitted) {
+        answer_fail(g->answer, 500, "server_error", "the engine sent an event out of order");
+        return;
+    }
     answer_computed(g->answer, g, m);
     if (m->kind == MN_REQUEST_PROMPT)
         g->n_cached = m->n_cached;

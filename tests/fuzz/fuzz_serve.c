@@ -1,0 +1,392 @@
+/* fuzz_serve.c -- the front of the server between a hostile client and a broken engine. Input, as
+ * parts in the order of time:
+ *   === POST /v1/chat/completions     a request with its body; any method and path
+ *   === engine                        lines of what the engine says: "token 1 5", "finish 1 2",
+ *                                     "admitted 1", "refused 1 3", "prompt 1", "vector 1 2 4",
+ *                                     "down 1", "up" (the first number: the id of a generation)
+ *   === wire                          bytes of an engine, as they come from its socket
+ *   === gone 0                        the client of that request has left
+ * HTTP is stood in for by functions of this file that check the answers: one per request, JSON
+ * objects or events that are such, nothing behind the end. Afterwards nothing is left. */
+#include "fuzz.h"
+#include "serve/answer.h"
+#include "serve/embeddings.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_CTX = 256, N_SEQ = 4 };
+
+typedef struct {
+    http_request http; /* first */
+    char *words;       /* method and path */
+    char *body;
+    unsigned status;
+    bool streams, ended, dropped, gone;
+    buffer out;
+} asked;
+
+static serve server;
+static engine_link engine;
+static asked requests[FUZZ_PARTS];
+static uint32_t n_requests;
+static serve_flags flags;
+static bool broken_engine; /* it said something: 500 may be the answer */
+
+/* ---- what the command has elsewhere ---------------------------------------------------------- */
+const unsigned char serve_page[] = "page";
+const size_t serve_page_size = sizeof serve_page - 1;
+
+double seconds(void) {
+    static double now = 1;
+    return now += 1e-3;
+}
+
+uint64_t sampling_seed(void) {
+    static uint64_t seed;
+    return ++seed;
+}
+
+void app_remark(const app *a, const char *fmt, ...) {
+    (void)a;
+    (void)fmt;
+}
+
+int read_all_text(const char *path, char **data, size_t *n) {
+    (void)path;
+    *data = NULL;
+    *n = 0;
+    return 1;
+}
+
+int args_document(const arg_page *page, const char *form) {
+    (void)page;
+    (void)form;
+    return 1;
+}
+
+/* ---- HTTP ------------------------------------------------------------------------------------ */
+static asked *of(const http_request *r) {
+    return (asked *)(uintptr_t)r;
+}
+
+static void check_json(mn_str text) {
+    cJSON *json = cJSON_ParseWithLength(text.ptr, text.len);
+    FUZZ_CHECK(cJSON_IsObject(json));
+    FUZZ_CHECK(mn_utf8_check(text.ptr, text.len) == text.len);
+    cJSON_Delete(json);
+}
+
+static void set_status(asked *x, unsigned status) {
+    static const unsigned known[] = {200, 400, 404, 405, 429, 503};
+    bool expected = status == 500 && broken_engine;
+    for (size_t i = 0; i < MN_COUNT(known); i++)
+        expected |= status == known[i];
+    FUZZ_CHECK(expected);
+    FUZZ_CHECK(!x->status && !x->gone);
+    x->status = status;
+}
+
+/* A second answer is dropped by http.c: an error may meet a request that was just answered. */
+void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {
+    asked *x = of(r);
+    if (!x->status) {
+        set_status(x, status);
+        if (type && !strcmp(type, "application/json"))
+            check_json((mn_str){body->p, body->n});
+        if (status == 200)
+            fuzz_accepted = true;
+        x->ended = true;
+    }
+    buffer_free(body);
+}
+
+void http_header(http_request *r, const char *name, const char *value) {
+    (void)r;
+    FUZZ_CHECK(*name && !strpbrk(value, "\r\n"));
+}
+
+void http_begin(http_request *r, const char *type) {
+    asked *x = of(r);
+    FUZZ_CHECK(!strcmp(type, "text/event-stream"));
+    set_status(x, 200);
+    x->streams = true;
+    fuzz_accepted = true;
+}
+
+void http_put(http_request *r, const char *bytes, size_t n) {
+    asked *x = of(r);
+    FUZZ_CHECK(!x->ended && !x->gone); /* of several prompts one may begin before all are admitted */
+    buffer_put(&x->out, bytes, n);
+}
+
+void http_end(http_request *r) {
+    asked *x = of(r);
+    FUZZ_CHECK(x->streams && !x->ended);
+    x->ended = true;
+}
+
+size_t http_unsent(const http_request *r) {
+    return of(r)->out.n & 1023; /* the client reads most of it */
+}
+
+void http_drop(http_request *r) {
+    of(r)->dropped = true;
+}
+
+unsigned http_connections(const http_server *s) {
+    (void)s;
+    return n_requests;
+}
+
+/* Every event is "data: OBJECT", and the last one of a stream that has ended "data: [DONE]". */
+static void check_events(const asked *x) {
+    static const char done[] = "data: [DONE]";
+    const char *at = x->out.p ? x->out.p : "";
+    bool last = false;
+    while (*at) {
+        const char *stop = strstr(at, "\n\n");
+        FUZZ_CHECK(stop && !last);
+        if (!stop)
+            return;
+        const size_t n = (size_t)(stop - at);
+        last = n == sizeof done - 1 && !memcmp(at, done, n);
+        FUZZ_CHECK(last || n > 6);
+        if (!last && *at != ':')
+            check_json((mn_str){at + 6, n - 6});
+        at = stop + 2;
+    }
+    FUZZ_CHECK(!x->streams || !x->ended || last || x->dropped);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    const char *root = getenv("MINERVA_SOURCE_ROOT");
+    char path[4096];
+    char plugins[4096];
+    mn_error err = MN_ERROR_INIT;
+    (void)argc;
+    (void)argv;
+    fuzz_quiet();
+    snprintf(path, sizeof path, "%s/models/storyteller", root ? root : "../..");
+    snprintf(plugins, sizeof plugins, "%s", FUZZ_PLUGINS);
+    const mn_setting settings[] = {
+        {"plugin_path_only", plugins}, {"probe_timeout", "0"}, {"threads", "1"}};
+    const mn_runtime_params params = {.size = sizeof params,
+                                      .flags = MN_RUNTIME_NO_BACKENDS,
+                                      .n_settings = MN_COUNT(settings),
+                                      .settings = settings};
+    server.a.info.size = sizeof server.a.info;
+    if (mn_runtime_create(&params, &server.a.rt, &err) ||
+        mn_model_open(server.a.rt, path, &server.a.model, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    mn_model_get_info(server.a.model, &server.a.info);
+    return 0;
+}
+
+static void begin(void) {
+    const app kept = server.a;
+    memset(&server, 0, sizeof server);
+    memset(&engine, 0, sizeof engine);
+    memset(requests, 0, sizeof requests);
+    n_requests = 0;
+    broken_engine = false;
+    flags = (serve_flags){.embeddings = 1, .max_queue = 8, .per_key = 16};
+    engine.fd = -1;
+    engine.state = LINK_READY;
+    engine.info_texts[0] = (char *)(uintptr_t) "cpu";
+    engine.info = (wire_ready){.n_ctx = N_CTX, .n_seq = N_SEQ};
+    server.a = kept;
+    server.flags = &flags;
+    server.name = "storyteller";
+    server.links = &engine;
+    server.n_links = 1;
+    server.n_ctx = N_CTX;
+    server.n_seq = N_SEQ;
+    server.next_id = 1;
+    server.sample.size = sizeof server.sample;
+}
+
+static void ask_for(const mn_file *part) {
+    asked *x = &requests[n_requests];
+    const char *name = part->name.ptr;
+    const size_t n = (size_t)part->name.len;
+    const char *blank = memchr(name, ' ', n);
+    if (!blank || memchr(name, 0, n))
+        return;
+    n_requests++;
+    x->words = mn_strndup(name, n);
+    x->body = mn_strndup(part->map, (size_t)part->bytes);
+    if (!x->words || !x->body)
+        return;
+    x->words[blank - name] = 0;
+    x->http = (http_request){.method = x->words,
+                             .path = x->words + (blank - name) + 1,
+                             .body = x->body,
+                             .n_body = (size_t)part->bytes,
+                             .key = -1};
+    serve_request(&server, &x->http);
+}
+
+static void leave(asked *x) {
+    if (!x->http.method || x->gone)
+        return;
+    serve_gone(&server, &x->http);
+    x->gone = true;
+}
+
+/* What came from the engine, as engine_link.c passes it on. */
+static bool pass_on(const wire_message *m) {
+    const engine_calls *calls = &serve_engine_calls;
+    wire_event event;
+    wire_refused refused;
+    wire_vector vector;
+    uint64_t id = 0;
+    broken_engine = true;
+    if (m->type == WIRE_EVENT && wire_get_event(m, &event))
+        calls->event(&server, &event);
+    else if (m->type == WIRE_ADMITTED && wire_get_id(m, &id))
+        calls->admitted(&server, id);
+    else if (m->type == WIRE_REFUSED && wire_get_refused(m, &refused))
+        calls->refused(&server, &refused);
+    else if (m->type == WIRE_VECTOR && wire_get_vector(m, &vector))
+        calls->vector(&server, &vector);
+    else if (m->type == WIRE_BEAT && wire_get_beat(m, &engine.beat))
+        engine.beat_at = seconds();
+    else
+        return false;
+    return true;
+}
+
+static void read_wire(const void *bytes, size_t n) {
+    wire_in in = {.bytes = malloc(n + 1), .n = n, .cap = n + 1};
+    wire_message m;
+    FUZZ_CHECK(in.bytes);
+    memcpy(in.bytes, bytes, n);
+    while (wire_next(&in, &m) > 0 && pass_on(&m))
+        ;
+    wire_free(&in);
+}
+
+static void put_event(buffer *out, uint64_t id, uint32_t kind, const int *number) {
+    static const int32_t ids[] = {1, 5, 9};
+    static const float values[] = {-0.5f, -1.0f, -100.0f};
+    const generation *g = generation_find(&server, id);
+    wire_event e = {.id = id, .kind = kind, .logprob = -0.25f, .n_cached = 3};
+    if (kind == MN_REQUEST_TOKEN) {
+        e.token = number[0];
+        e.finish = number[1];
+        e.n_drawn = g ? g->n_ids - g->n_prompt + 1 : 1;
+        e.n_top = 3;
+        e.top_ids = ids;
+        e.top_logprobs = values;
+    } else
+        e.finish = number[0];
+    wire_put_event(out, &e);
+}
+
+/* One line of a script: what the engine sends, or what happens to it. */
+static void say(const char *line) {
+    static const float values[64];
+    char verb[16];
+    unsigned long long id = 0;
+    int number[2] = {0, 0};
+    buffer out = {0};
+    if (sscanf(line, "%15s %llu %d %d", verb, &id, &number[0], &number[1]) < 1)
+        return;
+    if (!strcmp(verb, "token"))
+        put_event(&out, id, MN_REQUEST_TOKEN, number);
+    else if (!strcmp(verb, "finish"))
+        put_event(&out, id, MN_REQUEST_FINISH, number);
+    else if (!strcmp(verb, "prompt"))
+        put_event(&out, id, MN_REQUEST_PROMPT, number);
+    else if (!strcmp(verb, "admitted"))
+        wire_put_id(&out, WIRE_ADMITTED, id);
+    else if (!strcmp(verb, "refused"))
+        wire_put_refused(&out, &(wire_refused){id, number[0], mn_str_of("no \"room\"")});
+    else if (!strcmp(verb, "vector"))
+        wire_put_vector(
+            &out, &(wire_vector){id, (uint32_t)number[0] % 8, (uint32_t)number[1] % 8, values});
+    else if (!strcmp(verb, "down") && engine.state == LINK_READY) {
+        engine.state = LINK_WAITING;
+        broken_engine |= id == 1;
+        serve_engine_calls.down(&server, &engine, id == 1);
+    } else if (!strcmp(verb, "up") && engine.state != LINK_READY) {
+        engine.state = LINK_READY;
+        serve_engine_calls.ready(&server, &engine);
+    }
+    read_wire(out.p ? out.p : "", out.n);
+    buffer_free(&out);
+}
+
+static void say_all(const mn_file *part) {
+    char *script = mn_strndup(part->map, (size_t)part->bytes);
+    char *rest = NULL;
+    if (!script)
+        return;
+    for (char *line = strtok_r(script, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        say(line);
+    mn_free(script);
+}
+
+/* What the front sent is what an engine can read. */
+static void check_sent(void) {
+    wire_in in = {.bytes = (unsigned char *)engine.out.p, .n = engine.out.n, .cap = engine.out.cap};
+    wire_message m;
+    wire_submit submit;
+    wire_embed embed;
+    uint64_t id = 0;
+    while (wire_next(&in, &m) > 0) {
+        const bool known = (m.type == WIRE_SUBMIT && wire_get_submit(&m, &submit)) ||
+                           (m.type == WIRE_ABORT && wire_get_id(&m, &id)) ||
+                           (m.type == WIRE_EMBED && wire_get_embed(&m, &embed));
+        FUZZ_CHECK(known);
+        if (m.type == WIRE_SUBMIT)
+            FUZZ_CHECK(submit.n_ids <= N_CTX && submit.sample.max_new <= N_CTX);
+    }
+    FUZZ_CHECK(in.at == in.n);
+    buffer_free(&engine.out);
+}
+
+static void end(void) {
+    for (uint32_t i = 0; i < n_requests; i++) {
+        asked *x = &requests[i];
+        leave(x);
+        check_events(x);
+        buffer_free(&x->out);
+        mn_free(x->words);
+        mn_free(x->body);
+    }
+    FUZZ_CHECK(!server.answers && !server.n_generations);
+    for (size_t i = 0; i < MN_COUNT(server.n_per_key); i++)
+        FUZZ_CHECK(!server.n_per_key[i]);
+    check_sent();
+}
+
+static bool begins(mn_str name, const char *with) {
+    const size_t n = strlen(with);
+    return name.len >= n && !memcmp(name.ptr, with, n);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    fuzz_parts parts;
+    begin();
+    fuzz_split(data, n, "POST /v1/chat/completions", &parts);
+    for (uint32_t i = 0; i < parts.n; i++) {
+        const mn_file *part = &parts.file[i];
+        if (mn_str_is(part->name, "engine"))
+            say_all(part);
+        else if (mn_str_is(part->name, "wire"))
+            read_wire(part->map, (size_t)part->bytes);
+        else if (begins(part->name, "gone ") && part->name.len == 6)
+            leave(&requests[(uint32_t)(unsigned char)part->name.ptr[5] % FUZZ_PARTS]);
+        else
+            ask_for(part);
+    }
+    end();
+    fuzz_free(&parts);
+    return 0;
+}
