@@ -117,7 +117,8 @@ void http_begin(http_request *r, const char *type) {
 
 void http_put(http_request *r, const char *bytes, size_t n) {
     asked *x = of(r);
-    FUZZ_CHECK(!x->ended && !x->gone); /* of several prompts one may begin before all are admitted */
+    FUZZ_CHECK(!x->ended &&
+               !x->gone); /* of several prompts one may begin before all are admitted */
     buffer_put(&x->out, bytes, n);
 }
 

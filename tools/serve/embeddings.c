@@ -265,7 +265,7 @@ int embeddings_vector(serve *s, const wire_vector *v) {
     buffer out = {0};
     if (!m)
         return 0;
-    if (v->n_texts != m->n_texts) {
+    if (v->n_texts != m->n_texts || !v->n_dim) {
         http_error(m->http, 500, "server_error", NULL, NULL, "the engine sent other vectors");
         return 1;
     }
