@@ -1,0 +1,22 @@
+/* cuda_device.cu -- a device of the CUDA plugin without a GPU, as far as negotiation looks at one: an
+ * H200's numbers. For test_cuda_lower.c, which is linked with the plugin's objects. */
+#include "cu.h"
+
+extern "C" mn_device *cuda_device_of(const mn_host *host);
+extern "C" const mn_backend *cuda_backend(void);
+
+mn_device *cuda_device_of(const mn_host *host) {
+    static cu_plugin plugin;
+    static mn_device device;
+    plugin.host = host;
+    device.plugin = &plugin;
+    device.sms = 132;
+    device.smem_max = 232448;
+    device.cc = 90;
+    device.gbps = 4800;
+    return &device;
+}
+
+const mn_backend *cuda_backend(void) {
+    return &cu_backend;
+}

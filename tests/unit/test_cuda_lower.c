@@ -1,0 +1,158 @@
+/* test_cuda_lower.c -- what the CUDA plugin says of every fixture's graph, without a GPU: all nodes run
+ * there, and the whole graph is lowered into units with places for tensors and scratch, in each class
+ * and with each type of cache; again with every matrix in each type that minerva convert writes. */
+#include "api/api.h"
+#include "common.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+mn_device *cuda_device_of(const mn_host *host);
+const mn_backend *cuda_backend(void);
+
+static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
+    (void)self, (void)align;
+    return malloc(bytes);
+}
+static void host_release(void *self, void *p) {
+    (void)self;
+    free(p);
+}
+static const mn_host host = {.size = sizeof host, .alloc = host_alloc, .release = host_release};
+static mn_runtime *rt;
+
+typedef struct {
+    uint32_t precision, k, v;
+} way;
+static const way ways[] = {
+    {MN_PRECISION_EXACT, 0, 0},
+    {MN_PRECISION_A16, 0, 0},
+    {MN_PRECISION_AUTO, MN_Q8_0, MN_Q8_0},
+    {MN_PRECISION_A16, MN_F16, MN_Q8_0},
+};
+
+/* Types of minerva convert. */
+static const uint32_t types[] = {MN_F32,  MN_F16,   MN_BF16,   MN_Q8_0,  MN_Q4_0, MN_Q4_1,
+                                 MN_Q5_0, MN_Q5_1,  MN_Q2_K,   MN_Q3_K,  MN_Q4_K, MN_Q5_K,
+                                 MN_Q6_K, MN_MXFP4, MN_IQ4_NL, MN_IQ4_XS};
+
+/* Every node is native, and the graph has an estimate; what: for messages. */
+static void check_graph(const mn_graph *g, const char *what) {
+    mn_device *device = cuda_device_of(&host);
+    const mn_backend *be = cuda_backend();
+    mn_verdict *verdicts = calloc(g->n_nodes, sizeof *verdicts);
+    int64_t *most = calloc(g->n_symbols, sizeof *most);
+    mn_error err = MN_ERROR_INIT;
+    char why[128] = "";
+    for (uint32_t i = 0; i < g->n_symbols; i++)
+        most[i] = mnp_symbol(g, i)->max;
+    if (be->supports(device, g, NULL, verdicts, sizeof *verdicts, &err))
+        fail_msg("%s: %s", what, err.msg);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        be->reason(NULL, verdicts[i].reason, why, sizeof why);
+        if (verdicts[i].verdict != MN_VERDICT_NATIVE)
+            fail_msg("%s: node %u (op %u): %s", what, i, mnp_node(g, i)->op, why);
+    }
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        mn_compile c = {
+            .size = sizeof c,
+            .precision = ways[i].precision,
+            .graph = g,
+            .node_hi = g->n_nodes,
+            .symbol_max = most,
+            .k_dtype = ways[i].k,
+            .v_dtype = ways[i].v,
+        };
+        mn_estimate e = {.size = sizeof e};
+        if (be->estimate(device, &c, &e, &err))
+            fail_msg("%s, class %u: %s", what, ways[i].precision, err.msg);
+        assert_true(e.weights > 0);
+        assert_true(e.scratch > 0);
+    }
+    free(verdicts);
+    free(most);
+}
+
+/* Whether the weight is a matrix that may be stored in blocks of so many elements. */
+static bool takes(const mn_tensor *t, mn_dtype type) {
+    if (t->role != MN_ROLE_WEIGHT || t->n_dim < 2)
+        return false;
+    return t->dim[t->n_dim - 1] % type.block_elems == 0;
+}
+
+/* The graph with its matrices in another type. Matrices that norms and positions read stay. */
+static void check_type(const mn_graph *g, uint32_t id, const char *name) {
+    mn_graph other = *g;
+    mn_tensor *tensors = calloc(g->n_tensors, sizeof *tensors);
+    mn_dtype type;
+    char what[320];
+    assert_true(mn_dtype_by_id(id, &type));
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        tensors[i] = *mnp_tensor(g, i);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_node *n = mnp_node(g, i);
+        const bool product = n->op == MN_OP_LINEAR || n->op == MN_OP_MOE_LINEAR;
+        for (uint32_t k = 0; k < n->n_in; k++) {
+            const int32_t t = mnp_in(g, n, k);
+            const bool table = n->op == MN_OP_EMBED && k == MN_EMBED_WEIGHT;
+            const bool weight = product && k % 2 == (n->op == MN_OP_LINEAR ? 1 : 0) && k > 0;
+            if (t >= 0 && (table || weight) && takes(&tensors[t], type))
+                tensors[t].dtype = type;
+        }
+    }
+    other.tensors = tensors;
+    other.tensor_stride = sizeof *tensors;
+    snprintf(what, sizeof what, "%s in %s", name, mn_dtype_name(id));
+    check_graph(&other, what);
+    free(tensors);
+}
+
+static const mn_model_graph *graph_of(mn_model *m) {
+    mn_error err = MN_ERROR_INIT;
+    const mn_model_graph *g = NULL;
+    if (mn_model_graph_of(m, &g, &err) && mn_model_graph_for(m, 0, true, &g, &err))
+        fail_msg("%s", err.msg);
+    return g;
+}
+
+static void test_fixtures(void **state) {
+    (void)state;
+    char dir[4096];
+    char path[4400];
+    uint32_t n = 0;
+    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        mn_error err = MN_ERROR_INIT;
+        mn_model *m;
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (mn_model_open(rt, path, &m, &err))
+            fail_msg("%s", err.msg);
+        const mn_graph *g = &graph_of(m)->abi;
+        check_graph(g, e->d_name);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            check_type(g, types[i], e->d_name);
+        mn_model_free(m);
+        n++;
+    }
+    closedir(d);
+    assert_true(n >= 37);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures)};
+    mn_error err = MN_ERROR_INIT;
+    if (mn_runtime_create(NULL, &rt, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        return 1;
+    }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mn_runtime_free(rt);
+    return failed;
+}
