@@ -133,7 +133,7 @@ sys.exit(taken > stated + 128)' "$none" "$all"
 beside() { # MIB COMMAND...
     leave=$1 fifo=$(mktemp -u)
     shift
-    mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" leave "$leave" <"$fifo" & } && exec 9>"$fifo" || return 1
+    mkfifo "$fifo" && { "$build/tests/kernels/gpu_hold" leave "$leave" <"$fifo" >&2 & } && exec 9>"$fifo" || return 1
     sleep 3
     "$@"
     e=$?
@@ -142,19 +142,29 @@ beside() { # MIB COMMAND...
     rm -f "$fifo"
     return $e
 }
-share() { # the decision, and the rate that it gives
-    model=${TINYLLAMA:-$story}
-    "$minerva" devices --explain -m "$model" 2>&1 | grep -E "^cuda|  (memory|open|split|score) |segment|layers" | head -12
-    timeout 300 "$minerva" bench -m "$model" -p 0 -n 32 -r 3 2>&1 | tail -1
+share() { # MIB: a row of the table: memory left, layers on the GPU, rate
+    "$minerva" devices --explain -m "${TINYLLAMA:-$story}" --json 2>/dev/null >"$rows.plan" &&
+        timeout 300 "$minerva" bench -m "${TINYLLAMA:-$story}" -p 0 -n 32 -r 3 -o json 2>"$rows.err" >"$rows.rate" || { tail -3 "$rows.err"; return 1; }
+    python3 -c '
+import json, statistics, sys
+segments = json.load(open(sys.argv[2]))["placement"]["segments"]
+layers = lambda s: s["layers"][1] - s["layers"][0] + 1
+gpu = sum(layers(s) for s in segments if s["device"].startswith("cuda"))
+rate = json.loads(open(sys.argv[3]).read().splitlines()[-1])["samples_ts"]
+print("| %s | %d of %d | %.0f |" % (sys.argv[1], gpu, sum(map(layers, segments)), statistics.median(rate)))' "$1" "$rows.plan" "$rows.rate"
 }
 # No room for a context; for a context alone; for a part of the model; for all of it. By name without room: an error with numbers.
 split() {
-    for mib in 100 700 ${SPLIT_MIB:-900 1200 1600 2000 4000}; do
-        echo "-- $mib MiB are left"
-        beside "$mib" share || return 1
+    rows=$(mktemp) failed_rows=0
+    echo "| MiB left by another process | layers on the GPU | tg32, t/s |"
+    echo "|---|---|---|"
+    for mib in ${SPLIT_MIB:-100 700 900 1200 1600 2000 4000}; do
+        beside "$mib" share "$mib" || failed_rows=$((failed_rows + 1))
     done
-    echo "-- by name, 300 MiB are left"
-    if beside 300 generate --device cuda:0; then return 1; fi
+    if beside 300 generate --device cuda:0 >/dev/null 2>"$rows.err"; then failed_rows=$((failed_rows + 1)); fi
+    echo "by name, 300 MiB left: $(tail -1 "$rows.err")"
+    rm -f "$rows"*
+    return $failed_rows
 }
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
