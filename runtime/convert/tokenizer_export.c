@@ -391,11 +391,17 @@ static void put_charsmap(export *e) {
 static mn_status try_spaces(export *e, bool *same, mn_error *err) {
     const size_t at = e->n;
     mn_status st = MN_OK;
-    for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
+    for (int i = 0; i < 6 && !st && !*same && !e->failed; i++) {
+        const bool keep_end = i >= 4;
+        const bool squeeze = keep_end || i & 2;
         e->n = at;
+        if (keep_end && e->tok->model != MN_TOKENIZER_UNIGRAM)
+            break;
+        if (keep_end)
+            put_bool(e, "minerva.tokenizer.keep_end", true);
         put_bool(e, KEY("add_space_prefix"), !(i & 1));
-        if (i & 2 || e->tok->model == MN_TOKENIZER_UNIGRAM)
-            put_bool(e, KEY("remove_extra_whitespaces"), i & 2);
+        if (squeeze || e->tok->model == MN_TOKENIZER_UNIGRAM)
+            put_bool(e, KEY("remove_extra_whitespaces"), squeeze);
         st = reads_back(e, same, err);
     }
     return st;

@@ -20,11 +20,11 @@ static const struct {
     {"spm-bpe.model", NULL, NULL, "llama", "default"},
     {"spm-plain.model", NULL, NULL, "llama", "default"},
     {"spm-unigram.model", NULL, NULL, "t5", "default"},
-    /* As T5 has it: GGUF cannot say that spaces at the end stay when others are joined. */
+    /* As T5 has it; without the first a space at the end stays when others are joined. */
     {"unigram.json", SPACES,
      "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" +\\\\z\"},\"content\":\"\"}," SPACES, "t5",
      "default"},
-    {"unigram.json", NULL, NULL, "none", NULL},
+    {"unigram.json", NULL, NULL, "t5", "default"},
     {"unigram-bytes.json", NULL, NULL, "t5", "default"},
     {"wordpiece.json", NULL, NULL, "bert", "default"},
     {"wordpiece.json", "\"lowercase\":true", "\"lowercase\":false", "bert", "default"},

@@ -152,7 +152,8 @@ static mn_status read_spaces(const mn_meta *meta, mn_sentencepiece *how, mn_text
         bool *value;
     } flags[] = {{KEY("add_space_prefix"), &how->dummy_prefix},
                  {KEY("remove_extra_whitespaces"), &how->squeeze},
-                 {"minerva.tokenizer.graphemes", &how->graphemes}};
+                 {"minerva.tokenizer.graphemes", &how->graphemes},
+                 {"minerva.tokenizer.keep_end", &how->keep_end}};
     mn_status st = MN_OK;
     for (size_t i = 0; !st && i < MN_COUNT(flags); i++)
         st = absent_is_ok(mn_meta_bool(meta, flags[i].key, flags[i].value, err));

@@ -389,12 +389,12 @@ mn_status mn_sentencepiece_stages(mn_tokenizer *tok, const mn_sentencepiece *how
     mn_status st = MN_OK;
     if (how->charsmap.len)
         st = add_charsmap(tok, how, where, err);
-    if (!st && how->squeeze)
+    if (!st && how->squeeze && !how->keep_end)
         st = mn_stages_add_rewrite(s, ends, "", false, where, err);
     if (!st && how->squeeze)
         st = mn_stages_add_rewrite(s, " {2,}", " ", false, where, err);
-    if (!st && how->dummy_prefix)
-        st = mn_stages_add_prepend(s, space, false, false, err);
+    if (!st && how->dummy_prefix) /* a space that was kept in front is the prefix */
+        st = mn_stages_add_prepend(s, space, how->keep_end, false, err);
     if (!st && how->escape)
         st = mn_stages_add_replace(s, space, mn_str_of(MN_BLOCK), err);
     return st ? st : mn_decode_sentencepiece(&tok->decoder, strip, err);
