@@ -36,7 +36,7 @@ template <class T> struct few_weight<T, true> {
         LOW = 4 * C::LOW,
         HIGH = 4 * C::HIGH,
         P2 = S::BITS2 / 8,
-        P3 = S::BITS3 ? 4 : 0
+        P3 = S::BITS3 > 0 ? 4 : 0
     };
     enum { AT_HIGH = LOW * FEW_THREADS, AT_P2 = AT_HIGH + HIGH * FEW_THREADS };
     enum { AT_P3 = AT_P2 + P2 * FEW_THREADS, BYTES = AT_P3 + P3 * FEW_THREADS };
@@ -46,10 +46,10 @@ template <class T> struct few_weight<T, true> {
         const int i = threadIdx.x;
         const int64_t lane = unit * 4 + i % 4;
         copy_bytes<LOW>(to + LOW * i, p.at[0] + lane * LOW);
-        if (HIGH)
-            copy_bytes<HIGH ? HIGH : 4>(to + AT_HIGH + HIGH * i, p.at[1] + lane * HIGH);
+        if constexpr (HIGH > 0)
+            copy_bytes<HIGH>(to + AT_HIGH + HIGH * i, p.at[1] + lane * HIGH);
         copy_bytes<P2>(to + AT_P2 + P2 * i, p.at[2] + unit * P2);
-        if (P3) {
+        if constexpr (P3 > 0) {
             const int64_t word = S::BITS3 == 16 ? unit >> 1 : unit >> 2;
             copy_bytes<4>(to + AT_P3 + P3 * i, p.at[3] + 4 * word);
         }
