@@ -445,7 +445,7 @@ def access():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
         keys.write("# keys\nsk-first\n  sk-second  \n")
         keys.flush()
-        with served.KeyServer(MINERVA, "sk-first", "--api-key", keys.name, "--allow-origin", "https://a.example", "--max-per-key", 1) as s:
+        with served.KeyServer(MINERVA, "sk-first", "--api-key", keys.name, "--allow-origin", "https://a.example", "--max-per-key", 1, "--drain", 0) as s:
             c = Client(s)
             for given in (None, "Bearer sk-firs", "Bearer sk-firstx", "sk-first", "Basic sk-first"):
                 refused(c.ask("GET", "/v1/models", headers={"Authorization": given} if given else {}), 401, code="invalid_api_key")
@@ -467,7 +467,7 @@ def access():
 
 
 def limits():
-    with served.Server(MINERVA, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40) as s:
+    with served.Server(MINERVA, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40, "--drain", 0, "--receive-timeout", 2) as s:
         c = Client(s)
         big = json.dumps({**STORY, "pad": "x" * (2 << 20)})
         got = None
@@ -484,7 +484,7 @@ def limits():
         next(held[1])
         status, r, answer = c.post("/v1/chat/completions", {**STORY, "max_tokens": 1})
         assert status == 429 and int(r.getheader("Retry-After")) >= 1 and "queue is full" in answer["error"]["message"], answer
-        # garbage ends its connection alone
+        # garbage ends its connection alone; half a request without more to come ends by its time at the latest
         for garbage in (b"\0\1\2\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/models HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
                         b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):
             with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
