@@ -11,11 +11,11 @@
 #include <minerva/minerva.h>
 #include "negotiate/negotiate.h"
 
-/* Where each input lies in the packed block that one write carries (offsets in int32). pages: a
- * table per KV group, one behind the other. */
+/* Where each input lies in the packed block (offsets in int32). pages: a table per KV group, one
+ * behind the other, behind the first `head` int32, which have all else. */
 typedef struct {
     uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, target,
-        total;
+        head, total;
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
@@ -26,6 +26,11 @@ typedef struct {
     uint32_t n_total; /* pages that there are */
     uint32_t n_own;   /* of them, a sequence's share (mn_kv_pages_of_one) */
 } mn_engine_group;
+
+/* n int32 of the packed block from `at` on. */
+typedef struct {
+    uint32_t at, n;
+} mn_input_range;
 
 /* The program that scores (scoring.c). */
 typedef struct {
@@ -70,6 +75,11 @@ typedef struct {
     mn_step_unit *units;
     size_t n_units, cap_units;
     mn_scoring scoring;
+    /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0: all.
+     * Forgotten by mn_engine_submit */
+    const mn_input_range *ranges;
+    uint32_t n_ranges;
+    uint64_t input_bytes; /* written so far, to one device */
     /* the rest is engine/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;

@@ -23,11 +23,12 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     l->pos = place(l, rows);
     l->row_slot = place(l, rows);
     l->seqs = place(l, s[MN_SYM_SEQS] * 4);
-    for (uint32_t i = 0; i < n_kv; i++)
-        l->pages[i] = place(l, table);
     l->out_row = place(l, outputs);
     l->out_slot = place(l, outputs);
     l->target = place(l, outputs);
+    l->head = l->total;
+    for (uint32_t i = 0; i < n_kv; i++)
+        l->pages[i] = place(l, table);
 }
 
 /* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */
@@ -55,10 +56,7 @@ static void expand_group(const mn_engine *e, mn_engine_device *d, uint32_t group
 }
 
 void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *packed) {
-    const size_t before = e->in.pages[0]; /* equal up to the page tables, and behind them */
-    const size_t behind = e->in.total - e->in.out_row;
-    memcpy(d->packed, packed, before * sizeof *packed);
-    memcpy(d->packed + d->in.out_row, packed + e->in.out_row, behind * sizeof *packed);
+    memcpy(d->packed, packed, e->in.head * sizeof *packed); /* equal up to the page tables */
     for (uint32_t i = 0; i < e->graph->hp.n_kv; i++)
         expand_group(e, d, i, packed);
 }

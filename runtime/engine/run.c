@@ -81,29 +81,38 @@ mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, ui
     return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
-/* Place `at` of the pinned blocks is free again: the step that used it is complete. */
-static mn_status write_block(mn_engine_device *d, const int32_t *inputs, uint32_t at,
-                             mn_error *err) {
-    const uint64_t bytes = d->in.total * 4ull;
+/* Part of the block. Place `at` of the pinned blocks is free again: the step that used it is
+ * complete. */
+static mn_status write_range(mn_engine_device *d, const int32_t *inputs, mn_input_range r,
+                             uint32_t at, mn_error *err) {
+    const uint64_t bytes = r.n * 4ull;
+    const uint64_t from = (uint64_t)at * d->in.total + r.at;
     mn_status st;
-    if (d->pinned) {
-        memcpy(d->pinned_map + (uint64_t)at * d->in.total, inputs, bytes);
-        MN_WATCHED_FOR(mn_callee_of(d), "copy", MN_MOVES_NS(bytes),
-                       MN_RETRY(st, d->backend->copy(d->queue, d->inputs, 0, d->pinned, at * bytes,
-                                                     bytes, NULL, err)));
-        return st;
-    }
-    return write_to(d, d->inputs, 0, inputs, bytes, err);
+    if (!d->pinned)
+        return write_to(d, d->inputs, r.at * 4ull, inputs + r.at, bytes, err);
+    memcpy(d->pinned_map + from, inputs + r.at, bytes);
+    MN_WATCHED_FOR(mn_callee_of(d), "copy", MN_MOVES_NS(bytes),
+                   MN_RETRY(st, d->backend->copy(d->queue, d->inputs, r.at * 4ull, d->pinned,
+                                                 from * 4, bytes, NULL, err)));
+    return st;
 }
 
-/* The caller's block to every device, with page tables of its own where its pages are smaller. */
+/* The caller's block to every device, what has changed of it; with page tables of its own where its
+ * pages are smaller, and then whole. */
 static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
+        const mn_input_range whole = {0, d->in.total};
+        const bool all = d->packed || !e->n_ranges;
+        const mn_input_range *ranges = all ? &whole : e->ranges;
+        const uint32_t n = all ? 1 : e->n_ranges;
         if (d->packed)
             mn_inputs_expand(e, d, inputs);
-        st = write_block(d, d->packed ? d->packed : inputs, at, err);
+        for (uint32_t k = 0; k < n && !st; k++) {
+            st = write_range(d, d->packed ? d->packed : inputs, ranges[k], at, err);
+            e->input_bytes += i ? 0 : ranges[k].n * 4ull;
+        }
         mn_engine_note(e, i, st);
     }
     return st;
@@ -140,6 +149,7 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     e->n_units = 0;
     if (inputs)
         st = write_inputs(e, inputs, at, err);
+    e->n_ranges = 0;
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
     const bool draws = n && !e->graph->embeds;

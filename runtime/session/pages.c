@@ -37,11 +37,38 @@ uint32_t mn_pages_first_seen(const mn_session *s, uint32_t group, uint32_t posit
 }
 
 void mn_pages_changed(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi) {
-    (void)s;
-    (void)group;
-    (void)seq;
-    (void)lo;
-    (void)hi;
+    mn_row_change *c = &s->changed[group * s->n_seq + seq];
+    if (lo >= hi)
+        return;
+    c->lo = c->hi > c->lo ? MN_MIN(c->lo, lo) : lo;
+    c->hi = MN_MAX(c->hi, hi);
+}
+
+/* The ranges of one group's table; a small table, or one with changes in many rows, goes whole. */
+static uint32_t group_changes(const mn_session *s, uint32_t group, mn_input_range *to) {
+    enum { SMALL = 4096 /* int32 */, MANY = 16 };
+    const uint32_t table = s->n_seq * s->engine->row_pages;
+    uint32_t n = 0;
+    for (uint32_t seq = 0; seq < s->n_seq; seq++) {
+        const mn_row_change c = s->changed[group * s->n_seq + seq];
+        if (c.hi > c.lo)
+            to[n++] = (mn_input_range){mn_engine_row(s->engine, group, seq) + c.lo, c.hi - c.lo};
+    }
+    if (!n || (table > SMALL && n <= MANY))
+        return n;
+    to[0] = (mn_input_range){mn_engine_row(s->engine, group, 0), table};
+    return 1;
+}
+
+uint32_t mn_pages_changes(const mn_session *s, mn_input_range *to) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < n_groups(s); i++)
+        n += group_changes(s, i, to + n);
+    return n;
+}
+
+void mn_pages_written(mn_session *s) {
+    memset(s->changed, 0, (size_t)n_groups(s) * s->n_seq * sizeof *s->changed);
 }
 
 /* How many pages the sequence lacks for positions [0, n_positions). */

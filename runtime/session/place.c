@@ -10,8 +10,11 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     const uint32_t total = s->engine->in.total;
     s->ring = mn_calloc(s->ring_size, sizeof *s->ring);
     s->packed = mn_calloc(total, sizeof *s->packed);
-    s->sent = mn_calloc(total, sizeof *s->sent);
-    bool ok = s->ring && s->packed && s->sent;
+    s->sent = mn_calloc(s->engine->in.head, sizeof *s->sent);
+    const size_t n_rows = (size_t)s->graph->hp.n_kv * s->n_seq;
+    s->changed = mn_calloc(n_rows + 1, sizeof *s->changed);
+    s->ranges = mn_alloc(n_rows + 1, sizeof *s->ranges);
+    bool ok = s->ring && s->packed && s->sent && s->changed && s->ranges;
     for (uint32_t i = 0; ok && i < s->ring_size; i++) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
@@ -106,10 +109,15 @@ void mn_session_unplace(mn_session *s) {
     mn_free(s->ring);
     mn_free(s->packed);
     mn_free(s->sent);
+    mn_free(s->changed);
+    mn_free(s->ranges);
     mn_pages_free(s);
     s->engine = NULL;
     s->ring = NULL;
-    s->packed = s->sent = NULL;
+    s->packed = NULL;
+    s->sent = NULL;
+    s->changed = NULL;
+    s->ranges = NULL;
     s->sent_valid = false;
     mn_placement_free(&s->placement);
 }

@@ -61,6 +61,11 @@ typedef struct {
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
+/* Entries [lo, hi) of a sequence's row of a page table differ from what was written last. */
+typedef struct {
+    uint32_t lo, hi;
+} mn_row_change;
+
 typedef struct {
     int32_t page;
     uint64_t after;
@@ -184,8 +189,11 @@ struct mn_session {
     mn_pending_step *ring;
     uint32_t ring_size;
     uint64_t enqueued, completed;
-    int32_t *packed, *sent; /* inputs of the next step and of the last one written */
+    int32_t *packed; /* inputs of the next step */
+    int32_t *sent;   /* their head as it was written last; changes of the tables are in `changed` */
     bool sent_valid;
+    mn_row_change *changed; /* [n_kv][n_seq] */
+    mn_input_range *ranges; /* [1 + n_kv * n_seq] */
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
@@ -325,6 +333,9 @@ bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position);
 mn_status mn_pages_cut(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err);
 mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
                          mn_error *err);
+/* Where the tables differ from what was written last: [n_kv * n_seq] at most. */
+uint32_t mn_pages_changes(const mn_session *s, mn_input_range *to);
+void mn_pages_written(mn_session *s); /* they do not any more */
 /* Entries [lo, hi) of the row were written. */
 void mn_pages_changed(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi);
 

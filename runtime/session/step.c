@@ -65,9 +65,17 @@ static void set_inputs(mn_session *s, uint32_t from, uint32_t to, int byte) {
 
 void mn_step_clear(mn_session *s) {
     const mn_input_layout *l = &s->engine->in;
-    set_inputs(s, l->src, l->pages[0], 0);
+    set_inputs(s, l->src, l->out_row, 0);
     set_inputs(s, l->row_slot, l->seqs, 0xff);
-    set_inputs(s, l->out_row, l->total, 0xff);
+    set_inputs(s, l->out_row, l->head, 0xff);
+}
+
+/* What of the inputs differs from what was written last: s->ranges; how many. head: bytes. */
+static uint32_t changes(mn_session *s, size_t head) {
+    uint32_t n = 0;
+    if (memcmp(s->packed, s->sent, head))
+        s->ranges[n++] = (mn_input_range){0, s->engine->in.head};
+    return n + mn_pages_changes(s, s->ranges + n);
 }
 
 /* Enqueues the step; what it wrote is kept, to be compared with the next. */
@@ -75,11 +83,12 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     mn_pending_step *step = b->step;
     const uint32_t at = (uint32_t)(s->enqueued % s->ring_size);
-    const size_t bytes = s->engine->in.total * sizeof *s->packed;
+    const size_t bytes = s->engine->in.head * sizeof *s->packed;
     int64_t symbols[MN_SYM_COUNT];
     mn_engine_describe(s->engine, &b->size, s->packed);
     mn_engine_symbols(s->engine, &b->size, symbols);
-    const bool same = s->sent_valid && !memcmp(s->packed, s->sent, bytes);
+    const uint32_t n_ranges = changes(s, bytes);
+    const bool same = s->sent_valid && !n_ranges;
     const int32_t *inputs = same ? NULL : s->packed;
     step->number = s->enqueued;
     step->n_out = b->size.n_out;
@@ -89,11 +98,14 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session_watch(s);
     step->scores = b->scores;
     s->engine->scoring.wanted = b->scores;
+    s->engine->ranges = s->ranges;
+    s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
+    s->sent_valid = false; /* until it is written */
     mn_status st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
     if (st)
         return st;
-    if (!same)
-        memcpy(s->sent, s->packed, bytes);
+    memcpy(s->sent, s->packed, bytes);
+    mn_pages_written(s);
     s->sent_valid = true;
     s->enqueued++;
     const mn_step_profile profile = {.n_rows = b->size.n_rows,

@@ -106,7 +106,7 @@ static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool e
     mn_error err = MN_ERROR_INIT;
     mn_event *done = NULL;
     memset(packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * 4);
-    memset(packed + l->out_row, 0xff, (l->total - l->out_row) * 4);
+    memset(packed + l->out_row, 0xff, (l->head - l->out_row) * 4);
     memcpy(packed + l->seqs, (int32_t[]){0, (int32_t)n, 1, 0}, 16);
     for (uint32_t i = 0; i < n; i++) {
         packed[l->src + i] = literal ? prompt[i] : ~1;

@@ -449,12 +449,46 @@ static void test_prefixes(void **state) {
     }
 }
 
+/* Page tables of many long sequences are written where they change: a step that draws costs a few
+ * bytes of them, whatever the context is. */
+static void test_table_changes(void **state) {
+    enum { MANY = 12, STEPS = 100 };
+    int32_t ids[LONG], seq;
+    mn_error err = MN_ERROR;
+    mn_token t[MANY];
+    uint32_t n = 0;
+    mn_session *s = NULL;
+    const mn_session_params p = {.size = sizeof p,
+                                 .device = "cpu_simd",
+                                 .precision = MN_PRECISION_EXACT,
+                                 .n_seq = MANY,
+                                 .n_ctx = 32768,
+                                 .n_batch = 64,
+                                 .kv_bytes = 8 << 20};
+    (void)state;
+    open_world("llama-layers", NULL);
+    check(mn_session_create(model, &p, &s, &err), &err);
+    const mn_sample_params how_drawn = draws(STEPS + 10);
+    for (uint32_t i = 0; i < MANY; i++)
+        check(mn_seq_create(s, ids, text(i, 20 + i * 3, ids), &how_drawn, &seq, &err), &err);
+    for (uint32_t i = 0; i < 8; i++)
+        check(mn_session_step(s, t, MANY, &n, &err), &err);
+    const uint64_t before = s->engine->input_bytes;
+    for (uint32_t i = 0; i < STEPS; i++)
+        check(mn_session_step(s, t, MANY, &n, &err), &err);
+    const uint64_t head = s->engine->in.head * 4ull;
+    assert_in_range(s->engine->input_bytes - before, MANY * 4, (head + 16) * STEPS);
+    assert_true(s->engine->in.total * 4ull > 4 * head);
+    mn_session_free(s);
+    close_world();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_given_back), cmocka_unit_test(test_other_ways),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_fork_beside_a_prompt),
         cmocka_unit_test(test_lost),       cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_prefixes)};
+        cmocka_unit_test(test_prefixes),   cmocka_unit_test(test_table_changes)};
     if (!flaky_setup()) {
         printf("SKIP: the stub was not built\n");
         return 77;
