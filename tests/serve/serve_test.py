@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -345,6 +346,20 @@ def excluded():
             assert not chunks or "error" in chunks[-1], chunks[-1]
 
 
+def replaced():
+    """An engine that starts again finds another model: the server ends with the reason instead of mixing two."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = os.path.join(os.path.dirname(served.MODEL), "..", "tests", "data", "storyteller-q8_0.gguf")
+        path = folder + "/model.gguf"
+        shutil.copy(source, path)
+        with served.Server(MINERVA, model=path) as s:
+            shutil.copy(source, path + ".new")
+            os.rename(path + ".new", path)
+            os.kill(engine_of(s), signal.SIGKILL)
+            assert s.process.wait(served.LIMIT) == 1, s.text()
+            assert "file has changed since the server began" in s.text(), s.text()
+
+
 def tls():
     with tempfile.TemporaryDirectory() as folder:
         cert, key = folder + "/cert.pem", folder + "/key.pem"
@@ -499,4 +514,4 @@ def limits():
 
 
 {"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
- "limits": limits, "replicas": replicas, "excluded": excluded, "tls": tls, "slow": slow}[GROUP]()
+ "limits": limits, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow}[GROUP]()

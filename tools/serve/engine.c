@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { BEAT_MS = 500, NEXT_MS = 1000 };
+enum { BEAT_MS = 500, NEXT_MS = 1000, GPU_SEQUENCES = 64, CPU_SEQUENCES = 16 };
 
 typedef struct {
     int fd;
@@ -268,6 +269,18 @@ static int exclude(engine *e, const wire_open *m) {
     return 0;
 }
 
+/* 1 if a device is there that is no CPU, so that more sequences at once cost little. */
+static int may_be_gpu(const app *a) {
+    const char *device = mn_runtime_setting(a->rt, "device");
+    mn_device_item item;
+    if (!strncmp(device, "cpu", 3) || !strncmp(device, "reference", 9))
+        return 0;
+    for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
+        if (item.usable && strncmp(item.name, "cpu", 3) && strncmp(item.name, "reference", 9))
+            return 1;
+    return 0;
+}
+
 /* 0, or the exit code with the error printed. */
 static int open_sessions(engine *e, const wire_open *m) {
     mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
@@ -276,6 +289,8 @@ static int open_sessions(engine *e, const wire_open *m) {
     int code = app_open_model(&e->a, &e->flags);
     if (code == 0)
         code = exclude(e, m);
+    if (code == 0 && !params.n_seq)
+        params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
     if (code == 0 && embed_work_is_wanted(&e->a, m->flags & WIRE_EMBEDDINGS))
         code = embed_work_create(&e->a, on_vector, e, &e->embed);
     if (code || embed_work_is_encoder(&e->a))
@@ -284,6 +299,22 @@ static int open_sessions(engine *e, const wire_open *m) {
     if (code == 0)
         e->work = work_create(e->a.session);
     return code || e->work ? code : no_memory();
+}
+
+uint64_t engine_stamp(const app *a) {
+    struct stat file = {0};
+    stat(a->info.path, &file);
+    const uint64_t facts[] = {a->info.n_params,
+                              a->info.n_bytes,
+                              (uint64_t)a->info.n_vocab,
+                              (uint64_t)file.st_ino,
+                              (uint64_t)file.st_size,
+                              (uint64_t)file.st_mtim.tv_sec,
+                              (uint64_t)file.st_mtim.tv_nsec};
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < COUNT(facts); i++)
+        h = (h ^ facts[i]) * 1099511628211u;
+    return h;
 }
 
 /* What the front needs to know of the session. */
@@ -296,7 +327,8 @@ static void send_ready(engine *e) {
                     .n_batch = s->n_batch,
                     .fallback = (uint32_t)s->fallback,
                     .weight_bytes = s->weight_bytes,
-                    .kv_bytes = s->kv_bytes};
+                    .kv_bytes = s->kv_bytes,
+                    .stamp = engine_stamp(&e->a)};
     m.device = (mn_str){s->device, s->device ? strlen(s->device) : 0};
     m.description = (mn_str){s->description, s->description ? strlen(s->description) : 0};
     m.why = (mn_str){s->why, s->why ? strlen(s->why) : 0};

@@ -23,9 +23,10 @@ enum { EXIT_NO_DEVICE = 3, CHILD_FD = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
 
-void link_init(engine_link *l, unsigned index, int set, const wire_open *open, const char *device,
-               const engine_calls *calls) {
+void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
+               const char *device, const engine_calls *calls) {
     *l = (engine_link){.index = index, .set = set, .open = open, .calls = *calls, .fd = -1};
+    l->stamp = stamp;
     l->device = device ? strdup(device) : NULL;
     l->watch = (watch){on_ready, l};
     start(l);
@@ -166,7 +167,7 @@ static void after_death(engine_link *l, int status) {
     l->was_ready = 0;
     const int first_start = !l->info_texts[0];
     const int hopeless = WIFEXITED(status) && (first_start || l->exit_code == EXIT_NO_DEVICE);
-    if (!was_ready && (hopeless || (crashed && l->n_failed > MAX_CRASHES))) {
+    if (!was_ready && (hopeless || l->other_model || (crashed && l->n_failed > MAX_CRASHES))) {
         l->state = LINK_DEAD;
         complain(l->exit_code, "engine %u %s while it loaded the model", l->index, how);
     } else {
@@ -221,6 +222,12 @@ static int on_engine_ready(engine_link *l, const wire_message *m) {
     wire_ready info;
     if (l->state != LINK_LOADING || !wire_get_ready(m, &info) || info.version != WIRE_VERSION)
         return 0;
+    if (info.stamp != l->stamp) {
+        complain(EXIT_FAILED,
+                 "the model's file has changed since the server began: start it again");
+        l->other_model = 1;
+        return 0;
+    }
     l->info = info;
     set_text(l, 0, &l->info.device);
     set_text(l, 1, &l->info.description);

@@ -33,7 +33,8 @@ struct engine_link {
     unsigned index;
     int set; /* of loop.h */
     const wire_open *open;
-    char *device; /* of --device or --replicas; NULL: the setting */
+    uint64_t stamp; /* of the front's model */
+    char *device;   /* of --device or --replicas; NULL: the setting */
     engine_calls calls;
     link_state state;
     pid_t pid;
@@ -42,7 +43,7 @@ struct engine_link {
     wire_in in;
     buffer out;
     size_t sent; /* bytes of out that are written */
-    int want_write, was_ready, exit_code;
+    int want_write, was_ready, other_model, exit_code;
     double start_at, died_at;
     unsigned n_failed; /* starts in a row that failed */
     uint64_t n_restarts;
@@ -64,8 +65,8 @@ struct engine_link {
 };
 
 /* Starts the first process. device is copied; open, its texts and calls->arg outlive l. */
-void link_init(engine_link *l, unsigned index, int set, const wire_open *open, const char *device,
-               const engine_calls *calls);
+void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
+               const char *device, const engine_calls *calls);
 /* Restarts, exit statuses: call it every tick. */
 void link_tick(engine_link *l, double now);
 /* Sends what was put into l->out; nothing while the engine is not ready. */

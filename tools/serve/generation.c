@@ -350,8 +350,11 @@ static void on_ready(void *arg, engine_link *l) {
     if (!s->n_ctx || l->info.n_ctx < s->n_ctx)
         s->n_ctx = l->info.n_ctx;
     s->n_seq = l->info.n_seq;
-    app_remark(&s->a, "engine %u is ready: %s, %u tokens of context, %u sequences at once",
-               l->index, l->info.device.ptr, l->info.n_ctx, l->info.n_seq);
+    app_remark(&s->a,
+               "engine %u is ready: %s, weights %.1f MiB, KV cache %.1f MiB, %u tokens of context, "
+               "%u sequences at once",
+               l->index, l->info.device.ptr, (double)l->info.weight_bytes / 1048576,
+               (double)l->info.kv_bytes / 1048576, l->info.n_ctx, l->info.n_seq);
     generations_resume(s);
     embeddings_resume(s);
 }

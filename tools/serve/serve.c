@@ -44,7 +44,7 @@ static const arg_row address_rows[] = {
 };
 static const arg_row load_rows[] = {
     {"--parallel", "N", ARG_INT, F(n_seq), 1, 4096, NULL,
-     "generations at once per engine (default: 16)"},
+     "generations at once per engine (default: 64, on a CPU 16)"},
     {"--kv-size", "MIB", ARG_INT, F(kv_mb), 0, 1 << 24, NULL,
      "memory of the KV cache (default, and 0: for all sequences if the device\nhas room)"},
     {"--no-prefix-cache", NULL, ARG_FLAG, F(no_cache), 0, 0, NULL,
@@ -206,7 +206,7 @@ static int start_engines(serve *s) {
         const char *device = NULL;
         if (n)
             device = i < f->replicas.n ? f->replicas.v[i] : f->more_replicas.v[i - f->replicas.n];
-        link_init(&s->links[i], i, s->set, &s->open, device, &calls);
+        link_init(&s->links[i], i, s->set, &s->open, engine_stamp(&s->a), device, &calls);
     }
     return 0;
 }
@@ -422,7 +422,6 @@ int cmd_serve(int argc, char **argv) {
     app_flags common = {0};
     serve_flags own = {.host = "127.0.0.1",
                        .port = 8080,
-                       .n_seq = 16,
                        .max_queue = 1024,
                        .max_connections = 4096,
                        .max_body = 32,

@@ -205,6 +205,7 @@ static void pass_ready(pass *p, wire_ready *m) {
     u32(p, &m->fallback);
     u64(p, &m->weight_bytes);
     u64(p, &m->kv_bytes);
+    u64(p, &m->stamp);
     text(p, &m->device);
     text(p, &m->description);
     text(p, &m->why);

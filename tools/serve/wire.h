@@ -72,6 +72,7 @@ typedef struct {
 typedef struct {
     uint32_t version, precision, n_ctx, n_seq, n_batch, fallback;
     uint64_t weight_bytes, kv_bytes;
+    uint64_t stamp; /* engine_stamp of the model */
     mn_str device, description, why;
 } wire_ready;
 
