@@ -248,13 +248,13 @@ static bool pass_on(const wire_message *m) {
     uint64_t id = 0;
     broken_engine = true;
     if (m->type == WIRE_EVENT && wire_get_event(m, &event))
-        calls->event(&server, &event);
+        calls->event(&server, &engine, &event);
     else if (m->type == WIRE_ADMITTED && wire_get_id(m, &id))
-        calls->admitted(&server, id);
+        calls->admitted(&server, &engine, id);
     else if (m->type == WIRE_REFUSED && wire_get_refused(m, &refused))
-        calls->refused(&server, &refused);
+        calls->refused(&server, &engine, &refused);
     else if (m->type == WIRE_VECTOR && wire_get_vector(m, &vector))
-        calls->vector(&server, &vector);
+        calls->vector(&server, &engine, &vector);
     else if (m->type == WIRE_BEAT && wire_get_beat(m, &engine.beat))
         engine.beat_at = seconds();
     else

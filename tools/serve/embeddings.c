@@ -16,7 +16,8 @@ typedef struct embedding {
     http_request *http;
     uint64_t id;
     engine_link *link; /* NULL: none was ready */
-    int base64;
+    int base64, answered;
+    unsigned n_crashes; /* of engines, while it ran */
     uint32_t n_texts, n_ids, cap;
     uint32_t *lengths;
     int32_t *ids;
@@ -43,12 +44,12 @@ int embeddings_gone(serve *s, http_request *r) {
     return 1;
 }
 
-/* The request with this id; NULL: its client has gone. */
-static embedding *find(const serve *s, uint64_t id) {
+/* The request that an engine speaks of; NULL: it has none, or it is answered. */
+static embedding *find(const serve *s, const engine_link *l, uint64_t id) {
     embedding *m = s->embeddings;
     while (m && m->id != id)
         m = m->next;
-    return m;
+    return m && m->link == l && !m->answered ? m : NULL;
 }
 
 /* To an engine that is ready, in turn; m->link stays NULL if none is. */
@@ -72,14 +73,22 @@ static void send(serve *s, embedding *m) {
 
 void embeddings_resume(serve *s) {
     for (embedding *m = s->embeddings; m; m = m->next)
-        if (!m->link)
+        if (!m->link && !m->answered)
             send(s, m);
 }
 
-void embeddings_down(serve *s, const engine_link *l) {
-    for (embedding *m = s->embeddings; m; m = m->next)
-        if (m->link == l)
-            m->link = NULL;
+void embeddings_down(serve *s, const engine_link *l, int crashed) {
+    for (embedding *m = s->embeddings; m; m = m->next) {
+        if (m->link != l)
+            continue;
+        m->link = NULL;
+        m->n_crashes += (unsigned)crashed;
+        if (m->n_crashes < SERVE_MAX_CRASHES || m->answered)
+            continue;
+        m->answered = 1;
+        http_error(m->http, 500, "server_error", NULL, NULL,
+                   "the engine crashed several times while it computed these vectors");
+    }
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -260,11 +269,12 @@ static void put_vector(buffer *out, const float *v, uint32_t n, int base64) {
     buffer_z(out, "]");
 }
 
-int embeddings_vector(serve *s, const wire_vector *v) {
-    embedding *m = find(s, v->id);
+int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
+    embedding *m = find(s, l, v->id);
     buffer out = {0};
     if (!m)
         return 0;
+    m->answered = 1;
     if (v->n_texts != m->n_texts || !v->n_dim) {
         http_error(m->http, 500, "server_error", NULL, NULL, "the engine sent other vectors");
         return 1;
@@ -285,11 +295,12 @@ int embeddings_vector(serve *s, const wire_vector *v) {
     return 1;
 }
 
-int embeddings_refused(serve *s, const wire_refused *m) {
-    const embedding *found = find(s, m->id);
+int embeddings_refused(serve *s, const engine_link *l, const wire_refused *m) {
+    embedding *found = find(s, l, m->id);
     char message[512];
     if (!found)
         return 0;
+    found->answered = 1;
     const unsigned status =
         m->status == MN_BAD_INPUT || m->status == MN_INVALID || m->status == MN_UNSUPPORTED ? 400
                                                                                             : 500;

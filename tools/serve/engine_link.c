@@ -250,13 +250,13 @@ static int on_message(engine_link *l, const wire_message *m) {
     if (l->state != LINK_READY)
         return 0;
     if (m->type == WIRE_EVENT && wire_get_event(m, &event))
-        calls->event(calls->arg, &event);
+        calls->event(calls->arg, l, &event);
     else if (m->type == WIRE_ADMITTED && wire_get_id(m, &id))
-        calls->admitted(calls->arg, id);
+        calls->admitted(calls->arg, l, id);
     else if (m->type == WIRE_REFUSED && wire_get_refused(m, &refused))
-        calls->refused(calls->arg, &refused);
+        calls->refused(calls->arg, l, &refused);
     else if (m->type == WIRE_VECTOR && wire_get_vector(m, &vector))
-        calls->vector(calls->arg, &vector);
+        calls->vector(calls->arg, l, &vector);
     else if (m->type == WIRE_BEAT && wire_get_beat(m, &l->beat))
         l->beat_at = seconds();
     else

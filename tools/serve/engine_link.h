@@ -13,10 +13,11 @@ typedef struct {
     void (*ready)(void *arg, engine_link *l); /* it accepts requests now */
     /* it has died, `crashed` if by its own fault; what it had is to be sent again once it is ready */
     void (*down)(void *arg, engine_link *l, int crashed);
-    void (*admitted)(void *arg, uint64_t id);
-    void (*refused)(void *arg, const wire_refused *m);
-    void (*event)(void *arg, const wire_event *m);
-    void (*vector)(void *arg, const wire_vector *m);
+    /* what l says of requests: perhaps of some that it does not have */
+    void (*admitted)(void *arg, const engine_link *l, uint64_t id);
+    void (*refused)(void *arg, const engine_link *l, const wire_refused *m);
+    void (*event)(void *arg, const engine_link *l, const wire_event *m);
+    void (*vector)(void *arg, const engine_link *l, const wire_vector *m);
 } engine_calls;
 
 typedef enum {

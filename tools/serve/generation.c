@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A generation that was in so many engines when they crashed is not sent again: it may be why. */
-enum { MAX_CRASHES = 3, PREFIX_TOKENS = 64 };
+enum { PREFIX_TOKENS = 64 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -304,9 +303,15 @@ static void on_finish(serve *s, generation *g, const wire_event *m) {
                 message[0] ? message : "the engine ended the generation");
 }
 
-static void on_event(void *arg, const wire_event *m) {
+/* The generation that an engine speaks of; NULL: it does not have it, or not any more. */
+static generation *find_on(serve *s, const engine_link *l, uint64_t id) {
+    generation *g = generation_find(s, id);
+    return g && g->link == l ? g : NULL;
+}
+
+static void on_event(void *arg, const engine_link *l, const wire_event *m) {
     serve *s = arg;
-    generation *g = generation_find(s, m->id);
+    generation *g = find_on(s, l, m->id);
     if (!g)
         return;
     if (!g->admitted) {
@@ -322,8 +327,8 @@ static void on_event(void *arg, const wire_event *m) {
         on_finish(s, g, m);
 }
 
-static void on_admitted(void *arg, uint64_t id) {
-    generation *g = generation_find(arg, id);
+static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
+    generation *g = find_on(arg, l, id);
     if (!g || g->admitted)
         return;
     g->admitted = 1;
@@ -331,17 +336,17 @@ static void on_admitted(void *arg, uint64_t id) {
 }
 
 /* Ids of generations and of embeddings come from one counter. */
-static void on_refused(void *arg, const wire_refused *m) {
+static void on_refused(void *arg, const engine_link *l, const wire_refused *m) {
     serve *s = arg;
-    generation *g = generation_find(s, m->id);
+    generation *g = find_on(s, l, m->id);
     if (g)
         answer_refused(g->answer, g, m);
     else
-        embeddings_refused(s, m);
+        embeddings_refused(s, l, m);
 }
 
-static void on_vector(void *arg, const wire_vector *m) {
-    embeddings_vector(arg, m);
+static void on_vector(void *arg, const engine_link *l, const wire_vector *m) {
+    embeddings_vector(arg, l, m);
 }
 
 /* The limits of the server are those of the engine with the smallest context. */
@@ -378,14 +383,14 @@ static void on_down(void *arg, engine_link *l, int crashed) {
     for (answer *a = s->answers; a;) {
         answer *next = a->next;
         for (uint32_t i = 0; i < a->n; i++)
-            if (!a->g[i].done && a->g[i].n_crashes >= MAX_CRASHES) {
+            if (!a->g[i].done && a->g[i].n_crashes >= SERVE_MAX_CRASHES) {
                 answer_fail(a, 500, "server_error",
                             "the engine crashed several times while it computed this answer");
                 break;
             }
         a = next;
     }
-    embeddings_down(s, l);
+    embeddings_down(s, l, crashed);
     generations_resume(s);
     embeddings_resume(s);
 }

@@ -25,6 +25,8 @@ struct answer;
 struct embedding;
 struct generation;
 #define SERVE_TABLE 4096
+/* A request that was in so many engines when they crashed is not sent again: it may be why. */
+#define SERVE_MAX_CRASHES 3
 
 typedef struct {
     const serve_flags *flags;
@@ -95,6 +97,6 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
 /* What engines call (generation.c). */
 extern const engine_calls serve_engine_calls;
 /* A vector or a refusal for a request of embeddings. 0: the id is none of them. */
-int embeddings_vector(serve *s, const wire_vector *m);
-int embeddings_refused(serve *s, const wire_refused *m);
+int embeddings_vector(serve *s, const engine_link *l, const wire_vector *m);
+int embeddings_refused(serve *s, const engine_link *l, const wire_refused *m);
 #endif
