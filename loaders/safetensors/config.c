@@ -281,6 +281,8 @@ static void read_architecture(config_reader *c) {
     }
     c->arch = c->family->arch;
     fill_defaults(c);
+    if (c->family->prepare && !c->status)
+        c->family->prepare(c);
     config_put_str(c, "general.architecture", "", "model_type", c->arch);
     put_name(c);
 }

@@ -155,6 +155,41 @@ static void encoder(config_reader *c) {
     config_put_bool(c, "attention.causal", "model_type", false);
 }
 
+/* A number under another key, unless that is there. */
+static void copy_number(config_reader *c, const char *from, const char *to) {
+    const cJSON *v = json_get(c->root, from);
+    if (!v || json_get(c->root, to) || c->status)
+        return;
+    cJSON *copy = cJSON_Duplicate(v, false);
+    cJSON_DeleteItemFromObjectCaseSensitive(c->root, to); /* a null */
+    if (copy && cJSON_AddItemToObject(c->root, to, copy))
+        return;
+    cJSON_Delete(copy);
+    c->status = mnl_fail_memory(c->err);
+}
+
+/* Which layers slide: all but each n-th, which begins with the first. */
+static void add_layer_types(config_reader *c) {
+    const int64_t n_layer = config_int(c, c->root, "", "num_hidden_layers", 1, 4096, NULL);
+    const int64_t n = config_int(c, c->root, "", "global_attn_every_n_layers", 1, 4096, NULL);
+    cJSON *types = c->status ? NULL : cJSON_AddArrayToObject(c->root, "layer_types");
+    for (int64_t i = 0; types && i < n_layer; i++)
+        cJSON_AddItemToArray(types,
+                             cJSON_CreateString(i % n ? "sliding_attention" : "full_attention"));
+    if (!c->status && (!types || cJSON_GetArraySize(types) != n_layer))
+        c->status = mnl_fail_memory(c->err);
+}
+
+static void modern_bert(config_reader *c) {
+    copy_number(c, "local_attention", "sliding_window");
+    if (!json_get(c->root, "rope_parameters")) {
+        copy_number(c, "global_rope_theta", "rope_theta");
+        copy_number(c, "local_rope_theta", "rope_local_base_freq");
+    }
+    if (!json_get(c->root, "layer_types"))
+        add_layer_types(c);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static const name_pair moe_names[] = {
@@ -243,6 +278,15 @@ static const name_pair distilbert_names[] = {{"attention.q_lin", "attn_q"},
                                              {"ffn.lin2", "ffn_down"},
                                              {"output_layer_norm", "layer_output_norm"},
                                              {0}};
+static const name_pair modern_bert_names[] = {
+    {"attn_norm", "attn_norm"},
+    {"attn.Wqkv", "attn_qkv"},
+    {"attn.Wo", "attn_output"},
+    {"mlp_norm", "ffn_norm"},
+    {"mlp.Wi", "ffn_up"},
+    {"mlp.Wo", "ffn_down"},
+    {0},
+};
 static const name_pair nomic_names[] = {{"attn.Wqkv", "attn_qkv"},
                                         {"attn.out_proj", "attn_output"},
                                         {"norm1", "attn_output_norm"},
@@ -267,6 +311,7 @@ static const size_keys distilbert_keys = {
 };
 static const size_keys granite_hybrid_keys = {.n_ff = "shared_intermediate_size"};
 static const size_keys layer_norm_keys = {.eps = "layer_norm_eps"};
+static const size_keys modern_bert_keys = {.act = "hidden_activation", .eps = "norm_eps"};
 static const size_keys gemma_keys = {.act = "hidden_activation"};
 
 /* ---- what files in the field leave out: the defaults of Transformers' classes ---------------- */
@@ -339,6 +384,11 @@ static const key_default nomic_defaults[] = {
     {"num_attention_heads", 12}, {"intermediate_size", 3072},
     {"vocab_size", 30528},       {"max_position_embeddings", 2048},
     {"layer_norm_eps", 1e-12},   {0}};
+static const key_default modern_bert_defaults[] = {{"max_position_embeddings", 8192},
+                                                   {"norm_eps", 1e-5},
+                                                   {"local_attention", 128},
+                                                   {"global_attn_every_n_layers", 3},
+                                                   {0}};
 static const key_default roberta_defaults[] = {
     {"max_position_embeddings", 512}, {"layer_norm_eps", 1e-12}, {"pad_token_id", 1}, {0}};
 
@@ -571,6 +621,21 @@ static const struct model_family families[] = {
      .layer_norm = true,
      .tied = true,
      .encoder = true,
+     .extra = encoder},
+    {.model_type = "modernbert",
+     .class_name = "ModernBertModel",
+     .arch = "modern-bert",
+     .window = WINDOW_SOME,
+     .defaults = modern_bert_defaults,
+     .act = "gelu",
+     .rope_theta = 160000,
+     .own = modern_bert_names,
+     .keys = &modern_bert_keys,
+     .layer_norm = true,
+     .local_base = true,
+     .tied = true,
+     .encoder = true,
+     .prepare = modern_bert,
      .extra = encoder},
 };
 

@@ -74,6 +74,8 @@ struct model_family {
     bool from_pad;    /* positions are counted from pad_token_id + 1 on */
     fused_experts fused;
     double norm_offset;
+    /* adds the usual keys to config.json's tree, where the family has others; NULL = none */
+    void (*prepare)(config_reader *c);
     void (*extra)(config_reader *c); /* keys of this family alone; NULL = none */
 };
 

@@ -20,6 +20,11 @@ static const name_pair top[] = {
     {"embeddings.token_type_embeddings.weight", "token_types.weight"},
     {"embeddings.LayerNorm.weight", "token_embd_norm.weight"},
     {"embeddings.LayerNorm.bias", "token_embd_norm.bias"},
+    {"embeddings.tok_embeddings.weight", "token_embd.weight"},
+    {"embeddings.norm.weight", "token_embd_norm.weight"},
+    {"embeddings.norm.bias", "token_embd_norm.bias"},
+    {"final_norm.weight", "output_norm.weight"},
+    {"final_norm.bias", "output_norm.bias"},
     {"emb_ln.weight", "token_embd_norm.weight"},
     {"emb_ln.bias", "token_embd_norm.bias"},
     {"embeddings.LayerNorm.gamma", "token_embd_norm.weight"},
@@ -146,7 +151,8 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
 /* What stands on top of an encoder's hidden states: heads of its training, BERT's pooler. */
 bool tensor_is_head(mn_str native) {
     static const char *const heads[] = {"pooler.", "cls.",        "lm_head.",
-                                        "vocab_",  "classifier.", "pre_classifier."};
+                                        "vocab_",  "classifier.", "pre_classifier.",
+                                        "head.",   "decoder."};
     const mn_str rest = without_prefix(native);
     for (size_t i = 0; i < MN_COUNT(heads); i++)
         if (mnl_str_begins(rest, heads[i]))

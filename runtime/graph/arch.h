@@ -16,6 +16,7 @@ void mn_arch_olmo2(mn_model_graph *g);
 void mn_arch_stablelm(mn_model_graph *g);
 void mn_arch_gpt2(mn_model_graph *g);
 void mn_arch_bert(mn_model_graph *g);
+void mn_arch_modern_bert(mn_model_graph *g);
 
 /* ---- arch_blocks.c. stem: "blk.%d.attn_norm"; ".weight" and ".bias" are added. x: [T, D]. ---- */
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem);

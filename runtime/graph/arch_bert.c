@@ -1,6 +1,7 @@
 /* arch_bert.c -- encoders that embed texts: BERT (Devlin et al. 2019), RoBERTa (Liu et al. 2019), XLM-R
  * (Conneau et al. 2020): every row sees the whole text, norms follow the sums, positions are learned.
- * Nomic's BERT (2024) rotates instead, and has a gated MLP. The output is the hidden states. */
+ * Nomic's BERT (2024) rotates instead, and has a gated MLP; ModernBERT (Warner et al. 2024) has norms in
+ * front of its blocks, and most of its layers see a window. The output is the hidden states. */
 #include "graph/arch.h"
 
 /* norm(x + y) */
@@ -20,4 +21,23 @@ void mn_arch_bert(mn_model_graph *g) {
         x = add_norm(g, x, y, "blk.%d.layer_output_norm");
     }
     mn_g_hidden(g, mn_g_gather(g, x));
+}
+
+/* What attention reads: the first layer's norm is that of the embeddings. */
+static int32_t attention_input(mn_model_graph *g, int32_t x) {
+    if (g->layer == 0 && !mn_g_has(g, "blk.%d.attn_norm.weight"))
+        return x;
+    return mn_b_layer_norm(g, x, "blk.%d.attn_norm");
+}
+
+void mn_arch_modern_bert(mn_model_graph *g) {
+    int32_t x = mn_b_embed(g, 1);
+    x = mn_b_layer_norm(g, x, "token_embd_norm");
+    while (mn_g_next_layer(g)) {
+        int32_t y = attention_input(g, x);
+        x = mn_g_add(g, x, mn_b_attention(g, y));
+        y = mn_b_layer_norm(g, x, "blk.%d.ffn_norm");
+        x = mn_g_add(g, x, mn_b_glu(g, y));
+    }
+    mn_b_head(g, x, mn_b_layer_norm);
 }

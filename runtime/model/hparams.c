@@ -8,7 +8,9 @@
 typedef struct {
     const char *arch;
     uint32_t act;
-    int64_t window_period;  /* of p layers the last sees everything */
+    int64_t window_period; /* of p layers the last sees everything, or the first */
+    bool full_first;
+    bool whole_window;      /* the window counts both sides: half of it before a row, half behind */
     int64_t no_rope_period; /* every p-th layer has no rotation */
     double rope_theta_swa;  /* base of window layers */
     double attn_scale;      /* of q k^T */
@@ -53,6 +55,13 @@ static const arch_facts facts[] = {
      .route = MN_ROUTE_TOPK_SOFTMAX},
     {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
     {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
+    {.arch = "modern-bert",
+     .act = MN_ACT_GELU_ERF,
+     .window_period = 3,
+     .full_first = true,
+     .whole_window = true,
+     .rope_theta_swa = 10000,
+     .bidirectional = true},
     {.arch = "nomic-bert", .bidirectional = true},
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
     {.arch = "phi3", .zero_window = true},
@@ -191,6 +200,31 @@ static mn_status read_widths(const mn_hp_reader *r, const mn_hparams *h, mn_laye
     return st;
 }
 
+/* Whether layer i of periods of p layers slides; p 0: all do. */
+static bool slides_by_rule(const arch_facts *f, int64_t p, int64_t i) {
+    if (!p)
+        return true;
+    if (f->full_first)
+        return i % p != 0;
+    return i % p < p - 1;
+}
+
+/* A pattern that is one number is a period, which begins as the architecture's does. */
+static mn_status read_period(const mn_hp_reader *r, const arch_facts *f, int64_t n_layer,
+                             uint8_t *slides) {
+    static const char key[] = "attention.sliding_window_pattern";
+    char full[64];
+    int64_t period = 0;
+    snprintf(full, sizeof full, "%s.%s", r->arch, key);
+    const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
+    if (!f->full_first || !e || e->value.type != MN_VALUE_INT)
+        return MN_OK;
+    mn_status st = mn_hp_int(r, key, 1, MN_MAX_LAYER, &period);
+    for (int64_t i = 0; !st && i < n_layer; i++)
+        slides[i] = slides_by_rule(f, period, i);
+    return st;
+}
+
 /* How many positions each layer sees; 0 = all. The file's pattern, else the architecture's rule. */
 static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const mn_hparams *h,
                              mn_layer_shape *layers) {
@@ -201,9 +235,12 @@ static mn_status read_window(const mn_hp_reader *r, const arch_facts *f, const m
     mn_status st = mn_hp_int(r, "attention.sliding_window", 0, INT32_MAX, &window);
     if (!st)
         st = mn_hp_layers(r, "attention.sliding_window_pattern", h->n_layer, slides, &told);
+    if (!st)
+        st = read_period(r, f, h->n_layer, slides);
+    if (f->whole_window && window)
+        window = window / 2 + 1;
     for (int64_t i = 0; !st && i < h->n_layer; i++) {
-        const bool by_rule = !f->window_period || i % f->window_period < f->window_period - 1;
-        bool does = by_rule;
+        bool does = slides_by_rule(f, f->window_period, i);
         if (told)
             does = slides[i];
         if (does)

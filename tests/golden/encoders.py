@@ -19,7 +19,7 @@ from models import check
 
 MINERVA = sys.argv[1]
 DEVICES = sys.argv[2:] or ["reference", "cpu_simd"]
-ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert")
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta", "nomic-bert", "modernbert")
 ALL = ENCODERS + ("qwen3-headless",)
 
 
@@ -115,6 +115,12 @@ def respelled(out):
             m.config.pop(key, None)
         m.write(target)
         all_poolings(name + " without prefix", target, cases, ["reference"])
+    target, m = copy("modernbert", out), models.fixture("modernbert")
+    for key in ("rope_parameters", "layer_types", "norm_eps", "tie_word_embeddings"):
+        m.config.pop(key)
+    m.config.update(global_rope_theta=160000.0, local_rope_theta=10000.0, global_attn_every_n_layers=3, position_embedding_type="absolute")
+    m.write(target)
+    all_poolings("modernbert with its first keys", target, golden("modernbert"), ["reference"])
     target = copy("bert", out)
     for change, word in ((dict(position_embedding_type="relative_key"), "position_embedding_type"), (dict(is_decoder=True), "is_decoder"),
                          (dict(architectures=["BertForSequenceClassification"]), "BertForSequenceClassification"), (dict(max_position_embeddings=32), "32")):
@@ -158,9 +164,11 @@ IN_LAYER = {"attention.self.query": "attn_q", "attention.self.key": "attn_k", "a
             "attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "mlp.fc11": "ffn_up", "mlp.fc12": "ffn_gate", "mlp.fc2": "ffn_down",
             "norm1": "attn_output_norm", "norm2": "layer_output_norm", "attention.q_lin": "attn_q", "attention.k_lin": "attn_k", "attention.v_lin": "attn_v",
             "attention.out_lin": "attn_output", "sa_layer_norm": "attn_output_norm", "ffn.lin1": "ffn_up", "ffn.lin2": "ffn_down",
-            "output_layer_norm": "layer_output_norm"}
+            "output_layer_norm": "layer_output_norm", "attn_norm": "attn_norm", "mlp_norm": "ffn_norm", "attn.Wo": "attn_output", "mlp.Wi": "ffn_up",
+            "mlp.Wo": "ffn_down"}
 TOP = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd", "embeddings.token_type_embeddings": "token_types",
-       "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm"}
+       "embeddings.LayerNorm": "token_embd_norm", "emb_ln": "token_embd_norm", "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
+       "final_norm": "output_norm"}
 
 
 def wordpiece(vocab):
@@ -189,7 +197,9 @@ def llama_cpp(name, path, pooling, change=None):
     m, c = models.fixture(name), models.fixture(name).config
     if name == "distilbert":
         c.update(num_hidden_layers=c["n_layers"], hidden_size=c["dim"], intermediate_size=c["hidden_dim"], num_attention_heads=c["n_heads"], layer_norm_eps=1e-12)
-    arch = "nomic-bert" if name == "nomic-bert" else "bert"
+    if name == "modernbert":
+        c["layer_norm_eps"] = c["norm_eps"]
+    arch = {"nomic-bert": "nomic-bert", "modernbert": "modern-bert"}.get(name, "bert")
     skipped = c["pad_token_id"] + 1 if "roberta" in name else 0
     own = {"block_count": (U32, c["num_hidden_layers"]), "context_length": (U32, c["max_position_embeddings"] - skipped),
            "embedding_length": (U32, c["hidden_size"]), "feed_forward_length": (U32, c["intermediate_size"]),
@@ -197,14 +207,19 @@ def llama_cpp(name, path, pooling, change=None):
            "attention.causal": (BOOL, False), "pooling_type": (U32, pooling)}
     if arch == "nomic-bert":
         own["rope.freq_base"] = (F32, c["rope_parameters"]["rope_theta"])
+    if arch == "modern-bert":
+        own.update({"rope.freq_base": (F32, 160000.0), "rope.freq_base_swa": (F32, 10000.0), "attention.sliding_window": (U32, c["local_attention"]),
+                    "attention.sliding_window_pattern": (U32, 3)})
     with open(os.path.join(folder_of(name), "tokenizer.json"), encoding="utf-8") as f:
         vocab = json.load(f)["model"]["vocab"]
     keys = []
-    if name != "roberta":
+    if name not in ("roberta", "modernbert"):
         keys += (unigram if name == "xlm-roberta" else wordpiece)(vocab)
     tensors = []
     for native, (_, shape, _) in m.tensors.items():
         stem, _, kind = native.rpartition(".")
+        if name == "modernbert" and "layers." in stem:
+            stem = "encoder." + stem[stem.index("layers."):]
         layer, _, rest = stem.replace("layers.", "layer.").replace("transformer.layer.", "encoder.layer.").partition("encoder.layer.")[2].partition(".")
         top = [to for end, to in TOP.items() if stem.endswith(end) and not rest]
         if not rest and not top:
@@ -228,7 +243,7 @@ def as_gguf(out):
             path = llama_cpp(name, os.path.join(out, name + ".gguf"), pooling)
             ids = [embed(path, "--prompt-ids", ",".join(map(str, c["ids"])))[0] for c in cases[:3]]
             same("%s as GGUF, pooling_type %d" % (name, pooling), ids, [unit(c[how]) for c in cases[:3]])
-        if name != "roberta":
+        if name not in ("roberta", "modernbert"):
             plain = [c for c in cases if c["text"].isascii() and c["text"]]
             all_poolings(name + " as GGUF", path, plain if name == "xlm-roberta" else cases, ["cpu_simd"])
         path = llama_cpp(name, os.path.join(out, name + ".gguf"), 4)
@@ -237,8 +252,8 @@ def as_gguf(out):
         cases, path = golden(name), os.path.join(out, name + "-converted.gguf")
         run("convert", folder_of(name), "-o", path)
         shown = run("inspect", path).stdout
-        for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "xlm-roberta": "t5"}.get(name, "bert"),
-                     "tokenizer.ggml.token_type_count = %d" % (1 if "roberta" in name or name == "distilbert" else 2)):
+        for want in ('tokenizer.ggml.model = "%s"' % {"roberta": "gpt2", "modernbert": "gpt2", "xlm-roberta": "t5"}.get(name, "bert"),
+                     "tokenizer.ggml.token_type_count = %d" % (2 if name in ("bert", "nomic-bert") else 1)):
             check(want in shown, "%s converted: %s" % (name, want))
         all_poolings(name + " converted", path, cases, ["reference"])
         defaults(path, name, cases)

@@ -27,6 +27,8 @@ MODELS = {
     "roberta": (tf.RobertaConfig, tf.RobertaForMaskedLM, dict(SMALL, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1)),
     "xlm-roberta": (tf.XLMRobertaConfig, tf.XLMRobertaModel, dict(SMALL, max_position_embeddings=162, type_vocab_size=1, pad_token_id=1)),
     "nomic-bert": (tf.NomicBertConfig, tf.NomicBertModel, dict(SMALL, max_position_embeddings=128, type_vocab_size=2, pad_token_id=0)),
+    "modernbert": (tf.ModernBertConfig, tf.ModernBertForMaskedLM, dict(SMALL, num_hidden_layers=4, intermediate_size=32, max_position_embeddings=128, local_attention=8, pad_token_id=1,
+                                                                      cls_token_id=0, sep_token_id=2)),
     "qwen3-headless": (tf.Qwen3Config, tf.Qwen3Model, dict(SMALL, num_key_value_heads=2, head_dim=12, max_position_embeddings=128, tie_word_embeddings=False)),
 }
 # sentence-transformers' modules behind the Transformer
@@ -78,7 +80,7 @@ def xlmr_tokenizer():
     return tok
 
 
-TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "qwen3-headless": roberta_tokenizer}
+TOKENIZERS = {"bert": bert_tokenizer, "roberta": roberta_tokenizer, "xlm-roberta": xlmr_tokenizer, "nomic-bert": bert_tokenizer, "distilbert": bert_tokenizer, "modernbert": roberta_tokenizer, "qwen3-headless": roberta_tokenizer}
 
 
 def write(path, value):
