@@ -12,7 +12,33 @@
  * four; group q of every vector lies together, so that a warp reads without bank conflicts. */
 template <class T, int R>
 __device__ __forceinline__ void load_x(const cu_linear &a, int r0, float *xs, float *red) {
+    enum { HELD = 4 }; /* vectors of x that a thread keeps until the norm is known */
     const int stride = a.ld / T::E;
+    if (R == 1 && a.norm && a.ld <= 1024 * HELD) {
+        const int64_t row = x_row(a, r0);
+        const float *x = row >= 0 ? (const float *)a.x + row * a.K : NULL;
+        const float4 *nw = (const float4 *)(xs + a.ld);
+        float4 held[HELD];
+        float ss = 0;
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            held[k] = read4(x, 4 * threadIdx.x + 1024 * k, a.K);
+#pragma unroll
+        for (int k = 0; k < HELD; k++)
+            ss = add_squares(ss, held[k]);
+        const float rstd = cu_rstd(block_sum256(ss, red), a.K, a.eps);
+#pragma unroll
+        for (int k = 0; k < HELD; k++) {
+            const int i = 4 * threadIdx.x + 1024 * k;
+            int v;
+            int q;
+            T::place(i, &v, &q);
+            if (i < a.ld)
+                ((float4 *)xs)[q * stride + v] = normalise(held[k], nw[i / 4], rstd, a.offset);
+        }
+        __syncthreads();
+        return;
+    }
     for (int r = 0; r < R; r++) {
         const int64_t row = x_row(a, r0 + r);
         float4 *to = (float4 *)(xs + r * a.ld);

@@ -31,13 +31,6 @@ __device__ __forceinline__ void put4(void *y, int64_t i, float4 v, int kind) {
     put(y, i + 3, v.w, kind);
 }
 
-__device__ __forceinline__ float add_squares(float sum, float4 v) {
-    sum = fmaf(v.x, v.x, sum);
-    sum = fmaf(v.y, v.y, sum);
-    sum = fmaf(v.z, v.z, sum);
-    return fmaf(v.w, v.w, sum);
-}
-
 /* The same order of sums as the norm fused into gemv. Rows of a.x, gathered if asked, to a.y, and
  * in 16 bits to a.half, padded with zeros to a.ld. */
 __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {

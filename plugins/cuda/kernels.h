@@ -300,6 +300,13 @@ __device__ __forceinline__ void rotate(float &a, float &b, float c, float s) {
     a = __fmaf_rn(x, c, -__fmul_rn(y, s));
     b = __fmaf_rn(x, s, __fmul_rn(y, c));
 }
+/* The sum grows by the squares of v, in this order everywhere. */
+__device__ __forceinline__ float add_squares(float sum, float4 v) {
+    sum = fmaf(v.x, v.x, sum);
+    sum = fmaf(v.y, v.y, sum);
+    sum = fmaf(v.z, v.z, sum);
+    return fmaf(v.w, v.w, sum);
+}
 /* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K:
  * zeros), returns this thread's sum of squares. One order of sums for every caller. */
 template <class F>
@@ -321,10 +328,7 @@ __device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink)
             if (i + 3 < K)
                 v.w = __ldcg(x + i + 3);
         }
-        ss = fmaf(v.x, v.x, ss);
-        ss = fmaf(v.y, v.y, ss);
-        ss = fmaf(v.z, v.z, ss);
-        ss = fmaf(v.w, v.w, ss);
+        ss = add_squares(ss, v);
         sink(i, v);
     }
     return ss;

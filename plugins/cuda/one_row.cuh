@@ -3,12 +3,15 @@
  * warps share k, and have read the weights of the next two places before they work on one, the first
  * ones before the kernel waits for x, unless it must first know which expert is meant.
  *
- * A weight costs about one instruction: its code is put below the exponent of an f16 (codes.cuh) and
- * multiplied as it is; scale and minimum of a group apply to the group's sum. What the codes' offset
- * adds to a sum is the offset times the sum of x, which is formed once:
+ * What counts is how many instructions lie between x and y: a kernel reads its bytes in a third of
+ * its time. A weight costs about one: its code is put below the exponent of an f16 (codes.cuh) and
+ * multiplied as it is; scale and minimum of a group apply to the group's sum, of which each lane keeps
+ * one in four, so that no scale is turned into a number twice. What the codes' offset adds to a sum is
+ * the offset times the sum of x, which is formed once:
  *   sum of x (code - zero) scale + x min = scale (sum of x register - lift) + min (sum of x)
  * x comes in f32, rounded on the way into shared memory, there in the order in which lanes read it.
- * Where registers hold 16 codes, their x is 1/16 of that of the others.
+ * Where registers hold 16 codes, their x is 1/16 of that of the others. Weights of two positions take
+ * turns in two sets of registers, and what is added to y is read before the product begins.
  *
  * A norm needs no pass of its own: x times the norm's weights goes to the product, the sum of
  * squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight in the
@@ -28,60 +31,99 @@ template <class T> struct one_shape {
     /* what a register holds beside the code, in units of x times the code */
     static constexpr float LIFT_EVEN = codes::BASE + T::OFFSET;
     static constexpr float LIFT_ODD = (codes::ODD ? codes::BASE / 16.0f : codes::BASE) + T::OFFSET;
+    enum { HAS_LIFT = codes::BASE || T::OFFSET, HAS_SUMS = HAS_LIFT || HAS_MIN };
     static __host__ __device__ size_t bytes(int ld) {
         return (size_t)ld * 2 + (size_t)(ld / 32) * N * sizeof(float2);
     }
 };
 
-/* Fills shared memory: x [ld], then {lift, sum} [ld / 32][N]; with a norm also the sum of squares of
- * each warp. norm: the thread's first weights, read before. */
-template <class T, int THREADS, int NORM>
-__device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const float4 *norm,
-                                         float prescale, char *xs, float *squares) {
+/* Elements i to i + 3 of a row of K, a multiple of 4 in packed types; zeros behind it, or where x is
+ * NULL. */
+__device__ __forceinline__ float4 read_one(const float *x, int i, int K) {
+    if (x && i < K)
+        return __ldcg((const float4 *)(x + i));
+    return make_float4(0, 0, 0, 0);
+}
+
+/* Four values as f16; what is finite stays so. */
+static __device__ __noinline__ uint2 halves_clamped(float4 v) {
+    return round4<CU_HALF>(v);
+}
+__device__ __forceinline__ uint2 halves_of(float4 v) {
+    const float left = fmaxf(fabsf(v.x), fabsf(v.y));
+    const float right = fmaxf(fabsf(v.z), fabsf(v.w));
+    const __half2 a = __floats2half2_rn(v.x, v.y);
+    const __half2 b = __floats2half2_rn(v.z, v.w);
+    if (fmaxf(left, right) > 65504.0f)
+        return halves_clamped(v);
+    return make_uint2(*(const uint32_t *)&a, *(const uint32_t *)&b);
+}
+
+/* Where elements i to i + 3 lie among those of the row, in bytes. */
+__device__ __forceinline__ int one_place(int i) {
+    return i / 32 * 64 + i % 16 / 4 * 16 + i % 32 / 16 * 8;
+}
+
+/* Elements i to i + 3 of the row to `to`, and their part of the group's sums: those of eight lanes,
+ * or four, make a group. All lanes call it. */
+template <class T>
+__device__ __forceinline__ void keep_one(float4 v, float prescale, bool in, char *to,
+                                         float2 *sum_to) {
     using shape = one_shape<T>;
-    const int64_t row = x_row(a, row_of_y);
-    const float *x = row >= 0 ? (const float *)a.x + row * a.K : NULL;
-    float2 *sums = (float2 *)(xs + (size_t)a.ld * 2);
-    float ss = 0;
-    auto put_x = [&](int i, float4 v, float4 n) {
-        if (a.norm) {
-            ss = fmaf(v.x, v.x, ss);
-            ss = fmaf(v.y, v.y, ss);
-            ss = fmaf(v.z, v.z, ss);
-            ss = fmaf(v.w, v.w, ss);
-            v = normalise(v, n, prescale, a.offset);
-        }
-        v.x *= shape::EVEN;
-        v.y *= shape::EVEN;
-        v.z *= shape::ODD;
-        v.w *= shape::ODD;
-        const uint2 h = round4<CU_HALF>(v);
-        if (i < a.ld)
-            *(uint2 *)(xs + i / 32 * 64 + i % 16 / 4 * 16 + i % 32 / 16 * 8) = h;
-        const float2 even = __half22float2(*(const __half2 *)&h.x);
-        const float2 odd = __half22float2(*(const __half2 *)&h.y);
-        const float e = (even.x + even.y) * (1.0f / shape::EVEN);
-        const float o = (odd.x + odd.y) * (1.0f / shape::ODD);
-        float2 s = make_float2(e * shape::LIFT_EVEN + o * shape::LIFT_ODD, e + o);
+    const float even = shape::EVEN * prescale;
+    const float odd = shape::ODD * prescale;
+    const uint2 h = halves_of(make_float4(v.x * even, v.y * even, v.z * odd, v.w * odd));
+    if (in)
+        *(uint2 *)to = h;
+    if constexpr (shape::HAS_SUMS) {
+        const float2 a = __half22float2(*(const __half2 *)&h.x);
+        const float2 b = __half22float2(*(const __half2 *)&h.y);
+        const float e = a.x + a.y;
+        const float o = b.x + b.y;
+        float2 s;
+        s.x = e * (shape::LIFT_EVEN / shape::EVEN) + o * (shape::LIFT_ODD / shape::ODD);
+        s.y = e * (1.0f / shape::EVEN) + o * (1.0f / shape::ODD);
 #pragma unroll
         for (int k = 1; k < 8 / shape::N; k *= 2) {
-            s.x += __shfl_xor_sync(~0u, s.x, k);
+            if (shape::HAS_LIFT)
+                s.x += __shfl_xor_sync(~0u, s.x, k);
             if (shape::HAS_MIN)
                 s.y += __shfl_xor_sync(~0u, s.y, k);
         }
-        if (i < a.ld && i % (32 / shape::N) == 0)
-            sums[i / (32 / shape::N)] = s;
-    };
-    for (int k0 = 0; 4 * k0 * THREADS < a.ld; k0 += NORM) {
-        float4 v[NORM];
+        if (in && threadIdx.x % (8 / shape::N) == 0)
+            *sum_to = s;
+    }
+}
+
+/* Fills shared memory: x [ld], then {lift, sum} [ld / 32][N]; with a norm also the sum of squares of
+ * each warp. x: the row, or NULL; v, norm: the thread's first values and weights, read before. */
+template <class T, int THREADS, int FIRST>
+__device__ __forceinline__ void load_one(const cu_linear &a, const float *x, float4 (&v)[FIRST],
+                                         float4 (&norm)[FIRST], float prescale, char *xs,
+                                         float *squares) {
+    enum { N = one_shape<T>::N };
+    const int i0 = 4 * threadIdx.x;
+    char *to = xs + one_place(i0);
+    float2 *sum_to = (float2 *)(xs + (size_t)a.ld * 2) + i0 / (32 / N);
+    float ss = 0;
+    for (int from = 0; from < a.ld; from += 4 * FIRST * THREADS) {
 #pragma unroll
-        for (int k = 0; k < NORM; k++)
-            v[k] = read4(x, 4 * (threadIdx.x + (k0 + k) * THREADS), a.K);
-#pragma unroll
-        for (int k = 0; k < NORM; k++) {
-            const int i = 4 * (threadIdx.x + (k0 + k) * THREADS);
-            if (4 * (k0 + k) * THREADS < a.ld)
-                put_x(i, v[k], k0 ? read4(a.norm, i, a.K) : norm[k]);
+        for (int k = 0; k < FIRST; k++) {
+            const int i = from + 4 * k * THREADS;
+            if (i >= a.ld)
+                break;
+            if (from) {
+                v[k] = read_one(x, i + i0, a.K);
+                norm[k] = read_one(a.norm, i + i0, a.K);
+            }
+            if (a.norm) {
+                ss = add_squares(ss, v[k]);
+                v[k].x *= norm[k].x + a.offset;
+                v[k].y *= norm[k].y + a.offset;
+                v[k].z *= norm[k].z + a.offset;
+                v[k].w *= norm[k].w + a.offset;
+            }
+            keep_one<T>(v[k], prescale, i + i0 < a.ld, to + 2 * i, sum_to + i / (32 / N));
         }
     }
     if (!a.norm)
@@ -94,10 +136,85 @@ __device__ __forceinline__ void load_one(const cu_linear &a, int row_of_y, const
 /* d = a b */
 __device__ __forceinline__ void mma_fresh(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                           uint32_t a3, uint32_t b0, uint32_t b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-                 "{%8,%9}, {%10,%10,%10,%10};"
-                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%10,%10,%10,%10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+}
+/* d += a b */
+__device__ __forceinline__ void mma_more(float d[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                         uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* A unit of 16 rows: sums of rows g and g + 8 grow by what group t of it gives, lane 4g + t. Every
+ * column of a product of matrix units is the same, so that each lane may keep another group's, and
+ * has one scale to apply. own[q]: 1 if q is t, else 0. x, sums: of the unit. */
+template <class T>
+__device__ __forceinline__ void multiply_unit(const T (&w)[2], const char *x, const float2 *sums,
+                                              const float (&own)[4], float (&y)[2]) {
+    using shape = one_shape<T>;
+    const int t = threadIdx.x % 4;
+    float d[2][shape::N] = {};
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        uint32_t w0[4];
+        uint32_t w1[4];
+        float c[2][4];
+        const uint4 b = *(const uint4 *)(x + q * 64 + t * 16);
+        w[0].c.halves(q, w0);
+        w[1].c.halves(q, w1);
+        mma_fresh(c[0], w0[0], w1[0], w0[1], w1[1], b.x, b.y);
+        if (shape::N == 1)
+            mma_more(c[0], w0[2], w1[2], w0[3], w1[3], b.z, b.w);
+        else
+            mma_fresh(c[1], w0[2], w1[2], w0[3], w1[3], b.z, b.w);
+#pragma unroll
+        for (int n = 0; n < shape::N; n++) {
+            d[0][n] = fmaf(c[n][0], own[q], d[0][n]);
+            d[1][n] = fmaf(c[n][2], own[q], d[1][n]);
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float s[2];
+        float m[2];
+        w[h].s.get(t, s, m);
+#pragma unroll
+        for (int n = 0; n < shape::N; n++) {
+            float2 of = make_float2(0, 0);
+            if (shape::HAS_SUMS)
+                of = sums[t * shape::N + n];
+            y[h] = fmaf(s[n], fmaf(d[h][n], shape::UNDO, -of.x), y[h]);
+            if (shape::HAS_MIN)
+                y[h] = fmaf(m[n], of.y, y[h]);
+        }
+    }
+}
+
+/* The row of y of thread m < 16 in a tile, and what is added to it, read ahead. */
+struct one_tail {
+    int s;
+    int i;
+    bool in;
+    float bias;
+    float residual;
+};
+__device__ __forceinline__ one_tail tail_of(const cu_linear &a, int tile, int64_t expert) {
+    const int m = threadIdx.x % 16;
+    const bool glu = a.epi == CU_EPI_GLU;
+    one_tail r;
+    r.s = glu ? m / 8 : 0;
+    r.i = glu ? tile * 8 + m % 8 : tile * 16 + m;
+    while (!glu && r.s + 1 < a.n_seg && r.i >= a.seg[r.s].rows)
+        r.i -= a.seg[r.s++].rows;
+    r.in = r.i < a.seg[r.s].rows;
+    r.bias = r.in ? bias_at(a.seg[r.s], expert, r.i) : 0;
+    r.residual = r.in && a.epi == CU_EPI_ADD ? __ldcg(&a.residual[r.i]) : 0;
+    return r;
 }
 
 /* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x =
@@ -106,7 +223,7 @@ template <class T, int NW, int U, int BLOCKS>
 __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
     constexpr int THREADS = 32 * NW;
-    constexpr int NORM = NW == 8 ? 4 : 2;
+    constexpr int FIRST = NW == 8 ? 4 : 2; /* 4,096 elements, or 3,072 and more */
     constexpr float PRESCALE = 1.0f / 16;
     extern __shared__ __align__(16) float shared_x[];
     char *xs = (char *)shared_x;
@@ -122,10 +239,10 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     const bool several = !glu && a.n_seg > 1;
     const int tiles = glu ? (a.total + 7) / 8 : (a.total + 15) / 16;
     const int pair = blockIdx.y;
-    int64_t expert = 0;
+    uint32_t expert = 0;
     struct weights {
         T w[U][2];
-    } now, next;
+    } even, odd; /* of this position and the next, in turn */
     auto fetch = [&](int tile, int step, weights &to) {
         const int unit = step * U * NW + warp;
 #pragma unroll
@@ -135,19 +252,32 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
             i = min(i, a.total - 1);
             while (several && s + 1 < a.n_seg && i >= a.seg[s].rows)
                 i -= a.seg[s++].rows;
-            const int64_t row = expert * a.seg[s].rows + i;
-            const typename T::cursor at = T::seek(a.seg[s].w, row * nv + unit * 4 + t);
+            const uint32_t row = expert * (uint32_t)a.seg[s].rows + (uint32_t)i;
+            const uint32_t v = row * (uint32_t)nv + (uint32_t)(unit * 4 + t);
+            const typename T::cursor at = T::seek(a.seg[s].w, v);
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (unit + u * NW < units)
                     to.w[u][h].load(at, u * NW);
         }
     };
+    float4 norm[FIRST];
+    float4 x[FIRST];
+    const float *row = NULL;
+    auto read_x = [&]() {
+        const int64_t n = x_row(a, pair);
+        if (n >= 0)
+            row = (const float *)a.x + n * a.K;
+#pragma unroll
+        for (int k = 0; k < FIRST; k++)
+            x[k] = read_one(row, 4 * (threadIdx.x + k * THREADS), a.K);
+    };
     if (!a.late)
         cu_next();
     if (a.experts.of) {
         cu_wait();
-        expert = expert_at(a.experts, pair);
+        read_x();
+        expert = (uint32_t)expert_at(a.experts, pair);
     }
     /* a position is a tile and a step of its k; what is at the next two is on its way */
     struct position {
@@ -163,18 +293,26 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     };
     position ahead = after(at);
     int parity = 0;
-    fetch(at.tile, at.step, now);
+    fetch(at.tile, at.step, even);
     if (ahead.tile < tiles)
-        fetch(ahead.tile, ahead.step, next);
-    float4 norm[NORM];
+        fetch(ahead.tile, ahead.step, odd);
 #pragma unroll
-    for (int k = 0; k < NORM; k++)
-        norm[k] = read4(a.norm, 4 * (threadIdx.x + k * THREADS), a.K);
-    if (!a.experts.of)
+    for (int k = 0; k < FIRST; k++)
+        norm[k] = read_one(a.norm, 4 * (threadIdx.x + k * THREADS), a.K);
+    float own[4];
+#pragma unroll
+    for (int q = 0; q < 4; q++)
+        own[q] = q == t ? 1.0f : 0.0f;
+    if (!a.experts.of) {
         cu_wait();
+        read_x();
+    }
+    one_tail tail = {};
+    if (threadIdx.x < 16)
+        tail = tail_of(a, at.tile, expert);
     if (a.late)
         cu_next();
-    load_one<T, THREADS, NORM>(a, pair, norm, PRESCALE, xs, squares);
+    load_one<T, THREADS, FIRST>(a, row, x, norm, a.norm ? PRESCALE : 1.0f, xs, squares);
     __syncthreads();
     float rstd = 1;
     if (a.norm) {
@@ -182,93 +320,59 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
 #pragma unroll
         for (int p = 0; p < NW; p++)
             all += squares[p];
-        rstd = cu_rstd(all, a.K, a.eps) * (1.0f / PRESCALE);
+        rstd = rsqrtf(__fdividef(all, (float)a.K) + a.eps) * (1.0f / PRESCALE);
+        if (isinf(all)) /* see cu_rstd */
+            rstd = NAN;
     }
     const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
-    float y0 = 0, y1 = 0; /* rows g and g + 8; those of lane t = 0 count */
-    for (;;) {
-        const int tile = at.tile;
-        const int first_unit = at.step * U * NW + warp;
-        const char *x_at = xs + first_unit * 256 + t * 16;
+    float y[2] = {0, 0}; /* rows g and g + 8 */
+    /* What lies at `here`, in w; then w takes what comes behind `there`. False: there is no more. */
+    auto turn = [&](weights &w, position &here, const position &there) {
+        const int tile = here.tile;
+        const int first_unit = here.step * U * NW + warp;
+        const char *x_at = xs + first_unit * 256;
         const float2 *sum_at = sums + first_unit * 4 * shape::N;
 #pragma unroll
         for (int u = 0; u < U; u++) {
-            if (first_unit + u * NW >= units)
-                break;
-#pragma unroll
-            for (int q = 0; q < 4; q++) {
-                uint32_t w0[4];
-                uint32_t w1[4];
-                float s0[2];
-                float s1[2];
-                float m0[2];
-                float m1[2];
-                float c[4];
-                uint4 x = make_uint4(0, 0, 0, 0);
-                if (!g)
-                    x = *(const uint4 *)(x_at + (u * NW * 4 + q) * 64);
-                now.w[u][0].c.halves(q, w0);
-                now.w[u][1].c.halves(q, w1);
-                now.w[u][0].s.get(q, s0, m0);
-                now.w[u][1].s.get(q, s1, m1);
-                mma_fresh(c, w0[0], w1[0], w0[1], w1[1], x.x, x.y);
-#pragma unroll
-                for (int n = 0; n < shape::N; n++) {
-                    if (shape::N == 1)
-                        mma<CU_HALF>(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
-                    else if (n)
-                        mma_fresh(c, w0[2], w1[2], w0[3], w1[3], x.z, x.w);
-                    const float2 of = sum_at[(u * NW * 4 + q) * shape::N + n];
-                    y0 = fmaf(s0[n], fmaf(c[0], shape::UNDO, -of.x), y0);
-                    y1 = fmaf(s1[n], fmaf(c[2], shape::UNDO, -of.x), y1);
-                    if (shape::HAS_MIN) {
-                        y0 = fmaf(m0[n], of.y, y0);
-                        y1 = fmaf(m1[n], of.y, y1);
-                    }
-                }
-            }
+            if (first_unit + u * NW < units)
+                multiply_unit<T>(w.w[u], x_at + u * NW * 256, sum_at + u * NW * 4 * shape::N, own,
+                                 y);
         }
-        const bool more = ahead.tile < tiles;
-        const bool end = ahead.tile != tile;
-        if (more) {
-            now = next;
-            at = ahead;
-            ahead = after(ahead);
-            if (ahead.tile < tiles)
-                fetch(ahead.tile, ahead.step, next);
-        }
-        if (end) {
-            if (!t) {
-                sum[parity][warp][g] = y0;
-                sum[parity][warp][g + 8] = y1;
-            }
-            __syncthreads();
-            if (threadIdx.x < 16) {
-                const int m = threadIdx.x;
-                float y = 0;
+        here = after(there);
+        if (here.tile < tiles)
+            fetch(here.tile, here.step, w);
+        if (there.tile == tile)
+            return true;
 #pragma unroll
-                for (int p = 0; p < NW; p++)
-                    y += sum[parity][p][m];
-                y *= rstd;
-                int i = glu ? tile * 8 + m % 8 : tile * 16 + m;
-                int s = glu ? m / 8 : 0;
-                while (!glu && s + 1 < a.n_seg && i >= a.seg[s].rows)
-                    i -= a.seg[s++].rows;
-                const bool in = i < a.seg[s].rows;
-                if (in)
-                    y += bias_at(a.seg[s], expert, i);
-                if (glu) {
-                    const float up = __shfl_down_sync(0xffffu, y, 8);
-                    if (in && m < 8)
-                        write_glu(a, pair, i, y, up);
-                } else if (in)
-                    write_y(a, a.seg[s], pair, i, y);
-            }
-            parity ^= 1; /* the sums of two tiles back are written out by then */
-            y0 = y1 = 0;
+        for (int h = 0; h < 2; h++) {
+            y[h] += __shfl_xor_sync(~0u, y[h], 1);
+            y[h] += __shfl_xor_sync(~0u, y[h], 2);
+            if (!t)
+                sum[parity][warp][g + 8 * h] = y[h];
+            y[h] = 0;
         }
-        if (!more)
-            break;
+        __syncthreads();
+        if (threadIdx.x < 16) {
+            float all = 0;
+#pragma unroll
+            for (int p = 0; p < NW; p++)
+                all += sum[parity][p][threadIdx.x];
+            all = fmaf(all, rstd, tail.bias);
+            if (glu) {
+                const float up = __shfl_down_sync(0xffffu, all, 8);
+                if (tail.in && threadIdx.x < 8)
+                    write_glu(a, pair, tail.i, all, up);
+            } else if (tail.in) {
+                const cu_seg &to = a.seg[tail.s];
+                to.y[(int64_t)pair * to.rows + tail.i] = tail.residual + all;
+            }
+            if (there.tile < tiles)
+                tail = tail_of(a, there.tile, expert);
+        }
+        parity ^= 1; /* the sums of two tiles back are written out by then */
+        return there.tile < tiles;
+    };
+    while (turn(even, at, ahead) && turn(odd, ahead, at)) {
     }
 }
 
@@ -284,15 +388,14 @@ template <class T> struct one_row_plan {
     };
 };
 
-/* Blocks stay for as many tiles as there are waves of them. */
+/* Blocks go through the tiles in turn. */
 template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
     using plan = one_row_plan<T>;
     const int pairs = a->experts.of ? a->rows : 1;
     const int tile = a->epi == CU_EPI_GLU ? 8 : 16;
     const int tiles = (a->total + tile - 1) / tile;
     const int room = max(1, d->sms * plan::BLOCKS / pairs);
-    const int waves = (tiles + room - 1) / room;
-    const dim3 grid((tiles + waves - 1) / waves, pairs);
+    const dim3 grid(min(tiles, room), pairs);
     launch(s, one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>, grid, 32 * plan::WARPS,
            one_shape<T>::bytes(a->ld), *a);
 }

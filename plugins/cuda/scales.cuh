@@ -20,6 +20,17 @@ __device__ __forceinline__ uint32_t byte_of(uint2 v, int i) {
     return word >> 8 * (i % 4) & 0xffu;
 }
 
+/* yes ? a : b, of two registers: the compiler would put an array in memory to choose from it. */
+__device__ __forceinline__ float either(bool yes, float a, float b) {
+    float r;
+    asm("{ .reg .pred p;\n"
+        "setp.ne.u32 p, %1, 0;\n"
+        "selp.f32 %0, %2, %3, p; }"
+        : "=f"(r)
+        : "r"((uint32_t)yes), "f"(a), "f"(b));
+    return r;
+}
+
 /* f16 scale per 32 */
 struct scale_f16 {
     enum { BITS2 = 64, BITS3 = 0, N = 1, HAS_MIN = 0 };
@@ -176,8 +187,17 @@ template <int G> struct scale_affine {
             v[i] = R::scale((const float2 *)p2 + unit * (128 / G) + i);
     }
     __device__ __forceinline__ void get(int g, float *s, float *m) const {
-        s[0] = v[g * 32 / G].x;
-        m[0] = v[g * 32 / G].y;
+        /* g may be known at run time only: no index into registers */
+        float scale = v[0].x;
+        float min = v[0].y;
+#pragma unroll
+        for (int i = 1; i < 128 / G; i++) {
+            const bool mine = g * 32 / G == i;
+            scale = either(mine, v[i].x, scale);
+            min = either(mine, v[i].y, min);
+        }
+        s[0] = scale;
+        m[0] = min;
     }
 };
 #endif

@@ -32,20 +32,20 @@ template <class C, class S, int ZERO> struct packed {
         s.load(p.at[2], p.at[3], v >> 2);
     }
     /* Where position v lies in each plane, so that units an even number further on lie at constant
-     * distances. */
+     * distances. 32 bits: a position has 32 elements. */
     struct cursor {
         const char *p[CU_MAX_PLANES];
     };
-    static __device__ __forceinline__ cursor seek(const cu_planes &p, int64_t v) {
+    static __device__ __forceinline__ cursor seek(const cu_planes &p, uint32_t v) {
         cursor at;
-        at.p[0] = p.at[0] + v * (4 * C::LOW);
+        at.p[0] = p.at[0] + (uint64_t)v * (4 * C::LOW);
         at.p[1] = NULL;
         at.p[3] = NULL;
         if (C::HIGH)
-            at.p[1] = p.at[1] + v * (4 * C::HIGH);
-        at.p[2] = p.at[2] + (v >> 2) * (S::BITS2 / 8);
+            at.p[1] = p.at[1] + (uint64_t)v * (4 * C::HIGH);
+        at.p[2] = p.at[2] + (uint64_t)(v >> 2) * (S::BITS2 / 8);
         if (S::BITS3)
-            at.p[3] = p.at[3] + (v >> 3) * (S::BITS3 / 4);
+            at.p[3] = p.at[3] + (uint64_t)(v >> 3) * (S::BITS3 / 4);
         return at;
     }
     __device__ __forceinline__ void load(const cursor &at, int units) {

@@ -64,6 +64,14 @@ static void linear(void **state) {
          1e-5); /* two rows a warp */
     near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 3, .k = 96, .n = 40}, MN_PRECISION_A16, 5e-3);
     near(MN_OP_LINEAR, MN_MXFP4, (op_shape){.rows = 1, .k = 2880, .n = 40}, MN_PRECISION_A16, 5e-3);
+    /* one row, more tiles than blocks: a block has several, in one step of k each and in more */
+    static const uint32_t packed[] = {MN_Q4_0, MN_Q4_K, MN_Q6_K, MN_Q8_0, MN_MXFP4, MN_MLX4_64};
+    const op_shape narrow = {.rows = 1, .k = 256, .n = 13000};
+    const op_shape wide = {.rows = 1, .k = 5632, .n = 9001};
+    for (size_t t = 0; t < sizeof packed / sizeof *packed; t++) {
+        near(MN_OP_LINEAR, packed[t], narrow, MN_PRECISION_A16, 5e-3);
+        near(MN_OP_LINEAR, packed[t], wide, MN_PRECISION_A16, 5e-3);
+    }
 }
 
 static void experts(void **state) {
