@@ -31,7 +31,8 @@ template <class T> struct one_shape {
     /* what a register holds beside the code, in units of x times the code */
     static constexpr float LIFT_EVEN = codes::BASE + T::OFFSET;
     static constexpr float LIFT_ODD = (codes::ODD ? codes::BASE / 16.0f : codes::BASE) + T::OFFSET;
-    enum { HAS_LIFT = codes::BASE || T::OFFSET, HAS_SUMS = HAS_LIFT || HAS_MIN };
+    static constexpr bool HAS_LIFT = (int)codes::BASE != 0 || (int)T::OFFSET != 0;
+    static constexpr bool HAS_SUMS = HAS_LIFT || (int)HAS_MIN != 0;
     static __host__ __device__ size_t bytes(int ld) {
         return (size_t)ld * 2 + (size_t)(ld / 32) * N * sizeof(float2);
     }
