@@ -181,6 +181,18 @@ static void drop(void *arg, int32_t level, const char *msg) {
     (void)msg;
 }
 
+void fuzz_plugins(const char *given, char *path, size_t n) {
+    if (*given == '/') {
+        snprintf(path, n, "%s", given);
+        return;
+    }
+    char *full = realpath("/proc/self/exe", NULL);
+    const char *slash = full ? strrchr(full, '/') : NULL;
+    FUZZ_CHECK(slash);
+    snprintf(path, n, "%.*s/%s", (int)(slash - full), full, given);
+    free(full);
+}
+
 void fuzz_quiet(void) {
     mn_log_to(drop, NULL);
     fuzz_folder();

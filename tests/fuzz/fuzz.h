@@ -58,6 +58,8 @@ extern char fuzz_said[]; /* the last failure's message */
 const char *fuzz_folder(void);
 void fuzz_file(const char *name, mn_str content, uint64_t zeros);
 void fuzz_files_remove(void);
+/* The folder of plugins: an absolute path, or a name beside the program. */
+void fuzz_plugins(const char *given, char *path, size_t n);
 /* Messages of the log are thrown away; no file or variable of the user counts. */
 void fuzz_quiet(void);
 #endif

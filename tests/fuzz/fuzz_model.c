@@ -21,15 +21,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     mn_error err = MN_ERROR_INIT;
     char path[4096];
     fuzz_quiet();
-    if (FUZZ_PLUGINS[0] == '/')
-        snprintf(path, sizeof path, "%s", FUZZ_PLUGINS);
-    else { /* beside the program */
-        char *full = realpath("/proc/self/exe", NULL);
-        char *slash = full ? strrchr(full, '/') : NULL;
-        FUZZ_CHECK(slash);
-        snprintf(path, sizeof path, "%.*s/%s", (int)(slash - full), full, FUZZ_PLUGINS);
-        free(full);
-    }
+    fuzz_plugins(FUZZ_PLUGINS, path, sizeof path);
     const mn_setting settings[] = {
         {"plugin_path_only", path}, {"probe_timeout", "0"}, {"threads", "1"}};
     const mn_runtime_params params = {

@@ -163,15 +163,12 @@ static void check_events(const asked *x) {
 
 /* ---- time ------------------------------------------------------------------------------------ */
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    const char *root = getenv("MINERVA_SOURCE_ROOT");
-    char path[4096];
     char plugins[4096];
     mn_error err = MN_ERROR_INIT;
     (void)argc;
     (void)argv;
     fuzz_quiet();
-    snprintf(path, sizeof path, "%s/models/storyteller", root ? root : "../..");
-    snprintf(plugins, sizeof plugins, "%s", FUZZ_PLUGINS);
+    fuzz_plugins(FUZZ_PLUGINS, plugins, sizeof plugins);
     const mn_setting settings[] = {
         {"plugin_path_only", plugins}, {"probe_timeout", "0"}, {"threads", "1"}};
     const mn_runtime_params params = {.size = sizeof params,
@@ -180,7 +177,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                       .settings = settings};
     server.a.info.size = sizeof server.a.info;
     if (mn_runtime_create(&params, &server.a.rt, &err) ||
-        mn_model_open(server.a.rt, path, &server.a.model, &err)) {
+        mn_model_open(server.a.rt, FUZZ_MODEL, &server.a.model, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
