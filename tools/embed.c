@@ -137,6 +137,28 @@ static int collect(embed_job *j, const embed_flags *f, char **data) {
     return code;
 }
 
+/* One that is too long, or empty, is an error before any output: blocks are checked one by one by the
+ * library, which counts from the block's first text. */
+static int check_lengths(const embed_job *j) {
+    const mn_session_info *s = &j->a->session_info;
+    uint32_t most = s->n_ctx;
+    const char *flag = "-c";
+    if (j->a->info.is_encoder && s->n_batch < most) {
+        most = s->n_batch;
+        flag = "-b: an encoder reads a text in one step";
+    }
+    for (uint32_t i = 0; i < j->n; i++) {
+        if (!j->v[i].n)
+            return complain(EXIT_FAILED, "text %" PRIu32 " is empty: it has no token", i + 1);
+        if (j->v[i].n > most)
+            return complain(EXIT_FAILED,
+                            "text %" PRIu32 " has %" PRIu32 " tokens, expected at most %" PRIu32
+                            " (%s)",
+                            i + 1, j->v[i].n, most, flag);
+    }
+    return 0;
+}
+
 /* ---- output ---------------------------------------------------------------------------------- */
 /* The cosine of the angle between two vectors of n numbers; of a vector of zeros 0. */
 static double cosine(const float *a, const float *b, uint32_t n) {
@@ -271,6 +293,8 @@ static int embed(app *a, const app_flags *flags, const embed_flags *f) {
         code = set_params(&j, f);
     if (code == 0)
         code = app_open_session(a, &params);
+    if (code == 0)
+        code = check_lengths(&j);
     if (code == 0)
         code = embed_all(&j);
     for (uint32_t i = 0; i < j.n; i++)

@@ -304,6 +304,8 @@ def refused():
     check("65" in p.stderr and "64" in p.stderr, "a text that is too long: both numbers")
     p = run("embed", "-m", path, "--prompt-ids", ",".join(["7"] * 20), "-b", 8, "-c", 32, code=1)
     check("20" in p.stderr and "8" in p.stderr, "more tokens than rows: both numbers")
+    p = run("embed", "-m", path, "-f", "-", code=1, stdin="a\n" * 299 + "a" * 80 + " b" * 80 + "\na\n")
+    check("text 300" in p.stderr and not p.stdout, "a long line behind many: its number, and no output")
     check("105" in run("embed", "-m", path, "--prompt-ids", "2,105", code=1).stderr, "an id outside the vocabulary")
     p = run("run", "-m", folder_of("qwen3-headless"), "-p", "a", code=1)
     check("output.weight" in p.stderr, "a model without an output matrix does not generate")
