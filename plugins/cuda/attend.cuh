@@ -86,7 +86,9 @@ __device__ __forceinline__ int same(int x) {
     return __shfl_sync(~0u, x, 0);
 }
 __device__ __forceinline__ void prefetch(const void *p) {
+#ifndef CU_EMULATED
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
 }
 
 /* The part of a sequence's cache that a split has: positions [lo, hi), pages from that of `first` on.
@@ -208,6 +210,10 @@ __device__ __forceinline__ void take(softmax<NC * E> &r, const float (&s)[AHEAD]
 /* A head's query in shared memory; read anew for each use: registers are few. */
 template <int N, int E, int L>
 __device__ __forceinline__ void read_query(const float *q, float (&f)[N]) {
+#ifdef CU_EMULATED /* tests run this on a CPU */
+    for (int i = 0; i < N; i++)
+        f[i] = q[threadIdx.x % L * E + i / E * L * E + i % E];
+#else
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(q) + threadIdx.x % L * E * 4;
 #pragma unroll
     for (int i = 0; i < N; i += 4)
@@ -215,6 +221,7 @@ __device__ __forceinline__ void read_query(const float *q, float (&f)[N]) {
                      : "=f"(f[i]), "=f"(f[i + 1]), "=f"(f[i + 2]), "=f"(f[i + 3])
                      : "r"(at + (i / E * L * E + i % E) * 4)
                      : "memory");
+#endif
 }
 template <int NC, int E, class C>
 __device__ __forceinline__ float score(const cu_attend &a, const C (&k)[NC], const float *q,

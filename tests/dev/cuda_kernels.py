@@ -49,6 +49,8 @@ def check_row(name, tests, bench):
     for test in tests.split(","):
         if test.startswith("part:"):
             there = re.search(r"^ +%s\)|^ +.*\b%s\b.*\) step" % (test[5:], test[5:]), text("tools", "gpu_tests.sh"), re.M)
+        elif test == "emulated":
+            there = text("tests", "kernels", "test_cuda_emulated.cpp")
         else:
             there = "cmocka_unit_test(%s)" % test in text("tests", "kernels", "test_cuda.c")
         if not there:

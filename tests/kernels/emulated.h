@@ -1,0 +1,126 @@
+/* emulated.h -- kernels of plugins/cuda as C++ on the CPU, for tests without a GPU. Included before
+ * everything else by -include; CUDA's headers come first, then the words of the language that they
+ * leave to nvcc are defined here. Threads of a block are fibers that take turns: what they exchange in
+ * a warp, and __syncthreads, are where they meet. No caches, no time: only what is computed. */
+#ifndef EMULATED_H
+#define EMULATED_H
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <algorithm>
+#include <math.h>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+
+#define CU_EMULATED 1
+#define __CUDACC__ 1
+#undef __shared__
+#define __shared__ static
+#undef __forceinline__
+#define __forceinline__ inline
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __global__
+#define __global__
+#undef __device__
+#define __device__
+
+struct emulated_index {
+    unsigned x, y, z;
+};
+extern emulated_index threadIdx, blockIdx, gridDim, blockDim;
+
+/* Runs fn(arg) for every thread of every block, one block after the other. */
+void emulated_run(dim3 grid, int threads, void (*fn)(void *), void *arg);
+/* All threads of the block that have not ended. */
+void emulated_sync();
+/* The value of a lane of this warp, once all of its lanes are here. */
+uint32_t emulated_lane(uint32_t value, int lane);
+/* Whether no lane of the warp has 0. */
+int emulated_all(uint32_t value);
+
+template <class T> uint32_t emulated_bits(T value) {
+    uint32_t bits;
+    static_assert(sizeof value == sizeof bits, "words of a warp");
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+template <class T> T emulated_value(uint32_t bits) {
+    T value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+#define __syncthreads emulated_sync
+template <class T> T __shfl_sync(unsigned, T value, int lane) {
+    return emulated_value<T>(emulated_lane(emulated_bits(value), lane % 32));
+}
+template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
+    const int lane = (int)threadIdx.x % 32;
+    return emulated_value<T>(emulated_lane(emulated_bits(value), lane ^ mask));
+}
+inline int __all_sync(unsigned, int value) {
+    return emulated_all(value != 0);
+}
+inline void __syncwarp() {
+    emulated_lane(0, 0);
+}
+inline void __threadfence() {
+}
+
+#define __ldcg emulated_load
+template <class T> T emulated_load(const T *p) {
+    return *p;
+}
+#define __stcg emulated_store
+template <class T> void emulated_store(T *p, T value) {
+    *p = value;
+}
+inline unsigned atomicAdd(unsigned *p, unsigned value) {
+    const unsigned before = *p;
+    *p += value;
+    return before;
+}
+
+/* Compiled with -ffp-contract=off: each operation is rounded by itself. */
+inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
+inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+inline float __fdiv_rn(float a, float b) {
+    return a / b;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+    return fmaf(a, b, c);
+}
+inline float __uint_as_float(unsigned bits) {
+    return emulated_value<float>(bits);
+}
+inline int min(int a, int b) {
+    return a < b ? a : b;
+}
+inline int max(int a, int b) {
+    return a > b ? a : b;
+}
+
+#define cudaLaunchKernelEx emulated_launch
+template <class... A>
+cudaError_t emulated_launch(const cudaLaunchConfig_t *c, void (*kernel)(A...), A... args) {
+    struct call {
+        void (*kernel)(A...);
+        std::tuple<A...> args;
+    };
+    call x = {kernel, std::tuple<A...>(args...)};
+    emulated_run(
+        c->gridDim, (int)c->blockDim.x,
+        [](void *arg) {
+            call *y = (call *)arg;
+            std::apply(y->kernel, y->args);
+        },
+        &x);
+    return cudaSuccess;
+}
+#endif

@@ -1,0 +1,263 @@
+/* test_cuda_emulated.cpp -- kernels of the CUDA plugin's cache on the CPU (emulated.h), against sums in
+ * double: keys and values of each pair of types, turned on the way or not, stored and attended to, with
+ * windows, over pages in any order; views. A GPU proves speed and the rest; this runs in every gate. */
+#include "kernels.h"
+extern "C" {
+#include "dtype.h"
+}
+#include <cstdio>
+#include <vector>
+
+struct shape {
+    uint32_t k_dtype, v_dtype;
+    int heads, kv_heads, dim_k, dim_v, length, window;
+    bool turned;
+};
+static const float scale = 0.2f;
+static int failed;
+
+static float noise() {
+    static uint64_t state = 1;
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (float)((double)(state >> 33) / (1u << 30) - 1.0);
+}
+static std::vector<float> noises(size_t n) {
+    std::vector<float> x(n);
+    for (float &v : x)
+        v = noise();
+    return x;
+}
+
+static int padded(uint32_t dtype, int n) {
+    const int align = dtype == MN_Q8_0 ? 32 : 8;
+    return (n + align - 1) / align * align;
+}
+static int row_bytes(uint32_t dtype, int n) {
+    const int64_t blocks = n / mnp_kv_block(dtype);
+    return (int)(blocks * mnp_kv_block_bytes(dtype));
+}
+
+/* A cache of two layers, of which the second is used, and of two slots. */
+struct cache {
+    cu_cache c = {};
+    std::vector<char> kv;
+    std::vector<int32_t> pages, pos, slot;
+    explicit cache(const shape &s) : pos((size_t)s.length), slot((size_t)s.length, 1) {
+        c.Hkv = s.kv_heads;
+        c.dk = s.dim_k;
+        c.dv = s.dim_v;
+        c.pk = padded(s.k_dtype, s.dim_k);
+        c.pv = padded(s.v_dtype, s.dim_v);
+        c.k_dtype = s.k_dtype;
+        c.v_dtype = s.v_dtype;
+        c.dtype = s.k_dtype == s.v_dtype ? s.k_dtype : (uint32_t)MN_DTYPE_NONE;
+        c.S = 2;
+        c.P = (s.length + CU_PAGE_TOKENS - 1) / CU_PAGE_TOKENS + 1;
+        c.n_pages = 2 * c.P;
+        const int places = s.kv_heads * CU_PAGE_TOKENS;
+        c.v_offset = (uint64_t)places * row_bytes(s.k_dtype, c.pk);
+        c.layer_at = c.v_offset + (uint64_t)places * row_bytes(s.v_dtype, c.pv);
+        c.page_bytes = 2 * c.layer_at;
+        kv.resize(c.page_bytes * (uint64_t)c.n_pages);
+        for (int i = 0; i < c.n_pages; i++)
+            pages.push_back((int32_t)c.n_pages - 1 - i);
+        for (int i = 0; i < s.length; i++)
+            pos[(size_t)i] = i;
+        c.kv = kv.data();
+        c.pages = pages.data();
+    }
+};
+
+/* Pairs (i, i + n / 2) of a row of n at a position. */
+static void turn(float *x, int n, int pos, const float *freqs) {
+    for (int i = 0; i < n / 2; i++) {
+        const double t = (double)pos * freqs[i];
+        const float c = (float)cos(t);
+        const float s = (float)sin(t);
+        const float a = x[i];
+        const float b = x[i + n / 2];
+        x[i] = a * c - b * s;
+        x[i + n / 2] = a * s + b * c;
+    }
+}
+
+static std::vector<double> kept(uint32_t dtype, const float *x, int n) {
+    uint8_t stored[1024];
+    float y[256];
+    mn_cached_put(dtype, x, n, stored);
+    mn_cached_get(dtype, stored, n, y);
+    return std::vector<double>(y, y + n);
+}
+
+/* One head's output over positions [from, length). */
+static std::vector<double> attended(const shape &s, const float *q, const float *k, const float *v,
+                                    int from) {
+    const int k_step = s.kv_heads * s.dim_k;
+    const int v_step = s.kv_heads * s.dim_v;
+    std::vector<double> y((size_t)s.dim_v, 0.0);
+    double sum = 0;
+    for (int t = from; t < s.length; t++) {
+        const std::vector<double> key = kept(s.k_dtype, k + (size_t)t * k_step, s.dim_k);
+        const std::vector<double> value = kept(s.v_dtype, v + (size_t)t * v_step, s.dim_v);
+        double logit = 0;
+        for (int i = 0; i < s.dim_k; i++)
+            logit += key[(size_t)i] * q[i];
+        const double e = exp(logit * scale);
+        sum += e;
+        for (int i = 0; i < s.dim_v; i++)
+            y[(size_t)i] += e * value[(size_t)i];
+    }
+    for (double &x : y)
+        x /= sum;
+    return y;
+}
+
+/* Relative L2 of all heads of the last row. */
+static double compare(const shape &s) {
+    cache of(s);
+    const std::vector<float> k = noises((size_t)s.length * s.kv_heads * s.dim_k);
+    const std::vector<float> v = noises((size_t)s.length * s.kv_heads * s.dim_v);
+    const std::vector<float> q = noises((size_t)s.heads * s.dim_k);
+    const std::vector<float> rows_q = noises((size_t)s.length * s.heads * s.dim_k);
+    std::vector<float> turned_q = rows_q;
+    std::vector<float> turned_k = k;
+    std::vector<float> freqs((size_t)s.dim_k);
+    std::vector<float> y((size_t)s.heads * s.dim_v);
+    for (int i = 0; i < s.dim_k; i++)
+        freqs[(size_t)i] = powf(10000, -2.0f * (float)i / (float)s.dim_k);
+    cu_store store = {};
+    store.c = of.c;
+    store.c.T = s.length;
+    store.c.row_pos = of.pos.data();
+    store.c.row_slot = of.slot.data();
+    store.k = k.data();
+    store.v = v.data();
+    store.rope = s.turned;
+    store.kr = cu_rope{k.data(),   of.pos.data(), freqs.data(), NULL, s.length,
+                       s.kv_heads, s.dim_k,       s.dim_k,      0,    1};
+    store.q = cu_rope{rows_q.data(),
+                      of.pos.data(),
+                      freqs.data(),
+                      turned_q.data(),
+                      s.length,
+                      s.heads,
+                      s.dim_k,
+                      s.dim_k,
+                      0,
+                      1};
+    cu_store_run(0, &store);
+    for (int i = 0; s.turned && i < s.length * s.kv_heads; i++)
+        turn(&turned_k[(size_t)i * s.dim_k], s.dim_k, i / s.kv_heads, freqs.data());
+
+    const int32_t last = s.length - 1;
+    const int32_t slot = 1;
+    const int32_t seqs[4] = {0, 1, 1, 0};
+    mn_device device = {};
+    cu_attend a = {};
+    device.sms = 4;
+    a.c = of.c;
+    a.c.T = 1;
+    a.c.row_pos = &last;
+    a.c.row_slot = &slot;
+    a.q = q.data();
+    a.y = y.data();
+    a.H = s.heads;
+    a.seqs = seqs;
+    a.n_seqs = 1;
+    a.split = 256;
+    a.max_splits = (a.c.P * CU_PAGE_TOKENS + 255) / 256;
+    a.scale = scale;
+    a.window = s.window;
+    std::vector<float> partial((size_t)s.heads * a.max_splits * (s.dim_v + 2));
+    std::vector<unsigned> arrived((size_t)s.heads);
+    a.partial = partial.data();
+    a.arrived = arrived.data();
+    cu_attend_run(&device, 0, &a);
+
+    const int from = s.window && s.length > s.window ? s.length - s.window : 0;
+    double off = 0;
+    double all = 0;
+    for (int h = 0; h < s.heads; h++) {
+        const int g = h / (s.heads / s.kv_heads);
+        const float *keys = &turned_k[(size_t)g * s.dim_k];
+        const float *values = &v[(size_t)g * s.dim_v];
+        const std::vector<double> want = attended(s, &q[(size_t)h * s.dim_k], keys, values, from);
+        for (int i = 0; i < s.dim_v; i++) {
+            const double w = want[(size_t)i];
+            const double d = y[(size_t)h * s.dim_v + i] - w;
+            off += d * d;
+            all += w * w;
+        }
+    }
+    for (int h = 0; s.turned && h < s.heads; h++) { /* queries were turned, too */
+        const size_t at = ((size_t)last * s.heads + h) * s.dim_k;
+        std::vector<float> want(&rows_q[at], &rows_q[at] + s.dim_k);
+        turn(want.data(), s.dim_k, last, freqs.data());
+        for (int i = 0; i < s.dim_k; i++)
+            off += fabs(want[(size_t)i] - turned_q[at + i]) > 1e-5;
+    }
+    return sqrt(off / all);
+}
+
+static void caches() {
+    static const uint32_t types[] = {MN_F32, MN_F16, MN_Q8_0};
+    static const shape shapes[] = {
+        {0, 0, 8, 2, 64, 64, 70, 0, false},     {0, 0, 4, 4, 80, 48, 130, 0, true},
+        {0, 0, 6, 1, 128, 128, 300, 100, true}, {0, 0, 2, 1, 256, 200, 65, 0, false},
+        {0, 0, 4, 2, 20, 20, 33, 0, true},
+    };
+    for (uint32_t k : types) {
+        for (uint32_t v : types) {
+            for (shape s : shapes) {
+                s.k_dtype = k;
+                s.v_dtype = v;
+                /* turning in f32 may move a code of q8_0, or an element of f16, by one */
+                const bool may_move = s.turned && (k != MN_F32 || v != MN_F32);
+                const double e = compare(s);
+                if (e <= (may_move ? 1e-4 : 2e-6))
+                    continue;
+                printf("FAIL  keys %s, values %s, dims %d and %d, %d positions: off by %g\n",
+                       mn_dtype_name(k), mn_dtype_name(v), s.dim_k, s.dim_v, s.length, e);
+                failed++;
+            }
+        }
+    }
+}
+
+/* 2 x 3 x 4 elements of a larger tensor, to a dense one and back. */
+static void views() {
+    uint32_t dense[24] = {0};
+    uint32_t whole[200];
+    cu_view v = {};
+    for (uint32_t i = 0; i < 200; i++)
+        whole[i] = i;
+    const int64_t dim[3] = {2, 3, 4};
+    const int64_t stride[3] = {70, 20, 4};
+    memcpy(v.dim, dim, sizeof dim);
+    memcpy(v.stride, stride, sizeof stride);
+    v.n_dim = 3;
+    v.n = 24;
+    v.dense = dense;
+    v.apart = whole + 3;
+    cu_copy_view(0, &v);
+    for (uint32_t i = 0; i < 24; i++) {
+        const uint32_t at = 3 + 70 * (i / 12) + 20 * (i / 4 % 3) + 4 * (i % 4);
+        if (dense[i] != at)
+            failed++;
+        dense[i] = at + 1000;
+    }
+    v.to_apart = true;
+    cu_copy_view(0, &v);
+    uint32_t changed = 0;
+    for (uint32_t i = 0; i < 200; i++)
+        changed += whole[i] == i + 1000;
+    if (changed != 24)
+        failed++;
+}
+
+int main() {
+    caches();
+    views();
+    printf("%d failed\n", failed);
+    return failed != 0;
+}
