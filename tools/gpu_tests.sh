@@ -22,7 +22,7 @@ if [ "${1:-}" = pack ]; then
     for f in test_cuda test_cuda_lost bench_ahead bench_cuda cuda_gemm gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
-    cp "$build/tests/unit/test_session" "$to/tests/unit/"
+    cp "$build"/tests/unit/test_{session,requests,scores} "$to/tests/unit/"
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
             name=$(basename "$(dirname "$f")")
@@ -191,7 +191,11 @@ for part in "$@"; do
     encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;
     batch) step batch golden batch cuda ;;
-    session) step session "$build/tests/unit/test_session" "$story" ;;
+    session)
+        step session "$build/tests/unit/test_session" "$story"
+        step requests "$build/tests/unit/test_requests" "$story" cuda:0
+        step scores "$build/tests/unit/test_scores" "$story"
+        ;;
     driver | twice | memory | split | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"

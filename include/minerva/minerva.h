@@ -403,9 +403,9 @@ typedef struct {
     uint32_t run_ahead;
     uint32_t flags, pad; /* MN_SESSION_* */
     /* memory of the KV cache, whose pages sequences take as they grow; n_ctx then is a limit per
-     * sequence, and n_seq a limit of sequences at once. 0 = room for n_seq * n_ctx positions, but
-     * not more than the device has free less a reserve. At least n_batch positions fit in it, or
-     * MN_OUT_OF_MEMORY says how much that is */
+     * sequence, and n_seq a limit of sequences at once; at least n_batch positions have to fit, or
+     * MN_OUT_OF_MEMORY says how much that is. 0 = room for n_seq * n_ctx positions; where there is
+     * no memory for them but for n_ctx, what the device has free less a reserve */
     uint64_t kv_bytes;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
@@ -572,8 +572,9 @@ typedef struct {
 #define MN_SUBMIT_NO_CACHE 4u        /* shares no pages */
 /* Queues a request; everything is copied. The events of id follow from mn_session_next, at once.
  * Any thread. MN_BAD_INPUT: an id outside the vocabulary; the prompt is longer than the context, or
- * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit).
- * MN_UNSUPPORTED: a device of the session cannot do what flags or sample ask for; it is named.
+ * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit). A
+ * device that cannot do what flags or sample ask for ends the request: MN_FINISH_FAILED, and message
+ * names it.
  * NULL: s, params, id: MN_INVALID. */
 MN_API mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint64_t *id,
                                    mn_error *err);

@@ -110,8 +110,14 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
         *admitted = true;
         return MN_OK;
     }
-    if (!find_slot(s, job, &slot))
-        return MN_OK;
+    if (!find_slot(s, job, &slot)) {
+        if (v->n_running)
+            return MN_OK;
+        return mn_fail(err, MN_OUT_OF_MEMORY,
+                       "all %u sequences of the session are those of mn_seq_create: none is left "
+                       "for requests",
+                       s->n_seq);
+    }
     seat(s, job, slot);
     if (!has_room(s, job, slot)) {
         mn_seq_release(s, slot);

@@ -279,6 +279,14 @@ static bool is_whole(const mn_session *s, int32_t node) {
     return node >= 0 && s->prefix.nodes[node].n_groups == n_groups(s);
 }
 
+/* Whether the sequence has pages for the blocks behind it and for nothing else yet. */
+static bool ends_with_block(const mn_session *s, const mn_sequence *q) {
+    for (uint32_t i = 0; i < n_groups(s); i++)
+        if (q->pages[i].hi != q->n_blocks * pages_per_block(s, i))
+            return false;
+    return q->n_enqueued == q->n_blocks * s->prefix.block;
+}
+
 /* One block more, whose pages another sequence has computed meanwhile. */
 static void append(mn_session *s, uint32_t seq, int32_t node) {
     mn_sequence *q = &s->seqs[seq];
@@ -301,7 +309,7 @@ uint32_t mn_prefix_continue(mn_session *s, uint32_t seq) {
     if (!uses(s, q))
         return 0;
     mn_prefix_add(s, seq);
-    while (q->n_enqueued == q->n_blocks * x->block && q->n_enqueued + x->block < q->n_literal) {
+    while (ends_with_block(s, q) && q->n_enqueued + x->block < q->n_literal) {
         uint64_t h[2] = {q->hash[0], q->hash[1]};
         advance(x, q->tokens + q->n_enqueued, h);
         const int32_t node = find(x, h);

@@ -115,8 +115,11 @@ static void lone(mn_request_params p, served *out) {
 }
 
 #ifndef TEST_FLAKY_H
+/* argv: a model and a device, where the build's own do not hold */
 static int open_model(int argc, char **argv) {
     mn_error err = MN_ERROR;
+    if (argc > 2)
+        device = argv[2];
     if (!mn_runtime_create(NULL, &rt, &err) &&
         !mn_model_open(rt, argc > 1 ? argv[1] : NULL, &model, &err))
         return 0;

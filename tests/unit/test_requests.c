@@ -220,8 +220,11 @@ static void test_errors(void **state) {
     ids[1] = 7;
     assert_int_equal(mn_seq_create(s, ids, 3, &plenty, &seq, NULL), MN_OK);
     assert_int_equal(mn_session_next(s, 0, &events, &err), MN_INVALID);
-    mn_seq_free(s, seq);
+    while (!mn_session_step(s, &t, 1, &k, NULL) && k)
+        continue;
     submit(s, (mn_request_params){.ids = ids, .n_ids = 3, .sample = &plenty}, &got);
+    assert_int_equal(mn_session_next(s, 0, &events, &err), MN_OUT_OF_MEMORY); /* no slot is left */
+    mn_seq_free(s, seq);
     next(s, 1000);
     assert_int_equal(mn_session_step(s, &t, 1, &k, &err), MN_INVALID);
     finish_all(s, &got, 1);
