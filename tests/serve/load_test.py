@@ -129,7 +129,7 @@ def main():
             print({k: kinds.count(k) for k in set(kinds)}, "%.1f s, front %d KiB" % (time.monotonic() - begin, sizes[-1]))
         assert metric(s, "engine_restarts_total") == 0
         if ROUNDS >= 3:
-            assert sizes[-1] <= sizes[1] * 1.02, sizes
+            assert sizes[-1] <= max(sizes[1] * 1.02, sizes[1] + 1024), sizes  # 2 %, or what is no request's
         assert s.process.poll() is None
 
 

@@ -2,8 +2,11 @@
  * admission, the end of a request. */
 #include "serve/answer.h"
 #include "serve/embeddings.h"
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { TRIM_AFTER = 200 };
 
 typedef struct {
     const char *method, *path; /* a path that ends with '/' has a name behind it */
@@ -70,6 +73,16 @@ static void count_status(serve *s, const http_request *r) {
     m->http_5xx += r->status / 100 == 5;
 }
 
+/* After many requests, when none is left: gives memory back that only they needed, whose holes the
+ * allocator would keep. */
+static void trim(serve *s) {
+    s->n_gone++;
+    if (s->answers || s->n_gone < TRIM_AFTER)
+        return;
+    s->n_gone = 0;
+    malloc_trim(0);
+}
+
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
     count_status(s, r);
@@ -80,6 +93,7 @@ void serve_gone(void *arg, http_request *r) {
     if (!embeddings_gone(s, r))
         answer_free(r->owner);
     r->owner = NULL;
+    trim(s);
 }
 
 void serve_refuse(serve *s, http_request *r, const json_error *e) {

@@ -49,7 +49,7 @@ typedef struct {
     struct answer *answers;                /* all that run */
     struct embedding *embeddings;          /* requests that wait for vectors */
     unsigned n_generations;                /* of them, not finished */
-    uint64_t next_id;
+    uint64_t next_id, n_gone;
     metrics metrics;
     int draining, over;
     double drain_end, last_tick;
