@@ -420,8 +420,12 @@ static int wait_ms(const url_run *r) {
 
 static int drive(url_run *r, uint32_t users) {
     const curl_api *api = r->c->api;
-    progress *bar = progress_begin(r->rate > 0 ? "requests at a rate" : "requests");
+    char what[80];
     int code = 0, running = 0;
+    snprintf(what, sizeof what, "%zu requests, %u users at a time", r->n, users);
+    if (r->rate > 0)
+        snprintf(what, sizeof what, "%zu requests, %g per second", r->n, r->rate);
+    progress *bar = progress_begin(what);
     while (code == 0 && r->n_ended < r->n) {
         code = begin_due(r, users);
         CURLMcode m = api->multi_perform(r->multi, &running);
