@@ -20,7 +20,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_HEADERS = 8, BLOCK = 32768 };
+/* CONNECTION_MEMORY: for the head of a request. Above 32 KiB the library maps it instead of taking it
+ * from the heap, which thousands of connections would leave in pieces. */
+enum { MAX_HEADERS = 8, BLOCK = 32768, CONNECTION_MEMORY = 36864 };
 
 /* One connection: the library's, with what it does not know. */
 typedef struct connection {
@@ -500,13 +502,13 @@ static struct MHD_Daemon *start(http_server *s, int fd) {
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)p->tls_key},
         {MHD_OPTION_END, 0, NULL}};
     const struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | tls, 0,
-                            NULL, NULL, on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-                            MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                            p->max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->send_s,
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL,
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_ARRAY,
-                            tls ? certificates : none, MHD_OPTION_END);
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | tls, 0, NULL, NULL,
+        on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_CONNECTION_LIMIT, p->max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->send_s,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, s, MHD_OPTION_ARRAY, tls ? certificates : none, MHD_OPTION_END);
 }
 
 /* The port that the kernel chose. */
