@@ -102,7 +102,7 @@ void chat_apply_settings(chat *c) {
     c->g.max_new = c->flags.n;
     c->g.stop = c->sampling.stop;
     c->g.show_thinking = c->flags.show_thinking;
-    c->g.has_tools = c->talk.tools != NULL;
+    c->g.tools = c->talk.tools;
 }
 
 /* ---- the prompt of a turn -------------------------------------------------------------------- */

@@ -158,8 +158,12 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
                         a->info.path);
     if (!a->info.has_tokenizer)
         return 0;
-    const uint32_t flags = MN_STREAM_CONTINUE | (g->has_tools ? MN_STREAM_TOOLS : 0);
+    const uint32_t flags = MN_STREAM_CONTINUE | (g->tools ? MN_STREAM_TOOLS : 0);
     mn_status status = mn_stream_create(a->model, flags, &g->stream, &a->err);
+    if (status != MN_OK)
+        return app_fail(a, status);
+    if (g->tools)
+        status = mn_stream_tools(g->stream, (mn_str){g->tools, strlen(g->tools)}, &a->err);
     if (status != MN_OK)
         return app_fail(a, status);
     mn_stream_prompt(g->stream, ids, n);

@@ -277,7 +277,7 @@ static int run(app *a, const app_flags *flags, const run_flags *f, talk *t,
     if (f->prompts) {
         code = prompts_from_file(a, f->prompts, &how, g, n);
         for (size_t i = 0; i < *n; i++)
-            (*g)[i].has_tools = t->tools != NULL;
+            (*g)[i].tools = t->tools;
         return code ? code : answer_all(a, *g, *n, f);
     }
     *g = calloc(1, sizeof **g);
@@ -285,7 +285,7 @@ static int run(app *a, const app_flags *flags, const run_flags *f, talk *t,
         return no_memory();
     *n = 1;
     (*g)->show_thinking = f->show_thinking;
-    (*g)->has_tools = t->tools != NULL;
+    (*g)->tools = t->tools;
     code = one_prompt(a, *g, f, &how);
     params.n_ctx = context_for(a, *g, 1);
     if (code == 0)

@@ -370,6 +370,12 @@ MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
  * strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
+/* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Some models
+ * write arguments as tags without types (Qwen3-Coder): the schemas of the tools tell them; without
+ * it a value that is JSON is taken as that, everything else as a string. Nothing with other models.
+ * MN_INVALID: no JSON list, or after a push.
+ * NULL: st, tools: MN_INVALID. */
+MN_API mn_status mn_stream_tools(mn_stream *st, mn_str tools, mn_error *err);
 /* The next id of the output. events: *n of them in the order of the output, valid until the next
  * call; *n may be 0, and more than 1 where an id ends one part and begins another. With
  * MN_STREAM_PLAIN at most one.

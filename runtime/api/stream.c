@@ -5,10 +5,12 @@
  * the answer (calls.c), the rest of which ends at the caller's stop strings (stop_strings.c). A stream refers to the model's tokeniser; the events are valid until the
  * next call. */
 #include "api/api.h"
+#include "text/chat/call_types.h"
 #include "text/chat/channels.h"
 #include "text/chat/events.h"
 #include "text/chat/stop_strings.h"
 #include "text/chat/think_tags.h"
+#include <cjson/cJSON.h>
 #include <string.h>
 
 struct mn_stream {
@@ -16,6 +18,7 @@ struct mn_stream {
     mn_channels channels;
     mn_think_tags spelled;
     mn_calls calls;   /* written as text */
+    cJSON *tools;     /* of the request; NULL: not given, or not needed */
     mn_events answer; /* what calls makes of a piece of the answer */
     mn_stops stops;
     mn_text piece;    /* the text of one id */
@@ -65,6 +68,7 @@ void mn_stream_free(mn_stream *s) {
     mn_detokenizer_free(s->d);
     mn_think_tags_free(&s->spelled);
     mn_calls_free(&s->calls);
+    cJSON_Delete(s->tools);
     mn_events_free(&s->answer);
     mn_stops_free(&s->stops);
     mn_text_free(&s->piece);
@@ -83,6 +87,25 @@ mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_err
     for (uint32_t i = 0; few && i < n && !st; i++)
         st = mn_args_text(err, __func__, "a string", strings[i]);
     return st ? st : mn_stops_set(&s->stops, strings, n, err);
+}
+
+mn_status mn_stream_tools(mn_stream *s, mn_str tools, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
+    cJSON *list = NULL;
+    if (!st)
+        st = mn_args_text(err, __func__, "tools", tools);
+    if (!st && s->pushed)
+        st =
+            mn_fail(err, MN_INVALID, "%s: called after ids were pushed, expected before", __func__);
+    if (st || !mn_call_family_needs_types(s->calls.family))
+        return st;
+    st = mn_call_types_read(tools, &list, err);
+    if (st)
+        return st;
+    cJSON_Delete(s->tools);
+    s->tools = list;
+    s->calls.tools = list;
+    return MN_OK;
 }
 
 int mn_stream_stopped(const mn_stream *s) {

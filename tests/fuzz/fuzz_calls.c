@@ -1,17 +1,26 @@
 /* fuzz_calls.c -- tool calls in the text of an answer. Input: a digit that chooses the family of
- * models, a byte that chooses how the text is cut, a line end, and the text. However it is cut, the
+ * models (a letter: beside it the request's tools are known), a byte that chooses how the text is
+ * cut, a line end, and the text. However it is cut, the
  * events are the same; text is part of the input, in order, and all of it if there is no call;
  * arguments are the beginning of a JSON object. */
 #include "fuzz.h"
+#include "text/chat/call_types.h"
 #include "text/chat/calls.h"
+#include <cjson/cJSON.h>
 #include <string.h>
 
 static const char *const marks[] = {"[TOOL_CALLS]", "<|tool_call|>", "<tool_call>",
                                     "<|python_tag|>"};
 
+static const char schemas[] =
+    "[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": {\"type\": "
+    "\"string\"},"
+    "\"b\": {\"type\": [\"boolean\", \"null\"]}, \"c\": {\"type\": \"array\"}}}}}]";
+static cJSON *tools;
+
 /* cut: 0 = whole, else pieces of 1 to cut bytes. false: out of memory */
 static bool collect(const mn_call_family *family, mn_str text, uint32_t cut, mn_events *all) {
-    mn_calls calls = {.family = family};
+    mn_calls calls = {.family = family, .tools = tools};
     uint32_t k = cut;
     while (text.len) {
         k = k * 1103515245u + 12345u;
@@ -84,6 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mn_events cut = {0};
     const mn_call_family *family = mn_call_family_in(mn_str_of(marks[data[0] % MN_COUNT(marks)]));
     const mn_str text = {(const char *)data + 3, n - 3};
+    if (data[0] >= 'a')
+        mn_call_types_read(mn_str_of(schemas), &tools, NULL);
     const bool all = collect(family, text, 0, &whole);
     if (all) {
         check(text, &whole);
@@ -93,5 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         FUZZ_CHECK(same(&whole, &cut));
     mn_events_free(&whole);
     mn_events_free(&cut);
+    cJSON_Delete(tools);
+    tools = NULL;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* test_calls.c -- tool calls in the text of an answer: what each family of models writes, what only
  * looks like it, the templates of models as the oracle of both, and hostile answers. All of it is
  * fed whole, byte by byte and in random pieces: the events must be the same. */
+#include "text/chat/call_types.h"
 #include "text/chat/calls.h"
 #include "text/chat/chat.h"
 #include <cjson/cJSON.h>
@@ -39,8 +40,9 @@ static void write_events(mn_events *events, mn_text *out) {
 }
 
 /* All events of a text whose pieces have at most `most` bytes; 0: whole. */
+static const struct cJSON *tools; /* of the request */
 static void collect(const mn_call_family *family, mn_str text, uint32_t most, mn_events *all) {
-    mn_calls calls = {.family = family};
+    mn_calls calls = {.family = family, .tools = tools};
     while (text.len) {
         const uint64_t want = most ? 1 + draw(most) : text.len;
         const uint64_t n = MN_MIN(text.len, want);
@@ -238,6 +240,49 @@ static void tags(void **state) {
     stays(f, "<tool_call><function name=f>");
     stays(f, "<tool_call><functions");
     stays(f, "<function=f>");
+}
+
+/* The types of the request's tools decide. */
+static void typed_tags(void **state) {
+    (void)state;
+    static const char schemas[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": "
+        "{\"properties\": {"
+        "\"s\": {\"type\": \"string\"}, \"n\": {\"type\": \"integer\"}, \"b\": {\"type\": "
+        "\"boolean\"},"
+        "\"l\": {\"type\": \"array\"}, \"o\": {\"type\": [\"string\", \"null\"]},"
+        "\"e\": {\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"null\"}]}, \"x\": {}}}}}, 1, "
+        "{\"name\": \"g\"}]";
+    static const char *const values[][3] = {
+        {"s", "75001", "\"75001\""}, {"s", "{}", "\"{}\""},
+        {"s", "True", "\"True\""},   {"n", "75001", "75001"},
+        {"n", "many", "\"many\""},   {"n", "[1]", "\"[1]\""},
+        {"b", "True", "true"},       {"b", "False", "false"},
+        {"b", "true", "true"},       {"b", "Truest", "\"Truest\""},
+        {"b", "Tru", "\"Tru\""},     {"b", "None", "\"None\""},
+        {"l", "[1, {}]", "[1, {}]"}, {"l", "1", "\"1\""},
+        {"o", "null", "null"},       {"o", "None", "null"},
+        {"o", "5", "\"5\""},         {"e", "-1e3", "-1e3"},
+        {"e", "None", "null"},       {"x", "5", "5"},
+        {"x", "True", "\"True\""},   {"y", "5", "5"}};
+    cJSON *list = NULL;
+    assert_int_equal(mn_call_types_read(mn_str_of("{}"), &list, NULL), MN_INVALID);
+    assert_int_equal(mn_call_types_read(mn_str_of("["), &list, NULL), MN_INVALID);
+    assert_int_equal(mn_call_types_read(mn_str_of(schemas), &list, NULL), MN_OK);
+    tools = list;
+    for (size_t i = 0; i < MN_COUNT(values); i++) {
+        char text[256];
+        char want[256];
+        snprintf(text, sizeof text,
+                 "<tool_call><function=f><parameter=%s>\n%s\n</parameter></function></tool_call>",
+                 values[i][0], values[i][1]);
+        snprintf(want, sizeof want, "«0 f|{\"%s\": %s}»", values[i][0], values[i][2]);
+        expect(family("<tool_call>"), text, want);
+    }
+    expect(family("<tool_call>"), "<tool_call><function=g><parameter=s>5</parameter></function>",
+           "«0 g|{\"s\": 5}»");
+    tools = NULL;
+    cJSON_Delete(list);
 }
 
 /* A long value is passed on as JSON before it has ended, and may turn out to be none. */
@@ -579,9 +624,11 @@ static void families(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hermes),    cmocka_unit_test(hermes_text),    cmocka_unit_test(lists),
-        cmocka_unit_test(mistral),   cmocka_unit_test(llama),          cmocka_unit_test(tags),
-        cmocka_unit_test(templates), cmocka_unit_test(random_answers), cmocka_unit_test(hostile),
-        cmocka_unit_test(families),  cmocka_unit_test(long_values)};
+        cmocka_unit_test(hermes),      cmocka_unit_test(hermes_text),
+        cmocka_unit_test(lists),       cmocka_unit_test(mistral),
+        cmocka_unit_test(llama),       cmocka_unit_test(tags),
+        cmocka_unit_test(templates),   cmocka_unit_test(random_answers),
+        cmocka_unit_test(hostile),     cmocka_unit_test(families),
+        cmocka_unit_test(long_values), cmocka_unit_test(typed_tags)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -347,6 +347,17 @@ static const answer_form chat_form = {
 
 /* ---- the route ------------------------------------------------------------------------------- */
 
+/* The tools tell the streams which types arguments have. 0: the error is set. */
+static int give_tools(answer *a, json_error *e) {
+    mn_error err = MN_ERROR;
+    char *tools = cJSON_PrintUnformatted(json_field(a->body, "tools"));
+    mn_status st = tools ? MN_OK : MN_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < a->n && st == MN_OK; i++)
+        st = mn_stream_tools(a->g[i].stream, str_of(tools), &err);
+    cJSON_free(tools);
+    return !st || serve_library_error(&err, st, "tools", e);
+}
+
 /* Reads the request and makes its prompt. 0: the error is set. */
 static int prepare(answer *a, json_error *e) {
     serve *s = a->s;
@@ -363,7 +374,7 @@ static int prepare(answer *a, json_error *e) {
     const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);
     const int ok = answer_reserve(a, 1, e) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);
     mn_ids_free(ids);
-    return ok;
+    return ok && (!has_tools || give_tools(a, e));
 }
 
 void route_chat(serve *s, http_request *r) {

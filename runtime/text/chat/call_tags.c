@@ -5,8 +5,11 @@
  *   </parameter>
  *   </function>
  * The arguments are made into a JSON object. A value is written bare, so that its type is lost: what
- * is JSON and no string is passed on as it is, everything else becomes a string. A value that may
- * still be JSON is kept until it has ended, or is so long that no number is. */
+ * is JSON and no string, and of a type that the request's tools state for the parameter, is passed
+ * on as it is, everything else becomes a string. Templates write True, False and None as Python
+ * does. A value that may still be JSON is kept until it has ended, or is so long that no number
+ * is. */
+#include "text/chat/call_types.h"
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -39,8 +42,48 @@ static void put_escaped(mn_calls *s, const char *text, size_t n) {
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-static bool may_begin_json(char c) {
-    return c && strchr("{[-0123456789tfn", c);
+static const struct {
+    const char *python, *json;
+    uint32_t type;
+} words[] = {{"True", "true", MN_CALL_BOOL_TYPE},
+             {"False", "false", MN_CALL_BOOL_TYPE},
+             {"None", "null", MN_CALL_NULL_TYPE}};
+enum { WORD_MAX = 5 };
+
+/* The type of JSON that begins so; 0 = none, or a string. */
+static uint32_t type_of(char c) {
+    switch (c) {
+    case '{':
+        return MN_CALL_OBJECT_TYPE;
+    case '[':
+        return MN_CALL_LIST_TYPE;
+    case 't':
+    case 'f':
+        return MN_CALL_BOOL_TYPE;
+    case 'n':
+        return MN_CALL_NULL_TYPE;
+    default:
+        return c == '-' || (c >= '0' && c <= '9') ? MN_CALL_NUMBER_TYPE : 0;
+    }
+}
+
+static bool is_allowed(const mn_call_tags *f, uint32_t type) {
+    return type && (!f->types || f->types & type);
+}
+
+static bool may_begin_word(const mn_call_tags *f, char c) {
+    for (size_t i = 0; i < MN_COUNT(words); i++)
+        if (*words[i].python == c && f->types & words[i].type)
+            return true;
+    return false;
+}
+
+/* What is kept, as JSON; NULL = no word. */
+static const char *word_of(const mn_call_tags *f) {
+    for (size_t i = 0; i < MN_COUNT(words); i++)
+        if (mn_str_is((mn_str){f->maybe.ptr, f->maybe.len}, words[i].python))
+            return f->types & words[i].type ? words[i].json : NULL;
+    return NULL;
 }
 
 /* What was kept of a value is the beginning of a string. */
@@ -74,9 +117,15 @@ static mn_call_step value_byte(mn_calls *s, char c) {
         }
         f->run = (mn_json_run){0};
         f->maybe.len = 0;
-        f->kind = MN_CALL_MAYBE_JSON;
-        if (!may_begin_json(c))
+        f->kind = may_begin_word(f, c) ? MN_CALL_MAYBE_WORD : MN_CALL_MAYBE_JSON;
+        if (f->kind == MN_CALL_MAYBE_JSON && !is_allowed(f, type_of(c)))
             begin_string(s);
+    }
+    if (f->kind == MN_CALL_MAYBE_WORD) {
+        keep(s, c);
+        if (f->maybe.len > WORD_MAX)
+            begin_string(s);
+        return MN_CALL_MORE;
     }
     if (f->kind == MN_CALL_STRING) {
         put_escaped(s, &c, 1);
@@ -103,8 +152,13 @@ static mn_call_step end_value(mn_calls *s) {
         return MN_CALL_BAD;
     f->at = MN_CALL_TAG_GAP;
     f->n_tag = 0;
+    const char *word = f->kind == MN_CALL_MAYBE_WORD ? word_of(f) : NULL;
     if (f->kind == MN_CALL_EMPTY)
         put_z(s, "\"\"");
+    else if (word)
+        put_z(s, word);
+    else if (f->kind == MN_CALL_MAYBE_WORD)
+        begin_string(s);
     else if (f->kind == MN_CALL_MAYBE_JSON && whole)
         mn_calls_put(s, f->maybe.ptr, f->maybe.len);
     else if (f->kind == MN_CALL_MAYBE_JSON)
@@ -217,6 +271,7 @@ static mn_call_step in_key(mn_calls *s, char c) {
     put_z(s, "\": ");
     f->has_args = true;
     f->at = MN_CALL_TAG_VALUE;
+    f->types = mn_call_types_of(s->tools, (mn_str){s->name, s->n_name}, (mn_str){f->key, f->n_key});
     f->kind = MN_CALL_EMPTY;
     f->trimmed = false;
     return MN_CALL_MORE;

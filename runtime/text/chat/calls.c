@@ -51,6 +51,10 @@ const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
     return NULL;
 }
 
+bool mn_call_family_needs_types(const mn_call_family *family) {
+    return family && family->tags;
+}
+
 /* ---- what is given --------------------------------------------------------------------------- */
 static void drop(mn_calls *s) {
     s->held.len = 0;

@@ -20,6 +20,9 @@ const mn_call_family *mn_call_family_in(mn_str chat_template);
 /* The family whose marks are special tokens of a vocabulary; NULL: none. */
 const mn_call_family *mn_call_family_of(const mn_tokenizer *tok);
 
+/* Whether the family writes values bare, whose types only the tools tell. */
+bool mn_call_family_needs_types(const mn_call_family *family);
+
 typedef enum { MN_CALL_MORE, MN_CALL_END, MN_CALL_BAD } mn_call_step;
 typedef struct mn_calls mn_calls;
 /* The next byte of a call, which is the last of s->held. MN_CALL_BAD: it belongs to none. */
@@ -56,8 +59,15 @@ typedef struct {
 /* <function=name><parameter=key>value</parameter></function> */
 typedef struct {
     enum { MN_CALL_TAG, MN_CALL_TAG_NAME, MN_CALL_TAG_KEY, MN_CALL_TAG_GAP, MN_CALL_TAG_VALUE } at;
-    enum { MN_CALL_EMPTY, MN_CALL_MAYBE_JSON, MN_CALL_RAW_JSON, MN_CALL_STRING } kind;
-    char tag[16]; /* what may become a tag, or the end of a value */
+    enum {
+        MN_CALL_EMPTY,
+        MN_CALL_MAYBE_WORD,
+        MN_CALL_MAYBE_JSON,
+        MN_CALL_RAW_JSON,
+        MN_CALL_STRING
+    } kind;
+    uint32_t types; /* of the value: MN_CALL_*_TYPE; 0 = not known */
+    char tag[16];   /* what may become a tag, or the end of a value */
     uint16_t n_tag;
     char key[MN_CALL_KEY];
     uint16_t n_key;
@@ -66,9 +76,10 @@ typedef struct {
     mn_text maybe; /* a value that may be JSON */
 } mn_call_tags;
 
-/* {.family}: at the beginning of an answer; freed by mn_calls_free. One thread at a time. */
+/* {.family, .tools}: at the beginning of an answer; freed by mn_calls_free. One thread at a time. */
 struct mn_calls {
     const mn_call_family *family; /* NULL: calls are not looked for */
+    const struct cJSON *tools;    /* for mn_call_types_of; may be NULL */
     uint32_t n;                   /* calls so far */
     /* the rest is of calls.c and the forms */
     mn_events *out;
