@@ -403,7 +403,7 @@ typedef struct {
     uint32_t n_ctx;
     uint32_t n_seq;            /* sequences at once; 0 = 1 */
     uint32_t n_batch;          /* rows per step at most; 0 = 512 */
-    uint32_t k_dtype, v_dtype; /* of cached keys and values: MN_F32, MN_F16; 0 = by the class */
+    uint32_t k_dtype, v_dtype; /* of cached keys, values: MN_F32, F16, Q8_0; 0 = by class */
     /* steps enqueued before the results of the first are read; 0 = chosen by the device (1 if
      * execute is synchronous). While requests run (mn_session_submit): at most one, or 5 ms */
     uint32_t run_ahead;
