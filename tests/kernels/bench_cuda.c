@@ -128,9 +128,9 @@ static void print(const row *r, double us, double bytes, double flop) {
     const double of_memory = gbps / peak_gbps;
     const double of_products = tflops / peak_tflops;
     char what[64];
-    snprintf(what, sizeof what, "%u rows %lld%s", r->op, (long long)r->s.rows,
+    snprintf(what, sizeof what, "%s, %lld rows%s", case_op_name(r->op), (long long)r->s.rows,
              r->precision == EXACT ? ", exact" : "");
-    printf("%-54s %-24s %9.1f us", r->kernels, what, us);
+    printf("%-54s %-30s %9.1f us", r->kernels, what, us);
     if (of_products > of_memory)
         printf(" %8.1f TFLOP/s %5.1f %%\n", tflops, 100 * of_products);
     else
