@@ -256,6 +256,50 @@ static void test_threads(void **state) {
     mn_session_free(s);
 }
 
+enum { SUBMITTERS = 4, EACH = 12 };
+static served crowd[SUBMITTERS][EACH];
+static mn_session *shared;
+
+static void *submit_some(void *arg) {
+    const uint32_t who = (uint32_t)(uintptr_t)arg;
+    int32_t ids[64];
+    mn_session_load load = {.size = sizeof load};
+    for (uint32_t i = 0; i < EACH; i++) {
+        const mn_sample_params p = {.size = sizeof p, .max_new = 5 + i, .ignore_stop = 1};
+        const uint32_t n = words(who, 10 + i, ids);
+        submit(shared, (mn_request_params){.ids = ids, .n_ids = n, .sample = &p}, &crowd[who][i]);
+        if (i % 3 == 2)
+            mn_session_abort(shared, crowd[who][i - 1].id);
+        mn_session_get_load(shared, &load);
+        usleep(500 * who);
+    }
+    return NULL;
+}
+
+/* Several threads submit and abort while another one steps: each request ends once. */
+static void test_submitters(void **state) {
+    (void)state;
+    pthread_t thread[SUBMITTERS];
+    mn_session_load load = {.size = sizeof load};
+    shared = open_with((mn_session_params){.n_seq = 3, .n_ctx = 64});
+    for (uintptr_t i = 0; i < SUBMITTERS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, submit_some, (void *)i), 0);
+    uint64_t n_ended = 0;
+    for (uint32_t calls = 0; n_ended < SUBMITTERS * EACH; calls++) {
+        assert_true(calls < 100000);
+        next(shared, 100);
+        mn_session_get_load(shared, &load);
+        n_ended = load.n_finished[MN_FINISH_LENGTH] + load.n_finished[MN_FINISH_ABORTED];
+    }
+    for (uint32_t i = 0; i < SUBMITTERS; i++)
+        pthread_join(thread[i], NULL);
+    for (uint32_t i = 0; i < SUBMITTERS * EACH; i++) {
+        const served *a = &crowd[i / EACH][i % EACH];
+        assert_true(a->finish == MN_FINISH_ABORTED || a->n == 5 + i % EACH);
+    }
+    mn_session_free(shared);
+}
+
 typedef struct {
     uint32_t n_logged, n_progress;
     float done;
@@ -336,8 +380,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_resumed),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_prefill_only),   cmocka_unit_test(test_abort),
         cmocka_unit_test(test_free_early),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_callbacks),
-        cmocka_unit_test(test_token_text)};
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_submitters),
+        cmocka_unit_test(test_callbacks),      cmocka_unit_test(test_token_text)};
     if (open_model(argc, argv))
         return 1;
     return close_model(cmocka_run_group_tests_name("requests", tests, NULL, NULL));
