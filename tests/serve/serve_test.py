@@ -226,6 +226,7 @@ def errors():
         refused(c.post(plain, {"prompt": [1, "a"]}), 400, "prompt")
         refused(c.post(plain, {"prompt": "a", "suffix": "b"}), 400, "suffix")
         refused(c.post("/tokenize", {}), 400, "prompt")
+        refused(c.post("/tokenize", {"prompt": "a" * 1100000}), 400, "prompt", "1100000")
         refused(c.post("/detokenize", {"tokens": [-1]}), 400, "tokens")
         refused(c.post("/v1/embeddings", {"input": "a"}), 400, word="--embeddings")
         # what comes back to a tool call is accepted

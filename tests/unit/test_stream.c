@@ -419,6 +419,85 @@ static void calls(void **state) {
     world_close(w);
 }
 
+/* A vocabulary of the 256 bytes, in the characters of byte-level BPE. */
+static char *byte_tokens(void) {
+    char *text = calloc(1, 8192);
+    char *to = text + sprintf(text, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    int n_moved = 0;
+    for (int i = 0; i < 256; i++) {
+        const int own = (i > 32 && i < 127) || (i > 160 && i != 173);
+        const int code = own ? i : 256 + n_moved++;
+        to += sprintf(to, i ? ",\"" : "\"");
+        if (code == '"' || code == '\\')
+            to += sprintf(to, "\\%c", code);
+        else if (code < 128)
+            to += sprintf(to, "%c", code);
+        else
+            to += sprintf(to, "%c%c", 0xc0 | code >> 6, 0x80 | (code & 63));
+        to += sprintf(to, "\":%d", i);
+    }
+    strcpy(to, "},\"merges\":[]},\"decoder\":{\"type\":\"ByteLevel\"}}");
+    return text;
+}
+
+/* All events of a text, one byte per id: "T:", "?:" thinking, "@:" name, "(" arguments. */
+static void expect_bytes(const world *w, const char *tools, const char *text, const char *want) {
+    static const char marks[] = " T?@(";
+    char got[512] = "";
+    uint32_t last = 0;
+    mn_stream *s = NULL;
+    const mn_stream_event *e = NULL;
+    uint32_t n = 0;
+    const uint32_t flags = MN_STREAM_CONTINUE | MN_STREAM_TOOLS;
+    assert_int_equal(mn_stream_create(w->model, flags, &s, NULL), MN_OK);
+    if (tools)
+        assert_int_equal(mn_stream_tools(s, (mn_str){tools, strlen(tools)}, NULL), MN_OK);
+    for (size_t i = 0; i <= strlen(text); i++) {
+        const int32_t id = (unsigned char)text[i];
+        const mn_status st =
+            text[i] ? mn_stream_push(s, id, &e, &n, NULL) : mn_stream_finish(s, &e, &n, NULL);
+        assert_int_equal(st, MN_OK);
+        for (uint32_t k = 0; k < n; k++) {
+            if (e[k].kind != last)
+                sprintf(got + strlen(got), "%c:", marks[e[k].kind]);
+            last = e[k].kind;
+            strncat(got, e[k].text.ptr, e[k].text.len);
+        }
+    }
+    assert_string_equal(got, want);
+    mn_stream_free(s);
+}
+
+/* Thinking, text and calls of one output, all of it spelled. */
+static void whole_output(void **state) {
+    static const char schemas[] = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":"
+                                  "{\"zip\":{\"type\":\"string\"}}}}}]";
+    static const char coder[] = "<tool_call><function=f><parameter=zip>\n75001\n</parameter>"
+                                "</function></tool_call>";
+    char *tokens = byte_tokens();
+    world *w = world_open(tokens, "{{ tools }}<tool_call></think>");
+    (void)state;
+    expect_bytes(
+        w, NULL,
+        "<think>\nh\xc3\xa4?<tool_call>\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"f\", "
+        "\"arguments\": {\"a\": \"\xf0\x9f\xa6\x99\"}}\n</tool_call>",
+        "?:h\xc3\xa4?<tool_call>\nT:I look.@:f(:{\"a\": \"\xf0\x9f\xa6\x99\"}");
+    expect_bytes(w, NULL, coder, "@:f(:{\"zip\": 75001}");
+    expect_bytes(w, schemas, coder, "@:f(:{\"zip\": \"75001\"}");
+    mn_stream *s = NULL;
+    mn_error err = MN_ERROR;
+    assert_int_equal(mn_stream_create(w->model, MN_STREAM_TOOLS, &s, NULL), MN_OK);
+    assert_int_equal(mn_stream_tools(s, (mn_str){"{}", 2}, &err), MN_INVALID);
+    assert_int_equal(mn_stream_tools(s, (mn_str){"[]", 2}, &err), MN_OK);
+    const mn_stream_event *e = NULL;
+    uint32_t n = 0;
+    assert_int_equal(mn_stream_push(s, 'a', &e, &n, NULL), MN_OK);
+    assert_int_equal(mn_stream_tools(s, (mn_str){"[]", 2}, &err), MN_INVALID);
+    mn_stream_free(s);
+    world_close(w);
+    free(tokens);
+}
+
 /* All of it, special tokens too. */
 static void plain(void **state) {
     const world *w = *state;
@@ -466,6 +545,7 @@ int main(void) {
                                        cmocka_unit_test(marks_of_calls),
                                        cmocka_unit_test(stops),
                                        cmocka_unit_test(calls),
+                                       cmocka_unit_test(whole_output),
                                        cmocka_unit_test(plain),
                                        cmocka_unit_test(spelled),
                                        cmocka_unit_test(templates)};

@@ -31,6 +31,17 @@ static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
         put_format(out, "%s%d", i ? "," : "", ids[i]);
 }
 
+/* Texts are tokenised in the thread of the loop, a megabyte in a second at worst: what no context can
+ * hold and is longer than that is refused. 0: the error is set. */
+static int check_length(const serve *s, size_t n, json_error *e) {
+    enum { ALWAYS = 1 << 20 };
+    const size_t most = (size_t)s->n_ctx * s->longest_token;
+    if (n <= ALWAYS || n <= most)
+        return 1;
+    return json_fail(e, "prompt", "prompt: found %zu bytes, expected at most %zu", n,
+                     most > ALWAYS ? most : ALWAYS);
+}
+
 /* The ids of the prompt or the messages of the request, freed by mn_ids_free. */
 static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, json_error *e) {
     mn_error err = MN_ERROR;
@@ -43,6 +54,8 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
         return 0;
     if (!prompt)
         return json_fail(e, "prompt", "prompt: found none, expected a string, or messages");
+    if (!check_length(s, strlen(prompt), e))
+        return 0;
     const uint32_t flags = MN_TEXT_PARSE_SPECIAL | (special ? MN_TEXT_ADD_SPECIAL : 0);
     const mn_str text = {prompt, strlen(prompt)};
     const mn_status st = mn_model_tokenize(s->a.model, text, flags, ids, n, &err);
