@@ -218,6 +218,7 @@ def errors():
         refused(c.post(chat, {"messages": [{"role": "user", "content": "a\0b"}]}), 400)
         assert c.post(chat, {"messages": [{"role": "user", "content": "a\\u0000b \\"}], "max_tokens": 1})[0] == 200  # a backslash and digits
         refused(c.post(plain, b'{"prompt": [' + b"0," * (1 << 20) + b"0]}"), 400, word="values")
+        refused(c.post(chat, b"{" + b'"a":1,' * 5000 + b'"b":2}'), 400, word="5001 members")
         refused(c.post(plain, {"prompt": ["a"] * 2048, "n": 128}), 400, "n", "262144")
         long = "word " * 2000
         refused(c.post(chat, {"messages": [{"role": "user", "content": long}]}), 400, "messages", "1024", "context_length_exceeded")

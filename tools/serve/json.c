@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_VALUES = 1 << 20 }; /* of a request's JSON */
+/* Of a request's JSON: all values, and members of the object itself, which are searched by name. */
+enum { MAX_VALUES = 1 << 20, MAX_MEMBERS = 4096 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -120,9 +121,11 @@ static int unexpected(json_error *e, const char *name, const cJSON *v, const cha
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* One pass before the tree is made, of which each value takes some eighty bytes: a NUL, also as an
- * escape, and the number of values. 0: the error is set. */
+ * escape, and the numbers of values and members. 0: the error is set. */
 static int check_body(const char *body, size_t n, json_error *e) {
     size_t n_values = 1;
+    size_t n_members = 1;
+    int64_t depth = 0;
     int in_string = 0;
     int has_nul = memchr(body, 0, n) != NULL;
     for (size_t i = 0; i < n && !has_nul; i++) {
@@ -131,11 +134,17 @@ static int check_body(const char *body, size_t n, json_error *e) {
             in_string = !in_string;
         else if (in_string && c == '\\' && i + 1 < n)
             has_nul = !strncmp(body + ++i, "u0000", 5);
-        else if (!in_string && (c == ',' || c == '[' || c == '{'))
-            n_values++;
+        else if (in_string)
+            continue;
+        n_values += c == ',' || c == '[' || c == '{';
+        n_members += c == ',' && depth == 1;
+        depth += (c == '[' || c == '{') - (c == ']' || c == '}');
     }
     if (has_nul)
         return json_fail(e, NULL, "the body has a NUL character, which no text may contain");
+    if (n_members > MAX_MEMBERS)
+        return json_fail(e, NULL, "the body has %zu members, expected at most %d", n_members,
+                         MAX_MEMBERS);
     if (n_values > MAX_VALUES)
         return json_fail(e, NULL, "the body has %zu values, expected at most %d", n_values,
                          MAX_VALUES);
