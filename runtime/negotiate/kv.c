@@ -5,7 +5,8 @@
 #include <string.h>
 
 #define MIB(bytes) ((double)(bytes) / 0x1p20)
-enum { RESERVE_PART = 16 }; /* of the free memory stays free */
+/* of the free memory that a device keeps: the host's is for others, too */
+enum { RESERVE_PART = 16, RESERVE_PART_HOST = 2 };
 
 uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                          uint32_t ahead, uint64_t positions) {
@@ -22,7 +23,7 @@ static uint64_t segment_bytes(const mn_placement *p, uint32_t segment, const mn_
     const mn_segment *s = &p->segments[segment];
     const uint32_t ahead = mn_steps_ahead(p->offers[s->offer].record, r);
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < g->hp.n_kv; i++) {
+    for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++) {
         const mn_kv_layout *kv = &s->kv[i];
         uint64_t bytes;
         if (!kv->page_tokens)
@@ -54,8 +55,10 @@ static bool fits_bytes(const sizing *x, uint64_t positions) {
 /* Whether the device of the offer has room for its share of them, for the rest of its segments, for
  * a second program's scratch, and a reserve. */
 static bool fits_device(const sizing *x, uint32_t offer, uint64_t positions) {
-    const uint64_t free_bytes = x->p->offers[offer].free_bytes;
-    uint64_t need = free_bytes / RESERVE_PART;
+    const mn_offer *o = &x->p->offers[offer];
+    const uint64_t free_bytes = o->free_bytes;
+    const bool host = !strcmp(o->record->info.mem_pool, "host");
+    uint64_t need = free_bytes / (host ? RESERVE_PART_HOST : RESERVE_PART);
     for (uint32_t k = 0; k < x->p->n_segments; k++) {
         const mn_segment *s = &x->p->segments[k];
         if (s->offer != offer)
@@ -98,7 +101,7 @@ static void resize(mn_placement *p, const mn_model_graph *g, const mn_request *r
         const uint64_t bytes = segment_bytes(p, k, g, r, positions);
         s->need += bytes - s->kv_bytes;
         s->kv_bytes = bytes;
-        for (uint32_t i = 0; i < g->hp.n_kv; i++)
+        for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
             if (s->kv[i].page_tokens)
                 s->n_pages[i] = mn_kv_pages_for(&g->hp.kv[i], s->kv[i].page_tokens, p->symbol_max,
                                                 ahead, positions);

@@ -477,6 +477,39 @@ static void test_pages_of_windows(void **state) {
     assert_int_equal(mn_kv_pages(&all, 64, max, 8), 20 * 2);
 }
 
+/* The size of a cache that sequences share: by bytes, or by what a device has left where not all of
+ * them fit at full length. */
+static void test_shared_cache(void **state) {
+    (void)state;
+    INSTALL(CPU, GPU(0));
+    mn_placement p;
+    mn_error err = MN_ERROR_INIT;
+    mn_request r = ask("gpu");
+    const uint64_t page = 4096 * N_LAYERS;
+    r.n_seq = 1000;
+    assert_int_equal(mn_negotiate_kv(NULL, graph, &r, &p, &err), MN_OK);
+    only_on(&p, "gpu");
+    assert_int_equal(p.kv_positions, 0); /* all at full length */
+    assert_int_equal(p.segments[0].n_pages[0], 2000);
+    const uint64_t rest = p.segments[0].need - p.segments[0].kv_bytes;
+    mn_placement_free(&p);
+    devices[1].info.mem_free = (rest + 100 * page) / 15 * 16 + (1 << 10);
+    assert_int_equal(mn_negotiate_kv(NULL, graph, &r, &p, &err), MN_OK);
+    only_on(&p, "gpu");
+    assert_in_range(p.kv_positions, 64 * 98, 64 * 101);
+    assert_in_range(p.segments[0].n_pages[0], 98, 101);
+    assert_true(p.segments[0].need < devices[1].info.mem_free);
+    mn_placement_free(&p);
+    r.kv_bytes = 7 * page + 1;
+    assert_int_equal(mn_negotiate_kv(NULL, graph, &r, &p, &err), MN_OK);
+    assert_int_equal(p.kv_positions, 7 * 64);
+    assert_int_equal(p.segments[0].kv_bytes, 7 * page);
+    mn_placement_free(&p);
+    r.kv_bytes = page - 1;
+    assert_int_equal(mn_negotiate_kv(NULL, graph, &r, &p, &err), MN_OUT_OF_MEMORY);
+    has_words(err.msg, "one batch of 4 positions");
+}
+
 static void test_claims(void **state) {
     (void)state;
     INSTALL(CPU, GPU(0), ORACLE);
@@ -1023,6 +1056,7 @@ int main(void) {
                                        cmocka_unit_test(test_weights_in_their_file),
                                        cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_lies),
+                                       cmocka_unit_test(test_shared_cache),
                                        cmocka_unit_test(test_record),
                                        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, build, NULL);
