@@ -2,12 +2,14 @@
  * parts in the order of time:
  *   === POST /v1/chat/completions     a request with its body; any method and path
  *   === engine                        lines of what the engine says: "token 1 5", "finish 1 2",
+ *                                     "say 1 TEXT" (the tokens of a text),
  *                                     "admitted 1", "refused 1 3", "prompt 1", "vector 1 2 4",
  *                                     "down 1", "up" (the first number: the id of a generation)
  *   === wire                          bytes of an engine, as they come from its socket
  *   === gone 0                        the client of that request has left
  * HTTP is stood in for by functions of this file that check the answers: one per request, JSON
  * objects or events that are such, nothing behind the end. Afterwards nothing is left. */
+#include "api/api.h"
 #include "fuzz.h"
 #include "serve/answer.h"
 #include "serve/embeddings.h"
@@ -182,6 +184,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         exit(1);
     }
     mn_model_get_info(server.a.model, &server.a.info);
+    server.a.model->calls = mn_call_family_in(mn_str_of("<tool_call>"));
     return 0;
 }
 
@@ -286,6 +289,28 @@ static void put_event(buffer *out, uint64_t id, uint32_t kind, const int *number
     wire_put_event(out, &e);
 }
 
+/* The tokens of a text, in which \n is a line end. */
+static void say_text(uint64_t id, const char *line) {
+    char text[1024];
+    size_t n = 0;
+    int32_t *ids = NULL;
+    uint32_t n_ids = 0;
+    for (const char *at = line; *at && n < sizeof text; at++) {
+        const bool end = at[0] == '\\' && at[1] == 'n';
+        text[n++] = end ? '\n' : *at;
+        at += end;
+    }
+    if (mn_model_tokenize(server.a.model, (mn_str){text, n}, 0, &ids, &n_ids, NULL))
+        return;
+    for (uint32_t i = 0; i < n_ids; i++) {
+        buffer out = {0};
+        put_event(&out, id, MN_REQUEST_TOKEN, (int[]){ids[i], 0});
+        read_wire(out.p, out.n);
+        buffer_free(&out);
+    }
+    mn_ids_free(ids);
+}
+
 /* One line of a script: what the engine sends, or what happens to it. */
 static void say(const char *line) {
     static const float values[64];
@@ -295,7 +320,11 @@ static void say(const char *line) {
     buffer out = {0};
     if (sscanf(line, "%15s %llu %d %d", verb, &id, &number[0], &number[1]) < 1)
         return;
-    if (!strcmp(verb, "token"))
+    const char *rest = strchr(line, ' ');
+    rest = rest ? strchr(rest + 1, ' ') : NULL;
+    if (!strcmp(verb, "say") && rest)
+        say_text(id, rest + 1);
+    else if (!strcmp(verb, "token"))
         put_event(&out, id, MN_REQUEST_TOKEN, number);
     else if (!strcmp(verb, "finish"))
         put_event(&out, id, MN_REQUEST_FINISH, number);
