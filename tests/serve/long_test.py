@@ -3,7 +3,7 @@
 
 load      rounds of 1,000 connections, 64 streams at a time: 20 % hang up midway, 5 % send garbage; every other answer is complete and
           equals the lone run's (class exact). After each round nothing runs or waits, and after round 2 the memory of front and engine
-          grows by at most 2 %. Without --seconds ten rounds; 7200 is the form before a release.
+          grows by at most 2 % (or 512 KiB, where that is more). Without --seconds ten rounds; 7200 is the form before a release.
 crash     kill -9 of the engine at random moments while 200 streams run, 32 at a time, again and again: every stream ends as alone.
           Then kill -9 of the front: its engine ends within a second, and a new server starts.
 replicas  two CPU engines, one of them killed again and again: no stream is lost.
