@@ -49,8 +49,9 @@ mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_erro
 static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
     mn_pages_trim(s, seq);
-    if (!mn_pages_reserve(s, seq, q->n_enqueued + n))
-        return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    mn_status st = mn_preempt_idle(s, seq, q->n_enqueued + n, err);
+    if (st)
+        return st;
     pack_rows(s, seq, n);
     q->n_enqueued += n;
     const mn_step_size size = {

@@ -29,6 +29,20 @@ mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err) {
     return q->running ? mn_seq_wake(s, seq, err) : MN_OK;
 }
 
+mn_status mn_preempt_idle(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err) {
+    mn_status st = MN_OK;
+    bool got = mn_pages_reserve(s, seq, n_positions);
+    for (uint32_t i = 0; i < s->n_seq && !got && !st; i++) {
+        if (i == seq || !s->seqs[i].used || s->seqs[i].running)
+            continue;
+        st = mn_preempt(s, i, err);
+        got = !st && mn_pages_reserve(s, seq, n_positions);
+    }
+    if (!st && !got)
+        st = mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
+    return st;
+}
+
 mn_status mn_distrust(mn_session *s, mn_error *err) {
     const uint32_t block = s->prefix.block;
     mn_status st = MN_OK;

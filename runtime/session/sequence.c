@@ -314,9 +314,12 @@ mn_status mn_seq_truncate(mn_session *s, int32_t seq, uint32_t n_keep, mn_error 
     mn_sequence *q = &s->seqs[seq];
     const uint32_t n_stored = reusable(s, (uint32_t)seq, n_keep);
     st = mn_failover(s, mn_pages_cut(s, (uint32_t)seq, n_stored, err), err);
-    if (st)
+    const bool none = st == MN_OUT_OF_MEMORY; /* no page for a copy: it is computed again */
+    if (st && !none)
         return st;
-    q->n_enqueued = MN_MIN(q->n_enqueued, n_stored); /* 0 after another device took over */
+    if (none)
+        mn_pages_drop(s, (uint32_t)seq);
+    q->n_enqueued = none ? 0 : MN_MIN(q->n_enqueued, n_stored); /* or another device took over */
     q->n_tokens = n_keep;
     q->n_literal = n_keep;
     q->n_restore = MN_MIN(q->n_restore, n_keep);

@@ -364,6 +364,8 @@ bool mn_schedule_may_enqueue(const mn_session *s);
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
 /* Takes the pages of a sequence away; it is computed again from its tokens. A job waits again. */
 mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err);
+/* Pages for the sequence, with nothing in flight: finished sequences give way. */
+mn_status mn_preempt_idle(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err);
 /* After a step failed: what the cache holds is not known. All sequences are computed again. */
 mn_status mn_distrust(mn_session *s, mn_error *err);
 

@@ -118,12 +118,20 @@ static void test_priority(void **state) {
     mn_session_free(s);
 }
 
+static mn_status count_rows(void *arg, uint32_t first, uint32_t n, uint32_t n_vocab,
+                            const float *rows) {
+    uint32_t *n_rows = arg;
+    assert_true(first == *n_rows && n_vocab && rows);
+    *n_rows += n;
+    return MN_OK;
+}
+
 /* Sequences of mn_seq_create give way, too: those that have ended first. */
 static void test_sequences(void **state) {
     (void)state;
     enum { N = 4 };
     served want[N];
-    int32_t ids[N][200], seq[N], drawn[N][64];
+    int32_t ids[N][200] = {{0}}, seq[N], drawn[N][64];
     uint32_t n_drawn[N] = {0};
     mn_token t[N];
     uint32_t n = 1;
@@ -143,8 +151,11 @@ static void test_sequences(void **state) {
         assert_int_equal(n_drawn[i], 50);
         assert_memory_equal(drawn[seq[i]], want[i].ids, 50 * sizeof(int32_t));
     }
-    /* a fork that finds no page is computed again */
+    /* logits of a text find their pages, and a fork that finds none is computed again */
     mn_seq_free(s, seq[3]);
+    uint32_t n_rows = 0;
+    assert_int_equal(mn_session_logits(s, ids[1], 150, count_rows, &n_rows, NULL), MN_OK);
+    assert_int_equal(n_rows, 150);
     int32_t twin;
     memcpy(ids[0] + 100, want[0].ids, 50 * sizeof(int32_t));
     served more;
