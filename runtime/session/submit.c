@@ -69,11 +69,12 @@ void mn_job_free(mn_session *s, mn_job *job) {
 }
 
 /* How many ids the request may draw in all: up to max_new, and to the end of the context. The last
- * id needs no place. */
+ * id needs no place. The context may have shrunk since the check: another device took over. */
 static uint32_t limit_of(const mn_session *s, const mn_request_params *p,
                          const mn_sample_params *sample) {
     const uint32_t n_prompt = p->n_ids - p->n_drawn;
-    const uint32_t room = atomic_load(&s->max_positions) - n_prompt + 1;
+    const uint32_t most = atomic_load(&s->max_positions);
+    const uint32_t room = n_prompt <= most ? most - n_prompt + 1 : 0;
     if (sample->flags & MN_SAMPLE_PREFILL_ONLY)
         return 0;
     return sample->max_new ? MN_MIN(sample->max_new, room) : room;
