@@ -256,8 +256,9 @@ def loading():
 
 
 def streams():
-    with served.Server(MINERVA, "--precision", "exact") as s:
+    with served.Server(MINERVA, "--precision", "exact", "--seed", 7) as s:
         c = Client(s)
+        assert c.streamed(max_tokens=20, temperature=1) == c.streamed(max_tokens=20, temperature=1, seed=7)
         whole = c.chat(max_tokens=60)["choices"][0]
         text, finish = c.streamed(max_tokens=60)
         assert (text, finish) == (whole["message"]["content"], whole["finish_reason"]), (text, whole)

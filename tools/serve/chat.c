@@ -368,7 +368,7 @@ static int prepare(answer *a, json_error *e) {
         !serve_check_model(s, a->ask.model, e) || !read_tools(a->body, &has_tools, e))
         return 0;
     ask_default_stops(&a->ask, s->stops.v, s->stops.n);
-    ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
+    ask_sample(&a->ask, &s->sample, s->has_seed ? s->sample.seed : sampling_seed(), &a->sample);
     if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
         return 0;
     const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);

@@ -255,7 +255,7 @@ static int prepare(answer *a, json_error *e) {
         !serve_check_model(s, a->ask.model, e) || !check_others(a, e))
         return 0;
     ask_default_stops(&a->ask, s->stops.v, s->stops.n);
-    ask_sample(&a->ask, &s->sample, sampling_seed(), &a->sample);
+    ask_sample(&a->ask, &s->sample, s->has_seed ? s->sample.seed : sampling_seed(), &a->sample);
     return add_prompts(a, e);
 }
 

@@ -136,6 +136,7 @@ static int open_text(serve *s, const sampling_flags *sampling) {
         return complain(EXIT_FAILED, "%s has no tokeniser, expected a model that reads text",
                         s->a.info.path);
     s->stops = sampling->stop;
+    s->has_seed = sampling->seed.given;
     sampling_values(&s->a, sampling, &s->sample);
     if (sampling->last_n < -1)
         s->sample.penalty_last_n = -1; /* OpenAI's penalties count all tokens */

@@ -35,6 +35,7 @@ typedef struct {
     const char *name; /* of the model, in answers */
     int64_t created;
     mn_sample_params sample; /* the defaults of requests */
+    int has_seed;            /* --seed: of requests that have none */
     arg_texts stops;         /* of --stop */
     char *chat_template;     /* the text of a file; NULL: flags->chat_template is a name */
     int set;                 /* of loop.h */
