@@ -10,10 +10,19 @@ enum { LEAST_ROWS = 4, AHEAD_NS = 5000000 };
 #define SHARE 1.7 /* of the usual time is what a mixed step is to take, so that few exceed twice */
 
 /* ---- measured times -------------------------------------------------------------------------- */
+/* The usual time of a step in which n sequences draw. While prompts wait, no step only draws: what
+ * more sequences cost than drew at the last such step is told by the rows of mixed steps. */
+static double usual_ns(const mn_pace *p, double n) {
+    return p->draw_ns + MN_MAX(n - p->n_draws, 0) * p->row_ns;
+}
+
 /* The budget follows the time that mixed steps take: by half of what they miss, so that one slow step
  * of a busy machine does not decide. */
-static void adjust(mn_pace *p, double ns) {
-    const double target = SHARE * p->draw_ns;
+static void adjust(mn_pace *p, double ns, double n_rows, double n_draws) {
+    const double more = n_rows - p->n_draws;
+    if (more >= 1 && ns > p->draw_ns)
+        p->row_ns += ((ns - p->draw_ns) / more - p->row_ns) / (p->row_ns > 0 ? 8 : 1);
+    const double target = SHARE * usual_ns(p, n_draws);
     const double factor = 1 + (target / ns - 1) / 2;
     p->n_rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
     p->n_rows = MN_MIN(MN_MAX(p->n_rows, LEAST_ROWS), UINT16_MAX);
@@ -23,10 +32,13 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
     mn_pace *p = &s->pace;
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     const double now = (double)ns;
-    if (!n_prompt)
-        p->draw_ns += (now - p->draw_ns) / (p->draw_ns > 0 ? 8 : 1);
-    else if (p->draw_ns > 0 && step->n_rows > n_prompt && n_prompt >= p->n_rows / 2)
-        adjust(p, now);
+    if (!n_prompt) {
+        const double weight = p->draw_ns > 0 ? 8 : 1;
+        p->draw_ns += (now - p->draw_ns) / weight;
+        p->n_draws += (step->n_rows - p->n_draws) / weight;
+    } else if (p->draw_ns > 0 && step->n_rows > n_prompt && n_prompt >= p->n_rows / 2) {
+        adjust(p, now, step->n_rows, step->n_rows - n_prompt);
+    }
 }
 
 /* Rows of prompts beside sequences that draw. */

@@ -158,6 +158,8 @@ typedef struct {
 enum { MN_FIRST_ROWS = 32 };
 typedef struct {
     double draw_ns; /* of a step that only draws; 0 = not known yet */
+    double n_draws; /* sequences that drew in such steps */
+    double row_ns;  /* what one more row costs; 0 = not known yet */
     double n_rows;  /* of prompts that a step may have beside sequences that draw */
     uint64_t n_preempted;
 } mn_pace;
