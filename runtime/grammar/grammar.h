@@ -1,0 +1,70 @@
+/* grammar.h -- output that follows a grammar: which tokens may come next.
+ *
+ * A grammar is compiled to one pushdown automaton over bytes; a state is a place in it with the
+ * stack that led there. Tokens are byte strings, so characters that are split between tokens and all
+ * kinds of tokenisers need nothing special. Everything that is allowed can be completed: a state
+ * that was reached by allowed tokens always has bytes that lead to its end.
+ *
+ * Threads: a vocabulary is read-only once made. A grammar and its states may be used by any thread;
+ * calls for one grammar wait for each other. */
+#ifndef MN_GRAMMAR_GRAMMAR_H
+#define MN_GRAMMAR_GRAMMAR_H
+#include "base/base.h"
+
+/* Limits, so that no input takes unbounded time or memory: beyond one of the first four a grammar
+ * is refused; beyond the others fewer tokens are allowed, never wrong ones. */
+#define MN_GRAMMAR_SOURCE (8u << 20)  /* bytes of a schema, regular expression or grammar */
+#define MN_GRAMMAR_NODES (1u << 21)   /* of the automaton */
+#define MN_GRAMMAR_RULES (1u << 17)   /* rules, and schemas that $ref names */
+#define MN_GRAMMAR_NESTING 200u       /* of groups in a source */
+#define MN_GRAMMAR_DEPTH 4096u        /* of the stack of a state */
+#define MN_GRAMMAR_HEADS 256u         /* ways to read the same text */
+#define MN_GRAMMAR_MEMORY (96u << 20) /* bytes of derived sets and masks of one grammar */
+#define MN_GRAMMAR_FORCED 4096u       /* bytes that one call of mn_grammar_forced appends */
+
+/* The bytes of all tokens as a trie: once per model. */
+typedef struct mn_grammar_vocab mn_grammar_vocab;
+/* text[id]: the bytes that token id stands for, as mn_model_token_text; tokens without any (control
+ * tokens, holes) are never allowed. The bytes are copied. MN_OUT_OF_MEMORY, MN_BAD_INPUT. */
+mn_status mn_grammar_vocab_create(const mn_str *text, uint32_t n, mn_grammar_vocab **out,
+                                  mn_error *err);
+void mn_grammar_vocab_free(mn_grammar_vocab *v); /* after its grammars */
+
+typedef enum {
+    MN_GRAMMAR_JSON,   /* any JSON object or array; source is not read */
+    MN_GRAMMAR_SCHEMA, /* JSON Schema 2020-12, the subset of docs/generation.md */
+    MN_GRAMMAR_REGEX,  /* of the whole text; without back-references and look-around */
+    MN_GRAMMAR_GBNF,   /* as llama.cpp documents it; starts at the rule "root" */
+} mn_grammar_kind;
+typedef struct mn_grammar mn_grammar;
+/* warnings (may be NULL): lines about what is enforced more strictly than written. Errors name the
+ * place: a JSON pointer, a line, an offset. MN_BAD_INPUT: the source is wrong, matches nothing, or is
+ * left-recursive; MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit. */
+mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
+                             mn_grammar **out, mn_text *warnings, mn_error *err);
+/* One of n texts. MN_BAD_INPUT: there is none. */
+mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_vocab *v,
+                             mn_grammar **out, mn_error *err);
+void mn_grammar_free(mn_grammar *g); /* after its states */
+
+/* Where one sequence is. Its memory is bounded by MN_GRAMMAR_HEADS and MN_GRAMMAR_DEPTH. */
+typedef struct mn_grammar_state mn_grammar_state;
+mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_error *err);
+mn_status mn_grammar_state_copy(const mn_grammar_state *s, mn_grammar_state **out, mn_error *err);
+void mn_grammar_state_free(mn_grammar_state *s);
+
+/* 32-bit words of a mask over n tokens; token id is bit id % 32 of word id / 32. */
+#define MN_GRAMMAR_WORDS(n) (((n) + 31u) / 32u)
+/* bits[MN_GRAMMAR_WORDS(n_vocab)] becomes the set of tokens that may come next. Stop tokens are the
+ * caller's: allowed where mn_grammar_complete says so. MN_UNSUPPORTED: no token is allowed although
+ * the text is not complete, because the vocabulary cannot spell what has to come. */
+mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err);
+/* The token is part of the text. MN_BAD_INPUT: it is not allowed; the state is what it was. */
+mn_status mn_grammar_accept(mn_grammar_state *s, int32_t token, mn_error *err);
+/* The same of bytes, as of a token that consists of them. */
+mn_status mn_grammar_accept_bytes(mn_grammar_state *s, mn_str bytes, mn_error *err);
+/* Appends the bytes that are the only continuation, up to where there is a choice or an end. */
+mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err);
+bool mn_grammar_complete(const mn_grammar_state *s); /* the text may end here */
+
+#endif

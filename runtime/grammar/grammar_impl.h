@@ -1,0 +1,216 @@
+/* grammar_impl.h -- between the files of this folder: expressions that the front ends make, the
+ * automaton, the sets of its nodes that are derived on demand, and the vocabulary. */
+#ifndef MN_GRAMMAR_IMPL_H
+#define MN_GRAMMAR_IMPL_H
+#include "grammar/grammar.h"
+#include <pthread.h>
+
+#define MN_GNONE UINT32_MAX
+#define MN_GNEVER UINT32_MAX /* of REPEAT: no upper limit; of need: cannot be completed */
+
+/* ---- expr.c: what the front ends build ------------------------------------------------------- */
+typedef enum {
+    MN_GX_BYTES,  /* one byte of lo to hi */
+    MN_GX_TEXT,   /* these bytes */
+    MN_GX_SEQ,    /* all children in order */
+    MN_GX_ALT,    /* one of the children; without any: nothing matches */
+    MN_GX_REPEAT, /* child[0], min to max times */
+    MN_GX_REF,    /* rule */
+    MN_GX_LIST,   /* the children in order, those with optional set or not, `between` them; then
+                   * `tail` any number of times */
+    MN_GX_CHAIN,  /* the children in order; may end after min of them */
+} mn_gexpr_kind;
+typedef struct mn_gexpr mn_gexpr;
+struct mn_gexpr {
+    mn_gexpr_kind kind;
+    uint8_t lo, hi;
+    bool optional; /* as a child of LIST */
+    uint32_t min, max, rule;
+    mn_str text;
+    mn_gexpr **child;
+    uint32_t n, cap;
+    mn_gexpr *between, *tail;
+};
+typedef struct {
+    const char *name; /* for messages */
+    mn_gexpr *expr;   /* NULL = named, not defined yet */
+    bool shared;      /* always called, so that all places share its masks */
+    uint32_t line;
+} mn_grule;
+/* What a front end builds: expressions in an arena, and rules; rule 0 is the whole text. Functions
+ * that make expressions return NULL on failure, with status set, and when given NULL. */
+typedef struct {
+    mn_arena arena;
+    mn_grule *rule;
+    uint32_t n_rules;
+    size_t cap_rules;
+    mn_status status;
+    mn_error *err;
+    mn_text *warnings;
+} mn_gbuild;
+void mn_gbuild_free(mn_gbuild *b);
+mn_gexpr *mn_gbuild_memory(mn_gbuild *b); /* fails with MN_OUT_OF_MEMORY */
+uint32_t mn_grule_add(mn_gbuild *b, const char *name, mn_gexpr *expr); /* MN_GNONE = failed */
+mn_gexpr *mn_gx_new(mn_gbuild *b, mn_gexpr_kind kind);
+mn_gexpr *mn_gx_bytes(mn_gbuild *b, uint32_t lo, uint32_t hi);
+mn_gexpr *mn_gx_text(mn_gbuild *b, const char *bytes, size_t n); /* copied */
+mn_gexpr *mn_gx_ref(mn_gbuild *b, uint32_t rule);
+mn_gexpr *mn_gx_repeat(mn_gbuild *b, mn_gexpr *child, uint32_t min, uint32_t max);
+bool mn_gx_add(mn_gbuild *b, mn_gexpr *parent, mn_gexpr *child);
+/* SEQ or ALT of up to four; the list ends at the first NULL pointer of the array's n. */
+mn_gexpr *mn_gx_join(mn_gbuild *b, mn_gexpr_kind kind, mn_gexpr *const *child, uint32_t n);
+
+/* ---- chars.c: sets of characters ------------------------------------------------------------- */
+typedef struct {
+    uint32_t lo, hi; /* code points */
+} mn_grange;
+typedef struct {
+    mn_grange *at;
+    uint32_t n;
+    size_t cap;
+    bool failed; /* out of memory */
+} mn_gchars;
+void mn_gchars_add(mn_gchars *c, uint32_t lo, uint32_t hi);
+void mn_gchars_merge(mn_gchars *c, const mn_gchars *more);
+void mn_gchars_sort(mn_gchars *c);   /* in order, without overlaps and surrogates */
+void mn_gchars_invert(mn_gchars *c); /* of all characters; sorts */
+void mn_gchars_free(mn_gchars *c);
+/* One character of c, in UTF-8; sorts c. json: as it is written inside a JSON string. */
+mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json);
+/* Adds the characters of a Unicode general category ("L", "Nd"); false = there is no such one. */
+bool mn_gchars_category(mn_gchars *c, mn_str name);
+
+/* ---- regex.c, gbnf.c, schema.c ------------------------------------------------------------------ */
+typedef struct {
+    bool json;            /* characters as in JSON strings */
+    bool search;          /* matches anywhere in the text unless anchored, as in JSON Schema */
+    mn_gexpr *any;        /* search: what may stand before and behind */
+    uint32_t least, most; /* out: characters that it matches; most MN_GNEVER: no limit */
+} mn_gregex;
+/* where: names the place of the expression in messages. */
+mn_gexpr *mn_gregex_parse(mn_gbuild *b, mn_str source, const char *where, mn_gregex *how);
+mn_status mn_ggbnf_parse(mn_gbuild *b, mn_str source);
+
+/* ---- nfa.c ----------------------------------------------------------------------------------- */
+typedef enum { MN_GN_BYTES, MN_GN_SPLIT, MN_GN_CALL, MN_GN_END } mn_gnode_kind;
+typedef struct {
+    uint8_t kind, lo, hi;
+    uint32_t to, other; /* SPLIT: other, MN_GNONE = none; CALL: other is the rule */
+} mn_gnode;
+typedef struct {
+    mn_gnode *node;
+    uint32_t n;
+    size_t cap;
+    uint32_t *need;  /* [n] stack above this one until the rule ends; MN_GNEVER = cannot */
+    uint32_t *start; /* [n_rules] */
+    uint32_t n_rules;
+} mn_gnfa;
+mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out);
+void mn_gnfa_free(mn_gnfa *a);
+
+/* ---- trie.c ---------------------------------------------------------------------------------- */
+/* Nodes in the order of a walk that visits a node before its children; node 0 is the root. */
+struct mn_grammar_vocab {
+    uint32_t n_vocab, n, longest;
+    uint8_t *byte;
+    uint16_t *depth;
+    uint32_t *skip;   /* the node behind the last one below this one */
+    int32_t *token;   /* -1 = no token ends here */
+    int32_t *same;    /* [n_vocab] the next token of the same bytes, -1 = none */
+    uint64_t *offset; /* [n_vocab + 1] into bytes */
+    char *bytes;
+};
+
+/* ---- sets.c: sets of nodes, made on demand ------------------------------------------------------ */
+typedef struct {
+    uint32_t start, then; /* sets: where the rule begins, and where it goes on behind it */
+    bool last;            /* nothing follows but the end of this rule: no frame is needed */
+} mn_gcall;
+/* The tokens that can follow from a set alone, whatever the stack below it. */
+typedef struct {
+    uint32_t *bits; /* NULL: ids instead */
+    int32_t *id;
+    uint32_t n;
+    uint32_t *escape; /* nodes of the trie at which the rule may have ended */
+    uint32_t n_escape;
+    size_t cap, cap_escape;
+    uint32_t deepest; /* stack above the set's that some of these tokens need to be completed */
+} mn_gmask;
+typedef struct {
+    uint32_t *node; /* [n], sorted: BYTES, CALL and END nodes of one rule */
+    uint32_t n, need;
+    uint64_t hash;
+    int32_t *next; /* [256] sets; MN_GSET_DEAD, MN_GSET_ASK */
+    uint64_t first[4];
+    mn_gcall *call;
+    uint32_t n_calls;
+    bool calls_known, has_calls, ends, plain, has_bytes, marked;
+    mn_gmask *mask;
+} mn_gset;
+enum { MN_GSET_DEAD = -1, MN_GSET_ASK = -2 };
+
+typedef struct {
+    uint32_t set, frame;
+} mn_ghead;
+typedef struct {
+    uint32_t set, parent, depth; /* where to go on when the rule above it ends */
+} mn_gframe;
+/* Frame 0 is the bottom: when the rule above it ends, so does the text. */
+typedef struct {
+    mn_ghead *head;
+    mn_gframe *frame;
+    uint32_t n_heads, n_frames;
+    size_t cap_heads, cap_frames;
+} mn_gstack;
+
+struct mn_grammar {
+    pthread_mutex_t lock;
+    const mn_grammar_vocab *vocab;
+    mn_gnfa nfa;
+    mn_gset **set;
+    uint32_t n_sets;
+    size_t cap_sets;
+    uint32_t *slot; /* [n_slots] sets by hash, MN_GNONE = free */
+    uint32_t n_slots;
+    uint32_t *start;          /* [n_rules] sets, MN_GNONE = not made yet */
+    uint32_t *mark, stamp;    /* [nfa.n] of a closure that is being made */
+    uint32_t *work;           /* [nfa.n] its nodes to visit */
+    uint32_t *gather;         /* [nfa.n] its result */
+    uint64_t bytes;           /* held by sets and masks */
+    bool full;                /* beyond MN_GRAMMAR_MEMORY: no more sets until a sweep */
+    bool failed;              /* out of memory since the last call began */
+    mn_grammar_state *states; /* all that live */
+};
+struct mn_grammar_state {
+    mn_grammar *g;
+    mn_grammar_state *before, *after;
+    mn_gstack stack;
+    bool complete;
+};
+mn_status mn_gsets_init(mn_grammar *g);
+void mn_gsets_free(mn_grammar *g);
+/* Set of where rule begins; MN_GSET_DEAD: no memory. */
+int32_t mn_gset_start(mn_grammar *g, uint32_t rule);
+/* The set behind one byte; MN_GSET_DEAD: none, or no memory (g->failed, g->full). */
+int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte);
+bool mn_gset_calls(mn_grammar *g, mn_gset *s); /* fills call */
+void mn_gsets_sweep(mn_grammar *g);            /* frees what no state holds */
+void mn_gmask_free(mn_grammar *g, mn_gset *s);
+
+/* ---- stack.c ----------------------------------------------------------------------------------- */
+typedef struct {
+    mn_grammar *g;
+    mn_gstack *stack;
+    uint32_t first_head, first_frame; /* of this closure */
+    uint32_t deepest;
+    bool popped; /* the bottom was reached */
+} mn_gclose;
+bool mn_gstack_copy(mn_gstack *to, const mn_gstack *from);
+void mn_gstack_free(mn_gstack *s);
+/* Adds a head, and all that follow from it without a byte. */
+void mn_gclose_add(mn_gclose *c, uint32_t set, uint32_t frame);
+/* Drops the heads that no byte continues. */
+void mn_gclose_finish(mn_gclose *c);
+/* Heads [from, from + n) by one byte, as new heads behind all others; returns their number. */
+uint32_t mn_gstack_step(mn_gclose *c, uint32_t from, uint32_t n, uint8_t byte);
+#endif

@@ -1,0 +1,240 @@
+/* mask.c -- which tokens may follow. What can follow from a set alone, whatever lies below it, is
+ * found once by a walk over the trie and kept with the set. What remains for each mask are the
+ * tokens in which the set's rule ends before the token does: the walk notes where ("escapes"), and
+ * goes on from there with the real stack. */
+#include "grammar/grammar_impl.h"
+#include <string.h>
+
+enum { FEW = 512 }; /* tokens that are kept as ids rather than bits */
+
+typedef struct {
+    uint32_t head, n_heads, n_frames;
+} level;
+typedef struct {
+    mn_gclose c;
+    const mn_grammar_vocab *v;
+    level *at; /* [longest + 1] */
+    uint32_t *bits;
+    mn_gmask *mask; /* NULL: bits alone; else where escapes go */
+} walker;
+
+static void note_token(walker *w, int32_t id) {
+    for (; id >= 0; id = w->v->same[id])
+        w->bits[id / 32] |= 1u << id % 32;
+}
+
+static void note_escape(walker *w, uint32_t node) {
+    mn_gmask *m = w->mask;
+    if (!m || w->v->skip[node] == node + 1)
+        return;
+    if (!mn_grow((void **)&m->escape, &m->cap_escape, m->n_escape + 1u, sizeof *m->escape)) {
+        w->c.g->failed = true;
+        return;
+    }
+    m->escape[m->n_escape++] = node;
+}
+
+/* The one head of `from` by a byte that leads to a set which neither calls nor ends: the usual case.
+ * 0 = dead, 1 = done, -1 = not that case. */
+static int quick(walker *w, const level *from, level *to, uint8_t byte) {
+    mn_gstack *k = w->c.stack;
+    if (from->n_heads != 1 || from->head + 1 >= k->cap_heads)
+        return -1;
+    const mn_ghead h = k->head[from->head];
+    const int32_t next = mn_gset_next(w->c.g, w->c.g->set[h.set], byte);
+    if (next < 0)
+        return 0;
+    const mn_gset *s = w->c.g->set[next];
+    const uint32_t depth = k->frame[h.frame].depth + s->need;
+    if (!s->plain || depth > MN_GRAMMAR_DEPTH)
+        return -1;
+    w->c.deepest = MN_MAX(w->c.deepest, depth);
+    k->head[from->head + 1] = (mn_ghead){(uint32_t)next, h.frame};
+    *to = (level){from->head + 1, 1, from->n_frames};
+    return 1;
+}
+
+/* From the level of a node's parent to its own; false = no text goes on like that. */
+static bool descend(walker *w, const level *from, level *to, uint32_t node) {
+    const uint8_t byte = w->v->byte[node];
+    const int done = quick(w, from, to, byte);
+    if (done >= 0)
+        return done;
+    mn_gstack *k = w->c.stack;
+    k->n_heads = from->head + from->n_heads;
+    k->n_frames = from->n_frames;
+    const uint32_t head = k->n_heads;
+    const uint32_t n = mn_gstack_step(&w->c, from->head, from->n_heads, byte);
+    *to = (level){head, n, k->n_frames};
+    if (w->c.popped)
+        note_escape(w, node);
+    return n || w->c.popped;
+}
+
+/* The nodes below root, from the heads that stand at its depth. */
+static void walk(walker *w, uint32_t root, level top) {
+    const mn_grammar_vocab *v = w->v;
+    const uint32_t end = v->skip[root];
+    const uint32_t base = v->depth[root];
+    w->at[0] = top;
+    for (uint32_t i = root + 1; i < end;) {
+        const uint32_t d = v->depth[i] - base;
+        if (!w->at[d - 1].n_heads || !descend(w, &w->at[d - 1], &w->at[d], i)) {
+            i = v->skip[i];
+            continue;
+        }
+        if (v->token[i] >= 0)
+            note_token(w, v->token[i]);
+        i++;
+    }
+}
+
+/* ---- masks of sets ------------------------------------------------------------------------------- */
+/* Few tokens become a list. */
+static void compact(mn_grammar *g, mn_gmask *m) {
+    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < words; i++)
+        n += (uint32_t)__builtin_popcount(m->bits[i]);
+    if (n > FEW || !mn_grow((void **)&m->id, &m->cap, n + 1u, sizeof *m->id))
+        return;
+    for (uint32_t i = 0; i < words; i++) {
+        for (uint32_t word = m->bits[i]; word; word &= word - 1)
+            m->id[m->n++] = (int32_t)(32 * i) + __builtin_ctz(word);
+    }
+    mn_free(m->bits);
+    m->bits = NULL;
+}
+
+static bool stack_of_set(mn_gstack *k, uint32_t set) {
+    if (!mn_grow((void **)&k->head, &k->cap_heads, 256, sizeof *k->head) ||
+        !mn_grow((void **)&k->frame, &k->cap_frames, 16, sizeof *k->frame))
+        return false;
+    k->head[0] = (mn_ghead){set, 0};
+    k->frame[0] = (mn_gframe){0};
+    k->n_heads = 1;
+    k->n_frames = 1;
+    return true;
+}
+
+/* The mask of a set; NULL: no memory. */
+static mn_gmask *mask_of(mn_grammar *g, uint32_t set, level *levels) {
+    mn_gset *s = g->set[set];
+    if (s->mask)
+        return s->mask;
+    mn_gstack k = {0};
+    mn_gmask *m = mn_calloc(1, sizeof *m);
+    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+    if (m)
+        m->bits = mn_calloc(words, sizeof *m->bits);
+    if (!m || !m->bits || !stack_of_set(&k, set)) {
+        g->failed = true;
+    } else {
+        walker w = {{.g = g, .stack = &k}, g->vocab, levels, m->bits, m};
+        walk(&w, 0, (level){0, 1, 1});
+        m->deepest = w.c.deepest;
+        compact(g, m);
+    }
+    mn_gstack_free(&k);
+    if (m) {
+        s->mask = m;
+        g->bytes += sizeof *m + 4 * (m->cap + m->cap_escape) + (m->bits ? 4ull * words : 0);
+    }
+    if (g->failed || g->full) { /* not complete: of use to nobody */
+        mn_gmask_free(g, s);
+        return NULL;
+    }
+    return m;
+}
+
+static void add_mask(const mn_gmask *m, uint32_t *bits, uint32_t words) {
+    for (uint32_t i = 0; i < m->n; i++)
+        bits[m->id[i] / 32] |= 1u << m->id[i] % 32;
+    for (uint32_t i = 0; m->bits && i < words; i++)
+        bits[i] |= m->bits[i];
+}
+
+/* Goes on at the escapes of a head's mask with what lies below it. */
+static void walk_escapes(walker *w, const mn_gmask *m, mn_ghead h) {
+    mn_gstack *k = w->c.stack;
+    const level before = {k->n_heads, 0, k->n_frames};
+    const mn_gframe f = k->frame[h.frame];
+    w->c.first_head = k->n_heads;
+    w->c.first_frame = k->n_frames;
+    mn_gclose_add(&w->c, f.set, f.parent);
+    mn_gclose_finish(&w->c);
+    const level top = {before.head, k->n_heads - before.head, k->n_frames};
+    for (uint32_t i = 0; i < m->n_escape && top.n_heads; i++)
+        walk(w, m->escape[i], top);
+    k->n_heads = before.head;
+    k->n_frames = before.n_frames;
+}
+
+/* One head without its mask: where the stack is so high that limits count. */
+static void walk_head(walker *w, mn_ghead h) {
+    mn_gstack *k = w->c.stack;
+    const level before = {k->n_heads, 0, k->n_frames};
+    w->c.first_head = k->n_heads;
+    mn_gclose_add(&w->c, h.set, h.frame);
+    mn_gclose_finish(&w->c);
+    const level top = {before.head, k->n_heads - before.head, k->n_frames};
+    walk(w, 0, top);
+    k->n_heads = before.head;
+    k->n_frames = before.n_frames;
+}
+
+static void mask_heads(mn_grammar_state *s, walker *w, level *levels) {
+    mn_grammar *g = s->g;
+    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+    for (uint32_t i = 0; i < s->stack.n_heads; i++) {
+        const mn_ghead h = s->stack.head[i];
+        const mn_gmask *m = mask_of(g, h.set, levels);
+        const uint32_t depth = s->stack.frame[h.frame].depth;
+        if (!m || m->deepest + depth > MN_GRAMMAR_DEPTH) {
+            walk_head(w, h);
+            continue;
+        }
+        add_mask(m, w->bits, words);
+        if (h.frame)
+            walk_escapes(w, m, h);
+    }
+}
+
+static bool is_empty(const uint32_t *bits, uint32_t words) {
+    uint32_t any = 0;
+    for (uint32_t i = 0; i < words; i++)
+        any |= bits[i];
+    return !any;
+}
+
+static mn_status mask_locked(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
+    mn_grammar *g = s->g;
+    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+    mn_gstack k = {0};
+    g->failed = false;
+    if (g->full)
+        mn_gsets_sweep(g);
+    memset(bits, 0, words * sizeof *bits);
+    level *levels = mn_alloc(g->vocab->longest + 2ull, sizeof *levels);
+    if (levels && mn_gstack_copy(&k, &s->stack)) {
+        walker w = {{.g = g, .stack = &k}, g->vocab, levels, bits, NULL};
+        mask_heads(s, &w, levels);
+    } else {
+        g->failed = true;
+    }
+    mn_gstack_free(&k);
+    mn_free(levels);
+    if (g->failed)
+        return mn_fail_memory(err, 0);
+    if (is_empty(bits, words) && !s->complete)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "no token of the vocabulary continues the text as the grammar demands");
+    return MN_OK;
+}
+
+mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
+    pthread_mutex_lock(&s->g->lock);
+    const mn_status st = mask_locked(s, bits, err);
+    pthread_mutex_unlock(&s->g->lock);
+    return st;
+}

@@ -1,0 +1,377 @@
+/* nfa.c -- expressions to an automaton: nodes that read a byte, split, call a rule or end one. Nodes
+ * are made backwards, from what follows an expression to where it begins. Small rules that call no
+ * others are copied to where they are used, so that most grammars need no stack.
+ *
+ * Then each node learns how much stack it needs until its rule can end. A node that can never end is
+ * never entered, which is why whatever is allowed can be completed. */
+#include "grammar/grammar_impl.h"
+#include <string.h>
+
+enum { INLINE_NODES = 64 };
+
+typedef struct {
+    mn_gbuild *b;
+    mn_gnfa *a;
+    uint32_t *size; /* [n_rules] of rules that are copied; 0 = called */
+} building;
+
+static uint32_t node_new(building *m, mn_gnode_kind kind, uint32_t to, uint32_t other) {
+    mn_gnfa *a = m->a;
+    if (m->b->status)
+        return MN_GNONE;
+    if (a->n >= MN_GRAMMAR_NODES) {
+        m->b->status = mn_fail(m->b->err, MN_UNSUPPORTED,
+                               "the grammar needs more than %u states; use smaller numbers of "
+                               "repetitions",
+                               MN_GRAMMAR_NODES);
+        return MN_GNONE;
+    }
+    if (!mn_grow((void **)&a->node, &a->cap, a->n + 1u, sizeof *a->node)) {
+        mn_gbuild_memory(m->b);
+        return MN_GNONE;
+    }
+    a->node[a->n] = (mn_gnode){.kind = (uint8_t)kind, .to = to, .other = other};
+    return a->n++;
+}
+
+static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to);
+
+static uint32_t emit_byte(building *m, uint8_t lo, uint8_t hi, uint32_t to) {
+    const uint32_t at = node_new(m, MN_GN_BYTES, to, MN_GNONE);
+    if (at == MN_GNONE)
+        return MN_GNONE;
+    m->a->node[at].lo = lo;
+    m->a->node[at].hi = hi;
+    return at;
+}
+
+static uint32_t emit_repeat(building *m, const mn_gexpr *x, uint32_t to) {
+    uint32_t at = to;
+    uint32_t more = x->max - x->min;
+    if (x->max == MN_GNEVER) {
+        at = node_new(m, MN_GN_SPLIT, MN_GNONE, to);
+        const uint32_t again = emit(m, x->child[0], at);
+        if (m->b->status)
+            return MN_GNONE;
+        m->a->node[at].to = again;
+        more = 0;
+    }
+    for (uint32_t i = 0; i < more && !m->b->status; i++)
+        at = node_new(m, MN_GN_SPLIT, emit(m, x->child[0], at), to);
+    for (uint32_t i = 0; i < x->min && !m->b->status; i++)
+        at = emit(m, x->child[0], at);
+    return at;
+}
+
+/* Three places before each child: nothing was written yet, something was, `between` was. The child
+ * itself is made once. */
+static uint32_t emit_list(building *m, const mn_gexpr *x, uint32_t to) {
+    uint32_t behind = to;
+    uint32_t next = node_new(m, MN_GN_SPLIT, MN_GNONE, MN_GNONE);
+    uint32_t none = to;
+    bool required = false;
+    if (x->tail) {
+        behind = node_new(m, MN_GN_SPLIT, MN_GNONE, to);
+        next = emit(m, x->tail, behind);
+        const uint32_t comma = emit(m, x->between, next);
+        none = node_new(m, MN_GN_SPLIT, next, to);
+        if (m->b->status)
+            return MN_GNONE;
+        m->a->node[behind].to = comma;
+    }
+    for (uint32_t i = x->n; i-- > 0 && !m->b->status;) {
+        const mn_gexpr *child = x->child[i];
+        const uint32_t entry = emit(m, child, behind);
+        required |= !child->optional;
+        next = node_new(m, MN_GN_SPLIT, entry, child->optional ? next : MN_GNONE);
+        none = node_new(m, MN_GN_SPLIT, entry, child->optional ? none : MN_GNONE);
+        if (i)
+            behind = node_new(m, MN_GN_SPLIT, emit(m, x->between, next), required ? MN_GNONE : to);
+    }
+    return none;
+}
+
+static uint32_t emit_chain(building *m, const mn_gexpr *x, uint32_t to) {
+    uint32_t at = to;
+    for (uint32_t i = x->n; i-- > 0 && !m->b->status;) {
+        at = emit(m, x->child[i], at);
+        if (i >= x->min)
+            at = node_new(m, MN_GN_SPLIT, at, to);
+    }
+    return at;
+}
+
+static uint32_t emit_alt(building *m, const mn_gexpr *x, uint32_t to) {
+    uint32_t at = MN_GNONE;
+    if (!x->n)
+        return node_new(m, MN_GN_SPLIT, MN_GNONE, MN_GNONE);
+    for (uint32_t i = x->n; i-- > 0 && !m->b->status;) {
+        const uint32_t entry = emit(m, x->child[i], to);
+        at = at == MN_GNONE ? entry : node_new(m, MN_GN_SPLIT, entry, at);
+    }
+    return at;
+}
+
+/* The node at which x begins, when `to` follows it. MN_GNONE: b->status says why. */
+static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
+    if (m->b->status)
+        return MN_GNONE;
+    switch (x->kind) {
+    case MN_GX_BYTES:
+        return emit_byte(m, x->lo, x->hi, to);
+    case MN_GX_TEXT:
+        for (uint64_t i = x->text.len; i-- > 0;) {
+            const uint8_t byte = (uint8_t)x->text.ptr[i];
+            to = emit_byte(m, byte, byte, to);
+        }
+        return to;
+    case MN_GX_SEQ:
+        for (uint32_t i = x->n; i-- > 0;)
+            to = emit(m, x->child[i], to);
+        return to;
+    case MN_GX_ALT:
+        return emit_alt(m, x, to);
+    case MN_GX_REPEAT:
+        return emit_repeat(m, x, to);
+    case MN_GX_REF:
+        if (m->size[x->rule])
+            return emit(m, m->b->rule[x->rule].expr, to);
+        return node_new(m, MN_GN_CALL, to, x->rule);
+    case MN_GX_LIST:
+        return emit_list(m, x, to);
+    case MN_GX_CHAIN:
+        return emit_chain(m, x, to);
+    }
+    return MN_GNONE;
+}
+
+/* Nodes that x becomes, up to a little more than INLINE_NODES; beyond it where a rule is called. */
+static uint32_t size_of(const building *m, const mn_gexpr *x) {
+    uint64_t n = 1;
+    if (x->kind == MN_GX_TEXT)
+        return (uint32_t)MN_MIN(x->text.len + 1, INLINE_NODES + 1u);
+    if (x->kind == MN_GX_REF)
+        return m->size[x->rule] ? m->size[x->rule] : INLINE_NODES + 1u;
+    if (x->kind == MN_GX_LIST)
+        return INLINE_NODES + 1u;
+    for (uint32_t i = 0; i < x->n && n <= INLINE_NODES; i++)
+        n += size_of(m, x->child[i]);
+    if (x->kind == MN_GX_REPEAT)
+        n *= x->max == MN_GNEVER ? x->min + 1u : MN_MAX(x->max, 1u);
+    return (uint32_t)MN_MIN(n, INLINE_NODES + 1u);
+}
+
+/* Rules that call none but those already found, so none that is part of itself. */
+static void choose_inline(building *m) {
+    for (int pass = 0; pass < 4; pass++) {
+        for (uint32_t r = m->b->n_rules; r-- > 1;) {
+            const mn_grule *rule = &m->b->rule[r];
+            if (m->size[r] || rule->shared)
+                continue;
+            const uint32_t n = size_of(m, rule->expr);
+            m->size[r] = n <= INLINE_NODES ? n : 0;
+        }
+    }
+}
+
+/* ---- what can end, and what begins with itself ------------------------------------------------- */
+/* A call whose rule ends where the calling rule ends, too. */
+static bool is_last(const mn_gnfa *a, const mn_gnode *n) {
+    return a->node[n->to].kind == MN_GN_END;
+}
+
+static uint32_t need_of(const mn_gnfa *a, const mn_gnode *n) {
+    if (n->kind == MN_GN_END)
+        return 0;
+    const uint32_t to = n->to == MN_GNONE ? MN_GNEVER : a->need[n->to];
+    if (n->kind == MN_GN_BYTES)
+        return to;
+    if (n->kind == MN_GN_SPLIT)
+        return MN_MIN(to, n->other == MN_GNONE ? MN_GNEVER : a->need[n->other]);
+    const uint32_t inside = a->need[a->start[n->other]];
+    if (inside == MN_GNEVER || to == MN_GNEVER)
+        return MN_GNEVER;
+    return is_last(a, n) ? inside : MN_MAX(inside + 1, to);
+}
+
+static bool nullable_of(const mn_gnfa *a, const bool *nullable, const mn_gnode *n) {
+    if (n->kind == MN_GN_END)
+        return true;
+    if (n->kind == MN_GN_BYTES)
+        return false;
+    const bool to = n->to != MN_GNONE && nullable[n->to];
+    if (n->kind == MN_GN_CALL)
+        return to && nullable[a->start[n->other]];
+    return to || (n->other != MN_GNONE && nullable[n->other]);
+}
+
+/* One rule after the other until nothing changes. Rules that are called lie behind their callers as
+ * a rule, so they are visited last to first; the number of passes is bounded by the callers' depth,
+ * which the work limit cuts off. */
+static bool settle(mn_gnfa *a, bool *nullable) {
+    uint64_t work = 0;
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (uint32_t r = a->n_rules; r-- > 0;) {
+            const uint32_t end = r + 1 < a->n_rules ? a->need[a->n + r + 1] : a->n;
+            for (uint32_t i = a->need[a->n + r]; i < end; i++) {
+                const uint32_t need = need_of(a, &a->node[i]);
+                const bool null = nullable_of(a, nullable, &a->node[i]);
+                changed |= need != a->need[i] || null != nullable[i];
+                a->need[i] = need;
+                nullable[i] = null;
+            }
+        }
+        work += a->n;
+        if (work > 1u << 30)
+            return false;
+    }
+    return true;
+}
+
+typedef struct {
+    const mn_gnfa *a;
+    const bool *nullable;
+    uint32_t *seen; /* [n] 1 + the rule from whose start a node was reached */
+    uint32_t *list; /* nodes to visit */
+    uint8_t *state; /* [n_rules] 0 = new, 1 = on the path, 2 = done */
+} leading;
+
+/* The rules that may begin rule r, appended to out; returns how many. */
+static uint32_t first_rules(leading *l, uint32_t r, uint32_t *out) {
+    uint32_t n = 1;
+    uint32_t found = 0;
+    l->list[0] = l->a->start[r];
+    l->seen[l->list[0]] = r + 1;
+    while (n) {
+        const mn_gnode *node = &l->a->node[l->list[--n]];
+        uint32_t way[2] = {MN_GNONE, MN_GNONE};
+        if (node->kind == MN_GN_CALL) {
+            out[found++] = node->other;
+            way[0] = l->nullable[l->a->start[node->other]] ? node->to : MN_GNONE;
+        } else if (node->kind == MN_GN_SPLIT) {
+            way[0] = node->to;
+            way[1] = node->other;
+        }
+        for (int i = 0; i < 2; i++) {
+            if (way[i] == MN_GNONE || l->seen[way[i]] == r + 1)
+                continue;
+            l->seen[way[i]] = r + 1;
+            l->list[n++] = way[i];
+        }
+    }
+    return found;
+}
+
+/* Depth first over "may begin with"; a rule that is met again on the path begins with itself.
+ * calls: [n] room for the rules that are still to be visited. Returns such a rule or MN_GNONE. */
+static uint32_t begins_with_itself(leading *l, uint32_t *calls) {
+    for (uint32_t r = 0; r < l->a->n_rules; r++) {
+        uint32_t n = 0;
+        if (!l->state[r])
+            calls[n++] = r;
+        while (n) {
+            const uint32_t at = calls[n - 1];
+            if (l->state[at]) {
+                l->state[at] = 2;
+                n--;
+                continue;
+            }
+            l->state[at] = 1;
+            const uint32_t found = first_rules(l, at, calls + n);
+            uint32_t kept = 0;
+            for (uint32_t i = 0; i < found; i++) {
+                const uint32_t to = calls[n + i];
+                if (l->state[to] == 1)
+                    return to;
+                if (!l->state[to])
+                    calls[n + kept++] = to;
+            }
+            n += kept;
+        }
+    }
+    return MN_GNONE;
+}
+
+static mn_status refuse_left_recursion(mn_gbuild *b, const mn_gnfa *a, const bool *nullable) {
+    leading l = {a, nullable, mn_calloc(a->n, 4), mn_alloc(a->n, 4), mn_calloc(a->n_rules, 1)};
+    uint32_t *calls = mn_alloc(a->n + (uint64_t)a->n_rules, 4);
+    if (!l.seen || !l.list || !l.state || !calls) {
+        mn_gbuild_memory(b);
+    } else {
+        const uint32_t r = begins_with_itself(&l, calls);
+        if (r != MN_GNONE)
+            b->status = mn_fail(b->err, MN_BAD_INPUT,
+                                "%s begins with itself (left recursion); write it so that "
+                                "something precedes the recursion",
+                                b->rule[r].name);
+    }
+    mn_free(l.seen);
+    mn_free(l.list);
+    mn_free(l.state);
+    mn_free(calls);
+    return b->status;
+}
+
+/* need, and that the whole can end. The first node of each rule is kept behind need[n] meanwhile. */
+static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
+    bool *nullable = mn_calloc(a->n, sizeof *nullable);
+    if (!nullable) {
+        mn_gbuild_memory(b);
+        return b->status;
+    }
+    if (!settle(a, nullable))
+        b->status = mn_fail(b->err, MN_UNSUPPORTED, "the rules of the grammar are too entangled");
+    else if (a->need[a->start[0]] == MN_GNEVER)
+        b->status = mn_fail(b->err, MN_BAD_INPUT, "the grammar matches no text");
+    else if (a->need[a->start[0]] >= MN_GRAMMAR_DEPTH)
+        b->status = mn_fail(b->err, MN_UNSUPPORTED, "every text nests deeper than %u levels",
+                            MN_GRAMMAR_DEPTH);
+    else
+        refuse_left_recursion(b, a, nullable);
+    mn_free(nullable);
+    return b->status;
+}
+
+static mn_status emit_rules(building *m, uint32_t *first) {
+    mn_gnfa *a = m->a;
+    for (uint32_t r = 0; r < a->n_rules && !m->b->status; r++) {
+        first[r] = a->n;
+        const uint32_t end = node_new(m, MN_GN_END, MN_GNONE, MN_GNONE);
+        a->start[r] = m->size[r] ? end : emit(m, m->b->rule[r].expr, end);
+    }
+    return m->b->status;
+}
+
+mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out) {
+    building m = {b, out, mn_calloc(b->n_rules, sizeof *m.size)};
+    uint32_t *first = mn_alloc(b->n_rules, sizeof *first);
+    *out = (mn_gnfa){.n_rules = b->n_rules};
+    out->start = mn_alloc(b->n_rules, sizeof *out->start);
+    if (!m.size || !out->start || !first) {
+        mn_gbuild_memory(b);
+    } else {
+        choose_inline(&m);
+        emit_rules(&m, first);
+    }
+    if (!b->status) {
+        out->need = mn_alloc(out->n + (uint64_t)b->n_rules, sizeof *out->need);
+        if (out->need) {
+            memset(out->need, 0xff, out->n * sizeof *out->need);
+            memcpy(out->need + out->n, first, b->n_rules * sizeof *first);
+            analyse(b, out);
+        } else {
+            mn_gbuild_memory(b);
+        }
+    }
+    mn_free(m.size);
+    mn_free(first);
+    return b->status;
+}
+
+void mn_gnfa_free(mn_gnfa *a) {
+    mn_free(a->node);
+    mn_free(a->need);
+    mn_free(a->start);
+}

@@ -1,0 +1,339 @@
+/* sets.c -- the automaton made deterministic on demand: a set holds all nodes that the same bytes
+ * lead to inside one rule. Sets, their transitions and their masks belong to the grammar and are
+ * shared by its states. Their memory is bounded: at MN_GRAMMAR_MEMORY no more are made, which allows
+ * fewer tokens, and the next call first frees all that no state refers to. */
+#include "grammar/grammar_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+mn_status mn_gsets_init(mn_grammar *g) {
+    g->n_slots = 1024;
+    g->slot = mn_alloc(g->n_slots, sizeof *g->slot);
+    g->start = mn_alloc(g->nfa.n_rules, sizeof *g->start);
+    g->mark = mn_calloc(g->nfa.n, sizeof *g->mark);
+    g->work = mn_alloc(g->nfa.n, sizeof *g->work);
+    g->gather = mn_alloc(g->nfa.n, sizeof *g->gather);
+    if (!g->slot || !g->start || !g->mark || !g->work || !g->gather)
+        return MN_OUT_OF_MEMORY;
+    memset(g->slot, 0xff, g->n_slots * sizeof *g->slot);
+    memset(g->start, 0xff, g->nfa.n_rules * sizeof *g->start);
+    return MN_OK;
+}
+
+void mn_gmask_free(mn_grammar *g, mn_gset *s) {
+    mn_gmask *m = s->mask;
+    if (!m)
+        return;
+    g->bytes -= sizeof *m + 4 * (m->cap + m->cap_escape);
+    g->bytes -= m->bits ? 4 * (uint64_t)MN_GRAMMAR_WORDS(g->vocab->n_vocab) : 0;
+    mn_free(m->bits);
+    mn_free(m->id);
+    mn_free(m->escape);
+    mn_free(m);
+    s->mask = NULL;
+}
+
+static uint64_t size_of(const mn_gset *s) {
+    return sizeof *s + 4 * (uint64_t)s->n + (s->next ? 1024 : 0) + s->n_calls * sizeof *s->call;
+}
+
+static void set_free(mn_grammar *g, mn_gset *s) {
+    if (!s)
+        return;
+    mn_gmask_free(g, s);
+    g->bytes -= size_of(s);
+    mn_free(s->node);
+    mn_free(s->next);
+    mn_free(s->call);
+    mn_free(s);
+}
+
+void mn_gsets_free(mn_grammar *g) {
+    for (uint32_t i = 0; i < g->n_sets; i++)
+        set_free(g, g->set[i]);
+    mn_free(g->set);
+    mn_free(g->slot);
+    mn_free(g->start);
+    mn_free(g->mark);
+    mn_free(g->work);
+    mn_free(g->gather);
+}
+
+static void put_slot(mn_grammar *g, uint32_t id) {
+    uint64_t at = g->set[id]->hash & (g->n_slots - 1);
+    while (g->slot[at] != MN_GNONE)
+        at = (at + 1) & (g->n_slots - 1);
+    g->slot[at] = id;
+}
+
+static bool grow_slots(mn_grammar *g) {
+    if (g->n_sets * 2 < g->n_slots)
+        return true;
+    uint32_t *more = mn_alloc(2ull * g->n_slots, sizeof *more);
+    if (!more)
+        return false;
+    mn_free(g->slot);
+    g->slot = more;
+    g->n_slots *= 2;
+    memset(g->slot, 0xff, g->n_slots * sizeof *g->slot);
+    for (uint32_t i = 0; i < g->n_sets; i++)
+        put_slot(g, i);
+    return true;
+}
+
+/* ---- closures: all nodes that need no byte ----------------------------------------------------- */
+static void begin_closure(mn_grammar *g) {
+    g->stamp++;
+    if (g->stamp)
+        return;
+    memset(g->mark, 0, g->nfa.n * sizeof *g->mark);
+    g->stamp = 1;
+}
+
+static void visit(mn_grammar *g, uint32_t node, uint32_t *n_work) {
+    if (node == MN_GNONE || g->mark[node] == g->stamp || g->nfa.need[node] == MN_GNEVER)
+        return;
+    g->mark[node] = g->stamp;
+    g->work[(*n_work)++] = node;
+}
+
+/* Appends to g->gather what node leads to; returns the new length. */
+static uint32_t close_over(mn_grammar *g, uint32_t node, uint32_t n) {
+    uint32_t n_work = 0;
+    visit(g, node, &n_work);
+    while (n_work) {
+        const uint32_t at = g->work[--n_work];
+        const mn_gnode *x = &g->nfa.node[at];
+        if (x->kind != MN_GN_SPLIT) {
+            g->gather[n++] = at;
+            continue;
+        }
+        visit(g, x->other, &n_work);
+        visit(g, x->to, &n_work);
+    }
+    return n;
+}
+
+static int by_number(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a;
+    const uint32_t y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void describe(const mn_gnfa *a, mn_gset *s) {
+    s->need = MN_GNEVER;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const mn_gnode *x = &a->node[s->node[i]];
+        s->need = MN_MIN(s->need, a->need[s->node[i]]);
+        s->ends |= x->kind == MN_GN_END;
+        s->has_calls |= x->kind == MN_GN_CALL;
+        if (x->kind != MN_GN_BYTES)
+            continue;
+        s->has_bytes = true;
+        for (uint32_t byte = x->lo; byte <= x->hi; byte++)
+            s->first[byte / 64] |= 1ull << byte % 64;
+    }
+    s->plain = !s->ends && !s->has_calls;
+}
+
+static bool add_set(mn_grammar *g, mn_gset *s) {
+    if (!grow_slots(g) || !mn_grow((void **)&g->set, &g->cap_sets, g->n_sets + 1u, sizeof *g->set))
+        return false;
+    g->set[g->n_sets] = s;
+    put_slot(g, g->n_sets++);
+    return true;
+}
+
+/* The set of the first n nodes of g->gather. */
+static int32_t find_or_make(mn_grammar *g, uint32_t n) {
+    if (!n)
+        return MN_GSET_DEAD;
+    qsort(g->gather, n, sizeof *g->gather, by_number);
+    const uint64_t hash = mn_hash(g->gather, n * sizeof *g->gather, 1);
+    for (uint64_t at = hash & (g->n_slots - 1); g->slot[at] != MN_GNONE;
+         at = (at + 1) & (g->n_slots - 1)) {
+        const mn_gset *s = g->set[g->slot[at]];
+        if (s->hash == hash && s->n == n && !memcmp(s->node, g->gather, n * sizeof *s->node))
+            return (int32_t)g->slot[at];
+    }
+    if (g->bytes > MN_GRAMMAR_MEMORY) {
+        g->full = true;
+        return MN_GSET_DEAD;
+    }
+    mn_gset *s = mn_calloc(1, sizeof *s);
+    uint32_t *node = mn_alloc(n, sizeof *node);
+    if (s && node) {
+        memcpy(node, g->gather, n * sizeof *node);
+        s->node = node;
+        s->n = n;
+        s->hash = hash;
+        describe(&g->nfa, s);
+        if (add_set(g, s)) {
+            g->bytes += size_of(s);
+            return (int32_t)g->n_sets - 1;
+        }
+    }
+    mn_free(node);
+    mn_free(s);
+    g->failed = true;
+    return MN_GSET_DEAD;
+}
+
+int32_t mn_gset_start(mn_grammar *g, uint32_t rule) {
+    if (g->start[rule] != MN_GNONE)
+        return (int32_t)g->start[rule];
+    begin_closure(g);
+    const int32_t id = find_or_make(g, close_over(g, g->nfa.start[rule], 0));
+    if (id >= 0)
+        g->start[rule] = (uint32_t)id;
+    return id;
+}
+
+static bool make_next(mn_grammar *g, mn_gset *s) {
+    s->next = mn_alloc(256, sizeof *s->next);
+    if (!s->next) {
+        g->failed = true;
+        return false;
+    }
+    g->bytes += 1024;
+    for (int byte = 0; byte < 256; byte++) {
+        const bool possible = s->first[byte / 64] >> byte % 64 & 1;
+        s->next[byte] = possible ? MN_GSET_ASK : MN_GSET_DEAD;
+    }
+    return true;
+}
+
+int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
+    if (!s->next && !make_next(g, s))
+        return MN_GSET_DEAD;
+    if (s->next[byte] != MN_GSET_ASK)
+        return s->next[byte];
+    uint32_t n = 0;
+    begin_closure(g);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const mn_gnode *x = &g->nfa.node[s->node[i]];
+        if (x->kind == MN_GN_BYTES && x->lo <= byte && byte <= x->hi)
+            n = close_over(g, x->to, n);
+    }
+    const int32_t id = find_or_make(g, n);
+    if (id >= 0 || !n)
+        s->next[byte] = id;
+    return id;
+}
+
+/* The rules that s calls, each once, with everything that may follow it. */
+static uint32_t called_rules(const mn_grammar *g, const mn_gset *s, uint32_t *rule) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const mn_gnode *x = &g->nfa.node[s->node[i]];
+        if (x->kind == MN_GN_CALL)
+            rule[n++] = x->other;
+    }
+    qsort(rule, n, sizeof *rule, by_number);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!kept || rule[kept - 1] != rule[i])
+            rule[kept++] = rule[i];
+    }
+    return kept;
+}
+
+static bool make_call(mn_grammar *g, const mn_gset *s, uint32_t rule, mn_gcall *out) {
+    uint32_t n = 0;
+    begin_closure(g);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const mn_gnode *x = &g->nfa.node[s->node[i]];
+        if (x->kind == MN_GN_CALL && x->other == rule)
+            n = close_over(g, x->to, n);
+    }
+    const int32_t then = find_or_make(g, n);
+    const int32_t start = mn_gset_start(g, rule);
+    if (then < 0 || start < 0)
+        return false;
+    const mn_gset *t = g->set[then];
+    *out = (mn_gcall){(uint32_t)start, (uint32_t)then, t->ends && t->n == 1};
+    return true;
+}
+
+bool mn_gset_calls(mn_grammar *g, mn_gset *s) {
+    if (s->calls_known)
+        return true;
+    uint32_t *rule = mn_alloc(s->n, sizeof *rule);
+    mn_gcall *call = NULL;
+    uint32_t n = 0;
+    if (rule) {
+        n = called_rules(g, s, rule);
+        call = mn_alloc(n, sizeof *call);
+    }
+    bool ok = rule && call;
+    g->failed |= !ok;
+    for (uint32_t i = 0; i < n && ok; i++)
+        ok = make_call(g, s, rule[i], &call[i]);
+    mn_free(rule);
+    if (!ok) {
+        mn_free(call);
+        return false;
+    }
+    s->call = call;
+    s->n_calls = n;
+    s->calls_known = true;
+    g->bytes += n * sizeof *call;
+    return true;
+}
+
+/* ---- freeing what no state holds ------------------------------------------------------------------ */
+static void forget_derived(mn_grammar *g, mn_gset *s) {
+    mn_gmask_free(g, s);
+    g->bytes -= (s->next ? 1024 : 0) + s->n_calls * sizeof *s->call;
+    mn_free(s->next);
+    mn_free(s->call);
+    s->next = NULL;
+    s->call = NULL;
+    s->n_calls = 0;
+    s->calls_known = false;
+}
+
+static void renumber(mn_gstack *k, const uint32_t *to) {
+    for (uint32_t i = 0; i < k->n_heads; i++)
+        k->head[i].set = to[k->head[i].set];
+    for (uint32_t i = 1; i < k->n_frames; i++)
+        k->frame[i].set = to[k->frame[i].set];
+}
+
+static void mark_states(mn_grammar *g) {
+    for (uint32_t i = 0; i < g->n_sets; i++)
+        g->set[i]->marked = false;
+    for (const mn_grammar_state *s = g->states; s; s = s->after) {
+        for (uint32_t i = 0; i < s->stack.n_heads; i++)
+            g->set[s->stack.head[i].set]->marked = true;
+        for (uint32_t i = 1; i < s->stack.n_frames; i++)
+            g->set[s->stack.frame[i].set]->marked = true;
+    }
+}
+
+void mn_gsets_sweep(mn_grammar *g) {
+    uint32_t *to = mn_alloc(g->n_sets, sizeof *to);
+    uint32_t n = 0;
+    if (!to)
+        return;
+    mark_states(g);
+    for (uint32_t i = 0; i < g->n_sets; i++) {
+        mn_gset *s = g->set[i];
+        to[i] = n;
+        if (!s->marked) {
+            set_free(g, s);
+            continue;
+        }
+        forget_derived(g, s);
+        g->set[n++] = s;
+    }
+    g->n_sets = n;
+    for (mn_grammar_state *s = g->states; s; s = s->after)
+        renumber(&s->stack, to);
+    memset(g->start, 0xff, g->nfa.n_rules * sizeof *g->start);
+    memset(g->slot, 0xff, g->n_slots * sizeof *g->slot);
+    for (uint32_t i = 0; i < n; i++)
+        put_slot(g, i);
+    g->full = false;
+    mn_free(to);
+}

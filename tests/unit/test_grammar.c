@@ -1,0 +1,284 @@
+/* test_grammar.c -- grammars: what they accept, that masks are what trying every token gives, that
+ * random walks through the masks always come to an end that the grammar accepts, and refusals. */
+#include "grammar/grammar.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { PIECES = 48, TOKENS = 256 + PIECES + 2 };
+static mn_grammar_vocab *vocab;
+static mn_str token[TOKENS];
+static char one_byte[256];
+
+/* All bytes, pieces that cross the ends of rules and characters, one token twice, one empty. */
+static int make_vocab(void **state) {
+    static const char *const piece[PIECES] = {
+        "ab",   "abc",          "aa",       "aaa",  "aaaa", "ba",  "bab",      "\"a",
+        "a\"",  "\",",          "\", \"",   "\": ", "{\"",  "\"}", "}}",       "[[",
+        "]]",   "],[",          "12",       "123",  "0.",   ".5",  "e+",       "-1",
+        "true", "false",        "null",     "tr",   "ue",   ", ",  "\xc3\xa9", "\xc3\xa9\xc3",
+        "\xa9", "\x9f\x98\x80", "\xf0\x9f", "  ",   "\n  ", "yes", "no",       "maybe",
+        "es",   "(a",           "a)",       "((",   "))",   "+a",  "a+",       "\\n"};
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        one_byte[i] = (char)i;
+        token[i] = (mn_str){&one_byte[i], 1};
+    }
+    for (int i = 0; i < PIECES; i++)
+        token[256 + i] = mn_str_of(piece[i]);
+    token[256 + PIECES] = mn_str_of("ab");
+    token[256 + PIECES + 1] = (mn_str){"", 0};
+    return mn_grammar_vocab_create(token, TOKENS, &vocab, NULL);
+}
+
+static int free_vocab(void **state) {
+    (void)state;
+    mn_grammar_vocab_free(vocab);
+    return 0;
+}
+
+static mn_grammar *compiled(mn_grammar_kind kind, const char *source) {
+    mn_grammar *g = NULL;
+    mn_error err = MN_ERROR_INIT;
+    if (mn_grammar_compile(kind, mn_str_of(source), vocab, &g, NULL, &err))
+        fail_msg("%s: %s", source, err.msg);
+    return g;
+}
+
+static bool matches(mn_grammar *g, const char *text) {
+    mn_grammar_state *s = NULL;
+    assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    const bool ok = !mn_grammar_accept_bytes(s, mn_str_of(text), NULL) && mn_grammar_complete(s);
+    mn_grammar_state_free(s);
+    return ok;
+}
+
+/* The mask is what accepting a copy of the state says of each token. */
+static void check_mask(mn_grammar_state *s, const uint32_t *bits) {
+    for (int id = 0; id < TOKENS; id++) {
+        mn_grammar_state *copy = NULL;
+        assert_int_equal(mn_grammar_state_copy(s, &copy, NULL), MN_OK);
+        const bool ok = !mn_grammar_accept(copy, id, NULL);
+        mn_grammar_state_free(copy);
+        if (ok != (bool)(bits[id / 32] >> id % 32 & 1))
+            fail_msg("token %d (\"%.*s\"): accept says %d", id, MN_STR_ARG(token[id]), ok);
+    }
+}
+
+static int32_t random_token(const uint32_t *bits, uint64_t *seed) {
+    int32_t ids[TOKENS];
+    uint32_t n = 0;
+    for (int32_t id = 0; id < TOKENS; id++) {
+        if (bits[id / 32] >> id % 32 & 1)
+            ids[n++] = id;
+    }
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return n ? ids[(*seed >> 33) % n] : -1;
+}
+
+/* Walks at random until the text is complete or long; forced bytes are what the walk then meets. */
+static void walk(mn_grammar *g, uint64_t seed) {
+    uint32_t bits[MN_GRAMMAR_WORDS(TOKENS)];
+    mn_grammar_state *s = NULL;
+    assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    for (int step = 0; step < 60; step++) {
+        mn_error err = MN_ERROR_INIT;
+        mn_text forced = {0};
+        if (mn_grammar_mask(s, bits, &err))
+            fail_msg("%s", err.msg);
+        if (step % 5 == 0)
+            check_mask(s, bits);
+        assert_int_equal(mn_grammar_forced(s, &forced, NULL), MN_OK);
+        mn_grammar_state *copy = NULL;
+        assert_int_equal(mn_grammar_state_copy(s, &copy, NULL), MN_OK);
+        const mn_str text = {forced.ptr ? forced.ptr : "", forced.len};
+        assert_int_equal(mn_grammar_accept_bytes(copy, text, NULL), MN_OK);
+        mn_grammar_state_free(copy);
+        mn_text_free(&forced);
+        const int32_t id = random_token(bits, &seed);
+        if (id < 0)
+            break;
+        assert_int_equal(mn_grammar_accept(s, id, NULL), MN_OK);
+    }
+    mn_grammar_state_free(s);
+}
+
+typedef struct {
+    mn_grammar_kind kind;
+    const char *source, *yes[5], *no[5];
+} one_case;
+static const one_case cases[] = {
+    {MN_GRAMMAR_REGEX, "(a|b)*abb", {"abb", "aabb", "babaabb"}, {"", "ab", "abba"}},
+    {MN_GRAMMAR_REGEX, "^a{2,4}$|b+?", {"aa", "aaaa", "bbb"}, {"a", "aaaaa", "ab"}},
+    {MN_GRAMMAR_REGEX, "[^a-z\\d]{2}\\.x?", {"AB.", "\xc3\xa9-.x"}, {"a-.", "1A.", "\xc3."}},
+    {MN_GRAMMAR_REGEX, "\\p{Lu}\\p{Ll}+", {"Ab", "\xc3\x89\xc3\xa9"}, {"ab", "AB"}},
+    {MN_GRAMMAR_REGEX,
+     "(?:x|(?<n>y)){,3}\\x41\\u{e9}",
+     {"A\xc3\xa9", "xyxA\xc3\xa9"},
+     {"A", "xxxxA\xc3\xa9"}},
+    {MN_GRAMMAR_REGEX, "[\\w-]+@\\S+", {"a-b@c", "_@\xe2\x82\xac"}, {"@a", "a@", "a@ "}},
+    {MN_GRAMMAR_REGEX,
+     ".\\n[\\]\\-^]",
+     {"\xf0\x9f\x98\x80\n]", "a\n^"},
+     {"\n\n]", "\xed\xa0\x80\n]"}},
+    {MN_GRAMMAR_REGEX, "(a*)*(b?)*c{0}", {"", "aab", "b"}, {"c", "ba"}},
+    {MN_GRAMMAR_REGEX, "\\{a\\}{2}b{x", {"{a}}b{x"}, {"{a}b{x"}},
+    {MN_GRAMMAR_GBNF, "root ::= \"(\" root \")\" | \"a\"", {"a", "(a)", "((a))"}, {"", "(a", "a)"}},
+    {MN_GRAMMAR_GBNF,
+     "# sums\nroot ::= term (\"+\" term)* \"\\n\"?\nterm ::= \"a\" | \"(\" root \")\"\n",
+     {"a", "a+a\n", "(a+(a\n)+a)"},
+     {"a+", "()", "\n"}},
+    {MN_GRAMMAR_GBNF,
+     "root ::= (\n  word # first\n  | [^a-z\"]{2,3}\n)\nword ::= [a-z]+ [0-9\\x41-\\x43]? | .{5}",
+     {"abc9", "zB", "\xc3\xa9\xc3\xa9",
+      "\xc3\xa9"
+      "bc\"d"},
+     {"a99", "\"\"", ""}},
+    {MN_GRAMMAR_GBNF,
+     "root ::= item root | item\nitem ::= ws \"x\" ws\nws ::= \" \"*",
+     {"x", " x  x "},
+     {"", "  "}},
+    {MN_GRAMMAR_GBNF,
+     "root ::= \"a\" root \"a\" | \"b\" root \"b\" | \"\"",
+     {"", "abba", "aa"},
+     {"ab", "aab"}},
+    {MN_GRAMMAR_JSON,
+     "",
+     {"{}", "{\"a\": [1, -2.5e+3, null]}", "[true,\"\\u00e9\\n\xc3\xa9\"]", "[[], {\"\":{}}]"},
+     {"", "1", "{\"a\"}", "[01]", "[\"\n\"]"}},
+};
+
+static void test_cases(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        const one_case *c = &cases[i];
+        mn_grammar *g = compiled(c->kind, c->source);
+        for (int k = 0; k < 5; k++) {
+            if (c->yes[k] && !matches(g, c->yes[k]))
+                fail_msg("%s: does not match \"%s\"", c->source, c->yes[k]);
+            if (c->no[k] && matches(g, c->no[k]))
+                fail_msg("%s: matches \"%s\"", c->source, c->no[k]);
+        }
+        for (uint64_t seed = 0; seed < 6; seed++)
+            walk(g, seed);
+        mn_grammar_free(g);
+    }
+}
+
+static void test_choices(void **state) {
+    const mn_str choice[] = {mn_str_of("yes"), mn_str_of("no"), mn_str_of("yesterday"),
+                             mn_str_of("no")};
+    mn_grammar *g = NULL;
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    assert_int_equal(mn_grammar_choices(choice, 4, vocab, &g, &err), MN_OK);
+    assert_true(matches(g, "yes") && matches(g, "no") && matches(g, "yesterday"));
+    assert_false(matches(g, "yester") || matches(g, "") || matches(g, "noyes"));
+    mn_grammar_state *s = NULL;
+    mn_text forced = {0};
+    assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    assert_int_equal(mn_grammar_accept(s, 'n', NULL), MN_OK);
+    assert_int_equal(mn_grammar_forced(s, &forced, NULL), MN_OK);
+    assert_string_equal(forced.ptr, "o");
+    assert_int_equal(mn_grammar_accept(s, 'x', &err), MN_BAD_INPUT);
+    assert_int_equal(mn_grammar_accept(s, TOKENS - 1, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_grammar_accept(s, 'o', NULL), MN_OK);
+    assert_true(mn_grammar_complete(s));
+    mn_text_free(&forced);
+    mn_grammar_state_free(s);
+    for (uint64_t seed = 0; seed < 6; seed++)
+        walk(g, seed);
+    mn_grammar_free(g);
+    assert_int_equal(mn_grammar_choices(choice, 0, vocab, &g, &err), MN_BAD_INPUT);
+}
+
+static void test_refusals(void **state) {
+    static const struct {
+        mn_grammar_kind kind;
+        mn_status status;
+        const char *source, *said;
+    } list[] = {
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "(a)\\1", "back-references"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a(?=b)", "look-around"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a\\b", "this escape"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "(^a)", "anchors"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a*+", "possessive"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "\\p{Greek}", "general categories"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "((a{1000}){1000}){1000}", "states"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "(a", "')' is missing"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "a)", "')' without"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "[z-a]", "ends before"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "*a", "nothing to repeat"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "\xff", "UTF-8"},
+        {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "[^\\s\\S]", "matches no text"},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "root ::= root \"a\" | \"b\"", "root begins with itself"},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "root ::= x\nx ::= \" \"* y\ny ::= x \"b\" | \"c\"",
+         "left recursion"},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "root ::= \"a\" root", "matches no text"},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "root ::= \"a\"\n\nx ::= y", "line 3: rule \"y\""},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "root ::= \"a", "line 1"},
+        {MN_GRAMMAR_GBNF, MN_BAD_INPUT, "\nroot = 1", "line 2: '::='"},
+        {MN_GRAMMAR_GBNF, MN_UNSUPPORTED, "root ::= <[12]>", "tokens"},
+    };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(list); i++) {
+        mn_grammar *g = NULL;
+        mn_error err = MN_ERROR_INIT;
+        const mn_str source = mn_str_of(list[i].source);
+        const mn_status st = mn_grammar_compile(list[i].kind, source, vocab, &g, NULL, &err);
+        if (st != list[i].status || !strstr(err.msg, list[i].said))
+            fail_msg("%s: status %d, \"%s\"", list[i].source, (int)st, st ? err.msg : "");
+        assert_null(g);
+    }
+}
+
+/* Sets explode, memory does not: states live on through what is freed. */
+static void test_explosion(void **state) {
+    mn_grammar *g = compiled(MN_GRAMMAR_REGEX, "(a|b)*a(a|b){200}c");
+    uint32_t bits[MN_GRAMMAR_WORDS(TOKENS)];
+    mn_grammar_state *s = NULL;
+    uint64_t seed = 7;
+    (void)state;
+    assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    for (int step = 0; step < 3000; step++) {
+        assert_int_equal(mn_grammar_mask(s, bits, NULL), MN_OK);
+        bits['c' / 32] &= ~(1u << 'c' % 32);
+        bits[257 / 32] &= ~(1u << 257 % 32); /* "abc" */
+        assert_int_equal(mn_grammar_accept(s, random_token(bits, &seed), NULL), MN_OK);
+    }
+    mn_grammar_state_free(s);
+    mn_grammar_free(g);
+}
+
+/* As deep as the limit allows, and then only back. */
+static void test_depth(void **state) {
+    mn_grammar *g = compiled(MN_GRAMMAR_GBNF, "root ::= \"(\" root \")\" | \"a\"");
+    uint32_t bits[MN_GRAMMAR_WORDS(TOKENS)];
+    mn_grammar_state *s = NULL;
+    uint32_t depth = 0;
+    (void)state;
+    assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    while (!mn_grammar_accept(s, '(', NULL))
+        depth++;
+    assert_true(depth >= MN_GRAMMAR_DEPTH - 2 && depth <= MN_GRAMMAR_DEPTH);
+    assert_int_equal(mn_grammar_mask(s, bits, NULL), MN_OK);
+    check_mask(s, bits);
+    assert_int_equal(mn_grammar_accept(s, 'a', NULL), MN_OK);
+    for (; depth; depth--)
+        assert_int_equal(mn_grammar_accept(s, ')', NULL), MN_OK);
+    assert_true(mn_grammar_complete(s));
+    mn_grammar_state_free(s);
+    mn_grammar_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases),    cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_explosion),
+        cmocka_unit_test(test_depth),
+    };
+    return cmocka_run_group_tests(tests, make_vocab, free_vocab);
+}
