@@ -1,6 +1,6 @@
 /* grammar.c -- a source to a grammar: the front end builds expressions, nfa.c the automaton. A
  * grammar belongs to its caller, and must outlive its states; its vocabulary must outlive it. */
-#include "grammar/grammar_impl.h"
+#include "grammar/schema.h"
 #include <string.h>
 
 void mn_grammar_free(mn_grammar *g) {
@@ -55,6 +55,14 @@ static const char any_json[] =
     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,30}) (\".\" [0-9]{1,30})? ([eE] [+-]? [0-9]{1,2})?\n"
     "ws ::= (\" \" | \"\\n\" \" \"{0,40})?\n";
 
+/* Strings are one rule for all places, so that its large masks are made once. */
+static mn_status build_json(mn_gbuild *b) {
+    mn_ggbnf_parse(b, mn_str_of(any_json));
+    for (uint32_t r = 0; r < b->n_rules; r++)
+        b->rule[r].shared = !strcmp(b->rule[r].name, "string");
+    return b->status;
+}
+
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err) {
     mn_gbuild b = {.err = err, .warnings = warnings};
@@ -64,7 +72,11 @@ mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_gramm
                        (unsigned long long)source.len, MN_GRAMMAR_SOURCE);
     switch (kind) {
     case MN_GRAMMAR_JSON:
-        mn_ggbnf_parse(&b, mn_str_of(any_json));
+        build_json(&b);
+        break;
+    case MN_GRAMMAR_SCHEMA:
+        if (!build_json(&b))
+            mn_gschema_parse(&b, source);
         break;
     case MN_GRAMMAR_REGEX:
         build_regex(&b, source);

@@ -32,7 +32,7 @@ void mn_grammar_vocab_free(mn_grammar_vocab *v); /* after its grammars */
 
 typedef enum {
     MN_GRAMMAR_JSON,   /* any JSON object or array; source is not read */
-    MN_GRAMMAR_SCHEMA, /* JSON Schema 2020-12, the subset of docs/generation.md */
+    MN_GRAMMAR_SCHEMA, /* JSON Schema 2020-12; schema.c says what is narrower than written */
     MN_GRAMMAR_REGEX,  /* of the whole text; without back-references and look-around */
     MN_GRAMMAR_GBNF,   /* as llama.cpp documents it; starts at the rule "root" */
 } mn_grammar_kind;

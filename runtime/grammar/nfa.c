@@ -323,14 +323,16 @@ static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
     }
     if (!settle(a, nullable))
         b->status = mn_fail(b->err, MN_UNSUPPORTED, "the rules of the grammar are too entangled");
-    else if (a->need[a->start[0]] == MN_GNEVER)
+    else
+        refuse_left_recursion(b, a, nullable);
+    mn_free(nullable);
+    if (b->status)
+        return b->status;
+    if (a->need[a->start[0]] == MN_GNEVER)
         b->status = mn_fail(b->err, MN_BAD_INPUT, "the grammar matches no text");
     else if (a->need[a->start[0]] >= MN_GRAMMAR_DEPTH)
         b->status = mn_fail(b->err, MN_UNSUPPORTED, "every text nests deeper than %u levels",
                             MN_GRAMMAR_DEPTH);
-    else
-        refuse_left_recursion(b, a, nullable);
-    mn_free(nullable);
     return b->status;
 }
 

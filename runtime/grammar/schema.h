@@ -1,0 +1,10 @@
+/* schema.h -- the front end for JSON Schema, alone in knowing how JSON is read. */
+#ifndef MN_GRAMMAR_SCHEMA_H
+#define MN_GRAMMAR_SCHEMA_H
+#include "grammar/grammar_impl.h"
+#include "text/json/json.h"
+
+/* b holds the rules of any JSON; rule 0 becomes the text that the schema describes. Returns
+ * b->status. */
+mn_status mn_gschema_parse(mn_gbuild *b, mn_str source);
+#endif

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Random texts under JSON schemas: all are valid by Python's jsonschema. grammar_schemas.py GRAMMAR_WALK"""
+import json
+import subprocess
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: python3 has no jsonschema")
+    sys.exit(77)
+
+S, I, N, B = ({"type": t} for t in ("string", "integer", "number", "boolean"))
+
+
+def obj(required=(), **properties):
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+TREE = {"$ref": "#/$defs/t", "$defs": {"t": obj(["v"], v=I, kids={"type": "array", "items": {"$ref": "#/$defs/t"}, "maxItems": 2})}}
+LONG = obj(["p0"], **{f"p{i}": {"$ref": f"#/$defs/d{i}"} for i in range(60)})
+LONG["$defs"] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} if i < 59 else B for i in range(60)}
+
+GOOD = [
+    {}, {"type": "object"}, {"type": "array"}, S, I, N, B, {"type": "null"}, {"type": ["string", "null"]}, {"type": ["integer", "boolean", "array"]},
+    {"enum": ["a", 1, None, True, [1, {"x": "\u00e9\"\\"}], 2.5]}, {"const": {"a": [1, 2]}}, {"enum": ["x", 1, 2], "type": "integer"},
+    {"enum": ["", "\n", "\u20ac", "\U0001f600"]}, obj(a=S, b=I, c=N), obj(["a"], a=S, b=I, c=N), obj(["b"], a=S, b=I, c=N), obj(["c"], a=S, b=I, c=N),
+    obj(["a", "b", "c"], a=S, b=I, c=N), obj(), obj(["x"], **{"x": I, "\"quoted\"": I, "\u00e9\n": I, "": I}),
+    {"type": "object", "required": ["x", "y"]}, {"type": "object", "required": ["x"], "properties": {"y": I}},
+    {"type": "object", "additionalProperties": I}, {"type": "object", "additionalProperties": {"type": "array", "items": B}},
+    {"type": "object", "additionalProperties": False}, {"type": "array", "items": I}, {"type": "array", "items": S, "minItems": 2},
+    {"type": "array", "items": B, "maxItems": 3}, {"type": "array", "items": B, "minItems": 3, "maxItems": 3}, {"type": "array", "items": False},
+    {"type": "array", "prefixItems": [S, I], "items": False}, {"type": "array", "prefixItems": [S, I], "items": B, "minItems": 4, "maxItems": 6},
+    {"type": "array", "prefixItems": [S, I, N], "minItems": 1, "maxItems": 2}, {"type": "array", "prefixItems": [S], "minItems": 2},
+    {"type": "array", "maxItems": 0}, {"type": "array", "prefixItems": [I, I, I], "minItems": 3, "items": S},
+    {"type": "string", "minLength": 3}, {"type": "string", "maxLength": 2}, {"type": "string", "minLength": 5, "maxLength": 5},
+    {"type": "string", "pattern": "^[a-z]{2,5}$"}, {"type": "string", "pattern": "[0-9]"}, {"type": "string", "pattern": "^a|b$"},
+    {"type": "string", "pattern": "^\\S+\\s\\w+$"}, {"type": "string", "pattern": "^[^\\w\"]+\\D$"}, {"type": "string", "pattern": "^\"\\\\\\n.\\W$"},
+    {"type": "string", "pattern": "^[A-Z]{3}$", "minLength": 2, "maxLength": 8}, {"type": "string", "format": "date"},
+    {"type": "string", "format": "time"}, {"type": "string", "format": "date-time"}, {"type": "string", "format": "uuid"},
+    {"type": "string", "format": "email"}, {"type": "string", "format": "uri"}, {"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"},
+    {"type": "integer", "minimum": 0}, {"type": "integer", "minimum": -7, "maximum": 123}, {"type": "integer", "exclusiveMinimum": 9, "exclusiveMaximum": 11},
+    {"type": "integer", "maximum": -15}, {"type": "integer", "minimum": 99, "maximum": 1002}, {"type": "number", "minimum": -2.5, "maximum": 17.5},
+    {"type": "integer", "minimum": 907, "maximum": 913}, {"anyOf": [S, I, obj(["a"], a=B)]}, {"oneOf": [{"const": 1}, {"const": "a"}]},
+    {"anyOf": [obj(["k", "a"], k={"const": 1}, a=S), obj(["k", "b"], k={"const": 2}, b=I)]},
+    {"allOf": [{"type": "object", "properties": {"a": I}, "required": ["a"]}, {"properties": {"b": S}, "required": ["b"]}]},
+    {"allOf": [{"type": "integer", "minimum": 3}, {"type": "number", "maximum": 40}, {"minimum": 5}]},
+    {"type": "object", "properties": {"a": I}, "anyOf": [{"required": ["a"]}, {"properties": {"b": B}, "required": ["b"]}]},
+    {"$ref": "#/$defs/x", "$defs": {"x": S}}, {"$ref": "#/$defs/x", "maxLength": 4, "$defs": {"x": S}}, TREE, LONG,
+    {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}]},
+    obj(["a~/b"], **{"a~/b": {"$ref": "#/$defs/u~0~1v"}}) | {"$defs": {"u~/v": {"type": "integer", "minimum": 5, "maximum": 6}}},
+    {"minLength": 2, "minimum": 4, "minItems": 1}, obj(["t"], t={"type": "array", "items": obj(["n"], n=obj(["m"], m={"enum": ["u", "v"]}))}),
+]
+REFUSED = [
+    ({"not": {}}, "#/not: "), (obj(a={"type": "array", "uniqueItems": True}), "#/properties/a/uniqueItems: "), ({"type": "string", "format": "regex"}, "format: "),
+    ({"multipleOf": 3}, "multipleOf"), ({"$ref": "#/nowhere"}, "names nothing"), ({"$ref": "#"}, "begins with itself"), ({"$ref": "http://x"}, "$ref"),
+    ({"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]}, "begins with itself"), ({"type": "text"}, "#/type: "), ({"enum": []}, "matches no text"),
+    (obj(["a"], a={"$ref": "#"}), "matches no text"), ({"$ref": "#/$defs/a", "title": "x", "minLength": 1, "$defs": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}}, "contains itself"), ({"type": "string", "pattern": "(a)\\1"}, "back-references"), ({"allOf": [{"$ref": "#"}]}, "begins with itself"),
+    ({"type": "object", "properties": {"a": I}, "additionalProperties": S}, "additionalProperties"), ({"if": {}}, "#/if"),
+]
+
+
+def walk(program, schema, n, seed):
+    got = subprocess.run([program, json.dumps(schema, ensure_ascii=False), str(n), str(seed)], capture_output=True, text=True, encoding="utf-8", timeout=60)
+    return got.returncode, got.stdout, got.stderr
+
+
+def main():
+    wrong = n_texts = 0
+    for i, schema in enumerate(GOOD):
+        rc, out, err = walk(sys.argv[1], schema, 12, i)
+        if rc:
+            print(f"{schema}: status {rc}: {out[:200]} {err[:200]}")
+            wrong += 1
+            continue
+        check = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        for line in out.split("\n")[:-1]:
+            n_texts += 1
+            try:
+                check.validate(json.loads(json.loads(line)))
+            except (ValueError, jsonschema.ValidationError) as e:
+                print(f"{schema}: {line}: {str(e)[:200]}")
+                wrong += 1
+    for schema, said in REFUSED:
+        rc, out, _ = walk(sys.argv[1], schema, 1, 1)
+        if rc != 2 or said not in out:
+            print(f"{schema}: status {rc}, \"{out.strip()[:200]}\", expected \"{said}\"")
+            wrong += 1
+    print(f"{len(GOOD)} schemas, {n_texts} texts, {len(REFUSED)} refusals, {wrong} wrong")
+    sys.exit(wrong > 0)
+
+
+main()
