@@ -48,18 +48,21 @@ static const char any_json[] =
     "member ::= string \":\" ws value\n"
     "array ::= \"[\" ws (value (\",\" ws value)*)? ws \"]\"\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
-    "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" unit)\n"
+    "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" escape\n"
+    "escape ::= [\"\\\\/bfnrt] | \"u\" unit\n"
     "unit ::= [0-9A-CEFa-cef] hex{3} | [Dd] [0-7] hex{2} | [Dd] [89ABab] hex{2} \"\\\\u\" [Dd] "
     "[C-Fc-f] hex{2}\n"
     "hex ::= [0-9A-Fa-f]\n"
     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,30}) (\".\" [0-9]{1,30})? ([eE] [+-]? [0-9]{1,2})?\n"
     "ws ::= (\" \" | \"\\n\" \" \"{0,40})?\n";
 
-/* Strings are one rule for all places, so that its large masks are made once. */
+/* Strings are one rule for all places, so that its large masks are made once. Escapes are rare, and
+ * large: called, so that a character is small enough to be copied. */
 static mn_status build_json(mn_gbuild *b) {
     mn_ggbnf_parse(b, mn_str_of(any_json));
     for (uint32_t r = 0; r < b->n_rules; r++)
-        b->rule[r].shared = !strcmp(b->rule[r].name, "string");
+        b->rule[r].shared =
+            !strcmp(b->rule[r].name, "string") || !strcmp(b->rule[r].name, "escape");
     return b->status;
 }
 

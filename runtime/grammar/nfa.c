@@ -7,7 +7,7 @@
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
-enum { INLINE_NODES = 64 };
+enum { INLINE_NODES = 128 };
 
 typedef struct {
     mn_gbuild *b;
@@ -145,11 +145,14 @@ static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
     return MN_GNONE;
 }
 
-/* Nodes that x becomes, up to a little more than INLINE_NODES; beyond it where a rule is called. */
+/* Nodes that x becomes, up to a little more than INLINE_NODES; beyond it where a rule is called
+ * that is not always called. */
 static uint32_t size_of(const building *m, const mn_gexpr *x) {
     uint64_t n = 1;
     if (x->kind == MN_GX_TEXT)
         return (uint32_t)MN_MIN(x->text.len + 1, INLINE_NODES + 1u);
+    if (x->kind == MN_GX_REF && m->b->rule[x->rule].shared)
+        return 1;
     if (x->kind == MN_GX_REF)
         return m->size[x->rule] ? m->size[x->rule] : INLINE_NODES + 1u;
     if (x->kind == MN_GX_LIST)
