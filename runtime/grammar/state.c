@@ -131,9 +131,8 @@ static mn_status accept_locked(mn_grammar_state *s, mn_str bytes, mn_error *err)
     g->failed = false;
     if (g->full)
         mn_gsets_sweep(g);
-    if (!mn_gstack_copy(&k, &s->stack))
-        return mn_fail_memory(err, 0);
-    bool ok = true;
+    g->failed = !mn_gstack_copy(&k, &s->stack);
+    bool ok = !g->failed;
     for (uint64_t i = 0; i < bytes.len && ok; i++)
         ok = step(g, &k, (uint8_t)bytes.ptr[i], &complete);
     if (!ok || g->failed) {
