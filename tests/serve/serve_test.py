@@ -435,13 +435,13 @@ def hangup():
         assert c.chat(max_tokens=2)
         # while prompts are computed: most of them never are
         before = metric(s, "generation_tokens_total")
-        body = json.dumps({"prompt": [[i + 5] * 900 for i in range(24)], "max_tokens": 1}).encode()
+        body = json.dumps({"prompt": [[i % 200 + 5, i // 200 + 5] * 450 for i in range(400)], "max_tokens": 1}).encode()
         sock = socket.create_connection((host, port))
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-        until(lambda: metric(s, "num_requests_running") == 1)
+        until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting"))
         sock.close()
         until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting") == 0)
-        assert metric(s, "generation_tokens_total") - before < 20, s.text()
+        assert metric(s, "generation_tokens_total") - before < 300, s.text()
 
 
 def drain():
