@@ -70,7 +70,8 @@ static void scale_min(const uint8_t *s, int j, int *scale, int *min) {
 }
 
 /* Q4_K and Q5_K, x = d scale q - dmin min: {f16 d, dmin; u8 scale[12]; codes}, 8 groups of 32. The
- * low four bits of the codes begin at byte `low`, the fifth ones at byte `high`, 0: there are none. */
+ * low four bits of the codes begin at byte `low`, the fifth ones at byte `high`, 0: there are
+ * none. */
 static void four_or_five_bits(const mn_stored_row *row, int64_t n, int low, int high, float *out) {
     for (int64_t b = 0; b < n / 256; b++, out += 256) {
         const uint8_t *p = mn_block(row, b);

@@ -1,6 +1,6 @@
 /* dequant_planes.c -- types whose scales lie apart from their data: MLX's affine groups, MXFP4 as
- * released, NVFP4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once, from double;
- * a plane that is not there counts as 1, or as 0 for a bias. */
+ * released, NVFP4, F8 with scales. x = tensor_scale * scale * code + bias, rounded once, from
+ * double; a plane that is not there counts as 1, or as 0 for a bias. */
 #include "dequant.h"
 
 /* The value of one plane for block b; `none` if there is no such plane. */

@@ -64,7 +64,7 @@ bool mn_dequant_has(uint32_t dtype);
  * are exact in f32 where they fit, else rounded once from double. */
 void mn_dequant_row(const mn_stored_row *row, int64_t n, float *out);
 
-/* ---- cached.c: rows of a KV cache, F32, F16 or Q8_0 ------------------------------------------- */
+/* ---- cached.c: rows of a KV cache, F32, F16 or Q8_0 ------------------------------------------ */
 /* A row of n elements; the last block of Q8_0 is filled with zeros. A block with a NaN or an
  * infinity becomes NaN. */
 void mn_cached_put(uint32_t dtype, const float *x, int64_t n, uint8_t *to);

@@ -55,8 +55,8 @@ static int add_call(cJSON *calls, const gen_call *made, uint32_t number) {
     return type && named && name && add_arguments(function, made->args ? made->args : "");
 }
 
-/* The tool calls of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out of
- * memory. */
+/* The tool calls of an answer and the thinking before it as mn_message.more, malloc'ed; NULL: out
+ * of memory. */
 static char *call_more(chat *c) {
     const gen *g = &c->g;
     char *thought = strndup(g->thinking ? g->thinking : "", g->n_thinking);

@@ -1,8 +1,8 @@
 /* embed.c -- minerva embed: one vector per text, as a table or as JSON lines.
  *
- * Texts are operands, lines of a file, or ids. All are tokenised first, so that one that is too long is
- * an error before anything is computed; then they are embedded and printed in blocks, in order.
- * Ids belong to the library (mn_ids_free), but for those of --prompt-ids. */
+ * Texts are operands, lines of a file, or ids. All are tokenised first, so that one that is too
+ * long is an error before anything is computed; then they are embedded and printed in blocks, in
+ * order. Ids belong to the library (mn_ids_free), but for those of --prompt-ids. */
 #include "app.h"
 #include <inttypes.h>
 #include <math.h>
@@ -137,8 +137,8 @@ static int collect(embed_job *j, const embed_flags *f, char **data) {
     return code;
 }
 
-/* One that is too long, or empty, is an error before any output: blocks are checked one by one by the
- * library, which counts from the block's first text. */
+/* One that is too long, or empty, is an error before any output: blocks are checked one by one by
+ * the library, which counts from the block's first text. */
 static int check_lengths(const embed_job *j) {
     const mn_session_info *s = &j->a->session_info;
     uint32_t most = s->n_ctx;

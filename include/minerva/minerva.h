@@ -9,12 +9,12 @@
  * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do)
  * and fill *err, which may be NULL; initialise it with MN_ERROR. The library never exits, aborts or
  * prints, except warnings through the log. Threads: a runtime and a model are used from any thread;
- * a session from one thread at a time (mn_session_submit, abort, wake, get_load, cancel: any). Lifetimes: free sessions before
- * their model, models before their runtime. Returned strings live as long as the object that they
- * were queried from. Structs that may grow begin with `size`: set it to sizeof; 0 in other fields
- * means "the default". A size below the first release's is MN_INVALID, in input and output structs;
- * a larger size than the library's is valid. An output struct's size is then what was filled.
- * Unknown flags are MN_INVALID.
+ * a session from one thread at a time (mn_session_submit, abort, wake, get_load, cancel: any).
+ * Lifetimes: free sessions before their model, models before their runtime. Returned strings live
+ * as long as the object that they were queried from. Structs that may grow begin with `size`: set
+ * it to sizeof; 0 in other fields means "the default". A size below the first release's is
+ * MN_INVALID, in input and output structs; a larger size than the library's is valid. An output
+ * struct's size is then what was filled. Unknown flags are MN_INVALID.
  *
  * fork: a child has none of the threads and drivers of its parent's runtimes. In the child, for
  * objects of the parent, mn_runtime_device and every function that opens, computes or converts
@@ -205,7 +205,8 @@ typedef struct {
     /* rows of the output matrix; positions trained; 0 = unknown */
     int64_t n_vocab, n_ctx_train;
     int32_t has_tokenizer, has_chat_template;
-    /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates nothing */
+    /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates
+     * nothing */
     int32_t is_encoder, pad;
     int64_t n_embd; /* numbers per hidden state: the length of an embedding; 0 = unknown */
 } mn_model_info;
@@ -317,8 +318,8 @@ MN_API void mn_ids_free(int32_t *ids);
 MN_API int mn_model_is_stop(const mn_model *m, int32_t id);
 
 /* The bytes that a token stands for inside a text, alone: often no whole UTF-8 character; of a
- * special token its name; empty: the vocabulary has no such id. For logprobs and vocabularies; texts
- * are made by mn_stream. The first call makes a table of all tokens.
+ * special token its name; empty: the vocabulary has no such id. For logprobs and vocabularies;
+ * texts are made by mn_stream. The first call makes a table of all tokens.
  * NULL: m: empty. */
 MN_API mn_str mn_model_token_text(const mn_model *m, int32_t id);
 /* Its spelling in the vocabulary, whatever the model's format ("\xc4\xa0the", "<0x0A>").
@@ -500,8 +501,8 @@ MN_API mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, u
 /* A copy of a finished sequence up to its last stored token, sharing its full cache pages.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork(mn_session *s, int32_t seq, int32_t *out, mn_error *err);
-/* The same with the first n_keep ids only; more than it has is MN_INVALID. Extend it before it runs.
- * With all ids, the last one is computed again where it was not stored.
+/* The same with the first n_keep ids only; more than it has is MN_INVALID. Extend it before it
+ * runs. With all ids, the last one is computed again where it was not stored.
  * NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_seq_fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out,
                                 mn_error *err);
@@ -579,8 +580,8 @@ typedef struct {
 /* Queues a request; everything is copied. The events of id follow from mn_session_next, at once.
  * Any thread. MN_BAD_INPUT: an id outside the vocabulary; the prompt is longer than the context, or
  * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit). A
- * device that cannot do what flags or sample ask for ends the request: MN_FINISH_FAILED, and message
- * names it.
+ * device that cannot do what flags or sample ask for ends the request: MN_FINISH_FAILED, and
+ * message names it.
  * NULL: s, params, id: MN_INVALID. */
 MN_API mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint64_t *id,
                                    mn_error *err);
@@ -681,8 +682,8 @@ MN_API mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n
 #define MN_NORM_NONE 2u
 typedef struct {
     uint32_t size, pooling, norm; /* MN_POOLING_*, MN_NORM_* */
-    /* numbers per vector: the first n_dim, cut before the norm (Matryoshka models); 0 = all, at most
-     * mn_model_info.n_embd */
+    /* numbers per vector: the first n_dim, cut before the norm (Matryoshka models); 0 = all, at
+     * most mn_model_info.n_embd */
     uint32_t n_dim;
 } mn_embed_params;
 /* The tokens of one text: of mn_model_tokenize with MN_TEXT_ADD_SPECIAL, since encoders are trained
@@ -698,11 +699,10 @@ typedef struct {
  *
  * MN_BAD_INPUT names the text (mn_error.part: its index + 1) that is empty, has an id outside the
  * vocabulary, or is longer than n_ctx, or of an encoder than n_batch (both numbers); nothing is
- * computed then. Texts are never cut. MN_BAD_FILE: a hidden state has NaN or infinity.
- * MN_CANCELLED after mn_session_cancel. MN_UNSUPPORTED: the model's files ask for a pooling or
- * for layers behind it that Minerva does not have, and params name no pooling. MN_INVALID: a session
- * without MN_SESSION_EMBED, cap below n_texts * n_dim, n_dim above n_embd, an unknown pooling or
- * norm.
+ * computed then. Texts are never cut. MN_BAD_FILE: a hidden state has NaN or infinity. MN_CANCELLED
+ * after mn_session_cancel. MN_UNSUPPORTED: the model's files ask for a pooling or for layers behind
+ * it that Minerva does not have, and params name no pooling. MN_INVALID: a session without
+ * MN_SESSION_EMBED, cap below n_texts * n_dim, n_dim above n_embd, an unknown pooling or norm.
  * NULL: params: the defaults; s, texts, out: MN_INVALID. */
 MN_API mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n_texts,
                                   const mn_embed_params *params, float *out, uint64_t cap,

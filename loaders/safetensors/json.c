@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* cJSON does not say why it failed. Its nodes are small: where memory is the reason, there is none for
- * a page either. */
+/* cJSON does not say why it failed. Its nodes are small: where memory is the reason, there is none
+ * for a page either. */
 static bool has_memory(const mn_host *host) {
     void *page = host->alloc(host->self, 4096, 16);
     if (page)
@@ -61,7 +61,8 @@ static void spell_infinity(char *s) {
     }
 }
 
-/* Where a NUL is, as a byte or as \u0000; n = there is none. A backslash stands in strings alone. */
+/* Where a NUL is, as a byte or as \u0000; n = there is none. A backslash stands in strings
+ * alone. */
 static uint64_t find_nul(const char *s, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         if (!s[i])

@@ -261,8 +261,8 @@ static mn_status name_tensors(mn_parsed *p, const struct model_family *family, m
     return MN_OK;
 }
 
-/* Whether no graph reads the tensor: derived tables, an encoder's heads, and the copy of the embedding
- * that some checkpoints keep although it is tied. */
+/* Whether no graph reads the tensor: derived tables, an encoder's heads, and the copy of the
+ * embedding that some checkpoints keep although it is tied. */
 static bool is_unused(const mn_parsed_tensor *t, bool encoder, bool tied) {
     if (tensor_is_ignored(t->native))
         return true;

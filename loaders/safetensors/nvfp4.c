@@ -1,6 +1,6 @@
-/* nvfp4.c -- matrices of NVFP4 as NVIDIA's ModelOpt writes them: X.weight, U8 [N, K/2] with two E2M1
- * nibbles in a byte; X.weight_scale, F8_E4M3 [N, K/16]; X.weight_scale_2, one F32. All three are
- * described where they lie. X.input_scale, which is for kernels that quantise activations, was
+/* nvfp4.c -- matrices of NVFP4 as NVIDIA's ModelOpt writes them: X.weight, U8 [N, K/2] with two
+ * E2M1 nibbles in a byte; X.weight_scale, F8_E4M3 [N, K/16]; X.weight_scale_2, one F32. All three
+ * are described where they lie. X.input_scale, which is for kernels that quantise activations, was
  * dropped before (model.c). */
 #include "safetensors.h"
 

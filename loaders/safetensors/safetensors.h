@@ -1,8 +1,8 @@
 /* safetensors.h -- folders in Hugging Face layout, for the loaders safetensors and mlx: plugin.c
  * (the table), model.c (which files make the model), header.c (one weight file), config.c and
  * rope.c (config.json), families.c (what differs from family to family), names.c (tensor names),
- * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), json.c (checked
- * access to JSON). Everything that fails fills err, naming file and key. */
+ * layout.c, f8.c and nvfp4.c (tensors that are stored otherwise than a graph wants them), json.c
+ * (checked access to JSON). Everything that fails fills err, naming file and key. */
 #ifndef MN_SAFETENSORS_H
 #define MN_SAFETENSORS_H
 #include "../common/common.h"
@@ -127,7 +127,8 @@ void config_read_rope(config_reader *c);
 /* The files of a folder in Hugging Face layout; mlx has the same. */
 #define MODEL_PATTERNS 5
 extern const mn_file_pattern model_patterns[MODEL_PATTERNS];
-/* Weights or their index are there, and the file that the user named, if any, is of such a folder. */
+/* Weights or their index are there, and the file that the user named, if any, is of such a
+ * folder. */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride);
 /* NULL = absent */
 const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name);

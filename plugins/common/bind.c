@@ -1,5 +1,6 @@
-/* bind.c -- the checks of context_bind and execute: each tensor once, inside of its buffer, aligned,
- * large enough, and none missing. The table of bindings is the caller's, one entry per tensor. */
+/* bind.c -- the checks of context_bind and execute: each tensor once, inside of its buffer,
+ * aligned, large enough, and none missing. The table of bindings is the caller's, one entry per
+ * tensor. */
 #include "common.h"
 
 enum { ALIGN = 4 }; /* of every element that crosses */

@@ -108,12 +108,12 @@ bool mnp_out_may_be_absent(uint32_t op, uint32_t i);
 bool mnp_changes_state(uint32_t op);
 
 /* Reads c by its size and checks what every function that takes one relies on: graph and symbol_max
- * are there, strides cover the fields known here, the segment lies in the graph, the class is known,
- * and of every node of the graph (also outside of the segment: who reads a tensor decides what may
- * be fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
+ * are there, strides cover the fields known here, the segment lies in the graph, the class is
+ * known, and of every node of the graph (also outside of the segment: who reads a tensor decides
+ * what may be fused) operands and attributes lie in their arrays. MN_INVALID or MN_UNSUPPORTED. */
 mn_status mnp_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
-/* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of a
- * weight or state. */
+/* Of a segment: MN_UNSUPPORTED where a node reads or writes a view that is not dense, or a view of
+ * a weight or state. */
 mn_status mnp_check_views(const mn_graph *g, uint32_t lo, uint32_t hi, const int64_t *symbol_max,
                           mn_error *err);
 
@@ -125,8 +125,8 @@ typedef struct {
 } mnp_cursor;
 int32_t mnp_next_weight(const mn_graph *g, uint32_t hi, mnp_cursor *at, uint32_t *node);
 
-/* The tensor of the graph that a weight set was opened for that is the same weight as `tensor` of g,
- * by name, type and dims; -1 = there is none. */
+/* The tensor of the graph that a weight set was opened for that is the same weight as `tensor` of
+ * g, by name, type and dims; -1 = there is none. */
 int32_t mnp_find_weight(const mn_graph *set, const mn_graph *g, uint32_t tensor);
 
 /* ---- sources of weights ---------------------------------------------------------------------- */
@@ -177,7 +177,7 @@ mn_status mnp_supports(const mn_host *h, const mn_graph *g, const int64_t *symbo
                        mnp_verdict_fn fn, void *user, mn_verdict *verdicts, uint32_t stride,
                        mn_error *err);
 
-/* ---- the arena: where tensors made inside a segment lie while nobody binds them --------------- */
+/* ---- the arena: where tensors made inside a segment lie while nobody binds them -------------- */
 #define MNP_NOWHERE UINT64_MAX
 typedef struct {
     uint64_t place, bytes; /* in the arena; MNP_NOWHERE = has none */

@@ -2,7 +2,7 @@
  * names those that it can do. Why a unit needs what it needs is in units.h. */
 #include "units.h"
 
-/* ---- [gather] [norm] LINEAR [add | glu] ------------------------------------------------------- */
+/* ---- [gather] [norm] LINEAR [add | glu] ------------------------------------------------------ */
 /* Each refuse_: why the candidate `node` cannot join unit u, NULL: it can. */
 static const char *refuse_norm(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_tensor *x = mnp_in_tensor(l->g, mnp_node(l->g, node), MN_RMS_NORM_X);
@@ -70,7 +70,7 @@ const mnp_pattern mnp_pattern_linear = {.name = "linear",
                                                                 .refuse = refuse_glu},
                                         }};
 
-/* ---- [rope q, rope k] KV_STORE [attention] ---------------------------------------------------- */
+/* ---- [rope q, rope k] KV_STORE [attention] --------------------------------------------------- */
 static const char *refuse_rope(const mnp_lowering *l, const mnp_unit *u, uint32_t node) {
     const mn_graph *g = l->g;
     const int32_t rotated = mnp_in(g, mnp_node(g, node), MN_ROPE_ROW_POS);
@@ -139,7 +139,7 @@ const mnp_pattern mnp_pattern_store = {.name = "store",
                                                                     .refuse = refuse_attention},
                                        }};
 
-/* ---- experts ---------------------------------------------------------------------------------- */
+/* ---- experts --------------------------------------------------------------------------------- */
 const mnp_pattern mnp_pattern_moe_linear = {.name = "experts",
                                             .op = MN_OP_MOE_LINEAR,
                                             .n_parts = 1,

@@ -1,6 +1,6 @@
-/* source.c -- what weights_put is given, checked before a byte of it is read: the DATA planes of all
- * parts against the graph's tensor and the bytes that the file has. Planes beside DATA depend on the
- * type and are the backend's. Holds nothing; sources belong to the host. */
+/* source.c -- what weights_put is given, checked before a byte of it is read: the DATA planes of
+ * all parts against the graph's tensor and the bytes that the file has. Planes beside DATA depend
+ * on the type and are the backend's. Holds nothing; sources belong to the host. */
 #include "common.h"
 
 const mn_plane *mnp_plane(const mn_weight_src *s, uint32_t part, uint32_t plane) {

@@ -71,13 +71,13 @@ struct mnp_unit {
 
 /* Turns the segment into units, in the order in which they run: units [hi - lo]. Every node but
  * those that a unit absorbed is in exactly one. A node that two units could absorb goes to the
- * later anchor. log: the host that is told, at level debug, which part was not fused and why; NULL =
- * nobody. MN_OUT_OF_MEMORY. */
+ * later anchor. log: the host that is told, at level debug, which part was not fused and why; NULL
+ * = nobody. MN_OUT_OF_MEMORY. */
 mn_status mnp_lower(const mn_host *h, const mnp_lowering *l, const mnp_pattern *const *patterns,
                     uint32_t n_patterns, const mn_host *log, mnp_unit *units, uint32_t *n_units,
                     mn_error *err);
 
-/* ---- patterns that several backends have (patterns.c) ----------------------------------------- */
+/* ---- patterns that several backends have (patterns.c) ---------------------------------------- */
 /* [gather] [norm] LINEAR [add | glu]: the norm is an RMS_NORM of [rows, D], the addition has the
  * product once, both products of the unit are of one type and size. */
 enum { MNP_LINEAR_NORM, MNP_LINEAR_GATHER, MNP_LINEAR_ADD, MNP_LINEAR_GLU };

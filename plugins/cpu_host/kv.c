@@ -1,5 +1,5 @@
-/* kv.c -- KV pages: dense rows of heads, of any length (of Q8_0: whole blocks), 64 tokens to a page. The buffer is the
- * host's; common/kv.c has the geometry. */
+/* kv.c -- KV pages: dense rows of heads, of any length (of Q8_0: whole blocks), 64 tokens to a
+ * page. The buffer is the host's; common/kv.c has the geometry. */
 #include "mnc.h"
 
 const mnp_kv_rules mnc_kv_rules = {MNC_PAGE_TOKENS, 1, 0};

@@ -1,5 +1,6 @@
 /* weights.c -- weight sets: used in place where the file's bytes are rows that an op can read, else
- * copied once. Several threads may put different tensors at once: all that they share is kept_how. */
+ * copied once. Several threads may put different tensors at once: all that they share is
+ * kept_how. */
 #include "mnc.h"
 #include "dtype.h"
 

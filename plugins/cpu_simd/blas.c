@@ -182,7 +182,8 @@ static bool reserve(uint32_t n) {
     return all;
 }
 
-/* In the child of a fork the library's locks, and ours, may be held by threads that are not there. */
+/* In the child of a fork the library's locks, and ours, may be held by threads that are not
+ * there. */
 static bool is_own_process(void) {
     int nobody = 0;
     const int self = (int)getpid();

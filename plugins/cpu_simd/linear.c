@@ -5,8 +5,8 @@
 
 /* up to here small panels, still in the first cache when they are used */
 #define SOME_ROWS 48
-/* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those are
- * as fast */
+/* from here on sgemm takes f32 weights outside class exact, unless there are AVX-512 rows: those
+ * are as fast */
 #define BLAS_ROWS 64
 
 /* Few rows: MNK_STREAMS parts of [lo, hi) are read side by side, each from start to end. */

@@ -88,8 +88,8 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-/* One head, [d], whose first 2 half elements are rotated; cs: cosines, then sines, [2, half]. x may be
- * y. */
+/* One head, [d], whose first 2 half elements are rotated; cs: cosines, then sines, [2, half]. x may
+ * be y. */
 static void rotate(const mnc_call *c, const float *x, float *y, int64_t d, int64_t half,
                    const float *cs) {
     const bool halves = mnc_attr_int(c, MN_ROPE_ATTR_PAIRING) == MN_ROPE_HALVES;

@@ -1,6 +1,6 @@
-/* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: J of E experts per token. A pair is a token and one of
- * its experts. The choice is computed in double, as reference does it, so that every CPU plugin makes
- * the same one. */
+/* moe.c -- MOE_ROUTE, MOE_LINEAR, MOE_COMBINE: J of E experts per token. A pair is a token and one
+ * of its experts. The choice is computed in double, as reference does it, so that every CPU plugin
+ * makes the same one. */
 #include "nodes.h"
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* attend.cuh -- attention over the paged cache, for few rows per sequence. Positions come in splits
- * of fixed length; a split gives (max, sum, weighted values), and splits are merged in order. A row's
- * result depends on its position alone, not on the batch: one order of sums for every kernel here. A
- * block has a row and up to G heads that share keys and values, and walks its splits; the last to
- * finish merges. Within a split each group of lanes takes positions and keeps a running maximum, sum
- * and weighted values in registers. A single row is turned and stored on the way.
+ * of fixed length; a split gives (max, sum, weighted values), and splits are merged in order. A
+ * row's result depends on its position alone, not on the batch: one order of sums for every kernel
+ * here. A block has a row and up to G heads that share keys and values, and walks its splits; the
+ * last to finish merges. Within a split each group of lanes takes positions and keeps a running
+ * maximum, sum and weighted values in registers. A single row is turned and stored on the way.
  *
  * The kernels are made in k_attention.cu (keys and values in f32 or in f16) and k_attention_kv.cu
  * (q8_0, and keys and values of different types). */
@@ -13,9 +13,9 @@
 
 enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
 
-/* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has `per`
- * of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of one row: part, head of
- * keys, slice. */
+/* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
+ * `per` of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of one row: part,
+ * head of keys, slice. */
 struct attend_args {
     cu_attend a;
     int group;
@@ -24,8 +24,9 @@ struct attend_args {
     int log_split;
 };
 
-/* How a lane holds E elements of a key or value until it needs them. Of q8_0: codes and their scale;
- * of `any_type`, types that the cache says at run time: f32. `element`: of rows in shared memory. */
+/* How a lane holds E elements of a key or value until it needs them. Of q8_0: codes and their
+ * scale; of `any_type`, types that the cache says at run time: f32. `element`: of rows in shared
+ * memory. */
 struct q8_type;
 struct any_type;
 template <class KT> struct kept {
@@ -91,8 +92,8 @@ __device__ __forceinline__ void prefetch(const void *p) {
 #endif
 }
 
-/* The part of a sequence's cache that a split has: positions [lo, hi), pages from that of `first` on.
- * Lane i of every warp knows page i; -1 = there is none. */
+/* The part of a sequence's cache that a split has: positions [lo, hi), pages from that of `first`
+ * on. Lane i of every warp knows page i; -1 = there is none. */
 struct span {
     int first;
     int lo;
@@ -244,8 +245,9 @@ __device__ __forceinline__ float score(const cu_attend &a, const C (&k)[NC], con
     return s;
 }
 
-/* The split s for `heads` heads: each warp's maxima, sums and values, to shared memory. now: its first
- * positions, fetched; near: the position whose key and value are in shared memory; -1 = none. */
+/* The split s for `heads` heads: each warp's maxima, sums and values, to shared memory. now: its
+ * first positions, fetched; near: the position whose key and value are in shared memory; -1 =
+ * none. */
 template <class KT, int ND, int G, bool ONE>
 __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh, int heads,
                                      int near, ahead<KT, ND> &now,
@@ -441,8 +443,8 @@ __device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, 
     }
 }
 
-/* The last position that row t at pos sees; of BIDIRECTIONAL: that its sequence has in this step, or
- * the window's end. */
+/* The last position that row t at pos sees; of BIDIRECTIONAL: that its sequence has in this step,
+ * or the window's end. */
 __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     int last = pos;
 #pragma unroll 1
@@ -597,6 +599,7 @@ static void by_dim(cudaStream_t s, const attend_args *x, dim3 grid) {
     else
         launch(s, attend<KT, 4, G, ONE>, grid, THREADS, 0, *x);
 }
-/* cu_attend_run for a cache that is not all f32 or all f16 (k_attention_kv.cu); x->a.one is false. */
+/* cu_attend_run for a cache that is not all f32 or all f16 (k_attention_kv.cu); x->a.one is
+ * false. */
 void cu_attend_kept(cudaStream_t s, const attend_args *x, dim3 grid);
 #endif

@@ -1,6 +1,7 @@
-/* cached.cuh -- where keys and values lie in a page, and how they are read. A page has, per layer, the
- * keys of all heads, then the values; a head has CU_PAGE_TOKENS rows of `pad` elements. Of q8_0 a
- * head has the codes of all rows, then their scales, one f16 per 32 codes: codes are read 8 at once. */
+/* cached.cuh -- where keys and values lie in a page, and how they are read. A page has, per layer,
+ * the keys of all heads, then the values; a head has CU_PAGE_TOKENS rows of `pad` elements. Of q8_0
+ * a head has the codes of all rows, then their scales, one f16 per 32 codes: codes are read 8 at
+ * once. */
 #ifndef CU_CACHED_CUH
 #define CU_CACHED_CUH
 #include "kernels.h"

@@ -1,9 +1,10 @@
-/* codes.cuh -- how the codes of packed weights lie in memory, and how kernels turn them into numbers.
- * A code is an unsigned number of 2 to 8 bits; the value of an element is (code - ZERO) * scale + min.
+/* codes.cuh -- how the codes of packed weights lie in memory, and how kernels turn them into
+ * numbers. A code is an unsigned number of 2 to 8 bits; the value of an element is (code - ZERO) *
+ * scale + min.
  *
- * A unit is 128 elements of a row: four groups of 32 with a scale each. It is read by four lanes, lane
- * t has elements 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3 of each group: with these a matrix unit's
- * 16 k are one half of one group, so that a scale may multiply the weights or their sum.
+ * A unit is 128 elements of a row: four groups of 32 with a scale each. It is read by four lanes,
+ * lane t has elements 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3 of each group: with these a matrix
+ * unit's 16 k are one half of one group, so that a scale may multiply the weights or their sum.
  *
  * The eight elements of a lane and group make four registers of two 16-bit numbers: e0 e1, e2 e3,
  * e4 e5, e6 e7. An f16 whose bits are 0x6400 | code is 1024 + code, without arithmetic. Where codes
@@ -99,7 +100,7 @@ __device__ __forceinline__ void nibble_halves(uint32_t q, uint32_t *r) {
     r[3] = and_or<0x00f000f0u, 0x64006400u>(q >> 8);
 }
 
-/* ---- packing, at import: the words of a lane and group; code(j): of its element j ------------- */
+/* ---- packing, at import: the words of a lane and group; code(j): of its element j ------------ */
 template <class F> __device__ __forceinline__ uint32_t pack_nibbles(F code) {
     uint32_t w = 0;
     for (int j = 0; j < 8; j++) {
@@ -123,7 +124,7 @@ template <class F> __device__ __forceinline__ uint8_t pack_bits(F code) {
     return (uint8_t)w;
 }
 
-/* ---- code formats ----------------------------------------------------------------------------- */
+/* ---- code formats ---------------------------------------------------------------------------- */
 /* A code format has
  *   LOW, HIGH  bytes of a lane and group in planes 0 and 1
  *   ODD        registers 1 and 3 hold 16 times the code

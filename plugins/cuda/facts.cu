@@ -1,5 +1,5 @@
-/* facts.cu -- what the driver says about its devices, opening one, and the self-test. Device numbers
- * are the driver's, in the order of CUDA_VISIBLE_DEVICES. */
+/* facts.cu -- what the driver says about its devices, opening one, and the self-test. Device
+ * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. */
 #include "backend.h"
 #include "gemm.h"
 #include "types.h"

@@ -1,15 +1,15 @@
-/* few_sm90.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on Hopper: weight rows are the 64 rows of a
- * warpgroup's product and come from registers, so that packed weights are unpacked where they are
+/* few_sm90.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on Hopper: weight rows are the 64 rows of
+ * a warpgroup's product and come from registers, so that packed weights are unpacked where they are
  * used and read once for N rows of x, which lie in shared memory.
  *
- * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up, eight and eight in turn),
- * 16 for each of eight warps, and goes through stages of 128 k (of a float 64). A thread asks for its
- * weights some stages ahead (cp.async) and reads back what it asked for itself: no barrier is needed,
- * and the first weights are under way before the predecessor is over. Four more warps bring x, some
- * stages ahead, through registers: the k of a product lie in the order in which lanes hold weights
- * (lane t has four columns in a row, which count as k 2t, 2t + 1, 2t + 8, 2t + 9). They have no
- * weights to wait for: the fence between their stores and a product waits for all that a thread has
- * under way.
+ * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up, eight and eight in
+ * turn), 16 for each of eight warps, and goes through stages of 128 k (of a float 64). A thread
+ * asks for its weights some stages ahead (cp.async) and reads back what it asked for itself: no
+ * barrier is needed, and the first weights are under way before the predecessor is over. Four more
+ * warps bring x, some stages ahead, through registers: the k of a product lie in the order in which
+ * lanes hold weights (lane t has four columns in a row, which count as k 2t, 2t + 1, 2t + 8, 2t +
+ * 9). They have no weights to wait for: the fence between their stores and a product waits for all
+ * that a thread has under way.
  *
  * Blocks stay for several tiles. Where tiles are few, the blocks of a cluster share k; each warp's
  * sums go to the block that finishes them, and are added there in the order of k: no sum depends on
@@ -24,7 +24,7 @@ enum {
     FEW_BRINGERS = 128 /* that bring x */
 };
 
-/* ---- weights of a thread: one row's part of a stage ------------------------------------------- */
+/* ---- weights of a thread: one row's part of a stage ------------------------------------------ */
 template <class T, bool PACKED> struct few_weight;
 
 /* A region of shared memory for each plane; a thread's pieces lie side by side. */
@@ -86,7 +86,7 @@ template <class T> struct few_weight<T, false> {
     }
 };
 
-/* ---- shared memory ---------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 template <class T, int N> struct few_shape {
     using weight = few_weight<T, T::PACKED>;
     static constexpr int K = weight::K;
@@ -127,7 +127,7 @@ __host__ __device__ __forceinline__ int few_most_warps(int split) {
 }
 
 #ifdef CU_SM90A
-/* ---- which rows ------------------------------------------------------------------------------- */
+/* ---- which rows ------------------------------------------------------------------------------ */
 /* A pass of a work: a tile of an expert (or of the matrix) and up to N rows of x from r0 on. */
 struct few_pass {
     int work;
@@ -221,7 +221,7 @@ __device__ __forceinline__ few_source few_source_of(const cu_linear &a, const fe
     return s;
 }
 
-/* ---- x ---------------------------------------------------------------------------------------- */
+/* ---- x --------------------------------------------------------------------------------------- */
 template <int GROUP> __device__ __forceinline__ void few_group_sync(int group) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(GROUP) : "memory");
 }
@@ -334,7 +334,7 @@ __device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job
     }
 }
 
-/* ---- what becomes of sums --------------------------------------------------------------------- */
+/* ---- what becomes of sums -------------------------------------------------------------------- */
 /* v: of rows lane / 4 and lane / 4 + 8 of a warp's 16 weight rows, times rows 2 (lane % 4) and one
  * more of eight rows of x from n on. */
 template <class T>
@@ -391,7 +391,7 @@ __device__ __forceinline__ void few_push(const float *d, uint32_t sums, uint32_t
         peer_send(there + i * 512, bar, d + 4 * i);
 }
 
-/* ---- products --------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 /* Adds a stage's products: two rows' weights of each thread and the stage of x. */
 template <class T, int N>
 __device__ __forceinline__ void few_multiply(const typename few_shape<T, N>::weight w[2],
@@ -562,7 +562,8 @@ __device__ __forceinline__ void few_consume(const cu_linear &a, const few_job &j
 }
 #endif
 
-/* Grid: clusters of `split` blocks, one for each tile; or blocks, each with every so many-th work. */
+/* Grid: clusters of `split` blocks, one for each tile; or blocks, each with every so many-th
+ * work. */
 template <class T, int N>
 __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
     few_sm90(const __grid_constant__ cu_linear a, int split, int tiles) {
@@ -613,7 +614,7 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
 #endif
 }
 
-/* ---- host ------------------------------------------------------------------------------------- */
+/* ---- host ------------------------------------------------------------------------------------ */
 /* Blocks that share k: as many as are resident at once, two on a processor; all then read at the
  * same pace. */
 static inline int few_split(const mn_device *d, int tiles, int units) {

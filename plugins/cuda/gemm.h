@@ -56,7 +56,8 @@ void cu_gemm_run(const mn_device *d, cudaStream_t s, const cu_gemm *g);
 
 /* ---- for tests and benchmarks ---------------------------------------------------------------- */
 /* A way to run it. Shape: an index into cu_gemm_shapes, -1 = gemm_mma.cu. Split: the share of the
- * processors, in per cent, that a last wave of tiles may fill before it is left whole; 0 = whole. */
+ * processors, in per cent, that a last wave of tiles may fill before it is left whole; 0 =
+ * whole. */
 struct cu_gemm_plan {
     int shape, split;
 };

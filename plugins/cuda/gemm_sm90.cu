@@ -17,7 +17,8 @@
 #include <cuda.h>
 
 enum { BLOCK_K = 64, CONSUMERS = 2, THREADS = 128 * (1 + CONSUMERS) };
-/* Of a tile that is split: iterations of a part, parts (their sums are added one after the other). */
+/* Of a tile that is split: iterations of a part, parts (their sums are added one after the
+ * other). */
 enum { SHORTEST = 4, MOST_PARTS = 16 };
 
 /* ---- who computes what ----------------------------------------------------------------------- */
@@ -123,7 +124,7 @@ __device__ __forceinline__ bool work_at(const schedule &s, int i, work *w) {
 }
 
 #ifdef CU_SM90A
-/* ---- copies ----------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 __device__ __forceinline__ void prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

@@ -258,7 +258,8 @@ struct gemm_part {
     float4 more[4]; /* residual; GLU: bias of up */
 };
 
-/* With GLU a lane has 4 columns of rows lane / 4 and 8 more, else of rows lane / 8, 4, 8, 12 more. */
+/* With GLU a lane has 4 columns of rows lane / 4 and 8 more, else of rows lane / 8, 4, 8, 12
+ * more. */
 template <int P>
 __device__ __forceinline__ void gemm_read(const gemm_args &a, int group, int row, int end,
                                           int piece, int c, gemm_part *x) {

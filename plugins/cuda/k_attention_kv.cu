@@ -1,6 +1,6 @@
-/* k_attention_kv.cu -- attention of few rows over keys and values in q8_0, and over those that have a
- * type each, which the kernel asks for at run time (attend.cuh). The new row is stored by a kernel of
- * its own before (k_cache.cu). */
+/* k_attention_kv.cu -- attention of few rows over keys and values in q8_0, and over those that have
+ * a type each, which the kernel asks for at run time (attend.cuh). The new row is stored by a
+ * kernel of its own before (k_cache.cu). */
 #include "attend.cuh"
 
 template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, dim3 grid) {

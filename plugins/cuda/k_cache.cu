@@ -1,6 +1,7 @@
 /* k_cache.cu -- storing keys and values that are not both f32 or both f16. A warp has a head of one
- * row: its elements are turned into shared memory, then rounded to the cache's type; of q8_0 a block
- * of 32 is a warp's, with the steps of dtype/cached.c. Queries are turned by warps of their own. */
+ * row: its elements are turned into shared memory, then rounded to the cache's type; of q8_0 a
+ * block of 32 is a warp's, with the steps of dtype/cached.c. Queries are turned by warps of their
+ * own. */
 #include "cached.cuh"
 #include "rope.cuh"
 

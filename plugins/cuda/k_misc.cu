@@ -128,8 +128,8 @@ void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
-/* The id of a row and its position; -1 = the row has no effect. A row that continues its slot is the
- * only one of the slot in the step. */
+/* The id of a row and its position; -1 = the row has no effect. A row that continues its slot is
+ * the only one of the slot in the step. */
 __device__ int resolve(const cu_embed &e, int t, int *id) {
     const int s = __ldcg(&e.row_slot[t]);
     const int src = __ldcg(&e.src[t]);

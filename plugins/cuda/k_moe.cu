@@ -1,6 +1,7 @@
-/* k_moe.cu -- scores of experts, which experts a token goes to, the pairs of token and choice sorted by expert, and the
- * weighted sum of what the experts made. Pair p is choice p % k of token p / k. The order of pairs of
- * one expert is not fixed (atomics), what is computed of a pair does not depend on it. */
+/* k_moe.cu -- scores of experts, which experts a token goes to, the pairs of token and choice
+ * sorted by expert, and the weighted sum of what the experts made. Pair p is choice p % k of token
+ * p / k. The order of pairs of one expert is not fixed (atomics), what is computed of a pair does
+ * not depend on it. */
 #include "kernels.h"
 
 enum { ROUTE_WARPS = 8 };
@@ -26,7 +27,7 @@ __device__ __forceinline__ void warp_best(float &v, int &i) {
     }
 }
 
-/* ---- scores: few outputs of f32 weights for several rows -------------------------------------- */
+/* ---- scores: few outputs of f32 weights for several rows ------------------------------------- */
 enum { SCORE_ROWS = 4, SCORE_OUTPUTS = 8, SCORES = SCORE_ROWS * SCORE_OUTPUTS };
 
 __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
@@ -118,7 +119,7 @@ void cu_scores_run(cudaStream_t s, const cu_linear *a) {
     launch(s, score_rows, dim3(across, down), 256, 0, *a);
 }
 
-/* ---- routes ----------------------------------------------------------------------------------- */
+/* ---- routes ---------------------------------------------------------------------------------- */
 /* Scores, the k best in order, and their weights, as docs/ops.md says; a NaN among the scores gives
  * experts 0 to k - 1 with weight NaN. The token of a warp; lane l has experts l, l + 32, ... */
 template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_route &r, int t) {

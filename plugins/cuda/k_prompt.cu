@@ -1,12 +1,12 @@
-/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16 or q8_0, on matrix units (Dao 2023):
- * a block has 64 pairs of query row and head, all of one group of heads that share keys and values,
- * and walks the pages that any of its rows sees, with a running maximum and sum per row. Scores and
- * sums are f32; q, keys, values and weights of the softmax are f16. Pages come through shared memory,
- * one ahead.
+/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16 or q8_0, on matrix units
+ * (Dao 2023): a block has 64 pairs of query row and head, all of one group of heads that share keys
+ * and values, and walks the pages that any of its rows sees, with a running maximum and sum per
+ * row. Scores and sums are f32; q, keys, values and weights of the softmax are f16. Pages come
+ * through shared memory, one ahead.
  *
- * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be NaN.
- * Positions behind the block's last row are not read. If a row ends as NaN or infinite it is computed
- * once more, by itself, over exactly what it sees. */
+ * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be
+ * NaN. Positions behind the block's last row are not read. If a row ends as NaN or infinite it is
+ * computed once more, by itself, over exactly what it sees. */
 #include "cached.cuh"
 #include <limits.h>
 #include <stddef.h>

@@ -273,7 +273,8 @@ __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, 
     __syncthreads();
 }
 
-/* Philox4x32-10 (Salmon 2011), keyed by the seed, of the position: its first word as u in [0, 1). */
+/* Philox4x32-10 (Salmon 2011), keyed by the seed, of the position: its first word as u in [0,
+ * 1). */
 __device__ float philox(u64 seed, uint32_t pos) {
     uint32_t k0 = (uint32_t)seed;
     uint32_t k1 = (uint32_t)(seed >> 32);
@@ -303,8 +304,8 @@ __device__ u64 mass_above(const float *l, int V, uint32_t key, float top, double
     return block_sum(mass, h);
 }
 
-/* The id that a row draws by top_k, top_p, min_p and temperature, for all threads. keep: of the order
- * of logits, how many of the first may be drawn. */
+/* The id that a row draws by top_k, top_p, min_p and temperature, for all threads. keep: of the
+ * order of logits, how many of the first may be drawn. */
 __device__ int draw(const float *l, int V, const mn_slot_params &p, int pos, best top, hist &h) {
     u64 finite = 0;
     u64 strong = 0;

@@ -21,9 +21,9 @@ struct cu_glu {
     float alpha, limit, up_offset;
 };
 
-/* Which pairs of token and choice an expert has. of: [n_pairs], the expert of each; pair p reads row
- * p / x_div of x and writes row p of y. The rest, for matrix units, is what cu_moe_sort made of it:
- * pairs sorted by expert, where each expert's begin [n + 1], and the experts that have any
+/* Which pairs of token and choice an expert has. of: [n_pairs], the expert of each; pair p reads
+ * row p / x_div of x and writes row p of y. The rest, for matrix units, is what cu_moe_sort made of
+ * it: pairs sorted by expert, where each expert's begin [n + 1], and the experts that have any
  * [n_active], -1 behind the last. */
 struct cu_experts {
     const int32_t *of, *pairs, *start, *active;
@@ -57,8 +57,8 @@ struct cu_linear {
 };
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
-/* y = x / rms * (w + offset) of rows of D; gather: which row of x, or NULL; half: a second copy of y
- * in 16 bits, rows of ld elements, or NULL. */
+/* y = x / rms * (w + offset) of rows of D; gather: which row of x, or NULL; half: a second copy of
+ * y in 16 bits, rows of ld elements, or NULL. */
 struct cu_norm {
     const float *x, *w;
     const int32_t *gather;
@@ -164,8 +164,8 @@ struct cu_elementwise {
 void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e);
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
 
-/* A product of f32 weights with few outputs for several rows, as scores of experts are: whether it is
- * one, and does it. The order of sums is not that of a single row. */
+/* A product of f32 weights with few outputs for several rows, as scores of experts are: whether it
+ * is one, and does it. The order of sums is not that of a single row. */
 bool cu_scores_fit(const cu_linear *a);
 void cu_scores_run(cudaStream_t s, const cu_linear *a);
 /* MOE_ROUTE: scores of n experts per token -> the k best and their weights, [T, k]. */
@@ -177,8 +177,8 @@ struct cu_route {
     bool normalise;
     float scale;
 };
-/* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert outside
- * of [0, n) counts as 0. The order within an expert is any. */
+/* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert
+ * outside of [0, n) counts as 0. The order within an expert is any. */
 struct cu_sort {
     const int32_t *of;
     int32_t *pairs, *start, *active;
@@ -187,8 +187,8 @@ struct cu_sort {
 void cu_moe_sort(cudaStream_t s, const cu_sort *a);
 /* Routes, and sorts what came out. */
 void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then);
-/* Rows of pairs in the order of `pairs`: y[i] = x[pairs[i] / x_div] in 16 bits, ld elements each, from
- * rows of K f32 or of ld 16-bit elements (x_kind). */
+/* Rows of pairs in the order of `pairs`: y[i] = x[pairs[i] / x_div] in 16 bits, ld elements each,
+ * from rows of K f32 or of ld 16-bit elements (x_kind). */
 struct cu_sorted {
     const void *x;
     void *y;

@@ -1,6 +1,6 @@
-/* kv.cu -- KV pages: rows of heads are padded to 8 elements, so that kernels read 16 bytes at once (of q8_0 to 32, a block);
- * the padding stays zero, and masked positions are read, so pages must arrive zeroed. Geometry:
- * common/kv.c. */
+/* kv.cu -- KV pages: rows of heads are padded to 8 elements, so that kernels read 16 bytes at once
+ * (of q8_0 to 32, a block); the padding stays zero, and masked positions are read, so pages must
+ * arrive zeroed. Geometry: common/kv.c. */
 #include "backend.h"
 
 const mnp_kv_rules cu_kv_rules = {CU_PAGE_TOKENS, 8, 256};

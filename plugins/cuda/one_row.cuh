@@ -1,17 +1,17 @@
-/* one_row.cuh -- LINEAR of one row of x, and MOE_LINEAR of a few pairs, on matrix units: decode with
- * packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of up); its
- * warps share k, and have read the weights of the next two places before they work on one, the first
- * ones before the kernel waits for x, unless it must first know which expert is meant.
+/* one_row.cuh -- LINEAR of one row of x, and MOE_LINEAR of a few pairs, on matrix units: decode
+ * with packed weights. A block goes through tiles of 16 weight rows (GLU: 8 of gate and the 8 of
+ * up); its warps share k, and have read the weights of the next two places before they work on one,
+ * the first ones before the kernel waits for x, unless it must first know which expert is meant.
  *
  * What counts is how many instructions lie between x and y: a kernel reads its bytes in a third of
  * its time. A weight costs about one: its code is put below the exponent of an f16 (codes.cuh) and
- * multiplied as it is; scale and minimum of a group apply to the group's sum, of which each lane keeps
- * one in four, so that no scale is turned into a number twice. What the codes' offset adds to a sum is
- * the offset times the sum of x, which is formed once:
+ * multiplied as it is; scale and minimum of a group apply to the group's sum, of which each lane
+ * keeps one in four, so that no scale is turned into a number twice. What the codes' offset adds to
+ * a sum is the offset times the sum of x, which is formed once:
  *   sum of x (code - zero) scale + x min = scale (sum of x register - lift) + min (sum of x)
  * x comes in f32, rounded on the way into shared memory, there in the order in which lanes read it.
- * Where registers hold 16 codes, their x is 1/16 of that of the others. Weights of two positions take
- * turns in two sets of registers, and what is added to y is read before the product begins.
+ * Where registers hold 16 codes, their x is 1/16 of that of the others. Weights of two positions
+ * take turns in two sets of registers, and what is added to y is read before the product begins.
  *
  * A norm needs no pass of its own: x times the norm's weights goes to the product, the sum of
  * squares is formed beside it, and 1 / rms multiplies the result. PRESCALE keeps x * weight in the
@@ -38,8 +38,8 @@ template <class T> struct one_shape {
     }
 };
 
-/* Elements i to i + 3 of a row of K, a multiple of 4 in packed types; zeros behind it, or where x is
- * NULL. */
+/* Elements i to i + 3 of a row of K, a multiple of 4 in packed types; zeros behind it, or where x
+ * is NULL. */
 __device__ __forceinline__ float4 read_one(const float *x, int i, int K) {
     if (x && i < K)
         return __ldcg((const float4 *)(x + i));
@@ -96,8 +96,9 @@ __device__ __forceinline__ void keep_one(float4 v, float prescale, bool in, char
     }
 }
 
-/* Fills shared memory: x [ld], then {lift, sum} [ld / 32][N]; with a norm also the sum of squares of
- * each warp. x: the row, or NULL; v, norm: the thread's first values and weights, read before. */
+/* Fills shared memory: x [ld], then {lift, sum} [ld / 32][N]; with a norm also the sum of squares
+ * of each warp. x: the row, or NULL; v, norm: the thread's first values and weights, read
+ * before. */
 template <class T, int THREADS, int FIRST>
 __device__ __forceinline__ void load_one(const cu_linear &a, const float *x, float4 (&v)[FIRST],
                                          float4 (&norm)[FIRST], float prescale, char *xs,
@@ -218,8 +219,8 @@ __device__ __forceinline__ one_tail tail_of(const cu_linear &a, int tile, int64_
     return r;
 }
 
-/* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x =
- * blocks that share the tiles, y = pairs of token and expert. */
+/* Registers are bounded so that blocks of the next kernel fit beside these and read ahead. Grid: x
+ * = blocks that share the tiles, y = pairs of token and expert. */
 template <class T, int NW, int U, int BLOCKS>
 __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     using shape = one_shape<T>;
@@ -327,7 +328,8 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     }
     const float2 *sums = (const float2 *)(xs + (size_t)a.ld * 2);
     float y[2] = {0, 0}; /* rows g and g + 8 */
-    /* What lies at `here`, in w; then w takes what comes behind `there`. False: there is no more. */
+    /* What lies at `here`, in w; then w takes what comes behind `there`. False: there is no
+     * more. */
     auto turn = [&](weights &w, position &here, const position &there) {
         const int tile = here.tile;
         const int first_unit = here.step * U * NW + warp;
@@ -377,9 +379,9 @@ __global__ void __launch_bounds__(32 * NW, BLOCKS) one_row(cu_linear a) {
     }
 }
 
-/* Warps of a block, units that a warp reads at once, and blocks of a processor, by measurement on one
- * H200: two units where their codes and scales leave registers for them, and more warps where both
- * are small (MXFP4). */
+/* Warps of a block, units that a warp reads at once, and blocks of a processor, by measurement on
+ * one H200: two units where their codes and scales leave registers for them, and more warps where
+ * both are small (MXFP4). */
 template <class T> struct one_row_plan {
     enum {
         HELD = sizeof(typename T::codes) + sizeof(typename T::scales),

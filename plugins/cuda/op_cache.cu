@@ -1,6 +1,7 @@
 /* op_cache.cu -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
  * k_attention.cu and k_prompt.cu. With one row the attention of a STORE unit rotates, stores and
- * attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the compiled program). */
+ * attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the compiled
+ * program). */
 #include "ops.h"
 
 /* The cache of a unit's layer; the int32_t are tensors: position and slot of each row, page tables,

@@ -13,7 +13,8 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
     return rows > 1 || w->type->import;
 }
 
-/* Whether a product is one of few outputs (k_moe.cu); class exact wants the sums of a single row. */
+/* Whether a product is one of few outputs (k_moe.cu); class exact wants the sums of a single
+ * row. */
 static bool is_scores(const cu_run *r, const cu_weight *w, const cu_linear *a) {
     return cu_rounds(r->p) && w->type == cu_type_of(MN_F32) && cu_scores_fit(a);
 }
@@ -48,7 +49,8 @@ static void round_x(cu_run *r, const cu_weight *w, int32_t t, cu_linear *a, int6
     a->x_kind = kind;
 }
 
-/* Segments [from, from + count) of a product: weights, biases, outputs. first: operand of weight 0 */
+/* Segments [from, from + count) of a product: weights, biases, outputs. first: operand of weight
+ * 0 */
 static const cu_weight *set_segments(const cu_run *r, const mn_node *n, uint32_t first,
                                      uint32_t from, uint32_t count, cu_linear *a) {
     const cu_weight *w = cu_weight_of(r, mnp_in(r->g, n, first + 2 * from));

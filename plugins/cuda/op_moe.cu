@@ -1,5 +1,6 @@
-/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE: their operands for the kernels of k_moe.cu. The route also
- * sorts the pairs of token and expert, which MOE_LINEAR (op_linear.cu) then finds in the scratch. */
+/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE: their operands for the kernels of k_moe.cu. The route
+ * also sorts the pairs of token and expert, which MOE_LINEAR (op_linear.cu) then finds in the
+ * scratch. */
 #include "ops.h"
 
 /* Experts and weights of each row, and their pairs sorted into the scratch. */

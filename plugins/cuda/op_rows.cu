@@ -1,6 +1,6 @@
 /* op_rows.cu -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. Each function
- * gathers the operands of one node for its kernel (k_misc.cu, k_sample.cu); without rows there is no
- * launch. */
+ * gathers the operands of one node for its kernel (k_misc.cu, k_sample.cu); without rows there is
+ * no launch. */
 #include "ops.h"
 
 /* Two launches: the state of the slots goes forward, then ids become rows. */
@@ -36,7 +36,8 @@ static void embed(cu_run *r, const cu_unit *u) {
     w->type->embed(r->s, &e);
 }
 
-/* Inputs that are not bound switch their filters off; outputs that are not bound are not computed. */
+/* Inputs that are not bound switch their filters off; outputs that are not bound are not
+ * computed. */
 static void sample(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);

@@ -1,5 +1,5 @@
-/* operands.cu -- where operands lie in a step, and how large they are. Addresses come from the bound
- * set, or from the arena in the context's scratch. */
+/* operands.cu -- where operands lie in a step, and how large they are. Addresses come from the
+ * bound set, or from the arena in the context's scratch. */
 #include "ops.h"
 
 void *cu_ptr(const cu_run *r, int32_t t) {

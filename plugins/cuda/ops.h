@@ -1,6 +1,7 @@
 /* ops.h -- the table of operations: one row per operation of docs/ops.md with what this plugin can
- * do of it, what memory it needs beside its tensors, and how it is launched. Contracts, verdicts and
- * sizes follow from the rows (verdict.cu, program.cu). A row lies in the file of its family, op_*.cu.
+ * do of it, what memory it needs beside its tensors, and how it is launched. Contracts, verdicts
+ * and sizes follow from the rows (verdict.cu, program.cu). A row lies in the file of its family,
+ * op_*.cu.
  *
  * Launch functions run once for each combination of symbol values, when a step is captured: what
  * they choose (a kernel for so many rows) holds for all steps with these values. */
@@ -28,7 +29,8 @@ enum {
 
 struct cu_op {
     uint32_t op, contract;
-    /* beyond what is true of all: operands there, weights of types that can be kept; NULL = nothing */
+    /* beyond what is true of all: operands there, weights of types that can be kept; NULL =
+     * nothing */
     uint32_t (*verdict)(const mn_device *d, const mn_graph *g, const mn_node *n);
     /* raises what the program needs for this node; NULL = nothing */
     void (*needs)(const mn_program *p, const mn_node *n, cu_needs *needs);
@@ -55,7 +57,7 @@ struct cu_run {
     bool late, early;
 };
 
-/* ---- launches (launch.cu; cu_is_joined: op_cache.cu) ------------------------------------------ */
+/* ---- launches (launch.cu; cu_is_joined: op_cache.cu) ----------------------------------------- */
 cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s);
 /* Whether in this step the attention of a STORE and of an ATTENTION unit runs both. */
 bool cu_is_joined(const cu_run *r, const cu_unit *u);
@@ -71,7 +73,7 @@ bool cu_copy_views(const cu_run *r, const cu_unit *u, bool in);
 /* last: the unit launched before, or UINT32_MAX. */
 mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err);
 
-/* ---- operands in this step (operands.cu) ------------------------------------------------------ */
+/* ---- operands in this step (operands.cu) ----------------------------------------------------- */
 /* Where a tensor lies; NULL = absent or not bound. */
 void *cu_ptr(const cu_run *r, int32_t t);
 static inline float *cu_f32(const cu_run *r, int32_t t) {

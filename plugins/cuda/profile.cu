@@ -24,7 +24,8 @@ static int64_t rows_of_product(const cu_run *r, const mn_node *n) {
     return cu_dim(r, mnp_in(r->g, n, 0), 0);
 }
 
-/* What a step reads of a weight: all of it, rows of a table, or at most one expert for each pair. */
+/* What a step reads of a weight: all of it, rows of a table, or at most one expert for each
+ * pair. */
 static double weight_share(const cu_run *r, const mn_node *n, const cu_weight *w) {
     double asked = (double)rows_of_product(r, n);
     double all = (double)w->rows;

@@ -296,8 +296,8 @@ static uint32_t importers(const mn_device *d) {
     return n ? n : 1;
 }
 
-/* What measurements said of one H200: about half of the bandwidth, 2 us a unit; a prompt of 512 rows
- * on matrix units. */
+/* What measurements said of one H200: about half of the bandwidth, 2 us a unit; a prompt of 512
+ * rows on matrix units. */
 mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_program *p;
     mn_status st = make(d, c, NULL, &p, err);

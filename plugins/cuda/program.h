@@ -15,9 +15,9 @@ struct cu_unit {
     mnp_kv kv;
 };
 
-/* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits of
- * attention and their counters, resolved ids, adjusted logits, pairs sorted by expert; of products of
- * many rows: weights in 16 bits, rows of x and y sorted by expert. */
+/* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits
+ * of attention and their counters, resolved ids, adjusted logits, pairs sorted by expert; of
+ * products of many rows: weights in 16 bits, rows of x and y sorted by expert. */
 struct cu_needs {
     uint64_t half, partial, arrived, ids, logits, pairs, wide, sorted_x, sorted_y;
 };

@@ -1,6 +1,6 @@
 /* ptx.cuh -- instructions that C++ has no words for, as functions: copies into shared memory and
- * their barriers, clusters of blocks, matrix units. Those of compute capability 9.0 exist only where
- * CU_SM90 is defined, warpgroup products only where CU_SM90A is. */
+ * their barriers, clusters of blocks, matrix units. Those of compute capability 9.0 exist only
+ * where CU_SM90 is defined, warpgroup products only where CU_SM90A is. */
 #ifndef CU_PTX_CUH
 #define CU_PTX_CUH
 #include "kernels.h"
@@ -16,7 +16,7 @@ __device__ __forceinline__ uint32_t shared_at(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* ---- copies of a thread's own (cp.async) ------------------------------------------------------ */
+/* ---- copies of a thread's own (cp.async) ----------------------------------------------------- */
 /* BYTES (4, 8, 16 or a multiple of 16) to shared memory; neither address generic: `to` counts in
  * shared memory, `from` lies in global memory. */
 template <int BYTES> __device__ __forceinline__ void copy_bytes(uint32_t to, const char *from) {
@@ -45,7 +45,7 @@ template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* ---- matrix units of a warp ------------------------------------------------------------------- */
+/* ---- matrix units of a warp ------------------------------------------------------------------ */
 /* Four matrices of 8 x 8 from shared memory; lane i gives the row i % 8 of matrix i / 8. */
 __device__ __forceinline__ void load_matrices(uint32_t v[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -79,7 +79,7 @@ __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], const uint3
     mma<KIND>(c, a[0], a[1], a[2], a[3], b[0], b[1]);
 }
 
-/* ---- clusters --------------------------------------------------------------------------------- */
+/* ---- clusters -------------------------------------------------------------------------------- */
 #ifdef CU_SM90
 /* The place in another block's shared memory. */
 __device__ __forceinline__ uint32_t peer_at(uint32_t at, int block) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 
 #ifdef CU_SM90A
-/* ---- barriers in shared memory ---------------------------------------------------------------- */
+/* ---- barriers in shared memory --------------------------------------------------------------- */
 __device__ __forceinline__ void barrier_init(uint32_t bar, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
@@ -150,7 +150,7 @@ __device__ __forceinline__ void barrier_arrive_at(uint32_t bar, int block) {
                  : "memory");
 }
 
-/* ---- products of a warpgroup ------------------------------------------------------------------ */
+/* ---- products of a warpgroup ----------------------------------------------------------------- */
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -164,8 +164,8 @@ template <int LEFT> __device__ __forceinline__ void wgmma_wait() {
 __device__ __forceinline__ void fence_products() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/* An operand in rows of 128 bytes whose vectors are swizzled (vector v of row r at v ^ r % 8), eight
- * rows after each other; `at` is a multiple of 1,024, plus where in the row it starts. */
+/* An operand in rows of 128 bytes whose vectors are swizzled (vector v of row r at v ^ r % 8),
+ * eight rows after each other; `at` is a multiple of 1,024, plus where in the row it starts. */
 __device__ __forceinline__ uint64_t wgmma_operand(uint32_t at) {
     const uint64_t swizzle_128 = 1ull << 62;
     const uint64_t eight_rows = (uint64_t)(1024 / 16) << 32;
@@ -199,7 +199,8 @@ __device__ __forceinline__ uint64_t wgmma_operand(uint32_t at) {
                  : "l"(x_at), "l"(w_at), "r"(more))
 #define WGMMA_OF(type, n, regs, x, w, add, ...) WGMMA(n, type, regs, x, w, add, __VA_ARGS__)
 
-/* d [64 rows, N columns] = (more ? d : 0) + x [64, 16] w [N, 16]^T; both K-major in shared memory */
+/* d [64 rows, N columns] = (more ? d : 0) + x [64, 16] w [N, 16]^T; both K-major in shared
+ * memory */
 template <int KIND, int N>
 __device__ __forceinline__ void wgmma(float *d, uint64_t x_at, uint64_t w_at, int more) {
     static_assert(N == 64 || N == 128 || N == 192 || N == 256, "a width with operand tables");

@@ -38,9 +38,9 @@ template <class T> static void embed_run(cudaStream_t s, const cu_embed *e) {
     launch(s, embed_rows<T>, dim3(e->T), 256, 0, *e);
 }
 
-/* Rows of `pitch` elements; what a row of the weight has beyond is padding. Of each group a lane has
- * two runs of four elements, and its neighbour the runs behind them: they swap one each, so that both
- * write eight in a row. */
+/* Rows of `pitch` elements; what a row of the weight has beyond is padding. Of each group a lane
+ * has two runs of four elements, and its neighbour the runs behind them: they swap one each, so
+ * that both write eight in a row. */
 template <class T>
 __global__ void __launch_bounds__(256)
     expand_rows(cu_planes w, int64_t row, int64_t n, int ld, int pitch, uint16_t *out) {

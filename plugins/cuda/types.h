@@ -1,6 +1,6 @@
-/* types.h -- the table of weight types: how a type lies on the device, and the kernels that read it.
- * A type of the table is one file (w_*.cu) and one row (types.cu). A type that is not in the table
- * is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32).
+/* types.h -- the table of weight types: how a type lies on the device, and the kernels that read
+ * it. A type of the table is one file (w_*.cu) and one row (types.cu). A type that is not in the
+ * table is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32).
  *
  * On the device a weight is up to four planes, each an array of rows; a row has ld elements, the
  * columns rounded up to CU_K_ALIGN, the rest zero bytes (which every type reads as zero, or which

@@ -21,7 +21,8 @@
 /* (code - ZERO) * scale + min. In 16 bits a scale may be as small as 2^-24: SCALED moves it up. */
 template <class C, class S, int ZERO> struct packed {
     enum { E = 32, GROUPS = 4, HALF = CU_HALF, PACKED = 1, OFFSET = ZERO };
-    /* codes of E2M1 are 2^-14 of the value, and their scales 2^14 times as large: in f16 up to 2^5 */
+    /* codes of E2M1 are 2^-14 of the value, and their scales 2^14 times as large: in f16 up to
+     * 2^5 */
     static constexpr float SCALED = C::BASE ? 64.0f : 0.0625f;
     using codes = C;
     using scales = S;

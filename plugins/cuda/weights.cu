@@ -1,8 +1,8 @@
 /* weights.cu -- weights stream from the mapped file through the queue's pinned ring into device
  * memory. Float matrices go there as they are; packed types go to a staging area on the device, a
  * kernel splits them into planes (rows.cuh), and the next rows follow in the order of the stream. A
- * type without kernels of its own, and everything that is no matrix, is unpacked to f32 by dtype/ on
- * the host. Rows of matrices are padded to CU_K_ALIGN elements.
+ * type without kernels of its own, and everything that is no matrix, is unpacked to f32 by dtype/
+ * on the host. Rows of matrices are padded to CU_K_ALIGN elements.
  *
  * Sources are the host's until the event; the ring and the staging area belong to the queue. */
 #include "backend.h"

@@ -30,7 +30,8 @@ static const uint8_t *at(const view *a, int64_t pos, bool value) {
     return mnc_kv_k(kv, page) + place * kv->geo.k_row;
 }
 
-/* The scaled and capped product of the query with the key of one position; -inf where no page is. */
+/* The scaled and capped product of the query with the key of one position; -inf where no page
+ * is. */
 static double logit(const view *a, int64_t pos) {
     const uint8_t *k = at(a, pos, false);
     double sum = 0;
@@ -92,8 +93,8 @@ static int64_t last_seen(const mnc_call *c, int64_t t) {
     return row_pos[last];
 }
 
-/* Scratch: doubles, one per position of the longest sequence, then [Dv], then a row in f32. Work is shared out by row
- * and head. */
+/* Scratch: doubles, one per position of the longest sequence, then [Dv], then a row in f32. Work is
+ * shared out by row and head. */
 static void attention(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *q = &c->in[MN_ATTENTION_Q]; /* [T, H, Dk] */
     const int32_t *row_pos = c->in[MN_ATTENTION_ROW_POS].ptr;

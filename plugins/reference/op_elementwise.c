@@ -54,8 +54,8 @@ static double at_most(double x, double limit) {
     return x;
 }
 
-/* y = act(gate) (up + offset). limit > 0 bounds the gate from above and up on both sides; alpha scales
- * the gate inside of the sigmoid of SILU (gpt-oss), 0: by 1. */
+/* y = act(gate) (up + offset). limit > 0 bounds the gate from above and up on both sides; alpha
+ * scales the gate inside of the sigmoid of SILU (gpt-oss), 0: by 1. */
 static void glu(const mnc_call *c, mnc_worker *w) {
     const share s = take(c, w);
     const int64_t kind = mnc_attr_int(c, MN_GLU_ATTR_KIND);

@@ -1,7 +1,8 @@
 /* op_kv_store.c -- KV_STORE: keys and values of the rows into the pages of their slots. */
 #include "reference.h"
 
-/* Row t's position of its slot, split into a page and a place in it: the page, or -1 if it has none. */
+/* Row t's position of its slot, split into a page and a place in it: the page, or -1 if it has
+ * none. */
 static int32_t page_of_row(const mnc_call *c, int64_t t, int64_t *at) {
     const mnc_kv *kv = &c->kv;
     const int32_t *row_pos = c->in[MN_KV_STORE_ROW_POS].ptr;

@@ -256,8 +256,8 @@ mn_status t_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_er
     return MN_OK;
 }
 
-/* The entry of a weight set for a tensor of g. A set is legal for every graph whose weights have its
- * names, types and dims; for the graph that it was opened for the index is enough. */
+/* The entry of a weight set for a tensor of g. A set is legal for every graph whose weights have
+ * its names, types and dims; for the graph that it was opened for the index is enough. */
 static const t_weight *find_weight(const mn_weights *w, const mn_graph *g, int32_t tensor) {
     const mn_tensor *t = t_tensor(g, tensor);
     if (w->graph == g)

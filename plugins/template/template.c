@@ -45,8 +45,9 @@ void t_give(void *dst, uint32_t capacity, void *src, uint32_t size) {
     memcpy(dst, src, size);
 }
 
-/* ---- facts ---------------------------------------------------------------------------------------
- * The host compares numbers, so state what is true and leave 0 what you do not know. */
+/* ---- facts
+ * --------------------------------------------------------------------------------------- The host
+ * compares numbers, so state what is true and leave 0 what you do not know. */
 
 static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
     /* no driver, no device: *n = 0 and MN_OK, or MN_NO_DEVICE with a sentence that says why */
@@ -158,9 +159,10 @@ static mn_status reason(void *self, uint32_t number, char *buf, uint32_t cap) {
     return MN_OK;
 }
 
-/* ---- the table -----------------------------------------------------------------------------------
- * What plugin.h calls optional may be NULL, or not covered by size: device_memory, self_test,
- * reason, wrap, abort, program_save and context_prepare. */
+/* ---- the table
+ * ----------------------------------------------------------------------------------- What plugin.h
+ * calls optional may be NULL, or not covered by size: device_memory, self_test, reason, wrap,
+ * abort, program_save and context_prepare. */
 static const mn_backend backend = {
     .size = sizeof backend,
     .device_count = device_count,

@@ -40,7 +40,8 @@ struct mn_model {
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
     double sampling[MN_SAMPLING_KEYS];
-    /* embeddings as the model's files want them (pooling.c). refusal: why that is not possible; NULL */
+    /* embeddings as the model's files want them (pooling.c). refusal: why that is not possible;
+     * NULL */
     struct {
         uint32_t pooling, norm; /* MN_POOLING_*, MN_NORM_*, not the defaults */
         bool stated;            /* a file says the pooling */
@@ -49,8 +50,8 @@ struct mn_model {
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
     pthread_mutex_t lock; /* guards graphs */
-    /* built by the first session; [..][1]: for contexts that need other constants (longrope); [1][..]:
-     * those that embed */
+    /* built by the first session; [..][1]: for contexts that need other constants (longrope);
+     * [1][..]: those that embed */
     mn_model_graph *graphs[MN_GRAPH_ENDS][2];
 };
 

@@ -1,8 +1,8 @@
 /* chat.c -- chats of the API: messages through a chat template, tokenised, of which a sequence that
  * knows some already gets the rest; and templates alone, rendered to text.
  *
- * Templates are parsed once per model (chat, chat_tools); the caller's own is parsed per call. What a
- * user wrote is marked byte by byte on its way, so that it never becomes a special token. */
+ * Templates are parsed once per model (chat, chat_tools); the caller's own is parsed per call. What
+ * a user wrote is marked byte by byte on its way, so that it never becomes a special token. */
 #include "api/api.h"
 #include "text/chat/chat.h"
 #include "text/json/scan.h"

@@ -1,5 +1,5 @@
-/* convert.c -- mn_model_convert: a model as one GGUF file. The plan is made first (runtime/convert): what
- * cannot be converted is said before a byte is written. */
+/* convert.c -- mn_model_convert: a model as one GGUF file. The plan is made first
+ * (runtime/convert): what cannot be converted is said before a byte is written. */
 #include "api/api.h"
 #include "convert/convert.h"
 #include <math.h>
@@ -41,8 +41,8 @@ static mn_status put_token_types(mn_convert_plan *p, mn_error *err) {
                                : MN_OK;
 }
 
-/* How embeddings are made of an encoder, or of a model whose files say it: modules.json is not part of
- * GGUF, and GGUF has no key for the norm. */
+/* How embeddings are made of an encoder, or of a model whose files say it: modules.json is not part
+ * of GGUF, and GGUF has no key for the norm. */
 static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *err) {
     if (m->embed.refusal || !(m->embed.stated || p->hp.bidirectional))
         return MN_OK;

@@ -1,6 +1,6 @@
 /* explain.c -- what a model becomes, as JSON: mn_model_explain, the way from plugin files to a
- * decision, whether or not there is one; mn_model_graph_json, its graph. Both write into one text, which
- * becomes the caller's (mn_json_free) when it is whole. */
+ * decision, whether or not there is one; mn_model_graph_json, its graph. Both write into one text,
+ * which becomes the caller's (mn_json_free) when it is whole. */
 #include "api/api.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* generation.c -- how a model wants to be sampled, and what ends its answers: generation_config.json
- * of a checkpoint, general.sampling.* of a GGUF file. What a file says there is a wish: a value that
- * makes no sense is named in a warning and the usual one is used, the same in every format. What is
- * no id where an id is expected, or no JSON, is an error. */
+/* generation.c -- how a model wants to be sampled, and what ends its answers:
+ * generation_config.json of a checkpoint, general.sampling.* of a GGUF file. What a file says there
+ * is a wish: a value that makes no sense is named in a warning and the usual one is used, the same
+ * in every format. What is no id where an id is expected, or no JSON, is an error. */
 #include "api/api.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>

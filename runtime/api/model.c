@@ -1,8 +1,8 @@
 /* model.c -- mn_model_*: a path to a model with its tokeniser and chat template.
  *
- * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open, but
- * for its graphs, which the first sessions build under the lock. A chat template that cannot be used
- * costs the template, not the model. */
+ * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open,
+ * but for its graphs, which the first sessions build under the lock. A chat template that cannot be
+ * used costs the template, not the model. */
 #include "api/api.h"
 #include "base/trust.h"
 #include "text/chat/chat.h"
@@ -125,7 +125,8 @@ static void warn_of_spare_layers(const mn_model *m) {
     }
 }
 
-/* *out stays NULL where the model has no such template, or one that cannot be used, which is logged. */
+/* *out stays NULL where the model has no such template, or one that cannot be used, which is
+ * logged. */
 static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
     /* a template that cannot be parsed costs the template, not the model */

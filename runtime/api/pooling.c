@@ -1,5 +1,5 @@
-/* pooling.c -- how a model's files want hidden states pooled into an embedding: {arch}.pooling_type of
- * GGUF; modules.json and 1_Pooling/config.json of sentence-transformers.
+/* pooling.c -- how a model's files want hidden states pooled into an embedding: {arch}.pooling_type
+ * of GGUF; modules.json and 1_Pooling/config.json of sentence-transformers.
  *
  * Read once, when a model is opened. What cannot be done (another pooling, layers behind it, a
  * damaged file) costs the defaults, not the model: it is an error where they are asked for. */

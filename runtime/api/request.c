@@ -1,6 +1,6 @@
 /* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model,
- * then defaults, in this order. One place for sessions and for explanations, so that the second says
- * what the first would do. */
+ * then defaults, in this order. One place for sessions and for explanations, so that the second
+ * says what the first would do. */
 #include "api/api.h"
 #include <string.h>
 

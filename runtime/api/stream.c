@@ -2,8 +2,8 @@
  *
  * An id passes the detokeniser; the channels of the vocabulary (channels.c) or tags spelled as text
  * (think_tags.c) tell thinking, answer and calls apart; calls that are written as text are found in
- * the answer (calls.c), the rest of which ends at the caller's stop strings (stop_strings.c). A stream refers to the model's tokeniser; the events are valid until the
- * next call. */
+ * the answer (calls.c), the rest of which ends at the caller's stop strings (stop_strings.c). A
+ * stream refers to the model's tokeniser; the events are valid until the next call. */
 #include "api/api.h"
 #include "text/chat/call_types.h"
 #include "text/chat/channels.h"

@@ -103,11 +103,11 @@ int mn_utf8_encode(uint32_t code, char out[4]);
 size_t mn_utf8_check(const char *s, size_t n);
 /* The longest prefix of s that does not end inside a character which more bytes could complete. */
 size_t mn_utf8_complete(const char *s, size_t n);
-/* Text of strangers, such as a plugin's names and messages, as it may go to a terminal or a log: tabs
- * and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters that
- * turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and of what is
- * no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap s. Returns
- * the length without the NUL. cap >= 1 */
+/* Text of strangers, such as a plugin's names and messages, as it may go to a terminal or a log:
+ * tabs and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters
+ * that turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and of
+ * what is no UTF-8 become "\\xNN". Cut at a character where dst is too small; dst may not overlap
+ * s. Returns the length without the NUL. cap >= 1 */
 size_t mn_plain(char *dst, size_t cap, mn_str s);
 /* The same for a char array of fixed size, in place; its NUL may be missing. */
 void mn_plain_array(char *text, size_t cap);
@@ -128,8 +128,8 @@ mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *
 /* Whole file, NUL-terminated, mn_free by the caller; a file over max bytes is an error, and so is a
  * pipe. A device may be read (/dev/null: an empty file). */
 mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *bytes, mn_error *err);
-/* The companion files that the runtime itself reads, of whatever format the model is: the one list of
- * them. They are mapped beside what the patterns of loaders name. */
+/* The companion files that the runtime itself reads, of whatever format the model is: the one list
+ * of them. They are mapped beside what the patterns of loaders name. */
 bool mn_is_companion(const char *name);
 /* The one of n mapped files with this base name; NULL = none. */
 const mn_file *mn_file_named(const mn_file *files, uint32_t n, const char *name);
@@ -196,8 +196,9 @@ uint32_t mn_patterns_kinds(const mn_patterns *p, const char *name);
 
 /* ---- cache.c: small files of the user's own, below $XDG_CACHE_HOME/minerva or ~/.cache/minerva */
 /* name: "rates-01ab", "probe/01ab". Appends all of the file, at most max bytes. MN_END: there is no
- * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), more than max (EFBIG), or the file or
- * a folder is not the user's alone, or no regular file. Nothing here waits. */
+ * place for a cache. MN_IO_ERROR, which says why: no such file (vendor_code ENOENT), more than max
+ * (EFBIG), or the file or a folder is not the user's alone, or no regular file. Nothing here
+ * waits. */
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err);
 /* Replaces the file as a whole; folders are made for the user alone, but not a home that does not
  * exist. */
@@ -239,8 +240,8 @@ bool mn_pool_is_stranded(const mn_pool *p);
  * MN_INVALID: n is more than the workers, or the call comes from inside fn. */
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                       void *arg);
-/* See mn_host.team. MN_INVALID: from inside a task or a team, a struct too short, or a phase of more
- * than 2^24 - 1 chunks, which ends it. */
+/* See mn_host.team. MN_INVALID: from inside a task or a team, a struct too short, or a phase of
+ * more than 2^24 - 1 chunks, which ends it. */
 mn_status mn_pool_team(mn_pool *p, const mn_team *team);
 
 #endif

@@ -1,7 +1,8 @@
-/* call.c -- which thread is in which plugin's function, and a thread that waits for those that hang.
+/* call.c -- which thread is in which plugin's function, and a thread that waits for those that
+ * hang.
  *
- * The calls in flight lie in one table of the process, for two readers that have no handle: a signal
- * handler, and the thread of a runtime's watch. A call takes a place of the table by one
+ * The calls in flight lie in one table of the process, for two readers that have no handle: a
+ * signal handler, and the thread of a runtime's watch. A call takes a place of the table by one
  * compare-and-swap and writes it by atomic stores; the watch looks at the table a few times per
  * limit and measures by what it sees there twice. So a call needs no clock, no lock and no system
  * call, but to wake a watch that has slept because there was nothing to see. */

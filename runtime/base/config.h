@@ -57,8 +57,8 @@ int32_t mn_config_log_level(const mn_config *cfg);             /* MN_LOG_* of "l
 /* A plugin's own key; NULL = not set. */
 const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const char *key);
 
-/* The i-th MINERVA_* variable that is set and that no key names; NULL past the last. A plugin may ask
- * for it if it is MINERVA_ID_..., of an ID whose keys mn_config_keys does not list. */
+/* The i-th MINERVA_* variable that is set and that no key names; NULL past the last. A plugin may
+ * ask for it if it is MINERVA_ID_..., of an ID whose keys mn_config_keys does not list. */
 const char *mn_config_variable(const mn_config *cfg, size_t i);
 /* The variable of a key that is spelled most like name; NULL = none is. */
 const char *mn_config_nearest(const char *name);

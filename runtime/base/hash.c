@@ -1,5 +1,5 @@
-/* hash.c -- two hashes: one for tables, and a keyed one that resists those who choose its input. The
- * first: a quick 64-bit hash: eight bytes at a time, multiplied by an odd constant and folded.
+/* hash.c -- two hashes: one for tables, and a keyed one that resists those who choose its input.
+ * The first: a quick 64-bit hash: eight bytes at a time, multiplied by an odd constant and folded.
  * The same on every machine of one byte order. */
 #include "base/base.h"
 #include <string.h>

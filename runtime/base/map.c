@@ -88,8 +88,8 @@ static bool is_function(const struct sigaction *a) {
     return (a->sa_flags & SA_SIGINFO) || (a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN);
 }
 
-/* SA_ONSTACK: a thread with an alternate stack may have no other that signals fit on. A handler that
- * came after ours and is still there is not put below it: it would call ours, and ours it. */
+/* SA_ONSTACK: a thread with an alternate stack may have no other that signals fit on. A handler
+ * that came after ours and is still there is not put below it: it would call ours, and ours it. */
 static bool install(void) {
     struct sigaction now;
     struct sigaction ours = {.sa_sigaction = on_fault};

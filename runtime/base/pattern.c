@@ -1,6 +1,6 @@
-/* pattern.c -- the file names of a loader's format, as it states them: copied once when the plugin is
- * opened, checked, and matched against the names of a folder. runtime/registry owns the copies, one
- * list per loader; runtime/model/files.c asks them. Nothing here knows a format. */
+/* pattern.c -- the file names of a loader's format, as it states them: copied once when the plugin
+ * is opened, checked, and matched against the names of a folder. runtime/registry owns the copies,
+ * one list per loader; runtime/model/files.c asks them. Nothing here knows a format. */
 #include "base/base.h"
 #include <string.h>
 

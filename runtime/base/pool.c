@@ -28,9 +28,9 @@ typedef struct {
     pthread_t thread;
 } pool_worker;
 
-/* A team. `word` is phase << 24 | next chunk; phases are counted over all teams and never repeat, so
- * that a thread that comes late fails to claim a chunk instead of claiming one of another phase. A
- * phase without chunks means that no team is at work. What a thread reads after it has claimed a
+/* A team. `word` is phase << 24 | next chunk; phases are counted over all teams and never repeat,
+ * so that a thread that comes late fails to claim a chunk instead of claiming one of another phase.
+ * A phase without chunks means that no team is at work. What a thread reads after it has claimed a
  * chunk stays as it is until that chunk is done. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t word;

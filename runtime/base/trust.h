@@ -1,5 +1,5 @@
-/* trust.h -- who may write what is executed, loaded or believed: plugins, the program minerva-probe,
- * the mark of a build tree, the demo model.
+/* trust.h -- who may write what is executed, loaded or believed: plugins, the program
+ * minerva-probe, the mark of a build tree, the demo model.
  *
  * Paths that are derived from the library's own folder may lead outside of what was installed:
  * `../libexec` of a library that somebody copied to /tmp/lib is /tmp/libexec, which any user can

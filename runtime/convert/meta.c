@@ -214,7 +214,8 @@ static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
     return put_magnitude(p, err);
 }
 
-/* GGUF has no key for the activation: where it is not the architecture's own, one of ours says it. */
+/* GGUF has no key for the activation: where it is not the architecture's own, one of ours says
+ * it. */
 static mn_status put_act(mn_convert_plan *p, mn_error *err) {
     const mn_meta_entry *e = mn_meta_find(&p->model->meta, "minerva.hidden_act");
     if (!e || p->hp.act == p->plain.act)

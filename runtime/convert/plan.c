@@ -1,8 +1,8 @@
 /* plan.c -- which tensors a converted file holds, in which form, order of rows and type.
  *
  * The plan refers to the model's tensors, which outlive it; what it makes (factors of the rotary
- * embedding) is in its arena. Nothing is read here but rows of scales, where a type depends on them:
- * write.c does the rest. */
+ * embedding) is in its arena. Nothing is read here but rows of scales, where a type depends on
+ * them: write.c does the rest. */
 #include "convert/convert.h"
 #include "convert/rows.h"
 #include "convert/quant.h"

@@ -76,8 +76,8 @@ static void solve_scales(affine_block *b, const float *x, float *d, float *dmin)
         *d = (float)((xu - (double)*dmin * uv) / uu);
 }
 
-/* Fills b for the 256 values of x; its d and dmin are stored at d_at and dmin_at. The groups' scales
- * are rounded once; then d and dmin are solved for, and the codes chosen again. */
+/* Fills b for the 256 values of x; its d and dmin are stored at d_at and dmin_at. The groups'
+ * scales are rounded once; then d and dmin are solved for, and the codes chosen again. */
 static void fit_block(affine_block *b, const float *x, int steps, int reach, uint8_t *d_at,
                       uint8_t *dmin_at) {
     float scale[MAX_GROUPS];

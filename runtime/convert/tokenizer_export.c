@@ -1,9 +1,9 @@
 /* tokenizer_export.c -- see tokenizer_export.h.
  *
- * Keys of one kind of GGUF's tokenisers are put, a tokeniser is made of them, and its ids are compared
- * with the original's over `probes`; switches that cannot be read off the original are tried in turn.
- * Keys are appended behind those of the model (base); pieces point into the tokeniser, all else lies
- * in the arena. */
+ * Keys of one kind of GGUF's tokenisers are put, a tokeniser is made of them, and its ids are
+ * compared with the original's over `probes`; switches that cannot be read off the original are
+ * tried in turn. Keys are appended behind those of the model (base); pieces point into the
+ * tokeniser, all else lies in the arena. */
 #include "convert/tokenizer_export.h"
 #include "text/tokenizer/tokenizer_impl.h"
 #include <math.h>

@@ -1,8 +1,9 @@
 /* write.c -- rows of the model, converted on all threads and written in order.
  *
  * A chunk is as many rows of one tensor as fill CHUNK_BYTES of the output: the threads of the pool
- * take rows of it from one counter, each with scratch of its own, then the calling thread writes it.
- * Where a stored form holds the same codes as the wanted one they are moved, not computed anew. */
+ * take rows of it from one counter, each with scratch of its own, then the calling thread writes
+ * it. Where a stored form holds the same codes as the wanted one they are moved, not computed
+ * anew. */
 #include "convert/convert.h"
 #include "convert/rows.h"
 #include "convert/quant.h"

@@ -1,6 +1,6 @@
 /* boundary.c -- tensors that cross segments: where each is made, who reads it, and how its rows
- * come there: out of a map of the source where the device has one, else read into pinned memory, then
- * written. A tensor goes to a device once per step, before the first segment that reads it. */
+ * come there: out of a map of the source where the device has one, else read into pinned memory,
+ * then written. A tensor goes to a device once per step, before the first segment that reads it. */
 #include "engine/engine_impl.h"
 
 enum { SLICE_NS = 1000000000, SETTLE_S = 600, NOBODY = -1 };

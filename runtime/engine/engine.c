@@ -1,8 +1,9 @@
 /* engine.c -- a placement made real: devices, segments and what crosses them, created and freed.
  *
  * An engine owns all that it made on its devices: queues, buffers, weights, programs, contexts. The
- * graph, the model's files and the devices themselves outlive it. One thread at a time. When a call of
- * a device fails, mn_engine_note keeps whose it was; a half-made engine is freed as a whole one. */
+ * graph, the model's files and the devices themselves outlive it. One thread at a time. When a call
+ * of a device fails, mn_engine_note keeps whose it was; a half-made engine is freed as a whole
+ * one. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -145,7 +146,8 @@ static mn_status join_pages(mn_engine *e, uint32_t group, mn_error *err) {
     return MN_OK;
 }
 
-/* Once all segments were asked: page tables and layouts of the inputs, the caller's and each device's. */
+/* Once all segments were asked: page tables and layouts of the inputs, the caller's and each
+ * device's. */
 static mn_status set_pages(mn_engine *e, mn_error *err) {
     const uint32_t n_kv = e->graph->hp.n_kv;
     mn_status st = MN_OK;

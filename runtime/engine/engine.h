@@ -69,14 +69,14 @@ typedef struct {
     /* the device of the first call that said MN_CLASS_LOST; NULL = none */
     const mn_device_record *fault;
     const mn_device_record *failed; /* the device of the last call that failed in any way */
-    /* set by the caller: steps run through mn.profile/1, and are over when mn_engine_submit returns;
-     * units: of the last one */
+    /* set by the caller: steps run through mn.profile/1, and are over when mn_engine_submit
+     * returns; units: of the last one */
     bool profile;
     mn_step_unit *units;
     size_t n_units, cap_units;
     mn_scoring scoring;
-    /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0: all.
-     * Forgotten by mn_engine_submit */
+    /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0:
+     * all. Forgotten by mn_engine_submit */
     const mn_input_range *ranges;
     uint32_t n_ranges;
     uint64_t input_bytes; /* written so far, to one device */
@@ -137,8 +137,9 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
-/* Makes the program that scores, for steps with scoring.wanted; once per engine. g: of the same model,
- * with MN_GRAPH_SCORES; it outlives the engine. MN_UNSUPPORTED names a device that cannot. */
+/* Makes the program that scores, for steps with scoring.wanted; once per engine. g: of the same
+ * model, with MN_GRAPH_SCORES; it outlives the engine. MN_UNSUPPORTED names a device that
+ * cannot. */
 mn_status mn_engine_make_scoring(mn_engine *e, const mn_model_graph *g, mn_error *err);
 /* Replaces the biases of a slot: n <= MN_MAX_BIAS, each id once. */
 mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias *bias, uint32_t n,
@@ -148,9 +149,9 @@ mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
-/* Steps with or without logits (hidden states, if the graph embeds): two sets of bindings, made when
- * first wanted and kept. With them, mn_engine_logits copies those of the last step (after its wait):
- * n_rows of mn_graph_row_width numbers. */
+/* Steps with or without logits (hidden states, if the graph embeds): two sets of bindings, made
+ * when first wanted and kept. With them, mn_engine_logits copies those of the last step (after its
+ * wait): n_rows of mn_graph_row_width numbers. */
 mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

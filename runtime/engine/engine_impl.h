@@ -1,5 +1,5 @@
-/* engine_impl.h -- what an engine is made of: one record per device, one per segment, one per tensor that
- * crosses. Seen by engine/ alone. */
+/* engine_impl.h -- what an engine is made of: one record per device, one per segment, one per
+ * tensor that crosses. Seen by engine/ alone. */
 #ifndef MN_ENGINE_IMPL_H
 #define MN_ENGINE_IMPL_H
 #include "engine/engine.h"
@@ -135,8 +135,8 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, ui
 /* finds what crosses; allocates both sides */
 mn_status mn_boundary_create(mn_engine *e, mn_error *err);
 mn_status mn_boundary_move(mn_engine *e, uint32_t before, const int64_t *symbols, mn_error *err);
-/* Waits in slices until the event is over, in about expected_ns, and frees it. A device that does not finish in ten
- * minutes counts as lost. */
+/* Waits in slices until the event is over, in about expected_ns, and frees it. A device that does
+ * not finish in ten minutes counts as lost. */
 mn_status mn_event_settle(const mn_backend *b, const mn_callee *callee, uint64_t expected_ns,
                           mn_event **event, mn_error *err);
 #endif

@@ -1,6 +1,6 @@
 /* layout.c -- where the inputs of a step lie in the packed block, and how large tensors are. The
- * caller packs one block for all devices; a device whose pages are smaller than the caller's gets one
- * of its own, with its own page tables, in d->packed. */
+ * caller packs one block for all devices; a device whose pages are smaller than the caller's gets
+ * one of its own, with its own page tables, in d->packed. */
 #include "engine/engine_impl.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* profile.c -- steps through mn.profile/1: where the time of each segment goes. Beside execute, which
- * it takes the place of while the engine's caller wants a profile; the units of a step are the
- * engine's until the next one. What a plugin returns is copied and bounded here: a node that the
- * graph does not have is "?" of no layer. */
+/* profile.c -- steps through mn.profile/1: where the time of each segment goes. Beside execute,
+ * which it takes the place of while the engine's caller wants a profile; the units of a step are
+ * the engine's until the next one. What a plugin returns is copied and bounded here: a node that
+ * the graph does not have is "?" of no layer. */
 #include "engine/engine_impl.h"
 #include <string.h>
 

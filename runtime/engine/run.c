@@ -1,7 +1,7 @@
 /* run.c -- an engine at work: steps, slots, pages, logits.
  *
- * All is enqueued, in order, on the queues of the devices; the host waits only where something crosses
- * from one device to another (boundary.c) and in mn_engine_wait. */
+ * All is enqueued, in order, on the queues of the devices; the host waits only where something
+ * crosses from one device to another (boundary.c) and in mn_engine_wait. */
 #include "engine/engine_impl.h"
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* scoring.c -- the second program of the last segment, whose SAMPLE has all its operands: biases of
  * single ids, targets, and logarithms of probabilities. It is compiled when somebody first asks for
- * one of these, shares weights, pages and slots with the first program, and runs only steps that need
- * it: the others cost what they cost before. Its graph is the engine's with a few tensors more at the end, so that tensors have
- * the same indices. */
+ * one of these, shares weights, pages and slots with the first program, and runs only steps that
+ * need it: the others cost what they cost before. Its graph is the engine's with a few tensors more
+ * at the end, so that tensors have the same indices. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -146,7 +146,8 @@ mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias 
     return mn_engine_write_output(e, x->bias_values, slot * bytes, values, bytes, err);
 }
 
-/* Enqueues the reads of n rows into place `at` of the ring: top ids, their logprobs, one logprob. */
+/* Enqueues the reads of n rows into place `at` of the ring: top ids, their logprobs, one
+ * logprob. */
 mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
                                 mn_error *err) {
     mn_scoring *x = &e->scoring;

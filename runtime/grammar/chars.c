@@ -1,6 +1,6 @@
 /* chars.c -- sets of characters as ranges of code points, and their expression over the bytes of
- * UTF-8. Surrogates are no characters and never match. Inside a JSON string a quote, a backslash and
- * control characters are written as escapes, everything else as it is. */
+ * UTF-8. Surrogates are no characters and never match. Inside a JSON string a quote, a backslash
+ * and control characters are written as escapes, everything else as it is. */
 #include "grammar/grammar_impl.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* grammar.h -- output that follows a grammar: which tokens may come next.
  *
  * A grammar is compiled to one pushdown automaton over bytes; a state is a place in it with the
- * stack that led there. Tokens are byte strings, so characters that are split between tokens and all
- * kinds of tokenisers need nothing special. Everything that is allowed can be completed: a state
- * that was reached by allowed tokens always has bytes that lead to its end.
+ * stack that led there. Tokens are byte strings, so characters that are split between tokens and
+ * all kinds of tokenisers need nothing special. Everything that is allowed can be completed: a
+ * state that was reached by allowed tokens always has bytes that lead to its end.
  *
  * Threads: a vocabulary is read-only once made. A grammar and its states may be used by any thread;
  * calls for one grammar wait for each other. */
@@ -38,8 +38,8 @@ typedef enum {
 } mn_grammar_kind;
 typedef struct mn_grammar mn_grammar;
 /* warnings (may be NULL): lines about what is enforced more strictly than written. Errors name the
- * place: a JSON pointer, a line, an offset. MN_BAD_INPUT: the source is wrong, matches nothing, or is
- * left-recursive; MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit. */
+ * place: a JSON pointer, a line, an offset. MN_BAD_INPUT: the source is wrong, matches nothing, or
+ * is left-recursive; MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit. */
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err);
 /* One of n texts. MN_BAD_INPUT: there is none. */

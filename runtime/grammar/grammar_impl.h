@@ -80,7 +80,7 @@ mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json);
 /* Adds the characters of a Unicode general category ("L", "Nd"); false = there is no such one. */
 bool mn_gchars_category(mn_gchars *c, mn_str name);
 
-/* ---- regex.c, gbnf.c, schema.c ------------------------------------------------------------------ */
+/* ---- regex.c, gbnf.c, schema.c --------------------------------------------------------------- */
 typedef struct {
     bool json;            /* characters as in JSON strings */
     bool search;          /* matches anywhere in the text unless anchored, as in JSON Schema */
@@ -121,7 +121,7 @@ struct mn_grammar_vocab {
     char *bytes;
 };
 
-/* ---- sets.c: sets of nodes, made on demand ------------------------------------------------------ */
+/* ---- sets.c: sets of nodes, made on demand --------------------------------------------------- */
 typedef struct {
     uint32_t start, then; /* sets: where the rule begins, and where it goes on behind it */
     bool last;            /* nothing follows but the end of this rule: no frame is needed */
@@ -197,7 +197,7 @@ bool mn_gset_calls(mn_grammar *g, mn_gset *s); /* fills call */
 void mn_gsets_sweep(mn_grammar *g);            /* frees what no state holds */
 void mn_gmask_free(mn_grammar *g, mn_gset *s);
 
-/* ---- stack.c ----------------------------------------------------------------------------------- */
+/* ---- stack.c --------------------------------------------------------------------------------- */
 typedef struct {
     mn_grammar *g;
     mn_gstack *stack;

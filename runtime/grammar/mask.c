@@ -34,8 +34,8 @@ static void note_escape(walker *w, uint32_t node) {
     m->escape[m->n_escape++] = node;
 }
 
-/* The one head of `from` by a byte that leads to a set which neither calls nor ends: the usual case.
- * 0 = dead, 1 = done, -1 = not that case. */
+/* The one head of `from` by a byte that leads to a set which neither calls nor ends: the usual
+ * case. 0 = dead, 1 = done, -1 = not that case. */
 static int quick(walker *w, const level *from, level *to, uint8_t byte) {
     mn_gstack *k = w->c.stack;
     if (from->n_heads != 1 || from->head + 1 >= k->cap_heads)
@@ -89,7 +89,7 @@ static void walk(walker *w, uint32_t root, level top) {
     }
 }
 
-/* ---- masks of sets ------------------------------------------------------------------------------- */
+/* ---- masks of sets --------------------------------------------------------------------------- */
 /* Few tokens become a list. */
 static void compact(mn_grammar *g, mn_gmask *m) {
     const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);

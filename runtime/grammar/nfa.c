@@ -1,9 +1,9 @@
-/* nfa.c -- expressions to an automaton: nodes that read a byte, split, call a rule or end one. Nodes
- * are made backwards, from what follows an expression to where it begins. Small rules that call no
- * others are copied to where they are used, so that most grammars need no stack.
+/* nfa.c -- expressions to an automaton: nodes that read a byte, split, call a rule or end one.
+ * Nodes are made backwards, from what follows an expression to where it begins. Small rules that
+ * call no others are copied to where they are used, so that most grammars need no stack.
  *
- * Then each node learns how much stack it needs until its rule can end. A node that can never end is
- * never entered, which is why whatever is allowed can be completed. */
+ * Then each node learns how much stack it needs until its rule can end. A node that can never end
+ * is never entered, which is why whatever is allowed can be completed. */
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
@@ -177,7 +177,7 @@ static void choose_inline(building *m) {
     }
 }
 
-/* ---- what can end, and what begins with itself ------------------------------------------------- */
+/* ---- what can end, and what begins with itself ----------------------------------------------- */
 /* A call whose rule ends where the calling rule ends, too. */
 static bool is_last(const mn_gnfa *a, const mn_gnode *n) {
     return a->node[n->to].kind == MN_GN_END;
@@ -317,7 +317,8 @@ static mn_status refuse_left_recursion(mn_gbuild *b, const mn_gnfa *a, const boo
     return b->status;
 }
 
-/* need, and that the whole can end. The first node of each rule is kept behind need[n] meanwhile. */
+/* need, and that the whole can end. The first node of each rule is kept behind need[n]
+ * meanwhile. */
 static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
     bool *nullable = mn_calloc(a->n, sizeof *nullable);
     if (!nullable) {

@@ -85,7 +85,7 @@ static mn_gexpr *later(compiler *c, const cJSON *s, const char *path) {
     return mn_gx_ref(c->b, rule);
 }
 
-/* ---- references and merges ----------------------------------------------------------------------- */
+/* ---- references and merges ------------------------------------------------------------------- */
 /* The part of the tree that a pointer within this document names, or NULL. */
 static const cJSON *resolve(const cJSON *at, const char *pointer) {
     while (at && *pointer == '/') {
@@ -267,7 +267,7 @@ static mn_gexpr *any_of(compiler *c, const cJSON *s, const char *key) {
     return alt;
 }
 
-/* ---- strings ---------------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 #define DAY_OF_MONTH                                                                               \
     "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"                \
     "02-(0[1-9]|1[0-9]|2[0-8]))"
@@ -359,7 +359,7 @@ static mn_gexpr *string(compiler *c, const cJSON *s) {
     return mn_gx_join(c->b, MN_GX_SEQ, part, 3);
 }
 
-/* ---- numbers ---------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 /* Adds to alt the numbers lo to hi, of the same number of digits, as text of fixed width. */
 static bool digits(compiler *c, mn_gexpr *alt, const char *lo, const char *hi) {
     const size_t n = strlen(lo);
@@ -463,7 +463,7 @@ static mn_gexpr *number(compiler *c, const cJSON *s) {
     return integer(c, s);
 }
 
-/* ---- arrays and objects ----------------------------------------------------------------------------- */
+/* ---- arrays and objects ---------------------------------------------------------------------- */
 static mn_gexpr *comma(compiler *c) {
     mn_gexpr *part[2] = {text(c, ","), named(c, "ws")};
     return mn_gx_join(c->b, MN_GX_SEQ, part, 2);
@@ -574,7 +574,7 @@ static mn_gexpr *object(compiler *c, const cJSON *s) {
     return enclosed(c, "{", list, "}");
 }
 
-/* ---- schemas ------------------------------------------------------------------------------------------ */
+/* ---- schemas --------------------------------------------------------------------------------- */
 static bool fits_type(const cJSON *v, const char *t) {
     if (!strcmp(t, "integer"))
         return cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble);

@@ -1,7 +1,7 @@
 /* sets.c -- the automaton made deterministic on demand: a set holds all nodes that the same bytes
  * lead to inside one rule. Sets, their transitions and their masks belong to the grammar and are
- * shared by its states. Their memory is bounded: at MN_GRAMMAR_MEMORY no more are made, which allows
- * fewer tokens, and the next call first frees all that no state refers to. */
+ * shared by its states. Their memory is bounded: at MN_GRAMMAR_MEMORY no more are made, which
+ * allows fewer tokens, and the next call first frees all that no state refers to. */
 #include "grammar/grammar_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static bool grow_slots(mn_grammar *g) {
     return true;
 }
 
-/* ---- closures: all nodes that need no byte ----------------------------------------------------- */
+/* ---- closures: all nodes that need no byte --------------------------------------------------- */
 static void begin_closure(mn_grammar *g) {
     g->stamp++;
     if (g->stamp)
@@ -281,7 +281,7 @@ bool mn_gset_calls(mn_grammar *g, mn_gset *s) {
     return true;
 }
 
-/* ---- freeing what no state holds ------------------------------------------------------------------ */
+/* ---- freeing what no state holds ------------------------------------------------------------- */
 static void forget_derived(mn_grammar *g, mn_gset *s) {
     mn_gmask_free(g, s);
     g->bytes -= (s->next ? 1024 : 0) + s->n_calls * sizeof *s->call;

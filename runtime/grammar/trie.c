@@ -1,5 +1,6 @@
-/* trie.c -- the vocabulary as a trie: its nodes in the order of a depth-first walk, so that a walk is
- * a loop over arrays and a subtree that cannot match is one jump. Made once per model, read-only. */
+/* trie.c -- the vocabulary as a trie: its nodes in the order of a depth-first walk, so that a walk
+ * is a loop over arrays and a subtree that cannot match is one jump. Made once per model,
+ * read-only. */
 #include "grammar/grammar_impl.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* arch_blocks.c -- blocks that several families share, each from x: [T, D] to a new tensor.
  *
  * Weights are looked up by GGUF's names; "%d" in a name is the layer that g is at. What a file may
- * leave out (biases, norms on heads, sinks) is asked for as optional, so that one builder serves every
- * model of a family. */
+ * leave out (biases, norms on heads, sinks) is asked for as optional, so that one builder serves
+ * every model of a family. */
 #include "graph/arch.h"
 #include <stdio.h>
 

@@ -1,9 +1,10 @@
-/* graph.c -- the life of a graph: tensors and nodes appended, what every graph begins with (symbols,
- * inputs, state), the architecture's own part (arch_*.c), the check and the digest at the end.
+/* graph.c -- the life of a graph: tensors and nodes appended, what every graph begins with
+ * (symbols, inputs, state), the architecture's own part (arch_*.c), the check and the digest at the
+ * end.
  *
- * An mn_model_graph owns its arrays, names and constants; its weights point into the canonical model,
- * which outlives it. While it is built the first failure is kept in g->status and every later append
- * does nothing, so that builders need no checks between two calls. */
+ * An mn_model_graph owns its arrays, names and constants; its weights point into the canonical
+ * model, which outlives it. While it is built the first failure is kept in g->status and every
+ * later append does nothing, so that builders need no checks between two calls. */
 #include "graph/build.h"
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +28,8 @@ bool mn_g_next_layer(mn_model_graph *g) {
 }
 
 /* ---- appending ------------------------------------------------------------------------------- */
-/* Room for one more of an array that is const to plugins and ours to write. array: where the pointer
- * to it is; n: how many it holds. The new element; NULL: g has failed. */
+/* Room for one more of an array that is const to plugins and ours to write. array: where the
+ * pointer to it is; n: how many it holds. The new element; NULL: g has failed. */
 static void *append(mn_model_graph *g, const void *array, size_t *cap, uint64_t n, size_t size) {
     void *own;
     memcpy(&own, array, sizeof own);
@@ -131,7 +132,8 @@ void mn_gb_attr_f64(mn_model_graph *g, double value) {
     mn_gb_attr(g, bits);
 }
 
-/* The lowest contract that describes a node: builders use what later ones add only where they must. */
+/* The lowest contract that describes a node: builders use what later ones add only where they
+ * must. */
 static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op != MN_OP_ATTENTION)
@@ -291,8 +293,8 @@ static mn_status unknown_arch(const mn_canonical *m, const char *arch, mn_error 
     return st;
 }
 
-/* The architecture that the file names. An unknown one is an error that lists those that are known; a
- * file without the key fails where the hyper-parameters are read. */
+/* The architecture that the file names. An unknown one is an error that lists those that are known;
+ * a file without the key fails where the hyper-parameters are read. */
 static mn_status find_arch(const mn_canonical *m, const mn_arch **out, mn_error *err) {
     mn_str name = {0};
     char arch[64] = "";

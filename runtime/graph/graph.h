@@ -77,8 +77,8 @@ typedef struct {
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
-/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has all its operands: the
- * first graph with a few tensors more behind the others. */
+/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has all its operands:
+ * the first graph with a few tensors more behind the others. */
 enum { MN_GRAPH_DRAWS, MN_GRAPH_EMBEDS, MN_GRAPH_SCORES, MN_GRAPH_ENDS };
 enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 }; /* B and N of a graph that scores */
 
@@ -96,8 +96,8 @@ bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
 /* On to the next layer; false: that was the last one, and g is at none again. */
 bool mn_g_next_layer(mn_model_graph *g);
 /* graph_weights.c: the model's tensor of this name, of exactly this shape; "%d" in name is the
- * layer that g is at. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows [lo, lo + n) of
- * a tensor of `total` rows (q, k and v stored as one). */
+ * layer that g is at. Optional: -1 if the model has none. experts: [n, rows, cols]. part_*: rows
+ * [lo, lo + n) of a tensor of `total` rows (q, k and v stored as one). */
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n);
 int32_t mn_g_matrix(mn_model_graph *g, const char *name, bool optional, int64_t rows, int64_t cols);
 int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t n, int64_t rows,
@@ -110,8 +110,9 @@ int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_
                          int64_t cols);
 /* A short vector that an op wants in F32, widened by the host where the file has F16 or BF16. */
 int32_t mn_g_vector_f32(mn_model_graph *g, const char *name, bool optional, int64_t n);
-/* Learned positions and the embedding of token type 0, which every row has, as one table [n_ctx_train,
- * D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that the graph owns. */
+/* Learned positions and the embedding of token type 0, which every row has, as one table
+ * [n_ctx_train, D] for mn_g_embed; -1: the model has neither. Where both are there, it is F32 that
+ * the graph owns. */
 int32_t mn_g_positions(mn_model_graph *g);
 /* n times 1: the weight of a norm that has none */
 int32_t mn_g_ones(mn_model_graph *g, int64_t n);

@@ -1,7 +1,7 @@
 /* graph_ops.c -- one function per operation: the shapes of its outputs, its attributes, one node.
  *
- * Each takes and returns indices of tensors; docs/ops.md has the contracts. A function that looks at
- * the shape of an input returns before that once g has failed, since inputs may be -1 then. */
+ * Each takes and returns indices of tensors; docs/ops.md has the contracts. A function that looks
+ * at the shape of an input returns before that once g has failed, since inputs may be -1 then. */
 #include "graph/build.h"
 
 static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {

@@ -1,9 +1,9 @@
 /* graph_weights.c -- weights of the graph: the model's tensors by name and shape, parts of their
  * rows, small ones widened to F32.
  *
- * Data stays where the loader's planes point: a part of the rows is a new entry with planes that begin
- * further on. Only what the host widens or makes is memory of the graph's own (its arena). Every
- * failure names file and tensor as the checkpoint calls it. */
+ * Data stays where the loader's planes point: a part of the rows is a new entry with planes that
+ * begin further on. Only what the host widens or makes is memory of the graph's own (its arena).
+ * Every failure names file and tensor as the checkpoint calls it. */
 #include "graph/build.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -226,7 +226,8 @@ static void cut_part(const mn_tensor_info *t, uint32_t p, int64_t lo, int64_t n,
     }
 }
 
-/* Rows [lo, lo + n) of the tensor as parts of `height` rows, into planes; returns how many parts. */
+/* Rows [lo, lo + n) of the tensor as parts of `height` rows, into planes; returns how many
+ * parts. */
 static uint32_t cut_parts(const mn_tensor_info *t, int64_t lo, int64_t n, int64_t height,
                           mn_plane *planes) {
     uint32_t n_parts = 0;
@@ -244,7 +245,8 @@ static uint32_t cut_parts(const mn_tensor_info *t, int64_t lo, int64_t n, int64_
     return n_parts;
 }
 
-/* An entry of the graph's own with rows [lo, lo + n) of e; NULL = out of memory, and g has failed. */
+/* An entry of the graph's own with rows [lo, lo + n) of e; NULL = out of memory, and g has
+ * failed. */
 static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_entry *e,
                                        int64_t lo, int64_t n) {
     const int64_t height = cut_height(&e->info, lo, n);

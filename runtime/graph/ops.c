@@ -1,8 +1,8 @@
 /* ops.c -- ops.def as data, and the check of a finished graph against it.
  *
- * The rows of an operation give its counts and the names of its operands. The check holds every graph,
- * whoever built it, to what plugins may take for granted: counts, indices, definition before use, and
- * the shapes that a product ties together. */
+ * The rows of an operation give its counts and the names of its operands. The check holds every
+ * graph, whoever built it, to what plugins may take for granted: counts, indices, definition before
+ * use, and the shapes that a product ties together. */
 #include "graph/graph.h"
 #include <string.h>
 
@@ -129,8 +129,8 @@ const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
-/* Whether an op of that shape may have the node's numbers of inputs and outputs; with repeated inputs
- * (a weight and its bias) one group per output. */
+/* Whether an op of that shape may have the node's numbers of inputs and outputs; with repeated
+ * inputs (a weight and its bias) one group per output. */
 static bool fits(const mn_op_info *op, const mn_node *n) {
     if (!op->n_in_repeated)
         return n->n_in >= op->n_in_required && n->n_in <= op->n_in && n->n_out <= op->n_out;

@@ -2,8 +2,8 @@
  * lies inside its file.
  *
  * An mn_canonical owns the maps of its files and what the loader made of them; names, metadata and
- * planes point into either and are valid until mn_canonical_close. It is checked once, here: whoever
- * reads it afterwards believes it. Read-only once it is open, for any thread. */
+ * planes point into either and are valid until mn_canonical_close. It is checked once, here:
+ * whoever reads it afterwards believes it. Read-only once it is open, for any thread. */
 #include "model/model.h"
 #include <stdlib.h>
 #include <string.h>

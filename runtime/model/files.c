@@ -32,8 +32,8 @@ static uint32_t kinds_of(const choice *c, const char *name) {
     return kinds;
 }
 
-/* The next pattern of kind that names the file itself, from *at on, which counts through all loaders;
- * NULL = no more. */
+/* The next pattern of kind that names the file itself, from *at on, which counts through all
+ * loaders; NULL = no more. */
 static const mn_name_pattern *pattern_of_named(const choice *c, uint32_t kind, uint32_t *at,
                                                mn_name_hit *hit) {
     uint32_t k = 0;
@@ -207,8 +207,8 @@ static uint64_t value_of(mn_str digits) {
     return UINT64_MAX;
 }
 
-/* Whether shard no of the model that hit is a shard of is in the set; *width: digits of the shortest
- * number there. */
+/* Whether shard no of the model that hit is a shard of is in the set; *width: digits of the
+ * shortest number there. */
 static bool has_shard(const mn_file_set *set, const mn_name_pattern *p, const mn_name_hit *hit,
                       uint64_t no, int *width) {
     bool found = false;
@@ -299,7 +299,8 @@ static void put_patterns(const choice *c, uint32_t kinds, mn_text *out) {
     }
 }
 
-/* "a file of *.gguf, ..., or a folder with one of these or of config.json, ...": every pattern known. */
+/* "a file of *.gguf, ..., or a folder with one of these or of config.json, ...": every pattern
+ * known. */
 static void put_expected(const choice *c, mn_text *out) {
     mn_text folders = {0};
     mn_text_puts(out, "a file of ");

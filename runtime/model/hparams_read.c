@@ -1,5 +1,5 @@
-/* hparams_read.c -- typed access to {arch}.* keys: each is absent, which leaves *out as it was, or of
- * the type and range that is asked for; else an error that names the file and the key as the
+/* hparams_read.c -- typed access to {arch}.* keys: each is absent, which leaves *out as it was, or
+ * of the type and range that is asked for; else an error that names the file and the key as the
  * checkpoint calls it. */
 #include "model/hparams_read.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* meta.c -- asking for a model's metadata by key and type. The entries are the loader's and stay so;
- * MN_END is a key that is absent, and an error names the key as the user's file spells it. The file's
- * own name is put in front by the caller, who knows it. */
+/* meta.c -- asking for a model's metadata by key and type. The entries are the loader's and stay
+ * so; MN_END is a key that is absent, and an error names the key as the user's file spells it. The
+ * file's own name is put in front by the caller, who knows it. */
 #include "model/meta.h"
 
 const mn_meta_entry *mn_meta_find(const mn_meta *meta, const char *key) {

@@ -18,8 +18,8 @@ typedef struct {
     const mn_callee *callee; /* for MN_WATCHED; may be NULL */
 } mn_loader_ref;
 
-/* The files of one model, in the order of their names: what the path names, its shards, and companion
- * files. */
+/* The files of one model, in the order of their names: what the path names, its shards, and
+ * companion files. */
 typedef struct {
     mn_file *files;
     mn_map *maps;
@@ -27,8 +27,8 @@ typedef struct {
     bool *has_weights; /* whether a tensor lies in it */
     uint32_t n, flags;
 } mn_file_set;
-/* flags: MN_MAP_*. The patterns of the loaders say which files. Errors name the path, or the shard that
- * is missing; where no model is, the message lists the patterns. */
+/* flags: MN_MAP_*. The patterns of the loaders say which files. Errors name the path, or the shard
+ * that is missing; where no model is, the message lists the patterns. */
 mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                            uint32_t n_loaders, mn_file_set *out, mn_error *err);
 void mn_file_set_close(mn_file_set *set);
@@ -52,10 +52,10 @@ typedef struct mn_canonical {
     uint64_t n_params, n_bytes;
 } mn_canonical;
 
-/* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident, checks every
- * plane against its file. A loader that claims the files and cannot read them gives way to the
- * next. Errors name the path; if no loader claims it, or if none of several can read it, the
- * message lists the loaders and what each said. */
+/* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident,
+ * checks every plane against its file. A loader that claims the files and cannot read them gives
+ * way to the next. Errors name the path; if no loader claims it, or if none of several can read it,
+ * the message lists the loaders and what each said. */
 mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                             uint32_t n_loaders, mn_canonical **out, mn_error *err);
 /* After work that read the files: st; or MN_IO_ERROR, whatever st was, if one of them is not what
@@ -85,7 +85,8 @@ typedef struct {
     bool scaled; /* the model's scaling and factors apply; Gemma 3's window layers have none */
 } mn_rope_table;
 
-/* Layers whose keys and values lie in the same pages: equal in shape, and in what they still see. */
+/* Layers whose keys and values lie in the same pages: equal in shape, and in what they still
+ * see. */
 typedef struct {
     int64_t window; /* 0 = every position */
     int64_t n_head_kv, head_dim_k, head_dim_v;

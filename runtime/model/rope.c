@@ -1,7 +1,7 @@
 /* rope.c -- rotary embedding: its keys, and the angle of each pair with the scaling applied.
  *
- * Layers that rotate alike share a table of angles; window layers may have one of their own, which is
- * never scaled. The formulas are those of the papers that mn_hparams names, computed in f64. */
+ * Layers that rotate alike share a table of angles; window layers may have one of their own, which
+ * is never scaled. The formulas are those of the papers that mn_hparams names, computed in f64. */
 #include "model/hparams_read.h"
 #include <math.h>
 #include <stdio.h>
@@ -100,7 +100,8 @@ static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table wa
     return MN_OK;
 }
 
-/* Tables of the full layers (local 0), or of the window layers that have a base of their own (1). */
+/* Tables of the full layers (local 0), or of the window layers that have a base of their own
+ * (1). */
 static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
                              const bases *b, int local) {
     mn_status st = MN_OK;

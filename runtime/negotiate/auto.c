@@ -3,7 +3,8 @@
  *
  * Plans are tried from the simple to the split: a single device, layers over several, any devices
  * that cover the graph together, the oracle; then a device that knows some operations alone is put
- * in front of the best. What was thought of a split stays in the offer (mn_trial), for the record. */
+ * in front of the best. What was thought of a split stays in the offer (mn_trial), for the
+ * record. */
 #include "negotiate/choose.h"
 #include <stdio.h>
 

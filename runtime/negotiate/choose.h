@@ -1,5 +1,5 @@
-/* choose.h -- the choice among plans, in three files: auto.c is what auto makes of the offers, list.c
- * what the user's list makes of them, negotiate.c the beginning, the end and the words. */
+/* choose.h -- the choice among plans, in three files: auto.c is what auto makes of the offers,
+ * list.c what the user's list makes of them, negotiate.c the beginning, the end and the words. */
 #ifndef MN_CHOOSE_H
 #define MN_CHOOSE_H
 #include "negotiate/offer.h"

@@ -1,8 +1,8 @@
 /* explain.c -- the record of a negotiation as JSON. docs/negotiation.md names the fields.
  *
  * A candidate is a plugin's file or one of its devices, with the steps that it took; the first step
- * that is not ok is where its way ended. What is written here was all found before: the one question
- * to a plugin is the reason of a verdict. */
+ * that is not ok is where its way ended. What is written here was all found before: the one
+ * question to a plugin is the reason of a verdict. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>

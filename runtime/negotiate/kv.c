@@ -1,6 +1,6 @@
-/* kv.c -- how large the KV cache is. Sequences share its pages, so that it need not have room for all
- * of them at full length: with a number of bytes as many positions as fit into them; without one,
- * all where the memory is there, else what a device has left beside the model. */
+/* kv.c -- how large the KV cache is. Sequences share its pages, so that it need not have room for
+ * all of them at full length: with a number of bytes as many positions as fit into them; without
+ * one, all where the memory is there, else what a device has left beside the model. */
 #include "negotiate/offer.h"
 #include <string.h>
 
@@ -143,8 +143,8 @@ static bool lacks_memory(const mn_placement *p, mn_status st) {
     return lacks;
 }
 
-/* One sequence at full length fits, all at once do not: as many positions as there is memory for, if
- * that is worth it. */
+/* One sequence at full length fits, all at once do not: as many positions as there is memory for,
+ * if that is worth it. */
 static mn_status negotiate_shared(mn_registry *reg, const mn_model_graph *g, mn_request *r,
                                   mn_placement *out, mn_status st, mn_error *err) {
     mn_placement shared;

@@ -9,8 +9,8 @@
 
 /* ---- the sentence ---------------------------------------------------------------------------- */
 
-/* Backends that are not even loaded: those that are set aside, or (all) whatever the reason, which is
- * the likely one for a fallback. */
+/* Backends that are not even loaded: those that are set aside, or (all) whatever the reason, which
+ * is the likely one for a fallback. */
 static void list_failed_plugins(const mn_registry *reg, bool all, mn_text *out) {
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(reg, &n);

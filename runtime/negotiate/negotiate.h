@@ -169,11 +169,11 @@ typedef struct {
     double copy_us, score;
 } mn_placement;
 
-/* Pages of a KV group that a session with these symbol values needs for all its sequences. A group of an
- * encoder: those of the rows of one step. One that sees every position: all pages of each. A window group gives back what no row can see: what
- * the window covers and what `ahead` steps in flight have added, per sequence, and the rows of a
- * batch (of two where steps overlap), whoever they belong to. With nothing in flight a whole batch
- * always finds its pages. */
+/* Pages of a KV group that a session with these symbol values needs for all its sequences. A group
+ * of an encoder: those of the rows of one step. One that sees every position: all pages of each. A
+ * window group gives back what no row can see: what the window covers and what `ahead` steps in
+ * flight have added, per sequence, and the rows of a batch (of two where steps overlap), whoever
+ * they belong to. With nothing in flight a whole batch always finds its pages. */
 uint64_t mn_kv_pages(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                      uint32_t ahead);
 /* The same for a cache of so many positions, which sequences share; 0 = as above. */
@@ -191,8 +191,8 @@ uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int6
  * MN_REQUEST_EXPLAIN. */
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                        mn_placement *out, mn_error *err);
-/* The same with a KV cache of kv_bytes; 0 = as large as n_seq and n_ctx want it or, where the memory
- * for that is not there but for one sequence it is, as there is memory for. */
+/* The same with a KV cache of kv_bytes; 0 = as large as n_seq and n_ctx want it or, where the
+ * memory for that is not there but for one sequence it is, as there is memory for. */
 mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);

@@ -21,8 +21,8 @@ static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
     return st;
 }
 
-/* What a plugin returned, with a class that exists. A device that is lost leaves the choice until it
- * has been opened again. */
+/* What a plugin returned, with a class that exists. A device that is lost leaves the choice until
+ * it has been opened again. */
 static mn_status refuse_by(mn_offer *o, mn_status st, mn_error *why) {
     const uint32_t klass = MN_STATUS_CLASS(st);
     mn_fail_plain(why);

@@ -1,6 +1,6 @@
 /* offer.h -- the parts of negotiation among themselves: what one device can (offer.c), and why not
- * (refusal.c), what a segment costs (segment.c, cost.c), who gets which nodes (plan.c). choose.h has
- * the choice among plans. */
+ * (refusal.c), what a segment costs (segment.c, cost.c), who gets which nodes (plan.c). choose.h
+ * has the choice among plans. */
 #ifndef MN_OFFER_H
 #define MN_OFFER_H
 #include "negotiate/negotiate.h"
@@ -27,9 +27,9 @@ static inline bool mn_offer_is_whole(const mn_offer *o, const mn_model_graph *g)
 enum { MN_SAID, MN_SAID_UNKNOWN_OP, MN_SAID_OLD_CONTRACT, MN_SAID_NO_VERDICT };
 /* why not; "" = it does not say */
 void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *out, size_t cap);
-/* Status and reason of an offer that cannot run some nodes: "cannot run EMBED with f32 weights, ROPE
- * with f32 weights: no such op; LINEAR with q4_0, f64 weights (blk.0.attn_q.bias is f64): ...", each
- * reason once. */
+/* Status and reason of an offer that cannot run some nodes: "cannot run EMBED with f32 weights,
+ * ROPE with f32 weights: no such op; LINEAR with q4_0, f64 weights (blk.0.attn_q.bias is f64):
+ * ...", each reason once. */
 void mn_offer_refuse_nodes(mn_offer *o, const mn_graph *g);
 /* "LINEAR with q4_0 weights" */
 void mn_offer_node_kind(const mn_graph *g, uint32_t i, char *out, size_t cap);

@@ -1,8 +1,8 @@
 /* plan.c -- nodes to devices in an order of preference: by what each can, then by what its memory
  * holds.
  *
- * Every device in turn is tried on all nodes that nobody has yet; what is too much for its memory is
- * cut to the largest number of layers from the first on. The plugins bound the memory of whole
+ * Every device in turn is tried on all nodes that nobody has yet; what is too much for its memory
+ * is cut to the largest number of layers from the first on. The plugins bound the memory of whole
  * segments, so every try is cut into segments and asked about. Plans that are no good end as a
  * status with a reason, for negotiate.c makes several and takes the best. */
 #include "negotiate/offer.h"
@@ -54,7 +54,8 @@ static mn_status runs_of(const planner *p, const int32_t *owner, mn_segment **ou
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Adds what the device bounds for segment s; false = it refuses, and why, or it is beyond counting. */
+/* Adds what the device bounds for segment s; false = it refuses, and why, or it is beyond
+ * counting. */
 static bool add_need(planner *p, mn_segment *s, uint64_t *need, char *why, size_t cap) {
     mn_offer *o = &p->offers[s->offer];
     mn_error e = MN_ERROR_INIT;

@@ -1,7 +1,7 @@
 /* refusal.c -- why a device cannot run nodes of a graph, in words for people.
  *
- * A model has hundreds of nodes and few kinds of them: an operation with the types of its weights. A
- * kind is named once, and kinds that are refused for one reason share its sentence. */
+ * A model has hundreds of nodes and few kinds of them: an operation with the types of its weights.
+ * A kind is named once, and kinds that are refused for one reason share its sentence. */
 #include "negotiate/offer.h"
 #include <stdio.h>
 #include <string.h>

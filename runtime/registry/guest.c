@@ -168,7 +168,8 @@ void mn_guest_begin(mn_guest_visit *visit) {
         dup2(STDERR_FILENO, STDOUT_FILENO);
 }
 
-/* What cannot be set back stays: a folder that is gone, a limit above a hard one that was lowered. */
+/* What cannot be set back stays: a folder that is gone, a limit above a hard one that was
+ * lowered. */
 static void restore(const mn_guest_state *was) {
     const bool back = was->folder[0] && chdir(was->folder) == 0;
     (void)back;

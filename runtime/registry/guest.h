@@ -35,9 +35,9 @@ typedef struct {
 /* Reads the umask by setting it: no other thread should make files meanwhile. */
 void mn_guest_look(mn_guest_state *out);
 void mn_guest_compare(const mn_guest_state *was, const mn_guest_state *is, mn_guest_changes *out);
-/* Between the two, standard output goes where standard error does, for what a plugin prints while it
- * is loaded; the end sets folder, umask, soft limits and arithmetic to what they were. For plugins
- * that are known to need it: other threads see the difference, too. */
+/* Between the two, standard output goes where standard error does, for what a plugin prints while
+ * it is loaded; the end sets folder, umask, soft limits and arithmetic to what they were. For
+ * plugins that are known to need it: other threads see the difference, too. */
 typedef struct {
     mn_guest_state was;
     int output; /* the real standard output; -1 = there is none */

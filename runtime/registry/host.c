@@ -1,6 +1,6 @@
-/* host.c -- what a plugin may call: memory, threads, log, options. The table and what stands behind it
- * belong to the plugin's record and outlive the plugin; all functions may be called from any thread,
- * as plugin.h says. What a plugin says in them is made plain before it is told on. */
+/* host.c -- what a plugin may call: memory, threads, log, options. The table and what stands behind
+ * it belong to the plugin's record and outlive the plugin; all functions may be called from any
+ * thread, as plugin.h says. What a plugin says in them is made plain before it is told on. */
 #include "registry/internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -147,9 +147,10 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   again      1: something was in the way that may be gone next time; not to be kept
  *   status     of the record, and reason
  *   ms         what the host had to wait for
- *   watch      until when (mn_now_ns in ms) the process goes on after its first verdict; 0 = over */
+ * watch      until when (mn_now_ns in ms) the process goes on after its first verdict; 0 = over */
 #define MN_REPORT_END "end\n"
-/* where minerva-probe writes it; what the plugin's process writes goes through another pipe first */
+/* where minerva-probe writes it; what the plugin's process writes goes through another pipe
+ * first */
 #define MN_REPORT_FD 3
 #define MN_REPORT_MAX (256u << 10)
 /* behind a reason from the cache */
@@ -176,18 +177,18 @@ typedef struct {
     uint32_t deaths; /* for which it is set aside; 0 = it is not */
 } mn_probe_candidate;
 
-/* Probes all candidates, side by side, by the program at `program`, which is started only if `trust`
- * accepts it; returns after probe_timeout and a little at most. What went wrong with one is its
- * report. Processes go on for some seconds afterwards, which are no children of this one: what they
- * find is in the cache at the next start. An error is out of memory. */
+/* Probes all candidates, side by side, by the program at `program`, which is started only if
+ * `trust` accepts it; returns after probe_timeout and a little at most. What went wrong with one is
+ * its report. Processes go on for some seconds afterwards, which are no children of this one: what
+ * they find is in the cache at the next start. An error is out of memory. */
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
                        mn_probe_candidate *list, size_t n, mn_error *err);
 /* From report to record; false = out of memory. */
 bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *candidate);
 
 /* The cache of reports: one file per plugin, whose first lines are the key: all that an answer
- * depends on. The host reads it; minerva-probe, which is given the key, writes it. Whatever is wrong
- * with the cache means that it has no answer. */
+ * depends on. The host reads it; minerva-probe, which is given the key, writes it. Whatever is
+ * wrong with the cache means that it has no answer. */
 typedef struct {
     mn_text host; /* the part of the key that all plugins share */
     bool forget;  /* probe_cache = false: nothing is found or kept, and what was kept is deleted */
@@ -195,8 +196,8 @@ typedef struct {
 /* false = out of memory */
 bool mn_probe_cache_open(mn_probe_cache *cache, const mn_config *cfg, const char *program);
 void mn_probe_cache_close(mn_probe_cache *cache);
-/* *report: complete, or empty where there is no answer. A first verdict whose watch never ended, the
- * machine having been switched off, is none. */
+/* *report: complete, or empty where there is no answer. A first verdict whose watch never ended,
+ * the machine having been switched off, is none. */
 bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *report);
 /* report: complete. replace: only if there is an answer already, which may have been deleted. */
 void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file,

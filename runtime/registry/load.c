@@ -1,8 +1,8 @@
 /* load.c -- opens a plugin file and checks what it offers before anybody uses it: entry, ABI, id,
- * tables, and what its note promised. The record is the caller's (the registry's, or that of a probing
- * process); handle and tables in it live until mn_plugin_unload. No field of the plugin is read before
- * its size says that it is there. What is wrong with a plugin is a status and a sentence of the
- * record; functions return false, or an error, for lack of memory alone. */
+ * tables, and what its note promised. The record is the caller's (the registry's, or that of a
+ * probing process); handle and tables in it live until mn_plugin_unload. No field of the plugin is
+ * read before its size says that it is there. What is wrong with a plugin is a status and a
+ * sentence of the record; functions return false, or an error, for lack of memory alone. */
 #include "registry/internal.h"
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* probe.c -- asks plugins in other processes, all at the same time, under one deadline: what hangs
- * or crashes there costs a record. One minerva-probe is started per file. It forks and ends at once;
- * what goes on is no child of this process, which an application may wait for by accident, and may
- * outlive it: probe_watch.c, which gives the verdict. This file starts them and reads one report
- * from each. What they print goes nowhere near the descriptors of this process. */
+ * or crashes there costs a record. One minerva-probe is started per file. It forks and ends at
+ * once; what goes on is no child of this process, which an application may wait for by accident,
+ * and may outlive it: probe_watch.c, which gives the verdict. This file starts them and reads one
+ * report from each. What they print goes nowhere near the descriptors of this process. */
 #include "registry/internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -33,8 +33,8 @@ typedef struct {
     const char *program; /* as named; what is started is real */
     char real[PATH_MAX];
     mn_error untrusted; /* why it is not started at all; status 0 = it may be */
-    /* of minerva-probe: its name, the limit in ms, the plugin, the key of the cache, then KEY=VALUE,
-     * NULL */
+    /* of minerva-probe: its name, the limit in ms, the plugin, the key of the cache, then
+     * KEY=VALUE, NULL */
     char **args;
     char limit[24];
     child *children;
@@ -123,8 +123,8 @@ static void close_report(child *c) {
     c->report_fd = -1;
 }
 
-/* What is there now, but not more than a few pages: another child waits, too. Closed when the report
- * is complete: its writer may go on. */
+/* What is there now, but not more than a few pages: another child waits, too. Closed when the
+ * report is complete: its writer may go on. */
 static void read_report(child *c) {
     char chunk[4096];
     mn_text *report = &c->candidate->report;

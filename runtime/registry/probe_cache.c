@@ -1,7 +1,7 @@
-/* probe_cache.c -- what probes of earlier starts found: one file per plugin in the folder `probe` of
- * the cache (base/cache.c), whose first lines are the key. The host computes the key and hands it to
- * minerva-probe, so that both mean the same file; minerva-probe alone writes, for it may find more
- * after the host has gone on. */
+/* probe_cache.c -- what probes of earlier starts found: one file per plugin in the folder `probe`
+ * of the cache (base/cache.c), whose first lines are the key. The host computes the key and hands
+ * it to minerva-probe, so that both mean the same file; minerva-probe alone writes, for it may find
+ * more after the host has gone on. */
 #include "registry/internal.h"
 #include <dirent.h>
 #include <fcntl.h>

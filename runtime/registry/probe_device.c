@@ -1,7 +1,7 @@
-/* probe_device.c -- what minerva-probe does with the devices of a backend: the calls by which a host
- * comes to its first token, each once and small. A plugin that refuses something says so to the host,
- * too, as things are then: a refusal is no fault here. A fault is a self-test that fails or a call
- * that says that it worked and did not. */
+/* probe_device.c -- what minerva-probe does with the devices of a backend: the calls by which a
+ * host comes to its first token, each once and small. A plugin that refuses something says so to
+ * the host, too, as things are then: a refusal is no fault here. A fault is a self-test that fails
+ * or a call that says that it worked and did not. */
 #include "registry/probe_main.h"
 #include "registry/small_graph.h"
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* probe_loader.c -- what minerva-probe shows to a loader: files of no format, which it must not claim,
- * and the smallest models of each common one, whose lists it must be able to end. They lie in this
- * program; what is wrong is a sentence for the record. */
+/* probe_loader.c -- what minerva-probe shows to a loader: files of no format, which it must not
+ * claim, and the smallest models of each common one, whose lists it must be able to end. They lie
+ * in this program; what is wrong is a sentence for the record. */
 #include "registry/probe_main.h"
 #include <string.h>
 #include <sys/mman.h>

@@ -28,8 +28,8 @@ static inline bool probe_is_watched(const probe_request *rq) {
     return *rq->key != 0;
 }
 
-/* The prober's report, in memory that both processes share: it outlives a crash, and a line costs no
- * system call. The prober writes bytes behind len and then len. */
+/* The prober's report, in memory that both processes share: it outlives a crash, and a line costs
+ * no system call. The prober writes bytes behind len and then len. */
 typedef struct {
     _Atomic uint32_t len;
     char bytes[MN_REPORT_MAX];

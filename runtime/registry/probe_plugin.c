@@ -23,8 +23,8 @@ static uint32_t threads_before;
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
-/* A copy of this process, which a plugin made by fork and let run on, says nothing; the watcher ends
- * it. */
+/* A copy of this process, which a plugin made by fork and let run on, says nothing; the watcher
+ * ends it. */
 static void stop_copies(void) {
     while (getpid() != own_pid)
         pause();

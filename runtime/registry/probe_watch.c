@@ -1,9 +1,9 @@
 /* probe_watch.c -- the watcher: starts the prober, reads what it reports and prints, and gives the
  * verdict, which goes to the host and into the cache. A first verdict that is good is followed by a
  * watch: the prober idles for PROBE_WATCH_NS with the plugin open, closes it, and reports again;
- * that verdict is only in the cache, for the next start. Nothing of the plugin runs in this process,
- * so it survives whatever happens there, and it is the parent of whatever the prober leaves behind
- * (PR_SET_CHILD_SUBREAPER), which it counts and ends. */
+ * that verdict is only in the cache, for the next start. Nothing of the plugin runs in this
+ * process, so it survives whatever happens there, and it is the parent of whatever the prober
+ * leaves behind (PR_SET_CHILD_SUBREAPER), which it counts and ends. */
 #include "registry/guest.h"
 #include "registry/probe_main.h"
 #include <errno.h>
@@ -58,8 +58,8 @@ static void close_from(int first) {
         close(fd);
 }
 
-/* The new process: a session of its own, nothing of the watcher's but the pipes, and descriptors that
- * a plugin has no business with. */
+/* The new process: a session of its own, nothing of the watcher's but the pipes, and descriptors
+ * that a plugin has no business with. */
 static _Noreturn void become_prober(const watcher *w, const int *ends, pid_t parent) {
     static const int place[N_PIPES] = {MN_REPORT_FD, STDOUT_FILENO, STDERR_FILENO};
     sigset_t none;

@@ -1,5 +1,6 @@
-/* registry.c -- the registry's life and its lists. It owns the records of plugins and devices and the
- * watch of calls into them; the order in which it frees them is that in which plugins must end. */
+/* registry.c -- the registry's life and its lists. It owns the records of plugins and devices and
+ * the watch of calls into them; the order in which it frees them is that in which plugins must
+ * end. */
 #include "registry/internal.h"
 #include <string.h>
 

@@ -20,7 +20,8 @@ typedef struct mn_registry mn_registry;
 typedef enum {
     MN_RECORD_PENDING, /* checks are still to come; never seen outside the registry */
     MN_RECORD_OK,      /* its tables may be used */
-    /* not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU lacks */
+    /* not opened: unsafe, no plugin for this machine, or it needs instructions that this CPU
+     * lacks */
     MN_RECORD_REFUSED,
     /* for another ABI: by its note (then not opened), or by what its entry says */
     MN_RECORD_INCOMPATIBLE,
@@ -135,13 +136,15 @@ mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *r
  * is fine. */
 void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, mn_device *device);
 
-/* ---- lost devices ----------------------------------------------------------------------------
- * A device that said MN_CLASS_LOST is quarantined: it is in no choice, until mn_registry_retry has
- * opened it again. Between two attempts lies a delay, 1 s at first, which doubles with every attempt
- * that fails and with every loss, up to 5 min; a device that was well for that long begins anew. */
+/* ---- lost devices ---------------------------------------------------------------------------- A
+ * device that said MN_CLASS_LOST is quarantined: it is in no choice, until mn_registry_retry has
+ * opened it again. Between two attempts lies a delay, 1 s at first, which doubles with every
+ * attempt that fails and with every loss, up to 5 min; a device that was well for that long begins
+ * anew. */
 
 /* Unusable from now on, with the reason; the first reason of a loss stays. What still runs on it is
- * not touched: its users free that and release it. Any thread, also while others read the record. */
+ * not touched: its users free that and release it. Any thread, also while others read the
+ * record. */
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why);
 /* If the device is lost, has no users and its delay is over: device_open and its self-test. Then
  * it is usable again, or the next delay begins. One thread tries; others return at once. */

@@ -1,6 +1,7 @@
 /* admit.c -- which jobs have slots. Those that wait are in order of priority and arrival; the first
- * gets the next free slot when there is room for its pages, and nobody passes it. A job that ends leaves its slot at once: steps in
- * flight that still have rows of it say nothing to anybody (mn_sequence.epoch). */
+ * gets the next free slot when there is room for its pages, and nobody passes it. A job that ends
+ * leaves its slot at once: steps in flight that still have rows of it say nothing to anybody
+ * (mn_sequence.epoch). */
 #include "session/session.h"
 #include <string.h>
 

@@ -1,10 +1,10 @@
-/* embed.c -- mn_session_embed: the hidden states of texts, several texts per step, pooled into one vector
- * each.
+/* embed.c -- mn_session_embed: the hidden states of texts, several texts per step, pooled into one
+ * vector each.
  *
  * A session that embeds has no sequences: its slots and pages are lent to the texts of one wave, as
- * many as there are slots (of an encoder: as fit into one step), and come back when the wave is over.
- * Steps are waited for, so that nothing is ever in flight here. A wave whose device was lost is
- * computed again on the next one. */
+ * many as there are slots (of an encoder: as fit into one step), and come back when the wave is
+ * over. Steps are waited for, so that nothing is ever in flight here. A wave whose device was lost
+ * is computed again on the next one. */
 #include "session/session.h"
 #include <math.h>
 #include <string.h>
@@ -208,7 +208,8 @@ static uint32_t wave_size(const job *j, uint32_t first) {
     return n;
 }
 
-/* Texts [first, first + n) from their first tokens on: their sums. The slots are free afterwards. */
+/* Texts [first, first + n) from their first tokens on: their sums. The slots are free
+ * afterwards. */
 static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
                           mn_error *err) {
     mn_session *s = j->s;

@@ -1,5 +1,5 @@
-/* logits.c -- the logits of every position of a text: steps of one sequence whose rows are all outputs
- * and draw nothing, each waited for, so that nothing is ever in flight here. */
+/* logits.c -- the logits of every position of a text: steps of one sequence whose rows are all
+ * outputs and draw nothing, each waited for, so that nothing is ever in flight here. */
 #include "session/session.h"
 #include <string.h>
 

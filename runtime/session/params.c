@@ -1,6 +1,6 @@
 /* params.c -- what callers ask of a sequence, checked before anything is changed: ids of a prompt,
- * and sampling parameters as a slot of the device holds them. Reads only what does not change in the
- * life of a session: any thread may submit. */
+ * and sampling parameters as a slot of the device holds them. Reads only what does not change in
+ * the life of a session: any thread may submit. */
 #include "session/session.h"
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
-/* place.c -- puts a session on devices, at first and after a loss: the choice among them, and what a
- * session has per engine: the engine, page tables, the ring of steps. All of it goes with
- * mn_session_unplace; sequences keep their tokens, from which the next engine computes them again. A
- * device at fault gives way to others (failover.c). */
+/* place.c -- puts a session on devices, at first and after a loss: the choice among them, and what
+ * a session has per engine: the engine, page tables, the ring of steps. All of it goes with
+ * mn_session_unplace; sequences keep their tokens, from which the next engine computes them again.
+ * A device at fault gives way to others (failover.c). */
 #include "session/session.h"
 #include <string.h>
 
@@ -56,8 +56,8 @@ static uint32_t ring_size(const mn_session *s) {
     return mn_steps_ahead(p->offers[p->chosen].record, &s->request);
 }
 
-/* One choice and its engine. *fault: the device that was lost, or that refused what it claimed; NULL =
- * none did. What a failure leaves behind is mn_session_unplace's. */
+/* One choice and its engine. *fault: the device that was lost, or that refused what it claimed;
+ * NULL = none did. What a failure leaves behind is mn_session_unplace's. */
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
     *fault = NULL;
     s->n_placed++;

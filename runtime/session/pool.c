@@ -3,7 +3,8 @@
  *
  * A page is held by the sequences whose tables name it. One that nobody holds any more is free once
  * the steps enqueued so far are complete (limbo), unless the prefix cache knows what is in it
- * (prefix.c): then it is kept, in the order in which pages were given back, until the room is needed. */
+ * (prefix.c): then it is kept, in the order in which pages were given back, until the room is
+ * needed. */
 #include "session/session.h"
 
 static mn_status create(mn_page_pool *p, uint32_t n, mn_error *err) {
@@ -41,7 +42,7 @@ void mn_page_pools_free(mn_session *s) {
     }
 }
 
-/* ---- kept pages: a list, the one that was given back first in front --------------------------- */
+/* ---- kept pages: a list, the one that was given back first in front -------------------------- */
 static void keep(mn_page_pool *p, int32_t page) {
     mn_page_info *x = &p->info[page];
     x->prev = p->last;

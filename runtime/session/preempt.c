@@ -1,7 +1,7 @@
-/* preempt.c -- sequences that lose their pages, because there are too few or because what is in them
- * is not known any more. Their tokens are kept, and they are computed again from them, as after the
- * loss of a device: a draw depends on seed and position alone, so that the same ids follow. Results
- * of steps in flight are dropped by the sequence's epoch. */
+/* preempt.c -- sequences that lose their pages, because there are too few or because what is in
+ * them is not known any more. Their tokens are kept, and they are computed again from them, as
+ * after the loss of a device: a draw depends on seed and position alone, so that the same ids
+ * follow. Results of steps in flight are dropped by the sequence's epoch. */
 #include "session/session.h"
 
 /* A job leaves its slot for whoever is in front of it, and waits in its old place. */

@@ -3,9 +3,10 @@
  *
  * Tokens are counted in blocks, the least common multiple of the groups' pages. A node is one block
  * after all blocks before it, found by a keyed 128-bit hash (SipHash, Aumasson and Bernstein 2012;
- * the key is of this session alone, so that nobody can make two prompts collide) of these tokens and the request's salt: equal keys and
- * values follow from equal tokens. It names the pages of each group; of a group with a window it may have none, which does no harm where the
- * next row does not see that block.
+ * the key is of this session alone, so that nobody can make two prompts collide) of these tokens
+ * and the request's salt: equal keys and values follow from equal tokens. It names the pages of
+ * each group; of a group with a window it may have none, which does no harm where the next row does
+ * not see that block.
  * The node does not hold its pages: pool.c keeps those that no sequence holds and calls
  * mn_prefix_evict when it needs the room. All of it belongs to one engine. */
 #include "session/session.h"
@@ -158,7 +159,7 @@ void mn_prefix_evict(mn_session *s, uint32_t group, int32_t page) {
         drop_node(x, node);
 }
 
-/* ---- what sequences have computed ------------------------------------------------------------- */
+/* ---- what sequences have computed ------------------------------------------------------------ */
 /* The sequence's pages of the group in the block become known, if it has them all and nobody else's
  * are known. */
 static void add_group(mn_session *s, uint32_t seq, uint32_t group, uint32_t block, int32_t node) {
@@ -200,7 +201,7 @@ void mn_prefix_add(mn_session *s, uint32_t seq) {
     }
 }
 
-/* ---- what requests can use again -------------------------------------------------------------- */
+/* ---- what requests can use again ------------------------------------------------------------- */
 /* Whether the `run` last blocks before `block`, which the group has, are all that a row behind them
  * sees of it. */
 static bool reaches(const mn_session *s, uint32_t group, uint32_t block, uint32_t run) {

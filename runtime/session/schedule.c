@@ -1,9 +1,9 @@
 /* schedule.c -- who is in the next step. First one row for every sequence that draws, then rows of
  * prompts, both in turn: by priority, then by arrival.
  *
- * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the time
- * of a step that only draws, by measured times. When pages run out, the last in turn is preempted
- * (preempt.c) until the first have theirs: the very first always gets on. */
+ * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the
+ * time of a step that only draws, by measured times. When pages run out, the last in turn is
+ * preempted (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 
 enum { LEAST_ROWS = 4, AHEAD_NS = 5000000 };
@@ -16,8 +16,8 @@ static double usual_ns(const mn_pace *p, double n) {
     return p->draw_ns + MN_MAX(n - p->n_draws, 0) * p->row_ns;
 }
 
-/* The budget follows the time that mixed steps take: by half of what they miss, so that one slow step
- * of a busy machine does not decide. */
+/* The budget follows the time that mixed steps take: by half of what they miss, so that one slow
+ * step of a busy machine does not decide. */
 static void adjust(mn_pace *p, double ns, double n_rows, double n_draws) {
     const double more = n_rows - p->n_draws;
     if (more >= 1 && ns > p->draw_ns)
@@ -97,8 +97,9 @@ static uint32_t victim(const mn_session *s, uint32_t seq) {
     return seq;
 }
 
-/* Pages for the sequence, now (*got) or when steps in flight are complete; those behind it give way.
- * At worst it gives way itself. Whoever gives way has no row in this step yet, or none at all. */
+/* Pages for the sequence, now (*got) or when steps in flight are complete; those behind it give
+ * way. At worst it gives way itself. Whoever gives way has no row in this step yet, or none at
+ * all. */
 static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool *got,
                          mn_error *err) {
     mn_status st = MN_OK;
@@ -157,9 +158,9 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
         mn_step_add_output(b, seq);
 }
 
-/* ---- the plan: rows of each sequence, for which it has pages ---------------------------------- */
-/* Pages that another sequence has computed meanwhile are not computed again; their tokens go into the
- * history, which penalties read. */
+/* ---- the plan: rows of each sequence, for which it has pages --------------------------------- */
+/* Pages that another sequence has computed meanwhile are not computed again; their tokens go into
+ * the history, which penalties read. */
 static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
     const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = mn_prefix_continue(s, seq);

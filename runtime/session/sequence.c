@@ -1,8 +1,8 @@
 /* sequence.c -- sequences: begin, extend, fork, free.
  *
  * The host keeps every token of a sequence, so that it can be computed again elsewhere; the device
- * keeps the rest (KV pages, the slot). Every function leaves the session as it was where it fails, and
- * every call of the engine goes through mn_failover. */
+ * keeps the rest (KV pages, the slot). Every function leaves the session as it was where it fails,
+ * and every call of the engine goes through mn_failover. */
 #include "session/session.h"
 #include <string.h>
 
@@ -215,7 +215,8 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     return st;
 }
 
-/* The first n_keep ids of a finished sequence, of which n_stored are in its pages, as another one. */
+/* The first n_keep ids of a finished sequence, of which n_stored are in its pages, as another
+ * one. */
 static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_keep,
                            uint32_t n_stored, mn_error *err) {
     const mn_sequence *a = &s->seqs[seq];

@@ -1,5 +1,5 @@
-/* serve.c -- mn_session_next: the loop of the one thread that steps for requests. It takes what came
- * in, gives slots to those that wait, runs a step, and returns when something can be told. */
+/* serve.c -- mn_session_next: the loop of the one thread that steps for requests. It takes what
+ * came in, gives slots to those that wait, runs a step, and returns when something can be told. */
 #include "session/session.h"
 #include <string.h>
 #include <time.h>

@@ -207,13 +207,13 @@ struct mn_session {
 };
 
 /* place.c */
-/* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none is
- * left. Wakes the sequences. Also the first placement. err is never NULL. */
+/* Chooses devices and makes the engine; what gives way is replaced, until a choice stands or none
+ * is left. Wakes the sequences. Also the first placement. err is never NULL. */
 mn_status mn_session_place(mn_session *s, mn_error *err);
 /* All that is left of the sequence is its tokens. */
 void mn_seq_set_back(mn_sequence *q);
-/* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens and
- * nothing else. May be called at any time. */
+/* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens
+ * and nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
 
 /* params.c. before: tokens that the sequence has already. */

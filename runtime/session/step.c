@@ -1,9 +1,9 @@
 /* step.c -- builds a step from what the sequences need, enqueues it, and takes in what an older one
  * drew.
  *
- * A step first continues every sequence that draws, one row each, then fills up with rows of prompts.
- * Its inputs are one packed block (engine.h says where each lies), written only where it differs from
- * the one before: a steady decode writes nothing. */
+ * A step first continues every sequence that draws, one row each, then fills up with rows of
+ * prompts. Its inputs are one packed block (engine.h says where each lies), written only where it
+ * differs from the one before: a steady decode writes nothing. */
 #include "session/session.h"
 #include <math.h>
 #include <string.h>

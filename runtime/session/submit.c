@@ -1,7 +1,7 @@
-/* submit.c -- the part of a session that any thread may use: requests come in, are aborted, and wake
- * the thread that steps. A request is checked and copied here, once, into one job per choice; the
- * thread that steps takes the jobs from the inbox (serve.c). Everything shared is under one lock,
- * which is never held while a device works. */
+/* submit.c -- the part of a session that any thread may use: requests come in, are aborted, and
+ * wake the thread that steps. A request is checked and copied here, once, into one job per choice;
+ * the thread that steps takes the jobs from the inbox (serve.c). Everything shared is under one
+ * lock, which is never held while a device works. */
 #include "session/session.h"
 #include <math.h>
 #include <string.h>
@@ -91,7 +91,8 @@ static bool copy_bias(mn_job *job, const mn_sample_params *sample) {
     return job->bias != NULL;
 }
 
-/* Room for the logprobs of the prompt; of the first token, which nothing precedes, there is none. */
+/* Room for the logprobs of the prompt; of the first token, which nothing precedes, there is
+ * none. */
 static bool make_prompt_scores(mn_job *job, const mn_request_params *p) {
     const size_t n_top = (size_t)p->n_ids * p->n_top;
     if (!(p->flags & MN_SUBMIT_PROMPT_LOGPROBS) || job->choice)

@@ -1,6 +1,6 @@
-/* test_layout.c -- sizes, offsets and values of plugin.h, frozen on 64-bit machines. freeze.py wrote
- * the lines. From 1.0 on a line here never changes; new fields and values get new lines. What fails
- * to compile is a broken ABI. */
+/* test_layout.c -- sizes, offsets and values of plugin.h, frozen on 64-bit machines. freeze.py
+ * wrote the lines. From 1.0 on a line here never changes; new fields and values get new lines. What
+ * fails to compile is a broken ABI. */
 #include <minerva/plugin.h>
 #include <string.h>
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-/* bench_cuda.c -- the time of each kernel of the CUDA plugin through mn.profile/1, and the rate that it
- * gives: GB/s where memory is the limit, TFLOP/s where products are, and the share of that limit. A
- * row names the kernels that its step runs; tests/dev/cuda_kernels.py holds the names against the
- * sources. Times are from event to event, so that 3 us are the least there is.
+/* bench_cuda.c -- the time of each kernel of the CUDA plugin through mn.profile/1, and the rate
+ * that it gives: GB/s where memory is the limit, TFLOP/s where products are, and the share of that
+ * limit. A row names the kernels that its step runs; tests/dev/cuda_kernels.py holds the names
+ * against the sources. Times are from event to event, so that 3 us are the least there is.
  *   bench_cuda [WORD]    only rows whose kernels contain the word. Needs a GPU. */
 #include "case_plan.h"
 #include "harness.h"

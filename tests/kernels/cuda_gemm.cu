@@ -505,8 +505,8 @@ static const test_case timed_experts[] = {
     {"oss down", 0, 2880, 1, {2880}, CU_EPI_NONE, CU_F32, 0, true, false, false, 32},
 };
 
-/* One line a shape: TFLOP/s of every shape of tile without and with splits, the portable kernel, the
- * best and the choice. Returns the best. */
+/* One line a shape: TFLOP/s of every shape of tile without and with splits, the portable kernel,
+ * the best and the choice. Returns the best. */
 static cu_gemm_plan bench_one(test_case c, int rows) {
     problem p;
     const void *w[SETS][4] = {};

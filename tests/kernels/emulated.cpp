@@ -1,5 +1,5 @@
-/* emulated.cpp -- the fibers of emulated.h. A block's threads run in turn, each until it has to wait;
- * a warp's exchange is over when all of its lanes that have not ended are there. */
+/* emulated.cpp -- the fibers of emulated.h. A block's threads run in turn, each until it has to
+ * wait; a warp's exchange is over when all of its lanes that have not ended are there. */
 #include <ucontext.h>
 #include <vector>
 

@@ -1,7 +1,7 @@
 /* emulated.h -- kernels of plugins/cuda as C++ on the CPU, for tests without a GPU. Included before
  * everything else by -include; CUDA's headers come first, then the words of the language that they
- * leave to nvcc are defined here. Threads of a block are fibers that take turns: what they exchange in
- * a warp, and __syncthreads, are where they meet. No caches, no time: only what is computed. */
+ * leave to nvcc are defined here. Threads of a block are fibers that take turns: what they exchange
+ * in a warp, and __syncthreads, are where they meet. No caches, no time: only what is computed. */
 #ifndef EMULATED_H
 #define EMULATED_H
 #include <cuda_bf16.h>

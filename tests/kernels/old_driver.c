@@ -1,4 +1,5 @@
-/* old_driver.c -- a libcuda.so.1 of CUDA 11.8, as far as the CUDA runtime looks before it gives up. */
+/* old_driver.c -- a libcuda.so.1 of CUDA 11.8, as far as the CUDA runtime looks before it gives
+ * up. */
 #define EXPORTED __attribute__((visibility("default")))
 EXPORTED int cuInit(unsigned flags);
 EXPORTED int cuDriverGetVersion(int *version);

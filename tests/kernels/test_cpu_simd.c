@@ -285,8 +285,8 @@ static void equal_experts(void **state) {
     h_close(&p);
 }
 
-/* A position behind the page table of its slot is not stored: not in the page of the next slot, whose
- * entry stands there. */
+/* A position behind the page table of its slot is not stored: not in the page of the next slot,
+ * whose entry stands there. */
 static void behind_the_table(void **state) {
     enum { D = 4, PAGES = 2 };
     const float kv[2 * D] = {1, 2, 3, 4, 5, 6, 7, 8};

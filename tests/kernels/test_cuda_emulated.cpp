@@ -1,6 +1,7 @@
-/* test_cuda_emulated.cpp -- kernels of the CUDA plugin's cache on the CPU (emulated.h), against sums in
- * double: keys and values of each pair of types, turned on the way or not, stored and attended to, with
- * windows, over pages in any order; views. A GPU proves speed and the rest; this runs in every gate. */
+/* test_cuda_emulated.cpp -- kernels of the CUDA plugin's cache on the CPU (emulated.h), against
+ * sums in double: keys and values of each pair of types, turned on the way or not, stored and
+ * attended to, with windows, over pages in any order; views. A GPU proves speed and the rest; this
+ * runs in every gate. */
 #include "kernels.h"
 extern "C" {
 #include "dtype.h"

@@ -1,6 +1,6 @@
 /* test_plugin_common.c -- plugins/common by itself, on graphs built by hand: errors and structs of
- * other sizes, symbols, the arena, the geometry of KV pages, bindings, and the lowering of nodes into fused units. No
- * plugin is loaded. */
+ * other sizes, symbols, the arena, the geometry of KV pages, bindings, and the lowering of nodes
+ * into fused units. No plugin is loaded. */
 #include "case.h"
 #include "common.h"
 #include "host.h"
@@ -444,8 +444,8 @@ static void test_lower_order(void **state) {
 }
 
 /* ROPE q, ROPE k, KV_STORE, ATTENTION with other nodes between; `q_twice`: the rotated q is read by
- * one of them; `stores`: one stores in another layer of the cache. The order of the rotations and of
- * the store may vary. */
+ * one of them; `stores`: one stores in another layer of the cache. The order of the rotations and
+ * of the store may vary. */
 static op_case *attention(bool k_first, bool q_twice, bool other_freqs, bool stores) {
     op_case *c = case_new();
     static const uint64_t none[8] = {0};

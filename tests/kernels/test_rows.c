@@ -650,7 +650,8 @@ static double kv_value(const shape *s, const float *x, int64_t i, int64_t n) {
     return y[i - first];
 }
 
-/* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads apart. */
+/* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads
+ * apart. */
 static void oracle_row(const shape *s, const float *q, const float *k, const float *v, int64_t lo,
                        int64_t p, const float *sink, double *y) {
     const int64_t k_row = s->hkv * s->dk;

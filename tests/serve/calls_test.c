@@ -1,5 +1,5 @@
-/* calls_test.c -- the JSON of tool calls, thinking and text of chat answers, streamed and whole: the
- * deltas that clients join are what the events of the stream say. */
+/* calls_test.c -- the JSON of tool calls, thinking and text of chat answers, streamed and whole:
+ * the deltas that clients join are what the events of the stream say. */
 #include "../../tools/serve/chat.c"
 #include <assert.h>
 

@@ -1,5 +1,5 @@
-/* wire_test.c -- the messages between front and engine: what is written is read, and no prefix and no
- * changed byte of a message is read beyond its end (run it with a sanitizer). */
+/* wire_test.c -- the messages between front and engine: what is written is read, and no prefix and
+ * no changed byte of a message is read beyond its end (run it with a sanitizer). */
 #include "serve/wire.h"
 #include <assert.h>
 #include <stdlib.h>

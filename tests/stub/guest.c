@@ -1,6 +1,6 @@
 /* guest.c -- bad guests: plugins that work and do one thing to the process that opens them. STUB_ID
- * names the plugin; STUB_AT_CONSTRUCTOR, STUB_AT_ENTRY and STUB_AT_EXECUTE name one of the functions
- * below, which is called there. stub_test.py says what becomes of each. */
+ * names the plugin; STUB_AT_CONSTRUCTOR, STUB_AT_ENTRY and STUB_AT_EXECUTE name one of the
+ * functions below, which is called there. stub_test.py says what becomes of each. */
 #include "stub.h"
 #include <fenv.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static inline void start_work(void) {
     start(work_on);
 }
 
-/* ---- state of the process --------------------------------------------------------------------- */
+/* ---- state of the process -------------------------------------------------------------------- */
 
 static inline void close_all(void) {
     for (int fd = 0; fd < 64; fd++)
@@ -92,7 +92,7 @@ static inline void print(void) {
     puts("welcome to this driver");
 }
 
-/* ---- what it says ------------------------------------------------------------------------------ */
+/* ---- what it says ---------------------------------------------------------------------------- */
 
 #ifdef STUB_CLAIMS
 /* A thousand million GB/s, and a cache of keys and values in f32 alone. */
@@ -141,7 +141,7 @@ static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
 }
 #endif
 
-/* ---- the plugin -------------------------------------------------------------------------------- */
+/* ---- the plugin ------------------------------------------------------------------------------ */
 
 #ifdef STUB_AT_CONSTRUCTOR
 static __attribute__((constructor)) void at_load(void) {

@@ -1,8 +1,8 @@
-/* late.c -- good in the probing process, and later not: the host is the first to meet it. The plugin's
- * options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a function's name, as
- * entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a signal: SIGSEGV, ...);
- * MINERVA_LATE_AFTER: how many calls of execute go well before. A real fault where the signal has
- * one, so that it comes from the kernel. With
+/* late.c -- good in the probing process, and later not: the host is the first to meet it. The
+ * plugin's options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a
+ * function's name, as entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a
+ * signal: SIGSEGV, ...); MINERVA_LATE_AFTER: how many calls of execute go well before. A real fault
+ * where the signal has one, so that it comes from the kernel. With
  * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
 #include "stub.h"
 #include <errno.h>

@@ -18,7 +18,8 @@ static uint64_t next(uint64_t *seed) {
     return *seed >> 33;
 }
 
-/* Bytes, then words of 1 to 12 letters with a space, digits or marks of JSON, as vocabularies have. */
+/* Bytes, then words of 1 to 12 letters with a space, digits or marks of JSON, as vocabularies
+ * have. */
 static void make_tokens(void) {
     static const char *const mark[] = {"",   "",    "",    "",         " ",       " ", " ",
                                        "\"", "\",", "\":", "{\"",      "(",       "_", "1",

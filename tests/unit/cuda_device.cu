@@ -1,5 +1,5 @@
-/* cuda_device.cu -- a device of the CUDA plugin without a GPU, as far as negotiation looks at one: an
- * H200's numbers. For test_cuda_lower.c, which is linked with the plugin's objects. */
+/* cuda_device.cu -- a device of the CUDA plugin without a GPU, as far as negotiation looks at one:
+ * an H200's numbers. For test_cuda_lower.c, which is linked with the plugin's objects. */
 #include "cu.h"
 
 extern "C" mn_device *cuda_device_of(const mn_host *host);

@@ -572,7 +572,8 @@ static void random_answers(void **state) {
     }
 }
 
-/* What never ends: the memory is bounded (collect), the bytes are all there, and it is over soon. */
+/* What never ends: the memory is bounded (collect), the bytes are all there, and it is over
+ * soon. */
 static void hostile(void **state) {
     (void)state;
     static const char *const parts[] = {"<tool_call>",

@@ -1,6 +1,7 @@
-/* test_cuda_lower.c -- what the CUDA plugin says of every fixture's graph, without a GPU: all nodes run
- * there, and the whole graph is lowered into units with places for tensors and scratch, in each class
- * and with each type of cache; again with every matrix in each type that minerva convert writes. */
+/* test_cuda_lower.c -- what the CUDA plugin says of every fixture's graph, without a GPU: all nodes
+ * run there, and the whole graph is lowered into units with places for tensors and scratch, in each
+ * class and with each type of cache; again with every matrix in each type that minerva convert
+ * writes. */
 #include "api/api.h"
 #include "common.h"
 #include <dirent.h>

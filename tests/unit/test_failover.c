@@ -465,7 +465,7 @@ static void test_out_of_memory(void **state) {
     assert_true(n_failed > 20);
 }
 
-/* ---- devices that come back, or do not -------------------------------------------------------- */
+/* ---- devices that come back, or do not ------------------------------------------------------- */
 static const mn_device_record *flaky_record(void) {
     const mn_device_record *d = mn_registry_device(rt->registry, mn_str_of("flaky"));
     assert_non_null(d);
@@ -612,8 +612,8 @@ static void test_in_use(void **state) {
     close_world();
 }
 
-/* Losses and returns while several threads open sessions: the stub ends the process if the device is
- * opened twice, or closed too early. */
+/* Losses and returns while several threads open sessions: the stub ends the process if the device
+ * is opened twice, or closed too early. */
 static void *come_and_go(void *arg) {
     static const char *const lists[] = {"flaky,cpu_simd", "auto"};
     mn_session_params p = {.size = sizeof p,

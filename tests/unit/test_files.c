@@ -66,7 +66,8 @@ static const char *folder_of(const char *root, const char *names) {
     return dir;
 }
 
-/* The set of dir/named (NULL: of dir) is the names of want, in this order; the named one has '!'. */
+/* The set of dir/named (NULL: of dir) is the names of want, in this order; the named one has
+ * '!'. */
 static void expect_set(const char *root, const char *in, const char *named, const char *want) {
     const char *dir = folder_of(root, in);
     mn_file_set set = {0};

@@ -1,6 +1,6 @@
 /* test_fork.c -- what holds in the child of a fork: every function on what the parent made returns,
- * with an error or with an answer that needs no threads; a runtime of the child's own tells the same
- * story; the parent notices nothing. A child that hangs is ended by its alarm. */
+ * with an error or with an answer that needs no threads; a runtime of the child's own tells the
+ * same story; the parent notices nothing. A child that hangs is ended by its alarm. */
 #include <minerva/minerva.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -59,7 +59,7 @@ static mn_status story(world *w, int32_t ids[N_NEW]) {
     return st;
 }
 
-/* ---- in the child: exit codes, for cmocka belongs to the parent ------------------------------- */
+/* ---- in the child: exit codes, for cmocka belongs to the parent ------------------------------ */
 
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
@@ -160,7 +160,7 @@ static void expect_child(world *w, const int32_t *expected) {
                  WIFSIGNALED(how) ? WTERMSIG(how) : WEXITSTATUS(how));
 }
 
-/* ---- in the parent ---------------------------------------------------------------------------- */
+/* ---- in the parent --------------------------------------------------------------------------- */
 
 static void quiet(void **state) {
     (void)state;

@@ -153,7 +153,7 @@ static const mn_backend table = {.size = sizeof table,
                                  .weights_seal = weights_seal,
                                  .weights_free = weights_free};
 
-/* ---- a graph whose one node reads all weights but one ----------------------------------------- */
+/* ---- a graph whose one node reads all weights but one ---------------------------------------- */
 static mn_status import(uint32_t n_threads, uint64_t bytes_of_each, mn_error *err) {
     static mn_tensor tensors[N];
     static mn_graph_weight weights[N];

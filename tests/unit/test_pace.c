@@ -16,9 +16,9 @@ static uint32_t learn(mn_session *s, uint32_t n_draws, uint32_t n_prompt) {
     return ns;
 }
 
-/* A burst of prompts: while they wait no step only draws, and more and more sequences do. A step may
- * take twice the time that these sequences take alone, so the budget grows with them; it must not fall
- * because they are more than at the last step that only drew. */
+/* A burst of prompts: while they wait no step only draws, and more and more sequences do. A step
+ * may take twice the time that these sequences take alone, so the budget grows with them; it must
+ * not fall because they are more than at the last step that only drew. */
 static void test_burst(void **state) {
     mn_session *s = calloc(1, sizeof *s);
     (void)state;

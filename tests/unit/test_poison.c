@@ -1,14 +1,16 @@
 /* test_poison.c -- one element of one weight is NaN or infinite: what every device makes of it.
  *
- * test_poison TITLE FIXTURE... [--isa NAME] [--all]: of each model (a folder of tests/data/fixtures, or
- * "storyteller") every kind of weight in turn holds NaN and +Inf: those without a layer and those of
- * the first and the last layer; without --all NaN goes into the first layer and infinity into the
- * last. A short prompt runs in class exact on reference and on cpu_simd: where the logits are
- * numbers they agree, NaN and infinity stand in the same places, and the errors have the same words.
- * In the other classes a sequence that ends with an error on reference ends with one, too. NaN must
- * end it unless the weight is that of one expert, which the prompt may never ask.
+ * test_poison TITLE FIXTURE... [--isa NAME] [--all]: of each model (a folder of
+ * tests/data/fixtures, or "storyteller") every kind of weight in turn holds NaN and +Inf: those
+ * without a layer and those of the first and the last layer; without --all NaN goes into the first
+ * layer and infinity into the last. A short prompt runs in class exact on reference and on
+ * cpu_simd: where the logits are numbers they agree, NaN and infinity stand in the same places, and
+ * the errors have the same words. In the other classes a sequence that ends with an error on
+ * reference ends with one, too. NaN must end it unless the weight is that of one expert, which the
+ * prompt may never ask.
  *
- * The model is copied to a folder of its own, and a copy is poisoned in place while it is closed. */
+ * The model is copied to a folder of its own, and a copy is poisoned in place while it is
+ * closed. */
 #include <minerva/minerva.h>
 #include <cjson/cJSON.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
-/* test_preempt.c -- a KV cache with fewer pages than the requests want: who gives way, that all finish
- * with the ids that they draw alone, that priorities hold, and that every page comes back. */
+/* test_preempt.c -- a KV cache with fewer pages than the requests want: who gives way, that all
+ * finish with the ids that they draw alone, that priorities hold, and that every page comes
+ * back. */
 #include "serving.h"
 
 enum { PAGE = 64 };

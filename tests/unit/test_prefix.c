@@ -1,5 +1,5 @@
-/* test_prefix.c -- the prefix cache: equal beginnings are computed once, logits stay the same bit for
- * bit, and what is kept gives way when the room is needed. */
+/* test_prefix.c -- the prefix cache: equal beginnings are computed once, logits stay the same bit
+ * for bit, and what is kept gives way when the room is needed. */
 #include "serving.h"
 
 static const mn_sample_params few = {.size = sizeof few, .max_new = 8, .ignore_stop = 1};

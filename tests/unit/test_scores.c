@@ -1,5 +1,5 @@
-/* test_scores.c -- what requests can ask of SAMPLE beside an id: logprobs of drawn ids and of prompts,
- * the most likely ids, biases, a least number of ids. The judge is mn_session_logits. */
+/* test_scores.c -- what requests can ask of SAMPLE beside an id: logprobs of drawn ids and of
+ * prompts, the most likely ids, biases, a least number of ids. The judge is mn_session_logits. */
 #include "serving.h"
 #include <math.h>
 
@@ -44,7 +44,8 @@ static void check_top(const mn_request_event *e, uint32_t at) {
     }
 }
 
-/* Greedy: each id is the most likely one; its logprob and those of the next best are the model's. */
+/* Greedy: each id is the most likely one; its logprob and those of the next best are the
+ * model's. */
 static void test_logprobs(void **state) {
     (void)state;
     int32_t ids[MOST];
@@ -94,7 +95,8 @@ static void test_logprobs(void **state) {
     }
 }
 
-/* A bias forbids what was drawn, or forces what never was; the next request in the slot has none. */
+/* A bias forbids what was drawn, or forces what never was; the next request in the slot has
+ * none. */
 static void test_bias(void **state) {
     (void)state;
     int32_t ids[MOST];
@@ -165,8 +167,8 @@ static void test_min_new(void **state) {
         assert_int_not_equal(got.ids[i], stop);
 }
 
-/* Requests that score beside others that do not: each draws what it draws alone, sampled, with a bias,
- * also when pages run out. */
+/* Requests that score beside others that do not: each draws what it draws alone, sampled, with a
+ * bias, also when pages run out. */
 static void test_mixed(void **state) {
     (void)state;
     if (!strcmp(device, "reference"))

@@ -234,7 +234,8 @@ static void test_alternating(void **state) {
     like_one(&pl, 1e-5);
 }
 
-/* What crosses first is larger than what crosses last: a layer's input, then the rows' positions. */
+/* What crosses first is larger than what crosses last: a layer's input, then the rows'
+ * positions. */
 static void test_sizes_that_cross(void **state) {
     const uint32_t n = graph->abi.n_nodes;
     (void)state;

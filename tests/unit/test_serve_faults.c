@@ -1,6 +1,6 @@
-/* test_serve_faults.c -- requests while things fail: a device that is lost after any number of steps,
- * allocations that fail one after the other. What comes out is what would have come out, and no page
- * is left behind. */
+/* test_serve_faults.c -- requests while things fail: a device that is lost after any number of
+ * steps, allocations that fail one after the other. What comes out is what would have come out, and
+ * no page is left behind. */
 #include "base/base.h"
 #include "flaky.h"
 #include "serving.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <cjson/cJSON.h>
 
-/* ---- added tokens ------------------------------------------------------------------------------ */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 /* The leftmost, and of those that begin there the longest, in whatever order they were added. */
 static void added_longest(void **state) {
     static const char *const texts[] = {"<a>", "<a><b>", "<b>", "<a"};

@@ -23,8 +23,8 @@ static const mn_host host = {.size = sizeof host, .alloc = host_alloc, .release 
 static const mnp_pattern *const patterns[] = {&mnp_pattern_linear, &mnp_pattern_store};
 static mn_runtime *rt;
 
-/* The anchor, and in brackets what it absorbed, in the order of the pattern: where these nodes stand
- * does not matter. "attention apart": a step of one row may run both at once. */
+/* The anchor, and in brackets what it absorbed, in the order of the pattern: where these nodes
+ * stand does not matter. "attention apart": a step of one row may run both at once. */
 static void print_unit(mn_text *out, const mn_graph *g, const mnp_unit *u) {
     const char *gap = "[";
     mn_text_printf(out, "%s", mn_op_find(mnp_node(g, u->node)->op)->name);
@@ -109,7 +109,7 @@ static void print_all(mn_text *out) {
     }
 }
 
-/* ---- the order of nodes that docs/ops.md states ------------------------------------------------ */
+/* ---- the order of nodes that docs/ops.md states ---------------------------------------------- */
 static char letter(uint32_t op) {
     static const char letters[] = "?ENNLRKACGDUSZHYTMB"; /* by op id */
     return op < sizeof letters - 1 ? letters[op] : '?';
@@ -164,7 +164,7 @@ static void test_order(void **state) {
     regfree(&order);
 }
 
-/* ---- weights that are rows of others ---------------------------------------------------------- */
+/* ---- weights that are rows of others --------------------------------------------------------- */
 /* Parts of a cut: one height but for the last, row after row of the whole. */
 static void check_cut(const mn_graph_weight *w, const char *whole, int64_t lo, int64_t n) {
     const mn_tensor_info *t = &w->source->info;

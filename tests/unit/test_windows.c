@@ -291,8 +291,8 @@ static void test_many(void **state) {
     close_world();
 }
 
-/* A prompt that is read far ahead leaves each sequence to come its share: a fork finds a page at any
- * time. */
+/* A prompt that is read far ahead leaves each sequence to come its share: a fork finds a page at
+ * any time. */
 static void test_fork_beside_a_prompt(void **state) {
     enum { SHORT = 20, PROMPT = 1900, FAR = 60, STEPS = 150 };
     int32_t ids[PROMPT], idle, busy, seq, twin;
@@ -381,8 +381,8 @@ static void test_logits(void **state) {
     close_world();
 }
 
-/* Requests whose beginnings others have computed, in every length: what the cache has kept of window
- * groups is what the next row sees, and nothing that was free is read. */
+/* Requests whose beginnings others have computed, in every length: what the cache has kept of
+ * window groups is what the next row sees, and nothing that was free is read. */
 enum { TURNS = 9 };
 typedef struct {
     int32_t ids[TURNS][MAX_IDS];
@@ -410,7 +410,8 @@ static void take_turn(mn_session *s, turns *to, uint32_t i, const int32_t *ids, 
     }
 }
 
-/* A chat that grows, the same again, its middle with another end, another text, the chat once more. */
+/* A chat that grows, the same again, its middle with another end, another text, the chat once
+ * more. */
 static turns chat_with(uint32_t flags) {
     static const uint32_t lengths[TURNS] = {40, 90, 200, 200, 130, 131, 300, 199, 300};
     turns to = {0};

@@ -1,6 +1,7 @@
-/* views.c -- rule graph.views: an operand may be a view, elements of another tensor by strides. Every
- * input and output of a small case becomes every second element of a tensor twice as large, and the
- * results are compared with those of the dense case. A plugin may refuse such views by compile. */
+/* views.c -- rule graph.views: an operand may be a view, elements of another tensor by strides.
+ * Every input and output of a small case becomes every second element of a tensor twice as large,
+ * and the results are compared with those of the dense case. A plugin may refuse such views by
+ * compile. */
 #include "life.h"
 #include <stdlib.h>
 #include <string.h>

@@ -68,7 +68,8 @@ int access_key(const access_rules *rules, const char *authorization) {
     return found;
 }
 
-/* Copies "name:port" or "[address]:port" without the port and brackets. 0: too long or malformed. */
+/* Copies "name:port" or "[address]:port" without the port and brackets. 0: too long or
+ * malformed. */
 static int host_name(const char *host, char *out, size_t cap) {
     const char *begin = host;
     size_t n = strcspn(host, ":");

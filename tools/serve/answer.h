@@ -50,8 +50,8 @@ int answer_reserve(answer *a, uint32_t n_prompts, json_error *e);
  * as many as the context has room for. 0: the error is set. */
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e);
-/* Starts the first choice of each prompt; the others follow when its prompt is computed, whose pages
- * they share then. */
+/* Starts the first choice of each prompt; the others follow when its prompt is computed, whose
+ * pages they share then. */
 void answer_start(answer *a);
 /* Ends the generations and frees everything; the client's request is not touched. */
 void answer_free(answer *a);

@@ -1,6 +1,6 @@
-/* ask.c -- reads the fields that chat and text completions share (ask.h): OpenAI's and vLLM's names.
- * Unknown fields are ignored; each known one is checked here, so that what reaches the engine is in
- * range. */
+/* ask.c -- reads the fields that chat and text completions share (ask.h): OpenAI's and vLLM's
+ * names. Unknown fields are ignored; each known one is checked here, so that what reaches the
+ * engine is in range. */
 #include "serve/ask.h"
 #include "app.h"
 #include <math.h>
@@ -153,7 +153,8 @@ static int read_logprobs(const cJSON *body, int is_chat, ask *out, json_error *e
     return 1;
 }
 
-/* response_format: text is what there is; a schema that is not enforced would be worse than none. */
+/* response_format: text is what there is; a schema that is not enforced would be worse than
+ * none. */
 static int check_format(const cJSON *body, json_error *e) {
     static const char *const others[] = {"guided_json", "guided_regex", "guided_choice",
                                          "guided_grammar", "structured_outputs"};

@@ -9,7 +9,8 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Joins the text parts of a content list into one string, which replaces it. 0: the error is set. */
+/* Joins the text parts of a content list into one string, which replaces it. 0: the error is
+ * set. */
 static int join_parts(cJSON *message, const cJSON *parts, json_error *e) {
     buffer text = {0};
     const cJSON *part = NULL;

@@ -1,5 +1,5 @@
-/* completion.c -- /v1/completions: prompts as text or ids, one or a list, answers as text. The older
- * of OpenAI's interfaces: 16 tokens unless the request says more, echo, logprobs as parallel
+/* completion.c -- /v1/completions: prompts as text or ids, one or a list, answers as text. The
+ * older of OpenAI's interfaces: 16 tokens unless the request says more, echo, logprobs as parallel
  * arrays. */
 #include "serve/answer.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-/* embeddings.c -- /v1/embeddings: texts or ids become ids, an engine makes vectors of them, which are
- * sent as numbers or, as OpenAI's client asks, as base64 of little-endian floats.
+/* embeddings.c -- /v1/embeddings: texts or ids become ids, an engine makes vectors of them, which
+ * are sent as numbers or, as OpenAI's client asks, as base64 of little-endian floats.
  *
  * A request has one message for all its texts. It waits in a list, with its ids, so that it can be
  * sent again when its engine dies. */

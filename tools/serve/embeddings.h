@@ -5,8 +5,8 @@
 
 /* If the owner of r is a request of embeddings: releases it, 1. */
 int embeddings_gone(serve *s, http_request *r);
-/* Requests of an engine that died (crashed: by its own fault) wait for the next one, unless they may
- * be why; those without an engine are sent. */
+/* Requests of an engine that died (crashed: by its own fault) wait for the next one, unless they
+ * may be why; those without an engine are sent. */
 void embeddings_down(serve *s, const engine_link *l, int crashed);
 void embeddings_resume(serve *s);
 #endif

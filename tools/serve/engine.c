@@ -34,7 +34,8 @@ typedef struct {
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Sends what is in the buffer. The front reads all the time; if it is gone, so is the reason to be. */
+/* Sends what is in the buffer. The front reads all the time; if it is gone, so is the reason to
+ * be. */
 static void flush(engine *e) {
     size_t at = 0;
     while (at < e->out.n) {
@@ -209,8 +210,8 @@ static char *take_names(buffer *list) {
     return NULL;
 }
 
-/* The devices of a list, or for "auto" those of the machine, without excluded plugins; NULL: none is
- * left. */
+/* The devices of a list, or for "auto" those of the machine, without excluded plugins; NULL: none
+ * is left. */
 static char *other_devices(const app *a, const char *device, const char *excluded) {
     buffer list = {0};
     mn_device_item item;

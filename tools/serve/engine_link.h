@@ -11,7 +11,8 @@ typedef struct engine_link engine_link;
 typedef struct {
     void *arg;
     void (*ready)(void *arg, engine_link *l); /* it accepts requests now */
-    /* it has died, `crashed` if by its own fault; what it had is to be sent again once it is ready */
+    /* it has died, `crashed` if by its own fault; what it had is to be sent again once it is
+     * ready */
     void (*down)(void *arg, engine_link *l, int crashed);
     /* what l says of requests: perhaps of some that it does not have */
     void (*admitted)(void *arg, const engine_link *l, uint64_t id);

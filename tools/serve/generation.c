@@ -2,8 +2,8 @@
  *
  * A generation keeps all its ids, so that an engine that dies costs it nothing but time: it is sent
  * again with what was drawn, and draws on as if nothing had happened. Events of an engine come with
- * the generation's id; an id that is unknown belongs to one that was ended meanwhile. A generation is
- * owned by its answer; the table of ids points to those that have begun and are not finished. */
+ * the generation's id; an id that is unknown belongs to one that was ended meanwhile. A generation
+ * is owned by its answer; the table of ids points to those that have begun and are not finished. */
 #include "serve/generation.h"
 #include "serve/answer.h"
 #include "serve/embeddings.h"

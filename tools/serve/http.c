@@ -20,8 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* CONNECTION_MEMORY: for the head of a request. Above 32 KiB the library maps it instead of taking it
- * from the heap, which thousands of connections would leave in pieces. */
+/* CONNECTION_MEMORY: for the head of a request. Above 32 KiB the library maps it instead of taking
+ * it from the heap, which thousands of connections would leave in pieces. */
 enum { MAX_HEADERS = 8, BLOCK = 32768, CONNECTION_MEMORY = 36864 };
 
 /* One connection: the library's, with what it does not know. */

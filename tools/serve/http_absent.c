@@ -1,5 +1,5 @@
-/* http_absent.c -- stands in for http.c in builds without libmicrohttpd: the server says so and does
- * not start. The other functions are never called then. */
+/* http_absent.c -- stands in for http.c in builds without libmicrohttpd: the server says so and
+ * does not start. The other functions are never called then. */
 #include "serve/http.h"
 #include "app.h"
 

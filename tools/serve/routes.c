@@ -145,7 +145,8 @@ int serve_library_error(const mn_error *err, mn_status st, const char *param, js
     return json_fail(e, param, "%s", err->msg[0] ? err->msg : "the prompt cannot be used");
 }
 
-/* Seconds after which a client that was refused may try again: a guess by the length of the queue. */
+/* Seconds after which a client that was refused may try again: a guess by the length of the
+ * queue. */
 static void put_retry(serve *s, http_request *r) {
     char after[16];
     const unsigned rounds = s->n_generations / (s->n_seq * s->n_links + 1);

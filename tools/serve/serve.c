@@ -1,8 +1,8 @@
 /* serve.c -- minerva serve: flags, start, the loop of the front process, and its end.
  *
  * Start: the model is opened for its text, the engines are started, HTTP listens; requests are
- * refused with 503 until an engine is ready. The loop waits for HTTP, engines, signals and a tick of
- * 100 ms. SIGTERM and Ctrl-C stop new requests and let those that run end for --drain seconds; a
+ * refused with 503 until an engine is ready. The loop waits for HTTP, engines, signals and a tick
+ * of 100 ms. SIGTERM and Ctrl-C stop new requests and let those that run end for --drain seconds; a
  * second signal ends at once. The struct serve lives on the stack of cmd_serve. */
 #include "serve/serve.h"
 #include "serve/answer.h"

@@ -72,13 +72,13 @@ int serve_check_number(const serve *s, uint64_t n, json_error *e);
 int serve_has_room(serve *s, http_request *r, unsigned n);
 /* The same, and the request counts from now on. */
 int serve_admit(serve *s, http_request *r, unsigned n);
-/* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised that
- * is too long whatever its tokens are. */
+/* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised
+ * that is too long whatever its tokens are. */
 int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e);
 /* An error of the library about the prompt as the error of a request. */
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e);
 
-/* ---- endpoints: each answers r, now or later --------------------------------------------------- */
+/* ---- endpoints: each answers r, now or later ------------------------------------------------- */
 typedef void (*serve_route)(serve *s, http_request *r);
 void route_chat(serve *s, http_request *r);
 void route_completion(serve *s, http_request *r);

@@ -31,8 +31,8 @@ static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
         put_format(out, "%s%d", i ? "," : "", ids[i]);
 }
 
-/* Texts are tokenised in the thread of the loop, a megabyte in a second at worst: what no context can
- * hold and is longer than that is refused. 0: the error is set. */
+/* Texts are tokenised in the thread of the loop, a megabyte in a second at worst: what no context
+ * can hold and is longer than that is refused. 0: the error is set. */
 static int check_length(const serve *s, size_t n, json_error *e) {
     enum { ALWAYS = 1 << 20 };
     const size_t most = (size_t)s->n_ctx * s->longest_token;

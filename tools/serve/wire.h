@@ -111,7 +111,7 @@ typedef struct {
     uint64_t usual_step_ns, beat_ms;
 } wire_beat;
 
-/* ---- writing: a whole message is appended to out; out->failed: out of memory ------------------- */
+/* ---- writing: a whole message is appended to out; out->failed: out of memory ----------------- */
 void wire_put_open(buffer *out, const wire_open *m);
 void wire_put_submit(buffer *out, const wire_submit *m);
 void wire_put_id(buffer *out, wire_type type, uint64_t id); /* ABORT, ADMITTED */
@@ -122,7 +122,7 @@ void wire_put_event(buffer *out, const wire_event *m);
 void wire_put_vector(buffer *out, const wire_vector *m);
 void wire_put_beat(buffer *out, const wire_beat *m);
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 /* One message; the payload is valid until the next call with its wire_in. */
 typedef struct {
     wire_type type;

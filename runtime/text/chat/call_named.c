@@ -1,6 +1,6 @@
-/* call_named.c -- a call whose name stands in front of its arguments, as Mistral's later models write
- * them (calls.h): name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}. The id is dropped:
- * callers make their own. */
+/* call_named.c -- a call whose name stands in front of its arguments, as Mistral's later models
+ * write them (calls.h): name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}. The id is
+ * dropped: callers make their own. */
 #include "text/chat/calls.h"
 #include <string.h>
 

@@ -4,11 +4,11 @@
  *   value
  *   </parameter>
  *   </function>
- * The arguments are made into a JSON object. A value is written bare, so that its type is lost: what
- * is JSON and no string, and of a type that the request's tools state for the parameter, is passed
- * on as it is, everything else becomes a string. Templates write True, False and None as Python
- * does. A value that may still be JSON is kept until it has ended, or is so long that no number
- * is. */
+ * The arguments are made into a JSON object. A value is written bare, so that its type is lost:
+ * what is JSON and no string, and of a type that the request's tools state for the parameter, is
+ * passed on as it is, everything else becomes a string. Templates write True, False and None as
+ * Python does. A value that may still be JSON is kept until it has ended, or is so long that no
+ * number is. */
 #include "text/chat/call_types.h"
 #include "text/chat/calls.h"
 #include <string.h>

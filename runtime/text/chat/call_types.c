@@ -1,5 +1,5 @@
-/* call_types.c -- reads the types of parameters from JSON schemas (call_types.h): "type" as a word or
- * a list of words, and those of "anyOf" and "oneOf"; a schema that says it in another way says
+/* call_types.c -- reads the types of parameters from JSON schemas (call_types.h): "type" as a word
+ * or a list of words, and those of "anyOf" and "oneOf"; a schema that says it in another way says
  * nothing. The tree belongs to a stream, which looks at it once per value. */
 #include "text/chat/call_types.h"
 #include "text/json/json.h"

@@ -3,9 +3,9 @@
  * has one of three forms, each an automaton over bytes: call_json.c, call_named.c, call_tags.c.
  *
  * A call is given as soon as its name is known and its arguments have begun. Until then everything
- * since the first byte that could belong to it is held back, at most MN_CALL_HELD bytes, and becomes
- * text if it turns out to be no call. The events do not depend on how the answer is cut into
- * pieces. */
+ * since the first byte that could belong to it is held back, at most MN_CALL_HELD bytes, and
+ * becomes text if it turns out to be no call. The events do not depend on how the answer is cut
+ * into pieces. */
 #ifndef MN_CALLS_H
 #define MN_CALLS_H
 #include "text/chat/events.h"
@@ -76,7 +76,8 @@ typedef struct {
     mn_text maybe; /* a value that may be JSON */
 } mn_call_tags;
 
-/* {.family, .tools}: at the beginning of an answer; freed by mn_calls_free. One thread at a time. */
+/* {.family, .tools}: at the beginning of an answer; freed by mn_calls_free. One thread at a
+ * time. */
 struct mn_calls {
     const mn_call_family *family; /* NULL: calls are not looked for */
     const struct cJSON *tools;    /* for mn_call_types_of; may be NULL */

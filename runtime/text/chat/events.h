@@ -16,8 +16,8 @@ typedef struct {
 } mn_events;
 
 void mn_events_clear(mn_events *e);
-/* Appends to the last event if it is of this kind and call, else a new one; every MN_EVENT_CALL is a
- * new one. An empty text adds nothing. */
+/* Appends to the last event if it is of this kind and call, else a new one; every MN_EVENT_CALL is
+ * a new one. An empty text adds nothing. */
 void mn_events_put(mn_events *e, uint32_t kind, uint32_t call, mn_str text);
 /* The list can be read until the next put or clear. MN_OUT_OF_MEMORY: something is missing. */
 mn_status mn_events_done(mn_events *e);

@@ -307,8 +307,9 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
 mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str json, const char *name,
                                  const mn_file *files, uint32_t n_files, mn_error *err);
 /* The white-space rules of SentencePiece, and how pieces are decoded. squeeze: runs of spaces
- * become one, none at the ends, or with keep_end one at the end, too; graphemes: as for mn_charsmap_create; symbols: added tokens of the
- * vocabulary that are not special are the user's, and the charsmap leaves them alone. */
+ * become one, none at the ends, or with keep_end one at the end, too; graphemes: as for
+ * mn_charsmap_create; symbols: added tokens of the vocabulary that are not special are the user's,
+ * and the charsmap leaves them alone. */
 typedef struct {
     mn_str charsmap;
     bool graphemes, symbols, dummy_prefix, squeeze, keep_end, escape;

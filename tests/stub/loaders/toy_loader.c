@@ -1,6 +1,6 @@
 /* toy_loader.c -- a format of a third party in shards, or in folders: what a host does by file
- * patterns alone. -DFORMAT=SHARDS: NAME.part1of3.toy and so on. -DFORMAT=FOLDERS: TOY.list marks the
- * folder and has the names of its *.toyf files, one a line. A file is
+ * patterns alone. -DFORMAT=SHARDS: NAME.part1of3.toy and so on. -DFORMAT=FOLDERS: TOY.list marks
+ * the folder and has the names of its *.toyf files, one a line. A file is
  *
  *   magic "TOY1", u32 n_meta, u32 n_tensors, then rows of meta and rows of tensor as below
  *
@@ -67,7 +67,7 @@ static bool is_toy(const mn_file *f) {
     return f->bytes >= HEAD && !memcmp(f->map, "TOY1", 4);
 }
 
-/* ---- which files, in which order --------------------------------------------------------------- */
+/* ---- which files, in which order ------------------------------------------------------------- */
 /* The number and the count of NAME.partNofM.toy; the host has seen to it that all are there. */
 static bool shard_of(mn_str name, uint32_t *no, uint32_t *count) {
     char text[256];
@@ -140,7 +140,7 @@ static uint32_t find(const mn_file *files, uint32_t n, uint32_t stride, const mn
     return (FORMAT == SHARDS ? shards : listed)(files, n, stride, order, err);
 }
 
-/* ---- parsing ----------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 static uint32_t count_at(const mn_file *f, uint32_t at) {
     uint32_t v;
     memcpy(&v, (const char *)f->map + at, sizeof v);
@@ -243,7 +243,7 @@ static mn_status read_files(mn_parsed *p, const mn_file *const *order, uint32_t 
     return st;
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 static mn_status guess(void *self, const mn_file *files, uint32_t n, uint32_t stride,
                        mn_guess *out) {
     const mn_file *order[MOST_FILES] = {0};
