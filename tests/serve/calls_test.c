@@ -12,12 +12,10 @@ void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob) {
     (void)s;
     put_format(out, "{\"token\":\"%d\",\"logprob\":%g,\"bytes\":[]", id, (double)logprob);
 }
-answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body) {
+void answer_serve(serve *s, http_request *r, const answer_form *form) {
     (void)s;
     (void)r;
     (void)form;
-    (void)body;
-    return NULL;
 }
 int answer_reserve(answer *a, uint32_t n, json_error *e) {
     return a && n && e;
@@ -25,15 +23,6 @@ int answer_reserve(answer *a, uint32_t n, json_error *e) {
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t flags,
                   uint32_t limit, const char *param, json_error *e) {
     return a && i && ids && n && flags && limit && param && e;
-}
-void answer_start(answer *a) {
-    (void)a;
-}
-int serve_has_room(serve *s, http_request *r, unsigned n) {
-    return s && r && n;
-}
-int serve_admit(serve *s, http_request *r, unsigned n) {
-    return s && r && n;
 }
 int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
     return s && n && param && e;
@@ -46,11 +35,6 @@ int serve_check_number(const serve *s, uint64_t n, json_error *e) {
 }
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e) {
     return err && st && param && e;
-}
-void serve_refuse(serve *s, http_request *r, const json_error *e) {
-    (void)s;
-    (void)r;
-    (void)e;
 }
 int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e) {
     return body && is_chat && n_vocab && out && e;

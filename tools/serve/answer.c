@@ -30,7 +30,8 @@ static void set_head(answer *a) {
     buffer_z(b, ",\"choices\":[");
 }
 
-answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body) {
+/* An answer for r, which owns it from now on; it owns body. NULL: out of memory, r is answered. */
+static answer *create(serve *s, http_request *r, const answer_form *form, cJSON *body) {
     answer *a = calloc(1, sizeof *a);
     if (!a) {
         cJSON_Delete(body);
@@ -128,9 +129,29 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
     return 1;
 }
 
-void answer_start(answer *a) {
+/* Starts the first choice of each prompt; the others follow when its prompt is computed, whose
+ * pages they share then. */
+static void start(answer *a) {
     for (uint32_t i = 0; i < a->n && !a->failed; i += (uint32_t)a->ask.n)
         generation_start(a->s, &a->g[i]);
+}
+
+void answer_serve(serve *s, http_request *r, const answer_form *form) {
+    json_error e = {0};
+    if (!serve_has_room(s, r, 1))
+        return;
+    cJSON *body = json_parse(r->body, r->n_body, &e);
+    if (!body) {
+        serve_refuse(s, r, &e);
+        return;
+    }
+    answer *a = create(s, r, form, body);
+    if (!a)
+        return;
+    if (!form->read(a, &e))
+        serve_refuse(s, r, &e);
+    else if (serve_admit(s, r, a->n))
+        start(a);
 }
 
 void answer_computed(answer *a, generation *g, const wire_event *e) {

@@ -9,6 +9,8 @@ typedef struct answer answer;
 /* How an answer looks. All append to `out`. */
 typedef struct {
     const char *id_prefix, *object, *chunk_object;
+    /* Reads the request (a->body) and makes its prompts. 0: the error is set. */
+    int (*read)(answer *a, json_error *e);
     /* One more event of g's text. */
     void (*text)(answer *a, generation *g, const mn_stream_event *e);
     /* A drawn token with its logprobs. */
@@ -42,17 +44,14 @@ struct answer {
     char **echo; /* completions: [n_prompts] texts before the answers, or NULL */
 };
 
-/* An answer for r, which owns it from now on; it owns body. NULL: out of memory, r is answered. */
-answer *answer_create(serve *s, http_request *r, const answer_form *form, cJSON *body);
+/* The route of a form: reads r and begins an answer, which r owns from then on; or refuses it. */
+void answer_serve(serve *s, http_request *r, const answer_form *form);
 /* Space for the generations: n_prompts prompts with ask.n choices each. 0: the error is set. */
 int answer_reserve(answer *a, uint32_t n_prompts, json_error *e);
 /* The choices of prompt i, whose ids are copied. limit: tokens per choice without max_tokens; 0 =
  * as many as the context has room for. 0: the error is set. */
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e);
-/* Starts the first choice of each prompt; the others follow when its prompt is computed, whose
- * pages they share then. */
-void answer_start(answer *a);
 /* Ends the generations and frees everything; the client's request is not touched. */
 void answer_free(answer *a);
 /* Keep-alive comments, slow readers; once a second. */

@@ -335,17 +335,6 @@ static void chat_logprob(answer *a, generation *g, const wire_event *e) {
     buffer_z(b, "]}");
 }
 
-static const answer_form chat_form = {
-    .id_prefix = "chatcmpl-",
-    .object = "chat.completion",
-    .chunk_object = "chat.completion.chunk",
-    .text = chat_text,
-    .logprob = chat_logprob,
-    .chunk = chat_chunk,
-    .whole = chat_whole,
-    .begins = 1,
-};
-
 /* ---- the route ------------------------------------------------------------------------------- */
 
 /* The tools tell the streams which types arguments have. 0: the error is set. */
@@ -378,20 +367,18 @@ static int prepare(answer *a, json_error *e) {
     return ok && (!has_tools || give_tools(a, e));
 }
 
+static const answer_form chat_form = {
+    .id_prefix = "chatcmpl-",
+    .object = "chat.completion",
+    .chunk_object = "chat.completion.chunk",
+    .read = prepare,
+    .text = chat_text,
+    .logprob = chat_logprob,
+    .chunk = chat_chunk,
+    .whole = chat_whole,
+    .begins = 1,
+};
+
 void route_chat(serve *s, http_request *r) {
-    json_error e = {0};
-    if (!serve_has_room(s, r, 1))
-        return;
-    cJSON *body = json_parse(r->body, r->n_body, &e);
-    if (!body) {
-        serve_refuse(s, r, &e);
-        return;
-    }
-    answer *a = answer_create(s, r, &chat_form, body);
-    if (!a)
-        return;
-    if (!prepare(a, &e))
-        serve_refuse(s, r, &e);
-    else if (serve_admit(s, r, a->n))
-        answer_start(a);
+    answer_serve(s, r, &chat_form);
 }

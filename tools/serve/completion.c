@@ -220,17 +220,6 @@ static void completion_members(answer *a, generation *g, const char *finish, buf
     buffer_clear(&g->offsets);
 }
 
-static const answer_form completion_form = {
-    .id_prefix = "cmpl-",
-    .object = "text_completion",
-    .chunk_object = "text_completion",
-    .text = completion_text,
-    .logprob = completion_logprob,
-    .prompt = completion_prompt,
-    .chunk = completion_members,
-    .whole = completion_members,
-};
-
 /* ---- the route ------------------------------------------------------------------------------- */
 
 /* Fields of text completions alone: what would change the answer and is not supported. */
@@ -259,20 +248,18 @@ static int prepare(answer *a, json_error *e) {
     return add_prompts(a, e);
 }
 
+static const answer_form completion_form = {
+    .id_prefix = "cmpl-",
+    .object = "text_completion",
+    .chunk_object = "text_completion",
+    .read = prepare,
+    .text = completion_text,
+    .logprob = completion_logprob,
+    .prompt = completion_prompt,
+    .chunk = completion_members,
+    .whole = completion_members,
+};
+
 void route_completion(serve *s, http_request *r) {
-    json_error e = {0};
-    if (!serve_has_room(s, r, 1))
-        return;
-    cJSON *body = json_parse(r->body, r->n_body, &e);
-    if (!body) {
-        serve_refuse(s, r, &e);
-        return;
-    }
-    answer *a = answer_create(s, r, &completion_form, body);
-    if (!a)
-        return;
-    if (!prepare(a, &e))
-        serve_refuse(s, r, &e);
-    else if (serve_admit(s, r, a->n))
-        answer_start(a);
+    answer_serve(s, r, &completion_form);
 }
