@@ -4,12 +4,12 @@
  * writes. */
 #include "api/api.h"
 #include "common.h"
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include "fixtures.h"
 
 mn_device *cuda_device_of(const mn_host *host);
 const mn_backend *cuda_backend(void);
@@ -111,38 +111,16 @@ static void check_type(const mn_graph *g, uint32_t id, const char *name) {
     free(tensors);
 }
 
-static const mn_model_graph *graph_of(mn_model *m) {
-    mn_error err = MN_ERROR_INIT;
-    const mn_model_graph *g = NULL;
-    if (mn_model_graph_of(m, &g, &err) && mn_model_graph_for(m, 0, true, &g, &err))
-        fail_msg("%s", err.msg);
-    return g;
+static void check_fixture(void *arg, const char *name, const mn_graph *g) {
+    (void)arg;
+    check_graph(g, name);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        check_type(g, types[i], name);
 }
 
 static void test_fixtures(void **state) {
     (void)state;
-    char dir[4096];
-    char path[4400];
-    uint32_t n = 0;
-    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        mn_error err = MN_ERROR_INIT;
-        mn_model *m;
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (mn_model_open(rt, path, &m, &err))
-            fail_msg("%s", err.msg);
-        const mn_graph *g = &graph_of(m)->abi;
-        check_graph(g, e->d_name);
-        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-            check_type(g, types[i], e->d_name);
-        mn_model_free(m);
-        n++;
-    }
-    closedir(d);
+    const int n = each_fixture(rt, check_fixture, NULL);
     assert_true(n >= 37);
 }
 

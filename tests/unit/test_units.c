@@ -4,12 +4,12 @@
  * before it is committed. */
 #include "api/api.h"
 #include "units.h"
-#include <dirent.h>
 #include <regex.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include "fixtures.h"
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
     (void)self, (void)align;
@@ -71,42 +71,14 @@ static void print_graph(mn_text *out, const mn_graph *g) {
     free(units);
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The graph; of a model without an output matrix, or of an encoder, the one that embeds. */
-static const mn_model_graph *graph_of(mn_model *m) {
-    mn_error err = MN_ERROR_INIT;
-    const mn_model_graph *g = NULL;
-    if (mn_model_graph_of(m, &g, &err) && mn_model_graph_for(m, 0, true, &g, &err))
-        fail_msg("%s", err.msg);
-    return g;
+static void print_fixture(void *out, const char *name, const mn_graph *g) {
+    mn_text_printf(out, "%s\n", name);
+    print_graph(out, g);
 }
 
 /* Of every fixture, by name. */
 static void print_all(mn_text *out) {
-    char dir[4096], path[4400], *names[128];
-    uint32_t n = 0;
-    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d)) && n < 128;)
-        if (e->d_name[0] != '.')
-            names[n++] = strdup(e->d_name);
-    closedir(d);
-    qsort(names, n, sizeof *names, by_name);
-    for (uint32_t i = 0; i < n; i++) {
-        mn_error err = MN_ERROR_INIT;
-        mn_model *m;
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (mn_model_open(rt, path, &m, &err))
-            fail_msg("%s", err.msg);
-        mn_text_printf(out, "%s\n", names[i]);
-        print_graph(out, &graph_of(m)->abi);
-        mn_model_free(m);
-        free(names[i]);
-    }
+    each_fixture(rt, print_fixture, out);
 }
 
 /* ---- the order of nodes that docs/ops.md states ---------------------------------------------- */
@@ -134,33 +106,23 @@ static void spell(const mn_graph *g, char *out, size_t cap) {
 
 #define ATTENTION "N?LN{0,3}(RR)?KALN?S?"
 #define FORWARD "N?(LGL|LCL|LTMGMB)N?S?"
+static void check_order(void *order, const char *name, const mn_graph *g) {
+    char word[4096];
+    spell(g, word, sizeof word);
+    if (regexec(order, word, 0, NULL, 0))
+        fail_msg("%s: the nodes %s are not in the order of docs/ops.md", name, word);
+}
+
 static void test_order(void **state) {
     (void)state;
     static const char pattern[] =
         "^EN?S?(" ATTENTION "D" FORWARD "DS?|" ATTENTION FORWARD "DD)+HN(LS?Z?Y)?$"
         "|^EN(LN{0,2}(RR)?KALDN(LGL|LCL)DN)+H$";
-    char dir[4096], path[4400], word[4096];
     regex_t order;
     assert_int_equal(regcomp(&order, pattern, REG_EXTENDED | REG_NOSUB), 0);
     assert_int_not_equal(regexec(&order, "EHNLY", 0, NULL, 0), 0);
     assert_int_not_equal(regexec(&order, "ENLRRKANLDNLGLDHNLY", 0, NULL, 0), 0);
-    snprintf(dir, sizeof dir, "%s/fixtures", getenv("MINERVA_TEST_DATA"));
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));) {
-        mn_error err = MN_ERROR_INIT;
-        mn_model *m;
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (mn_model_open(rt, path, &m, &err))
-            fail_msg("%s", err.msg);
-        spell(&graph_of(m)->abi, word, sizeof word);
-        if (regexec(&order, word, 0, NULL, 0))
-            fail_msg("%s: the nodes %s are not in the order of docs/ops.md", e->d_name, word);
-        mn_model_free(m);
-    }
-    closedir(d);
+    each_fixture(rt, check_order, &order);
     regfree(&order);
 }
 
