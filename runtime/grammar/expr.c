@@ -52,7 +52,7 @@ mn_gexpr *mn_gx_text(mn_gbuild *b, const char *bytes, size_t n) {
     mn_gexpr *x = mn_gx_new(b, MN_GX_TEXT);
     if (!x)
         return NULL;
-    const char *copy = mn_arena_strndup(&b->arena, bytes, n);
+    const char *copy = mn_arena_strndup(&b->arena, n ? bytes : "", n);
     if (!copy)
         return mn_gbuild_memory(b);
     x->text = (mn_str){copy, n};

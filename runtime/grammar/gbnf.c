@@ -285,15 +285,15 @@ static bool rule(gbnf *p) {
     return true;
 }
 
-static bool rules(gbnf *p) {
-    if (rule_named(p, mn_str_of("root")))
+static bool rules(gbnf *p, uint32_t root) {
+    if (root == MN_GNONE)
         return false;
     blanks(p, true);
     while (peek(p) >= 0) {
         if (!rule(p))
             return false;
     }
-    for (uint32_t r = 0; r < p->b->n_rules; r++) {
+    for (uint32_t r = root; r < p->b->n_rules; r++) {
         const mn_grule *x = &p->b->rule[r];
         if (x->expr)
             continue;
@@ -304,14 +304,13 @@ static bool rules(gbnf *p) {
     return true;
 }
 
-mn_status mn_ggbnf_parse(mn_gbuild *b, mn_str source) {
+mn_gexpr *mn_ggbnf_parse(mn_gbuild *b, mn_str source) {
     gbnf p = {.b = b, .s = source, .line = 1, .slot = mn_alloc(SLOTS, sizeof *p.slot)};
-    if (!p.slot) {
-        mn_gbuild_memory(b);
-        return b->status;
-    }
+    if (!p.slot)
+        return mn_gbuild_memory(b);
     memset(p.slot, 0xff, SLOTS * sizeof *p.slot);
-    rules(&p);
+    const uint32_t root = rule_named(&p, mn_str_of("root"));
+    const bool ok = rules(&p, root);
     mn_free(p.slot);
-    return b->status;
+    return ok ? mn_gx_ref(b, root) : NULL;
 }

@@ -1,6 +1,7 @@
 /* grammar.c -- a source to a grammar: the front end builds expressions, nfa.c the automaton. A
  * grammar belongs to its caller, and must outlive its states; its vocabulary must outlive it. */
 #include "grammar/schema.h"
+#include <stdio.h>
 #include <string.h>
 
 void mn_grammar_free(mn_grammar *g) {
@@ -33,13 +34,6 @@ static mn_status finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **ou
     return b->status;
 }
 
-static void build_regex(mn_gbuild *b, mn_str source) {
-    mn_gregex how = {0};
-    mn_gexpr *x = mn_gregex_parse(b, source, "regular expression", &how);
-    if (x)
-        mn_grule_add(b, "regular expression", x);
-}
-
 /* "Any JSON": at most one space or one line break with its indent where JSON allows any. */
 static const char any_json[] =
     "root ::= object | array\n"
@@ -58,38 +52,52 @@ static const char any_json[] =
 
 /* Strings are one rule for all places, so that its large masks are made once. Escapes are rare, and
  * large: called, so that a character is small enough to be copied. */
-static mn_status build_json(mn_gbuild *b) {
-    mn_ggbnf_parse(b, mn_str_of(any_json));
-    for (uint32_t r = 0; r < b->n_rules; r++)
+static mn_gexpr *build_json(mn_gbuild *b) {
+    const uint32_t from = b->n_rules;
+    mn_gexpr *x = mn_ggbnf_parse(b, mn_str_of(any_json));
+    for (uint32_t r = from; r < b->n_rules; r++)
         b->rule[r].shared =
             !strcmp(b->rule[r].name, "string") || !strcmp(b->rule[r].name, "escape");
-    return b->status;
+    return x;
+}
+
+/* What a source describes; the rules of any JSON, whose root is `json`, are there for the kinds
+ * that use them. NULL: b->status says why. */
+static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gexpr *json) {
+    mn_gregex how = {0};
+    if (b->status)
+        return NULL;
+    if (source.len > MN_GRAMMAR_SOURCE) {
+        b->status = mn_fail(b->err, MN_UNSUPPORTED, "a grammar of %llu bytes; the limit is %u",
+                            (unsigned long long)source.len, MN_GRAMMAR_SOURCE);
+        return NULL;
+    }
+    switch (kind) {
+    case MN_GRAMMAR_JSON:
+        return json;
+    case MN_GRAMMAR_SCHEMA:
+        return mn_gschema_parse(b, source);
+    case MN_GRAMMAR_REGEX:
+        return mn_gregex_parse(b, source, "regular expression", &how);
+    case MN_GRAMMAR_GBNF:
+        return mn_ggbnf_parse(b, source);
+    }
+    b->status = mn_fail(b->err, MN_UNSUPPORTED, "no such kind of grammar: %d", (int)kind);
+    return NULL;
 }
 
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err) {
     mn_gbuild b = {.err = err, .warnings = warnings};
+    mn_gexpr *json = NULL;
     *out = NULL;
-    if (source.len > MN_GRAMMAR_SOURCE)
-        return mn_fail(err, MN_UNSUPPORTED, "a grammar of %llu bytes; the limit is %u",
-                       (unsigned long long)source.len, MN_GRAMMAR_SOURCE);
-    switch (kind) {
-    case MN_GRAMMAR_JSON:
-        build_json(&b);
-        break;
-    case MN_GRAMMAR_SCHEMA:
-        if (!build_json(&b))
-            mn_gschema_parse(&b, source);
-        break;
-    case MN_GRAMMAR_REGEX:
-        build_regex(&b, source);
-        break;
-    case MN_GRAMMAR_GBNF:
-        mn_ggbnf_parse(&b, source);
-        break;
-    default:
-        b.status = mn_fail(err, MN_UNSUPPORTED, "no such kind of grammar: %d", (int)kind);
-    }
+    if (kind == MN_GRAMMAR_JSON || kind == MN_GRAMMAR_SCHEMA)
+        json = build_json(&b);
+    mn_gexpr *x = build(&b, kind, source, json);
+    if (x && kind == MN_GRAMMAR_SCHEMA)
+        b.rule[0].expr = x;
+    if (x && kind == MN_GRAMMAR_REGEX)
+        mn_grule_add(&b, "regular expression", x);
     return finish(&b, v, out);
 }
 
@@ -104,5 +112,57 @@ mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_
         mn_gx_add(&b, x, mn_gx_text(&b, choice[i].ptr, (size_t)choice[i].len));
     if (!b.status)
         mn_grule_add(&b, "choices", x);
+    return finish(&b, v, out);
+}
+
+/* ---- calls in free text ---------------------------------------------------------------------- */
+static mn_status check_tags(const mn_grammar_tags *t, mn_error *err) {
+    if (!t->n || t->n > MN_GRAMMAR_TAGS || t->least > 64 || t->most > 64)
+        return mn_fail(err, MN_BAD_INPUT, "%u forms of calls, %u to %u calls; 1 to %u, up to 64",
+                       t->n, t->least, t->most, MN_GRAMMAR_TAGS);
+    if (t->most && t->most < t->least)
+        return mn_fail(err, MN_BAD_INPUT, "at least %u calls, and at most %u", t->least, t->most);
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (!t->tag[i].begin.len)
+            return mn_fail(err, MN_BAD_INPUT, "call %u: its begin is empty", i);
+    }
+    return MN_OK;
+}
+
+/* A rule of its own, which is called: so calls of the same form share their masks, and messages
+ * name the form. */
+static mn_gexpr *build_tag(mn_gbuild *b, const mn_grammar_tags *t, uint32_t i, mn_gexpr *json) {
+    char name[32];
+    snprintf(name, sizeof name, "call %u", i);
+    mn_error inner = MN_ERROR_INIT;
+    mn_error *outer = b->err;
+    b->err = &inner;
+    mn_gexpr *x = build(b, t->tag[i].kind, t->tag[i].source, json);
+    b->err = outer;
+    if (b->status)
+        mn_fail(outer, b->status, "%s: %s", name, inner.msg);
+    const uint32_t rule = x ? mn_grule_add(b, name, x) : MN_GNONE;
+    if (rule == MN_GNONE)
+        return NULL;
+    b->rule[rule].shared = true;
+    const mn_str end = t->tag[i].end;
+    mn_gexpr *part[2] = {mn_gx_ref(b, rule), mn_gx_text(b, end.ptr, (size_t)end.len)};
+    return mn_gx_join(b, MN_GX_SEQ, part, end.len ? 2 : 1);
+}
+
+mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,
+                            mn_grammar **out, mn_text *warnings, mn_error *err) {
+    mn_gbuild b = {.err = err, .warnings = warnings};
+    mn_gexpr *content[MN_GRAMMAR_TAGS] = {NULL};
+    *out = NULL;
+    if (check_tags(tags, err))
+        return MN_BAD_INPUT;
+    if (mn_grule_add(&b, "text", NULL) == MN_GNONE)
+        return finish(&b, v, out);
+    mn_gexpr *json = build_json(&b);
+    for (uint32_t i = 0; i < tags->n && !b.status; i++)
+        content[i] = build_tag(&b, tags, i, json);
+    if (!b.status)
+        b.rule[0].expr = mn_gx_tags(&b, tags, content);
     return finish(&b, v, out);
 }

@@ -21,6 +21,8 @@
 #define MN_GRAMMAR_HEADS 256u         /* ways to read the same text */
 #define MN_GRAMMAR_MEMORY (96u << 20) /* bytes of derived sets and masks of one grammar */
 #define MN_GRAMMAR_FORCED 4096u       /* bytes that one call of mn_grammar_forced appends */
+#define MN_GRAMMAR_TAGS 256u          /* forms of calls in one text */
+#define MN_GRAMMAR_MARKS 4096u        /* bytes of their marks together */
 
 /* The bytes of all tokens as a trie: once per model. */
 typedef struct mn_grammar_vocab mn_grammar_vocab;
@@ -46,6 +48,32 @@ mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_gramm
 mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_error *err);
 void mn_grammar_free(mn_grammar *g); /* after its states */
+
+/* ---- calls in free text ----------------------------------------------------------------------- */
+/* One form of call: the mark, what must follow it, and the mark behind that. */
+typedef struct {
+    mn_str begin;         /* at least one byte; several forms may begin alike */
+    mn_grammar_kind kind; /* of source, as for mn_grammar_compile */
+    mn_str source;
+    mn_str end; /* may be empty */
+    bool first; /* counts only at the very beginning of the text */
+} mn_grammar_tag;
+/* A text that may hold calls. It is free, byte by byte, until a begin has been spelled, by whatever
+ * tokens; what follows is then the source of that form (of one of those with that begin), then its
+ * end; and then it is free again. The text may end wherever it is free and has enough calls. */
+typedef struct {
+    const mn_grammar_tag *tag;
+    uint32_t n;
+    uint32_t least, most; /* calls, up to 64; most 0: any number. Behind the last the text ends */
+    bool only;            /* no free text: calls alone */
+    mn_str between;       /* only: stands between two calls */
+} mn_grammar_tags;
+/* Marks that are control tokens have no text in a vocabulary of mn_model_token_text; give them one
+ * in mn_grammar_vocab_create, so that masks allow them. MN_BAD_INPUT: there is no tag, a begin is
+ * empty, or holds another one, which would always come first; else as mn_grammar_compile, with the
+ * number of the tag in front of the message. */
+mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,
+                            mn_grammar **out, mn_text *warnings, mn_error *err);
 
 /* Where one sequence is. Its memory is bounded by MN_GRAMMAR_HEADS and MN_GRAMMAR_DEPTH. */
 typedef struct mn_grammar_state mn_grammar_state;

@@ -19,8 +19,15 @@ typedef enum {
     MN_GX_LIST,   /* the children in order, those with optional set or not, `between` them; then
                    * `tail` any number of times */
     MN_GX_CHAIN,  /* the children in order; may end after min of them */
+    MN_GX_FREE,   /* any bytes until `marks` lead to a child, min to max times; any bytes behind */
 } mn_gexpr_kind;
 typedef struct mn_gexpr mn_gexpr;
+/* A deterministic automaton over bytes that finds marks. next: [n * 256] a state, or n + a child of
+ * the expression, which follows here. State 0: no mark has begun; `first`: nothing was read. */
+typedef struct {
+    uint32_t n, first;
+    uint32_t *next;
+} mn_gmarks;
 struct mn_gexpr {
     mn_gexpr_kind kind;
     uint8_t lo, hi;
@@ -30,6 +37,7 @@ struct mn_gexpr {
     mn_gexpr **child;
     uint32_t n, cap;
     mn_gexpr *between, *tail;
+    const mn_gmarks *marks;
 };
 typedef struct {
     const char *name; /* for messages */
@@ -89,7 +97,12 @@ typedef struct {
 } mn_gregex;
 /* where: names the place of the expression in messages. */
 mn_gexpr *mn_gregex_parse(mn_gbuild *b, mn_str source, const char *where, mn_gregex *how);
-mn_status mn_ggbnf_parse(mn_gbuild *b, mn_str source);
+/* The rule "root" of a grammar: rule 0 where b has none yet. */
+mn_gexpr *mn_ggbnf_parse(mn_gbuild *b, mn_str source);
+
+/* ---- tags.c ---------------------------------------------------------------------------------- */
+/* Text with calls; content[t->n] is what follows the begin of each. */
+mn_gexpr *mn_gx_tags(mn_gbuild *b, const mn_grammar_tags *t, mn_gexpr *const *content);
 
 /* ---- nfa.c ----------------------------------------------------------------------------------- */
 typedef enum { MN_GN_BYTES, MN_GN_SPLIT, MN_GN_CALL, MN_GN_END } mn_gnode_kind;
@@ -104,6 +117,7 @@ typedef struct {
     uint32_t *need;  /* [n] stack above this one until the rule ends; MN_GNEVER = cannot */
     uint32_t *start; /* [n_rules] */
     uint32_t n_rules;
+    bool calls_root; /* rule 0 is called; else its end, node 0, is that of the text */
 } mn_gnfa;
 mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out);
 void mn_gnfa_free(mn_gnfa *a);

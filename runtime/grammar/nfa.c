@@ -112,6 +112,59 @@ static uint32_t emit_alt(building *m, const mn_gexpr *x, uint32_t to) {
     return at;
 }
 
+/* State q of x: its bytes in runs that lead to the same place. entry: [n] the states' nodes, leave:
+ * [x->n] the children's */
+static void emit_state(building *m, const mn_gexpr *x, uint32_t q, const uint32_t *entry,
+                       const uint32_t *leave) {
+    const uint32_t *next = x->marks->next + (size_t)q * 256;
+    uint32_t at = MN_GNONE;
+    for (int hi = 255; hi >= 0 && !m->b->status;) {
+        const uint32_t way = next[hi];
+        int lo = hi;
+        while (lo > 0 && next[lo - 1] == way)
+            lo--;
+        const uint32_t to = way < x->marks->n ? entry[way] : leave[way - x->marks->n];
+        const uint32_t run = emit_byte(m, (uint8_t)lo, (uint8_t)hi, to);
+        at = at == MN_GNONE ? run : node_new(m, MN_GN_SPLIT, run, at);
+        hi = lo - 1;
+    }
+    if (!m->b->status)
+        m->a->node[entry[q]].to = at;
+}
+
+/* Free text before call number k of x, up to and with that call. after: the node behind it, or
+ * MN_GNONE: as many more as come. Returns the node where this begins. */
+static uint32_t emit_free_call(building *m, const mn_gexpr *x, uint32_t k, uint32_t after,
+                               uint32_t to, uint32_t *entry) {
+    const uint32_t n = x->marks->n;
+    uint32_t *leave = entry + n;
+    const uint32_t end = k < x->min ? MN_GNONE : to;
+    for (uint32_t q = 0; q < n; q++)
+        entry[q] = node_new(m, MN_GN_SPLIT, MN_GNONE, end);
+    for (uint32_t i = 0; i < x->n; i++)
+        leave[i] = emit(m, x->child[i], after == MN_GNONE ? entry[0] : after);
+    for (uint32_t q = 0; q < n && !m->b->status; q++)
+        emit_state(m, x, q, entry, leave);
+    return entry[k ? 0 : x->marks->first];
+}
+
+static uint32_t emit_free(building *m, const mn_gexpr *x, uint32_t to) {
+    uint32_t *entry = mn_alloc(x->marks->n + x->n, sizeof *entry);
+    const bool endless = x->max == MN_GNEVER;
+    uint32_t at = endless ? MN_GNONE : to;
+    if (!entry) {
+        mn_gbuild_memory(m->b);
+        return MN_GNONE;
+    }
+    /* Without a limit, what comes behind the last call that must come. */
+    if (endless && x->min)
+        at = emit_free_call(m, x, x->min, MN_GNONE, to, entry);
+    for (uint32_t k = endless ? MN_MAX(x->min, 1u) : x->max; k-- > 0 && !m->b->status;)
+        at = emit_free_call(m, x, k, at, to, entry);
+    mn_free(entry);
+    return at;
+}
+
 /* The node at which x begins, when `to` follows it. MN_GNONE: b->status says why. */
 static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
     if (m->b->status)
@@ -136,11 +189,14 @@ static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
     case MN_GX_REF:
         if (m->size[x->rule])
             return emit(m, m->b->rule[x->rule].expr, to);
+        m->a->calls_root |= !x->rule;
         return node_new(m, MN_GN_CALL, to, x->rule);
     case MN_GX_LIST:
         return emit_list(m, x, to);
     case MN_GX_CHAIN:
         return emit_chain(m, x, to);
+    case MN_GX_FREE:
+        return emit_free(m, x, to);
     }
     return MN_GNONE;
 }
@@ -155,7 +211,7 @@ static uint32_t size_of(const building *m, const mn_gexpr *x) {
         return 1;
     if (x->kind == MN_GX_REF)
         return m->size[x->rule] ? m->size[x->rule] : INLINE_NODES + 1u;
-    if (x->kind == MN_GX_LIST)
+    if (x->kind == MN_GX_LIST || x->kind == MN_GX_FREE)
         return INLINE_NODES + 1u;
     for (uint32_t i = 0; i < x->n && n <= INLINE_NODES; i++)
         n += size_of(m, x->child[i]);

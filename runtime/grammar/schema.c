@@ -748,31 +748,29 @@ static mn_gexpr *value(compiler *c, const cJSON *s) {
 }
 
 /* All rules that were put off, and those that these put off. */
-static void compile(compiler *c) {
-    mn_gexpr *x = later(c, c->root, "");
-    if (!x)
-        return;
-    c->b->rule[0].expr = x;
+static mn_gexpr *compile(compiler *c) {
+    mn_gexpr *all = later(c, c->root, "");
     for (uint32_t i = 0; i < c->n_queue && !c->b->status; i++) {
         const pending p = c->queue[i];
         memcpy(c->path, p.path, PATH);
-        x = value(c, p.schema);
+        mn_gexpr *x = value(c, p.schema);
         c->b->rule[p.rule].expr = x;
     }
+    return c->b->status ? NULL : all;
 }
 
-mn_status mn_gschema_parse(mn_gbuild *b, mn_str source) {
+mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source) {
     compiler c = {.b = b};
     cJSON *root = NULL;
     b->status = mn_json_parse(source, "schema", &root, b->err);
     if (b->status)
-        return b->status;
+        return NULL;
     c.root = root;
-    compile(&c);
+    mn_gexpr *x = compile(&c);
     for (uint32_t i = 0; i < c.n_made; i++)
         cJSON_Delete(c.made[i]);
     mn_free(c.made);
     mn_free(c.queue);
     cJSON_Delete(root);
-    return b->status;
+    return x;
 }

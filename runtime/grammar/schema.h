@@ -4,7 +4,6 @@
 #include "grammar/grammar_impl.h"
 #include "text/json/json.h"
 
-/* b holds the rules of any JSON; rule 0 becomes the text that the schema describes. Returns
- * b->status. */
-mn_status mn_gschema_parse(mn_gbuild *b, mn_str source);
+/* What the schema describes; b holds the rules of any JSON. */
+mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source);
 #endif

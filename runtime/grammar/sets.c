@@ -133,7 +133,9 @@ static void describe(const mn_gnfa *a, mn_gset *s) {
         for (uint32_t byte = x->lo; byte <= x->hi; byte++)
             s->first[byte / 64] |= 1ull << byte % 64;
     }
-    s->plain = !s->ends && !s->has_calls;
+    /* The end of the text leads nowhere: no need to look below. */
+    const bool outermost = !a->calls_root && !s->node[0];
+    s->plain = !s->has_calls && (!s->ends || outermost);
 }
 
 static bool add_set(mn_grammar *g, mn_gset *s) {

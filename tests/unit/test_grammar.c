@@ -274,11 +274,100 @@ static void test_depth(void **state) {
     mn_grammar_free(g);
 }
 
+/* ---- calls in free text ---------------------------------------------------------------------- */
+#define CALL(name, type)                                                                           \
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"" name                             \
+    "\"},\"arguments\":{\"type\":\"" type "\"}},\"required\":[\"name\",\"arguments\"]}"
+#define IS_STR(z)                                                                                  \
+    { (z), sizeof(z) - 1 }
+
+static const mn_grammar_tag hermes[] = {
+    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("f", "integer")), IS_STR("</call>"), false},
+    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("g", "null")), IS_STR("</call>"), false},
+    {IS_STR("<<x"), MN_GRAMMAR_GBNF, IS_STR("root ::= value | \"(\" root \")\"\nvalue ::= \"v\""),
+     IS_STR(""), false},
+    {IS_STR("{"), MN_GRAMMAR_REGEX, IS_STR("[0-9]+"), IS_STR("}"), true},
+};
+
+static mn_grammar *tagged(uint32_t least, uint32_t most, bool only) {
+    const mn_grammar_tags t = {hermes, 4, least, most, only, mn_str_of("; ")};
+    mn_grammar *g = NULL;
+    mn_error err = MN_ERROR_INIT;
+    if (mn_grammar_tagged(&t, vocab, &g, NULL, &err))
+        fail_msg("%s", err.msg);
+    return g;
+}
+
+#define F_CALL "<call>{\"name\":\"f\",\"arguments\":12}</call>"
+static const struct {
+    uint32_t least, most;
+    bool only;
+    const char *yes[8], *no[8];
+} tag_cases[] = {
+    {0,
+     0,
+     false,
+     {"", "free \xff <cal <<call", F_CALL, "a" F_CALL F_CALL "b", "<<<xv<<x((v))<", "{1}x{y",
+      "<call>{\"name\": \"g\", \"arguments\": null}</call> ", "x{"},
+     {"<call>", "<call>{}", "<<call>x", "{", "{x}", "<<x", "<<xw",
+      "<call>{\"name\":\"g\",\"arguments\":12}</call>"}},
+    {1, 0, false, {F_CALL, "ab" F_CALL "cd" F_CALL "e", "{1}"}, {"", "ab", "<cal", "x{1}"}},
+    {0, 1, false, {"", "x", "x" F_CALL}, {F_CALL "x", F_CALL F_CALL}},
+    {2, 3, false, {"<<xv<<xv", "<<xv <<xv.<<xv"}, {"<<xv<", "<<xv<<xv<<xv<<xv", "<<xv<<xv<<xv "}},
+    {1, 2, true, {F_CALL, F_CALL "; {1}", "<<xv"}, {"", "a" F_CALL, F_CALL F_CALL, F_CALL "; "}},
+    {0, 0, true, {"", "{1}; {2}; {3}"}, {"; {1}", " "}},
+};
+
+static void test_tagged(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(tag_cases); i++) {
+        mn_grammar *g = tagged(tag_cases[i].least, tag_cases[i].most, tag_cases[i].only);
+        for (int k = 0; k < 8; k++) {
+            if (tag_cases[i].yes[k] && !matches(g, tag_cases[i].yes[k]))
+                fail_msg("case %zu does not match \"%s\"", i, tag_cases[i].yes[k]);
+            if (tag_cases[i].no[k] && matches(g, tag_cases[i].no[k]))
+                fail_msg("case %zu matches \"%s\"", i, tag_cases[i].no[k]);
+        }
+        for (uint64_t seed = 0; seed < 4; seed++)
+            walk(g, seed);
+        mn_grammar_free(g);
+    }
+}
+
+static void refused_tags(const mn_grammar_tag *tag, uint32_t n, mn_status status,
+                         const char *said) {
+    const mn_grammar_tags t = {.tag = tag, .n = n};
+    mn_grammar *g = NULL;
+    mn_error err = MN_ERROR_INIT;
+    assert_int_equal(mn_grammar_tagged(&t, vocab, &g, NULL, &err), status);
+    assert_null(g);
+    if (!strstr(err.msg, said))
+        fail_msg("\"%s\" lacks \"%s\"", err.msg, said);
+}
+
+static void test_tag_refusals(void **state) {
+    static char mark[MN_GRAMMAR_MARKS + 1];
+    mn_grammar_tag two[2] = {hermes[0], hermes[0]};
+    (void)state;
+    refused_tags(two, 0, MN_BAD_INPUT, "forms");
+    two[1].begin = mn_str_of("a<call>");
+    refused_tags(two, 2, MN_BAD_INPUT, "call 1: its begin \"a<call>\" holds \"<call>\"");
+    two[1].begin = mn_str_of("");
+    refused_tags(two, 2, MN_BAD_INPUT, "call 1: its begin is empty");
+    two[1].begin = mn_str_of("<b>");
+    two[1].source = mn_str_of("{\"properties\":{\"a\":{\"not\":{}}}}");
+    refused_tags(two, 2, MN_UNSUPPORTED, "call 1: schema, #/properties/a/not");
+    memset(mark, 'm', sizeof mark);
+    two[0].begin = (mn_str){mark, sizeof mark};
+    refused_tags(two, 1, MN_UNSUPPORTED, "marks");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),    cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_explosion),
-        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_cases),        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
+        cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
+        cmocka_unit_test(test_tag_refusals),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }
