@@ -6,26 +6,53 @@
  * preempted (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 
-enum { LEAST_ROWS = 4, AHEAD_NS = 5000000 };
-#define SHARE 1.7 /* of the usual time is what a mixed step is to take, so that few exceed twice */
+enum { LEAST_ROWS = 2, AHEAD_NS = 5000000 };
+/* Of the usual time: what a mixed step is to take, and what one more row may not make of it. */
+#define SHARE 1.7
+#define MOST 1.9
 
 /* ---- measured times -------------------------------------------------------------------------- */
 /* The usual time of a step in which n sequences draw. While prompts wait, no step only draws: what
- * more sequences cost than drew at the last such step is told by the rows of mixed steps. */
+ * more or fewer sequences cost than drew at the last such step is told by the rows of mixed steps.
+ * Fewer never cost less than their share. */
 static double usual_ns(const mn_pace *p, double n) {
-    return p->draw_ns + MN_MAX(n - p->n_draws, 0) * p->row_ns;
+    const double ns = p->draw_ns + (n - p->n_draws) * p->row_ns;
+    return n < p->n_draws ? MN_MAX(ns, p->draw_ns * n / p->n_draws) : ns;
+}
+
+/* Rows of prompts beside n sequences that draw. Where few rows are allowed, one more is much: so
+ * what a row costs limits them, too. */
+static double rows_beside(const mn_pace *p, double n) {
+    double rows = p->n_rows;
+    if (p->row_ns > 0)
+        rows = MN_MIN(rows, (MOST - 1) * usual_ns(p, n) / p->row_ns);
+    return MN_MAX(rows, LEAST_ROWS);
+}
+
+/* What one more row costs, by a step that took ns. */
+static void learn_row(mn_pace *p, double ns, double n_rows) {
+    const double more = n_rows - p->n_draws;
+    const double weight = p->row_ns > 0 ? 8 : 1;
+    if (more >= 1 && ns > p->draw_ns)
+        p->row_ns += ((ns - p->draw_ns) / more - p->row_ns) / weight;
 }
 
 /* The budget follows the time that mixed steps take: by half of what they miss, so that one slow
  * step of a busy machine does not decide. */
-static void adjust(mn_pace *p, double ns, double n_rows, double n_draws) {
-    const double more = n_rows - p->n_draws;
-    if (more >= 1 && ns > p->draw_ns)
-        p->row_ns += ((ns - p->draw_ns) / more - p->row_ns) / (p->row_ns > 0 ? 8 : 1);
+static void adjust(mn_pace *p, double ns, double n_draws) {
     const double target = SHARE * usual_ns(p, n_draws);
     const double factor = 1 + (target / ns - 1) / 2;
     p->n_rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
     p->n_rows = MN_MIN(MN_MAX(p->n_rows, LEAST_ROWS), UINT16_MAX);
+}
+
+static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws) {
+    learn_row(p, ns, n_prompt + n_draws);
+    const double budget = rows_beside(p, n_draws);
+    if (n_prompt < budget / 2)
+        return; /* it says little about a step that is full */
+    p->n_rows = budget;
+    adjust(p, ns, n_draws);
 }
 
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
@@ -36,14 +63,19 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
         const double weight = p->draw_ns > 0 ? 8 : 1;
         p->draw_ns += (now - p->draw_ns) / weight;
         p->n_draws += (step->n_rows - p->n_draws) / weight;
-    } else if (p->draw_ns > 0 && step->n_rows > n_prompt && n_prompt >= p->n_rows / 2) {
-        adjust(p, now, step->n_rows, step->n_rows - n_prompt);
+    } else if (p->draw_ns > 0 && step->n_rows > n_prompt) {
+        learn_mixed(p, now, n_prompt, step->n_rows - n_prompt);
     }
 }
 
-/* Rows of prompts beside sequences that draw. */
-static uint32_t row_budget(const mn_session *s) {
-    return (uint32_t)s->pace.n_rows;
+/* What the steps in flight should take together, the one that runs included. */
+static double in_flight_ns(const mn_session *s) {
+    double ns = 0;
+    for (uint64_t i = s->completed; i < s->enqueued; i++) {
+        const mn_pending_step *step = &s->ring[i % s->ring_size];
+        ns += usual_ns(&s->pace, step->n_rows);
+    }
+    return ns;
 }
 
 bool mn_schedule_may_enqueue(const mn_session *s) {
@@ -53,7 +85,7 @@ bool mn_schedule_may_enqueue(const mn_session *s) {
     /* requests come at any time: the next one's prompt stands behind what is in flight */
     if (mn_serving_is_idle(s) || in_flight < 2)
         return true;
-    return s->pace.draw_ns > 0 && (double)in_flight * s->pace.draw_ns < AHEAD_NS;
+    return s->pace.draw_ns > 0 && in_flight_ns(s) + s->pace.draw_ns < AHEAD_NS;
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -205,7 +237,7 @@ static uint32_t prompt_room(const mn_session *s) {
     const uint32_t room = s->n_batch - n_draws;
     if (!n_draws || mn_serving_is_idle(s))
         return room;
-    return MN_MIN(room, row_budget(s));
+    return MN_MIN(room, (uint32_t)rows_beside(&s->pace, n_draws));
 }
 
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */

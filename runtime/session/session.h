@@ -155,7 +155,7 @@ typedef struct {
 } mn_serving;
 
 /* How long steps take, by what was measured: schedule.c. */
-enum { MN_FIRST_ROWS = 32 };
+enum { MN_FIRST_ROWS = 4 };
 typedef struct {
     double draw_ns; /* of a step that only draws; 0 = not known yet */
     double n_draws; /* sequences that drew in such steps */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MAX_IDS = 600, MAX_REQUESTS = 64 };
+enum { MAX_IDS = 2048, MAX_REQUESTS = 64 };
 
 /* What the events of one choice said. user points to it. */
 typedef struct {

@@ -1,10 +1,204 @@
-/* test_pace.c -- how many rows of prompts stand beside sequences that draw: mn_schedule_learn, fed
- * with steps of a made-up device whose time is known. */
+/* test_pace.c -- how long streams wait for their next token while prompts are computed beside them.
+ * The device is made up: it computes nothing, and says how long each step took. No clock is read,
+ * so that a busy machine changes nothing. By hand: test_pace MODEL DEVICE prints the same figures
+ * of a real device.
+ *
+ * The session is real: the linker puts the __wrap functions of this file between it and its engine
+ * (mn_engine_submit, mn_engine_ids), and between its steps and the scheduler that learns from them
+ * (mn_schedule_learn). */
 #include "session/session.h"
-#include <setjmp.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "serving.h"
 
+enum { N_STREAMS = 8, MAX_STEPS = 4000, PROMPT = 1500, CONTEXT = 2048, N_BEFORE = 24 };
+
+/* A step takes fixed_ns, row_ns for each row, rounded up to whole tiles, and position_ns for each
+ * position that a row of a prompt sees; and up to noise_percent more. */
+typedef struct {
+    const char *name;
+    uint64_t fixed_ns, row_ns, position_ns;
+    uint32_t tile, noise_percent;
+} made_up;
+
+static const made_up devices[] = {
+    {"weights are most of a step", 8000000, 100000, 0, 1, 5},
+    {"rows are most of a step", 500000, 500000, 0, 1, 5},
+    {"rows in tiles of 8", 2000000, 100000, 0, 8, 5},
+    {"long prompts cost more", 4000000, 200000, 200, 1, 5},
+    {"noise", 4000000, 200000, 0, 1, 15},
+    {"fast", 900000, 3000, 1, 16, 5},
+};
+
+typedef struct {
+    uint32_t n_draws, n_prompt;
+    uint64_t ns;
+} past_step;
+
+static const made_up *on; /* NULL: a real device */
+static past_step steps[MAX_STEPS];
+static uint32_t n_steps, n_computed; /* rows of the prompt so far */
+static uint64_t dice;
+static int32_t no_ids[1024];
+
+mn_status __real_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
+                                  uint32_t at, mn_event **event, mn_error *err);
+mn_status __wrap_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
+                                  uint32_t at, mn_event **event, mn_error *err);
+const int32_t *__real_mn_engine_ids(const mn_engine *e, uint32_t at);
+const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at);
+void __real_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
+void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
+
+mn_status __wrap_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
+                                  uint32_t at, mn_event **event, mn_error *err) {
+    return on ? MN_OK : __real_mn_engine_submit(e, inputs, symbols, at, event, err);
+}
+
+const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at) {
+    return on ? no_ids : __real_mn_engine_ids(e, at);
+}
+
+/* What is enqueued behind the step that has just ended is one step, or no more than 5 ms. */
+static void check_ahead(const mn_session *s) {
+    double ns = 0;
+    for (uint64_t i = s->completed; i < s->enqueued; i++) {
+        const uint32_t n_rows = s->ring[i % s->ring_size].n_rows;
+        ns += (double)(on->fixed_ns + (n_rows + on->tile - 1) / on->tile * on->tile * on->row_ns);
+    }
+    if (s->enqueued > s->completed + 1 && ns > 5.5e6)
+        fail_msg("%s: %.2f ms are enqueued", on->name, ns / 1e6);
+}
+
+static uint64_t time_of(const made_up *d, uint32_t n_rows, uint32_t n_prompt) {
+    const uint64_t n_tiles = (n_rows + d->tile - 1) / d->tile;
+    const uint64_t seen = (uint64_t)n_prompt * n_computed + (uint64_t)n_prompt * n_prompt / 2;
+    const uint64_t ns = d->fixed_ns + n_tiles * d->tile * d->row_ns + seen * d->position_ns;
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return ns + ns * ((dice >> 33) % (d->noise_percent + 1)) / 100;
+}
+
+void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
+    const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
+    if (on)
+        ns = time_of(on, step->n_rows, n_prompt);
+    assert_true(n_steps < MAX_STEPS);
+    steps[n_steps++] = (past_step){step->n_rows - n_prompt, n_prompt, ns};
+    n_computed += n_prompt;
+    if (on)
+        check_ahead(s);
+    __real_mn_schedule_learn(s, step, ns);
+}
+
+/* ---- streams and a prompt -------------------------------------------------------------------- */
+static int by_ns(const void *a, const void *b) {
+    const uint64_t x = ((const past_step *)a)->ns;
+    const uint64_t y = ((const past_step *)b)->ns;
+    return (x > y) - (x < y);
+}
+
+/* The share p of n steps takes no longer. Sorts them. */
+static uint64_t percentile(past_step *of, uint32_t n, double p) {
+    qsort(of, n, sizeof *of, by_ns);
+    return of[(uint32_t)((n - 1) * p)].ns;
+}
+
+static void submit_one(mn_session *s, uint32_t text, uint32_t n_prompt, uint32_t max_new,
+                       served *out) {
+    static int32_t ids[PROMPT];
+    const mn_sample_params sample = {
+        .size = sizeof sample, .max_new = max_new, .ignore_stop = 1, .seed = text};
+    submit(s,
+           (mn_request_params){.ids = ids, .n_ids = words(text, n_prompt, ids), .sample = &sample},
+           out);
+}
+
+/* Until every one of n has drawn so many ids. */
+static void draw(mn_session *s, const served *all, uint32_t n, uint32_t n_ids) {
+    for (uint32_t done = 0; done < n;) {
+        next(s, 10000);
+        done = 0;
+        for (uint32_t i = 0; i < n; i++)
+            done += all[i].n >= n_ids || all[i].finish;
+    }
+}
+
+/* The steps since the last call, in which prompts were computed beside n streams: none took longer
+ * than twice the usual, but for 1 %; and prompts got most of what they may have. */
+static void check_steps(uint32_t n_streams, uint64_t usual, double least_mean) {
+    double sum = 0;
+    const uint64_t p99 = percentile(steps, n_steps, 0.99);
+    for (uint32_t i = 0; i < n_steps; i++)
+        sum += (double)steps[i].ns / (double)usual;
+    print_message("%s, %u streams of %.2f ms: %u steps with prompts, mean %.2f, p99 %.2f\n",
+                  on ? on->name : device, n_streams, (double)usual / 1e6, n_steps, sum / n_steps,
+                  (double)p99 / (double)usual);
+    if (on && (p99 > 2 * usual || sum < least_mean * n_steps))
+        fail_msg("%s: expected a p99 of at most 2, and a mean of at least %.1f", on->name,
+                 least_mean);
+    n_steps = 0;
+}
+
+/* The usual time of a step, when nothing but streams runs. */
+static uint64_t usual_step(mn_session *s, const served *streams, uint32_t n_streams) {
+    draw(s, streams, n_streams, streams->n + N_BEFORE);
+    const uint64_t usual = percentile(steps + n_steps - N_BEFORE / 2, N_BEFORE / 2, 0.5);
+    n_steps = 0;
+    n_computed = 0;
+    return usual;
+}
+
+static void run_prompt(mn_session *s, uint32_t text) {
+    static served prompt;
+    submit_one(s, text, PROMPT, 1, &prompt);
+    finish_all(s, &prompt, 1);
+}
+
+/* The first prompt meets a scheduler that knows nothing of rows, the second one that does; before
+ * the third, streams have left; and beside the fourth they leave. */
+static void play_device(mn_session *s) {
+    static served streams[N_STREAMS];
+    static served prompt;
+    for (uint32_t i = 0; i < N_STREAMS; i++)
+        submit_one(s, i, 20, CONTEXT - 20, &streams[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint64_t usual = usual_step(s, streams, N_STREAMS);
+        run_prompt(s, 100 + i);
+        check_steps(N_STREAMS, usual, i ? 1.4 : 1.1);
+    }
+    for (uint32_t i = 4; i < N_STREAMS; i++)
+        mn_session_abort(s, streams[i].id);
+    const uint64_t usual = usual_step(s, streams, 4);
+    run_prompt(s, 102);
+    check_steps(4, usual, 1.4);
+    n_computed = 0;
+    submit_one(s, 103, PROMPT, 1, &prompt);
+    draw(s, streams, 2, streams->n + 3);
+    mn_session_abort(s, streams[2].id);
+    mn_session_abort(s, streams[3].id);
+    draw(s, streams, 2, streams->n + 8); /* what was in flight */
+    n_steps = 0;
+    finish_all(s, &prompt, 1);
+    if (on)
+        check_steps(2, on->fixed_ns + (2 + on->tile - 1) / on->tile * on->tile * on->row_ns, 1.2);
+}
+
+static void test_device(const made_up *d) {
+    const mn_session_params p = {
+        .n_seq = N_STREAMS + 1, .n_ctx = CONTEXT, .run_ahead = 16, .flags = MN_SESSION_NO_CACHE};
+    on = d;
+    n_steps = 0;
+    mn_session *s = open_with(p);
+    play_device(s);
+    mn_session_free(s);
+    on = NULL;
+}
+
+static void test_streams(void **state) {
+    (void)state;
+    for (size_t d = 0; d < MN_COUNT(devices); d++)
+        test_device(&devices[d]);
+}
+
+/* ---- a burst of prompts ---------------------------------------------------------------------- */
 enum { STEP_NS = 1000000, ROW_NS = 50000, N_STEPS = 200 };
 
 /* A step of the device: a fixed time, and one per row beyond the first. */
@@ -12,7 +206,7 @@ static uint32_t learn(mn_session *s, uint32_t n_draws, uint32_t n_prompt) {
     const uint32_t n_rows = n_draws + n_prompt;
     const uint32_t ns = STEP_NS + (n_rows - 1) * ROW_NS;
     const mn_pending_step step = {.n_rows = n_rows, .n_prompt_rows = n_prompt};
-    mn_schedule_learn(s, &step, ns);
+    __real_mn_schedule_learn(s, &step, ns);
     return ns;
 }
 
@@ -36,7 +230,16 @@ static void test_burst(void **state) {
     free(s);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_burst)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_burst),
+                                       cmocka_unit_test(test_streams)};
+    mn_log_level(MN_LOG_ERROR); /* the context is longer than the model's */
+    const int bad = open_model(argc, argv);
+    if (bad)
+        return bad;
+    if (argc > 1) {
+        test_device(NULL);
+        return close_model(0);
+    }
+    return close_model(cmocka_run_group_tests(tests, NULL, NULL));
 }
