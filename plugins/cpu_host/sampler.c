@@ -428,26 +428,66 @@ static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t s
     return id;
 }
 
+/* The slot that draws from a row; -1 = none. */
+static int32_t slot_of(const mnc_call *c, int64_t row) {
+    const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr; /* NULL = no row has one */
+    const int32_t slot = ((const int32_t *)c->in[MN_SAMPLE_OUT_SLOT].ptr)[row];
+    const bool scores = targets && targets[row] >= 0;
+    if (scores || slot < 0 || slot >= c->in[MN_SAMPLE_HISTORY].rows)
+        return -1;
+    return slot;
+}
+
+/* How many rows from `row` on verify drafts of one another; 1 = it is alone. */
+static int64_t tied_rows(const mnc_call *c, int64_t row) {
+    const int32_t *drafts = c->in[MN_SAMPLE_DRAFT].ptr; /* NULL = no rows are tied */
+    const int32_t slot = slot_of(c, row);
+    int64_t n = 1;
+    if (!drafts || slot < 0)
+        return n;
+    while (row + n < c->in[MN_SAMPLE_LOGITS].rows && drafts[row + n - 1] >= 0 &&
+           slot_of(c, row + n) == slot)
+        n++;
+    return n;
+}
+
+/* Draws from n tied rows until a draft is not what is drawn. EMBED has moved the slot behind all of
+ * them: it goes back, and forward with each draft that holds. */
+static void draw_rows(const mnc_call *c, mnc_worker *w, int64_t row, int64_t n, int32_t slot) {
+    const int32_t *drafts = c->in[MN_SAMPLE_DRAFT].ptr;
+    int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
+    mn_slot *state = mnc_row_of(&c->in[MN_SAMPLE_SLOTS], slot);
+    for (int64_t i = 0; i < n; i++)
+        ids[row + i] = MN_ID_NONE;
+    if (state->done)
+        return;
+    state->pos -= (int32_t)(n - 1);
+    for (int64_t i = row; i < row + n; i++) {
+        ids[i] = draw_row(c, w, i, slot);
+        if (i + 1 == row + n || state->done || ids[i] != drafts[i])
+            return;
+        state->pos++;
+    }
+}
+
 /* A slot's rows all go to one worker: a slot that draws twice in a step draws in order. */
 void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
-    const int32_t *out_slot = c->in[MN_SAMPLE_OUT_SLOT].ptr;
-    const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr; /* NULL = no row has one */
+    const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr;
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;
-    const int64_t n_slots = c->in[MN_SAMPLE_HISTORY].rows;
-    for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row++) {
-        const int32_t slot = out_slot[row];
-        int32_t target = -1;
-        if (targets)
-            target = targets[row];
-        const bool draws = target < 0 && slot >= 0 && slot < n_slots;
-        if ((uint32_t)(draws ? slot : row) % w->n != w->i)
+    int64_t n = 1;
+    for (int64_t row = 0; row < c->in[MN_SAMPLE_LOGITS].rows; row += n) {
+        const int32_t slot = slot_of(c, row);
+        n = tied_rows(c, row);
+        if ((uint32_t)(slot >= 0 ? slot : row) % w->n != w->i)
             continue;
+        if (slot >= 0) {
+            draw_rows(c, w, row, n, slot);
+            continue;
+        }
         ids[row] = MN_ID_NONE;
-        if (draws)
-            ids[row] = draw_row(c, w, row, slot);
-        if (target < 0)
+        if (!targets || targets[row] < 0)
             continue;
         const mnc_sample s = sample_of(c, row);
-        mnc_sample_target(&s, target, w->scratch);
+        mnc_sample_target(&s, targets[row], w->scratch);
     }
 }

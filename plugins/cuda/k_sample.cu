@@ -528,6 +528,33 @@ __device__ __forceinline__ int slot_of(const cu_sample &a, int row) {
     return -1;
 }
 
+/* The rows from `row` on that verify drafts of one another, 1 = it is alone. The slot goes back to
+ * the first one's position: EMBED has moved it behind the last. A slot that is done stays. */
+__device__ int begin_tied(const cu_sample &a, int row, int slot) {
+    int n = 1;
+    if (!a.draft)
+        return n;
+    while (row + n < a.O && __ldcg(&a.draft[row + n - 1]) >= 0 && slot_of(a, row + n) == slot)
+        n++;
+    mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
+    if (n > 1 && !threadIdx.x && !__ldcg(&s->done))
+        s->pos -= n - 1;
+    __threadfence();
+    __syncthreads();
+    return n;
+}
+
+/* Whether the row drew its draft, and its slot goes on: then to the next row's position. */
+__device__ bool accept(const cu_sample &a, mn_slot *s, int row, int id) {
+    const bool goes_on = id >= 0 && id == __ldcg(&a.draft[row]) && !__ldcg(&s->done);
+    __syncthreads();
+    if (goes_on && !threadIdx.x)
+        s->pos++;
+    __threadfence();
+    __syncthreads();
+    return goes_on;
+}
+
 __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     __shared__ hist h;
     __shared__ best red[32];
@@ -548,9 +575,12 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         if (slot_of(a, r) == slot)
             return;
     }
+    int n_tied = 0; /* rows from r on that verify drafts of one another, or 0 */
     for (int r = row; r < a.O; r++) {
         if (slot_of(a, r) != slot)
             continue;
+        if (!n_tied)
+            n_tied = begin_tied(a, r, slot);
         mn_slot_params p;
         read_params(a.params, slot, &p);
         mn_slot *s = (mn_slot *)(a.slots.at + (int64_t)slot * a.slots.words);
@@ -569,6 +599,13 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
             a.ids[r] = id;
         __threadfence();
         __syncthreads();
+        n_tied--;
+        if (n_tied > 0 && !accept(a, s, r, id)) {
+            for (int i = threadIdx.x; i < n_tied; i += THREADS)
+                a.ids[r + 1 + i] = MN_ID_NONE;
+            r += n_tied;
+            n_tied = 0;
+        }
     }
 }
 void cu_sample_run(cudaStream_t s, const cu_sample *a) {

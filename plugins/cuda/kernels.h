@@ -214,6 +214,7 @@ struct cu_sample {
     const float *bias_values;
     int n_bias_ids;
     float *logprob;
+    const int32_t *draft; /* contract 3; NULL = no rows are tied */
     int32_t *ids;
     float *adjusted;
     int32_t *count;

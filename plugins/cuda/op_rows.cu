@@ -58,6 +58,7 @@ static void sample(cu_run *r, const cu_unit *u) {
     a.bias_ids = a.bias_values ? cu_i32(r, bias_ids) : NULL;
     a.n_bias_ids = (int)cu_dim(r, bias_ids, 1);
     a.target = cu_in_i32(r, n, MN_SAMPLE_TARGET);
+    a.draft = cu_in_i32(r, n, MN_SAMPLE_DRAFT);
     a.ids = cu_i32(r, mnp_out(g, n, MN_SAMPLE_OUT_IDS));
     a.logprob = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB));
     a.adjusted = (float *)(r->c->scratch + r->p->adjusted_at);
@@ -216,4 +217,4 @@ extern const cu_op cu_op_mul = {MN_OP_MUL, 1, two_verdict, NULL, elementwise};
 extern const cu_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
 extern const cu_op cu_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
 extern const cu_op cu_op_gather_rows = {MN_OP_GATHER_ROWS, 1, two_verdict, NULL, gather};
-extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 2, two_verdict, sample_needs, sample};
+extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 3, two_verdict, sample_needs, sample};

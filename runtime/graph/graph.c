@@ -136,6 +136,8 @@ void mn_gb_attr_f64(mn_model_graph *g, double value) {
  * must. */
 static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
+    if (n->op == MN_OP_SAMPLE)
+        return n->n_in > MN_SAMPLE_DRAFT && g->operands[n->in_off + MN_SAMPLE_DRAFT] >= 0 ? 3 : 2;
     if (n->op != MN_OP_ATTENTION)
         return mn_op_find(n->op)->contract;
     if (n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional])

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(BAD_NUMERIC_GLU)
+#if defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_SAMPLE)
 #include "reference/reference.h"
 #endif
 
@@ -144,6 +144,26 @@ static bool glu_fits(const mnc_query *q) {
 }
 extern const ref_op __wrap_ref_op_glu;
 const ref_op __wrap_ref_op_glu = {.fn = glu, .fits = glu_fits};
+#elif defined(BAD_NUMERIC_SAMPLE)
+/* The slot stays behind the rejected drafts. */
+extern const ref_op __real_ref_op_sample;
+static void sample(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *slots = &c->in[MN_SAMPLE_SLOTS];
+    int32_t before[64] = {0};
+    mnc_barrier(w);
+    for (int32_t i = 0; i < slots->rows && i < 64; i++)
+        before[i] = ((mn_slot *)mnc_row_of(slots, i))->pos;
+    mnc_barrier(w);
+    __real_ref_op_sample.fn(c, w);
+    mnc_barrier(w);
+    for (int32_t i = (int32_t)w->i; i < slots->rows && i < 64; i += (int32_t)w->n)
+        ((mn_slot *)mnc_row_of(slots, i))->pos = before[i];
+}
+static void sample_size(const mnc_query *q, mnc_op *op) {
+    __real_ref_op_sample.size(q, op);
+}
+extern const ref_op __wrap_ref_op_sample;
+const ref_op __wrap_ref_op_sample = {.fn = sample, .size = sample_size};
 #elif defined(BAD_HONESTY_MEMORY)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_inner->estimate(d, c, out, err);

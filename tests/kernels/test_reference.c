@@ -612,6 +612,85 @@ static void test_sample_op(void **state) {
     }
 }
 
+/* Four rows of a slot that verify drafts, against as many steps of one row. */
+enum { N_TIED = 4, N_TIED_IDS = 12, TIED_AT = 5, TIED_CTX = 16 };
+typedef struct {
+    float logits[N_TIED * N_TIED_IDS];
+    int32_t history[2 * TIED_CTX]; /* of slot 1 the second row */
+    mn_slot_params params[2];
+} tied_case;
+
+/* Runs n rows from row `at` on; drafts: of all but the last. */
+static void run_rows(const tied_case *t, int at, int n, const int32_t *drafts, mn_slot *slot,
+                     int32_t *ids) {
+    op_case *c = case_new();
+    int32_t out_slot[N_TIED] = {1, 1, 1, 1};
+    int32_t draft[N_TIED] = {-1, -1, -1, -1};
+    mn_slot slots[2] = {{0}, *slot};
+    for (int i = 0; i + 1 < n; i++)
+        draft[i] = drafts[i];
+    int32_t in[MN_SAMPLE_DRAFT + 1];
+    for (int i = 0; i <= MN_SAMPLE_DRAFT; i++)
+        in[i] = -1;
+    in[MN_SAMPLE_LOGITS] =
+        case_mat(c, MN_ROLE_INPUT, MN_F32, n, N_TIED_IDS, t->logits + at * N_TIED_IDS, "logits");
+    in[MN_SAMPLE_OUT_SLOT] = case_vec(c, MN_ROLE_INPUT, MN_I32, n, out_slot, "out_slot");
+    in[MN_SAMPLE_PARAMS] = case_state(c, t->params, sizeof t->params, 2, "params");
+    in[MN_SAMPLE_SLOTS] = case_state(c, slots, sizeof slots, 2, "slots");
+    in[MN_SAMPLE_HISTORY] = case_mat(c, MN_ROLE_STATE, MN_I32, 2, TIED_CTX, t->history, "history");
+    in[MN_SAMPLE_DRAFT] = case_vec(c, MN_ROLE_INPUT, MN_I32, n, draft, "draft");
+    int32_t out = case_vec(c, MN_ROLE_OUTPUT, MN_I32, n, NULL, "ids");
+    case_node(c, MN_OP_SAMPLE, in, MN_SAMPLE_DRAFT + 1, &out, 1, NULL, 0);
+    h_run(&ref, c, MN_PRECISION_EXACT);
+    memcpy(ids, c->result[out], (size_t)n * sizeof *ids);
+    *slot = ((const mn_slot *)c->result[in[MN_SAMPLE_SLOTS]])[1];
+    case_free(c);
+}
+
+/* wrong: the first draft that is not what is drawn; N_TIED: none. */
+static void compare_tied(tied_case t, int wrong) {
+    mn_slot slot = {.last_id = 3, .pos = TIED_AT, .n_drawn = 1};
+    mn_slot tied = slot;
+    int32_t want[N_TIED] = {-1, -1, -1, -1};
+    int32_t drafts[N_TIED] = {1, 1, 1, 1};
+    int32_t got[N_TIED];
+    tied_case alone = t;
+    for (int i = 0; i < N_TIED && !slot.done && i <= wrong; i++) {
+        slot.pos = TIED_AT + i;
+        run_rows(&alone, i, 1, NULL, &slot, &want[i]);
+        alone.history[TIED_CTX + TIED_AT + i] = want[i];
+        drafts[i] = i == wrong ? (want[i] + 1) % N_TIED_IDS : want[i];
+    }
+    for (int i = 0; i + 1 < N_TIED; i++)
+        t.history[TIED_CTX + TIED_AT + i] = drafts[i];
+    tied.pos = TIED_AT + N_TIED - 1;
+    run_rows(&t, 0, N_TIED, drafts, &tied, got);
+    assert_memory_equal(got, want, sizeof want);
+    assert_memory_equal(&tied, &slot, sizeof slot);
+}
+
+static void test_tied_rows(void **state) {
+    const mn_slot_params params[] = {
+        {0},
+        {.temp = 1, .seed = 7},
+        {.temp = 1.5f, .seed = 8, .repeat_penalty = 3, .penalty_last_n = 4},
+        {.temp = 0.7f, .seed = 9, .frequency_penalty = 2, .penalty_last_n = -1, .max_new = 3},
+        {.temp = 1, .seed = 10, .n_stop = 4, .stop = {0, 2, 4, 6}},
+        {.temp = 1, .seed = 11, .n_stop = 4, .stop = {0, 2, 4, 6}, .min_new = 3},
+    };
+    uint64_t seed = 5;
+    (void)state;
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
+        tied_case t = {.params = {{0}, params[i]}};
+        for (int j = 0; j < N_TIED * N_TIED_IDS; j++)
+            t.logits[j] = 3 * case_rand(&seed);
+        for (int j = 0; j < 2 * TIED_CTX; j++)
+            t.history[j] = j % N_TIED_IDS;
+        for (int wrong = 0; wrong <= N_TIED; wrong++)
+            compare_tied(t, wrong);
+    }
+}
+
 /* The number of workers changes no bit. */
 static void test_workers(void **state) {
     (void)state;
@@ -678,7 +757,7 @@ int main(void) {
         cmocka_unit_test(test_operands),       cmocka_unit_test(test_penalties),
         cmocka_unit_test(test_filters),        cmocka_unit_test(test_draw_by_sorting),
         cmocka_unit_test(test_sample_op),      cmocka_unit_test(test_workers),
-        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_tied_rows),      cmocka_unit_test(test_compare),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -165,9 +165,9 @@ uint64_t case_f64(double v) {
 }
 
 /* The lowest contract version that describes the node. */
-static uint32_t contract_of(uint32_t op, const uint64_t *attr, uint32_t n_attr) {
+static uint32_t contract_of(uint32_t op, uint32_t n_in, const uint64_t *attr, uint32_t n_attr) {
     if (op == MN_OP_SAMPLE)
-        return 2;
+        return n_in > MN_SAMPLE_DRAFT ? 3 : 2;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)
         return 1;
     if (attr[MN_ATTENTION_ATTR_BIDIRECTIONAL])
@@ -192,7 +192,7 @@ void case_node(op_case *c, uint32_t op, const int32_t *in, uint32_t n_in, const 
         return;
     c->n[g->n_nodes] = (mn_node){
         .op = op,
-        .contract = contract_of(op, attr, n_attr),
+        .contract = contract_of(op, n_in, attr, n_attr),
         .in_off = g->n_operands,
         .n_in = n_in,
         .out_off = g->n_operands + n_in,

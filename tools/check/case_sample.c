@@ -1,12 +1,13 @@
 /* case_sample.c -- random cases of SAMPLE (case_gen.h): row i draws for slot live - 1 - i, with
  * other parameters in each. With holes, one slot in six is done, and one row in seven has no
- * finite logit or a NaN: its id is defined, its top list is not. The arrays are the generator's
- * until the case has copied them. */
+ * finite logit or a NaN: its id is defined, its top list is not. With drafts, TIED rows in a row
+ * draw for one slot, and each makes the draft of the one behind it likely, or not. The arrays are
+ * the generator's until the case has copied them. */
 #include "case_gen.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3 };
+enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3, TIED = 3 };
 
 /* Periods that have no common factor, so that most combinations of parameters occur. variant bit 1:
  * greedy. */
@@ -39,8 +40,44 @@ static mn_slot_params draw_params(const casegen *g, int64_t i) {
     return p;
 }
 
+static bool has_drafts(const casegen *g) {
+    return g->s->variant & 8;
+}
+
+/* The slot of a live row. */
+static int32_t slot_of(const casegen *g, int64_t row) {
+    const int64_t per = has_drafts(g) ? TIED : 1;
+    return (int32_t)((g->live - 1) / per - row / per);
+}
+
+/* Whether the next row verifies a draft. Every fourth group of rows is not tied: its slot draws
+ * once per row, or has targets. */
+static bool is_tied(const casegen *g, int64_t row) {
+    const bool last = row % TIED == TIED - 1 || row + 1 >= g->live;
+    return has_drafts(g) && !last && row / TIED % 4 != 3;
+}
+
+/* What the row most likely draws, unless a mask or a penalty is against it. */
+static int32_t likely(const casegen *g, int64_t row) {
+    return (int32_t)((row * 7 + 3) % g->s->n);
+}
+
+/* Adds the operand of contract 3. One draft in five is wrong. */
+static int32_t add_drafts(casegen *g) {
+    const int64_t rows = g->s->rows;
+    int32_t *draft = casegen_zeroed(g, rows, sizeof *draft);
+    for (int64_t i = 0; !g->c->failed && i < rows; i++) {
+        draft[i] = -1;
+        if (is_tied(g, i))
+            draft[i] = (int32_t)((likely(g, i) + (i % 5 == 4)) % g->s->n);
+    }
+    const int32_t tensor = casegen_int_input(g, draft, "draft");
+    free(draft);
+    return tensor;
+}
+
 /* Adds what contract 2 knows: MASK, sparse biases, TARGET and LOGPROB. One row in three has a
- * target. */
+ * target, unless it verifies a draft. */
 static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
     const int64_t rows = g->s->rows;
     op_case *c = g->c;
@@ -50,7 +87,8 @@ static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
     float *values = casegen_zeroed(g, rows * N_BIASES, sizeof *values);
     int32_t *target = casegen_zeroed(g, rows, sizeof *target);
     for (int64_t i = 0; !c->failed && i < rows; i++) {
-        if (i % 3 == 1)
+        const bool tied = is_tied(g, i) || (i && is_tied(g, i - 1));
+        if (i % 3 == 1 && !tied)
             target[i] = (int32_t)(i % g->s->n);
         else
             target[i] = -1;
@@ -124,7 +162,9 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     if (padding)
         a->slot[i] = -1;
     else
-        a->slot[i] = (int32_t)(g->live - 1 - i);
+        a->slot[i] = slot_of(g, i);
+    if (has_drafts(g))
+        logits[likely(g, i)] += 30;
     a->slots[i].pos = (int32_t)(3 + i % 12);
     if (g->holes && i % 6 == 5)
         a->slots[i].done = MN_SLOT_LENGTH;
@@ -136,10 +176,11 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     spoil_logits(g, i, logits);
     const bool top_undefined = g->holes && (i % 7 == 6 || a->slot[i] % 6 == 5);
     const bool spoiled = s->spoil && i % 2;
-    dead[i] = padding || top_undefined || spoiled || s->dirty;
+    const bool may_not_draw = has_drafts(g) && i % TIED;
+    dead[i] = padding || top_undefined || spoiled || may_not_draw || s->dirty;
 }
 
-/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds. */
+/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts. */
 void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     op_case *c = g->c;
@@ -147,7 +188,7 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     const bool has_bias = s->variant & 1;
     const bool has_more = s->variant & 4;
     sample_arrays a;
-    int32_t in[MN_SAMPLE_TARGET + 1];
+    int32_t in[MN_SAMPLE_DRAFT + 1];
     int32_t out[4];
     (void)dtype;
     arrays_make(g, &a);
@@ -163,7 +204,7 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     }
     for (int64_t i = 0; !c->failed && i < rows; i++)
         fill_row(g, &a, i, dead);
-    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_TARGET; i++)
+    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_DRAFT; i++)
         in[i] = -1;
     in[0] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.logits, "logits");
     in[1] = casegen_int_input(g, a.slot, "out_slot");
@@ -182,6 +223,10 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     if (has_more) {
         add_contract_2(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
         n_in = MN_SAMPLE_TARGET + 1;
+    }
+    if (has_drafts(g)) {
+        in[MN_SAMPLE_DRAFT] = add_drafts(g);
+        n_in = MN_SAMPLE_DRAFT + 1;
     }
     case_node(c, op, in, n_in, out, has_more ? 4 : 3, NULL, 0);
     arrays_free(&a);
