@@ -394,6 +394,47 @@ MN_API int mn_stream_stopped(const mn_stream *st);
 /* NULL: st: nothing. */
 MN_API void mn_stream_free(mn_stream *st);
 
+/* ---- constraints: output that follows a grammar ----------------------------------------------
+ * A constraint says which texts an answer may be. It is made once and serves any number of
+ * sequences and requests (mn_sample_params.constraint): their ids are drawn among those that keep
+ * the text on a way to a complete one, with the probabilities that these have without the others.
+ * End tokens are drawn only where the text is complete, and where nothing but the end can follow,
+ * one of them is (mn_sample_params.ignore_stop or not). An answer that ends with MN_FINISH_STOP by
+ * one of the model's end tokens is complete; one that max_new or a stop string cuts short is not.
+ *
+ * A sequence with a constraint draws the same ids alone and in a batch, but its rows wait for the
+ * host: the steps of the others run ahead, its own do not. */
+typedef struct mn_constraint mn_constraint;
+#define MN_CONSTRAINT_JSON 1u /* any JSON object or array; source is not read */
+/* A JSON Schema (2020-12). docs/generation.md lists the keywords; what cannot be enforced is
+ * refused by name, annotations are ignored. */
+#define MN_CONSTRAINT_SCHEMA 2u
+/* A regular expression of the whole text, without back-references and look-around. */
+#define MN_CONSTRAINT_REGEX 3u
+#define MN_CONSTRAINT_GRAMMAR 4u /* GBNF, as llama.cpp documents it; begins at the rule "root" */
+#define MN_CONSTRAINT_CHOICES 5u /* one of the n_choices texts */
+typedef struct {
+    uint32_t size, kind; /* MN_CONSTRAINT_* */
+    mn_str source;
+    const mn_str *choices;
+    uint32_t n_choices, pad;
+} mn_constraint_params;
+/* Compiles; everything is copied. Any thread; takes up to some seconds for sources at their limits
+ * (8 MiB, 200 nested groups), typically a few ms; the first of a model makes a trie of its
+ * vocabulary, too. m is freed after the constraint. MN_BAD_INPUT: the source is wrong, matches
+ * nothing or is left-recursive; the message names the place by JSON pointer, line or offset.
+ * MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit; or the model has no
+ * tokeniser. MN_INVALID: an unknown kind.
+ * NULL: m, params, out: MN_INVALID. */
+MN_API mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params,
+                                      mn_constraint **out, mn_error *err);
+/* Lines about what is enforced more strictly than written; "": none.
+ * NULL: c: "". */
+MN_API const char *mn_constraint_warnings(const mn_constraint *c);
+/* Sequences and requests that have it keep it until they end.
+ * NULL: c: nothing. */
+MN_API void mn_constraint_free(mn_constraint *c);
+
 /* ---- session: sequences that share a device, its weights and its KV cache -------------------- */
 typedef struct mn_session mn_session;
 typedef struct {
@@ -476,8 +517,13 @@ typedef struct {
     uint32_t n_bias;  /* at most MN_MAX_BIAS, each id once */
     const mn_logit_bias *bias;
     uint32_t flags, pad; /* MN_SAMPLE_* */
-} mn_sample_params;      /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
-                            repeat_penalty below 0 */
+    /* what the answer may be; NULL: anything. Held until the sequence is freed or extended, or the
+     * request has ended. min_new yields to it where nothing but the end can follow. MN_INVALID: it
+     * is another model's. MN_UNSUPPORTED: the model has no end token, and stop names none; the
+     * vocabulary cannot spell such a text */
+    mn_constraint *constraint;
+} mn_sample_params; /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
+                       repeat_penalty below 0 */
 /* The prompt is computed and nothing is drawn; max_new is not read. The sequence ends without an
  * id: mn_session_step does not return it. */
 #define MN_SAMPLE_PREFILL_ONLY 1u

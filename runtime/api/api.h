@@ -4,6 +4,7 @@
 #include <minerva/minerva.h>
 #include "base/base.h"
 #include "base/config.h"
+#include "grammar/grammar.h"
 #include "graph/graph.h"
 #include "model/model.h"
 #include "negotiate/negotiate.h"
@@ -12,6 +13,7 @@
 #include "text/jinja/jinja.h"
 #include "text/tokenizer/tokenizer.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct mn_runtime {
     mn_config *config;
@@ -49,11 +51,24 @@ struct mn_model {
     } embed;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
-    pthread_mutex_t lock; /* guards graphs */
+    pthread_mutex_t lock;            /* guards graphs, and the making of grammar_vocab */
+    mn_grammar_vocab *grammar_vocab; /* made by the first constraint */
     /* built by the first session; [..][1]: for contexts that need other constants (longrope);
      * [1][..]: those that embed */
     mn_model_graph *graphs[MN_GRAPH_ENDS][2];
 };
+
+struct mn_constraint {
+    mn_model *model;
+    mn_grammar *grammar;
+    mn_text warnings;
+    atomic_uint refs;
+};
+/* One holder more; mn_constraint_free is one less. */
+static inline mn_constraint *mn_constraint_hold(mn_constraint *c) {
+    atomic_fetch_add(&c->refs, 1);
+    return c;
+}
 
 /* ---- args.c: checks of arguments; __func__ is the function that the caller called ------------ */
 typedef struct {
@@ -82,6 +97,7 @@ typedef enum {
     MN_SIZED_EMBED_PARAMS,
     MN_SIZED_REQUEST_PARAMS,
     MN_SIZED_REQUEST_EVENTS,
+    MN_SIZED_CONSTRAINT_PARAMS,
     MN_SIZED_SESSION_LOAD,
     MN_SIZED_COUNT
 } mn_sized;

@@ -287,6 +287,7 @@ void mn_model_free(mn_model *m) {
         return;
     for (int i = 0; i < 2 * MN_GRAPH_ENDS; i++)
         mn_model_graph_free(m->graphs[i / 2][i % 2]);
+    mn_grammar_vocab_free(m->grammar_vocab);
     mn_tokenizer_free(m->tokenizer);
     mn_jinja_free(m->chat);
     mn_jinja_free(m->chat_tools);

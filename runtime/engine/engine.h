@@ -32,17 +32,22 @@ typedef struct {
     uint32_t at, n;
 } mn_input_range;
 
-/* The program that scores (scoring.c). */
+/* The programs of the last segment (scoring.c): SAMPLE without optional operands; with a mask; with
+ * all of them, which is the program that scores. */
+enum { MN_RUN_PLAIN, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUNS };
 typedef struct {
     const mn_model_graph *graph;
     mn_program *program;
     mn_context *context;
+    bool ready;
+} mn_engine_program;
+
+/* What the operands of the program that scores are bound to. */
+typedef struct {
     mn_buffer *bias_ids, *bias_values, *top_ids, *top_logprobs, *logprob; /* on the device */
     mn_buffer *host; /* [ring] places of place_bytes */
     const char *map;
     uint64_t place_bytes;
-    bool ready;
-    bool wanted; /* set by the caller: the next step runs it */
 } mn_scoring;
 /* Of one output row. */
 typedef struct {
@@ -74,6 +79,9 @@ typedef struct {
     bool profile;
     mn_step_unit *units;
     size_t n_units, cap_units;
+    mn_engine_program programs[MN_RUNS]; /* [MN_RUN_PLAIN]: not used, it is the segment's own */
+    uint32_t wanted;  /* set by the caller: the program of the next step, MN_RUN_* */
+    mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
     /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0:
      * all. Forgotten by mn_engine_submit */
@@ -137,14 +145,21 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
-/* Makes the program that scores, for steps with scoring.wanted; once per engine. g: of the same
- * model, with MN_GRAPH_SCORES; it outlives the engine. MN_UNSUPPORTED names a device that
- * cannot. */
-mn_status mn_engine_make_scoring(mn_engine *e, const mn_model_graph *g, mn_error *err);
+/* Makes program `run` (MN_RUN_MASKS, MN_RUN_SCORES), for steps that want it; once per engine. g: of
+ * the same model, with MN_GRAPH_MASKS or MN_GRAPH_SCORES; it outlives the engine. Rows of the mask
+ * have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
+mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
+                                 mn_error *err);
+/* Masks of the next step's outputs [first, first + n): n rows of mn_engine_mask_words. */
+mn_status mn_engine_write_masks(mn_engine *e, uint32_t first, uint32_t n, const uint32_t *rows,
+                                mn_error *err);
+static inline uint32_t mn_engine_mask_words(const mn_engine *e) {
+    return (uint32_t)MN_MASK_WORDS(e->graph->hp.n_vocab);
+}
 /* Replaces the biases of a slot: n <= MN_MAX_BIAS, each id once. */
 mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias *bias, uint32_t n,
                                mn_error *err);
-/* Of a step with scoring.wanted that is complete, at its place of the ring. */
+/* Of a step of MN_RUN_SCORES that is complete, at its place of the ring. */
 mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);

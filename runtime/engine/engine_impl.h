@@ -109,12 +109,12 @@ uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment 
                                     mn_binding *to);
 /* Of the program that runs the next step. */
 static inline mn_context *mn_engine_context(const mn_engine *e, const mn_engine_segment *s) {
-    const bool scores = e->scoring.wanted && s == &e->segments[e->n_segments - 1];
-    return scores ? e->scoring.context : s->context;
+    const bool is_last = s == &e->segments[e->n_segments - 1];
+    return is_last && e->wanted ? e->programs[e->wanted].context : s->context;
 }
 
 /* ---- scoring.c ------------------------------------------------------------------------------- */
-void mn_engine_scoring_free(mn_engine *e);
+void mn_engine_programs_free(mn_engine *e);
 mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
                                 mn_error *err);
 

@@ -1,8 +1,9 @@
-/* scoring.c -- the second program of the last segment, whose SAMPLE has all its operands: biases of
- * single ids, targets, and logarithms of probabilities. It is compiled when somebody first asks for
- * one of these, shares weights, pages and slots with the first program, and runs only steps that
- * need it: the others cost what they cost before. Its graph is the engine's with a few tensors more
- * at the end, so that tensors have the same indices. */
+/* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with masks
+ * of the ids that may be drawn, and one that scores, with masks, biases of single ids, targets, and
+ * logarithms of probabilities. Each is compiled when somebody first asks for it, shares weights,
+ * pages and slots with the first program, and runs only steps that need it: the others cost what
+ * they cost before. Its graph is the engine's with a few tensors more at the end, so that tensors
+ * have the same indices. */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -14,8 +15,21 @@ static uint64_t rows_bytes(const mn_engine *e, uint64_t per_row) {
     return (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * per_row * 4;
 }
 
-static mn_status allocate(mn_engine *e, mn_scoring *x, mn_error *err) {
+static uint64_t mask_bytes(const mn_engine *e) {
+    return rows_bytes(e, mn_engine_mask_words(e));
+}
+
+/* Of all programs with masks; they share it. */
+static mn_status allocate_masks(mn_engine *e, mn_error *err) {
     const uint32_t at = mn_engine_output_index(e);
+    if (e->masks)
+        return MN_OK;
+    return mn_engine_alloc(e, at, mask_bytes(e), MN_MEM_DEVICE, &e->masks, err);
+}
+
+static mn_status allocate_scoring(mn_engine *e, mn_error *err) {
+    const uint32_t at = mn_engine_output_index(e);
+    mn_scoring *x = &e->scoring;
     const uint64_t bias = (uint64_t)e->symbol_max[MN_SYM_SLOTS] * MN_MAX_BIAS * 4;
     const uint64_t top = rows_bytes(e, MN_MAX_TOP_LOGPROBS);
     const uint64_t one = rows_bytes(e, 1);
@@ -41,7 +55,7 @@ static mn_status allocate(mn_engine *e, mn_scoring *x, mn_error *err) {
     return mn_engine_note(e, at, d->backend->map(x->host, (void **)&x->map, err));
 }
 
-static mn_status compile(mn_engine *e, mn_scoring *x, mn_error *err) {
+static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const mn_engine_segment *s = &e->segments[e->n_segments - 1];
     mn_compile c = mn_engine_segment_question(e, s);
@@ -55,14 +69,17 @@ static mn_status compile(mn_engine *e, mn_scoring *x, mn_error *err) {
     return mn_engine_note(e, s->device, st);
 }
 
-/* What the first program has, and the operands that only this one has. */
-static mn_status bind(mn_engine *e, const mn_scoring *x, mn_error *err) {
+enum { MOST_BINDINGS = 7 };
+
+/* The operands that the first program does not have; how many. */
+static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding *to) {
     const mn_engine_device *d = mn_engine_output_device(e);
-    const mn_engine_segment *s = &e->segments[e->n_segments - 1];
-    const mn_graph_io *io = &x->graph->io;
+    const mn_graph_io *io = &g->io;
+    const mn_scoring *x = &e->scoring;
     const uint64_t bias = (uint64_t)e->symbol_max[MN_SYM_SLOTS] * MN_MAX_BIAS * 4;
     const uint64_t top = rows_bytes(e, MN_MAX_TOP_LOGPROBS);
-    const mn_binding more[] = {
+    const mn_binding all[MOST_BINDINGS] = {
+        {(uint32_t)io->mask, 0, e->masks, 0, mask_bytes(e)},
         {(uint32_t)io->bias_ids, 0, x->bias_ids, 0, bias},
         {(uint32_t)io->bias_values, 0, x->bias_values, 0, bias},
         {(uint32_t)io->target, 0, d->inputs, d->in.target * 4ull, rows_bytes(e, 1)},
@@ -70,15 +87,23 @@ static mn_status bind(mn_engine *e, const mn_scoring *x, mn_error *err) {
         {(uint32_t)io->top_logprobs, 0, x->top_logprobs, 0, top},
         {(uint32_t)io->logprob, 0, x->logprob, 0, rows_bytes(e, 1)},
     };
-    mn_binding *all = mn_alloc(s->n_tensors + 1 + MN_COUNT(more), sizeof *all);
+    const uint32_t n = g->scores ? MOST_BINDINGS : 1;
+    memcpy(to, all, n * sizeof *all);
+    return n;
+}
+
+/* What the first program has, and the operands that only this one has. */
+static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
+    const mn_engine_device *d = mn_engine_output_device(e);
+    const mn_engine_segment *s = &e->segments[e->n_segments - 1];
+    mn_binding *all = mn_alloc(s->n_tensors + 1 + MOST_BINDINGS, sizeof *all);
     if (!all)
         return mn_fail_memory(err, s->n_tensors * sizeof *all);
-    const uint32_t n = mn_engine_segment_bindings(e, s, MN_SET_PLAIN, all);
-    memcpy(all + n, more, sizeof more);
+    uint32_t n = mn_engine_segment_bindings(e, s, MN_SET_PLAIN, all);
+    n += bindings(e, x->graph, all + n);
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "context_bind",
-               st = d->backend->context_bind(x->context, MN_SET_PLAIN, all,
-                                             n + (uint32_t)MN_COUNT(more), sizeof *all, err));
+               st = d->backend->context_bind(x->context, MN_SET_PLAIN, all, n, sizeof *all, err));
     mn_free(all);
     return mn_engine_note(e, s->device, st);
 }
@@ -91,42 +116,68 @@ static mn_status clear_bias(mn_engine *e, mn_error *err) {
     return st;
 }
 
-mn_status mn_engine_make_scoring(mn_engine *e, const mn_model_graph *g, mn_error *err) {
+static void free_scoring(mn_engine *e, const mn_backend *b) {
     mn_scoring *x = &e->scoring;
-    if (x->ready)
-        return MN_OK;
-    mn_engine_scoring_free(e); /* what an attempt has left */
-    x->graph = g;
-    mn_status st = allocate(e, x, err);
-    if (!st)
-        st = compile(e, x, err);
-    if (!st)
-        st = bind(e, x, err);
-    if (!st)
-        st = clear_bias(e, err);
-    if (!st)
-        x->ready = true;
-    else if (MN_STATUS_CLASS(st) != MN_CLASS_LOST)
-        mn_fail_in(err, st, "%s: biases of ids and logprobs",
-                   mn_engine_output_device(e)->record->name);
-    return st;
-}
-
-void mn_engine_scoring_free(mn_engine *e) {
-    mn_scoring *x = &e->scoring;
-    if (!e->n_segments || !e->n_devices)
-        return;
-    const mn_backend *b = mn_engine_output_device(e)->backend;
     mn_buffer *all[] = {x->bias_ids,     x->bias_values, x->top_ids,
                         x->top_logprobs, x->logprob,     x->host};
-    if (x->context)
-        b->context_free(x->context);
-    if (x->program)
-        b->program_free(x->program);
     for (size_t i = 0; i < MN_COUNT(all); i++)
         if (all[i])
             b->buffer_free(all[i]);
     *x = (mn_scoring){0};
+}
+
+static void free_program(const mn_backend *b, mn_engine_program *x) {
+    if (x->context)
+        b->context_free(x->context);
+    if (x->program)
+        b->program_free(x->program);
+    *x = (mn_engine_program){0};
+}
+
+mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
+                                 mn_error *err) {
+    static const char *const what[] = {"", "masks of ids", "biases of ids and logprobs"};
+    const mn_engine_device *d = mn_engine_output_device(e);
+    mn_engine_program *x = &e->programs[run];
+    const bool scores = run == MN_RUN_SCORES;
+    if (x->ready)
+        return MN_OK;
+    free_program(d->backend, x); /* what an attempt has left */
+    if (scores)
+        free_scoring(e, d->backend);
+    x->graph = g;
+    mn_status st = allocate_masks(e, err);
+    if (!st && scores)
+        st = allocate_scoring(e, err);
+    if (!st)
+        st = compile(e, x, err);
+    if (!st)
+        st = bind(e, x, err);
+    if (!st && scores)
+        st = clear_bias(e, err);
+    if (!st)
+        x->ready = true;
+    else if (MN_STATUS_CLASS(st) != MN_CLASS_LOST)
+        mn_fail_in(err, st, "%s: %s", d->record->name, what[run]);
+    return st;
+}
+
+void mn_engine_programs_free(mn_engine *e) {
+    if (!e->n_segments || !e->n_devices)
+        return;
+    const mn_backend *b = mn_engine_output_device(e)->backend;
+    for (uint32_t i = 0; i < MN_RUNS; i++)
+        free_program(b, &e->programs[i]);
+    free_scoring(e, b);
+    if (e->masks)
+        b->buffer_free(e->masks);
+    e->masks = NULL;
+}
+
+mn_status mn_engine_write_masks(mn_engine *e, uint32_t first, uint32_t n, const uint32_t *rows,
+                                mn_error *err) {
+    const uint64_t row = mn_engine_mask_words(e) * 4ull;
+    return mn_engine_write_output(e, e->masks, first * row, rows, n * row, err);
 }
 
 mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias *bias, uint32_t n,

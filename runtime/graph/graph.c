@@ -319,6 +319,7 @@ static void begin(mn_model_graph *g) {
     g->io.logits = -1;
     g->io.ids = -1;
     g->io.hidden = -1;
+    g->io.mask = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;
@@ -353,6 +354,7 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->err = err;
     g->n_ctx = n_ctx;
     g->embeds = end == MN_GRAPH_EMBEDS;
+    g->masks = end == MN_GRAPH_MASKS || end == MN_GRAPH_SCORES;
     g->scores = end == MN_GRAPH_SCORES;
     begin(g);
     if (!g->status)

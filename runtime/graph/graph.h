@@ -27,6 +27,8 @@ typedef struct {
     int32_t slots, history, params;                            /* state */
     /* by KV group, n_kv of the hyper-parameters: the page table (an input) and the pages */
     int32_t pages[MN_MAX_KV_GROUP], kv[MN_MAX_KV_GROUP];
+    /* of a graph with masks, and of one that scores; else -1: which ids may be drawn [O, V / 32] */
+    int32_t mask;
     /* of a graph that scores; else -1. Biases of ids by slot [S, B], an id to score instead of
      * drawing one; the most likely ids and their logprobs [O, N], the logprob of the id drawn */
     int32_t bias_ids, bias_values, target, top_ids, top_logprobs, logprob;
@@ -59,6 +61,7 @@ typedef struct {
     int32_t row_pos, freqs[MN_MAX_ROPE]; /* freqs: one per table of the hyper-parameters */
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
+    bool masks;     /* SAMPLE has a mask */
     bool scores;    /* SAMPLE has all its operands */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
 } mn_model_graph;
@@ -77,10 +80,11 @@ typedef struct {
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
-/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has all its operands:
- * the first graph with a few tensors more behind the others. */
-enum { MN_GRAPH_DRAWS, MN_GRAPH_EMBEDS, MN_GRAPH_SCORES, MN_GRAPH_ENDS };
-enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 }; /* B and N of a graph that scores */
+/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, or all its
+ * operands: the first graph with a few tensors more behind the others. */
+enum { MN_GRAPH_DRAWS, MN_GRAPH_EMBEDS, MN_GRAPH_MASKS, MN_GRAPH_SCORES, MN_GRAPH_ENDS };
+enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph that scores */
+#define MN_MASK_WORDS(n_vocab) (((n_vocab) + 31) / 32) /* of a row of the mask */
 
 /* Builds and validates. n_ctx decides only what a model keeps in two sets: longrope's factors (long
  * above its original context). end: MN_GRAPH_*; an encoder has no other end than EMBEDS.

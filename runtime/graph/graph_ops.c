@@ -272,6 +272,11 @@ static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y) {
 
 /* Behind all other tensors, so that these have the indices that they have in a graph that only
  * draws. */
+static void add_mask(mn_model_graph *g) {
+    const int64_t mask[] = {MN_DIM(MN_SYM_OUTPUTS), MN_MASK_WORDS(g->hp.n_vocab)};
+    g->io.mask = mn_gb_tensor(g, "mask", MN_ROLE_INPUT, MN_I32, 2, mask);
+}
+
 static void add_scores(mn_model_graph *g) {
     mn_graph_io *io = &g->io;
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
@@ -289,6 +294,8 @@ static void sample(mn_model_graph *g) {
     mn_graph_io *io = &g->io;
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
     io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &O);
+    if (g->masks)
+        add_mask(g);
     if (g->scores)
         add_scores(g);
     mn_gb_begin(g, MN_OP_SAMPLE);
@@ -298,8 +305,9 @@ static void sample(mn_model_graph *g) {
     mn_gb_in(g, io->slots);
     mn_gb_in(g, io->history);
     mn_gb_in(g, -1);
+    if (g->masks)
+        mn_gb_in(g, io->mask);
     if (g->scores) {
-        mn_gb_in(g, -1);
         mn_gb_in(g, io->bias_ids);
         mn_gb_in(g, io->bias_values);
         mn_gb_in(g, io->target);

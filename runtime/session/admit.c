@@ -37,6 +37,8 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->flags = job->sample_flags;
     q->bias = job->bias;
     q->n_bias = job->n_bias;
+    q->guide = job->guide;
+    q->host_paced = job->guide != NULL;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
     mn_prefix_begin(q);

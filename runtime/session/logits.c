@@ -27,7 +27,7 @@ mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_erro
     s->sent_valid = false;
     mn_engine_describe(s->engine, size, s->packed);
     mn_engine_symbols(s->engine, size, symbols);
-    s->engine->scoring.wanted = false;
+    s->engine->wanted = MN_RUN_PLAIN;
     mn_session_watch(s);
     const uint64_t begin_ns = mn_now_ns();
     mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);

@@ -93,6 +93,21 @@ mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, m
     return MN_OK;
 }
 
+static mn_status check_constraint(const mn_session *s, const mn_sample_params *p,
+                                  const mn_slot_params *slot, mn_error *err) {
+    if (!p->constraint)
+        return MN_OK;
+    if (p->constraint->model != s->model)
+        return mn_fail(err, MN_INVALID,
+                       "mn_sample_params.constraint: made for another model, expected one of the "
+                       "session's");
+    if (!slot->n_stop)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "a constraint needs an end token: the model has none, and no stop id is "
+                       "given");
+    return MN_OK;
+}
+
 mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err) {
     *out = (mn_slot_params){.seed = p->seed,
@@ -107,10 +122,13 @@ mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_s
                             .min_new = (int32_t)MN_MIN(p->min_new, INT32_MAX)};
     mn_status st = mn_params_check_bias(s, p, err);
     const mn_model *m = s->model;
-    for (uint32_t i = 0; i < m->n_stop && !p->ignore_stop && !st; i++)
+    const bool stops = !p->ignore_stop || p->constraint;
+    if (p->constraint)
+        out->min_new = 0; /* its masks say when stop ids are drawn */
+    for (uint32_t i = 0; i < m->n_stop && stops && !st; i++)
         if (m->stop[i] < s->graph->hp.n_vocab)
             st = add_stop(out, m->stop[i], err);
     for (uint32_t i = 0; i < p->n_stop && !st; i++)
         st = add_stop(out, p->stop[i], err);
-    return st;
+    return st ? st : check_constraint(s, p, out, err);
 }

@@ -112,6 +112,7 @@ void mn_session_unplace(mn_session *s) {
     mn_free(s->changed);
     mn_free(s->ranges);
     mn_pages_free(s);
+    mn_masks_free(s);
     s->engine = NULL;
     s->ring = NULL;
     s->packed = NULL;

@@ -78,9 +78,29 @@ static double in_flight_ns(const mn_session *s) {
     return ns;
 }
 
+/* The next row of a host-paced sequence depends on what the host makes of its last draw (a mask of
+ * its constraint): none is enqueued before that is read. The others do not wait for it. */
+static bool awaits_host(const mn_sequence *q) {
+    return q->host_paced && q->running && q->n_draw_enqueued > q->n_drawn;
+}
+
+/* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their
+ * next rows stand behind whatever is enqueued meanwhile. If most wait, none; else one. */
+static uint64_t most_ahead(const mn_session *s) {
+    uint32_t n_running = 0;
+    uint32_t n_waiting = 0;
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        n_running += s->seqs[i].used && s->seqs[i].running;
+        n_waiting += s->seqs[i].used && awaits_host(&s->seqs[i]);
+    }
+    if (!n_waiting)
+        return s->ring_size;
+    return 2 * n_waiting > n_running ? 1 : 2;
+}
+
 bool mn_schedule_may_enqueue(const mn_session *s) {
     const uint64_t in_flight = s->enqueued - s->completed;
-    if (in_flight >= s->ring_size)
+    if (in_flight >= MN_MIN(s->ring_size, most_ahead(s)))
         return false;
     /* requests come at any time: the next one's prompt stands behind what is in flight */
     if (mn_serving_is_idle(s) || in_flight < 2)
@@ -150,7 +170,7 @@ static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool
 /* ---- rows ------------------------------------------------------------------------------------ */
 static bool draws_next(const mn_sequence *q) {
     return q->running && q->n_enqueued >= q->n_literal && q->n_draw_enqueued < q->limit &&
-           !(q->flags & MN_SAMPLE_PREFILL_ONLY);
+           !(q->flags & MN_SAMPLE_PREFILL_ONLY) && !awaits_host(q);
 }
 
 static bool is_prefilling(const mn_sequence *q) {

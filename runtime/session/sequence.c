@@ -29,18 +29,30 @@ uint32_t mn_seq_max_positions(const mn_session *s) {
     return (uint32_t)most;
 }
 
-/* Biases of the sequence in its slot; what it needs to be scored. */
-static mn_status wake_scoring(mn_session *s, uint32_t seq, mn_error *err) {
-    mn_sequence *q = &s->seqs[seq];
+/* Makes program `run` (MN_RUN_*), which has masks. */
+static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
+    static const uint32_t ends[] = {
+        [MN_RUN_MASKS] = MN_GRAPH_MASKS,
+        [MN_RUN_SCORES] = MN_GRAPH_SCORES,
+    };
     const mn_model_graph *g = NULL;
-    const bool stale = s->engine->scoring.ready && q->biased;
+    mn_status st = mn_masks_make(s, err);
+    if (st || s->engine->programs[run].ready)
+        return st;
+    st = mn_model_graph_for(s->model, s->n_ctx, ends[run], &g, err);
+    return st ? st : mn_engine_make_program(s->engine, run, g, err);
+}
+
+/* The programs that the sequence needs, and its biases in its slot. */
+static mn_status wake_programs(mn_session *s, uint32_t seq, mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    const bool stale = s->engine->programs[MN_RUN_SCORES].ready && q->biased;
     mn_status st = MN_OK;
-    if (!q->scores && !stale)
-        return MN_OK;
-    if (!s->engine->scoring.ready)
-        st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_SCORES, &g, err);
-    if (!st)
-        st = mn_engine_make_scoring(s->engine, g, err);
+    if (q->guide && !q->scores)
+        st = need_program(s, MN_RUN_MASKS, err);
+    if (st || (!q->scores && !stale))
+        return st;
+    st = need_program(s, MN_RUN_SCORES, err);
     if (!st && (q->n_bias || stale))
         st = mn_engine_write_bias(s->engine, seq, q->bias, q->n_bias, err);
     q->biased = q->n_bias > 0;
@@ -49,7 +61,7 @@ static mn_status wake_scoring(mn_session *s, uint32_t seq, mn_error *err) {
 
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
     const mn_sequence *q = &s->seqs[seq];
-    mn_status st = wake_scoring(s, seq, err);
+    mn_status st = wake_programs(s, seq, err);
     if (st)
         return st;
     const mn_slot state = {.pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn};
@@ -74,6 +86,21 @@ static bool own_bias(mn_sequence *q, const mn_sample_params *params) {
     return true;
 }
 
+/* Where the sequence is in its constraint, from the start. */
+static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params *params,
+                           mn_error *err) {
+    mn_guide *guide = NULL;
+    const mn_guide_start from = {.sample = params, .slot = &q->params};
+    mn_status st = mn_guide_create(s, &from, &guide, err);
+    if (st)
+        return st;
+    mn_guide_free(q->own_guide);
+    q->own_guide = guide;
+    q->guide = guide;
+    q->host_paced = guide != NULL;
+    return MN_OK;
+}
+
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
@@ -89,6 +116,9 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
         return st;
     if (!own_bias(q, params))
         return mn_fail_memory(err, params->n_bias * sizeof *params->bias);
+    st = own_guide(s, q, params, err);
+    if (st)
+        return st;
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
@@ -113,6 +143,8 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->job = NULL;
         q->flags = 0;
         q->scores = false;
+        q->host_paced = false;
+        q->guide = NULL;
         q->n_bias = 0;
         q->n_tokens = 0;
         q->n_literal = 0;
@@ -335,6 +367,9 @@ void mn_seq_release(mn_session *s, uint32_t seq) {
     s->n_turns--;
     memmove(s->turns + at, s->turns + at + 1, (s->n_turns - at) * sizeof *s->turns);
     mn_pages_drop(s, seq);
+    mn_guide_free(q->own_guide);
+    q->own_guide = NULL;
+    q->guide = NULL;
     q->used = false;
     q->running = false;
     q->job = NULL;

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 typedef struct mn_job mn_job;
+typedef struct mn_guide mn_guide; /* guide.c */
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
  * enqueued. tokens[0, n_literal) go in as literal ids; after that the device continues by
@@ -37,9 +38,13 @@ typedef struct {
     uint32_t n_blocks; /* of the prefix cache: already looked up or added */
     uint64_t hash[2];  /* of their tokens */
     mn_slot_params params;
-    uint64_t order;            /* of arrival */
-    uint32_t flags;            /* MN_SAMPLE_* */
-    bool scores;               /* its steps need the program that scores */
+    uint64_t order; /* of arrival */
+    uint32_t flags; /* MN_SAMPLE_* */
+    bool scores;    /* its steps need the program that scores */
+    /* its next row needs the host to have read its last draw: schedule.c */
+    bool host_paced;
+    mn_guide *guide; /* of its constraint: own_guide, or the job's; NULL: none */
+    mn_guide *own_guide;
     bool biased;               /* the slot has biases on the device */
     const mn_logit_bias *bias; /* own_bias, or the job's */
     mn_logit_bias *own_bias;
@@ -128,6 +133,7 @@ struct mn_job {
     uint32_t sample_flags; /* MN_SAMPLE_* */
     mn_logit_bias *bias;
     uint32_t n_bias;
+    mn_guide *guide;            /* NULL: no constraint */
     float *prompt_logprobs;     /* [n_tokens at first]; NULL: nobody asked */
     int32_t *prompt_top_ids;    /* [n_tokens at first][n_top] */
     float *prompt_top_logprobs; /* likewise */
@@ -153,6 +159,13 @@ typedef struct {
     mn_arena data; /* what events point to */
     uint64_t n_finished[6];
 } mn_serving;
+
+/* Masks of the next step's outputs, as they were written last. NULL: no program with masks yet. */
+typedef struct {
+    uint32_t *rows; /* [n_outputs][n_words] */
+    bool *is_open;  /* [n_outputs]: on the device all bits of the row are set */
+    uint32_t n_words;
+} mn_masks;
 
 /* How long steps take, by what was measured: schedule.c. */
 enum { MN_FIRST_ROWS = 4 };
@@ -196,6 +209,7 @@ struct mn_session {
     bool sent_valid;
     mn_row_change *changed; /* [n_kv][n_seq] */
     mn_input_range *ranges; /* [1 + n_kv * n_seq] */
+    mn_masks masks;
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
@@ -226,6 +240,27 @@ mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, m
 /* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
 mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err);
+
+/* guide.c */
+/* What a guide begins with: the last n_drawn ids are part of the text already. */
+typedef struct {
+    const mn_sample_params *sample;
+    const mn_slot_params *slot;
+    const int32_t *drawn;
+    uint32_t n_drawn;
+} mn_guide_start;
+/* *out NULL: there is no constraint. Any thread. MN_BAD_INPUT: the constraint does not allow a drawn
+ * id. MN_UNSUPPORTED: no token can come next. */
+mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
+                          mn_error *err);
+void mn_guide_free(mn_guide *g);
+/* An id that does not end the sequence was drawn: makes the mask of the next one. */
+mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err);
+/* Memory for masks, once per engine. */
+mn_status mn_masks_make(mn_session *s, mn_error *err);
+void mn_masks_free(mn_session *s);
+/* Writes what differs from the step before: before a step of a program with masks. */
+mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err);
 
 /* submit.c */
 mn_status mn_serving_init(mn_session *s, mn_error *err);
@@ -356,6 +391,7 @@ typedef struct {
     mn_session *s;
     mn_pending_step *step;
     mn_step_size size;
+    bool masks;  /* somebody needs a program with masks */
     bool scores; /* somebody needs the program that scores */
 } mn_step_builder;
 /* Gives rows to the sequences that have something to do. */

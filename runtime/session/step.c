@@ -38,6 +38,7 @@ void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     s->packed[l->out_slot + at] = (int32_t)seq;
     b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch, 0};
     b->scores = b->scores || s->seqs[seq].scores;
+    b->masks = b->masks || s->seqs[seq].guide;
     s->seqs[seq].n_draw_enqueued++;
 }
 
@@ -78,6 +79,19 @@ static uint32_t changes(mn_session *s, size_t head) {
     return n + mn_pages_changes(s, s->ranges + n);
 }
 
+/* The program that the step needs, MN_RUN_*, with its masks. */
+static mn_status choose_program(mn_step_builder *b, mn_error *err) {
+    mn_session *s = b->s;
+    s->engine->wanted = MN_RUN_PLAIN;
+    if (b->masks)
+        s->engine->wanted = MN_RUN_MASKS;
+    if (b->scores)
+        s->engine->wanted = MN_RUN_SCORES;
+    if (s->engine->wanted == MN_RUN_PLAIN)
+        return MN_OK;
+    return mn_masks_write(s, b->step->outs, b->size.n_out, err);
+}
+
 /* Enqueues the step; what it wrote is kept, to be compared with the next. */
 static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
@@ -97,11 +111,12 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
     step->scores = b->scores;
-    s->engine->scoring.wanted = b->scores;
     s->engine->ranges = s->ranges;
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
-    mn_status st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
+    mn_status st = choose_program(b, err);
+    if (!st)
+        st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
     if (st)
         return st;
     memcpy(s->sent, s->packed, bytes);
@@ -204,6 +219,11 @@ static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_t
                    path, o.seq, q->n_tokens);
 }
 
+/* The id is part of the text that the sequence's constraint watches over. */
+static mn_status guide_on(const mn_sequence *q, int32_t id, mn_error *err) {
+    return q->guide ? mn_guide_take(q->guide, id, err) : MN_OK;
+}
+
 /* The next id of a job, or its end. */
 static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const mn_score *score) {
     const mn_sequence *q = &s->seqs[o.seq];
@@ -225,6 +245,24 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     mn_event_token(s, job, &token, job->flags & MN_SUBMIT_LOGPROBS ? score : NULL);
     if (token.finish)
         mn_job_end(s, job, token.finish, NULL);
+    else if (guide_on(q, id, &why))
+        mn_job_end(s, job, MN_FINISH_FAILED, why.msg);
+}
+
+/* The next id of a sequence of mn_seq_create, or its end. */
+static mn_status take_for_caller(mn_session *s, mn_pending_output o, int32_t id, mn_token *out,
+                                 mn_error *err) {
+    mn_sequence *q = &s->seqs[o.seq];
+    if (id < 0)
+        return end_failed(s, o, id, out, err);
+    take(s, o, id, out);
+    const mn_status st = out->finish ? MN_OK : guide_on(q, id, err);
+    if (!st)
+        return MN_OK;
+    q->running = false;
+    q->n_enqueued = q->n_tokens - 1; /* as take has it of a last id */
+    *out = (mn_token){o.seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
+    return mn_fail_in(err, st, "sequence %d ends", o.seq);
 }
 
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
@@ -244,12 +282,9 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, uint32_t a
             take_for_job(s, o, ids[i], step->scores ? &score : NULL);
             continue;
         }
-        if (ids[i] >= 0)
-            take(s, o, ids[i], &token);
-        else if (!st)
-            st = end_failed(s, o, ids[i], &token, err);
-        else
-            end_failed(s, o, ids[i], &token, NULL);
+        const mn_status one = take_for_caller(s, o, ids[i], &token, st ? NULL : err);
+        if (!st)
+            st = one;
         if (out)
             out[(*n)++] = token;
     }

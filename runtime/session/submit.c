@@ -49,6 +49,7 @@ mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *e
 static void release(mn_job *job) {
     mn_free(job->tokens);
     mn_free(job->bias);
+    mn_guide_free(job->guide);
     mn_free(job->prompt_logprobs);
     mn_free(job->prompt_top_ids);
     mn_free(job->prompt_top_logprobs);
@@ -143,6 +144,14 @@ static mn_job *make_job(const mn_session *s, const mn_request_params *p,
     return job;
 }
 
+static void release_all(mn_job *first) {
+    while (first) {
+        mn_job *next = first->next;
+        release(first);
+        first = next;
+    }
+}
+
 /* Jobs for all choices, linked by next; NULL = out of memory. */
 static mn_job *make_jobs(const mn_session *s, const mn_request_params *p,
                          const mn_sample_params *sample, const mn_slot_params *slot) {
@@ -157,12 +166,17 @@ static mn_job *make_jobs(const mn_session *s, const mn_request_params *p,
         if (i + 1 == n)
             return first;
     }
-    while (first) {
-        mn_job *next = first->next;
-        release(first);
-        first = next;
-    }
+    release_all(first);
     return NULL;
+}
+
+/* Where each choice is in the constraint: behind what an earlier life has drawn. */
+static mn_status make_guides(const mn_session *s, mn_job *jobs, const mn_guide_start *from,
+                             mn_error *err) {
+    mn_status st = MN_OK;
+    for (mn_job *job = jobs; job && !st; job = job->next)
+        st = mn_guide_create(s, from, &job->guide, err);
+    return st;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -260,8 +274,14 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
     mn_job *jobs = make_jobs(s, &p, &sample, &slot);
     if (!jobs)
         return mn_fail_memory(err, p.n_ids * sizeof *p.ids);
-    *id = deliver(s, jobs);
-    return MN_OK;
+    const int32_t *drawn = p.ids + (p.n_ids - p.n_drawn);
+    const mn_guide_start from = {&sample, &slot, drawn, p.n_drawn};
+    st = make_guides(s, jobs, &from, err);
+    if (st)
+        release_all(jobs);
+    else
+        *id = deliver(s, jobs);
+    return st;
 }
 
 void mn_session_abort(mn_session *s, uint64_t id) {

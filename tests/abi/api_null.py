@@ -10,8 +10,8 @@ import sys
 # bytes of the first release's structs: never edited, new ones are appended with the bytes of their first release
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
          "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
-         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168}
-FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free",
+         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168, "mn_constraint_params": 40}
+FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
 GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
@@ -19,11 +19,11 @@ GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "n_keep": "1", "timeout_ms": "0",
          "seq": "0", "signal_number": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
-         "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()",
+         "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()", "mn_constraint *": "api_constraint()",
          "mn_str": '{"a", 1}', "mn_status": "0"}
 FILLED = {"mn_chat_params": ".n_messages = 1, .messages = api_messages", "mn_sample_params": ".max_new = 1",
           "mn_session_params": ".device = api_device, .n_ctx = 64", "mn_convert_params": ".flags = MN_CONVERT_REPLACE",
-          "mn_request_params": ".ids = api_ids, .n_ids = 3"}
+          "mn_request_params": ".ids = api_ids, .n_ids = 3", "mn_constraint_params": ".kind = MN_CONSTRAINT_JSON"}
 
 
 def split(text):
@@ -99,7 +99,7 @@ def call(f, without, sized, out):
         elif kind in GIVEN:
             before.append("%s %s = %s;" % (kind, own, GIVEN[kind]))
             args.append(own)
-        elif kind == "int32_t *" and "const" in text:
+        elif kind == "int32_t *" and re.search(r"\bconst\b", text):
             args.append("api_ids")
         elif kind == "mn_message *":
             args.append("api_messages")
@@ -107,14 +107,14 @@ def call(f, without, sized, out):
             args.append("api_texts")
         elif kind == "float *":
             args.append("api_vector")
-        elif kind == "mn_str *" and "const" in text:
+        elif kind == "mn_str *" and re.search(r"\bconst\b", text):
             args.append("api_strings")
         elif kind == "mn_token *":
             before.append("mn_token %s[8];" % own)
             args.append(own)
         elif f.name in ("mn_ids_free", "mn_json_free"):
             args.append("NULL")
-        elif kind.endswith("**") and "const" in text:  # the library's own
+        elif kind.endswith("**") and re.search(r"\bconst\b", text):  # the library's own
             before.append("const %s *%s = NULL;" % (kind[:-2].strip(), own))
             args.append("&" + own)
         elif kind.endswith("**"):
@@ -122,7 +122,7 @@ def call(f, without, sized, out):
             before.append("%s *%s = NULL;" % (made, own))
             after.append("%s(%s);" % (FREE[made], own))
             args.append("&" + own)
-        elif kind.endswith("*") and "const" not in text:
+        elif kind.endswith("*") and not re.search(r"\bconst\b", text):
             before.append("%s %s;" % (base, own))
             before.append("memset(&%s, 0, sizeof %s);" % (own, own))
             args.append("&" + own)

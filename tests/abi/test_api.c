@@ -77,6 +77,7 @@ static const char *api_output(void) {
 
 static mn_session *last_session;
 static mn_stream *last_stream;
+static mn_constraint *last_constraint;
 
 static mn_session *open_session(uint32_t flags) {
     const mn_session_params p = {
@@ -108,6 +109,15 @@ static mn_session *api_session(void) {
     return last_session;
 }
 
+static mn_constraint *api_constraint(void) {
+    const mn_constraint_params p = {.size = sizeof p, .kind = MN_CONSTRAINT_JSON};
+    mn_constraint_free(last_constraint);
+    last_constraint = NULL;
+    if (mn_constraint_create(api_model, &p, &last_constraint, &err))
+        fail("no constraint");
+    return last_constraint;
+}
+
 static mn_stream *api_stream(void) {
     mn_stream_free(last_stream);
     last_stream = NULL;
@@ -127,6 +137,11 @@ static void free_stream(mn_stream *s) {
         last_stream = NULL;
     mn_stream_free(s);
 }
+static void free_constraint(mn_constraint *c) {
+    if (c == last_constraint)
+        last_constraint = NULL;
+    mn_constraint_free(c);
+}
 static void keep_runtime(mn_runtime *rt) {
     if (rt != api_runtime)
         mn_runtime_free(rt);
@@ -137,11 +152,13 @@ static void keep_model(mn_model *m) {
 }
 #define mn_session_free free_session
 #define mn_stream_free free_stream
+#define mn_constraint_free free_constraint
 #define mn_runtime_free keep_runtime
 #define mn_model_free keep_model
 #include "api_null.inc"
 #undef mn_session_free
 #undef mn_stream_free
+#undef mn_constraint_free
 #undef mn_runtime_free
 #undef mn_model_free
 

@@ -198,6 +198,35 @@ static void test_run_ahead(void **state) {
         lose(calls[k % 3], after[k], k % 2 ? "1" : "0", 5, k % 2 ? 0 : 32, k % 2);
 }
 
+/* With a constraint: where a sequence is in its grammar does not depend on the device. */
+static story play_constrained(const char *device, uint32_t ahead) {
+    static const char source[] = "([a-z ]{3,30}[.,]){1,9}";
+    const mn_constraint_params how = {
+        .size = sizeof how, .kind = MN_CONSTRAINT_REGEX, .source = {source, sizeof source - 1}};
+    mn_error err = MN_ERROR;
+    mn_sample_params p = sampled();
+    check(mn_constraint_create(model, &how, &p.constraint, &err), &err);
+    const story to = play(device, 3, ahead, p);
+    mn_constraint_free(p.constraint);
+    return to;
+}
+
+static void test_constraint(void **state) {
+    static const char *const after[] = {"0", "3", "11", "17"};
+    (void)state;
+    open_world(NULL);
+    const story want = play_constrained("cpu_simd", 1);
+    close_world();
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        open_world(
+            OPTIONS("lost_at", calls[k], "lost_after", after[k], "async", k % 2 ? "1" : "0"));
+        const story got = play_constrained("flaky,reference,cpu_simd", k % 2 ? 0 : 4);
+        assert_int_equal(n_warnings, 1);
+        same(&want, &got);
+        close_world();
+    }
+}
+
 static void test_statistics(void **state) {
     (void)state;
     tell(5);
@@ -682,17 +711,27 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_info),         cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_transient),    cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_embeddings),   cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_generate),     cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_delay),        cmocka_unit_test(test_delay_of_relapse),
-        cmocka_unit_test(test_stays_lost),   cmocka_unit_test(test_self_test),
-        cmocka_unit_test(test_in_use),       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
+                                       cmocka_unit_test(test_five_sequences),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_constraint),
+                                       cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_alone),
+                                       cmocka_unit_test(test_creation),
+                                       cmocka_unit_test(test_twice),
+                                       cmocka_unit_test(test_transient),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_delay),
+                                       cmocka_unit_test(test_delay_of_relapse),
+                                       cmocka_unit_test(test_stays_lost),
+                                       cmocka_unit_test(test_self_test),
+                                       cmocka_unit_test(test_in_use),
+                                       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;

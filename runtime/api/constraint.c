@@ -1,0 +1,99 @@
+/* constraint.c -- compiled constraints (mn_constraint): a grammar over the vocabulary of one model,
+ * counted by its holders. The trie of the vocabulary is made once per model, when the first
+ * constraint is. Control tokens have no bytes in it: a text that a grammar allows never contains
+ * them. */
+#include "api/api.h"
+
+/* The bytes of all tokens that are text. An id that the tokeniser knows and the output matrix does
+ * not have is cut off by the session's mask. */
+static mn_status make_vocab(mn_model *m, mn_error *err) {
+    const uint32_t n = mn_tokenizer_n_vocab(m->tokenizer);
+    mn_str *text = mn_calloc(n, sizeof *text);
+    if (!text)
+        return mn_fail_memory(err, n * sizeof *text);
+    for (uint32_t i = 0; i < n; i++)
+        if (!mn_tokenizer_is_special(m->tokenizer, (int32_t)i))
+            text[i] = mn_model_token_text(m, (int32_t)i);
+    const mn_status st = mn_grammar_vocab_create(text, n, &m->grammar_vocab, err);
+    mn_free(text);
+    return st;
+}
+
+static mn_status need_vocab(mn_model *m, mn_error *err) {
+    mn_status st = mn_text_need_tokenizer(m, err);
+    if (st)
+        return st;
+    pthread_mutex_lock(&m->lock);
+    if (!m->grammar_vocab)
+        st = make_vocab(m, err);
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+static mn_status check(const mn_constraint_params *p, mn_error *err) {
+    if (p->kind < MN_CONSTRAINT_JSON || p->kind > MN_CONSTRAINT_CHOICES)
+        return mn_fail(err, MN_INVALID,
+                       "mn_constraint_params.kind: found %u, expected MN_CONSTRAINT_*", p->kind);
+    if (p->n_choices && !p->choices)
+        return mn_fail(err, MN_INVALID, "mn_constraint_params.choices is NULL, n_choices is %u",
+                       p->n_choices);
+    mn_status st = mn_args_text(err, "mn_constraint_create", "params.source", p->source);
+    for (uint32_t i = 0; i < p->n_choices && !st; i++)
+        st = mn_args_text(err, "mn_constraint_create", "params.choices", p->choices[i]);
+    return st;
+}
+
+static mn_status compile(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
+    static const mn_grammar_kind kinds[] = {
+        [MN_CONSTRAINT_JSON] = MN_GRAMMAR_JSON,
+        [MN_CONSTRAINT_SCHEMA] = MN_GRAMMAR_SCHEMA,
+        [MN_CONSTRAINT_REGEX] = MN_GRAMMAR_REGEX,
+        [MN_CONSTRAINT_GRAMMAR] = MN_GRAMMAR_GBNF,
+    };
+    const mn_grammar_vocab *v = c->model->grammar_vocab;
+    if (p->kind == MN_CONSTRAINT_CHOICES)
+        return mn_grammar_choices(p->choices, p->n_choices, v, &c->grammar, err);
+    return mn_grammar_compile(kinds[p->kind], p->source, v, &c->grammar, &c->warnings, err);
+}
+
+mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params, mn_constraint **out,
+                               mn_error *err) {
+    mn_constraint_params p = {.size = sizeof p};
+    const mn_arg args[] = {{"m", m}, {"params", params}, {"out", out}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_same_process(err, __func__, m->rt);
+    if (!st)
+        st = mn_args_take(MN_SIZED_CONSTRAINT_PARAMS, &p, params, err);
+    if (!st)
+        st = check(&p, err);
+    if (!st)
+        st = need_vocab(m, err);
+    if (st)
+        return st;
+    mn_constraint *c = mn_calloc(1, sizeof *c);
+    if (!c)
+        return mn_fail_memory(err, sizeof *c);
+    c->model = m;
+    atomic_init(&c->refs, 1);
+    st = compile(c, &p, err);
+    if (!st && c->warnings.failed)
+        st = mn_fail_memory(err, 64);
+    if (st)
+        mn_constraint_free(c);
+    else
+        *out = c;
+    return st;
+}
+
+const char *mn_constraint_warnings(const mn_constraint *c) {
+    return c && c->warnings.ptr ? c->warnings.ptr : "";
+}
+
+void mn_constraint_free(mn_constraint *c) {
+    if (!c || mn_pool_is_stranded(c->model->rt->pool) || atomic_fetch_sub(&c->refs, 1) > 1)
+        return;
+    mn_grammar_free(c->grammar);
+    mn_text_free(&c->warnings);
+    mn_free(c);
+}

@@ -1,0 +1,173 @@
+/* guide.c -- sequences with a constraint: where each is in its grammar, and the mask of its next id.
+ *
+ * A guide belongs to a job, or to a sequence of mn_seq_create, and outlives slots, pages and
+ * engines: a sequence that is preempted, or goes on with another device, has its guide where its
+ * tokens end. The mask of the next row is made as soon as the last id is known, so that an error is
+ * one of that id and the next step only copies it. Rows of masks lie in the engine, which both
+ * programs with masks read; a row of no guide has all bits set. */
+#include "session/session.h"
+#include <string.h>
+
+struct mn_guide {
+    mn_constraint *of;
+    mn_grammar_state *state;
+    uint32_t *bits; /* [n_words], of the next id */
+    uint32_t n_vocab, n_words;
+    uint32_t n_drawn, min_new;
+    bool ignore_stop;
+    int32_t n_stop;
+    int32_t stop[MN_MAX_STOP];
+};
+
+static bool has_any(const mn_guide *g) {
+    for (uint32_t i = 0; i < g->n_words; i++)
+        if (g->bits[i])
+            return true;
+    return false;
+}
+
+/* Ids of the tokeniser that the output matrix does not have. */
+static void cut_off(mn_guide *g) {
+    const uint32_t last = g->n_vocab % 32;
+    if (last)
+        g->bits[g->n_words - 1] &= (1u << last) - 1;
+}
+
+/* Stop ids are drawn where the text is complete, and only there. */
+static mn_status set_stops(mn_guide *g, mn_error *err) {
+    for (int32_t i = 0; i < g->n_stop; i++)
+        g->bits[g->stop[i] / 32] &= ~(1u << g->stop[i] % 32);
+    const bool goes_on = has_any(g);
+    const bool is_early = g->ignore_stop || g->n_drawn < g->min_new;
+    if (!mn_grammar_complete(g->state)) {
+        if (goes_on)
+            return MN_OK;
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "the text is not complete, and only stop ids could continue it");
+    }
+    for (int32_t i = 0; i < g->n_stop && !(goes_on && is_early); i++)
+        g->bits[g->stop[i] / 32] |= 1u << g->stop[i] % 32;
+    return MN_OK;
+}
+
+/* The mask of the next id. */
+static mn_status renew(mn_guide *g, mn_error *err) {
+    mn_status st = mn_grammar_mask(g->state, g->bits, err);
+    if (st)
+        return st;
+    cut_off(g);
+    return set_stops(g, err);
+}
+
+mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
+    g->n_drawn++;
+    mn_status st = mn_grammar_accept(g->state, id, err);
+    return st ? st : renew(g, err);
+}
+
+/* Ids that the model does not have in its output cannot be drawn. */
+static void take_stops(mn_guide *g, const mn_slot_params *slot) {
+    for (int32_t i = 0; i < slot->n_stop; i++)
+        if (slot->stop[i] >= 0 && (uint32_t)slot->stop[i] < g->n_vocab)
+            g->stop[g->n_stop++] = slot->stop[i];
+}
+
+/* Memory for the mask; the grammar writes as many words as its vocabulary has. */
+static bool allocate(mn_guide *g) {
+    const uint32_t own = mn_tokenizer_n_vocab(g->of->model->tokenizer);
+    const uint32_t words = MN_GRAMMAR_WORDS(own);
+    g->n_words = (uint32_t)MN_MASK_WORDS(g->n_vocab);
+    g->bits = mn_calloc(MN_MAX(words, g->n_words), sizeof *g->bits);
+    return g->bits != NULL;
+}
+
+static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
+    if (!allocate(g))
+        return mn_fail_memory(err, g->n_words * sizeof *g->bits);
+    take_stops(g, from->slot);
+    mn_status st = mn_grammar_state_create(g->of->grammar, &g->state, err);
+    for (uint32_t i = 0; i < from->n_drawn && !st; i++)
+        st = mn_grammar_accept(g->state, from->drawn[i], err);
+    g->n_drawn = from->n_drawn;
+    return st ? st : renew(g, err);
+}
+
+mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
+                          mn_error *err) {
+    const mn_sample_params *p = from->sample;
+    *out = NULL;
+    if (!p->constraint)
+        return MN_OK;
+    mn_guide *g = mn_calloc(1, sizeof *g);
+    if (!g)
+        return mn_fail_memory(err, sizeof *g);
+    g->of = mn_constraint_hold(p->constraint);
+    g->n_vocab = (uint32_t)s->graph->hp.n_vocab;
+    g->min_new = p->min_new;
+    g->ignore_stop = p->ignore_stop != 0;
+    mn_status st = begin(g, from, err);
+    if (st)
+        mn_guide_free(g);
+    else
+        *out = g;
+    return st ? mn_fail_in(err, st, "the constraint") : MN_OK;
+}
+
+void mn_guide_free(mn_guide *g) {
+    if (!g)
+        return;
+    mn_grammar_state_free(g->state);
+    mn_constraint_free(g->of);
+    mn_free(g->bits);
+    mn_free(g);
+}
+
+/* ---- masks of a step ------------------------------------------------------------------------- */
+mn_status mn_masks_make(mn_session *s, mn_error *err) {
+    mn_masks *m = &s->masks;
+    if (m->rows)
+        return MN_OK;
+    m->n_words = mn_engine_mask_words(s->engine);
+    m->rows = mn_alloc((size_t)s->n_outputs * m->n_words, sizeof *m->rows);
+    m->is_open = mn_calloc(s->n_outputs, sizeof *m->is_open);
+    if (m->rows && m->is_open)
+        return MN_OK;
+    mn_masks_free(s);
+    return mn_fail_memory(err, (size_t)s->n_outputs * m->n_words * sizeof *m->rows);
+}
+
+void mn_masks_free(mn_session *s) {
+    mn_free(s->masks.rows);
+    mn_free(s->masks.is_open);
+    s->masks = (mn_masks){0};
+}
+
+/* The row of an output; false: it is there already. */
+static bool set_row(mn_session *s, uint32_t at, const mn_guide *g) {
+    mn_masks *m = &s->masks;
+    uint32_t *row = m->rows + (size_t)at * m->n_words;
+    if (!g && m->is_open[at])
+        return false;
+    m->is_open[at] = !g;
+    if (g)
+        memcpy(row, g->bits, m->n_words * sizeof *row);
+    else
+        memset(row, 0xff, m->n_words * sizeof *row);
+    return true;
+}
+
+mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err) {
+    uint32_t lo = n;
+    uint32_t hi = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_guide *g = outs[i].scored ? NULL : s->seqs[outs[i].seq].guide;
+        if (!set_row(s, i, g))
+            continue;
+        lo = MN_MIN(lo, i);
+        hi = i + 1;
+    }
+    if (lo >= hi)
+        return MN_OK;
+    const uint32_t *rows = s->masks.rows + (size_t)lo * s->masks.n_words;
+    return mn_engine_write_masks(s->engine, lo, hi - lo, rows, err);
+}
