@@ -261,7 +261,7 @@ def test_typed_interrupt():
     chat.send("\x03")
     chat.end(0)
     Chat(*SHORT).prompt().send("\x04").end(0)
-    chat = Chat(*FLAGS, "-n", "-1", "--device", "reference").prompt()
+    chat = Chat(*FLAGS, "-n", "-1", "--device", "late", **cli_test.SLOW).prompt()
     chat.send("Tell me a long story.\r")
     chat.wait(r"2004l\r?\n?[^\033]*[a-z]{3}")
     chat.send("\x03").prompt()
@@ -404,7 +404,7 @@ def test_typed_stopped():
 
 def test_typed_run():
     """minerva run on a terminal: ^C, and statistics on a line of their own."""
-    chat = Chat("-p", "Tell me a story.", "-n", "-1", "--ignore-eos", "--device", "reference", command="run")
+    chat = Chat("-p", "Tell me a story.", "-n", "-1", "--ignore-eos", "--device", "late", command="run", **cli_test.SLOW)
     chat.wait(r"seed \d+\r\n[^\r\n]*[a-z]{3} [^\r\n]* [a-z]{2}")
     chat.send("\x03").end(130)
     has(chat.output, "^C")

@@ -260,7 +260,7 @@ def test_errors_paths(client, server):
     raises(openai.BadRequestError, lambda: client.post("/chat/completions", cast_to=object, body=["no object"]))
 
 
-def test_errors_cancel(client, server):
+def test_held_cancel(client, server):
     """A client that closes a stream: its generation ends, and nothing is left."""
     stream = complete(client, max_tokens=900, stream=True, extra_body={"ignore_eos": True})
     next(iter(stream))
@@ -274,7 +274,7 @@ def test_errors_cancel(client, server):
         time.sleep(0.02)
 
 
-def test_full_retry(client, server):
+def test_held_retry(client, server):
     """An overloaded server says 429 with Retry-After; the client tries again and succeeds."""
     held = [complete(client, max_tokens=900, stream=True, extra_body={"ignore_eos": True}) for _ in range(2)]  # runs; waits
     error = raises(openai.RateLimitError, lambda: complete(client.with_options(max_retries=0)))
@@ -294,11 +294,9 @@ def tests_of(group):
     return [(name, test) for name, test in globals().items() if name.startswith("test_%s_" % group)]
 
 
-def run(groups, flags, minerva, key=None):
+def run(groups, server, key=None):
     """The groups against one server."""
-    serving = served.Server(minerva, "--device", "cpu", *flags)
-    serving.key = key
-    with serving as server:
+    with server:
         for name, test in [one for group in groups for one in tests_of(group)]:
             print(name, flush=True)
             with openai.OpenAI(base_url=server.url + "/v1", api_key=key or "none", max_retries=0, timeout=100) as client:
@@ -320,13 +318,13 @@ def main():
             del os.environ[name]
     sys.path.insert(0, target)
     import openai
-    run(["chat", "text", "errors"], [], minerva)
-    run(["embed"], ["--embeddings"], minerva)
-    run(["full"], ["--parallel", 1, "--max-queue", 1], minerva)
+    run(["chat", "text", "errors"], served.Server(minerva, "--device", "cpu"))
+    run(["embed"], served.Server(minerva, "--device", "cpu", "--embeddings"))
+    run(["held"], served.SlowServer(minerva, 50, "--parallel", 1, "--max-queue", 1))
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600
         keys.write("other\nright\n")
         keys.flush()
-        run(["key"], ["--api-key", keys.name], minerva, key="right")
+        run(["key"], served.Server(minerva, "--device", "cpu", "--api-key", keys.name, key="right"), "right")
 
 
 if __name__ == "__main__":

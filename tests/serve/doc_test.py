@@ -123,9 +123,7 @@ def main():
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
             keys.write("# the keys\nsecret\n")
             keys.flush()
-            serving = served.Server(MINERVA, "--device", "cpu", "--api-key", keys.name)
-            serving.key = "secret"
-            with serving as s:
+            with served.Server(MINERVA, "--device", "cpu", "--api-key", keys.name, key="secret") as s:
                 for command in commands():
                     if "Bearer KEY" in command:
                         shell(command, s.url, folder, key="secret")

@@ -107,6 +107,41 @@ def metric(server, name):
     return float(found.group(1))
 
 
+class Streams:
+    """Answers that stream at once, each in a thread of its own."""
+
+    def __init__(self, server, jobs):
+        self.found, self.n, self.changed = [None] * len(jobs), 0, threading.Condition()
+        self.threads = [threading.Thread(target=self.run, args=(server, i, job)) for i, job in enumerate(jobs)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, server, i, job):
+        text = ""
+        for chunk in Client(server).stream(**job):
+            assert "error" not in chunk, chunk
+            text += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+            with self.changed:
+                self.n += 1
+                self.changed.notify()
+        self.found[i] = text
+
+    def wait(self, n):
+        """Until n more chunks have come."""
+        with self.changed:
+            until = self.n + n
+            assert self.changed.wait_for(lambda: self.n >= until, served.LIMIT), "they do not come"
+
+    def texts(self):
+        for t in self.threads:
+            t.join(served.LIMIT)
+        return self.found
+
+
+def states(server):
+    return [engine["state"] for engine in Client(server).ask("GET", "/health/ready")[2]["engines"]]
+
+
 # ---- groups --------------------------------------------------------------------------------------
 
 def endpoints():
@@ -273,30 +308,27 @@ def streams():
         assert joined == c.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 5, "temperature": 0})[2]["choices"][0]["text"]
 
 
+def stories(n):
+    """Requests of 100 tokens and more: half of them drawn, two that end by themselves."""
+    return [dict(max_tokens=100 + i, ignore_eos=i > 1, **(dict(temperature=0.9, seed=i) if i % 2 else {})) for i in range(n)]
+
+
 def crash():
     """kill -9 of the engine while streams run: each ends with the text that it has alone; with sampling, too."""
-    with served.Server(MINERVA, "--precision", "exact", "--parallel", 8) as s:
-        jobs = [dict(max_tokens=300, temperature=0.9, seed=i) if i % 2 else dict(max_tokens=200 + i, ignore_eos=True) for i in range(8)]
-        alone = [Client(s).streamed(**job) for job in jobs]
-        found = [None] * len(jobs)
-
-        def run(i):
-            found[i] = Client(s).streamed(**jobs[i])
-        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
-        for t in threads:
-            t.start()
-        pids = set()
-        for delay in (0.4, 0.3):
-            time.sleep(delay)
-            pid = until(lambda: engine_of(s))
-            pids.add(pid)
+    jobs = stories(8)
+    with served.Server(MINERVA, "--precision", "exact", "--parallel", 8, "--device", "cpu_simd") as s:
+        alone = [Client(s).streamed(**job)[0] for job in jobs]
+    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8) as s:
+        streams = Streams(s, jobs)
+        for _ in range(2):
+            streams.wait(16)
+            pid = engine_of(s)
             os.kill(pid, signal.SIGKILL)
             until(lambda: engine_of(s) not in (0, pid))
-        for t in threads:
-            t.join(served.LIMIT)
+        found = streams.texts()
         assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
-        assert metric(s, "engine_restarts_total") == len(pids)
-        assert metric(s, "requests_resubmitted_total") > 0, s.text()
+        assert metric(s, "engine_restarts_total") == 2
+        assert metric(s, "requests_resubmitted_total") > 2, s.text()
         # the engine follows its front
         pid = until(lambda: engine_of(s))
         s.process.kill()
@@ -305,23 +337,22 @@ def crash():
 
 
 def replicas():
-    """Two engines: one is killed, no request is lost."""
-    with served.Server(MINERVA, "--precision", "exact", "--replicas", "cpu_simd", "cpu_simd", "--parallel", 4) as s:
-        until(lambda: all(e["state"] == "ready" for e in Client(s).ask("GET", "/health/ready")[2]["engines"]))
-        jobs = [dict(max_tokens=150 + i, temperature=0.8, seed=i, ignore_eos=True) for i in range(8)]
-        alone = [Client(s).streamed(**job) for job in jobs]
-        found = [None] * len(jobs)
-
-        def run(i):
-            found[i] = Client(s).streamed(**jobs[i])
-        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
-        for t in threads:
-            t.start()
-        until(lambda: metric(s, "num_requests_running") > 4)
-        os.kill(engine_of(s), signal.SIGKILL)
-        for t in threads:
-            t.join(served.LIMIT)
+    """Two engines, both with requests: one is killed, then the other, and no request is lost."""
+    jobs = stories(8)
+    with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd") as s:
+        alone = [Client(s).streamed(**job)[0] for job in jobs]
+    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 4, devices=2) as s:
+        until(lambda: states(s) == ["ready", "ready"])
+        streams = Streams(s, jobs)
+        for i in range(2):
+            streams.wait(16)
+            before = metric(s, "requests_resubmitted_total")
+            os.kill(Client(s).ask("GET", "/health/ready")[2]["engines"][i]["pid"], signal.SIGKILL)
+            until(lambda: metric(s, "requests_resubmitted_total") > before)
+            until(lambda: states(s) == ["ready", "ready"])
+        found = streams.texts()
         assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
+        assert metric(s, "engine_restarts_total") == 2
 
 
 def excluded():
@@ -386,7 +417,7 @@ def tls():
 
 def slow():
     """Requests that arrive too slowly, engines that show no life, streams with nothing to say."""
-    with served.Server(MINERVA, "--receive-timeout", 1, "--ping", 1, "--parallel", 1) as s:
+    with served.SlowServer(MINERVA, 50, "--receive-timeout", 1, "--ping", 1, "--parallel", 1, "--drain", 0) as s:
         c = Client(s)
         with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
             sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
@@ -403,8 +434,8 @@ def slow():
         r.readline()
         os.kill(pid, signal.SIGSTOP)
         try:
-            while r.readline() != b": keep-alive\n":
-                pass
+            while (line := r.readline()) != b": keep-alive\n":
+                assert line, "the stream has ended"
             until(lambda: Client(s).ask("GET", "/health/ready")[0] == 503)
             assert Client(s).ask("GET", "/health/ready")[2]["engines"][0]["state"] == "stuck"
             assert Client(s).ask("GET", "/health/live")[0] == 200
@@ -415,7 +446,7 @@ def slow():
 
 def hangup():
     """A client that leaves ends its generation: in the answer, and before its first byte."""
-    with served.Server(MINERVA, "--parallel", 1) as s:
+    with served.SlowServer(MINERVA, 50, "--parallel", 1) as s:
         c = Client(s)
         host, port = c.host, int(c.port)
 
@@ -435,20 +466,20 @@ def hangup():
         assert c.chat(max_tokens=2)
         # while prompts are computed: most of them never are
         before = metric(s, "generation_tokens_total")
-        body = json.dumps({"prompt": [[i % 200 + 5, i // 200 + 5] * 450 for i in range(400)], "max_tokens": 1}).encode()
+        body = json.dumps({"prompt": [[i % 200 + 5, i // 200 + 5] * 450 for i in range(300)], "max_tokens": 1}).encode()
         sock = socket.create_connection((host, port))
         sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting"))
         sock.close()
         until(lambda: metric(s, "num_requests_running") + metric(s, "num_requests_waiting") == 0)
-        assert metric(s, "generation_tokens_total") - before < 300, s.text()
+        assert metric(s, "generation_tokens_total") - before < 200, s.text()
 
 
 def drain():
     """SIGTERM: streams that run end whole, new connections are refused; --drain limits it."""
-    with served.Server(MINERVA, "--precision", "exact", "--drain", 60) as s:
-        alone = Client(s).streamed(max_tokens=300, ignore_eos=True)
-        stream = Client(s).stream(max_tokens=300, ignore_eos=True)
+    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--drain", 60) as s:
+        alone = Client(s).streamed(max_tokens=60, ignore_eos=True)
+        stream = Client(s).stream(max_tokens=60, ignore_eos=True)
         first = [next(stream), next(stream), next(stream)]
         s.process.send_signal(signal.SIGTERM)
         chunks = first + list(stream)
@@ -456,7 +487,7 @@ def drain():
         assert s.process.wait(served.LIMIT) == 0
     # systemd is told; a drain of 0 s ends streams at once
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
-            served.Server(MINERVA, "--drain", 0, env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s"}) as s:
+            served.SlowServer(MINERVA, 50, "--drain", 0, env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s"}) as s:
         told.settimeout(served.LIMIT)
         assert told.recv(100) == b"READY=1"
         c = Client(s)
@@ -480,7 +511,8 @@ def access():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
         keys.write("# keys\nsk-first\n  sk-second  \n")
         keys.flush()
-        with served.KeyServer(MINERVA, "sk-first", "--api-key", keys.name, "--allow-origin", "https://a.example", "--max-per-key", 1, "--drain", 0) as s:
+        with served.SlowServer(MINERVA, 50, "--api-key", keys.name, "--allow-origin", "https://a.example", "--max-per-key", 1, "--drain", 0,
+                               key="sk-first") as s:
             c = Client(s)
             for given in (None, "Bearer sk-firs", "Bearer sk-firstx", "sk-first", "Basic sk-first"):
                 refused(c.ask("GET", "/v1/models", headers={"Authorization": given} if given else {}), 401, code="invalid_api_key")
@@ -502,7 +534,7 @@ def access():
 
 
 def limits():
-    with served.Server(MINERVA, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40, "--drain", 0, "--receive-timeout", 2) as s:
+    with served.SlowServer(MINERVA, 50, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40, "--drain", 0, "--receive-timeout", 2) as s:
         c = Client(s)
         big = json.dumps({**STORY, "pad": "x" * (2 << 20)})
         got = None

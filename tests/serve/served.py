@@ -29,9 +29,10 @@ def available(minerva):
 
 
 class Server:
-    key = None  # a key of its --api-key
+    """`key`: one of its --api-key."""
 
-    def __init__(self, minerva, *flags, model=MODEL, env=None):
+    def __init__(self, minerva, *flags, model=MODEL, env=None, key=None):
+        self.key = key
         self.env = {**environment(), **(env or {})}
         self.command = [minerva, "serve", "-m", model, "--port", "0", *map(str, flags)]
 
@@ -81,10 +82,16 @@ class Server:
         self.log.close()
 
 
-class KeyServer(Server):
-    def __init__(self, minerva, key, *flags):
-        super().__init__(minerva, *flags)
-        self.key = key
+class SlowServer(Server):
+    """One whose steps take at least so many milliseconds each: what began is not over when it is looked at, on the fastest machine. Its devices
+    have cpu_simd's kernels; `devices` of them."""
+
+    def __init__(self, minerva, step_ms, *flags, devices=1, env=None, **more):
+        slow = {"MINERVA_PLUGIN_PATH": os.path.join(os.environ["MINERVA_STUBS"], "lost.so"), "MINERVA_LOST_LOST_AFTER": "-",
+                "MINERVA_LOST_SLOW": str(step_ms), "MINERVA_LOST_DEVICES": str(devices)}
+        names = ["flaky:%d" % i for i in range(devices)]
+        flags += ("--replicas", *names) if devices > 1 else ("--device", "flaky")
+        super().__init__(minerva, *flags, env={**slow, **(env or {})}, **more)
 
 
 class LoadingServer(Server):

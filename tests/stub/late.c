@@ -1,9 +1,10 @@
 /* late.c -- good in the probing process, and later not: the host is the first to meet it. The
  * plugin's options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a
- * function's name, as entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, or a
- * signal: SIGSEGV, ...); MINERVA_LATE_AFTER: how many calls of execute go well before. A real fault
- * where the signal has one, so that it comes from the kernel. With
- * MINERVA_LATE_CPU it is a CPU, else a GPU that boasts, which auto wants. */
+ * function's name, as entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, slow,
+ * or a signal: SIGSEGV, ...); MINERVA_LATE_AFTER: how many calls of execute go well before. A real
+ * fault where the signal has one, so that it comes from the kernel. Slow, anywhere: it works, and
+ * every execute takes 20 ms at least, on any machine. With MINERVA_LATE_CPU it is a CPU, else a GPU
+ * that boasts, which auto wants. */
 #include "stub.h"
 #include <errno.h>
 #include <pthread.h>
@@ -107,6 +108,8 @@ static void device_close(mn_device *d) {
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
     static int n_done;
+    if (!strcmp(how, "slow") || !strcmp(how, "later"))
+        usleep(20000);
     if (n_done++ >= atoi(after))
         misbehave("execute");
     return stub_inner->execute(c, set, symbols, event, err);

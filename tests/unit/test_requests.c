@@ -2,6 +2,7 @@
  * prefill alone, and what threads may do. */
 #include "serving.h"
 #include <pthread.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 static const mn_sample_params plenty = {.size = sizeof plenty, .max_new = 24};
@@ -232,11 +233,14 @@ static void test_errors(void **state) {
     mn_session_free(s);
 }
 
+static sem_t woken;
+
 static void *later(void *arg) {
     static served got;
     static int32_t ids[4] = {0, 9, 9, 9};
     usleep(30000);
     mn_session_wake(arg);
+    sem_wait(&woken); /* else both are there at once */
     usleep(30000);
     submit(arg, (mn_request_params){.ids = ids, .n_ids = 4, .sample = &plenty}, &got);
     return &got;
@@ -247,8 +251,10 @@ static void test_threads(void **state) {
     (void)state;
     pthread_t thread;
     mn_session *s = open_with((mn_session_params){.n_seq = 1, .n_ctx = 64});
+    sem_init(&woken, 0, 0);
     assert_int_equal(pthread_create(&thread, NULL, later, s), 0);
     assert_int_equal(next(s, 60000), 0);
+    sem_post(&woken);
     assert_true(next(s, 60000) > 0);
     void *got;
     pthread_join(thread, &got);

@@ -1,6 +1,6 @@
 /* flaky.c -- a CPU plugin that is lost while it works: cpu_simd's kernels behind a table that fails
  * on command. Its KV pages have another size than cpu_simd's. Options, as [plugin.flaky] of
- * minerva.ini or MINERVA_FLAKY_*:
+ * minerva.ini or MINERVA_FLAKY_* (of a file lost.so: MINERVA_LOST_*):
  *   devices     how many there are; flaky or flaky:0, flaky:1, ...
  *   lost_after  per device, "7,0": executes that succeed before it is lost; "-" or missing: never
  *   lost_at     which call tells: execute (the default), wait, read, write, weights or compile
@@ -13,6 +13,8 @@
  *               before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
+ *   slow        milliseconds that every execute sleeps first: how long a text takes at least, on
+ *               any machine
  * A lost device says so from then on at every call but the *_free and *_close ones, until it is
  * opened again; a device that is opened while it is open, or closed while it has a queue, ends the
  * process. One runtime of a process at a time. */
@@ -25,6 +27,7 @@ MN_PLUGIN_NOTE("flaky", MN_KIND_BACKEND, "");
 #undef minerva_plugin_entry
 #include "../../../plugins/cpu_host/mnc.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 #ifndef FLAKY_LOST_AFTER
 /* of lost_after where no option says it; tests/stub builds one that loses */
@@ -37,7 +40,7 @@ static struct {
     _Atomic bool lost, back;
     _Atomic uint32_t n_opens, n_queues; /* since it was lost; now */
 } units[MAX_DEVICES];
-static uint32_t n_units, transient, back_after, relapse;
+static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
 static bool async, unified;
 static char lost_at[16];
@@ -201,6 +204,8 @@ static mn_status context_execute(mn_context *c, uint32_t set, const int64_t *sym
         st = hiccup(err);
     if (st)
         return st;
+    if (slow_ms)
+        usleep(slow_ms * 1000);
     if (units[u].left-- > 0)
         st = mnc_execute(c, set, symbols, ev, err);
     return give_event(d, st, ev);
@@ -243,6 +248,7 @@ static void read_options(const mn_host *h) {
     back_after = number(h, "back_after", NEVER);
     relapse = number(h, "relapse", NEVER);
     bad_tests = number(h, "bad_test", 0);
+    slow_ms = number(h, "slow", 0);
     n_calls = 0;
 }
 
