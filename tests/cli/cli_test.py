@@ -688,7 +688,8 @@ def test_output_closed_midway():
     with scratch() as folder:
         fifo = os.path.join(folder, "fifo")
         os.mkfifo(fifo)
-        p = subprocess.Popen([MINERVA, "logits", "-m", MODEL, "-p", "a", "-o", fifo], stderr=subprocess.PIPE, env=environment())
+        ids = ",".join(["17"] * 100)  # more logits than a pipe takes
+        p = subprocess.Popen([MINERVA, "logits", "-m", MODEL, "--prompt-ids", ids, "-o", fifo], stderr=subprocess.PIPE, env=environment())
         os.close(os.open(fifo, os.O_RDONLY))
         err = p.communicate(timeout=60)[1].decode()
         assert p.returncode == 141 and "error" not in err, (p.returncode, err)
