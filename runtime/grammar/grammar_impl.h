@@ -123,15 +123,31 @@ mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out);
 void mn_gnfa_free(mn_gnfa *a);
 
 /* ---- trie.c ---------------------------------------------------------------------------------- */
+/* Plain tokens are whole characters that a JSON string holds as they are; most tokens are. A run is
+ * a number of such characters; tokens with more are not plain. */
+enum { MN_GRUN_MOST = 32, MN_GRUN_NONE = 255 };
+
 /* Nodes in the order of a walk that visits a node before its children; node 0 is the root. */
-struct mn_grammar_vocab {
-    uint32_t n_vocab, n, longest;
+typedef struct {
+    uint32_t n;
     uint8_t *byte;
     uint16_t *depth;
-    uint32_t *skip;   /* the node behind the last one below this one */
-    int32_t *token;   /* -1 = no token ends here */
-    int32_t *same;    /* [n_vocab] the next token of the same bytes, -1 = none */
-    uint64_t *offset; /* [n_vocab + 1] into bytes */
+    uint32_t *skip; /* the node behind the last one below this one */
+    int32_t *token; /* -1 = no token ends here */
+} mn_gtrie;
+struct mn_grammar_vocab {
+    mn_gtrie all, rest; /* rest: of the tokens that are not plain */
+    uint32_t n_vocab, longest, n_plain;
+    uint8_t *run; /* [all.n] characters of the path to a node; MN_GRUN_NONE: not plain */
+    uint32_t
+        *rest_from; /* [all.n + 1] nodes of rest before this one, which is one if it is there */
+    uint32_t *plain_from; /* [all.n + 1] plain tokens before this node */
+    uint32_t *origin;     /* [rest.n] the nodes in all */
+    int32_t *plain;       /* [n_plain] plain tokens in the order of the trie */
+    uint8_t *plain_run;   /* [n_plain] */
+    uint32_t *up_to;      /* [MN_GRUN_MOST + 1][words] masks of the plain tokens up to a run */
+    int32_t *same;        /* [n_vocab] the next token of the same bytes, -1 = none */
+    uint64_t *offset;     /* [n_vocab + 1] into bytes */
     char *bytes;
 };
 
@@ -159,9 +175,10 @@ typedef struct {
     mn_gcall *call;
     uint32_t n_calls;
     bool calls_known, has_calls, ends, plain, has_bytes, marked;
+    int32_t run_next; /* the set behind any one plain character; see mn_gset_run */
     mn_gmask *mask;
 } mn_gset;
-enum { MN_GSET_DEAD = -1, MN_GSET_ASK = -2 };
+enum { MN_GSET_DEAD = -1, MN_GSET_ASK = -2, MN_GSET_MIXED = -3 };
 
 typedef struct {
     uint32_t set, frame;
@@ -207,6 +224,9 @@ void mn_gsets_free(mn_grammar *g);
 int32_t mn_gset_start(mn_grammar *g, uint32_t rule);
 /* The set behind one byte; MN_GSET_DEAD: none, or no memory (g->failed, g->full). */
 int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte);
+/* Up to which run all plain tokens may follow a set, while no longer ones may; MN_GRUN_NONE: it
+ * depends on the characters. deepest becomes at least what the sets on the way need. */
+uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest);
 bool mn_gset_calls(mn_grammar *g, mn_gset *s); /* fills call */
 void mn_gsets_sweep(mn_grammar *g);            /* frees what no state holds */
 void mn_gmask_free(mn_grammar *g, mn_gset *s);

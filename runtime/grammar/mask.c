@@ -1,11 +1,17 @@
 /* mask.c -- which tokens may follow. What can follow from a set alone, whatever lies below it, is
  * found once by a walk over the trie and kept with the set. What remains for each mask are the
  * tokens in which the set's rule ends before the token does: the walk notes where ("escapes"), and
- * goes on from there with the real stack. */
+ * goes on from there with the real stack.
+ *
+ * Where any plain character may come, as in strings, all plain tokens are added at once, and only
+ * the trie of the others is walked: a tenth of the vocabulary. */
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
-enum { FEW = 512 }; /* tokens that are kept as ids rather than bits */
+enum {
+    FEW = 512,
+    FEW_NODES = 8
+}; /* tokens that are kept as ids; nodes that are walked one by one */
 
 typedef struct {
     uint32_t head, n_heads, n_frames;
@@ -13,7 +19,7 @@ typedef struct {
 typedef struct {
     mn_gclose c;
     const mn_grammar_vocab *v;
-    level *at; /* [longest + 1] */
+    level *at; /* [longest + 2] */
     uint32_t *bits;
     mn_gmask *mask; /* NULL: bits alone; else where escapes go */
 } walker;
@@ -23,9 +29,11 @@ static void note_token(walker *w, int32_t id) {
         w->bits[id / 32] |= 1u << id % 32;
 }
 
-static void note_escape(walker *w, uint32_t node) {
+static void note_escape(walker *w, const mn_gtrie *t, uint32_t node) {
     mn_gmask *m = w->mask;
-    if (!m || w->v->skip[node] == node + 1)
+    if (t != &w->v->all)
+        node = w->v->origin[node];
+    if (!m || w->v->all.skip[node] == node + 1)
         return;
     if (!mn_grow((void **)&m->escape, &m->cap_escape, m->n_escape + 1u, sizeof *m->escape)) {
         w->c.g->failed = true;
@@ -55,8 +63,8 @@ static int quick(walker *w, const level *from, level *to, uint8_t byte) {
 }
 
 /* From the level of a node's parent to its own; false = no text goes on like that. */
-static bool descend(walker *w, const level *from, level *to, uint32_t node) {
-    const uint8_t byte = w->v->byte[node];
+static bool descend(walker *w, const mn_gtrie *t, const level *from, level *to, uint32_t node) {
+    const uint8_t byte = t->byte[node];
     const int done = quick(w, from, to, byte);
     if (done >= 0)
         return done;
@@ -67,26 +75,72 @@ static bool descend(walker *w, const level *from, level *to, uint32_t node) {
     const uint32_t n = mn_gstack_step(&w->c, from->head, from->n_heads, byte);
     *to = (level){head, n, k->n_frames};
     if (w->c.popped)
-        note_escape(w, node);
+        note_escape(w, t, node);
     return n || w->c.popped;
 }
 
-/* The nodes below root, from the heads that stand at its depth. */
-static void walk(walker *w, uint32_t root, level top) {
+/* The nodes of t below root without those that plain tokens alone need. at: the level of root, and
+ * room for those below. */
+static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at);
+
+/* The plain tokens below a node, up to a run from there. */
+static void add_plain(walker *w, uint32_t node, uint32_t run) {
     const mn_grammar_vocab *v = w->v;
-    const uint32_t end = v->skip[root];
-    const uint32_t base = v->depth[root];
-    w->at[0] = top;
+    const uint32_t longest = v->run[node] + run;
+    const uint32_t end = v->plain_from[v->all.skip[node]];
+    if (!node) {
+        const uint32_t words = MN_GRAMMAR_WORDS(v->n_vocab);
+        for (uint32_t i = 0; i < words; i++)
+            w->bits[i] |= v->up_to[(size_t)run * words + i];
+        return;
+    }
+    for (uint32_t i = v->plain_from[node]; i < end; i++) {
+        const uint32_t id = (uint32_t)v->plain[i];
+        const uint32_t bit = v->plain_run[i] <= longest;
+        w->bits[id / 32] |= bit << id % 32;
+    }
+}
+
+/* All below a node of the whole trie at once, where its head takes any plain character. */
+static bool add_run(walker *w, uint32_t node, level *at) {
+    const mn_grammar_vocab *v = w->v;
+    const mn_gstack *k = w->c.stack;
+    if (v->run[node] == MN_GRUN_NONE || at->n_heads != 1)
+        return false;
+    const mn_ghead h = k->head[at->head];
+    uint32_t need = 0;
+    const uint32_t run = mn_gset_run(w->c.g, h.set, &need);
+    const uint32_t depth = k->frame[h.frame].depth + need;
+    if (run == MN_GRUN_NONE || depth > MN_GRAMMAR_DEPTH)
+        return false;
+    w->c.deepest = MN_MAX(w->c.deepest, depth);
+    add_plain(w, node, run);
+    if (v->rest_from[node] < v->rest_from[node + 1])
+        walk_below(w, &v->rest, v->rest_from[node], at);
+    return true;
+}
+
+static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at) {
+    const uint32_t end = t->skip[root];
+    const uint32_t base = t->depth[root];
+    const bool runs = t == &w->v->all;
     for (uint32_t i = root + 1; i < end;) {
-        const uint32_t d = v->depth[i] - base;
-        if (!w->at[d - 1].n_heads || !descend(w, &w->at[d - 1], &w->at[d], i)) {
-            i = v->skip[i];
+        const uint32_t d = t->depth[i] - base;
+        if (!at[d - 1].n_heads || !descend(w, t, &at[d - 1], &at[d], i)) {
+            i = t->skip[i];
             continue;
         }
-        if (v->token[i] >= 0)
-            note_token(w, v->token[i]);
-        i++;
+        if (t->token[i] >= 0)
+            note_token(w, t->token[i]);
+        i = runs && t->skip[i] > i + FEW_NODES && add_run(w, i, &at[d]) ? t->skip[i] : i + 1;
     }
+}
+
+/* The nodes below one of the whole trie, from the heads that stand at its depth. */
+static void walk(walker *w, uint32_t root, level top) {
+    w->at[0] = top;
+    if (root || !add_run(w, root, w->at))
+        walk_below(w, &w->v->all, root, w->at);
 }
 
 /* ---- masks of sets --------------------------------------------------------------------------- */

@@ -169,6 +169,7 @@ static int32_t find_or_make(mn_grammar *g, uint32_t n) {
         s->node = node;
         s->n = n;
         s->hash = hash;
+        s->run_next = MN_GSET_ASK;
         describe(&g->nfa, s);
         if (add_set(g, s)) {
             g->bytes += size_of(s);
@@ -210,17 +211,86 @@ int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
         return MN_GSET_DEAD;
     if (s->next[byte] != MN_GSET_ASK)
         return s->next[byte];
+    /* All bytes of lo to hi lead to where this one leads. */
     uint32_t n = 0;
+    uint8_t lo = 0;
+    uint8_t hi = 255;
     begin_closure(g);
     for (uint32_t i = 0; i < s->n; i++) {
         const mn_gnode *x = &g->nfa.node[s->node[i]];
-        if (x->kind == MN_GN_BYTES && x->lo <= byte && byte <= x->hi)
+        if (x->kind != MN_GN_BYTES)
+            continue;
+        if (x->hi < byte) {
+            lo = MN_MAX(lo, (uint8_t)(x->hi + 1));
+        } else if (x->lo > byte) {
+            hi = MN_MIN(hi, (uint8_t)(x->lo - 1));
+        } else {
+            lo = MN_MAX(lo, x->lo);
+            hi = MN_MIN(hi, x->hi);
             n = close_over(g, x->to, n);
+        }
     }
     const int32_t id = find_or_make(g, n);
-    if (id >= 0 || !n)
-        s->next[byte] = id;
+    for (uint32_t b = lo; b <= hi && (id >= 0 || !n); b++)
+        s->next[b] = id;
     return id;
+}
+
+/* ---- runs of plain characters ---------------------------------------------------------------- */
+/* Where all bytes of lo to hi lead; MN_GSET_DEAD: none leads anywhere; MN_GSET_MIXED. */
+static int32_t common_next(mn_grammar *g, int32_t set, uint32_t lo, uint32_t hi) {
+    if (set < 0)
+        return set;
+    mn_gset *s = g->set[set];
+    const int32_t to = mn_gset_next(g, s, (uint8_t)lo);
+    for (uint32_t byte = lo + 1; byte <= hi; byte++) {
+        if (mn_gset_next(g, s, (uint8_t)byte) != to)
+            return MN_GSET_MIXED;
+    }
+    return to >= 0 && !g->set[to]->plain ? MN_GSET_MIXED : to;
+}
+
+/* Where all characters of UTF-8 lead that are plain: by their first byte, the second, and `more`
+ * bytes of 80 to BF. */
+static int32_t find_run_next(mn_grammar *g, int32_t set) {
+    static const struct {
+        uint8_t lo, hi, lo2, hi2, more;
+    } list[] = {
+        {' ', '!', 0, 0, 0},         {'#', '[', 0, 0, 0},         {']', 0x7f, 0, 0, 0},
+        {0xc2, 0xdf, 0x80, 0xbf, 0}, {0xe0, 0xe0, 0xa0, 0xbf, 1}, {0xe1, 0xec, 0x80, 0xbf, 1},
+        {0xed, 0xed, 0x80, 0x9f, 1}, {0xee, 0xef, 0x80, 0xbf, 1}, {0xf0, 0xf0, 0x90, 0xbf, 2},
+        {0xf1, 0xf3, 0x80, 0xbf, 2}, {0xf4, 0xf4, 0x80, 0x8f, 2}};
+    int32_t common = MN_GSET_ASK;
+    for (size_t i = 0; i < MN_COUNT(list); i++) {
+        int32_t to = common_next(g, set, list[i].lo, list[i].hi);
+        if (list[i].lo2)
+            to = common_next(g, to, list[i].lo2, list[i].hi2);
+        for (uint8_t k = 0; k < list[i].more; k++)
+            to = common_next(g, to, 0x80, 0xbf);
+        if (to == MN_GSET_MIXED || (common != MN_GSET_ASK && common != to))
+            return MN_GSET_MIXED;
+        common = to;
+    }
+    return common;
+}
+
+uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
+    for (uint32_t run = 0; run < MN_GRUN_MOST; run++) {
+        mn_gset *s = g->set[set];
+        if (!s->plain)
+            return MN_GRUN_NONE;
+        if (s->run_next == MN_GSET_ASK)
+            s->run_next = find_run_next(g, (int32_t)set);
+        if (s->run_next == MN_GSET_MIXED)
+            return MN_GRUN_NONE;
+        *deepest = MN_MAX(*deepest, s->need);
+        if (s->run_next < 0)
+            return run;
+        if ((uint32_t)s->run_next == set)
+            break;
+        set = (uint32_t)s->run_next;
+    }
+    return MN_GRUN_MOST;
 }
 
 /* The rules that s calls, each once, with everything that may follow it. */
@@ -293,6 +363,7 @@ static void forget_derived(mn_grammar *g, mn_gset *s) {
     s->call = NULL;
     s->n_calls = 0;
     s->calls_known = false;
+    s->run_next = MN_GSET_ASK;
 }
 
 static void renumber(mn_gstack *k, const uint32_t *to) {
