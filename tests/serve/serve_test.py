@@ -444,6 +444,46 @@ def slow():
         until(lambda: Client(s).ask("GET", "/health/ready")[0] == 200)
 
 
+def long():
+    """Long requests are read in threads: the same answers and errors, limits, clients that leave meanwhile, and the end of the server."""
+    pad = {"pad": "x" * 10000}
+    text = "a" * 100000
+    with served.SlowServer(MINERVA, 5, "--parallel", 1, "--max-queue", 1, "--embeddings") as s:
+        c = Client(s)
+        assert c.chat(max_tokens=8, **pad)["choices"] == c.chat(max_tokens=8)["choices"]
+        assert c.streamed(max_tokens=8, **pad) == c.streamed(max_tokens=8)
+        for path, body in (("/v1/embeddings", {"input": ["a cup", "a frog"]}), ("/tokenize", {"prompt": "a cup"}), ("/detokenize", {"tokens": [300, 400]})):
+            assert c.post(path, {**body, **pad})[2] == c.post(path, body)[2], path
+        refused(c.post("/v1/chat/completions", {**pad, "messages": 3}), 400, "messages")
+        refused(c.post("/v1/completions", json.dumps(pad)[:-1]), 400, None, "JSON")
+        refused(c.post("/v1/completions", {**pad, "prompt": "a", "model": "gpt-4"}), 404, "model")
+        refused(c.post("/v1/completions", {**pad, "prompt": ["a", "b", "c"]}), 400, "n", "at most 2")
+        # full: one runs, one waits
+        busy = [Client(s) for _ in range(2)]
+        for other in busy:
+            other.connection.request("POST", "/v1/completions", json.dumps({"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True, **pad}))
+            assert other.connection.getresponse().status == 200
+        refused(c.post("/v1/completions", {"prompt": "a", **pad}), 429)
+        for other in busy:
+            other.connection.close()
+        until(lambda: metric(s, "num_requests_running") == 0 and metric(s, "num_requests_waiting") == 0)
+        # clients that leave while their request is read
+        for i in range(60):
+            path, body = (("/tokenize", {"prompt": text}), ("/v1/completions", {"prompt": ["a b"] * 2 + [text]}), ("/v1/embeddings", {"input": text}))[i % 3]
+            data = json.dumps(body).encode()
+            with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
+                sock.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+                time.sleep(0.001 * (i % 7))
+        assert c.chat(max_tokens=8, **pad)["choices"]
+        until(lambda: metric(s, "http_connections") <= 2)
+        # the end, while requests are read
+        left = [Client(s) for _ in range(8)]
+        for other in left:
+            other.connection.request("POST", "/tokenize", json.dumps({"prompt": text * 4}))
+        s.process.send_signal(signal.SIGTERM)
+        assert s.process.wait(served.LIMIT) == 0, s.text()
+
+
 def hangup():
     """A client that leaves ends its generation: in the answer, and before its first byte."""
     with served.SlowServer(MINERVA, 50, "--parallel", 1) as s:
@@ -566,4 +606,4 @@ def limits():
 
 
 {"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
- "limits": limits, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow}[GROUP]()
+ "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow}[GROUP]()

@@ -30,30 +30,29 @@ static void set_head(answer *a) {
     buffer_z(b, ",\"choices\":[");
 }
 
-/* An answer for r, which owns it from now on; it owns body. NULL: out of memory, r is answered. */
-static answer *create(serve *s, http_request *r, const answer_form *form, cJSON *body) {
+/* An answer for r. NULL: out of memory, r is answered. */
+static answer *create(serve *s, http_request *r, const answer_form *form) {
     answer *a = calloc(1, sizeof *a);
     if (!a) {
-        cJSON_Delete(body);
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
         return NULL;
     }
     a->s = s;
     a->http = r;
     a->form = form;
-    a->body = body;
     a->created = (int64_t)time(NULL);
     a->next = s->answers;
     if (a->next)
         a->next->prev = a;
     s->answers = a;
-    r->owner = a;
     set_id(a);
     set_head(a);
     return a;
 }
 
-void answer_free(answer *a) {
+/* Ends the generations and frees everything; the client's request is not touched. */
+static void answer_free(reading *x) {
+    answer *a = (answer *)(void *)x;
     serve *s = a->s;
     for (uint32_t i = 0; i < a->n; i++)
         generation_free(s, &a->g[i]);
@@ -68,7 +67,6 @@ void answer_free(answer *a) {
     free(a->echo);
     free(a->g);
     buffer_free(&a->head);
-    cJSON_Delete(a->body);
     free(a);
 }
 
@@ -131,27 +129,31 @@ int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_
 
 /* Starts the first choice of each prompt; the others follow when its prompt is computed, whose
  * pages they share then. */
-static void start(answer *a) {
+static void start(reading *x) {
+    answer *a = (answer *)(void *)x;
+    if (a->failed || !serve_admit(a->s, a->http, a->n))
+        return;
     for (uint32_t i = 0; i < a->n && !a->failed; i += (uint32_t)a->ask.n)
         generation_start(a->s, &a->g[i]);
 }
 
+static int read_request(reading *x) {
+    answer *a = (answer *)(void *)x;
+    a->body = x->body;
+    return a->form->read(a, &x->e);
+}
+
 void answer_serve(serve *s, http_request *r, const answer_form *form) {
-    json_error e = {0};
     if (!serve_has_room(s, r, 1))
         return;
-    cJSON *body = json_parse(r->body, r->n_body, &e);
-    if (!body) {
-        serve_refuse(s, r, &e);
-        return;
-    }
-    answer *a = create(s, r, form, body);
+    answer *a = create(s, r, form);
     if (!a)
         return;
-    if (!form->read(a, &e))
-        serve_refuse(s, r, &e);
-    else if (serve_admit(s, r, a->n))
-        start(a);
+    a->in.counts = 1;
+    a->in.read = read_request;
+    a->in.begin = start;
+    a->in.release = answer_free;
+    reading_start(&a->in, s, r);
 }
 
 void answer_computed(answer *a, generation *g, const wire_event *e) {
@@ -329,7 +331,9 @@ void answer_fail(answer *a, unsigned status, const char *type, const char *messa
     if (a->failed)
         return;
     a->failed = 1;
-    for (uint32_t i = 0; i < a->n; i++)
+    if (a->in.running && !a->in.http)
+        return;
+    for (uint32_t i = 0; !a->in.running && i < a->n; i++)
         generation_abort(a->s, &a->g[i]);
     if (!a->started) {
         http_error(a->http, status, type, NULL, NULL, message);

@@ -3,13 +3,15 @@
 #ifndef MINERVA_SERVE_ANSWER_H
 #define MINERVA_SERVE_ANSWER_H
 #include "serve/generation.h"
+#include "serve/reading.h"
 
 typedef struct answer answer;
 
 /* How an answer looks. All append to `out`. */
 typedef struct {
     const char *id_prefix, *object, *chunk_object;
-    /* Reads the request (a->body) and makes its prompts. 0: the error is set. */
+    /* Reads the request (a->body) and makes its prompts, in any thread (reading.h). 0: the error is
+     * set. */
     int (*read)(answer *a, json_error *e);
     /* One more event of g's text. */
     void (*text)(answer *a, generation *g, const mn_stream_event *e);
@@ -26,11 +28,12 @@ typedef struct {
 } answer_form;
 
 struct answer {
+    reading in;
     serve *s;
     answer *prev, *next;
     http_request *http;
     const answer_form *form;
-    cJSON *body; /* the request; texts of `ask` point into it */
+    cJSON *body; /* of `in`; texts of `ask` point into it */
     ask ask;
     mn_sample_params sample;
     char id[48];
@@ -52,8 +55,6 @@ int answer_reserve(answer *a, uint32_t n_prompts, json_error *e);
  * as many as the context has room for. 0: the error is set. */
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
                   uint32_t limit, const char *param, json_error *e);
-/* Ends the generations and frees everything; the client's request is not touched. */
-void answer_free(answer *a);
 /* Keep-alive comments, slow readers; once a second. */
 void answer_tick(answer *a, double now);
 /* Ends the answer with an error, before or in the stream. */

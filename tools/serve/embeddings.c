@@ -4,14 +4,16 @@
  * A request has one message for all its texts. It waits in a list, with its ids, so that it can be
  * sent again when its engine dies. */
 #include "serve/embeddings.h"
+#include "serve/reading.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_TEXTS = 2048 };
 
-/* A request that waits; its first member tells it from an answer of generations. */
+/* A request that waits. */
 typedef struct embedding {
+    reading in;
     struct embedding *next;
     http_request *http;
     uint64_t id;
@@ -26,22 +28,16 @@ typedef struct embedding {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void embedding_free(embedding *m) {
+static void release(reading *x) {
+    embedding *m = (embedding *)(void *)x;
+    embedding **at = &x->s->embeddings;
+    while (*at && *at != m)
+        at = &(*at)->next;
+    if (*at)
+        *at = m->next;
     free(m->lengths);
     free(m->ids);
     free(m);
-}
-
-int embeddings_gone(serve *s, http_request *r) {
-    embedding **at = &s->embeddings;
-    while (*at && *at != r->owner)
-        at = &(*at)->next;
-    embedding *m = *at;
-    if (!m)
-        return 0;
-    *at = m->next;
-    embedding_free(m);
-    return 1;
 }
 
 /* The request that an engine speaks of; NULL: it has none, or it is answered. */
@@ -191,7 +187,11 @@ static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_erro
 }
 
 /* 0: the error is set. */
-static int read_request(const serve *s, embedding *m, const cJSON *body, json_error *e) {
+static int read_request(reading *x) {
+    const serve *s = x->s;
+    embedding *m = (embedding *)(void *)x;
+    const cJSON *body = x->body;
+    json_error *e = &x->e;
     const char *model = NULL;
     const char *format = "float";
     if (!json_read_string(body, "model", &model, e) || !serve_check_model(s, model, e) ||
@@ -208,29 +208,31 @@ static int read_request(const serve *s, embedding *m, const cJSON *body, json_er
     return add_inputs(s, m, body, e);
 }
 
+static void start(reading *x) {
+    serve *s = x->s;
+    embedding *m = (embedding *)(void *)x;
+    if (!serve_admit(s, x->http, 1))
+        return;
+    m->http = x->http;
+    m->id = s->next_id++;
+    m->next = s->embeddings;
+    s->embeddings = m;
+    send(s, m);
+}
+
 void route_embeddings(serve *s, http_request *r) {
-    json_error e = {0};
     if (!serve_has_room(s, r, 1))
         return;
-    cJSON *body = json_parse(r->body, r->n_body, &e);
     embedding *m = calloc(1, sizeof *m);
-    if (!body || !m || !read_request(s, m, body, &e)) {
-        if (!m)
-            json_fail(&e, NULL, "out of memory");
-        else
-            embedding_free(m);
-        serve_refuse(s, r, &e);
-    } else if (serve_admit(s, r, 1)) {
-        m->http = r;
-        m->id = s->next_id++;
-        m->next = s->embeddings;
-        s->embeddings = m;
-        r->owner = m;
-        send(s, m);
-    } else {
-        embedding_free(m);
+    if (!m) {
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        return;
     }
-    cJSON_Delete(body);
+    m->in.counts = 1;
+    m->in.read = read_request;
+    m->in.begin = start;
+    m->in.release = release;
+    reading_start(&m->in, s, r);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */

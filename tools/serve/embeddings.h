@@ -3,8 +3,6 @@
 #define MINERVA_SERVE_EMBEDDINGS_H
 #include "serve/serve.h"
 
-/* If the owner of r is a request of embeddings: releases it, 1. */
-int embeddings_gone(serve *s, http_request *r);
 /* Requests of an engine that died (crashed: by its own fault) wait for the next one, unless they
  * may be why; those without an engine are sent. */
 void embeddings_down(serve *s, const engine_link *l, int crashed);

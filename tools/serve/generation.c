@@ -382,7 +382,7 @@ static void on_down(void *arg, engine_link *l, int crashed) {
         note("engine %u: %u generations continue in the next one", l->index, n);
     for (answer *a = s->answers; a;) {
         answer *next = a->next;
-        for (uint32_t i = 0; i < a->n; i++)
+        for (uint32_t i = 0; !a->in.running && i < a->n; i++)
             if (!a->g[i].done && a->g[i].n_crashes >= SERVE_MAX_CRASHES) {
                 answer_fail(a, 500, "server_error",
                             "the engine crashed several times while it computed this answer");

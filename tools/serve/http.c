@@ -227,6 +227,14 @@ void http_end(http_request *r) {
     resume(x);
 }
 
+char *http_take_body(http_request *r) {
+    static char none[1];
+    char *body = buffer_take(&of(r)->body);
+    r->body = none;
+    r->n_body = 0;
+    return body;
+}
+
 size_t http_unsent(const http_request *r) {
     const exchange *x = (const exchange *)(const void *)r;
     return x->out.n - x->sent;

@@ -1,7 +1,7 @@
 /* routes.c -- which function answers a request, and what all endpoints do the same way: errors,
  * admission, the end of a request. */
 #include "serve/answer.h"
-#include "serve/embeddings.h"
+#include "serve/reading.h"
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,12 +86,10 @@ static void trim(serve *s) {
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
     count_status(s, r);
-    if (r->admitted)
-        --*in_flight(s, r);
+    serve_leave(s, r);
     if (!r->owner)
         return;
-    if (!embeddings_gone(s, r))
-        answer_free(r->owner);
+    reading_gone(r->owner);
     r->owner = NULL;
     trim(s);
 }
@@ -182,12 +180,13 @@ int serve_check_number(const serve *s, uint64_t n, json_error *e) {
 int serve_has_room(serve *s, http_request *r, unsigned n) {
     const serve_flags *f = s->flags;
     const uint64_t most = capacity(s);
+    const unsigned n_queued = s->n_generations + s->n_reading;
     char message[200];
     if (!is_open(s, r))
         return 0;
     const unsigned of_key = *in_flight(s, r);
     const int key_full = f->per_key && of_key >= (unsigned)f->per_key;
-    if (!key_full && s->n_generations + n <= most)
+    if (!key_full && n_queued + n <= most)
         return 1;
     put_retry(s, r);
     if (key_full)
@@ -195,8 +194,8 @@ int serve_has_room(serve *s, http_request *r, unsigned n) {
                  of_key);
     else
         snprintf(message, sizeof message,
-                 "the queue is full: %u generations are in it, at most %llu may be",
-                 s->n_generations, (unsigned long long)most);
+                 "the queue is full: %u generations are in it, at most %llu may be", n_queued,
+                 (unsigned long long)most);
     http_error(r, 429, "rate_limit_error", NULL, "overloaded", message);
     return 0;
 }
@@ -207,6 +206,12 @@ int serve_admit(serve *s, http_request *r, unsigned n) {
     r->admitted = 1;
     ++*in_flight(s, r);
     return 1;
+}
+
+void serve_leave(serve *s, http_request *r) {
+    if (r->admitted)
+        --*in_flight(s, r);
+    r->admitted = 0;
 }
 
 /* ---- errors as JSON -------------------------------------------------------------------------- */

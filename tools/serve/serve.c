@@ -7,6 +7,8 @@
 #include "serve/serve.h"
 #include "serve/answer.h"
 #include "serve/engine.h"
+#include "serve/tasks.h"
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120, OTHER_FILES = 64 };
+enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120, OTHER_FILES = 64, READERS = 2 };
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -392,6 +394,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
         return code;
     set_name(s, name, sizeof name);
     set_open(s);
+    s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
     code = start_http(s);
     if (code == 0)
         code = print_url(s);
@@ -407,6 +410,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
 static void serve_close(serve *s) {
     if (s->http)
         http_free(s->http);
+    tasks_free(s->tasks);
     for (unsigned i = 0; i < s->n_links && s->links; i++)
         link_free(&s->links[i]);
     free(s->links);
@@ -447,6 +451,7 @@ int cmd_serve(int argc, char **argv) {
     if (code == ARGS_OK && common.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK) {
+        mallopt(M_ARENA_MAX, 1); /* so that memory of one thread serves the others */
         s.flags = &own;
         s.app_flags = &common;
         code = serve_all(&s, &sampling);

@@ -2,10 +2,11 @@
  *
  *   serve.c        flags, start, the loop, the end          routes.c       which function answers
  *   generation.c   one generation: tokens, text, engine     answer.c       one answer of several
+ *   reading.c      bodies of requests, long ones in threads (tasks.c)
  *   chat.c, completion.c, embeddings.c, text_routes.c, info_routes.c       the endpoints
  *
- * One thread. A request of the HTTP side (http.h) has an answer as its owner while generations run
- * for it; the answer frees them. Engines (engine_link.h) call back with events of generations. */
+ * One thread, but for what reading.h says. A request of the HTTP side (http.h) has an answer as its
+ * owner while generations run for it; the answer frees them. Engines (engine_link.h) call back with events of generations. */
 #ifndef MINERVA_SERVE_SERVE_H
 #define MINERVA_SERVE_SERVE_H
 #include "app.h"
@@ -44,12 +45,14 @@ typedef struct {
     wire_open open;
     engine_link *links;
     unsigned n_links, n_per_key[256];
-    uint32_t n_ctx, n_seq;                 /* of the engines; n_ctx 0: none was ready yet */
+    struct tasks *tasks;                   /* threads that read long requests; NULL: none */
+    _Atomic uint32_t n_ctx, n_seq;         /* of the engines; n_ctx 0: none was ready yet */
     uint32_t longest_token;                /* bytes */
     struct generation *table[SERVE_TABLE]; /* by id; those that engines know or will */
     struct answer *answers;                /* all that run */
     struct embedding *embeddings;          /* requests that wait for vectors */
     unsigned n_generations;                /* of them, not finished */
+    unsigned n_reading;                    /* requests of generations that threads read */
     uint64_t next_id, n_gone;
     metrics metrics;
     int draining, over;
@@ -72,6 +75,8 @@ int serve_check_number(const serve *s, uint64_t n, json_error *e);
 int serve_has_room(serve *s, http_request *r, unsigned n);
 /* The same, and the request counts from now on. */
 int serve_admit(serve *s, http_request *r, unsigned n);
+/* The request does not count any more. */
+void serve_leave(serve *s, http_request *r);
 /* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised
  * that is too long whatever its tokens are. */
 int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e);

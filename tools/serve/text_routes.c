@@ -24,6 +24,35 @@ void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob) {
     buffer_z(out, "]");
 }
 
+/* ---- both routes ----------------------------------------------------------------------------- */
+
+/* The owner of a request: its answer is whole when it is read. */
+typedef struct {
+    reading in;
+    buffer out;
+} text_answer;
+
+static void send(reading *x) {
+    serve_json(x->s, x->http, &((text_answer *)(void *)x)->out);
+}
+
+static void release(reading *x) {
+    buffer_free(&((text_answer *)(void *)x)->out);
+    free(x);
+}
+
+static void start(serve *s, http_request *r, int (*read)(reading *x)) {
+    text_answer *a = calloc(1, sizeof *a);
+    if (!a) {
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        return;
+    }
+    a->in.read = read;
+    a->in.begin = send;
+    a->in.release = release;
+    reading_start(&a->in, s, r);
+}
+
 /* ---- /tokenize ------------------------------------------------------------------------------- */
 
 static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
@@ -31,8 +60,8 @@ static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
         put_format(out, "%s%d", i ? "," : "", ids[i]);
 }
 
-/* Texts are tokenised in the thread of the loop, a megabyte in a second at worst: what no context
- * can hold and is longer than that is refused. 0: the error is set. */
+/* A megabyte is tokenised in a second at worst: what no context can hold and is longer than that is
+ * refused. 0: the error is set. */
 static int check_length(const serve *s, size_t n, json_error *e) {
     enum { ALWAYS = 1 << 20 };
     const size_t most = (size_t)s->n_ctx * s->longest_token;
@@ -62,44 +91,36 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
     return !st || serve_library_error(&err, st, "prompt", e);
 }
 
-/* Answers with vLLM's fields. */
-static void tokenize(serve *s, http_request *r, const cJSON *body) {
-    json_error e = {0};
+/* The answer, with vLLM's fields. 0: the error is set. */
+static int tokenize(reading *x) {
+    serve *s = x->s;
+    buffer *out = &((text_answer *)(void *)x)->out;
     int32_t *ids = NULL;
     uint32_t n = 0;
     int with_texts = 0;
     const char *model = NULL;
-    buffer out = {0};
-    if (!json_read_string(body, "model", &model, &e) || !serve_check_model(s, model, &e) ||
-        !json_read_bool(body, "return_token_strs", &with_texts, &e) ||
-        !read_ids_of(s, body, &ids, &n, &e)) {
-        serve_refuse(s, r, &e);
-        return;
-    }
-    put_format(&out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
-    put_ids(&out, ids, n);
-    buffer_z(&out, "]");
+    if (!json_read_string(x->body, "model", &model, &x->e) || !serve_check_model(s, model, &x->e) ||
+        !json_read_bool(x->body, "return_token_strs", &with_texts, &x->e) ||
+        !read_ids_of(s, x->body, &ids, &n, &x->e))
+        return 0;
+    put_format(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
+    put_ids(out, ids, n);
+    buffer_z(out, "]");
     if (with_texts) {
-        buffer_z(&out, ",\"token_strs\":[");
+        buffer_z(out, ",\"token_strs\":[");
         for (uint32_t i = 0; i < n; i++) {
-            buffer_z(&out, i ? "," : "");
-            logprob_token(s, &out, ids[i]);
+            buffer_z(out, i ? "," : "");
+            logprob_token(s, out, ids[i]);
         }
-        buffer_z(&out, "]");
+        buffer_z(out, "]");
     }
-    buffer_z(&out, "}\n");
+    buffer_z(out, "}\n");
     mn_ids_free(ids);
-    serve_json(s, r, &out);
+    return 1;
 }
 
 void route_tokenize(serve *s, http_request *r) {
-    json_error e = {0};
-    cJSON *body = json_parse(r->body, r->n_body, &e);
-    if (body)
-        tokenize(s, r, body);
-    else
-        serve_refuse(s, r, &e);
-    cJSON_Delete(body);
+    start(s, r, tokenize);
 }
 
 /* ---- /detokenize ----------------------------------------------------------------------------- */
@@ -114,13 +135,14 @@ static void push(mn_stream *stream, int32_t id, buffer *out) {
         json_text(out, events[i].text.ptr, events[i].text.len);
 }
 
-/* Appends the text of the ids, special tokens by their names. 0: the error is set. */
-static int detokenize(const serve *s, const cJSON *list, mn_stream *stream, buffer *out,
-                      json_error *e) {
+/* The answer: the text of the ids, special tokens by their names. 0: the error is set. */
+static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, buffer *out,
+                     json_error *e) {
     const double n_vocab = (double)s->a.info.n_vocab;
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list))
         return json_fail(e, "tokens", "tokens: expected a list of token ids");
+    buffer_z(out, "{\"prompt\":\"");
     cJSON_ArrayForEach(item, list) {
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
@@ -128,29 +150,22 @@ static int detokenize(const serve *s, const cJSON *list, mn_stream *stream, buff
         push(stream, (int32_t)x, out);
     }
     push(stream, -1, out);
+    buffer_z(out, "\"}\n");
     return 1;
 }
 
-void route_detokenize(serve *s, http_request *r) {
-    json_error e = {0};
+static int detokenize(reading *x) {
     mn_stream *stream = NULL;
-    buffer out = {0};
-    cJSON *body = json_parse(r->body, r->n_body, &e);
     mn_error err = MN_ERROR;
-    const mn_status st =
-        body ? mn_stream_create(s->a.model, MN_STREAM_SPECIAL, &stream, &err) : MN_OK;
+    buffer *out = &((text_answer *)(void *)x)->out;
+    const mn_status st = mn_stream_create(x->s->a.model, MN_STREAM_SPECIAL, &stream, &err);
     if (st)
-        serve_library_error(&err, st, "tokens", &e);
-    buffer_z(&out, "{\"prompt\":\"");
-    if (stream)
-        detokenize(s, json_field(body, "tokens"), stream, &out, &e);
-    buffer_z(&out, "\"}\n");
-    if (e.failed) {
-        serve_refuse(s, r, &e);
-        buffer_free(&out);
-    } else {
-        serve_json(s, r, &out);
-    }
+        return serve_library_error(&err, st, "tokens", &x->e);
+    const int ok = put_texts(x->s, json_field(x->body, "tokens"), stream, out, &x->e);
     mn_stream_free(stream);
-    cJSON_Delete(body);
+    return ok;
+}
+
+void route_detokenize(serve *s, http_request *r) {
+    start(s, r, detokenize);
 }

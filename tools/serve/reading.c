@@ -1,0 +1,96 @@
+/* reading.c -- reads requests in the loop or, if they are long, in a thread (reading.h).
+ *
+ * What a thread touches: the reading and its owner, which nobody else touches while it runs, and of
+ * the server what does not change after its start, or is atomic. A client may leave meanwhile; then
+ * the owner is freed when the thread is done with it. */
+#include "serve/reading.h"
+#include <stdlib.h>
+
+/* A text of so many bytes is tokenised in less than a millisecond. */
+enum { SHORT = 4096 };
+
+/* JSON, then what the endpoint makes of it. */
+static void read_body(reading *x, const char *text, size_t n) {
+    x->body = json_parse(text, n, &x->e);
+    if (x->body && !x->read(x))
+        json_fail(&x->e, NULL, "the request cannot be read"); /* nothing else has said why */
+}
+
+static void finish(reading *x) {
+    if (x->e.failed)
+        serve_refuse(x->s, x->http, &x->e);
+    else
+        x->begin(x);
+}
+
+static void release(reading *x) {
+    cJSON *body = x->body;
+    free(x->text);
+    x->release(x);
+    cJSON_Delete(body);
+}
+
+/* ---- in a thread ----------------------------------------------------------------------------- */
+
+static void work(task *t) {
+    reading *x = (reading *)(void *)t;
+    if (!x->gone)
+        read_body(x, x->text, x->n_text);
+    free(x->text);
+    x->text = NULL;
+}
+
+static void done(task *t) {
+    reading *x = (reading *)(void *)t;
+    x->running = 0;
+    if (!x->http) {
+        release(x);
+        return;
+    }
+    x->s->n_reading -= (unsigned)x->counts;
+    serve_leave(x->s, x->http);
+    finish(x);
+}
+
+/* Hands the request to a thread. 0: there is none, or no memory. */
+static int hand_over(reading *x) {
+    serve *s = x->s;
+    http_request *r = x->http;
+    if (!s->tasks || r->n_body <= SHORT)
+        return 0;
+    x->n_text = r->n_body;
+    x->text = http_take_body(r);
+    if (!x->text)
+        return 0;
+    x->task.work = work;
+    x->task.done = done;
+    x->running = 1;
+    s->n_reading += (unsigned)x->counts;
+    tasks_add(s->tasks, &x->task);
+    return 1;
+}
+
+/* ---- for endpoints --------------------------------------------------------------------------- */
+
+void reading_start(reading *x, serve *s, http_request *r) {
+    x->s = s;
+    x->http = r;
+    r->owner = x;
+    if (x->counts && !serve_admit(s, r, 1))
+        return;
+    if (hand_over(x))
+        return;
+    serve_leave(s, r);
+    read_body(x, r->body, r->n_body);
+    finish(x);
+}
+
+void reading_gone(reading *x) {
+    if (!x->running) {
+        release(x);
+        return;
+    }
+    x->http = NULL;
+    x->gone = 1;
+    x->s->n_reading -= (unsigned)x->counts;
+}

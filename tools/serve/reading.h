@@ -1,0 +1,30 @@
+/* reading.h -- the body of a request becomes what its endpoint needs: JSON, then ids of prompts.
+ * Long bodies are read in threads of their own (tasks.h), so that no stream waits for the tokeniser
+ * meanwhile. */
+#ifndef MINERVA_SERVE_READING_H
+#define MINERVA_SERVE_READING_H
+#include "serve/serve.h"
+#include "serve/tasks.h"
+
+/* The first member of what owns a request; zero but for the functions and `counts`. */
+typedef struct reading {
+    task task;
+    serve *s;
+    http_request *http; /* NULL: the client has gone while it was read */
+    _Atomic int gone;   /* likewise, for the thread */
+    cJSON *body;        /* of the request; its owner's texts may point into it */
+    json_error e;
+    int running; /* a thread has it: nothing else may be touched */
+    int counts;  /* it is a request of generations: it needs room in the queue while it is read */
+    char *text;  /* of the body, for a thread */
+    size_t n_text;
+    int (*read)(struct reading *x);     /* in any thread, with `body`; 0: e is set */
+    void (*begin)(struct reading *x);   /* in the loop, when it is read */
+    void (*release)(struct reading *x); /* in the loop: frees all but body */
+} reading;
+
+/* r's owner is x from now on. Either read and begun, or refused, or later in the loop. */
+void reading_start(reading *x, serve *s, http_request *r);
+/* The request is over: x is freed, now or when its thread is done. */
+void reading_gone(reading *x);
+#endif
