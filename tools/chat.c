@@ -98,6 +98,7 @@ void chat_apply_settings(chat *c) {
     if (!sampling.seed.given && c->sample.size) // the random one of the first turn
         sampling.seed = (arg_seed){c->sample.seed, 1};
     sampling_resolve(&c->a, &sampling, &c->sample);
+    c->sample.constraint = c->constraint;
     c->sample.max_new = c->flags.n < 0 ? 0 : (uint32_t)c->flags.n;
     c->g.max_new = c->flags.n;
     c->g.stop = c->sampling.stop;
@@ -453,6 +454,8 @@ static int start(chat *c, const app_flags *flags) {
             c->a.info.path);
     code = talk_check(&c->a, &c->talk);
     if (code == 0)
+        code = form_open(&c->a, &c->form, &c->constraint);
+    if (code == 0)
         code = first_messages(c);
     if (code == 0)
         code = app_open_session(&c->a, &params);
@@ -475,6 +478,8 @@ static void close_chat(chat *c) {
     history_close(c->history);
     talk_close(&c->talk);
     args_free_texts(&c->sampling.stop);
+    args_free_texts(&c->form.choices);
+    mn_constraint_free(c->constraint);
     gen_free(&c->g);
     app_close(&c->a);
 }
@@ -485,6 +490,7 @@ int cmd_chat(int argc, char **argv) {
     chat c = {.talk.flags = &tf, .flags.n = 512, .sampling = sampling_defaults()};
     const arg_group groups[] = {
         {"Conversation", chat_rows, CHAT_ROWS, &c.flags},
+        {"Form of the answers", form_rows, FORM_ROWS, &c.form},
         {"Chat template", talk_rows, TALK_ROWS, &tf},
         {"Sampling", sampling_rows, SAMPLING_ROWS, &c.sampling},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
@@ -498,6 +504,8 @@ int cmd_chat(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && c.flags.n == 0)
         code = complain(EXIT_USAGE, CHAT_BAD_N, "-n");
+    if (code == ARGS_OK && form_check(&c.form))
+        code = EXIT_USAGE;
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)

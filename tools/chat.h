@@ -4,6 +4,7 @@
 #include "buffer.h"
 #include "generate.h"
 #include "line.h"
+#include "form.h"
 #include "talk.h"
 
 typedef struct {
@@ -19,6 +20,8 @@ extern const arg_row chat_rows[CHAT_ROWS];
 typedef struct {
     app a;
     talk talk;
+    form_flags form;
+    mn_constraint *constraint; /* of form; NULL: none */
     chat_flags flags;
     sampling_flags sampling;
     /* The conversation: owned copies. The prompt has the system messages at its begin and all that

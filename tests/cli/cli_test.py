@@ -155,6 +155,10 @@ def test_usage_values():
         r = run(flag, found, code=2)
         is_error(r, flag, '"%s"' % found, "expected")
     is_error(run("-p", code=2), "-p")
+    is_error(run("--regex", "a", "--choices", "a", code=2), "--regex", "--choices")
+    is_error(run("--regex", "(a", code=2), "--regex", '"(a"', "byte 2")
+    is_error(run("--json-schema", '{"properties":{"a":{"not":{}}}}', code=2), "--json-schema", "#/properties/a/not")
+    is_error(run("--grammar", os.devnull, code=2), "--grammar", os.devnull)
     is_error(run("--json=1", code=2), "--json")
     is_error(run("-p", "a", "--prompt-ids", "1", code=2), "--prompt-ids")
     is_error(run("-p", "a", "--parse-special", code=2), "--raw")
@@ -256,6 +260,18 @@ def check_answer(a):
     assert a["finish_reason"] in ("stop", "length", "interrupted")
     assert a["timings"]["load_s"] > 0 and a["timings"]["ttft_s"] > 0 and a["timings"]["prompt_tps"] > 0
     assert len(a["ids"]) < 2 or a["timings"]["decode_tps"] > 0
+
+
+def test_run_form():
+    schema = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "n": {"type": "integer", "maximum": 99, "minimum": 0}},
+              "required": ["name", "n"], "additionalProperties": False}
+    for seed in range(3):
+        said = json.loads(run("--json-schema", json.dumps(schema), "--temp", "1.5", "-s", str(seed)).out)
+        assert sorted(said) == ["n", "name"] and len(said["name"]) <= 9 and 0 <= said["n"] <= 99, said
+        assert re.fullmatch(r"([ab]{3}-){2}c", run("--regex", "([ab]{3}-){2}c", "--temp", "1.5", "-s", str(seed)).out.strip())
+        assert run("--choices", "yes,no", "--choices", "may be", "-s", str(seed)).out.strip() in ("yes", "no", "may be")
+    said = minerva("chat", "-m", MODEL, "--choices", "yes,no", stdin=b"Is it?\nIs it?\n").out.split()
+    assert len(said) == 2 and set(said) <= {"yes", "no"}, said
 
 
 def test_run_json():
