@@ -433,9 +433,10 @@ enum { MN_GATHER_ROWS_X = 0, MN_GATHER_ROWS_ROWS = 1 };
 enum { MN_GATHER_ROWS_OUT_Y = 0 };
 enum { MN_SAMPLE_LOGITS = 0, MN_SAMPLE_OUT_SLOT = 1, MN_SAMPLE_PARAMS = 2, MN_SAMPLE_SLOTS = 3,
     MN_SAMPLE_HISTORY = 4, MN_SAMPLE_BIAS = 5, MN_SAMPLE_MASK = 6, MN_SAMPLE_BIAS_IDS = 7,
-    MN_SAMPLE_BIAS_VALUES = 8, MN_SAMPLE_TARGET = 9, MN_SAMPLE_DRAFT = 10 };
+    MN_SAMPLE_BIAS_VALUES = 8, MN_SAMPLE_TARGET = 9, MN_SAMPLE_DRAFT = 10,
+    MN_SAMPLE_BREAKERS = 11 };
 enum { MN_SAMPLE_OUT_IDS = 0, MN_SAMPLE_OUT_TOP_IDS = 1, MN_SAMPLE_OUT_TOP_LOGPROBS = 2,
-    MN_SAMPLE_OUT_LOGPROB = 3 };
+    MN_SAMPLE_OUT_LOGPROB = 3, MN_SAMPLE_OUT_MU = 4 };
 enum { MN_MOE_ROUTE_LOGITS = 0, MN_MOE_ROUTE_BIAS = 1 };
 enum { MN_MOE_ROUTE_OUT_EXPERTS = 0, MN_MOE_ROUTE_OUT_WEIGHTS = 1 };
 enum { MN_MOE_ROUTE_ATTR_KIND = 0, MN_MOE_ROUTE_ATTR_NORMALISE = 1, MN_MOE_ROUTE_ATTR_SCALE = 2 };
@@ -474,10 +475,25 @@ typedef struct {
     int32_t pos;     /* number of stored tokens = the position of the next one */
     int32_t n_drawn;
     int32_t done; /* MN_SLOT_*; a done slot stores no KV and its id is -1 */
+    float mu; /* contract 4 of SAMPLE: mirostat's, in bits; the host begins with 2 * mirostat_tau */
+    int32_t pad;
 } mn_slot;
 
 #define MN_ID_NONE (-1) /* SAMPLE's id: no slot, a done slot, or no finite logit */
 #define MN_ID_NAN (-2)  /* SAMPLE's id: a logit was NaN */
+
+/* The samplers of mn_slot_params.samplers. */
+#define MN_SAMPLER_PENALTIES 1u
+#define MN_SAMPLER_DRY 2u
+#define MN_SAMPLER_TOP_N_SIGMA 3u
+#define MN_SAMPLER_TOP_K 4u
+#define MN_SAMPLER_TYPICAL 5u
+#define MN_SAMPLER_TOP_P 6u
+#define MN_SAMPLER_MIN_P 7u
+#define MN_SAMPLER_XTC 8u
+#define MN_SAMPLER_TEMPERATURE 9u
+/* The order where mn_slot_params.samplers is 0: that of the numbers. */
+#define MN_SAMPLERS_DEFAULT 0x987654321u
 
 #define MN_MAX_STOP 32
 /* The sampling parameters of a slot; written by the host when a sequence begins. 0 is off for every
@@ -496,6 +512,19 @@ typedef struct {
     int32_t stop[MN_MAX_STOP];
     int32_t min_new; /* stop ids are excluded while n_drawn is below it */
     int32_t pad;
+    /* From here on contract 4 of SAMPLE. samplers: MN_SAMPLER_*, 4 bits each, the first in the
+     * lowest bits, each at most once; the first 0 ends the list; 0: MN_SAMPLERS_DEFAULT. */
+    uint64_t samplers;
+    float dry_multiplier, dry_base; /* multiplier 0 or base below 1: off */
+    int32_t dry_allowed_length;
+    int32_t dry_last_n; /* how many of the newest tokens DRY reads; < 0 = all, 0 = off */
+    float top_n_sigma;
+    float typical_p;                      /* 0 or >= 1: off */
+    float xtc_probability, xtc_threshold; /* probability 0 or threshold above 0.5: off */
+    float dynatemp_range, dynatemp_exponent;
+    int32_t mirostat; /* 2, or 0: off */
+    float mirostat_tau, mirostat_eta;
+    int32_t pad_end;
 } mn_slot_params;
 
 /* ---- negotiation ---------------------------------------------------------------------------- */

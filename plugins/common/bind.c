@@ -92,7 +92,8 @@ mn_status mnp_check_bound(const mn_graph *g, uint32_t node, const mnp_allocation
         return mnp_fail(err, MN_INVALID, node, "%s %.*s of node %u is not bound",
                         is_out ? "output" : "input", MNP_NAME(operand), node);
     }
-    const uint64_t slot_bytes = MNP_UP_TO(mn_slot, done);
+    const bool has_mu = n->op == MN_OP_SAMPLE && n->contract >= 4;
+    const uint64_t slot_bytes = has_mu ? MNP_UP_TO(mn_slot, mu) : MNP_UP_TO(mn_slot, done);
     if (n->op == MN_OP_EMBED)
         return check_rows(g, node, MN_EMBED_SLOTS, slot_bytes, symbol_max, err);
     if (n->op != MN_OP_SAMPLE)

@@ -1,7 +1,6 @@
-/* sampler.c -- bias, penalties, filters in ops.def's fixed order, the draw. Nothing is sorted
- * further than it is read: the candidates form a heap whose tail, once popped, holds the best ids
- * in order. */
-#include "sampler.h"
+/* sampler.c -- SAMPLE: biases, the samplers and the draw (chain.c), probabilities beside the id,
+ * and the slot that moves on. */
+#include "chain.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -34,108 +33,6 @@ uint64_t mnc_sample_bytes(int64_t n_vocab) {
     return (uint64_t)n_vocab * 12;
 }
 
-typedef struct {
-    const float *logit;
-    int32_t *id;
-    int64_t n;
-    int64_t popped;
-} heap; /* id[0 .. n - popped) heap, behind it the best, last first */
-
-static inline bool better(const float *l, int32_t a, int32_t b) {
-    return l[a] > l[b] || (l[a] == l[b] && a < b);
-}
-
-/* sign > 0: the best on top; < 0: the worst on top. */
-static void sift(const float *l, int32_t *id, int64_t n, int64_t at, bool best) {
-    int32_t v = id[at];
-    for (int64_t kid; (kid = 2 * at + 1) < n; at = kid) {
-        if (kid + 1 < n && better(l, id[kid + 1], id[kid]) == best)
-            kid++;
-        if (better(l, id[kid], v) != best)
-            break;
-        id[at] = id[kid];
-    }
-    id[at] = v;
-}
-
-static void heapify(const float *l, int32_t *id, int64_t n, bool best) {
-    for (int64_t i = n / 2; i-- > 0;)
-        sift(l, id, n, i, best);
-}
-
-/* Candidates: all finite logits, or the k best of them. */
-static heap collect(const float *l, int64_t n_vocab, int64_t k, int32_t *id) {
-    heap h = {l, id, 0, 0};
-    for (int64_t v = 0; v < n_vocab; v++) {
-        int32_t i = (int32_t)v;
-        if (l[i] == -INFINITY)
-            continue;
-        if (k <= 0 || h.n < k) {
-            id[h.n++] = i;
-            if (h.n == k)
-                heapify(l, id, k, false);
-        } else if (l[i] > l[id[0]]) { /* a tie keeps the lower id, which came first */
-            id[0] = i;
-            sift(l, id, k, 0, false);
-        }
-    }
-    heapify(l, id, h.n, true);
-    return h;
-}
-
-/* The i-th best candidate, i < n, asked for in any order. */
-static int32_t best_at(heap *h, int64_t i) {
-    while (h->popped <= i) {
-        int64_t left = h->n - h->popped;
-        int32_t top = h->id[0];
-        h->id[0] = h->id[left - 1];
-        h->popped++;
-        if (left > 1)
-            sift(h->logit, h->id, left - 1, 0, true);
-        h->id[left - 1] = top;
-    }
-    return h->id[h->n - 1 - i];
-}
-
-/* Does the history matter? Most requests have no penalties, and their logits are used as they
- * are. */
-static bool has_penalties(const mn_slot_params *p) {
-    const bool repeats = p->repeat_penalty != 0 && p->repeat_penalty != 1;
-    const bool counts = p->frequency_penalty != 0 || p->presence_penalty != 0;
-    return p->penalty_last_n != 0 && (repeats || counts);
-}
-
-/* count: scratch, [n_vocab]: how often each id stands in the part of the history that counts. */
-static void penalise(const mnc_sample *s, float *l, int32_t *count) {
-    const mn_slot_params *p = s->params;
-    int64_t hi;
-    if (s->pos < s->n_ctx)
-        hi = s->pos;
-    else
-        hi = s->n_ctx;
-    int64_t lo = 0;
-    if (p->penalty_last_n >= 0 && p->penalty_last_n <= hi)
-        lo = hi - p->penalty_last_n;
-    memset(count, 0, (size_t)s->n_vocab * sizeof *count);
-    for (int64_t i = lo; i < hi; i++) {
-        const int32_t id = s->history[i];
-        if (id >= 0 && id < s->n_vocab)
-            count[id]++;
-    }
-    for (int64_t i = lo; i < hi; i++) {
-        int32_t id = s->history[i];
-        if (id < 0 || id >= s->n_vocab)
-            continue;
-        if (!count[id])
-            continue;
-        const float repeat = p->repeat_penalty;
-        if (repeat != 0)
-            l[id] = l[id] > 0 ? l[id] / repeat : l[id] * repeat;
-        l[id] -= p->frequency_penalty * (float)count[id] + p->presence_penalty;
-        count[id] = 0; /* once per id */
-    }
-}
-
 /* l = the logits with bias, mask and min_new; false = one of them is NaN. */
 static bool add_biases(const mnc_sample *s, float *l) {
     bool is_nan = false;
@@ -164,19 +61,13 @@ static int32_t count_stops(const mn_slot_params *p) {
 }
 
 /* false = NaN */
-static bool adjust(const mnc_sample *s, float *l, int32_t *count) {
+static bool adjust(const mnc_sample *s, float *l) {
     const mn_slot_params *p = s->params;
     if (!add_biases(s, l))
         return false;
     for (int32_t i = 0; s->n_drawn < p->min_new && i < count_stops(p); i++)
         if (p->stop[i] >= 0 && p->stop[i] < s->n_vocab)
             l[p->stop[i]] = -INFINITY;
-    if (!has_penalties(p))
-        return true;
-    penalise(s, l, count);
-    for (int64_t i = 0; i < s->n_vocab; i++)
-        if (isnan(l[i])) /* a masked id that is penalised: -inf * 0, -inf + inf */
-            l[i] = -INFINITY;
     return true;
 }
 
@@ -195,20 +86,6 @@ static int32_t arg_max(const float *l, int64_t n) {
     if (is_nan)
         return MN_ID_NAN;
     return at;
-}
-
-/* What candidate id counts for, against the largest logit. */
-static double weight_of(const heap *h, int32_t id, float max, double temp) {
-    const double below = (double)h->logit[id] - max;
-    return exp(below / temp);
-}
-
-/* The weight of all candidates, in any order. */
-static double weigh(const heap *h, float max, double temp) {
-    double sum = 0;
-    for (int64_t i = 0; i < h->n; i++)
-        sum += weight_of(h, h->id[i], max, temp);
-    return sum;
 }
 
 /* log of the sum of exp(l); -inf: none is finite; NaN: one is NaN */
@@ -236,11 +113,11 @@ static bool wants_top(const mnc_sample *s) {
 
 /* ids: scratch, [n_vocab] */
 static void write_top(const mnc_sample *s, const float *l, double of_all, int32_t *ids) {
-    heap h = collect(l, s->n_vocab, s->n_top, ids);
+    mnc_order h = mnc_order_of(l, s->n_vocab, s->n_top, ids);
     for (int64_t i = 0; i < s->n_top; i++) {
         int32_t id = -1;
         if (i < h.n)
-            id = best_at(&h, i);
+            id = mnc_order_at(&h, i);
         if (s->top_ids)
             s->top_ids[i] = id;
         if (s->top_logprobs)
@@ -257,61 +134,6 @@ void mnc_sample_target(const mnc_sample *s, int32_t target, void *scratch) {
         *s->logprob = log_prob(s->logits, target < s->n_vocab ? target : -1, of_all);
 }
 
-/* How many of the best survive top_p and min_p; *sum becomes their weight at the draw's
- * temperature. */
-static int64_t filter(heap *h, const mn_slot_params *p, float max, double *sum) {
-    bool by_top = p->top_p > 0 && p->top_p < 1;
-    bool by_min = p->min_p > 0;
-    int64_t keep = h->n;
-    double temp = p->temp;
-    if (by_top) {
-        const double goal = p->top_p * weigh(h, max, 1);
-        double run = 0;
-        for (keep = 0; keep < h->n && run < goal; keep++)
-            run += weight_of(h, best_at(h, keep), max, 1);
-    }
-    if (by_min) {
-        int64_t n = keep ? 1 : 0; /* the best stays */
-        while (n < keep && weight_of(h, best_at(h, n), max, 1) >= p->min_p)
-            n++;
-        keep = n;
-    }
-    if (keep == h->n) {
-        *sum = weigh(h, max, temp);
-        return keep;
-    }
-    *sum = 0;
-    for (int64_t i = 0; i < keep; i++)
-        *sum += weight_of(h, best_at(h, i), max, temp);
-    return keep;
-}
-
-/* Draws from the adjusted logits. ids: scratch, [n_vocab] */
-static int32_t draw(const mnc_sample *s, const float *l, int32_t *ids) {
-    const mn_slot_params *p = s->params;
-    const int64_t top_k = p->top_k > 0 && p->top_k < s->n_vocab ? p->top_k : 0;
-    heap h = collect(l, s->n_vocab, top_k, ids);
-    if (!h.n)
-        return MN_ID_NONE;
-    const float max = l[best_at(&h, 0)];
-    double sum;
-    double run = 0;
-    const int64_t keep = filter(&h, p, max, &sum);
-    const uint32_t key[2] = {(uint32_t)p->seed, (uint32_t)(p->seed >> 32)};
-    const uint32_t counter[4] = {(uint32_t)s->pos, 0, 0, 0};
-    uint32_t x[4];
-    mnc_philox(key, counter, x);
-    const double uniform = (x[0] >> 8) * 0x1p-24; /* [0, 1) */
-    const double goal = uniform * sum;
-    for (int64_t i = 0; i < keep; i++) {
-        const int32_t id = best_at(&h, i);
-        run += weight_of(&h, id, max, p->temp);
-        if (run > goal)
-            return id;
-    }
-    return best_at(&h, keep - 1);
-}
-
 /* Whether the logits are drawn from as they are. */
 static bool is_plain(const mnc_sample *s) {
     const bool may_stop = s->n_drawn >= s->params->min_new || !s->params->n_stop;
@@ -323,7 +145,7 @@ static bool is_plain(const mnc_sample *s) {
         return false;
     if (!may_stop)
         return false;
-    return !has_penalties(s->params);
+    return !mnc_chain_reads_history(s->params);
 }
 
 /* scratch: mnc_sample_bytes. Greedy rows that nothing changes are not copied. */
@@ -335,7 +157,10 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
     const bool logprobs = wants_top(s) || s->logprob;
     if (greedy && !logprobs && is_plain(s))
         return arg_max(s->logits, s->n_vocab);
-    const bool ok = adjust(s, l, count);
+    const bool ok = adjust(s, l);
+    mnc_chain chain = {0};
+    if (ok)
+        chain = mnc_chain_begin(s, l, ids, count, greedy);
     double of_all = (double)NAN;
     if (logprobs && ok)
         of_all = log_sum(l, s->n_vocab);
@@ -343,7 +168,11 @@ int32_t mnc_sample_draw(const mnc_sample *s, void *scratch) {
         write_top(s, l, of_all, ids);
     int32_t id = MN_ID_NAN;
     if (ok)
-        id = greedy ? arg_max(l, s->n_vocab) : draw(s, l, ids);
+        id = greedy ? arg_max(l, s->n_vocab) : mnc_chain_draw(&chain, s->mu);
+    if (s->logprob && chain.rewritten) {
+        adjust(s, l); /* logprobs are those before the chain */
+        mnc_chain_begin(s, l, ids, count, greedy);
+    }
     if (s->logprob)
         *s->logprob = log_prob(l, id, of_all);
     return id;
@@ -416,8 +245,15 @@ static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t s
     const mn_slot_params params = params_of(c, slot);
     if (state->done)
         return MN_ID_NONE;
+    const bool has_mu = c->in[MN_SAMPLE_SLOTS].dim[1] * 4 >= (int64_t)MNP_UP_TO(mn_slot, mu);
+    const mnc_operand *breakers = &c->in[MN_SAMPLE_BREAKERS];
+    float *mu = c->out[MN_SAMPLE_OUT_MU].ptr;
     mnc_sample s = sample_of(c, row);
     add_bias_operands(c, row, slot, &s);
+    if (breakers->ptr)
+        s.breakers = (const uint32_t *)breakers->ptr + slot * breakers->cols;
+    if (has_mu)
+        s.mu = &state->mu;
     s.params = &params;
     s.history = (const int32_t *)history->ptr + slot * history->cols;
     s.n_ctx = history->cols;
@@ -425,6 +261,8 @@ static int32_t draw_row(const mnc_call *c, mnc_worker *w, int64_t row, int32_t s
     s.n_drawn = state->n_drawn;
     const int32_t id = mnc_sample_draw(&s, w->scratch);
     slot_advance(state, &params, id);
+    if (mu && has_mu)
+        mu[row] = state->mu;
     return id;
 }
 

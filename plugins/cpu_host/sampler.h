@@ -16,9 +16,11 @@ typedef struct {
     const mn_slot_params *params;
     const int32_t *history; /* [n_ctx] of this slot, by position */
     int64_t n_ctx;
-    int32_t pos, n_drawn; /* the slot's: tokens stored, the counter of the draw; ids drawn */
-    int32_t *top_ids;     /* [n_top] or NULL; -1 where there are fewer ids */
-    float *top_logprobs;  /* [n_top] or NULL */
+    const uint32_t *breakers; /* [ceil(n_vocab / 32)] or NULL: ids that end matches of dry */
+    float *mu;                /* the slot's, moved by mirostat; NULL = there is none */
+    int32_t pos, n_drawn;     /* the slot's: tokens stored, the counter of the draw; ids drawn */
+    int32_t *top_ids;         /* [n_top] or NULL; -1 where there are fewer ids */
+    float *top_logprobs;      /* [n_top] or NULL */
     int64_t n_top;
     float *logprob; /* of the id, or NULL */
 } mnc_sample;

@@ -227,7 +227,7 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
     X(SCALE, 1, VECTOR(scale_op), NULL, NULL)                                                      \
     X(SOFTCAP, 1, VECTOR(softcap), NULL, NULL)                                                     \
     X(GATHER_ROWS, 1, NODE(mnk_gather_node), NULL, NULL)                                           \
-    X(SAMPLE, 3, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
+    X(SAMPLE, 4, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
     X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), moe_route_verdict, moe_route_scratch)                \
     X(MOE_LINEAR, 1, NODE(mnk_moe_linear_node), moe_linear_verdict, mnk_moe_linear_scratch)        \
     X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), NULL, NULL)

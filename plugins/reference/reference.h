@@ -45,7 +45,7 @@ typedef struct {
     X(SCALE, scale, 1)                                                                             \
     X(SOFTCAP, softcap, 1)                                                                         \
     X(GATHER_ROWS, gather_rows, 1)                                                                 \
-    X(SAMPLE, sample, 3)                                                                           \
+    X(SAMPLE, sample, 4)                                                                           \
     X(MOE_ROUTE, moe_route, 1)                                                                     \
     X(MOE_LINEAR, moe_linear, 1)                                                                   \
     X(MOE_COMBINE, moe_combine, 1)

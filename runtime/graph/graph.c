@@ -132,12 +132,22 @@ void mn_gb_attr_f64(mn_model_graph *g, double value) {
     mn_gb_attr(g, bits);
 }
 
+static bool has_operand(const mn_graph *g, const mn_node *n, uint32_t in) {
+    return n->n_in > in && g->operands[n->in_off + in] >= 0;
+}
+
+static uint32_t sample_contract(const mn_graph *g, const mn_node *n) {
+    if (has_operand(g, n, MN_SAMPLE_BREAKERS))
+        return 4;
+    return has_operand(g, n, MN_SAMPLE_DRAFT) ? 3 : 2;
+}
+
 /* The lowest contract that describes a node: builders use what later ones add only where they
  * must. */
 static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op == MN_OP_SAMPLE)
-        return n->n_in > MN_SAMPLE_DRAFT && g->operands[n->in_off + MN_SAMPLE_DRAFT] >= 0 ? 3 : 2;
+        return sample_contract(g, n);
     if (n->op != MN_OP_ATTENTION)
         return mn_op_find(n->op)->contract;
     if (n->n_attr > bidirectional && g->attrs[n->attr_off + bidirectional])

@@ -43,7 +43,7 @@ def later(header):
     yield abi_header.breaks(header, edited(newer, r"double decode_us, prefill_us;", "double decode_us;")), "mn_estimate.prefill_us"
     yield abi_header.breaks(header, edited(newer, r"char id\[64\], isa\[64\];\n\} mn_note;", "char id[64], isa[68];\n} mn_note;")), "mn_note.isa"
     yield abi_header.breaks(header, edited(newer, r"uint64_t len;\n\} mn_str;", "uint64_t len, hash;\n} mn_str;")), "mn_str"
-    yield abi_header.breaks(header, edited(newer, r"    int32_t pad;\n\} mn_slot_params;", "    int32_t pad, more[2];\n} mn_slot_params;")), None
+    yield abi_header.breaks(header, edited(newer, r"    int32_t pad_end;\n\} mn_slot_params;", "    int32_t pad_end, more[2];\n} mn_slot_params;")), None
     yield abi_header.breaks(newer, header), "comes after"
 
 

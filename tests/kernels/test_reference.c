@@ -303,7 +303,9 @@ static void test_embed(void **state) {
     int32_t src[7] = {1, 2, 3, ~1, ~2, 3, 99};
     int32_t pos[7] = {4, 5, -1, -1, -1, 7, 6};
     int32_t slot[7] = {0, 0, -1, 1, 2, 2, 0};
-    mn_slot slots[3] = {{0, 4, 0, 0}, {0, 2, 5, 0}, {1, 6, 5, MN_SLOT_STOPPED}};
+    mn_slot slots[3] = {{.pos = 4},
+                        {.pos = 2, .n_drawn = 5},
+                        {.last_id = 1, .pos = 6, .n_drawn = 5, .done = MN_SLOT_STOPPED}};
     int32_t in[6] = {case_vec(c, MN_ROLE_INPUT, MN_I32, 7, src, "src"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, 7, pos, "pos"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, 7, slot, "slot"),
@@ -562,7 +564,7 @@ static op_case *sample_case(bool with_top) {
     float logits[4 * 4] = {0, 1, 2, 3, 0, 1, 2, 3, 9, 1, 2, 3, 0, 1, 2, 3};
     float bias[16] = {[3] = -INFINITY};
     int32_t out_slot[4] = {0, 1, -1, 2};
-    mn_slot slots[3] = {{0, 3, 0, 0}, {0, 3, 0, MN_SLOT_STOPPED}, {0, 3, 1, 0}};
+    mn_slot slots[3] = {{.pos = 3}, {.pos = 3, .done = MN_SLOT_STOPPED}, {.pos = 3, .n_drawn = 1}};
     mn_slot_params params[3] = {{.n_stop = 2, .stop = {7, 2}}, {0}, {.max_new = 2}};
     int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 4, 4, logits, "logits"),
                      case_vec(c, MN_ROLE_INPUT, MN_I32, 4, out_slot, "out_slot"),

@@ -219,8 +219,9 @@ static void embed(casegen *g, uint32_t op, uint32_t dtype) {
     const bool has_pos_table = s->variant & 1;
     const int64_t n_history = s->past + s->rows + 16;
     const uint64_t scale = case_f64(2.5);
-    const mn_slot slots[3] = {
-        {5, 3, 1, 0}, {6 % (int32_t)s->n, 9, 2, 0}, {1, 4, 2, MN_SLOT_STOPPED}};
+    const mn_slot slots[3] = {{.last_id = 5, .pos = 3, .n_drawn = 1},
+                              {.last_id = 6 % (int32_t)s->n, .pos = 9, .n_drawn = 2},
+                              {.last_id = 1, .pos = 4, .n_drawn = 2, .done = MN_SLOT_STOPPED}};
     int32_t *src = casegen_zeroed(g, s->rows * 3, sizeof *src); // src, pos, slot: [rows] each
     if (!src)
         return;
