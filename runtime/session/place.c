@@ -76,6 +76,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         st = allocate(s, err);
     if (!st)
         atomic_store(&s->max_positions, mn_seq_max_positions(s));
+    if (!st)
+        atomic_store(&s->refused, 0);
     return st;
 }
 

@@ -40,7 +40,11 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     if (st || s->engine->programs[run].ready)
         return st;
     st = mn_model_graph_for(s->model, s->n_ctx, ends[run], &g, err);
-    return st ? st : mn_engine_make_program(s->engine, run, g, err);
+    if (!st)
+        st = mn_engine_make_program(s->engine, run, g, err);
+    if (MN_STATUS_CLASS(st) == MN_CLASS_REFUSE)
+        atomic_fetch_or(&s->refused, 1u << run);
+    return st;
 }
 
 /* The programs that the sequence needs, and its biases in its slot. */

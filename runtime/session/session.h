@@ -198,7 +198,8 @@ struct mn_session {
     mn_page_pool pools[MN_MAX_KV_GROUP];
     /* positions that one sequence can have at most, alone in the KV cache; any thread */
     atomic_uint max_positions;
-    bool no_cache; /* MN_SESSION_NO_CACHE */
+    atomic_uint refused; /* 1 << MN_RUN_*: programs that the device cannot compile; any thread */
+    bool no_cache;       /* MN_SESSION_NO_CACHE */
     mn_prefix prefix;
     /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
     mn_pending_step *ring;

@@ -224,6 +224,21 @@ static mn_status check_room(const mn_session *s, const mn_request_params *p,
         n_prompt, max_new, most);
 }
 
+/* Whether the device has refused such a request before, which ended with MN_FINISH_FAILED. */
+static mn_status check_programs(const mn_session *s, const mn_request_params *p,
+                                const mn_sample_params *sample, mn_error *err) {
+    const uint32_t refused = atomic_load(&s->refused);
+    const uint32_t asks = MN_SUBMIT_LOGPROBS | MN_SUBMIT_PROMPT_LOGPROBS;
+    const bool scores = p->flags & asks || sample->n_bias;
+    if (scores && refused & 1u << MN_RUN_SCORES)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "the device of this session cannot compute logprobs and biases of ids");
+    if (sample->constraint && refused & 1u << MN_RUN_MASKS)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "the device of this session cannot keep outputs to a constraint");
+    return MN_OK;
+}
+
 /* ---- for any thread -------------------------------------------------------------------------- */
 /* Into the inbox, all choices at once, as the next request. */
 static uint64_t deliver(mn_session *s, mn_job *jobs) {
@@ -269,6 +284,8 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
         st = mn_params_of_slot(s, &sample, &slot, err);
     if (!st)
         st = check_room(s, &p, &sample, err);
+    if (!st)
+        st = check_programs(s, &p, &sample, err);
     if (st)
         return st;
     mn_job *jobs = make_jobs(s, &p, &sample, &slot);

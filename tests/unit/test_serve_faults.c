@@ -141,9 +141,47 @@ static void test_no_memory(void **state) {
     end_world();
 }
 
+/* A device that cannot compute logprobs and biases: the first request that asks for them ends with
+ * its reason, later ones are refused at once, and others run. */
+static void test_refused(void **state) {
+    static served alone, bad, good;
+    (void)state;
+    mn_error err = MN_ERROR;
+    uint64_t id = 0;
+    begin_world((const char *const[]){"plain", "1", NULL});
+    mn_session *s = serve_on("flaky");
+    const mn_sample_params plain = params_of(0);
+    const mn_sample_params biased = params_of(3);
+    mn_request_params r = request_of(1, &plain);
+    submit(s, r, &alone);
+    finish_all(s, &alone, 1);
+    r.flags = MN_SUBMIT_LOGPROBS;
+    submit(s, r, &bad);
+    r.flags = 0;
+    submit(s, r, &good);
+    finish_all(s, &bad, 1);
+    finish_all(s, &good, 1);
+    assert_int_equal(bad.finish, MN_FINISH_FAILED);
+    assert_non_null(strstr(bad.message, "draws ids and nothing else"));
+    same_ids(&good, &alone);
+    r.flags = MN_SUBMIT_PROMPT_LOGPROBS;
+    assert_int_equal(mn_session_submit(s, &r, &id, &err), MN_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "cannot compute logprobs"));
+    r.flags = 0;
+    r.sample = &biased;
+    assert_int_equal(mn_session_submit(s, &r, &id, &err), MN_UNSUPPORTED);
+    r.sample = &plain;
+    submit(s, r, &good);
+    finish_all(s, &good, 1);
+    same_ids(&good, &alone);
+    mn_session_free(s);
+    end_world();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_no_memory)};
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_refused)};
     if (!flaky_setup()) {
         printf("skipped: the stub was not built\n");
         return 77;

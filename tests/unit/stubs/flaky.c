@@ -12,6 +12,7 @@
  *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT,
  *               before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
+ *   plain       1: refuses to compile a SAMPLE that gives more than ids
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
  *   slow        milliseconds that every execute sleeps first: how long a text takes at least, on
  *               any machine
@@ -42,7 +43,7 @@ static struct {
 } units[MAX_DEVICES];
 static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
-static bool async, unified;
+static bool async, unified, plain;
 static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
@@ -181,11 +182,22 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, cons
     mn_status st = check(q->dev, "kv_copy", err);
     return st ? st : mnc_kv_copy(q, kv, l, c, n, stride, ev, err);
 }
+/* Whether SAMPLE is to give logprobs, too. */
+static bool scores(const mn_graph *g) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_node *n = &g->nodes[i];
+        if (n->op == MN_OP_SAMPLE && n->n_out > MN_SAMPLE_OUT_LOGPROB)
+            return g->operands[n->out_off + MN_SAMPLE_OUT_LOGPROB] >= 0;
+    }
+    return false;
+}
 static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program **out,
                                  mn_error *err) {
     if (tells("compile"))
         units[unit(d)].left -= units[unit(d)].left < NEVER ? NEVER : 0;
     mn_status st = check(d, "compile", err);
+    if (!st && plain && scores(c->graph))
+        st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "draws ids and nothing else");
     return st ? st : mnc_compile(d, c, out, err);
 }
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
@@ -244,6 +256,7 @@ static void read_options(const mn_host *h) {
     option(h, "lost_at", lost_at, sizeof lost_at);
     transient = number(h, "transient", 0);
     async = number(h, "async", 0);
+    plain = number(h, "plain", 0);
     unified = number(h, "unified", 1);
     back_after = number(h, "back_after", NEVER);
     relapse = number(h, "relapse", NEVER);
