@@ -121,6 +121,8 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
         settings[params.n_settings++] = (mn_setting){"context", "0"};
     if (flags->quiet || flags->verbose)
         settings[params.n_settings++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
+    else if (flags->informs)
+        settings[params.n_settings++] = (mn_setting){"log_level", "info"};
     contain_plugins(&params);
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);

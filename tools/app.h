@@ -18,6 +18,7 @@ typedef struct {
     int64_t rows;
     int precision, kv_k, kv_v; /* indices into the rows' choices */
     int list_devices, json, no_probe_cache, quiet, verbose;
+    int informs; /* neither quiet nor verbose: the log has what a server's log should have */
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */

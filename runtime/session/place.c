@@ -3,6 +3,7 @@
  * mn_session_unplace; sequences keep their tokens, from which the next engine computes them again.
  * A device at fault gives way to others (failover.c). */
 #include "session/session.h"
+#include <stdio.h>
 #include <string.h>
 
 /* What has the size of the engine's steps; mn_session_unplace frees it. */
@@ -56,6 +57,25 @@ static uint32_t ring_size(const mn_session *s) {
     return mn_steps_ahead(p->offers[p->chosen].record, &s->request);
 }
 
+/* Before anything is loaded: the memory that each device will be asked for. */
+static void log_memory(const mn_session *s) {
+    static const double mib = 1048576;
+    const mn_placement *p = &s->placement;
+    for (uint32_t i = 0; i < p->n_segments; i++) {
+        const mn_segment *g = &p->segments[i];
+        const mn_offer *o = &p->offers[g->offer];
+        char weights[64] = "weights in the model's files";
+        if (g->estimate.weights)
+            snprintf(weights, sizeof weights, "weights %.1f MiB",
+                     (double)g->estimate.weights / mib);
+        char room[64] = "";
+        if (o->free_bytes)
+            snprintf(room, sizeof room, " of %.0f MiB that are free", (double)o->free_bytes / mib);
+        mn_log(MN_LOG_INFO, "%s: loading; %s, KV cache %.1f MiB, at most %.1f MiB in all%s",
+               o->record->name, weights, (double)g->kv_bytes / mib, (double)g->need / mib, room);
+    }
+}
+
 /* One choice and its engine. *fault: the device that was lost, or that refused what it claimed;
  * NULL = none did. What a failure leaves behind is mn_session_unplace's. */
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -67,6 +87,7 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         st = describe(s, err);
     if (st)
         return st;
+    log_memory(s);
     s->ring_size = ring_size(s);
     st = mn_engine_create(&s->placement, s->graph, s->ring_size, &s->engine, fault, err);
     st = mn_canonical_settle(s->model->canonical, true, st, err); /* all weights were read */

@@ -147,6 +147,8 @@ def states(server):
 def endpoints():
     with served.Server(MINERVA, "--alias", "tale", "--alias", "story") as s:
         c = Client(s)
+        log = s.text()
+        assert 0 < log.find("loading; weights in the model's files, KV cache ") < log.find("engine 0 is ready"), log
         status, _, models = c.ask("GET", "/v1/models")
         assert [m["id"] for m in models["data"]] == ["tale", "story"], models
         assert models["data"][0]["max_model_len"] == 1024

@@ -245,6 +245,7 @@ static void set_flags(engine *e, const wire_open *m) {
         .no_probe_cache = (m->flags & WIRE_NO_PROBE_CACHE) != 0,
         .quiet = (m->flags & WIRE_QUIET) != 0,
         .verbose = (m->flags & WIRE_VERBOSE) != 0,
+        .informs = 1,
         .threads = {m->threads, m->threads >= 0},
         .ctx = {m->ctx < 0 ? 0 : m->ctx, m->ctx >= 0},
         .rows = m->n_batch,
