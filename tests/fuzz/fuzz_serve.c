@@ -339,7 +339,8 @@ static void say(const char *line) {
     else if (!strcmp(verb, "admitted"))
         wire_put_id(&out, WIRE_ADMITTED, id);
     else if (!strcmp(verb, "refused"))
-        wire_put_refused(&out, &(wire_refused){id, number[0], mn_str_of("no \"room\"")});
+        wire_put_refused(&out,
+                         &(wire_refused){id, number[0], number[0] & 1u, mn_str_of("no \"room\"")});
     else if (!strcmp(verb, "vector"))
         wire_put_vector(
             &out, &(wire_vector){id, (uint32_t)number[0] % 8, (uint32_t)number[1] % 8, values});

@@ -181,6 +181,42 @@ def test_chat_tools(client, server):
         raises(openai.BadRequestError, lambda: chat(client, tools=tools, tool_choice=choice), param="tool_choice")
 
 
+def test_chat_form(client, server):
+    """response_format with a class of pydantic, streamed too; any JSON; vLLM's fields."""
+    import enum
+    import json
+    import re
+    import pydantic
+
+    class Colour(enum.Enum):
+        red = "red"
+        blue = "blue"
+
+    class Animal(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=12)
+        colour: Colour
+        age: int = pydantic.Field(ge=0, le=99)
+        friends: list["Animal"] = pydantic.Field(max_length=2)
+
+    for seed in range(4):
+        r = client.chat.completions.parse(model="storyteller", messages=STORY, response_format=Animal, temperature=1.5, seed=seed, max_tokens=600)
+        if r.choices[0].finish_reason == "stop":
+            assert 0 <= r.choices[0].message.parsed.age <= 99
+    settings = dict(model="storyteller", messages=STORY, response_format=Animal, temperature=1, seed=9, max_tokens=600)
+    with client.chat.completions.stream(**settings) as stream:
+        for event in stream:
+            pass
+        equal(stream.get_final_completion().choices[0].message.parsed, client.chat.completions.parse(**settings).choices[0].message.parsed)
+    said = chat(client, response_format={"type": "json_object"}, max_tokens=600, temperature=1, seed=3).choices[0]
+    assert said.finish_reason == "length" or isinstance(json.loads(said.message.content), (dict, list))
+    for more in ({"guided_choice": ["yes", "no"]}, {"structured_outputs": {"choice": ["yes", "no"]}}, {"guided_regex": "yes|no"}, {"guided_grammar": 'root ::= "yes" | "no"'}):
+        c = chat(client, extra_body=more, n=3, temperature=1.5, logprobs=True)
+        equal({x.finish_reason for x in c.choices}, {"stop"})
+        assert {x.message.content for x in c.choices} <= {"yes", "no"}
+    said = complete(client, max_tokens=60, temperature=1.5, extra_body={"guided_json": {"type": "integer", "minimum": 5, "maximum": 17}}).choices[0].text
+    assert 5 <= int(said) <= 17 and re.fullmatch(r"\d+", said), said
+
+
 # ---- completions and embeddings -------------------------------------------------------------------------------------
 def test_text_complete(client, server):
     r = complete(client, max_tokens=openai.NOT_GIVEN)
@@ -239,7 +275,15 @@ def test_errors_fields(client, server):
     for messages in ([], [{"role": "user", "content": 3}], [{"content": "no role"}], "text", [3],
                      [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]):
         raises(openai.BadRequestError, lambda: chat(client, messages), param="messages")
-    raises(openai.BadRequestError, lambda: chat(client, response_format={"type": "json_object"}), param="response_format")
+    for wrong in ({"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "json_schema": {"name": "a", "schema": 3}}):
+        raises(openai.BadRequestError, lambda: chat(client, response_format=wrong), param="response_format")
+    schema = {"type": "object", "properties": {"a": {"not": {}}}}
+    error = raises(openai.BadRequestError, lambda: chat(client, response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}), param="response_format")
+    assert "#/properties/a/not" in error.message, error.message
+    error = raises(openai.BadRequestError, lambda: chat(client, extra_body={"guided_regex": "(a"}, stream=True), param="guided_regex")
+    assert "byte 2" in error.message, error.message
+    raises(openai.BadRequestError, lambda: chat(client, extra_body={"guided_choice": []}), param="guided_choice")
+    raises(openai.BadRequestError, lambda: chat(client, extra_body={"guided_choice": ["a"], "guided_regex": "a"}), param="guided_choice")
     raises(openai.BadRequestError, lambda: complete(client, []), param="prompt")
     raises(openai.BadRequestError, lambda: complete(client, [[99999999]]), param="prompt")
     chat(client, extra_body={"temperature": None, "stop": None, "tools": None, "top_k": None, "unknown_field": {"a": [1]}})

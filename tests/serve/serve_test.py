@@ -246,8 +246,8 @@ def errors():
         refused(c.post(chat, {**STORY, "model": "gpt-4"}), 404, "model", code="model_not_found")
         for field, value in {"temperature": "hot", "top_p": 2, "n": 0, "max_tokens": -1, "stream": "yes", "seed": 1.5, "stop": 7,
                              "logit_bias": {"x": 1}, "min_p": -1, "top_k": 0.5, "presence_penalty": 3, "stream_options": {},
-                             "response_format": {"type": "json_object"}, "tool_choice": "required", "tools": 3,
-                             "chat_template_kwargs": [], "top_logprobs": 3, "stop_token_ids": [99999999], "guided_json": {}}.items():
+                             "response_format": {"type": "json_schema"}, "tool_choice": "required", "tools": 3,
+                             "chat_template_kwargs": [], "top_logprobs": 3, "stop_token_ids": [99999999], "guided_json": 3, "structured_outputs": {"regex": 3}}.items():
             refused(c.post(chat, {**STORY, field: value}), 400, field, field)
         assert c.chat(response_format={"type": "text"}, tool_choice="none", tools=None, max_tokens=1)
         image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
@@ -318,6 +318,8 @@ def stories(n):
 def crash():
     """kill -9 of the engine while streams run: each ends with the text that it has alone; with sampling, too."""
     jobs = stories(8)
+    for job in jobs[::3]:  # where they are in their form is found again from their tokens
+        job["guided_regex"] = "([a-z]{2,9}[ ,.]){20,60}"
     with served.Server(MINERVA, "--precision", "exact", "--parallel", 8, "--device", "cpu_simd") as s:
         alone = [Client(s).streamed(**job)[0] for job in jobs]
     with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8) as s:

@@ -14,6 +14,8 @@ static void put_all(buffer *out) {
     submit.sample.n_stop = 2;
     submit.sample.stop = ids;
     submit.sample.seed = 99;
+    submit.form = 2;
+    submit.form_source = (mn_str){"{}", 2};
     submit.bias_ids = ids;
     submit.bias = floats;
     const uint32_t lengths[] = {1, 3};
@@ -137,6 +139,7 @@ int main(void) {
     assert(wire_next(&in, &m) == 1 && wire_next(&in, &m) == 1 && wire_get_submit(&m, &submit));
     assert(submit.id == 7 && submit.n_drawn == 1 && submit.sample.seed == 99);
     assert(!memcmp(submit.ids, ids, sizeof ids) && submit.sample.stop[1] == 6);
+    assert(submit.form == 2 && submit.form_source.len == 2);
     buffer_free(&out);
     return 0;
 }

@@ -67,6 +67,7 @@ static void answer_free(reading *x) {
     free(a->echo);
     free(a->g);
     buffer_free(&a->head);
+    ask_free(&a->ask);
     free(a);
 }
 
@@ -270,6 +271,36 @@ static void send_whole(answer *a) {
     serve_json(a->s, a->http, &b);
 }
 
+/* ---- errors ---------------------------------------------------------------------------------- */
+/* param: the field of the request that is at fault, or NULL. */
+static void fail(answer *a, unsigned status, const char *type, const char *param,
+                 const char *message) {
+    if (a->failed)
+        return;
+    a->failed = 1;
+    if (a->in.running && !a->in.http)
+        return;
+    for (uint32_t i = 0; !a->in.running && i < a->n; i++)
+        generation_abort(a->s, &a->g[i]);
+    if (!a->started) {
+        http_error(a->http, status, type, param, NULL, message);
+        return;
+    }
+    buffer b = {0};
+    put_format(&b,
+               "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":", type,
+               status);
+    json_stringz(&b, message);
+    buffer_z(&b, "}}\n\n");
+    put(a, &b);
+    buffer_free(&b);
+    end_stream(a);
+}
+
+void answer_fail(answer *a, unsigned status, const char *type, const char *message) {
+    fail(a, status, type, NULL, message);
+}
+
 /* ---- what generations call ------------------------------------------------------------------- */
 
 void answer_admitted(answer *a, generation *g) {
@@ -290,7 +321,7 @@ void answer_refused(answer *a, generation *g, const wire_refused *m) {
     if (is_memory)
         http_header(a->http, "Retry-After", "2");
     if (usage || m->status == MN_UNSUPPORTED)
-        answer_fail(a, 400, "invalid_request_error", message);
+        fail(a, 400, "invalid_request_error", m->of_form ? a->ask.form.param : NULL, message);
     else
         answer_fail(a, is_memory ? 503 : 500, "server_error", message);
 }
@@ -325,29 +356,6 @@ void answer_finished(answer *a, generation *g) {
         end_stream(a);
     else
         send_whole(a);
-}
-
-void answer_fail(answer *a, unsigned status, const char *type, const char *message) {
-    if (a->failed)
-        return;
-    a->failed = 1;
-    if (a->in.running && !a->in.http)
-        return;
-    for (uint32_t i = 0; !a->in.running && i < a->n; i++)
-        generation_abort(a->s, &a->g[i]);
-    if (!a->started) {
-        http_error(a->http, status, type, NULL, NULL, message);
-        return;
-    }
-    buffer b = {0};
-    put_format(&b,
-               "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":", type,
-               status);
-    json_stringz(&b, message);
-    buffer_z(&b, "}}\n\n");
-    put(a, &b);
-    buffer_free(&b);
-    end_stream(a);
 }
 
 void answer_tick(answer *a, double now) {

@@ -153,27 +153,6 @@ static int read_logprobs(const cJSON *body, int is_chat, ask *out, json_error *e
     return 1;
 }
 
-/* response_format: text is what there is; a schema that is not enforced would be worse than
- * none. */
-static int check_format(const cJSON *body, json_error *e) {
-    static const char *const others[] = {"guided_json", "guided_regex", "guided_choice",
-                                         "guided_grammar", "structured_outputs"};
-    const cJSON *format = json_field(body, "response_format");
-    const char *type = "text";
-    if (format && !json_read_string(format, "type", &type, e))
-        return 0;
-    if (strcmp(type, "text") != 0)
-        return json_fail(e, "response_format",
-                         "response_format: found \"%.40s\", expected \"text\": answers in a given "
-                         "form are not supported yet",
-                         type);
-    for (size_t i = 0; i < COUNT(others); i++)
-        if (json_field(body, others[i]))
-            return json_fail(e, others[i], "%s: answers in a given form are not supported yet",
-                             others[i]);
-    return 1;
-}
-
 /* "stream" and "stream_options", which has a meaning with streams alone. */
 static int read_stream(const cJSON *body, ask *out, json_error *e) {
     const cJSON *options = json_field(body, "stream_options");
@@ -202,9 +181,13 @@ int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_err
     return json_read_string(body, "model", &out->model, e) && read_numbers(body, out, e) &&
            read_stream(body, out, e) && read_stop(body, out, e) &&
            read_stop_ids(body, n_vocab, out, e) && read_bias(body, n_vocab, out, e) &&
-           read_logprobs(body, is_chat, out, e) && check_format(body, e) &&
+           read_logprobs(body, is_chat, out, e) && form_read(body, &out->form, e) &&
            json_read_bool(body, "ignore_eos", &out->ignore_eos, e) &&
            json_read_bool(body, "echo", &out->echo, e) && check_max_tokens(out, is_chat, e);
+}
+
+void ask_free(ask *a) {
+    form_free(&a->form);
 }
 
 void ask_default_stops(ask *a, const char *const *stops, size_t n) {

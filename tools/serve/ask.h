@@ -1,6 +1,7 @@
 /* ask.h -- the fields of a request for generations: sampling, limits, kind of answer. */
 #ifndef MINERVA_SERVE_ASK_H
 #define MINERVA_SERVE_ASK_H
+#include "serve/form.h"
 #include "serve/json.h"
 #include "serve/wire.h"
 
@@ -26,11 +27,13 @@ typedef struct {
     float bias[WIRE_MAX_BIAS];
     uint32_t n_bias;
     const char *model;
+    ask_form form;
 } ask;
 
 /* is_chat: logprobs is a flag beside top_logprobs, else a number. n_vocab: of the model.
  * 0: the error is set. */
 int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e);
+void ask_free(ask *a); /* what it does not only point to */
 /* The strings of --stop, where the request has none. */
 void ask_default_stops(ask *a, const char *const *stops, size_t n);
 /* The parameters of a generation: what the request says, else *defaults. seed: of requests without

@@ -7,6 +7,7 @@
 #include "serve/engine.h"
 #include "app.h"
 #include "serve/embed_work.h"
+#include "serve/forms.h"
 #include "serve/work.h"
 #include <errno.h>
 #include <poll.h>
@@ -26,6 +27,7 @@ typedef struct {
     app a;
     app_flags flags;
     char *model, *device;
+    forms forms;       /* of the thread that reads */
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
     pthread_mutex_t out_lock;
@@ -50,8 +52,11 @@ static void flush(engine *e) {
 }
 
 /* Queues why a request was not accepted. */
-static void refuse(engine *e, uint64_t id, mn_status st, const char *message) {
-    const wire_refused m = {.id = id, .status = (int32_t)st, .message = {message, strlen(message)}};
+static void refuse(engine *e, uint64_t id, mn_status st, const char *message, int of_form) {
+    const wire_refused m = {.id = id,
+                            .status = (int32_t)st,
+                            .of_form = (uint32_t)of_form,
+                            .message = {message, strlen(message)}};
     wire_put_refused(&e->out, &m);
 }
 
@@ -68,20 +73,23 @@ static void send_beat(engine *e) {
 
 /* ---- the thread that reads ------------------------------------------------------------------- */
 
-/* The answer is queued under the lock, before any event of the request can be. */
+/* The answer is queued under the lock, before any event of the request can be; the form is compiled
+ * before. */
 static void on_submit(engine *e, const wire_submit *m) {
     mn_error err = MN_ERROR;
+    mn_constraint *c = NULL;
+    const mn_status bad = forms_get(&e->forms, e->a.model, m->form, m->form_source, &c, &err);
     pthread_mutex_lock(&e->out_lock);
-    mn_status st = MN_UNSUPPORTED;
-    if (e->work)
-        st = work_submit(e->work, m, &err);
-    else
+    mn_status st = bad ? bad : MN_UNSUPPORTED;
+    if (e->work && !bad)
+        st = work_submit(e->work, m, c, &err);
+    else if (!bad)
         snprintf(err.msg, sizeof err.msg,
                  "the model is an encoder: it embeds, it generates nothing");
     if (st == MN_OK)
         wire_put_id(&e->out, WIRE_ADMITTED, m->id);
     else
-        refuse(e, m->id, st, err.msg);
+        refuse(e, m->id, st, err.msg, bad != MN_OK);
     flush(e);
     pthread_mutex_unlock(&e->out_lock);
 }
@@ -93,7 +101,7 @@ static void on_vector(void *arg, const wire_vector *v, mn_status st, const char 
     if (st == MN_OK)
         wire_put_vector(&e->out, v);
     else
-        refuse(e, v->id, st, why);
+        refuse(e, v->id, st, why, 0);
     flush(e);
     pthread_mutex_unlock(&e->out_lock);
 }

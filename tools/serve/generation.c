@@ -161,7 +161,9 @@ static void send(serve *s, generation *g) {
                      .ids = g->ids,
                      .n_bias = a->ask.n_bias,
                      .bias_ids = a->ask.bias_ids,
-                     .bias = a->ask.bias};
+                     .bias = a->ask.bias,
+                     .form = a->ask.form.kind,
+                     .form_source = a->ask.form.source};
     m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
     m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;
     m.cache_salt = (uint64_t)(a->http->key + 1); /* users cannot time each other's prompts */

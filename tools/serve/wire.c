@@ -175,6 +175,8 @@ static void pass_submit(pass *p, wire_submit *m) {
     count(p, &m->n_bias, WIRE_MAX_BIAS);
     ids(p, &m->bias_ids, m->n_bias);
     floats(p, &m->bias, m->n_bias);
+    u32(p, &m->form);
+    text(p, &m->form_source);
     if (!p->out && m->n_drawn >= m->n_ids)
         p->bad = 1;
 }
@@ -214,6 +216,7 @@ static void pass_ready(pass *p, wire_ready *m) {
 static void pass_refused(pass *p, wire_refused *m) {
     u64(p, &m->id);
     i32(p, &m->status);
+    u32(p, &m->of_form);
     text(p, &m->message);
 }
 

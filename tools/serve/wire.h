@@ -14,7 +14,7 @@
 #include "buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -59,6 +59,8 @@ typedef struct {
     const int32_t *bias_ids;
     const float *bias;
     uint64_t cache_salt;
+    uint32_t form, pad; /* of the answer (form.h): MN_CONSTRAINT_*; 0: none */
+    mn_str form_source;
 } wire_submit;
 
 typedef struct {
@@ -80,6 +82,7 @@ typedef struct {
 typedef struct {
     uint64_t id;
     int32_t status;
+    uint32_t of_form; /* 1: the form of the answer is at fault */
     mn_str message;
 } wire_refused;
 

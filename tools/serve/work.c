@@ -39,13 +39,15 @@ static entry **find(work *w, uint64_t id) {
 }
 
 /* The message as parameters of the session. */
-static mn_status submit(work *w, const wire_submit *m, uint64_t *request, mn_error *err) {
+static mn_status submit(work *w, const wire_submit *m, mn_constraint *c, uint64_t *request,
+                        mn_error *err) {
     mn_logit_bias bias[WIRE_MAX_BIAS];
     mn_sample_params sample = m->sample;
     for (uint32_t i = 0; i < m->n_bias; i++)
         bias[i] = (mn_logit_bias){m->bias_ids[i], m->bias[i]};
     sample.n_bias = m->n_bias;
     sample.bias = bias;
+    sample.constraint = c;
     const mn_request_params params = {.size = sizeof params,
                                       .flags = m->flags,
                                       .sample = &sample,
@@ -59,12 +61,12 @@ static mn_status submit(work *w, const wire_submit *m, uint64_t *request, mn_err
     return mn_session_submit(w->session, &params, request, err);
 }
 
-mn_status work_submit(work *w, const wire_submit *m, mn_error *err) {
+mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error *err) {
     entry *e = calloc(1, sizeof *e);
     if (!e)
         return MN_OUT_OF_MEMORY;
     pthread_mutex_lock(&w->lock);
-    const mn_status st = submit(w, m, &e->request, err);
+    const mn_status st = submit(w, m, c, &e->request, err);
     if (st) {
         free(e);
     } else {

@@ -1,0 +1,169 @@
+/* form.c -- the form of answers (form.h): read from a request by the front, which passes kind and
+ * source on, and compiled by the engine, whose refusal names the place in the source. */
+#include "serve/form.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name, *inner; /* of a request; of structured_outputs */
+    uint32_t kind;
+} form_row;
+
+static const form_row rows[] = {
+    {"guided_json", "json", MN_CONSTRAINT_SCHEMA},
+    {"guided_regex", "regex", MN_CONSTRAINT_REGEX},
+    {"guided_choice", "choice", MN_CONSTRAINT_CHOICES},
+    {"guided_grammar", "grammar", MN_CONSTRAINT_GRAMMAR},
+    {NULL, "json_object", MN_CONSTRAINT_JSON},
+};
+
+/* One form for a request. param: static. 0: the error is set. */
+static int begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
+    if (f->kind)
+        return json_fail(e, param, "%s: found beside %s, expected one of them", param, f->param);
+    f->kind = kind;
+    f->param = param;
+    return 1;
+}
+
+static int finish(ask_form *f, json_error *e) {
+    if (f->text.failed) {
+        e->status = 503;
+        return json_fail(e, NULL, "out of memory");
+    }
+    if (f->text.n > FORM_MAX_SOURCE)
+        return json_fail(e, f->param, "%s: found %zu bytes, expected at most %u", f->param,
+                         f->text.n, FORM_MAX_SOURCE);
+    f->source = (mn_str){f->text.p ? f->text.p : "", f->text.n};
+    return 1;
+}
+
+/* A schema as an object, or as its text. */
+static int set_schema(ask_form *f, const cJSON *schema, json_error *e) {
+    if (cJSON_IsString(schema)) {
+        buffer_z(&f->text, schema->valuestring);
+        return finish(f, e);
+    }
+    if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
+        return json_fail(e, f->param, "%s: expected a JSON schema", f->param);
+    char *text = cJSON_PrintUnformatted(schema);
+    buffer_z(&f->text, text ? text : "");
+    f->text.failed |= !text;
+    cJSON_free(text);
+    return finish(f, e);
+}
+
+static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
+    const cJSON *item = NULL;
+    if (!cJSON_IsArray(list) || !list->child)
+        return json_fail(e, f->param, "%s: expected a list of strings", f->param);
+    cJSON_ArrayForEach(item, list) {
+        if (!cJSON_IsString(item))
+            return json_fail(e, f->param, "%s: expected a list of strings", f->param);
+        buffer_put(&f->text, "", item != list->child); /* the NUL between two */
+        buffer_z(&f->text, item->valuestring);
+    }
+    return finish(f, e);
+}
+
+static int set_value(ask_form *f, const cJSON *v, json_error *e) {
+    if (f->kind == MN_CONSTRAINT_JSON)
+        return 1;
+    if (f->kind == MN_CONSTRAINT_SCHEMA)
+        return set_schema(f, v, e);
+    if (f->kind == MN_CONSTRAINT_CHOICES)
+        return set_choices(f, v, e);
+    if (!cJSON_IsString(v))
+        return json_fail(e, f->param, "%s: expected a string", f->param);
+    buffer_z(&f->text, v->valuestring);
+    return finish(f, e);
+}
+
+/* response_format: text, json_object, or json_schema with its schema. */
+static int read_format(const cJSON *body, ask_form *f, json_error *e) {
+    static const char param[] = "response_format";
+    const cJSON *format = json_field(body, param);
+    const char *type = NULL;
+    if (!format)
+        return 1;
+    if (!cJSON_IsObject(format) || !json_read_string(format, "type", &type, e) || !type)
+        return json_fail(e, param, "response_format: expected an object with a type");
+    if (!strcmp(type, "text"))
+        return 1;
+    if (!strcmp(type, "json_object"))
+        return begin(f, MN_CONSTRAINT_JSON, param, e);
+    if (strcmp(type, "json_schema") != 0)
+        return json_fail(e, param,
+                         "response_format: found type \"%.40s\", expected \"text\", "
+                         "\"json_object\" or \"json_schema\"",
+                         type);
+    const cJSON *schema = json_field(json_field(format, "json_schema"), "schema");
+    if (!schema)
+        return json_fail(e, param, "response_format: json_schema: found no schema");
+    return begin(f, MN_CONSTRAINT_SCHEMA, param, e) && set_schema(f, schema, e);
+}
+
+/* vLLM's newer field, with the forms inside. */
+static int read_structured(const cJSON *body, ask_form *f, json_error *e) {
+    static const char param[] = "structured_outputs";
+    const cJSON *all = json_field(body, param);
+    if (all && !cJSON_IsObject(all))
+        return json_fail(e, param, "structured_outputs: expected an object");
+    for (size_t i = 0; all && i < sizeof rows / sizeof *rows; i++) {
+        const cJSON *v = json_field(all, rows[i].inner);
+        if (!v || cJSON_IsFalse(v))
+            continue;
+        if (!begin(f, rows[i].kind, param, e) || !set_value(f, v, e))
+            return 0;
+    }
+    return 1;
+}
+
+int form_read(const cJSON *body, ask_form *out, json_error *e) {
+    if (!read_format(body, out, e) || !read_structured(body, out, e))
+        return 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const cJSON *v = rows[i].name ? json_field(body, rows[i].name) : NULL;
+        if (v && (!begin(out, rows[i].kind, rows[i].name, e) || !set_value(out, v, e)))
+            return 0;
+    }
+    return 1;
+}
+
+void form_free(ask_form *f) {
+    buffer_free(&f->text);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+/* The texts between NULs; malloc'ed, NULL: out of memory. */
+static mn_str *split(mn_str source, uint32_t *n) {
+    *n = 1;
+    for (uint64_t i = 0; i < source.len; i++)
+        *n += !source.ptr[i];
+    mn_str *list = malloc(*n * sizeof *list);
+    const char *at = source.ptr;
+    const char *end = at + source.len;
+    for (uint32_t i = 0; list && i < *n; i++) {
+        const char *nul = memchr(at, 0, (size_t)(end - at));
+        const char *to = nul ? nul : end;
+        list[i] = (mn_str){at, (uint64_t)(to - at)};
+        at = nul ? nul + 1 : end;
+    }
+    return list;
+}
+
+mn_status form_compile(mn_model *m, uint32_t kind, mn_str source, mn_constraint **out,
+                       mn_error *err) {
+    mn_constraint_params p = {.size = sizeof p, .kind = kind, .source = source};
+    mn_str *list = NULL;
+    if (kind == MN_CONSTRAINT_CHOICES) {
+        list = split(source, &p.n_choices);
+        if (!list)
+            return MN_OUT_OF_MEMORY;
+        p.choices = list;
+    }
+    const mn_status st = mn_constraint_create(m, &p, out, err);
+    free(list);
+    return st;
+}

@@ -1,0 +1,23 @@
+/* form.h -- the form that a request wants its answers to have: response_format, and vLLM's fields. */
+#ifndef MINERVA_SERVE_FORM_H
+#define MINERVA_SERVE_FORM_H
+#include "serve/json.h"
+#include <minerva/minerva.h>
+
+#define FORM_MAX_SOURCE (256u << 10) /* bytes of a schema, regular expression or grammar */
+
+/* kind 0: none. The engine compiles it. */
+typedef struct {
+    uint32_t kind; /* MN_CONSTRAINT_* */
+    mn_str source; /* of choices: the texts with NULs between them */
+    buffer text;   /* what source points into */
+    const char *param;
+} ask_form;
+
+/* The fields of a request. 0: the error is set. */
+int form_read(const cJSON *body, ask_form *out, json_error *e);
+void form_free(ask_form *f);
+/* The constraint of a kind and a source as above; made for each call. */
+mn_status form_compile(mn_model *m, uint32_t kind, mn_str source, mn_constraint **out,
+                       mn_error *err);
+#endif
