@@ -503,6 +503,7 @@ typedef struct {
     float bias;
 } mn_logit_bias;
 #define MN_MAX_BIAS 320
+#define MN_MAX_DRY_BREAKERS 64
 typedef struct {
     uint32_t size, max_new; /* maximum of generated ids; 0 = until the context is full */
     uint64_t seed;
@@ -522,8 +523,27 @@ typedef struct {
      * is another model's. MN_UNSUPPORTED: the model has no end token, and stop names none; the
      * vocabulary cannot spell such a text */
     mn_constraint *constraint;
-} mn_sample_params; /* MN_INVALID: NaN and infinity, top_p and min_p outside 0 to 1, top_k and
-                       repeat_penalty below 0 */
+    /* Further samplers, off where 0; formulas: docs/ops.md, SAMPLE. A device whose plugin has no
+     * contract 4 of SAMPLE refuses them: MN_UNSUPPORTED. */
+    /* the order, by names with ';' between; a sampler that is not named does not run. NULL: as in
+     * penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature */
+    const char *samplers;
+    /* DRY. base 0: 1.75; allowed_length 0: 2; last_n: the newest tokens that are searched, <= 0:
+     * all */
+    float dry_multiplier, dry_base;
+    int32_t dry_allowed_length, dry_last_n;
+    /* texts at which matches end: every token that contains one, or, where none does, the last
+     * token of its spelling. NULL: "\n", ":", "\"", "*" */
+    const mn_str *dry_breakers;
+    uint32_t n_dry_breakers; /* at most MN_MAX_DRY_BREAKERS */
+    float top_n_sigma;
+    float typical_p;                         /* 1: off */
+    float xtc_probability, xtc_threshold;    /* threshold 0: 0.1; above 0.5: off */
+    float dynatemp_range, dynatemp_exponent; /* exponent 0: 1 */
+    int32_t mirostat;                        /* 2: mirostat 2.0, instead of other filters */
+    float mirostat_tau, mirostat_eta;        /* 0: 5 and 0.1 */
+} mn_sample_params; /* MN_INVALID: NaN and infinity, probabilities outside 0 to 1, numbers below 0
+                       other than temp, penalties and last_n. MN_BAD_INPUT: an unknown sampler */
 /* The prompt is computed and nothing is drawn; max_new is not read. The sequence ends without an
  * id: mn_session_step does not return it. */
 #define MN_SAMPLE_PREFILL_ONLY 1u

@@ -33,8 +33,9 @@ typedef struct {
 } mn_input_range;
 
 /* The programs of the last segment (scoring.c): SAMPLE without optional operands; with a mask; with
- * all of them, which is the program that scores. */
-enum { MN_RUN_PLAIN, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUNS };
+ * a mask, biases, targets and logprobs, which is the program that scores; and that with all
+ * samplers. Each can do what the one before it can. */
+enum { MN_RUN_PLAIN, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUN_SAMPLERS, MN_RUNS };
 typedef struct {
     const mn_model_graph *graph;
     mn_program *program;
@@ -42,16 +43,19 @@ typedef struct {
     bool ready;
 } mn_engine_program;
 
-/* What the operands of the program that scores are bound to. */
+/* What the operands of the programs that score are bound to. */
 typedef struct {
-    mn_buffer *bias_ids, *bias_values, *top_ids, *top_logprobs, *logprob; /* on the device */
-    mn_buffer *host; /* [ring] places of place_bytes */
+    mn_buffer *bias_ids, *bias_values, *top_ids, *top_logprobs, *logprob, *mu; /* on the device */
+    mn_buffer *breakers; /* [slots][mask words] on the device; NULL: without all samplers */
+    mn_buffer *host;     /* [ring] places of place_bytes */
     const char *map;
     uint64_t place_bytes;
+    bool ready;
 } mn_scoring;
 /* Of one output row. */
 typedef struct {
     float logprob;
+    float mu;               /* of the slot behind it; of MN_RUN_SAMPLERS */
     const int32_t *top_ids; /* [MN_MAX_TOP_LOGPROBS] */
     const float *top_logprobs;
 } mn_score;
@@ -145,9 +149,9 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
-/* Makes program `run` (MN_RUN_MASKS, MN_RUN_SCORES), for steps that want it; once per engine. g: of
- * the same model, with MN_GRAPH_MASKS or MN_GRAPH_SCORES; it outlives the engine. Rows of the mask
- * have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
+/* Makes program `run` (MN_RUN_MASKS and up), for steps that want it; once per engine. g: of the
+ * same model, with the MN_GRAPH_* of that name; it outlives the engine. Rows of the mask and of the
+ * breakers have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
 mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
                                  mn_error *err);
 /* Masks of the next step's outputs [first, first + n): n rows of mn_engine_mask_words. */
@@ -159,7 +163,10 @@ static inline uint32_t mn_engine_mask_words(const mn_engine *e) {
 /* Replaces the biases of a slot: n <= MN_MAX_BIAS, each id once. */
 mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias *bias, uint32_t n,
                                mn_error *err);
-/* Of a step of MN_RUN_SCORES that is complete, at its place of the ring. */
+/* Replaces the breakers of a slot: mn_engine_mask_words. With MN_RUN_SAMPLERS. */
+mn_status mn_engine_write_breakers(mn_engine *e, uint32_t slot, const uint32_t *words,
+                                   mn_error *err);
+/* Of a step of MN_RUN_SCORES or MN_RUN_SAMPLERS that is complete, at its place of the ring. */
 mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);

@@ -155,7 +155,7 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     const bool draws = n && !e->graph->embeds;
     if (!st)
         st = mn_engine_segment_execute(e, last, symbols, draws ? NULL : &done, err);
-    const bool scores = draws && e->wanted == MN_RUN_SCORES;
+    const bool scores = draws && e->wanted >= MN_RUN_SCORES;
     if (!st && draws)
         st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, at * row, n,
                                    scores ? NULL : &done, err);

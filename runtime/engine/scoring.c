@@ -1,6 +1,6 @@
 /* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with masks
- * of the ids that may be drawn, and one that scores, with masks, biases of single ids, targets, and
- * logarithms of probabilities. Each is compiled when somebody first asks for it, shares weights,
+ * of the ids that may be drawn, one that scores, with masks, biases of single ids, targets, and
+ * logarithms of probabilities, and one that scores and has the samplers of contract 4. Each is compiled when somebody first asks for it, shares weights,
  * pages and slots with the first program, and runs only steps that need it: the others cost what
  * they cost before. Its graph is the engine's with a few tensors more at the end, so that tensors
  * have the same indices. */
@@ -27,9 +27,32 @@ static mn_status allocate_masks(mn_engine *e, mn_error *err) {
     return mn_engine_alloc(e, at, mask_bytes(e), MN_MEM_DEVICE, &e->masks, err);
 }
 
+static void free_scoring(mn_engine *e, const mn_backend *b) {
+    mn_scoring *x = &e->scoring;
+    mn_buffer *all[] = {x->bias_ids, x->bias_values, x->top_ids, x->top_logprobs,
+                        x->logprob,  x->mu,          x->host,    x->breakers};
+    for (size_t i = 0; i < MN_COUNT(all); i++)
+        if (all[i])
+            b->buffer_free(all[i]);
+    *x = (mn_scoring){0};
+}
+
+/* No slot has a bias. */
+static mn_status clear_bias(mn_engine *e, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < e->symbol_max[MN_SYM_SLOTS] && !st; i++)
+        st = mn_engine_write_bias(e, i, NULL, 0, err);
+    return st;
+}
+
+/* Of both programs that score; they share it. */
 static mn_status allocate_scoring(mn_engine *e, mn_error *err) {
     const uint32_t at = mn_engine_output_index(e);
+    const mn_engine_device *d = mn_engine_output_device(e);
     mn_scoring *x = &e->scoring;
+    if (x->ready)
+        return MN_OK;
+    free_scoring(e, d->backend); /* what an attempt has left */
     const uint64_t bias = (uint64_t)e->symbol_max[MN_SYM_SLOTS] * MN_MAX_BIAS * 4;
     const uint64_t top = rows_bytes(e, MN_MAX_TOP_LOGPROBS);
     const uint64_t one = rows_bytes(e, 1);
@@ -43,16 +66,31 @@ static mn_status allocate_scoring(mn_engine *e, mn_error *err) {
         {&x->top_ids, top, MN_MEM_DEVICE},
         {&x->top_logprobs, top, MN_MEM_DEVICE},
         {&x->logprob, one, MN_MEM_DEVICE},
-        {&x->host, (2 * top + one) * e->ring, MN_MEM_HOST_PINNED},
+        {&x->mu, one, MN_MEM_DEVICE},
+        {&x->host, (2 * top + 2 * one) * e->ring, MN_MEM_HOST_PINNED},
     };
-    x->place_bytes = 2 * top + one;
+    x->place_bytes = 2 * top + 2 * one;
     for (size_t i = 0; i < MN_COUNT(want); i++) {
         mn_status st = mn_engine_alloc(e, at, want[i].bytes, want[i].kind, want[i].to, err);
         if (st)
             return st;
     }
-    const mn_engine_device *d = mn_engine_output_device(e);
-    return mn_engine_note(e, at, d->backend->map(x->host, (void **)&x->map, err));
+    mn_status st = mn_engine_note(e, at, d->backend->map(x->host, (void **)&x->map, err));
+    if (!st)
+        st = clear_bias(e, err);
+    x->ready = !st;
+    return st;
+}
+
+static uint64_t breakers_bytes(const mn_engine *e) {
+    return (uint64_t)e->symbol_max[MN_SYM_SLOTS] * mn_engine_mask_words(e) * 4;
+}
+
+static mn_status allocate_breakers(mn_engine *e, mn_error *err) {
+    const uint32_t at = mn_engine_output_index(e);
+    if (e->scoring.breakers)
+        return MN_OK;
+    return mn_engine_alloc(e, at, breakers_bytes(e), MN_MEM_DEVICE, &e->scoring.breakers, err);
 }
 
 static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
@@ -69,7 +107,7 @@ static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
     return mn_engine_note(e, s->device, st);
 }
 
-enum { MOST_BINDINGS = 7 };
+enum { MOST_BINDINGS = 9, SCORE_BINDINGS = 7 };
 
 /* The operands that the first program does not have; how many. */
 static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding *to) {
@@ -86,8 +124,14 @@ static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding
         {(uint32_t)io->top_ids, 0, x->top_ids, 0, top},
         {(uint32_t)io->top_logprobs, 0, x->top_logprobs, 0, top},
         {(uint32_t)io->logprob, 0, x->logprob, 0, rows_bytes(e, 1)},
+        {(uint32_t)io->breakers, 0, x->breakers, 0, breakers_bytes(e)},
+        {(uint32_t)io->mu, 0, x->mu, 0, rows_bytes(e, 1)},
     };
-    const uint32_t n = g->scores ? MOST_BINDINGS : 1;
+    uint32_t n = 1;
+    if (g->scores)
+        n = SCORE_BINDINGS;
+    if (g->samplers)
+        n = MOST_BINDINGS;
     memcpy(to, all, n * sizeof *all);
     return n;
 }
@@ -108,24 +152,6 @@ static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
     return mn_engine_note(e, s->device, st);
 }
 
-/* No slot has a bias. */
-static mn_status clear_bias(mn_engine *e, mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->symbol_max[MN_SYM_SLOTS] && !st; i++)
-        st = mn_engine_write_bias(e, i, NULL, 0, err);
-    return st;
-}
-
-static void free_scoring(mn_engine *e, const mn_backend *b) {
-    mn_scoring *x = &e->scoring;
-    mn_buffer *all[] = {x->bias_ids,     x->bias_values, x->top_ids,
-                        x->top_logprobs, x->logprob,     x->host};
-    for (size_t i = 0; i < MN_COUNT(all); i++)
-        if (all[i])
-            b->buffer_free(all[i]);
-    *x = (mn_scoring){0};
-}
-
 static void free_program(const mn_backend *b, mn_engine_program *x) {
     if (x->context)
         b->context_free(x->context);
@@ -136,25 +162,24 @@ static void free_program(const mn_backend *b, mn_engine_program *x) {
 
 mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
                                  mn_error *err) {
-    static const char *const what[] = {"", "masks of ids", "biases of ids and logprobs"};
+    static const char *const what[] = {
+        "", "masks of ids", "biases of ids and logprobs",
+        "samplers beyond penalties, top_k, top_p, min_p and temperature"};
     const mn_engine_device *d = mn_engine_output_device(e);
     mn_engine_program *x = &e->programs[run];
-    const bool scores = run == MN_RUN_SCORES;
     if (x->ready)
         return MN_OK;
     free_program(d->backend, x); /* what an attempt has left */
-    if (scores)
-        free_scoring(e, d->backend);
     x->graph = g;
     mn_status st = allocate_masks(e, err);
-    if (!st && scores)
+    if (!st && g->scores)
         st = allocate_scoring(e, err);
+    if (!st && g->samplers)
+        st = allocate_breakers(e, err);
     if (!st)
         st = compile(e, x, err);
     if (!st)
         st = bind(e, x, err);
-    if (!st && scores)
-        st = clear_bias(e, err);
     if (!st)
         x->ready = true;
     else if (MN_STATUS_CLASS(st) != MN_CLASS_LOST)
@@ -197,8 +222,14 @@ mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias 
     return mn_engine_write_output(e, x->bias_values, slot * bytes, values, bytes, err);
 }
 
-/* Enqueues the reads of n rows into place `at` of the ring: top ids, their logprobs, one
- * logprob. */
+mn_status mn_engine_write_breakers(mn_engine *e, uint32_t slot, const uint32_t *words,
+                                   mn_error *err) {
+    const uint64_t bytes = mn_engine_mask_words(e) * 4ull;
+    return mn_engine_write_output(e, e->scoring.breakers, slot * bytes, words, bytes, err);
+}
+
+/* Enqueues the reads of n rows into place `at` of the ring: top ids, their logprobs, one logprob,
+ * and what mu has become. */
 mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
                                 mn_error *err) {
     mn_scoring *x = &e->scoring;
@@ -208,8 +239,13 @@ mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event 
     mn_status st = mn_engine_read_output(e, x->top_ids, x->host, to, n_top, NULL, err);
     if (!st)
         st = mn_engine_read_output(e, x->top_logprobs, x->host, to + top, n_top, NULL, err);
+    const bool has_mu = e->wanted == MN_RUN_SAMPLERS;
     if (!st)
-        st = mn_engine_read_output(e, x->logprob, x->host, to + 2 * top, n * 4ull, done, err);
+        st = mn_engine_read_output(e, x->logprob, x->host, to + 2 * top, n * 4ull,
+                                   has_mu ? NULL : done, err);
+    if (!st && has_mu)
+        st = mn_engine_read_output(e, x->mu, x->host, to + 2 * top + rows_bytes(e, 1), n * 4ull,
+                                   done, err);
     return st;
 }
 
@@ -220,8 +256,10 @@ mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row) {
     const int32_t *ids = (const int32_t *)place;
     const float *logprobs = (const float *)(place + top);
     const float *one = (const float *)(place + 2 * top);
+    const float *mu = (const float *)(place + 2 * top + rows_bytes(e, 1));
     return (mn_score){
         .logprob = one[row],
+        .mu = mu[row],
         .top_ids = ids + (size_t)row * MN_MAX_TOP_LOGPROBS,
         .top_logprobs = logprobs + (size_t)row * MN_MAX_TOP_LOGPROBS,
     };

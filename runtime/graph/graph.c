@@ -333,6 +333,8 @@ static void begin(mn_model_graph *g) {
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;
+    g->io.breakers = -1;
+    g->io.mu = -1;
     g->io.top_ids = -1;
     g->io.top_logprobs = -1;
     g->io.logprob = -1;
@@ -364,8 +366,9 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->err = err;
     g->n_ctx = n_ctx;
     g->embeds = end == MN_GRAPH_EMBEDS;
-    g->masks = end == MN_GRAPH_MASKS || end == MN_GRAPH_SCORES;
-    g->scores = end == MN_GRAPH_SCORES;
+    g->samplers = end == MN_GRAPH_SAMPLERS;
+    g->scores = g->samplers || end == MN_GRAPH_SCORES;
+    g->masks = g->scores || end == MN_GRAPH_MASKS;
     begin(g);
     if (!g->status)
         arch->build(g);

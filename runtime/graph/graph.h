@@ -32,6 +32,8 @@ typedef struct {
     /* of a graph that scores; else -1. Biases of ids by slot [S, B], an id to score instead of
      * drawing one; the most likely ids and their logprobs [O, N], the logprob of the id drawn */
     int32_t bias_ids, bias_values, target, top_ids, top_logprobs, logprob;
+    /* of a graph with all samplers; else -1: breakers of DRY [S, V / 32], mu of mirostat [O] */
+    int32_t breakers, mu;
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
 } mn_graph_io;
@@ -62,7 +64,8 @@ typedef struct {
     double rope_mscale[MN_MAX_ROPE];
     uint32_t n_ctx; /* positions that a session wants; 0 = what the model was trained for */
     bool masks;     /* SAMPLE has a mask */
-    bool scores;    /* SAMPLE has all its operands */
+    bool scores;    /* SAMPLE has masks, biases, targets and logprobs */
+    bool samplers;  /* and what contract 4 adds */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
 } mn_model_graph;
 /* The output that the host may read row by row, and the numbers in a row. */
@@ -80,9 +83,16 @@ typedef struct {
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
-/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, or all its
- * operands: the first graph with a few tensors more behind the others. */
-enum { MN_GRAPH_DRAWS, MN_GRAPH_EMBEDS, MN_GRAPH_MASKS, MN_GRAPH_SCORES, MN_GRAPH_ENDS };
+/* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, that scores,
+ * or that has all samplers as well: the first graph with a few tensors more behind the others. */
+enum {
+    MN_GRAPH_DRAWS,
+    MN_GRAPH_EMBEDS,
+    MN_GRAPH_MASKS,
+    MN_GRAPH_SCORES,
+    MN_GRAPH_SAMPLERS,
+    MN_GRAPH_ENDS
+};
 enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph that scores */
 #define MN_MASK_WORDS(n_vocab) (((n_vocab) + 31) / 32) /* of a row of the mask */
 

@@ -290,6 +290,14 @@ static void add_scores(mn_model_graph *g) {
     io->logprob = mn_gb_tensor(g, "logprob", MN_ROLE_OUTPUT, MN_F32, 1, &O);
 }
 
+static void add_samplers(mn_model_graph *g) {
+    mn_graph_io *io = &g->io;
+    const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
+    const int64_t words[] = {MN_DIM(MN_SYM_SLOTS), MN_MASK_WORDS(g->hp.n_vocab)};
+    io->breakers = mn_gb_tensor(g, "breakers", MN_ROLE_INPUT, MN_I32, 2, words);
+    io->mu = mn_gb_tensor(g, "mu", MN_ROLE_OUTPUT, MN_F32, 1, &O);
+}
+
 static void sample(mn_model_graph *g) {
     mn_graph_io *io = &g->io;
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
@@ -298,6 +306,8 @@ static void sample(mn_model_graph *g) {
         add_mask(g);
     if (g->scores)
         add_scores(g);
+    if (g->samplers)
+        add_samplers(g);
     mn_gb_begin(g, MN_OP_SAMPLE);
     mn_gb_in(g, io->logits);
     mn_gb_in(g, io->out_slot);
@@ -312,11 +322,17 @@ static void sample(mn_model_graph *g) {
         mn_gb_in(g, io->bias_values);
         mn_gb_in(g, io->target);
     }
+    if (g->samplers) {
+        mn_gb_in(g, -1);
+        mn_gb_in(g, io->breakers);
+    }
     mn_gb_out(g, io->ids);
     mn_gb_out(g, io->top_ids);
     mn_gb_out(g, io->top_logprobs);
     if (g->scores)
         mn_gb_out(g, io->logprob);
+    if (g->samplers)
+        mn_gb_out(g, io->mu);
     mn_gb_end(g);
 }
 

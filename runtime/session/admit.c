@@ -37,6 +37,9 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->flags = job->sample_flags;
     q->bias = job->bias;
     q->n_bias = job->n_bias;
+    q->breakers = job->breakers;
+    q->samplers = mn_samplers_need(&job->params);
+    q->mu = job->mu;
     q->guide = job->guide;
     q->host_paced = job->guide != NULL;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;

@@ -120,7 +120,9 @@ mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_s
                             .presence_penalty = p->presence_penalty,
                             .penalty_last_n = p->penalty_last_n,
                             .min_new = (int32_t)MN_MIN(p->min_new, INT32_MAX)};
-    mn_status st = mn_params_check_bias(s, p, err);
+    mn_status st = mn_samplers_of_slot(p, out, err);
+    if (!st)
+        st = mn_params_check_bias(s, p, err);
     const mn_model *m = s->model;
     const bool stops = !p->ignore_stop || p->constraint;
     if (p->constraint)

@@ -34,6 +34,7 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     static const uint32_t ends[] = {
         [MN_RUN_MASKS] = MN_GRAPH_MASKS,
         [MN_RUN_SCORES] = MN_GRAPH_SCORES,
+        [MN_RUN_SAMPLERS] = MN_GRAPH_SAMPLERS,
     };
     const mn_model_graph *g = NULL;
     mn_status st = mn_masks_make(s, err);
@@ -47,20 +48,31 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     return st;
 }
 
-/* The programs that the sequence needs, and its biases in its slot. */
-static mn_status wake_programs(mn_session *s, uint32_t seq, mn_error *err) {
+/* The biases of the sequence in its slot, or none where an earlier one has left some. */
+static mn_status wake_bias(mn_session *s, uint32_t seq, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    const bool stale = s->engine->programs[MN_RUN_SCORES].ready && q->biased;
+    const bool stale = s->engine->scoring.ready && q->biased;
     mn_status st = MN_OK;
-    if (q->guide && !q->scores)
-        st = need_program(s, MN_RUN_MASKS, err);
-    if (st || (!q->scores && !stale))
-        return st;
-    st = need_program(s, MN_RUN_SCORES, err);
-    if (!st && (q->n_bias || stale))
+    if (q->n_bias || stale)
         st = mn_engine_write_bias(s->engine, seq, q->bias, q->n_bias, err);
     q->biased = q->n_bias > 0;
     return st;
+}
+
+/* The programs that the sequence needs, with what they read of its slot. A step runs the last one
+ * that any of its sequences needs. */
+static mn_status wake_programs(mn_session *s, uint32_t seq, mn_error *err) {
+    const mn_sequence *q = &s->seqs[seq];
+    mn_status st = MN_OK;
+    if (q->guide && !q->scores && !q->samplers)
+        st = need_program(s, MN_RUN_MASKS, err);
+    if (!st && q->scores)
+        st = need_program(s, MN_RUN_SCORES, err);
+    if (!st && q->samplers)
+        st = need_program(s, MN_RUN_SAMPLERS, err);
+    if (!st && q->breakers)
+        st = mn_engine_write_breakers(s->engine, seq, q->breakers, err);
+    return st ? st : wake_bias(s, seq, err);
 }
 
 mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
@@ -68,7 +80,8 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err) {
     mn_status st = wake_programs(s, seq, err);
     if (st)
         return st;
-    const mn_slot state = {.pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn};
+    const mn_slot state = {
+        .pos = (int32_t)q->n_enqueued, .n_drawn = (int32_t)q->n_drawn, .mu = q->mu};
     return mn_engine_reset_slot(s->engine, seq, &state, &q->params, err);
 }
 
@@ -88,6 +101,21 @@ static bool own_bias(mn_sequence *q, const mn_sample_params *params) {
     q->n_bias = params->n_bias;
     q->scores = params->n_bias > 0;
     return true;
+}
+
+/* The samplers begin with this answer. */
+static mn_status own_samplers(mn_session *s, mn_sequence *q, const mn_sample_params *params,
+                              mn_error *err) {
+    uint32_t *breakers = NULL;
+    mn_status st = mn_breakers_create(s, params, &q->params, &breakers, err);
+    if (st)
+        return st;
+    mn_free(q->own_breakers);
+    q->own_breakers = breakers;
+    q->breakers = breakers;
+    q->samplers = mn_samplers_need(&q->params);
+    q->mu = 2 * q->params.mirostat_tau;
+    return MN_OK;
 }
 
 /* Where the sequence is in its constraint, from the start. */
@@ -121,6 +149,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     if (!own_bias(q, params))
         return mn_fail_memory(err, params->n_bias * sizeof *params->bias);
     st = own_guide(s, q, params, err);
+    if (!st)
+        st = own_samplers(s, q, params, err);
     if (st)
         return st;
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
@@ -147,6 +177,8 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->job = NULL;
         q->flags = 0;
         q->scores = false;
+        q->samplers = false;
+        q->breakers = NULL;
         q->host_paced = false;
         q->guide = NULL;
         q->n_bias = 0;

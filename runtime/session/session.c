@@ -81,6 +81,7 @@ void mn_session_free(mn_session *s) {
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
         mn_free(s->seqs[i].own_bias);
+        mn_free(s->seqs[i].own_breakers);
         mn_guide_free(s->seqs[i].own_guide);
     }
     mn_free(s->seqs);

@@ -49,6 +49,10 @@ typedef struct {
     const mn_logit_bias *bias; /* own_bias, or the job's */
     mn_logit_bias *own_bias;
     uint32_t n_bias;
+    bool samplers;            /* its draws need the program with all samplers */
+    const uint32_t *breakers; /* of DRY: own_breakers, or the job's; NULL: none */
+    uint32_t *own_breakers;
+    float mu;    /* of mirostat, behind the last id of tokens */
     mn_job *job; /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
 
@@ -61,7 +65,8 @@ typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
-    bool scores;                  /* it runs the program that scores */
+    bool scores;                  /* it runs a program that scores */
+    bool samplers;                /* it runs the one with all samplers */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -133,6 +138,8 @@ struct mn_job {
     uint32_t sample_flags; /* MN_SAMPLE_* */
     mn_logit_bias *bias;
     uint32_t n_bias;
+    uint32_t *breakers;         /* of DRY; NULL: none */
+    float mu;                   /* of mirostat, behind the last id of tokens */
     mn_guide *guide;            /* NULL: no constraint */
     float *prompt_logprobs;     /* [n_tokens at first]; NULL: nobody asked */
     int32_t *prompt_top_ids;    /* [n_tokens at first][n_top] */
@@ -241,6 +248,15 @@ mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, m
 /* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
 mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err);
+
+/* samplers.c */
+/* The fields of contract 4 of SAMPLE, checked. */
+mn_status mn_samplers_of_slot(const mn_sample_params *p, mn_slot_params *out, mn_error *err);
+/* Whether a slot with these parameters needs MN_RUN_SAMPLERS. */
+bool mn_samplers_need(const mn_slot_params *p);
+/* Bits of the breakers of DRY, one per id, freed by mn_free; *out NULL: DRY is off. Any thread. */
+mn_status mn_breakers_create(const mn_session *s, const mn_sample_params *p,
+                             const mn_slot_params *slot, uint32_t **out, mn_error *err);
 
 /* guide.c */
 /* What a guide begins with: the last n_drawn ids are part of the text already. */
@@ -392,8 +408,9 @@ typedef struct {
     mn_session *s;
     mn_pending_step *step;
     mn_step_size size;
-    bool masks;  /* somebody needs a program with masks */
-    bool scores; /* somebody needs the program that scores */
+    bool masks;    /* somebody needs a program with masks */
+    bool scores;   /* somebody needs the program that scores */
+    bool samplers; /* somebody needs the one with all samplers */
 } mn_step_builder;
 /* Gives rows to the sequences that have something to do. */
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);

@@ -38,6 +38,7 @@ void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     s->packed[l->out_slot + at] = (int32_t)seq;
     b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch, 0};
     b->scores = b->scores || s->seqs[seq].scores;
+    b->samplers = b->samplers || s->seqs[seq].samplers;
     b->masks = b->masks || s->seqs[seq].guide;
     s->seqs[seq].n_draw_enqueued++;
 }
@@ -87,6 +88,8 @@ static mn_status choose_program(mn_step_builder *b, mn_error *err) {
         s->engine->wanted = MN_RUN_MASKS;
     if (b->scores)
         s->engine->wanted = MN_RUN_SCORES;
+    if (b->samplers)
+        s->engine->wanted = MN_RUN_SAMPLERS;
     if (s->engine->wanted == MN_RUN_PLAIN)
         return MN_OK;
     return mn_masks_write(s, b->step->outs, b->size.n_out, err);
@@ -110,7 +113,8 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     step->start_ns = mn_now_ns();
     step->expected_ns = mn_engine_step_ns(s->engine, symbols);
     mn_session_watch(s);
-    step->scores = b->scores;
+    step->scores = b->scores || b->samplers;
+    step->samplers = b->samplers;
     s->engine->ranges = s->ranges;
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
@@ -242,6 +246,7 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     take(s, o, id, &token);
     job->n_tokens = q->n_tokens;
     job->n_drawn = q->n_drawn;
+    job->mu = q->mu;
     mn_event_token(s, job, &token, job->flags & MN_SUBMIT_LOGPROBS ? score : NULL);
     if (token.finish)
         mn_job_end(s, job, token.finish, NULL);
@@ -275,10 +280,12 @@ static mn_status take_all(mn_session *s, const mn_pending_step *step, uint32_t a
         mn_token token;
         if (!is_awaited(s, o))
             continue;
+        mn_score score = {.logprob = NAN};
+        if (step->scores)
+            score = mn_engine_score(s->engine, at, i);
+        if (step->samplers && !o.scored && ids[i] >= 0)
+            s->seqs[o.seq].mu = score.mu;
         if (s->seqs[o.seq].job) {
-            mn_score score = {.logprob = NAN};
-            if (step->scores)
-                score = mn_engine_score(s->engine, at, i);
             take_for_job(s, o, ids[i], step->scores ? &score : NULL);
             continue;
         }

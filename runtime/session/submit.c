@@ -50,6 +50,7 @@ static void release(mn_job *job) {
     mn_free(job->tokens);
     mn_free(job->bias);
     mn_guide_free(job->guide);
+    mn_free(job->breakers);
     mn_free(job->prompt_logprobs);
     mn_free(job->prompt_top_ids);
     mn_free(job->prompt_top_logprobs);
@@ -134,6 +135,7 @@ static mn_job *make_job(const mn_session *s, const mn_request_params *p,
     job->params = *slot;
     job->params.max_new = (int32_t)job->limit;
     job->params.seed = sample->seed + choice;
+    job->mu = 2 * slot->mirostat_tau;
     job->sample_flags = sample->flags;
     job->slot = -1;
     job->flags = p->flags;
@@ -176,6 +178,20 @@ static mn_status make_guides(const mn_session *s, mn_job *jobs, const mn_guide_s
     mn_status st = MN_OK;
     for (mn_job *job = jobs; job && !st; job = job->next)
         st = mn_guide_create(s, from, &job->guide, err);
+    return st;
+}
+
+/* Each choice has its own breakers of DRY. */
+static mn_status make_breakers(const mn_session *s, mn_job *jobs, const mn_sample_params *sample,
+                               mn_error *err) {
+    const size_t bytes = (size_t)MN_MASK_WORDS(s->graph->hp.n_vocab) * sizeof *jobs->breakers;
+    mn_status st = mn_breakers_create(s, sample, &jobs->params, &jobs->breakers, err);
+    for (mn_job *job = jobs->next; job && jobs->breakers && !st; job = job->next) {
+        job->breakers = mn_alloc(bytes, 1);
+        if (!job->breakers)
+            return mn_fail_memory(err, bytes);
+        memcpy(job->breakers, jobs->breakers, bytes);
+    }
     return st;
 }
 
@@ -226,7 +242,8 @@ static mn_status check_room(const mn_session *s, const mn_request_params *p,
 
 /* Whether the device has refused such a request before, which ended with MN_FINISH_FAILED. */
 static mn_status check_programs(const mn_session *s, const mn_request_params *p,
-                                const mn_sample_params *sample, mn_error *err) {
+                                const mn_sample_params *sample, const mn_slot_params *slot,
+                                mn_error *err) {
     const uint32_t refused = atomic_load(&s->refused);
     const uint32_t asks = MN_SUBMIT_LOGPROBS | MN_SUBMIT_PROMPT_LOGPROBS;
     const bool scores = p->flags & asks || sample->n_bias;
@@ -236,6 +253,10 @@ static mn_status check_programs(const mn_session *s, const mn_request_params *p,
     if (sample->constraint && refused & 1u << MN_RUN_MASKS)
         return mn_fail(err, MN_UNSUPPORTED,
                        "the device of this session cannot keep outputs to a constraint");
+    if (mn_samplers_need(slot) && refused & 1u << MN_RUN_SAMPLERS)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "the device of this session has no samplers beyond penalties, top_k, top_p, "
+                       "min_p and temperature, in this order");
     return MN_OK;
 }
 
@@ -285,7 +306,7 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
     if (!st)
         st = check_room(s, &p, &sample, err);
     if (!st)
-        st = check_programs(s, &p, &sample, err);
+        st = check_programs(s, &p, &sample, &slot, err);
     if (st)
         return st;
     mn_job *jobs = make_jobs(s, &p, &sample, &slot);
@@ -294,6 +315,8 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
     const int32_t *drawn = p.ids + (p.n_ids - p.n_drawn);
     const mn_guide_start from = {&sample, &slot, drawn, p.n_drawn};
     st = make_guides(s, jobs, &from, err);
+    if (!st)
+        st = make_breakers(s, jobs, &sample, err);
     if (st)
         release_all(jobs);
     else

@@ -227,6 +227,27 @@ static void test_constraint(void **state) {
     }
 }
 
+/* Mirostat's state goes on where the last id that came back left it. */
+static void test_samplers(void **state) {
+    static const char *const after[] = {"0", "5", "16"};
+    (void)state;
+    mn_sample_params p = sampled();
+    p.mirostat = 2;
+    p.mirostat_tau = 3;
+    p.dry_multiplier = 0.5f;
+    open_world(NULL);
+    const story want = play("cpu_simd", 3, 1, p);
+    close_world();
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        open_world(
+            OPTIONS("lost_at", calls[k], "lost_after", after[k], "async", k % 2 ? "1" : "0"));
+        const story got = play("flaky,reference,cpu_simd", 3, k % 2 ? 0 : 4, p);
+        assert_int_equal(n_warnings, 1);
+        same(&want, &got);
+        close_world();
+    }
+}
+
 static void test_statistics(void **state) {
     (void)state;
     tell(5);
@@ -711,27 +732,18 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
-                                       cmocka_unit_test(test_five_sequences),
-                                       cmocka_unit_test(test_run_ahead),
-                                       cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_constraint),
-                                       cmocka_unit_test(test_info),
-                                       cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_creation),
-                                       cmocka_unit_test(test_twice),
-                                       cmocka_unit_test(test_transient),
-                                       cmocka_unit_test(test_logits),
-                                       cmocka_unit_test(test_embeddings),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_comes_back),
-                                       cmocka_unit_test(test_delay),
-                                       cmocka_unit_test(test_delay_of_relapse),
-                                       cmocka_unit_test(test_stays_lost),
-                                       cmocka_unit_test(test_self_test),
-                                       cmocka_unit_test(test_in_use),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_constraint),   cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_info),         cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),    cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate),     cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_delay),        cmocka_unit_test(test_delay_of_relapse),
+        cmocka_unit_test(test_stays_lost),   cmocka_unit_test(test_self_test),
+        cmocka_unit_test(test_in_use),       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;

@@ -170,6 +170,16 @@ static void test_refused(void **state) {
     r.flags = 0;
     r.sample = &biased;
     assert_int_equal(mn_session_submit(s, &r, &id, &err), MN_UNSUPPORTED);
+    mn_sample_params xtc = plain;
+    xtc.temp = 1;
+    xtc.xtc_probability = 0.5f;
+    r.sample = &xtc;
+    submit(s, r, &bad);
+    finish_all(s, &bad, 1);
+    assert_int_equal(bad.finish, MN_FINISH_FAILED);
+    assert_non_null(strstr(bad.message, "samplers beyond"));
+    assert_int_equal(mn_session_submit(s, &r, &id, &err), MN_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "no samplers beyond"));
     r.sample = &plain;
     submit(s, r, &good);
     finish_all(s, &good, 1);
