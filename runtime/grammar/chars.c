@@ -121,19 +121,37 @@ static bool add_range(mn_gbuild *b, mn_gexpr *alt, uint32_t lo, uint32_t hi) {
 }
 
 /* The escape of a character that a JSON string cannot hold as it is. */
-static mn_gexpr *json_escape(mn_gbuild *b, uint32_t code) {
+static size_t escape_of(uint32_t code, char text[8]) {
     static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
-    char text[8];
-    int n = snprintf(text, sizeof text, "\\u%04x", (unsigned)code);
+    int n = snprintf(text, 8, "\\u%04x", (unsigned)code & 0xffff);
     for (size_t i = 0; i + 1 < sizeof named; i += 2) {
         if ((uint32_t)named[i] == code)
-            n = snprintf(text, sizeof text, "\\%c", named[i + 1]);
+            n = snprintf(text, 8, "\\%c", named[i + 1]);
     }
-    return mn_gx_text(b, text, (size_t)n);
+    return (size_t)n;
+}
+
+static mn_gexpr *json_escape(mn_gbuild *b, uint32_t code) {
+    char text[8];
+    const size_t n = escape_of(code, text);
+    return mn_gx_text(b, text, n);
 }
 
 static bool is_escaped(uint32_t code) {
     return code < 0x20 || code == '"' || code == '\\';
+}
+
+bool mn_gchars_json(mn_text *out, mn_str text) {
+    for (uint64_t i = 0; i < text.len; i++) {
+        const char *at = text.ptr + i;
+        char escape[8];
+        if (is_escaped((uint8_t)*at))
+            mn_text_put(out, escape, escape_of((uint8_t)*at, escape));
+        else
+            mn_text_put(out, at, 1);
+    }
+    mn_text_put(out, "", 0);
+    return !out->failed;
 }
 
 static bool add_json(mn_gbuild *b, mn_gexpr *alt, mn_grange r) {

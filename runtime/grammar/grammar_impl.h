@@ -20,6 +20,7 @@ typedef enum {
                    * `tail` any number of times */
     MN_GX_CHAIN,  /* the children in order; may end after min of them */
     MN_GX_FREE,   /* any bytes until `marks` lead to a child, min to max times; any bytes behind */
+    MN_GX_TABLE,  /* a deterministic automaton */
 } mn_gexpr_kind;
 typedef struct mn_gexpr mn_gexpr;
 /* A deterministic automaton over bytes that finds marks. next: [n * 256] a state, or n + a child of
@@ -28,6 +29,18 @@ typedef struct {
     uint32_t n, first;
     uint32_t *next;
 } mn_gmarks;
+/* Bytes lo to hi of a state lead to state `to`. */
+typedef struct {
+    uint8_t lo, hi;
+    uint32_t to;
+} mn_grun;
+/* State i has the runs from[i] to from[i + 1]; state 0 is the first. */
+typedef struct {
+    uint32_t n, n_runs;
+    uint32_t *from;
+    mn_grun *run;
+    bool *ends; /* [n] */
+} mn_gtable;
 struct mn_gexpr {
     mn_gexpr_kind kind;
     uint8_t lo, hi;
@@ -38,6 +51,7 @@ struct mn_gexpr {
     uint32_t n, cap;
     mn_gexpr *between, *tail;
     const mn_gmarks *marks;
+    const mn_gtable *table;
 };
 typedef struct {
     const char *name; /* for messages */
@@ -85,8 +99,26 @@ void mn_gchars_invert(mn_gchars *c); /* of all characters; sorts */
 void mn_gchars_free(mn_gchars *c);
 /* One character of c, in UTF-8; sorts c. json: as it is written inside a JSON string. */
 mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json);
+/* The text as it is written inside a JSON string, by the rules of mn_gx_chars. */
+bool mn_gchars_json(mn_text *out, mn_str text);
 /* Adds the characters of a Unicode general category ("L", "Nd"); false = there is no such one. */
 bool mn_gchars_category(mn_gchars *c, mn_str name);
+
+/* ---- cut.c ----------------------------------------------------------------------------------- */
+enum { MN_GCUT_PARTS = 12 };
+/* Strings, as inside JSON, that all parts match, but none of those with `not`; of min to max
+ * characters. Parts hold no REF. */
+typedef struct {
+    struct {
+        mn_gexpr *x;
+        bool not ;
+    } part[MN_GCUT_PARTS];
+    uint32_t n, min, max;
+    const char *where; /* for messages */
+} mn_gcut;
+mn_gexpr *mn_gx_cut(mn_gbuild *b, const mn_gcut *cut);
+mn_gexpr *mn_gx_any_char(mn_gbuild *b);                     /* as inside a JSON string */
+bool mn_gx_matches(mn_gbuild *b, mn_gexpr *x, mn_str text); /* without REF */
 
 /* ---- regex.c, gbnf.c, schema.c --------------------------------------------------------------- */
 typedef struct {

@@ -165,6 +165,29 @@ static uint32_t emit_free(building *m, const mn_gexpr *x, uint32_t to) {
     return at;
 }
 
+static uint32_t emit_table(building *m, const mn_gexpr *x, uint32_t to) {
+    const mn_gtable *t = x->table;
+    uint32_t *entry = mn_alloc(t->n, sizeof *entry);
+    if (!entry) {
+        mn_gbuild_memory(m->b);
+        return MN_GNONE;
+    }
+    for (uint32_t i = 0; i < t->n; i++)
+        entry[i] = node_new(m, MN_GN_SPLIT, MN_GNONE, t->ends[i] ? to : MN_GNONE);
+    for (uint32_t i = 0; i < t->n && !m->b->status; i++) {
+        uint32_t at = MN_GNONE;
+        for (uint32_t r = t->from[i]; r < t->from[i + 1]; r++) {
+            const uint32_t run = emit_byte(m, t->run[r].lo, t->run[r].hi, entry[t->run[r].to]);
+            at = at == MN_GNONE ? run : node_new(m, MN_GN_SPLIT, run, at);
+        }
+        if (!m->b->status)
+            m->a->node[entry[i]].to = at;
+    }
+    const uint32_t first = m->b->status ? MN_GNONE : entry[0];
+    mn_free(entry);
+    return first;
+}
+
 /* The node at which x begins, when `to` follows it. MN_GNONE: b->status says why. */
 static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
     if (m->b->status)
@@ -197,6 +220,8 @@ static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
         return emit_chain(m, x, to);
     case MN_GX_FREE:
         return emit_free(m, x, to);
+    case MN_GX_TABLE:
+        return emit_table(m, x, to);
     }
     return MN_GNONE;
 }
@@ -213,6 +238,8 @@ static uint32_t size_of(const building *m, const mn_gexpr *x) {
         return m->size[x->rule] ? m->size[x->rule] : INLINE_NODES + 1u;
     if (x->kind == MN_GX_LIST || x->kind == MN_GX_FREE)
         return INLINE_NODES + 1u;
+    if (x->kind == MN_GX_TABLE)
+        n += x->table->n + 2ull * x->table->n_runs;
     for (uint32_t i = 0; i < x->n && n <= INLINE_NODES; i++)
         n += size_of(m, x->child[i]);
     if (x->kind == MN_GX_REPEAT)

@@ -10,7 +10,7 @@ typedef struct {
     uint64_t at;
     const char *where;
     mn_gregex *how;
-    uint32_t depth;
+    uint32_t depth, wraps; /* groups around this place; those that hold a whole alternative */
 } regex;
 typedef struct {
     mn_gchars sure, maybe;
@@ -361,8 +361,45 @@ static part repeated(regex *r) {
     return p;
 }
 
+/* At a group that is the whole of an alternative, so that its own may be anchored. */
+static bool is_wrap(const regex *r) {
+    uint32_t open = 0;
+    bool class = false;
+    const bool plain = r->at + 1 < r->s.len && r->s.ptr[r->at + 1] != '?';
+    if (peek(r) != '(' || r->wraps >= MN_GRAMMAR_NESTING)
+        return false;
+    if (!plain && (r->at + 2 >= r->s.len || r->s.ptr[r->at + 2] != ':'))
+        return false;
+    for (uint64_t i = r->at; i < r->s.len; i++) {
+        const char c = r->s.ptr[i];
+        if (c == '\\')
+            i++;
+        else if (class || c == '[')
+            class = c != ']';
+        else if (c == '(')
+            open++;
+        else if (c == ')' && !--open)
+            return i + 1 == r->s.len || r->s.ptr[i + 1] == '|' || r->s.ptr[i + 1] == ')';
+    }
+    return false;
+}
+
+static part wrapped(regex *r) {
+    r->at++;
+    skip(r, "?:");
+    r->wraps++;
+    part p = alternatives(r);
+    r->wraps--;
+    if (p.x && !skip(r, ")"))
+        p.x = refuse(r, MN_BAD_INPUT, "')' is missing");
+    return p;
+}
+
 /* The outermost alternatives alone may be anchored. */
 static part sequence(regex *r) {
+    const bool inside = r->wraps > 0;
+    if (!r->depth && is_wrap(r))
+        return wrapped(r);
     part all = {mn_gx_new(r->b, MN_GX_SEQ), 0, 0};
     const bool outer = !r->depth;
     bool ends = false;
@@ -370,7 +407,8 @@ static part sequence(regex *r) {
     if (outer && r->how->search && !begins)
         mn_gx_add(r->b, all.x, r->how->any);
     while (all.x && peek(r) >= 0 && peek(r) != '|' && peek(r) != ')') {
-        const bool last = r->at + 1 == r->s.len || r->s.ptr[r->at + 1] == '|';
+        const char next = r->at + 1 == r->s.len ? '|' : r->s.ptr[r->at + 1];
+        const bool last = next == '|' || (inside && next == ')');
         if (outer && last && skip(r, "$")) {
             ends = true;
             continue;
@@ -401,7 +439,7 @@ static part alternatives(regex *r) {
 }
 
 mn_gexpr *mn_gregex_parse(mn_gbuild *b, mn_str source, const char *where, mn_gregex *how) {
-    regex r = {b, source, 0, where, how, 0};
+    regex r = {b, source, 0, where, how, 0, 0};
     part p = alternatives(&r);
     if (p.x && r.at < source.len)
         p.x = refuse(&r, MN_BAD_INPUT, "')' without '('");

@@ -49,14 +49,50 @@ GOOD = [
     {"$ref": "#/$defs/x", "$defs": {"x": S}}, {"$ref": "#/$defs/x", "maxLength": 4, "$defs": {"x": S}}, TREE, LONG,
     {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}]},
     obj(["a~/b"], **{"a~/b": {"$ref": "#/$defs/u~0~1v"}}) | {"$defs": {"u~/v": {"type": "integer", "minimum": 5, "maximum": 6}}},
+    # several demands on one string
+    {"type": "string", "pattern": "^[a-z]+$", "minLength": 3, "maxLength": 5}, {"type": "string", "pattern": "[0-9]", "maxLength": 4},
+    {"type": "string", "format": "email", "maxLength": 12}, {"type": "string", "format": "date", "pattern": "^19"},
+    {"allOf": [{"type": "string", "pattern": "a"}, {"pattern": "b"}, {"pattern": "^[abc\"\\\\]*$"}], "maxLength": 6},
+    {"type": "string", "pattern": "(^ab)|(^cd$)"}, {"type": "string", "pattern": "(^(x[(]|y)$)"},
+    {"enum": ["a", "abc", "abcd", 5, 50], "maxLength": 3, "maximum": 9}, {"enum": [1, 2, 3], "const": 2}, {"type": "string", "maxLength": 100000},
+    *({"type": "string", "format": f} for f in ("hostname", "duration", "json-pointer", "relative-json-pointer", "regex", "uri-reference", "iri", "idn-email", "made-up")),
+    # numbers
+    {"type": "number", "minimum": 0, "maximum": 1}, {"type": "number", "exclusiveMinimum": 0.1, "exclusiveMaximum": 0.3}, {"type": "number", "maximum": -0.05},
+    {"type": "number", "minimum": 2.675, "maximum": 2.6751}, {"type": "number", "minimum": -90, "maximum": 90},
+    {"type": "integer", "multipleOf": 7}, {"type": "integer", "multipleOf": 25, "minimum": 110, "maximum": 310}, {"type": "number", "multipleOf": 0.01},
+    {"type": "number", "multipleOf": 2.5, "minimum": 1}, {"type": "integer", "minimum": -3.5, "exclusiveMaximum": 4},
+    # names of properties
+    {"type": "object", "properties": {"a": I}, "additionalProperties": S}, obj(["ab"], a=I, ab=I, b=B) | {"additionalProperties": {"type": "null"}},
+    {"type": "object", "properties": {"a": I, "ab": S}, "additionalProperties": True}, {"type": "object", "patternProperties": {"^x-": I}, "additionalProperties": False},
+    {"type": "object", "properties": {"x-a": {"minimum": 3}, "b": S}, "patternProperties": {"^x-": I}, "required": ["x-a"]},
+    {"type": "object", "patternProperties": {"^a": I, "b$": S}, "additionalProperties": B}, {"type": "object", "patternProperties": {".*": S}},
+    {"type": "object", "propertyNames": {"pattern": "^[a-z]{2,3}$"}}, {"type": "object", "propertyNames": {"maxLength": 2}, "properties": {"abc": I, "ab": I}, "additionalProperties": I},
+    {"type": "object", "propertyNames": {"enum": ["x", "y"]}, "minProperties": 1}, {"type": "object", "additionalProperties": I, "minProperties": 1, "maxProperties": 3},
+    obj(["a"], a=I, b=I, c=I) | {"minProperties": 2}, obj(a=I, b=I) | {"maxProperties": 2}, {"type": "object", "maxProperties": 0},
+    # combinations
+    obj(a=I, b=I, c=I) | {"dependentRequired": {"a": ["b"]}}, {"type": "object", "properties": {"a": I}, "dependentSchemas": {"a": {"required": ["z"]}}},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"a": I, "b": I}, "dependencies": {"a": ["b"], "b": {"properties": {"c": B}}}},
+    {"type": "object", "properties": {"k": {"enum": [1, 2]}}, "required": ["k"], "if": {"properties": {"k": {"const": 1}}}, "then": {"properties": {"v": S}, "required": ["v"]}, "else": False},
+    {"allOf": [obj(a=I, b=S), {"properties": {"b": {"maxLength": 3}, "c": I}}]}, {"allOf": [{"anyOf": [S, I]}, {"anyOf": [I, B]}], "type": ["integer", "boolean"]},
+    {"allOf": [{"enum": [1, 2, 3, "a"]}, {"enum": ["a", 3, 4]}]}, {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": obj(["x"], x=I, y=S), "b": {"properties": {"x": {"maximum": 5}}}}},
+    {"type": "object", "properties": {"a": I, "b": I}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"type": "object", "properties": {"a": I, "b": I}, "not": {"required": ["a"]}},
+    {"type": "object", "properties": {"a": I, "b": I, "c": I}, "not": {"anyOf": [{"required": ["a"]}, {"required": ["c"]}]}}, {"anyOf": [{"contains": I}, {"type": "boolean"}]},
+    {"$ref": "#item", "$defs": {"i": {"$anchor": "item", "type": "integer", "maximum": 3}}}, {"$id": "http://x/y", "$ref": "http://x/y#/$defs/z", "$defs": {"z": B}},
+    # arrays
+    {"type": "array", "items": obj(["a"], a=I, b=obj(c=S)), "minItems": 6, "maxItems": 40}, {"type": "array", "uniqueItems": True, "maxItems": 1}, {"type": "array", "items": I, "maxItems": 1000000},
+    {"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "items": [S, I], "additionalItems": B, "minItems": 3},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "minimum": 3, "exclusiveMinimum": True, "maximum": 4},
     {"minLength": 2, "minimum": 4, "minItems": 1}, obj(["t"], t={"type": "array", "items": obj(["n"], n=obj(["m"], m={"enum": ["u", "v"]}))}),
 ]
 REFUSED = [
-    ({"not": {}}, "#/not: "), (obj(a={"type": "array", "uniqueItems": True}), "#/properties/a/uniqueItems: "), ({"type": "string", "format": "regex"}, "format: "),
-    ({"multipleOf": 3}, "multipleOf"), ({"$ref": "#/nowhere"}, "names nothing"), ({"$ref": "#"}, "begins with itself"), ({"$ref": "http://x"}, "$ref"),
+    ({"not": {}}, "#/not: "), (obj(a={"type": "array", "uniqueItems": True}), "#/properties/a/uniqueItems: "), ({"contains": I}, "#/contains: "), ({"type": "object", "minProperties": 2}, "#/minProperties: "), ({"type": "number", "minimum": 1e300}, "#/minimum: "),
+    ({"type": "number", "multipleOf": 0.0123456789}, "#/multipleOf: "), ({"$ref": "#/nowhere"}, "names nothing"), ({"$ref": "#"}, "begins with itself"), ({"$ref": "http://x"}, "$ref"),
     ({"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]}, "begins with itself"), ({"type": "text"}, "#/type: "), ({"enum": []}, "matches no text"),
-    (obj(["a"], a={"$ref": "#"}), "matches no text"), ({"$ref": "#/$defs/a", "title": "x", "minLength": 1, "$defs": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}}, "contains itself"), ({"type": "string", "pattern": "(a)\\1"}, "back-references"), ({"allOf": [{"$ref": "#"}]}, "begins with itself"),
-    ({"type": "object", "properties": {"a": I}, "additionalProperties": S}, "additionalProperties"), ({"if": {}}, "#/if"),
+    (obj(["a"], a={"$ref": "#"}), "matches no text"), ({"$ref": "#/$defs/a", "title": "x", "minLength": 1, "$defs": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}}, "contains itself"),
+    ({"type": "string", "pattern": "(a)\\1"}, "#/pattern: "), ({"allOf": [{"$ref": "#"}]}, "contains itself"), (obj(b={"type": "string", "pattern": "a(?=b)"}), "#/properties/b/pattern: "),
+    ({"unevaluatedProperties": False}, "#/unevaluatedProperties"), ({"$dynamicRef": "#a"}, "$dynamicRef"), (obj(a=I, b=I) | {"maxProperties": 1}, "#/maxProperties: "),
+    ({"type": "string", "pattern": "^(a|b)*a(a|b){15}$", "maxLength": 900}, "states"), ({"type": "string", "minLength": 900000}, "states"),
+    ({"allOf": [{"prefixItems": [I]}, {"prefixItems": [S]}]}, "#/prefixItems: "), ({"type": "object", "required": 5, "minProperties": -1}, "#/minProperties: "),
 ]
 
 
@@ -73,7 +109,8 @@ def main():
             print(f"{schema}: status {rc}: {out[:200]} {err[:200]}")
             wrong += 1
             continue
-        check = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+        draft = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+        check = draft(schema, format_checker=draft.FORMAT_CHECKER)
         for line in out.split("\n")[:-1]:
             n_texts += 1
             try:

@@ -1,4 +1,4 @@
-/* grammar_walk SCHEMA N SEED -- N random texts under a JSON schema, each chosen token by token
+/* grammar_walk SCHEMA N SEED -- N random texts under a JSON schema (@FILE: in a file), each chosen token by token
  * among those that its mask allows, one per line as a JSON string. Exits with 2 and the message
  * where the schema is refused. For grammar_schemas.py. */
 #include "grammar/grammar.h"
@@ -67,6 +67,17 @@ static bool generate(mn_grammar *g, uint64_t *seed, mn_text *out) {
     return done && !st;
 }
 
+static const char *schema_of(const char *arg) {
+    static char source[8u << 20];
+    FILE *f = *arg == '@' ? fopen(arg + 1, "rb") : NULL;
+    if (f) {
+        source[fread(source, 1, sizeof source - 1, f)] = 0;
+        fclose(f);
+        return source;
+    }
+    return arg;
+}
+
 int main(int argc, char **argv) {
     mn_grammar_vocab *v = NULL;
     mn_grammar *g = NULL;
@@ -74,9 +85,10 @@ int main(int argc, char **argv) {
     if (argc < 4)
         return 1;
     uint64_t seed = strtoull(argv[3], NULL, 10);
+    const char *schema = schema_of(argv[1]);
     make_tokens();
     if (mn_grammar_vocab_create(token, TOKENS, &v, &err) ||
-        mn_grammar_compile(MN_GRAMMAR_SCHEMA, mn_str_of(argv[1]), v, &g, NULL, &err)) {
+        mn_grammar_compile(MN_GRAMMAR_SCHEMA, mn_str_of(schema), v, &g, NULL, &err)) {
         printf("%s\n", err.msg);
         mn_grammar_vocab_free(v);
         return 2;

@@ -1,0 +1,325 @@
+/* schema_merge.c -- schemas that hold together become one: allOf, keywords beside anyOf or $ref,
+ * several demands on one property. A keyword that both have is combined, or refused where no single
+ * keyword says the same. New trees belong to the front end and live until the grammar is made, as
+ * rules that are made later refer to them. */
+#include "grammar/schema_impl.h"
+#include <math.h>
+#include <string.h>
+
+enum { MERGES = 4096, KEY_MAX = 1000, ITEMS = 1u << 21 };
+
+/* ---- references ------------------------------------------------------------------------------ */
+/* The part of the tree that a pointer within this document names, or NULL. */
+static const cJSON *resolve(const cJSON *at, const char *pointer) {
+    while (at && *pointer == '/') {
+        char key[KEY_MAX];
+        size_t n = 0;
+        for (pointer++; *pointer && *pointer != '/' && n + 1 < sizeof key; pointer++) {
+            char ch = *pointer;
+            if (ch == '~' && (pointer[1] == '0' || pointer[1] == '1'))
+                ch = *++pointer == '0' ? '~' : '/';
+            key[n++] = ch;
+        }
+        key[n] = 0;
+        int64_t index = 0;
+        if (cJSON_IsArray(at) && mn_parse_i64(mn_str_of(key), &index) && index >= 0)
+            at = index < INT32_MAX ? cJSON_GetArrayItem(at, (int)index) : NULL;
+        else
+            at = mn_gschema_item(at, key);
+    }
+    return *pointer ? NULL : at;
+}
+
+/* The schema of the definitions that has this name: $anchor, or an $id of the form "#name". */
+static const cJSON *anchored(const cJSON *root, const char *name) {
+    static const char *const places[] = {"$defs", "definitions"};
+    for (size_t i = 0; i < MN_COUNT(places); i++) {
+        const cJSON *s = NULL;
+        cJSON_ArrayForEach(s, mn_gschema_item(root, places[i])) {
+            const char *anchor = cJSON_GetStringValue(mn_gschema_item(s, "$anchor"));
+            const char *id = cJSON_GetStringValue(mn_gschema_item(s, "$id"));
+            if ((anchor && !strcmp(anchor, name)) || (id && *id == '#' && !strcmp(id + 1, name)))
+                return s;
+        }
+    }
+    return NULL;
+}
+
+/* The text behind the name of this document. */
+static const char *within(const cJSON *root, const char *ref) {
+    const char *id = cJSON_GetStringValue(mn_gschema_item(root, "$id"));
+    if (!id)
+        id = cJSON_GetStringValue(mn_gschema_item(root, "id"));
+    size_t n = id ? strlen(id) : 0;
+    while (n && id[n - 1] == '#')
+        n--;
+    return n && !strncmp(ref, id, n) && (ref[n] == '#' || !ref[n]) ? ref + n : ref;
+}
+
+const cJSON *mn_gschema_target(mn_gschema *c, const cJSON *s, const char **pointer) {
+    const char *ref = cJSON_GetStringValue(mn_gschema_item(s, "$ref"));
+    const char *z = ref ? within(c->root, ref) : "?";
+    if (*z && *z != '#') {
+        mn_gschema_refuse(c, MN_UNSUPPORTED, "$ref",
+                          "only references within the schema (#...) are supported");
+        return NULL;
+    }
+    *pointer = *z ? z + 1 : z;
+    const bool name = **pointer && **pointer != '/';
+    const cJSON *found = name ? anchored(c->root, *pointer) : resolve(c->root, *pointer);
+    if (!found)
+        mn_gschema_refuse(c, MN_BAD_INPUT, "$ref", "names nothing in the schema");
+    return found;
+}
+
+/* ---- new schemas ----------------------------------------------------------------------------- */
+static uint32_t size_of(const cJSON *s) {
+    uint32_t n = 1;
+    const cJSON *k = NULL;
+    cJSON_ArrayForEach(k, s) n += size_of(k);
+    return n;
+}
+
+static cJSON *keep(mn_gschema *c, cJSON *made) {
+    if (c->n_made >= MERGES || c->n_items > ITEMS) {
+        mn_gschema_refuse(c, MN_UNSUPPORTED, "",
+                          "too many combined schemas, or one that contains itself");
+    } else if (made && mn_grow((void **)&c->made, &c->cap_made, c->n_made + 1u, sizeof *c->made)) {
+        c->made[c->n_made++] = made;
+        return made;
+    } else {
+        mn_gbuild_memory(c->b);
+    }
+    cJSON_Delete(made);
+    return NULL;
+}
+
+cJSON *mn_gschema_without(mn_gschema *c, const cJSON *from, const char *key) {
+    cJSON *copy = keep(c, cJSON_CreateObject());
+    const cJSON *k = NULL;
+    cJSON_ArrayForEach(k, from) {
+        if (copy && strcmp(k->string, key) && strcmp(k->string, "$defs") &&
+            strcmp(k->string, "definitions") &&
+            !cJSON_AddItemToObject(copy, k->string, cJSON_Duplicate(k, true)))
+            return NULL;
+    }
+    return copy;
+}
+
+/* {"allOf": [a, b]}, which owns both. */
+static cJSON *both(cJSON *a, cJSON *b) {
+    cJSON *all = cJSON_CreateObject();
+    cJSON *list = cJSON_AddArrayToObject(all, "allOf");
+    cJSON_AddItemToArray(list, a);
+    cJSON_AddItemToArray(list, b);
+    return all;
+}
+
+cJSON *mn_gschema_all(mn_gschema *c, const cJSON *const *list, uint32_t n) {
+    cJSON *all = keep(c, cJSON_CreateObject());
+    cJSON *parts = all ? cJSON_AddArrayToObject(all, "allOf") : NULL;
+    for (uint32_t i = 0; i < n && parts; i++)
+        cJSON_AddItemToArray(parts, cJSON_Duplicate(list[i], true));
+    return parts ? all : NULL;
+}
+
+/* ---- one keyword in both --------------------------------------------------------------------- */
+static cJSON *take(cJSON *from, const char *key) {
+    return cJSON_DetachItemFromObjectCaseSensitive(from, key);
+}
+
+static bool merge_properties(cJSON *into, const cJSON *from) {
+    const cJSON *p = NULL;
+    cJSON_ArrayForEach(p, from) {
+        cJSON *old = cJSON_GetObjectItemCaseSensitive(into, p->string);
+        cJSON *copy = cJSON_Duplicate(p, true);
+        bool ok = false;
+        if (old)
+            ok = cJSON_ReplaceItemInObjectCaseSensitive(into, p->string,
+                                                        both(cJSON_Duplicate(old, true), copy));
+        else
+            ok = cJSON_AddItemToObject(into, p->string, copy);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+static bool merge_limit(cJSON *old, const cJSON *more, const char *key) {
+    const double a = old->valuedouble;
+    const double b = more->valuedouble;
+    const bool least = !strncmp(key, "min", 3) || !strncmp(key, "exclusiveMin", 12);
+    const bool most = !strncmp(key, "max", 3) || !strncmp(key, "exclusiveMax", 12);
+    if ((!least && !most) || !cJSON_IsNumber(old) || !cJSON_IsNumber(more))
+        return false;
+    cJSON_SetNumberValue(old, least ? fmax(a, b) : fmin(a, b));
+    return true;
+}
+
+/* Whether a list of types holds t: an integer is a number, too. */
+static bool has_type(const cJSON *list, const char *t) {
+    const cJSON *each = cJSON_IsArray(list) ? list->child : list;
+    for (; each; each = cJSON_IsArray(list) ? each->next : NULL) {
+        const char *name = cJSON_GetStringValue(each);
+        if (name && (!strcmp(name, t) || (!strcmp(name, "number") && !strcmp(t, "integer"))))
+            return true;
+    }
+    return false;
+}
+
+static bool merge_types(cJSON *into, const cJSON *a, const cJSON *b) {
+    static const char *const all[] = {"object",  "array",   "string", "number",
+                                      "integer", "boolean", "null"};
+    cJSON *types = cJSON_CreateArray();
+    for (size_t i = 0; i < MN_COUNT(all); i++) {
+        const bool implied = !strcmp(all[i], "integer") && has_type(types, "number");
+        if (has_type(a, all[i]) && has_type(b, all[i]) && !implied)
+            cJSON_AddItemToArray(types, cJSON_CreateString(all[i]));
+    }
+    return cJSON_ReplaceItemInObjectCaseSensitive(into, "type", types);
+}
+
+static bool merge_enum(cJSON *into, const cJSON *a, const cJSON *b) {
+    cJSON *kept = cJSON_CreateArray();
+    const cJSON *x = NULL;
+    const cJSON *y = NULL;
+    cJSON_ArrayForEach(x, a) {
+        cJSON_ArrayForEach(y, b) {
+            if (!cJSON_Compare(x, y, true))
+                continue;
+            cJSON_AddItemToArray(kept, cJSON_Duplicate(x, true));
+            break;
+        }
+    }
+    return cJSON_ReplaceItemInObjectCaseSensitive(into, "enum", kept);
+}
+
+/* Nothing satisfies it any more. */
+static bool merge_false(cJSON *into) {
+    cJSON_DeleteItemFromObjectCaseSensitive(into, "enum");
+    return cJSON_AddArrayToObject(into, "enum") != NULL;
+}
+
+/* Patterns become a list, which all have to match (schema_text.c). */
+static bool merge_patterns(cJSON *into, const cJSON *more) {
+    cJSON *old = take(into, "pattern");
+    cJSON *list = cJSON_IsArray(old) ? old : cJSON_CreateArray();
+    const cJSON *each = cJSON_IsArray(more) ? more->child : more;
+    if (list != old)
+        cJSON_AddItemToArray(list, old);
+    for (; each; each = cJSON_IsArray(more) ? each->next : NULL)
+        cJSON_AddItemToArray(list, cJSON_Duplicate(each, true));
+    return cJSON_AddItemToObject(into, "pattern", list);
+}
+
+/* Each alternative of the one with all alternatives of the other. */
+static bool merge_choices(cJSON *into, const cJSON *more) {
+    cJSON *old = take(into, more->string);
+    cJSON *list = cJSON_CreateArray();
+    const cJSON *part = NULL;
+    cJSON_ArrayForEach(part, old) {
+        cJSON *other = cJSON_CreateObject();
+        cJSON_AddItemToObject(other, more->string, cJSON_Duplicate(more, true));
+        cJSON_AddItemToArray(list, both(cJSON_Duplicate(part, true), other));
+    }
+    cJSON_Delete(old);
+    return cJSON_AddItemToObject(into, more->string, list);
+}
+
+static bool is_one_of(const char *key, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!strcmp(key, list[i]))
+            return true;
+    }
+    return false;
+}
+
+/* One keyword of a schema into a merged one. */
+static bool merge_key(mn_gschema *c, cJSON *into, const cJSON *k) {
+    static const char *const schemas[] = {"items", "additionalProperties", "propertyNames",
+                                          "additionalItems"};
+    const char *key = k->string;
+    cJSON *old = cJSON_GetObjectItemCaseSensitive(into, key);
+    if (!old)
+        return cJSON_AddItemToObject(into, key, cJSON_Duplicate(k, true));
+    if (mn_gschema_is_note(key) || cJSON_Compare(old, k, true))
+        return true;
+    if (!strcmp(key, "type"))
+        return merge_types(into, old, k);
+    if (!strcmp(key, "properties") || !strcmp(key, "patternProperties"))
+        return merge_properties(old, k);
+    if (!strcmp(key, "enum"))
+        return merge_enum(into, old, k);
+    if (!strcmp(key, "const"))
+        return merge_false(into);
+    if (!strcmp(key, "pattern"))
+        return merge_patterns(into, k);
+    if (!strcmp(key, "anyOf") || !strcmp(key, "oneOf"))
+        return merge_choices(into, k);
+    if (!strcmp(key, "required") || !strcmp(key, "allOf")) {
+        const cJSON *each = NULL;
+        cJSON_ArrayForEach(each, k) cJSON_AddItemToArray(old, cJSON_Duplicate(each, true));
+        return true;
+    }
+    if (is_one_of(key, schemas, MN_COUNT(schemas)) && !cJSON_IsArray(old) && !cJSON_IsArray(k))
+        return cJSON_ReplaceItemInObjectCaseSensitive(
+            into, key, both(cJSON_Duplicate(old, true), cJSON_Duplicate(k, true)));
+    return merge_limit(old, k, key) ||
+           mn_gschema_refuse(c, MN_UNSUPPORTED, key,
+                             "stands in several schemas that are combined here");
+}
+
+/* What `closed` says of other properties holds for those that it does not list and the other one
+ * does: it becomes part of them in `into`. */
+static bool spread(mn_gschema *c, cJSON *into, const cJSON *closed, const cJSON *other) {
+    const cJSON *more = mn_gschema_item(closed, "additionalProperties");
+    const cJSON *listed = mn_gschema_item(closed, "properties");
+    const cJSON *p = NULL;
+    if (!more || cJSON_IsTrue(more))
+        return true;
+    if (mn_gschema_item(closed, "patternProperties") || mn_gschema_item(other, "patternProperties"))
+        return mn_gschema_refuse(c, MN_UNSUPPORTED, "patternProperties",
+                                 "stands in schemas that are combined here");
+    cJSON *to = cJSON_GetObjectItemCaseSensitive(into, "properties");
+    cJSON *add = cJSON_CreateObject();
+    cJSON_ArrayForEach(p, mn_gschema_item(other, "properties")) {
+        if (!mn_gschema_item(listed, p->string))
+            cJSON_AddItemToObject(add, p->string, cJSON_Duplicate(more, true));
+    }
+    const bool ok =
+        !add->child || (to ? merge_properties(to, add)
+                           : cJSON_AddItemToObject(into, "properties", cJSON_Duplicate(add, true)));
+    cJSON_Delete(add);
+    return ok;
+}
+
+bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
+    const char *pointer = NULL;
+    if (cJSON_IsTrue(more))
+        return true;
+    if (cJSON_IsFalse(more))
+        return merge_false(into);
+    if (!cJSON_IsObject(more))
+        return mn_gschema_refuse(c, MN_BAD_INPUT, "", "no schema, combined with others");
+    c->n_items += size_of(into) + size_of(more);
+    if (c->n_merged++ > MERGES || c->n_items > ITEMS)
+        return mn_gschema_refuse(c, MN_UNSUPPORTED, "",
+                                 "too many combined schemas, or one that contains itself");
+    if (mn_gschema_item(more, "$ref")) {
+        const cJSON *t = mn_gschema_target(c, more, &pointer);
+        if (!t || !mn_gschema_merge(c, into, t))
+            return false;
+    }
+    cJSON *before = cJSON_Duplicate(into, true);
+    bool ok = before && spread(c, into, before, more) && spread(c, into, more, before);
+    cJSON_Delete(before);
+    const cJSON *k = NULL;
+    cJSON_ArrayForEach(k, more) {
+        const bool skip = !strcmp(k->string, "$ref") || !strcmp(k->string, "$defs") ||
+                          !strcmp(k->string, "definitions");
+        ok = ok && (skip || merge_key(c, into, k));
+    }
+    if (!ok && !c->b->status)
+        mn_gbuild_memory(c->b);
+    return ok;
+}
