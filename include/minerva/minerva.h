@@ -413,11 +413,20 @@ typedef struct mn_constraint mn_constraint;
 #define MN_CONSTRAINT_REGEX 3u
 #define MN_CONSTRAINT_GRAMMAR 4u /* GBNF, as llama.cpp documents it; begins at the rule "root" */
 #define MN_CONSTRAINT_CHOICES 5u /* one of the n_choices texts */
+/* Free text, and in it calls of tools in the form that the model writes them (mn_stream finds them
+ * with MN_STREAM_TOOLS). source: a list of tools as mn_chat_params.tools. A call that is begun has
+ * the name of one of them, and as its arguments an object: by its "parameters", where the function
+ * is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. Of a tool that is not strict, a schema that cannot
+ * be enforced becomes any object, with a warning. MN_UNSUPPORTED: the form of calls of this model
+ * is not known, or not one that can be enforced (Harmony; values in tags). */
+#define MN_CONSTRAINT_CALLS 6u
+#define MN_CONSTRAINT_CALLS_ONLY 1u /* at least one call, and no other text */
+#define MN_CONSTRAINT_ONE_CALL 2u   /* not more than one */
 typedef struct {
     uint32_t size, kind; /* MN_CONSTRAINT_* */
     mn_str source;
     const mn_str *choices;
-    uint32_t n_choices, pad;
+    uint32_t n_choices, flags; /* flags: of MN_CONSTRAINT_CALLS */
 } mn_constraint_params;
 /* Compiles; everything is copied. Any thread; takes up to some seconds for sources at their limits
  * (8 MiB, 200 nested groups), typically a few ms; the first of a model makes a trie of its

@@ -38,6 +38,7 @@ struct mn_model {
     struct mn_token_table *token_table;
     /* how the model writes calls as text; NULL = not known */
     const mn_call_family *calls;
+    mn_call_style call_style;  /* of calls, as its template has them */
     _Atomic bool *told;        /* that its template has no place for tools; once is enough */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
@@ -119,6 +120,12 @@ typedef struct mn_token_table mn_token_table;
 mn_token_table *mn_token_table_create(void);
 void mn_token_table_free(mn_token_table *t); /* NULL is fine */
 
+/* Precedes the name of a control token in the vocabulary for grammars: no text has this byte. */
+#define MN_CONTROL_BYTE "\xff"
+/* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS. MN_UNSUPPORTED: the model has no form of calls
+ * that is known. */
+mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_grammar **out,
+                          mn_text *warnings, mn_error *err);
 /* text.c: MN_UNSUPPORTED without a tokeniser. */
 mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err);
 /* Tokens of text; plain (may be NULL): one byte per byte, 1 = never part of a special token. flags:

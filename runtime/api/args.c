@@ -25,7 +25,7 @@ static const struct {
     [MN_SIZED_EMBED_PARAMS] = ROW(mn_embed_params, n_dim),
     [MN_SIZED_REQUEST_PARAMS] = ROW(mn_request_params, user),
     [MN_SIZED_REQUEST_EVENTS] = ROW(mn_request_events, events),
-    [MN_SIZED_CONSTRAINT_PARAMS] = ROW(mn_constraint_params, pad),
+    [MN_SIZED_CONSTRAINT_PARAMS] = ROW(mn_constraint_params, flags),
     [MN_SIZED_SESSION_LOAD] = ROW(mn_session_load, beat_ms),
 };
 

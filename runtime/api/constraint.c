@@ -1,21 +1,49 @@
 /* constraint.c -- compiled constraints (mn_constraint): a grammar over the vocabulary of one model,
  * counted by its holders. The trie of the vocabulary is made once per model, when the first
- * constraint is. Control tokens have no bytes in it: a text that a grammar allows never contains
- * them. */
+ * constraint is. Control tokens are spelled there by a byte that no text has and their name: free
+ * text around calls may have them, and marks of calls may be such tokens (call_grammar.c); no other
+ * text that a grammar allows contains them. */
 #include "api/api.h"
+#include <string.h>
 
-/* The bytes of all tokens that are text. An id that the tokeniser knows and the output matrix does
- * not have is cut off by the session's mask. */
+/* A control token's text; empty: out of memory, or it has no name. */
+static mn_str control_text(const mn_model *m, int32_t id, mn_arena *arena) {
+    const mn_str piece = mn_tokenizer_piece(m->tokenizer, id);
+    char *text = piece.len ? mn_arena_alloc(arena, (size_t)piece.len + 1, 1) : NULL;
+    if (!text)
+        return (mn_str){"", 0};
+    memcpy(text, MN_CONTROL_BYTE, 1);
+    memcpy(text + 1, piece.ptr, (size_t)piece.len);
+    return (mn_str){text, piece.len + 1};
+}
+
+/* Text that is not a control token's: a token with the byte that these begin with is never part of a
+ * text that is UTF-8. */
+static mn_str plain_text(const mn_model *m, int32_t id) {
+    const mn_str text = mn_model_token_text(m, id);
+    if (memchr(text.ptr, MN_CONTROL_BYTE[0], (size_t)text.len))
+        return (mn_str){"", 0};
+    return text;
+}
+
+/* An id that the tokeniser knows and the output matrix does not have is cut off by the session's
+ * mask. */
 static mn_status make_vocab(mn_model *m, mn_error *err) {
     const uint32_t n = mn_tokenizer_n_vocab(m->tokenizer);
+    mn_arena names = {0};
     mn_str *text = mn_calloc(n, sizeof *text);
     if (!text)
         return mn_fail_memory(err, n * sizeof *text);
-    for (uint32_t i = 0; i < n; i++)
-        if (!mn_tokenizer_is_special(m->tokenizer, (int32_t)i))
-            text[i] = mn_model_token_text(m, (int32_t)i);
+    for (uint32_t i = 0; i < n; i++) {
+        const int32_t id = (int32_t)i;
+        if (mn_tokenizer_is_special(m->tokenizer, id))
+            text[i] = control_text(m, id, &names);
+        else
+            text[i] = plain_text(m, id);
+    }
     const mn_status st = mn_grammar_vocab_create(text, n, &m->grammar_vocab, err);
     mn_free(text);
+    mn_arena_free(&names);
     return st;
 }
 
@@ -31,13 +59,16 @@ static mn_status need_vocab(mn_model *m, mn_error *err) {
 }
 
 static mn_status check(const mn_constraint_params *p, mn_error *err) {
-    if (p->kind < MN_CONSTRAINT_JSON || p->kind > MN_CONSTRAINT_CHOICES)
+    if (p->kind < MN_CONSTRAINT_JSON || p->kind > MN_CONSTRAINT_CALLS)
         return mn_fail(err, MN_INVALID,
                        "mn_constraint_params.kind: found %u, expected MN_CONSTRAINT_*", p->kind);
     if (p->n_choices && !p->choices)
         return mn_fail(err, MN_INVALID, "mn_constraint_params.choices is NULL, n_choices is %u",
                        p->n_choices);
-    mn_status st = mn_args_text(err, "mn_constraint_create", "params.source", p->source);
+    mn_status st = mn_args_flags(err, "mn_constraint_params.flags", p->flags,
+                                 MN_CONSTRAINT_CALLS_ONLY | MN_CONSTRAINT_ONE_CALL);
+    if (!st)
+        st = mn_args_text(err, "mn_constraint_create", "params.source", p->source);
     for (uint32_t i = 0; i < p->n_choices && !st; i++)
         st = mn_args_text(err, "mn_constraint_create", "params.choices", p->choices[i]);
     return st;
@@ -53,6 +84,8 @@ static mn_status compile(mn_constraint *c, const mn_constraint_params *p, mn_err
     const mn_grammar_vocab *v = c->model->grammar_vocab;
     if (p->kind == MN_CONSTRAINT_CHOICES)
         return mn_grammar_choices(p->choices, p->n_choices, v, &c->grammar, err);
+    if (p->kind == MN_CONSTRAINT_CALLS)
+        return mn_call_grammar(c->model, p->source, p->flags, &c->grammar, &c->warnings, err);
     return mn_grammar_compile(kinds[p->kind], p->source, v, &c->grammar, &c->warnings, err);
 }
 

@@ -138,8 +138,10 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
         m->spells_thinking |= mn_think_tags_in((mn_str){source.ptr, source.len});
         const mn_call_family *calls = mn_call_family_in((mn_str){source.ptr, source.len});
-        if (calls)
+        if (calls) {
             m->calls = calls;
+            m->call_style = mn_call_style_of(calls, (mn_str){source.ptr, source.len});
+        }
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);
@@ -164,8 +166,10 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     st = open_template(m, "default", &m->chat, err);
     if (!st)
         st = open_template(m, "tool_use", &m->chat_tools, err);
-    if (!m->calls)
-        m->calls = mn_call_family_of(m->tokenizer);
+    if (m->calls)
+        return st;
+    m->calls = mn_call_family_of(m->tokenizer);
+    m->call_style = mn_call_style_of(m->calls, (mn_str){"", 0});
     return st;
 }
 

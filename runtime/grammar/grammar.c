@@ -145,9 +145,12 @@ static mn_gexpr *build_tag(mn_gbuild *b, const mn_grammar_tags *t, uint32_t i, m
     if (rule == MN_GNONE)
         return NULL;
     b->rule[rule].shared = true;
+    const mn_str lead = t->tag[i].lead;
     const mn_str end = t->tag[i].end;
-    mn_gexpr *part[2] = {mn_gx_ref(b, rule), mn_gx_text(b, end.ptr, (size_t)end.len)};
-    return mn_gx_join(b, MN_GX_SEQ, part, end.len ? 2 : 1);
+    mn_gexpr *part[3] = {mn_gx_text(b, lead.ptr, (size_t)lead.len), mn_gx_ref(b, rule),
+                         mn_gx_text(b, end.ptr, (size_t)end.len)};
+    const uint32_t first = lead.len ? 0 : 1;
+    return mn_gx_join(b, MN_GX_SEQ, part + first, (end.len ? 3 : 2) - first);
 }
 
 mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,

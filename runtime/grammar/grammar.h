@@ -55,8 +55,9 @@ typedef struct {
     mn_str begin;         /* at least one byte; several forms may begin alike */
     mn_grammar_kind kind; /* of source, as for mn_grammar_compile */
     mn_str source;
-    mn_str end; /* may be empty */
-    bool first; /* counts only at the very beginning of the text */
+    mn_str end;  /* may be empty */
+    bool first;  /* counts only at the very beginning of the text */
+    mn_str lead; /* stands between begin and source; may be empty */
 } mn_grammar_tag;
 /* A text that may hold calls. It is free, byte by byte, until a begin has been spelled, by whatever
  * tokens; what follows is then the source of that form (of one of those with that begin), then its

@@ -217,6 +217,30 @@ def test_chat_form(client, server):
     assert 5 <= int(said) <= 17 and re.fullmatch(r"\d+", said), said
 
 
+def test_chat_calls(client, server):
+    """Strict tools made from a class of pydantic, forced and streamed: the client's own parser takes the arguments."""
+    import pydantic
+
+    class Look(pydantic.BaseModel):
+        at: str = pydantic.Field(max_length=10)
+        times: int = pydantic.Field(ge=1, le=9)
+
+    tools = [openai.pydantic_function_tool(Look, name="look")]
+    with tempfile.TemporaryDirectory() as folder, served.Server(server.command[0], model=served.model_with_calls(folder, "<tool_call>")) as other:
+        of = client.with_options(base_url=other.url + "/v1")
+        settings = dict(model=of.models.list().data[0].id, messages=STORY, tools=tools, tool_choice="required", parallel_tool_calls=False, temperature=1.5, max_tokens=300)
+        for seed in range(3):
+            call = of.chat.completions.parse(**settings, seed=seed).choices[0].message.tool_calls[0]
+            assert 1 <= call.function.parsed_arguments.times <= 9
+            with of.chat.completions.stream(**settings, seed=seed) as stream:
+                pieces = [event for event in stream if event.type == "tool_calls.function.arguments.delta"]
+                final = stream.get_final_completion().choices[0]
+            equal(final.finish_reason, "tool_calls")
+            equal(final.message.tool_calls[0].function.parsed_arguments, call.function.parsed_arguments)
+            equal("".join(p.arguments_delta for p in pieces), call.function.arguments)
+            assert len(pieces) > 2
+
+
 # ---- completions and embeddings -------------------------------------------------------------------------------------
 def test_text_complete(client, server):
     r = complete(client, max_tokens=openai.NOT_GIVEN)

@@ -609,5 +609,54 @@ def limits():
         assert Client(s).ask("GET", "/health/live")[0] == 200
 
 
+def forms():
+    """Calls that are forced, in the form of each family: the name is a tool's, the arguments follow its schema, nothing else is said."""
+    look = {"type": "object", "properties": {"at": {"type": "string", "maxLength": 12}, "near": {"type": "boolean"}}, "required": ["at", "near"]}
+    count = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"], "additionalProperties": False,
+             "$defs": {"n": {"type": "integer", "minimum": 3, "maximum": 12}}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in (("look", look), ("count", count))]
+    strict = [{"type": "function", "function": {**t["function"], "strict": True}} for t in tools]
+    families = [("<tool_call>", None), ("<|tool_call|> <|/tool_call|>", None), ("<|tool_call|>", "<|tool_call|>"), ("[TOOL_CALLS]", "[TOOL_CALLS]"),
+                ("[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]"), ('{"name": function name, "parameters":', None)]
+
+    def right(call):
+        given = json.loads(call["function"]["arguments"])
+        if call["function"]["name"] == "count":
+            return list(given) == ["n"] and 3 <= given["n"] <= 12
+        return call["function"]["name"] == "look" and len(given["at"]) <= 12 and given["near"] in (True, False) and len(given) == 2
+
+    for marks, special in families:
+        with tempfile.TemporaryDirectory() as folder, served.Server(MINERVA, model=served.model_with_calls(folder, marks, special)) as s:
+            c = Client(s)
+            how = dict(temperature=1.5, max_tokens=400, tools=tools)
+            for seed in range(3):
+                said = c.chat(**how, seed=seed, tool_choice="required")["choices"][0]
+                calls = said["message"].get("tool_calls") or []
+                assert said["finish_reason"] in ("tool_calls", "length"), (marks, said)
+                assert calls and said["message"]["content"] is None, (marks, said)
+                assert all(right(x) for x in calls[:len(calls) - (said["finish_reason"] == "length")]), (marks, said)
+            named = {"type": "function", "function": {"name": "count"}}
+            for more in ({"tool_choice": named}, {"tool_choice": "required", "parallel_tool_calls": False}):
+                said = c.chat(**how, seed=5, **more)["choices"][0]
+                calls = said["message"]["tool_calls"]
+                assert len(calls) == 1 and right(calls[0]) and said["finish_reason"] == "tool_calls", (marks, said)
+                assert "parallel_tool_calls" in more or calls[0]["function"]["name"] == "count"
+                joined = {"name": "", "arguments": ""}
+                for chunk in c.stream(**how, seed=5, **more):
+                    for x in chunk["choices"][0]["delta"].get("tool_calls") or []:
+                        for key in joined:
+                            joined[key] += x["function"].get(key) or ""
+                assert joined == {k: calls[0]["function"][k] for k in joined}, (marks, joined, calls)
+            # free text stays free, whatever the tools are
+            plain = c.chat(max_tokens=60)["choices"][0]["message"]["content"]
+            said = c.chat(max_tokens=60, tools=strict)["choices"][0]["message"]
+            assert said["content"] == plain or said.get("tool_calls"), (marks, said)
+            odd = {"type": "function", "function": {"name": "odd", "parameters": {"properties": {"a": {"not": {}}}}}}
+            assert c.chat(**{**how, "tools": [odd]}, tool_choice="required", parallel_tool_calls=False)["choices"][0]["message"]["tool_calls"]
+            odd["function"]["strict"] = True
+            refused(c.post("/v1/chat/completions", {**STORY, "tools": [odd]}), 400, "tools", "#/properties/a/not")
+            refused(c.post("/v1/chat/completions", {**STORY, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}), 400, "tool_choice", "x")
+
+
 {"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
- "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow}[GROUP]()
+ "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow, "forms": forms}[GROUP]()

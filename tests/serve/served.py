@@ -28,6 +28,19 @@ def available(minerva):
     return not ("unknown command" in r.stderr or "built without" in r.stderr)
 
 
+def model_with_calls(folder, marks, special=None):
+    """The demo model in folder, as one of a family whose chat template has these marks; special: one of them is a control token."""
+    for name in os.listdir(MODEL):
+        if name not in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json"):
+            os.symlink(os.path.join(MODEL, name), os.path.join(folder, name))
+    texts = {name: open(os.path.join(MODEL, name)).read() for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")}
+    texts["chat_template.jinja"] = "{#- %s #}{%%- if tools %%}{%%- endif %%}" % marks + texts["chat_template.jinja"]
+    for name, text in texts.items():
+        with open(os.path.join(folder, name), "w") as f:
+            f.write(text.replace("<|pad|>", special) if special else text)
+    return folder
+
+
 class Server:
     """`key`: one of its --api-key."""
 

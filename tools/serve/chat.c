@@ -172,26 +172,6 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
     return ok;
 }
 
-/* ---- tools ----------------------------------------------------------------------------------- */
-
-/* *has: the request has tools that the model may call. 0: the error is set. */
-static int read_tools(const cJSON *body, int *has, json_error *e) {
-    const cJSON *tools = json_field(body, "tools");
-    const cJSON *choice = json_field(body, "tool_choice");
-    const char *word = cJSON_IsString(choice) ? choice->valuestring : NULL;
-    if (json_field(body, "functions"))
-        return json_fail(e, "functions", "functions: use tools instead");
-    if (tools && !cJSON_IsArray(tools))
-        return json_fail(e, "tools", "tools: expected a list");
-    *has = tools && tools->child && !(word && !strcmp(word, "none"));
-    if (!choice || (word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
-        return 1;
-    return json_fail(e, "tool_choice",
-                     "tool_choice: found %.40s, expected \"auto\" or \"none\": a call cannot be "
-                     "forced yet",
-                     word ? word : "a named function");
-}
-
 /* ---- the form of answers --------------------------------------------------------------------- */
 
 /* 9 letters and digits, which suit all templates. */
@@ -355,7 +335,7 @@ static int prepare(answer *a, json_error *e) {
     uint32_t n = 0;
     int has_tools = 0;
     if (!ask_read(a->body, 1, s->a.info.n_vocab, &a->ask, e) ||
-        !serve_check_model(s, a->ask.model, e) || !read_tools(a->body, &has_tools, e))
+        !serve_check_model(s, a->ask.model, e) || !form_calls(a->body, &a->ask.form, &has_tools, e))
         return 0;
     ask_default_stops(&a->ask, s->stops.v, s->stops.n);
     ask_sample(&a->ask, &s->sample, s->has_seed ? s->sample.seed : sampling_seed(), &a->sample);

@@ -78,7 +78,8 @@ static void send_beat(engine *e) {
 static void on_submit(engine *e, const wire_submit *m) {
     mn_error err = MN_ERROR;
     mn_constraint *c = NULL;
-    const mn_status bad = forms_get(&e->forms, e->a.model, m->form, m->form_source, &c, &err);
+    const mn_status bad =
+        forms_get(&e->forms, e->a.model, m->form, m->form_flags, m->form_source, &c, &err);
     pthread_mutex_lock(&e->out_lock);
     mn_status st = bad ? bad : MN_UNSUPPORTED;
     if (e->work && !bad)

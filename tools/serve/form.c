@@ -130,6 +130,95 @@ int form_read(const cJSON *body, ask_form *out, json_error *e) {
     return 1;
 }
 
+/* ---- calls of tools -------------------------------------------------------------------------- */
+
+static const char *name_of(const cJSON *tool) {
+    return cJSON_GetStringValue(json_field(json_field(tool, "function"), "name"));
+}
+
+static int is_strict(const cJSON *tools) {
+    const cJSON *tool = NULL;
+    cJSON_ArrayForEach(tool, tools) {
+        if (cJSON_IsTrue(json_field(json_field(tool, "function"), "strict")))
+            return 1;
+    }
+    return 0;
+}
+
+/* The list as text, without the tools that have another name; name NULL: all. */
+static void put_tools(buffer *out, const cJSON *tools, const char *name) {
+    const cJSON *tool = NULL;
+    buffer_z(out, "[");
+    cJSON_ArrayForEach(tool, tools) {
+        const char *own = name_of(tool);
+        if (name && (!own || strcmp(own, name) != 0))
+            continue;
+        char *text = cJSON_PrintUnformatted(tool);
+        buffer_z(out, out->n > 1 ? "," : "");
+        buffer_z(out, text ? text : "");
+        out->failed |= !text;
+        cJSON_free(text);
+    }
+    buffer_z(out, "]");
+}
+
+/* tool_choice: *forced, and *name of the function that is (NULL: any). 0: the error is set. */
+static int read_choice(const cJSON *body, int *forced, const char **name, json_error *e) {
+    const cJSON *choice = json_field(body, "tool_choice");
+    const char *word = cJSON_GetStringValue(choice);
+    *name = NULL;
+    *forced = word && !strcmp(word, "required");
+    if (!choice || *forced || (word && (!strcmp(word, "none") || !strcmp(word, "auto"))))
+        return 1;
+    *name = cJSON_IsObject(choice) ? name_of(choice) : NULL;
+    *forced = 1;
+    if (*name)
+        return 1;
+    return json_fail(e, "tool_choice",
+                     "tool_choice: found %.40s, expected \"auto\", \"none\", \"required\" or a "
+                     "function with its name",
+                     word ? word : "no name of a function");
+}
+
+static int has_tool(const cJSON *tools, const char *name) {
+    const cJSON *tool = NULL;
+    cJSON_ArrayForEach(tool, tools) {
+        const char *own = name_of(tool);
+        if (own && !strcmp(own, name))
+            return 1;
+    }
+    return 0;
+}
+
+int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) {
+    const cJSON *tools = json_field(body, "tools");
+    const char *word = cJSON_GetStringValue(json_field(body, "tool_choice"));
+    const char *name = NULL;
+    int forced = 0;
+    int parallel = 1;
+    if (json_field(body, "functions"))
+        return json_fail(e, "functions", "functions: use tools instead");
+    if (tools && !cJSON_IsArray(tools))
+        return json_fail(e, "tools", "tools: expected a list");
+    if (!read_choice(body, &forced, &name, e) ||
+        !json_read_bool(body, "parallel_tool_calls", &parallel, e))
+        return 0;
+    *has_tools = tools && tools->child && !(word && !strcmp(word, "none"));
+    if (forced && (!*has_tools || (name && !has_tool(tools, name))))
+        return json_fail(e, "tool_choice", "tool_choice: found %.60s, which is none of the tools",
+                         name ? name : "required");
+    if (!*has_tools || (!forced && (out->kind || !is_strict(tools))))
+        return 1;
+    buffer_clear(&out->text);
+    out->kind = MN_CONSTRAINT_CALLS;
+    out->param = forced ? "tool_choice" : "tools";
+    out->flags = forced ? MN_CONSTRAINT_CALLS_ONLY : 0;
+    if (name || !parallel)
+        out->flags |= MN_CONSTRAINT_ONE_CALL;
+    put_tools(&out->text, tools, name);
+    return finish(out, e);
+}
+
 void form_free(ask_form *f) {
     buffer_free(&f->text);
 }
@@ -153,9 +242,9 @@ static mn_str *split(mn_str source, uint32_t *n) {
     return list;
 }
 
-mn_status form_compile(mn_model *m, uint32_t kind, mn_str source, mn_constraint **out,
-                       mn_error *err) {
-    mn_constraint_params p = {.size = sizeof p, .kind = kind, .source = source};
+mn_status form_compile(mn_model *m, uint32_t kind, uint32_t flags, mn_str source,
+                       mn_constraint **out, mn_error *err) {
+    mn_constraint_params p = {.size = sizeof p, .kind = kind, .flags = flags, .source = source};
     mn_str *list = NULL;
     if (kind == MN_CONSTRAINT_CHOICES) {
         list = split(source, &p.n_choices);

@@ -6,7 +6,7 @@
 
 enum { FORMS_KEPT = 8 };
 typedef struct {
-    uint32_t kind; /* 0: none */
+    uint32_t kind, flags; /* kind 0: none */
     char *source;
     uint64_t n_source;
     uint64_t used; /* the count of uses when it was used last */
@@ -18,6 +18,6 @@ typedef struct {
 } forms;
 
 /* *out: the constraint of a request, valid until the next call; NULL for kind 0. */
-mn_status forms_get(forms *f, mn_model *m, uint32_t kind, mn_str source, mn_constraint **out,
-                    mn_error *err);
+mn_status forms_get(forms *f, mn_model *m, uint32_t kind, uint32_t flags, mn_str source,
+                    mn_constraint **out, mn_error *err);
 #endif

@@ -163,6 +163,7 @@ static void send(serve *s, generation *g) {
                      .bias_ids = a->ask.bias_ids,
                      .bias = a->ask.bias,
                      .form = a->ask.form.kind,
+                     .form_flags = a->ask.form.flags,
                      .form_source = a->ask.form.source};
     m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
     m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;

@@ -176,6 +176,7 @@ static void pass_submit(pass *p, wire_submit *m) {
     ids(p, &m->bias_ids, m->n_bias);
     floats(p, &m->bias, m->n_bias);
     u32(p, &m->form);
+    u32(p, &m->form_flags);
     text(p, &m->form_source);
     if (!p->out && m->n_drawn >= m->n_ids)
         p->bad = 1;

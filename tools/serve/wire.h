@@ -59,7 +59,7 @@ typedef struct {
     const int32_t *bias_ids;
     const float *bias;
     uint64_t cache_salt;
-    uint32_t form, pad; /* of the answer (form.h): MN_CONSTRAINT_*; 0: none */
+    uint32_t form, form_flags; /* of the answer (form.h): MN_CONSTRAINT_*; 0: none */
     mn_str form_source;
 } wire_submit;
 

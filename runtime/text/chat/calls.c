@@ -16,15 +16,18 @@ struct mn_call_family {
     char separator;   /* between calls without marks */
     bool bare;        /* an answer that begins with { may be a call without a mark */
     bool named, tags; /* forms beside JSON */
+    bool lists;       /* calls stand in a list, also a single one */
 };
 
 /* The first whose mark is in the template, else in the vocabulary: models that were tuned with
  * another template keep the vocabulary of their parents. */
 static const mn_call_family families[] = {
     /* Mistral: [TOOL_CALLS][{...}], later [TOOL_CALLS]name[ARGS]{...} */
-    {.opens = {"[TOOL_CALLS]"}, .named = true},
+    {.opens = {"[TOOL_CALLS]"}, .named = true, .lists = true},
     /* Phi-4-mini, Granite 3: <|tool_call|>[{...}]<|/tool_call|>, later <tool_call>[{...}] */
-    {.opens = {"<|tool_call|>", "<tool_call>"}, .closes = {"<|/tool_call|>", "</tool_call>"}},
+    {.opens = {"<|tool_call|>", "<tool_call>"},
+     .closes = {"<|/tool_call|>", "</tool_call>"},
+     .lists = true},
     /* Hermes, Qwen, Granite 4: <tool_call>{...}</tool_call>; Qwen3-Coder: tags in it */
     {.opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .tags = true},
     /* Llama 3: {"name": ..., "parameters": ...} and nothing else, or behind <|python_tag|> */
@@ -49,6 +52,42 @@ const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
         if (mn_tokenizer_find(tok, mn_str_of(families[i].opens[0])) >= 0)
             return &families[i];
     return NULL;
+}
+
+/* The first of the marks that the template has; without a template the first. */
+static const char *mark_in(const char *const marks[2], mn_str chat_template) {
+    for (int i = 0; i < 2 && chat_template.len; i++)
+        if (has(chat_template, marks[i]))
+            return marks[i];
+    return chat_template.len ? NULL : marks[0];
+}
+
+mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
+    mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
+    if (!family || (family->tags && has(chat_template, "<function=")))
+        return y;
+    y.known = true;
+    y.between = "";
+    if (family->bare) {
+        y.before = "";
+        y.key = "parameters";
+        y.behind = "}";
+        y.between = "; ";
+        return y;
+    }
+    y.open = mark_in(family->opens, chat_template);
+    y.close = mark_in(family->closes, chat_template);
+    if (!y.open)
+        y.open = family->opens[0];
+    if (family->named && has(chat_template, "[ARGS]"))
+        y.args_mark = "[ARGS]";
+    if (family->lists) {
+        y.before = "[{\"name\": \"";
+        y.behind = "}]";
+    } else {
+        y.between = "\n";
+    }
+    return y;
 }
 
 bool mn_call_family_needs_types(const mn_call_family *family) {

@@ -20,6 +20,22 @@ const mn_call_family *mn_call_family_in(mn_str chat_template);
 /* The family whose marks are special tokens of a vocabulary; NULL: none. */
 const mn_call_family *mn_call_family_of(const mn_tokenizer *tok);
 
+/* How a model writes one call, for grammars: open, then before NAME", "key": ARGUMENTS behind, or
+ * NAME args_mark ARGUMENTS; then close. All texts are static. */
+typedef struct {
+    bool known;
+    const char *open;      /* a mark; NULL: the call begins the answer, with {"name": " */
+    const char *before;    /* up to the name: "\n{\"name\": \"" */
+    const char *key;       /* "arguments" */
+    const char *behind;    /* "}\n" */
+    const char *args_mark; /* a mark; NULL: not that form */
+    const char *close;     /* a mark; NULL: none */
+    const char *between;   /* two calls */
+} mn_call_style;
+/* known is false where the family has a form that is not here (values in tags). chat_template may
+ * be empty. */
+mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
+
 /* Whether the family writes values bare, whose types only the tools tell. */
 bool mn_call_family_needs_types(const mn_call_family *family);
 

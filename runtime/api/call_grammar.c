@@ -1,0 +1,167 @@
+/* call_grammar.c -- the grammar of an answer with tool calls (MN_CONSTRAINT_CALLS): the marks of the
+ * model's own form of calls (mn_call_style), the names of the tools, and their schemas. Texts live
+ * in an arena until the grammar is made.
+ *
+ * Marks that are control tokens are spelled by a byte that no text has and their name
+ * (MN_CONTROL_BYTE), as in the model's vocabulary for grammars: so that text cannot spell them, and
+ * strings of arguments cannot contain them. */
+#include "api/api.h"
+#include <cjson/cJSON.h>
+#include <string.h>
+
+enum { MOST_CALLS = 64 };
+
+typedef struct {
+    const mn_model *m;
+    const mn_call_style *style;
+    uint32_t flags; /* MN_CONSTRAINT_* */
+    mn_arena arena;
+    mn_grammar_tag *tag;
+    uint32_t n;
+    mn_text *warnings;
+    mn_error *err;
+} builder;
+
+/* A mark as the vocabulary spells it, appended. */
+static void put_mark(const builder *b, mn_text *out, const char *mark) {
+    const int32_t id = mn_tokenizer_find(b->m->tokenizer, mn_str_of(mark));
+    if (id >= 0 && mn_tokenizer_is_special(b->m->tokenizer, id))
+        mn_text_put(out, MN_CONTROL_BYTE, 1);
+    mn_text_puts(out, mark);
+}
+
+/* The text, kept; out is empty again. */
+static bool keep(builder *b, mn_text *text, mn_str *out) {
+    const char *copy = text->failed ? NULL : mn_arena_strndup(&b->arena, text->ptr, text->len);
+    *out = (mn_str){copy ? copy : "", copy ? text->len : 0};
+    mn_text_free(text);
+    return copy != NULL;
+}
+
+/* What stands around the arguments of a call of the function. */
+static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
+    const mn_call_style *y = b->style;
+    mn_text begin = {0};
+    mn_text lead = {0};
+    mn_text end = {0};
+    if (y->open)
+        put_mark(b, &begin, y->open);
+    else
+        mn_text_puts(&begin, "{\"name\": \"");
+    if (y->args_mark) {
+        mn_text_puts(&lead, name);
+        put_mark(b, &lead, y->args_mark);
+    } else {
+        mn_text_printf(&lead, "%s%s\", \"%s\": ", y->before, name, y->key);
+        mn_text_puts(&end, y->behind);
+    }
+    if (y->close)
+        put_mark(b, &end, y->close);
+    mn_text_put(&begin, "", 0);
+    mn_text_put(&end, "", 0);
+    const bool ok[] = {keep(b, &begin, &to->begin), keep(b, &lead, &to->lead),
+                       keep(b, &end, &to->end)};
+    to->first = !y->open;
+    return ok[0] && ok[1] && ok[2] ? MN_OK : mn_fail_memory(b->err, 64);
+}
+
+/* The schema of the arguments, which are an object. */
+static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *parameters) {
+    cJSON *own = NULL;
+    if (cJSON_IsObject(parameters))
+        own = cJSON_Duplicate(parameters, true);
+    else
+        own = cJSON_CreateObject();
+    if (own && !cJSON_HasObjectItem(own, "type"))
+        cJSON_AddStringToObject(own, "type", "object");
+    char *text = own ? cJSON_PrintUnformatted(own) : NULL;
+    const char *copy = text ? mn_arena_strndup(&b->arena, text, strlen(text)) : NULL;
+    cJSON_free(text);
+    cJSON_Delete(own);
+    to->kind = MN_GRAMMAR_SCHEMA;
+    to->source = mn_str_of(copy ? copy : "");
+    return copy ? MN_OK : mn_fail_memory(b->err, 64);
+}
+
+/* A schema that cannot be enforced is refused where the tool is strict; else its arguments are any
+ * object, and a warning says so. */
+static mn_status relax(builder *b, mn_grammar_tag *to, const char *name) {
+    mn_error why = MN_ERROR_INIT;
+    mn_grammar *g = NULL;
+    mn_status st =
+        mn_grammar_compile(MN_GRAMMAR_SCHEMA, to->source, b->m->grammar_vocab, &g, NULL, &why);
+    mn_grammar_free(g);
+    if (st != MN_UNSUPPORTED)
+        return MN_OK; /* what else is wrong is said when all is compiled */
+    mn_text_printf(b->warnings, "tool %s: its arguments are any object: %s\n", name, why.msg);
+    return put_schema(b, to, NULL);
+}
+
+static bool is_plain(const char *name) {
+    for (; *name; name++)
+        if (*name <= ' ' || *name > '~' || strchr("\"\\[]{}", *name))
+            return false;
+    return true;
+}
+
+static mn_status add_tool(builder *b, const cJSON *tool) {
+    const cJSON *function = cJSON_GetObjectItemCaseSensitive(tool, "function");
+    const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function, "name"));
+    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(function, "parameters");
+    const bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(function, "strict"));
+    const bool enforced = strict || b->flags & MN_CONSTRAINT_CALLS_ONLY;
+    mn_grammar_tag *to = &b->tag[b->n];
+    if (!name || !*name || !is_plain(name))
+        return mn_fail(b->err, MN_BAD_INPUT,
+                       "tools[%u]: found %s, expected a function with a name of letters, digits, "
+                       "hyphens and underscores",
+                       b->n, name ? name : "none");
+    mn_status st = put_marks(b, to, name);
+    if (!st)
+        st = put_schema(b, to, enforced ? parameters : NULL);
+    if (!st && enforced && !strict)
+        st = relax(b, to, name);
+    b->n++;
+    return st;
+}
+
+static mn_status add_tools(builder *b, const cJSON *tools) {
+    const int n = cJSON_IsArray(tools) ? cJSON_GetArraySize(tools) : 0;
+    const cJSON *tool = NULL;
+    mn_status st = MN_OK;
+    if (!n)
+        return mn_fail(b->err, MN_BAD_INPUT, "tools: expected a list of functions");
+    b->tag = mn_arena_alloc(&b->arena, (size_t)n, sizeof *b->tag);
+    if (!b->tag)
+        return mn_fail_memory(b->err, (size_t)n * sizeof *b->tag);
+    memset(b->tag, 0, (size_t)n * sizeof *b->tag);
+    cJSON_ArrayForEach(tool, tools) {
+        if (!st)
+            st = add_tool(b, tool);
+    }
+    return st;
+}
+
+mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_grammar **out,
+                          mn_text *warnings, mn_error *err) {
+    builder b = {m, &m->call_style, flags, {0}, NULL, 0, warnings, err};
+    if (!m->call_style.known)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "%s: calls of tools cannot be enforced: its chat template has no form of "
+                       "calls that is known here",
+                       m->canonical->path);
+    cJSON *list = cJSON_ParseWithLength(tools.ptr, (size_t)tools.len);
+    mn_status st = add_tools(&b, list);
+    cJSON_Delete(list);
+    const bool only = flags & MN_CONSTRAINT_CALLS_ONLY;
+    const mn_grammar_tags tags = {.tag = b.tag,
+                                  .n = b.n,
+                                  .least = only,
+                                  .most = flags & MN_CONSTRAINT_ONE_CALL ? 1 : MOST_CALLS,
+                                  .only = only,
+                                  .between = mn_str_of(m->call_style.between)};
+    if (!st)
+        st = mn_grammar_tagged(&tags, m->grammar_vocab, out, warnings, err);
+    mn_arena_free(&b.arena);
+    return st;
+}
