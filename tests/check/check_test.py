@@ -199,6 +199,9 @@ def test_hangs():
 # ---- plugins of ours ----
 def test_passes(path):
     r = report(path)
+    if path.endswith("opencl.so") and not any(rule["id"] == "numeric.add" and rule["status"] == "ok" for rule in r["rules"]) and not failed(r):
+        print("no OpenCL device (PoCL: pocl-opencl-icd): skipped")
+        sys.exit(77)
     for rule in r["rules"]:
         if rule["status"] != "ok":
             print("# %s %s: %s" % (rule["id"], rule["status"], rule["message"]))

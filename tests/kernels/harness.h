@@ -25,7 +25,7 @@ typedef struct {
     mn_device *dev;
     mn_queue *queue;
 } h_plugin;
-/* NAME of the build's plugins/NAME/NAME.so, or a path; false = not built */
+/* NAME of the build's plugins/NAME/NAME.so, or a path; false = not built, or no device */
 bool h_open(h_plugin *p, const char *name);
 void h_close(h_plugin *p);
 

@@ -1,0 +1,121 @@
+/* build.c -- programs from the embedded sources. A program is the shared head, the file of a weight
+ * type where it has one, and one source; it is built when a kernel of it is first needed, and lives
+ * as long as its device. */
+#include "types.h"
+#include <ctype.h>
+
+#define TEXT(name) [OCL_SOURCE_##name] = ocl_text_##name,
+static const char *const texts[OCL_N_SOURCES] = {OCL_SOURCES(TEXT)};
+#define NAME(name) [OCL_SOURCE_##name] = #name,
+static const char *const names[OCL_N_SOURCES] = {OCL_SOURCES(NAME)};
+
+/* The compiler's first words, on one line. */
+static void read_log(const mn_device *d, cl_program program, char *to, size_t room) {
+    size_t n = 0;
+    const ocl_icd *cl = d->cl;
+    to[0] = 0;
+    if (cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS)
+        return;
+    char *log = ocl_new(d, n + 1);
+    if (!log)
+        return;
+    if (cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS)
+        snprintf(to, room, "%s", log);
+    for (char *c = to; *c; c++)
+        if (isspace((unsigned char)*c))
+            *c = ' ';
+    ocl_delete(d, log);
+}
+
+static mn_status compile(mn_device *d, uint32_t source, const ocl_type *type, cl_program program,
+                         mn_error *err) {
+    char options[512];
+    char log[300];
+    snprintf(options, sizeof options, "%s%s%s%s", d->options, type ? " -DTYPE=" : "",
+             type ? type->name : "", type ? type->options : "");
+    ocl_signals signals;
+    ocl_signals_keep(&signals);
+    const cl_int code = d->cl->BuildProgram(program, 1, &d->id, options, NULL, NULL);
+    ocl_signals_restore(&signals);
+    if (code == CL_SUCCESS)
+        return MN_OK;
+    read_log(d, program, log, sizeof log);
+    const mn_status st = ocl_check(code, NULL, "");
+    mnp_fail(err, st, ~0u, "%s: the driver's compiler refuses %s.cl: %s (OpenCL error %d): %s",
+             d->name, names[source], ocl_code_name(code), (int)code, log);
+    return st;
+}
+
+static mn_status make(mn_device *d, uint32_t source, const ocl_type *type, cl_program *out,
+                      mn_error *err) {
+    const char *all[5] = {ocl_text_args, ocl_text_common};
+    cl_uint n = 2;
+    cl_int code;
+    if (type) {
+        all[n++] = type->text;
+        all[n++] = ocl_text_weight;
+    }
+    all[n++] = texts[source];
+    const mn_host *h = d->plugin->host;
+    const uint64_t from = h->now_ns(h->self);
+    cl_program program = d->cl->CreateProgramWithSource(d->context, n, all, NULL, &code);
+    if (!program)
+        return ocl_check(code, err, "a program");
+    const mn_status st = compile(d, source, type, program, err);
+    if (st) {
+        d->cl->ReleaseProgram(program);
+        return st;
+    }
+    ocl_log(d->plugin, MN_LOG_DEBUG, "%s.cl%s%s compiled in %.1f ms", names[source],
+            type ? " for " : "", type ? type->name : "", (double)(h->now_ns(h->self) - from) / 1e6);
+    *out = program;
+    return MN_OK;
+}
+
+static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type) {
+    for (const ocl_built *b = d->built; b; b = b->next)
+        if (b->source == source && b->type == type)
+            return b;
+    return NULL;
+}
+
+/* Under the lock: whoever comes second for a program waits for it. */
+static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cl_program *out,
+                              mn_error *err) {
+    const ocl_built *there = find(d, source, type);
+    if (there) {
+        *out = there->program;
+        return MN_OK;
+    }
+    ocl_built *b = ocl_new(d, sizeof *b);
+    if (!b)
+        return mnp_fail_memory(err, sizeof *b, "a program");
+    const mn_status st = make(d, source, ocl_type_at(type), &b->program, err);
+    if (st) {
+        ocl_delete(d, b);
+        return st;
+    }
+    b->source = source;
+    b->type = type;
+    b->next = d->built;
+    d->built = b;
+    *out = b->program;
+    return MN_OK;
+}
+
+mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err) {
+    pthread_mutex_lock(&d->lock);
+    const mn_status st = find_or_make(d, source, type, out, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+void ocl_drop_built(mn_device *d) {
+    for (ocl_built *b = d->built; b;) {
+        ocl_built *next = b->next;
+        d->cl->ReleaseProgram(b->program);
+        ocl_delete(d, b);
+        b = next;
+    }
+    d->built = NULL;
+}

@@ -1,0 +1,150 @@
+/* device.c -- opening a device, what its compiler is told of it, its memory, the self-test. A
+ * device has a context of its own; buffers, queues and programs of it are children. */
+#include "backend.h"
+#include "types.h"
+
+static uint64_t number(const mn_device *d, cl_device_info what, size_t bytes) {
+    cl_ulong v = 0;
+    if (d->cl->GetDeviceInfo(d->id, what, bytes, &v, NULL) == CL_SUCCESS)
+        return v;
+    return 0;
+}
+
+static bool has_extension(const mn_device *d, const char *name) {
+    char all[8192] = "";
+    if (d->cl->GetDeviceInfo(d->id, CL_DEVICE_EXTENSIONS, sizeof all - 1, all, NULL) != CL_SUCCESS)
+        return false;
+    return strstr(all, name) != NULL;
+}
+
+/* The largest power of two that is neither above `most` nor above what the device takes. */
+static uint32_t group_size(const mn_device *d, uint32_t most) {
+    const uint64_t room = number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t));
+    uint32_t n = 1;
+    while (2 * n <= most && 2 * n <= room)
+        n *= 2;
+    return n;
+}
+
+/* What kernels are specialised by (kernels/common.cl). */
+static void choose_options(mn_device *d) {
+    const cl_device_type type = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type));
+    d->is_cpu = type & CL_DEVICE_TYPE_CPU;
+    d->has_double = has_extension(d, "cl_khr_fp64");
+    d->max_alloc = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
+    const int64_t lanes = ocl_option(d->plugin->host, "lanes", d->is_cpu ? 1 : 256);
+    const int64_t linear_lanes = ocl_option(d->plugin->host, "linear_lanes", d->is_cpu ? 1 : 32);
+    d->lanes = group_size(d, (uint32_t)lanes);
+    d->linear_lanes = group_size(d, (uint32_t)linear_lanes);
+    snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLANES=%u -DLINEAR_LANES=%u%s%s",
+             d->lanes, d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "",
+             d->has_double ? " -DHAS_DOUBLE" : "");
+}
+
+static mn_status start(mn_device *d, mn_error *err) {
+    cl_int code;
+    d->context = d->cl->CreateContext(NULL, 1, &d->id, NULL, NULL, &code);
+    if (!d->context)
+        return ocl_check(code, err, "starting the device");
+    d->own = d->cl->CreateCommandQueue(d->context, d->id, 0, &code);
+    return ocl_check(code, err, "a queue");
+}
+
+mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    ocl_plugin *p = self;
+    uint32_t n;
+    mn_device_info info = {.size = sizeof info};
+    mn_status st = ocl_device_count(p, &n, err);
+    if (!st)
+        st = ocl_device_info(p, i, &info, err);
+    if (st)
+        return st;
+    mn_device *d = mnp_new(p->host, sizeof *d);
+    if (!d)
+        return mnp_fail_memory(err, sizeof *d, "a device");
+    d->plugin = p;
+    d->cl = &p->icd;
+    d->id = p->found[i].id;
+    memcpy(d->name, info.name, sizeof d->name);
+    memcpy(d->driver, info.driver, sizeof d->driver);
+    pthread_mutex_init(&d->lock, NULL);
+    choose_options(d);
+    st = start(d, err);
+    if (st)
+        ocl_device_close(d);
+    else
+        *out = d;
+    return st;
+}
+
+void ocl_device_close(mn_device *d) {
+    if (!d)
+        return;
+    ocl_drop_built(d);
+    if (d->own)
+        d->cl->ReleaseCommandQueue(d->own);
+    if (d->context)
+        d->cl->ReleaseContext(d->context);
+    pthread_mutex_destroy(&d->lock);
+    ocl_delete(d, d);
+}
+
+/* OpenCL does not say how much is free: the option `memory_mib` bounds it, else all of it counts
+ * but an eighth, which drivers and other programs may hold. */
+mn_status ocl_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
+    (void)err;
+    const uint64_t all = number(d, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof(cl_ulong));
+    const int64_t bound = ocl_option(d->plugin->host, "memory_mib", 0);
+    *total = all;
+    *free_bytes = all - all / 8;
+    if (bound > 0 && (uint64_t)bound << 20 < *free_bytes)
+        *free_bytes = (uint64_t)bound << 20;
+    return MN_OK;
+}
+
+/* ---- self-test ------------------------------------------------------------------------------- */
+enum { TEST_N = 64 };
+
+/* y = x x + x by the kernel of self_test.cl. */
+static mn_status run_test(mn_device *d, cl_kernel kernel, cl_mem mem, float *host, mn_error *err) {
+    const ocl_icd *cl = d->cl;
+    const size_t n = TEST_N;
+    OCL_TRY(cl->EnqueueWriteBuffer(d->own, mem, CL_TRUE, 0, n * sizeof *host, host, 0, NULL, NULL),
+            err, "self-test");
+    OCL_TRY(cl->SetKernelArg(kernel, 0, sizeof mem, &mem), err, "self-test");
+    OCL_TRY(cl->EnqueueNDRangeKernel(d->own, kernel, 1, NULL, &n, NULL, 0, NULL, NULL), err,
+            "self-test");
+    OCL_TRY(cl->EnqueueReadBuffer(d->own, mem, CL_TRUE, 0, n * sizeof *host, host, 0, NULL, NULL),
+            err, "self-test");
+    for (int i = 0; i < TEST_N; i++) {
+        const float want = (float)(i * i + i);
+        if (host[i] != want)
+            return mnp_fail(err, MN_NO_DEVICE, ~0u, "self-test: %d * %d + %d gave %g", i, i, i,
+                            (double)host[i]);
+    }
+    return MN_OK;
+}
+
+/* One small program is compiled and run: what a driver gets wrong is found in the probing
+ * process. */
+mn_status ocl_self_test(mn_device *d, mn_error *err) {
+    float host[TEST_N];
+    cl_program program;
+    cl_int code;
+    for (int i = 0; i < TEST_N; i++)
+        host[i] = (float)i;
+    mn_status st = ocl_build(d, OCL_SOURCE_self_test, OCL_NO_TYPE, &program, err);
+    if (st)
+        return st;
+    cl_kernel kernel = d->cl->CreateKernel(program, "self_test", &code);
+    if (!kernel)
+        return ocl_check(code, err, "self-test");
+    cl_mem mem;
+    st = ocl_take_memory(d, sizeof host, "self-test", &mem, err);
+    if (!st) {
+        st = run_test(d, kernel, mem, host, err);
+        d->cl->ReleaseMemObject(mem);
+    }
+    d->cl->ReleaseKernel(kernel);
+    return st;
+}

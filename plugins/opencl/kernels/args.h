@@ -1,0 +1,137 @@
+/* args.h -- what kernels get by value beside their operands: one struct for each family, read by
+ * the compiler of the plugin and by that of the device. Members of 8 bytes come first, so that both
+ * lay them out alike. */
+#ifndef OCL_ARGS_H
+#define OCL_ARGS_H
+
+#ifdef __OPENCL_VERSION__
+typedef ulong ocl_u64;
+#else
+#include <stdint.h>
+typedef uint64_t ocl_u64;
+#endif
+
+#define OCL_ABSENT (~(ocl_u64)0) /* the offset of an operand that is not there */
+#define OCL_MAX_HEAD 512         /* elements of a head */
+#define OCL_MAX_EXPERTS 1024
+#define OCL_MAX_DIMS 6
+
+/* How a matrix lies behind its operand: rows of row_bytes, then planes of a float for each block. */
+typedef struct {
+    ocl_u64 row_bytes;
+    ocl_u64 scale_at;
+    ocl_u64 bias_at;
+    int blocks; /* of a row */
+    int pieces; /* of 16 elements, the padding included */
+} ocl_matrix;
+
+/* SLOTS or PARAMS, HISTORY: words of a row, rows. */
+typedef struct {
+    ocl_matrix w;
+    float factor;
+    int T;
+    int S;
+    int C;
+    int V;
+    int D;
+    int slot_words;
+    int n_positions;
+} ocl_embed_args;
+
+typedef struct {
+    float eps;
+    float offset;
+    int D;
+    int w_rows; /* rows of weight and bias, which rows of x take in turn */
+} ocl_norm_args;
+
+typedef struct {
+    ocl_matrix w;
+    int K;
+    int N;
+    int rows;  /* of x; of experts: pairs */
+    int per_x; /* pairs that share a row of x */
+    int n_experts;
+    int pad;
+} ocl_linear_args;
+
+enum { OCL_ACT, OCL_GLU, OCL_ADD, OCL_MUL, OCL_SCALE, OCL_SOFTCAP };
+typedef struct {
+    ocl_u64 n;
+    int what;
+    int kind; /* MN_ACT_* */
+    float alpha;
+    float limit;
+    float offset;
+    float factor;
+} ocl_elementwise_args;
+
+typedef struct {
+    int rows; /* of x */
+    int D;
+} ocl_gather_args;
+
+typedef struct {
+    float mscale;
+    int T;
+    int H;
+    int D;
+    int n_rot;
+    int adjacent;
+} ocl_rope_args;
+
+/* The cache of a layer: pages of one group, their tables. */
+typedef struct {
+    ocl_u64 page_bytes;
+    ocl_u64 layer_at;
+    ocl_u64 v_offset;
+    ocl_u64 n_pages;
+    int S;
+    int P;
+    int T;
+    int Hkv;
+    int dk;
+    int dv;
+    int k_row; /* bytes of a head at one position */
+    int v_row;
+    int k_type; /* MN_F32, MN_F16 or MN_Q8_0 */
+    int v_type;
+} ocl_cache;
+
+typedef struct {
+    ocl_cache c;
+    float scale;
+    float softcap;
+    int window;
+    int bidirectional;
+    int H;
+    int pad;
+} ocl_attend_args;
+
+typedef struct {
+    float scale;
+    int E;
+    int J;
+    int kind; /* MN_ROUTE_* */
+    int normalise;
+    int pad;
+} ocl_route_args;
+
+typedef struct {
+    ocl_u64 n; /* T D */
+    int J;
+    int D;
+} ocl_combine_args;
+
+typedef struct {
+    int O;
+    int S;
+    int C;
+    int V;
+    int param_words;
+    int slot_words;
+    int n_bias_ids;
+    int n_top;
+} ocl_sample_args;
+
+#endif

@@ -1,0 +1,177 @@
+/* cache.cl -- KV_STORE and ATTENTION over paged keys and values. A page holds, for each layer, keys
+ * [Hkv, page_tokens, row], then values; a row is a head's elements in the cache's type, padded with
+ * zeros to whole pieces. */
+enum { PAGE_TOKENS = 64 };
+
+/* Where the head's row of a position begins; 0: there is no page. */
+static global uchar *cached_row(const ocl_cache *c, global uchar *kv, global const int *pages,
+                                int slot, int head, int pos, bool value) {
+    const int page = pages[(ulong)slot * c->P + pos / PAGE_TOKENS];
+    const ulong place = (ulong)head * PAGE_TOKENS + pos % PAGE_TOKENS;
+    if (page < 0 || (ulong)page >= c->n_pages)
+        return 0;
+    global uchar *layer = kv + page * c->page_bytes + c->layer_at;
+    if (value)
+        return layer + c->v_offset + place * c->v_row;
+    return layer + place * c->k_row;
+}
+
+/* ---- storing --------------------------------------------------------------------------------- */
+/* A block of q8_0: d = largest / 127 in f16, codes to nearest even; NaN where one is not finite. */
+static void store_q8(global uchar *to, const float *x) {
+    float top = 0;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        finite = finite && isfinite(x[i]);
+        top = fmax(top, fabs(x[i]));
+    }
+    ushort bits = 0x7E00;
+    if (finite && top / 127.0f >= 65504.0f)
+        bits = 0x7BFF;
+    else if (finite)
+        vstore_half_rte(top / 127.0f, 0, (half *)&bits);
+    const float d = vload_half(0, (const private half *)&bits);
+    const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
+    to[0] = (uchar)(bits & 255);
+    to[1] = (uchar)(bits >> 8);
+    for (int i = 0; i < 32; i++) {
+        const float q = inverse > 0.0f ? clamp(rint(x[i] * inverse), -127.0f, 127.0f) : 0.0f;
+        to[2 + i] = (uchar)(char)q;
+    }
+}
+
+/* Elements [32 i, 32 i + 32) of a head into its row. */
+static void store_block(global uchar *row, int type, global const float *from, int i, int n) {
+    float x[32];
+    for (int k = 0; k < 32; k++)
+        x[k] = 32 * i + k < n ? from[32 * i + k] : 0.0f;
+    if (type == TYPE_Q8_0) {
+        store_q8(row + 34 * i, x);
+        return;
+    }
+    for (int k = 32 * i; k < 32 * i + 32 && k < n; k++) {
+        if (type == TYPE_F16)
+            vstore_half_rte(x[k - 32 * i], k, (global half *)row);
+        else
+            ((global float *)row)[k] = x[k - 32 * i];
+    }
+}
+
+/* One item for each block of 32 of a head: of keys in plane 0 of the second dimension's halves, of
+ * values in the other. */
+kernel void kv_store(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages), REF(kv),
+                     const ocl_cache c) {
+    const int i = get_global_id(0);
+    const int head = get_global_id(1) / 2;
+    const bool value = get_global_id(1) % 2;
+    const int t = get_global_id(2);
+    const int n = value ? c.dv : c.dk;
+    const int pos = PTR(const int, row_pos)[t];
+    const int slot = PTR(const int, row_slot)[t];
+    if (32 * i >= n || pos < 0 || pos >= c.P * PAGE_TOKENS || slot < 0 || slot >= c.S)
+        return;
+    global uchar *row =
+        cached_row(&c, PTR(uchar, kv), PTR(const int, pages), slot, head, pos, value);
+    global const float *from = value ? PTR(const float, v) : PTR(const float, k);
+    if (row)
+        store_block(row, value ? c.v_type : c.k_type, from + ((ulong)t * c.Hkv + head) * n, i, n);
+}
+
+/* ---- attending ------------------------------------------------------------------------------- */
+static float16 cached_piece(global const uchar *row, int type, int i) {
+    if (type == TYPE_F16)
+        return vload_half16(i, (global const half *)row);
+    if (type == TYPE_F32)
+        return vload16(i, (global const float *)row);
+    global const uchar *block = row + 34 * (i / 2);
+    const char16 q = vload16(i % 2, (global const char *)block + 2);
+    return half_at(block) * convert_float16(q);
+}
+
+static float cached_element(global const uchar *row, int type, int i) {
+    if (type == TYPE_F16)
+        return vload_half(i, (global const half *)row);
+    if (type == TYPE_F32)
+        return ((global const float *)row)[i];
+    global const uchar *block = row + 34 * (i / 32);
+    return half_at(block) * (float)(char)block[2 + i % 32];
+}
+
+/* The positions that row t sees: x to y. */
+static int2 seen(const ocl_attend_args *p, global const int *row_pos, global const int *row_slot,
+                 int t) {
+    const int pos = row_pos[t];
+    const int first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
+    int last = t;
+    if (!p->bidirectional)
+        return (int2)(first, pos);
+    while (last + 1 < p->c.T && row_slot[last + 1] == row_slot[t] && row_pos[last + 1] >= 0)
+        last++;
+    if (p->window > 0 && row_pos[last] > pos + p->window - 1)
+        return (int2)(first, pos + p->window - 1);
+    return (int2)(first, row_pos[last]);
+}
+
+/* One group for each row and head. Positions go by LANES: a lane has the logit of one of them, then
+ * elements of the sum of values. A running maximum keeps the sums in range. */
+kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),
+                   const ocl_attend_args p) {
+    local float q[OCL_MAX_HEAD];
+    local float share[LANES];
+    local float red[LANES];
+    const int lane = get_local_id(0);
+    const int head = get_group_id(0);
+    const int t = get_group_id(1);
+    const int head_kv = head / (p.H / p.c.Hkv);
+    const int slot = PTR(const int, row_slot)[t];
+    const int pos = PTR(const int, row_pos)[t];
+    const bool there = pos >= 0 && pos < p.c.P * PAGE_TOKENS && slot >= 0 && slot < p.c.S;
+    const int2 range = there ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t)
+                             : (int2)(0, -1);
+    global uchar *kv = PTR(uchar, kv);
+    global const int *pages = PTR(const int, pages);
+    global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;
+    global const float *sinks = PTR(const float, sinks);
+    const int pieces = (p.c.dk + 15) / 16;
+    float sums[OCL_MAX_HEAD / LANES];
+    float top = sinks ? sinks[head] : -INFINITY;
+    float weight = sinks ? 1.0f : 0.0f;
+    for (int i = lane; i < 16 * pieces; i += LANES)
+        q[i] = i < p.c.dk ? from[i] : 0.0f;
+    for (int j = 0; j < OCL_MAX_HEAD / LANES; j++)
+        sums[j] = 0;
+    SYNC_LOCAL;
+    for (int base = range.x; base <= range.y; base += LANES) {
+        const int count = min(LANES, range.y - base + 1);
+        global const uchar *k = 0;
+        float logit = -INFINITY;
+        if (lane < count)
+            k = cached_row(&p.c, kv, pages, slot, head_kv, base + lane, false);
+        if (k) {
+            float16 dot16 = 0;
+            for (int i = 0; i < pieces; i++)
+                dot16 += vload16(i, q) * cached_piece(k, p.c.k_type, i);
+            logit = sum16(dot16) * p.scale;
+            if (p.softcap != 0.0f && !isnan(logit))
+                logit = p.softcap * tanh(logit / p.softcap);
+        }
+        const float highest = fmax(top, group_max(logit, red));
+        const float zero = highest == -INFINITY ? 0.0f : highest;
+        const float shrink = exp(top - zero);
+        const float mine = k ? exp(logit - zero) : 0.0f;
+        share[lane] = mine;
+        weight = weight * shrink + group_sum(mine, red);
+        top = highest;
+        for (int j = 0; j < OCL_MAX_HEAD / LANES; j++)
+            sums[j] *= shrink;
+        for (int n = 0; n < count; n++) {
+            global const uchar *v = cached_row(&p.c, kv, pages, slot, head_kv, base + n, true);
+            for (int j = 0; v && lane + j * LANES < p.c.dv; j++)
+                sums[j] += share[n] * cached_element(v, p.c.v_type, lane + j * LANES);
+        }
+        SYNC_LOCAL;
+    }
+    global float *y = PTR(float, y) + ((ulong)t * p.H + head) * p.c.dv;
+    for (int j = 0; lane + j * LANES < p.c.dv; j++)
+        y[lane + j * LANES] = there ? sums[j] / weight : 0.0f;
+}

@@ -1,0 +1,80 @@
+/* w_k.cl -- blocks of 256 whose scales are quantised themselves: q2_k to q6_k, iq4_xs. A piece lies
+ * within one group of a block's scales; n: its number in the block. */
+constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
+
+/* 16 codes of two bits: 32 bytes hold 128 elements, the first 32 in the lowest bits. */
+static uchar16 two_bits(global const uchar *q, int n) {
+    return vload16(0, q + n / 8 * 32 + n % 2 * 16) >> (uchar)(2 * (n / 2 % 4)) & (uchar)3;
+}
+/* 16 codes of four bits: 32 bytes hold 64, the first 32 in the low nibbles. */
+static uchar16 four_bits(global const uchar *q, int n) {
+    return vload16(0, q + n / 4 * 32 + n % 2 * 16) >> (uchar)(4 * (n / 2 % 2)) & (uchar)15;
+}
+/* 16 codes of one bit: bit n / 2 of 32 bytes. */
+static uchar16 one_bit(global const uchar *q, int n) {
+    return vload16(0, q + n % 2 * 16) >> (uchar)(n / 2) & (uchar)1;
+}
+
+static float16 piece_q2_k(global const uchar *row, int i) {
+    global const uchar *b = row + 84 * (i / 16);
+    const int n = i % 16;
+    const float scale = half_at(b + 80) * (float)(b[n] & 15);
+    const float least = half_at(b + 82) * (float)(b[n] >> 4);
+    return scale * convert_float16(two_bits(b + 16, n)) - least;
+}
+static float16 piece_q3_k(global const uchar *row, int i) {
+    global const uchar *b = row + 110 * (i / 16);
+    global const uchar *s = b + 96;
+    const int n = i % 16;
+    const int low = n < 8 ? s[n] & 15 : s[n - 8] >> 4;
+    const int high = s[8 + n % 4] >> 2 * (n / 4) & 3;
+    const uchar16 q = two_bits(b + 32, n) | one_bit(b, n) << (uchar)2;
+    const float scale = half_at(b + 108) * (float)((low | high << 4) - 32);
+    return scale * (convert_float16(q) - 4.0f);
+}
+/* Scale and minimum of group j of q4_k and q5_k, 6 bits each in 12 bytes. */
+static float2 scale_min(global const uchar *s, int j) {
+    if (j < 4)
+        return (float2)(s[j] & 63, s[j + 4] & 63);
+    return (float2)((s[j + 4] & 15) | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4);
+}
+static float16 piece_q4_k(global const uchar *row, int i) {
+    global const uchar *b = row + 144 * (i / 16);
+    const int n = i % 16;
+    const float2 s = scale_min(b + 4, n / 2);
+    return half_at(b) * s.x * convert_float16(four_bits(b + 16, n)) - half_at(b + 2) * s.y;
+}
+static float16 piece_q5_k(global const uchar *row, int i) {
+    global const uchar *b = row + 176 * (i / 16);
+    const int n = i % 16;
+    const float2 s = scale_min(b + 4, n / 2);
+    const uchar16 q = four_bits(b + 48, n) | one_bit(b + 16, n) << (uchar)4;
+    return half_at(b) * s.x * convert_float16(q) - half_at(b + 2) * s.y;
+}
+/* Of 128 elements the first 64 are low nibbles. */
+static float16 piece_q6_k(global const uchar *row, int i) {
+    global const uchar *b = row + 210 * (i / 16);
+    const int n = i % 16;
+    const uchar16 bytes = vload16(0, b + n / 8 * 64 + n % 4 * 16);
+    const uchar16 low = bytes >> (uchar)(4 * (n / 4 % 2)) & (uchar)15;
+    const uchar16 q = low | two_bits(b + 128, n) << (uchar)4;
+    const float scale = half_at(b + 208) * (float)(char)b[192 + n];
+    return scale * (convert_float16(q) - 32.0f);
+}
+static float16 piece_iq4_xs(global const uchar *row, int i) {
+    global const uchar *b = row + 136 * (i / 16);
+    const int s = i % 16 / 2;
+    const int low = b[4 + s / 2] >> 4 * (s % 2) & 15;
+    const int high = (b[2] | b[3] << 8) >> 2 * s & 3;
+    const float scale = half_at(b) * (float)((low | high << 4) - 32);
+    uchar code[16];
+    float v[16];
+    vstore16(vload16(0, b + 8 + 16 * s) >> (uchar)(4 * (i % 2)) & (uchar)15, 0, code);
+    for (int k = 0; k < 16; k++)
+        v[k] = iq4_values[code[k]];
+    return scale * vload16(0, v);
+}
+#define PIECE_OF_(type, row, i) piece_##type(row, i)
+#define PIECE_OF(type, row, i) PIECE_OF_(type, row, i)
+#define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, i)

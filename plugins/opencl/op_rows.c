@@ -1,0 +1,164 @@
+/* op_rows.c -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS. Each function gathers
+ * the operands of one node for its kernel (rows.cl, embed.cl). */
+#include "ops.h"
+
+#define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
+
+/* Two kernels: the state of the slots goes forward, then ids become rows. */
+static void embed(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, MN_EMBED_WEIGHT));
+    const int32_t history = mnp_in(r->g, n, MN_EMBED_HISTORY);
+    const int32_t positions = mnp_in(r->g, n, MN_EMBED_POS_WEIGHT);
+    const double scale = mnp_attr_f64(r->g, n, MN_EMBED_ATTR_SCALE);
+    const ocl_ref ids = ocl_scratch(r, r->p->ids_at);
+    const ocl_ref row_pos = ocl_out(r, n, MN_EMBED_OUT_ROW_POS);
+    ocl_embed_args a = {.w = ocl_matrix_of(w)};
+    a.factor = scale == 0 ? 1 : (float)scale;
+    a.T = (int)ocl_dim(r, mnp_in(r->g, n, MN_EMBED_SRC), 0);
+    a.S = (int)ocl_dim(r, history, 0);
+    a.C = (int)ocl_dim(r, history, 1);
+    a.V = (int)w->rows;
+    a.D = (int)w->cols;
+    a.slot_words = (int)ocl_dim(r, mnp_in(r->g, n, MN_EMBED_SLOTS), 1);
+    a.n_positions = (int)ocl_dim(r, positions, 0);
+    const ocl_ref state[] = {ocl_in(r, n, MN_EMBED_SRC),
+                             ocl_in(r, n, MN_EMBED_POS),
+                             ocl_in(r, n, MN_EMBED_ROW_SLOT),
+                             ocl_in(r, n, MN_EMBED_SLOTS),
+                             ocl_in(r, n, MN_EMBED_HISTORY),
+                             row_pos,
+                             ids};
+    const ocl_ref rows[] = {ocl_in(r, n, MN_EMBED_WEIGHT), ocl_operand(r, positions), ids, row_pos,
+                            ocl_out(r, n, MN_EMBED_OUT_X)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_state,
+                                 .refs = state,
+                                 .n_refs = N_REFS(state),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items(a.T, 1, 1)});
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
+                                 .type = w->type,
+                                 .refs = rows,
+                                 .n_refs = N_REFS(rows),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items(a.w.pieces, a.T, 1)});
+}
+
+static void embed_needs(const mn_program *p, const mn_node *n, ocl_needs *needs) {
+    const mn_tensor *src = mnp_in_tensor(p->graph, n, MN_EMBED_SRC);
+    ocl_need(&needs->ids, (uint64_t)mnp_dim(p->graph, p->symbol_max, src->dim[0]) * 4);
+}
+
+static void rms_norm(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const int32_t x = mnp_in(r->g, n, MN_RMS_NORM_X);
+    ocl_norm_args a = {.D = (int)ocl_last_dim(r, x), .w_rows = 1};
+    a.eps = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_EPS);
+    a.offset = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_OFFSET);
+    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_RMS_NORM_WEIGHT), ocl_out(r, n, 0)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_rms_norm,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_groups(r, ocl_elements(r, x) / a.D, 1)});
+}
+
+/* Weight and bias may have a row for each of the last but one dim. */
+static void layer_norm(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const int32_t x = mnp_in(r->g, n, MN_LAYER_NORM_X);
+    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, MN_LAYER_NORM_WEIGHT));
+    ocl_norm_args a = {.D = (int)ocl_last_dim(r, x), .w_rows = (int)w->rows};
+    a.eps = (float)mnp_attr_f64(r->g, n, MN_LAYER_NORM_ATTR_EPS);
+    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_LAYER_NORM_WEIGHT),
+                            ocl_in(r, n, MN_LAYER_NORM_BIAS), ocl_out(r, n, 0)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_layer_norm,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_groups(r, ocl_elements(r, x) / a.D, 1)});
+}
+
+/* What the kernel of elements does for an operation. */
+static int what_of(uint32_t op) {
+    switch (op) {
+    case MN_OP_ACT:
+        return OCL_ACT;
+    case MN_OP_GLU:
+        return OCL_GLU;
+    case MN_OP_ADD:
+        return OCL_ADD;
+    case MN_OP_MUL:
+        return OCL_MUL;
+    case MN_OP_SCALE:
+        return OCL_SCALE;
+    default:
+        return OCL_SOFTCAP;
+    }
+}
+
+static void add_glu_attrs(const ocl_run *r, const mn_node *n, ocl_elementwise_args *a) {
+    const double alpha = mnp_attr_f64(r->g, n, MN_GLU_ATTR_ALPHA);
+    a->alpha = alpha == 0 ? 1 : (float)alpha;
+    a->limit = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_LIMIT);
+    a->offset = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_UP_OFFSET);
+}
+
+/* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
+static void elementwise(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const int32_t y = mnp_out(r->g, n, 0);
+    ocl_elementwise_args a = {.n = (uint64_t)ocl_elements(r, y), .what = what_of(n->op)};
+    if (n->op == MN_OP_ACT)
+        a.kind = (int)mnp_attr(r->g, n, MN_ACT_ATTR_KIND);
+    if (n->op == MN_OP_GLU) {
+        a.kind = (int)mnp_attr(r->g, n, MN_GLU_ATTR_KIND);
+        add_glu_attrs(r, n, &a);
+    }
+    if (n->op == MN_OP_SCALE)
+        a.factor = (float)mnp_attr_f64(r->g, n, MN_SCALE_ATTR_FACTOR);
+    if (n->op == MN_OP_SOFTCAP)
+        a.factor = (float)mnp_attr_f64(r->g, n, MN_SOFTCAP_ATTR_CAP);
+    const ocl_ref refs[] = {ocl_in(r, n, 0), ocl_in(r, n, 1), ocl_operand(r, y)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_elementwise,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items((int64_t)a.n, 1, 1)});
+}
+
+static uint32_t pair_verdict(const mn_graph *g, const mn_node *n) {
+    if (mnp_in(g, n, 1) >= 0)
+        return OCL_OK;
+    return OCL_SHAPE;
+}
+
+static void gather_rows(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const int32_t x = mnp_in(r->g, n, MN_GATHER_ROWS_X);
+    const ocl_gather_args a = {.rows = (int)ocl_dim(r, x, 0), .D = (int)ocl_last_dim(r, x)};
+    const int64_t outputs = ocl_dim(r, mnp_out(r->g, n, 0), 0);
+    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_GATHER_ROWS_ROWS), ocl_out(r, n, 0)};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_gather_rows,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_groups(r, outputs, 1)});
+}
+
+const ocl_op ocl_op_embed = {MN_OP_EMBED, 1, NULL, embed_needs, embed};
+const ocl_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 1, pair_verdict, NULL, rms_norm};
+const ocl_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, pair_verdict, NULL, layer_norm};
+const ocl_op ocl_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
+const ocl_op ocl_op_glu = {MN_OP_GLU, 1, pair_verdict, NULL, elementwise};
+const ocl_op ocl_op_add = {MN_OP_ADD, 1, pair_verdict, NULL, elementwise};
+const ocl_op ocl_op_mul = {MN_OP_MUL, 1, pair_verdict, NULL, elementwise};
+const ocl_op ocl_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
+const ocl_op ocl_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
+const ocl_op ocl_op_gather_rows = {MN_OP_GATHER_ROWS, 1, pair_verdict, NULL, gather_rows};

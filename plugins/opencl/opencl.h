@@ -1,0 +1,181 @@
+/* opencl.h -- what the parts of the OpenCL plugin share: the plugin, its devices, memory, queues,
+ * weights. Prefix ocl_. Addresses do not exist here: an operand is a buffer and a byte offset
+ * (ocl_ref), and kernels get both. */
+#ifndef OCL_OPENCL_H
+#define OCL_OPENCL_H
+#include "icd.h"
+#include "kernels/args.h"
+#include "units.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+enum {
+    OCL_PAGE_TOKENS = 64,
+    OCL_PIECE = 16, /* elements that kernels unpack at once: rows of weights are padded to it */
+    OCL_MAX_FOUND = 64,
+    OCL_MAX_SOURCES = 16
+};
+
+/* A device that a platform showed, before it is opened. */
+typedef struct {
+    cl_platform_id platform;
+    cl_device_id id;
+} ocl_found;
+
+typedef struct {
+    const mn_host *host;
+    mn_plugin api;
+    pthread_mutex_t lock; /* of icd, found and n_found, which are filled once */
+    ocl_icd icd;
+    ocl_found found[OCL_MAX_FOUND];
+    uint32_t n_found;
+    bool searched;
+} ocl_plugin;
+
+/* A built program: one source, specialised for one weight type or for none. */
+typedef struct ocl_built ocl_built;
+struct ocl_built {
+    uint32_t source; /* OCL_SOURCE_* */
+    uint32_t type;   /* row of the types' table; OCL_NO_TYPE */
+    cl_program program;
+    ocl_built *next;
+};
+
+struct mn_event {
+    mn_device *dev;
+    cl_event ev;
+};
+struct mn_device {
+    ocl_plugin *plugin;
+    const ocl_icd *cl;
+    cl_device_id id;
+    cl_context context;
+    cl_command_queue own; /* for zeroing; used under no lock: the API's calls are thread-safe */
+    pthread_mutex_t lock; /* of built */
+    ocl_built *built;
+    uint64_t max_alloc;
+    uint32_t lanes;        /* work-items of a group that shares a row */
+    uint32_t linear_lanes; /* of them on one output of a product */
+    bool is_cpu;
+    bool has_double;
+    char options[256]; /* of the compiler: what this device has */
+    char name[64];
+    char driver[64];
+};
+struct mn_buffer {
+    mn_device *dev;
+    cl_mem mem;
+    char *host; /* pinned: mapped for its whole life */
+    uint64_t bytes;
+    uint32_t kind;
+};
+
+/* Writes go through a ring of segments on the host, so that the source is free on return and the
+ * copy stays asynchronous. */
+enum { OCL_SEGMENTS = 16, OCL_SEGMENT_BYTES = 1 << 18 };
+struct mn_queue {
+    mn_device *dev;
+    cl_command_queue cl;
+    char *ring;
+    cl_event used[OCL_SEGMENTS]; /* the last copy of each; NULL = none */
+    uint32_t next;
+    atomic_bool aborted;
+};
+
+/* A weight on the device: rows in the form of its type (types.h), or `flat`, f32 without padding:
+ * norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the other. */
+typedef struct ocl_type ocl_type;
+typedef struct {
+    const ocl_type *type;
+    cl_mem mem;
+    int64_t rows;
+    int64_t cols;
+    uint64_t row_bytes; /* of the DATA plane, padded */
+    uint64_t scale_at;  /* planes beside DATA, as f32, a value per block */
+    uint64_t bias_at;
+    bool wanted;
+    bool put;
+    bool flat;
+} ocl_weight;
+struct mn_weights {
+    mn_device *dev;
+    const mn_graph *graph;
+    ocl_weight *w; /* [n_tensors] */
+};
+
+/* An operand of a kernel; mem NULL = absent. */
+typedef struct {
+    cl_mem mem;
+    uint64_t at;
+} ocl_ref;
+
+/* ---- error.c --------------------------------------------------------------------------------- */
+/* What a code means for the host; OpenCL's codes are not sticky, but after a failed step nothing is
+ * known of the device's memory: it is lost. */
+mn_status ocl_check(cl_int code, mn_error *err, const char *what);
+/* The same of an allocation: without room it is the host's to ask for less. */
+mn_status ocl_check_room(cl_int code, uint64_t bytes, mn_error *err, const char *what);
+const char *ocl_code_name(cl_int code);
+#define OCL_TRY(call, err, what)                                                                   \
+    do {                                                                                           \
+        const mn_status st_ = ocl_check((call), (err), (what));                                    \
+        if (st_)                                                                                   \
+            return st_;                                                                            \
+    } while (0)
+
+static inline void *ocl_new(const mn_device *d, uint64_t bytes) { /* zeroed */
+    return mnp_new(d->plugin->host, bytes);
+}
+static inline void ocl_delete(const mn_device *d, void *p) {
+    mnp_delete(d->plugin->host, p);
+}
+void ocl_log(const ocl_plugin *p, int32_t level, const char *fmt, ...) MNP_FORMAT(3, 4);
+/* An option of the plugin's section of minerva.ini as a number; `otherwise` where it is not set or
+ * is none. */
+int64_t ocl_option(const mn_host *h, const char *key, int64_t otherwise);
+
+/* ---- signals.c ------------------------------------------------------------------------------- */
+enum { OCL_N_SIGNALS = 65 };
+typedef struct {
+    struct sigaction action[OCL_N_SIGNALS];
+    bool known[OCL_N_SIGNALS];
+} ocl_signals;
+/* What handles each signal now; and the way back, for those that have changed since. */
+void ocl_signals_keep(ocl_signals *kept);
+void ocl_signals_restore(const ocl_signals *kept);
+
+/* ---- build.c --------------------------------------------------------------------------------- */
+/* The program of a source for a weight type (OCL_NO_TYPE: none), built at its first use or read
+ * from the cache; any thread. It belongs to the device. */
+mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err);
+void ocl_drop_built(mn_device *d);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */
+/* Behind everything in the queue. */
+mn_status ocl_event_new(mn_queue *q, mn_event **out, mn_error *err);
+/* Device memory of the plugin's own, zeroed; released with cl->ReleaseMemObject. */
+mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
+                          mn_error *err);
+/* n bytes through the ring to a place in device memory. */
+mn_status ocl_send(mn_queue *q, cl_mem to, uint64_t at, const void *from, uint64_t n,
+                   mn_error *err);
+
+/* ---- weights.c ------------------------------------------------------------------------------- */
+/* Whether operand i of a node is a matrix, which is kept by its type; else a weight is flat. */
+bool ocl_is_matrix(const mn_node *n, uint32_t i);
+/* Values of a plane beside DATA in a row; 0 = the type has none. */
+int ocl_blocks(const ocl_weight *w);
+/* Bytes on the device of a weight of the graph. */
+uint64_t ocl_weight_bytes(const mn_tensor *t, bool matrix);
+
+/* ---- kv.c ------------------------------------------------------------------------------------ */
+extern const mnp_kv_rules ocl_kv_rules;
+/* The class that a program of c runs in. */
+uint32_t ocl_precision(const mn_compile *c);
+
+extern const mn_backend ocl_backend;
+extern const mn_profile ocl_profile; /* profile.c */
+#endif

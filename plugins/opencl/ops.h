@@ -1,0 +1,90 @@
+/* ops.h -- the table of operations: one row per operation of docs/ops.md with what this plugin can
+ * do of it, what memory it needs beside its tensors, and how it is enqueued. Contracts, verdicts
+ * and sizes follow from the rows (verdict.c, program.c). A row lies in the file of its family,
+ * op_*.c. */
+#ifndef OCL_OPS_H
+#define OCL_OPS_H
+#include "program.h"
+
+/* Why a node does not run here; the texts are in verdict.c. */
+enum {
+    OCL_OK,
+    OCL_WEIGHT_TYPE,
+    OCL_FLAT_TYPE,
+    OCL_WANTS_F32,
+    OCL_SHAPE,
+    OCL_HEAD,
+    OCL_NO_KERNEL,
+    OCL_EXPERTS,
+    OCL_VIEW,
+    OCL_N_REASONS
+};
+
+/* Enqueuing a step. The first error stays, and nothing is enqueued after it. */
+typedef struct {
+    mn_context *c;
+    const mn_program *p;
+    const mn_graph *g;
+    mn_device *dev;
+    const int64_t *sym;
+    bool dry; /* only make the kernels */
+    mn_status status;
+    mn_error *err;
+} ocl_run;
+
+typedef struct {
+    uint32_t op;
+    uint32_t contract;
+    /* beyond what is true of all: operands there, weights of types that can be kept; NULL =
+     * nothing */
+    uint32_t (*verdict)(const mn_graph *g, const mn_node *n);
+    /* raises what the program needs for this node; NULL = nothing */
+    void (*needs)(const mn_program *p, const mn_node *n, ocl_needs *needs);
+    void (*launch)(ocl_run *r, const ocl_unit *u);
+} ocl_op;
+extern const ocl_op *const ocl_ops[];
+extern const uint32_t ocl_n_ops;
+const ocl_op *ocl_op_of(uint32_t op); /* NULL = none */
+
+/* ---- launch.c -------------------------------------------------------------------------------- */
+/* Items of a kernel in up to three dimensions, and of a group. */
+typedef struct {
+    size_t global[3];
+    size_t local[3];
+} ocl_grid;
+/* n groups of the device's lanes, times m. */
+ocl_grid ocl_groups(const ocl_run *r, int64_t n, int64_t m);
+/* At least n items, times m, times k; kernels check the first index. */
+ocl_grid ocl_items(int64_t n, int64_t m, int64_t k);
+/* A kernel with its operands and, as the last argument, its struct of values. type NULL: a kernel
+ * without one. Nothing to do: nothing is enqueued. */
+typedef struct {
+    uint32_t kernel; /* OCL_KERNEL_* */
+    const ocl_type *type;
+    const ocl_ref *refs;
+    uint32_t n_refs;
+    const void *args;
+    size_t args_bytes;
+    ocl_grid grid;
+} ocl_launch;
+void ocl_enqueue(ocl_run *r, const ocl_launch *l);
+ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
+void ocl_launch_unit(ocl_run *r, const ocl_unit *u);
+
+/* ---- operands in this step (operands.c) ------------------------------------------------------ */
+ocl_ref ocl_operand(const ocl_run *r, int32_t t);
+ocl_ref ocl_in(const ocl_run *r, const mn_node *n, uint32_t i);
+ocl_ref ocl_out(const ocl_run *r, const mn_node *n, uint32_t i);
+ocl_ref ocl_scratch(const ocl_run *r, uint64_t at);
+ocl_ref ocl_absent(const ocl_run *r);
+static inline bool ocl_is_there(ocl_ref ref) {
+    return ref.at != OCL_ABSENT;
+}
+/* 1 where the tensor has no such dim, or is absent. */
+int64_t ocl_dim(const ocl_run *r, int32_t t, uint32_t i);
+int64_t ocl_last_dim(const ocl_run *r, int32_t t);
+int64_t ocl_elements(const ocl_run *r, int32_t t);
+const ocl_weight *ocl_weight_of(const ocl_run *r, int32_t t);
+
+ocl_matrix ocl_matrix_of(const ocl_weight *w);
+#endif

@@ -1,0 +1,85 @@
+/* types.h -- the tables of the compiled side: sources, weight types, kernels. A weight type is a
+ * file kernels/w_*.cl that unpacks 16 elements of a row, and a row of OCL_TYPES; a type that is not
+ * in the table is kept as f32, unpacked on the host by dtype/. A kernel is a row of OCL_KERNELS. */
+#ifndef OCL_TYPES_H
+#define OCL_TYPES_H
+#include "opencl.h"
+
+/* Every file kernels/NAME.cl (args: args.h) as text, embedded at build time. */
+#define OCL_TEXTS(X)                                                                               \
+    X(args) X(common) X(weight) X(w_float) X(w_q32) X(w_k) X(w_planes) OCL_SOURCES(X)
+/* Those that have kernels. */
+#define OCL_SOURCES(X) X(self_test) X(rows) X(embed) X(linear) X(cache) X(moe) X(sample)
+
+#define OCL_TEXT_(name) extern const char ocl_text_##name[];
+OCL_TEXTS(OCL_TEXT_)
+#define OCL_SOURCE_(name) OCL_SOURCE_##name,
+enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
+
+/* clang-format off */
+/* X(DTYPE, name, file, options) */
+#define OCL_TYPES(X)                                                                               \
+    X(F32, f32, w_float, "") X(F16, f16, w_float, "") X(BF16, bf16, w_float, "")                   \
+    X(Q4_0, q4_0, w_q32, "") X(Q4_1, q4_1, w_q32, "") X(Q5_0, q5_0, w_q32, "")                     \
+    X(Q5_1, q5_1, w_q32, "") X(Q8_0, q8_0, w_q32, "") X(IQ4_NL, iq4_nl, w_q32, "")                 \
+    X(MXFP4, mxfp4, w_q32, "")                                                                     \
+    X(Q2_K, q2_k, w_k, "") X(Q3_K, q3_k, w_k, "") X(Q4_K, q4_k, w_k, "") X(Q5_K, q5_k, w_k, "")    \
+    X(Q6_K, q6_k, w_k, "") X(IQ4_XS, iq4_xs, w_k, "")                                              \
+    X(MXFP4_SPLIT, mxfp4_split, w_planes, "")                                                      \
+    X(MLX2_32, mlx2_32, w_planes, " -DBITS=2 -DGROUP=32")                                          \
+    X(MLX2_64, mlx2_64, w_planes, " -DBITS=2 -DGROUP=64")                                          \
+    X(MLX2_128, mlx2_128, w_planes, " -DBITS=2 -DGROUP=128")                                       \
+    X(MLX3_32, mlx3_32, w_planes, " -DBITS=3 -DGROUP=32")                                          \
+    X(MLX3_64, mlx3_64, w_planes, " -DBITS=3 -DGROUP=64")                                          \
+    X(MLX3_128, mlx3_128, w_planes, " -DBITS=3 -DGROUP=128")                                       \
+    X(MLX4_32, mlx4_32, w_planes, " -DBITS=4 -DGROUP=32")                                          \
+    X(MLX4_64, mlx4_64, w_planes, " -DBITS=4 -DGROUP=64")                                          \
+    X(MLX4_128, mlx4_128, w_planes, " -DBITS=4 -DGROUP=128")                                       \
+    X(MLX6_32, mlx6_32, w_planes, " -DBITS=6 -DGROUP=32")                                          \
+    X(MLX6_64, mlx6_64, w_planes, " -DBITS=6 -DGROUP=64")                                          \
+    X(MLX6_128, mlx6_128, w_planes, " -DBITS=6 -DGROUP=128")                                       \
+    X(MLX8_32, mlx8_32, w_planes, " -DBITS=8 -DGROUP=32")                                          \
+    X(MLX8_64, mlx8_64, w_planes, " -DBITS=8 -DGROUP=64")                                          \
+    X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128")
+/* clang-format on */
+
+struct ocl_type {
+    uint32_t dtype;
+    uint32_t index; /* of its row */
+    const char *name;
+    const char *text;    /* of its file */
+    const char *options; /* of the compiler, beside -DTYPE=name */
+};
+#define OCL_ONE_(DTYPE, name, file, options) OCL_TYPE_##name,
+enum { OCL_TYPES(OCL_ONE_) OCL_N_TYPES, OCL_NO_TYPE = OCL_N_TYPES };
+/* The row of a type, that of f32 where it has none; never NULL. */
+const ocl_type *ocl_type_of(uint32_t dtype);
+const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
+
+/* X(kernel, source, typed) */
+#define OCL_KERNELS(X)                                                                             \
+    X(rms_norm, rows, false)                                                                       \
+    X(layer_norm, rows, false)                                                                     \
+    X(elementwise, rows, false)                                                                    \
+    X(gather_rows, rows, false)                                                                    \
+    X(rope, rows, false)                                                                           \
+    X(embed_state, embed, false)                                                                   \
+    X(embed_rows, embed, true)                                                                     \
+    X(linear_one, linear, true)                                                                    \
+    X(linear_few, linear, true)                                                                    \
+    X(linear_experts, linear, true)                                                                \
+    X(kv_store, cache, false)                                                                      \
+    X(attend, cache, false)                                                                        \
+    X(moe_route, moe, false)                                                                       \
+    X(moe_combine, moe, false)                                                                     \
+    X(sample, sample, false)
+typedef struct {
+    const char *name;
+    uint32_t source;
+    bool typed;
+} ocl_kernel;
+#define OCL_KERNEL_(name, source, typed) OCL_KERNEL_##name,
+enum { OCL_KERNELS(OCL_KERNEL_) OCL_N_KERNELS };
+extern const ocl_kernel ocl_kernels[OCL_N_KERNELS];
+
+#endif

@@ -1,0 +1,334 @@
+/* weights.c -- weights stream from the mapped file to the device: rows of blocks as stored, padded
+ * to whole pieces of 16; scales beside them as f32. A type without a row in the table, and
+ * everything that is no matrix, is unpacked to f32 by dtype/ on the host.
+ *
+ * Sources are the host's until the event; bytes travel through the queue's ring. */
+#include "backend.h"
+#include "dtype.h"
+#include "types.h"
+
+bool ocl_is_matrix(const mn_node *n, uint32_t i) {
+    switch (n->op) {
+    case MN_OP_EMBED:
+        return i == MN_EMBED_WEIGHT;
+    case MN_OP_LINEAR:
+        return i >= MN_LINEAR_WEIGHT && (i - MN_LINEAR_WEIGHT) % 2 == 0;
+    case MN_OP_MOE_LINEAR:
+        return i >= MN_MOE_LINEAR_WEIGHT && (i - MN_MOE_LINEAR_WEIGHT) % 2 == 0;
+    default:
+        return false;
+    }
+}
+
+static mn_dtype dtype_of(const ocl_weight *w) {
+    mn_dtype t = {0};
+    mn_dtype_by_id(w->type->dtype, &t);
+    return t;
+}
+
+int ocl_blocks(const ocl_weight *w) {
+    const mn_dtype t = dtype_of(w);
+    if (t.n_planes < 2)
+        return 0;
+    return (int)(w->cols / t.block_elems);
+}
+
+/* Sizes of a weight, and where its planes lie. Returns its bytes; a slack behind it, since kernels
+ * read whole vectors. */
+static uint64_t shape(const mn_tensor *t, bool matrix, ocl_weight *w) {
+    w->flat = !matrix;
+    w->type = ocl_type_of(matrix ? t->dtype.id : (uint32_t)MN_F32);
+    w->rows = 1;
+    for (uint32_t i = 0; i + 1 < t->n_dim; i++)
+        w->rows *= t->dim[i];
+    w->cols = t->dim[t->n_dim - 1];
+    const mn_dtype type = dtype_of(w);
+    int64_t elements = w->cols;
+    if (matrix && type.block_elems < OCL_PIECE)
+        elements = mnp_round(elements, OCL_PIECE);
+    w->row_bytes = (uint64_t)elements / type.block_elems * type.block_bytes;
+    const uint64_t data = w->row_bytes * (uint64_t)w->rows;
+    const uint64_t plane = (uint64_t)ocl_blocks(w) * (uint64_t)w->rows * sizeof(float);
+    w->scale_at = (uint64_t)mnp_round((int64_t)data, 64);
+    w->bias_at = (uint64_t)mnp_round((int64_t)(w->scale_at + plane), 64);
+    return w->bias_at + plane + 256;
+}
+
+uint64_t ocl_weight_bytes(const mn_tensor *t, bool matrix) {
+    ocl_weight w = {0};
+    return shape(t, matrix, &w);
+}
+
+/* Marks what the segment reads, and what of it is a matrix. */
+static void mark(mn_weights *w, const mn_compile *c) {
+    for (uint32_t node = c->node_lo; node < c->node_hi; node++) {
+        const mn_node *n = mnp_node(c->graph, node);
+        for (uint32_t i = 0; i < n->n_in; i++) {
+            const int32_t t = mnp_in(c->graph, n, i);
+            if (t < 0 || mnp_tensor(c->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT)
+                continue;
+            if (!w->w[t].wanted)
+                w->w[t].flat = true;
+            w->w[t].wanted = true;
+            if (ocl_is_matrix(n, i))
+                w->w[t].flat = false;
+        }
+    }
+}
+
+mn_status ocl_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
+    mn_compile c;
+    const mn_status st = mnp_read_compile(in, &c, err);
+    if (st)
+        return st;
+    const uint64_t bytes = c.graph->n_tensors * sizeof(ocl_weight);
+    mn_weights *w = ocl_new(d, sizeof *w);
+    if (w)
+        w->w = ocl_new(d, bytes);
+    if (!w || !w->w) {
+        ocl_delete(d, w);
+        return mnp_fail_memory(err, bytes, "a weight set");
+    }
+    w->dev = d;
+    w->graph = c.graph;
+    mark(w, &c);
+    *out = w;
+    return MN_OK;
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+/* A plane beside DATA against the type's: kind, type of its values, and that its steps stay within
+ * its bytes. */
+static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
+                             uint32_t k, mn_error *err) {
+    mn_plane_spec spec;
+    mn_dtype type;
+    uint64_t steps[MN_MAX_DIM];
+    uint64_t last;
+    uint32_t n_dim = t->n_dim;
+    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
+                        x->kind);
+    for (uint32_t i = 0; i < n_dim; i++)
+        steps[i] = (uint64_t)data->dim[i];
+    if (spec.by_block)
+        steps[n_dim - 1] /= t->dtype.block_elems;
+    else
+        n_dim--;
+    if (t->n_dim > 1 && spec.rows != 1) {
+        uint64_t *rows = &steps[t->n_dim - 2];
+        *rows = spec.rows ? (*rows + spec.rows - 1) / spec.rows : 1;
+    }
+    bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
+    for (uint32_t i = 0; fits && i < n_dim; i++)
+        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
+    if (fits && mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNP_NAME(t));
+}
+
+/* A source against the tensor it is for; puts come once. */
+static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
+    mn_status st = mnp_check_source(w->graph, s, 3, err);
+    if (st)
+        return st;
+    const mn_tensor *t = mnp_tensor(w->graph, s->tensor);
+    if (w->w[s->tensor].put)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s was put before", MNP_NAME(t));
+    if (s->n_planes < t->dtype.n_planes)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: %u planes, the type has %u", MNP_NAME(t),
+                        s->n_planes, t->dtype.n_planes);
+    for (uint32_t i = 0; i < s->n_parts && !st; i++)
+        for (uint32_t k = 1; k < s->n_planes && !st; k++)
+            st = check_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
+    return st;
+}
+
+/* A row of a source: its part, and its number in it, experts one after the other. */
+typedef struct {
+    const mn_tensor *t;
+    const mn_weight_src *s;
+    uint32_t part;
+    int64_t row;
+    int64_t part_end; /* rows of the part */
+} source;
+
+static void enter_part(source *s, uint32_t part) {
+    const mn_plane *p = mnp_plane(s->s, part, 0);
+    s->part = part;
+    s->row = 0;
+    s->part_end = 1;
+    for (uint32_t i = 0; i + 1 < s->t->n_dim; i++)
+        s->part_end *= p->dim[i];
+}
+
+static void next_row(source *s) {
+    s->row++;
+    if (s->row >= s->part_end && s->part + 1 < s->s->n_parts)
+        enter_part(s, s->part + 1);
+}
+
+/* Where the row begins in a plane. rows: how many share a row of values; 0 = all. */
+static const uint8_t *row_at(const source *s, uint32_t plane, uint32_t rows) {
+    const mn_plane *data = mnp_plane(s->s, s->part, 0);
+    const mn_plane *p = mnp_plane(s->s, s->part, plane);
+    const uint8_t *at = p->ptr;
+    const uint32_t n_dim = s->t->n_dim;
+    if (n_dim == 1)
+        return at;
+    const int64_t n = data->dim[n_dim - 2];
+    int64_t row = 0;
+    if (rows)
+        row = s->row % n / rows;
+    if (n_dim == 3)
+        at += s->row / n * p->stride[0];
+    return at + row * p->stride[n_dim - 2];
+}
+
+/* All planes of the row, for the dequantiser. */
+static mn_stored_row stored_row(const source *s) {
+    mn_stored_row r = {.dtype = s->t->dtype};
+    const uint32_t last = s->t->n_dim - 1;
+    for (uint32_t k = 0; k < s->s->n_planes; k++) {
+        const mn_plane *p = mnp_plane(s->s, s->part, k);
+        mn_plane_spec spec = {0};
+        mn_dtype_plane(s->t->dtype.id, k, &spec);
+        mn_plane_row *to = &r.plane[p->kind - 1];
+        to->at = row_at(s, k, k ? spec.rows : 1);
+        to->step = !k || spec.by_block ? p->stride[last] : 0;
+        to->dtype = p->dtype;
+    }
+    return r;
+}
+
+/* ---- rows gather on the host and leave together ---------------------------------------------- */
+enum { CHUNK = 1 << 20 };
+
+/* Writes the next row to `to`; one for each plane of a weight. */
+typedef void (*row_fn)(const ocl_weight *w, const source *s, uint8_t *to);
+
+static void write_blocks(const ocl_weight *w, const source *s, uint8_t *to) {
+    const mn_plane *p = mnp_plane(s->s, s->part, 0);
+    const uint8_t *from = row_at(s, 0, 1);
+    const uint32_t last = s->t->n_dim - 1;
+    const uint32_t bytes = s->t->dtype.block_bytes;
+    const int64_t blocks = p->dim[last] / s->t->dtype.block_elems;
+    (void)w;
+    if (p->stride[last] == bytes) {
+        memcpy(to, from, (size_t)blocks * bytes);
+        return;
+    }
+    for (int64_t b = 0; b < blocks; b++)
+        memcpy(to + b * bytes, from + b * p->stride[last], bytes);
+}
+
+static void write_unpacked(const ocl_weight *w, const source *s, uint8_t *to) {
+    const mn_stored_row stored = stored_row(s);
+    mn_dequant_row(&stored, w->cols, (float *)(void *)to);
+}
+
+static void write_values(const ocl_weight *w, const source *s, uint32_t plane, uint8_t *to) {
+    const mn_plane *p = mnp_plane(s->s, s->part, plane);
+    const uint8_t *at = row_at(s, plane, 1);
+    float *values = (float *)(void *)to;
+    for (int i = 0; i < ocl_blocks(w); i++)
+        values[i] = mn_plane_value(p->dtype, at + i * p->stride[s->t->n_dim - 1]);
+}
+static void write_scales(const ocl_weight *w, const source *s, uint8_t *to) {
+    write_values(w, s, 1, to);
+}
+static void write_biases(const ocl_weight *w, const source *s, uint8_t *to) {
+    write_values(w, s, 2, to);
+}
+
+/* All rows of one plane to `at` of the weight. buffer: at least a row, zeroed: padding is never
+ * written. */
+static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn write, uint64_t at,
+                           uint64_t row_bytes, uint8_t *buffer, mn_error *err) {
+    uint64_t most = CHUNK / (row_bytes ? row_bytes : 1);
+    if (!most)
+        most = 1;
+    uint64_t held = 0;
+    mn_status st = MN_OK;
+    for (int64_t r = 0; r < w->rows && !st; r++, next_row(&s)) {
+        write(w, &s, buffer + held * row_bytes);
+        held++;
+        if (held < most && r + 1 < w->rows)
+            continue;
+        st = ocl_send(q, w->mem, at, buffer, held * row_bytes, err);
+        at += held * row_bytes;
+        held = 0;
+    }
+    return st;
+}
+
+static mn_status put_planes(mn_queue *q, const ocl_weight *w, const source *s, mn_error *err) {
+    const uint64_t value_bytes = (uint64_t)ocl_blocks(w) * sizeof(float);
+    const uint64_t longest = w->row_bytes > value_bytes ? w->row_bytes : value_bytes;
+    uint8_t *buffer = ocl_new(q->dev, longest > CHUNK ? longest : CHUNK);
+    if (!buffer)
+        return mnp_fail_memory(err, longest, "rows of a weight");
+    const bool as_stored = !w->flat && w->type->dtype == s->t->dtype.id;
+    const row_fn data = as_stored ? write_blocks : write_unpacked;
+    mn_status st = put_plane(q, w, *s, data, 0, w->row_bytes, buffer, err);
+    if (!st && value_bytes)
+        st = put_plane(q, w, *s, write_scales, w->scale_at, value_bytes, buffer, err);
+    if (!st && value_bytes && s->s->n_planes > 2)
+        st = put_plane(q, w, *s, write_biases, w->bias_at, value_bytes, buffer, err);
+    ocl_delete(q->dev, buffer);
+    return st;
+}
+
+mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
+                          mn_error *err) {
+    mn_weight_src src;
+    mnp_read(&src, sizeof src, in, in->size);
+    if (event)
+        *event = NULL;
+    mn_status st = check(set, &src, err);
+    if (!st)
+        st = ocl_check_abort(q, err);
+    if (st || !set->w[src.tensor].wanted)
+        return st;
+    const mn_tensor *t = mnp_tensor(set->graph, src.tensor);
+    ocl_weight *w = &set->w[src.tensor];
+    const uint64_t bytes = shape(t, !w->flat, w);
+    if ((uint64_t)w->rows >> 40 || (uint64_t)w->cols >> 31 || bytes >> 46)
+        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
+    st = ocl_take_memory(set->dev, bytes, "weights", &w->mem, err);
+    if (st)
+        return st;
+    source s = {.t = t, .s = &src};
+    enter_part(&s, 0);
+    /* the file's bytes are read when this returns; an event is not needed for them */
+    st = put_planes(q, w, &s, err);
+    w->put = !st;
+    if (st || !event)
+        return st;
+    return ocl_event_new(q, event, err);
+}
+
+mn_status ocl_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++) {
+        if (w->w[i].wanted && !w->w[i].put)
+            return mnp_fail(err, MN_INVALID, ~0u, "weight %.*s is missing",
+                            MNP_NAME(mnp_tensor(w->graph, i)));
+        if (w->w[i].put)
+            kept |= MN_KEPT_COPIED;
+    }
+    OCL_TRY(w->dev->cl->Finish(q->cl), err, "weights");
+    if (kept_how)
+        *kept_how = kept;
+    return MN_OK;
+}
+
+void ocl_weights_free(mn_weights *w) {
+    if (!w)
+        return;
+    for (uint32_t i = 0; i < w->graph->n_tensors; i++)
+        if (w->w[i].mem)
+            w->dev->cl->ReleaseMemObject(w->w[i].mem);
+    ocl_delete(w->dev, w->w);
+    ocl_delete(w->dev, w);
+}

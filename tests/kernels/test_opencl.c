@@ -1,0 +1,227 @@
+/* test_opencl.c -- the OpenCL plugin through its table against reference, on the first device that
+ * the machine's drivers show: PoCL in the gate. Without a driver everything is skipped. Shapes are
+ * few, since each weight type is compiled by the driver. */
+#include "harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Every type with a row of its own, and some that are unpacked at import. */
+static const uint32_t types[] = {
+    MN_F32,     MN_F16,   MN_BF16,        MN_Q8_0,    MN_Q4_0,    MN_Q4_1,    MN_Q5_0,
+    MN_Q5_1,    MN_Q2_K,  MN_Q3_K,        MN_Q4_K,    MN_Q5_K,    MN_Q6_K,    MN_IQ4_NL,
+    MN_IQ4_XS,  MN_MXFP4, MN_MXFP4_SPLIT, MN_MLX2_32, MN_MLX3_64, MN_MLX4_64, MN_MLX6_128,
+    MN_MLX8_32, MN_NVFP4, MN_F8_E4M3,     MN_F8_E5M2, MN_Q8_1,    MN_Q8_K,    MN_F8_E4M3_128};
+enum { N_TYPES = sizeof types / sizeof *types, N_FLOAT = 3 };
+
+/* k for a type: of packed types whole blocks of 256. */
+static int64_t width(int t, int64_t any) {
+    return t < N_FLOAT ? any : (any + 255) / 256 * 256;
+}
+
+static void near(uint32_t op, uint32_t type, op_shape s, double most) {
+    const double e = h_compare("opencl", "reference", op, type, &s, MN_PRECISION_EXACT);
+    assert_true(e >= 0);
+    if (!(e <= most))
+        print_message("op %u type %u rows %d k %d n %d variant %d heads %d/%d dim %d past %d: %g\n",
+                      op, type, (int)s.rows, (int)s.k, (int)s.n, (int)s.variant, (int)s.n_head,
+                      (int)s.n_head_kv, (int)s.dim, (int)s.past, e);
+    assert_true(e <= most);
+}
+
+/* A machine without a driver, or a build without the plugin. */
+static void needs_device(void) {
+    h_plugin p;
+    if (!h_open(&p, "opencl")) {
+        print_message("no OpenCL device (PoCL: pocl-opencl-icd): skipped\n");
+        skip();
+    }
+    h_close(&p);
+}
+
+static void linear(void **state) {
+    static const int64_t rows[] = {1, 2, 9};
+    (void)state;
+    needs_device();
+    for (int t = 0; t < N_TYPES; t++)
+        for (int r = 0; r < 3; r++) {
+            const op_shape s = {.rows = rows[r], .k = width(t, 1037), .n = 37, .variant = 2};
+            near(MN_OP_LINEAR, types[t], s, 1e-5);
+        }
+    near(MN_OP_LINEAR, MN_F16, (op_shape){.rows = 5, .k = 50, .n = 1}, 1e-4);
+}
+
+static void experts(void **state) {
+    static const uint32_t some[] = {MN_F32, MN_Q4_K, MN_MXFP4, MN_MLX4_64};
+    (void)state;
+    needs_device();
+    for (int t = 0; t < 4; t++)
+        for (int v = 0; v < 4; v++) {
+            const op_shape s = {.rows = v + 1,
+                                .k = t ? 256 : 160,
+                                .n = 24,
+                                .n_expert = 8,
+                                .n_used = 3,
+                                .variant = v};
+            near(MN_OP_MOE_LINEAR, some[t], s, 1e-5);
+        }
+    for (int64_t e = 4; e <= 300; e *= 4) {
+        op_shape s = {.rows = 3, .k = 77, .n = 10, .n_expert = e, .n_used = 3};
+        for (s.variant = 0; s.variant < 16; s.variant++)
+            if (s.variant % 4 < 3)
+                near(MN_OP_MOE_ROUTE, MN_F32, s, 1e-5);
+        near(MN_OP_MOE_COMBINE, MN_F32, s, 1e-5);
+    }
+}
+
+static void attention(void **state) {
+    static const op_shape shapes[] = {
+        {.rows = 1, .n_head = 8, .n_head_kv = 2, .dim = 64, .past = 0},
+        {.rows = 1, .n_head = 6, .n_head_kv = 1, .dim = 32, .past = 1300},
+        {.rows = 33, .n_head = 4, .n_head_kv = 4, .dim = 20, .past = 70},
+        {.rows = 3, .n_head = 2, .n_head_kv = 2, .dim = 256, .past = 100},
+        {.rows = 21, .n_head = 8, .n_head_kv = 4, .dim = 64, .past = 100, .n_seqs = 7}};
+    (void)state;
+    needs_device();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int v = 0; v < 8; v++) {
+            op_shape s = shapes[i];
+            s.variant = v;
+            near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+            s.kv_dtype = MN_Q8_0;
+            near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+            s.v_dtype = MN_F16;
+            near(MN_OP_ATTENTION, MN_F32, s, 1e-5);
+        }
+}
+
+static void small_ops(void **state) {
+    static const int64_t rows[] = {1, 7, 33};
+    (void)state;
+    needs_device();
+    for (int t = 0; t < N_TYPES; t++) {
+        op_shape s = {.rows = rows[t % 3], .k = width(t, 77), .n = 53};
+        for (s.variant = 0; s.variant < 2 && t % 4 == 0; s.variant++)
+            near(MN_OP_EMBED, types[t], s, 1e-6);
+        s.variant = 0;
+        if (t >= N_FLOAT)
+            continue;
+        near(MN_OP_RMS_NORM, types[t], s, 1e-5);
+        near(MN_OP_LAYER_NORM, types[t], s, 1e-5);
+        s.n_head = 3;
+        near(MN_OP_RMS_NORM, types[t], s, 1e-5);
+    }
+    for (int r = 0; r < 3; r++) {
+        op_shape s = {
+            .rows = rows[r], .k = 700 + r, .n = 300, .n_head = 3, .dim = 64, .past = 5000};
+        for (s.variant = 0; s.variant < 8; s.variant++) {
+            if (s.variant < 4)
+                near(MN_OP_ACT, 0, s, 1e-5);
+            near(MN_OP_GLU, 0, s, 1e-5);
+            if (s.variant < 2)
+                near(MN_OP_ROPE, 0, s, 1e-5);
+        }
+        static const uint32_t plain[] = {MN_OP_ADD,     MN_OP_MUL,         MN_OP_SCALE,
+                                         MN_OP_SOFTCAP, MN_OP_GATHER_ROWS, MN_OP_SAMPLE};
+        for (s.variant = 0; s.variant < 6; s.variant++)
+            near(plain[s.variant], 0, s, 1e-5);
+    }
+}
+
+/* One draw: logits of V ids, the same parameters, history and position. */
+static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed,
+                     float spread) {
+    h_plugin p;
+    assert_true(h_open(&p, plugin));
+    float *l = malloc(sizeof *l * (size_t)V);
+    int32_t history[64];
+    int32_t slot = 0;
+    for (int i = 0; i < V; i++)
+        l[i] = spread * (case_rand(&seed) + case_rand(&seed) + case_rand(&seed));
+    for (int i = 0; i < V; i += 7)
+        l[i] = (float)(int)l[i]; /* ties */
+    for (int i = 0; i < 64; i++)
+        history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
+    mn_slot state = {3, 40, 5, 0};
+    op_case *c = case_new();
+    const int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
+                           case_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"),
+                           case_state(c, params, sizeof *params, 1, "params"),
+                           case_state(c, &state, sizeof state, 1, "slots"),
+                           case_mat(c, MN_ROLE_STATE, MN_I32, 1, 64, history, "history"),
+                           -1};
+    const int32_t out[3] = {case_vec(c, MN_ROLE_OUTPUT, MN_I32, 1, NULL, "ids"), -1, -1};
+    case_node(c, MN_OP_SAMPLE, in, 6, out, 3, NULL, 0);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    const int32_t id = *(int32_t *)c->result[out[0]];
+    const mn_slot *after = c->result[in[3]];
+    assert_int_equal(after->last_id, id);
+    assert_int_equal(after->n_drawn, 6);
+    case_free(c);
+    h_close(&p);
+    free(l);
+    return id;
+}
+
+static void sampling(void **state) {
+    static const mn_slot_params settings[] = {
+        {.temp = 0},
+        {.temp = 1},
+        {.temp = 0.7f, .top_k = 40},
+        {.temp = 1.3f, .top_p = 0.9f},
+        {.temp = 1, .min_p = 0.05f},
+        {.temp = 0.8f,
+         .top_k = 40,
+         .top_p = 0.95f,
+         .min_p = 0.05f,
+         .repeat_penalty = 1.1f,
+         .penalty_last_n = 20},
+        {.repeat_penalty = 1.3f, .frequency_penalty = 0.5f, .penalty_last_n = -1},
+        {.temp = 1, .top_k = 1},
+        {.temp = 2,
+         .top_p = 0.5f,
+         .repeat_penalty = 1.2f,
+         .frequency_penalty = 0.1f,
+         .penalty_last_n = 64},
+        {.temp = 0.3f,
+         .top_k = 7,
+         .top_p = 0.999f,
+         .min_p = 0.001f,
+         .frequency_penalty = 0.2f,
+         .penalty_last_n = 10}};
+    static const int sizes[] = {300, 5003, 32000};
+    (void)state;
+    needs_device();
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            mn_slot_params p = settings[i];
+            p.seed = seed * 77;
+            const float spread = seed == 2 ? 1 : 3;
+            const int32_t got = drawn("opencl", sizes[seed - 1], &p, seed, spread);
+            const int32_t want = drawn("reference", sizes[seed - 1], &p, seed, spread);
+            if (got != want)
+                print_message("settings %d, seed %d: %d, reference %d\n", (int)i, (int)seed, got,
+                              want);
+            assert_int_equal(got, want);
+        }
+}
+
+/* The same rows alone and among others: the same bits in class exact. */
+static void batch_invariance(void **state) {
+    static const uint32_t some[] = {MN_F32, MN_F16, MN_Q8_0};
+    (void)state;
+    needs_device();
+    for (int t = 0; t < 3; t++)
+        assert_int_equal(h_batch_invariant("opencl", some[t]), 1);
+}
+
+/* test_opencl [NAME]: one test alone; * stands for any text. */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_ops), cmocka_unit_test(linear),
+        cmocka_unit_test(experts),   cmocka_unit_test(attention),
+        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
