@@ -446,6 +446,20 @@ MN_API void mn_constraint_free(mn_constraint *c);
 
 /* ---- session: sequences that share a device, its weights and its KV cache -------------------- */
 typedef struct mn_session mn_session;
+/* Speculative decoding: a sequence's next ids are guessed (drafts), and one step verifies up to
+ * MN_MAX_DRAFT of them, a row each. An id is drawn in each row as ever; the rows behind the first
+ * draft that is not what is drawn count for nothing. So drafts change no id, greedy or sampled (in
+ * class exact; docs/generation.md): they only change how many steps it takes. How many are verified
+ * follows, sequence by sequence, how many held and what steps of so many rows have cost; where none
+ * pays, none is made. Where the device cannot verify drafts (SAMPLE before contract 3) the session
+ * runs without; mn_session_info.speculation says so.
+ *
+ * Guesses of the caller: up to k ids that may follow ids[0, n), written to `to`; how many. Called
+ * by the thread that steps, before a step. */
+#define MN_MAX_DRAFT 16
+typedef uint32_t (*mn_draft_fn)(void *arg, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k);
+#define MN_SPECULATE_LOOKUP 1u /* what followed the last occurrence of the last ids */
+#define MN_SPECULATE_ALWAYS 2u /* n_draft drafts wherever there are, paying or not: to measure */
 typedef struct {
     /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
     uint32_t size, precision;
@@ -464,6 +478,16 @@ typedef struct {
      * MN_OUT_OF_MEMORY says how much that is. 0 = room for n_seq * n_ctx positions; where there is
      * no memory for them but for n_ctx, what the device has free less a reserve */
     uint64_t kv_bytes;
+    uint32_t speculate; /* MN_SPECULATE_*; of several sources the first that has a draft is asked:
+                           `guess`, the lookup, the draft model */
+    uint32_t n_draft;   /* ids per draft at most; 0 = MN_MAX_DRAFT */
+    /* a smaller model with the same vocabulary, opened in the same runtime; freed after the
+     * session. It has sequences of its own, which the thread that steps runs. MN_BAD_INPUT names
+     * the first token that differs */
+    mn_model *draft;
+    const char *draft_device; /* as device; NULL = as the session's */
+    mn_draft_fn guess;        /* NULL = none */
+    void *guess_arg;
 } mn_session_params;
 #define MN_SESSION_NO_SAMPLING 1u /* for mn_session_logits */
 /* For mn_session_embed, which needs it: the graph ends with hidden states, no output matrix is
@@ -502,6 +526,9 @@ typedef struct {
     uint64_t weight_bytes, kv_bytes, scratch_bytes;
     /* 1: a device that is slow (the oracle), because no other can be used */
     int32_t fallback, pad;
+    /* what drafts come from: "", "lookup", "a draft model on cpu"; "off: " and why, where they were
+     * asked for and cannot be verified */
+    const char *speculation;
 } mn_session_info;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_info(const mn_session *s, mn_session_info *out);
@@ -599,7 +626,8 @@ typedef struct {
     int32_t seq, id, finish, pad;
 } mn_token;
 /* Runs until at least one id is generated, and returns all new ids, at most cap (>= n_seq). *n = 0:
- * no sequence is running. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
+ * no sequence is running. Where drafts held, several ids are of one sequence, in order; those for
+ * which there is no room are returned by the next call. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
  * into one step.
  *
  * MN_BAD_FILE: a logit of a sequence is NaN, or none is finite; err names file, sequence and
@@ -695,6 +723,8 @@ typedef struct {
     uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
     uint32_t n_preempted, pad2; /* FINISH: how often */
     const char *message;        /* FINISH with MN_FINISH_FAILED: why; else NULL */
+    /* FINISH: drafts that were verified, those that held, and steps that drew ids */
+    uint64_t n_drafted, n_accepted, n_steps;
 } mn_request_event;
 /* Filled by mn_session_next. Event i lies i * stride bytes behind events; the library owns the
  * array and what it points to: valid until the next call. */
@@ -731,6 +761,7 @@ typedef struct {
     uint64_t queued_tokens; /* of prompts that wait or are not computed yet */
     /* since mn_session_next was called, returned, or completed a step; UINT64_MAX: never called */
     uint64_t beat_ms;
+    uint64_t n_drafted, n_accepted, n_verifying; /* as in mn_session_stats */
 } mn_session_load;
 /* Any thread; does not wait for a step.
  * NULL: s, out: MN_INVALID. */
@@ -801,6 +832,10 @@ typedef struct {
     uint64_t n_restored;
     /* time to choose another device, and of the steps with such rows */
     double restore_s;
+    /* drafts that were verified, those that held, steps that verified some; and the time to make
+     * drafts, which is in none of the times above */
+    uint64_t n_drafted, n_accepted, n_verifying;
+    double draft_s;
 } mn_session_stats;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);

@@ -7,6 +7,7 @@
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
 enum { ENCODER_TEXTS = 64, DECODER_TEXTS = 4 };
 enum { SCORED_ROWS = 15 };
+#define DRAFTING 4u /* sequences of one step that can have all their drafts */
 enum { MAX_AHEAD = 256, AHEAD_ASYNC = 8 };
 
 /* The first that says something; 0 = none does. */
@@ -36,6 +37,8 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
         r->n_outputs = r->n_batch;
     else if (r->n_seq > 1) /* for logprobs of prompts beside those that draw */
         r->n_outputs = MN_MIN(r->n_seq + SCORED_ROWS, r->n_batch);
+    if (p->draft || p->guess || p->speculate)
+        r->n_outputs = MN_MIN(r->n_seq + MN_MIN(r->n_seq, DRAFTING) * MN_MAX_DRAFT, r->n_batch);
 }
 
 /* Errors name the number and the most that is possible; a context beyond what the model was trained

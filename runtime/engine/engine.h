@@ -15,7 +15,7 @@
  * behind the other, behind the first `head` int32, which have all else. */
 typedef struct {
     uint32_t step, src, pos, row_slot, seqs, pages[MN_MAX_KV_GROUP], out_row, out_slot, target,
-        head, total;
+        draft, head, total;
 } mn_input_layout;
 
 /* The pages of one KV group as the caller counts them. A page holds page_tokens positions, a
@@ -32,10 +32,11 @@ typedef struct {
     uint32_t at, n;
 } mn_input_range;
 
-/* The programs of the last segment (scoring.c): SAMPLE without optional operands; with a mask; with
- * a mask, biases, targets and logprobs, which is the program that scores; and that with all
- * samplers. Each can do what the one before it can. */
-enum { MN_RUN_PLAIN, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUN_SAMPLERS, MN_RUNS };
+/* The programs of the last segment (scoring.c): SAMPLE without optional operands; with drafts; with a
+ * mask; with a mask, biases, targets and logprobs, which is the program that scores; and that with
+ * all samplers. Each can do what the one before it can; the last three verify drafts where their
+ * graphs say so. */
+enum { MN_RUN_PLAIN, MN_RUN_DRAFTS, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUN_SAMPLERS, MN_RUNS };
 typedef struct {
     const mn_model_graph *graph;
     mn_program *program;
@@ -149,9 +150,9 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
                                const mn_slot_params *params, mn_error *err);
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
-/* Makes program `run` (MN_RUN_MASKS and up), for steps that want it; once per engine. g: of the
- * same model, with the MN_GRAPH_* of that name; it outlives the engine. Rows of the mask and of the
- * breakers have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
+/* Makes program `run` (not MN_RUN_PLAIN), for steps that want it; once per engine. g: of the same
+ * model, with such an end (MN_GRAPH_*); it outlives the engine. Rows of the mask and of the breakers
+ * have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
 mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
                                  mn_error *err);
 /* Masks of the next step's outputs [first, first + n): n rows of mn_engine_mask_words. */

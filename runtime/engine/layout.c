@@ -26,6 +26,7 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     l->out_row = place(l, outputs);
     l->out_slot = place(l, outputs);
     l->target = place(l, outputs);
+    l->draft = place(l, outputs);
     l->head = l->total;
     for (uint32_t i = 0; i < n_kv; i++)
         l->pages[i] = place(l, table);

@@ -1,6 +1,7 @@
-/* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with masks
- * of the ids that may be drawn, one that scores, with masks, biases of single ids, targets, and
- * logarithms of probabilities, and one that scores and has the samplers of contract 4. Each is compiled when somebody first asks for it, shares weights,
+/* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with drafts
+ * to verify, one with masks of the ids that may be drawn, one that scores, with masks, biases of
+ * single ids, targets, and logarithms of probabilities, and one that scores and has the samplers of
+ * contract 4. Each is compiled when somebody first asks for it, shares weights,
  * pages and slots with the first program, and runs only steps that need it: the others cost what
  * they cost before. Its graph is the engine's with a few tensors more at the end, so that tensors
  * have the same indices. */
@@ -107,7 +108,7 @@ static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
     return mn_engine_note(e, s->device, st);
 }
 
-enum { MOST_BINDINGS = 9, SCORE_BINDINGS = 7 };
+enum { MOST_BINDINGS = 10 };
 
 /* The operands that the first program does not have; how many. */
 static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding *to) {
@@ -116,23 +117,23 @@ static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding
     const mn_scoring *x = &e->scoring;
     const uint64_t bias = (uint64_t)e->symbol_max[MN_SYM_SLOTS] * MN_MAX_BIAS * 4;
     const uint64_t top = rows_bytes(e, MN_MAX_TOP_LOGPROBS);
+    const uint64_t one = rows_bytes(e, 1);
     const mn_binding all[MOST_BINDINGS] = {
         {(uint32_t)io->mask, 0, e->masks, 0, mask_bytes(e)},
         {(uint32_t)io->bias_ids, 0, x->bias_ids, 0, bias},
         {(uint32_t)io->bias_values, 0, x->bias_values, 0, bias},
-        {(uint32_t)io->target, 0, d->inputs, d->in.target * 4ull, rows_bytes(e, 1)},
+        {(uint32_t)io->target, 0, d->inputs, d->in.target * 4ull, one},
         {(uint32_t)io->top_ids, 0, x->top_ids, 0, top},
         {(uint32_t)io->top_logprobs, 0, x->top_logprobs, 0, top},
-        {(uint32_t)io->logprob, 0, x->logprob, 0, rows_bytes(e, 1)},
+        {(uint32_t)io->logprob, 0, x->logprob, 0, one},
         {(uint32_t)io->breakers, 0, x->breakers, 0, breakers_bytes(e)},
-        {(uint32_t)io->mu, 0, x->mu, 0, rows_bytes(e, 1)},
+        {(uint32_t)io->mu, 0, x->mu, 0, one},
+        {(uint32_t)io->draft, 0, d->inputs, d->in.draft * 4ull, one},
     };
-    uint32_t n = 1;
-    if (g->scores)
-        n = SCORE_BINDINGS;
-    if (g->samplers)
-        n = MOST_BINDINGS;
-    memcpy(to, all, n * sizeof *all);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < MOST_BINDINGS; i++)
+        if ((int32_t)all[i].tensor >= 0)
+            to[n++] = all[i];
     return n;
 }
 
@@ -163,7 +164,7 @@ static void free_program(const mn_backend *b, mn_engine_program *x) {
 mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
                                  mn_error *err) {
     static const char *const what[] = {
-        "", "masks of ids", "biases of ids and logprobs",
+        "", "drafts", "masks of ids", "biases of ids and logprobs",
         "samplers beyond penalties, top_k, top_p, min_p and temperature"};
     const mn_engine_device *d = mn_engine_output_device(e);
     mn_engine_program *x = &e->programs[run];
@@ -171,7 +172,7 @@ mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_grap
         return MN_OK;
     free_program(d->backend, x); /* what an attempt has left */
     x->graph = g;
-    mn_status st = allocate_masks(e, err);
+    mn_status st = g->masks ? allocate_masks(e, err) : MN_OK;
     if (!st && g->scores)
         st = allocate_scoring(e, err);
     if (!st && g->samplers)

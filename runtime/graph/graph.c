@@ -330,6 +330,7 @@ static void begin(mn_model_graph *g) {
     g->io.ids = -1;
     g->io.hidden = -1;
     g->io.mask = -1;
+    g->io.draft = -1;
     g->io.bias_ids = -1;
     g->io.bias_values = -1;
     g->io.target = -1;
@@ -366,9 +367,10 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->err = err;
     g->n_ctx = n_ctx;
     g->embeds = end == MN_GRAPH_EMBEDS;
-    g->samplers = end == MN_GRAPH_SAMPLERS;
-    g->scores = g->samplers || end == MN_GRAPH_SCORES;
-    g->masks = g->scores || end == MN_GRAPH_MASKS;
+    g->samplers = end == MN_GRAPH_SAMPLERS || end == MN_GRAPH_SAMPLERS_DRAFTS;
+    g->scores = g->samplers || end == MN_GRAPH_SCORES || end == MN_GRAPH_SCORES_DRAFTS;
+    g->masks = g->scores || end == MN_GRAPH_MASKS || end == MN_GRAPH_MASKS_DRAFTS;
+    g->drafts = end >= MN_GRAPH_DRAFTS;
     begin(g);
     if (!g->status)
         arch->build(g);

@@ -34,6 +34,7 @@ typedef struct {
     int32_t bias_ids, bias_values, target, top_ids, top_logprobs, logprob;
     /* of a graph with all samplers; else -1: breakers of DRY [S, V / 32], mu of mirostat [O] */
     int32_t breakers, mu;
+    int32_t draft; /* of a graph that verifies drafts [O]; else -1 */
     /* outputs; logits and ids are -1 where the graph embeds, hidden is -1 where it does not */
     int32_t logits, ids, hidden;
 } mn_graph_io;
@@ -66,6 +67,7 @@ typedef struct {
     bool masks;     /* SAMPLE has a mask */
     bool scores;    /* SAMPLE has masks, biases, targets and logprobs */
     bool samplers;  /* and what contract 4 adds */
+    bool drafts;    /* SAMPLE has drafts, whatever else it has */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
 } mn_model_graph;
 /* The output that the host may read row by row, and the numbers in a row. */
@@ -84,13 +86,18 @@ const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
 /* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, that scores,
- * or that has all samplers as well: the first graph with a few tensors more behind the others. */
+ * or that has all samplers as well; each but the second with drafts or without: the first graph with
+ * a few tensors more behind the others. */
 enum {
     MN_GRAPH_DRAWS,
     MN_GRAPH_EMBEDS,
     MN_GRAPH_MASKS,
     MN_GRAPH_SCORES,
     MN_GRAPH_SAMPLERS,
+    MN_GRAPH_DRAFTS,
+    MN_GRAPH_MASKS_DRAFTS,
+    MN_GRAPH_SCORES_DRAFTS,
+    MN_GRAPH_SAMPLERS_DRAFTS,
     MN_GRAPH_ENDS
 };
 enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph that scores */

@@ -308,6 +308,8 @@ static void sample(mn_model_graph *g) {
         add_scores(g);
     if (g->samplers)
         add_samplers(g);
+    if (g->drafts)
+        io->draft = mn_gb_tensor(g, "draft", MN_ROLE_INPUT, MN_I32, 1, &O);
     mn_gb_begin(g, MN_OP_SAMPLE);
     mn_gb_in(g, io->logits);
     mn_gb_in(g, io->out_slot);
@@ -315,17 +317,17 @@ static void sample(mn_model_graph *g) {
     mn_gb_in(g, io->slots);
     mn_gb_in(g, io->history);
     mn_gb_in(g, -1);
-    if (g->masks)
+    if (g->masks || g->drafts)
         mn_gb_in(g, io->mask);
-    if (g->scores) {
+    if (g->scores || g->drafts) {
         mn_gb_in(g, io->bias_ids);
         mn_gb_in(g, io->bias_values);
         mn_gb_in(g, io->target);
     }
-    if (g->samplers) {
-        mn_gb_in(g, -1);
+    if (g->drafts || g->samplers)
+        mn_gb_in(g, io->draft);
+    if (g->samplers)
         mn_gb_in(g, io->breakers);
-    }
     mn_gb_out(g, io->ids);
     mn_gb_out(g, io->top_ids);
     mn_gb_out(g, io->top_logprobs);

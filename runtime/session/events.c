@@ -100,6 +100,9 @@ void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *mes
     mn_request_event *e = append(s, job, MN_REQUEST_FINISH);
     e->finish = finish;
     e->n_preempted = job->n_preempted;
+    e->n_drafted = job->n_drafted;
+    e->n_accepted = job->n_accepted;
+    e->n_steps = job->n_steps;
     s->serve.n_finished[finish]++;
     if (message)
         e->message = mn_arena_strndup(&s->serve.data, message, strlen(message));

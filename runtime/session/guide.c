@@ -17,6 +17,7 @@ struct mn_guide {
     bool ignore_stop;
     int32_t n_stop;
     int32_t stop[MN_MAX_STOP];
+    uint32_t *ahead; /* [MN_MAX_DRAFT][n_words], of the ids behind drafts; NULL until there are */
 };
 
 static bool has_any(const mn_guide *g) {
@@ -63,6 +64,44 @@ mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
     g->n_drawn++;
     mn_status st = mn_grammar_accept(g->state, id, err);
     return st ? st : renew(g, err);
+}
+
+/* Whether the mask of the next id has it. */
+static bool allows(const mn_guide *g, int32_t id) {
+    return g->bits[id / 32] >> id % 32 & 1;
+}
+
+/* On a copy of the state, which then is thrown away; the mask of the next id is kept. */
+static uint32_t follow(mn_guide *g, const int32_t *drafts, uint32_t n) {
+    const size_t bytes = g->n_words * sizeof *g->bits;
+    uint32_t i = 0;
+    while (i < n && allows(g, drafts[i]) && !mn_guide_take(g, drafts[i], NULL)) {
+        memcpy(g->ahead + (size_t)i * g->n_words, g->bits, bytes);
+        i++;
+    }
+    return i;
+}
+
+uint32_t mn_guide_follow(mn_guide *g, const int32_t *drafts, uint32_t n) {
+    const size_t bytes = g->n_words * sizeof *g->bits;
+    mn_grammar_state *now = g->state;
+    const uint32_t n_drawn = g->n_drawn;
+    if (!n)
+        return 0;
+    if (!g->ahead)
+        g->ahead = mn_alloc((size_t)MN_MAX_DRAFT * g->n_words, sizeof *g->ahead);
+    uint32_t *bits = mn_alloc(g->n_words, sizeof *bits);
+    uint32_t n_allowed = 0;
+    if (g->ahead && bits && !mn_grammar_state_copy(now, &g->state, NULL)) {
+        memcpy(bits, g->bits, bytes);
+        n_allowed = follow(g, drafts, n);
+        memcpy(g->bits, bits, bytes);
+        mn_grammar_state_free(g->state);
+    }
+    g->state = now;
+    g->n_drawn = n_drawn;
+    mn_free(bits);
+    return n_allowed;
 }
 
 /* Ids that the model does not have in its output cannot be drawn. */
@@ -119,6 +158,7 @@ void mn_guide_free(mn_guide *g) {
     mn_grammar_state_free(g->state);
     mn_constraint_free(g->of);
     mn_free(g->bits);
+    mn_free(g->ahead);
     mn_free(g);
 }
 
@@ -142,14 +182,16 @@ void mn_masks_free(mn_session *s) {
     s->masks = (mn_masks){0};
 }
 
-/* The row of an output; false: it is there already. */
-static bool set_row(mn_session *s, uint32_t at, const mn_guide *g) {
+/* The row of an output, behind so many drafts; false: it is there already. */
+static bool set_row(mn_session *s, uint32_t at, const mn_guide *g, uint32_t ahead) {
     mn_masks *m = &s->masks;
     uint32_t *row = m->rows + (size_t)at * m->n_words;
     if (!g && m->is_open[at])
         return false;
     m->is_open[at] = !g;
-    if (g)
+    if (g && ahead)
+        memcpy(row, g->ahead + (size_t)(ahead - 1) * m->n_words, m->n_words * sizeof *row);
+    else if (g)
         memcpy(row, g->bits, m->n_words * sizeof *row);
     else
         memset(row, 0xff, m->n_words * sizeof *row);
@@ -161,7 +203,7 @@ mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t 
     uint32_t hi = 0;
     for (uint32_t i = 0; i < n; i++) {
         const mn_guide *g = outs[i].scored ? NULL : s->seqs[outs[i].seq].guide;
-        if (!set_row(s, i, g))
+        if (!set_row(s, i, g, outs[i].ahead))
             continue;
         lo = MN_MIN(lo, i);
         hi = i + 1;

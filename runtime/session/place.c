@@ -96,6 +96,8 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     if (!st)
         st = allocate(s, err);
     if (!st)
+        st = mn_speculate_place(s, err);
+    if (!st)
         atomic_store(&s->max_positions, mn_seq_max_positions(s));
     if (!st)
         atomic_store(&s->refused, 0);

@@ -59,6 +59,8 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
     mn_pace *p = &s->pace;
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     const double now = (double)ns;
+    if (!n_prompt && s->spec.ready)
+        mn_step_times_learn(&s->spec.times, step->n_rows, now);
     if (!n_prompt) {
         const double weight = p->draw_ns > 0 ? 8 : 1;
         p->draw_ns += (now - p->draw_ns) / weight;
@@ -177,11 +179,17 @@ static bool is_prefilling(const mn_sequence *q) {
     return q->running && q->n_enqueued < q->n_literal;
 }
 
-/* A row for a sequence that draws. */
+/* A row for a sequence that draws, and one for each of its drafts. */
 static void continue_sequence(mn_step_builder *b, uint32_t seq) {
-    mn_step_add_rows(b, seq, 1, false);
-    b->s->seqs[seq].n_enqueued++;
-    mn_step_add_output(b, seq);
+    mn_sequence *q = &b->s->seqs[seq];
+    if (q->planned > 1) {
+        q->spec.n = q->planned - 1;
+        mn_step_add_drafts(b, seq);
+    } else {
+        mn_step_add_rows(b, seq, 1, false);
+        mn_step_add_output(b, seq);
+    }
+    q->n_enqueued += q->planned;
 }
 
 /* Whether each row of the prompt is an output. */
@@ -205,7 +213,8 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
     if (q->n_enqueued < q->n_literal)
         return;
     if (q->flags & MN_SAMPLE_PREFILL_ONLY)
-        step->prefilled[step->n_prefilled++] = (mn_pending_output){(int32_t)seq, q->epoch, 0};
+        step->prefilled[step->n_prefilled++] =
+            (mn_pending_output){.seq = (int32_t)seq, .epoch = q->epoch, .draft = -1};
     else if (q->limit)
         mn_step_add_output(b, seq);
 }
@@ -260,11 +269,33 @@ static uint32_t prompt_room(const mn_session *s) {
     return MN_MIN(room, (uint32_t)rows_beside(&s->pace, n_draws));
 }
 
+/* Rows that drafts may have in this step, beside one of each sequence and those of prompts. */
+static uint32_t draft_room(const mn_session *s, uint32_t prompt_rows) {
+    uint32_t n = s->n_turns;
+    bool any = false;
+    for (uint32_t i = 0; i < s->n_turns; i++)
+        any = any || is_prefilling(&s->seqs[s->turns[i]]);
+    if (any)
+        n += prompt_rows;
+    return s->n_batch - MN_MIN(n, s->n_batch);
+}
+
+/* Rows for the sequence's next id and its drafts, as many as there are pages for without anybody's
+ * giving way; 0: none, or it has no drafts. */
+static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
+    const mn_sequence *q = &s->seqs[seq];
+    const uint32_t n = 1 + MN_MIN(q->spec.n, room);
+    if (n == 1 || !draws_next(q) || !mn_pages_reserve(s, seq, q->n_enqueued + n))
+        return 0;
+    return n;
+}
+
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */
 static mn_status plan(mn_session *s, mn_error *err) {
     const uint32_t all = prompt_room(s);
     uint32_t room = all;
     uint32_t outputs = s->n_outputs - MN_MIN(s->n_turns, s->n_outputs); /* beside one of each */
+    uint32_t drafts = draft_room(s, all);
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < s->n_turns && !st;) {
         const uint32_t seq = s->turns[i];
@@ -278,7 +309,14 @@ static mn_status plan(mn_session *s, mn_error *err) {
         }
         if (prompt && scores_prompt(q))
             n = MN_MIN(n, outputs + 1);
-        if (n && !st)
+        const uint32_t tied = reserve_drafts(s, seq, MN_MIN(drafts, outputs));
+        if (tied) {
+            n = tied;
+            got = true;
+            drafts -= n - 1;
+            outputs -= n - 1;
+        }
+        if (n && !got && !st)
             st = reserve(s, seq, q->n_enqueued + n, &got, err);
         if (got)
             q->planned = n;
@@ -299,6 +337,7 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
         mn_pages_trim(s, s->turns[i]);
         s->seqs[s->turns[i]].planned = 0;
     }
+    mn_speculate_make(s);
     mn_status st = plan(s, err);
     if (st)
         return st;

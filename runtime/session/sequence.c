@@ -36,11 +36,17 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
         [MN_RUN_SCORES] = MN_GRAPH_SCORES,
         [MN_RUN_SAMPLERS] = MN_GRAPH_SAMPLERS,
     };
+    static const uint32_t with_drafts[] = {
+        [MN_RUN_MASKS] = MN_GRAPH_MASKS_DRAFTS,
+        [MN_RUN_SCORES] = MN_GRAPH_SCORES_DRAFTS,
+        [MN_RUN_SAMPLERS] = MN_GRAPH_SAMPLERS_DRAFTS,
+    };
     const mn_model_graph *g = NULL;
     mn_status st = mn_masks_make(s, err);
     if (st || s->engine->programs[run].ready)
         return st;
-    st = mn_model_graph_for(s->model, s->n_ctx, ends[run], &g, err);
+    const uint32_t end = s->spec.ready ? with_drafts[run] : ends[run];
+    st = mn_model_graph_for(s->model, s->n_ctx, end, &g, err);
     if (!st)
         st = mn_engine_make_program(s->engine, run, g, err);
     if (MN_STATUS_CLASS(st) == MN_CLASS_REFUSE)
@@ -156,6 +162,8 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
+    mn_speculate_begin(q);
+    mn_session_untell(s, (int32_t)seq);
     q->n_literal = q->n_tokens;
     q->n_drawn = 0;
     q->n_draw_enqueued = 0;
@@ -189,6 +197,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->order = ++s->n_orders;
         memset(q->pages, 0, sizeof q->pages);
         mn_prefix_begin(q);
+        mn_speculate_begin(q);
         s->turns[s->n_turns++] = i;
         *seq = i;
         return true;
@@ -403,6 +412,7 @@ void mn_seq_release(mn_session *s, uint32_t seq) {
     s->n_turns--;
     memmove(s->turns + at, s->turns + at + 1, (s->n_turns - at) * sizeof *s->turns);
     mn_pages_drop(s, seq);
+    mn_session_untell(s, (int32_t)seq);
     mn_guide_free(q->own_guide);
     q->own_guide = NULL;
     q->guide = NULL;

@@ -78,7 +78,8 @@ static void drop_complete(mn_session *s) {
 static mn_status take(mn_session *s, bool *woken, mn_error *err) {
     const bool aborted = take_inbox(s, woken);
     const mn_serving *v = &s->serve;
-    mn_status st = mn_serving_reserve(s, v->n_waiting + v->n_running + 4ull * s->n_seq, err);
+    mn_status st =
+        mn_serving_reserve(s, v->n_waiting + v->n_running + 4ull * s->n_seq + s->n_outputs, err);
     if (st)
         return st;
     drop_complete(s);
@@ -125,6 +126,9 @@ static void publish(mn_session *s) {
         .n_prompt = s->stats.n_prompt,
         .n_drawn = s->stats.n_drawn,
         .n_steps = s->stats.n_steps,
+        .n_drafted = s->stats.n_drafted,
+        .n_accepted = s->stats.n_accepted,
+        .n_verifying = s->stats.n_verifying,
     };
     load.cache_queries = s->prefix.n_queries;
     load.cache_hits = s->prefix.n_hits;

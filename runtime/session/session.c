@@ -8,7 +8,8 @@
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     s->turns = mn_calloc(s->n_seq, sizeof *s->turns);
-    if (!s->seqs || !s->turns)
+    s->ready = mn_alloc(s->n_outputs, sizeof *s->ready);
+    if (!s->seqs || !s->turns || !s->ready)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
     return mn_serving_init(s, err);
 }
@@ -58,6 +59,8 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     s->pace.n_rows = MN_FIRST_ROWS;
     st = set_request(s, &p, err);
     if (!st)
+        st = mn_speculate_create(s, &p, err);
+    if (!st)
         st = mn_session_place(s, err);
     if (!st)
         st = allocate(s, err); /* after the choice, which says what would not fit */
@@ -78,6 +81,7 @@ void mn_session_free(mn_session *s) {
         mn_step_drain(s, NULL);
     mn_session_unplace(s);
     mn_serving_free(s);
+    mn_speculate_free(s);
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
         mn_free(s->seqs[i].own_bias);
@@ -109,7 +113,8 @@ mn_status mn_session_get_info(const mn_session *s, mn_session_info *out) {
                             .weight_bytes = e->weight_bytes,
                             .kv_bytes = e->kv_bytes,
                             .scratch_bytes = e->scratch_bytes,
-                            .fallback = s->placement.fallback};
+                            .fallback = s->placement.fallback,
+                            .speculation = s->spec.said};
     return mn_args_give(MN_SIZED_SESSION_INFO, out, &info);
 }
 
@@ -168,9 +173,38 @@ mn_status mn_session_advance(mn_session *s, mn_token *out, uint32_t *n, bool *id
     return st;
 }
 
+/* Tokens of sequences that have been freed or set to something else meanwhile are dropped. */
+void mn_session_untell(mn_session *s, int32_t seq) {
+    uint32_t n = s->n_told;
+    for (uint32_t i = s->n_told; i < s->n_ready; i++)
+        if (s->ready[i].seq != seq)
+            s->ready[n++] = s->ready[i];
+    s->n_ready = n;
+}
+
+/* Hands out what steps have drawn, up to cap. */
+static void tell(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n) {
+    while (*n < cap && s->n_told < s->n_ready)
+        out[(*n)++] = s->ready[s->n_told++];
+}
+
+/* Steps until there are tokens to tell. */
+static mn_status step_on(mn_session *s, mn_error *err) {
+    bool idle = false;
+    mn_status st = mn_failover_ready(s, err);
+    while (!st && s->n_told == s->n_ready && !idle) {
+        if (atomic_exchange(&s->cancelled, 0))
+            return mn_fail(err, MN_CANCELLED, "cancelled");
+        s->n_told = 0;
+        s->n_ready = 0;
+        st = mn_session_advance(s, s->ready, &s->n_ready, &idle, err);
+        st = mn_failover(s, st, err);
+    }
+    return st;
+}
+
 mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    bool idle = false;
     if (!err)
         err = &why;
     mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"s", s}, {"out", out}, {"n", n}, {0}});
@@ -188,13 +222,8 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
         return mn_fail(err, MN_INVALID,
                        "mn_session_step: room for %u tokens, the session has %u sequences", cap,
                        s->n_seq);
-    st = mn_failover_ready(s, err);
-    while (!st && !*n && !idle) {
-        if (atomic_exchange(&s->cancelled, 0))
-            return mn_fail(err, MN_CANCELLED, "cancelled");
-        st = mn_session_advance(s, out, n, &idle, err);
-        st = mn_failover(s, st, err);
-    }
+    st = step_on(s, err);
+    tell(s, out, cap, n);
     if (!st || st == MN_CANCELLED)
         return st;
     return mn_session_settle(s, st, err);

@@ -12,11 +12,22 @@
 #define MN_SESSION_H
 #include "api/api.h"
 #include "engine/engine.h"
+#include "session/speculate.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct mn_job mn_job;
 typedef struct mn_guide mn_guide; /* guide.c */
+
+/* Drafts of one sequence: speculate.c. */
+typedef struct {
+    bool on;    /* it waits for the host between its steps, so that drafts can be made */
+    uint32_t n; /* drafts in the next step: tokens[n_tokens, n_tokens + n) */
+    mn_acceptance acceptance;
+    uint32_t until;             /* not on: until so many ids are drawn */
+    uint32_t rest;              /* how many ids it rested for the last time */
+    uint32_t n_missed, n_steps; /* no draft was found, in a row; steps since it is on */
+} mn_speculation;
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
  * enqueued. tokens[0, n_literal) go in as literal ids; after that the device continues by
@@ -43,6 +54,7 @@ typedef struct {
     bool scores;    /* its steps need the program that scores */
     /* its next row needs the host to have read its last draw: schedule.c */
     bool host_paced;
+    mn_speculation spec;
     mn_guide *guide; /* of its constraint: own_guide, or the job's; NULL: none */
     mn_guide *own_guide;
     bool biased;               /* the slot has biases on the device */
@@ -60,6 +72,8 @@ typedef struct {
     int32_t seq;
     uint32_t epoch;
     uint32_t scored; /* not 0: the row draws nothing, and tells the logprob of this token */
+    int32_t draft;   /* what the next row is for: it counts where this is drawn; -1 = none */
+    uint32_t ahead;  /* drafts of the sequence in front of it in this step */
 } mn_pending_output;
 typedef struct {
     mn_event *event;
@@ -67,6 +81,7 @@ typedef struct {
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
     bool scores;                  /* it runs a program that scores */
     bool samplers;                /* it runs the one with all samplers */
+    bool drafts;                  /* it verifies drafts */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -138,12 +153,13 @@ struct mn_job {
     uint32_t sample_flags; /* MN_SAMPLE_* */
     mn_logit_bias *bias;
     uint32_t n_bias;
-    uint32_t *breakers;         /* of DRY; NULL: none */
-    float mu;                   /* of mirostat, behind the last id of tokens */
-    mn_guide *guide;            /* NULL: no constraint */
-    float *prompt_logprobs;     /* [n_tokens at first]; NULL: nobody asked */
-    int32_t *prompt_top_ids;    /* [n_tokens at first][n_top] */
-    float *prompt_top_logprobs; /* likewise */
+    uint32_t *breakers;                      /* of DRY; NULL: none */
+    float mu;                                /* of mirostat, behind the last id of tokens */
+    mn_guide *guide;                         /* NULL: no constraint */
+    uint64_t n_drafted, n_accepted, n_steps; /* as in its last event */
+    float *prompt_logprobs;                  /* [n_tokens at first]; NULL: nobody asked */
+    int32_t *prompt_top_ids;                 /* [n_tokens at first][n_top] */
+    float *prompt_top_logprobs;              /* likewise */
     uint64_t submitted_ns, started_ns, first_ns, last_ns;
 };
 
@@ -174,6 +190,20 @@ typedef struct {
     uint32_t n_words;
 } mn_masks;
 
+/* Drafts of a session: speculate.c, drafter.c. */
+typedef struct {
+    bool wanted, ready;   /* asked for; this engine can verify drafts */
+    uint32_t flags, most; /* MN_SPECULATE_*; ids per draft */
+    mn_draft_fn guess;    /* NULL = none */
+    void *guess_arg;
+    mn_session *drafter;   /* of the draft model; NULL = none */
+    int32_t *drafter_seqs; /* [n_seq] its sequence for each slot, or -1 */
+    uint64_t *drafter_for; /* [n_seq] mn_sequence.order that it is for */
+    const char *said;      /* mn_session_info.speculation */
+    mn_step_times times;
+    double draft_ns; /* of making one; 0 = nothing */
+} mn_speculating;
+
 /* How long steps take, by what was measured: schedule.c. */
 enum { MN_FIRST_ROWS = 4 };
 typedef struct {
@@ -202,6 +232,10 @@ struct mn_session {
     uint32_t *turns, n_turns;
     uint64_t n_orders;
     mn_pace pace;
+    mn_speculating spec;
+    /* tokens that mn_session_step had no room for yet: [n_told, n_ready) of [n_outputs] */
+    mn_token *ready;
+    uint32_t n_told, n_ready;
     mn_page_pool pools[MN_MAX_KV_GROUP];
     /* positions that one sequence can have at most, alone in the KV cache; any thread */
     atomic_uint max_positions;
@@ -273,11 +307,35 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
 void mn_guide_free(mn_guide *g);
 /* An id that does not end the sequence was drawn: makes the mask of the next one. */
 mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err);
+/* Masks along n drafts: how many of them the constraint allows, at most n; their rows are those of
+ * outputs that are so far ahead. */
+uint32_t mn_guide_follow(mn_guide *g, const int32_t *drafts, uint32_t n);
 /* Memory for masks, once per engine. */
 mn_status mn_masks_make(mn_session *s, mn_error *err);
 void mn_masks_free(mn_session *s);
 /* Writes what differs from the step before: before a step of a program with masks. */
 mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err);
+
+/* speculate.c */
+/* What the caller asks for; makes the session of a draft model. err is never NULL. */
+mn_status mn_speculate_create(mn_session *s, const mn_session_params *p, mn_error *err);
+void mn_speculate_free(mn_session *s);
+/* Whether the new engine can verify drafts; MN_OK too where it cannot. */
+mn_status mn_speculate_place(mn_session *s, mn_error *err);
+void mn_speculate_begin(mn_sequence *q); /* the sequence runs from its tokens on */
+/* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
+void mn_speculate_make(mn_session *s);
+/* n drafts of the sequence were verified; n_held is how many came true. */
+void mn_speculate_learn(mn_session *s, mn_sequence *q, uint32_t n, uint32_t n_held);
+
+/* drafter.c: the draft model's own session, which draws with the sequence's own parameters: with
+ * the random numbers that the sequence will draw by. */
+/* MN_BAD_INPUT: the vocabularies differ. */
+mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error *err);
+void mn_drafter_free(mn_session *s);
+/* For sequence seqs[i] up to n[i] ids behind its tokens; n[i] becomes how many. An error means no
+ * drafts. false: a prompt was computed as well, and the time tells nothing. */
+bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs);
 
 /* submit.c */
 mn_status mn_serving_init(mn_session *s, mn_error *err);
@@ -306,7 +364,9 @@ void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_
 void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score);
 void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message);
 
-/* session.c: MN_INVALID: the session draws no ids. */
+/* session.c: tokens of the sequence that were not told yet are dropped. */
+void mn_session_untell(mn_session *s, int32_t seq);
+/* MN_INVALID: the session draws no ids. */
 mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *err);
 /* After work that read weights: st; or MN_IO_ERROR, whatever st was, if their files have
  * changed. Cheap where the engine has copies. */
@@ -408,6 +468,7 @@ typedef struct {
     mn_session *s;
     mn_pending_step *step;
     mn_step_size size;
+    bool drafts;   /* somebody verifies drafts */
     bool masks;    /* somebody needs a program with masks */
     bool scores;   /* somebody needs the program that scores */
     bool samplers; /* somebody needs the one with all samplers */
@@ -430,6 +491,8 @@ mn_status mn_distrust(mn_session *s, mn_error *err);
  * that its slot draws before, at the position where the slot stands then. */
 void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal);
 void mn_step_add_output(mn_step_builder *b, uint32_t seq); /* the last row draws its next id */
+/* Rows that verify the sequence's drafts: its last id, and they. All draw. */
+void mn_step_add_drafts(mn_step_builder *b, uint32_t seq);
 /* The last n rows tell the logprobs of the tokens behind them, as far as there are any. */
 void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n);
 void mn_step_clear(

@@ -36,11 +36,32 @@ void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     const uint32_t at = b->size.n_out++;
     s->packed[l->out_row + at] = (int32_t)b->size.n_rows - 1;
     s->packed[l->out_slot + at] = (int32_t)seq;
-    b->step->outs[at] = (mn_pending_output){(int32_t)seq, s->seqs[seq].epoch, 0};
+    b->step->outs[at] =
+        (mn_pending_output){.seq = (int32_t)seq, .epoch = s->seqs[seq].epoch, .draft = -1};
     b->scores = b->scores || s->seqs[seq].scores;
     b->samplers = b->samplers || s->seqs[seq].samplers;
     b->masks = b->masks || s->seqs[seq].guide;
     s->seqs[seq].n_draw_enqueued++;
+}
+
+void mn_step_add_drafts(mn_step_builder *b, uint32_t seq) {
+    mn_session *s = b->s;
+    const mn_sequence *q = &s->seqs[seq];
+    const mn_input_layout *l = &s->engine->in;
+    const uint32_t first = b->size.n_rows;
+    const uint32_t n = q->spec.n;
+    mn_step_add_rows(b, seq, n + 1, true);
+    for (uint32_t i = 0; i <= n; i++) {
+        const uint32_t at = b->size.n_out;
+        mn_step_add_output(b, seq);
+        s->packed[l->out_row + at] = (int32_t)(first + i);
+        b->step->outs[at].ahead = i;
+        if (i == n)
+            continue;
+        b->step->outs[at].draft = q->tokens[q->n_tokens + i];
+        s->packed[l->draft + at] = b->step->outs[at].draft;
+    }
+    b->drafts = b->drafts || n;
 }
 
 void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n) {
@@ -55,7 +76,8 @@ void mn_step_add_scores(mn_step_builder *b, uint32_t seq, uint32_t n) {
         const uint32_t at = b->size.n_out++;
         s->packed[l->out_row + at] = (int32_t)row;
         s->packed[l->target + at] = q->tokens[behind];
-        b->step->outs[at] = (mn_pending_output){(int32_t)seq, q->epoch, behind};
+        b->step->outs[at] = (mn_pending_output){
+            .seq = (int32_t)seq, .epoch = q->epoch, .scored = behind, .draft = -1};
         b->scores = true;
     }
 }
@@ -83,14 +105,14 @@ static uint32_t changes(mn_session *s, size_t head) {
 /* The program that the step needs, MN_RUN_*, with its masks. */
 static mn_status choose_program(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
-    s->engine->wanted = MN_RUN_PLAIN;
+    s->engine->wanted = b->drafts ? MN_RUN_DRAFTS : MN_RUN_PLAIN;
     if (b->masks)
         s->engine->wanted = MN_RUN_MASKS;
     if (b->scores)
         s->engine->wanted = MN_RUN_SCORES;
     if (b->samplers)
         s->engine->wanted = MN_RUN_SAMPLERS;
-    if (s->engine->wanted == MN_RUN_PLAIN)
+    if (s->engine->wanted < MN_RUN_MASKS)
         return MN_OK;
     return mn_masks_write(s, b->step->outs, b->size.n_out, err);
 }
@@ -115,6 +137,7 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session_watch(s);
     step->scores = b->scores || b->samplers;
     step->samplers = b->samplers;
+    step->drafts = b->drafts;
     s->engine->ranges = s->ranges;
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
@@ -270,30 +293,70 @@ static mn_status take_for_caller(mn_session *s, mn_pending_output o, int32_t id,
     return mn_fail_in(err, st, "sequence %d ends", o.seq);
 }
 
+/* A step that is complete, at its place of the ring, and where its tokens go: out may be NULL. */
+typedef struct {
+    const mn_pending_step *step;
+    uint32_t at;
+    mn_token *out;
+    uint32_t *n;
+} mn_taking;
+
+/* Takes in output i; st: an error that an earlier one has told already. */
+static mn_status take_output(mn_session *s, const mn_taking *t, uint32_t i, mn_status st,
+                             mn_error *err) {
+    const mn_pending_output o = t->step->outs[i];
+    const int32_t id = mn_engine_ids(s->engine, t->at)[i];
+    mn_token token;
+    if (!is_awaited(s, o))
+        return st;
+    mn_score score = {.logprob = NAN};
+    if (t->step->scores)
+        score = mn_engine_score(s->engine, t->at, i);
+    if (t->step->samplers && !o.scored && id >= 0)
+        s->seqs[o.seq].mu = score.mu;
+    if (s->seqs[o.seq].job) {
+        take_for_job(s, o, id, t->step->scores ? &score : NULL);
+        return st;
+    }
+    const mn_status one = take_for_caller(s, o, id, &token, st ? NULL : err);
+    if (t->out)
+        t->out[(*t->n)++] = token;
+    return st ? st : one;
+}
+
+/* Counts the drafts that output i begins: how many there are, and how many are what was drawn. */
+static uint32_t count_drafts(const mn_session *s, const mn_taking *t, uint32_t i,
+                             uint32_t *n_held) {
+    const int32_t *ids = mn_engine_ids(s->engine, t->at) + i;
+    const mn_pending_output *outs = t->step->outs + i;
+    uint32_t n = 0;
+    *n_held = 0;
+    for (; outs[n].draft >= 0; n++)
+        *n_held += *n_held == n && ids[n] == outs[n].draft;
+    return n;
+}
+
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
-static mn_status take_all(mn_session *s, const mn_pending_step *step, uint32_t at, mn_token *out,
-                          uint32_t *n, mn_error *err) {
-    const int32_t *ids = mn_engine_ids(s->engine, at);
+static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < step->n_out; i++) {
-        const mn_pending_output o = step->outs[i];
-        mn_token token;
+    uint32_t n;
+    uint32_t n_held;
+    for (uint32_t i = 0; i < t->step->n_out; i += n + 1) {
+        const mn_pending_output o = t->step->outs[i];
+        mn_sequence *q = &s->seqs[o.seq];
+        n = count_drafts(s, t, i, &n_held);
         if (!is_awaited(s, o))
             continue;
-        mn_score score = {.logprob = NAN};
-        if (step->scores)
-            score = mn_engine_score(s->engine, at, i);
-        if (step->samplers && !o.scored && ids[i] >= 0)
-            s->seqs[o.seq].mu = score.mu;
-        if (s->seqs[o.seq].job) {
-            take_for_job(s, o, ids[i], step->scores ? &score : NULL);
+        if (q->job && !o.scored)
+            q->job->n_steps++;
+        if (n)
+            mn_speculate_learn(s, q, n, n_held);
+        for (uint32_t k = 0; k <= n_held; k++)
+            st = take_output(s, t, i + k, st, err);
+        if (!n || !is_awaited(s, o))
             continue;
-        }
-        const mn_status one = take_for_caller(s, o, ids[i], &token, st ? NULL : err);
-        if (!st)
-            st = one;
-        if (out)
-            out[(*n)++] = token;
+        q->n_enqueued = q->n_tokens - 1; /* behind it lie rejected drafts */
+        q->n_draw_enqueued = q->n_drawn;
     }
     return st;
 }
@@ -321,6 +384,7 @@ static void account(mn_session *s, const mn_pending_step *step) {
     s->last_complete_ns = now;
     mn_schedule_learn(s, step, now - from);
     s->stats.n_steps++;
+    s->stats.n_verifying += step->drafts;
     s->stats.n_prompt += step->n_prompt_rows;
     s->stats.n_restored += step->n_restored_rows;
     if (step->n_restored_rows)
@@ -363,7 +427,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st)
         return give_up(s, step, st, err);
     account(s, step);
-    st = take_all(s, step, at, out, n, err);
+    st = take_all(s, &(mn_taking){step, at, out, n}, err);
     end_prefilled(s, step);
     return st;
 }

@@ -99,14 +99,14 @@ static void finish_all(mn_session *s, const served *all, uint32_t n) {
     }
 }
 
-static void same_ids(const served *a, const served *b) {
+static inline void same_ids(const served *a, const served *b) {
     assert_int_equal(a->n, b->n);
     assert_int_equal(a->finish, b->finish);
     assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
 }
 
 /* The request alone, in a session of its own without shared pages. */
-static void lone(mn_request_params p, served *out) {
+static inline void lone(mn_request_params p, served *out) {
     mn_session *s = open_with((mn_session_params){.n_seq = 1, .n_ctx = 1024});
     p.flags |= MN_SUBMIT_NO_CACHE;
     submit(s, p, out);

@@ -1,0 +1,176 @@
+/* drafter.c -- drafts of a smaller model: a session of its own, which this one owns and runs while a
+ * step is filled. Each sequence has one there, which is cut back to what both have in common and
+ * goes on from there; it draws with the sequence's own parameters, seed and positions, so that
+ * equal distributions would draw equal ids. A failure there means no drafts, never an error. */
+#include "session/session.h"
+#include <string.h>
+
+/* ---- the vocabulary -------------------------------------------------------------------------- */
+static bool same_text(mn_str a, mn_str b) {
+    return a.len == b.len && (!a.len || !memcmp(a.ptr, b.ptr, a.len));
+}
+
+static mn_status check_vocabulary(const mn_model *m, const mn_model *draft, mn_error *err) {
+    const char *path = draft->canonical->path;
+    if (draft == m)
+        return MN_OK;
+    if (draft->rt != m->rt)
+        return mn_fail(err, MN_INVALID,
+                       "mn_session_params.draft: opened in another runtime, expected the model's");
+    if (!m->tokenizer || !draft->tokenizer)
+        return mn_fail(err, MN_UNSUPPORTED, "%s: a draft model and its model need a tokeniser",
+                       path);
+    const uint32_t n = mn_tokenizer_n_vocab(m->tokenizer);
+    const uint32_t n_draft = mn_tokenizer_n_vocab(draft->tokenizer);
+    for (uint32_t i = 0; i < MN_MIN(n, n_draft); i++) {
+        const mn_str want = mn_model_token_text(m, (int32_t)i);
+        const mn_str found = mn_model_token_text(draft, (int32_t)i);
+        if (!same_text(want, found))
+            return mn_fail(err, MN_BAD_INPUT,
+                           "%s: token %u is \"%.*s\", expected \"%.*s\": a draft model needs the "
+                           "vocabulary of its model",
+                           path, i, (int)MN_MIN(found.len, 40u), found.ptr,
+                           (int)MN_MIN(want.len, 40u), want.ptr);
+    }
+    if (n != n_draft)
+        return mn_fail(err, MN_BAD_INPUT,
+                       "%s: token %u is missing in one of the models, which have %u and %u: a "
+                       "draft model needs the vocabulary of its model",
+                       path, MN_MIN(n, n_draft), n_draft, n);
+    return MN_OK;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error *err) {
+    mn_speculating *x = &s->spec;
+    const mn_session_params inner = {.size = sizeof inner,
+                                     .precision = p->precision,
+                                     .device = p->draft_device ? p->draft_device : p->device,
+                                     .n_ctx = s->n_ctx,
+                                     .n_seq = s->n_seq,
+                                     .n_batch = s->n_batch};
+    mn_status st = check_vocabulary(s->model, p->draft, err);
+    if (st)
+        return st;
+    st = mn_session_create(p->draft, &inner, &x->drafter, err);
+    if (st)
+        return mn_fail_in(err, st, "the draft model");
+    x->drafter_seqs = mn_alloc(s->n_seq, sizeof *x->drafter_seqs);
+    x->drafter_for = mn_calloc(s->n_seq, sizeof *x->drafter_for);
+    if (!x->drafter_seqs || !x->drafter_for)
+        return mn_fail_memory(err, s->n_seq * sizeof *x->drafter_for);
+    memset(x->drafter_seqs, 0xff, s->n_seq * sizeof *x->drafter_seqs);
+    return MN_OK;
+}
+
+void mn_drafter_free(mn_session *s) {
+    mn_speculating *x = &s->spec;
+    mn_session_free(x->drafter);
+    mn_free(x->drafter_seqs);
+    mn_free(x->drafter_for);
+    x->drafter = NULL;
+    x->drafter_seqs = NULL;
+    x->drafter_for = NULL;
+}
+
+/* ---- drafts ---------------------------------------------------------------------------------- */
+/* What the sequence draws with; its stop ids are cut off later. */
+static mn_sample_params params_of(const mn_sequence *q, uint32_t n) {
+    const mn_slot_params *p = &q->params;
+    return (mn_sample_params){.size = sizeof(mn_sample_params),
+                              .max_new = n,
+                              .seed = p->seed,
+                              .temp = p->temp,
+                              .top_k = p->top_k,
+                              .top_p = p->top_p,
+                              .min_p = p->min_p,
+                              .repeat_penalty = p->repeat_penalty,
+                              .frequency_penalty = p->frequency_penalty,
+                              .presence_penalty = p->presence_penalty,
+                              .penalty_last_n = p->penalty_last_n,
+                              .ignore_stop = 1};
+}
+
+static void drop(mn_speculating *x, uint32_t slot) {
+    if (x->drafter_seqs[slot] >= 0)
+        mn_seq_free(x->drafter, x->drafter_seqs[slot]);
+    x->drafter_seqs[slot] = -1;
+}
+
+/* How many tokens the two begin with alike; at least the last one of q is to be computed. */
+static uint32_t in_common(const mn_sequence *inner, const mn_sequence *q) {
+    const uint32_t most = MN_MIN(inner->n_tokens, q->n_tokens - 1);
+    uint32_t n = 0;
+    while (n < most && inner->tokens[n] == q->tokens[n])
+        n++;
+    return n;
+}
+
+/* The draft model's sequence goes on behind the tokens of q, to draw n ids. */
+static mn_status follow(mn_session *s, uint32_t slot, uint32_t n, mn_error *err) {
+    mn_speculating *x = &s->spec;
+    const mn_sequence *q = &s->seqs[slot];
+    const mn_sample_params params = params_of(q, n);
+    if (x->drafter_for[slot] != q->order)
+        drop(x, slot);
+    x->drafter_for[slot] = q->order;
+    const int32_t at = x->drafter_seqs[slot];
+    const uint32_t keep = at < 0 ? 0 : in_common(&x->drafter->seqs[at], q);
+    if (!keep) {
+        drop(x, slot);
+        return mn_seq_create(x->drafter, q->tokens, q->n_tokens, &params, &x->drafter_seqs[slot],
+                             err);
+    }
+    mn_status st = mn_seq_truncate(x->drafter, at, keep, err);
+    if (!st)
+        st = mn_seq_extend(x->drafter, at, q->tokens + keep, q->n_tokens - keep, &params, err);
+    return st;
+}
+
+/* Until all have drawn. */
+static mn_status run(mn_session *inner, mn_error *err) {
+    mn_status st = MN_OK;
+    bool idle = false;
+    uint32_t n;
+    while (!idle && !st) {
+        st = mn_session_advance(inner, NULL, &n, &idle, err);
+        st = mn_failover(inner, st, err);
+    }
+    return st;
+}
+
+/* What was drawn behind the tokens of q goes there; how many. */
+static uint32_t collect(const mn_session *s, uint32_t slot, uint32_t n) {
+    const mn_speculating *x = &s->spec;
+    const mn_sequence *q = &s->seqs[slot];
+    if (x->drafter_seqs[slot] < 0)
+        return 0;
+    const mn_sequence *inner = &x->drafter->seqs[x->drafter_seqs[slot]];
+    if (inner->n_tokens <= q->n_tokens)
+        return 0;
+    n = MN_MIN(n, inner->n_tokens - q->n_tokens);
+    memcpy(q->tokens + q->n_tokens, inner->tokens + q->n_tokens, n * sizeof *q->tokens);
+    return n;
+}
+
+bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs) {
+    mn_speculating *x = &s->spec;
+    mn_error why = MN_ERROR_INIT;
+    mn_status st = MN_OK;
+    const uint64_t n_before = x->drafter->stats.n_prompt;
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        mn_status one = follow(s, seqs[i], n[i], &why);
+        if (one)
+            drop(x, seqs[i]);
+        st = one ? one : st;
+    }
+    const mn_status ran = run(x->drafter, &why);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        n[i] = ran ? 0 : collect(s, seqs[i], n[i]);
+        if (ran)
+            drop(x, seqs[i]);
+    }
+    if (st || ran)
+        mn_log(MN_LOG_INFO, "the draft model: %s", why.msg);
+    return x->drafter->stats.n_prompt - n_before <= (uint64_t)n_seqs * (MN_MAX_DRAFT + 2);
+}

@@ -1,0 +1,244 @@
+/* speculate.c -- which sequences verify drafts in the next step, and how many (speculate.h says
+ * what they are worth).
+ *
+ * A sequence that makes drafts waits for the host between its steps (host_paced), since the next
+ * draft follows the last id. Where no draft pays it rests: it goes on by itself, as if nobody had
+ * asked for drafts, and tries again after twice as many ids as the last time. What is decided here
+ * changes how many steps a text takes, and never an id. */
+#include "session/session.h"
+#include <string.h>
+
+enum { FIRST_REST = 16, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64 };
+
+/* ---- creation -------------------------------------------------------------------------------- */
+static mn_status check(const mn_session_params *p, mn_error *err) {
+    const uint32_t known = MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS;
+    mn_status st = mn_args_flags(err, "mn_session_params.speculate", p->speculate, known);
+    if (st || p->n_draft <= MN_MAX_DRAFT)
+        return st;
+    return mn_fail(err, MN_INVALID, "mn_session_params.n_draft: found %u, expected at most %d",
+                   p->n_draft, MN_MAX_DRAFT);
+}
+
+/* Keeps a sentence for mn_session_info. */
+static void say(mn_session *s, const char *fmt, const char *what) {
+    mn_text text = {0};
+    mn_text_printf(&text, fmt, what);
+    if (!text.failed && text.ptr)
+        s->spec.said = mn_arena_strndup(&s->names, text.ptr, text.len);
+    mn_text_free(&text);
+}
+
+mn_status mn_speculate_create(mn_session *s, const mn_session_params *p, mn_error *err) {
+    mn_speculating *x = &s->spec;
+    mn_status st = check(p, err);
+    x->said = "";
+    x->flags = p->speculate;
+    x->most = p->n_draft ? p->n_draft : MN_MAX_DRAFT;
+    x->guess = p->guess;
+    x->guess_arg = p->guess_arg;
+    x->wanted = s->draws && (p->guess || p->draft || p->speculate & MN_SPECULATE_LOOKUP);
+    if (!st && x->wanted && p->draft)
+        st = mn_drafter_create(s, p, err);
+    return st;
+}
+
+void mn_speculate_free(mn_session *s) {
+    mn_drafter_free(s);
+    mn_free(s->ready);
+    s->ready = NULL;
+}
+
+/* What drafts come from, in words. */
+static void describe(mn_session *s) {
+    const mn_speculating *x = &s->spec;
+    const bool looks = x->flags & MN_SPECULATE_LOOKUP;
+    if (x->drafter)
+        say(s, looks ? "lookup, and a draft model on %s" : "a draft model on %s",
+            x->drafter->device);
+    else
+        say(s, "%s", looks ? "lookup" : "guesses of the caller");
+}
+
+mn_status mn_speculate_place(mn_session *s, mn_error *err) {
+    mn_speculating *x = &s->spec;
+    const mn_model_graph *g = NULL;
+    mn_error why = MN_ERROR_INIT;
+    x->ready = false;
+    if (!x->wanted)
+        return MN_OK;
+    memset(&x->times, 0, sizeof x->times);
+    mn_status st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_DRAFTS, &g, err);
+    if (st)
+        return st;
+    st = mn_engine_make_program(s->engine, MN_RUN_DRAFTS, g, &why);
+    x->ready = !st;
+    if (!st) {
+        describe(s);
+        return MN_OK;
+    }
+    if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+        return mn_fail(err, st, "%s", why.msg);
+    say(s, "off: %s", why.msg);
+    mn_log(MN_LOG_WARN, "no speculative decoding: %s", why.msg);
+    return MN_OK;
+}
+
+void mn_speculate_begin(mn_sequence *q) {
+    q->spec = (mn_speculation){.on = true};
+    mn_acceptance_begin(&q->spec.acceptance);
+}
+
+/* ---- how many -------------------------------------------------------------------------------- */
+/* Whether the sequence could have drafts in this step: it draws, its last id is known and is all
+ * that is not stored, and more than one id is still to come. */
+static bool can_draft(const mn_sequence *q) {
+    if (!q->used || !q->running || q->flags & MN_SAMPLE_PREFILL_ONLY)
+        return false;
+    if (q->n_enqueued < q->n_literal || q->n_draw_enqueued != q->n_drawn)
+        return false;
+    return q->n_drawn && q->n_enqueued + 1 == q->n_tokens && q->n_drawn + 1 < q->limit;
+}
+
+/* The sequence goes on by itself for n ids. */
+static void rest(mn_sequence *q, uint32_t n) {
+    q->spec.on = false;
+    q->spec.until = q->n_drawn + n;
+    q->spec.n_missed = 0;
+    q->spec.n_steps = 0;
+}
+
+/* No draft pays. */
+static void give_up(mn_sequence *q) {
+    const uint32_t n = MN_MAX(q->spec.rest, FIRST_REST / 2u);
+    q->spec.rest = MN_MIN(2 * n, MOST_REST);
+    rest(q, q->spec.rest);
+}
+
+/* Drafts that pay now. */
+static uint32_t count(mn_session *s, mn_sequence *q, const mn_draft_case *usual) {
+    mn_speculation *p = &q->spec;
+    mn_draft_case c = *usual;
+    c.most = MN_MIN(s->spec.most, q->limit - q->n_drawn - 1);
+    if (s->spec.flags & MN_SPECULATE_ALWAYS)
+        return c.most;
+    p->n_steps++;
+    if (p->n_steps % PLAIN_EVERY == 0)
+        return 0; /* so that the time of a step without drafts is that of now */
+    const uint32_t k = mn_draft_count(&s->spec.times, mn_acceptance_of(&p->acceptance), &c);
+    if (!k)
+        give_up(q);
+    return k;
+}
+
+/* ---- making drafts --------------------------------------------------------------------------- */
+/* Guesses that need no model, behind the tokens of the sequence. */
+static uint32_t guess(const mn_session *s, mn_sequence *q, uint32_t k) {
+    const mn_speculating *x = &s->spec;
+    int32_t *to = q->tokens + q->n_tokens;
+    uint32_t n = 0;
+    if (x->guess)
+        n = x->guess(x->guess_arg, q->tokens, q->n_tokens, to, k);
+    if (!n && x->flags & MN_SPECULATE_LOOKUP)
+        n = mn_draft_lookup(q->tokens, q->n_tokens, to, k);
+    return MN_MIN(n, k);
+}
+
+static bool is_stop(const mn_sequence *q, int32_t id) {
+    for (int32_t i = 0; i < q->params.n_stop; i++)
+        if (q->params.stop[i] == id)
+            return true;
+    return false;
+}
+
+/* Drafts end before the first id that the sequence cannot go on with. */
+static uint32_t cut(const mn_session *s, const mn_sequence *q, uint32_t n) {
+    const int32_t *drafts = q->tokens + q->n_tokens;
+    for (uint32_t i = 0; i < n; i++)
+        if (drafts[i] < 0 || drafts[i] >= s->graph->hp.n_vocab || is_stop(q, drafts[i]))
+            n = i;
+    return q->guide ? mn_guide_follow(q->guide, drafts, n) : n;
+}
+
+/* The draft model's part, for sequences that have no other guess. ask: [n_seq] how many. */
+static void ask_drafter(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs) {
+    const uint64_t begin_ns = mn_now_ns();
+    uint32_t n_made = 0;
+    if (!s->spec.drafter || !n_seqs)
+        return;
+    const bool usual = mn_drafter_run(s, seqs, n, n_seqs);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        s->seqs[seqs[i]].spec.n = n[i];
+        n_made += n[i];
+    }
+    const double ns = (double)(mn_now_ns() - begin_ns);
+    s->stats.draft_s += ns * 1e-9;
+    if (n_made && usual)
+        s->spec.draft_ns += (ns / n_made - s->spec.draft_ns) / (s->spec.draft_ns > 0 ? 8 : 1);
+}
+
+/* A sequence for which nothing was found looks again later. */
+static void note_miss(mn_sequence *q) {
+    q->spec.n_missed = q->spec.n ? 0 : q->spec.n_missed + 1;
+    if (q->spec.n_missed >= MISSES)
+        rest(q, MISSES);
+}
+
+/* Who draws in the next step, and who of them waits for the host. */
+static mn_draft_case begin_step(mn_session *s) {
+    mn_draft_case c = {.draft_ns = s->spec.draft_ns};
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        q->spec.n = 0;
+        if (!q->spec.on && q->n_drawn >= q->spec.until) {
+            q->spec.on = true;
+            if (q->spec.rest)
+                mn_acceptance_begin(&q->spec.acceptance);
+        }
+        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+        const bool draws = q->running && q->n_enqueued >= q->n_literal;
+        c.n_draws += draws;
+        c.n_drafting += draws && s->spec.ready && q->spec.on;
+    }
+    return c;
+}
+
+void mn_speculate_make(mn_session *s) {
+    if (!s->spec.wanted)
+        return;
+    const mn_draft_case c = begin_step(s);
+    uint32_t asked[64];
+    uint32_t wants[64];
+    uint32_t n_asked = 0;
+    for (uint32_t i = 0; i < s->n_turns && s->spec.ready; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        const uint32_t k = q->spec.on && can_draft(q) ? count(s, q, &c) : 0;
+        if (!k)
+            continue;
+        q->spec.n = guess(s, q, k);
+        if (!q->spec.n && n_asked < MN_COUNT(asked)) {
+            asked[n_asked] = s->turns[i];
+            wants[n_asked++] = k;
+        }
+        if (!s->spec.drafter)
+            note_miss(q);
+    }
+    ask_drafter(s, asked, wants, n_asked);
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        q->spec.n = cut(s, q, q->spec.n);
+        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+    }
+}
+
+void mn_speculate_learn(mn_session *s, mn_sequence *q, uint32_t n, uint32_t n_held) {
+    mn_acceptance_learn(&q->spec.acceptance, n, n_held);
+    if (n_held)
+        q->spec.rest = 0;
+    s->stats.n_drafted += n;
+    s->stats.n_accepted += n_held;
+    if (!q->job)
+        return;
+    q->job->n_drafted += n;
+    q->job->n_accepted += n_held;
+}

@@ -1,0 +1,49 @@
+/* speculate.h -- what drafts are worth: how many to verify in a step, from how many held and what
+ * steps cost. Arithmetic alone; no other part of a session is needed for it.
+ *
+ * Of k drafts, each is what is drawn with probability a if all before it were. Then a row yields
+ *   E(k) = 1 + a + a^2 + ... + a^k = (1 - a^(k + 1)) / (1 - a)
+ * ids instead of one (Leviathan et al. 2023, "Fast inference from transformers via speculative
+ * decoding", eq. 1). In a step in which n sequences draw, and m of them verify k drafts each,
+ *   ids per time = (n - m + m E(k)) / (T(n + m k) + m k d)
+ * where T is the time of a step by its rows, as measured, and d that of making a draft. The best k
+ * is taken; it is 0 where rows cost as much as what they yield: with many sequences, whose rows
+ * fill the device already, or where few drafts hold. */
+#ifndef MN_SPECULATE_H
+#define MN_SPECULATE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+/* T: times of steps that only draw, by rows; a mean that follows the last ones. 0 = not known. */
+enum { MN_TIMED_ROWS = 256 };
+typedef struct {
+    double ns[MN_TIMED_ROWS + 1];
+} mn_step_times;
+void mn_step_times_learn(mn_step_times *t, uint32_t n_rows, double ns);
+/* Between known numbers of rows by a straight line; behind the last one with the slope of the last
+ * two, or, with one alone, little more for each row, so that it is tried. 0: nothing is known. */
+double mn_step_times_of(const mn_step_times *t, double n_rows);
+
+/* a of one sequence: those that held among those that had a chance to, the newest counting most. */
+typedef struct {
+    double held, tried;
+} mn_acceptance;
+void mn_acceptance_begin(mn_acceptance *a);
+void mn_acceptance_learn(mn_acceptance *a, uint32_t n_drafts, uint32_t n_held);
+double mn_acceptance_of(const mn_acceptance *a);
+
+/* E(k) */
+double mn_draft_yield(double a, uint32_t k);
+typedef struct {
+    uint32_t n_draws, n_drafting; /* n and m */
+    uint32_t most;                /* k at most */
+    double draft_ns;              /* d */
+} mn_draft_case;
+/* The best k. */
+uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c);
+
+/* A guess by lookup (Saxena 2023, "Prompt lookup decoding"): what followed the latest of the
+ * longest matches of the last ids, two at least, in ids[0, n). Behind the end it goes on with
+ * itself, as in a loop. Up to k ids to `to`; how many. */
+uint32_t mn_draft_lookup(const int32_t *ids, uint32_t n, int32_t *to, uint32_t k);
+#endif

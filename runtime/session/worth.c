@@ -1,0 +1,118 @@
+/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay, and
+ * the guess by lookup. Pure functions. */
+#include "session/speculate.h"
+#include "engine/engine.h" /* MN_MIN */
+
+/* ---- times of steps -------------------------------------------------------------------------- */
+#define UNKNOWN_ROW 0.05 /* of a step: what one more row is taken for until it is measured */
+
+void mn_step_times_learn(mn_step_times *t, uint32_t n_rows, double ns) {
+    if (!n_rows || n_rows > MN_TIMED_ROWS || !(ns > 0))
+        return;
+    double *at = &t->ns[n_rows];
+    if (*at > 0)
+        ns = MN_MIN(ns, 3 * *at); /* one slow step of a busy machine does not decide */
+    *at += (ns - *at) / (*at > 0 ? 8 : 1);
+}
+
+/* The nearest known number of rows from `from` on, by steps of `by`; 0 = none. */
+static uint32_t nearest(const mn_step_times *t, int64_t from, int by) {
+    for (int64_t i = from; i >= 1 && i <= MN_TIMED_ROWS; i += by)
+        if (t->ns[i] > 0)
+            return (uint32_t)i;
+    return 0;
+}
+
+/* At n_rows, on the line through two known numbers of rows. */
+static double on_line(const mn_step_times *t, uint32_t a, uint32_t b, double n_rows) {
+    const double slope = (t->ns[b] - t->ns[a]) / (b - a);
+    return t->ns[a] + MN_MAX(slope, 0) * (n_rows - a);
+}
+
+double mn_step_times_of(const mn_step_times *t, double n_rows) {
+    const int64_t at = (int64_t)MN_MIN(n_rows, MN_TIMED_ROWS);
+    const uint32_t lo = nearest(t, at, -1);
+    const uint32_t hi = nearest(t, MN_MAX(at, 1), 1);
+    if (lo && hi && lo < hi)
+        return on_line(t, lo, hi, n_rows);
+    if (lo && lo == hi && n_rows <= lo)
+        return t->ns[lo];
+    if (!lo)
+        return hi ? t->ns[hi] : 0;
+    const uint32_t below = nearest(t, (int64_t)lo - 1, -1);
+    if (below)
+        return MN_MAX(on_line(t, below, lo, n_rows), t->ns[lo]);
+    return t->ns[lo] * (1 + UNKNOWN_ROW * (n_rows - lo));
+}
+
+/* ---- how often drafts hold ------------------------------------------------------------------- */
+#define FORGET 0.9 /* what a step before counts against the last one */
+
+void mn_acceptance_begin(mn_acceptance *a) {
+    *a = (mn_acceptance){.held = 0.5, .tried = 1};
+}
+
+void mn_acceptance_learn(mn_acceptance *a, uint32_t n_drafts, uint32_t n_held) {
+    const uint32_t n_tried = MN_MIN(n_held + 1, n_drafts); /* the first that fails ends the row */
+    a->held = FORGET * a->held + n_held;
+    a->tried = FORGET * a->tried + n_tried;
+}
+
+double mn_acceptance_of(const mn_acceptance *a) {
+    return a->tried > 0 ? a->held / a->tried : 0;
+}
+
+/* ---- how many pay ---------------------------------------------------------------------------- */
+double mn_draft_yield(double a, uint32_t k) {
+    double yield = 0;
+    double chance = 1;
+    for (uint32_t i = 0; i <= k; i++) {
+        yield += chance;
+        chance *= a;
+    }
+    return yield;
+}
+
+uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c) {
+    uint32_t best = 0;
+    double most = 0;
+    for (uint32_t k = 0; k <= c->most; k++) {
+        const double n_more = (double)c->n_drafting * k;
+        const double ids = c->n_draws + c->n_drafting * (mn_draft_yield(a, k) - 1);
+        const double ns = mn_step_times_of(t, c->n_draws + n_more) + n_more * c->draft_ns;
+        const double rate = ns > 0 ? ids / ns : ids;
+        if (rate <= most)
+            continue;
+        most = rate;
+        best = k;
+    }
+    return best;
+}
+
+/* ---- lookup ---------------------------------------------------------------------------------- */
+enum { LEAST_MATCH = 2, MOST_MATCH = 8 };
+
+/* How many ids before `end` are those before n. */
+static uint32_t match(const int32_t *ids, uint32_t n, uint32_t end) {
+    uint32_t len = 0;
+    while (len < end && len < MOST_MATCH && ids[end - 1 - len] == ids[n - 1 - len])
+        len++;
+    return len;
+}
+
+uint32_t mn_draft_lookup(const int32_t *ids, uint32_t n, int32_t *to, uint32_t k) {
+    uint32_t longest = LEAST_MATCH - 1;
+    uint32_t from = 0;
+    for (uint32_t end = n; end-- > LEAST_MATCH && longest < MOST_MATCH;) {
+        const uint32_t len = match(ids, n, end);
+        if (len <= longest)
+            continue;
+        longest = len;
+        from = end;
+    }
+    if (!from)
+        return 0;
+    for (uint32_t i = 0; i < k; i++)
+        to[i] = from + i < n ? ids[from + i] : to[from + i - n];
+    return k;
+}
