@@ -73,6 +73,40 @@ static void test_every_allocation(void **state) {
         assert_true(seen[i] > 0 || i == 3);
 }
 
+/* A constraint, from its source to an answer under it, without memory at any place. */
+static void test_constraint(void **state) {
+    static const char schema[] =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}";
+    const mn_constraint_params how = {
+        .size = sizeof how, .kind = MN_CONSTRAINT_SCHEMA, .source = {schema, sizeof schema - 1}};
+    const mn_session_params p = {.size = sizeof p, .device = "cpu_simd,reference", .n_ctx = 64};
+    mn_runtime *rt = NULL;
+    mn_model *m = NULL;
+    mn_session *s = NULL;
+    (void)state;
+    assert_int_equal(mn_runtime_create(NULL, &rt, NULL), MN_OK);
+    assert_int_equal(mn_model_open(rt, demo, &m, NULL), MN_OK);
+    assert_int_equal(mn_session_create(m, &p, &s, NULL), MN_OK);
+    mn_status st = MN_OUT_OF_MEMORY;
+    uint32_t n_refused = 0;
+    for (int64_t k = 1; st; k += 1 + k / 50) {
+        mn_sample_params sample = {.size = sizeof sample, .max_new = 12, .temp = 1};
+        uint64_t bytes = 0;
+        mn_alloc_fail_after(k);
+        st = mn_constraint_create(m, &how, &sample.constraint, NULL);
+        if (!st)
+            st = mn_generate(s, "Hi", &sample, count, &bytes, NULL);
+        mn_alloc_fail_after(-1);
+        mn_constraint_free(sample.constraint);
+        n_refused += st != MN_OK;
+        assert_true(k < (1 << 22));
+    }
+    assert_true(n_refused > 50);
+    mn_session_free(s);
+    mn_model_free(m);
+    mn_runtime_free(rt);
+}
+
 /* A conversion without memory leaves no file. */
 static void test_convert(void **state) {
     (void)state;
@@ -108,6 +142,7 @@ int main(void) {
     const char *root = getenv("MINERVA_SOURCE_ROOT");
     snprintf(demo, sizeof demo, "%s/models/storyteller", root ? root : ".");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_allocation),
+                                       cmocka_unit_test(test_constraint),
                                        cmocka_unit_test(test_convert)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
