@@ -399,7 +399,8 @@ MN_API void mn_stream_free(mn_stream *st);
  * sequences and requests (mn_sample_params.constraint): their ids are drawn among those that keep
  * the text on a way to a complete one, with the probabilities that these have without the others.
  * End tokens are drawn only where the text is complete, and where nothing but the end can follow,
- * one of them is (mn_sample_params.ignore_stop or not). An answer that ends with MN_FINISH_STOP by
+ * one of them is (mn_sample_params.ignore_stop or not). Where the prompt leaves thinking open, and
+ * in Harmony, what precedes the answer is free. An answer that ends with MN_FINISH_STOP by
  * one of the model's end tokens is complete; one that max_new or a stop string cuts short is not.
  *
  * A sequence with a constraint draws the same ids alone and in a batch, but its rows wait for the

@@ -142,8 +142,8 @@ static mn_status add_tools(builder *b, const cJSON *tools) {
     return st;
 }
 
-mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_grammar **out,
-                          mn_text *warnings, mn_error *err) {
+mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, bool free,
+                          mn_grammar **out, mn_text *warnings, mn_error *err) {
     builder b = {m, &m->call_style, flags, {0}, NULL, 0, warnings, err};
     if (!m->call_style.known)
         return mn_fail(err, MN_UNSUPPORTED,
@@ -158,7 +158,7 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_gr
                                   .n = b.n,
                                   .least = only,
                                   .most = flags & MN_CONSTRAINT_ONE_CALL ? 1 : MOST_CALLS,
-                                  .only = only,
+                                  .only = only && !free,
                                   .between = mn_str_of(m->call_style.between)};
     if (!st)
         st = mn_grammar_tagged(&tags, m->grammar_vocab, out, warnings, err);

@@ -74,19 +74,76 @@ static mn_status check(const mn_constraint_params *p, mn_error *err) {
     return st;
 }
 
+static const mn_grammar_kind kinds[] = {
+    [MN_CONSTRAINT_JSON] = MN_GRAMMAR_JSON,     [MN_CONSTRAINT_SCHEMA] = MN_GRAMMAR_SCHEMA,
+    [MN_CONSTRAINT_REGEX] = MN_GRAMMAR_REGEX,   [MN_CONSTRAINT_GRAMMAR] = MN_GRAMMAR_GBNF,
+    [MN_CONSTRAINT_CHOICES] = MN_GRAMMAR_REGEX,
+};
+
 static mn_status compile(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
-    static const mn_grammar_kind kinds[] = {
-        [MN_CONSTRAINT_JSON] = MN_GRAMMAR_JSON,
-        [MN_CONSTRAINT_SCHEMA] = MN_GRAMMAR_SCHEMA,
-        [MN_CONSTRAINT_REGEX] = MN_GRAMMAR_REGEX,
-        [MN_CONSTRAINT_GRAMMAR] = MN_GRAMMAR_GBNF,
-    };
     const mn_grammar_vocab *v = c->model->grammar_vocab;
     if (p->kind == MN_CONSTRAINT_CHOICES)
         return mn_grammar_choices(p->choices, p->n_choices, v, &c->grammar, err);
     if (p->kind == MN_CONSTRAINT_CALLS)
-        return mn_call_grammar(c->model, p->source, p->flags, &c->grammar, &c->warnings, err);
+        return mn_call_grammar(c->model, p->source, p->flags, false, &c->grammar, &c->warnings,
+                               err);
     return mn_grammar_compile(kinds[p->kind], p->source, v, &c->grammar, &c->warnings, err);
+}
+
+/* Choices as a regular expression: (a|b). */
+static void put_choices(mn_text *out, const mn_constraint_params *p) {
+    for (uint32_t i = 0; i < p->n_choices; i++) {
+        mn_text_puts(out, i ? "|" : "(");
+        for (uint64_t k = 0; k < p->choices[i].len; k++) {
+            const char c = p->choices[i].ptr[k];
+            if (c && strchr("\\^$.|?*+()[]{}/-", c))
+                mn_text_put(out, "\\", 1);
+            mn_text_put(out, &c, 1);
+        }
+    }
+    mn_text_puts(out, ")");
+}
+
+/* What the form behind thinking is made of, if that is asked for. */
+static mn_status keep(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
+    c->kind = p->kind;
+    c->flags = p->flags;
+    if (p->kind == MN_CONSTRAINT_CHOICES)
+        put_choices(&c->source, p);
+    else if (p->source.len)
+        mn_text_put(&c->source, p->source.ptr, (size_t)p->source.len);
+    return c->source.failed || c->warnings.failed ? mn_fail_memory(err, 64) : MN_OK;
+}
+
+/* Free text up to the mark, then the form. Under the lock. */
+static mn_status compile_behind(mn_constraint *c, mn_str mark, mn_str lead, mn_error *err) {
+    const mn_str source = {c->source.ptr ? c->source.ptr : "", c->source.len};
+    if (c->kind == MN_CONSTRAINT_CALLS)
+        return mn_call_grammar(c->model, source, c->flags, true, &c->behind_thinking, NULL, err);
+    const mn_grammar_tag tag = {
+        .begin = mark, .lead = lead, .kind = kinds[c->kind], .source = source};
+    const mn_grammar_tags tags = {.tag = &tag, .n = 1, .least = 1, .most = 1};
+    return mn_grammar_tagged(&tags, c->model->grammar_vocab, &c->behind_thinking, NULL, err);
+}
+
+mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_t n,
+                                mn_grammar **out, mn_error *err) {
+    mn_text mark = {0};
+    mn_text lead = {0};
+    mn_status st = MN_OK;
+    *out = c->grammar;
+    if (!mn_stream_answer_mark(c->model, prompt, n, &mark, &lead))
+        return MN_OK;
+    if (mark.failed || lead.failed)
+        st = mn_fail_memory(err, 64);
+    pthread_mutex_lock(&c->lock);
+    if (!st && !c->behind_thinking)
+        st = compile_behind(c, (mn_str){mark.ptr, mark.len}, (mn_str){lead.ptr, lead.len}, err);
+    *out = c->behind_thinking;
+    pthread_mutex_unlock(&c->lock);
+    mn_text_free(&mark);
+    mn_text_free(&lead);
+    return st;
 }
 
 mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params, mn_constraint **out,
@@ -109,9 +166,10 @@ mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params, 
         return mn_fail_memory(err, sizeof *c);
     c->model = m;
     atomic_init(&c->refs, 1);
+    pthread_mutex_init(&c->lock, NULL);
     st = compile(c, &p, err);
-    if (!st && c->warnings.failed)
-        st = mn_fail_memory(err, 64);
+    if (!st)
+        st = keep(c, &p, err);
     if (st)
         mn_constraint_free(c);
     else
@@ -127,6 +185,9 @@ void mn_constraint_free(mn_constraint *c) {
     if (!c || mn_pool_is_stranded(c->model->rt->pool) || atomic_fetch_sub(&c->refs, 1) > 1)
         return;
     mn_grammar_free(c->grammar);
+    mn_grammar_free(c->behind_thinking);
+    pthread_mutex_destroy(&c->lock);
+    mn_text_free(&c->source);
     mn_text_free(&c->warnings);
     mn_free(c);
 }

@@ -138,6 +138,40 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     mn_text_free(&end);
 }
 
+/* The token's spelling in the vocabulary for grammars. */
+static void put_control(const mn_model *m, int32_t id, mn_text *out) {
+    const mn_str piece = mn_tokenizer_piece(m->tokenizer, id);
+    if (mn_tokenizer_is_special(m->tokenizer, id))
+        mn_text_put(out, MN_CONTROL_BYTE, 1);
+    mn_text_put(out, piece.ptr, (size_t)piece.len);
+}
+
+bool mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
+                           mn_text *lead) {
+    mn_stream *s = NULL;
+    if (mn_stream_create(m, MN_STREAM_CONTINUE, &s, NULL))
+        return false;
+    mn_stream_prompt(s, prompt, n);
+    const mn_channels *c = &s->channels;
+    const bool is_open = c->part != MN_CHANNEL_ANSWER;
+    const bool harmony = is_open && c->channel >= 0 && c->message >= 0;
+    const bool token = is_open && !harmony && c->end_think >= 0;
+    const bool spelled = !is_open && s->spelled.state == MN_THINK_INSIDE;
+    if (harmony) {
+        put_control(m, c->channel, mark);
+        mn_text_puts(mark, "final");
+        put_control(m, c->message, lead);
+    } else if (token) {
+        put_control(m, c->end_think, mark);
+        mn_text_puts(lead, "\n\n");
+    } else if (spelled) {
+        mn_text_puts(mark, "</think>");
+        mn_text_puts(lead, "\n\n");
+    }
+    mn_stream_free(s);
+    return harmony || token || spelled;
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 /* Text of the answer passes the strings that end it; last: none of them goes on behind it. */
 static mn_status put_text(mn_stream *s, mn_str text, bool last) {

@@ -124,9 +124,13 @@ static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
     if (!allocate(g))
         return mn_fail_memory(err, g->n_words * sizeof *g->bits);
     take_stops(g, from->slot);
-    mn_status st = mn_grammar_state_create(g->of->grammar, &g->state, err);
-    for (uint32_t i = 0; i < from->n_drawn && !st; i++)
-        st = mn_grammar_accept(g->state, from->drawn[i], err);
+    const uint32_t n_prompt = from->n_ids - from->n_drawn;
+    mn_grammar *grammar = NULL;
+    mn_status st = mn_constraint_grammar(g->of, from->ids, n_prompt, &grammar, err);
+    if (!st)
+        st = mn_grammar_state_create(grammar, &g->state, err);
+    for (uint32_t i = n_prompt; i < from->n_ids && !st; i++)
+        st = mn_grammar_accept(g->state, from->ids[i], err);
     g->n_drawn = from->n_drawn;
     return st ? st : renew(g, err);
 }

@@ -128,7 +128,8 @@ static mn_status own_samplers(mn_session *s, mn_sequence *q, const mn_sample_par
 static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params *params,
                            mn_error *err) {
     mn_guide *guide = NULL;
-    const mn_guide_start from = {.sample = params, .slot = &q->params};
+    const mn_guide_start from = {
+        .sample = params, .slot = &q->params, .ids = q->tokens, .n_ids = q->n_tokens};
     mn_status st = mn_guide_create(s, &from, &guide, err);
     if (st)
         return st;

@@ -297,8 +297,8 @@ mn_status mn_breakers_create(const mn_session *s, const mn_sample_params *p,
 typedef struct {
     const mn_sample_params *sample;
     const mn_slot_params *slot;
-    const int32_t *drawn;
-    uint32_t n_drawn;
+    const int32_t *ids; /* [n_ids]: the prompt, then the n_drawn last ones */
+    uint32_t n_ids, n_drawn;
 } mn_guide_start;
 /* *out NULL: there is no constraint. Any thread. MN_BAD_INPUT: the constraint does not allow a drawn
  * id. MN_UNSUPPORTED: no token can come next. */

@@ -312,8 +312,7 @@ mn_status mn_session_submit(mn_session *s, const mn_request_params *params, uint
     mn_job *jobs = make_jobs(s, &p, &sample, &slot);
     if (!jobs)
         return mn_fail_memory(err, p.n_ids * sizeof *p.ids);
-    const int32_t *drawn = p.ids + (p.n_ids - p.n_drawn);
-    const mn_guide_start from = {&sample, &slot, drawn, p.n_drawn};
+    const mn_guide_start from = {&sample, &slot, p.ids, p.n_ids, p.n_drawn};
     st = make_guides(s, jobs, &from, err);
     if (!st)
         st = make_breakers(s, jobs, &sample, err);

@@ -657,6 +657,15 @@ def forms():
             refused(c.post("/v1/chat/completions", {**STORY, "tools": [odd]}), 400, "tools", "#/properties/a/not")
             refused(c.post("/v1/chat/completions", {**STORY, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}), 400, "tool_choice", "x")
 
+    # a prompt that leaves thinking open: what is thought is free, the form is that of the answer
+    with tempfile.TemporaryDirectory() as folder, served.Server(MINERVA, model=served.model_with_calls(folder, "", "</think>", "<think>\n")) as s:
+        c = Client(s)
+        for form in ({"guided_choice": ["yes", "no (n.o)"]}, {"guided_regex": r"yes|no \(n\.o\)"}):
+            said = c.chat(**form, max_tokens=9)["choices"][0]
+            assert said["finish_reason"] == "length" and said["message"]["reasoning_content"] and not said["message"]["content"], said
+            said = c.chat(**form, max_tokens=60, logit_bias={"5": 100}, temperature=1)["choices"][0]
+            assert said["finish_reason"] == "stop" and said["message"]["content"] in ("yes", "no (n.o)"), said
+
 
 {"endpoints": endpoints, "embeddings": embeddings, "errors": errors, "streams": streams, "crash": crash, "hangup": hangup, "drain": drain, "access": access,
  "limits": limits, "long": long, "replicas": replicas, "excluded": excluded, "replaced": replaced, "tls": tls, "slow": slow, "forms": forms}[GROUP]()

@@ -28,15 +28,17 @@ def available(minerva):
     return not ("unknown command" in r.stderr or "built without" in r.stderr)
 
 
-def model_with_calls(folder, marks, special=None):
-    """The demo model in folder, as one of a family whose chat template has these marks; special: one of them is a control token."""
+def model_with_calls(folder, marks, special=None, tail=""):
+    """The demo model in folder, as one of a family whose chat template has these marks; special: one of them is a control token; tail: a prompt ends
+    with it."""
     for name in os.listdir(MODEL):
         if name not in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json"):
             os.symlink(os.path.join(MODEL, name), os.path.join(folder, name))
     texts = {name: open(os.path.join(MODEL, name)).read() for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")}
-    texts["chat_template.jinja"] = "{#- %s #}{%%- if tools %%}{%%- endif %%}" % marks + texts["chat_template.jinja"]
+    texts["chat_template.jinja"] = "{#- %s #}{%%- if tools %%}{%%- endif %%}" % marks + texts["chat_template.jinja"] + tail
     for name, text in texts.items():
         with open(os.path.join(folder, name), "w") as f:
+            text = text.replace("<|end_of_text|>", "<think>") if special == "</think>" else text
             f.write(text.replace("<|pad|>", special) if special else text)
     return folder
 
