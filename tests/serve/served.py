@@ -43,6 +43,10 @@ def model_with_calls(folder, marks, special=None, tail=""):
     return folder
 
 
+# The C library's caches of freed pieces per thread (7 of each size) hold pages back until they are full, after some ten rounds.
+NO_THREAD_CACHES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+
+
 class Server:
     """`key`: one of its --api-key."""
 

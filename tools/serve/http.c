@@ -28,6 +28,7 @@ enum { MAX_HEADERS = 8, BLOCK = 32768, CONNECTION_MEMORY = 36864 };
 typedef struct connection {
     struct connection *prev, *next;
     http_server *server;
+    struct MHD_Connection *mhd;
     watch watch;
     int fd, watched;
     int busy;     /* 1: a whole request has arrived, its answer is not sent yet */
@@ -424,6 +425,7 @@ static void open_connection(http_server *s, struct MHD_Connection *mhd, void **c
     if (!c)
         return;
     c->server = s;
+    c->mhd = mhd;
     c->watch = (watch){on_hangup, c};
     c->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     c->since = seconds();
@@ -455,10 +457,25 @@ static void on_connection(void *arg, struct MHD_Connection *mhd, void **context,
         close_connection(arg, *context);
 }
 
+/* 1 if the client has closed the connection, and nothing that it sent is unread. */
+static int has_left(const connection *c) {
+    char byte;
+    const ssize_t n = recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* Clients that break off while their answer is sent: the library does not see it between two
+ * requests, if the network has told it before. */
 void http_tick(http_server *s, double now) {
-    for (const connection *c = s->connections; c; c = c->next)
-        if (!c->busy && now - c->since > s->params.receive_s)
+    for (const connection *c = s->connections; c; c = c->next) {
+        if (c->busy)
+            continue;
+        if (now - c->since > s->params.receive_s)
             shutdown(c->fd, SHUT_RDWR);
+        else if (!has_left(c))
+            continue;
+        MHD_set_connection_option(c->mhd, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

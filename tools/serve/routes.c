@@ -2,11 +2,8 @@
  * admission, the end of a request. */
 #include "serve/answer.h"
 #include "serve/reading.h"
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TRIM_AFTER = 200 };
 
 typedef struct {
     const char *method, *path; /* a path that ends with '/' has a name behind it */
@@ -73,16 +70,6 @@ static void count_status(serve *s, const http_request *r) {
     m->http_5xx += r->status / 100 == 5;
 }
 
-/* After many requests, when none is left: gives memory back that only they needed, whose holes the
- * allocator would keep. */
-static void trim(serve *s) {
-    s->n_gone++;
-    if (s->answers || s->n_gone < TRIM_AFTER)
-        return;
-    s->n_gone = 0;
-    malloc_trim(0);
-}
-
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
     count_status(s, r);
@@ -91,7 +78,7 @@ void serve_gone(void *arg, http_request *r) {
         return;
     reading_gone(r->owner);
     r->owner = NULL;
-    trim(s);
+    s->n_gone++;
 }
 
 void serve_refuse(serve *s, http_request *r, const json_error *e) {

@@ -307,7 +307,16 @@ static int all_dead(const serve *s, int *code) {
     return n == s->n_links;
 }
 
-/* What time brings: restarts, and once a second pings and limits. */
+/* When no request is left: gives memory back that only they needed, whose holes the allocator would
+ * keep. */
+static void trim(serve *s) {
+    if (s->answers || !s->n_gone)
+        return;
+    s->n_gone = 0;
+    malloc_trim(0);
+}
+
+/* What time brings: restarts, and once a second pings, limits and memory. */
 static void tick(serve *s, double now) {
     for (unsigned i = 0; i < s->n_links; i++)
         link_tick(&s->links[i], now);
@@ -317,6 +326,7 @@ static void tick(serve *s, double now) {
     http_tick(s->http, now);
     for (answer *a = s->answers; a; a = a->next)
         answer_tick(a, now);
+    trim(s);
 }
 
 /* What still runs when the time of the drain is over ends with an error; http_free sends it. */
