@@ -26,16 +26,22 @@ static uint32_t group_size(const mn_device *d, uint32_t most) {
     return n;
 }
 
+/* An option of the user's; 0, the default, leaves the choice to the plugin. */
+static uint32_t chosen(const mn_device *d, const char *key, uint32_t by_kind) {
+    const int64_t wanted = ocl_option(d->plugin->host, key, 0);
+    if (wanted > 0 && wanted <= 256)
+        return (uint32_t)wanted;
+    return by_kind;
+}
+
 /* What kernels are specialised by (kernels/common.cl). */
 static void choose_options(mn_device *d) {
     const cl_device_type type = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type));
     d->is_cpu = type & CL_DEVICE_TYPE_CPU;
     d->has_double = has_extension(d, "cl_khr_fp64");
     d->max_alloc = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
-    const int64_t lanes = ocl_option(d->plugin->host, "lanes", d->is_cpu ? 1 : 256);
-    const int64_t linear_lanes = ocl_option(d->plugin->host, "linear_lanes", d->is_cpu ? 1 : 32);
-    d->lanes = group_size(d, (uint32_t)lanes);
-    d->linear_lanes = group_size(d, (uint32_t)linear_lanes);
+    d->lanes = group_size(d, chosen(d, "lanes", d->is_cpu ? 1 : 256));
+    d->linear_lanes = group_size(d, chosen(d, "linear_lanes", d->is_cpu ? 1 : 32));
     snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLANES=%u -DLINEAR_LANES=%u%s%s",
              d->lanes, d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "",
              d->has_double ? " -DHAS_DOUBLE" : "");

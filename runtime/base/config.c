@@ -51,6 +51,12 @@ static const mn_config_key keys[] = {
      "best instruction set that cpu_simd may use"},
     {"plugin.cuda.graphs", "MINERVA_CUDA_GRAPHS", MN_CONFIG_CHOICE, "1", 0, 0, "0|1", false,
      "0 launches kernels one by one, for profilers"},
+    {"plugin.opencl.lanes", "MINERVA_OPENCL_LANES", MN_CONFIG_INT, "0", 0, 256, NULL, false,
+     "work-items that share a row; 0 = by the kind of the device"},
+    {"plugin.opencl.linear_lanes", "MINERVA_OPENCL_LINEAR_LANES", MN_CONFIG_INT, "0", 0, 64, NULL,
+     false, "work-items that share an output of a product; 0 = by the kind of the device"},
+    {"plugin.opencl.memory_mib", "MINERVA_OPENCL_MEMORY_MIB", MN_CONFIG_INT, "0", 0, 1 << 30, NULL,
+     false, "MiB of a device that may be used; 0 = seven eighths"},
 };
 
 /* The stronger source is the larger number. */

@@ -138,7 +138,7 @@ static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, ui
         l[i] = (float)(int)l[i]; /* ties */
     for (int i = 0; i < 64; i++)
         history[i] = (int32_t)((uint64_t)i * 37 % (uint64_t)V);
-    mn_slot state = {3, 40, 5, 0};
+    mn_slot state = {.last_id = 3, .pos = 40, .n_drawn = 5};
     op_case *c = case_new();
     const int32_t in[6] = {case_mat(c, MN_ROLE_INPUT, MN_F32, 1, V, l, "logits"),
                            case_vec(c, MN_ROLE_INPUT, MN_I32, 1, &slot, "out_slot"),
