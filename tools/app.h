@@ -98,8 +98,14 @@ typedef struct {
     int64_t top_k, last_n;
     arg_seed seed;
     arg_texts stop;
+    /* NAN, below 0 and NULL: not given */
+    double dry_multiplier, dry_base, top_n_sigma, typical, xtc_probability, xtc_threshold;
+    double dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta;
+    int64_t dry_allowed_length, dry_last_n, mirostat;
+    arg_texts dry_breakers;
+    const char *samplers;
 } sampling_flags;
-#define SAMPLING_ROWS 10
+#define SAMPLING_ROWS 25
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
 /* Unset fields (NAN, top_k below 0, last_n below -1) get the model's recommended value, else the
@@ -108,7 +114,8 @@ void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_param
 void sampling_say_seed(const app *a, const sampling_flags *flags, const mn_sample_params *p);
 /* the same without printing the seed */
 void sampling_values(const app *a, const sampling_flags *flags, mn_sample_params *out);
-uint64_t sampling_seed(void); /* a random one, short enough to type */
+void sampling_free(sampling_flags *flags); /* the lists of texts */
+uint64_t sampling_seed(void);              /* a random one, short enough to type */
 
 /* Subcommands: argv[0] is the subcommand's name; the exit code. */
 int cmd_run(int argc, char **argv);

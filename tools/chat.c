@@ -477,7 +477,7 @@ static void close_chat(chat *c) {
     line_close(c->lines);
     history_close(c->history);
     talk_close(&c->talk);
-    args_free_texts(&c->sampling.stop);
+    sampling_free(&c->sampling);
     args_free_texts(&c->form.choices);
     mn_constraint_free(c->constraint);
     gen_free(&c->g);

@@ -77,9 +77,9 @@ static int do_system(chat *c, const char *argument) {
 
 /* ---- /set ------------------------------------------------------------------------------------ */
 #define N_GROUPS 2
-/* Not the strings of --stop, which point into the command line. */
+/* Not texts such as those of --stop, which point into the command line. */
 static int is_settable(const arg_row *row) {
-    return row->kind != ARG_TEXTS;
+    return row->kind != ARG_TEXTS && row->kind != ARG_TEXT;
 }
 
 static void settings(chat *c, arg_group groups[N_GROUPS]) {

@@ -340,7 +340,7 @@ int cmd_run(int argc, char **argv) {
     args_free_texts(&f.words);
     args_free_texts(&f.form.choices);
     mn_constraint_free(f.constraint);
-    args_free_texts(&sampling.stop);
+    sampling_free(&sampling);
     talk_close(&t);
     app_close(&a);
     return code;

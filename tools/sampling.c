@@ -33,12 +33,106 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
      "subtracted once (default: 0)"},
     {"--stop", "TEXT", ARG_TEXTS, F(stop), 1, 0, NULL,
      "the answer ends before this text; may be given several times"},
+    {"--samplers", "LIST", ARG_TEXT, F(samplers), 0, 0, NULL,
+     "the samplers that run, in their order (default:\n"
+     "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature)"},
+    {"--dry-multiplier", "M", ARG_FLOAT, F(dry_multiplier), 0, 1000, NULL,
+     "DRY, against repeated sequences: strength, 0.8 is usual (default: 0 = off)"},
+    {"--dry-base", "B", ARG_FLOAT, F(dry_base), 1, 1000, NULL,
+     "DRY: how fast the penalty grows with the sequence (default: 1.75)"},
+    {"--dry-allowed-length", "N", ARG_INT, F(dry_allowed_length), 1, 2147483647, NULL,
+     "DRY: the shortest sequence whose repetition costs (default: 2)"},
+    {"--dry-penalty-last-n", "N", ARG_INT, F(dry_last_n), -1, 2147483647, NULL,
+     "DRY: how far back it looks; -1 = over everything, 0 = off (default: -1)"},
+    {"--dry-sequence-breaker", "TEXT", ARG_TEXTS, F(dry_breakers), 1, 0, NULL,
+     "DRY: tokens with this text end a sequence; may be given several times, none:\nno text "
+     "(default: line break, colon, double quote, asterisk)"},
+    {"--top-n-sigma", "N", ARG_FLOAT, F(top_n_sigma), -1, 1000, NULL,
+     "keep logits within N standard deviations of the largest\n(default: -1 = off)"},
+    {"--typical --typical-p", "P", ARG_FLOAT, F(typical), 0, 1, NULL,
+     "keep the most typical tokens that reach P together (default: 1 = off)"},
+    {"--xtc-probability", "P", ARG_FLOAT, F(xtc_probability), 0, 1, NULL,
+     "chance that XTC removes the likeliest tokens (default: 0 = off)"},
+    {"--xtc-threshold", "P", ARG_FLOAT, F(xtc_threshold), 0, 1, NULL,
+     "XTC: of the tokens at least as likely, one is left (default: 0.1; above\n0.5: off)"},
+    {"--dynatemp-range", "R", ARG_FLOAT, F(dynatemp_range), 0, 100, NULL,
+     "temperature from T - R where the model is sure to T + R (default: 0 = off)"},
+    {"--dynatemp-exp", "E", ARG_FLOAT, F(dynatemp_exponent), 0, 100, NULL,
+     "exponent of the entropy in the dynamic temperature (default: 1)"},
+    {"--mirostat", "N", ARG_INT, F(mirostat), 0, 2, NULL,
+     "2: mirostat 2.0, a steady surprise, instead of filters (default: 0 = off)"},
+    {"--mirostat-ent", "TAU", ARG_FLOAT, F(mirostat_tau), 0, 100, NULL,
+     "mirostat: the surprise to keep, in bits (default: 5)"},
+    {"--mirostat-lr", "ETA", ARG_FLOAT, F(mirostat_eta), 0, 100, NULL,
+     "mirostat: the learning rate (default: 0.1)"},
 };
 
 sampling_flags sampling_defaults(void) {
-    sampling_flags f = {
-        .temp = NAN, .top_p = NAN, .min_p = NAN, .repeat_penalty = NAN, .top_k = -1, .last_n = -2};
+    sampling_flags f = {.temp = NAN,
+                        .top_p = NAN,
+                        .min_p = NAN,
+                        .repeat_penalty = NAN,
+                        .top_k = -1,
+                        .last_n = -2,
+                        .dry_multiplier = NAN,
+                        .dry_base = NAN,
+                        .top_n_sigma = NAN,
+                        .typical = NAN,
+                        .xtc_probability = NAN,
+                        .xtc_threshold = NAN,
+                        .dynatemp_range = NAN,
+                        .dynatemp_exponent = NAN,
+                        .mirostat_tau = NAN,
+                        .mirostat_eta = NAN,
+                        .dry_allowed_length = -1,
+                        .dry_last_n = -2,
+                        .mirostat = -1};
     return f;
+}
+
+void sampling_free(sampling_flags *flags) {
+    args_free_texts(&flags->stop);
+    args_free_texts(&flags->dry_breakers);
+}
+
+/* A number that was given; the library's 0 is its default, the caller's 0 is one. */
+static void set_above_zero(double given, float *out) {
+    if (!isnan(given))
+        *out = given > 0 ? (float)given : 1e-9f;
+}
+
+static void set_number(double given, float *out) {
+    if (!isnan(given))
+        *out = given > 0 ? (float)given : 0; // below 0 is off, too
+}
+
+static void set_samplers(const sampling_flags *f, mn_sample_params *out) {
+    set_number(f->dry_multiplier, &out->dry_multiplier);
+    set_number(f->dry_base, &out->dry_base);
+    set_number(f->top_n_sigma, &out->top_n_sigma);
+    set_above_zero(f->typical, &out->typical_p);
+    set_number(f->xtc_probability, &out->xtc_probability);
+    set_above_zero(f->xtc_threshold, &out->xtc_threshold);
+    set_number(f->dynatemp_range, &out->dynatemp_range);
+    set_above_zero(f->dynatemp_exponent, &out->dynatemp_exponent);
+    set_above_zero(f->mirostat_tau, &out->mirostat_tau);
+    set_above_zero(f->mirostat_eta, &out->mirostat_eta);
+    if (f->dry_allowed_length > 0)
+        out->dry_allowed_length = (int32_t)f->dry_allowed_length;
+    if (f->dry_last_n >= -1)
+        out->dry_last_n = (int32_t)f->dry_last_n;
+    if (f->dry_last_n == 0)
+        out->dry_multiplier = 0;
+    if (f->mirostat >= 0)
+        out->mirostat = (int32_t)f->mirostat;
+    if (f->samplers)
+        out->samplers = f->samplers;
+    const arg_texts *breakers = &f->dry_breakers;
+    if (!breakers->n)
+        return;
+    const int none = breakers->n == 1 && strcmp(breakers->v[0], "none") == 0;
+    out->dry_breakers = breakers->v;
+    out->n_dry_breakers = none ? 0 : (uint32_t)breakers->n;
 }
 
 uint64_t sampling_seed(void) {
@@ -68,6 +162,7 @@ void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *ou
     out->presence_penalty = (float)f->presence_penalty;
     if (f->last_n >= -1 || !own_penalty)
         out->penalty_last_n = f->last_n >= -1 ? (int32_t)f->last_n : 64;
+    set_samplers(f, out);
     out->seed = f->seed.given ? f->seed.v : sampling_seed();
 }
 

@@ -571,7 +571,7 @@ typedef struct {
     int32_t dry_allowed_length, dry_last_n;
     /* texts at which matches end: every token that contains one, or, where none does, the last
      * token of its spelling. NULL: "\n", ":", "\"", "*" */
-    const mn_str *dry_breakers;
+    const char *const *dry_breakers;
     uint32_t n_dry_breakers; /* at most MN_MAX_DRY_BREAKERS */
     float top_n_sigma;
     float typical_p;                         /* 1: off */

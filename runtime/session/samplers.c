@@ -128,11 +128,12 @@ bool mn_samplers_need(const mn_slot_params *p) {
 
 /* ---- breakers of DRY ------------------------------------------------------------------------- */
 /* Sets the bits of the ids below n_vocab whose text contains the breaker; how many. */
-static uint32_t mark(const mn_model *m, mn_str breaker, uint32_t n_vocab, uint32_t *bits) {
+static uint32_t mark(const mn_model *m, const char *breaker, uint32_t n_vocab, uint32_t *bits) {
+    const size_t len = strlen(breaker);
     uint32_t n = 0;
     for (uint32_t id = 0; id < n_vocab; id++) {
         const mn_str text = mn_model_token_text(m, (int32_t)id);
-        if (!memmem(text.ptr, text.len, breaker.ptr, breaker.len))
+        if (!memmem(text.ptr, text.len, breaker, len))
             continue;
         bits[id / 32] |= 1u << id % 32;
         n++;
@@ -141,11 +142,12 @@ static uint32_t mark(const mn_model *m, mn_str breaker, uint32_t n_vocab, uint32
 }
 
 /* A breaker longer than any token: the last token of its spelling. */
-static mn_status mark_last(const mn_model *m, mn_str breaker, uint32_t n_vocab, uint32_t *bits,
+static mn_status mark_last(const mn_model *m, const char *breaker, uint32_t n_vocab, uint32_t *bits,
                            mn_error *err) {
+    const mn_str text = {breaker, strlen(breaker)};
     int32_t *ids = NULL;
     uint32_t n = 0;
-    mn_status st = mn_model_tokenize(m, breaker, MN_TEXT_PARSE_SPECIAL, &ids, &n, err);
+    mn_status st = mn_model_tokenize(m, text, MN_TEXT_PARSE_SPECIAL, &ids, &n, err);
     if (!st && n && ids[n - 1] >= 0 && (uint32_t)ids[n - 1] < n_vocab)
         bits[ids[n - 1] / 32] |= 1u << ids[n - 1] % 32;
     mn_ids_free(ids);
@@ -154,12 +156,12 @@ static mn_status mark_last(const mn_model *m, mn_str breaker, uint32_t n_vocab, 
 
 static mn_status mark_all(const mn_session *s, const mn_sample_params *p, uint32_t *bits,
                           mn_error *err) {
-    static const mn_str standard[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
+    static const char *const standard[] = {"\n", ":", "\"", "*"};
     const uint32_t n_vocab = (uint32_t)s->graph->hp.n_vocab;
-    const mn_str *breakers = p->dry_breakers ? p->dry_breakers : standard;
+    const char *const *breakers = p->dry_breakers ? p->dry_breakers : standard;
     const uint32_t n = p->dry_breakers ? p->n_dry_breakers : MN_COUNT(standard);
     for (uint32_t i = 0; i < n; i++) {
-        if (!breakers[i].ptr || !breakers[i].len)
+        if (!breakers[i] || !breakers[i][0])
             return mn_fail(err, MN_BAD_INPUT, "sequence breaker %u of DRY is empty", i);
         mn_status st = MN_OK;
         if (!mark(s->model, breakers[i], n_vocab, bits) && p->dry_breakers)

@@ -387,6 +387,18 @@ def test_run_sampling_flags():
         run("--prompt-ids", IDS, "-n", "60", "--temp", "0", "--json").json()["ids"]
 
 
+def test_run_samplers():
+    flags = ("--prompt-ids", IDS, "-n", "40", "-s", "3", "--top-p", "1", "--precision", "exact", "--json")
+    greedy, plain = run(*flags, "--temp", "0").json()["ids"], run(*flags, "--temp", "1.5").json()["ids"]
+    equal(run(*flags, "--temp", "1.5", "--samplers", "top_k;temperature", "--top-k", "1").json()["ids"], greedy)
+    equal(run(*flags, "--temp", "1.5", "--samplers", "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature").json()["ids"], plain)
+    for more in (("--xtc-probability", "1"), ("--typical", "0.2"), ("--mirostat", "2", "--mirostat-ent", "1"), ("--top-n-sigma", "0.5"),
+                 ("--dynatemp-range", "1.5"), ("--dry-multiplier", "1000", "--dry-allowed-length", "1", "--dry-sequence-breaker", "none")):
+        assert run(*flags, "--temp", "1.5", *more).json()["ids"] != plain, more
+    is_error(minerva("run", *flags, "--samplers", "top_k;top_q", code=1), "top_q", "penalties;dry;")
+    is_error(minerva("run", *flags, "--mirostat", "1", code=2), "mirostat")
+
+
 def test_run_ignore_eos():
     a = run("--prompt-ids", IDS, "-n", "150", "--temp", "0", "--precision", "exact", "--ignore-eos", "--json").json()
     equal((a["finish_reason"], len(a["ids"])), ("length", 150))

@@ -265,11 +265,33 @@ def test_text_logprobs(client, server):
     assert all(len(top) == 2 and max(top.values()) >= p for top, p in zip(c.logprobs.top_logprobs, c.logprobs.token_logprobs))
 
 
+def samplers(client):
+    """llama.cpp's fields: each changes what is drawn; off, they do not; an unknown sampler is named."""
+    def text(**fields):
+        return complete(client, max_tokens=80, temperature=1.2, seed=3, extra_body=dict({"ignore_eos": True}, **fields)).choices[0].text
+    plain = text()
+    for fields in ({"dry_multiplier": 1000, "dry_allowed_length": 1, "dry_sequence_breakers": []}, {"xtc_probability": 1, "xtc_threshold": 0.05},
+                   {"typical_p": 0.2}, {"top_n_sigma": 0.5}, {"dynatemp_range": 1.1, "dynatemp_exponent": 2},
+                   {"mirostat": 2, "mirostat_tau": 1, "mirostat_eta": 0.2}, {"samplers": ["top_k"], "top_k": 2}, {"samplers": "top_k", "top_k": 2}):
+        assert text(**fields) != plain, fields
+    equal(text(samplers=["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"], mirostat_tau=1,
+               dry_penalty_last_n=0, dry_multiplier=5, xtc_probability=0, typical_p=1, top_n_sigma=-1, dry_base=1.75), plain)
+    for fields, word in (({"samplers": ["top_q"]}, "top_q"), ({"mirostat": 1}, "mirostat"), ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers"),
+                         ({"typical_p": 2}, "typical_p"), ({"samplers": [3]}, "samplers")):
+        try:
+            text(**fields)
+        except openai.BadRequestError as e:
+            assert word in str(e), (fields, e)
+        else:
+            raise AssertionError(fields)
+
+
 def test_text_extensions(client, server):
     """vLLM's fields."""
     equal(complete(client, max_tokens=300, extra_body={"ignore_eos": True}).usage.completion_tokens, 300)
     assert complete(client, max_tokens=300).usage.completion_tokens < 300
     complete(client, temperature=1, seed=3, extra_body={"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1, "min_tokens": 4})
+    samplers(client)
     first = complete(client, logprobs=0, max_tokens=1, extra_body={"return_tokens_as_token_ids": False})
     assert first.choices[0].text
 

@@ -14,6 +14,11 @@ static void put_all(buffer *out) {
     submit.sample.n_stop = 2;
     submit.sample.stop = ids;
     submit.sample.seed = 99;
+    static const char *const breakers[] = {"\n", "a longer one"};
+    submit.sample.samplers = "top_k;dry";
+    submit.sample.dry_breakers = breakers;
+    submit.sample.n_dry_breakers = 2;
+    submit.sample.mirostat_eta = 0.5f;
     submit.form = 2;
     submit.form_source = (mn_str){"{}", 2};
     submit.bias_ids = ids;
@@ -139,6 +144,8 @@ int main(void) {
     assert(wire_next(&in, &m) == 1 && wire_next(&in, &m) == 1 && wire_get_submit(&m, &submit));
     assert(submit.id == 7 && submit.n_drawn == 1 && submit.sample.seed == 99);
     assert(!memcmp(submit.ids, ids, sizeof ids) && submit.sample.stop[1] == 6);
+    assert(!strcmp(submit.sample.samplers, "top_k;dry") && submit.sample.mirostat_eta == 0.5f);
+    assert(submit.has_breakers && !strcmp(submit.breakers[1], "a longer one"));
     assert(submit.form == 2 && submit.form_source.len == 2);
     buffer_free(&out);
     return 0;

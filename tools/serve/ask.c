@@ -1,5 +1,5 @@
 /* ask.c -- reads the fields that chat and text completions share (ask.h): OpenAI's and vLLM's
- * names. Unknown fields are ignored; each known one is checked here, so that what reaches the
+ * names, and llama.cpp's of samplers that they do not have. Unknown fields are ignored; each known one is checked here, so that what reaches the
  * engine is in range. */
 #include "serve/ask.h"
 #include "app.h"
@@ -35,6 +35,29 @@ static const int_row ints[] = {
     {"min_tokens", F(min_tokens), 0, INT32_MAX},
     {"top_k", F(top_k), -1, INT32_MAX},
     {"priority", F(priority), INT32_MIN, INT32_MAX},
+    {"dry_allowed_length", F(dry_allowed_length), 0, INT32_MAX},
+    {"dry_penalty_last_n", F(dry_last_n), -1, INT32_MAX},
+    {"mirostat", F(mirostat), 0, 2},
+};
+
+/* Of samplers alone: where the number goes. off_at_0: the library's 0 is "off", too; in the other
+ * fields it stands for a default, and 0 of a request becomes the least number. */
+static const struct {
+    const char *name;
+    size_t offset; /* of a float in mn_sample_params */
+    double lo, hi;
+    int off_at_0;
+} samplers[ASK_SAMPLERS] = {
+    {"dry_multiplier", offsetof(mn_sample_params, dry_multiplier), 0, 1000, 1},
+    {"dry_base", offsetof(mn_sample_params, dry_base), 1, 1000, 0},
+    {"top_n_sigma", offsetof(mn_sample_params, top_n_sigma), -1000, 1000, 1},
+    {"typical_p", offsetof(mn_sample_params, typical_p), 0, 1, 0},
+    {"xtc_probability", offsetof(mn_sample_params, xtc_probability), 0, 1, 1},
+    {"xtc_threshold", offsetof(mn_sample_params, xtc_threshold), 0, 1, 0},
+    {"dynatemp_range", offsetof(mn_sample_params, dynatemp_range), 0, 100, 1},
+    {"dynatemp_exponent", offsetof(mn_sample_params, dynatemp_exponent), 0, 100, 0},
+    {"mirostat_tau", offsetof(mn_sample_params, mirostat_tau), 0, 100, 0},
+    {"mirostat_eta", offsetof(mn_sample_params, mirostat_eta), 0, 100, 0},
 };
 
 /* The rows of the two tables; the seed may be any whole number. */
@@ -45,6 +68,12 @@ static int read_numbers(const cJSON *body, ask *out, json_error *e) {
         double *at = (double *)(void *)(base + row->offset);
         *at = NAN;
         if (!json_read_number(body, row->name, row->lo, row->hi, at, e))
+            return 0;
+    }
+    for (size_t i = 0; i < ASK_SAMPLERS; i++) {
+        out->samplers[i] = NAN;
+        if (!json_read_number(body, samplers[i].name, samplers[i].lo, samplers[i].hi,
+                              &out->samplers[i], e))
             return 0;
     }
     for (size_t i = 0; i < COUNT(ints); i++) {
@@ -83,6 +112,57 @@ static int read_stop(const cJSON *body, ask *out, json_error *e) {
         return add_stop(stop, out, e);
     cJSON_ArrayForEach(item, stop) {
         if (!add_stop(item, out, e))
+            return 0;
+    }
+    return 1;
+}
+
+/* "dry_sequence_breakers": a list of texts; an empty list is none. */
+static int read_breakers(const cJSON *body, ask *out, json_error *e) {
+    const char *name = "dry_sequence_breakers";
+    const cJSON *list = json_field(body, name);
+    const cJSON *item = NULL;
+    size_t at = 0;
+    if (!list)
+        return 1;
+    out->has_dry_breakers = 1;
+    if (!cJSON_IsArray(list))
+        return json_fail(e, name, "%s: expected a list of strings", name);
+    cJSON_ArrayForEach(item, list) {
+        const size_t n = cJSON_IsString(item) ? strlen(item->valuestring) + 1 : 0;
+        const int fits = at + n <= sizeof out->dry_text;
+        if (n < 2 || !fits || out->n_dry_breakers == MN_MAX_DRY_BREAKERS)
+            return json_fail(e, name,
+                             "%s: expected at most %d strings that are not empty, of %zu bytes "
+                             "together",
+                             name, MN_MAX_DRY_BREAKERS, sizeof out->dry_text);
+        memcpy(out->dry_text + at, item->valuestring, n);
+        out->dry_breakers[out->n_dry_breakers++] = out->dry_text + at;
+        at += n;
+    }
+    return 1;
+}
+
+/* One name behind those of out->order; the library knows which there are. */
+static int add_sampler(const cJSON *v, ask *out, json_error *e) {
+    const size_t n = strlen(out->order);
+    const size_t room = sizeof out->order - n;
+    if (!cJSON_IsString(v) || strlen(v->valuestring) + 2 > room)
+        return json_fail(e, "samplers", "samplers: expected a list of names of samplers");
+    snprintf(out->order + n, room, "%s%s", n ? ";" : "", v->valuestring);
+    return 1;
+}
+
+/* "samplers": a list of names, or one string with ';' between them. */
+static int read_order(const cJSON *body, ask *out, json_error *e) {
+    const cJSON *list = json_field(body, "samplers");
+    const cJSON *item = NULL;
+    if (!list)
+        return 1;
+    if (!cJSON_IsArray(list))
+        return add_sampler(list, out, e);
+    cJSON_ArrayForEach(item, list) {
+        if (!add_sampler(item, out, e))
             return 0;
     }
     return 1;
@@ -178,10 +258,14 @@ int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_err
     out->n = 1;
     out->max_tokens = -1;
     out->top_k = -2;
+    out->dry_allowed_length = -1;
+    out->dry_last_n = -2;
+    out->mirostat = -1;
     return json_read_string(body, "model", &out->model, e) && read_numbers(body, out, e) &&
-           read_stream(body, out, e) && read_stop(body, out, e) &&
-           read_stop_ids(body, n_vocab, out, e) && read_bias(body, n_vocab, out, e) &&
-           read_logprobs(body, is_chat, out, e) && form_read(body, &out->form, e) &&
+           read_stream(body, out, e) && read_stop(body, out, e) && read_breakers(body, out, e) &&
+           read_order(body, out, e) && read_stop_ids(body, n_vocab, out, e) &&
+           read_bias(body, n_vocab, out, e) && read_logprobs(body, is_chat, out, e) &&
+           form_read(body, &out->form, e) &&
            json_read_bool(body, "ignore_eos", &out->ignore_eos, e) &&
            json_read_bool(body, "echo", &out->echo, e) && check_max_tokens(out, is_chat, e);
 }
@@ -199,6 +283,33 @@ static float value_or(double given, float otherwise) {
     return isnan(given) ? otherwise : (float)given;
 }
 
+/* Those that OpenAI and vLLM do not have. */
+static void set_samplers(const ask *a, mn_sample_params *out) {
+    for (size_t i = 0; i < ASK_SAMPLERS; i++) {
+        float *to = (float *)(void *)((char *)out + samplers[i].offset);
+        const double given = a->samplers[i];
+        if (isnan(given))
+            continue;
+        *to = samplers[i].off_at_0 ? 0 : 1e-9f;
+        if (given > 0)
+            *to = (float)given;
+    }
+    if (a->dry_allowed_length >= 0)
+        out->dry_allowed_length = (int32_t)a->dry_allowed_length;
+    if (a->dry_last_n >= -1)
+        out->dry_last_n = (int32_t)a->dry_last_n;
+    if (a->dry_last_n == 0)
+        out->dry_multiplier = 0;
+    if (a->mirostat >= 0)
+        out->mirostat = (int32_t)a->mirostat;
+    if (a->order[0])
+        out->samplers = a->order;
+    if (!a->has_dry_breakers)
+        return;
+    out->dry_breakers = a->dry_breakers;
+    out->n_dry_breakers = a->n_dry_breakers;
+}
+
 void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
                 mn_sample_params *out) {
     *out = *defaults;
@@ -212,6 +323,7 @@ void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
         out->top_p = a->top_p > 0 ? (float)a->top_p : 1e-9f;
     if (a->top_k >= -1) /* vLLM's -1 is "off" */
         out->top_k = a->top_k > 0 ? (int32_t)a->top_k : 0;
+    set_samplers(a, out);
     out->ignore_stop = a->ignore_eos;
     out->stop = a->stop_ids;
     out->n_stop = a->n_stop_ids;

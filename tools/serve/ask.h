@@ -5,7 +5,12 @@
 #include "serve/json.h"
 #include "serve/wire.h"
 
-enum { ASK_MAX_STOP = 64, ASK_MAX_STOP_IDS = 16, ASK_MAX_CHOICES = 128 };
+enum {
+    ASK_MAX_STOP = 64,
+    ASK_MAX_STOP_IDS = 16,
+    ASK_MAX_CHOICES = 128,
+    ASK_SAMPLERS = 10, /* numbers of DRY, XTC and so on: ask.c */
+};
 
 /* Texts point into the request's JSON. */
 typedef struct {
@@ -26,6 +31,13 @@ typedef struct {
     int32_t bias_ids[WIRE_MAX_BIAS];
     float bias[WIRE_MAX_BIAS];
     uint32_t n_bias;
+    double samplers[ASK_SAMPLERS];                    /* NAN: none */
+    int64_t dry_allowed_length, dry_last_n, mirostat; /* -1, -2, -1: none */
+    const char *dry_breakers[MN_MAX_DRY_BREAKERS];    /* copies, in dry_text */
+    char dry_text[2048];
+    uint32_t n_dry_breakers;
+    int has_dry_breakers;
+    char order[160]; /* names of samplers with ';' between; empty: none */
     const char *model;
     ask_form form;
 } ask;

@@ -471,6 +471,6 @@ int cmd_serve(int argc, char **argv) {
     args_free_texts(&own.more_replicas);
     args_free_texts(&own.aliases);
     args_free_texts(&own.origins);
-    args_free_texts(&sampling.stop);
+    sampling_free(&sampling);
     return code;
 }

@@ -114,6 +114,19 @@ static void text(pass *p, mn_str *s) {
     align(p, 4);
 }
 
+/* A text with its NUL, or NULL. */
+static void zstring(pass *p, const char **s) {
+    mn_str t = {*s, p->out && *s ? strlen(*s) + 1 : 0};
+    text(p, &t);
+    if (p->out)
+        return;
+    *s = NULL;
+    if (t.len && t.ptr[t.len - 1])
+        p->bad = 1;
+    else if (t.len)
+        *s = t.ptr;
+}
+
 /* A count that has a limit. */
 static void count(pass *p, uint32_t *n, uint32_t most) {
     u32(p, n);
@@ -159,6 +172,35 @@ static void pass_sample(pass *p, mn_sample_params *s) {
     ids(p, &s->stop, s->n_stop);
     u32(p, &s->min_new);
     u32(p, &s->flags);
+    zstring(p, &s->samplers);
+    f32(p, &s->dry_multiplier);
+    f32(p, &s->dry_base);
+    i32(p, &s->dry_allowed_length);
+    i32(p, &s->dry_last_n);
+    f32(p, &s->top_n_sigma);
+    f32(p, &s->typical_p);
+    f32(p, &s->xtc_probability);
+    f32(p, &s->xtc_threshold);
+    f32(p, &s->dynatemp_range);
+    f32(p, &s->dynatemp_exponent);
+    i32(p, &s->mirostat);
+    f32(p, &s->mirostat_tau);
+    f32(p, &s->mirostat_eta);
+}
+
+/* The breakers of DRY; has_breakers 0: the default ones. */
+static void pass_breakers(pass *p, wire_submit *m) {
+    mn_sample_params *s = &m->sample;
+    m->has_breakers = p->out ? s->dry_breakers != NULL : 0;
+    u32(p, &m->has_breakers);
+    count(p, &s->n_dry_breakers, MN_MAX_DRY_BREAKERS);
+    for (uint32_t i = 0; i < s->n_dry_breakers; i++) {
+        if (p->out)
+            m->breakers[i] = s->dry_breakers[i];
+        zstring(p, &m->breakers[i]);
+        if (!p->out && !m->breakers[i])
+            m->breakers[i] = ""; /* refused later */
+    }
 }
 
 /* At least one id of a prompt precedes those that were drawn. */
@@ -170,6 +212,7 @@ static void pass_submit(pass *p, wire_submit *m) {
     u32(p, &m->flags);
     u32(p, &m->priority);
     pass_sample(p, &m->sample);
+    pass_breakers(p, m);
     u64(p, &m->cache_salt);
     ids(p, &m->ids, m->n_ids);
     count(p, &m->n_bias, WIRE_MAX_BIAS);

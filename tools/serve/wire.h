@@ -14,7 +14,7 @@
 #include "buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -53,7 +53,11 @@ typedef struct {
     uint64_t id;
     uint32_t n_ids, n_drawn, n_top;
     uint32_t flags, priority; /* MN_SUBMIT_* and MN_PRIORITY_* */
-    mn_sample_params sample;  /* without the bias; stop points into the message */
+    /* without the bias; stop and samplers point into the message, dry_breakers is not set: where
+     * has_breakers, it is the list of this struct */
+    mn_sample_params sample;
+    uint32_t has_breakers, pad_breakers;
+    const char *breakers[MN_MAX_DRY_BREAKERS];
     const int32_t *ids;
     uint32_t n_bias;
     const int32_t *bias_ids;

@@ -48,6 +48,8 @@ static mn_status submit(work *w, const wire_submit *m, mn_constraint *c, uint64_
     sample.n_bias = m->n_bias;
     sample.bias = bias;
     sample.constraint = c;
+    if (m->has_breakers)
+        sample.dry_breakers = m->breakers;
     const mn_request_params params = {.size = sizeof params,
                                       .flags = m->flags,
                                       .sample = &sample,
