@@ -102,6 +102,10 @@ static void ask(uint32_t i, asked *a) {
                             .repeat_penalty = i % 2 ? 1.1f : 0,
                             .penalty_last_n = -1,
                             .constraint = nth(i)}};
+    if (i % N == 2)
+        a->sample.xtc_probability = 0.5f;
+    if (i % N == 4)
+        a->sample.dry_multiplier = 0.8f;
     a->request.sample = &a->sample;
     a->request.ids = a->ids;
     a->request.n_ids = words(i, 20 + 9 * (i % N), a->ids);
