@@ -41,6 +41,18 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
     {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16|q8_0",
      "of its values: the same as the keys'"},
 };
+const arg_row app_draft_rows[APP_DRAFT_ROWS] = {
+    {"--draft", "MODEL", ARG_FILE, F(draft), 0, 0, NULL,
+     "a smaller model with the same vocabulary guesses tokens, and the model verifies\nseveral at "
+     "a "
+     "time: the same answer in fewer steps"},
+    {"--draft-device", "DEVICES", ARG_TEXT, F(draft_device), 1, 0, NULL,
+     "of the smaller model (default: as --device)"},
+    {"--draft-max", "N", ARG_INT, F(draft_max), 1, MN_MAX_DRAFT, NULL,
+     "tokens guessed at a time at most (default: as many as pay, up to 16)"},
+    {"--lookup", NULL, ARG_FLAG, F(lookup), 0, 0, NULL,
+     "guess what followed the same words before, in the prompt and the answer"},
+};
 const arg_row app_json_rows[APP_JSON_ROWS] = {
     {"--json", NULL, ARG_FLAG, F(json), 0, 0, NULL, "machine-readable output"},
 };
@@ -172,6 +184,21 @@ static void print_device(const app *a) {
         app_remark(a, "%s: %s", device, why);
 }
 
+/* The sources of drafts. */
+static int set_drafts(app *a, mn_session_params *params) {
+    const app_flags *f = a->flags;
+    if (f->lookup)
+        params->speculate |= MN_SPECULATE_LOOKUP;
+    if (!params->n_draft)
+        params->n_draft = (uint32_t)f->draft_max;
+    if (!f->draft)
+        return 0;
+    mn_status status = mn_model_open(a->rt, f->draft, &a->draft, &a->err);
+    params->draft = a->draft;
+    params->draft_device = f->draft_device;
+    return status == MN_OK ? 0 : app_fail(a, status);
+}
+
 int app_open_session(app *a, mn_session_params *params) {
     const app_flags *f = a->flags;
     double begin = seconds();
@@ -184,6 +211,9 @@ int app_open_session(app *a, mn_session_params *params) {
     if (f->rows)
         params->n_batch = (uint32_t)f->rows;
     set_kv_types(f, params);
+    int code = set_drafts(a, params);
+    if (code)
+        return code;
     progress *p = f->quiet ? NULL : progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
     progress_end(p);
@@ -201,6 +231,8 @@ void app_close(app *a) {
     interrupt_watch(NULL);
     if (a->session)
         mn_session_free(a->session);
+    if (a->draft)
+        mn_model_free(a->draft);
     if (a->model)
         mn_model_free(a->model);
     if (a->rt)

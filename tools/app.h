@@ -19,21 +19,25 @@ typedef struct {
     int precision, kv_k, kv_v; /* indices into the rows' choices */
     int list_devices, json, no_probe_cache, quiet, verbose;
     int informs; /* neither quiet nor verbose: the log has what a server's log should have */
+    const char *draft, *draft_device;
+    int64_t draft_max;
+    int lookup;
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
 extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
-    app_runtime_rows[];
+    app_draft_rows[], app_runtime_rows[];
 #define APP_MODEL_ROWS 1
 #define APP_DEVICE_ROWS 4
 #define APP_SESSION_ROWS 5
+#define APP_DRAFT_ROWS 4
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
 
 typedef struct {
     const app_flags *flags;
     mn_runtime *rt;
-    mn_model *model;
+    mn_model *model, *draft; /* draft: of --draft, or NULL */
     mn_session *session;
     mn_model_info info;
     mn_session_info session_info;

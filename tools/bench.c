@@ -16,6 +16,7 @@ enum { OUT_MD, OUT_JSON, OUT_CSV };
 typedef struct {
     arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
+    double accept; /* below 0: not given */
     int csv, output, profile;
     url_flags url;
 } bench_flags;
@@ -39,6 +40,9 @@ static const arg_row rows[] = {
      "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
+    {"--accept", "R", ARG_FLOAT, F(accept), 0, 1, NULL,
+     "drafts that cost nothing and are right with probability R, by what the first run\ngenerated; "
+     "here --draft-max N means N drafts each time, whether they pay or not"},
 };
 static const arg_row output_rows[] = {
     {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
@@ -217,6 +221,7 @@ typedef struct {
     int width[TABLE_MAX_COLUMNS]; /* of rates: known before the first row */
     busy_mark mark; /* from the first test on: a single test may be too short for the counters */
     int warned, n_loaded;
+    bench_truth truth;
 } report;
 
 /* The widths of the columns, before the first rate is known: those of all tests with large
@@ -270,7 +275,8 @@ static int run_test(report *r, const bench_test *t) {
     bench_result result;
     char test[64];
     bench_name(t, test, sizeof test);
-    int code = bench_measure(r->a, t, (size_t)r->f->reps, &result);
+    int code =
+        bench_measure(r->a, t, (size_t)r->f->reps, r->f->accept < 0 ? NULL : &r->truth, &result);
     if (code == 0 && r->form == OUT_JSON) {
         print_json(r->a, t, &result, &r->out);
     } else if (code == 0 && r->form == OUT_CSV) {
@@ -313,6 +319,13 @@ static int run_one(report *r, const bench_test *t) {
 /* All tests with one number of threads, in a runtime of their own. */
 static int bench_with(report *r, const app_flags *flags, const test_list *tests) {
     mn_session_params params = params_of(tests, r->f);
+    if (r->f->accept >= 0) {
+        r->truth.part = r->f->accept;
+        params.guess = bench_guess;
+        params.guess_arg = &r->truth;
+    }
+    if (flags->draft_max)
+        params.speculate = MN_SPECULATE_ALWAYS;
     int code = app_open_model(r->a, flags);
     if (code == 0)
         code = app_open_session(r->a, &params);
@@ -446,6 +459,7 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     end_report(&r, code);
     table_free(&r.rates);
     table_free(&r.times);
+    free(r.truth.ids);
     free(tests.v);
     return out_finish(&r.out, r.out.error ? 0 : code);
 }
@@ -461,7 +475,7 @@ static void set_default(arg_ints *list, int64_t *value, size_t n) {
 int cmd_bench(int argc, char **argv) {
     int64_t p = 512, n = 128, d = 0, b = 1;
     app_flags flags = {0};
-    bench_flags f = {.reps = 5};
+    bench_flags f = {.reps = 5, .accept = -1};
     const arg_group groups[] = {
         {"Tests (a list of values, or a range 128-512+128 or 128-1024*2, makes a test of each)",
          rows, COUNT(rows), &f},
@@ -473,6 +487,7 @@ int cmd_bench(int argc, char **argv) {
         {"", app_device_rows + 2, 2, &flags}, // -t is a list here
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
+        {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
     };
     const arg_page page = {
         "bench",

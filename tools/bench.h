@@ -20,9 +20,20 @@ typedef struct {
     int busy;            /* 1: so many that the rates are too low */
 } bench_result;
 
+/* --accept: what the model generates without drafts, by position, and how much of it a draft gets
+ * right. The first run of a test records it. */
+typedef struct {
+    int32_t *ids; /* [cap] */
+    size_t n, cap;
+    double part;
+    int recording;
+} bench_truth;
+uint32_t bench_guess(void *truth, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k);
+
 /* One warm-up and n_reps repetitions. 0 or the exit code; *out is freed by bench_result_free either
- * way. */
-int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out);
+ * way. truth: of --accept, or NULL. */
+int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth,
+                  bench_result *out);
 void bench_result_free(bench_result *r);
 /* One warm-up, then n_reps repetitions; fn is called with each of their steps. 0 or the exit
  * code. */

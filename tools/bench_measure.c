@@ -21,6 +21,7 @@ typedef struct {
     double begin, first, last; /* times of the repetition: begin, first token, newest token */
     mn_profile_fn profile;     /* NULL: not profiled, which would slow the steps */
     void *profile_arg;
+    bench_truth *truth; /* NULL: no --accept */
 } bench;
 
 void bench_name(const bench_test *t, char *dst, size_t n) {
@@ -52,6 +53,42 @@ static int what_to_time(const bench_test *t) {
     return t->n_prompt ? TIME_REST : TIME_ALL;
 }
 
+/* ---- --accept -------------------------------------------------------------------------------- */
+/* The id at a position, of the first sequence. */
+static void record(bench_truth *t, size_t at, int32_t id) {
+    if (at >= t->cap)
+        return;
+    for (; t->n < at; t->n++)
+        t->ids[t->n] = -1;
+    t->ids[at] = id;
+    t->n = at + 1 > t->n ? at + 1 : t->n;
+}
+
+static void record_tokens(bench *b, uint32_t n) {
+    bench_truth *t = b->truth;
+    if (!t || !t->recording)
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        if (b->tokens[i].seq == b->seq[0])
+            record(t, mn_seq_length(b->a->session, b->seq[0]) - 1, b->tokens[i].id);
+}
+
+/* Each id is right with the probability asked for, by a hash of its position: all repetitions guess
+ * alike. */
+uint32_t bench_guess(void *truth, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k) {
+    const bench_truth *t = truth;
+    uint32_t given = 0;
+    (void)ids;
+    for (; given < k && !t->recording && n + given < t->n; given++) {
+        uint32_t h = (n + given) * 2654435761u;
+        h = (h ^ h >> 15) * 2246822519u;
+        h ^= h >> 13;
+        const int right = (h >> 8) * 0x1p-24 < t->part;
+        to[given] = right ? t->ids[n + given] : t->ids[n + given] ^ 1;
+    }
+    return given;
+}
+
 /* Steps until every sequence has finished; keeps the time of the first token and the gaps between
  * tokens (the tokens of one step share its time). */
 static int finish_all(bench *b, int timed) {
@@ -62,6 +99,7 @@ static int finish_all(bench *b, int timed) {
             return EXIT_INTERRUPTED;
         if (status != MN_OK)
             return app_fail(b->a, status);
+        record_tokens(b, got);
         double now = seconds();
         const int is_first = isnan(b->first);
         if (got && is_first)
@@ -216,6 +254,19 @@ static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     return 0;
 }
 
+/* Room for what the test generates. */
+static int truth_begin(bench *b, const bench_test *t) {
+    bench_truth *truth = b->truth;
+    if (!truth)
+        return 0;
+    free(truth->ids);
+    truth->n = 0;
+    truth->cap = (size_t)t->depth + t->n_prompt + t->n_gen + 8;
+    truth->ids = malloc(truth->cap * sizeof *truth->ids);
+    truth->recording = 1;
+    return truth->ids ? 0 : no_memory();
+}
+
 static void bench_end(bench *b) {
     free(b->ids);
     free(b->seq);
@@ -244,7 +295,8 @@ int bench_profile(app *a, const bench_test *t, size_t n_reps, mn_profile_fn fn, 
     return code;
 }
 
-int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out) {
+int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth,
+                  bench_result *out) {
     char name[64];
     bench b;
     double warm_rate, warm_ttft;
@@ -258,10 +310,15 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_result *out)
     if (code == 0 && !out->samples)
         code = no_memory();
     double tokenize_s = 0;
+    b.truth = truth;
+    if (code == 0)
+        code = truth_begin(&b, t);
     if (code == 0)
         tokenize_s = tokenize_seconds(a, b.ids, n_first(t, b.n_ids));
     if (code == 0)
         code = repeat(&b, t, &warm_rate, &warm_ttft);
+    if (truth)
+        truth->recording = 0;
     b.n_gaps = 0;
     while (code == 0 && out->n < n_reps) {
         code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n]);

@@ -174,6 +174,17 @@ static void print_rate(const app *a, const gen *g) {
                    (double)(g->n_ids - 1) / decode);
 }
 
+/* What became of drafts, if there were any. */
+static void print_drafts(const app *a) {
+    mn_session_stats s = {.size = sizeof s};
+    if (mn_session_get_stats(a->session, &s) != MN_OK || !s.n_drafted)
+        return;
+    app_remark(a, "%llu of %llu drafts held (%s), %llu tokens in %llu steps",
+               (unsigned long long)s.n_accepted, (unsigned long long)s.n_drafted,
+               a->session_info.speculation, (unsigned long long)s.n_drawn,
+               (unsigned long long)s.n_steps);
+}
+
 static void print_ids(out_file *out, const gen *g) {
     for (size_t i = 0; i < g->n_ids; i++)
         out_printf(out, "%s%d", i ? " " : "", g->ids[i]);
@@ -212,8 +223,10 @@ static int answer(app *a, gen *g, int json) {
     out_flush(&out); // before the statistics, which may go to the same terminal
     if (!g->n_text && g->n_thinking)
         note_thinking(g);
-    if (!out.error)
+    if (!out.error) {
         print_rate(a, g);
+        print_drafts(a);
+    }
     return out_finish(&out, code == EXIT_FAILED && out.error ? 0 : code);
 }
 
@@ -319,6 +332,7 @@ int cmd_run(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_session_rows, APP_SESSION_ROWS, &flags},
+        {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {

@@ -274,6 +274,20 @@ def test_run_form():
     assert len(said) == 2 and set(said) <= {"yes", "no"}, said
 
 
+def test_run_drafts():
+    """Drafts change no token; what became of them is on standard error."""
+    ask = ("-n", "90", "--temp", "0.8", "-s", "7", "--precision", "exact", "--json")
+    plain = run("--prompt-ids", IDS, *ask).json()
+    with scratch() as folder:
+        small = os.path.join(folder, "small.gguf")
+        minerva("convert", MODEL, "-o", small, "--type", "q4_0", "-q")
+        for flags in (["--lookup"], ["--draft", small], ["--draft", small, "--draft-max", "3", "--lookup"]):
+            equal(run("--prompt-ids", IDS, *ask, *flags).json()["ids"], plain["ids"])
+        r = run("--prompt-ids", IDS, *ask[:-1], "--draft", small)
+        assert re.search(r"\d+ of \d+ drafts held \(a draft model on \w+\), \d+ tokens in \d+ steps", r.err), r.err
+    is_error(run("--prompt-ids", IDS, "--draft", os.path.join(DATA, "nothing.gguf"), code=1), "nothing.gguf")
+
+
 def test_run_json():
     a = run("--prompt-ids", IDS, "-n", "160", "--temp", "0", "--precision", "exact", "--json").json()
     check_answer(a)
@@ -1378,6 +1392,13 @@ def test_bench_json():
     one = bench("-p", "0", "-n", "4", "-r", "1", "--json", "--precision", "exact").lines()
     equal([(t["test"], t["stddev_ts"], t["precision"]) for t in one], [("tg4", 0, "exact")])
     equal([t["test"] for t in bench("-p", "4,8", "-n", "0", "-r", "1", "--json").lines()], ["pp4", "pp8"])
+
+
+def test_bench_accept():
+    """Drafts that are right: more tokens than steps; the rate is that of all tokens."""
+    tests = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1", "--draft-max", "8", "--json").lines()
+    equal([t["test"] for t in tests], ["tg24"])
+    assert tests[0]["avg_ts"] > 0
 
 
 def test_bench_tables():

@@ -202,6 +202,14 @@ def endpoints():
         assert [prompt[at:].startswith(t) for at, t in zip(old["text_offset"], old["tokens"])].count(False) <= 1, echo
         kept = c.chat(max_tokens=12, min_tokens=12, logit_bias={str(ids["tokens"][-1]): -100})
         assert kept["usage"]["completion_tokens"] == 12, kept
+        # drafts
+        exact = ("--precision", "exact")
+        with served.Server(MINERVA, *exact) as alone, served.Server(MINERVA, *exact, "--lookup", "--draft", served.MODEL) as drafting:
+            ask = {"max_tokens": 60, "temperature": 0.7, "seed": 3}
+            want, found = Client(alone).chat(**ask), Client(drafting).chat(**ask)
+            assert found["choices"][0]["message"] == want["choices"][0]["message"], (found, want)
+            held = found["usage"]["completion_tokens_details"]["accepted_prediction_tokens"]
+            assert held > 0 and metric(drafting, "spec_decode_num_draft_tokens_total") >= metric(drafting, "spec_decode_num_accepted_tokens_total") > 0
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and metric(s, "num_requests_running") == 0
         assert metric(s, "time_to_first_token_seconds_count") > 5

@@ -202,6 +202,8 @@ static void put_usage(const answer *a, buffer *b) {
     uint64_t n_cached = 0;
     uint64_t n_new = 0;
     uint64_t n_thinking = 0;
+    uint64_t n_drafted = 0;
+    uint64_t n_accepted = 0;
     for (uint32_t i = 0; i < a->n; i++) {
         const generation *g = &a->g[i];
         if (i % (uint32_t)a->ask.n == 0) {
@@ -210,14 +212,20 @@ static void put_usage(const answer *a, buffer *b) {
         }
         n_new += g->n_ids - g->n_prompt;
         n_thinking += g->n_thinking;
+        n_drafted += g->n_drafted;
+        n_accepted += g->n_accepted;
     }
     put_format(b,
                "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
                "\"prompt_tokens_details\":{\"cached_tokens\":%llu},"
-               "\"completion_tokens_details\":{\"reasoning_tokens\":%llu}}",
+               "\"completion_tokens_details\":{\"reasoning_tokens\":%llu",
                (unsigned long long)n_prompt, (unsigned long long)n_new,
                (unsigned long long)(n_prompt + n_new), (unsigned long long)n_cached,
                (unsigned long long)n_thinking);
+    if (n_drafted)
+        put_format(b, ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
+                   (unsigned long long)n_accepted, (unsigned long long)(n_drafted - n_accepted));
+    buffer_z(b, "}}");
 }
 
 /* The chunk with the usage, if it was asked for, and the mark of the end. */

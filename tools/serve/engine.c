@@ -26,7 +26,7 @@ typedef struct {
     wire_in in;
     app a;
     app_flags flags;
-    char *model, *device;
+    char *model, *device, *draft, *draft_device;
     forms forms;       /* of the thread that reads */
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
@@ -247,6 +247,8 @@ static char *other_devices(const app *a, const char *device, const char *exclude
 static void set_flags(engine *e, const wire_open *m) {
     e->model = text_of(m->model);
     e->device = text_of(m->device);
+    e->draft = text_of(m->draft);
+    e->draft_device = text_of(m->draft_device);
     e->flags = (app_flags){
         .model = e->model,
         .device = e->device,
@@ -261,6 +263,10 @@ static void set_flags(engine *e, const wire_open *m) {
         .precision = (int)m->precision,
         .kv_k = (int)m->kv_k,
         .kv_v = (int)m->kv_v,
+        .draft = e->draft,
+        .draft_device = e->draft_device,
+        .draft_max = m->n_draft,
+        .lookup = (m->flags & WIRE_LOOKUP) != 0,
     };
 }
 

@@ -189,6 +189,8 @@ static void on_end(engine_link *l) {
     l->n_preempted += l->beat.n_preempted;
     l->cache_queries += l->beat.cache_queries;
     l->cache_hits += l->beat.cache_hits;
+    l->n_drafted += l->beat.n_drafted;
+    l->n_accepted += l->beat.n_accepted;
     l->beat = (wire_beat){0};
     memset(l->prefixes, 0, sizeof l->prefixes);
     buffer_clear(&l->out);

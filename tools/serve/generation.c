@@ -288,6 +288,8 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
 static void on_finish(serve *s, generation *g, const wire_event *m) {
     metrics *all = &s->metrics;
     g->n_cached = m->n_cached > g->n_cached ? m->n_cached : g->n_cached;
+    g->n_drafted = m->n_drafted;
+    g->n_accepted = m->n_accepted;
     if (g->first > 0) {
         histogram_add(&all->queue, (double)m->queued_ns * 1e-9);
         histogram_add(&all->prefill, (double)m->prefill_ns * 1e-9);

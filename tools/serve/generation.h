@@ -13,7 +13,8 @@ typedef struct generation {
     int admitted, done;
     int32_t *ids; /* [n_ids]: the prompt, then what was drawn */
     uint32_t n_prompt, n_ids, cap, n_cached, n_thinking;
-    uint32_t max_new; /* 0: the prompt alone is computed */
+    uint64_t n_drafted, n_accepted; /* in the engine that ended it */
+    uint32_t max_new;               /* 0: the prompt alone is computed */
     uint64_t seed;
     mn_stream *stream;
     int finish;         /* MN_FINISH_* */

@@ -113,6 +113,8 @@ static metrics_now now_of(const serve *s) {
         now.n_preempted += l->n_preempted + l->beat.n_preempted;
         now.cache_queries += l->cache_queries + l->beat.cache_queries;
         now.cache_hits += l->cache_hits + l->beat.cache_hits;
+        now.n_drafted += l->n_drafted + l->beat.n_drafted;
+        now.n_accepted += l->n_accepted + l->beat.n_accepted;
         now.n_restarts += l->n_restarts;
         now.n_ready += l->state == LINK_READY;
         used += l->beat.pages_used;

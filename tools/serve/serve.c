@@ -91,7 +91,8 @@ static void set_open(serve *s) {
                                 {WIRE_QUIET, (uint32_t)f->quiet},
                                 {WIRE_VERBOSE, (uint32_t)f->verbose},
                                 {WIRE_EMBEDDINGS, (uint32_t)own->embeddings},
-                                {WIRE_NO_CACHE, (uint32_t)own->no_cache}};
+                                {WIRE_NO_CACHE, (uint32_t)own->no_cache},
+                                {WIRE_LOOKUP, (uint32_t)f->lookup}};
     for (size_t i = 0; i < COUNT(bits); i++)
         m->flags |= bits[i][1] ? bits[i][0] : 0;
     m->model = str_of(s->a.info.path);
@@ -104,6 +105,9 @@ static void set_open(serve *s) {
     m->kv_k = (uint32_t)f->kv_k;
     m->kv_v = (uint32_t)f->kv_v;
     m->kv_bytes = (uint64_t)own->kv_mb << 20;
+    m->draft = str_of(f->draft);
+    m->draft_device = str_of(f->draft_device);
+    m->n_draft = (uint32_t)f->draft_max;
 }
 
 /* "storyteller" of ".../storyteller-f16.gguf": the file's or folder's name without its ending. */
@@ -451,6 +455,7 @@ int cmd_serve(int argc, char **argv) {
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &common},
         {"", app_device_rows, APP_DEVICE_ROWS, &common},
         {"", app_session_rows, APP_SESSION_ROWS, &common},
+        {"", app_draft_rows, APP_DRAFT_ROWS, &common},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &common},
     };
     const arg_page page = {"serve", "[-m MODEL] [--port N] [flags]",

@@ -152,6 +152,9 @@ static void pass_open(pass *p, wire_open *m) {
     u32(p, &m->kv_k);
     u32(p, &m->kv_v);
     u64(p, &m->kv_bytes);
+    text(p, &m->draft);
+    text(p, &m->draft_device);
+    u32(p, &m->n_draft);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */
@@ -286,6 +289,8 @@ static void pass_event(pass *p, wire_event *m) {
     u64(p, &m->prefill_ns);
     u64(p, &m->first_ns);
     u64(p, &m->decode_ns);
+    u64(p, &m->n_drafted);
+    u64(p, &m->n_accepted);
     text(p, &m->message);
     if (!p->out && (m->finish < MN_FINISH_NONE || m->finish > MN_FINISH_ABORTED))
         p->bad = 1;
@@ -309,6 +314,8 @@ static void pass_beat(pass *p, wire_beat *m) {
     u64(p, &m->n_steps);
     u64(p, &m->usual_step_ns);
     u64(p, &m->beat_ms);
+    u64(p, &m->n_drafted);
+    u64(p, &m->n_accepted);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ typedef enum {
 #define WIRE_VERBOSE 8u
 #define WIRE_EMBEDDINGS 16u
 #define WIRE_NO_CACHE 32u
+#define WIRE_LOOKUP 64u
 typedef struct {
     uint32_t version, flags;
     mn_str model, device, excluded; /* excluded: ids of plugins with commas */
@@ -46,6 +47,8 @@ typedef struct {
     int32_t ctx;                    /* -1: not given */
     uint32_t n_batch, n_seq, precision, kv_k, kv_v;
     uint64_t kv_bytes;
+    mn_str draft, draft_device; /* empty: none */
+    uint32_t n_draft, pad;
 } wire_open;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
@@ -104,6 +107,7 @@ typedef struct {
     const int32_t *prompt_top_ids;
     uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
     mn_str message;
+    uint64_t n_drafted, n_accepted;
 } wire_event;
 
 typedef struct {
@@ -116,6 +120,7 @@ typedef struct {
     uint32_t n_running, n_waiting;
     uint64_t pages_total, pages_used, cache_queries, cache_hits, n_preempted, n_steps;
     uint64_t usual_step_ns, beat_ms;
+    uint64_t n_drafted, n_accepted;
 } wire_beat;
 
 /* ---- writing: a whole message is appended to out; out->failed: out of memory ----------------- */

@@ -108,6 +108,8 @@ static wire_event event_of(const mn_request_event *e) {
                       .n_cached = e->n_cached,
                       .n_drawn = e->n_drawn,
                       .n_preempted = e->n_preempted,
+                      .n_drafted = e->n_drafted,
+                      .n_accepted = e->n_accepted,
                       .logprob = e->logprob,
                       .n_top = e->n_top,
                       .top_ids = e->top_ids,
@@ -150,6 +152,8 @@ void work_beat(const work *w, wire_beat *out) {
                        .cache_queries = load.cache_queries,
                        .cache_hits = load.cache_hits,
                        .n_preempted = load.n_preempted,
+                       .n_drafted = load.n_drafted,
+                       .n_accepted = load.n_accepted,
                        .n_steps = load.n_steps,
                        .usual_step_ns = load.usual_step_ns,
                        .beat_ms = load.beat_ms};
