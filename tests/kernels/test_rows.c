@@ -204,95 +204,154 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     return w;
 }
 
+enum { MOST_ROWS = 33 };
+
+/* The inputs of a case as a kernel reads them, and what the weight makes of them in double
+ * arithmetic: want [MOST_ROWS, n]. */
+typedef struct {
+    uint8_t *rows;
+    int64_t ldx;   /* bytes from row to row */
+    double *value; /* [k, MOST_ROWS] */
+    double *want;
+} linear_inputs;
+
+/* A weight [n, k] and MOST_ROWS random rows, for all numbers of rows. */
+typedef struct {
+    uint32_t type, precision;
+    int32_t level;
+    int64_t k, n;
+    mnc_weight w;
+    uint8_t *memory;
+    float *wv, *x;
+    linear_inputs in[2]; /* as they are; as blocks of int8. Those that were needed. */
+} linear_case;
+
+static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level, int64_t k,
+                               int64_t n) {
+    linear_case c = {.type = type, .precision = precision, .level = level, .k = k, .n = n};
+    c.w = random_weight(type, n, k, &c.memory);
+    c.wv = malloc(sizeof *c.wv * (size_t)(k * n));
+    c.x = malloc(sizeof *c.x * (size_t)(k * MOST_ROWS));
+    for (int64_t i = 0; i < n; i++)
+        ref_row(&c.w, i, c.wv + i * k);
+    for (int64_t i = 0; i < k * MOST_ROWS; i++)
+        c.x[i] = uniform();
+    return c;
+}
+
+static void linear_close(linear_case *c) {
+    for (int i = 0; i < 2; i++) {
+        free(c->in[i].rows);
+        free(c->in[i].value);
+        free(c->in[i].want);
+    }
+    free(c->memory);
+    free(c->wv);
+    free(c->x);
+}
+
+/* The rows in one of the two forms, and their values. */
+static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
+    const int64_t k = c->k;
+    in->ldx = quantised ? mnk_quant_bytes(k) : 4 * k;
+    in->rows = aligned_alloc(64, (size_t)((MOST_ROWS * in->ldx + 63) / 64 * 64));
+    in->value = malloc(sizeof *in->value * (size_t)(k * MOST_ROWS));
+    for (int64_t i = 0; i < MOST_ROWS; i++) {
+        uint8_t *row = in->rows + i * in->ldx;
+        const float *x = c->x + i * k;
+        if (quantised)
+            mnk_quantise(x, k, row);
+        else
+            memcpy(row, x, (size_t)(4 * k));
+        for (int64_t j = 0; j < k; j++)
+            in->value[j * MOST_ROWS + i] =
+                quantised ? (double)mnk_quant_d(row, k)[j / 32] * (int8_t)row[j] : (double)x[j];
+    }
+}
+
+static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
+    linear_inputs *in = &c->in[quantised];
+    if (in->rows)
+        return in;
+    put_rows(c, quantised, in);
+    in->want = malloc(sizeof *in->want * (size_t)(c->n * MOST_ROWS));
+    for (int64_t j = 0; j < c->n; j++) {
+        double sum[MOST_ROWS] = {0};
+        for (int64_t l = 0; l < c->k; l++) {
+            const double weight = (double)c->wv[j * c->k + l];
+            for (int64_t i = 0; i < MOST_ROWS; i++)
+                sum[i] += in->value[l * MOST_ROWS + i] * weight;
+        }
+        for (int64_t i = 0; i < MOST_ROWS; i++)
+            in->want[i * c->n + j] = sum[i];
+    }
+    return in;
+}
+
+/* The size of one output where inputs and weights do not cancel. */
+static double usual_output(const linear_case *c, const linear_inputs *in, int64_t r) {
+    double nx = 0;
+    double nw = 0;
+    for (int64_t l = 0; l < c->k; l++) {
+        for (int64_t i = 0; i < r; i++)
+            nx += in->value[l * MOST_ROWS + i] * in->value[l * MOST_ROWS + i];
+    }
+    for (int64_t i = 0; i < c->k * c->n; i++)
+        nw += (double)c->wv[i] * (double)c->wv[i];
+    return sqrt(nx * nw / (double)c->k);
+}
+
 static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x,
                           int64_t ldx, int64_t r, float *y, void *panel, uint64_t panel_bytes) {
-    mnk_pair pair[33];
+    mnk_pair pair[MOST_ROWS];
     for (int64_t i = 0; i < r; i++)
         pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
     memset(panel, 0xff, panel_bytes);
     mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
 }
 
-static void linear_case(uint32_t type, uint32_t precision, int32_t level, int64_t k, int64_t n,
-                        int64_t r) {
-    const mnk_linear *kern = mnk_find_linear(type, precision, level, r);
-    const int64_t ldx = kern->quantised_x ? mnk_quant_bytes(k) : 4 * k;
-    uint8_t *memory;
-    uint8_t *xq = aligned_alloc(64, (size_t)(((r * ldx) + 63) / 64 * 64));
-    const mnc_weight w = random_weight(type, n, k, &memory);
-    float *wv = malloc(sizeof *wv * (size_t)(k * n));
-    float *x = malloc(sizeof *x * (size_t)(k * r));
+/* The first r rows: near the double ones; the first and the last of them as they come out alone. */
+static void linear_rows_case(linear_case *c, int64_t r) {
+    const mnk_linear *kern = mnk_find_linear(c->type, c->precision, c->level, r);
+    const mnk_linear *few = mnk_find_linear(c->type, c->precision, c->level, 1);
+    const linear_inputs *in = linear_inputs_of(c, kern->quantised_x);
+    const int64_t n = c->n;
+    const uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(c->k) : 0) / 64 * 64 + 64;
     float *y = malloc(sizeof *y * (size_t)(n * r));
     float *one = malloc(sizeof *one * (size_t)n);
-    double *xv = malloc(sizeof *xv * (size_t)(k * r));
-    double *want = calloc((size_t)(n * r), sizeof *want);
-    double nx = 0;
-    double nw = 0;
-    uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(k) : 0) / 64 * 64 + 64;
     void *panel = aligned_alloc(64, pb);
-    for (int64_t i = 0; i < n; i++)
-        ref_row(&w, i, wv + i * k);
-    for (int64_t i = 0; i < k * r; i++)
-        xv[i] = x[i] = uniform();
-    if (kern->quantised_x) {
-        for (int64_t i = 0; i < r; i++) {
-            mnk_quantise(x + i * k, k, xq + i * ldx);
-            for (int64_t j = 0; j < k; j++) {
-                xv[i * k + j] =
-                    (double)mnk_quant_d(xq + i * ldx, k)[j / 32] * (int8_t)xq[i * ldx + j];
-            }
-        }
-    } else {
-        memcpy(xq, x, (size_t)(r * ldx));
-    }
-    for (int64_t i = 0; i < r; i++) {
-        for (int64_t j = 0; j < n; j++) {
-            for (int64_t c = 0; c < k; c++)
-                want[i * n + j] += xv[i * k + c] * (double)wv[j * k + c];
-        }
-    }
-    for (int64_t i = 0; i < k * r; i++)
-        nx += xv[i] * xv[i];
-    for (int64_t i = 0; i < k * n; i++)
-        nw += (double)wv[i] * (double)wv[i];
     memset(y, 0xff, sizeof *y * (size_t)(n * r));
-    multiply_rows(kern, &w, xq, ldx, r, y, panel, pb);
-    double e = rel_l2(y, want, n * r) * norm(want, n * r);
-    double by = sqrt(nx * nw / (double)k);                       /* a single output may cancel */
-    check(e <= 2e-6 * by, "error", kern->name, k, n, r, e / by); /* by is 0: all weights are */
-    for (int64_t i = 0; i<r; i += r> 1 ? r - 1 : 1) {            /* first and last row alone */
-        const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
-        if (few->quantised_x)
-            break;
-        multiply_rows(few, &w, xq + i * ldx, ldx, 1, one, panel, pb);
-        check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name, k,
-              n, r, (double)i);
+    multiply_rows(kern, &c->w, in->rows, in->ldx, r, y, panel, pb);
+    const double e = rel_l2(y, in->want, n * r) * norm(in->want, n * r);
+    const double by = usual_output(c, in, r); /* a single output may cancel */
+    /* by is 0: all weights are */
+    check(e <= 2e-6 * by, "error", kern->name, c->k, n, r, e / by);
+    for (int64_t i = 0; i < r && !few->quantised_x; i += r > 1 ? r - 1 : 1) {
+        multiply_rows(few, &c->w, in->rows + i * in->ldx, in->ldx, 1, one, panel, pb);
+        check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name,
+              c->k, n, r, (double)i);
     }
-    free(memory);
-    free(xq);
-    free(wv);
-    free(xv);
-    free(want);
-    free(x);
     free(y);
     free(one);
     free(panel);
 }
+
 static void linear_row(uint32_t type, uint32_t precision, int32_t level) {
     static const int64_t blocks[] = {1, 3, 9, 33, 65};
     static const int64_t floats[] = {1, 7, 33, 64, 1030, 2083};
     static const int64_t ns[] = {1, 3, 17, 50, 70};
-    static const int64_t rs[] = {1, 2, 4, 7, 33};
+    static const int64_t rs[] = {1, 2, 4, 7, MOST_ROWS};
     const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
     int64_t e = case_dtype(type).block_elems;
     e = e > grain ? e : grain;
     const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
     for (int64_t i = quick; i < (e > 1 ? most : 6); i++) {
         for (int j = 0; j < 5; j += 1 + quick) {
-            for (int l = quick; l < 5; l += 1 + quick) {
-                linear_case(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j],
-                            rs[l]);
-            }
+            linear_case c =
+                linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j]);
+            for (int l = quick; l < 5; l += 1 + quick)
+                linear_rows_case(&c, rs[l]);
+            linear_close(&c);
         }
     }
 }
@@ -534,8 +593,8 @@ typedef struct {
 #define PAGE 64
 typedef struct {
     float *q;
-    float *k;
-    float *v;
+    float *k, *v;
+    float *k_kept, *v_kept; /* as the cache has them */
     float *y;
     float *sink;
     uint8_t *kv;
@@ -635,19 +694,20 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
     run(mnk_attention_node, &c, workers);
     free(q);
 }
-/* Element i of the n of a key or value, as the cache rounds it. */
-static double kv_value(const shape *s, const float *x, int64_t i, int64_t n) {
+/* Copies rows of n elements each as the cache rounds them. */
+static float *as_kept(const shape *s, const float *x, int64_t rows, int64_t n) {
+    float *to = malloc(sizeof *to * (size_t)(rows * n));
     uint8_t kept[34];
-    float y[32];
-    if (s->kv == MN_F16)
-        return f16_value(mnk_to_f16(x[i]));
-    if (s->kv == MN_F32)
-        return x[i];
-    const int64_t first = i / 32 * 32;
-    const int64_t left = n - first < 32 ? n - first : 32;
-    mn_cached_put(MN_Q8_0, x + first, left, kept);
-    mn_cached_get(MN_Q8_0, kept, left, y);
-    return y[i - first];
+    for (int64_t i = 0; i < rows; i++, x += n) {
+        float *row = to + i * n;
+        for (int64_t j = 0; s->kv == MN_Q8_0 && j < n; j += 32) {
+            mn_cached_put(MN_Q8_0, x + j, n - j < 32 ? n - j : 32, kept);
+            mn_cached_get(MN_Q8_0, kept, n - j < 32 ? n - j : 32, row + j);
+        }
+        for (int64_t j = 0; s->kv != MN_Q8_0 && j < n; j++)
+            row[j] = s->kv == MN_F16 ? (float)f16_value(mnk_to_f16(x[j])) : x[j];
+    }
+    return to;
 }
 
 /* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads
@@ -662,7 +722,7 @@ static void oracle_row(const shape *s, const float *q, const float *k, const flo
         const float *key = k + j * k_row;
         double l = 0;
         for (int64_t d = 0; d < s->dk; d++)
-            l += (double)q[d] * kv_value(s, key, d, s->dk);
+            l += (double)q[d] * (double)key[d];
         l *= 0.3;
         logit[j] = s->cap != 0 ? s->cap * tanh(l / s->cap) : l;
         top = fmax(top, logit[j]);
@@ -674,7 +734,7 @@ static void oracle_row(const shape *s, const float *q, const float *k, const flo
         const double e = exp(logit[j] - top);
         sum += e;
         for (int64_t d = 0; d < s->dv; d++)
-            y[d] += e * kv_value(s, value, d, s->dv);
+            y[d] += e * (double)value[d];
     }
     for (int64_t d = 0; d < s->dv; d++)
         y[d] /= sum;
@@ -689,8 +749,8 @@ static void oracle(const shape *s, const att *a, const int64_t *len, double *wan
                 const int64_t lo = s->window && p >= s->window ? p - s->window + 1 : 0;
                 const int64_t head = (from + p) * s->h + h;
                 const int64_t head_kv = from * s->hkv + h / g;
-                const float *k = a->k + head_kv * s->dk;
-                const float *v = a->v + head_kv * s->dv;
+                const float *k = a->k_kept + head_kv * s->dk;
+                const float *v = a->v_kept + head_kv * s->dv;
                 const float *sink = s->sinks ? &a->sink[h] : NULL;
                 double *y = want + head * s->dv;
                 oracle_row(s, a->q + head * s->dk, k, v, lo, p, sink, y);
@@ -729,6 +789,8 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
         a.sink[i] = 3 * uniform();
     for (int i = 0; i < SLOTS * PAGES; i++)
         a.pages[i] = (i * 7 + 5) % (SLOTS * PAGES);
+    a.k_kept = as_kept(s, a.k, t * s->hkv, s->dk);
+    a.v_kept = as_kept(s, a.v, t * s->hkv, s->dv);
     oracle(s, &a, len, want);
     attend(s, &a, len, false, 2);
     memcpy(all, a.y, 4 * ny);
@@ -761,6 +823,8 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     free(a.q);
     free(a.k);
     free(a.v);
+    free(a.k_kept);
+    free(a.v_kept);
     free(a.y);
     free(a.sink);
     free(a.kv);
