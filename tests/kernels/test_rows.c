@@ -228,7 +228,13 @@ typedef struct {
 
 static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level, int64_t k,
                                int64_t n) {
-    linear_case c = {.type = type, .precision = precision, .level = level, .k = k, .n = n};
+    linear_case c = {
+        .type = type,
+        .precision = precision,
+        .level = level,
+        .k = k,
+        .n = n,
+    };
     c.w = random_weight(type, n, k, &c.memory);
     c.wv = malloc(sizeof *c.wv * (size_t)(k * n));
     c.x = malloc(sizeof *c.x * (size_t)(k * MOST_ROWS));
@@ -263,9 +269,12 @@ static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
             mnk_quantise(x, k, row);
         else
             memcpy(row, x, (size_t)(4 * k));
-        for (int64_t j = 0; j < k; j++)
-            in->value[j * MOST_ROWS + i] =
-                quantised ? (double)mnk_quant_d(row, k)[j / 32] * (int8_t)row[j] : (double)x[j];
+        for (int64_t j = 0; j < k; j++) {
+            double value = x[j];
+            if (quantised)
+                value = (double)mnk_quant_d(row, k)[j / 32] * (int8_t)row[j];
+            in->value[j * MOST_ROWS + i] = value;
+        }
     }
 }
 
@@ -276,11 +285,14 @@ static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
     put_rows(c, quantised, in);
     in->want = malloc(sizeof *in->want * (size_t)(c->n * MOST_ROWS));
     for (int64_t j = 0; j < c->n; j++) {
+        const float *weight = c->wv + j * c->k;
+        const double *value = in->value;
         double sum[MOST_ROWS] = {0};
         for (int64_t l = 0; l < c->k; l++) {
-            const double weight = (double)c->wv[j * c->k + l];
+            const double by = weight[l];
             for (int64_t i = 0; i < MOST_ROWS; i++)
-                sum[i] += in->value[l * MOST_ROWS + i] * weight;
+                sum[i] += value[i] * by;
+            value += MOST_ROWS;
         }
         for (int64_t i = 0; i < MOST_ROWS; i++)
             in->want[i * c->n + j] = sum[i];
@@ -293,11 +305,14 @@ static double usual_output(const linear_case *c, const linear_inputs *in, int64_
     double nx = 0;
     double nw = 0;
     for (int64_t l = 0; l < c->k; l++) {
+        const double *value = in->value + l * MOST_ROWS;
         for (int64_t i = 0; i < r; i++)
-            nx += in->value[l * MOST_ROWS + i] * in->value[l * MOST_ROWS + i];
+            nx += value[i] * value[i];
     }
-    for (int64_t i = 0; i < c->k * c->n; i++)
-        nw += (double)c->wv[i] * (double)c->wv[i];
+    for (int64_t i = 0; i < c->k * c->n; i++) {
+        const double weight = c->wv[i];
+        nw += weight * weight;
+    }
     return sqrt(nx * nw / (double)c->k);
 }
 
@@ -593,8 +608,10 @@ typedef struct {
 #define PAGE 64
 typedef struct {
     float *q;
-    float *k, *v;
-    float *k_kept, *v_kept; /* as the cache has them */
+    float *k;
+    float *v;
+    float *k_kept; /* as the cache has them */
+    float *v_kept;
     float *y;
     float *sink;
     uint8_t *kv;
@@ -698,14 +715,23 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
 static float *as_kept(const shape *s, const float *x, int64_t rows, int64_t n) {
     float *to = malloc(sizeof *to * (size_t)(rows * n));
     uint8_t kept[34];
-    for (int64_t i = 0; i < rows; i++, x += n) {
-        float *row = to + i * n;
-        for (int64_t j = 0; s->kv == MN_Q8_0 && j < n; j += 32) {
-            mn_cached_put(MN_Q8_0, x + j, n - j < 32 ? n - j : 32, kept);
-            mn_cached_get(MN_Q8_0, kept, n - j < 32 ? n - j : 32, row + j);
+    if (s->kv == MN_F32)
+        memcpy(to, x, sizeof *to * (size_t)(rows * n));
+    if (s->kv == MN_F16) {
+        for (int64_t i = 0; i < rows * n; i++)
+            to[i] = (float)f16_value(mnk_to_f16(x[i]));
+    }
+    if (s->kv != MN_Q8_0)
+        return to;
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t end = (i + 1) * n;
+        int64_t j = i * n;
+        while (j < end) {
+            const int64_t left = end - j < 32 ? end - j : 32;
+            mn_cached_put(MN_Q8_0, x + j, left, kept);
+            mn_cached_get(MN_Q8_0, kept, left, to + j);
+            j += left;
         }
-        for (int64_t j = 0; s->kv != MN_Q8_0 && j < n; j++)
-            row[j] = s->kv == MN_F16 ? (float)f16_value(mnk_to_f16(x[j])) : x[j];
     }
     return to;
 }
@@ -842,7 +868,8 @@ static void attention(int32_t level, const char *name) {
         {8, 2, 64, 64, 0, 0, false, MN_F32, 0, 0},   {8, 1, 64, 64, 0, 0, false, MN_F16, 0, 0},
         {3, 3, 20, 12, 0, 0, false, MN_F32, 0, 0},   {4, 2, 48, 48, 17, 0, true, MN_F16, 0, 0},
         {4, 2, 32, 80, 100, 4, false, MN_F32, 0, 0}, {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0},
-        {4, 2, 64, 80, 0, 0, false, MN_Q8_0, 0, 0}};
+        {4, 2, 64, 80, 0, 0, false, MN_Q8_0, 0, 0},
+    };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         for (int j = 0; j < (quick && i ? 1 : 3); j++) {
             shape s = shapes[i];
