@@ -196,13 +196,20 @@ def test_chat_form(client, server):
         name: str = pydantic.Field(max_length=12)
         colour: Colour
         age: int = pydantic.Field(ge=0, le=99)
-        friends: list["Animal"] = pydantic.Field(max_length=2)
+        friends: list["Animal"] = pydantic.Field(max_length=1)
 
     for seed in range(4):
-        r = client.chat.completions.parse(model="storyteller", messages=STORY, response_format=Animal, temperature=1.5, seed=seed, max_tokens=600)
-        if r.choices[0].finish_reason == "stop":
-            assert 0 <= r.choices[0].message.parsed.age <= 99
-    settings = dict(model="storyteller", messages=STORY, response_format=Animal, temperature=1, seed=9, max_tokens=600)
+        try:
+            r = client.chat.completions.parse(model="storyteller", messages=STORY, response_format=Animal, temperature=1.5, seed=seed, max_tokens=600)
+        except openai.LengthFinishReasonError:
+            continue  # a long row of friends
+        assert 0 <= r.choices[0].message.parsed.age <= 99
+
+    class Fruit(pydantic.BaseModel):
+        name: str = pydantic.Field(max_length=12)
+        colour: Colour
+
+    settings = dict(model="storyteller", messages=STORY, response_format=Fruit, temperature=1, seed=9, max_tokens=600)
     with client.chat.completions.stream(**settings) as stream:
         for event in stream:
             pass

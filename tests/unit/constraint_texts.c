@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCHEMAS = 512, LINE = 1 << 20, TEXT = 1 << 16, MOST_NEW = 500 };
+enum { SCHEMAS = 512, LINE = 1 << 20, TEXT = 1 << 16, MOST_NEW = 300 };
 
 typedef struct {
     int schema;
@@ -96,6 +96,7 @@ int main(int argc, char **argv) {
     mn_session *s = NULL;
     const mn_session_params p = {.size = sizeof p,
                                  .device = argc > 3 ? argv[3] : "cpu_simd",
+                                 .precision = MN_PRECISION_EXACT,
                                  .n_seq = 16,
                                  .n_ctx = MOST_NEW + 8};
     const int n_each = argc > 1 ? atoi(argv[1]) : 1;
