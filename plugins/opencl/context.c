@@ -86,7 +86,9 @@ static mn_status run_units(mn_context *c, bool dry, mn_error *err) {
 
 /* Programs are compiled and kernels made; nothing is enqueued. */
 mn_status ocl_context_prepare(mn_context *c, uint32_t set, const int64_t *values, mn_error *err) {
-    const mn_status st = ocl_context_begin(c, set, values, err);
+    mn_status st = ocl_context_begin(c, set, values, err);
+    if (!st)
+        st = ocl_events_reserve(c->prog->dev, 16, err);
     if (st)
         return st;
     return run_units(c, true, err);

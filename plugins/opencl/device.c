@@ -87,6 +87,11 @@ void ocl_device_close(mn_device *d) {
     if (!d)
         return;
     ocl_drop_built(d);
+    for (mn_event *e = d->spare; e;) {
+        mn_event *next = e->next;
+        ocl_delete(d, e);
+        e = next;
+    }
     if (d->own)
         d->cl->ReleaseCommandQueue(d->own);
     if (d->context)

@@ -46,6 +46,7 @@ struct ocl_built {
 struct mn_event {
     mn_device *dev;
     cl_event ev;
+    mn_event *next; /* of the device's spares */
 };
 struct mn_device {
     ocl_plugin *plugin;
@@ -53,7 +54,8 @@ struct mn_device {
     cl_device_id id;
     cl_context context;
     cl_command_queue own; /* for zeroing; used under no lock: the API's calls are thread-safe */
-    pthread_mutex_t lock; /* of built */
+    pthread_mutex_t lock; /* of built and spare */
+    mn_event *spare;      /* freed ones: a step allocates nothing */
     ocl_built *built;
     uint64_t max_alloc;
     uint32_t lanes;        /* work-items of a group that shares a row */
@@ -156,6 +158,8 @@ void ocl_drop_built(mn_device *d);
 mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */
 /* Behind everything in the queue. */
 mn_status ocl_event_new(mn_queue *q, mn_event **out, mn_error *err);
+/* So many can be had without an allocation. */
+mn_status ocl_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 /* Device memory of the plugin's own, zeroed; released with cl->ReleaseMemObject. */
 mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
                           mn_error *err);

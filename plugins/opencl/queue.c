@@ -151,12 +151,40 @@ mn_status ocl_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *hos
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+/* A spare one, or a new one; NULL = out of memory. */
+static mn_event *take_event(mn_device *d) {
+    pthread_mutex_lock(&d->lock);
+    mn_event *e = d->spare;
+    if (e)
+        d->spare = e->next;
+    pthread_mutex_unlock(&d->lock);
+    if (!e)
+        e = ocl_new(d, sizeof *e);
+    if (e)
+        e->dev = d;
+    return e;
+}
+
+mn_status ocl_events_reserve(mn_device *d, uint32_t n, mn_error *err) {
+    pthread_mutex_lock(&d->lock);
+    for (const mn_event *e = d->spare; e && n; e = e->next)
+        n--;
+    pthread_mutex_unlock(&d->lock);
+    for (; n; n--) {
+        mn_event *e = ocl_new(d, sizeof *e);
+        if (!e)
+            return mnp_fail_memory(err, sizeof *e, "an event");
+        e->dev = d;
+        ocl_event_free(e);
+    }
+    return MN_OK;
+}
+
 mn_status ocl_event_new(mn_queue *q, mn_event **out, mn_error *err) {
     mn_device *d = q->dev;
-    mn_event *e = ocl_new(d, sizeof *e);
+    mn_event *e = take_event(d);
     if (!e)
         return mnp_fail_memory(err, sizeof *e, "an event");
-    e->dev = d;
     cl_int code = d->cl->EnqueueMarkerWithWaitList(q->cl, 0, NULL, &e->ev);
     if (code == CL_SUCCESS)
         code = d->cl->Flush(q->cl);
@@ -173,7 +201,11 @@ void ocl_event_free(mn_event *e) {
         return;
     if (e->ev)
         e->dev->cl->ReleaseEvent(e->ev);
-    ocl_delete(e->dev, e);
+    e->ev = NULL;
+    pthread_mutex_lock(&e->dev->lock);
+    e->next = e->dev->spare;
+    e->dev->spare = e;
+    pthread_mutex_unlock(&e->dev->lock);
 }
 
 /* Polls hard at first, since a step is short, then gives the core away: at once where the device is

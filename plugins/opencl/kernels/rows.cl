@@ -45,6 +45,13 @@ kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
 /* ---- elements -------------------------------------------------------------------------------- */
 enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3 }; /* MN_ACT_* */
 
+/* Some drivers' tanh stays short of 1 for an infinity. */
+static float tanh_of(float v) {
+    if (fabs(v) > 20.0f)
+        return copysign(1.0f, v);
+    return tanh(v);
+}
+
 static float activate(int kind, float v, float alpha) {
     const float cubic = 0.7978845608028654f * (v + 0.044715f * v * v * v);
     if (isnan(v)) /* tanh and exp of some drivers make a number of it */
@@ -53,7 +60,7 @@ static float activate(int kind, float v, float alpha) {
     case GELU_ERF:
         return 0.5f * v * (1.0f + erf(v * 0.7071067811865476f));
     case GELU_TANH:
-        return 0.5f * v * (1.0f + tanh(cubic));
+        return 0.5f * v * (1.0f + tanh_of(cubic));
     case RELU:
         return v > 0.0f ? v : 0.0f;
     default:
@@ -96,7 +103,7 @@ kernel void elementwise(REF(a), REF(b), REF(y), const ocl_elementwise_args p) {
         y = a * p.factor;
         break;
     case OCL_SOFTCAP:
-        y = isnan(a) ? a : p.factor * tanh(a / p.factor);
+        y = isnan(a) ? a : p.factor * tanh_of(a / p.factor);
         break;
     }
     PTR(float, y)[i] = y;
