@@ -123,8 +123,9 @@ static uint32_t count(mn_session *s, mn_sequence *q, const mn_draft_case *usual)
     if (s->spec.flags & MN_SPECULATE_ALWAYS)
         return c.most;
     p->n_steps++;
-    if (p->n_steps % PLAIN_EVERY == 0)
-        return 0; /* so that the time of a step without drafts is that of now */
+    /* so that the time of a step without drafts is known, and that of now */
+    if (p->n_steps % PLAIN_EVERY == 0 || !mn_step_times_known(&s->spec.times, c.n_draws))
+        return 0;
     const uint32_t k = mn_draft_count(&s->spec.times, mn_acceptance_of(&p->acceptance), &c);
     if (!k)
         give_up(q);

@@ -14,12 +14,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* T: times of steps that only draw, by rows; a mean that follows the last ones. 0 = not known. */
+/* T: times of steps that only draw, by rows; a mean that follows the last ones. A number of rows is
+ * known from its second step on, the shorter one: the first touches new memory. It is forgotten
+ * when it was not seen for long, so that one slow step is not believed for ever. */
 enum { MN_TIMED_ROWS = 256 };
 typedef struct {
     double ns[MN_TIMED_ROWS + 1];
+    uint32_t n[MN_TIMED_ROWS + 1];    /* steps seen */
+    uint32_t last[MN_TIMED_ROWS + 1]; /* of n_steps: the newest of them */
+    uint32_t n_steps;
 } mn_step_times;
 void mn_step_times_learn(mn_step_times *t, uint32_t n_rows, double ns);
+/* Whether so many rows, or fewer, are known. */
+bool mn_step_times_known(const mn_step_times *t, uint32_t n_rows);
 /* Between known numbers of rows by a straight line; behind the last one with the slope of the last
  * two, or, with one alone, little more for each row, so that it is tried. 0: nothing is known. */
 double mn_step_times_of(const mn_step_times *t, double n_rows);

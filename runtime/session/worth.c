@@ -4,23 +4,40 @@
 #include "engine/engine.h" /* MN_MIN */
 
 /* ---- times of steps -------------------------------------------------------------------------- */
+enum { FORGOTTEN = 256 };
 #define UNKNOWN_ROW 0.05 /* of a step: what one more row is taken for until it is measured */
 
 void mn_step_times_learn(mn_step_times *t, uint32_t n_rows, double ns) {
     if (!n_rows || n_rows > MN_TIMED_ROWS || !(ns > 0))
         return;
     double *at = &t->ns[n_rows];
-    if (*at > 0)
-        ns = MN_MIN(ns, 3 * *at); /* one slow step of a busy machine does not decide */
-    *at += (ns - *at) / (*at > 0 ? 8 : 1);
+    t->n_steps++;
+    if (t->n_steps - t->last[n_rows] > FORGOTTEN)
+        t->n[n_rows] = 0;
+    t->last[n_rows] = t->n_steps;
+    t->n[n_rows]++;
+    if (t->n[n_rows] == 1)
+        *at = ns;
+    else if (t->n[n_rows] == 2)
+        *at = MN_MIN(*at, ns);
+    else
+        *at += (MN_MIN(ns, 3 * *at) - *at) / 8; /* one slow step does not decide */
+}
+
+static bool is_known(const mn_step_times *t, int64_t n_rows) {
+    return t->n[n_rows] >= 2 && t->n_steps - t->last[n_rows] <= FORGOTTEN;
 }
 
 /* The nearest known number of rows from `from` on, by steps of `by`; 0 = none. */
 static uint32_t nearest(const mn_step_times *t, int64_t from, int by) {
     for (int64_t i = from; i >= 1 && i <= MN_TIMED_ROWS; i += by)
-        if (t->ns[i] > 0)
+        if (is_known(t, i))
             return (uint32_t)i;
     return 0;
+}
+
+bool mn_step_times_known(const mn_step_times *t, uint32_t n_rows) {
+    return nearest(t, MN_MIN(n_rows, MN_TIMED_ROWS), -1) > 0;
 }
 
 /* At n_rows, on the line through two known numbers of rows. */

@@ -329,23 +329,27 @@ static void test_refused(void **state) {
 /* ---- what drafts are worth ------------------------------------------------------------------- */
 static void test_worth(void **state) {
     (void)state;
-    mn_step_times t = {{0}};
+    mn_step_times t = {.n_steps = 0};
     mn_acceptance a;
     assert_true(mn_step_times_of(&t, 3) == 0);
+    mn_step_times_learn(&t, 2, 700); /* the first one is slow */
+    assert_false(mn_step_times_known(&t, 2));
     mn_step_times_learn(&t, 2, 100);
+    assert_true(mn_step_times_known(&t, 3) && !mn_step_times_known(&t, 1));
     assert_true(mn_step_times_of(&t, 1) == 100 && mn_step_times_of(&t, 2) == 100);
     assert_true(mn_step_times_of(&t, 4) > 100 && mn_step_times_of(&t, 4) < 120);
+    mn_step_times_learn(&t, 6, 300);
     mn_step_times_learn(&t, 6, 300);
     assert_true(fabs(mn_step_times_of(&t, 4) - 200) < 1e-9);
     assert_true(fabs(mn_step_times_of(&t, 8) - 400) < 1e-9);
     assert_true(fabs(mn_draft_yield(0.5, 2) - 1.75) < 1e-12);
     assert_true(mn_draft_yield(1, 4) == 5);
 
-    mn_step_times memory = {{0}};  /* rows cost next to nothing */
-    mn_step_times compute = {{0}}; /* each row costs as much as the first */
-    for (uint32_t i = 1; i <= 40; i++) {
-        mn_step_times_learn(&memory, i, 1000 + i);
-        mn_step_times_learn(&compute, i, 1000 * i);
+    mn_step_times memory = {.n_steps = 0};  /* rows cost next to nothing */
+    mn_step_times compute = {.n_steps = 0}; /* each row costs as much as the first */
+    for (uint32_t i = 2; i <= 81; i++) {
+        mn_step_times_learn(&memory, i / 2, 1000 + i / 2);
+        mn_step_times_learn(&compute, i / 2, 1000 * (i / 2));
     }
     mn_draft_case c = {.n_draws = 1, .n_drafting = 1, .most = 8};
     assert_int_equal(mn_draft_count(&memory, 0.9, &c), 8);
