@@ -14,6 +14,9 @@
 #if defined(BAD_NUMERIC_GLU) || defined(BAD_NUMERIC_SAMPLE)
 #include "reference/reference.h"
 #endif
+#if defined(BAD_NUMERIC_SAMPLE_CHAIN)
+#include "cpu_host/chain.h"
+#endif
 
 #if defined(BAD_OPEN_QUERY) /* the note promises a loader, too */
 MN_PLUGIN_NOTE("bad", MN_KIND_BACKEND | MN_KIND_LOADER, "");
@@ -164,6 +167,52 @@ static void sample_size(const mnc_query *q, mnc_op *op) {
 }
 extern const ref_op __wrap_ref_op_sample;
 const ref_op __wrap_ref_op_sample = {.fn = sample, .size = sample_size};
+#elif defined(BAD_NUMERIC_SAMPLE_CHAIN)
+/* SAMPLE without the rule that BAD_SAMPLER names. */
+static bool lacks(const char *rule) {
+    const char *name = getenv("BAD_SAMPLER");
+    return name && !strcmp(name, rule);
+}
+mnc_chain __real_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count,
+                                 bool greedy);
+mnc_chain __wrap_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count,
+                                 bool greedy);
+mnc_chain __wrap_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count,
+                                 bool greedy) {
+    static _Thread_local mn_slot_params p; // the chain keeps pointers to both
+    static _Thread_local mnc_sample without;
+    p = *s->params;
+    without = *s;
+    without.params = &p;
+    if (lacks("breakers"))
+        without.breakers = NULL;
+    if (lacks("dry"))
+        p.dry_multiplier = 0;
+    if (lacks("dry_last_n"))
+        p.dry_last_n = -1;
+    if (lacks("top_n_sigma"))
+        p.top_n_sigma = 0;
+    if (lacks("typical_p"))
+        p.typical_p = 0;
+    if (lacks("xtc"))
+        p.xtc_probability = 0;
+    if (lacks("dynatemp"))
+        p.dynatemp_range = 0;
+    if (lacks("mirostat"))
+        p.mirostat = 0;
+    if (lacks("mu"))
+        p.mirostat_eta = 0;
+    if (lacks("order"))
+        p.samplers = 0;
+    return __real_mnc_chain_begin(&without, l, ids, count, greedy);
+}
+void __real_mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+void __wrap_mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+void __wrap_mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
+    __real_mnc_philox(key, counter, out);
+    if (lacks("second_word"))
+        out[1] = out[0];
+}
 #elif defined(BAD_HONESTY_MEMORY)
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
     mn_status s = stub_inner->estimate(d, c, out, err);

@@ -158,12 +158,18 @@ def damaged(d):
 
 
 # ---- one broken rule each ----
+SAMPLER_RULES = "dry breakers dry_last_n top_n_sigma typical_p xtc second_word dynatemp mirostat mu order".split()
+
+
 def test_rules():
     names = sorted(n for n in os.listdir(BAD) if n.endswith(".so") and n != "hang.so") if BAD else []
     assert len(names) >= 10 or not os.path.exists(REFERENCE), names
     for name in names:
         group, rule = name[:-3].split("-")[0].split("_", 1)  # what follows "-" is one of several ways to break it
-        breaks(os.path.join(BAD, name), group + "." + rule)
+        for sampler in SAMPLER_RULES if name == "numeric_sample-chain.so" else [None]:
+            if sampler:
+                os.environ["BAD_SAMPLER"] = sampler
+            breaks(os.path.join(BAD, name), group + "." + rule)
     with scratch() as d:
         crash = GOOD.replace("(void)host, (void)err; return 0;", "(void)host, (void)err; return *(const mn_plugin *volatile *)8;")
         r = failed(report(build(d, "crash.so", crash), code=1))

@@ -166,6 +166,8 @@ uint64_t case_f64(double v) {
 
 /* The lowest contract version that describes the node. */
 static uint32_t contract_of(uint32_t op, uint32_t n_in, const uint64_t *attr, uint32_t n_attr) {
+    if (op == MN_OP_SAMPLE && n_in > MN_SAMPLE_BREAKERS)
+        return 4;
     if (op == MN_OP_SAMPLE)
         return n_in > MN_SAMPLE_DRAFT ? 3 : 2;
     if (op != MN_OP_ATTENTION || n_attr <= MN_ATTENTION_ATTR_BIDIRECTIONAL)

@@ -105,7 +105,7 @@ typedef struct {
     /* ROPE: pairing; ACT, GLU: kind, GLU bit 2: alpha, limit, offset; ATTENTION: bit 0 window, 1
      * softcap, 2 sinks; LINEAR: number of weights - 1; EMBED: bit 0 POS_WEIGHT; LAYER_NORM: bit
      * 0 no bias; SAMPLE: bit 0 BIAS, bit 1 greedy, bit 2 what contract 2 adds, bit 3
-     * drafts; MOE_ROUTE: kind,
+     * drafts, bit 4 all samplers; MOE_ROUTE: kind,
      * bit 2 normalise and scale, bit 3 bias; MOE_LINEAR: bit 0 a row per expert, bit 1 two
      * weights and a bias */
     int64_t variant;

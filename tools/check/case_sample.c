@@ -40,6 +40,42 @@ static mn_slot_params draw_params(const casegen *g, int64_t i) {
     return p;
 }
 
+static bool has_samplers(const casegen *g) {
+    return g->s->variant & 16;
+}
+
+/* What contract 4 adds, so that each sampler acts in some rows, and two orders are not the usual. */
+static void draw_samplers(int64_t i, mn_slot_params *p) {
+    const uint64_t late = MN_SAMPLER_TOP_P | MN_SAMPLER_DRY << 4 | MN_SAMPLER_TEMPERATURE << 8 |
+                          MN_SAMPLER_XTC << 12 | MN_SAMPLER_PENALTIES << 16;
+    const uint64_t early = MN_SAMPLER_TEMPERATURE | MN_SAMPLER_MIN_P << 4 | MN_SAMPLER_TOP_P << 8;
+    if (p->temp > 0)
+        p->temp += 0.8f;
+    if (i % 2)
+        p->dry_multiplier = 1.5f;
+    p->dry_base = 1.75f;
+    p->dry_allowed_length = (int32_t)(1 + i % 2);
+    p->dry_last_n = i % 8 == 1 ? 4 : -1;
+    if (i % 5 == 1)
+        p->top_n_sigma = 0.9f;
+    if (i % 3 == 1)
+        p->typical_p = 0.5f;
+    if (i % 4 == 1)
+        p->xtc_probability = 0.7f;
+    p->xtc_threshold = 0.02f;
+    if (i % 3 == 2)
+        p->dynatemp_range = 1;
+    p->dynatemp_exponent = 1.3f;
+    if (i % 7 == 5)
+        p->mirostat = 2;
+    p->mirostat_tau = 2;
+    p->mirostat_eta = 0.3f;
+    if (i % 4 == 3)
+        p->samplers = late;
+    if (i % 8 == 2)
+        p->samplers = early;
+}
+
 static bool has_drafts(const casegen *g) {
     return g->s->variant & 8;
 }
@@ -112,6 +148,18 @@ static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
     free(target);
 }
 
+/* Adds the breakers of contract 4, every third id. */
+static int32_t add_breakers(casegen *g) {
+    const int64_t rows = g->s->rows;
+    const int64_t words = (g->s->n + 31) / 32;
+    int32_t *bits = casegen_zeroed(g, rows * words, sizeof *bits);
+    for (int64_t i = 0; !g->c->failed && i < rows * words; i++)
+        bits[i] = 0x49249249;
+    const int32_t t = case_mat(g->c, MN_ROLE_STATE, MN_I32, rows, words, bits, "breakers");
+    free(bits);
+    return t;
+}
+
 /* Arrays of one case, [rows] or [rows, n]; NULL where memory ran out. */
 typedef struct {
     mn_slot *slots;
@@ -169,6 +217,10 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     if (g->holes && i % 6 == 5)
         a->slots[i].done = MN_SLOT_LENGTH;
     a->params[i] = draw_params(g, i);
+    if (has_samplers(g)) {
+        draw_samplers(i, &a->params[i]);
+        a->slots[i].mu = 2 + (float)(i % 4);
+    }
     for (int64_t j = 0; j < HISTORY; j++)
         a->history[i * HISTORY + j] = (int32_t)((i * 5 + j * 3) % s->n);
     if (padding || s->dirty)
@@ -180,7 +232,8 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     dead[i] = padding || top_undefined || spoiled || may_not_draw || s->dirty;
 }
 
-/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts. */
+/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts, bit 4 all
+ * samplers. */
 void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     const op_shape *s = g->s;
     op_case *c = g->c;
@@ -188,7 +241,7 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     const bool has_bias = s->variant & 1;
     const bool has_more = s->variant & 4;
     sample_arrays a;
-    int32_t in[MN_SAMPLE_DRAFT + 1];
+    int32_t in[MN_SAMPLE_BREAKERS + 1];
     int32_t out[4];
     (void)dtype;
     arrays_make(g, &a);
@@ -204,7 +257,7 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     }
     for (int64_t i = 0; !c->failed && i < rows; i++)
         fill_row(g, &a, i, dead);
-    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_DRAFT; i++)
+    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_BREAKERS; i++)
         in[i] = -1;
     in[0] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.logits, "logits");
     in[1] = casegen_int_input(g, a.slot, "out_slot");
@@ -227,6 +280,10 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
     if (has_drafts(g)) {
         in[MN_SAMPLE_DRAFT] = add_drafts(g);
         n_in = MN_SAMPLE_DRAFT + 1;
+    }
+    if (has_samplers(g)) {
+        in[MN_SAMPLE_BREAKERS] = add_breakers(g);
+        n_in = MN_SAMPLE_BREAKERS + 1;
     }
     case_node(c, op, in, n_in, out, has_more ? 4 : 3, NULL, 0);
     arrays_free(&a);

@@ -43,7 +43,7 @@ const check_sweep check_sweeps[] = {
     {MN_OP_SCALE, SWEEP_NONE, plain, N(plain), 0, 1},
     {MN_OP_SOFTCAP, SWEEP_NONE, plain, N(plain), 0, 1},
     {MN_OP_GATHER_ROWS, SWEEP_NONE, gather, N(gather), 0, 1},
-    {MN_OP_SAMPLE, SWEEP_NONE, draws, N(draws), 0, 16},
+    {MN_OP_SAMPLE, SWEEP_NONE, draws, N(draws), 0, 32},
     {MN_OP_MOE_ROUTE, SWEEP_NONE, route, N(route), 0, 16},
     {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, N(experts), 1, 4},
     {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, N(combine), 0, 1},
