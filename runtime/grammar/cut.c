@@ -120,18 +120,32 @@ static bool add_run(product *p, uint8_t byte, uint32_t to, bool fresh) {
     return true;
 }
 
-/* All bytes that go on from state i. */
+/* All bytes that go on from state i; neighbours mostly lead to the same place. */
 static bool expand(product *p, uint32_t i) {
+    const place from = p->list[i];
+    place before;
+    uint32_t n = MN_GNONE;
     bool fresh = true;
+    memset(&before, 0xff, sizeof before);
     for (uint32_t byte = 0; byte < 256; byte++) {
-        const place from = p->list[i];
         place to;
         if (!next_place(p, &from, (uint8_t)byte, &to))
             continue;
-        const uint32_t n = state_of(p, &to);
+        if (memcmp(&to, &before, sizeof to))
+            n = state_of(p, &to);
         if (n == MN_GNONE || !add_run(p, (uint8_t)byte, n, fresh))
             return false;
+        before = to;
         fresh = false;
+    }
+    return true;
+}
+
+/* An automaton that ran out of memory says too little: what is excluded would not be. */
+static bool is_whole(const product *p) {
+    for (uint32_t i = 0; i <= p->cut->n; i++) {
+        if (p->dfa[i].full || p->dfa[i].failed)
+            return mn_gbuild_memory(p->b);
     }
     return true;
 }
@@ -212,7 +226,7 @@ mn_gexpr *mn_gx_cut(mn_gbuild *b, const mn_gcut *cut) {
         p->out = &table;
         if (!possible)
             x = mn_gx_new(b, MN_GX_ALT);
-        else if (multiply(p))
+        else if (multiply(p) && is_whole(p))
             x = table_expr(b, &table);
     }
     for (uint32_t i = 0; p && i <= cut->n; i++)

@@ -199,16 +199,17 @@ typedef struct {
     uint32_t deepest; /* stack above the set's that some of these tokens need to be completed */
 } mn_gmask;
 typedef struct {
-    uint32_t *node; /* [n], sorted: BYTES, CALL and END nodes of one rule */
-    uint32_t n, need;
-    uint64_t hash;
     int32_t *next; /* [256] sets; MN_GSET_DEAD, MN_GSET_ASK */
+    uint32_t n, need;
+    bool plain; /* neither calls nor ends, unless that is the end of the text */
+    bool calls_known, has_calls, ends, has_bytes, marked;
+    int32_t run_next; /* the set behind any one plain character; see mn_gset_run */
+    mn_gmask *mask;
+    uint32_t *node; /* [n], sorted: BYTES, CALL and END nodes of one rule */
+    uint64_t hash;
     uint64_t first[4];
     mn_gcall *call;
     uint32_t n_calls;
-    bool calls_known, has_calls, ends, plain, has_bytes, marked;
-    int32_t run_next; /* the set behind any one plain character; see mn_gset_run */
-    mn_gmask *mask;
 } mn_gset;
 enum { MN_GSET_DEAD = -1, MN_GSET_ASK = -2, MN_GSET_MIXED = -3 };
 

@@ -13,8 +13,12 @@ enum {
     FEW_NODES = 8
 }; /* tokens that are kept as ids; nodes that are walked one by one */
 
+/* The heads at one depth of a walk. one: the set of the only head, where it neither calls nor ends
+ * unless that is the end of the text: the usual case, in which a step is one look at a table. */
 typedef struct {
+    mn_gset *one;
     uint32_t head, n_heads, n_frames;
+    uint32_t frame, depth; /* of one: its frame, and how deep that is */
 } level;
 typedef struct {
     mn_gclose c;
@@ -42,38 +46,45 @@ static void note_escape(walker *w, const mn_gtrie *t, uint32_t node) {
     m->escape[m->n_escape++] = node;
 }
 
-/* The one head of `from` by a byte that leads to a set which neither calls nor ends: the usual
- * case. 0 = dead, 1 = done, -1 = not that case. */
-static int quick(walker *w, const level *from, level *to, uint8_t byte) {
-    mn_gstack *k = w->c.stack;
-    if (from->n_heads != 1 || from->head + 1 >= k->cap_heads)
+static level level_of(const walker *w, uint32_t head, uint32_t n_heads, uint32_t n_frames) {
+    const mn_gstack *k = w->c.stack;
+    level l = {NULL, head, n_heads, n_frames, 0, 0};
+    if (n_heads != 1 || head + 1 >= k->cap_heads)
+        return l;
+    l.one = w->c.g->set[k->head[head].set];
+    l.frame = k->head[head].frame;
+    l.depth = k->frame[l.frame].depth;
+    return l;
+}
+
+/* The one head of `from` by a byte. 0 = dead, 1 = done, -1 = more than one look is needed. */
+static inline int quick(walker *w, const level *from, level *to, uint8_t byte) {
+    mn_gset *s = from->one;
+    if (!s || from->head + 1 >= w->c.stack->cap_heads)
         return -1;
-    const mn_ghead h = k->head[from->head];
-    const int32_t next = mn_gset_next(w->c.g, w->c.g->set[h.set], byte);
+    int32_t next = s->next ? s->next[byte] : MN_GSET_ASK;
+    if (next == MN_GSET_ASK)
+        next = mn_gset_next(w->c.g, s, byte);
     if (next < 0)
         return 0;
-    const mn_gset *s = w->c.g->set[next];
-    const uint32_t depth = k->frame[h.frame].depth + s->need;
+    s = w->c.g->set[next];
+    const uint32_t depth = from->depth + s->need;
     if (!s->plain || depth > MN_GRAMMAR_DEPTH)
         return -1;
     w->c.deepest = MN_MAX(w->c.deepest, depth);
-    k->head[from->head + 1] = (mn_ghead){(uint32_t)next, h.frame};
-    *to = (level){from->head + 1, 1, from->n_frames};
+    w->c.stack->head[from->head + 1] = (mn_ghead){(uint32_t)next, from->frame};
+    *to = (level){s, from->head + 1, 1, from->n_frames, from->frame, from->depth};
     return 1;
 }
 
 /* From the level of a node's parent to its own; false = no text goes on like that. */
 static bool descend(walker *w, const mn_gtrie *t, const level *from, level *to, uint32_t node) {
-    const uint8_t byte = t->byte[node];
-    const int done = quick(w, from, to, byte);
-    if (done >= 0)
-        return done;
     mn_gstack *k = w->c.stack;
     k->n_heads = from->head + from->n_heads;
     k->n_frames = from->n_frames;
     const uint32_t head = k->n_heads;
-    const uint32_t n = mn_gstack_step(&w->c, from->head, from->n_heads, byte);
-    *to = (level){head, n, k->n_frames};
+    const uint32_t n = mn_gstack_step(&w->c, from->head, from->n_heads, t->byte[node]);
+    *to = level_of(w, head, n, k->n_frames);
     if (w->c.popped)
         note_escape(w, t, node);
     return n || w->c.popped;
@@ -125,14 +136,18 @@ static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at) {
     const uint32_t base = t->depth[root];
     const bool runs = t == &w->v->all;
     for (uint32_t i = root + 1; i < end;) {
-        const uint32_t d = t->depth[i] - base;
-        if (!at[d - 1].n_heads || !descend(w, t, &at[d - 1], &at[d], i)) {
+        level *here = at + (t->depth[i] - base);
+        const level *up = here - 1;
+        int goes_on = quick(w, up, here, t->byte[i]);
+        if (goes_on < 0)
+            goes_on = up->n_heads && descend(w, t, up, here, i);
+        if (!goes_on) {
             i = t->skip[i];
             continue;
         }
         if (t->token[i] >= 0)
             note_token(w, t->token[i]);
-        i = runs && t->skip[i] > i + FEW_NODES && add_run(w, i, &at[d]) ? t->skip[i] : i + 1;
+        i = runs && t->skip[i] > i + FEW_NODES && add_run(w, i, here) ? t->skip[i] : i + 1;
     }
 }
 
@@ -185,7 +200,7 @@ static mn_gmask *mask_of(mn_grammar *g, uint32_t set, level *levels) {
         g->failed = true;
     } else {
         walker w = {{.g = g, .stack = &k}, g->vocab, levels, m->bits, m};
-        walk(&w, 0, (level){0, 1, 1});
+        walk(&w, 0, level_of(&w, 0, 1, 1));
         m->deepest = w.c.deepest;
         compact(g, m);
     }
@@ -211,30 +226,32 @@ static void add_mask(const mn_gmask *m, uint32_t *bits, uint32_t words) {
 /* Goes on at the escapes of a head's mask with what lies below it. */
 static void walk_escapes(walker *w, const mn_gmask *m, mn_ghead h) {
     mn_gstack *k = w->c.stack;
-    const level before = {k->n_heads, 0, k->n_frames};
+    const uint32_t n_heads = k->n_heads;
+    const uint32_t n_frames = k->n_frames;
     const mn_gframe f = k->frame[h.frame];
     w->c.first_head = k->n_heads;
     w->c.first_frame = k->n_frames;
     mn_gclose_add(&w->c, f.set, f.parent);
     mn_gclose_finish(&w->c);
-    const level top = {before.head, k->n_heads - before.head, k->n_frames};
+    const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
     for (uint32_t i = 0; i < m->n_escape && top.n_heads; i++)
         walk(w, m->escape[i], top);
-    k->n_heads = before.head;
-    k->n_frames = before.n_frames;
+    k->n_heads = n_heads;
+    k->n_frames = n_frames;
 }
 
 /* One head without its mask: where the stack is so high that limits count. */
 static void walk_head(walker *w, mn_ghead h) {
     mn_gstack *k = w->c.stack;
-    const level before = {k->n_heads, 0, k->n_frames};
+    const uint32_t n_heads = k->n_heads;
+    const uint32_t n_frames = k->n_frames;
     w->c.first_head = k->n_heads;
     mn_gclose_add(&w->c, h.set, h.frame);
     mn_gclose_finish(&w->c);
-    const level top = {before.head, k->n_heads - before.head, k->n_frames};
+    const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
     walk(w, 0, top);
-    k->n_heads = before.head;
-    k->n_frames = before.n_frames;
+    k->n_heads = n_heads;
+    k->n_frames = n_frames;
 }
 
 static void mask_heads(mn_grammar_state *s, walker *w, level *levels) {

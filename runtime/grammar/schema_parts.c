@@ -325,17 +325,44 @@ static mn_gexpr *counted(object *o, mn_gexpr *list) {
     return chain;
 }
 
+/* propertyNames without references; NULL: any name, or c->b->status. Names are strings, so of its
+ * keywords those for strings alone count. */
+static const cJSON *names_of(mn_gschema *c, const cJSON *names) {
+    static const char *const known[] = {"type",      "enum",      "const", "pattern",
+                                        "minLength", "maxLength", "format"};
+    const cJSON *k = NULL;
+    if (!names || cJSON_IsTrue(names))
+        return NULL;
+    cJSON *all = mn_gschema_all(c, &names, 1);
+    while (all && mn_gschema_item(all, "allOf")) {
+        cJSON *list = cJSON_DetachItemFromObjectCaseSensitive(all, "allOf");
+        const cJSON *part = NULL;
+        bool ok = true;
+        cJSON_ArrayForEach(part, list) ok = ok && mn_gschema_merge(c, all, part);
+        cJSON_Delete(list);
+        if (!ok)
+            return NULL;
+    }
+    cJSON_ArrayForEach(k, all) {
+        bool fine = mn_gschema_is_note(k->string);
+        for (size_t i = 0; i < MN_COUNT(known); i++)
+            fine |= !strcmp(known[i], k->string);
+        if (!fine)
+            mn_gschema_refuse(c, MN_UNSUPPORTED, "propertyNames",
+                              "can be enforced with keywords for strings alone");
+    }
+    return all;
+}
+
 mn_gexpr *mn_gschema_object(mn_gschema *c, const cJSON *s) {
     static const char *const lists[] = {"dependentRequired", "dependencies"};
     object o = {.c = c, .s = s, .listed = mn_gx_new(c->b, MN_GX_ALT)};
     o.properties = mn_gschema_item(s, "properties");
     o.patterns = mn_gschema_item(s, "patternProperties");
     o.more = mn_gschema_item(s, "additionalProperties");
-    o.names = mn_gschema_item(s, "propertyNames");
-    if (!cJSON_IsObject(o.names))
-        o.names = NULL;
+    o.names = names_of(c, mn_gschema_item(s, "propertyNames"));
     mn_gexpr *list = mn_gx_new(c->b, MN_GX_LIST);
-    if (!list || !o.listed || !read_patterns(&o))
+    if (!list || !o.listed || c->b->status || !read_patterns(&o))
         return NULL;
     const cJSON *p = NULL;
     cJSON_ArrayForEach(p, o.properties) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DIGITS = 15, FRACTION = 6, LONGEST = 4096, REMAINDERS = 4096 };
+enum { DIGITS = 15, FRACTION = 6, LONGEST = 4096, SHORT = 64, REMAINDERS = 4096 };
 
 /* ---- strings --------------------------------------------------------------------------------- */
 #define DAY_OF_MONTH                                                                               \
@@ -163,6 +163,17 @@ bool mn_gschema_allows_string(mn_gschema *c, const cJSON *s, const char *string)
     return ok;
 }
 
+/* Where the lengths take too many states, shorter strings may do. */
+static mn_gexpr *cut_or_shorter(mn_gschema *c, mn_gcut *cut) {
+    mn_gexpr *x = mn_gx_cut(c->b, cut);
+    if (x || c->b->status != MN_UNSUPPORTED || cut->max <= SHORT || cut->min > SHORT)
+        return x;
+    c->b->status = MN_OK;
+    mn_gschema_warn(c, "maxLength", "strings end after 64 characters");
+    cut->max = SHORT;
+    return mn_gx_cut(c->b, cut);
+}
+
 mn_gexpr *mn_gschema_string(mn_gschema *c, const cJSON *s) {
     char where[MN_GSCHEMA_PATH + 16];
     mn_gcut cut = {.max = MN_GNEVER, .where = where};
@@ -180,7 +191,7 @@ mn_gexpr *mn_gschema_string(mn_gschema *c, const cJSON *s) {
     if (cut.n == 1 && !limited)
         body = cut.part[0].x;
     else if (cut.n)
-        body = mn_gx_cut(c->b, &cut);
+        body = cut_or_shorter(c, &cut);
     else if (cut.min > cut.max)
         body = mn_gx_new(c->b, MN_GX_ALT);
     else

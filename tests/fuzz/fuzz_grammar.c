@@ -1,6 +1,6 @@
 /* fuzz_grammar.c -- sources of grammars. Input: a digit for the kind (0 JSON Schema, 1 regular
- * expression, 2 GBNF), a line end, and the source. What is allowed can be accepted, what the mask
- * lacks cannot. */
+ * expression, 2 GBNF, 3 a schema in calls within free text), a line end, and the source. What is
+ * allowed can be accepted, what the mask lacks cannot. */
 #include "fuzz.h"
 #include "grammar/grammar.h"
 #include <string.h>
@@ -55,16 +55,27 @@ static void walk(mn_grammar *g, uint32_t seed) {
     mn_grammar_state_free(s);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+static mn_status compile(uint8_t kind, mn_str source, const mn_grammar_vocab *v, mn_grammar **g,
+                         mn_error *err) {
     static const mn_grammar_kind kinds[] = {MN_GRAMMAR_SCHEMA, MN_GRAMMAR_REGEX, MN_GRAMMAR_GBNF};
+    const mn_grammar_tag tag[] = {
+        {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false},
+        {mn_str_of("a\":"), MN_GRAMMAR_REGEX, mn_str_of("[0-9]+"), mn_str_of(""), true},
+    };
+    const mn_grammar_tags tags = {tag, 2, source.len % 2, source.len % 3, false, {"", 0}};
+    if (kind == '3')
+        return mn_grammar_tagged(&tags, v, g, NULL, err);
+    return mn_grammar_compile(kinds[kind % 3], source, v, g, NULL, err);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     if (n < 2)
         return 0;
     mn_grammar *g = NULL;
     mn_error err = MN_ERROR_INIT;
     mn_grammar_vocab *v = make_vocab();
     const mn_str source = {(const char *)data + 2, n - 2};
-    const mn_grammar_kind kind = kinds[data[0] % 3];
-    if (v && fuzz_ok(mn_grammar_compile(kind, source, v, &g, NULL, &err), &err)) {
+    if (v && fuzz_ok(compile(data[0], source, v, &g, &err), &err)) {
         walk(g, data[0]);
         walk(g, data[1]);
     }

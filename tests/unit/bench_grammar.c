@@ -142,13 +142,17 @@ static uint32_t read_tokens(const char *data, size_t n) {
 static bool follow(mn_grammar *g, char *ids) {
     static uint32_t bits[TOKENS / 32];
     mn_grammar_state *s = NULL;
+    mn_error err = MN_ERROR_INIT;
     bool ok = !mn_grammar_state_create(g, &s, NULL);
     for (char *at = ids; ok && *at == ' ' && n_masks < MASKS;) {
         const int32_t id = (int32_t)strtol(at, &at, 10);
         const uint64_t from = thread_ns();
         ok = !mn_grammar_mask(s, bits, NULL);
         mask_us[n_masks++] = us_since(from);
-        ok = ok && !mn_grammar_accept(s, id, NULL);
+        if (ok && mn_grammar_accept(s, id, &err)) {
+            printf("%s\n", err.msg);
+            ok = false;
+        }
     }
     ok = ok && mn_grammar_complete(s);
     mn_grammar_state_free(s);

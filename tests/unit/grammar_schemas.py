@@ -66,7 +66,8 @@ GOOD = [
     {"type": "object", "properties": {"a": I, "ab": S}, "additionalProperties": True}, {"type": "object", "patternProperties": {"^x-": I}, "additionalProperties": False},
     {"type": "object", "properties": {"x-a": {"minimum": 3}, "b": S}, "patternProperties": {"^x-": I}, "required": ["x-a"]},
     {"type": "object", "patternProperties": {"^a": I, "b$": S}, "additionalProperties": B}, {"type": "object", "patternProperties": {".*": S}},
-    {"type": "object", "propertyNames": {"pattern": "^[a-z]{2,3}$"}}, {"type": "object", "propertyNames": {"maxLength": 2}, "properties": {"abc": I, "ab": I}, "additionalProperties": I},
+    {"type": "object", "propertyNames": {"$ref": "#/$defs/n", "maxLength": 2}, "$defs": {"n": {"allOf": [{"enum": ["ab", "abc", "c"]}]}}},
+    {"type": "string", "format": "email", "maxLength": 4000}, {"type": "object", "propertyNames": {"pattern": "^[a-z]{2,3}$"}}, {"type": "object", "propertyNames": {"maxLength": 2}, "properties": {"abc": I, "ab": I}, "additionalProperties": I},
     {"type": "object", "propertyNames": {"enum": ["x", "y"]}, "minProperties": 1}, {"type": "object", "additionalProperties": I, "minProperties": 1, "maxProperties": 3},
     obj(["a"], a=I, b=I, c=I) | {"minProperties": 2}, obj(a=I, b=I) | {"maxProperties": 2}, {"type": "object", "maxProperties": 0},
     # combinations
@@ -85,13 +86,13 @@ GOOD = [
     {"minLength": 2, "minimum": 4, "minItems": 1}, obj(["t"], t={"type": "array", "items": obj(["n"], n=obj(["m"], m={"enum": ["u", "v"]}))}),
 ]
 REFUSED = [
-    ({"not": {}}, "#/not: "), (obj(a={"type": "array", "uniqueItems": True}), "#/properties/a/uniqueItems: "), ({"contains": I}, "#/contains: "), ({"type": "object", "minProperties": 2}, "#/minProperties: "), ({"type": "number", "minimum": 1e300}, "#/minimum: "),
+    ({"not": {}}, "#/not: "), (obj(a={"type": "array", "uniqueItems": True}), "#/properties/a/uniqueItems: "), ({"contains": I}, "#/contains: "), ({"type": "object", "propertyNames": {"not": {"enum": ["a"]}}}, "#/propertyNames: "), ({"type": "object", "minProperties": 2}, "#/minProperties: "), ({"type": "number", "minimum": 1e300}, "#/minimum: "),
     ({"type": "number", "multipleOf": 0.0123456789}, "#/multipleOf: "), ({"$ref": "#/nowhere"}, "names nothing"), ({"$ref": "#"}, "begins with itself"), ({"$ref": "http://x"}, "$ref"),
     ({"anyOf": [{"$ref": "#/anyOf/1"}, {"$ref": "#/anyOf/0"}]}, "begins with itself"), ({"type": "text"}, "#/type: "), ({"enum": []}, "matches no text"),
     (obj(["a"], a={"$ref": "#"}), "matches no text"), ({"$ref": "#/$defs/a", "title": "x", "minLength": 1, "$defs": {"a": {"$ref": "#/$defs/a", "maxLength": 1}}}, "contains itself"),
     ({"type": "string", "pattern": "(a)\\1"}, "#/pattern: "), ({"allOf": [{"$ref": "#"}]}, "contains itself"), (obj(b={"type": "string", "pattern": "a(?=b)"}), "#/properties/b/pattern: "),
     ({"unevaluatedProperties": False}, "#/unevaluatedProperties"), ({"$dynamicRef": "#a"}, "$dynamicRef"), (obj(a=I, b=I) | {"maxProperties": 1}, "#/maxProperties: "),
-    ({"type": "string", "pattern": "^(a|b)*a(a|b){15}$", "maxLength": 900}, "states"), ({"type": "string", "minLength": 900000}, "states"),
+    ({"type": "string", "pattern": "^(a|b)*a(a|b){15}$", "minLength": 900}, "states"), ({"type": "string", "minLength": 900000}, "states"),
     ({"allOf": [{"prefixItems": [I]}, {"prefixItems": [S]}]}, "#/prefixItems: "), ({"type": "object", "required": 5, "minProperties": -1}, "#/minProperties: "),
 ]
 
