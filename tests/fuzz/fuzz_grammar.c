@@ -55,14 +55,14 @@ static void walk(mn_grammar *g, uint32_t seed) {
     mn_grammar_state_free(s);
 }
 
-static mn_status compile(uint8_t kind, mn_str source, const mn_grammar_vocab *v, mn_grammar **g,
+static mn_status compile(uint32_t kind, mn_str source, const mn_grammar_vocab *v, mn_grammar **g,
                          mn_error *err) {
     static const mn_grammar_kind kinds[] = {MN_GRAMMAR_SCHEMA, MN_GRAMMAR_REGEX, MN_GRAMMAR_GBNF};
     const mn_grammar_tag tag[] = {
-        {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false},
-        {mn_str_of("a\":"), MN_GRAMMAR_REGEX, mn_str_of("[0-9]+"), mn_str_of(""), true},
+        {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false, {"", 0}},
+        {mn_str_of("a\":"), MN_GRAMMAR_REGEX, mn_str_of("[0-9]+"), mn_str_of(""), true, {" ", 1}},
     };
-    const mn_grammar_tags tags = {tag, 2, source.len % 2, source.len % 3, false, {"", 0}};
+    const mn_grammar_tags tags = {tag, 2, kind % 2, 0, false, {"", 0}};
     if (kind == '3')
         return mn_grammar_tagged(&tags, v, g, NULL, err);
     return mn_grammar_compile(kinds[kind % 3], source, v, g, NULL, err);

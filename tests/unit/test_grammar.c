@@ -1,6 +1,6 @@
 /* test_grammar.c -- grammars: what they accept, that masks are what trying every token gives, that
  * random walks through the masks always come to an end that the grammar accepts, and refusals. */
-#include "grammar/grammar.h"
+#include "grammar/grammar_impl.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -248,6 +248,7 @@ static void test_explosion(void **state) {
         bits['c' / 32] &= ~(1u << 'c' % 32);
         bits[257 / 32] &= ~(1u << 257 % 32); /* "abc" */
         assert_int_equal(mn_grammar_accept(s, random_token(bits, &seed), NULL), MN_OK);
+        assert_true(g->bytes <= MN_GRAMMAR_MEMORY + (1u << 20));
     }
     mn_grammar_state_free(s);
     mn_grammar_free(g);
@@ -274,6 +275,77 @@ static void test_depth(void **state) {
     mn_grammar_free(g);
 }
 
+/* ---- hostile sources: bounded in nodes, sets and bytes, or refused by name --------------------- */
+/* A schema of n parts: begin, part (with its number twice) for each, comma between, end. */
+static mn_text schema_of(const char *begin, const char *part, uint32_t n, const char *end) {
+    mn_text t = {0};
+    mn_text_puts(&t, begin);
+    for (uint32_t i = 0; i < n; i++) {
+        for (const char *c = part; *c; c++) {
+            if (*c == '@')
+                mn_text_printf(&t, "%u", i);
+            else if (*c == '+')
+                mn_text_printf(&t, "%u", i + 1);
+            else
+                mn_text_put(&t, c, 1);
+        }
+        mn_text_puts(&t, i + 1 < n ? "," : "");
+    }
+    mn_text_puts(&t, end);
+    return t;
+}
+
+static const struct {
+    const char *begin, *part;
+    uint32_t n;
+    const char *end;
+    uint32_t nodes;     /* at most; 0: refused */
+    const char *expect; /* a text that matches, or what the refusal says */
+} hostile[] = {
+    {"{\"properties\":{", "\"p@\":{\"type\":\"null\"}", 10000, "},\"type\":\"object\"}", 250000,
+     "{\"p7\":null,\"p9999\":null}"},
+    {"{\"type\":\"object\",\"required\":[\"p9999\"],\"properties\":{", "\"p@\":{\"enum\":[1]}",
+     10000, "},\"additionalProperties\":{\"type\":\"null\"}}", 2000000,
+     "{\"p3\":1,\"p9999\":1,\"q\":null}"},
+    {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{", "\"d@\":{\"$ref\":\"#/$defs/d+\"}", 1000,
+     ",\"d1000\":{\"type\":\"boolean\"}}}", 20000, "true"},
+    {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{",
+     "\"d@\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d+\"},\"maxItems\":1}", 1000,
+     ",\"d1000\":{\"type\":\"boolean\"}}}", 200000, "[[[[]]]]"},
+    {"{\"allOf\":[", "{\"anyOf\":[{\"minLength\":1},{\"maxLength\":@}]}", 40, "]}", 0,
+     "too many combined"},
+    {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{",
+     "\"d@\":{\"allOf\":[{\"$ref\":\"#/$defs/d+\"},{\"$ref\":\"#/$defs/d+\"}]}", 60,
+     ",\"d60\":{\"type\":\"boolean\"}}}", 20000, "true"},
+    {"{\"type\":\"array\",\"prefixItems\":[", "{\"type\":\"string\",\"maxLength\":4000}", 300, "]}",
+     0, "states"},
+    {"{\"type\":\"object\",\"patternProperties\":{", "\"a@\":true", 100, "}}", 0,
+     "too many patterns"},
+};
+
+static void test_hostile(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(hostile); i++) {
+        mn_text t = schema_of(hostile[i].begin, hostile[i].part, hostile[i].n, hostile[i].end);
+        mn_grammar *g = NULL;
+        mn_error err = MN_ERROR_INIT;
+        const mn_str source = {t.ptr, t.len};
+        const mn_status st = mn_grammar_compile(MN_GRAMMAR_SCHEMA, source, vocab, &g, NULL, &err);
+        if (!hostile[i].nodes && !strstr(err.msg, hostile[i].expect))
+            fail_msg("case %zu: \"%s\"", i, err.msg);
+        if (hostile[i].nodes && st)
+            fail_msg("case %zu: %s", i, err.msg);
+        if (hostile[i].nodes) {
+            assert_true(g->nfa.n <= hostile[i].nodes);
+            assert_true(matches(g, hostile[i].expect));
+            walk(g, i);
+            assert_true(g->bytes <= MN_GRAMMAR_MEMORY + (4u << 20));
+        }
+        mn_grammar_free(g);
+        mn_text_free(&t);
+    }
+}
+
 /* ---- calls in free text ---------------------------------------------------------------------- */
 #define CALL(name, type)                                                                           \
     "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"" name                             \
@@ -282,11 +354,13 @@ static void test_depth(void **state) {
     { (z), sizeof(z) - 1 }
 
 static const mn_grammar_tag hermes[] = {
-    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("f", "integer")), IS_STR("</call>"), false},
-    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("g", "null")), IS_STR("</call>"), false},
+    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("f", "integer")), IS_STR("</call>"), false,
+     IS_STR("")},
+    {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("g", "null")), IS_STR("</call>"), false,
+     IS_STR("")},
     {IS_STR("<<x"), MN_GRAMMAR_GBNF, IS_STR("root ::= value | \"(\" root \")\"\nvalue ::= \"v\""),
-     IS_STR(""), false},
-    {IS_STR("{"), MN_GRAMMAR_REGEX, IS_STR("[0-9]+"), IS_STR("}"), true},
+     IS_STR(""), false, IS_STR("")},
+    {IS_STR("{"), MN_GRAMMAR_REGEX, IS_STR("[0-9]+"), IS_STR("}"), true, IS_STR("")},
 };
 
 static mn_grammar *tagged(uint32_t least, uint32_t most, bool only) {
@@ -367,7 +441,7 @@ int main(void) {
         cmocka_unit_test(test_cases),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
-        cmocka_unit_test(test_tag_refusals),
+        cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }
