@@ -6,7 +6,7 @@
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
-enum { MOST_STATES = 1u << 15 };
+enum { MOST_STATES = 1u << 15, MOST_BYTES = 24u << 20 };
 
 /* A state of the product: at[0] in any string, at[1 + i] in part i, the characters so far. */
 typedef struct {
@@ -141,6 +141,18 @@ static bool expand(product *p, uint32_t i) {
     return true;
 }
 
+/* One part alone takes too many states. */
+static bool is_heavy(const product *p) {
+    for (uint32_t i = 0; i <= p->cut->n && !p->b->status; i++) {
+        if (p->dfa[i].bytes > MOST_BYTES)
+            p->b->status = mn_fail(p->b->err, MN_UNSUPPORTED,
+                                   "%s: its states need more than %u "
+                                   "bytes",
+                                   p->cut->where, MOST_BYTES);
+    }
+    return p->b->status != MN_OK;
+}
+
 /* An automaton that ran out of memory says too little: what is excluded would not be. */
 static bool is_whole(const product *p) {
     for (uint32_t i = 0; i <= p->cut->n; i++) {
@@ -170,7 +182,7 @@ static bool multiply(product *p) {
             return mn_gbuild_memory(p->b);
         t->from[i] = t->n_runs;
         t->ends[i] = accepted(p, &p->list[i]);
-        if (!expand(p, i))
+        if (!expand(p, i) || is_heavy(p))
             return false;
         t->from[i + 1] = t->n_runs;
     }
@@ -248,6 +260,8 @@ bool mn_gx_matches(mn_gbuild *b, mn_gexpr *x, mn_str text) {
     for (uint64_t i = 0; i < text.len; i++)
         at = step(&g, at, (uint8_t)text.ptr[i]);
     const bool ok = ends(&g, at);
+    if (g.failed || g.full)
+        mn_gbuild_memory(b);
     close_dfa(&g);
     return ok;
 }

@@ -120,14 +120,17 @@ static bool forbid(mn_gschema *c, cJSON *into, const cJSON *names) {
         if (free)
             break;
     }
-    cJSON *never = cJSON_CreateObject();
-    cJSON_AddStringToObject(never, "type", "object");
-    if (name)
-        cJSON_AddFalseToObject(cJSON_AddObjectToObject(never, "properties"), name->valuestring);
-    else
-        cJSON_AddArrayToObject(never, "enum");
-    const bool ok = mn_gschema_merge(c, into, never);
-    cJSON_Delete(never);
+    if (!name)
+        return mn_gschema_merge(c, into, &(cJSON){.type = cJSON_False});
+    cJSON *list = cJSON_GetObjectItemCaseSensitive(into, "properties");
+    if (!list)
+        list = cJSON_AddObjectToObject(into, "properties");
+    cJSON_DeleteItemFromObjectCaseSensitive(list, name->valuestring);
+    cJSON *object = cJSON_CreateObject();
+    const bool ok = mn_gschema_put(c, list, name->valuestring, cJSON_CreateFalse()) &&
+                    mn_gschema_put(c, object, "type", cJSON_CreateString("object")) &&
+                    mn_gschema_merge(c, into, object);
+    cJSON_Delete(object);
     return ok;
 }
 
@@ -209,12 +212,14 @@ static bool has_lists(const cJSON *s) {
 static mn_gexpr *dependent(mn_gschema *c, const cJSON *s, const char *key) {
     cJSON *all = mn_gschema_without(c, s, key);
     cJSON *lists = all && has_lists(s) ? cJSON_AddObjectToObject(all, key) : NULL;
+    if (has_lists(s) && !lists)
+        return mn_gbuild_memory(c->b);
     const cJSON *part = NULL;
     mn_gschema_warn(c, key, "what a property demands is demanded always");
     cJSON_ArrayForEach(part, mn_gschema_item(s, key)) {
         const bool list = cJSON_IsArray(part);
         if (list && lists)
-            cJSON_AddItemToObject(lists, part->string, cJSON_Duplicate(part, true));
+            mn_gschema_put(c, lists, part->string, cJSON_Duplicate(part, true));
         if (!list && (!all || !mn_gschema_merge(c, all, part)))
             return NULL;
     }

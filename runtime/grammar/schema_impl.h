@@ -45,6 +45,9 @@ bool mn_gschema_count(mn_gschema *c, const cJSON *s, const char *key, uint32_t o
 const cJSON *mn_gschema_target(mn_gschema *c, const cJSON *s, const char **pointer);
 /* A copy without one keyword. */
 cJSON *mn_gschema_without(mn_gschema *c, const cJSON *from, const char *key);
+/* Adds x, which is taken over, to a list or an object of a new schema; x NULL: no memory. */
+bool mn_gschema_add(mn_gschema *c, cJSON *list, cJSON *x);
+bool mn_gschema_put(mn_gschema *c, cJSON *into, const char *key, cJSON *x);
 /* Both at once. */
 bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more);
 /* A schema that demands all of a list. */

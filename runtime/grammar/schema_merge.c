@@ -80,6 +80,26 @@ static uint32_t size_of(const cJSON *s) {
     return n;
 }
 
+bool mn_gschema_add(mn_gschema *c, cJSON *list, cJSON *x) {
+    if (x && cJSON_AddItemToArray(list, x))
+        return true;
+    cJSON_Delete(x);
+    return mn_gbuild_memory(c->b);
+}
+
+bool mn_gschema_put(mn_gschema *c, cJSON *into, const char *key, cJSON *x) {
+    if (x && cJSON_AddItemToObject(into, key, x))
+        return true;
+    cJSON_Delete(x);
+    return mn_gbuild_memory(c->b);
+}
+
+/* In the place of what has that key. */
+static bool change(mn_gschema *c, cJSON *into, const char *key, cJSON *x) {
+    cJSON_DeleteItemFromObjectCaseSensitive(into, key);
+    return mn_gschema_put(c, into, key, x);
+}
+
 static cJSON *keep(mn_gschema *c, cJSON *made) {
     if (c->n_made >= MERGES || c->n_items > ITEMS) {
         mn_gschema_refuse(c, MN_UNSUPPORTED, "",
@@ -100,27 +120,29 @@ cJSON *mn_gschema_without(mn_gschema *c, const cJSON *from, const char *key) {
     cJSON_ArrayForEach(k, from) {
         if (copy && strcmp(k->string, key) && strcmp(k->string, "$defs") &&
             strcmp(k->string, "definitions") &&
-            !cJSON_AddItemToObject(copy, k->string, cJSON_Duplicate(k, true)))
+            !mn_gschema_put(c, copy, k->string, cJSON_Duplicate(k, true)))
             return NULL;
     }
     return copy;
 }
 
 /* {"allOf": [a, b]}, which owns both. */
-static cJSON *both(cJSON *a, cJSON *b) {
+static cJSON *both(mn_gschema *c, cJSON *a, cJSON *b) {
     cJSON *all = cJSON_CreateObject();
     cJSON *list = cJSON_AddArrayToObject(all, "allOf");
-    cJSON_AddItemToArray(list, a);
-    cJSON_AddItemToArray(list, b);
+    mn_gschema_add(c, list, a);
+    mn_gschema_add(c, list, b);
     return all;
 }
 
 cJSON *mn_gschema_all(mn_gschema *c, const cJSON *const *list, uint32_t n) {
     cJSON *all = keep(c, cJSON_CreateObject());
     cJSON *parts = all ? cJSON_AddArrayToObject(all, "allOf") : NULL;
-    for (uint32_t i = 0; i < n && parts; i++)
-        cJSON_AddItemToArray(parts, cJSON_Duplicate(list[i], true));
-    return parts ? all : NULL;
+    if (!parts)
+        mn_gbuild_memory(c->b);
+    for (uint32_t i = 0; i < n && !c->b->status; i++)
+        mn_gschema_add(c, parts, cJSON_Duplicate(list[i], true));
+    return c->b->status ? NULL : all;
 }
 
 /* ---- one keyword in both --------------------------------------------------------------------- */
@@ -128,18 +150,12 @@ static cJSON *take(cJSON *from, const char *key) {
     return cJSON_DetachItemFromObjectCaseSensitive(from, key);
 }
 
-static bool merge_properties(cJSON *into, const cJSON *from) {
+static bool merge_properties(mn_gschema *c, cJSON *into, const cJSON *from) {
     const cJSON *p = NULL;
     cJSON_ArrayForEach(p, from) {
-        cJSON *old = cJSON_GetObjectItemCaseSensitive(into, p->string);
+        cJSON *old = take(into, p->string);
         cJSON *copy = cJSON_Duplicate(p, true);
-        bool ok = false;
-        if (old)
-            ok = cJSON_ReplaceItemInObjectCaseSensitive(into, p->string,
-                                                        both(cJSON_Duplicate(old, true), copy));
-        else
-            ok = cJSON_AddItemToObject(into, p->string, copy);
-        if (!ok)
+        if (!mn_gschema_put(c, into, p->string, old ? both(c, old, copy) : copy))
             return false;
     }
     return true;
@@ -167,19 +183,19 @@ static bool has_type(const cJSON *list, const char *t) {
     return false;
 }
 
-static bool merge_types(cJSON *into, const cJSON *a, const cJSON *b) {
+static bool merge_types(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON *b) {
     static const char *const all[] = {"object",  "array",   "string", "number",
                                       "integer", "boolean", "null"};
     cJSON *types = cJSON_CreateArray();
     for (size_t i = 0; i < MN_COUNT(all); i++) {
         const bool implied = !strcmp(all[i], "integer") && has_type(types, "number");
         if (has_type(a, all[i]) && has_type(b, all[i]) && !implied)
-            cJSON_AddItemToArray(types, cJSON_CreateString(all[i]));
+            mn_gschema_add(c, types, cJSON_CreateString(all[i]));
     }
-    return cJSON_ReplaceItemInObjectCaseSensitive(into, "type", types);
+    return change(c, into, "type", types);
 }
 
-static bool merge_enum(cJSON *into, const cJSON *a, const cJSON *b) {
+static bool merge_enum(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON *b) {
     cJSON *kept = cJSON_CreateArray();
     const cJSON *x = NULL;
     const cJSON *y = NULL;
@@ -187,43 +203,42 @@ static bool merge_enum(cJSON *into, const cJSON *a, const cJSON *b) {
         cJSON_ArrayForEach(y, b) {
             if (!cJSON_Compare(x, y, true))
                 continue;
-            cJSON_AddItemToArray(kept, cJSON_Duplicate(x, true));
+            mn_gschema_add(c, kept, cJSON_Duplicate(x, true));
             break;
         }
     }
-    return cJSON_ReplaceItemInObjectCaseSensitive(into, "enum", kept);
+    return change(c, into, "enum", kept);
 }
 
 /* Nothing satisfies it any more. */
-static bool merge_false(cJSON *into) {
-    cJSON_DeleteItemFromObjectCaseSensitive(into, "enum");
-    return cJSON_AddArrayToObject(into, "enum") != NULL;
+static bool merge_false(mn_gschema *c, cJSON *into) {
+    return change(c, into, "enum", cJSON_CreateArray());
 }
 
 /* Patterns become a list, which all have to match (schema_text.c). */
-static bool merge_patterns(cJSON *into, const cJSON *more) {
+static bool merge_patterns(mn_gschema *c, cJSON *into, const cJSON *more) {
     cJSON *old = take(into, "pattern");
     cJSON *list = cJSON_IsArray(old) ? old : cJSON_CreateArray();
     const cJSON *each = cJSON_IsArray(more) ? more->child : more;
     if (list != old)
-        cJSON_AddItemToArray(list, old);
+        mn_gschema_add(c, list, old);
     for (; each; each = cJSON_IsArray(more) ? each->next : NULL)
-        cJSON_AddItemToArray(list, cJSON_Duplicate(each, true));
-    return cJSON_AddItemToObject(into, "pattern", list);
+        mn_gschema_add(c, list, cJSON_Duplicate(each, true));
+    return mn_gschema_put(c, into, "pattern", list);
 }
 
 /* Each alternative of the one with all alternatives of the other. */
-static bool merge_choices(cJSON *into, const cJSON *more) {
+static bool merge_choices(mn_gschema *c, cJSON *into, const cJSON *more) {
     cJSON *old = take(into, more->string);
     cJSON *list = cJSON_CreateArray();
     const cJSON *part = NULL;
     cJSON_ArrayForEach(part, old) {
         cJSON *other = cJSON_CreateObject();
-        cJSON_AddItemToObject(other, more->string, cJSON_Duplicate(more, true));
-        cJSON_AddItemToArray(list, both(cJSON_Duplicate(part, true), other));
+        mn_gschema_put(c, other, more->string, cJSON_Duplicate(more, true));
+        mn_gschema_add(c, list, both(c, cJSON_Duplicate(part, true), other));
     }
     cJSON_Delete(old);
-    return cJSON_AddItemToObject(into, more->string, list);
+    return mn_gschema_put(c, into, more->string, list);
 }
 
 static bool is_one_of(const char *key, const char *const *list, size_t n) {
@@ -241,29 +256,28 @@ static bool merge_key(mn_gschema *c, cJSON *into, const cJSON *k) {
     const char *key = k->string;
     cJSON *old = cJSON_GetObjectItemCaseSensitive(into, key);
     if (!old)
-        return cJSON_AddItemToObject(into, key, cJSON_Duplicate(k, true));
+        return mn_gschema_put(c, into, key, cJSON_Duplicate(k, true));
     if (mn_gschema_is_note(key) || cJSON_Compare(old, k, true))
         return true;
     if (!strcmp(key, "type"))
-        return merge_types(into, old, k);
+        return merge_types(c, into, old, k);
     if (!strcmp(key, "properties") || !strcmp(key, "patternProperties"))
-        return merge_properties(old, k);
+        return merge_properties(c, old, k);
     if (!strcmp(key, "enum"))
-        return merge_enum(into, old, k);
+        return merge_enum(c, into, old, k);
     if (!strcmp(key, "const"))
-        return merge_false(into);
+        return merge_false(c, into);
     if (!strcmp(key, "pattern"))
-        return merge_patterns(into, k);
+        return merge_patterns(c, into, k);
     if (!strcmp(key, "anyOf") || !strcmp(key, "oneOf"))
-        return merge_choices(into, k);
+        return merge_choices(c, into, k);
     if (!strcmp(key, "required") || !strcmp(key, "allOf")) {
         const cJSON *each = NULL;
-        cJSON_ArrayForEach(each, k) cJSON_AddItemToArray(old, cJSON_Duplicate(each, true));
-        return true;
+        cJSON_ArrayForEach(each, k) mn_gschema_add(c, old, cJSON_Duplicate(each, true));
+        return !c->b->status;
     }
     if (is_one_of(key, schemas, MN_COUNT(schemas)) && !cJSON_IsArray(old) && !cJSON_IsArray(k))
-        return cJSON_ReplaceItemInObjectCaseSensitive(
-            into, key, both(cJSON_Duplicate(old, true), cJSON_Duplicate(k, true)));
+        return mn_gschema_put(c, into, key, both(c, take(into, key), cJSON_Duplicate(k, true)));
     return merge_limit(old, k, key) ||
            mn_gschema_refuse(c, MN_UNSUPPORTED, key,
                              "stands in several schemas that are combined here");
@@ -284,11 +298,13 @@ static bool spread(mn_gschema *c, cJSON *into, const cJSON *closed, const cJSON 
     cJSON *add = cJSON_CreateObject();
     cJSON_ArrayForEach(p, mn_gschema_item(other, "properties")) {
         if (!mn_gschema_item(listed, p->string))
-            cJSON_AddItemToObject(add, p->string, cJSON_Duplicate(more, true));
+            mn_gschema_put(c, add, p->string, cJSON_Duplicate(more, true));
     }
-    const bool ok =
-        !add->child || (to ? merge_properties(to, add)
-                           : cJSON_AddItemToObject(into, "properties", cJSON_Duplicate(add, true)));
+    if (!add)
+        return mn_gbuild_memory(c->b);
+    if (add->child && !to)
+        return mn_gschema_put(c, into, "properties", add);
+    const bool ok = merge_properties(c, to, add);
     cJSON_Delete(add);
     return ok;
 }
@@ -298,7 +314,7 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
     if (cJSON_IsTrue(more))
         return true;
     if (cJSON_IsFalse(more))
-        return merge_false(into);
+        return merge_false(c, into);
     if (!cJSON_IsObject(more))
         return mn_gschema_refuse(c, MN_BAD_INPUT, "", "no schema, combined with others");
     c->n_items += size_of(into) + size_of(more);
@@ -321,5 +337,5 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
     }
     if (!ok && !c->b->status)
         mn_gbuild_memory(c->b);
-    return ok;
+    return !c->b->status;
 }

@@ -157,8 +157,9 @@ bool mn_gschema_allows_string(mn_gschema *c, const cJSON *s, const char *string)
     if (!mn_gschema_cut(c, s, &cut))
         return false;
     mn_gexpr *x = mn_gx_cut(c->b, &cut);
-    const bool ok = x && mn_gchars_json(&key, mn_str_of(string)) &&
-                    mn_gx_matches(c->b, x, (mn_str){key.ptr, key.len});
+    if (!mn_gchars_json(&key, mn_str_of(string)))
+        mn_gbuild_memory(c->b);
+    const bool ok = x && !key.failed && mn_gx_matches(c->b, x, (mn_str){key.ptr, key.len});
     mn_text_free(&key);
     return ok;
 }
