@@ -80,6 +80,7 @@ static bool next_place(product *p, const place *from, uint8_t byte, place *to) {
     return to->count <= cut->max;
 }
 
+/* Whole characters, enough of them, in all parts and in none of those that are excluded. */
 static bool accepted(const product *p, const place *at) {
     bool ok = at->at[0] == p->list[0].at[0] && at->count >= p->cut->min;
     for (uint32_t i = 0; i < p->cut->n; i++)
@@ -108,6 +109,7 @@ static uint32_t state_of(product *p, const place *at) {
     return p->n++;
 }
 
+/* A byte of the state at hand; fresh: its first one. Neighbours with the same target are one run. */
 static bool add_run(product *p, uint8_t byte, uint32_t to, bool fresh) {
     mn_gtable *t = p->out;
     if (!fresh && t->run[t->n_runs - 1].to == to && t->run[t->n_runs - 1].hi + 1 == byte) {

@@ -150,6 +150,7 @@ static cJSON *take(cJSON *from, const char *key) {
     return cJSON_DetachItemFromObjectCaseSensitive(from, key);
 }
 
+/* A property of both has to be what each of them says. */
 static bool merge_properties(mn_gschema *c, cJSON *into, const cJSON *from) {
     const cJSON *p = NULL;
     cJSON_ArrayForEach(p, from) {
@@ -195,6 +196,7 @@ static bool merge_types(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON 
     return change(c, into, "type", types);
 }
 
+/* Literals that both lists hold. */
 static bool merge_enum(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON *b) {
     cJSON *kept = cJSON_CreateArray();
     const cJSON *x = NULL;
@@ -291,7 +293,10 @@ static bool spread(mn_gschema *c, cJSON *into, const cJSON *closed, const cJSON 
     const cJSON *p = NULL;
     if (!more || cJSON_IsTrue(more))
         return true;
-    if (mn_gschema_item(closed, "patternProperties") || mn_gschema_item(other, "patternProperties"))
+    /* Which names of the other one its patterns match is not known here. */
+    const bool patterns = mn_gschema_item(closed, "patternProperties") != NULL;
+    if ((patterns && mn_gschema_item(other, "properties")) ||
+        mn_gschema_item(other, "patternProperties"))
         return mn_gschema_refuse(c, MN_UNSUPPORTED, "patternProperties",
                                  "stands in schemas that are combined here");
     cJSON *to = cJSON_GetObjectItemCaseSensitive(into, "properties");

@@ -80,6 +80,7 @@ mn_gexpr *mn_gschema_pattern(mn_gschema *c, const char *pattern, uint32_t *least
     return x;
 }
 
+/* One more expression that the string has to match. */
 static bool add_part(mn_gschema *c, mn_gcut *cut, mn_gexpr *x) {
     if (!x)
         return false;
@@ -300,6 +301,7 @@ static bool bound(mn_gschema *c, const cJSON *s, const char *key, interval *to) 
     return true;
 }
 
+/* All four keywords; the end that is harder to pass counts. */
 static bool bounds(mn_gschema *c, const cJSON *s, interval *to) {
     *to = (interval){-INFINITY, INFINITY, false, false, false};
     return bound(c, s, "minimum", to) && bound(c, s, "exclusiveMinimum", to) &&
