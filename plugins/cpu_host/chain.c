@@ -209,11 +209,15 @@ static int32_t any(mnc_chain *c, int64_t i) {
     return at(c, c->lo + i);
 }
 
-/* The weight of all candidates. */
+/* The weight of all candidates: most of a draw's time where nothing is cut off. */
 static double weigh(mnc_chain *c) {
+    const int64_t n = c->hi - c->lo;
+    const bool uncut = c->hi == c->order.n;
     double sum = 0;
-    for (int64_t i = 0; i < c->hi - c->lo; i++)
-        sum += weight_of(c, any(c, i));
+    for (int64_t i = 0; i < n && uncut; i++)
+        sum += weight_of(c, c->order.id[i]);
+    for (int64_t i = 0; i < n && !uncut; i++)
+        sum += weight_of(c, at(c, c->lo + i));
     return sum;
 }
 
