@@ -113,9 +113,12 @@ static void penalise(const mnc_sample *s, float *l, int32_t *count) {
         l[id] -= p->frequency_penalty * (float)count[id] + p->presence_penalty;
         count[id] = 0; /* once per id */
     }
-    for (int64_t i = 0; i < s->n_vocab; i++)
+    for (int64_t i = 0; i < s->n_vocab; i++) {
         if (isnan(l[i])) /* a masked id that is penalised: -inf * 0, -inf + inf */
             l[i] = -INFINITY;
+        if (l[i] > FLT_MAX) /* divided by a penalty near 0 */
+            l[i] = FLT_MAX;
+    }
 }
 
 /* Tokens of a match beyond dry_allowed_length that are counted: by then the penalty forbids the id,

@@ -268,7 +268,7 @@ __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, 
             v = v > 0 ? __fdiv_rn(v, p.repeat_penalty) : __fmul_rn(v, p.repeat_penalty);
         const float frequency = __fmul_rn(p.frequency_penalty, (float)n);
         v = __fsub_rn(v, __fadd_rn(frequency, p.presence_penalty));
-        l[id] = isnan(v) ? -INFINITY : v;
+        l[id] = isnan(v) ? -INFINITY : fminf(v, FLT_MAX);
     }
     __syncthreads();
 }

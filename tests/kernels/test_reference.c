@@ -456,6 +456,11 @@ static void test_penalties(void **state) {
     p = (mn_slot_params){.repeat_penalty = 100, .penalty_last_n = -1};
     const float neg[2] = {-1, -2};
     assert_int_equal(draw(neg, 2, p, 1, (const int32_t[64]){0}), 1);
+    /* 4 / 1e-40 is no infinity, but the largest float: drawn, greedily or not */
+    p = (mn_slot_params){.repeat_penalty = 1e-40f, .penalty_last_n = -1};
+    assert_int_equal(draw(l, 4, p, 2, history), 1);
+    p.temp = 1;
+    assert_int_equal(draw(l, 4, p, 2, (const int32_t[64]){1, 1}), 1);
 }
 
 /* What the filters let through, by many draws; and how often, by the formula. */

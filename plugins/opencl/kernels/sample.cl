@@ -177,7 +177,7 @@ static void penalise(const row_state *r, params_row p, global const int *history
         if (repeat != 0.0f)
             v = v > 0.0f ? v / repeat : v * repeat;
         v -= number(p, FREQUENCY) * (float)n + number(p, PRESENCE);
-        r->l[i] = isnan(v) ? -INFINITY : v;
+        r->l[i] = isnan(v) ? -INFINITY : fmin(v, FLT_MAX);
     }
     SYNC_GLOBAL;
 }
