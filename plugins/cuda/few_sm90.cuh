@@ -87,17 +87,33 @@ template <class T> struct few_weight<T, false> {
 };
 
 /* ---- shared memory --------------------------------------------------------------------------- */
+/* Bytes of weights that are on their way. */
+constexpr int few_room(int n, bool packed) {
+    if (n <= 24)
+        return 60 << 10;
+    return packed ? 44 << 10 : 48 << 10;
+}
+/* fit: how many stages of weights have room. */
+constexpr int few_stages(int fit) {
+    if (fit < 2)
+        return 2;
+    return fit > 8 ? 8 : fit;
+}
+constexpr int few_groups(int n) {
+    if (n > 24)
+        return 1;
+    return n > 8 ? 2 : 4;
+}
+
 template <class T, int N> struct few_shape {
     using weight = few_weight<T, T::PACKED>;
     static constexpr int K = weight::K;
     static constexpr int W_BYTES = 2 * weight::BYTES;
-    static constexpr int ROOM = N > 24 ? (T::PACKED ? 44 << 10 : 48 << 10) : 60 << 10;
-    static constexpr int FIT = ROOM / W_BYTES;
-    static constexpr int STAGES = FIT < 2 ? 2 : (FIT > 8 ? 8 : FIT);
+    static constexpr int STAGES = few_stages(few_room(N, T::PACKED) / W_BYTES);
     /* stages of x; warps that bring it form groups, each brings every so many-th stage */
     static constexpr int X_STAGES = N > 24 ? 2 : 4;
     static constexpr int X_BYTES = N * K * 2;
-    static constexpr int GROUPS = N > 24 ? 1 : (N > 8 ? 2 : 4);
+    static constexpr int GROUPS = few_groups(N);
     static constexpr int GROUP = FEW_BRINGERS / GROUPS;
     static constexpr int PIECES = N * K / 8; /* of eight columns */
     static constexpr int EACH = PIECES / GROUP;
