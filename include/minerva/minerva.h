@@ -417,9 +417,9 @@ typedef struct mn_constraint mn_constraint;
 /* Free text, and in it calls of tools in the form that the model writes them (mn_stream finds them
  * with MN_STREAM_TOOLS). source: a list of tools as mn_chat_params.tools. A call that is begun has
  * the name of one of them, and as its arguments an object: by its "parameters", where the function
- * is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. Of a tool that is not strict, a schema that cannot
- * be enforced becomes any object, with a warning. MN_UNSUPPORTED: the form of calls of this model
- * is not known, or not one that can be enforced (Harmony; values in tags). */
+ * is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. Of a tool that is not strict, a schema that
+ * cannot be enforced becomes any object, with a warning. MN_UNSUPPORTED: the form of calls of this
+ * model is not known, or not one that can be enforced (Harmony; values in tags). */
 #define MN_CONSTRAINT_CALLS 6u
 #define MN_CONSTRAINT_CALLS_ONLY 1u /* at least one call, and no other text */
 #define MN_CONSTRAINT_ONE_CALL 2u   /* not more than one */
@@ -628,8 +628,8 @@ typedef struct {
 } mn_token;
 /* Runs until at least one id is generated, and returns all new ids, at most cap (>= n_seq). *n = 0:
  * no sequence is running. Where drafts held, several ids are of one sequence, in order; those for
- * which there is no room are returned by the next call. MN_CANCELLED after mn_session_cancel. Sequences of any state are batched
- * into one step.
+ * which there is no room are returned by the next call. MN_CANCELLED after mn_session_cancel.
+ * Sequences of any state are batched into one step.
  *
  * MN_BAD_FILE: a logit of a sequence is NaN, or none is finite; err names file, sequence and
  * position. NaN and infinity of a damaged weight propagate through all operations to here and never

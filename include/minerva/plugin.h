@@ -207,7 +207,8 @@ typedef struct {
 } mn_note;
 /* clang-format off */
 #define MN_PLUGIN_NOTE(id, kinds, isa)                                                             \
-    static const mn_note minerva_note __attribute__((section(".note.minerva"), used, aligned(4))) = \
+    static const mn_note minerva_note                                                              \
+        __attribute__((section(".note.minerva"), used, aligned(4))) =                              \
         {8, sizeof(mn_note) - 20, 1, "Minerva", sizeof(mn_note) - 20, MN_ABI_VERSION,              \
          MN_ABI_OLDEST, kinds, id, isa}
 
@@ -220,8 +221,8 @@ typedef struct {
  * hold one value per block:
  *   I4           element 2i is the low nibble of byte i, 2i+1 the high one; two's complement
  *   MXFP4_SPLIT  DATA: E2M1 nibbles in the order of I4; SCALE: U8, E8M0 (gpt-oss, MLX)
- *   NVFP4        DATA: E2M1 nibbles in the order of I4; SCALE: F8_E4M3; TENSOR_SCALE: F32, one value
- *                for the part; x = tensor_scale * scale * e2m1
+ *   NVFP4        DATA: E2M1 nibbles in the order of I4; SCALE: F8_E4M3; TENSOR_SCALE: F32, one
+ *                value for the part; x = tensor_scale * scale * e2m1
  *   MLXb_g       b bits, groups of g: DATA: a little-endian bit stream, element i in bits
  *                [i*b, (i+1)*b); SCALE, BIAS: F16, BF16 or F32; x = scale * q + bias
  *   F8_E4M3      SCALE optional: F32, BF16 or F16, one per row [N], of experts [E, N]; stride 0 =

@@ -14,11 +14,11 @@ typedef struct {
 /* mnc_op.user must be static: one entry per class, level and use of OpenBLAS. */
 /* clang-format off */
 #define USES(p, blas)                                                                              \
-    { {p, MNK_GENERIC, blas}, {p, MNK_AVX2, blas}, {p, MNK_AVX512, blas}, {p, MNK_AVX512VNNI, blas}, \
-      {p, MNK_AMX, blas}, {p, MNK_NEON, blas}, {p, MNK_NEON_DOT, blas} }
+    { {p, MNK_GENERIC, blas}, {p, MNK_AVX2, blas}, {p, MNK_AVX512, blas},                          \
+      {p, MNK_AVX512VNNI, blas}, {p, MNK_AMX, blas}, {p, MNK_NEON, blas}, {p, MNK_NEON_DOT, blas} }
 #define USES_OF(blas)                                                                              \
-    { USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_A16, blas), \
-      USES(MN_PRECISION_A8, blas) }
+    { USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_EXACT, blas),                              \
+      USES(MN_PRECISION_A16, blas), USES(MN_PRECISION_A8, blas) }
 /* clang-format on */
 static const mnk_use uses[2][4][7] = {USES_OF(false), USES_OF(true)};
 static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {

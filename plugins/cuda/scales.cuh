@@ -3,7 +3,8 @@
  *   N              scales of a group of 32: 1, or 2 (one for each 16)
  *   load           what a lane reads for a unit of 128 elements; unit: 128 * unit is the element in
  *                  the matrix
- *   get            s[N], m[N] of group g: value = (code - zero) * s + m; m is 0 where HAS_MIN is not
+ *   get            s[N], m[N] of group g: value = (code - zero) * s + m; m is 0 without
+ *                  HAS_MIN
  * Products of an f16 scale and a small integer are exact in f32. */
 #ifndef CU_SCALES_CUH
 #define CU_SCALES_CUH

@@ -1,5 +1,5 @@
 /* profile.c -- mn.profile/1: a step enqueued unit by unit, each waited for: times are the host's
- * and hold a round trip to the driver. Bytes and operations are arithmetic over sizes of operands. */
+ * and hold a round trip to the driver. Bytes and operations are computed from sizes of operands. */
 #include "ops.h"
 
 static const char *op_name(uint32_t op) {

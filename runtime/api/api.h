@@ -64,8 +64,8 @@ struct mn_constraint {
     mn_grammar *grammar;
     mn_text warnings;
     atomic_uint refs;
-    /* the same behind thinking, made when first asked for, from copies of kind, flags and source (of
-     * choices: a regular expression) */
+    /* the same behind thinking, made when first asked for, from copies of kind, flags and source
+     * (of choices: a regular expression) */
     pthread_mutex_t lock;
     mn_grammar *behind_thinking;
     uint32_t kind, flags;
@@ -136,8 +136,8 @@ void mn_token_table_free(mn_token_table *t); /* NULL is fine */
 
 /* Precedes the name of a control token in the vocabulary for grammars: no text has this byte. */
 #define MN_CONTROL_BYTE "\xff"
-/* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS; free: with text before calls that are forced. MN_UNSUPPORTED: the model has no form of calls
- * that is known. */
+/* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS; free: with text before calls that are forced.
+ * MN_UNSUPPORTED: the model has no form of calls that is known. */
 mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, bool free,
                           mn_grammar **out, mn_text *warnings, mn_error *err);
 /* text.c: MN_UNSUPPORTED without a tokeniser. */

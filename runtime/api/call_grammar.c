@@ -1,6 +1,6 @@
-/* call_grammar.c -- the grammar of an answer with tool calls (MN_CONSTRAINT_CALLS): the marks of the
- * model's own form of calls (mn_call_style), the names of the tools, and their schemas. Texts live
- * in an arena until the grammar is made.
+/* call_grammar.c -- the grammar of an answer with tool calls (MN_CONSTRAINT_CALLS): the marks of
+ * the model's own form of calls (mn_call_style), the names of the tools, and their schemas. Texts
+ * live in an arena until the grammar is made.
  *
  * Marks that are control tokens are spelled by a byte that no text has and their name
  * (MN_CONTROL_BYTE), as in the model's vocabulary for grammars: so that text cannot spell them, and

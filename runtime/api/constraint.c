@@ -17,8 +17,8 @@ static mn_str control_text(const mn_model *m, int32_t id, mn_arena *arena) {
     return (mn_str){text, piece.len + 1};
 }
 
-/* Text that is not a control token's: a token with the byte that these begin with is never part of a
- * text that is UTF-8. */
+/* Text that is not a control token's: a token with the byte that these begin with is never part of
+ * a text that is UTF-8. */
 static mn_str plain_text(const mn_model *m, int32_t id) {
     const mn_str text = mn_model_token_text(m, id);
     if (memchr(text.ptr, MN_CONTROL_BYTE[0], (size_t)text.len))

@@ -32,10 +32,10 @@ typedef struct {
     uint32_t at, n;
 } mn_input_range;
 
-/* The programs of the last segment (scoring.c): SAMPLE without optional operands; with drafts; with a
- * mask; with a mask, biases, targets and logprobs, which is the program that scores; and that with
- * all samplers. Each can do what the one before it can; the last three verify drafts where their
- * graphs say so. */
+/* The programs of the last segment (scoring.c): SAMPLE without optional operands; with drafts; with
+ * a mask; with a mask, biases, targets and logprobs, which is the program that scores; and that
+ * with all samplers. Each can do what the one before it can; the last three verify drafts where
+ * their graphs say so. */
 enum { MN_RUN_PLAIN, MN_RUN_DRAFTS, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUN_SAMPLERS, MN_RUNS };
 typedef struct {
     const mn_model_graph *graph;
@@ -151,8 +151,8 @@ mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state
 mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *ids, uint32_t n,
                                   mn_error *err);
 /* Makes program `run` (not MN_RUN_PLAIN), for steps that want it; once per engine. g: of the same
- * model, with such an end (MN_GRAPH_*); it outlives the engine. Rows of the mask and of the breakers
- * have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
+ * model, with such an end (MN_GRAPH_*); it outlives the engine. Rows of the mask and of the
+ * breakers have any content until they are written. MN_UNSUPPORTED names a device that cannot. */
 mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_graph *g,
                                  mn_error *err);
 /* Masks of the next step's outputs [first, first + n): n rows of mn_engine_mask_words. */

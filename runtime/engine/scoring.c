@@ -1,10 +1,10 @@
-/* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with drafts
- * to verify, one with masks of the ids that may be drawn, one that scores, with masks, biases of
- * single ids, targets, and logarithms of probabilities, and one that scores and has the samplers of
- * contract 4. Each is compiled when somebody first asks for it, shares weights,
- * pages and slots with the first program, and runs only steps that need it: the others cost what
- * they cost before. Its graph is the engine's with a few tensors more at the end, so that tensors
- * have the same indices. */
+/* scoring.c -- further programs of the last segment, whose SAMPLE has more operands: one with
+ * drafts to verify, one with masks of the ids that may be drawn, one that scores, with masks,
+ * biases of single ids, targets, and logarithms of probabilities, and one that scores and has the
+ * samplers of contract 4. Each is compiled when somebody first asks for it, shares weights, pages
+ * and slots with the first program, and runs only steps that need it: the others cost what they
+ * cost before. Its graph is the engine's with a few tensors more at the end, so that tensors have
+ * the same indices. */
 #include "engine/engine_impl.h"
 #include <string.h>
 

@@ -109,7 +109,7 @@ static uint32_t state_of(product *p, const place *at) {
     return p->n++;
 }
 
-/* A byte of the state at hand; fresh: its first one. Neighbours with the same target are one run. */
+/* A byte of the state at hand; fresh: its first. Neighbours with the same target are one run. */
 static bool add_run(product *p, uint8_t byte, uint32_t to, bool fresh) {
     mn_gtable *t = p->out;
     if (!fresh && t->run[t->n_runs - 1].to == to && t->run[t->n_runs - 1].hi + 1 == byte) {

@@ -49,7 +49,7 @@ mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_
                              mn_grammar **out, mn_error *err);
 void mn_grammar_free(mn_grammar *g); /* after its states */
 
-/* ---- calls in free text ----------------------------------------------------------------------- */
+/* ---- calls in free text ---------------------------------------------------------------------- */
 /* One form of call: the mark, what must follow it, and the mark behind that. */
 typedef struct {
     mn_str begin;         /* at least one byte; several forms may begin alike */

@@ -40,7 +40,7 @@ mn_gexpr *mn_gschema_below(mn_gschema *c, const char *key, const char *name, con
 bool mn_gschema_count(mn_gschema *c, const cJSON *s, const char *key, uint32_t otherwise,
                       uint32_t *out);
 
-/* ---- schema_merge.c: new schemas live until the end; NULL: c->b->status says why --------------- */
+/* ---- schema_merge.c: new schemas live until the end; NULL: c->b->status says why ------------- */
 /* What $ref of s names, with its JSON pointer. */
 const cJSON *mn_gschema_target(mn_gschema *c, const cJSON *s, const char **pointer);
 /* A copy without one keyword. */

@@ -86,8 +86,8 @@ const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
 void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
 
 /* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, that scores,
- * or that has all samplers as well; each but the second with drafts or without: the first graph with
- * a few tensors more behind the others. */
+ * or that has all samplers as well; each but the second with drafts or without: the first graph
+ * with a few tensors more behind the others. */
 enum {
     MN_GRAPH_DRAWS,
     MN_GRAPH_EMBEDS,

@@ -141,7 +141,7 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   phase      what is done now: "listing devices"
  *   id, kind, abi, vendor, version, build_id, entry_ms
  *   fault      a device that is not to be used: "INDEX\tUID\tREASON"; every line counts
- *   changes    what the plugin changes of the process while it is loaded, where that can be set back
+ *   changes    what the plugin changes of the process while it is loaded, if that can be undone
  *   prints     how its words on standard output begin
  *   leaves     threads that run on after its shutdown
  *   again      1: something was in the way that may be gone next time; not to be kept

@@ -7,15 +7,17 @@
 /* Names of __builtin_cpu_supports, which knows what the operating system saves, too. */
 /* clang-format off */
 #define ISA_X86(X) \
-    X("sse") X("sse2") X("sse3") X("ssse3") X("sse4.1") X("sse4.2") X("popcnt") X("avx") X("avx2") X("fma") X("fma4") X("xop") \
-    X("bmi") X("bmi2") X("aes") X("pclmul") X("gfni") X("vpclmulqdq") X("avx512f") X("avx512vl") X("avx512bw") X("avx512dq") \
-    X("avx512cd") X("avx512vbmi") X("avx512vbmi2") X("avx512ifma") X("avx512vnni") X("avx512bitalg") X("avx512vpopcntdq") \
-    X("avx512bf16")
+    X("sse") X("sse2") X("sse3") X("ssse3") X("sse4.1") X("sse4.2") X("popcnt") X("avx") \
+    X("avx2") X("fma") X("fma4") X("xop") X("bmi") X("bmi2") X("aes") X("pclmul") X("gfni") \
+    X("vpclmulqdq") X("avx512f") X("avx512vl") X("avx512bw") X("avx512dq") X("avx512cd") \
+    X("avx512vbmi") X("avx512vbmi2") X("avx512ifma") X("avx512vnni") X("avx512bitalg") \
+    X("avx512vpopcntdq") X("avx512bf16")
 #if defined(__clang__) /* knows fewer */
 #define ISA_X86_GCC(X)
 #else
 #define ISA_X86_GCC(X) \
-    X("f16c") X("lzcnt") X("movbe") X("sha") X("vaes") X("avxvnni") X("avx512fp16") X("amx-tile") X("amx-int8") X("amx-bf16")
+    X("f16c") X("lzcnt") X("movbe") X("sha") X("vaes") X("avxvnni") X("avx512fp16") \
+    X("amx-tile") X("amx-int8") X("amx-bf16")
 #endif
 /* clang-format on */
 

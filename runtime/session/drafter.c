@@ -1,5 +1,5 @@
-/* drafter.c -- drafts of a smaller model: a session of its own, which this one owns and runs while a
- * step is filled. Each sequence has one there, which is cut back to what both have in common and
+/* drafter.c -- drafts of a smaller model: a session of its own, which this one owns and runs while
+ * a step is filled. Each sequence has one there, which is cut back to what both have in common and
  * goes on from there; it draws with the sequence's own parameters, seed and positions, so that
  * equal distributions would draw equal ids. A failure there means no drafts, never an error. */
 #include "session/session.h"

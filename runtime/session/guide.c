@@ -1,4 +1,4 @@
-/* guide.c -- sequences with a constraint: where each is in its grammar, and the mask of its next id.
+/* guide.c -- sequences with a constraint: the place of each in its grammar, and its next mask.
  *
  * A guide belongs to a job, or to a sequence of mn_seq_create, and outlives slots, pages and
  * engines: a sequence that is preempted, or goes on with another device, has its guide where its

@@ -300,8 +300,8 @@ typedef struct {
     const int32_t *ids; /* [n_ids]: the prompt, then the n_drawn last ones */
     uint32_t n_ids, n_drawn;
 } mn_guide_start;
-/* *out NULL: there is no constraint. Any thread. MN_BAD_INPUT: the constraint does not allow a drawn
- * id. MN_UNSUPPORTED: no token can come next. */
+/* *out NULL: there is no constraint. Any thread. MN_BAD_INPUT: the constraint does not allow a
+ * drawn id. MN_UNSUPPORTED: no token can come next. */
 mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
                           mn_error *err);
 void mn_guide_free(mn_guide *g);

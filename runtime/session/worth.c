@@ -1,5 +1,5 @@
-/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay, and
- * the guess by lookup. Pure functions. */
+/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay,
+ * and the guess by lookup. Pure functions. */
 #include "session/speculate.h"
 #include "engine/engine.h" /* MN_MIN */
 

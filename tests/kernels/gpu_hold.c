@@ -1,6 +1,7 @@
 /* gpu_hold.c -- another process on the card, for tests of what happens then. Talks to the driver
  * alone.
- *   gpu_hold leave MIB   holds all free memory of GPU 0 but so much, says so, until standard input ends
+ *   gpu_hold leave MIB   holds all free memory of GPU 0 but so much, says so, until standard input
+ *                        ends
  *   gpu_hold watch       says at the end of standard input how little was free at the least
  * Exit code 77: no driver or no GPU. */
 #include <dlfcn.h>

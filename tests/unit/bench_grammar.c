@@ -3,7 +3,8 @@
  *
  *   bench_grammar              made-up tokens, and random texts under a few schemas
  *   bench_grammar VOCAB LIST   VOCAB: for each token a length of 4 bytes and its bytes; LIST: lines
- *                              "S file of a schema", and for each "I ids of a text that follows it" */
+ *                              "S file of a schema", and for each "I ids of a text that
+ *                              follows it" */
 #include "grammar/grammar.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* constraint_texts N [MODEL [DEVICE]] -- for each JSON schema on standard input, one a line, N answers
- * of the demo model at temperature 1.5, a batch at once: a line "SCHEMA FINISH TEXT" each, the text
- * as a JSON string; SCHEMA counts from 0. For constraint_schemas.py. */
+/* constraint_texts N [MODEL [DEVICE]] -- for each JSON schema on standard input, one a line, N
+ * answers of the demo model at temperature 1.5, a batch at once: a line "SCHEMA FINISH TEXT" each,
+ * the text as a JSON string; SCHEMA counts from 0. For constraint_schemas.py. */
 #include <minerva/minerva.h>
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* fixtures.h -- the graphs of all fixtures in MINERVA_TEST_DATA, one after the other, for tests that
- * hold a property of every architecture. Include cmocka.h first. */
+/* fixtures.h -- the graphs of all fixtures in MINERVA_TEST_DATA, one after the other, for tests
+ * that hold a property of every architecture. Include cmocka.h first. */
 #ifndef MINERVA_TEST_FIXTURES_H
 #define MINERVA_TEST_FIXTURES_H
 #include "api/api.h"

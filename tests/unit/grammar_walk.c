@@ -1,6 +1,6 @@
-/* grammar_walk SCHEMA N SEED -- N random texts under a JSON schema (@FILE: in a file), each chosen token by token
- * among those that its mask allows, one per line as a JSON string. Exits with 2 and the message
- * where the schema is refused. For grammar_schemas.py. */
+/* grammar_walk SCHEMA N SEED -- N random texts under a JSON schema (@FILE: in a file), each chosen
+ * token by token among those that its mask allows, one per line as a JSON string. Exits with 2 and
+ * the message where the schema is refused. For grammar_schemas.py. */
 #include "grammar/grammar.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -171,8 +171,8 @@ static void test_together(void **state) {
         mn_constraint_free(a[i].sample.constraint);
 }
 
-/* The constraint may be freed at once; a request that goes on from any place draws the rest; choices
- * are as with seeds of their own. */
+/* The constraint may be freed at once; a request that goes on from any place draws the rest;
+ * choices are as with seeds of their own. */
 static void test_lives(void **state) {
     (void)state;
     static served got[3];

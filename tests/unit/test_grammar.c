@@ -275,7 +275,7 @@ static void test_depth(void **state) {
     mn_grammar_free(g);
 }
 
-/* ---- hostile sources: bounded in nodes, sets and bytes, or refused by name --------------------- */
+/* ---- hostile sources: bounded in nodes, sets and bytes, or refused by name ------------------- */
 /* A schema of n parts: begin, part (with its number twice) for each, comma between, end. */
 static mn_text schema_of(const char *begin, const char *part, uint32_t n, const char *end) {
     mn_text t = {0};

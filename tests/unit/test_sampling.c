@@ -120,7 +120,7 @@ static void test_effect(void **state) {
 
 static const char spelled[] = " no token has this text";
 
-/* Whether the token breaks matches: it has "the" in it, or may be the last one of the other text. */
+/* Whether the token breaks matches: it has "the" in it, or may be the last of the other text. */
 static bool breaks(int32_t id) {
     const mn_str t = mn_model_token_text(model, id);
     const size_t n = sizeof spelled - 1;
@@ -128,8 +128,8 @@ static bool breaks(int32_t id) {
     return ends || memmem(t.ptr, t.len, "the", 3);
 }
 
-/* Greedy with a penalty that forbids: no pair of tokens comes twice; with breakers pairs may, behind
- * them alone. */
+/* Greedy with a penalty that forbids: no pair of tokens comes twice; with breakers pairs may,
+ * behind them alone. */
 static void test_dry(void **state) {
     (void)state;
     static served got;

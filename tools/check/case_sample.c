@@ -44,7 +44,7 @@ static bool has_samplers(const casegen *g) {
     return g->s->variant & 16;
 }
 
-/* What contract 4 adds, so that each sampler acts in some rows, and two orders are not the usual. */
+/* What contract 4 adds: each sampler acts in some rows, and two orders are not the usual one. */
 static void draw_samplers(int64_t i, mn_slot_params *p) {
     const uint64_t late = MN_SAMPLER_TOP_P | MN_SAMPLER_DRY << 4 | MN_SAMPLER_TEMPERATURE << 8 |
                           MN_SAMPLER_XTC << 12 | MN_SAMPLER_PENALTIES << 16;

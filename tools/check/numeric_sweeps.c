@@ -7,11 +7,21 @@
 #define ROWS 37 /* the most rows of a step: not a bucket */
 
 /* clang-format off */
-static const op_shape embed[] = {{.rows = ROWS, .k = 1, .n = 53, .past = 0}, {.rows = ROWS, .k = 7, .n = 131, .past = 9}};
-static const op_shape norms[] = {{.rows = ROWS, .k = 5}, {.rows = ROWS, .k = 77, .n_head = 3}, {.rows = ROWS, .k = 1000}};
-static const op_shape linear[] = {{.rows = ROWS, .k = 1, .n = 5}, {.rows = ROWS, .k = 3, .n = 37}, {.rows = ROWS, .k = 33, .n = 129},
+static const op_shape embed[] = {
+    {.rows = ROWS, .k = 1, .n = 53, .past = 0},
+    {.rows = ROWS, .k = 7, .n = 131, .past = 9}};
+static const op_shape norms[] = {
+    {.rows = ROWS, .k = 5},
+    {.rows = ROWS, .k = 77, .n_head = 3},
+    {.rows = ROWS, .k = 1000}};
+static const op_shape linear[] = {
+    {.rows = ROWS, .k = 1, .n = 5},
+    {.rows = ROWS, .k = 3, .n = 37},
+    {.rows = ROWS, .k = 33, .n = 129},
     {.rows = ROWS, .k = 331, .n = 17}};
-static const op_shape rope[] = {{.rows = ROWS, .n_head = 3, .dim = 64, .past = 5000}, {.rows = ROWS, .n_head = 1, .dim = 40, .n_rot = 12},
+static const op_shape rope[] = {
+    {.rows = ROWS, .n_head = 3, .dim = 64, .past = 5000},
+    {.rows = ROWS, .n_head = 1, .dim = 40, .n_rot = 12},
     {.rows = ROWS, .n_head = 8, .dim = 128, .n_rot = 128, .past = 100000}};
 static const op_shape attention[] = {
     {.rows = ROWS, .n_head = 8, .n_head_kv = 2, .dim = 64},
@@ -19,14 +29,24 @@ static const op_shape attention[] = {
     {.rows = ROWS, .n_head = 4, .n_head_kv = 4, .dim = 20, .dim_v = 12, .past = 70},
     {.rows = ROWS, .n_head = 8, .n_head_kv = 4, .dim = 80, .past = 100, .n_seqs = 7},
     {.rows = 5, .n_head = 2, .n_head_kv = 1, .dim = 128, .past = 63, .n_seqs = 5}};
-static const op_shape store[] = {{.rows = ROWS, .n_head = 2, .n_head_kv = 2, .dim = 16, .dim_v = 24, .past = 130, .n_seqs = 3}};
-static const op_shape plain[] = {{.rows = ROWS, .k = 1}, {.rows = ROWS, .k = 257}, {.rows = ROWS, .k = 1031}};
+static const op_shape store[] = {
+    {.rows = ROWS, .n_head = 2, .n_head_kv = 2, .dim = 16, .dim_v = 24, .past = 130, .n_seqs = 3}};
+static const op_shape plain[] = {
+    {.rows = ROWS, .k = 1},
+    {.rows = ROWS, .k = 257},
+    {.rows = ROWS, .k = 1031}};
 static const op_shape gather[] = {{.rows = ROWS, .k = 3}, {.rows = ROWS, .k = 515}};
 static const op_shape draws[] = {{.rows = ROWS, .n = 7}, {.rows = ROWS, .n = 1999}};
-static const op_shape route[] = {{.rows = ROWS, .n_expert = 8, .n_used = 2}, {.rows = ROWS, .n_expert = 5, .n_used = 5},
+static const op_shape route[] = {
+    {.rows = ROWS, .n_expert = 8, .n_used = 2},
+    {.rows = ROWS, .n_expert = 5, .n_used = 5},
     {.rows = ROWS, .n_expert = 128, .n_used = 8}};
-static const op_shape experts[] = {{.rows = ROWS, .n_expert = 3, .n_used = 1, .k = 1, .n = 5}, {.rows = ROWS, .n_expert = 8, .n_used = 2, .k = 5, .n = 33}};
-static const op_shape combine[] = {{.rows = ROWS, .n_used = 2, .k = 77}, {.rows = ROWS, .n_used = 8, .k = 256}};
+static const op_shape experts[] = {
+    {.rows = ROWS, .n_expert = 3, .n_used = 1, .k = 1, .n = 5},
+    {.rows = ROWS, .n_expert = 8, .n_used = 2, .k = 5, .n = 33}};
+static const op_shape combine[] = {
+    {.rows = ROWS, .n_used = 2, .k = 77},
+    {.rows = ROWS, .n_used = 8, .k = 256}};
 
 const check_sweep check_sweeps[] = {
     {MN_OP_EMBED, SWEEP_MATRIX, embed, N(embed), 1, 2},

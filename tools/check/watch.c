@@ -58,42 +58,74 @@ BACKEND_VOID(device_close, (mn_device *a), (a))
 BACKEND_STATUS(device_memory, (mn_device *a, uint64_t *b, uint64_t *c, mn_error *e), (a, b, c, e))
 BACKEND_STATUS(self_test, (mn_device *a, mn_error *e), (a, e))
 BACKEND_STATUS(contracts, (void *a, const uint32_t (**b)[2], uint32_t *c), (a, b, c))
-BACKEND_STATUS(supports, (mn_device *a, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t n, mn_error *e), (a, g, at, v, n, e))
+BACKEND_STATUS(supports,
+               (mn_device *a, const mn_graph *g, const int64_t *at, mn_verdict *v, uint32_t n,
+                mn_error *e), (a, g, at, v, n, e))
 BACKEND_STATUS(reason, (void *a, uint32_t r, char *b, uint32_t n), (a, r, b, n))
-BACKEND_STATUS(estimate, (mn_device *a, const mn_compile *c, mn_estimate *b, mn_error *e), (a, c, b, e))
-BACKEND_STATUS(alloc, (mn_device *a, uint64_t n, uint32_t kind, mn_buffer **b, mn_error *e), (a, n, kind, b, e))
-BACKEND_STATUS(wrap, (mn_device *a, void *p, uint64_t n, mn_buffer **b, mn_error *e), (a, p, n, b, e))
+BACKEND_STATUS(estimate,
+               (mn_device *a, const mn_compile *c, mn_estimate *b, mn_error *e), (a, c, b, e))
+BACKEND_STATUS(alloc,
+               (mn_device *a, uint64_t n, uint32_t kind, mn_buffer **b, mn_error *e),
+               (a, n, kind, b, e))
+BACKEND_STATUS(wrap,
+               (mn_device *a, void *p, uint64_t n, mn_buffer **b, mn_error *e), (a, p, n, b, e))
 BACKEND_VOID(buffer_free, (mn_buffer *a), (a))
 BACKEND_STATUS(map, (mn_buffer *a, void **b, mn_error *e), (a, b, e))
 BACKEND_STATUS(queue_create, (mn_device *a, mn_queue **b, mn_error *e), (a, b, e))
 BACKEND_VOID(queue_free, (mn_queue *a), (a))
-BACKEND_STATUS(write, (mn_queue *a, mn_buffer *b, uint64_t at, const void *p, uint64_t n, mn_error *e), (a, b, at, p, n, e))
-BACKEND_STATUS(read, (mn_queue *a, const mn_buffer *b, uint64_t at, mn_buffer *c, uint64_t to, uint64_t n, mn_event **v, mn_error *e), (a, b, at, c, to, n, v, e))
-BACKEND_STATUS(copy, (mn_queue *a, mn_buffer *b, uint64_t to, const mn_buffer *c, uint64_t at, uint64_t n, mn_event **v, mn_error *e), (a, b, to, c, at, n, v, e))
+BACKEND_STATUS(write,
+               (mn_queue *a, mn_buffer *b, uint64_t at, const void *p, uint64_t n, mn_error *e),
+               (a, b, at, p, n, e))
+BACKEND_STATUS(read,
+               (mn_queue *a, const mn_buffer *b, uint64_t at, mn_buffer *c, uint64_t to, uint64_t n,
+                mn_event **v, mn_error *e), (a, b, at, c, to, n, v, e))
+BACKEND_STATUS(copy,
+               (mn_queue *a, mn_buffer *b, uint64_t to, const mn_buffer *c, uint64_t at, uint64_t n,
+                mn_event **v, mn_error *e), (a, b, to, c, at, n, v, e))
 BACKEND_STATUS(wait, (mn_event *a, uint64_t ns, mn_error *e), (a, ns, e))
 BACKEND_STATUS(queue_wait, (mn_queue *a, mn_event *b, mn_error *e), (a, b, e))
 BACKEND_VOID(event_free, (mn_event *a), (a))
 BACKEND_STATUS(abort, (mn_queue *a), (a))
-BACKEND_STATUS(weights_open, (mn_device *a, const mn_compile *c, mn_weights **b, mn_error *e), (a, c, b, e))
-BACKEND_STATUS(weights_put, (mn_weights *a, mn_queue *q, const mn_weight_src *s, mn_event **v, mn_error *e), (a, q, s, v, e))
-BACKEND_STATUS(weights_seal, (mn_weights *a, mn_queue *q, uint32_t *how, mn_error *e), (a, q, how, e))
+BACKEND_STATUS(weights_open,
+               (mn_device *a, const mn_compile *c, mn_weights **b, mn_error *e), (a, c, b, e))
+BACKEND_STATUS(weights_put,
+               (mn_weights *a, mn_queue *q, const mn_weight_src *s, mn_event **v, mn_error *e),
+               (a, q, s, v, e))
+BACKEND_STATUS(weights_seal,
+               (mn_weights *a, mn_queue *q, uint32_t *how, mn_error *e), (a, q, how, e))
 BACKEND_VOID(weights_free, (mn_weights *a), (a))
-BACKEND_STATUS(kv_layout, (mn_device *a, const mn_compile *c, uint32_t g, mn_kv_layout *b, mn_error *e), (a, c, g, b, e))
-BACKEND_STATUS(compile, (mn_device *a, const mn_compile *c, mn_program **b, mn_error *e), (a, c, b, e))
+BACKEND_STATUS(kv_layout,
+               (mn_device *a, const mn_compile *c, uint32_t g, mn_kv_layout *b, mn_error *e),
+               (a, c, g, b, e))
+BACKEND_STATUS(compile,
+               (mn_device *a, const mn_compile *c, mn_program **b, mn_error *e), (a, c, b, e))
 BACKEND_VOID(program_free, (mn_program *a), (a))
 BACKEND_STATUS(program_save, (const mn_program *a, void *b, uint64_t *n), (a, b, n))
-BACKEND_STATUS(context_create, (mn_program *a, mn_queue *q, mn_context **b, mn_error *e), (a, q, b, e))
+BACKEND_STATUS(context_create,
+               (mn_program *a, mn_queue *q, mn_context **b, mn_error *e), (a, q, b, e))
 BACKEND_VOID(context_free, (mn_context *a), (a))
 
-LOADER_STATUS(guess, (void *a, const mn_file *f, uint32_t n, uint32_t step, mn_guess *g), (a, f, n, step, g))
-LOADER_STATUS(open, (void *a, const mn_file *f, uint32_t n, uint32_t step, mn_parsed **p, mn_error *e), (a, f, n, step, p, e))
-LOADER_STATUS(meta_at, (mn_parsed *p, uint32_t i, mn_str *k, mn_str *n, mn_value *v), (p, i, k, n, v))
+LOADER_STATUS(guess,
+              (void *a, const mn_file *f, uint32_t n, uint32_t step, mn_guess *g),
+              (a, f, n, step, g))
+LOADER_STATUS(open,
+              (void *a, const mn_file *f, uint32_t n, uint32_t step, mn_parsed **p, mn_error *e),
+              (a, f, n, step, p, e))
+LOADER_STATUS(meta_at,
+              (mn_parsed *p, uint32_t i, mn_str *k, mn_str *n, mn_value *v), (p, i, k, n, v))
 LOADER_STATUS(tensor_at, (mn_parsed *p, uint32_t i, mn_tensor_info *t), (p, i, t))
 LOADER_VOID(close, (mn_parsed *p), (p))
-BACKEND_STATUS(kv_copy, (mn_queue *a, mn_buffer *b, const mn_kv_layout *l, const mn_page_copy *p, uint32_t n, uint32_t step, mn_event **v, mn_error *e), (a, b, l, p, n, step, v, e))
-BACKEND_STATUS(context_bind, (mn_context *a, uint32_t set, const mn_binding *b, uint32_t n, uint32_t step, mn_error *e), (a, set, b, n, step, e))
-BACKEND_STATUS(context_prepare, (mn_context *a, uint32_t set, const int64_t *v, mn_error *e), (a, set, v, e))
-BACKEND_STATUS(execute, (mn_context *a, uint32_t set, const int64_t *v, mn_event **b, mn_error *e), (a, set, v, b, e))
+BACKEND_STATUS(kv_copy,
+               (mn_queue *a, mn_buffer *b, const mn_kv_layout *l, const mn_page_copy *p, uint32_t n,
+                uint32_t step, mn_event **v, mn_error *e), (a, b, l, p, n, step, v, e))
+BACKEND_STATUS(context_bind,
+               (mn_context *a, uint32_t set, const mn_binding *b, uint32_t n, uint32_t step,
+                mn_error *e), (a, set, b, n, step, e))
+BACKEND_STATUS(context_prepare,
+               (mn_context *a, uint32_t set, const int64_t *v, mn_error *e), (a, set, v, e))
+BACKEND_STATUS(execute,
+               (mn_context *a, uint32_t set, const int64_t *v, mn_event **b, mn_error *e),
+               (a, set, v, b, e))
 LOADER_STATUS(patterns, (void *a, uint32_t i, mn_file_pattern *p), (a, i, p))
 /* clang-format on */
 

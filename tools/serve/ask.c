@@ -1,6 +1,6 @@
 /* ask.c -- reads the fields that chat and text completions share (ask.h): OpenAI's and vLLM's
- * names, and llama.cpp's of samplers that they do not have. Unknown fields are ignored; each known one is checked here, so that what reaches the
- * engine is in range. */
+ * names, and llama.cpp's of samplers that they do not have. Unknown fields are ignored; each known
+ * one is checked here, so that what reaches the engine is in range. */
 #include "serve/ask.h"
 #include "app.h"
 #include <math.h>

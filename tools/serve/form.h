@@ -1,4 +1,4 @@
-/* form.h -- the form that a request wants its answers to have: response_format, and vLLM's fields. */
+/* form.h -- the form that a request wants its answers to have: response_format, vLLM's fields. */
 #ifndef MINERVA_SERVE_FORM_H
 #define MINERVA_SERVE_FORM_H
 #include "serve/json.h"

@@ -65,8 +65,8 @@ void http_header(http_request *r, const char *name, const char *value);
 void http_begin(http_request *r, const char *type);
 void http_put(http_request *r, const char *bytes, size_t n);
 void http_end(http_request *r);
-/* The body as memory of the caller, who frees it; r has none afterwards. NULL: out of memory, or the
- * body is empty. */
+/* The body as memory of the caller, who frees it; r has none afterwards. NULL: out of memory, or
+ * the body is empty. */
 char *http_take_body(http_request *r);
 /* Bytes that http_put has accepted and the client has not: a client that reads too slowly. */
 size_t http_unsent(const http_request *r);

@@ -6,7 +6,8 @@
  *   chat.c, completion.c, embeddings.c, text_routes.c, info_routes.c       the endpoints
  *
  * One thread, but for what reading.h says. A request of the HTTP side (http.h) has an answer as its
- * owner while generations run for it; the answer frees them. Engines (engine_link.h) call back with events of generations. */
+ * owner while generations run for it; the answer frees them. Engines (engine_link.h) call back with
+ * events of generations. */
 #ifndef MINERVA_SERVE_SERVE_H
 #define MINERVA_SERVE_SERVE_H
 #include "app.h"

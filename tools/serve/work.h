@@ -7,7 +7,8 @@ typedef struct work work;
 
 /* NULL: out of memory. s outlives it. */
 work *work_create(mn_session *s);
-/* Queues a generation; everything is copied. c: the form of the answer, or NULL. Any thread. A refusal has its reason in *err. */
+/* Queues a generation; everything is copied. c: the form of the answer, or NULL. Any thread. A
+ * refusal has its reason in *err. */
 mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error *err);
 /* Ends a generation, which has its FINISH event if it had none. Any thread. */
 void work_abort(work *w, uint64_t id);

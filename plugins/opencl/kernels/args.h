@@ -16,7 +16,7 @@ typedef uint64_t ocl_u64;
 #define OCL_MAX_EXPERTS 1024
 #define OCL_MAX_DIMS 6
 
-/* How a matrix lies behind its operand: rows of row_bytes, then planes of a float for each block. */
+/* How a matrix lies behind its operand: rows of row_bytes, then planes, a float for each block. */
 typedef struct {
     ocl_u64 row_bytes;
     ocl_u64 scale_at;

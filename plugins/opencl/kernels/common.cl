@@ -3,9 +3,9 @@
  * groups are the parallel work and barriers cost dear), LINEAR_LANES (items on one output of a
  * product), IS_CPU, HAS_DOUBLE.
  *
- * An operand is a buffer and an offset in bytes, REF(name) among the parameters; PTR(T, name) is its
- * address, 0 where it is absent. Products and sums are not contracted, so that the same sum has the
- * same bits in every kernel that makes it. */
+ * An operand is a buffer and an offset in bytes, REF(name) among the parameters; PTR(T, name) is
+ * its address, 0 where it is absent. Products and sums are not contracted, so that the same sum has
+ * the same bits in every kernel that makes it. */
 #pragma OPENCL FP_CONTRACT OFF
 #ifdef HAS_DOUBLE
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable

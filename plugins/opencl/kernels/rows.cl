@@ -1,4 +1,4 @@
-/* rows.cl -- operations on elements and rows: norms, activations, sums, gathered rows, rotations. */
+/* rows.cl -- operations on elements and rows: norms, activations, sums, gathered rows, rotation. */
 
 /* One group for each row of D. */
 kernel void rms_norm(REF(x), REF(w), REF(y), const ocl_norm_args p) {

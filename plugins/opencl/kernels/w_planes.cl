@@ -16,7 +16,8 @@ static float16 piece_planes(global const uchar *row, global const float *scale,
     return scale[16 * i / GROUP] * vload16(0, v) + bias[16 * i / GROUP];
 }
 #else
-constant float e2m1_values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+constant float e2m1_values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                  -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 /* Element 2k is the low nibble of byte k. */
 static float16 piece_planes(global const uchar *row, global const float *scale,
                             global const float *bias, int i) {

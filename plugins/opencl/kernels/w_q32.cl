@@ -2,7 +2,8 @@
  * A piece is half a block: the low nibbles of its 16 bytes, or the high ones. */
 constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                  1,    13,   25,  38,  53,  69,  89,  113};
-constant float e2m1_values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+constant float e2m1_values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                  -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 static float e8m0(uchar e) {
     return e == 255 ? NAN : e ? as_float((uint)e << 23) : 0x1p-127f;
