@@ -43,9 +43,8 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
 };
 const arg_row app_draft_rows[APP_DRAFT_ROWS] = {
     {"--draft", "MODEL", ARG_FILE, F(draft), 0, 0, NULL,
-     "a smaller model with the same vocabulary guesses tokens, and the model verifies\nseveral at "
-     "a "
-     "time: the same answer in fewer steps"},
+     "a smaller model with the same vocabulary guesses tokens, and the model verifies\n"
+     "several at a time: the same answer in fewer steps"},
     {"--draft-device", "DEVICES", ARG_TEXT, F(draft_device), 1, 0, NULL,
      "of the smaller model (default: as --device)"},
     {"--draft-max", "N", ARG_INT, F(draft_max), 1, MN_MAX_DRAFT, NULL,
@@ -114,6 +113,8 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
     a->err = (mn_error)MN_ERROR;
     if (flags->quiet && flags->verbose)
         return complain(EXIT_USAGE, "found -q and -v, expected one of them");
+    if (flags->draft_device && !flags->draft)
+        return complain(EXIT_USAGE, "found --draft-device without --draft, expected both");
     if (flags->device && has_empty_name(flags->device))
         return complain(
             EXIT_USAGE,

@@ -182,10 +182,12 @@ static mn_gexpr *value_of(object *o, const char *name, const cJSON *p, mn_str ke
     }
     if (!n && o->more)
         list[n++] = o->more;
-    if (n < 2)
-        return n ? mn_gschema_below(c, p ? "properties" : "additionalProperties", p ? name : "",
-                                    list[0])
-                 : any_value(c);
+    if (!n)
+        return any_value(c);
+    if (n == 1 && !p)
+        return mn_gschema_below(c, "additionalProperties", "", list[0]);
+    if (n == 1)
+        return mn_gschema_below(c, "properties", name, p);
     cJSON *all = mn_gschema_all(c, list, n);
     return all ? mn_gschema_below(c, "properties", name, all) : NULL;
 }

@@ -286,6 +286,7 @@ def test_run_drafts():
         r = run("--prompt-ids", IDS, *ask[:-1], "--draft", small)
         assert re.search(r"\d+ of \d+ drafts held \(a draft model on \w+\), \d+ tokens in \d+ steps", r.err), r.err
     is_error(run("--prompt-ids", IDS, "--draft", os.path.join(DATA, "nothing.gguf"), code=1), "nothing.gguf")
+    is_error(run("--prompt-ids", IDS, "--draft-device", "cpu_simd", code=2), "--draft-device without --draft")
 
 
 def test_run_json():

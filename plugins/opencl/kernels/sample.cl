@@ -330,8 +330,9 @@ kernel void sample(REF(logits), REF(out_slot), REF(params), REF(slots), REF(hist
             const ulong best = bad ? 0 : best_under(&r, logits, ~(ulong)0);
             const real of_all = bad ? (real)NAN : log_of_all(&r, logits, best);
             write_top(&r, logits, a.n_top, best, of_all, top_ids, top_probs);
+            const int known = goal < a.V ? goal : -1;
             if (logprob && lane == 0)
-                logprob[row] = bad ? NAN : log_prob(logits, goal < a.V ? goal : -1, best, of_all);
+                logprob[row] = bad ? NAN : log_prob(logits, known, best, of_all);
         }
         global int *state = PTR(int, slots) + (ulong)max(slot, 0) * a.slot_words;
         const bool live = draws && !state[SLOT_DONE];

@@ -6,7 +6,9 @@ constant float e2m1_values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                   -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 static float e8m0(uchar e) {
-    return e == 255 ? NAN : e ? as_float((uint)e << 23) : 0x1p-127f;
+    if (e == 255)
+        return NAN;
+    return e ? as_float((uint)e << 23) : 0x1p-127f;
 }
 static uchar16 nibbles(global const uchar *q, int i) {
     const uchar16 both = vload16(0, q);
