@@ -104,8 +104,11 @@ static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cl_p
 }
 
 mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err) {
+    mn_status st = ocl_start(d, err);
+    if (st)
+        return st;
     pthread_mutex_lock(&d->lock);
-    const mn_status st = find_or_make(d, source, type, out, err);
+    st = find_or_make(d, source, type, out, err);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

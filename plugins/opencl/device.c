@@ -1,5 +1,7 @@
 /* device.c -- opening a device, what its compiler is told of it, its memory, the self-test. A
- * device has a context of its own; buffers, queues and programs of it are children. */
+ * device has a context of its own; buffers, queues and programs of it are children. The context is
+ * made by the first of them: a driver takes hundreds of MiB for one, and an open device that nobody
+ * uses costs nothing. */
 #include "backend.h"
 #include "types.h"
 
@@ -47,13 +49,26 @@ static void choose_options(mn_device *d) {
              d->has_double ? " -DHAS_DOUBLE" : "");
 }
 
+/* Under the lock. */
 static mn_status start(mn_device *d, mn_error *err) {
     cl_int code;
-    d->context = d->cl->CreateContext(NULL, 1, &d->id, NULL, NULL, &code);
+    if (d->own)
+        return MN_OK;
+    if (!d->context)
+        d->context = d->cl->CreateContext(NULL, 1, &d->id, NULL, NULL, &code);
     if (!d->context)
         return ocl_check(code, err, "starting the device");
     d->own = d->cl->CreateCommandQueue(d->context, d->id, 0, &code);
+    if (d->own)
+        return MN_OK;
     return ocl_check(code, err, "a queue");
+}
+
+mn_status ocl_start(mn_device *d, mn_error *err) {
+    pthread_mutex_lock(&d->start_lock);
+    const mn_status st = start(d, err);
+    pthread_mutex_unlock(&d->start_lock);
+    return st;
 }
 
 mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
@@ -74,13 +89,10 @@ mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     memcpy(d->name, info.name, sizeof d->name);
     memcpy(d->driver, info.driver, sizeof d->driver);
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->start_lock, NULL);
     choose_options(d);
-    st = start(d, err);
-    if (st)
-        ocl_device_close(d);
-    else
-        *out = d;
-    return st;
+    *out = d;
+    return MN_OK;
 }
 
 void ocl_device_close(mn_device *d) {
@@ -97,6 +109,7 @@ void ocl_device_close(mn_device *d) {
     if (d->context)
         d->cl->ReleaseContext(d->context);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->start_lock);
     ocl_delete(d, d);
 }
 

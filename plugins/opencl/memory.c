@@ -9,11 +9,14 @@ mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem
     const size_t n = (size_t)mnp_round((int64_t)(bytes ? bytes : 1), 64);
     cl_int code;
     cl_event filled = NULL;
+    mn_status st = ocl_start(d, err);
+    if (st)
+        return st;
     cl_mem mem = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, n, NULL, &code);
     if (!mem)
         return ocl_check_room(code, bytes, err, what);
     code = d->cl->EnqueueFillBuffer(d->own, mem, &zero, sizeof zero, 0, n, 0, NULL, &filled);
-    mn_status st = ocl_check_room(code, bytes, err, what);
+    st = ocl_check_room(code, bytes, err, what);
     if (!st) {
         st = ocl_check_room(d->cl->WaitForEvents(1, &filled), bytes, err, what);
         d->cl->ReleaseEvent(filled);
@@ -29,6 +32,9 @@ static mn_status take_pinned(mn_buffer *b, mn_error *err) {
     mn_device *d = b->dev;
     const size_t n = (size_t)mnp_round((int64_t)(b->bytes ? b->bytes : 1), 64);
     cl_int code;
+    const mn_status st = ocl_start(d, err);
+    if (st)
+        return st;
     b->mem =
         d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, n, NULL, &code);
     if (!b->mem)

@@ -52,10 +52,11 @@ struct mn_device {
     ocl_plugin *plugin;
     const ocl_icd *cl;
     cl_device_id id;
-    cl_context context;
-    cl_command_queue own; /* for zeroing; used under no lock: the API's calls are thread-safe */
-    pthread_mutex_t lock; /* of built and spare */
-    mn_event *spare;      /* freed ones: a step allocates nothing */
+    cl_context context;         /* NULL until ocl_start */
+    cl_command_queue own;       /* for zeroing; used under no lock: the API is thread-safe */
+    pthread_mutex_t start_lock; /* of making context and own */
+    pthread_mutex_t lock;       /* of built and spare */
+    mn_event *spare;            /* freed ones: a step allocates nothing */
     ocl_built *built;
     uint64_t max_alloc;
     uint32_t lanes;        /* work-items of a group that shares a row */
@@ -137,6 +138,11 @@ void ocl_log(const ocl_plugin *p, int32_t level, const char *fmt, ...) MNP_FORMA
 /* An option of the plugin's section of minerva.ini as a number; `otherwise` where it is not set or
  * is none. */
 int64_t ocl_option(const mn_host *h, const char *key, int64_t otherwise);
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+/* Makes the device's context and queue where they are not there yet; any thread. Whatever makes
+ * children of the context calls it first. */
+mn_status ocl_start(mn_device *d, mn_error *err);
 
 /* ---- signals.c ------------------------------------------------------------------------------- */
 enum { OCL_N_SIGNALS = 65 };

@@ -16,6 +16,8 @@ mn_status ocl_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     mn_status st = MN_OK;
     if (!q->ring)
         st = mnp_fail_memory(err, (uint64_t)OCL_SEGMENTS * OCL_SEGMENT_BYTES, "a queue");
+    if (!st)
+        st = ocl_start(d, err);
     if (!st) {
         q->cl = d->cl->CreateCommandQueue(d->context, d->id, 0, &code);
         st = ocl_check(code, err, "a queue");

@@ -1,0 +1,371 @@
+/* opencl.c -- an OpenCL loader with one device that computes nothing but the self-test, and goes
+ * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
+ * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
+ * events say that they failed). OPENCL_STUB_COUNT names a file that gets a line for every
+ * context that is made. Memory is the process's own; every command is over when it is enqueued. */
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(default)
+
+struct _cl_mem {
+    char *data;
+};
+struct _cl_kernel {
+    char name[64];
+    cl_mem first; /* its first argument, where that is memory */
+};
+static int the_platform;
+static int the_device;
+static int the_context;
+static int the_queue;
+static int the_program;
+static int the_event;
+
+static bool is(const char *mode) {
+    const char *wanted = getenv("OPENCL_STUB");
+    return wanted && !strcmp(wanted, mode);
+}
+
+/* What a query returns: a number or a text, by its size. */
+static cl_int answer(const void *from, size_t n, size_t room, void *to, size_t *size) {
+    if (size)
+        *size = n;
+    if (to && room < n)
+        return CL_INVALID_VALUE;
+    if (to)
+        memcpy(to, from, n);
+    return CL_SUCCESS;
+}
+
+static cl_int text(const char *from, size_t room, void *to, size_t *size) {
+    return answer(from, strlen(from) + 1, room, to, size);
+}
+
+static cl_int number(cl_ulong v, size_t room, void *to, size_t *size) {
+    return answer(&v, room < sizeof v ? room : sizeof v, room, to, size);
+}
+
+/* ---- platforms and devices ------------------------------------------------------------------- */
+cl_int clGetPlatformIDs(cl_uint room, cl_platform_id *to, cl_uint *n) {
+    if (is("none"))
+        return -1001; /* CL_PLATFORM_NOT_FOUND_KHR */
+    if (to && room)
+        to[0] = (cl_platform_id)(void *)&the_platform;
+    if (n)
+        *n = 1;
+    return CL_SUCCESS;
+}
+
+cl_int clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t room, void *to,
+                         size_t *n) {
+    (void)p;
+    (void)what;
+    return text("Stub", room, to, n);
+}
+
+cl_int clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint room, cl_device_id *to,
+                      cl_uint *n) {
+    (void)p;
+    (void)type;
+    if (is("empty"))
+        return CL_DEVICE_NOT_FOUND;
+    if (to && room)
+        to[0] = (cl_device_id)(void *)&the_device;
+    if (n)
+        *n = 1;
+    return CL_SUCCESS;
+}
+
+/* The bus as NVIDIA's driver tells it: slots are devices of eight functions. */
+cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *to, size_t *n) {
+    enum { BUS_NV = 0x4008, SLOT_NV = 0x4009, DOMAIN_NV = 0x400A };
+    (void)d;
+    switch (what) {
+    case CL_DEVICE_NAME:
+        return text("Stub device", room, to, n);
+    case CL_DRIVER_VERSION:
+        return text("1.0", room, to, n);
+    case CL_DEVICE_EXTENSIONS:
+        return text("cl_khr_fp64", room, to, n);
+    case CL_DEVICE_TYPE:
+        return number(CL_DEVICE_TYPE_GPU, room, to, n);
+    case CL_DEVICE_GLOBAL_MEM_SIZE:
+    case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
+        return number((cl_ulong)1 << 32, room, to, n);
+    case CL_DEVICE_MAX_WORK_GROUP_SIZE:
+        return number(256, room, to, n);
+    case CL_DEVICE_AVAILABLE:
+    case CL_DEVICE_COMPILER_AVAILABLE:
+    case CL_DEVICE_ENDIAN_LITTLE:
+        return number(1, room, to, n);
+    case CL_DEVICE_HOST_UNIFIED_MEMORY:
+        return number(0, room, to, n);
+    case BUS_NV:
+        return number(0x5e, room, to, n);
+    case SLOT_NV:
+        return number(3 << 3, room, to, n);
+    case DOMAIN_NV:
+        return number(1, room, to, n);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
+/* ---- contexts, queues, programs -------------------------------------------------------------- */
+cl_context clCreateContext(const cl_context_properties *p, cl_uint n, const cl_device_id *d,
+                           void (*notify)(const char *, const void *, size_t, void *), void *data,
+                           cl_int *code) {
+    (void)p;
+    (void)n;
+    (void)d;
+    (void)notify;
+    (void)data;
+    const char *path = getenv("OPENCL_STUB_COUNT");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (f) {
+        fprintf(f, "context of %d\n", (int)getpid());
+        fclose(f);
+    }
+    *code = CL_SUCCESS;
+    return (cl_context)(void *)&the_context;
+}
+
+cl_command_queue clCreateCommandQueue(cl_context c, cl_device_id d, cl_command_queue_properties p,
+                                      cl_int *code) {
+    (void)c;
+    (void)d;
+    (void)p;
+    *code = CL_SUCCESS;
+    return (cl_command_queue)(void *)&the_queue;
+}
+
+cl_program clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts,
+                                     const size_t *sizes, cl_int *code) {
+    (void)c;
+    (void)n;
+    (void)texts;
+    (void)sizes;
+    *code = CL_SUCCESS;
+    return (cl_program)(void *)&the_program;
+}
+
+cl_program clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id *d,
+                                     const size_t *sizes, const unsigned char **binaries,
+                                     cl_int *each, cl_int *code) {
+    (void)c;
+    (void)n;
+    (void)d;
+    (void)sizes;
+    (void)binaries;
+    (void)each;
+    *code = CL_INVALID_BINARY;
+    return NULL;
+}
+
+cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char *options,
+                      void (*notify)(cl_program, void *), void *data) {
+    (void)p;
+    (void)n;
+    (void)d;
+    (void)options;
+    (void)notify;
+    (void)data;
+    while (is("hang"))
+        pause();
+    return is("build") ? CL_BUILD_PROGRAM_FAILURE : CL_SUCCESS;
+}
+
+cl_int clGetProgramBuildInfo(cl_program p, cl_device_id d, cl_program_build_info what, size_t room,
+                             void *to, size_t *n) {
+    (void)p;
+    (void)d;
+    (void)what;
+    return text("line 7:\n\tno such flux capacitor", room, to, n);
+}
+
+cl_int clGetProgramInfo(cl_program p, cl_program_info what, size_t room, void *to, size_t *n) {
+    (void)p;
+    (void)what;
+    return number(0, room, to, n);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t n, void *host, cl_int *code) {
+    (void)c;
+    (void)flags;
+    (void)host;
+    cl_mem m = malloc(sizeof *m);
+    if (m)
+        m->data = calloc(n, 1);
+    if (m && m->data) {
+        *code = CL_SUCCESS;
+        return m;
+    }
+    free(m);
+    *code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    return NULL;
+}
+
+cl_int clReleaseMemObject(cl_mem m) {
+    free(m->data);
+    free(m);
+    return CL_SUCCESS;
+}
+
+static cl_int done(cl_event *e) {
+    if (e)
+        *e = (cl_event)(void *)&the_event;
+    return CL_SUCCESS;
+}
+
+cl_int clEnqueueReadBuffer(cl_command_queue q, cl_mem m, cl_bool wait, size_t at, size_t n,
+                           void *to, cl_uint n_before, const cl_event *before, cl_event *e) {
+    (void)q;
+    (void)wait;
+    (void)n_before;
+    (void)before;
+    memcpy(to, m->data + at, n);
+    return done(e);
+}
+
+cl_int clEnqueueWriteBuffer(cl_command_queue q, cl_mem m, cl_bool wait, size_t at, size_t n,
+                            const void *from, cl_uint n_before, const cl_event *before,
+                            cl_event *e) {
+    (void)q;
+    (void)wait;
+    (void)n_before;
+    (void)before;
+    memcpy(m->data + at, from, n);
+    return done(e);
+}
+
+cl_int clEnqueueCopyBuffer(cl_command_queue q, cl_mem from, cl_mem to, size_t from_at, size_t to_at,
+                           size_t n, cl_uint n_before, const cl_event *before, cl_event *e) {
+    (void)q;
+    (void)n_before;
+    (void)before;
+    memmove(to->data + to_at, from->data + from_at, n);
+    return done(e);
+}
+
+cl_int clEnqueueFillBuffer(cl_command_queue q, cl_mem m, const void *pattern, size_t n_pattern,
+                           size_t at, size_t n, cl_uint n_before, const cl_event *before,
+                           cl_event *e) {
+    (void)q;
+    (void)pattern;
+    (void)n_pattern;
+    (void)n_before;
+    (void)before;
+    memset(m->data + at, 0, n);
+    return done(e);
+}
+
+void *clEnqueueMapBuffer(cl_command_queue q, cl_mem m, cl_bool wait, cl_map_flags flags, size_t at,
+                         size_t n, cl_uint n_before, const cl_event *before, cl_event *e,
+                         cl_int *code) {
+    (void)q;
+    (void)wait;
+    (void)flags;
+    (void)n;
+    (void)n_before;
+    (void)before;
+    *code = done(e);
+    return m->data + at;
+}
+
+cl_int clEnqueueUnmapMemObject(cl_command_queue q, cl_mem m, void *at, cl_uint n_before,
+                               const cl_event *before, cl_event *e) {
+    (void)q;
+    (void)m;
+    (void)at;
+    (void)n_before;
+    (void)before;
+    return done(e);
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+cl_kernel clCreateKernel(cl_program p, const char *name, cl_int *code) {
+    (void)p;
+    cl_kernel k = calloc(1, sizeof *k);
+    *code = k ? CL_SUCCESS : CL_OUT_OF_HOST_MEMORY;
+    if (k)
+        snprintf(k->name, sizeof k->name, "%s", name);
+    return k;
+}
+
+cl_int clSetKernelArg(cl_kernel k, cl_uint i, size_t n, const void *value) {
+    if (i == 0 && n == sizeof k->first)
+        memcpy(&k->first, value, n);
+    return CL_SUCCESS;
+}
+
+cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, const size_t *offset,
+                              const size_t *global, const size_t *local, cl_uint n_before,
+                              const cl_event *before, cl_event *e) {
+    (void)q;
+    (void)n_dim;
+    (void)offset;
+    (void)local;
+    (void)n_before;
+    (void)before;
+    const bool tests = !strcmp(k->name, "self_test");
+    if (tests ? is("resources") : is("lost"))
+        return CL_OUT_OF_RESOURCES;
+    for (size_t i = 0; tests && i < global[0]; i++) {
+        float *x = (float *)(void *)k->first->data + i;
+        *x = *x * *x + *x + (is("wrong") ? 1.0f : 0.0f);
+    }
+    return done(e);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+cl_int clEnqueueMarkerWithWaitList(cl_command_queue q, cl_uint n, const cl_event *before,
+                                   cl_event *e) {
+    (void)q;
+    (void)n;
+    (void)before;
+    return done(e);
+}
+
+cl_int clEnqueueBarrierWithWaitList(cl_command_queue q, cl_uint n, const cl_event *before,
+                                    cl_event *e) {
+    (void)q;
+    (void)n;
+    (void)before;
+    return done(e);
+}
+
+cl_int clGetEventInfo(cl_event e, cl_event_info what, size_t room, void *to, size_t *n) {
+    (void)e;
+    (void)what;
+    const cl_int state = is("fails") ? CL_OUT_OF_RESOURCES : CL_COMPLETE;
+    return answer(&state, sizeof state, room, to, n);
+}
+
+cl_int clWaitForEvents(cl_uint n, const cl_event *events) {
+    (void)n;
+    (void)events;
+    return CL_SUCCESS;
+}
+
+#define NOTHING(name, type)                                                                        \
+    cl_int name(type object) {                                                                     \
+        (void)object;                                                                              \
+        return CL_SUCCESS;                                                                         \
+    }
+NOTHING(clReleaseContext, cl_context)
+NOTHING(clReleaseCommandQueue, cl_command_queue)
+NOTHING(clReleaseProgram, cl_program)
+NOTHING(clReleaseEvent, cl_event)
+NOTHING(clFlush, cl_command_queue)
+NOTHING(clFinish, cl_command_queue)
+cl_int clReleaseKernel(cl_kernel k) {
+    free(k);
+    return CL_SUCCESS;
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""An OpenCL driver that goes wrong, and what a user reads of it: opencl_test.py MINERVA CASE. The loader is opencl.c beside, found through
+LD_LIBRARY_PATH in the folder MINERVA_STUBS; standard library alone."""
+import os
+import sys
+
+ROOT = os.environ["MINERVA_SOURCE_ROOT"]
+sys.path[:0] = [os.path.join(ROOT, "tests", "cli"), os.path.join(ROOT, "tests", "stub")]
+import cli_test
+from cli_test import MODEL, equal, has, minerva, scratch
+from stub_test import golden
+
+# what `minerva devices`, or of one that hangs `minerva plugins`, says in each mode of the stub
+WORDS = {
+    "none": "the OpenCL loader finds no driver (/etc/OpenCL/vendors)",
+    "empty": "1 OpenCL platforms show no usable device",
+    "build": "the driver's compiler refuses self_test.cl: BUILD_PROGRAM_FAILURE (OpenCL error -11): line 7:  no such flux capacitor",
+    "resources": "self-test: OUT_OF_RESOURCES (OpenCL error -5)",
+    "wrong": "self-test: 0 * 0 + 0 gave 1",
+    "hang": "self-test of device 0",
+}
+
+
+def environment(folder, mode):
+    return cli_test.environment(XDG_CACHE_HOME=folder + "/cache", LD_LIBRARY_PATH=os.environ["MINERVA_STUBS"], OPENCL_STUB=mode,
+                                MINERVA_PROBE_TIMEOUT="2", OPENCL_STUB_COUNT=folder + "/contexts")
+
+
+def contexts(folder):
+    try:
+        with open(folder + "/contexts", encoding="ascii") as f:
+            return len(f.readlines())
+    except FileNotFoundError:
+        return 0
+
+
+def test_opencl_says():
+    """A driver that does not work costs a line, and the model runs elsewhere."""
+    for mode, words in WORDS.items():
+        with scratch() as temp:
+            env = environment(temp, mode)
+            has(minerva("devices", env=env).out + minerva("plugins", env=env).out, words)
+
+
+def test_opencl_idle():
+    """A device that nobody uses has no context: the probing process alone makes one."""
+    with scratch() as temp:
+        env = environment(temp, "good")
+        listed = minerva("devices", env=env)
+        has(listed.out, "Stub device", "opencl:0")
+        probed = contexts(temp)
+        assert probed >= 1, probed
+        e = golden()
+        run = ("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json")
+        equal(minerva(*run, "--device", "reference,opencl", env=env).json()["ids"], e["greedy_ids"][:4])
+        minerva("devices", env=env)
+        equal(contexts(temp), probed)
+
+
+def test_opencl_uid():
+    """NVIDIA's place on the bus in CUDA's form."""
+    with scratch() as temp:
+        listed = minerva("devices", "--json", env=environment(temp, "good"))
+        has(listed.out, "pci-0001:5e:03")
+
+
+def test_opencl_lost():
+    """A device that is lost in a step: another goes on, with the same ids."""
+    e = golden()
+    for mode in ("lost", "fails"):
+        with scratch() as temp:
+            env = environment(temp, mode)
+            r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json",
+                        "--device", "opencl,reference", env=env)
+            equal(r.json()["ids"], e["greedy_ids"][:4])
+            has(r.err, "OUT_OF_RESOURCES (OpenCL error -5)")
+
+
+if __name__ == "__main__":
+    cli_test.main(globals())
