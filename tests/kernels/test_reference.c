@@ -392,6 +392,32 @@ static void test_greedy(void **state) {
     assert_int_equal(draw(bad, 4, warm, 1, NULL), MN_ID_NAN);
 }
 
+/* What `plugins check` compares: log-probabilities that rounding does not make. A row whose one id
+ * is sure has 0 less the rounding of a sum, which each implementation does in its own way. */
+static void test_cases_have_digits(void **state) {
+    (void)state;
+    static const int64_t lives[] = {1, 3, 36};
+    for (int64_t i = 0; i < 3 * 32; i++) {
+        op_shape s = {
+            .rows = 37, .n = 7, .variant = i / 3, .live = lives[i % 3], .spoil = i % 3 == 2};
+        if (!(s.variant & 4)) /* no LOGPROB */
+            continue;
+        op_case *c = case_random(MN_OP_SAMPLE, 0, &s, 42 + MN_OP_SAMPLE);
+        c->value[0] = s.live;
+        h_run(&ref, c, MN_PRECISION_EXACT);
+        uint32_t t = 0;
+        while (strcmp(c->t[t].name.ptr, "logprob"))
+            t++;
+        const float *got = c->result[t];
+        double sum = 0;
+        for (int64_t r = 0; r < s.live; r++)
+            if (!c->dead[0][r])
+                sum += (double)got[r] * (double)got[r];
+        assert_true(sqrt(sum) > 1e-9); /* 1e-5 of it is more than doubles near 40 can hold */
+        case_free(c);
+    }
+}
+
 /* The biases, the mask and min_new, alone and in their order; LOGPROB; TARGET. */
 static void test_operands(void **state) {
     (void)state;
@@ -756,15 +782,25 @@ static void test_compare(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),         cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),           cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_kv_store_skips), cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_gather),         cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_philox),         cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_operands),       cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_filters),        cmocka_unit_test(test_draw_by_sorting),
-        cmocka_unit_test(test_sample_op),      cmocka_unit_test(test_workers),
-        cmocka_unit_test(test_tied_rows),      cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_kv_store_skips),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_filters),
+        cmocka_unit_test(test_draw_by_sorting),
+        cmocka_unit_test(test_sample_op),
+        cmocka_unit_test(test_workers),
+        cmocka_unit_test(test_tied_rows),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_cases_have_digits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

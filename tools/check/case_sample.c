@@ -9,6 +9,10 @@
 
 enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3, TIED = 3 };
 
+/* What a draft's logit is raised by: enough to be drawn nearly always, while the log-probability
+ * stays far above 1e-12, which is what rounding leaves of sums near 1. */
+#define LIKELY 20
+
 /* Periods that have no common factor, so that most combinations of parameters occur. variant bit 1:
  * greedy. */
 static mn_slot_params draw_params(const casegen *g, int64_t i) {
@@ -212,7 +216,7 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     else
         a->slot[i] = slot_of(g, i);
     if (has_drafts(g))
-        logits[likely(g, i)] += 30;
+        logits[likely(g, i)] += LIKELY;
     a->slots[i].pos = (int32_t)(3 + i % 12);
     if (g->holes && i % 6 == 5)
         a->slots[i].done = MN_SLOT_LENGTH;
