@@ -726,6 +726,7 @@ typedef struct {
     const char *message;        /* FINISH with MN_FINISH_FAILED: why; else NULL */
     /* FINISH: drafts that were verified, those that held, and steps that drew ids */
     uint64_t n_drafted, n_accepted, n_steps;
+    uint64_t n_forced; /* FINISH: ids that a constraint left no choice about, without a step each */
 } mn_request_event;
 /* Filled by mn_session_next. Event i lies i * stride bytes behind events; the library owns the
  * array and what it points to: valid until the next call. */
@@ -837,6 +838,7 @@ typedef struct {
      * drafts, which is in none of the times above */
     uint64_t n_drafted, n_accepted, n_verifying;
     double draft_s;
+    uint64_t n_forced; /* ids that constraints left no choice about, without a step each */
 } mn_session_stats;
 /* NULL: s, out: MN_INVALID. */
 MN_API mn_status mn_session_get_stats(const mn_session *s, mn_session_stats *out);

@@ -35,7 +35,7 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
     r->n_outputs = r->n_seq;
     if (logits || embeds)
         r->n_outputs = r->n_batch;
-    else if (r->n_seq > 1) /* for logprobs of prompts beside those that draw */
+    else /* for logprobs of prompts, and text that constraints force, beside those that draw */
         r->n_outputs = MN_MIN(r->n_seq + SCORED_ROWS, r->n_batch);
     if (p->draft || p->guess || p->speculate)
         r->n_outputs = MN_MIN(r->n_seq + MN_MIN(r->n_seq, DRAFTING) * MN_MAX_DRAFT, r->n_batch);

@@ -32,6 +32,10 @@ mn_status mn_grammar_vocab_create(const mn_str *text, uint32_t n, mn_grammar_voc
                                   mn_error *err);
 void mn_grammar_vocab_free(mn_grammar_vocab *v); /* after its grammars */
 
+/* Whether each token of a mask (n_words of it) has at most so many bytes. */
+bool mn_grammar_within(const mn_grammar_vocab *v, const uint32_t *bits, uint32_t n_words,
+                       uint64_t bytes);
+
 typedef enum {
     MN_GRAMMAR_JSON,   /* any JSON object or array; source is not read */
     MN_GRAMMAR_SCHEMA, /* JSON Schema 2020-12; schema.c says what is narrower than written */

@@ -309,3 +309,18 @@ mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
     pthread_mutex_unlock(&s->g->lock);
     return st;
 }
+
+bool mn_grammar_within(const mn_grammar_vocab *v, const uint32_t *bits, uint32_t n_words,
+                       uint64_t bytes) {
+    const uint32_t words = MN_MIN(n_words, MN_GRAMMAR_WORDS(v->n_vocab));
+    if (bytes >= v->longest)
+        return true;
+    for (uint32_t i = 0; i < words; i++) {
+        for (uint32_t word = bits[i]; word; word &= word - 1) {
+            const uint32_t id = 32 * i + (uint32_t)__builtin_ctz(word);
+            if (v->offset[id + 1] - v->offset[id] > bytes)
+                return false;
+        }
+    }
+    return true;
+}

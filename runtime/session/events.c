@@ -103,6 +103,7 @@ void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *mes
     e->n_drafted = job->n_drafted;
     e->n_accepted = job->n_accepted;
     e->n_steps = job->n_steps;
+    e->n_forced = job->n_forced;
     s->serve.n_finished[finish]++;
     if (message)
         e->message = mn_arena_strndup(&s->serve.data, message, strlen(message));

@@ -4,15 +4,31 @@
  * engines: a sequence that is preempted, or goes on with another device, has its guide where its
  * tokens end. The mask of the next row is made as soon as the last id is known, so that an error is
  * one of that id and the next step only copies it. Rows of masks lie in the engine, which both
- * programs with masks read; a row of no guide has all bits set. */
+ * programs with masks read; a row of no guide has all bits set.
+ *
+ * Where only one text can follow, the mask has one id, the tokeniser's, and a step draws several of
+ * them as drafts that cannot fail. What is forced follows from the text alone, so that ids are the
+ * same whether a device verifies drafts or draws them one by one. */
 #include "session/session.h"
+#include <math.h>
 #include <string.h>
+
+enum { MOST_FORCED = 32 };
+/* Ids that have to come next, in order: those from `at` on. */
+typedef struct {
+    int32_t id[MOST_FORCED];
+    uint32_t at, n;
+} forced_ids;
 
 struct mn_guide {
     mn_constraint *of;
     mn_grammar_state *state;
     uint32_t *bits; /* [n_words], of the next id */
-    uint32_t n_vocab, n_words;
+    int32_t last;   /* the id before the next one */
+    forced_ids forced;
+    int32_t *banned; /* ids that biases rule out: never forced */
+    uint32_t n_banned;
+    uint32_t n_vocab, n_words, n_allocated;
     uint32_t n_drawn, min_new;
     bool ignore_stop;
     int32_t n_stop;
@@ -51,8 +67,27 @@ static mn_status set_stops(mn_guide *g, mn_error *err) {
     return MN_OK;
 }
 
-/* The mask of the next id. */
-static mn_status renew(mn_guide *g, mn_error *err) {
+/* Whether the mask of the next id has it. */
+static bool allows(const mn_guide *g, int32_t id) {
+    return g->bits[id / 32] >> id % 32 & 1;
+}
+
+/* ---- forced text ----------------------------------------------------------------------------- */
+static bool is_banned(const mn_guide *g, int32_t id) {
+    for (uint32_t i = 0; i < g->n_banned; i++)
+        if (g->banned[i] == id)
+            return true;
+    return false;
+}
+
+/* The mask of the next id becomes that id. */
+static void allow_only(mn_guide *g, int32_t id) {
+    memset(g->bits, 0, g->n_words * sizeof *g->bits);
+    g->bits[id / 32] |= 1u << id % 32;
+}
+
+/* The mask of the next id, by the grammar and the stop ids alone. */
+static mn_status renew_mask(mn_guide *g, mn_error *err) {
     mn_status st = mn_grammar_mask(g->state, g->bits, err);
     if (st)
         return st;
@@ -60,47 +95,125 @@ static mn_status renew(mn_guide *g, mn_error *err) {
     return set_stops(g, err);
 }
 
-mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
-    g->n_drawn++;
-    mn_status st = mn_grammar_accept(g->state, id, err);
-    return st ? st : renew(g, err);
+/* Whether the text ahead is that of the token, whichever of the allowed ones begin it: none reaches
+ * behind the `left` bytes that are forced. There, what comes next would choose among tokens. */
+static bool is_forced(const mn_guide *g, int32_t id, uint64_t left) {
+    const mn_grammar_vocab *v = g->of->model->grammar_vocab;
+    return allows(g, id) && !is_banned(g, id) && mn_grammar_within(v, g->bits, g->n_words, left);
 }
 
-/* Whether the mask of the next id has it. */
-static bool allows(const mn_guide *g, int32_t id) {
-    return g->bits[id / 32] >> id % 32 & 1;
-}
-
-/* On a copy of the state, which then is thrown away; the mask of the next id is kept. */
-static uint32_t follow(mn_guide *g, const int32_t *drafts, uint32_t n) {
-    const size_t bytes = g->n_words * sizeof *g->bits;
+/* Along the ids that spell a text of n bytes: how many of them are forced. The state is a copy, and
+ * the mask of the next id does not outlive the call. */
+static uint32_t count_forced(mn_guide *g, const int32_t *ids, uint32_t n_ids, uint64_t n) {
     uint32_t i = 0;
-    while (i < n && allows(g, drafts[i]) && !mn_guide_take(g, drafts[i], NULL)) {
-        memcpy(g->ahead + (size_t)i * g->n_words, g->bits, bytes);
+    while (i < n_ids && is_forced(g, ids[i], n)) {
+        n -= mn_model_token_text(g->of->model, ids[i]).len;
         i++;
+        if (i < n_ids && (mn_grammar_accept(g->state, ids[i - 1], NULL) || renew_mask(g, NULL)))
+            break;
     }
     return i;
 }
 
-uint32_t mn_guide_follow(mn_guide *g, const int32_t *drafts, uint32_t n) {
-    const size_t bytes = g->n_words * sizeof *g->bits;
+/* The same from the present state, which stays. */
+static void keep_forced(mn_guide *g, uint32_t n_ids, uint64_t n) {
     mn_grammar_state *now = g->state;
-    const uint32_t n_drawn = g->n_drawn;
-    if (!n)
-        return 0;
-    if (!g->ahead)
-        g->ahead = mn_alloc((size_t)MN_MAX_DRAFT * g->n_words, sizeof *g->ahead);
-    uint32_t *bits = mn_alloc(g->n_words, sizeof *bits);
-    uint32_t n_allowed = 0;
-    if (g->ahead && bits && !mn_grammar_state_copy(now, &g->state, NULL)) {
-        memcpy(bits, g->bits, bytes);
-        n_allowed = follow(g, drafts, n);
-        memcpy(g->bits, bits, bytes);
+    if (!mn_grammar_state_copy(now, &g->state, NULL)) {
+        g->forced.n = count_forced(g, g->forced.id, n_ids, n);
         mn_grammar_state_free(g->state);
     }
     g->state = now;
-    g->n_drawn = n_drawn;
-    mn_free(bits);
+}
+
+/* Looks for text that has to come next. No memory: nothing is found. */
+static void find_forced(mn_guide *g) {
+    const mn_model *m = g->of->model;
+    mn_text text = {0};
+    g->forced.at = 0;
+    g->forced.n = 0;
+    if (!mn_grammar_forced(g->state, &text, NULL) && text.len &&
+        mn_grammar_within(m->grammar_vocab, g->bits, g->n_words, text.len)) {
+        const mn_str ahead = {text.ptr, text.len};
+        const uint32_t n = mn_forced_spell(m, g->last, ahead, g->forced.id, MOST_FORCED);
+        keep_forced(g, n, text.len);
+    }
+    mn_text_free(&text);
+}
+
+bool mn_guide_is_forced(const mn_guide *g) {
+    return g && g->forced.at < g->forced.n;
+}
+
+/* The mask of the next id. */
+static mn_status renew(mn_guide *g, mn_error *err) {
+    if (g->forced.at == g->forced.n) {
+        mn_status st = renew_mask(g, err);
+        if (st)
+            return st;
+        find_forced(g);
+    }
+    if (mn_guide_is_forced(g))
+        allow_only(g, g->forced.id[g->forced.at]);
+    return MN_OK;
+}
+
+mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
+    forced_ids *f = &g->forced;
+    g->n_drawn++;
+    g->last = id;
+    if (mn_guide_is_forced(g) && f->id[f->at] == id)
+        f->at++;
+    else
+        f->n = f->at;
+    mn_status st = mn_grammar_accept(g->state, id, err);
+    return st ? st : renew(g, err);
+}
+
+/* ---- drafts ---------------------------------------------------------------------------------- */
+/* On a copy of the state, which then is thrown away; the mask of the next id is kept. */
+static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced) {
+    const size_t bytes = g->n_words * sizeof *g->bits;
+    const forced_ids *f = &g->forced;
+    uint32_t i = 0;
+    for (; i < most; i++) {
+        const bool is_known = mn_guide_is_forced(g);
+        const int32_t id = is_known ? f->id[f->at] : drafts[i];
+        if (!is_known && i >= n)
+            break;
+        if (i < n && drafts[i] != id)
+            n = i; /* what was guessed behind it belongs to another text */
+        if (!allows(g, id) || mn_guide_take(g, id, NULL))
+            break;
+        drafts[i] = id;
+        *forced |= (uint32_t)is_known << i;
+        memcpy(g->ahead + (size_t)i * g->n_words, g->bits, bytes);
+    }
+    return i;
+}
+
+/* Memory for masks along drafts, once they are needed. */
+static bool need_ahead(mn_guide *g) {
+    if (!g->ahead)
+        g->ahead = mn_alloc((size_t)MN_MAX_DRAFT * g->n_words, sizeof *g->ahead);
+    return g->ahead != NULL;
+}
+
+uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most,
+                         uint32_t *forced) {
+    mn_guide now = *g;
+    uint32_t n_allowed = 0;
+    *forced = 0;
+    if (!most || (!n && !mn_guide_is_forced(g)) || !need_ahead(g))
+        return 0;
+    now.ahead = g->ahead;
+    g->bits = mn_alloc(g->n_allocated, sizeof *g->bits);
+    if (g->bits && !mn_grammar_state_copy(now.state, &g->state, NULL)) {
+        memcpy(g->bits, now.bits, g->n_words * sizeof *g->bits);
+        n_allowed = follow(g, drafts, n, most, forced);
+        mn_grammar_state_free(g->state);
+    }
+    mn_free(g->bits);
+    *g = now;
     return n_allowed;
 }
 
@@ -116,12 +229,25 @@ static bool allocate(mn_guide *g) {
     const uint32_t own = mn_tokenizer_n_vocab(g->of->model->tokenizer);
     const uint32_t words = MN_GRAMMAR_WORDS(own);
     g->n_words = (uint32_t)MN_MASK_WORDS(g->n_vocab);
-    g->bits = mn_calloc(MN_MAX(words, g->n_words), sizeof *g->bits);
+    g->n_allocated = MN_MAX(words, g->n_words);
+    g->bits = mn_calloc(g->n_allocated, sizeof *g->bits);
     return g->bits != NULL;
 }
 
+/* The ids that cannot be drawn, whatever the constraint allows. */
+static bool take_bans(mn_guide *g, const mn_sample_params *p) {
+    if (p->n_bias)
+        g->banned = mn_alloc(p->n_bias, sizeof *g->banned);
+    for (uint32_t i = 0; i < p->n_bias && g->banned; i++)
+        if (isinf(p->bias[i].bias))
+            g->banned[g->n_banned++] = p->bias[i].id;
+    return !p->n_bias || g->banned;
+}
+
+/* Ids that were drawn in an earlier life are taken as they were then, so that what is forced is,
+ * too. */
 static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
-    if (!allocate(g))
+    if (!allocate(g) || !take_bans(g, from->sample))
         return mn_fail_memory(err, g->n_words * sizeof *g->bits);
     take_stops(g, from->slot);
     const uint32_t n_prompt = from->n_ids - from->n_drawn;
@@ -129,10 +255,12 @@ static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
     mn_status st = mn_constraint_grammar(g->of, from->ids, n_prompt, &grammar, err);
     if (!st)
         st = mn_grammar_state_create(grammar, &g->state, err);
+    g->last = n_prompt ? from->ids[n_prompt - 1] : -1;
+    if (!st)
+        st = renew(g, err);
     for (uint32_t i = n_prompt; i < from->n_ids && !st; i++)
-        st = mn_grammar_accept(g->state, from->ids[i], err);
-    g->n_drawn = from->n_drawn;
-    return st ? st : renew(g, err);
+        st = mn_guide_take(g, from->ids[i], err);
+    return st;
 }
 
 mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
@@ -163,6 +291,7 @@ void mn_guide_free(mn_guide *g) {
     mn_constraint_free(g->of);
     mn_free(g->bits);
     mn_free(g->ahead);
+    mn_free(g->banned);
     mn_free(g);
 }
 

@@ -29,7 +29,13 @@ uint32_t mn_seq_max_positions(const mn_session *s) {
     return (uint32_t)most;
 }
 
-/* Makes program `run` (MN_RUN_*), which has masks. */
+static mn_status make_program(mn_session *s, uint32_t run, uint32_t end, mn_error *err) {
+    const mn_model_graph *g = NULL;
+    const mn_status st = mn_model_graph_for(s->model, s->n_ctx, end, &g, err);
+    return st ? st : mn_engine_make_program(s->engine, run, g, err);
+}
+
+/* Makes program `run` (MN_RUN_*), which has masks, and verifies drafts where the device can. */
 static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     static const uint32_t ends[] = {
         [MN_RUN_MASKS] = MN_GRAPH_MASKS,
@@ -41,14 +47,16 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
         [MN_RUN_SCORES] = MN_GRAPH_SCORES_DRAFTS,
         [MN_RUN_SAMPLERS] = MN_GRAPH_SAMPLERS_DRAFTS,
     };
-    const mn_model_graph *g = NULL;
     mn_status st = mn_masks_make(s, err);
     if (st || s->engine->programs[run].ready)
         return st;
-    const uint32_t end = s->spec.ready ? with_drafts[run] : ends[run];
-    st = mn_model_graph_for(s->model, s->n_ctx, end, &g, err);
+    if (s->spec.verifies)
+        st = make_program(s, run, with_drafts[run], err);
+    if (s->spec.verifies && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+        return st;
+    st = make_program(s, run, ends[run], err);
     if (!st)
-        st = mn_engine_make_program(s->engine, run, g, err);
+        s->spec.verifies = false; /* SAMPLE without contract 3 */
     if (MN_STATUS_CLASS(st) == MN_CLASS_REFUSE)
         atomic_fetch_or(&s->refused, 1u << run);
     return st;

@@ -21,8 +21,9 @@ typedef struct mn_guide mn_guide; /* guide.c */
 
 /* Drafts of one sequence: speculate.c. */
 typedef struct {
-    bool on;    /* it waits for the host between its steps, so that drafts can be made */
-    uint32_t n; /* drafts in the next step: tokens[n_tokens, n_tokens + n) */
+    bool on;         /* it waits for the host between its steps, so that drafts can be made */
+    uint32_t n;      /* drafts in the next step: tokens[n_tokens, n_tokens + n) */
+    uint32_t forced; /* bit i: draft i is what the constraint leaves alone, no guess */
     mn_acceptance acceptance;
     uint32_t until;             /* not on: until so many ids are drawn */
     uint32_t rest;              /* how many ids it rested for the last time */
@@ -74,6 +75,7 @@ typedef struct {
     uint32_t scored; /* not 0: the row draws nothing, and tells the logprob of this token */
     int32_t draft;   /* what the next row is for: it counts where this is drawn; -1 = none */
     uint32_t ahead;  /* drafts of the sequence in front of it in this step */
+    bool forced;     /* the draft is no guess: nothing else can be drawn */
 } mn_pending_output;
 typedef struct {
     mn_event *event;
@@ -81,7 +83,7 @@ typedef struct {
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
     bool scores;                  /* it runs a program that scores */
     bool samplers;                /* it runs the one with all samplers */
-    bool drafts;                  /* it verifies drafts */
+    bool guesses;                 /* it verifies drafts that may fail */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -157,6 +159,7 @@ struct mn_job {
     float mu;                                /* of mirostat, behind the last id of tokens */
     mn_guide *guide;                         /* NULL: no constraint */
     uint64_t n_drafted, n_accepted, n_steps; /* as in its last event */
+    uint64_t n_forced;                       /* likewise */
     float *prompt_logprobs;                  /* [n_tokens at first]; NULL: nobody asked */
     int32_t *prompt_top_ids;                 /* [n_tokens at first][n_top] */
     float *prompt_top_logprobs;              /* likewise */
@@ -193,6 +196,7 @@ typedef struct {
 /* Drafts of a session: speculate.c, drafter.c. */
 typedef struct {
     bool wanted, ready;   /* asked for; this engine can verify drafts */
+    bool verifies;        /* so can its programs with masks */
     uint32_t flags, most; /* MN_SPECULATE_*; ids per draft */
     mn_draft_fn guess;    /* NULL = none */
     void *guess_arg;
@@ -307,9 +311,16 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
 void mn_guide_free(mn_guide *g);
 /* An id that does not end the sequence was drawn: makes the mask of the next one. */
 mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err);
-/* Masks along n drafts: how many of them the constraint allows, at most n; their rows are those of
- * outputs that are so far ahead. */
-uint32_t mn_guide_follow(mn_guide *g, const int32_t *drafts, uint32_t n);
+/* Where the text that follows is forced, the mask has one id: the tokeniser's. So ids do not depend
+ * on how many of them a step draws. NULL: g: false. */
+bool mn_guide_is_forced(const mn_guide *g);
+/* Masks along drafts: of n guesses those that the constraint allows, and from where a text is
+ * forced on the ids of that, `most` in all; how many. Their rows are those of outputs that are so
+ * far ahead. *forced: bit i: draft i is no guess. */
+uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced);
+/* forced.c: the ids that the tokeniser spells the text with behind the id `last` (-1: none), from
+ * its beginning, up to cap; how many. 0: it is spelled with others around it, or not at all. */
+uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *ids, uint32_t cap);
 /* Memory for masks, once per engine. */
 mn_status mn_masks_make(mn_session *s, mn_error *err);
 void mn_masks_free(mn_session *s);
@@ -325,8 +336,11 @@ mn_status mn_speculate_place(mn_session *s, mn_error *err);
 void mn_speculate_begin(mn_sequence *q); /* the sequence runs from its tokens on */
 /* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
 void mn_speculate_make(mn_session *s);
-/* n drafts of the sequence were verified; n_held is how many came true. */
-void mn_speculate_learn(mn_session *s, mn_sequence *q, uint32_t n, uint32_t n_held);
+/* What became of a sequence's drafts in one step: all of them, and those that are no guesses. */
+typedef struct {
+    uint32_t n, n_held, n_forced, n_forced_held;
+} mn_draft_result;
+void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r);
 
 /* drafter.c: the draft model's own session, which draws with the sequence's own parameters: with
  * the random numbers that the sequence will draw by. */
@@ -469,6 +483,7 @@ typedef struct {
     mn_pending_step *step;
     mn_step_size size;
     bool drafts;   /* somebody verifies drafts */
+    bool guesses;  /* which may fail */
     bool masks;    /* somebody needs a program with masks */
     bool scores;   /* somebody needs the program that scores */
     bool samplers; /* somebody needs the one with all samplers */

@@ -65,6 +65,7 @@ mn_status mn_speculate_place(mn_session *s, mn_error *err) {
     const mn_model_graph *g = NULL;
     mn_error why = MN_ERROR_INIT;
     x->ready = false;
+    x->verifies = true; /* until the device refuses a program that does */
     if (!x->wanted)
         return MN_OK;
     memset(&x->times, 0, sizeof x->times);
@@ -79,6 +80,7 @@ mn_status mn_speculate_place(mn_session *s, mn_error *err) {
     }
     if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
         return mn_fail(err, st, "%s", why.msg);
+    x->verifies = false;
     say(s, "off: %s", why.msg);
     mn_log(MN_LOG_WARN, "no speculative decoding: %s", why.msg);
     return MN_OK;
@@ -152,13 +154,22 @@ static bool is_stop(const mn_sequence *q, int32_t id) {
     return false;
 }
 
-/* Drafts end before the first id that the sequence cannot go on with. */
-static uint32_t cut(const mn_session *s, const mn_sequence *q, uint32_t n) {
-    const int32_t *drafts = q->tokens + q->n_tokens;
+/* Drafts end before the first id that the sequence cannot go on with; where its constraint leaves
+ * one text alone, that follows. */
+static void settle(const mn_session *s, mn_sequence *q) {
+    int32_t *drafts = q->tokens + q->n_tokens;
+    uint32_t n = q->spec.n;
     for (uint32_t i = 0; i < n; i++)
         if (drafts[i] < 0 || drafts[i] >= s->graph->hp.n_vocab || is_stop(q, drafts[i]))
             n = i;
-    return q->guide ? mn_guide_follow(q->guide, drafts, n) : n;
+    q->spec.n = n;
+    q->spec.forced = 0;
+    if (!q->guide)
+        return;
+    uint32_t most = 0;
+    if (s->spec.verifies && can_draft(q))
+        most = MN_MIN(MN_MAX_DRAFT, q->limit - q->n_drawn - 1);
+    q->spec.n = mn_guide_follow(q->guide, drafts, n, most, &q->spec.forced);
 }
 
 /* The draft model's part, for sequences that have no other guess. ask: [n_seq] how many. */
@@ -204,16 +215,16 @@ static mn_draft_case begin_step(mn_session *s) {
     return c;
 }
 
-void mn_speculate_make(mn_session *s) {
-    if (!s->spec.wanted)
-        return;
+/* Guesses for all that can have some. */
+static void guess_all(mn_session *s) {
     const mn_draft_case c = begin_step(s);
     uint32_t asked[64];
     uint32_t wants[64];
     uint32_t n_asked = 0;
     for (uint32_t i = 0; i < s->n_turns && s->spec.ready; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
-        const uint32_t k = q->spec.on && can_draft(q) ? count(s, q, &c) : 0;
+        const bool guesses = q->spec.on && can_draft(q) && !mn_guide_is_forced(q->guide);
+        const uint32_t k = guesses ? count(s, q, &c) : 0;
         if (!k)
             continue;
         q->spec.n = guess(s, q, k);
@@ -225,21 +236,33 @@ void mn_speculate_make(mn_session *s) {
             note_miss(q);
     }
     ask_drafter(s, asked, wants, n_asked);
+}
+
+void mn_speculate_make(mn_session *s) {
+    if (s->spec.wanted)
+        guess_all(s);
     for (uint32_t i = 0; i < s->n_turns; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
-        q->spec.n = cut(s, q, q->spec.n);
-        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+        q->spec.n = s->spec.wanted ? q->spec.n : 0;
+        settle(s, q);
+        if (s->spec.wanted)
+            q->host_paced = q->guide || (s->spec.ready && q->spec.on);
     }
 }
 
-void mn_speculate_learn(mn_session *s, mn_sequence *q, uint32_t n, uint32_t n_held) {
-    mn_acceptance_learn(&q->spec.acceptance, n, n_held);
+void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r) {
+    const uint32_t n = r->n - r->n_forced;
+    const uint32_t n_held = r->n_held - r->n_forced_held;
+    if (n)
+        mn_acceptance_learn(&q->spec.acceptance, n, n_held);
     if (n_held)
         q->spec.rest = 0;
     s->stats.n_drafted += n;
     s->stats.n_accepted += n_held;
+    s->stats.n_forced += r->n_forced_held;
     if (!q->job)
         return;
     q->job->n_drafted += n;
     q->job->n_accepted += n_held;
+    q->job->n_forced += r->n_forced_held;
 }

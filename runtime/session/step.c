@@ -59,6 +59,8 @@ void mn_step_add_drafts(mn_step_builder *b, uint32_t seq) {
         if (i == n)
             continue;
         b->step->outs[at].draft = q->tokens[q->n_tokens + i];
+        b->step->outs[at].forced = q->spec.forced >> i & 1;
+        b->guesses = b->guesses || !b->step->outs[at].forced;
         s->packed[l->draft + at] = b->step->outs[at].draft;
     }
     b->drafts = b->drafts || n;
@@ -137,7 +139,7 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session_watch(s);
     step->scores = b->scores || b->samplers;
     step->samplers = b->samplers;
-    step->drafts = b->drafts;
+    step->guesses = b->guesses;
     s->engine->ranges = s->ranges;
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
@@ -325,35 +327,36 @@ static mn_status take_output(mn_session *s, const mn_taking *t, uint32_t i, mn_s
 }
 
 /* Counts the drafts that output i begins: how many there are, and how many are what was drawn. */
-static uint32_t count_drafts(const mn_session *s, const mn_taking *t, uint32_t i,
-                             uint32_t *n_held) {
+static mn_draft_result count_drafts(const mn_session *s, const mn_taking *t, uint32_t i) {
     const int32_t *ids = mn_engine_ids(s->engine, t->at) + i;
     const mn_pending_output *outs = t->step->outs + i;
-    uint32_t n = 0;
-    *n_held = 0;
-    for (; outs[n].draft >= 0; n++)
-        *n_held += *n_held == n && ids[n] == outs[n].draft;
-    return n;
+    mn_draft_result r = {0};
+    for (; outs[r.n].draft >= 0; r.n++) {
+        const bool held = r.n_held == r.n && ids[r.n] == outs[r.n].draft;
+        r.n_held += held;
+        r.n_forced += outs[r.n].forced;
+        r.n_forced_held += held && outs[r.n].forced;
+    }
+    return r;
 }
 
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
 static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
     mn_status st = MN_OK;
-    uint32_t n;
-    uint32_t n_held;
-    for (uint32_t i = 0; i < t->step->n_out; i += n + 1) {
+    mn_draft_result r;
+    for (uint32_t i = 0; i < t->step->n_out; i += r.n + 1) {
         const mn_pending_output o = t->step->outs[i];
         mn_sequence *q = &s->seqs[o.seq];
-        n = count_drafts(s, t, i, &n_held);
+        r = count_drafts(s, t, i);
         if (!is_awaited(s, o))
             continue;
         if (q->job && !o.scored)
             q->job->n_steps++;
-        if (n)
-            mn_speculate_learn(s, q, n, n_held);
-        for (uint32_t k = 0; k <= n_held; k++)
+        if (r.n)
+            mn_speculate_learn(s, q, &r);
+        for (uint32_t k = 0; k <= r.n_held; k++)
             st = take_output(s, t, i + k, st, err);
-        if (!n || !is_awaited(s, o))
+        if (!r.n || !is_awaited(s, o))
             continue;
         q->n_enqueued = q->n_tokens - 1; /* behind it lie rejected drafts */
         q->n_draw_enqueued = q->n_drawn;
@@ -384,7 +387,7 @@ static void account(mn_session *s, const mn_pending_step *step) {
     s->last_complete_ns = now;
     mn_schedule_learn(s, step, now - from);
     s->stats.n_steps++;
-    s->stats.n_verifying += step->drafts;
+    s->stats.n_verifying += step->guesses;
     s->stats.n_prompt += step->n_prompt_rows;
     s->stats.n_restored += step->n_restored_rows;
     if (step->n_restored_rows)

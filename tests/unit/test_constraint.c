@@ -96,9 +96,10 @@ typedef struct {
 /* Request i, with its own prompt, seed and constraint, which is the caller's. */
 static void ask(uint32_t i, asked *a) {
     *a = (asked){.sample = {.size = sizeof a->sample,
-                            .max_new = i % N % 5 ? 170 : 60,
+                            .max_new = i % N % 5 ? 170 : 110,
                             .temp = 1.5f,
                             .seed = i,
+                            .ignore_stop = i % N == 0,
                             .repeat_penalty = i % 2 ? 1.1f : 0,
                             .penalty_last_n = -1,
                             .constraint = nth(i)}};
@@ -238,6 +239,93 @@ static void test_sequences(void **state) {
     mn_constraint_free(c);
 }
 
+/* ---- text that a constraint forces ----------------------------------------------------------- */
+/* Alone, in batches, with drafts of a lookup, with one row a step, which verifies none, and with
+ * logprobs. */
+enum { WAYS = 5, FORCED = 3 };
+
+static mn_constraint *long_names(void) {
+    return constraint(
+        MN_CONSTRAINT_SCHEMA,
+        "{\"type\":\"object\",\"properties\":{\"the temperature of the garden\":{\"enum\":[1,2,3]},"
+        "\"whether somebody came to play\":{\"type\":\"boolean\"},"
+        "\"na\xc3\xafve caf\xc3\xa9 \xf0\x9f\x98\x80 of the little "
+        "girl\":{\"type\":\"string\",\"maxLength\":"
+        "5}},\"required\":[\"the temperature of the garden\",\"whether somebody came to play\","
+        "\"na\xc3\xafve caf\xc3\xa9 \xf0\x9f\x98\x80 of the little "
+        "girl\"],\"additionalProperties\":false}");
+}
+
+static mn_session *open_way(uint32_t way) {
+    mn_session_params p = {.n_seq = way == 1 ? FORCED : 1, .n_ctx = 512};
+    if (way == 2)
+        p.speculate = MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS;
+    if (way == 3)
+        p.n_batch = 1;
+    return open_with(p);
+}
+
+static void run_way(uint32_t way, mn_constraint *c, served *got) {
+    mn_session *s = open_way(way);
+    mn_session_stats stats = {.size = sizeof stats};
+    uint64_t n_forced = 0;
+    for (uint32_t i = 0; i < FORCED; i++) {
+        int32_t ids[32];
+        const mn_sample_params sample = {
+            .size = sizeof sample, .max_new = 200, .temp = 1.2f, .seed = i, .constraint = c};
+        const mn_request_params r = {.sample = &sample,
+                                     .ids = ids,
+                                     .n_ids = words(i, 20, ids),
+                                     .flags = way == 4 ? MN_SUBMIT_LOGPROBS : 0};
+        submit(s, r, &got[i]);
+        if (way != 1)
+            finish_all(s, &got[i], 1);
+    }
+    finish_all(s, got, FORCED);
+    assert_int_equal(mn_session_get_stats(s, &stats), MN_OK);
+    for (uint32_t i = 0; i < FORCED; i++) {
+        const mn_request_event e = got[i].last;
+        assert_int_equal(got[i].finish, MN_FINISH_STOP);
+        assert_int_equal(e.n_steps + e.n_forced + e.n_accepted, got[i].n);
+        assert_true(way == 3 ? !e.n_forced : e.n_forced > 4);
+        n_forced += e.n_forced;
+    }
+    assert_int_equal(stats.n_forced, n_forced);
+    mn_session_free(s);
+}
+
+/* The names are spelled as the tokeniser spells them: as many tokens as in the text by itself, or
+ * few more, where the model has chosen a part of a token behind which nothing was forced. */
+static void check_spelling(const served *got) {
+    mn_error err = MN_ERROR;
+    uint32_t n = 0;
+    int32_t *ids = NULL;
+    const char *text = text_of(got);
+    assert_int_equal(text[0], '{');
+    assert_non_null(strstr(text, "\"the temperature of the garden\":"));
+    assert_non_null(
+        strstr(text, "\"na\xc3\xafve caf\xc3\xa9 \xf0\x9f\x98\x80 of the little girl\":"));
+    assert_int_equal(text[strlen(text) - 1], '}');
+    assert_int_equal(mn_model_tokenize(model, (mn_str){text, strlen(text)}, 0, &ids, &n, &err),
+                     MN_OK);
+    assert_true(got->n <= n + 16);
+    mn_ids_free(ids);
+}
+
+static void test_forced(void **state) {
+    (void)state;
+    static served got[WAYS][FORCED];
+    mn_constraint *c = long_names();
+    for (uint32_t way = 0; way < WAYS; way++)
+        run_way(way, c, got[way]);
+    for (uint32_t i = 0; i < FORCED; i++) {
+        check_spelling(&got[0][i]);
+        for (uint32_t way = 1; way < WAYS; way++)
+            same_ids(&got[way][i], &got[0][i]);
+    }
+    mn_constraint_free(c);
+}
+
 static void refused(uint32_t kind, const char *source, mn_status want, const char *place) {
     mn_error err = MN_ERROR;
     mn_constraint *c = NULL;
@@ -280,12 +368,13 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fits),     cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_together),
-        cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_lives),    cmocka_unit_test(test_forced),
     };
     const struct CMUnitTest some[] = {
         cmocka_unit_test(test_fits),
         cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_forced),
     };
     if (open_model(argc, argv))
         return 1;
