@@ -6,19 +6,36 @@
 #include <string.h>
 
 /* ---- steps ----------------------------------------------------------------------------------- */
-/* plugin.h, mn_estimate.row_grain: powers of two below the grain, its multiples from it on. */
-static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
+static int64_t power_of_two(int64_t n) {
     int64_t p = 1;
     while (p < n)
         p *= 2;
+    return p;
+}
+
+/* plugin.h, mn_estimate.row_grain: powers of two below the grain, its multiples from it on. */
+static int64_t round_up(int64_t n, uint32_t grain, int64_t max) {
+    int64_t p = power_of_two(n);
     if (grain && p > grain)
         p = (n + grain - 1) / grain * grain;
     return MN_MIN(p, max);
 }
 
+/* Rows and sequences of a step with rows of prompts, where devices round at all: of the many sizes
+ * that come, few are different to a device that records each one. Rows grow by a sixteenth of a
+ * power of two, so that padding costs little; sequences, which cost little, by powers of two. */
+static int64_t coarse(const mn_engine *e, int64_t n, uint32_t symbol) {
+    const int64_t p = power_of_two(n);
+    const int64_t grain = MN_MAX(p / 16, 1);
+    for (uint32_t k = 0; k < e->n_segments; k++)
+        if (e->segments[k].row_grain == 1)
+            return n;
+    return symbol == MN_SYM_SEQS ? p : (n + grain - 1) / grain * grain;
+}
+
 /* n rows of a SHAPE symbol as the most demanding device wants them; 0 stays 0. */
-static int64_t bucket(const mn_engine *e, uint32_t n, uint32_t symbol) {
-    int64_t most = n;
+static int64_t bucket(const mn_engine *e, int64_t n, uint32_t symbol) {
+    int64_t most = MN_MIN(n, e->symbol_max[symbol]);
     for (uint32_t k = 0; k < e->n_segments && n; k++) {
         const int64_t rows = round_up(n, e->segments[k].row_grain, e->symbol_max[symbol]);
         most = MN_MAX(most, rows);
@@ -31,8 +48,14 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     const int64_t *max = e->symbol_max;
     const bool single = size->max_rows <= 1;
     memcpy(symbols, max, sizeof e->symbol_max);
-    const int64_t rows = bucket(e, size->n_rows, MN_SYM_TOKENS);
-    int64_t seqs = bucket(e, size->n_seqs, MN_SYM_SEQS);
+    int64_t rows = size->n_rows;
+    int64_t seqs = size->n_seqs;
+    if (!single) {
+        rows = coarse(e, rows, MN_SYM_TOKENS);
+        seqs = coarse(e, seqs, MN_SYM_SEQS);
+    }
+    rows = bucket(e, rows, MN_SYM_TOKENS);
+    seqs = bucket(e, seqs, MN_SYM_SEQS);
     if (single)
         seqs = MN_MIN(rows, max[MN_SYM_SEQS]);
     int64_t outputs = rows;

@@ -2,11 +2,13 @@
  * prompts, both in turn: by priority, then by arrival.
  *
  * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the
- * time of a step that only draws, by measured times. When pages run out, the last in turn is
- * preempted (preempt.c) until the first have theirs: the very first always gets on. */
+ * time of a step that only draws, by measured times. Where the fewest rows are too many for that (a
+ * device that has slower kernels for such steps), it is twice the time of a step with the fewest
+ * rows: else prompts would be computed a row at a time, for nothing. When pages run out, the last
+ * in turn is preempted (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 
-enum { LEAST_ROWS = 2, AHEAD_NS = 5000000 };
+enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, MANY_ROWS = 32, LATE_STEPS = 4, OPEN_STEPS = 64 };
 /* Of the usual time: what a mixed step is to take, and what one more row may not make of it. */
 #define SHARE 1.7
 #define MOST 1.9
@@ -24,6 +26,8 @@ static double usual_ns(const mn_pace *p, double n) {
  * what a row costs limits them, too. */
 static double rows_beside(const mn_pace *p, double n) {
     double rows = p->n_rows;
+    if (p->n_open)
+        return MN_MAX((SHARE - 1) * p->late_ns / p->prompt_ns, LEAST_ROWS);
     if (p->row_ns > 0)
         rows = MN_MIN(rows, (MOST - 1) * usual_ns(p, n) / p->row_ns);
     return MN_MAX(rows, LEAST_ROWS);
@@ -46,7 +50,34 @@ static void adjust(mn_pace *p, double ns, double n_draws) {
     p->n_rows = MN_MIN(MN_MAX(p->n_rows, LEAST_ROWS), UINT16_MAX);
 }
 
+/* A step with the fewest rows: whether it took too long whatever its rows are. */
+static void learn_least(mn_pace *p, double ns, double n_draws) {
+    if (ns <= 2 * usual_ns(p, n_draws)) {
+        p->n_late = 0;
+        return;
+    }
+    p->late_ns += (ns - p->late_ns) / ++p->n_late;
+    if (p->n_late < LATE_STEPS || p->prompt_ns <= 0)
+        return;
+    p->n_open = OPEN_STEPS;
+    p->n_late = 0;
+}
+
+/* From time to time it is tried again whether few rows take long. */
+static void close_steps(mn_pace *p) {
+    if (--p->n_open)
+        return;
+    p->n_rows = MN_FIRST_ROWS;
+    p->row_ns = 0;
+}
+
 static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws) {
+    if (p->n_open) {
+        close_steps(p);
+        return;
+    }
+    if (n_prompt <= LEAST_ROWS)
+        learn_least(p, ns, n_draws);
     learn_row(p, ns, n_prompt + n_draws);
     const double budget = rows_beside(p, n_draws);
     if (n_prompt < budget / 2)
@@ -67,6 +98,9 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
         p->n_draws += (step->n_rows - p->n_draws) / weight;
     } else if (p->draw_ns > 0 && step->n_rows > n_prompt) {
         learn_mixed(p, now, n_prompt, step->n_rows - n_prompt);
+    } else if (step->n_rows == n_prompt && n_prompt >= MANY_ROWS) {
+        const double weight = p->prompt_ns > 0 ? 8 : 1;
+        p->prompt_ns += (now / n_prompt - p->prompt_ns) / weight;
     }
 }
 

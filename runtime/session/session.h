@@ -211,10 +211,16 @@ typedef struct {
 /* How long steps take, by what was measured: schedule.c. */
 enum { MN_FIRST_ROWS = 4 };
 typedef struct {
-    double draw_ns; /* of a step that only draws; 0 = not known yet */
-    double n_draws; /* sequences that drew in such steps */
-    double row_ns;  /* what one more row costs; 0 = not known yet */
-    double n_rows;  /* of prompts that a step may have beside sequences that draw */
+    double draw_ns;   /* of a step that only draws; 0 = not known yet */
+    double n_draws;   /* sequences that drew in such steps */
+    double row_ns;    /* what one more row costs; 0 = not known yet */
+    double n_rows;    /* of prompts that a step may have beside sequences that draw */
+    double prompt_ns; /* of a row where nothing draws; 0 = not known yet */
+    /* Steps with the fewest rows of prompts that took longer than twice the usual time: how many in
+     * a row, and what they took. n_open: steps that go by that time from now on, not by the usual
+     * one. */
+    uint32_t n_late, n_open;
+    double late_ns;
     uint64_t n_preempted;
 } mn_pace;
 

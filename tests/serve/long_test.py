@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The long tests of minerva serve, by hand: long.py MINERVA load|crash|replicas [--seconds N] [--streams N].
+"""The long tests of minerva serve, by hand: long_test.py MINERVA load|crash|replicas [--seconds N] [--streams N] [--device D].
 
 load      rounds of 1,000 connections, 64 streams at a time: 20 % hang up midway, 5 % send garbage; every other answer is complete and
           equals the lone run's (class exact). After each round nothing runs or waits, and after round 2 the memory of front and engine
           grows by at most 2 %. Without --seconds ten rounds; 7200 is the form before a release.
 crash     kill -9 of the engine at random moments while 200 streams run, 32 at a time, again and again: every stream ends as alone.
           Then kill -9 of the front: its engine ends within a second, and a new server starts.
-replicas  two CPU engines, one of them killed again and again: no stream is lost.
+replicas  two engines, one of them killed again and again: no stream is lost.
+
+--device is that of the engines, a CPU if it is not named.
 
 One line per round; the first thing that is wrong raises."""
 import argparse
@@ -182,9 +184,10 @@ def main():
     parser.add_argument("test", choices=["load", "crash", "replicas"])
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--streams", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     flags = ["--precision", "exact", "--parallel", 32]
-    flags += ["--replicas", "cpu", "cpu"] if args.test == "replicas" else ["--device", "cpu"]
+    flags += ["--replicas", args.device, args.device] if args.test == "replicas" else ["--device", args.device]
     with served.Server(args.minerva, *flags, env=served.NO_THREAD_CACHES) as server:
         if args.test == "load":
             asyncio.run(load(server, args))
