@@ -65,7 +65,8 @@ struct mn_queue {
 struct cu_type;
 struct cu_weight {
     const cu_type *type;
-    char *data; /* all planes */
+    char *data; /* all planes, within those of the set */
+    uint64_t bytes;
     char *plane[4];
     int64_t rows, cols, ld; /* ld: flat: cols */
     int64_t group_rows;     /* rows of one expert; else rows */
@@ -76,6 +77,7 @@ struct mn_weights {
     const mn_graph *graph;
     /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
     cu_weight *w;
+    char *data; /* of all weights that are wanted */
 };
 
 /* ---- error.cu -------------------------------------------------------------------------------- */
