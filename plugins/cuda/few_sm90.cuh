@@ -79,10 +79,9 @@ template <class T> struct few_weight<T, false> {
         v[1] = *(const uint4 *)(from + (threadIdx.x + FEW_THREADS) * 16);
     }
     __device__ __forceinline__ void get(int g, uint32_t *r) const {
-        r[0] = v[g].x;
-        r[1] = v[g].y;
-        r[2] = v[g].z;
-        r[3] = v[g].w;
+        T w;
+        w.v = v[g];
+        w.to_half(0, r);
     }
 };
 

@@ -6,7 +6,10 @@
 #define CU_KERNELS_H
 #include "cu.h"
 
-enum { CU_F32, CU_HALF, CU_BF16 }; /* how activations lie in memory */
+/* How activations lie in memory. CU_LOW: f16 of x / CU_LOWERED, for weights of bf16: what such
+ * models compute may exceed f16, whose range then ends at 2^20. */
+enum { CU_F32, CU_HALF, CU_BF16, CU_LOW };
+enum { CU_LOWERED = 16 };
 enum { CU_EPI_NONE, CU_EPI_ADD, CU_EPI_GLU };
 
 /* Planes of a weight as kernels see them; what a plane holds is its type's (types.h). */
@@ -284,6 +287,8 @@ __device__ __forceinline__ void put(void *y, int64_t i, float v, int kind) {
         ((float *)y)[i] = v;
     else if (kind == CU_HALF)
         ((__half *)y)[i] = to_half(v);
+    else if (kind == CU_LOW)
+        ((__half *)y)[i] = to_half(v * (1.0f / CU_LOWERED));
     else
         ((__nv_bfloat16 *)y)[i] = __float2bfloat16_rn(v);
 }

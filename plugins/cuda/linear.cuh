@@ -85,20 +85,13 @@ __device__ __forceinline__ void write_glu(const cu_linear &a, int64_t row, int l
     put(a.seg[0].y, at, cu_glu_of(a.glu, gate, up), a.y_kind);
 }
 
-/* Four halves, f16 or bf16. */
-template <int KIND> __device__ __forceinline__ uint2 round4(float4 v) {
+/* Four values as f16. */
+__device__ __forceinline__ uint2 round4(float4 v) {
     ushort4 h;
-    if (KIND == CU_BF16) {
-        h.x = __bfloat16_as_ushort(__float2bfloat16_rn(v.x));
-        h.y = __bfloat16_as_ushort(__float2bfloat16_rn(v.y));
-        h.z = __bfloat16_as_ushort(__float2bfloat16_rn(v.z));
-        h.w = __bfloat16_as_ushort(__float2bfloat16_rn(v.w));
-    } else {
-        h.x = __half_as_ushort(to_half(v.x));
-        h.y = __half_as_ushort(to_half(v.y));
-        h.z = __half_as_ushort(to_half(v.z));
-        h.w = __half_as_ushort(to_half(v.w));
-    }
+    h.x = __half_as_ushort(to_half(v.x));
+    h.y = __half_as_ushort(to_half(v.y));
+    h.z = __half_as_ushort(to_half(v.z));
+    h.w = __half_as_ushort(to_half(v.w));
     uint2 r;
     memcpy(&r, &h, sizeof r);
     return r;

@@ -48,7 +48,7 @@ __device__ __forceinline__ float4 read_one(const float *x, int i, int K) {
 
 /* Four values as f16; what is finite stays so. */
 static __device__ __noinline__ uint2 halves_clamped(float4 v) {
-    return round4<CU_HALF>(v);
+    return round4(v);
 }
 __device__ __forceinline__ uint2 halves_of(float4 v) {
     const float left = fmaxf(fabsf(v.x), fabsf(v.y));

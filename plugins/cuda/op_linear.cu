@@ -112,7 +112,7 @@ static const uint64_t WIDE_BYTES = 128u << 20;
 /* Whether an expert's rows are worth gemm.h: packed weights must be widened for it, while Hopper's
  * few_sm90 unpacks them on the way. */
 static bool is_many_of_expert(const cu_run *r, const cu_weight *w, int rows) {
-    if (w->type->import && r->dev->cc == 90)
+    if (w->type->widens && r->dev->cc == 90)
         return rows > CU_MANY_PACKED_OF_EXPERT;
     return rows > CU_MANY_OF_EXPERT;
 }
@@ -121,7 +121,7 @@ static bool is_many_of_expert(const cu_run *r, const cu_weight *w, int rows) {
 static cu_gemm gemm_of(const cu_run *r, const cu_linear *a, const cu_type *type) {
     cu_gemm g = {};
     g.x = a->x;
-    g.kind = type->half;
+    g.kind = CU_HALF;
     g.rows = a->rows;
     g.K = a->K;
     g.ld = a->x_ld;
@@ -215,7 +215,7 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
         round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
     const bool many = units && a.rows > CU_MANY;
     cu_chose(r, u->node, name_of(many, units), w->type->name, a.rows);
-    if (many && w->type->import)
+    if (many && w->type->widens)
         gemm_widened(r, &a, w->type);
     else if (many)
         gemm_stored(r, &a, w->type);
@@ -404,7 +404,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
         const bool many = units && a.experts.pairs && is_many_of_expert(r, w, a.experts.typical);
         cu_chose(r, u->node, name_of(many, units), w->type->name, n_pairs);
         if (many)
-            gemm_experts(r, &a, w, !w->type->import);
+            gemm_experts(r, &a, w, !w->type->widens);
         else
             few_rows_of(r, w->type, units, &a);
     }
@@ -451,7 +451,7 @@ static void many_needs(const mn_node *n, const mn_tensor *w, int64_t rows, cu_ne
         cu_need(&needs->sorted_x, (uint64_t)rows * ld * 2);
         cu_need(&needs->sorted_y, (uint64_t)rows * (uint64_t)N * 4);
     }
-    if (!type->import)
+    if (!type->widens)
         return;
     uint64_t bytes = (uint64_t)(experts ? N : mnp_round(N, 128)) * ld * 2 * 2;
     if (experts && bytes < WIDE_BYTES)

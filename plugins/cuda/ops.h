@@ -108,7 +108,7 @@ static inline cu_planes cu_planes_of(const cu_weight *w) {
 }
 /* SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
 cu_rows cu_rows_of(const cu_run *r, int32_t t);
-/* How the rows of a tensor lie in this step: CU_F32, CU_HALF, CU_BF16. */
+/* How the rows of a tensor lie in this step: CU_F32, CU_HALF, CU_LOW. */
 int cu_kind(const cu_run *r, int32_t t);
 /* The attributes of a GLU. */
 cu_glu cu_glu_attrs(const mn_graph *g, const mn_node *n);

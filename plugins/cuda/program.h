@@ -37,7 +37,7 @@ struct mn_program {
     cu_unit *units;
     mnp_allocation *allocations; /* [n_tensors] */
     mnp_use *uses;               /* [n_tensors] */
-    /* [n_tensors] CU_HALF or CU_BF16 if only products of matrix units read the tensor: it is stored
+    /* [n_tensors] CU_HALF or CU_LOW if only products of matrix units read the tensor: it is stored
      * so, if there are enough rows; else 0 */
     uint8_t *half;
     /* [n_tensors] where a view that kernels cannot read in its place is kept dense, in the scratch;

@@ -38,7 +38,8 @@ template <class T> static void embed_run(cudaStream_t s, const cu_embed *e) {
     launch(s, embed_rows<T>, dim3(e->T), 256, 0, *e);
 }
 
-/* Rows of `pitch` elements; what a row of the weight has beyond is padding. Of each group a lane
+/* Rows of `pitch` elements, times CU_LOWERED where x is lowered by it; what a row of the weight has
+ * beyond is padding. Of each group a lane
  * has two runs of four elements, and its neighbour the runs behind them: they swap one each, so
  * that both write eight in a row. */
 template <class T>
@@ -55,12 +56,17 @@ __global__ void __launch_bounds__(256)
         T v;
         v.load(w, row * nv + i);
         v.to_float(f);
+        if ((int)T::HALF == CU_LOW) {
+#pragma unroll
+            for (int k = 0; k < E; k++)
+                f[k] *= CU_LOWERED;
+        }
         uint16_t *to = out + i / nv * pitch;
 #pragma unroll
         for (int q = 0; q < E / 4; q += 2) {
             const float4 *x = (const float4 *)&f[4 * q];
-            const uint2 a = round4<T::HALF>(x[0]);
-            const uint2 b = round4<T::HALF>(x[1]);
+            const uint2 a = round4(x[0]);
+            const uint2 b = round4(x[1]);
             if (!T::PACKED) {
                 *(uint4 *)(to + T::column((int)(i % nv), q)) = make_uint4(a.x, a.y, b.x, b.y);
                 continue;
@@ -152,6 +158,7 @@ template <class F> static constexpr cu_type packed_type(uint32_t dtype, const ch
     t.block_bytes = F::BYTES;
     t.planes = F::PLANES;
     t.half = W::HALF;
+    t.widens = true;
     t.align = 128;
     t.init = init_run<W>;
     t.gemv = gemv_run<W>;
@@ -178,6 +185,7 @@ static constexpr cu_type float_type(uint32_t dtype, const char *name, int bytes)
     if constexpr ((int)W::HALF != CU_F32) {
         t.mmv = mmv_run<W>;
         t.expand = expand_run<W>;
+        t.widens = (int)W::HALF == CU_LOW;
     }
     return t;
 }

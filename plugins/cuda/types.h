@@ -29,13 +29,15 @@ struct cu_type {
     int block;       /* elements of a stored block */
     int block_bytes; /* of the DATA plane */
     bool planes;     /* has SCALE, and BIAS where affine: passed to import as f32 */
-    int half;        /* how x is rounded in class a16: CU_HALF or CU_BF16; CU_F32 = never */
+    int half;        /* how x is rounded in class a16: CU_HALF or CU_LOW; CU_F32 = never */
+    bool widens;     /* products of many rows want `expand`: it is not kept as they read it */
     void (*init)(mn_device *d);
     /* y = x W^T in f32, any rows */
     void (*gemv)(mn_device *d, cudaStream_t s, const cu_linear *a);
     /* the same on matrix units, x in 16 bits (or one row of f32); NULL where half is CU_F32 */
     void (*mmv)(mn_device *d, cudaStream_t s, const cu_linear *a);
-    /* rows [row, row + n) of a matrix as f16 or bf16 (`half`), pitch elements each */
+    /* rows [row, row + n) of a matrix as f16, pitch elements each; times CU_LOWERED where half is
+     * CU_LOW */
     void (*expand)(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, int pitch,
                    void *out);
     void (*embed)(cudaStream_t s, const cu_embed *e);

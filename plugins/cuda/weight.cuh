@@ -2,8 +2,9 @@
  * weights has
  *   E        elements that a lane reads at once: index v = row * (ld / E) + position in the row
  *   GROUPS   eight elements each, four registers of two 16-bit numbers
- *   HALF     how x is rounded in class a16: CU_HALF or CU_BF16; CU_F32 = no matrix units
+ *   HALF     how x is rounded in class a16: CU_HALF or CU_LOW; CU_F32 = no matrix units
  *   SCALED   to_half multiplies by it; a product of matrix units is divided by it at the end
+ *            (where x is lowered, to_half multiplies by CU_LOWERED, too)
  *   PACKED   has codes and scales (codes.cuh, scales.cuh)
  *   load     planes, v
  *   column   where elements 4q to 4q + 3 of position v lie in the row
@@ -168,8 +169,9 @@ struct weight_f16 : in_order<8> {
     }
 };
 
+/* Matrix units get it as f16, as they get x: as bf16 both, x would lose three bits. */
 struct weight_bf16 : in_order<8> {
-    enum { E = 8, GROUPS = 1, HALF = CU_BF16, SCALED = 1, PACKED = 0 };
+    enum { E = 8, GROUPS = 1, HALF = CU_LOW, SCALED = 1, PACKED = 0 };
     uint4 v;
     __device__ __forceinline__ void load(const cu_planes &p, int64_t index) {
         v = __ldcs((const uint4 *)p.at[0] + index);
@@ -182,11 +184,16 @@ struct weight_bf16 : in_order<8> {
             f[2 * i + 1] = __uint_as_float(u[i] & 0xffff0000u);
         }
     }
+    /* Exact from 2^-21 to 2^12: f16 has three bits more than bf16. What is larger becomes the
+     * largest f16, what is smaller loses at most 2^-29. */
     __device__ __forceinline__ void to_half(int, uint32_t *h) const {
-        h[0] = v.x;
-        h[1] = v.y;
-        h[2] = v.z;
-        h[3] = v.w;
+        const uint32_t u[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float low = __uint_as_float(u[i] << 16) * CU_LOWERED;
+            const float high = __uint_as_float(u[i] & 0xffff0000u) * CU_LOWERED;
+            asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(h[i]) : "f"(high), "f"(low));
+        }
     }
 };
 #endif
