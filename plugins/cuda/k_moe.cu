@@ -215,6 +215,119 @@ template <int PER_LANE> __device__ __forceinline__ void route_token(const cu_rou
             weights[j] *= f;
     }
 }
+
+/* ---- one row: norm, scores and route together ------------------------------------------------ */
+__device__ __forceinline__ float4 four_of(const float *w) {
+    return __ldcs((const float4 *)w);
+}
+__device__ __forceinline__ float4 four_of(const __half *w) {
+    const uint2 v = __ldcs((const uint2 *)w);
+    const float2 a = __half22float2(*(const __half2 *)&v.x);
+    const float2 b = __half22float2(*(const __half2 *)&v.y);
+    return make_float4(a.x, a.y, b.x, b.y);
+}
+__device__ __forceinline__ float4 four_of(const __nv_bfloat16 *w) {
+    const uint2 v = __ldcs((const uint2 *)w);
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000u),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000u));
+}
+
+/* A block has an expert; each forms the row's sum of squares for itself and keeps a part of the
+ * normalised row; the last one to finish routes. The expert's weights are read before the kernel
+ * waits for x. */
+template <class W> __global__ void __launch_bounds__(256) router_row(cu_router a) {
+    enum { HELD = CU_ROUTER_MOST / 1024 };
+    __shared__ float squares[8];
+    __shared__ float dots[8];
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int expert = blockIdx.x;
+    const W *w_row = (const W *)a.w + (int64_t)expert * a.ld;
+    const int vectors = a.D / 4;
+    float4 norm[HELD];
+    float4 w[HELD];
+    float4 x[HELD];
+    cu_next();
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = threadIdx.x + 256 * k;
+        norm[k] = make_float4(0, 0, 0, 0);
+        w[k] = norm[k];
+        if (i < vectors) {
+            norm[k] = ((const float4 *)a.norm)[i];
+            w[k] = four_of(w_row + 4 * i);
+        }
+    }
+    const float bias = a.bias ? a.bias[expert] : 0;
+    cu_wait();
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = threadIdx.x + 256 * k;
+        x[k] = make_float4(0, 0, 0, 0);
+        if (i < vectors)
+            x[k] = __ldcg((const float4 *)a.x + i);
+    }
+    float ss = 0;
+    float dot = 0;
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        ss = add_squares(ss, x[k]);
+        x[k].x *= norm[k].x + a.offset;
+        x[k].y *= norm[k].y + a.offset;
+        x[k].z *= norm[k].z + a.offset;
+        x[k].w *= norm[k].w + a.offset;
+        dot = dot4(x[k], w[k], dot);
+    }
+    ss = warp_sum(ss);
+    dot = warp_sum(dot);
+    if (!lane) {
+        squares[warp] = ss;
+        dots[warp] = dot;
+    }
+    __syncthreads();
+    ss = 0;
+    dot = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        ss += squares[i];
+        dot += dots[i];
+    }
+    const float rstd = cu_rstd(ss, a.D, a.eps);
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        const int i = threadIdx.x + 256 * k;
+        if (i >= vectors || i % gridDim.x != expert)
+            continue;
+        const float4 v = x[k];
+        ((float4 *)a.y)[i] = make_float4(v.x * rstd, v.y * rstd, v.z * rstd, v.w * rstd);
+    }
+    if (warp)
+        return;
+    unsigned before = 0;
+    if (!lane) {
+        __stcg(&a.scores[expert], fmaf(dot, rstd, bias));
+        __threadfence();
+        before = atomicAdd(a.arrived, 1);
+    }
+    before = __shfl_sync(~0u, before, 0);
+    if (before + 1 != gridDim.x)
+        return;
+    __threadfence();
+    if (!lane)
+        *a.arrived = 0;
+    route_token<1>(a.route, 0);
+}
+void cu_router_run(cudaStream_t s, const cu_router *a) {
+    const dim3 experts(a->route.n);
+    if (a->w_dtype == MN_F32)
+        launch(s, router_row<float>, experts, 256, 0, *a);
+    else if (a->w_dtype == MN_F16)
+        launch(s, router_row<__half>, experts, 256, 0, *a);
+    else
+        launch(s, router_row<__nv_bfloat16>, experts, 256, 0, *a);
+}
+
+/* ---- pairs by expert ------------------------------------------------------------------------- */
 /* One block of 1,024: counts, their running sum, places. */
 __device__ void sort_pairs(const cu_sort &a) {
     __shared__ int count[1024];

@@ -190,6 +190,21 @@ struct cu_sort {
 void cu_moe_sort(cudaStream_t s, const cu_sort *a);
 /* Routes, and sorts what came out. */
 void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then);
+/* Norm, scores and route of one row in one kernel: y = norm(x), scores = w y + bias, which route
+ * then reads. D <= CU_ROUTER_MOST, a multiple of 4; w in f32, f16 or
+ * bf16 (w_dtype), rows of ld; 32 experts at most. */
+struct cu_router {
+    const float *x, *norm, *bias;
+    const void *w;
+    float *y, *scores;
+    unsigned *arrived; /* 0, and left so */
+    int D, ld;
+    uint32_t w_dtype;
+    float eps, offset;
+    cu_route route;
+};
+enum { CU_ROUTER_MOST = 4096 };
+void cu_router_run(cudaStream_t s, const cu_router *a);
 /* Rows of pairs in the order of `pairs`: y[i] = x[pairs[i] / x_div] in 16 bits, ld elements each,
  * from rows of K f32 or of ld 16-bit elements (x_kind). */
 struct cu_sorted {

@@ -5,9 +5,18 @@ static uint32_t op_at(const cu_run *r, uint32_t i) {
     return mnp_node(r->g, r->p->units[i].node)->op;
 }
 
-/* A store that its attention runs is not launched. */
+/* What another unit runs is not launched. */
 bool cu_is_absorbed(const cu_run *r, uint32_t i) {
-    return op_at(r, i) == MN_OP_KV_STORE && cu_is_joined(r, &r->p->units[i]);
+    switch (op_at(r, i)) {
+    case MN_OP_KV_STORE:
+        return cu_is_joined(r, &r->p->units[i]);
+    case MN_OP_LINEAR:
+        return i >= 1 && cu_runs_router(r, i - 1);
+    case MN_OP_MOE_ROUTE:
+        return i >= 2 && cu_runs_router(r, i - 2);
+    default:
+        return false;
+    }
 }
 
 /* The unit that is launched after unit i; n_units = none. */
@@ -23,7 +32,12 @@ int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes) {
     for (int32_t i : own)
         if (i >= 0)
             nodes[n++] = i;
-    if (mnp_node(r->g, u->node)->op != MN_OP_ATTENTION || !cu_is_joined(r, u))
+    const uint32_t op = mnp_node(r->g, u->node)->op;
+    if (op == MN_OP_RMS_NORM && cu_runs_router(r, (uint32_t)(u - r->p->units))) {
+        nodes[n++] = (int32_t)u[1].node;
+        nodes[n++] = (int32_t)u[2].node;
+    }
+    if (op != MN_OP_ATTENTION || !cu_is_joined(r, u))
         return n;
     const cu_unit *store = &r->p->units[u->with];
     nodes[n++] = store->rope_q;

@@ -95,6 +95,10 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_RMS_NORM_X);
     const int32_t y = mnp_out(g, n, 0);
+    if (cu_runs_router(r, (uint32_t)(u - r->p->units))) {
+        cu_launch_router(r, u);
+        return;
+    }
     cu_norm a = {};
     a.D = (int)cu_last_dim(r, x);
     a.rows = (int)(cu_elements(r, x) / a.D);

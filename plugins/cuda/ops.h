@@ -61,10 +61,15 @@ struct cu_run {
 cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s);
 /* Whether in this step the attention of a STORE and of an ATTENTION unit runs both. */
 bool cu_is_joined(const cu_run *r, const cu_unit *u);
-/* Unit i is a store that its attention runs. */
+/* Unit i is a store that its attention runs, or a part of a router that its norm runs. */
 bool cu_is_absorbed(const cu_run *r, uint32_t i);
+/* Whether unit i is the norm of a router, with the scores and the route behind it: of their nodes;
+ * and whether in this step one kernel runs the three (op_moe.cu). */
+bool cu_is_router(const mn_program *p, uint32_t i);
+bool cu_runs_router(const cu_run *r, uint32_t i);
+void cu_launch_router(cu_run *r, const cu_unit *u);
 /* The nodes of a unit in the order of their names; with the store that an attention runs in this
- * step. Their number. */
+ * step, and what a router's norm runs. Their number. */
 enum { CU_UNIT_NODES = 9 };
 int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes);
 /* Copies the views that a unit reads (in) or wrote, between what they view and their dense places;

@@ -117,7 +117,7 @@ static void choose_half(mn_program *p) {
 }
 
 /* What a unit's nodes touch lives while it runs, at time i; a store that an attention may take in
- * lives until then, too. */
+ * lives until then, too, and what a router's norm may run lives from then on. */
 static void unit_live(mn_program *p, uint32_t i) {
     const cu_unit *u = &p->units[i];
     const int32_t nodes[] = {(int32_t)u->node, u->gather, u->norm, u->epi, u->rope_q, u->rope_k};
@@ -128,6 +128,8 @@ static void unit_live(mn_program *p, uint32_t i) {
         if (u->with > (int32_t)i)
             mnp_arena_live(p->graph, (uint32_t)n, u->with, p->allocations);
     }
+    for (uint32_t k = 1; k <= 2 && cu_is_router(p, i); k++)
+        mnp_arena_live(p->graph, u[k].node, (int32_t)i, p->allocations);
 }
 
 uint64_t cu_reserve(mn_program *p, uint64_t bytes) {
