@@ -233,6 +233,10 @@ struct cu_sample {
     int n_bias_ids;
     float *logprob;
     const int32_t *draft; /* contract 3; NULL = no rows are tied */
+    /* contract 4: NULL = no token breaks sequences; samplers: rows may have those of contract 4 */
+    const uint32_t *breakers;
+    float *mu;
+    bool samplers;
     int32_t *ids;
     float *adjusted;
     int32_t *count;

@@ -61,6 +61,9 @@ static void sample(cu_run *r, const cu_unit *u) {
     a.draft = cu_in_i32(r, n, MN_SAMPLE_DRAFT);
     a.ids = cu_i32(r, mnp_out(g, n, MN_SAMPLE_OUT_IDS));
     a.logprob = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB));
+    a.breakers = (const uint32_t *)cu_ptr(r, mnp_in(g, n, MN_SAMPLE_BREAKERS));
+    a.mu = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_MU));
+    a.samplers = n->contract >= 4;
     a.adjusted = (float *)(r->c->scratch + r->p->adjusted_at);
     a.count = (int32_t *)(r->c->scratch + r->p->count_at);
     a.O = (int)cu_dim(r, logits, 0);
@@ -221,4 +224,4 @@ extern const cu_op cu_op_mul = {MN_OP_MUL, 1, two_verdict, NULL, elementwise};
 extern const cu_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
 extern const cu_op cu_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
 extern const cu_op cu_op_gather_rows = {MN_OP_GATHER_ROWS, 1, two_verdict, NULL, gather};
-extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 3, two_verdict, sample_needs, sample};
+extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 4, two_verdict, sample_needs, sample};

@@ -58,6 +58,8 @@ static const row rows[] = {
     {"elementwise", MN_OP_GLU, 0, EXACT, {ROWS(2048)}},
     {"gather_rows", MN_OP_GATHER_ROWS, 0, EXACT, {ROWS(2048)}},
     {"sample_rows", MN_OP_SAMPLE, 0, EXACT, {.rows = 16, .n = 128000}},
+    {"sample_rows", MN_OP_SAMPLE, 0, EXACT, {.rows = 20, .n = 201088}},
+    {"sample_rows", MN_OP_SAMPLE, 0, EXACT, {.rows = 20, .n = 201088, .variant = 16}},
     {"route_few", MN_OP_MOE_ROUTE, 0, EXACT, {.rows = 8, .n_expert = 32, .n_used = 4}},
     {"route_rows", MN_OP_MOE_ROUTE, 0, EXACT, {.rows = 2048, .n_expert = 128, .n_used = 8}},
     {"sort_all sort_rows expand_rows gemm_blocks unsort_rows",

@@ -54,6 +54,17 @@ void emulated_sync() {
         next_thread();
 }
 
+int emulated_any(int value) {
+    static int any;
+    any |= value;
+    emulated_sync();
+    const int result = any;
+    emulated_sync();
+    any = 0;
+    emulated_sync();
+    return result != 0;
+}
+
 static const exchange &meet(uint32_t value) {
     const int self = current;
     exchange &w = warps[self / 32];

@@ -35,6 +35,8 @@ extern emulated_index threadIdx, blockIdx, gridDim, blockDim;
 void emulated_run(dim3 grid, int threads, void (*fn)(void *), void *arg);
 /* All threads of the block that have not ended. */
 void emulated_sync();
+/* The same; whether one of them has other than 0. */
+int emulated_any(int value);
 /* The value of a lane of this warp, once all of its lanes are here. */
 uint32_t emulated_lane(uint32_t value, int lane);
 /* Whether no lane of the warp has 0. */
@@ -53,12 +55,28 @@ template <class T> T emulated_value(uint32_t bits) {
 }
 
 #define __syncthreads emulated_sync
+#define __syncthreads_or emulated_any
 template <class T> T __shfl_sync(unsigned, T value, int lane) {
     return emulated_value<T>(emulated_lane(emulated_bits(value), lane % 32));
 }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
-    const int lane = (int)threadIdx.x % 32;
-    return emulated_value<T>(emulated_lane(emulated_bits(value), lane ^ mask));
+    const int lane = ((int)threadIdx.x % 32) ^ mask;
+    if constexpr (sizeof value == 8) { /* two words, one after the other */
+        uint32_t words[2];
+        memcpy(words, &value, sizeof words);
+        for (uint32_t &word : words)
+            word = emulated_lane(word, lane);
+        memcpy(&value, words, sizeof words);
+        return value;
+    } else {
+        return emulated_value<T>(emulated_lane(emulated_bits(value), lane));
+    }
+}
+inline unsigned __ballot_sync(unsigned, int value) {
+    unsigned votes = 0;
+    for (int lane = 0; lane < 32; lane++)
+        votes |= (emulated_lane(value != 0, lane) ? 1u : 0u) << lane;
+    return votes;
 }
 inline int __all_sync(unsigned, int value) {
     return emulated_all(value != 0);
@@ -69,6 +87,13 @@ inline void __syncwarp() {
 inline void __threadfence() {
 }
 
+inline int __popc(unsigned bits) {
+    return __builtin_popcount(bits);
+}
+inline int __clzll(long long bits) {
+    return bits ? __builtin_clzll((unsigned long long)bits) : 64;
+}
+
 #define __ldcg emulated_load
 template <class T> T emulated_load(const T *p) {
     return *p;
@@ -77,9 +102,14 @@ template <class T> T emulated_load(const T *p) {
 template <class T> void emulated_store(T *p, T value) {
     *p = value;
 }
-inline unsigned atomicAdd(unsigned *p, unsigned value) {
-    const unsigned before = *p;
-    *p += value;
+template <class T, class U> T atomicAdd(T *p, U value) {
+    const T before = *p;
+    *p += (T)value;
+    return before;
+}
+inline int atomicMax(int *p, int value) {
+    const int before = *p;
+    *p = std::max(before, value);
     return before;
 }
 
@@ -90,6 +120,9 @@ inline float __fmul_rn(float a, float b) {
 inline float __fadd_rn(float a, float b) {
     return a + b;
 }
+inline float __fsub_rn(float a, float b) {
+    return a - b;
+}
 inline float __fdiv_rn(float a, float b) {
     return a / b;
 }
@@ -98,6 +131,9 @@ inline float __fmaf_rn(float a, float b, float c) {
 }
 inline float __uint_as_float(unsigned bits) {
     return emulated_value<float>(bits);
+}
+inline unsigned __float_as_uint(float value) {
+    return emulated_bits(value);
 }
 inline int min(int a, int b) {
     return a < b ? a : b;
