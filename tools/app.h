@@ -118,6 +118,8 @@ void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_param
 void sampling_say_seed(const app *a, const sampling_flags *flags, const mn_sample_params *p);
 /* the same without printing the seed */
 void sampling_values(const app *a, const sampling_flags *flags, mn_sample_params *out);
+/* The flags that are given alone. */
+void sampling_apply(const sampling_flags *flags, mn_sample_params *out);
 void sampling_free(sampling_flags *flags); /* the lists of texts */
 uint64_t sampling_seed(void);              /* a random one, short enough to type */
 

@@ -6,6 +6,7 @@
  * report and its tables belong to bench(). */
 #include "bench.h"
 #include "bench_url.h"
+#include "form.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +17,11 @@ enum { OUT_MD, OUT_JSON, OUT_CSV };
 typedef struct {
     arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
-    double accept; /* below 0: not given */
+    const char *accept; /* a list; NULL: not given */
     int csv, output, profile;
     url_flags url;
+    form_flags form;
+    sampling_flags sampling;
 } bench_flags;
 
 #define F(field) offsetof(bench_flags, field)
@@ -40,7 +43,7 @@ static const arg_row rows[] = {
      "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
-    {"--accept", "R", ARG_FLOAT, F(accept), 0, 1, NULL,
+    {"--accept", "R,...", ARG_TEXT, F(accept), 1, 0, NULL,
      "drafts that cost nothing and are right with probability R, by what the first run\ngenerated; "
      "here --draft-max N means N drafts each time, whether they pay or not"},
 };
@@ -79,6 +82,8 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     json_put_uint(&j, "n_gen", t->n_gen);
     json_put_uint(&j, "depth", t->depth);
     json_put_uint(&j, "batch", t->batch);
+    if (t->accept >= 0)
+        json_put_num(&j, "accept", t->accept);
     json_put_array(&j, "samples_ts");
     for (size_t i = 0; i < r->n; i++)
         json_num(&j, r->samples[i]);
@@ -169,14 +174,12 @@ static size_t n_plain(const bench_flags *f) {
 }
 
 /* Every test of every depth and batch, in the order of the table. */
-static int make_tests(const bench_flags *f, test_list *out) {
-    out->n = 0;
-    out->v = calloc(f->depth.n * f->batch.n * n_plain(f) + 1, sizeof *out->v);
-    if (!out->v)
-        return no_memory();
+static void add_tests(const bench_flags *f, double accept, test_list *out) {
     for (size_t d = 0; d < f->depth.n; d++)
         for (size_t b = 0; b < f->batch.n; b++) {
-            bench_test t = {0, 0, (uint32_t)f->depth.v[d], (uint32_t)f->batch.v[b]};
+            bench_test t = {.depth = (uint32_t)f->depth.v[d],
+                            .batch = (uint32_t)f->batch.v[b],
+                            .accept = accept};
             for (size_t i = 0; i < f->prompt.n; i++) {
                 t.n_prompt = (uint32_t)f->prompt.v[i];
                 if (t.n_prompt)
@@ -194,7 +197,41 @@ static int make_tests(const bench_flags *f, test_list *out) {
                 out->v[out->n++] = t;
             }
         }
-    return 0;
+}
+
+/* --accept: the next number of the list, which *at is moved behind; below 0: it is none. */
+static double next_accept(const char **at) {
+    char *end = NULL;
+    const double part = strtod(*at, &end);
+    if (end == *at || !(part >= 0 && part <= 1) || (*end && *end != ','))
+        return -1;
+    *at = *end ? end + 1 : end;
+    return part;
+}
+
+static int make_tests(const bench_flags *f, test_list *out) {
+    size_t n_accept = 1;
+    for (const char *at = f->accept; at && *at; at++)
+        n_accept += *at == ',';
+    out->n = 0;
+    out->v = calloc(f->depth.n * f->batch.n * n_plain(f) * n_accept + 1, sizeof *out->v);
+    if (!out->v)
+        return no_memory();
+    const char *at = f->accept;
+    if (!at)
+        add_tests(f, -1, out);
+    while (at && *at) {
+        const double part = next_accept(&at);
+        if (part < 0)
+            break;
+        add_tests(f, part, out);
+    }
+    if (!at || !*at)
+        return 0;
+    free(out->v);
+    return complain(EXIT_USAGE,
+                    "--accept: found \"%s\", expected numbers from 0 to 1 with commas between them",
+                    f->accept);
 }
 
 /* The sizes of a session that is enough for all tests. */
@@ -222,6 +259,7 @@ typedef struct {
     busy_mark mark; /* from the first test on: a single test may be too short for the counters */
     int warned, n_loaded;
     bench_truth truth;
+    mn_sample_params sample;
 } report;
 
 /* The widths of the columns, before the first rate is known: those of all tests with large
@@ -275,8 +313,7 @@ static int run_test(report *r, const bench_test *t) {
     bench_result result;
     char test[64];
     bench_name(t, test, sizeof test);
-    int code =
-        bench_measure(r->a, t, (size_t)r->f->reps, r->f->accept < 0 ? NULL : &r->truth, &result);
+    int code = bench_measure(r->a, t, (size_t)r->f->reps, r->f->accept ? &r->truth : NULL, &result);
     if (code == 0 && r->form == OUT_JSON) {
         print_json(r->a, t, &result, &r->out);
     } else if (code == 0 && r->form == OUT_CSV) {
@@ -310,17 +347,29 @@ static void end_report(report *r, int code) {
                human_bytes(peak_rss(), peak));
 }
 
-static int run_one(report *r, const bench_test *t) {
+static int run_one(report *r, const bench_test *test) {
+    bench_test t = *test;
+    t.sample = &r->sample;
     if (!r->f->profile)
-        return run_test(r, t);
-    return bench_print_profile(r->a, t, (size_t)r->f->reps, r->form == OUT_JSON, &r->out);
+        return run_test(r, &t);
+    return bench_print_profile(r->a, &t, (size_t)r->f->reps, r->form == OUT_JSON, &r->out);
+}
+
+/* How tokens are drawn: the likeliest one where no flag says otherwise, whatever the model
+ * recommends. */
+static int set_sample(report *r, mn_constraint **form) {
+    r->sample = (mn_sample_params){.size = sizeof r->sample, .repeat_penalty = 1, .top_p = 1};
+    sampling_apply(&r->f->sampling, &r->sample);
+    const int code = form_open(r->a, &r->f->form, form);
+    r->sample.constraint = *form;
+    return code;
 }
 
 /* All tests with one number of threads, in a runtime of their own. */
 static int bench_with(report *r, const app_flags *flags, const test_list *tests) {
     mn_session_params params = params_of(tests, r->f);
-    if (r->f->accept >= 0) {
-        r->truth.part = r->f->accept;
+    mn_constraint *form = NULL;
+    if (r->f->accept) {
         params.guess = bench_guess;
         params.guess_arg = &r->truth;
     }
@@ -330,9 +379,12 @@ static int bench_with(report *r, const app_flags *flags, const test_list *tests)
     if (code == 0)
         code = app_open_session(r->a, &params);
     if (code == 0)
+        code = set_sample(r, &form);
+    if (code == 0)
         begin_report(r, tests);
     for (size_t i = 0; i < tests->n && code == 0; i++)
         code = run_one(r, &tests->v[i]);
+    mn_constraint_free(form);
     return code;
 }
 
@@ -436,6 +488,8 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     app_flags own = *flags;
     int code = check(flags, f, &r.form);
     if (code == 0)
+        code = form_check(&f->form);
+    if (code == 0)
         code = check_url(flags, f);
     if (code == 0 && f->url.url)
         return bench_server(flags, f, r.form);
@@ -472,10 +526,13 @@ static void set_default(arg_ints *list, int64_t *value, size_t n) {
     }
 }
 
+/* Rows of sampling_rows between --seed and --stop. */
+enum { SEED_TO_STOP = 7 };
+
 int cmd_bench(int argc, char **argv) {
     int64_t p = 512, n = 128, d = 0, b = 1;
     app_flags flags = {0};
-    bench_flags f = {.reps = 5, .accept = -1};
+    bench_flags f = {.reps = 5, .sampling = sampling_defaults()};
     const arg_group groups[] = {
         {"Tests (a list of values, or a range 128-512+128 or 128-1024*2, makes a test of each)",
          rows, COUNT(rows), &f},
@@ -488,6 +545,10 @@ int cmd_bench(int argc, char **argv) {
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},
+        {"Form of what is generated", form_rows, FORM_ROWS, &f.form},
+        {"Sampling (default: always the most likely token)", sampling_rows, 1, &f.sampling},
+        {"", sampling_rows + 2, SEED_TO_STOP, &f.sampling}, // no --seed (of --url), no --stop
+        {"", sampling_rows + 3 + SEED_TO_STOP, SAMPLING_ROWS - 3 - SEED_TO_STOP, &f.sampling},
     };
     const arg_page page = {
         "bench",
@@ -508,6 +569,8 @@ int cmd_bench(int argc, char **argv) {
     for (size_t i = 0; i < COUNT(lists); i++)
         if (lists[i]->given)
             args_free_ints(lists[i]);
+    args_free_texts(&f.form.choices);
+    sampling_free(&f.sampling);
     app_close(&a);
     return code;
 }

@@ -8,6 +8,8 @@
  * tokens before. */
 typedef struct {
     uint32_t n_prompt, n_gen, depth, batch;
+    double accept;                  /* of --accept; below 0: none */
+    const mn_sample_params *sample; /* how tokens are drawn; max_new and stop ids are the test's */
 } bench_test;
 
 typedef struct {

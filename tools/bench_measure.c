@@ -22,17 +22,21 @@ typedef struct {
     mn_profile_fn profile;     /* NULL: not profiled, which would slow the steps */
     void *profile_arg;
     bench_truth *truth; /* NULL: no --accept */
+    const mn_sample_params *sample;
+    uint64_t n_got; /* tokens of the repetition */
 } bench;
 
 void bench_name(const bench_test *t, char *dst, size_t n) {
-    char prompt[24] = "", gen[24] = "", depth[24] = "";
+    char prompt[24] = "", gen[24] = "", depth[24] = "", accept[24] = "";
     if (t->n_prompt)
         snprintf(prompt, sizeof prompt, "pp%u", t->n_prompt);
     if (t->n_gen)
         snprintf(gen, sizeof gen, "%stg%u", t->n_prompt ? "+" : "", t->n_gen);
     if (t->depth)
         snprintf(depth, sizeof depth, " @ d%u", t->depth);
-    snprintf(dst, n, "%s%s%s", prompt, gen, depth);
+    if (t->accept >= 0)
+        snprintf(accept, sizeof accept, " accept %g", t->accept);
+    snprintf(dst, n, "%s%s%s%s", prompt, gen, depth, accept);
 }
 
 static void random_ids(int32_t *ids, uint32_t n, int64_t n_vocab) {
@@ -100,6 +104,7 @@ static int finish_all(bench *b, int timed) {
         if (status != MN_OK)
             return app_fail(b->a, status);
         record_tokens(b, got);
+        b->n_got += got;
         double now = seconds();
         const int is_first = isnan(b->first);
         if (got && is_first)
@@ -114,8 +119,9 @@ static int finish_all(bench *b, int timed) {
 
 /* Creates sequence i with n ids, or extends it (again). */
 static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t max_new, int again) {
-    mn_sample_params p = {
-        .size = sizeof p, .max_new = max_new, .repeat_penalty = 1, .top_p = 1, .ignore_stop = 1};
+    mn_sample_params p = *b->sample;
+    p.max_new = max_new;
+    p.ignore_stop = 1;
     mn_status status = again ? mn_seq_extend(b->a->session, b->seq[i], ids, n, &p, &b->a->err)
                              : mn_seq_create(b->a->session, ids, n, &p, &b->seq[i], &b->a->err);
     if (status != MN_OK)
@@ -145,6 +151,7 @@ static int profile(bench *b, int on) {
  * without a prompt the first has a prompt of one id; after a prompt, whose step generates one
  * token already, one more is generated. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
+    const uint64_t n_all = (uint64_t)(t->n_prompt ? t->n_gen + 1 : t->n_gen) * t->batch;
     const uint32_t n_new = t->n_prompt ? t->n_gen + 1 : t->n_gen;
     const uint32_t n_prompt = t->n_prompt ? t->n_prompt : 1;
     int code = 0;
@@ -158,12 +165,18 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     b->first = NAN;
     b->begin = seconds();
     b->last = b->begin;
+    b->n_got = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
         code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
     if (code == 0)
         code = finish_all(b, what_to_time(t));
     if (code == 0)
         code = profile(b, 0);
+    if (code == 0 && b->n_got < n_all)
+        code = complain(EXIT_USAGE,
+                        "the form of the answer ended it: found %llu tokens, expected %llu, for "
+                        "example by a list without an end",
+                        (unsigned long long)b->n_got, (unsigned long long)n_all);
     *rate = (double)(t->n_gen + t->n_prompt) * t->batch / (b->last - b->begin);
     *ttft = b->first - b->begin + (t->depth ? filled : 0);
     for (uint32_t i = 0; i < b->n_seq; i++)
@@ -240,6 +253,7 @@ static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     *b = (bench){.a = a,
                  .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
                  .cap = t->batch * 8 + 64,
+                 .sample = t->sample,
                  .cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1};
     if (b->cap_gaps > 1u << 20)
         b->cap_gaps = 1u << 20; // enough for a percentile
@@ -311,6 +325,8 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth
         code = no_memory();
     double tokenize_s = 0;
     b.truth = truth;
+    if (truth)
+        truth->part = t->accept;
     if (code == 0)
         code = truth_begin(&b, t);
     if (code == 0)

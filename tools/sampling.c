@@ -142,10 +142,7 @@ uint64_t sampling_seed(void) {
     return seed >> 32; // short enough to type again
 }
 
-void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *out) {
-    memset(out, 0, sizeof *out);
-    out->size = sizeof *out;
-    mn_model_sample_defaults(a->model, out);
+void sampling_apply(const sampling_flags *f, mn_sample_params *out) {
     if (!isnan(f->temp))
         out->temp = (float)f->temp;
     if (!isnan(f->top_p)) // --top-p 0 is the most likely token; the library's 0 is "off"
@@ -163,6 +160,13 @@ void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *ou
     if (f->last_n >= -1 || !own_penalty)
         out->penalty_last_n = f->last_n >= -1 ? (int32_t)f->last_n : 64;
     set_samplers(f, out);
+}
+
+void sampling_values(const app *a, const sampling_flags *f, mn_sample_params *out) {
+    memset(out, 0, sizeof *out);
+    out->size = sizeof *out;
+    mn_model_sample_defaults(a->model, out);
+    sampling_apply(f, out);
     out->seed = f->seed.given ? f->seed.v : sampling_seed();
 }
 

@@ -1397,9 +1397,18 @@ def test_bench_json():
 
 def test_bench_accept():
     """Drafts that are right: more tokens than steps; the rate is that of all tokens."""
-    tests = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1", "--draft-max", "8", "--json").lines()
-    equal([t["test"] for t in tests], ["tg24"])
-    assert tests[0]["avg_ts"] > 0
+    tests = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1,0.5", "--draft-max", "8", "--json").lines()
+    equal([(t["test"], t["accept"]) for t in tests], [("tg24 accept 1", 1), ("tg24 accept 0.5", 0.5)])
+    assert all(t["avg_ts"] > 0 for t in tests)
+    has(bench("-n", "8", "--accept", "0.5,2", code=2).err, "--accept", "0.5,2", "from 0 to 1")
+
+
+def test_bench_draws():
+    """What sampling and a form cost; a form that ends too early is no measurement."""
+    args = ("-p", "0", "-n", "8", "-r", "1", "--json")
+    equal(bench(*args, "--temp", "1", "--typical", "0.9", "--xtc-probability", "0.5").lines()[0]["test"], "tg8")
+    equal(bench(*args, "--json-schema", '{"type":"array","minItems":100}').lines()[0]["test"], "tg8")
+    has(bench(*args, "--choices", "a,b", code=2).err, "ended", "expected 8")
 
 
 def test_bench_tables():
