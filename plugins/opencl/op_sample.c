@@ -32,6 +32,7 @@ static void sample(ocl_run *r, const ocl_unit *u) {
         ocl_in(r, n, MN_SAMPLE_BIAS_IDS),
         ocl_in(r, n, MN_SAMPLE_BIAS_VALUES),
         ocl_in(r, n, MN_SAMPLE_TARGET),
+        ocl_in(r, n, MN_SAMPLE_DRAFT),
         ocl_out(r, n, MN_SAMPLE_OUT_IDS),
         top_ids,
         top_probs,
@@ -64,4 +65,4 @@ static uint32_t sample_verdict(const mn_graph *g, const mn_node *n) {
     return OCL_OK;
 }
 
-const ocl_op ocl_op_sample = {MN_OP_SAMPLE, 2, sample_verdict, sample_needs, sample};
+const ocl_op ocl_op_sample = {MN_OP_SAMPLE, 3, sample_verdict, sample_needs, sample};

@@ -292,21 +292,34 @@ static int slot_of(global const int *out_slot, global const int *target, int row
     return out_slot[row] < S ? out_slot[row] : -1;
 }
 
+/* How many rows from this one on verify drafts of one another; 1 = it is alone. */
+static int count_tied(global const int *out_slot, global const int *target, global const int *draft,
+                      int row, const ocl_sample_args *a) {
+    const int slot = slot_of(out_slot, target, row, a->S);
+    int n = 1;
+    while (draft && row + n < a->O && draft[row + n - 1] >= 0 &&
+           slot_of(out_slot, target, row + n, a->S) == slot)
+        n++;
+    return n;
+}
+
 kernel void sample(REF(logits), REF(out_slot), REF(params), REF(slots), REF(history), REF(bias),
-                   REF(mask), REF(bias_ids), REF(bias_values), REF(target), REF(ids), REF(top_ids),
-                   REF(top_logprobs), REF(logprob), REF(adjusted), REF(mass),
+                   REF(mask), REF(bias_ids), REF(bias_values), REF(target), REF(draft), REF(ids),
+                   REF(top_ids), REF(top_logprobs), REF(logprob), REF(adjusted), REF(mass),
                    const ocl_sample_args a) {
     local ulong red[LANES];
     const int lane = get_local_id(0);
     const int first = get_group_id(0);
     global const int *out_slot = PTR(const int, out_slot);
     global const int *target = PTR(const int, target);
+    global const int *draft = PTR(const int, draft);
     global int *ids = PTR(int, ids);
     global float *logprob = PTR(float, logprob);
     const int mask_words = (a.V + 31) / 32;
     const int slot = slot_of(out_slot, target, first, a.S);
     const int goal = target ? target[first] : -1;
     bool mine = true;
+    int n_tied = 0; /* rows from this one on that verify drafts of one another, or 0 */
     /* a slot that draws twice in a step draws in order: its first row's group does all its rows */
     for (int r = 0; r < first && slot >= 0; r++)
         mine = mine && slot_of(out_slot, target, r, a.S) != slot;
@@ -335,6 +348,13 @@ kernel void sample(REF(logits), REF(out_slot), REF(params), REF(slots), REF(hist
                 logprob[row] = bad ? NAN : log_prob(logits, known, best, of_all);
         }
         global int *state = PTR(int, slots) + (ulong)max(slot, 0) * a.slot_words;
+        if (draws && !n_tied) {
+            n_tied = count_tied(out_slot, target, draft, row, &a);
+            /* back to the first row's position: EMBED has moved the slot behind the last one's */
+            if (lane == 0 && !state[SLOT_DONE])
+                state[SLOT_POS] -= n_tied - 1;
+            SYNC_GLOBAL;
+        }
         const bool live = draws && !state[SLOT_DONE];
         const int pos = state[SLOT_POS];
         const int n_drawn = state[SLOT_N_DRAWN];
@@ -378,6 +398,16 @@ kernel void sample(REF(logits), REF(out_slot), REF(params), REF(slots), REF(hist
         }
         if (lane == 0)
             ids[row] = id;
+        SYNC_GLOBAL;
+        n_tied = max(n_tied - 1, 0);
+        if (!n_tied)
+            continue;
+        const bool goes_on = id >= 0 && id == draft[row] && !state[SLOT_DONE];
+        SYNC_GLOBAL;
+        if (goes_on && lane == 0)
+            state[SLOT_POS]++;
+        for (; !goes_on && n_tied; n_tied--)
+            ids[++row] = ID_NONE;
         SYNC_GLOBAL;
     }
 }
