@@ -643,7 +643,8 @@ def forms():
                 said = c.chat(**how, seed=seed, tool_choice="required")["choices"][0]
                 calls = said["message"].get("tool_calls") or []
                 assert said["finish_reason"] in ("tool_calls", "length"), (marks, said)
-                assert calls and said["message"]["content"] is None, (marks, said)
+                # cut inside a mark, the answer shows the part of it that is there
+                assert calls and (said["message"]["content"] is None or said["finish_reason"] == "length"), (marks, said)
                 assert all(right(x) for x in calls[:len(calls) - (said["finish_reason"] == "length")]), (marks, said)
             named = {"type": "function", "function": {"name": "count"}}
             for more in ({"tool_choice": named}, {"tool_choice": "required", "parallel_tool_calls": False}):

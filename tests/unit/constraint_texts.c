@@ -1,13 +1,14 @@
 /* constraint_texts N [MODEL [DEVICE]] -- for each JSON schema on standard input, one a line, N
- * answers of the demo model at temperature 1.5, a batch at once: a line "SCHEMA FINISH TEXT" each,
- * the text as a JSON string; SCHEMA counts from 0. For constraint_schemas.py. */
+ * answers of the model (default: the demo model) at temperature 1.5, a batch at once: a line
+ * "SCHEMA FINISH TEXT" each, the text as a JSON string; SCHEMA counts from 0. For
+ * constraint_schemas.py. */
 #include <minerva/minerva.h>
 #include <cjson/cJSON.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCHEMAS = 512, LINE = 1 << 20, TEXT = 1 << 16, MOST_NEW = 300 };
+enum { SCHEMAS = 512, LINE = 1 << 20, TEXT = 1 << 16, MOST_NEW = 1000, DEMO_NEW = 300 };
 
 typedef struct {
     int schema;
@@ -16,6 +17,7 @@ typedef struct {
 } answer;
 
 static mn_model *model;
+static uint32_t most_new = DEMO_NEW;
 static mn_constraint *constraint[SCHEMAS];
 static mn_error err = MN_ERROR;
 
@@ -41,7 +43,7 @@ static int read_schemas(void) {
 static void submit(mn_session *s, int schema, uint64_t seed) {
     const int32_t ids[] = {0, 300 + (int32_t)(seed % 1000)};
     const mn_sample_params p = {.size = sizeof p,
-                                .max_new = MOST_NEW,
+                                .max_new = most_new,
                                 .temp = 1.5f,
                                 .seed = seed,
                                 .constraint = constraint[schema]};
@@ -100,6 +102,8 @@ int main(int argc, char **argv) {
                                  .n_seq = 16,
                                  .n_ctx = MOST_NEW + 8};
     const int n_each = argc > 1 ? atoi(argv[1]) : 1;
+    if (argc > 2)
+        most_new = MOST_NEW; /* random weights find no end */
     check(mn_runtime_create(NULL, &rt, &err));
     check(mn_model_open(rt, argc > 2 ? argv[2] : NULL, &model, &err));
     check(mn_session_create(model, &p, &s, &err));
