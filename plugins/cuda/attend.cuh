@@ -14,8 +14,8 @@
 enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
 
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
- * `per` of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of one row: part,
- * head of keys, slice. */
+ * `per` of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of rows that are
+ * stored on the way: parts of each row, head of keys, slice. */
 struct attend_args {
     cu_attend a;
     int group;
@@ -392,21 +392,25 @@ __device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float
     } else if (i >= r.n_rot)
         to[i] = i < r.D ? (T)__ldcg(&x[i]) : (T)0.0f;
 }
-/* The row's queries, new key and new value, each by threads of its own where there are enough. */
+/* The queries of row t, its new key and new value, each by threads of its own where there are
+ * enough. */
 template <class KT, int ND, int G>
-__device__ __forceinline__ void turn_row(const attend_args &x, int h0, int heads, int kvh,
+__device__ __forceinline__ void turn_row(const attend_args &x, int t, int h0, int heads, int kvh,
                                          attend_shared<KT, ND, G, true> &sh) {
     constexpr int D = 64 * ND;
     const cu_attend &a = x.a;
+    const int q0 = t * a.H + h0;
+    const int kv = t * a.c.Hkv + kvh;
+    const float *v = a.st.v + (int64_t)kv * a.c.dv;
 #pragma unroll 1
     for (int i = threadIdx.x; i < heads * D; i += THREADS)
-        turn(a.st.q, h0 + i / D, i % D, sh.cs, sh.sn, sh.q[i / D]);
+        turn(a.st.q, q0 + i / D, i % D, sh.cs, sh.sn, sh.q[i / D]);
 #pragma unroll 1
     for (int i = (threadIdx.x - D) & (THREADS - 1); i < D; i += THREADS)
-        turn(a.st.kr, kvh, i, sh.cs, sh.sn, sh.k);
+        turn(a.st.kr, kv, i, sh.cs, sh.sn, sh.k);
 #pragma unroll 1
     for (int i = (threadIdx.x - 2 * D) & (THREADS - 1); i < D; i += THREADS)
-        sh.v[i] = (KT)(i < a.c.dv ? __ldcg(&a.st.v[kvh * a.c.dv + i]) : 0.0f);
+        sh.v[i] = (KT)(i < a.c.dv ? __ldcg(&v[i]) : 0.0f);
 }
 /* The new key and value into the cache. */
 template <class KT, class SH>
@@ -468,7 +472,8 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
     const cu_attend &a = x.a;
     const cu_cache &c = a.c;
     const int tid = threadIdx.x;
-    const int t = ONE ? 0 : blockIdx.y;
+    const int stored = c.T > 1 ? blockIdx.x / x.parts : 0; /* row */
+    const int t = ONE ? stored : blockIdx.y;
     const bool early = ONE && a.early;
     cu_next();
     const float freq = ONE && tid < a.st.q.n_rot / 2 ? a.st.q.freqs[tid] : 0;
@@ -479,7 +484,7 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
     const int pos = same(at_pos);
     const int slot = same(at_slot);
     const int kvh = ONE ? blockIdx.y : blockIdx.x / x.parts;
-    const int part = ONE ? blockIdx.x : blockIdx.x % x.parts;
+    const int part = ONE ? blockIdx.x - t * x.parts : blockIdx.x % x.parts;
     const int h0 = kvh * x.group + part * x.per;
     const int heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
@@ -525,7 +530,7 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
                 __syncthreads();
                 if (early)
                     cu_wait();
-                turn_row(x, h0, heads, kvh, sh);
+                turn_row(x, t, h0, heads, kvh, sh);
             } else
 #pragma unroll 1
                 for (int i = tid; i < heads * D; i += THREADS)

@@ -73,7 +73,8 @@ template <class T, int NT> __global__ void __launch_bounds__(256, 2) few_rows(cu
             }
         }
     };
-    cu_next();
+    if (!a.late)
+        cu_next();
     if (a.experts.of) {
         cu_wait();
         const int e = __ldcg(&a.experts.active[blockIdx.z]);
@@ -86,6 +87,8 @@ template <class T, int NT> __global__ void __launch_bounds__(256, 2) few_rows(cu
     fetch(0, now);
     if (!a.experts.of)
         cu_wait();
+    if (a.late)
+        cu_next();
     const int r_first = (int)blockIdx.x * N;
     const int r_step = (int)gridDim.x * N;
     for (int r0 = r_first; r0 < rows; r0 += r_step) {

@@ -86,10 +86,10 @@ template <class T> struct few_weight<T, false> {
 };
 
 /* ---- shared memory --------------------------------------------------------------------------- */
-/* Bytes of weights that are on their way. */
+/* Bytes of weights that are on their way: two blocks fill a processor's shared memory. */
 constexpr int few_room(int n, bool packed) {
     if (n <= 24)
-        return 60 << 10;
+        return packed ? 60 << 10 : 80 << 10;
     return packed ? 44 << 10 : 48 << 10;
 }
 /* fit: how many stages of weights have room. */
@@ -98,10 +98,11 @@ constexpr int few_stages(int fit) {
         return 2;
     return fit > 8 ? 8 : fit;
 }
-constexpr int few_groups(int n) {
-    if (n > 24)
+/* bytes: of a stage of x */
+constexpr int few_groups(int bytes) {
+    if (bytes > 8192)
         return 1;
-    return n > 8 ? 2 : 4;
+    return bytes > 3072 ? 2 : 4;
 }
 
 template <class T, int N> struct few_shape {
@@ -110,9 +111,9 @@ template <class T, int N> struct few_shape {
     static constexpr int W_BYTES = 2 * weight::BYTES;
     static constexpr int STAGES = few_stages(few_room(N, T::PACKED) / W_BYTES);
     /* stages of x; warps that bring it form groups, each brings every so many-th stage */
-    static constexpr int X_STAGES = N > 24 ? 2 : 4;
     static constexpr int X_BYTES = N * K * 2;
-    static constexpr int GROUPS = few_groups(N);
+    static constexpr int X_STAGES = N > 24 ? 2 : 4;
+    static constexpr int GROUPS = few_groups(X_BYTES);
     static constexpr int GROUP = FEW_BRINGERS / GROUPS;
     static constexpr int PIECES = N * K / 8; /* of eight columns */
     static constexpr int EACH = PIECES / GROUP;
@@ -285,28 +286,28 @@ template <class T, int N> struct few_x {
                 v[m] = __ldcg((const uint4 *)(x + from));
         }
     }
-    /* to: rows of 128 bytes, N after each other for each 64 k */
-    __device__ __forceinline__ void store(char *to) const {
+    /* to: rows of 128 bytes, N after each other for each 64 k; vector c of row n lies at c ^ n % 8.
+     * ROWS is a power of two: the low bits of row(m) are those of row(0) and of m * ROWS. */
+    __device__ __forceinline__ void store(uint32_t to) const {
+        const int n = row(0);
+        const int c = T::PACKED ? piece() / 2 % 4 * 2 : piece() / 4 * 4;
+        uint32_t first = to + n * 128 + (c ^ (n & 7)) * 16;
+        if (T::PACKED)
+            first += piece() / 8 * (N * 128) + piece() % 2 * 8;
+        else
+            first += piece() % 4 * 4;
 #pragma unroll
         for (int m = 0; m < EACH; m++) {
-            const int n = row(m);
-            char *line = to + n * 128;
-            auto vector = [&](int c) { return line + (c ^ (n & 7)) * 16; };
+            const uint32_t line = m * ROWS * 128;
+            const uint32_t at = first ^ (m * ROWS & 7) * 16;
             if (T::PACKED) {
-                line += piece() / 8 * (N * 128);
-                const int c = piece() / 2 % 4 * 2;
-                const int half = piece() % 2 * 8;
-                char *even = vector(c) + half;
-                char *odd = vector(c + 1) + half;
-                *(uint2 *)even = make_uint2(v[m].x, v[m].z);
-                *(uint2 *)odd = make_uint2(v[m].y, v[m].w);
+                shared_store(line + at, v[m].x, v[m].z);
+                shared_store(line + (at ^ 16), v[m].y, v[m].w);
             } else {
-                const int c = piece() / 4 * 4;
-                const int word = piece() % 4 * 4;
-                *(uint32_t *)(vector(c) + word) = v[m].x;
-                *(uint32_t *)(vector(c + 1) + word) = v[m].y;
-                *(uint32_t *)(vector(c + 2) + word) = v[m].z;
-                *(uint32_t *)(vector(c + 3) + word) = v[m].w;
+                shared_store(line + at, v[m].x);
+                shared_store(line + (at ^ 16), v[m].y);
+                shared_store(line + (at ^ 32), v[m].z);
+                shared_store(line + (at ^ 48), v[m].w);
             }
         }
     }
@@ -317,22 +318,32 @@ __device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job
                                           few_shared<T, N> &sh, char *base, few_pass now) {
     using shape = few_shape<T, N>;
     const int group = (threadIdx.x - FEW_THREADS) / shape::GROUP;
+    const uint32_t x_at = shared_at(base) + shape::X_AT;
     int stage = 0;
     int list = 0;
+    int aimed = -1; /* r0 of the rows that sh.at has, of an ordinary product */
+    if (!a.experts.of) {
+        few_aim<T, N>(a, job, now, sh.at[group], group, NULL);
+        aimed = now.r0;
+    }
+    cu_wait();
     uint32_t parity = 1; /* a fresh barrier's phase before the first counts as over */
     while (now.work < job.works) {
         for (int unit = job.begin; unit < job.end; unit++) {
             if (stage % shape::GROUPS == group) {
                 const uint32_t empty = shared_at(&sh.empty[stage]);
                 few_x<T, N> x;
-                if (unit < job.begin + shape::GROUPS) { /* the group's first of the pass */
+                const bool first =
+                    unit < job.begin + shape::GROUPS; /* of the group's in the pass */
+                if (first && (a.experts.of || aimed != now.r0)) {
                     int *keep = unit == job.begin ? sh.pairs[list] : NULL;
                     barrier_wait(empty, parity);
                     few_aim<T, N>(a, job, now, sh.at[group], group, keep);
+                    aimed = now.r0;
                 }
                 x.load(a, sh.at[group], unit);
                 barrier_wait(empty, parity);
-                x.store(base + shape::X_AT + stage * shape::X_BYTES);
+                x.store(x_at + stage * shape::X_BYTES);
                 fence_products();
                 barrier_arrive(shared_at(&sh.full[stage]));
             }
@@ -350,46 +361,76 @@ __device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job
 }
 
 /* ---- what becomes of sums -------------------------------------------------------------------- */
-/* v: of rows lane / 4 and lane / 4 + 8 of a warp's 16 weight rows, times rows 2 (lane % 4) and one
- * more of eight rows of x from n on. */
-template <class T>
-__device__ __forceinline__ void few_write(const cu_linear &a, int64_t expert, int tile, int warp,
-                                          int lane, const int *pairs, few_pass p, int n, int rows,
-                                          const float *v) {
-    constexpr float unscale = 1.0f / T::SCALED;
-    int local[2];
+/* The two weight rows of a tile that lane group g of a warp has: segment (-1 = none), row, bias. */
+struct few_outputs {
     int seg[2];
+    int row[2];
     float bias[2];
+};
+__device__ __forceinline__ few_outputs few_outputs_of(const cu_linear &a, int64_t expert, int tile,
+                                                      int warp, int g) {
+    few_outputs o;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        seg[h] = few_row(a, tile, warp, lane / 4, h, &local[h]);
-        const cu_seg &g = a.seg[seg[h]];
-        if (local[h] < g.rows)
-            bias[h] = bias_at(g, expert, local[h]);
+        o.seg[h] = few_row(a, tile, warp, g, h, &o.row[h]);
+        o.bias[h] = 0;
+        const cu_seg &seg = a.seg[o.seg[h]];
+        if (o.row[h] < seg.rows)
+            o.bias[h] = bias_at(seg, expert, o.row[h]);
         else
-            seg[h] = -1;
+            o.seg[h] = -1;
     }
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-        const int i = n + 2 * (lane % 4) + c;
-        if (p.r0 + i >= rows)
-            continue;
-        const int64_t row = a.experts.of ? pairs[i] : p.r0 + i;
-        if (a.epi == CU_EPI_GLU) {
-            const float gate = v[c] * unscale + bias[0];
-            const float up = v[2 + c] * unscale + bias[1];
-            if (seg[0] >= 0)
-                write_glu(a, row, local[0], gate, up);
-            continue;
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float y = v[2 * h + c] * unscale + bias[h];
-            if (seg[h] >= 0)
-                write_y(a, a.seg[seg[h]], row, local[h], y);
-        }
-    }
+    return o;
 }
+
+/* Four sums of a lane: of its two weight rows, each times row n of the pass and the one behind. */
+struct few_four {
+    int64_t row[2]; /* of y; -1 = none */
+    float more[4];  /* residual */
+    __device__ __forceinline__ void begin(const cu_linear &a, const few_outputs &o, few_pass p,
+                                          int rows, const int *pairs, int n) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const bool in = p.r0 + n + c < rows;
+            row[c] = in ? p.r0 + n + c : -1;
+            if (in && a.experts.of)
+                row[c] = pairs[n + c];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float &to = more[2 * h + c];
+                to = 0;
+                if (a.epi == CU_EPI_ADD && in && o.seg[h] >= 0)
+                    to = __ldcg(&a.residual[row[c] * a.seg[o.seg[h]].rows + o.row[h]]);
+            }
+        }
+    }
+    template <class T>
+    __device__ __forceinline__ void write(const cu_linear &a, const few_outputs &o,
+                                          const float *v) const {
+        constexpr float unscale = 1.0f / T::SCALED;
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            if (row[c] < 0)
+                continue;
+            const float low = v[c] * unscale + o.bias[0];
+            const float high = v[2 + c] * unscale + o.bias[1];
+            if (a.epi == CU_EPI_GLU) {
+                if (o.seg[0] >= 0)
+                    write_glu(a, row[c], o.row[0], low, high);
+                continue;
+            }
+            put_sum(a, o, 0, row[c], more[c] + low);
+            put_sum(a, o, 1, row[c], more[2 + c] + high);
+        }
+    }
+    static __device__ __forceinline__ void put_sum(const cu_linear &a, const few_outputs &o, int h,
+                                                   int64_t to, float y) {
+        if (o.seg[h] < 0)
+            return;
+        const cu_seg &seg = a.seg[o.seg[h]];
+        seg.y[to * seg.rows + o.row[h]] = y;
+    }
+};
 
 /* Each warp's sums to the block that finishes them. */
 template <int N>
@@ -429,29 +470,35 @@ __device__ __forceinline__ void few_multiply(const typename few_shape<T, N>::wei
     }
 }
 
-/* The warps' sums that this block finishes, added over the cluster. */
-template <class T, int N>
-__device__ __forceinline__ void few_gather(const cu_linear &a, int64_t expert, int tile,
-                                           const int *pairs, few_pass p, int rows,
-                                           const float *sums, int split, int rank) {
-    const int first = few_first_warp(rank, split);
-    const int warps = few_first_warp(rank + 1, split) - first;
-    const int step = few_most_warps(split) * (N * 4);
-    for (int i = threadIdx.x; i < warps * (N * 4); i += FEW_THREADS) {
-        const float4 *from = (const float4 *)sums + i;
-        float v[4] = {0, 0, 0, 0};
+/* What a thread adds up of the warps' sums that this block finishes. */
+template <int N> struct few_share {
+    int first; /* warp */
+    int items; /* of four sums */
+    int step;  /* between those of two blocks of the cluster */
+    __device__ __forceinline__ int warp(int i) const {
+        return first + i / (N * 4);
+    }
+    /* the first of two rows of the pass */
+    static __device__ __forceinline__ int row(int i) {
+        const int eight = i % (N * 4) / 32 * 8;
+        return eight + 2 * (i % 4);
+    }
+    __device__ __forceinline__ void add_up(const float4 *sums, int split, float *v) const {
         for (int r = 0; r < split; r++) {
-            const float4 part = from[r * step];
+            const float4 part = sums[r * step];
             v[0] += part.x;
             v[1] += part.y;
             v[2] += part.z;
             v[3] += part.w;
         }
-        const int warp = first + i / (N * 4);
-        const int lane = i % 32;
-        const int n = i % (N * 4) / 32 * 8;
-        few_write<T>(a, expert, tile, warp, lane, pairs, p, n, rows, v);
     }
+};
+
+template <int N> __device__ __forceinline__ few_share<N> few_share_of(int rank, int split) {
+    const int first = few_first_warp(rank, split);
+    const int warps = few_first_warp(rank + 1, split) - first;
+    const int each = N * 4; /* of a warp's sums */
+    return few_share<N>{first, warps * each, few_most_warps(split) * each};
 }
 
 /* Weights, STAGES ahead. */
@@ -496,24 +543,35 @@ __device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &jo
     const int64_t expert = few_expert(a, job, now.work);
     const int tile = now.work % job.tiles;
     const int rows = few_count(a, job, now.work);
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
     const int *pairs = sh.pairs[list];
+    few_four four;
     if (split == 1) {
-        const int warp = threadIdx.x / 32;
-        const int lane = threadIdx.x % 32;
+        const few_outputs o = few_outputs_of(a, expert, tile, warp, lane / 4);
 #pragma unroll
-        for (int i = 0; i < N; i += 8)
-            few_write<T>(a, expert, tile, warp, lane, pairs, now, i, rows, d + i / 2);
+        for (int i = 0; i < N; i += 8) {
+            four.begin(a, o, now, rows, pairs, i + 2 * (lane % 4));
+            four.write<T>(a, o, d + i / 2);
+        }
         return;
     }
-    const int warps = few_first_warp(rank + 1, split) - few_first_warp(rank, split);
+    const few_share<N> share = few_share_of<N>(rank, split);
     const uint32_t came = shared_at(&sh.came);
     if (threadIdx.x == 0)
-        barrier_expect(came, warps * split * few_shape<T, N>::FRAGMENT);
+        barrier_expect(came, share.items * 16 * split);
     __syncwarp();
     cluster_wait();
     few_push<N>(d, shared_at(sums), came, split, rank);
-    barrier_wait_cluster(came, 0);
-    few_gather<T, N>(a, expert, tile, pairs, now, rows, sums, split, rank);
+    for (int i = threadIdx.x; i < share.items; i += FEW_THREADS) {
+        const few_outputs o = few_outputs_of(a, expert, tile, share.warp(i), lane / 4);
+        four.begin(a, o, now, rows, pairs, share.row(i)); /* reads while sums come */
+        barrier_wait_cluster(came, 0);
+        float v[4] = {0, 0, 0, 0};
+        share.add_up((const float4 *)sums + i, split, v);
+        four.write<T>(a, o, v);
+    }
+    barrier_wait_cluster(came, 0); /* what peers send has come before this block ends */
 }
 
 template <class T, int N>
@@ -623,7 +681,6 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
         few_consume<T, N>(a, job, sh, base, first, split, rank);
     } else {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
-        cu_wait();
         few_bring<T, N>(a, job, sh, base, first);
     }
 #endif

@@ -73,8 +73,11 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
     const int warp_col = warp % 2 * WARP_COLS;
     const int iters = (int)(pitch / ROW_BYTES);
     const uint32_t data = (uint32_t)__cvta_generic_to_shared(raw);
-    cu_next();
+    if (!a.late)
+        cu_next();
     cu_wait();
+    if (a.late)
+        cu_next();
     if (a.offsets) {
         if (warp == 0)
             gemm_starts(a, ROWS, starts);

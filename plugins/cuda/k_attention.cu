@@ -17,7 +17,7 @@ template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, di
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
     const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
-    const bool alone = a->one && a->c.P * CU_PAGE_TOKENS <= 4096;
+    const bool alone = a->one && a->c.T == 1 && a->c.P * CU_PAGE_TOKENS <= 4096;
     attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0};
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
@@ -27,7 +27,7 @@ void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int slices = 8 * d->sms / blocks + 1;
     dim3 grid(x.parts * a->c.Hkv, a->c.T);
     if (a->one) {
-        grid.x = x.parts;
+        grid.x = x.parts * a->c.T;
         grid.y = a->c.Hkv;
     }
     if (apart)

@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(256) score_rows(cu_linear a) {
     const float4 *w[SCORE_OUTPUTS];
     const float4 *x[SCORE_ROWS];
     const int vectors = a.K / 4;
-    cu_next();
+    if (!a.late)
+        cu_next();
 #pragma unroll
     for (int o = 0; o < SCORE_OUTPUTS; o++) {
         const int64_t output = min(output0 + o, g.rows - 1);
@@ -79,6 +80,8 @@ __global__ void __launch_bounds__(256) score_rows(cu_linear a) {
     }
     float sum[SCORES] = {};
     cu_wait();
+    if (a.late)
+        cu_next();
 #pragma unroll 2
     for (int i = threadIdx.x; i < vectors; i += 256) {
         float4 v[SCORE_ROWS];

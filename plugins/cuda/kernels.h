@@ -124,8 +124,8 @@ void cu_store_run(cudaStream_t s, const cu_store *a);
 /* The same for a cache that is not all f32 or all f16 (k_cache.cu). */
 void cu_store_kept(cudaStream_t s, const cu_store *a);
 
-/* one: a single row whose q and k are turned and whose k and v are stored on the way (st); early:
- * what the row's position and pages say may be read before the predecessor is over */
+/* one: each sequence has one row, whose q and k are turned and whose k and v are stored on the way
+ * (st); early: what the rows' positions and pages say may be read before the predecessor is over */
 struct cu_attend {
     cu_cache c;
     const float *q, *sinks;

@@ -1,7 +1,7 @@
 /* op_cache.cu -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
- * k_attention.cu and k_prompt.cu. With one row the attention of a STORE unit rotates, stores and
- * attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the compiled
- * program). */
+ * k_attention.cu and k_prompt.cu. Where each sequence has one row the attention of a STORE unit
+ * rotates, stores and attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the
+ * compiled program). */
 #include "ops.h"
 
 /* The cache of a unit's layer; the int32_t are tensors: position and slot of each row, page tables,
@@ -59,14 +59,17 @@ static void rotate_rows(cu_run *r, const cu_unit *u) {
         cu_rope_run(r->s, &o);
 }
 
-/* Whether in this step the attention of a STORE and of an ATTENTION unit runs both. */
+/* Whether in this step the attention of a STORE and of an ATTENTION unit runs both: no row sees
+ * what another one stores. */
 bool cu_is_joined(const cu_run *r, const cu_unit *u) {
     if (u->with < 0)
         return false;
     const bool is_store = mnp_node(r->g, u->node)->op == MN_OP_KV_STORE;
     const cu_unit *store = is_store ? u : &r->p->units[u->with];
     const mn_node *n = mnp_node(r->g, store->node);
-    return cu_dim(r, mnp_in(r->g, n, MN_KV_STORE_ROW_POS), 0) == 1;
+    if (cu_dim(r, mnp_in(r->g, n, MN_KV_STORE_ROW_POS), 0) == 1)
+        return true;
+    return r->p->seq_rows >= 0 && r->sym[r->p->seq_rows] == 1;
 }
 
 /* Keys and values of all rows; with a rope unit q and k are turned on the way. */

@@ -210,6 +210,16 @@ static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
     return cu_place_views(p, err);
 }
 
+/* The symbol that says whether each sequence of a step has one row; -1 = none. */
+static int32_t find_seq_rows(const mn_graph *g) {
+    for (uint32_t i = 0; i < g->n_symbols; i++) {
+        const mn_symbol *s = mnp_symbol(g, i);
+        if (s->kind == MN_SYMBOL_FACT && !strncmp(s->name, "seq_rows", sizeof s->name))
+            return (int32_t)i;
+    }
+    return -1;
+}
+
 /* A program without weights: for estimate and compile. log: as in mnp_lower. */
 static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn_program **out,
                       mn_error *err) {
@@ -225,6 +235,7 @@ static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn
     p->graph = g;
     p->lo = c.node_lo;
     p->hi = c.node_hi;
+    p->seq_rows = find_seq_rows(g);
     p->flags = (uint32_t)c.flags;
     p->precision = cu_precision(&c);
     p->kv_types = mnp_kv_types_of(&c, p->precision);

@@ -9,8 +9,8 @@
 struct cu_unit {
     uint32_t node;
     int32_t gather, norm, epi, rope_q, rope_k;
-    /* STORE: the unit of its ATTENTION, which takes the store in when there is one row; ATTENTION:
-     * the unit of that store; -1 = none */
+    /* STORE: the unit of its ATTENTION, which takes the store in when each sequence has one row;
+     * ATTENTION: the unit of that store; -1 = none */
     int32_t with;
     mnp_kv kv;
 };
@@ -34,6 +34,7 @@ struct mn_program {
     uint32_t lo, hi, precision, flags, n_units;
     mnp_kv_types kv_types;
     int64_t *symbol_max;
+    int32_t seq_rows; /* the FACT of this name among the symbols; -1 = none */
     cu_unit *units;
     mnp_allocation *allocations; /* [n_tensors] */
     mnp_use *uses;               /* [n_tensors] */

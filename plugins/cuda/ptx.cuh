@@ -45,6 +45,14 @@ template <int LEFT> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
+/* A thread's own stores, where addresses count in shared memory. */
+__device__ __forceinline__ void shared_store(uint32_t to, uint32_t a, uint32_t b) {
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ void shared_store(uint32_t to, uint32_t a) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(a) : "memory");
+}
+
 /* ---- matrix units of a warp ------------------------------------------------------------------ */
 /* Four matrices of 8 x 8 from shared memory; lane i gives the row i % 8 of matrix i / 8. */
 __device__ __forceinline__ void load_matrices(uint32_t v[4], uint32_t from) {

@@ -177,6 +177,20 @@ struct scale_e8m0 {
     }
 };
 
+/* The scale of a group times FACTOR, twice in 16 bits; of E8M0 without going through its cases: NaN
+ * becomes infinity. */
+template <class S> __device__ __forceinline__ __half2 scale_in_halves(const S &s, int g, float f) {
+    float scale[2];
+    float min[2];
+    s.get(g, scale, min);
+    return __float2half2_rn(scale[0] * f);
+}
+template <>
+__device__ __forceinline__ __half2 scale_in_halves(const scale_e8m0 &s, int g, float f) {
+    const uint32_t exponent = g == 3 ? s.v >> 1 : s.v << (23 - 8 * g);
+    return __float2half2_rn(__uint_as_float(exponent & 0x7f800000u) * (16384.0f * f));
+}
+
 /* MLX: {f32 scale, f32 bias} per G elements */
 template <int G> struct scale_affine {
     enum { BITS2 = 8192 / G, BITS3 = 0, N = 1, HAS_MIN = 1 };

@@ -95,6 +95,15 @@ template <class C, class S, int ZERO> struct packed {
         __half2 scale2[2];
         __half2 min2[2];
         c.halves(g, r);
+        if constexpr (!C::BASE) {
+            const __half2 factor = scale_in_halves(s, g, SCALED);
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const __half2 v = __hmul2(*(const __half2 *)&r[k], factor);
+                r[k] = *(const uint32_t *)&v;
+            }
+            return;
+        }
         s.get(g, scale, min);
 #pragma unroll
         for (int n = 0; n < S::N; n++) {

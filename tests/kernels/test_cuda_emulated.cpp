@@ -225,6 +225,89 @@ static void caches() {
     }
 }
 
+/* One row of each of two sequences, and padding: attention that stores on the way leaves what a
+ * store and an attention behind it leave, bit for bit. */
+enum { JOINED = 3 };
+static bool joins(const shape &s) {
+    cache of(s);
+    const int rows_k = (s.length + 9) * s.kv_heads;
+    const std::vector<float> k = noises((size_t)rows_k * s.dim_k);
+    const std::vector<float> v = noises((size_t)rows_k * s.dim_v);
+    const std::vector<float> q = noises((size_t)JOINED * s.heads * s.dim_k);
+    const std::vector<float> freqs = noises((size_t)s.dim_k);
+    const int32_t slot[JOINED] = {1, -1, 0};
+    const int32_t pos[JOINED] = {s.length - 1, -1, s.length / 2};
+    std::vector<float> turned((size_t)JOINED * s.heads * s.dim_k);
+    std::vector<float> y[2];
+    cu_store before = {};
+    before.c = of.c;
+    before.c.T = s.length - 1;
+    before.c.row_pos = of.pos.data();
+    before.k = k.data();
+    before.v = v.data();
+    for (int32_t i : {0, 1}) { /* both sequences have the same past */
+        const std::vector<int32_t> all((size_t)s.length, i);
+        before.c.row_slot = all.data();
+        cu_store_run(0, &before);
+    }
+    const std::vector<char> past = of.kv;
+    std::vector<char> stored;
+    for (int one = 0; one < 2; one++) {
+        mn_device device = {};
+        cu_attend a = {};
+        device.sms = 4;
+        of.kv = past;
+        a.c = of.c;
+        a.c.kv = of.kv.data();
+        a.c.T = JOINED;
+        a.c.row_pos = pos;
+        a.c.row_slot = slot;
+        a.H = s.heads;
+        a.split = 64;
+        a.max_splits = (a.c.P * CU_PAGE_TOKENS + 63) / 64;
+        a.scale = scale;
+        a.window = s.window;
+        a.one = one;
+        a.st.c = a.c;
+        a.st.rope = true;
+        a.st.v = &v[(size_t)s.length * s.kv_heads * s.dim_v];
+        a.st.q = cu_rope{
+            q.data(), pos, freqs.data(), turned.data(), JOINED, s.heads, s.dim_k, s.dim_k, 0, 1};
+        a.st.kr = a.st.q;
+        a.st.kr.x = &k[(size_t)s.length * s.kv_heads * s.dim_k];
+        a.st.kr.H = s.kv_heads;
+        a.q = turned.data();
+        if (!one)
+            cu_store_run(0, &a.st);
+        y[one].resize((size_t)JOINED * s.heads * s.dim_v);
+        a.y = y[one].data();
+        const size_t heads = (size_t)JOINED * s.heads;
+        std::vector<float> partial(heads * a.max_splits * (s.dim_v + 2));
+        std::vector<unsigned> arrived(heads);
+        a.partial = partial.data();
+        a.arrived = arrived.data();
+        cu_attend_run(&device, 0, &a);
+        if (!one)
+            stored = of.kv;
+    }
+    return y[0] == y[1] && stored == of.kv;
+}
+
+static void rows_of_sequences() {
+    static const shape shapes[] = {
+        {MN_F16, MN_F16, 8, 2, 64, 64, 70, 0, true},
+        {MN_F32, MN_F32, 6, 1, 128, 128, 300, 100, true},
+        {MN_F16, MN_F16, 2, 2, 80, 48, 200, 0, true},
+    };
+    for (const shape &s : shapes) {
+        if (joins(s))
+            continue;
+        printf("FAIL  %d heads of %d, %d positions: stored on the way, rows differ\n", s.heads,
+               s.dim_k, s.length);
+        failed++;
+    }
+}
+
 /* 2 x 3 x 4 elements of a larger tensor, to a dense one and back. */
 static void views() {
     uint32_t dense[24] = {0};
@@ -258,6 +341,7 @@ static void views() {
 
 int main() {
     caches();
+    rows_of_sequences();
     views();
     printf("%d failed\n", failed);
     return failed != 0;
