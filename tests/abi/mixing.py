@@ -50,7 +50,7 @@ def build(name, header):
     env = dict(os.environ, CC=" ".join(CC))
     if not os.path.exists(os.path.join(folder, "build.ninja")):
         run(["meson", "setup", folder, SOURCE, "-Dc_args=-include " + header, "-Db_sanitize=address", "-Db_lundef=false", "-Doptimization=1", "-Dtests=disabled",
-             "-Dcpu_simd=disabled", "-Dopenblas=disabled", "-Dcuda=disabled", "-Dopencl=disabled"], env)
+             "-Dcpu_simd=disabled", "-Dopenblas=disabled", "-Dmlx=disabled", "-Dcuda=disabled", "-Dopencl=disabled"], env)
     start = time.time()
     run(["ninja", "-C", folder], env)
     print("      %s: plugin.h %d.%d, built in %.0f s" % ((name,) + abi_header.read(header, CC).version + (time.time() - start,)))

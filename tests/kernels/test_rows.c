@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+
 static int n_failed, n_checks;
 static bool quick; /* under an emulator: fewer shapes, and the best set alone */
 static void check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,
@@ -283,6 +285,12 @@ static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
     }
 }
 
+/* Most of the time under sanitizers, which pass it over. */
+UNSANITIZED static void add_scaled(double *sum, const double *value, double by, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += value[i] * by;
+}
+
 static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
     linear_inputs *in = &c->in[quantised];
     if (in->rows)
@@ -295,9 +303,7 @@ static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
         const double *value = in->value;
         double sum[MOST_ROWS] = {0};
         for (int64_t l = 0; l < c->k; l++) {
-            const double by = weight[l];
-            for (int64_t i = 0; i < n_rows; i++)
-                sum[i] += value[i] * by;
+            add_scaled(sum, value, weight[l], n_rows);
             value += MOST_ROWS;
         }
         for (int64_t i = 0; i < n_rows; i++)

@@ -67,6 +67,13 @@ static void play(mn_session *s, served *got) {
 
 static served want[N + CHOICES], got[N + CHOICES];
 
+/* Under sanitizers, where a play takes ten times as long, fewer of the moments. */
+#ifdef __SANITIZE_ADDRESS__
+enum { EVERY_STEP = 19, EVERY_ALLOCATION = 7 };
+#else
+enum { EVERY_STEP = 11, EVERY_ALLOCATION = 3 };
+#endif
+
 static void test_lost(void **state) {
     (void)state;
     mn_log_level(MN_LOG_ERROR);
@@ -81,7 +88,7 @@ static void test_lost(void **state) {
         same_ids(got, &want[i + CHOICES - 1]);
     }
     end_world();
-    for (int k = 0; k < 60; k += 11) {
+    for (int k = 0; k < 60; k += EVERY_STEP) {
         char after[16];
         snprintf(after, sizeof after, "%d", k);
         begin_world((const char *const[]){"lost_after", after, "async", "1", NULL});
@@ -111,7 +118,7 @@ static void test_no_memory(void **state) {
     uint32_t n_failed = 0;
     mn_log_level(MN_LOG_ERROR);
     begin_world(NULL);
-    for (int64_t k = 0; k < 120; k += k < 40 ? 3 : 17) {
+    for (int64_t k = 0; k < 120; k += k < 40 ? EVERY_ALLOCATION : 17) {
         mn_session *s = serve_on("cpu_simd");
         uint32_t n_ended = 0;
         memset(got, 0, sizeof got);
