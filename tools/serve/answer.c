@@ -84,6 +84,13 @@ int answer_reserve(answer *a, uint32_t n_prompts, json_error *e) {
     return json_fail(e, NULL, "out of memory");
 }
 
+void answer_defaults(answer *a) {
+    const serve *s = a->s;
+    const uint64_t seed = s->has_seed ? s->sample.seed : sampling_seed();
+    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
+    ask_sample(&a->ask, &s->sample, seed, &a->sample);
+}
+
 /* The limit of tokens of a generation after n_prompt tokens of prompt; -1: the error is set. */
 static int64_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
                         json_error *e) {

@@ -60,6 +60,10 @@ void answer_tick(answer *a, double now);
 /* Ends the answer with an error, before or in the stream. */
 void answer_fail(answer *a, unsigned status, const char *type, const char *message);
 
+/* What the request does not say is the server's: stop strings, and the parameters of its
+ * generations, into a->sample. */
+void answer_defaults(answer *a);
+
 /* Texts of tokens (text_routes.c): a JSON string, and the members of an entry of logprobs, whose
  * brace is left open. */
 void logprob_token(const serve *s, buffer *out, int32_t id);

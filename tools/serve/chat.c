@@ -337,8 +337,7 @@ static int prepare(answer *a, json_error *e) {
     if (!ask_read(a->body, 1, s->a.info.n_vocab, &a->ask, e) ||
         !serve_check_model(s, a->ask.model, e) || !form_calls(a->body, &a->ask.form, &has_tools, e))
         return 0;
-    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
-    ask_sample(&a->ask, &s->sample, s->has_seed ? s->sample.seed : sampling_seed(), &a->sample);
+    answer_defaults(a);
     if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
         return 0;
     const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);

@@ -243,8 +243,7 @@ static int prepare(answer *a, json_error *e) {
     if (!ask_read(a->body, 0, s->a.info.n_vocab, &a->ask, e) ||
         !serve_check_model(s, a->ask.model, e) || !check_others(a, e))
         return 0;
-    ask_default_stops(&a->ask, s->stops.v, s->stops.n);
-    ask_sample(&a->ask, &s->sample, s->has_seed ? s->sample.seed : sampling_seed(), &a->sample);
+    answer_defaults(a);
     return add_prompts(a, e);
 }
 
