@@ -112,6 +112,8 @@ typedef struct {
 #define SAMPLING_ROWS 25
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
+/* 0, or EXIT_USAGE with the error printed: --samplers names what there is not. */
+int sampling_check(const sampling_flags *flags);
 /* Unset fields (NAN, top_k below 0, last_n below -1) get the model's recommended value, else the
  * default of the flags' help; an unset seed is random, and printed. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);

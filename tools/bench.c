@@ -490,6 +490,8 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     if (code == 0)
         code = form_check(&f->form);
     if (code == 0)
+        code = sampling_check(&f->sampling);
+    if (code == 0)
         code = check_url(flags, f);
     if (code == 0 && f->url.url)
         return bench_server(flags, f, r.form);

@@ -505,7 +505,7 @@ int cmd_chat(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && c.flags.n == 0)
         code = complain(EXIT_USAGE, CHAT_BAD_N, "-n");
-    if (code == ARGS_OK && form_check(&c.form))
+    if (code == ARGS_OK && (form_check(&c.form) || sampling_check(&c.sampling)))
         code = EXIT_USAGE;
     if (code == ARGS_OK && flags.list_devices)
         code = cmd_devices(1, argv);

@@ -283,6 +283,8 @@ static int run(app *a, const app_flags *flags, run_flags *f, talk *t,
     if (code == 0)
         code = form_check(&f->form);
     if (code == 0)
+        code = sampling_check(sampling);
+    if (code == 0)
         code = talk_open(t);
     if (code == 0)
         code = app_open_model(a, flags);

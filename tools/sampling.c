@@ -90,6 +90,30 @@ sampling_flags sampling_defaults(void) {
     return f;
 }
 
+/* Whether a name of n bytes is in a list with ';' between its names. */
+static int is_listed(const char *list, const char *name, size_t n) {
+    for (const char *at = list; *at; at += strcspn(at, ";"), at += *at == ';')
+        if (strcspn(at, ";") == n && memcmp(at, name, n) == 0)
+            return 1;
+    return 0;
+}
+
+int sampling_check(const sampling_flags *f) {
+    static const char all[] = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
+    const char *at = f->samplers ? f->samplers : "";
+    while (*at) {
+        const size_t n = strcspn(at, ";");
+        if (!is_listed(all, at, n))
+            return complain(EXIT_USAGE, "--samplers: found \"%.*s\", expected a list such as %s",
+                            (int)n, at, all);
+        if (is_listed(at + n + (at[n] == ';'), at, n))
+            return complain(EXIT_USAGE, "--samplers: found \"%.*s\" twice, expected each once",
+                            (int)n, at);
+        at += n + (at[n] == ';');
+    }
+    return 0;
+}
+
 void sampling_free(sampling_flags *flags) {
     args_free_texts(&flags->stop);
     args_free_texts(&flags->dry_breakers);

@@ -25,7 +25,7 @@ struct mn_runtime {
     void *callback_arg;
 };
 
-#define MN_SAMPLING_KEYS 6
+#define MN_SAMPLING_KEYS 7
 
 struct mn_model {
     mn_runtime *rt;

@@ -18,10 +18,31 @@ const mn_sampling_key mn_sampling_keys[MN_SAMPLING_KEYS] = {
     {"min_p", "general.sampling.min_p", 0, 1, false, false},
     {"repetition_penalty", "general.sampling.penalty_repeat", 0.01, 100, false, true},
     {"penalty_last_n", "general.sampling.penalty_last_n", -1, INT32_MAX, true, false},
+    {"typical_p", "general.sampling.typical_p", 0, 1, false, true},
 };
-enum { TEMP, TOP_K, TOP_P, MIN_P, PENALTY, LAST_N };
+enum { TEMP, TOP_K, TOP_P, MIN_P, PENALTY, LAST_N, TYPICAL };
 /* without a word of the files; a penalty of 0 is none */
-static const double usual[MN_SAMPLING_KEYS] = {0.7, 0, 0.95, 0, 0, -1};
+static const double usual[MN_SAMPLING_KEYS] = {0.7, 0, 0.95, 0, 0, -1, 1};
+/* Keys of generation_config.json that change what is drawn, and are not followed; but for this
+ * value they are warned of. */
+static const struct {
+    const char *key;
+    double neutral;
+} ignored[] = {
+    {"num_beams", 1},
+    {"penalty_alpha", 0},
+    {"no_repeat_ngram_size", 0},
+    {"encoder_repetition_penalty", 1},
+    {"encoder_no_repeat_ngram_size", 0},
+    {"diversity_penalty", 0},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"guidance_scale", 1},
+    {"bad_words_ids", 0},
+    {"sequence_bias", 0},
+    {"suppress_tokens", 0},
+    {"begin_suppress_tokens", 0},
+};
 
 mn_status mn_model_companion(const mn_model *m, const char *name, cJSON **out, mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
@@ -116,6 +137,22 @@ static double said(const mn_model *m, const cJSON *generation, int i) {
     return bad ? NAN : value;
 }
 
+/* false, null and an empty list are neutral, too. */
+static bool is_neutral(const cJSON *v, double neutral) {
+    if (!v || cJSON_IsNull(v) || cJSON_IsFalse(v))
+        return true;
+    if (cJSON_IsArray(v) || cJSON_IsObject(v))
+        return !v->child;
+    return cJSON_IsNumber(v) && v->valuedouble == neutral;
+}
+
+static void warn_of_ignored(const mn_model *m, const cJSON *generation) {
+    for (size_t i = 0; i < MN_COUNT(ignored); i++)
+        if (!is_neutral(mn_json_item(generation, ignored[i].key), ignored[i].neutral))
+            mn_log(MN_LOG_WARN, "%s: " GENERATION ": key '%s' is ignored: there is no such sampler",
+                   m->canonical->path, ignored[i].key);
+}
+
 static void read_defaults(mn_model *m, const cJSON *generation) {
     double v[MN_SAMPLING_KEYS];
     for (int i = 0; i < MN_SAMPLING_KEYS; i++) {
@@ -126,7 +163,9 @@ static void read_defaults(mn_model *m, const cJSON *generation) {
                                      .temp = (float)v[TEMP],
                                      .top_k = (int32_t)v[TOP_K],
                                      .top_p = (float)v[TOP_P],
-                                     .min_p = (float)v[MIN_P]};
+                                     .min_p = (float)v[MIN_P],
+                                     .typical_p = v[TYPICAL] < 1 ? (float)v[TYPICAL] : 0};
+    warn_of_ignored(m, generation);
     if (!(v[PENALTY] > 0) || v[PENALTY] == 1)
         return;
     m->defaults.repeat_penalty = (float)v[PENALTY];

@@ -410,7 +410,8 @@ def test_run_samplers():
     for more in (("--xtc-probability", "1"), ("--typical", "0.2"), ("--mirostat", "2", "--mirostat-ent", "1"), ("--top-n-sigma", "0.5"),
                  ("--dynatemp-range", "1.5"), ("--dry-multiplier", "1000", "--dry-allowed-length", "1", "--dry-sequence-breaker", "none")):
         assert run(*flags, "--temp", "1.5", *more).json()["ids"] != plain, more
-    is_error(minerva("run", *flags, "--samplers", "top_k;top_q", code=1), "top_q", "penalties;dry;")
+    is_error(minerva("run", *flags, "--samplers", "top_k;top_q", code=2), "top_q", "penalties;dry;")
+    is_error(minerva("run", *flags, "--samplers", "dry;top_k;dry", code=2), "dry", "twice")
     is_error(minerva("run", *flags, "--mirostat", "1", code=2), "mirostat")
 
 

@@ -225,7 +225,8 @@ def test_keys_sampling():
     with scratch() as folder:
         path = variant(folder, "llama", "m")
         for said, want in (({"eos_token_id": 2}, {}), ({"top_k": 40, "min_p": 0.25, "repetition_penalty": 1.5, "temperature": None, "top_p": "much"},
-                                                       {"top_k": 40, "min_p": 0.25, "penalty_repeat": 1.5}), ({"temperature": 0.5, "top_p": 0.75}, {"temp": 0.5, "top_p": 0.75})):
+                                                       {"top_k": 40, "min_p": 0.25, "penalty_repeat": 1.5}), ({"temperature": 0.5, "top_p": 0.75}, {"temp": 0.5, "top_p": 0.75}),
+                           ({"typical_p": 0.5}, {"typical_p": 0.5})):
             with open(os.path.join(path, "generation_config.json"), "w") as f:
                 json.dump(said, f)
             equal({k[17:]: v for k, v in keys_of(path).items() if k.startswith("general.sampling.")}, want)
@@ -245,6 +246,10 @@ def test_keys_sampling_of_the_makers():
             minerva("convert", path, "-o", gguf, "--force")
             return path, gguf
 
+        for model in makers_say(typical_p=0.25):
+            typical = ids(plain, "--typical", "0.25")
+            assert typical != ids(plain), "the fixture tells nothing"
+            equal(ids(model), typical)
         greedy, penalised = ids(plain, "--temp", "0"), ids(plain, "--temp", "0", "--repeat-penalty", "1.8", "--repeat-last-n", "500")
         near = ids(plain, "--temp", "0", "--repeat-penalty", "1.8")
         assert len({tuple(i) for i in (greedy, penalised, near)}) == 3, "the fixture tells nothing"
@@ -287,6 +292,8 @@ def test_keys_sampling_of_no_use():
                 warned(with_generation(path, {key: value}), "generation_config.json: key '%s' is %s, expected" % (key, shown), "used")
                 assert "general.sampling." + name not in keys_of(path), key
             warned(with_generation(path, {"temperature": 0}), "key 'temperature' is 0", "most likely")
+            for key, value in (("num_beams", 4), ("suppress_tokens", [7]), ("no_repeat_ngram_size", 3)):
+                warned(with_generation(path, {key: value}), "generation_config.json: key '%s' is ignored" % key)
             warned(with_generation(path, '{"top_p": 0.5, "top_p": 0.25}'), "key 'top_p' is there twice")
             equal(keys_of(path)["general.sampling.top_p"], 0.25)
             warned(with_generation(path, {"eos_token_id": [2, 5000]}), "generation_config.json: key 'eos_token_id' is 5000, expected 0 to 159")
@@ -296,7 +303,8 @@ def test_keys_sampling_of_no_use():
                          "generation_config.json: key 'eos_token_id' is %s, expected" % shown)
             for bad in ("[1]", "{", "", '{"top_p": 1} 2'):
                 is_error(minerva("run", "-m", with_generation(path, bad), "--prompt-ids", "5", code=1), "generation_config.json")
-        quiet = minerva("run", "-m", with_generation(path, {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0, "repetition_penalty": 1.0, "eos_token_id": 2, "pad_token_id": None}),
+        quiet = minerva("run", "-m", with_generation(path, {"temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": 0, "repetition_penalty": 1.0, "eos_token_id": 2, "pad_token_id": None,
+                                                                  "typical_p": 1.0, "num_beams": 1, "suppress_tokens": None, "bad_words_ids": []}),
                         "--prompt-ids", "5,6,7", "-n", "3", "--json")
         assert "warning" not in quiet.err, quiet.err
         path, gguf = variant(folder, "llama", "g"), os.path.join(folder, "g.gguf")
