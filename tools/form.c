@@ -113,7 +113,7 @@ int form_open(app *a, const form_flags *f, mn_constraint **out) {
         return 0;
     int code = read_source(f, &s);
     const mn_status st = code ? MN_OK : mn_constraint_create(a->model, &s.params, out, &a->err);
-    if (st == MN_BAD_INPUT || st == MN_UNSUPPORTED)
+    if (st == MN_BAD_INPUT || st == MN_BAD_FILE || st == MN_UNSUPPORTED)
         code = complain(EXIT_USAGE, "%s: found \"%s\": %s", s.flag, s.value, a->err.msg);
     else if (st)
         code = app_fail(a, st);

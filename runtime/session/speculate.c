@@ -8,7 +8,7 @@
 #include "session/session.h"
 #include <string.h>
 
-enum { FIRST_REST = 16, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64 };
+enum { FIRST_REST = 16, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64, PAYS = 8 };
 
 /* ---- creation -------------------------------------------------------------------------------- */
 static mn_status check(const mn_session_params *p, mn_error *err) {
@@ -255,8 +255,8 @@ void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r)
     const uint32_t n_held = r->n_held - r->n_forced_held;
     if (n)
         mn_acceptance_learn(&q->spec.acceptance, n, n_held);
-    if (n_held)
-        q->spec.rest = 0;
+    if (q->spec.n_steps >= PAYS)
+        q->spec.rest = 0; /* one that held says little */
     s->stats.n_drafted += n;
     s->stats.n_accepted += n_held;
     s->stats.n_forced += r->n_forced_held;

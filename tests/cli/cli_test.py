@@ -270,6 +270,9 @@ def test_run_form():
         assert sorted(said) == ["n", "name"] and len(said["name"]) <= 9 and 0 <= said["n"] <= 99, said
         assert re.fullmatch(r"([ab]{3}-){2}c", run("--regex", "([ab]{3}-){2}c", "--temp", "1.5", "-s", str(seed)).out.strip())
         assert run("--choices", "yes,no", "--choices", "may be", "-s", str(seed)).out.strip() in ("yes", "no", "may be")
+    with scratch() as folder:
+        latin = put(folder, "latin", b'{"const": "\xe9"}')
+        is_error(run("--json-schema", latin, code=2), "--json-schema", latin, "UTF-8")
     said = minerva("chat", "-m", MODEL, "--choices", "yes,no", stdin=b"Is it?\nIs it?\n").out.split()
     assert len(said) == 2 and set(said) <= {"yes", "no"}, said
 

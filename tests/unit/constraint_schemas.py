@@ -50,10 +50,10 @@ def random_model(folder, seed):
 def answers(program, schemas, args):
     """(schema, finish, text) of each."""
     lines = "".join(json.dumps(s) + "\n" for s in schemas)
-    p = subprocess.run([program, *args], input=lines, capture_output=True, text=True, check=False)
+    p = subprocess.run([program, *args], input=lines.encode(), capture_output=True, check=False)
     if p.returncode:
-        sys.exit(p.stderr[-500:])
-    for line in p.stdout.splitlines():
+        sys.exit(p.stderr.decode()[-500:])
+    for line in p.stdout.decode(errors="replace").split("\n")[:-1]:  # an answer may be cut inside a character
         i, finish, text = line.split(" ", 2)
         yield schemas[int(i)], finish, json.loads(text)
 

@@ -355,18 +355,28 @@ static void test_worth(void **state) {
     assert_int_equal(mn_draft_count(&memory, 0.9, &c), 8);
     assert_int_equal(mn_draft_count(&compute, 0.9, &c), 0);
     assert_int_equal(mn_draft_count(&memory, 0, &c), 0);
+    c.most = 7; /* a few numbers of rows, so that each is measured soon */
+    assert_int_equal(mn_draft_count(&memory, 0.9, &c), 4);
+    c.most = 8;
     c.draft_ns = 400;
     const uint32_t dear = mn_draft_count(&memory, 0.8, &c);
     assert_true(dear > 0 && dear < 8);
     c = (mn_draft_case){.n_draws = 32, .n_drafting = 32, .most = 8};
     assert_int_equal(mn_draft_count(&compute, 0.9, &c), 0);
 
+    mn_step_times even = {.n_steps = 0}; /* what a draft costs and what it yields are nearly even */
+    for (uint32_t i = 2; i <= 19; i++)
+        mn_step_times_learn(&even, i / 2, 1000 + 480 * (i / 2 - 1));
+    c = (mn_draft_case){.n_draws = 1, .n_drafting = 1, .most = 8};
+    assert_int_equal(mn_draft_count(&even, 0.5, &c), 0);
     mn_acceptance_begin(&a);
     assert_true(mn_acceptance_of(&a) == 0.5);
-    for (int i = 0; i < 20; i++)
+    mn_acceptance_learn(&a, 2, 0);
+    assert_true(mn_acceptance_of(&a) > 0.3); /* one failure is no habit */
+    for (int i = 0; i < 40; i++)
         mn_acceptance_learn(&a, 4, 4);
     assert_true(mn_acceptance_of(&a) > 0.95);
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 80; i++)
         mn_acceptance_learn(&a, 4, 0);
     assert_true(mn_acceptance_of(&a) < 0.1);
 }
