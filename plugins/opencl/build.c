@@ -31,7 +31,10 @@ static mn_status compile(mn_device *d, uint32_t source, const ocl_type *type, cl
                          mn_error *err) {
     char options[512];
     char log[300];
-    snprintf(options, sizeof options, "%s%s%s%s", d->options, type ? " -DTYPE=" : "",
+    const bool samples = source == OCL_SOURCE_sample;
+    const char *few_registers = samples && d->ptx ? " -cl-nv-maxrregcount=64" : "";
+    snprintf(options, sizeof options, "%s -DLANES=%u%s%s%s%s", d->options,
+             samples ? d->sample_lanes : d->lanes, few_registers, type ? " -DTYPE=" : "",
              type ? type->name : "", type ? type->options : "");
     ocl_signals signals;
     ocl_signals_keep(&signals);

@@ -32,10 +32,7 @@ void ocl_context_free(mn_context *c) {
         return;
     mn_device *d = c->prog->dev;
     d->cl->Finish(c->queue->cl);
-    for (uint32_t i = 0; i < OCL_N_KERNELS; i++)
-        for (uint32_t k = 0; k <= OCL_N_TYPES; k++)
-            if (c->kernels[i][k])
-                d->cl->ReleaseKernel(c->kernels[i][k]);
+    ocl_drop_places(c);
     if (c->scratch)
         d->cl->ReleaseMemObject(c->scratch);
     ocl_delete(d, c->symbol);

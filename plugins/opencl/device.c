@@ -5,6 +5,8 @@
 #include "backend.h"
 #include "types.h"
 
+enum { CC_MAJOR_NV = 0x4000 }; /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */
+
 static uint64_t number(const mn_device *d, cl_device_info what, size_t bytes) {
     cl_ulong v = 0;
     if (d->cl->GetDeviceInfo(d->id, what, bytes, &v, NULL) == CL_SUCCESS)
@@ -44,8 +46,12 @@ static void choose_options(mn_device *d) {
     d->max_alloc = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
     d->lanes = group_size(d, chosen(d, "lanes", d->is_cpu ? 1 : 256));
     d->linear_lanes = group_size(d, chosen(d, "linear_lanes", d->is_cpu ? 1 : 32));
-    snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLANES=%u -DLINEAR_LANES=%u%s%s",
-             d->lanes, d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "",
+    d->ptx = has_extension(d, "cl_nv_compiler_options");
+    d->mma = d->ptx && number(d, CC_MAJOR_NV, sizeof(cl_uint)) >= 8;
+    d->sample_lanes = d->ptx ? group_size(d, 1024) : d->lanes;
+    d->warps = d->linear_lanes == 32 && group_size(d, 32 * OCL_WARPS) == 32 * OCL_WARPS;
+    snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLINEAR_LANES=%u%s%s%s",
+             d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "", d->ptx ? " -DPTX" : "",
              d->has_double ? " -DHAS_DOUBLE" : "");
 }
 

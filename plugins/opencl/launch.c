@@ -1,5 +1,6 @@
 /* launch.c -- units as kernels in the queue. A kernel object is made when a context first needs it,
- * in context_prepare if the host calls it; arguments are set anew for every launch. */
+ * in context_prepare if the host calls it, one for each place in a step: arguments that are those
+ * of the step before are not set again. */
 #include "ops.h"
 
 enum { ITEMS = 64 }; /* of a group where items are independent */
@@ -14,37 +15,99 @@ ocl_grid ocl_items(int64_t n, int64_t m, int64_t k) {
     return (ocl_grid){{whole, (size_t)m, (size_t)k}, {ITEMS, 1, 1}};
 }
 
-/* NULL after an error, which r keeps. */
-static cl_kernel kernel_of(ocl_run *r, const ocl_launch *l) {
-    const ocl_kernel *k = &ocl_kernels[l->kernel];
-    const uint32_t type = l->type ? l->type->index : OCL_NO_TYPE;
-    cl_kernel *at = &r->c->kernels[l->kernel][type];
-    cl_program program;
-    cl_int code;
-    if (*at)
-        return *at;
-    r->status = ocl_build(r->dev, k->source, type, &program, r->err);
-    if (r->status)
-        return NULL;
-    *at = r->dev->cl->CreateKernel(program, k->name, &code);
-    if (!*at)
-        r->status = ocl_check(code, r->err, k->name);
-    return *at;
+/* Room for the places of longer steps. */
+static mn_status grow(mn_context *c, uint32_t wanted, mn_error *err) {
+    const mn_device *d = c->prog->dev;
+    const uint32_t n = wanted + wanted / 2 + 64;
+    if (wanted < c->n_places)
+        return MN_OK;
+    ocl_place **more = ocl_new(d, n * sizeof(ocl_place *));
+    if (!more)
+        return mnp_fail_memory(err, n * sizeof(ocl_place *), "kernels");
+    if (c->n_places)
+        memcpy(more, c->places, c->n_places * sizeof(ocl_place *));
+    ocl_delete(d, c->places);
+    c->places = more;
+    c->n_places = n;
+    return MN_OK;
 }
 
-static cl_int set_args(const ocl_run *r, cl_kernel kernel, const ocl_launch *l) {
-    const ocl_icd *cl = r->dev->cl;
-    cl_uint at = 0;
-    cl_int code = CL_SUCCESS;
-    for (uint32_t i = 0; i < l->n_refs && code == CL_SUCCESS; i++) {
-        const cl_ulong offset = l->refs[i].at;
-        code = cl->SetKernelArg(kernel, at++, sizeof(cl_mem), &l->refs[i].mem);
-        if (code == CL_SUCCESS)
-            code = cl->SetKernelArg(kernel, at++, sizeof offset, &offset);
+static mn_status make_kernel(ocl_run *r, const ocl_launch *l, uint32_t type, cl_kernel *out) {
+    const ocl_kernel *k = &ocl_kernels[l->kernel];
+    cl_program program;
+    cl_int code;
+    const mn_status st = ocl_build(r->dev, k->source, type, &program, r->err);
+    if (st)
+        return st;
+    *out = r->dev->cl->CreateKernel(program, k->name, &code);
+    return ocl_check(code, r->err, k->name);
+}
+
+/* What stands at a place for this kernel; NULL after an error, which r keeps. */
+static ocl_place *place_of(ocl_run *r, const ocl_launch *l, uint32_t at) {
+    const uint32_t type = l->type ? l->type->index : OCL_NO_TYPE;
+    r->status = grow(r->c, at, r->err);
+    if (r->status)
+        return NULL;
+    for (ocl_place *p = r->c->places[at]; p; p = p->other)
+        if (p->kernel == l->kernel && p->type == type)
+            return p;
+    ocl_place *p = ocl_new(r->dev, sizeof *p);
+    if (!p)
+        r->status = mnp_fail_memory(r->err, sizeof *p, "a kernel");
+    else
+        r->status = make_kernel(r, l, type, &p->object);
+    if (r->status) {
+        ocl_delete(r->dev, p);
+        return NULL;
     }
-    if (code != CL_SUCCESS)
-        return code;
-    return cl->SetKernelArg(kernel, at, l->args_bytes, l->args);
+    p->kernel = l->kernel;
+    p->type = type;
+    p->other = r->c->places[at];
+    r->c->places[at] = p;
+    return p;
+}
+
+void ocl_drop_places(mn_context *c) {
+    const mn_device *d = c->prog->dev;
+    for (uint32_t i = 0; i < c->n_places; i++) {
+        for (ocl_place *p = c->places[i]; p;) {
+            ocl_place *other = p->other;
+            d->cl->ReleaseKernel(p->object);
+            ocl_delete(d, p);
+            p = other;
+        }
+    }
+    ocl_delete(d, c->places);
+}
+
+/* Those that differ from what the kernel has. */
+static cl_int set_args(const ocl_run *r, ocl_place *p, const ocl_launch *l) {
+    const ocl_icd *cl = r->dev->cl;
+    const uint32_t freed = atomic_load(&r->dev->freed);
+    const bool known = p->n_set == l->n_refs && p->freed == freed;
+    p->n_set = 0;
+    p->freed = freed;
+    for (uint32_t i = 0; i < l->n_refs; i++) {
+        const ocl_ref *ref = &l->refs[i];
+        const cl_ulong offset = ref->at;
+        cl_int code = CL_SUCCESS;
+        if (!known || p->refs[i].mem != ref->mem)
+            code = cl->SetKernelArg(p->object, 2 * i, sizeof(cl_mem), &ref->mem);
+        if (code == CL_SUCCESS && (!known || p->refs[i].at != ref->at))
+            code = cl->SetKernelArg(p->object, 2 * i + 1, sizeof offset, &offset);
+        if (code != CL_SUCCESS)
+            return code;
+        p->refs[i] = *ref;
+    }
+    if (!known || memcmp(p->args, l->args, l->args_bytes) != 0) {
+        const cl_int code = cl->SetKernelArg(p->object, 2 * l->n_refs, l->args_bytes, l->args);
+        if (code != CL_SUCCESS)
+            return code;
+        memcpy(p->args, l->args, l->args_bytes);
+    }
+    p->n_set = l->n_refs;
+    return CL_SUCCESS;
 }
 
 void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
@@ -52,14 +115,21 @@ void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
     const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
     if (r->status)
         return;
-    cl_kernel kernel = kernel_of(r, l);
-    if (!kernel || r->dry || nothing)
+    ocl_place *p = place_of(r, l, r->place++);
+    if (!p || r->dry || nothing)
         return;
-    cl_int code = set_args(r, kernel, l);
+    cl_int code = set_args(r, p, l);
     if (code == CL_SUCCESS)
-        code = r->dev->cl->EnqueueNDRangeKernel(r->c->queue->cl, kernel, 3, NULL, g->global,
+        code = r->dev->cl->EnqueueNDRangeKernel(r->c->queue->cl, p->object, 3, NULL, g->global,
                                                 g->local, 0, NULL, NULL);
     r->status = ocl_check(code, r->err, ocl_kernels[l->kernel].name);
+}
+
+void ocl_launch_node(ocl_run *r, int32_t node) {
+    if (node < 0)
+        return;
+    const ocl_unit alone = {(uint32_t)node, -1, -1, -1, -1, -1, -1, {0}};
+    ocl_op_of(mnp_node(r->g, alone.node)->op)->launch(r, &alone);
 }
 
 void ocl_launch_unit(ocl_run *r, const ocl_unit *u) {

@@ -95,6 +95,7 @@ void ocl_buffer_free(mn_buffer *b) {
     }
     if (b->mem)
         cl->ReleaseMemObject(b->mem);
+    atomic_fetch_add(&b->dev->freed, 1);
     ocl_delete(b->dev, b);
 }
 

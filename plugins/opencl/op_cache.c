@@ -5,8 +5,7 @@
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
 /* n_rot = 0 turns the whole head; mscale = 0 is 1. */
-static void rope(ocl_run *r, const ocl_unit *u) {
-    const mn_node *n = mnp_node(r->g, u->node);
+ocl_rope_args ocl_rope_of(const ocl_run *r, const mn_node *n) {
     const int32_t x = mnp_in(r->g, n, MN_ROPE_X);
     const double mscale = mnp_attr_f64(r->g, n, MN_ROPE_ATTR_MSCALE);
     ocl_rope_args a = {.mscale = mscale == 0 ? 1 : (float)mscale};
@@ -17,7 +16,13 @@ static void rope(ocl_run *r, const ocl_unit *u) {
     if (!a.n_rot)
         a.n_rot = a.D;
     a.adjacent = mnp_attr(r->g, n, MN_ROPE_ATTR_PAIRING) == MN_ROPE_ADJACENT;
-    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_ROPE_ROW_POS),
+    return a;
+}
+
+static void rope(ocl_run *r, const ocl_unit *u) {
+    const mn_node *n = mnp_node(r->g, u->node);
+    const ocl_rope_args a = ocl_rope_of(r, n);
+    const ocl_ref refs[] = {ocl_in(r, n, MN_ROPE_X), ocl_in(r, n, MN_ROPE_ROW_POS),
                             ocl_in(r, n, MN_ROPE_FREQS), ocl_out(r, n, 0)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_rope,
                                  .refs = refs,
@@ -47,12 +52,49 @@ static ocl_cache cache_of(const ocl_run *r, const ocl_unit *u, int32_t row_pos, 
     return c;
 }
 
+/* Both rotations and the store at once, if they are alike and the cache is of floats. */
+static bool store_turned(ocl_run *r, const ocl_unit *u, const mn_node *n, const ocl_cache *c) {
+    if (u->rope_q < 0 || u->rope_k < 0 || c->k_type == MN_Q8_0 || c->v_type == MN_Q8_0)
+        return false;
+    const mn_node *q = mnp_node(r->g, (uint32_t)u->rope_q);
+    const mn_node *k = mnp_node(r->g, (uint32_t)u->rope_k);
+    const ocl_store_args a = {*c, ocl_rope_of(r, q)};
+    const ocl_rope_args other = ocl_rope_of(r, k);
+    const bool alike = a.r.mscale == other.mscale && a.r.T == other.T && a.r.D == other.D &&
+                       a.r.n_rot == other.n_rot && a.r.adjacent == other.adjacent;
+    if (!alike || mnp_in(r->g, q, MN_ROPE_FREQS) != mnp_in(r->g, k, MN_ROPE_FREQS))
+        return false;
+    const ocl_ref refs[] = {ocl_in(r, q, MN_ROPE_X),
+                            ocl_in(r, k, MN_ROPE_X),
+                            ocl_in(r, n, MN_KV_STORE_V),
+                            ocl_in(r, n, MN_KV_STORE_ROW_POS),
+                            ocl_in(r, n, MN_KV_STORE_ROW_SLOT),
+                            ocl_in(r, q, MN_ROPE_FREQS),
+                            ocl_in(r, n, MN_KV_STORE_PAGES),
+                            ocl_in(r, n, MN_KV_STORE_KV),
+                            ocl_out(r, q, 0)};
+    const int longest = a.r.D > c->dv ? a.r.D : c->dv;
+    const size_t pairs = (size_t)mnp_round((longest + 1) / 2, 32);
+    const ocl_grid grid = {{pairs, (size_t)(a.r.H + 2 * c->Hkv), (size_t)c->T}, {32, 1, 1}};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_rope_store,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = grid});
+    return true;
+}
+
 static void store(ocl_run *r, const ocl_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t row_pos = mnp_in(r->g, n, MN_KV_STORE_ROW_POS);
     const int32_t pages = mnp_in(r->g, n, MN_KV_STORE_PAGES);
     const int32_t kv = mnp_in(r->g, n, MN_KV_STORE_KV);
     const ocl_cache c = cache_of(r, u, row_pos, pages, kv);
+    if (store_turned(r, u, n, &c))
+        return;
+    ocl_launch_node(r, u->rope_q);
+    ocl_launch_node(r, u->rope_k);
     const int longest = c.dk > c.dv ? c.dk : c.dv;
     const ocl_ref refs[] = {ocl_in(r, n, MN_KV_STORE_K), ocl_in(r, n, MN_KV_STORE_V),
                             ocl_operand(r, row_pos),     ocl_in(r, n, MN_KV_STORE_ROW_SLOT),
@@ -66,6 +108,29 @@ static void store(ocl_run *r, const ocl_unit *u) {
                                  .args = &c,
                                  .args_bytes = sizeof c,
                                  .grid = grid});
+}
+
+/* Rows from which on heads that share keys go by four: fewer leave the device idle. */
+enum { ROWS_BY_FOUR = 16 };
+
+static uint32_t heads_of_group(const ocl_run *r, const ocl_attend_args *a) {
+    const int shared = a->H / a->c.Hkv;
+    const bool fits = a->c.dk <= 128 && a->c.dv <= 128;
+    if (r->dev->warps && a->c.T >= ROWS_BY_FOUR && shared % 4 == 0 && fits)
+        return 4;
+    return 1;
+}
+
+/* By the longer of a head's rows. */
+static uint32_t kernel_of(const ocl_run *r, const ocl_cache *c, uint32_t heads) {
+    const int longest = c->dk > c->dv ? c->dk : c->dv;
+    if (!r->dev->warps)
+        return OCL_KERNEL_attend;
+    if (longest <= 64)
+        return heads == 4 ? OCL_KERNEL_attend_64x4 : OCL_KERNEL_attend_64;
+    if (longest <= 128)
+        return heads == 4 ? OCL_KERNEL_attend_128x4 : OCL_KERNEL_attend_128;
+    return OCL_KERNEL_attend_512;
 }
 
 static void attention(ocl_run *r, const ocl_unit *u) {
@@ -84,12 +149,17 @@ static void attention(ocl_run *r, const ocl_unit *u) {
         ocl_operand(r, q),     ocl_operand(r, row_pos), ocl_in(r, n, MN_ATTENTION_ROW_SLOT),
         ocl_operand(r, pages), ocl_operand(r, kv),      ocl_in(r, n, MN_ATTENTION_SINKS),
         ocl_out(r, n, 0)};
-    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_attend,
+    const uint32_t heads = heads_of_group(r, &a);
+    ocl_grid grid = ocl_groups(r, a.H, a.c.T);
+    if (r->dev->warps)
+        grid = (ocl_grid){{32 * (size_t)a.H / heads, OCL_WARPS * (size_t)a.c.T, 1},
+                          {32, OCL_WARPS, 1}};
+    ocl_enqueue(r, &(ocl_launch){.kernel = kernel_of(r, &a.c, heads),
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = ocl_groups(r, a.H, a.c.T)});
+                                 .grid = grid});
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */

@@ -18,7 +18,57 @@ static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
     a.K = (int)w->cols;
     a.N = (int)N;
     a.rows = (int)rows;
+    a.per_x = 1;
+    a.n_experts = 1;
     return a;
+}
+
+/* ---- tensor cores ---------------------------------------------------------------------------- */
+enum { LEAST_ROWS = 5, LEAST_PAIRS = 20, FEW_ROWS = 32, FEW_OUTPUTS = 16 };
+
+/* Types whose codes halves hold. */
+static bool is_half(const ocl_weight *w) {
+    const uint32_t type = w->type->dtype;
+    return type == MN_F16 || type == MN_Q8_0 || type == MN_MXFP4;
+}
+
+static bool takes_mma(const ocl_run *r, const ocl_weight *w, int64_t rows) {
+    return r->dev->mma && is_half(w) && rows >= LEAST_ROWS && w->cols % 32 == 0;
+}
+
+static bool pairs_take_mma(const ocl_run *r, const ocl_weight *w, int64_t pairs) {
+    return takes_mma(r, w, pairs) && pairs >= LEAST_PAIRS && pairs <= OCL_MMA_PAIRS;
+}
+
+/* Whether tiles of many rows are enough to fill a device. */
+static bool is_many(const ocl_weight *w, const ocl_linear_args *a) {
+    enum { ENOUGH = 64 };
+    const int across = (a->N + OCL_MMA_OUTPUTS - 1) / OCL_MMA_OUTPUTS;
+    const int down = (a->rows + OCL_MMA_ROWS - 1) / OCL_MMA_ROWS;
+    return w->type->dtype == MN_F16 && a->rows > FEW_ROWS && across * down >= ENOUGH;
+}
+
+/* Many rows of a float matrix by tiles that are staged; else 32 rows at a time, or an expert's.
+ * Rows of x must begin at multiples of 16 bytes. */
+static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a, ocl_ref x,
+                        ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y) {
+    const bool paired = ocl_is_there(experts);
+    const bool many = !paired && is_many(w, a);
+    const int outputs = many ? OCL_MMA_OUTPUTS : FEW_OUTPUTS;
+    const int rows = many ? OCL_MMA_ROWS : FEW_ROWS;
+    const size_t across = (size_t)((a->N + outputs - 1) / outputs);
+    size_t down = (size_t)((a->rows + rows - 1) / rows);
+    if (paired)
+        down = (size_t)a->n_experts;
+    const ocl_ref refs[] = {x, experts, matrix, bias, add, y};
+    const ocl_grid grid = {{32 * across, OCL_WARPS * down, 1}, {32, OCL_WARPS, 1}};
+    ocl_enqueue(r, &(ocl_launch){.kernel = many ? OCL_KERNEL_linear_mma : OCL_KERNEL_linear_mma_few,
+                                 .type = w->type,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = a,
+                                 .args_bytes = sizeof *a,
+                                 .grid = grid});
 }
 
 /* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
@@ -29,6 +79,10 @@ static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_r
     const ocl_linear_args a = args_of(w, w->rows, ocl_dim(r, x, 0));
     const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, weight),
                             ocl_in(r, n, MN_LINEAR_BIAS + 2 * i), add, y};
+    if (takes_mma(r, w, a.rows) && refs[0].at % 16 == 0) {
+        product_mma(r, w, &a, refs[0], ocl_absent(r), refs[1], refs[2], add, y);
+        return;
+    }
     const bool one = a.rows == 1;
     ocl_enqueue(r, &(ocl_launch){.kernel = one ? OCL_KERNEL_linear_one : OCL_KERNEL_linear_few,
                                  .type = w->type,
@@ -39,8 +93,128 @@ static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_r
                                  .grid = grid_of(r, w->rows, one ? 1 : (a.rows + FEW - 1) / FEW)});
 }
 
+/* ---- whole units ----------------------------------------------------------------------------- */
+/* Rows that a unit's kernel takes: each reads the matrices anew, from the cache of the device. */
+enum { MOST_ROWS = 32 };
+
+/* Whether one kernel does the unit: matrices of one type and width, and a norm's row held at
+ * once. */
+static bool is_whole(const ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t first,
+                     int64_t rows) {
+    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, first));
+    const bool experts = n->op == MN_OP_MOE_LINEAR;
+    if (!r->dev->warps || n->n_out > 3 || (rows > MOST_ROWS && !experts))
+        return false;
+    if (experts ? pairs_take_mma(r, w, rows) : takes_mma(r, w, rows))
+        return false;
+    if (u->norm >= 0 && w->cols > OCL_STAGED)
+        return false;
+    for (uint32_t i = 1; i < n->n_out; i++) {
+        const ocl_weight *other = ocl_weight_of(r, mnp_in(r->g, n, first + 2 * i));
+        if (other->type != w->type || other->cols != w->cols)
+            return false;
+    }
+    return true;
+}
+
+/* Operands of linear_warp, in its order. */
+enum {
+    REF_X,
+    REF_NORM,
+    REF_EXPERTS,
+    REF_W,
+    REF_B = REF_W + 3,
+    REF_ADD = REF_B + 3,
+    REF_Y,
+    N_REF = REF_Y + 3
+};
+
+static void set_norm(ocl_run *r, const ocl_unit *u, ocl_warp_args *a, ocl_ref *refs) {
+    if (u->norm < 0)
+        return;
+    ocl_launch_node(r, u->gather);
+    const mn_node *norm = mnp_node(r->g, (uint32_t)u->norm);
+    a->normalise = 1;
+    a->eps = (float)mnp_attr_f64(r->g, norm, MN_RMS_NORM_ATTR_EPS);
+    a->offset = (float)mnp_attr_f64(r->g, norm, MN_RMS_NORM_ATTR_OFFSET);
+    refs[REF_X] = ocl_in(r, norm, MN_RMS_NORM_X);
+    refs[REF_NORM] = ocl_in(r, norm, MN_RMS_NORM_WEIGHT);
+}
+
+/* What stands behind the product: where its output goes. */
+static void set_output(const ocl_run *r, const ocl_unit *u, const mn_node *n, ocl_warp_args *a,
+                       ocl_ref *refs) {
+    if (u->add >= 0) {
+        const mn_node *add = mnp_node(r->g, (uint32_t)u->add);
+        const bool first = mnp_in(r->g, add, MN_ADD_A) == mnp_out(r->g, n, 0);
+        refs[REF_ADD] = ocl_in(r, add, first ? MN_ADD_B : MN_ADD_A);
+        refs[REF_Y] = ocl_out(r, add, 0);
+    }
+    if (u->glu >= 0) {
+        const mn_node *glu = mnp_node(r->g, (uint32_t)u->glu);
+        a->glu = 1;
+        ocl_glu_attrs(r, glu, a);
+        refs[REF_Y] = ocl_out(r, glu, 0);
+    }
+}
+
+/* One kernel. rows: of the output; of experts pairs. */
+static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t first, int64_t rows,
+                  ocl_ref experts, int per_x) {
+    ocl_ref refs[N_REF];
+    ocl_matrix *matrices[3];
+    int *sizes[3];
+    ocl_warp_args a = {.per_x = per_x};
+    matrices[0] = &a.w0;
+    matrices[1] = &a.w1;
+    matrices[2] = &a.w2;
+    sizes[0] = &a.N0;
+    sizes[1] = &a.N1;
+    sizes[2] = &a.N2;
+    for (uint32_t i = 0; i < N_REF; i++)
+        refs[i] = ocl_absent(r);
+    refs[REF_X] = ocl_in(r, n, 0);
+    refs[REF_EXPERTS] = experts;
+    a.n_experts = 1;
+    int64_t outputs = 0;
+    const ocl_weight *w = NULL;
+    for (uint32_t i = 0; i < n->n_out; i++) {
+        const int32_t t = mnp_in(r->g, n, first + 2 * i);
+        w = ocl_weight_of(r, t);
+        if (ocl_is_there(experts))
+            a.n_experts = (int)mnp_tensor(r->g, (uint32_t)t)->dim[0];
+        *matrices[i] = ocl_matrix_of(w);
+        *sizes[i] = (int)(w->rows / a.n_experts);
+        outputs += *sizes[i];
+        refs[REF_W + i] = ocl_operand(r, t);
+        refs[REF_B + i] = ocl_in(r, n, first + 2 * i + 1);
+        refs[REF_Y + i] = ocl_out(r, n, i);
+    }
+    a.K = (int)w->cols;
+    set_norm(r, u, &a, refs);
+    set_output(r, u, n, &a, refs);
+    const int64_t pairs = a.glu ? a.N0 : (outputs + 1) / 2;
+    const size_t groups = (size_t)((pairs + OCL_WARPS - 1) / OCL_WARPS);
+    /* rows side by side, so that those of one matrix find it in the cache */
+    const ocl_grid grid = {{32 * (size_t)rows, OCL_WARPS * groups, 1}, {32, OCL_WARPS, 1}};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_warp,
+                                 .type = w->type,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = grid});
+}
+
 static void linear(ocl_run *r, const ocl_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
+    const int64_t rows = ocl_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
+    if (is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
+        whole(r, u, n, MN_LINEAR_WEIGHT, rows, ocl_absent(r), 1);
+        return;
+    }
+    ocl_launch_node(r, u->gather);
+    ocl_launch_node(r, u->norm);
     if (u->add >= 0) {
         const mn_node *add = mnp_node(r->g, (uint32_t)u->add);
         const bool first = mnp_in(r->g, add, MN_ADD_A) == mnp_out(r->g, n, 0);
@@ -49,6 +223,7 @@ static void linear(ocl_run *r, const ocl_unit *u) {
     }
     for (uint32_t i = 0; i < n->n_out; i++)
         product(r, n, i, ocl_absent(r), ocl_out(r, n, i));
+    ocl_launch_node(r, u->glu);
 }
 
 static void moe_linear(ocl_run *r, const ocl_unit *u) {
@@ -56,17 +231,26 @@ static void moe_linear(ocl_run *r, const ocl_unit *u) {
     const int32_t x = mnp_in(r->g, n, MN_MOE_LINEAR_X);
     const int32_t experts = mnp_in(r->g, n, MN_MOE_LINEAR_EXPERTS);
     const int64_t pairs = ocl_elements(r, experts);
+    int per_x = 1;
+    if (mnp_tensor(r->g, (uint32_t)x)->n_dim == 2)
+        per_x = (int)ocl_dim(r, experts, 1);
+    if (is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
+        whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, ocl_operand(r, experts), per_x);
+        return;
+    }
     for (uint32_t i = 0; i < n->n_out; i++) {
         const int32_t weight = mnp_in(r->g, n, MN_MOE_LINEAR_WEIGHT + 2 * i);
         const ocl_weight *w = ocl_weight_of(r, weight);
         const int64_t n_experts = mnp_tensor(r->g, (uint32_t)weight)->dim[0];
         ocl_linear_args a = args_of(w, w->rows / n_experts, pairs);
         a.n_experts = (int)n_experts;
-        a.per_x = 1;
-        if (mnp_tensor(r->g, (uint32_t)x)->n_dim == 2)
-            a.per_x = (int)ocl_dim(r, experts, 1);
+        a.per_x = per_x;
         const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, experts), ocl_operand(r, weight),
                                 ocl_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), ocl_out(r, n, i)};
+        if (pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
+            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], ocl_absent(r), refs[4]);
+            continue;
+        }
         ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_experts,
                                      .type = w->type,
                                      .refs = refs,
@@ -75,6 +259,7 @@ static void moe_linear(ocl_run *r, const ocl_unit *u) {
                                      .args_bytes = sizeof a,
                                      .grid = grid_of(r, a.N, pairs)});
     }
+    ocl_launch_node(r, u->glu);
 }
 
 /* Elements of the operand's rows, whatever its rank; -1: a size that is a symbol. */

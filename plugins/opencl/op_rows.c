@@ -101,11 +101,21 @@ static int what_of(uint32_t op) {
     }
 }
 
-static void add_glu_attrs(const ocl_run *r, const mn_node *n, ocl_elementwise_args *a) {
+void ocl_glu_attrs(const ocl_run *r, const mn_node *n, ocl_warp_args *a) {
     const double alpha = mnp_attr_f64(r->g, n, MN_GLU_ATTR_ALPHA);
+    a->kind = (int)mnp_attr(r->g, n, MN_GLU_ATTR_KIND);
     a->alpha = alpha == 0 ? 1 : (float)alpha;
     a->limit = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_LIMIT);
-    a->offset = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_UP_OFFSET);
+    a->up_offset = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_UP_OFFSET);
+}
+
+static void add_glu_attrs(const ocl_run *r, const mn_node *n, ocl_elementwise_args *a) {
+    ocl_warp_args glu;
+    ocl_glu_attrs(r, n, &glu);
+    a->kind = glu.kind;
+    a->alpha = glu.alpha;
+    a->limit = glu.limit;
+    a->offset = glu.up_offset;
 }
 
 /* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
@@ -115,10 +125,8 @@ static void elementwise(ocl_run *r, const ocl_unit *u) {
     ocl_elementwise_args a = {.n = (uint64_t)ocl_elements(r, y), .what = what_of(n->op)};
     if (n->op == MN_OP_ACT)
         a.kind = (int)mnp_attr(r->g, n, MN_ACT_ATTR_KIND);
-    if (n->op == MN_OP_GLU) {
-        a.kind = (int)mnp_attr(r->g, n, MN_GLU_ATTR_KIND);
+    if (n->op == MN_OP_GLU)
         add_glu_attrs(r, n, &a);
-    }
     if (n->op == MN_OP_SCALE)
         a.factor = (float)mnp_attr_f64(r->g, n, MN_SCALE_ATTR_FACTOR);
     if (n->op == MN_OP_SOFTCAP)

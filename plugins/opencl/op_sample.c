@@ -40,12 +40,14 @@ static void sample(ocl_run *r, const ocl_unit *u) {
         ocl_scratch(r, r->p->logits_at),
         ocl_scratch(r, r->p->mass_at),
     };
+    const size_t lanes = r->dev->sample_lanes;
+    const ocl_grid grid = {{(size_t)a.O * lanes, 1, 1}, {lanes, 1, 1}};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_sample,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = ocl_groups(r, a.O, 1)});
+                                 .grid = grid});
 }
 
 static void sample_needs(const mn_program *p, const mn_node *n, ocl_needs *needs) {

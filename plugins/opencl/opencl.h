@@ -58,9 +58,14 @@ struct mn_device {
     pthread_mutex_t lock;       /* of built and spare */
     mn_event *spare;            /* freed ones: a step allocates nothing */
     ocl_built *built;
+    atomic_uint freed; /* buffers so far */
     uint64_t max_alloc;
     uint32_t lanes;        /* work-items of a group that shares a row */
     uint32_t linear_lanes; /* of them on one output of a product */
+    uint32_t sample_lanes; /* of them on a row of logits */
+    bool warps;            /* 32 items work together: kernels of whole units (warps.cl) */
+    bool mma;              /* tensor cores of f16, in warps of 32, and PTX for them */
+    bool ptx;              /* the compiler takes NVIDIA's inline assembly */
     bool is_cpu;
     bool has_double;
     char options[256]; /* of the compiler: what this device has */

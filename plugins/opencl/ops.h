@@ -27,7 +27,8 @@ typedef struct {
     const mn_graph *g;
     mn_device *dev;
     const int64_t *sym;
-    bool dry; /* only make the kernels */
+    bool dry;       /* only make the kernels */
+    uint32_t place; /* of the next launch in the step */
     mn_status status;
     mn_error *err;
 } ocl_run;
@@ -70,6 +71,11 @@ typedef struct {
 void ocl_enqueue(ocl_run *r, const ocl_launch *l);
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
 void ocl_launch_unit(ocl_run *r, const ocl_unit *u);
+/* A node that a unit took in, by itself; -1: nothing to do. */
+void ocl_launch_node(ocl_run *r, int32_t node);
+/* What GLU does with gate and up, as in the attributes: gate(common.cl). */
+void ocl_glu_attrs(const ocl_run *r, const mn_node *n, ocl_warp_args *a);
+ocl_rope_args ocl_rope_of(const ocl_run *r, const mn_node *n);
 
 /* ---- operands in this step (operands.c) ------------------------------------------------------ */
 ocl_ref ocl_operand(const ocl_run *r, int32_t t);

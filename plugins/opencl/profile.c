@@ -49,15 +49,26 @@ static void count_node(const ocl_run *r, const mn_node *n, mn_profile_unit *to) 
     }
 }
 
+static void absorb(const ocl_run *r, int32_t node, const char *name, mn_profile_unit *to) {
+    if (node < 0)
+        return;
+    const size_t used = strlen(to->name);
+    snprintf(to->name + used, sizeof to->name - used, "+%s", name);
+    to->n_nodes++;
+    count_node(r, mnp_node(r->g, (uint32_t)node), to);
+}
+
 static mn_profile_unit describe(const ocl_run *r, const ocl_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     mn_profile_unit to = {.node = u->node, .n_nodes = 1};
     count_node(r, n, &to);
-    snprintf(to.name, sizeof to.name, "%s%s", op_name(n->op), u->add >= 0 ? "+ADD" : "");
-    if (u->add >= 0) {
-        to.n_nodes = 2;
-        count_node(r, mnp_node(r->g, (uint32_t)u->add), &to);
-    }
+    snprintf(to.name, sizeof to.name, "%s", op_name(n->op));
+    absorb(r, u->gather, "GATHER_ROWS", &to);
+    absorb(r, u->norm, "RMS_NORM", &to);
+    absorb(r, u->add, "ADD", &to);
+    absorb(r, u->glu, "GLU", &to);
+    absorb(r, u->rope_q, "ROPE", &to);
+    absorb(r, u->rope_k, "ROPE", &to);
     return to;
 }
 

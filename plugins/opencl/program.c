@@ -22,6 +22,30 @@ static const mnp_pattern linear_add = {.name = "linear",
                                                   .refuse = refuse_several}}};
 static const mnp_pattern *const patterns[] = {&linear_add, &mnp_pattern_combine};
 enum { N_PATTERNS = sizeof patterns / sizeof *patterns };
+/* Of a device with warps. */
+static const mnp_pattern *const warp_patterns[] = {&mnp_pattern_linear, &mnp_pattern_moe_linear,
+                                                   &mnp_pattern_combine, &mnp_pattern_store};
+enum { N_WARP_PATTERNS = sizeof warp_patterns / sizeof *warp_patterns };
+
+/* A unit of the lowering pass in the launches' terms. */
+static ocl_unit unit_of(const mnp_unit *m) {
+    ocl_unit u = {m->node, -1, -1, -1, -1, -1, -1, {0}};
+    if (m->pattern == &linear_add || m->pattern == &mnp_pattern_combine)
+        u.add = m->part[MNP_COMBINE_ADD];
+    if (m->pattern == &mnp_pattern_linear) {
+        u.norm = m->part[MNP_LINEAR_NORM];
+        u.gather = m->part[MNP_LINEAR_GATHER];
+        u.add = m->part[MNP_LINEAR_ADD];
+        u.glu = m->part[MNP_LINEAR_GLU];
+    }
+    if (m->pattern == &mnp_pattern_moe_linear)
+        u.glu = m->part[MNP_MOE_LINEAR_GLU];
+    if (m->pattern == &mnp_pattern_store) {
+        u.rope_q = m->part[MNP_STORE_ROPE_Q];
+        u.rope_k = m->part[MNP_STORE_ROPE_K];
+    }
+    return u;
+}
 
 static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     const mn_host *h = p->dev->plugin->host;
@@ -31,11 +55,13 @@ static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     if (!units)
         return mnp_fail_memory(err, bytes, "fused units");
     mnp_count_uses(p->graph, p->lo, p->hi, p->uses);
-    const mn_status st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
-    for (uint32_t i = 0; i < p->n_units && !st; i++) {
-        p->units[i].node = units[i].node;
-        p->units[i].add = units[i].pattern ? units[i].part[0] : -1;
-    }
+    mn_status st;
+    if (p->dev->warps)
+        st = mnp_lower(h, &l, warp_patterns, N_WARP_PATTERNS, log, units, &p->n_units, err);
+    else
+        st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
+    for (uint32_t i = 0; i < p->n_units && !st; i++)
+        p->units[i] = unit_of(&units[i]);
     mnp_delete(h, units);
     return st;
 }
@@ -96,9 +122,11 @@ static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
     mnp_arena_begin(p->graph, p->allocations);
     for (uint32_t i = 0; i < p->n_units; i++) {
         const ocl_unit *u = &p->units[i];
-        mnp_arena_live(p->graph, u->node, (int32_t)i, p->allocations);
-        if (u->add >= 0)
-            mnp_arena_live(p->graph, (uint32_t)u->add, (int32_t)i, p->allocations);
+        const int32_t nodes[] = {(int32_t)u->node, u->add,    u->glu,   u->norm,
+                                 u->gather,        u->rope_q, u->rope_k};
+        for (uint32_t k = 0; k < sizeof nodes / sizeof *nodes; k++)
+            if (nodes[k] >= 0)
+                mnp_arena_live(p->graph, (uint32_t)nodes[k], (int32_t)i, p->allocations);
     }
     st = mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, 256, p->allocations,
                          &p->arena, err);

@@ -5,10 +5,17 @@
 #include "backend.h"
 #include "types.h"
 
-/* What runs at once: a node, and an ADD behind it that it takes in (-1 = none). */
+/* What runs at once: a node, and what it takes in (-1 = none): of a product the norm of its rows
+ * with the gathering before it, and the GLU or ADD behind it; of a store the rotations. Whatever a
+ * kernel does not do on the way is enqueued as the node that it is, in the unit's place. */
 typedef struct {
     uint32_t node;
     int32_t add;
+    int32_t glu;
+    int32_t norm;
+    int32_t gather;
+    int32_t rope_q;
+    int32_t rope_k;
     mnp_kv kv; /* KV_STORE and ATTENTION */
 } ocl_unit;
 
@@ -45,6 +52,21 @@ struct mn_program {
     uint64_t scratch;
 };
 
+/* A kernel object of one place in a step, and the arguments that it has: most are the same in every
+ * step, and setting one costs as much as a part of enqueuing. */
+enum { OCL_MAX_REFS = 40, OCL_MAX_ARGS = 512 };
+typedef struct ocl_place ocl_place;
+struct ocl_place {
+    uint32_t kernel; /* OCL_KERNEL_* */
+    uint32_t type;
+    cl_kernel object;
+    uint32_t n_set; /* of refs; 0: none is set yet */
+    uint32_t freed; /* the device's count when they were set: a handle may come again */
+    ocl_ref refs[OCL_MAX_REFS];
+    char args[OCL_MAX_ARGS];
+    ocl_place *other; /* of the same place: another kernel, in steps of other sizes */
+};
+
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
@@ -53,10 +75,11 @@ struct mn_context {
     mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each */
     bool bound[MN_BINDING_SETS];
     mn_binding *bindings; /* of this step: one of sets */
-    /* made at their first use: arguments belong to a kernel object, so that each context has its
-     * own */
-    cl_kernel kernels[OCL_N_KERNELS][OCL_N_TYPES + 1];
+    /* made at their first use, in the order of a step's launches */
+    ocl_place **places;
+    uint32_t n_places;
 };
+void ocl_drop_places(mn_context *c); /* launch.c */
 /* Takes the values of a step into c->symbol; what they are too large for is an error. */
 mn_status ocl_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
 #endif

@@ -1,8 +1,8 @@
 /* types.c -- the rows of the tables of types.h. Constant data. */
 #include "types.h"
 
-#define TYPE(DTYPE, name, file, options)                                                           \
-    {MN_##DTYPE, OCL_TYPE_##name, #name, ocl_text_##file, options},
+#define TYPE(DTYPE, name, file, options, head)                                                     \
+    {MN_##DTYPE, OCL_TYPE_##name, #name, ocl_text_##file, options, head},
 static const ocl_type types[] = {OCL_TYPES(TYPE)};
 
 #define KERNEL(name, source, typed) {#name, OCL_SOURCE_##source, typed},

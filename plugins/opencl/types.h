@@ -9,7 +9,8 @@
 #define OCL_TEXTS(X)                                                                               \
     X(args) X(common) X(weight) X(w_float) X(w_q32) X(w_k) X(w_planes) OCL_SOURCES(X)
 /* Those that have kernels. */
-#define OCL_SOURCES(X) X(self_test) X(rows) X(embed) X(linear) X(cache) X(moe) X(sample)
+#define OCL_SOURCES(X)                                                                             \
+    X(self_test) X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(moe) X(sample)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -17,30 +18,31 @@ OCL_TEXTS(OCL_TEXT_)
 enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
 
 /* clang-format off */
-/* X(DTYPE, name, file, options) */
+/* X(DTYPE, name, file, options, head); head: bytes of a block's scale, which stand in front of its
+ * codes in a file and in a plane of their own on the device; 0: rows are as stored */
 #define OCL_TYPES(X)                                                                               \
-    X(F32, f32, w_float, "") X(F16, f16, w_float, "") X(BF16, bf16, w_float, "")                   \
-    X(Q4_0, q4_0, w_q32, "") X(Q4_1, q4_1, w_q32, "") X(Q5_0, q5_0, w_q32, "")                     \
-    X(Q5_1, q5_1, w_q32, "") X(Q8_0, q8_0, w_q32, "") X(IQ4_NL, iq4_nl, w_q32, "")                 \
-    X(MXFP4, mxfp4, w_q32, "")                                                                     \
-    X(Q2_K, q2_k, w_k, "") X(Q3_K, q3_k, w_k, "") X(Q4_K, q4_k, w_k, "") X(Q5_K, q5_k, w_k, "")    \
-    X(Q6_K, q6_k, w_k, "") X(IQ4_XS, iq4_xs, w_k, "")                                              \
-    X(MXFP4_SPLIT, mxfp4_split, w_planes, "")                                                      \
-    X(MLX2_32, mlx2_32, w_planes, " -DBITS=2 -DGROUP=32")                                          \
-    X(MLX2_64, mlx2_64, w_planes, " -DBITS=2 -DGROUP=64")                                          \
-    X(MLX2_128, mlx2_128, w_planes, " -DBITS=2 -DGROUP=128")                                       \
-    X(MLX3_32, mlx3_32, w_planes, " -DBITS=3 -DGROUP=32")                                          \
-    X(MLX3_64, mlx3_64, w_planes, " -DBITS=3 -DGROUP=64")                                          \
-    X(MLX3_128, mlx3_128, w_planes, " -DBITS=3 -DGROUP=128")                                       \
-    X(MLX4_32, mlx4_32, w_planes, " -DBITS=4 -DGROUP=32")                                          \
-    X(MLX4_64, mlx4_64, w_planes, " -DBITS=4 -DGROUP=64")                                          \
-    X(MLX4_128, mlx4_128, w_planes, " -DBITS=4 -DGROUP=128")                                       \
-    X(MLX6_32, mlx6_32, w_planes, " -DBITS=6 -DGROUP=32")                                          \
-    X(MLX6_64, mlx6_64, w_planes, " -DBITS=6 -DGROUP=64")                                          \
-    X(MLX6_128, mlx6_128, w_planes, " -DBITS=6 -DGROUP=128")                                       \
-    X(MLX8_32, mlx8_32, w_planes, " -DBITS=8 -DGROUP=32")                                          \
-    X(MLX8_64, mlx8_64, w_planes, " -DBITS=8 -DGROUP=64")                                          \
-    X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128")
+    X(F32, f32, w_float, "", 0) X(F16, f16, w_float, "", 0) X(BF16, bf16, w_float, "", 0)          \
+    X(Q4_0, q4_0, w_q32, " -DHEAD=2", 2) X(Q4_1, q4_1, w_q32, "", 0) X(Q5_0, q5_0, w_q32, "", 0)   \
+    X(Q5_1, q5_1, w_q32, "", 0) X(Q8_0, q8_0, w_q32, " -DHEAD=2", 2)                               \
+    X(IQ4_NL, iq4_nl, w_q32, " -DHEAD=2", 2) X(MXFP4, mxfp4, w_q32, " -DHEAD=1", 1)                \
+    X(Q2_K, q2_k, w_k, "", 0) X(Q3_K, q3_k, w_k, "", 0) X(Q4_K, q4_k, w_k, "", 0)                  \
+    X(Q5_K, q5_k, w_k, "", 0) X(Q6_K, q6_k, w_k, "", 0) X(IQ4_XS, iq4_xs, w_k, "", 0)              \
+    X(MXFP4_SPLIT, mxfp4_split, w_planes, "", 0)                                                   \
+    X(MLX2_32, mlx2_32, w_planes, " -DBITS=2 -DGROUP=32", 0)                                       \
+    X(MLX2_64, mlx2_64, w_planes, " -DBITS=2 -DGROUP=64", 0)                                       \
+    X(MLX2_128, mlx2_128, w_planes, " -DBITS=2 -DGROUP=128", 0)                                    \
+    X(MLX3_32, mlx3_32, w_planes, " -DBITS=3 -DGROUP=32", 0)                                       \
+    X(MLX3_64, mlx3_64, w_planes, " -DBITS=3 -DGROUP=64", 0)                                       \
+    X(MLX3_128, mlx3_128, w_planes, " -DBITS=3 -DGROUP=128", 0)                                    \
+    X(MLX4_32, mlx4_32, w_planes, " -DBITS=4 -DGROUP=32", 0)                                       \
+    X(MLX4_64, mlx4_64, w_planes, " -DBITS=4 -DGROUP=64", 0)                                       \
+    X(MLX4_128, mlx4_128, w_planes, " -DBITS=4 -DGROUP=128", 0)                                    \
+    X(MLX6_32, mlx6_32, w_planes, " -DBITS=6 -DGROUP=32", 0)                                       \
+    X(MLX6_64, mlx6_64, w_planes, " -DBITS=6 -DGROUP=64", 0)                                       \
+    X(MLX6_128, mlx6_128, w_planes, " -DBITS=6 -DGROUP=128", 0)                                    \
+    X(MLX8_32, mlx8_32, w_planes, " -DBITS=8 -DGROUP=32", 0)                                       \
+    X(MLX8_64, mlx8_64, w_planes, " -DBITS=8 -DGROUP=64", 0)                                       \
+    X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128", 0)
 /* clang-format on */
 
 struct ocl_type {
@@ -49,8 +51,9 @@ struct ocl_type {
     const char *name;
     const char *text;    /* of its file */
     const char *options; /* of the compiler, beside -DTYPE=name */
+    uint32_t head;       /* as above */
 };
-#define OCL_ONE_(DTYPE, name, file, options) OCL_TYPE_##name,
+#define OCL_ONE_(DTYPE, name, file, options, head) OCL_TYPE_##name,
 enum { OCL_TYPES(OCL_ONE_) OCL_N_TYPES, OCL_NO_TYPE = OCL_N_TYPES };
 /* The row of a type, that of f32 where it has none; never NULL. */
 const ocl_type *ocl_type_of(uint32_t dtype);
@@ -68,6 +71,15 @@ const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
     X(linear_one, linear, true)                                                                    \
     X(linear_few, linear, true)                                                                    \
     X(linear_experts, linear, true)                                                                \
+    X(linear_warp, warps, true)                                                                    \
+    X(linear_mma_few, mma, true)                                                                   \
+    X(linear_mma, mma, true)                                                                       \
+    X(rope_store, cache, false)                                                                    \
+    X(attend_64, cache, false)                                                                     \
+    X(attend_128, cache, false)                                                                    \
+    X(attend_512, cache, false)                                                                    \
+    X(attend_64x4, cache, false)                                                                   \
+    X(attend_128x4, cache, false)                                                                  \
     X(kv_store, cache, false)                                                                      \
     X(attend, cache, false)                                                                        \
     X(moe_route, moe, false)                                                                       \

@@ -1,6 +1,7 @@
 /* weights.c -- weights stream from the mapped file to the device: rows of blocks as stored, padded
- * to whole pieces of 16; scales beside them as f32. A type without a row in the table, and
- * everything that is no matrix, is unpacked to f32 by dtype/ on the host.
+ * to whole pieces of 16; scales beside them as f32, or as stored where they stood in front of
+ * blocks. A type without a row in the table, and everything that is no matrix, is unpacked to f32
+ * by dtype/ on the host.
  *
  * Sources are the host's until the event; bytes travel through the queue's ring. */
 #include "backend.h"
@@ -28,9 +29,15 @@ static mn_dtype dtype_of(const ocl_weight *w) {
 
 int ocl_blocks(const ocl_weight *w) {
     const mn_dtype t = dtype_of(w);
-    if (t.n_planes < 2)
+    if (t.n_planes < 2 && !w->type->head)
         return 0;
     return (int)(w->cols / t.block_elems);
+}
+
+/* Bytes of a row of the plane of scales. */
+static uint64_t value_bytes(const ocl_weight *w) {
+    const uint64_t each = w->type->head ? w->type->head : sizeof(float);
+    return (uint64_t)ocl_blocks(w) * each;
 }
 
 /* Sizes of a weight, and where its planes lie. Returns its bytes; a slack behind it, since kernels
@@ -46,9 +53,9 @@ static uint64_t shape(const mn_tensor *t, bool matrix, ocl_weight *w) {
     int64_t elements = w->cols;
     if (matrix && type.block_elems < OCL_PIECE)
         elements = mnp_round(elements, OCL_PIECE);
-    w->row_bytes = (uint64_t)elements / type.block_elems * type.block_bytes;
+    w->row_bytes = (uint64_t)elements / type.block_elems * (type.block_bytes - w->type->head);
     const uint64_t data = w->row_bytes * (uint64_t)w->rows;
-    const uint64_t plane = (uint64_t)ocl_blocks(w) * (uint64_t)w->rows * sizeof(float);
+    const uint64_t plane = value_bytes(w) * (uint64_t)w->rows;
     w->scale_at = (uint64_t)mnp_round((int64_t)data, 64);
     w->bias_at = (uint64_t)mnp_round((int64_t)(w->scale_at + plane), 64);
     return w->bias_at + plane + 256;
@@ -212,14 +219,23 @@ static void write_blocks(const ocl_weight *w, const source *s, uint8_t *to) {
     const uint8_t *from = row_at(s, 0, 1);
     const uint32_t last = s->t->n_dim - 1;
     const uint32_t bytes = s->t->dtype.block_bytes;
+    const uint32_t head = w->type->head;
     const int64_t blocks = p->dim[last] / s->t->dtype.block_elems;
-    (void)w;
-    if (p->stride[last] == bytes) {
+    if (!head && p->stride[last] == bytes) {
         memcpy(to, from, (size_t)blocks * bytes);
         return;
     }
     for (int64_t b = 0; b < blocks; b++)
-        memcpy(to + b * bytes, from + b * p->stride[last], bytes);
+        memcpy(to + b * (bytes - head), from + b * p->stride[last] + head, bytes - head);
+}
+
+/* The scales that stand in front of the blocks. */
+static void write_heads(const ocl_weight *w, const source *s, uint8_t *to) {
+    const mn_plane *p = mnp_plane(s->s, s->part, 0);
+    const uint8_t *from = row_at(s, 0, 1);
+    const int64_t step = p->stride[s->t->n_dim - 1];
+    for (int i = 0; i < ocl_blocks(w); i++)
+        memcpy(to + i * w->type->head, from + i * step, w->type->head);
 }
 
 static void write_unpacked(const ocl_weight *w, const source *s, uint8_t *to) {
@@ -263,18 +279,19 @@ static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn wr
 }
 
 static mn_status put_planes(mn_queue *q, const ocl_weight *w, const source *s, mn_error *err) {
-    const uint64_t value_bytes = (uint64_t)ocl_blocks(w) * sizeof(float);
-    const uint64_t longest = w->row_bytes > value_bytes ? w->row_bytes : value_bytes;
+    const uint64_t values = value_bytes(w);
+    const uint64_t longest = w->row_bytes > values ? w->row_bytes : values;
     uint8_t *buffer = ocl_new(q->dev, longest > CHUNK ? longest : CHUNK);
     if (!buffer)
         return mnp_fail_memory(err, longest, "rows of a weight");
     const bool as_stored = !w->flat && w->type->dtype == s->t->dtype.id;
     const row_fn data = as_stored ? write_blocks : write_unpacked;
     mn_status st = put_plane(q, w, *s, data, 0, w->row_bytes, buffer, err);
-    if (!st && value_bytes)
-        st = put_plane(q, w, *s, write_scales, w->scale_at, value_bytes, buffer, err);
-    if (!st && value_bytes && s->s->n_planes > 2)
-        st = put_plane(q, w, *s, write_biases, w->bias_at, value_bytes, buffer, err);
+    const row_fn scales = w->type->head ? write_heads : write_scales;
+    if (!st && values)
+        st = put_plane(q, w, *s, scales, w->scale_at, values, buffer, err);
+    if (!st && values && s->s->n_planes > 2)
+        st = put_plane(q, w, *s, write_biases, w->bias_at, values, buffer, err);
     ocl_delete(q->dev, buffer);
     return st;
 }

@@ -55,6 +55,31 @@ typedef struct {
     int pad;
 } ocl_linear_args;
 
+/* Of a group of linear_mma; pairs of a row and an expert at most. */
+enum { OCL_MMA_OUTPUTS = 128, OCL_MMA_ROWS = 64, OCL_MMA_PAIRS = 2048 };
+
+/* Up to three matrices of one type and width: their products with a row. */
+enum { OCL_WARPS = 8, OCL_STAGED = 8192 }; /* of a group; elements of x held at once */
+typedef struct {
+    ocl_matrix w0;
+    ocl_matrix w1;
+    ocl_matrix w2;
+    int N0;
+    int N1;
+    int N2;
+    int K;
+    int per_x; /* rows of the output that share a row of x */
+    int n_experts;
+    int normalise; /* x by its root mean square and the norm's weights: at most OCL_STAGED */
+    int glu;       /* the products are gate and up: one output */
+    int kind;      /* MN_ACT_* */
+    float alpha;
+    float limit;
+    float up_offset;
+    float eps;
+    float offset;
+} ocl_warp_args;
+
 enum { OCL_ACT, OCL_GLU, OCL_ADD, OCL_MUL, OCL_SCALE, OCL_SOFTCAP };
 typedef struct {
     ocl_u64 n;
@@ -97,6 +122,11 @@ typedef struct {
     int k_type; /* MN_F32, MN_F16 or MN_Q8_0 */
     int v_type;
 } ocl_cache;
+
+typedef struct {
+    ocl_cache c;
+    ocl_rope_args r; /* T, D: of k, too; H: of q */
+} ocl_store_args;
 
 typedef struct {
     ocl_cache c;

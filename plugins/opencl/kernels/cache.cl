@@ -175,3 +175,189 @@ kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF
     for (int j = 0; lane + j * LANES < p.c.dv; j++)
         y[lane + j * LANES] = there ? sums[j] / weight : 0.0f;
 }
+
+/* ---- attending by warps ---------------------------------------------------------------------- */
+#if LINEAR_LANES == 32
+enum { WARPS = OCL_WARPS };
+#define UNROLL _Pragma("unroll")
+
+/* Element `lane + 32 j` of a head's row, of the cache's type. */
+static float lane_element(global const uchar *row, int type, int j, int n) {
+    const int i = get_local_id(0) + 32 * j;
+    if (!row || i >= n)
+        return 0.0f;
+    return cached_element(row, type, i);
+}
+
+/* One group for a row and HEADS heads that share keys and values, of up to 32 PER elements. Warps
+ * take AHEAD positions at a time; each has a running maximum, the sum of weights, and that of
+ * values. */
+#define ATTEND_WARP(name, PER, HEADS, AHEAD)                                                       \
+    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(                          \
+        REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),              \
+        const ocl_attend_args p) {                                                                 \
+        local float red[32 * WARPS];                                                               \
+        local float values[WARPS][HEADS][32 * PER];                                                \
+        local float tops[WARPS][HEADS];                                                            \
+        local float weights[WARPS][HEADS];                                                         \
+        const int lane = get_local_id(0);                                                          \
+        const int warp = get_local_id(1);                                                          \
+        const int head = get_group_id(0) * HEADS;                                                  \
+        const int t = get_group_id(1);                                                             \
+        const int head_kv = head / (p.H / p.c.Hkv);                                                \
+        const int slot = PTR(const int, row_slot)[t];                                              \
+        const int pos = PTR(const int, row_pos)[t];                                                \
+        const bool there = pos >= 0 && pos < p.c.P * PAGE_TOKENS && slot >= 0 && slot < p.c.S;     \
+        const int2 range = there                                                                   \
+                               ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t)    \
+                               : (int2)(0, -1);                                                    \
+        global uchar *kv = PTR(uchar, kv);                                                         \
+        global const int *pages = PTR(const int, pages);                                           \
+        global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;         \
+        float q[HEADS][PER];                                                                       \
+        float sums[HEADS][PER];                                                                    \
+        float top[HEADS];                                                                          \
+        float weight[HEADS];                                                                       \
+        UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
+            top[h] = -INFINITY;                                                                    \
+            weight[h] = 0;                                                                         \
+            UNROLL for (int j = 0; j < PER; j++) {                                                 \
+                const int i = lane + 32 * j;                                                       \
+                q[h][j] = i < p.c.dk ? from[h * p.c.dk + i] : 0.0f;                                \
+                sums[h][j] = 0;                                                                    \
+            }                                                                                      \
+        }                                                                                          \
+        for (int base = range.x; base <= range.y; base += AHEAD * WARPS) {                         \
+            float logit[AHEAD][HEADS];                                                             \
+            float v[AHEAD][PER];                                                                   \
+            bool has[AHEAD];                                                                       \
+            UNROLL for (int u = 0; u < AHEAD; u++) {                                               \
+                const int at = base + AHEAD * warp + u;                                            \
+                global const uchar *k = 0;                                                         \
+                global const uchar *value = 0;                                                     \
+                if (at <= range.y) {                                                               \
+                    k = cached_row(&p.c, kv, pages, slot, head_kv, at, false);                     \
+                    value = cached_row(&p.c, kv, pages, slot, head_kv, at, true);                  \
+                }                                                                                  \
+                has[u] = k != 0;                                                                   \
+                UNROLL for (int h = 0; h < HEADS; h++)                                             \
+                    logit[u][h] = 0;                                                               \
+                UNROLL for (int j = 0; j < PER; j++) {                                             \
+                    const float key = lane_element(k, p.c.k_type, j, p.c.dk);                      \
+                    v[u][j] = lane_element(value, p.c.v_type, j, p.c.dv);                          \
+                    UNROLL for (int h = 0; h < HEADS; h++)                                         \
+                        logit[u][h] += q[h][j] * key;                                              \
+                }                                                                                  \
+            }                                                                                      \
+            UNROLL for (int h = 0; h < HEADS; h++) {                                               \
+                float highest = top[h];                                                            \
+                UNROLL for (int u = 0; u < AHEAD; u++) {                                           \
+                    float l = warp_sum(logit[u][h], red) * p.scale;                                \
+                    if (p.softcap != 0.0f && !isnan(l))                                            \
+                        l = p.softcap * tanh_of(l / p.softcap);                                    \
+                    logit[u][h] = l;                                                               \
+                    if (has[u])                                                                    \
+                        highest = fmax(highest, l);                                                \
+                }                                                                                  \
+                const float zero = highest == -INFINITY ? 0.0f : highest;                          \
+                const float shrink = exp(top[h] - zero);                                           \
+                weight[h] *= shrink;                                                               \
+                UNROLL for (int j = 0; j < PER; j++)                                               \
+                    sums[h][j] *= shrink;                                                          \
+                UNROLL for (int u = 0; u < AHEAD; u++) {                                           \
+                    const float share = has[u] ? exp(logit[u][h] - zero) : 0.0f;                   \
+                    weight[h] += share;                                                            \
+                    UNROLL for (int j = 0; j < PER; j++)                                           \
+                        sums[h][j] += share * v[u][j];                                             \
+                }                                                                                  \
+                top[h] = highest;                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
+            UNROLL for (int j = 0; j < PER; j++)                                                   \
+                values[warp][h][lane + 32 * j] = sums[h][j];                                       \
+            tops[warp][h] = top[h];                                                                \
+            weights[warp][h] = weight[h];                                                          \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        global const float *sinks = PTR(const float, sinks);                                       \
+        for (int h = 0; h < HEADS; h++) {                                                          \
+            float all = sinks ? sinks[head + h] : -INFINITY;                                       \
+            for (int w = 0; w < WARPS; w++)                                                        \
+                all = fmax(all, tops[w][h]);                                                       \
+            const float zero = all == -INFINITY ? 0.0f : all;                                      \
+            float whole = sinks ? exp(sinks[head + h] - zero) : 0.0f;                              \
+            for (int w = 0; w < WARPS; w++)                                                        \
+                whole += weights[w][h] * exp(tops[w][h] - zero);                                   \
+            global float *y = PTR(float, y) + ((ulong)t * p.H + head + h) * p.c.dv;                \
+            for (int i = lane + 32 * warp; i < p.c.dv; i += 32 * WARPS) {                          \
+                float sum = 0;                                                                     \
+                for (int w = 0; w < WARPS; w++)                                                    \
+                    sum += values[w][h][i] * exp(tops[w][h] - zero);                               \
+                y[i] = there ? sum / whole : 0.0f;                                                 \
+            }                                                                                      \
+        }                                                                                          \
+    }
+ATTEND_WARP(attend_64, 2, 1, 4)
+ATTEND_WARP(attend_128, 4, 1, 4)
+ATTEND_WARP(attend_512, 16, 1, 1)
+ATTEND_WARP(attend_64x4, 2, 4, 4)
+ATTEND_WARP(attend_128x4, 4, 4, 4)
+
+/* One item for each pair of a head of q, k or v, one after the other: q and k are turned, k and v
+ * go to the cache, of f32 or f16. */
+kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(freqs), REF(pages),
+                       REF(kv), REF(y), const ocl_store_args p) {
+    const int i = get_global_id(0);
+    const int head = get_global_id(1);
+    const int t = get_global_id(2);
+    const int pos = PTR(const int, row_pos)[t];
+    const int slot = PTR(const int, row_slot)[t];
+    const bool is_q = head < p.r.H;
+    const bool is_v = head >= p.r.H + p.c.Hkv;
+    const int own = is_q ? head : is_v ? head - p.r.H - p.c.Hkv : head - p.r.H;
+    const int n = is_v ? p.c.dv : p.r.D;
+    const int heads = is_q ? p.r.H : p.c.Hkv;
+    global const float *x = is_q ? PTR(const float, q) : PTR(const float, k);
+    x = is_v ? PTR(const float, v) : x;
+    x += ((ulong)t * heads + own) * n;
+    if (i >= (n + 1) / 2)
+        return;
+    int first = 2 * i;
+    int second = 2 * i + 1;
+    float a = 0;
+    float b = 0;
+    if (!is_v && i < p.r.n_rot / 2) {
+        first = p.r.adjacent ? 2 * i : i;
+        second = p.r.adjacent ? 2 * i + 1 : i + p.r.n_rot / 2;
+        const float2 turn = p.r.mscale * turn_of(pos, PTR(const float, freqs)[i]);
+        a = x[first] * turn.y - x[second] * turn.x;
+        b = x[first] * turn.x + x[second] * turn.y;
+    } else {
+        a = x[first];
+        b = second < n ? x[second] : 0.0f;
+    }
+    if (is_q) {
+        global float *y = PTR(float, y) + ((ulong)t * heads + own) * n;
+        y[first] = a;
+        if (second < n)
+            y[second] = b;
+        return;
+    }
+    if (pos < 0 || pos >= p.c.P * PAGE_TOKENS || slot < 0 || slot >= p.c.S)
+        return;
+    global uchar *row =
+        cached_row(&p.c, PTR(uchar, kv), PTR(const int, pages), slot, own, pos, is_v);
+    if (!row)
+        return;
+    if ((is_v ? p.c.v_type : p.c.k_type) == TYPE_F16) {
+        vstore_half_rte(a, first, (global half *)row);
+        if (second < n)
+            vstore_half_rte(b, second, (global half *)row);
+        return;
+    }
+    ((global float *)row)[first] = a;
+    if (second < n)
+        ((global float *)row)[second] = b;
+}
+#endif

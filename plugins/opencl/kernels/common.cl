@@ -1,7 +1,7 @@
 /* common.cl -- what all kernels share; the plugin puts it in front of every source. The device's
  * facts come as macros: LANES (items of a group that share a row, a power of two; 1 on a CPU, where
  * groups are the parallel work and barriers cost dear), LINEAR_LANES (items on one output of a
- * product), IS_CPU, HAS_DOUBLE.
+ * product), IS_CPU, HAS_DOUBLE, PTX (NVIDIA's compiler: shuffles and conversions by inline PTX).
  *
  * An operand is a buffer and an offset in bytes, REF(name) among the parameters; PTR(T, name) is
  * its address, 0 where it is absent. Products and sums are not contracted, so that the same sum has
@@ -57,6 +57,29 @@ GROUP_REDUCE(float, group_max, fmax(a, b))
 GROUP_REDUCE(ulong, group_sum_u64, a + b)
 GROUP_REDUCE(ulong, group_max_u64, max(a, b))
 
+/* ---- warps: 32 items of neighbouring numbers in a group -------------------------------------- */
+/* The sum over the items of a warp, for all of them. red: a float for each item of the group. Every
+ * item of the group comes here: without shuffles it takes barriers. */
+static float warp_sum(float v, local float *red) {
+#ifdef PTX
+    for (int n = 16; n; n /= 2) {
+        float other;
+        asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=f"(other) : "f"(v), "r"(n));
+        v += other;
+    }
+    return v;
+#else
+    const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    red[item] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float sum = 0;
+    for (int n = 0; n < 32; n++)
+        sum += red[(item & ~31) + n];
+    return sum;
+#endif
+}
+
 /* ---- 16 elements ----------------------------------------------------------------------------- */
 static float sum16(float16 v) {
     const float8 a = v.lo + v.hi;
@@ -77,11 +100,92 @@ static float16 row_piece(global const float *row, int i, int n) {
     return v;
 }
 
+/* p: a multiple of 2. */
 static float half_at(global const uchar *p) {
-    const ushort bits = (ushort)(p[0] | p[1] << 8);
+    const ushort bits = *(global const ushort *)p;
     return vload_half(0, (const private half *)&bits);
 }
 
-static float bf16_to_f32(ushort bits) {
-    return as_float((uint)bits << 16);
+/* The two halves of a word, the lower first. */
+static float2 two_halves(uint bits) {
+#ifdef PTX
+    float2 v;
+    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
+        : "=f"(v.x), "=f"(v.y)
+        : "r"(bits));
+    return v;
+#else
+    return vload_half2(0, (const private half *)&bits);
+#endif
+}
+
+/* Of weights, which no kernel writes; p: a multiple of 16. */
+static uint4 words4(global const uchar *p) {
+#ifdef PTX
+    uint4 v;
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+    return v;
+#else
+    return *(global const uint4 *)p;
+#endif
+}
+static uchar16 bytes16(global const uchar *p) {
+    return as_uchar16(words4(p));
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3 }; /* MN_ACT_* */
+
+/* Some drivers' tanh stays short of 1 for an infinity. */
+static float tanh_of(float v) {
+    if (fabs(v) > 20.0f)
+        return copysign(1.0f, v);
+    return tanh(v);
+}
+
+static float activate(int kind, float v, float alpha) {
+    const float cubic = 0.7978845608028654f * (v + 0.044715f * v * v * v);
+    if (isnan(v)) /* tanh and exp of some drivers make a number of it */
+        return v;
+    switch (kind) {
+    case GELU_ERF:
+        return 0.5f * v * (1.0f + erf(v * 0.7071067811865476f));
+    case GELU_TANH:
+        return 0.5f * v * (1.0f + tanh_of(cubic));
+    case RELU:
+        return v > 0.0f ? v : 0.0f;
+    default:
+        return v / (1.0f + exp(-alpha * v));
+    }
+}
+
+/* The gated product of GLU: limit 0 = none. */
+static float gate(int kind, float alpha, float limit, float offset, float g, float up) {
+    if (limit != 0.0f) {
+        g = g > limit ? limit : g;
+        up = up > limit ? limit : up;
+        up = up < -limit ? -limit : up;
+    }
+    return activate(kind, g, alpha) * (up + offset);
+}
+
+/* ---- rotation -------------------------------------------------------------------------------- */
+/* sin and cos of pos * freq. Without doubles the product is kept in two floats, and whole turns are
+ * taken off in three steps. */
+static float2 turn_of(int pos, float freq) {
+#ifdef HAS_DOUBLE
+    const double angle = (double)pos * (double)freq;
+    return (float2)((float)sin(angle), (float)cos(angle));
+#else
+    const float x = (float)pos;
+    const float high = x * freq;
+    const float low = fma(x, freq, -high);
+    const float turns = rint(high * 0.15915494309189535f);
+    float r = fma(-turns, 6.28125f, high);
+    r = fma(-turns, 0.0019350051879882812f, r);
+    r = fma(-turns, 3.0199159819567955e-07f, r) + low;
+    return (float2)(sin(r), cos(r));
+#endif
 }

@@ -43,40 +43,6 @@ kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */
-enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3 }; /* MN_ACT_* */
-
-/* Some drivers' tanh stays short of 1 for an infinity. */
-static float tanh_of(float v) {
-    if (fabs(v) > 20.0f)
-        return copysign(1.0f, v);
-    return tanh(v);
-}
-
-static float activate(int kind, float v, float alpha) {
-    const float cubic = 0.7978845608028654f * (v + 0.044715f * v * v * v);
-    if (isnan(v)) /* tanh and exp of some drivers make a number of it */
-        return v;
-    switch (kind) {
-    case GELU_ERF:
-        return 0.5f * v * (1.0f + erf(v * 0.7071067811865476f));
-    case GELU_TANH:
-        return 0.5f * v * (1.0f + tanh_of(cubic));
-    case RELU:
-        return v > 0.0f ? v : 0.0f;
-    default:
-        return v / (1.0f + exp(-alpha * v));
-    }
-}
-
-static float gate(const ocl_elementwise_args p, float g, float up) {
-    if (p.limit != 0.0f) {
-        g = g > p.limit ? p.limit : g;
-        up = up > p.limit ? p.limit : up;
-        up = up < -p.limit ? -p.limit : up;
-    }
-    return activate(p.kind, g, p.alpha) * (up + p.offset);
-}
-
 /* One item for each element; b is absent where there is one operand. */
 kernel void elementwise(REF(a), REF(b), REF(y), const ocl_elementwise_args p) {
     const ulong i = get_global_id(0);
@@ -91,7 +57,7 @@ kernel void elementwise(REF(a), REF(b), REF(y), const ocl_elementwise_args p) {
         y = activate(p.kind, a, 1.0f);
         break;
     case OCL_GLU:
-        y = gate(p, a, b);
+        y = gate(p.kind, p.alpha, p.limit, p.offset, a, b);
         break;
     case OCL_ADD:
         y = a + b;
@@ -121,24 +87,6 @@ kernel void gather_rows(REF(x), REF(rows), REF(y), const ocl_gather_args p) {
 }
 
 /* ---- rotation -------------------------------------------------------------------------------- */
-/* sin and cos of pos * freq. Without doubles the product is kept in two floats, and whole turns are
- * taken off in three steps. */
-static float2 turn_of(int pos, float freq) {
-#ifdef HAS_DOUBLE
-    const double angle = (double)pos * (double)freq;
-    return (float2)((float)sin(angle), (float)cos(angle));
-#else
-    const float x = (float)pos;
-    const float high = x * freq;
-    const float low = fma(x, freq, -high);
-    const float turns = rint(high * 0.15915494309189535f);
-    float r = fma(-turns, 6.28125f, high);
-    r = fma(-turns, 0.0019350051879882812f, r);
-    r = fma(-turns, 3.0199159819567955e-07f, r) + low;
-    return (float2)(sin(r), cos(r));
-#endif
-}
-
 /* One item for each pair of a head: elements behind n_rot are copied. */
 kernel void rope(REF(x), REF(row_pos), REF(freqs), REF(y), const ocl_rope_args p) {
     const int i = get_global_id(0);

@@ -7,9 +7,10 @@ constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 static uchar16 two_bits(global const uchar *q, int n) {
     return vload16(0, q + n / 8 * 32 + n % 2 * 16) >> (uchar)(2 * (n / 2 % 4)) & (uchar)3;
 }
-/* 16 codes of four bits: 32 bytes hold 64, the first 32 in the low nibbles. */
+/* 16 codes of four bits: 32 bytes hold 64, the first 32 in the low nibbles. Blocks of q4_k and
+ * q5_k are multiples of 16 bytes. */
 static uchar16 four_bits(global const uchar *q, int n) {
-    return vload16(0, q + n / 4 * 32 + n % 2 * 16) >> (uchar)(4 * (n / 2 % 2)) & (uchar)15;
+    return bytes16(q + n / 4 * 32 + n % 2 * 16) >> (uchar)(4 * (n / 2 % 2)) & (uchar)15;
 }
 /* 16 codes of one bit: bit n / 2 of 32 bytes. */
 static uchar16 one_bit(global const uchar *q, int n) {
@@ -33,24 +34,30 @@ static float16 piece_q3_k(global const uchar *row, int i) {
     const float scale = half_at(b + 108) * (float)((low | high << 4) - 32);
     return scale * (convert_float16(q) - 4.0f);
 }
-/* Scale and minimum of group j of q4_k and q5_k, 6 bits each in 12 bytes. */
-static float2 scale_min(global const uchar *s, int j) {
+/* Scale and minimum of group j of q4_k and q5_k: 6 bits each in 12 bytes behind two halves. */
+static float2 scale_min(global const uchar *b, int j) {
+    const uint4 words = words4(b);
+    const int at = 8 * (j % 4);
+    const uint low = words.y >> at;
+    const uint mid = words.z >> at;
+    const uint high = words.w >> at;
+    const float2 both = two_halves(words.x);
     if (j < 4)
-        return (float2)(s[j] & 63, s[j + 4] & 63);
-    return (float2)((s[j + 4] & 15) | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4);
+        return both * (float2)(low & 63, mid & 63);
+    return both * (float2)((high & 15) | (low >> 2 & 48), (high >> 4 & 15) | (mid >> 2 & 48));
 }
 static float16 piece_q4_k(global const uchar *row, int i) {
     global const uchar *b = row + 144 * (i / 16);
     const int n = i % 16;
-    const float2 s = scale_min(b + 4, n / 2);
-    return half_at(b) * s.x * convert_float16(four_bits(b + 16, n)) - half_at(b + 2) * s.y;
+    const float2 s = scale_min(b, n / 2);
+    return s.x * convert_float16(four_bits(b + 16, n)) - s.y;
 }
 static float16 piece_q5_k(global const uchar *row, int i) {
     global const uchar *b = row + 176 * (i / 16);
     const int n = i % 16;
-    const float2 s = scale_min(b + 4, n / 2);
+    const float2 s = scale_min(b, n / 2);
     const uchar16 q = four_bits(b + 48, n) | one_bit(b + 16, n) << (uchar)4;
-    return half_at(b) * s.x * convert_float16(q) - half_at(b + 2) * s.y;
+    return s.x * convert_float16(q) - s.y;
 }
 /* Of 128 elements the first 64 are low nibbles. */
 static float16 piece_q6_k(global const uchar *row, int i) {

@@ -30,4 +30,4 @@ static float16 piece_planes(global const uchar *row, global const float *scale,
     return scale[i / 2] * vload16(0, v);
 }
 #endif
-#define PIECE(row, scale, bias, i) piece_planes(row, scale, bias, i)
+#define PIECE(row, scale, bias, i) piece_planes(row, (global const float *)(scale), bias, i)

@@ -1,4 +1,5 @@
-/* w_q32.cl -- blocks of 32 with their scale in front: q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4.
+/* w_q32.cl -- blocks of 32: q4_1, q5_0 and q5_1 with their scale in front, q4_0, q8_0, iq4_nl and
+ * mxfp4 with all scales in a plane of their own, so that codes are read 16 bytes at once.
  * A piece is half a block: the low nibbles of its 16 bytes, or the high ones. */
 constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                  1,    13,   25,  38,  53,  69,  89,  113};
@@ -10,9 +11,15 @@ static float e8m0(uchar e) {
         return NAN;
     return e ? as_float((uint)e << 23) : 0x1p-127f;
 }
-static uchar16 nibbles(global const uchar *q, int i) {
-    const uchar16 both = vload16(0, q);
+static uchar16 halves(uchar16 both, int i) {
     return i % 2 ? both >> (uchar)4 : both & (uchar)15;
+}
+static uchar16 nibbles(global const uchar *q, int i) {
+    return halves(vload16(0, q), i);
+}
+/* Of a row of codes alone. */
+static uchar16 row_nibbles(global const uchar *row, int i) {
+    return halves(bytes16(row + 16 * (i / 2)), i);
 }
 /* The fifth bits: bit 16 (i % 2) + k of four bytes belongs to element k. */
 static uchar16 fifths(global const uchar *high, int i) {
@@ -29,36 +36,50 @@ static float16 look_up(constant float *values, uchar16 q) {
     return vload16(0, v);
 }
 
-static float16 piece_q4_0(global const uchar *row, int i) {
-    global const uchar *b = row + 18 * (i / 2);
-    return half_at(b) * (convert_float16(nibbles(b + 2, i)) - 8.0f);
+/* Codes of e2m1: sign, two bits of exponent and one of mantissa, which as those of a half are
+ * 2^-14 of their value. */
+static float4 e2m1_4(uint codes) {
+    const uint low = (codes & 0xff) | (codes & 0xff00) << 8;
+    const uint high = (codes >> 16 & 0xff) | (codes >> 8 & 0xff0000);
+    const float2 a = two_halves((low & 0x70007) << 9 | (low & 0x80008) << 12);
+    const float2 b = two_halves((high & 0x70007) << 9 | (high & 0x80008) << 12);
+    return (float4)(a, b) * 16384.0f;
 }
-static float16 piece_q4_1(global const uchar *row, int i) {
+static float16 e2m1(uchar16 q) {
+#ifdef IS_CPU
+    return look_up(e2m1_values, q);
+#else
+    const uint4 codes = as_uint4(q);
+    return (float16)(e2m1_4(codes.x), e2m1_4(codes.y), e2m1_4(codes.z), e2m1_4(codes.w));
+#endif
+}
+
+static float16 piece_q4_0(global const uchar *row, global const uchar *scale, int i) {
+    return half_at(scale + 2 * (i / 2)) * (convert_float16(row_nibbles(row, i)) - 8.0f);
+}
+static float16 piece_q4_1(global const uchar *row, global const uchar *scale, int i) {
     global const uchar *b = row + 20 * (i / 2);
     return half_at(b) * convert_float16(nibbles(b + 4, i)) + half_at(b + 2);
 }
-static float16 piece_q5_0(global const uchar *row, int i) {
+static float16 piece_q5_0(global const uchar *row, global const uchar *scale, int i) {
     global const uchar *b = row + 22 * (i / 2);
     const uchar16 q = nibbles(b + 6, i) | fifths(b + 2, i);
     return half_at(b) * (convert_float16(q) - 16.0f);
 }
-static float16 piece_q5_1(global const uchar *row, int i) {
+static float16 piece_q5_1(global const uchar *row, global const uchar *scale, int i) {
     global const uchar *b = row + 24 * (i / 2);
     const uchar16 q = nibbles(b + 8, i) | fifths(b + 4, i);
     return half_at(b) * convert_float16(q) + half_at(b + 2);
 }
-static float16 piece_q8_0(global const uchar *row, int i) {
-    global const uchar *b = row + 34 * (i / 2);
-    return half_at(b) * convert_float16(vload16(i % 2, (global const char *)b + 2));
+static float16 piece_q8_0(global const uchar *row, global const uchar *scale, int i) {
+    return half_at(scale + 2 * (i / 2)) * convert_float16(as_char16(bytes16(row + 16 * i)));
 }
-static float16 piece_iq4_nl(global const uchar *row, int i) {
-    global const uchar *b = row + 18 * (i / 2);
-    return half_at(b) * look_up(iq4_values, nibbles(b + 2, i));
+static float16 piece_iq4_nl(global const uchar *row, global const uchar *scale, int i) {
+    return half_at(scale + 2 * (i / 2)) * look_up(iq4_values, row_nibbles(row, i));
 }
-static float16 piece_mxfp4(global const uchar *row, int i) {
-    global const uchar *b = row + 17 * (i / 2);
-    return e8m0(b[0]) * look_up(e2m1_values, nibbles(b + 1, i));
+static float16 piece_mxfp4(global const uchar *row, global const uchar *scale, int i) {
+    return e8m0(scale[i / 2]) * e2m1(row_nibbles(row, i));
 }
-#define PIECE_OF_(type, row, i) piece_##type(row, i)
-#define PIECE_OF(type, row, i) PIECE_OF_(type, row, i)
-#define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, i)
+#define PIECE_OF_(type, row, scale, i) piece_##type(row, scale, i)
+#define PIECE_OF(type, row, scale, i) PIECE_OF_(type, row, scale, i)
+#define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, scale, i)

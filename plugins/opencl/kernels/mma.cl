@@ -1,0 +1,299 @@
+/* mma.cl -- products of several rows with a matrix on NVIDIA's tensor cores, by inline PTX: of f16,
+ * or of codes that halves hold exactly, whose scales are of 32 and multiply sums of 32. A row of
+ * f32 goes as two halves, its rounded value and what that leaves, so that a product has the error
+ * of f32 sums. Which of its 32 elements a lane has is free as long as both sides agree: lane t of 4
+ * takes 8 neighbours, which are one load, for two steps of 16. */
+#ifdef PTX
+typedef struct {
+    uint4 high;
+    uint4 low;
+} two_parts;
+
+/* Two floats as halves, the first in the lower bits. */
+static uint halves_of(float2 v) {
+    uint bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(v.y), "f"(v.x));
+    return bits;
+}
+
+/* high and low of two floats; what no half holds goes to the largest. */
+static uint2 parts_of(float2 v) {
+    const float2 most = (float2)(65504.0f, 65504.0f);
+    const float2 near = isnan(v.x + v.y) ? v : clamp(v, -most, most);
+    const uint high = halves_of(near);
+    return (uint2)(high, halves_of(near - two_halves(high)));
+}
+
+static two_parts parts_of8(float4 a, float4 b) {
+    const uint2 x = parts_of(a.lo);
+    const uint2 y = parts_of(a.hi);
+    const uint2 z = parts_of(b.lo);
+    const uint2 w = parts_of(b.hi);
+    two_parts p;
+    p.high = (uint4)(x.x, y.x, z.x, w.x);
+    p.low = (uint4)(x.y, y.y, z.y, w.y);
+    return p;
+}
+
+/* sum [16 outputs, 8 rows] += 16 elements of each. */
+static float4 mma(float4 sum, uint a0, uint a1, uint a2, uint a3, uint b0, uint b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum.x), "+f"(sum.y), "+f"(sum.z), "+f"(sum.w)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    return sum;
+}
+
+/* 32 elements: a, a8 of outputs g and g + 8. */
+static float4 mma32(float4 sum, uint4 a, uint4 a8, two_parts b) {
+    sum = mma(sum, a.x, a8.x, a.y, a8.y, b.high.x, b.high.y);
+    sum = mma(sum, a.x, a8.x, a.y, a8.y, b.low.x, b.low.y);
+    sum = mma(sum, a.z, a8.z, a.w, a8.w, b.high.z, b.high.w);
+    return mma(sum, a.z, a8.z, a.w, a8.w, b.low.z, b.low.w);
+}
+
+/* ---- a lane's 8 of 32 codes as halves, from element k on, and their scale -------------------- */
+static uint4 halves_f16(global const uchar *row, int k, int t) {
+    return words4(row + 2 * k + 16 * t);
+}
+static float factor_f16(global const uchar *scale, int block) {
+    return 1.0f;
+}
+/* Bytes with 128 added become the low bits of 1024 + byte. */
+static uint two_bytes(uint bytes, uint which) {
+    uint bits;
+    asm("{ .reg .b32 a; prmt.b32 a, %1, 0x64646464, %2; sub.f16x2 %0, a, %3; }"
+        : "=r"(bits)
+        : "r"(bytes), "r"(which), "r"(0x64806480u));
+    return bits;
+}
+static uint4 halves_q8_0(global const uchar *row, int k, int t) {
+    const uint2 codes = *(global const uint2 *)(row + k + 8 * t) ^ 0x80808080u;
+    return (uint4)(two_bytes(codes.x, 0x4140), two_bytes(codes.x, 0x4342),
+                   two_bytes(codes.y, 0x4140), two_bytes(codes.y, 0x4342));
+}
+static float factor_q8_0(global const uchar *scale, int block) {
+    return half_at(scale + 2 * block);
+}
+static uint2 halves_of_e2m1(uint codes) {
+    const uint low = (codes & 0xff) | (codes & 0xff00) << 8;
+    const uint high = (codes >> 16 & 0xff) | (codes >> 8 & 0xff0000);
+    return (uint2)((low & 0x70007) << 9 | (low & 0x80008) << 12,
+                   (high & 0x70007) << 9 | (high & 0x80008) << 12);
+}
+static uint4 halves_mxfp4(global const uchar *row, int k, int t) {
+    const uint2 both = *(global const uint2 *)(row + k / 2 + 8 * (t % 2));
+    const uint2 codes = (t < 2 ? both : both >> 4) & 0x0f0f0f0fu;
+    return (uint4)(halves_of_e2m1(codes.x), halves_of_e2m1(codes.y));
+}
+static float factor_mxfp4(global const uchar *scale, int block) {
+    const uint e = scale[block];
+    if (e == 255)
+        return NAN;
+    return (e ? as_float(e << 23) : 0x1p-127f) * 16384.0f;
+}
+#define NAME_(name, type) name##_##type
+#define NAME(name, type) NAME_(name, type)
+#define HALVES NAME(halves, TYPE)
+#define FACTOR NAME(factor, TYPE)
+
+static void put(global float *y, global const float *b, global const float *add, float v, int row,
+                int n, int rows, int N) {
+    const ulong to = (ulong)row * N + n;
+    if (row >= rows || n >= N)
+        return;
+    v = b ? v + b[n] : v;
+    y[to] = add ? v + add[to] : v;
+}
+
+/* ---- few rows: a group has 16 outputs of 32 rows at a time; its warps share the elements ----- */
+enum { WARPS = OCL_WARPS, TILES = 4, AT_ONCE = 8 * TILES };
+
+/* The pairs of an expert into the list, in any order; their number. */
+static int pairs_of(global const int *experts, int expert, int n, int n_experts, local int *list,
+                    local int *count) {
+    const int item = get_local_id(0) + 32 * get_local_id(1);
+    if (item == 0)
+        *count = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = item; i < n; i += 32 * WARPS) {
+        const int given = experts[i];
+        const int own = given < 0 || given >= n_experts ? 0 : given;
+        if (own == expert)
+            list[atomic_inc(count)] = i;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return *count;
+}
+
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
+linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_linear_args p) {
+    local float4 part[WARPS][TILES][32];
+    local int list[OCL_MMA_PAIRS];
+    local int count;
+    const int lane = get_local_id(0);
+    const int warp = get_local_id(1);
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const int first = 16 * get_group_id(0);
+    global const int *experts = PTR(const int, experts);
+    int from = AT_ONCE * get_group_id(1);
+    int end = min(p.rows, from + AT_ONCE);
+    long expert = 0;
+    if (experts) {
+        expert = get_group_id(1);
+        from = 0;
+        end = pairs_of(experts, expert, p.rows, p.n_experts, list, &count);
+    }
+    const long n0 = expert * p.N + min(first + g, p.N - 1);
+    const long n8 = expert * p.N + min(first + g + 8, p.N - 1);
+    global const uchar *w = PTR(const uchar, w);
+    global const uchar *w0 = w + n0 * (long)p.w.row_bytes;
+    global const uchar *w8 = w + n8 * (long)p.w.row_bytes;
+    global const uchar *scale0 = w + p.w.scale_at + n0 * p.w.blocks * HEAD;
+    global const uchar *scale8 = w + p.w.scale_at + n8 * p.w.blocks * HEAD;
+    global const float *x = PTR(const float, x);
+    global float *y = PTR(float, y);
+    global const float *b = PTR(const float, b);
+    global const float *add = PTR(const float, add);
+    b = b ? b + expert * p.N : 0;
+    for (int row = from; row < end; row += AT_ONCE) {
+        const int tiles = min((end - row + 7) / 8, (int)TILES);
+        float4 sum[TILES];
+        global const float *own[TILES];
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const int at = min(row + 8 * i + g, end - 1);
+            own[i] = x + (ulong)((experts ? list[at] : at) / p.per_x) * p.K + 8 * t;
+            sum[i] = 0;
+        }
+        for (int k = 32 * warp; k < p.K; k += 32 * WARPS) {
+            const uint4 a = HALVES(w0, k, t);
+            const uint4 a8 = HALVES(w8, k, t);
+            const float d = FACTOR(scale0, k / 32);
+            const float d8 = FACTOR(scale8, k / 32);
+#pragma unroll
+            for (int i = 0; i < TILES; i++) {
+                if (i >= tiles)
+                    continue;
+                global const float4 *v = (global const float4 *)(own[i] + k);
+                const float4 c = mma32((float4)(0), a, a8, parts_of8(v[0], v[1]));
+                sum[i].lo += c.lo * d;
+                sum[i].hi += c.hi * d8;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES; i++)
+            part[warp][i][lane] = sum[i];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (warp < tiles) {
+            float4 all = 0;
+            for (int i = 0; i < WARPS; i++)
+                all += part[i][warp][lane];
+            const int at = row + 8 * warp + 2 * t;
+            const int r0 = at >= end ? p.rows : experts ? list[at] : at;
+            const int r1 = at + 1 >= end ? p.rows : experts ? list[at + 1] : at + 1;
+            put(y, b, add, all.x, r0, first + g, p.rows, p.N);
+            put(y, b, add, all.y, r1, first + g, p.rows, p.N);
+            put(y, b, add, all.z, r0, first + g + 8, p.rows, p.N);
+            put(y, b, add, all.w, r1, first + g + 8, p.rows, p.N);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+
+/* ---- many rows: a group has 128 outputs of 64 rows, staged 32 elements at a time ------------- */
+enum { OUTPUTS = OCL_MMA_OUTPUTS, ROWS = OCL_MMA_ROWS, W_WORDS = 4 * OUTPUTS, X_WORDS = 4 * ROWS };
+
+/* Of 32 elements: 16 bytes of two outputs, four floats of two rows. */
+typedef struct {
+    uint4 w[2];
+    float4 x[2];
+} held;
+
+static held load(global const uchar *w, ulong row_bytes, global const float *x, int first, int row,
+                 int N, int rows, int K, int k) {
+    const int item = get_local_id(0) + 32 * get_local_id(1);
+    held h;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int j = item + 256 * i;
+        const int n = min(first + j / 4, N - 1);
+        const int r = min(row + j / 8, rows - 1);
+        h.w[i] = words4(w + (ulong)n * row_bytes + 2 * k + 16 * (j % 4));
+        h.x[i] = *(global const float4 *)(x + (ulong)r * K + k + 4 * (j % 8));
+    }
+    return h;
+}
+
+static void keep(held h, local uint4 *w, local uint2 *high, local uint2 *low) {
+    const int item = get_local_id(0) + 32 * get_local_id(1);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint2 a = parts_of(h.x[i].lo);
+        const uint2 b = parts_of(h.x[i].hi);
+        w[item + 256 * i] = h.w[i];
+        high[item + 256 * i] = (uint2)(a.x, b.x);
+        low[item + 256 * i] = (uint2)(a.y, b.y);
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
+linear_mma(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_linear_args p) {
+    local uint4 ws[2][W_WORDS];
+    local uint4 highs[2][X_WORDS];
+    local uint4 lows[2][X_WORDS];
+    const int lane = get_local_id(0);
+    const int warp = get_local_id(1);
+    const int g = lane / 4;
+    const int t = lane % 4;
+    const int first = OUTPUTS * get_group_id(0);
+    const int row = ROWS * get_group_id(1);
+    const int own_n = 32 * (warp % 4);
+    const int own_row = 32 * (warp / 4);
+    global const uchar *w = PTR(const uchar, w);
+    global const float *x = PTR(const float, x);
+    float4 sum[2][4];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            sum[i][j] = 0;
+    held h = load(w, p.w.row_bytes, x, first, row, p.N, p.rows, p.K, 0);
+    int now = 0;
+    for (int k = 0; k < p.K; k += 32) {
+        keep(h, ws[now], (local uint2 *)highs[now], (local uint2 *)lows[now]);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (k + 32 < p.K)
+            h = load(w, p.w.row_bytes, x, first, row, p.N, p.rows, p.K, k + 32);
+        uint4 a[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = ws[now][4 * (own_n + 8 * i + g) + t];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            two_parts b;
+            b.high = highs[now][4 * (own_row + 8 * j + g) + t];
+            b.low = lows[now][4 * (own_row + 8 * j + g) + t];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                sum[i][j] = mma32(sum[i][j], a[2 * i], a[2 * i + 1], b);
+        }
+        now = 1 - now;
+    }
+    global float *y = PTR(float, y);
+    global const float *b = PTR(const float, b);
+    global const float *add = PTR(const float, add);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int n = first + own_n + 16 * i + g;
+            const int to = row + own_row + 8 * j + 2 * t;
+            put(y, b, add, sum[i][j].x, to, n, p.rows, p.N);
+            put(y, b, add, sum[i][j].y, to + 1, n, p.rows, p.N);
+            put(y, b, add, sum[i][j].z, to, n + 8, p.rows, p.N);
+            put(y, b, add, sum[i][j].w, to + 1, n + 8, p.rows, p.N);
+        }
+}
+#endif
