@@ -1,7 +1,6 @@
-/* call.c -- what ops, prepare and verdict call: operands and attributes, shares of work, the
- * barrier. Holds nothing: a call belongs to its context, a worker to the stack of its thread. */
+/* call.c -- what ops, prepare and verdict call: operands and attributes, shares of work. Holds
+ * nothing: a call belongs to its context, a worker to the stack of its thread. */
 #include "mnc.h"
-#include <sched.h>
 
 const mn_tensor *mnc_query_in(const mnc_query *q, uint32_t i) {
     return mnp_in_tensor(q->graph, q->node, i);
@@ -29,41 +28,31 @@ double mnc_attr_f64(const mnc_call *c, uint32_t i) {
     return v;
 }
 
-/* Worker i's part of [0, total); the last grain may be short. */
-void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
-    int64_t units = (total + grain - 1) / grain;
-    *lo = units * w->i / w->n * grain;
-    *hi = units * (w->i + 1) / w->n * grain;
+/* [lo, hi) = shares [first, last) of `of`, in grains; the last grain may be short. */
+static void share(int64_t total, int64_t grain, int64_t first, int64_t last, int64_t of,
+                  int64_t *lo, int64_t *hi) {
+    const int64_t units = (total + grain - 1) / grain;
+    *lo = units * first / of * grain;
+    *hi = units * last / of * grain;
     if (*lo > total)
         *lo = total;
     if (*hi > total)
         *hi = total;
 }
 
-static inline void relax(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
+void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
+    share(total, grain, w->i, w->i + 1, w->n, lo, hi);
 }
 
-/* The generation is the sense: the last to arrive turns it. Spins, then yields, since the cores may
- * be shared. */
-void mnc_barrier(mnc_worker *w) {
-    mnc_team *t = w->team;
-    if (w->n == 1)
-        return;
-    uint32_t g = atomic_load_explicit(&t->generation, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&t->arrived, 1, memory_order_acq_rel) + 1 == t->n) {
-        atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&t->generation, g + 1, memory_order_release);
+/* Rounds of one part per thread, of 4, 2, 1 and 1 eighths of the work. */
+void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
+    static const uint32_t begin[MNC_GUIDED] = {0, 4, 6, 7};
+    static const uint32_t size[MNC_GUIDED] = {4, 2, 1, 1};
+    if (w->n != MNC_GUIDED * w->n_threads) {
+        mnc_range(w, total, grain, lo, hi);
         return;
     }
-    for (uint32_t spins = 0; atomic_load_explicit(&t->generation, memory_order_acquire) == g;
-         spins++)
-        if (spins < 1000)
-            relax();
-        else
-            sched_yield();
+    const uint32_t round = w->i / w->n_threads;
+    const uint32_t first = begin[round] * w->n_threads + size[round] * (w->i % w->n_threads);
+    share(total, grain, first, first + size[round], 8 * (int64_t)w->n_threads, lo, hi);
 }

@@ -1,5 +1,6 @@
-/* context.c -- bindings to pointers, and the run: one call of the host's pool per step, a barrier
- * between nodes. */
+/* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, a stage of
+ * a node one of its phases. Stages that are not worth sharing out run one after the other on the
+ * thread that comes to them first, without the others. */
 #include "mnc.h"
 
 /* One set of bindings, empty. The caller frees it, also after an error. */
@@ -32,7 +33,6 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
         return mnp_fail_memory(err, sizeof *c, "a context");
     c->prog = p;
     c->queue = q;
-    c->team.n = p->n_workers;
     c->scratch_bytes = p->arena_bytes + p->shared_bytes + (uint64_t)p->n_workers * p->worker_bytes;
     c->next = mnc_new(d, (uint64_t)p->graph->n_symbols * sizeof *c->next);
     c->needed = mnc_new(d, (uint64_t)p->graph->n_tensors * sizeof *c->needed);
@@ -241,28 +241,86 @@ static mn_status fill_dims(mn_context *c, mn_error *err) {
     return st;
 }
 
-/* An abort is seen by worker 0 alone, before it comes to barrier k; all leave behind that
- * barrier. */
-static void run(void *arg, uint32_t i, uint32_t n) {
+static uint32_t n_stages(const mn_context *c) {
+    return 2 * c->at->n_active;
+}
+
+static const mnc_op *op_of(const mn_context *c, uint32_t stage) {
+    return &c->prog->steps[c->at->active[stage / 2]].op;
+}
+
+static uint32_t parts_of(const mn_context *c, uint32_t stage) {
+    const mnc_op *op = op_of(c, stage);
+    const uint32_t n_threads = c->prog->n_workers;
+    if (stage % 2 == MNC_FIRST && !op->first)
+        return 0;
+    if (op->parts)
+        return op->parts(&c->at->calls[c->at->active[stage / 2]], stage % 2, n_threads);
+    return n_threads;
+}
+
+/* All calls up to call k have begun, those before it are done. */
+static void note_calls(mn_context *c, uint32_t k) {
+    while (c->n_noted <= k) {
+        if (c->n_noted)
+            mnc_note_end(c, c->n_noted);
+        mnc_note_begin(c, c->n_noted++);
+    }
+}
+
+/* Goes to the first stage from `stage` on that has parts; false: there is none, or the queue was
+ * aborted. What decides about the parts of a stage may be what the stage before has computed. */
+static bool go_to(mn_context *c, uint32_t stage) {
+    const uint32_t end = n_stages(c);
+    c->n_parts = 0;
+    for (; stage < end; stage++) {
+        if (c->notes)
+            note_calls(c, stage / 2);
+        c->n_parts = parts_of(c, stage);
+        if (c->n_parts)
+            break;
+    }
+    c->stage = stage;
+    if (stage >= end)
+        return false;
+    if (stage && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed)) {
+        c->stopped = true;
+        c->stage = end;
+    }
+    return !c->stopped;
+}
+
+static uint32_t open_phase(void *arg, uint32_t phase) {
     mn_context *c = arg;
+    const bool is_open = go_to(c, phase ? c->stage + 1 : 0);
+    return is_open ? c->n_parts : 0;
+}
+
+static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     const mn_program *p = c->prog;
-    uint8_t *own = c->scratch + p->arena_bytes + p->shared_bytes + i * p->worker_bytes;
-    mnc_worker w = {i, n, own, &c->team};
-    for (uint32_t k = 0; k < c->at->n_active; k++) {
-        if (i == 0 && c->notes)
-            mnc_note_begin(c, k);
-        const uint32_t step = c->at->active[k];
-        p->steps[step].op.fn(&c->at->calls[step], &w);
-        if (k + 1 == c->at->n_active)
-            break;
-        if (i == 0 && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed) &&
-            atomic_load(&c->stop_at) == ~0u)
-            atomic_store(&c->stop_at, k);
-        mnc_barrier(&w);
-        if (i == 0 && c->notes)
-            mnc_note_end(c, k + 1);
-        if (atomic_load_explicit(&c->stop_at, memory_order_relaxed) <= k)
-            break;
+    const mnc_op *op = op_of(c, c->stage);
+    const mnc_fn fn = c->stage % 2 == MNC_FIRST ? op->first : op->fn;
+    uint8_t *scratch = c->scratch + p->arena_bytes + p->shared_bytes;
+    mnc_worker w = {part, c->n_parts, p->n_workers, scratch + thread * p->worker_bytes};
+    fn(&c->at->calls[c->at->active[c->stage / 2]], &w);
+}
+
+/* A stage of one part has this thread alone: it goes on to the stages behind it, as long as those
+ * have one part, too. */
+static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread) {
+    mn_context *c = arg;
+    (void)phase;
+    const bool is_alone = c->n_parts == 1;
+    run_part(c, part, thread);
+    while (is_alone && c->stage + 1 < n_stages(c)) {
+        const uint32_t here = c->stage;
+        if (!go_to(c, here + 1))
+            return;
+        if (c->n_parts > 1) {
+            c->stage--; /* the next phase begins with it */
+            return;
+        }
+        run_part(c, part, thread);
     }
 }
 
@@ -286,14 +344,16 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
         if (s)
             return s;
     }
-    atomic_store(&c->stop_at, ~0u);
-    atomic_store(&c->team.arrived, 0);
-    s = h->parallel(h->self, p->n_workers, run, c);
+    c->stopped = false;
+    c->n_noted = 0;
+    const mn_team team = {sizeof team, n_stages(c) + 1, c, open_phase, run_phase};
+    s = h->team(h->self, &team);
     if (c->notes)
         mnc_note_end(c, c->at->n_active);
     if (s)
-        return mnp_fail(err, s, ~0u, "the host's thread pool refused %u workers", p->n_workers);
-    if (atomic_load(&c->stop_at) != ~0u)
+        return mnp_fail(err, s, ~0u, "the host's thread pool refused a team of %u phases",
+                        team.n_phases);
+    if (c->stopped)
         return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
     return MN_OK;
 }

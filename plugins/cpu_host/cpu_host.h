@@ -69,7 +69,7 @@ typedef struct {
     uint8_t *base;
 } mnc_kv;
 
-/* One node in one execution, the same for all workers. */
+/* One node in one execution, the same for all parts. */
 typedef struct {
     const mn_node *node;
     mnc_operand in[MNC_MAX_IN];
@@ -78,23 +78,26 @@ typedef struct {
     uint32_t n_attr;
     mnc_kv kv;  /* KV_STORE and ATTENTION */
     void *user; /* from mnc_op.user */
-    /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all workers, this node's
+    /* mnc_op.shared_bytes of scratch, 64-byte aligned, the same for all parts, this node's
          * during the node */
     void *shared;
     int64_t max_rows; /* symbol_max of the leading dimension: what scratch was sized for */
 } mnc_call;
 
-/* One of n workers inside a step; all run every node's function at the same time; cpu_host puts a
- * barrier between nodes. */
+/* Part i of n of a stage of a node, at work. Parts run in any order, at the same time or one after
+ * the other: none waits for another. */
 typedef struct {
     uint32_t i;
     uint32_t n;
-    void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this worker's own */
-    struct mnc_team *team;
+    uint32_t n_threads; /* that may be at work */
+    void *scratch;      /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
 } mnc_worker;
-void mnc_barrier(mnc_worker *w); /* all workers must come */
-/* this worker's share, in multiples of grain */
+/* this part's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
+/* The same for MNC_GUIDED * n_threads parts that are taken in order: the first are large, so that
+ * there are few, the last small, so that all threads end at about the same time. */
+#define MNC_GUIDED 4u
+void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
 /* The weight of an operand that the node may lack; NULL: it does. */
 static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
     return in < c->node->n_in ? c->in[in].weight : NULL;
@@ -116,10 +119,17 @@ static inline void *mnc_row_of(const mnc_operand *rows, int32_t slot) {
 }
 
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
-/* What prepare decides for a node, once per program. */
+/* How many parts a stage of the node has in this execution; the stages before it are over. Work of
+ * less than about a microsecond is not worth a part. */
+enum { MNC_FIRST, MNC_MAIN };
+typedef uint32_t (*mnc_parts)(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+/* What prepare decides for a node, once per program. A node is one or two stages: all parts of
+ * first are done before a part of fn begins. */
 typedef struct {
+    mnc_fn first; /* NULL: only fn */
     mnc_fn fn;
-    void *user; /* static data; not freed */
+    mnc_parts parts; /* 0: the stage is left out. NULL: a part for each thread */
+    void *user;      /* static data; not freed */
     uint64_t worker_bytes;
     uint64_t shared_bytes;
 } mnc_op;

@@ -105,8 +105,8 @@ static void shutdown(void *self) {
 const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_error *err) {
     if (mnp_check_host(host, ops->id, err))
         return NULL;
-    if (!MN_HAS(mn_host, host, parallel) || !MN_HAS(mn_host, host, workers)) {
-        mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks parallel or workers", ops->id);
+    if (!MN_HAS(mn_host, host, team) || !MN_HAS(mn_host, host, workers)) {
+        mnp_fail(err, MN_INVALID, ~0u, "%s: the host lacks team or workers", ops->id);
         return NULL;
     }
     mnc_plugin *p = mnp_new(host, sizeof *p);

@@ -75,12 +75,6 @@ struct mn_program {
     mnp_allocation *allocations; /* [n_tensors] */
 };
 
-typedef struct mnc_team {
-    atomic_uint arrived;
-    atomic_uint generation;
-    uint32_t n;
-} mnc_team;
-
 /* One set of bindings, and what follows from it. */
 typedef struct {
     int64_t *symbol; /* [n_symbols] values that the calls are filled for */
@@ -102,8 +96,12 @@ typedef struct {
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
-    mnc_team team;
-    atomic_uint stop_at; /* index into active after which all workers leave: queue aborted */
+    /* Of the step that runs: the stage at work, 2 * index into active + MNC_FIRST or MNC_MAIN, and
+     * its parts. Written by one thread at a time, while no part runs. */
+    uint32_t stage;
+    uint32_t n_parts;
+    uint32_t n_noted; /* calls that a profile has begun */
+    bool stopped;     /* the queue was aborted */
     mnc_set sets[MN_BINDING_SETS];
     mnc_set *at;      /* the set that is being bound or run */
     int64_t *next;    /* [n_symbols] scratch */
@@ -164,8 +162,8 @@ mn_status mnc_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_e
 /* Runs the steps of a bound set on the host's pool, and returns when they are done. */
 mn_status mnc_run(mn_context *, uint32_t set, const int64_t *values, mn_error *);
 extern const mn_profile mnc_profile;
-/* By worker 0 alone, while c->notes is there: before call k runs; when call k - 1 is done (0: the
- * beginning). */
+/* By one thread at a time, while c->notes is there: before call k runs; when call k - 1 is done (0:
+ * the beginning). */
 void mnc_note_begin(mn_context *, uint32_t k);
 void mnc_note_end(mn_context *, uint32_t k);
 void mnc_context_free(mn_context *);

@@ -1,6 +1,6 @@
 /* profile.c -- mn.profile/1 of the CPU plugins: a step as execute runs it, with the time of every
- * call. Worker 0 of context.c's run notes when each call ended, and before a call that works on the
- * cache how many positions that will be: row positions lie in the arena and may be gone when the
+ * call. context.c's run notes when each call ended, and before a call that works on the cache how
+ * many positions that will be: row positions lie in the arena and may be gone when the
  * step is over. Bytes and operations are arithmetic over the operands' sizes in this step.
  *
  * The notes belong to the context while mn_profile.execute runs; c->notes is NULL otherwise. */
@@ -63,7 +63,7 @@ static void note_store(const mnc_call *c, mnc_note *to) {
         to->positions += pos[r] >= 0;
 }
 
-/* Worker 0, before active call k: what it will see of the cache. Call 0 also notes the
+/* Before active call k: what it will see of the cache. Call 0 also notes the
  * beginning. */
 void mnc_note_begin(mn_context *c, uint32_t k) {
     const mnc_call *call = &c->at->calls[c->at->active[k]];

@@ -308,7 +308,7 @@ static void draw_rows(const mnc_call *c, mnc_worker *w, int64_t row, int64_t n, 
     }
 }
 
-/* A slot's rows all go to one worker: a slot that draws twice in a step draws in order. */
+/* A slot's rows all go to one part: a slot that draws twice in a step draws in order. */
 void mnc_op_sample(const mnc_call *c, mnc_worker *w) {
     const int32_t *targets = c->in[MN_SAMPLE_TARGET].ptr;
     int32_t *ids = c->out[MN_SAMPLE_OUT_IDS].ptr;

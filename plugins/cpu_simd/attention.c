@@ -32,7 +32,7 @@ typedef struct {
     bool bidirectional;
     float scale;
     float cap;
-    /* worker's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
+    /* the part's scratch: [block*g, dk], tiles, [block*g, MNK_TILE], states [block*g, dv + 2] */
     float *q;
     float *k;
     float *val;
@@ -79,7 +79,7 @@ static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
     return NULL;
 }
 
-/* Lays the worker's scratch out at base, NULL: not yet there. Its size in bytes. */
+/* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
     const int64_t n = a->block * a->g;
     const int64_t columns = MNK_TILE + 8;
@@ -334,7 +334,7 @@ static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     }
 }
 
-/* Calls whole for every (block of rows, kv head) of this worker, or only counts them. */
+/* Calls whole for every (block of rows, kv head) of this part, or only counts them. */
 static int64_t blocks(const attn *a, const mnc_worker *w) {
     const mnc_operand *seqs = &a->c->in[MN_ATTENTION_SEQS];
     const int32_t *seq = seqs->ptr; /* first row, rows, slot, - */
@@ -365,12 +365,9 @@ static void share_chunk(const attn *a, int32_t slot, int64_t r, int64_t h, int64
     }
 }
 
-/* Few rows: (row, kv head, chunk) are shared out; after a barrier (row, head) are. */
-static void split(const attn *a, mnc_worker *w) {
+/* Few rows with long contexts: (row, kv head, chunk) are shared out, or only counted. */
+static int64_t chunks(const attn *a, const mnc_worker *w) {
     const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
-    const int64_t st = a->state;
-    const float *shared = a->c->shared;
-    const int64_t n_heads = a->t * a->h;
     int64_t lo;
     int64_t hi;
     int64_t task = 0;
@@ -380,10 +377,20 @@ static void split(const attn *a, mnc_worker *w) {
             continue;
         for (int64_t h = 0; h < a->hkv; h++)
             for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++, task++)
-                if (task % w->n == w->i)
+                if (w && task % w->n == w->i)
                     share_chunk(a, slot[r], r, h, ci, lo, hi);
     }
-    mnc_barrier(w);
+    return task;
+}
+
+/* Then (row, head) are. */
+static void merges(const attn *a, const mnc_worker *w) {
+    const int32_t *slot = a->c->in[MN_ATTENTION_ROW_SLOT].ptr;
+    const int64_t st = a->state;
+    const float *shared = a->c->shared;
+    const int64_t n_heads = a->t * a->h;
+    int64_t lo;
+    int64_t hi;
     for (int64_t i = w->i; i < n_heads; i += w->n) {
         const int64_t r = i / a->h;
         const int64_t head = i % a->h;
@@ -398,7 +405,8 @@ static void split(const attn *a, mnc_worker *w) {
     }
 }
 
-void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
+/* All but the scratch. */
+static attn attn_of(const mnc_call *c) {
     const mnk_use *use = c->user;
     const mnc_operand *q = &c->in[MN_ATTENTION_Q];
     attn a = {.c = c,
@@ -419,14 +427,55 @@ void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     a.g = a.h / a.hkv;
     a.block = per_task(a.g);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
+    return a;
+}
+
+/* A row sees at most so many positions, of BIDIRECTIONAL those of later rows, too. */
+static int64_t longest(const attn *a) {
+    int64_t n = 0;
+    for (int64_t r = 0; r < a->t; r++)
+        n = a->pos[r] + 1 > n ? a->pos[r] + 1 : n;
+    if (a->window > 0 && !a->bidirectional)
+        return least(n, a->window);
+    return n;
+}
+
+/* Are rows split into chunks, because there are fewer tasks than threads could do at once? */
+static bool is_split(const attn *a, uint32_t n_threads) {
+    if (n_threads == 1 || a->c->kv.geo.page_tokens > SCRATCH_PAGE)
+        return false;
+    if (a->t > split_rows(row_bytes(a)) || longest(a) <= CHUNK)
+        return false;
+    const int64_t tasks = blocks(a, NULL);
+    return tasks < n_threads || (tasks < 4 * n_threads && tasks % n_threads);
+}
+
+/* About 8 products of floats in a nanosecond, for keys and for values. */
+uint32_t mnk_attention_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const attn a = attn_of(c);
+    if (!a.t)
+        return 0;
+    const int64_t of_position = a.h * (a.dk + a.dv) / 8;
+    const int64_t work = a.t * longest(&a) * of_position;
+    const bool splits = is_split(&a, n_threads);
+    if (stage == MNC_FIRST)
+        return splits ? mnk_parts(work, chunks(&a, NULL), n_threads) : 0;
+    if (splits)
+        return mnk_parts(a.t * a.h * a.dv * chunks_of(longest(&a)), a.t * a.h, n_threads);
+    return mnk_parts(work, blocks(&a, NULL), n_threads);
+}
+
+void mnk_attention_split(const mnc_call *c, mnc_worker *w) {
+    attn a = attn_of(c);
     lay_out(&a, w->scratch);
-    const int64_t n_workers = w->n;
-    const int64_t tasks = blocks(&a, NULL);
-    const bool some_idle = tasks < 4 * n_workers && tasks % n_workers != 0;
-    const bool uneven = tasks < n_workers || some_idle;
-    const bool fits = c->kv.geo.page_tokens <= SCRATCH_PAGE;
-    if (uneven && fits && a.t <= split_rows(row_bytes(&a)))
-        split(&a, w);
+    chunks(&a, w);
+}
+
+void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
+    attn a = attn_of(c);
+    lay_out(&a, w->scratch);
+    if (is_split(&a, w->n_threads))
+        merges(&a, w);
     else
         blocks(&a, w);
 }

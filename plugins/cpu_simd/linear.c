@@ -1,5 +1,5 @@
 /* linear.c -- LINEAR: who computes which rows of which weight, by which kernel of the table.
- * Workers share out the rows of the weight, not those of x: each byte of a weight is read once. */
+ * Parts share out the rows of all weights, not those of x: each byte of a weight is read once. */
 #include "nodes.h"
 #include "blas.h"
 
@@ -91,6 +91,11 @@ static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int6
     }
 }
 
+/* A thread reads about 32 weights in a nanosecond, and multiplies each with some rows meanwhile. */
+uint32_t mnk_product_parts(int64_t n, int64_t k, int64_t r, uint32_t n_threads) {
+    return mnk_parts(n * k / 32 * (1 + r / 4), (n + 15) / 16, n_threads);
+}
+
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {
     const int64_t ldq = mnk_quant_bytes(k);
     int64_t lo;
@@ -106,8 +111,8 @@ static uint64_t pairs_bytes(int64_t r) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* This worker's share of output i. */
-static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
+/* Rows [lo, hi) of output i. */
+static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
@@ -115,9 +120,6 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
     const int64_t r = x->rows;
     const mnk_linear *kern = mnk_kernel(use, wt, r);
     float *y = c->out[i].ptr; /* [R, N] */
-    int64_t lo;
-    int64_t hi;
-    mnc_range(w, wt->rows, 16, &lo, &hi);
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
     if (blas)
@@ -145,23 +147,61 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i) {
         add_bias(bias, y, r, wt->rows, lo, hi);
 }
 
-void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
+static bool wants_quantised(const mnc_call *c) {
     const mnk_use *use = c->user;
-    const mnc_operand *x = &c->in[MN_LINEAR_X];
     bool quantised = false;
-    if (x->rows == 0)
-        return;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        quantised |= mnk_kernel(use, wt, x->rows)->quantised_x;
+        quantised |= mnk_kernel(use, wt, c->in[MN_LINEAR_X].rows)->quantised_x;
     }
-    if (quantised) { /* once for all weights, by all workers */
-        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
-        mnc_barrier(w);
-    }
+    return quantised;
+}
+
+/* Once for all weights. */
+void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
+}
+
+/* Rows of weight i among those of all weights, a multiple of 16; 0 if nobody wants its output. */
+static int64_t shared_rows(const mnc_call *c, uint32_t i) {
+    if (!c->out[i].ptr)
+        return 0;
+    return (c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows + 15) / 16 * 16;
+}
+
+static int64_t all_rows(const mnc_call *c) {
+    int64_t n = 0;
     for (uint32_t i = 0; i < c->node->n_out; i++)
-        if (c->out[i].ptr)
-            output(c, w, i);
+        n += shared_rows(c, i);
+    return n;
+}
+
+uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    if (!x->rows)
+        return 0;
+    if (stage == MNC_FIRST) {
+        if (!wants_quantised(c))
+            return 0;
+        return mnk_parts(x->rows * x->cols, x->rows, n_threads);
+    }
+    return mnk_product_parts(all_rows(c), x->cols, x->rows, n_threads);
+}
+
+void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
+    int64_t lo;
+    int64_t hi;
+    int64_t begin = 0;
+    mnc_range_guided(w, all_rows(c), 16, &lo, &hi);
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
+        const int64_t from = lo > begin ? lo - begin : 0;
+        const int64_t to = hi - begin < n ? hi - begin : n;
+        if (c->out[i].ptr && from < to)
+            output(c, w, i, from, to);
+        begin += shared_rows(c, i);
+    }
 }
 
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,

@@ -1,4 +1,5 @@
-/* misc.c -- the nodes that move rows about: EMBED, ROPE, KV_STORE, GATHER_ROWS. */
+/* misc.c -- the nodes that move rows about: EMBED, ROPE, KV_STORE, GATHER_ROWS; and how many parts
+ * the nodes have that compute little per element. */
 #include "nodes.h"
 #include "dtype.h"
 #include <math.h>
@@ -44,24 +45,36 @@ static void add_row(const mnc_weight *w, int64_t row, float *x) {
         x[i] += mnk_load1(p, dtype, i);
 }
 
-/* Worker 0 resolves ids and advances the slots, in row order; then all look up. */
+/* One part resolves ids and advances the slots, in row order; then all look up. */
+void mnk_embed_resolve(const mnc_call *c, mnc_worker *w) {
+    int32_t *ids = c->shared;
+    int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    (void)w;
+    for (int64_t t = 0; t < c->in[MN_EMBED_SRC].rows; t++)
+        ids[t] = resolve_row(c, t, &row_pos[t]);
+}
+
+uint32_t mnk_embed_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const int64_t n_rows = c->in[MN_EMBED_SRC].rows;
+    if (stage == MNC_FIRST)
+        return 1;
+    return mnk_parts(n_rows * c->in[MN_EMBED_WEIGHT].weight->cols, n_rows, n_threads);
+}
+
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
     const uint32_t dtype = wt->dtype.id;
     const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
     const mnk_vector *v = mnk_find_vector(use->level);
-    int32_t *ids = c->shared;
+    const int32_t *ids = c->shared;
     const int64_t n_rows = c->in[MN_EMBED_SRC].rows;
     const int64_t d = wt->cols;
     const float by = (float)mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
-    int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
+    const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     int64_t lo;
     int64_t hi;
-    for (int64_t t = 0; t < n_rows && w->i == 0; t++)
-        ids[t] = resolve_row(c, t, &row_pos[t]);
-    mnc_barrier(w);
     mnc_range(w, n_rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d;
@@ -208,4 +221,36 @@ void mnk_gather_node(const mnc_call *c, mnc_worker *w) {
         else
             memset(y, 0, bytes);
     }
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* A cosine and a sine in double for each pair of a row, then its heads. */
+uint32_t mnk_rope_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnc_operand *x = &c->in[MN_ROPE_X];
+    const int64_t angles = x->dim[2] / 2 * 40;
+    (void)stage;
+    return mnk_parts(x->dim[0] * (angles + x->dim[1] * x->dim[2]), x->dim[0], n_threads);
+}
+
+uint32_t mnk_kv_store_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnp_kv *geo = &c->kv.geo;
+    const int64_t rows = c->in[MN_KV_STORE_ROW_POS].rows;
+    (void)stage;
+    return mnk_parts(rows * geo->n_head_kv * (geo->dim_k + geo->dim_v), rows, n_threads);
+}
+
+/* A row is drawn by one part; each looks at all candidates. */
+uint32_t mnk_sample_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS];
+    (void)stage;
+    return mnk_parts(logits->rows * logits->cols, logits->rows, n_threads);
+}
+
+/* Nodes whose parts are ranges of their first output, about 4 elements in a nanosecond. */
+uint32_t mnk_output_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnc_operand *y = &c->out[0];
+    const int64_t n = y->rows * y->cols;
+    (void)stage;
+    return mnk_parts(n / 4, n / 512, n_threads);
 }

@@ -107,6 +107,14 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     }
 }
 
+/* An exponential in double for each expert, and a search through all for each chosen one. */
+uint32_t mnk_moe_route_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
+    const int64_t of_expert = 20 + c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols;
+    (void)stage;
+    return mnk_parts(x->rows * x->cols * of_expert, x->rows, n_threads);
+}
+
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, MN_MOE_ROUTE_LOGITS);
     const int64_t n = mnc_query_dim(q, x, x->n_dim - 1);
@@ -116,7 +124,7 @@ void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op) {
 /* ---- MOE_LINEAR: the (token, choice) pairs of an expert are the rows of one product with its
  * matrix ---- */
 
-/* Of one worker: each makes its own, from the same experts. */
+/* Of one part: each makes its own, from the same experts. */
 typedef struct {
     int32_t *order; /* [P] pairs by expert */
     int32_t *start; /* [E + 1] of each expert in order */
@@ -212,8 +220,7 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
 }
 
 /* Reading the weights is the work where experts have few pairs each: the rows of all experts in use
- * are shared out as one run. Else the products are, and each worker takes a share of every
- * expert. */
+ * are shared out as one run. Else the products are, and each part takes a share of every expert. */
 static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert, int64_t n,
                    bool few) {
     int64_t lo;
@@ -223,7 +230,7 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
     const int32_t *start = o->g->start;
     for (int64_t e = 0; e < n_expert; e++)
         used += start[e + 1] > start[e];
-    mnc_range(w, few ? used * n : n, 16, &lo, &hi);
+    mnc_range_guided(w, few ? used * n : n, 16, &lo, &hi);
     for (int64_t e = 0; e < n_expert; e++) {
         if (start[e + 1] == start[e])
             continue;
@@ -240,34 +247,71 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
     }
 }
 
+static int64_t pairs_of(const mnc_call *c) {
+    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
+    return ex->rows * ex->cols;
+}
+
+static bool x_per_pair(const mnc_call *c) {
+    return c->in[MN_MOE_LINEAR_X].n_dim == 3;
+}
+
+static int64_t rows_of_x(const mnc_call *c) {
+    if (x_per_pair(c))
+        return pairs_of(c);
+    return c->in[MN_MOE_LINEAR_X].rows;
+}
+
+static int64_t last_dim(const mnc_operand *x) {
+    return x->dim[x->n_dim - 1];
+}
+
+/* As few or as many pairs as an expert may have. */
+static bool wants_quantised(const mnc_call *c) {
+    const mnk_use *use = c->user;
+    bool quantised = false;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
+        quantised |= mnk_kernel(use, wt, 1)->quantised_x;
+        quantised |= mnk_kernel(use, wt, pairs_of(c))->quantised_x;
+    }
+    return quantised;
+}
+
+void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
+}
+
+uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    const int64_t k = last_dim(&c->in[MN_MOE_LINEAR_X]);
+    const int64_t pairs = pairs_of(c);
+    int64_t n = 0;
+    if (!pairs)
+        return 0;
+    if (stage == MNC_FIRST) {
+        if (!wants_quantised(c))
+            return 0;
+        return mnk_parts(rows_of_x(c) * k, rows_of_x(c), n_threads);
+    }
+    for (uint32_t i = 0; i < c->node->n_out; i++)
+        n += c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight->group_rows;
+    return mnk_product_parts(n * pairs, k, 1, n_threads);
+}
+
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
-    const int64_t pairs = ex->rows * ex->cols;
-    const int64_t k = x->dim[x->n_dim - 1];
-    const bool x_per_pair = x->n_dim == 3;
-    bool quantised = false;
+    const int64_t pairs = pairs_of(c);
     groups g = {0};
     const product o = {
         .c = c,
         .use = use,
         .g = &g,
-        .k = k,
-        .per_x = x_per_pair ? 1 : ex->cols,
+        .k = last_dim(x),
+        .per_x = x_per_pair(c) ? 1 : ex->cols,
     };
-    if (!pairs)
-        return;
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        /* as few or as many pairs as an expert may have */
-        quantised |= mnk_kernel(use, wt, 1)->quantised_x;
-        quantised |= mnk_kernel(use, wt, pairs)->quantised_x;
-    }
-    if (quantised) {
-        mnk_quantise_rows(w, x->ptr, x_per_pair ? pairs : x->rows, k, c->shared);
-        mnc_barrier(w);
-    }
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
         const int64_t n = wt->group_rows;

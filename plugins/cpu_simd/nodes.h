@@ -11,15 +11,46 @@ typedef struct {
     bool blas; /* this program's threads may call mnk_blas_rows */
 } mnk_use;
 
+void mnk_linear_quantise(const mnc_call *c, mnc_worker *w); /* before: x to 8 bits */
 void mnk_linear_node(const mnc_call *c, mnc_worker *w);
+void mnk_attention_split(const mnc_call *c, mnc_worker *w); /* before: chunks of long rows */
 void mnk_attention_node(const mnc_call *c, mnc_worker *w);
+void mnk_embed_resolve(const mnc_call *c, mnc_worker *w); /* before: ids, in row order */
 void mnk_embed_node(const mnc_call *c, mnc_worker *w);
 void mnk_rope_node(const mnc_call *c, mnc_worker *w);
 void mnk_kv_store_node(const mnc_call *c, mnc_worker *w);
 void mnk_gather_node(const mnc_call *c, mnc_worker *w);
 void mnk_moe_route_node(const mnc_call *c, mnc_worker *w);
+void mnk_moe_quantise(const mnc_call *c, mnc_worker *w); /* before: x to 8 bits */
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w);
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w);
+
+/* mnc_op.parts of each. */
+uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_attention_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_embed_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_rope_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_kv_store_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_sample_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_output_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_moe_route_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+
+/* Parts of some work: at most units, at most as many as mnc_range_guided knows, and none of less
+ * than a microsecond or two, for which a part would cost more than it brings. work: in nanoseconds,
+ * roughly. */
+#define MNK_PART_NS 2000
+static inline uint32_t mnk_parts(int64_t work, int64_t units, uint32_t n_threads) {
+    const int64_t most = (int64_t)n_threads * MNC_GUIDED;
+    int64_t n = work / MNK_PART_NS;
+    if (n > units)
+        n = units;
+    if (n > most)
+        n = most;
+    if (n < 2 || n_threads == 1)
+        return 1;
+    return (uint32_t)n;
+}
 
 /* Scratch for the largest shapes of the program. */
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
@@ -35,7 +66,9 @@ static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight 
  * k->panel_bytes if r > MNK_FEW_ROWS. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                      int64_t lo, int64_t hi, void *panel);
-/* This worker's share of x [r, k] to mnk_quant rows. */
+/* Parts of a product of r rows of x with n rows of k weights. */
+uint32_t mnk_product_parts(int64_t n, int64_t k, int64_t r, uint32_t n_threads);
+/* This part's share of x [r, k] to mnk_quant rows. */
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to);
 /* What products of up to r rows with weight operand i need: raises *panel, sets *quantised where x
  * is wanted in 8 bits. */

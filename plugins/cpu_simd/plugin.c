@@ -208,37 +208,47 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 
 /* ---- the table of operations ----------------------------------------------------------------- */
 
-/* The function of an op: a driver, or that of an instruction set's mnk_vector. */
-#define NODE(fn) fn, 0
-#define VECTOR(field) NULL, offsetof(mnk_vector, field)
-/* X(op, contract, function, verdict, scratch); NULL: always native, needs none */
+/* The function of an op, with what runs before it: a driver, or that of an instruction set's
+ * mnk_vector. */
+#define NODE(fn) NULL, fn, 0
+#define NODES(first, fn) first, fn, 0
+#define VECTOR(field) NULL, NULL, offsetof(mnk_vector, field)
+/* X(op, contract, function, parts, verdict, scratch); verdict NULL: always native; scratch NULL:
+ * needs none */
 #define MNK_OPS(X)                                                                                 \
-    X(EMBED, 1, NODE(mnk_embed_node), embed_verdict, embed_scratch)                                \
-    X(RMS_NORM, 1, VECTOR(rms_norm), rms_norm_verdict, NULL)                                       \
-    X(LAYER_NORM, 1, VECTOR(layer_norm), layer_norm_verdict, NULL)                                 \
-    X(LINEAR, 1, NODE(mnk_linear_node), linear_verdict, mnk_linear_scratch)                        \
-    X(ROPE, 1, NODE(mnk_rope_node), rope_verdict, rope_scratch)                                    \
-    X(KV_STORE, 1, NODE(mnk_kv_store_node), NULL, NULL)                                            \
-    X(ATTENTION, 2, NODE(mnk_attention_node), attention_verdict, attention_scratch)                \
-    X(ACT, 1, VECTOR(act), NULL, NULL)                                                             \
-    X(GLU, 1, VECTOR(glu), NULL, NULL)                                                             \
-    X(ADD, 1, VECTOR(add), NULL, NULL)                                                             \
-    X(MUL, 1, VECTOR(mul), NULL, NULL)                                                             \
-    X(SCALE, 1, VECTOR(scale_op), NULL, NULL)                                                      \
-    X(SOFTCAP, 1, VECTOR(softcap), NULL, NULL)                                                     \
-    X(GATHER_ROWS, 1, NODE(mnk_gather_node), NULL, NULL)                                           \
-    X(SAMPLE, 4, NODE(mnc_op_sample), NULL, sample_scratch)                                        \
-    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), moe_route_verdict, moe_route_scratch)                \
-    X(MOE_LINEAR, 1, NODE(mnk_moe_linear_node), moe_linear_verdict, mnk_moe_linear_scratch)        \
-    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), NULL, NULL)
+    X(EMBED, 1, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_parts, embed_verdict,          \
+      embed_scratch)                                                                               \
+    X(RMS_NORM, 1, VECTOR(rms_norm), mnk_output_parts, rms_norm_verdict, NULL)                     \
+    X(LAYER_NORM, 1, VECTOR(layer_norm), mnk_output_parts, layer_norm_verdict, NULL)               \
+    X(LINEAR, 1, NODES(mnk_linear_quantise, mnk_linear_node), mnk_linear_parts, linear_verdict,    \
+      mnk_linear_scratch)                                                                          \
+    X(ROPE, 1, NODE(mnk_rope_node), mnk_rope_parts, rope_verdict, rope_scratch)                    \
+    X(KV_STORE, 1, NODE(mnk_kv_store_node), mnk_kv_store_parts, NULL, NULL)                        \
+    X(ATTENTION, 2, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_parts,           \
+      attention_verdict, attention_scratch)                                                        \
+    X(ACT, 1, VECTOR(act), mnk_output_parts, NULL, NULL)                                           \
+    X(GLU, 1, VECTOR(glu), mnk_output_parts, NULL, NULL)                                           \
+    X(ADD, 1, VECTOR(add), mnk_output_parts, NULL, NULL)                                           \
+    X(MUL, 1, VECTOR(mul), mnk_output_parts, NULL, NULL)                                           \
+    X(SCALE, 1, VECTOR(scale_op), mnk_output_parts, NULL, NULL)                                    \
+    X(SOFTCAP, 1, VECTOR(softcap), mnk_output_parts, NULL, NULL)                                   \
+    X(GATHER_ROWS, 1, NODE(mnk_gather_node), mnk_output_parts, NULL, NULL)                         \
+    X(SAMPLE, 4, NODE(mnc_op_sample), mnk_sample_parts, NULL, sample_scratch)                      \
+    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), mnk_moe_route_parts, moe_route_verdict,              \
+      moe_route_scratch)                                                                           \
+    X(MOE_LINEAR, 1, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_parts,           \
+      moe_linear_verdict, mnk_moe_linear_scratch)                                                  \
+    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_parts, NULL, NULL)
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},
 static const uint32_t contracts[][2] = {MNK_OPS(CONTRACT)};
 static const struct {
     uint32_t op;
+    mnc_fn first;
     mnc_fn fn;
     size_t vector;
+    mnc_parts parts;
     int32_t (*verdict)(const simd *s, const mnc_query *q, uint32_t *why);
     void (*scratch)(const mnc_query *q, const mnk_use *use, mnc_op *op);
 } op_rows[] = {MNK_OPS(ROW)};
@@ -299,7 +309,9 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
         if (op_rows[i].op != q->node->op)
             continue;
         const char *of_vector = (const char *)v + op_rows[i].vector;
+        op->first = op_rows[i].first;
         op->fn = op_rows[i].fn;
+        op->parts = op_rows[i].parts;
         if (!op->fn)
             memcpy(&op->fn, of_vector, sizeof op->fn);
         if (op_rows[i].scratch)

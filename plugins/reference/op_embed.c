@@ -60,21 +60,24 @@ static void scale_row(float *x, int64_t d, double scale, const float *learned) {
     }
 }
 
+/* The first of the parts does it all. */
+static void resolve_all(const mnc_call *c, mnc_worker *w) {
+    if (w->i == 0)
+        resolve(c, c->shared);
+}
+
 static void embed(const mnc_call *c, mnc_worker *w) {
     const mnc_weight *table = c->in[MN_EMBED_WEIGHT].weight;
     const mnc_weight *positions = c->in[MN_EMBED_POS_WEIGHT].weight;
     const int32_t *row_pos = c->out[MN_EMBED_OUT_ROW_POS].ptr;
     const int64_t d = table->cols;
-    int32_t *ids = c->shared;
+    const int32_t *ids = c->shared;
     float *learned = positions ? w->scratch : NULL; /* [D] */
     double scale = mnc_attr_f64(c, MN_EMBED_ATTR_SCALE);
     int64_t lo;
     int64_t hi;
     if (scale == 0)
         scale = 1;
-    if (w->i == 0)
-        resolve(c, ids);
-    mnc_barrier(w);
     mnc_range(w, c->in[MN_EMBED_SRC].rows, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         float *x = (float *)c->out[MN_EMBED_OUT_X].ptr + t * d; /* of [T, D] */
@@ -104,6 +107,7 @@ static uint32_t weight(const mnc_query *q, uint32_t i, const mn_tensor *t) {
 }
 
 const ref_op ref_op_embed = {
+    .first = resolve_all,
     .fn = embed,
     .size = size,
     .weight = weight,

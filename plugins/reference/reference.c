@@ -120,6 +120,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
     const ref_op *o = find(q->node->op);
     if (!o)
         return mnp_fail(err, MN_UNSUPPORTED, q->index, "op %u has no row", q->node->op);
+    op->first = o->first;
     op->fn = o->fn;
     if (o->size)
         o->size(q, op);

@@ -21,6 +21,7 @@ static inline int64_t ref_rows(const mnc_operand *o) {
 /* ---- an operation: one of these in its file, and its row of REF_OPS -------------------------- */
 enum { REF_NO_TYPE = 1, REF_NO_VECTOR, REF_NO_F32, REF_NO_SHAPE }; /* reasons of a no */
 typedef struct {
+    mnc_fn first; /* as in mnc_op */
     mnc_fn fn;
     void (*size)(const mnc_query *q, mnc_op *op); /* scratch; NULL = needs none */
     /* A reason, or 0: may the WEIGHT tensor t be operand i? NULL: F32, F16 and BF16 may. */

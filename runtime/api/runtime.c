@@ -162,6 +162,16 @@ static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {
         mn_log_to(on_log, rt);
 }
 
+static void warn_of_threads(uint32_t asked) {
+    const uint32_t processors = mn_cpus_read("").processors;
+    if (asked > processors)
+        mn_log(
+            MN_LOG_WARN,
+            "threads: %u, on %u processors that this process may use: what is computed in shares "
+            "uses %u of them at a time",
+            asked, processors, processors);
+}
+
 /* Pool and registry, by the configuration. */
 static mn_status open_parts(mn_runtime *rt, const mn_runtime_params *p, mn_error *err) {
     const uint32_t threads = (uint32_t)mn_config_get_int(rt->config, "threads");
@@ -169,6 +179,8 @@ static mn_status open_parts(mn_runtime *rt, const mn_runtime_params *p, mn_error
     mn_log_level(mn_config_log_level(rt->config));
     tell_settings(rt->config);
     mn_status st = mn_pool_create(threads, &rt->pool, err);
+    if (!st)
+        warn_of_threads(threads);
     if (!st)
         st = mn_registry_create(rt->config, rt->pool, &how, &rt->registry, err);
     if (!st)

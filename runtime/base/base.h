@@ -227,9 +227,20 @@ uint64_t mn_hash(const void *data, size_t n, uint64_t seed);
 void mn_hash_keyed(const uint64_t key[2], const uint64_t before[2], const void *data, size_t n,
                    uint64_t out[2]);
 
+/* ---- cpus.c: how many threads this process can keep busy ------------------------------------- */
+typedef struct {
+    uint32_t processors; /* in the affinity mask */
+    uint32_t cores;      /* that they belong to */
+    uint32_t quota; /* whole processors of the control group's time, at least 1; 0 = no limit */
+} mn_cpus;
+/* root: "", or a folder with a proc/ and a sys/ of its own. */
+mn_cpus mn_cpus_read(const char *root);
+/* One thread per core, as far as the quota goes. */
+uint32_t mn_cpus_default(const mn_cpus *n);
+
 /* ---- pool.c: the process's CPU threads ------------------------------------------------------- */
 typedef struct mn_pool mn_pool;
-/* 0 = as many as the process may use: affinity, cgroup quota */
+/* 0 = mn_cpus_default. More threads than processors: teams leave the rest of them asleep. */
 mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err);
 void mn_pool_free(mn_pool *p);
 uint32_t mn_pool_workers(const mn_pool *p);

@@ -1,16 +1,20 @@
-/* pool.c -- the process's CPU threads: a fixed set that runs one function at a time, all of its
- * tasks at once.
+/* pool.c -- the process's CPU threads: a fixed set that runs one function at a time, either all of
+ * its tasks at once, or a team's chunks by as many threads as the machine lets run.
  *
  * One 64-bit word, `turn`, starts a run: a counter above, the number of tasks in the low bits. A
- * worker whose index is below that number takes part and counts `pending` down; the others never
- * look at the job, so they need not be waited for. Waiting is a short spin (a decode step calls
- * many times per millisecond), then a condition variable. */
+ * worker whose index is below that number takes part; the others never look at the job, so they
+ * need not be waited for. Waiting is a short spin (a decode step has hundreds of phases), then a
+ * futex: a thread that waits leaves its processor to one that was descheduled. */
 #include "base/call.h"
+#include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
 #endif
@@ -18,24 +22,41 @@
 #define MAX_THREADS 4096u
 #define TASKS_MASK 0xFFFFu
 #define TEAM_FLAG 0x8000u /* in turn: not tasks, but a team that threads may join */
-#define CHUNK_BITS 24
-#define CHUNK_MASK ((1u << CHUNK_BITS) - 1)
+#define MAX_CHUNKS ((1u << 24) - 1)
 #define SPIN_NS 50000u
+#define SPIN_LEAST_NS 8000u
+/* A chunk that took so long while others slept: was its thread descheduled? */
+#define LATE_NS 200000u
+#define HOLD_LEAST_NS 2000000u
+#define HOLD_MOST_NS 256000000u
+
+/* team_state.word is phase << LEFT_BITS | SPENT + chunks that nobody has claimed, or OVER where no
+ * team is at work. Every thread may claim once in vain, which takes 1 away: there is room for that
+ * below both. */
+#define LEFT_BITS 26
+#define LEFT_MASK ((1u << LEFT_BITS) - 1)
+#define OVER MAX_THREADS
+#define SPENT (3 * MAX_THREADS)
 
 typedef struct {
-    mn_pool *pool;
+    _Alignas(64) _Atomic uint32_t asleep; /* a futex; 1: waits for its turn */
     uint32_t index;
+    mn_pool *pool;
     pthread_t thread;
+    uint64_t spin_ns;   /* how long it looks for the next phase before it sleeps */
+    uint64_t late_ns;   /* its longest chunk of this phase */
+    int64_t n_switches; /* of the thread against its will, when it last looked */
 } pool_worker;
 
-/* A team. `word` is phase << 24 | next chunk; phases are counted over all teams and never repeat,
- * so that a thread that comes late fails to claim a chunk instead of claiming one of another phase.
- * A phase without chunks means that no team is at work. What a thread reads after it has claimed a
- * chunk stays as it is until that chunk is done. */
+/* A team. Phases are counted over all teams and never repeat, so that a thread that comes late
+ * fails to claim a chunk instead of claiming one of another phase. What a thread reads after it has
+ * claimed a chunk stays as it is until that chunk is done. */
 typedef struct {
     _Alignas(64) _Atomic uint64_t word;
     _Atomic uint32_t n_chunks[2]; /* by the lowest bit of the phase */
     _Alignas(64) _Atomic uint32_t n_done;
+    _Alignas(64) _Atomic uint32_t opened; /* a futex: the low bits of the phase of word */
+    _Atomic uint32_t n_asleep;            /* threads at `opened` */
     mn_team team;
     uint32_t next_phase; /* of team */
     mn_status status;
@@ -48,13 +69,15 @@ struct mn_pool {
     void *arg;
     /* tasks of this run that are not done, the caller's apart */
     _Alignas(64) _Atomic uint32_t pending;
-    _Atomic uint32_t n_asleep; /* workers at `wake` */
-    _Atomic bool caller_asleep;
+    _Atomic uint32_t caller_asleep; /* a futex */
     team_state at_work;
+    /* Threads that take part in teams: at most one per processor, fewer while the machine has other
+     * work. Narrowed by any thread, widened by the caller between teams. */
+    _Alignas(64) _Atomic uint32_t width;
+    uint32_t widest;
+    _Atomic uint64_t hold_ns;              /* how long a narrowing lasts */
+    _Atomic uint64_t widen_at_ns;          /* 0: not narrowed */
     _Alignas(64) pthread_mutex_t run_lock; /* held by the caller of a run */
-    pthread_mutex_t sleep_lock;
-    pthread_cond_t wake;
-    pthread_cond_t done;
     uint64_t spin_ns;
     uint32_t n_workers, n_started; /* n_workers counts the caller */
     pool_worker *workers;          /* [n_workers]; [0] is the caller and has no thread */
@@ -89,7 +112,7 @@ bool mn_pool_is_stranded(const mn_pool *p) {
     return p && p->born != atomic_load_explicit(&n_forks, memory_order_relaxed);
 }
 
-/* ---- runs ------------------------------------------------------------------------------------ */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -99,109 +122,59 @@ static void relax(void) {
 #endif
 }
 
+/* Returns at once where *word is not `seen`, else when it is woken, or for no reason. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
+    const int before = errno;
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    errno = before;
+}
+
+static void futex_wake(_Atomic uint32_t *word, uint32_t n) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
 /* The turn that calls worker `index`, once it is another than the last one seen. */
 static bool called(mn_pool *p, uint32_t index, uint64_t seen, uint64_t *turn) {
     *turn = atomic_load(&p->turn);
     return *turn != seen && index < (*turn & TASKS_MASK & ~TEAM_FLAG);
 }
 
-static uint64_t await_turn(mn_pool *p, uint32_t index, uint64_t seen) {
+static uint64_t await_turn(pool_worker *w, uint64_t seen) {
+    mn_pool *p = w->pool;
     uint64_t turn;
-    uint64_t until = mn_now_ns() + p->spin_ns;
+    const uint64_t until = mn_now_ns() + p->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
-            if (called(p, index, seen, &turn))
+            if (called(p, w->index, seen, &turn))
                 return turn;
             relax();
         }
     } while (mn_now_ns() < until);
-    pthread_mutex_lock(&p->sleep_lock);
-    /* before the look at turn; the caller writes turn before it looks here */
-    atomic_fetch_add(&p->n_asleep, 1);
-    while (!called(p, index, seen, &turn))
-        pthread_cond_wait(&p->wake, &p->sleep_lock);
-    atomic_fetch_sub(&p->n_asleep, 1);
-    pthread_mutex_unlock(&p->sleep_lock);
+    for (;;) {
+        /* before the look at turn; the caller writes turn before it looks here */
+        atomic_store(&w->asleep, 1);
+        if (called(p, w->index, seen, &turn))
+            break;
+        futex_wait(&w->asleep, 1);
+    }
+    atomic_store(&w->asleep, 0);
     return turn;
 }
 
-/* Opens the next phase that has chunks, or one without: the end. Called by one thread at a time. */
-static void open_phase(team_state *s) {
-    const uint64_t phase = (atomic_load(&s->word) >> CHUNK_BITS) + 1;
-    uint32_t n = 0;
-    while (!n && !s->status && s->next_phase < s->team.n_phases)
-        n = s->team.chunks(s->team.arg, s->next_phase++);
-    if (n > CHUNK_MASK) {
-        s->status = MN_INVALID;
-        n = 0;
-    }
-    atomic_store(&s->n_done, 0);
-    atomic_store(&s->n_chunks[phase & 1], n);
-    atomic_store(&s->word, phase << CHUNK_BITS);
-}
-
-/* Runs chunks until no team is at work. */
-static void work_in_team(mn_pool *p, uint32_t thread) {
-    team_state *s = &p->at_work;
-    uint64_t until = mn_now_ns() + p->spin_ns;
-    for (;;) {
-        uint64_t word = atomic_load(&s->word);
-        const uint32_t n = atomic_load(&s->n_chunks[word >> CHUNK_BITS & 1]);
-        const uint32_t chunk = (uint32_t)word & CHUNK_MASK;
-        if (chunk >= n) {
-            if (atomic_load(&s->word) != word)
-                continue;
-            if (!n)
-                return;
-            if (mn_now_ns() < until)
-                relax();
-            else
-                sched_yield();
-            continue;
-        }
-        if (!atomic_compare_exchange_strong(&s->word, &word, word + 1))
-            continue;
-        s->team.run(s->team.arg, s->next_phase - 1, chunk, thread);
-        if (atomic_fetch_add(&s->n_done, 1) + 1 == n)
-            open_phase(s);
-        until = mn_now_ns() + p->spin_ns;
-    }
-}
-
-static void *worker_main(void *arg) {
-    pool_worker *w = arg;
-    mn_pool *p = w->pool;
-    uint64_t turn = 0;
-    inside = p;
-    for (;;) {
-        turn = await_turn(p, w->index, turn);
-        uint32_t n = (uint32_t)(turn & TASKS_MASK);
-        if (n == TASKS_MASK)
-            return NULL;
-        if (n & TEAM_FLAG) {
-            work_in_team(p, w->index);
-            continue;
-        }
-        p->fn(p->arg, w->index, n);
-        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_asleep)) {
-            pthread_mutex_lock(&p->sleep_lock);
-            pthread_cond_signal(&p->done);
-            pthread_mutex_unlock(&p->sleep_lock);
-        }
-    }
-}
-
 static void start_turn(mn_pool *p, uint32_t n) {
+    uint32_t n_called = n & ~TEAM_FLAG;
     atomic_store(&p->turn, ((atomic_load(&p->turn) >> 16) + 1) << 16 | n);
-    if (!atomic_load(&p->n_asleep))
-        return;
-    pthread_mutex_lock(&p->sleep_lock);
-    pthread_cond_broadcast(&p->wake);
-    pthread_mutex_unlock(&p->sleep_lock);
+    if (n_called > p->n_started)
+        n_called = p->n_started;
+    for (uint32_t i = 1; i < n_called; i++) {
+        pool_worker *w = &p->workers[i];
+        if (atomic_load(&w->asleep) && atomic_exchange(&w->asleep, 0))
+            futex_wake(&w->asleep, 1);
+    }
 }
 
 static void await_done(mn_pool *p) {
-    uint64_t until = mn_now_ns() + p->spin_ns;
+    const uint64_t until = mn_now_ns() + p->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
             if (!atomic_load(&p->pending))
@@ -209,12 +182,179 @@ static void await_done(mn_pool *p) {
             relax();
         }
     } while (mn_now_ns() < until);
-    pthread_mutex_lock(&p->sleep_lock);
-    atomic_store(&p->caller_asleep, true);
-    while (atomic_load(&p->pending))
-        pthread_cond_wait(&p->done, &p->sleep_lock);
-    atomic_store(&p->caller_asleep, false);
-    pthread_mutex_unlock(&p->sleep_lock);
+    for (;;) {
+        atomic_store(&p->caller_asleep, 1);
+        if (!atomic_load(&p->pending))
+            break;
+        futex_wait(&p->caller_asleep, 1);
+    }
+    atomic_store(&p->caller_asleep, 0);
+}
+
+/* ---- how many threads a team has ------------------------------------------------------------- */
+
+static int64_t switches_of_thread(void) {
+    struct rusage used;
+    if (getrusage(RUSAGE_THREAD, &used))
+        return 0;
+    return used.ru_nivcsw;
+}
+
+/* Called when the worker's part of a phase is over. One that was descheduled in the middle of a
+ * chunk, while others had gone to sleep for it, costs the team more than it brings: for some time
+ * there is one thread less, for twice as long each time that trying again was no better. */
+static void narrow_if_late(mn_pool *p, pool_worker *w) {
+    const uint64_t late_ns = w->late_ns;
+    w->late_ns = 0;
+    if (late_ns < LATE_NS || !atomic_load(&p->at_work.n_asleep))
+        return;
+    const int64_t n_switches = switches_of_thread();
+    const bool was_descheduled = n_switches != w->n_switches;
+    w->n_switches = n_switches;
+    uint32_t width = atomic_load(&p->width);
+    if (!was_descheduled || width < 2)
+        return;
+    if (!atomic_compare_exchange_strong(&p->width, &width, width - 1))
+        return;
+    const uint64_t hold_ns = atomic_load(&p->hold_ns);
+    atomic_store(&p->widen_at_ns, mn_now_ns() + hold_ns);
+    atomic_store(&p->hold_ns, MN_MIN(2 * hold_ns, (uint64_t)HOLD_MOST_NS));
+}
+
+/* Before a team begins: one thread more, if the last narrowing is long enough ago. Once it has gone
+ * well as long as it was held back, the next narrowing is a shorter one. */
+static void widen_if_due(mn_pool *p) {
+    const uint64_t at = atomic_load(&p->widen_at_ns);
+    if (!at)
+        return;
+    const uint64_t now = mn_now_ns();
+    if (now < at)
+        return;
+    const uint64_t hold_ns = atomic_load(&p->hold_ns);
+    const uint32_t width = atomic_load(&p->width);
+    if (width < p->widest) {
+        atomic_store(&p->width, width + 1);
+        atomic_store(&p->widen_at_ns, now + hold_ns);
+        return;
+    }
+    atomic_store(&p->hold_ns, MN_MAX(hold_ns / 2, (uint64_t)HOLD_LEAST_NS));
+    atomic_store(&p->widen_at_ns, hold_ns > HOLD_LEAST_NS ? now + hold_ns : 0);
+}
+
+/* ---- teams ----------------------------------------------------------------------------------- */
+
+static uint32_t left_in(uint64_t word) {
+    return (uint32_t)word & LEFT_MASK;
+}
+
+/* Opens the next phase that has chunks, or one without: the end. Called by one thread at a time. */
+static void open_phase(team_state *s) {
+    const uint64_t phase = (atomic_load(&s->word) >> LEFT_BITS) + 1;
+    uint32_t n = 0;
+    while (!n && !s->status && s->next_phase < s->team.n_phases)
+        n = s->team.chunks(s->team.arg, s->next_phase++);
+    if (n > MAX_CHUNKS) {
+        s->status = MN_INVALID;
+        n = 0;
+    }
+    atomic_store(&s->n_done, 0);
+    atomic_store(&s->n_chunks[phase & 1], n);
+    atomic_store(&s->word, phase << LEFT_BITS | (n ? SPENT + n : OVER));
+    atomic_store(&s->opened, (uint32_t)phase);
+    /* whoever opens a phase works in it: nobody is woken for a single chunk */
+    if (n != 1 && atomic_load(&s->n_asleep))
+        futex_wake(&s->opened, n ? MN_MIN(n - 1, MAX_THREADS) : MAX_THREADS);
+}
+
+/* Claims a chunk of the phase that is open. False: none is left. *word: what it found. */
+static bool claim(team_state *s, uint64_t *word, uint32_t *chunk) {
+    *word = atomic_load(&s->word);
+    if (left_in(*word) <= SPENT)
+        return false;
+    *word = atomic_fetch_sub(&s->word, 1);
+    const uint32_t left = left_in(*word);
+    if (left <= SPENT)
+        return false;
+    *chunk = atomic_load(&s->n_chunks[*word >> LEFT_BITS & 1]) - (left - SPENT);
+    return true;
+}
+
+/* Until the phase of `word`, which has no chunks left, is not the open one. A wait that a spin
+ * would have covered makes the next spins long, others make them short. */
+static void await_phase(team_state *s, pool_worker *w, uint64_t word) {
+    const uint64_t phase = word >> LEFT_BITS;
+    const uint64_t start = mn_now_ns();
+    do {
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load(&s->word) >> LEFT_BITS != phase)
+                return;
+            relax();
+        }
+    } while (mn_now_ns() - start < w->spin_ns);
+    atomic_fetch_add(&s->n_asleep, 1);
+    while (atomic_load(&s->opened) == (uint32_t)phase)
+        futex_wait(&s->opened, (uint32_t)phase);
+    atomic_fetch_sub(&s->n_asleep, 1);
+    if (mn_now_ns() - start < 2 * SPIN_NS)
+        w->spin_ns = MN_MIN(2 * w->spin_ns, w->pool->spin_ns);
+    else
+        w->spin_ns = MN_MIN(MN_MAX(w->spin_ns / 2, SPIN_LEAST_NS), w->pool->spin_ns);
+}
+
+/* Runs chunks until no team is at work, or the team is narrower than the worker's index. */
+static void work_in_team(mn_pool *p, pool_worker *w) {
+    team_state *s = &p->at_work;
+    uint32_t n_mine = 0;     /* chunks of the open phase that are done but not counted yet */
+    bool has_opened = false; /* the phase at work, which nobody else may have woken up for */
+    for (;;) {
+        uint64_t word = atomic_load(&s->word);
+        uint32_t chunk;
+        const uint32_t width = atomic_load_explicit(&p->width, memory_order_relaxed);
+        const bool stays = has_opened || w->index < width;
+        if (stays && claim(s, &word, &chunk)) {
+            const uint64_t start = mn_now_ns();
+            s->team.run(s->team.arg, s->next_phase - 1, chunk, w->index);
+            const uint64_t took = mn_now_ns() - start;
+            w->late_ns = MN_MAX(w->late_ns, took);
+            n_mine++;
+            continue;
+        }
+        if (n_mine) {
+            const uint32_t n = atomic_load(&s->n_chunks[word >> LEFT_BITS & 1]);
+            const uint32_t n_others = atomic_fetch_add(&s->n_done, n_mine);
+            has_opened = n_others + n_mine == n;
+            n_mine = 0;
+            narrow_if_late(p, w);
+            if (has_opened)
+                open_phase(s);
+            continue;
+        }
+        if (left_in(word) <= OVER || !stays)
+            return;
+        await_phase(s, w, word);
+    }
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static void *worker_main(void *arg) {
+    pool_worker *w = arg;
+    mn_pool *p = w->pool;
+    uint64_t turn = 0;
+    inside = p;
+    for (;;) {
+        turn = await_turn(w, turn);
+        uint32_t n = (uint32_t)(turn & TASKS_MASK);
+        if (n == TASKS_MASK)
+            return NULL;
+        if (n & TEAM_FLAG) {
+            work_in_team(p, w);
+            continue;
+        }
+        p->fn(p->arg, w->index, n);
+        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_exchange(&p->caller_asleep, 0))
+            futex_wake(&p->caller_asleep, 1);
+    }
 }
 
 mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
@@ -242,7 +382,7 @@ mn_status mn_pool_run(mn_pool *p, uint32_t n, void (*fn)(void *arg, uint32_t i, 
 }
 
 mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
-    if (team->size < MN_UP_TO(mn_team, run) || inside == p)
+    if (team->size < MN_UP_TO(mn_team, run) || inside == p || mn_pool_is_stranded(p))
         return MN_INVALID;
     const mn_pool *outer = inside;
     pthread_mutex_lock(&p->run_lock);
@@ -251,67 +391,16 @@ mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
     s->team = *team;
     s->next_phase = 0;
     s->status = MN_OK;
+    widen_if_due(p);
     open_phase(s);
-    if (p->n_workers > 1)
-        start_turn(p, p->n_workers | TEAM_FLAG);
-    work_in_team(p, 0);
+    const uint32_t width = atomic_load(&p->width);
+    if (width > 1 && left_in(atomic_load(&s->word)) > SPENT)
+        start_turn(p, width | TEAM_FLAG);
+    work_in_team(p, &p->workers[0]);
     const mn_status st = s->status;
     inside = outer;
     pthread_mutex_unlock(&p->run_lock);
     return st;
-}
-
-/* ---- how many threads ------------------------------------------------------------------------ */
-
-/* Processors of the quota in a cgroup file of "quota period" (v2); 0 = no limit or no such file. */
-static uint32_t quota_of(const char *path) {
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    long long quota = 0;
-    long long period = 0;
-    int n = fscanf(f, "%lld %lld", &quota, &period); /* "max 100000" matches nothing: no limit */
-    fclose(f);
-    if (n != 2 || quota <= 0 || period <= 0)
-        return 0;
-    return (uint32_t)MN_MIN((quota + period - 1) / period, (long long)MAX_THREADS);
-}
-
-/* The tightest quota of our cgroup (v2) and those above it; 0 = none. */
-static uint32_t cgroup_cpus(void) {
-    char line[1024] = "";
-    char path[1200];
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f) && strncmp(line, "0::", 3) != 0)
-        line[0] = 0;
-    fclose(f);
-    if (strncmp(line, "0::/", 4) != 0)
-        return 0;
-    char *group = line + 3;
-    group[strcspn(group, "\n")] = 0;
-    uint32_t least = 0;
-    for (;;) {
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-        uint32_t cpus = quota_of(path);
-        if (cpus && (!least || cpus < least))
-            least = cpus;
-        char *slash = strrchr(group, '/');
-        if (!slash)
-            return least;
-        *slash = 0;
-    }
-}
-
-static uint32_t usable_cpus(void) {
-    unsigned long mask[16384 / (8 * sizeof(unsigned long))] = {0}; /* cpu_set_t ends at 1024 */
-    int n = 0;
-    if (!sched_getaffinity(0, sizeof mask, (cpu_set_t *)(void *)mask))
-        n = CPU_COUNT_S(sizeof mask, (cpu_set_t *)(void *)mask);
-    uint32_t cpus = n > 0 ? (uint32_t)n : 1;
-    uint32_t quota = cgroup_cpus();
-    return MN_MIN(quota && quota < cpus ? quota : cpus, MAX_THREADS);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -320,9 +409,9 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     if (n_threads > MAX_THREADS)
         return mn_fail(err, MN_BAD_INPUT, "threads: found %u, expected at most %u", n_threads,
                        MAX_THREADS);
-    uint32_t cpus = usable_cpus();
+    const mn_cpus cpus = mn_cpus_read("");
     if (!n_threads)
-        n_threads = cpus;
+        n_threads = MN_MIN(mn_cpus_default(&cpus), MAX_THREADS);
     pthread_once(&watch_once, watch_forks);
     if (watch_error)
         return mn_fail(err, MN_OUT_OF_MEMORY, "cannot watch for forks: %s", strerror(watch_error));
@@ -332,21 +421,23 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     memset(p, 0, sizeof *p);
     p->born = atomic_load(&n_forks);
     pthread_mutex_init(&p->run_lock, NULL);
-    pthread_mutex_init(&p->sleep_lock, NULL);
-    pthread_cond_init(&p->wake, NULL);
-    pthread_cond_init(&p->done, NULL);
     /* more threads than processors: a spin takes time from one that works */
-    p->spin_ns = n_threads > cpus ? 0 : SPIN_NS;
+    p->spin_ns = n_threads > cpus.processors ? 0 : SPIN_NS;
+    p->widest = MN_MIN(n_threads, cpus.processors);
+    p->width = p->widest;
+    p->hold_ns = HOLD_LEAST_NS;
     p->n_workers = n_threads;
     p->n_started = 1;
-    p->workers = mn_calloc(n_threads, sizeof *p->workers);
+    p->workers = mn_alloc_aligned(n_threads * sizeof *p->workers, _Alignof(pool_worker));
     if (!p->workers) {
         mn_pool_free(p);
         return mn_fail_memory(err, n_threads * sizeof *p->workers);
     }
+    memset(p->workers, 0, n_threads * sizeof *p->workers);
+    for (uint32_t i = 0; i < n_threads; i++)
+        p->workers[i] = (pool_worker){.pool = p, .index = i, .spin_ns = p->spin_ns};
     for (; p->n_started < n_threads; p->n_started++) {
         pool_worker *w = &p->workers[p->n_started];
-        *w = (pool_worker){.pool = p, .index = p->n_started};
         int code = pthread_create(&w->thread, NULL, worker_main, w);
         if (!code)
             continue;
@@ -365,9 +456,6 @@ void mn_pool_free(mn_pool *p) {
     start_turn(p, TASKS_MASK);
     for (uint32_t i = 1; i < p->n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
-    pthread_cond_destroy(&p->done);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->sleep_lock);
     pthread_mutex_destroy(&p->run_lock);
     mn_free(p->workers);
     mn_free(p);

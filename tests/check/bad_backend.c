@@ -153,16 +153,19 @@ extern const ref_op __real_ref_op_sample;
 static void sample(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *slots = &c->in[MN_SAMPLE_SLOTS];
     int32_t before[64] = {0};
-    mnc_barrier(w);
     for (int32_t i = 0; i < slots->rows && i < 64; i++)
         before[i] = ((mn_slot *)mnc_row_of(slots, i))->pos;
-    mnc_barrier(w);
     __real_ref_op_sample.fn(c, w);
-    mnc_barrier(w);
-    for (int32_t i = (int32_t)w->i; i < slots->rows && i < 64; i += (int32_t)w->n)
+    for (int32_t i = 0; i < slots->rows && i < 64; i++)
         ((mn_slot *)mnc_row_of(slots, i))->pos = before[i];
 }
+static uint32_t one_part(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+    (void)c;
+    (void)n_threads;
+    return stage == MNC_MAIN;
+}
 static void sample_size(const mnc_query *q, mnc_op *op) {
+    op->parts = one_part;
     __real_ref_op_sample.size(q, op);
 }
 extern const ref_op __wrap_ref_op_sample;

@@ -108,16 +108,61 @@ static int32_t option(void *self, const char *key, mn_str *value) {
     *value = (mn_str){option_value, strlen(option_value)};
     return 1;
 }
-/* One thread does all: others may always come too late. */
-static mn_status team(void *self, const mn_team *t) {
-    (void)self;
-    for (uint32_t p = 0; p < t->n_phases; p++) {
-        const uint32_t n = t->chunks(t->arg, p);
-        for (uint32_t i = 0; i < n; i++)
-            t->run(t->arg, p, i, 0);
-    }
-    return MN_OK;
+/* A team whose threads take chunks under a lock. */
+typedef struct {
+    const mn_team *team;
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    uint32_t phase, n, next, n_done, n_shared;
+} shared_team;
+
+/* The next phase with chunks; behind the last one n is 0. The lock is held. */
+static void open_phase(shared_team *s) {
+    s->n = s->next = s->n_done = 0;
+    while (!s->n && s->phase < s->team->n_phases)
+        s->n = s->team->chunks(s->team->arg, s->phase++);
+    s->n_shared += s->n > 1;
+    pthread_cond_broadcast(&s->opened);
 }
+
+static void team_task(void *arg, uint32_t i, uint32_t n) {
+    shared_team *s = arg;
+    (void)n;
+    pthread_mutex_lock(&s->lock);
+    while (s->n) {
+        if (s->next == s->n) {
+            pthread_cond_wait(&s->opened, &s->lock);
+            continue;
+        }
+        const uint32_t chunk = s->next++;
+        const uint32_t phase = s->phase - 1;
+        pthread_mutex_unlock(&s->lock);
+        s->team->run(s->team->arg, phase, chunk, i);
+        pthread_mutex_lock(&s->lock);
+        if (++s->n_done == s->n)
+            open_phase(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* How many phases of the last team had more than one chunk. */
+static uint32_t n_shared;
+uint32_t h_host_shared_phases(void) {
+    return n_shared;
+}
+
+static mn_status team(void *self, const mn_team *t) {
+    shared_team s = {.team = t};
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.opened, NULL);
+    open_phase(&s);
+    const mn_status st = parallel(self, workers(self), team_task, &s);
+    n_shared = s.n_shared;
+    pthread_cond_destroy(&s.opened);
+    pthread_mutex_destroy(&s.lock);
+    return st;
+}
+
 static const void *query(void *self, const char *id) {
     (void)self;
     (void)id;

@@ -24,13 +24,6 @@ static void check(bool ok, const char *what, const char *row, int64_t k, int64_t
 }
 
 /* ---- the helpers of cpu_host, over threads of this program ----------------------------------- */
-struct mnc_team {
-    pthread_barrier_t at;
-};
-void mnc_barrier(mnc_worker *w) {
-    if (w->n > 1)
-        pthread_barrier_wait(&w->team->at);
-}
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     int64_t units = (total + grain - 1) / grain;
     *lo = units * w->i / w->n * grain;
@@ -39,6 +32,9 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
         *hi = total;
     if (*lo > total)
         *lo = total;
+}
+void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
+    mnc_range(w, total, grain, lo, hi);
 }
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
     return i < c->n_attr ? (int64_t)c->attr[i] : 0;
@@ -70,30 +66,41 @@ typedef struct {
     const mnc_call *c;
     mnc_worker w;
 } job;
+/* Every n_threads-th part from its first one on. */
 static void *job_main(void *p) {
     job *j = p;
-    j->fn(j->c, &j->w);
+    for (; j->w.i < j->w.n; j->w.i += j->w.n_threads)
+        j->fn(j->c, &j->w);
     return NULL;
 }
 #define SCRATCH (4u << 20)
-static void run(mnc_fn fn, mnc_call *c, uint32_t n) {
+static void run_stage(mnc_fn fn, const mnc_call *c, uint32_t n_parts, uint32_t n_threads) {
     job j[4];
     pthread_t t[4];
-    struct mnc_team team;
-    pthread_barrier_init(&team.at, NULL, n);
-    c->shared = aligned_alloc(64, SCRATCH);
-    memset(c->shared, 0xff, SCRATCH); /* NaN */
-    for (uint32_t i = 0; i < n; i++) {
-        j[i] = (job){fn, c, {i, n, aligned_alloc(64, SCRATCH), &team}};
+    for (uint32_t i = 0; i < n_threads; i++) {
+        j[i] = (job){fn, c, {i, n_parts, n_threads, aligned_alloc(64, SCRATCH)}};
         memset(j[i].w.scratch, 0xff, SCRATCH);
         pthread_create(&t[i], NULL, job_main, &j[i]);
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n_threads; i++) {
         pthread_join(t[i], NULL);
         free(j[i].w.scratch);
     }
+}
+static void run(mnc_fn fn, mnc_call *c, uint32_t n) {
+    c->shared = aligned_alloc(64, SCRATCH);
+    memset(c->shared, 0xff, SCRATCH); /* NaN */
+    run_stage(fn, c, n, n);
     free(c->shared);
-    pthread_barrier_destroy(&team.at);
+}
+static void run_attention(mnc_call *c, uint32_t n) {
+    c->shared = aligned_alloc(64, SCRATCH);
+    memset(c->shared, 0xff, SCRATCH);
+    const uint32_t first = mnk_attention_parts(c, MNC_FIRST, n);
+    if (first)
+        run_stage(mnk_attention_split, c, first, n);
+    run_stage(mnk_attention_node, c, mnk_attention_parts(c, MNC_MAIN, n), n);
+    free(c->shared);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -720,7 +727,7 @@ static void attend(const shape *s, att *a, const int64_t *len, bool last_only, u
         run(mnk_kv_store_node, &st, workers);
     }
     memset(a->y, 0xff, sizeof *a->y * (size_t)(t * s->h * s->dv));
-    run(mnk_attention_node, &c, workers);
+    run_attention(&c, workers);
     free(q);
 }
 /* Copies rows of n elements each as the cache rounds them. */

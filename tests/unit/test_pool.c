@@ -195,9 +195,162 @@ static void in_phases(void **state) {
     }
 }
 
+/* ---- how many threads ------------------------------------------------------------------------ */
+
+static void put_file(const char *root, const char *folder, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "mkdir -p '%s/%s'", root, folder);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Quotas of v2 and v1, of the group or one above it, in whole processors; a container that sees its
+ * group as the root; files that say nothing. */
+static void quotas(void **state) {
+    (void)state;
+    char root[] = "/tmp/test_pool_XXXXXX";
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(mn_cpus_read(root).quota, 0);
+    put_file(root, "proc/self", "cgroup", "0::/a/b\n");
+    assert_int_equal(mn_cpus_read(root).quota, 0);
+    put_file(root, "sys/fs/cgroup/a/b", "cpu.max", "max 100000\n");
+    put_file(root, "sys/fs/cgroup/a", "cpu.max", "390000 100000\n");
+    assert_int_equal(mn_cpus_read(root).quota, 3);
+    put_file(root, "sys/fs/cgroup/a/b", "cpu.max", "50000 100000\n");
+    assert_int_equal(mn_cpus_read(root).quota, 1);
+    put_file(root, "proc/self", "cgroup", "5:memory:/a\n4:cpu,cpuacct:/x\n0::/none\n");
+    assert_int_equal(mn_cpus_read(root).quota, 0);
+    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n");
+    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_period_us", "100000\n");
+    assert_int_equal(mn_cpus_read(root).quota, 0);
+    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "250000\n");
+    assert_int_equal(mn_cpus_read(root).quota, 2);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+/* Two processors of one core count once, those whose core is unknown for themselves. */
+static void cores(void **state) {
+    (void)state;
+    char root[] = "/tmp/test_pool_XXXXXX";
+    assert_non_null(mkdtemp(root));
+    const mn_cpus all = mn_cpus_read(root);
+    assert_true(all.processors >= 1);
+    assert_int_equal(all.cores, all.processors);
+    for (int i = 0; i < 64; i += 2) {
+        char folder[96];
+        char list[32];
+        snprintf(list, sizeof list, i % 4 ? "%d-%d\n" : "%d,%d\n", i, i + 1);
+        snprintf(folder, sizeof folder, "sys/devices/system/cpu/cpu%d/topology", i);
+        put_file(root, folder, "thread_siblings_list", list);
+        snprintf(folder, sizeof folder, "sys/devices/system/cpu/cpu%d/topology", i + 1);
+        put_file(root, folder, "thread_siblings_list", list);
+    }
+    const mn_cpus halves = mn_cpus_read(root);
+    assert_int_equal(halves.processors, all.processors);
+    assert_true(2 * halves.cores >= all.processors && halves.cores <= all.processors);
+    assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 0}), 4);
+    assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 2}), 2);
+    assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 6}), 4);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- more threads than processors ------------------------------------------------------------ */
+
+typedef struct {
+    atomic_uint threads; /* bit by thread that has run a chunk */
+    atomic_uint sum;
+} crowd;
+static uint32_t crowd_chunks(void *arg, uint32_t phase) {
+    (void)arg;
+    return phase % 2 ? 1 : 8;
+}
+static void crowd_run(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
+    crowd *c = arg;
+    (void)phase;
+    (void)chunk;
+    atomic_fetch_or(&c->threads, 1u << thread);
+    atomic_fetch_add(&c->sum, 1);
+}
+
+/* Of 16 threads on fewer processors only as many as those take part: the others would take their
+ * time. All of them run where a call asks for all. */
+static void no_more_than_processors(void **state) {
+    (void)state;
+    mn_pool *pool = NULL;
+    const uint32_t processors = mn_cpus_read("").processors;
+    assert_int_equal(mn_pool_create(16, &pool, NULL), MN_OK);
+    crowd c = {0};
+    const mn_team team = {sizeof team, 3000, &c, crowd_chunks, crowd_run};
+    assert_int_equal(mn_pool_team(pool, &team), MN_OK);
+    assert_int_equal(c.sum, 1500 * 9);
+    if (processors < 16)
+        assert_int_equal(c.threads >> processors, 0);
+    assert_int_equal(mn_pool_workers(pool), 16);
+    tally t = {0};
+    assert_int_equal(mn_pool_run(pool, 16, meet, &t), MN_OK);
+    mn_pool_free(pool);
+}
+
+/* ---- beside other work ----------------------------------------------------------------------- */
+
+static atomic_bool burns;
+static void *burn(void *arg) {
+    while (atomic_load(&burns))
+        sched_yield();
+    return arg;
+}
+static uint32_t late_chunks(void *arg, uint32_t phase) {
+    (void)arg;
+    return phase % 3 ? 1 : 4;
+}
+/* Some chunks take long and are descheduled, so that others fall asleep, and the team narrows. */
+static void late_run(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
+    crowd *c = arg;
+    (void)thread;
+    atomic_fetch_add(&c->sum, 1);
+    if (chunk != phase / 3 % 4)
+        return;
+    const uint64_t until = mn_now_ns() + 300000;
+    while (mn_now_ns() < until)
+        sched_yield();
+}
+
+/* A team that gets narrower in the middle of its work comes to its end. */
+static void narrower(void **state) {
+    (void)state;
+    enum { BURNERS = 4, PHASES = 300 };
+    pthread_t burners[BURNERS];
+    mn_pool *pool = NULL;
+    atomic_store(&burns, true);
+    for (int i = 0; i < BURNERS; i++)
+        assert_int_equal(pthread_create(&burners[i], NULL, burn, NULL), 0);
+    assert_int_equal(mn_pool_create(4, &pool, NULL), MN_OK);
+    for (int round = 0; round < 4; round++) {
+        crowd c = {0};
+        const mn_team team = {sizeof team, PHASES, &c, late_chunks, late_run};
+        assert_int_equal(mn_pool_team(pool, &team), MN_OK);
+        assert_int_equal(c.sum, PHASES * 2);
+    }
+    atomic_store(&burns, false);
+    for (int i = 0; i < BURNERS; i++)
+        pthread_join(burners[i], NULL);
+    mn_pool_free(pool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_once), cmocka_unit_test(all_at_once),
-        cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits), cmocka_unit_test(in_phases)};
+        cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits),
+        cmocka_unit_test(in_phases),       cmocka_unit_test(quotas),
+        cmocka_unit_test(cores),           cmocka_unit_test(no_more_than_processors),
+        cmocka_unit_test(narrower)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

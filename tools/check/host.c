@@ -174,15 +174,51 @@ static void log_line(void *self, int32_t level, mn_str msg) {
     (void)msg;
 }
 
-/* One thread does all the work of a team, which is legal: the others may always start too late. */
-static mn_status team(void *self, const mn_team *t) {
-    (void)self;
-    for (uint32_t p = 0; p < t->n_phases; p++) {
-        const uint32_t n = t->chunks(t->arg, p);
-        for (uint32_t i = 0; i < n; i++)
-            t->run(t->arg, p, i, 0);
+/* A team whose threads take chunks under a lock. */
+typedef struct {
+    const mn_team *team;
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    uint32_t phase, n, next, n_done;
+} shared_team;
+
+/* The next phase with chunks; behind the last one n is 0. The lock is held. */
+static void open_phase(shared_team *s) {
+    s->n = s->next = s->n_done = 0;
+    while (!s->n && s->phase < s->team->n_phases)
+        s->n = s->team->chunks(s->team->arg, s->phase++);
+    pthread_cond_broadcast(&s->opened);
+}
+
+static void team_task(void *arg, uint32_t i, uint32_t n) {
+    shared_team *s = arg;
+    (void)n;
+    pthread_mutex_lock(&s->lock);
+    while (s->n) {
+        if (s->next == s->n) {
+            pthread_cond_wait(&s->opened, &s->lock);
+            continue;
+        }
+        const uint32_t chunk = s->next++;
+        const uint32_t phase = s->phase - 1;
+        pthread_mutex_unlock(&s->lock);
+        s->team->run(s->team->arg, phase, chunk, i);
+        pthread_mutex_lock(&s->lock);
+        if (++s->n_done == s->n)
+            open_phase(s);
     }
-    return MN_OK;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static mn_status team(void *self, const mn_team *t) {
+    shared_team s = {.team = t};
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.opened, NULL);
+    open_phase(&s);
+    const mn_status st = parallel(self, workers(self), team_task, &s);
+    pthread_cond_destroy(&s.opened);
+    pthread_mutex_destroy(&s.lock);
+    return st;
 }
 
 static const void *query(void *self, const char *id) {
