@@ -1,6 +1,30 @@
-/* memory.c -- buffers are host memory; queues do everything at once; the one event is always
- * over. */
+/* memory.c -- buffers are host memory, those that are large and zeroed fresh pages of the system;
+ * queues do everything at once; the one event is always over. */
 #include "mnc.h"
+#include <sys/mman.h>
+
+/* Zeroed buffers from here on are mapped: a page takes memory, and the time to clear it, when it is
+ * first used. A cache for a long context is mostly never used. */
+#define MAPPED_BYTES (64u << 20)
+
+static bool allocate(mn_buffer *b, bool zeroed) {
+    const mn_host *h = b->dev->plugin->host;
+    b->owned = true;
+    if (!zeroed)
+        b->ptr = h->alloc(h->self, b->bytes ? b->bytes : 1, MNC_ALIGN);
+    if (zeroed && b->bytes < MAPPED_BYTES)
+        b->ptr = mnc_new(b->dev, b->bytes);
+    if (!zeroed || b->bytes < MAPPED_BYTES)
+        return b->ptr != NULL;
+    const int how = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *pages = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, how, -1, 0);
+    if (pages == MAP_FAILED)
+        return false;
+    b->ptr = pages;
+    b->owned = false;
+    b->mapped = true;
+    return true;
+}
 
 /* All kinds of memory are the same here: the host's. */
 mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out, mn_error *err) {
@@ -11,13 +35,8 @@ mn_status mnc_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
-    const mn_host *h = d->plugin->host;
-    *b = (mn_buffer){.dev = d, .bytes = bytes, .owned = true};
-    if (kind & MN_MEM_UNZEROED)
-        b->ptr = h->alloc(h->self, bytes ? bytes : 1, MNC_ALIGN);
-    else
-        b->ptr = mnc_new(d, bytes);
-    if (!b->ptr) {
+    *b = (mn_buffer){.dev = d, .bytes = bytes};
+    if (!allocate(b, !(kind & MN_MEM_UNZEROED))) {
         mnc_delete(d, b);
         return mnp_fail_memory(err, bytes, "a buffer");
     }
@@ -30,7 +49,7 @@ mn_status mnc_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn
     mn_buffer *b = mnc_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
-    *b = (mn_buffer){d, host, bytes, false};
+    *b = (mn_buffer){.dev = d, .ptr = host, .bytes = bytes};
     *out = b;
     return MN_OK;
 }
@@ -40,6 +59,8 @@ void mnc_buffer_free(mn_buffer *b) {
         return;
     if (b->owned)
         mnc_delete(b->dev, b->ptr);
+    if (b->mapped)
+        munmap(b->ptr, b->bytes);
     mnc_delete(b->dev, b);
 }
 

@@ -28,7 +28,8 @@ struct mn_buffer {
     mn_device *dev;
     uint8_t *ptr;
     uint64_t bytes;
-    bool owned;
+    bool owned;  /* ptr is the host's memory, freed with the buffer */
+    bool mapped; /* ptr is pages of our own, given back with the buffer */
 };
 struct mn_queue {
     mn_device *dev;

@@ -557,6 +557,36 @@ static void test_out_of_memory(void **state) {
     }
 }
 
+/* Pages of this process that are in memory. */
+static long resident_pages(void) {
+    long all = 0;
+    long resident = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%ld %ld", &all, &resident), 2);
+    fclose(f);
+    return resident;
+}
+
+/* A large buffer is zero, and takes memory where it is used alone. */
+static void test_large_buffer(void **state) {
+    (void)state;
+    ERR(err);
+    mn_buffer *b = NULL;
+    void *at = NULL;
+    const uint64_t bytes = (uint64_t)1 << 30;
+    const long before = resident_pages();
+    assert_int_equal(p.be->alloc(p.dev, bytes, MN_MEM_DEVICE, &b, &err), MN_OK);
+    assert_int_equal(p.be->map(b, &at, &err), MN_OK);
+    const uint8_t *all = at;
+    for (uint64_t i = 0; i < bytes; i += bytes / 16)
+        assert_int_equal(all[i], 0);
+    assert_int_equal(all[bytes - 1], 0);
+    assert_true(resident_pages() - before < (64 << 20) / 4096);
+    p.be->buffer_free(b);
+    assert_true(resident_pages() - before < (64 << 20) / 4096);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_segments_and_symbols),
@@ -567,6 +597,7 @@ int main(void) {
         cmocka_unit_test(test_kv),
         cmocka_unit_test(test_verdicts),
         cmocka_unit_test(test_device),
+        cmocka_unit_test(test_large_buffer),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
