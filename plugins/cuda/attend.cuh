@@ -14,12 +14,14 @@
 enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
 
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
- * `per` of them, `parts` blocks have all. Grid: heads, row, slices of the splits; of rows that are
- * stored on the way: parts of each row, head of keys, slice. */
+ * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of each
+ * head of keys, row, slices of the splits; of rows that are stored on the way: blocks of each row,
+ * head of keys, slice. */
 struct attend_args {
     cu_attend a;
     int group;
     int parts;
+    int blocks;
     int per;
     int log_split;
 };
@@ -463,19 +465,17 @@ __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     return last;
 }
 
+/* Part `part` of the heads of row t that share keys kvh; all threads. */
 template <class KT, int ND, int G, bool ONE>
-__global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(attend_args x) {
+__device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh, int part,
+                                            attend_shared<KT, ND, G, ONE> &sh) {
     typedef lanes<KT, ND> S;
     constexpr int D = S::D;
     constexpr int VALUES = (G * D + THREADS - 1) / THREADS;
-    __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const cu_attend &a = x.a;
     const cu_cache &c = a.c;
     const int tid = threadIdx.x;
-    const int stored = c.T > 1 ? blockIdx.x / x.parts : 0; /* row */
-    const int t = ONE ? stored : blockIdx.y;
     const bool early = ONE && a.early;
-    cu_next();
     const float freq = ONE && tid < a.st.q.n_rot / 2 ? a.st.q.freqs[tid] : 0;
     if (!early)
         cu_wait();
@@ -483,8 +483,6 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
     const int at_slot = __ldcg(&c.row_slot[t]);
     const int pos = same(at_pos);
     const int slot = same(at_slot);
-    const int kvh = ONE ? blockIdx.y : blockIdx.x / x.parts;
-    const int part = ONE ? blockIdx.x - t * x.parts : blockIdx.x % x.parts;
     const int h0 = kvh * x.group + part * x.per;
     const int heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
@@ -592,6 +590,19 @@ __global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(atten
         /* NaN stays NaN; a row sees itself at least */
         put(a.y, (row + g) * c.dv + i, __fmul_rn(r[j].v, 1 / r[j].sum), a.y_kind);
     }
+}
+
+template <class KT, int ND, int G, bool ONE>
+__global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(attend_args x) {
+    __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
+    const int across = x.a.c.T > 1 || !ONE ? blockIdx.x / x.blocks : 0;
+    const int first = blockIdx.x - across * x.blocks;
+    const int t = ONE ? across : blockIdx.y;
+    const int kvh = ONE ? blockIdx.y : across;
+    cu_next();
+#pragma unroll 1
+    for (int part = first; part < x.parts; part += x.blocks)
+        attend_part(x, t, kvh, part, sh);
 }
 
 template <class KT, int G, bool ONE>

@@ -18,16 +18,19 @@ void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
     const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
     const bool alone = a->one && a->c.T == 1 && a->c.P * CU_PAGE_TOKENS <= 4096;
-    attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0};
+    attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0, 0};
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
     while (1 << x.log_split < a->split)
         x.log_split++;
+    const int64_t heads = (int64_t)a->c.Hkv * a->c.T;
+    const bool waves = heads * x.parts > 2 * d->sms; /* then a block does all parts of its heads */
+    x.blocks = waves && a->one ? 1 : x.parts;
     const int blocks = x.parts * a->c.Hkv * a->c.T;
     const int slices = 8 * d->sms / blocks + 1;
     dim3 grid(x.parts * a->c.Hkv, a->c.T);
     if (a->one) {
-        grid.x = x.parts * a->c.T;
+        grid.x = x.blocks * a->c.T;
         grid.y = a->c.Hkv;
     }
     if (apart)

@@ -25,10 +25,12 @@ __device__ __forceinline__ void put4(void *y, int64_t i, float4 v, int kind) {
         *(float4 *)((float *)y + i) = v;
         return;
     }
-    put(y, i, v.x, kind);
-    put(y, i + 1, v.y, kind);
-    put(y, i + 2, v.z, kind);
-    put(y, i + 3, v.w, kind);
+    ushort4 h;
+    put(&h, 0, v.x, kind);
+    put(&h, 1, v.y, kind);
+    put(&h, 2, v.z, kind);
+    put(&h, 3, v.w, kind);
+    *(ushort4 *)((uint16_t *)y + i) = h;
 }
 
 /* The same order of sums as the norm fused into gemv. Rows of a.x, gathered if asked, to a.y, and
@@ -64,7 +66,8 @@ __global__ void __launch_bounds__(256) rms_rows(cu_norm a) {
     }
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        ss = add_squares(ss, v[k]);
+        if (1024 * k < D)
+            ss = add_squares(ss, v[k]);
     }
     const float rstd = cu_rstd(block_sum256(ss, red), D, a.eps);
     const int64_t at = (int64_t)blockIdx.x * D;

@@ -216,6 +216,14 @@ __device__ bool accept(const cu_sample &a, mn_slot *s, int row, int id) {
     return goes_on;
 }
 
+/* Whether a row in [from, to) is drawn by the slot. All threads; ends with a barrier. */
+__device__ bool draws_in(const cu_sample &a, int slot, int from, int to) {
+    bool found = false;
+    for (int r = from + threadIdx.x; r < to; r += THREADS)
+        found |= slot_of(a, r) == slot;
+    return __syncthreads_or(found);
+}
+
 __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
     __shared__ chain_room room;
     __shared__ best red[32];
@@ -232,12 +240,11 @@ __global__ void __launch_bounds__(THREADS) sample_rows(cu_sample a) {
         return;
     }
     /* A slot that draws twice in a step draws in order: its first row's block does all its rows. */
-    for (int r = 0; r < row; r++) {
-        if (slot_of(a, r) == slot)
-            return;
-    }
+    if (draws_in(a, slot, 0, row))
+        return;
+    const int end = draws_in(a, slot, row + 1, a.O) ? a.O : row + 1;
     int n_tied = 0; /* rows from r on that verify drafts of one another, or 0 */
-    for (int r = row; r < a.O; r++) {
+    for (int r = row; r < end; r++) {
         if (slot_of(a, r) != slot)
             continue;
         if (!n_tied)

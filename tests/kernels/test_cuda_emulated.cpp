@@ -255,7 +255,7 @@ static bool joins(const shape &s) {
     for (int one = 0; one < 2; one++) {
         mn_device device = {};
         cu_attend a = {};
-        device.sms = 4;
+        device.sms = 2; /* fewer than blocks of one part each */
         of.kv = past;
         a.c = of.c;
         a.c.kv = of.kv.data();
