@@ -14,9 +14,9 @@
 enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
 
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
- * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of each
- * head of keys, row, slices of the splits; of rows that are stored on the way: blocks of each row,
- * head of keys, slice. */
+ * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
+ * each head of keys, row, slices of the splits; of rows that are stored on the way: blocks of each
+ * row, head of keys, slice. */
 struct attend_args {
     cu_attend a;
     int group;
