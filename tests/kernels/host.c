@@ -113,7 +113,7 @@ typedef struct {
     const mn_team *team;
     pthread_mutex_t lock;
     pthread_cond_t opened;
-    uint32_t phase, n, next, n_done, n_shared;
+    uint32_t phase, n, next, n_done;
 } shared_team;
 
 /* The next phase with chunks; behind the last one n is 0. The lock is held. */
@@ -121,7 +121,6 @@ static void open_phase(shared_team *s) {
     s->n = s->next = s->n_done = 0;
     while (!s->n && s->phase < s->team->n_phases)
         s->n = s->team->chunks(s->team->arg, s->phase++);
-    s->n_shared += s->n > 1;
     pthread_cond_broadcast(&s->opened);
 }
 
@@ -145,19 +144,12 @@ static void team_task(void *arg, uint32_t i, uint32_t n) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* How many phases of the last team had more than one chunk. */
-static uint32_t n_shared;
-uint32_t h_host_shared_phases(void) {
-    return n_shared;
-}
-
 static mn_status team(void *self, const mn_team *t) {
     shared_team s = {.team = t};
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.opened, NULL);
     open_phase(&s);
     const mn_status st = parallel(self, workers(self), team_task, &s);
-    n_shared = s.n_shared;
     pthread_cond_destroy(&s.opened);
     pthread_mutex_destroy(&s.lock);
     return st;
