@@ -33,10 +33,12 @@ static void sample(ocl_run *r, const ocl_unit *u) {
         ocl_in(r, n, MN_SAMPLE_BIAS_VALUES),
         ocl_in(r, n, MN_SAMPLE_TARGET),
         ocl_in(r, n, MN_SAMPLE_DRAFT),
+        ocl_in(r, n, MN_SAMPLE_BREAKERS),
         ocl_out(r, n, MN_SAMPLE_OUT_IDS),
         top_ids,
         top_probs,
         ocl_out(r, n, MN_SAMPLE_OUT_LOGPROB),
+        ocl_out(r, n, MN_SAMPLE_OUT_MU),
         ocl_scratch(r, r->p->logits_at),
         ocl_scratch(r, r->p->mass_at),
     };
@@ -67,4 +69,4 @@ static uint32_t sample_verdict(const mn_graph *g, const mn_node *n) {
     return OCL_OK;
 }
 
-const ocl_op ocl_op_sample = {MN_OP_SAMPLE, 3, sample_verdict, sample_needs, sample};
+const ocl_op ocl_op_sample = {MN_OP_SAMPLE, 4, sample_verdict, sample_needs, sample};
