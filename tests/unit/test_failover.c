@@ -249,6 +249,25 @@ static void test_constraint(void **state) {
     }
 }
 
+/* A device whose SAMPLE is older than drafts draws the same ids one by one, forced text as well;
+ * who asked for drafts is told once. */
+static void test_no_drafts(void **state) {
+    (void)state;
+    open_world(NULL);
+    const story want = play_constrained("cpu_simd", 1, true);
+    close_world();
+    for (uint32_t how = 0; how < 2; how++) {
+        open_world(OPTIONS("plain", "2"));
+        with_drafts = how;
+        const story got = play_constrained("flaky", 1, true);
+        with_drafts = false;
+        assert_int_equal(n_warnings, how);
+        same(&want, &got);
+        assert_true(got.n_steps > want.n_steps);
+        close_world();
+    }
+}
+
 static void test_drafts(void **state) {
     static const char *const after[] = {"0", "2", "4", "7"};
     (void)state;
@@ -764,29 +783,19 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
-                                       cmocka_unit_test(test_five_sequences),
-                                       cmocka_unit_test(test_run_ahead),
-                                       cmocka_unit_test(test_statistics),
-                                       cmocka_unit_test(test_constraint),
-                                       cmocka_unit_test(test_drafts),
-                                       cmocka_unit_test(test_samplers),
-                                       cmocka_unit_test(test_info),
-                                       cmocka_unit_test(test_alone),
-                                       cmocka_unit_test(test_creation),
-                                       cmocka_unit_test(test_twice),
-                                       cmocka_unit_test(test_transient),
-                                       cmocka_unit_test(test_logits),
-                                       cmocka_unit_test(test_embeddings),
-                                       cmocka_unit_test(test_out_of_memory),
-                                       cmocka_unit_test(test_generate),
-                                       cmocka_unit_test(test_comes_back),
-                                       cmocka_unit_test(test_delay),
-                                       cmocka_unit_test(test_delay_of_relapse),
-                                       cmocka_unit_test(test_stays_lost),
-                                       cmocka_unit_test(test_self_test),
-                                       cmocka_unit_test(test_in_use),
-                                       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences),
+        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_constraint),   cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_no_drafts),    cmocka_unit_test(test_samplers),
+        cmocka_unit_test(test_info),         cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_transient),    cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_embeddings),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_generate),     cmocka_unit_test(test_comes_back),
+        cmocka_unit_test(test_delay),        cmocka_unit_test(test_delay_of_relapse),
+        cmocka_unit_test(test_stays_lost),   cmocka_unit_test(test_self_test),
+        cmocka_unit_test(test_in_use),       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;

@@ -12,7 +12,8 @@
  *   transient   every n-th execute, write and read fails once with a status of class TRANSIENT,
  *               before it has done anything
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
- *   plain       1: refuses to compile a SAMPLE that gives more than ids
+ *   plain       1: refuses to compile a SAMPLE that gives more than ids; 2: one that verifies
+ *               drafts, as before contract 3
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
  *   slow        milliseconds that every execute sleeps first: how long a text takes at least, on
  *               any machine
@@ -43,7 +44,8 @@ static struct {
 } units[MAX_DEVICES];
 static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
-static bool async, unified, plain;
+static bool async, unified;
+static uint32_t plain;
 static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
@@ -191,13 +193,24 @@ static bool scores(const mn_graph *g) {
     }
     return false;
 }
+/* Whether SAMPLE is to verify drafts. */
+static bool verifies(const mn_graph *g) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const mn_node *n = &g->nodes[i];
+        if (n->op == MN_OP_SAMPLE && n->n_in > MN_SAMPLE_DRAFT)
+            return g->operands[n->in_off + MN_SAMPLE_DRAFT] >= 0;
+    }
+    return false;
+}
 static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program **out,
                                  mn_error *err) {
     if (tells("compile"))
         units[unit(d)].left -= units[unit(d)].left < NEVER ? NEVER : 0;
     mn_status st = check(d, "compile", err);
-    if (!st && plain && scores(c->graph))
+    if (!st && plain == 1 && scores(c->graph))
         st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "draws ids and nothing else");
+    if (!st && plain == 2 && verifies(c->graph))
+        st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "verifies no drafts");
     return st ? st : mnc_compile(d, c, out, err);
 }
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
