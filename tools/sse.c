@@ -18,7 +18,6 @@ static void take_line(sse *s) {
         line += 3;
         n -= 3;
     }
-    s->past_first_line = 1;
     if (n < 4 || memcmp(line, "data", 4) != 0)
         return;
     size_t at = 4;
@@ -43,6 +42,7 @@ static int end_line(sse *s, sse_event fn, void *arg) {
         buffer_clear(&s->data);
         s->has_data = 0;
     }
+    s->past_first_line = 1;
     buffer_clear(&s->line);
     if (s->line.failed || s->data.failed)
         return SSE_NO_MEMORY;
