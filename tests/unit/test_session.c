@@ -340,6 +340,7 @@ static void test_errors(void **state) {
     assert_non_null(strstr(err.msg, "nosuch:3"));
     assert_non_null(strstr(err.msg, device));
     p.device = device, p.n_ctx = 1 << 24, p.n_seq = 4000;
+    p.kv_bytes = 1ull << 45; /* more than any machine has */
     assert_int_equal(mn_session_create(model, &p, &none, &err), MN_OUT_OF_MEMORY);
     mn_session_free(s);
 }
