@@ -7,6 +7,7 @@
  * record. */
 #include "negotiate/choose.h"
 #include <stdio.h>
+#include <string.h>
 
 /* a split must be so much faster than what it replaces: rates are measured on busy machines */
 #define SPLIT_GAIN 1.1
@@ -50,9 +51,30 @@ mn_status mn_ask_all(mn_chooser *c, bool cpu_only) {
     return st;
 }
 
+/* Whether offer j is of the card of offer i, by another driver. */
+static bool is_same_card(const mn_chooser *c, uint32_t i, uint32_t j) {
+    const mn_device_info *a = &mn_offer_at(c, i)->record->info;
+    const mn_device_info *b = &mn_offer_at(c, j)->record->info;
+    const bool host = a->kind == MN_DEVICE_CPU || b->kind == MN_DEVICE_CPU;
+    return i != j && !host && *a->uid && !strncmp(a->uid, b->uid, sizeof a->uid);
+}
+
+/* By what is claimed: measuring would open the card a second time. */
+bool mn_is_double(const mn_chooser *c, uint32_t i) {
+    const double claim = mn_sane(mn_offer_at(c, i)->record->info.mem_gbps);
+    for (uint32_t j = 0; j < c->p->n_offers && !c->named; j++) {
+        if (!is_same_card(c, i, j) || !mn_offer_at(c, j)->asked || !mn_can_all(c, j))
+            continue;
+        const double other = mn_sane(mn_offer_at(c, j)->record->info.mem_gbps);
+        if (other > claim || (other == claim && j < i))
+            return true;
+    }
+    return false;
+}
+
 /* Whether offer i takes part in the choice. */
 static bool takes_part(const mn_chooser *c, uint32_t i) {
-    return mn_offer_at(c, i)->asked && mn_can_some(c, i);
+    return mn_offer_at(c, i)->asked && mn_can_some(c, i) && !mn_is_double(c, i);
 }
 
 /* Rates are measured where they decide: between devices that are no oracles. */
@@ -323,7 +345,7 @@ static mn_status try_single(mn_chooser *c, bool oracles) {
     mn_order w = {.n = 0};
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
-        if (!o->asked || o->status || mn_offer_is_oracle(o) != oracles)
+        if (!takes_part(c, i) || o->status || mn_offer_is_oracle(o) != oracles)
             continue;
         if (!w.n || o->score < mn_offer_at(c, w.at[0])->score)
             w = (mn_order){{i}, 1};

@@ -51,6 +51,10 @@ mn_status mn_ask_device(mn_chooser *c, const mn_device_record *d, uint32_t *at);
 /* All devices but those that the request passes over; cpu_only: usable CPUs. */
 mn_status mn_ask_all(mn_chooser *c, bool cpu_only);
 bool mn_is_passed_over(const mn_chooser *c, const mn_device_record *d);
+/* Whether another plugin offers the card of offer i as well (the same uid), can run the graph, and
+ * claims no less: auto leaves i out then. A second driver's context would take memory of the card
+ * that nobody counts. False where the user named devices. */
+bool mn_is_double(const mn_chooser *c, uint32_t i);
 /* Rates of everybody who was asked; compares: measured where they decide. */
 void mn_rate_all(mn_chooser *c, bool compares);
 void mn_order_add(mn_order *w, uint32_t i); /* at the end, unless it is in */

@@ -187,6 +187,7 @@ const char *mn_outcome_name(mn_outcome outcome) {
         [MN_OUTCOME_PARTIAL] = "partial",
         [MN_OUTCOME_UNSUPPORTED] = "unsupported",
         [MN_OUTCOME_NOT_NAMED] = "not named",
+        [MN_OUTCOME_SAME_CARD] = "same card",
         [MN_OUTCOME_ORACLE] = "oracle",
         [MN_OUTCOME_SLOWER] = "slower",
     };

@@ -77,7 +77,8 @@ static void say_why(const mn_chooser *c, mn_text *why) {
 
 /* ---- one word per device --------------------------------------------------------------------- */
 
-static mn_outcome outcome(const mn_chooser *c, const mn_offer *o, bool in) {
+static mn_outcome outcome(const mn_chooser *c, uint32_t i, bool in) {
+    const mn_offer *o = mn_offer_at(c, i);
     const uint32_t klass = MN_STATUS_CLASS(o->status);
     if (in)
         return MN_OUTCOME_CHOSEN;
@@ -95,14 +96,14 @@ static mn_outcome outcome(const mn_chooser *c, const mn_offer *o, bool in) {
         return MN_OUTCOME_UNSUPPORTED;
     if (!o->asked)
         return MN_OUTCOME_NOT_NAMED;
+    if (mn_is_double(c, i))
+        return MN_OUTCOME_SAME_CARD;
     return mn_offer_is_oracle(o) ? MN_OUTCOME_ORACLE : MN_OUTCOME_SLOWER;
 }
 
 static void set_outcomes(const mn_chooser *c, bool chosen) {
-    for (uint32_t i = 0; i < c->p->n_offers; i++) {
-        mn_offer *o = mn_offer_at(c, i);
-        o->outcome = outcome(c, o, chosen && mn_in_plan(c, i));
-    }
+    for (uint32_t i = 0; i < c->p->n_offers; i++)
+        mn_offer_at(c, i)->outcome = outcome(c, i, chosen && mn_in_plan(c, i));
 }
 
 static void tell(const mn_chooser *c) {

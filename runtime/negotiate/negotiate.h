@@ -105,6 +105,7 @@ typedef enum {
     MN_OUTCOME_PARTIAL, /* can run some nodes */
     MN_OUTCOME_UNSUPPORTED,
     MN_OUTCOME_NOT_NAMED, /* by the user */
+    MN_OUTCOME_SAME_CARD, /* as a device of another plugin that takes part */
     MN_OUTCOME_ORACLE,
     MN_OUTCOME_SLOWER /* than what was chosen */
 } mn_outcome;

@@ -825,6 +825,41 @@ static void test_three_and_a_pool(void **state) {
     mn_placement_free(&p);
 }
 
+/* One card by two plugins: the one that claims more takes part, unless the user names the other. */
+static void test_same_card(void **state) {
+    (void)state;
+    INSTALL({"open", MN_DEVICE_GPU, ALL_OPS, 0, 0, 0, 0.5, "gpu0", HONEST, 0, 10},
+            GPU(3 * LAYER + SPARE), CPU);
+    snprintf(devices[0].info.uid, sizeof devices[0].info.uid, "pci-0000:00:06");
+    snprintf(devices[1].info.uid, sizeof devices[1].info.uid, "pci-0000:00:06");
+    devices[1].info.mem_gbps = 4800;
+    mn_placement p = negotiate("auto"); /* memory for three layers is no reason to open it twice */
+    check(&p);
+    assert_int_equal(offer_of(&p, "open")->outcome, MN_OUTCOME_SAME_CARD);
+    assert_int_equal(offer_of(&p, "open")->rates.source, MN_RATES_NONE);
+    assert_string_equal(at_node(&p, 1), "gpu");
+    mn_placement_free(&p);
+    p = negotiate("open");
+    only_on(&p, "open");
+    mn_placement_free(&p);
+    p = negotiate("open,gpu");
+    only_on(&p, "open");
+    mn_placement_free(&p);
+    devices[1].usable = false; /* then the other one has the card */
+    fakes[1].ops = 0;
+    p = negotiate("auto");
+    only_on(&p, "open");
+    mn_placement_free(&p);
+    fakes[1].ops = ALL_OPS;
+    devices[1].usable = true;
+    devices[1].info.mem_gbps = 0; /* of equal claims the first counts */
+    devices[1].info.mem_free = 0;
+    p = negotiate("auto");
+    only_on(&p, "open");
+    assert_int_equal(offer_of(&p, "gpu")->outcome, MN_OUTCOME_SAME_CARD);
+    mn_placement_free(&p);
+}
+
 static void test_share(void **state) {
     (void)state;
     INSTALL(CPU, GPU(LAYER + SPARE / 2)); /* one layer of eight and the output: under a tenth */
@@ -1052,6 +1087,7 @@ int main(void) {
                                        cmocka_unit_test(test_split_gains),
                                        cmocka_unit_test(test_cpu_takes_the_rest),
                                        cmocka_unit_test(test_three_and_a_pool),
+                                       cmocka_unit_test(test_same_card),
                                        cmocka_unit_test(test_share),
                                        cmocka_unit_test(test_weights_in_their_file),
                                        cmocka_unit_test(test_words),
