@@ -388,7 +388,8 @@ mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
     pthread_mutex_lock(&p->run_lock);
     inside = p;
     team_state *s = &p->at_work;
-    s->team = *team;
+    s->team = (mn_team){0};
+    memcpy(&s->team, team, MN_MIN(team->size, sizeof s->team)); /* a plugin's may be shorter */
     s->next_phase = 0;
     s->status = MN_OK;
     widen_if_due(p);

@@ -366,7 +366,7 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     mn_host *own_host = keep(NULL, BLOCK(mn_host, host));
     own_host->abi = MN_ABI_VERSION;
     own_host->abi_min = MN_ABI_OLDEST;
-    for (size_t at = UP_TO(mn_host, query); at + sizeof(void (*)(void)) <= sizeof *own_host;
+    for (size_t at = UP_TO(mn_host, team); at + sizeof(void (*)(void)) <= sizeof *own_host;
          at += sizeof(void (*)(void))) {
         void (*fn)(void) = no_service; /* what came after the first release */
         memcpy((char *)own_host + at, &fn, sizeof fn);

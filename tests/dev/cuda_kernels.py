@@ -10,6 +10,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\s*\(")
+DEVICE = re.compile(r"__device__[\w\s]*?[*&\s](\w+)\s*\((?=[^;{}]*\)\s*\{)")
 FAILED = []
 
 
@@ -42,7 +43,10 @@ def body(source, at):
 
 
 def waits(source, at):
-    return "cu_wait(" in body(source, at) or "griddepcontrol.wait" in body(source, at)
+    """The kernel itself, or a __device__ function of its file that it calls."""
+    own = body(source, at)
+    called = [body(source, m.end()) for m in DEVICE.finditer(source) if re.search(r"\b%s\s*(?:<[^<>;]*>)?\(" % m.group(1), own)]
+    return any("cu_wait(" in text or "griddepcontrol.wait" in text for text in [own] + called)
 
 
 def check_row(name, tests, bench):
