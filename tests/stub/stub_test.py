@@ -460,14 +460,18 @@ def candidate(record, f, name):
 
 
 def test_explain_all():
-    """One record tells of each file and device how far it came and what was the matter."""
+    """One record tells of each file and device how far it came and what was the matter. Which of those that can do everything is the
+    fastest is not for a test: stubs are made of the reference plugin, whose loops no sanitizer slows down."""
     with Folder(*steady()) as f:
         record = explain(env=f.env)
-        assert record["error"] is None and record["placement"]["device"] == "cpu_simd", record["placement"]
+        assert record["error"] is None, record["error"]
+        chosen = record["placement"]["device"]
+        assert chosen in ["cpu_simd"] + [ALL[name].device for name in steady() if ALL[name].outcome == "slower"], record["placement"]
         for name in steady():
             c, stub = candidate(record, f, name), ALL[name]
             equal((name, c["device"]), (name, stub.device))
-            assert c["outcome"] == stub.outcome and all(word in c["reason"] for word in stub.why), (name, c["outcome"], c["reason"])
+            outcome = "chosen" if stub.device == chosen else stub.outcome
+            assert c["outcome"] == outcome and all(word in c["reason"] for word in stub.why), (name, c["outcome"], c["reason"])
             if stub.status != "ok":  # the last step is the one that failed
                 equal([step["ok"] for step in c["steps"]], [True] * (len(c["steps"]) - 1) + [False])
                 equal(c["steps"][-1]["text"], c["reason"])
