@@ -3,6 +3,7 @@
 #ifndef STUB_H
 #define STUB_H
 #include <minerva/plugin.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What reference.c calls minerva_plugin_entry; see inner.h. */
@@ -12,6 +13,7 @@ static mn_backend stub_table;        /* what the host gets */
 static const mn_backend *stub_inner; /* what works */
 static const mn_profile *stub_inner_profile;
 static const mn_profile *stub_profile; /* NULL: the stub has no mn.profile/1 */
+static const char *stub_id = "";
 
 static const void *stub_query(void *self, const char *id) {
     (void)self;
@@ -42,6 +44,7 @@ static inline mn_status stub_boast(void *self, uint32_t i, mn_device_info *out, 
     info.launch_us = 0.1;
     info.h2d_gbps = 1e5;
     strcpy(info.name, "a stub that boasts");
+    snprintf(info.uid, sizeof info.uid, "%s-%u", stub_id, i); /* a card of its own */
     info.size = out->size < sizeof info ? out->size : (uint32_t)sizeof info;
     memcpy(out, &info, info.size);
     return MN_OK;
@@ -69,6 +72,7 @@ static const mn_plugin *stub_enter(const mn_host *host, mn_error *err, const cha
     stub_inner = p->query(p->self, MN_BACKEND_ID);
     stub_inner_profile = p->query(p->self, MN_PROFILE_ID);
     stub_table = *stub_inner;
+    stub_id = id;
     p->id = (mn_str){id, strlen(id)};
     p->query = stub_query;
     return p;
