@@ -7,6 +7,7 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include "samplers.h"
 
 /* ---- the order of logits --------------------------------------------------------------------- */
 static inline bool better(const float *l, int32_t a, int32_t b) {
@@ -77,18 +78,8 @@ static past past_of(const mnc_sample *s, int32_t last_n) {
     return h;
 }
 
-static bool has_penalties(const mn_slot_params *p) {
-    const bool repeats = p->repeat_penalty != 0 && p->repeat_penalty != 1;
-    const bool counts = p->frequency_penalty != 0 || p->presence_penalty != 0;
-    return p->penalty_last_n != 0 && (repeats || counts);
-}
-
-static bool has_dry(const mn_slot_params *p) {
-    return p->dry_multiplier > 0 && p->dry_base >= 1 && p->dry_last_n != 0;
-}
-
 bool mnc_chain_reads_history(const mn_slot_params *p) {
-    return has_penalties(p) || has_dry(p);
+    return mnp_has_penalties(p) || mnp_has_dry(p);
 }
 
 /* count: scratch, [n_vocab]: how often each id stands in the part of the history that counts. */
@@ -390,15 +381,12 @@ static bool is_on(uint32_t sampler, const mn_slot_params *p) {
 /* false = the sampler is no sampler of the history. */
 static bool run_on_history(mnc_chain *c, uint32_t sampler) {
     const mn_slot_params *p = c->s->params;
-    if (sampler != MN_SAMPLER_PENALTIES && sampler != MN_SAMPLER_DRY)
-        return false;
-    const bool penalties = sampler == MN_SAMPLER_PENALTIES;
-    const bool on = penalties ? has_penalties(p) : has_dry(p);
-    if (!on)
-        return true;
+    const mnp_on_history how = mnp_sampler_on_history(sampler, p);
+    if (how != MNP_HISTORY_ON)
+        return how == MNP_HISTORY_OFF;
     write_back(c);
     c->rewritten = true;
-    if (penalties)
+    if (sampler == MN_SAMPLER_PENALTIES)
         penalise(c->s, c->l, c->count);
     else
         dry(c->s, c->l, c->count);

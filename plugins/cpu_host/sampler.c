@@ -4,26 +4,11 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include "samplers.h"
 
-/* Philox4x32-10 (Salmon et al. 2011): counter-based, so that a position's draw depends on the
- * seed alone. */
 void mnc_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
-    uint32_t k0 = key[0];
-    uint32_t k1 = key[1];
-    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)0xD2511F53u * c[0];
-        uint64_t b = (uint64_t)0xCD9E8D57u * c[2];
-        uint32_t n0 = (uint32_t)(b >> 32) ^ c[1] ^ k0;
-        uint32_t n2 = (uint32_t)(a >> 32) ^ c[3] ^ k1;
-        c[0] = n0;
-        c[1] = (uint32_t)b;
-        c[2] = n2;
-        c[3] = (uint32_t)a;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    memcpy(out, c, sizeof c);
+    memcpy(out, counter, 4 * sizeof *out);
+    mnp_philox(key[0], key[1], out);
 }
 
 /* Scratch: logits as adjusted, ids as a heap, counts of the penalties. */

@@ -509,15 +509,6 @@ __device__ void temperature(chain &c, const mn_slot_params &p) {
 }
 
 /* ---- samplers that change logits ------------------------------------------------------------- */
-__device__ __forceinline__ bool has_penalties(const mn_slot_params &p) {
-    const bool repeats = p.repeat_penalty != 0 && p.repeat_penalty != 1;
-    const bool counts = p.frequency_penalty != 0 || p.presence_penalty != 0;
-    return p.penalty_last_n != 0 && (repeats || counts);
-}
-__device__ __forceinline__ bool has_dry(const mn_slot_params &p) {
-    return p.dry_multiplier > 0 && p.dry_base >= 1 && p.dry_last_n != 0;
-}
-
 /* An id that ends matches of dry, and one that is none. */
 __device__ __forceinline__ bool breaks(const cu_sample &a, int slot, int id) {
     if (id < 0 || id >= a.V)
@@ -589,15 +580,12 @@ __device__ void write_back(chain &c) {
 /* false = the sampler is none of those that change logits. */
 __device__ bool run_on_history(chain &c, unsigned sampler) {
     const mn_slot_params &p = *c.p;
-    if (sampler != MN_SAMPLER_PENALTIES && sampler != MN_SAMPLER_DRY)
-        return false;
-    const bool penalties = sampler == MN_SAMPLER_PENALTIES;
-    const bool on = penalties ? has_penalties(p) : has_dry(p);
-    if (!on)
-        return true;
+    const mnp_on_history how = mnp_sampler_on_history(sampler, &p);
+    if (how != MNP_HISTORY_ON)
+        return how == MNP_HISTORY_OFF;
     write_back(c);
     c.rewritten = true;
-    if (penalties)
+    if (sampler == MN_SAMPLER_PENALTIES)
         penalise(*c.a, p, c.l, c.count, c.a->history + (int64_t)c.slot * c.a->C, c.pos);
     else
         dry(c, p);

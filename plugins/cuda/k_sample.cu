@@ -129,7 +129,7 @@ __device__ int draw_row(const cu_sample &a, const drawing &d, const mn_slot_para
     const bool greedy = !(p.temp > 0);
     const bool reports = a.n_top || a.logprob;
     const bool biased = a.bias || a.mask || a.bias_ids;
-    const bool plain = !biased && !has_penalties(p) && !has_dry(p) && d.may_stop;
+    const bool plain = !biased && !mnp_has_penalties(&p) && !mnp_has_dry(&p) && d.may_stop;
     int is_nan = 0;
     if (greedy && plain && !reports) {
         const best top = arg_max(a.logits + (int64_t)d.row * a.V, a.V, d.red, &is_nan);

@@ -4,6 +4,7 @@
 #ifndef CU_SAMPLE_CUH
 #define CU_SAMPLE_CUH
 #include "kernels.h"
+#include "samplers.h"
 #include <float.h>
 #include <stddef.h>
 
@@ -172,24 +173,10 @@ __device__ void penalise(const cu_sample &a, const mn_slot_params &p, float *l, 
     __syncthreads();
 }
 
-/* Philox4x32-10 (Salmon 2011), keyed by the seed, of the position: its first two words, each as a
- * number in [0, 1). */
+/* The random words of a position under a seed: the first two, each as a number in [0, 1). */
 __device__ float2 philox(u64 seed, uint32_t pos) {
-    uint32_t k0 = (uint32_t)seed;
-    uint32_t k1 = (uint32_t)(seed >> 32);
     uint32_t c[4] = {pos, 0, 0, 0};
-    for (int r = 0; r < 10; r++) {
-        u64 x = (u64)0xD2511F53u * c[0];
-        u64 y = (u64)0xCD9E8D57u * c[2];
-        uint32_t n0 = (uint32_t)(y >> 32) ^ c[1] ^ k0;
-        uint32_t n2 = (uint32_t)(x >> 32) ^ c[3] ^ k1;
-        c[0] = n0;
-        c[1] = (uint32_t)y;
-        c[2] = n2;
-        c[3] = (uint32_t)x;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
+    mnp_philox((uint32_t)seed, (uint32_t)(seed >> 32), c);
     float2 uniform;
     uniform.x = (float)(c[0] >> 8) * 0x1p-24f;
     uniform.y = (float)(c[1] >> 8) * 0x1p-24f;

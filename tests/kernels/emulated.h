@@ -25,6 +25,8 @@
 #define __global__
 #undef __device__
 #define __device__
+#undef __host__
+#define __host__
 
 struct emulated_index {
     unsigned x, y, z;
