@@ -158,3 +158,23 @@ const mnp_pattern mnp_pattern_combine = {
     .parts = {
         [MNP_COMBINE_ADD] = {.name = "add", .op = MN_OP_ADD, .edge = MNP_READER, .of = MNP_ANCHOR},
     }};
+
+/* ---- what units took in ---------------------------------------------------------------------- */
+mnp_taken mnp_taken_in(const mnp_unit *u) {
+    mnp_taken t = {-1, -1, -1, -1, -1, -1};
+    if (u->pattern == &mnp_pattern_linear) {
+        t.norm = u->part[MNP_LINEAR_NORM];
+        t.gather = u->part[MNP_LINEAR_GATHER];
+        t.add = u->part[MNP_LINEAR_ADD];
+        t.glu = u->part[MNP_LINEAR_GLU];
+    }
+    if (u->pattern == &mnp_pattern_moe_linear)
+        t.glu = u->part[MNP_MOE_LINEAR_GLU];
+    if (u->pattern == &mnp_pattern_combine)
+        t.add = u->part[MNP_COMBINE_ADD];
+    if (u->pattern == &mnp_pattern_store) {
+        t.rope_q = u->part[MNP_STORE_ROPE_Q];
+        t.rope_k = u->part[MNP_STORE_ROPE_K];
+    }
+    return t;
+}

@@ -94,6 +94,13 @@ extern const mnp_pattern mnp_pattern_moe_linear;
 enum { MNP_COMBINE_ADD };
 extern const mnp_pattern mnp_pattern_combine;
 
+/* What a unit of these patterns took in, by what it is: nodes; -1 = none. */
+typedef struct {
+    int32_t norm, gather, add, glu, rope_q, rope_k;
+} mnp_taken;
+/* Of a unit of another pattern: all -1. */
+mnp_taken mnp_taken_in(const mnp_unit *u);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,22 +12,13 @@ enum { N_PATTERNS = sizeof patterns / sizeof *patterns };
 
 /* A unit of the lowering pass in the launches' terms. */
 static cu_unit unit_of(const mnp_unit *m) {
+    const mnp_taken t = mnp_taken_in(m);
     cu_unit u = {m->node, -1, -1, -1, -1, -1, -1, {}};
-    if (m->pattern == &mnp_pattern_linear) {
-        u.norm = m->part[MNP_LINEAR_NORM];
-        u.gather = m->part[MNP_LINEAR_GATHER];
-        u.epi = m->part[MNP_LINEAR_ADD];
-        if (u.epi < 0)
-            u.epi = m->part[MNP_LINEAR_GLU];
-    }
-    if (m->pattern == &mnp_pattern_moe_linear)
-        u.epi = m->part[MNP_MOE_LINEAR_GLU];
-    if (m->pattern == &mnp_pattern_combine)
-        u.epi = m->part[MNP_COMBINE_ADD];
-    if (m->pattern == &mnp_pattern_store) {
-        u.rope_q = m->part[MNP_STORE_ROPE_Q];
-        u.rope_k = m->part[MNP_STORE_ROPE_K];
-    }
+    u.norm = t.norm;
+    u.gather = t.gather;
+    u.epi = t.add >= 0 ? t.add : t.glu;
+    u.rope_q = t.rope_q;
+    u.rope_k = t.rope_k;
     return u;
 }
 

@@ -29,21 +29,16 @@ enum { N_WARP_PATTERNS = sizeof warp_patterns / sizeof *warp_patterns };
 
 /* A unit of the lowering pass in the launches' terms. */
 static ocl_unit unit_of(const mnp_unit *m) {
-    ocl_unit u = {m->node, -1, -1, -1, -1, -1, -1, {0}};
-    if (m->pattern == &linear_add || m->pattern == &mnp_pattern_combine)
-        u.add = m->part[MNP_COMBINE_ADD];
-    if (m->pattern == &mnp_pattern_linear) {
-        u.norm = m->part[MNP_LINEAR_NORM];
-        u.gather = m->part[MNP_LINEAR_GATHER];
-        u.add = m->part[MNP_LINEAR_ADD];
-        u.glu = m->part[MNP_LINEAR_GLU];
-    }
-    if (m->pattern == &mnp_pattern_moe_linear)
-        u.glu = m->part[MNP_MOE_LINEAR_GLU];
-    if (m->pattern == &mnp_pattern_store) {
-        u.rope_q = m->part[MNP_STORE_ROPE_Q];
-        u.rope_k = m->part[MNP_STORE_ROPE_K];
-    }
+    const mnp_taken t = mnp_taken_in(m);
+    ocl_unit u = {.node = m->node,
+                  .add = t.add,
+                  .glu = t.glu,
+                  .norm = t.norm,
+                  .gather = t.gather,
+                  .rope_q = t.rope_q,
+                  .rope_k = t.rope_k};
+    if (m->pattern == &linear_add)
+        u.add = m->part[0];
     return u;
 }
 

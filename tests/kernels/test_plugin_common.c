@@ -516,6 +516,27 @@ static void test_lower_store(void **state) {
     case_free(c);
 }
 
+/* What plugins read of a unit: parts of other patterns have the same numbers. */
+static void test_taken(void **state) {
+    (void)state;
+    mnp_unit u = {.pattern = &mnp_pattern_linear, .part = {10, 11, 12, 13, 14, 15}};
+    mnp_taken t = mnp_taken_in(&u);
+    assert_true(t.norm == 10 && t.gather == 11 && t.add == 12 && t.glu == 13);
+    assert_true(t.rope_q == -1 && t.rope_k == -1);
+    u.pattern = &mnp_pattern_store;
+    t = mnp_taken_in(&u);
+    assert_true(t.rope_k == 11 && t.rope_q == 12 && t.norm == -1 && t.add == -1);
+    u.pattern = &mnp_pattern_moe_linear;
+    t = mnp_taken_in(&u);
+    assert_true(t.glu == 10 && t.add == -1 && t.norm == -1);
+    u.pattern = &mnp_pattern_combine;
+    t = mnp_taken_in(&u);
+    assert_true(t.add == 10 && t.glu == -1 && t.norm == -1);
+    u.pattern = NULL;
+    t = mnp_taken_in(&u);
+    assert_true(t.norm == -1 && t.gather == -1 && t.add == -1 && t.glu == -1 && t.rope_q == -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_symbols),
@@ -523,7 +544,7 @@ int main(void) {
         cmocka_unit_test(test_arena),       cmocka_unit_test(test_bindings),
         cmocka_unit_test(test_sources),     cmocka_unit_test(test_lower_by_uses),
         cmocka_unit_test(test_lower_order), cmocka_unit_test(test_lower_store),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_taken),       cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
