@@ -22,7 +22,9 @@ if [ "${1:-}" = pack ]; then
     for f in test_cuda test_cuda_lost bench_ahead bench_cuda cuda_gemm gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
-    cp "$build"/tests/unit/test_{session,requests,scores} "$to/tests/unit/"
+    for f in session requests scores; do
+        cp "$build/tests/unit/test_$f" "$to/tests/unit/"
+    done
     for d in plugins loaders; do
         for f in "$build/$d"/*/*.so; do
             name=$(basename "$(dirname "$f")")
