@@ -13,7 +13,7 @@ $cc $flags -c "$src/rows_generic.c" -o "$out/generic.o"
 $cc $flags -c "$src/rows_neon.c" -o "$out/neon.o"
 $cc $flags -march=armv8.2-a+dotprod -c "$src/rows_neon.c" -o "$out/neon_dot.o"
 $cc $flags "$src/attention.c" "$src/blas.c" "$src/isa.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/quant.c" "$src/table.c" \
-    "$1/tests/kernels/test_rows.c" "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \
+    "$1"/tests/kernels/test_rows*.c "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \
     "$out/generic.o" "$out/neon.o" "$out/neon_dot.o" -o "$out/test_rows" -lm -lpthread
 for cpu in cortex-a57 max; do # without and with the dot product instructions
     echo "qemu-aarch64 -cpu $cpu"

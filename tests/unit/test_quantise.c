@@ -1,6 +1,6 @@
 /* test_quantise.c -- quantisers against limits of their error; rows of a model's tensors against
  * rows of a backend's weights, by the one dequantiser that both use. That its layouts are right is
- * tested elsewhere: against cpu_simd's own kernels (test_rows.c) and other implementations
+ * tested elsewhere: against cpu_simd's own kernels (test_rows_linear.c) and other implementations
  * (tests/golden). */
 #include "unit.h"
 #include "convert/quant.h"

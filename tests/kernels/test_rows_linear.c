@@ -1,0 +1,260 @@
+/* test_rows_linear.c -- test_rows: LINEAR of every type, precision and instruction set, against
+ * sums of doubles over what the oracle's dequantisation reads. */
+#include "test_rows.h"
+#include "../../plugins/reference/reference.h"
+#include "case.h"
+#include <math.h>
+#include <stdlib.h>
+
+#define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+
+/* The F16 values of a scale or bias plane, as MLX stores them too: in another type, moved up to the
+ * next place in memory. */
+static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
+    for (int64_t i = 0; i < n; i++) {
+        const float f = (float)rows_f16(mnk_u16(e->data + 2 * i));
+        uint32_t u = mnk_f32_bits(f);
+        uint16_t h = (uint16_t)(u >> 16);
+        memcpy(to + i * (dtype == MN_F32 ? 4 : 2), dtype == MN_F32 ? (void *)&u : (void *)&h,
+               dtype == MN_F32 ? 4 : 2);
+    }
+    const uint64_t step = dtype == MN_F32 ? 4 : 2;
+    *e = (mnc_extra){
+        .data = to,
+        .row_bytes = e->row_bytes / e->step * step,
+        .step = step,
+        .dtype = dtype,
+    };
+    return to + (uint64_t)n * step;
+}
+
+static mnc_extra *extra_of(mnc_weight *w, uint32_t kind) {
+    return kind == MN_PLANE_SCALE ? &w->scale : kind == MN_PLANE_BIAS ? &w->bias : &w->tensor_scale;
+}
+
+/* A random weight [n, k]; its planes lie behind one another, the last of them at an odd address
+ * where the type allows it. */
+static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **memory) {
+    const mn_dtype t = case_dtype(type);
+    const uint64_t bytes = case_plane_bytes(type, n * k);
+    const uint64_t blocks = (uint64_t)k / t.block_elems;
+    mnc_weight w = {
+        .dtype = t,
+        .rows = n,
+        .cols = k,
+        .row_bytes = case_plane_bytes(type, k),
+    };
+    mn_plane_spec spec;
+    const bool floats = t.n_planes == 3 && mn_dtype_plane(type, 1, &spec) && spec.is_float;
+    uint8_t *p = *memory =
+        malloc(case_weight_bytes(type, n, k) + (type == MN_F8_E4M3 ? (uint64_t)n * 4 : 0) +
+               (floats ? 8 * blocks * (uint64_t)n : 0) + 2);
+    uint64_t s = rows_u32();
+    p += type == MN_F32 ? 0 : 2;
+    case_random_weight(type, n, k, &s, p);
+    w.data = p;
+    p += bytes;
+    for (uint32_t i = 1; i < t.n_planes && mn_dtype_plane(type, i, &spec); i++) {
+        const uint64_t step = case_dtype(spec.dtype).block_bytes;
+        const uint64_t row = spec.by_block ? blocks * step : step;
+        *extra_of(&w, spec.kind) = (mnc_extra){
+            .data = p,
+            .row_bytes = spec.rows == 1 ? row : 0,
+            .step = spec.by_block ? step : 0,
+            .dtype = spec.dtype,
+        };
+        p += (uint64_t)n * row;
+    }
+    for (int i = 0; floats && i < 2 && n % 3; i++)
+        p = as_dtype(i ? &w.bias : &w.scale, n % 3 == 1 ? MN_BF16 : MN_F32, (int64_t)blocks * n, p);
+    if (type == MN_F8_E4M3 && n % 2) { /* with and without scales */
+        w.scale = (mnc_extra){
+            .data = p,
+            .row_bytes = 4,
+            .step = 0,
+            .dtype = MN_F32,
+        };
+        for (int64_t i = 0; i < n; i++) {
+            float f = 0.01f + 0.002f * (float)i;
+            memcpy(p + 4 * i, &f, 4);
+        }
+    }
+    return w;
+}
+
+enum { MOST_ROWS = 33, QUICK_ROWS = 7 };
+
+/* The most rows of a case. */
+static int64_t most_rows(void) {
+    return rows_quick ? QUICK_ROWS : MOST_ROWS;
+}
+
+/* The inputs of a case as a kernel reads them, and what the weight makes of them in double
+ * arithmetic: want [MOST_ROWS, n]. */
+typedef struct {
+    uint8_t *rows;
+    int64_t ldx;   /* bytes from row to row */
+    double *value; /* [k, MOST_ROWS] */
+    double *want;
+} linear_inputs;
+
+/* A weight [n, k] and most_rows() random rows, for all numbers of rows. */
+typedef struct {
+    uint32_t type, precision;
+    int32_t level;
+    int64_t k, n;
+    mnc_weight w;
+    uint8_t *memory;
+    float *wv, *x;
+    linear_inputs in[2]; /* as they are; as blocks of int8. Those that were needed. */
+} linear_case;
+
+static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level, int64_t k,
+                               int64_t n) {
+    linear_case c = {
+        .type = type,
+        .precision = precision,
+        .level = level,
+        .k = k,
+        .n = n,
+    };
+    c.w = random_weight(type, n, k, &c.memory);
+    c.wv = malloc(sizeof *c.wv * (size_t)(k * n));
+    c.x = malloc(sizeof *c.x * (size_t)(k * MOST_ROWS));
+    for (int64_t i = 0; i < n; i++)
+        ref_row(&c.w, i, c.wv + i * k);
+    for (int64_t i = 0; i < k * most_rows(); i++)
+        c.x[i] = rows_uniform();
+    return c;
+}
+
+static void linear_close(linear_case *c) {
+    for (int i = 0; i < 2; i++) {
+        free(c->in[i].rows);
+        free(c->in[i].value);
+        free(c->in[i].want);
+    }
+    free(c->memory);
+    free(c->wv);
+    free(c->x);
+}
+
+/* The rows in one of the two forms, and their values. */
+static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
+    const int64_t k = c->k;
+    in->ldx = quantised ? mnk_quant_bytes(k) : 4 * k;
+    in->rows = aligned_alloc(64, (size_t)((MOST_ROWS * in->ldx + 63) / 64 * 64));
+    in->value = malloc(sizeof *in->value * (size_t)(k * MOST_ROWS));
+    for (int64_t i = 0; i < most_rows(); i++) {
+        uint8_t *row = in->rows + i * in->ldx;
+        const float *x = c->x + i * k;
+        if (quantised)
+            mnk_quantise(x, k, row);
+        else
+            memcpy(row, x, (size_t)(4 * k));
+        for (int64_t j = 0; j < k; j++) {
+            double value = x[j];
+            if (quantised)
+                value = (double)mnk_quant_d(row, k)[j / 32] * (int8_t)row[j];
+            in->value[j * MOST_ROWS + i] = value;
+        }
+    }
+}
+
+/* Most of the time under sanitizers, which pass it over. */
+UNSANITIZED static void add_scaled(double *sum, const double *value, double by, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += value[i] * by;
+}
+
+static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
+    linear_inputs *in = &c->in[quantised];
+    if (in->rows)
+        return in;
+    put_rows(c, quantised, in);
+    in->want = malloc(sizeof *in->want * (size_t)(c->n * MOST_ROWS));
+    const int64_t n_rows = most_rows();
+    for (int64_t j = 0; j < c->n; j++) {
+        const float *weight = c->wv + j * c->k;
+        const double *value = in->value;
+        double sum[MOST_ROWS] = {0};
+        for (int64_t l = 0; l < c->k; l++) {
+            add_scaled(sum, value, weight[l], n_rows);
+            value += MOST_ROWS;
+        }
+        for (int64_t i = 0; i < n_rows; i++)
+            in->want[i * c->n + j] = sum[i];
+    }
+    return in;
+}
+
+/* The size of one output where inputs and weights do not cancel. */
+static double usual_output(const linear_case *c, const linear_inputs *in, int64_t r) {
+    double nx = 0;
+    double nw = 0;
+    for (int64_t l = 0; l < c->k; l++) {
+        const double *value = in->value + l * MOST_ROWS;
+        for (int64_t i = 0; i < r; i++)
+            nx += value[i] * value[i];
+    }
+    for (int64_t i = 0; i < c->k * c->n; i++) {
+        const double weight = c->wv[i];
+        nw += weight * weight;
+    }
+    return sqrt(nx * nw / (double)c->k);
+}
+
+static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x,
+                          int64_t ldx, int64_t r, float *y, void *panel, uint64_t panel_bytes) {
+    mnk_pair pair[MOST_ROWS];
+    for (int64_t i = 0; i < r; i++)
+        pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
+    memset(panel, 0xff, panel_bytes);
+    mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
+}
+
+/* The first r rows: near the double ones; the first and the last of them as they come out alone. */
+static void linear_rows_case(linear_case *c, int64_t r) {
+    const mnk_linear *kern = mnk_find_linear(c->type, c->precision, c->level, r);
+    const mnk_linear *few = mnk_find_linear(c->type, c->precision, c->level, 1);
+    const linear_inputs *in = linear_inputs_of(c, kern->quantised_x);
+    const int64_t n = c->n;
+    const uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(c->k) : 0) / 64 * 64 + 64;
+    float *y = malloc(sizeof *y * (size_t)(n * r));
+    float *one = malloc(sizeof *one * (size_t)n);
+    void *panel = aligned_alloc(64, pb);
+    memset(y, 0xff, sizeof *y * (size_t)(n * r));
+    multiply_rows(kern, &c->w, in->rows, in->ldx, r, y, panel, pb);
+    const double e = rows_rel_l2(y, in->want, n * r) * rows_norm(in->want, n * r);
+    const double by = usual_output(c, in, r); /* a single output may cancel */
+    /* by is 0: all weights are */
+    rows_check(e <= 2e-6 * by, "error", kern->name, c->k, n, r, e / by);
+    for (int64_t i = 0; i < r && !few->quantised_x; i += r > 1 ? r - 1 : 1) {
+        multiply_rows(few, &c->w, in->rows + i * in->ldx, in->ldx, 1, one, panel, pb);
+        rows_check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name,
+                   c->k, n, r, (double)i);
+    }
+    free(y);
+    free(one);
+    free(panel);
+}
+
+void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
+    static const int64_t blocks[] = {1, 3, 9, 33, 65};
+    static const int64_t floats[] = {1, 7, 33, 64, 1030, 2083};
+    static const int64_t ns[] = {1, 3, 17, 50, 70};
+    static const int64_t rs[] = {1, 2, 4, QUICK_ROWS, MOST_ROWS};
+    const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
+    int64_t e = case_dtype(type).block_elems;
+    e = e > grain ? e : grain;
+    const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
+    for (int64_t i = rows_quick; i < (e > 1 ? most : 6 - rows_quick); i++) {
+        for (int j = 0; j < 5; j += 1 + rows_quick) {
+            linear_case c =
+                linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j]);
+            for (int l = rows_quick; l < 5; l += 1 + rows_quick)
+                linear_rows_case(&c, rs[l]);
+            linear_close(&c);
+        }
+    }
+}
