@@ -9,7 +9,8 @@ void mn_grammar_free(mn_grammar *g) {
         return;
     mn_gsets_free(g);
     mn_gnfa_free(&g->nfa);
-    pthread_mutex_destroy(&g->lock);
+    pthread_rwlock_destroy(&g->lock);
+    pthread_mutex_destroy(&g->list_lock);
     mn_free(g);
 }
 
@@ -17,7 +18,8 @@ void mn_grammar_free(mn_grammar *g) {
 static mn_status finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **out) {
     mn_grammar *g = mn_calloc(1, sizeof *g);
     if (g) {
-        pthread_mutex_init(&g->lock, NULL);
+        pthread_rwlock_init(&g->lock, NULL);
+        pthread_mutex_init(&g->list_lock, NULL);
         g->vocab = v;
     } else {
         mn_gbuild_memory(b);

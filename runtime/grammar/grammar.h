@@ -5,8 +5,9 @@
  * all kinds of tokenisers need nothing special. Everything that is allowed can be completed: a
  * state that was reached by allowed tokens always has bytes that lead to its end.
  *
- * Threads: a vocabulary is read-only once made. A grammar and its states may be used by any thread;
- * calls for one grammar wait for each other. */
+ * Threads: a vocabulary is read-only once made. A grammar may be used by any thread, a state by one
+ * at a time. Calls for one grammar run side by side as long as they find all that they need; one
+ * that has to derive something new waits for the others. */
 #ifndef MN_GRAMMAR_GRAMMAR_H
 #define MN_GRAMMAR_GRAMMAR_H
 #include "base/base.h"

@@ -227,8 +227,11 @@ typedef struct {
     size_t cap_heads, cap_frames;
 } mn_gstack;
 
+/* Sets and what is derived from them grow under the lock for writing. Who only reads them holds it
+ * for reading, and has a view: a copy of all above `lock`, in which what is not there yet counts as
+ * `failed`; then the work is done again by a writer. */
 struct mn_grammar {
-    pthread_mutex_t lock;
+    bool is_view;
     const mn_grammar_vocab *vocab;
     mn_gnfa nfa;
     mn_gset **set;
@@ -236,14 +239,16 @@ struct mn_grammar {
     size_t cap_sets;
     uint32_t *slot; /* [n_slots] sets by hash, MN_GNONE = free */
     uint32_t n_slots;
-    uint32_t *start;          /* [n_rules] sets, MN_GNONE = not made yet */
-    uint32_t *mark, stamp;    /* [nfa.n] of a closure that is being made */
-    uint32_t *work;           /* [nfa.n] its nodes to visit */
-    uint32_t *gather;         /* [nfa.n] its result */
-    uint64_t bytes;           /* held by sets and masks */
-    bool full;                /* beyond MN_GRAMMAR_MEMORY: no more sets until a sweep */
-    bool failed;              /* out of memory since the last call began */
-    mn_grammar_state *states; /* all that live */
+    uint32_t *start;       /* [n_rules] sets, MN_GNONE = not made yet */
+    uint32_t *mark, stamp; /* [nfa.n] of a closure that is being made */
+    uint32_t *work;        /* [nfa.n] its nodes to visit */
+    uint32_t *gather;      /* [nfa.n] its result */
+    uint64_t bytes;        /* held by sets and masks */
+    bool full;             /* beyond MN_GRAMMAR_MEMORY: no more sets until a sweep */
+    bool failed;           /* out of memory since the last call began */
+    pthread_rwlock_t lock;
+    pthread_mutex_t list_lock; /* of states; taken behind lock */
+    mn_grammar_state *states;  /* all that live */
 };
 struct mn_grammar_state {
     mn_grammar *g;
@@ -252,6 +257,8 @@ struct mn_grammar_state {
     bool complete;
 };
 mn_status mn_gsets_init(mn_grammar *g);
+/* Under the lock for reading: *view becomes one; false: the work is a writer's. */
+bool mn_grammar_view(const mn_grammar *g, mn_grammar *view);
 void mn_gsets_free(mn_grammar *g);
 /* Set of where rule begins; MN_GSET_DEAD: no memory. */
 int32_t mn_gset_start(mn_grammar *g, uint32_t rule);

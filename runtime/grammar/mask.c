@@ -191,6 +191,10 @@ static mn_gmask *mask_of(mn_grammar *g, uint32_t set, level *levels) {
     mn_gset *s = g->set[set];
     if (s->mask)
         return s->mask;
+    if (g->is_view) {
+        g->failed = true;
+        return NULL;
+    }
     mn_gstack k = {0};
     mn_gmask *m = mn_calloc(1, sizeof *m);
     const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
@@ -234,7 +238,7 @@ static void walk_escapes(walker *w, const mn_gmask *m, mn_ghead h) {
     mn_gclose_add(&w->c, f.set, f.parent);
     mn_gclose_finish(&w->c);
     const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
-    for (uint32_t i = 0; i < m->n_escape && top.n_heads; i++)
+    for (uint32_t i = 0; i < m->n_escape && top.n_heads && !w->c.g->failed; i++)
         walk(w, m->escape[i], top);
     k->n_heads = n_heads;
     k->n_frames = n_frames;
@@ -254,13 +258,15 @@ static void walk_head(walker *w, mn_ghead h) {
     k->n_frames = n_frames;
 }
 
-static void mask_heads(mn_grammar_state *s, walker *w, level *levels) {
-    mn_grammar *g = s->g;
+static void mask_heads(const mn_grammar_state *s, walker *w, level *levels) {
+    mn_grammar *g = w->c.g;
     const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
-    for (uint32_t i = 0; i < s->stack.n_heads; i++) {
+    for (uint32_t i = 0; i < s->stack.n_heads && !g->failed; i++) {
         const mn_ghead h = s->stack.head[i];
         const mn_gmask *m = mask_of(g, h.set, levels);
         const uint32_t depth = s->stack.frame[h.frame].depth;
+        if (!m && g->is_view)
+            return;
         if (!m || m->deepest + depth > MN_GRAMMAR_DEPTH) {
             walk_head(w, h);
             continue;
@@ -278,14 +284,11 @@ static bool is_empty(const uint32_t *bits, uint32_t words) {
     return !any;
 }
 
-static mn_status mask_locked(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
-    mn_grammar *g = s->g;
-    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+/* g: of s, or a view of it. False: g->failed. */
+static bool make_mask(mn_grammar *g, const mn_grammar_state *s, uint32_t *bits) {
     mn_gstack k = {0};
     g->failed = false;
-    if (g->full)
-        mn_gsets_sweep(g);
-    memset(bits, 0, words * sizeof *bits);
+    memset(bits, 0, MN_GRAMMAR_WORDS(g->vocab->n_vocab) * sizeof *bits);
     level *levels = mn_alloc(g->vocab->longest + 2ull, sizeof *levels);
     if (levels && mn_gstack_copy(&k, &s->stack)) {
         walker w = {{.g = g, .stack = &k}, g->vocab, levels, bits, NULL};
@@ -295,19 +298,38 @@ static mn_status mask_locked(mn_grammar_state *s, uint32_t *bits, mn_error *err)
     }
     mn_gstack_free(&k);
     mn_free(levels);
-    if (g->failed)
-        return mn_fail_memory(err, 0);
-    if (is_empty(bits, words) && !s->complete)
-        return mn_fail(err, MN_UNSUPPORTED,
-                       "no token of the vocabulary continues the text as the grammar demands");
-    return MN_OK;
+    return !g->failed;
+}
+
+/* What others had left may have filled the memory: the mask is then made in an empty one. */
+static bool make_alone(mn_grammar_state *s, uint32_t *bits) {
+    mn_grammar *g = s->g;
+    const bool was_full = g->full;
+    if (was_full)
+        mn_gsets_sweep(g);
+    const bool ok = make_mask(g, s, bits);
+    if (!ok || !g->full || was_full)
+        return ok;
+    mn_gsets_sweep(g);
+    return make_mask(g, s, bits);
 }
 
 mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
-    pthread_mutex_lock(&s->g->lock);
-    const mn_status st = mask_locked(s, bits, err);
-    pthread_mutex_unlock(&s->g->lock);
-    return st;
+    mn_grammar view;
+    pthread_rwlock_rdlock(&s->g->lock);
+    bool ok = mn_grammar_view(s->g, &view) && make_mask(&view, s, bits);
+    pthread_rwlock_unlock(&s->g->lock);
+    if (!ok) {
+        pthread_rwlock_wrlock(&s->g->lock);
+        ok = make_alone(s, bits);
+        pthread_rwlock_unlock(&s->g->lock);
+    }
+    if (!ok)
+        return mn_fail_memory(err, 0);
+    if (is_empty(bits, MN_GRAMMAR_WORDS(s->g->vocab->n_vocab)) && !s->complete)
+        return mn_fail(err, MN_UNSUPPORTED,
+                       "no token of the vocabulary continues the text as the grammar demands");
+    return MN_OK;
 }
 
 bool mn_grammar_within(const mn_grammar_vocab *v, const uint32_t *bits, uint32_t n_words,

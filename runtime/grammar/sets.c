@@ -3,6 +3,7 @@
  * shared by its states. Their memory is bounded: at MN_GRAMMAR_MEMORY no more are made, which
  * allows fewer tokens, and the next call first frees all that no state refers to. */
 #include "grammar/grammar_impl.h"
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,21 @@ mn_status mn_gsets_init(mn_grammar *g) {
     memset(g->slot, 0xff, g->n_slots * sizeof *g->slot);
     memset(g->start, 0xff, g->nfa.n_rules * sizeof *g->start);
     return MN_OK;
+}
+
+bool mn_grammar_view(const mn_grammar *g, mn_grammar *view) {
+    if (g->full)
+        return false;
+    memcpy(view, g, offsetof(mn_grammar, lock));
+    view->is_view = true;
+    view->failed = false;
+    return true;
+}
+
+/* What a view lacks is a writer's to make. */
+static bool is_refused(mn_grammar *g) {
+    g->failed |= g->is_view;
+    return g->is_view;
 }
 
 void mn_gmask_free(mn_grammar *g, mn_gset *s) {
@@ -185,6 +201,8 @@ static int32_t find_or_make(mn_grammar *g, uint32_t n) {
 int32_t mn_gset_start(mn_grammar *g, uint32_t rule) {
     if (g->start[rule] != MN_GNONE)
         return (int32_t)g->start[rule];
+    if (is_refused(g))
+        return MN_GSET_DEAD;
     begin_closure(g);
     const int32_t id = find_or_make(g, close_over(g, g->nfa.start[rule], 0));
     if (id >= 0)
@@ -207,7 +225,9 @@ static bool make_next(mn_grammar *g, mn_gset *s) {
 }
 
 int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
-    if (!s->next && !make_next(g, s))
+    if (s->next && s->next[byte] != MN_GSET_ASK)
+        return s->next[byte];
+    if (is_refused(g) || (!s->next && !make_next(g, s)))
         return MN_GSET_DEAD;
     if (s->next[byte] != MN_GSET_ASK)
         return s->next[byte];
@@ -279,6 +299,8 @@ uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
         mn_gset *s = g->set[set];
         if (!s->plain)
             return MN_GRUN_NONE;
+        if (s->run_next == MN_GSET_ASK && is_refused(g))
+            return MN_GRUN_NONE;
         if (s->run_next == MN_GSET_ASK)
             s->run_next = find_run_next(g, (int32_t)set);
         if (s->run_next == MN_GSET_MIXED)
@@ -330,6 +352,8 @@ static bool make_call(mn_grammar *g, const mn_gset *s, uint32_t rule, mn_gcall *
 bool mn_gset_calls(mn_grammar *g, mn_gset *s) {
     if (s->calls_known)
         return true;
+    if (is_refused(g))
+        return false;
     uint32_t *rule = mn_alloc(s->n, sizeof *rule);
     mn_gcall *call = NULL;
     uint32_t n = 0;
@@ -384,11 +408,8 @@ static void mark_states(mn_grammar *g) {
     }
 }
 
-void mn_gsets_sweep(mn_grammar *g) {
-    uint32_t *to = mn_alloc(g->n_sets, sizeof *to);
+static void sweep(mn_grammar *g, uint32_t *to) {
     uint32_t n = 0;
-    if (!to)
-        return;
     mark_states(g);
     for (uint32_t i = 0; i < g->n_sets; i++) {
         mn_gset *s = g->set[i];
@@ -408,5 +429,14 @@ void mn_gsets_sweep(mn_grammar *g) {
     for (uint32_t i = 0; i < n; i++)
         put_slot(g, i);
     g->full = false;
+}
+
+void mn_gsets_sweep(mn_grammar *g) {
+    uint32_t *to = mn_alloc(g->n_sets, sizeof *to);
+    if (!to)
+        return;
+    pthread_mutex_lock(&g->list_lock);
+    sweep(g, to);
+    pthread_mutex_unlock(&g->list_lock);
     mn_free(to);
 }

@@ -4,23 +4,25 @@
 #include <string.h>
 
 static void link_state(mn_grammar_state *s) {
+    pthread_mutex_lock(&s->g->list_lock);
     s->after = s->g->states;
     if (s->after)
         s->after->before = s;
     s->g->states = s;
+    pthread_mutex_unlock(&s->g->list_lock);
 }
 
 void mn_grammar_state_free(mn_grammar_state *s) {
     if (!s)
         return;
-    pthread_mutex_lock(&s->g->lock);
+    pthread_mutex_lock(&s->g->list_lock);
     if (s->before)
         s->before->after = s->after;
     else
         s->g->states = s->after;
     if (s->after)
         s->after->before = s->before;
-    pthread_mutex_unlock(&s->g->lock);
+    pthread_mutex_unlock(&s->g->list_lock);
     mn_gstack_free(&s->stack);
     mn_free(s);
 }
@@ -50,10 +52,10 @@ mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_erro
     if (!s)
         return mn_fail_memory(err, sizeof *s);
     s->g = g;
-    pthread_mutex_lock(&g->lock);
+    pthread_rwlock_wrlock(&g->lock);
     const bool ok = begin(s);
     link_state(s);
-    pthread_mutex_unlock(&g->lock);
+    pthread_rwlock_unlock(&g->lock);
     if (!ok) {
         mn_grammar_state_free(s);
         return mn_fail_memory(err, 0);
@@ -69,10 +71,10 @@ mn_status mn_grammar_state_copy(const mn_grammar_state *s, mn_grammar_state **ou
         return mn_fail_memory(err, sizeof *copy);
     copy->g = s->g;
     copy->complete = s->complete;
-    pthread_mutex_lock(&s->g->lock);
+    pthread_rwlock_rdlock(&s->g->lock);
     const bool ok = mn_gstack_copy(&copy->stack, &s->stack);
     link_state(copy);
-    pthread_mutex_unlock(&s->g->lock);
+    pthread_rwlock_unlock(&s->g->lock);
     if (!ok) {
         mn_grammar_state_free(copy);
         return mn_fail_memory(err, 0);
@@ -124,36 +126,51 @@ static bool step(mn_grammar *g, mn_gstack *k, uint8_t byte, bool *complete) {
     return n || c.popped;
 }
 
-static mn_status accept_locked(mn_grammar_state *s, mn_str bytes, mn_error *err) {
-    mn_grammar *g = s->g;
+/* g: of s, or a view of it. False: the bytes are not allowed, or g->failed. */
+static bool accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
     mn_gstack k = {0};
     bool complete = s->complete;
-    g->failed = false;
-    if (g->full)
-        mn_gsets_sweep(g);
     g->failed = !mn_gstack_copy(&k, &s->stack);
     bool ok = !g->failed;
     for (uint64_t i = 0; i < bytes.len && ok; i++)
         ok = step(g, &k, (uint8_t)bytes.ptr[i], &complete);
     if (!ok || g->failed) {
         mn_gstack_free(&k);
-        if (g->failed || g->full)
-            return mn_fail_memory(err, MN_GRAMMAR_MEMORY);
-        return mn_fail(err, MN_BAD_INPUT, "\"%.*s\" is not allowed here by the grammar",
-                       MN_STR_ARG(bytes));
+        return false;
     }
     mn_gstack_free(&s->stack);
     s->stack = k;
     s->complete = complete;
-    return MN_OK;
+    return true;
+}
+
+static mn_status accept_alone(mn_grammar_state *s, mn_str bytes, mn_error *err) {
+    mn_grammar *g = s->g;
+    if (g->full)
+        mn_gsets_sweep(g);
+    bool ok = accept(g, s, bytes);
+    if (!ok && g->full) { /* once more, with what no state holds freed */
+        mn_gsets_sweep(g);
+        ok = accept(g, s, bytes);
+    }
+    if (ok)
+        return MN_OK;
+    if (g->failed || g->full)
+        return mn_fail_memory(err, MN_GRAMMAR_MEMORY);
+    return mn_fail(err, MN_BAD_INPUT, "\"%.*s\" is not allowed here by the grammar",
+                   MN_STR_ARG(bytes));
 }
 
 mn_status mn_grammar_accept_bytes(mn_grammar_state *s, mn_str bytes, mn_error *err) {
-    pthread_mutex_lock(&s->g->lock);
-    mn_status st = accept_locked(s, bytes, err);
-    if (st && s->g->full) /* once more, with what no state holds freed */
-        st = accept_locked(s, bytes, err);
-    pthread_mutex_unlock(&s->g->lock);
+    mn_grammar view;
+    pthread_rwlock_rdlock(&s->g->lock);
+    const bool done = mn_grammar_view(s->g, &view) && accept(&view, s, bytes);
+    pthread_rwlock_unlock(&s->g->lock);
+    if (done)
+        return MN_OK;
+    pthread_rwlock_wrlock(&s->g->lock);
+    const mn_status st = accept_alone(s, bytes, err);
+    pthread_rwlock_unlock(&s->g->lock);
     return st;
 }
 
@@ -182,27 +199,43 @@ static int only_byte(const mn_grammar *g, const mn_gstack *k) {
     return n == 1 ? byte : -1;
 }
 
-static void forced_locked(mn_grammar_state *s, mn_gstack *k, mn_text *out) {
-    bool complete = s->complete;
+static void append_forced(mn_grammar *g, mn_gstack *k, bool complete, mn_text *out) {
     for (uint32_t n = 0; n < MN_GRAMMAR_FORCED && !complete; n++) {
-        const int byte = only_byte(s->g, k);
-        if (byte < 0 || !step(s->g, k, (uint8_t)byte, &complete))
+        const int byte = only_byte(g, k);
+        if (byte < 0 || !step(g, k, (uint8_t)byte, &complete))
             return;
         const char c = (char)byte;
         mn_text_put(out, &c, 1);
     }
 }
 
-mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err) {
+/* g: of s, or a view of it. False: g->failed. */
+static bool find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) {
     mn_gstack k = {0};
-    pthread_mutex_lock(&s->g->lock);
-    s->g->failed = !mn_gstack_copy(&k, &s->stack);
-    if (!s->g->failed)
-        forced_locked(s, &k, out);
-    const bool failed = s->g->failed || out->failed;
-    pthread_mutex_unlock(&s->g->lock);
+    g->failed = !mn_gstack_copy(&k, &s->stack);
+    if (!g->failed)
+        append_forced(g, &k, s->complete, out);
     mn_gstack_free(&k);
-    return failed ? mn_fail_memory(err, 0) : MN_OK;
+    return !g->failed;
+}
+
+mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err) {
+    mn_grammar view;
+    mn_text found = {0};
+    pthread_rwlock_rdlock(&s->g->lock);
+    bool ok = mn_grammar_view(s->g, &view) && find_forced(&view, s, &found);
+    pthread_rwlock_unlock(&s->g->lock);
+    if (!ok) {
+        found.len = 0;
+        pthread_rwlock_wrlock(&s->g->lock);
+        ok = find_forced(s->g, s, &found);
+        pthread_rwlock_unlock(&s->g->lock);
+    }
+    if (found.len)
+        mn_text_put(out, found.ptr, found.len);
+    ok = ok && !found.failed && !out->failed;
+    mn_text_free(&found);
+    return ok ? MN_OK : mn_fail_memory(err, 0);
 }
 
 bool mn_grammar_complete(const mn_grammar_state *s) {

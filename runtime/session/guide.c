@@ -2,9 +2,9 @@
  *
  * A guide belongs to a job, or to a sequence of mn_seq_create, and outlives slots, pages and
  * engines: a sequence that is preempted, or goes on with another device, has its guide where its
- * tokens end. The mask of the next row is made as soon as the last id is known, so that an error is
- * one of that id and the next step only copies it. Rows of masks lie in the engine, which both
- * programs with masks read; a row of no guide has all bits set.
+ * tokens end. The mask of the next row is made as soon as the ids of a step are known, so that an
+ * error is one of the last id and the next step only copies it; guides.c does that for all guides
+ * of a step.
  *
  * Where only one text can follow, the mask has one id, the tokeniser's, and a step draws several of
  * them as drafts that cannot fail. What is forced follows from the text alone, so that ids are the
@@ -34,6 +34,10 @@ struct mn_guide {
     int32_t n_stop;
     int32_t stop[MN_MAX_STOP];
     uint32_t *ahead; /* [MN_MAX_DRAFT][n_words], of the ids behind drafts; NULL until there are */
+    int32_t noted[MN_MAX_DRAFT + 1]; /* ids that were drawn and are not part of the state yet */
+    uint32_t n_noted;
+    mn_status st; /* of the last mn_guide_catch_up */
+    mn_error why;
 };
 
 static bool has_any(const mn_guide *g) {
@@ -169,6 +173,28 @@ mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
     return st ? st : renew(g, err);
 }
 
+void mn_guide_note(mn_guide *g, int32_t id) {
+    g->noted[g->n_noted++] = id;
+}
+
+bool mn_guide_has_noted(const mn_guide *g) {
+    return g && g->n_noted;
+}
+
+void mn_guide_catch_up(mn_guide *g) {
+    for (uint32_t i = 0; i < g->n_noted && !g->st; i++)
+        g->st = mn_guide_take(g, g->noted[i], &g->why);
+    g->n_noted = 0;
+}
+
+const mn_error *mn_guide_failure(const mn_guide *g) {
+    return g && g->st ? &g->why : NULL;
+}
+
+const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead) {
+    return ahead ? g->ahead + (size_t)(ahead - 1) * g->n_words : g->bits;
+}
+
 /* ---- drafts ---------------------------------------------------------------------------------- */
 /* On a copy of the state, which then is thrown away; the mask of the next id is kept. */
 static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced) {
@@ -272,6 +298,7 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
     mn_guide *g = mn_calloc(1, sizeof *g);
     if (!g)
         return mn_fail_memory(err, sizeof *g);
+    g->why = (mn_error)MN_ERROR_INIT;
     g->of = mn_constraint_hold(p->constraint);
     g->n_vocab = (uint32_t)s->graph->hp.n_vocab;
     g->min_new = p->min_new;
@@ -293,56 +320,4 @@ void mn_guide_free(mn_guide *g) {
     mn_free(g->ahead);
     mn_free(g->banned);
     mn_free(g);
-}
-
-/* ---- masks of a step ------------------------------------------------------------------------- */
-mn_status mn_masks_make(mn_session *s, mn_error *err) {
-    mn_masks *m = &s->masks;
-    if (m->rows)
-        return MN_OK;
-    m->n_words = mn_engine_mask_words(s->engine);
-    m->rows = mn_alloc((size_t)s->n_outputs * m->n_words, sizeof *m->rows);
-    m->is_open = mn_calloc(s->n_outputs, sizeof *m->is_open);
-    if (m->rows && m->is_open)
-        return MN_OK;
-    mn_masks_free(s);
-    return mn_fail_memory(err, (size_t)s->n_outputs * m->n_words * sizeof *m->rows);
-}
-
-void mn_masks_free(mn_session *s) {
-    mn_free(s->masks.rows);
-    mn_free(s->masks.is_open);
-    s->masks = (mn_masks){0};
-}
-
-/* The row of an output, behind so many drafts; false: it is there already. */
-static bool set_row(mn_session *s, uint32_t at, const mn_guide *g, uint32_t ahead) {
-    mn_masks *m = &s->masks;
-    uint32_t *row = m->rows + (size_t)at * m->n_words;
-    if (!g && m->is_open[at])
-        return false;
-    m->is_open[at] = !g;
-    if (g && ahead)
-        memcpy(row, g->ahead + (size_t)(ahead - 1) * m->n_words, m->n_words * sizeof *row);
-    else if (g)
-        memcpy(row, g->bits, m->n_words * sizeof *row);
-    else
-        memset(row, 0xff, m->n_words * sizeof *row);
-    return true;
-}
-
-mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err) {
-    uint32_t lo = n;
-    uint32_t hi = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const mn_guide *g = outs[i].scored ? NULL : s->seqs[outs[i].seq].guide;
-        if (!set_row(s, i, g, outs[i].ahead))
-            continue;
-        lo = MN_MIN(lo, i);
-        hi = i + 1;
-    }
-    if (lo >= hi)
-        return MN_OK;
-    const uint32_t *rows = s->masks.rows + (size_t)lo * s->masks.n_words;
-    return mn_engine_write_masks(s->engine, lo, hi - lo, rows, err);
 }

@@ -186,6 +186,13 @@ typedef struct {
     uint64_t n_finished[6];
 } mn_serving;
 
+/* A guide that has something to do: what mn_guide_follow is called with, and what it returns. */
+typedef struct {
+    mn_sequence *of;
+    int32_t *drafts;
+    uint32_t n, most, forced;
+} mn_guided;
+
 /* Masks of the next step's outputs, as they were written last. NULL: no program with masks yet. */
 typedef struct {
     uint32_t *rows; /* [n_outputs][n_words] */
@@ -240,6 +247,7 @@ struct mn_session {
     mn_sequence *seqs; /* [n_seq] */
     /* [n_turns] the slots in use, in the order in which they get rows and pages */
     uint32_t *turns, n_turns;
+    mn_guided *guided; /* [n_seq], of guides.c and who calls it */
     uint64_t n_orders;
     mn_pace pace;
     mn_speculating spec;
@@ -317,6 +325,14 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
 void mn_guide_free(mn_guide *g);
 /* An id that does not end the sequence was drawn: makes the mask of the next one. */
 mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err);
+/* The same later, up to MN_MAX_DRAFT + 1 ids of one step together: first they are noted. A failure
+ * stays; NULL: none, or g is NULL. Of different guides in any threads at once. */
+void mn_guide_note(mn_guide *g, int32_t id);
+bool mn_guide_has_noted(const mn_guide *g);
+void mn_guide_catch_up(mn_guide *g);
+const mn_error *mn_guide_failure(const mn_guide *g);
+/* The words of the next id, or of the one behind so many drafts of mn_guide_follow. */
+const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead);
 /* Where the text that follows is forced, the mask has one id: the tokeniser's. So ids do not depend
  * on how many of them a step draws. NULL: g: false. */
 bool mn_guide_is_forced(const mn_guide *g);
@@ -327,6 +343,11 @@ uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most
 /* forced.c: the ids that the tokeniser spells the text with behind the id `last` (-1: none), from
  * its beginning, up to cap; how many. 0: it is spelled with others around it, or not at all. */
 uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *ids, uint32_t cap);
+/* guides.c: those of a step together, in the runtime's threads where there are some. */
+/* Lets all sequences catch up with the ids that were noted. */
+void mn_guides_catch_up(mn_session *s);
+/* mn_guide_follow for the first n of s->guided. */
+void mn_guides_follow(mn_session *s, uint32_t n);
 /* Memory for masks, once per engine. */
 mn_status mn_masks_make(mn_session *s, mn_error *err);
 void mn_masks_free(mn_session *s);

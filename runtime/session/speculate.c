@@ -154,9 +154,8 @@ static bool is_stop(const mn_sequence *q, int32_t id) {
     return false;
 }
 
-/* Drafts end before the first id that the sequence cannot go on with; where its constraint leaves
- * one text alone, that follows. */
-static void settle(const mn_session *s, mn_sequence *q) {
+/* Drafts end before the first id that the sequence cannot go on with. */
+static void cut(const mn_session *s, mn_sequence *q) {
     int32_t *drafts = q->tokens + q->n_tokens;
     uint32_t n = q->spec.n;
     for (uint32_t i = 0; i < n; i++)
@@ -164,12 +163,26 @@ static void settle(const mn_session *s, mn_sequence *q) {
             n = i;
     q->spec.n = n;
     q->spec.forced = 0;
-    if (!q->guide)
-        return;
-    uint32_t most = 0;
-    if (s->spec.verifies && can_draft(q))
-        most = MN_MIN(MN_MAX_DRAFT, q->limit - q->n_drawn - 1);
-    q->spec.n = mn_guide_follow(q->guide, drafts, n, most, &q->spec.forced);
+}
+
+/* Where a sequence's constraint leaves one text alone, that is drafted, too. */
+static void follow_guides(mn_session *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        if (!q->guide)
+            continue;
+        mn_guided *g = &s->guided[n++];
+        *g = (mn_guided){.of = q, .drafts = q->tokens + q->n_tokens, .n = q->spec.n};
+        if (s->spec.verifies && can_draft(q))
+            g->most = MN_MIN(MN_MAX_DRAFT, q->limit - q->n_drawn - 1);
+    }
+    mn_guides_follow(s, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_guided *g = &s->guided[i];
+        g->of->spec.n = g->n;
+        g->of->spec.forced = g->forced;
+    }
 }
 
 /* The draft model's part, for sequences that have no other guess. ask: [n_seq] how many. */
@@ -244,10 +257,11 @@ void mn_speculate_make(mn_session *s) {
     for (uint32_t i = 0; i < s->n_turns; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = s->spec.wanted ? q->spec.n : 0;
-        settle(s, q);
+        cut(s, q);
         if (s->spec.wanted)
             q->host_paced = q->guide || (s->spec.ready && q->spec.on);
     }
+    follow_guides(s);
 }
 
 void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r) {

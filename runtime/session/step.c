@@ -248,9 +248,10 @@ static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_t
                    path, o.seq, q->n_tokens);
 }
 
-/* The id is part of the text that the sequence's constraint watches over. */
-static mn_status guide_on(const mn_sequence *q, int32_t id, mn_error *err) {
-    return q->guide ? mn_guide_take(q->guide, id, err) : MN_OK;
+/* The id is part of the text that the sequence's constraint watches over; catch_up looks at it. */
+static void guide_on(const mn_sequence *q, int32_t id) {
+    if (q->guide)
+        mn_guide_note(q->guide, id);
 }
 
 /* The next id of a job, or its end. */
@@ -275,8 +276,8 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     mn_event_token(s, job, &token, job->flags & MN_SUBMIT_LOGPROBS ? score : NULL);
     if (token.finish)
         mn_job_end(s, job, token.finish, NULL);
-    else if (guide_on(q, id, &why))
-        mn_job_end(s, job, MN_FINISH_FAILED, why.msg);
+    else
+        guide_on(q, id);
 }
 
 /* The next id of a sequence of mn_seq_create, or its end. */
@@ -286,13 +287,9 @@ static mn_status take_for_caller(mn_session *s, mn_pending_output o, int32_t id,
     if (id < 0)
         return end_failed(s, o, id, out, err);
     take(s, o, id, out);
-    const mn_status st = out->finish ? MN_OK : guide_on(q, id, err);
-    if (!st)
-        return MN_OK;
-    q->running = false;
-    q->n_enqueued = q->n_tokens - 1; /* as take has it of a last id */
-    *out = (mn_token){o.seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
-    return mn_fail_in(err, st, "sequence %d ends", o.seq);
+    if (!out->finish)
+        guide_on(q, id);
+    return MN_OK;
 }
 
 /* A step that is complete, at its place of the ring, and where its tokens go: out may be NULL. */
@@ -340,6 +337,37 @@ static mn_draft_result count_drafts(const mn_session *s, const mn_taking *t, uin
     return r;
 }
 
+/* A sequence of mn_seq_create whose constraint cannot go on: its last token says so. */
+static mn_status end_guided(mn_session *s, const mn_taking *t, uint32_t seq, const mn_error *why,
+                            mn_error *err) {
+    mn_sequence *q = &s->seqs[seq];
+    q->running = false;
+    q->n_enqueued = q->n_tokens - 1; /* as take has it of a last id */
+    for (uint32_t i = t->out ? *t->n : 0; i-- > 0;) {
+        if (t->out[i].seq != (int32_t)seq)
+            continue;
+        t->out[i] = (mn_token){(int32_t)seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
+        break;
+    }
+    return mn_fail(err, why->status, "sequence %u ends: %s", seq, why->msg);
+}
+
+/* The constraints of all sequences look at what these drew. */
+static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_error *err) {
+    mn_guides_catch_up(s);
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        const mn_sequence *q = &s->seqs[i];
+        const mn_error *why = q->used && q->running ? mn_guide_failure(q->guide) : NULL;
+        if (why && q->job) {
+            mn_job_end(s, q->job, MN_FINISH_FAILED, why->msg);
+        } else if (why) {
+            const mn_status one = end_guided(s, t, i, why, st ? NULL : err);
+            st = st ? st : one;
+        }
+    }
+    return st;
+}
+
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
 static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
     mn_status st = MN_OK;
@@ -361,7 +389,7 @@ static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
         q->n_enqueued = q->n_tokens - 1; /* behind it lie rejected drafts */
         q->n_draw_enqueued = q->n_drawn;
     }
-    return st;
+    return catch_up(s, t, st, err);
 }
 
 /* Sequences that wanted their prompts computed and nothing else. */

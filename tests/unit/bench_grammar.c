@@ -1,7 +1,8 @@
 /* bench_grammar -- how long a mask and a compilation take, new masks included, in time of this
  * thread. Not a test: times depend on the machine.
  *
- *   bench_grammar              made-up tokens, and random texts under a few schemas
+ *   bench_grammar              made-up tokens, and random texts under a few schemas; then masks of
+ *                              64 texts at once in threads: wall time of a round
  *   bench_grammar VOCAB LIST   VOCAB: for each token a length of 4 bytes and its bytes; LIST: lines
  *                              "S file of a schema", and for each "I ids of a text that
  *                              follows it" */
@@ -12,6 +13,7 @@
 #include <time.h>
 
 enum { TOKENS = 131072, STEPS = 400, MASKS = 200000, COMPILED = 10000, RUNS = 12 };
+enum { STREAMS = 64, ROUNDS = 400, THREADS = 8 };
 
 static mn_str token[TOKENS];
 static double mask_us[MASKS];
@@ -110,6 +112,74 @@ static void run(const char *schema, const mn_grammar_vocab *v, uint64_t seed) {
     }
     mn_grammar_state_free(s);
     mn_grammar_free(g);
+}
+
+/* ---- many texts under one schema, in threads ------------------------------------------------- */
+typedef struct {
+    mn_grammar *g;
+    mn_grammar_state *state[STREAMS];
+    uint64_t seed[STREAMS];
+} streams;
+
+/* Any of the ids, without looking at all of them. */
+static int32_t choose_fast(const uint32_t *bits, uint64_t *seed) {
+    const uint64_t from = next(seed) % (TOKENS / 32);
+    for (uint64_t k = 0; k < TOKENS / 32; k++) {
+        const uint64_t i = (from + k) % (TOKENS / 32);
+        if (bits[i])
+            return (int32_t)(32 * i) + __builtin_ctz(bits[i]);
+    }
+    return -1;
+}
+
+/* The next token of a text, which begins again behind its end. */
+static void advance(void *arg, uint32_t phase, uint32_t i, uint32_t thread) {
+    static _Thread_local uint32_t bits[TOKENS / 32];
+    streams *x = arg;
+    mn_grammar_state **s = &x->state[i];
+    (void)phase;
+    (void)thread;
+    int32_t id = -1;
+    if (!*s && mn_grammar_state_create(x->g, s, NULL))
+        return;
+    if (!mn_grammar_mask(*s, bits, NULL)) {
+        const bool closes = bits['"' / 32] >> '"' % 32 & 1 && next(&x->seed[i]) % 6 == 0;
+        id = closes ? '"' : choose_fast(bits, &x->seed[i]);
+    }
+    if (id >= 0 && !mn_grammar_accept(*s, id, NULL))
+        return;
+    mn_grammar_state_free(*s);
+    *s = NULL;
+}
+
+static uint32_t count_streams(void *arg, uint32_t phase) {
+    (void)arg;
+    (void)phase;
+    return STREAMS;
+}
+
+static void run_streams(const char *schema, const mn_grammar_vocab *v, uint32_t n_threads) {
+    static double us[ROUNDS];
+    streams x = {0};
+    mn_pool *pool = NULL;
+    const mn_team team = {
+        .size = sizeof team, .n_phases = 1, .arg = &x, .chunks = count_streams, .run = advance};
+    for (uint64_t i = 0; i < STREAMS; i++)
+        x.seed[i] = i;
+    if (mn_grammar_compile(MN_GRAMMAR_SCHEMA, mn_str_of(schema), v, &x.g, NULL, NULL) ||
+        mn_pool_create(n_threads, &pool, NULL))
+        return;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint64_t from = mn_now_ns();
+        mn_pool_team(pool, &team);
+        us[round] = (double)(mn_now_ns() - from) * 1e-3;
+    }
+    mn_pool_free(pool);
+    printf("  %u streams, %u threads: ", STREAMS, n_threads);
+    say("round", us, ROUNDS);
+    for (uint32_t i = 0; i < STREAMS; i++)
+        mn_grammar_state_free(x.state[i]);
+    mn_grammar_free(x.g);
 }
 
 /* ---- texts from files ------------------------------------------------------------------------ */
@@ -257,6 +327,8 @@ int main(int argc, char **argv) {
         printf("%.70s\n", schema[i]);
         say("  masks", mask_us, n_masks);
         say("  compile", compile_us, n_compiled);
+        for (uint32_t n = 1; n <= THREADS; n *= 2)
+            run_streams(schema[i], v, n);
     }
     mn_grammar_vocab_free(v);
     return 0;

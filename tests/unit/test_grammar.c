@@ -1,6 +1,7 @@
 /* test_grammar.c -- grammars: what they accept, that masks are what trying every token gives, that
  * random walks through the masks always come to an end that the grammar accepts, and refusals. */
 #include "grammar/grammar_impl.h"
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -275,6 +276,62 @@ static void test_depth(void **state) {
     mn_grammar_free(g);
 }
 
+/* ---- threads: what each finds is what it finds alone ----------------------------------------- */
+enum { WALKERS = 6, WALK_STEPS = 300 };
+typedef struct {
+    mn_grammar *g;
+    uint64_t seed, hash;
+} one_walk;
+
+static void *walk_along(void *arg) {
+    one_walk *w = arg;
+    mn_grammar_state *s = NULL;
+    uint64_t seed = w->seed;
+    for (int step = 0; step < WALK_STEPS; step++) {
+        uint32_t bits[MN_GRAMMAR_WORDS(TOKENS)];
+        mn_text forced = {0};
+        mn_grammar_state *copy = NULL;
+        if ((!s && mn_grammar_state_create(w->g, &s, NULL)) || mn_grammar_mask(s, bits, NULL) ||
+            mn_grammar_forced(s, &forced, NULL) || mn_grammar_state_copy(s, &copy, NULL))
+            return NULL;
+        w->hash = mn_hash(bits, sizeof bits, w->hash);
+        w->hash = mn_hash(forced.ptr ? forced.ptr : "", forced.len, w->hash);
+        mn_text_free(&forced);
+        mn_grammar_state_free(s);
+        s = copy;
+        const int32_t id = random_token(bits, &seed);
+        if (id < 0 || mn_grammar_accept(s, id, NULL)) { /* the end of a text */
+            mn_grammar_state_free(s);
+            s = NULL;
+        }
+    }
+    mn_grammar_state_free(s);
+    return NULL;
+}
+
+static void test_threads(void **state) {
+    static const char schema[] =
+        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":"
+        "\"string\",\"pattern\":\"^[ab(]*$\",\"maxLength\":9},\"aba\":{\"$ref\":\"#\"}},"
+        "\"required\":[\"ab\"]}}";
+    mn_grammar *shared = compiled(MN_GRAMMAR_SCHEMA, schema);
+    one_walk walk[WALKERS];
+    pthread_t thread[WALKERS];
+    (void)state;
+    for (uint32_t i = 0; i < WALKERS; i++) {
+        walk[i] = (one_walk){shared, 10 + i / 2, 0};
+        assert_int_equal(pthread_create(&thread[i], NULL, walk_along, &walk[i]), 0);
+    }
+    for (uint32_t i = 0; i < WALKERS; i++) {
+        one_walk alone = {compiled(MN_GRAMMAR_SCHEMA, schema), walk[i].seed, 0};
+        walk_along(&alone);
+        pthread_join(thread[i], NULL);
+        assert_true(alone.hash && alone.hash == walk[i].hash);
+        mn_grammar_free(alone.g);
+    }
+    mn_grammar_free(shared);
+}
+
 /* ---- hostile sources: bounded in nodes, sets and bytes, or refused by name ------------------- */
 /* A schema of n parts: begin, part (with its number twice) for each, comma between, end. */
 static mn_text schema_of(const char *begin, const char *part, uint32_t n, const char *end) {
@@ -442,6 +499,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
         cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }

@@ -1,0 +1,127 @@
+/* guides.c -- the guides of a step together: what their sequences drew, what their drafts are, and
+ * the masks of its outputs. Each guide is on its own, so that the runtime's threads share them, and
+ * what comes out does not depend on who does what; grammars that several guides have in common let
+ * them read at the same time.
+ *
+ * Rows of masks lie in the engine, which both programs with masks read; a row of no guide has all
+ * bits set. */
+#include "session/session.h"
+#include <string.h>
+
+/* Fewer guides take less time than threads that have to wake up. */
+enum { SHARED_FROM = 4 };
+
+typedef struct {
+    void (*run)(void *arg, uint32_t i);
+    void *arg;
+    uint32_t n;
+} shared_work;
+
+static uint32_t count_chunks(void *arg, uint32_t phase) {
+    (void)phase;
+    return ((shared_work *)arg)->n;
+}
+
+static void run_chunk(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
+    const shared_work *w = arg;
+    (void)phase;
+    (void)thread;
+    w->run(w->arg, chunk);
+}
+
+/* run(arg, i) for all i < n, in any order and any threads. */
+static void share(const mn_session *s, uint32_t n, void (*run)(void *arg, uint32_t i), void *arg) {
+    mn_pool *pool = s->model->rt->pool;
+    shared_work w = {run, arg, n};
+    const mn_team team = {
+        .size = sizeof team, .n_phases = 1, .arg = &w, .chunks = count_chunks, .run = run_chunk};
+    if (n >= SHARED_FROM && mn_pool_workers(pool) > 1 && !mn_pool_team(pool, &team))
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        run(arg, i);
+}
+
+static void catch_up(void *arg, uint32_t i) {
+    const mn_guided *guided = arg;
+    mn_guide_catch_up(guided[i].of->guide);
+}
+
+void mn_guides_catch_up(mn_session *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        if (mn_guide_has_noted(q->guide))
+            s->guided[n++] = (mn_guided){.of = q};
+    }
+    share(s, n, catch_up, s->guided);
+}
+
+static void follow(void *arg, uint32_t i) {
+    mn_guided *d = (mn_guided *)arg + i;
+    d->n = mn_guide_follow(d->of->guide, d->drafts, d->n, d->most, &d->forced);
+}
+
+void mn_guides_follow(mn_session *s, uint32_t n) {
+    share(s, n, follow, s->guided);
+}
+
+/* ---- masks of a step ------------------------------------------------------------------------- */
+mn_status mn_masks_make(mn_session *s, mn_error *err) {
+    mn_masks *m = &s->masks;
+    if (m->rows)
+        return MN_OK;
+    m->n_words = mn_engine_mask_words(s->engine);
+    m->rows = mn_alloc((size_t)s->n_outputs * m->n_words, sizeof *m->rows);
+    m->is_open = mn_calloc(s->n_outputs, sizeof *m->is_open);
+    if (m->rows && m->is_open)
+        return MN_OK;
+    mn_masks_free(s);
+    return mn_fail_memory(err, (size_t)s->n_outputs * m->n_words * sizeof *m->rows);
+}
+
+void mn_masks_free(mn_session *s) {
+    mn_free(s->masks.rows);
+    mn_free(s->masks.is_open);
+    s->masks = (mn_masks){0};
+}
+
+typedef struct {
+    const mn_session *s;
+    const mn_pending_output *outs; /* of rows `first` and behind */
+    uint32_t first;
+} row_work;
+
+/* NULL: all ids are allowed. */
+static const mn_guide *guide_of(const mn_session *s, const mn_pending_output *o) {
+    return o->scored ? NULL : s->seqs[o->seq].guide;
+}
+
+static void write_row(void *arg, uint32_t i) {
+    const row_work *w = arg;
+    const mn_masks *m = &w->s->masks;
+    const mn_guide *g = guide_of(w->s, &w->outs[i]);
+    uint32_t *row = m->rows + (size_t)(w->first + i) * m->n_words;
+    if (g)
+        memcpy(row, mn_guide_mask(g, w->outs[i].ahead), m->n_words * sizeof *row);
+    else
+        memset(row, 0xff, m->n_words * sizeof *row);
+}
+
+mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err) {
+    mn_masks *m = &s->masks;
+    uint32_t lo = n;
+    uint32_t hi = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool is_open = !guide_of(s, &outs[i]);
+        if (is_open && m->is_open[i])
+            continue;
+        m->is_open[i] = is_open;
+        lo = MN_MIN(lo, i);
+        hi = i + 1;
+    }
+    if (lo >= hi)
+        return MN_OK;
+    row_work w = {s, outs + lo, lo};
+    share(s, hi - lo, write_row, &w);
+    return mn_engine_write_masks(s->engine, lo, hi - lo, m->rows + (size_t)lo * m->n_words, err);
+}
