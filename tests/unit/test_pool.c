@@ -197,48 +197,47 @@ static void in_phases(void **state) {
 
 /* ---- how many threads ------------------------------------------------------------------------ */
 
+/* Makes what is missing of the folders below root. */
 static void put_file(const char *root, const char *folder, const char *name, const char *text) {
-    char path[512];
-    snprintf(path, sizeof path, "mkdir -p '%s/%s'", root, folder);
-    assert_int_equal(system(path), 0);
-    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    char part[96];
+    snprintf(part, sizeof part, "%s/", folder);
+    for (char *slash = strchr(part, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(unit_path(root, part), 0755);
+        *slash = '/';
+    }
+    unit_write(unit_path(unit_path(root, folder), name), text, strlen(text));
 }
 
 /* Quotas of v2 and v1, of the group or one above it, in whole processors; a container that sees its
  * group as the root; files that say nothing. */
 static void quotas(void **state) {
-    (void)state;
-    char root[] = "/tmp/test_pool_XXXXXX";
-    assert_non_null(mkdtemp(root));
+    static const struct {
+        const char *folder;
+        const char *name;
+        const char *text;
+        uint32_t quota; /* once this file is there, too */
+    } files[] = {
+        {"proc/self", "cgroup", "0::/a/b\n", 0},
+        {"sys/fs/cgroup/a/b", "cpu.max", "max 100000\n", 0},
+        {"sys/fs/cgroup/a", "cpu.max", "390000 100000\n", 3},
+        {"sys/fs/cgroup/a/b", "cpu.max", "50000 100000\n", 1},
+        {"proc/self", "cgroup", "5:memory:/a\n4:cpu,cpuacct:/x\n0::/none\n", 0},
+        {"sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n", 0},
+        {"sys/fs/cgroup/cpu", "cpu.cfs_period_us", "100000\n", 0},
+        {"sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "250000\n", 2},
+    };
+    const char *root = *state;
     assert_int_equal(mn_cpus_read(root).quota, 0);
-    put_file(root, "proc/self", "cgroup", "0::/a/b\n");
-    assert_int_equal(mn_cpus_read(root).quota, 0);
-    put_file(root, "sys/fs/cgroup/a/b", "cpu.max", "max 100000\n");
-    put_file(root, "sys/fs/cgroup/a", "cpu.max", "390000 100000\n");
-    assert_int_equal(mn_cpus_read(root).quota, 3);
-    put_file(root, "sys/fs/cgroup/a/b", "cpu.max", "50000 100000\n");
-    assert_int_equal(mn_cpus_read(root).quota, 1);
-    put_file(root, "proc/self", "cgroup", "5:memory:/a\n4:cpu,cpuacct:/x\n0::/none\n");
-    assert_int_equal(mn_cpus_read(root).quota, 0);
-    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n");
-    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_period_us", "100000\n");
-    assert_int_equal(mn_cpus_read(root).quota, 0);
-    put_file(root, "sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "250000\n");
-    assert_int_equal(mn_cpus_read(root).quota, 2);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", root);
-    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < MN_COUNT(files); i++) {
+        put_file(root, files[i].folder, files[i].name, files[i].text);
+        assert_int_equal(mn_cpus_read(root).quota, files[i].quota);
+    }
 }
 
 /* Two processors of one core count once, those whose core is unknown for themselves. */
 static void cores(void **state) {
-    (void)state;
-    char root[] = "/tmp/test_pool_XXXXXX";
-    assert_non_null(mkdtemp(root));
+    const char *root = *state;
     const mn_cpus all = mn_cpus_read(root);
     assert_true(all.processors >= 1);
     assert_int_equal(all.cores, all.processors);
@@ -257,9 +256,6 @@ static void cores(void **state) {
     assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 0}), 4);
     assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 2}), 2);
     assert_int_equal(mn_cpus_default(&(mn_cpus){8, 4, 6}), 4);
-    char command[64];
-    snprintf(command, sizeof command, "rm -r %s", root);
-    assert_int_equal(system(command), 0);
 }
 
 /* ---- more threads than processors ------------------------------------------------------------ */
@@ -347,10 +343,14 @@ static void narrower(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_task_once), cmocka_unit_test(all_at_once),
-        cmocka_unit_test(callers_in_turn), cmocka_unit_test(limits),
-        cmocka_unit_test(in_phases),       cmocka_unit_test(quotas),
-        cmocka_unit_test(cores),           cmocka_unit_test(no_more_than_processors),
+        cmocka_unit_test(every_task_once),
+        cmocka_unit_test(all_at_once),
+        cmocka_unit_test(callers_in_turn),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(in_phases),
+        cmocka_unit_test_setup_teardown(quotas, unit_setup, unit_teardown),
+        cmocka_unit_test_setup_teardown(cores, unit_setup, unit_teardown),
+        cmocka_unit_test(no_more_than_processors),
         cmocka_unit_test(narrower)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
