@@ -150,7 +150,7 @@ share() { # MIB: a row of the table: memory left, layers on the GPU, rate
     python3 -c '
 import json, statistics, sys
 segments = json.load(open(sys.argv[2]))["placement"]["segments"]
-layers = lambda s: s["layers"][1] - s["layers"][0] + 1
+layers = lambda s: s["layers"][1] - s["layers"][0] + 1 if s["layers"] else 0
 gpu = sum(layers(s) for s in segments if s["device"].startswith("cuda"))
 rate = json.loads(open(sys.argv[3]).read().splitlines()[-1])["samples_ts"]
 print("| %s | %d of %d | %.0f |" % (sys.argv[1], gpu, sum(map(layers, segments)), statistics.median(rate)))' "$1" "$rows.plan" "$rows.rate"
