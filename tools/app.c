@@ -194,7 +194,9 @@ static int set_drafts(app *a, mn_session_params *params) {
         params->n_draft = (uint32_t)f->draft_max;
     if (!f->draft)
         return 0;
-    mn_status status = mn_model_open(a->rt, f->draft, &a->draft, &a->err);
+    mn_status status = MN_OK;
+    if (!a->draft)
+        status = mn_model_open(a->rt, f->draft, &a->draft, &a->err);
     params->draft = a->draft;
     params->draft_device = f->draft_device;
     return status == MN_OK ? 0 : app_fail(a, status);

@@ -524,7 +524,7 @@ typedef struct {
     uint32_t size, precision;
     const char *device, *description, *why; /* why: one sentence on the choice */
     uint32_t n_ctx, n_seq, n_batch, threads;
-    uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    uint64_t weight_bytes, kv_bytes, scratch_bytes; /* weights that sessions share count once */
     /* 1: a device that is slow (the oracle), because no other can be used */
     int32_t fallback, pad;
     /* what drafts come from: "", "lookup", "a draft model on cpu"; "off: " and why, where they were

@@ -27,9 +27,10 @@
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
  * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
  *     and a weight set from one thread at a time; a buffer and an event from any one thread at a
- *     time. Lifetimes: children are freed before parents, events by whoever received them. The host
- *     frees or rebinds a buffer, context, weight set or program only when the events of the work
- *     that uses it are complete, or after abort, or when the device is lost.
+ *     time; a sealed set is read by programs on any threads. Lifetimes: children are freed before
+ *     parents, events by whoever received them. The host frees or rebinds a buffer, context, weight
+ *     set or program only when the events of the work that uses it are complete, or after abort, or
+ *     when the device is lost.
  * R9  Below 1.0, host and plugin must have the same minor. From 1.0 (the freeze) on, different
  *     minors work together, whichever side is newer, if the majors are equal, host.abi >= the
  *     plugin's MN_ABI_OLDEST, and host.abi_min <= the plugin's MN_ABI_VERSION. */

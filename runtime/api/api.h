@@ -52,6 +52,7 @@ struct mn_model {
     } embed;
     int32_t *stop; /* every id that ends a generation, each once */
     uint32_t n_stop;
+    mn_held_list *held;              /* weights that its sessions have on devices */
     pthread_mutex_t lock;            /* guards graphs, and the making of grammar_vocab */
     mn_grammar_vocab *grammar_vocab; /* made by the first constraint */
     /* built by the first session; [..][1]: for contexts that need other constants (longrope);

@@ -262,7 +262,8 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
     pthread_mutex_init(&m->lock, NULL);
     m->told = mn_calloc(1, sizeof *m->told);
     m->token_table = mn_token_table_create();
-    if (!m->told || !m->token_table) {
+    m->held = mn_held_create();
+    if (!m->held || !m->told || !m->token_table) {
         mn_model_free(m);
         return mn_fail_memory(err, sizeof *m);
     }
@@ -302,6 +303,7 @@ void mn_model_free(mn_model *m) {
     mn_free(m->embed.refusal);
     mn_free(m->stop);
     mn_free(m->told);
+    mn_held_free(m->held);
     mn_token_table_free(m->token_table);
     mn_free(m);
 }

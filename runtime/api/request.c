@@ -112,6 +112,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
                       .v_dtype = p.v_dtype,
                       .kv_bytes = p.kv_bytes,
                       .run_ahead = p.run_ahead ? MN_MIN(p.run_ahead, MAX_AHEAD) : AHEAD_ASYNC,
+                      .held = m->held,
                       .threads = mn_pool_workers(m->rt->pool)};
     if (!mn_config_get_bool(cfg, "probe_cache"))
         r->flags |= MN_REQUEST_MEASURE;

@@ -321,6 +321,7 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     e->ring = ring;
     e->kv_positions = p->kv_positions;
     e->watcher = p->watcher;
+    e->held = p->held;
     memcpy(e->symbol_max, p->symbol_max, sizeof e->symbol_max);
     mn_status st = build(e, p, err);
     if (!st) {

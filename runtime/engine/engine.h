@@ -71,9 +71,11 @@ typedef struct {
     mn_engine_group group[MN_MAX_KV_GROUP]; /* [n_kv of the hyper-parameters] */
     uint64_t kv_positions;                  /* as in mn_placement */
     mn_watcher watcher;                     /* of the import; as in mn_placement */
+    mn_held_list *held;                     /* sets that it may share; NULL: none */
     uint32_t row_pages; /* length of a row of the page tables: the most n_pages */
     uint32_t precision, kept_how;
-    uint64_t weight_bytes, kv_bytes, scratch_bytes;
+    uint64_t weight_bytes; /* of sets that it imported; of those that it shares 0 */
+    uint64_t kv_bytes, scratch_bytes;
     mn_input_layout in;
     uint32_t ring; /* steps whose ids can wait to be read */
     /* the device of the first call that said MN_CLASS_LOST; NULL = none */

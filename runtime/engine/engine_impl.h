@@ -34,6 +34,7 @@ typedef struct mn_engine_segment {
     mn_buffer *pages_kv[MN_MAX_KV_GROUP];
     uint64_t weight_bytes, scratch_bytes, kv_bytes;
     mn_weights *weights;
+    mn_held *held; /* what others share of them; NULL: nobody can */
     mn_program *program;
     mn_context *context;
     double row_us;                /* as in mn_segment */
@@ -85,7 +86,6 @@ void mn_inputs_expand(const mn_engine *e, mn_engine_device *d, const int32_t *pa
 /* Bytes of a tensor with these symbol values, as it is bound: dense, FLOAT as f32. false =
  * overflow. */
 bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols, uint64_t *bytes);
-uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
 
 /* ---- segment.c ------------------------------------------------------------------------------- */
 /* KV layout; pages of its device */

@@ -79,9 +79,3 @@ bool mn_tensor_bytes(const mn_graph *g, uint32_t tensor, const int64_t *symbols,
     *bytes = n;
     return true;
 }
-
-uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor) {
-    while (g->tensors[tensor].alias_of >= 0)
-        tensor = (uint32_t)g->tensors[tensor].alias_of;
-    return tensor;
-}

@@ -154,12 +154,19 @@ static mn_status allocate_pages(mn_engine *e, mn_engine_segment *s, uint32_t gro
     return mn_engine_alloc(e, s->device, *bytes, kind, &s->pages_kv[group], err);
 }
 
-mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
-    mn_engine_device *d = device_of(e, s);
-    mn_status st = estimate(e, s, err);
-    if (st)
-        return st;
-    mn_compile c = mn_engine_segment_question(e, s);
+static mn_held_question held_question(const mn_engine *e, const mn_engine_segment *s) {
+    return (mn_held_question){.device = device_of(e, s)->device,
+                              .graph = e->graph,
+                              .node_lo = s->node_lo,
+                              .node_hi = s->node_hi,
+                              .precision = s->precision};
+}
+
+/* A set of the segment's own, which other sessions of the model may share from now on. */
+static mn_status import_weights(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+    const mn_engine_device *d = device_of(e, s);
+    const mn_compile c = mn_engine_segment_question(e, s);
+    const mn_held_question q = held_question(e, s);
     const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
     const mn_import import = {
         .backend = d->backend,
@@ -173,11 +180,59 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
         .part = (uint32_t)(s - e->segments),
         .n_parts = e->n_segments,
     };
-    st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
-    c.weights = s->weights;
+    const mn_status st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
     if (!st)
-        MN_WATCHED(mn_callee_of(d), "compile",
-                   st = d->backend->compile(d->device, &c, &s->program, err));
+        s->held = mn_held_add(e->held, &q, s->weights, s->kept_how);
+    return st;
+}
+
+static void free_weights(const mn_engine *e, mn_engine_segment *s) {
+    const mn_backend *b = device_of(e, s)->backend;
+    if (s->weights && mn_held_release(e->held, s->held))
+        b->weights_free(s->weights);
+    s->weights = NULL;
+    s->held = NULL;
+}
+
+static mn_status compile(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+    const mn_engine_device *d = device_of(e, s);
+    const mn_compile c = mn_engine_segment_question(e, s);
+    mn_status st = MN_OK;
+    MN_WATCHED(mn_callee_of(d), "compile",
+               st = d->backend->compile(d->device, &c, &s->program, err));
+    return st;
+}
+
+/* With the set of another session. *shared false: there is none, or the device cannot use it for
+ * this program. */
+static mn_status compile_shared(mn_engine *e, mn_engine_segment *s, bool *shared, mn_error *err) {
+    const mn_held_question q = held_question(e, s);
+    s->held = mn_held_take(e->held, &q);
+    *shared = s->held;
+    if (!*shared)
+        return MN_OK;
+    s->weights = mn_held_set(s->held, &s->kept_how);
+    const mn_status st = compile(e, s, err);
+    *shared = st != MN_UNSUPPORTED;
+    if (*shared) {
+        s->weight_bytes = 0;
+        return st;
+    }
+    MN_WATCHED(mn_callee_of(device_of(e, s)), "weights_free", free_weights(e, s));
+    return MN_OK;
+}
+
+mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+    mn_engine_device *d = device_of(e, s);
+    bool shared = false;
+    mn_status st = estimate(e, s, err);
+    if (st)
+        return st;
+    st = compile_shared(e, s, &shared, err);
+    if (!st && !shared)
+        st = import_weights(e, s, err);
+    if (!st && !shared)
+        st = compile(e, s, err);
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = d->backend->context_create(s->program, d->queue, &s->context, err));
@@ -323,13 +378,13 @@ mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const in
 }
 
 /* In the order in which they depend on each other. */
-static void free_objects(const mn_backend *b, const mn_engine_segment *s) {
+static void free_objects(const mn_engine *e, mn_engine_segment *s) {
+    const mn_backend *b = device_of(e, s)->backend;
     if (s->context)
         b->context_free(s->context);
     if (s->program)
         b->program_free(s->program);
-    if (s->weights)
-        b->weights_free(s->weights);
+    free_weights(e, s);
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++)
         if (s->pages_kv[i])
             b->buffer_free(s->pages_kv[i]);
@@ -337,6 +392,6 @@ static void free_objects(const mn_backend *b, const mn_engine_segment *s) {
 
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
     const mn_engine_device *d = device_of(e, s);
-    MN_WATCHED(mn_callee_of(d), "context_free", free_objects(d->backend, s));
+    MN_WATCHED(mn_callee_of(d), "context_free", free_objects(e, s));
     mn_free(s->tensors);
 }

@@ -86,18 +86,6 @@ static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
     return st;
 }
 
-/* [n_tensors]: what the nodes of the segment read. NULL = out of memory. */
-static bool *wanted_by(const mn_graph *g, const mn_compile *c) {
-    bool *wanted = mn_calloc(g->n_tensors, sizeof *wanted);
-    for (uint32_t i = c->node_lo; wanted && i < c->node_hi; i++)
-        for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
-            int32_t t = g->operands[g->nodes[i].in_off + j];
-            if (t >= 0)
-                wanted[mn_tensor_root(g, (uint32_t)t)] = true;
-        }
-    return wanted;
-}
-
 static void settle_all(putter *p, mn_event **events) {
     const importer *all = p->all;
     for (uint32_t i = 0; i < p->in_flight; i++) {
@@ -221,7 +209,8 @@ mn_status mn_weights_import(const mn_import *in, mn_weights **out, uint32_t *kep
                             mn_error *err) {
     const mn_backend *b = in->backend;
     mn_weights *set = NULL;
-    bool *wanted = wanted_by(&in->graph->abi, in->compile);
+    const mn_compile *c = in->compile;
+    bool *wanted = mn_graph_reads(&in->graph->abi, c->node_lo, c->node_hi);
     if (!wanted)
         return mn_fail_memory(err, in->graph->abi.n_tensors * sizeof *wanted);
     mn_status st = MN_OK;

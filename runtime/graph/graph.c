@@ -396,3 +396,20 @@ void mn_model_graph_free(mn_model_graph *g) {
     mn_arena_free(&g->arena);
     mn_free(g);
 }
+
+uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor) {
+    while (g->tensors[tensor].alias_of >= 0)
+        tensor = (uint32_t)g->tensors[tensor].alias_of;
+    return tensor;
+}
+
+bool *mn_graph_reads(const mn_graph *g, uint32_t lo, uint32_t hi) {
+    bool *reads = mn_calloc(g->n_tensors, sizeof *reads);
+    for (uint32_t i = lo; reads && i < hi; i++)
+        for (uint32_t j = 0; j < g->nodes[i].n_in; j++) {
+            const int32_t t = g->operands[g->nodes[i].in_off + j];
+            if (t >= 0)
+                reads[mn_tensor_root(g, (uint32_t)t)] = true;
+        }
+    return reads;
+}

@@ -109,6 +109,9 @@ enum { MN_GRAPH_BIAS = 320, MN_GRAPH_TOP = 20 };       /* B and N of a graph tha
 mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t end,
                                mn_model_graph **out, mn_error *err);
 void mn_model_graph_free(mn_model_graph *g);
+uint32_t mn_tensor_root(const mn_graph *g, uint32_t tensor); /* what a view is a view of */
+/* [n_tensors]: roots that the nodes [lo, hi) read; freed by mn_free. NULL = out of memory. */
+bool *mn_graph_reads(const mn_graph *g, uint32_t lo, uint32_t hi);
 /* Would a graph for n_ctx positions differ from g? */
 bool mn_model_graph_differs(const mn_model_graph *g, uint32_t n_ctx);
 

@@ -180,6 +180,7 @@ static mn_status settle(mn_chooser *c) {
     p->why = why.ptr;
     p->kv_positions = c->r->kv_positions;
     p->watcher = c->r->watcher;
+    p->held = c->r->held;
     mn_request_symbols(c->r, 1, p->symbol_max);
     int64_t *pages = &p->symbol_max[MN_SYM_PAGES];
     for (uint32_t k = 0; k < p->n_segments; k++)

@@ -10,6 +10,7 @@
 #define MN_NEGOTIATE_H
 #include "base/base.h"
 #include "graph/graph.h"
+#include "negotiate/held.h"
 #include "registry/registry.h"
 
 /* every device is asked and measured, and *out is filled even if nothing can run the graph */
@@ -38,6 +39,7 @@ typedef struct {
      * which sets kv_positions */
     uint64_t kv_bytes, kv_positions;
     mn_watcher watcher;
+    mn_held_list *held; /* weights that are on devices already; NULL: none are shared */
     /* steps in flight at most, on a device that works by itself; 0 = 1 */
     uint32_t run_ahead;
     /* [n_passed_over] that auto and cpu do not ask: they did not do what they claimed */
@@ -142,7 +144,8 @@ typedef struct {
 /* Nodes [node_lo, node_hi) run on the device of offers[offer]. */
 typedef struct {
     uint32_t node_lo, node_hi, offer;
-    mn_estimate estimate; /* of the segment */
+    mn_estimate estimate; /* of the segment; weights 0 where it shares them */
+    bool shares;          /* its weights are on the device already: mn_request.held */
     /* by KV group: the layout (page_tokens 0 = no layer of it here); pages of all sequences */
     mn_kv_layout kv[MN_MAX_KV_GROUP];
     uint64_t n_pages[MN_MAX_KV_GROUP];
@@ -163,8 +166,9 @@ typedef struct {
     bool fallback;
     /* MN_SYM_PAGES: the most that any segment needs */
     int64_t symbol_max[MN_SYM_COUNT];
-    uint64_t kv_positions; /* as in mn_request, and so is the next */
+    uint64_t kv_positions; /* as in mn_request, and so are the next two */
     mn_watcher watcher;
+    mn_held_list *held;
     uint32_t n_copies; /* of tensors over segment boundaries, per step */
     /* of these copies within the score; of the whole, as mn_offer.score */
     double copy_us, score;

@@ -190,6 +190,17 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
     return st;
 }
 
+/* Weights that another session of the model has on the device take no memory again. */
+static void share_weights(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
+                          mn_segment *s) {
+    const mn_held_question q = {o->device, g, s->node_lo, s->node_hi, o->precision};
+    s->shares = mn_held_has(r->held, &q);
+    if (!s->shares)
+        return;
+    s->estimate.weights = 0;
+    s->estimate.import_peak = 0;
+}
+
 /* mn_segment_ask, of a segment that was not asked about before. */
 static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                              mn_segment *s, mn_error *err) {
@@ -204,6 +215,7 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
     st = ask_estimate(o, &c, &s->estimate, err);
     if (st)
         return st;
+    share_weights(o, g, r, s);
     if (!mn_add_u64(s->estimate.weights, s->kv_bytes, &s->need) ||
         !mn_add_u64(s->need, s->estimate.scratch, &s->need))
         return mn_fail(err, MN_OUT_OF_MEMORY, "needs more memory than can be counted");
@@ -240,6 +252,7 @@ void mn_segment_answers_free(mn_offer *o) {
 
 static void copy_answer(mn_segment *s, const mn_segment *known) {
     s->estimate = known->estimate;
+    s->shares = known->shares;
     memcpy(s->kv, known->kv, sizeof s->kv);
     memcpy(s->n_pages, known->n_pages, sizeof s->n_pages);
     s->kv_bytes = known->kv_bytes;

@@ -65,7 +65,9 @@ static void log_memory(const mn_session *s) {
         const mn_segment *g = &p->segments[i];
         const mn_offer *o = &p->offers[g->offer];
         char weights[64] = "weights in the model's files";
-        if (g->estimate.weights)
+        if (g->shares)
+            snprintf(weights, sizeof weights, "weights that another session has there");
+        else if (g->estimate.weights)
             snprintf(weights, sizeof weights, "weights %.1f MiB",
                      (double)g->estimate.weights / mib);
         char room[64] = "";

@@ -83,11 +83,11 @@ static void *run_all(void *arg) {
     return NULL;
 }
 
-int embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out) {
+mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out) {
     embed_work *w = calloc(1, sizeof *w);
     pthread_t thread;
     if (!w)
-        return no_memory();
+        return MN_OUT_OF_MEMORY;
     mn_session_params params = {
         .size = sizeof params, .device = a->flags->device, .flags = MN_SESSION_EMBED};
     params.precision = (uint32_t)a->flags->precision;
@@ -95,7 +95,7 @@ int embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out) {
     const mn_status st = mn_session_create(a->model, &params, &w->session, &a->err);
     if (st) {
         free(w);
-        return app_fail(a, st);
+        return st;
     }
     if (a->info.is_encoder) {
         a->session_info.size = sizeof a->session_info;
@@ -107,11 +107,13 @@ int embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out) {
     w->last = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    *out = w;
-    if (pthread_create(&thread, NULL, run_all, w) != 0)
-        return complain(EXIT_FAILED, "engine: cannot start a thread");
+    if (pthread_create(&thread, NULL, run_all, w) != 0) {
+        snprintf(a->err.msg, sizeof a->err.msg, "engine: cannot start a thread");
+        return MN_OUT_OF_MEMORY;
+    }
     pthread_detach(thread);
-    return 0;
+    *out = w;
+    return MN_OK;
 }
 
 static void *copy(const void *from, size_t n) {

@@ -12,9 +12,9 @@ typedef void (*embed_done_fn)(void *arg, const wire_vector *v, mn_status st, con
 int embed_work_is_encoder(const app *a); /* the model generates nothing */
 /* asked: --embeddings */
 int embed_work_is_wanted(const app *a, uint32_t asked);
-/* Creates session and thread, which live until the process ends. 0, or the exit code with the error
- * printed. done is called from that thread. */
-int embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out);
+/* Creates session and thread, which live until the process ends; done is called from that thread.
+ * Else a->err says why not. */
+mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out);
 /* Copies and queues a request. 0: out of memory. Any thread. */
 int embed_work_submit(embed_work *w, const wire_embed *m);
 #endif

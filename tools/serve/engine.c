@@ -298,6 +298,26 @@ static int may_be_gpu(const app *a) {
     return 0;
 }
 
+/* The session of embeddings comes last: it shares the weights of the one that generates. Where that
+ * one's KV cache left it no room, a smaller one does. 0, or the exit code with the error
+ * printed. */
+static int open_embedding(engine *e, mn_session_params *params, int may_shrink) {
+    app *a = &e->a;
+    const mn_status st = embed_work_create(a, on_vector, e, &e->embed);
+    if (!st)
+        return 0;
+    if (st != MN_OUT_OF_MEMORY || !may_shrink)
+        return app_fail(a, st);
+    params->kv_bytes = a->session_info.kv_bytes / 4 * 3;
+    app_remark(a, "the KV cache gives way to that of embeddings: %.1f MiB instead of %.1f",
+               (double)params->kv_bytes / 1048576, (double)a->session_info.kv_bytes / 1048576);
+    interrupt_watch(NULL);
+    mn_session_free(a->session);
+    a->session = NULL;
+    const int code = app_open_session(a, params);
+    return code ? code : open_embedding(e, params, 0);
+}
+
 /* 0, or the exit code with the error printed. */
 static int open_sessions(engine *e, const wire_open *m) {
     mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
@@ -308,14 +328,15 @@ static int open_sessions(engine *e, const wire_open *m) {
         code = exclude(e, m);
     if (code == 0 && !params.n_seq)
         params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
+    const int generates = code == 0 && !embed_work_is_encoder(&e->a);
+    if (generates)
+        code = app_open_session(&e->a, &params);
     if (code == 0 && embed_work_is_wanted(&e->a, m->flags & WIRE_EMBEDDINGS))
-        code = embed_work_create(&e->a, on_vector, e, &e->embed);
-    if (code || embed_work_is_encoder(&e->a))
+        code = open_embedding(e, &params, generates && !m->kv_bytes);
+    if (code || !generates)
         return code;
-    code = app_open_session(&e->a, &params);
-    if (code == 0)
-        e->work = work_create(e->a.session);
-    return code || e->work ? code : no_memory();
+    e->work = work_create(e->a.session);
+    return e->work ? 0 : no_memory();
 }
 
 uint64_t engine_stamp(const app *a) {
