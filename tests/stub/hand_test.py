@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A plugin built by hand, as a vendor's first evening goes: hand_test.py MINERVA hand
 
-An installed prefix, an empty folder with one my.c in it, plain cc, `minerva plugins check`, and the plugin takes part in telling the story."""
+An installed prefix, an empty folder with its sources in it, plain cc, `minerva plugins check`, and the plugin takes part in telling the story."""
+import glob
 import json
 import os
 import shutil
@@ -24,8 +25,11 @@ def test_hand():
         exe, env = prefix + "/bin/minerva", environment(XDG_CACHE_HOME=folder + "/cache")
         mine = folder + "/mine"
         os.mkdir(mine, 0o755)
-        shutil.copy(os.path.join(ROOT, "tests", "stub", "vendor2.c"), mine + "/my.c")
-        p = subprocess.run([cc, "-shared", "-fPIC", "-I", prefix + "/include", "my.c", "-o", "my.so"], cwd=mine, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        sources = glob.glob(os.path.join(ROOT, "tests", "stub", "vendor2*"))
+        for path in sources:
+            shutil.copy(path, mine)
+        units = sorted(os.path.basename(path) for path in sources if path.endswith(".c"))
+        p = subprocess.run([cc, "-shared", "-fPIC", "-I", prefix + "/include", *units, "-o", "my.so"], cwd=mine, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         equal((p.returncode, p.stdout), (0, b""))
 
         r = minerva("plugins", "check", "my.so", env=env, exe=exe, cwd=mine, code=None, timeout=300)
