@@ -94,6 +94,12 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     json_put_num(&j, "ttft_s", r->ttft_s);
     json_put_uint(&j, "peak_rss", peak_rss());
     json_put_num(&j, "others_cpus", r->others < 0 ? NAN : r->others);
+    if (r->n_drafted) {
+        json_put_uint(&j, "n_drafted", r->n_drafted);
+        json_put_uint(&j, "n_accepted", r->n_accepted);
+    }
+    if (r->n_forced)
+        json_put_uint(&j, "n_forced", r->n_forced);
     json_close(&j);
     json_line(&j);
     out_flush(out);

@@ -19,7 +19,8 @@ typedef struct {
     double ttft_s;      /* median time to the first token: tokenising, depth and prompt, sampling */
     double p50_s, p99_s; /* time per generated token and sequence; NaN if none was generated */
     double others;       /* CPUs that other programs used during the test; < 0: unknown */
-    int busy;            /* 1: so many that the rates are too low */
+    uint64_t n_drafted, n_accepted, n_forced; /* of all repetitions: mn_session_stats */
+    int busy;                                 /* 1: so many that the rates are too low */
 } bench_result;
 
 /* --accept: what the model generates without drafts, by position, and how much of it a draft gets

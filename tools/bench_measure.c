@@ -248,6 +248,16 @@ static void summarise(bench *b, bench_result *r) {
     r->p99_s = quantile(b->gaps, b->n_gaps, 0.99);
 }
 
+/* What became of drafts since. */
+static void count_drafts(const app *a, const mn_session_stats *before, bench_result *r) {
+    mn_session_stats now = {.size = sizeof now};
+    if (mn_session_get_stats(a->session, &now) != MN_OK)
+        return;
+    r->n_drafted = now.n_drafted - before->n_drafted;
+    r->n_accepted = now.n_accepted - before->n_accepted;
+    r->n_forced = now.n_forced - before->n_forced;
+}
+
 /* Allocates the buffers of t; bench_end frees them, also after an error. */
 static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     *b = (bench){.a = a,
@@ -336,6 +346,9 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth
     if (truth)
         truth->recording = 0;
     b.n_gaps = 0;
+    mn_session_stats before = {.size = sizeof before};
+    if (code == 0)
+        mn_session_get_stats(a->session, &before);
     while (code == 0 && out->n < n_reps) {
         code = repeat(&b, t, &out->samples[out->n], &b.ttft[out->n]);
         if (code == 0) {
@@ -347,6 +360,8 @@ int bench_measure(app *a, const bench_test *t, size_t n_reps, bench_truth *truth
     progress_end(bar);
     if (code == 0)
         summarise(&b, out);
+    if (code == 0)
+        count_drafts(a, &before, out);
     out->others = busy_others(&mark);
     out->busy = busy_matters(&mark, out->others);
     bench_end(&b);

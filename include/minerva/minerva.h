@@ -764,6 +764,7 @@ typedef struct {
     /* since mn_session_next was called, returned, or completed a step; UINT64_MAX: never called */
     uint64_t beat_ms;
     uint64_t n_drafted, n_accepted, n_verifying; /* as in mn_session_stats */
+    uint64_t n_forced;                           /* likewise */
 } mn_session_load;
 /* Any thread; does not wait for a step.
  * NULL: s, out: MN_INVALID. */

@@ -129,6 +129,7 @@ static void publish(mn_session *s) {
         .n_drafted = s->stats.n_drafted,
         .n_accepted = s->stats.n_accepted,
         .n_verifying = s->stats.n_verifying,
+        .n_forced = s->stats.n_forced,
     };
     load.cache_queries = s->prefix.n_queries;
     load.cache_hits = s->prefix.n_hits;

@@ -1403,7 +1403,7 @@ def test_bench_accept():
     """Drafts that are right: more tokens than steps; the rate is that of all tokens."""
     tests = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1,0.5", "--draft-max", "8", "--json").lines()
     equal([(t["test"], t["accept"]) for t in tests], [("tg24 accept 1", 1), ("tg24 accept 0.5", 0.5)])
-    assert all(t["avg_ts"] > 0 for t in tests)
+    assert all(t["avg_ts"] > 0 and t["n_drafted"] >= t["n_accepted"] > 0 for t in tests), tests
     has(bench("-n", "8", "--accept", "0.5,2", code=2).err, "--accept", "0.5,2", "from 0 to 1")
 
 
@@ -1412,6 +1412,8 @@ def test_bench_draws():
     args = ("-p", "0", "-n", "8", "-r", "1", "--json")
     equal(bench(*args, "--temp", "1", "--typical", "0.9", "--xtc-probability", "0.5").lines()[0]["test"], "tg8")
     equal(bench(*args, "--json-schema", '{"type":"array","minItems":100}').lines()[0]["test"], "tg8")
+    forced = bench(*args, "--regex", "the little girl and the big dog went home to the garden( a| b)+").lines()[0]
+    assert list(forced) == FIELDS + ["n_forced"] and forced["n_forced"] > 2, forced
     has(bench(*args, "--choices", "a,b", code=2).err, "ended", "expected 8")
 
 

@@ -212,6 +212,20 @@ def endpoints():
             assert held > 0
             accepted = until(lambda: metric(drafting, "spec_decode_num_accepted_tokens_total"))  # the engine tells them with its next beat
             assert metric(drafting, "spec_decode_num_draft_tokens_total") >= accepted
+        # what a form forces: the same text as without several ids a step, also where a stop string lies in it
+        names = {"the temperature of the garden": {"enum": [1, 2]}, "whether somebody came to play": {"type": "boolean"}}
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": names, "required": list(names)}}}
+        ask = {"max_tokens": 80, "temperature": 1.1, "seed": 4, "response_format": form}
+        whole = c.chat(**ask)["choices"][0]["message"]["content"]
+        assert sorted(json.loads(whole)) == sorted(names), whole
+        for stop in ("garden", "me", '":', "{", "e t", "ther som"):
+            want = whole[:whole.index(stop)]
+            cut = c.chat(**ask, stop=[stop])
+            assert (cut["choices"][0]["message"]["content"] or "") == want and cut["choices"][0]["finish_reason"] == "stop", (stop, cut)
+            assert cut["usage"]["completion_tokens"] <= c.chat(**ask)["usage"]["completion_tokens"]
+            streamed = "".join(x["choices"][0]["delta"].get("content") or "" for x in c.stream(**ask, stop=[stop]))
+            assert streamed == want, (stop, streamed)
+        assert until(lambda: metric(s, "forced_tokens_total")) > 10  # with the engine's next beat
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and metric(s, "num_requests_running") == 0
         assert metric(s, "time_to_first_token_seconds_count") > 5

@@ -55,7 +55,7 @@ struct engine_link {
     wire_beat beat;
     double beat_at;
     uint64_t n_preempted, cache_queries, cache_hits; /* of earlier processes */
-    uint64_t n_drafted, n_accepted;                  /* likewise */
+    uint64_t n_drafted, n_accepted, n_forced;        /* likewise */
     /* crashes by plugin, with this model */
     struct {
         char id[64];

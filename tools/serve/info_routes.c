@@ -115,6 +115,7 @@ static metrics_now now_of(const serve *s) {
         now.cache_hits += l->cache_hits + l->beat.cache_hits;
         now.n_drafted += l->n_drafted + l->beat.n_drafted;
         now.n_accepted += l->n_accepted + l->beat.n_accepted;
+        now.n_forced += l->n_forced + l->beat.n_forced;
         now.n_restarts += l->n_restarts;
         now.n_ready += l->state == LINK_READY;
         used += l->beat.pages_used;

@@ -316,6 +316,7 @@ static void pass_beat(pass *p, wire_beat *m) {
     u64(p, &m->beat_ms);
     u64(p, &m->n_drafted);
     u64(p, &m->n_accepted);
+    u64(p, &m->n_forced);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

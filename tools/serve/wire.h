@@ -120,7 +120,7 @@ typedef struct {
     uint32_t n_running, n_waiting;
     uint64_t pages_total, pages_used, cache_queries, cache_hits, n_preempted, n_steps;
     uint64_t usual_step_ns, beat_ms;
-    uint64_t n_drafted, n_accepted;
+    uint64_t n_drafted, n_accepted, n_forced;
 } wire_beat;
 
 /* ---- writing: a whole message is appended to out; out->failed: out of memory ----------------- */

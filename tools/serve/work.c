@@ -154,6 +154,7 @@ void work_beat(const work *w, wire_beat *out) {
                        .n_preempted = load.n_preempted,
                        .n_drafted = load.n_drafted,
                        .n_accepted = load.n_accepted,
+                       .n_forced = load.n_forced,
                        .n_steps = load.n_steps,
                        .usual_step_ns = load.usual_step_ns,
                        .beat_ms = load.beat_ms};
