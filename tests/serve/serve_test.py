@@ -227,7 +227,7 @@ def endpoints():
             assert streamed == want, (stop, streamed)
         assert until(lambda: metric(s, "forced_tokens_total")) > 10  # with the engine's next beat
         # metrics
-        assert metric(s, "generation_tokens_total") > 40 and metric(s, "num_requests_running") == 0
+        assert metric(s, "generation_tokens_total") > 40 and until(lambda: metric(s, "num_requests_running") == 0)
         assert metric(s, "time_to_first_token_seconds_count") > 5
 
 
