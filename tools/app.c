@@ -102,6 +102,16 @@ void app_remark(const app *a, const char *fmt, ...) {
     note("%s", text);
 }
 
+/* From the library while a session is created; done < 0: unknown. */
+static int32_t on_progress(void *arg, float done, const char *what) {
+    const app *a = arg;
+    if (done < 0)
+        progress_says(a->bar, what);
+    else
+        progress_at(a->bar, (uint64_t)(done * 100), 100);
+    return 0;
+}
+
 /* runtime_flags: MN_RUNTIME_* */
 static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
     char threads[24];
@@ -137,6 +147,8 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
     else if (flags->informs)
         settings[params.n_settings++] = (mn_setting){"log_level", "info"};
     contain_plugins(&params);
+    params.progress = on_progress;
+    params.arg = a;
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);
 }
@@ -217,9 +229,10 @@ int app_open_session(app *a, mn_session_params *params) {
     int code = set_drafts(a, params);
     if (code)
         return code;
-    progress *p = f->quiet ? NULL : progress_begin("loading the model");
+    a->bar = f->quiet ? NULL : progress_begin("loading the model");
     mn_status status = mn_session_create(a->model, params, &a->session, &a->err);
-    progress_end(p);
+    progress_end(a->bar);
+    a->bar = NULL;
     if (status != MN_OK)
         return app_fail(a, status);
     a->load_s += seconds() - begin;

@@ -42,7 +42,8 @@ typedef struct {
     mn_model_info info;
     mn_session_info session_info;
     mn_error err;
-    double load_s; /* opening the model and creating the session */
+    struct progress *bar; /* while a session is created, or NULL */
+    double load_s;        /* opening the model and creating the session */
 } app;
 
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
@@ -94,7 +95,8 @@ void contain_over(void); /* main returns: exit is the command's own */
 typedef struct progress progress;
 progress *progress_begin(const char *what); /* may return NULL, which the others accept */
 void progress_at(progress *p, uint64_t done, uint64_t total);
-void progress_end(progress *p); /* wipes the line */
+void progress_says(progress *p, const char *text); /* behind the rest; from any thread */
+void progress_end(progress *p);                    /* wipes the line */
 
 /* ---- sampling.c ------------------------------------------------------------------------------ */
 typedef struct {

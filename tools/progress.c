@@ -22,6 +22,7 @@ struct progress {
     const char *what;
     double begin;
     _Atomic uint64_t done, total;
+    char says[64]; /* under the lock */
 };
 
 static void draw(progress *p) {
@@ -29,6 +30,8 @@ static void draw(progress *p) {
     fprintf(stderr, "\r\033[Kminerva: %s ... %.0f s", p->what, seconds() - p->begin);
     if (total)
         fprintf(stderr, ", %" PRIu64 " %%", done * 100 / total);
+    if (p->says[0])
+        fprintf(stderr, ", %s", p->says);
     fflush(stderr);
 }
 
@@ -80,6 +83,14 @@ void progress_at(progress *p, uint64_t done, uint64_t total) {
         return;
     atomic_store(&p->done, done);
     atomic_store(&p->total, total);
+}
+
+void progress_says(progress *p, const char *text) {
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    snprintf(p->says, sizeof p->says, "%s", text);
+    pthread_mutex_unlock(&p->lock);
 }
 
 void progress_end(progress *p) {

@@ -154,13 +154,13 @@ typedef struct {
     mn_status (*parallel)(void *self, uint32_t n, void (*fn)(void *arg, uint32_t i, uint32_t n),
                           void *arg);
     uint32_t (*workers)(void *self);
-    /* done: 0 to 1; non-zero = stop: return MN_CANCELLED */
+    /* done: 0 to 1, negative: unknown; non-zero = stop: return MN_CANCELLED */
     int32_t (*progress)(void *self, float done, mn_str what);
     uint64_t (*now_ns)(void *self); /* monotonic */
     /* 1 = set; *value is valid until shutdown. Section [plugin.ID] of minerva.ini; no getenv in
      * plugins */
     int32_t (*option)(void *self, const char *key, mn_str *value);
-    /* later services; NULL = unknown */
+    /* later services: MN_CACHE_ID; NULL = unknown */
     const void *(*query)(void *self, const char *interface_id);
     /* The same pool with chunks instead of tasks: does not wait for a thread that the system
      * does not schedule. Returns when the last phase is complete. Callers as in parallel. */
@@ -168,6 +168,21 @@ typedef struct {
 } mn_host;
 
 #define MN_PLUGIN_UNLOADABLE 1u /* may be dlclosed after shutdown */
+
+/* "mn.cache/1", a service of the host (mn_host.query): what a plugin can make again but would
+ * rather not, such as compiled kernels, kept in files of the user's between processes. Any thread;
+ * several processes may use one entry. self: mn_host.self. */
+typedef struct {
+    uint32_t size, flags;
+    /* name: of the entry among the plugin's own; stamp: what it was made from (versions, digests,
+     * options). *data: all that was written last under this name, if the stamp is the same; the
+     * caller releases it by mn_host.release. MN_END: there is none, it has another stamp, or it is
+     * damaged: make it anew */
+    mn_status (*read)(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes);
+    /* Replaces the entry as a whole. An error costs time, not results. */
+    mn_status (*write)(void *self, mn_str name, mn_str stamp, const void *data, uint64_t bytes);
+} mn_cache;
+#define MN_CACHE_MAX (UINT64_C(64) << 20) /* bytes of an entry */
 
 /* What the plugin is. Lives until shutdown. */
 typedef struct {
@@ -186,6 +201,7 @@ typedef struct {
 #define MN_LOADER_ID "mn.loader/1"
 #define MN_PROFILE_ID "mn.profile/1"
 #define MN_GROUP_ID "mn.group/1"
+#define MN_CACHE_ID "mn.cache/1"
 
 /* The only exported symbol, named minerva_plugin_entry. Calls no driver; returns within 50 ms.
  * NULL = error filled. */

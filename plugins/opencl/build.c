@@ -27,52 +27,82 @@ static void read_log(const mn_device *d, cl_program program, char *to, size_t ro
     ocl_delete(d, log);
 }
 
-static mn_status compile(mn_device *d, uint32_t source, const ocl_type *type, cl_program program,
-                         mn_error *err) {
-    char options[512];
-    char log[300];
+/* What a program is made of. */
+static ocl_source source_of(const mn_device *d, uint32_t source, const ocl_type *type) {
+    ocl_source s = {.name = names[source], .texts = {ocl_text_args, ocl_text_common}, .n_texts = 2};
     const bool samples = source == OCL_SOURCE_sample;
     const char *few_registers = samples && d->ptx ? " -cl-nv-maxrregcount=64" : "";
-    snprintf(options, sizeof options, "%s -DLANES=%u%s%s%s%s", d->options,
+    if (type) {
+        s.texts[s.n_texts++] = type->text;
+        s.texts[s.n_texts++] = ocl_text_weight;
+    }
+    s.texts[s.n_texts++] = texts[source];
+    snprintf(s.options, sizeof s.options, "%s -DLANES=%u%s%s%s%s", d->options,
              samples ? d->sample_lanes : d->lanes, few_registers, type ? " -DTYPE=" : "",
              type ? type->name : "", type ? type->options : "");
-    ocl_signals signals;
-    ocl_signals_keep(&signals);
-    const cl_int code = d->cl->BuildProgram(program, 1, &d->id, options, NULL, NULL);
-    ocl_signals_restore(&signals);
+    return s;
+}
+
+/* One line on a terminal, by the host; the user may stop here. */
+static mn_status tell(const mn_device *d, const char *what, mn_error *err) {
+    const mn_host *h = d->plugin->host;
+    char text[96];
+    snprintf(text, sizeof text, "compiling %s", what);
+    if (MN_HAS(mn_host, h, progress) && h->progress(h->self, -1, mnp_str(text)))
+        return mnp_fail(err, MN_CANCELLED, ~0u, "cancelled while %s", text);
+    return MN_OK;
+}
+
+static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, mn_error *err) {
+    char log[300];
+    const cl_int code = d->cl->BuildProgram(program, 1, &d->id, s->options, NULL, NULL);
     if (code == CL_SUCCESS)
         return MN_OK;
     read_log(d, program, log, sizeof log);
     const mn_status st = ocl_check(code, NULL, "");
     mnp_fail(err, st, ~0u, "%s: the driver's compiler refuses %s.cl: %s (OpenCL error %d): %s",
-             d->name, names[source], ocl_code_name(code), (int)code, log);
+             d->name, s->name, ocl_code_name(code), (int)code, log);
     return st;
 }
 
-static mn_status make(mn_device *d, uint32_t source, const ocl_type *type, cl_program *out,
-                      mn_error *err) {
-    const char *all[5] = {ocl_text_args, ocl_text_common};
-    cl_uint n = 2;
+static mn_status from_source(mn_device *d, const ocl_source *s, cl_program *out, mn_error *err) {
     cl_int code;
-    if (type) {
-        all[n++] = type->text;
-        all[n++] = ocl_text_weight;
-    }
-    all[n++] = texts[source];
-    const mn_host *h = d->plugin->host;
-    const uint64_t from = h->now_ns(h->self);
-    cl_program program = d->cl->CreateProgramWithSource(d->context, n, all, NULL, &code);
+    cl_program program = d->cl->CreateProgramWithSource(d->context, s->n_texts,
+                                                        (const char **)s->texts, NULL, &code);
     if (!program)
         return ocl_check(code, err, "a program");
-    const mn_status st = compile(d, source, type, program, err);
+    const mn_status st = compile(d, s, program, err);
     if (st) {
         d->cl->ReleaseProgram(program);
         return st;
     }
-    ocl_log(d->plugin, MN_LOG_DEBUG, "%s.cl%s%s compiled in %.1f ms", names[source],
-            type ? " for " : "", type ? type->name : "", (double)(h->now_ns(h->self) - from) / 1e6);
+    ocl_binary_keep(d, s, program);
     *out = program;
     return MN_OK;
+}
+
+/* From the cache, else by the driver's compiler, whose handlers of signals go again. */
+static mn_status make(mn_device *d, uint32_t source, const ocl_type *type, cl_program *out,
+                      mn_error *err) {
+    const mn_host *h = d->plugin->host;
+    const uint64_t from = h->now_ns(h->self);
+    const ocl_source s = source_of(d, source, type);
+    char what[64];
+    snprintf(what, sizeof what, "%s.cl%s%s", s.name, type ? " for " : "", type ? type->name : "");
+    mn_status st = tell(d, what, err);
+    if (st)
+        return st;
+    ocl_signals signals;
+    ocl_signals_keep(&signals);
+    *out = ocl_binary_find(d, &s);
+    const bool found = *out != NULL;
+    if (!found)
+        st = from_source(d, &s, out, err);
+    ocl_signals_restore(&signals);
+    if (!st)
+        ocl_log(d->plugin, MN_LOG_DEBUG, "%s %s in %.1f ms", what,
+                found ? "from the cache" : "compiled", (double)(h->now_ns(h->self) - from) / 1e6);
+    return st;
 }
 
 static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type) {

@@ -93,10 +93,14 @@ mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     d->cl = &p->icd;
     d->id = p->found[i].id;
     memcpy(d->name, info.name, sizeof d->name);
+    memcpy(d->uid, info.uid, sizeof d->uid);
     memcpy(d->driver, info.driver, sizeof d->driver);
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->start_lock, NULL);
     choose_options(d);
+    /* a CPU's driver compiles for each size of group at the first launch and keeps that itself;
+     * binaries would have it compile every kernel once more */
+    d->keeps_binaries = ocl_option(p->host, "cache", d->is_cpu ? 0 : 1) != 0;
     *out = d;
     return MN_OK;
 }

@@ -68,8 +68,10 @@ struct mn_device {
     bool ptx;              /* the compiler takes NVIDIA's inline assembly */
     bool is_cpu;
     bool has_double;
-    char options[256]; /* of the compiler: what this device has */
+    bool keeps_binaries; /* between processes */
+    char options[256];   /* of the compiler: what this device has */
     char name[64];
+    char uid[64];
     char driver[64];
 };
 struct mn_buffer {
@@ -164,6 +166,19 @@ void ocl_signals_restore(const ocl_signals *kept);
  * from the cache; any thread. It belongs to the device. */
 mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err);
 void ocl_drop_built(mn_device *d);
+
+/* ---- binary.c -------------------------------------------------------------------------------- */
+/* What a program is made of. */
+typedef struct {
+    const char *name;
+    const char *texts[5];
+    uint32_t n_texts;
+    char options[512];
+} ocl_source;
+/* A program as an earlier process built it, built; NULL: there is none. */
+cl_program ocl_binary_find(const mn_device *d, const ocl_source *s);
+/* For later processes. */
+void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */

@@ -154,6 +154,12 @@ static void on_log(void *arg, int32_t level, const char *msg) {
     rt->log(rt->callback_arg, level, msg);
 }
 
+/* From a plugin to the application, as from the import of weights. */
+static int32_t on_plugin_progress(void *arg, float done, mn_str what) {
+    const mn_runtime *rt = arg;
+    return rt->progress(rt->callback_arg, done, what.ptr);
+}
+
 static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {
     rt->callback_arg = p->arg;
     rt->log = p->log;
@@ -183,9 +189,12 @@ static mn_status open_parts(mn_runtime *rt, const mn_runtime_params *p, mn_error
         warn_of_threads(threads);
     if (!st)
         st = mn_registry_create(rt->config, rt->pool, &how, &rt->registry, err);
-    if (!st)
-        warn_of_variables(rt);
-    return st;
+    if (st)
+        return st;
+    if (rt->progress)
+        mn_registry_on_progress(rt->registry, on_plugin_progress, rt);
+    warn_of_variables(rt);
+    return MN_OK;
 }
 
 mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out, mn_error *err) {

@@ -63,8 +63,8 @@ static mn_status host_team(void *self, const mn_team *team) {
 }
 
 static const void *host_query(void *self, const char *interface_id) {
-    (void)self, (void)interface_id;
-    return NULL;
+    (void)self;
+    return strcmp(interface_id, MN_CACHE_ID) ? NULL : &mn_plugin_cache;
 }
 
 /* "cpu_simd" of "/lib/minerva/plugins/cpu_simd.so" or "libcpu_simd.so" */

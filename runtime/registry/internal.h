@@ -38,6 +38,8 @@ typedef struct mn_plugin_host {
     char id[64];    /* until the plugin has told its id: its file's name */
     mn_text report; /* of the probe */
 } mn_plugin_host;
+/* host_cache.c: what mn_host.query has for MN_CACHE_ID */
+extern const mn_cache mn_plugin_cache;
 void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path);
 
 /* ---- the registry ---------------------------------------------------------------------------- */

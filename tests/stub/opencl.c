@@ -2,7 +2,9 @@
  * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
  * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
  * events say that they failed). OPENCL_STUB_COUNT names a file that gets a line for every
- * context that is made. Memory is the process's own; every command is over when it is enqueued. */
+ * context that is made, and for every program that is compiled or made of a binary, which is the
+ * text of BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command
+ * is over when it is enqueued. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdbool.h>
@@ -27,9 +29,21 @@ static int the_queue;
 static int the_program;
 static int the_event;
 
+static const char BINARY[] = "kernels of the stub";
+
 static bool is(const char *mode) {
     const char *wanted = getenv("OPENCL_STUB");
     return wanted && !strcmp(wanted, mode);
+}
+
+/* A line in the file of OPENCL_STUB_COUNT. */
+static void count(const char *what) {
+    const char *path = getenv("OPENCL_STUB_COUNT");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (!f)
+        return;
+    fprintf(f, "%s of %d\n", what, (int)getpid());
+    fclose(f);
 }
 
 /* What a query returns: a number or a text, by its size. */
@@ -126,12 +140,7 @@ cl_context clCreateContext(const cl_context_properties *p, cl_uint n, const cl_d
     (void)d;
     (void)notify;
     (void)data;
-    const char *path = getenv("OPENCL_STUB_COUNT");
-    FILE *f = path ? fopen(path, "a") : NULL;
-    if (f) {
-        fprintf(f, "context of %d\n", (int)getpid());
-        fclose(f);
-    }
+    count("context");
     *code = CL_SUCCESS;
     return (cl_context)(void *)&the_context;
 }
@@ -151,6 +160,7 @@ cl_program clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts
     (void)n;
     (void)texts;
     (void)sizes;
+    count("source");
     *code = CL_SUCCESS;
     return (cl_program)(void *)&the_program;
 }
@@ -161,11 +171,13 @@ cl_program clCreateProgramWithBinary(cl_context c, cl_uint n, const cl_device_id
     (void)c;
     (void)n;
     (void)d;
-    (void)sizes;
-    (void)binaries;
     (void)each;
     *code = CL_INVALID_BINARY;
-    return NULL;
+    if (is("refuses") || sizes[0] != sizeof BINARY || memcmp(binaries[0], BINARY, sizeof BINARY))
+        return NULL;
+    count("binary");
+    *code = CL_SUCCESS;
+    return (cl_program)(void *)&the_program;
 }
 
 cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char *options,
@@ -191,8 +203,12 @@ cl_int clGetProgramBuildInfo(cl_program p, cl_device_id d, cl_program_build_info
 
 cl_int clGetProgramInfo(cl_program p, cl_program_info what, size_t room, void *to, size_t *n) {
     (void)p;
-    (void)what;
-    return number(0, room, to, n);
+    if (what == CL_PROGRAM_BINARY_SIZES)
+        return number(sizeof BINARY, room, to, n);
+    if (what != CL_PROGRAM_BINARIES)
+        return CL_INVALID_VALUE;
+    memcpy(*(unsigned char **)to, BINARY, sizeof BINARY);
+    return CL_SUCCESS;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -325,21 +341,15 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
-cl_int clEnqueueMarkerWithWaitList(cl_command_queue q, cl_uint n, const cl_event *before,
-                                   cl_event *e) {
-    (void)q;
-    (void)n;
-    (void)before;
-    return done(e);
-}
-
-cl_int clEnqueueBarrierWithWaitList(cl_command_queue q, cl_uint n, const cl_event *before,
-                                    cl_event *e) {
-    (void)q;
-    (void)n;
-    (void)before;
-    return done(e);
-}
+#define OVER(name)                                                                                 \
+    cl_int name(cl_command_queue q, cl_uint n, const cl_event *before, cl_event *e) {              \
+        (void)q;                                                                                   \
+        (void)n;                                                                                   \
+        (void)before;                                                                              \
+        return done(e);                                                                            \
+    }
+OVER(clEnqueueMarkerWithWaitList)
+OVER(clEnqueueBarrierWithWaitList)
 
 cl_int clGetEventInfo(cl_event e, cl_event_info what, size_t room, void *to, size_t *n) {
     (void)e;

@@ -26,12 +26,17 @@ def environment(folder, mode):
                                 MINERVA_PROBE_TIMEOUT="2", OPENCL_STUB_COUNT=folder + "/contexts")
 
 
-def contexts(folder):
+def counted(folder, what):
+    """How many contexts, sources or binaries the stub was given so far."""
     try:
         with open(folder + "/contexts", encoding="ascii") as f:
-            return len(f.readlines())
+            return sum(line.startswith(what) for line in f)
     except FileNotFoundError:
         return 0
+
+
+def contexts(folder):
+    return counted(folder, "context")
 
 
 def test_opencl_says():
@@ -55,6 +60,33 @@ def test_opencl_idle():
         equal(minerva(*run, "--device", "reference,opencl", env=env).json()["ids"], e["greedy_ids"][:4])
         minerva("devices", env=env)
         equal(contexts(temp), probed)
+
+
+def test_opencl_cache():
+    """Programs come from the cache in the second process; what is damaged or refused there is compiled again, with a line in the log."""
+    with scratch() as temp:
+        env = environment(temp, "good")
+        folder = temp + "/cache/minerva/plugin"
+
+        def probe(mode="good"):
+            before = counted(temp, "source"), counted(temp, "binary")
+            r = minerva("devices", "--no-probe-cache", env=dict(env, OPENCL_STUB=mode, MINERVA_LOG="info"))
+            has(r.out, "Stub device", "yes")
+            return counted(temp, "source") - before[0], counted(temp, "binary") - before[1]
+
+        equal(probe(), (2, 0))  # the self-test and the one node of the probing process
+        names = sorted(os.listdir(folder))
+        equal(len(names), 2)
+        equal(probe(), (0, 2))
+        with open(os.path.join(folder, names[0]), "r+b") as f:
+            f.seek(-3, os.SEEK_END)
+            f.write(b"x")
+        equal(probe(), (1, 1))
+        equal(probe(), (0, 2))
+        equal(probe("refuses"), (2, 0))
+        equal(sorted(os.listdir(folder)), names)
+        env["MINERVA_OPENCL_CACHE"] = "0"
+        equal(probe(), (2, 0))
 
 
 def test_opencl_uid():

@@ -2,6 +2,7 @@
 #include "base/trust.h"
 #include "world.h"
 #include <elf.h>
+#include <glob.h>
 #include <link.h>
 
 static void good_and_bad(void **state) {
@@ -296,6 +297,63 @@ static void services(void **state) {
     close_world(&w);
 }
 
+/* Writes "abc" and reads it back under name and stamp. */
+static mn_status read_back(const mn_host *host, const char *name, const char *stamp) {
+    const mn_cache *cache = host->query(host->self, MN_CACHE_ID);
+    void *data = NULL;
+    uint64_t bytes = 0;
+    const mn_status st = cache->read(host->self, mn_str_of(name), mn_str_of(stamp), &data, &bytes);
+    if (!st)
+        assert_true(bytes == 3 && !memcmp(data, "abc", 3));
+    host->release(host->self, data);
+    return st;
+}
+
+/* The only file of the cache of plugins, with a byte changed or its end cut off. */
+static void spoil(const char *dir, bool cut) {
+    glob_t found;
+    assert_int_equal(glob(unit_path(dir, "minerva/plugin/*"), 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1); /* no temporary file either */
+    FILE *f = fopen(found.gl_pathv[0], "r+b");
+    assert_non_null(f);
+    fseek(f, -1, SEEK_END);
+    if (cut)
+        assert_int_equal(ftruncate(fileno(f), ftell(f)), 0);
+    else
+        fputc('x', f);
+    fclose(f);
+    globfree(&found);
+}
+
+static void cache(void **state) {
+    setenv("XDG_CACHE_HOME", *state, 1);
+    put(*state, "good", NULL);
+    world w;
+    open_world(&w, "plugin_path_only", *state);
+    const mn_plugin_record *rec = mn_registry_plugin(w.reg, mn_str_of("stub"));
+    const mn_host *host = rec->plugin->query(rec->plugin->self, "test.host");
+    const mn_cache *c = host->query(host->self, MN_CACHE_ID);
+    const mn_str name = mn_str_of("kernel");
+    assert_int_equal(read_back(host, "kernel", "driver 1"), MN_END);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(c->write(host->self, name, mn_str_of("driver 1"), "abc", 3), MN_OK);
+        assert_int_equal(read_back(host, "kernel", "driver 1"), MN_OK);
+        assert_int_equal(read_back(host, "kernel", "driver 2"), MN_END);
+        assert_int_equal(read_back(host, "kerneldriver", " 1"), MN_END);
+        if (round == 2)
+            break;
+        spoil(*state, round);
+        assert_int_equal(read_back(host, "kernel", "driver 1"), MN_END);
+    }
+    /* another stamp takes the place of the first */
+    assert_int_equal(c->write(host->self, name, mn_str_of("driver 2"), "abc", 3), MN_OK);
+    assert_int_equal(read_back(host, "kernel", "driver 1"), MN_END);
+    assert_int_equal(read_back(host, "kernel", "driver 2"), MN_OK);
+    assert_int_equal(c->write(host->self, name, name, "abc", MN_CACHE_MAX + 1), MN_INVALID);
+    close_world(&w);
+    unsetenv("XDG_CACHE_HOME");
+}
+
 static void unloading(void **state) {
     const char *path = put(*state, "unloadable", NULL);
     for (int i = 0; i < 3; i++) {
@@ -345,8 +403,8 @@ int main(void) {
     umask(022);
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, unit_setup, unit_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(good_and_bad),    TEST(unsafe_files), TEST(unsafe_folders),
-        TEST(build_tree_mark), TEST(search_order), TEST(device_list),
-        TEST(services),        TEST(unloading),    TEST(out_of_memory)};
+        TEST(good_and_bad), TEST(unsafe_files), TEST(unsafe_folders), TEST(build_tree_mark),
+        TEST(search_order), TEST(device_list),  TEST(services),       TEST(cache),
+        TEST(unloading),    TEST(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
