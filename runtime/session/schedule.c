@@ -8,13 +8,14 @@
  * in turn is preempted (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 
-enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, MANY_ROWS = 32, LATE_STEPS = 4, OPEN_STEPS = 64 };
+enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, MOST_MIXED = 16, FEW_ROWS = 16 };
+enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64 };
 /* Of the usual time: what a mixed step is to take, and what one more row may not make of it. */
 #define SHARE 1.7
 #define MOST 1.9
 
 /* ---- measured times -------------------------------------------------------------------------- */
-/* The usual time of a step in which n sequences draw. While prompts wait, no step only draws: what
+/* The usual time of a step in which n sequences draw. While prompts wait, few steps only draw: what
  * more or fewer sequences cost than drew at the last such step is told by the rows of mixed steps.
  * Fewer never cost less than their share. */
 static double usual_ns(const mn_pace *p, double n) {
@@ -27,7 +28,7 @@ static double usual_ns(const mn_pace *p, double n) {
 static double rows_beside(const mn_pace *p, double n) {
     double rows = p->n_rows;
     if (p->n_open)
-        return MN_MAX((SHARE - 1) * p->late_ns / p->prompt_ns, LEAST_ROWS);
+        return p->open_rows;
     if (p->row_ns > 0)
         rows = MN_MIN(rows, (MOST - 1) * usual_ns(p, n) / p->row_ns);
     return MN_MAX(rows, LEAST_ROWS);
@@ -41,13 +42,12 @@ static void learn_row(mn_pace *p, double ns, double n_rows) {
         p->row_ns += ((ns - p->draw_ns) / more - p->row_ns) / weight;
 }
 
-/* The budget follows the time that mixed steps take: by half of what they miss, so that one slow
- * step of a busy machine does not decide. */
-static void adjust(mn_pace *p, double ns, double n_draws) {
-    const double target = SHARE * usual_ns(p, n_draws);
-    const double factor = 1 + (target / ns - 1) / 2;
-    p->n_rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
-    p->n_rows = MN_MIN(MN_MAX(p->n_rows, LEAST_ROWS), UINT16_MAX);
+/* A budget follows the time that mixed steps take: by half of what they miss, so that one slow step
+ * of a busy machine does not decide. */
+static double adjusted(double rows, double ns, double usual) {
+    const double factor = 1 + (SHARE * usual / ns - 1) / 2;
+    rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
+    return MN_MIN(MN_MAX(rows, LEAST_ROWS), UINT16_MAX);
 }
 
 /* A step with the fewest rows: whether it took too long whatever its rows are. */
@@ -57,14 +57,19 @@ static void learn_least(mn_pace *p, double ns, double n_draws) {
         return;
     }
     p->late_ns += (ns - p->late_ns) / ++p->n_late;
-    if (p->n_late < LATE_STEPS || p->prompt_ns <= 0)
+    if (p->n_late < LATE_STEPS)
         return;
     p->n_open = OPEN_STEPS;
     p->n_late = 0;
+    if (p->open_rows <= 0)
+        p->open_rows = OPEN_ROWS;
 }
 
-/* From time to time it is tried again whether few rows take long. */
-static void close_steps(mn_pace *p) {
+/* A step that goes by the time of the fewest rows. From time to time it is tried again whether
+ * those take long. */
+static void learn_open(mn_pace *p, double ns, double n_prompt) {
+    if (n_prompt >= p->open_rows / 2)
+        p->open_rows = adjusted(p->open_rows, ns, p->late_ns);
     if (--p->n_open)
         return;
     p->n_rows = MN_FIRST_ROWS;
@@ -73,7 +78,7 @@ static void close_steps(mn_pace *p) {
 
 static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws) {
     if (p->n_open) {
-        close_steps(p);
+        learn_open(p, ns, n_prompt);
         return;
     }
     if (n_prompt <= LEAST_ROWS)
@@ -82,8 +87,14 @@ static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws) 
     const double budget = rows_beside(p, n_draws);
     if (n_prompt < budget / 2)
         return; /* it says little about a step that is full */
-    p->n_rows = budget;
-    adjust(p, ns, n_draws);
+    p->n_rows = adjusted(budget, ns, usual_ns(p, n_draws));
+}
+
+static void learn_draws(mn_pace *p, double ns, double n_draws) {
+    const double weight = p->draw_ns > 0 ? 8 : 1;
+    p->draw_ns += (ns - p->draw_ns) / weight;
+    p->n_draws += (n_draws - p->n_draws) / weight;
+    p->n_mixed = 0;
 }
 
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
@@ -93,14 +104,10 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
     if (!n_prompt && s->spec.ready)
         mn_step_times_learn(&s->spec.times, step->n_rows, now);
     if (!n_prompt) {
-        const double weight = p->draw_ns > 0 ? 8 : 1;
-        p->draw_ns += (now - p->draw_ns) / weight;
-        p->n_draws += (step->n_rows - p->n_draws) / weight;
+        learn_draws(p, now, step->n_rows);
     } else if (p->draw_ns > 0 && step->n_rows > n_prompt) {
+        p->n_mixed++;
         learn_mixed(p, now, n_prompt, step->n_rows - n_prompt);
-    } else if (step->n_rows == n_prompt && n_prompt >= MANY_ROWS) {
-        const double weight = p->prompt_ns > 0 ? 8 : 1;
-        p->prompt_ns += (now / n_prompt - p->prompt_ns) / weight;
     }
 }
 
@@ -292,6 +299,13 @@ static uint32_t chunk_of(const mn_session *s, const mn_sequence *q, uint32_t roo
     return first ? n : 0;
 }
 
+/* Whether the next step is to have no prompts: what a step takes that only draws is not known yet;
+ * or not well, where prompts get few rows: a step that is late and one in which more sequences draw
+ * than before look alike. */
+static bool is_in_doubt(const mn_pace *p) {
+    return p->draw_ns <= 0 || (p->n_mixed >= MOST_MIXED && p->n_rows < FEW_ROWS);
+}
+
 /* Rows that prompts may have in this step. */
 static uint32_t prompt_room(const mn_session *s) {
     uint32_t n_draws = 0;
@@ -300,6 +314,8 @@ static uint32_t prompt_room(const mn_session *s) {
     const uint32_t room = s->n_batch - n_draws;
     if (!n_draws || mn_serving_is_idle(s))
         return room;
+    if (is_in_doubt(&s->pace))
+        return 0;
     return MN_MIN(room, (uint32_t)rows_beside(&s->pace, n_draws));
 }
 

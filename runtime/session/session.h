@@ -222,12 +222,12 @@ typedef struct {
     double n_draws;   /* sequences that drew in such steps */
     double row_ns;    /* what one more row costs; 0 = not known yet */
     double n_rows;    /* of prompts that a step may have beside sequences that draw */
-    double prompt_ns; /* of a row where nothing draws; 0 = not known yet */
+    uint32_t n_mixed; /* steps with prompts since the last one that only drew */
     /* Steps with the fewest rows of prompts that took longer than twice the usual time: how many in
      * a row, and what they took. n_open: steps that go by that time from now on, not by the usual
-     * one. */
+     * one, with open_rows of prompts. */
     uint32_t n_late, n_open;
-    double late_ns;
+    double late_ns, open_rows;
     uint64_t n_preempted;
 } mn_pace;
 
