@@ -76,10 +76,13 @@ struct mn_constraint {
  * precedes the answer is free. Lives as long as c. Any thread. */
 mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_t n,
                                 mn_grammar **out, mn_error *err);
+/* Where an output begins, by its prompt: with the answer, with what is thought, or with the header
+ * of a message (Harmony). */
+typedef enum { MN_PLACE_ANSWER, MN_PLACE_THINKING, MN_PLACE_HEADER } mn_place;
 /* stream.c: what an output that follows the prompt has to spell before its answer: a mark as in the
- * vocabulary for grammars, and what stands behind it; false: nothing, it begins with the answer. */
-bool mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
-                           mn_text *lead);
+ * vocabulary for grammars, and what stands behind it; MN_PLACE_ANSWER: nothing. */
+mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
+                               mn_text *lead);
 /* One holder more; mn_constraint_free is one less. */
 static inline mn_constraint *mn_constraint_hold(mn_constraint *c) {
     atomic_fetch_add(&c->refs, 1);
@@ -137,9 +140,9 @@ void mn_token_table_free(mn_token_table *t); /* NULL is fine */
 
 /* Precedes the name of a control token in the vocabulary for grammars: no text has this byte. */
 #define MN_CONTROL_BYTE "\xff"
-/* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS; free: with text before calls that are forced.
+/* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS, for outputs that begin at this place.
  * MN_UNSUPPORTED: the model has no form of calls that is known. */
-mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, bool free,
+mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_place place,
                           mn_grammar **out, mn_text *warnings, mn_error *err);
 /* text.c: MN_UNSUPPORTED without a tokeniser. */
 mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err);

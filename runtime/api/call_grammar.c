@@ -6,10 +6,11 @@
  * (MN_CONTROL_BYTE), as in the model's vocabulary for grammars: so that text cannot spell them, and
  * strings of arguments cannot contain them. */
 #include "api/api.h"
+#include "text/chat/channels.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 
-enum { MOST_CALLS = 64 };
+enum { MOST_CALLS = 64, HARMONY_HEADS = 4 };
 
 typedef struct {
     const mn_model *m;
@@ -20,6 +21,8 @@ typedef struct {
     uint32_t n;
     mn_text *warnings;
     mn_error *err;
+    bool harmony;
+    uint32_t n_heads; /* tags for each tool: ways in which Harmony may begin a call, else 1 */
 } builder;
 
 /* A mark as the vocabulary spells it, appended. */
@@ -65,6 +68,72 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     return ok[0] && ok[1] && ok[2] ? MN_OK : mn_fail_memory(b->err, 64);
 }
 
+/* ---- Harmony (channels.h) -------------------------------------------------------------------- */
+/* Headers of messages to a tool, up to its name; channel: it stands behind the name. What a prompt
+ * leaves open is a header, too, that of a first message. */
+static const struct {
+    const char *mark, *text;
+    bool channel, first;
+} heads[HARMONY_HEADS] = {
+    {"<|channel|>", "commentary to=functions.", false, false},
+    {"<|channel|>", "analysis to=functions.", false, false},
+    {"<|start|>", "assistant to=functions.", true, false},
+    {NULL, " to=functions.", true, true},
+};
+
+/* A message ends by a stop id, and so does the text. */
+static mn_status put_header(builder *b, mn_grammar_tag *to, uint32_t head, const char *name) {
+    mn_text begin = {0};
+    mn_text lead = {0};
+    if (heads[head].mark)
+        put_mark(b, &begin, heads[head].mark);
+    mn_text_puts(&begin, heads[head].text);
+    mn_text_puts(&lead, name);
+    if (heads[head].channel) {
+        put_mark(b, &lead, "<|channel|>");
+        mn_text_puts(&lead, "commentary");
+    }
+    mn_text_puts(&lead, " ");
+    if (mn_tokenizer_find(b->m->tokenizer, mn_str_of("<|constrain|>")) >= 0)
+        put_mark(b, &lead, "<|constrain|>");
+    mn_text_puts(&lead, "json");
+    put_mark(b, &lead, "<|message|>");
+    to->first = heads[head].first;
+    to->end = mn_str_of("");
+    const bool ok[] = {keep(b, &begin, &to->begin), keep(b, &lead, &to->lead)};
+    return ok[0] && ok[1] ? MN_OK : mn_fail_memory(b->err, 64);
+}
+
+/* One message of analysis may come before a call that is forced. */
+static mn_status put_thinking(builder *b, mn_place place, mn_grammar_thinking *to) {
+    static const char *const marks[] = {"<|channel|>", "<|message|>", "<|start|>", "<|call|>"};
+    mn_str *never = mn_arena_alloc(&b->arena, MN_COUNT(marks), sizeof *never);
+    mn_text begin = {0};
+    mn_text end = {0};
+    mn_text next = {0};
+    bool ok = never != NULL;
+    for (uint32_t i = 0; ok && i < MN_COUNT(marks); i++) {
+        mn_text mark = {0};
+        put_mark(b, &mark, marks[i]);
+        ok = keep(b, &mark, &never[i]);
+    }
+    mn_text_put(&begin, "", 0);
+    if (place == MN_PLACE_HEADER) {
+        put_mark(b, &begin, "<|channel|>");
+        mn_text_puts(&begin, "analysis");
+        put_mark(b, &begin, "<|message|>");
+    }
+    put_mark(b, &end, "<|end|>");
+    put_mark(b, &next, "<|start|>");
+    mn_text_puts(&next, "assistant");
+    const bool kept[] = {keep(b, &begin, &to->begin), keep(b, &end, &to->end),
+                         keep(b, &next, &to->next)};
+    to->never = never;
+    to->n_never = MN_COUNT(marks);
+    return ok && kept[0] && kept[1] && kept[2] ? MN_OK : mn_fail_memory(b->err, 64);
+}
+
+/* ---- tools ----------------------------------------------------------------------------------- */
 /* The schema of the arguments, which are an object. */
 static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *parameters) {
     cJSON *own = NULL;
@@ -93,7 +162,8 @@ static mn_status relax(builder *b, mn_grammar_tag *to, const char *name) {
     mn_grammar_free(g);
     if (st != MN_UNSUPPORTED)
         return MN_OK; /* what else is wrong is said when all is compiled */
-    mn_text_printf(b->warnings, "tool %s: its arguments are any object: %s\n", name, why.msg);
+    if (b->warnings)
+        mn_text_printf(b->warnings, "tool %s: its arguments are any object: %s\n", name, why.msg);
     return put_schema(b, to, NULL);
 }
 
@@ -110,17 +180,20 @@ static mn_status add_tool(builder *b, const cJSON *tool) {
     const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(function, "parameters");
     const bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(function, "strict"));
     const bool enforced = strict || b->flags & MN_CONSTRAINT_CALLS_ONLY;
-    mn_grammar_tag *to = &b->tag[b->n];
+    mn_grammar_tag *to = &b->tag[b->n * b->n_heads];
     if (!name || !*name || !is_plain(name))
         return mn_fail(b->err, MN_BAD_INPUT,
                        "tools[%u]: found %s, expected a function with a name of letters, digits, "
                        "hyphens and underscores",
                        b->n, name ? name : "none");
-    mn_status st = put_marks(b, to, name);
-    if (!st)
-        st = put_schema(b, to, enforced ? parameters : NULL);
+    mn_status st = put_schema(b, to, enforced ? parameters : NULL);
     if (!st && enforced && !strict)
         st = relax(b, to, name);
+    for (uint32_t i = 0; i < b->n_heads && !st; i++) {
+        to[i].kind = to->kind;
+        to[i].source = to->source;
+        st = b->harmony ? put_header(b, &to[i], i, name) : put_marks(b, &to[i], name);
+    }
     b->n++;
     return st;
 }
@@ -131,10 +204,11 @@ static mn_status add_tools(builder *b, const cJSON *tools) {
     mn_status st = MN_OK;
     if (!n)
         return mn_fail(b->err, MN_BAD_INPUT, "tools: expected a list of functions");
-    b->tag = mn_arena_alloc(&b->arena, (size_t)n, sizeof *b->tag);
+    const size_t n_tags = (size_t)n * b->n_heads;
+    b->tag = mn_arena_alloc(&b->arena, n_tags, sizeof *b->tag);
     if (!b->tag)
-        return mn_fail_memory(b->err, (size_t)n * sizeof *b->tag);
-    memset(b->tag, 0, (size_t)n * sizeof *b->tag);
+        return mn_fail_memory(b->err, n_tags * sizeof *b->tag);
+    memset(b->tag, 0, n_tags * sizeof *b->tag);
     cJSON_ArrayForEach(tool, tools) {
         if (!st)
             st = add_tool(b, tool);
@@ -142,24 +216,37 @@ static mn_status add_tools(builder *b, const cJSON *tools) {
     return st;
 }
 
-mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, bool free,
+mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_place place,
                           mn_grammar **out, mn_text *warnings, mn_error *err) {
-    builder b = {m, &m->call_style, flags, {0}, NULL, 0, warnings, err};
-    if (!m->call_style.known)
+    const mn_channels channels = mn_channels_of(m->tokenizer);
+    const bool forced = flags & MN_CONSTRAINT_CALLS_ONLY;
+    builder b = {.m = m,
+                 .style = &m->call_style,
+                 .flags = flags,
+                 .warnings = warnings,
+                 .err = err,
+                 .n_heads = 1,
+                 .harmony = channels.channel >= 0 && channels.message >= 0};
+    if (!b.harmony && !m->call_style.known)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: calls of tools cannot be enforced: its chat template has no form of "
                        "calls that is known here",
                        m->canonical->path);
+    if (b.harmony && !forced)
+        b.n_heads = HARMONY_HEADS;
     cJSON *list = cJSON_ParseWithLength(tools.ptr, (size_t)tools.len);
     mn_status st = add_tools(&b, list);
     cJSON_Delete(list);
-    const bool only = flags & MN_CONSTRAINT_CALLS_ONLY;
-    const mn_grammar_tags tags = {.tag = b.tag,
-                                  .n = b.n,
-                                  .least = only,
-                                  .most = flags & MN_CONSTRAINT_ONE_CALL ? 1 : MOST_CALLS,
-                                  .only = only && !free,
-                                  .between = mn_str_of(m->call_style.between)};
+    const bool one = b.harmony || flags & MN_CONSTRAINT_ONE_CALL;
+    mn_grammar_tags tags = {.tag = b.tag,
+                            .n = b.n * b.n_heads,
+                            .least = forced,
+                            .most = one ? 1 : MOST_CALLS,
+                            .only = forced && (b.harmony || place == MN_PLACE_ANSWER)};
+    if (m->call_style.between)
+        tags.between = mn_str_of(m->call_style.between);
+    if (!st && b.harmony && forced && place != MN_PLACE_ANSWER)
+        st = put_thinking(&b, place, &tags.thinking);
     if (!st)
         st = mn_grammar_tagged(&tags, m->grammar_vocab, out, warnings, err);
     mn_arena_free(&b.arena);

@@ -85,8 +85,8 @@ static mn_status compile(mn_constraint *c, const mn_constraint_params *p, mn_err
     if (p->kind == MN_CONSTRAINT_CHOICES)
         return mn_grammar_choices(p->choices, p->n_choices, v, &c->grammar, err);
     if (p->kind == MN_CONSTRAINT_CALLS)
-        return mn_call_grammar(c->model, p->source, p->flags, false, &c->grammar, &c->warnings,
-                               err);
+        return mn_call_grammar(c->model, p->source, p->flags, MN_PLACE_ANSWER, &c->grammar,
+                               &c->warnings, err);
     return mn_grammar_compile(kinds[p->kind], p->source, v, &c->grammar, &c->warnings, err);
 }
 
@@ -116,10 +116,11 @@ static mn_status keep(mn_constraint *c, const mn_constraint_params *p, mn_error 
 }
 
 /* Free text up to the mark, then the form. Under the lock. */
-static mn_status compile_behind(mn_constraint *c, mn_str mark, mn_str lead, mn_error *err) {
+static mn_status compile_behind(mn_constraint *c, mn_place place, mn_str mark, mn_str lead,
+                                mn_error *err) {
     const mn_str source = {c->source.ptr ? c->source.ptr : "", c->source.len};
     if (c->kind == MN_CONSTRAINT_CALLS)
-        return mn_call_grammar(c->model, source, c->flags, true, &c->behind_thinking, NULL, err);
+        return mn_call_grammar(c->model, source, c->flags, place, &c->behind_thinking, NULL, err);
     const mn_grammar_tag tag = {
         .begin = mark, .lead = lead, .kind = kinds[c->kind], .source = source};
     const mn_grammar_tags tags = {.tag = &tag, .n = 1, .least = 1, .most = 1};
@@ -132,13 +133,15 @@ mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_
     mn_text lead = {0};
     mn_status st = MN_OK;
     *out = c->grammar;
-    if (!mn_stream_answer_mark(c->model, prompt, n, &mark, &lead))
+    const mn_place place = mn_stream_answer_mark(c->model, prompt, n, &mark, &lead);
+    if (place == MN_PLACE_ANSWER)
         return MN_OK;
     if (mark.failed || lead.failed)
         st = mn_fail_memory(err, 64);
     pthread_mutex_lock(&c->lock);
     if (!st && !c->behind_thinking)
-        st = compile_behind(c, (mn_str){mark.ptr, mark.len}, (mn_str){lead.ptr, lead.len}, err);
+        st = compile_behind(c, place, (mn_str){mark.ptr, mark.len}, (mn_str){lead.ptr, lead.len},
+                            err);
     *out = c->behind_thinking;
     pthread_mutex_unlock(&c->lock);
     mn_text_free(&mark);

@@ -146,11 +146,11 @@ static void put_control(const mn_model *m, int32_t id, mn_text *out) {
     mn_text_put(out, piece.ptr, (size_t)piece.len);
 }
 
-bool mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
-                           mn_text *lead) {
+mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
+                               mn_text *lead) {
     mn_stream *s = NULL;
     if (mn_stream_create(m, MN_STREAM_CONTINUE, &s, NULL))
-        return false;
+        return MN_PLACE_ANSWER;
     mn_stream_prompt(s, prompt, n);
     const mn_channels *c = &s->channels;
     const bool is_open = c->part != MN_CHANNEL_ANSWER;
@@ -168,8 +168,11 @@ bool mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n,
         mn_text_puts(mark, "</think>");
         mn_text_puts(lead, "\n\n");
     }
+    const bool in_header = harmony && c->part == MN_CHANNEL_HEADER;
     mn_stream_free(s);
-    return harmony || token || spelled;
+    if (in_header)
+        return MN_PLACE_HEADER;
+    return harmony || token || spelled ? MN_PLACE_THINKING : MN_PLACE_ANSWER;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -122,6 +122,9 @@ static mn_status check_tags(const mn_grammar_tags *t, mn_error *err) {
     if (!t->n || t->n > MN_GRAMMAR_TAGS || t->least > 64 || t->most > 64)
         return mn_fail(err, MN_BAD_INPUT, "%u forms of calls, %u to %u calls; 1 to %u, up to 64",
                        t->n, t->least, t->most, MN_GRAMMAR_TAGS);
+    if (t->thinking.n_never > MN_GRAMMAR_NEVER)
+        return mn_fail(err, MN_BAD_INPUT, "%u texts that are never thought; %u at most",
+                       t->thinking.n_never, (unsigned)MN_GRAMMAR_NEVER);
     if (t->most && t->most < t->least)
         return mn_fail(err, MN_BAD_INPUT, "at least %u calls, and at most %u", t->least, t->most);
     for (uint32_t i = 0; i < t->n; i++) {
@@ -167,7 +170,8 @@ mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab 
     mn_gexpr *json = build_json(&b);
     for (uint32_t i = 0; i < tags->n && !b.status; i++)
         content[i] = build_tag(&b, tags, i, json);
-    if (!b.status)
-        b.rule[0].expr = mn_gx_tags(&b, tags, content);
+    mn_gexpr *all = b.status ? NULL : mn_gx_tags(&b, tags, content);
+    if (all) /* rules may have moved */
+        b.rule[0].expr = all;
     return finish(&b, v, out);
 }

@@ -22,8 +22,8 @@
 #define MN_GRAMMAR_HEADS 256u         /* ways to read the same text */
 #define MN_GRAMMAR_MEMORY (96u << 20) /* bytes of derived sets and masks of one grammar */
 #define MN_GRAMMAR_FORCED 4096u       /* bytes that one call of mn_grammar_forced appends */
-#define MN_GRAMMAR_TAGS 256u          /* forms of calls in one text */
-#define MN_GRAMMAR_MARKS 4096u        /* bytes of their marks together */
+#define MN_GRAMMAR_TAGS 1024u         /* forms of calls in one text */
+#define MN_GRAMMAR_MARKS 4096u        /* bytes of their different marks together */
 
 /* The bytes of all tokens as a trie: once per model. */
 typedef struct mn_grammar_vocab mn_grammar_vocab;
@@ -64,6 +64,14 @@ typedef struct {
     bool first;  /* counts only at the very beginning of the text */
     mn_str lead; /* stands between begin and source; may be empty */
 } mn_grammar_tag;
+/* What may be thought before calls that stand alone: begin, any bytes up to end, then next. Where
+ * begin is empty it has begun already. */
+typedef struct {
+    mn_str begin, end, next; /* end empty: nothing is thought */
+    const mn_str *never;     /* [n_never] what it does not contain; none of them holds another */
+    uint32_t n_never;
+} mn_grammar_thinking;
+enum { MN_GRAMMAR_NEVER = 8 }; /* n_never at most */
 /* A text that may hold calls. It is free, byte by byte, until a begin has been spelled, by whatever
  * tokens; what follows is then the source of that form (of one of those with that begin), then its
  * end; and then it is free again. The text may end wherever it is free and has enough calls. */
@@ -73,6 +81,7 @@ typedef struct {
     uint32_t least, most; /* calls, up to 64; most 0: any number. Behind the last the text ends */
     bool only;            /* no free text: calls alone */
     mn_str between;       /* only: stands between two calls */
+    mn_grammar_thinking thinking; /* only */
 } mn_grammar_tags;
 /* Marks that are control tokens have no text in a vocabulary of mn_model_token_text; give them one
  * in mn_grammar_vocab_create, so that masks allow them. MN_BAD_INPUT: there is no tag, a begin is

@@ -18,11 +18,22 @@ static mn_str begin_of(const marks *k, uint32_t i) {
     return k->t->tag[i].begin;
 }
 
+/* No tag before it begins alike. */
+static bool is_new(const marks *k, uint32_t i) {
+    const mn_str begin = begin_of(k, i);
+    for (uint32_t j = 0; j < i; j++) {
+        const mn_str other = begin_of(k, j);
+        if (other.len == begin.len && !memcmp(other.ptr, begin.ptr, (size_t)begin.len))
+            return false;
+    }
+    return true;
+}
+
 /* A mark in another, but for equal ones. */
 static bool check(const marks *k) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < k->t->n; i++)
-        total += begin_of(k, i).len;
+        total += is_new(k, i) ? begin_of(k, i).len : 0;
     if (total > MN_GRAMMAR_MARKS) {
         k->b->status = mn_fail(k->b->err, MN_UNSUPPORTED, "marks of %llu bytes; the limit is %u",
                                (unsigned long long)total, MN_GRAMMAR_MARKS);
@@ -105,7 +116,7 @@ static void enter_calls(marks *k) {
 static bool build(marks *k, mn_gexpr *const *content) {
     uint32_t most = 2; /* states: two roots, and each mark in both trees */
     for (uint32_t i = 0; i < k->t->n; i++)
-        most += 2 * (uint32_t)begin_of(k, i).len;
+        most += is_new(k, i) ? 2 * (uint32_t)begin_of(k, i).len : 0;
     mn_arena *arena = &k->b->arena;
     k->m = mn_arena_alloc(arena, 1, sizeof *k->m);
     k->fail = mn_arena_alloc(arena, most, sizeof *k->fail);
@@ -148,10 +159,42 @@ static mn_gexpr *calls_only(mn_gbuild *b, const mn_grammar_tags *t, mn_gexpr *co
     return mn_gx_repeat(b, mn_gx_join(b, MN_GX_SEQ, part, 2), t->least > 0, 1);
 }
 
+static mn_gexpr *text_of(mn_gbuild *b, mn_str text) {
+    return mn_gx_text(b, text.ptr, (size_t)text.len);
+}
+
+/* Any bytes up to the end of what is thought, and the calls behind it; what may not be written
+ * leads to an expression that nothing matches. */
+static mn_gexpr *think_first(mn_gbuild *b, const mn_grammar_thinking *h, mn_gexpr *calls) {
+    mn_grammar_tag mark[1 + MN_GRAMMAR_NEVER] = {{.begin = h->end}};
+    mn_gexpr *content[1 + MN_GRAMMAR_NEVER] = {NULL};
+    mn_gexpr *part[2] = {text_of(b, h->next), calls};
+    const mn_grammar_tags t = {.tag = mark, .n = 1 + h->n_never, .least = 1, .most = 1};
+    content[0] = mn_gx_join(b, MN_GX_SEQ, part, 2);
+    for (uint32_t i = 0; i < h->n_never; i++) {
+        mark[1 + i].begin = h->never[i];
+        content[1 + i] = mn_gx_new(b, MN_GX_ALT);
+    }
+    return mn_gx_tags(b, &t, content);
+}
+
+/* Calls alone, or behind what is thought. */
+static mn_gexpr *calls_behind(mn_gbuild *b, const mn_grammar_thinking *h, mn_gexpr *calls) {
+    const uint32_t rule = h->end.len && calls ? mn_grule_add(b, "calls", calls) : MN_GNONE;
+    if (rule == MN_GNONE)
+        return calls;
+    mn_gexpr *behind = think_first(b, h, mn_gx_ref(b, rule));
+    if (!h->begin.len)
+        return behind;
+    mn_gexpr *part[2] = {text_of(b, h->begin), behind};
+    mn_gexpr *way[2] = {mn_gx_ref(b, rule), mn_gx_join(b, MN_GX_SEQ, part, 2)};
+    return mn_gx_join(b, MN_GX_ALT, way, 2);
+}
+
 mn_gexpr *mn_gx_tags(mn_gbuild *b, const mn_grammar_tags *t, mn_gexpr *const *content) {
     marks k = {.b = b, .t = t};
     if (t->only)
-        return calls_only(b, t, content);
+        return calls_behind(b, &t->thinking, calls_only(b, t, content));
     k.free = mn_gx_new(b, MN_GX_FREE);
     if (!k.free || !check(&k))
         return NULL;

@@ -62,7 +62,7 @@ static mn_status compile(uint32_t kind, mn_str source, const mn_grammar_vocab *v
         {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false, {"", 0}},
         {mn_str_of("a\":"), MN_GRAMMAR_REGEX, mn_str_of("[0-9]+"), mn_str_of(""), true, {" ", 1}},
     };
-    const mn_grammar_tags tags = {tag, 2, kind % 2, 0, false, {"", 0}};
+    const mn_grammar_tags tags = {.tag = tag, .n = 2, .least = kind % 2, .between = {"", 0}};
     if (kind == '3')
         return mn_grammar_tagged(&tags, v, g, NULL, err);
     return mn_grammar_compile(kinds[kind % 3], source, v, g, NULL, err);

@@ -649,38 +649,46 @@ def forms():
             return list(given) == ["n"] and 3 <= given["n"] <= 12
         return call["function"]["name"] == "look" and len(given["at"]) <= 12 and given["near"] in (True, False) and len(given) == 2
 
+    def check(c, marks, **more_of_all):
+        """Of a model that writes calls by these marks."""
+        how = dict(temperature=1.5, max_tokens=400, tools=tools, **more_of_all)
+        for seed in range(3):
+            said = c.chat(**how, seed=seed, tool_choice="required")["choices"][0]
+            calls = said["message"].get("tool_calls") or []
+            assert said["finish_reason"] in ("tool_calls", "length"), (marks, said)
+            # cut inside a mark, the answer shows the part of it that is there
+            assert calls and (not said["message"]["content"] or said["finish_reason"] == "length"), (marks, said)
+            assert all(right(x) for x in calls[:len(calls) - (said["finish_reason"] == "length")]), (marks, said)
+        named = {"type": "function", "function": {"name": "count"}}
+        for more in ({"tool_choice": named}, {"tool_choice": "required", "parallel_tool_calls": False}):
+            said = c.chat(**how, seed=5, **more)["choices"][0]
+            calls = said["message"]["tool_calls"]
+            assert len(calls) == 1 and right(calls[0]) and said["finish_reason"] == "tool_calls", (marks, said)
+            assert "parallel_tool_calls" in more or calls[0]["function"]["name"] == "count"
+            joined = {"name": "", "arguments": ""}
+            for chunk in c.stream(**how, seed=5, **more):
+                for x in chunk["choices"][0]["delta"].get("tool_calls") or []:
+                    for key in joined:
+                        joined[key] += x["function"].get(key) or ""
+            assert joined == {k: calls[0]["function"][k] for k in joined}, (marks, joined, calls)
+        # free text stays free, whatever the tools are
+        plain = c.chat(max_tokens=60)["choices"][0]["message"]["content"]
+        said = c.chat(max_tokens=60, tools=strict)["choices"][0]["message"]
+        assert said["content"] == plain or said.get("tool_calls"), (marks, said)
+        odd = {"type": "function", "function": {"name": "odd", "parameters": {"properties": {"a": {"not": {}}}}}}
+        assert c.chat(**{**how, "tools": [odd]}, tool_choice="required", parallel_tool_calls=False)["choices"][0]["message"]["tool_calls"]
+        odd["function"]["strict"] = True
+        refused(c.post("/v1/chat/completions", {**STORY, "tools": [odd]}), 400, "tools", "#/properties/a/not")
+        refused(c.post("/v1/chat/completions", {**STORY, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}), 400, "tool_choice", "x")
+
     for marks, special in families:
         with tempfile.TemporaryDirectory() as folder, served.Server(MINERVA, model=served.model_with_calls(folder, marks, special)) as s:
-            c = Client(s)
-            how = dict(temperature=1.5, max_tokens=400, tools=tools)
-            for seed in range(3):
-                said = c.chat(**how, seed=seed, tool_choice="required")["choices"][0]
-                calls = said["message"].get("tool_calls") or []
-                assert said["finish_reason"] in ("tool_calls", "length"), (marks, said)
-                # cut inside a mark, the answer shows the part of it that is there
-                assert calls and (said["message"]["content"] is None or said["finish_reason"] == "length"), (marks, said)
-                assert all(right(x) for x in calls[:len(calls) - (said["finish_reason"] == "length")]), (marks, said)
-            named = {"type": "function", "function": {"name": "count"}}
-            for more in ({"tool_choice": named}, {"tool_choice": "required", "parallel_tool_calls": False}):
-                said = c.chat(**how, seed=5, **more)["choices"][0]
-                calls = said["message"]["tool_calls"]
-                assert len(calls) == 1 and right(calls[0]) and said["finish_reason"] == "tool_calls", (marks, said)
-                assert "parallel_tool_calls" in more or calls[0]["function"]["name"] == "count"
-                joined = {"name": "", "arguments": ""}
-                for chunk in c.stream(**how, seed=5, **more):
-                    for x in chunk["choices"][0]["delta"].get("tool_calls") or []:
-                        for key in joined:
-                            joined[key] += x["function"].get(key) or ""
-                assert joined == {k: calls[0]["function"][k] for k in joined}, (marks, joined, calls)
-            # free text stays free, whatever the tools are
-            plain = c.chat(max_tokens=60)["choices"][0]["message"]["content"]
-            said = c.chat(max_tokens=60, tools=strict)["choices"][0]["message"]
-            assert said["content"] == plain or said.get("tool_calls"), (marks, said)
-            odd = {"type": "function", "function": {"name": "odd", "parameters": {"properties": {"a": {"not": {}}}}}}
-            assert c.chat(**{**how, "tools": [odd]}, tool_choice="required", parallel_tool_calls=False)["choices"][0]["message"]["tool_calls"]
-            odd["function"]["strict"] = True
-            refused(c.post("/v1/chat/completions", {**STORY, "tools": [odd]}), 400, "tools", "#/properties/a/not")
-            refused(c.post("/v1/chat/completions", {**STORY, "tools": tools, "tool_choice": {"type": "function", "function": {"name": "x"}}}), 400, "tool_choice", "x")
+            check(Client(s), marks)
+    for tail in ("<|start|>assistant", "<|start|>assistant<|channel|>analysis<|message|>"):
+        with tempfile.TemporaryDirectory() as folder:
+            end = served.model_with_harmony(folder, tail)
+            with served.Server(MINERVA, model=folder) as s:
+                check(Client(s), tail, logit_bias={str(end): 22})  # what is thought before ends soon
 
     # a prompt that leaves thinking open: what is thought is free, the form is that of the answer
     with tempfile.TemporaryDirectory() as folder, served.Server(MINERVA, model=served.model_with_calls(folder, "", "</think>", "<think>\n")) as s:

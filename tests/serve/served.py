@@ -1,4 +1,5 @@
 """`minerva serve` for tests: Server(MINERVA, flags...) starts it on a free port with the demo model; use it with `with`."""
+import json
 import os
 import re
 import signal
@@ -41,6 +42,35 @@ def model_with_calls(folder, marks, special=None, tail=""):
             text = text.replace("<|end_of_text|>", "<think>") if special == "</think>" else text
             f.write(text.replace("<|pad|>", special) if special else text)
     return folder
+
+
+HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"]
+
+
+def model_with_harmony(folder, tail="<|start|>assistant"):
+    """The demo model in folder, with the tokens of Harmony in place of rare ones; a prompt ends with tail. <|call|> ends an answer. The id of <|end|>."""
+    model_with_calls(folder, "", tail=tail)
+    path = os.path.join(folder, "tokenizer.json")
+    with open(path) as f:
+        tok = json.load(f)
+    model, first = tok["model"], len(tok["model"]["vocab"]) - len(HARMONY)
+    gone = {piece for piece, i in model["vocab"].items() if i >= first}
+    pair = lambda m: m.split(" ") if isinstance(m, str) else m
+    model["merges"] = [m for m in model["merges"] if "".join(pair(m)) not in gone and not gone & set(pair(m))]
+    model["vocab"] = {piece: i for piece, i in model["vocab"].items() if i < first} | {piece: first + i for i, piece in enumerate(HARMONY)}
+    tok["added_tokens"] += [{"id": first + i, "content": piece, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+                            for i, piece in enumerate(HARMONY)]
+    with open(path, "w") as f:
+        json.dump(tok, f)
+    path = os.path.join(folder, "generation_config.json")
+    with open(path) as f:
+        config = json.load(f)
+    ends = config.get("eos_token_id", [])
+    config["eos_token_id"] = (ends if isinstance(ends, list) else [ends]) + [first + HARMONY.index("<|call|>")]
+    os.unlink(path)
+    with open(path, "w") as f:
+        json.dump(config, f)
+    return first + HARMONY.index("<|end|>")
 
 
 # The C library's caches of freed pieces per thread (7 of each size) hold pages back until they are full, after some ten rounds.

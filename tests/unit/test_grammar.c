@@ -421,7 +421,12 @@ static const mn_grammar_tag hermes[] = {
 };
 
 static mn_grammar *tagged(uint32_t least, uint32_t most, bool only) {
-    const mn_grammar_tags t = {hermes, 4, least, most, only, mn_str_of("; ")};
+    const mn_grammar_tags t = {.tag = hermes,
+                               .n = 4,
+                               .least = least,
+                               .most = most,
+                               .only = only,
+                               .between = mn_str_of("; ")};
     mn_grammar *g = NULL;
     mn_error err = MN_ERROR_INIT;
     if (mn_grammar_tagged(&t, vocab, &g, NULL, &err))
@@ -476,6 +481,32 @@ static void refused_tags(const mn_grammar_tag *tag, uint32_t n, mn_status status
         fail_msg("\"%s\" lacks \"%s\"", err.msg, said);
 }
 
+/* What is thought before calls that are forced: once, without marks that it may not have. */
+static void test_thinking(void **state) {
+    static const mn_str never[] = {{"[", 1}, {"]]", 2}};
+    mn_grammar_tags t = {.tag = hermes, .n = 1, .least = 1, .most = 1, .only = true};
+    (void)state;
+    for (uint32_t opened = 0; opened < 2; opened++) {
+        mn_grammar *g = NULL;
+        t.thinking = (mn_grammar_thinking){mn_str_of(opened ? "" : "[["), mn_str_of("]."),
+                                           mn_str_of("+a"), never, 2};
+        assert_int_equal(mn_grammar_tagged(&t, vocab, &g, NULL, NULL), MN_OK);
+        const char *begin = opened ? "" : "[[";
+        mn_text text = {0};
+        mn_text_printf(&text, "%sx ] y].+a" F_CALL, begin);
+        assert_int_equal(matches(g, text.ptr), true);
+        assert_int_equal(matches(g, F_CALL), !opened);
+        text.len = 0;
+        mn_text_printf(&text, "%sx [ y].+a" F_CALL, begin);
+        assert_false(matches(g, text.ptr));
+        text.len = 0;
+        mn_text_printf(&text, "%sx ]] y].+a" F_CALL, begin);
+        assert_false(matches(g, text.ptr));
+        mn_text_free(&text);
+        mn_grammar_free(g);
+    }
+}
+
 static void test_tag_refusals(void **state) {
     static char mark[MN_GRAMMAR_MARKS + 1];
     mn_grammar_tag two[2] = {hermes[0], hermes[0]};
@@ -499,7 +530,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
         cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_thinking),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }
