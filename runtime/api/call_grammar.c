@@ -54,6 +54,9 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     if (y->args_mark) {
         mn_text_puts(&lead, name);
         put_mark(b, &lead, y->args_mark);
+    } else if (y->tags) {
+        mn_text_printf(&lead, "%s%s>\n", y->before, name);
+        mn_text_puts(&end, y->behind);
     } else {
         mn_text_printf(&lead, "%s%s\", \"%s\": ", y->before, name, y->key);
         mn_text_puts(&end, y->behind);
@@ -147,7 +150,7 @@ static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *paramet
     const char *copy = text ? mn_arena_strndup(&b->arena, text, strlen(text)) : NULL;
     cJSON_free(text);
     cJSON_Delete(own);
-    to->kind = MN_GRAMMAR_SCHEMA;
+    to->kind = !b->harmony && b->style->tags ? MN_GRAMMAR_PARAMETERS : MN_GRAMMAR_SCHEMA;
     to->source = mn_str_of(copy ? copy : "");
     return copy ? MN_OK : mn_fail_memory(b->err, 64);
 }
@@ -157,8 +160,7 @@ static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *paramet
 static mn_status relax(builder *b, mn_grammar_tag *to, const char *name) {
     mn_error why = MN_ERROR_INIT;
     mn_grammar *g = NULL;
-    mn_status st =
-        mn_grammar_compile(MN_GRAMMAR_SCHEMA, to->source, b->m->grammar_vocab, &g, NULL, &why);
+    mn_status st = mn_grammar_compile(to->kind, to->source, b->m->grammar_vocab, &g, NULL, &why);
     mn_grammar_free(g);
     if (st != MN_UNSUPPORTED)
         return MN_OK; /* what else is wrong is said when all is compiled */

@@ -79,6 +79,8 @@ static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gex
         return json;
     case MN_GRAMMAR_SCHEMA:
         return mn_gschema_parse(b, source);
+    case MN_GRAMMAR_PARAMETERS:
+        return mn_gschema_parse_tags(b, source);
     case MN_GRAMMAR_REGEX:
         return mn_gregex_parse(b, source, "regular expression", &how);
     case MN_GRAMMAR_GBNF:
@@ -93,13 +95,15 @@ mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_gramm
     mn_gbuild b = {.err = err, .warnings = warnings};
     mn_gexpr *json = NULL;
     *out = NULL;
-    if (kind == MN_GRAMMAR_JSON || kind == MN_GRAMMAR_SCHEMA)
+    if (kind != MN_GRAMMAR_REGEX && kind != MN_GRAMMAR_GBNF)
         json = build_json(&b);
     mn_gexpr *x = build(&b, kind, source, json);
     if (x && kind == MN_GRAMMAR_SCHEMA)
         b.rule[0].expr = x;
     if (x && kind == MN_GRAMMAR_REGEX)
         mn_grule_add(&b, "regular expression", x);
+    if (x && kind == MN_GRAMMAR_PARAMETERS)
+        b.rule[0].expr = x;
     return finish(&b, v, out);
 }
 

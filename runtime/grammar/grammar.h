@@ -38,10 +38,11 @@ bool mn_grammar_within(const mn_grammar_vocab *v, const uint32_t *bits, uint32_t
                        uint64_t bytes);
 
 typedef enum {
-    MN_GRAMMAR_JSON,   /* any JSON object or array; source is not read */
-    MN_GRAMMAR_SCHEMA, /* JSON Schema 2020-12; schema.c says what is narrower than written */
-    MN_GRAMMAR_REGEX,  /* of the whole text; without back-references and look-around */
-    MN_GRAMMAR_GBNF,   /* as llama.cpp documents it; starts at the rule "root" */
+    MN_GRAMMAR_JSON,       /* any JSON object or array; source is not read */
+    MN_GRAMMAR_SCHEMA,     /* JSON Schema 2020-12; schema.c says what is narrower than written */
+    MN_GRAMMAR_REGEX,      /* of the whole text; without back-references and look-around */
+    MN_GRAMMAR_GBNF,       /* as llama.cpp documents it; starts at the rule "root" */
+    MN_GRAMMAR_PARAMETERS, /* the properties of a schema's object as tags: schema_tags.c */
 } mn_grammar_kind;
 typedef struct mn_grammar mn_grammar;
 /* warnings (may be NULL): lines about what is enforced more strictly than written. Errors name the

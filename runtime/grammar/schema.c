@@ -461,9 +461,13 @@ static mn_gexpr *value(mn_gschema *c, const cJSON *s) {
     return x;
 }
 
+mn_gexpr *mn_gschema_value(mn_gschema *c, const cJSON *s) {
+    return value(c, s);
+}
+
 /* All rules that were put off, and those that these put off. */
-static mn_gexpr *compile(mn_gschema *c) {
-    mn_gexpr *all = later(c, c->root, "");
+static mn_gexpr *compile(mn_gschema *c, bool tags) {
+    mn_gexpr *all = tags ? mn_gschema_parameters(c, c->root) : later(c, c->root, "");
     for (uint32_t i = 0; i < c->n_queue && !c->b->status; i++) {
         const mn_gpending p = c->queue[i];
         memcpy(c->path, p.path, PATH);
@@ -473,18 +477,26 @@ static mn_gexpr *compile(mn_gschema *c) {
     return c->b->status ? NULL : all;
 }
 
-mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source) {
+static mn_gexpr *parse(mn_gbuild *b, mn_str source, bool tags) {
     mn_gschema c = {.b = b};
     cJSON *root = NULL;
     b->status = mn_json_parse(source, "schema", &root, b->err);
     if (b->status)
         return NULL;
     c.root = root;
-    mn_gexpr *x = compile(&c);
+    mn_gexpr *x = compile(&c, tags);
     for (uint32_t i = 0; i < c.n_made; i++)
         cJSON_Delete(c.made[i]);
     mn_free(c.made);
     mn_free(c.queue);
     cJSON_Delete(root);
     return x;
+}
+
+mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source) {
+    return parse(b, source, false);
+}
+
+mn_gexpr *mn_gschema_parse_tags(mn_gbuild *b, mn_str source) {
+    return parse(b, source, true);
 }

@@ -36,6 +36,7 @@ mn_gexpr *mn_gschema_text(mn_gschema *c, const char *z);
 mn_gexpr *mn_gschema_named(mn_gschema *c, const char *rule); /* of the rules of any JSON */
 /* What a part of the schema at hand describes; key and name are its place. */
 mn_gexpr *mn_gschema_below(mn_gschema *c, const char *key, const char *name, const cJSON *s);
+mn_gexpr *mn_gschema_value(mn_gschema *c, const cJSON *s); /* of the schema at hand */
 /* A count of a keyword; otherwise where it is missing. */
 bool mn_gschema_count(mn_gschema *c, const cJSON *s, const char *key, uint32_t otherwise,
                       uint32_t *out);
@@ -68,4 +69,7 @@ mn_gexpr *mn_gschema_pattern(mn_gschema *c, const char *pattern, uint32_t *least
 /* ---- schema_parts.c -------------------------------------------------------------------------- */
 mn_gexpr *mn_gschema_array(mn_gschema *c, const cJSON *s);
 mn_gexpr *mn_gschema_object(mn_gschema *c, const cJSON *s);
+
+/* ---- schema_tags.c --------------------------------------------------------------------------- */
+mn_gexpr *mn_gschema_parameters(mn_gschema *c, const cJSON *s);
 #endif

@@ -641,7 +641,8 @@ def forms():
     tools = [{"type": "function", "function": {"name": name, "parameters": schema}} for name, schema in (("look", look), ("count", count))]
     strict = [{"type": "function", "function": {**t["function"], "strict": True}} for t in tools]
     families = [("<tool_call>", None), ("<|tool_call|> <|/tool_call|>", None), ("<|tool_call|>", "<|tool_call|>"), ("[TOOL_CALLS]", "[TOOL_CALLS]"),
-                ("[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]"), ('{"name": function name, "parameters":', None)]
+                ("[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]"), ('{"name": function name, "parameters":', None),
+                ("<tool_call> <function=name>", None)]
 
     def right(call):
         given = json.loads(call["function"]["arguments"])

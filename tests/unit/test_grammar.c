@@ -507,6 +507,59 @@ static void test_thinking(void **state) {
     }
 }
 
+/* Arguments as tags: strings are bare, the rest is JSON. */
+#define P(key, value) "<parameter=" key ">\n" value "\n</parameter>\n"
+static const struct {
+    const char *schema, *yes[5], *no[5]; /* no[0] with no yes: what the refusal says */
+} parameters[] = {
+    {"{\"properties\":{\"a\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\",\"maximum\":12,"
+     "\"minimum\":0}},\"required\":[\"a\"]}",
+     {P("a", "x < y"), P("a", ""), P("a", "\"q\"\n\\ <<b> \xc3\xa9<") P("n", "12")},
+     {"", P("n", "3"), P("a", "x") P("n", "13"), P("a", "x</parameter>"), P("n", "3") P("a", "x")}},
+    {"{\"properties\":{\"e\":{\"enum\":[\"a "
+     "\\\"b\\\"\",\"c\"]},\"m\":{\"type\":[\"string\",\"null\"],"
+     "\"maxLength\":2},\"l\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}}}}",
+     {"", P("e", "a \"b\""), P("m", "null") P("l", "[\"x\"]"), P("m", "ab"), P("m", "")},
+     {P("e", "a"), P("m", "abc"), P("m", "<"), P("l", "x")}},
+    {"{\"properties\":{\"r\":{\"$ref\":\"#/$defs/d\"},\"o\":{\"anyOf\":[{\"type\":\"string\","
+     "\"pattern\":\"^a+$\"},{\"type\":\"null\"}]}},\"$defs\":{\"d\":{\"enum\":[\"u\",\"v\"]}}}",
+     {P("r", "u"), P("o", "aaa"), P("r", "v") P("o", "null")},
+     {P("r", "w"), P("o", "b"), P("o", "")}},
+    {"{}", {"", P("b", "x") P("a", "")}, {P("", "x"), "x"}},
+    {"{\"additionalProperties\":false}", {""}, {P("a", "x")}},
+    {"{\"properties\":{\"a\":{\"type\":[\"string\",\"integer\"]}}}",
+     {0},
+     {"#/properties/a: strings"}},
+    {"{\"properties\":{\"a\":{\"not\":{}}}}", {0}, {"#/properties/a/not"}},
+    {"{\"properties\":{\"a\":{\"type\":\"string\",\"not\":{}}}}", {0}, {"#/properties/a/not"}},
+    {"{\"properties\":{\"a>\":true}}", {0}, {"a name that cannot"}},
+    {"{\"required\":[\"x\"]}", {0}, {"#/required"}},
+};
+
+static void test_parameters(void **state) {
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(parameters); i++) {
+        const char *schema = parameters[i].schema;
+        mn_grammar *g = NULL;
+        mn_error err = MN_ERROR_INIT;
+        const bool refused = !parameters[i].yes[0];
+        const mn_status st =
+            mn_grammar_compile(MN_GRAMMAR_PARAMETERS, mn_str_of(schema), vocab, &g, NULL, &err);
+        assert_int_equal(st, refused ? MN_UNSUPPORTED : MN_OK);
+        if (refused && !strstr(err.msg, parameters[i].no[0]))
+            fail_msg("%s", err.msg);
+        for (int k = 0; k < 5 && g; k++) {
+            const char *yes = parameters[i].yes[k];
+            const char *no = parameters[i].no[k];
+            if ((yes && !matches(g, yes)) || (no && matches(g, no)))
+                fail_msg("%s: %d", schema, k);
+        }
+        for (uint64_t seed = 0; seed < 4 && g; seed++)
+            walk(g, seed);
+        mn_grammar_free(g);
+    }
+}
+
 static void test_tag_refusals(void **state) {
     static char mark[MN_GRAMMAR_MARKS + 1];
     mn_grammar_tag two[2] = {hermes[0], hermes[0]};
@@ -531,6 +584,7 @@ int main(void) {
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
         cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_threads),      cmocka_unit_test(test_thinking),
+        cmocka_unit_test(test_parameters),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }

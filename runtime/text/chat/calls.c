@@ -64,7 +64,7 @@ static const char *mark_in(const char *const marks[2], mn_str chat_template) {
 
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
     mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
-    if (!family || (family->tags && has(chat_template, "<function=")))
+    if (!family)
         return y;
     y.known = true;
     y.between = "";
@@ -74,6 +74,11 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
         y.behind = "}";
         y.between = "; ";
         return y;
+    }
+    if (family->tags && has(chat_template, "<function=")) {
+        y.tags = true;
+        y.before = "\n<function=";
+        y.behind = "</function>\n";
     }
     y.open = mark_in(family->opens, chat_template);
     y.close = mark_in(family->closes, chat_template);

@@ -31,9 +31,9 @@ typedef struct {
     const char *args_mark; /* a mark; NULL: not that form */
     const char *close;     /* a mark; NULL: none */
     const char *between;   /* two calls */
+    bool tags;             /* NAME behind args in tags: before NAME ">\n", parameters, behind */
 } mn_call_style;
-/* known is false where the family has a form that is not here (values in tags). chat_template may
- * be empty. */
+/* known is false where there is no family. chat_template may be empty. */
 mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template);
 
 /* Whether the family writes values bare, whose types only the tools tell. */
