@@ -167,8 +167,10 @@ typedef struct {
     uint32_t *skip; /* the node behind the last one below this one */
     int32_t *token; /* -1 = no token ends here */
 } mn_gtrie;
+typedef struct mn_galphabets mn_galphabets; /* alphabet.c */
 struct mn_grammar_vocab {
-    mn_gtrie all, rest; /* rest: of the tokens that are not plain */
+    mn_galphabets *alphabets; /* made on demand, shared by all grammars */
+    mn_gtrie all, rest;       /* rest: of the tokens that are not plain */
     uint32_t n_vocab, longest, n_plain;
     uint8_t *run; /* [all.n] characters of the path to a node; MN_GRUN_NONE: not plain */
     uint32_t
@@ -182,6 +184,20 @@ struct mn_grammar_vocab {
     uint64_t *offset;     /* [n_vocab + 1] into bytes */
     char *bytes;
 };
+
+/* ---- alphabet.c ------------------------------------------------------------------------------ */
+/* The tokens that consist of these bytes alone, and the nodes of the trie at which others leave
+ * them: by another byte, or by one more than MN_GRUN_MOST. */
+typedef struct {
+    uint64_t bytes[4];
+    uint32_t *exit; /* [n_exits] nodes by their byte, those with a byte from from[byte] on */
+    uint32_t n_exits, from[257];
+    uint32_t *up_to; /* [MN_GRUN_MOST + 1][words] masks of the tokens of up to so many bytes */
+} mn_galphabet;
+mn_galphabets *mn_galphabets_create(void);
+void mn_galphabets_free(mn_galphabets *a);
+/* NULL: no memory, or too many are there already. Any thread; lives as long as v. */
+const mn_galphabet *mn_galphabet_of(const mn_grammar_vocab *v, const uint64_t *bytes);
 
 /* ---- sets.c: sets of nodes, made on demand --------------------------------------------------- */
 typedef struct {

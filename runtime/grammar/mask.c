@@ -4,14 +4,16 @@
  * goes on from there with the real stack.
  *
  * Where any plain character may come, as in strings, all plain tokens are added at once, and only
- * the trie of the others is walked: a tenth of the vocabulary. */
+ * the trie of the others is walked: a tenth of the vocabulary. Where most bytes lead to one state,
+ * as in patterns of letters, the same is done with an alphabet (alphabet.c). */
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
 enum {
     FEW = 512,
-    FEW_NODES = 8
-}; /* tokens that are kept as ids; nodes that are walked one by one */
+    FEW_NODES = 8,
+    FEW_BYTES = 8
+}; /* tokens that are kept as ids; nodes that are walked one by one; bytes of no alphabet */
 
 /* The heads at one depth of a walk. one: the set of the only head, where it neither calls nor ends
  * unless that is the end of the text: the usual case, in which a step is one look at a table. */
@@ -151,10 +153,132 @@ static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at) {
     }
 }
 
+/* ---- alphabets ------------------------------------------------------------------------------- */
+/* What follows a set while bytes of its alphabet come: set[k] behind k of them, up to run. */
+typedef struct {
+    uint64_t bytes[4];
+    uint32_t set[MN_GRUN_MOST + 1];
+    uint32_t run;
+} chain;
+
+/* The most bytes that lead to the same set; false: too few to be worth an alphabet. */
+static bool find_alphabet(walker *w, mn_gset *s, chain *c) {
+    int32_t to[256];
+    uint16_t n[256] = {0};
+    uint32_t best = 256;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t first = 0;
+        to[byte] = mn_gset_next(w->c.g, s, (uint8_t)byte);
+        if (to[byte] < 0)
+            continue;
+        while (to[first] != to[byte])
+            first++;
+        n[first]++;
+        if (best == 256 || n[first] > n[best])
+            best = first;
+    }
+    if (best == 256 || n[best] < FEW_BYTES)
+        return false;
+    memset(c->bytes, 0, sizeof c->bytes);
+    for (uint32_t byte = best; byte < 256; byte++) {
+        if (to[byte] == to[best])
+            c->bytes[byte / 64] |= 1ull << byte % 64;
+    }
+    return true;
+}
+
+/* The set behind any byte of the alphabet; MN_GSET_MIXED: they do not lead to the same one. */
+static int32_t next_of_all(walker *w, mn_gset *s, const uint64_t *bytes) {
+    int32_t to = MN_GSET_ASK;
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint64_t word = bytes[i]; word; word &= word - 1) {
+            const uint32_t byte = 64 * i + (uint32_t)__builtin_ctzll(word);
+            const int32_t next = mn_gset_next(w->c.g, s, (uint8_t)byte);
+            if (to != MN_GSET_ASK && next != to)
+                return MN_GSET_MIXED;
+            to = next;
+        }
+    }
+    return to;
+}
+
+/* False: it depends on the bytes which sets follow, or limits count. */
+static bool follow_alphabet(walker *w, const level *top, chain *c) {
+    const mn_grammar *g = w->c.g;
+    for (c->run = 0; c->run < MN_GRUN_MOST; c->run++) {
+        const uint32_t set = c->set[c->run];
+        const int32_t to = next_of_all(w, g->set[set], c->bytes);
+        if (to == MN_GSET_DEAD)
+            return true;
+        if (to < 0 || !g->set[to]->plain || top->depth + g->set[to]->need > MN_GRAMMAR_DEPTH)
+            return false;
+        w->c.deepest = MN_MAX(w->c.deepest, top->depth + g->set[to]->need);
+        for (uint32_t k = c->run + 1; (uint32_t)to == set && k <= MN_GRUN_MOST; k++)
+            c->set[k] = set;
+        if ((uint32_t)to == set)
+            c->run = MN_GRUN_MOST - 1;
+        c->set[c->run + 1] = (uint32_t)to;
+    }
+    return true;
+}
+
+/* The tokens below a node at which others leave the alphabet. */
+static void walk_exit(walker *w, const level *top, const chain *c, uint32_t node) {
+    const mn_gtrie *t = &w->v->all;
+    const uint32_t n = t->depth[node] - 1u;
+    mn_gset *from = n <= c->run ? w->c.g->set[c->set[n]] : NULL;
+    if (!from || mn_gset_next(w->c.g, from, t->byte[node]) < 0)
+        return;
+    level up = *top;
+    up.head++;
+    up.one = from;
+    w->c.stack->head[up.head] = (mn_ghead){c->set[n], top->frame};
+    int goes_on = quick(w, &up, &w->at[1], t->byte[node]);
+    if (goes_on < 0)
+        goes_on = descend(w, t, &up, &w->at[1], node);
+    if (!goes_on)
+        return;
+    if (t->token[node] >= 0)
+        note_token(w, t->token[node]);
+    walk_below(w, t, node, &w->at[1]);
+}
+
+/* Whether the byte may leave the alphabet anywhere. */
+static bool may_leave(walker *w, const chain *c, uint8_t byte) {
+    for (uint32_t k = 0; k <= c->run; k++) {
+        const uint64_t *first = w->c.g->set[c->set[k]]->first;
+        if (first[byte / 64] >> byte % 64 & 1)
+            return true;
+    }
+    return false;
+}
+
+/* All tokens from a head whose bytes mostly lead to one set. */
+static bool add_alphabet(walker *w, const level *top) {
+    const uint32_t words = MN_GRAMMAR_WORDS(w->v->n_vocab);
+    chain c;
+    if (!top->one || top->head + 2 >= w->c.stack->cap_heads || !find_alphabet(w, top->one, &c))
+        return false;
+    c.set[0] = w->c.stack->head[top->head].set;
+    const mn_galphabet *a = follow_alphabet(w, top, &c) ? mn_galphabet_of(w->v, c.bytes) : NULL;
+    if (!a)
+        return false;
+    for (uint32_t i = 0; i < words; i++)
+        w->bits[i] |= a->up_to[(size_t)c.run * words + i];
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        const uint32_t end = a->from[byte + 1];
+        if (a->from[byte] == end || !may_leave(w, &c, (uint8_t)byte))
+            continue;
+        for (uint32_t i = a->from[byte]; i < end; i++)
+            walk_exit(w, top, &c, a->exit[i]);
+    }
+    return true;
+}
+
 /* The nodes below one of the whole trie, from the heads that stand at its depth. */
 static void walk(walker *w, uint32_t root, level top) {
     w->at[0] = top;
-    if (root || !add_run(w, root, w->at))
+    if (root || (!add_run(w, root, w->at) && !add_alphabet(w, w->at)))
         walk_below(w, &w->v->all, root, w->at);
 }
 

@@ -19,6 +19,7 @@ static void trie_free(mn_gtrie *t) {
 void mn_grammar_vocab_free(mn_grammar_vocab *v) {
     if (!v)
         return;
+    mn_galphabets_free(v->alphabets);
     trie_free(&v->all);
     trie_free(&v->rest);
     mn_free(v->run);
@@ -226,8 +227,9 @@ mn_status mn_grammar_vocab_create(const mn_str *text, uint32_t n, mn_grammar_voc
         v->offset = mn_alloc(n + 1ull, sizeof *v->offset);
         v->same = mn_alloc(n, sizeof *v->same);
         v->bytes = mn_alloc(total, 1);
+        v->alphabets = mn_galphabets_create();
     }
-    if (v && e && v->offset && v->same && v->bytes)
+    if (v && e && v->alphabets && v->offset && v->same && v->bytes)
         st = make(v, text, e, err);
     else
         mn_fail_memory(err, total);
