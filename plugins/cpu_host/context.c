@@ -1,7 +1,8 @@
 /* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, a stage of
  * a node one of its phases. Stages that are not worth sharing out run one after the other on the
- * thread that comes to them first, without the others. */
+ * thread that comes to them first, between the phases. */
 #include "mnc.h"
+#include <stdio.h>
 
 /* One set of bindings, empty. The caller frees it, also after an error. */
 static mn_status create_set(mn_context *c, mnc_set *set, mn_error *err) {
@@ -290,12 +291,6 @@ static bool go_to(mn_context *c, uint32_t stage) {
     return !c->stopped;
 }
 
-static uint32_t open_phase(void *arg, uint32_t phase) {
-    mn_context *c = arg;
-    const bool is_open = go_to(c, phase ? c->stage + 1 : 0);
-    return is_open ? c->n_parts : 0;
-}
-
 static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     const mn_program *p = c->prog;
     const mnc_op *op = op_of(c, c->stage);
@@ -305,23 +300,37 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     fn(&c->at->calls[c->at->active[c->stage / 2]], &w);
 }
 
-/* A stage of one part has this thread alone: it goes on to the stages behind it, as long as those
- * have one part, too. */
-static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread) {
+/* Stages of one part run here, where no other part does: only what is shared out is a phase, behind
+ * which threads wait for one another. */
+static uint32_t open_phase(void *arg, uint32_t phase) {
     mn_context *c = arg;
-    (void)phase;
-    const bool is_alone = c->n_parts == 1;
-    run_part(c, part, thread);
-    while (is_alone && c->stage + 1 < n_stages(c)) {
-        const uint32_t here = c->stage;
-        if (!go_to(c, here + 1))
-            return;
+    uint32_t stage = phase ? c->stage + 1 : 0;
+    while (go_to(c, stage)) {
         if (c->n_parts > 1) {
-            c->stage--; /* the next phase begins with it */
-            return;
+            c->n_barriers++;
+            return c->n_parts;
         }
-        run_part(c, part, thread);
+        run_part(c, 0, 0);
+        stage = c->stage + 1;
     }
+    return 0;
+}
+
+static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread) {
+    (void)phase;
+    run_part(arg, part, thread);
+}
+
+/* For whoever looks for waits, once per number and not at every step. */
+static void log_barriers(mn_context *c) {
+    const mn_host *h = c->prog->dev->plugin->host;
+    char line[64];
+    if (c->n_barriers == c->n_logged || !MN_HAS(mn_host, h, log))
+        return;
+    c->n_logged = c->n_barriers;
+    const int n = snprintf(line, sizeof line, "%u barriers in a step of %u nodes", c->n_barriers,
+                           c->at->n_active);
+    h->log(h->self, MN_LOG_DEBUG, (mn_str){line, (size_t)n});
 }
 
 /* Shapes are filled again only if a symbol has another value than in the last step of the set. */
@@ -346,6 +355,7 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
     }
     c->stopped = false;
     c->n_noted = 0;
+    c->n_barriers = 0;
     const mn_team team = {sizeof team, n_stages(c) + 1, c, open_phase, run_phase};
     s = h->team(h->self, &team);
     if (c->notes)
@@ -355,6 +365,7 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
                         team.n_phases);
     if (c->stopped)
         return mnp_fail(err, MN_CANCELLED, ~0u, "the queue was aborted");
+    log_barriers(c);
     return MN_OK;
 }
 

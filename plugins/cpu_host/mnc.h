@@ -101,8 +101,10 @@ struct mn_context {
      * its parts. Written by one thread at a time, while no part runs. */
     uint32_t stage;
     uint32_t n_parts;
-    uint32_t n_noted; /* calls that a profile has begun */
-    bool stopped;     /* the queue was aborted */
+    uint32_t n_noted;    /* calls that a profile has begun */
+    uint32_t n_barriers; /* phases that threads waited behind, of this step */
+    uint32_t n_logged;   /* the number of them that was logged last */
+    bool stopped;        /* the queue was aborted */
     mnc_set sets[MN_BINDING_SETS];
     mnc_set *at;      /* the set that is being bound or run */
     int64_t *next;    /* [n_symbols] scratch */

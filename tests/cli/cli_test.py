@@ -1452,6 +1452,37 @@ def test_bench_profile():
     is_error(bench("--profile", "--csv", code=2), "--csv")
 
 
+def test_bench_barriers():
+    """What is not worth sharing out makes nobody wait: of a token the products do, and attention."""
+    nodes = minerva("inspect", MODEL, "--graph", "--json").json()["nodes"]
+    n_layers = 1 + max(n["layer"] for n in nodes)
+    err = bench("-p", "0", "-n", "4", "-r", "1", "-t", "4", "--device", "cpu_simd", env=environment(MINERVA_LOG="debug")).err
+    counts = [int(n) for n in re.findall(r"cpu_simd: (\d+) barriers in a step of (?!1 )\d+ nodes", err)]
+    assert counts and all(n_layers <= n <= 5 * n_layers + 2 for n in counts), err
+
+
+def test_bench_compare_peer():
+    """Rates of a peer beside ours: medians, ranges, the ratio to the best; a peer that fails is a dash, and its message is told."""
+    tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools/compare_peer")
+    with tempfile.TemporaryDirectory() as folder:
+        peers = {"slow": "echo '[{\"avg_ts\": 1}]'", "fast": "echo '[{\"avg_ts\": 2.5}]'", "none": "echo no such model >&2; exit 1"}
+        for name, line in peers.items():
+            with open(os.path.join(folder, name), "w", encoding="ascii") as f:
+                f.write("#!/bin/sh\n" + line + "\n")
+            os.chmod(f.name, 0o755)
+        flags = [a for name in peers for a in ("--peer", name + "=" + os.path.join(folder, name))]
+        r = subprocess.run([sys.executable, tool, "--minerva", MINERVA, *flags, "-m", MODEL, "-p", "4", "-n", "2", "-t", "1", "-r", "2"],
+                           capture_output=True, text=True, env=environment(), timeout=60)
+    equal(r.returncode, 0)
+    rows = [[c.strip() for c in line.strip("|").split("|")] for line in r.stdout.splitlines()]
+    equal(rows[0], ["model", "test", "threads", "Minerva, t/s", "slow, t/s", "fast, t/s", "none, t/s", "ratio to the best peer"])
+    equal([row[1:3] + row[4:7] for row in rows[2:]], [[test, "1", "1 (1-1)", "2.5 (2.5-2.5)", "-"] for test in ("pp4", "tg2")])
+    for row in rows[2:]:
+        ours, ratio = (float(row[i].split()[0]) for i in (3, 7))
+        assert abs(ratio * 2.5 - ours) < 0.02 * ours + 0.02, row
+    has(r.stderr, "no such model")
+
+
 def test_bench_lists():
     """Lists and ranges, pairs, threads; every form has every test."""
     tests = bench("-p", "4-16*2,5", "-n", "2-6+2", "-pg", "8,3", "-pg", "9,2", "-t", "1,2", "-r", "1", "-o", "json").lines()
