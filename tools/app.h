@@ -89,6 +89,8 @@ void signals_pass_on(int number);
 /* ---- contain.c: plugins that hang, crash or call exit ---------------------------------------- */
 /* Sets the parameters of the watch of calls, and installs the signal handlers, once. */
 void contain_plugins(mn_runtime_params *params);
+/* A crash writes the id of its plugin to fd, too. */
+void contain_tell(int fd);
 void contain_over(void); /* main returns: exit is the command's own */
 
 /* ---- progress.c: one line on a terminal for work of more than a second ----------------------- */

@@ -44,8 +44,10 @@ static const arg_row rows[] = {
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
     {"--accept", "R,...", ARG_TEXT, F(accept), 1, 0, NULL,
-     "drafts that cost nothing and are right with probability R, by what the first run\ngenerated; "
-     "here --draft-max N means N drafts each time, whether they pay or not"},
+     "drafts that are right with probability R, by what the first run generated, and cost\nwhat "
+     "those "
+     "of --draft do, or nothing without it; here --draft-max N means N drafts each\ntime, whether "
+     "they pay or not"},
 };
 static const arg_row output_rows[] = {
     {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
@@ -97,6 +99,8 @@ static void print_json(const app *a, const bench_test *t, const bench_result *r,
     if (r->n_drafted) {
         json_put_uint(&j, "n_drafted", r->n_drafted);
         json_put_uint(&j, "n_accepted", r->n_accepted);
+        json_put_uint(&j, "n_steps", r->n_steps);
+        json_put_num(&j, "draft_s", r->draft_s);
     }
     if (r->n_forced)
         json_put_uint(&j, "n_forced", r->n_forced);
@@ -378,9 +382,10 @@ static int bench_with(report *r, const app_flags *flags, const test_list *tests)
     if (r->f->accept) {
         params.guess = bench_guess;
         params.guess_arg = &r->truth;
+        params.speculate = MN_SPECULATE_REHEARSE;
     }
     if (flags->draft_max)
-        params.speculate = MN_SPECULATE_ALWAYS;
+        params.speculate |= MN_SPECULATE_ALWAYS;
     int code = app_open_model(r->a, flags);
     if (code == 0)
         code = app_open_session(r->a, &params);
@@ -486,9 +491,9 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     static const char *const time_columns[] = {
         "threads", "test", "sequences", "first token, ms", "per token p50, ms", "p99, ms", NULL};
     static const char *const csv_columns[] = {
-        "model",    "params", "bytes",    "device",      "threads",    "precision", "test",
-        "n_prompt", "n_gen",  "depth",    "batch",       "samples_ts", "avg_ts",    "stddev_ts",
-        "load_s",   "ttft_s", "peak_rss", "others_cpus", NULL};
+        "model",  "params",    "bytes",    "device",  "threads",  "precision",
+        "test",   "n_prompt",  "n_gen",    "depth",   "batch",    "samples_ts",
+        "avg_ts", "stddev_ts", "load_s",   "ttft_s",  "peak_rss", "others_cpus", NULL};
     report r = {.a = a, .f = f, .out = out_stdout()};
     test_list tests = {0};
     app_flags own = *flags;

@@ -20,6 +20,8 @@ typedef struct {
     double p50_s, p99_s; /* time per generated token and sequence; NaN if none was generated */
     double others;       /* CPUs that other programs used during the test; < 0: unknown */
     uint64_t n_drafted, n_accepted, n_forced; /* of all repetitions: mn_session_stats */
+    uint64_t n_steps;
+    double draft_s;
     int busy;                                 /* 1: so many that the rates are too low */
 } bench_result;
 

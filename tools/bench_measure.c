@@ -256,6 +256,8 @@ static void count_drafts(const app *a, const mn_session_stats *before, bench_res
     r->n_drafted = now.n_drafted - before->n_drafted;
     r->n_accepted = now.n_accepted - before->n_accepted;
     r->n_forced = now.n_forced - before->n_forced;
+    r->n_steps = now.n_steps - before->n_steps;
+    r->draft_s = now.draft_s - before->draft_s;
 }
 
 /* Allocates the buffers of t; bench_end frees them, also after an error. */

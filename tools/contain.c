@@ -20,6 +20,7 @@ static const char *const deadly_names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFP
 static struct sigaction before[COUNT(deadly)];
 static _Alignas(64) char handler_stack[HANDLER_STACK];
 static int installed;
+static int told_fd = -1; /* of contain_tell */
 
 /* Writes n words as one line on standard error; async-signal-safe. On a terminal it begins a new
  * line. */
@@ -67,6 +68,18 @@ static size_t index_of(int number) {
     return i;
 }
 
+void contain_tell(int fd) {
+    told_fd = fd;
+}
+
+/* For whoever started this process. */
+static void tell_plugin(const char *id) {
+    if (told_fd < 0)
+        return;
+    const ssize_t wrote = write(told_fd, id, strlen(id));
+    (void)wrote;
+}
+
 /* Names the plugin whose call the process crashed in, then lets the signal end the process. */
 static void on_death(int number, siginfo_t *info, void *context) {
     const size_t i = index_of(number);
@@ -80,6 +93,7 @@ static void on_death(int number, siginfo_t *info, void *context) {
             deadly_names[i],           " in ",      call.call};
         mn_plugin_crashed(number);
         write_line(words, COUNT(words));
+        tell_plugin(call.plugin);
     }
     sigaction(number, &before[i], NULL);
     /* a fault is raised again by the instruction, with its address */

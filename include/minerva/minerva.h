@@ -462,6 +462,9 @@ typedef struct mn_session mn_session;
 typedef uint32_t (*mn_draft_fn)(void *arg, const int32_t *ids, uint32_t n, int32_t *to, uint32_t k);
 #define MN_SPECULATE_LOOKUP 1u /* what followed the last occurrence of the last ids */
 #define MN_SPECULATE_ALWAYS 2u /* n_draft drafts wherever there are, paying or not: to measure */
+/* The draft model runs first, `guess` then has its ids in `to` and may write others: to measure
+ * what drafts cost that are right as often as the caller wants. */
+#define MN_SPECULATE_REHEARSE 4u
 typedef struct {
     /* MN_PRECISION_*; AUTO = the device's fastest for the weights' type */
     uint32_t size, precision;

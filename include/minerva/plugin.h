@@ -314,7 +314,8 @@ typedef struct {
  * behind a SHAPE value are not written.
  *
  * Combinations that the host uses (T n_tokens, O n_outputs, Q n_seqs): n_outputs is 0, or the
- * value of n_seqs, or that of n_tokens, each limited to its maximum. The FACT seq_rows is 1 when
+ * value of n_seqs, or that of n_tokens, each limited to its maximum. n_seqs is n_tokens in steps of
+ * few rows, too, whoever has them; entries without rows are padding. The FACT seq_rows is 1 when
  * each sequence of the step has one row (then n_seqs = n_tokens), else its maximum. */
 #define MN_SYMBOL_SHAPE 1u
 #define MN_SYMBOL_BOUND 2u

@@ -273,7 +273,7 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
     const int64_t *max = e->symbol_max;
     const uint32_t rows = (uint32_t)max[MN_SYM_TOKENS];
     const uint32_t outs = (uint32_t)max[MN_SYM_OUTPUTS];
-    const uint32_t seqs = (uint32_t)max[MN_SYM_SEQS];
+    const uint32_t seqs = (uint32_t)max[MN_SYM_SLOTS];
     const uint32_t longest = (uint32_t)max[MN_SYM_CTX];
     const mn_step_size sizes[] = {{1, 1, 1, 1, longest},
                                   {seqs, MN_MIN(seqs, outs), seqs, 1, longest},

@@ -43,6 +43,17 @@ static int64_t bucket(const mn_engine *e, int64_t n, uint32_t symbol) {
     return most;
 }
 
+/* Sequences of a step of few rows, as drafts of one are: as many as rows, so that devices take it
+ * for a step that draws, not for a prompt. Only devices that round have room for that. */
+static int64_t few(const mn_engine *e, const mn_step_size *size, int64_t rows, int64_t seqs) {
+    if (size->n_rows > MN_FEW_ROWS)
+        return seqs;
+    for (uint32_t k = 0; k < e->n_segments; k++)
+        if (e->segments[k].row_grain == 1)
+            return seqs;
+    return MN_MAX(seqs, MN_MIN(rows, e->symbol_max[MN_SYM_SEQS]));
+}
+
 void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *symbols) {
     enum { MIN_BOUND = 256 };
     const int64_t *max = e->symbol_max;
@@ -58,6 +69,8 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
     seqs = bucket(e, seqs, MN_SYM_SEQS);
     if (single)
         seqs = MN_MIN(rows, max[MN_SYM_SEQS]);
+    else
+        seqs = few(e, size, rows, seqs);
     int64_t outputs = rows;
     if (size->n_out <= seqs)
         outputs = seqs;

@@ -7,6 +7,7 @@
 #define MN_GRAPH_H
 #include "base/base.h"
 #include "model/model.h"
+#include <minerva/minerva.h>
 
 /* Symbols, in the order of symbol values everywhere. */
 enum {
@@ -19,6 +20,8 @@ enum {
     MN_SYM_SEQ_ROWS, /* FACT: 1 = each sequence of the step has one row, else the maximum */
     MN_SYM_COUNT
 };
+/* Rows of a step that has no prompt, or the end of one: one sequence with its drafts. */
+enum { MN_FEW_ROWS = MN_MAX_DRAFT + 1 };
 #define MN_DIM(symbol) (~(int64_t)(symbol)) /* a symbolic dim in mn_tensor.dim */
 
 /* The tensors that the host binds; indices in the graph. */

@@ -11,7 +11,7 @@ enum { MAX_PAGE_TOKENS = 1 << 20, MAX_GRAIN = 1 << 16 };
 void mn_request_symbols(const mn_request *r, int64_t n_pages, int64_t *max) {
     max[MN_SYM_TOKENS] = r->n_batch;
     max[MN_SYM_OUTPUTS] = r->n_outputs;
-    max[MN_SYM_SEQS] = r->n_seq;
+    max[MN_SYM_SEQS] = MN_MAX(r->n_seq, MN_MIN(r->n_batch, MN_FEW_ROWS));
     max[MN_SYM_SLOTS] = r->n_seq;
     max[MN_SYM_CTX] = r->n_ctx;
     max[MN_SYM_PAGES] = n_pages;

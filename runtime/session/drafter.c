@@ -137,7 +137,7 @@ static mn_status follow(mn_session *s, uint32_t slot, uint32_t n, mn_error *err)
 
 /* Until all have drawn. */
 static mn_status run(mn_session *inner, mn_error *err) {
-    mn_status st = MN_OK;
+    mn_status st = mn_failover_ready(inner, err);
     bool idle = false;
     uint32_t n;
     while (!idle && !st) {
@@ -161,6 +161,13 @@ static uint32_t collect(const mn_session *s, uint32_t slot, uint32_t n) {
     return n;
 }
 
+/* No device is left for the draft model: the session goes on without. */
+static void leave(mn_session *s, const char *why) {
+    mn_log(MN_LOG_WARN, "no drafts of the draft model any more: %s", why);
+    mn_drafter_free(s);
+    mn_speculate_without_drafter(s);
+}
+
 bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs) {
     mn_speculating *x = &s->spec;
     mn_error why = MN_ERROR_INIT;
@@ -180,5 +187,8 @@ bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n
     }
     if (st || ran)
         mn_log(MN_LOG_INFO, "the draft model: %s", why.msg);
-    return x->drafter->stats.n_prompt - n_before <= (uint64_t)n_seqs * (MN_MAX_DRAFT + 2);
+    const uint64_t n_prompt = x->drafter->stats.n_prompt - n_before;
+    if (!x->drafter->engine)
+        leave(s, why.msg);
+    return n_prompt <= (uint64_t)n_seqs * (MN_MAX_DRAFT + 2);
 }

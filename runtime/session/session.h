@@ -360,7 +360,8 @@ mn_status mn_speculate_create(mn_session *s, const mn_session_params *p, mn_erro
 void mn_speculate_free(mn_session *s);
 /* Whether the new engine can verify drafts; MN_OK too where it cannot. */
 mn_status mn_speculate_place(mn_session *s, mn_error *err);
-void mn_speculate_begin(mn_sequence *q); /* the sequence runs from its tokens on */
+void mn_speculate_without_drafter(mn_session *s); /* it is gone; other drafts go on */
+void mn_speculate_begin(mn_sequence *q);          /* the sequence runs from its tokens on */
 /* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
 void mn_speculate_make(mn_session *s);
 /* What became of a sequence's drafts in one step: all of them, and those that are no guesses. */

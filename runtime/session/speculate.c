@@ -12,7 +12,7 @@ enum { FIRST_REST = 16, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64, PAYS = 8
 
 /* ---- creation -------------------------------------------------------------------------------- */
 static mn_status check(const mn_session_params *p, mn_error *err) {
-    const uint32_t known = MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS;
+    const uint32_t known = MN_SPECULATE_LOOKUP | MN_SPECULATE_ALWAYS | MN_SPECULATE_REHEARSE;
     mn_status st = mn_args_flags(err, "mn_session_params.speculate", p->speculate, known);
     if (st || p->n_draft <= MN_MAX_DRAFT)
         return st;
@@ -84,6 +84,16 @@ mn_status mn_speculate_place(mn_session *s, mn_error *err) {
     say(s, "off: %s", why.msg);
     mn_log(MN_LOG_WARN, "no speculative decoding: %s", why.msg);
     return MN_OK;
+}
+
+void mn_speculate_without_drafter(mn_session *s) {
+    mn_speculating *x = &s->spec;
+    x->wanted = x->guess || x->flags & MN_SPECULATE_LOOKUP;
+    x->ready = x->ready && x->wanted;
+    if (x->wanted)
+        describe(s);
+    else
+        say(s, "%s", "off: no device is left for the draft model");
 }
 
 void mn_speculate_begin(mn_sequence *q) {
@@ -202,6 +212,14 @@ static void ask_drafter(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32
         s->spec.draft_ns += (ns / n_made - s->spec.draft_ns) / (s->spec.draft_ns > 0 ? 8 : 1);
 }
 
+/* The caller's guesses in place of the draft model's, which have cost their time. */
+static void replace_drafts(mn_session *s, const uint32_t *seqs, uint32_t n_seqs) {
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        mn_sequence *q = &s->seqs[seqs[i]];
+        q->spec.n = guess(s, q, q->spec.n);
+    }
+}
+
 /* A sequence for which nothing was found looks again later. */
 static void note_miss(mn_sequence *q) {
     q->spec.n_missed = q->spec.n ? 0 : q->spec.n_missed + 1;
@@ -234,13 +252,14 @@ static void guess_all(mn_session *s) {
     uint32_t asked[64];
     uint32_t wants[64];
     uint32_t n_asked = 0;
+    const bool rehearses = s->spec.drafter && s->spec.flags & MN_SPECULATE_REHEARSE;
     for (uint32_t i = 0; i < s->n_turns && s->spec.ready; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         const bool guesses = q->spec.on && can_draft(q) && !mn_guide_is_forced(q->guide);
         const uint32_t k = guesses ? count(s, q, &c) : 0;
         if (!k)
             continue;
-        q->spec.n = guess(s, q, k);
+        q->spec.n = rehearses ? 0 : guess(s, q, k);
         if (!q->spec.n && n_asked < MN_COUNT(asked)) {
             asked[n_asked] = s->turns[i];
             wants[n_asked++] = k;
@@ -249,6 +268,8 @@ static void guess_all(mn_session *s) {
             note_miss(q);
     }
     ask_drafter(s, asked, wants, n_asked);
+    if (rehearses)
+        replace_drafts(s, asked, n_asked);
 }
 
 void mn_speculate_make(mn_session *s) {
@@ -258,8 +279,7 @@ void mn_speculate_make(mn_session *s) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = s->spec.wanted ? q->spec.n : 0;
         cut(s, q);
-        if (s->spec.wanted)
-            q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
     }
     follow_guides(s);
 }

@@ -66,7 +66,7 @@ double mn_step_times_of(const mn_step_times *t, double n_rows) {
 #define FORGET 0.95 /* what a step before counts against the last one */
 
 void mn_acceptance_begin(mn_acceptance *a) {
-    *a = (mn_acceptance){.held = 2, .tried = 4}; /* the first few do not decide */
+    *a = (mn_acceptance){.held = 1.5, .tried = 2}; /* it is worth a try, until two have failed */
 }
 
 void mn_acceptance_learn(mn_acceptance *a, uint32_t n_drafts, uint32_t n_held) {
@@ -92,12 +92,13 @@ double mn_draft_yield(double a, uint32_t k) {
     return yield;
 }
 
-/* Powers of two: between them little is lost, and each number of rows is measured before it is
- * believed, in steps which on a GPU are slow the first time. */
+/* Drafts that make a power of two with the row that draws: devices compute rows in such blocks, and
+ * each number of rows is measured before it is believed, in steps which on a GPU are slow the first
+ * time. */
 uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c) {
     uint32_t best = 0;
     double most = 0;
-    for (uint32_t k = 0; k <= c->most; k = k ? 2 * k : 1) {
+    for (uint32_t k = 0; k <= c->most; k = 2 * k + 1) {
         const double n_more = (double)c->n_drafting * k;
         const double ids = c->n_draws + c->n_drafting * (mn_draft_yield(a, k) - 1);
         const double ns = mn_step_times_of(t, c->n_draws + n_more) + n_more * c->draft_ns;

@@ -389,16 +389,20 @@ def excluded():
         print("skipped: with a sanitizer a crash is an exit")
         sys.exit(77)
     stub = os.environ["MINERVA_STUBS"] + "/late.so"
+    draft = "--draft-max", "2", "--draft", served.MODEL, "--draft-device"
+    with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd") as s:
+        alone = Client(s).streamed(max_tokens=40)
     with tempfile.TemporaryDirectory() as cache:
-        env = {"XDG_CACHE_HOME": cache, "MINERVA_PLUGIN_PATH": stub, "MINERVA_LATE_IN": "execute", "MINERVA_LATE_HOW": "SIGSEGV",
-               "MINERVA_LATE_AFTER": "12"}
-        with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd") as s:
-            alone = Client(s).streamed(max_tokens=40)
-        with served.Server(MINERVA, "--precision", "exact", "--device", "late,cpu_simd", env=env) as s:
-            assert Client(s).streamed(max_tokens=40) == alone, s.text()
-            assert metric(s, "engine_restarts_total") == 2, s.text()
-            assert "plugin late crashed 2 times with this model and is left out" in s.text(), s.text()
-            assert Client(s).streamed(max_tokens=40) == alone and metric(s, "engine_restarts_total") == 2
+        env = {"MINERVA_PLUGIN_PATH": stub, "MINERVA_LATE_IN": "execute", "MINERVA_LATE_HOW": "SIGSEGV", "MINERVA_LATE_AFTER": "12"}
+        for flags in ["late,cpu_simd"], ["cpu_simd", *draft, "late,cpu_simd"]:
+            env["MINERVA_LATE_AFTER"] = "12" if len(flags) == 1 else "0"
+            env["XDG_CACHE_HOME"] = cache + "/%d" % len(flags) + flags[0]
+            with served.Server(MINERVA, "--precision", "exact", "--device", *flags, env=env) as s:
+                assert Client(s).streamed(max_tokens=40) == alone, s.text()
+                assert metric(s, "engine_restarts_total") == 2, s.text()
+                assert "plugin late crashed 2 times with this model and is left out" in s.text(), s.text()
+                assert Client(s).streamed(max_tokens=40) == alone and metric(s, "engine_restarts_total") == 2
+                assert (metric(s, "spec_decode_num_draft_tokens_total") > 0) == (len(flags) > 1), s.text()
         # nothing else to go on with: an error that says so, and the exit code of "no device"
         env["XDG_CACHE_HOME"] = cache + "/other"
         with served.Server(MINERVA, "--device", "late", env=env) as s:

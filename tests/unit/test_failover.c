@@ -39,6 +39,7 @@ static void close_world(void) {
 #define OPTIONS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static bool with_drafts; /* of the model itself, which mostly hold */
+static const char *draft_device = "cpu_simd";
 
 static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead, mn_session **s,
                              mn_error *err) {
@@ -51,7 +52,7 @@ static mn_status try_session(const char *device, uint32_t n_seq, uint32_t ahead,
                            .run_ahead = ahead};
     if (with_drafts) {
         p.draft = model;
-        p.draft_device = "cpu_simd";
+        p.draft_device = draft_device;
         p.speculate = MN_SPECULATE_ALWAYS;
         p.n_draft = 2;
     }
@@ -275,6 +276,29 @@ static void test_drafts(void **state) {
     with_drafts = true;
     for (size_t k = 0; k < MN_COUNT(after); k++)
         lose(calls[k], after[k], k % 2 ? "1" : "0", 3, k % 2 ? 0 : 4, k % 2);
+    with_drafts = false;
+}
+
+/* The draft model's device is lost: another one goes on with the drafts, or there are none; what is
+ * drawn stays the same. */
+static void test_drafts_device(void **state) {
+    static const char *const after[] = {"0", "1", "4", "7"};
+    static const char *const devices[] = {"flaky,reference", "flaky"};
+    (void)state;
+    tell(3);
+    with_drafts = true;
+    for (size_t k = 0; k < MN_COUNT(after); k++) {
+        draft_device = devices[k % 2];
+        open_world(
+            OPTIONS("lost_at", calls[k], "lost_after", after[k], "async", k % 2 ? "1" : "0"));
+        const story got = play("cpu_simd", 3, 1, k % 2 ? sampled() : greedy());
+        assert_int_equal(n_warnings, 1);
+        assert_non_null(strstr(log_text, k % 2 ? "no drafts of the draft model any more: "
+                                               : "flaky was lost (the plug was pulled); going on"));
+        same(&told[k % 2][3], &got);
+        close_world();
+    }
+    draft_device = "cpu_simd";
     with_drafts = false;
 }
 
@@ -783,19 +807,31 @@ static void test_generate(void **state) {
 }
 
 int main(int argc, char **argv) { /* argv[1]: one test alone */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_sequence), cmocka_unit_test(test_five_sequences),
-        cmocka_unit_test(test_run_ahead),    cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_constraint),   cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_no_drafts),    cmocka_unit_test(test_samplers),
-        cmocka_unit_test(test_info),         cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_creation),     cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_transient),    cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_embeddings),   cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_generate),     cmocka_unit_test(test_comes_back),
-        cmocka_unit_test(test_delay),        cmocka_unit_test(test_delay_of_relapse),
-        cmocka_unit_test(test_stays_lost),   cmocka_unit_test(test_self_test),
-        cmocka_unit_test(test_in_use),       cmocka_unit_test(test_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_sequence),
+                                       cmocka_unit_test(test_five_sequences),
+                                       cmocka_unit_test(test_run_ahead),
+                                       cmocka_unit_test(test_statistics),
+                                       cmocka_unit_test(test_constraint),
+                                       cmocka_unit_test(test_drafts),
+                                       cmocka_unit_test(test_drafts_device),
+                                       cmocka_unit_test(test_no_drafts),
+                                       cmocka_unit_test(test_samplers),
+                                       cmocka_unit_test(test_info),
+                                       cmocka_unit_test(test_alone),
+                                       cmocka_unit_test(test_creation),
+                                       cmocka_unit_test(test_twice),
+                                       cmocka_unit_test(test_transient),
+                                       cmocka_unit_test(test_logits),
+                                       cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_generate),
+                                       cmocka_unit_test(test_comes_back),
+                                       cmocka_unit_test(test_delay),
+                                       cmocka_unit_test(test_delay_of_relapse),
+                                       cmocka_unit_test(test_stays_lost),
+                                       cmocka_unit_test(test_self_test),
+                                       cmocka_unit_test(test_in_use),
+                                       cmocka_unit_test(test_threads)};
     if (!flaky_setup()) {
         printf("skipped: cpu_simd is not built\n");
         return 77;

@@ -11,6 +11,7 @@
 #include "serve/work.h"
 #include <errno.h>
 #include <poll.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -270,6 +271,18 @@ static void set_flags(engine *e, const wire_open *m) {
     };
 }
 
+/* The draft model's devices likewise; without one there are no drafts of it. */
+static void exclude_from_draft(engine *e, const char *device, const char *excluded) {
+    if (!e->draft)
+        return;
+    char *others = other_devices(&e->a, e->draft_device ? e->draft_device : device, excluded);
+    if (!others)
+        e->flags.draft = NULL;
+    free(e->draft_device);
+    e->draft_device = others;
+    e->flags.draft_device = others;
+}
+
 /* Replaces the devices if plugins are excluded. 0, or the exit code with the error printed. */
 static int exclude(engine *e, const wire_open *m) {
     char *excluded = text_of(m->excluded);
@@ -277,6 +290,7 @@ static int exclude(engine *e, const wire_open *m) {
         return 0;
     const char *device = mn_runtime_setting(e->a.rt, "device");
     char *others = other_devices(&e->a, *device ? device : "auto", excluded);
+    exclude_from_draft(e, *device ? device : "auto", excluded);
     free(excluded);
     if (!others)
         return complain(3, "no device is left: those of --device crashed");
@@ -394,11 +408,13 @@ static void set_signals(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-int engine_main(int fd) {
+int engine_main(int fd, int blame) {
     static engine e; /* the reading thread uses it until the process ends */
     wire_open open;
     pthread_t reader;
     e.fd = fd;
+    if (fcntl(blame, F_SETFD, FD_CLOEXEC) == 0)
+        contain_tell(blame);
     pthread_mutex_init(&e.out_lock, NULL);
     set_signals();
     if (!receive_open(&e, &open))

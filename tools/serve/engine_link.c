@@ -2,7 +2,8 @@
  *
  * The process is this program again, with a socket as its standard way in (engine.c). Its death is
  * the end of the socket; the exit status says whose fault it was. SIGSEGV, SIGBUS, SIGILL, SIGFPE
- * and SIGABRT count against the plugin that the session ran on; SIGKILL and SIGTERM against nobody.
+ * and SIGABRT count against the plugin that the process names last, else the one that the session
+ * ran on; SIGKILL and SIGTERM against nobody.
  * A plugin that crashed twice is left out. Starts that fail are repeated with growing delays. */
 #include "serve/engine_link.h"
 #include "app.h"
@@ -18,7 +19,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { EXIT_NO_DEVICE = 3, CHILD_FD = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
+enum {
+    EXIT_NO_DEVICE = 3,
+    CHILD_FD = 3,
+    BLAME_FD = 4,
+    MAX_CRASHES = 2,
+    MAX_DELAY_S = 30,
+    REAP_S = 20
+};
 
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
@@ -26,6 +34,7 @@ static void on_ready(void *arg, uint32_t events);
 void link_init(engine_link *l, unsigned index, int set, const wire_open *open, uint64_t stamp,
                const char *device, const engine_calls *calls) {
     *l = (engine_link){.index = index, .set = set, .open = open, .calls = *calls, .fd = -1};
+    l->blame = -1;
     l->stamp = stamp;
     l->device = device ? strdup(device) : NULL;
     l->watch = (watch){on_ready, l};
@@ -35,7 +44,7 @@ void link_init(engine_link *l, unsigned index, int set, const wire_open *open, u
 /* ---- start ----------------------------------------------------------------------------------- */
 
 /* In the child: becomes the engine. Only async-signal-safe functions. */
-static void become_engine(int fd, pid_t parent) {
+static void become_engine(int fd, int blame, pid_t parent) {
     static char name[] = "minerva", serve[] = "serve", engine[] = "--engine";
     char *words[] = {name, serve, engine, NULL};
     sigset_t none;
@@ -44,11 +53,14 @@ static void become_engine(int fd, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
+    const int apart = fcntl(blame, F_DUPFD, BLAME_FD + 1); /* it may be CHILD_FD */
     if (fd == CHILD_FD)
         fcntl(fd, F_SETFD, 0);
     else if (dup2(fd, CHILD_FD) < 0)
         _exit(EXIT_FAILED);
-    close_range(CHILD_FD + 1, ~0u, 0);
+    if (dup2(apart, BLAME_FD) < 0)
+        _exit(EXIT_FAILED);
+    close_range(BLAME_FD + 1, ~0u, 0);
     execv("/proc/self/exe", words);
     _exit(EXIT_FAILED);
 }
@@ -76,26 +88,42 @@ static void wait_and_retry(engine_link *l) {
     l->start_at = seconds() + (delay < MAX_DELAY_S ? delay : MAX_DELAY_S);
 }
 
-/* Starts a process and sends it what it opens. */
-static void start(engine_link *l) {
+/* The process, with a socket and a pipe between it and this one. 0: there is none. */
+static int fork_engine(engine_link *l) {
     int pair[2];
+    int blame[2];
     const pid_t parent = getpid();
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
-        l->n_failed++;
-        wait_and_retry(l);
-        return;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+        return 0;
+    if (pipe2(blame, O_CLOEXEC | O_NONBLOCK)) {
+        close(pair[0]);
+        close(pair[1]);
+        return 0;
     }
     l->pid = fork();
     if (l->pid == 0)
-        become_engine(pair[1], parent);
+        become_engine(pair[1], blame[1], parent);
     close(pair[1]);
+    close(blame[1]);
     if (l->pid < 0) {
         close(pair[0]);
+        close(blame[0]);
+        return 0;
+    }
+    if (l->blame >= 0)
+        close(l->blame);
+    l->fd = pair[0];
+    l->blame = blame[0];
+    return 1;
+}
+
+/* Starts a process and sends it what it opens. */
+static void start(engine_link *l) {
+    if (!fork_engine(l)) {
         l->n_failed++;
         wait_and_retry(l);
         return;
     }
-    l->fd = pair[0];
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
     l->state = LINK_LOADING;
     l->want_write = 0;
@@ -117,30 +145,37 @@ static int is_crash(int status) {
     return 0;
 }
 
-/* Counts a crash against the plugin of the session's first device, and leaves it out at the second
- * one. */
-static void count_crash(engine_link *l) {
+/* The id of the plugin that the process crashed in: as it wrote itself, which may be that of a
+ * draft model, else that of the session's first device. "": not known. */
+static void blamed(const engine_link *l, char id[LINK_ID]) {
+    const ssize_t n = l->blame < 0 ? 0 : read(l->blame, id, LINK_ID - 1);
     const char *device = l->info_texts[0] ? l->info_texts[0] : "";
-    const size_t n = strcspn(device, ":,");
+    id[n > 0 ? n : 0] = 0;
+    if (n <= 0)
+        snprintf(id, LINK_ID, "%.*s", (int)strcspn(device, ":,"), device);
+}
+
+/* Counts a crash against its plugin, and leaves it out at the second one. */
+static void count_crash(engine_link *l) {
+    char id[LINK_ID];
     size_t i = 0;
-    if (!n || n >= sizeof l->crashes[0].id)
-        return;
-    while (i < l->n_plugins && strncmp(l->crashes[i].id, device, n) != 0)
+    blamed(l, id);
+    while (i < l->n_plugins && strcmp(l->crashes[i].id, id) != 0)
         i++;
-    if (i == LINK_MAX_PLUGINS)
+    if (!*id || i == LINK_MAX_PLUGINS)
         return;
     if (i == l->n_plugins) {
-        memcpy(l->crashes[i].id, device, n);
+        memcpy(l->crashes[i].id, id, sizeof id);
         l->n_plugins++;
     }
     l->crashes[i].n++;
     if (l->crashes[i].n != MAX_CRASHES)
         return;
     buffer_z(&l->excluded, l->excluded.n ? "," : "");
-    buffer_put(&l->excluded, device, n);
-    note("warning: engine %u: plugin %.*s crashed %d times with this model and is left out from "
-         "now on",
-         l->index, (int)n, device, MAX_CRASHES);
+    buffer_z(&l->excluded, id);
+    note("warning: engine %u: plugin %s crashed %d times with this model and is left out from now "
+         "on",
+         l->index, id, MAX_CRASHES);
 }
 
 static void describe(int status, char *out, size_t n) {
@@ -322,6 +357,8 @@ double link_silence(const engine_link *l, double now) {
 void link_free(engine_link *l) {
     if (l->fd >= 0)
         close(l->fd);
+    if (l->blame >= 0)
+        close(l->blame);
     if (l->pid > 0) {
         kill(l->pid, SIGKILL);
         waitpid(l->pid, NULL, 0);
@@ -332,5 +369,5 @@ void link_free(engine_link *l) {
     buffer_free(&l->out);
     buffer_free(&l->excluded);
     free(l->device);
-    *l = (engine_link){.fd = -1};
+    *l = (engine_link){.fd = -1, .blame = -1};
 }

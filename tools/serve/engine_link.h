@@ -29,7 +29,7 @@ typedef enum {
     LINK_DEAD,  /* given up: exit_code */
 } link_state;
 
-enum { LINK_MAX_PLUGINS = 8, LINK_PREFIXES = 4096 };
+enum { LINK_MAX_PLUGINS = 8, LINK_ID = 64, LINK_PREFIXES = 4096 };
 
 struct engine_link {
     unsigned index;
@@ -41,6 +41,7 @@ struct engine_link {
     link_state state;
     pid_t pid;
     int fd;
+    int blame; /* a pipe: the process writes the plugin that it crashed in; -1: none */
     watch watch;
     wire_in in;
     buffer out;
@@ -58,7 +59,7 @@ struct engine_link {
     uint64_t n_drafted, n_accepted, n_forced;        /* likewise */
     /* crashes by plugin, with this model */
     struct {
-        char id[64];
+        char id[LINK_ID];
         unsigned n;
     } crashes[LINK_MAX_PLUGINS];
     size_t n_plugins;

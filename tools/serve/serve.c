@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, ENGINE_FD = 3, SEND_S = 120, OTHER_FILES = 64, READERS = 2 };
+enum { TICK_MS = 100, ENGINE_FD = 3, BLAME_FD = 4, SEND_S = 120, OTHER_FILES = 64, READERS = 2 };
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -437,7 +437,7 @@ static void serve_close(serve *s) {
 
 int cmd_serve(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "--engine"))
-        return engine_main(ENGINE_FD);
+        return engine_main(ENGINE_FD, BLAME_FD);
     app_flags common = {0};
     serve_flags own = {.host = "127.0.0.1",
                        .port = 8080,
