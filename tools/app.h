@@ -112,12 +112,17 @@ typedef struct {
     int64_t dry_allowed_length, dry_last_n, mirostat;
     arg_texts dry_breakers;
     const char *samplers;
+    arg_texts bias_texts;
+    mn_logit_bias bias[MN_MAX_BIAS]; /* what they say, by sampling_check */
+    uint32_t n_bias;
 } sampling_flags;
-#define SAMPLING_ROWS 25
+#define SAMPLING_ROWS 26
+#define SAMPLING_BIAS_ROWS 1 /* the last of them: --logit-bias, not for the server */
 extern const arg_row sampling_rows[];
 sampling_flags sampling_defaults(void);
-/* 0, or EXIT_USAGE with the error printed: --samplers names what there is not. */
-int sampling_check(const sampling_flags *flags);
+/* 0, or EXIT_USAGE with the error printed: --samplers names what there is not, --logit-bias is
+ * none. */
+int sampling_check(sampling_flags *flags);
 /* Unset fields (NAN, top_k below 0, last_n below -1) get the model's recommended value, else the
  * default of the flags' help; an unset seed is random, and printed. */
 void sampling_resolve(const app *a, const sampling_flags *flags, mn_sample_params *out);

@@ -501,8 +501,6 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     if (code == 0)
         code = form_check(&f->form);
     if (code == 0)
-        code = sampling_check(&f->sampling);
-    if (code == 0)
         code = check_url(flags, f);
     if (code == 0 && f->url.url)
         return bench_server(flags, f, r.form);
@@ -576,6 +574,8 @@ int cmd_bench(int argc, char **argv) {
     set_default(&f.gen, &n, !pairs_only);
     set_default(&f.depth, &d, 1);
     set_default(&f.batch, &b, 1);
+    if (code == ARGS_OK && sampling_check(&f.sampling))
+        code = EXIT_USAGE;
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : bench(&a, &flags, &f);
     arg_ints *lists[] = {&f.prompt, &f.gen, &f.pair, &f.depth, &f.batch, &f.threads};

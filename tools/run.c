@@ -269,8 +269,8 @@ static int answer_all(app *a, gen *g, size_t n, const run_flags *f) {
 
 /* Everything after the parsing of the command line. *g, *n: the generations, the caller's to
  * free. */
-static int run(app *a, const app_flags *flags, run_flags *f, talk *t,
-               const sampling_flags *sampling, gen **g, size_t *n) {
+static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_flags *sampling,
+               gen **g, size_t *n) {
     prompt_flags how = {.raw = f->raw,
                         .parse_special = f->parse_special,
                         .max_new = f->n,

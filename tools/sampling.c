@@ -2,8 +2,10 @@
  * ones (generation_config.json or GGUF keys, by mn_model_sample_defaults), else the defaults of
  * the help. Used by run and chat; the flags are the subcommand's. */
 #include "app.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -65,6 +67,9 @@ const arg_row sampling_rows[SAMPLING_ROWS] = {
      "mirostat: the surprise to keep, in bits (default: 5)"},
     {"--mirostat-lr", "ETA", ARG_FLOAT, F(mirostat_eta), 0, 100, NULL,
      "mirostat: the learning rate (default: 0.1)"},
+    {"-l --logit-bias", "ID+BIAS", ARG_TEXTS, F(bias_texts), 1, 0, NULL,
+     "added to the logit of a token, as 15043+1 or 15043-1.5 (-inf: never); may be\ngiven several "
+     "times"},
 };
 
 sampling_flags sampling_defaults(void) {
@@ -98,7 +103,36 @@ static int is_listed(const char *list, const char *name, size_t n) {
     return 0;
 }
 
-int sampling_check(const sampling_flags *f) {
+/* One of --logit-bias. 0, or EXIT_USAGE with the error printed. */
+static int read_bias(const char *text, mn_logit_bias *out) {
+    char *end = NULL;
+    char *last = NULL;
+    errno = 0;
+    const long long id = strtoll(text, &end, 10);
+    const int is_id = end != text && errno == 0 && *text >= '0' && *text <= '9' && id <= INT32_MAX;
+    const double bias = strtod(end, &last);
+    const int is_bias = (*end == '+' || *end == '-') && last != end && !*last && !isnan(bias);
+    if (!is_id || !is_bias)
+        return complain(EXIT_USAGE,
+                        "--logit-bias: found \"%s\", expected the id of a token and what is added "
+                        "to its logit, as 15043+1 or 15043-1.5",
+                        text);
+    *out = (mn_logit_bias){(int32_t)id, (float)bias};
+    return 0;
+}
+
+static int read_biases(sampling_flags *f) {
+    int code = 0;
+    f->n_bias = 0;
+    if (f->bias_texts.n > MN_MAX_BIAS)
+        return complain(EXIT_USAGE, "--logit-bias: found %zu, expected at most %d", f->bias_texts.n,
+                        MN_MAX_BIAS);
+    for (size_t i = 0; i < f->bias_texts.n && code == 0; i++)
+        code = read_bias(f->bias_texts.v[i], &f->bias[f->n_bias++]);
+    return code;
+}
+
+int sampling_check(sampling_flags *f) {
     static const char all[] = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
     const char *at = f->samplers ? f->samplers : "";
     while (*at) {
@@ -111,12 +145,13 @@ int sampling_check(const sampling_flags *f) {
                             (int)n, at);
         at += n + (at[n] == ';');
     }
-    return 0;
+    return read_biases(f);
 }
 
 void sampling_free(sampling_flags *flags) {
     args_free_texts(&flags->stop);
     args_free_texts(&flags->dry_breakers);
+    args_free_texts(&flags->bias_texts);
 }
 
 /* A number that was given; the library's 0 is its default, the caller's 0 is one. */
@@ -183,6 +218,8 @@ void sampling_apply(const sampling_flags *f, mn_sample_params *out) {
     out->presence_penalty = (float)f->presence_penalty;
     if (f->last_n >= -1 || !own_penalty)
         out->penalty_last_n = f->last_n >= -1 ? (int32_t)f->last_n : 64;
+    out->bias = f->bias;
+    out->n_bias = f->n_bias;
     set_samplers(f, out);
 }
 

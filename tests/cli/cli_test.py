@@ -416,6 +416,12 @@ def test_run_samplers():
     is_error(minerva("run", *flags, "--samplers", "top_k;top_q", code=2), "top_q", "penalties;dry;")
     is_error(minerva("run", *flags, "--samplers", "dry;top_k;dry", code=2), "dry", "twice")
     is_error(minerva("run", *flags, "--mirostat", "1", code=2), "mirostat")
+    bias = run(*flags, "--temp", "0", "-l", "%d-inf" % greedy[0], "-l", "7+1000").json()["ids"]
+    equal(set(bias), {7})
+    for text in "7", "7*2", "+7", "7+nan", "7+", "99999999999+1", "7+1x":
+        is_error(minerva("run", *flags, "-l", text, code=2), "--logit-bias", text)
+    is_error(minerva("run", *flags, "-l", "99999+1", code=1), "99999")
+    is_error(minerva("serve", "-m", MODEL, "--samplers", "top_q", code=2), "top_q", "penalties;dry;")
 
 
 def test_run_ignore_eos():

@@ -451,7 +451,8 @@ int cmd_serve(int argc, char **argv) {
     const arg_group groups[] = {
         {"Address and access", address_rows, COUNT(address_rows), &own},
         {"Load", load_rows, COUNT(load_rows), &own},
-        {"Sampling, where a request says nothing", sampling_rows, SAMPLING_ROWS, &sampling},
+        {"Sampling, where a request says nothing", sampling_rows,
+         SAMPLING_ROWS - SAMPLING_BIAS_ROWS, &sampling},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &common},
         {"", app_device_rows, APP_DEVICE_ROWS, &common},
         {"", app_session_rows, APP_SESSION_ROWS, &common},
@@ -463,6 +464,8 @@ int cmd_serve(int argc, char **argv) {
                            groups, COUNT(groups)};
     static serve s;
     int code = args_parse(&page, argc, argv);
+    if (code == ARGS_OK && sampling_check(&sampling))
+        code = EXIT_USAGE;
     if (code == ARGS_OK && common.list_devices)
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK) {
