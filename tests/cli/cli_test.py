@@ -1410,6 +1410,8 @@ def test_bench_accept():
     tests = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1,0.5", "--draft-max", "8", "--json").lines()
     equal([(t["test"], t["accept"]) for t in tests], [("tg24 accept 1", 1), ("tg24 accept 0.5", 0.5)])
     assert all(t["avg_ts"] > 0 and t["n_drafted"] >= t["n_accepted"] > 0 for t in tests), tests
+    dear = bench("-p", "0", "-n", "24", "-r", "1", "--accept", "1", "--draft", MODEL, "--draft-max", "4", "--json").json()
+    assert dear["draft_s"] > 0 and dear["n_accepted"] == dear["n_drafted"] and dear["n_steps"] < 12, dear
     has(bench("-n", "8", "--accept", "0.5,2", code=2).err, "--accept", "0.5,2", "from 0 to 1")
 
 
