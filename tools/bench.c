@@ -491,9 +491,9 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     static const char *const time_columns[] = {
         "threads", "test", "sequences", "first token, ms", "per token p50, ms", "p99, ms", NULL};
     static const char *const csv_columns[] = {
-        "model",  "params",    "bytes",    "device",  "threads",  "precision",
-        "test",   "n_prompt",  "n_gen",    "depth",   "batch",    "samples_ts",
-        "avg_ts", "stddev_ts", "load_s",   "ttft_s",  "peak_rss", "others_cpus", NULL};
+        "model",    "params", "bytes",    "device",      "threads",    "precision", "test",
+        "n_prompt", "n_gen",  "depth",    "batch",       "samples_ts", "avg_ts",    "stddev_ts",
+        "load_s",   "ttft_s", "peak_rss", "others_cpus", NULL};
     report r = {.a = a, .f = f, .out = out_stdout()};
     test_list tests = {0};
     app_flags own = *flags;

@@ -22,7 +22,7 @@ typedef struct {
     uint64_t n_drafted, n_accepted, n_forced; /* of all repetitions: mn_session_stats */
     uint64_t n_steps;
     double draft_s;
-    int busy;                                 /* 1: so many that the rates are too low */
+    int busy; /* 1: so many that the rates are too low */
 } bench_result;
 
 /* --accept: what the model generates without drafts, by position, and how much of it a draft gets
