@@ -1,6 +1,6 @@
 /* fuzz_grammar.c -- sources of grammars. Input: a digit for the kind (0 JSON Schema, 1 regular
- * expression, 2 GBNF, 3 a schema in calls within free text), a line end, and the source. What is
- * allowed can be accepted, what the mask lacks cannot. */
+ * expression, 2 GBNF, 3 a schema in calls within free text, 4 a schema whose properties are tags),
+ * a line end, and the source. What is allowed can be accepted, what the mask lacks cannot. */
 #include "fuzz.h"
 #include "grammar/grammar.h"
 #include <string.h>
@@ -65,6 +65,8 @@ static mn_status compile(uint32_t kind, mn_str source, const mn_grammar_vocab *v
     const mn_grammar_tags tags = {.tag = tag, .n = 2, .least = kind % 2, .between = {"", 0}};
     if (kind == '3')
         return mn_grammar_tagged(&tags, v, g, NULL, err);
+    if (kind == '4')
+        return mn_grammar_compile(MN_GRAMMAR_PARAMETERS, source, v, g, NULL, err);
     return mn_grammar_compile(kinds[kind % 3], source, v, g, NULL, err);
 }
 
