@@ -27,20 +27,35 @@ static void read_log(const mn_device *d, cl_program program, char *to, size_t ro
     ocl_delete(d, log);
 }
 
-/* What a program is made of. */
-static ocl_source source_of(const mn_device *d, uint32_t source, const ocl_type *type) {
-    ocl_source s = {.name = names[source], .texts = {ocl_text_args, ocl_text_common}, .n_texts = 2};
+/* Registers of an item, on NVIDIA: groups have 65,536. */
+static const char *registers_of(const mn_device *d, uint32_t source) {
+    if (d->ptx && source == OCL_SOURCE_sample)
+        return " -cl-nv-maxrregcount=64";
+    if (d->ptx && source == OCL_SOURCE_step)
+        return " -cl-nv-maxrregcount=128";
+    return "";
+}
+
+/* What a program is made of; variant: of step.cl, else the row of a type. */
+static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl_source *s) {
+    const ocl_type *type = ocl_type_at(variant);
     const bool samples = source == OCL_SOURCE_sample;
-    const char *few_registers = samples && d->ptx ? " -cl-nv-maxrregcount=64" : "";
-    if (type) {
-        s.texts[s.n_texts++] = type->text;
-        s.texts[s.n_texts++] = ocl_text_weight;
+    s->name = names[source];
+    s->n_texts = 0;
+    if (source == OCL_SOURCE_step)
+        ocl_step_texts(d, variant, s);
+    else {
+        s->texts[s->n_texts++] = ocl_text_args;
+        s->texts[s->n_texts++] = ocl_text_common;
+        if (type) {
+            s->texts[s->n_texts++] = type->text;
+            s->texts[s->n_texts++] = ocl_text_weight;
+        }
+        s->texts[s->n_texts++] = texts[source];
     }
-    s.texts[s.n_texts++] = texts[source];
-    snprintf(s.options, sizeof s.options, "%s -DLANES=%u%s%s%s%s", d->options,
-             samples ? d->sample_lanes : d->lanes, few_registers, type ? " -DTYPE=" : "",
+    snprintf(s->options, sizeof s->options, "%s -DLANES=%u%s%s%s%s", d->options,
+             samples ? d->sample_lanes : d->lanes, registers_of(d, source), type ? " -DTYPE=" : "",
              type ? type->name : "", type ? type->options : "");
-    return s;
 }
 
 /* One line on a terminal, by the host; the user may stop here. */
@@ -82,11 +97,13 @@ static mn_status from_source(mn_device *d, const ocl_source *s, cl_program *out,
 }
 
 /* From the cache, else by the driver's compiler, whose handlers of signals go again. */
-static mn_status make(mn_device *d, uint32_t source, const ocl_type *type, cl_program *out,
+static mn_status make(mn_device *d, uint32_t source, uint32_t variant, cl_program *out,
                       mn_error *err) {
+    const ocl_type *type = ocl_type_at(variant);
     const mn_host *h = d->plugin->host;
     const uint64_t from = h->now_ns(h->self);
-    const ocl_source s = source_of(d, source, type);
+    ocl_source s;
+    source_of(d, source, variant, &s);
     char what[64];
     snprintf(what, sizeof what, "%s.cl%s%s", s.name, type ? " for " : "", type ? type->name : "");
     mn_status st = tell(d, what, err);
@@ -123,7 +140,7 @@ static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cl_p
     ocl_built *b = ocl_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a program");
-    const mn_status st = make(d, source, ocl_type_at(type), &b->program, err);
+    const mn_status st = make(d, source, type, &b->program, err);
     if (st) {
         ocl_delete(d, b);
         return st;

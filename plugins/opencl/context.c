@@ -20,6 +20,8 @@ mn_status ocl_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
         st = mnp_fail_memory(err, p->graph->n_tensors * sizeof *c->bindings, "a context");
     if (!st)
         st = ocl_take_memory(d, p->scratch, "scratch", &c->scratch, err);
+    if (!st)
+        st = ocl_steps_create(c, err);
     if (st)
         ocl_context_free(c);
     else
@@ -33,6 +35,7 @@ void ocl_context_free(mn_context *c) {
     mn_device *d = c->prog->dev;
     d->cl->Finish(c->queue->cl);
     ocl_drop_places(c);
+    ocl_steps_free(c);
     if (c->scratch)
         d->cl->ReleaseMemObject(c->scratch);
     ocl_delete(d, c->symbol);
@@ -78,6 +81,7 @@ static mn_status run_units(mn_context *c, bool dry, mn_error *err) {
     ocl_run r = ocl_run_of(c, dry, err);
     for (uint32_t i = 0; i < c->prog->n_units && !r.status; i++)
         ocl_launch_unit(&r, &c->prog->units[i]);
+    ocl_step_flush(&r);
     return r.status;
 }
 

@@ -38,6 +38,22 @@ static uint32_t chosen(const mn_device *d, const char *key, uint32_t by_kind) {
     return by_kind;
 }
 
+/* Groups of a kernel that runs many operations: all of them at once, so one for each compute unit.
+ * Where groups cannot wait for each other it is one alone, if the user wants it. */
+static void choose_steps(mn_device *d) {
+    const int64_t wanted = ocl_option(d->plugin->host, "step_groups", 0);
+    const uint64_t units = number(d, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
+    const uint64_t most = d->mma ? units : 1;
+    const uint32_t warps = d->ptx ? 16 : OCL_WARPS;
+    if (!d->warps || group_size(d, 32 * warps) < 32 * warps)
+        return;
+    d->step_warps = warps;
+    if (wanted > 0)
+        d->step_groups = (uint32_t)((uint64_t)wanted < most ? (uint64_t)wanted : most);
+    else if (!wanted && d->mma)
+        d->step_groups = (uint32_t)units;
+}
+
 /* What kernels are specialised by (kernels/common.cl). */
 static void choose_options(mn_device *d) {
     const cl_device_type type = number(d, CL_DEVICE_TYPE, sizeof(cl_device_type));
@@ -50,6 +66,7 @@ static void choose_options(mn_device *d) {
     d->mma = d->ptx && number(d, CC_MAJOR_NV, sizeof(cl_uint)) >= 8;
     d->sample_lanes = d->ptx ? group_size(d, 1024) : d->lanes;
     d->warps = d->linear_lanes == 32 && group_size(d, 32 * OCL_WARPS) == 32 * OCL_WARPS;
+    choose_steps(d);
     snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLINEAR_LANES=%u%s%s%s",
              d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "", d->ptx ? " -DPTX" : "",
              d->has_double ? " -DHAS_DOUBLE" : "");

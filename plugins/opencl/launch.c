@@ -113,6 +113,9 @@ static cl_int set_args(const ocl_run *r, ocl_place *p, const ocl_launch *l) {
 void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
     const ocl_grid *g = &l->grid;
     const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
+    if (r->status || ocl_step_add(r, l))
+        return;
+    ocl_step_flush(r);
     if (r->status)
         return;
     ocl_place *p = place_of(r, l, r->place++);
@@ -139,11 +142,13 @@ void ocl_launch_unit(ocl_run *r, const ocl_unit *u) {
 }
 
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err) {
-    return (ocl_run){.c = c,
-                     .p = c->prog,
-                     .g = c->prog->graph,
-                     .dev = c->prog->dev,
-                     .sym = c->symbol,
-                     .dry = dry,
-                     .err = err};
+    ocl_run r = {.c = c,
+                 .p = c->prog,
+                 .g = c->prog->graph,
+                 .dev = c->prog->dev,
+                 .sym = c->symbol,
+                 .dry = dry,
+                 .err = err};
+    r.few = ocl_steps_take(&r);
+    return r;
 }

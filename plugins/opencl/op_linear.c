@@ -49,9 +49,10 @@ static bool is_many(const ocl_weight *w, const ocl_linear_args *a) {
 }
 
 /* Many rows of a float matrix by tiles that are staged; else 32 rows at a time, or an expert's.
- * Rows of x must begin at multiples of 16 bytes. */
+ * Rows of x must begin at multiples of 16 bytes. beside: as in ocl_launch. */
 static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a, ocl_ref x,
-                        ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y) {
+                        ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y,
+                        bool beside) {
     const bool paired = ocl_is_there(experts);
     const bool many = !paired && is_many(w, a);
     const int outputs = many ? OCL_MMA_OUTPUTS : FEW_OUTPUTS;
@@ -68,7 +69,8 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
                                  .n_refs = N_REFS(refs),
                                  .args = a,
                                  .args_bytes = sizeof *a,
-                                 .grid = grid});
+                                 .grid = grid,
+                                 .beside = beside});
 }
 
 /* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
@@ -80,7 +82,7 @@ static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_r
     const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, weight),
                             ocl_in(r, n, MN_LINEAR_BIAS + 2 * i), add, y};
     if (takes_mma(r, w, a.rows) && refs[0].at % 16 == 0) {
-        product_mma(r, w, &a, refs[0], ocl_absent(r), refs[1], refs[2], add, y);
+        product_mma(r, w, &a, refs[0], ocl_absent(r), refs[1], refs[2], add, y, i > 0);
         return;
     }
     const bool one = a.rows == 1;
@@ -248,7 +250,8 @@ static void moe_linear(ocl_run *r, const ocl_unit *u) {
         const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, experts), ocl_operand(r, weight),
                                 ocl_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), ocl_out(r, n, i)};
         if (pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
-            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], ocl_absent(r), refs[4]);
+            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], ocl_absent(r), refs[4],
+                        i > 0);
             continue;
         }
         ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_experts,

@@ -38,7 +38,7 @@ typedef struct {
 typedef struct ocl_built ocl_built;
 struct ocl_built {
     uint32_t source; /* OCL_SOURCE_* */
-    uint32_t type;   /* row of the types' table; OCL_NO_TYPE */
+    uint32_t type;   /* row of the types' table; OCL_NO_TYPE; of step.cl: its variant */
     cl_program program;
     ocl_built *next;
 };
@@ -66,6 +66,9 @@ struct mn_device {
     bool warps;            /* 32 items work together: kernels of whole units (warps.cl) */
     bool mma;              /* tensor cores of f16, in warps of 32, and PTX for them */
     bool ptx;              /* the compiler takes NVIDIA's inline assembly */
+    uint32_t step_groups;  /* of a kernel that runs many operations (step.c); 0: there is none */
+    uint32_t step_warps;   /* of such a group */
+    mn_queue *stepper;     /* that such a kernel was last enqueued to; under lock */
     bool is_cpu;
     bool has_double;
     bool keeps_binaries; /* between processes */
@@ -162,19 +165,27 @@ void ocl_signals_keep(ocl_signals *kept);
 void ocl_signals_restore(const ocl_signals *kept);
 
 /* ---- build.c --------------------------------------------------------------------------------- */
-/* The program of a source for a weight type (OCL_NO_TYPE: none), built at its first use or read
- * from the cache; any thread. It belongs to the device. */
+/* The program of a source for a weight type (OCL_NO_TYPE: none) or variant (step.cl), built at its
+ * first use or read from the cache; any thread. It belongs to the device. */
 mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err);
 void ocl_drop_built(mn_device *d);
 
+/* ---- step.c ---------------------------------------------------------------------------------- */
+/* The queue ends: no kernel of it runs any more. */
+void ocl_step_forget(mn_queue *q);
+
 /* ---- binary.c -------------------------------------------------------------------------------- */
-/* What a program is made of. */
+/* What a program is made of; own: what is generated, which some texts point into. */
+enum { OCL_MAX_TEXTS = 128 };
 typedef struct {
     const char *name;
-    const char *texts[5];
+    const char *texts[OCL_MAX_TEXTS];
     uint32_t n_texts;
     char options[512];
+    char own[8192];
 } ocl_source;
+/* The texts of step.cl (step.c) for the weight types and head sizes of a model, its variant. */
+void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to);
 /* A program as an earlier process built it, built; NULL: there is none. */
 cl_program ocl_binary_find(const mn_device *d, const ocl_source *s);
 /* For later processes. */

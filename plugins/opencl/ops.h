@@ -29,6 +29,8 @@ typedef struct {
     const int64_t *sym;
     bool dry;       /* only make the kernels */
     uint32_t place; /* of the next launch in the step */
+    bool few;       /* rows: operations go into common kernels (step.c) */
+    uint32_t batch; /* of such kernels in the step, the one that is being filled */
     mn_status status;
     mn_error *err;
 } ocl_run;
@@ -67,9 +69,23 @@ typedef struct {
     const void *args;
     size_t args_bytes;
     ocl_grid grid;
+    bool beside; /* it needs nothing of the launch before it */
 } ocl_launch;
 void ocl_enqueue(ocl_run *r, const ocl_launch *l);
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
+
+/* ---- step.c ---------------------------------------------------------------------------------- */
+/* What a context needs for common kernels, where its device and its program have a use for them. */
+mn_status ocl_steps_create(mn_context *c, mn_error *err);
+void ocl_steps_free(mn_context *c);
+/* Whether the rows of this step are few enough. */
+bool ocl_steps_take(const ocl_run *r);
+/* Into the kernel that is being filled; false: it has a kernel of its own. */
+bool ocl_step_add(ocl_run *r, const ocl_launch *l);
+/* Enqueues what is filled. */
+void ocl_step_flush(ocl_run *r);
+
+/* ---- launch.c: units ------------------------------------------------------------------------- */
 void ocl_launch_unit(ocl_run *r, const ocl_unit *u);
 /* A node that a unit took in, by itself; -1: nothing to do. */
 void ocl_launch_node(ocl_run *r, int32_t node);

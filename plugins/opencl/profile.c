@@ -88,6 +88,7 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     uint64_t last = h->now_ns(h->self);
     for (uint32_t i = 0; i < p->n_units; i++) {
         ocl_launch_unit(&r, &p->units[i]);
+        ocl_step_flush(&r);
         if (r.status)
             return r.status;
         OCL_TRY(p->dev->cl->Finish(c->queue->cl), err, "a profile");

@@ -74,7 +74,8 @@ struct mn_context {
     int64_t *symbol;                   /* [n_symbols] of this step */
     mn_binding *sets[MN_BINDING_SETS]; /* [n_tensors] each */
     bool bound[MN_BINDING_SETS];
-    mn_binding *bindings; /* of this step: one of sets */
+    mn_binding *bindings;    /* of this step: one of sets */
+    struct ocl_steps *steps; /* step.c; NULL: each operation is a kernel */
     /* made at their first use, in the order of a step's launches */
     ocl_place **places;
     uint32_t n_places;

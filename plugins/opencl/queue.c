@@ -35,6 +35,7 @@ void ocl_queue_free(mn_queue *q) {
     const ocl_icd *cl = q->dev->cl;
     if (q->cl)
         cl->Finish(q->cl);
+    ocl_step_forget(q);
     for (int i = 0; i < OCL_SEGMENTS; i++)
         if (q->used[i])
             cl->ReleaseEvent(q->used[i]);

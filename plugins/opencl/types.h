@@ -10,7 +10,7 @@
     X(args) X(common) X(weight) X(w_float) X(w_q32) X(w_k) X(w_planes) OCL_SOURCES(X)
 /* Those that have kernels. */
 #define OCL_SOURCES(X)                                                                             \
-    X(self_test) X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(moe) X(sample)
+    X(self_test) X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(moe) X(sample) X(step)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)

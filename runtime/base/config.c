@@ -59,6 +59,10 @@ static const mn_config_key keys[] = {
      false, "work-items that share an output of a product; 0 = by the kind of the device"},
     {"plugin.opencl.memory_mib", "MINERVA_OPENCL_MEMORY_MIB", MN_CONFIG_INT, "0", 0, 1 << 30, NULL,
      false, "MiB of a device that may be used; 0 = seven eighths"},
+    {"plugin.opencl.step_groups", "MINERVA_OPENCL_STEP_GROUPS", MN_CONFIG_INT, "0", -1, 4096, NULL,
+     false,
+     "work-groups of a kernel that runs many operations of a step; 0 = one for each compute "
+     "unit where groups can wait for each other, -1 = each operation is a kernel"},
 };
 
 /* The stronger source is the larger number. */

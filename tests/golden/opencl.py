@@ -20,8 +20,13 @@ for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
     if done.returncode not in (0, 77):
         print(done.stdout)
         failed.append(case)
-# the kernels of devices with warps, with barriers where those shuffle: norms, experts, rotation and attention in units
-done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, "fixture:gpt-oss-mxfp4", "opencl"], stdout=subprocess.PIPE,
-                      stderr=subprocess.STDOUT, text=True, env=dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32"))
-print("fixture:gpt-oss-mxfp4 in warps: " + ("ok" if done.returncode == 0 else "FAILED\n" + done.stdout))
-sys.exit(1 if failed or done.returncode else 0)
+# the kernels of devices with warps, with barriers where those shuffle: norms, experts, rotation and attention in units; then many operations in
+# one kernel, whose groups are one here
+for case, groups in [("fixture:gpt-oss-mxfp4", "-1"), ("story", "1")]:
+    env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS=groups)
+    done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, env=env)
+    print("%s in warps, step groups %s: %s" % (case, groups, "ok" if done.returncode == 0 else "FAILED\n" + done.stdout))
+    if done.returncode:
+        failed.append(case)
+sys.exit(1 if failed else 0)

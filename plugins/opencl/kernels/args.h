@@ -153,6 +153,35 @@ typedef struct {
     int D;
 } ocl_combine_args;
 
+/* step.cl: operations of one kernel, one after the other. An operand is a buffer, by its place
+ * among the kernel's, and an offset; args: the struct of the operation's own kernel. */
+enum { OCL_STEP_MEMS = 96, OCL_STEP_REFS = 13, OCL_STEP_ARGS = 160 };
+enum {
+    OCL_STEP_PRODUCTS,
+    OCL_STEP_FEW,
+    OCL_STEP_ATTEND,
+    OCL_STEP_ATTEND_FOUR,
+    OCL_STEP_ROPE_STORE,
+    OCL_STEP_RMS_NORM,
+    OCL_STEP_ELEMENTWISE,
+    OCL_STEP_GATHER,
+    OCL_N_STEPS
+};
+typedef struct {
+    ocl_u64 at;
+    int mem;
+    int pad;
+} ocl_step_ref;
+typedef struct {
+    ocl_u64 args[OCL_STEP_ARGS / 8];
+    ocl_step_ref refs[OCL_STEP_REFS];
+    int what;   /* OCL_STEP_* */
+    int type;   /* row of the types' table */
+    int n[3];   /* groups of its own kernel */
+    int beside; /* needs nothing of the operation before it */
+    int pad[2];
+} ocl_step_op;
+
 typedef struct {
     int O;
     int S;

@@ -4,7 +4,7 @@
 enum { PAGE_TOKENS = 64 };
 
 /* Where the head's row of a position begins; 0: there is no page. */
-static global uchar *cached_row(const ocl_cache *c, global uchar *kv, global const int *pages,
+static global uchar *cached_row(ARGS ocl_cache *c, global uchar *kv, global const int *pages,
                                 int slot, int head, int pos, bool value) {
     const int page = pages[(ulong)slot * c->P + pos / PAGE_TOKENS];
     const ulong place = (ulong)head * PAGE_TOKENS + pos % PAGE_TOKENS;
@@ -57,6 +57,7 @@ static void store_block(global uchar *row, int type, global const float *from, i
     }
 }
 
+#ifndef STEP_WARPS
 /* One item for each block of 32 of a head: of keys in plane 0 of the second dimension's halves, of
  * values in the other. */
 kernel void kv_store(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages), REF(kv),
@@ -76,6 +77,8 @@ kernel void kv_store(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages), RE
     if (row)
         store_block(row, value ? c.v_type : c.k_type, from + ((ulong)t * c.Hkv + head) * n, i, n);
 }
+
+#endif
 
 /* ---- attending ------------------------------------------------------------------------------- */
 static float16 cached_piece(global const uchar *row, int type, int i) {
@@ -98,7 +101,7 @@ static float cached_element(global const uchar *row, int type, int i) {
 }
 
 /* The positions that row t sees: x to y. */
-static int2 seen(const ocl_attend_args *p, global const int *row_pos, global const int *row_slot,
+static int2 seen(ARGS ocl_attend_args *p, global const int *row_pos, global const int *row_slot,
                  int t) {
     const int pos = row_pos[t];
     const int first = p->window > 0 && pos >= p->window ? pos - p->window + 1 : 0;
@@ -112,6 +115,7 @@ static int2 seen(const ocl_attend_args *p, global const int *row_pos, global con
     return (int2)(first, row_pos[last]);
 }
 
+#ifndef STEP_WARPS
 /* One group for each row and head. Positions go by LANES: a lane has the logit of one of them, then
  * elements of the sum of values. A running maximum keeps the sums in range. */
 kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),
@@ -126,8 +130,8 @@ kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF
     const int slot = PTR(const int, row_slot)[t];
     const int pos = PTR(const int, row_pos)[t];
     const bool there = pos >= 0 && pos < p.c.P * PAGE_TOKENS && slot >= 0 && slot < p.c.S;
-    const int2 range = there ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t)
-                             : (int2)(0, -1);
+    const int2 range =
+        there ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t) : (int2)(0, -1);
     global uchar *kv = PTR(uchar, kv);
     global const int *pages = PTR(const int, pages);
     global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;
@@ -176,10 +180,15 @@ kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF
         y[lane + j * LANES] = there ? sums[j] / weight : 0.0f;
 }
 
+#endif
+
 /* ---- attending by warps ---------------------------------------------------------------------- */
 #if LINEAR_LANES == 32
-enum { WARPS = OCL_WARPS };
+#ifdef PTX
 #define UNROLL _Pragma("unroll")
+#else
+#define UNROLL /* barriers in place of shuffles: each would be compiled many times */
+#endif
 
 /* Element `lane + 32 j` of a head's row, of the cache's type. */
 static float lane_element(global const uchar *row, int type, int j, int n) {
@@ -189,31 +198,39 @@ static float lane_element(global const uchar *row, int type, int j, int n) {
     return cached_element(row, type, i);
 }
 
-/* One group for a row and HEADS heads that share keys and values, of up to 32 PER elements. Warps
- * take AHEAD positions at a time; each has a running maximum, the sum of weights, and that of
- * values. */
+typedef struct {
+    global const float *q;
+    global const int *row_pos;
+    global const int *row_slot;
+    global const int *pages;
+    global uchar *kv;
+    global const float *sinks;
+    global float *y;
+} attend_refs;
+
+/* The local memory of a group: red of a float for each item; of each warp, for each head, its
+ * values, highest logit and sum of weights. */
+typedef struct {
+    local float *red;
+    local float *values; /* [WARPS][heads][32 PER] */
+    local float *tops;   /* [WARPS][heads] */
+    local float *weights;
+} attend_room;
+
+/* Row t for HEADS heads from `head` on, which share keys and values, of up to 32 PER elements.
+ * Warps take AHEAD positions at a time; each has a running maximum, the sum of weights, and that of
+ * values. All items of a group come here together. */
 #define ATTEND_WARP(name, PER, HEADS, AHEAD)                                                       \
-    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(                          \
-        REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),              \
-        const ocl_attend_args p) {                                                                 \
-        local float red[32 * WARPS];                                                               \
-        local float values[WARPS][HEADS][32 * PER];                                                \
-        local float tops[WARPS][HEADS];                                                            \
-        local float weights[WARPS][HEADS];                                                         \
+    static void name(const attend_refs *u, ARGS ocl_attend_args *p, int head, int t,               \
+                     attend_room room) {                                                           \
         const int lane = get_local_id(0);                                                          \
         const int warp = get_local_id(1);                                                          \
-        const int head = get_group_id(0) * HEADS;                                                  \
-        const int t = get_group_id(1);                                                             \
-        const int head_kv = head / (p.H / p.c.Hkv);                                                \
-        const int slot = PTR(const int, row_slot)[t];                                              \
-        const int pos = PTR(const int, row_pos)[t];                                                \
-        const bool there = pos >= 0 && pos < p.c.P * PAGE_TOKENS && slot >= 0 && slot < p.c.S;     \
-        const int2 range = there                                                                   \
-                               ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t)    \
-                               : (int2)(0, -1);                                                    \
-        global uchar *kv = PTR(uchar, kv);                                                         \
-        global const int *pages = PTR(const int, pages);                                           \
-        global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;         \
+        const int head_kv = head / (p->H / p->c.Hkv);                                              \
+        const int slot = u->row_slot[t];                                                           \
+        const int pos = u->row_pos[t];                                                             \
+        const bool there = pos >= 0 && pos < p->c.P * PAGE_TOKENS && slot >= 0 && slot < p->c.S;   \
+        const int2 range = there ? seen(p, u->row_pos, u->row_slot, t) : (int2)(0, -1);            \
+        global const float *from = u->q + ((ulong)t * p->H + head) * p->c.dk;                      \
         float q[HEADS][PER];                                                                       \
         float sums[HEADS][PER];                                                                    \
         float top[HEADS];                                                                          \
@@ -223,7 +240,7 @@ static float lane_element(global const uchar *row, int type, int j, int n) {
             weight[h] = 0;                                                                         \
             UNROLL for (int j = 0; j < PER; j++) {                                                 \
                 const int i = lane + 32 * j;                                                       \
-                q[h][j] = i < p.c.dk ? from[h * p.c.dk + i] : 0.0f;                                \
+                q[h][j] = i < p->c.dk ? from[h * p->c.dk + i] : 0.0f;                              \
                 sums[h][j] = 0;                                                                    \
             }                                                                                      \
         }                                                                                          \
@@ -231,95 +248,126 @@ static float lane_element(global const uchar *row, int type, int j, int n) {
             float logit[AHEAD][HEADS];                                                             \
             float v[AHEAD][PER];                                                                   \
             bool has[AHEAD];                                                                       \
-            UNROLL for (int u = 0; u < AHEAD; u++) {                                               \
-                const int at = base + AHEAD * warp + u;                                            \
+            UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
+                const int at = base + AHEAD * warp + a;                                            \
                 global const uchar *k = 0;                                                         \
                 global const uchar *value = 0;                                                     \
                 if (at <= range.y) {                                                               \
-                    k = cached_row(&p.c, kv, pages, slot, head_kv, at, false);                     \
-                    value = cached_row(&p.c, kv, pages, slot, head_kv, at, true);                  \
+                    k = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, false);              \
+                    value = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, true);           \
                 }                                                                                  \
-                has[u] = k != 0;                                                                   \
-                UNROLL for (int h = 0; h < HEADS; h++)                                             \
-                    logit[u][h] = 0;                                                               \
+                has[a] = k != 0;                                                                   \
+                UNROLL for (int h = 0; h < HEADS; h++) logit[a][h] = 0;                            \
                 UNROLL for (int j = 0; j < PER; j++) {                                             \
-                    const float key = lane_element(k, p.c.k_type, j, p.c.dk);                      \
-                    v[u][j] = lane_element(value, p.c.v_type, j, p.c.dv);                          \
-                    UNROLL for (int h = 0; h < HEADS; h++)                                         \
-                        logit[u][h] += q[h][j] * key;                                              \
+                    const float key = lane_element(k, p->c.k_type, j, p->c.dk);                    \
+                    v[a][j] = lane_element(value, p->c.v_type, j, p->c.dv);                        \
+                    UNROLL for (int h = 0; h < HEADS; h++) logit[a][h] += q[h][j] * key;           \
                 }                                                                                  \
             }                                                                                      \
             UNROLL for (int h = 0; h < HEADS; h++) {                                               \
                 float highest = top[h];                                                            \
-                UNROLL for (int u = 0; u < AHEAD; u++) {                                           \
-                    float l = warp_sum(logit[u][h], red) * p.scale;                                \
-                    if (p.softcap != 0.0f && !isnan(l))                                            \
-                        l = p.softcap * tanh_of(l / p.softcap);                                    \
-                    logit[u][h] = l;                                                               \
-                    if (has[u])                                                                    \
+                UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
+                    float l = warp_sum(logit[a][h], room.red) * p->scale;                          \
+                    if (p->softcap != 0.0f && !isnan(l))                                           \
+                        l = p->softcap * tanh_of(l / p->softcap);                                  \
+                    logit[a][h] = l;                                                               \
+                    if (has[a])                                                                    \
                         highest = fmax(highest, l);                                                \
                 }                                                                                  \
                 const float zero = highest == -INFINITY ? 0.0f : highest;                          \
                 const float shrink = exp(top[h] - zero);                                           \
                 weight[h] *= shrink;                                                               \
-                UNROLL for (int j = 0; j < PER; j++)                                               \
-                    sums[h][j] *= shrink;                                                          \
-                UNROLL for (int u = 0; u < AHEAD; u++) {                                           \
-                    const float share = has[u] ? exp(logit[u][h] - zero) : 0.0f;                   \
+                UNROLL for (int j = 0; j < PER; j++) sums[h][j] *= shrink;                         \
+                UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
+                    const float share = has[a] ? exp(logit[a][h] - zero) : 0.0f;                   \
                     weight[h] += share;                                                            \
-                    UNROLL for (int j = 0; j < PER; j++)                                           \
-                        sums[h][j] += share * v[u][j];                                             \
+                    UNROLL for (int j = 0; j < PER; j++) sums[h][j] += share * v[a][j];            \
                 }                                                                                  \
                 top[h] = highest;                                                                  \
             }                                                                                      \
         }                                                                                          \
         UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
-            UNROLL for (int j = 0; j < PER; j++)                                                   \
-                values[warp][h][lane + 32 * j] = sums[h][j];                                       \
-            tops[warp][h] = top[h];                                                                \
-            weights[warp][h] = weight[h];                                                          \
+            const int at = warp * HEADS + h;                                                       \
+            UNROLL for (int j = 0; j < PER; j++) room.values[32 * (PER * at + j) + lane] =         \
+                sums[h][j];                                                                        \
+            room.tops[at] = top[h];                                                                \
+            room.weights[at] = weight[h];                                                          \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        global const float *sinks = PTR(const float, sinks);                                       \
         for (int h = 0; h < HEADS; h++) {                                                          \
-            float all = sinks ? sinks[head + h] : -INFINITY;                                       \
+            float all = u->sinks ? u->sinks[head + h] : -INFINITY;                                 \
             for (int w = 0; w < WARPS; w++)                                                        \
-                all = fmax(all, tops[w][h]);                                                       \
+                all = fmax(all, room.tops[w * HEADS + h]);                                         \
             const float zero = all == -INFINITY ? 0.0f : all;                                      \
-            float whole = sinks ? exp(sinks[head + h] - zero) : 0.0f;                              \
+            float whole = u->sinks ? exp(u->sinks[head + h] - zero) : 0.0f;                        \
             for (int w = 0; w < WARPS; w++)                                                        \
-                whole += weights[w][h] * exp(tops[w][h] - zero);                                   \
-            global float *y = PTR(float, y) + ((ulong)t * p.H + head + h) * p.c.dv;                \
-            for (int i = lane + 32 * warp; i < p.c.dv; i += 32 * WARPS) {                          \
+                whole += room.weights[w * HEADS + h] * exp(room.tops[w * HEADS + h] - zero);       \
+            global float *y = u->y + ((ulong)t * p->H + head + h) * p->c.dv;                       \
+            for (int i = lane + 32 * warp; i < p->c.dv; i += ITEMS) {                              \
                 float sum = 0;                                                                     \
-                for (int w = 0; w < WARPS; w++)                                                    \
-                    sum += values[w][h][i] * exp(tops[w][h] - zero);                               \
+                for (int w = 0; w < WARPS; w++) {                                                  \
+                    const int at = w * HEADS + h;                                                  \
+                    sum += room.values[32 * PER * at + i] * exp(room.tops[at] - zero);             \
+                }                                                                                  \
                 y[i] = there ? sum / whole : 0.0f;                                                 \
             }                                                                                      \
         }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     }
-ATTEND_WARP(attend_64, 2, 1, 4)
-ATTEND_WARP(attend_128, 4, 1, 4)
-ATTEND_WARP(attend_512, 16, 1, 1)
-ATTEND_WARP(attend_64x4, 2, 4, 4)
-ATTEND_WARP(attend_128x4, 4, 4, 4)
 
-/* One item for each pair of a head of q, k or v, one after the other: q and k are turned, k and v
- * go to the cache, of f32 or f16. */
-kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(freqs), REF(pages),
-                       REF(kv), REF(y), const ocl_store_args p) {
-    const int i = get_global_id(0);
-    const int head = get_global_id(1);
-    const int t = get_global_id(2);
-    const int pos = PTR(const int, row_pos)[t];
-    const int slot = PTR(const int, row_slot)[t];
-    const bool is_q = head < p.r.H;
-    const bool is_v = head >= p.r.H + p.c.Hkv;
-    const int own = is_q ? head : is_v ? head - p.r.H - p.c.Hkv : head - p.r.H;
-    const int n = is_v ? p.c.dv : p.r.D;
-    const int heads = is_q ? p.r.H : p.c.Hkv;
-    global const float *x = is_q ? PTR(const float, q) : PTR(const float, k);
-    x = is_v ? PTR(const float, v) : x;
+#ifdef STEP_PER
+ATTEND_WARP(attend_one, STEP_PER, 1, STEP_AHEAD)
+#if STEP_PER <= 4 && defined PTX
+ATTEND_WARP(attend_four, STEP_PER, 4, 4)
+#endif
+#else
+#define ATTEND_KERNEL(name, PER, HEADS, AHEAD)                                                     \
+    ATTEND_WARP(name##_group, PER, HEADS, AHEAD)                                                   \
+    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(                          \
+        REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),              \
+        const ocl_attend_args p) {                                                                 \
+        local float red[ITEMS];                                                                    \
+        local float values[WARPS * HEADS * 32 * PER];                                              \
+        local float tops[WARPS * HEADS];                                                           \
+        local float weights[WARPS * HEADS];                                                        \
+        const attend_refs u = {                                                                    \
+            PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot),              \
+            PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks),               \
+            PTR(float, y)};                                                                        \
+        const attend_room room = {red, values, tops, weights};                                     \
+        name##_group(&u, &p, get_group_id(0) * HEADS, get_group_id(1), room);                      \
+    }
+ATTEND_KERNEL(attend_64, 2, 1, 4)
+ATTEND_KERNEL(attend_128, 4, 1, 4)
+ATTEND_KERNEL(attend_512, 16, 1, 1)
+ATTEND_KERNEL(attend_64x4, 2, 4, 4)
+ATTEND_KERNEL(attend_128x4, 4, 4, 4)
+#endif
+
+typedef struct {
+    global const float *q;
+    global const float *k;
+    global const float *v;
+    global const int *row_pos;
+    global const int *row_slot;
+    global const float *freqs;
+    global const int *pages;
+    global uchar *kv;
+    global float *y;
+} store_refs;
+
+/* Pair i of head `head` of q, k or v, one after the other, of row t: q and k are turned, k and v go
+ * to the cache, of f32 or f16. */
+static void rope_store_pair(const store_refs *u, ARGS ocl_store_args *p, int i, int head, int t) {
+    const int pos = u->row_pos[t];
+    const int slot = u->row_slot[t];
+    const bool is_q = head < p->r.H;
+    const bool is_v = head >= p->r.H + p->c.Hkv;
+    const int own = is_q ? head : is_v ? head - p->r.H - p->c.Hkv : head - p->r.H;
+    const int n = is_v ? p->c.dv : p->r.D;
+    const int heads = is_q ? p->r.H : p->c.Hkv;
+    global const float *x = is_q ? u->q : u->k;
+    x = is_v ? u->v : x;
     x += ((ulong)t * heads + own) * n;
     if (i >= (n + 1) / 2)
         return;
@@ -327,10 +375,10 @@ kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(
     int second = 2 * i + 1;
     float a = 0;
     float b = 0;
-    if (!is_v && i < p.r.n_rot / 2) {
-        first = p.r.adjacent ? 2 * i : i;
-        second = p.r.adjacent ? 2 * i + 1 : i + p.r.n_rot / 2;
-        const float2 turn = p.r.mscale * turn_of(pos, PTR(const float, freqs)[i]);
+    if (!is_v && i < p->r.n_rot / 2) {
+        first = p->r.adjacent ? 2 * i : i;
+        second = p->r.adjacent ? 2 * i + 1 : i + p->r.n_rot / 2;
+        const float2 turn = p->r.mscale * turn_of(pos, u->freqs[i]);
         a = x[first] * turn.y - x[second] * turn.x;
         b = x[first] * turn.x + x[second] * turn.y;
     } else {
@@ -338,19 +386,18 @@ kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(
         b = second < n ? x[second] : 0.0f;
     }
     if (is_q) {
-        global float *y = PTR(float, y) + ((ulong)t * heads + own) * n;
+        global float *y = u->y + ((ulong)t * heads + own) * n;
         y[first] = a;
         if (second < n)
             y[second] = b;
         return;
     }
-    if (pos < 0 || pos >= p.c.P * PAGE_TOKENS || slot < 0 || slot >= p.c.S)
+    if (pos < 0 || pos >= p->c.P * PAGE_TOKENS || slot < 0 || slot >= p->c.S)
         return;
-    global uchar *row =
-        cached_row(&p.c, PTR(uchar, kv), PTR(const int, pages), slot, own, pos, is_v);
+    global uchar *row = cached_row(&p->c, u->kv, u->pages, slot, own, pos, is_v);
     if (!row)
         return;
-    if ((is_v ? p.c.v_type : p.c.k_type) == TYPE_F16) {
+    if ((is_v ? p->c.v_type : p->c.k_type) == TYPE_F16) {
         vstore_half_rte(a, first, (global half *)row);
         if (second < n)
             vstore_half_rte(b, second, (global half *)row);
@@ -360,4 +407,16 @@ kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(
     if (second < n)
         ((global float *)row)[second] = b;
 }
+
+#ifndef STEP_WARPS
+/* One item for each pair. */
+kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(freqs), REF(pages),
+                       REF(kv), REF(y), const ocl_store_args p) {
+    const store_refs u = {
+        PTR(const float, q),     PTR(const float, k),      PTR(const float, v),
+        PTR(const int, row_pos), PTR(const int, row_slot), PTR(const float, freqs),
+        PTR(const int, pages),   PTR(uchar, kv),           PTR(float, y)};
+    rope_store_pair(&u, &p, get_global_id(0), get_global_id(1), get_global_id(2));
+}
+#endif
 #endif

@@ -17,6 +17,18 @@ typedef float real;
 #define REF(name) global char *name##_mem, const ulong name##_at
 #define PTR(T, name) ((global T *)(name##_at == OCL_ABSENT ? 0 : name##_mem + name##_at))
 
+/* Where a function of several kernels finds its values: step.cl holds them in local memory. */
+#ifdef STEP_WARPS
+#define ARGS local const
+#else
+#define ARGS const
+#endif
+
+/* A function's name for the weight type that a source is compiled for. */
+#define NAME_(name, type) name##_##type
+#define NAME(name, type) NAME_(name, type)
+#define FN(name) NAME(name, TYPE)
+
 /* Types of cached keys and values, by their ids. */
 enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_Q8_0 = 24 };
 
@@ -28,11 +40,18 @@ enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_Q8_0 = 24 };
 #define SYNC_GLOBAL
 #endif
 
+/* The number of an item in its group, of LANES. */
+#ifdef STEP_WARPS
+#define GROUP_ITEM ((int)(get_local_id(0) + 32 * get_local_id(1)))
+#else
+#define GROUP_ITEM ((int)get_local_id(0))
+#endif
+
 /* ---- sums over the items of a group; each begins and ends so that red may be used again ------ */
 #if LANES > 1
 #define GROUP_REDUCE(T, name, combine)                                                             \
     static T name(T v, local T *red) {                                                             \
-        const int lane = get_local_id(0);                                                          \
+        const int lane = GROUP_ITEM;                                                               \
         SYNC_LOCAL;                                                                                \
         red[lane] = v;                                                                             \
         SYNC_LOCAL;                                                                                \
@@ -58,6 +77,12 @@ GROUP_REDUCE(ulong, group_sum_u64, a + b)
 GROUP_REDUCE(ulong, group_max_u64, max(a, b))
 
 /* ---- warps: 32 items of neighbouring numbers in a group -------------------------------------- */
+#ifdef STEP_WARPS
+enum { WARPS = STEP_WARPS, ITEMS = 32 * WARPS };
+#else
+enum { WARPS = OCL_WARPS, ITEMS = 32 * WARPS };
+#endif
+
 /* The sum over the items of a warp, for all of them. red: a float for each item of the group. Every
  * item of the group comes here: without shuffles it takes barriers. */
 static float warp_sum(float v, local float *red) {

@@ -2,8 +2,13 @@
  * or of codes that halves hold exactly, whose scales are of 32 and multiply sums of 32. A row of
  * f32 goes as two halves, its rounded value and what that leaves, so that a product has the error
  * of f32 sums. Which of its 32 elements a lane has is free as long as both sides agree: lane t of 4
- * takes 8 neighbours, which are one load, for two steps of 16. */
-#ifdef PTX
+ * takes 8 neighbours, which are one load, for two steps of 16. step.cl has this file once for each
+ * weight type. */
+#ifndef STEP_WARPS
+#define HAS_HALVES /* it is compiled for such types alone */
+#endif
+#if defined PTX && !defined MMA_CL
+#define MMA_CL
 typedef struct {
     uint4 high;
     uint4 low;
@@ -92,11 +97,6 @@ static float factor_mxfp4(global const uchar *scale, int block) {
         return NAN;
     return (e ? as_float(e << 23) : 0x1p-127f) * 16384.0f;
 }
-#define NAME_(name, type) name##_##type
-#define NAME(name, type) NAME_(name, type)
-#define HALVES NAME(halves, TYPE)
-#define FACTOR NAME(factor, TYPE)
-
 static void put(global float *y, global const float *b, global const float *add, float v, int row,
                 int n, int rows, int N) {
     const ulong to = (ulong)row * N + n;
@@ -107,7 +107,7 @@ static void put(global float *y, global const float *b, global const float *add,
 }
 
 /* ---- few rows: a group has 16 outputs of 32 rows at a time; its warps share the elements ----- */
-enum { WARPS = OCL_WARPS, TILES = 4, AT_ONCE = 8 * TILES };
+enum { TILES = 4, AT_ONCE = 8 * TILES };
 
 /* The pairs of an expert into the list, in any order; their number. */
 static int pairs_of(global const int *experts, int expert, int n, int n_experts, local int *list,
@@ -126,37 +126,51 @@ static int pairs_of(global const int *experts, int expert, int n, int n_experts,
     return *count;
 }
 
-kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
-linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_linear_args p) {
-    local float4 part[WARPS][TILES][32];
-    local int list[OCL_MMA_PAIRS];
-    local int count;
+/* Operands of a group's products; 0: absent. */
+typedef struct {
+    global const float *x;
+    global const int *experts;
+    global const uchar *w;
+    global const float *b;
+    global const float *add;
+    global float *y;
+} product_refs;
+
+/* The local memory of a group: [WARPS][TILES][32]; the pairs of an expert. */
+typedef struct {
+    local float4 *part;
+    local int *list;
+    local int *count;
+} few_room;
+#endif
+
+#if defined PTX && defined TYPE && defined HAS_HALVES
+/* The 16 outputs from 16 gx on, of the 32 rows from 32 gy on, or of the pairs of expert gy. All
+ * items of a group come here together. */
+static void FN(products_few)(const product_refs *u, ARGS ocl_linear_args *p, int gx, int gy,
+                             few_room room) {
     const int lane = get_local_id(0);
     const int warp = get_local_id(1);
     const int g = lane / 4;
     const int t = lane % 4;
-    const int first = 16 * get_group_id(0);
-    global const int *experts = PTR(const int, experts);
-    int from = AT_ONCE * get_group_id(1);
-    int end = min(p.rows, from + AT_ONCE);
+    const int first = 16 * gx;
+    const bool paired = u->experts != 0;
+    local const int *list = room.list;
+    int from = AT_ONCE * gy;
+    int end = min(p->rows, from + AT_ONCE);
     long expert = 0;
-    if (experts) {
-        expert = get_group_id(1);
+    if (paired) {
+        expert = gy;
         from = 0;
-        end = pairs_of(experts, expert, p.rows, p.n_experts, list, &count);
+        end = pairs_of(u->experts, expert, p->rows, p->n_experts, room.list, room.count);
     }
-    const long n0 = expert * p.N + min(first + g, p.N - 1);
-    const long n8 = expert * p.N + min(first + g + 8, p.N - 1);
-    global const uchar *w = PTR(const uchar, w);
-    global const uchar *w0 = w + n0 * (long)p.w.row_bytes;
-    global const uchar *w8 = w + n8 * (long)p.w.row_bytes;
-    global const uchar *scale0 = w + p.w.scale_at + n0 * p.w.blocks * HEAD;
-    global const uchar *scale8 = w + p.w.scale_at + n8 * p.w.blocks * HEAD;
-    global const float *x = PTR(const float, x);
-    global float *y = PTR(float, y);
-    global const float *b = PTR(const float, b);
-    global const float *add = PTR(const float, add);
-    b = b ? b + expert * p.N : 0;
+    const long n0 = expert * p->N + min(first + g, p->N - 1);
+    const long n8 = expert * p->N + min(first + g + 8, p->N - 1);
+    global const uchar *w0 = u->w + n0 * (long)p->w.row_bytes;
+    global const uchar *w8 = u->w + n8 * (long)p->w.row_bytes;
+    global const uchar *scale0 = u->w + p->w.scale_at + n0 * p->w.blocks * HEAD;
+    global const uchar *scale8 = u->w + p->w.scale_at + n8 * p->w.blocks * HEAD;
+    global const float *b = u->b ? u->b + expert * p->N : 0;
     for (int row = from; row < end; row += AT_ONCE) {
         const int tiles = min((end - row + 7) / 8, (int)TILES);
         float4 sum[TILES];
@@ -164,14 +178,14 @@ linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int at = min(row + 8 * i + g, end - 1);
-            own[i] = x + (ulong)((experts ? list[at] : at) / p.per_x) * p.K + 8 * t;
+            own[i] = u->x + (ulong)((paired ? list[at] : at) / p->per_x) * p->K + 8 * t;
             sum[i] = 0;
         }
-        for (int k = 32 * warp; k < p.K; k += 32 * WARPS) {
-            const uint4 a = HALVES(w0, k, t);
-            const uint4 a8 = HALVES(w8, k, t);
-            const float d = FACTOR(scale0, k / 32);
-            const float d8 = FACTOR(scale8, k / 32);
+        for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {
+            const uint4 a = FN(halves)(w0, k, t);
+            const uint4 a8 = FN(halves)(w8, k, t);
+            const float d = FN(factor)(scale0, k / 32);
+            const float d8 = FN(factor)(scale8, k / 32);
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 if (i >= tiles)
@@ -184,22 +198,35 @@ linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl
         }
 #pragma unroll
         for (int i = 0; i < TILES; i++)
-            part[warp][i][lane] = sum[i];
+            room.part[(warp * TILES + i) * 32 + lane] = sum[i];
         barrier(CLK_LOCAL_MEM_FENCE);
         if (warp < tiles) {
             float4 all = 0;
             for (int i = 0; i < WARPS; i++)
-                all += part[i][warp][lane];
+                all += room.part[(i * TILES + warp) * 32 + lane];
             const int at = row + 8 * warp + 2 * t;
-            const int r0 = at >= end ? p.rows : experts ? list[at] : at;
-            const int r1 = at + 1 >= end ? p.rows : experts ? list[at + 1] : at + 1;
-            put(y, b, add, all.x, r0, first + g, p.rows, p.N);
-            put(y, b, add, all.y, r1, first + g, p.rows, p.N);
-            put(y, b, add, all.z, r0, first + g + 8, p.rows, p.N);
-            put(y, b, add, all.w, r1, first + g + 8, p.rows, p.N);
+            const int r0 = at >= end ? p->rows : paired ? list[at] : at;
+            const int r1 = at + 1 >= end ? p->rows : paired ? list[at + 1] : at + 1;
+            put(u->y, b, u->add, all.x, r0, first + g, p->rows, p->N);
+            put(u->y, b, u->add, all.y, r1, first + g, p->rows, p->N);
+            put(u->y, b, u->add, all.z, r0, first + g + 8, p->rows, p->N);
+            put(u->y, b, u->add, all.w, r1, first + g + 8, p->rows, p->N);
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
+}
+#endif
+
+#if defined PTX && !defined STEP_WARPS
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
+linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_linear_args p) {
+    local float4 part[WARPS * TILES * 32];
+    local int list[OCL_MMA_PAIRS];
+    local int count;
+    const product_refs u = {PTR(const float, x), PTR(const int, experts), PTR(const uchar, w),
+                            PTR(const float, b), PTR(const float, add),   PTR(float, y)};
+    const few_room room = {part, list, &count};
+    FN(products_few)(&u, &p, get_group_id(0), get_group_id(1), room);
 }
 
 /* ---- many rows: a group has 128 outputs of 64 rows, staged 32 elements at a time ------------- */

@@ -1,20 +1,24 @@
 /* rows.cl -- operations on elements and rows: norms, activations, sums, gathered rows, rotation. */
 
-/* One group for each row of D. */
+/* A row of D, by the LANES items of a group. */
+static void norm_row(global const float *x, global const float *w, global float *y,
+                     ARGS ocl_norm_args *p, local float *red) {
+    const int lane = GROUP_ITEM;
+    float squares = 0;
+    for (int i = lane; i < p->D; i += LANES)
+        squares += x[i] * x[i];
+    const float mean = group_sum(squares, red) / (float)p->D;
+    const float factor = 1.0f / sqrt(mean + p->eps);
+    for (int i = lane; i < p->D; i += LANES)
+        y[i] = x[i] * factor * (w[i] + p->offset);
+}
+
+#ifndef STEP_WARPS
+/* One group for each row. */
 kernel void rms_norm(REF(x), REF(w), REF(y), const ocl_norm_args p) {
     local float red[LANES];
-    const int lane = get_local_id(0);
     const ulong row = (ulong)get_group_id(0) * p.D;
-    global const float *x = PTR(const float, x) + row;
-    global const float *w = PTR(const float, w);
-    global float *y = PTR(float, y) + row;
-    float squares = 0;
-    for (int i = lane; i < p.D; i += LANES)
-        squares += x[i] * x[i];
-    const float mean = group_sum(squares, red) / (float)p.D;
-    const float factor = 1.0f / sqrt(mean + p.eps);
-    for (int i = lane; i < p.D; i += LANES)
-        y[i] = x[i] * factor * (w[i] + p.offset);
+    norm_row(PTR(const float, x) + row, PTR(const float, w), PTR(float, y) + row, &p, red);
 }
 
 kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
@@ -42,48 +46,49 @@ kernel void layer_norm(REF(x), REF(w), REF(b), REF(y), const ocl_norm_args p) {
     }
 }
 
+#endif
+
 /* ---- elements -------------------------------------------------------------------------------- */
+/* Of a and b, which is ignored where there is one operand. */
+static float element_of(ARGS ocl_elementwise_args *p, float a, float b) {
+    switch (p->what) {
+    case OCL_ACT:
+        return activate(p->kind, a, 1.0f);
+    case OCL_GLU:
+        return gate(p->kind, p->alpha, p->limit, p->offset, a, b);
+    case OCL_ADD:
+        return a + b;
+    case OCL_MUL:
+        return a * b;
+    case OCL_SCALE:
+        return a * p->factor;
+    default: /* OCL_SOFTCAP */
+        return isnan(a) ? a : p->factor * tanh_of(a / p->factor);
+    }
+}
+
+/* A padded row is zero. */
+static void gather_row(global const float *x, int from, global float *y, ARGS ocl_gather_args *p) {
+    const bool there = from >= 0 && from < p->rows;
+    x += (ulong)(there ? from : 0) * p->D;
+    for (int i = GROUP_ITEM; i < p->D; i += LANES)
+        y[i] = there ? x[i] : 0.0f;
+}
+
+#ifndef STEP_WARPS
 /* One item for each element; b is absent where there is one operand. */
 kernel void elementwise(REF(a), REF(b), REF(y), const ocl_elementwise_args p) {
     const ulong i = get_global_id(0);
     if (i >= p.n)
         return;
     global const float *second = PTR(const float, b);
-    const float a = PTR(const float, a)[i];
-    const float b = second ? second[i] : 0.0f;
-    float y = a;
-    switch (p.what) {
-    case OCL_ACT:
-        y = activate(p.kind, a, 1.0f);
-        break;
-    case OCL_GLU:
-        y = gate(p.kind, p.alpha, p.limit, p.offset, a, b);
-        break;
-    case OCL_ADD:
-        y = a + b;
-        break;
-    case OCL_MUL:
-        y = a * b;
-        break;
-    case OCL_SCALE:
-        y = a * p.factor;
-        break;
-    case OCL_SOFTCAP:
-        y = isnan(a) ? a : p.factor * tanh_of(a / p.factor);
-        break;
-    }
-    PTR(float, y)[i] = y;
+    PTR(float, y)[i] = element_of(&p, PTR(const float, a)[i], second ? second[i] : 0.0f);
 }
 
-/* One group for each output row; a padded one is zero. */
+/* One group for each output row. */
 kernel void gather_rows(REF(x), REF(rows), REF(y), const ocl_gather_args p) {
     const int to = get_group_id(0);
-    const int from = PTR(const int, rows)[to];
-    const bool there = from >= 0 && from < p.rows;
-    global const float *x = PTR(const float, x) + (ulong)(there ? from : 0) * p.D;
-    global float *y = PTR(float, y) + (ulong)to * p.D;
-    for (int i = get_local_id(0); i < p.D; i += LANES)
-        y[i] = there ? x[i] : 0.0f;
+    gather_row(PTR(const float, x), PTR(const int, rows)[to], PTR(float, y) + (ulong)to * p.D, &p);
 }
 
 /* ---- rotation -------------------------------------------------------------------------------- */
@@ -113,3 +118,4 @@ kernel void rope(REF(x), REF(row_pos), REF(freqs), REF(y), const ocl_rope_args p
     y[first] = a * turn.y - b * turn.x;
     y[second] = a * turn.x + b * turn.y;
 }
+#endif

@@ -1,4 +1,6 @@
 /* w_float.cl -- f32, f16 and bf16; rows are padded with zeros to whole pieces. */
+#ifndef W_FLOAT
+#define W_FLOAT
 static float16 piece_f32(global const uchar *row, int i) {
     return *(global const float16 *)(row + 64 * i);
 }
@@ -16,6 +18,10 @@ static float16 piece_bf16(global const uchar *row, int i) {
     const ushort16 bits = *(global const ushort16 *)(row + 32 * i);
     return as_float16(convert_uint16(bits) << 16);
 }
+#endif
+#undef PIECE
+#undef PIECE_OF
+#undef PIECE_OF_
 #define PIECE_OF_(type, row, i) piece_##type(row, i)
 #define PIECE_OF(type, row, i) PIECE_OF_(type, row, i)
 #define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, i)

@@ -1,6 +1,8 @@
 /* w_k.cl -- blocks of 256 whose scales are quantised themselves: q2_k to q6_k, iq4_xs. A piece lies
  * within one group of a block's scales; n: its number in the block. */
-constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+#ifndef W_K
+#define W_K
+constant float xs_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                  1,    13,   25,  38,  53,  69,  89,  113};
 
 /* 16 codes of two bits: 32 bytes hold 128 elements, the first 32 in the lowest bits. */
@@ -79,9 +81,13 @@ static float16 piece_iq4_xs(global const uchar *row, int i) {
     float v[16];
     vstore16(vload16(0, b + 8 + 16 * s) >> (uchar)(4 * (i % 2)) & (uchar)15, 0, code);
     for (int k = 0; k < 16; k++)
-        v[k] = iq4_values[code[k]];
+        v[k] = xs_values[code[k]];
     return scale * vload16(0, v);
 }
+#endif
+#undef PIECE
+#undef PIECE_OF
+#undef PIECE_OF_
 #define PIECE_OF_(type, row, i) piece_##type(row, i)
 #define PIECE_OF(type, row, i) PIECE_OF_(type, row, i)
 #define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, i)

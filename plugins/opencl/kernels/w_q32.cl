@@ -1,6 +1,8 @@
 /* w_q32.cl -- blocks of 32: q4_1, q5_0 and q5_1 with their scale in front, q4_0, q8_0, iq4_nl and
  * mxfp4 with all scales in a plane of their own, so that codes are read 16 bytes at once.
  * A piece is half a block: the low nibbles of its 16 bytes, or the high ones. */
+#ifndef W_Q32
+#define W_Q32
 constant float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                  1,    13,   25,  38,  53,  69,  89,  113};
 constant float e2m1_values[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
@@ -80,6 +82,10 @@ static float16 piece_iq4_nl(global const uchar *row, global const uchar *scale, 
 static float16 piece_mxfp4(global const uchar *row, global const uchar *scale, int i) {
     return e8m0(scale[i / 2]) * e2m1(row_nibbles(row, i));
 }
+#endif
+#undef PIECE
+#undef PIECE_OF
+#undef PIECE_OF_
 #define PIECE_OF_(type, row, scale, i) piece_##type(row, scale, i)
 #define PIECE_OF(type, row, scale, i) PIECE_OF_(type, row, scale, i)
 #define PIECE(row, scale, bias, i) PIECE_OF(TYPE, row, scale, i)

@@ -1,8 +1,10 @@
 /* warps.cl -- products of one row with matrices of one type, for devices whose items go in warps of
  * 32: a group stages the row (normalised on the way) in local memory, a warp makes two outputs, a
  * lane takes pieces of both in turn. With the norm before it and the activation or sum behind it a
- * layer's product is one kernel. */
-enum { WARPS = OCL_WARPS, ITEMS = 32 * WARPS, QUADS = OCL_STAGED / 4 };
+ * layer's product is one kernel. step.cl has this file once for each weight type. */
+#ifndef WARPS_CL
+#define WARPS_CL
+enum { QUADS = OCL_STAGED / 4, HELD = 2 /* quads of an item in registers */ };
 
 /* Where quad q of piece i is held: lanes that read pieces side by side meet no bank twice. */
 static int place_of(int i, int q) {
@@ -21,68 +23,166 @@ static float4 quad_of(global const float *x, int j, int n, bool aligned) {
     return v;
 }
 
-/* Elements [from, from + 16 pieces) of the row. */
-static void stage(local float4 *staged, global const float *x, int from, int pieces, int K) {
-    const int item = get_local_id(0) + 32 * get_local_id(1);
-    const int n = K - from;
-    const bool whole = (K & 3) == 0 && ((ulong)x & 15) == 0;
-    for (int j = item; j < 4 * pieces; j += ITEMS)
-        staged[place_of(j >> 2, j & 3)] = quad_of(x + from, j, n, whole && 4 * j + 4 <= n);
+/* The bytes of a row, for a warp: whatever comes first takes as long as memory does. */
+static void ask_for(global const uchar *row, ulong row_bytes) {
+#ifdef PTX
+    for (ulong at = 128 * get_local_id(0); at < row_bytes; at += 4096)
+        asm volatile("prefetch.global.L2 [%0];" : : "l"(row + at));
+#endif
 }
 
-/* What is staged becomes its norm. */
-static void normalise(local float4 *staged, global const float *weight, int pieces, int K,
-                      float eps, float offset, local float *red, local float *sums) {
-    const int item = get_local_id(0) + 32 * get_local_id(1);
-    float squares = 0;
-    for (int j = item; j < 4 * pieces; j += ITEMS) {
-        const float4 v = staged[place_of(j >> 2, j & 3)];
-        squares += dot(v, v);
-    }
-    squares = warp_sum(squares, red);
+/* The local memory of a group; red: a float for each item. */
+typedef struct {
+    local float4 *staged;
+    local float *red;
+    local float *sums;
+} stage_room;
+
+/* The factor of the norm of a row of K, from an item's sum of squares. */
+static float norm_factor(stage_room room, float squares, ARGS ocl_warp_args *p) {
+    squares = warp_sum(squares, room.red);
     if (get_local_id(0) == 0)
-        sums[get_local_id(1)] = squares;
+        room.sums[get_local_id(1)] = squares;
     barrier(CLK_LOCAL_MEM_FENCE);
     float sum = 0;
     for (int i = 0; i < WARPS; i++)
-        sum += sums[i];
-    const float factor = 1.0f / sqrt(sum / (float)K + eps);
-    const bool whole = (K & 3) == 0 && ((ulong)weight & 15) == 0;
-    for (int j = item; j < 4 * pieces; j += ITEMS) {
+        sum += room.sums[i];
+    return 1.0f / sqrt(sum / (float)p->K + p->eps);
+}
+
+/* Elements [from, from + 16 pieces) of a row of K, by the items of a group; with norm those of its
+ * root mean square norm, whose weights are norm: then it is the whole row. first, second: rows of
+ * row_bytes that are asked for as soon as these are under way; 0: none. */
+static void stage(stage_room room, global const float *x, global const float *norm,
+                  ARGS ocl_warp_args *p, int from, int pieces, global const uchar *first,
+                  global const uchar *second, ulong row_bytes) {
+    const int item = get_local_id(0) + 32 * get_local_id(1);
+    const int n = p->K - from;
+    const bool quads = (p->K & 3) == 0 && ((ulong)x & 15) == 0 && ((ulong)norm & 15) == 0;
+    float squares = 0;
+    float4 v[HELD];
+    float4 w[HELD];
+#pragma unroll
+    for (int e = 0; e < HELD; e++) {
+        const int j = item + e * ITEMS;
+        v[e] = 0;
+        w[e] = 0;
+        if (j >= 4 * pieces)
+            continue;
+        v[e] = quad_of(x + from, j, n, quads && 4 * j + 4 <= n);
+        if (norm)
+            w[e] = quad_of(norm, j, n, quads && 4 * j + 4 <= n);
+        squares += dot(v[e], v[e]);
+    }
+    if (first) {
+        ask_for(first, row_bytes);
+        ask_for(second, row_bytes);
+    }
+    for (int j = item + HELD * ITEMS; j < 4 * pieces; j += ITEMS) {
+        const float4 more = quad_of(x + from, j, n, quads && 4 * j + 4 <= n);
+        room.staged[place_of(j >> 2, j & 3)] = more;
+        squares += dot(more, more);
+    }
+    const float factor = norm ? norm_factor(room, squares, p) : 1.0f;
+#pragma unroll
+    for (int e = 0; e < HELD; e++) {
+        const int j = item + e * ITEMS;
+        if (j < 4 * pieces)
+            room.staged[place_of(j >> 2, j & 3)] = norm ? v[e] * factor * (w[e] + p->offset) : v[e];
+    }
+    for (int j = item + HELD * ITEMS; norm && j < 4 * pieces; j += ITEMS) {
         const int at = place_of(j >> 2, j & 3);
-        const float4 w = quad_of(weight, j, K, whole && 4 * j + 4 <= K);
-        staged[at] = staged[at] * factor * (w + offset);
+        const float4 more = quad_of(norm, j, n, quads && 4 * j + 4 <= n);
+        room.staged[at] = room.staged[at] * factor * (more + p->offset);
     }
 }
 
-/* An output of a warp: its row in the planes of its matrix. */
+/* What the products read and write: addresses as refs[..].at, 0: absent. Read when needed: they
+ * would take half of the registers. */
+enum {
+    IN_X,
+    IN_NORM,
+    IN_EXPERTS,
+    IN_W,
+    IN_B = IN_W + 3,
+    IN_ADD = IN_B + 3,
+    OUT_Y,
+    N_PRODUCT_REFS = OUT_Y + 3
+};
+#define OPERAND(T, i) ((global T *)u[i].at)
+#define OPERAND_OF(T, i, k) ((global T *)address_of(u, i, k))
+
+/* Of the k-th of three from i on: an array in registers has no changing index. */
+static ulong address_of(ARGS ocl_step_ref *u, int i, int k) {
+    if (k == 0)
+        return u[i].at;
+    if (k == 1)
+        return u[i + 1].at;
+    return u[i + 2].at;
+}
+
+/* An output of a warp: its row in the planes of matrix k. */
 typedef struct {
     global const uchar *row;
     global const uchar *scale;
     global const float *bias;
-    global const float *b;
-    global float *y;
+    int k;
     int n;
     int N;
 } output;
 
-/* Row n of a matrix of N rows, of an expert's. */
-static output output_of(global const uchar *w, ulong row_bytes, ulong scale_at, ulong bias_at,
-                        int blocks, global const float *b, global float *y, long expert, int n,
-                        int N) {
+static float total_of(float4 v) {
+    return (v.x + v.y) + (v.z + v.w);
+}
+
+/* The expert of a row of the output. */
+static long expert_of(global const int *experts, int row, int n_experts) {
+    const int given = experts ? experts[row] : 0;
+    return given < 0 || given >= n_experts ? 0 : given;
+}
+
+/* The outputs of unit u, the second may lie behind the last; of gate and up one of each. */
+static int2 outputs_of(ARGS ocl_warp_args *p, int u) {
+    return p->glu ? (int2)(u, p->N0 + u) : (int2)(2 * u, 2 * u + 1);
+}
+
+static int outputs_in(ARGS ocl_warp_args *p) {
+    return p->glu ? 2 * p->N0 : p->N0 + p->N1 + p->N2;
+}
+
+static int units_in(ARGS ocl_warp_args *p) {
+    return p->glu ? p->N0 : (outputs_in(p) + 1) / 2;
+}
+#endif
+
+#ifdef TYPE
+/* Row n of matrix k of N rows, of an expert's. */
+static output FN(output_of)(ARGS ocl_step_ref *u, ARGS ocl_matrix *m, int k, long expert, int n,
+                            int N) {
     const long row = expert * N + n;
+    global const uchar *w = OPERAND(const uchar, IN_W + k);
     output o;
-    o.row = w + row * (long)row_bytes;
-    o.scale = w + scale_at + row * blocks * HEAD;
-    o.bias = (global const float *)(w + bias_at) + row * blocks;
-    o.b = b ? b + row : 0;
-    o.y = y;
+    o.row = w + row * (long)m->row_bytes;
+    o.scale = w + m->scale_at + row * m->blocks * HEAD;
+    o.bias = (global const float *)(w + m->bias_at) + row * m->blocks;
+    o.k = k;
     o.n = n;
     o.N = N;
     return o;
 }
 
-static float4 multiply(float4 sum, output o, int i, float16 x) {
+/* Output n of all matrices, one after the other. */
+static output FN(output_at)(ARGS ocl_step_ref *u, ARGS ocl_warp_args *p, long expert, int n) {
+    if (n < p->N0)
+        return FN(output_of)(u, &p->w0, 0, expert, n, p->N0);
+    n -= p->N0;
+    if (n < p->N1)
+        return FN(output_of)(u, &p->w1, 1, expert, n, p->N1);
+    n -= p->N1;
+    return FN(output_of)(u, &p->w2, 2, expert, n, p->N2);
+}
+
+static float4 FN(multiply)(float4 sum, output o, int i, float16 x) {
     const float16 w = PIECE(o.row, o.scale, o.bias, i);
     sum = fma(w.s0123, x.s0123, sum);
     sum = fma(w.s4567, x.s4567, sum);
@@ -90,88 +190,88 @@ static float4 multiply(float4 sum, output o, int i, float16 x) {
     return fma(w.scdef, x.scdef, sum);
 }
 
-static float total_of(float4 v) {
-    return (v.x + v.y) + (v.z + v.w);
+/* The sums of two outputs, for the first lane of a warp, into their places. */
+static void FN(put_two)(ARGS ocl_step_ref *u, ARGS ocl_warp_args *p, int row, long expert,
+                        output o0, output o1, bool has_second, float v0, float v1) {
+    const ulong to0 = (ulong)row * o0.N + o0.n;
+    const ulong to1 = (ulong)row * o1.N + o1.n;
+    global const float *add = OPERAND(const float, IN_ADD);
+    global const float *b0 = OPERAND_OF(const float, IN_B, o0.k);
+    global const float *b1 = OPERAND_OF(const float, IN_B, o1.k);
+    global float *y0 = OPERAND_OF(float, OUT_Y, o0.k);
+    global float *y1 = OPERAND_OF(float, OUT_Y, o1.k);
+    v0 = b0 ? v0 + b0[expert * o0.N + o0.n] : v0;
+    v1 = b1 ? v1 + b1[expert * o1.N + o1.n] : v1;
+    if (p->glu) {
+        y0[to0] = gate(p->kind, p->alpha, p->limit, p->up_offset, v0, v1);
+        return;
+    }
+    y0[to0] = add ? v0 + add[to0] : v0;
+    if (has_second)
+        y1[to1] = add ? v1 + add[to1] : v1;
 }
 
-/* A row is asked for early: staging takes as long as memory does. */
-static void ask_for(output o, ulong row_bytes) {
-#ifdef PTX
-    for (ulong at = 128 * get_local_id(0); at < row_bytes; at += 4096)
-        asm volatile("prefetch.global.L2 [%0];" : : "l"(o.row + at));
-#endif
+/* A group's part of a row's units: of each `parts` in turn one, so that groups have equally many.
+ * All items of a group come here together. */
+static void FN(warp_products)(ARGS ocl_step_ref *u, ARGS ocl_warp_args *p, int row, int part,
+                              int parts, stage_room room) {
+    const int lane = get_local_id(0);
+    const int units = units_in(p);
+    const int pieces = p->w0.pieces;
+    global const float *x = OPERAND(const float, IN_X) + (ulong)(row / p->per_x) * p->K;
+    const long expert = expert_of(OPERAND(const int, IN_EXPERTS), row, p->n_experts);
+    for (int base = 0; base + part < units; base += WARPS * parts) {
+        const int unit = base + get_local_id(1) * parts + part;
+        const int2 n = outputs_of(p, min(unit, units - 1));
+        const bool has_second = n.y < outputs_in(p);
+        const output o0 = FN(output_at)(u, p, expert, n.x);
+        const output o1 = FN(output_at)(u, p, expert, has_second ? n.y : n.x);
+        float4 sum0 = 0;
+        float4 sum1 = 0;
+        for (int from = 0; from < pieces; from += QUADS / 4) {
+            const int count = min(pieces - from, QUADS / 4);
+            if (base == 0 || pieces > QUADS / 4) {
+                barrier(CLK_LOCAL_MEM_FENCE);
+                const bool asks = base + from == 0 && unit < units;
+                stage(room, x, p->normalise ? OPERAND(const float, IN_NORM) : 0, p, 16 * from,
+                      count, asks ? o0.row : 0, o1.row, p->w0.row_bytes);
+                barrier(CLK_LOCAL_MEM_FENCE);
+            }
+            const int end = unit < units ? count : 0;
+#pragma unroll 4
+            for (int i = lane; i < end; i += 32) {
+                const float16 v =
+                    (float16)(room.staged[place_of(i, 0)], room.staged[place_of(i, 1)],
+                              room.staged[place_of(i, 2)], room.staged[place_of(i, 3)]);
+                sum0 = FN(multiply)(sum0, o0, from + i, v);
+                sum1 = FN(multiply)(sum1, o1, from + i, v);
+            }
+        }
+        const float v0 = warp_sum(total_of(sum0), room.red);
+        const float v1 = warp_sum(total_of(sum1), room.red);
+        if (lane == 0 && unit < units)
+            FN(put_two)(u, p, row, expert, o0, o1, has_second, v0, v1);
+    }
 }
 
-/* Output n of all matrices, one after the other; behind the last there is none. */
-#define OUTPUT(i, n)                                                                               \
-    output_of(PTR(const uchar, w##i), p.w##i.row_bytes, p.w##i.scale_at, p.w##i.bias_at,           \
-              p.w##i.blocks, PTR(const float, b##i), PTR(float, y##i), expert, n, p.N##i)
-#define OUTPUT_AT(o, n)                                                                            \
-    output o;                                                                                      \
-    if ((n) < p.N0)                                                                                \
-        o = OUTPUT(0, n);                                                                          \
-    else if ((n) < p.N0 + p.N1)                                                                    \
-        o = OUTPUT(1, (n) - p.N0);                                                                 \
-    else                                                                                           \
-        o = OUTPUT(2, (n) - p.N0 - p.N1);
-
+#ifndef STEP_WARPS
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
 linear_warp(REF(x), REF(norm), REF(experts), REF(w0), REF(w1), REF(w2), REF(b0), REF(b1), REF(b2),
             REF(add), REF(y0), REF(y1), REF(y2), const ocl_warp_args p) {
     local float4 staged[QUADS];
     local float red[ITEMS];
     local float sums[WARPS];
-    const int lane = get_local_id(0);
-    const int unit = get_group_id(1) * WARPS + get_local_id(1);
     const int row = get_group_id(0);
-    const int total = p.glu ? p.N0 : p.N0 + p.N1 + p.N2;
-    global const int *experts = PTR(const int, experts);
-    global const float *x = PTR(const float, x) + (ulong)(row / p.per_x) * p.K;
-    const int given = experts ? experts[row] : 0;
-    const long expert = given < 0 || given >= p.n_experts ? 0 : given;
-    const int first = p.glu ? unit : 2 * unit;
-    const int second = p.glu ? p.N0 + unit : 2 * unit + 1;
-    const int last = p.glu ? p.N0 - 1 : total - 1;
-    const int n0 = min(first, last);
-    const int n1 = p.glu ? p.N0 + n0 : min(second, last);
-    OUTPUT_AT(o0, n0)
-    OUTPUT_AT(o1, n1)
-    ask_for(o0, p.w0.row_bytes);
-    ask_for(o1, p.w0.row_bytes);
-    float4 sum0 = 0;
-    float4 sum1 = 0;
-    const int pieces = p.w0.pieces;
-    for (int from = 0; from < pieces; from += QUADS / 4) {
-        const int count = min(pieces - from, QUADS / 4);
-        stage(staged, x, 16 * from, count, p.K);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (p.normalise) {
-            normalise(staged, PTR(const float, norm), count, p.K, p.eps, p.offset, red, sums);
-            barrier(CLK_LOCAL_MEM_FENCE);
-        }
-#pragma unroll 4
-        for (int i = lane; i < count; i += 32) {
-            const float16 v = (float16)(staged[place_of(i, 0)], staged[place_of(i, 1)],
-                                        staged[place_of(i, 2)], staged[place_of(i, 3)]);
-            sum0 = multiply(sum0, o0, from + i, v);
-            sum1 = multiply(sum1, o1, from + i, v);
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    float v0 = warp_sum(total_of(sum0), red);
-    float v1 = warp_sum(total_of(sum1), red);
-    if (lane != 0 || first > last)
-        return;
-    global const float *add = PTR(const float, add);
-    const ulong to0 = (ulong)row * o0.N + o0.n;
-    const ulong to1 = (ulong)row * o1.N + o1.n;
-    v0 = o0.b ? v0 + *o0.b : v0;
-    v1 = o1.b ? v1 + *o1.b : v1;
-    if (p.glu) {
-        o0.y[to0] = gate(p.kind, p.alpha, p.limit, p.up_offset, v0, v1);
-        return;
-    }
-    o0.y[to0] = add ? v0 + add[to0] : v0;
-    if (second <= last)
-        o1.y[to1] = add ? v1 + add[to1] : v1;
+    const int part = get_group_id(1);
+    const ocl_step_ref u[N_PRODUCT_REFS] = {
+        {(ulong)PTR(char, x)},   {(ulong)PTR(char, norm)}, {(ulong)PTR(char, experts)},
+        {(ulong)PTR(char, w0)},  {(ulong)PTR(char, w1)},   {(ulong)PTR(char, w2)},
+        {(ulong)PTR(char, b0)},  {(ulong)PTR(char, b1)},   {(ulong)PTR(char, b2)},
+        {(ulong)PTR(char, add)}, {(ulong)PTR(char, y0)},   {(ulong)PTR(char, y1)},
+        {(ulong)PTR(char, y2)},
+    };
+    const stage_room room = {staged, red, sums};
+    FN(warp_products)(u, &p, row, part, get_num_groups(1), room);
 }
+#endif
+#endif

@@ -1,0 +1,257 @@
+/* step.cl -- a part of a step as one kernel: its groups, one on each compute unit and all running
+ * at once, go through a list of operations together and meet after each, which costs less than a
+ * kernel of its own. The plugin puts the sources of the operations in front, those of weight types
+ * once for each type of the model, and defines STEP_WARPS (warps of a group), STEP_PER (of 32
+ * elements of a head) and EACH_TYPE, EACH_HALF: X(row of the types' table, type), the latter of
+ * those on tensor cores. */
+enum { OP_WORDS = sizeof(ocl_step_op) / 4, POOL = 40960 / 16, AHEAD = 3 };
+
+/* What a group knows: room of 16-byte words, used by one operation at a time; its number and how
+ * many there are. */
+typedef struct {
+    local float4 *pool;
+    local float *red;
+    local float *sums;
+    local int *count;
+    int me;
+    int n;
+} group;
+
+#define REF_OF(T, i) ((global T *)op->refs[i].at)
+#define ARGS_OF(T) ((local const T *)op->args)
+
+/* The first of n groups of an operation that begins at group `begin`. */
+static int first_of(const group *g, int begin) {
+    return g->me >= begin ? g->me - begin : g->me - begin + g->n;
+}
+
+/* Groups that share a row. */
+static int row_groups(const group *g, local const ocl_step_op *op) {
+    return max(1, g->n / op->n[0]);
+}
+
+static void run_products(const group *g, local const ocl_step_op *op) {
+    const stage_room room = {g->pool, g->red, g->sums};
+    const int rows = op->n[0];
+    const int parts = row_groups(g, op);
+    for (int v = g->me; v < rows * parts; v += g->n) {
+        switch (op->type) {
+#define PRODUCTS(i, type)                                                                          \
+    case i:                                                                                        \
+        NAME(warp_products, type)                                                                  \
+        (op->refs, ARGS_OF(ocl_warp_args), v % rows, v / rows, parts, room);                       \
+        break;
+            EACH_TYPE(PRODUCTS)
+        }
+    }
+}
+
+#ifdef PTX
+static void run_few(const group *g, local const ocl_step_op *op, int begin) {
+    const product_refs u = {REF_OF(const float, 0), REF_OF(const int, 1),   REF_OF(const uchar, 2),
+                            REF_OF(const float, 3), REF_OF(const float, 4), REF_OF(float, 5)};
+    const few_room room = {g->pool, (local int *)(g->pool + WARPS * TILES * 32), g->count};
+    const int across = op->n[0];
+    for (int v = first_of(g, begin); v < across * op->n[1]; v += g->n) {
+        switch (op->type) {
+#define FEW(i, type)                                                                               \
+    case i:                                                                                        \
+        NAME(products_few, type)(&u, ARGS_OF(ocl_linear_args), v % across, v / across, room);      \
+        break;
+            EACH_HALF(FEW)
+        }
+    }
+}
+
+#endif
+
+static void run_attend(const group *g, local const ocl_step_op *op, int heads) {
+    local float *values = (local float *)g->pool;
+    local float *tops = values + WARPS * heads * 32 * STEP_PER;
+    const attend_refs u = {REF_OF(const float, 0), REF_OF(const int, 1), REF_OF(const int, 2),
+                           REF_OF(const int, 3),   REF_OF(uchar, 4),     REF_OF(const float, 5),
+                           REF_OF(float, 6)};
+    const attend_room room = {g->red, values, tops, tops + WARPS * heads};
+    for (int v = g->me; v < op->n[0] * op->n[1]; v += g->n) {
+        const int head = v % op->n[0] * heads;
+#if STEP_PER <= 4 && defined PTX
+        if (heads == 4) {
+            attend_four(&u, ARGS_OF(ocl_attend_args), head, v / op->n[0], room);
+            continue;
+        }
+#endif
+        attend_one(&u, ARGS_OF(ocl_attend_args), head, v / op->n[0], room);
+    }
+}
+
+/* Pairs of 32 by warps. */
+static void run_rope_store(const group *g, local const ocl_step_op *op) {
+    const store_refs u = {REF_OF(const float, 0), REF_OF(const float, 1), REF_OF(const float, 2),
+                          REF_OF(const int, 3),   REF_OF(const int, 4),   REF_OF(const float, 5),
+                          REF_OF(const int, 6),   REF_OF(uchar, 7),       REF_OF(float, 8)};
+    const int across = op->n[0];
+    const int heads = op->n[1];
+    const int total = across * heads * op->n[2];
+    for (int v = get_local_id(1) * g->n + g->me; v < total; v += WARPS * g->n)
+        rope_store_pair(&u, ARGS_OF(ocl_store_args), 32 * (v % across) + get_local_id(0),
+                        v / across % heads, v / across / heads);
+}
+
+static void run_norm(const group *g, local const ocl_step_op *op) {
+    local const ocl_norm_args *p = ARGS_OF(ocl_norm_args);
+    for (int v = g->me; v < op->n[0]; v += g->n) {
+        const ulong at = (ulong)v * p->D;
+        norm_row(REF_OF(const float, 0) + at, REF_OF(const float, 1), REF_OF(float, 2) + at, p,
+                 g->red);
+    }
+}
+
+static void run_elements(const group *g, local const ocl_step_op *op) {
+    local const ocl_elementwise_args *p = ARGS_OF(ocl_elementwise_args);
+    global const float *a = REF_OF(const float, 0);
+    global const float *b = REF_OF(const float, 1);
+    global float *y = REF_OF(float, 2);
+    for (ulong i = g->me * ITEMS + GROUP_ITEM; i < p->n; i += g->n * ITEMS)
+        y[i] = element_of(p, a[i], b ? b[i] : 0.0f);
+}
+
+static void run_gather(const group *g, local const ocl_step_op *op) {
+    local const ocl_gather_args *p = ARGS_OF(ocl_gather_args);
+    for (int v = g->me; v < op->n[0]; v += g->n)
+        gather_row(REF_OF(const float, 0), REF_OF(const int, 1)[v],
+                   REF_OF(float, 2) + (ulong)v * p->D, p);
+}
+
+static void run(const group *g, local const ocl_step_op *op, int begin) {
+    switch (op->what) {
+    case OCL_STEP_PRODUCTS:
+        run_products(g, op);
+        break;
+#ifdef PTX
+    case OCL_STEP_FEW:
+        run_few(g, op, begin);
+        break;
+#endif
+    case OCL_STEP_ATTEND:
+        run_attend(g, op, 1);
+        break;
+#if STEP_PER <= 4 && defined PTX
+    case OCL_STEP_ATTEND_FOUR:
+        run_attend(g, op, 4);
+        break;
+#endif
+    case OCL_STEP_ROPE_STORE:
+        run_rope_store(g, op);
+        break;
+    case OCL_STEP_RMS_NORM:
+        run_norm(g, op);
+        break;
+    case OCL_STEP_ELEMENTWISE:
+        run_elements(g, op);
+        break;
+    case OCL_STEP_GATHER:
+        run_gather(g, op);
+        break;
+    }
+}
+
+/* Operation i of the plan, whose operands become addresses, 0: absent. */
+static void fetch_op(local ocl_step_op *to, global const ocl_step_op *plan, int i,
+                     local const ulong *mems) {
+    enum { FIRST = OCL_STEP_ARGS / 4, BEHIND = FIRST + 4 * OCL_STEP_REFS };
+    global const uint *words = (global const uint *)(plan + i);
+    for (int k = GROUP_ITEM; k < OP_WORDS; k += ITEMS)
+        if (k < FIRST || k >= BEHIND)
+            ((local uint *)to)[k] = words[k];
+    for (int k = GROUP_ITEM; k < OCL_STEP_REFS; k += ITEMS) {
+        const ulong at = plan[i].refs[k].at;
+        to->refs[k].at = at == OCL_ABSENT ? 0 : mems[plan[i].refs[k].mem] + at;
+    }
+}
+
+/* All groups come here, and what each wrote before can be read behind it. arrived: 0 at first; its
+ * highest bit turns when the last group is there, the others are 0 again. */
+static void meet(const group *g, global uint *arrived) {
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    if (g->n == 1)
+        return;
+#ifdef PTX
+    const uint mine = g->me ? 1u : 0x80000000u - (uint)(g->n - 1);
+    uint before = 0;
+    uint now = 0;
+    if (GROUP_ITEM == 0) {
+        asm volatile("fence.acq_rel.gpu;" : : : "memory");
+        asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(arrived), "r"(mine)
+                     : "memory");
+        do
+            asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                         : "=r"(now)
+                         : "l"(arrived)
+                         : "memory");
+        while (((before ^ now) & 0x80000000u) == 0);
+        asm volatile("fence.acq_rel.gpu;" : : : "memory");
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+#endif
+}
+
+#define MEMS8(g)                                                                                   \
+    global char *m##g##0, global char *m##g##1, global char *m##g##2, global char *m##g##3,        \
+        global char *m##g##4, global char *m##g##5, global char *m##g##6, global char *m##g##7
+#define KEEP8(g, i)                                                                                \
+    mems[i] = (ulong)m##g##0;                                                                      \
+    mems[i + 1] = (ulong)m##g##1;                                                                  \
+    mems[i + 2] = (ulong)m##g##2;                                                                  \
+    mems[i + 3] = (ulong)m##g##3;                                                                  \
+    mems[i + 4] = (ulong)m##g##4;                                                                  \
+    mems[i + 5] = (ulong)m##g##5;                                                                  \
+    mems[i + 6] = (ulong)m##g##6;                                                                  \
+    mems[i + 7] = (ulong)m##g##7;
+
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
+run_step(global const ocl_step_op *plan, global uint *arrived, const int n_ops, MEMS8(0), MEMS8(1),
+         MEMS8(2), MEMS8(3), MEMS8(4), MEMS8(5), MEMS8(6), MEMS8(7), MEMS8(8), MEMS8(9), MEMS8(a),
+         MEMS8(b)) {
+    local float4 pool[POOL];
+    local float red[ITEMS];
+    local float sums[WARPS];
+    local int count;
+    local ulong mems[OCL_STEP_MEMS];
+    local ocl_step_op ops[AHEAD + 1];
+    if (GROUP_ITEM == 0) {
+        KEEP8(0, 0)
+        KEEP8(1, 8)
+        KEEP8(2, 16)
+        KEEP8(3, 24)
+        KEEP8(4, 32)
+        KEEP8(5, 40)
+        KEEP8(6, 48)
+        KEEP8(7, 56)
+        KEEP8(8, 64)
+        KEEP8(9, 72)
+        KEEP8(a, 80)
+        KEEP8(b, 88)
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < AHEAD && i < n_ops; i++)
+        fetch_op(&ops[i], plan, i, mems);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const group g = {pool, red, sums, &count, get_group_id(0), get_num_groups(0)};
+    int begin = 0;
+    for (int i = 0; i < n_ops; i++) {
+        local const ocl_step_op *op = &ops[i % (AHEAD + 1)];
+        if (i + AHEAD < n_ops) /* where the one before was: all have left it */
+            fetch_op(&ops[(i + AHEAD) % (AHEAD + 1)], plan, i + AHEAD, mems);
+        run(&g, op, begin);
+        if (i + 1 == n_ops)
+            break;
+        const int groups = op->n[0] * op->n[1];
+        const bool beside = ops[(i + 1) % (AHEAD + 1)].beside;
+        begin = beside ? (begin + groups) % g.n : 0;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (!beside)
+            meet(&g, arrived);
+    }
+}

@@ -1,0 +1,406 @@
+/* step.c -- steps of few rows by kernels that run many operations one after the other (step.cl): a
+ * kernel of its own costs the device more than most operations of such a step take. Launches that
+ * such a kernel knows are collected as a list in device memory, with the buffers that they name; a
+ * list is sent again only when it has changed. The groups of such a kernel wait for each other, so
+ * all must run at once: kernels of two queues never run together (take_turn). */
+#include "ops.h"
+#include <stdarg.h>
+
+enum { MOST_ROWS = 64, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op) };
+enum { FIRST_MEM = 3 }; /* argument of the kernel */
+enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
+
+/* A kernel, and what it was last enqueued with. mems: as they were first named, of this step or an
+ * earlier one of the same bindings. */
+typedef struct {
+    cl_kernel object;
+    cl_mem plan; /* the operations on the device */
+    uint32_t n_ops;
+    uint32_t n_sent;
+    uint32_t n_mems;
+    uint32_t freed; /* the device's count when mems began */
+    bool changed;   /* ops or their number */
+    bool has_args;
+    cl_mem mems[OCL_STEP_MEMS];
+    cl_mem set[OCL_STEP_MEMS]; /* the kernel's arguments */
+    ocl_step_op ops[MOST_OPS];
+} batch;
+
+struct ocl_steps {
+    uint32_t variant;
+    int32_t row_pos; /* a tensor of as many elements as a step has rows */
+    cl_mem arrived;  /* where groups meet */
+    batch **batches[MN_BINDING_SETS];
+    uint32_t n_batches; /* of each set */
+};
+
+/* ---- sources --------------------------------------------------------------------------------- */
+static uint32_t variant_of(const mn_program *p) {
+    uint32_t types = 0;
+    uint32_t longest = 1;
+    for (uint32_t t = 0; t < p->graph->n_tensors; t++)
+        if (p->w[t] && !p->w[t]->flat && p->w[t]->type->index < N_STEP_TYPES)
+            types |= 1u << p->w[t]->type->index;
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        const mnp_kv *kv = &p->units[i].kv;
+        const uint32_t both = kv->dim_k > kv->dim_v ? (uint32_t)kv->dim_k : (uint32_t)kv->dim_v;
+        longest = both > longest ? both : longest;
+    }
+    const uint32_t per = longest <= 64 ? 2 : longest <= 128 ? 4 : 16;
+    return types | per << N_STEP_TYPES;
+}
+
+static bool has_halves(uint32_t type) {
+    return type == OCL_TYPE_f16 || type == OCL_TYPE_q8_0 || type == OCL_TYPE_mxfp4;
+}
+
+/* A text behind what `own` of the source has, which stays there. */
+static void write_text(ocl_source *to, size_t *used, const char *format, ...) MNP_FORMAT(3, 4);
+static void write_text(ocl_source *to, size_t *used, const char *format, ...) {
+    char *text = to->own + *used;
+    const size_t room = sizeof to->own - *used;
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, room, format, args);
+    va_end(args);
+    to->texts[to->n_texts++] = text;
+    if (n > 0 && (size_t)n < room)
+        *used += (size_t)n + 1;
+}
+
+/* X(row, type) of each type of the variant; halves: of those on tensor cores alone. */
+static void write_list(uint32_t variant, const char *name, bool halves, ocl_source *to,
+                       size_t *used) {
+    write_text(to, used, "\n#define %s(X)", name);
+    for (uint32_t i = 0; i < N_STEP_TYPES; i++)
+        if ((variant >> i & 1) && (!halves || has_halves(i)))
+            write_text(to, used, " X(%u, %s)", i, ocl_type_at(i)->name);
+    to->texts[to->n_texts++] = "\n";
+}
+
+void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
+    const uint32_t per = variant >> N_STEP_TYPES;
+    size_t used = 0;
+    write_text(to, &used,
+               "#undef LANES\n#define LANES %u\n#define STEP_WARPS %u\n"
+               "#define STEP_PER %u\n#define STEP_AHEAD %u\n",
+               32 * d->step_warps, d->step_warps, per, per > 4 ? 1u : 4u);
+    to->texts[to->n_texts++] = ocl_text_args;
+    to->texts[to->n_texts++] = ocl_text_common;
+    for (uint32_t i = 0; i < N_STEP_TYPES; i++) {
+        const ocl_type *type = ocl_type_at(i);
+        if (!(variant >> i & 1))
+            continue;
+        write_text(to, &used,
+                   "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
+                   "#undef HAS_HALVES\n%s\n",
+                   type->name, type->head ? type->head : 4,
+                   has_halves(i) ? "#define HAS_HALVES" : "");
+        to->texts[to->n_texts++] = type->text;
+        to->texts[to->n_texts++] = ocl_text_warps;
+        to->texts[to->n_texts++] = ocl_text_mma;
+    }
+    to->texts[to->n_texts++] = ocl_text_rows;
+    to->texts[to->n_texts++] = ocl_text_cache;
+    write_list(variant, "EACH_TYPE", false, to, &used);
+    write_list(variant, "EACH_HALF", true, to, &used);
+    to->texts[to->n_texts++] = ocl_text_step;
+}
+
+/* ---- of a context ---------------------------------------------------------------------------- */
+/* Rows are counted by what a unit stores; -1: nothing is stored. */
+static int32_t row_pos_of(const mn_program *p) {
+    for (uint32_t i = 0; i < p->n_units; i++) {
+        const mn_node *n = mnp_node(p->graph, p->units[i].node);
+        if (n->op == MN_OP_KV_STORE)
+            return mnp_in(p->graph, n, MN_KV_STORE_ROW_POS);
+    }
+    return -1;
+}
+
+/* Products of experts are faster in kernels of their own, with more groups. */
+static bool has_experts(const mn_program *p) {
+    for (uint32_t i = 0; i < p->n_units; i++)
+        if (mnp_node(p->graph, p->units[i].node)->op == MN_OP_MOE_LINEAR)
+            return true;
+    return false;
+}
+
+mn_status ocl_steps_create(mn_context *c, mn_error *err) {
+    mn_device *d = c->prog->dev;
+    const int32_t row_pos = row_pos_of(c->prog);
+    const uint32_t variant = variant_of(c->prog);
+    const bool has_types = variant & ((1u << N_STEP_TYPES) - 1);
+    if (!d->step_groups || row_pos < 0 || !has_types || has_experts(c->prog))
+        return MN_OK;
+    struct ocl_steps *s = ocl_new(d, sizeof *s);
+    if (!s)
+        return mnp_fail_memory(err, sizeof *s, "a context");
+    c->steps = s;
+    s->variant = variant;
+    s->row_pos = row_pos;
+    return ocl_take_memory(d, sizeof(uint32_t), "scratch", &s->arrived, err);
+}
+
+static void free_batch(const mn_device *d, batch *b) {
+    if (!b)
+        return;
+    if (b->object)
+        d->cl->ReleaseKernel(b->object);
+    if (b->plan)
+        d->cl->ReleaseMemObject(b->plan);
+    ocl_delete(d, b);
+}
+
+void ocl_steps_free(mn_context *c) {
+    const mn_device *d = c->prog->dev;
+    struct ocl_steps *s = c->steps;
+    if (!s)
+        return;
+    for (uint32_t set = 0; set < MN_BINDING_SETS; set++) {
+        for (uint32_t i = 0; i < s->n_batches; i++)
+            free_batch(d, s->batches[set][i]);
+        ocl_delete(d, s->batches[set]);
+    }
+    if (s->arrived)
+        d->cl->ReleaseMemObject(s->arrived);
+    ocl_delete(d, s);
+    c->steps = NULL;
+}
+
+bool ocl_steps_take(const ocl_run *r) {
+    const struct ocl_steps *s = r->c->steps;
+    return s && ocl_dim(r, s->row_pos, 0) <= MOST_ROWS;
+}
+
+/* Room for longer lists of batches, the same of each set. */
+static mn_status grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
+    const uint32_t n = 2 * s->n_batches + 4;
+    for (uint32_t set = 0; set < MN_BINDING_SETS; set++) {
+        batch **more = ocl_new(d, n * sizeof(batch *));
+        if (!more)
+            return mnp_fail_memory(err, n * sizeof(batch *), "kernels");
+        if (s->n_batches)
+            memcpy(more, s->batches[set], s->n_batches * sizeof(batch *));
+        ocl_delete(d, s->batches[set]);
+        s->batches[set] = more;
+    }
+    s->n_batches = n;
+    return MN_OK;
+}
+
+static mn_status make_batch(ocl_run *r, batch **out) {
+    mn_device *d = r->dev;
+    cl_program program;
+    cl_int code;
+    batch *b = ocl_new(d, sizeof *b);
+    if (!b)
+        return mnp_fail_memory(r->err, sizeof *b, "a kernel");
+    mn_status st = ocl_build(d, OCL_SOURCE_step, r->c->steps->variant, &program, r->err);
+    if (!st) {
+        b->object = d->cl->CreateKernel(program, "run_step", &code);
+        st = ocl_check(code, r->err, "run_step");
+    }
+    if (!st)
+        st = ocl_take_memory(d, PLAN_BYTES, "scratch", &b->plan, r->err);
+    if (st)
+        free_batch(d, b);
+    else
+        *out = b;
+    return st;
+}
+
+/* The one that is being filled; NULL after an error, which r keeps. */
+static batch *batch_of(ocl_run *r) {
+    struct ocl_steps *s = r->c->steps;
+    const uint32_t set = r->c->bindings == r->c->sets[0] ? 0 : 1;
+    if (r->batch >= s->n_batches)
+        r->status = grow(r->dev, s, r->err);
+    if (r->status)
+        return NULL;
+    batch **b = &s->batches[set][r->batch];
+    if (!*b)
+        r->status = make_batch(r, b);
+    return r->status ? NULL : *b;
+}
+
+/* ---- collecting ------------------------------------------------------------------------------ */
+/* What the kernel `run_step` of the device calls it; -1: it has nothing of the kind. */
+static int32_t what_of(const mn_device *d, uint32_t kernel) {
+    switch (kernel) {
+    case OCL_KERNEL_linear_warp:
+        return OCL_STEP_PRODUCTS;
+    case OCL_KERNEL_linear_mma_few:
+        return OCL_STEP_FEW;
+    case OCL_KERNEL_attend_64:
+    case OCL_KERNEL_attend_128:
+    case OCL_KERNEL_attend_512:
+        return OCL_STEP_ATTEND;
+    case OCL_KERNEL_attend_64x4:
+    case OCL_KERNEL_attend_128x4:
+        return d->ptx ? OCL_STEP_ATTEND_FOUR : -1;
+    case OCL_KERNEL_rope_store:
+        return OCL_STEP_ROPE_STORE;
+    case OCL_KERNEL_rms_norm:
+        return OCL_STEP_RMS_NORM;
+    case OCL_KERNEL_elementwise:
+        return OCL_STEP_ELEMENTWISE;
+    case OCL_KERNEL_gather_rows:
+        return OCL_STEP_GATHER;
+    default:
+        return -1;
+    }
+}
+
+/* Its place among the batch's; guess: where it may be. -1: there is no room. */
+static int32_t place_mem(batch *b, cl_mem mem, int32_t guess) {
+    if (guess >= 0 && (uint32_t)guess < b->n_mems && b->mems[guess] == mem)
+        return guess;
+    for (uint32_t i = 0; i < b->n_mems; i++)
+        if (b->mems[i] == mem)
+            return (int32_t)i;
+    if (b->n_mems == OCL_STEP_MEMS)
+        return -1;
+    b->mems[b->n_mems] = mem;
+    return (int32_t)b->n_mems++;
+}
+
+/* The launch as operation i of the batch; false: its buffers have no room there. */
+static bool write_op(batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
+    ocl_step_op op = {.what = what, .beside = l->beside};
+    memcpy(op.args, l->args, l->args_bytes);
+    if (l->type)
+        op.type = (int)l->type->index;
+    for (uint32_t k = 0; k < 3; k++)
+        op.n[k] = (int)(l->grid.global[k] / l->grid.local[k]);
+    for (uint32_t k = 0; k < l->n_refs; k++) {
+        const int32_t place = place_mem(b, l->refs[k].mem, b->ops[i].refs[k].mem);
+        if (place < 0)
+            return false;
+        op.refs[k].mem = place;
+        op.refs[k].at = l->refs[k].at;
+    }
+    if (i >= b->n_sent || memcmp(&b->ops[i], &op, sizeof op) != 0) {
+        b->ops[i] = op;
+        b->changed = true;
+    }
+    return true;
+}
+
+/* An empty batch: buffers that are gone are forgotten. */
+static void begin_batch(const ocl_run *r, batch *b) {
+    const uint32_t freed = atomic_load(&r->dev->freed);
+    if (b->freed == freed)
+        return;
+    b->n_mems = 0;
+    b->has_args = false;
+    b->freed = freed;
+}
+
+bool ocl_step_add(ocl_run *r, const ocl_launch *l) {
+    const int32_t what = what_of(r->dev, l->kernel);
+    const ocl_grid *g = &l->grid;
+    const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
+    if (!r->few || what < 0 || nothing || (l->type && l->type->index >= N_STEP_TYPES))
+        return false;
+    for (;;) {
+        batch *b = batch_of(r);
+        if (!b)
+            return true;
+        if (!b->n_ops)
+            begin_batch(r, b);
+        if (b->n_ops < MOST_OPS && write_op(b, b->n_ops, l, what)) {
+            b->n_ops++;
+            return true;
+        }
+        if (!b->n_ops)
+            b->n_mems = 0; /* of other bindings */
+        ocl_step_flush(r);
+        if (r->status)
+            return true;
+    }
+}
+
+/* ---- enqueuing ------------------------------------------------------------------------------- */
+void ocl_step_forget(mn_queue *q) {
+    pthread_mutex_lock(&q->dev->lock);
+    if (q->dev->stepper == q)
+        q->dev->stepper = NULL;
+    pthread_mutex_unlock(&q->dev->lock);
+}
+
+/* Under the lock: what this queue enqueues from now on runs behind the last such kernel of
+ * another. */
+static cl_int take_turn(mn_device *d, mn_queue *q) {
+    const ocl_icd *cl = d->cl;
+    cl_event over;
+    if (!d->stepper || d->stepper == q)
+        return CL_SUCCESS;
+    cl_int code = cl->EnqueueMarkerWithWaitList(d->stepper->cl, 0, NULL, &over);
+    if (code != CL_SUCCESS)
+        return code;
+    code = cl->Flush(d->stepper->cl);
+    if (code == CL_SUCCESS)
+        code = cl->EnqueueBarrierWithWaitList(q->cl, 1, &over, NULL);
+    cl->ReleaseEvent(over);
+    return code;
+}
+
+static cl_int set_mem(const ocl_icd *cl, batch *b, uint32_t i, cl_mem mem) {
+    if (b->has_args && b->set[i] == mem)
+        return CL_SUCCESS;
+    b->set[i] = mem;
+    return cl->SetKernelArg(b->object, FIRST_MEM + i, sizeof mem, &mem);
+}
+
+/* An argument that no operation names is the scratch. */
+static cl_int set_args(const ocl_run *r, batch *b) {
+    const ocl_icd *cl = r->dev->cl;
+    const cl_int n = (cl_int)b->n_ops;
+    cl_int code = cl->SetKernelArg(b->object, 2, sizeof n, &n);
+    if (!b->has_args && code == CL_SUCCESS)
+        code = cl->SetKernelArg(b->object, 0, sizeof b->plan, &b->plan);
+    if (!b->has_args && code == CL_SUCCESS)
+        code = cl->SetKernelArg(b->object, 1, sizeof r->c->steps->arrived, &r->c->steps->arrived);
+    for (uint32_t i = 0; i < OCL_STEP_MEMS && code == CL_SUCCESS; i++)
+        code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->scratch);
+    b->has_args = code == CL_SUCCESS;
+    return code;
+}
+
+static cl_int enqueue(const ocl_run *r, batch *b) {
+    mn_device *d = r->dev;
+    const size_t warps = d->step_warps;
+    const size_t global[2] = {32 * (size_t)d->step_groups, warps};
+    const size_t local[2] = {32, warps};
+    cl_int code = set_args(r, b);
+    if (code != CL_SUCCESS)
+        return code;
+    pthread_mutex_lock(&d->lock);
+    code = take_turn(d, r->c->queue);
+    if (code == CL_SUCCESS)
+        code = d->cl->EnqueueNDRangeKernel(r->c->queue->cl, b->object, 2, NULL, global, local, 0,
+                                           NULL, NULL);
+    d->stepper = r->c->queue;
+    pthread_mutex_unlock(&d->lock);
+    return code;
+}
+
+void ocl_step_flush(ocl_run *r) {
+    const struct ocl_steps *s = r->c->steps;
+    if (!r->few || r->batch >= s->n_batches)
+        return;
+    batch *b = batch_of(r);
+    if (!b || !b->n_ops)
+        return;
+    const uint32_t n = b->n_ops;
+    r->batch++;
+    if (!r->dry && !r->status && (b->changed || b->n_sent < n)) {
+        r->status = ocl_send(r->c->queue, b->plan, 0, b->ops, n * sizeof b->ops[0], r->err);
+        b->n_sent = r->status ? 0 : n;
+        b->changed = false;
+    }
+    if (!r->dry && !r->status)
+        r->status = ocl_check(enqueue(r, b), r->err, "run_step");
+    b->n_ops = 0;
+}
