@@ -634,6 +634,11 @@ def limits():
                         pass
                 except OSError:
                     pass  # closed before all of it was sent
+        # a body of two lengths would let a proxy and the server disagree on where the next request begins
+        for twice in (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"Content-Length: 2\r\ntransfer-encoding: chunked\r\n"):
+            with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
+                sock.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + twice + b"\r\n")
+                assert b" 400 " in sock.recv(65536).split(b"\r\n")[0], twice
         assert Client(s).ask("GET", "/health/live")[0] == 200
 
 

@@ -318,11 +318,34 @@ static exchange *create_exchange(http_server *s, struct MHD_Connection *mhd, con
     return x;
 }
 
+static enum MHD_Result count_framing(void *arg, enum MHD_ValueKind kind, const char *name,
+                                     const char *value) {
+    unsigned *n = arg;
+    (void)kind;
+    (void)value;
+    *n += !strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) ||
+          !strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    return MHD_YES;
+}
+
+/* 400 where the head says twice how long its body is: a proxy in front might believe the other one,
+ * and take the rest for the next request (RFC 9112, 6.3). */
+static void check_framing(exchange *x) {
+    unsigned n = 0;
+    MHD_get_connection_values(x->mhd, MHD_HEADER_KIND, count_framing, &n);
+    if (n > 1)
+        http_error(&x->request, 400, "invalid_request_error", NULL, NULL,
+                   "found several of Content-Length and Transfer-Encoding, expected one");
+}
+
 /* The head has arrived. A body that says that it is too large is refused before it is sent. */
 static enum MHD_Result on_head(exchange *x) {
     const char *length = header(x, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (!x->method || !x->path)
         return MHD_NO;
+    check_framing(x);
+    if (x->status)
+        return queue(x);
     check_access(x);
     if (!x->status && length && strtoull(length, NULL, 10) > x->server->params.max_body) {
         too_large(x);
