@@ -129,6 +129,8 @@ typedef struct {
 /* Symbol values of a step: SHAPE values rounded up as the devices want it, in the combinations that
  * plugin.h promises; BOUND values for the longest sequence; never above the maxima. */
 void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *symbols);
+/* Whether SHAPE values are rounded: devices prepare something for each combination of them. */
+bool mn_engine_rounds(const mn_engine *e);
 /* Writes the step facts (MN_STEP_*) into a packed block of inputs. */
 void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed);
 /* Enqueues: the packed inputs (NULL = unchanged since the last step), one step, and the read of

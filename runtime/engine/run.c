@@ -43,14 +43,18 @@ static int64_t bucket(const mn_engine *e, int64_t n, uint32_t symbol) {
     return most;
 }
 
+bool mn_engine_rounds(const mn_engine *e) {
+    for (uint32_t k = 0; k < e->n_segments; k++)
+        if (e->segments[k].row_grain == 1)
+            return false;
+    return true;
+}
+
 /* Sequences of a step of few rows, as drafts of one are: as many as rows, so that devices take it
  * for a step that draws, not for a prompt. Only devices that round have room for that. */
 static int64_t few(const mn_engine *e, const mn_step_size *size, int64_t rows, int64_t seqs) {
-    if (size->n_rows > MN_FEW_ROWS)
+    if (size->n_rows > MN_FEW_ROWS || !mn_engine_rounds(e))
         return seqs;
-    for (uint32_t k = 0; k < e->n_segments; k++)
-        if (e->segments[k].row_grain == 1)
-            return seqs;
     return MN_MAX(seqs, MN_MIN(rows, e->symbol_max[MN_SYM_SEQS]));
 }
 

@@ -147,6 +147,7 @@ void mn_session_unplace(mn_session *s) {
     s->changed = NULL;
     s->ranges = NULL;
     s->sent_valid = false;
+    memset(s->pace.sizes, 0, sizeof s->pace.sizes);
     mn_placement_free(&s->placement);
 }
 

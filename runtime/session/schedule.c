@@ -97,10 +97,29 @@ static void learn_draws(mn_pace *p, double ns, double n_draws) {
     p->n_mixed = 0;
 }
 
+bool mn_schedule_is_new(mn_session *s, const int64_t *symbols) {
+    uint64_t hash = s->engine->wanted;
+    if (!mn_engine_rounds(s->engine))
+        return false;
+    for (uint32_t i = 0; i < MN_SYM_COUNT; i++) {
+        hash = (hash ^ (uint64_t)symbols[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    uint64_t *word = &s->pace.sizes[hash / 64 % MN_COUNT(s->pace.sizes)];
+    const uint64_t bit = UINT64_C(1) << hash % 64;
+    const bool is_new = !(*word & bit);
+    *word |= bit;
+    return is_new;
+}
+
+/* Nothing is learned from the first step of its sizes: what the device prepared for it counts in
+ * its time. */
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
     mn_pace *p = &s->pace;
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     const double now = (double)ns;
+    if (step->is_new)
+        return;
     if (!n_prompt && s->spec.ready)
         mn_step_times_learn(&s->spec.times, step->n_rows, now);
     if (!n_prompt) {

@@ -84,6 +84,7 @@ typedef struct {
     bool scores;                  /* it runs a program that scores */
     bool samplers;                /* it runs the one with all samplers */
     bool guesses;                 /* it verifies drafts that may fail */
+    bool is_new;                  /* of these sizes it is the first */
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
@@ -216,7 +217,7 @@ typedef struct {
 } mn_speculating;
 
 /* How long steps take, by what was measured: schedule.c. */
-enum { MN_FIRST_ROWS = 4 };
+enum { MN_FIRST_ROWS = 4, MN_SIZES = 4096 };
 typedef struct {
     double draw_ns;   /* of a step that only draws; 0 = not known yet */
     double n_draws;   /* sequences that drew in such steps */
@@ -228,6 +229,7 @@ typedef struct {
      * one, with open_rows of prompts. */
     uint32_t n_late, n_open;
     double late_ns, open_rows;
+    uint64_t sizes[MN_SIZES / 64]; /* bits by hash: sizes of steps that were enqueued */
     uint64_t n_preempted;
 } mn_pace;
 
@@ -520,6 +522,8 @@ typedef struct {
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
 /* Whether one more step may be enqueued now. */
 bool mn_schedule_may_enqueue(const mn_session *s);
+/* Whether a step of these sizes is the first, on a device that prepares something for each. */
+bool mn_schedule_is_new(mn_session *s, const int64_t *symbols);
 /* A step of so many ns is complete. */
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
 /* Takes the pages of a sequence away; it is computed again from its tokens. A job waits again. */

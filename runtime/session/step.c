@@ -144,6 +144,7 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
     mn_status st = choose_program(b, err);
+    step->is_new = mn_schedule_is_new(s, symbols);
     if (!st)
         st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
     if (st)

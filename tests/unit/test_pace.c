@@ -6,10 +6,12 @@
  * The session is real: the linker puts the __wrap functions of this file between it and its engine
  * (mn_engine_submit, mn_engine_ids), and between its steps and the scheduler that learns from them
  * (mn_schedule_learn). */
+#include "engine/engine_impl.h"
 #include "session/session.h"
 #include "serving.h"
 
 enum { N_STREAMS = 8, MAX_STEPS = 4000, PROMPT = 1500, CONTEXT = 2048, N_BEFORE = 24 };
+enum { PREPARE_NS = 7000000 };
 
 /* A step takes fixed_ns, row_ns for each row, rounded up to whole tiles, and position_ns for each
  * position that a row of a prompt sees; up to noise_percent more; and mixed_ns if it has rows of
@@ -44,6 +46,7 @@ static uint32_t n_steps, n_computed; /* rows of the prompt so far */
 static uint64_t dice;
 static int32_t no_ids[1024];
 static double most_ahead_ns = 5.5e6;
+static uint32_t n_new; /* steps that were the first of their sizes */
 
 mn_status __real_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
                                   uint32_t at, mn_event **event, mn_error *err);
@@ -88,6 +91,9 @@ void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     if (on)
         ns = time_of(on, step->n_rows, n_prompt);
+    if (on && step->is_new)
+        ns += PREPARE_NS;
+    n_new += step->is_new;
     assert_true(n_steps < MAX_STEPS);
     steps[n_steps++] = (past_step){step->n_rows - n_prompt, n_prompt, ns};
     n_computed += n_prompt;
@@ -242,6 +248,28 @@ static uint32_t run_users(mn_session *s, uint32_t text, uint32_t n_prompt) {
     return n_steps;
 }
 
+/* A device that takes long for the first step of each size: that delays nothing else. */
+static void test_new_sizes(void **state) {
+    (void)state;
+    on = &slow_mixed;
+    most_ahead_ns = 20e6;
+    mn_session *s = open_with((mn_session_params){
+        .n_seq = N_USERS, .n_ctx = CONTEXT, .run_ahead = 16, .flags = MN_SESSION_NO_CACHE});
+    s->engine->segments[0].row_grain = 8;
+    n_new = 0;
+    const uint32_t first = run_users(s, 0, 128);
+    const uint32_t n_first = n_new;
+    const uint32_t second = run_users(s, 0, 128);
+    print_message("%u steps, %u of them new; then %u, %u new\n", first, n_first, second,
+                  n_new - n_first);
+    assert_true(first < 200);
+    assert_in_range(n_first, 5, 60);
+    assert_true(n_new - n_first < n_first);
+    mn_session_free(s);
+    most_ahead_ns = 5.5e6;
+    on = NULL;
+}
+
 /* A session whose first requests are a burst has seen no step that only draws; and what single
  * prompts have taught of rows, and of few that draw, must not hold up many. */
 static void test_users(void **state) {
@@ -296,7 +324,8 @@ static void test_burst(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_burst), cmocka_unit_test(test_streams),
                                        cmocka_unit_test(test_slow_beside_prompts),
-                                       cmocka_unit_test(test_users)};
+                                       cmocka_unit_test(test_users),
+                                       cmocka_unit_test(test_new_sizes)};
     mn_log_level(MN_LOG_ERROR); /* the context is longer than the model's */
     const int bad = open_model(argc, argv);
     if (bad)
