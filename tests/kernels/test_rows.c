@@ -70,34 +70,37 @@ static void *job_main(void *p) {
         j->fn(j->c, &j->w);
     return NULL;
 }
-#define SCRATCH (4u << 20)
+
+/* Blocks of NaN, one for each thread and one that they share; kept, since making them costs more
+ * than most runs do. */
+enum { SCRATCH = 4 << 20, MAX_THREADS = 4, SHARED = MAX_THREADS };
+static void *nan_block(uint32_t i) {
+    static void *blocks[MAX_THREADS + 1];
+    if (!blocks[i])
+        blocks[i] = aligned_alloc(64, SCRATCH);
+    return memset(blocks[i], 0xff, SCRATCH);
+}
+
 static void run_stage(mnc_fn fn, const mnc_call *c, uint32_t n_parts, uint32_t n_threads) {
-    job j[4];
-    pthread_t t[4];
+    job j[MAX_THREADS];
+    pthread_t t[MAX_THREADS];
     for (uint32_t i = 0; i < n_threads; i++) {
-        j[i] = (job){fn, c, {i, n_parts, n_threads, aligned_alloc(64, SCRATCH)}};
-        memset(j[i].w.scratch, 0xff, SCRATCH);
+        j[i] = (job){fn, c, {i, n_parts, n_threads, nan_block(i)}};
         pthread_create(&t[i], NULL, job_main, &j[i]);
     }
-    for (uint32_t i = 0; i < n_threads; i++) {
+    for (uint32_t i = 0; i < n_threads; i++)
         pthread_join(t[i], NULL);
-        free(j[i].w.scratch);
-    }
 }
 void rows_run(mnc_fn fn, mnc_call *c, uint32_t n) {
-    c->shared = aligned_alloc(64, SCRATCH);
-    memset(c->shared, 0xff, SCRATCH); /* NaN */
+    c->shared = nan_block(SHARED);
     run_stage(fn, c, n, n);
-    free(c->shared);
 }
 void rows_run_attention(mnc_call *c, uint32_t n) {
-    c->shared = aligned_alloc(64, SCRATCH);
-    memset(c->shared, 0xff, SCRATCH);
+    c->shared = nan_block(SHARED);
     const uint32_t first = mnk_attention_parts(c, MNC_FIRST, n);
     if (first)
         run_stage(mnk_attention_split, c, first, n);
     run_stage(mnk_attention_node, c, mnk_attention_parts(c, MNC_MAIN, n), n);
-    free(c->shared);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */

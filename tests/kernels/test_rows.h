@@ -4,6 +4,9 @@
 #define TEST_ROWS_H
 #include "../../plugins/cpu_simd/nodes.h"
 
+/* Of the oracles' inner loops, which take most of the time under sanitizers. */
+#define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
+
 extern bool rows_quick; /* under an emulator: fewer shapes, and the best set alone */
 
 /* Counts a check; a failed one is printed with the row, its sizes and what it got. */

@@ -152,8 +152,8 @@ static float *as_kept(const shape *s, const float *x, int64_t rows, int64_t n) {
 
 /* y: [dv], one query against positions [lo, p] of the keys and values of its head, hkv heads
  * apart. */
-static void oracle_row(const shape *s, const float *q, const float *k, const float *v, int64_t lo,
-                       int64_t p, const float *sink, double *y) {
+UNSANITIZED static void oracle_row(const shape *s, const float *q, const float *k, const float *v,
+                                   int64_t lo, int64_t p, const float *sink, double *y) {
     const int64_t k_row = s->hkv * s->dk;
     const int64_t v_row = s->hkv * s->dv;
     double logit[PAGES * PAGE];

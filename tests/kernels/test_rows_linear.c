@@ -6,8 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
-
 /* The F16 values of a scale or bias plane, as MLX stores them too: in another type, moved up to the
  * next place in memory. */
 static uint8_t *as_dtype(mnc_extra *e, uint32_t dtype, int64_t n, uint8_t *to) {
