@@ -10,7 +10,7 @@ import sys
 # bytes of the first release's structs: never edited, new ones are appended with the bytes of their first release
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
          "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
-         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 176, "mn_constraint_params": 40}
+         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168, "mn_constraint_params": 40}
 FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
