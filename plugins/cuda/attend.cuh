@@ -3,7 +3,9 @@
  * row's result depends on its position alone, not on the batch: one order of sums for every kernel
  * here. A block has a row and up to G heads that share keys and values, and walks its splits; the
  * last to finish merges. Within a split each group of lanes takes positions and keeps a running
- * maximum, sum and weighted values in registers. A single row is turned and stored on the way.
+ * maximum, sum and weighted values in registers; where a program may round, keys and values in f16
+ * go to matrix units, in an order of their own (attend_tiles.cuh). A single row is turned and
+ * stored on the way.
  *
  * The kernels are made in k_attention.cu (keys and values in f32 or in f16) and k_attention_kv.cu
  * (q8_0, and keys and values of different types). */
@@ -11,7 +13,7 @@
 #define CU_ATTEND_CUH
 #include "cached.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4 };
+enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4, SPLITS = 32 };
 
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
  * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
@@ -26,25 +28,44 @@ struct attend_args {
     int log_split;
 };
 
+/* A float as the sum of two halves: 22 bits of it, and no more than 65,504. */
+struct split_half {
+    __half hi, lo;
+    split_half() = default;
+    __device__ explicit split_half(float x) : hi(__float2half_rn(x)) {
+        lo = __float2half_rn(x - __half2float(hi));
+    }
+};
+
 /* How a lane holds E elements of a key or value until it needs them. Of q8_0: codes and their
- * scale; of `any_type`, types that the cache says at run time: f32. `element`: of rows in shared
- * memory. */
+ * scale; of `any_type`, types that the cache says at run time: f32; of `tile_type`, f16 for matrix
+ * units, as they lie. `element`: of new keys and values in shared memory; `query`: of queries. */
 struct q8_type;
 struct any_type;
+struct tile_type;
 template <class KT> struct kept {
     static constexpr int E = 16 / sizeof(KT);
     typedef KT element;
+    typedef float query;
     typedef uint4 chunk;
 };
 template <> struct kept<q8_type> {
     static constexpr int E = 8;
     typedef char element;
+    typedef float query;
     typedef q8_codes chunk;
 };
 template <> struct kept<any_type> {
     static constexpr int E = 8;
     typedef char element;
+    typedef float query;
     typedef eight_floats chunk;
+};
+template <> struct kept<tile_type> {
+    static constexpr int E = 8;
+    typedef __half element;
+    typedef split_half query;
+    typedef uint4 chunk;
 };
 
 /* L lanes share a position; each has NC chunks of E elements. */
@@ -53,12 +74,20 @@ template <class KT, int ND> struct lanes {
                          N = NC * E, EACH = 32 / L, STEP = WARPS * EACH;
     typedef typename kept<KT>::chunk chunk;
 };
+/* How a split meets those before: what was weighs `old`, its values `now`, and its sum adds
+ * `sum`. */
+struct merge_step {
+    float old;
+    float now;
+    float sum;
+};
 template <class KT, int ND, int G, bool ONE> struct attend_shared {
-    float q[G][64 * ND];
+    typename kept<KT>::query q[G][64 * ND + 4]; /* 4: lanes of tiles read other banks */
     typename kept<KT>::element k[ONE ? 64 * ND : 8], v[ONE ? 64 * ND : 8]; /* of the new position */
     float acc[WARPS][G][64 * ND];
     float m[WARPS][G];
     float sum[WARPS][G];
+    merge_step steps[G][SPLITS];
     float cs[ONE ? 128 : 1];
     float sn[ONE ? 128 : 1];
     int last;
@@ -180,6 +209,15 @@ __device__ __forceinline__ void fetch(const cu_cache &c, const span &s, int kvh,
                 to.v[u][n] = read_value<KT>(c, page, kvh, p, chunk);
         }
     }
+}
+
+/* What this group of lanes takes first of a split. */
+template <class KT, int ND>
+__device__ __forceinline__ void fetch_first(const cu_cache &c, const span &s, int kvh, int near,
+                                            ahead<KT, ND> &to) {
+    typedef lanes<KT, ND> S;
+    const int mine = threadIdx.x / 32 * S::EACH + threadIdx.x % 32 / S::L;
+    fetch<KT, ND>(c, s, kvh, s.lo + mine, near, to);
 }
 
 /* A running softmax: maximum, sum, weighted values. */
@@ -338,6 +376,8 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
         }
     }
 }
+#include "attend_tiles.cuh"
+
 /* A split's maximum, sum and value i of head g, of all warps. */
 template <class SH>
 __device__ __forceinline__ void meet(const SH &sh, int g, int i, float *m_out, float *sum_out,
@@ -366,14 +406,36 @@ struct merge {
     float sum;
     float v;
 };
-__device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v) {
-    const float top = fmaxf(r.m, m); /* a sum may be NaN where its maximum is not */
+__device__ __forceinline__ merge_step step_of(float before, float m, float sum) {
+    const float top = fmaxf(before, m); /* a sum may be NaN where its maximum is not */
     const float base = top == -INFINITY ? 0 : top;
-    const float old = expf(r.m - base);
     const float now = expf(m - base);
-    r.m = top;
-    r.sum = fmaf(r.sum, old, __fmul_rn(sum, now));
-    r.v = fmaf(r.v, old, __fmul_rn(v, now));
+    return {expf(before - base), now, __fmul_rn(sum, now)};
+}
+__device__ __forceinline__ void merge_in(merge &r, const merge_step &s, float v) {
+    r.sum = fmaf(r.sum, s.old, s.sum);
+    r.v = fmaf(r.v, s.old, __fmul_rn(v, s.now));
+}
+__device__ __forceinline__ void merge_in(merge &r, float m, float sum, float v) {
+    merge_in(r, step_of(r.m, m, sum), v);
+    r.m = fmaxf(r.m, m);
+}
+/* The steps of SPLITS splits of a head, of which there are `n`, by a warp: lane i writes step i.
+ * from: the first split's sums; top: the maximum of all splits before, and then of these, too. */
+__device__ __forceinline__ void plan_merge(const float *from, int stride, int n, float *top,
+                                           merge_step *to) {
+    const int lane = threadIdx.x % 32;
+    const float m = lane < n ? __ldcg(&from[(int64_t)lane * stride]) : -INFINITY;
+    const float sum = lane < n ? __ldcg(&from[(int64_t)lane * stride + 1]) : 0;
+    float most = fmaxf(*top, m);
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const float other = __shfl_sync(~0u, most, max(lane - o, 0));
+        most = fmaxf(most, other);
+    }
+    const float before = __shfl_sync(~0u, most, max(lane - 1, 0));
+    to[lane] = step_of(lane ? before : *top, m, sum);
+    *top = __shfl_sync(~0u, most, 31);
 }
 
 /* One element of a head: those of a pair turn; to q or, rounded to the cache's type, to k; zeros
@@ -399,12 +461,13 @@ __device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float
 template <class KT, int ND, int G>
 __device__ __forceinline__ void turn_row(const attend_args &x, int t, int h0, int heads, int kvh,
                                          attend_shared<KT, ND, G, true> &sh) {
+    typedef typename kept<KT>::element element;
     constexpr int D = 64 * ND;
     const cu_attend &a = x.a;
     const int q0 = t * a.H + h0;
     const int kv = t * a.c.Hkv + kvh;
     const float *v = a.st.v + (int64_t)kv * a.c.dv;
-#pragma unroll 1
+#pragma unroll(G > GROUP ? 2 : 1)
     for (int i = threadIdx.x; i < heads * D; i += THREADS)
         turn(a.st.q, q0 + i / D, i % D, sh.cs, sh.sn, sh.q[i / D]);
 #pragma unroll 1
@@ -412,15 +475,16 @@ __device__ __forceinline__ void turn_row(const attend_args &x, int t, int h0, in
         turn(a.st.kr, kv, i, sh.cs, sh.sn, sh.k);
 #pragma unroll 1
     for (int i = (threadIdx.x - 2 * D) & (THREADS - 1); i < D; i += THREADS)
-        sh.v[i] = (KT)(i < a.c.dv ? __ldcg(&v[i]) : 0.0f);
+        sh.v[i] = (element)(i < a.c.dv ? __ldcg(&v[i]) : 0.0f);
 }
 /* The new key and value into the cache. */
 template <class KT, class SH>
 __device__ __forceinline__ void keep_row(const cu_cache &c, int page, int kvh, int pos,
                                          const SH &sh) {
-    constexpr int E = 16 / sizeof(KT);
-    uint4 *k = (uint4 *)key_at(c, page, kvh, pos, sizeof(KT)),
-          *v = (uint4 *)value_at(c, page, kvh, pos, sizeof(KT));
+    constexpr int SIZE = sizeof(typename kept<KT>::element);
+    constexpr int E = 16 / SIZE;
+    uint4 *k = (uint4 *)key_at(c, page, kvh, pos, SIZE),
+          *v = (uint4 *)value_at(c, page, kvh, pos, SIZE);
     const int i = THREADS - 1 - threadIdx.x; /* warps that have the fewest positions */
     if (page < 0)
         return;
@@ -432,8 +496,9 @@ __device__ __forceinline__ void keep_row(const cu_cache &c, int page, int kvh, i
 /* Keys and values behind those that are fetched first, on their way to L2. */
 template <class KT, int ND>
 __device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, int pos) {
-    const int bytes_k = c.pk * (int)sizeof(KT);
-    const int bytes_v = c.pv * (int)sizeof(KT);
+    constexpr int SIZE = sizeof(typename kept<KT>::element);
+    const int bytes_k = c.pk * SIZE;
+    const int bytes_v = c.pv * SIZE;
 #pragma unroll 1
     for (int at = s.lo + AHEAD * lanes<KT, ND>::STEP; at < s.hi; at += THREADS) {
         const int p = at + threadIdx.x;
@@ -442,10 +507,10 @@ __device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, 
             continue;
 #pragma unroll 1
         for (int b = 0; b < bytes_k; b += 128)
-            prefetch(key_at(c, page, kvh, p, sizeof(KT)) + b);
+            prefetch(key_at(c, page, kvh, p, SIZE) + b);
 #pragma unroll 1
         for (int b = 0; b < bytes_v; b += 128)
-            prefetch(value_at(c, page, kvh, p, sizeof(KT)) + b);
+            prefetch(value_at(c, page, kvh, p, SIZE) + b);
     }
 }
 
@@ -465,12 +530,61 @@ __device__ __forceinline__ int last_seen(const cu_attend &a, int t, int pos) {
     return last;
 }
 
+/* The splits [s0, s1) of `heads` heads from memory, as one thread would merge them one after the
+ * other; all threads. What a step does to a value is the same for all values of its head. */
+template <class KT, int ND, class SH, int VALUES>
+__device__ __forceinline__ void merge_all(const cu_attend &a, int64_t row, int heads, int s0,
+                                          int s1, SH &sh, merge (&r)[VALUES]) {
+    constexpr int D = 64 * ND;
+    constexpr int AT_ONCE = 8;
+    const int stride = a.c.dv + 2;
+    const int warp = same(threadIdx.x / 32);
+    const float *first = a.partial + (row * a.max_splits + s0) * stride;
+    float top = -INFINITY;
+#pragma unroll 1
+    for (int s = s0; s < s1; s += SPLITS, first += SPLITS * stride) {
+        const int n = min(s1 - s, (int)SPLITS);
+        if (warp < heads)
+            plan_merge(first + (int64_t)warp * a.max_splits * stride, stride, n, &top,
+                       sh.steps[warp]);
+        __syncthreads();
+#pragma unroll 1
+        for (int at = 0; at < n; at += AT_ONCE) {
+            float v[VALUES][AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < VALUES; j++) {
+                const int g = (threadIdx.x + j * THREADS) / D;
+                const int i = (threadIdx.x + j * THREADS) % D;
+                const float *from = first + ((int64_t)g * a.max_splits + at) * stride + 2 + i;
+                const bool is = g < heads && i < a.c.dv;
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++)
+                    v[j][k] = is && at + k < n ? __ldcg(&from[k * stride]) : 0;
+            }
+#pragma unroll
+            for (int j = 0; j < VALUES; j++) {
+                const int g = min((int)(threadIdx.x + j * THREADS) / D, heads - 1);
+#pragma unroll
+                for (int k = 0; k < AT_ONCE; k++)
+                    merge_in(r[j], sh.steps[g][at + k], v[j][k]);
+            }
+        }
+        __syncthreads();
+    }
+    if (warp < heads && threadIdx.x % 32 == 0)
+        sh.m[0][warp] = top;
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < VALUES; j++)
+        r[j].m = sh.m[0][min((int)(threadIdx.x + j * THREADS) / D, heads - 1)];
+}
+
 /* Part `part` of the heads of row t that share keys kvh; all threads. */
 template <class KT, int ND, int G, bool ONE>
 __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh, int part,
                                             attend_shared<KT, ND, G, ONE> &sh) {
-    typedef lanes<KT, ND> S;
-    constexpr int D = S::D;
+    typedef typename kept<KT>::query query;
+    constexpr int D = 64 * ND;
     constexpr int VALUES = (G * D + THREADS - 1) / THREADS;
     const cu_attend &a = x.a;
     const cu_cache &c = a.c;
@@ -518,7 +632,7 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
         const span s =
             span_of(c, slot, first, max(first, begin), min(first + a.split, last_pos + 1));
         ahead<KT, ND> now;
-        fetch<KT, ND>(c, s, kvh, s.lo + tid / 32 * S::EACH + tid % 32 / S::L, near, now);
+        fetch_first(c, s, kvh, near, now);
         if (!mine) {
             if constexpr (ONE) {
                 if (part == 0)
@@ -533,13 +647,13 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
 #pragma unroll 1
                 for (int i = tid; i < heads * D; i += THREADS)
                     sh.q[i / D][i % D] =
-                        i % D < c.dk ? __ldcg(&a.q[(row + i / D) * c.dk + i % D]) : 0;
+                        (query)(i % D < c.dk ? __ldcg(&a.q[(row + i / D) * c.dk + i % D]) : 0.0f);
         }
         __syncthreads();
         if constexpr (ONE)
             if (part == 0 && z == s1 - 1)
                 keep_row<KT>(c, page_at(s, pos), kvh, pos, sh);
-        walk<KT, ND, G, ONE>(a, s, kvh, heads, near, now, sh);
+        walk(a, s, kvh, heads, near, now, sh);
         __syncthreads();
 #pragma unroll
         for (int j = 0; j < VALUES; j++) {
@@ -575,16 +689,14 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
         if (!tid)
             a.arrived[row] = 0;
     }
+    if (!direct)
+        merge_all<KT, ND>(a, row, heads, s0, s1, sh, r);
 #pragma unroll
     for (int j = 0; j < VALUES; j++) {
         const int g = (tid + j * THREADS) / D;
         const int i = (tid + j * THREADS) % D;
         if (g >= heads || i >= c.dv)
             continue;
-        const float *from = a.partial + ((row + g) * a.max_splits + s0) * (c.dv + 2);
-#pragma unroll 4
-        for (int n = direct ? s1 : s0; n < s1; n++, from += c.dv + 2)
-            merge_in(r[j], __ldcg(&from[0]), __ldcg(&from[1]), __ldcg(&from[2 + i]));
         if (a.sinks)
             merge_in(r[j], a.sinks[h0 + g], 1, 0);
         /* NaN stays NaN; a row sees itself at least */

@@ -2,6 +2,25 @@
  * kernels for keys and values that are both f32 or both f16 (attend.cuh). */
 #include "attend.cuh"
 
+/* Heads that share keys, of f16 rows that a matrix unit may take. */
+static bool by_tiles(const cu_attend *a, int group) {
+    const int longest = a->c.pk > a->c.pv ? a->c.pk : a->c.pv;
+    return a->rounds && a->c.dtype == MN_F16 && group > 1 && longest <= 128;
+}
+static void tiles_by_dim(cudaStream_t s, const attend_args *x, dim3 grid) {
+    const bool one = x->a.one;
+    if (x->a.c.pk <= 64 && x->a.c.pv <= 64)
+        launch(s,
+               one ? attend<tile_type, 1, TILE_HEADS, true>
+                   : attend<tile_type, 1, TILE_HEADS, false>,
+               grid, THREADS, 0, *x);
+    else
+        launch(s,
+               one ? attend<tile_type, 2, TILE_HEADS, true>
+                   : attend<tile_type, 2, TILE_HEADS, false>,
+               grid, THREADS, 0, *x);
+}
+
 template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, dim3 grid) {
     if (x->a.one && x->per == 1)
         by_dim<KT, 1, true>(s, x, grid);
@@ -18,7 +37,9 @@ void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
     const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
     const bool alone = a->one && a->c.T == 1 && a->c.P * CU_PAGE_TOKENS <= 4096;
-    attend_args x = {*a, group, alone ? group : (group + GROUP - 1) / GROUP, 0, 0, 0};
+    const bool tiles = !alone && by_tiles(a, group);
+    const int most = tiles ? TILE_HEADS : alone ? 1 : GROUP; /* heads of a block at once */
+    attend_args x = {*a, group, (group + most - 1) / most, 0, 0, 0};
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
     while (1 << x.log_split < a->split)
@@ -35,7 +56,9 @@ void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     }
     if (apart)
         grid.z = slices < a->max_splits ? slices : a->max_splits;
-    if (a->c.dtype == MN_F32)
+    if (tiles)
+        tiles_by_dim(s, &x, grid);
+    else if (a->c.dtype == MN_F32)
         by_rows<float>(s, &x, grid);
     else if (a->c.dtype == MN_F16)
         by_rows<__half>(s, &x, grid);

@@ -125,7 +125,8 @@ void cu_store_run(cudaStream_t s, const cu_store *a);
 void cu_store_kept(cudaStream_t s, const cu_store *a);
 
 /* one: each sequence has one row, whose q and k are turned and whose k and v are stored on the way
- * (st); early: what the rows' positions and pages say may be read before the predecessor is over */
+ * (st); early: what the rows' positions and pages say may be read before the predecessor is over;
+ * rounds: p may be rounded to 16 bits, and sums may be taken in any order */
 struct cu_attend {
     cu_cache c;
     const float *q, *sinks;
@@ -136,7 +137,7 @@ struct cu_attend {
     int n_seqs, bidirectional;
     int H, split, max_splits, window, y_kind;
     float scale, softcap;
-    bool one, early;
+    bool one, early, rounds;
     cu_store st;
 };
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);

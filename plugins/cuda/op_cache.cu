@@ -120,6 +120,7 @@ static void attention(cu_run *r, const cu_unit *u) {
     a.scale = (float)mnp_attr_f64(g, n, MN_ATTENTION_ATTR_SCALE);
     a.softcap = (float)mnp_attr_f64(g, n, MN_ATTENTION_ATTR_SOFTCAP);
     a.window = (int)mnp_attr(g, n, MN_ATTENTION_ATTR_WINDOW);
+    a.rounds = cu_rounds(r->p);
     if (cu_is_joined(r, u)) {
         const cu_unit *joined = &r->p->units[u->with];
         const mn_node *st = mnp_node(g, joined->node);
@@ -131,7 +132,7 @@ static void attention(cu_run *r, const cu_unit *u) {
     }
     if (!a.c.T)
         return;
-    const bool prompt = !a.one && cu_rounds(r->p) && cu_prompt_fits(r->dev, &a);
+    const bool prompt = !a.one && a.rounds && cu_prompt_fits(r->dev, &a);
     cu_chose(r, u->node, prompt ? "attend_prompt" : "attend", "", a.c.T);
     if (prompt)
         cu_prompt_run(r->s, &a);

@@ -89,6 +89,44 @@ inline void __syncwarp() {
 inline void __threadfence() {
 }
 
+/* Bytes of a (0 to 3) and b (4 to 7), one for each of the four hexadecimal digits of `which`. */
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which) {
+    const uint64_t both = (uint64_t)b << 32 | a;
+    unsigned y = 0;
+    for (int i = 0; i < 4; i++) {
+        const unsigned from = which >> (4 * i) & 7;
+        y |= (unsigned)(both >> (8 * from) & 255) << (8 * i);
+    }
+    return y;
+}
+inline float emulated_half(uint32_t pair, int upper) {
+    const unsigned short bits = (unsigned short)(pair >> (16 * upper));
+    __half h;
+    memcpy(&h, &bits, sizeof h);
+    return __half2float(h);
+}
+/* c [16, 8] += a [16, 16] b [16, 8] of halves, as mma.sync.m16n8k16 deals them to lanes. */
+template <int KIND>
+void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    const int lane = (int)threadIdx.x % 32;
+    const uint32_t a[4] = {a0, a1, a2, a3};
+    const uint32_t b[2] = {b0, b1};
+    uint32_t rows[4][4];
+    uint32_t columns[2][4][2];
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++)
+            rows[i][j] = emulated_lane(a[j], lane / 4 * 4 + i);
+        for (int j = 0; j < 4; j++)
+            columns[j / 2][i][j % 2] = emulated_lane(b[j % 2], (lane % 4 * 2 + j / 2) * 4 + i);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++) {
+            const uint32_t x = rows[k % 8 / 2][i / 2 + k / 8 * 2];
+            const uint32_t y = columns[i % 2][k % 8 / 2][k / 8];
+            c[i] += emulated_half(x, k % 2) * emulated_half(y, k % 2);
+        }
+}
+
 inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }
@@ -126,6 +164,9 @@ inline float __fsub_rn(float a, float b) {
     return a - b;
 }
 inline float __fdiv_rn(float a, float b) {
+    return a / b;
+}
+inline float __fdividef(float a, float b) {
     return a / b;
 }
 inline float __fmaf_rn(float a, float b, float c) {

@@ -13,6 +13,7 @@ struct shape {
     uint32_t k_dtype, v_dtype;
     int heads, kv_heads, dim_k, dim_v, length, window;
     bool turned;
+    bool rounds; /* matrix units where there are such rows */
 };
 static const float scale = 0.2f;
 static int failed;
@@ -169,6 +170,7 @@ static double compare(const shape &s) {
     a.max_splits = (a.c.P * CU_PAGE_TOKENS + 255) / 256;
     a.scale = scale;
     a.window = s.window;
+    a.rounds = s.rounds;
     std::vector<float> partial((size_t)s.heads * a.max_splits * (s.dim_v + 2));
     std::vector<unsigned> arrived((size_t)s.heads);
     a.partial = partial.data();
@@ -225,6 +227,25 @@ static void caches() {
     }
 }
 
+/* Keys and values in f16 on matrix units, which round weights to 11 bits. */
+static void rounding() {
+    static const shape shapes[] = {
+        {MN_F16, MN_F16, 8, 1, 64, 64, 70, 0, false, true},
+        {MN_F16, MN_F16, 8, 2, 64, 64, 700, 130, true, true},
+        {MN_F16, MN_F16, 12, 1, 128, 128, 290, 0, false, true},
+        {MN_F16, MN_F16, 6, 2, 80, 48, 300, 100, true, true},
+        {MN_F16, MN_F16, 2, 1, 20, 20, 33, 0, true, true},
+    };
+    for (const shape &s : shapes) {
+        const double e = compare(s);
+        if (e <= 5e-4)
+            continue;
+        printf("FAIL  matrix units, dims %d and %d, %d positions: off by %g\n", s.dim_k, s.dim_v,
+               s.length, e);
+        failed++;
+    }
+}
+
 /* One row of each of two sequences, and padding: attention that stores on the way leaves what a
  * store and an attention behind it leave, bit for bit. */
 enum { JOINED = 3 };
@@ -267,6 +288,7 @@ static bool joins(const shape &s) {
         a.max_splits = (a.c.P * CU_PAGE_TOKENS + 63) / 64;
         a.scale = scale;
         a.window = s.window;
+        a.rounds = s.rounds;
         a.one = one;
         a.st.c = a.c;
         a.st.rope = true;
@@ -296,6 +318,8 @@ static bool joins(const shape &s) {
 static void rows_of_sequences() {
     static const shape shapes[] = {
         {MN_F16, MN_F16, 8, 2, 64, 64, 70, 0, true},
+        {MN_F16, MN_F16, 8, 2, 64, 64, 170, 90, true, true},
+        {MN_F16, MN_F16, 12, 1, 128, 128, 150, 0, true, true},
         {MN_F32, MN_F32, 6, 1, 128, 128, 300, 100, true},
         {MN_F16, MN_F16, 2, 2, 80, 48, 200, 0, true},
     };
@@ -341,6 +365,7 @@ static void views() {
 
 int main() {
     caches();
+    rounding();
     rows_of_sequences();
     views();
     printf("%d failed\n", failed);
