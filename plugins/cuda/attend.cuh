@@ -705,7 +705,7 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
 }
 
 template <class KT, int ND, int G, bool ONE>
-__global__ void __launch_bounds__(THREADS, G > 1 && ND < 4 ? 2 : 1) attend(attend_args x) {
+__global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(attend_args x) {
     __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const int across = x.a.c.T > 1 || !ONE ? blockIdx.x / x.blocks : 0;
     const int first = blockIdx.x - across * x.blocks;
