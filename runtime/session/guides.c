@@ -8,12 +8,13 @@
 #include "session/session.h"
 #include <string.h>
 
-/* Fewer guides take less time than threads that have to wake up. */
-enum { SHARED_FROM = 4 };
+/* What is left takes at least so long, or threads that wake up take longer. */
+enum { WORTH_NS = 200000 };
 
 typedef struct {
     void (*run)(void *arg, uint32_t i);
     void *arg;
+    uint32_t from; /* of chunk 0 */
     uint32_t n;
 } shared_work;
 
@@ -26,19 +27,30 @@ static void run_chunk(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread
     const shared_work *w = arg;
     (void)phase;
     (void)thread;
-    w->run(w->arg, chunk);
+    w->run(w->arg, w->from + chunk);
 }
 
-/* run(arg, i) for all i < n, in any order and any threads. */
+/* run(arg, i) for all i < n, in any order: by this thread while the rest looks short, measured by
+ * what is done, then by the runtime's threads. */
 static void share(const mn_session *s, uint32_t n, void (*run)(void *arg, uint32_t i), void *arg) {
     mn_pool *pool = s->model->rt->pool;
-    shared_work w = {run, arg, n};
-    const mn_team team = {
-        .size = sizeof team, .n_phases = 1, .arg = &w, .chunks = count_chunks, .run = run_chunk};
-    if (n >= SHARED_FROM && mn_pool_workers(pool) > 1 && !mn_pool_team(pool, &team))
-        return;
-    for (uint32_t i = 0; i < n; i++)
+    const bool alone = mn_pool_workers(pool) < 2;
+    const uint64_t start = mn_now_ns();
+    for (uint32_t i = 0; i < n; i++) {
         run(arg, i);
+        const uint32_t done = i + 1;
+        const uint64_t left = n - done;
+        if (alone || !left || (mn_now_ns() - start) * left < (uint64_t)WORTH_NS * done)
+            continue;
+        shared_work w = {run, arg, done, n - done};
+        const mn_team team = {.size = sizeof team,
+                              .n_phases = 1,
+                              .arg = &w,
+                              .chunks = count_chunks,
+                              .run = run_chunk};
+        if (!mn_pool_team(pool, &team))
+            return;
+    }
 }
 
 static void catch_up(void *arg, uint32_t i) {
