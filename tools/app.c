@@ -102,13 +102,11 @@ void app_remark(const app *a, const char *fmt, ...) {
     note("%s", text);
 }
 
-/* From the library while a session is created; done < 0: unknown. */
+/* From the library while a session is created. */
 static int32_t on_progress(void *arg, float done, const char *what) {
     const app *a = arg;
-    if (done < 0)
-        progress_says(a->bar, what);
-    else
-        progress_at(a->bar, (uint64_t)(done * 100), 100);
+    progress_at(a->bar, (uint64_t)(done * 100), 100);
+    progress_says(a->bar, what);
     return 0;
 }
 
@@ -148,6 +146,7 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
         settings[params.n_settings++] = (mn_setting){"log_level", "info"};
     contain_plugins(&params);
     params.progress = on_progress;
+    params.log = flags->log;
     params.arg = a;
     mn_status status = mn_runtime_create(&params, &a->rt, &a->err);
     return status == MN_OK ? 0 : app_fail(a, status);

@@ -19,6 +19,8 @@ typedef struct {
     int precision, kv_k, kv_v; /* indices into the rows' choices */
     int list_devices, json, no_probe_cache, quiet, verbose;
     int informs; /* neither quiet nor verbose: the log has what a server's log should have */
+    void (*log)(void *app, int32_t level, const char *message); /* NULL: to stderr */
+    FILE *log_to;                                               /* of log */
     const char *draft, *draft_device;
     int64_t draft_max;
     int lookup;
@@ -49,6 +51,7 @@ typedef struct {
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
+int devices_report(app_flags *flags);               /* report.c; the exit code */
 int app_open_text(app *a, const app_flags *flags);  /* the same, for text: no device is opened */
 /* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
  * device and the reason for it: a warning if it is a slow one because no other can be used. */

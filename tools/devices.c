@@ -232,10 +232,14 @@ static int explain(const app_flags *flags) {
 
 typedef struct {
     int explain;
+    int report;
 } devices_flags;
 static const arg_row devices_rows[] = {
     {"--explain", NULL, ARG_FLAG, offsetof(devices_flags, explain), 0, 0, NULL,
      "for every plugin file and device: each step up to the decision for a model"},
+    {"--report", NULL, ARG_FLAG, offsetof(devices_flags, report), 0, 0, NULL,
+     "one text to send with a problem: versions, plugins, devices and what drivers say; without "
+     "secrets"},
 };
 
 int cmd_devices(int argc, char **argv) {
@@ -249,7 +253,8 @@ int cmd_devices(int argc, char **argv) {
         {"Session (with --explain)", app_session_rows, SESSION_ROWS, &flags},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};
-    const arg_page page = {"devices", "[--explain [-m MODEL] [--device DEVICES] [-c N]] [--json]",
+    const arg_page page = {"devices",
+                           "[--explain [-m MODEL] [--device DEVICES] [-c N] | --report] [--json]",
                            "Lists the devices of all plugins, and why one is not usable; or "
                            "prints which of them would run a model, and why.",
                            groups, COUNT(groups)};
@@ -262,5 +267,9 @@ int cmd_devices(int argc, char **argv) {
         return complain(EXIT_USAGE,
                         "minerva devices: found a model, devices or sizes without --explain, "
                         "expected --explain with them");
+    if (own.report && flags.json)
+        return complain(EXIT_USAGE, "minerva devices: found --report and --json, expected one");
+    if (own.report)
+        return devices_report(&flags);
     return app_list(&flags, as_json, as_table);
 }

@@ -92,9 +92,9 @@ typedef struct {
      * the runtime: the last runtime with such a function has it until it is freed. level: MN_LOG_*;
      * any thread */
     void (*log)(void *arg, int32_t level, const char *message);
-    /* while a session is created: weights imported, 0 to 1; non-zero cancels (MN_CANCELLED). From a
-     * plugin, at any time: its own work, such as compiling kernels; done is negative where it does
-     * not know how much there is. Any thread of the library; may be NULL */
+    /* while a session is created: weights imported, 0 to 1; non-zero cancels (MN_CANCELLED). what
+     * names what is being done; a plugin that compiles kernels, then or later, says so here, with
+     * the share of before. Any thread of the library, one at a time; may be NULL */
     int32_t (*progress)(void *arg, float done, const char *what);
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the

@@ -9,8 +9,23 @@ static const char *const texts[OCL_N_SOURCES] = {OCL_SOURCES(TEXT)};
 #define NAME(name) [OCL_SOURCE_##name] = #name,
 static const char *const names[OCL_N_SOURCES] = {OCL_SOURCES(NAME)};
 
-/* The compiler's first words, on one line. */
-static void read_log(const mn_device *d, cl_program program, char *to, size_t room) {
+/* A log without its line breaks, for a later report. */
+static void keep_log(const mn_device *d, const ocl_source *s, char *log) {
+    enum { MOST = 8192 };
+    for (char *c = log; *c; c++)
+        if (isspace((unsigned char)*c))
+            *c = ' ';
+    char *text = ocl_new(d, MOST);
+    if (!text)
+        return;
+    snprintf(text, MOST, "%s.cl on %s (%s), %s: %s", s->name, d->name, d->driver, s->options, log);
+    ocl_describe_failure(d->plugin, text);
+    ocl_delete(d, text);
+}
+
+/* The compiler's first words, on one line; all of them are kept for a report. */
+static void read_log(const mn_device *d, const ocl_source *s, cl_program program, char *to,
+                     size_t room) {
     size_t n = 0;
     const ocl_icd *cl = d->cl;
     to[0] = 0;
@@ -20,10 +35,8 @@ static void read_log(const mn_device *d, cl_program program, char *to, size_t ro
     if (!log)
         return;
     if (cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS)
-        snprintf(to, room, "%s", log);
-    for (char *c = to; *c; c++)
-        if (isspace((unsigned char)*c))
-            *c = ' ';
+        keep_log(d, s, log);
+    snprintf(to, room, "%s", log);
     ocl_delete(d, log);
 }
 
@@ -73,7 +86,7 @@ static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, 
     const cl_int code = d->cl->BuildProgram(program, 1, &d->id, s->options, NULL, NULL);
     if (code == CL_SUCCESS)
         return MN_OK;
-    read_log(d, program, log, sizeof log);
+    read_log(d, s, program, log, sizeof log);
     const mn_status st = ocl_check(code, NULL, "");
     mnp_fail(err, st, ~0u, "%s: the driver's compiler refuses %s.cl: %s (OpenCL error %d): %s",
              d->name, s->name, ocl_code_name(code), (int)code, log);

@@ -65,7 +65,8 @@ static void choose_options(mn_device *d) {
     d->ptx = has_extension(d, "cl_nv_compiler_options");
     d->mma = d->ptx && number(d, CC_MAJOR_NV, sizeof(cl_uint)) >= 8;
     d->sample_lanes = d->ptx ? group_size(d, 1024) : d->lanes;
-    d->warps = d->linear_lanes == 32 && group_size(d, 32 * OCL_WARPS) == 32 * OCL_WARPS;
+    d->warps = d->linear_lanes == 32 && group_size(d, 32 * OCL_WARPS) == 32 * OCL_WARPS &&
+               number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)) >= OCL_WARP_LOCAL;
     choose_steps(d);
     snprintf(d->options, sizeof d->options, "-cl-std=CL1.2 -DLINEAR_LANES=%u%s%s%s",
              d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "", d->ptx ? " -DPTX" : "",

@@ -128,6 +128,7 @@ static mn_status search(ocl_plugin *p, mn_error *err) {
     if (!p->n_found)
         return mnp_fail(err, MN_NO_DEVICE, ~0u, "%u OpenCL platforms show no usable device", n);
     p->searched = true;
+    ocl_describe(p);
     return MN_OK;
 }
 

@@ -15,6 +15,7 @@ enum {
     OCL_PAGE_TOKENS = 64,
     OCL_PIECE = 16, /* elements that kernels unpack at once: rows of weights are padded to it */
     OCL_MAX_FOUND = 64,
+    OCL_WARP_LOCAL = 34 << 10, /* bytes of local memory that kernels of whole units take */
     OCL_MAX_SOURCES = 16
 };
 
@@ -190,6 +191,11 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to);
 cl_program ocl_binary_find(const mn_device *d, const ocl_source *s);
 /* For later processes. */
 void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program);
+
+/* ---- describe.c ------------------------------------------------------------------------------ */
+/* Logs what drivers say of themselves, and the last build that failed in any process. */
+void ocl_describe(const ocl_plugin *p);
+void ocl_describe_failure(const ocl_plugin *p, const char *text);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */

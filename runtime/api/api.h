@@ -21,9 +21,13 @@ struct mn_runtime {
     mn_registry *registry;
     void (*log)(void *arg, int32_t level, const char *message);
     int32_t (*progress)(void *arg, float done, const char *what);
+    _Atomic float progress_done;                          /* of the session that is being created */
     void (*stuck)(void *arg, const mn_plugin_call *call); /* mn_runtime_params has its contract */
     void *callback_arg;
 };
+
+/* An mn_watcher of the runtime, which has a progress function. */
+int32_t mn_runtime_progress(void *rt, float done, const char *what);
 
 #define MN_SAMPLING_KEYS 7
 

@@ -154,10 +154,17 @@ static void on_log(void *arg, int32_t level, const char *msg) {
     rt->log(rt->callback_arg, level, msg);
 }
 
-/* From a plugin to the application, as from the import of weights. */
+int32_t mn_runtime_progress(void *arg, float done, const char *what) {
+    mn_runtime *rt = arg;
+    rt->progress_done = done;
+    return rt->progress(rt->callback_arg, done, what);
+}
+
+/* From a plugin, whose own share says nothing of the session's. */
 static int32_t on_plugin_progress(void *arg, float done, mn_str what) {
     const mn_runtime *rt = arg;
-    return rt->progress(rt->callback_arg, done, what.ptr);
+    (void)done;
+    return rt->progress(rt->callback_arg, rt->progress_done, what.ptr);
 }
 
 static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {

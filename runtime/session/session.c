@@ -34,7 +34,9 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->n_outputs = r->n_outputs;
     s->draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
     s->no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
-    r->watcher = (mn_watcher){s->model->rt->progress, s->model->rt->callback_arg};
+    s->model->rt->progress_done = 0;
+    if (s->model->rt->progress)
+        r->watcher = (mn_watcher){mn_runtime_progress, s->model->rt};
     r->devices = mn_arena_strndup(&s->names, r->devices, strlen(r->devices));
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""opencl.py MINERVA FIXTURE...: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
-fixtures in class exact, a batch against its prompts alone, a fixture by the kernels of GPUs. Exit code 77: skipped, with the reason."""
+"""opencl.py MINERVA FIXTURE... | sessions: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
+fixtures in class exact, a batch against its prompts alone, a fixture by the kernels of GPUs; or
+encoders, sessions, requests and scores. Exit code 77: skipped, with the reason."""
 import os
 import subprocess
 import sys
@@ -13,6 +14,20 @@ if not any(line.startswith("opencl") and line.rstrip().endswith("yes") for line 
     print("SKIP  no OpenCL device (PoCL: pocl-opencl-icd)\n" + listed)
     sys.exit(77)
 failed = []
+if sys.argv[2:] == ["sessions"]:
+    # what the CPU backends' tests ask of sessions, requests and scores
+    unit = os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "unit")
+    story = os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller")
+    commands = {name: [os.path.join(unit, "test_" + name), story, "opencl"] for name in ("session", "requests", "scores")}
+    commands["encoders"] = [sys.executable, os.path.join(HERE, "encoders.py"), MINERVA, "opencl"]
+    for name, command in commands.items():
+        if not os.path.exists(command[0]):
+            continue
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        print(name + ": " + ("ok" if run.returncode == 0 else "FAILED\n" + run.stdout))
+        if run.returncode:
+            failed.append(name)
+    sys.exit(1 if failed else 0)
 for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
     done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)

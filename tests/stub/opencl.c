@@ -118,6 +118,8 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *t
     case CL_DEVICE_COMPILER_AVAILABLE:
     case CL_DEVICE_ENDIAN_LITTLE:
         return number(1, room, to, n);
+    case CL_DEVICE_LOCAL_MEM_SIZE:
+        return number(48 << 10, room, to, n);
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
         return number(0, room, to, n);
     case BUS_NV:

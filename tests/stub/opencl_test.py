@@ -89,6 +89,18 @@ def test_opencl_cache():
         equal(probe(), (2, 0))
 
 
+def test_opencl_report():
+    """A report has the drivers, their limits and the last build that failed, and nothing of the user's."""
+    with scratch() as temp:
+        secret = dict(environment(temp, "build"), HOME=temp, HF_TOKEN="hf_secret", MINERVA_MODEL="/mine/private.gguf")
+        minerva("devices", env=secret)
+        r = minerva("devices", "--report", env=dict(secret, OPENCL_STUB="good"))
+        has(r.out, "minerva 0.", "plugins:", "devices:", "opencl.so (backend)", "ok in", "opencl: platform: Stub; Stub; Stub", "opencl: extensions: cl_khr_fp64",
+            "largest buffer 4294967296", "build that failed: self_test.cl on Stub device", "no such flux capacitor")
+        assert "hf_secret" not in r.out and "private.gguf" not in r.out and temp not in r.out, r.out
+        minerva("devices", "--report", "--json", env=secret, code=2)
+
+
 def test_opencl_uid():
     """NVIDIA's place on the bus in CUDA's form."""
     with scratch() as temp:

@@ -214,7 +214,7 @@ static void test_mixed(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const devices[] = {"cpu_simd", "reference", "cuda:0"};
+    static const char *const devices[] = {"cpu_simd", "reference", "cuda:0", "opencl"};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_logprobs), cmocka_unit_test(test_bias),
                                        cmocka_unit_test(test_min_new),
                                        cmocka_unit_test(test_mixed)};
@@ -224,6 +224,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         mn_device_item d;
         bool there = false;
+        if (argc > 2 && strcmp(argv[2], devices[i]))
+            continue;
         for (uint32_t k = 0; !there && !mn_runtime_device(rt, k, &d); k++)
             there = !strcmp(d.name, devices[i]) && d.usable;
         device = devices[i];

@@ -468,9 +468,9 @@ static void test_generate(void **state) {
     mn_session_free(s);
 }
 
-/* argv[1]: the demo model, where the build's own path does not hold */
+/* argv[1]: the demo model, where the build's own path does not hold; argv[2]: this device alone */
 int main(int argc, char **argv) {
-    static const char *const devices[] = {"reference", "cpu_simd", "cuda:0"};
+    static const char *const devices[] = {"reference", "cpu_simd", "cuda:0", "opencl"};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_batch_like_alone),
                                        cmocka_unit_test(test_seeds),
                                        cmocka_unit_test(test_run_ahead),
@@ -496,6 +496,8 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         mn_device_item d;
         bool there = false;
+        if (argc > 2 && strcmp(argv[2], devices[i]))
+            continue;
         for (uint32_t k = 0; !there && !mn_runtime_device(rt, k, &d); k++)
             there = !strcmp(d.name, devices[i]) && d.usable;
         if (!there) {

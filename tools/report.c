@@ -1,0 +1,115 @@
+/* report.c -- minerva devices --report: one text with what a maintainer needs when a driver fails:
+ * versions, plugin files with the outcome of their probes, devices, and what plugins log while
+ * devices are listed (of OpenCL platforms, extensions, limits, the last failed compilation).
+ *
+ * The log is gathered while the runtime opens and printed after the tables. Nothing that is the
+ * user's goes in: no environment, of the settings those of plugins and devices alone, and the home
+ * folder is written as ~. */
+#include "app.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+/* Appends a line to the memory stream of flags->log_to; fprintf locks it, any thread may log. */
+static void on_log(void *arg, int32_t level, const char *message) {
+    static const char *const levels[] = {"error: ", "warning: ", "", ""};
+    static const char *const wanted[] = {"setting plugin.", "setting device", "setting threads"};
+    const app *a = arg;
+    int keep = strncmp(message, "setting ", 8) != 0;
+    for (size_t i = 0; i < COUNT(wanted); i++)
+        keep |= !strncmp(message, wanted[i], strlen(wanted[i]));
+    if (!keep)
+        return;
+    const char *prefix = level >= 0 && level < (int32_t)COUNT(levels) ? levels[level] : "";
+    fprintf(a->flags->log_to, "  %s%s\n", prefix, message);
+}
+
+/* PRETTY_NAME of os-release, or "". */
+static void read_distribution(char *to, size_t n) {
+    char line[256];
+    FILE *f = fopen("/etc/os-release", "r");
+    to[0] = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        if (strncmp(line, "PRETTY_NAME=", 12))
+            continue;
+        snprintf(to, n, "%s", line + 12);
+        to[strcspn(to, "\n")] = 0;
+    }
+    if (f)
+        fclose(f);
+}
+
+static void put_machine(FILE *to) {
+    struct utsname u;
+    char distribution[256];
+    read_distribution(distribution, sizeof distribution);
+    fprintf(to, "minerva %s\n", mn_version());
+    if (!uname(&u))
+        fprintf(to, "system: %s %s %s %s\n", u.sysname, u.release, u.machine, distribution);
+}
+
+static void put_plugins(const app *a, FILE *to) {
+    mn_plugin_item p;
+    fputs("\nplugins:\n", to);
+    for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++)
+        fprintf(to, "  %s (%s) %s, ABI %u.%u: %s; probe: %s%s%s\n", p.path, p.kind, p.version,
+                p.abi >> 16, p.abi & 0xffff, p.status, p.probe, p.reason[0] ? "; " : "", p.reason);
+}
+
+static void put_devices(const app *a, FILE *to) {
+    mn_device_item d;
+    fputs("\ndevices:\n", to);
+    for (uint32_t i = 0; mn_runtime_device(a->rt, i, &d) == MN_OK; i++)
+        fprintf(to, "  %s: %s, uid %s, %llu MiB: %s%s%s\n", d.name, d.description, d.uid,
+                (unsigned long long)(d.mem_total >> 20), d.usable ? "usable" : "not usable",
+                d.reason[0] ? ": " : "", d.reason);
+}
+
+/* The text with the home folder as ~. */
+static void print_without_home(const char *text, out_file *out) {
+    const char *home = getenv("HOME");
+    const size_t n = home ? strlen(home) : 0;
+    while (n > 1) {
+        const char *found = strstr(text, home);
+        if (!found)
+            break;
+        out_put(out, text, (size_t)(found - text));
+        out_puts(out, "~");
+        text = found + n;
+    }
+    out_puts(out, text);
+}
+
+int devices_report(app_flags *flags) {
+    app a = {0};
+    char *log = NULL;
+    char *text = NULL;
+    size_t n_log = 0;
+    size_t n_text = 0;
+    out_file out = out_stdout();
+    FILE *to = open_memstream(&text, &n_text);
+    flags->log_to = open_memstream(&log, &n_log);
+    flags->log = on_log;
+    flags->verbose = !flags->quiet;
+    int code = to && flags->log_to ? 0 : no_memory();
+    if (!code)
+        code = app_open_runtime(&a, flags);
+    if (!code) {
+        put_machine(to);
+        put_plugins(&a, to);
+        put_devices(&a, to);
+    }
+    app_close(&a); /* before the log is closed, which its threads write */
+    if (flags->log_to)
+        fclose(flags->log_to);
+    if (to)
+        fclose(to);
+    if (!code) {
+        print_without_home(text, &out);
+        out_puts(&out, "\nlog:\n");
+        print_without_home(log, &out);
+    }
+    free(text);
+    free(log);
+    return out_finish(&out, code);
+}
