@@ -730,8 +730,8 @@ kernel void sample(REF(logits), REF(out_slot), REF(params), REF(slots), REF(hist
             SYNC_GLOBAL;
         }
         const bool live = draws && !state[SLOT_DONE];
-        const int pos = state[SLOT_POS];
-        const int n_drawn = state[SLOT_N_DRAWN];
+        const int pos = live ? state[SLOT_POS] : 0;
+        const int n_drawn = live ? state[SLOT_N_DRAWN] : 0;
         SYNC_GLOBAL;
         if (live) {
             params_row p;
