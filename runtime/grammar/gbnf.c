@@ -199,11 +199,13 @@ static mn_gexpr *atom(gbnf *p) {
     return x;
 }
 
+/* All digits are read; what no grammar has room for stays above MN_GRAMMAR_NODES. */
 static uint32_t number(gbnf *p, uint32_t none) {
     uint64_t n = 0;
     const uint64_t from = p->at;
-    while (peek(p) >= '0' && peek(p) <= '9' && n < MN_GRAMMAR_NODES)
-        n = 10 * n + (uint64_t)(p->s.ptr[p->at++] - '0');
+    for (; peek(p) >= '0' && peek(p) <= '9'; p->at++)
+        if (n < MN_GRAMMAR_NODES)
+            n = 10 * n + (uint64_t)(p->s.ptr[p->at] - '0');
     return p->at > from ? (uint32_t)n : none;
 }
 

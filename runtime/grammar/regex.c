@@ -306,11 +306,13 @@ static part atom(regex *r) {
     return (part){char_class(r), 1, 1};
 }
 
+/* All digits are read; what no grammar has room for stays above MN_GRAMMAR_NODES. */
 static bool number(regex *r, uint32_t *out) {
     uint64_t n = 0;
     const uint64_t from = r->at;
-    while (peek(r) >= '0' && peek(r) <= '9' && n < MN_GRAMMAR_NODES)
-        n = 10 * n + (uint64_t)(r->s.ptr[r->at++] - '0');
+    for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
+        if (n < MN_GRAMMAR_NODES)
+            n = 10 * n + (uint64_t)(r->s.ptr[r->at] - '0');
     *out = (uint32_t)n;
     return r->at > from;
 }

@@ -209,6 +209,8 @@ static void test_refusals(void **state) {
         {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a*+", "possessive"},
         {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "\\p{Greek}", "general categories"},
         {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "((a{1000}){1000}){1000}", "states"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a{99999999}", "states"},
+        {MN_GRAMMAR_REGEX, MN_UNSUPPORTED, "a{1,18446744073709551618}", "states"},
         {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "(a", "')' is missing"},
         {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "a)", "')' without"},
         {MN_GRAMMAR_REGEX, MN_BAD_INPUT, "[z-a]", "ends before"},
