@@ -261,6 +261,8 @@ int cmd_devices(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK)
         return code;
+    if (own.report && own.explain)
+        return complain(EXIT_USAGE, "minerva devices: found --report and --explain, expected one");
     if (own.explain)
         return explain(&flags);
     if (flags.model || flags.device || flags.ctx.given || flags.rows || flags.precision)
