@@ -154,8 +154,11 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
  * longrope chooses its factors by the context. 0: the default. */
 static uint32_t context_for(const app *a, const gen *g, size_t n) {
     int64_t most = 0, cap = 4096;
+    const int64_t set = strtol(mn_runtime_setting(a->rt, "context"), NULL, 10);
     if (a->info.n_ctx_train > 0 && a->info.n_ctx_train < cap)
         cap = a->info.n_ctx_train;
+    if (set > 0 && set < cap) /* the default is the setting */
+        cap = set;
     for (size_t i = 0; i < n; i++) {
         if (g[i].error)
             continue;

@@ -188,6 +188,7 @@ def test_usage_automatic():
     equal((items["threads"]["value"], items["threads"]["origin"]), ("0", "command line"))
     flags = ("--prompt-ids", IDS, "-n", "40", "--temp", "0", "--ignore-eos", "--json")
     equal(len(run(*flags, "-c", "0", "-t", "0", env=settings).json()["ids"]), 40)
+    equal(len(run(*flags, env=settings).json()["ids"]), len(run(*flags, "-c", "30").json()["ids"]))
     far = run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "-1").json()["ids"]
     equal(far, run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "1000").json()["ids"])
     assert far != run(*flags, "--repeat-penalty", "1.5", "--repeat-last-n", "0").json()["ids"]
