@@ -4,6 +4,7 @@
  * Each subcommand is a function cmd_* of its own file, called with argv[0] = its name; it parses
  * its flags by its own tables and returns the exit code. */
 #include "app.h"
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 
@@ -185,7 +186,17 @@ static int run_command(int argc, char **argv) {
     return s ? s->run(argc - 1, argv + 1) : unknown(word);
 }
 
+/* A standard descriptor that is closed would be the next file that is opened, such as the journal of
+ * crashes, and what is printed would go there. It becomes one that fails in its direction, as a
+ * closed one does. */
+static void fill_descriptors(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
 int main(int argc, char **argv) {
+    fill_descriptors();
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
     const int code = run_command(argc, argv);
     contain_over();

@@ -516,6 +516,14 @@ def test_run_model_names():
         is_error(minerva("run", "-m", folder + "/blind", "-p", "a", env=env, preexec_fn=nobody, code=1), "blind: cannot list the folder: Permission denied")
 
 
+def test_run_closed_output():
+    """A closed standard output is an error: what is printed does not go into the file that is opened next."""
+    with scratch() as folder:
+        for command in ("config", "devices"):
+            r = minerva(command, env=environment(XDG_CACHE_HOME=folder), preexec_fn=lambda: os.close(1), code=1)
+            has(r.err, "standard output")
+
+
 def test_run_few_descriptors():
     """Too few file descriptors are named, not only what follows from them."""
     if os.environ.get("MINERVA_TEST_SANITIZE"):
