@@ -186,9 +186,9 @@ static int run_command(int argc, char **argv) {
     return s ? s->run(argc - 1, argv + 1) : unknown(word);
 }
 
-/* A standard descriptor that is closed would be the next file that is opened, such as the journal of
- * crashes, and what is printed would go there. It becomes one that fails in its direction, as a
- * closed one does. */
+/* A standard descriptor that is closed would be the next file that is opened, such as the
+ * journal of crashes, and what is printed would go there. It becomes one that fails in its
+ * direction, as a closed one does. */
 static void fill_descriptors(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
