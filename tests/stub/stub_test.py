@@ -372,7 +372,8 @@ def test_run_beside_each():
 
 
 def test_run_beside_all():
-    with Folder(*steady()) as f:
+    """Without the one that computes wrongly: where sanitizers slow cpu_simd down, it may measure as the fastest."""
+    with Folder(*(name for name in steady() if name != "wrong")) as f:
         for _ in range(2):
             story(8, env=f.env)
 
