@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IS_TEXT = 1, IS_NULL = 2, IS_OTHER = 4, HOPS = 32, KEY = 64 };
+enum { IS_TEXT = 1, IS_NULL = 2, IS_OTHER = 4, HOPS = 32, VISITS = 10000, KEY = 64 };
 static const char end_tag[] = "</parameter>";
 
 static uint32_t kind_of_name(const char *type) {
@@ -27,7 +27,7 @@ static uint32_t kind_of_literal(const cJSON *v) {
 }
 
 /* What a value may be; 0: the schema does not say. */
-static uint32_t kinds_of(mn_gschema *c, const cJSON *s, uint32_t hops) {
+static uint32_t kinds_of(mn_gschema *c, const cJSON *s, uint32_t hops, uint32_t *visits) {
     static const char *const combined[] = {"anyOf", "oneOf", "allOf"};
     const cJSON *type = mn_gschema_item(s, "type");
     const cJSON *one = mn_gschema_item(s, "const");
@@ -35,8 +35,12 @@ static uint32_t kinds_of(mn_gschema *c, const cJSON *s, uint32_t hops) {
     const char *at = NULL;
     if (hops == HOPS || c->b->status)
         return 0;
+    if (++*visits > VISITS) {
+        mn_gschema_refuse(c, MN_UNSUPPORTED, "", "its types take too many references to find");
+        return 0;
+    }
     if (mn_gschema_item(s, "$ref"))
-        return kinds_of(c, mn_gschema_target(c, s, &at), hops + 1);
+        return kinds_of(c, mn_gschema_target(c, s, &at), hops + 1, visits);
     uint32_t kinds = kind_of_name(cJSON_GetStringValue(type));
     cJSON_ArrayForEach(x, type) kinds |= kind_of_name(cJSON_GetStringValue(x));
     if (kinds)
@@ -45,7 +49,8 @@ static uint32_t kinds_of(mn_gschema *c, const cJSON *s, uint32_t hops) {
         return kind_of_literal(one);
     cJSON_ArrayForEach(x, mn_gschema_item(s, "enum")) kinds |= kind_of_literal(x);
     for (size_t i = 0; i < MN_COUNT(combined) && !kinds; i++) {
-        cJSON_ArrayForEach(x, mn_gschema_item(s, combined[i])) kinds |= kinds_of(c, x, hops + 1);
+        cJSON_ArrayForEach(x, mn_gschema_item(s, combined[i])) kinds |=
+            kinds_of(c, x, hops + 1, visits);
     }
     return kinds;
 }
@@ -55,7 +60,7 @@ static bool has_only(mn_gschema *c, const cJSON *s, const char *known) {
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, s) {
         const char *at = strstr(known, k->string);
-        const bool is_known = at && at[-1] == ' ' && at[strlen(k->string)] == ' ';
+        const bool is_known = at > known && at[-1] == ' ' && at[strlen(k->string)] == ' ';
         if (!is_known && !mn_gschema_is_note(k->string))
             return mn_gschema_refuse(c, MN_UNSUPPORTED, k->string,
                                      "cannot be enforced for arguments in tags");
@@ -163,7 +168,10 @@ static mn_gexpr *any_of(mn_gschema *c, const cJSON *list) {
 }
 
 static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
-    const uint32_t kinds = kinds_of(c, s, 0);
+    uint32_t visits = 0;
+    if (!cJSON_IsObject(s) && !cJSON_IsBool(s))
+        return mn_gschema_refuse(c, MN_BAD_INPUT, "", "a schema is an object, true or false");
+    const uint32_t kinds = kinds_of(c, s, 0, &visits);
     if (c->b->status)
         return NULL;
     if (cJSON_IsFalse(s) || (kinds && !(kinds & IS_TEXT)))
@@ -223,6 +231,10 @@ static bool is_required(const cJSON *s, const char *key) {
 static bool check(mn_gschema *c, const cJSON *s, const cJSON *properties) {
     static const char known[] = " type properties required additionalProperties $defs definitions ";
     const cJSON *k = NULL;
+    if (!cJSON_IsObject(s) && !cJSON_IsBool(s))
+        return mn_gschema_refuse(c, MN_BAD_INPUT, "", "a schema is an object, true or false");
+    if (properties && !cJSON_IsObject(properties))
+        return mn_gschema_refuse(c, MN_BAD_INPUT, "properties", "an object is expected");
     if (!has_only(c, s, known))
         return false;
     cJSON_ArrayForEach(k, mn_gschema_item(s, "required")) {
