@@ -171,7 +171,7 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
-    mn_speculate_begin(q);
+    mn_speculate_begin(s, q);
     mn_session_untell(s, (int32_t)seq);
     q->n_literal = q->n_tokens;
     q->n_drawn = 0;
@@ -206,7 +206,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->order = ++s->n_orders;
         memset(q->pages, 0, sizeof q->pages);
         mn_prefix_begin(q);
-        mn_speculate_begin(q);
+        mn_speculate_begin(s, q);
         s->turns[s->n_turns++] = i;
         *seq = i;
         return true;

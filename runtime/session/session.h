@@ -21,13 +21,9 @@ typedef struct mn_guide mn_guide; /* guide.c */
 
 /* Drafts of one sequence: speculate.c. */
 typedef struct {
-    bool on;         /* it waits for the host between its steps, so that drafts can be made */
+    mn_drafting when;
     uint32_t n;      /* drafts in the next step: tokens[n_tokens, n_tokens + n) */
     uint32_t forced; /* bit i: draft i is what the constraint leaves alone, no guess */
-    mn_acceptance acceptance;
-    uint32_t until;             /* not on: until so many ids are drawn */
-    uint32_t rest;              /* how many ids it rested for the last time */
-    uint32_t n_missed, n_steps; /* no draft was found, in a row; steps since it is on */
 } mn_speculation;
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
@@ -213,6 +209,7 @@ typedef struct {
     uint64_t *drafter_for; /* [n_seq] mn_sequence.order that it is for */
     const char *said;      /* mn_session_info.speculation */
     mn_step_times times;
+    mn_draft_memory memory;
     double draft_ns; /* of making one; 0 = nothing */
 } mn_speculating;
 
@@ -362,8 +359,8 @@ mn_status mn_speculate_create(mn_session *s, const mn_session_params *p, mn_erro
 void mn_speculate_free(mn_session *s);
 /* Whether the new engine can verify drafts; MN_OK too where it cannot. */
 mn_status mn_speculate_place(mn_session *s, mn_error *err);
-void mn_speculate_without_drafter(mn_session *s); /* it is gone; other drafts go on */
-void mn_speculate_begin(mn_sequence *q);          /* the sequence runs from its tokens on */
+void mn_speculate_without_drafter(mn_session *s);       /* it is gone; other drafts go on */
+void mn_speculate_begin(mn_session *s, mn_sequence *q); /* it runs from its tokens on */
 /* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
 void mn_speculate_make(mn_session *s);
 /* What became of a sequence's drafts in one step: all of them, and those that are no guesses. */

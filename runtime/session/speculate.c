@@ -1,14 +1,9 @@
 /* speculate.c -- which sequences verify drafts in the next step, and how many (speculate.h says
- * what they are worth).
- *
- * A sequence that makes drafts waits for the host between its steps (host_paced), since the next
- * draft follows the last id. Where no draft pays it rests: it goes on by itself, as if nobody had
- * asked for drafts, and tries again after twice as many ids as the last time. What is decided here
- * changes how many steps a text takes, and never an id. */
+ * what they are worth and when a sequence rests; worth.c counts). One that makes drafts waits for
+ * the host between its steps (host_paced); one that rests goes on as if nobody had asked for
+ * drafts. What is decided here changes how many steps a text takes, and never an id. */
 #include "session/session.h"
 #include <string.h>
-
-enum { FIRST_REST = 16, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64, PAYS = 8 };
 
 /* ---- creation -------------------------------------------------------------------------------- */
 static mn_status check(const mn_session_params *p, mn_error *err) {
@@ -69,6 +64,7 @@ mn_status mn_speculate_place(mn_session *s, mn_error *err) {
     if (!x->wanted)
         return MN_OK;
     memset(&x->times, 0, sizeof x->times);
+    mn_draft_memory_begin(&x->memory);
     mn_status st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_DRAFTS, &g, err);
     if (st)
         return st;
@@ -96,9 +92,9 @@ void mn_speculate_without_drafter(mn_session *s) {
         say(s, "%s", "off: no device is left for the draft model");
 }
 
-void mn_speculate_begin(mn_sequence *q) {
-    q->spec = (mn_speculation){.on = true};
-    mn_acceptance_begin(&q->spec.acceptance);
+void mn_speculate_begin(mn_session *s, mn_sequence *q) {
+    q->spec = (mn_speculation){.n = 0};
+    mn_drafting_begin(&q->spec.when, &s->spec.memory);
 }
 
 /* ---- how many -------------------------------------------------------------------------------- */
@@ -112,36 +108,14 @@ static bool can_draft(const mn_sequence *q) {
     return q->n_drawn && q->n_enqueued + 1 == q->n_tokens && q->n_drawn + 1 < q->limit;
 }
 
-/* The sequence goes on by itself for n ids. */
-static void rest(mn_sequence *q, uint32_t n) {
-    q->spec.on = false;
-    q->spec.until = q->n_drawn + n;
-    q->spec.n_missed = 0;
-    q->spec.n_steps = 0;
-}
-
-/* No draft pays. */
-static void give_up(mn_sequence *q) {
-    const uint32_t n = MN_MAX(q->spec.rest, FIRST_REST / 2u);
-    q->spec.rest = MN_MIN(2 * n, MOST_REST);
-    rest(q, q->spec.rest);
-}
-
 /* Drafts that pay now. */
 static uint32_t count(mn_session *s, mn_sequence *q, const mn_draft_case *usual) {
-    mn_speculation *p = &q->spec;
+    mn_speculating *x = &s->spec;
     mn_draft_case c = *usual;
-    c.most = MN_MIN(s->spec.most, q->limit - q->n_drawn - 1);
-    if (s->spec.flags & MN_SPECULATE_ALWAYS)
+    c.most = MN_MIN(x->most, q->limit - q->n_drawn - 1);
+    if (x->flags & MN_SPECULATE_ALWAYS)
         return c.most;
-    p->n_steps++;
-    /* so that the time of a step without drafts is known, and that of now */
-    if (p->n_steps % PLAIN_EVERY == 0 || !mn_step_times_known(&s->spec.times, c.n_draws))
-        return 0;
-    const uint32_t k = mn_draft_count(&s->spec.times, mn_acceptance_of(&p->acceptance), &c);
-    if (!k)
-        give_up(q);
-    return k;
+    return mn_drafting_count(&q->spec.when, &x->memory, &x->times, &c, q->n_drawn);
 }
 
 /* ---- making drafts --------------------------------------------------------------------------- */
@@ -220,28 +194,17 @@ static void replace_drafts(mn_session *s, const uint32_t *seqs, uint32_t n_seqs)
     }
 }
 
-/* A sequence for which nothing was found looks again later. */
-static void note_miss(mn_sequence *q) {
-    q->spec.n_missed = q->spec.n ? 0 : q->spec.n_missed + 1;
-    if (q->spec.n_missed >= MISSES)
-        rest(q, MISSES);
-}
-
 /* Who draws in the next step, and who of them waits for the host. */
 static mn_draft_case begin_step(mn_session *s) {
     mn_draft_case c = {.draft_ns = s->spec.draft_ns};
     for (uint32_t i = 0; i < s->n_turns; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = 0;
-        if (!q->spec.on && q->n_drawn >= q->spec.until) {
-            q->spec.on = true;
-            if (q->spec.rest)
-                mn_acceptance_begin(&q->spec.acceptance);
-        }
-        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+        mn_drafting_wake(&q->spec.when, &s->spec.memory, q->n_drawn);
+        q->host_paced = q->guide || (s->spec.ready && q->spec.when.on);
         const bool draws = q->running && q->n_enqueued >= q->n_literal;
         c.n_draws += draws;
-        c.n_drafting += draws && s->spec.ready && q->spec.on;
+        c.n_drafting += draws && s->spec.ready && q->spec.when.on;
     }
     return c;
 }
@@ -255,7 +218,7 @@ static void guess_all(mn_session *s) {
     const bool rehearses = s->spec.drafter && s->spec.flags & MN_SPECULATE_REHEARSE;
     for (uint32_t i = 0; i < s->n_turns && s->spec.ready; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
-        const bool guesses = q->spec.on && can_draft(q) && !mn_guide_is_forced(q->guide);
+        const bool guesses = q->spec.when.on && can_draft(q) && !mn_guide_is_forced(q->guide);
         const uint32_t k = guesses ? count(s, q, &c) : 0;
         if (!k)
             continue;
@@ -265,7 +228,7 @@ static void guess_all(mn_session *s) {
             wants[n_asked++] = k;
         }
         if (!s->spec.drafter)
-            note_miss(q);
+            mn_drafting_found(&q->spec.when, q->spec.n, q->n_drawn);
     }
     ask_drafter(s, asked, wants, n_asked);
     if (rehearses)
@@ -279,7 +242,7 @@ void mn_speculate_make(mn_session *s) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = s->spec.wanted ? q->spec.n : 0;
         cut(s, q);
-        q->host_paced = q->guide || (s->spec.ready && q->spec.on);
+        q->host_paced = q->guide || (s->spec.ready && q->spec.when.on);
     }
     follow_guides(s);
 }
@@ -288,9 +251,7 @@ void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r)
     const uint32_t n = r->n - r->n_forced;
     const uint32_t n_held = r->n_held - r->n_forced_held;
     if (n)
-        mn_acceptance_learn(&q->spec.acceptance, n, n_held);
-    if (q->spec.n_steps >= PAYS)
-        q->spec.rest = 0; /* one that held says little */
+        mn_drafting_learn(&q->spec.when, &s->spec.memory, n, n_held);
     s->stats.n_drafted += n;
     s->stats.n_accepted += n_held;
     s->stats.n_forced += r->n_forced_held;

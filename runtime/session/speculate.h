@@ -1,5 +1,5 @@
 /* speculate.h -- what drafts are worth: how many to verify in a step, from how many held and what
- * steps cost. Arithmetic alone; no other part of a session is needed for it.
+ * steps cost, and when to try at all. Arithmetic alone; no other part of a session is needed.
  *
  * Of k drafts, each is what is drawn with probability a if all before it were. Then a row yields
  *   E(k) = 1 + a + a^2 + ... + a^k = (1 - a^(k + 1)) / (1 - a)
@@ -35,7 +35,6 @@ double mn_step_times_of(const mn_step_times *t, double n_rows);
 typedef struct {
     double held, tried;
 } mn_acceptance;
-void mn_acceptance_begin(mn_acceptance *a);
 void mn_acceptance_learn(mn_acceptance *a, uint32_t n_drafts, uint32_t n_held);
 double mn_acceptance_of(const mn_acceptance *a);
 
@@ -48,6 +47,37 @@ typedef struct {
 } mn_draft_case;
 /* The best k. */
 uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c);
+
+/* When a sequence makes drafts. While it does, it waits for the host between its steps, since the
+ * next draft follows the last id. Where no draft pays it rests: it goes on by itself for 32 ids,
+ * and after each try that fails for twice as many. A try begins with one draft a step until one
+ * holds: that is the cheapest question, and a single number of rows to prepare for. What the
+ * sequences of a session have learned is where the next one begins, and its next try: their drafts
+ * have one source. */
+typedef struct {
+    mn_acceptance acceptance; /* of all sequences */
+    uint32_t rest;            /* of the last one that gave up; 0: drafts have paid since */
+    uint32_t n_begun;         /* sequences that began meanwhile */
+} mn_draft_memory;
+typedef struct {
+    bool on; /* it makes drafts */
+    mn_acceptance acceptance;
+    uint32_t until;    /* not on: until so many ids are drawn */
+    uint32_t rest;     /* ids that it rested for the last time */
+    uint32_t n_missed; /* steps in a row for which no draft was found */
+    /* since it is on: steps, those that verified drafts, and those of which one held */
+    uint32_t n_steps, n_tries, n_hits;
+} mn_drafting;
+void mn_draft_memory_begin(mn_draft_memory *m);
+void mn_drafting_begin(mn_drafting *d, mn_draft_memory *m);
+/* Before a step: whether a rest is over. */
+void mn_drafting_wake(mn_drafting *d, const mn_draft_memory *m, uint32_t n_drawn);
+/* Drafts for the next step of a sequence that is on; it may give up. */
+uint32_t mn_drafting_count(mn_drafting *d, mn_draft_memory *m, const mn_step_times *t,
+                           const mn_draft_case *c, uint32_t n_drawn);
+/* A source that found nothing several times in a row is asked later. */
+void mn_drafting_found(mn_drafting *d, uint32_t n_drafts, uint32_t n_drawn);
+void mn_drafting_learn(mn_drafting *d, mn_draft_memory *m, uint32_t n_drafts, uint32_t n_held);
 
 /* A guess by lookup (Saxena 2023, "Prompt lookup decoding"): what followed the latest of the
  * longest matches of the last ids, two at least, in ids[0, n). Behind the end it goes on with

@@ -1,5 +1,5 @@
-/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay,
- * and the guess by lookup. Pure functions. */
+/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay
+ * and when, and the guess by lookup. Pure functions. */
 #include "session/speculate.h"
 #include "engine/engine.h" /* MN_MIN */
 
@@ -65,10 +65,6 @@ double mn_step_times_of(const mn_step_times *t, double n_rows) {
 /* ---- how often drafts hold ------------------------------------------------------------------- */
 #define FORGET 0.95 /* what a step before counts against the last one */
 
-void mn_acceptance_begin(mn_acceptance *a) {
-    *a = (mn_acceptance){.held = 1.5, .tried = 2}; /* it is worth a try, until two have failed */
-}
-
 void mn_acceptance_learn(mn_acceptance *a, uint32_t n_drafts, uint32_t n_held) {
     const uint32_t n_tried = MN_MIN(n_held + 1, n_drafts); /* the first that fails ends the row */
     a->held = FORGET * a->held + n_held;
@@ -110,6 +106,87 @@ uint32_t mn_draft_count(const mn_step_times *t, double a, const mn_draft_case *c
         best = k;
     }
     return best;
+}
+
+/* ---- when ------------------------------------------------------------------------------------ */
+enum { FIRST_REST = 32, MOST_REST = 1024, MISSES = 8, PLAIN_EVERY = 64, PAYS = 8, TRY_EVERY = 8 };
+#define HOPE 0.75 /* a of a source that nothing is known of; what must pay for a try */
+#define DOUBT 0.25
+
+void mn_draft_memory_begin(mn_draft_memory *m) {
+    *m = (mn_draft_memory){.acceptance = {.held = 2 * HOPE, .tried = 2}};
+}
+
+/* What the session has learned counts as one draft of the sequence's own: where it is good two in a
+ * row have to fail, where it is bad one. */
+static void begin_try(mn_drafting *d, const mn_draft_memory *m) {
+    const double known = mn_acceptance_of(&m->acceptance);
+    d->acceptance.held = MN_MIN(MN_MAX(known, DOUBT), HOPE);
+    d->acceptance.tried = 1;
+    d->on = true;
+    d->n_steps = 0;
+    d->n_tries = 0;
+    d->n_hits = 0;
+}
+
+static void rest_for(mn_drafting *d, uint32_t n, uint32_t n_drawn) {
+    d->on = false;
+    d->until = n_drawn + n;
+    d->n_missed = 0;
+}
+
+void mn_drafting_begin(mn_drafting *d, mn_draft_memory *m) {
+    *d = (mn_drafting){.rest = m->rest};
+    begin_try(d, m);
+    m->n_begun++;
+    if (m->rest && m->n_begun % TRY_EVERY)
+        rest_for(d, m->rest, 0);
+}
+
+void mn_drafting_wake(mn_drafting *d, const mn_draft_memory *m, uint32_t n_drawn) {
+    if (d->on || n_drawn < d->until)
+        return;
+    if (d->rest)
+        begin_try(d, m);
+    d->on = true;
+}
+
+static void give_up(mn_drafting *d, mn_draft_memory *m, uint32_t n_drawn) {
+    const uint32_t n = MN_MAX(d->rest, FIRST_REST / 2u);
+    d->rest = MN_MIN(2 * n, MOST_REST);
+    m->rest = d->rest;
+    m->n_begun = 0;
+    rest_for(d, d->rest, n_drawn);
+}
+
+uint32_t mn_drafting_count(mn_drafting *d, mn_draft_memory *m, const mn_step_times *t,
+                           const mn_draft_case *c, uint32_t n_drawn) {
+    const double a = d->n_tries ? mn_acceptance_of(&d->acceptance) : HOPE;
+    d->n_steps++;
+    /* so that the time of a step without drafts is known, and that of now */
+    if (d->n_steps % PLAIN_EVERY == 0 || !mn_step_times_known(t, c->n_draws))
+        return 0;
+    const uint32_t k = mn_draft_count(t, a, c);
+    if (!k)
+        give_up(d, m, n_drawn);
+    return d->n_hits ? k : MN_MIN(k, 1);
+}
+
+void mn_drafting_found(mn_drafting *d, uint32_t n_drafts, uint32_t n_drawn) {
+    d->n_missed = n_drafts ? 0 : d->n_missed + 1;
+    if (d->n_missed >= MISSES)
+        rest_for(d, MISSES, n_drawn);
+}
+
+void mn_drafting_learn(mn_drafting *d, mn_draft_memory *m, uint32_t n_drafts, uint32_t n_held) {
+    mn_acceptance_learn(&d->acceptance, n_drafts, n_held);
+    mn_acceptance_learn(&m->acceptance, n_drafts, n_held);
+    d->n_tries++;
+    d->n_hits += n_held > 0;
+    if (d->n_tries < PAYS)
+        return; /* one that held says little */
+    d->rest = 0;
+    m->rest = 0;
 }
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
