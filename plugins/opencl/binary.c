@@ -1,5 +1,5 @@
 /* binary.c -- compiled programs between processes, in the host's cache ("mn.cache/1"). An entry is
- * one program: its name says device, source, weight type and options, its stamp what it was made
+ * one program: its name says device, source, variant and options, its stamp what it was made
  * from, so that another driver or another version of the plugin replaces it. A driver that does not
  * take its own binary back costs the time of a compilation. Holds nothing. */
 #include "types.h"
@@ -24,7 +24,7 @@ static uint64_t digest(const char *const *texts, uint32_t n) {
 
 static key key_of(const mn_device *d, const ocl_source *s) {
     key k;
-    snprintf(k.name, sizeof k.name, "%s|%s|%s", d->uid, s->name, s->options);
+    snprintf(k.name, sizeof k.name, "%s|%s|%x|%s", d->uid, s->name, s->variant, s->options);
     snprintf(k.stamp, sizeof k.stamp, "%s|%s|%016llx", d->name, d->driver,
              (unsigned long long)digest(s->texts, s->n_texts));
     return k;

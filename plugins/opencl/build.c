@@ -54,6 +54,7 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
     const ocl_type *type = ocl_type_at(variant);
     const bool samples = source == OCL_SOURCE_sample;
     s->name = names[source];
+    s->variant = variant;
     s->n_texts = 0;
     if (source == OCL_SOURCE_step)
         ocl_step_texts(d, variant, s);
@@ -93,13 +94,18 @@ static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, 
     return st;
 }
 
-static mn_status from_source(mn_device *d, const ocl_source *s, cl_program *out, mn_error *err) {
+/* what: the program, for the user. */
+static mn_status from_source(mn_device *d, const ocl_source *s, const char *what, cl_program *out,
+                             mn_error *err) {
     cl_int code;
+    mn_status st = tell(d, what, err);
+    if (st)
+        return st;
     cl_program program = d->cl->CreateProgramWithSource(d->context, s->n_texts,
                                                         (const char **)s->texts, NULL, &code);
     if (!program)
         return ocl_check(code, err, "a program");
-    const mn_status st = compile(d, s, program, err);
+    st = compile(d, s, program, err);
     if (st) {
         d->cl->ReleaseProgram(program);
         return st;
@@ -119,15 +125,13 @@ static mn_status make(mn_device *d, uint32_t source, uint32_t variant, cl_progra
     source_of(d, source, variant, &s);
     char what[64];
     snprintf(what, sizeof what, "%s.cl%s%s", s.name, type ? " for " : "", type ? type->name : "");
-    mn_status st = tell(d, what, err);
-    if (st)
-        return st;
+    mn_status st = MN_OK;
     ocl_signals signals;
     ocl_signals_keep(&signals);
     *out = ocl_binary_find(d, &s);
     const bool found = *out != NULL;
     if (!found)
-        st = from_source(d, &s, out, err);
+        st = from_source(d, &s, what, out, err);
     ocl_signals_restore(&signals);
     if (!st)
         ocl_log(d->plugin, MN_LOG_DEBUG, "%s %s in %.1f ms", what,

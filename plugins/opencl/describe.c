@@ -7,15 +7,20 @@
 
 enum { MOST_WORDS = 16384, MOST_LINE = 440 };
 
-/* A text in lines of the log, broken at spaces. */
+/* Characters of a text's first line: up to the last space that fits, else all that fit. */
+static size_t line_of(const char *text) {
+    size_t n = strlen(text);
+    if (n <= MOST_LINE)
+        return n;
+    n = MOST_LINE;
+    while (n && text[n] != ' ')
+        n--;
+    return n ? n : MOST_LINE;
+}
+
 static void log_words(const ocl_plugin *p, const char *what, const char *text) {
     while (*text) {
-        size_t n = strlen(text);
-        if (n > MOST_LINE) {
-            n = MOST_LINE;
-            while (n > 1 && text[n] != ' ')
-                n--;
-        }
+        const size_t n = line_of(text);
         ocl_log(p, MN_LOG_DEBUG, "%s: %.*s", what, (int)n, text);
         text += n;
         text += strspn(text, " ");

@@ -85,17 +85,19 @@ mn_status ocl_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn
     return mnp_fail(err, MN_UNSUPPORTED, ~0u, "opencl takes no host memory as its own");
 }
 
+/* Whoever gets the handle again has to find the count raised: arguments that are kept name
+ * handles. */
 void ocl_buffer_free(mn_buffer *b) {
     if (!b)
         return;
     const ocl_icd *cl = b->dev->cl;
+    atomic_fetch_add(&b->dev->freed, 1);
     if (b->host) {
         cl->EnqueueUnmapMemObject(b->dev->own, b->mem, b->host, 0, NULL, NULL);
         cl->Finish(b->dev->own);
     }
     if (b->mem)
         cl->ReleaseMemObject(b->mem);
-    atomic_fetch_add(&b->dev->freed, 1);
     ocl_delete(b->dev, b);
 }
 

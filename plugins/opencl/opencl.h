@@ -180,6 +180,7 @@ void ocl_step_forget(mn_queue *q);
 enum { OCL_MAX_TEXTS = 128 };
 typedef struct {
     const char *name;
+    uint32_t variant; /* of step.cl; else the row of a type */
     const char *texts[OCL_MAX_TEXTS];
     uint32_t n_texts;
     char options[512];

@@ -210,15 +210,20 @@ static mn_status make_batch(ocl_run *r, batch **out) {
     return st;
 }
 
+/* Where the one that is being filled stands among those of the step's bindings. */
+static batch **place_of(const ocl_run *r) {
+    const uint32_t set = r->c->bindings == r->c->sets[0] ? 0 : 1;
+    return &r->c->steps->batches[set][r->batch];
+}
+
 /* The one that is being filled; NULL after an error, which r keeps. */
 static batch *batch_of(ocl_run *r) {
     struct ocl_steps *s = r->c->steps;
-    const uint32_t set = r->c->bindings == r->c->sets[0] ? 0 : 1;
     if (r->batch >= s->n_batches)
         r->status = grow(r->dev, s, r->err);
     if (r->status)
         return NULL;
-    batch **b = &s->batches[set][r->batch];
+    batch **b = place_of(r);
     if (!*b)
         r->status = make_batch(r, b);
     return r->status ? NULL : *b;
@@ -381,25 +386,36 @@ static cl_int enqueue(const ocl_run *r, batch *b) {
     if (code == CL_SUCCESS)
         code = d->cl->EnqueueNDRangeKernel(r->c->queue->cl, b->object, 2, NULL, global, local, 0,
                                            NULL, NULL);
-    d->stepper = r->c->queue;
+    if (code == CL_SUCCESS)
+        d->stepper = r->c->queue;
     pthread_mutex_unlock(&d->lock);
     return code;
 }
 
+/* What of the list the device does not have yet. */
+static mn_status send(const ocl_run *r, batch *b) {
+    if (!b->changed && b->n_sent >= b->n_ops)
+        return MN_OK;
+    b->n_sent = 0;
+    const mn_status st =
+        ocl_send(r->c->queue, b->plan, 0, b->ops, b->n_ops * sizeof b->ops[0], r->err);
+    if (st)
+        return st;
+    b->n_sent = b->n_ops;
+    b->changed = false;
+    return MN_OK;
+}
+
+/* The list is empty afterwards, also that of a step that has failed: the next one begins anew. */
 void ocl_step_flush(ocl_run *r) {
-    const struct ocl_steps *s = r->c->steps;
-    if (!r->few || r->batch >= s->n_batches)
+    if (!r->few || r->batch >= r->c->steps->n_batches)
         return;
-    batch *b = batch_of(r);
+    batch *b = *place_of(r);
     if (!b || !b->n_ops)
         return;
-    const uint32_t n = b->n_ops;
     r->batch++;
-    if (!r->dry && !r->status && (b->changed || b->n_sent < n)) {
-        r->status = ocl_send(r->c->queue, b->plan, 0, b->ops, n * sizeof b->ops[0], r->err);
-        b->n_sent = r->status ? 0 : n;
-        b->changed = false;
-    }
+    if (!r->dry && !r->status)
+        r->status = send(r, b);
     if (!r->dry && !r->status)
         r->status = ocl_check(enqueue(r, b), r->err, "run_step");
     b->n_ops = 0;

@@ -7,23 +7,41 @@
 #include <string.h>
 #include <unistd.h>
 
-bool h_open(h_plugin *p, const char *name) {
-    char path[4096];
-    mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
+static const mn_host *host = &h_host;
+
+void h_host_of_plugins(const mn_host *other) {
+    host = other ? other : &h_host;
+}
+
+enum { MOST_PATH = 4096 };
+
+static void path_of(const char *name, char *path) {
     const char *root = getenv("MINERVA_BUILD_ROOT");
-    memset(p, 0, sizeof *p);
     if (strchr(name, '/'))
-        snprintf(path, sizeof path, "%s", name);
+        snprintf(path, MOST_PATH, "%s", name);
     else
-        snprintf(path, sizeof path, "%s/plugins/%s/%s.so", root ? root : ".", name, name);
-    if (access(path, R_OK))
+        snprintf(path, MOST_PATH, "%s/plugins/%s/%s.so", root ? root : ".", name, name);
+}
+
+bool h_built(const char *name) {
+    char path[MOST_PATH];
+    path_of(name, path);
+    return !access(path, R_OK);
+}
+
+bool h_open(h_plugin *p, const char *name) {
+    char path[MOST_PATH];
+    mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
+    memset(p, 0, sizeof *p);
+    if (!h_built(name))
         return false;
+    path_of(name, path);
     if (!(p->so = dlopen(path, RTLD_NOW | RTLD_LOCAL)))
         fail_msg("%s: %s", path, dlerror());
     mn_entry_fn entry;
     *(void **)&entry = dlsym(p->so, MN_ENTRY_NAME);
     assert_non_null(entry);
-    p->api = entry(&h_host, &err);
+    p->api = entry(host, &err);
     if (!p->api)
         fail_msg("%s: %s", path, err.msg);
     p->be = p->api->query(p->api->self, MN_BACKEND_ID);

@@ -12,7 +12,8 @@
 #include "case.h"
 
 /* ---- the host that plugins see: counts what lives, can refuse the k-th allocation ------------ */
-void h_host_workers(uint32_t n);                        /* of plugins opened after it; default 3 */
+void h_host_of_plugins(const mn_host *host); /* of plugins opened after it; NULL = h_host */
+void h_host_workers(uint32_t n);             /* of plugins opened after it; default 3 */
 void h_host_option(const char *key, const char *value); /* one option at a time; NULL = none */
 /* the k-th allocation from now fails, and all later ones; < 0 = none */
 void h_host_fail_after(int64_t k);
@@ -25,6 +26,7 @@ typedef struct {
     mn_device *dev;
     mn_queue *queue;
 } h_plugin;
+bool h_built(const char *name); /* NAME of the build's plugins, or a path */
 /* NAME of the build's plugins/NAME/NAME.so, or a path; false = not built, or no device */
 bool h_open(h_plugin *p, const char *name);
 void h_close(h_plugin *p);

@@ -1,12 +1,12 @@
 /* opencl.c -- an OpenCL loader with one device that computes nothing but the self-test, and goes
  * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
  * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
- * events say that they failed). OPENCL_STUB_COUNT names a file that gets a line for every
+ * events say that they failed); `long` (it works, and has one extension with a name of 1,000
+ * letters). OPENCL_STUB_COUNT names a file that gets a line for every
  * context that is made, and for every program that is compiled or made of a binary, which is the
  * text of BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command
- * is over when it is enqueued. */
-#define CL_TARGET_OPENCL_VERSION 120
-#include <CL/cl.h>
+ * is over when it is enqueued. A program that links it has opencl_stub.h. */
+#include "opencl_stub.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +20,11 @@ struct _cl_mem {
 };
 struct _cl_kernel {
     char name[64];
-    cl_mem first; /* its first argument, where that is memory */
+    cl_mem first;  /* its first argument, where that is memory */
+    cl_int number; /* its argument 2, where that is a number */
 };
+opencl_stub_state opencl_stub;
+static cl_mem spare; /* released: the next one that is made, as drivers do */
 static int the_platform;
 static int the_device;
 static int the_context;
@@ -29,6 +32,7 @@ static int the_queue;
 static int the_program;
 static int the_event;
 
+#define WHOLE ((cl_ulong)1 << 32) /* bytes of the device */
 static const char BINARY[] = "kernels of the stub";
 
 static bool is(const char *mode) {
@@ -96,6 +100,14 @@ cl_int clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint room, cl_de
     return CL_SUCCESS;
 }
 
+/* A name that breaks nowhere. */
+static cl_int long_name(size_t room, void *to, size_t *n) {
+    char name[1001];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    return text(name, room, to, n);
+}
+
 /* The bus as NVIDIA's driver tells it: slots are devices of eight functions. */
 cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *to, size_t *n) {
     enum { BUS_NV = 0x4008, SLOT_NV = 0x4009, DOMAIN_NV = 0x400A };
@@ -106,12 +118,15 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *t
     case CL_DRIVER_VERSION:
         return text("1.0", room, to, n);
     case CL_DEVICE_EXTENSIONS:
+        if (is("long"))
+            return long_name(room, to, n);
         return text("cl_khr_fp64", room, to, n);
     case CL_DEVICE_TYPE:
         return number(CL_DEVICE_TYPE_GPU, room, to, n);
     case CL_DEVICE_GLOBAL_MEM_SIZE:
+        return number(WHOLE, room, to, n);
     case CL_DEVICE_MAX_MEM_ALLOC_SIZE:
-        return number((cl_ulong)1 << 32, room, to, n);
+        return number(opencl_stub.max_alloc ? opencl_stub.max_alloc : WHOLE, room, to, n);
     case CL_DEVICE_MAX_WORK_GROUP_SIZE:
         return number(256, room, to, n);
     case CL_DEVICE_AVAILABLE:
@@ -163,6 +178,7 @@ cl_program clCreateProgramWithSource(cl_context c, cl_uint n, const char **texts
     (void)texts;
     (void)sizes;
     count("source");
+    opencl_stub.sources++;
     *code = CL_SUCCESS;
     return (cl_program)(void *)&the_program;
 }
@@ -218,7 +234,8 @@ cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t n, void *host, cl
     (void)c;
     (void)flags;
     (void)host;
-    cl_mem m = malloc(sizeof *m);
+    cl_mem m = spare ? spare : malloc(sizeof *m);
+    spare = NULL;
     if (m)
         m->data = calloc(n, 1);
     if (m && m->data) {
@@ -232,7 +249,10 @@ cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t n, void *host, cl
 
 cl_int clReleaseMemObject(cl_mem m) {
     free(m->data);
-    free(m);
+    free(spare);
+    spare = m;
+    if (opencl_stub.released)
+        opencl_stub.released(opencl_stub.arg, m);
     return CL_SUCCESS;
 }
 
@@ -320,6 +340,10 @@ cl_kernel clCreateKernel(cl_program p, const char *name, cl_int *code) {
 cl_int clSetKernelArg(cl_kernel k, cl_uint i, size_t n, const void *value) {
     if (i == 0 && n == sizeof k->first)
         memcpy(&k->first, value, n);
+    if (n == sizeof(cl_mem) && !memcmp(&opencl_stub.watched, value, n))
+        opencl_stub.n_watched++;
+    if (i == 2 && n == sizeof k->number)
+        memcpy(&k->number, value, n);
     return CL_SUCCESS;
 }
 
@@ -335,6 +359,11 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
     const bool tests = !strcmp(k->name, "self_test");
     if (tests ? is("resources") : is("lost"))
         return CL_OUT_OF_RESOURCES;
+    if (opencl_stub.fails_in && --opencl_stub.fails_in == 0)
+        return CL_OUT_OF_RESOURCES;
+    opencl_stub.kernels++;
+    if (!strcmp(k->name, "run_step"))
+        opencl_stub.n_ops = k->number;
     for (size_t i = 0; tests && i < global[0]; i++) {
         float *x = (float *)(void *)k->first->data + i;
         *x = *x * *x + *x + (is("wrong") ? 1.0f : 0.0f);
@@ -351,7 +380,12 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
         return done(e);                                                                            \
     }
 OVER(clEnqueueMarkerWithWaitList)
-OVER(clEnqueueBarrierWithWaitList)
+OVER(enqueue_barrier)
+cl_int clEnqueueBarrierWithWaitList(cl_command_queue q, cl_uint n, const cl_event *before,
+                                    cl_event *e) {
+    opencl_stub.barriers++;
+    return enqueue_barrier(q, n, before, e);
+}
 
 cl_int clGetEventInfo(cl_event e, cl_event_info what, size_t room, void *to, size_t *n) {
     (void)e;

@@ -99,6 +99,8 @@ def test_opencl_report():
             "largest buffer 4294967296", "build that failed: self_test.cl on Stub device", "no such flux capacitor")
         assert "hf_secret" not in r.out and "private.gguf" not in r.out and temp not in r.out, r.out
         minerva("devices", "--report", "--json", env=secret, code=2)
+        broken = minerva("devices", "--report", env=dict(secret, OPENCL_STUB="long"))
+        has(broken.out, "opencl: extensions: " + 440 * "x" + "\n", "opencl: extensions: " + 120 * "x" + "\n")
 
 
 def test_opencl_uid():

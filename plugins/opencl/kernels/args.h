@@ -1,6 +1,6 @@
 /* args.h -- what kernels get by value beside their operands: one struct for each family, read by
  * the compiler of the plugin and by that of the device. Members of 8 bytes come first, so that both
- * lay them out alike. */
+ * lay them out alike; each compiler checks the sizes. */
 #ifndef OCL_ARGS_H
 #define OCL_ARGS_H
 
@@ -192,5 +192,25 @@ typedef struct {
     int n_bias_ids;
     int n_top;
 } ocl_sample_args;
+
+/* Both compilers refuse another size. */
+#define OCL_SIZE(type, bytes) typedef char type##_size[sizeof(type) == (bytes) ? 1 : -1];
+OCL_SIZE(ocl_matrix, 32)
+OCL_SIZE(ocl_embed_args, 64)
+OCL_SIZE(ocl_norm_args, 16)
+OCL_SIZE(ocl_linear_args, 56)
+OCL_SIZE(ocl_warp_args, 152)
+OCL_SIZE(ocl_elementwise_args, 32)
+OCL_SIZE(ocl_gather_args, 8)
+OCL_SIZE(ocl_rope_args, 24)
+OCL_SIZE(ocl_cache, 72)
+OCL_SIZE(ocl_store_args, 96)
+OCL_SIZE(ocl_attend_args, 96)
+OCL_SIZE(ocl_route_args, 24)
+OCL_SIZE(ocl_combine_args, 16)
+OCL_SIZE(ocl_step_ref, 16)
+OCL_SIZE(ocl_step_op, 400)
+OCL_SIZE(ocl_sample_args, 32)
+#undef OCL_SIZE
 
 #endif

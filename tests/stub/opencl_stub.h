@@ -1,0 +1,24 @@
+/* opencl_stub.h -- what a program that links the stub of OpenCL (opencl.c) sees of it, and tells
+ * it. */
+#ifndef MN_OPENCL_STUB_H
+#define MN_OPENCL_STUB_H
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <stdint.h>
+
+typedef struct {
+    /* calls so far */
+    uint32_t kernels;  /* enqueued */
+    uint32_t barriers; /* enqueued */
+    uint32_t sources;  /* programs made of them */
+    int32_t n_ops;     /* argument 2 of the last kernel `run_step`, a number */
+    cl_mem watched;    /* how often a kernel was given this memory as an argument */
+    uint32_t n_watched;
+    uint32_t fails_in;                /* the kernel after so many more is refused; 0 = none */
+    uint64_t max_alloc;               /* of a buffer; 0 = 4 GiB */
+    void (*released)(void *, cl_mem); /* called when memory was released; its handle is the next */
+    void *arg;                        /* of it */
+} opencl_stub_state;
+extern opencl_stub_state opencl_stub;
+
+#endif

@@ -1,0 +1,224 @@
+/* test_opencl.c -- the OpenCL plugin's table over the stub of a driver (opencl.c), which counts and
+ * refuses calls in this process: what a step that failed leaves behind, handles that come again,
+ * programs from the cache, weights in several buffers. Nothing is computed. */
+#include "../kernels/harness.h"
+#include "../kernels/host.h"
+#include "case_plan.h"
+#include "opencl_stub.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mn_error error = {sizeof error, 0, 0, ~0u, 0, {0}};
+
+/* A store and an attention of each of two layers, which are launches of several kernels, and a
+ * product: the last two are in one list. */
+static op_case *layers(uint32_t dtype) {
+    enum { ROWS = 2, K = 32, N = 8 };
+    static const float zero[N * K];
+    const op_shape shape = {.rows = ROWS, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 3};
+    const op_shape both[CASE_GROUPS] = {shape, shape};
+    char packed[sizeof zero];
+    op_case *c = case_groups(both, 2, 1);
+    assert_non_null(c);
+    case_quantise(dtype, zero, N * K, packed);
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, ROWS, K, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, dtype, N, K, packed, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, ROWS, N, NULL, "y");
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    assert_false(c->failed);
+    return c;
+}
+
+typedef struct {
+    h_plugin p;
+    op_case *c;
+    case_plan *plan;
+} world;
+
+/* Opens the device, with lists of operations, and compiles the case. */
+static void open_world(world *w, uint32_t dtype) {
+    memset(w, 0, sizeof *w);
+    opencl_stub = (opencl_stub_state){0};
+    h_host_option("step_groups", "1");
+    assert_true(h_open(&w->p, "opencl"));
+    w->c = layers(dtype);
+    const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
+    assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
+}
+
+static void close_world(world *w) {
+    case_close(w->plan);
+    case_free(w->c);
+    h_close(&w->p);
+    h_host_option(NULL, NULL);
+}
+
+static mn_status step(world *w) {
+    return case_step(w->plan, w->c, &error);
+}
+
+/* Whichever kernel a step loses, the next one has the operations of a step and no more. */
+static void failed_step(void **state) {
+    world w;
+    (void)state;
+    open_world(&w, MN_F32);
+    assert_int_equal(step(&w), MN_OK);
+    const int32_t n_ops = opencl_stub.n_ops;
+    const uint32_t kernels = opencl_stub.kernels;
+    assert_int_equal(n_ops, 2);
+    for (uint32_t k = 1; k <= kernels; k++) {
+        opencl_stub.fails_in = k;
+        assert_int_equal(step(&w), MN_DEVICE_LOST);
+        opencl_stub.kernels = 0;
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, kernels);
+        assert_int_equal(opencl_stub.n_ops, n_ops);
+    }
+    close_world(&w);
+}
+
+/* Lists of two queues never run together: a queue that failed to enqueue one has not had its turn
+ * and still waits for the other queue. */
+static void failed_turn(void **state) {
+    world w;
+    (void)state;
+    open_world(&w, MN_F32);
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.barriers, 0);
+    assert_int_equal(case_second_context(w.plan, &error), MN_OK);
+    opencl_stub.fails_in = 2; /* the first list, behind a store */
+    assert_int_equal(step(&w), MN_DEVICE_LOST);
+    const uint32_t before = opencl_stub.barriers;
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.barriers, before + 1);
+    close_world(&w);
+}
+
+/* Called when memory is released: the same handle is bound again, and a step runs. */
+static void take_again(void *arg, cl_mem mem) {
+    world *w = arg;
+    case_plan *p = w->plan;
+    const uint32_t x = p->binding[0].tensor;
+    opencl_stub.released = NULL;
+    assert_int_equal(p->on.be->alloc(p->on.dev, 2 * p->guard + w->c->bytes[x], MN_MEM_DEVICE,
+                                     &p->buffer[x], &error),
+                     MN_OK);
+    p->binding[0].buffer = p->buffer[x];
+    assert_int_equal(p->on.be->context_bind(p->contexts[0], 0, p->binding, p->n_bindings,
+                                            sizeof *p->binding, &error),
+                     MN_OK);
+    opencl_stub.watched = mem;
+    opencl_stub.n_watched = 0;
+    assert_int_equal(step(w), MN_OK);
+    assert_true(opencl_stub.n_watched > 0);
+}
+
+/* A handle that comes again is another buffer: kernels get it anew, however early that is. */
+static void handle_again(void **state) {
+    world w;
+    (void)state;
+    open_world(&w, MN_F32);
+    assert_int_equal(step(&w), MN_OK);
+    opencl_stub.released = take_again;
+    opencl_stub.arg = &w;
+    w.p.be->buffer_free(w.plan->binding[0].buffer);
+    assert_null(opencl_stub.released);
+    close_world(&w);
+}
+
+/* ---- a host with a cache --------------------------------------------------------------------- */
+enum { ENTRIES = 64, MOST_NAME = 1200 };
+static struct {
+    char name[MOST_NAME];
+    char stamp[MOST_NAME];
+    void *data;
+    uint64_t bytes;
+} entries[ENTRIES];
+static uint32_t n_entries;
+static uint32_t n_told; /* lines of progress */
+
+static uint32_t entry_of(mn_str name) {
+    for (uint32_t i = 0; i < n_entries; i++)
+        if (strlen(entries[i].name) == name.len && !memcmp(entries[i].name, name.ptr, name.len))
+            return i;
+    return n_entries;
+}
+
+static mn_status read_entry(void *self, mn_str name, mn_str stamp, void **data, uint64_t *bytes) {
+    const uint32_t i = entry_of(name);
+    if (i == n_entries || strlen(entries[i].stamp) != stamp.len ||
+        memcmp(entries[i].stamp, stamp.ptr, stamp.len))
+        return MN_END;
+    *bytes = entries[i].bytes;
+    *data = h_host.alloc(self, *bytes, 16);
+    memcpy(*data, entries[i].data, *bytes);
+    return MN_OK;
+}
+
+static mn_status write_entry(void *self, mn_str name, mn_str stamp, const void *data,
+                             uint64_t bytes) {
+    const uint32_t i = entry_of(name);
+    (void)self;
+    assert_true(i < ENTRIES);
+    n_entries += i == n_entries;
+    snprintf(entries[i].name, MOST_NAME, "%.*s", (int)name.len, name.ptr);
+    snprintf(entries[i].stamp, MOST_NAME, "%.*s", (int)stamp.len, stamp.ptr);
+    free(entries[i].data);
+    entries[i].data = malloc(bytes);
+    entries[i].bytes = bytes;
+    memcpy(entries[i].data, data, bytes);
+    return MN_OK;
+}
+
+static const void *query(void *self, const char *id) {
+    static const mn_cache cache = {sizeof cache, 0, read_entry, write_entry};
+    (void)self;
+    return strcmp(id, MN_CACHE_ID) ? NULL : &cache;
+}
+
+static int32_t progress(void *self, float done, mn_str what) {
+    static const char compiling[] = "compiling ";
+    (void)self;
+    (void)done;
+    assert_true(what.len > strlen(compiling));
+    assert_memory_equal(what.ptr, compiling, strlen(compiling));
+    n_told++;
+    return 0;
+}
+
+/* A step of a model with one type of weights, on a device that has just been opened. */
+static void run_anew(uint32_t dtype) {
+    world w;
+    open_world(&w, dtype);
+    n_told = 0;
+    assert_int_equal(step(&w), MN_OK);
+    close_world(&w);
+}
+
+/* Programs of two models' steps are two entries of the cache, and what comes from it is not
+ * announced as being compiled. */
+static void cached(void **state) {
+    mn_host host = h_host;
+    (void)state;
+    host.query = query;
+    host.progress = progress;
+    h_host_of_plugins(&host);
+    run_anew(MN_F32);
+    const uint32_t compiled = opencl_stub.sources;
+    assert_true(compiled > 0);
+    assert_int_equal(n_told, compiled);
+    run_anew(MN_Q8_0);
+    run_anew(MN_F32);
+    assert_int_equal(opencl_stub.sources, 0);
+    assert_int_equal(n_told, 0);
+    h_host_of_plugins(NULL);
+    for (uint32_t i = 0; i < n_entries; i++)
+        free(entries[i].data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(failed_step), cmocka_unit_test(failed_turn),
+                                       cmocka_unit_test(handle_again), cmocka_unit_test(cached)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
