@@ -1929,6 +1929,20 @@ def test_install_removed():
         has(bootstrap("cmd_uninstall", code=1).err, "takes one argument")
 
 
+def test_failed_tests_named():
+    """The end of a run of the tests names what failed and shows the end of its output."""
+    results = [("good", "OK", "fine\n"), ("bad", "FAIL", "".join(f"line {i}\n" for i in range(40))), ("slow", "TIMEOUT", ""), ("absent", "SKIP", "")]
+    with scratch() as folder:
+        os.makedirs(folder + "/build/meson-logs")
+        log = "".join(json.dumps({"name": name, "stdout": out, "result": result, "duration": 1.25, "returncode": 3}) + "\n" for name, result, out in results)
+        put(folder, "build/meson-logs/testlog.json", log)
+        command = [sys.executable, ROOT + "/tests/dev/failed_tests.py", folder + "/build", folder + "/not-there"]
+        lines = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+        equal(lines[0], "build: bad: FAIL after 1.2 s, status 3")
+        equal(lines[1:16], [f"    line {i}" for i in range(25, 40)])
+        equal(lines[16:], ["build: slow: TIMEOUT after 1.2 s, status 3"])
+
+
 def main(functions):
     """functions: globals() of the module whose tests these are."""
     global MINERVA
