@@ -1929,7 +1929,7 @@ def test_install_removed():
         has(bootstrap("cmd_uninstall", code=1).err, "takes one argument")
 
 
-def test_failed_tests_named():
+def test_output_of_failed_tests():
     """The end of a run of the tests names what failed and shows the end of its output."""
     results = [("good", "OK", "fine\n"), ("bad", "FAIL", "".join(f"line {i}\n" for i in range(40))), ("slow", "TIMEOUT", ""), ("absent", "SKIP", "")]
     with scratch() as folder:
