@@ -402,16 +402,38 @@ static void mask_heads(const mn_grammar_state *s, walker *w, level *levels) {
 }
 
 static bool is_empty(const uint32_t *bits, uint32_t words) {
-    uint32_t any = 0;
     for (uint32_t i = 0; i < words; i++)
-        any |= bits[i];
-    return !any;
+        if (bits[i])
+            return false;
+    return true;
+}
+
+/* Whether the mask of the head's set is there, and is the head's as well: what lies below is of no
+ * account. */
+static bool is_whole(const mn_grammar *g, const mn_gstack *k, mn_ghead h) {
+    const mn_gmask *m = g->set[h.set]->mask;
+    return m && m->deepest + k->frame[h.frame].depth <= MN_GRAMMAR_DEPTH &&
+           (!h.frame || !m->n_escape);
+}
+
+/* The usual case, in which masks of sets are all that it takes. False: nothing was written. */
+static bool join_masks(const mn_grammar *g, const mn_gstack *k, uint32_t *bits) {
+    const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
+    for (uint32_t i = 0; i < k->n_heads; i++)
+        if (!is_whole(g, k, k->head[i]))
+            return false;
+    memset(bits, 0, words * sizeof *bits);
+    for (uint32_t i = 0; i < k->n_heads; i++)
+        add_mask(g->set[k->head[i].set]->mask, bits, words);
+    return true;
 }
 
 /* g: of s, or a view of it. False: g->failed. */
 static bool make_mask(mn_grammar *g, const mn_grammar_state *s, uint32_t *bits) {
     mn_gstack k = {0};
     g->failed = false;
+    if (join_masks(g, &s->stack, bits))
+        return true;
     memset(bits, 0, MN_GRAMMAR_WORDS(g->vocab->n_vocab) * sizeof *bits);
     level *levels = mn_alloc(g->vocab->longest + 2ull, sizeof *levels);
     if (levels && mn_gstack_copy(&k, &s->stack)) {

@@ -126,10 +126,34 @@ static bool step(mn_grammar *g, mn_gstack *k, uint8_t byte, bool *complete) {
     return n || c.popped;
 }
 
+/* The usual case, in which nothing has to be copied: one way to read the text, and no rule is
+ * called or ends meanwhile. False: the state is what it was, and this is another case. */
+static bool accept_within(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
+    mn_gstack *k = &s->stack;
+    if (k->n_heads != 1 || !bytes.len)
+        return false;
+    const uint32_t depth = k->frame[k->head[0].frame].depth;
+    uint32_t set = k->head[0].set;
+    for (uint64_t i = 0; i < bytes.len; i++) {
+        const int32_t next = mn_gset_next(g, g->set[set], (uint8_t)bytes.ptr[i]);
+        if (next < 0)
+            return false;
+        const mn_gset *to = g->set[next];
+        if (!to->plain || to->ends || !to->has_bytes || depth + to->need > MN_GRAMMAR_DEPTH)
+            return false;
+        set = (uint32_t)next;
+    }
+    k->head[0].set = set;
+    s->complete = false;
+    return true;
+}
+
 /* g: of s, or a view of it. False: the bytes are not allowed, or g->failed. */
 static bool accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
     mn_gstack k = {0};
     bool complete = s->complete;
+    if (accept_within(g, s, bytes))
+        return true;
     g->failed = !mn_gstack_copy(&k, &s->stack);
     bool ok = !g->failed;
     for (uint64_t i = 0; i < bytes.len && ok; i++)
@@ -212,6 +236,8 @@ static void append_forced(mn_grammar *g, mn_gstack *k, bool complete, mn_text *o
 /* g: of s, or a view of it. False: g->failed. */
 static bool find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) {
     mn_gstack k = {0};
+    if (s->complete || only_byte(g, &s->stack) < 0)
+        return true;
     g->failed = !mn_gstack_copy(&k, &s->stack);
     if (!g->failed)
         append_forced(g, &k, s->complete, out);

@@ -226,12 +226,11 @@ static bool need_ahead(mn_guide *g) {
 
 uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most,
                          uint32_t *forced) {
-    mn_guide now = *g;
     uint32_t n_allowed = 0;
     *forced = 0;
     if (!most || (!n && !mn_guide_is_forced(g)) || !need_ahead(g))
         return 0;
-    now.ahead = g->ahead;
+    const mn_guide now = *g;
     g->bits = mn_alloc(g->n_allocated, sizeof *g->bits);
     if (g->bits && !mn_grammar_state_copy(now.state, &g->state, NULL)) {
         memcpy(g->bits, now.bits, g->n_words * sizeof *g->bits);
