@@ -64,15 +64,19 @@ struct mn_model {
     mn_model_graph *graphs[MN_GRAPH_ENDS][2];
 };
 
+/* Where an output begins, by its prompt: with the answer, with what is thought, or with the header
+ * of a message (Harmony). */
+typedef enum { MN_PLACE_ANSWER, MN_PLACE_THINKING, MN_PLACE_HEADER, MN_PLACES } mn_place;
+
 struct mn_constraint {
     mn_model *model;
     mn_grammar *grammar;
     mn_text warnings;
     atomic_uint refs;
-    /* the same behind thinking, made when first asked for, from copies of kind, flags and source
-     * (of choices: a regular expression) */
+    /* The same where an output begins at another place, made when first asked for, from copies of
+     * kind, flags and source (of choices: a regular expression). */
     pthread_mutex_t lock;
-    mn_grammar *behind_thinking;
+    mn_grammar *behind[MN_PLACES];
     uint32_t kind, flags;
     mn_text source;
 };
@@ -80,9 +84,6 @@ struct mn_constraint {
  * precedes the answer is free. Lives as long as c. Any thread. */
 mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_t n,
                                 mn_grammar **out, mn_error *err);
-/* Where an output begins, by its prompt: with the answer, with what is thought, or with the header
- * of a message (Harmony). */
-typedef enum { MN_PLACE_ANSWER, MN_PLACE_THINKING, MN_PLACE_HEADER } mn_place;
 /* stream.c: what an output that follows the prompt has to spell before its answer: a mark as in the
  * vocabulary for grammars, and what stands behind it; MN_PLACE_ANSWER: nothing. */
 mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,

@@ -120,11 +120,11 @@ static mn_status compile_behind(mn_constraint *c, mn_place place, mn_str mark, m
                                 mn_error *err) {
     const mn_str source = {c->source.ptr ? c->source.ptr : "", c->source.len};
     if (c->kind == MN_CONSTRAINT_CALLS)
-        return mn_call_grammar(c->model, source, c->flags, place, &c->behind_thinking, NULL, err);
+        return mn_call_grammar(c->model, source, c->flags, place, &c->behind[place], NULL, err);
     const mn_grammar_tag tag = {
         .begin = mark, .lead = lead, .kind = kinds[c->kind], .source = source};
     const mn_grammar_tags tags = {.tag = &tag, .n = 1, .least = 1, .most = 1};
-    return mn_grammar_tagged(&tags, c->model->grammar_vocab, &c->behind_thinking, NULL, err);
+    return mn_grammar_tagged(&tags, c->model->grammar_vocab, &c->behind[place], NULL, err);
 }
 
 mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_t n,
@@ -139,10 +139,10 @@ mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_
     if (mark.failed || lead.failed)
         st = mn_fail_memory(err, 64);
     pthread_mutex_lock(&c->lock);
-    if (!st && !c->behind_thinking)
+    if (!st && !c->behind[place])
         st = compile_behind(c, place, (mn_str){mark.ptr, mark.len}, (mn_str){lead.ptr, lead.len},
                             err);
-    *out = c->behind_thinking;
+    *out = c->behind[place];
     pthread_mutex_unlock(&c->lock);
     mn_text_free(&mark);
     mn_text_free(&lead);
@@ -188,7 +188,8 @@ void mn_constraint_free(mn_constraint *c) {
     if (!c || mn_pool_is_stranded(c->model->rt->pool) || atomic_fetch_sub(&c->refs, 1) > 1)
         return;
     mn_grammar_free(c->grammar);
-    mn_grammar_free(c->behind_thinking);
+    for (uint32_t i = 0; i < MN_PLACES; i++)
+        mn_grammar_free(c->behind[i]);
     pthread_mutex_destroy(&c->lock);
     mn_text_free(&c->source);
     mn_text_free(&c->warnings);

@@ -264,7 +264,7 @@ static bool take_bans(mn_guide *g, const mn_sample_params *p) {
     if (p->n_bias)
         g->banned = mn_alloc(p->n_bias, sizeof *g->banned);
     for (uint32_t i = 0; i < p->n_bias && g->banned; i++)
-        if (isinf(p->bias[i].bias))
+        if (isinf(p->bias[i].bias) && p->bias[i].bias < 0)
             g->banned[g->n_banned++] = p->bias[i].id;
     return !p->n_bias || g->banned;
 }

@@ -217,6 +217,45 @@ static void harmony_calls(void **state) {
     expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "/b"); /* to nobody */
 }
 
+/* Calls that are forced: by one constraint, where the prompt ends in front of a message's header,
+ * and then inside of one. There no channel begins, however likely it is. */
+static void harmony_places(void **state) {
+    const world *w = *state;
+    const int32_t header[] = {START, ASSISTANT};
+    const int32_t inside[] = {START, ASSISTANT, CHANNEL, ANALYSIS, MESSAGE};
+    static const char list[] = "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]";
+    const mn_str tools = {list, sizeof list - 1};
+    const mn_constraint_params calls = {.size = sizeof calls,
+                                        .kind = MN_CONSTRAINT_CALLS,
+                                        .flags = MN_CONSTRAINT_CALLS_ONLY,
+                                        .source = tools};
+    const mn_logit_bias likely = {.id = CHANNEL, .bias = 200};
+    const mn_session_params params = {.size = sizeof params, .n_seq = 2, .n_ctx = 32};
+    mn_error err = MN_ERROR;
+    mn_constraint *c = NULL;
+    mn_session *s = NULL;
+    int32_t seq[2];
+    mn_token token[2];
+    uint32_t n = 0;
+    assert_int_equal(mn_constraint_create(w->model, &calls, &c, &err), MN_OK);
+    assert_int_equal(mn_session_create(w->model, &params, &s, &err), MN_OK);
+    const mn_sample_params how = {.size = sizeof how,
+                                  .max_new = 1,
+                                  .penalty_last_n = -1,
+                                  .bias = &likely,
+                                  .n_bias = 1,
+                                  .constraint = c};
+    if (mn_seq_create(s, header, 2, &how, &seq[0], &err) ||
+        mn_seq_create(s, inside, 5, &how, &seq[1], &err))
+        fail_msg("%s", err.msg);
+    for (uint32_t got = 0; got < 2; got += n)
+        assert_int_equal(mn_session_step(s, token, 2, &n, &err), MN_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(token[i].id == CHANNEL, token[i].seq == seq[0]);
+    mn_session_free(s);
+    mn_constraint_free(c);
+}
+
 /* What a header may not be: the text is lost or shown, never a crash, and the next message is right
  * again. */
 static void harmony_malformed(void **state) {
@@ -542,6 +581,7 @@ int main(void) {
                                        cmocka_unit_test(harmony),
                                        cmocka_unit_test(harmony_calls),
                                        cmocka_unit_test(harmony_malformed),
+                                       cmocka_unit_test(harmony_places),
                                        cmocka_unit_test(marks_of_calls),
                                        cmocka_unit_test(stops),
                                        cmocka_unit_test(calls),
