@@ -103,7 +103,7 @@ static int set_headers(url_client *c, const char *key) {
 }
 
 url_client *url_client_new(const char *base, const char *key) {
-    const curl_api *api = curl_open();
+    const curl_api *api = curl_open("bench --url");
     url_client *c = api ? calloc(1, sizeof *c) : NULL;
     if (!api)
         return NULL;

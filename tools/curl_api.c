@@ -32,7 +32,7 @@ static int find_all(void *library, curl_api *api) {
     return 1;
 }
 
-const curl_api *curl_open(void) {
+const curl_api *curl_open(const char *what) {
     static curl_api api;
     static int ready;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && !ready; i++) {
@@ -42,8 +42,8 @@ const curl_api *curl_open(void) {
     if (ready)
         return &api;
     complain(EXIT_FAILED,
-             "bench --url needs %s of libcurl 7.66 or later, which cannot be opened: "
+             "%s needs %s of libcurl 7.66 or later, which cannot be opened: "
              "install the package libcurl4",
-             names[0]);
+             what, names[0]);
     return NULL;
 }

@@ -18,6 +18,7 @@
     X(multi_setopt)                                                                                \
     X(multi_add_handle)                                                                            \
     X(multi_remove_handle)                                                                         \
+    X(multi_socket_action)                                                                         \
     X(multi_perform)                                                                               \
     X(multi_poll)                                                                                  \
     X(multi_info_read)                                                                             \
@@ -30,6 +31,6 @@ typedef struct {
 #undef MEMBER
 } curl_api;
 
-/* The library, the same at every call; NULL with the error printed. One thread. */
-const curl_api *curl_open(void);
+/* The library, the same at every call; NULL with the error printed: `what` needs it. One thread. */
+const curl_api *curl_open(const char *what);
 #endif

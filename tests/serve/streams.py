@@ -8,7 +8,7 @@ import random
 
 class Answer:
     def __init__(self):
-        self.status, self.text, self.finish, self.done, self.error = 0, "", None, False, None
+        self.status, self.text, self.finish, self.done, self.error, self.usage = 0, "", None, False, None, None
 
 
 async def send(host, port, body, path="/v1/completions"):
@@ -43,6 +43,7 @@ def take(answer, data):
     event = json.loads(data)
     if "error" in event:
         answer.error = event["error"]["message"]
+    answer.usage = event.get("usage") or answer.usage
     for choice in event.get("choices", []):
         answer.text += choice.get("text", "")
         answer.finish = choice.get("finish_reason") or answer.finish

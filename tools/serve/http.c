@@ -22,7 +22,7 @@
 
 /* CONNECTION_MEMORY: for the head of a request. Above 32 KiB the library maps it instead of taking
  * it from the heap, which thousands of connections would leave in pieces. */
-enum { MAX_HEADERS = 8, BLOCK = 32768, CONNECTION_MEMORY = 36864 };
+enum { MAX_HEADERS = 8, MAX_REQUEST_ID = 256, BLOCK = 32768, CONNECTION_MEMORY = 36864 };
 
 /* One connection: the library's, with what it does not know. */
 typedef struct connection {
@@ -149,8 +149,11 @@ static void add_headers(exchange *x, struct MHD_Response *response) {
     const access_rules *access = x->server->params.access;
     const char *origin =
         MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    const char *id = MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, "X-Request-Id");
     if (x->type)
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
+    if (id && strlen(id) <= MAX_REQUEST_ID)
+        MHD_add_response_header(response, "X-Request-Id", id); /* for the logs of both sides */
     MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     for (size_t i = 0; i < x->n_headers; i++)
         MHD_add_response_header(response, x->headers[i][0], x->headers[i][1]);
@@ -251,6 +254,10 @@ void http_drop(http_request *r) {
 
 static const char *header(const exchange *x, const char *name) {
     return MHD_lookup_connection_value(x->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_request_header(const http_request *r, const char *name) {
+    return header((const exchange *)(const void *)r, name);
 }
 
 /* Routes that need no key: liveness, and the page, which holds no secret and asks for the key. */

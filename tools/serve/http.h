@@ -65,6 +65,8 @@ void http_header(http_request *r, const char *name, const char *value);
 void http_begin(http_request *r, const char *type);
 void http_put(http_request *r, const char *bytes, size_t n);
 void http_end(http_request *r);
+/* A header that the request came with; NULL: none. */
+const char *http_request_header(const http_request *r, const char *name);
 /* The body as memory of the caller, who frees it; r has none afterwards. NULL: out of memory, or
  * the body is empty. */
 char *http_take_body(http_request *r);

@@ -73,6 +73,12 @@ void http_end(http_request *r) {
     (void)r;
 }
 
+const char *http_request_header(const http_request *r, const char *name) {
+    (void)r;
+    (void)name;
+    return NULL;
+}
+
 size_t http_unsent(const http_request *r) {
     (void)r;
     return 0;

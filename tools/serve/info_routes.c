@@ -57,6 +57,33 @@ void route_model(serve *s, http_request *r) {
     serve_json(s, r, &out);
 }
 
+/* ---- metrics --------------------------------------------------------------------------------- */
+
+/* Sums over the engines. */
+static metrics_now now_of(const serve *s) {
+    metrics_now now = {.n_connections = http_connections(s->http)};
+    uint64_t used = 0;
+    uint64_t total = 0;
+    for (unsigned i = 0; i < s->n_links; i++) {
+        const engine_link *l = &s->links[i];
+        now.n_running += l->beat.n_running;
+        now.n_preempted += l->n_preempted + l->beat.n_preempted;
+        now.cache_queries += l->cache_queries + l->beat.cache_queries;
+        now.cache_hits += l->cache_hits + l->beat.cache_hits;
+        now.n_drafted += l->n_drafted + l->beat.n_drafted;
+        now.n_accepted += l->n_accepted + l->beat.n_accepted;
+        now.n_forced += l->n_forced + l->beat.n_forced;
+        now.n_restarts += l->n_restarts;
+        now.n_ready += l->state == LINK_READY;
+        used += l->beat.pages_used;
+        total += l->beat.pages_total;
+    }
+    const uint64_t n = s->n_generations;
+    now.n_waiting = n > now.n_running ? n - now.n_running : 0;
+    now.kv_usage = total ? (double)used / (double)total : 0;
+    return now;
+}
+
 /* ---- health ---------------------------------------------------------------------------------- */
 
 void route_live(serve *s, http_request *r) {
@@ -91,40 +118,15 @@ void route_ready(serve *s, http_request *r) {
                    stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
                    (long)l->pid);
     }
-    buffer_z(&out, "]}\n");
+    const metrics_now counts = now_of(s);
+    put_format(&out, "],\"running\":%llu,\"waiting\":%llu}\n", (unsigned long long)counts.n_running,
+               (unsigned long long)counts.n_waiting);
     if (!ready)
         http_header(r, "Retry-After", "2");
     if (ready)
         serve_json(s, r, &out);
     else
         http_answer(r, 503, "application/json", &out);
-}
-
-/* ---- metrics --------------------------------------------------------------------------------- */
-
-/* Sums over the engines. */
-static metrics_now now_of(const serve *s) {
-    metrics_now now = {.n_connections = http_connections(s->http)};
-    uint64_t used = 0;
-    uint64_t total = 0;
-    for (unsigned i = 0; i < s->n_links; i++) {
-        const engine_link *l = &s->links[i];
-        now.n_running += l->beat.n_running;
-        now.n_preempted += l->n_preempted + l->beat.n_preempted;
-        now.cache_queries += l->cache_queries + l->beat.cache_queries;
-        now.cache_hits += l->cache_hits + l->beat.cache_hits;
-        now.n_drafted += l->n_drafted + l->beat.n_drafted;
-        now.n_accepted += l->n_accepted + l->beat.n_accepted;
-        now.n_forced += l->n_forced + l->beat.n_forced;
-        now.n_restarts += l->n_restarts;
-        now.n_ready += l->state == LINK_READY;
-        used += l->beat.pages_used;
-        total += l->beat.pages_total;
-    }
-    const uint64_t n = s->n_generations;
-    now.n_waiting = n > now.n_running ? n - now.n_running : 0;
-    now.kv_usage = total ? (double)used / (double)total : 0;
-    return now;
 }
 
 void route_metrics(serve *s, http_request *r) {

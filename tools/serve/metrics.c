@@ -16,23 +16,22 @@ void histogram_add(histogram *h, double seconds) {
     h->sum += seconds;
 }
 
-/* The lines that begin a metric. */
-static void put_head(buffer *out, const char *name, const char *kind, const char *help) {
+void metrics_head(buffer *out, const char *name, const char *kind, const char *help) {
     put_format(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
 }
 
 /* A metric with one value. */
 static void put_one(buffer *out, const char *name, const char *kind, const char *help,
                     const char *label, double value) {
-    put_head(out, name, kind, help);
+    metrics_head(out, name, kind, help);
     put_format(out, "minerva_%s{%s} %.17g\n", name, label, value);
 }
 
 /* Buckets are cumulative in this format. */
-static void put_histogram(buffer *out, const char *name, const char *help, const char *label,
-                          const histogram *h) {
+void metrics_histogram(buffer *out, const char *name, const char *help, const char *label,
+                       const histogram *h) {
     uint64_t n = 0;
-    put_head(out, name, "histogram", help);
+    metrics_head(out, name, "histogram", help);
     for (size_t i = 0; i < METRICS_MAX_BUCKETS; i++) {
         n += h->counts[i];
         put_format(out, "minerva_%s_bucket{%s,le=\"%g\"} %llu\n", name, label, bounds[i],
@@ -48,14 +47,14 @@ static void put_histogram(buffer *out, const char *name, const char *help, const
 static void put_finished(buffer *out, const metrics *m, const char *label) {
     static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
                                                     "error"};
-    put_head(out, "request_success_total", "counter", "Generations that ended, by reason.");
+    metrics_head(out, "request_success_total", "counter", "Generations that ended, by reason.");
     for (size_t i = 0; i < N_FINISHED; i++)
         put_format(out, "minerva_request_success_total{%s,finished_reason=\"%s\"} %llu\n", label,
                    reasons[i], (unsigned long long)m->finished[i]);
 }
 
-static void put_http(buffer *out, const metrics *m, const metrics_now *now) {
-    put_head(out, "http_requests_total", "counter", "Answers, by status.");
+void metrics_http(buffer *out, const metrics *m, const metrics_now *now) {
+    metrics_head(out, "http_requests_total", "counter", "Answers, by status.");
     const struct {
         const char *status;
         uint64_t n;
@@ -63,7 +62,7 @@ static void put_http(buffer *out, const metrics *m, const metrics_now *now) {
     for (size_t i = 0; i < COUNT(rows); i++)
         put_format(out, "minerva_http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
                    (unsigned long long)rows[i].n);
-    put_head(out, "http_connections", "gauge", "Open connections.");
+    metrics_head(out, "http_connections", "gauge", "Open connections.");
     put_format(out, "minerva_http_connections %u\n", now->n_connections);
 }
 
@@ -105,16 +104,16 @@ void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const ch
     for (size_t i = 0; i < COUNT(rows); i++)
         put_one(out, rows[i].name, rows[i].kind, rows[i].help, label, rows[i].value);
     put_finished(out, m, label);
-    put_histogram(out, "time_to_first_token_seconds", "From the request to its first token.", label,
-                  &m->first_token);
-    put_histogram(out, "inter_token_latency_seconds", "Between two tokens.", label,
-                  &m->inter_token);
-    put_histogram(out, "e2e_request_latency_seconds", "From the request to its last token.", label,
-                  &m->e2e);
-    put_histogram(out, "request_queue_time_seconds", "Before the prompt is begun.", label,
-                  &m->queue);
-    put_histogram(out, "request_prefill_time_seconds", "Of the prompt.", label, &m->prefill);
-    put_histogram(out, "request_decode_time_seconds", "From the first token to the last.", label,
-                  &m->decode);
-    put_http(out, m, now);
+    metrics_histogram(out, "time_to_first_token_seconds", "From the request to its first token.",
+                      label, &m->first_token);
+    metrics_histogram(out, "inter_token_latency_seconds", "Between two tokens.", label,
+                      &m->inter_token);
+    metrics_histogram(out, "e2e_request_latency_seconds", "From the request to its last token.",
+                      label, &m->e2e);
+    metrics_histogram(out, "request_queue_time_seconds", "Before the prompt is begun.", label,
+                      &m->queue);
+    metrics_histogram(out, "request_prefill_time_seconds", "Of the prompt.", label, &m->prefill);
+    metrics_histogram(out, "request_decode_time_seconds", "From the first token to the last.",
+                      label, &m->decode);
+    metrics_http(out, m, now);
 }

@@ -39,5 +39,10 @@ typedef struct {
 } metrics_now;
 
 void histogram_add(histogram *h, double seconds);
+/* Parts of it: the lines that begin a metric, a histogram, and what begins with http_. */
+void metrics_head(buffer *out, const char *name, const char *kind, const char *help);
+void metrics_histogram(buffer *out, const char *name, const char *help, const char *label,
+                       const histogram *h);
+void metrics_http(buffer *out, const metrics *m, const metrics_now *now);
 void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const char *model);
 #endif

@@ -56,14 +56,12 @@ void serve_request(void *arg, http_request *r) {
     http_error(r, 404, "invalid_request_error", NULL, "not_found", message);
 }
 
-/* The count of the requests of r's key; clients without a key share one. */
-static unsigned *in_flight(serve *s, const http_request *r) {
+unsigned *serve_in_flight(serve *s, const http_request *r) {
     const size_t i = (size_t)(r->key + 1);
     return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
 }
 
-/* For /metrics. */
-static void count_status(serve *s, const http_request *r) {
+void serve_count_status(serve *s, const http_request *r) {
     metrics *m = &s->metrics;
     m->http_2xx += r->status / 100 == 2;
     m->http_4xx += r->status / 100 == 4;
@@ -72,7 +70,7 @@ static void count_status(serve *s, const http_request *r) {
 
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
-    count_status(s, r);
+    serve_count_status(s, r);
     serve_leave(s, r);
     if (!r->owner)
         return;
@@ -171,7 +169,7 @@ int serve_has_room(serve *s, http_request *r, unsigned n) {
     char message[200];
     if (!is_open(s, r))
         return 0;
-    const unsigned of_key = *in_flight(s, r);
+    const unsigned of_key = *serve_in_flight(s, r);
     const int key_full = f->per_key && of_key >= (unsigned)f->per_key;
     if (!key_full && n_queued + n <= most)
         return 1;
@@ -191,13 +189,13 @@ int serve_admit(serve *s, http_request *r, unsigned n) {
     if (!serve_has_room(s, r, n))
         return 0;
     r->admitted = 1;
-    ++*in_flight(s, r);
+    ++*serve_in_flight(s, r);
     return 1;
 }
 
 void serve_leave(serve *s, http_request *r) {
     if (r->admitted)
-        --*in_flight(s, r);
+        --*serve_in_flight(s, r);
     r->admitted = 0;
 }
 

@@ -7,6 +7,7 @@
 #include "serve/serve.h"
 #include "serve/answer.h"
 #include "serve/engine.h"
+#include "serve/relay.h"
 #include "serve/tasks.h"
 #include <malloc.h>
 #include <math.h>
@@ -53,9 +54,13 @@ static const arg_row load_rows[] = {
      "requests do not share the computed beginnings of their prompts"},
     {"--embeddings", NULL, ARG_FLAG, F(embeddings), 0, 0, NULL,
      "answer /v1/embeddings, too, with a model that generates"},
-    {"--replicas", "DEVICES", ARG_TEXTS, F(replicas), 1, 0, NULL,
-     "one engine per entry, each with the whole model: --replicas cuda:0 cuda:1"},
-    {"DEVICES", NULL, ARG_TEXTS, F(more_replicas), 1, 0, NULL, "more entries of --replicas"},
+    {"--replicas", "LIST", ARG_TEXTS, F(replicas), 1, 0, NULL,
+     "one engine per entry, each with the whole model: --replicas cuda:0 cuda:1;\nor URLs: "
+     "requests go to other servers, and no model is opened here:\n--replicas "
+     "http://a:8080,http://b:8080"},
+    {"LIST", NULL, ARG_TEXTS, F(more_replicas), 1, 0, NULL, "more entries of --replicas"},
+    {"--replica-ca", "FILE", ARG_FILE, F(replica_ca), 0, 0, NULL,
+     "certificates (PEM) that URLs of --replicas are checked with, instead of\nthe system's"},
     {"--max-queue", "N", ARG_INT, F(max_queue), 0, 1000000, NULL,
      "generations that may wait; more are refused with 429 (default: 1024)"},
     {"--max-per-key", "N", ARG_INT, F(per_key), 0, 1000000, NULL,
@@ -221,7 +226,8 @@ static int start_engines(serve *s) {
 /* The library copies certificate and key. */
 static int start_http(serve *s) {
     const serve_flags *f = s->flags;
-    const http_app handlers = {.arg = s, .request = serve_request, .gone = serve_gone};
+    const http_app engines = {.arg = s, .request = serve_request, .gone = serve_gone};
+    const http_app replicas = {.arg = s, .request = relay_handle, .gone = relay_gone};
     char *cert = NULL;
     char *key = NULL;
     size_t n = 0;
@@ -239,7 +245,7 @@ static int start_http(serve *s) {
                                 .access = &s->access,
                                 .set = s->set};
     if (code == 0)
-        s->http = http_create(&params, &handlers);
+        s->http = http_create(&params, s->relay ? &replicas : &engines);
     free(cert);
     free(key);
     return code || s->http ? code : EXIT_FAILED;
@@ -308,7 +314,7 @@ static int all_dead(const serve *s, int *code) {
             n++;
             *code = s->links[i].exit_code ? s->links[i].exit_code : EXIT_FAILED;
         }
-    return n == s->n_links;
+    return n && n == s->n_links;
 }
 
 /* When no request is left: gives memory back that only they needed, whose holes the allocator would
@@ -324,6 +330,8 @@ static void trim(serve *s) {
 static void tick(serve *s, double now) {
     for (unsigned i = 0; i < s->n_links; i++)
         link_tick(&s->links[i], now);
+    if (s->relay)
+        relay_tick(s->relay, now);
     if (now - s->last_tick < 1)
         return;
     s->last_tick = now;
@@ -337,14 +345,23 @@ static void tick(serve *s, double now) {
 static void end_answers(serve *s) {
     for (answer *a = s->answers; a; a = a->next)
         answer_fail(a, 503, "server_error", "the server is being stopped");
+    if (s->relay)
+        relay_end(s->relay);
     http_run(s->http);
 }
 
 static unsigned n_ready(const serve *s) {
-    unsigned n = 0;
+    unsigned n = s->relay ? replicas_ready(&s->relay->all) : 0;
     for (unsigned i = 0; i < s->n_links; i++)
         n += s->links[i].state == LINK_READY;
     return n;
+}
+
+/* The shorter time of two, of which -1 is none. */
+static int sooner(int a_ms, int b_ms) {
+    if (a_ms < 0 || (b_ms >= 0 && b_ms < a_ms))
+        return b_ms;
+    return a_ms;
 }
 
 /* Until the end; the exit code. signals: the descriptor, and how many came. */
@@ -356,7 +373,9 @@ static int run(serve *s, volatile int *signals) {
     while (!s->over) {
         loop_wait(s->set, wait_ms >= 0 && wait_ms < TICK_MS ? wait_ms : TICK_MS);
         const double now = seconds();
-        wait_ms = http_run(s->http);
+        if (s->relay)
+            relay_run(s->relay);
+        wait_ms = sooner(http_run(s->http), s->relay ? relay_wait_ms(s->relay) : -1);
         tick(s, now);
         if (!told && n_ready(s)) {
             notify("READY=1");
@@ -387,6 +406,26 @@ static int open_signals(void) {
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* The model's text, and what engines are to open. */
+static int open_served_model(serve *s, const sampling_flags *sampling, char *name, size_t n) {
+    const int code = open_text(s, sampling);
+    if (code)
+        return code;
+    set_name(s, name, n);
+    set_open(s);
+    s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
+    return 0;
+}
+
+/* A front of other servers. */
+static int open_front(serve *s) {
+    int code = 0;
+    s->a.flags = s->app_flags;
+    s->relay = relay_open(s, &code);
+    s->name = s->relay ? s->relay->name : NULL;
+    return code;
+}
+
 /* The whole life of the front; the exit code. */
 static int serve_all(serve *s, const sampling_flags *sampling) {
     char name[256];
@@ -403,16 +442,15 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     s->n_seq = (uint32_t)s->flags->n_seq;
     signals[0] = open_signals();
     loop_add(s->set, signals[0], EPOLLIN, &signal_watch);
-    code = open_text(s, sampling);
-    if (code)
-        return code;
-    set_name(s, name, sizeof name);
-    set_open(s);
-    s->tasks = tasks_create(s->set, READERS); /* without: long requests hold up the loop */
-    code = start_http(s);
+    if (relay_is_asked(s->flags))
+        code = open_front(s);
+    else
+        code = open_served_model(s, sampling, name, sizeof name);
+    if (code == 0)
+        code = start_http(s);
     if (code == 0)
         code = print_url(s);
-    if (code == 0)
+    if (code == 0 && !s->relay)
         code = start_engines(s);
     if (code == 0)
         code = run(s, signals);
@@ -424,6 +462,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
 static void serve_close(serve *s) {
     if (s->http)
         http_free(s->http);
+    relay_free(s->relay);
     tasks_free(s->tasks);
     for (unsigned i = 0; i < s->n_links && s->links; i++)
         link_free(&s->links[i]);

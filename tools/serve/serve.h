@@ -17,7 +17,7 @@
 #include "serve/metrics.h"
 
 typedef struct {
-    const char *host, *key_file, *tls_cert, *tls_key, *chat_template;
+    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca;
     int64_t port, n_seq, max_queue, max_connections, max_body, drain, per_key, kv_mb, receive, ping;
     int insecure, embeddings, no_cache;
     arg_texts replicas, more_replicas, aliases, origins;
@@ -45,6 +45,7 @@ typedef struct {
     access_rules access;
     wire_open open;
     engine_link *links;
+    struct relay *relay; /* instead of engines: --replicas URL; else NULL */
     unsigned n_links, n_per_key[256];
     struct tasks *tasks;                   /* threads that read long requests; NULL: none */
     _Atomic uint32_t n_ctx, n_seq;         /* of the engines; n_ctx 0: none was ready yet */
@@ -65,6 +66,9 @@ void serve_request(void *s, http_request *r);
 void serve_gone(void *s, http_request *r);
 /* Answers with the error; *e has failed. */
 void serve_refuse(serve *s, http_request *r, const json_error *e);
+/* The count of the requests of r's key; clients without a key share one. */
+unsigned *serve_in_flight(serve *s, const http_request *r);
+void serve_count_status(serve *s, const http_request *r); /* for /metrics */
 /* A whole JSON answer of status 200. */
 void serve_json(serve *s, http_request *r, buffer *body);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */

@@ -1,0 +1,482 @@
+/* relay.c -- the requests of a front without an engine.
+ *
+ * A request belongs to its HTTP exchange: it is freed when that is gone, and its call to a server
+ * is cancelled then. It is in one of three states: a server has it (`call`), it waits for a server
+ * that is ready, or it is over. A server that breaks off is unreachable until it answers the next
+ * question after its health (relay_info.c). */
+#include "serve/relay.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* WAIT_S: for a server that is ready. A request that so many servers broke off with is not sent
+ * again: it may be why. Longer bodies are not parsed, since that would hold up the loop. */
+enum { WAIT_S = 30, MAX_BROKEN = 3, PARSED = 4 << 20, WHOLE_MAX = 256 << 20, UNSENT_MAX = 8 << 20 };
+
+static void send_on(relay_request *q);
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+/* No server has q any more. */
+static void leave(relay_request *q) {
+    if (q->at)
+        q->at->n_mine--;
+    q->at = NULL;
+    q->call = NULL;
+}
+
+/* The end with an error, before or in a stream. */
+static void give_up(relay_request *q, unsigned status, const char *message) {
+    buffer b = {0};
+    q->over = 1;
+    if (!q->began) {
+        if (status == 503)
+            http_header(q->http, "Retry-After", "2");
+        http_error(q->http, status, "server_error", NULL, NULL, message);
+        return;
+    }
+    q->owner->counts.n_interrupted += (uint64_t)q->stream.has_token;
+    put_format(&b,
+               "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
+               "\"message\":",
+               status);
+    json_stringz(&b, message);
+    buffer_z(&b, "}}\n\ndata: [DONE]\n\n");
+    http_put(q->http, b.p ? b.p : "", b.n);
+    buffer_free(&b);
+    http_end(q->http);
+}
+
+/* The answer of a server as it is. */
+static void answer_whole(relay_request *q, const upstream_call *c) {
+    const int status = upstream_status(c);
+    const long after = upstream_retry_after(c);
+    char text[24];
+    if (q->began) {
+        give_up(q, 502, "the server that had this request has gone, and another one refused it");
+        return;
+    }
+    q->over = 1;
+    if (after > 0) {
+        snprintf(text, sizeof text, "%ld", after);
+        http_header(q->http, "Retry-After", text);
+    }
+    if (status == 401)
+        http_header(q->http, "WWW-Authenticate", "Bearer");
+    http_answer(q->http, (unsigned)status, upstream_type(c), &q->whole);
+}
+
+/* ---- from a server --------------------------------------------------------------------------- */
+
+/* Events for the client. */
+static void pass_on(relay_request *q, const buffer *out) {
+    if (!q->began) {
+        q->began = 1;
+        http_begin(q->http, "text/event-stream");
+    }
+    http_put(q->http, out->p, out->n);
+    if (http_unsent(q->http) > UNSENT_MAX)
+        http_drop(q->http);
+}
+
+static int on_body(void *arg, const char *bytes, size_t n) {
+    relay_request *q = arg;
+    buffer out = {0};
+    if (!q->decided) {
+        q->decided = 1;
+        q->streams = upstream_status(q->call) == 200 &&
+                     !strncmp(upstream_type(q->call), "text/event-stream", 17);
+    }
+    if (!q->streams) {
+        const int fits = q->whole.n + n <= WHOLE_MAX;
+        if (fits)
+            buffer_put(&q->whole, bytes, n);
+        return fits && !q->whole.failed;
+    }
+    const int had_token = q->stream.has_token;
+    const int ok = relay_stream_feed(&q->stream, bytes, n, &out);
+    if (q->stream.has_token && !had_token)
+        histogram_add(&q->owner->counts.first_token, seconds() - q->since);
+    if (out.n)
+        pass_on(q, &out);
+    buffer_free(&out);
+    return ok;
+}
+
+/* To another server, where the client has nothing yet or gets the same again. */
+static void try_again(relay_request *q, const char *why) {
+    relay_counts *counts = &q->owner->counts;
+    char message[300];
+    if (q->n_broken >= MAX_BROKEN) {
+        give_up(q, 502, "several servers broke off while they had this request");
+        return;
+    }
+    if (q->stream.has_token && !q->repeats) {
+        snprintf(message, sizeof message, "the server broke off in the middle of the answer (%s)",
+                 why);
+        give_up(q, 502, message);
+        return;
+    }
+    counts->n_resumed += (uint64_t)q->stream.has_token;
+    counts->n_retried += !q->stream.has_token;
+    relay_stream_again(&q->stream);
+    buffer_clear(&q->whole);
+    send_on(q);
+}
+
+/* A server has ended a call with an error. */
+static void on_broken(relay_request *q, replica *r, int was_connected, const char *error) {
+    q->n_broken += (unsigned)was_connected;
+    relay_lost(q->owner, r, error);
+    try_again(q, error);
+}
+
+/* 1 if another server might accept what this one did not. */
+static int is_refusal(int status) {
+    return status == 429 || status == 502 || status == 503 || status == 504;
+}
+
+/* A server has given a whole answer that is no stream. */
+static void on_whole(relay_request *q, replica *r, const upstream_call *c) {
+    const int status = upstream_status(c);
+    uint32_t n_known = 0;
+    if (is_refusal(status) && status != 429)
+        r->state = REPLICA_BUSY;
+    const int others = replicas_choose(&q->owner->all, &q->blocks, q->tried, &n_known) != NULL;
+    if (is_refusal(status) && (others || status != 429))
+        try_again(q, "it refused the request");
+    else
+        answer_whole(q, c);
+}
+
+static void on_done(void *arg, const char *error) {
+    relay_request *q = arg;
+    const upstream_call *c = q->call;
+    const relay_stream *t = &q->stream;
+    replica *r = q->at;
+    leave(q);
+    if (!q->streams && error)
+        on_broken(q, r, upstream_was_connected(c), error);
+    else if (!q->streams)
+        on_whole(q, r, c);
+    else if (t->is_over) {
+        q->over = 1;
+        http_end(q->http);
+    } else if (t->differs)
+        give_up(q, 502, "the server broke off, and another one computed another answer");
+    else if (t->refused) {
+        r->state = REPLICA_BUSY;
+        try_again(q, "it is being stopped");
+    } else
+        on_broken(q, r, 1, error ? error : "the stream has no end");
+}
+
+void relay_lost(relay *l, replica *r, const char *why) {
+    r->n_failures++;
+    if (r->state == REPLICA_UNREACHABLE)
+        return;
+    note("replica %s cannot be reached: %s", r->url, why);
+    r->state = REPLICA_UNREACHABLE;
+    r->n_others = 0;
+    replicas_forget(&l->all, r);
+}
+
+void relay_abandon(relay *l, replica *r) {
+    static const char why[] = "it is silent";
+    for (relay_request *q = l->requests; q; q = q->next) {
+        if (q->at != r)
+            continue;
+        upstream_cancel(q->call);
+        leave(q);
+        on_broken(q, r, 1, why);
+    }
+    relay_lost(l, r, why);
+}
+
+/* ---- to a server ----------------------------------------------------------------------------- */
+
+/* Headers of the client that the server gets. */
+static size_t copy_headers(const relay_request *q, char lines[][4200], const char **out) {
+    static const char *const names[] = {"Authorization", "Content-Type", "Accept", "X-Request-Id",
+                                        "traceparent"};
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *value = http_request_header(q->http, names[i]);
+        if (!value || strlen(value) > 4096)
+            continue;
+        snprintf(lines[n], sizeof lines[n], "%s: %s", names[i], value);
+        out[n] = lines[n];
+        n++;
+    }
+    return n;
+}
+
+/* To the best server, or q waits for one. */
+static void send_on(relay_request *q) {
+    static char lines[UPSTREAM_HEADERS][4200];
+    relay *l = q->owner;
+    uint32_t n_known = 0;
+    replica *r = replicas_choose(&l->all, &q->blocks, q->tried, &n_known);
+    q->decided = 0;
+    q->streams = 0;
+    if (!r) {
+        q->waits_since = q->waits_since > 0 ? q->waits_since : seconds();
+        return;
+    }
+    upstream_params p = {.base = r->url,
+                         .path = q->http->path,
+                         .body = strcmp(q->http->method, "POST") ? NULL : q->http->body,
+                         .n_body = q->http->n_body,
+                         .arg = q,
+                         .body_came = on_body,
+                         .done = on_done};
+    const size_t i = (size_t)(r - l->all.v);
+    p.n_headers = copy_headers(q, lines, p.headers);
+    q->tried[i / 64] |= (uint64_t)1 << i % 64;
+    q->call = upstream_start(l->up, &p);
+    if (!q->call) {
+        give_up(q, 503, "out of memory");
+        return;
+    }
+    q->at = r;
+    q->waits_since = 0;
+    r->n_mine++;
+    r->n_requests++;
+    l->counts.n_blocks += q->blocks.n;
+    l->counts.n_known += n_known;
+    replicas_note(&l->all, &q->blocks, r);
+}
+
+static int waits(const relay_request *q) {
+    return !q->over && !q->call;
+}
+
+void relay_resume(relay *l) {
+    for (relay_request *q = l->requests; q; q = q->next) {
+        if (!waits(q))
+            continue;
+        memset(q->tried, 0, sizeof q->tried);
+        send_on(q);
+    }
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* 1 if the number is absent or has the value. */
+static int is_number(const cJSON *body, const char *name, double otherwise, double value) {
+    const cJSON *field = cJSON_GetObjectItemCaseSensitive(body, name);
+    return (cJSON_IsNumber(field) ? field->valuedouble : otherwise) == value;
+}
+
+/* 1 if the same request has the same answer again: one choice, drawn by a seed or not at all. */
+static int is_repeatable(const cJSON *body) {
+    const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, "prompt");
+    const cJSON *first = cJSON_IsArray(prompt) ? prompt->child : NULL;
+    if (first && first->next && !cJSON_IsNumber(first))
+        return 0;
+    if (!is_number(body, "n", 1, 1) || !is_number(body, "best_of", 1, 1))
+        return 0;
+    return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(body, "seed")) ||
+           is_number(body, "temperature", 1, 0);
+}
+
+/* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */
+static void read_body(relay_request *q) {
+    const char *key = http_request_header(q->http, "Authorization");
+    json_error e = {0};
+    if (!q->http->n_body || q->http->n_body > PARSED)
+        return;
+    cJSON *body = json_parse(q->http->body, q->http->n_body, &e);
+    if (!body)
+        return;
+    prompt_blocks_read(&q->blocks, body, key ? key : "");
+    q->repeats = is_repeatable(body);
+    cJSON_Delete(body);
+}
+
+/* A request for the servers. */
+static void begin(relay *l, http_request *r) {
+    relay_request *q = calloc(1, sizeof *q);
+    if (!q) {
+        http_error(r, 503, "server_error", NULL, NULL, "out of memory");
+        return;
+    }
+    q->owner = l;
+    q->http = r;
+    q->since = seconds();
+    q->next = l->requests;
+    if (q->next)
+        q->next->prev = q;
+    l->requests = q;
+    r->owner = q;
+    read_body(q);
+    send_on(q);
+}
+
+/* 1 if the request is answered with an error already. */
+static int is_refused(serve *s, http_request *r) {
+    const unsigned limit = (unsigned)s->flags->per_key;
+    unsigned *n = serve_in_flight(s, r);
+    unsigned n_waiting = 0;
+    if (s->draining) {
+        http_error(r, 503, "server_error", NULL, "draining", "the server is being stopped");
+        return 1;
+    }
+    if (strcmp(r->method, "GET") && strcmp(r->method, "HEAD") && strcmp(r->method, "POST")) {
+        http_header(r, "Allow", "GET, POST");
+        http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed",
+                   "expected GET or POST");
+        return 1;
+    }
+    for (const relay_request *q = s->relay->requests; q; q = q->next)
+        n_waiting += (unsigned)waits(q);
+    const int key_full = limit && *n >= limit;
+    if (!key_full && n_waiting <= (unsigned)s->flags->max_queue) {
+        ++*n;
+        r->admitted = 1;
+        return 0;
+    }
+    http_header(r, "Retry-After", "2");
+    http_error(r, 429, "rate_limit_error", NULL, "overloaded",
+               key_full ? "the limit of requests in flight with this key is reached"
+                        : "no server is ready, and the queue is full");
+    return 1;
+}
+
+void relay_handle(void *arg, http_request *r) {
+    serve *s = arg;
+    const int asks = strcmp(r->method, "POST") != 0;
+    if (asks && !strcmp(r->path, "/"))
+        route_page(s, r);
+    else if (asks && !strcmp(r->path, "/health/live"))
+        route_live(s, r);
+    else if (asks && (!strcmp(r->path, "/health") || !strcmp(r->path, "/health/ready")))
+        relay_ready(s->relay, r);
+    else if (asks && !strcmp(r->path, "/metrics"))
+        relay_metrics(s->relay, r);
+    else if (!is_refused(s, r))
+        begin(s->relay, r);
+}
+
+void relay_gone(void *arg, http_request *r) {
+    serve *s = arg;
+    relay_request *q = r->owner;
+    serve_count_status(s, r);
+    serve_leave(s, r);
+    if (!q)
+        return;
+    if (q->call)
+        upstream_cancel(q->call);
+    leave(q);
+    if (q->prev)
+        q->prev->next = q->next;
+    else
+        s->relay->requests = q->next;
+    if (q->next)
+        q->next->prev = q->prev;
+    prompt_blocks_free(&q->blocks);
+    relay_stream_free(&q->stream);
+    buffer_free(&q->whole);
+    free(q);
+    r->owner = NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int relay_is_asked(const serve_flags *f) {
+    for (size_t i = 0; i < f->replicas.n; i++)
+        if (replicas_is_url(f->replicas.v[i]))
+            return 1;
+    for (size_t i = 0; i < f->more_replicas.n; i++)
+        if (replicas_is_url(f->more_replicas.v[i]))
+            return 1;
+    return 0;
+}
+
+/* 0, or the exit code: flags of models and devices belong to the servers. */
+static int check_flags(const serve_flags *f, const app_flags *app) {
+    const struct {
+        int given;
+        const char *name;
+    } rows[] = {{app->model != NULL, "--model"},
+                {app->device != NULL, "--device"},
+                {app->ctx.given, "--ctx-size"},
+                {app->draft != NULL, "--draft"},
+                {app->lookup, "--lookup"},
+                {f->n_seq != 0, "--parallel"},
+                {f->kv_mb != 0, "--kv-size"},
+                {f->embeddings, "--embeddings"},
+                {f->no_cache, "--no-prefix-cache"},
+                {f->aliases.n != 0, "--alias"},
+                {f->chat_template != NULL, "--chat-template"}};
+    for (size_t i = 0; i < COUNT(rows); i++)
+        if (rows[i].given)
+            return complain(EXIT_USAGE,
+                            "%s: a front of --replicas URL has no model and no device; give the "
+                            "flag to the servers that the URLs name",
+                            rows[i].name);
+    return 0;
+}
+
+relay *relay_open(serve *s, int *code) {
+    const serve_flags *f = s->flags;
+    *code = check_flags(f, s->app_flags);
+    relay *l = *code ? NULL : calloc(1, sizeof *l);
+    if (!l) {
+        *code = *code ? *code : no_memory();
+        return NULL;
+    }
+    signal(SIGPIPE, SIG_IGN); /* TLS libraries write to sockets without MSG_NOSIGNAL */
+    l->s = s;
+    *code = replicas_add(&l->all, f->replicas.v, f->replicas.n);
+    if (*code == 0)
+        *code = replicas_add(&l->all, f->more_replicas.v, f->more_replicas.n);
+    if (*code == 0)
+        *code = replicas_open(&l->all);
+    if (*code == 0) {
+        l->up = upstream_create(s->set, f->replica_ca);
+        *code = l->up ? 0 : EXIT_FAILED;
+    }
+    if (*code == 0 && !relay_probes_open(l))
+        *code = no_memory();
+    snprintf(l->name, sizeof l->name, "front of %u replica%s", l->all.n, l->all.n == 1 ? "" : "s");
+    if (*code == 0)
+        return l;
+    relay_free(l);
+    return NULL;
+}
+
+void relay_free(relay *l) {
+    if (!l)
+        return;
+    relay_probes_free(l);
+    upstream_free(l->up);
+    replicas_free(&l->all);
+    free(l);
+}
+
+void relay_run(relay *l) {
+    upstream_run(l->up);
+}
+
+int relay_wait_ms(const relay *l) {
+    return upstream_wait_ms(l->up);
+}
+
+void relay_tick(relay *l, double now) {
+    relay_probes_tick(l, now);
+    for (relay_request *q = l->requests; q; q = q->next)
+        if (waits(q) && now - q->waits_since > WAIT_S)
+            give_up(q, 503, "no server of --replicas is ready");
+}
+
+void relay_end(relay *l) {
+    for (relay_request *q = l->requests; q; q = q->next) {
+        if (q->over)
+            continue;
+        if (q->call)
+            upstream_cancel(q->call);
+        leave(q);
+        give_up(q, 503, "the server is being stopped");
+    }
+}

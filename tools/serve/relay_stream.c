@@ -1,0 +1,162 @@
+/* relay_stream.c -- cuts a server's event stream into events, and decides which of them the client
+ * gets.
+ *
+ * Before the first token, events are held back: another server may still have to give the whole
+ * answer. Afterwards they are passed on as they come, and a hash over them is kept, from "choices"
+ * on: what is before it (the id of the answer, its time) is another one at each server. When the
+ * answer is computed again, its events are compared with that hash and left out, and those behind
+ * them get the head of the first ones: the client sees one answer with one id. */
+#include "serve/relay.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes of one event at most. */
+enum { EVENT_MAX = 16 << 20 };
+
+static const char mark[] = "\"choices\":";
+
+/* The length of the first event of n bytes with the empty line behind it; 0: none is complete. */
+static size_t event_length(const char *bytes, size_t n, size_t from) {
+    for (size_t i = from; i + 1 < n; i++) {
+        if (bytes[i] != '\n')
+            continue;
+        if (bytes[i + 1] == '\n')
+            return i + 2;
+        if (bytes[i + 1] == '\r' && i + 2 < n && bytes[i + 2] == '\n')
+            return i + 3;
+    }
+    return 0;
+}
+
+/* 1 if a member is there with something in it: a text, a list. */
+static int has_content(const cJSON *object, const char *name) {
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, name);
+    return (cJSON_IsString(value) && value->valuestring[0]) || (value && value->child);
+}
+
+/* 1 if the client would see something of the model's output, or its end. */
+static int shows_token(const cJSON *event) {
+    const cJSON *choice = NULL;
+    cJSON_ArrayForEach(choice, cJSON_GetObjectItemCaseSensitive(event, "choices")) {
+        const cJSON *delta = cJSON_GetObjectItemCaseSensitive(choice, "delta");
+        if (has_content(choice, "text") || has_content(choice, "finish_reason") ||
+            has_content(delta, "content") || has_content(delta, "reasoning_content") ||
+            has_content(delta, "tool_calls"))
+            return 1;
+    }
+    return 0;
+}
+
+/* An error event: 503 if the server is being stopped. 0: it is none. */
+static int error_of(const cJSON *event) {
+    const cJSON *error = cJSON_GetObjectItemCaseSensitive(event, "error");
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(error, "code");
+    if (!error)
+        return 0;
+    return cJSON_IsNumber(code) ? code->valueint : 500;
+}
+
+static uint64_t hash(uint64_t h, const char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ (unsigned char)bytes[i]) * 1099511628211u;
+    return h;
+}
+
+/* Passes an event with choices on, unless the client has it already. */
+static int put_choices(relay_stream *t, const char *event, size_t n, const char *choices,
+                       buffer *out) {
+    const size_t n_head = (size_t)(choices - event);
+    const char *list = choices + sizeof mark - 1;
+    const int is_usage = !strncmp(list, "[]", 2) || !strncmp(list, " []", 3);
+    if (!t->head.n)
+        buffer_put(&t->head, event, n_head);
+    t->now = is_usage ? t->now : hash(t->now, choices, n - n_head);
+    t->n_now += !is_usage;
+    if (t->n_now <= t->n_passed && !is_usage) {
+        t->differs = t->n_now == t->n_passed && t->now != t->passed;
+        return !t->differs;
+    }
+    buffer_put(out, t->head.p, t->head.n);
+    buffer_put(out, choices, n - n_head);
+    return !out->failed && !t->head.failed;
+}
+
+/* What was held goes to the client: it has the events up to now. */
+static void release(relay_stream *t, buffer *out) {
+    buffer_put(out, t->held.p ? t->held.p : "", t->held.n);
+    buffer_clear(&t->held);
+    t->has_token = 1;
+}
+
+/* One whole event. 0: the stream of this server ends here. */
+static int on_event(relay_stream *t, const char *event, size_t n, buffer *out) {
+    const int is_data = !strncmp(event, "data:", 5);
+    const size_t n_data = is_data ? 5 + strspn(event + 5, " ") : 0;
+    const int is_over = is_data && !strncmp(event + n_data, "[DONE]", 6);
+    if (!is_data) {
+        buffer_put(out, event, n); /* a comment */
+        return !out->failed;
+    }
+    const char *choices = memmem(event, n, mark, sizeof mark - 1);
+    if (!choices || !t->has_token) {
+        cJSON *json = is_over ? NULL : cJSON_ParseWithLength(event + n_data, n - n_data);
+        const int error = error_of(json);
+        const int shows = is_over || !json || error || shows_token(json);
+        cJSON_Delete(json);
+        t->refused = error == 503;
+        if (t->refused)
+            return 0;
+        if (shows)
+            release(t, out);
+    }
+    t->differs = is_over && t->n_now < t->n_passed; /* a shorter answer */
+    t->is_over = is_over && !t->differs;
+    if (t->differs)
+        return 0;
+    buffer *to = t->has_token ? out : &t->held;
+    if (choices)
+        return put_choices(t, event, n, choices, to);
+    buffer_put(to, event, n);
+    return !to->failed;
+}
+
+int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, buffer *out) {
+    const size_t old = t->rest.n;
+    size_t at = 0;
+    int ok = old + n <= EVENT_MAX;
+    buffer_put(&t->rest, bytes, n);
+    ok = ok && !t->rest.failed;
+    size_t from = old > 2 ? old - 2 : 0;
+    while (ok) {
+        const size_t length = event_length(t->rest.p + at, t->rest.n - at, from);
+        if (!length)
+            break;
+        ok = on_event(t, t->rest.p + at, length, out);
+        at += length;
+        from = 0;
+    }
+    buffer_remove(&t->rest, 0, at);
+    if (t->n_now > t->n_passed && t->has_token) {
+        t->n_passed = t->n_now;
+        t->passed = t->now;
+    }
+    return ok;
+}
+
+void relay_stream_again(relay_stream *t) {
+    buffer_clear(&t->rest);
+    buffer_clear(&t->held);
+    if (!t->has_token)
+        buffer_clear(&t->head);
+    t->n_now = 0;
+    t->now = 0;
+    t->is_over = 0;
+    t->refused = 0;
+    t->differs = 0;
+}
+
+void relay_stream_free(relay_stream *t) {
+    buffer_free(&t->rest);
+    buffer_free(&t->held);
+    buffer_free(&t->head);
+}
