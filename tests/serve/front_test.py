@@ -323,7 +323,7 @@ def access():
 
 
 # ---- servers that are killed ------------------------------------------------------------------------------------------
-N_REPLICAS, N_STREAMS, N_BEGINNINGS, N_ENDS = 4, 64, 16, 2
+N_REPLICAS, N_STREAMS, N_BEGINNINGS, N_ENDS, FEW = 4, 64, 8, 2, 6
 
 
 def free_port(taken=set()):
@@ -346,12 +346,12 @@ def replica(port):
     return s
 
 
-def request(i):
-    """Number i of them: a long beginning that several share, then its own end. Every fourth cannot be computed again."""
+def request(i, n=24):
+    """Number i of them, n tokens: a long beginning that several share, then its own end. Every fourth cannot be computed again."""
     beginning = " ".join("On day %d of week %d the fox met friend number %d." % (d, i % N_BEGINNINGS, d * d) for d in range(14))
-    body = {"prompt": beginning + " Ending %d:" % (i // N_BEGINNINGS), "max_tokens": 24, "ignore_eos": True, "stream_options": {"include_usage": True}}
+    body = {"prompt": beginning + " Ending %d:" % (i // N_BEGINNINGS), "max_tokens": n, "ignore_eos": True, "stream_options": {"include_usage": True}}
     kinds = {"temperature": 0}, {"seed": i, "temperature": 0.8}, {"temperature": 0}, {"temperature": 0.8}
-    return {**body, **kinds[i // 3 % 4]}
+    return {**body, **kinds[i % 4]}
 
 
 def can_repeat(body):
@@ -361,17 +361,17 @@ def can_repeat(body):
 class Load:
     """Streams that ask for the same requests in an order of their own, until stop; and what came of them."""
 
-    def __init__(self, url):
+    def __init__(self, url, n=24):
         self.host, self.port = re.match(r"http://([\d.]+):(\d+)", url).groups()
-        self.answers = []
+        self.n, self.answers = n, []
 
     async def one(self, i):
-        body = request(i)
+        body = request(i, self.n)
         answer = await asyncio.wait_for(streams.complete(self.host, self.port, body), served.LIMIT)
         self.answers.append((i, answer))
 
     async def stream(self, number, rounds, end):
-        draw = random.Random(number)
+        draw = random.Random("stream %d" % number)
         n = 0
         while n < rounds if end is None else time.monotonic() < end:
             await self.one(draw.randrange(N_BEGINNINGS * N_ENDS))
@@ -386,7 +386,7 @@ class Load:
         for i, a in self.answers:
             assert a.status == 200 and a.done, (i, a.status, a.error, a.text)
             if can_repeat(request(i)):
-                assert a.error is None and (a.text, a.finish) == alone[i], (i, a.error, a.text, alone[i])
+                assert a.error is None and a.finish == "length" and a.text == alone[i, self.n], (i, a.error, a.text, alone[i, self.n])
             elif a.error:
                 assert a.text and "broke off" in a.error, (a.error, a.text)
                 n_broken += 1
@@ -419,17 +419,23 @@ async def under_kills(load, running, ports, length):
     return (await asyncio.gather(load.run(end=end), kill_again_and_again(running, ports, end - 1, 2)))[1]
 
 
-def kills(length=5.0, is_long=False):
-    with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd", "--parallel", 32) as s:
-        lone = Load(s.url)
+async def lone_answers(url):
+    """The text of every request, each computed alone."""
+    texts = {}
+    for n in FEW, 24:
+        load = Load(url, n)
+        for i in range(N_BEGINNINGS * N_ENDS):
+            if can_repeat(request(i)):
+                await load.one(i)
+        texts.update({(i, n): a.text for i, a in load.answers})
+    return texts
 
-        async def each():
-            for i in range(N_BEGINNINGS * N_ENDS):
-                await lone.one(i)
-        asyncio.run(each())
-        alone = {i: (a.text, a.finish) for i, a in lone.answers}
+
+def kills(length=4.0, is_long=False):
+    with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd", "--parallel", 32) as s:
+        alone = asyncio.run(lone_answers(s.url))
     with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd", "--parallel", 64) as s:
-        one = Load(s.url)
+        one = Load(s.url, FEW)
         asyncio.run(one.run(rounds=2))
     ports = [free_port() for _ in range(N_REPLICAS)]
     running = [replica(p) for p in ports]
@@ -441,10 +447,12 @@ def kills(length=5.0, is_long=False):
             t.join()
         with Front(["http://127.0.0.1:%d" % p for p in ports]) as front:
             until(lambda: ask(front.url, "GET", "/health")[2].count('"ready"') == N_REPLICAS + 1)
-            calm = Load(front.url)
+            calm = Load(front.url, FEW)
             asyncio.run(calm.run(rounds=2))
             assert calm.check(alone) == 0
-            print("%d answers; cached: one server %.3f, four %.3f" % (len(calm.answers), one.cached(), calm.cached()))
+            m = metrics(front.url)
+            print("%d answers; cached: one server %.3f, four %.3f; beginnings routed: %.3f" % (
+                len(calm.answers), one.cached(), calm.cached(), m["prefix_blocks_routed_total"] / m["prefix_blocks_total"]))
             assert calm.cached() >= 0.9 * one.cached(), (calm.cached(), one.cached())
             used = [v for k, v in metrics(front.url).items() if k.startswith("replica_requests_total")]
             assert min(used) >= len(calm.answers) / 16, used

@@ -115,7 +115,7 @@ static void test_choice(void) {
     replicas_note(&all, &q, &all.v[1]);
     CHECK(choose(&all, &q, 0, &n) == &all.v[1] && n == q.n); /* the longest beginning */
     CHECK(choose(&all, &q, 2, &n) == &all.v[0] && n == 1000 / PROMPT_BLOCK);
-    all.v[1].n_mine = 20; /* much busier than the others: 8 + 0 + 20 > 1.5 * 0 + 8 */
+    all.v[1].n_mine = 17; /* much busier than one without requests */
     CHECK(choose(&all, &q, 0, &n) == &all.v[0]);
     all.v[1].n_mine = 0;
     replicas_forget(&all, &all.v[1]);

@@ -118,9 +118,10 @@ void route_ready(serve *s, http_request *r) {
                    stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
                    (long)l->pid);
     }
-    const metrics_now counts = now_of(s);
-    put_format(&out, "],\"running\":%llu,\"waiting\":%llu}\n", (unsigned long long)counts.n_running,
-               (unsigned long long)counts.n_waiting);
+    const uint64_t n = s->n_generations; /* what engines tell is up to half a second old */
+    const uint64_t n_waiting = now_of(s).n_waiting;
+    put_format(&out, "],\"running\":%llu,\"waiting\":%llu}\n", (unsigned long long)(n - n_waiting),
+               (unsigned long long)n_waiting);
     if (!ready)
         http_header(r, "Retry-After", "2");
     if (ready)

@@ -13,7 +13,7 @@
 #include <strings.h>
 
 /* A replica is much busier than another one with half as many requests again, and some more. */
-enum { SLACK = 8, WHO = 4, ENTRIES_PER_REPLICA = 16384 };
+enum { SLACK = 16, WHO = 4, ENTRIES_PER_REPLICA = 16384 };
 
 typedef struct beginning {
     uint64_t hash;
