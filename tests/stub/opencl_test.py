@@ -23,7 +23,7 @@ WORDS = {
 
 def environment(folder, mode):
     return cli_test.environment(XDG_CACHE_HOME=folder + "/cache", LD_LIBRARY_PATH=os.environ["MINERVA_STUBS"], OPENCL_STUB=mode,
-                                MINERVA_PROBE_TIMEOUT="2" if mode == "hang" else "30", OPENCL_STUB_COUNT=folder + "/contexts")
+                                MINERVA_PROBE_TIMEOUT="3" if mode == "hang" else "60", OPENCL_STUB_COUNT=folder + "/contexts")
 
 
 def counted(folder, what):
