@@ -1,5 +1,5 @@
 /* wrong.c -- wrong numbers, with a self-test that passes: its RMS_NORM does not normalise. Stands
- * in for op_norm.c of the reference. It boasts of its rates too, and a step takes 100 ms at least:
+ * in for op_norm.c of the reference. It boasts of its rates too, and a step takes 250 ms at least:
  * whoever measures finds the slowest, also where sanitizers or load slow the others down. */
 #include "stub.h"
 #include "reference/reference.h"
@@ -22,7 +22,7 @@ const ref_op ref_op_layer_norm = {.fn = rms_norm};
 
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
-    usleep(100000);
+    usleep(250000);
     return stub_inner->execute(c, set, symbols, event, err);
 }
 
