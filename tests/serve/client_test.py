@@ -3,49 +3,18 @@
 
 The client is installed below FOLDER once, from PyPI, pinned by hash (requirements.txt); without a network the test is skipped with a
 line. Each test is a function test_GROUP_what(client, server); a failed check raises."""
-import glob
-import hashlib
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+import pypi
 import served
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STORY = [{"role": "user", "content": "Tell me a story."}]
 PROMPT = "Once upon a time"
-
-
-def install(folder):
-    """The folder to import from, or None with a line that says why not."""
-    requirements = os.path.join(HERE, "requirements.txt")
-    with open(requirements, "rb") as f:
-        name = "openai-%d.%d-%s" % (*sys.version_info[:2], hashlib.sha256(f.read()).hexdigest()[:12])
-    target = os.path.join(folder, name)
-    if os.path.isdir(target):
-        return target
-    env = dict(os.environ)
-    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode:
-        wheels = glob.glob("/usr/share/python-wheels/pip-*.whl")
-        if not wheels:
-            return print("no pip (python3-pip or python3-venv has it): the openai client is not tested")
-        env["PYTHONPATH"] = wheels[0]
-    part = "%s.%d" % (target, os.getpid())
-    command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input", "--retries", "1", "--timeout", "15",
-               "--only-binary", ":all:", "--no-compile", "--no-deps", "--require-hashes", "--target", part, "-r", requirements]
-    r = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
-    if r.returncode:
-        if "hash" in r.stderr.lower() and "do not match" in r.stderr.lower():
-            raise AssertionError(r.stderr)
-        return print("the openai client cannot be installed (no network?): it is not tested\n" + r.stderr[-300:])
-    try:
-        os.rename(part, target)
-    except OSError:
-        pass  # another group was faster
-    return target
 
 
 def equal(a, b):
@@ -407,7 +376,7 @@ def main():
         print("this minerva was built without its server")
         sys.exit(77)
     os.makedirs(folder, exist_ok=True)
-    target = install(folder)
+    target = pypi.install(folder, os.path.join(HERE, "requirements.txt"), "the openai client")
     if not target:
         sys.exit(77)
     for name in list(os.environ):

@@ -2,7 +2,7 @@
 """docs/serving.md is what the server does: doc_test.py MINERVA.
 
 Every line with curl or `minerva bench` runs as written (another port stands for 8080), and succeeds; flags, paths, metrics and fields that
-the document names exist; packaging/ names flags and files that exist."""
+the document names exist; packaging/ and the Containerfile name flags and files that exist."""
 import json
 import os
 import re
@@ -88,8 +88,8 @@ def test_flags():
     helps = {c: subprocess.run([MINERVA, c, "--help"], capture_output=True, text=True).stdout for c in ("serve", "bench")}
     known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", helps["serve"] + helps["bench"]))
     texts = re.sub(r"^(curl|podman|sudo) .*$", "", DOC, flags=re.M)
-    for path in ("minerva.service", "Containerfile"):
-        with open(os.path.join(ROOT, "packaging", path)) as f:
+    for path in ("packaging/minerva.service", "deploy/Containerfile"):
+        with open(os.path.join(ROOT, path)) as f:
             texts += "\n".join(line for line in f if "minerva" in line and re.search("serve|ENTRYPOINT|SERVE_FLAGS", line)).replace('", "', " ").replace('"', " ")
     used = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(re.findall(r"`[^`\n]+`|minerva .*|ENTRYPOINT.*|MINERVA_SERVE.*", texts))))
     equal(used - known - {"--help", "--now"}, set())

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""deploy/ is what Kubernetes, Compose and minerva serve understand: deploy_test.py MINERVA FOLDER.
+
+minerva-health is tried on a server. The manifests are compared with the API's schemas, field by field (the package lightkube-models has them,
+from PyPI, installed below FOLDER once; without a network this part is skipped with a line), and with each other: names, ports, flags, keys."""
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import typing
+
+import pypi
+import served
+
+MINERVA, FOLDER = sys.argv[1:3]
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEPLOY = os.path.join(served.ROOT, "deploy")
+KINDS = {("v1", "Service"): "core_v1", ("apps/v1", "Deployment"): "apps_v1", ("apps/v1", "StatefulSet"): "apps_v1",
+         ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2", ("policy/v1", "PodDisruptionBudget"): "policy_v1"}
+NUMBERS = {"port", "containerPort", "targetPort", "replicas", "size", "minReplicas", "maxReplicas"}
+
+
+def health():
+    """minerva-health says what the server says."""
+    script = os.path.join(DEPLOY, "minerva-health")
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        keys.write("# the keys\n\nsecret\nother\n")
+        keys.flush()
+        with served.Server(MINERVA, "--device", "cpu", "--api-key", keys.name, key="secret") as s:
+            port = s.url.rsplit(":", 1)[1]
+            run = lambda *args: subprocess.run(["bash", script, *args], capture_output=True, timeout=60).returncode
+            assert run("live", "-", port) == 0 and run("ready", keys.name, port) == 0
+            assert run("ready", "-", port) == 1 and run("other", "-", port) == 2  # no key; no such question
+        assert run("live", "-", port) == 1  # nobody there
+    with open(os.path.join(DEPLOY, "Containerfile")) as f:
+        image = f.read()
+    assert "USER 10001" in image and "HEALTHCHECK" in image and "bookworm-slim" in image and '"--api-key", "/keys"' in image
+
+
+def check(value, kind, where, module):
+    """Raises if the value is not of the type, which is a class of the schema or of Python."""
+    if isinstance(kind, str):
+        kind = eval(kind, {**vars(typing), **vars(module)})
+    if typing.get_origin(kind) is typing.Union:
+        kinds = [k for k in typing.get_args(kind) if k is not type(None)]
+        errors = []
+        for k in kinds:
+            try:
+                return check(value, k, where, module)
+            except AssertionError as e:
+                errors.append(e)
+        raise errors[0]
+    if isinstance(kind, typing.ForwardRef):
+        return check(value, kind.__forward_arg__, where, module)
+    if typing.get_origin(kind) is list:
+        assert isinstance(value, list), "%s: expected a list" % where
+        for i, v in enumerate(value):
+            check(v, typing.get_args(kind)[0], "%s[%d]" % (where, i), module)
+    elif dataclasses.is_dataclass(kind):
+        check_object(value, kind, where)
+    elif kind in (dict,) or typing.get_origin(kind) is dict:
+        assert isinstance(value, dict), "%s: expected an object" % where
+        for k, v in value.items():
+            assert isinstance(k, str) and isinstance(v, (str, bytes, dict)), "%s.%s: expected a text" % (where, k)
+    elif kind in (str, int, bool, float):
+        assert isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), "%s: found %r, expected %s" % (where, value, kind.__name__)
+
+
+def check_object(value, kind, where):
+    assert isinstance(value, dict), "%s: expected an object, found %r" % (where, value)
+    module = sys.modules[kind.__module__]
+    fields = {f.metadata.get("json", f.name): f for f in dataclasses.fields(kind)}
+    for name in value:
+        assert name in fields, "%s.%s: %s has no such field" % (where, name, kind.__name__)
+        check(value[name], fields[name].type, where + "." + name, module)
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        assert name in value or not required, "%s: %s needs %s" % (where, kind.__name__, name)
+
+
+def schemas(target):
+    """The modules of the package, which needs no more of its library than what dataclasses has."""
+    core = types.ModuleType("lightkube.core")
+    core.__path__ = []
+    schema = types.ModuleType("lightkube.core.schema")
+    schema.dataclass, schema.field, schema.DictMixin = dataclasses.dataclass, dataclasses.field, object
+    sys.modules.update({"lightkube.core": core, "lightkube.core.schema": schema})
+    sys.path.insert(0, target)
+    import importlib
+    return {name: importlib.import_module("lightkube.models." + name) for name in {"core_v1", "apps_v1", "autoscaling_v2", "policy_v1"}}
+
+
+def read_yaml(path):
+    from ruamel.yaml import YAML
+    with open(path) as f:
+        return [d for d in YAML(typ="safe", pure=True).load_all(f) if d]
+
+
+def flags():
+    text = subprocess.run([MINERVA, "serve", "--help"], capture_output=True, text=True).stdout
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
+
+
+def check_args(args, where):
+    assert all(isinstance(a, str) for a in args), where
+    used = {a for a in args if re.match(r"-{1,2}[a-z]", a)}
+    assert used <= flags(), (where, used - flags())
+
+
+def pods(objects):
+    return {o["metadata"]["name"]: o["spec"]["template"]["spec"] for o in objects if "template" in o["spec"]}
+
+
+def find(objects, kind, name):
+    return next(o for o in objects if (o["kind"], o["metadata"]["name"]) == (kind, name))
+
+
+def check_pod(spec, where):
+    volumes = {v["name"] for v in spec["volumes"]}
+    assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 10001
+    for c in spec["containers"]:
+        assert c["command"] == ["minerva", "serve"], where
+        check_args(c["args"], where)
+        drain = int(c["args"][c["args"].index("--drain") + 1])
+        assert spec["terminationGracePeriodSeconds"] > drain
+        assert {m["name"] for m in c["volumeMounts"]} <= volumes, where
+        assert c["readinessProbe"]["exec"]["command"] == ["minerva-health", "ready", c["args"][c["args"].index("--api-key") + 1]]
+        assert c["livenessProbe"]["httpGet"] == {"path": "/health/live", "port": c["ports"][0]["name"]}
+        assert c["ports"][0]["containerPort"] == 8080
+
+
+def kubernetes(models):
+    objects = []
+    for name in sorted(os.listdir(os.path.join(DEPLOY, "kubernetes"))):
+        for o in read_yaml(os.path.join(DEPLOY, "kubernetes", name)):
+            key = (o["apiVersion"], o["kind"])
+            check_object(o, getattr(models[KINDS[key]], key[1]), name + ":" + key[1])
+            objects.append(o)
+    for name, spec in pods(objects).items():
+        check_pod(spec, name)
+    for s in (o for o in objects if o["kind"] == "Service"):
+        assert any(o["spec"]["template"]["metadata"]["labels"].items() >= s["spec"]["selector"].items() for o in objects if "template" in o["spec"]), s
+    servers, scaler = find(objects, "StatefulSet", "minerva"), find(objects, "HorizontalPodAutoscaler", "minerva")
+    target = scaler["spec"]["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("StatefulSet", "minerva")
+    headless = find(objects, "Service", servers["spec"]["serviceName"])
+    assert headless["spec"]["clusterIP"] == "None"
+    args = pods(objects)["minerva-front"]["containers"][0]["args"]
+    expected = ["http://minerva-%d.%s:8080" % (i, headless["metadata"]["name"]) for i in range(scaler["spec"]["maxReplicas"])]
+    assert args[args.index("--replicas") + 1:] == expected, args
+    with open(os.path.join(served.ROOT, "docs", "serving.md")) as f:
+        metrics = re.findall(r"`(\w+)`", f.read().split("## Metrics")[1])
+    for m in scaler["spec"]["metrics"]:
+        assert m["pods"]["metric"]["name"][len("minerva_"):] in metrics, m
+    mistakes(models, objects)
+
+
+def mistakes(models, objects):
+    """What the comparison with the schemas would find."""
+    scaler = find(objects, "HorizontalPodAutoscaler", "minerva")
+    for change in {"maxReplica": 3}, {"maxReplicas": "3"}, {"metrics": {}}, {"scaleTargetRef": {"name": "minerva"}}:
+        try:
+            check_object({**scaler, "spec": {**scaler["spec"], **change}}, models["autoscaling_v2"].HorizontalPodAutoscaler, "x")
+        except AssertionError:
+            continue
+        raise AssertionError("%r was not found" % change)
+
+
+def compose():
+    (c,) = read_yaml(os.path.join(DEPLOY, "compose.yaml"))
+    for name, s in c["services"].items():
+        check_args(s["command"], name)
+        assert set(s.get("depends_on", ())) <= set(c["services"])
+        assert set(s) <= {"image", "command", "volumes", "restart", "stop_grace_period", "read_only", "tmpfs", "cap_drop", "security_opt", "build",
+                          "depends_on", "ports"}, s
+    urls = c["services"]["front"]["command"][1].split(",")
+    assert urls == ["http://%s:8080" % name for name in c["services"] if name != "front"], urls
+    build = next(s["build"] for s in c["services"].values() if "build" in s)
+    assert os.path.exists(os.path.join(DEPLOY, build["context"], build["dockerfile"]))
+
+
+def main():
+    if not served.available(MINERVA):
+        print("this minerva was built without its server")
+        sys.exit(77)
+    health()
+    os.makedirs(FOLDER, exist_ok=True)
+    target = pypi.install(FOLDER, os.path.join(HERE, "deploy_requirements.txt"), "deploy/kubernetes")
+    if not target:
+        sys.exit(77)
+    models = schemas(target)
+    kubernetes(models)
+    compose()
+
+
+main()
