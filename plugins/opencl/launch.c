@@ -136,7 +136,9 @@ void ocl_launch_node(ocl_run *r, int32_t node) {
 }
 
 void ocl_launch_unit(ocl_run *r, const ocl_unit *u) {
+    ocl_copy_views(r, u, false);
     ocl_op_of(mnp_node(r->g, u->node)->op)->launch(r, u);
+    ocl_copy_views(r, u, true);
     if (r->status && r->err && r->err->size >= MNP_UP_TO(mn_error, node))
         r->err->node = u->node;
 }

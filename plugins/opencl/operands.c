@@ -26,6 +26,9 @@ ocl_ref ocl_operand(const ocl_run *r, int32_t t) {
     if (root != (uint32_t)t)
         offset = (uint64_t)x->offset * mnp_elem_bytes(x);
     const uint64_t place = r->p->allocations[root].place;
+    const bool there = r->c->bindings[root].buffer || place != MNP_NOWHERE;
+    if (there && r->p->dense[t] != MNP_NOWHERE)
+        return ocl_scratch(r, r->p->dense[t]);
     if (r->c->bindings[t].buffer)
         return bound_at(&r->c->bindings[t], 0);
     if (r->c->bindings[root].buffer)

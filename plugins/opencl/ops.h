@@ -93,6 +93,10 @@ void ocl_launch_node(ocl_run *r, int32_t node);
 void ocl_glu_attrs(const ocl_run *r, const mn_node *n, ocl_warp_args *a);
 ocl_rope_args ocl_rope_of(const ocl_run *r, const mn_node *n);
 
+/* ---- views.c --------------------------------------------------------------------------------- */
+/* The views that are not dense and that the unit's nodes read; out: those that they wrote. */
+void ocl_copy_views(ocl_run *r, const ocl_unit *u, bool out);
+
 /* ---- operands in this step (operands.c) ------------------------------------------------------ */
 ocl_ref ocl_operand(const ocl_run *r, int32_t t);
 ocl_ref ocl_in(const ocl_run *r, const mn_node *n, uint32_t i);

@@ -74,8 +74,7 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-/* Room behind what the scratch has; its place. */
-static uint64_t reserve(mn_program *p, uint64_t bytes) {
+uint64_t ocl_reserve(mn_program *p, uint64_t bytes) {
     const uint64_t at = p->scratch;
     p->scratch += (uint64_t)mnp_round((int64_t)bytes, 256);
     return at;
@@ -90,10 +89,9 @@ static void place_extras(mn_program *p) {
             op->needs(p, n, &needs);
     }
     p->scratch = (uint64_t)mnp_round((int64_t)p->arena, 256);
-    p->ids_at = reserve(p, needs.ids);
-    p->logits_at = reserve(p, needs.logits);
-    p->mass_at = reserve(p, needs.mass);
-    reserve(p, 1); /* kernels read whole vectors */
+    p->ids_at = ocl_reserve(p, needs.ids);
+    p->logits_at = ocl_reserve(p, needs.logits);
+    p->mass_at = ocl_reserve(p, needs.mass);
 }
 
 static mn_status check_nodes(const mn_program *p, mn_error *err) {
@@ -103,7 +101,7 @@ static mn_status check_nodes(const mn_program *p, mn_error *err) {
             return mnp_fail(err, MN_UNSUPPORTED, i, "node %u (op %u): %s", i,
                             mnp_node(p->graph, i)->op, ocl_reason_text(why));
     }
-    return mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
+    return MN_OK;
 }
 
 static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
@@ -117,16 +115,19 @@ static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
     mnp_arena_begin(p->graph, p->allocations);
     for (uint32_t i = 0; i < p->n_units; i++) {
         const ocl_unit *u = &p->units[i];
-        const int32_t nodes[] = {(int32_t)u->node, u->add,    u->glu,   u->norm,
-                                 u->gather,        u->rope_q, u->rope_k};
-        for (uint32_t k = 0; k < sizeof nodes / sizeof *nodes; k++)
+        int32_t nodes[OCL_UNIT_NODES];
+        ocl_nodes_of(u, nodes);
+        for (uint32_t k = 0; k < OCL_UNIT_NODES; k++)
             if (nodes[k] >= 0)
                 mnp_arena_live(p->graph, (uint32_t)nodes[k], (int32_t)i, p->allocations);
     }
     st = mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, 256, p->allocations,
                          &p->arena, err);
-    if (!st)
-        place_extras(p);
+    if (st)
+        return st;
+    place_extras(p);
+    st = ocl_place_views(p, err);
+    ocl_reserve(p, 1); /* kernels read whole vectors */
     return st;
 }
 
@@ -137,8 +138,9 @@ static bool allocate(mn_program *p) {
     p->units = ocl_new(d, (p->hi - p->lo) * sizeof *p->units);
     p->allocations = ocl_new(d, g->n_tensors * sizeof *p->allocations);
     p->uses = ocl_new(d, g->n_tensors * sizeof *p->uses);
+    p->dense = ocl_new(d, g->n_tensors * sizeof *p->dense);
     p->w = ocl_new(d, g->n_tensors * sizeof *p->w);
-    return p->symbol_max && p->units && p->allocations && p->uses && p->w;
+    return p->symbol_max && p->units && p->allocations && p->uses && p->dense && p->w;
 }
 
 /* A program without weights: for estimate and compile. log: as in mnp_lower. */
@@ -176,6 +178,7 @@ void ocl_program_free(mn_program *p) {
     ocl_delete(p->dev, p->units);
     ocl_delete(p->dev, p->allocations);
     ocl_delete(p->dev, p->uses);
+    ocl_delete(p->dev, p->dense);
     ocl_delete(p->dev, p->w);
     ocl_delete(p->dev, p);
 }

@@ -19,6 +19,14 @@ typedef struct {
     mnp_kv kv; /* KV_STORE and ATTENTION */
 } ocl_unit;
 
+enum { OCL_UNIT_NODES = 7 };
+/* All nodes of the unit; -1 = none. */
+static inline void ocl_nodes_of(const ocl_unit *u, int32_t nodes[OCL_UNIT_NODES]) {
+    const int32_t all[OCL_UNIT_NODES] = {(int32_t)u->node, u->add,    u->glu,   u->norm,
+                                         u->gather,        u->rope_q, u->rope_k};
+    memcpy(nodes, all, sizeof all);
+}
+
 /* Bytes that kernels need beside tensors, each the largest of all nodes: resolved ids, adjusted
  * logits, a number for each of these. */
 typedef struct {
@@ -44,6 +52,9 @@ struct mn_program {
     ocl_unit *units;
     mnp_allocation *allocations; /* [n_tensors] */
     mnp_use *uses;               /* [n_tensors] */
+    uint64_t
+        *dense; /* [n_tensors] places in the scratch of views that are not dense; else NOWHERE */
+    bool has_views; /* such views */
     /* places in the scratch */
     uint64_t arena;
     uint64_t ids_at;
@@ -81,6 +92,12 @@ struct mn_context {
     uint32_t n_places;
 };
 void ocl_drop_places(mn_context *c); /* launch.c */
+/* program.c: room behind what the scratch has; its place. */
+uint64_t ocl_reserve(mn_program *p, uint64_t bytes);
+/* views.c: whether the views among a node's operands are of activations; places for those of the
+ * segment that are not dense. */
+bool ocl_takes_views(const mn_graph *g, const mn_node *n);
+mn_status ocl_place_views(mn_program *p, mn_error *err);
 /* Takes the values of a step into c->symbol; what they are too large for is an error. */
 mn_status ocl_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
 #endif

@@ -65,6 +65,7 @@ const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
     X(layer_norm, rows, false)                                                                     \
     X(elementwise, rows, false)                                                                    \
     X(gather_rows, rows, false)                                                                    \
+    X(copy_view, rows, false)                                                                      \
     X(rope, rows, false)                                                                           \
     X(embed_state, embed, false)                                                                   \
     X(embed_rows, embed, true)                                                                     \

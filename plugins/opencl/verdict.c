@@ -12,7 +12,7 @@ static const char *const reasons[OCL_N_REASONS] = {
     [OCL_HEAD] = "heads of at most 512 elements",
     [OCL_NO_KERNEL] = "this operation, or this contract of it, has no kernel",
     [OCL_EXPERTS] = "at most 1,024 experts",
-    [OCL_VIEW] = "a view that is not dense, or one of a weight or of state",
+    [OCL_VIEW] = "a view of a weight or of state",
 };
 
 mn_status ocl_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
@@ -74,6 +74,8 @@ uint32_t ocl_verdict(const mn_graph *g, uint32_t node) {
     const bool writes = mnp_out(g, n, 0) >= 0 || n->op == MN_OP_KV_STORE;
     if (mnp_in(g, n, 0) < 0 || !writes)
         return OCL_SHAPE;
+    if (!ocl_takes_views(g, n))
+        return OCL_VIEW;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const mn_tensor *t = mnp_in_tensor(g, n, i);
         uint32_t why = OCL_OK;
@@ -89,10 +91,8 @@ uint32_t ocl_verdict(const mn_graph *g, uint32_t node) {
 
 static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint32_t *reason) {
     const mn_graph *g = user;
-    if (mnp_check_views(g, node, node + 1, symbol, NULL))
-        *reason = OCL_VIEW;
-    else
-        *reason = ocl_verdict(g, node);
+    (void)symbol;
+    *reason = ocl_verdict(g, node);
     if (*reason)
         return MN_VERDICT_NO;
     return MN_VERDICT_NATIVE;

@@ -96,6 +96,15 @@ typedef struct {
     int D;
 } ocl_gather_args;
 
+/* A view: element (i0, i1, ...) lies at i0 stride[0] + i1 stride[1] + ... */
+typedef struct {
+    ocl_u64 n;
+    ocl_u64 dim[OCL_MAX_DIMS];
+    ocl_u64 stride[OCL_MAX_DIMS];
+    int n_dim;
+    int out; /* from the dense tensor into the view */
+} ocl_view_args;
+
 typedef struct {
     float mscale;
     int T;
@@ -202,6 +211,7 @@ OCL_SIZE(ocl_linear_args, 56)
 OCL_SIZE(ocl_warp_args, 152)
 OCL_SIZE(ocl_elementwise_args, 32)
 OCL_SIZE(ocl_gather_args, 8)
+OCL_SIZE(ocl_view_args, 112)
 OCL_SIZE(ocl_rope_args, 24)
 OCL_SIZE(ocl_cache, 72)
 OCL_SIZE(ocl_store_args, 96)

@@ -91,6 +91,23 @@ kernel void gather_rows(REF(x), REF(rows), REF(y), const ocl_gather_args p) {
     gather_row(PTR(const float, x), PTR(const int, rows)[to], PTR(float, y) + (ulong)to * p.D, &p);
 }
 
+/* One item for each element of a view: four bytes, whatever they are. */
+kernel void copy_view(REF(dense), REF(apart), const ocl_view_args p) {
+    const ulong i = get_global_id(0);
+    ulong left = i;
+    ulong at = 0;
+    if (i >= p.n)
+        return;
+    for (int d = p.n_dim - 1; d >= 0; d--) {
+        at += left % p.dim[d] * p.stride[d];
+        left /= p.dim[d];
+    }
+    if (p.out)
+        PTR(uint, apart)[at] = PTR(const uint, dense)[i];
+    else
+        PTR(uint, dense)[i] = PTR(const uint, apart)[at];
+}
+
 /* ---- rotation -------------------------------------------------------------------------------- */
 /* One item for each pair of a head: elements behind n_rot are copied. */
 kernel void rope(REF(x), REF(row_pos), REF(freqs), REF(y), const ocl_rope_args p) {
