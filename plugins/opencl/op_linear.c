@@ -20,6 +20,8 @@ static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
     a.rows = (int)rows;
     a.per_x = 1;
     a.n_experts = 1;
+    a.stride = a.N;
+    a.count = 1;
     return a;
 }
 
@@ -33,7 +35,7 @@ static bool is_half(const ocl_weight *w) {
 }
 
 static bool takes_mma(const ocl_run *r, const ocl_weight *w, int64_t rows) {
-    return r->dev->mma && is_half(w) && rows >= LEAST_ROWS && w->cols % 32 == 0;
+    return r->dev->mma && w->n_parts == 1 && is_half(w) && rows >= LEAST_ROWS && w->cols % 32 == 0;
 }
 
 static bool pairs_take_mma(const ocl_run *r, const ocl_weight *w, int64_t pairs) {
@@ -73,26 +75,37 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
                                  .beside = beside});
 }
 
-/* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
-static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_ref y) {
-    const int32_t x = mnp_in(r->g, n, MN_LINEAR_X);
-    const int32_t weight = mnp_in(r->g, n, MN_LINEAR_WEIGHT + 2 * i);
-    const ocl_weight *w = ocl_weight_of(r, weight);
-    const ocl_linear_args a = args_of(w, w->rows, ocl_dim(r, x, 0));
-    const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, weight),
-                            ocl_in(r, n, MN_LINEAR_BIAS + 2 * i), add, y};
-    if (takes_mma(r, w, a.rows) && refs[0].at % 16 == 0) {
-        product_mma(r, w, &a, refs[0], ocl_absent(r), refs[1], refs[2], add, y, i > 0);
-        return;
-    }
+/* With part k of a matrix: some of the outputs. at: x, bias, what is added, y. */
+static void product_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uint32_t k,
+                         const ocl_ref *at) {
+    const ocl_part part = ocl_part_of(w, k);
+    const ocl_ref refs[] = {at[0], part.at, ocl_behind(at[1], part.first),
+                            ocl_behind(at[2], part.first), ocl_behind(at[3], part.first)};
     const bool one = a.rows == 1;
+    a.N = (int)part.rows;
     ocl_enqueue(r, &(ocl_launch){.kernel = one ? OCL_KERNEL_linear_one : OCL_KERNEL_linear_few,
                                  .type = w->type,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = grid_of(r, w->rows, one ? 1 : (a.rows + FEW - 1) / FEW)});
+                                 .grid = grid_of(r, a.N, one ? 1 : (a.rows + FEW - 1) / FEW)});
+}
+
+/* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
+static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_ref y) {
+    const int32_t x = mnp_in(r->g, n, MN_LINEAR_X);
+    const int32_t weight = mnp_in(r->g, n, MN_LINEAR_WEIGHT + 2 * i);
+    const ocl_weight *w = ocl_weight_of(r, weight);
+    const ocl_ref bias = ocl_in(r, n, MN_LINEAR_BIAS + 2 * i);
+    const ocl_linear_args a = args_of(w, w->rows, ocl_dim(r, x, 0));
+    const ocl_ref from = ocl_operand(r, x);
+    if (takes_mma(r, w, a.rows) && from.at % 16 == 0) {
+        product_mma(r, w, &a, from, ocl_absent(r), ocl_operand(r, weight), bias, add, y, i > 0);
+        return;
+    }
+    for (uint32_t k = 0; k < w->n_parts; k++)
+        product_part(r, w, a, k, (const ocl_ref[]){from, bias, add, y});
 }
 
 /* ---- whole units ----------------------------------------------------------------------------- */
@@ -105,7 +118,7 @@ static bool is_whole(const ocl_run *r, const ocl_unit *u, const mn_node *n, uint
                      int64_t rows) {
     const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, first));
     const bool experts = n->op == MN_OP_MOE_LINEAR;
-    if (!r->dev->warps || n->n_out > 3 || (rows > MOST_ROWS && !experts))
+    if (!r->dev->warps || n->n_out > 3 || w->n_parts > 1 || (rows > MOST_ROWS && !experts))
         return false;
     if (experts ? pairs_take_mma(r, w, rows) : takes_mma(r, w, rows))
         return false;
@@ -113,7 +126,7 @@ static bool is_whole(const ocl_run *r, const ocl_unit *u, const mn_node *n, uint
         return false;
     for (uint32_t i = 1; i < n->n_out; i++) {
         const ocl_weight *other = ocl_weight_of(r, mnp_in(r->g, n, first + 2 * i));
-        if (other->type != w->type || other->cols != w->cols)
+        if (other->type != w->type || other->cols != w->cols || other->n_parts > 1)
             return false;
     }
     return true;
@@ -228,6 +241,24 @@ static void linear(ocl_run *r, const ocl_unit *u) {
     ocl_launch_node(r, u->glu);
 }
 
+enum { N_EXPERTS_REFS = 5, EXPERTS_MATRIX = 2 }; /* x, experts, matrix, bias, y */
+
+/* The pairs whose expert is in part k. */
+static void experts_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uint32_t k,
+                         ocl_ref *refs) {
+    const ocl_part part = ocl_part_of(w, k);
+    refs[EXPERTS_MATRIX] = part.at;
+    a.first = (int)(part.first / a.N);
+    a.count = (int)(part.rows / a.N);
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_experts,
+                                 .type = w->type,
+                                 .refs = refs,
+                                 .n_refs = N_EXPERTS_REFS,
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = grid_of(r, a.N, a.rows)});
+}
+
 static void moe_linear(ocl_run *r, const ocl_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_MOE_LINEAR_X);
@@ -247,20 +278,15 @@ static void moe_linear(ocl_run *r, const ocl_unit *u) {
         ocl_linear_args a = args_of(w, w->rows / n_experts, pairs);
         a.n_experts = (int)n_experts;
         a.per_x = per_x;
-        const ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, experts), ocl_operand(r, weight),
-                                ocl_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), ocl_out(r, n, i)};
+        ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, experts), ocl_operand(r, weight),
+                          ocl_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), ocl_out(r, n, i)};
         if (pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
             product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], ocl_absent(r), refs[4],
                         i > 0);
             continue;
         }
-        ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_experts,
-                                     .type = w->type,
-                                     .refs = refs,
-                                     .n_refs = N_REFS(refs),
-                                     .args = &a,
-                                     .args_bytes = sizeof a,
-                                     .grid = grid_of(r, a.N, pairs)});
+        for (uint32_t k = 0; k < w->n_parts; k++)
+            experts_part(r, w, a, k, refs);
     }
     ocl_launch_node(r, u->glu);
 }

@@ -29,21 +29,26 @@ static void embed(ocl_run *r, const ocl_unit *u) {
                              ocl_in(r, n, MN_EMBED_HISTORY),
                              row_pos,
                              ids};
-    const ocl_ref rows[] = {ocl_in(r, n, MN_EMBED_WEIGHT), ocl_operand(r, positions), ids, row_pos,
-                            ocl_out(r, n, MN_EMBED_OUT_X)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_state,
                                  .refs = state,
                                  .n_refs = N_REFS(state),
                                  .args = &a,
                                  .args_bytes = sizeof a,
                                  .grid = ocl_items(a.T, 1, 1)});
-    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
-                                 .type = w->type,
-                                 .refs = rows,
-                                 .n_refs = N_REFS(rows),
-                                 .args = &a,
-                                 .args_bytes = sizeof a,
-                                 .grid = ocl_items(a.w.pieces, a.T, 1)});
+    for (uint32_t i = 0; i < w->n_parts; i++) {
+        const ocl_part part = ocl_part_of(w, i);
+        const ocl_ref rows[] = {part.at, ocl_operand(r, positions), ids, row_pos,
+                                ocl_out(r, n, MN_EMBED_OUT_X)};
+        a.first = (int)part.first;
+        a.count = (int)part.rows;
+        ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
+                                     .type = w->type,
+                                     .refs = rows,
+                                     .n_refs = N_REFS(rows),
+                                     .args = &a,
+                                     .args_bytes = sizeof a,
+                                     .grid = ocl_items(a.w.pieces, a.T, 1)});
+    }
 }
 
 static void embed_needs(const mn_program *p, const mn_node *n, ocl_needs *needs) {

@@ -61,6 +61,7 @@ struct mn_device {
     ocl_built *built;
     atomic_uint freed; /* buffers so far */
     uint64_t max_alloc;
+    uint64_t max_weight;   /* bytes of a buffer of weights */
     uint32_t lanes;        /* work-items of a group that shares a row */
     uint32_t linear_lanes; /* of them on one output of a product */
     uint32_t sample_lanes; /* of them on a row of logits */
@@ -99,11 +100,15 @@ struct mn_queue {
 };
 
 /* A weight on the device: rows in the form of its type (types.h), or `flat`, f32 without padding:
- * norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the other. */
+ * norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the other. A
+ * matrix that is larger than a buffer may be lies in several, its parts: as many rows in each (the
+ * last may have fewer), whole experts, each with its own planes. */
 typedef struct ocl_type ocl_type;
 typedef struct {
     const ocl_type *type;
-    cl_mem mem;
+    cl_mem *mem; /* [n_parts] */
+    uint32_t n_parts;
+    int64_t part_rows;
     int64_t rows;
     int64_t cols;
     uint64_t row_bytes; /* of the DATA plane, padded */
@@ -217,7 +222,7 @@ bool ocl_is_matrix(const mn_node *n, uint32_t i);
 /* Values of a plane beside DATA in a row; 0 = the type has none. */
 int ocl_blocks(const ocl_weight *w);
 /* Bytes on the device of a weight of the graph. */
-uint64_t ocl_weight_bytes(const mn_tensor *t, bool matrix);
+uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix);
 
 /* ---- kv.c ------------------------------------------------------------------------------------ */
 extern const mnp_kv_rules ocl_kv_rules;

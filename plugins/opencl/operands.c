@@ -20,7 +20,7 @@ ocl_ref ocl_operand(const ocl_run *r, int32_t t) {
         return ocl_absent(r);
     const mn_tensor *x = mnp_tensor(r->g, (uint32_t)t);
     if (x->role == MN_ROLE_WEIGHT)
-        return (ocl_ref){r->p->w[t]->mem, 0};
+        return (ocl_ref){r->p->w[t]->mem[0], 0};
     const uint32_t root = mnp_root(r->g, (uint32_t)t);
     uint64_t offset = 0;
     if (root != (uint32_t)t)
@@ -70,6 +70,18 @@ const ocl_weight *ocl_weight_of(const ocl_run *r, int32_t t) {
     if (t < 0)
         return NULL;
     return r->p->w[t];
+}
+
+ocl_part ocl_part_of(const ocl_weight *w, uint32_t i) {
+    const int64_t first = w->part_rows * i;
+    const int64_t left = w->rows - first;
+    return (ocl_part){{w->mem[i], 0}, first, left < w->part_rows ? left : w->part_rows};
+}
+
+ocl_ref ocl_behind(ocl_ref ref, int64_t n) {
+    if (ocl_is_there(ref))
+        ref.at += (uint64_t)n * sizeof(float);
+    return ref;
 }
 
 ocl_matrix ocl_matrix_of(const ocl_weight *w) {

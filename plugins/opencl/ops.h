@@ -113,4 +113,13 @@ int64_t ocl_elements(const ocl_run *r, int32_t t);
 const ocl_weight *ocl_weight_of(const ocl_run *r, int32_t t);
 
 ocl_matrix ocl_matrix_of(const ocl_weight *w);
+/* A part of a weight: rows from `first` on. */
+typedef struct {
+    ocl_ref at;
+    int64_t first;
+    int64_t rows;
+} ocl_part;
+ocl_part ocl_part_of(const ocl_weight *w, uint32_t i);
+/* n floats behind an operand, if it is there. */
+ocl_ref ocl_behind(ocl_ref ref, int64_t n);
 #endif

@@ -32,7 +32,7 @@ static void count_weight(const ocl_run *r, const mn_node *n, uint32_t i, mn_prof
         rows = asked < rows ? asked : rows;
     else if (asked < experts)
         rows = rows / experts * asked;
-    to->bytes += ocl_weight_bytes(x, matrix) / (uint64_t)w->rows * (uint64_t)rows;
+    to->bytes += ocl_weight_bytes(r->dev, x, matrix) / (uint64_t)w->rows * (uint64_t)rows;
     if (matrix && n->op != MN_OP_EMBED)
         to->flop += 2 * (uint64_t)(asked * (w->rows / experts) * w->cols);
 }

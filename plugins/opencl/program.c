@@ -199,7 +199,7 @@ static uint64_t weight_bytes(const mn_program *p) {
     for (uint32_t t = 0; t < p->graph->n_tensors; t++) {
         const mn_tensor *x = mnp_tensor(p->graph, t);
         if (x->role == MN_ROLE_WEIGHT && p->uses[t].reads && x->dtype.block_elems)
-            sum += ocl_weight_bytes(x, is_matrix(p, (int32_t)t)) + 256;
+            sum += ocl_weight_bytes(p->dev, x, is_matrix(p, (int32_t)t)) + 256;
     }
     return sum;
 }

@@ -40,9 +40,34 @@ static uint64_t value_bytes(const ocl_weight *w) {
     return (uint64_t)ocl_blocks(w) * each;
 }
 
-/* Sizes of a weight, and where its planes lie. Returns its bytes; a slack behind it, since kernels
- * read whole vectors. */
-static uint64_t shape(const mn_tensor *t, bool matrix, ocl_weight *w) {
+enum { SLACK = 256 /* behind a weight: kernels read whole vectors */ };
+
+/* Where the planes of a part lie; its bytes. */
+static uint64_t shape_part(ocl_weight *w) {
+    const uint64_t data = w->row_bytes * (uint64_t)w->part_rows;
+    const uint64_t plane = value_bytes(w) * (uint64_t)w->part_rows;
+    w->scale_at = (uint64_t)mnp_round((int64_t)data, 64);
+    w->bias_at = (uint64_t)mnp_round((int64_t)(w->scale_at + plane), 64);
+    return w->bias_at + plane + SLACK;
+}
+
+/* Parts of at most so many bytes, where rows are no longer than that. together: rows that stay in
+ * one part. Returns the bytes of a part. */
+static uint64_t split(ocl_weight *w, int64_t together, uint64_t most) {
+    const uint64_t one = (w->row_bytes + 2 * value_bytes(w)) * (uint64_t)together;
+    const uint64_t room = most > 2 * SLACK ? most - 2 * SLACK : 0;
+    const int64_t all = w->rows / together;
+    int64_t fit = one ? (int64_t)(room / one) : all;
+    if (fit < 1)
+        fit = 1;
+    const int64_t n = (all + fit - 1) / fit;
+    w->part_rows = (all + n - 1) / n * together;
+    w->n_parts = (uint32_t)((w->rows + w->part_rows - 1) / w->part_rows);
+    return shape_part(w);
+}
+
+/* Sizes of a weight and of its parts. Returns the bytes of a part. */
+static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w) {
     w->flat = !matrix;
     w->type = ocl_type_of(matrix ? t->dtype.id : (uint32_t)MN_F32);
     w->rows = 1;
@@ -54,16 +79,18 @@ static uint64_t shape(const mn_tensor *t, bool matrix, ocl_weight *w) {
     if (matrix && type.block_elems < OCL_PIECE)
         elements = mnp_round(elements, OCL_PIECE);
     w->row_bytes = (uint64_t)elements / type.block_elems * (type.block_bytes - w->type->head);
-    const uint64_t data = w->row_bytes * (uint64_t)w->rows;
-    const uint64_t plane = value_bytes(w) * (uint64_t)w->rows;
-    w->scale_at = (uint64_t)mnp_round((int64_t)data, 64);
-    w->bias_at = (uint64_t)mnp_round((int64_t)(w->scale_at + plane), 64);
-    return w->bias_at + plane + 256;
+    w->n_parts = 1;
+    w->part_rows = w->rows;
+    const uint64_t bytes = shape_part(w);
+    if (!matrix || bytes <= d->max_weight)
+        return bytes;
+    return split(w, t->n_dim > 2 ? t->dim[t->n_dim - 2] : 1, d->max_weight);
 }
 
-uint64_t ocl_weight_bytes(const mn_tensor *t, bool matrix) {
+uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix) {
     ocl_weight w = {0};
-    return shape(t, matrix, &w);
+    const uint64_t part = shape(d, t, matrix, &w);
+    return w.n_parts * (part + SLACK);
 }
 
 /* Marks what the segment reads, and what of it is a matrix. */
@@ -257,7 +284,7 @@ static void write_biases(const ocl_weight *w, const source *s, uint8_t *to) {
     write_values(w, s, 2, to);
 }
 
-/* All rows of one plane to `at` of the weight. buffer: at least a row, zeroed: padding is never
+/* All rows of one plane to `at` of each part. buffer: at least a row, zeroed: padding is never
  * written. */
 static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn write, uint64_t at,
                            uint64_t row_bytes, uint8_t *buffer, mn_error *err) {
@@ -267,12 +294,13 @@ static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn wr
     uint64_t held = 0;
     mn_status st = MN_OK;
     for (int64_t r = 0; r < w->rows && !st; r++, next_row(&s)) {
+        const uint64_t end = (uint64_t)(r % w->part_rows) + 1; /* rows of the part so far */
         write(w, &s, buffer + held * row_bytes);
         held++;
-        if (held < most && r + 1 < w->rows)
+        if (held < most && r + 1 < w->rows && end < (uint64_t)w->part_rows)
             continue;
-        st = ocl_send(q, w->mem, at, buffer, held * row_bytes, err);
-        at += held * row_bytes;
+        st = ocl_send(q, w->mem[r / w->part_rows], at + (end - held) * row_bytes, buffer,
+                      held * row_bytes, err);
         held = 0;
     }
     return st;
@@ -296,6 +324,18 @@ static mn_status put_planes(mn_queue *q, const ocl_weight *w, const source *s, m
     return st;
 }
 
+/* Memory of all parts; what is there after an error goes with the weight set. */
+static mn_status take_parts(mn_device *d, ocl_weight *w, uint64_t bytes, mn_error *err) {
+    const uint64_t list = w->n_parts * sizeof *w->mem;
+    mn_status st = MN_OK;
+    w->mem = ocl_new(d, list);
+    if (!w->mem)
+        return mnp_fail_memory(err, list, "a weight");
+    for (uint32_t i = 0; i < w->n_parts && !st; i++)
+        st = ocl_take_memory(d, bytes, "weights", &w->mem[i], err);
+    return st;
+}
+
 mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, mn_event **event,
                           mn_error *err) {
     mn_weight_src src;
@@ -309,10 +349,10 @@ mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
         return st;
     const mn_tensor *t = mnp_tensor(set->graph, src.tensor);
     ocl_weight *w = &set->w[src.tensor];
-    const uint64_t bytes = shape(t, !w->flat, w);
+    const uint64_t bytes = shape(set->dev, t, !w->flat, w);
     if ((uint64_t)w->rows >> 40 || (uint64_t)w->cols >> 31 || bytes >> 46)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
-    st = ocl_take_memory(set->dev, bytes, "weights", &w->mem, err);
+    st = take_parts(set->dev, w, bytes, err);
     if (st)
         return st;
     source s = {.t = t, .s = &src};
@@ -340,12 +380,18 @@ mn_status ocl_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
     return MN_OK;
 }
 
+static void free_parts(const mn_device *d, ocl_weight *w) {
+    for (uint32_t i = 0; w->mem && i < w->n_parts; i++)
+        if (w->mem[i])
+            d->cl->ReleaseMemObject(w->mem[i]);
+    ocl_delete(d, w->mem);
+}
+
 void ocl_weights_free(mn_weights *w) {
     if (!w)
         return;
     for (uint32_t i = 0; i < w->graph->n_tensors; i++)
-        if (w->w[i].mem)
-            w->dev->cl->ReleaseMemObject(w->w[i].mem);
+        free_parts(w->dev, &w->w[i]);
     ocl_delete(w->dev, w->w);
     ocl_delete(w->dev, w);
 }

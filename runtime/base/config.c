@@ -51,6 +51,8 @@ static const mn_config_key keys[] = {
      "best instruction set that cpu_simd may use"},
     {"plugin.cuda.graphs", "MINERVA_CUDA_GRAPHS", MN_CONFIG_CHOICE, "1", 0, 0, "0|1", false,
      "0 launches kernels one by one, for profilers"},
+    {"plugin.opencl.buffer_kib", "MINERVA_OPENCL_BUFFER_KIB", MN_CONFIG_INT, "0", 0, INT_MAX, NULL,
+     false, "KiB of a buffer of weights, larger ones lie in several; 0 = what the driver states"},
     {"plugin.opencl.cache", "MINERVA_OPENCL_CACHE", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|0|1",
      false, "whether compiled kernels are kept; auto = not of a CPU, whose driver keeps them"},
     {"plugin.opencl.lanes", "MINERVA_OPENCL_LANES", MN_CONFIG_INT, "0", 0, 256, NULL, false,

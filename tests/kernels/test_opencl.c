@@ -130,6 +130,27 @@ static void small_ops(void **state) {
     }
 }
 
+/* Matrices in several buffers give what they give in one; a row alone, few and many, all planes. */
+static void parts(void **state) {
+    (void)state;
+    needs_device();
+    for (int t = 0; t < N_TYPES; t++) {
+        const op_shape matrix = {.rows = 1 + t % 3 * 4, .k = width(t, 517), .n = 41, .variant = 1};
+        const op_shape experts = {
+            .rows = 3, .k = 256, .n = 24, .n_expert = 8, .n_used = 3, .variant = 1};
+        const op_shape ids = {.rows = 7, .k = width(t, 77), .n = 53};
+        for (int kib = 1; kib <= 16; kib *= 4) {
+            char text[8];
+            snprintf(text, sizeof text, "%d", kib);
+            h_host_option("buffer_kib", text);
+            near(MN_OP_LINEAR, types[t], matrix, 1e-5);
+            near(MN_OP_MOE_LINEAR, types[t], experts, 1e-5);
+            near(MN_OP_EMBED, types[t], ids, 1e-6);
+        }
+    }
+    h_host_option(NULL, NULL);
+}
+
 /* One draw: logits of V ids, the same parameters, history and position. */
 static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed,
                      float spread) {
@@ -220,9 +241,9 @@ static void batch_invariance(void **state) {
 /* test_opencl [NAME]: one test alone; * stands for any text. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ops), cmocka_unit_test(linear),
-        cmocka_unit_test(experts),   cmocka_unit_test(attention),
-        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance)};
+        cmocka_unit_test(small_ops), cmocka_unit_test(linear),   cmocka_unit_test(experts),
+        cmocka_unit_test(attention), cmocka_unit_test(sampling), cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(parts)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -234,6 +234,10 @@ cl_mem clCreateBuffer(cl_context c, cl_mem_flags flags, size_t n, void *host, cl
     (void)c;
     (void)flags;
     (void)host;
+    if (opencl_stub.max_alloc && n > opencl_stub.max_alloc) {
+        *code = CL_INVALID_BUFFER_SIZE;
+        return NULL;
+    }
     cl_mem m = spare ? spare : malloc(sizeof *m);
     spare = NULL;
     if (m)

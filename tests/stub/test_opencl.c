@@ -127,6 +127,26 @@ static void handle_again(void **state) {
     close_world(&w);
 }
 
+/* A matrix of 2 MiB on a device whose buffers have 1 MiB: 128 rows of 16 KiB lie in three, each
+ * with a kernel of its own. */
+static void parts(void **state) {
+    enum { N = 128, K = 4096 };
+    h_plugin p;
+    (void)state;
+    opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
+    assert_true(h_open(&p, "opencl"));
+    op_case *c = case_new();
+    assert_non_null(c);
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    assert_int_equal(opencl_stub.kernels, 3);
+    case_free(c);
+    h_close(&p);
+}
+
 /* ---- a host with a cache --------------------------------------------------------------------- */
 enum { ENTRIES = 64, MOST_NAME = 1200 };
 static struct {
@@ -219,6 +239,7 @@ static void cached(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(failed_step), cmocka_unit_test(failed_turn),
-                                       cmocka_unit_test(handle_again), cmocka_unit_test(cached)};
+                                       cmocka_unit_test(handle_again), cmocka_unit_test(parts),
+                                       cmocka_unit_test(cached)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,8 @@ typedef struct {
     int D;
     int slot_words;
     int n_positions;
+    int first; /* of the rows that the matrix has; ids of others are left out */
+    int count;
 } ocl_embed_args;
 
 typedef struct {
@@ -52,7 +54,9 @@ typedef struct {
     int rows;  /* of x; of experts: pairs */
     int per_x; /* pairs that share a row of x */
     int n_experts;
-    int pad;
+    int stride; /* of rows of y: N, more where the matrix is a part of a weight */
+    int first;  /* of the experts that the matrix has; pairs of others are left out */
+    int count;
 } ocl_linear_args;
 
 /* Of a group of linear_mma; pairs of a row and an expert at most. */
@@ -205,9 +209,9 @@ typedef struct {
 /* Both compilers refuse another size. */
 #define OCL_SIZE(type, bytes) typedef char type##_size[sizeof(type) == (bytes) ? 1 : -1];
 OCL_SIZE(ocl_matrix, 32)
-OCL_SIZE(ocl_embed_args, 64)
+OCL_SIZE(ocl_embed_args, 72)
 OCL_SIZE(ocl_norm_args, 16)
-OCL_SIZE(ocl_linear_args, 56)
+OCL_SIZE(ocl_linear_args, 64)
 OCL_SIZE(ocl_warp_args, 152)
 OCL_SIZE(ocl_elementwise_args, 32)
 OCL_SIZE(ocl_gather_args, 8)

@@ -46,10 +46,12 @@ kernel void embed_rows(REF(w), REF(positions), REF(ids), REF(row_pos), REF(x),
     if (i >= p.w.pieces)
         return;
     const int id = PTR(const int, ids)[t];
+    if (id >= 0 && (id < p.first || id >= p.first + p.count))
+        return;
     global const float *learned = PTR(const float, positions);
     float16 v = 0;
     if (id >= 0)
-        v = matrix_piece(PTR(const uchar, w), &p.w, id, i) * p.factor;
+        v = matrix_piece(PTR(const uchar, w), &p.w, id - p.first, i) * p.factor;
     if (id >= 0 && learned) {
         const int pos = PTR(const int, row_pos)[t];
         const int last = p.n_positions - 1;

@@ -63,7 +63,7 @@ static float lanes_sum(float v, local float *red) {
         }                                                                                          \
         for (int r = 0; r < ROWS; r++) {                                                           \
             float v = lanes_sum(total_of(sum[r]), red);                                            \
-            const ulong to = (ulong)(row + r) * p.N + n;                                           \
+            const ulong to = (ulong)(row + r) * p.stride + n;                                      \
             if (lane == 0 && n < p.N && row + r < p.rows) {                                        \
                 v = b ? v + b[n] : v;                                                              \
                 PTR(float, y)[to] = add ? v + add[to] : v;                                         \
@@ -81,8 +81,10 @@ kernel void linear_experts(REF(x), REF(experts), REF(w), REF(b), REF(y), const o
     const int pair = get_group_id(1);
     const int given = PTR(const int, experts)[pair];
     const int expert = given < 0 || given >= p.n_experts ? 0 : given;
+    if (expert < p.first || expert >= p.first + p.count)
+        return;
     const long first = (long)expert * p.N;
-    const long own = first + min(n, p.N - 1);
+    const long own = (long)(expert - p.first) * p.N + min(n, p.N - 1);
     global const float *x = PTR(const float, x) + (ulong)(pair / p.per_x) * p.K;
     global const float *b = PTR(const float, b);
     partial_sum sum = 0;
