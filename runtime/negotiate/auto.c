@@ -115,7 +115,8 @@ void mn_order_add(mn_order *w, uint32_t i) {
 }
 
 /* Those that can do everything before those that cannot, the oracle behind the others, the CPU too,
- * then by score. */
+ * then by score. Of plugins that offer the CPU, one that was not measured is behind those that
+ * were: what it claims is no reason to take the same processor by another way. */
 static double rank(const mn_chooser *c, uint32_t i) {
     const mn_offer *o = mn_offer_at(c, i);
     double sum = MN_MIN(o->score, 1e17);
@@ -125,6 +126,8 @@ static double rank(const mn_chooser *c, uint32_t i) {
         sum += 2e18;
     if (mn_offer_is_cpu(o))
         sum += 1e18;
+    if (mn_offer_is_cpu(o) && o->rates.source == MN_RATES_CLAIMED)
+        sum += 5e17;
     return sum;
 }
 

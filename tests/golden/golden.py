@@ -3,6 +3,7 @@
 
 CASE  tokens          prompt ids of the storyteller's golden prompts
       story           its greedy answers, class exact
+      story-begin     the first 24 ids of its first answer
       story-gguf      the same from an F16 GGUF file made of the same weights
       fixture:NAME    all logits and 24 greedy ids of tests/data/fixtures/NAME
       a16:NAME        logits of a fixture with float or MXFP4 weights in class a16, as a prompt and token by token
@@ -89,6 +90,13 @@ def stories(model):
 
 def case_story():
     stories(STORYTELLER)
+
+
+def case_story_begin():
+    e = entries()[0]
+    got = greedy(STORYTELLER, e["prompt_ids"], 24)
+    check(got["ids"] == e["greedy_ids"][:24], "24 greedy ids of %r" % e["prompt"][-70:])
+    check(got["device"].split(":")[0] == DEVICE, "device as asked")
 
 
 def case_story_gguf():
@@ -203,7 +211,7 @@ def main():
     if len(sys.argv) > 4:
         os.environ["MINERVA_CPU_ISA"] = sys.argv[4]
     name, _, argument = case.partition(":")
-    {"tokens": case_tokens, "story": case_story, "story-gguf": case_story_gguf, "fixture": lambda: case_fixture(argument),
+    {"tokens": case_tokens, "story": case_story, "story-begin": case_story_begin, "story-gguf": case_story_gguf, "fixture": lambda: case_fixture(argument),
      "a16": lambda: case_a16(argument), "argmax": case_argmax, "types": case_types, "quantised": case_quantised, "batch": case_batch}[name]()
     sys.exit("%d failed" % len(FAILED) if FAILED else 0)
 

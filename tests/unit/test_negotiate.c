@@ -1,5 +1,6 @@
 /* test_negotiate.c -- which device gets the model, which claims are not believed, and what the
  * record says of it. */
+#include "negotiate/choose.h"
 #include "negotiate_fakes.h"
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -129,6 +130,32 @@ static void test_drawn_ids_outweigh_the_prompt(void **state) {
     list_[1].us_per_node = 3;
     p = negotiate("auto");
     only_on(&p, "steady"); /* 128 * 3 + 6 < 128 + 300 */
+    mn_placement_free(&p);
+}
+
+/* Two plugins offer the CPU: the one that measured faster is taken, and a claim is not believed
+ * where the other was measured. */
+static void test_cpu_twice(void **state) {
+    (void)state;
+    INSTALL({"other", MN_DEVICE_CPU, ALL_OPS, 0, 0, 0, 12, "host", HONEST, 0, 10}, CPU);
+    mn_placement p = negotiate("auto");
+    only_on(&p, "cpu");
+    mn_placement_free(&p);
+    list_[0].us_per_node = 8;
+    p = negotiate("auto");
+    only_on(&p, "other");
+    mn_offer *other = (mn_offer *)(uintptr_t)offer_of(&p, "other");
+    mn_offer *cpu = (mn_offer *)(uintptr_t)offer_of(&p, "cpu");
+    const mn_chooser c = {.g = graph, .p = &p};
+    static const uint32_t sources[] = {MN_RATES_CLAIMED, MN_RATES_CACHED, MN_RATES_MEASURED};
+    cpu->rates.source = MN_RATES_MEASURED;
+    for (uint32_t i = 0; i < MN_COUNT(sources); i++) {
+        mn_order order = {0};
+        other->rates.source = sources[i];
+        mn_order_add_ranked(&c, &order, false, false);
+        assert_int_equal(order.n, 2);
+        assert_ptr_equal(&p.offers[order.at[0]], i ? other : cpu);
+    }
     mn_placement_free(&p);
 }
 
@@ -394,6 +421,7 @@ int main(void) {
                                        cmocka_unit_test(test_pages_of_windows),
                                        cmocka_unit_test(test_claims),
                                        cmocka_unit_test(test_claims_too_high),
+                                       cmocka_unit_test(test_cpu_twice),
                                        cmocka_unit_test(test_oracle_last),
                                        cmocka_unit_test(test_quarantine),
                                        cmocka_unit_test(test_names),
