@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.join(served.ROOT, "deploy")
 KINDS = {("v1", "Service"): "core_v1", ("apps/v1", "Deployment"): "apps_v1", ("apps/v1", "StatefulSet"): "apps_v1",
          ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2", ("policy/v1", "PodDisruptionBudget"): "policy_v1"}
-NUMBERS = {"port", "containerPort", "targetPort", "replicas", "size", "minReplicas", "maxReplicas"}
+GROUP = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")  # not of Kubernetes itself
 
 
 def health():
@@ -132,11 +132,28 @@ def check_pod(spec, where):
         assert c["ports"][0]["containerPort"] == 8080
 
 
+def check_group(o, models):
+    """The fields of the LeaderWorkerSet that are used; its pods by Kubernetes' own schema."""
+    assert set(o) == {"apiVersion", "kind", "metadata", "spec"} and set(o["spec"]) <= {"replicas", "startupPolicy", "leaderWorkerTemplate"}
+    assert o["spec"]["startupPolicy"] in ("LeaderCreated", "LeaderReady")
+    template = o["spec"]["leaderWorkerTemplate"]
+    assert set(template) <= {"size", "restartPolicy", "leaderTemplate", "workerTemplate"} and template["size"] > 1
+    assert template["restartPolicy"] in ("RecreateGroupOnPodRestart", "None")
+    check_object(template["workerTemplate"], models["core_v1"].PodTemplateSpec, "group")
+    spec = template["workerTemplate"]["spec"]
+    (container,) = spec["containers"]
+    check_args(container["args"][0].split("exec minerva serve ")[1].split(), "group")
+    assert {m["name"] for m in container["volumeMounts"]} <= {v["name"] for v in spec["volumes"]}
+
+
 def kubernetes(models):
     objects = []
     for name in sorted(os.listdir(os.path.join(DEPLOY, "kubernetes"))):
         for o in read_yaml(os.path.join(DEPLOY, "kubernetes", name)):
             key = (o["apiVersion"], o["kind"])
+            if key == GROUP:
+                check_group(o, models)
+                continue
             check_object(o, getattr(models[KINDS[key]], key[1]), name + ":" + key[1])
             objects.append(o)
     for name, spec in pods(objects).items():
