@@ -11,7 +11,7 @@
 
 /* WAIT_S: for a server that is ready. A request that so many servers broke off with is not sent
  * again: it may be why. Longer bodies are not parsed, since that would hold up the loop. */
-enum { WAIT_S = 30, MAX_BROKEN = 3, PARSED = 4 << 20, WHOLE_MAX = 256 << 20, UNSENT_MAX = 8 << 20 };
+enum { WAIT_S = 30, MAX_BROKEN = 5, PARSED = 4 << 20, WHOLE_MAX = 256 << 20, UNSENT_MAX = 8 << 20 };
 
 static void send_on(relay_request *q);
 

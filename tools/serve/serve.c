@@ -185,10 +185,11 @@ static int open_access(serve *s) {
     return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
 }
 
-/* As many descriptors as the system permits: one per connection. How many connections there may
+/* As many descriptors as the system permits: each connection needs some. How many connections there may
  * be. */
 static unsigned raise_limit(const serve *s) {
     const unsigned asked = (unsigned)s->flags->max_connections;
+    const unsigned each = s->relay ? 2 : 1; /* one more to a server */
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit))
         return asked;
@@ -196,9 +197,9 @@ static unsigned raise_limit(const serve *s) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-    if (limit.rlim_cur > asked + OTHER_FILES || limit.rlim_cur <= OTHER_FILES)
+    if (limit.rlim_cur > (rlim_t)asked * each + OTHER_FILES || limit.rlim_cur <= OTHER_FILES)
         return asked;
-    const unsigned most = (unsigned)limit.rlim_cur - OTHER_FILES;
+    const unsigned most = ((unsigned)limit.rlim_cur - OTHER_FILES) / each;
     note("warning: at most %u connections: the system permits %llu open files (ulimit -n)", most,
          (unsigned long long)limit.rlim_cur);
     return most;

@@ -37,6 +37,7 @@ struct upstream_call {
     CURL *easy;
     struct curl_slist *headers;
     upstream_params params;
+    CURLcode result; /* when the call is over */
     char error[CURL_ERROR_SIZE];
 };
 
@@ -223,8 +224,11 @@ long upstream_retry_after(const upstream_call *c) {
     return (long)after;
 }
 
+/* A connection that was kept and had died is made again: the last error counts. */
 int upstream_was_connected(const upstream_call *c) {
     curl_off_t at = 0;
+    if (c->result == CURLE_COULDNT_RESOLVE_HOST || c->result == CURLE_COULDNT_CONNECT)
+        return 0;
     c->owner->api->easy_getinfo(c->easy, CURLINFO_PRETRANSFER_TIME_T, &at);
     return at > 0;
 }
@@ -234,6 +238,7 @@ static void end_call(upstream *u, CURL *easy, CURLcode result) {
     char *found = NULL;
     u->api->easy_getinfo(easy, CURLINFO_PRIVATE, &found);
     upstream_call *c = (upstream_call *)(void *)found;
+    c->result = result;
     const char *error = c->error[0] ? c->error : u->api->easy_strerror(result);
     c->params.done(c->params.arg, result == CURLE_OK ? NULL : error);
     free_call(c);
