@@ -185,8 +185,8 @@ static int open_access(serve *s) {
     return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
 }
 
-/* As many descriptors as the system permits: each connection needs some. How many connections there may
- * be. */
+/* As many descriptors as the system permits: each connection needs some. How many connections
+ * there may be. */
 static unsigned raise_limit(const serve *s) {
     const unsigned asked = (unsigned)s->flags->max_connections;
     const unsigned each = s->relay ? 2 : 1; /* one more to a server */
