@@ -172,7 +172,7 @@ def story(n, *args, **more):
 
 
 # ---- contain --------------------------------------------------------------------------------------------------------
-LIMIT = 3  # seconds that a call into the plugin gets here
+LIMIT = 6  # seconds that a call into the plugin gets here
 NO_HANDLERS = ":".join("handle_%s=0" % name for name in ("segv", "sigbus", "abort", "sigill", "sigfpe"))  # of a sanitizer: a signal is to be one
 COMMANDS = {"plugins": ("plugins",), "explain": ("devices", "--explain", "-m", MODEL), "run": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2"),
             "named": ("run", "-m", MODEL, "--prompt-ids", "5", "-n", "2", "--device", "late")}
