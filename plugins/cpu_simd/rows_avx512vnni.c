@@ -1,14 +1,16 @@
-/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD: few rows as in rows_a8.inc, more through
- * panels of bytes. Panels: 16 weight rows side by side. Per block of 32 columns: u8 [8][16][4], f32
- * scales [groups][16], then minima if the type has any. Bytes of types without minima are 128 more
- * than the whole number they stand for, the others are as rows_a8.inc has them: so two sizes of
- * group, with and without minima, make four layouts for all types. */
+/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD: few rows as in rows_a8.inc or, of some
+ * types, rows_vnni_dot.inc, more through panels of bytes. Panels: 16 weight rows side by side. Per
+ * block of 32 columns: u8 [8][16][4], f32 scales [groups][16], then minima if the type has any.
+ * Bytes of types without minima are 128 more than the whole number they stand for, the others are
+ * as rows_a8.inc has them: so two sizes of group, with and without minima, make four layouts for
+ * all types. */
 #include "rows.h"
 #include "vec_avx2.h"
 #undef V_ID /* names are given by hand */
 #include "vec_a8_x86.h"
 #include "types.inc"
 #include "rows_a8.inc"
+#include "rows_vnni_dot.inc"
 #define SIDE 16
 #define ROWS 64
 
@@ -86,45 +88,72 @@ INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int6
                 unpack8(w, at, b, to, t);
         }
 }
-INLINE __m512i broadcast4(const uint8_t *p) {
-    int32_t i;
-    memcpy(&i, p, 4);
-    return _mm512_set1_epi32(i);
+/* s + 16 sums of four products, of the bytes of w with the four at x. By hand: written with
+ * intrinsics the four bytes are spread by an instruction of their own, which doubles the number of
+ * instructions. */
+typedef int32_t four_bytes __attribute__((aligned(1), may_alias));
+INLINE __m512i add_products(__m512i s, __m512i w, const uint8_t *x) {
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(s) : "v"(w), "m"(*(const four_bytes *)x));
+    return s;
 }
 
-/* mr x rows against 16 weight rows. */
-INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, __mmask16 keep,
-                 const int group, const int min, const int mr) {
-    __m512 acc[8];
+/* What up to SPAN_BLOCKS blocks need of MOST x rows beside their bytes, per group of 16 or 32
+ * columns: without minima what the 128 adds, negative; with minima the sum of x. */
+enum { MOST = 8, SPAN_BLOCKS = 64 };
+typedef struct {
+    union {
+        int32_t seed[MOST][2 * SPAN_BLOCKS];
+        float sum[MOST][2 * SPAN_BLOCKS];
+    } of;
+    float d[MOST][SPAN_BLOCKS];
+} x_scales;
+INLINE void load_scales(x_scales *to, const mnk_pair *pair, int64_t k, int64_t b0, int64_t blocks,
+                        const int group, const int min, const int mr) {
+    const int n = 32 / group;
+    for (int a = 0; a < mr; a++) {
+        const uint8_t *x = pair[a].x;
+        const float *d = mnk_quant_d(x, k) + b0;
+        const int32_t *sums = n == 1 ? mnk_quant_sum(x, k) : mnk_quant_sum16(x, k);
+        sums += n * b0;
+        memcpy(to->d[a], d, (size_t)blocks * sizeof *d);
+        for (int64_t g = 0; g < n * blocks; g++)
+            if (min)
+                to->of.sum[a][g] = d[g / n] * (float)sums[g];
+            else
+                to->of.seed[a][g] = -128 * sums[g];
+    }
+}
+
+/* mr x rows against 16 weight rows, n blocks; x: their bytes of the first one. */
+INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], const x_scales *s,
+                 const mnk_pair *pair, int64_t y0, __mmask16 keep, bool first, const int group,
+                 const int min, const int mr) {
+    __m512 acc[MOST];
     for (int a = 0; a < mr; a++)
-        acc[a] = _mm512_setzero_ps();
-    for (int64_t b = 0; b < k / 32; b++, p += block_bytes(group, min)) {
+        acc[a] = first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(keep, pair[a].y + y0);
+    for (int64_t b = 0; b < n; b++, p += block_bytes(group, min)) {
+        const float *scale = (const float *)(const void *)(p + 512);
         __m512i w[8];
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             w[i] = _mm512_loadu_si512(p + 64 * i);
 #pragma GCC unroll 8
         for (int a = 0; a < mr; a++) {
-            const uint8_t *x = pair[a].x;
-            const int32_t *all = group == 32 ? mnk_quant_sum(x, k) : mnk_quant_sum16(x, k);
-            const int32_t *sums = all + 32 / group * b;
-            const float dx = mnk_quant_d(x, k)[b];
 #pragma GCC unroll 2
             for (int g = 0; g < 32 / group; g++) {
-                const void *scales = p + 512;
-                const float *scale = (const float *)scales + SIDE * g;
-                __m512i s = min ? _mm512_setzero_si512() : _mm512_set1_epi32(-128 * sums[g]);
+                const uint8_t *bytes = x[a] + 32 * b + group * g;
+                const int32_t seed = min ? 0 : s->of.seed[a][32 / group * b + g];
+                __m512i sums = _mm512_set1_epi32(seed);
 #pragma GCC unroll 8
-                for (int i = 0; i < group / 4; i++) {
-                    const __m512i four = broadcast4(x + 32 * b + group * g + 4 * i);
-                    s = _mm512_dpbusd_epi32(s, w[group / 4 * g + i], four);
-                }
-                const __m512 d = _mm512_mul_ps(_mm512_loadu_ps(scale), _mm512_set1_ps(dx));
-                acc[a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), d, acc[a]);
+                for (int i = 0; i < group / 4; i++)
+                    sums = add_products(sums, w[group / 4 * g + i], bytes + 4 * i);
+                const __m512 dx = _mm512_set1_ps(s->d[a][b]);
+                const __m512 d = _mm512_mul_ps(_mm512_loadu_ps(scale + SIDE * g), dx);
+                acc[a] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), d, acc[a]);
                 if (min) {
-                    const __m512 m = _mm512_loadu_ps(scale + SIDE * (32 / group));
-                    const __m512 sum = _mm512_set1_ps(dx * (float)sums[g]);
-                    acc[a] = _mm512_fmadd_ps(m, sum, acc[a]);
+                    const __m512 m = _mm512_loadu_ps(scale + SIDE * (32 / group + g));
+                    acc[a] = _mm512_fmadd_ps(m, _mm512_set1_ps(s->of.sum[a][32 / group * b + g]),
+                                             acc[a]);
                 }
             }
         }
@@ -132,37 +161,38 @@ INLINE void tile(const uint8_t *p, int64_t k, const mnk_pair *pair, int64_t y0, 
     for (int a = 0; a < mr; a++)
         _mm512_mask_storeu_ps(pair[a].y + y0, keep, acc[a]);
 }
-/* of a number of rows that is known to the compiler */
-#define TILE(mr) tile(p, k, pair + i, y0 + j, keep, group, min, mr)
+/* mr x rows against all rows of the panel, SPAN_BLOCKS blocks at a time. */
+INLINE void few_rows(const uint8_t *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t y0,
+                     const int group, const int min, const int mr) {
+    x_scales scales;
+    for (int64_t b = 0; b < k / 32; b += SPAN_BLOCKS) {
+        const int64_t end = b + SPAN_BLOCKS < k / 32 ? b + SPAN_BLOCKS : k / 32;
+        const uint8_t *x[MOST];
+        for (int a = 0; a < mr; a++)
+            x[a] = pair[a].x + 32 * b;
+        load_scales(&scales, pair, k, b, end - b, group, min, mr);
+        for (int64_t j = 0; j < n; j += SIDE) {
+            const uint8_t *p = panel + (j / SIDE * (k / 32) + b) * block_bytes(group, min);
+            const uint32_t some = (1u << ((n - j) & 15)) - 1u;
+            const __mmask16 keep = n - j >= SIDE ? 0xffff : (__mmask16)some;
+            tile(p, end - b, x, &scales, pair, y0 + j, keep, b == 0, group, min, mr);
+        }
+    }
+}
 INLINE void gemm(const void *panel, int64_t n, int64_t k, const mnk_pair *pair, int64_t r,
                  int64_t y0, const int group, const int min) {
-    for (int64_t i = 0; i < r;) {
-        const int64_t left = r - i;
-        int64_t mr = 8;
-        while (mr > left)
-            mr /= 2;
-        for (int64_t j = 0; j < n; j += SIDE) {
-            const int64_t block = j / SIDE * (k / 32);
-            const uint8_t *p = (const uint8_t *)panel + block * block_bytes(group, min);
-            const uint32_t some = (1u << ((n - j) & 15)) - 1u;
-            const __mmask16 keep = n - j >= 16 ? 0xffff : (__mmask16)some;
-            switch (mr) {
-            case 8:
-                TILE(8);
-                break;
-            case 4:
-                TILE(4);
-                break;
-            case 2:
-                TILE(2);
-                break;
-            default:
-                TILE(1);
-                break;
-            }
-        }
-        i += mr;
+    for (; r >= 8; r -= 8, pair += 8)
+        few_rows(panel, n, k, pair, y0, group, min, 8);
+    if (r & 4) {
+        few_rows(panel, n, k, pair, y0, group, min, 4);
+        pair += 4;
     }
+    if (r & 2) {
+        few_rows(panel, n, k, pair, y0, group, min, 2);
+        pair += 2;
+    }
+    if (r & 1)
+        few_rows(panel, n, k, pair, y0, group, min, 1);
 }
 #define LAYOUT(group, min)                                                                         \
     static void gemm_##group##_##min(const void *panel, int64_t n, int64_t k,                      \
@@ -178,6 +208,9 @@ LAYOUT(32, 0)
 LAYOUT(32, 1)
 LAYOUT(16, 0)
 LAYOUT(16, 1)
+/* The types whose rows are multiplied by dot_wide. */
+#define dot_a8_q4_0 dot_wide_q4_0
+#define dot_a8_q6_k dot_wide_q6_k
 #define VNNI_ROW(type, e, bytes, group, off, min, apart, ...)                                      \
     static void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, \
                               void *panel) {                                                       \
