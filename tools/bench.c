@@ -18,7 +18,7 @@ typedef struct {
     arg_ints prompt, gen, pair, depth, batch, threads;
     int64_t reps, rows;
     const char *accept; /* a list; NULL: not given */
-    int csv, output, profile;
+    int csv, output, profile, peaks;
     url_flags url;
     form_flags form;
     sampling_flags sampling;
@@ -54,6 +54,9 @@ static const arg_row output_rows[] = {
      "tables, one object per line, or a table for spreadsheets"},
     {"--profile", NULL, ARG_FLAG, F(profile), 0, 0, NULL,
      "the time of a step by kind of unit, instead of rates; with --json every unit"},
+    {"--peaks", NULL, ARG_FLAG, F(peaks), 0, 0, NULL,
+     "what memory and cores here can do, with -t threads (default: 1 and all), instead\nof a "
+     "model"},
     {"--csv", NULL, ARG_FLAG, F(csv), 0, 0, NULL, "the same as -o csv"},
 };
 
@@ -473,6 +476,9 @@ static int check(const app_flags *flags, const bench_flags *f, int *form) {
     const int csv = f->csv || f->output == OUT_CSV;
     if (json && csv)
         return complain(EXIT_USAGE, "found --json and --csv, expected one of them");
+    if (f->peaks && (csv || f->profile || f->url.url))
+        return complain(EXIT_USAGE, "found --peaks with --csv, --profile or --url, expected tables "
+                                    "or --json");
     if (f->profile && csv)
         return complain(EXIT_USAGE, "found --profile and --csv, expected tables or --json");
     *form = OUT_MD;
@@ -504,6 +510,10 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
         code = check_url(flags, f);
     if (code == 0 && f->url.url)
         return bench_server(flags, f, r.form);
+    if (code == 0 && f->peaks) {
+        code = bench_peaks(&f->threads, r.form == OUT_JSON, &r.out);
+        return out_finish(&r.out, code);
+    }
     if (code == 0)
         code = make_tests(f, &tests);
     if (code)

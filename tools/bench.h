@@ -52,6 +52,11 @@ void bench_name(const bench_test *t, char *dst, size_t n);
  * every unit; prompt steps and generation steps separately. 0 or the exit code. */
 int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, out_file *out);
 
+/* ---- bench_peaks.c: read bandwidth and multiply-add rates of this machine -------------------- */
+/* Prints a row, or (json) an object, for each with each number of threads; none given: with one and
+ * with all. 0 or the exit code. */
+int bench_peaks(const arg_ints *threads, int json, out_file *out);
+
 /* ---- busy.c ---------------------------------------------------------------------------------- */
 typedef struct {
     cpu_set_t cpus;

@@ -1469,6 +1469,18 @@ def test_bench_profile():
     is_error(bench("--profile", "--csv", code=2), "--csv")
 
 
+def test_bench_peaks():
+    """What memory and cores can do: one line for reading and for each instruction set, more of what is wider; no model is opened."""
+    rows = bench("--peaks", "-t", "1", "--json").lines()
+    assert all(r["threads"] == 1 and r["rate"] > 0 for r in rows), rows
+    names = [r["peak"] for r in rows]
+    equal(names[:2], ["read", "f32, 16 bytes"])
+    equal(len(set(names)), len(names))
+    equal({r["unit"] for r in rows} - {"GB/s", "GFLOP/s", "GOP/s"}, set())
+    is_error(bench("--peaks", "--csv", code=2), "--peaks", "--csv")
+    is_error(bench("--peaks", "--profile", code=2), "--profile")
+
+
 def test_bench_barriers():
     """What is not worth sharing out makes nobody wait: of a token the products do, and attention."""
     nodes = minerva("inspect", MODEL, "--graph", "--json").json()["nodes"]
