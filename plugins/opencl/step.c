@@ -10,6 +10,12 @@ enum { MOST_ROWS = 64, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_o
 enum { FIRST_MEM = 3 }; /* argument of the kernel */
 enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
+_Static_assert(sizeof(ocl_warp_args) <= OCL_STEP_ARGS, "products");
+_Static_assert(sizeof(ocl_linear_args) <= OCL_STEP_ARGS, "products of few rows");
+_Static_assert(sizeof(ocl_attend_args) <= OCL_STEP_ARGS, "attention");
+_Static_assert(sizeof(ocl_store_args) <= OCL_STEP_ARGS, "rotation and store");
+_Static_assert(sizeof(ocl_elementwise_args) <= OCL_STEP_ARGS, "elements");
+
 /* A kernel, and what it was last enqueued with. mems: as they were first named, of this step or an
  * earlier one of the same bindings. */
 typedef struct {

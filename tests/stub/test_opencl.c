@@ -18,7 +18,7 @@ static op_case *layers(uint32_t dtype) {
     static const float zero[N * K];
     const op_shape shape = {.rows = ROWS, .n_head = 4, .n_head_kv = 2, .dim = 32, .past = 3};
     const op_shape both[CASE_GROUPS] = {shape, shape};
-    char packed[sizeof zero];
+    _Alignas(16) char packed[sizeof zero];
     op_case *c = case_groups(both, 2, 1);
     assert_non_null(c);
     case_quantise(dtype, zero, N * K, packed);
