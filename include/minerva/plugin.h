@@ -782,16 +782,16 @@ typedef struct {
 /* ---- "mn.group/1", optional beside a backend: several devices as one ------------------------- */
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
  * owns the collectives; the host sees one device, one queue order and one set of buffers.
- * Symbols, graphs and results are those of one device (docs/ops.md's tolerances hold).
- * device_close closes it; device_info of a member does not change; estimate counts the largest
- * share of a member times the number of members. A lost member loses the group. */
+ * Results are those of one device, the same bits from run to run. Memory is one member's: alloc
+ * takes its bytes on each (pinned: once), device_memory tells the least, estimate and page_bytes
+ * the largest share. device_close closes it. A lost member loses the group. */
 typedef struct {
     uint32_t size, flags;
     /* members: n >= 2 different indices of device_info, in the order of ranks. MN_UNSUPPORTED:
      * these cannot form a group; the message states why */
     mn_status (*open)(void *self, const uint32_t *members, uint32_t n, mn_device **, mn_error *);
-    /* the values of one member, by rank, at the time of the call; a weight set, KV buffer or
-     * scratch uses of each member what member_estimate states */
+    /* the values of one member, by rank, at the time of the call; device_memory: the least of
+     * them */
     mn_status (*memory)(mn_device *, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
                         mn_error *);
     /* weights, scratch, host_pinned and import_peak of one member; times are the group's */

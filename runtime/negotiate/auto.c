@@ -20,6 +20,8 @@ mn_status mn_ask_device(mn_chooser *c, const mn_device_record *d, uint32_t *at) 
     mn_placement *p = c->p;
     mn_status st = MN_OK;
     *at = 0;
+    if (d->n_members) /* devices are tried again when the negotiation begins */
+        mn_registry_retry(c->reg, d);
     while (*at < p->n_offers && p->offers[*at].record != d)
         ++*at;
     if (*at == p->n_offers) {
@@ -133,7 +135,7 @@ static double rank(const mn_chooser *c, uint32_t i) {
 
 static bool is_wanted(const mn_chooser *c, uint32_t i, bool cpu_only, bool oracles) {
     const mn_offer *o = mn_offer_at(c, i);
-    if (cpu_only && !mn_offer_is_cpu(o))
+    if (o->record->n_members || (cpu_only && !mn_offer_is_cpu(o)))
         return false;
     return takes_part(c, i) && (oracles || !mn_offer_is_oracle(o));
 }
@@ -299,8 +301,9 @@ static mn_status try_layers(mn_chooser *c, bool cpu_only) {
 /* ---- devices that know some operations ------------------------------------------------------- */
 
 static bool is_partial(const mn_chooser *c, uint32_t i) {
-    const bool oracle = mn_offer_is_oracle(mn_offer_at(c, i));
-    return takes_part(c, i) && !mn_can_all(c, i) && !oracle;
+    const mn_offer *o = mn_offer_at(c, i);
+    const bool passed = mn_offer_is_oracle(o) || o->record->n_members;
+    return takes_part(c, i) && !mn_can_all(c, i) && !passed;
 }
 
 /* Offer i, which is partial, in front of the best so far. */
@@ -356,12 +359,61 @@ static mn_status try_single(mn_chooser *c, bool oracles) {
     return adopt_order(c, &w);
 }
 
+/* Whether devices of the plugin could run the model and all of them lack the memory alone. */
+static bool needs_group(const mn_chooser *c, const mn_plugin_record *plugin) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->p->n_offers; i++) {
+        const mn_offer *o = mn_offer_at(c, i);
+        if (o->record->plugin != plugin || o->record->n_members || !o->record->usable)
+            continue;
+        if (!takes_part(c, i) || MN_STATUS_CLASS(o->status) != MN_CLASS_SMALLER)
+            return false;
+        n++;
+    }
+    return plugin->group && n > 1;
+}
+
+/* All devices of the plugin as one, if that can be, and is worth more than the best so far. */
+static mn_status try_group(mn_chooser *c, const mn_plugin_record *plugin) {
+    char name[96];
+    char why[MN_GROUP_WHY];
+    uint32_t at;
+    mn_plan plan = {0};
+    snprintf(name, sizeof name, "%.80s:all", plugin->id.ptr);
+    const mn_device_record *d = mn_registry_group(c->reg, mn_str_of(name), why);
+    if (!d || mn_is_passed_over(c, d))
+        return MN_OK;
+    mn_status st = mn_ask_device(c, d, &at);
+    if (st || mn_offer_at(c, at)->status)
+        return st;
+    mn_rate_all(c, true);
+    const mn_order w = {.at = {at}, .n = 1};
+    st = mn_plan_order(c, &w, &plan);
+    if (!st && !plan.status && gains(c, &plan))
+        mn_plan_adopt(c, &plan);
+    mn_plan_free(&plan);
+    return st;
+}
+
+/* A group takes all its members, so that it is asked only where no member does it alone. */
+static mn_status try_groups(mn_chooser *c) {
+    size_t n;
+    const mn_plugin_record *all = mn_registry_plugins(c->reg, &n);
+    mn_status st = MN_OK;
+    for (size_t i = 0; i < n && !st; i++)
+        if (all[i].backend && needs_group(c, &all[i]))
+            st = try_group(c, &all[i]);
+    return st;
+}
+
 mn_status mn_choose_auto(mn_chooser *c, bool cpu_only) {
     mn_status st = mn_ask_all(c, cpu_only);
     if (st)
         return st;
     mn_rate_all(c, true);
     st = try_single(c, false);
+    if (!st && !cpu_only)
+        st = try_groups(c);
     if (!st)
         st = try_layers(c, cpu_only);
     if (!st && !mn_has_plan(c))

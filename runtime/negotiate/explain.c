@@ -356,6 +356,8 @@ static void device(json *j, const mn_offer *o) {
     put_str(j, "mem_pool", info->mem_pool);
     put_u64(j, "mem_total", info->mem_total);
     put_known(j, "mem_free", info->mem_free);
+    if (o->record->n_members)
+        put_u64(j, "members", o->record->n_members);
     end(j, "}");
 }
 

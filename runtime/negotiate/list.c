@@ -145,11 +145,14 @@ static bool has_id(const mn_plugin_record *r, mn_str id) {
 /* Why there is no device of that name: its plugin's file may be there and have failed. "" = there
  * is no such file. */
 static void why_missing(const mn_chooser *c, mn_str name, char out[WHY_CAP]) {
+    char group[MN_GROUP_WHY];
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(c->reg, &n);
     const char *colon = name.len ? memchr(name.ptr, ':', name.len) : NULL;
     const mn_str id = {name.ptr, colon ? (uint64_t)(colon - name.ptr) : name.len};
     out[0] = 0;
+    if (mn_is_group_name(name) && !mn_registry_group(c->reg, name, group))
+        snprintf(out, WHY_CAP, "%.350s", group);
     for (size_t i = 0; i < n; i++)
         if (has_id(&r[i], id) && mn_record_has_failed(&r[i]))
             snprintf(out, WHY_CAP, "%s: %.300s", mn_record_status_name(r[i].status), r[i].reason);

@@ -51,8 +51,12 @@ static uint32_t count_others(const mn_chooser *c) {
 
 static void say_single(const mn_chooser *c, mn_text *why) {
     const uint32_t others = count_others(c);
+    const mn_offer *o = mn_offer_at(c, c->p->chosen);
     if (c->named)
         mn_text_puts(why, "named by the user");
+    else if (o->record->n_members)
+        mn_text_printf(why, "%u devices together: none of them has the memory alone",
+                       o->record->n_members);
     else if (c->p->fallback)
         mn_text_puts(why, "nothing faster is there (this is the slow reference)");
     else if (!others)
@@ -218,7 +222,7 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
     *out = (mn_placement){0};
     const mn_device_record *all = mn_registry_devices(reg, &n);
     if (all)
-        p.offers = mn_calloc(n ? n : 1, sizeof *p.offers);
+        p.offers = mn_calloc(n + MN_MAX_GROUPS, sizeof *p.offers); /* groups, too */
     if (!p.offers)
         return mn_fail_memory(err, n * sizeof *p.offers);
     retry_lost(&c, all, n);

@@ -198,9 +198,10 @@ static mn_status ask_whole(mn_offer *o, const mn_model_graph *g, const mn_reques
     if (!o->free_bytes || o->need <= o->free_bytes)
         return MN_OK;
     return refuse(o, MN_OUT_OF_MEMORY,
-                  "needs %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch "
+                  "%sneeds %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch "
                   "%.2f), has %.2f GiB free; a smaller -c would need less",
-                  GIB(o->need), GIB(o->estimate.weights), GIB(o->kv_bytes), r->n_seq, r->n_ctx,
+                  o->record->n_members ? "each member " : "", GIB(o->need),
+                  GIB(o->estimate.weights), GIB(o->kv_bytes), r->n_seq, r->n_ctx,
                   GIB(o->estimate.scratch), GIB(o->free_bytes));
 }
 

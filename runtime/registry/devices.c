@@ -120,8 +120,12 @@ static bool ask_plugins(mn_registry *reg) {
 static bool list_devices(mn_registry *reg) {
     reg->n_devices = 0;
     bool enough_memory = ask_plugins(reg);
+    void *ptr = reg->devices;
+    const size_t n = reg->n_devices + MN_MAX_GROUPS;
+    enough_memory = enough_memory && mn_grow(&ptr, &reg->cap_devices, n, sizeof *reg->devices);
+    reg->devices = ptr;
     if (enough_memory)
-        reg->state = mn_calloc(reg->n_devices, sizeof *reg->state);
+        reg->state = mn_calloc(n, sizeof *reg->state);
     enough_memory = enough_memory && reg->state;
     if (!enough_memory)
         reg->n_devices = 0;
@@ -146,6 +150,9 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
     size_t n;
     const mn_device_record *devices = mn_registry_devices(reg, &n);
+    char why[MN_GROUP_WHY];
+    if (devices && mn_is_group_name(name))
+        return mn_registry_group(reg, name, why);
     mn_str bare = mn_str_ends(name, ":0") ? (mn_str){name.ptr, name.len - 2} : name;
     for (size_t i = 0; i < n; i++) {
         const mn_device_record *d = &devices[i];
@@ -158,16 +165,13 @@ const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
 
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,
                                   mn_error *err) {
-    const mn_plugin_record *plugin = rec->plugin;
     mn_device_state *s = &reg->state[rec - reg->devices];
     mn_error why = MN_ERROR_INIT;
     mn_status st = MN_OK;
     pthread_mutex_lock(&reg->lock);
     const bool usable = rec->usable;
     if (usable && !s->open)
-        MN_WATCHED(
-            plugin->callee, "device_open",
-            st = plugin->backend->device_open(plugin->plugin->self, rec->index, &s->open, &why));
+        st = mn_device_call_open(rec, &s->open, &why);
     if (st)
         s->open = NULL;
     *out = usable ? s->open : NULL;

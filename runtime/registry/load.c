@@ -97,6 +97,7 @@ void mn_plugin_unload(mn_plugin_record *rec) {
     rec->backend = NULL;
     rec->loader = NULL;
     rec->profile = NULL;
+    rec->group = NULL;
     mn_patterns_free(&rec->patterns);
 }
 
@@ -137,6 +138,11 @@ static const table_slot loader_slots[] = {
 };
 
 static const table_slot profile_slots[] = {SLOT(mn_profile, execute)};
+static const table_slot group_slots[] = {
+    SLOT(mn_group, open),
+    SLOT(mn_group, memory),
+    SLOT(mn_group, member_estimate),
+};
 
 /* The first required function that the table (uint32_t size first) lacks; NULL = none. */
 static const char *missing_slot(const void *table, const table_slot *slots, size_t n) {
@@ -178,6 +184,7 @@ static bool find_tables(mn_plugin_record *rec) {
     const mn_backend *backend = p->query(p->self, MN_BACKEND_ID);
     const mn_loader *loader = p->query(p->self, MN_LOADER_ID);
     const mn_profile *profile = backend ? p->query(p->self, MN_PROFILE_ID) : NULL;
+    const mn_group *group = backend ? p->query(p->self, MN_GROUP_ID) : NULL;
     const uint32_t kinds = (backend ? MN_KIND_BACKEND : 0) | (loader ? MN_KIND_LOADER : 0);
     rec->kind = kind_name(kinds);
     if (!backend && !loader)
@@ -186,12 +193,14 @@ static bool find_tables(mn_plugin_record *rec) {
     const bool enough_memory =
         check_table(rec, MN_BACKEND_ID, backend, backend_slots, MN_COUNT(backend_slots)) &&
         check_table(rec, MN_LOADER_ID, loader, loader_slots, MN_COUNT(loader_slots)) &&
-        check_table(rec, MN_PROFILE_ID, profile, profile_slots, MN_COUNT(profile_slots));
+        check_table(rec, MN_PROFILE_ID, profile, profile_slots, MN_COUNT(profile_slots)) &&
+        check_table(rec, MN_GROUP_ID, group, group_slots, MN_COUNT(group_slots));
     if (!enough_memory || rec->status != MN_RECORD_PENDING)
         return enough_memory;
     if (loader && !take_patterns(rec, loader))
         return false;
     rec->profile = profile;
+    rec->group = group;
     rec->backend = backend;
     rec->loader = loader;
     return true;

@@ -33,7 +33,7 @@ static void close_device(const mn_device_record *rec, mn_device *device) {
 }
 
 void mn_registry_close_devices(mn_registry *reg) {
-    for (size_t i = reg->n_devices; i-- > 0;) {
+    for (size_t i = reg->n_devices + reg->n_groups; i-- > 0;) {
         mn_device_state *s = &reg->state[i];
         if (s->open)
             close_device(&reg->devices[i], s->open);
@@ -117,9 +117,7 @@ static mn_device *open_again(const mn_device_record *rec, mn_error *why) {
     const mn_backend *b = rec->plugin->backend;
     mn_device *device = NULL;
     mn_status st = MN_OK;
-    MN_WATCHED(rec->plugin->callee, "device_open",
-               st = b->device_open(rec->plugin->plugin->self, rec->index, &device, why));
-    if (st)
+    if (mn_device_call_open(rec, &device, why))
         return NULL;
     if (MN_HAS(mn_backend, b, self_test))
         MN_WATCHED(rec->plugin->callee, "self_test", st = b->self_test(device, why));

@@ -67,6 +67,7 @@ typedef struct {
     const mn_backend *backend; /* NULL also = has none */
     const mn_loader *loader;
     const mn_profile *profile; /* beside the backend; NULL also = has none */
+    const mn_group *group;     /* the same */
     mn_patterns patterns;      /* the loader's */
     void *handle;
     struct mn_plugin_host *host; /* the registry's */
@@ -81,11 +82,16 @@ typedef struct {
     const char *reason; /* why nothing was looked for there; "" = searched */
 } mn_plugin_folder;
 
+#define MN_MAX_MEMBERS 16u /* of a group */
+#define MN_MAX_GROUPS 32u  /* of one process */
 typedef struct {
-    char name[96]; /* "cuda:0"; "cpu_simd" for the one device of a CPU plugin */
+    /* "cuda:0"; "cpu_simd" for the one device of a CPU plugin; "cuda:0+cuda:1" of a group */
+    char name[96];
     const mn_plugin_record *plugin;
-    uint32_t index;
-    mn_device_info info; /* zero if the plugin could not tell */
+    uint32_t index;                  /* of a group: of its first member */
+    uint32_t n_members;              /* 0 = no group */
+    uint32_t member[MN_MAX_MEMBERS]; /* indices, in the order of ranks */
+    mn_device_info info;             /* zero if the plugin could not tell */
     /* may become false at any time (quarantine), and true again (mn_registry_retry) */
     _Atomic bool usable;
     _Atomic bool lost; /* in quarantine: not usable now, but tried again */
@@ -125,6 +131,18 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n);
 /* By the name that users type: "cuda:1"; ":0" may be left out or added. NULL = none of that
  * name. */
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name);
+/* ---- groups of devices: groups.c ------------------------------------------------------------- */
+/* Whether the name is that of a group: "cuda:0+cuda:1", "cuda:all". */
+bool mn_is_group_name(mn_str name);
+#define MN_GROUP_WHY 400
+/* The record of a group by such a name; made at the first call, it lives as long as the registry,
+ * and is used like a device's. mn_registry_devices does not list it, mn_registry_device finds it.
+ * NULL: there can be none, and why. */
+const mn_device_record *mn_registry_group(mn_registry *reg, mn_str name, char why[MN_GROUP_WHY]);
+/* Whether d is a member. */
+bool mn_group_has(const mn_device_record *group, const mn_device_record *d);
+
+/* ---- opening --------------------------------------------------------------------------------- */
 /* Opened at the first call and kept: the caller does not close it, but gives it back by
  * mn_registry_device_release when what it made of it is freed. The error names the device. */
 mn_status mn_registry_device_open(mn_registry *reg, const mn_device_record *rec, mn_device **out,

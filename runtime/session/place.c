@@ -183,6 +183,7 @@ mn_status mn_session_place(mn_session *s, mn_error *err) {
     bool again;
     size_t left; /* every device gives way once at most */
     mn_registry_devices(s->model->rt->registry, &left);
+    left += MN_MAX_GROUPS;
     do {
         st = MN_NO_DEVICE;
         if (*s->request.devices)

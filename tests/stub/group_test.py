@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Groups of devices without a GPU: group_test.py MINERVA fixtures N | run. The plugin group.so has four devices whose groups are
+members in the host's memory. fixtures: all golden fixtures on a group of N, class exact. run: the story, a batch, sessions, names
+that are no groups, memory, and a group that is lost."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "tests", "golden"))
+import safetensors
+
+ROOT = os.environ["MINERVA_SOURCE_ROOT"]
+BUILD = os.environ["MINERVA_BUILD_ROOT"]
+MINERVA = sys.argv[1]
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+MODEL = os.path.join(ROOT, "tests", "data", "storyteller-q8_0.gguf")
+failed = []
+
+
+def check(ok, what):
+    print(("ok    " if ok else "FAIL  ") + what)
+    if not ok:
+        failed.append(what)
+
+
+def command(*args, **env):
+    """The exit code; standard output, then standard error: a line of the one does not end inside of one of the other."""
+    done = subprocess.run(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, **env))
+    return done.returncode, done.stdout + "\n" + done.stderr
+
+
+def generate(device, *more, **env):
+    return command(MINERVA, "run", "-m", MODEL, "--device", device, "--temp", "0", "-n", "12", "-c", "64", "Once", *more, **env)
+
+
+def golden(case, device):
+    code, out = command(sys.executable, os.path.join(GOLDEN, "golden.py"), MINERVA, case, device)
+    check(code in (0, 77), "%s on %s%s" % (case, device, "" if code in (0, 77) else "\n" + out))
+
+
+def story(out):
+    return [line for line in out.splitlines() if line and not line.startswith("minerva:")]
+
+
+def names():
+    for device, words in {"group:0+group:7": '"group:7" is no device', "group:1+group:1": "group:1 is in it twice",
+                          "group:2+reference": "different plugins", "reference:all": "at least 2 devices, found 1",
+                          "nobody:all": "at least 2 devices, found 0", "group:0+": "at least 2"}.items():
+        code, out = generate(device)
+        check(code == 3 and words in out, "%s is refused: %s" % (device, words))
+    code, out = generate("group:9+group:0,cpu")
+    check(code == 0 and "not used" in out, "a group that cannot be is passed over before cpu")
+
+
+def memory(alone):
+    code, out = generate("group:0", MINERVA_GROUP_MEMORY="8")
+    check(code != 0 and "needs 0.01 GiB" in out, "8 MiB are refused for one device")
+    code, out = generate("group:all", MINERVA_GROUP_MEMORY="8")
+    check(code == 0 and story(out) == story(alone), "8 MiB each are enough for four")
+    code, out = generate("group:all", MINERVA_GROUP_MEMORY="3")
+    check(code != 0 and "each member needs" in out, "3 MiB each are refused, per member")
+    with tempfile.TemporaryDirectory() as folder:
+        # no CPU is there: auto has these devices alone
+        for path in (os.path.join(os.environ["MINERVA_STUBS"], "group.so"), os.path.join(BUILD, "loaders", "gguf", "gguf.so")):
+            shutil.copy(path, folder)
+        for size, want in (("8", "group:all: 4 devices together: none of them has the memory alone"), ("64", ": the fastest of 4 usable devices")):
+            code, out = generate("auto", MINERVA_GROUP_MEMORY=size, MINERVA_PLUGIN_PATH_ONLY=folder)
+            check(code == 0 and want in out, "auto with %s MiB: %s%s" % (size, want, "" if want in out else "\n" + out))
+        code, out = command(MINERVA, "devices", "--explain", "--json", "-m", MODEL, "-c", "64", MINERVA_GROUP_MEMORY="8",
+                            MINERVA_PLUGIN_PATH_ONLY=folder)
+        check(code == 0 and re.search('"members": *4', out), "devices --explain counts the members")
+
+
+def run():
+    code, alone = generate("group:0")
+    check(code == 0, "one device of the plugin")
+    for device in ("group:0+group:1", "group:3+group:0+group:2", "group:all"):
+        code, out = generate(device)
+        check(code == 0 and story(out) == story(alone), "%s: the same story" % device)
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for name in ("first", "second"):
+            path = os.path.join(folder, name)
+            command(MINERVA, "logits", "-m", MODEL, "--device", "group:all", "--prompt-ids", "5,6,7,8", "-o", path)
+            found.append(safetensors.read(path, "logits"))
+        check(found[0] == found[1], "the same bits from run to run")
+    golden("batch", "group:0+group:1")
+    names()
+    memory(alone)
+    code, out = generate("group:0+group:1,cpu_simd", MINERVA_GROUP_LOST="8")
+    check(code == 0 and "group:0+group:1 was lost (member 1 of the group is lost); going on with cpu_simd" in out and
+          story(out) == story(alone), "a lost member loses the group, and the generation goes on" + ("" if code == 0 else "\n" + out))
+
+
+with tempfile.TemporaryDirectory() as plugins:
+    shutil.copy(os.path.join(os.environ["MINERVA_STUBS"], "group.so"), plugins)
+    os.environ["MINERVA_PLUGIN_PATH"] = plugins
+    if sys.argv[2] == "run":
+        run()
+    else:
+        device = "+".join("group:%d" % i for i in range(int(sys.argv[3])))
+        for fixture in sys.argv[4:]:
+            golden("fixture:" + fixture, device)
+sys.exit(1 if failed else 0)
