@@ -23,7 +23,8 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"--device", "DEVICES", ARG_TEXT, F(device), 1, 0, NULL,
      "auto, cpu, or a list of plugin[:n] as minerva devices names them (default: auto)"},
     {"-t --threads", "N", ARG_COUNT, F(threads), 0, 4096, NULL,
-     "CPU threads; 0 = as many as the process may use (default)"},
+     "CPU threads; 0 = one per core that the process may use, as far as its control\ngroup's quota "
+     "goes (default)"},
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
     {"--strict", NULL, ARG_FLAG, F(strict), 0, 0, NULL,
      "a device of a list that cannot be used is an error, also where a CPU is in the list"},

@@ -38,16 +38,16 @@ static const arg_row rows[] = {
     {"-b --batch", "N,...", ARG_RANGES, F(batch), 1, 4096, NULL,
      "sequences at once; rates are their sum (default: 1)"},
     {"-t --threads", "N,...", ARG_RANGES, F(threads), 0, 4096, NULL,
-     "CPU threads; 0 = as many as the process may use (default); all tests run\nwith each"},
+     "CPU threads; 0 = one per core that the process may use, as far as its control\ngroup's quota "
+     "goes (default); all tests run with each"},
     {"-r --repetitions", "N", ARG_INT, F(reps), 1, 10000, NULL,
      "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
      "rows computed per step at most (default: 512)"},
     {"--accept", "R,...", ARG_TEXT, F(accept), 1, 0, NULL,
      "drafts that are right with probability R, by what the first run generated, and cost\nwhat "
-     "those "
-     "of --draft do, or nothing without it; here --draft-max N means N drafts each\ntime, whether "
-     "they pay or not"},
+     "those of --draft do, or nothing without it; here --draft-max N means N drafts each\ntime, "
+     "whether they pay or not"},
 };
 static const arg_row output_rows[] = {
     {"-o --output", "FORM", ARG_CHOICE, F(output), 0, 0, "md|json|csv",
@@ -145,7 +145,7 @@ static void latency_row(table *times, const app *a, const bench_test *t, const b
     }
 }
 
-/* A row of CSV: all fields of the JSON object, the samples in one cell. */
+/* A row of CSV: the fields that every JSON object has, the samples in one cell. */
 static void csv_row(table *t_out, const app *a, const bench_test *t, const bench_result *r) {
     char test[64], samples[8192] = "";
     size_t n = 0;

@@ -147,9 +147,9 @@ static int profile(bench *b, int on) {
     return status == MN_OK ? 0 : app_fail(b->a, status);
 }
 
-/* One repetition: *rate in tokens per second, *ttft in s. Each generated token is one step:
- * without a prompt the first has a prompt of one id; after a prompt, whose step generates one
- * token already, one more is generated. */
+/* One repetition: *rate in tokens per second, *ttft in s. n_gen steps are timed: a test without a
+ * prompt begins with one id, and one with a prompt, whose last step draws an id already, draws one
+ * more. */
 static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     const uint64_t n_all = (uint64_t)(t->n_prompt ? t->n_gen + 1 : t->n_gen) * t->batch;
     const uint32_t n_new = t->n_prompt ? t->n_gen + 1 : t->n_gen;
@@ -174,8 +174,8 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
         code = profile(b, 0);
     if (code == 0 && b->n_got < n_all)
         code = complain(EXIT_USAGE,
-                        "the form of the answer ended it: found %llu tokens, expected %llu, for "
-                        "example by a list without an end",
+                        "the form of the answer ended it: found %llu tokens, expected %llu: give a "
+                        "form without an end, such as a list with a large minItems",
                         (unsigned long long)b->n_got, (unsigned long long)n_all);
     *rate = (double)(t->n_gen + t->n_prompt) * t->batch / (b->last - b->begin);
     *ttft = b->first - b->begin + (t->depth ? filled : 0);

@@ -41,6 +41,8 @@ static int convert(app *a, const convert_flags *f) {
     progress_end(bar);
     if (status == MN_CANCELLED && interrupt_seen())
         return EXIT_INTERRUPTED;
+    if (status == MN_INVALID && f->type)
+        return complain(EXIT_USAGE, "--type: %s", a->err.msg);
     if (status != MN_OK)
         return app_fail(a, status);
     app_remark(a, "%s: written in %.1f s", f->out, seconds() - begin);

@@ -19,11 +19,26 @@ const arg_row form_rows[FORM_ROWS] = {
      "the answer is one of these texts; may be given several times"},
 };
 
+/* An empty choice, mostly a comma too many, would accept an answer without text. */
+static int check_choices(const arg_texts *given) {
+    for (size_t i = 0; i < given->n; i++) {
+        const char *text = given->v[i];
+        const size_t n = strlen(text);
+        if (n && *text != ',' && !strstr(text, ",,") && text[n - 1] != ',')
+            continue;
+        return complain(EXIT_USAGE,
+                        "--choices: found \"%s\", expected texts with commas between them, none of "
+                        "them empty",
+                        text);
+    }
+    return 0;
+}
+
 int form_check(const form_flags *f) {
     const int n =
         (f->schema != NULL) + (f->regex != NULL) + (f->grammar != NULL) + (f->choices.n > 0);
     if (n <= 1)
-        return 0;
+        return check_choices(&f->choices);
     return complain(EXIT_USAGE,
                     "found %d of --json-schema, --regex, --grammar and --choices, expected one of "
                     "them",

@@ -6,6 +6,7 @@
  * user's goes in: no environment, of the settings those of plugins and devices alone, and the home
  * folder is written as ~. */
 #include "app.h"
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -65,17 +66,28 @@ static void put_devices(const app *a, FILE *to) {
                 d.reason[0] ? ": " : "", d.reason);
 }
 
+/* Whether a path goes on behind its folder with a name of the folder's own: /home/annabel behind
+ * /home/anna. */
+static int is_name_char(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.';
+}
+
 /* The text with the home folder as ~. */
 static void print_without_home(const char *text, out_file *out) {
     const char *home = getenv("HOME");
-    const size_t n = home ? strlen(home) : 0;
-    while (n > 1) {
-        const char *found = strstr(text, home);
-        if (!found)
-            break;
+    size_t n = home ? strlen(home) : 0;
+    while (n && home[n - 1] == '/')
+        n--;
+    while (n && *text) {
+        const char *found = text;
+        while (*found && (strncmp(found, home, n) || is_name_char(found[n])))
+            found++;
         out_put(out, text, (size_t)(found - text));
+        text = found;
+        if (!*found)
+            return;
         out_puts(out, "~");
-        text = found + n;
+        text += n;
     }
     out_puts(out, text);
 }

@@ -156,6 +156,8 @@ def test_usage_values():
         is_error(r, flag, '"%s"' % found, "expected")
     is_error(run("-p", code=2), "-p")
     is_error(run("--regex", "a", "--choices", "a", code=2), "--regex", "--choices")
+    for choices in (",", "a,", ",a", "a,,b"):
+        is_error(run("--choices", choices, code=2), "--choices", '"%s"' % choices, "expected")
     is_error(run("--regex", "(a", code=2), "--regex", '"(a"', "byte 2")
     is_error(run("--json-schema", '{"properties":{"a":{"not":{}}}}', code=2), "--json-schema", "#/properties/a/not")
     is_error(run("--grammar", os.devnull, code=2), "--grammar", os.devnull)

@@ -561,7 +561,7 @@ def is_empty(folder):
 def test_errors_arguments():
     with scratch() as folder:
         out = os.path.join(folder, "a.gguf")
-        is_error(convert(MODEL, out, "--type", "q9_9", code=2), "q9_9", "q4_k_m")
+        is_error(convert(MODEL, out, "--type", "q9_9", code=2), "--type", "q9_9", "q4_k_m")
         is_error(minerva("convert", MODEL, code=2), "-o")
         is_error(minerva("convert", "-o", out, code=2), "no model")
         is_error(minerva("convert", MODEL, "-o", "", code=2), "-o")

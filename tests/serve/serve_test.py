@@ -442,9 +442,13 @@ def tls():
             c.connection = http.client.HTTPSConnection(host, int(port), timeout=served.LIMIT, context=ssl._create_unverified_context())
             assert c.streamed(max_tokens=5)[1] == "length"
             assert c.chat(max_tokens=5)
-        r = subprocess.run([MINERVA, "serve", "--port", "0", "--tls-cert", key, "--tls-key", cert], capture_output=True, text=True,
-                           env=served.environment(), timeout=served.LIMIT)
-        assert r.returncode == 1 and "PEM" in r.stderr, r
+        other = folder + "/other.pem"
+        made = subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other], capture_output=True)
+        assert made.returncode == 0, made.stderr
+        for given, words in (((key, key), ("--tls-cert", key, "CERTIFICATE")), ((cert, cert), ("--tls-key", cert, "PRIVATE KEY")), ((cert, other), ("belongs",))):
+            r = subprocess.run([MINERVA, "serve", "--port", "0", "--tls-cert", given[0], "--tls-key", given[1]], capture_output=True, text=True,
+                               env=served.environment(), timeout=served.LIMIT)
+            assert r.returncode == 1 and all(word in r.stderr for word in words), r
 
 
 def slow():
@@ -600,7 +604,8 @@ def access():
             assert status == 429 and int(r.getheader("Retry-After")) >= 1, answer
             assert c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-second"})[0] == 200
     for flags, word in ((["--host", "0.0.0.0"], "--api-key"), (["--tls-cert", "x"], "--tls-key"), (["more"], "found \"more\""),
-                        (["-m", "/nonexistent"], "/nonexistent"), (["--port", "70000"], "65535"), (["--api-key", "/nonexistent"], "/nonexistent")):
+                        (["-m", "/nonexistent"], "/nonexistent"), (["--port", "70000"], "65535"), (["--allow-origin", "a.example"], "--allow-origin"),
+                        (["--allow-origin", "https://a.example/"], "--allow-origin"), (["--api-key", "/nonexistent"], "/nonexistent")):
         r = subprocess.run([MINERVA, "serve", "--port", "0", *flags], capture_output=True, text=True, env=served.environment())
         assert r.returncode in (1, 2) and word in r.stderr, (flags, r)
 

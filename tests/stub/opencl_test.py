@@ -2,6 +2,7 @@
 """An OpenCL driver that goes wrong, and what a user reads of it: opencl_test.py MINERVA CASE. The loader is opencl.c beside, found through
 LD_LIBRARY_PATH in the folder MINERVA_STUBS; standard library alone."""
 import os
+import re
 import sys
 
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
@@ -98,6 +99,9 @@ def test_opencl_report():
         has(r.out, "minerva 0.", "plugins:", "devices:", "opencl.so (backend)", "ok in", "opencl: platform: Stub; Stub; Stub", "opencl: extensions: cl_khr_fp64",
             "largest buffer 4294967296", "build that failed: self_test.cl on Stub device", "no such flux capacitor")
         assert "hf_secret" not in r.out and "private.gguf" not in r.out and temp not in r.out, r.out
+        folder = re.search(r"(/\S*)/opencl\.so", r.out).group(1)  # another folder's name may begin like the home folder's
+        beside = minerva("devices", "--report", env=dict(secret, HOME=folder[:-1]))
+        assert "~" + folder[-1] + "/" not in beside.out and folder + "/" in beside.out, beside.out
         minerva("devices", "--report", "--json", env=secret, code=2)
         broken = minerva("devices", "--report", env=dict(secret, OPENCL_STUB="long"))
         has(broken.out, "opencl: extensions: " + 440 * "x" + "\n", "opencl: extensions: " + 120 * "x" + "\n")

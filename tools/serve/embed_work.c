@@ -32,7 +32,7 @@ int embed_work_is_wanted(const app *a, uint32_t asked) {
     return asked || a->info.is_encoder;
 }
 
-/* *values: [n_texts, n_dim], malloc'ed in every case, freed by the caller. */
+/* *values: [n_texts, n_dim], malloc'ed, freed by the caller; NULL: no memory. */
 static mn_status embed(embed_work *w, const wire_embed *m, float **values, uint32_t n_dim,
                        mn_error *err) {
     mn_embed_params params = {.size = sizeof params, .n_dim = m->n_dim};
@@ -51,6 +51,12 @@ static mn_status embed(embed_work *w, const wire_embed *m, float **values, uint3
     return st;
 }
 
+static void free_job(job *j) {
+    free(j->lengths);
+    free(j->ids);
+    free(j);
+}
+
 /* Computes a job, passes the answer on and frees the job. */
 static void run(embed_work *w, job *j) {
     mn_error err = MN_ERROR;
@@ -61,9 +67,7 @@ static void run(embed_work *w, job *j) {
         .id = j->request.id, .n_texts = j->request.n_texts, .n_dim = n_dim, .values = values};
     w->done(w->arg, &v, st, err.msg[0] ? err.msg : "out of memory");
     free(values);
-    free(j->lengths);
-    free(j->ids);
-    free(j);
+    free_job(j);
 }
 
 /* The thread: one job after the other, for ever. */
@@ -86,8 +90,10 @@ static void *run_all(void *arg) {
 mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **out) {
     embed_work *w = calloc(1, sizeof *w);
     pthread_t thread;
-    if (!w)
+    if (!w) {
+        snprintf(a->err.msg, sizeof a->err.msg, "out of memory");
         return MN_OUT_OF_MEMORY;
+    }
     mn_session_params params = {
         .size = sizeof params, .device = a->flags->device, .flags = MN_SESSION_EMBED};
     params.precision = (uint32_t)a->flags->precision;
@@ -108,8 +114,12 @@ mn_status embed_work_create(app *a, embed_done_fn done, void *arg, embed_work **
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
     if (pthread_create(&thread, NULL, run_all, w) != 0) {
-        snprintf(a->err.msg, sizeof a->err.msg, "engine: cannot start a thread");
-        return MN_OUT_OF_MEMORY;
+        snprintf(a->err.msg, sizeof a->err.msg, "engine: cannot start a thread for embeddings");
+        mn_session_free(w->session);
+        pthread_cond_destroy(&w->wake);
+        pthread_mutex_destroy(&w->lock);
+        free(w);
+        return MN_IO_ERROR;
     }
     pthread_detach(thread);
     *out = w;
@@ -133,9 +143,7 @@ int embed_work_submit(embed_work *w, const wire_embed *m) {
     j->request.lengths = j->lengths;
     j->request.ids = j->ids;
     if (!j->lengths || !j->ids) {
-        free(j->lengths);
-        free(j->ids);
-        free(j);
+        free_job(j);
         return 0;
     }
     pthread_mutex_lock(&w->lock);

@@ -19,14 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum {
-    EXIT_NO_DEVICE = 3,
-    CHILD_FD = 3,
-    BLAME_FD = 4,
-    MAX_CRASHES = 2,
-    MAX_DELAY_S = 30,
-    REAP_S = 20
-};
+enum { EXIT_NO_DEVICE = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
 
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
@@ -53,10 +46,10 @@ static void become_engine(int fd, int blame, pid_t parent) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
-    const int apart = fcntl(blame, F_DUPFD, BLAME_FD + 1); /* it may be CHILD_FD */
-    if (fd == CHILD_FD)
+    const int apart = fcntl(blame, F_DUPFD, BLAME_FD + 1); /* it may be ENGINE_FD */
+    if (fd == ENGINE_FD)
         fcntl(fd, F_SETFD, 0);
-    else if (dup2(fd, CHILD_FD) < 0)
+    else if (dup2(fd, ENGINE_FD) < 0)
         _exit(EXIT_FAILED);
     if (dup2(apart, BLAME_FD) < 0)
         _exit(EXIT_FAILED);

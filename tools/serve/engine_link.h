@@ -30,6 +30,8 @@ typedef enum {
 } link_state;
 
 enum { LINK_MAX_PLUGINS = 8, LINK_ID = 64, LINK_PREFIXES = 4096 };
+/* Descriptors of an engine process: its socket, and the pipe for the plugin that it crashes in. */
+enum { ENGINE_FD = 3, BLAME_FD = 4 };
 
 struct engine_link {
     unsigned index;

@@ -595,7 +595,8 @@ http_server *http_create(const http_params *params, const http_app *app) {
     if (info && !loop_add(params->set, info->epoll_fd, EPOLLIN, &s->watch))
         return s;
     complain(EXIT_FAILED, "cannot start HTTP%s",
-             params->tls_cert ? " with TLS: is the certificate or the key no PEM file?" : "");
+             params->tls_cert ? " with TLS: expected a certificate and the key that belongs to it"
+                              : "");
     if (s->daemon)
         MHD_stop_daemon(s->daemon);
     else

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, ENGINE_FD = 3, BLAME_FD = 4, SEND_S = 120, OTHER_FILES = 64, READERS = 2 };
+enum { TICK_MS = 100, SEND_S = 120, OTHER_FILES = 64, READERS = 2 };
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
@@ -159,6 +159,23 @@ static int open_text(serve *s, const sampling_flags *sampling) {
     return read_chat_template(s);
 }
 
+/* An origin as browsers send it: scheme, host and port, and nothing behind them. */
+static int is_origin(const char *text) {
+    const char *host = strstr(text, "://");
+    return !strcmp(text, "*") || !strcmp(text, "null") ||
+           (host && host > text && host[3] && !strpbrk(host + 3, "/?# "));
+}
+
+static int check_origins(const arg_texts *origins) {
+    for (size_t i = 0; i < origins->n; i++)
+        if (!is_origin(origins->v[i]))
+            return complain(EXIT_USAGE,
+                            "--allow-origin: found \"%s\", expected an origin as browsers send it, "
+                            "such as https://example.org, or \"*\"",
+                            origins->v[i]);
+    return 0;
+}
+
 /* What is not safe without being asked for. 0, or the exit code with the error printed. */
 static int check_flags(const serve_flags *f) {
     if (!f->tls_cert != !f->tls_key)
@@ -172,7 +189,7 @@ static int check_flags(const serve_flags *f) {
                         "--host %s can be reached by other machines: expected --api-key FILE, or "
                         "--insecure if everybody may use the server",
                         f->host);
-    return 0;
+    return check_origins(&f->origins);
 }
 
 /* 0, or the exit code with the error printed. */
@@ -224,6 +241,20 @@ static int start_engines(serve *s) {
     return 0;
 }
 
+/* A file in PEM, which has a block of this kind. *text: malloc'ed. 0, or the exit code with the
+ * error printed. */
+static int read_pem(const char *flag, const char *path, const char *kind, char **text) {
+    size_t n = 0;
+    const int code = read_all_text(path, text, &n);
+    if (code)
+        return code;
+    const char *begin = strstr(*text, "-----BEGIN ");
+    if (begin && strstr(begin, kind))
+        return 0;
+    return complain(EXIT_FAILED, "%s %s: found no block \"-----BEGIN ...%s\", expected a PEM file",
+                    flag, path, kind);
+}
+
 /* The library copies certificate and key. */
 static int start_http(serve *s) {
     const serve_flags *f = s->flags;
@@ -231,10 +262,11 @@ static int start_http(serve *s) {
     const http_app replicas = {.arg = s, .request = relay_handle, .gone = relay_gone};
     char *cert = NULL;
     char *key = NULL;
-    size_t n = 0;
-    int code = f->tls_cert ? read_all_text(f->tls_cert, &cert, &n) : 0;
+    int code = 0;
+    if (f->tls_cert)
+        code = read_pem("--tls-cert", f->tls_cert, "CERTIFICATE-----", &cert);
     if (code == 0 && f->tls_key)
-        code = read_all_text(f->tls_key, &key, &n);
+        code = read_pem("--tls-key", f->tls_key, "PRIVATE KEY-----", &key);
     const http_params params = {.host = f->host,
                                 .port = (int)f->port,
                                 .tls_cert = cert,
