@@ -78,7 +78,7 @@ static int by_member(const void *a, const void *b) {
     const bool is_x = take_member(((const mn_parsed_tensor *)a)->name, &x);
     const bool is_y = take_member(((const mn_parsed_tensor *)b)->name, &y);
     if (!is_x || !is_y)
-        return is_x == is_y ? 0 : is_x ? -1 : 1;
+        return (int)is_y - (int)is_x;
     if (x.layer != y.layer)
         return x.layer < y.layer ? -1 : 1;
     if (x.stem != y.stem)

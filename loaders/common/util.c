@@ -10,7 +10,7 @@
 static int utf8_char(const unsigned char *s, uint64_t n) {
     if (s[0] < 0x80)
         return 1;
-    int len = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+    const int len = 2 + (s[0] >= 0xE0) + (s[0] >= 0xF0);
     if (s[0] < 0xC2 || s[0] > 0xF4)
         return 0;
     if (n < (uint64_t)len)

@@ -237,7 +237,11 @@ static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
                         MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n,
                         kv_types[type].name, (unsigned long long)left(r));
     uint32_t value = kv_types[type].value;
-    uint64_t size = value == MN_VALUE_BOOL ? 1 : value == MN_VALUE_STR ? sizeof(mn_str) : 8;
+    uint64_t size = sizeof(int64_t);
+    if (value == MN_VALUE_BOOL)
+        size = 1;
+    else if (value == MN_VALUE_STR)
+        size = sizeof(mn_str);
     void *array = mn_parsed_alloc(r->parsed, n, size);
     if (!array)
         return mnl_fail_memory(r->err);
@@ -262,9 +266,11 @@ static mn_status read_value(gguf_reader *r, mn_str key, mn_value *v) {
     v->type = kv_types[type].value;
     if (type == KV_STR)
         return read_str(r, "a string value", &v->s);
-    void *out = v->type == MN_VALUE_FLOAT  ? (void *)&v->f
-                : v->type == MN_VALUE_BOOL ? (void *)&flag
-                                           : (void *)&v->i;
+    void *out = &v->i;
+    if (v->type == MN_VALUE_FLOAT)
+        out = &v->f;
+    else if (v->type == MN_VALUE_BOOL)
+        out = &flag;
     mn_status status = read_numbers(r, key, (uint32_t)type, 1, out);
     if (v->type == MN_VALUE_BOOL)
         v->i = flag;

@@ -59,7 +59,11 @@ static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const
         E = t->dim[0];
     const int64_t N = t->dim[lead];
     const int64_t K = t->dim[lead + 1];
-    const int64_t skip = sc->halves ? lo / n * sc->row : (sc->blocks ? lo / 128 : lo) * sc->row;
+    int64_t skip = lo * sc->row;
+    if (sc->halves)
+        skip = lo / n * sc->row;
+    else if (sc->blocks)
+        skip = lo / 128 * sc->row;
     mn_plane *data = &planes[0];
     mn_plane *scale = &planes[1];
     *data = t->plane;

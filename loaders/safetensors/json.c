@@ -150,11 +150,10 @@ json_text json_describe(const cJSON *item) {
         snprintf(t.s, sizeof t.s, "\"%.80s\"", item->valuestring);
     else if (cJSON_IsBool(item))
         snprintf(t.s, sizeof t.s, "%s", cJSON_IsTrue(item) ? "true" : "false");
+    else if (cJSON_IsArray(item))
+        snprintf(t.s, sizeof t.s, "an array");
     else
-        snprintf(t.s, sizeof t.s, "%s",
-                 cJSON_IsArray(item)    ? "an array"
-                 : cJSON_IsObject(item) ? "an object"
-                                        : "null");
+        snprintf(t.s, sizeof t.s, "%s", cJSON_IsObject(item) ? "an object" : "null");
     return t;
 }
 

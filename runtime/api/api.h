@@ -21,7 +21,8 @@ struct mn_runtime {
     mn_registry *registry;
     void (*log)(void *arg, int32_t level, const char *message);
     int32_t (*progress)(void *arg, float done, const char *what);
-    _Atomic float progress_done;                          /* of the session that is being created */
+    pthread_mutex_t progress_lock; /* recursive: held while progress runs, one at a time */
+    float progress_done;           /* what a session that is being created reported last */
     void (*stuck)(void *arg, const mn_plugin_call *call); /* mn_runtime_params has its contract */
     void *callback_arg;
 };

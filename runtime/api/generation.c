@@ -58,10 +58,10 @@ static void put_json(mn_text *out, const cJSON *v) {
         mn_text_json(out, (mn_str){v->valuestring, strnlen(v->valuestring, 60)});
     else if (cJSON_IsNumber(v))
         mn_text_printf(out, "%g", v->valuedouble);
+    else if (cJSON_IsBool(v))
+        mn_text_puts(out, cJSON_IsTrue(v) ? "true" : "false");
     else
-        mn_text_puts(out, cJSON_IsBool(v)    ? (cJSON_IsTrue(v) ? "true" : "false")
-                          : cJSON_IsArray(v) ? "a list"
-                                             : "an object");
+        mn_text_puts(out, cJSON_IsArray(v) ? "a list" : "an object");
 }
 
 static void put_meta(mn_text *out, const mn_value *v) {
@@ -71,8 +71,10 @@ static void put_meta(mn_text *out, const mn_value *v) {
         mn_text_printf(out, "%g", v->f);
     else if (v->type == MN_VALUE_INT)
         mn_text_printf(out, "%lld", (long long)v->i);
+    else if (v->type == MN_VALUE_BOOL)
+        mn_text_puts(out, v->i ? "true" : "false");
     else
-        mn_text_puts(out, v->type != MN_VALUE_BOOL ? "an array" : v->i ? "true" : "false");
+        mn_text_puts(out, "an array");
 }
 
 static bool fits(const mn_sampling_key *k, double v) {

@@ -156,18 +156,34 @@ static void on_log(void *arg, int32_t level, const char *msg) {
 
 int32_t mn_runtime_progress(void *arg, float done, const char *what) {
     mn_runtime *rt = arg;
+    pthread_mutex_lock(&rt->progress_lock);
     rt->progress_done = done;
-    return rt->progress(rt->callback_arg, done, what);
+    const int32_t stop = rt->progress(rt->callback_arg, done, what);
+    pthread_mutex_unlock(&rt->progress_lock);
+    return stop;
 }
 
 /* From a plugin, whose own share says nothing of the session's. */
 static int32_t on_plugin_progress(void *arg, float done, mn_str what) {
-    const mn_runtime *rt = arg;
+    mn_runtime *rt = arg;
     (void)done;
-    return rt->progress(rt->callback_arg, rt->progress_done, what.ptr);
+    pthread_mutex_lock(&rt->progress_lock);
+    const int32_t stop = rt->progress(rt->callback_arg, rt->progress_done, what.ptr);
+    pthread_mutex_unlock(&rt->progress_lock);
+    return stop;
+}
+
+/* The callback may call the library, which may report again. */
+static void make_progress_lock(mn_runtime *rt) {
+    pthread_mutexattr_t again;
+    pthread_mutexattr_init(&again);
+    pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&rt->progress_lock, &again);
+    pthread_mutexattr_destroy(&again);
 }
 
 static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {
+    make_progress_lock(rt);
     rt->callback_arg = p->arg;
     rt->log = p->log;
     rt->progress = p->progress;
@@ -238,6 +254,7 @@ void mn_runtime_free(mn_runtime *rt) {
     mn_pool_free(rt->pool);
     mn_config_free(rt->config);
     mn_log_release(rt);
+    pthread_mutex_destroy(&rt->progress_lock);
     mn_free(rt);
 }
 

@@ -507,8 +507,12 @@ static mn_status load_variable(mn_config *cfg, const mn_config_key *key, const c
 /* "MINERVA_CPU_SIMD_ISA" of "plugin.cpu_simd.isa" */
 static void plain_variable(const char *name, char *out, size_t cap) {
     snprintf(out, cap, "MINERVA_%s", name + 7);
-    for (char *c = out; *c; c++)
-        *c = *c == '.' || *c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
+    for (char *c = out; *c; c++) {
+        if (*c == '.' || *c == '-')
+            *c = '_';
+        else if (*c >= 'a' && *c <= 'z')
+            *c = (char)(*c - 32);
+    }
 }
 
 static mn_status load_env(mn_config *cfg, mn_error *err) {
@@ -644,7 +648,9 @@ const char *mn_config_option(const mn_config *cfg, const char *plugin_id, const 
         return NULL;
     const setting *s = setting_of(cfg, name);
     const setting *env = env_of(cfg, name, s);
-    return env ? env->value : s && s->from != FROM_DEFAULT ? s->value : NULL;
+    if (env)
+        return env->value;
+    return s && s->from != FROM_DEFAULT ? s->value : NULL;
 }
 
 bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char **value,

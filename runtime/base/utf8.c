@@ -64,7 +64,7 @@ int mn_utf8_encode(uint32_t code, char out[4]) {
         code = 0xFFFD;
     if (code < 0x80)
         return out[0] = (char)code, 1;
-    int n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    const int n = 2 + (code >= 0x800) + (code >= 0x10000);
     for (int i = n - 1; i > 0; i--, code >>= 6)
         out[i] = (char)(0x80 | (code & 0x3F));
     out[0] = (char)((0xF00u >> n & 0xFF) | code);

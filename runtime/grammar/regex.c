@@ -93,7 +93,8 @@ static bool escaped_char(regex *r, uint32_t *code) {
     }
     *code = (uint32_t)c;
     if (c == 'x' || c == 'u') {
-        const bool ok = skip(r, "{") ? hex_braced(r, code) : hex(r, c == 'x' ? 2 : 4, code);
+        const uint32_t digits = c == 'x' ? 2 : 4;
+        const bool ok = skip(r, "{") ? hex_braced(r, code) : hex(r, digits, code);
         return ok || refuse(r, MN_BAD_INPUT, "hexadecimal digits expected");
     }
     if (c == '0')

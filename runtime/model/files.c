@@ -408,7 +408,8 @@ mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref
                        "%s: no loader plugin can be used (`minerva plugins` says why)", path);
     const char *name = S_ISDIR(at.st_mode) ? NULL : base_name(path);
     const size_t n = name ? (size_t)(name - path) : strlen(path);
-    char *dir = n ? mn_strndup(path, name && n > 1 ? n - 1 : n) : mn_strndup(".", 1);
+    const size_t n_dir = name && n > 1 ? n - 1 : n; /* without the slash, but for the root's */
+    char *dir = n ? mn_strndup(path, n_dir) : mn_strndup(".", 1);
     if (!dir)
         return mn_fail_memory(err, strlen(path));
     choose(&c, name);

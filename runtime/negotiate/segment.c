@@ -190,7 +190,8 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
     return st;
 }
 
-/* Weights that another session of the model has on the device take no memory again. */
+/* Weights that another session of the model has on the device take no memory again. The engine
+ * takes the reference: a set that is freed before leaves its memory to the import. */
 static void share_weights(const mn_offer *o, const mn_model_graph *g, const mn_request *r,
                           mn_segment *s) {
     const mn_held_question q = {o->device, g, s->node_lo, s->node_hi, o->precision};

@@ -392,9 +392,9 @@ static char *probe_program(const mn_trust *trust) {
     char root[PATH_MAX];
     if (!*trust->dir)
         return mn_strndup("", 0); /* never relative to the current directory */
-    return mn_trust_build_root(trust, root)
-               ? mn_path_join(root, BUILT_PROBE)
-               : mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
+    if (mn_trust_build_root(trust, root))
+        return mn_path_join(root, BUILT_PROBE);
+    return mn_path_join(*MN_PROBE_PATH == '/' ? "" : trust->dir, MN_PROBE_PATH);
 }
 
 /* Few descriptors look like plugins that are missing: what follows from that would be said of them

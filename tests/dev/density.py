@@ -3,7 +3,7 @@
 
   density.py               the table of folders, then the two lines of the product
   density.py --summary     the two lines of the product
-  density.py --check       these, then what exceeds a limit (status 1 if the limits are enforced)
+  density.py --check       these, then what exceeds a limit, and ?: inside ?: (status 1 if the limits are enforced)
   density.py --files PATH  the same per file below PATH, then the functions above 300 tokens
 
 tokens per line: tokens of C over lines that are neither blank nor comment, both between the braces of function
@@ -46,6 +46,7 @@ class Count:
     def __init__(self):
         self.tokens = self.lines = self.comments = self.all_lines = 0
         self.functions = []  # (tokens, file, line)
+        self.nested = []  # (file, line) of each ?: inside another one
 
     def add(self, other):
         self.tokens += other.tokens
@@ -53,6 +54,7 @@ class Count:
         self.comments += other.comments
         self.all_lines += other.all_lines
         self.functions += other.functions
+        self.nested += other.nested
 
     def density(self):
         return self.tokens / self.lines if self.lines else 0.0
@@ -160,11 +162,30 @@ class Scanner:
             self.lines.add(line)
 
 
+def nested(tokens):
+    """Lines with a ?: inside another one: no operand of it ends in between, and no argument of a call."""
+    open_marks = [0]
+    for text, line in tokens:
+        if text in (";", "{", "}"):
+            open_marks = [0]
+        elif text in ("(", "["):
+            open_marks.append(0)
+        elif text in (")", "]") and len(open_marks) > 1:
+            open_marks.pop()
+        elif text == ",":
+            open_marks[-1] = 0
+        elif text == "?":
+            if any(open_marks):
+                yield line
+            open_marks[-1] += 1
+
+
 def count_file(path):
     with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as f:
         text = f.read()
     tokens, commented = lex(text if text.endswith("\n") else text + "\n")
     count = Scanner(tokens, path).count
+    count.nested = [(path, line) for line in nested(tokens)]
     if path.endswith((".c", ".cu")):
         count.comments = len(commented)
         count.all_lines = sum(1 for line in text.split("\n") if line.strip())
@@ -193,6 +214,10 @@ def complaints(folders, product):
     low, high = LIMIT_COMMENTS
     if not low <= product.comment_share() <= high:
         yield f"comments are {product.comment_share():.1f} % of the product's lines, expected {low} to {high} %"
+    for path, line in product.nested:
+        if path.startswith("plugins/"):
+            continue
+        yield f"{path}:{line}: a conditional inside another one (?:), none is allowed outside plugins"
     for name, c in sorted(folders.items()):
         if c.density() > LIMIT_FOLDER:
             yield f"{name} has {c.density():.2f} tokens per line, at most {LIMIT_FOLDER} are allowed in a folder"

@@ -107,10 +107,8 @@ void route_ready(serve *s, http_request *r) {
     for (unsigned i = 0; i < s->n_links; i++)
         n_ready += (unsigned)is_alive(&s->links[i], now);
     const int ready = n_ready && !s->draining;
-    put_format(&out, "{\"status\":\"%s\",\"engines\":[",
-               ready         ? "ready"
-               : s->draining ? "draining"
-                             : "not ready");
+    const char *status = s->draining ? "draining" : "not ready";
+    put_format(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < s->n_links; i++) {
         const engine_link *l = &s->links[i];
         const int stuck = l->state == LINK_READY && !is_alive(l, now);

@@ -96,19 +96,32 @@ static double floor_divide(double a, double b) {
     return floor(q) + (q - floor(q) > 0.5);
 }
 
+static double float_result(int op, double a, double b) {
+    switch (op) {
+    case MN_T_ADD:
+        return a + b;
+    case MN_T_SUB:
+        return a - b;
+    case MN_T_MUL:
+        return a * b;
+    case MN_T_DIV:
+        return a / b;
+    case MN_T_POW:
+        return pow(a, b);
+    case MN_T_MOD:
+        return float_mod(a, b);
+    default:
+        return floor_divide(a, b);
+    }
+}
+
 /* What overflows to infinity from finite numbers is an error for ** alone, as in Python. */
 static bool float_op(mn_jctx *c, int op, double a, double b, mn_jval *out) {
     if ((op == MN_T_DIV || op == MN_T_FLOORDIV || op == MN_T_MOD) && b == 0)
         return mn_jfail(c, "division by zero");
     if (op == MN_T_POW && ((a == 0 && b < 0) || (a < 0 && floor(b) != b)))
         return mn_jfail(c, "power outside the real numbers");
-    double r = op == MN_T_ADD   ? a + b
-               : op == MN_T_SUB ? a - b
-               : op == MN_T_MUL ? a * b
-               : op == MN_T_DIV ? a / b
-               : op == MN_T_POW ? pow(a, b)
-               : op == MN_T_MOD ? float_mod(a, b)
-                                : floor_divide(a, b);
+    const double r = float_result(op, a, b);
     if (op == MN_T_POW && isinf(r) && isfinite(a) && isfinite(b))
         return mn_jfail(c, "the power is out of range");
     *out = mn_j_float(r);

@@ -406,16 +406,31 @@ static mn_jnode *parse_unary(mn_jparser *p, bool filters) {
     return filters ? parse_filter_expr(p, n) : n;
 }
 
-static mn_jnode *parse_binary(mn_jparser *p, int level) { // 0: + -, 1: ~, 2: * / // %, 3: **
+/* How strongly a binary operator binds: 0: + -, 1: ~, 2: * / // %, 3: **; -1: it is none. */
+static int level_of(mn_jtoken_type t) {
+    switch (t) {
+    case MN_T_ADD:
+    case MN_T_SUB:
+        return 0;
+    case MN_T_TILDE:
+        return 1;
+    case MN_T_MUL:
+    case MN_T_DIV:
+    case MN_T_FLOORDIV:
+    case MN_T_MOD:
+        return 2;
+    case MN_T_POW:
+        return 3;
+    default:
+        return -1;
+    }
+}
+
+static mn_jnode *parse_binary(mn_jparser *p, int level) {
     mn_jnode *left = level == 3 ? parse_unary(p, true) : parse_binary(p, level + 1);
     for (;;) {
         mn_jtoken_type t = p->t->type;
-        bool mine = level == 0   ? t == MN_T_ADD || t == MN_T_SUB
-                    : level == 1 ? t == MN_T_TILDE
-                    : level == 2
-                        ? t == MN_T_MUL || t == MN_T_DIV || t == MN_T_FLOORDIV || t == MN_T_MOD
-                        : t == MN_T_POW;
-        if (!left || !mine)
+        if (!left || level_of(t) != level)
             return left;
         p->t++;
         mn_jnode *right = level == 3 ? parse_unary(p, true) : parse_binary(p, level + 1);

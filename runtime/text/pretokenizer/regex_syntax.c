@@ -206,11 +206,12 @@ static bool other_escape(translator *t, mn_text *out) {
     t->at += n;
     /* a name or number, as it stands */
     if (strchr("xkgo", c) && t->at < t->end && strchr("{<'", *t->at)) {
-        const char *close = memchr(t->at,
-                                   *t->at == '{'   ? '}'
-                                   : *t->at == '<' ? '>'
-                                                   : '\'',
-                                   (size_t)(t->end - t->at));
+        char end = '\'';
+        if (*t->at == '{')
+            end = '}';
+        else if (*t->at == '<')
+            end = '>';
+        const char *close = memchr(t->at, end, (size_t)(t->end - t->at));
         if (!close)
             return fail(t, "a name that does not end");
         mn_text_put(out, t->at, (size_t)(close + 1 - t->at));
