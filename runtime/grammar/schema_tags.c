@@ -6,53 +6,25 @@
  * types, not both; null beside strings is the word. Strings with limits have no character that JSON
  * escapes, and no '<': what is written is then what the limits count. */
 #include "grammar/schema_impl.h"
+#include "text/json/schema_types.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { IS_TEXT = 1, IS_NULL = 2, IS_OTHER = 4, HOPS = 32, VISITS = 10000, KEY = 64 };
+enum { HOPS = 32, KEY = 64 };
 static const char end_tag[] = "</parameter>";
 
-static uint32_t kind_of_name(const char *type) {
-    if (!type)
-        return 0;
-    if (!strcmp(type, "null"))
-        return IS_NULL;
-    return strcmp(type, "string") ? IS_OTHER : IS_TEXT;
-}
-
-static uint32_t kind_of_literal(const cJSON *v) {
-    if (cJSON_IsNull(v))
-        return IS_NULL;
-    return cJSON_IsString(v) ? IS_TEXT : IS_OTHER;
-}
-
-/* What a value may be; 0: the schema does not say. */
-static uint32_t kinds_of(mn_gschema *c, const cJSON *s, uint32_t hops, uint32_t *visits) {
-    static const char *const combined[] = {"anyOf", "oneOf", "allOf"};
-    const cJSON *type = mn_gschema_item(s, "type");
-    const cJSON *one = mn_gschema_item(s, "const");
-    const cJSON *x = NULL;
+static const cJSON *target_of(void *arg, const cJSON *s) {
     const char *at = NULL;
-    if (hops == HOPS || c->b->status)
-        return 0;
-    if (++*visits > VISITS) {
+    return mn_gschema_target(arg, s, &at);
+}
+
+/* MN_SCHEMA_* of a value; 0: the schema does not say, or c->b->status. */
+static uint32_t types_of(mn_gschema *c, const cJSON *s) {
+    mn_schema_reader r = {target_of, c, 0};
+    const uint32_t types = mn_schema_types(&r, s);
+    if (r.visits > MN_SCHEMA_VISITS)
         mn_gschema_refuse(c, MN_UNSUPPORTED, "", "its types take too many references to find");
-        return 0;
-    }
-    if (mn_gschema_item(s, "$ref"))
-        return kinds_of(c, mn_gschema_target(c, s, &at), hops + 1, visits);
-    uint32_t kinds = kind_of_name(cJSON_GetStringValue(type));
-    cJSON_ArrayForEach(x, type) kinds |= kind_of_name(cJSON_GetStringValue(x));
-    if (kinds)
-        return kinds;
-    if (one)
-        return kind_of_literal(one);
-    cJSON_ArrayForEach(x, mn_gschema_item(s, "enum")) kinds |= kind_of_literal(x);
-    for (size_t i = 0; i < MN_COUNT(combined) && !kinds; i++) {
-        cJSON_ArrayForEach(x, mn_gschema_item(s, combined[i])) kinds |=
-            kinds_of(c, x, hops + 1, visits);
-    }
-    return kinds;
+    return types;
 }
 
 /* Every keyword is one of those, which lie between blanks, or says nothing. */
@@ -168,18 +140,17 @@ static mn_gexpr *any_of(mn_gschema *c, const cJSON *list) {
 }
 
 static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
-    uint32_t visits = 0;
     if (!cJSON_IsObject(s) && !cJSON_IsBool(s))
         return mn_gschema_refuse(c, MN_BAD_INPUT, "", "a schema is an object, true or false");
-    const uint32_t kinds = kinds_of(c, s, 0, &visits);
+    const uint32_t types = types_of(c, s);
     if (c->b->status)
         return NULL;
-    if (cJSON_IsFalse(s) || (kinds && !(kinds & IS_TEXT)))
+    if (cJSON_IsFalse(s) || (types && !(types & MN_SCHEMA_TEXT)))
         return mn_gschema_value(c, s);
-    if (kinds & IS_OTHER)
+    if (types & ~(uint32_t)(MN_SCHEMA_TEXT | MN_SCHEMA_NULL))
         return mn_gschema_refuse(c, MN_UNSUPPORTED, "",
                                  "strings beside other types cannot be told apart without quotes");
-    if (!kinds) /* anything: a text then */
+    if (!types) /* anything: a text then */
         return has_only(c, s, " ") ? any_text(c) : NULL;
     const cJSON *whole = flat(c, s);
     if (!whole)
@@ -190,7 +161,7 @@ static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
     if (ways && !mn_gschema_item(whole, "type"))
         return any_of(c, ways);
     mn_gexpr *way[2] = {text_value(c, whole), mn_gschema_text(c, "null")};
-    return mn_gx_join(c->b, MN_GX_ALT, way, kinds & IS_NULL ? 2 : 1);
+    return mn_gx_join(c->b, MN_GX_ALT, way, types & MN_SCHEMA_NULL ? 2 : 1);
 }
 
 /* With the place of the schema in messages. */

@@ -251,7 +251,10 @@ static void typed_tags(void **state) {
         "\"s\": {\"type\": \"string\"}, \"n\": {\"type\": \"integer\"}, \"b\": {\"type\": "
         "\"boolean\"},"
         "\"l\": {\"type\": \"array\"}, \"o\": {\"type\": [\"string\", \"null\"]},"
-        "\"e\": {\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"null\"}]}, \"x\": {}}}}}, 1, "
+        "\"e\": {\"anyOf\": [{\"type\": \"number\"}, {\"type\": \"null\"}]}, \"x\": {}, "
+        "\"q\": {\"allOf\": [{\"$ref\": \"#/$defs/t\"}]}, \"r\": {\"$ref\": \"#/$defs/r\"}}, "
+        "\"$defs\": {\"t\": {\"anyOf\": [{\"type\": \"boolean\"}]}, "
+        "\"r\": {\"anyOf\": [{\"$ref\": \"#/$defs/r\"}, {\"$ref\": \"#/$defs/r\"}]}}}}}, 1, "
         "{\"name\": \"g\"}]";
     static const char *const values[][3] = {
         {"s", "75001", "\"75001\""}, {"s", "{}", "\"{}\""},
@@ -264,7 +267,8 @@ static void typed_tags(void **state) {
         {"o", "null", "null"},       {"o", "None", "null"},
         {"o", "5", "\"5\""},         {"e", "-1e3", "-1e3"},
         {"e", "None", "null"},       {"x", "5", "5"},
-        {"x", "True", "\"True\""},   {"y", "5", "5"}};
+        {"x", "True", "\"True\""},   {"y", "5", "5"},
+        {"q", "True", "true"},       {"r", "True", "\"True\""}};
     cJSON *list = NULL;
     assert_int_equal(mn_call_types_read(mn_str_of("{}"), &list, NULL), MN_INVALID);
     assert_int_equal(mn_call_types_read(mn_str_of("["), &list, NULL), MN_INVALID);

@@ -10,6 +10,7 @@
  * Python does. A value that may still be JSON is kept until it has ended, or is so long that no
  * number is. */
 #include "text/chat/call_types.h"
+#include "text/json/schema_types.h"
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -45,25 +46,25 @@ static void put_escaped(mn_calls *s, const char *text, size_t n) {
 static const struct {
     const char *python, *json;
     uint32_t type;
-} words[] = {{"True", "true", MN_CALL_BOOL_TYPE},
-             {"False", "false", MN_CALL_BOOL_TYPE},
-             {"None", "null", MN_CALL_NULL_TYPE}};
+} words[] = {{"True", "true", MN_SCHEMA_BOOL},
+             {"False", "false", MN_SCHEMA_BOOL},
+             {"None", "null", MN_SCHEMA_NULL}};
 enum { WORD_MAX = 5 };
 
 /* The type of JSON that begins so; 0 = none, or a string. */
 static uint32_t type_of(char c) {
     switch (c) {
     case '{':
-        return MN_CALL_OBJECT_TYPE;
+        return MN_SCHEMA_OBJECT;
     case '[':
-        return MN_CALL_LIST_TYPE;
+        return MN_SCHEMA_LIST;
     case 't':
     case 'f':
-        return MN_CALL_BOOL_TYPE;
+        return MN_SCHEMA_BOOL;
     case 'n':
-        return MN_CALL_NULL_TYPE;
+        return MN_SCHEMA_NULL;
     default:
-        return c == '-' || (c >= '0' && c <= '9') ? MN_CALL_NUMBER_TYPE : 0;
+        return c == '-' || (c >= '0' && c <= '9') ? MN_SCHEMA_NUMBER : 0;
     }
 }
 

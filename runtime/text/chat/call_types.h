@@ -5,19 +5,11 @@
 #include "base/base.h"
 
 struct cJSON;
-enum {
-    MN_CALL_TEXT_TYPE = 1,
-    MN_CALL_NUMBER_TYPE = 2,
-    MN_CALL_BOOL_TYPE = 4,
-    MN_CALL_NULL_TYPE = 8,
-    MN_CALL_LIST_TYPE = 16,
-    MN_CALL_OBJECT_TYPE = 32
-};
-
 /* tools: a list of {"type": "function", "function": {"name", "parameters": a JSON schema}}.
  * cJSON_Delete by the caller. MN_INVALID: something else. */
 mn_status mn_call_types_read(mn_str tools, struct cJSON **out, mn_error *err);
-/* The MN_CALL_*_TYPE that a parameter may have; 0: nothing is said of it. tools: may be NULL. */
+/* The MN_SCHEMA_* (json/schema_types.h) that a parameter may have; 0: nothing is said of it.
+ * tools: may be NULL. */
 uint32_t mn_call_types_of(const struct cJSON *tools, mn_str name, mn_str key);
 
 #endif
