@@ -121,10 +121,8 @@ void relay_ready(relay *l, http_request *r) {
     static const char *const states[] = {"unknown", "ready", "not ready", "unreachable"};
     const int ready = replicas_ready(&l->all) && !l->s->draining;
     buffer out = {0};
-    put_format(&out, "{\"status\":\"%s\",\"replicas\":[",
-               ready            ? "ready"
-               : l->s->draining ? "draining"
-                                : "not ready");
+    const char *status = l->s->draining ? "draining" : "not ready";
+    put_format(&out, "{\"status\":\"%s\",\"replicas\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < l->all.n; i++) {
         const replica *of = &l->all.v[i];
         buffer_z(&out, i ? ",{\"url\":" : "{\"url\":");
