@@ -158,11 +158,9 @@ static mn_call_step end_value(mn_calls *s) {
         put_z(s, "\"\"");
     else if (word)
         put_z(s, word);
-    else if (f->kind == MN_CALL_MAYBE_WORD)
-        begin_string(s);
     else if (f->kind == MN_CALL_MAYBE_JSON && whole)
         mn_calls_put(s, f->maybe.ptr, f->maybe.len);
-    else if (f->kind == MN_CALL_MAYBE_JSON)
+    else if (f->kind == MN_CALL_MAYBE_JSON || f->kind == MN_CALL_MAYBE_WORD)
         begin_string(s);
     if (f->kind == MN_CALL_STRING)
         put_z(s, "\"");
