@@ -33,7 +33,7 @@ if ALL:
     names = sorted(n for n in os.listdir(FIXTURES) if os.path.exists(os.path.join(FIXTURES, n, "golden.safetensors")) and "bert" not in n)
     CASES = [(name, rows, outputs) for name in names for rows, outputs in ((1, 1), (32, 16))]
 failed = 0
-with tempfile.TemporaryDirectory() as folder:
+with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     with open(folder + "/oclgrind.icd", "w", encoding="ascii") as f:
         f.write(RUNTIME + "\n")
     for name, rows, outputs in CASES:

@@ -392,7 +392,7 @@ def excluded():
     draft = "--draft-max", "2", "--draft", served.MODEL, "--draft-device"
     with served.Server(MINERVA, "--precision", "exact", "--device", "cpu_simd") as s:
         alone = Client(s).streamed(max_tokens=40)
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
         env = {"MINERVA_PLUGIN_PATH": stub, "MINERVA_LATE_IN": "execute", "MINERVA_LATE_HOW": "SIGSEGV", "MINERVA_LATE_AFTER": "12"}
         for flags in ["late,cpu_simd"], ["cpu_simd", *draft, "late,cpu_simd"]:
             env["MINERVA_LATE_AFTER"] = "12" if len(flags) == 1 else "0"
