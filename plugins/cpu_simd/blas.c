@@ -122,7 +122,9 @@ static uint32_t most_calls(const char *config) {
         n = atol(at + strlen("MAX_THREADS="));
     else
         n = (long)SOME_CALLS;
-    return n < 1 ? 1 : n > (long)MAX_CALLS ? MAX_CALLS : (uint32_t)n;
+    if (n < 1)
+        return 1;
+    return n > (long)MAX_CALLS ? MAX_CALLS : (uint32_t)n;
 }
 
 /* Sets blas.sgemm and what it needs, or blas.why. */

@@ -52,7 +52,11 @@ static uint32_t variant_of(const mn_program *p) {
         const uint32_t both = kv->dim_k > kv->dim_v ? (uint32_t)kv->dim_k : (uint32_t)kv->dim_v;
         longest = both > longest ? both : longest;
     }
-    const uint32_t per = longest <= 64 ? 2 : longest <= 128 ? 4 : 16;
+    uint32_t per = 16;
+    if (longest <= 64)
+        per = 2;
+    else if (longest <= 128)
+        per = 4;
     return types | per << N_STEP_TYPES;
 }
 

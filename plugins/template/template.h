@@ -67,7 +67,9 @@ typedef struct {
 } t_weight;
 /* bytes per element of the weight types that we take; 0 = not one of them */
 static inline uint32_t t_elem(uint32_t dtype) {
-    return dtype == MN_F32 ? 4 : dtype == MN_F16 || dtype == MN_BF16 ? 2 : 0;
+    if (dtype == MN_F32)
+        return 4;
+    return dtype == MN_F16 || dtype == MN_BF16 ? 2 : 0;
 }
 struct mn_weights {
     mn_device *dev;
