@@ -56,6 +56,29 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
 /* Prints a row, or (json) an object, for each with each number of threads; none given: with one and
  * with all. 0 or the exit code. */
 int bench_peaks(const arg_ints *threads, int json, out_file *out);
+typedef struct {
+    double gbps, gflops;
+    const char *ops; /* the instruction set that gflops is of; lives as long as the program */
+} bench_best;
+/* The same measurements: reading, and the fastest instruction set. 0 or the exit code. */
+int bench_best_peaks(uint32_t threads, bench_best *best);
+
+/* ---- bench_floor.c: the least time that a device needs for work ------------------------------ */
+typedef struct {
+    char device[96], source[120]; /* source: where the rates are from, for the user */
+    double gbps, gflops;          /* 0: unknown */
+} bench_limit;
+typedef struct {
+    bench_limit *v;
+    size_t n;
+} bench_limits;
+/* Of the session's devices: measured here for processors, else claimed by
+ * the device or measured when it was chosen. 0 or the exit code; freed by bench_limits_free either
+ * way. */
+int bench_limits_get(app *a, bench_limits *out);
+void bench_limits_free(bench_limits *l);
+/* In ns; 0: unknown. */
+double bench_floor(const bench_limits *l, const char *device, double bytes, double flop);
 
 /* ---- busy.c ---------------------------------------------------------------------------------- */
 typedef struct {

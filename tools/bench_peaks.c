@@ -176,16 +176,25 @@ static void json_peak(const peak *p, uint32_t threads, double rate, out_file *ou
     json_line(&j);
 }
 
+/* As measure(), in *rate. 0 or the exit code. */
+static int take(const peak *p, uint32_t threads, uint8_t *mem, uint64_t bytes, double *rate) {
+    *rate = measure(p, threads, mem, bytes);
+    if (*rate < 0)
+        return complain(EXIT_FAILED, "peaks: %u threads cannot be started; use fewer (-t)",
+                        threads);
+    return 0;
+}
+
 /* All peaks with one number of threads. 0 or the exit code. */
 static int all_peaks(uint32_t threads, uint8_t *mem, uint64_t bytes, table *rows, out_file *out) {
     for (size_t i = 0; i < COUNT(peaks); i++) {
         const peak *p = &peaks[i];
         if (p->has && !p->has())
             continue;
-        const double rate = measure(p, threads, mem, bytes);
-        if (rate < 0)
-            return complain(EXIT_FAILED, "--peaks: %u threads cannot be started; use fewer (-t)",
-                            threads);
+        double rate;
+        const int code = take(p, threads, mem, bytes, &rate);
+        if (code)
+            return code;
         if (!rows) {
             json_peak(p, threads, rate, out);
             continue;
@@ -205,6 +214,41 @@ static uint64_t read_bytes(void) {
     return part < MOST_BYTES ? part : MOST_BYTES;
 }
 
+/* NULL: out of memory. Freed by munmap. */
+static uint8_t *read_memory(uint64_t bytes) {
+    uint8_t *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mem == MAP_FAILED)
+        return NULL;
+    madvise(mem, bytes, MADV_HUGEPAGE);
+    return mem;
+}
+
+int bench_best_peaks(uint32_t threads, bench_best *best) {
+    const uint64_t bytes = read_bytes();
+    uint8_t *mem = read_memory(bytes);
+    int code = 0;
+    *best = (bench_best){.ops = ""};
+    if (!mem)
+        return no_memory();
+    for (size_t i = 0; i < COUNT(peaks) && code == 0; i++) {
+        const peak *p = &peaks[i];
+        double rate;
+        if (p->has && !p->has())
+            continue;
+        code = take(p, threads, mem, bytes, &rate);
+        if (code)
+            break;
+        if (!p->run) {
+            best->gbps = rate;
+        } else if (rate > best->gflops) {
+            best->gflops = rate;
+            best->ops = p->name;
+        }
+    }
+    munmap(mem, bytes);
+    return code;
+}
+
 int bench_peaks(const arg_ints *threads, int json, out_file *out) {
     static const char *const columns[] = {"threads", "peak", "rate", "unit", NULL};
     const uint64_t bytes = read_bytes();
@@ -219,10 +263,9 @@ int bench_peaks(const arg_ints *threads, int json, out_file *out) {
     const int64_t *list = threads->given ? threads->v : usual;
     if (threads->given)
         n = threads->n;
-    uint8_t *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mem == MAP_FAILED)
+    uint8_t *mem = read_memory(bytes);
+    if (!mem)
         return no_memory();
-    madvise(mem, bytes, MADV_HUGEPAGE);
     table_begin(&rows, columns, 0x5);
     int code = 0;
     for (size_t i = 0; i < n && code == 0; i++)

@@ -1,6 +1,6 @@
 /* bench_profile.c -- minerva bench --profile: sums the time of each unit over all steps of a test,
  * for prompt steps and generation steps separately, and prints them by kind (tables) or unit
- * (JSON).
+ * (JSON), beside the least time that the device's rates allow (bench_floor.c).
  *
  * The sums belong to one call of bench_print_profile; mn_session_profile adds to them on the
  * thread that steps the session, which is the main thread. Interface: bench.h. */
@@ -15,6 +15,7 @@ typedef struct {
     uint32_t node, n_nodes;
     int32_t layer;
     double count, ns, bytes, flop;
+    double floor_ns; /* 0: unknown */
 } unit_sum;
 
 typedef struct {
@@ -26,11 +27,13 @@ typedef struct {
 typedef struct {
     unit_list units;
     double steps, rows, ns, unit_ns;
+    double bytes, floor_ns; /* of all units */
 } phase;
 
 typedef struct {
     const bench_test *test;
     phase prompt, generated;
+    bench_limits limits;
     int failed; /* out of memory */
 } profile;
 
@@ -94,7 +97,39 @@ static void on_step(void *arg, const mn_step_profile *step) {
     }
 }
 
+/* The floor of each unit, and of all: units follow each other, so the sum. */
+static void add_floors(const bench_limits *limits, phase *p) {
+    for (size_t i = 0; i < p->units.n; i++) {
+        unit_sum *u = &p->units.v[i];
+        u->floor_ns = bench_floor(limits, u->device, u->bytes, u->flop);
+        p->bytes += u->bytes;
+        p->floor_ns += u->floor_ns;
+    }
+}
+
 /* ---- JSON ------------------------------------------------------------------------------------ */
+/* The floor of n times, and its share of the time that they took; null: unknown. */
+static void json_floor(json_out *j, double floor_ns, double ns, double n) {
+    if (floor_ns > 0 && ns > 0) {
+        json_put_num(j, "floor_us", floor_ns / n / 1e3);
+        json_put_num(j, "floor_share", floor_ns / ns);
+        return;
+    }
+    json_key(j, "floor_us");
+    json_null(j);
+    json_key(j, "floor_share");
+    json_null(j);
+}
+
+static void json_limit(json_out *j, const bench_limit *l) {
+    json_open(j, '{');
+    json_put_z(j, "device", l->device);
+    json_put_num(j, "gbps", l->gbps);
+    json_put_num(j, "gflops", l->gflops);
+    json_put_z(j, "source", l->source);
+    json_close(j);
+}
+
 static void json_unit(json_out *j, const unit_sum *u) {
     json_open(j, '{');
     json_put_z(j, "device", u->device);
@@ -106,11 +141,12 @@ static void json_unit(json_out *j, const unit_sum *u) {
     json_put_num(j, "us", u->ns / u->count / 1e3);
     json_put_num(j, "bytes", u->bytes / u->count);
     json_put_num(j, "flop", u->flop / u->count);
+    json_floor(j, u->floor_ns, u->ns, u->count);
     json_close(j);
 }
 
 static void print_json(const app *a, const bench_test *t, const char *what, const phase *p,
-                       out_file *out) {
+                       const bench_limits *limits, out_file *out) {
     json_out j = {out, 0, 0, {0}};
     char test[64];
     bench_name(t, test, sizeof test);
@@ -126,6 +162,12 @@ static void print_json(const app *a, const bench_test *t, const char *what, cons
     json_put_num(&j, "rows_per_step", p->rows / p->steps);
     json_put_num(&j, "us_per_step", p->ns / p->steps / 1e3);
     json_put_num(&j, "us_in_units", p->unit_ns / p->steps / 1e3);
+    json_put_num(&j, "bytes", p->bytes / p->steps);
+    json_floor(&j, p->floor_ns, p->unit_ns, p->steps);
+    json_put_array(&j, "limits");
+    for (size_t i = 0; i < limits->n; i++)
+        json_limit(&j, &limits->v[i]);
+    json_close(&j);
     json_put_array(&j, "units");
     for (size_t i = 0; i < p->units.n; i++)
         json_unit(&j, &p->units.v[i]);
@@ -158,13 +200,14 @@ static int add_kinds(const unit_list *units, unit_list *kinds) {
         k->ns += u->ns;
         k->bytes += u->bytes;
         k->flop += u->flop;
+        k->floor_ns += u->floor_ns;
     }
     if (kinds->n)
         qsort(kinds->v, kinds->n, sizeof *kinds->v, slowest_first);
     return 1;
 }
 
-/* amount / ns is in units of 1e9 per second; empty if the plugin does not state the amount. */
+/* amount / ns: 1e9 per second if ns is a time; empty if the plugin does not state the amount. */
 static void rate_cell(table *t, double amount, double ns) {
     if (amount > 0 && ns > 0)
         table_cell(t, "%.2f", amount / ns);
@@ -180,11 +223,24 @@ static void kind_row(table *t, const phase *p, const char *name, const unit_sum 
     table_cell(t, "%.1f %%", p->ns > 0 ? 100 * k->ns / p->ns : 0);
     rate_cell(t, k->bytes, k->ns);
     rate_cell(t, k->flop, k->ns);
+    rate_cell(t, k->bytes, p->steps * 1e6);
+    rate_cell(t, k->floor_ns, p->steps * 1e3);
+    if (k->floor_ns > 0 && k->ns > 0)
+        table_cell(t, "%.1f %%", 100 * k->floor_ns / k->ns);
+    else
+        table_cell(t, "%s", "");
 }
 
-static int print_table(const bench_test *t, const char *what, const phase *p, out_file *out) {
-    static const char *const columns[] = {"unit",  "device", "per step", "us per step",
-                                          "share", "GB/s",   "GFLOP/s",  NULL};
+static void limit_line(const bench_limit *l, out_file *out) {
+    out_printf(out, "floor on %s: %.1f GB/s, %.1f GFLOP/s (0: unknown); %s\n", l->device, l->gbps,
+               l->gflops, l->source);
+}
+
+static int print_table(const bench_test *t, const char *what, const phase *p,
+                       const bench_limits *limits, out_file *out) {
+    static const char *const columns[] = {"unit",      "device",        "per step", "us per step",
+                                          "share",     "GB/s",          "GFLOP/s",  "MB per step",
+                                          "floor, us", "floor of time", NULL};
     unit_list kinds = {0};
     unit_sum all = {.device = ""};
     char test[64];
@@ -197,7 +253,11 @@ static int print_table(const bench_test *t, const char *what, const phase *p, ou
     out_printf(out, "%s, %s: %.0f steps of %.10g rows, %.1f us each, %.1f %% of it in units\n\n",
                test, what, p->steps, p->rows / p->steps, p->ns / p->steps / 1e3,
                p->ns > 0 ? 100 * p->unit_ns / p->ns : 0);
-    table_begin(&rows, columns, 0x7c);
+    for (size_t i = 0; i < limits->n; i++)
+        limit_line(&limits->v[i], out);
+    if (limits->n)
+        out_puts(out, "\n");
+    table_begin(&rows, columns, 0x3fc);
     for (size_t i = 0; i < kinds.n; i++) {
         const unit_sum *k = &kinds.v[i];
         kind_row(&rows, p, k->name, k);
@@ -205,6 +265,7 @@ static int print_table(const bench_test *t, const char *what, const phase *p, ou
         all.ns += k->ns;
         all.bytes += k->bytes;
         all.flop += k->flop;
+        all.floor_ns += k->floor_ns;
     }
     kind_row(&rows, p, "all units", &all);
     table_print(&rows, TABLE_MARKDOWN, out);
@@ -223,15 +284,20 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
     int code = bench_profile(a, t, n_reps, on_step, &p);
     if (code == 0 && p.failed)
         code = no_memory();
+    if (code == 0)
+        code = bench_limits_get(a, &p.limits);
+    add_floors(&p.limits, &p.prompt);
+    add_floors(&p.limits, &p.generated);
     for (size_t i = 0; i < COUNT(parts) && code == 0; i++) {
         if (parts[i].phase->steps == 0)
             continue;
         if (json)
-            print_json(a, t, parts[i].name, parts[i].phase, out);
+            print_json(a, t, parts[i].name, parts[i].phase, &p.limits, out);
         else
-            code = print_table(t, parts[i].name, parts[i].phase, out);
+            code = print_table(t, parts[i].name, parts[i].phase, &p.limits, out);
     }
     out_flush(out);
+    bench_limits_free(&p.limits);
     free(p.prompt.units.v);
     free(p.generated.units.v);
     return code == 0 && out->error ? EXIT_FAILED : code;

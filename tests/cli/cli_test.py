@@ -1467,6 +1467,15 @@ def test_bench_profile():
                 equal((u["op"], u["layer"], u["device"]), (graph["nodes"][u["node"]]["op"], graph["nodes"][u["node"]]["layer"], device))
             assert 0 < p["us_in_units"] <= p["us_per_step"] * 1.001, p
             assert abs(sum(u["us"] for u in units) - p["us_in_units"]) < 0.01 * p["us_in_units"] + 1
+            limit, = p["limits"]
+            equal(limit["device"], device)
+            has(limit["source"], "measured here")
+            floors = [max(u["bytes"] / limit["gbps"], u["flop"] / limit["gflops"]) / 1e3 for u in units]
+            for u, floor in zip(units, floors):
+                assert abs((u["floor_us"] or 0) - floor) <= 0.01 * floor, (u, limit)
+                assert not floor or abs(u["floor_share"] - floor / u["us"]) <= 0.01 * u["floor_share"], u
+            assert abs(p["floor_us"] - sum(floors)) <= 0.01 * p["floor_us"], p
+            assert abs(p["bytes"] - sum(u["bytes"] for u in units)) <= 0.01 * p["bytes"], p
             linear = [u for u in units if u["op"] == "LINEAR"]
             assert all(u["bytes"] > 0 and u["flop"] > 0 for u in linear), linear
         # the rows see 1 to 8 positions; 4 heads of 64 + 64
@@ -1474,7 +1483,8 @@ def test_bench_profile():
     pair = bench("--profile", "-pg", "8,3", "-d", "4", "-r", "1", "--json", "-q").lines()
     equal([(p["test"], p["phase"], p["steps"]) for p in pair], [("pp8+tg3 @ d4", "prompt", 1), ("pp8+tg3 @ d4", "generated", 3)])
     r = bench("--profile", "-p", "8", "-n", "2", "-r", "1")
-    has(r.out, "pp8, prompt: 1 steps of 8 rows", "tg2, generated: 2 steps of 1 rows", "| unit", "LINEAR", "all units", "GFLOP/s")
+    has(r.out, "pp8, prompt: 1 steps of 8 rows", "tg2, generated: 2 steps of 1 rows", "| unit", "LINEAR", "all units", "GFLOP/s", "MB per step", "floor, us", "floor of time",
+        "floor on ", "measured here")
     is_error(bench("--profile", "--csv", code=2), "--csv")
 
 
