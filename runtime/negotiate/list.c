@@ -262,10 +262,38 @@ static mn_status plan_listed(mn_chooser *c, listed *l) {
     return st;
 }
 
+/* A device has one place in a list: alone, or in one group. */
+static mn_status check_overlap(const mn_chooser *c, const mn_device_record *d, const char *rest) {
+    mn_str name;
+    while (rest) {
+        rest = next_entry(rest, &name);
+        const mn_device_record *other = device_named(c, name);
+        if (other && mn_devices_overlap(d, other))
+            return mn_fail(c->err, MN_NO_DEVICE,
+                           "device list %s: found %s beside %s, which have a device in common; "
+                           "expected each device once: leave out one of the two",
+                           c->r->devices, d->name, other->name);
+    }
+    return MN_OK;
+}
+
+static mn_status check_overlaps(const mn_chooser *c) {
+    const char *rest = c->r->devices;
+    mn_status st = MN_OK;
+    mn_str name;
+    while (rest && !st) {
+        rest = next_entry(rest, &name);
+        const mn_device_record *d = device_named(c, name);
+        if (d)
+            st = check_overlap(c, d, rest);
+    }
+    return st;
+}
+
 mn_status mn_choose_listed(mn_chooser *c) {
     const char *rest = c->r->devices;
     listed l = {.n_named = 0};
-    mn_status st = MN_OK;
+    mn_status st = check_overlaps(c);
     mn_str name;
     while (rest && !st && !mn_has_plan(c)) {
         rest = next_entry(rest, &name);

@@ -168,6 +168,19 @@ bool mn_group_has(const mn_device_record *group, const mn_device_record *d) {
     return false;
 }
 
+bool mn_devices_overlap(const mn_device_record *a, const mn_device_record *b) {
+    if (a == b || a->plugin != b->plugin || (!a->n_members && !b->n_members))
+        return false;
+    for (uint32_t i = 0; i < MN_MAX(a->n_members, 1); i++)
+        for (uint32_t k = 0; k < MN_MAX(b->n_members, 1); k++) {
+            const uint32_t of_a = a->n_members ? a->member[i] : a->index;
+            const uint32_t of_b = b->n_members ? b->member[k] : b->index;
+            if (of_a == of_b)
+                return true;
+        }
+    return false;
+}
+
 mn_status mn_device_call_open(const mn_device_record *rec, mn_device **out, mn_error *why) {
     const mn_plugin_record *p = rec->plugin;
     mn_status st = MN_OK;

@@ -141,6 +141,8 @@ bool mn_is_group_name(mn_str name);
 const mn_device_record *mn_registry_group(mn_registry *reg, mn_str name, char why[MN_GROUP_WHY]);
 /* Whether d is a member. */
 bool mn_group_has(const mn_device_record *group, const mn_device_record *d);
+/* Whether they are a group and one of its members, or groups with a member in common. */
+bool mn_devices_overlap(const mn_device_record *a, const mn_device_record *b);
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* Opened at the first call and kept: the caller does not close it, but gives it back by

@@ -51,6 +51,12 @@ def names():
                           "nobody:all": "at least 2 devices, found 0", "group:0+": "at least 2"}.items():
         code, out = generate(device)
         check(code == 3 and words in out, "%s is refused: %s" % (device, words))
+    for both in (("group:0+group:1", "group:0"), ("group:2", "group:all"), ("group:0+group:1", "group:1+group:2")):
+        code, out = generate(",".join(both))
+        words = "found %s beside %s, which have a device in common; expected each device once" % both
+        check(code == 3 and words in out, "%s and %s in one list are refused" % both)
+    code, out = generate("group:0+group:1,group:2")
+    check(code == 0, "a group beside a device that is no member" + ("" if code == 0 else "\n" + out))
     code, out = generate("group:9+group:0,cpu")
     check(code == 0 and "not used" in out, "a group that cannot be is passed over before cpu")
 
