@@ -3,6 +3,7 @@
  * kept_how. */
 #include "mnc.h"
 #include "dtype.h"
+#include "source_rows.h"
 
 /* Weights that no node of the segment reads are accepted by put and not kept. */
 mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
@@ -34,35 +35,20 @@ static const mn_plane *part(const mn_weight_src *s, uint32_t i) {
     return mnp_plane(s, i, 0);
 }
 
-/* Values per dim of a plane beside DATA: as its spec says, or one that a stride of 0 repeats. */
+/* A plane beside DATA. Kernels read several of its values at once, so those of a row lie behind one
+ * another. */
 static mn_status check_extra(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
-                             const mn_plane_spec *spec, mn_error *err) {
-    uint64_t steps[MN_MAX_DIM];
-    uint64_t last;
-    uint32_t n_dim = t->n_dim;
+                             const mn_plane_spec *spec, uint32_t k, mn_error *err) {
+    const mn_status st = mnp_check_extra_plane(t, data, x, k, err);
+    const uint32_t last = t->n_dim - 1;
     mn_dtype type;
-    for (uint32_t i = 0; i < n_dim; i++)
-        steps[i] = (uint64_t)data->dim[i];
-    if (spec->by_block)
-        steps[n_dim - 1] /= t->dtype.block_elems;
-    else
-        n_dim--;
-    if (t->n_dim > 1 && spec->rows != 1) {
-        uint64_t *rows = &steps[t->n_dim - 2];
-        if (spec->rows)
-            *rows = (*rows + spec->rows - 1) / spec->rows;
-        else
-            *rows = 1;
-    }
-    bool fits = mn_plane_takes(spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
-    if (fits && spec->by_block && steps[n_dim - 1] > 1) /* kernels read several at once */
-        fits = x->stride[n_dim - 1] == (int64_t)type.block_bytes;
-    for (uint32_t i = 0; fits && i < n_dim; i++)
-        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
-    if (!fits || !mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
-        return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks",
-                        MNP_NAME(t));
-    return MN_OK;
+    if (st || !spec->by_block || data->dim[last] <= (int64_t)t->dtype.block_elems)
+        return st;
+    mn_dtype_by_id(x->dtype, &type);
+    if (x->stride[last] == (int64_t)type.block_bytes)
+        return MN_OK;
+    return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not lie behind one another",
+                    MNP_NAME(t));
 }
 
 /* Ops step through the planes of all parts as through those of the first. */
@@ -93,10 +79,7 @@ static mn_status check_planes(const mn_tensor *t, const mn_weight_src *s, uint32
         const mn_plane *x = mnp_plane(s, i, k);
         mn_plane_spec spec = {0};
         mn_dtype_plane(t->dtype.id, k, &spec);
-        if (x->kind != spec.kind)
-            return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u, expected %u",
-                            MNP_NAME(t), k, x->kind, spec.kind);
-        st = check_extra(t, part(s, i), x, &spec, err);
+        st = check_extra(t, part(s, i), x, &spec, k, err);
         if (!st)
             st = check_like_first(t, mnp_plane(s, 0, k), x, &spec, i, err);
     }

@@ -6,10 +6,8 @@
  *
  * Sources are the host's until the event; the ring and the staging area belong to the queue. */
 #include "backend.h"
+#include "source_rows.h"
 #include "types.h"
-extern "C" {
-#include "dtype.h"
-}
 
 /* The staging area: stored blocks, then scales and biases as f32. */
 enum { STAGE_DATA = 4 << 20, STAGE_EXTRA = 1 << 20 };
@@ -132,37 +130,6 @@ mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, 
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
-/* A plane beside DATA against the type's: kind, type of its values, and that its steps stay within
- * its bytes. */
-static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
-                             uint32_t k, mn_error *err) {
-    mn_plane_spec spec;
-    mn_dtype type;
-    uint64_t steps[MN_MAX_DIM];
-    uint64_t last;
-    uint32_t n_dim = t->n_dim;
-    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind) {
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
-                        x->kind);
-    }
-    for (uint32_t i = 0; i < n_dim; i++)
-        steps[i] = (uint64_t)data->dim[i];
-    if (spec.by_block)
-        steps[n_dim - 1] /= t->dtype.block_elems;
-    else
-        n_dim--;
-    if (t->n_dim > 1 && spec.rows != 1) {
-        uint64_t *rows = &steps[t->n_dim - 2];
-        *rows = spec.rows ? (*rows + spec.rows - 1) / spec.rows : 1;
-    }
-    bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
-    for (uint32_t i = 0; fits && i < n_dim; i++)
-        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
-    if (fits && mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
-        return MN_OK;
-    return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNP_NAME(t));
-}
-
 /* A source against the tensor it is for; puts come once. */
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
@@ -177,66 +144,9 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
     }
     for (uint32_t i = 0; i < s->n_parts && !st; i++) {
         for (uint32_t k = 1; k < s->n_planes && !st; k++)
-            st = check_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
+            st = mnp_check_extra_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
     }
     return st;
-}
-
-/* A row of a source: its part, and its indices in the part's dims before the last. */
-struct source {
-    const mn_tensor *t;
-    const mn_weight_src *s;
-    uint32_t part;
-    int64_t row;      /* in the part, experts one after the other */
-    int64_t part_end; /* rows of the part */
-};
-
-/* To the first row of a part. */
-static void enter_part(source *s, uint32_t part) {
-    const mn_plane *p = mnp_plane(s->s, part, 0);
-    s->part = part;
-    s->row = 0;
-    s->part_end = 1;
-    for (uint32_t i = 0; i + 1 < s->t->n_dim; i++)
-        s->part_end *= p->dim[i];
-}
-
-static void next_row(source *s) {
-    if (++s->row >= s->part_end && s->part + 1 < s->s->n_parts)
-        enter_part(s, s->part + 1);
-}
-
-/* Where the row begins in a plane. rows: how many share a row of values; 0 = all. */
-static const uint8_t *row_at(const source *s, uint32_t plane, uint32_t rows) {
-    const mn_plane *data = mnp_plane(s->s, s->part, 0);
-    const mn_plane *p = mnp_plane(s->s, s->part, plane);
-    const uint8_t *at = (const uint8_t *)p->ptr;
-    const uint32_t n_dim = s->t->n_dim;
-    if (n_dim == 1)
-        return at;
-    const int64_t n = data->dim[n_dim - 2];
-    const int64_t expert = n_dim == 3 ? s->row / n : 0;
-    const int64_t row = rows ? s->row % n / rows : 0;
-    if (n_dim == 3)
-        at += expert * p->stride[0];
-    return at + row * p->stride[n_dim - 2];
-}
-
-/* All planes of the row, for the dequantiser. */
-static mn_stored_row stored_row(const source *s) {
-    mn_stored_row r = {};
-    const uint32_t last = s->t->n_dim - 1;
-    r.dtype = s->t->dtype;
-    for (uint32_t k = 0; k < s->s->n_planes; k++) {
-        const mn_plane *p = mnp_plane(s->s, s->part, k);
-        mn_plane_spec spec = {};
-        mn_dtype_plane(s->t->dtype.id, k, &spec);
-        mn_plane_row *to = &r.plane[p->kind - 1];
-        to->at = row_at(s, k, k ? spec.rows : 1);
-        to->step = !k || spec.by_block ? p->stride[last] : 0;
-        to->dtype = p->dtype;
-    }
-    return r;
 }
 
 /* ---- staging: bytes gather in a segment of the ring and leave together ----------------------- */
@@ -300,9 +210,9 @@ static mn_status push_zeros(stage *s, uint64_t n, mn_error *err) {
 }
 
 /* The stored blocks of a row, dense or by strides. */
-static mn_status push_blocks(stage *st, const source *s, mn_error *err) {
+static mn_status push_blocks(stage *st, const mnp_source_row *s, mn_error *err) {
     const mn_plane *p = mnp_plane(s->s, s->part, 0);
-    const uint8_t *from = row_at(s, 0, 1);
+    const uint8_t *from = mnp_row_at(s, 0, 1);
     const uint32_t last = s->t->n_dim - 1;
     const uint32_t bytes = s->t->dtype.block_bytes;
     const int64_t blocks = p->dim[last] / s->t->dtype.block_elems;
@@ -317,10 +227,10 @@ static mn_status push_blocks(stage *st, const source *s, mn_error *err) {
 
 /* ---- the three ways of a weight -------------------------------------------------------------- */
 /* As stored. */
-static mn_status put_float(stage *st, const cu_weight *w, source *s, mn_error *err) {
+static mn_status put_float(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
     const uint64_t pad = (uint64_t)(w->ld - w->cols) * (uint64_t)w->type->block_bytes;
     mn_status status = begin(st, w->plane[0], err);
-    for (int64_t r = 0; r < w->rows && !status; r++, next_row(s)) {
+    for (int64_t r = 0; r < w->rows && !status; r++, mnp_next_row(s)) {
         status = push_blocks(st, s, err);
         if (!status)
             status = push_zeros(st, pad, err);
@@ -331,14 +241,14 @@ static mn_status put_float(stage *st, const cu_weight *w, source *s, mn_error *e
 }
 
 /* Unpacked on the host. */
-static mn_status put_unpacked(stage *st, const cu_weight *w, source *s, mn_error *err) {
+static mn_status put_unpacked(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
     const mn_device *d = st->q->dev;
     float *row = (float *)cu_new(d, (uint64_t)w->ld * sizeof *row);
     if (!row)
         return mnp_fail_memory(err, (uint64_t)w->ld * sizeof *row, "a row of a weight");
     mn_status status = begin(st, w->plane[0], err);
-    for (int64_t r = 0; r < w->rows && !status; r++, next_row(s)) {
-        const mn_stored_row stored = stored_row(s);
+    for (int64_t r = 0; r < w->rows && !status; r++, mnp_next_row(s)) {
+        const mn_stored_row stored = mnp_stored_row(s);
         mn_dequant_row(&stored, w->cols, row);
         status = push(st, row, (uint64_t)w->ld * sizeof *row, err);
     }
@@ -349,12 +259,12 @@ static mn_status put_unpacked(stage *st, const cu_weight *w, source *s, mn_error
 }
 
 /* The values of SCALE or BIAS of n rows from s on, as f32. */
-static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int64_t n,
+static mn_status stage_extra(stage *st, mnp_source_row s, uint32_t plane, char *to, int64_t n,
                              int64_t groups, mn_error *err) {
     mn_status status = begin(st, to, err);
-    for (int64_t r = 0; r < n && !status; r++, next_row(&s)) {
+    for (int64_t r = 0; r < n && !status; r++, mnp_next_row(&s)) {
         const mn_plane *p = mnp_plane(s.s, s.part, plane);
-        const uint8_t *at = row_at(&s, plane, 1);
+        const uint8_t *at = mnp_row_at(&s, plane, 1);
         for (int64_t g = 0; g < groups && !status; g++) {
             const int64_t step = p->stride[s.t->n_dim - 1];
             const float v = mn_plane_value(p->dtype, at + g * step);
@@ -367,7 +277,7 @@ static mn_status stage_extra(stage *st, source s, uint32_t plane, char *to, int6
 }
 
 /* Through the staging area, as many rows at a time as it holds. */
-static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *err) {
+static mn_status put_packed(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
     mn_queue *q = st->q;
     const int64_t blocks = w->cols / w->type->block;
     const int64_t bytes = blocks * w->type->block_bytes;
@@ -388,9 +298,9 @@ static mn_status put_packed(stage *st, const cu_weight *w, source *s, mn_error *
     char *bias = scale + STAGE_EXTRA;
     for (int64_t row = 0; row < w->rows; row += most) {
         const int64_t n = w->rows - row < most ? w->rows - row : most;
-        const source from = *s;
+        const mnp_source_row from = *s;
         mn_status status = begin(st, q->staging, err);
-        for (int64_t r = 0; r < n && !status; r++, next_row(s))
+        for (int64_t r = 0; r < n && !status; r++, mnp_next_row(s))
             status = push_blocks(st, s, err);
         if (!status)
             status = flush(st, err);
@@ -427,8 +337,7 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
     /* padding of packed rows is written by nobody */
     if (w->type->import && w->ld > w->cols)
         CU_TRY(cudaMemsetAsync(w->data, 0, w->bytes, q->stream), err, "weights");
-    source s = {t, &src, 0, 0, 0};
-    enter_part(&s, 0);
+    mnp_source_row s = mnp_first_row(t, &src);
     stage to = {q, NULL, 0, NULL, 0};
     if (w->type->dtype != t->dtype.id)
         st = put_unpacked(&to, w, &s, err);

@@ -5,7 +5,7 @@
  *
  * Sources are the host's until the event; bytes travel through the queue's ring. */
 #include "backend.h"
-#include "dtype.h"
+#include "source_rows.h"
 #include "types.h"
 
 bool ocl_is_matrix(const mn_node *n, uint32_t i) {
@@ -131,36 +131,6 @@ mn_status ocl_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
-/* A plane beside DATA against the type's: kind, type of its values, and that its steps stay within
- * its bytes. */
-static mn_status check_plane(const mn_tensor *t, const mn_plane *data, const mn_plane *x,
-                             uint32_t k, mn_error *err) {
-    mn_plane_spec spec;
-    mn_dtype type;
-    uint64_t steps[MN_MAX_DIM];
-    uint64_t last;
-    uint32_t n_dim = t->n_dim;
-    if (!mn_dtype_plane(t->dtype.id, k, &spec) || x->kind != spec.kind)
-        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%.*s: plane %u has the kind %u", MNP_NAME(t), k,
-                        x->kind);
-    for (uint32_t i = 0; i < n_dim; i++)
-        steps[i] = (uint64_t)data->dim[i];
-    if (spec.by_block)
-        steps[n_dim - 1] /= t->dtype.block_elems;
-    else
-        n_dim--;
-    if (t->n_dim > 1 && spec.rows != 1) {
-        uint64_t *rows = &steps[t->n_dim - 2];
-        *rows = spec.rows ? (*rows + spec.rows - 1) / spec.rows : 1;
-    }
-    bool fits = mn_plane_takes(&spec, x->dtype) && mn_dtype_by_id(x->dtype, &type);
-    for (uint32_t i = 0; fits && i < n_dim; i++)
-        fits = x->stride[i] == 0 || (uint64_t)x->dim[i] == steps[i];
-    if (fits && mnp_plane_reaches(x, steps, n_dim, type.block_bytes, &last))
-        return MN_OK;
-    return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its scales do not fit its blocks", MNP_NAME(t));
-}
-
 /* A source against the tensor it is for; puts come once. */
 static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
@@ -174,76 +144,19 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
                         s->n_planes, t->dtype.n_planes);
     for (uint32_t i = 0; i < s->n_parts && !st; i++)
         for (uint32_t k = 1; k < s->n_planes && !st; k++)
-            st = check_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
+            st = mnp_check_extra_plane(t, mnp_plane(s, i, 0), mnp_plane(s, i, k), k, err);
     return st;
-}
-
-/* A row of a source: its part, and its number in it, experts one after the other. */
-typedef struct {
-    const mn_tensor *t;
-    const mn_weight_src *s;
-    uint32_t part;
-    int64_t row;
-    int64_t part_end; /* rows of the part */
-} source;
-
-static void enter_part(source *s, uint32_t part) {
-    const mn_plane *p = mnp_plane(s->s, part, 0);
-    s->part = part;
-    s->row = 0;
-    s->part_end = 1;
-    for (uint32_t i = 0; i + 1 < s->t->n_dim; i++)
-        s->part_end *= p->dim[i];
-}
-
-static void next_row(source *s) {
-    s->row++;
-    if (s->row >= s->part_end && s->part + 1 < s->s->n_parts)
-        enter_part(s, s->part + 1);
-}
-
-/* Where the row begins in a plane. rows: how many share a row of values; 0 = all. */
-static const uint8_t *row_at(const source *s, uint32_t plane, uint32_t rows) {
-    const mn_plane *data = mnp_plane(s->s, s->part, 0);
-    const mn_plane *p = mnp_plane(s->s, s->part, plane);
-    const uint8_t *at = p->ptr;
-    const uint32_t n_dim = s->t->n_dim;
-    if (n_dim == 1)
-        return at;
-    const int64_t n = data->dim[n_dim - 2];
-    int64_t row = 0;
-    if (rows)
-        row = s->row % n / rows;
-    if (n_dim == 3)
-        at += s->row / n * p->stride[0];
-    return at + row * p->stride[n_dim - 2];
-}
-
-/* All planes of the row, for the dequantiser. */
-static mn_stored_row stored_row(const source *s) {
-    mn_stored_row r = {.dtype = s->t->dtype};
-    const uint32_t last = s->t->n_dim - 1;
-    for (uint32_t k = 0; k < s->s->n_planes; k++) {
-        const mn_plane *p = mnp_plane(s->s, s->part, k);
-        mn_plane_spec spec = {0};
-        mn_dtype_plane(s->t->dtype.id, k, &spec);
-        mn_plane_row *to = &r.plane[p->kind - 1];
-        to->at = row_at(s, k, k ? spec.rows : 1);
-        to->step = !k || spec.by_block ? p->stride[last] : 0;
-        to->dtype = p->dtype;
-    }
-    return r;
 }
 
 /* ---- rows gather on the host and leave together ---------------------------------------------- */
 enum { CHUNK = 1 << 20 };
 
 /* Writes the next row to `to`; one for each plane of a weight. */
-typedef void (*row_fn)(const ocl_weight *w, const source *s, uint8_t *to);
+typedef void (*row_fn)(const ocl_weight *w, const mnp_source_row *s, uint8_t *to);
 
-static void write_blocks(const ocl_weight *w, const source *s, uint8_t *to) {
+static void write_blocks(const ocl_weight *w, const mnp_source_row *s, uint8_t *to) {
     const mn_plane *p = mnp_plane(s->s, s->part, 0);
-    const uint8_t *from = row_at(s, 0, 1);
+    const uint8_t *from = mnp_row_at(s, 0, 1);
     const uint32_t last = s->t->n_dim - 1;
     const uint32_t bytes = s->t->dtype.block_bytes;
     const uint32_t head = w->type->head;
@@ -257,43 +170,44 @@ static void write_blocks(const ocl_weight *w, const source *s, uint8_t *to) {
 }
 
 /* The scales that stand in front of the blocks. */
-static void write_heads(const ocl_weight *w, const source *s, uint8_t *to) {
+static void write_heads(const ocl_weight *w, const mnp_source_row *s, uint8_t *to) {
     const mn_plane *p = mnp_plane(s->s, s->part, 0);
-    const uint8_t *from = row_at(s, 0, 1);
+    const uint8_t *from = mnp_row_at(s, 0, 1);
     const int64_t step = p->stride[s->t->n_dim - 1];
     for (int i = 0; i < ocl_blocks(w); i++)
         memcpy(to + i * w->type->head, from + i * step, w->type->head);
 }
 
-static void write_unpacked(const ocl_weight *w, const source *s, uint8_t *to) {
-    const mn_stored_row stored = stored_row(s);
+static void write_unpacked(const ocl_weight *w, const mnp_source_row *s, uint8_t *to) {
+    const mn_stored_row stored = mnp_stored_row(s);
     mn_dequant_row(&stored, w->cols, (float *)(void *)to);
 }
 
-static void write_values(const ocl_weight *w, const source *s, uint32_t plane, uint8_t *to) {
+static void write_values(const ocl_weight *w, const mnp_source_row *s, uint32_t plane,
+                         uint8_t *to) {
     const mn_plane *p = mnp_plane(s->s, s->part, plane);
-    const uint8_t *at = row_at(s, plane, 1);
+    const uint8_t *at = mnp_row_at(s, plane, 1);
     float *values = (float *)(void *)to;
     for (int i = 0; i < ocl_blocks(w); i++)
         values[i] = mn_plane_value(p->dtype, at + i * p->stride[s->t->n_dim - 1]);
 }
-static void write_scales(const ocl_weight *w, const source *s, uint8_t *to) {
+static void write_scales(const ocl_weight *w, const mnp_source_row *s, uint8_t *to) {
     write_values(w, s, 1, to);
 }
-static void write_biases(const ocl_weight *w, const source *s, uint8_t *to) {
+static void write_biases(const ocl_weight *w, const mnp_source_row *s, uint8_t *to) {
     write_values(w, s, 2, to);
 }
 
 /* All rows of one plane to `at` of each part. buffer: at least a row, zeroed: padding is never
  * written. */
-static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn write, uint64_t at,
-                           uint64_t row_bytes, uint8_t *buffer, mn_error *err) {
+static mn_status put_plane(mn_queue *q, const ocl_weight *w, mnp_source_row s, row_fn write,
+                           uint64_t at, uint64_t row_bytes, uint8_t *buffer, mn_error *err) {
     uint64_t most = CHUNK / (row_bytes ? row_bytes : 1);
     if (!most)
         most = 1;
     uint64_t held = 0;
     mn_status st = MN_OK;
-    for (int64_t r = 0; r < w->rows && !st; r++, next_row(&s)) {
+    for (int64_t r = 0; r < w->rows && !st; r++, mnp_next_row(&s)) {
         const uint64_t end = (uint64_t)(r % w->part_rows) + 1; /* rows of the part so far */
         write(w, &s, buffer + held * row_bytes);
         held++;
@@ -306,7 +220,8 @@ static mn_status put_plane(mn_queue *q, const ocl_weight *w, source s, row_fn wr
     return st;
 }
 
-static mn_status put_planes(mn_queue *q, const ocl_weight *w, const source *s, mn_error *err) {
+static mn_status put_planes(mn_queue *q, const ocl_weight *w, const mnp_source_row *s,
+                            mn_error *err) {
     const uint64_t values = value_bytes(w);
     const uint64_t longest = w->row_bytes > values ? w->row_bytes : values;
     uint8_t *buffer = ocl_new(q->dev, longest > CHUNK ? longest : CHUNK);
@@ -355,8 +270,7 @@ mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
     st = take_parts(set->dev, w, bytes, err);
     if (st)
         return st;
-    source s = {.t = t, .s = &src};
-    enter_part(&s, 0);
+    mnp_source_row s = mnp_first_row(t, &src);
     /* the file's bytes are read when this returns; an event is not needed for them */
     st = put_planes(q, w, &s, err);
     w->put = !st;
