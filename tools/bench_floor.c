@@ -5,26 +5,15 @@
  * claims and what was measured when it was chosen stands in the record of mn_model_explain, which
  * is read here and belongs to one call of bench_limits_get. Interface: bench.h. */
 #include "bench.h"
-#include <cjson/cJSON.h>
+#include "record.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* Values of the record; one that is missing is "" or 0. */
-static const char *text_of(const cJSON *o, const char *key) {
-    const char *z = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
-    return z ? z : "";
-}
-
-static double number_of(const cJSON *o, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNumber(v) ? v->valuedouble : 0;
-}
 
 /* A step of a candidate, or NULL. */
 static const cJSON *step_of(const cJSON *candidate, const char *name) {
     const cJSON *step;
     cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(candidate, "steps")) {
-        if (!strcmp(text_of(step, "step"), name))
+        if (!strcmp(record_text(step, "step"), name))
             return step;
     }
     return NULL;
@@ -34,7 +23,7 @@ static double fastest_type(const cJSON *rates, const char *key) {
     const cJSON *type;
     double best = 0;
     cJSON_ArrayForEach(type, cJSON_GetObjectItemCaseSensitive(rates, "types")) {
-        const double rate = number_of(type, key);
+        const double rate = record_number(type, key);
         if (rate > best)
             best = rate;
     }
@@ -46,7 +35,7 @@ static void set_recorded(const cJSON *candidate, bench_limit *l) {
     const cJSON *rates = step_of(candidate, "rates");
     const cJSON *claims = cJSON_GetObjectItemCaseSensitive(rates, "claims");
     const char *from = "claimed by the device";
-    l->gbps = number_of(claims, "mem_gbps");
+    l->gbps = record_number(claims, "mem_gbps");
     if (l->gbps <= 0) {
         l->gbps = fastest_type(rates, "decode_gbps");
         from = "measured in decode when the device was chosen";
@@ -85,13 +74,13 @@ static int read_record(const app *a, const cJSON *record, bench_limits *out) {
     if (!out->v)
         return no_memory();
     cJSON_ArrayForEach(candidate, list) {
-        const char *name = text_of(candidate, "device");
+        const char *name = record_text(candidate, "device");
         int code = 0;
         if (!name[0] || !strstr(a->session_info.device, name))
             continue;
         bench_limit *l = &out->v[out->n++];
         snprintf(l->device, sizeof l->device, "%s", name);
-        if (!strcmp(text_of(step_of(candidate, "device"), "kind"), "cpu"))
+        if (!strcmp(record_text(step_of(candidate, "device"), "kind"), "cpu"))
             code = set_processor(a, l);
         else
             set_recorded(candidate, l);

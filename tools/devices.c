@@ -4,7 +4,7 @@
  * The rows are the runtime's (mn_runtime_device). --explain prints the JSON record of
  * mn_model_explain, unchanged or as text; its keys: docs/negotiation.md. */
 #include "app.h"
-#include <cjson/cJSON.h>
+#include "record.h"
 #include <string.h>
 
 static void as_json(const app *a, out_file *out) {
@@ -61,31 +61,23 @@ static void as_table(const app *a, out_file *out) {
 }
 
 /* ---- --explain ------------------------------------------------------------------------------- */
-/* Values of the record; one that is missing is "" or 0. */
-static const char *text_of(const cJSON *o, const char *key) {
-    const char *z = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, key));
-    return z ? z : "";
-}
-static double number_of(const cJSON *o, const char *key) {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
-    return cJSON_IsNumber(v) ? v->valuedouble : 0;
-}
 static const char *bytes_of(const cJSON *o, const char *key, char dst[32]) {
-    return human_bytes((uint64_t)number_of(o, key), dst);
+    return human_bytes((uint64_t)record_number(o, key), dst);
 }
 
 /* ---- details of a step: one function per kind of step ---------------------------------------- */
 /* Nodes per verdict, for each op and type of weights. */
 static void print_verdicts(const cJSON *step, out_file *out) {
     const cJSON *op;
-    out_printf(out, "; %.0f of %.0f nodes", number_of(step, "supported"), number_of(step, "nodes"));
+    out_printf(out, "; %.0f of %.0f nodes", record_number(step, "supported"),
+               record_number(step, "nodes"));
     cJSON_ArrayForEach(op, cJSON_GetObjectItemCaseSensitive(step, "ops")) {
         static const char *const verdicts[] = {"native", "slow", "ask", "no"};
-        const char *type = text_of(op, "type"), *reason = text_of(op, "reason");
-        out_printf(out, "\n              %s%s%s:", text_of(op, "op"), *type ? " " : "", type);
+        const char *type = record_text(op, "type"), *reason = record_text(op, "reason");
+        out_printf(out, "\n              %s%s%s:", record_text(op, "op"), *type ? " " : "", type);
         for (size_t i = 0; i < COUNT(verdicts); i++)
-            if (number_of(op, verdicts[i]) > 0)
-                out_printf(out, " %.0f %s", number_of(op, verdicts[i]), verdicts[i]);
+            if (record_number(op, verdicts[i]) > 0)
+                out_printf(out, " %.0f %s", record_number(op, verdicts[i]), verdicts[i]);
         if (*reason)
             out_printf(out, " (%s)", reason);
     }
@@ -96,33 +88,35 @@ static void print_memory(const cJSON *step, out_file *out) {
     char a[32], b[32], c[32], d[32], e[32];
     if (cJSON_HasObjectItem(step, "need"))
         out_printf(out, "; weights %s, KV %s (%s), scratch %s: %s of %s free",
-                   bytes_of(step, "weights", a), bytes_of(step, "kv", b), text_of(step, "k_type"),
-                   bytes_of(step, "scratch", c), bytes_of(step, "need", d),
-                   bytes_of(step, "free", e));
-    out_printf(out, "; class %s", text_of(step, "class"));
+                   bytes_of(step, "weights", a), bytes_of(step, "kv", b),
+                   record_text(step, "k_type"), bytes_of(step, "scratch", c),
+                   bytes_of(step, "need", d), bytes_of(step, "free", e));
+    out_printf(out, "; class %s", record_text(step, "class"));
 }
 
 /* Measured or claimed rates per type of weights, and the times of nodes, segments and copies. */
 static void print_rates(const cJSON *step, out_file *out) {
     const cJSON *type;
-    out_printf(out, "; %s", text_of(step, "source"));
+    out_printf(out, "; %s", record_text(step, "source"));
     cJSON_ArrayForEach(type, cJSON_GetObjectItemCaseSensitive(step, "types"))
-        out_printf(out, "; %s %.3g GB/s, %.3g TFLOP/s", text_of(type, "type"),
-                   number_of(type, "decode_gbps"), number_of(type, "prefill_tflops"));
+        out_printf(out, "; %s %.3g GB/s, %.3g TFLOP/s", record_text(type, "type"),
+                   record_number(type, "decode_gbps"), record_number(type, "prefill_tflops"));
     out_printf(out, "; %.3g us per node, %.3g per segment, %.3g per copy",
-               number_of(step, "node_us"), number_of(step, "step_us"), number_of(step, "copy_us"));
+               record_number(step, "node_us"), record_number(step, "step_us"),
+               record_number(step, "copy_us"));
 }
 
 static void print_device(const cJSON *step, out_file *out) {
     char total[32];
     if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok")))
         return;
-    out_printf(out, "; %s (%s), %s, driver %s", text_of(step, "description"), text_of(step, "kind"),
-               bytes_of(step, "mem_total", total), text_of(step, "driver"));
+    out_printf(out, "; %s (%s), %s, driver %s", record_text(step, "description"),
+               record_text(step, "kind"), bytes_of(step, "mem_total", total),
+               record_text(step, "driver"));
 }
 
 static void print_score(const cJSON *step, out_file *out) {
-    out_printf(out, "; %.4g us per token", number_of(step, "us_per_token"));
+    out_printf(out, "; %.4g us per token", record_number(step, "us_per_token"));
 }
 
 /* One line: name, ok or NO, text and the details of its kind. */
@@ -135,7 +129,7 @@ static void print_step(const cJSON *step, out_file *out) {
                 {"rates", print_rates},
                 {"device", print_device},
                 {"score", print_score}};
-    const char *name = text_of(step, "step"), *text = text_of(step, "text");
+    const char *name = record_text(step, "step"), *text = record_text(step, "text");
     int ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"));
     out_printf(out, "  %-10s  %s%s%s", name, ok ? "ok" : "NO", *text ? ": " : "", text);
     for (size_t i = 0; i < COUNT(more); i++)
@@ -148,7 +142,8 @@ static void print_step(const cJSON *step, out_file *out) {
 static void print_placement(const cJSON *placement, out_file *out) {
     const cJSON *s;
     char need[32];
-    out_printf(out, "placement: %s: %s\n", text_of(placement, "device"), text_of(placement, "why"));
+    out_printf(out, "placement: %s: %s\n", record_text(placement, "device"),
+               record_text(placement, "why"));
     cJSON_ArrayForEach(s, cJSON_GetObjectItemCaseSensitive(placement, "segments")) {
         const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(s, "nodes");
         const cJSON *layers = cJSON_GetObjectItemCaseSensitive(s, "layers");
@@ -157,23 +152,23 @@ static void print_placement(const cJSON *placement, out_file *out) {
         if (cJSON_IsArray(layers))
             out_printf(out, ", layers %d-%d", cJSON_GetArrayItem(layers, 0)->valueint,
                        cJSON_GetArrayItem(layers, 1)->valueint);
-        out_printf(out, ": %s, %s\n", text_of(s, "device"), bytes_of(s, "need", need));
+        out_printf(out, ": %s, %s\n", record_text(s, "device"), bytes_of(s, "need", need));
     }
     out_printf(
         out, "  %.0f copies between devices per step; %.4g us per token, %.3g of them for copies\n",
-        number_of(placement, "copies"), number_of(placement, "us_per_token"),
-        number_of(placement, "copy_us"));
+        record_number(placement, "copies"), record_number(placement, "us_per_token"),
+        record_number(placement, "copy_us"));
 }
 
 /* A candidate is a device, or a plugin file without one. */
 static void print_candidate(const cJSON *c, out_file *out) {
     const cJSON *step;
-    const char *name = text_of(c, "device");
+    const char *name = record_text(c, "device");
     if (!*name)
-        name = text_of(c, "plugin");
+        name = record_text(c, "plugin");
     if (!*name)
-        name = base_name(text_of(c, "path"));
-    out_printf(out, "%s: %s\n", name, text_of(c, "outcome"));
+        name = base_name(record_text(c, "path"));
+    out_printf(out, "%s: %s\n", name, record_text(c, "outcome"));
     cJSON_ArrayForEach(step, cJSON_GetObjectItemCaseSensitive(c, "steps")) print_step(step, out);
     out_puts(out, "\n");
 }
@@ -183,16 +178,16 @@ static void explain_as_text(const cJSON *record, out_file *out) {
     const cJSON *request = cJSON_GetObjectItemCaseSensitive(record, "request");
     const cJSON *placement = cJSON_GetObjectItemCaseSensitive(record, "placement");
     out_printf(out, "model %s\ndevice %s, class %s, context %.0f x %.0f\n\n",
-               text_of(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"),
-               text_of(request, "device"), text_of(request, "class"),
-               number_of(request, "sequences"), number_of(request, "context"));
+               record_text(cJSON_GetObjectItemCaseSensitive(record, "model"), "path"),
+               record_text(request, "device"), record_text(request, "class"),
+               record_number(request, "sequences"), record_number(request, "context"));
     cJSON_ArrayForEach(c, cJSON_GetObjectItemCaseSensitive(record, "candidates"))
         print_candidate(c, out);
     if (cJSON_IsObject(placement))
         print_placement(placement, out);
     else
         out_printf(out, "placement: none: %s\n",
-                   text_of(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
+                   record_text(cJSON_GetObjectItemCaseSensitive(record, "error"), "message"));
 }
 
 /* The record of mn_model_explain as it is (as_is), or as text. */
