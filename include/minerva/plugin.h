@@ -780,6 +780,7 @@ typedef struct {
 } mn_profile;
 
 /* ---- "mn.group/1", optional beside a backend: several devices as one ------------------------- */
+#define MN_GROUP_ID_BYTES 128
 /* The group is an mn_device like others: the plugin shards weights and KV over its members and
  * owns the collectives; the host sees one device, one queue order and one set of buffers.
  * Results are those of one device, the same bits from run to run. Memory is one member's: alloc
@@ -797,6 +798,20 @@ typedef struct {
     /* weights, scratch, host_pinned and import_peak of one member; times are the group's */
     mn_status (*member_estimate)(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
                                  mn_error *);
+    /* ---- optional, both or none: one member in each of several processes ---- */
+    /* id: MN_GROUP_ID_BYTES that no other group has had; rank 0 makes it, and the host brings it to
+     * the others */
+    mn_status (*make_id)(void *self, uint8_t *id, mn_error *);
+    /* Device `index` of this process as member `rank` of n >= 2. Returns when all have joined;
+     * MN_TIMEOUT: after a minute not all have. The device is the group: graphs, sizes, layouts,
+     * estimates and results are those of `open`. Every process is told the same, in the same order,
+     * of all that changes contents (write, copy between device buffers, weights_*, kv_copy,
+     * context_*, execute); each puts whole weights, of which its member takes a share. read, map,
+     * wait, host-pinned memory and copies from or to it are a process's own. memory: of another
+     * rank MN_UNSUPPORTED. Only join, context_prepare and execute wait for other processes; where
+     * one of those has ended, the host ends this one, which may be inside a call. */
+    mn_status (*join)(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
+                      mn_device **, mn_error *);
 } mn_group;
 
 /* ==== loader =====================================================================================
