@@ -2,6 +2,10 @@
 #include "rows.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -49,7 +53,30 @@ static bool all(uint32_t have, uint32_t want) {
     return (have & want) == want;
 }
 
-int32_t mnk_cpu_level(void) {
+/* Linux gives the registers of tiles to processes that ask; threads made before and later have
+ * them, too. */
+static bool may_use_tiles(void) {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
+/* Tiles and their bf16 products; products of bf16 in vectors, whose conversions the rows use.
+ * saved: xcr0(). */
+static bool has_amx(uint64_t saved, uint32_t d7) {
+    uint32_t a;
+    uint32_t b;
+    uint32_t c;
+    uint32_t d;
+    if (!all(d7, 1u << 22 | 1u << 24) || (saved & 0x60000) != 0x60000)
+        return false;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && all(a, 1u << 5);
+}
+
+static int32_t cpu_level(bool *amx_refused) {
     uint32_t a;
     uint32_t b;
     uint32_t c;
@@ -69,12 +96,14 @@ int32_t mnk_cpu_level(void) {
         return MNK_AVX2;
     if (!all(c7, bit_AVX512VNNI))
         return MNK_AVX512;
-    return all(d7, 1u << 24 | 1u << 25) && (saved & 0x60000) == 0x60000
-               ? MNK_AMX
-               : MNK_AVX512VNNI; /* tile, int8; no rows need them yet */
+    if (!has_amx(saved, d7))
+        return MNK_AVX512VNNI;
+    *amx_refused = !may_use_tiles();
+    return *amx_refused ? MNK_AVX512VNNI : MNK_AMX;
 }
 #elif defined(__aarch64__)
-int32_t mnk_cpu_level(void) {
+static int32_t cpu_level(bool *amx_refused) {
+    (void)amx_refused;
 #if defined(__linux__)
     return getauxval(AT_HWCAP) & 1u << 20 /* HWCAP_ASIMDDP */ ? MNK_NEON_DOT : MNK_NEON;
 #else
@@ -82,7 +111,18 @@ int32_t mnk_cpu_level(void) {
 #endif
 }
 #else
-int32_t mnk_cpu_level(void) {
+static int32_t cpu_level(bool *amx_refused) {
+    (void)amx_refused;
     return MNK_GENERIC;
 }
 #endif
+
+int32_t mnk_cpu_level(void) {
+    bool refused;
+    return cpu_level(&refused);
+}
+bool mnk_amx_refused(void) {
+    bool refused = false;
+    cpu_level(&refused);
+    return refused;
+}

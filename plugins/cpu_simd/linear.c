@@ -53,6 +53,10 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         kc = w->cols;
     if (lo >= hi || r <= 0)
         return;
+    if (k->product) {
+        k->product(w, pair, r, lo, hi, panel);
+        return;
+    }
     if (r <= MNK_FEW_ROWS) {
         few_rows(k, w, pair, r, lo, hi);
         return;
@@ -73,7 +77,7 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
             if (left < kc)
                 span = left;
             int64_t x0 = 0;
-            if (!k->quantised_x)
+            if (k->x_form == MNK_X_F32)
                 x0 = 4 * k0;
             k->unpack(w, j, n, k0, span, panel);
             k->gemm(panel, n, span, pair, x0, r, j, k0 == 0);
@@ -105,10 +109,43 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k
         mnk_quantise(x + i * k, k, to + i * ldq);
 }
 
+/* Rows [i, r) of x, at most a group of them, to tiles. */
+static void pack_group(const mnk_linear *kern, const float *x, int64_t i, int64_t r, int64_t k,
+                       uint8_t *to) {
+    const float *rows[MNK_GROUP];
+    int64_t n = 0;
+    for (; n < MNK_GROUP && i + n < r; n++)
+        rows[n] = x + (i + n) * k;
+    kern->pack(rows, n, k, to);
+}
+
 /* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
 static uint64_t pairs_bytes(int64_t r) {
     const uint64_t bytes = (uint64_t)r * sizeof(mnk_pair);
     return (bytes + 63) / 64 * 64;
+}
+
+/* The kernel whose form of x all kernels of the node with that form can read. */
+static const mnk_linear *widest_form(const mnc_call *c) {
+    const mnk_linear *widest = NULL;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        const mnk_linear *kern = mnk_kernel(c->user, wt, c->in[MN_LINEAR_X].rows);
+        if (!widest || kern->x_form > widest->x_form)
+            widest = kern;
+    }
+    return widest;
+}
+
+/* Row j of x, or its group, in the form that the kernel reads. */
+static const uint8_t *row_of_x(const mnc_call *c, const mnk_linear *kern, int64_t j) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const uint8_t *made = c->shared;
+    if (kern->x_form == MNK_X_F32)
+        return (const uint8_t *)x->ptr + j * 4 * x->cols;
+    if (kern->x_form == MNK_X_A8)
+        return made + j * mnk_quant_bytes(x->cols);
+    return made + j / MNK_GROUP * mnk_group_bytes(x->cols, widest_form(c)->x_form);
 }
 
 /* Rows [lo, hi) of output i. */
@@ -125,20 +162,10 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
     if (blas)
         done = mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi);
     if (!done) {
-        const uint8_t *from;
-        if (kern->quantised_x)
-            from = c->shared;
-        else
-            from = x->ptr;
-        int64_t ldx;
-        if (kern->quantised_x)
-            ldx = mnk_quant_bytes(x->cols);
-        else
-            ldx = 4 * x->cols;
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
         for (int64_t j = 0; j < r; j++) {
-            pair[j].x = from + j * ldx;
+            pair[j].x = row_of_x(c, kern, j);
             pair[j].y = y + j * wt->rows;
         }
         mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
@@ -147,20 +174,22 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         add_bias(bias, y, r, wt->rows, lo, hi);
 }
 
-static bool wants_quantised(const mnc_call *c) {
-    const mnk_use *use = c->user;
-    bool quantised = false;
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        quantised |= mnk_kernel(use, wt, c->in[MN_LINEAR_X].rows)->quantised_x;
-    }
-    return quantised;
-}
-
-/* Once for all weights. */
+/* Once for all weights: to 8 bits, or to tiles. */
 void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
+    const mnk_linear *kern = widest_form(c);
+    if (kern->x_form == MNK_X_A8) {
+        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
+        return;
+    }
+    const int64_t bytes = mnk_group_bytes(x->cols, kern->x_form);
+    int64_t lo;
+    int64_t hi;
+    mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
+    for (int64_t g = lo; g < hi; g++) {
+        uint8_t *to = (uint8_t *)c->shared + g * bytes;
+        pack_group(kern, x->ptr, g * MNK_GROUP, x->rows, x->cols, to);
+    }
 }
 
 /* Rows of weight i among those of all weights, a multiple of 16; 0 if nobody wants its output. */
@@ -182,9 +211,11 @@ uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads)
     if (!x->rows)
         return 0;
     if (stage == MNC_FIRST) {
-        if (!wants_quantised(c))
+        const int32_t x_form = widest_form(c)->x_form;
+        if (x_form == MNK_X_F32)
             return 0;
-        return mnk_parts(x->rows * x->cols, x->rows, n_threads);
+        const int64_t units = x_form == MNK_X_A8 ? x->rows : mnk_groups(x->rows);
+        return mnk_parts(x->rows * x->cols, units, n_threads);
     }
     return mnk_product_parts(all_rows(c), x->cols, x->rows, n_threads);
 }
@@ -205,15 +236,27 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
 }
 
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
-                         uint64_t *panel, bool *quantised) {
+                         uint64_t *panel, uint32_t *forms) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
-    const uint32_t precision = use->precision;
-    const mnk_linear *few = mnk_find_linear(dtype, precision, use->level, 1);
-    const mnk_linear *many = mnk_find_linear(dtype, precision, use->level, MNK_FEW_ROWS + 1);
-    *quantised |= few && few->quantised_x;
-    *quantised |= many && many->quantised_x;
-    if (many && r > MNK_FEW_ROWS && many->panel_bytes(k) > *panel)
-        *panel = many->panel_bytes(k);
+    const int64_t rows[] = {1, MNK_FEW_ROWS + 1, r};
+    for (int j = 0; j < 3; j++) {
+        const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows[j]);
+        if (!kern || rows[j] > r)
+            continue;
+        *forms |= 1u << kern->x_form;
+        if (rows[j] > MNK_FEW_ROWS && kern->panel_bytes(k) > *panel)
+            *panel = kern->panel_bytes(k);
+    }
+}
+
+uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
+    int64_t bytes = 0;
+    if (forms & 1u << MNK_X_A8)
+        bytes = r * mnk_quant_bytes(k);
+    for (int32_t form = MNK_X_TILES; form <= MNK_X_TILES2; form++)
+        if (forms & 1u << form && groups * mnk_group_bytes(k, form) > bytes)
+            bytes = groups * mnk_group_bytes(k, form);
+    return (uint64_t)bytes;
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
@@ -221,14 +264,13 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const int64_t r = mnc_query_dim(q, x, 0);
     uint64_t *panel = &op->worker_bytes;
     int64_t k = 1;
-    bool quantised = false;
+    uint32_t forms = 0;
     for (uint32_t i = 1; i < x->n_dim; i++)
         k *= mnc_query_dim(q, x, i);
     for (uint32_t i = 0; i < q->node->n_out; i++)
-        mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &quantised);
+        mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &forms);
     op->worker_bytes += pairs_bytes(r);
-    if (quantised)
-        op->shared_bytes = (uint64_t)(r * mnk_quant_bytes(k));
+    op->shared_bytes = mnk_x_bytes(forms, k, r, mnk_groups(r));
 }
 
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {

@@ -180,31 +180,62 @@ typedef struct {
     const mnk_use *use;
     const groups *g;
     int64_t k, per_x; /* pairs that share a row of x */
+    int32_t x_form;   /* of tiles, if the experts read those: see widest_form */
 } product;
 
-/* Rows [lo, hi) of expert e of output i. */
-static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi) {
+static int64_t pairs_of(const mnc_call *c) {
+    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
+    return ex->rows * ex->cols;
+}
+
+/* For r rows of x that are not in tiles. */
+static const mnk_linear *plain_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
+    const int32_t level = use->level == MNK_AMX ? MNK_AVX512VNNI : use->level;
+    return mnk_find_linear(w->dtype.id, use->precision, level, r);
+}
+
+/* For all experts of a weight if they have enough pairs on average: each pair's x is packed once,
+ * for all experts and outputs. NULL: they are multiplied by plain kernels. */
+static const mnk_linear *tile_kernel(const mnc_call *c, const mnc_weight *w) {
+    const int64_t pairs = pairs_of(c) * w->group_rows / w->rows;
+    const mnk_linear *kern = mnk_kernel(c->user, w, pairs ? pairs : 1);
+    return kern->x_form >= MNK_X_TILES ? kern : NULL;
+}
+
+/* The kernel of tiles whose form of x all kernels of tiles of the node can read; NULL: none has. */
+static const mnk_linear *widest_form(const mnc_call *c) {
+    const mnk_linear *widest = NULL;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnk_linear *kern = tile_kernel(c, c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight);
+        if (kern && (!widest || kern->x_form > widest->x_form))
+            widest = kern;
+    }
+    return widest;
+}
+
+/* Rows [lo, hi) of expert e of output i. group: the expert's first one among those of x in
+ * tiles. */
+static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int64_t hi,
+                        int64_t group) {
     const mnc_call *c = o->c;
     const groups *g = o->g;
     const mnc_weight *all = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
     const mnc_weight one = mnc_expert(all, e);
     const mnc_weight *bias = mnc_optional(c, MN_MOE_LINEAR_BIAS + 2 * i);
     const int64_t n_pairs = g->start[e + 1] - g->start[e];
-    const mnk_linear *kern = mnk_kernel(o->use, &one, n_pairs);
+    const mnk_linear *tiles = tile_kernel(c, all);
+    const mnk_linear *kern = tiles ? tiles : plain_kernel(o->use, &one, n_pairs);
     float *y = c->out[i].ptr; /* [T, J, N] */
-    const uint8_t *x;
-    if (kern->quantised_x)
-        x = c->shared;
-    else
+    const uint8_t *x = c->shared;
+    if (kern->x_form == MNK_X_F32)
         x = c->in[MN_MOE_LINEAR_X].ptr;
-    int64_t ldx;
-    if (kern->quantised_x)
-        ldx = mnk_quant_bytes(o->k);
-    else
+    int64_t ldx = mnk_quant_bytes(o->k);
+    if (kern->x_form == MNK_X_F32)
         ldx = 4 * o->k;
     for (int64_t j = 0; j < n_pairs; j++) {
         const int64_t p = g->order[g->start[e] + j];
-        g->pair[j].x = x + p / o->per_x * ldx;
+        const int64_t at = group + j / MNK_GROUP;
+        g->pair[j].x = tiles ? x + at * mnk_group_bytes(o->k, o->x_form) : x + p / o->per_x * ldx;
         g->pair[j].y = y + p * one.rows;
     }
     mnk_linear_rows(kern, &one, g->pair, n_pairs, lo, hi, g->panel);
@@ -227,6 +258,7 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
     int64_t hi;
     int64_t used = 0;
     int64_t begin = 0;
+    int64_t group = 0;
     const int32_t *start = o->g->start;
     for (int64_t e = 0; e < n_expert; e++)
         used += start[e + 1] > start[e];
@@ -241,15 +273,11 @@ static void output(const product *o, mnc_worker *w, uint32_t i, int64_t n_expert
         if (hi - begin < n)
             to = hi - begin;
         if (from < to)
-            expert_rows(o, i, e, from, to);
+            expert_rows(o, i, e, from, to, group);
+        group += mnk_groups(start[e + 1] - start[e]);
         if (few)
             begin += n;
     }
-}
-
-static int64_t pairs_of(const mnc_call *c) {
-    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
-    return ex->rows * ex->cols;
 }
 
 static bool x_per_pair(const mnc_call *c) {
@@ -272,15 +300,52 @@ static bool wants_quantised(const mnc_call *c) {
     bool quantised = false;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
-        quantised |= mnk_kernel(use, wt, 1)->quantised_x;
-        quantised |= mnk_kernel(use, wt, pairs_of(c))->quantised_x;
+        quantised |= plain_kernel(use, wt, 1)->x_form == MNK_X_A8;
+        quantised |= plain_kernel(use, wt, pairs_of(c))->x_form == MNK_X_A8;
     }
     return quantised;
 }
 
+/* This part's share of the groups of x, expert by expert: pair j of an expert is row j % MNK_GROUP
+ * of the expert's group j / MNK_GROUP. */
+static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_linear *kern) {
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
+    const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT].weight;
+    const int64_t n_expert = wt->rows / wt->group_rows;
+    const int64_t k = last_dim(x);
+    const int64_t bytes = mnk_group_bytes(k, kern->x_form);
+    const int64_t per_x = x_per_pair(c) ? 1 : ex->cols;
+    groups g = {0};
+    int64_t n = 0;
+    int64_t lo;
+    int64_t hi;
+    lay_out(&g, c->max_rows * ex->cols, n_expert, w->scratch);
+    sort_pairs(&g, ex->ptr, pairs_of(c), n_expert);
+    for (int64_t e = 0; e < n_expert; e++)
+        n += mnk_groups(g.start[e + 1] - g.start[e]);
+    mnc_range(w, n, 1, &lo, &hi);
+    n = 0;
+    for (int64_t e = 0; e < n_expert; e++) {
+        for (int64_t j = g.start[e]; j < g.start[e + 1]; j += MNK_GROUP, n++) {
+            const float *rows[MNK_GROUP];
+            int64_t some = 0;
+            if (n < lo || n >= hi)
+                continue;
+            for (; some < MNK_GROUP && j + some < g.start[e + 1]; some++)
+                rows[some] = (const float *)x->ptr + g.order[j + some] / per_x * k;
+            kern->pack(rows, some, k, (uint8_t *)c->shared + n * bytes);
+        }
+    }
+}
+
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
-    mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
+    const mnk_linear *tiles = widest_form(c);
+    if (tiles)
+        pack_pairs(c, w, tiles);
+    else
+        mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
 }
 
 uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
@@ -290,6 +355,8 @@ uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_thre
     if (!pairs)
         return 0;
     if (stage == MNC_FIRST) {
+        if (widest_form(c))
+            return mnk_parts(pairs * k, mnk_groups(pairs), n_threads);
         if (!wants_quantised(c))
             return 0;
         return mnk_parts(rows_of_x(c) * k, rows_of_x(c), n_threads);
@@ -304,6 +371,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int64_t pairs = pairs_of(c);
+    const mnk_linear *tiles = widest_form(c);
     groups g = {0};
     const product o = {
         .c = c,
@@ -311,6 +379,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
         .g = &g,
         .k = last_dim(x),
         .per_x = x_per_pair(c) ? 1 : ex->cols,
+        .x_form = tiles ? tiles->x_form : MNK_X_F32,
     };
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
@@ -332,20 +401,22 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
     const int64_t k = mnc_query_dim(q, x, x->n_dim - 1);
     uint64_t panel = 0;
     uint64_t rest = 0;
-    bool quantised = false;
+    uint32_t forms = 0;
+    int64_t most_groups = 0;
     for (uint32_t i = 0; i < q->node->n_out; i++) {
         const mn_tensor *wt = mnc_query_in(q, MN_MOE_LINEAR_WEIGHT + 2 * i);
         const int64_t n_expert = mnc_query_dim(q, wt, 0);
         const uint64_t bytes = lay_out(NULL, pairs, n_expert, NULL);
-        mnk_product_scratch(q, use, MN_MOE_LINEAR_WEIGHT + 2 * i, k, pairs, &panel, &quantised);
+        mnk_product_scratch(q, use, MN_MOE_LINEAR_WEIGHT + 2 * i, k, pairs, &panel, &forms);
+        if (pairs / MNK_GROUP + n_expert > most_groups)
+            most_groups = pairs / MNK_GROUP + n_expert;
         rest = bytes > rest ? bytes : rest;
     }
     op->worker_bytes = rest + panel;
     int64_t x_rows = t;
     if (x->n_dim == 3)
         x_rows = pairs;
-    if (quantised)
-        op->shared_bytes = (uint64_t)(x_rows * mnk_quant_bytes(k));
+    op->shared_bytes = mnk_x_bytes(forms, k, x_rows, most_groups);
 }
 
 /* ---- MOE_COMBINE ----------------------------------------------------------------------------- */

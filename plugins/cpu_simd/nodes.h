@@ -70,10 +70,15 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
 uint32_t mnk_product_parts(int64_t n, int64_t k, int64_t r, uint32_t n_threads);
 /* This part's share of x [r, k] to mnk_quant rows. */
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to);
-/* What products of up to r rows with weight operand i need: raises *panel, sets *quantised where x
- * is wanted in 8 bits. */
+/* What products of up to r rows with weight operand i need: raises *panel, adds 1 << MNK_X_* to
+ * *forms. */
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
-                         uint64_t *panel, bool *quantised);
+                         uint64_t *panel, uint32_t *forms);
+/* Bytes of the largest of these forms of r rows of x, or that many groups in tiles; f32: none. */
+uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups);
+static inline int64_t mnk_groups(int64_t r) {
+    return (r + MNK_GROUP - 1) / MNK_GROUP;
+}
 /* Whether a LINEAR of these shapes has products that sgemm computes faster. */
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use);
 #endif

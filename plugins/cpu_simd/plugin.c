@@ -28,6 +28,11 @@ static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
     return u;
 }
 
+static void say(const simd *s, int32_t level, const char *what) {
+    if (MN_HAS(mn_host, s->host, log))
+        s->host->log(s->host->self, level, (mn_str){what, strlen(what)});
+}
+
 /* *self: the plugin's own state. The instruction set is that of the CPU, or a lower one by
  * option. */
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
@@ -51,6 +56,10 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
     if (!s)
         return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
     *s = (simd){.host = host, .level = level};
+    if (level == MNK_AVX512VNNI && cap > level && mnk_amx_refused())
+        say(s, MN_LOG_INFO,
+            "cpu_simd: the operating system refuses the tile registers of AMX to this process "
+            "(arch_prctl ARCH_REQ_XCOMP_PERM): products use AVX-512 VNNI");
     *self = s;
     return MN_OK;
 }
@@ -281,7 +290,7 @@ static uint32_t precision(void *self, const mn_graph *g) {
                 continue;
             const uint32_t dtype = w->dtype.id;
             const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_A8, s->level, 1);
-            if (k && k->quantised_x)
+            if (k && k->x_form == MNK_X_A8)
                 return MN_PRECISION_A8;
         }
     }
@@ -293,8 +302,8 @@ static bool has_blas(simd *s) {
     const char *why;
     const mn_host *h = s->host;
     const bool ok = mnk_blas_open(&s->blas, h->workers(h->self), &why);
-    if (why && MN_HAS(mn_host, h, log))
-        h->log(h->self, MN_LOG_DEBUG, (mn_str){why, strlen(why)});
+    if (why)
+        say(s, MN_LOG_DEBUG, why);
     return ok;
 }
 

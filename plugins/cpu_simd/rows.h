@@ -31,9 +31,18 @@ enum {
 #define MNK_FEW_ROWS 4
 #define MNK_KC 1024
 
+/* Forms of the x rows that a kernel reads; a kernel of MNK_X_TILES reads MNK_X_TILES2, too. */
+enum {
+    MNK_X_F32,   /* [K] */
+    MNK_X_A8,    /* a mnk_quant row */
+    MNK_X_TILES, /* groups of MNK_GROUP rows in bf16, made by mnk_linear.pack */
+    MNK_X_TILES2 /* the same, and what that rounding lost */
+};
+#define MNK_GROUP 16
+
 /* One x row of a product and where its sums go. */
 typedef struct {
-    const uint8_t *x; /* f32 [K], or a mnk_quant row (see below) */
+    const uint8_t *x; /* the row; tiles: of pair i the group of pair i / MNK_GROUP * MNK_GROUP */
     float *y;         /* of weight row 0 */
 } mnk_pair;
 
@@ -41,7 +50,7 @@ typedef struct {
  * rows: f32 kernels are batch-invariant. */
 typedef struct {
     const char *name;
-    int32_t quantised_x;    /* x rows are mnk_quant rows, else f32 */
+    int32_t x_form;         /* MNK_X_* */
     int64_t panel_rows;     /* weight rows that unpack and gemm take at most */
     int64_t few_panel_rows; /* better for some tens of x rows; 0 = the same */
     int64_t kc;             /* columns per panel; 0 = all of K */
@@ -57,7 +66,20 @@ typedef struct {
      * on. */
     void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
                  int64_t r, int64_t y0, bool first);
+    /* Kernels of tiles have these instead of dot, unpack and gemm, and take from `least` rows of x
+     * on. */
+    int64_t least;
+    /* n <= MNK_GROUP rows of x to a group; [planes][tiles of 32 columns][1 KiB] */
+    void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
+    /* weight rows [lo, hi) with all x rows */
+    void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
+                    void *panel);
 } mnk_linear;
+
+/* Bytes of a group of x rows in tiles. */
+static inline int64_t mnk_group_bytes(int64_t k, int32_t x_form) {
+    return (k + 31) / 32 * 1024 * (x_form == MNK_X_TILES2 ? 2 : 1);
+}
 
 /* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32
  * sum4[K/4], sum16[K/16]. */
@@ -130,6 +152,8 @@ const mnk_set *mnk_sets(uint32_t *n);
 
 /* What the CPU and the OS offer, and the cap by name: < 0 = no such name. */
 int32_t mnk_cpu_level(void);
+/* The CPU has AMX, and the operating system does not let this process use it. */
+bool mnk_amx_refused(void);
 int32_t mnk_isa_by_name(const char *name, size_t len);
 const char *mnk_isa_name(int32_t level);
 /* a cap of another family leaves the generic rows */
@@ -149,6 +173,8 @@ MNK_EXTERNS_A8(avx2)
 MNK_EXTERNS_A8(avx512vnni)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
+extern const mnk_linear mnk_f16_amx, mnk_bf16_amx;
+MNK_BLOCK_KERNELS(MNK_EXTERN_, amx)
 
 /* ---- scalars that every unit needs ----------------------------------------------------------- */
 static inline float mnk_bits_f32(uint32_t u) {

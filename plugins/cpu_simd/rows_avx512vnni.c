@@ -226,5 +226,8 @@ LAYOUT(16, 1)
                                                    panel_bytes_##group##_##min,                    \
                                                    dot_a8_##type,                                  \
                                                    unpack_##type,                                  \
-                                                   gemm_##group##_##min};
+                                                   gemm_##group##_##min,                           \
+                                                   0,                                              \
+                                                   NULL,                                           \
+                                                   NULL};
 MNK_BLOCKS(VNNI_ROW, )

@@ -16,17 +16,30 @@
         }                                                                                          \
     }
 
+/* Tiles of bf16, from some rows of x on; further types of blocks in class a8. */
+#define AMX(precision, ...)                                                                        \
+    {                                                                                              \
+        MNK_AMX, precision, NULL, {                                                                \
+            LINEAR(F16, f16, amx) LINEAR(BF16, bf16, amx) __VA_ARGS__                              \
+        }                                                                                          \
+    }
+
 #define FITS(name, id, elems, bytes, planes) &&(id) < MNK_N_TYPES
 _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
 
 static const mnk_set sets[] = {
 #if defined(__x86_64__)
-    A8(avx512vnni, MNK_AVX512VNNI), A8(avx2, MNK_AVX2),
-    F32(avx512, MNK_AVX512),        F32(avx2, MNK_AVX2),
+    AMX(MN_PRECISION_A8, MNK_BLOCK_TYPES(LINEAR, amx)),
+    AMX(MN_PRECISION_A16, ),
+    A8(avx512vnni, MNK_AVX512VNNI),
+    A8(avx2, MNK_AVX2),
+    F32(avx512, MNK_AVX512),
+    F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
     A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
 #endif
-    A8(generic, MNK_GENERIC),       F32(generic, MNK_GENERIC),
+    A8(generic, MNK_GENERIC),
+    F32(generic, MNK_GENERIC),
 };
 
 const mnk_set *mnk_sets(uint32_t *n) {
@@ -50,7 +63,8 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
         const bool in_class = !s->precision || s->precision == precision;
         if (!l || !in_class || !runs(s, level))
             continue;
-        if (l->gemm || r <= MNK_FEW_ROWS)
+        const bool has_all = l->gemm || l->product;
+        if (r >= l->least && (has_all || r <= MNK_FEW_ROWS))
             return l;
     }
     return NULL;

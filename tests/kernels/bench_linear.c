@@ -57,14 +57,14 @@ static void once(worker *t) {
         mnk_blas_rows(&w->w, w->x, w->r, w->y, w->w.rows, lo, hi);
         return;
     }
-    if (w->kern->quantised_x) {
+    if (w->kern->x_form == MNK_X_A8) {
         const int64_t end = w->r * (t->i + 1) / t->n;
         for (int64_t i = w->r * t->i / t->n; i < end; i++)
             mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
         pthread_barrier_wait(t->at);
     }
-    const uint8_t *x = w->kern->quantised_x ? w->xq : (const uint8_t *)w->x;
-    const int64_t ldx = w->kern->quantised_x ? ldq : 4 * K;
+    const uint8_t *x = w->kern->x_form == MNK_X_A8 ? w->xq : (const uint8_t *)w->x;
+    const int64_t ldx = w->kern->x_form == MNK_X_A8 ? ldq : 4 * K;
     for (int64_t i = 0; i < w->r; i++) {
         t->pair[i].x = x + i * ldx;
         t->pair[i].y = w->y + i * w->w.rows;

@@ -1,14 +1,14 @@
 /* bench_rows.c -- not a test: what one core makes of weights that lie in its cache, per row of
  * cpu_simd's table, by the CPU time of the thread: what the instructions cost, apart from memory
  * and from neighbours on the machine. The best of many runs. Usage: bench_rows [isa [part of a
- * kernel's name]]. */
+ * kernel's name [rows, at most 512]]]. */
 #include "../../plugins/cpu_simd/nodes.h"
 #include "case.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { K = 2048, N = 128, MANY = 64 };
+enum { K = 2048, N = 128, MANY = 512 };
 
 static double cpu_time(void) {
     struct timespec t;
@@ -56,6 +56,25 @@ static mnc_weight random_weight(uint32_t type, uint8_t *p) {
     return w;
 }
 
+/* Row j of x, or its group, in the form that the kernel reads. The first row of a group packs
+ * it. */
+static const uint8_t *row_of_x(const mnk_linear *k, const float *x, const uint8_t *xq,
+                               uint8_t *tiles, int64_t j) {
+    if (k->x_form == MNK_X_F32)
+        return (const uint8_t *)(x + j * K);
+    if (k->x_form == MNK_X_A8)
+        return xq + j * mnk_quant_bytes(K);
+    uint8_t *to = tiles + j / MNK_GROUP * mnk_group_bytes(K, k->x_form);
+    const float *rows[MNK_GROUP];
+    for (int i = 0; i < MNK_GROUP; i++) {
+        rows[i] = x;
+        rows[i] += (j + i) * K;
+    }
+    if (j % MNK_GROUP == 0)
+        k->pack(rows, MNK_GROUP, K, to);
+    return to;
+}
+
 static double best(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                    void *panel) {
     double least = 1e9;
@@ -72,21 +91,29 @@ int main(int argc, char **argv) {
     uint32_t n;
     const mnk_set *sets = mnk_sets(&n);
     const int32_t level = argc > 1 ? mnk_isa_by_name(argv[1], strlen(argv[1])) : mnk_cpu_level();
+    const int64_t many = argc > 3 ? atoi(argv[3]) : 64;
     const int64_t ldq = mnk_quant_bytes(K);
     float *x = malloc(sizeof *x * K * MANY);
     float *y = malloc(sizeof *y * N * MANY);
     uint8_t *xq = aligned_alloc(64, (size_t)(MANY * ldq));
     uint8_t *mem = malloc(8u << 20);
     void *panel = aligned_alloc(64, 4u << 20);
-    if (level < 0 || level > mnk_cpu_level() || !x || !y || !xq || !mem || !panel)
+    const int64_t groups = MANY / MNK_GROUP;
+    const int64_t tiles_bytes = groups * mnk_group_bytes(K, MNK_X_TILES2);
+    uint8_t *tiles = aligned_alloc(64, (size_t)tiles_bytes);
+    if (many < 1 || many > MANY)
+        return 2;
+    if (level < 0 || level > mnk_cpu_level())
+        return 2;
+    if (!x || !y || !xq || !mem || !panel || !tiles)
         return 2;
     for (int i = 0; i < K * MANY; i++)
         x[i] = (float)(i % 17 - 8) * 0.1f;
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < many; i++)
         mnk_quantise(x + i * K, K, xq + i * ldq);
     printf("| kernel | GB/s of weights, 1 row | 10^9 elements/s | GFLOP/s, %d rows "
            "|\n|---|---|---|---|\n",
-           MANY);
+           (int)many);
     for (uint32_t i = 0; i < n * MNK_N_TYPES; i++) {
         const uint32_t type = i % MNK_N_TYPES;
         const mnk_set *set = &sets[i / MNK_N_TYPES];
@@ -95,14 +122,17 @@ int main(int argc, char **argv) {
             continue;
         const mnc_weight w = random_weight(type, mem);
         mnk_pair pair[MANY];
-        for (int j = 0; j < MANY; j++)
-            pair[j] =
-                (mnk_pair){k->quantised_x ? xq + j * ldq : (const uint8_t *)(x + j * K), y + j * N};
-        const double one = best(k, &w, pair, 1, panel);
-        const double many = k->gemm ? best(k, &w, pair, MANY, panel) : 0;
+        for (int j = 0; j < many; j++)
+            pair[j] = (mnk_pair){row_of_x(k, x, xq, tiles, j), y + j * N};
+        double one = 1e9;
+        double all = 0;
+        if (k->dot)
+            one = best(k, &w, pair, 1, panel);
+        if (k->gemm || k->product)
+            all = best(k, &w, pair, many, panel);
         printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, mn_dtype_name(type),
                (double)w.row_bytes * N / one * 1e-9, (double)K * N / one * 1e-9,
-               many > 0 ? 2.0 * K * N * MANY / many * 1e-9 : 0);
+               all > 0 ? 2.0 * K * N * (double)many / all * 1e-9 : 0);
     }
     return 0;
 }

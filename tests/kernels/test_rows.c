@@ -155,7 +155,13 @@ static void caps(void) {
                  p++) {
                 for (int64_t r = 1; r < 100; r += 90) {
                     const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
-                    bool ok = k && (p == MN_PRECISION_A8 || !k->quantised_x) && (r == 1 || k->gemm);
+                    const int32_t form = k ? k->x_form : -1;
+                    bool ok = p == MN_PRECISION_A8 || form != MNK_X_A8;
+                    ok = ok && (p != MN_PRECISION_EXACT || form == MNK_X_F32);
+                    if (r == 1)
+                        ok = ok && k && k->dot;
+                    else
+                        ok = ok && k && (k->gemm || k->product);
                     bool mine = false;
                     for (uint32_t i = 0; i < n; i++) {
                         mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&

@@ -80,7 +80,7 @@ static mnc_weight random_weight(uint32_t type, int64_t n, int64_t k, uint8_t **m
     return w;
 }
 
-enum { MOST_ROWS = 33, QUICK_ROWS = 7 };
+enum { MOST_ROWS = 33, QUICK_ROWS = 7, MOST_GROUPS = (MOST_ROWS + MNK_GROUP - 1) / MNK_GROUP };
 
 /* The most rows of a case. */
 static int64_t most_rows(void) {
@@ -104,7 +104,7 @@ typedef struct {
     mnc_weight w;
     uint8_t *memory;
     float *wv, *x;
-    linear_inputs in[2]; /* as they are; as blocks of int8. Those that were needed. */
+    linear_inputs in[4]; /* by MNK_X_*. Those that were needed. */
 } linear_case;
 
 static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level, int64_t k,
@@ -127,7 +127,7 @@ static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level,
 }
 
 static void linear_close(linear_case *c) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         free(c->in[i].rows);
         free(c->in[i].value);
         free(c->in[i].want);
@@ -137,7 +137,45 @@ static void linear_close(linear_case *c) {
     free(c->x);
 }
 
-/* The rows in one of the two forms, and their values. */
+/* What tiles keep of x: 8 bits of its mantissa, or 16. */
+static double in_tiles(double x, int32_t x_form) {
+    float high = (float)x;
+    uint32_t bits = mnk_f32_bits(high);
+    bits += 0x7fff + (bits >> 16 & 1);
+    high = mnk_bits_f32(bits & 0xffff0000);
+    if (x_form == MNK_X_TILES2)
+        return high + in_tiles(x - high, MNK_X_TILES);
+    return high;
+}
+
+/* The most_rows() rows as groups of tiles. */
+static void put_tiles(const linear_case *c, int32_t x_form, const mnk_linear *kern,
+                      linear_inputs *in) {
+    const int64_t k = c->k;
+    in->ldx = mnk_group_bytes(k, x_form);
+    in->rows = aligned_alloc(64, (size_t)(MOST_GROUPS * in->ldx));
+    uint8_t *to = in->rows;
+    for (int64_t i = 0; i < most_rows(); i += MNK_GROUP) {
+        const float *x[MNK_GROUP];
+        int64_t n = 0;
+        while (n < MNK_GROUP && i + n < most_rows()) {
+            x[n] = c->x + (i + n) * k;
+            n++;
+        }
+        kern->pack(x, n, k, to);
+        to += in->ldx;
+    }
+    in->value = malloc(sizeof *in->value * (size_t)(k * MOST_ROWS));
+    for (int64_t i = 0; i < most_rows(); i++) {
+        const float *x = c->x + i * k;
+        for (int64_t j = 0; j < k; j++) {
+            const double value = in_tiles(x[j], x_form);
+            in->value[j * MOST_ROWS + i] = value;
+        }
+    }
+}
+
+/* The rows as they are or in 8 bits, and their values. */
 static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
     const int64_t k = c->k;
     in->ldx = quantised ? mnk_quant_bytes(k) : 4 * k;
@@ -165,11 +203,20 @@ UNSANITIZED static void add_scaled(double *sum, const double *value, double by, 
         sum[i] += value[i] * by;
 }
 
-static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
-    linear_inputs *in = &c->in[quantised];
+/* Kernels of tiles round their weights to 8 bits as well, but for those of F16 and BF16. */
+static double weight_value(const linear_case *c, double w, int32_t x_form) {
+    const bool rounded = x_form == MNK_X_TILES && c->type != MN_BF16;
+    return rounded ? in_tiles(w, MNK_X_TILES) : w;
+}
+
+static const linear_inputs *linear_inputs_of(linear_case *c, const mnk_linear *kern) {
+    linear_inputs *in = &c->in[kern->x_form];
     if (in->rows)
         return in;
-    put_rows(c, quantised, in);
+    if (kern->pack)
+        put_tiles(c, kern->x_form, kern, in);
+    else
+        put_rows(c, kern->x_form == MNK_X_A8, in);
     in->want = malloc(sizeof *in->want * (size_t)(c->n * MOST_ROWS));
     const int64_t n_rows = most_rows();
     for (int64_t j = 0; j < c->n; j++) {
@@ -177,7 +224,7 @@ static const linear_inputs *linear_inputs_of(linear_case *c, bool quantised) {
         const double *value = in->value;
         double sum[MOST_ROWS] = {0};
         for (int64_t l = 0; l < c->k; l++) {
-            add_scaled(sum, value, weight[l], n_rows);
+            add_scaled(sum, value, weight_value(c, weight[l], kern->x_form), n_rows);
             value += MOST_ROWS;
         }
         for (int64_t i = 0; i < n_rows; i++)
@@ -205,17 +252,32 @@ static double usual_output(const linear_case *c, const linear_inputs *in, int64_
 static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x,
                           int64_t ldx, int64_t r, float *y, void *panel, uint64_t panel_bytes) {
     mnk_pair pair[MOST_ROWS];
-    for (int64_t i = 0; i < r; i++)
-        pair[i] = (mnk_pair){x + i * ldx, y + i * w->rows};
+    for (int64_t i = 0; i < r; i++) {
+        int64_t at = i;
+        if (kern->pack)
+            at = i / MNK_GROUP;
+        pair[i].x = x + at * ldx;
+        pair[i].y = y + i * w->rows;
+    }
     memset(panel, 0xff, panel_bytes);
     mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
+}
+
+/* Of tiles: two f32 values that differ in their last bit may differ in bf16's; two planes lose the
+ * product of their rests. */
+static double error_limit(const mnk_linear *kern) {
+    if (kern->x_form == MNK_X_TILES)
+        return 1e-4;
+    if (kern->x_form == MNK_X_TILES2)
+        return 1e-5;
+    return 2e-6;
 }
 
 /* The first r rows: near the double ones; the first and the last of them as they come out alone. */
 static void linear_rows_case(linear_case *c, int64_t r) {
     const mnk_linear *kern = mnk_find_linear(c->type, c->precision, c->level, r);
     const mnk_linear *few = mnk_find_linear(c->type, c->precision, c->level, 1);
-    const linear_inputs *in = linear_inputs_of(c, kern->quantised_x);
+    const linear_inputs *in = linear_inputs_of(c, kern);
     const int64_t n = c->n;
     const uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(c->k) : 0) / 64 * 64 + 64;
     float *y = malloc(sizeof *y * (size_t)(n * r));
@@ -226,8 +288,9 @@ static void linear_rows_case(linear_case *c, int64_t r) {
     const double e = rows_rel_l2(y, in->want, n * r) * rows_norm(in->want, n * r);
     const double by = usual_output(c, in, r); /* a single output may cancel */
     /* by is 0: all weights are */
-    rows_check(e <= 2e-6 * by, "error", kern->name, c->k, n, r, e / by);
-    for (int64_t i = 0; i < r && !few->quantised_x; i += r > 1 ? r - 1 : 1) {
+    rows_check(e <= error_limit(kern) * by, "error", kern->name, c->k, n, r, e / by);
+    const bool same_bits = few->x_form == MNK_X_F32 && kern->x_form == MNK_X_F32;
+    for (int64_t i = 0; i < r && same_bits; i += r > 1 ? r - 1 : 1) {
         multiply_rows(few, &c->w, in->rows + i * in->ldx, in->ldx, 1, one, panel, pb);
         rows_check(!memcmp(one, y + i * n, sizeof *one * (size_t)n), "bits depend on R", kern->name,
                    c->k, n, r, (double)i);
