@@ -3,7 +3,7 @@
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
 # PART: devices kernels gemm lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
-# stops, forks, reuse) driver (none, too old) twice (two processes) memory (what a load takes beside its estimate) split (a
+# stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one; not by default) memory (what a load takes beside its estimate) split (a
 # card whose memory another process holds) memcheck racecheck bench; default: all. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
 # FIXTURES: more fixtures than the repository has. Ends with the number of failures.
@@ -168,6 +168,13 @@ split() {
     rm -f "$rows"*
     return $failed_rows
 }
+# Two cards as one device: fixtures, the same bits in every run, a batch as its sequences alone.
+group() {
+    pair=cuda:0+cuda:1
+    golden story $pair && golden batch $pair && ls "$here/tests/data/fixtures" | xargs -P 4 -I{} sh -c '
+        python3 "$0/tests/golden/golden.py" "$1" "fixture:{}" '$pair' >"$2.{}" 2>&1; e=$?
+        [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  {}"; grep -v "^ok" "$2.{}" | tail -3; exit 1; }' "$here" "$minerva" "$(mktemp -u)"
+}
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
 bench() {
@@ -198,7 +205,7 @@ for part in "$@"; do
         step requests "$build/tests/unit/test_requests" "$story" cuda:0
         step scores "$build/tests/unit/test_scores" "$story"
         ;;
-    driver | twice | memory | split | memcheck | racecheck) step "$part" "$part" ;;
+    driver | twice | group | memory | split | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"
         step bench bench ;;

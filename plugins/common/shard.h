@@ -24,7 +24,7 @@
  * constant. The host's graph outlives it. */
 #ifndef MNP_SHARD_H
 #define MNP_SHARD_H
-#include "common.h"
+#include "units.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -78,6 +78,16 @@ mnp_share mnp_shard_share(const mnp_shard *s, uint32_t tensor, uint32_t rank);
 /* Bytes of the weights that a member holds, each piece once. */
 uint64_t mnp_shard_weight_bytes(const mnp_shard *s, uint32_t rank);
 
+/* ---- for members that fuse nodes to units (units.h) ------------------------------------------ */
+/* Behind mnp_count_uses of a member's graph: what members exchange is in nobody's private use. */
+void mnp_shard_uses(const mnp_shard *s, mnp_use *uses);
+/* before: for each exchange the unit in front of which it takes place, in the order of exchanges,
+ * which is that of all members; n_units: behind the last. unit_of: [n_nodes], the unit that runs
+ * each node of the segment. MN_UNSUPPORTED: the units leave no place for one. */
+mn_status mnp_shard_stops(const mnp_shard *s, uint32_t rank, const uint32_t *unit_of,
+                          uint32_t n_units, uint32_t *before, mn_error *err);
+
+/* ---- sources --------------------------------------------------------------------------------- */
 /* A member's piece of a weight's source: planes of the same mapped file, cut by pointer and
  * stride, nothing is copied. tensor: of the members' graph, whose piece's source is in->tensor.
  * planes: room for in->n_parts * in->n_planes; out refers to it. MN_UNSUPPORTED: a plane that

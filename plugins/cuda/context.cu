@@ -128,32 +128,28 @@ static mn_status capture(mn_context *c, cudaGraphExec_t *out, mn_error *err) {
     return st;
 }
 
-/* The graph for c->symbol, captured if it is not there. One that was prepared gives way only where
- * all are. */
-static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_error *err) {
+cudaGraphExec_t cu_context_find(mn_context *c, bool prepare) {
     const uint64_t bytes = c->prog->graph->n_symbols * sizeof(int64_t);
-    uint32_t at = 0;
     for (uint32_t i = 0; i < c->n_graphs; i++) {
         cu_captured *a = &c->graphs[i];
-        if (a->set == c->set && !memcmp(a->symbol, c->symbol, bytes)) {
-            a->used = ++c->clock;
-            a->prepared |= prepare;
-            *out = a->exec;
-            return MN_OK;
-        }
+        if (a->set != c->set || memcmp(a->symbol, c->symbol, bytes))
+            continue;
+        a->used = ++c->clock;
+        a->prepared |= prepare;
+        return a->exec;
+    }
+    return NULL;
+}
+
+/* One that was prepared gives way only where all are. */
+void cu_context_keep(mn_context *c, cudaGraphExec_t exec, bool prepare) {
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < c->n_graphs; i++) {
+        const cu_captured *a = &c->graphs[i];
         const cu_captured *b = &c->graphs[at];
         if (a->prepared != b->prepared ? b->prepared : a->used < b->used)
             at = i;
     }
-    cudaGraphExec_t exec = NULL;
-    const mn_host *h = c->prog->dev->plugin->host;
-    const uint64_t from = h->now_ns(h->self);
-    mn_status st = mnp_check_sizes(c->prog->graph, c->symbol, c->bindings, err);
-    if (!st)
-        st = capture(c, &exec, err);
-    c->capture_ns += h->now_ns(h->self) - from;
-    if (st)
-        return st;
     if (c->n_graphs < CU_MAX_CAPTURED) {
         at = c->n_graphs++;
     } else {
@@ -161,13 +157,27 @@ static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_erro
         cudaGraphExecDestroy(c->graphs[at].exec);
     }
     cu_captured *made = &c->graphs[at];
-    memcpy(made->symbol, c->symbol, bytes);
+    memcpy(made->symbol, c->symbol, c->prog->graph->n_symbols * sizeof(int64_t));
     made->exec = exec;
     made->set = c->set;
     made->used = ++c->clock;
     made->prepared = prepare;
-    *out = exec;
-    return MN_OK;
+}
+
+/* The graph for c->symbol, captured if it is not there. */
+static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_error *err) {
+    const mn_host *h = c->prog->dev->plugin->host;
+    *out = cu_context_find(c, prepare);
+    if (*out)
+        return MN_OK;
+    const uint64_t from = h->now_ns(h->self);
+    mn_status st = mnp_check_sizes(c->prog->graph, c->symbol, c->bindings, err);
+    if (!st)
+        st = capture(c, out, err);
+    c->capture_ns += h->now_ns(h->self) - from;
+    if (!st)
+        cu_context_keep(c, *out, prepare);
+    return st;
 }
 
 /* Takes the values of a step; what they are too large for is an error here already. */

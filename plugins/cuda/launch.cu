@@ -5,9 +5,27 @@ static uint32_t op_at(const cu_run *r, uint32_t i) {
     return mnp_node(r->g, r->p->units[i].node)->op;
 }
 
+/* Whether an exchange of the group runs the addition. */
+static bool is_added_to_sum(const mn_program *p, uint32_t i) {
+    for (uint32_t k = 0; k < p->n_stops; k++)
+        if (p->stops[k].add == (int32_t)i)
+            return true;
+    return false;
+}
+
+/* Whether members exchange something between the launches of units a and b. */
+static bool exchanges_between(const mn_program *p, uint32_t a, uint32_t b) {
+    for (uint32_t k = 0; k < p->n_stops; k++)
+        if (p->stops[k].unit > a && p->stops[k].unit <= b)
+            return true;
+    return false;
+}
+
 /* What another unit runs is not launched. */
 bool cu_is_absorbed(const cu_run *r, uint32_t i) {
     switch (op_at(r, i)) {
+    case MN_OP_ADD:
+        return is_added_to_sum(r->p, i);
     case MN_OP_KV_STORE:
         return cu_is_joined(r, &r->p->units[i]);
     case MN_OP_LINEAR:
@@ -63,7 +81,9 @@ mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err) {
     r->late = next < r->p->n_units && op_at(r, next) == MN_OP_ATTENTION &&
               cu_is_joined(r, &r->p->units[next]);
     r->early = last < r->p->n_units && op_at(r, last) == MN_OP_LINEAR;
-    if (r->p->n_views)
+    if (exchanges_between(r->p, i, next))
+        r->late = false;
+    if (r->p->n_views || exchanges_between(r->p, last, i))
         r->early = false; /* a copy may lie between */
     launch_apart(r, u, cu_op_of(op_at(r, i)));
     const cudaError_t e = cudaPeekAtLastError();
@@ -88,15 +108,19 @@ cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s) {
     return r;
 }
 
+mn_status cu_launch_some(cu_run *r, uint32_t from, uint32_t to, uint32_t *last, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = from; i < to && !st; i++) {
+        if (cu_is_absorbed(r, i))
+            continue;
+        st = cu_launch_unit(r, i, *last, err);
+        *last = i;
+    }
+    return st;
+}
+
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err) {
     cu_run r = cu_run_of(c, symbol, s);
     uint32_t last = UINT32_MAX;
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; i < c->prog->n_units && !st; i++) {
-        if (cu_is_absorbed(&r, i))
-            continue;
-        st = cu_launch_unit(&r, i, last, err);
-        last = i;
-    }
-    return st;
+    return cu_launch_some(&r, 0, c->prog->n_units, &last, err);
 }

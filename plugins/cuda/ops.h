@@ -77,6 +77,8 @@ int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes);
 bool cu_copy_views(const cu_run *r, const cu_unit *u, bool in);
 /* last: the unit launched before, or UINT32_MAX. */
 mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err);
+/* Units [from, to) but those that others run. *last: as above; it is kept. */
+mn_status cu_launch_some(cu_run *r, uint32_t from, uint32_t to, uint32_t *last, mn_error *err);
 
 /* ---- operands in this step (operands.cu) ----------------------------------------------------- */
 /* Where a tensor lies; NULL = absent or not bound. */

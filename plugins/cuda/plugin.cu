@@ -1,10 +1,19 @@
-/* plugin.cu -- the entry and the table. */
-#include "backend.h"
+/* plugin.cu -- the entry. */
+#include "group.h"
+
+/* Groups are offered where the option `groups` asks for them: they have not run on two cards. */
+static bool offers_groups(const cu_plugin *p) {
+    mn_str value;
+    return MN_HAS(mn_host, p->host, option) &&
+           p->host->option(p->host->self, "groups", &value) == 1 && value.len == 1 &&
+           value.ptr[0] == '1';
+}
 
 static const void *query(void *self, const char *id) {
-    (void)self;
     if (!strcmp(id, MN_PROFILE_ID))
         return &cu_profile;
+    if (!strcmp(id, MN_GROUP_ID))
+        return offers_groups((const cu_plugin *)self) ? &cu_group_table : NULL;
     if (strcmp(id, MN_BACKEND_ID))
         return NULL;
     return &cu_backend;
@@ -41,45 +50,3 @@ extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, 
                        shutdown};
     return &p->api;
 }
-
-const mn_backend cu_backend = {
-    sizeof(mn_backend),
-    0,
-    cu_device_count,
-    cu_device_info,
-    cu_device_open,
-    cu_device_close,
-    cu_device_memory,
-    cu_self_test,
-    cu_contracts,
-    cu_supports,
-    cu_reason,
-    cu_estimate,
-    cu_alloc,
-    cu_wrap,
-    cu_buffer_free,
-    cu_map,
-    cu_queue_create,
-    cu_queue_free,
-    cu_write,
-    cu_read,
-    cu_copy,
-    cu_wait_event,
-    cu_queue_wait,
-    cu_event_free,
-    cu_abort,
-    cu_weights_open,
-    cu_weights_put,
-    cu_weights_seal,
-    cu_weights_free,
-    cu_kv_layout,
-    cu_kv_copy,
-    cu_compile,
-    cu_program_free,
-    cu_program_save,
-    cu_context_create,
-    cu_context_bind,
-    cu_context_prepare,
-    cu_execute,
-    cu_context_free,
-};

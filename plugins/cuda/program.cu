@@ -40,6 +40,8 @@ static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     if (!units)
         return mnp_fail_memory(err, (p->hi - p->lo) * sizeof *units, "fused units");
     mnp_count_uses(p->graph, p->lo, p->hi, p->uses);
+    if (p->plan)
+        mnp_shard_uses(p->plan, p->uses);
     mn_status st = mnp_lower(h, &l, patterns, N_PATTERNS, log, units, &p->n_units, err);
     for (uint32_t i = 0; i < p->n_units && !st; i++)
         p->units[i] = unit_of(&units[i]);
@@ -187,12 +189,15 @@ static mn_status plan(mn_program *p, const mn_host *log, mn_error *err) {
         st = lower(p, log, err);
     if (!st)
         st = find_caches(p, err);
+    if (!st && p->plan)
+        st = cu_find_stops(p, err);
     if (st)
         return st;
     choose_half(p);
     mnp_arena_begin(p->graph, p->allocations);
     for (uint32_t i = 0; i < p->n_units; i++)
         unit_live(p, i);
+    cu_stops_live(p);
     st = mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, 256, p->allocations,
                          &p->arena, err);
     if (st)
@@ -212,8 +217,8 @@ static int32_t find_seq_rows(const mn_graph *g) {
 }
 
 /* A program without weights: for estimate and compile. log: as in mnp_lower. */
-static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn_program **out,
-                      mn_error *err) {
+static mn_status make(mn_device *d, const cu_member *of, const mn_compile *in, const mn_host *log,
+                      mn_program **out, mn_error *err) {
     mn_compile c;
     mn_status st = mnp_read_compile(in, &c, err);
     if (st)
@@ -227,6 +232,10 @@ static mn_status make(mn_device *d, const mn_compile *in, const mn_host *log, mn
     p->lo = c.node_lo;
     p->hi = c.node_hi;
     p->seq_rows = find_seq_rows(g);
+    if (of) {
+        p->plan = of->plan;
+        p->rank = of->rank;
+    }
     p->flags = (uint32_t)c.flags;
     p->precision = cu_precision(&c);
     p->kv_types = mnp_kv_types_of(&c, p->precision);
@@ -302,9 +311,10 @@ static uint32_t importers(const mn_device *d) {
 
 /* What measurements said of one H200: about half of the bandwidth, 2 us a unit; a prompt of 512
  * rows on matrix units. */
-mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+mn_status cu_estimate_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_estimate *out,
+                         mn_error *err) {
     mn_program *p;
-    mn_status st = make(d, c, NULL, &p, err);
+    mn_status st = make(d, of, c, NULL, &p, err);
     if (st)
         return st;
     double streamed;
@@ -344,9 +354,14 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
     return MN_OK;
 }
 
-mn_status cu_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    return cu_estimate_as(d, NULL, c, out, err);
+}
+
+mn_status cu_compile_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_program **out,
+                        mn_error *err) {
     mn_program *p;
-    mn_status s = make(d, c, d->plugin->host, &p, err);
+    mn_status s = make(d, of, c, d->plugin->host, &p, err);
     if (s)
         return s;
     s = find_weights(p, c->weights, err);
@@ -357,11 +372,16 @@ mn_status cu_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_err
     return s;
 }
 
+mn_status cu_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    return cu_compile_as(d, NULL, c, out, err);
+}
+
 void cu_program_free(mn_program *p) {
     if (!p)
         return;
     cu_delete(p->dev, p->symbol_max);
     cu_delete(p->dev, p->units);
+    cu_delete(p->dev, p->stops);
     cu_delete(p->dev, p->allocations);
     cu_delete(p->dev, p->uses);
     cu_delete(p->dev, p->half);

@@ -3,6 +3,7 @@
 #define CU_PROGRAM_H
 #include "backend.h"
 #include "kernels.h"
+#include "shard.h"
 
 /* A unit of common/patterns.c, as the launches want it. Node indices; -1 = absent. epi: an ADD or
  * GLU behind a product, an ADD behind a MOE_COMBINE. */
@@ -20,6 +21,13 @@ struct cu_unit {
  * products of many rows: weights in 16 bits, rows of x and y sorted by expert. */
 struct cu_needs {
     uint64_t half, partial, arrived, ids, logits, pairs, wide, sorted_x, sorted_y;
+};
+
+/* An exchange of a group's plan takes place before unit `unit`; n_units = behind the last. add: a
+ * unit that the exchange runs, too: the addition to a sum; -1 = none. */
+struct cu_stop {
+    uint32_t unit;
+    int32_t add;
 };
 
 static inline void cu_need(uint64_t *at_least, uint64_t bytes) {
@@ -49,6 +57,10 @@ struct mn_program {
     uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
         wide_at, wide_bytes, sorted_x_at, sorted_y_at, gemm_at, scratch;
     int split, max_splits;
+    /* of a member of a group (group.h): which one of which plan, and where its exchanges are */
+    const mnp_shard *plan;
+    uint32_t rank, n_stops;
+    cu_stop *stops; /* [n_stops], in the order of the plan's exchanges */
 };
 /* CU_PAIRS: read by products of experts, which round from 9 pairs on; CU_ALWAYS: they always do */
 enum { CU_KIND = 0x0f, CU_PAIRS = 0x40, CU_ALWAYS = 0x80 };
@@ -79,6 +91,20 @@ struct mn_context {
 };
 /* Takes the values of a step into c->symbol; what they are too large for is an error. */
 mn_status cu_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
+/* The graph of c->symbol, NULL if there is none; and one that was captured for it, which is the
+ * context's from now on. prepare: it gives way to others last. */
+cudaGraphExec_t cu_context_find(mn_context *c, bool prepare);
+void cu_context_keep(mn_context *c, cudaGraphExec_t exec, bool prepare);
+/* The member of a group that a program is made for. */
+struct cu_member {
+    const mnp_shard *plan;
+    uint32_t rank;
+};
+/* As estimate and compile; of: NULL = none. */
+mn_status cu_estimate_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_estimate *out,
+                         mn_error *err);
+mn_status cu_compile_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_program **out,
+                        mn_error *err);
 /* Whether products of the class go to matrix units. */
 static inline bool cu_rounds(const mn_program *p) {
     return p->precision != MN_PRECISION_EXACT && !(p->flags & MN_COMPILE_DETERMINISTIC);
@@ -87,5 +113,9 @@ static inline bool cu_rounds(const mn_program *p) {
 uint64_t cu_reserve(mn_program *p, uint64_t bytes);
 /* Checks the segment's views and places those that need it, behind all else (views.cu). */
 mn_status cu_place_views(mn_program *p, mn_error *err);
+/* Of a member: where the exchanges are, behind the lowering pass; and what lives because of them,
+ * behind the units' (group_stops.cu). */
+mn_status cu_find_stops(mn_program *p, mn_error *err);
+void cu_stops_live(mn_program *p);
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);
 #endif

@@ -1,7 +1,8 @@
 /* test_cuda_lower.c -- what the CUDA plugin says of every fixture's graph, without a GPU: all nodes
  * run there, and the whole graph is lowered into units with places for tensors and scratch, in each
  * class and with each type of cache; again with every matrix in each type that minerva convert
- * writes. */
+ * writes. And so for groups of such devices: every exchange has a place between the units of each
+ * member. */
 #include "api/api.h"
 #include "common.h"
 #include <setjmp.h>
@@ -12,6 +13,7 @@
 #include "fixtures.h"
 
 mn_device *cuda_device_of(const mn_host *host);
+mn_device *cuda_group_of(const mn_host *host, uint32_t n);
 const mn_backend *cuda_backend(void);
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
@@ -39,6 +41,20 @@ static const way ways[] = {
 static const uint32_t types[] = {MN_F32,  MN_F16,   MN_BF16,   MN_Q8_0,  MN_Q4_0, MN_Q4_1,
                                  MN_Q5_0, MN_Q5_1,  MN_Q2_K,   MN_Q3_K,  MN_Q4_K, MN_Q5_K,
                                  MN_Q6_K, MN_MXFP4, MN_IQ4_NL, MN_IQ4_XS};
+
+/* Groups of 2, 3, 4 and 8; alone: the estimate of one device. */
+static void check_groups(const mn_compile *c, const mn_estimate *alone, const char *what) {
+    static const uint32_t members[] = {2, 3, 4, 8};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        mn_error err = MN_ERROR_INIT;
+        mn_estimate e = {.size = sizeof e};
+        mn_device *group = cuda_group_of(&host, members[i]);
+        if (cuda_backend()->estimate(group, c, &e, &err))
+            fail_msg("%s, %u members: %s", what, members[i], err.msg);
+        assert_true(e.weights > 0 && e.weights < 2 * alone->weights); /* small rows are padded */
+        assert_int_equal(e.precision, alone->precision);
+    }
+}
 
 /* Every node is native, and the graph has an estimate; what: for messages. */
 static void check_graph(const mn_graph *g, const char *what) {
@@ -72,6 +88,7 @@ static void check_graph(const mn_graph *g, const char *what) {
             fail_msg("%s, class %u: %s", what, ways[i].precision, err.msg);
         assert_true(e.weights > 0);
         assert_true(e.scratch > 0);
+        check_groups(&c, &e, what);
     }
     free(verdicts);
     free(most);

@@ -1,0 +1,67 @@
+/* exchange.h -- kernels with which the members of a group exchange tensors through each other's
+ * memory (k_group.cu). Each member launches the same exchanges in the same order, with the same
+ * grids; pointers of other members are addresses of peer memory. All tensors are dense f32.
+ *
+ * A mailbox is memory of a member in which the others leave words for it; it is zeroed before its
+ * first use. The words of an exchange carry its number, which goes up by one with each exchange of
+ * a context: two slots in turns are enough, for who sends number k has all of k - 1, whose senders
+ * were done with k - 2. */
+#ifndef CU_EXCHANGE_H
+#define CU_EXCHANGE_H
+#include "kernels.h"
+
+enum { CU_MAX_MEMBERS = 16, CU_EXCHANGE_BLOCKS = 64, CU_PATIENCE = 20 /* seconds */ };
+
+struct cu_mailbox {
+    uint32_t number; /* of the first exchange of the step that runs next */
+    uint32_t pad[63];
+    uint32_t arrived[CU_MAX_MEMBERS][CU_EXCHANGE_BLOCKS]; /* [sender][block] how far it is */
+    /* uint64_t words[2][n][small / 4] follow: a value, and above it the exchange it belongs to */
+};
+
+/* What all exchanges of a step have. */
+struct cu_exchange {
+    cu_mailbox *mail[CU_MAX_MEMBERS]; /* by rank */
+    volatile uint32_t *missed;        /* of this member */
+    uint32_t rank, n;
+    uint32_t index; /* among the exchanges of the step */
+    int64_t room;   /* words of a sender in a slot */
+};
+
+/* Every member's y becomes the sum over all members' x, with `add` of this member on top where it
+ * is not NULL; y may be x. n <= room goes in one shot, by words in mailboxes; else each member
+ * sums a part and hands it to all. */
+struct cu_sum {
+    cu_exchange e;
+    const float *x[CU_MAX_MEMBERS];
+    float *y[CU_MAX_MEMBERS];
+    const float *add;
+    int64_t n;
+};
+void cu_sum_words(cudaStream_t s, const cu_sum *a);
+void cu_sum_parts(cudaStream_t s, const cu_sum *a);
+
+/* Columns [first, first + width) of `rows` rows of `pitch`; fewer than 2^31 elements. */
+struct cu_columns {
+    int64_t rows, width, first, pitch;
+};
+/* Rows x of this member, of its width, become columns of every member's y. */
+struct cu_gather_parts {
+    cu_exchange e;
+    const float *x;
+    float *y[CU_MAX_MEMBERS];
+    cu_columns c;
+};
+void cu_gather_run(cudaStream_t s, const cu_gather_parts *a);
+
+/* The columns of x become the rows y; of this member alone. */
+struct cu_take {
+    const float *x;
+    float *y;
+    cu_columns c;
+};
+void cu_take_run(cudaStream_t s, const cu_take *a);
+
+/* Behind the last exchange of a step: n of them are over. */
+void cu_count_exchanges(cudaStream_t s, cu_mailbox *mail, uint32_t n);
+#endif

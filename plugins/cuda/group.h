@@ -1,0 +1,137 @@
+/* group.h -- mn.group/1: several GPUs of one host as one device, tensor parallel by the plan of
+ * plugins/common/shard.h.
+ *
+ * Every object of a group is one of each member's, in the order of ranks; the functions of the
+ * table ask the members one after the other (group*.cu). A step is one captured
+ * graph per member, with the exchanges inside. One thread launches all of them before anybody
+ * waits, and kernels of exchanges are small enough to run at once beside whatever else runs there,
+ * so that members which wait for each other always meet (group_step.cu). Because of that, nothing
+ * of a group is launched kernel by kernel.
+ *
+ * Members exchange through each other's memory (k_group.cu) where every card reads every other;
+ * else, or by the option `collectives` = "nccl", through NCCL, which is opened at run time
+ * (nccl.cu). Over peer memory, sums are added in the order of ranks: the same bits in every run.
+ *
+ * A member that fails, or does not answer for CU_PATIENCE seconds, loses the group: later calls
+ * return MN_DEVICE_LOST, and the message names it. */
+#ifndef CU_GROUP_H
+#define CU_GROUP_H
+#include "exchange.h"
+#include "program.h"
+#include "shard.h"
+
+/* NCCL's communicators of a group, one per member; nccl.cu. */
+struct cu_nccl;
+
+/* What kv_layout was told by the members; its address is the cookie. */
+struct cu_group_layout {
+    cu_group_layout *next;
+    mn_kv_layout of[CU_MAX_MEMBERS];
+};
+
+struct cu_group : mn_device {
+    uint32_t n;
+    mn_device *of[CU_MAX_MEMBERS];
+    bool peers;     /* every member reads and writes the memory of every other */
+    cu_nccl *nccl;  /* NULL: it is not used */
+    uint64_t small; /* sums of at most so many bytes are sent whole to every member */
+    /* by rank, in memory of the host: 1 + the rank of a member that this one waited for in vain */
+    uint32_t *missed;
+    cu_group_layout *layouts; /* under lock, as spare */
+};
+struct cu_group_buffer : mn_buffer {
+    uint32_t n; /* 1: memory of the host, which all members share */
+    mn_buffer *of[CU_MAX_MEMBERS];
+};
+struct cu_group_queue : mn_queue {
+    mn_queue *of[CU_MAX_MEMBERS];
+};
+struct cu_group_event : mn_event {
+    mn_event *of[CU_MAX_MEMBERS]; /* NULL: that member has nothing to do */
+};
+struct cu_group_weights : mn_weights {
+    mnp_shard *plan;
+    mn_weights *of[CU_MAX_MEMBERS];
+};
+struct cu_group_program : mn_program {
+    mnp_shard *whole; /* the plan of its members */
+    mn_program *of[CU_MAX_MEMBERS];
+};
+struct cu_group_context : mn_context {
+    mn_context *of[CU_MAX_MEMBERS];
+    cu_mailbox *mail[CU_MAX_MEMBERS]; /* on each member; NULL without peer memory */
+};
+
+/* The objects of a group; d->group, and so on of the others' devices, is not NULL. */
+static inline cu_group *cu_group_of(mn_device *d) {
+    return (cu_group *)d;
+}
+static inline mn_buffer *cu_member_buffer(const mn_buffer *b, uint32_t rank) {
+    const cu_group_buffer *x = (const cu_group_buffer *)b;
+    return x->of[x->n == 1 ? 0 : rank];
+}
+
+/* ---- group.cu -------------------------------------------------------------------------------- */
+extern const mn_group cu_group_table;
+void cu_group_device_close(mn_device *);
+mn_status cu_group_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
+mn_status cu_group_self_test(mn_device *, mn_error *);
+mn_status cu_group_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
+                            mn_error *);
+/* Puts the member's name before the message of a status that is not MN_OK. */
+mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_error *err);
+
+/* ---- group_memory.cu ------------------------------------------------------------------------- */
+mn_status cu_group_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status cu_group_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
+void cu_group_buffer_free(mn_buffer *);
+mn_status cu_group_map(mn_buffer *, void **, mn_error *);
+mn_status cu_group_queue_create(mn_device *, mn_queue **, mn_error *);
+void cu_group_queue_free(mn_queue *);
+mn_status cu_group_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
+mn_status cu_group_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
+                        mn_event **, mn_error *);
+mn_status cu_group_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t,
+                        mn_event **, mn_error *);
+mn_status cu_group_wait_event(mn_event *, uint64_t, mn_error *);
+mn_status cu_group_queue_wait(mn_queue *, mn_event *, mn_error *);
+void cu_group_event_free(mn_event *);
+mn_status cu_group_abort(mn_queue *);
+/* Behind all that the members' queues have; without events: for a caller that fills in some. */
+mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err);
+mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err);
+
+/* ---- group_model.cu -------------------------------------------------------------------------- */
+mn_status cu_group_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
+mn_status cu_group_member_estimate(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
+                                   mn_error *);
+mn_status cu_group_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
+mn_status cu_group_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *,
+                           uint32_t, uint32_t, mn_event **, mn_error *);
+mn_status cu_group_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_error *);
+mn_status cu_group_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **,
+                               mn_error *);
+mn_status cu_group_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
+void cu_group_weights_free(mn_weights *);
+mn_status cu_group_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
+void cu_group_program_free(mn_program *);
+
+/* ---- group_step.cu --------------------------------------------------------------------------- */
+/* Bytes of a mailbox of a group of n. */
+uint64_t cu_mailbox_bytes(const cu_group *g);
+mn_status cu_group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status cu_group_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
+                                mn_error *);
+mn_status cu_group_context_prepare(mn_context *, uint32_t, const int64_t *, mn_error *);
+mn_status cu_group_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+void cu_group_context_free(mn_context *);
+
+/* ---- nccl.cu --------------------------------------------------------------------------------- */
+/* The library (option `nccl`: its path) and a communicator per member. MN_UNSUPPORTED: it is not
+ * there, or does not start; the message states why. */
+mn_status cu_nccl_open(cu_group *g, mn_error *err);
+void cu_nccl_close(cu_group *g);
+/* at[rank] becomes the sum over all members, n f32 each, on streams that are being captured. */
+mn_status cu_nccl_sum(cu_group *g, float *const *at, int64_t n, const cudaStream_t *streams,
+                      mn_error *err);
+#endif

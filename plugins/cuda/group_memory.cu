@@ -1,0 +1,204 @@
+/* group_memory.cu -- buffers, queues and events of a group. Device memory is there once per member,
+ * at the same offsets; what the host writes goes to all, what it reads is member 0's. Pinned memory
+ * is there once: every card reads it. Events that are freed wait in the group's list of spares,
+ * under its lock. */
+#include "group.h"
+
+/* ---- buffers --------------------------------------------------------------------------------- */
+void cu_group_buffer_free(mn_buffer *buffer) {
+    cu_group_buffer *b = (cu_group_buffer *)buffer;
+    for (uint32_t r = 0; r < b->n; r++)
+        cu_buffer_free(b->of[r]);
+    cu_delete(b->dev, b);
+}
+
+mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
+                         mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    mn_status st = MN_OK;
+    cu_group_buffer *b = (cu_group_buffer *)cu_new(d, sizeof *b);
+    if (!b)
+        return mnp_fail_memory(err, sizeof *b, "a buffer");
+    b->dev = d;
+    b->bytes = bytes;
+    b->kind = kind & MN_MEM_KIND;
+    b->n = b->kind == MN_MEM_HOST_PINNED ? 1 : g->n;
+    for (uint32_t r = 0; r < b->n && !st; r++)
+        st = cu_group_blame(g, r, cu_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
+    if (st)
+        cu_group_buffer_free(b);
+    else
+        *out = b;
+    return st;
+}
+
+mn_status cu_group_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
+    return cu_wrap(d, host, bytes, out, err);
+}
+
+mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {
+    return cu_map(cu_member_buffer(b, 0), out, err);
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+void cu_group_queue_free(mn_queue *queue) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    for (uint32_t r = 0; r < cu_group_of(q->dev)->n; r++)
+        cu_queue_free(q->of[r]);
+    cu_delete(q->dev, q);
+}
+
+mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    mn_status st = MN_OK;
+    cu_group_queue *q = (cu_group_queue *)cu_new(d, sizeof *q);
+    if (!q)
+        return mnp_fail_memory(err, sizeof *q, "a queue");
+    q->dev = d;
+    for (uint32_t r = 0; r < g->n && !st; r++)
+        st = cu_group_blame(g, r, cu_queue_create(g->of[r], &q->of[r], err), err);
+    if (st)
+        cu_group_queue_free(q);
+    else
+        *out = q;
+    return st;
+}
+
+mn_status cu_group_abort(mn_queue *queue) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    for (uint32_t r = 0; r < cu_group_of(q->dev)->n; r++)
+        cu_abort(q->of[r]);
+    return MN_OK;
+}
+
+mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *from, uint64_t n,
+                         mn_error *err) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    const cu_group *g = cu_group_of(q->dev);
+    mn_status st = MN_OK;
+    for (uint32_t r = 0; r < g->n && !st; r++)
+        st = cu_group_blame(g, r, cu_write(q->of[r], cu_member_buffer(b, r), off, from, n, err),
+                            err);
+    return st;
+}
+
+mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const mn_buffer *from,
+                        uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    const cu_group *g = cu_group_of(q->dev);
+    const uint32_t copies = ((cu_group_buffer *)to)->n; /* 1: memory of the host is written once */
+    mn_status st = MN_OK;
+    for (uint32_t r = 0; r < copies && !st; r++) {
+        st = cu_copy(q->of[r], cu_member_buffer(to, r), to_off, cu_member_buffer(from, r), off, n,
+                     NULL, err);
+        st = cu_group_blame(g, r, st, err);
+    }
+    if (st || !event)
+        return st;
+    return cu_group_event_new(q, event, err);
+}
+
+mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_buffer *to,
+                        uint64_t to_off, uint64_t n, mn_event **event, mn_error *err) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    cu_group *g = cu_group_of(q->dev);
+    cu_group_event *e = NULL;
+    mn_status st = event ? cu_group_event_empty(g, &e, err) : MN_OK;
+    if (st)
+        return st;
+    st = cu_read(q->of[0], cu_member_buffer(b, 0), off, cu_member_buffer(to, 0), to_off, n,
+                 event ? &e->of[0] : NULL, err);
+    if (st && e)
+        cu_group_event_free(e);
+    else if (e)
+        *event = e;
+    return cu_group_blame(g, 0, st, err);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err) {
+    pthread_mutex_lock(&g->lock);
+    cu_group_event *e = (cu_group_event *)g->spare;
+    if (e)
+        g->spare = e->next;
+    pthread_mutex_unlock(&g->lock);
+    if (!e)
+        e = (cu_group_event *)cu_new(g, sizeof *e);
+    if (!e)
+        return mnp_fail_memory(err, sizeof *e, "an event");
+    e->dev = g;
+    *out = e;
+    return MN_OK;
+}
+
+mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
+    cu_group *g = cu_group_of(q->dev);
+    cu_group_event *e;
+    mn_status st = cu_group_event_empty(g, &e, err);
+    if (st)
+        return st;
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
+        if (!st)
+            st = cu_event_new(g->of[r], q->of[r]->stream, &e->of[r], err);
+        st = cu_group_blame(g, r, st, err);
+    }
+    if (st)
+        cu_group_event_free(e);
+    else
+        *out = e;
+    return st;
+}
+
+void cu_group_event_free(mn_event *event) {
+    cu_group_event *e = (cu_group_event *)event;
+    cu_group *g = cu_group_of(e->dev);
+    for (uint32_t r = 0; r < g->n; r++) {
+        cu_event_free(e->of[r]);
+        e->of[r] = NULL;
+    }
+    pthread_mutex_lock(&g->lock);
+    e->next = g->spare;
+    g->spare = e;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* One round: waits a while for the first member that is not done, and asks the others how they
+ * are, for one that failed keeps those that wait for it. */
+static mn_status wait_round(const cu_group *g, const cu_group_event *e, uint64_t slice_ns,
+                            mn_error *err) {
+    mn_status all = MN_OK;
+    for (uint32_t r = 0; r < g->n; r++) {
+        const mn_status st = cu_wait_event(e->of[r], all ? 0 : slice_ns, err);
+        if (st && st != MN_TIMEOUT)
+            return cu_group_blame(g, r, st, err);
+        if (st)
+            all = st;
+    }
+    return all;
+}
+
+mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *err) {
+    const cu_group_event *e = (const cu_group_event *)event;
+    const cu_group *g = cu_group_of(e->dev);
+    const mn_host *h = g->plugin->host;
+    const uint64_t from = h->now_ns(h->self);
+    for (uint64_t past = 0;;) {
+        const uint64_t left = timeout_ns - past;
+        const uint64_t slice = left < 100000000 ? left : (uint64_t)100000000;
+        const mn_status st = wait_round(g, e, slice, err);
+        past = h->now_ns(h->self) - from;
+        if (st != MN_TIMEOUT || past >= timeout_ns)
+            return st;
+    }
+}
+
+mn_status cu_group_queue_wait(mn_queue *queue, mn_event *event, mn_error *err) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    const cu_group *g = cu_group_of(q->dev);
+    const cu_group_event *e = (const cu_group_event *)event;
+    mn_status st = MN_OK;
+    for (uint32_t r = 0; r < g->n && !st && e; r++)
+        st = cu_group_blame(g, r, cu_queue_wait(q->of[r], e->of[r], err), err);
+    return st;
+}

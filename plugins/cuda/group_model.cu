@@ -1,0 +1,271 @@
+/* group_model.cu -- a model on a group: what the members are asked is what the host asks, with the
+ * graphs of a plan. Every weight set and program has a plan of its own, which is a pure function of
+ * graph, segment and number of members; the weights of one are those of the other by name. */
+#include "group.h"
+
+/* ---- questions ------------------------------------------------------------------------------- */
+/* What the members are asked, one by one. */
+struct question {
+    mnp_shard *plan;
+    mn_compile host;
+};
+
+static mn_status ask(const cu_group *g, const mn_compile *in, question *q, mn_error *err) {
+    q->plan = NULL;
+    mnp_read(&q->host, sizeof q->host, in, in->size);
+    q->host.size = sizeof q->host;
+    return mnp_shard_plan(g->plugin->host, in, g->n, &q->plan, err);
+}
+
+static mn_compile for_member(const question *q, uint32_t rank) {
+    mn_compile c = q->host;
+    c.graph = mnp_shard_graph(q->plan, rank);
+    return c;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* ---- negotiation ----------------------------------------------------------------------------- */
+static mn_status estimate_member(const cu_group *g, const question *q, uint32_t rank,
+                                 mn_estimate *out, mn_error *err) {
+    const mn_compile c = for_member(q, rank);
+    const cu_member of = {q->plan, rank};
+    mn_status st = cu_estimate_as(g->of[rank], &of, &c, out, err);
+    if (!st && g->peers)
+        out->scratch += cu_mailbox_bytes(g);
+    return st;
+}
+
+mn_status cu_group_member_estimate(mn_device *d, uint32_t rank, const mn_compile *in,
+                                   mn_estimate *out, mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    mn_estimate one = {};
+    question q;
+    if (rank >= g->n)
+        return mnp_fail(err, MN_INVALID, ~0u, "member %u of %u", rank, g->n);
+    mn_status st = ask(g, in, &q, err);
+    if (st)
+        return st;
+    one.size = sizeof one;
+    st = estimate_member(g, &q, rank, &one, err);
+    mnp_shard_free(q.plan);
+    if (!st)
+        mnp_fill(out, &one, sizeof one);
+    return st;
+}
+
+/* Times of the slowest member; what exchanges take is not in them. */
+mn_status cu_group_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    mn_estimate all = {};
+    question q;
+    mn_status st = ask(g, in, &q, err);
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        mn_estimate one = {};
+        one.size = sizeof one;
+        st = estimate_member(g, &q, r, &one, err);
+        one.weights = larger(one.weights, all.weights);
+        one.scratch = larger(one.scratch, all.scratch);
+        one.decode_us = one.decode_us > all.decode_us ? one.decode_us : all.decode_us;
+        one.prefill_us = one.prefill_us > all.prefill_us ? one.prefill_us : all.prefill_us;
+        all = one;
+    }
+    mnp_shard_free(q.plan);
+    if (!st)
+        mnp_fill(out, &all, sizeof all);
+    return st;
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group, mn_kv_layout *out,
+                             mn_error *err) {
+    cu_group *g = cu_group_of(d);
+    uint64_t most = 0;
+    question q;
+    mn_status st = ask(g, in, &q, err);
+    if (st)
+        return st;
+    cu_group_layout *l = (cu_group_layout *)cu_new(d, sizeof *l);
+    if (!l)
+        st = mnp_fail_memory(err, sizeof *l, "a layout");
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        const mn_compile c = for_member(&q, r);
+        l->of[r].size = sizeof l->of[r];
+        st = cu_kv_layout(g->of[r], &c, group, &l->of[r], err);
+        most = larger(most, l->of[r].page_bytes);
+    }
+    mnp_shard_free(q.plan);
+    if (st) {
+        cu_delete(d, l);
+        return st;
+    }
+    mn_kv_layout all = l->of[0];
+    all.page_bytes = most;
+    all.cookie = (uint64_t)(uintptr_t)l;
+    pthread_mutex_lock(&g->lock);
+    l->next = g->layouts;
+    g->layouts = l;
+    pthread_mutex_unlock(&g->lock);
+    mnp_fill(out, &all, sizeof all);
+    return MN_OK;
+}
+
+mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *layout,
+                           const mn_page_copy *copies, uint32_t n, uint32_t stride,
+                           mn_event **event, mn_error *err) {
+    cu_group_queue *q = (cu_group_queue *)queue;
+    const cu_group *g = cu_group_of(q->dev);
+    const cu_group_layout *l = (const cu_group_layout *)(uintptr_t)layout->cookie;
+    mn_status st = MN_OK;
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        st = cu_kv_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL, err);
+        st = cu_group_blame(g, r, st, err);
+    }
+    if (st || !event)
+        return st;
+    return cu_group_event_new(q, event, err);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+void cu_group_weights_free(mn_weights *weights) {
+    cu_group_weights *w = (cu_group_weights *)weights;
+    for (uint32_t r = 0; r < cu_group_of(w->dev)->n; r++)
+        cu_weights_free(w->of[r]);
+    mnp_shard_free(w->plan);
+    cu_delete(w->dev, w);
+}
+
+mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
+                                mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    question q;
+    mn_status st = ask(g, in, &q, err);
+    if (st)
+        return st;
+    cu_group_weights *w = (cu_group_weights *)cu_new(d, sizeof *w);
+    if (!w) {
+        mnp_shard_free(q.plan);
+        return mnp_fail_memory(err, sizeof *w, "a weight set");
+    }
+    w->dev = d;
+    w->graph = q.host.graph;
+    w->plan = q.plan;
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        const mn_compile c = for_member(&q, r);
+        st = cu_group_blame(g, r, cu_weights_open(g->of[r], &c, &w->of[r], err), err);
+    }
+    if (st)
+        cu_group_weights_free(w);
+    else
+        *out = w;
+    return st;
+}
+
+/* A member's piece: tensor t of the members' graphs. event: of the member. */
+static mn_status put_piece(cu_group_weights *w, cu_group_queue *q, uint32_t rank, uint32_t t,
+                           const mn_weight_src *in, mn_plane *planes, mn_event **event,
+                           mn_error *err) {
+    mn_weight_src piece;
+    mn_status st = mnp_shard_source(w->plan, rank, t, in, planes, &piece, err);
+    if (!st)
+        st = cu_weights_put(w->of[rank], q->of[rank], &piece, event, err);
+    return cu_group_blame(cu_group_of(w->dev), rank, st, err);
+}
+
+/* All pieces of a weight, on all members; planes: room for those of a source. Without events the
+ * members go on while the next one's piece is sent: the source's bytes were read by then. */
+static mn_status put_pieces(cu_group_weights *w, cu_group_queue *q, const mn_weight_src *in,
+                            mn_plane *planes, mn_error *err) {
+    const cu_group *g = cu_group_of(w->dev);
+    const uint32_t n = mnp_shard_graph(w->plan, 0)->n_tensors;
+    mn_status st = MN_OK;
+    for (uint32_t t = 0; t < n && !st; t++) {
+        if (mnp_shard_piece(w->plan, t).source != in->tensor)
+            continue;
+        for (uint32_t r = 0; r < g->n && !st; r++) {
+            mn_event *sent = NULL;
+            st = put_piece(w, q, r, t, in, planes, &sent, err);
+            cu_event_free(sent);
+        }
+    }
+    return st;
+}
+
+mn_status cu_group_weights_put(mn_weights *weights, mn_queue *queue, const mn_weight_src *in,
+                               mn_event **event, mn_error *err) {
+    cu_group_weights *w = (cu_group_weights *)weights;
+    cu_group_queue *q = (cu_group_queue *)queue;
+    if (event)
+        *event = NULL;
+    mn_status st = mnp_check_source(w->graph, in, 3, err);
+    if (st)
+        return st;
+    const uint64_t bytes = (uint64_t)in->n_parts * in->n_planes * sizeof(mn_plane);
+    mn_plane *planes = (mn_plane *)cu_new(w->dev, bytes);
+    if (!planes)
+        return mnp_fail_memory(err, bytes, "a weight's planes");
+    st = put_pieces(w, q, in, planes, err);
+    cu_delete(w->dev, planes);
+    if (st || !event)
+        return st;
+    return cu_group_event_new(q, event, err);
+}
+
+mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *kept_how,
+                                mn_error *err) {
+    cu_group_weights *w = (cu_group_weights *)weights;
+    cu_group_queue *q = (cu_group_queue *)queue;
+    const cu_group *g = cu_group_of(w->dev);
+    mn_status st = MN_OK;
+    uint32_t all = 0;
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        uint32_t how = 0;
+        st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
+        if (!st)
+            st = cu_weights_seal(w->of[r], q->of[r], &how, err);
+        st = cu_group_blame(g, r, st, err);
+        all |= how;
+    }
+    if (kept_how)
+        *kept_how = all;
+    return st;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+void cu_group_program_free(mn_program *program) {
+    cu_group_program *p = (cu_group_program *)program;
+    for (uint32_t r = 0; r < cu_group_of(p->dev)->n; r++)
+        cu_program_free(p->of[r]);
+    mnp_shard_free(p->whole);
+    cu_delete(p->dev, p);
+}
+
+mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
+    const cu_group *g = cu_group_of(d);
+    question q;
+    mn_status st = ask(g, in, &q, err);
+    if (st)
+        return st;
+    cu_group_program *p = (cu_group_program *)cu_new(d, sizeof *p);
+    if (!p) {
+        mnp_shard_free(q.plan);
+        return mnp_fail_memory(err, sizeof *p, "a program");
+    }
+    p->dev = d;
+    p->graph = q.host.graph;
+    p->whole = q.plan;
+    const cu_group_weights *w = (const cu_group_weights *)q.host.weights;
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        mn_compile c = for_member(&q, r);
+        const cu_member of = {q.plan, r};
+        c.weights = w ? w->of[r] : NULL;
+        st = cu_compile_as(g->of[r], &of, &c, &p->of[r], err);
+    }
+    if (st)
+        cu_group_program_free(p);
+    else
+        *out = p;
+    return st;
+}
