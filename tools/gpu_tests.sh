@@ -171,7 +171,7 @@ split() {
 # Two cards as one device: fixtures, the same bits in every run, a batch as its sequences alone.
 group() {
     pair=cuda:0+cuda:1
-    golden story $pair && golden batch $pair && ls "$here/tests/data/fixtures" | xargs -P 4 -I{} sh -c '
+    MINERVA_CUDA_GROUPS=1 && export MINERVA_CUDA_GROUPS && golden batch $pair && ls "$here/tests/data/fixtures" | xargs -P 4 -I{} sh -c '
         python3 "$0/tests/golden/golden.py" "$1" "fixture:{}" '$pair' >"$2.{}" 2>&1; e=$?
         [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  {}"; grep -v "^ok" "$2.{}" | tail -3; exit 1; }' "$here" "$minerva" "$(mktemp -u)"
 }

@@ -415,6 +415,12 @@ static int64_t maker_grain(const mnp_shard *s, const mn_node *n, uint32_t i) {
     return row_grain(mnp_in_tensor(s->g, p, weight_operand(p, k)));
 }
 
+/* Matrix units want columns in whole steps; shares are a little less even then. */
+static int64_t wide_unit(const mnp_shard *s, int64_t unit, int64_t width) {
+    const int64_t wide = common_multiple(unit, 64);
+    return width / wide >= 8 * (int64_t)s->n ? wide : unit;
+}
+
 /* From an activation: gate and up by rows, down by columns. */
 static void divide_activation(mnp_shard *s, uint32_t node) {
     mnp_share shares[MNP_MAX_MEMBERS];
@@ -438,7 +444,7 @@ static void divide_activation(mnp_shard *s, uint32_t node) {
         unit = rows;
     if (y->dim[dim] / unit < s->n)
         return;
-    even_shares(s->n, y->dim[dim], unit, shares);
+    even_shares(s->n, y->dim[dim], wide_unit(s, unit, y->dim[dim]), shares);
     for (uint32_t i = 0; i < n_inputs; i++)
         want(s, node, i, dim, shares);
     finish(s, node, dim, shares);

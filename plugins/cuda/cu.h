@@ -30,14 +30,12 @@ struct mn_event {
     cudaEvent_t ev;
     mn_event *next;
 };
-struct cu_group;
 struct mn_device {
     cu_plugin *plugin;
     int index, sms, smem_max, cc;
     double gbps;
     pthread_mutex_t lock; /* of spare */
     mn_event *spare;
-    cu_group *group; /* itself, if it is several devices (group.h); else NULL */
 };
 struct mn_buffer {
     mn_device *dev;

@@ -87,7 +87,7 @@ static mn_status connect(cu_group *g, mn_error *err) {
     why.size = sizeof why;
     g->small = option_number(p, "group_small_kib", 256) << 10;
     g->peers = !only_nccl && reach_all(g);
-    if (g->peers && !option_is(p, "collectives", "both"))
+    if (g->peers && !option_is(p, "collectives", "mixed"))
         return MN_OK;
     const mn_status st = cu_nccl_open(g, &why);
     if (!st)
@@ -142,9 +142,8 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
     if (!g)
         return mnp_fail_memory(err, sizeof *g, "a group");
     g->plugin = p;
-    g->group = g;
     g->n = n;
-    g->index = (int)members[0];
+    g->index = CU_GROUP;
     pthread_mutex_init(&g->lock, NULL);
     mn_status st = open_members(g, members, err);
     if (!st)

@@ -62,7 +62,12 @@ struct cu_group_context : mn_context {
     cu_mailbox *mail[CU_MAX_MEMBERS]; /* on each member; NULL without peer memory */
 };
 
-/* The objects of a group; d->group, and so on of the others' devices, is not NULL. */
+/* The index of a group among devices. */
+enum { CU_GROUP = -1 };
+static inline bool cu_is_group(const mn_device *d) {
+    return d->index == CU_GROUP;
+}
+/* The objects of a group. */
 static inline cu_group *cu_group_of(mn_device *d) {
     return (cu_group *)d;
 }

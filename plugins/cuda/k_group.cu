@@ -32,8 +32,7 @@ __device__ __forceinline__ float4 load4(const float *from) {
     float4 v;
     asm volatile("ld.relaxed.sys.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "l"(from)
-                 : "memory");
+                 : "l"(from));
     return v;
 }
 __device__ __forceinline__ float load1(const float *from) {
@@ -128,19 +127,21 @@ __global__ void __launch_bounds__(THREADS) sum_words(cu_sum a) {
     }
 }
 
-/* Elements [4 i, 4 i + 4) of all members, summed up, for everybody; n of the MANY. */
+/* Elements [4 i, 4 i + 4) of all members, summed up, for everybody; for MANY i, `step` apart, that
+ * are below hi. All that is read is on its way at once. */
 template <int N, int MANY>
-__device__ __forceinline__ void sum4(const cu_sum &a, const int64_t *i, int n) {
+__device__ __forceinline__ void sum4(const cu_sum &a, int64_t i, int64_t step, int64_t hi) {
     float4 part[MANY][N];
 #pragma unroll
     for (int u = 0; u < MANY; u++) {
-        const int64_t at = i[u < n ? u : 0] * 4;
+        const int64_t at = i + u * step < hi ? i + u * step : i;
 #pragma unroll
         for (int r = 0; r < N; r++)
-            part[u][r] = load4(a.x[r] + at);
+            part[u][r] = load4(a.x[r] + at * 4);
     }
 #pragma unroll
     for (int u = 0; u < MANY; u++) {
+        const int64_t at = i + u * step;
         float4 all = part[u][0];
 #pragma unroll
         for (int r = 1; r < N; r++) {
@@ -149,10 +150,10 @@ __device__ __forceinline__ void sum4(const cu_sum &a, const int64_t *i, int n) {
             all.z += part[u][r].z;
             all.w += part[u][r].w;
         }
-        if (u >= n)
+        if (at >= hi)
             continue;
         if (a.add) {
-            const float4 more = __ldcg((const float4 *)(a.add + i[u] * 4));
+            const float4 more = __ldcg((const float4 *)(a.add + at * 4));
             all.x += more.x;
             all.y += more.y;
             all.z += more.z;
@@ -160,7 +161,7 @@ __device__ __forceinline__ void sum4(const cu_sum &a, const int64_t *i, int n) {
         }
 #pragma unroll
         for (int r = 0; r < N; r++)
-            *(float4 *)(a.y[r] + i[u] * 4) = all;
+            *(float4 *)(a.y[r] + at * 4) = all;
     }
 }
 
@@ -190,16 +191,8 @@ template <int N> __global__ void __launch_bounds__(THREADS) sum_parts(cu_sum a) 
     int64_t i = lo + (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if constexpr (N != 0) {
         enum { MANY = 8 / N };
-        for (; i < hi; i += MANY * step) {
-            int64_t at[MANY];
-            int n = 0;
-#pragma unroll
-            for (int u = 0; u < MANY; u++) {
-                at[u] = i + u * step;
-                n += at[u] < hi;
-            }
-            sum4<N, MANY>(a, at, n);
-        }
+        for (; i < hi; i += MANY * step)
+            sum4<N, MANY>(a, i, step, hi);
     } else {
         for (; i < hi; i += step)
             sum1(a, i);

@@ -3,6 +3,7 @@
  * units add up to more than the step's. Bytes and operations are arithmetic over sizes of operands.
  *
  * Events live while the call runs; the context is the caller's. */
+#include "group.h"
 #include "ops.h"
 
 static const char *op_name(uint32_t op) {
@@ -103,6 +104,8 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
                          uint32_t stride, uint32_t *n, mn_error *err) {
     const mn_program *p = c->prog;
     const uint32_t room = *n;
+    if (cu_is_group(p->dev)) /* its members wait for each other within a captured step */
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "a group of devices has no profile");
     mn_status st = cu_context_begin(c, set, values, err);
     if (st)
         return st;

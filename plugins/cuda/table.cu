@@ -87,7 +87,7 @@ static const mn_backend grouped = {
 };
 
 static const mn_backend *table_of(const mn_device *d) {
-    return d->group ? &grouped : &alone;
+    return cu_is_group(d) ? &grouped : &alone;
 }
 
 static void any_device_close(mn_device *d) {

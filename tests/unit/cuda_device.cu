@@ -22,7 +22,7 @@ mn_device *cuda_device_of(const mn_host *host) {
 mn_device *cuda_group_of(const mn_host *host, uint32_t n) {
     static cu_group group;
     group.plugin = cuda_device_of(host)->plugin;
-    group.group = &group;
+    group.index = CU_GROUP;
     group.n = n;
     group.peers = true;
     group.small = 256 << 10;

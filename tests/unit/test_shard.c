@@ -167,6 +167,42 @@ static void check_sums(const plan *p) {
     assert_int_equal(n_sums, 0);
 }
 
+/* ---- units ----------------------------------------------------------------------------------- */
+/* Where every node is a unit, an exchange stands where the plan has it or later, behind who makes
+ * it and before who reads it; and nobody may fuse what is exchanged. */
+static void check_stops(const plan *p) {
+    uint32_t n_exchanges;
+    const mnp_exchange *e = mnp_shard_exchanges(p->s, &n_exchanges);
+    const mn_graph *g = mnp_shard_graph(p->s, 1);
+    const uint32_t n = g->n_nodes;
+    uint32_t *units = calloc((size_t)n + n_exchanges, sizeof *units);
+    mnp_use *uses = calloc(g->n_tensors, sizeof *uses);
+    const mnp_lowering l = {g, 0, n, uses};
+    uint32_t *before = units + n;
+    mn_error err = MN_ERROR_INIT;
+    for (uint32_t i = 0; i < n; i++)
+        units[i] = i;
+    mnp_count_uses(g, 0, n, uses);
+    mnp_shard_uses(p->s, uses);
+    assert_int_equal(mnp_shard_stops(p->s, 1, units, n, before, &err), MN_OK);
+    for (uint32_t i = 0; i < n_exchanges; i++) {
+        assert_true(before[i] >= e[i].at && before[i] <= n);
+        assert_true(!i || before[i] >= before[i - 1]);
+        assert_true(uses[e[i].from].maker < (int32_t)before[i]);
+        assert_false(mnp_is_private(&l, (int32_t)e[i].from));
+        for (uint32_t k = 0; k < before[i]; k++)
+            for (uint32_t j = 0; j < mnp_node(g, k)->n_in; j++)
+                assert_int_not_equal(mnp_in(g, mnp_node(g, k), j), (int32_t)e[i].to);
+    }
+    /* a unit that has all nodes leaves no place between */
+    for (uint32_t i = 0; i < n; i++)
+        units[i] = 0;
+    assert_int_equal(mnp_shard_stops(p->s, 1, units, 1, before, &err), MN_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "is made behind the unit"));
+    free(units);
+    free(uses);
+}
+
 /* ---- a plan ---------------------------------------------------------------------------------- */
 static uint64_t bytes_of(const mn_graph *g, uint32_t t) {
     uint64_t bytes = 0;
@@ -225,6 +261,8 @@ static void check_plan(void *arg, const char *name, const mn_graph *g) {
     }
     check_exchanges(&p);
     check_sums(&p);
+    if (p.n_sums)
+        check_stops(&p);
     check_bytes(&p, repeats);
     if (p.n == 2 && (!p.n_divided || !p.n_sums))
         fail_msg("%s: %u tensors divided, %u sums", name, p.n_divided, p.n_sums);
