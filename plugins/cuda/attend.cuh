@@ -17,8 +17,8 @@ enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4, SPLITS = 32 };
 
 /* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
  * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
- * each head of keys, row, slices of the splits; of rows that are stored on the way: blocks of each
- * row, head of keys, slice. */
+ * each head of keys, row (of a.apart: sequence), slices of the splits; of rows that are stored on
+ * the way: blocks of each row, head of keys, slice. */
 struct attend_args {
     cu_attend a;
     int group;
@@ -493,9 +493,15 @@ __device__ __forceinline__ void keep_row(const cu_cache &c, int page, int kvh, i
     if (i * E < c.pv)
         v[i] = ((const uint4 *)sh.v)[i];
 }
-/* Keys and values behind those that are fetched first, on their way to L2. */
+/* Keys and values behind those that are fetched first, on their way to L2: all of a split, for a
+ * cache that is short, or those of the first tiles. */
 template <class KT, int ND>
-__device__ __forceinline__ void warm(const cu_cache &c, const span &s, int kvh, int pos) {
+__device__ __forceinline__ void warm(const cu_attend &a, const span &s, int kvh, int pos) {
+    const cu_cache &c = a.c;
+    if constexpr (std::is_same<KT, tile_type>::value) {
+        warm_tiles<ND>(c, s, kvh, a.ahead);
+        return;
+    }
     constexpr int SIZE = sizeof(typename kept<KT>::element);
     const int bytes_k = c.pk * SIZE;
     const int bytes_v = c.pv * SIZE;
@@ -544,13 +550,8 @@ __device__ __forceinline__ void merge_all(const cu_attend &a, int64_t row, int h
 #pragma unroll 1
     for (int s = s0; s < s1; s += SPLITS, first += SPLITS * stride) {
         const int n = min(s1 - s, (int)SPLITS);
-        if (warp < heads)
-            plan_merge(first + (int64_t)warp * a.max_splits * stride, stride, n, &top,
-                       sh.steps[warp]);
-        __syncthreads();
-#pragma unroll 1
-        for (int at = 0; at < n; at += AT_ONCE) {
-            float v[VALUES][AT_ONCE];
+        float v[VALUES][AT_ONCE];
+        auto read_values = [&](int at) {
 #pragma unroll
             for (int j = 0; j < VALUES; j++) {
                 const int g = (threadIdx.x + j * THREADS) / D;
@@ -561,6 +562,16 @@ __device__ __forceinline__ void merge_all(const cu_attend &a, int64_t row, int h
                 for (int k = 0; k < AT_ONCE; k++)
                     v[j][k] = is && at + k < n ? __ldcg(&from[k * stride]) : 0;
             }
+        };
+        read_values(0); /* on their way beside maxima and sums */
+        if (warp < heads)
+            plan_merge(first + (int64_t)warp * a.max_splits * stride, stride, n, &top,
+                       sh.steps[warp]);
+        __syncthreads();
+#pragma unroll 1
+        for (int at = 0; at < n; at += AT_ONCE) {
+            if (at)
+                read_values(at);
 #pragma unroll
             for (int j = 0; j < VALUES; j++) {
                 const int g = min((int)(threadIdx.x + j * THREADS) / D, heads - 1);
@@ -579,10 +590,11 @@ __device__ __forceinline__ void merge_all(const cu_attend &a, int64_t row, int h
         r[j].m = sh.m[0][min((int)(threadIdx.x + j * THREADS) / D, heads - 1)];
 }
 
-/* Part `part` of the heads of row t that share keys kvh; all threads. */
+/* Part `part` of the heads of row t that share keys kvh; its sums are those of row `place` in the
+ * scratch; all threads. */
 template <class KT, int ND, int G, bool ONE>
-__device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh, int part,
-                                            attend_shared<KT, ND, G, ONE> &sh) {
+__device__ __forceinline__ void attend_part(const attend_args &x, int t, int place, int kvh,
+                                            int part, attend_shared<KT, ND, G, ONE> &sh) {
     typedef typename kept<KT>::query query;
     constexpr int D = 64 * ND;
     constexpr int VALUES = (G * D + THREADS - 1) / THREADS;
@@ -601,6 +613,7 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
     const int heads = G == 1 ? 1 : min(x.per, x.group - part * x.per);
     const bool valid = pos >= 0 && slot >= 0 && slot < c.S && pos < c.P * CU_PAGE_TOKENS;
     const int64_t row = (int64_t)t * a.H + h0;
+    const int64_t kept_at = (int64_t)place * a.H + h0;
     if (!valid) {
         if (early)
             cu_wait();
@@ -636,7 +649,7 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
         if (!mine) {
             if constexpr (ONE) {
                 if (part == 0)
-                    warm<KT, ND>(c, s, kvh, pos);
+                    warm<KT, ND>(a, s, kvh, pos);
                 if (tid < a.st.q.n_rot / 2)
                     angle(pos, freq, a.st.q.mscale, &sh.cs[tid], &sh.sn[tid]);
                 __syncthreads();
@@ -669,7 +682,7 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
                 merge_in(r[j], m, sum, v);
                 continue;
             }
-            float *to = a.partial + ((row + g) * a.max_splits + z) * (c.dv + 2);
+            float *to = a.partial + ((kept_at + g) * a.max_splits + z) * (c.dv + 2);
             if (!i) {
                 __stcg(&to[0], m);
                 __stcg(&to[1], sum);
@@ -681,16 +694,16 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
         __threadfence();
         __syncthreads();
         if (!tid)
-            sh.last = (int)atomicAdd(&a.arrived[row], (unsigned)mine) + mine == s1 - s0;
+            sh.last = (int)atomicAdd(&a.arrived[kept_at], (unsigned)mine) + mine == s1 - s0;
         __syncthreads();
         if (!sh.last)
             return;
         __threadfence();
         if (!tid)
-            a.arrived[row] = 0;
+            a.arrived[kept_at] = 0;
     }
     if (!direct)
-        merge_all<KT, ND>(a, row, heads, s0, s1, sh, r);
+        merge_all<KT, ND>(a, kept_at, heads, s0, s1, sh, r);
 #pragma unroll
     for (int j = 0; j < VALUES; j++) {
         const int g = (tid + j * THREADS) / D;
@@ -704,17 +717,31 @@ __device__ __forceinline__ void attend_part(const attend_args &x, int t, int kvh
     }
 }
 
+/* The row of sequence s, if it has one row; else -1. */
+__device__ __forceinline__ int single_row(const cu_attend &a, int s) {
+    const int4 seq = __ldcg((const int4 *)a.seqs + s);
+    const bool single = seq.y == 1 && seq.x >= 0 && seq.x < a.c.T;
+    return same(single ? seq.x : -1);
+}
+
 template <class KT, int ND, int G, bool ONE>
 __global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(attend_args x) {
     __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const int across = x.a.c.T > 1 || !ONE ? blockIdx.x / x.blocks : 0;
     const int first = blockIdx.x - across * x.blocks;
-    const int t = ONE ? across : blockIdx.y;
+    const int place = ONE ? across : blockIdx.y;
     const int kvh = ONE ? blockIdx.y : across;
+    int t = place;
     cu_next();
+    if (!ONE && x.a.apart) {
+        cu_wait();
+        t = single_row(x.a, place);
+        if (t < 0)
+            return;
+    }
 #pragma unroll 1
     for (int part = first; part < x.parts; part += x.blocks)
-        attend_part(x, t, kvh, part, sh);
+        attend_part(x, t, place, kvh, part, sh);
 }
 
 template <class KT, int G, bool ONE>

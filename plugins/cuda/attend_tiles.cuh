@@ -77,6 +77,31 @@ __device__ __forceinline__ void fetch_first(const cu_cache &c, const span &s, in
     if (at < s.hi)
         fetch_keys(c, s, kvh, at, to);
 }
+/* A warp's tile on its way to L2: a line of 128 bytes of keys and one of values for each lane. All
+ * that a split has at once would push out of L2 what other blocks have not read yet. */
+template <int ND>
+__device__ __forceinline__ void warm_tile(const cu_cache &c, const span &s, int kvh, int at) {
+    const int lane = threadIdx.x % 32;
+    const int p = at + lane / ND;
+    const int byte = lane % ND * 128;
+    if (at >= s.hi)
+        return;
+    const int page = page_at(s, at);
+    if (page < 0 || p >= s.hi)
+        return;
+    if (byte < 2 * c.pk)
+        prefetch(key_at(c, page, kvh, p, 2) + byte);
+    if (byte < 2 * c.pv)
+        prefetch(value_at(c, page, kvh, p, 2) + byte);
+}
+/* The tiles of each warp that a walk does not ask for itself. */
+template <int ND>
+__device__ __forceinline__ void warm_tiles(const cu_cache &c, const span &s, int kvh, int ahead) {
+    const int at = tiles_from<ND>(s) + same(threadIdx.x / 32) * tiles<ND>::EACH;
+#pragma unroll 1
+    for (int i = 0; i < ahead; i++)
+        warm_tile<ND>(c, s, kvh, at + i * tiles<ND>::STEP);
+}
 /* The new key and value, where this lane has a part of them. */
 template <int ND, class SH>
 __device__ __forceinline__ void take_new(const SH &sh, int at, int near,
@@ -182,6 +207,7 @@ __device__ __forceinline__ void walk(const cu_attend &a, const span &s, int kvh,
         float x[2 * U][2];
         uint32_t p[2 * U];
         fetch_values(a.c, s, kvh, at, now);
+        warm_tile<ND>(a.c, s, kvh, at + a.ahead * STEP);
         if constexpr (ONE)
             take_new(sh, at, near, now);
         score_tiles<ND>(a, sh.q, now.k, x);

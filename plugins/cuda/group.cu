@@ -113,13 +113,9 @@ void cu_group_device_close(mn_device *d) {
     }
     if (g->missed)
         cudaFreeHost(g->missed);
-    for (uint32_t r = 0; r < g->n; r++) {
-        if (g->over[r])
-            cudaEventDestroy(g->over[r]);
+    for (uint32_t r = 0; r < g->n; r++)
         cu_device_close(g->of[r]);
-    }
     pthread_mutex_destroy(&g->lock);
-    pthread_mutex_destroy(&g->steps);
     mnp_delete(g->plugin->host, g);
 }
 
@@ -130,9 +126,6 @@ static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *er
         if (members[r] >= count)
             return mnp_fail(err, MN_NO_DEVICE, ~0u, "cuda:%u; there are %u", members[r], count);
         st = cu_device_open(g->plugin, members[r], &g->of[r], err);
-        if (!st)
-            st = cu_check(cudaEventCreateWithFlags(&g->over[r], cudaEventDisableTiming), err,
-                          "an event");
         if (!st && r)
             st = not_alike(g->of[0], g->of[r], err);
     }
@@ -152,7 +145,6 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
     g->n = n;
     g->index = CU_GROUP;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_mutex_init(&g->steps, NULL);
     mn_status st = open_members(g, members, err);
     if (!st)
         st = cu_check(cudaHostAlloc((void **)&g->missed, n * sizeof *g->missed,

@@ -4,9 +4,9 @@
  * Every object of a group is one of each member's, in the order of ranks; the functions of the
  * table ask the members one after the other (group*.cu). A step is one captured
  * graph per member, with the exchanges inside. One thread launches all of them before anybody
- * waits, and steps of several queues come one after the other, in one order on all members, so
- * that those which wait for each other always meet (group_step.cu). Because of that, nothing of a
- * group is launched kernel by kernel.
+ * waits, and kernels of exchanges are small enough to run at once beside whatever else runs there,
+ * so that members which wait for each other always meet (group_step.cu). Because of that, nothing
+ * of a group is launched kernel by kernel.
  *
  * Members exchange through each other's memory (k_group.cu) where every card reads every other;
  * else, or by the option `collectives` = "nccl", through NCCL, which is opened at run time
@@ -23,9 +23,6 @@
 /* NCCL's communicators of a group, one per member; nccl.cu. */
 struct cu_nccl;
 
-struct cu_group_queue : mn_queue {
-    mn_queue *of[CU_MAX_MEMBERS];
-};
 /* What kv_layout was told by the members; its address is the cookie. */
 struct cu_group_layout {
     cu_group_layout *next;
@@ -40,14 +37,14 @@ struct cu_group : mn_device {
     uint64_t small; /* sums of at most so many bytes are sent whole to every member */
     /* by rank, in memory of the host: 1 + the rank of a member that this one waited for in vain */
     uint32_t *missed;
-    cu_group_layout *layouts;      /* under lock, as spare */
-    pthread_mutex_t steps;         /* of what follows */
-    const cu_group_queue *running; /* of the newest step; NULL = of none that is there */
-    cudaEvent_t over[CU_MAX_MEMBERS];
+    cu_group_layout *layouts; /* under lock, as spare */
 };
 struct cu_group_buffer : mn_buffer {
     uint32_t n; /* 1: memory of the host, which all members share */
     mn_buffer *of[CU_MAX_MEMBERS];
+};
+struct cu_group_queue : mn_queue {
+    mn_queue *of[CU_MAX_MEMBERS];
 };
 struct cu_group_event : mn_event {
     mn_event *of[CU_MAX_MEMBERS]; /* NULL: that member has nothing to do */

@@ -43,14 +43,9 @@ mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {
 /* ---- queues ---------------------------------------------------------------------------------- */
 void cu_group_queue_free(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    cu_group *g = cu_group_of(q->dev);
-    pthread_mutex_lock(&g->steps);
-    if (g->running == q) /* what it has is over when it is gone */
-        g->running = NULL;
-    pthread_mutex_unlock(&g->steps);
-    for (uint32_t r = 0; r < g->n; r++)
+    for (uint32_t r = 0; r < cu_group_of(q->dev)->n; r++)
         cu_queue_free(q->of[r]);
-    cu_delete(g, q);
+    cu_delete(q->dev, q);
 }
 
 mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {

@@ -324,33 +324,7 @@ mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t 
     return st;
 }
 
-/* The step that comes next is in queue q: behind those of another queue, on every member. */
-static mn_status take_turn(cu_group *g, const cu_group_queue *q, mn_error *err) {
-    const cu_group_queue *before = g->running;
-    g->running = q;
-    for (uint32_t r = 0; r < g->n && before && before != q; r++) {
-        CU_TRY(cudaSetDevice(g->of[r]->index), err, "choosing the device");
-        CU_TRY(cudaEventRecord(g->over[r], before->of[r]->stream), err, "the turn of a step");
-        CU_TRY(cudaStreamWaitEvent(q->of[r]->stream, g->over[r], 0), err, "the turn of a step");
-    }
-    return MN_OK;
-}
-
 /* Nothing is waited for until every member has its graph. */
-static mn_status launch_all(cu_group_context *c, const cudaGraphExec_t *execs, mn_error *err) {
-    cu_group *g = cu_group_of(c->prog->dev);
-    pthread_mutex_lock(&g->steps);
-    mn_status st = take_turn(g, (const cu_group_queue *)c->queue, err);
-    for (uint32_t r = 0; r < g->n && !st; r++) {
-        st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
-        if (!st)
-            st = cu_check(cudaGraphLaunch(execs[r], c->of[r]->queue->stream), err, "execute");
-        st = cu_group_blame(g, r, st, err);
-    }
-    pthread_mutex_unlock(&g->steps);
-    return st;
-}
-
 mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
                            mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
@@ -361,7 +335,12 @@ mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values,
     if (st)
         return st;
     const uint64_t from = h->now_ns(h->self);
-    st = launch_all(c, execs, err);
+    for (uint32_t r = 0; r < g->n && !st; r++) {
+        st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
+        if (!st)
+            st = cu_check(cudaGraphLaunch(execs[r], c->of[r]->queue->stream), err, "execute");
+        st = cu_group_blame(g, r, st, err);
+    }
     c->of[0]->launch_ns += h->now_ns(h->self) - from;
     c->of[0]->n_launches++;
     if (st || !event)

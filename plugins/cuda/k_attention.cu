@@ -2,6 +2,9 @@
  * kernels for keys and values that are both f32 or both f16 (attend.cuh). */
 #include "attend.cuh"
 
+/* Each is 64 KiB of a block's keys and values. */
+enum { TILES_AHEAD = 2 };
+
 /* Heads that share keys, of f16 rows that a matrix unit may take. */
 static bool by_tiles(const cu_attend *a, int group) {
     const int longest = a->c.pk > a->c.pv ? a->c.pk : a->c.pv;
@@ -35,26 +38,30 @@ template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, di
 /* One row over a short cache has a block per head: what counts is how long each takes. */
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
-    const bool apart = (int64_t)a->c.T * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
+    const int rows = a->apart ? a->n_seqs : a->c.T;
+    const bool splits = (int64_t)rows * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
     const bool alone = a->one && a->c.T == 1 && a->c.P * CU_PAGE_TOKENS <= 4096;
     const bool tiles = !alone && by_tiles(a, group);
-    const int most = tiles ? TILE_HEADS : alone ? 1 : GROUP; /* heads of a block at once */
+    int most = alone ? 1 : GROUP; /* heads of a block at once */
+    if (tiles)
+        most = TILE_HEADS;
     attend_args x = {*a, group, (group + most - 1) / most, 0, 0, 0};
+    x.a.ahead = TILES_AHEAD;
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
     while (1 << x.log_split < a->split)
         x.log_split++;
-    const int64_t heads = (int64_t)a->c.Hkv * a->c.T;
+    const int64_t heads = (int64_t)a->c.Hkv * rows;
     const bool waves = heads * x.parts > 2 * d->sms; /* then a block does all parts of its heads */
     x.blocks = waves && a->one ? 1 : x.parts;
-    const int blocks = x.parts * a->c.Hkv * a->c.T;
+    const int blocks = x.parts * a->c.Hkv * rows;
     const int slices = 8 * d->sms / blocks + 1;
-    dim3 grid(x.parts * a->c.Hkv, a->c.T);
+    dim3 grid(x.parts * a->c.Hkv, rows);
     if (a->one) {
         grid.x = x.blocks * a->c.T;
         grid.y = a->c.Hkv;
     }
-    if (apart)
+    if (splits)
         grid.z = slices < a->max_splits ? slices : a->max_splits;
     if (tiles)
         tiles_by_dim(s, &x, grid);

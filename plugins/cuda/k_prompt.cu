@@ -2,7 +2,8 @@
  * (Dao 2023): a block has 64 pairs of query row and head, all of one group of heads that share keys
  * and values, and walks the pages that any of its rows sees, with a running maximum and sum per
  * row. Scores and sums are f32; q, keys, values and weights of the softmax are f16. Pages come
- * through shared memory, one ahead.
+ * through shared memory, one ahead. Where tiles are fewer than blocks that fit on the card, several
+ * blocks share the pages of a tile, and the last of them adds up what all have.
  *
  * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be
  * NaN. Positions behind the block's last row are not read. If a row ends as NaN or infinite it is
@@ -11,8 +12,13 @@
 #include <limits.h>
 #include <stddef.h>
 
-enum { ROWS = 64, WARPS = 4, THREADS = 128, PAGE = CU_PAGE_TOKENS };
+/* SLICE_PAGES: that a block walks at least, where several share a tile */
+enum { ROWS = 64, WARPS = 4, THREADS = 128, PAGE = CU_PAGE_TOKENS, SLICE_PAGES = 2 };
 
+#ifdef CU_EMULATED /* tests run this on a CPU: the functions between are those of emulated.h */
+static float shared_x[1 << 16];
+#else
+extern __shared__ __align__(16) float shared_x[];
 __device__ __forceinline__ uint32_t shared_addr(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
@@ -34,6 +40,19 @@ __device__ __forceinline__ void product(float c[4], const uint32_t *a, uint32_t 
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+/* 16 bytes to shared memory; not `in`: zeros */
+__device__ __forceinline__ void copy16(__half *to, const __half *from, bool in) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_addr(to)), "l"(from),
+                 "r"(in ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LEFT> __device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+#endif
 __device__ __forceinline__ uint32_t pack2(float a, float b) {
     const __half2 h = __floats2half2_rn(a, b);
     return *(const uint32_t *)&h;
@@ -50,28 +69,71 @@ __device__ __forceinline__ float sum_of_four(float v) {
     return v;
 }
 
-/* Which rows a block has. */
+/* Which rows of the step a block has (none: rows is 0), and which part of the pages that they
+ * see. */
 struct tile_of {
-    int first, rows, slot; /* rows of the step; none: rows is 0 */
+    int first, rows, slot;
+    int column;              /* block of the tile's first slice */
+    int slice, slices, step; /* step: blocks between slices */
 };
-/* Tile i of all sequences, `each` rows long. */
-__device__ tile_of find_tile(const cu_attend &a, int i, int each) {
-    tile_of t = {0, 0, 0};
-    for (int s = 0; s < a.n_seqs; s++) {
-        const int4 q = __ldcg((const int4 *)a.seqs + s);
-        const int tiles = q.y > 0 ? (q.y + each - 1) / each : 0;
-        if (i < tiles) {
-            t.first = q.x + i * each;
-            t.rows = min(each, q.y - i * each);
-            t.slot = q.z;
-            const bool rows_there = t.first >= 0 && t.first + t.rows <= a.c.T;
-            const bool slot_there = t.slot >= 0 && t.slot < a.c.S;
-            if (!rows_there || !slot_there)
-                t.rows = 0;
-            return t;
-        }
-        i -= tiles;
+/* Tiles of sequence s, `each` rows long, and of the sequences of lower lanes and this one. */
+struct tiles_here {
+    int4 seq;
+    int own, until;
+};
+__device__ __forceinline__ tiles_here tiles_from(const cu_attend &a, int s, int each) {
+    const int lane = threadIdx.x % 32;
+    tiles_here t = {make_int4(0, 0, 0, 0), 0, 0};
+    if (s < a.n_seqs)
+        t.seq = __ldcg((const int4 *)a.seqs + s);
+    if (t.seq.y > (a.apart ? 1 : 0))
+        t.own = (t.seq.y + each - 1) / each;
+    t.until = t.own;
+#pragma unroll
+    for (int o = 1; o < 32; o *= 2) {
+        const int before = __shfl_sync(~0u, t.until, max(lane - o, 0));
+        t.until += lane >= o ? before : 0;
     }
+    return t;
+}
+/* Tile i of all sequences. */
+__device__ __forceinline__ void find_rows(const cu_attend &a, int i, int each, tile_of *t) {
+    const int lane = threadIdx.x % 32;
+    for (int s = 0; s < a.n_seqs; s += 32) {
+        const tiles_here here = tiles_from(a, s + lane, each);
+        const int left = i - (here.until - here.own);
+        const unsigned found = __ballot_sync(~0u, left >= 0 && i < here.until);
+        if (found) {
+            const int who = __popc((found & (0u - found)) - 1);
+            const int from = __shfl_sync(~0u, left, who) * each;
+            t->first = __shfl_sync(~0u, here.seq.x, who) + from;
+            t->rows = min(each, __shfl_sync(~0u, here.seq.y, who) - from);
+            t->slot = __shfl_sync(~0u, here.seq.z, who);
+            break;
+        }
+        i -= __shfl_sync(~0u, here.until, 31);
+    }
+    const bool rows_there = t->first >= 0 && t->first + t->rows <= a.c.T;
+    const bool slot_there = t->slot >= 0 && t->slot < a.c.S;
+    if (!rows_there || !slot_there)
+        t->rows = 0;
+}
+/* The tiles in turn from the last one on, since it sees most. Where there are few, several blocks
+ * share the pages of each. */
+__device__ __forceinline__ tile_of find_tile(const cu_attend &a, int each) {
+    int tiles = 0;
+    for (int s = 0; s < a.n_seqs; s += 32) {
+        const tiles_here here = tiles_from(a, s + threadIdx.x % 32, each);
+        tiles += __shfl_sync(~0u, here.until, 31);
+    }
+    tile_of t = {0, 0, 0, 0, 0, 1, tiles};
+    if (!tiles)
+        return t;
+    t.column = blockIdx.x % tiles;
+    t.slice = blockIdx.x / tiles;
+    t.slices = max(a.tile_slots / tiles, 1);
+    if (t.slice < t.slices)
+        find_rows(a, tiles - 1 - t.column, each, &t);
     return t;
 }
 
@@ -81,6 +143,7 @@ template <int D> struct prompt_shared {
     int pos[ROWS];
     int page[2];
     int bad[ROWS];
+    int last;
 };
 
 /* Eight elements of q8_0 as f16. */
@@ -111,12 +174,15 @@ __device__ __forceinline__ void unpack_page(__half (*to)[PITCH], char *plane, in
     }
 }
 
-/* Page i of the slot to buffer b; positions beyond `last` become zeros. */
+/* The page that is page i of the slot. */
+__device__ __forceinline__ int page_of(const cu_cache &c, int slot, int i) {
+    return i < c.P ? __ldcg(&c.pages[(int64_t)slot * c.P + i]) : -1;
+}
+/* Page i of a sequence, which is `page`, to buffer b; positions beyond `last` become zeros. */
 template <int D, bool Q8>
-__device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> &sh, int slot,
+__device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> &sh, int page,
                                            int kvh, int i, int last, int b) {
     const cu_cache &c = a.c;
-    int page = __ldcg(&c.pages[(int64_t)slot * c.P + i]);
     const bool there = page >= 0 && page < c.n_pages;
     if (!there)
         page = 0;
@@ -132,24 +198,19 @@ __device__ __forceinline__ void fetch_page(const cu_attend &a, prompt_shared<D> 
     const int64_t rows_before = (int64_t)kvh * PAGE;
     const __half *k = (const __half *)base + rows_before * c.pk;
     const __half *v = (const __half *)(base + c.v_offset) + rows_before * c.pv;
-    auto copy = [&](__half *to, const __half *from, bool in) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_addr(to)),
-                     "l"(from), "r"(in ? 16 : 0)
-                     : "memory");
-    };
     for (int j = threadIdx.x; j < PAGE * (c.pk / 8); j += THREADS) {
         const int p = j / (c.pk / 8);
         const int x = j % (c.pk / 8) * 8;
         const bool in = there && i * PAGE + p <= last;
-        copy(&sh.k[b][p][x], k + p * c.pk + x, in);
+        copy16(&sh.k[b][p][x], k + p * c.pk + x, in);
     }
     for (int j = threadIdx.x; j < PAGE * (c.pv / 8); j += THREADS) {
         const int p = j / (c.pv / 8);
         const int x = j % (c.pv / 8) * 8;
         const bool in = there && i * PAGE + p <= last;
-        copy(&sh.v[b][p][x], v + p * c.pv + x, in);
+        copy16(&sh.v[b][p][x], v + p * c.pv + x, in);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copy_commit();
 }
 
 /* Whether a row at pos sees position p. */
@@ -251,12 +312,77 @@ __device__ void attend_alone(const cu_attend &a, prompt_shared<D> &sh, int slot,
     __syncthreads();
 }
 
-/* Grid: x = tiles of all sequences, the last ones first, since they see most; y = heads of keys. */
+/* What a thread has of its two rows: weighted values, maximum, its own part of the sum. */
+template <int NO> struct prompt_sums {
+    float o[NO][4];
+    float m[2];
+    float sum[2];
+};
+/* Sums of a block to the scratch, as its threads have them; those of the blocks that share a
+ * tile are added up in the order of their slices by the one that comes last: whether it is this
+ * one. All threads. */
+template <int NO> __device__ __forceinline__ float4 *sums_at(const cu_attend &a, int column) {
+    const int64_t block = (int64_t)blockIdx.y * a.tile_slots + column;
+    return (float4 *)a.tile_sums + block * (NO + 1) * THREADS + threadIdx.x;
+}
+template <int NO>
+__device__ __forceinline__ bool leave_sums(const cu_attend &a, const tile_of &tile, int slices,
+                                           const prompt_sums<NO> &r, int *last) {
+    float4 *to = sums_at<NO>(a, tile.column + tile.slice * tile.step);
+#pragma unroll
+    for (int n = 0; n < NO; n++)
+        __stcg(&to[n * THREADS], make_float4(r.o[n][0], r.o[n][1], r.o[n][2], r.o[n][3]));
+    __stcg(&to[NO * THREADS], make_float4(r.m[0], r.m[1], r.sum[0], r.sum[1]));
+    __threadfence();
+    __syncthreads();
+    if (!threadIdx.x) {
+        unsigned *arrived = &a.tiles_arrived[blockIdx.y * a.tile_slots + tile.column];
+        *last = atomicAdd(arrived, 1u) + 1 == (unsigned)slices;
+        if (*last)
+            *arrived = 0;
+    }
+    __syncthreads();
+    __threadfence();
+    return *last;
+}
+template <int NO>
+__device__ __forceinline__ void add_sums(const cu_attend &a, const tile_of &tile, int slices,
+                                         prompt_sums<NO> &r) {
+    float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll 4
+    for (int i = 0; i < slices; i++) {
+        const float4 *from = sums_at<NO>(a, tile.column + i * tile.step);
+        const float4 x = __ldcg(&from[NO * THREADS]);
+        top[0] = fmaxf(top[0], x.x);
+        top[1] = fmaxf(top[1], x.y);
+    }
+    r = prompt_sums<NO>{};
+    r.m[0] = top[0];
+    r.m[1] = top[1];
+#pragma unroll 2
+    for (int i = 0; i < slices; i++) {
+        const float4 *from = sums_at<NO>(a, tile.column + i * tile.step);
+        const float4 x = __ldcg(&from[NO * THREADS]);
+        const float f0 = x.x == -INFINITY ? 0 : expf(x.x - top[0]);
+        const float f1 = x.y == -INFINITY ? 0 : expf(x.y - top[1]);
+        r.sum[0] = fmaf(x.z, f0, r.sum[0]);
+        r.sum[1] = fmaf(x.w, f1, r.sum[1]);
+#pragma unroll
+        for (int n = 0; n < NO; n++) {
+            const float4 v = __ldcg(&from[n * THREADS]);
+            r.o[n][0] = fmaf(v.x, f0, r.o[n][0]);
+            r.o[n][1] = fmaf(v.y, f0, r.o[n][1]);
+            r.o[n][2] = fmaf(v.z, f1, r.o[n][2]);
+            r.o[n][3] = fmaf(v.w, f1, r.o[n][3]);
+        }
+    }
+}
+
+/* Grid: x = slices of the tiles of all sequences; y = heads of keys. */
 template <int D, bool Q8>
 __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_attend a) {
     constexpr int KS = D / 16;
     constexpr int NO = D / 8;
-    extern __shared__ __align__(16) float shared_x[];
     prompt_shared<D> &sh = *(prompt_shared<D> *)shared_x;
     const cu_cache &c = a.c;
     const int warp = threadIdx.x / 32;
@@ -268,7 +394,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     const int kvh = blockIdx.y;
     cu_next();
     cu_wait();
-    const tile_of tile = find_tile(a, gridDim.x - 1 - blockIdx.x, each);
+    const tile_of tile = find_tile(a, each);
     if (!tile.rows)
         return;
     /* zeros where heads are shorter than D */
@@ -293,9 +419,16 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     }
     if (last < 0)
         return;
-    const int page0 = begin / PAGE;
-    const int pages = last / PAGE - page0 + 1;
-    fetch_page<D, Q8>(a, sh, tile.slot, kvh, page0, last, 0);
+    const int all = last / PAGE - begin / PAGE + 1;
+    const int share = max((all + tile.slices - 1) / tile.slices, SLICE_PAGES);
+    const int slices = tile.slices > 1 ? (all + share - 1) / share : 1;
+    if (tile.slice >= slices)
+        return;
+    const int page0 = begin / PAGE + tile.slice * share;
+    const int end = slices > 1 ? min(page0 + share, last / PAGE + 1) : last / PAGE + 1;
+    const int pages = end - page0;
+    fetch_page<D, Q8>(a, sh, page_of(c, tile.slot, page0), kvh, page0, last, 0);
+    int following = page_of(c, tile.slot, page0 + 1);
     for (int j = threadIdx.x; j < ROWS * c.dk; j += THREADS) {
         const int r = j / c.dk;
         const int x = j % c.dk;
@@ -307,17 +440,20 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     }
     const int pos0 = sh.pos[warp * 16 + g];
     const int pos1 = sh.pos[warp * 16 + g + 8];
-    float o[NO][4] = {};
-    float m[2] = {-INFINITY, -INFINITY};
-    float sum[2] = {0, 0};
+    prompt_sums<NO> r = {};
+    float(&o)[NO][4] = r.o;
+    float(&m)[2] = r.m;
+    float(&sum)[2] = r.sum;
+    m[0] = m[1] = -INFINITY;
     for (int i = 0; i < pages; i++) {
         const int b = i % 2;
         const int p0 = (page0 + i) * PAGE;
         if (i + 1 < pages) {
-            fetch_page<D, Q8>(a, sh, tile.slot, kvh, page0 + i + 1, last, b ^ 1);
-            asm volatile("cp.async.wait_group 1;" ::: "memory");
+            fetch_page<D, Q8>(a, sh, following, kvh, page0 + i + 1, last, b ^ 1);
+            following = page_of(c, tile.slot, page0 + i + 2);
+            copy_wait<1>();
         } else {
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
+            copy_wait<0>();
         }
         __syncthreads();
         float s[8][4] = {};
@@ -392,13 +528,18 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
         }
         __syncthreads();
     }
+    if (slices > 1) {
+        if (!leave_sums(a, tile, slices, r, &sh.last))
+            return;
+        add_sums(a, tile, slices, r);
+    }
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int r = warp * 16 + g + 8 * h;
+        const int i = warp * 16 + g + 8 * h;
         sum[h] = sum_of_four(sum[h]);
-        if (sh.pos[r] < 0)
+        if (sh.pos[i] < 0)
             continue;
-        const int head = kvh * group + r % group;
+        const int head = kvh * group + i % group;
         float factor = 1;
         if (a.sinks) {
             const float sink = a.sinks[head];
@@ -407,7 +548,7 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
             sum[h] = sum[h] * factor + expf(sink - top);
         }
         factor /= sum[h];
-        const int64_t row = tile.first + r / group;
+        const int64_t row = tile.first + i / group;
         const int64_t at = (row * a.H + head) * c.dv;
         bool bad = false;
 #pragma unroll
@@ -423,26 +564,45 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
             }
         }
         if (bad)
-            sh.bad[r] = 1;
+            sh.bad[i] = 1;
     }
     __syncthreads();
-    for (int r = 0; r < ROWS; r++) {
-        if (sh.bad[r]) {
-            attend_alone<D, Q8>(a, sh, tile.slot, kvh, tile.first + r / group,
-                                kvh * group + r % group, sh.pos[r]);
+    for (int i = 0; i < ROWS; i++) {
+        if (sh.bad[i]) {
+            attend_alone<D, Q8>(a, sh, tile.slot, kvh, tile.first + i / group,
+                                kvh * group + i % group, sh.pos[i]);
         }
     }
 }
 
-template <int D, bool Q8> static void prompt_launch(cudaStream_t s, const cu_attend *a) {
+/* Of the kernels for heads of up to 64, 96, 128 and 256 dims. */
+static int kernel_dims(int dims) {
+    for (int most : {64, 96, 128}) {
+        if (dims <= most)
+            return most;
+    }
+    return 256;
+}
+int cu_tile_blocks(const mn_device *d, int dims) {
+    return dims > 128 ? d->sms : 2 * d->sms;
+}
+uint64_t cu_tile_bytes(const mn_device *d, int dims) {
+    const uint64_t of_block = (kernel_dims(dims) / 8 + 1) * THREADS * sizeof(float4);
+    return (uint64_t)cu_tile_blocks(d, dims) * of_block;
+}
+
+template <int D, bool Q8>
+static void prompt_launch(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const int group = a->H / a->c.Hkv;
     const int each = ROWS / group;
     const size_t smem = sizeof(prompt_shared<D>);
     cudaFuncSetAttribute((const void *)attend_prompt<D, Q8>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
     const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
-    const dim3 grid(tiles, a->c.Hkv);
-    launch(s, attend_prompt<D, Q8>, grid, THREADS, smem, *a);
+    cu_attend x = *a;
+    x.tile_slots = a->tile_sums ? cu_tile_blocks(d, D) / a->c.Hkv : 0;
+    const dim3 grid(tiles > x.tile_slots ? tiles : x.tile_slots, a->c.Hkv);
+    launch(s, attend_prompt<D, Q8>, grid, THREADS, smem, x);
 }
 
 /* Whether these kernels can do it, and whether there are rows enough for tiles to pay. */
@@ -455,27 +615,27 @@ bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
         return false;
     if (a->H / c.Hkv > ROWS)
         return false;
-    if (c.T < 2 * a->n_seqs) /* mostly one row of each sequence */
+    if (c.T <= a->n_seqs) /* one row of each sequence, or few rows */
         return false;
     return longest <= 256 && sizeof(prompt_shared<256>) <= (size_t)d->smem_max;
 }
 
-template <bool Q8> static void by_dim(cudaStream_t s, const cu_attend *a) {
+template <bool Q8> static void by_dim(mn_device *d, cudaStream_t s, const cu_attend *a) {
     const cu_cache &c = a->c;
     const int longest = c.pk > c.pv ? c.pk : c.pv;
     if (longest <= 64)
-        prompt_launch<64, Q8>(s, a);
+        prompt_launch<64, Q8>(d, s, a);
     else if (longest <= 96)
-        prompt_launch<96, Q8>(s, a);
+        prompt_launch<96, Q8>(d, s, a);
     else if (longest <= 128)
-        prompt_launch<128, Q8>(s, a);
+        prompt_launch<128, Q8>(d, s, a);
     else
-        prompt_launch<256, Q8>(s, a);
+        prompt_launch<256, Q8>(d, s, a);
 }
 
-void cu_prompt_run(cudaStream_t s, const cu_attend *a) {
+void cu_prompt_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
     if (a->c.dtype == MN_Q8_0)
-        by_dim<true>(s, a);
+        by_dim<true>(d, s, a);
     else
-        by_dim<false>(s, a);
+        by_dim<false>(d, s, a);
 }

@@ -126,7 +126,12 @@ void cu_store_kept(cudaStream_t s, const cu_store *a);
 
 /* one: each sequence has one row, whose q and k are turned and whose k and v are stored on the way
  * (st); early: what the rows' positions and pages say may be read before the predecessor is over;
- * rounds: p may be rounded to 16 bits, and sums may be taken in any order */
+ * rounds: p may be rounded to 16 bits, and sums may be taken in any order; ahead: tiles of a warp
+ * on their way to L2 in front of the one it reads (cu_attend_run sets it)
+ * apart: sequences of one row are cu_attend_run's, those of more rows cu_prompt_run's, and each
+ * leaves alone what is the other's
+ * tile_sums, tiles_arrived: what blocks that share a tile leave each other, the latter 0 and left
+ * so; NULL = none share; tile_slots: of a head of keys (cu_prompt_run sets it) */
 struct cu_attend {
     cu_cache c;
     const float *q, *sinks;
@@ -135,15 +140,21 @@ struct cu_attend {
     unsigned *arrived;
     const int32_t *seqs; /* [n_seqs, 4]: first row, rows, slot, 0 */
     int n_seqs, bidirectional;
-    int H, split, max_splits, window, y_kind;
+    int H, split, max_splits, window, y_kind, ahead;
     float scale, softcap;
-    bool one, early, rounds;
+    bool one, early, rounds, apart;
+    float *tile_sums;
+    unsigned *tiles_arrived;
+    int tile_slots;
     cu_store st;
 };
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 /* Rows of sequences by tiles (k_prompt.cu): whether it can, and does. */
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a);
-void cu_prompt_run(cudaStream_t s, const cu_attend *a);
+void cu_prompt_run(mn_device *d, cudaStream_t s, const cu_attend *a);
+/* Blocks that share tiles at most, for heads of so many dims; bytes of the sums that they leave. */
+int cu_tile_blocks(const mn_device *d, int dims);
+uint64_t cu_tile_bytes(const mn_device *d, int dims);
 
 /* Elements of 4 bytes of a dense tensor and of a view, whose first is at `apart`. */
 struct cu_view {

@@ -93,7 +93,8 @@ static void store(cu_run *r, const cu_unit *u) {
         cu_store_run(r->s, &a);
 }
 
-/* Many rows in f16 go to matrix units (k_prompt.cu), the rest to dot products. */
+/* Sequences of many rows go to tiles of rows (k_prompt.cu), where the cache and the class let them;
+ * those of one row beside them, and all others, go row by row with keys split. */
 static void attention(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
@@ -115,6 +116,8 @@ static void attention(cu_run *r, const cu_unit *u) {
     a.H = (int)cu_dim(r, q, 1);
     a.partial = (float *)(r->c->scratch + r->p->partial_at);
     a.arrived = (unsigned *)(r->c->scratch + r->p->arrived_at);
+    a.tile_sums = (float *)(r->c->scratch + r->p->tile_sums_at);
+    a.tiles_arrived = (unsigned *)(r->c->scratch + r->p->tiles_arrived_at);
     a.split = r->p->split;
     a.max_splits = r->p->max_splits;
     a.scale = (float)mnp_attr_f64(g, n, MN_ATTENTION_ATTR_SCALE);
@@ -134,9 +137,10 @@ static void attention(cu_run *r, const cu_unit *u) {
         return;
     const bool prompt = !a.one && a.rounds && cu_prompt_fits(r->dev, &a);
     cu_chose(r, u->node, prompt ? "attend_prompt" : "attend", "", a.c.T);
+    a.apart = prompt && a.n_seqs > 1;
     if (prompt)
-        cu_prompt_run(r->s, &a);
-    else
+        cu_prompt_run(r->dev, r->s, &a);
+    if (!prompt || a.apart)
         cu_attend_run(r->dev, r->s, &a);
 }
 
@@ -182,6 +186,11 @@ static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *nee
     const uint64_t partial = (uint64_t)(y->dim[2] + 2) * 4; /* sums, maximum and weight of a head */
     cu_need(&needs->partial, heads * (uint64_t)p->max_splits * partial);
     cu_need(&needs->arrived, heads * 4);
+    if (!cu_rounds(p))
+        return;
+    const int dims = (int)(q->dim[2] > y->dim[2] ? q->dim[2] : y->dim[2]);
+    cu_need(&needs->tile_sums, cu_tile_bytes(p->dev, dims));
+    cu_need(&needs->tiles_arrived, (uint64_t)cu_tile_blocks(p->dev, dims) * 4);
 }
 
 extern const cu_op cu_op_rope = {MN_OP_ROPE, 1, rope_verdict, NULL, rotate_rows};

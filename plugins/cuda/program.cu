@@ -161,6 +161,8 @@ static void extras(mn_program *p) {
     p->half_at = cu_reserve(p, needs.half);
     p->partial_at = cu_reserve(p, needs.partial);
     p->arrived_at = cu_reserve(p, needs.arrived);
+    p->tile_sums_at = cu_reserve(p, needs.tile_sums);
+    p->tiles_arrived_at = cu_reserve(p, needs.tiles_arrived);
     p->ids_at = cu_reserve(p, needs.ids);
     p->adjusted_at = cu_reserve(p, needs.logits);
     p->count_at = cu_reserve(p, needs.logits);

@@ -17,10 +17,12 @@ struct cu_unit {
 };
 
 /* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits
- * of attention and their counters, resolved ids, adjusted logits, pairs sorted by expert; of
- * products of many rows: weights in 16 bits, rows of x and y sorted by expert. */
+ * of attention and their counters, the same of tiles of rows, resolved ids, adjusted logits, pairs
+ * sorted by expert; of products of many rows: weights in 16 bits, rows of x and y sorted by
+ * expert. */
 struct cu_needs {
-    uint64_t half, partial, arrived, ids, logits, pairs, wide, sorted_x, sorted_y;
+    uint64_t half, partial, arrived, tile_sums, tiles_arrived, ids, logits, pairs, wide, sorted_x,
+        sorted_y;
 };
 
 /* An exchange of a group's plan takes place before unit `unit`; n_units = behind the last. add: a
@@ -54,8 +56,9 @@ struct mn_program {
     uint64_t *dense;
     uint32_t n_views;
     /* places in the scratch */
-    uint64_t arena, half_at, partial_at, arrived_at, ids_at, adjusted_at, count_at, pairs_at,
-        wide_at, wide_bytes, sorted_x_at, sorted_y_at, gemm_at, scratch;
+    uint64_t arena, half_at, partial_at, arrived_at, tile_sums_at, tiles_arrived_at, ids_at,
+        adjusted_at, count_at, pairs_at, wide_at, wide_bytes, sorted_x_at, sorted_y_at, gemm_at,
+        scratch;
     int split, max_splits;
     /* of a member of a group (group.h): which one of which plan, and where its exchanges are */
     const mnp_shard *plan;

@@ -149,3 +149,6 @@ extern "C" cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, const void *)
 extern "C" cudaError_t cudaGetLastError(void) {
     return cudaSuccess;
 }
+extern "C" cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int) {
+    return cudaSuccess;
+}

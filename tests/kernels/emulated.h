@@ -127,6 +127,52 @@ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_
         }
 }
 
+/* What k_prompt.cu has of shared memory: `p` is this lane's row of eight halves of a matrix; of
+ * each of four matrices a lane gets two halves of a row, or of a column (transposed). */
+inline const __half *emulated_row(const __half *p, int lane) {
+    const uint64_t at = (uint64_t)(uintptr_t)p;
+    const uint64_t low = emulated_lane((uint32_t)at, lane);
+    const uint64_t high = emulated_lane((uint32_t)(at >> 32), lane);
+    return (const __half *)(uintptr_t)(high << 32 | low);
+}
+inline uint32_t emulated_pair(const __half *low, const __half *high) {
+    const __half both[2] = {*low, *high};
+    uint32_t word;
+    memcpy(&word, both, sizeof word);
+    return word;
+}
+inline void load_matrices(uint32_t *r, const __half *p) {
+    const int lane = (int)threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        const __half *row = emulated_row(p, 8 * i + lane / 4) + lane % 4 * 2;
+        r[i] = emulated_pair(row, row + 1);
+    }
+}
+inline void load_transposed(uint32_t *r, const __half *p) {
+    const int lane = (int)threadIdx.x % 32;
+    for (int i = 0; i < 4; i++) {
+        const __half *first = emulated_row(p, 8 * i + lane % 4 * 2);
+        const __half *second = emulated_row(p, 8 * i + lane % 4 * 2 + 1);
+        r[i] = emulated_pair(first + lane / 4, second + lane / 4);
+    }
+}
+inline void product(float c[4], const uint32_t *a, uint32_t b0, uint32_t b1) {
+    mma<0>(c, a[0], a[1], a[2], a[3], b0, b1);
+}
+inline void copy16(__half *to, const __half *from, bool in) {
+    if (in)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
+}
+inline void copy_commit() {
+}
+template <int LEFT> void copy_wait() {
+}
+inline float __expf(float x) {
+    return expf(x);
+}
+
 inline int __popc(unsigned bits) {
     return __builtin_popcount(bits);
 }

@@ -332,6 +332,120 @@ static void rows_of_sequences() {
     }
 }
 
+/* A step with a prompt's rows and a row of another sequence, whose caches are the same: each its own
+ * way, tiles shared by blocks. hides: the newest key and value are no numbers, which the last row
+ * alone sees. */
+enum { MIXED = 11, MIXED_ROWS = MIXED + 2 };
+static double mixed(const shape &s, bool hides) {
+    cache of(s);
+    const std::vector<float> q = noises((size_t)MIXED_ROWS * s.heads * s.dim_k);
+    std::vector<float> k = noises((size_t)s.length * s.kv_heads * s.dim_k);
+    std::vector<float> v = noises((size_t)s.length * s.kv_heads * s.dim_v);
+    std::vector<float> y((size_t)MIXED_ROWS * s.heads * s.dim_v);
+    const int32_t seqs[12] = {0, MIXED, 1, 0, MIXED, 1, 0, 0, 0, 0, 0, 0};
+    int32_t pos[MIXED_ROWS];
+    int32_t slot[MIXED_ROWS];
+    for (int i = 0; i < MIXED_ROWS; i++) {
+        slot[i] = i < MIXED;
+        pos[i] = i < MIXED ? s.length - MIXED + i : s.length / 2;
+    }
+    slot[MIXED + 1] = pos[MIXED + 1] = -1;
+    if (hides) {
+        k[(size_t)(s.length - 1) * s.kv_heads * s.dim_k] = NAN;
+        v[(size_t)(s.length - 1) * s.kv_heads * s.dim_v] = NAN;
+    }
+    cu_store before = {};
+    before.c = of.c;
+    before.c.T = s.length;
+    before.c.row_pos = of.pos.data();
+    before.k = k.data();
+    before.v = v.data();
+    for (int32_t i : {0, 1}) {
+        const std::vector<int32_t> all((size_t)s.length, i);
+        before.c.row_slot = all.data();
+        cu_store_run(0, &before);
+    }
+    mn_device device = {};
+    cu_attend a = {};
+    device.sms = 20;
+    device.smem_max = 232448;
+    a.c = of.c;
+    a.c.T = MIXED_ROWS;
+    a.c.row_pos = pos;
+    a.c.row_slot = slot;
+    a.q = q.data();
+    a.y = y.data();
+    a.H = s.heads;
+    a.seqs = seqs;
+    a.n_seqs = 3;
+    a.split = 64;
+    a.max_splits = (a.c.P * CU_PAGE_TOKENS + 63) / 64;
+    a.scale = scale;
+    a.window = s.window;
+    a.rounds = true;
+    a.apart = true;
+    std::vector<float> partial((size_t)3 * s.heads * a.max_splits * (s.dim_v + 2));
+    std::vector<unsigned> arrived((size_t)3 * s.heads);
+    const int longest = a.c.pk > a.c.pv ? a.c.pk : a.c.pv;
+    std::vector<float4> sums(cu_tile_bytes(&device, longest) / sizeof(float4));
+    std::vector<unsigned> tiles((size_t)cu_tile_blocks(&device, longest));
+    a.partial = partial.data();
+    a.arrived = arrived.data();
+    a.tile_sums = (float *)sums.data();
+    a.tiles_arrived = tiles.data();
+    if (!cu_prompt_fits(&device, &a))
+        return INFINITY;
+    cu_prompt_run(&device, 0, &a);
+    cu_attend_run(&device, 0, &a);
+    for (unsigned left : tiles) {
+        if (left)
+            return INFINITY;
+    }
+    double off = 0;
+    double all = 0;
+    for (int i = 0; i <= MIXED; i++) {
+        shape row = s;
+        row.length = pos[i] + 1;
+        const int from = s.window && row.length > s.window ? row.length - s.window : 0;
+        for (int h = 0; h < s.heads; h++) {
+            const int g = h / (s.heads / s.kv_heads);
+            const size_t at = (size_t)i * s.heads + h;
+            const std::vector<double> want = attended(
+                row, &q[at * s.dim_k], &k[(size_t)g * s.dim_k], &v[(size_t)g * s.dim_v], from);
+            for (int x = 0; x < s.dim_v; x++) {
+                const double w = want[(size_t)x];
+                const double got = y[at * s.dim_v + x];
+                if (isnan(w) && isnan(got))
+                    continue;
+                off += (got - w) * (got - w);
+                all += isnan(w) ? 0 : w * w;
+            }
+        }
+    }
+    return sqrt(off / all);
+}
+
+static void mixed_steps() {
+    static const shape shapes[] = {
+        {MN_F16, MN_F16, 8, 1, 64, 64, 300, 0, false},
+        {MN_F16, MN_F16, 8, 2, 128, 128, 200, 0, false},
+        {MN_F16, MN_F16, 8, 2, 64, 64, 420, 150, false},
+        {MN_Q8_0, MN_Q8_0, 8, 1, 64, 64, 300, 0, false},
+        {MN_F16, MN_F16, 2, 2, 80, 48, 230, 0, false},
+    };
+    for (const shape &s : shapes) {
+        const bool can = s.k_dtype == MN_F16;
+        for (int hides = 0; hides <= can; hides++) {
+            const double e = mixed(s, hides);
+            if (e <= 1e-3)
+                continue;
+            printf("FAIL  %d heads of %d, %d positions: a mixed step is off by %g\n", s.heads,
+                   s.dim_k, s.length, e);
+            failed++;
+        }
+    }
+}
+
 /* 2 x 3 x 4 elements of a larger tensor, to a dense one and back. */
 static void views() {
     uint32_t dense[24] = {0};
@@ -367,6 +481,7 @@ int main() {
     caches();
     rounding();
     rows_of_sequences();
+    mixed_steps();
     views();
     printf("%d failed\n", failed);
     return failed != 0;
