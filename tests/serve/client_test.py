@@ -385,7 +385,8 @@ def main():
     sys.path.insert(0, target)
     import openai
     run(["chat", "text", "errors"], served.Server(minerva, "--device", "cpu"))
-    run(["embed"], served.Server(minerva, "--device", "cpu", "--embeddings"))
+    # exact: in the other classes an embedding depends on how many rows are computed with it
+    run(["embed"], served.Server(minerva, "--device", "cpu", "--embeddings", "--precision", "exact"))
     run(["held"], served.SlowServer(minerva, 50, "--parallel", 1, "--max-queue", 1))
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600
         keys.write("other\nright\n")
