@@ -133,7 +133,7 @@ mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err)
 
 mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
     cu_group *g = cu_group_of(q->dev);
-    cu_group_event *e;
+    cu_group_event *e = NULL;
     mn_status st = cu_group_event_empty(g, &e, err);
     if (st)
         return st;
