@@ -436,7 +436,8 @@ static int setup(void **state) {
 
 int main(void) {
     static const char *const names[] = {"MINERVA_PLUGIN_PATH", "MINERVA_PLUGIN_PATH_ONLY",
-                                        "MINERVA_PROBE_CACHE", "MINERVA_PROBE_TIMEOUT"};
+                                        "MINERVA_PROBE_CACHE", "MINERVA_PROBE_TIMEOUT",
+                                        "MINERVA_CPU_ISA"};
     for (size_t i = 0; i < MN_COUNT(names); i++)
         unsetenv(names[i]);
     setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
