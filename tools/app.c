@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define F(field) offsetof(app_flags, field)
 const arg_row app_model_rows[APP_MODEL_ROWS] = {
@@ -41,6 +42,9 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
      "type of the KV cache's keys"},
     {"-ctv --cache-type-v", "TYPE", ARG_CHOICE, F(kv_v), 0, 0, "auto|f32|f16|q8_0",
      "of its values: the same as the keys'"},
+    {"--rank-token-file", "FILE", ARG_FILE, F(rank_token_file), 0, 0, NULL,
+     "what processes of one group (mpirun, srun) prove to each other\n(default: the setting "
+     "rank_token_file)"},
 };
 const arg_row app_draft_rows[APP_DRAFT_ROWS] = {
     {"--draft", "MODEL", ARG_FILE, F(draft), 0, 0, NULL,
@@ -111,10 +115,26 @@ static int32_t on_progress(void *arg, float done, const char *what) {
     return 0;
 }
 
+static int lost_code = EXIT_FAILED;
+
+void app_set_lost_code(int code) {
+    lost_code = code;
+}
+
+/* A plugin's call may hang, so that nothing is freed. */
+static void on_rank_lost(void *arg, const char *why) {
+    uint32_t rank = 0;
+    uint32_t n = 0;
+    (void)arg;
+    mn_rank_of_process(&rank, &n, NULL);
+    complain(EXIT_FAILED, "rank %u of %u: %s", rank, n, why);
+    _exit(lost_code);
+}
+
 /* runtime_flags: MN_RUNTIME_* */
 static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
     char threads[24];
-    mn_setting settings[6];
+    mn_setting settings[7];
     mn_runtime_params params = {
         .size = sizeof params, .settings = settings, .flags = runtime_flags};
     memset(a, 0, sizeof *a);
@@ -145,7 +165,10 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
         settings[params.n_settings++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
     else if (flags->informs)
         settings[params.n_settings++] = (mn_setting){"log_level", "info"};
+    if (flags->rank_token_file)
+        settings[params.n_settings++] = (mn_setting){"rank_token_file", flags->rank_token_file};
     contain_plugins(&params);
+    params.rank_lost = on_rank_lost;
     params.progress = on_progress;
     params.log = flags->log;
     params.arg = a;
@@ -173,6 +196,28 @@ static int open_model(app *a, const app_flags *flags) {
 int app_open_model(app *a, const app_flags *flags) {
     const int code = app_open_runtime(a, flags);
     return code ? code : open_model(a, flags);
+}
+
+/* A rank that follows: its work is rank 0's, and so are the answers. */
+static void follow(app *a) {
+    const mn_status status = mn_model_follow(a->model, &a->err);
+    const int code = status == MN_OK ? 0 : app_fail(a, status);
+    app_close(a);
+    contain_over();
+    exit(code);
+}
+
+int app_open_ranked(app *a, const app_flags *flags) {
+    uint32_t rank = 0;
+    const int code = app_open_model(a, flags);
+    if (code)
+        return code;
+    const mn_status status = mn_model_join(a->model, &rank, &a->err);
+    if (status != MN_OK)
+        return app_fail(a, status);
+    if (rank)
+        follow(a);
+    return 0;
 }
 
 int app_open_text(app *a, const app_flags *flags) {

@@ -24,6 +24,7 @@ typedef struct {
     const char *draft, *draft_device;
     int64_t draft_max;
     int lookup;
+    const char *rank_token_file;
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
@@ -31,7 +32,7 @@ extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], ap
     app_draft_rows[], app_runtime_rows[];
 #define APP_MODEL_ROWS 1
 #define APP_DEVICE_ROWS 4
-#define APP_SESSION_ROWS 5
+#define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
 #define APP_JSON_ROWS 1
 #define APP_RUNTIME_ROWS 3 /* of every subcommand that opens a runtime */
@@ -51,8 +52,13 @@ typedef struct {
 /* Each returns 0, or the exit code with the error printed. app_close frees all, at any point. */
 int app_open_runtime(app *a, const app_flags *flags);
 int app_open_model(app *a, const app_flags *flags); /* and the runtime */
-int devices_report(app_flags *flags);               /* report.c; the exit code */
-int app_open_text(app *a, const app_flags *flags);  /* the same, for text: no device is opened */
+/* The same for commands that compute: where a launcher started several processes, this one joins
+ * the others. Ranks other than 0 follow rank 0 here, and end with it: it does not return. */
+int app_open_ranked(app *a, const app_flags *flags);
+/* The exit code of a rank that another one's end ends; otherwise 1. */
+void app_set_lost_code(int code);
+int devices_report(app_flags *flags);              /* report.c; the exit code */
+int app_open_text(app *a, const app_flags *flags); /* the same, for text: no device is opened */
 /* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
  * device and the reason for it: a warning if it is a slow one because no other can be used. */
 int app_open_session(app *a, mn_session_params *params);

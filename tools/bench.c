@@ -389,7 +389,7 @@ static int bench_with(report *r, const app_flags *flags, const test_list *tests)
     }
     if (flags->draft_max)
         params.speculate |= MN_SPECULATE_ALWAYS;
-    int code = app_open_model(r->a, flags);
+    int code = app_open_ranked(r->a, flags);
     if (code == 0)
         code = app_open_session(r->a, &params);
     if (code == 0)

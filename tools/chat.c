@@ -440,7 +440,7 @@ static int start(chat *c, const app_flags *flags) {
     mn_session_params params = {0};
     int code = talk_open(&c->talk);
     if (code == 0)
-        code = app_open_model(&c->a, flags);
+        code = app_open_ranked(&c->a, flags);
     if (code)
         return code;
     if (!c->a.info.has_tokenizer)

@@ -286,7 +286,7 @@ static int embed(app *a, const app_flags *flags, const embed_flags *f) {
     mn_session_params params = {.flags = MN_SESSION_EMBED};
     embed_job j = {.a = a, .out = out_stdout()};
     char *data = NULL;
-    int code = app_open_model(a, flags);
+    int code = app_open_ranked(a, flags);
     if (code == 0)
         code = collect(&j, f, &data);
     if (code == 0)

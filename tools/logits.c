@@ -130,7 +130,7 @@ static int logits(app *a, const app_flags *flags, const logits_flags *f) {
     if (!f->file)
         return complain(EXIT_USAGE,
                         "-o: found no file, expected where to write, as in -o logits.safetensors");
-    int code = app_open_model(a, flags);
+    int code = app_open_ranked(a, flags);
     if (code == 0)
         code = get_ids(a, f, &ids, &n);
     if (n <= a->info.n_ctx_train)

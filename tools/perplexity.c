@@ -195,7 +195,7 @@ static int perplexity(app *a, app_flags *flags, const ppl_flags *f) {
                         "--stride %" PRId64 " with a context of %" PRId64
                         ": expected a stride below it, and a context from 4 on",
                         f->stride, flags->ctx.v);
-    int code = app_open_model(a, flags);
+    int code = app_open_ranked(a, flags);
     if (code == 0)
         code = f->text ? read_text(a, f, &ids.v, &ids.n) : read_ids(f->ids, &ids);
     if (code == 0 && ids.n < (uint64_t)flags->ctx.v)

@@ -290,7 +290,7 @@ static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_f
     if (code == 0)
         code = talk_open(t);
     if (code == 0)
-        code = app_open_model(a, flags);
+        code = app_open_ranked(a, flags);
     if (code == 0)
         code = talk_check(a, t);
     if (code == 0)

@@ -96,6 +96,10 @@ typedef struct {
      * names what is being done; a plugin that compiles kernels, then or later, says so here, with
      * the share of before. Any thread of the library, one at a time; may be NULL */
     int32_t (*progress)(void *arg, float done, const char *what);
+    /* A process of the group that mn_model_join made has ended, or is silent: why names it. Once,
+     * on a thread of the library; calls into the plugin may hang from then on, so that a program
+     * does well to end by _exit, within a second: the others do. May be NULL: the device is lost */
+    void (*rank_lost)(void *arg, const char *why);
 } mn_runtime_params;
 /* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the
  * reason; the runtime works without it. A plugin in whose calls two processes crashed, by the crash
@@ -247,6 +251,31 @@ typedef struct {
 /* NULL: params: the defaults; m, path: MN_INVALID. */
 MN_API mn_status mn_model_convert(const mn_model *m, const char *path,
                                   const mn_convert_params *params, mn_error *err);
+
+/* ---- ranks: several processes as one machine -------------------------------------------------
+ * mpirun, srun or Kubernetes start the same program several times; RANK, WORLD_SIZE, LOCAL_RANK,
+ * MASTER_ADDR and MASTER_PORT, or the variables of the launcher, say who each is. Every process
+ * opens the same model and calls mn_model_join. Rank 0 goes on as if it were alone: its sessions
+ * use the devices of all. The others call mn_model_follow. */
+/* The rank of this process and the number of ranks; 0 of 1: no launcher's variables are set.
+ * MN_BAD_INPUT names variables that contradict each other or are incomplete.
+ * NULL: rank, n: MN_INVALID. */
+MN_API mn_status mn_rank_of_process(uint32_t *rank, uint32_t *n, mn_error *err);
+/* Waits until all ranks have joined. *rank: of this process; 0 and nothing else if it is alone.
+ * Once per runtime, before any session. The setting "device" names the plugin or the device of this
+ * process; LOCAL_RANK chooses among those of a plugin. MN_TIMEOUT names who is missing,
+ * MN_BAD_INPUT what differs: token, version, plugin or model, MN_NO_DEVICE: no plugin here has
+ * groups of several processes.
+ * NULL: m, rank: MN_INVALID. */
+MN_API mn_status mn_model_join(mn_model *m, uint32_t *rank, mn_error *err);
+/* On other ranks than 0: computes with rank 0 until that ends: MN_OK. MN_DEVICE_LOST names the rank
+ * that ended otherwise. MN_INVALID: this process has not joined, or is rank 0.
+ * NULL: m: MN_INVALID. */
+MN_API mn_status mn_model_follow(mn_model *m, mn_error *err);
+/* Rank 0: the others end in order; no session is used any more. mn_runtime_free does the same. From
+ * any thread.
+ * NULL: m: nothing. */
+MN_API void mn_model_leave(mn_model *m);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 #define MN_TEXT_ADD_SPECIAL 1u   /* add the tokeniser's special tokens (BOS) */

@@ -16,6 +16,9 @@
 #include <stdatomic.h>
 
 struct mn_runtime {
+    struct mn_ranks *ranks;         /* of mn_model_join; NULL: this process is alone */
+    const mn_device_record *ranked; /* rank 0: the device of every session */
+    void (*rank_lost)(void *arg, const char *why);
     mn_config *config;
     mn_pool *pool;
     mn_registry *registry;

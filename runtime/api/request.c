@@ -122,6 +122,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
         r->flags |= MN_REQUEST_AHEAD;
     if (!r->devices || !*r->devices)
         r->devices = "auto";
+    if (m->rt->ranked)
+        r->devices = m->rt->ranked->name;
     set_sizes(cfg, &g->hp, &p, r);
     return check_sizes(&g->hp, r, err);
 }

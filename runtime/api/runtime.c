@@ -2,6 +2,7 @@
  * lists. The registry waits for plugins that hang (base/call.h) and reads the crash journal
  * (registry/journal.c); what the application wants of both comes through here. */
 #include "api/api.h"
+#include "ranks/ranks.h"
 #include <string.h>
 
 const char *mn_version(void) {
@@ -187,6 +188,7 @@ static void listen_to(mn_runtime *rt, const mn_runtime_params *p) {
     rt->callback_arg = p->arg;
     rt->log = p->log;
     rt->progress = p->progress;
+    rt->rank_lost = p->rank_lost;
     if (p->log)
         mn_log_to(on_log, rt);
 }
@@ -251,6 +253,7 @@ void mn_runtime_free(mn_runtime *rt) {
         return;
     if (rt->registry)
         mn_registry_free(rt->registry);
+    mn_ranks_free(rt->ranks);
     mn_pool_free(rt->pool);
     mn_config_free(rt->config);
     mn_log_release(rt);

@@ -44,6 +44,11 @@ static const mn_config_key keys[] = {
     {"step_timeout", "MINERVA_STEP_TIMEOUT", MN_CONFIG_FLOAT, "600", 0, 1e6, NULL, false,
      "seconds that the command waits for a call of a step beyond 100 times its estimated time; 0 = "
      "for ever"},
+    {"rank_timeout", "MINERVA_RANK_TIMEOUT", MN_CONFIG_FLOAT, "60", 1, 86400, NULL, false,
+     "seconds that processes of one group wait for each other when they start"},
+    {"rank_token_file", "MINERVA_RANK_TOKEN_FILE", MN_CONFIG_STRING, "", 0, 0, NULL, false,
+     "file of the token that processes of one group prove to each other; none: the variable "
+     "MINERVA_RANK_TOKEN, on one machine a token of the user's own"},
     {"chat_history", "MINERVA_CHAT_HISTORY", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether minerva chat keeps what is typed for later chats"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
@@ -680,6 +685,8 @@ bool mn_config_at(const mn_config *cfg, size_t i, const char **name, const char 
 
 static bool is_known_variable(const char *name) {
     char plain[280];
+    if (!strcmp(name, "MINERVA_RANK_TOKEN")) /* no key: keys are listed with their values */
+        return true;
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
         *plain = 0;
         if (!strncmp(keys[i].name, "plugin.", 7))

@@ -19,9 +19,14 @@ static bool is_all(mn_str name, mn_str *plugin) {
     return all;
 }
 
+/* "cuda:ranks": with members in other processes; there is one if they have joined. */
+static bool is_ranks(mn_str name) {
+    return mn_str_ends(name, ":ranks");
+}
+
 bool mn_is_group_name(mn_str name) {
     mn_str plugin;
-    return is_all(name, &plugin) || (name.len && memchr(name.ptr, '+', name.len));
+    return is_all(name, &plugin) || is_ranks(name) || (name.len && memchr(name.ptr, '+', name.len));
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
@@ -142,9 +147,42 @@ static mn_device_record *find_or_add(mn_registry *reg, const wanted *w) {
     return d;
 }
 
+static const mn_device_record *find_ranks(mn_registry *reg, mn_str name, char *why) {
+    const mn_device_record *found = NULL;
+    pthread_mutex_lock(&reg->lock);
+    const mn_device_record *groups = reg->devices + reg->n_devices;
+    for (size_t i = 0; i < reg->n_groups; i++)
+        if (mn_str_is(name, groups[i].name))
+            found = &groups[i];
+    pthread_mutex_unlock(&reg->lock);
+    if (!found)
+        snprintf(why, MN_GROUP_WHY, "no other process has joined");
+    return found;
+}
+
+const mn_device_record *mn_registry_add_ranks(mn_registry *reg, const mn_plugin_record *plugin,
+                                              const mn_device_info *info) {
+    mn_device_record *d = NULL;
+    pthread_mutex_lock(&reg->lock);
+    if (reg->n_groups < MN_MAX_GROUPS)
+        d = &reg->devices[reg->n_devices + reg->n_groups++];
+    if (d) {
+        memset(d, 0, sizeof *d);
+        snprintf(d->name, sizeof d->name, "%.64s:ranks", plugin->id.ptr);
+        d->plugin = plugin;
+        d->usable = true;
+        d->reason = "";
+        d->info = *info;
+    }
+    pthread_mutex_unlock(&reg->lock);
+    return d;
+}
+
 const mn_device_record *mn_registry_group(mn_registry *reg, mn_str name, char why[MN_GROUP_WHY]) {
     wanted w;
     why[0] = 0;
+    if (is_ranks(name))
+        return find_ranks(reg, name, why);
     if (!read_group(reg, name, &w, why))
         return NULL;
     for (uint32_t i = 0; i < w.n; i++)

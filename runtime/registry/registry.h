@@ -139,6 +139,10 @@ bool mn_is_group_name(mn_str name);
  * and is used like a device's. mn_registry_devices does not list it, mn_registry_device finds it.
  * NULL: there can be none, and why. */
 const mn_device_record *mn_registry_group(mn_registry *reg, mn_str name, char why[MN_GROUP_WHY]);
+/* The record "cuda:ranks" of a plugin whose device 0 is a group with members in other processes;
+ * the devices are listed already. NULL: too many groups. */
+const mn_device_record *mn_registry_add_ranks(mn_registry *reg, const mn_plugin_record *plugin,
+                                              const mn_device_info *info);
 /* Whether d is a member. */
 bool mn_group_has(const mn_device_record *group, const mn_device_record *d);
 /* Whether they are a group and one of its members, or groups with a member in common. */

@@ -35,16 +35,21 @@ typedef struct {
     buffer out;
 } engine;
 
+/* The front is gone: so is the reason to be, also of other ranks. */
+static void end(engine *e) {
+    mn_model_leave(e->a.model);
+    _exit(0);
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Sends what is in the buffer. The front reads all the time; if it is gone, so is the reason to
- * be. */
+/* Sends what is in the buffer. The front reads all the time; if it is gone, this is the end. */
 static void flush(engine *e) {
     size_t at = 0;
     while (at < e->out.n) {
         const ssize_t n = write(e->fd, e->out.p + at, e->out.n - at);
         if (n < 0 && errno != EINTR)
-            _exit(0);
+            end(e);
         at += n > 0 ? (size_t)n : 0;
     }
     if (e->out.failed)
@@ -151,7 +156,7 @@ static void *read_messages(void *arg) {
     for (;;) {
         const int ready = poll(&poll_fd, 1, BEAT_MS);
         if (ready > 0 && wire_fill(&e->in, e->fd) < 0)
-            _exit(0);
+            end(e);
         int found = wire_next(&e->in, &m);
         while (found > 0 && on_message(e, &m))
             found = wire_next(&e->in, &m);
@@ -337,7 +342,7 @@ static int open_sessions(engine *e, const wire_open *m) {
     mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
     if (m->flags & WIRE_NO_CACHE)
         params.flags = MN_SESSION_NO_CACHE;
-    int code = app_open_model(&e->a, &e->flags);
+    int code = app_open_ranked(&e->a, &e->flags);
     if (code == 0)
         code = exclude(e, m);
     if (code == 0 && !params.n_seq)

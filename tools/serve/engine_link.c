@@ -17,9 +17,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { EXIT_NO_DEVICE = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20 };
+enum { EXIT_NO_DEVICE = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20, REAP_MS = 2000 };
 
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
@@ -347,15 +348,25 @@ double link_silence(const engine_link *l, double now) {
     return (double)l->beat.beat_ms * 1e-3 + now - l->beat_at;
 }
 
+/* It ends by itself once the connection is closed, and tells other ranks; a device may hang. */
+static void reap(pid_t pid) {
+    for (int ms = 0; ms < REAP_MS; ms++) {
+        const struct timespec moment = {.tv_nsec = 1000000};
+        if (waitpid(pid, NULL, WNOHANG) != 0)
+            return;
+        nanosleep(&moment, NULL);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
 void link_free(engine_link *l) {
     if (l->fd >= 0)
         close(l->fd);
     if (l->blame >= 0)
         close(l->blame);
-    if (l->pid > 0) {
-        kill(l->pid, SIGKILL);
-        waitpid(l->pid, NULL, 0);
-    }
+    if (l->pid > 0)
+        reap(l->pid);
     for (size_t i = 0; i < COUNT(l->info_texts); i++)
         free(l->info_texts[i]);
     wire_free(&l->in);

@@ -7,6 +7,7 @@
 #include "serve/serve.h"
 #include "serve/answer.h"
 #include "serve/engine.h"
+#include "serve/follow.h"
 #include "serve/relay.h"
 #include "serve/tasks.h"
 #include <malloc.h>
@@ -507,6 +508,25 @@ static void serve_close(serve *s) {
     app_close(&s->a);
 }
 
+/* Of several processes rank 0 is the server, the others compute with its engine. The engine reads
+ * the token's file by the variable. */
+static int serve_as_rank(serve *s, const sampling_flags *sampling) {
+    const app_flags *f = s->app_flags;
+    mn_error err = MN_ERROR;
+    uint32_t rank = 0;
+    uint32_t n = 1;
+    if (!relay_is_asked(s->flags) && mn_rank_of_process(&rank, &n, &err) != MN_OK)
+        return complain(EXIT_FAILED, "%s", err.msg);
+    if (rank)
+        return serve_follow(f);
+    if (n > 1 && s->flags->replicas.n)
+        return complain(EXIT_USAGE,
+                        "found --replicas in a group of %u processes, expected one engine", n);
+    if (f->rank_token_file)
+        setenv("MINERVA_RANK_TOKEN_FILE", f->rank_token_file, 1);
+    return serve_all(s, sampling);
+}
+
 int cmd_serve(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "--engine"))
         return engine_main(ENGINE_FD, BLAME_FD);
@@ -544,7 +564,7 @@ int cmd_serve(int argc, char **argv) {
         mallopt(M_ARENA_MAX, 1); /* so that memory of one thread serves the others */
         s.flags = &own;
         s.app_flags = &common;
-        code = serve_all(&s, &sampling);
+        code = serve_as_rank(&s, &sampling);
         serve_close(&s);
     }
     args_free_texts(&own.replicas);

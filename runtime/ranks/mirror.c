@@ -1,0 +1,788 @@
+/* mirror.c -- the backend of rank 0's sessions: each call is told to the other ranks, then made on
+ * the member of this process. One lock holds both together, so that all ranks make the same calls
+ * in the same order. What changes contents only is told without waiting; what can fail for want of
+ * memory is answered by all, and the first error is everybody's.
+ *
+ * Objects are numbers to the others, from 1; a free one is used again. Pinned memory is rank 0's
+ * alone: a copy out of it is told as a write of its bytes. Events are the member's own. */
+#include "ranks/ranks_impl.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef enum { DEVICE, BUFFER, QUEUE, WEIGHTS, PROGRAM, CONTEXT, LAYOUT } object_kind;
+
+/* Of every kind: the member's object and what others call it. */
+typedef struct object {
+    mn_ranks *r;
+    object_kind kind;
+    void *inner;
+    uint32_t id; /* 0: the others have none */
+    uint32_t n_symbols;
+    uint8_t *pinned;     /* a buffer's memory, NULL: the device's */
+    mn_kv_layout kept;   /* of a layout, which is the cookie */
+    struct object *next; /* layouts of a device */
+} object;
+
+static object *of(const void *opaque) {
+    return (object *)(uintptr_t)opaque;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+static uint32_t take_id(mn_ranks *r) {
+    return r->n_free ? r->free_ids[--r->n_free] : ++r->n_ids;
+}
+
+/* Room for its return is made when it is given out: it cannot fail. */
+static void give_id(mn_ranks *r, uint32_t id) {
+    if (id)
+        r->free_ids[r->n_free++] = id;
+}
+
+/* A frame in `out`; its length is known at end(). Frames are sent together by the next flush: what
+ * only changes contents waits for the step that reads it. */
+static void begin(mn_ranks *r, uint32_t say) {
+    const mn_frame_head head = {say, MN_FRAME_MAGIC, 0};
+    r->frame_at = r->out.len;
+    mn_put(&r->out, &head, sizeof head);
+}
+
+static void end(mn_ranks *r) {
+    const uint64_t n = r->out.len - r->frame_at - sizeof(mn_frame_head);
+    if (!r->out.failed)
+        memcpy(r->out.ptr + r->frame_at + offsetof(mn_frame_head, n), &n, sizeof n);
+}
+
+/* Takes back what begin and later puts made. */
+static void forget(mn_ranks *r) {
+    r->out.len = r->frame_at;
+}
+
+/* All that was told goes out, in one write per rank. */
+static void flush(mn_ranks *r) {
+    if (r->out.failed)
+        mn_ranks_break(r, "rank 0: out of memory");
+    for (uint32_t i = 0; i < r->n_links && !r->broken && r->out.len; i++)
+        mn_link_send(r, &r->links[i], r->out.ptr, r->out.len);
+    if (r->out.failed || r->out.cap > (4u << 20))
+        mn_text_free(&r->out);
+    r->out.len = 0;
+    r->out.failed = false;
+}
+
+static mn_status fail_broken(const mn_ranks *r, mn_error *err) {
+    return mn_fail(err, MN_DEVICE_LOST, "%s", r->broken ? r->why : "the ranks have ended");
+}
+
+/* The answer of one rank; what is behind status and message goes to `more`, up to n bytes. */
+static mn_status answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error *err) {
+    mn_frame *f = mn_link_next(r, l);
+    if (!f)
+        return fail_broken(r, err);
+    mn_reader in = {f->data, f->data + f->n, f->say != MN_SAY_REPLY};
+    mn_status st = (mn_status)mn_take_u32(&in);
+    const mn_str why = mn_take_bytes(&in);
+    if (st)
+        mn_fail(err, st, "rank %u: %.*s", l->rank, MN_STR_ARG(why));
+    else
+        mn_take(&in, more, n);
+    const bool bad = in.bad;
+    mn_free(f);
+    if (!bad)
+        return st;
+    mn_ranks_break(r, "%s gave an answer that is none", l->name);
+    return fail_broken(r, err);
+}
+
+/* Those of all; the first error. */
+static mn_status answers(mn_ranks *r, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < r->n_links; i++) {
+        const mn_status one = answer(r, &r->links[i], NULL, 0, st ? NULL : err);
+        st = st ? st : one;
+    }
+    return st;
+}
+
+/* The lock is held. */
+static void tell_free(mn_ranks *r, uint32_t id) {
+    if (!id)
+        return;
+    begin(r, MN_SAY_FREE);
+    mn_put_u32(&r->out, id);
+    end(r);
+    flush(r);
+    give_id(r, id);
+}
+
+static void drop(const object *o) {
+    const mn_backend *b = o->r->inner;
+    switch (o->kind) {
+    case DEVICE:
+        b->device_close(o->inner);
+        break;
+    case BUFFER:
+        b->buffer_free(o->inner);
+        break;
+    case QUEUE:
+        b->queue_free(o->inner);
+        break;
+    case WEIGHTS:
+        b->weights_free(o->inner);
+        break;
+    case PROGRAM:
+        b->program_free(o->inner);
+        break;
+    case CONTEXT:
+        b->context_free(o->inner);
+        break;
+    case LAYOUT:
+        break;
+    }
+}
+
+/* A new object with its number; NULL: out of memory. The lock is taken, with or without it. */
+static object *make(mn_ranks *r, object_kind kind, bool told) {
+    object *o = mn_calloc(1, sizeof *o);
+    pthread_mutex_lock(&r->lock);
+    void *ids = r->free_ids;
+    if (!o || !mn_grow(&ids, &r->cap_free, r->n_ids + 2, sizeof *r->free_ids)) {
+        mn_free(o);
+        return NULL;
+    }
+    r->free_ids = ids;
+    *o = (object){.r = r, .kind = kind, .id = told ? take_id(r) : 0};
+    return o;
+}
+
+/* Of an object that was told: st is the member's word, the others' is waited for. On an error all
+ * is freed. Gives the lock back. */
+static mn_status finish(object *o, mn_status st, mn_error *err) {
+    mn_ranks *r = o->r;
+    mn_status theirs = MN_OK;
+    if (o->id)
+        theirs = answers(r, st ? NULL : err);
+    if (st || theirs) {
+        if (!st)
+            drop(o);
+        tell_free(r, o->id);
+        mn_free(o);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return st ? st : theirs;
+}
+
+static mn_status fail_make(mn_ranks *r, mn_error *err) {
+    pthread_mutex_unlock(&r->lock);
+    return mn_fail_memory(err, sizeof(object));
+}
+
+/* NULL is fine. */
+static void release(object *o) {
+    if (!o)
+        return;
+    mn_ranks *r = o->r;
+    pthread_mutex_lock(&r->lock);
+    tell_free(r, o->id);
+    drop(o);
+    pthread_mutex_unlock(&r->lock);
+    mn_free(o);
+}
+
+/* ---- discovery ------------------------------------------------------------------------------- */
+static mn_status device_count(void *self, uint32_t *n, mn_error *err) {
+    (void)self, (void)err;
+    *n = 1;
+    return MN_OK;
+}
+
+mn_status mn_ranks_device_info(const mn_ranks *r, mn_device_info *out, mn_error *err) {
+    mn_device_info info = {.size = sizeof info};
+    const uint32_t n = r->params.place.n_ranks;
+    const mn_status st = r->inner->device_info(r->inner_self, r->params.device->index, &info, err);
+    if (st)
+        return st;
+    char text[sizeof info.name];
+    snprintf(text, sizeof text, "%u x %.50s", n, info.name);
+    memcpy(info.name, text, sizeof text);
+    snprintf(text, sizeof text, "%u x %.50s", n, info.uid);
+    memcpy(info.uid, text, sizeof text);
+    info.flags &= MN_DEVICE_ASYNC | MN_DEVICE_ORACLE;
+    info.mem_free = 0;
+    info.mem_gbps *= n;
+    info.fp16_tflops *= n;
+    info.int8_tops *= n;
+    const uint32_t room = out->size;
+    memcpy(out, &info, MN_MIN(room, sizeof info));
+    out->size = MN_MIN(room, (uint32_t)sizeof info);
+    return MN_OK;
+}
+
+static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+    if (i)
+        return mn_fail(err, MN_NO_DEVICE, "device %u; there is one", i);
+    return mn_ranks_device_info(self, out, err);
+}
+
+/* All ranks are inside join at the same time: the others are told first, and answer last. */
+static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    mn_ranks *r = self;
+    const mn_group *g = r->params.device->plugin->group;
+    uint8_t id[MN_GROUP_ID_BYTES];
+    (void)i;
+    mn_status st = g->make_id(r->inner_self, id, err);
+    if (st)
+        return st;
+    object *o = make(r, DEVICE, false);
+    if (!o)
+        return fail_make(r, err);
+    begin(r, MN_SAY_JOIN);
+    mn_put(&r->out, id, sizeof id);
+    end(r);
+    flush(r);
+    mn_device *inner = NULL;
+    st = g->join(r->inner_self, r->params.device->index, 0, r->params.place.n_ranks, id, &inner,
+                 err);
+    const mn_status theirs = answers(r, st ? NULL : err);
+    o->inner = inner;
+    if (st || theirs) {
+        begin(r, MN_SAY_CLOSE);
+        end(r);
+        flush(r);
+        if (!st)
+            r->inner->device_close(inner);
+        mn_free(o);
+    } else
+        *out = (mn_device *)(void *)o;
+    pthread_mutex_unlock(&r->lock);
+    return st ? st : theirs;
+}
+
+static void device_close(mn_device *device) {
+    object *o = of(device);
+    if (!o)
+        return;
+    pthread_mutex_lock(&o->r->lock);
+    begin(o->r, MN_SAY_CLOSE);
+    end(o->r);
+    flush(o->r);
+    for (object *l = o->next, *next; l; l = next) {
+        next = l->next;
+        give_id(o->r, l->id);
+        mn_free(l);
+    }
+    o->r->inner->device_close(o->inner);
+    pthread_mutex_unlock(&o->r->lock);
+    mn_free(o);
+}
+
+/* The least free of all ranks. */
+static mn_status device_memory(mn_device *device, uint64_t *free_bytes, uint64_t *total,
+                               mn_error *err) {
+    const object *o = of(device);
+    mn_ranks *r = o->r;
+    pthread_mutex_lock(&r->lock);
+    begin(r, MN_SAY_MEMORY);
+    end(r);
+    flush(r);
+    mn_status st = r->inner->device_memory(o->inner, free_bytes, total, err);
+    for (uint32_t k = 0; k < r->n_links; k++) {
+        uint64_t now[2] = {0, 0};
+        const mn_status one = answer(r, &r->links[k], now, sizeof now, st ? NULL : err);
+        st = st ? st : one;
+        if (st)
+            continue;
+        *free_bytes = MN_MIN(*free_bytes, now[0]);
+        *total = MN_MIN(*total, now[1]);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static mn_status contracts(void *self, const uint32_t (**list)[2], uint32_t *n) {
+    const mn_ranks *r = self;
+    return r->inner->contracts(r->inner_self, list, n);
+}
+
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
+                          uint32_t stride, mn_error *err) {
+    return of(d)->r->inner->supports(of(d)->inner, g, symbols, v, stride, err);
+}
+
+static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
+    const mn_ranks *r = self;
+    return r->inner->reason(r->inner_self, why, buf, cap);
+}
+
+/* As the member understands it. */
+static mn_compile inner_compile(const mn_compile *c) {
+    mn_compile in = {0};
+    memcpy(&in, c, MN_MIN(c->size, sizeof in));
+    in.size = sizeof in;
+    in.weights = c->weights ? of(c->weights)->inner : NULL;
+    in.cache = (mn_str){NULL, 0};
+    return in;
+}
+
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    const mn_compile in = inner_compile(c);
+    return of(d)->r->inner->estimate(of(d)->inner, &in, out, err);
+}
+
+/* ---- memory and queues ----------------------------------------------------------------------- */
+static mn_status alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
+                       mn_error *err) {
+    mn_ranks *r = of(d)->r;
+    const bool pinned = (kind & MN_MEM_KIND) == MN_MEM_HOST_PINNED;
+    mn_buffer *inner = NULL;
+    void *map = NULL;
+    object *o = make(r, BUFFER, !pinned);
+    if (!o)
+        return fail_make(r, err);
+    if (!pinned) {
+        begin(r, MN_SAY_ALLOC);
+        mn_put_u32(&r->out, o->id);
+        mn_put_u64(&r->out, bytes);
+        mn_put_u32(&r->out, kind);
+        end(r);
+        flush(r);
+    }
+    mn_status st = r->inner->alloc(of(d)->inner, bytes, kind, &inner, err);
+    o->inner = inner;
+    if (!st && pinned) {
+        st = r->inner->map(inner, &map, err);
+        o->pinned = map;
+        if (st)
+            drop(o);
+    }
+    *out = (mn_buffer *)(void *)o;
+    return finish(o, st, err);
+}
+
+static void buffer_free(mn_buffer *b) {
+    release(of(b));
+}
+
+static mn_status map(mn_buffer *b, void **out, mn_error *err) {
+    if (!of(b)->pinned)
+        return mn_fail(err, MN_UNSUPPORTED, "memory of several processes cannot be mapped");
+    *out = of(b)->pinned;
+    return MN_OK;
+}
+
+static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
+    mn_ranks *r = of(d)->r;
+    mn_queue *inner = NULL;
+    object *o = make(r, QUEUE, true);
+    if (!o)
+        return fail_make(r, err);
+    begin(r, MN_SAY_QUEUE);
+    mn_put_u32(&r->out, o->id);
+    end(r);
+    flush(r);
+    const mn_status st = r->inner->queue_create(of(d)->inner, &inner, err);
+    o->inner = inner;
+    *out = (mn_queue *)(void *)o;
+    return finish(o, st, err);
+}
+
+static void queue_free(mn_queue *q) {
+    release(of(q));
+}
+
+/* The lock is held. */
+static void tell_write(mn_ranks *r, const mn_queue *q, const mn_buffer *to, uint64_t at,
+                       const void *bytes, uint64_t n) {
+    begin(r, MN_SAY_WRITE);
+    mn_put_u32(&r->out, of(q)->id);
+    mn_put_u32(&r->out, of(to)->id);
+    mn_put_u64(&r->out, at);
+    mn_put_bytes(&r->out, bytes, n);
+    end(r);
+    if (r->out.len > (1u << 20))
+        flush(r);
+}
+
+/* Inputs of a step: a few kilobytes, which go with the step. */
+static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *bytes, uint64_t n,
+                           mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    pthread_mutex_lock(&r->lock);
+    const mn_status st = r->inner->write(of(q)->inner, of(to)->inner, at, bytes, n, err);
+    if (!st && of(to)->id)
+        tell_write(r, q, to, at, bytes, n);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* Results are the same on all members. */
+static mn_status read_here(mn_queue *q, const mn_buffer *from, uint64_t at, mn_buffer *to,
+                           uint64_t to_at, uint64_t n, mn_event **event, mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    pthread_mutex_lock(&r->lock);
+    const mn_status st =
+        r->inner->read(of(q)->inner, of(from)->inner, at, of(to)->inner, to_at, n, event, err);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* Its source does not change before the queue reads it, if it is the host's. */
+static mn_status copy_all(mn_queue *q, mn_buffer *to, uint64_t at, const mn_buffer *from,
+                          uint64_t from_at, uint64_t n, mn_event **event, mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    pthread_mutex_lock(&r->lock);
+    const mn_status st =
+        r->inner->copy(of(q)->inner, of(to)->inner, at, of(from)->inner, from_at, n, event, err);
+    if (!st && of(to)->id && of(from)->pinned)
+        tell_write(r, q, to, at, of(from)->pinned + from_at, n);
+    else if (!st && of(to)->id) {
+        begin(r, MN_SAY_COPY);
+        mn_put_u32(&r->out, of(q)->id);
+        mn_put_u32(&r->out, of(to)->id);
+        mn_put_u64(&r->out, at);
+        mn_put_u32(&r->out, of(from)->id);
+        mn_put_u64(&r->out, from_at);
+        mn_put_u64(&r->out, n);
+        end(r);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static mn_status queue_wait(mn_queue *q, mn_event *event, mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    pthread_mutex_lock(&r->lock);
+    const mn_status st = r->inner->queue_wait(of(q)->inner, event, err);
+    begin(r, MN_SAY_WAIT);
+    mn_put_u32(&r->out, of(q)->id);
+    end(r);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
+    mn_ranks *r = of(d)->r;
+    const mn_compile in = inner_compile(c);
+    mn_weights *inner = NULL;
+    object *o = make(r, WEIGHTS, true);
+    if (!o)
+        return fail_make(r, err);
+    begin(r, MN_SAY_WEIGHTS);
+    mn_put_u32(&r->out, o->id);
+    mn_put_compile(&r->out, &in);
+    end(r);
+    flush(r);
+    const mn_status st = r->inner->weights_open(of(d)->inner, &in, &inner, err);
+    o->inner = inner;
+    *out = (mn_weights *)(void *)o;
+    return finish(o, st, err);
+}
+
+/* Where the bytes are, not the bytes: each rank reads its own files. */
+static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **event,
+                             mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    pthread_mutex_lock(&r->lock);
+    begin(r, MN_SAY_PUT);
+    mn_put_u32(&r->out, of(w)->id);
+    mn_put_u32(&r->out, of(q)->id);
+    mn_status st = mn_put_weight(&r->out, r->params.files, src, err);
+    end(r);
+    if (st)
+        forget(r);
+    else
+        flush(r);
+    if (!st)
+        st = r->inner->weights_put(of(w)->inner, of(q)->inner, src, event, err);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
+    mn_ranks *r = of(w)->r;
+    pthread_mutex_lock(&r->lock);
+    begin(r, MN_SAY_SEAL);
+    mn_put_u32(&r->out, of(w)->id);
+    mn_put_u32(&r->out, of(q)->id);
+    end(r);
+    flush(r);
+    const mn_status st = r->inner->weights_seal(of(w)->inner, of(q)->inner, kept_how, err);
+    const mn_status theirs = answers(r, st ? NULL : err);
+    pthread_mutex_unlock(&r->lock);
+    return st ? st : theirs;
+}
+
+static void weights_free(mn_weights *w) {
+    release(of(w));
+}
+
+/* ---- the cache of keys and values ------------------------------------------------------------ */
+/* The layouts of all ranks have pages of one size: the largest share. Their own cookies stay with
+ * them; ours is the object, which lives as long as the group. */
+static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t k = 0; k < r->n_links; k++) {
+        uint64_t found[2] = {0, 0};
+        const mn_status one = answer(r, &r->links[k], found, sizeof found, st ? NULL : err);
+        st = st ? st : one;
+        if (!st && (found[0] != own->page_tokens || found[1] != own->page_bytes))
+            st = mn_fail(err, MN_INVALID, "rank %u has other pages than rank 0", k + 1);
+    }
+    return st;
+}
+
+static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
+                           mn_error *err) {
+    mn_ranks *r = of(d)->r;
+    const mn_compile in = inner_compile(c);
+    object *o = make(r, LAYOUT, true);
+    if (!o)
+        return fail_make(r, err);
+    begin(r, MN_SAY_LAYOUT);
+    mn_put_u32(&r->out, o->id);
+    mn_put_u32(&r->out, group);
+    mn_put_compile(&r->out, &in);
+    end(r);
+    flush(r);
+    o->kept.size = sizeof o->kept;
+    mn_status st = r->inner->kv_layout(of(d)->inner, &in, group, &o->kept, err);
+    const mn_status theirs = check_layouts(r, &o->kept, st ? NULL : err);
+    st = st ? st : theirs;
+    if (st) {
+        tell_free(r, o->id);
+        mn_free(o);
+    } else {
+        mn_kv_layout all = o->kept;
+        const uint32_t room = out->size;
+        all.cookie = (uint64_t)(uintptr_t)o;
+        all.size = MN_MIN(room, (uint32_t)sizeof all);
+        memcpy(out, &all, all.size);
+        o->next = of(d)->next;
+        of(d)->next = o;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
+                         const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
+                         mn_error *err) {
+    mn_ranks *r = of(q)->r;
+    object *l = of((const void *)(uintptr_t)layout->cookie);
+    pthread_mutex_lock(&r->lock);
+    begin(r, MN_SAY_PAGES);
+    mn_put_u32(&r->out, of(q)->id);
+    mn_put_u32(&r->out, of(kv)->id);
+    mn_put_u32(&r->out, l->id);
+    mn_put_u32(&r->out, n);
+    for (uint32_t i = 0; i < n; i++)
+        mn_put(&r->out, (const char *)copies + (size_t)i * stride, sizeof *copies);
+    end(r);
+    const mn_status st =
+        r->inner->kv_copy(of(q)->inner, of(kv)->inner, &l->kept, copies, n, stride, event, err);
+    if (st)
+        forget(r);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
+    mn_ranks *r = of(d)->r;
+    const mn_compile in = inner_compile(c);
+    mn_program *inner = NULL;
+    object *o = make(r, PROGRAM, true);
+    if (!o)
+        return fail_make(r, err);
+    o->n_symbols = c->graph->n_symbols;
+    begin(r, MN_SAY_COMPILE);
+    mn_put_u32(&r->out, o->id);
+    mn_put_u32(&r->out, c->weights ? of(c->weights)->id : 0);
+    mn_put_compile(&r->out, &in);
+    end(r);
+    flush(r);
+    const mn_status st = r->inner->compile(of(d)->inner, &in, &inner, err);
+    o->inner = inner;
+    *out = (mn_program *)(void *)o;
+    return finish(o, st, err);
+}
+
+static void program_free(mn_program *p) {
+    release(of(p));
+}
+
+static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
+    mn_ranks *r = of(p)->r;
+    mn_context *inner = NULL;
+    object *o = make(r, CONTEXT, true);
+    if (!o)
+        return fail_make(r, err);
+    o->n_symbols = of(p)->n_symbols;
+    begin(r, MN_SAY_CONTEXT);
+    mn_put_u32(&r->out, o->id);
+    mn_put_u32(&r->out, of(p)->id);
+    mn_put_u32(&r->out, of(q)->id);
+    end(r);
+    flush(r);
+    const mn_status st = r->inner->context_create(of(p)->inner, of(q)->inner, &inner, err);
+    o->inner = inner;
+    *out = (mn_context *)(void *)o;
+    return finish(o, st, err);
+}
+
+/* The bindings with the member's buffers; NULL: out of memory, or pinned memory is among them. */
+static mn_binding *inner_bindings(mn_ranks *r, const mn_binding *given, uint32_t n,
+                                  uint32_t stride) {
+    mn_binding *all = mn_calloc(n + 1, sizeof *all);
+    for (uint32_t i = 0; all && i < n; i++) {
+        memcpy(&all[i], (const char *)given + (size_t)i * stride, sizeof *all);
+        const object *buffer = of(all[i].buffer);
+        if (!buffer->id) {
+            mn_free(all);
+            return NULL;
+        }
+        const uint32_t plain[] = {all[i].tensor, all[i].flags, buffer->id};
+        mn_put(&r->out, plain, sizeof plain);
+        mn_put_u64(&r->out, all[i].offset);
+        mn_put_u64(&r->out, all[i].bytes);
+        all[i].buffer = buffer->inner;
+    }
+    return all;
+}
+
+static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *given, uint32_t n,
+                              uint32_t stride, mn_error *err) {
+    mn_ranks *r = of(ctx)->r;
+    pthread_mutex_lock(&r->lock);
+    begin(r, MN_SAY_BIND);
+    mn_put_u32(&r->out, of(ctx)->id);
+    mn_put_u32(&r->out, set);
+    mn_put_u32(&r->out, n);
+    mn_binding *all = inner_bindings(r, given, n, stride);
+    mn_status st = MN_OK;
+    if (!all) {
+        forget(r);
+        st = mn_fail(err, MN_UNSUPPORTED, "host memory cannot be bound on several ranks");
+    } else {
+        end(r);
+        flush(r);
+        st = r->inner->context_bind(of(ctx)->inner, set, all, n, sizeof *all, err);
+        const mn_status theirs = answers(r, st ? NULL : err);
+        st = st ? st : theirs;
+    }
+    pthread_mutex_unlock(&r->lock);
+    mn_free(all);
+    return st;
+}
+
+/* A step, or the making of one. */
+static void tell_step(const object *ctx, uint32_t say, uint32_t set, const int64_t *symbols) {
+    mn_ranks *r = ctx->r;
+    begin(r, say);
+    mn_put_u32(&r->out, ctx->id);
+    mn_put_u32(&r->out, set);
+    mn_put(&r->out, symbols, ctx->n_symbols * sizeof *symbols);
+    end(r);
+    flush(r);
+}
+
+static mn_status context_prepare(mn_context *ctx, uint32_t set, const int64_t *symbols,
+                                 mn_error *err) {
+    mn_ranks *r = of(ctx)->r;
+    pthread_mutex_lock(&r->lock);
+    tell_step(of(ctx), MN_SAY_PREPARE, set, symbols);
+    const mn_status st = r->inner->context_prepare(of(ctx)->inner, set, symbols, err);
+    const mn_status theirs = answers(r, st ? NULL : err);
+    pthread_mutex_unlock(&r->lock);
+    return st ? st : theirs;
+}
+
+/* The step is under way on the others before it begins here, since members wait for each other in
+ * it. */
+static mn_status execute(mn_context *ctx, uint32_t set, const int64_t *symbols, mn_event **event,
+                         mn_error *err) {
+    mn_ranks *r = of(ctx)->r;
+    pthread_mutex_lock(&r->lock);
+    tell_step(of(ctx), MN_SAY_EXECUTE, set, symbols);
+    mn_status st = r->broken ? fail_broken(r, err) : MN_OK;
+    if (!st)
+        st = r->inner->execute(of(ctx)->inner, set, symbols, event, err);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* The others execute as ever. */
+static mn_status profile(mn_context *ctx, uint32_t set, const int64_t *symbols,
+                         mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *err) {
+    mn_ranks *r = of(ctx)->r;
+    const mn_profile *p = r->params.device->plugin->profile;
+    pthread_mutex_lock(&r->lock);
+    if (units)
+        tell_step(of(ctx), MN_SAY_EXECUTE, set, symbols);
+    const mn_status st = p->execute(of(ctx)->inner, set, symbols, units, stride, n, err);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+static void context_free(mn_context *c) {
+    release(of(c));
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+/* What the plugin does not have, the mirror does not have. */
+static void fill_table(mn_ranks *r) {
+    const mn_backend *b = r->inner;
+    r->mirror = (mn_backend){.size = sizeof r->mirror,
+                             .device_count = device_count,
+                             .device_info = device_info,
+                             .device_open = device_open,
+                             .device_close = device_close,
+                             .contracts = contracts,
+                             .supports = supports,
+                             .estimate = estimate,
+                             .alloc = alloc,
+                             .buffer_free = buffer_free,
+                             .map = map,
+                             .queue_create = queue_create,
+                             .queue_free = queue_free,
+                             .write = write_all,
+                             .read = read_here,
+                             .copy = copy_all,
+                             .wait = b->wait,
+                             .queue_wait = queue_wait,
+                             .event_free = b->event_free,
+                             .weights_open = weights_open,
+                             .weights_put = weights_put,
+                             .weights_seal = weights_seal,
+                             .weights_free = weights_free,
+                             .kv_layout = kv_layout,
+                             .kv_copy = kv_copy,
+                             .compile = compile,
+                             .program_free = program_free,
+                             .context_create = context_create,
+                             .context_bind = context_bind,
+                             .execute = execute,
+                             .context_free = context_free};
+    if (MN_HAS(mn_backend, b, device_memory))
+        r->mirror.device_memory = device_memory;
+    if (MN_HAS(mn_backend, b, reason))
+        r->mirror.reason = reason;
+    if (MN_HAS(mn_backend, b, context_prepare))
+        r->mirror.context_prepare = context_prepare;
+    r->mirror_profile = (mn_profile){.size = sizeof r->mirror_profile, .execute = profile};
+}
+
+void mn_mirror_init(mn_ranks *r) {
+    const mn_plugin_record *p = r->params.device->plugin;
+    r->inner = p->backend;
+    r->inner_self = p->plugin->self;
+    fill_table(r);
+    r->mirror_plugin = *p->plugin;
+    r->mirror_plugin.self = r;
+    r->record = *p;
+    r->record.plugin = &r->mirror_plugin;
+    r->record.backend = &r->mirror;
+    r->record.profile = p->profile ? &r->mirror_profile : NULL;
+    r->record.loader = NULL;
+    r->record.group = NULL;
+}

@@ -1,0 +1,73 @@
+/* ranks.h -- several processes as one machine. Each opens the same model and has one member of a
+ * group of devices (mn.group/1, join). Rank 0 is the host as ever: its sessions see one device, the
+ * mirror, whose calls are made on the member here and told to the other ranks, in order. Those
+ * follow: they make the same calls with weights from their own disks. Activations travel in the
+ * plugin; over the connections here go the inputs of steps and what is to be done with them.
+ *
+ *   place.c      who this process is, by its launcher's variables
+ *   message.c    bytes of a message; graphs and weights in them
+ *   handshake.c  the first messages: token, versions, model
+ *   link.c       connections, frames, signs of life
+ *   mirror.c     rank 0: the backend that tells                follow.c  the others: what they do
+ *   ranks.c      life of the whole
+ *
+ * A rank that ends, or is silent for 4 s, ends the group: every other rank is told who. */
+#ifndef MN_RANKS_H
+#define MN_RANKS_H
+#include "model/model.h"
+#include "registry/registry.h"
+
+/* ---- place.c --------------------------------------------------------------------------------- */
+typedef struct {
+    uint32_t rank;
+    uint32_t n_ranks; /* 1: this process is alone, and the rest says nothing */
+    uint32_t local_rank;
+    uint32_t port;
+    char host[256];       /* of rank 0 */
+    const char *launcher; /* "Open MPI", for messages */
+} mn_rank_place;
+/* get: getenv, or a test's. MN_BAD_INPUT names the variables that contradict each other, lack their
+ * partner or are no numbers. */
+mn_status mn_rank_place_read(const char *(*get)(const char *name), mn_rank_place *out,
+                             mn_error *err);
+
+/* ---- ranks.c --------------------------------------------------------------------------------- */
+typedef struct mn_ranks mn_ranks;
+/* What must be the same on all ranks: "model" and its digest. */
+typedef struct {
+    const char *name;
+    char value[200];
+} mn_rank_fact;
+#define MN_MAX_RANK_FACTS 8u
+typedef struct {
+    mn_rank_place place;
+    mn_str token; /* what all ranks know; not empty. Used while they meet alone */
+    uint64_t timeout_ns;
+    mn_rank_fact facts[MN_MAX_RANK_FACTS];
+    uint32_t n_facts;
+    const mn_device_record *device; /* the member of this process; its plugin's group has join */
+    const mn_file_set *files;       /* of the model, which weights come from */
+    /* The group is over, and which rank ended it; once, from a thread of the ranks. Calls into the
+     * plugin may hang from then on, so that a program does well to end with a status that is not 0.
+     * NULL: the device is lost. */
+    void (*broken)(void *arg, const char *why);
+    void *arg;
+} mn_ranks_params;
+/* Waits until all ranks are here and are the same. MN_TIMEOUT: who is missing. MN_BAD_INPUT: a rank
+ * differs: found, expected; the rank that differs is told the same. */
+mn_status mn_ranks_open(const mn_ranks_params *p, mn_ranks **out, mn_error *err);
+/* Rank 0 ends the others in order; from any thread. */
+void mn_ranks_leave(mn_ranks *r);
+/* And frees. NULL is fine. */
+void mn_ranks_free(mn_ranks *r);
+uint32_t mn_ranks_rank(const mn_ranks *r);
+/* Rank 0: the record whose backend is the mirror; its device 0 is the group. Lives as long as r. */
+const mn_plugin_record *mn_ranks_plugin(const mn_ranks *r);
+/* Rank 0: a device_info of the group. */
+mn_status mn_ranks_device_info(const mn_ranks *r, mn_device_info *info, mn_error *err);
+/* The others: until rank 0 ends the group in order (MN_OK), or it breaks. */
+mn_status mn_ranks_follow(mn_ranks *r, mn_error *err);
+
+/* A digest of what the files say of metadata and tensors, not of the weights: hexadecimal. */
+void mn_rank_model_digest(const mn_canonical *m, char out[33]);
+#endif

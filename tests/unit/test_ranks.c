@@ -1,0 +1,150 @@
+/* test_ranks.c -- who a process is by the variables of its launcher, and what of a rank is refused:
+ * proofs, facts, messages that are cut or none. */
+#include "ranks/ranks_impl.h"
+#include "unit.h"
+
+/* ---- place ----------------------------------------------------------------------------------- */
+static const char *const *variables; /* name, value, ..., NULL */
+static const char *get(const char *name) {
+    for (size_t i = 0; variables[i]; i += 2)
+        if (!strcmp(variables[i], name))
+            return variables[i + 1];
+    return NULL;
+}
+#define V(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void place_is(const char *const *v, uint32_t rank, uint32_t n, uint32_t local,
+                     const char *host, uint32_t port) {
+    mn_rank_place p;
+    mn_error err = MN_ERROR_INIT;
+    variables = v;
+    if (mn_rank_place_read(get, &p, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(p.rank, rank);
+    assert_int_equal(p.n_ranks, n);
+    if (n < 2)
+        return;
+    assert_int_equal(p.local_rank, local);
+    assert_string_equal(p.host, host);
+    assert_int_equal(p.port, port);
+}
+
+static void place_fails(const char *const *v, const char *words) {
+    mn_rank_place p;
+    mn_error err = MN_ERROR_INIT;
+    variables = v;
+    assert_int_equal(mn_rank_place_read(get, &p, &err), MN_BAD_INPUT);
+    if (!strstr(err.msg, words))
+        fail_msg("found \"%s\", expected \"%s\" in it", err.msg, words);
+}
+
+static void places(void **state) {
+    (void)state;
+    place_is(V("HOME", "/"), 0, 1, 0, "", 0);
+    place_is(V("RANK", "0", "WORLD_SIZE", "1"), 0, 1, 0, "", 0);
+    place_is(V("RANK", "1", "WORLD_SIZE", "4", "LOCAL_RANK", "0", "MASTER_ADDR", "10.0.0.1",
+               "MASTER_PORT", "7"),
+             1, 4, 0, "10.0.0.1", 7);
+    place_is(V("RANK", "1", "WORLD_SIZE", "2", "LOCAL_RANK", "1", "LOCAL_WORLD_SIZE", "2"), 1, 2, 1,
+             "127.0.0.1", 29500);
+    place_is(V("OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "3",
+               "OMPI_COMM_WORLD_LOCAL_RANK", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "3", "PMIX_RANK",
+               "2"),
+             2, 3, 2, "127.0.0.1", 29500);
+    place_is(V("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS", "8", "SLURM_LOCALID", "1",
+               "SLURM_STEP_NODELIST", "node[03-07,9],other"),
+             5, 8, 1, "node03", 29500);
+    place_is(V("SLURM_PROCID", "0", "SLURM_NTASKS", "8"), 0, 1, 0, "", 0); /* a batch script */
+    place_is(V("LWS_WORKER_INDEX", "1", "LWS_GROUP_SIZE", "2", "LWS_LEADER_ADDRESS", "a.b"), 1, 2,
+             0, "a.b", 29500);
+}
+
+static void bad_places(void **state) {
+    (void)state;
+    place_fails(V("RANK", "1"), "found RANK without WORLD_SIZE");
+    place_fails(V("WORLD_SIZE", "2"), "found WORLD_SIZE without RANK");
+    place_fails(V("RANK", "x", "WORLD_SIZE", "2"), "RANK: found \"x\"");
+    place_fails(V("RANK", "2", "WORLD_SIZE", "2"), "expected a rank below");
+    place_fails(V("RANK", "0", "WORLD_SIZE", "2"), "found no MASTER_ADDR");
+    place_fails(V("RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "a", "MASTER_PORT", "70000"),
+                "MASTER_PORT: found \"70000\"");
+    place_fails(V("RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "a", "OMPI_COMM_WORLD_RANK", "1",
+                  "OMPI_COMM_WORLD_SIZE", "2"),
+                "expected the same");
+}
+
+/* ---- handshake ------------------------------------------------------------------------------- */
+static mn_ranks_params params_of(uint32_t rank, const char *version) {
+    mn_ranks_params p = {.place = {.rank = rank, .n_ranks = 3}, .n_facts = 2};
+    p.facts[0].name = "version";
+    p.facts[1].name = "model";
+    snprintf(p.facts[0].value, sizeof p.facts[0].value, "%s", version);
+    snprintf(p.facts[1].value, sizeof p.facts[1].value, "storyteller");
+    return p;
+}
+
+static void facts(void **state) {
+    const mn_ranks_params zero = params_of(0, "Minerva 1");
+    const mn_ranks_params same = params_of(2, "Minerva 1");
+    const mn_ranks_params other = params_of(1, "Minerva 2");
+    mn_error err = MN_ERROR_INIT;
+    uint32_t rank = 0;
+    mn_text t = {0};
+    (void)state;
+    mn_put_hello(&t, &same);
+    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &err), MN_OK);
+    assert_int_equal(rank, 2);
+    for (size_t n = 0; n < t.len; n++)
+        assert_int_equal(mn_check_hello((mn_str){t.ptr, n}, &zero, &rank, &err), MN_BAD_INPUT);
+    mn_text_free(&t);
+    mn_put_hello(&t, &other);
+    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &err), MN_BAD_INPUT);
+    assert_string_equal(err.msg, "rank 1 has another version than rank 0: found Minerva 2, "
+                                 "expected Minerva 1");
+    mn_text_free(&t);
+}
+
+/* A proof depends on the token, the side, both nonces and what is said. */
+static void proofs(void **state) {
+    uint8_t nonces[2 * MN_NONCE] = {1};
+    uint8_t first[MN_PROOF];
+    uint8_t other[MN_PROOF];
+    const mn_str token = mn_str_of("secret");
+    (void)state;
+    mn_rank_proof(token, 0, nonces, "hello", 5, first);
+    mn_rank_proof(token, 0, nonces, "hello", 5, other);
+    assert_memory_equal(first, other, MN_PROOF);
+    mn_rank_proof(mn_str_of("secreT"), 0, nonces, "hello", 5, other);
+    assert_memory_not_equal(first, other, MN_PROOF);
+    mn_rank_proof(token, 1, nonces, "hello", 5, other);
+    assert_memory_not_equal(first, other, MN_PROOF);
+    mn_rank_proof(token, 0, nonces, "hellO", 5, other);
+    assert_memory_not_equal(first, other, MN_PROOF);
+    nonces[2 * MN_NONCE - 1] ^= 1;
+    mn_rank_proof(token, 0, nonces, "hello", 5, other);
+    assert_memory_not_equal(first, other, MN_PROOF);
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+static void frames(void **state) {
+    const mn_frame_head good = {MN_SAY_WRITE, MN_FRAME_MAGIC, 24};
+    const mn_frame_head bad[] = {{MN_SAY_COUNT, MN_FRAME_MAGIC, 24},
+                                 {MN_SAY_WRITE, MN_FRAME_MAGIC + 1, 24},
+                                 {MN_SAY_WRITE, MN_FRAME_MAGIC, MN_MAX_FRAME + 1}};
+    (void)state;
+    mn_frame *f = mn_frame_new(&good);
+    assert_non_null(f);
+    assert_int_equal(f->n, 24);
+    mn_free(f);
+    for (size_t i = 0; i < MN_COUNT(bad); i++)
+        assert_null(mn_frame_new(&bad[i]));
+    for (uint32_t i = 0; i < MN_SAY_COUNT; i++)
+        assert_string_not_equal(mn_say_name(i), "?");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(places), cmocka_unit_test(bad_places),
+                                       cmocka_unit_test(facts), cmocka_unit_test(proofs),
+                                       cmocka_unit_test(frames)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
