@@ -2,7 +2,8 @@
  * buffer has a copy per member; only weights, the cache and what lies between divided nodes differ.
  * What is told about memory is that of one member: the least free, the largest share. The option
  * `memory` (MINERVA_GROUP_MEMORY, MiB) bounds a member's; `lost`: so many steps go well, then every
- * group is lost. */
+ * group is lost. In a group of several processes a device has one member here, and shares memory
+ * with the others (group_link.c). */
 #include "group.h"
 #include "stub.h"
 #include <stdio.h>
@@ -45,9 +46,10 @@ static void device_close(mn_device *device) {
     group_device *d = (group_device *)(void *)device;
     if (!d)
         return;
-    for (uint32_t r = 0; r < d->n; r++)
+    for (uint32_t r = d->lo; r < d->hi; r++)
         if (d->of[r])
             group_inner->device_close(d->of[r]);
+    group_link_close(d->link);
     while (d->layouts) {
         group_layout *next = d->layouts->next;
         mnp_delete(group_host, d->layouts);
@@ -63,7 +65,7 @@ static mn_status open_members(void *self, const uint32_t *members, uint32_t n, m
     if (!d)
         return mnp_fail_memory(err, sizeof *d, "a device");
     d->n = n;
-    d->index = members[0];
+    d->hi = n;
     for (uint32_t r = 0; r < n && !st; r++) {
         if (members[r] >= GROUP_MAX)
             st = mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there are %u", members[r], GROUP_MAX);
@@ -83,7 +85,7 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
 
 static mn_status device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
     const group_device *g = (const group_device *)(void *)d;
-    const mn_status st = group_inner->device_memory(g->of[0], free_bytes, total, err);
+    const mn_status st = group_inner->device_memory(g->of[g->lo], free_bytes, total, err);
     if (memory_bytes)
         *free_bytes = *total = memory_bytes;
     return st;
@@ -92,7 +94,7 @@ static mn_status device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *tot
 static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
                           uint32_t stride, mn_error *err) {
     const group_device *x = (const group_device *)(void *)d;
-    return group_inner->supports(x->of[0], g, symbols, v, stride, err);
+    return group_inner->supports(x->of[x->lo], g, symbols, v, stride, err);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -100,8 +102,9 @@ static void buffer_free(mn_buffer *buffer) {
     group_buffer *b = (group_buffer *)(void *)buffer;
     if (!b)
         return;
-    for (uint32_t r = 0; r < b->n; r++)
-        group_inner->buffer_free(b->of[r]);
+    for (uint32_t r = 0; r < GROUP_MAX; r++)
+        if (b->of[r])
+            group_inner->buffer_free(b->of[r]);
     mnp_delete(group_host, b);
 }
 
@@ -114,7 +117,9 @@ static mn_status alloc(mn_device *device, uint64_t bytes, uint32_t kind, mn_buff
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     b->dev = d;
     b->n = (kind & MN_MEM_KIND) == MN_MEM_HOST_PINNED ? 1 : d->n;
-    for (uint32_t r = 0; r < b->n && !st; r++)
+    if (b->n == 1)
+        st = group_inner->alloc(d->of[d->lo], bytes, kind, &b->of[0], err);
+    for (uint32_t r = d->lo; r < d->hi && b->n > 1 && !st; r++)
         st = group_inner->alloc(d->of[r], bytes, kind, &b->of[r], err);
     if (st)
         buffer_free((mn_buffer *)(void *)b);
@@ -145,7 +150,7 @@ static void queue_free(mn_queue *queue) {
     group_queue *q = (group_queue *)(void *)queue;
     if (!q)
         return;
-    for (uint32_t r = 0; r < q->dev->n; r++)
+    for (uint32_t r = q->dev->lo; r < q->dev->hi; r++)
         group_inner->queue_free(q->of[r]);
     mnp_delete(group_host, q);
 }
@@ -157,7 +162,7 @@ static mn_status queue_create(mn_device *device, mn_queue **out, mn_error *err) 
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
-    for (uint32_t r = 0; r < d->n && !st; r++)
+    for (uint32_t r = d->lo; r < d->hi && !st; r++)
         st = group_inner->queue_create(d->of[r], &q->of[r], err);
     if (st)
         queue_free((mn_queue *)(void *)q);
@@ -170,7 +175,7 @@ static mn_status write_all(mn_queue *queue, mn_buffer *b, uint64_t off, const vo
                            uint64_t n, mn_error *err) {
     group_queue *q = (group_queue *)(void *)queue;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < q->dev->n && !st; r++)
+    for (uint32_t r = q->dev->lo; r < q->dev->hi && !st; r++)
         st = group_inner->write(q->of[r], copy_of(b, r), off, from, n, err);
     return st;
 }
@@ -178,14 +183,15 @@ static mn_status write_all(mn_queue *queue, mn_buffer *b, uint64_t off, const vo
 static mn_status read_first(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_buffer *to,
                             uint64_t to_off, uint64_t n, mn_event **event, mn_error *err) {
     group_queue *q = (group_queue *)(void *)queue;
-    return group_inner->read(q->of[0], copy_of(b, 0), off, copy_of(to, 0), to_off, n, event, err);
+    const uint32_t r = q->dev->lo;
+    return group_inner->read(q->of[r], copy_of(b, r), off, copy_of(to, r), to_off, n, event, err);
 }
 
 static mn_status copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const mn_buffer *from,
                       uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
     group_queue *q = (group_queue *)(void *)queue;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < q->dev->n && !st; r++)
+    for (uint32_t r = q->dev->lo; r < q->dev->hi && !st; r++)
         st = group_inner->copy(q->of[r], copy_of(to, r), to_off, copy_of(from, r), off, n, event,
                                err);
     return st;
@@ -193,12 +199,12 @@ static mn_status copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const mn_
 
 static mn_status queue_wait(mn_queue *queue, mn_event *event, mn_error *err) {
     group_queue *q = (group_queue *)(void *)queue;
-    return group_inner->queue_wait(q->of[0], event, err);
+    return group_inner->queue_wait(q->of[q->dev->lo], event, err);
 }
 
 static mn_status abort_all(mn_queue *queue) {
     group_queue *q = (group_queue *)(void *)queue;
-    for (uint32_t r = 0; r < q->dev->n; r++)
+    for (uint32_t r = q->dev->lo; r < q->dev->hi; r++)
         group_inner->abort(q->of[r]);
     return MN_OK;
 }
@@ -246,7 +252,7 @@ static mn_status member_estimate(mn_device *device, uint32_t rank, const mn_comp
     if (st)
         return st;
     const mn_compile c = for_member(&q, rank);
-    st = group_inner->estimate(d->of[rank], &c, out, err);
+    st = group_inner->estimate(d->of[d->lo], &c, out, err);
     if (!st)
         out->weights = q.plan ? mnp_shard_weight_bytes(q.plan, rank) : weight_bytes(c.graph);
     mnp_shard_free(q.plan);
@@ -283,7 +289,7 @@ static mn_status kv_layout(mn_device *device, const mn_compile *in, uint32_t gro
     for (uint32_t r = 0; r < d->n && !st; r++) {
         const mn_compile c = for_member(&q, r);
         l->of[r].size = sizeof l->of[r];
-        st = group_inner->kv_layout(d->of[r], &c, group, &l->of[r], err);
+        st = group_inner->kv_layout(d->of[d->lo], &c, group, &l->of[r], err);
         most = larger(most, l->of[r].page_bytes);
     }
     mnp_shard_free(q.plan);
@@ -306,7 +312,7 @@ static mn_status kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *lay
     group_queue *q = (group_queue *)(void *)queue;
     const group_layout *l = (const group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < q->dev->n && !st; r++)
+    for (uint32_t r = q->dev->lo; r < q->dev->hi && !st; r++)
         st = group_inner->kv_copy(q->of[r], copy_of(kv, r), &l->of[r], copies, n, stride, event,
                                   err);
     return st;
@@ -317,7 +323,7 @@ static void weights_free(mn_weights *weights) {
     group_weights *w = (group_weights *)(void *)weights;
     if (!w)
         return;
-    for (uint32_t r = 0; r < w->dev->n; r++)
+    for (uint32_t r = w->dev->lo; r < w->dev->hi; r++)
         group_inner->weights_free(w->of[r]);
     mnp_shard_free(w->plan);
     mnp_delete(group_host, w);
@@ -338,7 +344,7 @@ static mn_status weights_open(mn_device *device, const mn_compile *in, mn_weight
     w->dev = d;
     w->plan = q.plan;
     w->graph = q.host.graph;
-    for (uint32_t r = 0; r < d->n && !st; r++) {
+    for (uint32_t r = d->lo; r < d->hi && !st; r++) {
         const mn_compile c = for_member(&q, r);
         st = group_inner->weights_open(d->of[r], &c, &w->of[r], err);
     }
@@ -373,7 +379,7 @@ static mn_status weights_put(mn_weights *weights, mn_queue *queue, const mn_weig
     st = mnp_check_source(w->graph, in, MN_MAX_DIM, err);
     const uint32_t n = mnp_shard_graph(w->plan, 0)->n_tensors;
     for (uint32_t t = 0; t < n && !st; t++)
-        for (uint32_t r = 0; r < w->dev->n && !st; r++)
+        for (uint32_t r = w->dev->lo; r < w->dev->hi && !st; r++)
             if (mnp_shard_piece(w->plan, t).source == in->tensor)
                 st = put_piece(w, q, r, t, in, err);
     if (event)
@@ -387,7 +393,7 @@ static mn_status weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *ke
     group_queue *q = (group_queue *)(void *)queue;
     mn_status st = MN_OK;
     uint32_t all = 0;
-    for (uint32_t r = 0; r < w->dev->n && !st; r++) {
+    for (uint32_t r = w->dev->lo; r < w->dev->hi && !st; r++) {
         uint32_t how = 0;
         st = group_inner->weights_seal(w->of[r], q->of[r], &how, err);
         all |= how;
@@ -402,7 +408,7 @@ static void program_free(mn_program *program) {
     group_program *p = (group_program *)(void *)program;
     if (!p)
         return;
-    for (uint32_t r = 0; r < p->dev->n; r++)
+    for (uint32_t r = p->dev->lo; r < p->dev->hi; r++)
         group_inner->program_free(p->of[r]);
     mnp_shard_free(p->plan);
     mnp_delete(group_host, p->symbol_max);
@@ -415,7 +421,7 @@ static mn_status compile_members(group_program *p, const question *q, mn_error *
     if (!p->symbol_max)
         return mnp_fail_memory(err, g->n_symbols * sizeof *p->symbol_max, "a program");
     mn_status st = mnp_symbols(g, q->host.symbol_max, NULL, p->symbol_max, err);
-    for (uint32_t r = 0; r < p->dev->n && !st; r++) {
+    for (uint32_t r = p->dev->lo; r < p->dev->hi && !st; r++) {
         mn_compile c = for_member(q, r);
         group_weights *w = (group_weights *)(void *)c.weights;
         c.weights = w ? w->of[r] : NULL;
@@ -468,11 +474,38 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
 
 static mn_status member_memory(mn_device *d, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
                                mn_error *err) {
-    (void)rank;
+    const group_device *g = (const group_device *)(void *)d;
+    if (rank < g->lo || rank >= g->hi)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "member %u is in another process", rank);
     return device_memory(d, free_bytes, total, err);
 }
 
-static const mn_group group = {sizeof group, 0, open_group, member_memory, member_estimate};
+static mn_status make_id(void *self, uint8_t *id, mn_error *err) {
+    (void)self;
+    return group_link_new_id(id, err);
+}
+
+static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
+                      mn_device **out, mn_error *err) {
+    if (index >= GROUP_MAX || n < 2 || n > GROUP_MAX || rank >= n)
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "member %u of %u; a group has 2 to %u", rank, n,
+                        GROUP_MAX);
+    group_device *d = mnp_new(group_host, sizeof *d);
+    if (!d)
+        return mnp_fail_memory(err, sizeof *d, "a device");
+    *d = (group_device){.n = n, .lo = rank, .hi = rank + 1};
+    mn_status st = group_inner->device_open(self, 0, &d->of[rank], err);
+    if (!st)
+        st = group_link_open(id, rank, n, &d->link, err);
+    if (st)
+        device_close((mn_device *)(void *)d);
+    else
+        *out = (mn_device *)(void *)d;
+    return st;
+}
+
+static const mn_group group = {sizeof group,    0,       open_group, member_memory,
+                               member_estimate, make_id, join};
 
 static const void *query(void *self, const char *id) {
     (void)self;

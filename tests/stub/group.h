@@ -9,13 +9,16 @@
 
 #define GROUP_MAX 4u
 
+typedef struct group_link group_link;
+
 extern const mn_backend *group_inner; /* the members' */
 extern const mn_host *group_host;     /* the real one */
 
 /* The parts of one table of functions; the host's opaque types are these. */
 typedef struct {
     uint32_t n;
-    uint32_t index; /* of device_info, of the first member */
+    uint32_t lo, hi;  /* members of this process; objects of others are NULL */
+    group_link *link; /* to members in other processes; NULL: all are here */
     mn_device *of[GROUP_MAX];
     struct group_layout *layouts;
 } group_device;
@@ -67,6 +70,18 @@ typedef struct {
 static inline const mn_graph *group_graph(const mnp_shard *plan, const mn_graph *g, uint32_t r) {
     return plan ? mnp_shard_graph(plan, r) : g;
 }
+
+/* group_link.c: what members in several processes share. id: MN_GROUP_ID_BYTES that no other group
+ * has had. Returns when all n have come; MN_TIMEOUT: after a minute. */
+mn_status group_link_new_id(uint8_t *id, mn_error *);
+mn_status group_link_open(const uint8_t *id, uint32_t rank, uint32_t n, group_link **out,
+                          mn_error *);
+void group_link_close(group_link *); /* NULL is fine */
+/* Memory of a member that all processes see: GROUP_PLACE bytes. */
+#define GROUP_PLACE (UINT64_C(64) << 20)
+float *group_link_place(const group_link *, uint32_t rank);
+/* Waits until all processes are here; for ever, if one has ended. */
+void group_link_meet(group_link *);
 
 /* group_step.c */
 mn_status group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);

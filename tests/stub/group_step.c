@@ -6,9 +6,12 @@
 #include "group.h"
 
 /* ---- where tensors lie ----------------------------------------------------------------------- */
-/* A member's copy of a tensor, in the set that is run. */
+/* A member's copy of a tensor, in the set that is run; of a member in another process what it has
+ * shown. */
 static float *data_of(const group_context *c, uint32_t rank, uint32_t t) {
     const mn_context *m = c->of[rank];
+    if (!m)
+        return group_link_place(c->prog->dev->link, rank);
     const mn_binding *b = &m->at->bindings[t];
     if (b->buffer)
         return (float *)(void *)(b->buffer->ptr + b->offset);
@@ -39,18 +42,21 @@ static extent extent_of(const group_context *c, uint32_t rank, uint32_t t, uint3
 }
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
-/* Share i of the elements, for all members. */
-static void sum(const group_context *c, const mnp_exchange *e, uint32_t i) {
-    const uint32_t n = c->prog->dev->n;
-    const extent x = extent_of(c, 0, e->to, 0);
-    const int64_t total = x.n * x.inner;
-    for (int64_t k = total * i / n; k < total * (i + 1) / n; k++) {
+/* Elements [lo, hi), for all members that are here. */
+static void sum(const group_context *c, const mnp_exchange *e, int64_t lo, int64_t hi) {
+    const group_device *d = c->prog->dev;
+    for (int64_t k = lo; k < hi; k++) {
         float all = data_of(c, 0, e->to)[k];
-        for (uint32_t r = 1; r < n; r++)
+        for (uint32_t r = 1; r < d->n; r++)
             all += data_of(c, r, e->to)[k];
-        for (uint32_t r = 0; r < n; r++)
+        for (uint32_t r = d->lo; r < d->hi; r++)
             data_of(c, r, e->to)[k] = all;
     }
+}
+
+static int64_t elements_of(const group_context *c, uint32_t rank, uint32_t t) {
+    const extent x = extent_of(c, rank, t, 0);
+    return x.n * x.inner;
 }
 
 /* Copies `n` steps per row between tensors of different widths. */
@@ -78,6 +84,34 @@ static void take(const group_context *c, const mnp_exchange *e, uint32_t rank) {
     const int64_t width = (share.hi - share.lo) * whole.inner;
     copy_steps(data_of(c, rank, e->to), width, data_of(c, rank, e->from) + share.lo * whole.inner,
                whole.n * whole.inner, width, whole.outer);
+}
+
+/* An exchange, for one member: with members in other processes, what is shown stays until all have
+ * read it. */
+static void exchange_here(const group_context *c, const mnp_exchange *e, uint32_t rank) {
+    const uint32_t n = c->prog->dev->n;
+    const int64_t total = e->kind == MNP_SUM ? elements_of(c, rank, e->to) : 0;
+    if (e->kind == MNP_SUM)
+        sum(c, e, total * rank / n, total * (rank + 1) / n);
+    else if (e->kind == MNP_GATHER)
+        gather(c, e, rank);
+    else
+        take(c, e, rank);
+}
+static void exchange_far(const group_context *c, const mnp_exchange *e, uint32_t rank) {
+    group_link *link = c->prog->dev->link;
+    if (e->kind == MNP_TAKE) {
+        take(c, e, rank);
+        return;
+    }
+    const int64_t total = elements_of(c, rank, e->from);
+    memcpy(group_link_place(link, rank), data_of(c, rank, e->from), (size_t)total * sizeof(float));
+    group_link_meet(link);
+    if (e->kind == MNP_SUM)
+        sum(c, e, 0, total);
+    else
+        gather(c, e, rank);
+    group_link_meet(link);
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
@@ -116,29 +150,30 @@ static void run_nodes(mn_context *m, uint32_t lo, uint32_t hi) {
 static uint32_t chunks(void *arg, uint32_t phase) {
     const group_context *c = arg;
     const mnp_exchange *e = c->phases[phase].exchange;
-    const bool unused = e && e->kind == MNP_SUM && !is_active(c->of[0], e->at - 1);
-    return unused ? 0 : c->prog->dev->n;
+    const group_device *d = c->prog->dev;
+    const bool unused = e && e->kind == MNP_SUM && !is_active(c->of[d->lo], e->at - 1);
+    return unused ? 0 : d->hi - d->lo;
 }
 
 static void run_chunk(void *arg, uint32_t phase, uint32_t chunk, uint32_t thread) {
     group_context *c = arg;
     const group_phase *p = &c->phases[phase];
     (void)thread;
+    const group_device *d = c->prog->dev;
+    const uint32_t rank = d->lo + chunk;
     if (!p->exchange)
-        run_nodes(c->of[chunk], p->lo, p->hi);
-    else if (p->exchange->kind == MNP_SUM)
-        sum(c, p->exchange, chunk);
-    else if (p->exchange->kind == MNP_GATHER)
-        gather(c, p->exchange, chunk);
+        run_nodes(c->of[rank], p->lo, p->hi);
+    else if (d->link)
+        exchange_far(c, p->exchange, rank);
     else
-        take(c, p->exchange, chunk);
+        exchange_here(c, p->exchange, rank);
 }
 
 /* The members' own execute checks and fills in what the step needs; their pool runs nothing. */
 mn_status group_execute(mn_context *ctx, uint32_t set, const int64_t *symbols, mn_event **event,
                         mn_error *err) {
     group_context *c = (group_context *)(void *)ctx;
-    for (uint32_t r = 0; r < c->prog->dev->n; r++) {
+    for (uint32_t r = c->prog->dev->lo; r < c->prog->dev->hi; r++) {
         const mn_status st = group_inner->execute(c->of[r], set, symbols, NULL, err);
         if (st)
             return st;
@@ -181,6 +216,22 @@ static void add_room(group_context *c, uint32_t t, uint64_t *bytes) {
     *bytes += (most + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN;
 }
 
+/* What a member shows to those of other processes has room. */
+static mn_status check_places(const group_program *p, mn_error *err) {
+    uint32_t n = 0;
+    const mnp_exchange *e = p->dev->link ? mnp_shard_exchanges(p->plan, &n) : NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_graph *g = mnp_shard_graph(p->plan, p->dev->lo);
+        uint64_t bytes = 0;
+        mnp_bytes(g, mnp_tensor(g, e[i].from), p->symbol_max, &bytes);
+        if (e[i].kind != MNP_TAKE && bytes > GROUP_PLACE)
+            return mnp_fail(err, MN_UNSUPPORTED, e[i].at,
+                            "an exchange of %llu bytes; there is room for %llu",
+                            (unsigned long long)bytes, (unsigned long long)GROUP_PLACE);
+    }
+    return MN_OK;
+}
+
 static mn_status fill_room(group_context *c, mn_error *err) {
     const group_program *p = c->prog;
     uint64_t bytes = 0;
@@ -193,7 +244,7 @@ static mn_status fill_room(group_context *c, mn_error *err) {
         add_room(c, e[i].from, &bytes);
         add_room(c, e[i].to, &bytes);
     }
-    for (uint32_t r = 0; r < p->dev->n && !st; r++)
+    for (uint32_t r = p->dev->lo; r < p->dev->hi && !st; r++)
         st = group_inner->alloc(p->dev->of[r], bytes, MN_MEM_DEVICE, &c->room[r], err);
     return st;
 }
@@ -217,8 +268,10 @@ mn_status group_context_create(mn_program *program, mn_queue *queue, mn_context 
         st = mnp_fail_memory(err, n_tensors * sizeof *c->place, "a context");
     for (uint32_t t = 0; t < n_tensors && !st; t++)
         c->place[t] = MNP_NOWHERE;
-    for (uint32_t r = 0; r < p->dev->n && !st; r++)
+    for (uint32_t r = p->dev->lo; r < p->dev->hi && !st; r++)
         st = group_inner->context_create(p->of[r], q->of[r], &c->of[r], err);
+    if (!st)
+        st = check_places(p, err);
     if (!st)
         st = fill_room(c, err);
     if (!st)
@@ -267,7 +320,7 @@ mn_status group_context_bind(mn_context *ctx, uint32_t set, const mn_binding *gi
     mn_status st = MN_OK;
     if (!all)
         return mnp_fail_memory(err, n * sizeof *all, "bindings");
-    for (uint32_t r = 0; r < c->prog->dev->n && !st; r++)
+    for (uint32_t r = c->prog->dev->lo; r < c->prog->dev->hi && !st; r++)
         st = bind_member(c, r, set, given, n, stride, all, err);
     mnp_delete(group_host, all);
     return st;
@@ -278,7 +331,7 @@ void group_context_free(mn_context *ctx) {
     group_context *c = (group_context *)(void *)ctx;
     if (!c)
         return;
-    for (uint32_t r = 0; r < c->prog->dev->n; r++) {
+    for (uint32_t r = c->prog->dev->lo; r < c->prog->dev->hi; r++) {
         if (c->of[r])
             group_inner->context_free(c->of[r]);
         if (c->room[r])

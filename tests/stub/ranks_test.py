@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | run | serve. Each process has one member of a
+group of the plugin group.so. fixtures: golden fixtures as N processes, class exact. run: the story, a batch, ranks that differ, and
+ranks that end or hang. serve: a server of two processes, one of which is killed."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import ranks_start
+
+ROOT = os.environ["MINERVA_SOURCE_ROOT"]
+MINERVA = os.path.abspath(sys.argv[1])
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+MODEL = os.path.join(ROOT, "tests", "data", "storyteller-q8_0.gguf")
+OTHER_MODEL = os.path.join(ROOT, "models", "storyteller")
+STORY = ["run", "-m", MODEL, "--device", "group", "--temp", "0", "-c", "64", "-n", "12", "Once"]
+LONG = ["run", "-m", MODEL, "--device", "group", "--temp", "0", "-c", "100000", "-n", "90000", "--ignore-eos", "Once"]
+LIMIT_S = 20  # 5 are promised, but a machine may be busy; how long it took is printed
+failed = []
+
+
+def check(ok, what):
+    print(("ok    " if ok else "FAIL  ") + what, flush=True)
+    if not ok:
+        failed.append(what)
+
+
+class Ranks:
+    """N processes; commands and variables may differ by rank."""
+
+    def __init__(self, n, command, commands=(), variables=()):
+        self.all = []
+        for rank, place in enumerate(ranks_start.places(n)):
+            own = dict(variables)[rank] if rank in dict(variables) else {}
+            args = dict(commands).get(rank, command)
+            self.all.append(subprocess.Popen([MINERVA] + args, env=os.environ | place | own, stdin=subprocess.DEVNULL,
+                                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+    def end(self, timeout=60):
+        """[(exit code, output, errors)] by rank; code None: it did not end."""
+        until = time.monotonic() + timeout
+        found = []
+        for p in self.all:
+            try:
+                out, err = p.communicate(timeout=max(0.01, until - time.monotonic()))
+                found.append((p.returncode, out, err))
+            except subprocess.TimeoutExpired:
+                p.kill()
+                out, err = p.communicate()
+                found.append((None, out, err))
+        return found
+
+
+def tell(found):
+    return "".join("\n  rank %d: %s %r %s" % (rank, code, out[-200:], err[-600:]) for rank, (code, out, err) in enumerate(found))
+
+
+def fixtures(n, names):
+    with tempfile.TemporaryDirectory() as folder:
+        start = os.path.join(folder, "minerva")
+        with open(start, "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\nexec %s %s %s %s \"$@\"\n" % (sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_start.py"), n, MINERVA))
+        os.chmod(start, 0o755)
+        for case in names:
+            done = subprocess.run([sys.executable, os.path.join(GOLDEN, "golden.py"), start, case, "group"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True)
+            check(done.returncode in (0, 77), "%s as %s processes%s" % (case, n, "" if done.returncode in (0, 77) else "\n" + done.stdout))
+
+
+def refused():
+    """What differs is named on both sides."""
+    for what, words, commands, variables in (
+            ("token", "another token", {}, {1: {"MINERVA_RANK_TOKEN": "wrong"}}),
+            ("model", "another model than rank 0", {1: [OTHER_MODEL if a == MODEL else a for a in STORY]}, {}),
+            ("number of ranks", "expected 1 to 1 of 2", {}, {1: {"WORLD_SIZE": "3"}}),
+            ("rank", "WORLD_SIZE is 2: expected a rank below", {}, {1: {"RANK": "2"}})):
+        found = Ranks(2, STORY, commands, variables | {0: {"MINERVA_RANK_TIMEOUT": "3"}}).end(20)
+        check(all(code for code, _, _ in found) and words in found[1][2], "another %s is refused%s" % (what, "" if words in found[1][2] else tell(found)))
+    found = Ranks(2, STORY, {1: ["--version"]}, {0: {"MINERVA_RANK_TIMEOUT": "1"}}).end(20)
+    check(found[0][0] and "rank 1 of 2 did not come within 1 s" in found[0][2], "a rank that is missing is named")
+    found = Ranks(1, STORY, {}, {0: {"WORLD_SIZE": ""}}).end(20)
+    check(found[0][0] and "found RANK without WORLD_SIZE" in found[0][2], "half of the variables")
+
+
+def running(ranks):
+    """All compute: rank 0 has written something."""
+    return ranks.all[0].stdout.read(20)
+
+
+def ends(ranks, which, number, words):
+    running(ranks)
+    ranks.all[which].send_signal(number)
+    begin = time.monotonic()
+    others = [p for i, p in enumerate(ranks.all) if i != which]
+    said = []
+    for p in others:
+        try:
+            said.append(p.communicate(timeout=LIMIT_S + 10)[1])
+        except subprocess.TimeoutExpired:
+            p.kill()
+            said.append("(it did not end)")
+    took = time.monotonic() - begin
+    ranks.all[which].kill()
+    ranks.all[which].wait()
+    ok = took < LIMIT_S and all(p.returncode > 0 for p in others) and all(re.search(words, s) for s in said)
+    check(ok, "%s of rank %d: the others end after %.1f s and name it%s" % (signal.Signals(number).name, which, took, "" if ok else ": %r" % said))
+
+
+def run():
+    alone = subprocess.run([MINERVA] + [a if a != "group" else "group:0" for a in STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+    for n in (2, 3, 4):
+        found = Ranks(n, STORY).end()
+        check(all(code == 0 for code, _, _ in found) and found[0][1] == alone and not any(out for _, out, _ in found[1:]),
+              "%d processes: the same story" % n + ("" if found[0][1] == alone else tell(found)))
+    launcher = shutil.which("mpirun")
+    if launcher:
+        done = subprocess.run([launcher, "--allow-run-as-root", "--oversubscribe", "-np", "2", MINERVA] + STORY, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+        check(done.returncode == 0 and done.stdout == alone, "mpirun: the same story" + ("" if done.stdout == alone else "\n" + done.stdout + done.stderr))
+    else:
+        print("skip  mpirun is not installed")
+    fixtures(2, ["batch"])
+    refused()
+    for which in (0, 1):
+        ends(Ranks(2, LONG), which, signal.SIGKILL, r"rank %d \(.*\) has ended" % which)
+    ends(Ranks(3, LONG), 2, signal.SIGKILL, r"rank 2 \(.*\) has ended")
+    for which in (0, 1):
+        ends(Ranks(2, LONG), which, signal.SIGSTOP, r"rank %d \(.*\) has not been heard of" % which)
+
+
+def ask(url, prompt):
+    body = json.dumps({"prompt": prompt, "max_tokens": 12, "temperature": 0}).encode()
+    request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)["choices"][0]["text"]
+
+
+def engine_of(pid):
+    done = subprocess.run(["pgrep", "-P", str(pid)], stdout=subprocess.PIPE, text=True)
+    return [int(p) for p in done.stdout.split()]
+
+
+def serve():
+    port = ranks_start.free_port()
+    ranks = Ranks(2, ["serve", "-m", MODEL, "--device", "group", "--port", str(port), "--parallel", "2", "-c", "256"])
+    url = "http://127.0.0.1:%d" % port
+
+    def answer():
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                return ask(url, "Once")
+            except OSError:
+                time.sleep(0.2)
+        return None
+
+    try:
+        first = answer()
+        check(bool(first), "a server of two processes answers")
+        for which in (1, 0):
+            engines = engine_of(ranks.all[which].pid)
+            check(len(engines) >= 1, "rank %d has an engine" % which)
+            os.kill(engines[-1], signal.SIGKILL)
+            check(answer() == first, "the engine of rank %d is killed: the server answers again" % which)
+        ranks.all[0].send_signal(signal.SIGTERM)
+        found = ranks.end(20)
+        ok = all(code == 0 for code, _, _ in found)
+        check(ok, "both end in order" + ("" if ok else tell(found)))
+    finally:
+        for p in ranks.all:
+            p.kill()
+
+
+with tempfile.TemporaryDirectory() as plugins:
+    shutil.copy(os.path.join(os.environ["MINERVA_STUBS"], "group.so"), plugins)
+    os.environ["MINERVA_PLUGIN_PATH"] = plugins
+    os.environ["MINERVA_RANK_TOKEN"] = "of this test"
+    if sys.argv[2] == "run":
+        run()
+    elif sys.argv[2] == "serve":
+        serve()
+    else:
+        fixtures(sys.argv[3], ["fixture:" + name for name in sys.argv[4:]])
+sys.exit(1 if failed else 0)
