@@ -269,7 +269,7 @@ MN_API mn_status mn_rank_of_process(uint32_t *rank, uint32_t *n, mn_error *err);
  * NULL: m, rank: MN_INVALID. */
 MN_API mn_status mn_model_join(mn_model *m, uint32_t *rank, mn_error *err);
 /* On other ranks than 0: computes with rank 0 until that ends: MN_OK. MN_DEVICE_LOST names the rank
- * that ended otherwise. MN_INVALID: this process has not joined, or is rank 0.
+ * that ended otherwise. On rank 0, or without mn_model_join: MN_OK at once.
  * NULL: m: MN_INVALID. */
 MN_API mn_status mn_model_follow(mn_model *m, mn_error *err);
 /* Rank 0: the others end in order; no session is used any more. mn_runtime_free does the same. From

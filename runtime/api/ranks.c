@@ -219,7 +219,7 @@ mn_status mn_model_follow(mn_model *m, mn_error *err) {
     if (st)
         return st;
     if (!m->rt->ranks || !mn_ranks_rank(m->rt->ranks))
-        return mn_fail(err, MN_INVALID, "mn_model_follow: this process follows nobody");
+        return MN_OK;
     return mn_ranks_follow(m->rt->ranks, err);
 }
 
