@@ -26,9 +26,9 @@ enum {
 #define MNK_STREAMS 8
 #define MNK_TILE 64 /* positions that attention scores at once */
 /* up to here each weight row, in cache after the first, is multiplied by one x row after the
-     * other */
-/* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
+ * other */
 #define MNK_FEW_ROWS 4
+/* columns summed in f32 lanes before the lanes are added up, in dot and gemm alike */
 #define MNK_KC 1024
 
 /* Forms of the x rows that a kernel reads; a kernel of MNK_X_TILES reads MNK_X_TILES2, too. */

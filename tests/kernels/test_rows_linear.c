@@ -300,6 +300,55 @@ static void linear_rows_case(linear_case *c, int64_t r) {
     free(panel);
 }
 
+enum { MANY = 530, MANY_WEIGHTS = 150 };
+
+/* MANY rows of x to tiles, `some` at once. */
+static void product_by(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x, int64_t some,
+                       float *y, void *panel) {
+    const int64_t bytes = mnk_group_bytes(w->cols, kern->x_form);
+    mnk_pair pair[MANY];
+    for (int64_t i = 0; i < MANY; i++) {
+        pair[i].x = x + i / MNK_GROUP * bytes;
+        pair[i].y = y + i * MANY_WEIGHTS;
+    }
+    for (int64_t i = 0; i < MANY; i += some)
+        mnk_linear_rows(kern, w, pair + i, MANY - i < some ? MANY - i : some, 0, MANY_WEIGHTS,
+                        panel);
+}
+
+/* Kernels of tiles, with more rows than one panel has and more of x than it is unpacked for: the
+ * same bits as one group at a time. */
+static void tiles_of_many(uint32_t type, const mnk_linear *kern) {
+    const int64_t e = case_dtype(type).block_elems;
+    const int64_t k = (541 + e - 1) / e * e;
+    const int64_t groups = (MANY + MNK_GROUP - 1) / MNK_GROUP;
+    uint8_t *memory;
+    const mnc_weight w = random_weight(type, MANY_WEIGHTS, k, &memory);
+    const int64_t bytes = mnk_group_bytes(k, kern->x_form);
+    uint8_t *x = aligned_alloc(64, (size_t)(groups * bytes));
+    float *values = malloc(sizeof *values * (size_t)(MNK_GROUP * k));
+    const size_t n = (size_t)MANY * MANY_WEIGHTS;
+    float *y = calloc(2 * n, sizeof *y);
+    void *panel = aligned_alloc(64, kern->panel_bytes(k) / 64 * 64 + 64);
+    const float *row[MNK_GROUP];
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t i = 0; i < MNK_GROUP * k; i++)
+            values[i] = rows_uniform();
+        for (int64_t i = 0; i < MNK_GROUP; i++)
+            row[i] = values + i * k;
+        kern->pack(row, MNK_GROUP, k, x + g * bytes);
+    }
+    product_by(kern, &w, x, MANY, y, panel);
+    product_by(kern, &w, x, MNK_GROUP, y + n, panel);
+    rows_check(!memcmp(y, y + n, n * sizeof *y), "bits depend on R", kern->name, k, MANY_WEIGHTS,
+               MANY, 0);
+    free(memory);
+    free(x);
+    free(values);
+    free(y);
+    free(panel);
+}
+
 void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
     /* 8 of 32 columns are taken at once by some kernels: a rest, none */
     static const int64_t blocks[] = {1, 3, 9, 16, 65};
@@ -310,6 +359,9 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
     int64_t e = case_dtype(type).block_elems;
     e = e > grain ? e : grain;
     const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
+    const mnk_linear *many = mnk_find_linear(type, precision, level, MANY);
+    if (many->pack)
+        tiles_of_many(type, many);
     for (int64_t i = rows_quick; i < (e > 1 ? most : 6 - rows_quick); i++) {
         for (int j = 0; j < 5; j += 1 + rows_quick) {
             linear_case c =

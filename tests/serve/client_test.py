@@ -384,9 +384,10 @@ def main():
             del os.environ[name]
     sys.path.insert(0, target)
     import openai
-    run(["chat", "text", "errors"], served.Server(minerva, "--device", "cpu"))
-    # exact: in the other classes an embedding depends on how many rows are computed with it
-    run(["embed"], served.Server(minerva, "--device", "cpu", "--embeddings", "--precision", "exact"))
+    # in the other classes what comes out depends on how many rows are computed at once
+    exact = "--device", "cpu", "--precision", "exact"
+    run(["chat", "text", "errors"], served.Server(minerva, *exact))
+    run(["embed"], served.Server(minerva, *exact, "--embeddings"))
     run(["held"], served.SlowServer(minerva, 50, "--parallel", 1, "--max-queue", 1))
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:  # 0600
         keys.write("other\nright\n")

@@ -145,7 +145,7 @@ def states(server):
 # ---- groups --------------------------------------------------------------------------------------
 
 def endpoints():
-    with served.Server(MINERVA, "--alias", "tale", "--alias", "story") as s:
+    with served.Server(MINERVA, "--precision", "exact", "--alias", "tale", "--alias", "story") as s:
         c = Client(s)
         log = s.text()
         assert 0 < log.find("loading; weights in the model's files, KV cache ") < log.find("engine 0 is ready"), log
@@ -234,7 +234,7 @@ def endpoints():
 def embeddings():
     def near(a, b):
         return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-5
-    with served.Server(MINERVA, "--embeddings") as s:
+    with served.Server(MINERVA, "--precision", "exact", "--embeddings") as s:
         c = Client(s)
         texts = ["The sea is blue.", "A frog sat on a stone."]
         both = c.post("/v1/embeddings", {"input": texts})[2]
