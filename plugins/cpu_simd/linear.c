@@ -238,13 +238,23 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, uint32_t *forms) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
-    const int64_t rows[] = {1, MNK_FEW_ROWS + 1, r};
-    for (int j = 0; j < 3; j++) {
-        const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows[j]);
-        if (!kern || rows[j] > r)
+    /* experts with many pairs are multiplied without tiles where the others have few */
+    const struct {
+        int64_t rows;
+        int32_t level;
+    } kinds[] = {
+        {1, use->level},
+        {MNK_FEW_ROWS + 1, use->level},
+        {r, use->level},
+        {r, mnk_plain_level(use)},
+    };
+    for (int j = 0; j < 4; j++) {
+        const int64_t rows = kinds[j].rows;
+        const mnk_linear *kern = mnk_find_linear(dtype, use->precision, kinds[j].level, rows);
+        if (!kern || rows > r)
             continue;
         *forms |= 1u << kern->x_form;
-        if (rows[j] > MNK_FEW_ROWS && kern->panel_bytes(k) > *panel)
+        if (rows > MNK_FEW_ROWS && kern->panel_bytes(k) > *panel)
             *panel = kern->panel_bytes(k);
     }
 }

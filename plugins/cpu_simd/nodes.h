@@ -62,6 +62,10 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
     return mnk_find_linear(w->dtype.id, use->precision, use->level, r);
 }
+/* The best level without tiles. */
+static inline int32_t mnk_plain_level(const mnk_use *use) {
+    return use->level == MNK_AMX ? MNK_AVX512VNNI : use->level;
+}
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
  * k->panel_bytes if r > MNK_FEW_ROWS. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,

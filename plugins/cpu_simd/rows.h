@@ -66,9 +66,7 @@ typedef struct {
      * on. */
     void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
                  int64_t r, int64_t y0, bool first);
-    /* Kernels of tiles have these instead of dot, unpack and gemm, and take from `least` rows of x
-     * on. */
-    int64_t least;
+    /* Kernels of tiles have these instead of dot, unpack and gemm. */
     /* n <= MNK_GROUP rows of x to a group; [planes][tiles of 32 columns][1 KiB] */
     void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
     /* weight rows [lo, hi) with all x rows */
@@ -141,6 +139,7 @@ typedef struct {
 typedef struct {
     int32_t isa;
     uint32_t precision;       /* 0 = any */
+    int64_t least;            /* rows of x from which on its products are taken */
     const mnk_vector *vector; /* everything but matrix products; NULL = has none */
     const mnk_linear *linear[MNK_N_TYPES];
 } mnk_set;

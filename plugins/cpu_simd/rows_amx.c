@@ -384,7 +384,6 @@ static uint64_t panel_bytes(int64_t k) {
         .panel_rows = PANEL_ROWS,                                                                  \
         .grain = grain_,                                                                           \
         .panel_bytes = panel_bytes,                                                                \
-        .least = MNK_FEW_ROWS + 1,                                                                 \
         .pack = pack_,                                                                             \
         .product = product_##type,                                                                 \
     };

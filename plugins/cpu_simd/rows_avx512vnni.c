@@ -227,7 +227,6 @@ LAYOUT(16, 1)
                                                    dot_a8_##type,                                  \
                                                    unpack_##type,                                  \
                                                    gemm_##group##_##min,                           \
-                                                   0,                                              \
                                                    NULL,                                           \
                                                    NULL};
 MNK_BLOCKS(VNNI_ROW, )

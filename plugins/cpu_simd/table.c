@@ -5,21 +5,23 @@
 #define LINEAR_A8(id, kernel, isa) [MN_##id] = &mnk_##kernel##_a8_##isa,
 #define A8(isa, level)                                                                             \
     {                                                                                              \
-        level, MN_PRECISION_A8, NULL, {                                                            \
+        level, MN_PRECISION_A8, 0, NULL, {                                                         \
             MNK_BLOCK_TYPES(LINEAR_A8, isa)                                                        \
         }                                                                                          \
     }
 #define F32(isa, level)                                                                            \
     {                                                                                              \
-        level, 0, &mnk_vector_##isa, {                                                             \
+        level, 0, 0, &mnk_vector_##isa, {                                                          \
             MNK_PLAIN_TYPES(LINEAR, isa) MNK_BLOCK_TYPES(LINEAR, isa)                              \
         }                                                                                          \
     }
 
-/* Tiles of bf16, from some rows of x on; further types of blocks in class a8. */
-#define AMX(precision, ...)                                                                        \
+/* Tiles of bf16; further types of blocks in class a8. A tile of x costs as much for one row as for
+ * 16: below these numbers of rows VNNI is faster, or each row alone. */
+enum { TILES_A8 = 24, TILES_A16 = MNK_FEW_ROWS + 1 };
+#define AMX(precision, least, ...)                                                                 \
     {                                                                                              \
-        MNK_AMX, precision, NULL, {                                                                \
+        MNK_AMX, precision, least, NULL, {                                                         \
             LINEAR(F16, f16, amx) LINEAR(BF16, bf16, amx) __VA_ARGS__                              \
         }                                                                                          \
     }
@@ -29,8 +31,8 @@ _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
 
 static const mnk_set sets[] = {
 #if defined(__x86_64__)
-    AMX(MN_PRECISION_A8, MNK_BLOCK_TYPES(LINEAR, amx)),
-    AMX(MN_PRECISION_A16, ),
+    AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR, amx)),
+    AMX(MN_PRECISION_A16, TILES_A16, ),
     A8(avx512vnni, MNK_AVX512VNNI),
     A8(avx2, MNK_AVX2),
     F32(avx512, MNK_AVX512),
@@ -64,7 +66,7 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
         if (!l || !in_class || !runs(s, level))
             continue;
         const bool has_all = l->gemm || l->product;
-        if (r >= l->least && (has_all || r <= MNK_FEW_ROWS))
+        if (r >= s->least && (has_all || r <= MNK_FEW_ROWS))
             return l;
     }
     return NULL;
