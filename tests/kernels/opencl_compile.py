@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""opencl_compile.py KERNELS TYPES_H: every program of the OpenCL plugin through clang as OpenCL C 1.2 and 3.0, with the options of a CPU, of a GPU and of
+NVIDIA's, where operands of inline assembly are checked, its text is not. Exit code 77: skipped, with the reason."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+KERNELS, TYPES = sys.argv[1:3]
+CLANG = next(filter(None, map(shutil.which, ("clang", "clang-14", "clang-16", "clang-18"))), None)
+if not CLANG:
+    print("SKIP  no clang")
+    sys.exit(77)
+DEVICES = {"cpu": "-DIS_CPU -DHAS_DOUBLE -DLINEAR_LANES=1 -DLANES=1", "cpu in warps": "-DIS_CPU -DHAS_DOUBLE -DLINEAR_LANES=32 -DLANES=1",
+           "gpu": "-DLINEAR_LANES=32 -DLANES=256", "nvidia": "-DPTX -DHAS_DOUBLE -DLINEAR_LANES=32 -DLANES=256"}
+HALVES = ("f16", "q8_0", "mxfp4")
+texts = {name[:-3]: open(os.path.join(KERNELS, name)).read() for name in sorted(os.listdir(KERNELS)) if name.endswith(".cl")}
+args = open(os.path.join(KERNELS, "args.h")).read()
+# name: file, options
+types = {name: (file, options.split()) for name, file, options in re.findall(r'\(\w+, (\w+), (w_\w+), "([^"]*)"', open(TYPES).read())}
+step_types = [name for name, (file, _) in types.items() if file != "w_planes"]
+
+
+def typed(name):
+    """Options and head of the programs of a weight type."""
+    return (["-DTYPE=" + name] + types[name][1], args + texts["common"] + texts[types[name][0]] + texts["weight"])
+
+
+def step(per):
+    """The texts of ocl_step_texts (step.c)."""
+    parts = [args, texts["common"]]
+    for name in step_types:
+        file, options = types[name]
+        head = next((o[7:] for o in options if o.startswith("-DHEAD=")), "4")
+        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n" % (
+            name, head, "#define HAS_HALVES" if name in HALVES else ""))
+        parts += [texts[file], texts["warps"], texts["mma"]]
+    parts += [texts["rows"], texts["cache"]]
+    lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (i, name) for i, name in enumerate(step_types) if name in chosen))
+                    for each, chosen in (("EACH_TYPE", step_types), ("EACH_HALF", HALVES)))
+    lanes = "#undef LANES\n#define LANES 512\n#define STEP_WARPS 16\n#define STEP_PER %d\n#define STEP_AHEAD %d\n" % (per, 1 if per > 4 else 4)
+    return lanes + "".join(parts) + lists + texts["step"]
+
+
+failed = 0
+count = 0
+
+
+def compile(what, device, standard, options, source):
+    global failed, count
+    target = ["-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_80", "-Xclang", "-cl-ext=+all", "-S"] if device == "nvidia" else ["-target", "spir64"]
+    target += ["-o", "/dev/null"] if device == "nvidia" else ["-fsyntax-only"]
+    version = "-D__OPENCL_VERSION__=" + {"CL1.2": "120", "CL3.0": "300"}[standard]
+    command = [CLANG, "-x", "cl", "-cl-std=" + standard, version, "-Xclang", "-finclude-default-header", "-w", "-O0", "-fgnu-keywords"]
+    done = subprocess.run(command + target + DEVICES[device].split() + options + ["-"], input=source, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    count += 1
+    if done.returncode:
+        failed += 1
+        print("FAIL  %s, %s, %s\n%s" % (what, device, standard, done.stdout[:2000]))
+
+
+for device in DEVICES:
+    for standard in ("CL1.2", "CL3.0"):
+        for name in ("self_test", "rows", "cache", "sample", "moe"):
+            compile(name, device, standard, [], args + texts["common"] + texts[name])
+        if device != "cpu":
+            for per in (2, 4, 16):
+                compile("step, %d elements a lane" % per, device, standard, [], step(per))
+        for name in types if standard == "CL1.2" else ("f16", "q8_0", "q4_k", "mlx4_64"):
+            options, head = typed(name)
+            warps = ("warps", "mma") if name in HALVES else ("warps",)
+            for source in ("linear", "embed") + (() if device == "cpu" else warps):
+                compile("%s of %s" % (source, name), device, standard, options, head + texts[source])
+print("%d programs, %d refused" % (count, failed))
+sys.exit(1 if failed else 0)
