@@ -2,17 +2,27 @@
  * prompts, both in turn: by priority, then by arrival.
  *
  * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the
- * time of a step that only draws, by measured times. Where the fewest rows are too many for that (a
- * device that has slower kernels for such steps), it is twice the time of a step with the fewest
- * rows: else prompts would be computed a row at a time, for nothing. When pages run out, the last
- * in turn is preempted (preempt.c) until the first have theirs: the very first always gets on. */
+ * time of a step that only draws, by measured times. Where many sequences wait for their prompts,
+ * it may be longer: else half of all users wait, for what the others gain by a millisecond. Where
+ * the fewest rows are too many for that (a device that has slower kernels for such steps), it is
+ * twice the time of a step with the fewest rows: else prompts would be computed a row at a time,
+ * for nothing. When pages run out, the last in turn is preempted (preempt.c) until the first have
+ * theirs: the very first always gets on. */
 #include "session/session.h"
+#include <math.h>
 
-enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, MOST_MIXED = 16, FEW_ROWS = 16 };
-enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64 };
-/* Of the usual time: what a mixed step is to take, and what one more row may not make of it. */
-#define SHARE 1.7
-#define MOST 1.9
+enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, LEAST_MIXED = 3, MOST_MIXED = 16, FEW_ROWS = 16 };
+enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64, FIT_STEPS = 32 };
+/* Of the usual time: what a mixed step is to take where steps of one kind take the same, less where
+ * they do not; and what one more row may not make of it. */
+#define SHARE 1.8
+#define LEAST_SHARE 1.5
+#define SHARE_OF_NOISE 4
+#define MOST 1.85
+/* By how many times a step may be longer for each sequence that waits behind another one, as a
+ * share of those that draw. */
+#define PATIENCE 4.0
+#define MOST_PATIENCE 8.0
 
 /* ---- measured times -------------------------------------------------------------------------- */
 /* The usual time of a step in which n sequences draw. While prompts wait, few steps only draw: what
@@ -23,29 +33,59 @@ static double usual_ns(const mn_pace *p, double n) {
     return n < p->n_draws ? MN_MAX(ns, p->draw_ns * n / p->n_draws) : ns;
 }
 
-/* Rows of prompts beside n sequences that draw. Where few rows are allowed, one more is much: so
- * what a row costs limits them, too. */
+/* Rows of prompts beside n sequences that draw, where no more than n wait. Where few rows are
+ * allowed, one more is much: so what a row costs limits them, too. Of many it says little: kernels
+ * that have tiles take about as long for more. */
 static double rows_beside(const mn_pace *p, double n) {
     double rows = p->n_rows;
     if (p->n_open)
         return p->open_rows;
-    if (p->row_ns > 0)
-        rows = MN_MIN(rows, (MOST - 1) * usual_ns(p, n) / p->row_ns);
+    if (p->row_ns > 0 && rows < FEW_ROWS)
+        rows = MN_MIN(rows, ((MOST - 1) * usual_ns(p, n) - p->any_ns) / p->row_ns);
     return MN_MAX(rows, LEAST_ROWS);
 }
 
-/* What one more row costs, by a step that took ns. */
+/* The same where `patience` times as many wait: the step may be longer by as many times more. */
+static double rows_of_patience(const mn_pace *p, double n, double patience) {
+    const double usual = usual_ns(p, n);
+    const double rows = rows_beside(p, n);
+    if (patience <= 1)
+        return rows;
+    if (p->n_open || p->row_ns <= 0)
+        return patience * rows;
+    const double least = usual + p->any_ns + LEAST_ROWS * p->row_ns;
+    if (least > MOST * usual) /* what any row costs is more than is allowed */
+        return patience * (MOST - 1) * least / p->row_ns;
+    return rows + (patience - 1) * (MOST - 1) * usual / p->row_ns;
+}
+
+/* What rows cost, by a step that took ns: exponentially weighted least squares. */
 static void learn_row(mn_pace *p, double ns, double n_rows) {
-    const double more = n_rows - p->n_draws;
-    const double weight = p->row_ns > 0 ? 8 : 1;
-    if (more >= 1 && ns > p->draw_ns)
-        p->row_ns += ((ns - p->draw_ns) / more - p->row_ns) / weight;
+    const double rows = n_rows - p->n_draws;
+    const double more = ns - p->draw_ns;
+    if (rows < 1 || more <= 0)
+        return;
+    p->n_fit += p->n_fit < FIT_STEPS;
+    const double weight = 1.0 / p->n_fit;
+    const double to_rows = rows - p->fit_rows;
+    const double to_more = more - p->fit_ns;
+    p->fit_rows += weight * to_rows;
+    p->fit_ns += weight * to_more;
+    p->fit_variance = (1 - weight) * (p->fit_variance + weight * to_rows * to_rows);
+    p->fit_covariance = (1 - weight) * (p->fit_covariance + weight * to_rows * to_more);
+    const double most = p->fit_ns / p->fit_rows; /* the line goes through 0 */
+    const double spread = p->fit_rows / 8;
+    if (p->fit_variance < spread * spread)
+        return; /* nothing tells the two costs apart */
+    p->row_ns = MN_MIN(MN_MAX(p->fit_covariance / p->fit_variance, most / 64), most);
+    p->any_ns = p->fit_ns - p->row_ns * p->fit_rows;
 }
 
 /* A budget follows the time that mixed steps take: by half of what they miss, so that one slow step
  * of a busy machine does not decide. */
-static double adjusted(double rows, double ns, double usual) {
-    const double factor = 1 + (SHARE * usual / ns - 1) / 2;
+static double adjusted(const mn_pace *p, double rows, double ns, double usual) {
+    const double share = MN_MAX(SHARE - SHARE_OF_NOISE * p->noise, LEAST_SHARE);
+    const double factor = 1 + (share * usual / ns - 1) / 2;
     rows *= MN_MIN(MN_MAX(factor, 0.5), 1.5);
     return MN_MIN(MN_MAX(rows, LEAST_ROWS), UINT16_MAX);
 }
@@ -69,29 +109,44 @@ static void learn_least(mn_pace *p, double ns, double n_draws) {
  * those take long. */
 static void learn_open(mn_pace *p, double ns, double n_prompt) {
     if (n_prompt >= p->open_rows / 2)
-        p->open_rows = adjusted(p->open_rows, ns, p->late_ns);
+        p->open_rows = adjusted(p, p->open_rows, ns, p->late_ns);
     if (--p->n_open)
         return;
     p->n_rows = MN_FIRST_ROWS;
     p->row_ns = 0;
+    p->n_fit = 0;
 }
 
-static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws) {
+/* A step of more patience is taken for one of 1, with as many times fewer rows, until it is known
+ * what rows cost: then it says no more than that. */
+static void learn_mixed(mn_pace *p, double ns, double n_prompt, double n_draws, double patience) {
+    const double usual = usual_ns(p, n_draws);
+    const double rows = n_prompt / patience;
+    const double one_ns = usual + (ns - usual) / patience;
     if (p->n_open) {
-        learn_open(p, ns, n_prompt);
+        learn_open(p, ns, patience > 1 ? 0 : n_prompt);
         return;
     }
-    if (n_prompt <= LEAST_ROWS)
-        learn_least(p, ns, n_draws);
+    if (rows <= LEAST_ROWS)
+        learn_least(p, one_ns, n_draws);
     learn_row(p, ns, n_prompt + n_draws);
     const double budget = rows_beside(p, n_draws);
-    if (n_prompt < budget / 2)
+    if (rows < budget / 2 || (patience > 1 && p->row_ns > 0))
         return; /* it says little about a step that is full */
-    p->n_rows = adjusted(budget, ns, usual_ns(p, n_draws));
+    p->n_rows = adjusted(p, budget, one_ns, usual);
+}
+
+/* Whether what a step of other draws took says little of one of n. */
+static bool are_others(const mn_pace *p, double n) {
+    return fabs(n - p->n_draws) > p->n_draws / 4;
 }
 
 static void learn_draws(mn_pace *p, double ns, double n_draws) {
-    const double weight = p->draw_ns > 0 ? 8 : 1;
+    double weight = p->draw_ns > 0 ? 8 : 1;
+    if (p->draw_ns > 0 && are_others(p, n_draws))
+        weight = 2;
+    else if (p->draw_ns > 0)
+        p->noise += (fabs(ns / p->draw_ns - 1) - p->noise) / 32;
     p->draw_ns += (ns - p->draw_ns) / weight;
     p->n_draws += (n_draws - p->n_draws) / weight;
     p->n_mixed = 0;
@@ -126,7 +181,7 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
         learn_draws(p, now, step->n_rows);
     } else if (p->draw_ns > 0 && step->n_rows > n_prompt) {
         p->n_mixed++;
-        learn_mixed(p, now, n_prompt, step->n_rows - n_prompt);
+        learn_mixed(p, now, n_prompt, step->n_rows - n_prompt, MN_MAX(step->patience, 1));
     }
 }
 
@@ -136,6 +191,8 @@ static double in_flight_ns(const mn_session *s) {
     for (uint64_t i = s->completed; i < s->enqueued; i++) {
         const mn_pending_step *step = &s->ring[i % s->ring_size];
         ns += usual_ns(&s->pace, step->n_rows);
+        if (step->n_prompt_rows && s->pace.row_ns > 0)
+            ns += s->pace.any_ns;
     }
     return ns;
 }
@@ -319,23 +376,32 @@ static uint32_t chunk_of(const mn_session *s, const mn_sequence *q, uint32_t roo
 }
 
 /* Whether the next step is to have no prompts: what a step takes that only draws is not known yet;
- * or not well, where prompts get few rows: a step that is late and one in which more sequences draw
- * than before look alike. */
-static bool is_in_doubt(const mn_pace *p) {
-    return p->draw_ns <= 0 || (p->n_mixed >= MOST_MIXED && p->n_rows < FEW_ROWS);
+ * or not well, since others draw now, or where prompts get few rows: a step that is late and one in
+ * which more sequences draw than before look alike. */
+static bool is_in_doubt(const mn_pace *p, uint32_t n_draws) {
+    return p->draw_ns <= 0 || (p->n_mixed >= LEAST_MIXED && are_others(p, n_draws)) ||
+           (p->n_mixed >= MOST_MIXED && p->n_rows < FEW_ROWS);
 }
 
-/* Rows that prompts may have in this step. */
-static uint32_t prompt_room(const mn_session *s) {
+/* Rows that prompts may have in this step. patience: by how many times it may be longer than beside
+ * one that waits. */
+static uint32_t prompt_room(const mn_session *s, double *patience) {
     uint32_t n_draws = 0;
-    for (uint32_t i = 0; i < s->n_turns; i++)
+    uint32_t n_waiting = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
         n_draws += draws_next(&s->seqs[s->turns[i]]);
+        n_waiting += is_prefilling(&s->seqs[s->turns[i]]);
+    }
     const uint32_t room = s->n_batch - n_draws;
+    *patience = 1;
     if (!n_draws || mn_serving_is_idle(s))
         return room;
-    if (is_in_doubt(&s->pace))
+    if (is_in_doubt(&s->pace, n_draws))
         return 0;
-    return MN_MIN(room, (uint32_t)rows_beside(&s->pace, n_draws));
+    if (n_waiting > 1)
+        *patience = MN_MAX(PATIENCE * (n_waiting - 1) / n_draws, 1);
+    *patience = MN_MIN(*patience, MOST_PATIENCE);
+    return (uint32_t)MN_MIN(room, rows_of_patience(&s->pace, n_draws, *patience));
 }
 
 /* Rows that drafts may have in this step, beside one of each sequence and those of prompts. */
@@ -360,8 +426,8 @@ static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
 }
 
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */
-static mn_status plan(mn_session *s, mn_error *err) {
-    const uint32_t all = prompt_room(s);
+static mn_status plan(mn_session *s, double *patience, mn_error *err) {
+    const uint32_t all = prompt_room(s, patience);
     uint32_t room = all;
     uint32_t outputs = s->n_outputs - MN_MIN(s->n_turns, s->n_outputs); /* beside one of each */
     uint32_t drafts = draft_room(s, all);
@@ -407,7 +473,7 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
         s->seqs[s->turns[i]].planned = 0;
     }
     mn_speculate_make(s);
-    mn_status st = plan(s, err);
+    mn_status st = plan(s, &b->step->patience, err);
     if (st)
         return st;
     for (uint32_t i = 0; i < s->n_turns; i++)

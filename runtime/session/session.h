@@ -77,11 +77,12 @@ typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
-    bool scores;                  /* it runs a program that scores */
-    bool samplers;                /* it runs the one with all samplers */
-    bool guesses;                 /* it verifies drafts that may fail */
-    bool is_new;                  /* of these sizes it is the first */
-    mn_pending_output *outs;      /* [n_outputs] */
+    double patience;         /* times the rows of prompts that it might have beside its sequences */
+    bool scores;             /* it runs a program that scores */
+    bool samplers;           /* it runs the one with all samplers */
+    bool guesses;            /* it verifies drafts that may fail */
+    bool is_new;             /* of these sizes it is the first */
+    mn_pending_output *outs; /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
@@ -216,9 +217,15 @@ typedef struct {
 /* How long steps take, by what was measured: schedule.c. */
 enum { MN_FIRST_ROWS = 4, MN_SIZES = 4096 };
 typedef struct {
-    double draw_ns;   /* of a step that only draws; 0 = not known yet */
-    double n_draws;   /* sequences that drew in such steps */
-    double row_ns;    /* what one more row costs; 0 = not known yet */
+    double draw_ns; /* of a step that only draws; 0 = not known yet */
+    double n_draws; /* sequences that drew in such steps */
+    double noise;   /* how far such steps are from draw_ns on average, as a share of it */
+    /* Of steps with prompts: what any row of a prompt costs, and what one more does; row_ns 0 = not
+     * known yet. From the line through lately measured (rows, ns) beyond draws: means of both,
+     * variance of the rows, covariance. */
+    double any_ns, row_ns;
+    double fit_rows, fit_ns, fit_variance, fit_covariance;
+    uint32_t n_fit;
     double n_rows;    /* of prompts that a step may have beside sequences that draw */
     uint32_t n_mixed; /* steps with prompts since the last one that only drew */
     /* Steps with the fewest rows of prompts that took longer than twice the usual time: how many in
