@@ -193,8 +193,8 @@ void cu_device_close(mn_device *d) {
     cu_delete(d, d);
 }
 
-/* Some stays for what the driver takes when kernels first run, which no estimate knows: a split of a
- * model had 4 MiB too few. */
+/* Some stays for what the driver takes when kernels first run, which no estimate knows: a split of
+ * a model had 4 MiB too few. */
 mn_status cu_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
     size_t left = 0;
     size_t all = 0;
