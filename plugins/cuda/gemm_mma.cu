@@ -63,6 +63,7 @@ __device__ __forceinline__ void copy_stage(const source<ROWS> &s, const char *an
 
 template <bool BF, int ROWS>
 __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x, int64_t pitch) {
+    constexpr int KIND = BF ? CU_BF16 : CU_HALF;
     constexpr int MT = ROWS / 64;
     constexpr int STAGE_BYTES = (ROWS + COLS) * ROW_BYTES;
     extern __shared__ __align__(128) char raw[];
@@ -124,8 +125,8 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     float *sums = d[m] + 8 * n;
-                    mma<BF>(sums, xs[m], ws);
-                    mma<BF>(sums + 4, xs[m], ws + 2);
+                    mma<KIND>(sums, xs[m], ws);
+                    mma<KIND>(sums + 4, xs[m], ws + 2);
                 }
             }
         }
