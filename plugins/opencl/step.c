@@ -7,7 +7,7 @@
 #include <stdarg.h>
 
 enum { MOST_ROWS = 64, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op) };
-enum { FIRST_MEM = 3 }; /* argument of the kernel */
+enum { FIRST_MEM = 4 }; /* argument of the kernel */
 enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
 _Static_assert(sizeof(ocl_warp_args) <= OCL_STEP_ARGS, "products");
@@ -35,7 +35,8 @@ typedef struct {
 struct ocl_steps {
     uint32_t variant;
     int32_t row_pos; /* a tensor of as many elements as a step has rows */
-    cl_mem arrived;  /* where groups meet */
+    cl_mem arrived;  /* where groups meet: how many came so far, modulo 2^32 */
+    uint32_t came;   /* what that is when all that is enqueued has run */
     batch **batches[MN_BINDING_SETS];
     uint32_t n_batches; /* of each set */
 };
@@ -372,7 +373,10 @@ static cl_int set_mem(const ocl_icd *cl, batch *b, uint32_t i, cl_mem mem) {
 static cl_int set_args(const ocl_run *r, batch *b) {
     const ocl_icd *cl = r->dev->cl;
     const cl_int n = (cl_int)b->n_ops;
-    cl_int code = cl->SetKernelArg(b->object, 2, sizeof n, &n);
+    const cl_uint came = r->c->steps->came;
+    cl_int code = cl->SetKernelArg(b->object, 2, sizeof came, &came);
+    if (code == CL_SUCCESS)
+        code = cl->SetKernelArg(b->object, 3, sizeof n, &n);
     if (!b->has_args && code == CL_SUCCESS)
         code = cl->SetKernelArg(b->object, 0, sizeof b->plan, &b->plan);
     if (!b->has_args && code == CL_SUCCESS)
@@ -381,6 +385,14 @@ static cl_int set_args(const ocl_run *r, batch *b) {
         code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->scratch);
     b->has_args = code == CL_SUCCESS;
     return code;
+}
+
+/* Of the groups of a kernel: after each operation but the last and those with another beside. */
+static uint32_t meetings(const batch *b) {
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < b->n_ops; i++)
+        n += !b->ops[i].beside;
+    return n;
 }
 
 static cl_int enqueue(const ocl_run *r, batch *b) {
@@ -399,6 +411,8 @@ static cl_int enqueue(const ocl_run *r, batch *b) {
     if (code == CL_SUCCESS)
         d->stepper = r->c->queue;
     pthread_mutex_unlock(&d->lock);
+    if (code == CL_SUCCESS)
+        r->c->steps->came += d->step_groups * meetings(b);
     return code;
 }
 

@@ -208,19 +208,19 @@ typedef struct {
     global float *y;
 } attend_refs;
 
-/* The local memory of a group: red of a float for each item; of each warp, for each head, its
- * values, highest logit and sum of weights. */
+/* The local memory of a group: red of a float for each item; of each warp or its halves, for each
+ * head, its values, highest logit and sum of weights. */
 typedef struct {
     local float *red;
-    local float *values; /* [WARPS][heads][32 PER] */
-    local float *tops;   /* [WARPS][heads] */
+    local float *values; /* [WARPS][32 PER]; by quads [WARPS or 2 WARPS][heads][32 PER] */
+    local float *tops;   /* [2 WARPS][heads] */
     local float *weights;
+    local float *sinks; /* [heads] */
 } attend_room;
 
-/* Row t for HEADS heads from `head` on, which share keys and values, of up to 32 PER elements.
- * Warps take AHEAD positions at a time; each has a running maximum, the sum of weights, and that of
- * values. All items of a group come here together. */
-#define ATTEND_WARP(name, PER, HEADS, AHEAD)                                                       \
+/* Row t for one head of up to 32 PER elements. Warps take AHEAD positions at a time; each has a
+ * running maximum, the sum of weights, and that of values. All items of a group come here together. */
+#define ATTEND_WARP(name, PER, AHEAD)                                                              \
     static void name(const attend_refs *u, ARGS ocl_attend_args *p, int head, int t,               \
                      attend_room room) {                                                           \
         const int lane = get_local_id(0);                                                          \
@@ -231,21 +231,17 @@ typedef struct {
         const bool there = pos >= 0 && pos < p->c.P * PAGE_TOKENS && slot >= 0 && slot < p->c.S;   \
         const int2 range = there ? seen(p, u->row_pos, u->row_slot, t) : (int2)(0, -1);            \
         global const float *from = u->q + ((ulong)t * p->H + head) * p->c.dk;                      \
-        float q[HEADS][PER];                                                                       \
-        float sums[HEADS][PER];                                                                    \
-        float top[HEADS];                                                                          \
-        float weight[HEADS];                                                                       \
-        UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
-            top[h] = -INFINITY;                                                                    \
-            weight[h] = 0;                                                                         \
-            UNROLL for (int j = 0; j < PER; j++) {                                                 \
-                const int i = lane + 32 * j;                                                       \
-                q[h][j] = i < p->c.dk ? from[h * p->c.dk + i] : 0.0f;                              \
-                sums[h][j] = 0;                                                                    \
-            }                                                                                      \
+        float q[PER];                                                                              \
+        float sums[PER];                                                                           \
+        float top = -INFINITY;                                                                     \
+        float weight = 0;                                                                          \
+        UNROLL for (int j = 0; j < PER; j++) {                                                     \
+            const int i = lane + 32 * j;                                                           \
+            q[j] = i < p->c.dk ? from[i] : 0.0f;                                                   \
+            sums[j] = 0;                                                                           \
         }                                                                                          \
         for (int base = range.x; base <= range.y; base += AHEAD * WARPS) {                         \
-            float logit[AHEAD][HEADS];                                                             \
+            float logit[AHEAD];                                                                    \
             float v[AHEAD][PER];                                                                   \
             bool has[AHEAD];                                                                       \
             UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
@@ -257,91 +253,217 @@ typedef struct {
                     value = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, true);           \
                 }                                                                                  \
                 has[a] = k != 0;                                                                   \
-                UNROLL for (int h = 0; h < HEADS; h++) logit[a][h] = 0;                            \
+                logit[a] = 0;                                                                      \
                 UNROLL for (int j = 0; j < PER; j++) {                                             \
-                    const float key = lane_element(k, p->c.k_type, j, p->c.dk);                    \
+                    logit[a] += q[j] * lane_element(k, p->c.k_type, j, p->c.dk);                   \
                     v[a][j] = lane_element(value, p->c.v_type, j, p->c.dv);                        \
-                    UNROLL for (int h = 0; h < HEADS; h++) logit[a][h] += q[h][j] * key;           \
                 }                                                                                  \
             }                                                                                      \
+            float highest = top;                                                                   \
+            UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
+                float l = warp_sum(logit[a], room.red) * p->scale;                                 \
+                if (p->softcap != 0.0f && !isnan(l))                                               \
+                    l = p->softcap * tanh_of(l / p->softcap);                                      \
+                logit[a] = l;                                                                      \
+                if (has[a])                                                                        \
+                    highest = fmax(highest, l);                                                    \
+            }                                                                                      \
+            const float zero = highest == -INFINITY ? 0.0f : highest;                              \
+            const float shrink = exp(top - zero);                                                  \
+            weight *= shrink;                                                                      \
+            UNROLL for (int j = 0; j < PER; j++) sums[j] *= shrink;                                \
+            UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
+                const float share = has[a] ? exp(logit[a] - zero) : 0.0f;                          \
+                weight += share;                                                                   \
+                UNROLL for (int j = 0; j < PER; j++) sums[j] += share * v[a][j];                   \
+            }                                                                                      \
+            top = highest;                                                                         \
+        }                                                                                          \
+        UNROLL for (int j = 0; j < PER; j++) room.values[32 * (PER * warp + j) + lane] = sums[j];  \
+        room.tops[warp] = top;                                                                     \
+        room.weights[warp] = weight;                                                               \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        float all = u->sinks ? u->sinks[head] : -INFINITY;                                         \
+        for (int w = 0; w < WARPS; w++)                                                            \
+            all = fmax(all, room.tops[w]);                                                         \
+        const float zero = all == -INFINITY ? 0.0f : all;                                          \
+        float whole = u->sinks ? exp(u->sinks[head] - zero) : 0.0f;                                \
+        for (int w = 0; w < WARPS; w++)                                                            \
+            whole += room.weights[w] * exp(room.tops[w] - zero);                                   \
+        global float *y = u->y + ((ulong)t * p->H + head) * p->c.dv;                               \
+        for (int i = lane + 32 * warp; i < p->c.dv; i += ITEMS) {                                  \
+            float sum = 0;                                                                         \
+            for (int w = 0; w < WARPS; w++)                                                        \
+                sum += room.values[32 * PER * w + i] * exp(room.tops[w] - zero);                   \
+            y[i] = there ? sum / whole : 0.0f;                                                     \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+    }
+
+/* ---- heads of 64 or 128 elements of f32 or f16: four elements for each lane, so that 16 or 32 lanes
+ * have a position --------------------------------------------------------------------------- */
+/* Quad i of a row, as stored: nothing is computed before all are asked for. */
+static uint4 raw_quad(global const uchar *row, int type, int i) {
+    uint4 raw = 0;
+    if (!row)
+        return raw;
+    if (type == TYPE_F32)
+        return *(global const uint4 *)(row + 16 * i);
+    raw.xy = *(global const uint2 *)(row + 8 * i);
+    return raw;
+}
+static float4 quad_value(uint4 raw, int type) {
+    if (type == TYPE_F32)
+        return as_float4(raw);
+    return (float4)(two_halves(raw.x), two_halves(raw.y));
+}
+static bool by_quads(ARGS ocl_cache *c, int n) {
+    const bool k = c->dk == n && (c->k_type == TYPE_F32 || c->k_type == TYPE_F16);
+    const bool v = c->dv == n && (c->v_type == TYPE_F32 || c->v_type == TYPE_F16);
+    return k && v;
+}
+
+/* Each OWN lanes have a running maximum, the sum of weights and that of values for HEADS heads of
+ * 4 OWN elements, over AHEAD positions at a time; then the group puts the sums of all together. */
+#define ATTEND_QUADS(name, OWN, HEADS, AHEAD)                                                      \
+    static void name(const attend_refs *u, ARGS ocl_attend_args *p, int head, int t,               \
+                     attend_room room) {                                                           \
+        const int own = OWN;                                                                       \
+        const int parts = 32 / own * WARPS;                                                        \
+        const int item = get_local_id(0) + 32 * get_local_id(1);                                   \
+        const int lane = item % own;                                                               \
+        const int part = item / own;                                                               \
+        const int head_kv = head / (p->H / p->c.Hkv);                                              \
+        const int slot = u->row_slot[t];                                                           \
+        const int pos = u->row_pos[t];                                                             \
+        const bool there = pos >= 0 && pos < p->c.P * PAGE_TOKENS && slot >= 0 && slot < p->c.S;   \
+        const int2 range = there ? seen(p, u->row_pos, u->row_slot, t) : (int2)(0, -1);            \
+        global const float *from = u->q + ((ulong)t * p->H + head) * 4 * own;                      \
+        float4 q[HEADS];                                                                           \
+        float4 sums[HEADS];                                                                        \
+        float top[HEADS];                                                                          \
+        float weight[HEADS];                                                                       \
+        UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
+            q[h] = vload4(0, from + 4 * (h * own + lane));                                         \
+            sums[h] = 0;                                                                           \
+            top[h] = -INFINITY;                                                                    \
+            weight[h] = 0;                                                                         \
+        }                                                                                          \
+        for (int base = range.x; base <= range.y; base += AHEAD * parts) {                         \
+            uint4 k[AHEAD];                                                                        \
+            uint4 v[AHEAD];                                                                        \
+            bool has[AHEAD];                                                                       \
+            UNROLL for (int a = 0; a < AHEAD; a++) {                                               \
+                const int at = base + a * parts + part;                                            \
+                global const uchar *key = 0;                                                       \
+                global const uchar *value = 0;                                                     \
+                if (at <= range.y) {                                                               \
+                    key = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, false);            \
+                    value = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, true);           \
+                }                                                                                  \
+                has[a] = key != 0;                                                                 \
+                k[a] = raw_quad(key, p->c.k_type, lane);                                           \
+                v[a] = raw_quad(value, p->c.v_type, lane);                                         \
+            }                                                                                      \
             UNROLL for (int h = 0; h < HEADS; h++) {                                               \
+                float logit[AHEAD];                                                                \
                 float highest = top[h];                                                            \
                 UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
-                    float l = warp_sum(logit[a][h], room.red) * p->scale;                          \
+                    const float mine = dot(q[h], quad_value(k[a], p->c.k_type));                    \
+                    float l = part_sum(mine, own, room.red) * p->scale;                            \
                     if (p->softcap != 0.0f && !isnan(l))                                           \
                         l = p->softcap * tanh_of(l / p->softcap);                                  \
-                    logit[a][h] = l;                                                               \
+                    logit[a] = l;                                                                  \
                     if (has[a])                                                                    \
                         highest = fmax(highest, l);                                                \
                 }                                                                                  \
                 const float zero = highest == -INFINITY ? 0.0f : highest;                          \
                 const float shrink = exp(top[h] - zero);                                           \
                 weight[h] *= shrink;                                                               \
-                UNROLL for (int j = 0; j < PER; j++) sums[h][j] *= shrink;                         \
+                sums[h] *= shrink;                                                                 \
                 UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
-                    const float share = has[a] ? exp(logit[a][h] - zero) : 0.0f;                   \
+                    const float share = has[a] ? exp(logit[a] - zero) : 0.0f;                      \
                     weight[h] += share;                                                            \
-                    UNROLL for (int j = 0; j < PER; j++) sums[h][j] += share * v[a][j];            \
+                    sums[h] += share * quad_value(v[a], p->c.v_type);                              \
                 }                                                                                  \
                 top[h] = highest;                                                                  \
             }                                                                                      \
         }                                                                                          \
         UNROLL for (int h = 0; h < HEADS; h++) {                                                   \
-            const int at = warp * HEADS + h;                                                       \
-            UNROLL for (int j = 0; j < PER; j++) room.values[32 * (PER * at + j) + lane] =         \
-                sums[h][j];                                                                        \
+            const int at = part * HEADS + h;                                                       \
+            vstore4(sums[h], own * at + lane, room.values);                                        \
             room.tops[at] = top[h];                                                                \
             room.weights[at] = weight[h];                                                          \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        for (int h = 0; h < HEADS; h++) {                                                          \
+        for (int i = item; i < parts * HEADS; i += ITEMS) {                                        \
+            const int h = i % HEADS;                                                               \
             float all = u->sinks ? u->sinks[head + h] : -INFINITY;                                 \
-            for (int w = 0; w < WARPS; w++)                                                        \
+            for (int w = 0; w < parts; w++)                                                        \
                 all = fmax(all, room.tops[w * HEADS + h]);                                         \
-            const float zero = all == -INFINITY ? 0.0f : all;                                      \
-            float whole = u->sinks ? exp(u->sinks[head + h] - zero) : 0.0f;                        \
-            for (int w = 0; w < WARPS; w++)                                                        \
-                whole += room.weights[w * HEADS + h] * exp(room.tops[w * HEADS + h] - zero);       \
-            global float *y = u->y + ((ulong)t * p->H + head + h) * p->c.dv;                       \
-            for (int i = lane + 32 * warp; i < p->c.dv; i += ITEMS) {                              \
-                float sum = 0;                                                                     \
-                for (int w = 0; w < WARPS; w++) {                                                  \
-                    const int at = w * HEADS + h;                                                  \
-                    sum += room.values[32 * PER * at + i] * exp(room.tops[at] - zero);             \
-                }                                                                                  \
-                y[i] = there ? sum / whole : 0.0f;                                                 \
+            room.red[i] = exp(room.tops[i] - (all == -INFINITY ? 0.0f : all));                     \
+            if (i < HEADS)                                                                         \
+                room.sinks[i] = u->sinks ? exp(u->sinks[head + h] - all) : 0.0f;                   \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        global float *y = u->y + ((ulong)t * p->H + head) * 4 * own;                               \
+        for (int i = item; i < HEADS * 4 * own; i += ITEMS) {                                      \
+            const int h = i / (4 * own);                                                           \
+            float whole = room.sinks[h];                                                           \
+            float sum = 0;                                                                         \
+            for (int w = 0; w < parts; w++) {                                                      \
+                const float factor = room.red[w * HEADS + h];                                      \
+                whole += room.weights[w * HEADS + h] * factor;                                     \
+                sum += room.values[4 * own * w * HEADS + i] * factor;                              \
             }                                                                                      \
+            y[i] = there ? sum / whole : 0.0f;                                                     \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     }
 
 #ifdef STEP_PER
-ATTEND_WARP(attend_one, STEP_PER, 1, STEP_AHEAD)
+ATTEND_WARP(attend_one, STEP_PER, STEP_AHEAD)
+#if STEP_PER <= 4
+ATTEND_QUADS(attend_quads, 8 * STEP_PER, 1, 4)
+#endif
 #if STEP_PER <= 4 && defined PTX
-ATTEND_WARP(attend_four, STEP_PER, 4, 4)
+ATTEND_QUADS(attend_quads_four, 8 * STEP_PER, 4, 2)
 #endif
 #else
+#define ATTEND_ROOM(HEADS, PER)                                                                    \
+    local float red[ITEMS];                                                                        \
+    local float values[(PER == 2 ? 2 : 1) * WARPS * HEADS * 32 * PER];                             \
+    local float tops[2 * WARPS * HEADS];                                                           \
+    local float weights[2 * WARPS * HEADS];                                                        \
+    local float own_sinks[HEADS];                                                                  \
+    const attend_refs u = {PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot), \
+                           PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks), \
+                           PTR(float, y)};                                                         \
+    const attend_room room = {red, values, tops, weights, own_sinks};                              \
+    const int head = get_group_id(0) * HEADS;                                                      \
+    const int t = get_group_id(1);
+#define ATTEND_PARAMS                                                                              \
+    REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),                  \
+        const ocl_attend_args p
 #define ATTEND_KERNEL(name, PER, HEADS, AHEAD)                                                     \
-    ATTEND_WARP(name##_group, PER, HEADS, AHEAD)                                                   \
-    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(                          \
-        REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),              \
-        const ocl_attend_args p) {                                                                 \
-        local float red[ITEMS];                                                                    \
-        local float values[WARPS * HEADS * 32 * PER];                                              \
-        local float tops[WARPS * HEADS];                                                           \
-        local float weights[WARPS * HEADS];                                                        \
-        const attend_refs u = {                                                                    \
-            PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot),              \
-            PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks),               \
-            PTR(float, y)};                                                                        \
-        const attend_room room = {red, values, tops, weights};                                     \
-        name##_group(&u, &p, get_group_id(0) * HEADS, get_group_id(1), room);                      \
+    ATTEND_WARP(name##_group, PER, 4)                                                              \
+    ATTEND_QUADS(name##_quads, 8 * PER, HEADS, AHEAD)                                              \
+    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(ATTEND_PARAMS) {          \
+        ATTEND_ROOM(HEADS, PER)                                                                    \
+        if (by_quads(&p.c, 32 * PER))                                                              \
+            name##_quads(&u, &p, head, t, room);                                                   \
+        for (int h = 0; h < HEADS && !by_quads(&p.c, 32 * PER); h++)                               \
+            name##_group(&u, &p, head + h, t, room);                                               \
     }
 ATTEND_KERNEL(attend_64, 2, 1, 4)
 ATTEND_KERNEL(attend_128, 4, 1, 4)
-ATTEND_KERNEL(attend_512, 16, 1, 1)
-ATTEND_KERNEL(attend_64x4, 2, 4, 4)
-ATTEND_KERNEL(attend_128x4, 4, 4, 4)
+ATTEND_KERNEL(attend_64x4, 2, 4, 2)
+ATTEND_KERNEL(attend_128x4, 4, 4, 2)
+ATTEND_WARP(attend_512_group, 16, 1)
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void attend_512(ATTEND_PARAMS) {
+    ATTEND_ROOM(1, 16)
+    attend_512_group(&u, &p, head, t, room);
+}
 #endif
 
 typedef struct {

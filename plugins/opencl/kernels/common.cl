@@ -83,13 +83,14 @@ enum { WARPS = STEP_WARPS, ITEMS = 32 * WARPS };
 enum { WARPS = OCL_WARPS, ITEMS = 32 * WARPS };
 #endif
 
-/* The sum over the items of a warp, for all of them. red: a float for each item of the group. Every
- * item of the group comes here: without shuffles it takes barriers. */
-static float warp_sum(float v, local float *red) {
+/* The sum over each n neighbouring items of a warp, n a power of two, for all of them. red: a float
+ * for each item of the group. Every item of the group comes here: without shuffles it takes
+ * barriers. */
+static float part_sum(float v, int n, local float *red) {
 #ifdef PTX
-    for (int n = 16; n; n /= 2) {
+    for (int m = n / 2; m; m /= 2) {
         float other;
-        asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=f"(other) : "f"(v), "r"(n));
+        asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=f"(other) : "f"(v), "r"(m));
         v += other;
     }
     return v;
@@ -99,10 +100,13 @@ static float warp_sum(float v, local float *red) {
     red[item] = v;
     barrier(CLK_LOCAL_MEM_FENCE);
     float sum = 0;
-    for (int n = 0; n < 32; n++)
-        sum += red[(item & ~31) + n];
+    for (int i = 0; i < n; i++)
+        sum += red[(item & ~(n - 1)) + i];
     return sum;
 #endif
+}
+static float warp_sum(float v, local float *red) {
+    return part_sum(v, 32, red);
 }
 
 /* ---- 16 elements ----------------------------------------------------------------------------- */

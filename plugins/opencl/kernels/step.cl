@@ -66,21 +66,32 @@ static void run_few(const group *g, local const ocl_step_op *op, int begin) {
 #endif
 
 static void run_attend(const group *g, local const ocl_step_op *op, int heads) {
+    const int parts = STEP_PER == 2 ? 2 * WARPS : WARPS;
     local float *values = (local float *)g->pool;
-    local float *tops = values + WARPS * heads * 32 * STEP_PER;
+    local float *tops = values + parts * heads * 32 * STEP_PER;
     const attend_refs u = {REF_OF(const float, 0), REF_OF(const int, 1), REF_OF(const int, 2),
                            REF_OF(const int, 3),   REF_OF(uchar, 4),     REF_OF(const float, 5),
                            REF_OF(float, 6)};
-    const attend_room room = {g->red, values, tops, tops + WARPS * heads};
+    const attend_room room = {g->red, values, tops, tops + parts * heads, tops + 2 * parts * heads};
+    local const ocl_attend_args *p = ARGS_OF(ocl_attend_args);
     for (int v = g->me; v < op->n[0] * op->n[1]; v += g->n) {
         const int head = v % op->n[0] * heads;
-#if STEP_PER <= 4 && defined PTX
-        if (heads == 4) {
-            attend_four(&u, ARGS_OF(ocl_attend_args), head, v / op->n[0], room);
+        const int t = v / op->n[0];
+#if STEP_PER <= 4
+        const bool quads = by_quads(&p->c, 32 * STEP_PER);
+#ifdef PTX
+        if (quads && heads == 4) {
+            attend_quads_four(&u, p, head, t, room);
             continue;
         }
 #endif
-        attend_one(&u, ARGS_OF(ocl_attend_args), head, v / op->n[0], room);
+        if (quads) {
+            attend_quads(&u, p, head, t, room);
+            continue;
+        }
+#endif
+        for (int h = 0; h < heads; h++)
+            attend_one(&u, p, head + h, t, room);
     }
 }
 
@@ -169,28 +180,22 @@ static void fetch_op(local ocl_step_op *to, global const ocl_step_op *plan, int 
     }
 }
 
-/* All groups come here, and what each wrote before can be read behind it. arrived: 0 at first; its
- * highest bit turns when the last group is there, the others are 0 again. */
-static void meet(const group *g, global uint *arrived) {
+/* All groups come here, and what each wrote before can be read behind it. arrived: how many have
+ * come to this place and to those before it, modulo 2^32; all: what it is when the last is here. */
+static void meet(const group *g, global uint *arrived, uint all) {
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
     if (g->n == 1)
         return;
 #ifdef PTX
-    const uint mine = g->me ? 1u : 0x80000000u - (uint)(g->n - 1);
-    uint before = 0;
-    uint now = 0;
     if (GROUP_ITEM == 0) {
-        asm volatile("fence.acq_rel.gpu;" : : : "memory");
-        asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;"
-                     : "=r"(before)
-                     : "l"(arrived), "r"(mine)
-                     : "memory");
+        uint now;
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(arrived) : "memory");
         do
             asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
                          : "=r"(now)
                          : "l"(arrived)
                          : "memory");
-        while (((before ^ now) & 0x80000000u) == 0);
+        while ((int)(now - all) < 0);
         asm volatile("fence.acq_rel.gpu;" : : : "memory");
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
@@ -211,9 +216,9 @@ static void meet(const group *g, global uint *arrived) {
     mems[i + 7] = (ulong)m##g##7;
 
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
-run_step(global const ocl_step_op *plan, global uint *arrived, const int n_ops, MEMS8(0), MEMS8(1),
-         MEMS8(2), MEMS8(3), MEMS8(4), MEMS8(5), MEMS8(6), MEMS8(7), MEMS8(8), MEMS8(9), MEMS8(a),
-         MEMS8(b)) {
+run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, const int n_ops,
+         MEMS8(0), MEMS8(1), MEMS8(2), MEMS8(3), MEMS8(4), MEMS8(5), MEMS8(6), MEMS8(7), MEMS8(8),
+         MEMS8(9), MEMS8(a), MEMS8(b)) {
     local float4 pool[POOL];
     local float red[ITEMS];
     local float sums[WARPS];
@@ -240,6 +245,7 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const int n_ops, 
     barrier(CLK_LOCAL_MEM_FENCE);
     const group g = {pool, red, sums, &count, get_group_id(0), get_num_groups(0)};
     int begin = 0;
+    uint all = came;
     for (int i = 0; i < n_ops; i++) {
         local const ocl_step_op *op = &ops[i % (AHEAD + 1)];
         if (i + AHEAD < n_ops) /* where the one before was: all have left it */
@@ -251,7 +257,9 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const int n_ops, 
         const bool beside = ops[(i + 1) % (AHEAD + 1)].beside;
         begin = beside ? (begin + groups) % g.n : 0;
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (!beside)
-            meet(&g, arrived);
+        if (beside)
+            continue;
+        all += g.n;
+        meet(&g, arrived, all);
     }
 }
