@@ -98,6 +98,8 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
                32 * d->step_warps, d->step_warps, per, per > 4 ? 1u : 4u);
     to->texts[to->n_texts++] = ocl_text_args;
     to->texts[to->n_texts++] = ocl_text_common;
+    to->texts[to->n_texts++] = ocl_text_rows;
+    to->texts[to->n_texts++] = ocl_text_cache;
     for (uint32_t i = 0; i < N_STEP_TYPES; i++) {
         const ocl_type *type = ocl_type_at(i);
         if (!(variant >> i & 1))
@@ -111,8 +113,6 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
         to->texts[to->n_texts++] = ocl_text_warps;
         to->texts[to->n_texts++] = ocl_text_mma;
     }
-    to->texts[to->n_texts++] = ocl_text_rows;
-    to->texts[to->n_texts++] = ocl_text_cache;
     write_list(variant, "EACH_TYPE", false, to, &used);
     write_list(variant, "EACH_HALF", true, to, &used);
     to->texts[to->n_texts++] = ocl_text_step;
@@ -281,6 +281,27 @@ static int32_t place_mem(batch *b, cl_mem mem, int32_t guess) {
     return (int32_t)b->n_mems++;
 }
 
+/* Whether the products before a rotation with its store can do its work: those of queries, keys and
+ * values together, a pair that turns for each warp, and nothing in between. */
+static bool is_turned_by(const ocl_step_op *products, const ocl_step_op *store) {
+    enum { FIRST_Y = 10 /* as in op_linear.c */ };
+    ocl_warp_args p;
+    ocl_store_args s;
+    if (products->what != OCL_STEP_PRODUCTS || store->what != OCL_STEP_ROPE_STORE)
+        return false;
+    memcpy(&p, products->args, sizeof p);
+    memcpy(&s, store->args, sizeof s);
+    const bool whole = s.r.n_rot == s.r.D && s.c.dv == s.r.D && s.r.D % 2 == 0;
+    if (!whole || p.glu || p.per_x != 1 || p.n_experts != 1 || products->n[0] != s.r.T)
+        return false;
+    for (uint32_t i = 0; i < 3; i++) {
+        const ocl_step_ref *y = &products->refs[FIRST_Y + i];
+        if (y->mem != store->refs[i].mem || y->at != store->refs[i].at)
+            return false;
+    }
+    return p.N0 == s.r.H * s.r.D && p.N1 == s.c.Hkv * s.r.D && p.N2 == p.N1;
+}
+
 /* The launch as operation i of the batch; false: its buffers have no room there. */
 static bool write_op(batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
     ocl_step_op op = {.what = what, .beside = l->beside};
@@ -295,6 +316,10 @@ static bool write_op(batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
             return false;
         op.refs[k].mem = place;
         op.refs[k].at = l->refs[k].at;
+    }
+    if (i && is_turned_by(&b->ops[i - 1], &op)) {
+        op.what = OCL_STEP_TURNED;
+        op.beside = 1;
     }
     if (i >= b->n_sent || memcmp(&b->ops[i], &op, sizeof op) != 0) {
         b->ops[i] = op;

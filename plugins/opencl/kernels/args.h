@@ -175,6 +175,7 @@ enum {
     OCL_STEP_ATTEND,
     OCL_STEP_ATTEND_FOUR,
     OCL_STEP_ROPE_STORE,
+    OCL_STEP_TURNED, /* rotation and store, which the products before it do */
     OCL_STEP_RMS_NORM,
     OCL_STEP_ELEMENTWISE,
     OCL_STEP_GATHER,

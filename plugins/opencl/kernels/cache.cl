@@ -478,11 +478,27 @@ typedef struct {
     global float *y;
 } store_refs;
 
+/* The row of head `head` of keys or values at row t's place in the cache; 0: it has none. */
+static global uchar *kept_row(const store_refs *u, ARGS ocl_store_args *p, int head, int t,
+                              bool value) {
+    const int pos = u->row_pos[t];
+    const int slot = u->row_slot[t];
+    if (pos < 0 || pos >= p->c.P * PAGE_TOKENS || slot < 0 || slot >= p->c.S)
+        return 0;
+    return cached_row(&p->c, u->kv, u->pages, slot, head, pos, value);
+}
+
+static void keep_element(global uchar *row, int type, int i, float v) {
+    if (type == TYPE_F16)
+        vstore_half_rte(v, i, (global half *)row);
+    else
+        ((global float *)row)[i] = v;
+}
+
 /* Pair i of head `head` of q, k or v, one after the other, of row t: q and k are turned, k and v go
  * to the cache, of f32 or f16. */
 static void rope_store_pair(const store_refs *u, ARGS ocl_store_args *p, int i, int head, int t) {
     const int pos = u->row_pos[t];
-    const int slot = u->row_slot[t];
     const bool is_q = head < p->r.H;
     const bool is_v = head >= p->r.H + p->c.Hkv;
     const int own = is_q ? head : is_v ? head - p->r.H - p->c.Hkv : head - p->r.H;
@@ -514,20 +530,13 @@ static void rope_store_pair(const store_refs *u, ARGS ocl_store_args *p, int i, 
             y[second] = b;
         return;
     }
-    if (pos < 0 || pos >= p->c.P * PAGE_TOKENS || slot < 0 || slot >= p->c.S)
-        return;
-    global uchar *row = cached_row(&p->c, u->kv, u->pages, slot, own, pos, is_v);
+    global uchar *row = kept_row(u, p, own, t, is_v);
+    const int type = is_v ? p->c.v_type : p->c.k_type;
     if (!row)
         return;
-    if ((is_v ? p->c.v_type : p->c.k_type) == TYPE_F16) {
-        vstore_half_rte(a, first, (global half *)row);
-        if (second < n)
-            vstore_half_rte(b, second, (global half *)row);
-        return;
-    }
-    ((global float *)row)[first] = a;
+    keep_element(row, type, first, a);
     if (second < n)
-        ((global float *)row)[second] = b;
+        keep_element(row, type, second, b);
 }
 
 #ifndef STEP_WARPS

@@ -30,8 +30,10 @@ static int row_groups(const group *g, local const ocl_step_op *op) {
     return max(1, g->n / op->n[0]);
 }
 
-static void run_products(const group *g, local const ocl_step_op *op) {
-    const stage_room room = {g->pool, g->red, g->sums};
+/* turns: the operation behind, if this one does its work, too. */
+static void run_products(const group *g, local const ocl_step_op *op,
+                         local const ocl_step_op *turns) {
+    const stage_room room = {g->pool, g->red, g->sums, turns};
     const int rows = op->n[0];
     const int parts = row_groups(g, op);
     for (int v = g->me; v < rows * parts; v += g->n) {
@@ -97,9 +99,7 @@ static void run_attend(const group *g, local const ocl_step_op *op, int heads) {
 
 /* Pairs of 32 by warps. */
 static void run_rope_store(const group *g, local const ocl_step_op *op) {
-    const store_refs u = {REF_OF(const float, 0), REF_OF(const float, 1), REF_OF(const float, 2),
-                          REF_OF(const int, 3),   REF_OF(const int, 4),   REF_OF(const float, 5),
-                          REF_OF(const int, 6),   REF_OF(uchar, 7),       REF_OF(float, 8)};
+    const store_refs u = refs_of_store(op);
     const int across = op->n[0];
     const int heads = op->n[1];
     const int total = across * heads * op->n[2];
@@ -133,10 +133,11 @@ static void run_gather(const group *g, local const ocl_step_op *op) {
                    REF_OF(float, 2) + (ulong)v * p->D, p);
 }
 
-static void run(const group *g, local const ocl_step_op *op, int begin) {
+static void run(const group *g, local const ocl_step_op *op, local const ocl_step_op *behind,
+                int begin) {
     switch (op->what) {
     case OCL_STEP_PRODUCTS:
-        run_products(g, op);
+        run_products(g, op, behind && behind->what == OCL_STEP_TURNED ? behind : 0);
         break;
 #ifdef PTX
     case OCL_STEP_FEW:
@@ -250,7 +251,7 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, 
         local const ocl_step_op *op = &ops[i % (AHEAD + 1)];
         if (i + AHEAD < n_ops) /* where the one before was: all have left it */
             fetch_op(&ops[(i + AHEAD) % (AHEAD + 1)], plan, i + AHEAD, mems);
-        run(&g, op, begin);
+        run(&g, op, i + 1 < n_ops ? &ops[(i + 1) % (AHEAD + 1)] : 0, begin);
         if (i + 1 == n_ops)
             break;
         const int groups = op->n[0] * op->n[1];
