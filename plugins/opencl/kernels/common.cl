@@ -164,6 +164,52 @@ static uchar16 bytes16(global const uchar *p) {
     return as_uchar16(words4(p));
 }
 
+#ifdef PTX
+/* Small integers become the low bits of 1024 and more as halves, from which that is taken: exact,
+ * and without conversions of bytes, of which a device makes a quarter as many. */
+/* Two bytes, chosen by `which`, with 128 added to each. */
+static uint two_bytes(uint bytes, uint which) {
+    uint bits;
+    asm("{ .reg .b32 a; prmt.b32 a, %1, 0x64646464, %2; sub.f16x2 %0, a, %3; }"
+        : "=r"(bits)
+        : "r"(bytes), "r"(which), "r"(0x64806480u));
+    return bits;
+}
+static float4 signed4(uint bytes) {
+    const uint moved = bytes ^ 0x80808080u;
+    return (float4)(two_halves(two_bytes(moved, 0x4140)), two_halves(two_bytes(moved, 0x4342)));
+}
+/* The low nibbles of four bytes. */
+static float4 nibbles4(uint bytes) {
+    const uint even = (bytes & 0x000f000fu) | 0x64006400u;
+    const uint odd = (bytes >> 8 & 0x000f000fu) | 0x64006400u;
+    float4 v;
+    asm("{ .reg .b32 e, o; .reg .b16 a, b, c, d; sub.f16x2 e, %4, %6; sub.f16x2 o, %5, %6; "
+        "mov.b32 {a, c}, e; mov.b32 {b, d}, o; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; "
+        "cvt.f32.f16 %2, c; cvt.f32.f16 %3, d; }"
+        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+        : "r"(even), "r"(odd), "r"(0x64006400u));
+    return v;
+}
+#endif
+/* 16 signed bytes; the low (high = 0) or high nibbles of 16 bytes. p: a multiple of 16. */
+static float16 signed16(global const uchar *p) {
+#ifdef PTX
+    const uint4 w = words4(p);
+    return (float16)(signed4(w.x), signed4(w.y), signed4(w.z), signed4(w.w));
+#else
+    return convert_float16(as_char16(bytes16(p)));
+#endif
+}
+static float16 nibbles16(global const uchar *p, int high) {
+#ifdef PTX
+    const uint4 w = words4(p) >> (uint)(4 * high);
+    return (float16)(nibbles4(w.x), nibbles4(w.y), nibbles4(w.z), nibbles4(w.w));
+#else
+    return convert_float16(bytes16(p) >> (uchar)(4 * high) & (uchar)15);
+#endif
+}
+
 /* ---- activations ----------------------------------------------------------------------------- */
 enum { SILU = 0, GELU_ERF = 1, GELU_TANH = 2, RELU = 3 }; /* MN_ACT_* */
 

@@ -64,14 +64,6 @@ static uint4 halves_f16(global const uchar *row, int k, int t) {
 static float factor_f16(global const uchar *scale, int block) {
     return 1.0f;
 }
-/* Bytes with 128 added become the low bits of 1024 + byte. */
-static uint two_bytes(uint bytes, uint which) {
-    uint bits;
-    asm("{ .reg .b32 a; prmt.b32 a, %1, 0x64646464, %2; sub.f16x2 %0, a, %3; }"
-        : "=r"(bits)
-        : "r"(bytes), "r"(which), "r"(0x64806480u));
-    return bits;
-}
 static uint4 halves_q8_0(global const uchar *row, int k, int t) {
     const uint2 codes = *(global const uint2 *)(row + k + 8 * t) ^ 0x80808080u;
     return (uint4)(two_bytes(codes.x, 0x4140), two_bytes(codes.x, 0x4342),

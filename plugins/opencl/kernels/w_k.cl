@@ -52,7 +52,7 @@ static float16 piece_q4_k(global const uchar *row, int i) {
     global const uchar *b = row + 144 * (i / 16);
     const int n = i % 16;
     const float2 s = scale_min(b, n / 2);
-    return s.x * convert_float16(four_bits(b + 16, n)) - s.y;
+    return s.x * nibbles16(b + 16 + n / 4 * 32 + n % 2 * 16, n / 2 % 2) - s.y;
 }
 static float16 piece_q5_k(global const uchar *row, int i) {
     global const uchar *b = row + 176 * (i / 16);

@@ -57,7 +57,7 @@ static float16 e2m1(uchar16 q) {
 }
 
 static float16 piece_q4_0(global const uchar *row, global const uchar *scale, int i) {
-    return half_at(scale + 2 * (i / 2)) * (convert_float16(row_nibbles(row, i)) - 8.0f);
+    return half_at(scale + 2 * (i / 2)) * (nibbles16(row + 16 * (i / 2), i % 2) - 8.0f);
 }
 static float16 piece_q4_1(global const uchar *row, global const uchar *scale, int i) {
     global const uchar *b = row + 20 * (i / 2);
@@ -74,7 +74,7 @@ static float16 piece_q5_1(global const uchar *row, global const uchar *scale, in
     return half_at(b) * convert_float16(q) + half_at(b + 2);
 }
 static float16 piece_q8_0(global const uchar *row, global const uchar *scale, int i) {
-    return half_at(scale + 2 * (i / 2)) * convert_float16(as_char16(bytes16(row + 16 * i)));
+    return half_at(scale + 2 * (i / 2)) * signed16(row + 16 * i);
 }
 static float16 piece_iq4_nl(global const uchar *row, global const uchar *scale, int i) {
     return half_at(scale + 2 * (i / 2)) * look_up(iq4_values, row_nibbles(row, i));
