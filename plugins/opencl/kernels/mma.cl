@@ -21,10 +21,17 @@ static uint halves_of(float2 v) {
     return bits;
 }
 
+/* To the largest of halves; NaN stays. */
+static float near_half(float v) {
+    asm("{ .reg .f32 a; min.NaN.f32 a, %1, 0f477FE000; max.NaN.f32 %0, a, 0fC77FE000; }"
+        : "=f"(v)
+        : "f"(v));
+    return v;
+}
+
 /* high and low of two floats; what no half holds goes to the largest. */
 static uint2 parts_of(float2 v) {
-    const float2 most = (float2)(65504.0f, 65504.0f);
-    const float2 near = isnan(v.x + v.y) ? v : clamp(v, -most, most);
+    const float2 near = (float2)(near_half(v.x), near_half(v.y));
     const uint high = halves_of(near);
     return (uint2)(high, halves_of(near - two_halves(high)));
 }
@@ -137,76 +144,86 @@ typedef struct {
 #endif
 
 #if defined PTX && defined TYPE && defined HAS_HALVES
-/* The 16 outputs from 16 gx on, of the 32 rows from 32 gy on, or of the pairs of expert gy. All
+/* The 16 M outputs from 16 M gx on, of the 32 rows from 32 gy on, or of the pairs of expert gy. All
  * items of a group come here together. */
-static void FN(products_few)(const product_refs *u, ARGS ocl_linear_args *p, int gx, int gy,
-                             few_room room) {
-    const int lane = get_local_id(0);
-    const int warp = get_local_id(1);
-    const int g = lane / 4;
-    const int t = lane % 4;
-    const int first = 16 * gx;
-    const bool paired = u->experts != 0;
-    local const int *list = room.list;
-    int from = AT_ONCE * gy;
-    int end = min(p->rows, from + AT_ONCE);
-    long expert = 0;
-    if (paired) {
-        expert = gy;
-        from = 0;
-        end = pairs_of(u->experts, expert, p->rows, p->n_experts, room.list, room.count);
+#define PRODUCTS_FEW(name, M, STEPS)                                                               \
+    static void name(const product_refs *u, ARGS ocl_linear_args *p, int gx, int gy,               \
+                     few_room room) {                                                              \
+        const int lane = get_local_id(0);                                                          \
+        const int warp = get_local_id(1);                                                          \
+        const int g = lane / 4;                                                                    \
+        const int t = lane % 4;                                                                    \
+        const bool paired = u->experts != 0;                                                       \
+        local const int *list = room.list;                                                         \
+        int from = AT_ONCE * gy;                                                                   \
+        int end = min(p->rows, from + AT_ONCE);                                                    \
+        long expert = 0;                                                                           \
+        if (paired) {                                                                              \
+            expert = gy;                                                                           \
+            from = 0;                                                                              \
+            end = pairs_of(u->experts, expert, p->rows, p->n_experts, room.list, room.count);      \
+        }                                                                                          \
+        global const uchar *w[2 * M];                                                              \
+        global const uchar *scale[2 * M];                                                          \
+        _Pragma("unroll") for (int m = 0; m < 2 * M; m++) {                                        \
+            const long n = expert * p->N + min(16 * M * gx + 8 * m + g, p->N - 1);                 \
+            w[m] = u->w + n * (long)p->w.row_bytes;                                                \
+            scale[m] = u->w + p->w.scale_at + n * p->w.blocks * HEAD;                              \
+        }                                                                                          \
+        global const float *b = u->b ? u->b + expert * p->N : 0;                                   \
+        for (int row = from; row < end; row += AT_ONCE) {                                          \
+            const int tiles = min((end - row + 7) / 8, (int)TILES);                                \
+            float4 sum[M][TILES];                                                                  \
+            global const float *own[TILES];                                                        \
+            _Pragma("unroll") for (int i = 0; i < TILES; i++) {                                    \
+                const int at = min(row + 8 * i + g, end - 1);                                      \
+                own[i] = u->x + (ulong)((paired ? list[at] : at) / p->per_x) * p->K + 8 * t;       \
+                _Pragma("unroll") for (int m = 0; m < M; m++) sum[m][i] = 0;                       \
+            }                                                                                      \
+            STEPS for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {                             \
+                uint4 a[2 * M];                                                                    \
+                float d[2 * M];                                                                    \
+                _Pragma("unroll") for (int m = 0; m < 2 * M; m++) {                                \
+                    a[m] = FN(halves)(w[m], k, t);                                                 \
+                    d[m] = FN(factor)(scale[m], k / 32);                                           \
+                }                                                                                  \
+                _Pragma("unroll") for (int i = 0; i < TILES; i++) {                                \
+                    if (i >= tiles)                                                                \
+                        continue;                                                                  \
+                    global const float4 *v = (global const float4 *)(own[i] + k);                  \
+                    const two_parts x = parts_of8(v[0], v[1]);                                     \
+                    _Pragma("unroll") for (int m = 0; m < M; m++) {                                \
+                        const float4 c = mma32((float4)(0), a[2 * m], a[2 * m + 1], x);            \
+                        sum[m][i].lo += c.lo * d[2 * m];                                           \
+                        sum[m][i].hi += c.hi * d[2 * m + 1];                                       \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+            _Pragma("unroll") for (int m = 0; m < M; m++) {                                        \
+                _Pragma("unroll") for (int i = 0; i < TILES; i++)                                  \
+                    room.part[(warp * TILES + i) * 32 + lane] = sum[m][i];                         \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                      \
+                if (warp < tiles) {                                                                \
+                    const int n = 16 * (M * gx + m) + g;                                           \
+                    float4 all = 0;                                                                \
+                    for (int i = 0; i < WARPS; i++)                                                \
+                        all += room.part[(i * TILES + warp) * 32 + lane];                          \
+                    const int at = row + 8 * warp + 2 * t;                                         \
+                    const int r0 = at >= end ? p->rows : paired ? list[at] : at;                   \
+                    const int r1 = at + 1 >= end ? p->rows : paired ? list[at + 1] : at + 1;       \
+                    put(u->y, b, u->add, all.x, r0, n, p->rows, p->N);                             \
+                    put(u->y, b, u->add, all.y, r1, n, p->rows, p->N);                             \
+                    put(u->y, b, u->add, all.z, r0, n + 8, p->rows, p->N);                         \
+                    put(u->y, b, u->add, all.w, r1, n + 8, p->rows, p->N);                         \
+                }                                                                                  \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                      \
+            }                                                                                      \
+        }                                                                                          \
     }
-    const long n0 = expert * p->N + min(first + g, p->N - 1);
-    const long n8 = expert * p->N + min(first + g + 8, p->N - 1);
-    global const uchar *w0 = u->w + n0 * (long)p->w.row_bytes;
-    global const uchar *w8 = u->w + n8 * (long)p->w.row_bytes;
-    global const uchar *scale0 = u->w + p->w.scale_at + n0 * p->w.blocks * HEAD;
-    global const uchar *scale8 = u->w + p->w.scale_at + n8 * p->w.blocks * HEAD;
-    global const float *b = u->b ? u->b + expert * p->N : 0;
-    for (int row = from; row < end; row += AT_ONCE) {
-        const int tiles = min((end - row + 7) / 8, (int)TILES);
-        float4 sum[TILES];
-        global const float *own[TILES];
-#pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const int at = min(row + 8 * i + g, end - 1);
-            own[i] = u->x + (ulong)((paired ? list[at] : at) / p->per_x) * p->K + 8 * t;
-            sum[i] = 0;
-        }
-        for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {
-            const uint4 a = FN(halves)(w0, k, t);
-            const uint4 a8 = FN(halves)(w8, k, t);
-            const float d = FN(factor)(scale0, k / 32);
-            const float d8 = FN(factor)(scale8, k / 32);
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                if (i >= tiles)
-                    continue;
-                global const float4 *v = (global const float4 *)(own[i] + k);
-                const float4 c = mma32((float4)(0), a, a8, parts_of8(v[0], v[1]));
-                sum[i].lo += c.lo * d;
-                sum[i].hi += c.hi * d8;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-            room.part[(warp * TILES + i) * 32 + lane] = sum[i];
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (warp < tiles) {
-            float4 all = 0;
-            for (int i = 0; i < WARPS; i++)
-                all += room.part[(i * TILES + warp) * 32 + lane];
-            const int at = row + 8 * warp + 2 * t;
-            const int r0 = at >= end ? p->rows : paired ? list[at] : at;
-            const int r1 = at + 1 >= end ? p->rows : paired ? list[at + 1] : at + 1;
-            put(u->y, b, u->add, all.x, r0, first + g, p->rows, p->N);
-            put(u->y, b, u->add, all.y, r1, first + g, p->rows, p->N);
-            put(u->y, b, u->add, all.z, r0, first + g + 8, p->rows, p->N);
-            put(u->y, b, u->add, all.w, r1, first + g + 8, p->rows, p->N);
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-}
+PRODUCTS_FEW(FN(products_few), 1, _Pragma("unroll 2"))
+#ifdef STEP_WARPS
+PRODUCTS_FEW(FN(products_few_wide), 2, _Pragma("unroll 1"))
+#endif
 #endif
 
 #if defined PTX && !defined STEP_WARPS

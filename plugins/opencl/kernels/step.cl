@@ -48,17 +48,50 @@ static void run_products(const group *g, local const ocl_step_op *op,
     }
 }
 
+/* Whether 32 outputs go together, so that a row is read for twice as many: where units of 16 are
+ * enough for two of each group. */
+static bool is_wide(const group *g, local const ocl_step_op *op) {
+    return op->what == OCL_STEP_FEW && op->n[0] * op->n[1] >= 2 * g->n;
+}
+
+/* How many groups an operation has work for, by its own kernel's count. */
+static int units_of(const group *g, local const ocl_step_op *op) {
+    return is_wide(g, op) ? (op->n[0] + 1) / 2 * op->n[1] : op->n[0] * op->n[1];
+}
+
 #ifdef PTX
+/* The rows of w of 16 or 32 outputs. */
+static void ask_tile(global const uchar *w, ARGS ocl_linear_args *p, int first, int n) {
+    const int lines = (int)(p->w.row_bytes + 127) / 128;
+    for (int i = GROUP_ITEM; i < n * lines; i += ITEMS) {
+        const long row = min(first + i / lines, p->N - 1);
+        asm volatile("prefetch.global.L2 [%0];"
+                     :
+                     : "l"(w + row * (long)p->w.row_bytes + 128 * (i % lines)));
+    }
+}
+
 static void run_few(const group *g, local const ocl_step_op *op, int begin) {
     const product_refs u = {REF_OF(const float, 0), REF_OF(const int, 1),   REF_OF(const uchar, 2),
                             REF_OF(const float, 3), REF_OF(const float, 4), REF_OF(float, 5)};
     const few_room room = {g->pool, (local int *)(g->pool + WARPS * TILES * 32), g->count};
-    const int across = op->n[0];
-    for (int v = first_of(g, begin); v < across * op->n[1]; v += g->n) {
+    local const ocl_linear_args *p = ARGS_OF(ocl_linear_args);
+    const bool wide = is_wide(g, op);
+    const int across = wide ? (op->n[0] + 1) / 2 : op->n[0];
+    const int outputs = wide ? 32 : 16;
+    const int units = units_of(g, op);
+    for (int v = first_of(g, begin); v < units; v += g->n) {
+        const int gx = v % across;
+        const int gy = v / across;
+        if (v + g->n < units)
+            ask_tile(u.w, p, outputs * ((v + g->n) % across), outputs);
         switch (op->type) {
 #define FEW(i, type)                                                                               \
     case i:                                                                                        \
-        NAME(products_few, type)(&u, ARGS_OF(ocl_linear_args), v % across, v / across, room);      \
+        if (wide)                                                                                  \
+            NAME(products_few_wide, type)(&u, p, gx, gy, room);                                    \
+        else                                                                                       \
+            NAME(products_few, type)(&u, p, gx, gy, room);                                         \
         break;
             EACH_HALF(FEW)
         }
@@ -254,9 +287,8 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, 
         run(&g, op, i + 1 < n_ops ? &ops[(i + 1) % (AHEAD + 1)] : 0, begin);
         if (i + 1 == n_ops)
             break;
-        const int groups = op->n[0] * op->n[1];
         const bool beside = ops[(i + 1) % (AHEAD + 1)].beside;
-        begin = beside ? (begin + groups) % g.n : 0;
+        begin = beside ? (begin + units_of(&g, op)) % g.n : 0;
         barrier(CLK_LOCAL_MEM_FENCE);
         if (beside)
             continue;
