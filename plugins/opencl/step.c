@@ -6,7 +6,7 @@
 #include "ops.h"
 #include <stdarg.h>
 
-enum { MOST_ROWS = 64, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op) };
+enum { MOST_ROWS = 64, MOST_ROWS_EXPERTS = 4, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op) };
 enum { FIRST_MEM = 4 }; /* argument of the kernel */
 enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
@@ -15,6 +15,7 @@ _Static_assert(sizeof(ocl_linear_args) <= OCL_STEP_ARGS, "products of few rows")
 _Static_assert(sizeof(ocl_attend_args) <= OCL_STEP_ARGS, "attention");
 _Static_assert(sizeof(ocl_store_args) <= OCL_STEP_ARGS, "rotation and store");
 _Static_assert(sizeof(ocl_elementwise_args) <= OCL_STEP_ARGS, "elements");
+_Static_assert(sizeof(ocl_route_args) <= OCL_STEP_ARGS, "experts");
 
 /* A kernel, and what it was last enqueued with. mems: as they were first named, of this step or an
  * earlier one of the same bindings. */
@@ -35,6 +36,7 @@ typedef struct {
 struct ocl_steps {
     uint32_t variant;
     int32_t row_pos; /* a tensor of as many elements as a step has rows */
+    int64_t most_rows;
     cl_mem arrived;  /* where groups meet: how many came so far, modulo 2^32 */
     uint32_t came;   /* what that is when all that is enqueued has run */
     batch **batches[MN_BINDING_SETS];
@@ -42,8 +44,18 @@ struct ocl_steps {
 };
 
 /* ---- sources --------------------------------------------------------------------------------- */
+/* Products of experts for several rows are faster in kernels of their own, with more groups. */
+static bool has_experts(const mn_program *p) {
+    for (uint32_t i = 0; i < p->n_units; i++)
+        if (mnp_node(p->graph, p->units[i].node)->op == MN_OP_MOE_LINEAR)
+            return true;
+    return false;
+}
+
+/* A bit for each weight type, elements of a head for each lane, whether there are experts. */
+enum { EXPERTS_BIT = 1u << 24, PER_MASK = 255 };
 static uint32_t variant_of(const mn_program *p) {
-    uint32_t types = 0;
+    uint32_t types = has_experts(p) ? EXPERTS_BIT : 0;
     uint32_t longest = 1;
     for (uint32_t t = 0; t < p->graph->n_tensors; t++)
         if (p->w[t] && !p->w[t]->flat && p->w[t]->type->index < N_STEP_TYPES)
@@ -90,7 +102,7 @@ static void write_list(uint32_t variant, const char *name, bool halves, ocl_sour
 }
 
 void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
-    const uint32_t per = variant >> N_STEP_TYPES;
+    const uint32_t per = variant >> N_STEP_TYPES & PER_MASK;
     size_t used = 0;
     write_text(to, &used,
                "#undef LANES\n#define LANES %u\n#define STEP_WARPS %u\n"
@@ -100,6 +112,10 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
     to->texts[to->n_texts++] = ocl_text_common;
     to->texts[to->n_texts++] = ocl_text_rows;
     to->texts[to->n_texts++] = ocl_text_cache;
+    if (variant & EXPERTS_BIT) {
+        to->texts[to->n_texts++] = "\n#define STEP_EXPERTS\n";
+        to->texts[to->n_texts++] = ocl_text_moe;
+    }
     for (uint32_t i = 0; i < N_STEP_TYPES; i++) {
         const ocl_type *type = ocl_type_at(i);
         if (!(variant >> i & 1))
@@ -129,20 +145,12 @@ static int32_t row_pos_of(const mn_program *p) {
     return -1;
 }
 
-/* Products of experts are faster in kernels of their own, with more groups. */
-static bool has_experts(const mn_program *p) {
-    for (uint32_t i = 0; i < p->n_units; i++)
-        if (mnp_node(p->graph, p->units[i].node)->op == MN_OP_MOE_LINEAR)
-            return true;
-    return false;
-}
-
 mn_status ocl_steps_create(mn_context *c, mn_error *err) {
     mn_device *d = c->prog->dev;
     const int32_t row_pos = row_pos_of(c->prog);
     const uint32_t variant = variant_of(c->prog);
     const bool has_types = variant & ((1u << N_STEP_TYPES) - 1);
-    if (!d->step_groups || row_pos < 0 || !has_types || has_experts(c->prog))
+    if (!d->step_groups || row_pos < 0 || !has_types)
         return MN_OK;
     struct ocl_steps *s = ocl_new(d, sizeof *s);
     if (!s)
@@ -150,6 +158,7 @@ mn_status ocl_steps_create(mn_context *c, mn_error *err) {
     c->steps = s;
     s->variant = variant;
     s->row_pos = row_pos;
+    s->most_rows = has_experts(c->prog) ? MOST_ROWS_EXPERTS : MOST_ROWS;
     return ocl_take_memory(d, sizeof(uint32_t), "scratch", &s->arrived, err);
 }
 
@@ -181,7 +190,7 @@ void ocl_steps_free(mn_context *c) {
 
 bool ocl_steps_take(const ocl_run *r) {
     const struct ocl_steps *s = r->c->steps;
-    return s && ocl_dim(r, s->row_pos, 0) <= MOST_ROWS;
+    return s && ocl_dim(r, s->row_pos, 0) <= s->most_rows;
 }
 
 /* Room for longer lists of batches, the same of each set. */
@@ -263,6 +272,10 @@ static int32_t what_of(const mn_device *d, uint32_t kernel) {
         return OCL_STEP_ELEMENTWISE;
     case OCL_KERNEL_gather_rows:
         return OCL_STEP_GATHER;
+    case OCL_KERNEL_moe_route:
+        return OCL_STEP_ROUTE;
+    case OCL_KERNEL_moe_combine:
+        return OCL_STEP_COMBINE;
     default:
         return -1;
     }

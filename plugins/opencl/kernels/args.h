@@ -179,6 +179,8 @@ enum {
     OCL_STEP_RMS_NORM,
     OCL_STEP_ELEMENTWISE,
     OCL_STEP_GATHER,
+    OCL_STEP_ROUTE,
+    OCL_STEP_COMBINE,
     OCL_N_STEPS
 };
 typedef struct {

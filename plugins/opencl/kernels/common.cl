@@ -48,7 +48,47 @@ enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_Q8_0 = 24 };
 #endif
 
 /* ---- sums over the items of a group; each begins and ends so that red may be used again ------ */
-#if LANES > 1
+#if defined PTX && LANES >= 32
+/* What the item of the warp whose number differs in the bits n has. */
+static uint other_uint(uint v, int n) {
+    uint other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=r"(other) : "r"(v), "r"(n));
+    return other;
+}
+static float other_float(float v, int n) {
+    return as_float(other_uint(as_uint(v), n));
+}
+static ulong other_ulong(ulong v, int n) {
+    return (ulong)other_uint((uint)(v >> 32), n) << 32 | other_uint((uint)v, n);
+}
+static real other_real(real v, int n) {
+#ifdef HAS_DOUBLE
+    return as_double(other_ulong(as_ulong(v), n));
+#else
+    return other_float(v, n);
+#endif
+}
+#define GROUP_REDUCE(T, name, combine)                                                             \
+    static T name(T v, local T *red) {                                                             \
+        const int lane = GROUP_ITEM;                                                               \
+        for (int n = 16; n; n /= 2) {                                                              \
+            const T a = v;                                                                         \
+            const T b = other_##T(v, n);                                                           \
+            v = combine;                                                                           \
+        }                                                                                          \
+        SYNC_LOCAL;                                                                                \
+        if (lane % 32 == 0)                                                                        \
+            red[lane / 32] = v;                                                                    \
+        SYNC_LOCAL;                                                                                \
+        v = red[lane % (LANES / 32)];                                                              \
+        for (int n = LANES / 64; n; n /= 2) {                                                      \
+            const T a = v;                                                                         \
+            const T b = other_##T(v, n);                                                           \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#elif LANES > 1
 #define GROUP_REDUCE(T, name, combine)                                                             \
     static T name(T v, local T *red) {                                                             \
         const int lane = GROUP_ITEM;                                                               \

@@ -166,6 +166,27 @@ static void run_gather(const group *g, local const ocl_step_op *op) {
                    REF_OF(float, 2) + (ulong)v * p->D, p);
 }
 
+#ifdef STEP_EXPERTS
+static void run_route(const group *g, local const ocl_step_op *op) {
+    const route_refs u = {REF_OF(const float, 0), REF_OF(const float, 1), REF_OF(int, 2),
+                          REF_OF(float, 3)};
+    local ulong *red64 = (local ulong *)g->pool;
+    local float *score = (local float *)(red64 + ITEMS);
+    const route_room room = {g->red, red64, score, score + OCL_MAX_EXPERTS};
+    for (int v = g->me; v < op->n[0]; v += g->n)
+        route_token(&u, ARGS_OF(ocl_route_args), v, room);
+}
+
+static void run_combine(const group *g, local const ocl_step_op *op) {
+    local const ocl_combine_args *p = ARGS_OF(ocl_combine_args);
+    global const float *add = REF_OF(const float, 2);
+    for (ulong i = g->me * ITEMS + GROUP_ITEM; i < p->n; i += g->n * ITEMS) {
+        const float before = add ? add[i] : 0.0f;
+        REF_OF(float, 3)[i] = combined(p, REF_OF(const float, 0), REF_OF(const float, 1), i) + before;
+    }
+}
+#endif
+
 static void run(const group *g, local const ocl_step_op *op, local const ocl_step_op *behind,
                 int begin) {
     switch (op->what) {
@@ -197,6 +218,14 @@ static void run(const group *g, local const ocl_step_op *op, local const ocl_ste
     case OCL_STEP_GATHER:
         run_gather(g, op);
         break;
+#ifdef STEP_EXPERTS
+    case OCL_STEP_ROUTE:
+        run_route(g, op);
+        break;
+    case OCL_STEP_COMBINE:
+        run_combine(g, op);
+        break;
+#endif
     }
 }
 
