@@ -6,7 +6,12 @@
 #include "ops.h"
 #include <stdarg.h>
 
-enum { MOST_ROWS = 64, MOST_ROWS_EXPERTS = 4, MOST_OPS = 192, PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op) };
+enum {
+    MOST_ROWS = 64,
+    MOST_ROWS_EXPERTS = 4,
+    MOST_OPS = 192,
+    PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op)
+};
 enum { FIRST_MEM = 4 }; /* argument of the kernel */
 enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
@@ -37,8 +42,8 @@ struct ocl_steps {
     uint32_t variant;
     int32_t row_pos; /* a tensor of as many elements as a step has rows */
     int64_t most_rows;
-    cl_mem arrived;  /* where groups meet: how many came so far, modulo 2^32 */
-    uint32_t came;   /* what that is when all that is enqueued has run */
+    cl_mem arrived; /* where groups meet: how many came so far, modulo 2^32 */
+    uint32_t came;  /* what that is when all that is enqueued has run */
     batch **batches[MN_BINDING_SETS];
     uint32_t n_batches; /* of each set */
 };
@@ -122,9 +127,10 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
             continue;
         write_text(to, &used,
                    "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
-                   "#undef HAS_HALVES\n%s\n",
+                   "#undef HAS_HALVES\n%s\n#undef HAS_CODES\n%s\n",
                    type->name, type->head ? type->head : 4,
-                   has_halves(i) ? "#define HAS_HALVES" : "");
+                   has_halves(i) ? "#define HAS_HALVES" : "",
+                   strstr(type->options, "HAS_CODES") ? "#define HAS_CODES" : "");
         to->texts[to->n_texts++] = type->text;
         to->texts[to->n_texts++] = ocl_text_warps;
         to->texts[to->n_texts++] = ocl_text_mma;

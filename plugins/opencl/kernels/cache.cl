@@ -219,7 +219,8 @@ typedef struct {
 } attend_room;
 
 /* Row t for one head of up to 32 PER elements. Warps take AHEAD positions at a time; each has a
- * running maximum, the sum of weights, and that of values. All items of a group come here together. */
+ * running maximum, the sum of weights, and that of values. All items of a group come here
+ * together. */
 #define ATTEND_WARP(name, PER, AHEAD)                                                              \
     static void name(const attend_refs *u, ARGS ocl_attend_args *p, int head, int t,               \
                      attend_room room) {                                                           \
@@ -300,8 +301,8 @@ typedef struct {
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     }
 
-/* ---- heads of 64 or 128 elements of f32 or f16: four elements for each lane, so that 16 or 32 lanes
- * have a position --------------------------------------------------------------------------- */
+/* ---- heads of 64 or 128 elements of f32 or f16 ----------------------------------------------- */
+/* Four elements for each lane, so that 16 or 32 lanes have a position. */
 /* Quad i of a row, as stored: nothing is computed before all are asked for. */
 static uint4 raw_quad(global const uchar *row, int type, int i) {
     uint4 raw = 0;
@@ -369,7 +370,7 @@ static bool by_quads(ARGS ocl_cache *c, int n) {
                 float logit[AHEAD];                                                                \
                 float highest = top[h];                                                            \
                 UNROLL for (int a = 0; a < AHEAD; a++) {                                           \
-                    const float mine = dot(q[h], quad_value(k[a], p->c.k_type));                    \
+                    const float mine = dot(q[h], quad_value(k[a], p->c.k_type));                   \
                     float l = part_sum(mine, own, room.red) * p->scale;                            \
                     if (p->softcap != 0.0f && !isnan(l))                                           \
                         l = p->softcap * tanh_of(l / p->softcap);                                  \
@@ -436,9 +437,10 @@ ATTEND_QUADS(attend_quads_four, 8 * STEP_PER, 4, 2)
     local float tops[2 * WARPS * HEADS];                                                           \
     local float weights[2 * WARPS * HEADS];                                                        \
     local float own_sinks[HEADS];                                                                  \
-    const attend_refs u = {PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot), \
-                           PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks), \
-                           PTR(float, y)};                                                         \
+    const attend_refs u = {                                                                        \
+        PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot),                  \
+        PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks),                   \
+        PTR(float, y)};                                                                            \
     const attend_room room = {red, values, tops, weights, own_sinks};                              \
     const int head = get_group_id(0) * HEADS;                                                      \
     const int t = get_group_id(1);

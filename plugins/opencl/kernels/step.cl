@@ -181,8 +181,8 @@ static void run_combine(const group *g, local const ocl_step_op *op) {
     local const ocl_combine_args *p = ARGS_OF(ocl_combine_args);
     global const float *add = REF_OF(const float, 2);
     for (ulong i = g->me * ITEMS + GROUP_ITEM; i < p->n; i += g->n * ITEMS) {
-        const float before = add ? add[i] : 0.0f;
-        REF_OF(float, 3)[i] = combined(p, REF_OF(const float, 0), REF_OF(const float, 1), i) + before;
+        const float sum = combined(p, REF_OF(const float, 0), REF_OF(const float, 1), i);
+        REF_OF(float, 3)[i] = add ? sum + add[i] : sum;
     }
 }
 #endif

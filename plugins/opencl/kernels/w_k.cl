@@ -54,6 +54,16 @@ static float16 piece_q4_k(global const uchar *row, int i) {
     const float2 s = scale_min(b, n / 2);
     return s.x * nibbles16(b + 16 + n / 4 * 32 + n % 2 * 16, n / 2 % 2) - s.y;
 }
+static float16 codes_q4_k(global const uchar *row, int i) {
+    const int n = i % 16;
+    return nibbles16(row + 144 * (i / 16) + 16 + n / 4 * 32 + n % 2 * 16, n / 2 % 2);
+}
+/* As those of w_q32.cl. */
+static float4 valued_q4_k(global const uchar *row, global const uchar *scale, int i, float4 of,
+                          float4 xs, float4 sum) {
+    const float2 s = scale_min(row + 144 * (i / 16), i % 16 / 2);
+    return fma(xs, (float4)(-s.y), fma(of, (float4)(s.x), sum));
+}
 static float16 piece_q5_k(global const uchar *row, int i) {
     global const uchar *b = row + 176 * (i / 16);
     const int n = i % 16;

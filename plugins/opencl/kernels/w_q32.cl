@@ -39,19 +39,19 @@ static float16 look_up(constant float *values, uchar16 q) {
 }
 
 /* Codes of e2m1: sign, two bits of exponent and one of mantissa, which as those of a half are
- * 2^-14 of their value. */
+ * 2^-14 of their value: so they come. */
 static float4 e2m1_4(uint codes) {
     const uint low = (codes & 0xff) | (codes & 0xff00) << 8;
     const uint high = (codes >> 16 & 0xff) | (codes >> 8 & 0xff0000);
     const float2 a = two_halves((low & 0x70007) << 9 | (low & 0x80008) << 12);
     const float2 b = two_halves((high & 0x70007) << 9 | (high & 0x80008) << 12);
-    return (float4)(a, b) * 16384.0f;
+    return (float4)(a, b);
 }
-static float16 e2m1(uchar16 q) {
+static float16 e2m1(global const uchar *row, int i) {
 #ifdef IS_CPU
-    return look_up(e2m1_values, q);
+    return look_up(e2m1_values, row_nibbles(row, i)) * 0x1p-14f;
 #else
-    const uint4 codes = as_uint4(q);
+    const uint4 codes = words4(row + 16 * (i / 2)) >> (uint)(4 * (i % 2)) & 0x0f0f0f0fu;
     return (float16)(e2m1_4(codes.x), e2m1_4(codes.y), e2m1_4(codes.z), e2m1_4(codes.w));
 #endif
 }
@@ -80,7 +80,32 @@ static float16 piece_iq4_nl(global const uchar *row, global const uchar *scale, 
     return half_at(scale + 2 * (i / 2)) * look_up(iq4_values, row_nibbles(row, i));
 }
 static float16 piece_mxfp4(global const uchar *row, global const uchar *scale, int i) {
-    return e8m0(scale[i / 2]) * e2m1(row_nibbles(row, i));
+    return e8m0(scale[i / 2]) * (e2m1(row, i) * 16384.0f);
+}
+
+/* ---- codes (HAS_CODES) ----------------------------------------------------------------------- */
+/* codes_TYPE: of a piece. valued_TYPE: sum and what is the sum `of` of their products with x as one
+ * of values; xs: the sum of x. */
+static float16 codes_q4_0(global const uchar *row, int i) {
+    return nibbles16(row + 16 * (i / 2), i % 2);
+}
+static float4 valued_q4_0(global const uchar *row, global const uchar *scale, int i, float4 of,
+                          float4 xs, float4 sum) {
+    return fma(fma(xs, (float4)(-8.0f), of), (float4)(half_at(scale + 2 * (i / 2))), sum);
+}
+static float16 codes_q8_0(global const uchar *row, int i) {
+    return signed16(row + 16 * i);
+}
+static float4 valued_q8_0(global const uchar *row, global const uchar *scale, int i, float4 of,
+                          float4 xs, float4 sum) {
+    return fma(of, (float4)(half_at(scale + 2 * (i / 2))), sum);
+}
+static float16 codes_mxfp4(global const uchar *row, int i) {
+    return e2m1(row, i);
+}
+static float4 valued_mxfp4(global const uchar *row, global const uchar *scale, int i, float4 of,
+                           float4 xs, float4 sum) {
+    return fma(of * 16384.0f, (float4)(e8m0(scale[i / 2])), sum);
 }
 #endif
 #undef PIECE

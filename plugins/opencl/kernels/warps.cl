@@ -247,11 +247,21 @@ static output FN(output_at)(ARGS ocl_step_ref *u, ARGS ocl_warp_args *p, long ex
 }
 
 static float4 FN(multiply)(float4 sum, output o, int i, float16 x) {
+#ifdef HAS_CODES
+    const float16 q = NAME(codes, TYPE)(o.row, i);
+    float4 of = q.s0123 * x.s0123;
+    of = fma(q.s4567, x.s4567, of);
+    of = fma(q.s89ab, x.s89ab, of);
+    of = fma(q.scdef, x.scdef, of);
+    const float4 xs = (x.s0123 + x.s4567) + (x.s89ab + x.scdef);
+    return NAME(valued, TYPE)(o.row, o.scale, i, of, xs, sum);
+#else
     const float16 w = PIECE(o.row, o.scale, o.bias, i);
     sum = fma(w.s0123, x.s0123, sum);
     sum = fma(w.s4567, x.s4567, sum);
     sum = fma(w.s89ab, x.s89ab, sum);
     return fma(w.scdef, x.scdef, sum);
+#endif
 }
 
 static beside_two FN(ask_beside)(ARGS ocl_step_ref *u, ARGS ocl_step_op *turns, int row,
