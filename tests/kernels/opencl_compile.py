@@ -29,14 +29,13 @@ def typed(name):
 
 def step(per):
     """The texts of ocl_step_texts (step.c)."""
-    parts = [args, texts["common"]]
+    parts = [args, texts["common"], texts["rows"], texts["cache"], "\n#define STEP_EXPERTS\n", texts["moe"]]
     for name in step_types:
         file, options = types[name]
         head = next((o[7:] for o in options if o.startswith("-DHEAD=")), "4")
-        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n" % (
-            name, head, "#define HAS_HALVES" if name in HALVES else ""))
+        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n#undef HAS_CODES\n%s\n" % (
+            name, head, "#define HAS_HALVES" if name in HALVES else "", "#define HAS_CODES" if "-DHAS_CODES" in options else ""))
         parts += [texts[file], texts["warps"], texts["mma"]]
-    parts += [texts["rows"], texts["cache"]]
     lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (i, name) for i, name in enumerate(step_types) if name in chosen))
                     for each, chosen in (("EACH_TYPE", step_types), ("EACH_HALF", HALVES)))
     lanes = "#undef LANES\n#define LANES 512\n#define STEP_WARPS 16\n#define STEP_PER %d\n#define STEP_AHEAD %d\n" % (per, 1 if per > 4 else 4)

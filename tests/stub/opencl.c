@@ -346,7 +346,7 @@ cl_int clSetKernelArg(cl_kernel k, cl_uint i, size_t n, const void *value) {
         memcpy(&k->first, value, n);
     if (n == sizeof(cl_mem) && !memcmp(&opencl_stub.watched, value, n))
         opencl_stub.n_watched++;
-    if (i == 2 && n == sizeof k->number)
+    if (i == 3 && n == sizeof k->number)
         memcpy(&k->number, value, n);
     return CL_SUCCESS;
 }

@@ -11,7 +11,7 @@ typedef struct {
     uint32_t kernels;  /* enqueued */
     uint32_t barriers; /* enqueued */
     uint32_t sources;  /* programs made of them */
-    int32_t n_ops;     /* argument 2 of the last kernel `run_step`, a number */
+    int32_t n_ops;     /* argument 3 of the last kernel `run_step`, a number */
     cl_mem watched;    /* how often a kernel was given this memory as an argument */
     uint32_t n_watched;
     uint32_t fails_in;                /* the kernel after so many more is refused; 0 = none */
