@@ -69,8 +69,9 @@ struct mn_device {
     bool mma;              /* tensor cores of f16, in warps of 32, and PTX for them */
     bool ptx;              /* the compiler takes NVIDIA's inline assembly */
     uint32_t step_groups;  /* of a kernel that runs many operations (step.c); 0: there is none */
-    uint32_t step_warps;   /* of such a group */
-    mn_queue *stepper;     /* that such a kernel was last enqueued to; under lock */
+    bool step_asked; /* step_groups was set: for models with experts, too, which are slower so */
+    uint32_t step_warps; /* of such a group */
+    mn_queue *stepper;   /* that such a kernel was last enqueued to; under lock */
     bool is_cpu;
     bool has_double;
     bool keeps_binaries; /* between processes */
