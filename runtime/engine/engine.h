@@ -35,7 +35,8 @@ typedef struct {
 /* The programs of the last segment (scoring.c): SAMPLE without optional operands; with drafts; with
  * a mask; with a mask, biases, targets and logprobs, which is the program that scores; and that
  * with all samplers. Each can do what the one before it can; the last three verify drafts where
- * their graphs say so. */
+ * their graphs say so. Those are SAMPLE alone: what is in front of it is a program that they share
+ * (parts.c), so that a step can begin before its masks are known. */
 enum { MN_RUN_PLAIN, MN_RUN_DRAFTS, MN_RUN_MASKS, MN_RUN_SCORES, MN_RUN_SAMPLERS, MN_RUNS };
 typedef struct {
     const mn_model_graph *graph;
@@ -87,6 +88,7 @@ typedef struct {
     mn_step_unit *units;
     size_t n_units, cap_units;
     mn_engine_program programs[MN_RUNS]; /* [MN_RUN_PLAIN]: not used, it is the segment's own */
+    struct mn_engine_parts *parts;       /* of the last segment; NULL: no program has a mask yet */
     uint32_t wanted;  /* set by the caller: the program of the next step, MN_RUN_* */
     mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
@@ -138,6 +140,12 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
  * mn_engine_drop. */
 mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
                            uint32_t at, mn_event **event, mn_error *err);
+/* The same in two calls, with nothing enqueued between them but masks and biases: all that is in
+ * front of the last part; then that, and the read. */
+mn_status mn_engine_begin(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
+                          uint32_t at, mn_error *err);
+mn_status mn_engine_finish(mn_engine *e, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
+                           mn_event **event, mn_error *err);
 /* MN_UNSUPPORTED names a device whose plugin has no mn.profile/1. */
 mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err);
 /* About how long a step with these symbol values takes. */

@@ -98,19 +98,34 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
                                     mn_error *err);
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_event **event, mn_error *err);
+/* A program of some or all of its nodes, with a set of bindings. */
+mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                    uint32_t set, const int64_t *symbols, mn_event **event,
+                                    mn_error *err);
 /* About how long a step with these symbol values takes there. */
 uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols);
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
+/* Lists the tensors of its nodes. */
+mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_error *err);
 /* What the segment's device is asked about it, and what it compiles. */
 mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s);
 /* Bindings of one set; how many, at most n_tensors + 1. */
 uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment *s, uint32_t set,
                                     mn_binding *to);
-/* Of the program that runs the next step. */
-static inline mn_context *mn_engine_context(const mn_engine *e, const mn_engine_segment *s) {
-    const bool is_last = s == &e->segments[e->n_segments - 1];
-    return is_last && e->wanted ? e->programs[e->wanted].context : s->context;
+
+/* ---- parts.c: the last segment in two: SAMPLE, and what is in front of it -------------------- */
+typedef struct mn_engine_parts {
+    /* Both have the last segment's weights and pages. front: program NULL: it has no node. The
+     * programs of sample are those of mn_engine. */
+    mn_engine_segment front, sample;
+} mn_engine_parts;
+/* Once per engine. */
+mn_status mn_engine_parts_create(mn_engine *e, mn_error *err);
+void mn_engine_parts_free(mn_engine *e);
+/* Whether the next step runs in parts. */
+static inline bool mn_engine_in_parts(const mn_engine *e) {
+    return e->wanted >= MN_RUN_MASKS;
 }
 
 /* ---- scoring.c ------------------------------------------------------------------------------- */
@@ -128,8 +143,8 @@ mn_status mn_engine_read_output(mn_engine *e, mn_buffer *from, mn_buffer *to, ui
 /* ---- profile.c ------------------------------------------------------------------------------- */
 /* Executes the segment through mn.profile/1 of its device; its units go behind those of the engine.
  * set: of bindings; symbols: with the device's own pages. */
-mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
-                                    const int64_t *symbols, mn_error *err);
+mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                    uint32_t set, const int64_t *symbols, mn_error *err);
 
 /* ---- boundary.c ------------------------------------------------------------------------------ */
 /* finds what crosses; allocates both sides */

@@ -45,11 +45,10 @@ static mn_status run(const mn_profile *p, mn_context *context, uint32_t set, con
     return p->execute(context, set, symbols, units, sizeof *units, n, err);
 }
 
-mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, uint32_t set,
-                                    const int64_t *symbols, mn_error *err) {
+mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                    uint32_t set, const int64_t *symbols, mn_error *err) {
     const mn_engine_device *d = &e->devices[s->device];
     const mn_profile *p = d->record->plugin->profile;
-    mn_context *context = mn_engine_context(e, s);
     uint32_t room = 0;
     uint32_t n = 0;
     mn_status st = mn_engine_can_profile(e, err);

@@ -178,13 +178,17 @@ static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error 
     return mn_boundary_move(e, e->n_segments - 1, symbols, err);
 }
 
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
-                           uint32_t at, mn_event **event, mn_error *err) {
-    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4;
-    const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
-    mn_engine_device *d = mn_engine_output_device(e);
+/* The rest of the step that has begun: SAMPLE, or the whole last segment. */
+static mn_status run_last(mn_engine *e, const int64_t *symbols, mn_event **done, mn_error *err) {
     mn_engine_segment *last = &e->segments[e->n_segments - 1];
-    mn_event *done = NULL;
+    if (!mn_engine_in_parts(e))
+        return mn_engine_segment_execute(e, last, symbols, done, err);
+    return mn_engine_context_execute(e, &e->parts->sample, e->programs[e->wanted].context,
+                                     MN_SET_PLAIN, symbols, done, err);
+}
+
+mn_status mn_engine_begin(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
+                          uint32_t at, mn_error *err) {
     mn_status st = MN_OK;
     e->n_units = 0;
     if (inputs)
@@ -192,9 +196,20 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     e->n_ranges = 0;
     if (!st && e->n_segments > 1)
         st = run_before_last(e, symbols, err);
+    if (st || !mn_engine_in_parts(e) || !e->parts->front.context)
+        return st;
+    const mn_engine_segment *front = &e->parts->front;
+    return mn_engine_context_execute(e, front, front->context, MN_SET_PLAIN, symbols, NULL, err);
+}
+
+mn_status mn_engine_finish(mn_engine *e, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
+                           mn_event **event, mn_error *err) {
+    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4;
+    const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
+    const mn_engine_device *d = mn_engine_output_device(e);
     const bool draws = n && !e->graph->embeds;
-    if (!st)
-        st = mn_engine_segment_execute(e, last, symbols, draws ? NULL : &done, err);
+    mn_event *done = NULL;
+    mn_status st = run_last(e, symbols, draws ? NULL : &done, err);
     const bool scores = draws && e->wanted >= MN_RUN_SCORES;
     if (!st && draws)
         st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, at * row, n,
@@ -204,6 +219,12 @@ mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t sy
     if (!st)
         *event = done;
     return st;
+}
+
+mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
+                           uint32_t at, mn_event **event, mn_error *err) {
+    const mn_status st = mn_engine_begin(e, inputs, symbols, at, err);
+    return st ? st : mn_engine_finish(e, symbols, at, event, err);
 }
 
 uint64_t mn_engine_step_ns(const mn_engine *e, const int64_t symbols[MN_SYM_COUNT]) {

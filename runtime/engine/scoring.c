@@ -4,7 +4,7 @@
  * samplers of contract 4. Each is compiled when somebody first asks for it, shares weights, pages
  * and slots with the first program, and runs only steps that need it: the others cost what they
  * cost before. Its graph is the engine's with a few tensors more at the end, so that tensors have
- * the same indices. */
+ * the same indices. Those with masks are SAMPLE alone, behind the front part (parts.c). */
 #include "engine/engine_impl.h"
 #include <string.h>
 
@@ -94,9 +94,14 @@ static mn_status allocate_breakers(mn_engine *e, mn_error *err) {
     return mn_engine_alloc(e, at, breakers_bytes(e), MN_MEM_DEVICE, &e->scoring.breakers, err);
 }
 
+/* The nodes of a program: SAMPLE alone where it has a mask. */
+static const mn_engine_segment *nodes_of(const mn_engine *e, const mn_engine_program *x) {
+    return x->graph->masks ? &e->parts->sample : &e->segments[e->n_segments - 1];
+}
+
 static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
-    const mn_engine_segment *s = &e->segments[e->n_segments - 1];
+    const mn_engine_segment *s = nodes_of(e, x);
     mn_compile c = mn_engine_segment_question(e, s);
     c.graph = &x->graph->abi;
     mn_status st = MN_OK;
@@ -140,11 +145,12 @@ static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding
 /* What the first program has, and the operands that only this one has. */
 static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
-    const mn_engine_segment *s = &e->segments[e->n_segments - 1];
+    const mn_engine_segment *s = nodes_of(e, x);
+    const uint32_t set = x->graph->masks ? MN_SET_LOGITS : MN_SET_PLAIN;
     mn_binding *all = mn_alloc(s->n_tensors + 1 + MOST_BINDINGS, sizeof *all);
     if (!all)
         return mn_fail_memory(err, s->n_tensors * sizeof *all);
-    uint32_t n = mn_engine_segment_bindings(e, s, MN_SET_PLAIN, all);
+    uint32_t n = mn_engine_segment_bindings(e, s, set, all);
     n += bindings(e, x->graph, all + n);
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "context_bind",
@@ -172,7 +178,9 @@ mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_grap
         return MN_OK;
     free_program(d->backend, x); /* what an attempt has left */
     x->graph = g;
-    mn_status st = g->masks ? allocate_masks(e, err) : MN_OK;
+    mn_status st = g->masks ? mn_engine_parts_create(e, err) : MN_OK;
+    if (!st && g->masks)
+        st = allocate_masks(e, err);
     if (!st && g->scores)
         st = allocate_scoring(e, err);
     if (!st && g->samplers)
@@ -194,6 +202,7 @@ void mn_engine_programs_free(mn_engine *e) {
     const mn_backend *b = mn_engine_output_device(e)->backend;
     for (uint32_t i = 0; i < MN_RUNS; i++)
         free_program(b, &e->programs[i]);
+    mn_engine_parts_free(e);
     free_scoring(e, b);
     if (e->masks)
         b->buffer_free(e->masks);

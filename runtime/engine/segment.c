@@ -26,7 +26,8 @@ static void collect(const mn_graph *g, const int32_t *operands, uint32_t n, mn_e
     }
 }
 
-static mn_status list_tensors(const mn_graph *g, mn_engine_segment *s, mn_error *err) {
+mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_error *err) {
+    const mn_graph *g = &e->graph->abi;
     bool *seen = mn_calloc(g->n_tensors, sizeof *seen);
     s->tensors = mn_alloc(g->n_tensors, sizeof *s->tensors);
     if (!seen || !s->tensors) {
@@ -118,7 +119,7 @@ mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *er
     bool here[MN_MAX_KV_GROUP] = {0};
     mn_status st = check_kv(&e->graph->abi, s, here, err);
     if (!st)
-        st = list_tensors(&e->graph->abi, s, err);
+        st = mn_engine_segment_list(e, s, err);
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP && !st; i++)
         if (here[i])
             st = ask_group(e, s, i, err);
@@ -356,25 +357,33 @@ uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols
     return (uint64_t)(s->row_us * 1e3 * (double)symbols[MN_SYM_TOKENS]) + 1;
 }
 
-mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
-                                    mn_event **event, mn_error *err) {
+mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                    uint32_t set, const int64_t *symbols, mn_event **event,
+                                    mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
-    const bool with_logits =
-        e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
-    uint32_t set = MN_SET_PLAIN;
-    if (with_logits)
-        set = MN_SET_LOGITS;
     const uint64_t expected_ns = mn_engine_segment_ns(s, symbols);
     int64_t own[MN_SYM_COUNT];
     mn_status st;
     own_symbols(e, s, symbols, own);
     mn_call *call = mn_call_begin(mn_callee_of(device_of(e, s)), "execute", expected_ns);
     if (e->profile)
-        st = mn_engine_segment_profile(e, s, set, own, err);
+        st = mn_engine_segment_profile(e, s, context, set, own, err);
     else
-        MN_RETRY(st, b->execute(mn_engine_context(e, s), set, own, event, err));
+        MN_RETRY(st, b->execute(context, set, own, event, err));
     mn_call_end(call);
     return mn_engine_note(e, s->device, st);
+}
+
+mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+                                    mn_event **event, mn_error *err) {
+    const bool with_logits =
+        e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
+    const bool is_last = s == &e->segments[e->n_segments - 1];
+    mn_context *context = is_last && e->wanted ? e->programs[e->wanted].context : s->context;
+    uint32_t set = MN_SET_PLAIN;
+    if (with_logits)
+        set = MN_SET_LOGITS;
+    return mn_engine_context_execute(e, s, context, set, symbols, event, err);
 }
 
 /* In the order in which they depend on each other. */

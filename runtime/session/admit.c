@@ -41,7 +41,7 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->samplers = mn_samplers_need(&job->params);
     q->mu = job->mu;
     q->guide = job->guide;
-    q->host_paced = job->guide != NULL;
+    q->host_paced = false;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
     mn_prefix_begin(q);

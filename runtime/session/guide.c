@@ -144,8 +144,12 @@ static void find_forced(mn_guide *g) {
     mn_text_free(&text);
 }
 
+uint32_t mn_guide_n_forced(const mn_guide *g) {
+    return g ? g->forced.n - g->forced.at : 0;
+}
+
 bool mn_guide_is_forced(const mn_guide *g) {
-    return g && g->forced.at < g->forced.n;
+    return mn_guide_n_forced(g) > 0;
 }
 
 /* The mask of the next id. */

@@ -12,6 +12,7 @@
 #include <math.h>
 
 enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, LEAST_MIXED = 3, MOST_MIXED = 16, FEW_ROWS = 16 };
+enum { FEW_FORCED = 2 };
 enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64, FIT_STEPS = 32 };
 /* Of the usual time: what a mixed step is to take where steps of one kind take the same, less where
  * they do not; and what one more row may not make of it. */
@@ -152,12 +153,12 @@ static void learn_draws(mn_pace *p, double ns, double n_draws) {
     p->n_mixed = 0;
 }
 
-bool mn_schedule_is_new(mn_session *s, const int64_t *symbols) {
-    uint64_t hash = s->engine->wanted;
+bool mn_schedule_is_new(mn_session *s, const mn_pending_step *step) {
+    uint64_t hash = step->run;
     if (!mn_engine_rounds(s->engine))
         return false;
     for (uint32_t i = 0; i < MN_SYM_COUNT; i++) {
-        hash = (hash ^ (uint64_t)symbols[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = (hash ^ (uint64_t)step->symbols[i]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 32;
     }
     uint64_t *word = &s->pace.sizes[hash / 64 % MN_COUNT(s->pace.sizes)];
@@ -197,10 +198,18 @@ static double in_flight_ns(const mn_session *s) {
     return ns;
 }
 
-/* The next row of a host-paced sequence depends on what the host makes of its last draw (a mask of
- * its constraint): none is enqueued before that is read. The others do not wait for it. */
-static bool awaits_host(const mn_sequence *q) {
-    return q->host_paced && q->running && q->n_draw_enqueued > q->n_drawn;
+/* Whether the next row of a sequence depends on what the host makes of its last draw: none is
+ * enqueued before that is read, and the others do not wait for it. It verifies drafts, or is to
+ * have some; or its constraint forces so many ids that one step with all of them is worth it. */
+static bool awaits_host(const mn_session *s, const mn_sequence *q) {
+    const uint32_t in_flight = q->n_draw_enqueued - q->n_drawn;
+    if (!q->running || !in_flight)
+        return false;
+    if (q->host_paced)
+        return true;
+    if (!q->guide)
+        return false;
+    return in_flight > 1 || (s->spec.verifies && mn_guide_n_forced(q->guide) > FEW_FORCED);
 }
 
 /* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their
@@ -210,7 +219,7 @@ static uint64_t most_ahead(const mn_session *s) {
     uint32_t n_waiting = 0;
     for (uint32_t i = 0; i < s->n_seq; i++) {
         n_running += s->seqs[i].used && s->seqs[i].running;
-        n_waiting += s->seqs[i].used && awaits_host(&s->seqs[i]);
+        n_waiting += s->seqs[i].used && awaits_host(s, &s->seqs[i]);
     }
     if (!n_waiting)
         return s->ring_size;
@@ -219,6 +228,8 @@ static uint64_t most_ahead(const mn_session *s) {
 
 bool mn_schedule_may_enqueue(const mn_session *s) {
     const uint64_t in_flight = s->enqueued - s->completed;
+    if (in_flight && s->ring[(s->enqueued - 1) % s->ring_size].unfinished)
+        return false;
     if (in_flight >= MN_MIN(s->ring_size, most_ahead(s)))
         return false;
     /* requests come at any time: the next one's prompt stands behind what is in flight */
@@ -287,9 +298,9 @@ static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-static bool draws_next(const mn_sequence *q) {
+static bool draws_next(const mn_session *s, const mn_sequence *q) {
     return q->running && q->n_enqueued >= q->n_literal && q->n_draw_enqueued < q->limit &&
-           !(q->flags & MN_SAMPLE_PREFILL_ONLY) && !awaits_host(q);
+           !(q->flags & MN_SAMPLE_PREFILL_ONLY) && !awaits_host(s, q);
 }
 
 static bool is_prefilling(const mn_sequence *q) {
@@ -389,7 +400,7 @@ static uint32_t prompt_room(const mn_session *s, double *patience) {
     uint32_t n_draws = 0;
     uint32_t n_waiting = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
-        n_draws += draws_next(&s->seqs[s->turns[i]]);
+        n_draws += draws_next(s, &s->seqs[s->turns[i]]);
         n_waiting += is_prefilling(&s->seqs[s->turns[i]]);
     }
     const uint32_t room = s->n_batch - n_draws;
@@ -420,7 +431,7 @@ static uint32_t draft_room(const mn_session *s, uint32_t prompt_rows) {
 static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
     const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = 1 + MN_MIN(q->spec.n, room);
-    if (n == 1 || !draws_next(q) || !mn_pages_reserve(s, seq, q->n_enqueued + n))
+    if (n == 1 || !draws_next(s, q) || !mn_pages_reserve(s, seq, q->n_enqueued + n))
         return 0;
     return n;
 }
@@ -435,7 +446,7 @@ static mn_status plan(mn_session *s, double *patience, mn_error *err) {
     for (uint32_t i = 0; i < s->n_turns && !st;) {
         const uint32_t seq = s->turns[i];
         mn_sequence *q = &s->seqs[seq];
-        uint32_t n = draws_next(q);
+        uint32_t n = draws_next(s, q);
         const bool prompt = is_prefilling(q) && room && !waits_for_prompt(s, i);
         bool got = false;
         if (prompt) {

@@ -7,7 +7,11 @@
  * device has stored nothing after it (the slot is done) and the host drops what those steps say.
  *
  * A device that is lost is left for another one (failover.c); the caller of a session sees a line
- * in the log. */
+ * in the log.
+ *
+ * A sequence with a constraint is not waited for either: its step begins without the mask, and
+ * SAMPLE follows when the id before it is known and the mask is made. Only the newest step can be
+ * unfinished so, and only while the one in front of it is in flight. */
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
 #include "api/api.h"
@@ -49,7 +53,7 @@ typedef struct {
     uint64_t order; /* of arrival */
     uint32_t flags; /* MN_SAMPLE_* */
     bool scores;    /* its steps need the program that scores */
-    /* its next row needs the host to have read its last draw: schedule.c */
+    /* it drafts: its next row needs the host to have read its last draw (schedule.c) */
     bool host_paced;
     mn_speculation spec;
     mn_guide *guide; /* of its constraint: own_guide, or the job's; NULL: none */
@@ -82,7 +86,11 @@ typedef struct {
     bool samplers;           /* it runs the one with all samplers */
     bool guesses;            /* it verifies drafts that may fail */
     bool is_new;             /* of these sizes it is the first */
-    mn_pending_output *outs; /* [n_outputs] */
+    /* it has masks that the step in front of it decides: all but SAMPLE is enqueued */
+    bool unfinished;
+    uint32_t run;                  /* MN_RUN_* */
+    int64_t symbols[MN_SYM_COUNT]; /* what it was enqueued with */
+    mn_pending_output *outs;       /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
@@ -340,8 +348,9 @@ const mn_error *mn_guide_failure(const mn_guide *g);
 /* The words of the next id, or of the one behind so many drafts of mn_guide_follow. */
 const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead);
 /* Where the text that follows is forced, the mask has one id: the tokeniser's. So ids do not depend
- * on how many of them a step draws. NULL: g: false. */
+ * on how many of them a step draws. NULL: g: false; 0. */
 bool mn_guide_is_forced(const mn_guide *g);
+uint32_t mn_guide_n_forced(const mn_guide *g); /* ids that have to come next */
 /* Masks along drafts: of n guesses those that the constraint allows, and from where a text is
  * forced on the ids of that, `most` in all; how many. Their rows are those of outputs that are so
  * far ahead. *forced: bit i: draft i is no guess. */
@@ -527,7 +536,7 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);
 /* Whether one more step may be enqueued now. */
 bool mn_schedule_may_enqueue(const mn_session *s);
 /* Whether a step of these sizes is the first, on a device that prepares something for each. */
-bool mn_schedule_is_new(mn_session *s, const int64_t *symbols);
+bool mn_schedule_is_new(mn_session *s, const mn_pending_step *step);
 /* A step of so many ns is complete. */
 void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
 /* Takes the pages of a sequence away; it is computed again from its tokens. A job waits again. */

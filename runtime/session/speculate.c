@@ -201,7 +201,7 @@ static mn_draft_case begin_step(mn_session *s) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = 0;
         mn_drafting_wake(&q->spec.when, &s->spec.memory, q->n_drawn);
-        q->host_paced = q->guide || (s->spec.ready && q->spec.when.on);
+        q->host_paced = s->spec.ready && q->spec.when.on;
         const bool draws = q->running && q->n_enqueued >= q->n_literal;
         c.n_draws += draws;
         c.n_drafting += draws && s->spec.ready && q->spec.when.on;
@@ -242,7 +242,7 @@ void mn_speculate_make(mn_session *s) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         q->spec.n = s->spec.wanted ? q->spec.n : 0;
         cut(s, q);
-        q->host_paced = q->guide || (s->spec.ready && q->spec.when.on);
+        q->host_paced = s->spec.ready && q->spec.when.on;
     }
     follow_guides(s);
 }

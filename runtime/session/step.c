@@ -104,30 +104,64 @@ static uint32_t changes(mn_session *s, size_t head) {
     return n + mn_pages_changes(s, s->ranges + n);
 }
 
-/* The program that the step needs, MN_RUN_*, with its masks. */
-static mn_status choose_program(mn_step_builder *b, mn_error *err) {
-    mn_session *s = b->s;
-    s->engine->wanted = b->drafts ? MN_RUN_DRAFTS : MN_RUN_PLAIN;
-    if (b->masks)
-        s->engine->wanted = MN_RUN_MASKS;
-    if (b->scores)
-        s->engine->wanted = MN_RUN_SCORES;
+/* The program that the step needs, MN_RUN_*. */
+static uint32_t choose_program(const mn_step_builder *b) {
     if (b->samplers)
-        s->engine->wanted = MN_RUN_SAMPLERS;
-    if (s->engine->wanted < MN_RUN_MASKS)
-        return MN_OK;
-    return mn_masks_write(s, b->step->outs, b->size.n_out, err);
+        return MN_RUN_SAMPLERS;
+    if (b->scores)
+        return MN_RUN_SCORES;
+    if (b->masks)
+        return MN_RUN_MASKS;
+    return b->drafts ? MN_RUN_DRAFTS : MN_RUN_PLAIN;
+}
+
+static void tell(const mn_session *s, const mn_pending_step *step) {
+    const mn_step_profile profile = {.n_rows = step->n_rows,
+                                     .n_prompt = step->n_prompt_rows + step->n_restored_rows,
+                                     .n_outputs = step->n_out};
+    mn_session_tell(s, profile, step->start_ns);
+}
+
+/* The part of a step that needs its masks. */
+static mn_status finish(mn_session *s, mn_pending_step *step, mn_error *err) {
+    const uint32_t at = (uint32_t)(step->number % s->ring_size);
+    step->unfinished = false;
+    s->engine->wanted = step->run;
+    mn_status st = mn_masks_write(s, step->outs, step->n_out, err);
+    if (!st)
+        st = mn_engine_finish(s->engine, step->symbols, at, &step->event, err);
+    if (!st)
+        tell(s, step);
+    return st;
+}
+
+/* All of it, or what can be enqueued before the step in front of it tells what its masks are. */
+static mn_status run_step(mn_step_builder *b, const int32_t *inputs, mn_error *err) {
+    mn_session *s = b->s;
+    mn_pending_step *step = b->step;
+    const uint32_t at = (uint32_t)(step->number % s->ring_size);
+    mn_status st;
+    s->engine->wanted = step->run;
+    if (step->run < MN_RUN_MASKS) {
+        st = mn_engine_submit(s->engine, inputs, step->symbols, at, &step->event, err);
+        if (!st)
+            tell(s, step);
+        return st;
+    }
+    step->unfinished = b->masks && s->completed < s->enqueued;
+    st = mn_engine_begin(s->engine, inputs, step->symbols, at, err);
+    if (st || step->unfinished)
+        return st;
+    return finish(s, step, err);
 }
 
 /* Enqueues the step; what it wrote is kept, to be compared with the next. */
 static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     mn_pending_step *step = b->step;
-    const uint32_t at = (uint32_t)(s->enqueued % s->ring_size);
     const size_t bytes = s->engine->in.head * sizeof *s->packed;
-    int64_t symbols[MN_SYM_COUNT];
     mn_engine_describe(s->engine, &b->size, s->packed);
-    mn_engine_symbols(s->engine, &b->size, symbols);
+    mn_engine_symbols(s->engine, &b->size, step->symbols);
     const uint32_t n_ranges = changes(s, bytes);
     const bool same = s->sent_valid && !n_ranges;
     const int32_t *inputs = same ? NULL : s->packed;
@@ -135,7 +169,8 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     step->n_out = b->size.n_out;
     step->n_rows = b->size.n_rows;
     step->start_ns = mn_now_ns();
-    step->expected_ns = mn_engine_step_ns(s->engine, symbols);
+    step->expected_ns = mn_engine_step_ns(s->engine, step->symbols);
+    step->run = choose_program(b);
     mn_session_watch(s);
     step->scores = b->scores || b->samplers;
     step->samplers = b->samplers;
@@ -143,20 +178,14 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     s->engine->ranges = s->ranges;
     s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
-    mn_status st = choose_program(b, err);
-    step->is_new = mn_schedule_is_new(s, symbols);
-    if (!st)
-        st = mn_engine_submit(s->engine, inputs, symbols, at, &step->event, err);
+    step->is_new = mn_schedule_is_new(s, step);
+    const mn_status st = run_step(b, inputs, err);
     if (st)
         return st;
     memcpy(s->sent, s->packed, bytes);
     mn_pages_written(s);
     s->sent_valid = true;
     s->enqueued++;
-    const mn_step_profile profile = {.n_rows = b->size.n_rows,
-                                     .n_prompt = step->n_prompt_rows + step->n_restored_rows,
-                                     .n_outputs = b->size.n_out};
-    mn_session_tell(s, profile, step->start_ns);
     return MN_OK;
 }
 
@@ -179,6 +208,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     mn_pending_step *step = &s->ring[s->enqueued % s->ring_size];
     mn_step_builder b = {.s = s, .step = step};
     step->event = NULL;
+    step->unfinished = false;
     step->n_prompt_rows = 0;
     step->n_restored_rows = 0;
     step->n_prefilled = 0;
@@ -446,6 +476,21 @@ static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_canc
     return st;
 }
 
+/* Masks are known as far as tokens are: the step that waits for them goes on. st: what the step
+ * before it says, which is told first. */
+static mn_status finish_next(mn_session *s, mn_status st, mn_error *err) {
+    mn_pending_step *next = &s->ring[s->completed % s->ring_size];
+    if (s->completed == s->enqueued || !next->unfinished)
+        return st;
+    const mn_status own = finish(s, next, st ? NULL : err);
+    if (!own)
+        return st;
+    const mn_status worse = give_up(s, next, own, st ? NULL : err);
+    next->n_prompt_rows = 0; /* it stays in flight, and tells nothing */
+    next->n_restored_rows = 0;
+    return st && MN_STATUS_CLASS(worse) != MN_CLASS_LOST ? st : worse;
+}
+
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {
     const uint32_t at = (uint32_t)(s->completed % s->ring_size);
     mn_pending_step *step = &s->ring[at];
@@ -461,7 +506,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     account(s, step);
     st = take_all(s, &(mn_taking){step, at, out, n}, err);
     end_prefilled(s, step);
-    return st;
+    return finish_next(s, st, err);
 }
 
 mn_status mn_step_drain(mn_session *s, mn_error *err) {
