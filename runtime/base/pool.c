@@ -12,8 +12,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -25,8 +25,11 @@
 #define MAX_CHUNKS ((1u << 24) - 1)
 #define SPIN_NS 50000u
 #define SPIN_LEAST_NS 8000u
-/* A chunk that took so long while others slept: was its thread descheduled? */
+/* Others went to sleep for a thread that lost so much of its time to other programs, and a part of
+ * its chunk that is no less than this. */
 #define LATE_NS 200000u
+#define LATE_PART 4
+#define LOOK_NS 1000000u /* so long after a look at the time that it had comes the next one */
 #define HOLD_LEAST_NS 2000000u
 #define HOLD_MOST_NS 256000000u
 
@@ -44,8 +47,12 @@ typedef struct {
     mn_pool *pool;
     pthread_t thread;
     uint64_t spin_ns;   /* how long it looks for the next phase before it sleeps */
+    /* at most; 0: there are as many threads as processors without it, and a spin would take time
+     * from one of them */
+    uint64_t most_spin_ns;
     uint64_t late_ns;   /* its longest chunk of this phase */
-    int64_t n_switches; /* of the thread against its will, when it last looked */
+    uint64_t looked_ns; /* the time when it last looked, and what it had had of its processor */
+    uint64_t had_ns;
 } pool_worker;
 
 /* A team. Phases are counted over all teams and never repeat, so that a thread that comes late
@@ -142,7 +149,7 @@ static bool called(mn_pool *p, uint32_t index, uint64_t seen, uint64_t *turn) {
 static uint64_t await_turn(pool_worker *w, uint64_t seen) {
     mn_pool *p = w->pool;
     uint64_t turn;
-    const uint64_t until = mn_now_ns() + p->spin_ns;
+    const uint64_t until = mn_now_ns() + w->most_spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
             if (called(p, w->index, seen, &turn))
@@ -193,11 +200,23 @@ static void await_done(mn_pool *p) {
 
 /* ---- how many threads a team has ------------------------------------------------------------- */
 
-static int64_t switches_of_thread(void) {
-    struct rusage used;
-    if (getrusage(RUSAGE_THREAD, &used))
+static uint64_t time_of_thread(void) {
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
         return 0;
-    return used.ru_nivcsw;
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* From here on the thread does not sleep by its own will. Returns what it lost since the last
+ * look. */
+static uint64_t look(pool_worker *w) {
+    const uint64_t now = mn_now_ns();
+    const uint64_t had = time_of_thread();
+    const uint64_t passed = now - w->looked_ns;
+    const uint64_t own = had - w->had_ns;
+    w->looked_ns = now;
+    w->had_ns = had;
+    return passed > own ? passed - own : 0;
 }
 
 /* Called when the worker's part of a phase is over. One that was descheduled in the middle of a
@@ -205,14 +224,13 @@ static int64_t switches_of_thread(void) {
  * there is one thread less, for twice as long each time that trying again was no better. */
 static void narrow_if_late(mn_pool *p, pool_worker *w) {
     const uint64_t late_ns = w->late_ns;
+    const bool is_late = late_ns >= LATE_NS && atomic_load(&p->at_work.n_asleep);
     w->late_ns = 0;
-    if (late_ns < LATE_NS || !atomic_load(&p->at_work.n_asleep))
+    if (!is_late && mn_now_ns() - w->looked_ns < LOOK_NS)
         return;
-    const int64_t n_switches = switches_of_thread();
-    const bool was_descheduled = n_switches != w->n_switches;
-    w->n_switches = n_switches;
+    const uint64_t lost_ns = look(w);
     uint32_t width = atomic_load(&p->width);
-    if (!was_descheduled || width < 2)
+    if (!is_late || lost_ns < LATE_NS || lost_ns < late_ns / LATE_PART || width < 2)
         return;
     if (!atomic_compare_exchange_strong(&p->width, &width, width - 1))
         return;
@@ -295,10 +313,11 @@ static void await_phase(team_state *s, pool_worker *w, uint64_t word) {
     while (atomic_load(&s->opened) == (uint32_t)phase)
         futex_wait(&s->opened, (uint32_t)phase);
     atomic_fetch_sub(&s->n_asleep, 1);
+    look(w);
     if (mn_now_ns() - start < 2 * SPIN_NS)
-        w->spin_ns = MN_MIN(2 * w->spin_ns, w->pool->spin_ns);
+        w->spin_ns = MN_MIN(2 * w->spin_ns, w->most_spin_ns);
     else
-        w->spin_ns = MN_MIN(MN_MAX(w->spin_ns / 2, SPIN_LEAST_NS), w->pool->spin_ns);
+        w->spin_ns = MN_MIN(MN_MAX(w->spin_ns / 2, SPIN_LEAST_NS), w->most_spin_ns);
 }
 
 /* Runs chunks until no team is at work, or the team is narrower than the worker's index. */
@@ -306,6 +325,7 @@ static void work_in_team(mn_pool *p, pool_worker *w) {
     team_state *s = &p->at_work;
     uint32_t n_mine = 0;     /* chunks of the open phase that are done but not counted yet */
     bool has_opened = false; /* the phase at work, which nobody else may have woken up for */
+    look(w);
     for (;;) {
         uint64_t word = atomic_load(&s->word);
         uint32_t chunk;
@@ -422,7 +442,7 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     memset(p, 0, sizeof *p);
     p->born = atomic_load(&n_forks);
     pthread_mutex_init(&p->run_lock, NULL);
-    /* more threads than processors: a spin takes time from one that works */
+    /* more tasks than processors: a spin takes time from one that works */
     p->spin_ns = n_threads > cpus.processors ? 0 : SPIN_NS;
     p->widest = MN_MIN(n_threads, cpus.processors);
     p->width = p->widest;
@@ -435,8 +455,11 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
         return mn_fail_memory(err, n_threads * sizeof *p->workers);
     }
     memset(p->workers, 0, n_threads * sizeof *p->workers);
-    for (uint32_t i = 0; i < n_threads; i++)
-        p->workers[i] = (pool_worker){.pool = p, .index = i, .spin_ns = p->spin_ns};
+    for (uint32_t i = 0; i < n_threads; i++) {
+        const uint64_t spin_ns = i < p->widest ? SPIN_NS : 0;
+        p->workers[i] =
+            (pool_worker){.pool = p, .index = i, .spin_ns = spin_ns, .most_spin_ns = spin_ns};
+    }
     for (; p->n_started < n_threads; p->n_started++) {
         pool_worker *w = &p->workers[p->n_started];
         int code = pthread_create(&w->thread, NULL, worker_main, w);
