@@ -209,7 +209,7 @@ static bool awaits_host(const mn_session *s, const mn_sequence *q) {
         return true;
     if (!q->guide)
         return false;
-    return in_flight > 1 || (s->spec.verifies && mn_guide_n_forced(q->guide) > FEW_FORCED);
+    return in_flight > 1 || (s->spec.forces && mn_guide_n_forced(q->guide) > FEW_FORCED);
 }
 
 /* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their

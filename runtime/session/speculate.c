@@ -149,16 +149,28 @@ static void cut(const mn_session *s, mn_sequence *q) {
     q->spec.forced = 0;
 }
 
+/* Whether rows of forced text cost a device less than steps: beside many sequences a step without
+ * them is not much longer for one row more, and is in flight before the text is known. */
+static bool forcing_pays(const mn_session *s) {
+    uint32_t n_draws = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        const mn_sequence *q = &s->seqs[s->turns[i]];
+        n_draws += q->running && q->n_enqueued >= q->n_literal;
+    }
+    return s->spec.verifies && 2 * n_draws <= MN_FEW_ROWS;
+}
+
 /* Where a sequence's constraint leaves one text alone, that is drafted, too. */
 static void follow_guides(mn_session *s) {
     uint32_t n = 0;
+    s->spec.forces = forcing_pays(s);
     for (uint32_t i = 0; i < s->n_turns; i++) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         if (!q->guide)
             continue;
         mn_guided *g = &s->guided[n++];
         *g = (mn_guided){.of = q, .drafts = q->tokens + q->n_tokens, .n = q->spec.n};
-        if (s->spec.verifies && can_draft(q))
+        if (can_draft(q) && (s->spec.forces || (s->spec.verifies && q->spec.n)))
             g->most = MN_MIN(MN_MAX_DRAFT, q->limit - q->n_drawn - 1);
     }
     mn_guides_follow(s, n);
