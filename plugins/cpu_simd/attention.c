@@ -8,7 +8,7 @@
 #include <math.h>
 
 #define CHUNK 512
-#define BLOCK_ROWS 32           /* query rows (row x head) that share a tile of K and V */
+#define BLOCK_ROWS 64           /* query rows (row x head) that share a tile of K and V */
 #define SPLIT_BYTES (16u << 20) /* for partial results of split rows */
 #define SPLIT_ROWS 8
 /* Tokens of a page that the scratch is counted with, cpu_host's: the page size is not known before
@@ -82,7 +82,7 @@ static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
 /* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
     const int64_t n = a->block * a->g;
-    const int64_t columns = MNK_TILE + 8;
+    const int64_t columns = MNK_TILE + MNK_BEHIND;
     uint64_t at = 0;
     a->q = next_floats(base, &at, n * a->dk);
     a->k = next_floats(base, &at, columns * a->dk);

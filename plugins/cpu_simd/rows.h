@@ -24,7 +24,8 @@ enum {
 
 /* weight rows that one dot call reads side by side: memory streams per worker */
 #define MNK_STREAMS 8
-#define MNK_TILE 64 /* positions that attention scores at once */
+#define MNK_TILE 64   /* positions that attention scores at once */
+#define MNK_BEHIND 16 /* rows that may be read behind the last of them */
 /* up to here each weight row, in cache after the first, is multiplied by one x row after the
  * other */
 #define MNK_FEW_ROWS 4
@@ -74,9 +75,10 @@ typedef struct {
                     void *panel);
 } mnk_linear;
 
-/* Bytes of a group of x rows in tiles. */
+/* Bytes of a group of x rows in tiles, and of one more: or where K is a power of two, the same
+ * columns of all groups would fall into the same sets of a second cache. */
 static inline int64_t mnk_group_bytes(int64_t k, int32_t x_form) {
-    return (k + 31) / 32 * 1024 * (x_form == MNK_X_TILES2 ? 2 : 1);
+    return (k + 31) / 32 * 1024 * (x_form == MNK_X_TILES2 ? 2 : 1) + 1024;
 }
 
 /* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32
@@ -111,7 +113,7 @@ typedef struct {
     void (*unpack_f16)(const uint8_t *src, int64_t n, float *dst);
     void (*pack_f16)(const float *src, int64_t n, uint8_t *dst); /* nearest even */
     /* s[r * lds + j] = q[r] . k[j]: q [r, d], k [n, d] with n <= MNK_TILE; k has room for MNK_TILE
-     * + 8 rows of d rounded up to 16. */
+     * + MNK_BEHIND rows of d rounded up to 16. */
     void (*scores)(const float *q, int64_t r, const float *k, int64_t n, int64_t d, float *s,
                    int64_t lds);
     /* s[MNK_TILE]: entries outside of [lo, hi) are masked. s = exp(logit - max(m, logits)); returns

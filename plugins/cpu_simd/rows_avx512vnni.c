@@ -105,7 +105,7 @@ typedef struct {
         int32_t seed[MOST][2 * SPAN_BLOCKS];
         float sum[MOST][2 * SPAN_BLOCKS];
     } of;
-    float d[MOST][SPAN_BLOCKS];
+    const float *d[MOST];
 } x_scales;
 INLINE void load_scales(x_scales *to, const mnk_pair *pair, int64_t k, int64_t b0, int64_t blocks,
                         const int group, const int min, const int mr) {
@@ -115,7 +115,7 @@ INLINE void load_scales(x_scales *to, const mnk_pair *pair, int64_t k, int64_t b
         const float *d = mnk_quant_d(x, k) + b0;
         const int32_t *sums = n == 1 ? mnk_quant_sum(x, k) : mnk_quant_sum16(x, k);
         sums += n * b0;
-        memcpy(to->d[a], d, (size_t)blocks * sizeof *d);
+        to->d[a] = d;
         for (int64_t g = 0; g < n * blocks; g++)
             if (min)
                 to->of.sum[a][g] = d[g / n] * (float)sums[g];

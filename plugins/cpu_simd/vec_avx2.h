@@ -53,6 +53,18 @@ static inline float v_sum(VF a) {
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+/* v_sum of 8 vectors, each in its lane: the same additions, three instructions for a pair. */
+#define V_SUMS
+static inline VF v_sums(const VF a[VL]) {
+    VF s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        s[i] = v_add(_mm256_permute2f128_ps(a[i], a[4 + i], 0x20),
+                     _mm256_permute2f128_ps(a[i], a[4 + i], 0x31));
+    const VF p = v_add(_mm256_shuffle_ps(s[0], s[1], 0x44), _mm256_shuffle_ps(s[0], s[1], 0xee));
+    const VF q = v_add(_mm256_shuffle_ps(s[2], s[3], 0x44), _mm256_shuffle_ps(s[2], s[3], 0xee));
+    return v_add(_mm256_shuffle_ps(p, q, 0x88), _mm256_shuffle_ps(p, q, 0xdd));
+}
 static inline float v_top(VF a) {
     const __m128 high = _mm256_extractf128_ps(a, 1);
     __m128 s = _mm_max_ps(_mm256_castps256_ps128(a), high);

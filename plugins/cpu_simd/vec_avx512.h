@@ -55,6 +55,22 @@ static inline float v_sum(VF a) {
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
+/* v_sum of 16 vectors, each in its lane: the same additions, three instructions for a pair. */
+#define V_SUMS
+static inline VF v_sums(const VF a[VL]) {
+    VF s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const VF p = v_add(_mm512_shuffle_f32x4(a[i], a[4 + i], 0x44),
+                           _mm512_shuffle_f32x4(a[i], a[4 + i], 0xee));
+        const VF q = v_add(_mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44),
+                           _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xee));
+        s[i] = v_add(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xdd));
+    }
+    const VF p = v_add(_mm512_shuffle_ps(s[0], s[1], 0x44), _mm512_shuffle_ps(s[0], s[1], 0xee));
+    const VF q = v_add(_mm512_shuffle_ps(s[2], s[3], 0x44), _mm512_shuffle_ps(s[2], s[3], 0xee));
+    return v_add(_mm512_shuffle_ps(p, q, 0x88), _mm512_shuffle_ps(p, q, 0xdd));
+}
 static inline float v_top(VF a) {
     return _mm512_reduce_max_ps(a);
 }

@@ -46,7 +46,7 @@ typedef struct {
     uint32_t index;
     mn_pool *pool;
     pthread_t thread;
-    uint64_t spin_ns;   /* how long it looks for the next phase before it sleeps */
+    uint64_t spin_ns; /* how long it looks for the next phase before it sleeps */
     /* at most; 0: there are as many threads as processors without it, and a spin would take time
      * from one of them */
     uint64_t most_spin_ns;

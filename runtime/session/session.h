@@ -81,17 +81,17 @@ typedef struct {
     mn_event *event;
     uint64_t number, start_ns, expected_ns;
     uint32_t n_rows, n_out, n_prompt_rows, n_restored_rows, n_prefilled;
-    double patience;         /* times the rows of prompts that it might have beside its sequences */
-    bool scores;             /* it runs a program that scores */
-    bool samplers;           /* it runs the one with all samplers */
-    bool guesses;            /* it verifies drafts that may fail */
-    bool is_new;             /* of these sizes it is the first */
+    double patience; /* times the rows of prompts that it might have beside its sequences */
+    bool scores;     /* it runs a program that scores */
+    bool samplers;   /* it runs the one with all samplers */
+    bool guesses;    /* it verifies drafts that may fail */
+    bool is_new;     /* of these sizes it is the first */
     /* it has masks that the step in front of it decides: all but SAMPLE is enqueued */
     bool unfinished;
     uint32_t run;                  /* MN_RUN_* */
     int64_t symbols[MN_SYM_COUNT]; /* what it was enqueued with */
     mn_pending_output *outs;       /* [n_outputs] */
-    mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
+    mn_pending_output *prefilled;  /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
 /* Entries [lo, hi) of a sequence's row of a page table differ from what was written last. */
