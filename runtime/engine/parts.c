@@ -1,7 +1,7 @@
-/* parts.c -- the last segment in two parts, for steps with masks: the front part needs none, so that
- * the device computes it while the host learns what the step before it drew and makes the masks.
- * What goes from one part to the other are the logits, in a buffer of the engine; weights, pages,
- * slots are those of the segment. */
+/* parts.c -- the last segment in two parts, for steps with masks: the front part needs none, so
+ * that the device computes it while the host learns what the step before it drew and makes the
+ * masks. What goes from one part to the other are the logits, in a buffer of the engine; weights,
+ * pages, slots are those of the segment. */
 #include "engine/engine_impl.h"
 
 /* The logits of all rows of a step, where they do not cross segments anyway. */
