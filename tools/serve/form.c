@@ -66,9 +66,16 @@ static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
     return finish(f, e);
 }
 
+/* json_object: an object, as with OpenAI, vLLM and llama-server; MN_CONSTRAINT_JSON takes lists. */
+static int set_object(ask_form *f, json_error *e) {
+    f->kind = MN_CONSTRAINT_SCHEMA;
+    buffer_z(&f->text, "{\"type\":\"object\"}");
+    return finish(f, e);
+}
+
 static int set_value(ask_form *f, const cJSON *v, json_error *e) {
     if (f->kind == MN_CONSTRAINT_JSON)
-        return 1;
+        return set_object(f, e);
     if (f->kind == MN_CONSTRAINT_SCHEMA)
         return set_schema(f, v, e);
     if (f->kind == MN_CONSTRAINT_CHOICES)
@@ -91,7 +98,7 @@ static int read_format(const cJSON *body, ask_form *f, json_error *e) {
     if (!strcmp(type, "text"))
         return 1;
     if (!strcmp(type, "json_object"))
-        return begin(f, MN_CONSTRAINT_JSON, param, e);
+        return begin(f, MN_CONSTRAINT_JSON, param, e) && set_object(f, e);
     if (strcmp(type, "json_schema") != 0)
         return json_fail(e, param,
                          "response_format: found type \"%.40s\", expected \"text\", "

@@ -384,7 +384,7 @@ static void on_down(void *arg, engine_link *l, int crashed) {
             g = next;
         }
     if (n)
-        note("engine %u: %u generations continue in the next one", l->index, n);
+        note("engine %u: generations that continue in the next one: %u", l->index, n);
     for (answer *a = s->answers; a;) {
         answer *next = a->next;
         for (uint32_t i = 0; !a->in.running && i < a->n; i++)

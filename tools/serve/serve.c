@@ -48,7 +48,7 @@ static const arg_row address_rows[] = {
 };
 static const arg_row load_rows[] = {
     {"--parallel", "N", ARG_INT, F(n_seq), 1, 4096, NULL,
-     "generations at once per engine (default: 64, on a CPU 16)"},
+     "generations at once per engine (default: 64; 16 if only plugins of the\nCPU can be chosen)"},
     {"--kv-size", "MIB", ARG_INT, F(kv_mb), 0, 1 << 24, NULL,
      "memory of the KV cache (default, and 0: for all sequences if the device\nhas room)"},
     {"--no-prefix-cache", NULL, ARG_FLAG, F(no_cache), 0, 0, NULL,
@@ -327,7 +327,10 @@ static void begin_drain(serve *s) {
     s->drain_end = seconds() + limit;
     notify("STOPPING=1");
     http_stop_listening(s->http);
-    app_remark(&s->a, "stopping: %u generations have %.0f s to end", s->n_generations, limit);
+    if (!s->n_generations)
+        app_remark(&s->a, "stopping");
+    else
+        app_remark(&s->a, "stopping: %.0f s for generations to end: %u", limit, s->n_generations);
 }
 
 /* arg: the descriptor, and the count of signals. A dead engine needs no more than the wake-up. */
