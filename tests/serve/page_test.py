@@ -335,7 +335,9 @@ def story(b):
     """The demo model by minerva serve."""
     with served.Server(MINERVA) as s:
         begin(b, s.url + "/")
+        b.run("window.matchMedia = () => ({matches: true})")  # headless: no mouse hovers
         b.run("document.querySelector('#ideas button').click()")
+        equal(b.run("document.activeElement.id"), "input")
         ended(b, 1)
         equal(b.run("!!%s.querySelector('.failure')" % LAST), False)
         text = answer(b)
