@@ -13,10 +13,11 @@ enum {
     SIDE = 16, /* rows of a tile */
     SPAN = 32, /* columns of a tile */
     TILE_BYTES = 1024,
-    CHUNK = 256, /* columns: of 32 weight rows and 32 x rows 32 KiB, two thirds of a first cache */
-    PANEL_ROWS = 128, /* of 512 columns and 512 x rows: 128 KiB and 256 KiB of sums */
+    QUAD = 4,         /* weight tiles that meet one x tile: a second cache gives 32 bytes a cycle */
+    CHUNK = 256,      /* columns: a quad takes 32 KiB, two thirds of a first cache */
+    PANEL_ROWS = 128, /* of a chunk's columns and 512 x rows: 64 KiB and 256 KiB of sums */
     FEW_PANEL_ROWS =
-        32,     /* where each panel is read a few times only: it stays in the first cache */
+        64,     /* where each panel is read a few times only: it stays in the first cache */
     FEW = 64,   /* x rows */
     MOST = 512, /* x rows for which a panel is unpacked once */
     TILES = CHUNK / SPAN, /* of a chunk */
@@ -37,7 +38,7 @@ static const struct {
     .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
 };
 
-/* tmm0 to 3: sums of weight tile i / 2 and x tile i % 2; 4 and 5: weights; 6 and 7: x. */
+/* tmm0 to 3: sums of weight tile i; 4 to 6: weights; 7: x. */
 #define TILE_LOAD(t, p)                                                                            \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"(64L) : "memory")
 #define TILE_STORE(t, p)                                                                           \
@@ -229,35 +230,36 @@ typedef struct {
     int64_t x0;      /* the chunk's first byte in a group of x */
 } chunk;
 
-/* Sums of na * nb tiles over one plane of each side. */
-INLINE void multiply(const uint8_t *a0, const uint8_t *a1, const uint8_t *b0, const uint8_t *b1,
-                     int64_t tiles, const int na, const int nb) {
+/* Sums of na weight tiles, `apart` bytes from each other, with one x tile, over one plane of each
+ * side. */
+INLINE void multiply(const uint8_t *a, int64_t apart, const uint8_t *b, int64_t tiles,
+                     const int na) {
     for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
-        TILE_LOAD(4, a0 + at);
-        TILE_LOAD(6, b0 + at);
-        TILE_MULTIPLY(0, 4, 6);
-        if (nb == 2) {
-            TILE_LOAD(7, b1 + at);
-            TILE_MULTIPLY(1, 4, 7);
+        TILE_LOAD(7, b + at);
+        TILE_LOAD(4, a + at);
+        TILE_MULTIPLY(0, 4, 7);
+        if (na > 1) {
+            TILE_LOAD(5, a + apart + at);
+            TILE_MULTIPLY(1, 5, 7);
         }
-        if (na == 2) {
-            TILE_LOAD(5, a1 + at);
-            TILE_MULTIPLY(2, 5, 6);
-            if (nb == 2)
-                TILE_MULTIPLY(3, 5, 7);
+        if (na > 2) {
+            TILE_LOAD(6, a + 2 * apart + at);
+            TILE_MULTIPLY(2, 6, 7);
+        }
+        if (na > 3) {
+            TILE_LOAD(4, a + 3 * apart + at);
+            TILE_MULTIPLY(3, 4, 7);
         }
     }
 }
 
-/* Weight groups i to i + na - 1 of the panel with the x groups at b0 and b1 (nb == 2); sums:
- * [na][nb] tiles. Two planes: all products but that of the two rests, which is 2^-18 of the sum. */
-INLINE void tiles_of(const chunk *o, int64_t i, const uint8_t *b0, const uint8_t *b1, float *sums,
-                     bool first, const int na, const int nb, const int planes) {
+/* The na weight groups at `a` with the x group at b; sums: [na] tiles. Two planes: all products but
+ * that of the two rests, which is 2^-18 of the sum. */
+INLINE void tiles_of(const chunk *o, const uint8_t *a, const uint8_t *b, float *sums, bool first,
+                     const int na, const int planes) {
     const int64_t plane = o->tiles * TILE_BYTES;
-    const uint8_t *a0 = o->a + i * planes * plane;
-    const uint8_t *a1 = a0 + planes * plane;
-    b0 += o->x0;
-    b1 += o->x0;
+    const int64_t apart = planes * plane;
+    b += o->x0;
     if (first) {
         TILE_ZERO(0);
         TILE_ZERO(1);
@@ -265,24 +267,24 @@ INLINE void tiles_of(const chunk *o, int64_t i, const uint8_t *b0, const uint8_t
         TILE_ZERO(3);
     } else {
         TILE_LOAD(0, sums);
-        if (nb == 2)
+        if (na > 1)
             TILE_LOAD(1, sums + 256);
-        if (na == 2)
+        if (na > 2)
             TILE_LOAD(2, sums + 512);
-        if (na == 2 && nb == 2)
+        if (na > 3)
             TILE_LOAD(3, sums + 768);
     }
     if (planes == 2) {
-        multiply(a0 + plane, a1 + plane, b0, b1, o->tiles, na, nb);
-        multiply(a0, a1, b0 + o->x_plane, b1 + o->x_plane, o->tiles, na, nb);
+        multiply(a + plane, apart, b, o->tiles, na);
+        multiply(a, apart, b + o->x_plane, o->tiles, na);
     }
-    multiply(a0, a1, b0, b1, o->tiles, na, nb);
+    multiply(a, apart, b, o->tiles, na);
     TILE_STORE(0, sums);
-    if (nb == 2)
+    if (na > 1)
         TILE_STORE(1, sums + 256);
-    if (na == 2)
+    if (na > 2)
         TILE_STORE(2, sums + 512);
-    if (na == 2 && nb == 2)
+    if (na > 3)
         TILE_STORE(3, sums + 768);
 }
 
@@ -297,31 +299,22 @@ static void put_sums(const float *sums, const mnk_pair *pair, int64_t r, int64_t
         _mm512_mask_storeu_epi32(pair[i].y + y0, keep, s[i]);
 }
 
-/* Up to 32 x rows with the n weight rows of the panel. sums: theirs. */
-INLINE void x_rows(const chunk *o, const mnk_pair *pair, int64_t r, int64_t y0, int64_t n,
-                   float *sums, bool first, bool last, const int planes) {
-    const uint8_t *b0 = pair[0].x;
-    const uint8_t *b1 = r > SIDE ? pair[SIDE].x : b0;
-    for (int64_t j = 0; j < n; j += 2 * SIDE, sums += 4 * 256) {
-        const int64_t i = j / SIDE;
-        const bool two = n - j > SIDE;
-        if (two && r > SIDE)
-            tiles_of(o, i, b0, b1, sums, first, 2, 2, planes);
-        else if (two)
-            tiles_of(o, i, b0, b1, sums, first, 2, 1, planes);
-        else if (r > SIDE)
-            tiles_of(o, i, b0, b1, sums, first, 1, 2, planes);
+/* Up to QUAD weight groups with all r rows of x: the weights stay in the first cache, x passes by.
+ * n: weight rows; sums: [x groups][QUAD] tiles. */
+INLINE void quad(const chunk *o, const uint8_t *a, const mnk_pair *pair, int64_t r, int64_t y0,
+                 int64_t n, float *sums, bool first, bool last, const int planes) {
+    for (int64_t i = 0; i < r; i += SIDE, sums += QUAD * 256) {
+        const uint8_t *b = pair[i].x;
+        if (n > 3 * SIDE)
+            tiles_of(o, a, b, sums, first, 4, planes);
+        else if (n > 2 * SIDE)
+            tiles_of(o, a, b, sums, first, 3, planes);
+        else if (n > SIDE)
+            tiles_of(o, a, b, sums, first, 2, planes);
         else
-            tiles_of(o, i, b0, b1, sums, first, 1, 1, planes);
-        if (!last)
-            continue;
-        put_sums(sums, pair, r, y0 + j, n - j);
-        if (r > SIDE)
-            put_sums(sums + 256, pair + SIDE, r - SIDE, y0 + j, n - j);
-        if (two)
-            put_sums(sums + 512, pair, r, y0 + j + SIDE, n - j - SIDE);
-        if (two && r > SIDE)
-            put_sums(sums + 768, pair + SIDE, r - SIDE, y0 + j + SIDE, n - j - SIDE);
+            tiles_of(o, a, b, sums, first, 1, planes);
+        for (int64_t j = 0; j < n && last; j += SIDE)
+            put_sums(sums + j / SIDE * 256, pair + i, r - i, y0 + j, n - j);
     }
 }
 
@@ -345,10 +338,10 @@ INLINE void panel_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, 
         };
         for (int64_t g = 0; g < n; g += SIDE)
             unpack(w, j + g, j + n, k0, kc, panel + g / SIDE * planes * tiles * TILE_BYTES, t);
-        for (int64_t i = 0; i < r; i += 2 * SIDE) {
-            float *of = sums + i * PANEL_ROWS;
-            x_rows(&o, pair + i, r - i < 2 * SIDE ? r - i : 2 * SIDE, j, n, of, k0 == 0, last,
-                   planes);
+        for (int64_t q = 0; q < n; q += QUAD * SIDE) {
+            const uint8_t *a = panel + q / SIDE * planes * tiles * TILE_BYTES;
+            const int64_t some = n - q < QUAD * SIDE ? n - q : QUAD * SIDE;
+            quad(&o, a, pair, r, j + q, some, sums + q * MOST, k0 == 0, last, planes);
         }
     }
 }

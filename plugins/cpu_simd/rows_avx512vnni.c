@@ -40,8 +40,9 @@ INLINE void transpose8(const __m256i r[8], uint8_t *to) {
     }
 }
 
-/* One block of the type, of 8 weight rows: t.elems / 32 blocks of the panel. */
-INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t *to,
+/* One block of the type, of 8 weight rows: t.elems / 32 blocks of the panel. ahead: bytes to the
+ * same place of the next 8. */
+INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, int64_t ahead, uint8_t *to,
                     const a8_type t) {
     const int n = 32 / t.group; /* groups in 32 columns */
     float d[8][16];
@@ -49,8 +50,9 @@ INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, uint8_t 
     for (int i = 0; i < 8; i++) {
         t.scales(w, &at[i], b, d[i], m[i]);
         for (int64_t l = 0; l < t.bytes; l += 64)
-            v_prefetch(at[i].data + b * t.bytes + A8_AHEAD + l);
+            v_prefetch(at[i].data + b * t.bytes + ahead + l);
     }
+#pragma GCC unroll 8 /* then shifts are constants */
     for (int j = 0; j < t.elems / 32; j++, to += block_bytes(t.group, t.min)) {
         __m256i r[8];
         float *scale = (float *)(void *)(to + 512);
@@ -84,8 +86,9 @@ INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int6
                 const int64_t r = g + h + i;
                 at[i] = mnk_row_at(w, row + (r < n ? r : n - 1));
             }
+            const int64_t ahead = 8 * (at[1].data - at[0].data);
             for (int64_t b = first; b < end; b++, to += t.elems / 32 * one)
-                unpack8(w, at, b, to, t);
+                unpack8(w, at, b, ahead, to, t);
         }
 }
 /* s + 16 sums of four products, of the bytes of w with the four at x. By hand: written with

@@ -380,10 +380,24 @@ static bool is_idle(const cJSON *k) {
     return false;
 }
 
+bool mn_gschema_check_maps(mn_gschema *c, const cJSON *s) {
+    static const char *const maps[] = {"properties",        "patternProperties", "dependentSchemas",
+                                       "dependentRequired", "dependencies",      "$defs",
+                                       "definitions"};
+    for (size_t i = 0; i < MN_COUNT(maps); i++) {
+        const cJSON *map = mn_gschema_item(s, maps[i]);
+        if (map && !cJSON_IsObject(map))
+            return mn_gschema_refuse(c, MN_BAD_INPUT, maps[i], "an object is expected");
+    }
+    return true;
+}
+
 /* Every keyword is known; typed: there is one that concerns a type. */
 static bool check_keywords(mn_gschema *c, const cJSON *s, bool *typed) {
     const cJSON *k = NULL;
     *typed = false;
+    if (!mn_gschema_check_maps(c, s))
+        return false;
     cJSON_ArrayForEach(k, s) {
         const int kind = kind_of(k->string);
         if (kind == REFUSED && !is_idle(k))
