@@ -66,6 +66,8 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
             s->texts[s->n_texts++] = ocl_text_weight;
         }
         s->texts[s->n_texts++] = texts[source];
+        if (source == OCL_SOURCE_cache_split)
+            s->texts[s->n_texts++] = ocl_text_cache;
     }
     snprintf(s->options, sizeof s->options, "%s -DLANES=%u%s%s%s%s", d->options,
              samples ? d->sample_lanes : d->lanes, registers_of(d, source), type ? " -DTYPE=" : "",

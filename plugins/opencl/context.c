@@ -49,6 +49,27 @@ static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){0, b->bytes};
 }
 
+/* A buffer in several parts is the cache of a unit, from its beginning. */
+static mn_status check_parts(const mn_program *p, const mn_binding *table, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t t = 0; t < p->graph->n_tensors && !st; t++) {
+        const mn_binding *b = &table[t];
+        if (!b->buffer || b->buffer->n_parts == 1)
+            continue;
+        const mnp_kv *kv = NULL;
+        for (uint32_t i = 0; i < p->n_units && !kv; i++)
+            if (ocl_cache_of(p, &p->units[i]) == (int32_t)t)
+                kv = &p->units[i].kv;
+        if (!kv || b->offset)
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "%.*s: a buffer of %.1f MiB is in several parts, which only a cache of "
+                            "keys and values can be",
+                            MNP_NAME(mnp_tensor(p->graph, t)), (double)b->buffer->bytes / 1048576);
+        st = ocl_kv_pages(b->buffer, kv->page_bytes, err);
+    }
+    return st;
+}
+
 mn_status ocl_context_bind(mn_context *c, uint32_t set, const mn_binding *bindings, uint32_t n,
                            uint32_t stride, mn_error *err) {
     const mn_program *p = c->prog;
@@ -60,6 +81,8 @@ mn_status ocl_context_bind(mn_context *c, uint32_t set, const mn_binding *bindin
     mn_status st = mnp_bind(p->graph, p->allocations, bindings, n, stride, extent, table, err);
     for (uint32_t i = p->lo; i < p->hi && !st; i++)
         st = mnp_check_bound(p->graph, i, p->allocations, p->symbol_max, table, err);
+    if (!st)
+        st = check_parts(p, table, err);
     c->bound[set] = !st;
     return st;
 }

@@ -55,10 +55,10 @@ static void choose_steps(mn_device *d) {
         d->step_groups = (uint32_t)units;
 }
 
-/* Larger ones lie in several buffers. The option is for drivers that give less than they say. */
-static uint64_t max_weight(const mn_device *d) {
+/* The option is for drivers that give less than they say. */
+static uint64_t max_buffer(const mn_device *d) {
     const int64_t wanted = ocl_option(d->plugin->host, "buffer_kib", 0);
-    const uint64_t most = d->max_alloc ? d->max_alloc : UINT64_MAX;
+    const uint64_t most = d->max_alloc ? d->max_alloc / 64 * 64 : UINT64_MAX;
     if (wanted > 0 && (uint64_t)wanted << 10 < most)
         return (uint64_t)wanted << 10;
     return most;
@@ -70,7 +70,8 @@ static void choose_options(mn_device *d) {
     d->is_cpu = type & CL_DEVICE_TYPE_CPU;
     d->has_double = has_extension(d, "cl_khr_fp64");
     d->max_alloc = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
-    d->max_weight = max_weight(d);
+    d->max_buffer = max_buffer(d);
+    atomic_init(&d->kv_page, 0);
     d->lanes = group_size(d, chosen(d, "lanes", d->is_cpu ? 1 : 256));
     d->linear_lanes = group_size(d, chosen(d, "linear_lanes", d->is_cpu ? 1 : 32));
     d->ptx = has_extension(d, "cl_nv_compiler_options");

@@ -4,6 +4,26 @@
 
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
+/* A launch of a kernel of cache.cl; where the cache lies in several buffers, of that of
+ * cache_split.cl, whose operands are the same and the other buffers behind them. */
+static void enqueue(ocl_run *r, int32_t kv, const ocl_launch *l) {
+    enum { MOST = 10 };
+    const mn_buffer *b = r->c->bindings[kv].buffer;
+    if (b->n_parts == 1) {
+        ocl_enqueue(r, l);
+        return;
+    }
+    ocl_ref refs[MOST + OCL_KV_PARTS - 1];
+    memcpy(refs, l->refs, l->n_refs * sizeof *refs);
+    for (uint32_t i = 1; i < OCL_KV_PARTS; i++)
+        refs[l->n_refs + i - 1] = i < b->n_parts ? (ocl_ref){b->mem[i], 0} : ocl_absent(r);
+    ocl_launch split = *l;
+    split.kernel += OCL_TO_SPLIT;
+    split.refs = refs;
+    split.n_refs += OCL_KV_PARTS - 1;
+    ocl_enqueue(r, &split);
+}
+
 /* n_rot = 0 turns the whole head; mscale = 0 is 1. */
 ocl_rope_args ocl_rope_of(const ocl_run *r, const mn_node *n) {
     const int32_t x = mnp_in(r->g, n, MN_ROPE_X);
@@ -39,6 +59,7 @@ static ocl_cache cache_of(const ocl_run *r, const ocl_unit *u, int32_t row_pos, 
     ocl_cache c = {.page_bytes = k->page_bytes, .v_offset = k->v_offset};
     c.layer_at = (uint64_t)k->layer * k->layer_bytes;
     c.n_pages = r->c->bindings[kv].bytes / k->page_bytes;
+    c.part_pages = r->c->bindings[kv].buffer->room / k->page_bytes;
     c.S = (int)ocl_dim(r, pages, 0);
     c.P = (int)ocl_dim(r, pages, 1);
     c.T = (int)ocl_dim(r, row_pos, 0);
@@ -76,12 +97,13 @@ static bool store_turned(ocl_run *r, const ocl_unit *u, const mn_node *n, const 
     const int longest = a.r.D > c->dv ? a.r.D : c->dv;
     const size_t pairs = (size_t)mnp_round((longest + 1) / 2, 32);
     const ocl_grid grid = {{pairs, (size_t)(a.r.H + 2 * c->Hkv), (size_t)c->T}, {32, 1, 1}};
-    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_rope_store,
-                                 .refs = refs,
-                                 .n_refs = N_REFS(refs),
-                                 .args = &a,
-                                 .args_bytes = sizeof a,
-                                 .grid = grid});
+    enqueue(r, mnp_in(r->g, n, MN_KV_STORE_KV),
+            &(ocl_launch){.kernel = OCL_KERNEL_rope_store,
+                          .refs = refs,
+                          .n_refs = N_REFS(refs),
+                          .args = &a,
+                          .args_bytes = sizeof a,
+                          .grid = grid});
     return true;
 }
 
@@ -102,12 +124,13 @@ static void store(ocl_run *r, const ocl_unit *u) {
     /* keys and values of each head, in blocks of 32; so few that a group holds them exactly */
     const ocl_grid grid = {{(size_t)(longest + 31) / 32, 2 * (size_t)c.Hkv, (size_t)c.T},
                            {1, 2, 1}};
-    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_kv_store,
-                                 .refs = refs,
-                                 .n_refs = N_REFS(refs),
-                                 .args = &c,
-                                 .args_bytes = sizeof c,
-                                 .grid = grid});
+    enqueue(r, kv,
+            &(ocl_launch){.kernel = OCL_KERNEL_kv_store,
+                          .refs = refs,
+                          .n_refs = N_REFS(refs),
+                          .args = &c,
+                          .args_bytes = sizeof c,
+                          .grid = grid});
 }
 
 /* Rows from which on heads that share keys go by four: fewer leave the device idle. */
@@ -154,12 +177,13 @@ static void attention(ocl_run *r, const ocl_unit *u) {
     if (r->dev->warps)
         grid = (ocl_grid){{32 * (size_t)a.H / heads, OCL_WARPS * (size_t)a.c.T, 1},
                           {32, OCL_WARPS, 1}};
-    ocl_enqueue(r, &(ocl_launch){.kernel = kernel_of(r, &a.c, heads),
-                                 .refs = refs,
-                                 .n_refs = N_REFS(refs),
-                                 .args = &a,
-                                 .args_bytes = sizeof a,
-                                 .grid = grid});
+    enqueue(r, kv,
+            &(ocl_launch){.kernel = kernel_of(r, &a.c, heads),
+                          .refs = refs,
+                          .n_refs = N_REFS(refs),
+                          .args = &a,
+                          .args_bytes = sizeof a,
+                          .grid = grid});
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */

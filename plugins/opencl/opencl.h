@@ -61,7 +61,8 @@ struct mn_device {
     ocl_built *built;
     atomic_uint freed; /* buffers so far */
     uint64_t max_alloc;
-    uint64_t max_weight;   /* bytes of a buffer of weights */
+    uint64_t max_buffer;   /* weights and caches that are larger lie in several */
+    atomic_ullong kv_page; /* bytes of the largest page of a cache that was asked about */
     uint32_t lanes;        /* work-items of a group that shares a row */
     uint32_t linear_lanes; /* of them on one output of a product */
     uint32_t sample_lanes; /* of them on a row of logits */
@@ -80,9 +81,16 @@ struct mn_device {
     char uid[64];
     char driver[64];
 };
+/* One that is larger than the driver gives at once lies in several parts, of part_bytes but for the
+ * last: it can be the cache of keys and values alone. Byte n is at n % room of part n / room; room
+ * is whole pages from the first binding on, which says how large a page is: least_room or more. */
 struct mn_buffer {
     mn_device *dev;
-    cl_mem mem;
+    cl_mem mem[OCL_KV_PARTS];
+    uint32_t n_parts;
+    uint64_t part_bytes;
+    uint64_t room;
+    uint64_t least_room;
     char *host; /* pinned: mapped for its whole life */
     uint64_t bytes;
     uint32_t kind;
@@ -225,7 +233,12 @@ int ocl_blocks(const ocl_weight *w);
 /* Bytes on the device of a weight of the graph. */
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix);
 
+/* Where byte `at` of a buffer lies; result: as many bytes lie there in one piece. */
+uint64_t ocl_place_in(const mn_buffer *b, uint64_t at, ocl_ref *out);
+
 /* ---- kv.c ------------------------------------------------------------------------------------ */
+/* Of a buffer in several parts, before it is used as a cache of such pages. */
+mn_status ocl_kv_pages(mn_buffer *b, uint64_t page_bytes, mn_error *err);
 extern const mnp_kv_rules ocl_kv_rules;
 /* The class that a program of c runs in. */
 uint32_t ocl_precision(const mn_compile *c);

@@ -12,7 +12,7 @@ ocl_ref ocl_absent(const ocl_run *r) {
 }
 
 static ocl_ref bound_at(const mn_binding *b, uint64_t offset) {
-    return (ocl_ref){b->buffer->mem, b->offset + offset};
+    return (ocl_ref){b->buffer->mem[0], b->offset + offset};
 }
 
 ocl_ref ocl_operand(const ocl_run *r, int32_t t) {

@@ -73,6 +73,15 @@ static mn_status find_caches(mn_program *p, mn_error *err) {
     return st;
 }
 
+int32_t ocl_cache_of(const mn_program *p, const ocl_unit *u) {
+    const mn_node *n = mnp_node(p->graph, u->node);
+    if (n->op == MN_OP_KV_STORE)
+        return mnp_in(p->graph, n, MN_KV_STORE_KV);
+    if (n->op == MN_OP_ATTENTION)
+        return mnp_in(p->graph, n, MN_ATTENTION_KV);
+    return -1;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 uint64_t ocl_reserve(mn_program *p, uint64_t bytes) {
     const uint64_t at = p->scratch;

@@ -27,6 +27,9 @@ static inline void ocl_nodes_of(const ocl_unit *u, int32_t nodes[OCL_UNIT_NODES]
     memcpy(nodes, all, sizeof all);
 }
 
+/* The cache of a unit that stores or attends; -1: it does neither. */
+int32_t ocl_cache_of(const mn_program *p, const ocl_unit *u);
+
 /* Bytes that kernels need beside tensors, each the largest of all nodes: resolved ids, adjusted
  * logits, a number for each of these. */
 typedef struct {

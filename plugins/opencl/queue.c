@@ -99,8 +99,15 @@ mn_status ocl_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, ui
         st = mnp_check_range(off, n, b->bytes, "write", err);
     if (st || !n)
         return st;
-    if (!b->host)
-        return ocl_send(q, b->mem, off, src, n, err);
+    for (uint64_t done = 0; done < n && !b->host && !st;) {
+        ocl_ref to;
+        const uint64_t there = ocl_place_in(b, off + done, &to);
+        const uint64_t m = n - done < there ? n - done : there;
+        st = ocl_send(q, to.mem, to.at, (const char *)src + done, m, err);
+        done += m;
+    }
+    if (!b->host || st)
+        return st;
     OCL_TRY(q->dev->cl->Finish(q->cl), err, "write");
     memcpy(b->host + off, src, n);
     return MN_OK;
@@ -113,21 +120,37 @@ static mn_status copy_pinned(mn_queue *q, char *to, const char *from, uint64_t n
     return MN_OK;
 }
 
+/* The first of n bytes, as many as lie in one piece on both sides: *done. */
+static cl_int enqueue_piece(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
+                            uint64_t src_off, uint64_t n, uint64_t *done) {
+    const ocl_icd *cl = q->dev->cl;
+    ocl_ref to;
+    ocl_ref from;
+    const uint64_t there = ocl_place_in(dst, dst_off, &to);
+    const uint64_t here = ocl_place_in(src, src_off, &from);
+    const uint64_t both = here < there ? here : there;
+    const uint64_t m = n < both ? n : both;
+    *done = m;
+    if (dst->host)
+        return cl->EnqueueReadBuffer(q->cl, from.mem, CL_FALSE, from.at, m, dst->host + dst_off, 0,
+                                     NULL, NULL);
+    if (src->host)
+        return cl->EnqueueWriteBuffer(q->cl, to.mem, CL_FALSE, to.at, m, src->host + src_off, 0,
+                                      NULL, NULL);
+    return cl->EnqueueCopyBuffer(q->cl, from.mem, to.mem, from.at, to.at, m, 0, NULL, NULL);
+}
+
 static mn_status enqueue_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,
                               uint64_t src_off, uint64_t n, mn_error *err) {
-    const ocl_icd *cl = q->dev->cl;
-    cl_int code;
     if (dst->host && src->host)
         return copy_pinned(q, dst->host + dst_off, src->host + src_off, n, err);
-    if (dst->host)
-        code = cl->EnqueueReadBuffer(q->cl, src->mem, CL_FALSE, src_off, n, dst->host + dst_off, 0,
-                                     NULL, NULL);
-    else if (src->host)
-        code = cl->EnqueueWriteBuffer(q->cl, dst->mem, CL_FALSE, dst_off, n, src->host + src_off, 0,
-                                      NULL, NULL);
-    else
-        code = cl->EnqueueCopyBuffer(q->cl, src->mem, dst->mem, src_off, dst_off, n, 0, NULL, NULL);
-    return ocl_check(code, err, "copy");
+    for (uint64_t all = 0; all < n;) {
+        uint64_t done = 0;
+        OCL_TRY(enqueue_piece(q, dst, dst_off + all, src, src_off + all, n - all, &done), err,
+                "copy");
+        all += done;
+    }
+    return MN_OK;
 }
 
 mn_status ocl_copy(mn_queue *q, mn_buffer *dst, uint64_t dst_off, const mn_buffer *src,

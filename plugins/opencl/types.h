@@ -10,7 +10,8 @@
     X(args) X(common) X(weight) X(w_float) X(w_q32) X(w_k) X(w_planes) OCL_SOURCES(X)
 /* Those that have kernels. */
 #define OCL_SOURCES(X)                                                                             \
-    X(self_test) X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(moe) X(sample) X(step)
+    X(self_test)                                                                                   \
+    X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(cache_split) X(moe) X(sample) X(step)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -60,7 +61,7 @@ enum { OCL_TYPES(OCL_ONE_) OCL_N_TYPES, OCL_NO_TYPE = OCL_N_TYPES };
 const ocl_type *ocl_type_of(uint32_t dtype);
 const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
 
-/* X(kernel, source, typed) */
+/* X(kernel, source, typed). Those of cache_split are those of cache, in the same order. */
 #define OCL_KERNELS(X)                                                                             \
     X(rms_norm, rows, false)                                                                       \
     X(layer_norm, rows, false)                                                                     \
@@ -84,6 +85,14 @@ const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
     X(attend_128x4, cache, false)                                                                  \
     X(kv_store, cache, false)                                                                      \
     X(attend, cache, false)                                                                        \
+    X(rope_store_split, cache_split, false)                                                        \
+    X(attend_64_split, cache_split, false)                                                         \
+    X(attend_128_split, cache_split, false)                                                        \
+    X(attend_512_split, cache_split, false)                                                        \
+    X(attend_64x4_split, cache_split, false)                                                       \
+    X(attend_128x4_split, cache_split, false)                                                      \
+    X(kv_store_split, cache_split, false)                                                          \
+    X(attend_split, cache_split, false)                                                            \
     X(moe_route, moe, false)                                                                       \
     X(moe_combine, moe, false)                                                                     \
     X(sample, sample, false)
@@ -93,7 +102,10 @@ typedef struct {
     bool typed;
 } ocl_kernel;
 #define OCL_KERNEL_(name, source, typed) OCL_KERNEL_##name,
-enum { OCL_KERNELS(OCL_KERNEL_) OCL_N_KERNELS };
+enum {
+    OCL_KERNELS(OCL_KERNEL_) OCL_N_KERNELS,
+    OCL_TO_SPLIT = OCL_KERNEL_rope_store_split - OCL_KERNEL_rope_store
+};
 extern const ocl_kernel ocl_kernels[OCL_N_KERNELS];
 
 #endif

@@ -82,9 +82,9 @@ static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_w
     w->n_parts = 1;
     w->part_rows = w->rows;
     const uint64_t bytes = shape_part(w);
-    if (!matrix || bytes <= d->max_weight)
+    if (!matrix || bytes <= d->max_buffer)
         return bytes;
-    return split(w, t->n_dim > 2 ? t->dim[t->n_dim - 2] : 1, d->max_weight);
+    return split(w, t->n_dim > 2 ? t->dim[t->n_dim - 2] : 1, d->max_buffer);
 }
 
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix) {

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """opencl.py MINERVA FIXTURE... | sessions: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
-fixtures in class exact, a batch against its prompts alone, a fixture by the kernels of GPUs; or
+fixtures in class exact, a batch against its prompts alone, a cache in several buffers, a fixture by the kernels of GPUs; or
 encoders, sessions, requests and scores. Exit code 77: skipped, with the reason: there is no driver. A driver whose device cannot be used fails."""
+import math
 import os
 import subprocess
 import sys
+import tempfile
+
+import safetensors
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MINERVA = sys.argv[1]
@@ -36,6 +40,22 @@ for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
     if done.returncode not in (0, 77):
         print(done.stdout)
         failed.append(case)
+# a cache in several buffers, of as many as two pages in each: logits of a prompt of some pages against reference, by kernels of CPUs and of GPUs
+for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
+    command = [MINERVA, "logits", "-m", os.path.join(os.environ["MINERVA_TEST_DATA"], "fixtures", name), "--prompt-ids",
+               ",".join(str(3 + (7 * i * i + i) % 50) for i in range(n_ids))]
+    env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB="80", MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [subprocess.run(command + ["-v", "--device", device, "-o", os.path.join(folder, device)], env=env, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True) for device in ("opencl", "reference")]
+        error = None
+        if all(run.returncode == 0 for run in runs) and "cache_split.cl compiled" in runs[0].stdout:
+            got, want = (safetensors.read(os.path.join(folder, device), "logits")[1] for device in ("opencl", "reference"))
+            error = math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(got, want)) / math.fsum(b * b for b in want))
+        ok = error is not None and error <= 1e-5
+    print("%s, cache in several buffers, lanes %s: %s" % (name, lanes, "ok" if ok else "FAILED, error %s\n%s" % (error, runs[0].stdout)))
+    if not ok:
+        failed.append(name + " in several buffers")
 # the kernels of devices with warps, with barriers where those shuffle: norms, experts, rotation and attention in units; then many operations in
 # one kernel, whose groups are one here
 for case, groups in [("fixture:gpt-oss-mxfp4", "-1"), ("fixture:gpt-oss-mxfp4", "1"), ("fixture:llama", "1"), ("story-begin", "1")]:

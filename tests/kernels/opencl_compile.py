@@ -64,6 +64,7 @@ for device in DEVICES:
     for standard in ("CL1.2", "CL3.0"):
         for name in ("self_test", "rows", "cache", "sample", "moe"):
             compile(name, device, standard, [], args + texts["common"] + texts[name])
+        compile("cache_split", device, standard, [], args + texts["common"] + texts["cache_split"] + texts["cache"])
         if device != "cpu":
             for per in (2, 4, 16):
                 compile("step, %d elements a lane" % per, device, standard, [], step(per))

@@ -1,6 +1,6 @@
 /* test_opencl.c -- the OpenCL plugin's table over the stub of a driver (opencl.c), which counts and
  * refuses calls in this process: what a step that failed leaves behind, handles that come again,
- * programs from the cache, weights in several buffers. Nothing is computed. */
+ * programs from the cache, weights and caches in several buffers. Nothing is computed. */
 #include "../kernels/harness.h"
 #include "../kernels/host.h"
 #include "case_plan.h"
@@ -39,7 +39,7 @@ typedef struct {
 /* Opens the device, with lists of operations, and compiles the case. */
 static void open_world(world *w, uint32_t dtype) {
     memset(w, 0, sizeof *w);
-    opencl_stub = (opencl_stub_state){0};
+    opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
     h_host_option("step_groups", "1");
     assert_true(h_open(&w->p, "opencl"));
     w->c = layers(dtype);
@@ -147,6 +147,74 @@ static void parts(void **state) {
     h_close(&p);
 }
 
+/* The device states buffers of 1 MiB, which is 32 pages of the cache: 100 pages lie in four of
+ * them, and what is copied between pages and read back is what it would be in one. */
+static void cache_in_parts(void **state) {
+    enum { PAGES = 100, MOST = 8 * 31 };
+    world w;
+    mn_kv_layout l = {.size = sizeof l};
+    mn_buffer *kv;
+    mn_buffer *host;
+    void *map;
+    (void)state;
+    open_world(&w, MN_F32);
+    const mn_backend *be = w.p.be;
+    const case_on *on = &w.plan->on;
+    assert_int_equal(be->kv_layout(on->dev, &w.plan->ask, 0, &l, &error), MN_OK);
+    assert_int_equal(l.page_bytes, 32 << 10);
+    const uint64_t bytes = PAGES * l.page_bytes;
+    assert_int_equal(be->alloc(on->dev, bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
+    assert_int_equal(be->alloc(on->dev, l.page_bytes, MN_MEM_HOST_PINNED, &host, &error), MN_OK);
+    assert_int_equal(be->map(host, &map, &error), MN_OK);
+    uint8_t *page = map;
+    mn_page_copy copies[] = {{5, 99, 64, 0}, {31, 32, 64, 0}, {64, 0, 64, 0}};
+    assert_int_equal(be->kv_copy(on->queue, kv, &l, copies, 0, sizeof *copies, NULL, &error),
+                     MN_OK);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        memset(page, (int)i, l.page_bytes);
+        assert_int_equal(be->write(on->queue, kv, i * l.page_bytes, page, l.page_bytes, &error),
+                         MN_OK);
+    }
+    assert_int_equal(be->kv_copy(on->queue, kv, &l, copies, 3, sizeof *copies, NULL, &error),
+                     MN_OK);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        uint32_t from = i;
+        for (uint32_t k = 0; k < 3; k++)
+            if (copies[k].dst_page == i)
+                from = copies[k].src_page;
+        assert_int_equal(
+            be->read(on->queue, kv, i * l.page_bytes, host, 0, l.page_bytes, NULL, &error), MN_OK);
+        assert_int_equal(page[0], from);
+        assert_int_equal(page[l.page_bytes - 1], from);
+    }
+    be->buffer_free(kv);
+    be->buffer_free(host);
+    assert_int_equal(be->alloc(on->dev, MOST * l.page_bytes, MN_MEM_DEVICE, &kv, &error), MN_OK);
+    be->buffer_free(kv);
+    assert_int_equal(be->alloc(on->dev, (MOST + 1) * l.page_bytes, MN_MEM_DEVICE, &kv, &error),
+                     MN_OUT_OF_MEMORY);
+    assert_string_equal(
+        error.msg, "a buffer of 7.8 MiB; the driver gives at most 1.0 at once; a cache of keys "
+                   "and values may lie in 8 of them");
+    close_world(&w);
+}
+
+/* A page is not divided. */
+static void cache_of_large_pages(void **state) {
+    world w;
+    mn_kv_layout l = {.size = sizeof l};
+    (void)state;
+    open_world(&w, MN_F32);
+    h_plugin small;
+    opencl_stub.max_alloc = 16 << 10;
+    assert_true(h_open(&small, "opencl"));
+    assert_int_equal(small.be->kv_layout(small.dev, &w.plan->ask, 0, &l, &error), MN_UNSUPPORTED);
+    assert_string_equal(error.msg, "a page of KV group 0 has 32.0 KiB; the driver gives at most "
+                                   "16.0 at once");
+    h_close(&small);
+    close_world(&w);
+}
+
 /* ---- a host with a cache --------------------------------------------------------------------- */
 enum { ENTRIES = 64, MOST_NAME = 1200 };
 static struct {
@@ -238,8 +306,10 @@ static void cached(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(failed_step), cmocka_unit_test(failed_turn),
-                                       cmocka_unit_test(handle_again), cmocka_unit_test(parts),
-                                       cmocka_unit_test(cached)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failed_step),    cmocka_unit_test(failed_turn),
+        cmocka_unit_test(handle_again),   cmocka_unit_test(parts),
+        cmocka_unit_test(cache_in_parts), cmocka_unit_test(cache_of_large_pages),
+        cmocka_unit_test(cached)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

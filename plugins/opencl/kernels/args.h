@@ -15,6 +15,7 @@ typedef uint64_t ocl_u64;
 #define OCL_MAX_HEAD 512         /* elements of a head */
 #define OCL_MAX_EXPERTS 1024
 #define OCL_MAX_DIMS 6
+#define OCL_KV_PARTS 8 /* buffers of a cache that is larger than one may be */
 
 /* How a matrix lies behind its operand: rows of row_bytes, then planes, a float for each block. */
 typedef struct {
@@ -124,6 +125,7 @@ typedef struct {
     ocl_u64 layer_at;
     ocl_u64 v_offset;
     ocl_u64 n_pages;
+    ocl_u64 part_pages; /* of them in each buffer of the cache */
     int S;
     int P;
     int T;
@@ -220,9 +222,9 @@ OCL_SIZE(ocl_elementwise_args, 32)
 OCL_SIZE(ocl_gather_args, 8)
 OCL_SIZE(ocl_view_args, 112)
 OCL_SIZE(ocl_rope_args, 24)
-OCL_SIZE(ocl_cache, 72)
-OCL_SIZE(ocl_store_args, 96)
-OCL_SIZE(ocl_attend_args, 96)
+OCL_SIZE(ocl_cache, 80)
+OCL_SIZE(ocl_store_args, 104)
+OCL_SIZE(ocl_attend_args, 104)
 OCL_SIZE(ocl_route_args, 24)
 OCL_SIZE(ocl_combine_args, 16)
 OCL_SIZE(ocl_step_ref, 16)

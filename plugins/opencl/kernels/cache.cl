@@ -1,16 +1,46 @@
 /* cache.cl -- KV_STORE and ATTENTION over paged keys and values. A page holds, for each layer, keys
  * [Hkv, page_tokens, row], then values; a row is a head's elements in the cache's type, padded with
- * zeros to whole pieces. */
+ * zeros to whole pieces. KV_SPLIT: the pages lie in up to OCL_KV_PARTS buffers (cache_split.cl). */
 enum { PAGE_TOKENS = 64 };
 
+/* The cache among a kernel's operands; those behind the first buffer come last. */
+#ifdef KV_SPLIT
+typedef struct {
+    global uchar *part[OCL_KV_PARTS];
+} kv_base;
+#define KERNEL(name) name##_split
+#define KV_MORE , REF(kv1), REF(kv2), REF(kv3), REF(kv4), REF(kv5), REF(kv6), REF(kv7)
+#define KV_BASE                                                                                    \
+    {{PTR(uchar, kv), PTR(uchar, kv1), PTR(uchar, kv2), PTR(uchar, kv3), PTR(uchar, kv4),          \
+      PTR(uchar, kv5), PTR(uchar, kv6), PTR(uchar, kv7)}}
+
+/* A choice among registers: an index that is not constant would put the array into memory. */
+static global uchar *page_at(ARGS ocl_cache *c, kv_base kv, ulong page) {
+    const ulong own = page / c->part_pages;
+    global uchar *part = kv.part[0];
+    for (int i = 1; i < OCL_KV_PARTS; i++)
+        part = own == i ? kv.part[i] : part;
+    return part + page % c->part_pages * c->page_bytes;
+}
+#else
+typedef global uchar *kv_base;
+#define KERNEL(name) name
+#define KV_MORE
+#define KV_BASE PTR(uchar, kv)
+
+static global uchar *page_at(ARGS ocl_cache *c, kv_base kv, ulong page) {
+    return kv + page * c->page_bytes;
+}
+#endif
+
 /* Where the head's row of a position begins; 0: there is no page. */
-static global uchar *cached_row(ARGS ocl_cache *c, global uchar *kv, global const int *pages,
-                                int slot, int head, int pos, bool value) {
+static global uchar *cached_row(ARGS ocl_cache *c, kv_base kv, global const int *pages, int slot,
+                                int head, int pos, bool value) {
     const int page = pages[(ulong)slot * c->P + pos / PAGE_TOKENS];
     const ulong place = (ulong)head * PAGE_TOKENS + pos % PAGE_TOKENS;
     if (page < 0 || (ulong)page >= c->n_pages)
         return 0;
-    global uchar *layer = kv + page * c->page_bytes + c->layer_at;
+    global uchar *layer = page_at(c, kv, page) + c->layer_at;
     if (value)
         return layer + c->v_offset + place * c->v_row;
     return layer + place * c->k_row;
@@ -60,8 +90,8 @@ static void store_block(global uchar *row, int type, global const float *from, i
 #ifndef STEP_WARPS
 /* One item for each block of 32 of a head: of keys in plane 0 of the second dimension's halves, of
  * values in the other. */
-kernel void kv_store(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages), REF(kv),
-                     const ocl_cache c) {
+kernel void KERNEL(kv_store)(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages),
+                             REF(kv) KV_MORE, const ocl_cache c) {
     const int i = get_global_id(0);
     const int head = get_global_id(1) / 2;
     const bool value = get_global_id(1) % 2;
@@ -71,8 +101,8 @@ kernel void kv_store(REF(k), REF(v), REF(row_pos), REF(row_slot), REF(pages), RE
     const int slot = PTR(const int, row_slot)[t];
     if (32 * i >= n || pos < 0 || pos >= c.P * PAGE_TOKENS || slot < 0 || slot >= c.S)
         return;
-    global uchar *row =
-        cached_row(&c, PTR(uchar, kv), PTR(const int, pages), slot, head, pos, value);
+    const kv_base kv = KV_BASE;
+    global uchar *row = cached_row(&c, kv, PTR(const int, pages), slot, head, pos, value);
     global const float *from = value ? PTR(const float, v) : PTR(const float, k);
     if (row)
         store_block(row, value ? c.v_type : c.k_type, from + ((ulong)t * c.Hkv + head) * n, i, n);
@@ -118,8 +148,8 @@ static int2 seen(ARGS ocl_attend_args *p, global const int *row_pos, global cons
 #ifndef STEP_WARPS
 /* One group for each row and head. Positions go by LANES: a lane has the logit of one of them, then
  * elements of the sum of values. A running maximum keeps the sums in range. */
-kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),
-                   const ocl_attend_args p) {
+kernel void KERNEL(attend)(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks),
+                           REF(y) KV_MORE, const ocl_attend_args p) {
     local float q[OCL_MAX_HEAD];
     local float share[LANES];
     local float red[LANES];
@@ -132,7 +162,7 @@ kernel void attend(REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF
     const bool there = pos >= 0 && pos < p.c.P * PAGE_TOKENS && slot >= 0 && slot < p.c.S;
     const int2 range =
         there ? seen(&p, PTR(const int, row_pos), PTR(const int, row_slot), t) : (int2)(0, -1);
-    global uchar *kv = PTR(uchar, kv);
+    const kv_base kv = KV_BASE;
     global const int *pages = PTR(const int, pages);
     global const float *from = PTR(const float, q) + ((ulong)t * p.H + head) * p.c.dk;
     global const float *sinks = PTR(const float, sinks);
@@ -203,7 +233,7 @@ typedef struct {
     global const int *row_pos;
     global const int *row_slot;
     global const int *pages;
-    global uchar *kv;
+    kv_base kv;
     global const float *sinks;
     global float *y;
 } attend_refs;
@@ -439,18 +469,18 @@ ATTEND_QUADS(attend_quads_four, 8 * STEP_PER, 4, 2)
     local float own_sinks[HEADS];                                                                  \
     const attend_refs u = {                                                                        \
         PTR(const float, q),   PTR(const int, row_pos), PTR(const int, row_slot),                  \
-        PTR(const int, pages), PTR(uchar, kv),          PTR(const float, sinks),                   \
+        PTR(const int, pages), KV_BASE,                 PTR(const float, sinks),                   \
         PTR(float, y)};                                                                            \
     const attend_room room = {red, values, tops, weights, own_sinks};                              \
     const int head = get_group_id(0) * HEADS;                                                      \
     const int t = get_group_id(1);
 #define ATTEND_PARAMS                                                                              \
-    REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y),                  \
+    REF(q), REF(row_pos), REF(row_slot), REF(pages), REF(kv), REF(sinks), REF(y) KV_MORE,          \
         const ocl_attend_args p
 #define ATTEND_KERNEL(name, PER, HEADS, AHEAD)                                                     \
     ATTEND_WARP(name##_group, PER, 4)                                                              \
     ATTEND_QUADS(name##_quads, 8 * PER, HEADS, AHEAD)                                              \
-    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void name(ATTEND_PARAMS) {          \
+    kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void KERNEL(name)(ATTEND_PARAMS) {  \
         ATTEND_ROOM(HEADS, PER)                                                                    \
         if (by_quads(&p.c, 32 * PER))                                                              \
             name##_quads(&u, &p, head, t, room);                                                   \
@@ -462,7 +492,7 @@ ATTEND_KERNEL(attend_128, 4, 1, 4)
 ATTEND_KERNEL(attend_64x4, 2, 4, 2)
 ATTEND_KERNEL(attend_128x4, 4, 4, 2)
 ATTEND_WARP(attend_512_group, 16, 1)
-kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void attend_512(ATTEND_PARAMS) {
+kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void KERNEL(attend_512)(ATTEND_PARAMS) {
     ATTEND_ROOM(1, 16)
     attend_512_group(&u, &p, head, t, room);
 }
@@ -476,7 +506,7 @@ typedef struct {
     global const int *row_slot;
     global const float *freqs;
     global const int *pages;
-    global uchar *kv;
+    kv_base kv;
     global float *y;
 } store_refs;
 
@@ -543,12 +573,12 @@ static void rope_store_pair(const store_refs *u, ARGS ocl_store_args *p, int i, 
 
 #ifndef STEP_WARPS
 /* One item for each pair. */
-kernel void rope_store(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(freqs), REF(pages),
-                       REF(kv), REF(y), const ocl_store_args p) {
+kernel void KERNEL(rope_store)(REF(q), REF(k), REF(v), REF(row_pos), REF(row_slot), REF(freqs),
+                               REF(pages), REF(kv), REF(y) KV_MORE, const ocl_store_args p) {
     const store_refs u = {
         PTR(const float, q),     PTR(const float, k),      PTR(const float, v),
         PTR(const int, row_pos), PTR(const int, row_slot), PTR(const float, freqs),
-        PTR(const int, pages),   PTR(uchar, kv),           PTR(float, y)};
+        PTR(const int, pages),   KV_BASE,                  PTR(float, y)};
     rope_store_pair(&u, &p, get_global_id(0), get_global_id(1), get_global_id(2));
 }
 #endif
