@@ -1,6 +1,7 @@
 /* report.c -- minerva devices --report: one text with what a maintainer needs when a driver fails:
- * versions, plugin files with the outcome of their probes, devices, and what plugins log while
- * devices are listed (of OpenCL platforms, extensions, limits, the last failed compilation).
+ * the day, versions, plugin files with their days and the outcome of their probes, devices, and
+ * what plugins log while devices are listed (of OpenCL platforms, extensions, limits, the last
+ * failed compilation and its day).
  *
  * The log is gathered while the runtime opens and printed after the tables. Nothing that is the
  * user's goes in: no environment, of the settings those of plugins and devices alone, and the home
@@ -9,7 +10,9 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 
 /* Appends a line to the memory stream of flags->log_to; fprintf locks it, any thread may log. */
 static void on_log(void *arg, int32_t level, const char *message) {
@@ -40,11 +43,21 @@ static void read_distribution(char *to, size_t n) {
         fclose(f);
 }
 
+/* UTC, so that it does not tell where the user lives; "" where it is no date. */
+static void format_time(time_t at, char to[32]) {
+    struct tm utc;
+    to[0] = 0;
+    if (gmtime_r(&at, &utc))
+        strftime(to, 32, "%Y-%m-%d %H:%M UTC", &utc);
+}
+
 static void put_machine(FILE *to) {
+    char now[32];
     struct utsname u;
     char distribution[256];
     read_distribution(distribution, sizeof distribution);
-    fprintf(to, "minerva %s\n", mn_version());
+    format_time(time(NULL), now);
+    fprintf(to, "minerva %s, report of %s\n", mn_version(), now);
     if (!uname(&u))
         fprintf(to, "system: %s %s %s %s\n", u.sysname, u.release, u.machine, distribution);
 }
@@ -52,9 +65,15 @@ static void put_machine(FILE *to) {
 static void put_plugins(const app *a, FILE *to) {
     mn_plugin_item p;
     fputs("\nplugins:\n", to);
-    for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++)
-        fprintf(to, "  %s (%s) %s, ABI %u.%u: %s; probe: %s%s%s\n", p.path, p.kind, p.version,
-                p.abi >> 16, p.abi & 0xffff, p.status, p.probe, p.reason[0] ? "; " : "", p.reason);
+    for (uint32_t i = 0; mn_runtime_plugin(a->rt, i, &p) == MN_OK; i++) {
+        struct stat file;
+        char written[32] = "";
+        if (!stat(p.path, &file))
+            format_time(file.st_mtime, written);
+        fprintf(to, "  %s (%s) %s of %s, ABI %u.%u: %s; probe: %s%s%s\n", p.path, p.kind, p.version,
+                written, p.abi >> 16, p.abi & 0xffff, p.status, p.probe, p.reason[0] ? "; " : "",
+                p.reason);
+    }
 }
 
 static void put_devices(const app *a, FILE *to) {

@@ -3,22 +3,30 @@
  * as long as its device. */
 #include "types.h"
 #include <ctype.h>
+#include <time.h>
 
 #define TEXT(name) [OCL_SOURCE_##name] = ocl_text_##name,
 static const char *const texts[OCL_N_SOURCES] = {OCL_SOURCES(TEXT)};
 #define NAME(name) [OCL_SOURCE_##name] = #name,
 static const char *const names[OCL_N_SOURCES] = {OCL_SOURCES(NAME)};
 
-/* A log without its line breaks, for a later report. */
+/* A log without its line breaks, for a later report, with the day: it is kept until another build
+ * fails, whatever driver there is by then. */
 static void keep_log(const mn_device *d, const ocl_source *s, char *log) {
     enum { MOST = 8192 };
+    const time_t now = time(NULL);
+    struct tm utc;
+    char day[16] = "";
+    if (gmtime_r(&now, &utc))
+        strftime(day, sizeof day, "%Y-%m-%d", &utc);
     for (char *c = log; *c; c++)
         if (isspace((unsigned char)*c))
             *c = ' ';
     char *text = ocl_new(d, MOST);
     if (!text)
         return;
-    snprintf(text, MOST, "%s.cl on %s (%s), %s: %s", s->name, d->name, d->driver, s->options, log);
+    snprintf(text, MOST, "%s.cl on %s (%s), %s, %s: %s", s->name, d->name, d->driver, day,
+             s->options, log);
     ocl_describe_failure(d->plugin, text);
     ocl_delete(d, text);
 }

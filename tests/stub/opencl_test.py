@@ -4,6 +4,7 @@ LD_LIBRARY_PATH in the folder MINERVA_STUBS; standard library alone."""
 import os
 import re
 import sys
+import time
 
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 sys.path[:0] = [os.path.join(ROOT, "tests", "cli"), os.path.join(ROOT, "tests", "stub")]
@@ -96,8 +97,10 @@ def test_opencl_report():
         secret = dict(environment(temp, "build"), HOME=temp, HF_TOKEN="hf_secret", MINERVA_MODEL="/mine/private.gguf")
         minerva("devices", env=secret)
         r = minerva("devices", "--report", env=dict(secret, OPENCL_STUB="good"))
-        has(r.out, "minerva 0.", "plugins:", "devices:", "opencl.so (backend)", "ok in", "opencl: platform: Stub; Stub; Stub", "opencl: extensions: cl_khr_fp64",
-            "largest buffer 4294967296", "build that failed: self_test.cl on Stub device", "no such flux capacitor")
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        has(r.out, ", report of " + day, "minerva 0.", "plugins:", "devices:", "opencl.so (backend)", "ok in", "opencl: platform: Stub; Stub; Stub", "opencl: extensions: cl_khr_fp64",
+            "largest buffer 4294967296", "build that failed: self_test.cl on Stub device (OpenCL 1.0), " + day, "no such flux capacitor")
+        assert re.search(r"opencl\.so \(backend\) \S+ of \d{4}-\d\d-\d\d \d\d:\d\d UTC, ABI", r.out), r.out
         assert "hf_secret" not in r.out and "private.gguf" not in r.out and temp not in r.out, r.out
         folder = re.search(r"(/\S*)/opencl\.so", r.out).group(1)  # another folder's name may begin like the home folder's
         beside = minerva("devices", "--report", env=dict(secret, HOME=folder[:-1]))
