@@ -1,0 +1,46 @@
+#!/bin/sh
+# arm64.sh SOURCE BUILD ROOT FIXTURE... -- the whole program for AArch64: cross-built with what tools/cross/packages.sh has put below ROOT,
+# plugins probed, the beginning of a story with each instruction set, all fixtures, under qemu-user. That runs a program of the
+# other architecture, but not what it starts: so the probe is a script here, as `minerva` is. 77 = tools or packages are missing.
+set -eu
+source=$1 build=$2/arm64 root=$3
+shift 3
+for tool in aarch64-linux-gnu-gcc qemu-aarch64 meson; do
+    command -v $tool >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+done
+[ -e "$root/complete" ] || { echo "skipped: $root is not there (tools/cross/packages.sh makes it)"; exit 77; }
+mkdir -p "$build"
+cat > "$build/cross.txt" <<END
+[binaries]
+pkgconfig = 'pkg-config'
+exe_wrapper = ['qemu-aarch64', '-L', '$root']
+[built-in options]
+prefer_static = true
+[properties]
+sys_root = '$root'
+pkg_config_libdir = '$root/usr/lib/aarch64-linux-gnu/pkgconfig'
+END
+probe=$build/build/runtime/registry/minerva-probe
+if [ -e "$probe.arm64" ]; then mv "$probe.arm64" "$probe"; fi # ninja knows it by this name
+[ -e "$build/build/build.ninja" ] || meson setup "$build/build" "$source" --cross-file "$source/tools/cross/aarch64.txt" \
+    --cross-file "$build/cross.txt" -Dbuildtype=release -Dtests=disabled -Dcuda=disabled -Dopencl=disabled > "$build/setup.txt" || { cat "$build/setup.txt"; exit 1; }
+ninja -C "$build/build" > "$build/ninja.txt" || { grep -A5 FAILED "$build/ninja.txt"; exit 1; }
+mv "$probe" "$probe.arm64"
+emulated() { # SCRIPT PROGRAM
+    printf '#!/bin/sh\nunset LD_LIBRARY_PATH\nexec qemu-aarch64 ${ARM64_CPU:+-cpu "$ARM64_CPU"} -L "%s" "%s" "$@"\n' "$root" "$2" > "$1"
+    chmod +x "$1"
+}
+emulated "$probe" "$probe.arm64"
+emulated "$build/minerva" "$build/build/tools/minerva"
+export MINERVA_BUILD_ROOT="$build/build" MINERVA_PROBE_TIMEOUT=100 XDG_CACHE_HOME="$build/cache" PYTHONDONTWRITEBYTECODE=1
+"$build/minerva" plugins | awk 'NR > 1 && $5 != "ok" { print; bad = 1 } END { exit bad || NR < 6 }'
+golden() { python3 "$source/tests/golden/golden.py" "$build/minerva" "$@"; }
+for cpu in cortex-a57 max; do # without and with the dot product instructions
+    echo "qemu-aarch64 -cpu $cpu"
+    ARM64_CPU=$cpu golden story-begin cpu_simd
+done
+golden story-begin cpu_simd generic
+export source build
+printf '%s\n' "$@" | xargs -P 2 -I{} sh -c 'python3 "$source/tests/golden/golden.py" "$build/minerva" fixture:{} cpu_simd > "$build/{}.txt" 2>&1 ||
+    { echo "FAIL  fixture {}"; cat "$build/{}.txt"; exit 1; }'
+echo "$# fixtures"
