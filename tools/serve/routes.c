@@ -76,7 +76,7 @@ void serve_gone(void *arg, http_request *r) {
         return;
     reading_gone(r->owner);
     r->owner = NULL;
-    s->n_gone++;
+    s->n_trims = 2;
 }
 
 void serve_refuse(serve *s, http_request *r, const json_error *e) {

@@ -355,11 +355,11 @@ static int all_dead(const serve *s, int *code) {
 }
 
 /* When no request is left: gives memory back that only they needed, whose holes the allocator would
- * keep. */
+ * keep. Twice, a tick apart: connections may end after their answers. */
 static void trim(serve *s) {
-    if (s->answers || !s->n_gone)
+    if (s->answers || !s->n_trims)
         return;
-    s->n_gone = 0;
+    s->n_trims--;
     malloc_trim(0);
 }
 

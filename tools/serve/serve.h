@@ -55,7 +55,8 @@ typedef struct {
     struct embedding *embeddings;          /* requests that wait for vectors */
     unsigned n_generations;                /* of them, not finished */
     unsigned n_reading;                    /* requests of generations that threads read */
-    uint64_t next_id, n_gone;
+    uint64_t next_id;
+    unsigned n_trims; /* that are left, once no request is */
     metrics metrics;
     int draining, over;
     double drain_end, last_tick;
