@@ -1,6 +1,7 @@
 /* plugins.c -- minerva plugins: every plugin file that the registry found, in the order of the
- * search, with its status and the reason if it is not used. The rows are the registry's records
- * (mn_runtime_plugin), valid while the runtime is open. minerva plugins check is in tools/check. */
+ * search, with its status and the reason if it is not used or has no device. The rows are the
+ * registry's records (mn_runtime_plugin), valid while the runtime is open. minerva plugins check is
+ * in tools/check. */
 #include "app.h"
 #include "check/check.h"
 #include <string.h>
@@ -33,6 +34,16 @@ static void as_json(const app *a, out_file *out) {
     json_line(&j);
 }
 
+/* Why a plugin that is used has no device, "" where it has one or lists none: a record of no memory
+ * and no name stands for it then. */
+static const char *lack_of_devices(const app *a, const mn_plugin_item *p) {
+    mn_device_item d;
+    for (uint32_t i = 0; mn_runtime_device(a->rt, i, &d) == MN_OK; i++)
+        if (!strcmp(d.plugin, p->id) && !d.usable && !d.description[0])
+            return d.reason;
+    return "";
+}
+
 static void as_table(const app *a, out_file *out) {
     static const char *const columns[] = {"plugin", "kind", "abi",    "version", "status",
                                           "probe",  "path", "reason", NULL};
@@ -48,7 +59,10 @@ static void as_table(const app *a, out_file *out) {
         table_cell(&t, "%s", p.status);
         table_cell(&t, "%s", p.probe[0] ? p.probe : "-");
         table_cell(&t, "%s", p.path);
-        table_cell(&t, "%s", p.reason);
+        const char *reason = p.reason;
+        if (!reason[0] && !strcmp(p.kind, "backend"))
+            reason = lack_of_devices(a, &p);
+        table_cell(&t, "%s", reason);
     }
     table_print(&t, TABLE_PLAIN, out);
     table_free(&t);
