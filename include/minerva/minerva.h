@@ -142,8 +142,8 @@ typedef struct {
 /* NULL: rt, out: MN_INVALID. */
 MN_API mn_status mn_runtime_plugin(const mn_runtime *rt, uint32_t i, mn_plugin_item *out);
 typedef struct {
-    /* name: for --device; reason: why it is not usable */
-    const char *name, *plugin, *description, *uid, *reason;
+    /* name: for --device; kind: "cpu", "gpu", "npu" or "other"; reason: why it is not usable */
+    const char *name, *plugin, *description, *uid, *kind, *reason;
     /* bytes; free: at the time of the call; 0 = unknown (some devices report it only while a
      * session uses them) */
     uint64_t mem_total, mem_free;

@@ -313,6 +313,12 @@ static uint64_t free_memory(mn_registry *reg, const mn_device_record *d) {
     return free_bytes;
 }
 
+static const char *kind_of(uint32_t kind) {
+    static const char *const names[] = {
+        [MN_DEVICE_CPU] = "cpu", [MN_DEVICE_GPU] = "gpu", [MN_DEVICE_NPU] = "npu"};
+    return kind < MN_COUNT(names) && names[kind] ? names[kind] : "other";
+}
+
 mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *out) {
     size_t n;
     if (!rt || !out || mn_pool_is_stranded(rt->pool))
@@ -325,6 +331,7 @@ mn_status mn_runtime_device(const mn_runtime *rt, uint32_t i, mn_device_item *ou
                             .plugin = d->plugin->id.ptr ? d->plugin->id.ptr : "",
                             .description = d->info.name,
                             .uid = d->info.uid,
+                            .kind = kind_of(d->info.kind),
                             .reason = d->reason,
                             .mem_total = d->info.mem_total,
                             .mem_free = free_memory(rt->registry, d),

@@ -305,15 +305,16 @@ static int exclude(engine *e, const wire_open *m) {
     return 0;
 }
 
-/* 1 if a device is there that is no CPU, so that more sequences at once cost little. */
+/* 1 if a device may be used that is no CPU, so that more sequences at once cost little. */
 static int may_be_gpu(const app *a) {
     const char *device = mn_runtime_setting(a->rt, "device");
     mn_device_item item;
-    if (!strncmp(device, "cpu", 3) || !strncmp(device, "reference", 9))
-        return 0;
-    for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
-        if (item.usable && strncmp(item.name, "cpu", 3) && strncmp(item.name, "reference", 9))
+    const int any = !strcmp(device, "auto");
+    for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++) {
+        const int named = any || strstr(device, item.plugin);
+        if (item.usable && named && strcmp(item.kind, "cpu"))
             return 1;
+    }
     return 0;
 }
 

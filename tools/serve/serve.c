@@ -48,7 +48,8 @@ static const arg_row address_rows[] = {
 };
 static const arg_row load_rows[] = {
     {"--parallel", "N", ARG_INT, F(n_seq), 1, 4096, NULL,
-     "generations at once per engine (default: 64; 16 if only plugins of the\nCPU can be chosen)"},
+     "generations at once per engine (default: 64; 16 if all devices that can be\nchosen are "
+     "CPUs)"},
     {"--kv-size", "MIB", ARG_INT, F(kv_mb), 0, 1 << 24, NULL,
      "memory of the KV cache (default, and 0: for all sequences if the device\nhas room)"},
     {"--no-prefix-cache", NULL, ARG_FLAG, F(no_cache), 0, 0, NULL,
