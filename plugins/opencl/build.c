@@ -73,6 +73,10 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
             s->texts[s->n_texts++] = type->text;
             s->texts[s->n_texts++] = ocl_text_weight;
         }
+        if (source == OCL_SOURCE_pieces) {
+            s->texts[s->n_texts++] = "\n#define PIECES\n";
+            s->texts[s->n_texts++] = ocl_text_mma;
+        }
         s->texts[s->n_texts++] = texts[source];
         if (source == OCL_SOURCE_cache_split)
             s->texts[s->n_texts++] = ocl_text_cache;

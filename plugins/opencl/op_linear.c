@@ -43,20 +43,33 @@ static bool pairs_take_mma(const ocl_run *r, const ocl_weight *w, int64_t pairs)
 }
 
 /* Whether tiles of many rows are enough to fill a device. */
-static bool is_many(const ocl_weight *w, const ocl_linear_args *a) {
+static bool is_many(const ocl_linear_args *a) {
     enum { ENOUGH = 64 };
     const int across = (a->N + OCL_MMA_OUTPUTS - 1) / OCL_MMA_OUTPUTS;
     const int down = (a->rows + OCL_MMA_ROWS - 1) / OCL_MMA_ROWS;
-    return w->type->dtype == MN_F16 && a->rows > FEW_ROWS && across * down >= ENOUGH;
+    return a->rows > FEW_ROWS && across * down >= ENOUGH;
 }
 
-/* Many rows of a float matrix by tiles that are staged; else 32 rows at a time, or an expert's.
- * Rows of x must begin at multiples of 16 bytes. beside: as in ocl_launch. */
+/* Whether many rows go by pieces: of packed types whose values halves do not hold. A few tiles are
+ * better than the kernel for any device, too. */
+static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+    const uint32_t type = w->type->dtype;
+    const bool is_packed = type != MN_F32 && type != MN_BF16 && !is_half(w);
+    return r->dev->mma && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
+}
+
+/* Many rows of a float matrix, or of one that goes by pieces, by tiles that are staged; else 32
+ * rows at a time, or an expert's. Rows of x must begin at multiples of 16 bytes. beside: as in
+ * ocl_launch. */
 static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a, ocl_ref x,
                         ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y,
                         bool beside) {
     const bool paired = ocl_is_there(experts);
-    const bool many = !paired && is_many(w, a);
+    const bool pieces = !is_half(w);
+    const bool many = pieces || (!paired && w->type->dtype == MN_F16 && is_many(a));
+    uint32_t kernel = many ? OCL_KERNEL_linear_mma : OCL_KERNEL_linear_mma_few;
+    if (pieces)
+        kernel = OCL_KERNEL_linear_pieces;
     const int outputs = many ? OCL_MMA_OUTPUTS : FEW_OUTPUTS;
     const int rows = many ? OCL_MMA_ROWS : FEW_ROWS;
     const size_t across = (size_t)((a->N + outputs - 1) / outputs);
@@ -65,7 +78,7 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
         down = (size_t)a->n_experts;
     const ocl_ref refs[] = {x, experts, matrix, bias, add, y};
     const ocl_grid grid = {{32 * across, OCL_WARPS * down, 1}, {32, OCL_WARPS, 1}};
-    ocl_enqueue(r, &(ocl_launch){.kernel = many ? OCL_KERNEL_linear_mma : OCL_KERNEL_linear_mma_few,
+    ocl_enqueue(r, &(ocl_launch){.kernel = kernel,
                                  .type = w->type,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
@@ -100,7 +113,7 @@ static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_r
     const ocl_ref bias = ocl_in(r, n, MN_LINEAR_BIAS + 2 * i);
     const ocl_linear_args a = args_of(w, w->rows, ocl_dim(r, x, 0));
     const ocl_ref from = ocl_operand(r, x);
-    if (takes_mma(r, w, a.rows) && from.at % 16 == 0) {
+    if ((takes_mma(r, w, a.rows) || takes_pieces(r, w, &a)) && from.at % 16 == 0) {
         product_mma(r, w, &a, from, ocl_absent(r), ocl_operand(r, weight), bias, add, y, i > 0);
         return;
     }

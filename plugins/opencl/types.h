@@ -11,7 +11,8 @@
 /* Those that have kernels. */
 #define OCL_SOURCES(X)                                                                             \
     X(self_test)                                                                                   \
-    X(rows) X(embed) X(linear) X(warps) X(mma) X(cache) X(cache_split) X(moe) X(sample) X(step)
+    X(rows)                                                                                        \
+    X(embed) X(linear) X(warps) X(mma) X(pieces) X(cache) X(cache_split) X(moe) X(sample) X(step)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -77,6 +78,7 @@ const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
     X(linear_warp, warps, true)                                                                    \
     X(linear_mma_few, mma, true)                                                                   \
     X(linear_mma, mma, true)                                                                       \
+    X(linear_pieces, pieces, true)                                                                 \
     X(rope_store, cache, false)                                                                    \
     X(attend_64, cache, false)                                                                     \
     X(attend_128, cache, false)                                                                    \

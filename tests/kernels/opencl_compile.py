@@ -73,5 +73,7 @@ for device in DEVICES:
             warps = ("warps", "mma") if name in HALVES else ("warps",)
             for source in ("linear", "embed") + (() if device == "cpu" else warps):
                 compile("%s of %s" % (source, name), device, standard, options, head + texts[source])
+            if device == "nvidia" and name not in HALVES:
+                compile("pieces of %s" % name, device, standard, options, head + "\n#define PIECES\n" + texts["mma"] + texts["pieces"])
 print("%d programs, %d refused" % (count, failed))
 sys.exit(1 if failed else 0)

@@ -3,8 +3,8 @@
  * f32 goes as two halves, its rounded value and what that leaves, so that a product has the error
  * of f32 sums. Which of its 32 elements a lane has is free as long as both sides agree: lane t of 4
  * takes 8 neighbours, which are one load, for two steps of 16. step.cl has this file once for each
- * weight type. */
-#ifndef STEP_WARPS
+ * weight type; in front of pieces.cl there are only the parts that it needs. */
+#if !defined STEP_WARPS && !defined PIECES
 #define HAS_HALVES /* it is compiled for such types alone */
 #endif
 #if defined PTX && !defined MMA_CL
@@ -226,7 +226,7 @@ PRODUCTS_FEW(FN(products_few_wide), 2, _Pragma("unroll 1"))
 #endif
 #endif
 
-#if defined PTX && !defined STEP_WARPS
+#if defined PTX && !defined STEP_WARPS && !defined PIECES
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
 linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_linear_args p) {
     local float4 part[WARPS * TILES * 32];
