@@ -1,7 +1,7 @@
 /* pieces.cl -- products of many rows with a matrix of any packed type on NVIDIA's tensor cores: 16
- * weights at a time become two halves each, as the elements of x do (mma.cl, which comes before this
- * file for its parts), so that a product has the error of f32 sums. A group has 128 outputs of 64
- * rows, staged 32 elements at a time: one piece for each of its items. */
+ * weights at a time become two halves each, as the elements of x do (mma.cl, which comes before
+ * this file for its parts), so that a product has the error of f32 sums. A group has 128 outputs
+ * of 64 rows, staged 32 elements at a time: one piece for each of its items. */
 #ifdef PTX
 enum { OUTPUTS = OCL_MMA_OUTPUTS, ROWS = OCL_MMA_ROWS, W_WORDS = 4 * OUTPUTS, X_WORDS = 4 * ROWS };
 
