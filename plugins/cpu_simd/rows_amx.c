@@ -224,7 +224,6 @@ INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, int64_t k0
 
 /* What a chunk's products read: tiles of `tiles` times 32 columns. */
 typedef struct {
-    const uint8_t *a; /* panel: group i at a + i * planes * tiles */
     int64_t tiles;
     int64_t x_plane; /* bytes from plane to plane of x */
     int64_t x0;      /* the chunk's first byte in a group of x */
@@ -331,7 +330,6 @@ INLINE void panel_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, 
         const int64_t kc = last ? w->cols - k0 : CHUNK;
         const int64_t tiles = (kc + SPAN - 1) / SPAN;
         const chunk o = {
-            .a = panel,
             .tiles = tiles,
             .x_plane = (w->cols + SPAN - 1) / SPAN * TILE_BYTES,
             .x0 = k0 / SPAN * TILE_BYTES,

@@ -302,7 +302,7 @@ static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
     if (!st)
         st = mn_boundary_create(e, err);
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
-        st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, err);
+        st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_PLAIN, MN_SET_PLAIN, err);
     if (st)
         return st;
     return prepare(e, err);

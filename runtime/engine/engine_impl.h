@@ -93,7 +93,9 @@ mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *er
 mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error *err);
 /* The sets of bindings: without the logits, and with them. */
 enum { MN_SET_PLAIN, MN_SET_LOGITS };
-mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err);
+/* set: under which number; content: what it holds. */
+mn_status mn_engine_segment_bind(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                 uint32_t content, mn_error *err);
 mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_error *err);
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,

@@ -17,19 +17,6 @@ static mn_status allocate_logits(mn_engine *e, mn_error *err) {
     return mn_engine_alloc(e, at, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->at[logits], err);
 }
 
-static mn_status bind(mn_engine *e, const mn_engine_segment *s, mn_error *err) {
-    const mn_engine_device *d = mn_engine_output_device(e);
-    mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
-    if (!b)
-        return mn_fail_memory(err, s->n_tensors * sizeof *b);
-    const uint32_t n = mn_engine_segment_bindings(e, s, MN_SET_LOGITS, b);
-    mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "context_bind",
-               st = d->backend->context_bind(s->context, MN_SET_PLAIN, b, n, sizeof *b, err));
-    mn_free(b);
-    return st;
-}
-
 static mn_status compile_front(mn_engine *e, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     mn_engine_segment *s = &e->parts->front;
@@ -43,7 +30,7 @@ static mn_status compile_front(mn_engine *e, mn_error *err) {
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = d->backend->context_create(s->program, d->queue, &s->context, err));
     if (!st)
-        st = bind(e, s, err);
+        st = mn_engine_segment_bind(e, s, MN_SET_PLAIN, MN_SET_LOGITS, err);
     return mn_engine_note(e, s->device, st);
 }
 

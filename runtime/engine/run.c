@@ -321,7 +321,7 @@ static mn_status bind_logits(mn_engine *e, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_segments && !st; i++)
         if (e->segments[i].device == e->logits_device)
-            st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_LOGITS, err);
+            st = mn_engine_segment_bind(e, &e->segments[i], MN_SET_LOGITS, MN_SET_LOGITS, err);
     return st;
 }
 

@@ -313,11 +313,12 @@ uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment 
     return n;
 }
 
-mn_status mn_engine_segment_bind(mn_engine *e, mn_engine_segment *s, uint32_t set, mn_error *err) {
+mn_status mn_engine_segment_bind(mn_engine *e, const mn_engine_segment *s, uint32_t set,
+                                 uint32_t content, mn_error *err) {
     mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
     if (!b)
         return mn_fail_memory(err, s->n_tensors * sizeof *b);
-    const uint32_t n = mn_engine_segment_bindings(e, s, set, b);
+    const uint32_t n = mn_engine_segment_bindings(e, s, content, b);
     const mn_engine_device *d = device_of(e, s);
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "context_bind",

@@ -144,7 +144,6 @@ static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params
     mn_guide_free(q->own_guide);
     q->own_guide = guide;
     q->guide = guide;
-    q->host_paced = false;
     return MN_OK;
 }
 
