@@ -380,7 +380,8 @@ static bool is_idle(const cJSON *k) {
     return false;
 }
 
-bool mn_gschema_check_maps(mn_gschema *c, const cJSON *s) {
+bool mn_gschema_check_shapes(mn_gschema *c, const cJSON *s) {
+    static const char *const lists[] = {"required", "enum", "anyOf", "oneOf", "allOf"};
     static const char *const maps[] = {"properties",        "patternProperties", "dependentSchemas",
                                        "dependentRequired", "dependencies",      "$defs",
                                        "definitions"};
@@ -389,6 +390,17 @@ bool mn_gschema_check_maps(mn_gschema *c, const cJSON *s) {
         if (map && !cJSON_IsObject(map))
             return mn_gschema_refuse(c, MN_BAD_INPUT, maps[i], "an object is expected");
     }
+    for (size_t i = 0; i < MN_COUNT(lists); i++) {
+        const cJSON *list = mn_gschema_item(s, lists[i]);
+        const bool is_draft_3 = !i && cJSON_IsBool(list);
+        if (list && !cJSON_IsArray(list) && !is_draft_3)
+            return mn_gschema_refuse(c, MN_BAD_INPUT, lists[i], "a list is expected");
+    }
+    const cJSON *names = NULL;
+    cJSON_ArrayForEach(names, mn_gschema_item(s, "dependentRequired")) {
+        if (!cJSON_IsArray(names))
+            return mn_gschema_refuse(c, MN_BAD_INPUT, "dependentRequired", "lists are expected");
+    }
     return true;
 }
 
@@ -396,8 +408,10 @@ bool mn_gschema_check_maps(mn_gschema *c, const cJSON *s) {
 static bool check_keywords(mn_gschema *c, const cJSON *s, bool *typed) {
     const cJSON *k = NULL;
     *typed = false;
-    if (!mn_gschema_check_maps(c, s))
+    if (!mn_gschema_check_shapes(c, s))
         return false;
+    if (cJSON_IsBool(mn_gschema_item(s, "required")))
+        mn_gschema_warn(c, "required", "true or false, as in draft 3: ignored");
     cJSON_ArrayForEach(k, s) {
         const int kind = kind_of(k->string);
         if (kind == REFUSED && !is_idle(k))

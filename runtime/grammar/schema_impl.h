@@ -29,8 +29,9 @@ typedef struct {
 /* NULL, with the message "schema, #path/key: why"; key may be "". */
 mn_gexpr *mn_gschema_refuse(mn_gschema *c, mn_status status, const char *key, const char *why);
 bool mn_gschema_is_note(const char *key); /* an annotation, or not a keyword at all */
-/* Keywords whose values are found by name have objects as values. */
-bool mn_gschema_check_maps(mn_gschema *c, const cJSON *s);
+/* Whether keywords that take an object or a list have one; `required` may be what draft 3 made of
+ * it. */
+bool mn_gschema_check_shapes(mn_gschema *c, const cJSON *s);
 /* A warning: what is enforced more strictly than written, or not at all because it is a note. */
 void mn_gschema_warn(mn_gschema *c, const char *key, const char *what);
 const cJSON *mn_gschema_item(const cJSON *s, const char *key);

@@ -322,7 +322,7 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
         return merge_false(c, into);
     if (!cJSON_IsObject(more))
         return mn_gschema_refuse(c, MN_BAD_INPUT, "", "no schema, combined with others");
-    if (!mn_gschema_check_maps(c, more))
+    if (!mn_gschema_check_shapes(c, more))
         return false;
     c->n_items += size_of(into) + size_of(more);
     if (c->n_merged++ > MERGES || c->n_items > ITEMS)

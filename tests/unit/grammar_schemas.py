@@ -96,7 +96,8 @@ REFUSED = [
     ({"type": "string", "pattern": "(a)\\1"}, "#/pattern: "), ({"allOf": [{"$ref": "#"}]}, "contains itself"), (obj(b={"type": "string", "pattern": "a(?=b)"}), "#/properties/b/pattern: "),
     ({"unevaluatedProperties": False}, "#/unevaluatedProperties"), ({"$dynamicRef": "#a"}, "$dynamicRef"), (obj(a=I, b=I) | {"maxProperties": 1}, "#/maxProperties: "),
     ({"type": "string", "pattern": "^(a|b)*a(a|b){15}$", "minLength": 900}, "states"), ({"type": "string", "minLength": 900000}, "states"),
-    ({"allOf": [{"prefixItems": [I]}, {"prefixItems": [S]}]}, "#/prefixItems: "), ({"type": "object", "required": 5, "minProperties": -1}, "#/minProperties: "),
+    ({"allOf": [{"prefixItems": [I]}, {"prefixItems": [S]}]}, "#/prefixItems: "), ({"type": "object", "minProperties": -1}, "#/minProperties: "),
+    ({"type": "object", "required": 5, "minProperties": -1}, "#/required: "),
 ]
 
 
