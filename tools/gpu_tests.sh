@@ -3,8 +3,10 @@
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
 # PART: devices kernels gemm lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
-# stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one; not by default) memory (what a load takes beside its estimate) split (a
-# card whose memory another process holds) memcheck racecheck bench; default: all. Bench, memory and split take their model
+# stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
+# group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
+# memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
+# ranks takes NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
 # FIXTURES: more fixtures than the repository has. Ends with the number of failures.
 set -u
@@ -18,7 +20,7 @@ if [ "${1:-}" = pack ]; then
     cp "$build/runtime/minerva-build-tree" "$to/runtime/"
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit" "$to/tests/stub"
-    cp "$build/tests/stub/vendor2.so" "$to/tests/stub/"
+    cp "$build/tests/stub/vendor2.so" "$build/tests/stub/libnccl_stub.so" "$to/tests/stub/"
     for f in test_cuda test_cuda_lost bench_ahead bench_cuda cuda_gemm gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
@@ -39,7 +41,7 @@ fi
 
 build=$(cd "$1" && pwd) || exit 2
 shift
-[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms encoders segments batch session driver twice memory split memcheck racecheck bench
+[ $# -gt 0 ] || set -- devices kernels gemm lost check golden forms encoders segments batch session driver twice group_stub ranks_stub memory split memcheck racecheck bench
 chmod -R go-w "$build" 2>/dev/null
 export LD_LIBRARY_PATH="$build/lib:$build/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export MINERVA_BUILD_ROOT="$build" MINERVA_SOURCE_ROOT="$here" MINERVA_TEST_DATA="$here/tests/data" PYTHONDONTWRITEBYTECODE=1
@@ -168,12 +170,45 @@ split() {
     rm -f "$rows"*
     return $failed_rows
 }
-# Two cards as one device: fixtures, the same bits in every run, a batch as its sequences alone.
+# Each golden fixture by COMMAND... NAME, some at a time; what fails is shown.
+each_fixture() {
+    said=$(mktemp -d)
+    ls "$here/tests/data/fixtures" | xargs -P "${PARALLEL:-4}" -I{} sh -c '
+        name=$1 said=$2
+        shift 2
+        "$@" "$name" >"$said/$name" 2>&1; e=$?
+        [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  $name"; grep -v "^ok" "$said/$name" | tail -5; exit 1; }' sh {} "$said" "$@"
+    e=$?
+    rm -rf "$said"
+    return $e
+}
+# Two cards as one device: fixtures, and a batch as its sequences alone.
 group() {
-    pair=cuda:0+cuda:1
-    MINERVA_CUDA_GROUPS=1 && export MINERVA_CUDA_GROUPS && golden batch $pair && ls "$here/tests/data/fixtures" | xargs -P 4 -I{} sh -c '
-        python3 "$0/tests/golden/golden.py" "$1" "fixture:{}" '$pair' >"$2.{}" 2>&1; e=$?
-        [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  {}"; grep -v "^ok" "$2.{}" | tail -3; exit 1; }' "$here" "$minerva" "$(mktemp -u)"
+    export MINERVA_CUDA_GROUPS=1
+    golden batch cuda:0+cuda:1 &&
+        each_fixture sh -c 'exec python3 "$0/tests/golden/golden.py" "$1" "fixture:$2" cuda:0+cuda:1' "$here" "$minerva"
+}
+# The same on one card, which is listed twice: over its own memory; through the stand-in, small sums and large ones.
+group_stub() {
+    export MINERVA_CUDA_REPEAT=2 MINERVA_CUDA_NCCL="$build/tests/stub/libnccl_stub.so"
+    MINERVA_CUDA_COLLECTIVES=auto group && MINERVA_CUDA_COLLECTIVES=nccl group &&
+        MINERVA_CUDA_COLLECTIVES=mixed MINERVA_CUDA_GROUP_SMALL_KIB=1 group
+    e=$?
+    unset MINERVA_CUDA_REPEAT MINERVA_CUDA_NCCL
+    return $e
+}
+# Two processes with a card each: fixtures, the story, a batch, and processes that end or hang.
+ranks() {
+    export MINERVA_CUDA_GROUPS=1 RANKS_DEVICE=cuda
+    test="$here/tests/stub/ranks_test.py"
+    python3 "$test" "$minerva" cases 2 story && each_fixture python3 "$test" "$minerva" fixtures 2 && python3 "$test" "$minerva" run
+}
+ranks_stub() {
+    export MINERVA_CUDA_NCCL="$build/tests/stub/libnccl_stub.so"
+    ranks
+    e=$?
+    unset MINERVA_CUDA_NCCL
+    return $e
 }
 memcheck() { sanitize memcheck; }
 racecheck() { sanitize racecheck; }
@@ -205,7 +240,7 @@ for part in "$@"; do
         step requests "$build/tests/unit/test_requests" "$story" cuda:0
         step scores "$build/tests/unit/test_scores" "$story"
         ;;
-    driver | twice | group | memory | split | memcheck | racecheck) step "$part" "$part" ;;
+    driver | twice | group | group_stub | ranks | ranks_stub | memory | split | memcheck | racecheck) step "$part" "$part" ;;
     bench)
         step "bench kernels" "$build/tests/kernels/bench_cuda"
         step bench bench ;;

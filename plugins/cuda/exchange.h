@@ -1,6 +1,7 @@
 /* exchange.h -- kernels with which the members of a group exchange tensors through each other's
  * memory (k_group.cu). Each member launches the same exchanges in the same order, with the same
- * grids; pointers of other members are addresses of peer memory. All tensors are dense f32.
+ * grids; pointers of other members are addresses of peer memory. All tensors are dense f32. One
+ * kernel only adds: what NCCL has brought.
  *
  * A mailbox is memory of a member in which the others leave words for it; it is zeroed before its
  * first use. The words of an exchange carry its number, which goes up by one with each exchange of
@@ -40,6 +41,8 @@ struct cu_sum {
 };
 void cu_sum_words(cudaStream_t s, const cu_sum *a);
 void cu_sum_parts(cudaStream_t s, const cu_sum *a);
+/* This member's y alone, of rows x that are all in its own memory; of e it reads rank and n. */
+void cu_sum_rows(cudaStream_t s, const cu_sum *a);
 
 /* Columns [first, first + width) of `rows` rows of `pitch`; fewer than 2^31 elements. */
 struct cu_columns {

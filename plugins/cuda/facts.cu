@@ -1,5 +1,6 @@
 /* facts.cu -- what the driver says about its devices, opening one, and the self-test. Device
- * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. */
+ * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. By the option `repeat` all cards
+ * are listed so many times, so that tests of groups run on one card. */
 #include "backend.h"
 #include "gemm.h"
 #include "types.h"
@@ -40,16 +41,34 @@ static mn_status no_device(cudaError_t e, mn_error *err) {
                     minor, cudaGetErrorString(e), (int)e);
 }
 
+/* How often every card is listed: 1 to 9. */
+static uint32_t repeats(const cu_plugin *p) {
+    const mn_host *h = p->host;
+    mn_str value;
+    if (MN_HAS(mn_host, h, option) && h->option(h->self, "repeat", &value) == 1 && value.len == 1 &&
+        value.ptr[0] > '1' && value.ptr[0] <= '9')
+        return (uint32_t)(value.ptr[0] - '0');
+    return 1;
+}
+
 /* Without a driver or a GPU that it can use: MN_NO_DEVICE with the reason, and n = 0. */
 mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     int count = 0;
-    (void)self;
     const cudaError_t e = cudaGetDeviceCount(&count);
     *n = 0;
     if (e != cudaSuccess)
         return no_device(e, err);
-    *n = (uint32_t)count;
+    *n = (uint32_t)count * repeats((const cu_plugin *)self);
     return MN_OK;
+}
+
+/* The card of device i, and which listing of it that is. */
+static uint32_t card_of(uint32_t i, uint32_t *listing) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1)
+        count = 1; /* what is asked of the card will fail */
+    *listing = i / (uint32_t)count;
+    return i % (uint32_t)count;
 }
 
 /* 0 where the driver does not say. */
@@ -67,8 +86,10 @@ static double bandwidth(int i) {
            attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e9;
 }
 
-mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_error *err) {
     cudaDeviceProp p;
+    uint32_t listing;
+    const uint32_t i = card_of(device, &listing);
     (void)self;
     CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
     mn_device_info info = {};
@@ -79,6 +100,9 @@ mn_status cu_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *
     snprintf(info.uid, sizeof info.uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID,
              p.pciDeviceID);
     memcpy(info.mem_pool, info.uid, sizeof info.mem_pool);
+    const size_t end = strlen(info.uid);
+    if (listing)
+        snprintf(info.uid + end, sizeof info.uid - end, "#%u", listing);
     int version = 0;
     cudaDriverGetVersion(&version);
     snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
@@ -151,8 +175,10 @@ static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
 }
 
 /* Makes the primary context current and raises the kernels' limits of shared memory. */
-mn_status cu_device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error *err) {
     cu_plugin *p = (cu_plugin *)self;
+    uint32_t listing;
+    const uint32_t i = card_of(device, &listing);
     cudaError_t e = cudaSetDevice((int)i);
     if (e == cudaSuccess)
         e = cudaFree(0);

@@ -1,6 +1,10 @@
-/* group.cu -- opening a group: cards of one kind, and a way between them. The group owns its
- * members' devices; they are closed with it. */
-#include "group.h"
+/* group.cu -- opening a group: cards of one kind, and a way between them. The group owns the
+ * devices of its members that are here; they are closed with it. */
+#include "group_step.h"
+#include <unistd.h>
+
+/* How long a member waits for the others to join. */
+#define JOIN_NS UINT64_C(60000000000)
 
 /* ---- options and messages -------------------------------------------------------------------- */
 static bool option(const cu_plugin *p, const char *key, mn_str *value) {
@@ -39,28 +43,62 @@ mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_erro
                                 missed - 1, g->of[missed - 1]->index, r, CU_PATIENCE);
         }
     const uint32_t node = err->node;
-    mnp_fail(err, st, node, "member %u of the group (cuda:%d): %.400s", rank, g->of[rank]->index,
-             said);
+    char process[32] = "";
+    if (cu_is_joined_group(g))
+        snprintf(process, sizeof process, " of process %ld", (long)getpid());
+    mnp_fail(err, st, node, "member %u of the group (cuda:%d%s): %.400s", rank, g->of[rank]->index,
+             process, said);
     return st;
 }
 
-/* ---- ways between members -------------------------------------------------------------------- */
-static mn_status not_alike(const mn_device *a, const mn_device *b, mn_error *err) {
+/* ---- cards of one kind ----------------------------------------------------------------------- */
+/* What a member tells the others of its card, and of what they must agree on. */
+struct card {
+    char name[96];
+    int32_t major, minor;
+    uint64_t memory, small;
+};
+
+static mn_status card_of(const cu_group *g, uint32_t rank, card *out, mn_error *err) {
     cudaDeviceProp p;
-    cudaDeviceProp q;
-    CU_TRY(cudaGetDeviceProperties(&p, a->index), err, "device properties");
-    CU_TRY(cudaGetDeviceProperties(&q, b->index), err, "device properties");
-    if (a->cc == b->cc && !strcmp(p.name, q.name))
-        return MN_OK;
-    return mnp_fail(err, MN_UNSUPPORTED, ~0u,
-                    "cuda:%d is a %.100s (%d.%d) and cuda:%d a %.100s (%d.%d); a group is of cards "
-                    "of one kind",
-                    a->index, p.name, p.major, p.minor, b->index, q.name, q.major, q.minor);
+    CU_TRY(cudaGetDeviceProperties(&p, g->of[rank]->index), err, "device properties");
+    memset(out, 0, sizeof *out);
+    snprintf(out->name, sizeof out->name, "%.90s", p.name);
+    out->major = p.major;
+    out->minor = p.minor;
+    out->memory = p.totalGlobalMem;
+    out->small = g->small;
+    return MN_OK;
 }
 
+/* Of all members; the same answer in all processes. */
+static mn_status compare_cards(cu_group *g, const card *cards, mn_error *err) {
+    const card *a = &cards[0];
+    g->least = a->memory;
+    for (uint32_t r = 1; r < g->n; r++) {
+        const card *b = &cards[r];
+        if (a->major != b->major || a->minor != b->minor || strcmp(a->name, b->name))
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "member 0 is a %.100s (%d.%d) and member %u a %.100s (%d.%d); a group "
+                            "is of cards of one kind",
+                            a->name, a->major, a->minor, r, b->name, b->major, b->minor);
+        if (a->small != b->small)
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "option group_small_kib is %llu for member 0 and %llu for member %u; "
+                            "expected the same",
+                            (unsigned long long)a->small >> 10, (unsigned long long)b->small >> 10,
+                            r);
+        g->least = b->memory < g->least ? b->memory : g->least;
+    }
+    return MN_OK;
+}
+
+/* ---- ways between members -------------------------------------------------------------------- */
 /* Whether member a can use the memory of member b; then it may. */
 static bool reach(const mn_device *a, const mn_device *b) {
     int can = 0;
+    if (a->index == b->index)
+        return true;
     if (cudaDeviceCanAccessPeer(&can, a->index, b->index) != cudaSuccess || !can) {
         cudaGetLastError();
         return false;
@@ -85,7 +123,6 @@ static mn_status connect(cu_group *g, mn_error *err) {
     const bool only_nccl = option_is(p, "collectives", "nccl");
     mn_error why = {};
     why.size = sizeof why;
-    g->small = option_number(p, "group_small_kib", 256) << 10;
     g->peers = !only_nccl && reach_all(g);
     if (g->peers && !option_is(p, "collectives", "mixed"))
         return MN_OK;
@@ -113,28 +150,15 @@ void cu_group_device_close(mn_device *d) {
     }
     if (g->missed)
         cudaFreeHost(g->missed);
-    for (uint32_t r = 0; r < g->n; r++)
+    for (uint32_t r = g->lo; r < g->hi; r++)
         cu_device_close(g->of[r]);
     pthread_mutex_destroy(&g->lock);
     mnp_delete(g->plugin->host, g);
 }
 
-static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *err) {
-    uint32_t count = 0;
-    mn_status st = cu_device_count(g->plugin, &count, err);
-    for (uint32_t r = 0; r < g->n && !st; r++) {
-        if (members[r] >= count)
-            return mnp_fail(err, MN_NO_DEVICE, ~0u, "cuda:%u; there are %u", members[r], count);
-        st = cu_device_open(g->plugin, members[r], &g->of[r], err);
-        if (!st && r)
-            st = not_alike(g->of[0], g->of[r], err);
-    }
-    return st;
-}
-
-static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_device **out,
-                            mn_error *err) {
-    cu_plugin *p = (cu_plugin *)self;
+/* A group without members, of which [lo, hi) are to be here. */
+static mn_status new_group(cu_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, cu_group **out,
+                           mn_error *err) {
     if (n < 2 || n > CU_MAX_MEMBERS)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%u members; a group has 2 to %d", n,
                         CU_MAX_MEMBERS);
@@ -143,21 +167,55 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
         return mnp_fail_memory(err, sizeof *g, "a group");
     g->plugin = p;
     g->n = n;
+    g->lo = lo;
+    g->hi = hi;
     g->index = CU_GROUP;
+    g->small = option_number(p, "group_small_kib", 256) << 10;
     pthread_mutex_init(&g->lock, NULL);
-    mn_status st = open_members(g, members, err);
-    if (!st)
-        st = cu_check(cudaHostAlloc((void **)&g->missed, n * sizeof *g->missed,
-                                    cudaHostAllocPortable | cudaHostAllocMapped),
-                      err, "pinned memory of a group");
-    if (!st) {
-        memset(g->missed, 0, n * sizeof *g->missed);
-        g->sms = g->of[0]->sms;
-        g->smem_max = g->of[0]->smem_max;
-        g->cc = g->of[0]->cc;
-        g->gbps = g->of[0]->gbps;
-        st = connect(g, err);
+    *out = g;
+    return MN_OK;
+}
+
+/* members: of those that are to be here. */
+static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *err) {
+    const uint64_t bytes = g->n * sizeof *g->missed;
+    uint32_t count = 0;
+    mn_status st = cu_device_count(g->plugin, &count, err);
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+        const uint32_t i = members[r - g->lo];
+        if (i >= count)
+            return mnp_fail(err, MN_NO_DEVICE, ~0u, "cuda:%u; there are %u", i, count);
+        st = cu_device_open(g->plugin, i, &g->of[r], err);
     }
+    if (!st)
+        st = cu_check(
+            cudaHostAlloc((void **)&g->missed, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
+            err, "pinned memory of a group");
+    if (st)
+        return st;
+    memset(g->missed, 0, bytes);
+    const mn_device *first = g->of[g->lo];
+    g->sms = first->sms;
+    g->smem_max = first->smem_max;
+    g->cc = first->cc;
+    g->gbps = first->gbps;
+    return MN_OK;
+}
+
+static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_device **out,
+                            mn_error *err) {
+    card cards[CU_MAX_MEMBERS];
+    cu_group *g = NULL;
+    mn_status st = new_group((cu_plugin *)self, n, 0, n, &g, err);
+    if (st)
+        return st;
+    st = open_members(g, members, err);
+    for (uint32_t r = 0; r < n && !st; r++)
+        st = card_of(g, r, &cards[r], err);
+    if (!st)
+        st = compare_cards(g, cards, err);
+    if (!st)
+        st = connect(g, err);
     if (st)
         cu_group_device_close(g);
     else
@@ -165,34 +223,116 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
     return st;
 }
 
+/* ---- joining --------------------------------------------------------------------------------- */
+/* All members' cards, each sent by its process. on: memory of the card for n of them. */
+static mn_status send_cards(cu_group *g, cudaStream_t stream, card *on, card *cards,
+                            uint64_t timeout_ns, mn_error *err) {
+    enum { FLOATS = sizeof(card) / sizeof(float) };
+    cu_parcels parcels[CU_MAX_MEMBERS] = {};
+    cudaStream_t streams[CU_MAX_MEMBERS] = {};
+    const uint32_t own = g->lo;
+    mn_event *sent = NULL;
+    streams[own] = stream;
+    for (uint32_t r = 0; r < g->n; r++)
+        parcels[own].of[r] = cu_parcel{(const float *)&on[own], (float *)&on[r], FLOATS, FLOATS};
+    CU_TRY(cudaMemcpyAsync(&on[own], &cards[own], sizeof(card), cudaMemcpyDefault, stream), err,
+           "joining");
+    mn_status st = cu_nccl_swap(g, parcels, streams, err);
+    if (!st)
+        st = cu_event_new(g->of[own], stream, &sent, err);
+    if (!st)
+        st = cu_wait_event(sent, timeout_ns, err);
+    if (st == MN_TIMEOUT)
+        mnp_fail(err, st, ~0u, "member %u of a group: a member does not answer", own);
+    cu_event_free(sent);
+    if (st)
+        return st;
+    return cu_check(cudaMemcpy(cards, on, g->n * sizeof(card), cudaMemcpyDefault), err, "joining");
+}
+
+static mn_status exchange_cards(cu_group *g, uint64_t timeout_ns, mn_error *err) {
+    card cards[CU_MAX_MEMBERS];
+    card *on = NULL;
+    cudaStream_t stream = NULL;
+    mn_status st = card_of(g, g->lo, &cards[g->lo], err);
+    if (!st)
+        st = cu_choose_member(g, g->lo, err);
+    if (!st)
+        st = cu_check(cudaMalloc((void **)&on, g->n * sizeof(card)), err, "joining");
+    if (!st)
+        st = cu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), err, "joining");
+    if (!st)
+        st = send_cards(g, stream, on, cards, timeout_ns, err);
+    if (!st)
+        st = compare_cards(g, cards, err);
+    if (st == MN_TIMEOUT)
+        return st; /* the exchange may still write there, and the process is to end */
+    if (stream)
+        cudaStreamDestroy(stream);
+    cudaFree(on);
+    return st;
+}
+
+static mn_status make_id(void *self, uint8_t *id, mn_error *err) {
+    return cu_nccl_make_id((const cu_plugin *)self, id, err);
+}
+
+static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
+                      mn_device **out, mn_error *err) {
+    const mn_host *h = ((cu_plugin *)self)->host;
+    const uint64_t from = h->now_ns(h->self);
+    cu_group *g = NULL;
+    if (rank >= n)
+        return mnp_fail(err, MN_INVALID, ~0u, "member %u of %u", rank, n);
+    mn_status st = new_group((cu_plugin *)self, n, rank, rank + 1, &g, err);
+    if (st)
+        return st;
+    st = open_members(g, &index, err);
+    if (!st)
+        st = cu_nccl_join(g, id, JOIN_NS, err);
+    const uint64_t past = h->now_ns(h->self) - from;
+    if (!st)
+        st = exchange_cards(g, past < JOIN_NS ? JOIN_NS - past : 0, err);
+    if (st)
+        cu_group_device_close(g);
+    else
+        *out = g;
+    return st;
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
 static mn_status member_memory(mn_device *d, uint32_t rank, uint64_t *free_bytes, uint64_t *total,
                                mn_error *err) {
     const cu_group *g = cu_group_of(d);
     if (rank >= g->n)
         return mnp_fail(err, MN_INVALID, ~0u, "member %u of %u", rank, g->n);
+    if (!g->of[rank])
+        return mnp_fail(err, MN_UNSUPPORTED, ~0u, "member %u of the group is in another process",
+                        rank);
     const mn_status st = cu_device_memory(g->of[rank], free_bytes, total, err);
     return cu_group_blame(g, rank, st, err);
 }
 
+/* What is free in other processes their hosts ask for. */
 mn_status cu_group_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total,
                                  mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t r = 0; r < cu_group_of(d)->n && !st; r++) {
+    const cu_group *g = cu_group_of(d);
+    for (uint32_t r = g->lo; r < g->hi; r++) {
         uint64_t left;
         uint64_t all;
-        st = member_memory(d, r, &left, &all, err);
+        const mn_status st = member_memory(d, r, &left, &all, err);
         if (st)
             return st;
-        *free_bytes = r && *free_bytes < left ? *free_bytes : left;
-        *total = r && *total < all ? *total : all;
+        *free_bytes = r > g->lo && *free_bytes < left ? *free_bytes : left;
     }
-    return st;
+    *total = g->least;
+    return MN_OK;
 }
 
 mn_status cu_group_self_test(mn_device *d, mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < g->n && !st; r++)
+    for (uint32_t r = g->lo; r < g->hi && !st; r++)
         st = cu_group_blame(g, r, cu_self_test(g->of[r], err), err);
     return st;
 }
@@ -200,8 +340,9 @@ mn_status cu_group_self_test(mn_device *d, mn_error *err) {
 /* Members are alike, and what they have of a node is never larger than the node. */
 mn_status cu_group_supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
                             uint32_t stride, mn_error *err) {
-    return cu_supports(cu_group_of(d)->of[0], g, symbols, v, stride, err);
+    const cu_group *group = cu_group_of(d);
+    return cu_supports(group->of[group->lo], g, symbols, v, stride, err);
 }
 
-const mn_group cu_group_table = {sizeof(mn_group), 0, open_group, member_memory,
-                                 cu_group_member_estimate};
+const mn_group cu_group_table = {sizeof(mn_group),         0,       open_group, member_memory,
+                                 cu_group_member_estimate, make_id, join};

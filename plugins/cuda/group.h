@@ -1,26 +1,29 @@
-/* group.h -- mn.group/1: several GPUs of one host as one device, tensor parallel by the plan of
- * plugins/common/shard.h.
+/* group.h -- mn.group/1: several GPUs as one device, tensor parallel by the plan of
+ * plugins/common/shard.h. By `open` all members are in this process, by `join` one of them, and the
+ * others in processes of their own.
  *
- * Every object of a group is one of each member's, in the order of ranks; the functions of the
- * table ask the members one after the other (group*.cu). A step is one captured
+ * Every object of a group is one of each member that is here, in the order of ranks; the functions
+ * of the table ask these members one after the other (group*.cu). A step is one captured
  * graph per member, with the exchanges inside. One thread launches all of them before anybody
  * waits, and kernels of exchanges are small enough to run at once beside whatever else runs there,
  * so that members which wait for each other always meet (group_step.cu). Because of that, nothing
- * of a group is launched kernel by kernel.
+ * of a group is launched kernel by kernel, but for a profile, whose kernels are all loaded.
  *
  * Members exchange through each other's memory (k_group.cu) where every card reads every other;
- * else, or by the option `collectives` = "nccl", through NCCL, which is opened at run time
- * (nccl.cu). Over peer memory, sums are added in the order of ranks: the same bits in every run.
+ * else, with members in other processes, or by the option `collectives` = "nccl", through NCCL,
+ * which is opened at run time and only carries bytes (nccl.cu). Either way sums are added in the
+ * order of ranks: the same bits in every run, by either way.
  *
- * A member that fails, or does not answer for CU_PATIENCE seconds, loses the group: later calls
- * return MN_DEVICE_LOST, and the message names it. */
+ * A member that fails, or does not answer for CU_PATIENCE seconds over peer memory, loses the
+ * group: later calls return MN_DEVICE_LOST, and the message names it. Of a process that ended the
+ * host knows: it ends the others. */
 #ifndef CU_GROUP_H
 #define CU_GROUP_H
 #include "exchange.h"
 #include "program.h"
 #include "shard.h"
 
-/* NCCL's communicators of a group, one per member; nccl.cu. */
+/* NCCL's communicators of a group, one per member that is here; nccl.cu. */
 struct cu_nccl;
 
 /* What kv_layout was told by the members; its address is the cookie. */
@@ -29,12 +32,15 @@ struct cu_group_layout {
     mn_kv_layout of[CU_MAX_MEMBERS];
 };
 
+/* Objects of members in other processes are NULL, here and below. */
 struct cu_group : mn_device {
     uint32_t n;
+    uint32_t lo, hi; /* the members that are here: 0 and n, or one */
     mn_device *of[CU_MAX_MEMBERS];
     bool peers;     /* every member reads and writes the memory of every other */
     cu_nccl *nccl;  /* NULL: it is not used */
     uint64_t small; /* sums of at most so many bytes are sent whole to every member */
+    uint64_t least; /* memory of the smallest card, also of other processes */
     /* by rank, in memory of the host: 1 + the rank of a member that this one waited for in vain */
     uint32_t *missed;
     cu_group_layout *layouts; /* under lock, as spare */
@@ -60,6 +66,7 @@ struct cu_group_program : mn_program {
 struct cu_group_context : mn_context {
     mn_context *of[CU_MAX_MEMBERS];
     cu_mailbox *mail[CU_MAX_MEMBERS]; /* on each member; NULL without peer memory */
+    float *arrivals[CU_MAX_MEMBERS];  /* on each member: what NCCL brings; NULL without NCCL */
 };
 
 /* The index of a group among devices. */
@@ -70,6 +77,14 @@ static inline bool cu_is_group(const mn_device *d) {
 /* The objects of a group. */
 static inline cu_group *cu_group_of(mn_device *d) {
     return (cu_group *)d;
+}
+/* Whether members are in other processes. */
+static inline bool cu_is_joined_group(const cu_group *g) {
+    return g->hi - g->lo < g->n;
+}
+/* The card of a member; of one in another process, a card of its kind. */
+static inline mn_device *cu_member_device(const cu_group *g, uint32_t rank) {
+    return g->of[rank] ? g->of[rank] : g->of[g->lo];
 }
 static inline mn_buffer *cu_member_buffer(const mn_buffer *b, uint32_t rank) {
     const cu_group_buffer *x = (const cu_group_buffer *)b;
@@ -83,7 +98,7 @@ mn_status cu_group_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *
 mn_status cu_group_self_test(mn_device *, mn_error *);
 mn_status cu_group_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
                             mn_error *);
-/* Puts the member's name before the message of a status that is not MN_OK. */
+/* Puts the name of the member, which is here, before the message of a status that is not MN_OK. */
 mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_error *err);
 
 /* ---- group_memory.cu ------------------------------------------------------------------------- */
@@ -122,8 +137,6 @@ mn_status cu_group_compile(mn_device *, const mn_compile *, mn_program **, mn_er
 void cu_group_program_free(mn_program *);
 
 /* ---- group_step.cu --------------------------------------------------------------------------- */
-/* Bytes of a mailbox of a group of n. */
-uint64_t cu_mailbox_bytes(const cu_group *g);
 mn_status cu_group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
 mn_status cu_group_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                                 mn_error *);
@@ -135,8 +148,26 @@ void cu_group_context_free(mn_context *);
 /* The library (option `nccl`: its path) and a communicator per member. MN_UNSUPPORTED: it is not
  * there, or does not start; the message states why. */
 mn_status cu_nccl_open(cu_group *g, mn_error *err);
+/* A communicator for the member that is here, when all others have come; MN_TIMEOUT: not all have
+ * within timeout_ns. */
+mn_status cu_nccl_join(cu_group *g, const uint8_t *id, uint64_t timeout_ns, mn_error *err);
 void cu_nccl_close(cu_group *g);
-/* at[rank] becomes the sum over all members, n f32 each, on streams that are being captured. */
-mn_status cu_nccl_sum(cu_group *g, float *const *at, int64_t n, const cudaStream_t *streams,
-                      mn_error *err);
+/* id: [MN_GROUP_ID_BYTES] */
+mn_status cu_nccl_make_id(const cu_plugin *p, uint8_t *id, mn_error *err);
+/* What a member sends to another one and has from it: elements of f32. */
+struct cu_parcel {
+    const float *from;
+    float *to;
+    int64_t n_from, n_to;
+};
+/* of: by the rank of the other; with itself a member exchanges nothing. */
+struct cu_parcels {
+    cu_parcel of[CU_MAX_MEMBERS];
+};
+/* All members exchange at once; parcels, streams: by rank, of those that are here. The streams may
+ * be under capture. What rank a sends to b is what b has from a. */
+mn_status cu_nccl_swap(cu_group *g, const cu_parcels *parcels, const cudaStream_t *streams,
+                       mn_error *err);
+/* MN_DEVICE_LOST, if NCCL has noticed by itself that a member is gone. */
+mn_status cu_nccl_check(const cu_group *g, mn_error *err);
 #endif

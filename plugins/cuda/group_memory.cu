@@ -1,13 +1,16 @@
 /* group_memory.cu -- buffers, queues and events of a group. Device memory is there once per member,
- * at the same offsets; what the host writes goes to all, what it reads is member 0's. Pinned memory
- * is there once: every card reads it. Events that are freed wait in the group's list of spares,
- * under its lock. */
+ * at the same offsets; what the host writes goes to all that are here, what it reads is the first
+ * one's, for results are the same on all. Pinned memory is there once: every card reads it. Events
+ * that are freed wait in the group's list of spares, under its lock. */
 #include "group.h"
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 void cu_group_buffer_free(mn_buffer *buffer) {
     cu_group_buffer *b = (cu_group_buffer *)buffer;
-    for (uint32_t r = 0; r < b->n; r++)
+    const cu_group *g = cu_group_of(b->dev);
+    if (b->n == 1)
+        cu_buffer_free(b->of[0]);
+    for (uint32_t r = g->lo; r < g->hi && b->n > 1; r++)
         cu_buffer_free(b->of[r]);
     cu_delete(b->dev, b);
 }
@@ -23,7 +26,9 @@ mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer 
     b->bytes = bytes;
     b->kind = kind & MN_MEM_KIND;
     b->n = b->kind == MN_MEM_HOST_PINNED ? 1 : g->n;
-    for (uint32_t r = 0; r < b->n && !st; r++)
+    if (b->n == 1)
+        st = cu_group_blame(g, g->lo, cu_alloc(g->of[g->lo], bytes, kind, &b->of[0], err), err);
+    for (uint32_t r = g->lo; r < g->hi && b->n > 1 && !st; r++)
         st = cu_group_blame(g, r, cu_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
     if (st)
         cu_group_buffer_free(b);
@@ -37,13 +42,14 @@ mn_status cu_group_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **ou
 }
 
 mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {
-    return cu_map(cu_member_buffer(b, 0), out, err);
+    return cu_map(cu_member_buffer(b, cu_group_of(b->dev)->lo), out, err);
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 void cu_group_queue_free(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    for (uint32_t r = 0; r < cu_group_of(q->dev)->n; r++)
+    const cu_group *g = cu_group_of(q->dev);
+    for (uint32_t r = g->lo; r < g->hi; r++)
         cu_queue_free(q->of[r]);
     cu_delete(q->dev, q);
 }
@@ -55,7 +61,7 @@ mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
-    for (uint32_t r = 0; r < g->n && !st; r++)
+    for (uint32_t r = g->lo; r < g->hi && !st; r++)
         st = cu_group_blame(g, r, cu_queue_create(g->of[r], &q->of[r], err), err);
     if (st)
         cu_group_queue_free(q);
@@ -66,7 +72,8 @@ mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
 
 mn_status cu_group_abort(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    for (uint32_t r = 0; r < cu_group_of(q->dev)->n; r++)
+    const cu_group *g = cu_group_of(q->dev);
+    for (uint32_t r = g->lo; r < g->hi; r++)
         cu_abort(q->of[r]);
     return MN_OK;
 }
@@ -76,7 +83,7 @@ mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void
     cu_group_queue *q = (cu_group_queue *)queue;
     const cu_group *g = cu_group_of(q->dev);
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < g->n && !st; r++)
+    for (uint32_t r = g->lo; r < g->hi && !st; r++)
         st = cu_group_blame(g, r, cu_write(q->of[r], cu_member_buffer(b, r), off, from, n, err),
                             err);
     return st;
@@ -86,9 +93,10 @@ mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const m
                         uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
     const cu_group *g = cu_group_of(q->dev);
-    const uint32_t copies = ((cu_group_buffer *)to)->n; /* 1: memory of the host is written once */
+    const bool once = ((cu_group_buffer *)to)->n == 1; /* memory of the host is written once */
+    const uint32_t hi = once ? g->lo + 1 : g->hi;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < copies && !st; r++) {
+    for (uint32_t r = g->lo; r < hi && !st; r++) {
         st = cu_copy(q->of[r], cu_member_buffer(to, r), to_off, cu_member_buffer(from, r), off, n,
                      NULL, err);
         st = cu_group_blame(g, r, st, err);
@@ -106,13 +114,14 @@ mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_bu
     mn_status st = event ? cu_group_event_empty(g, &e, err) : MN_OK;
     if (st)
         return st;
-    st = cu_read(q->of[0], cu_member_buffer(b, 0), off, cu_member_buffer(to, 0), to_off, n,
-                 event ? &e->of[0] : NULL, err);
+    const uint32_t r = g->lo;
+    st = cu_read(q->of[r], cu_member_buffer(b, r), off, cu_member_buffer(to, r), to_off, n,
+                 event ? &e->of[r] : NULL, err);
     if (st && e)
         cu_group_event_free(e);
     else if (e)
         *event = e;
-    return cu_group_blame(g, 0, st, err);
+    return cu_group_blame(g, r, st, err);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -137,7 +146,7 @@ mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
     mn_status st = cu_group_event_empty(g, &e, err);
     if (st)
         return st;
-    for (uint32_t r = 0; r < g->n && !st; r++) {
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
         if (!st)
             st = cu_event_new(g->of[r], q->of[r]->stream, &e->of[r], err);
@@ -153,7 +162,7 @@ mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
 void cu_group_event_free(mn_event *event) {
     cu_group_event *e = (cu_group_event *)event;
     cu_group *g = cu_group_of(e->dev);
-    for (uint32_t r = 0; r < g->n; r++) {
+    for (uint32_t r = g->lo; r < g->hi; r++) {
         cu_event_free(e->of[r]);
         e->of[r] = NULL;
     }
@@ -168,7 +177,7 @@ void cu_group_event_free(mn_event *event) {
 static mn_status wait_round(const cu_group *g, const cu_group_event *e, uint64_t slice_ns,
                             mn_error *err) {
     mn_status all = MN_OK;
-    for (uint32_t r = 0; r < g->n; r++) {
+    for (uint32_t r = g->lo; r < g->hi; r++) {
         const mn_status st = cu_wait_event(e->of[r], all ? 0 : slice_ns, err);
         if (st && st != MN_TIMEOUT)
             return cu_group_blame(g, r, st, err);
@@ -188,6 +197,8 @@ mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *er
         const uint64_t slice = left < 100000000 ? left : (uint64_t)100000000;
         const mn_status st = wait_round(g, e, slice, err);
         past = h->now_ns(h->self) - from;
+        if (st == MN_TIMEOUT && cu_nccl_check(g, err))
+            return MN_DEVICE_LOST;
         if (st != MN_TIMEOUT || past >= timeout_ns)
             return st;
     }
@@ -198,7 +209,7 @@ mn_status cu_group_queue_wait(mn_queue *queue, mn_event *event, mn_error *err) {
     const cu_group *g = cu_group_of(q->dev);
     const cu_group_event *e = (const cu_group_event *)event;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < g->n && !st && e; r++)
+    for (uint32_t r = g->lo; r < g->hi && !st && e; r++)
         st = cu_group_blame(g, r, cu_queue_wait(q->of[r], e->of[r], err), err);
     return st;
 }

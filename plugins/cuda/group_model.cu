@@ -1,7 +1,10 @@
 /* group_model.cu -- a model on a group: what the members are asked is what the host asks, with the
  * graphs of a plan. Every weight set and program has a plan of its own, which is a pure function of
- * graph, segment and number of members; the weights of one are those of the other by name. */
-#include "group.h"
+ * graph, segment and number of members; the weights of one are those of the other by name.
+ *
+ * Sizes are those of all members, also of those in other processes: their cards are of the kind of
+ * the first one that is here, which is asked for them. */
+#include "group_step.h"
 
 /* ---- questions ------------------------------------------------------------------------------- */
 /* What the members are asked, one by one. */
@@ -32,9 +35,9 @@ static mn_status estimate_member(const cu_group *g, const question *q, uint32_t 
                                  mn_estimate *out, mn_error *err) {
     const mn_compile c = for_member(q, rank);
     const cu_member of = {q->plan, rank};
-    mn_status st = cu_estimate_as(g->of[rank], &of, &c, out, err);
-    if (!st && g->peers)
-        out->scratch += cu_mailbox_bytes(g);
+    mn_status st = cu_estimate_as(cu_member_device(g, rank), &of, &c, out, err);
+    if (!st)
+        out->scratch += cu_exchange_bytes(g);
     return st;
 }
 
@@ -93,7 +96,7 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     for (uint32_t r = 0; r < g->n && !st; r++) {
         const mn_compile c = for_member(&q, r);
         l->of[r].size = sizeof l->of[r];
-        st = cu_kv_layout(g->of[r], &c, group, &l->of[r], err);
+        st = cu_kv_layout(cu_member_device(g, r), &c, group, &l->of[r], err);
         most = larger(most, l->of[r].page_bytes);
     }
     mnp_shard_free(q.plan);
@@ -119,7 +122,7 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
     const cu_group *g = cu_group_of(q->dev);
     const cu_group_layout *l = (const cu_group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
-    for (uint32_t r = 0; r < g->n && !st; r++) {
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         st = cu_kv_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL, err);
         st = cu_group_blame(g, r, st, err);
     }
@@ -131,7 +134,8 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
 /* ---- weights --------------------------------------------------------------------------------- */
 void cu_group_weights_free(mn_weights *weights) {
     cu_group_weights *w = (cu_group_weights *)weights;
-    for (uint32_t r = 0; r < cu_group_of(w->dev)->n; r++)
+    const cu_group *g = cu_group_of(w->dev);
+    for (uint32_t r = g->lo; r < g->hi; r++)
         cu_weights_free(w->of[r]);
     mnp_shard_free(w->plan);
     cu_delete(w->dev, w);
@@ -152,7 +156,7 @@ mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights *
     w->dev = d;
     w->graph = q.host.graph;
     w->plan = q.plan;
-    for (uint32_t r = 0; r < g->n && !st; r++) {
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         const mn_compile c = for_member(&q, r);
         st = cu_group_blame(g, r, cu_weights_open(g->of[r], &c, &w->of[r], err), err);
     }
@@ -174,8 +178,9 @@ static mn_status put_piece(cu_group_weights *w, cu_group_queue *q, uint32_t rank
     return cu_group_blame(cu_group_of(w->dev), rank, st, err);
 }
 
-/* All pieces of a weight, on all members; planes: room for those of a source. Without events the
- * members go on while the next one's piece is sent: the source's bytes were read by then. */
+/* All pieces of a weight, on all members that are here; planes: room for those of a source.
+ * Without events the members go on while the next one's piece is sent: the source's bytes were read
+ * by then. */
 static mn_status put_pieces(cu_group_weights *w, cu_group_queue *q, const mn_weight_src *in,
                             mn_plane *planes, mn_error *err) {
     const cu_group *g = cu_group_of(w->dev);
@@ -184,7 +189,7 @@ static mn_status put_pieces(cu_group_weights *w, cu_group_queue *q, const mn_wei
     for (uint32_t t = 0; t < n && !st; t++) {
         if (mnp_shard_piece(w->plan, t).source != in->tensor)
             continue;
-        for (uint32_t r = 0; r < g->n && !st; r++) {
+        for (uint32_t r = g->lo; r < g->hi && !st; r++) {
             mn_event *sent = NULL;
             st = put_piece(w, q, r, t, in, planes, &sent, err);
             cu_event_free(sent);
@@ -220,7 +225,7 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
     const cu_group *g = cu_group_of(w->dev);
     mn_status st = MN_OK;
     uint32_t all = 0;
-    for (uint32_t r = 0; r < g->n && !st; r++) {
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         uint32_t how = 0;
         st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
         if (!st)
@@ -236,7 +241,8 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
 /* ---- programs -------------------------------------------------------------------------------- */
 void cu_group_program_free(mn_program *program) {
     cu_group_program *p = (cu_group_program *)program;
-    for (uint32_t r = 0; r < cu_group_of(p->dev)->n; r++)
+    const cu_group *g = cu_group_of(p->dev);
+    for (uint32_t r = g->lo; r < g->hi; r++)
         cu_program_free(p->of[r]);
     mnp_shard_free(p->whole);
     cu_delete(p->dev, p);
@@ -257,7 +263,7 @@ mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out,
     p->graph = q.host.graph;
     p->whole = q.plan;
     const cu_group_weights *w = (const cu_group_weights *)q.host.weights;
-    for (uint32_t r = 0; r < g->n && !st; r++) {
+    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         mn_compile c = for_member(&q, r);
         const cu_member of = {q.plan, r};
         c.weights = w ? w->of[r] : NULL;

@@ -4,7 +4,8 @@
  * part r of all rows and writes it to everybody; flags before and behind, one per block, say that
  * the others are there and that they are done.
  *
- * Sums are added in the order of ranks, on whichever member. Blocks are few, for all of them must
+ * Sums are added in the order of ranks, on whichever member; also those of rows that NCCL brought,
+ * which are in the memory of this card. Blocks of kernels that wait are few, for all of them must
  * run at once, beside kernels of other queues. */
 #include "exchange.h"
 
@@ -200,6 +201,31 @@ template <int N> __global__ void __launch_bounds__(THREADS) sum_parts(cu_sum a) 
     meet(e, number + 1);
 }
 
+/* V: float4 where everything is a multiple of four, or float. */
+__device__ __forceinline__ void add_to(float4 &all, float4 v) {
+    all.x += v.x;
+    all.y += v.y;
+    all.z += v.z;
+    all.w += v.w;
+}
+__device__ __forceinline__ void add_to(float &all, float v) {
+    all += v;
+}
+template <class V> __global__ void __launch_bounds__(THREADS) sum_rows(cu_sum a) {
+    cu_next();
+    cu_wait();
+    const int64_t n = a.n * 4 / (int64_t)sizeof(V);
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
+        V all = __ldcg((const V *)a.x[0] + i);
+        for (uint32_t r = 1; r < a.e.n; r++)
+            add_to(all, __ldcg((const V *)a.x[r] + i));
+        if (a.add)
+            add_to(all, __ldcg((const V *)a.add + i));
+        ((V *)a.y[a.e.rank])[i] = all;
+    }
+}
+
 static unsigned blocks_for(int64_t threads) {
     const int64_t blocks = (threads + THREADS - 1) / THREADS;
     if (blocks < 1)
@@ -230,6 +256,19 @@ void cu_sum_parts(cudaStream_t s, const cu_sum *a) {
         launch(s, sum_parts<8>, grid, THREADS, 0, *a);
     else
         launch(s, sum_parts<0>, grid, THREADS, 0, *a);
+}
+
+void cu_sum_rows(cudaStream_t s, const cu_sum *a) {
+    const float *y = a->y[a->e.rank];
+    bool by_four = a->n % 4 == 0 && (uintptr_t)a->add % 16 == 0 && (uintptr_t)y % 16 == 0;
+    for (uint32_t r = 0; r < a->e.n; r++)
+        by_four = by_four && (uintptr_t)a->x[r] % 16 == 0;
+    const int64_t blocks = (a->n / (by_four ? 4 : 1) + THREADS - 1) / THREADS;
+    const dim3 grid((unsigned)(blocks < 1024 ? blocks : 1024));
+    if (by_four)
+        launch(s, sum_rows<float4>, grid, THREADS, 0, *a);
+    else
+        launch(s, sum_rows<float>, grid, THREADS, 0, *a);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */

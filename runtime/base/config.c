@@ -67,6 +67,8 @@ static const mn_config_key keys[] = {
      "1 offers several cards as one device, cuda:0+cuda:1"},
     {"plugin.cuda.nccl", "MINERVA_CUDA_NCCL", MN_CONFIG_STRING, "", 0, 0, NULL, false,
      "the library libnccl.so.2 of groups; empty = where the system has it"},
+    {"plugin.cuda.repeat", "MINERVA_CUDA_REPEAT", MN_CONFIG_INT, "1", 1, 9, NULL, false,
+     "lists every card so many times, to test groups on one card"},
     {"plugin.opencl.buffer_kib", "MINERVA_OPENCL_BUFFER_KIB", MN_CONFIG_INT, "0", 0, INT_MAX, NULL,
      false,
      "KiB of a buffer; larger weights and caches lie in several; 0 = what the driver states"},

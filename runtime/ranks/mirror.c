@@ -242,7 +242,11 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
     mn_device *inner = NULL;
     st = g->join(r->inner_self, r->params.device->index, 0, r->params.place.n_ranks, id, &inner,
                  err);
-    const mn_status theirs = answers(r, st ? NULL : err);
+    /* who waited in vain is told by another one why that did not come */
+    const bool waited = st == MN_TIMEOUT;
+    const mn_status theirs = answers(r, st && !waited ? NULL : err);
+    if (waited && theirs)
+        st = theirs;
     o->inner = inner;
     if (st || theirs) {
         begin(r, MN_SAY_CLOSE);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | run | serve. Each process has one member of a
-group of the plugin group.so. fixtures: golden fixtures as N processes, class exact. run: the story, a batch, ranks that differ, and
-ranks that end or hang. serve: a server of two processes, one of which is killed."""
+"""Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | cases N CASE... | run | serve. Each process
+has one member of a group of the plugin group.so, or of the plugin RANKS_DEVICE. fixtures: golden fixtures as N processes, class exact;
+cases: other cases of golden.py. run: the story, a batch, ranks that differ, and ranks that end or hang. serve: a server of two processes,
+one of which is killed."""
 import json
 import os
 import re
@@ -20,8 +21,10 @@ MINERVA = os.path.abspath(sys.argv[1])
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 MODEL = os.path.join(ROOT, "tests", "data", "storyteller-q8_0.gguf")
 OTHER_MODEL = os.path.join(ROOT, "models", "storyteller")
-STORY = ["run", "-m", MODEL, "--device", "group", "--temp", "0", "-c", "64", "-n", "12", "Once"]
-LONG = ["run", "-m", MODEL, "--device", "group", "--temp", "0", "-c", "100000", "-n", "90000", "--ignore-eos", "Once"]
+DEVICE = os.environ.get("RANKS_DEVICE", "group")
+COMMON = ["run", "-m", MODEL, "--device", DEVICE, "--precision", "exact", "--temp", "0"]
+STORY = COMMON + ["-c", "64", "-n", "12", "Once"]
+LONG = COMMON + ["-c", "100000", "-n", "90000", "--ignore-eos", "Once"]
 LIMIT_S = 20  # 5 are promised, but a machine may be busy; how long it took is printed
 failed = []
 
@@ -62,14 +65,14 @@ def tell(found):
     return "".join("\n  rank %d: %s %r %s" % (rank, code, out[-200:], err[-600:]) for rank, (code, out, err) in enumerate(found))
 
 
-def fixtures(n, names):
+def cases(n, names):
     with tempfile.TemporaryDirectory() as folder:
         start = os.path.join(folder, "minerva")
         with open(start, "w", encoding="utf-8") as f:
             f.write("#!/bin/sh\nexec %s %s %s %s \"$@\"\n" % (sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_start.py"), n, MINERVA))
         os.chmod(start, 0o755)
         for case in names:
-            done = subprocess.run([sys.executable, os.path.join(GOLDEN, "golden.py"), start, case, "group"], stdout=subprocess.PIPE,
+            done = subprocess.run([sys.executable, os.path.join(GOLDEN, "golden.py"), start, case, DEVICE], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
             check(done.returncode in (0, 77), "%s as %s processes%s" % (case, n, "" if done.returncode in (0, 77) else "\n" + done.stdout))
 
@@ -114,7 +117,7 @@ def ends(ranks, which, number, words):
 
 
 def run():
-    alone = subprocess.run([MINERVA] + [a if a != "group" else "group:0" for a in STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+    alone = subprocess.run([MINERVA] + [a if a != DEVICE else DEVICE + ":0" for a in STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
     for n in (2, 3, 4):
         found = Ranks(n, STORY).end()
         check(all(code == 0 for code, _, _ in found) and found[0][1] == alone and not any(out for _, out, _ in found[1:]),
@@ -126,7 +129,7 @@ def run():
         check(done.returncode == 0 and done.stdout == alone, "mpirun: the same story" + ("" if done.stdout == alone else "\n" + done.stdout + done.stderr))
     else:
         print("skip  mpirun is not installed")
-    fixtures(2, ["batch"])
+    cases(2, ["batch"])
     refused()
     for which in (0, 1):
         ends(Ranks(2, LONG), which, signal.SIGKILL, r"rank %d \(.*\) has ended" % which)
@@ -149,7 +152,7 @@ def engine_of(pid):
 
 def serve():
     port = ranks_start.free_port()
-    ranks = Ranks(2, ["serve", "-m", MODEL, "--device", "group", "--port", str(port), "--parallel", "2", "-c", "256"])
+    ranks = Ranks(2, ["serve", "-m", MODEL, "--device", DEVICE, "--port", str(port), "--parallel", "2", "-c", "256"])
     url = "http://127.0.0.1:%d" % port
 
     def answer():
@@ -179,13 +182,16 @@ def serve():
 
 
 with tempfile.TemporaryDirectory() as plugins:
-    shutil.copy(os.path.join(os.environ["MINERVA_STUBS"], "group.so"), plugins)
-    os.environ["MINERVA_PLUGIN_PATH"] = plugins
+    if DEVICE == "group":
+        shutil.copy(os.path.join(os.environ["MINERVA_STUBS"], "group.so"), plugins)
+        os.environ["MINERVA_PLUGIN_PATH"] = plugins
     os.environ["MINERVA_RANK_TOKEN"] = "of this test"
     if sys.argv[2] == "run":
         run()
     elif sys.argv[2] == "serve":
         serve()
+    elif sys.argv[2] == "cases":
+        cases(sys.argv[3], sys.argv[4:])
     else:
-        fixtures(sys.argv[3], ["fixture:" + name for name in sys.argv[4:]])
+        cases(sys.argv[3], ["fixture:" + name for name in sys.argv[4:]])
 sys.exit(1 if failed else 0)
