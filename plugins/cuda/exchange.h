@@ -26,7 +26,10 @@ struct cu_exchange {
     volatile uint32_t *missed;        /* of this member */
     uint32_t rank, n;
     uint32_t index; /* among the exchanges of the step */
-    int64_t room;   /* words of a sender in a slot */
+    /* Members share a card: while one waits here, no later kernel of it is started, which would
+     * take the place of what it waits for. */
+    bool one_card;
+    int64_t room; /* words of a sender in a slot */
 };
 
 /* Every member's y becomes the sum over all members' x, with `add` of this member on top where it

@@ -124,6 +124,8 @@ static mn_status connect(cu_group *g, mn_error *err) {
     mn_error why = {};
     why.size = sizeof why;
     g->peers = !only_nccl && reach_all(g);
+    for (uint32_t r = 1; r < g->n; r++)
+        g->one_card = g->one_card || g->of[r]->index == g->of[r - 1]->index;
     if (g->peers && !option_is(p, "collectives", "mixed"))
         return MN_OK;
     const mn_status st = cu_nccl_open(g, &why);

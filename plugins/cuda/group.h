@@ -38,6 +38,7 @@ struct cu_group : mn_device {
     uint32_t lo, hi; /* the members that are here: 0 and n, or one */
     mn_device *of[CU_MAX_MEMBERS];
     bool peers;     /* every member reads and writes the memory of every other */
+    bool one_card;  /* members that are here share a card: a test (option repeat) */
     cu_nccl *nccl;  /* NULL: it is not used */
     uint64_t small; /* sums of at most so many bytes are sent whole to every member */
     uint64_t least; /* memory of the smallest card, also of other processes */

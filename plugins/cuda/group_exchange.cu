@@ -66,6 +66,7 @@ static cu_exchange exchange_of(const cu_joint_step *s, uint32_t rank) {
     e.rank = rank;
     e.n = s->g->n;
     e.index = s->n_exchanges;
+    e.one_card = s->g->one_card;
     e.room = (int64_t)(s->g->small / sizeof(float));
     return e;
 }

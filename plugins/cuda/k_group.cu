@@ -93,7 +93,8 @@ __device__ __forceinline__ void meet(const cu_exchange &e, uint32_t step) {
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 __global__ void __launch_bounds__(THREADS) sum_words(cu_sum a) {
-    cu_next();
+    if (!a.e.one_card)
+        cu_next();
     cu_wait();
     const cu_exchange &e = a.e;
     const uint32_t number = number_of(e);
@@ -179,7 +180,8 @@ __device__ __forceinline__ void sum1(const cu_sum &a, int64_t i) {
 
 /* N members; 0: any number, or rows that are not 16-byte aligned. */
 template <int N> __global__ void __launch_bounds__(THREADS) sum_parts(cu_sum a) {
-    cu_next();
+    if (!a.e.one_card)
+        cu_next();
     cu_wait();
     const cu_exchange &e = a.e;
     const uint32_t number = number_of(e);
@@ -282,7 +284,8 @@ __device__ __forceinline__ int64_t place(const cu_columns &c, uint32_t i, uint32
 }
 
 template <class V> __global__ void __launch_bounds__(THREADS) gather_parts(cu_gather_parts a) {
-    cu_next();
+    if (!a.e.one_card)
+        cu_next();
     cu_wait();
     const cu_exchange &e = a.e;
     const uint32_t number = number_of(e);

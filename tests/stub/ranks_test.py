@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | cases N CASE... | run | serve. Each process
-has one member of a group of the plugin group.so, or of the plugin RANKS_DEVICE. fixtures: golden fixtures as N processes, class exact;
-cases: other cases of golden.py. run: the story, a batch, ranks that differ, and ranks that end or hang. serve: a server of two processes,
-one of which is killed."""
+"""Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | cases N CASE... | run | ends | serve. Each
+process has one member of a group of the plugin group.so, or of the plugin RANKS_DEVICE. fixtures: golden fixtures as N processes, class
+exact; cases: other cases of golden.py. run: the story, a batch, ranks that differ, and ranks that end or hang; ends: these alone. serve:
+a server of two processes, one of which is killed."""
 import json
 import os
 import re
@@ -131,6 +131,10 @@ def run():
         print("skip  mpirun is not installed")
     cases(2, ["batch"])
     refused()
+    all_ends()
+
+
+def all_ends():
     for which in (0, 1):
         ends(Ranks(2, LONG), which, signal.SIGKILL, r"rank %d \(.*\) has ended" % which)
     ends(Ranks(3, LONG), 2, signal.SIGKILL, r"rank 2 \(.*\) has ended")
@@ -188,6 +192,8 @@ with tempfile.TemporaryDirectory() as plugins:
     os.environ["MINERVA_RANK_TOKEN"] = "of this test"
     if sys.argv[2] == "run":
         run()
+    elif sys.argv[2] == "ends":
+        all_ends()
     elif sys.argv[2] == "serve":
         serve()
     elif sys.argv[2] == "cases":
