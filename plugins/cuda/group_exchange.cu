@@ -24,7 +24,12 @@ static uint64_t arrival_bytes(const cu_group *g) {
 }
 
 uint64_t cu_exchange_bytes(const cu_group *g) {
-    return (g->peers ? mailbox_bytes(g) : 0) + (g->nccl ? arrival_bytes(g) : 0);
+    uint64_t bytes = 0;
+    if (g->peers)
+        bytes += mailbox_bytes(g);
+    if (g->nccl)
+        bytes += arrival_bytes(g);
+    return bytes;
 }
 
 static mn_status make_mailbox(cu_group_context *c, uint32_t rank, mn_error *err) {
@@ -55,6 +60,11 @@ void cu_exchange_room_free(cu_group_context *c, uint32_t rank) {
         cudaFree(c->mail[rank]);
     if (c->arrivals[rank])
         cudaFree(c->arrivals[rank]);
+}
+
+/* Where a tensor lies on a member that is here. */
+static float *data_of(const cu_joint_step *s, uint32_t rank, uint32_t tensor) {
+    return cu_f32(&s->run[rank], (int32_t)tensor);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -90,7 +100,7 @@ static mn_status sum_by_peers(cu_joint_step *s, uint32_t k, const mnp_exchange *
     cu_sum a = {};
     a.n = n;
     for (uint32_t r = 0; r < s->g->n; r++) {
-        a.x[r] = cu_f32(&s->run[r], (int32_t)e->from);
+        a.x[r] = data_of(s, r, e->from);
         a.y[r] = sum_to(s, k, r, e, &a.add);
     }
     for (uint32_t r = 0; r < s->g->n; r++) {
@@ -119,9 +129,13 @@ static mn_status swap(const cu_joint_step *s, const cu_parcels *parcels, mn_erro
 /* Elements [lo, hi) of a sum of n, which member `rank` adds up. */
 static mnp_share part_of(const cu_group *g, int64_t n, uint32_t rank) {
     const int64_t quads = (n + 3) / 4;
-    mnp_share part = {quads * rank / g->n * 4, quads * (rank + 1) / g->n * 4};
-    part.hi = part.hi < n ? part.hi : n;
-    part.lo = part.lo < part.hi ? part.lo : part.hi;
+    mnp_share part;
+    part.lo = quads * rank / g->n * 4;
+    part.hi = quads * (rank + 1) / g->n * 4;
+    if (part.hi > n)
+        part.hi = n;
+    if (part.lo > part.hi)
+        part.lo = part.hi;
     return part;
 }
 
@@ -140,7 +154,7 @@ static mn_status add_rows(const cu_joint_step *s, const slab *b, uint32_t rank, 
     cu_sum a = {};
     for (uint32_t r = 0; r < s->g->n; r++)
         a.x[r] = s->c->arrivals[rank] + r * pitch;
-    a.x[rank] = cu_f32(run, (int32_t)b->e->from) + at;
+    a.x[rank] = data_of(s, rank, b->e->from) + at;
     a.y[rank] = sum_to(s, b->k, rank, b->e, &a.add) + at;
     a.add = a.add ? a.add + at : NULL;
     a.n = part.hi - part.lo;
@@ -156,7 +170,7 @@ static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err)
     cu_parcels parcels[CU_MAX_MEMBERS] = {};
     const cu_group *g = s->g;
     for (uint32_t r = g->lo; r < g->hi; r++) {
-        const float *x = cu_f32(&s->run[r], (int32_t)b->e->from);
+        const float *x = data_of(s, r, b->e->from);
         for (uint32_t to = 0; to < g->n; to++) {
             cu_parcel *p = &parcels[r].of[to];
             p->from = x;
@@ -176,7 +190,7 @@ static void name_parts(const cu_joint_step *s, const slab *b, uint32_t rank, cu_
                        cu_parcels *sums) {
     const cu_group *g = s->g;
     const float *add;
-    const float *x = cu_f32(&s->run[rank], (int32_t)b->e->from) + b->first;
+    const float *x = data_of(s, rank, b->e->from) + b->first;
     float *y = sum_to(s, b->k, rank, b->e, &add) + b->first;
     const mnp_share own = part_of(g, b->n, rank);
     const int64_t n_own = own.hi - own.lo;
@@ -213,7 +227,9 @@ static mn_status sum_by_nccl(const cu_joint_step *s, uint32_t k, const mnp_excha
                              bool small, mn_error *err) {
     mn_status st = MN_OK;
     for (int64_t at = 0; at < n && !st; at += SLAB) {
-        const slab b = {k, e, at, n - at < SLAB ? n - at : (int64_t)SLAB};
+        slab b = {k, e, at, n - at};
+        if (b.n > SLAB)
+            b.n = SLAB;
         st = small ? sum_whole(s, &b, err) : sum_in_parts(s, &b, err);
     }
     return st;
@@ -253,13 +269,13 @@ static cu_columns columns_of(const cu_joint_step *s, uint32_t rank, const mnp_ex
 static mn_status gather_by_peers(cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
     cu_gather_parts a = {};
     for (uint32_t r = 0; r < s->g->n; r++)
-        a.y[r] = cu_f32(&s->run[r], (int32_t)e->to);
+        a.y[r] = data_of(s, r, e->to);
     for (uint32_t r = 0; r < s->g->n; r++) {
         const mn_status st = cu_choose_member(s->g, r, err);
         if (st)
             return st;
         a.e = exchange_of(s, r);
-        a.x = cu_f32(&s->run[r], (int32_t)e->from);
+        a.x = data_of(s, r, e->from);
         a.c = columns_of(s, r, e);
         cu_gather_run(s->run[r].s, &a);
     }
@@ -280,10 +296,9 @@ static mn_status put_columns(cudaStream_t stream, float *to, const float *piece,
  * the others' pieces arrive. A row alone goes to its place at once. */
 static void name_pieces(const cu_joint_step *s, const mnp_exchange *e, uint32_t rank, int64_t row,
                         int64_t n, cu_parcels *out) {
-    const cu_run *run = &s->run[rank];
     const cu_columns own = columns_of(s, rank, e);
-    const float *x = cu_f32(run, (int32_t)e->from) + row * own.width;
-    float *y = cu_f32(run, (int32_t)e->to) + row * own.pitch;
+    const float *x = data_of(s, rank, e->from) + row * own.width;
+    float *y = data_of(s, rank, e->to) + row * own.pitch;
     for (uint32_t from = 0; from < s->g->n; from++) {
         const cu_columns c = columns_of(s, from, e);
         cu_parcel *p = &out->of[from];
@@ -305,7 +320,7 @@ static mn_status put_pieces(const cu_joint_step *s, const mnp_exchange *e, uint3
         const cu_parcel *p = &pieces->of[from];
         const float *piece = from == rank ? p->from : p->to;
         cu_columns c = columns_of(s, from, e);
-        float *y = cu_f32(run, (int32_t)e->to) + row * c.pitch;
+        float *y = data_of(s, rank, e->to) + row * c.pitch;
         c.rows = n;
         if (piece != y + c.first)
             st = put_columns(run->s, y, piece, c, err);
@@ -326,10 +341,14 @@ static mn_status gather_rows(const cu_joint_step *s, const mnp_exchange *e, int6
 
 static mn_status gather_by_nccl(const cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
     const cu_columns c = columns_of(s, s->g->lo, e);
-    const int64_t fit = SLAB / c.pitch > 1 ? SLAB / c.pitch : 1;
+    const int64_t fit = SLAB / c.pitch;
     mn_status st = MN_OK;
-    for (int64_t row = 0; row < c.rows && !st; row += fit)
-        st = gather_rows(s, e, row, c.rows - row < fit ? c.rows - row : fit, err);
+    for (int64_t row = 0, n; row < c.rows && !st; row += n) {
+        n = c.rows - row;
+        if (n > fit)
+            n = fit > 1 ? fit : 1;
+        st = gather_rows(s, e, row, n, err);
+    }
     return st;
 }
 
@@ -345,8 +364,8 @@ static mn_status take(const cu_joint_step *s, const mnp_exchange *e, mn_error *e
         const mn_status st = cu_choose_member(s->g, r, err);
         if (st)
             return st;
-        a.x = cu_f32(&s->run[r], (int32_t)e->from);
-        a.y = cu_f32(&s->run[r], (int32_t)e->to);
+        a.x = data_of(s, r, e->from);
+        a.y = data_of(s, r, e->to);
         a.c = columns_of(s, r, e);
         if (a.c.rows)
             cu_take_run(s->run[r].s, &a);

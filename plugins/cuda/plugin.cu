@@ -1,7 +1,8 @@
 /* plugin.cu -- the entry. */
 #include "group.h"
 
-/* Groups are offered where the option `groups` asks for them: they have not run on two cards. */
+/* Groups are offered where the option `groups` asks for them: they have run with all members on one
+ * card, and not on two. */
 static bool offers_groups(const cu_plugin *p) {
     mn_str value;
     return MN_HAS(mn_host, p->host, option) &&
