@@ -1,4 +1,6 @@
-/* isa.c -- what the CPU and the operating system offer, and its cap by name. */
+/* isa.c -- what the CPU and the operating system offer, and its cap by name. Which instruction set
+ * builds upon which is in rows.h: AVX-VNNI and AVX-512 are two branches, of which a CPU may have
+ * either or both. */
 #include "rows.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -10,36 +12,37 @@
 #include <sys/auxv.h>
 #endif
 
-static const struct {
-    const char *name;
-    int32_t level;
-} names[] = {
-    {"generic", MNK_GENERIC}, {"avx2", MNK_AVX2},
-    {"avx512", MNK_AVX512},   {"avx512vnni", MNK_AVX512VNNI},
-    {"amx", MNK_AMX},         {"neon", MNK_NEON_DOT},
-    {"neon", MNK_NEON},
-};
+#define NAME(ID, name, BASE) [MNK_##ID] = name,
+#define BASE_OF(ID, name, BASE) [MNK_##ID] = MNK_##BASE,
+static const char *const names[] = {MNK_ISAS(NAME)};
+static const int32_t bases[] = {MNK_ISAS(BASE_OF)};
 
 int32_t mnk_isa_by_name(const char *name, size_t len) {
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strlen(names[i].name) == len && !memcmp(names[i].name, name, len))
-            return names[i].level;
+    for (int32_t i = 0; i < MNK_N_LEVELS; i++)
+        if (strlen(names[i]) == len && !memcmp(names[i], name, len))
+            return i;
     return -1;
 }
 
 const char *mnk_isa_name(int32_t level) {
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].level == level)
-            return names[i].name;
-    return "?";
+    return names[level];
 }
 
-int32_t mnk_isa_cap(int32_t level, int32_t cap) {
-    if ((level >= MNK_NEON) != (cap >= MNK_NEON))
-        return MNK_GENERIC;
-    if (level < cap)
-        return level;
+int32_t mnk_isa_cap(uint32_t levels, int32_t cap) {
+    while (cap != MNK_GENERIC && !(levels >> cap & 1))
+        cap = bases[cap];
     return cap;
+}
+
+bool mnk_isa_runs(int32_t level, int32_t isa) {
+    while (level != isa && level != MNK_GENERIC)
+        level = bases[level];
+    return level == isa;
+}
+
+/* levels, and one more. */
+static uint32_t with(uint32_t levels, int32_t level) {
+    return levels | 1u << level;
 }
 
 #if defined(__x86_64__)
@@ -64,19 +67,24 @@ static bool may_use_tiles(void) {
 #endif
 }
 
-/* Tiles and their bf16 products; products of bf16 in vectors, whose conversions the rows use.
- * saved: xcr0(). */
-static bool has_amx(uint64_t saved, uint32_t d7) {
+/* EAX of the second part of leaf 7: AVX-VNNI, and products of bf16 in vectors. */
+static uint32_t leaf7_1(void) {
     uint32_t a;
     uint32_t b;
     uint32_t c;
     uint32_t d;
-    if (!all(d7, 1u << 22 | 1u << 24) || (saved & 0x60000) != 0x60000)
-        return false;
-    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && all(a, 1u << 5);
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) ? a : 0;
 }
 
-static int32_t cpu_level(bool *amx_refused) {
+/* Tiles and their bf16 products; products of bf16 in vectors, whose conversions the rows use.
+ * saved: xcr0(). */
+static bool has_amx(uint64_t saved, uint32_t d7) {
+    if (!all(d7, 1u << 22 | 1u << 24) || (saved & 0x60000) != 0x60000)
+        return false;
+    return all(leaf7_1(), 1u << 5);
+}
+
+static uint32_t cpu_levels(bool *amx_refused) {
     uint32_t a;
     uint32_t b;
     uint32_t c;
@@ -85,44 +93,63 @@ static int32_t cpu_level(bool *amx_refused) {
     uint32_t b7;
     uint32_t c7;
     uint32_t d7;
+    uint32_t levels = with(0, MNK_GENERIC);
     if (!__get_cpuid(1, &a, &b, &c1, &d) || !all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
-        return MNK_GENERIC;
+        return levels;
     uint64_t saved = xcr0();
     if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !all(b7, bit_AVX2))
-        return MNK_GENERIC;
+        return levels;
     (void)c;
+    levels = with(levels, MNK_AVX2);
+    if (all(leaf7_1(), 1u << 4))
+        levels = with(levels, MNK_AVXVNNI);
     if ((saved & 0xe6) != 0xe6 ||
         !all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ))
-        return MNK_AVX2;
+        return levels;
+    levels = with(levels, MNK_AVX512);
     if (!all(c7, bit_AVX512VNNI))
-        return MNK_AVX512;
+        return levels;
+    levels = with(levels, MNK_AVX512VNNI);
     if (!has_amx(saved, d7))
-        return MNK_AVX512VNNI;
+        return levels;
     *amx_refused = !may_use_tiles();
-    return *amx_refused ? MNK_AVX512VNNI : MNK_AMX;
+    return *amx_refused ? levels : with(levels, MNK_AMX);
 }
 #elif defined(__aarch64__)
-static int32_t cpu_level(bool *amx_refused) {
+/* Each level needs those that it builds upon. */
+static uint32_t cpu_levels(bool *amx_refused) {
+    uint32_t levels = with(with(0, MNK_GENERIC), MNK_NEON);
     (void)amx_refused;
 #if defined(__linux__)
-    return getauxval(AT_HWCAP) & 1u << 20 /* HWCAP_ASIMDDP */ ? MNK_NEON_DOT : MNK_NEON;
-#else
-    return MNK_NEON;
+    enum { ASIMDDP = 1 << 20, I8MM = 1 << 13, BF16 = 1 << 14 }; /* HWCAP_, HWCAP2_ */
+    const unsigned long more = getauxval(AT_HWCAP2);
+    if (!(getauxval(AT_HWCAP) & ASIMDDP))
+        return levels;
+    levels = with(levels, MNK_NEON_DOT);
+    if (!(more & I8MM))
+        return levels;
+    levels = with(levels, MNK_NEON_I8MM);
+    if (more & BF16)
+        levels = with(levels, MNK_NEON_BF16);
 #endif
+    return levels;
 }
 #else
-static int32_t cpu_level(bool *amx_refused) {
+static uint32_t cpu_levels(bool *amx_refused) {
     (void)amx_refused;
-    return MNK_GENERIC;
+    return with(0, MNK_GENERIC);
 }
 #endif
 
-int32_t mnk_cpu_level(void) {
+uint32_t mnk_cpu_levels(void) {
     bool refused;
-    return cpu_level(&refused);
+    return cpu_levels(&refused);
+}
+int32_t mnk_cpu_level(void) {
+    return 31 - __builtin_clz(mnk_cpu_levels());
 }
 bool mnk_amx_refused(void) {
     bool refused = false;
-    cpu_level(&refused);
+    cpu_levels(&refused);
     return refused;
 }

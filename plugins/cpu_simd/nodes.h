@@ -64,7 +64,11 @@ static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight 
 }
 /* The best level without tiles. */
 static inline int32_t mnk_plain_level(const mnk_use *use) {
-    return use->level == MNK_AMX ? MNK_AVX512VNNI : use->level;
+    if (use->level == MNK_AMX)
+        return MNK_AVX512VNNI;
+    if (use->level == MNK_NEON_BF16)
+        return MNK_NEON_I8MM;
+    return use->level;
 }
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
  * k->panel_bytes if r > MNK_FEW_ROWS. */

@@ -11,21 +11,20 @@ typedef struct {
     mnk_blas blas;
 } simd;
 
-/* mnc_op.user must be static: one entry per class, level and use of OpenBLAS. */
-/* clang-format off */
-#define USES(p, blas)                                                                              \
-    { {p, MNK_GENERIC, blas}, {p, MNK_AVX2, blas}, {p, MNK_AVX512, blas},                          \
-      {p, MNK_AVX512VNNI, blas}, {p, MNK_AMX, blas}, {p, MNK_NEON, blas}, {p, MNK_NEON_DOT, blas} }
-#define USES_OF(blas)                                                                              \
-    { USES(MN_PRECISION_EXACT, blas), USES(MN_PRECISION_EXACT, blas),                              \
-      USES(MN_PRECISION_A16, blas), USES(MN_PRECISION_A8, blas) }
-/* clang-format on */
-static const mnk_use uses[2][4][7] = {USES_OF(false), USES_OF(true)};
+/* mnc_op.user must be static: one entry per level, class and use of OpenBLAS. */
+#define USE(level, p)                                                                              \
+    {                                                                                              \
+        {p, level, false}, {                                                                       \
+            p, level, true                                                                         \
+        }                                                                                          \
+    }
+#define USES(ID, name, BASE)                                                                       \
+    {USE(MNK_##ID, MN_PRECISION_EXACT), USE(MNK_##ID, MN_PRECISION_EXACT),                         \
+     USE(MNK_##ID, MN_PRECISION_A16), USE(MNK_##ID, MN_PRECISION_A8)},
+static const mnk_use uses[MNK_N_LEVELS][4][2] = {MNK_ISAS(USES)};
 static const mnk_use *use_of(const simd *s, uint32_t precision, bool blas) {
-    const mnk_use *u = uses[blas][precision <= MN_PRECISION_A8 ? precision : 1];
-    while (u->level != s->level)
-        u++;
-    return u;
+    const uint32_t p = precision <= MN_PRECISION_A8 ? precision : MN_PRECISION_EXACT;
+    return &uses[s->level][p][blas];
 }
 
 static void say(const simd *s, int32_t level, const char *what) {
@@ -33,11 +32,14 @@ static void say(const simd *s, int32_t level, const char *what) {
         s->host->log(s->host->self, level, (mn_str){what, strlen(what)});
 }
 
+#define ISA_NAME(ID, name, BASE) ", " name
+static const char isa_names[] = MNK_ISAS(ISA_NAME);
+
 /* *self: the plugin's own state. The instruction set is that of the CPU, or a lower one by
  * option. */
 static mn_status init(const mn_host *host, void **self, mn_error *err) {
-    int32_t cap = MNK_NEON_DOT;
-    int32_t level = mnk_cpu_level();
+    int32_t cap = mnk_cpu_level();
+    bool wants_tiles = true;
     mn_str value = {NULL, 0};
     bool is_set = false;
     if (MN_HAS(mn_host, host, option))
@@ -46,17 +48,16 @@ static mn_status init(const mn_host *host, void **self, mn_error *err) {
         cap = mnk_isa_by_name(value.ptr, value.len);
         if (cap < 0)
             return mnp_fail(err, MN_BAD_INPUT, ~0u,
-                            "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: generic, "
-                            "avx2, avx512, "
-                            "avx512vnni, amx, neon",
-                            (int)(value.len > 64 ? 64 : value.len), value.ptr);
-        level = mnk_isa_cap(level, cap);
+                            "MINERVA_CPU_ISA (option isa of cpu_simd) is \"%.*s\"; valid: %s",
+                            (int)(value.len > 64 ? 64 : value.len), value.ptr, &isa_names[2]);
+        wants_tiles = cap == MNK_AMX;
     }
+    const int32_t level = mnk_isa_cap(mnk_cpu_levels(), cap);
     simd *s = host->alloc(host->self, sizeof *s, 16);
     if (!s)
         return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "out of memory: %zu bytes", sizeof *s);
     *s = (simd){.host = host, .level = level};
-    if (level == MNK_AVX512VNNI && cap > level && mnk_amx_refused())
+    if (level == MNK_AVX512VNNI && wants_tiles && mnk_amx_refused())
         say(s, MN_LOG_INFO,
             "cpu_simd: the operating system refuses the tile registers of AMX to this process "
             "(arch_prctl ARCH_REQ_XCOMP_PERM): products use AVX-512 VNNI");

@@ -10,17 +10,21 @@
 #include "types.h"
 #include <string.h>
 
-/* Levels of an ISA family grow with its number: a row may run if it is generic or of the CPU's
- * family and not above its level. */
-enum {
-    MNK_GENERIC = 0,
-    MNK_AVX2 = 1,
-    MNK_AVX512 = 2,
-    MNK_AVX512VNNI = 3,
-    MNK_AMX = 4,
-    MNK_NEON = 16,
-    MNK_NEON_DOT = 17
-};
+/* Instruction sets. X(ID, name, BASE): a CPU of a level runs its rows and those of all that it
+ * builds upon. Of what a CPU has the last one here is taken. */
+#define MNK_ISAS(X)                                                                                \
+    X(GENERIC, "generic", GENERIC)                                                                 \
+    X(AVX2, "avx2", GENERIC)                                                                       \
+    X(AVXVNNI, "avxvnni", AVX2) /* VPDPBUSD without AVX-512 */                                     \
+    X(AVX512, "avx512", AVX2)                                                                      \
+    X(AVX512VNNI, "avx512vnni", AVX512)                                                            \
+    X(AMX, "amx", AVX512VNNI)                                                                      \
+    X(NEON, "neon", GENERIC)                                                                       \
+    X(NEON_DOT, "dotprod", NEON)                                                                   \
+    X(NEON_I8MM, "i8mm", NEON_DOT)                                                                 \
+    X(NEON_BF16, "bf16", NEON_I8MM)
+#define MNK_LEVEL_(ID, name, BASE) MNK_##ID,
+enum { MNK_ISAS(MNK_LEVEL_) MNK_N_LEVELS };
 
 /* weight rows that one dot call reads side by side: memory streams per worker */
 #define MNK_STREAMS 8
@@ -151,14 +155,18 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
 const mnk_vector *mnk_find_vector(int32_t level);
 const mnk_set *mnk_sets(uint32_t *n);
 
-/* What the CPU and the OS offer, and the cap by name: < 0 = no such name. */
+/* What the CPU and the operating system offer: a bit for each level. */
+uint32_t mnk_cpu_levels(void);
+/* The best of them. */
 int32_t mnk_cpu_level(void);
 /* The CPU has AMX, and the operating system does not let this process use it. */
 bool mnk_amx_refused(void);
-int32_t mnk_isa_by_name(const char *name, size_t len);
+int32_t mnk_isa_by_name(const char *name, size_t len); /* < 0 = no such name */
 const char *mnk_isa_name(int32_t level);
-/* a cap of another family leaves the generic rows */
-int32_t mnk_isa_cap(int32_t level, int32_t cap);
+/* The best of `levels` that cap is or builds upon: generic where that is of another family. */
+int32_t mnk_isa_cap(uint32_t levels, int32_t cap);
+/* Does a CPU of this level run the rows of isa? */
+bool mnk_isa_runs(int32_t level, int32_t isa);
 
 extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon;
 #define MNK_EXTERN_(kernel, isa) extern const mnk_linear mnk_##kernel##_##isa;
@@ -171,10 +179,12 @@ MNK_EXTERNS(avx512)
 MNK_EXTERNS(neon)
 MNK_EXTERNS_A8(generic)
 MNK_EXTERNS_A8(avx2)
+MNK_EXTERNS_A8(avxvnni)
 MNK_EXTERNS_A8(avx512vnni)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
-extern const mnk_linear mnk_f16_amx, mnk_bf16_amx;
+MNK_EXTERNS_A8(neon_i8mm)
+extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
 MNK_BLOCK_KERNELS(MNK_EXTERN_, amx)
 
 /* ---- scalars that every unit needs ----------------------------------------------------------- */

@@ -26,6 +26,14 @@ enum { TILES_A8 = 24, TILES_A16 = MNK_FEW_ROWS + 1 };
         }                                                                                          \
     }
 
+/* The same for weights of bf16 by bfmmla; fewer rows are products in f32. */
+#define BFMMLA(precision)                                                                          \
+    {                                                                                              \
+        MNK_NEON_BF16, precision, MNK_FEW_ROWS + 1, NULL, {                                        \
+            LINEAR(BF16, bf16, neon_bf16)                                                          \
+        }                                                                                          \
+    }
+
 #define FITS(name, id, elems, bytes, planes) &&(id) < MNK_N_TYPES
 _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
 
@@ -34,10 +42,12 @@ static const mnk_set sets[] = {
     AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR, amx)),
     AMX(MN_PRECISION_A16, TILES_A16, ),
     A8(avx512vnni, MNK_AVX512VNNI),
+    A8(avxvnni, MNK_AVXVNNI),
     A8(avx2, MNK_AVX2),
     F32(avx512, MNK_AVX512),
     F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
+    BFMMLA(MN_PRECISION_A8),    BFMMLA(MN_PRECISION_A16),  A8(neon_i8mm, MNK_NEON_I8MM),
     A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
 #endif
     A8(generic, MNK_GENERIC),
@@ -49,12 +59,6 @@ const mnk_set *mnk_sets(uint32_t *n) {
     return sets;
 }
 
-/* Can a CPU of this level run the set? Levels of the two families are no order. */
-static bool runs(const mnk_set *s, int32_t level) {
-    const bool same_family = (s->isa >= MNK_NEON) == (level >= MNK_NEON);
-    return s->isa <= level && (s->isa == MNK_GENERIC || same_family);
-}
-
 /* r: rows of x; kernels without gemm are for few. */
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
     if (dtype >= MNK_N_TYPES)
@@ -63,7 +67,7 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
         const mnk_set *s = &sets[i];
         const mnk_linear *l = s->linear[dtype];
         const bool in_class = !s->precision || s->precision == precision;
-        if (!l || !in_class || !runs(s, level))
+        if (!l || !in_class || !mnk_isa_runs(level, s->isa))
             continue;
         const bool has_all = l->gemm || l->product;
         if (r >= s->least && (has_all || r <= MNK_FEW_ROWS))
@@ -74,7 +78,7 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
 
 const mnk_vector *mnk_find_vector(int32_t level) {
     for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++)
-        if (sets[i].vector && runs(&sets[i], level))
+        if (sets[i].vector && mnk_isa_runs(level, sets[i].isa))
             return sets[i].vector;
     return NULL;
 }

@@ -2,13 +2,18 @@
  * multiply unsigned by signed bytes. What the weights' offset adds is taken off with the sums of
  * the activations, which the quantiser has left. maddubs saturates at 16 bits, 127 * 127 * 2 still
  * fits: of weights with all eight bits the signs move over to x instead. */
+#ifdef __AVX512VNNI__
+#define VX_PRODUCTS _mm256_dpbusd_epi32
+#elif defined __AVXVNNI__
+#define VX_PRODUCTS _mm256_dpbusd_avx_epi32
+#endif
 typedef struct {
     __m256i x;
     __m256i seed;
 } VX;
 static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
     VX v = {_mm256_loadu_si256((const void *)x), _mm256_setzero_si256()};
-#ifndef __AVX512VNNI__
+#ifndef VX_PRODUCTS
     if (off == 128)
         return v;
 #endif
@@ -20,8 +25,8 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
 /* acc + d * (u - off) . x; in groups of 16 d[1] is the scale of elements from 16 on. */
 static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
                          const int off) {
-#ifdef __AVX512VNNI__
-    __m256i s = _mm256_dpbusd_epi32(x->seed, u, x->x);
+#ifdef VX_PRODUCTS
+    __m256i s = VX_PRODUCTS(x->seed, u, x->x);
 #else
     __m256i s, one = _mm256_set1_epi16(1);
     if (off == 128) {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # arm64.sh SOURCE BUILD ROOT FIXTURE... -- the whole program for AArch64: cross-built with what tools/cross/packages.sh has put below ROOT,
-# plugins probed, the beginning of a story with each instruction set, all fixtures, under qemu-user. That runs a program of the
+# plugins probed, the beginning of a story with each instruction set, all fixtures in class exact and in that of auto, under qemu-user. That runs a program of the
 # other architecture, but not what it starts: so the probe is a script here, as `minerva` is. 77 = tools or packages are missing.
 set -eu
 source=$1 build=$2/arm64 root=$3
@@ -35,12 +35,20 @@ emulated "$build/minerva" "$build/build/tools/minerva"
 export MINERVA_BUILD_ROOT="$build/build" MINERVA_PROBE_TIMEOUT=100 XDG_CACHE_HOME="$build/cache" PYTHONDONTWRITEBYTECODE=1
 "$build/minerva" plugins | awk 'NR > 1 && $5 != "ok" { print; bad = 1 } END { exit bad || NR < 6 }'
 golden() { python3 "$source/tests/golden/golden.py" "$build/minerva" "$@"; }
-for cpu in cortex-a57 max; do # without and with the dot product instructions
+for cpu in cortex-a57 neoverse-n1 max; do # Advanced SIMD alone, dot products, all
     echo "qemu-aarch64 -cpu $cpu"
     ARM64_CPU=$cpu golden story-begin cpu_simd
+    ARM64_CPU=$cpu golden auto:qwen3-moe cpu_simd # bf16
+    ARM64_CPU=$cpu golden auto:llama-mlx4 cpu_simd # 8-bit activations
 done
-golden story-begin cpu_simd generic
+for isa in generic neon dotprod i8mm; do
+    echo "at most $isa"
+    golden story-begin cpu_simd $isa
+    golden auto:qwen3-moe cpu_simd $isa
+    golden auto:llama-mlx4 cpu_simd $isa
+done
 export source build
-printf '%s\n' "$@" | xargs -P 2 -I{} sh -c 'python3 "$source/tests/golden/golden.py" "$build/minerva" fixture:{} cpu_simd > "$build/{}.txt" 2>&1 ||
-    { echo "FAIL  fixture {}"; cat "$build/{}.txt"; exit 1; }'
-echo "$# fixtures"
+printf '%s\n' "$@" | xargs -P 2 -I{} sh -c 'for case in fixture auto; do
+    python3 "$source/tests/golden/golden.py" "$build/minerva" $case:{} cpu_simd > "$build/{}.txt" 2>&1 ||
+        { echo "FAIL  $case {}"; cat "$build/{}.txt"; exit 1; }; done'
+echo "$# fixtures, in class exact and in that of auto"

@@ -121,10 +121,9 @@ int main(int argc, char **argv) {
     static const int64_t rows_of[] = {1, 2, 4, 20, 512};
     uint32_t n = argc > 1 ? (uint32_t)atoi(argv[1]) : 2;
     uint32_t n_sets;
-    int32_t level = mnk_cpu_level();
-    int32_t cap = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : level;
+    int32_t level = argc > 2 ? mnk_isa_by_name(argv[2], strlen(argv[2])) : mnk_cpu_level();
     uint32_t only = argc > 3 ? (uint32_t)atoi(argv[3]) : 0;
-    if (n < 1 || n > MAX_THREADS || cap < 0)
+    if (n < 1 || n > MAX_THREADS || level < 0 || !(mnk_cpu_levels() >> level & 1))
         return fprintf(stderr, "usage: bench_linear [threads [isa [dtype]]]\n"), 2;
     const mnk_set *sets = mnk_sets(&n_sets);
     uint8_t *mem = aligned_alloc(64, BIG);
@@ -150,7 +149,7 @@ int main(int argc, char **argv) {
         const uint32_t t = i % MNK_N_TYPES;
         const mnk_set *set = &sets[i / MNK_N_TYPES];
         const mn_dtype d = case_dtype(t);
-        if (!set->linear[t] || set->isa > mnk_isa_cap(level, cap) || (argc > 2 && set->isa < cap) ||
+        if (!set->linear[t] || (argc > 2 ? set->isa != level : !mnk_isa_runs(level, set->isa)) ||
             (only && t != only))
             continue;
         w.w = (mnc_weight){

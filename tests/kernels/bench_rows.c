@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     uint8_t *tiles = aligned_alloc(64, (size_t)tiles_bytes);
     if (many < 1 || many > MANY)
         return 2;
-    if (level < 0 || level > mnk_cpu_level())
+    if (level < 0 || !(mnk_cpu_levels() >> level & 1))
         return 2;
     if (!x || !y || !xq || !mem || !panel || !tiles)
         return 2;

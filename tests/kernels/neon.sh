@@ -1,5 +1,6 @@
 #!/bin/sh
-# neon.sh SOURCE BUILD -- cross-builds cpu_simd's rows for AArch64 and runs test_rows under qemu. 77 = tools missing.
+# neon.sh SOURCE BUILD -- cross-builds cpu_simd's rows for AArch64 and runs test_rows under qemu, capped at each instruction set, on CPUs
+# that have all of them, some, and none but Advanced SIMD. 77 = tools missing.
 set -eu
 cc=aarch64-linux-gnu-gcc
 for tool in $cc qemu-aarch64; do
@@ -9,13 +10,25 @@ src=$1/plugins/cpu_simd
 out=$2/neon
 mkdir -p "$out"
 flags="-std=gnu11 -O2 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/plugins/common -I$1/tools/check -I$1/dtype"
-$cc $flags -c "$src/rows_generic.c" -o "$out/generic.o"
-$cc $flags -c "$src/rows_neon.c" -o "$out/neon.o"
-$cc $flags -march=armv8.2-a+dotprod -c "$src/rows_neon.c" -o "$out/neon_dot.o"
+unit() { # NAME SOURCE FLAGS
+    $cc $flags $3 -c "$src/$2" -o "$out/$1.o"
+}
+unit generic rows_generic.c ""
+unit neon rows_neon.c ""
+unit neon_dot rows_neon.c -march=armv8.2-a+dotprod
+unit neon_i8mm rows_neon_i8mm.c -march=armv8.2-a+dotprod+i8mm
+unit neon_bf16 rows_neon_bf16.c -march=armv8.2-a+bf16
 $cc $flags "$src/attention.c" "$src/blas.c" "$src/isa.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/quant.c" "$src/table.c" \
     "$1"/tests/kernels/test_rows*.c "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \
-    "$out/generic.o" "$out/neon.o" "$out/neon_dot.o" -o "$out/test_rows" -lm -lpthread
-for cpu in cortex-a57 max; do # without and with the dot product instructions
-    echo "qemu-aarch64 -cpu $cpu"
-    qemu-aarch64 -cpu $cpu -L /usr/aarch64-linux-gnu "$out/test_rows" quick
+    "$out/generic.o" "$out"/neon*.o -o "$out/test_rows" -lm -lpthread
+rows() { # CPU CAP EXPECTED
+    echo "qemu-aarch64 -cpu $1, at most $2"
+    qemu-aarch64 -cpu "$1" -L /usr/aarch64-linux-gnu "$out/test_rows" quick "$2" > "$out/rows.txt" || { cat "$out/rows.txt"; exit 1; }
+    cat "$out/rows.txt"
+    grep -q "level $3," "$out/rows.txt" || { echo "expected: $3"; exit 1; }
+}
+rows cortex-a57 bf16 neon
+rows neoverse-n1 bf16 dotprod
+for isa in neon dotprod i8mm bf16; do
+    rows max $isa $isa
 done

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static int n_failed, n_checks;
-bool rows_quick; /* under an emulator: fewer shapes, and the best set alone */
+bool rows_quick; /* under an emulator: fewer shapes */
 void rows_check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,
                 double got) {
     n_checks++;
@@ -145,16 +145,14 @@ uint64_t rows_bits(double d) {
 
 /* ---- which rows are taken -------------------------------------------------------------------- */
 static void caps(void) {
-    static const int32_t levels[] = {MNK_GENERIC, MNK_AVX2, MNK_AVX512,  MNK_AVX512VNNI,
-                                     MNK_AMX,     MNK_NEON, MNK_NEON_DOT};
     uint32_t n;
     const mnk_set *sets = mnk_sets(&n);
-    for (int l = 0; l < 7; l++) {
+    for (int32_t level = 0; level < MNK_N_LEVELS; level++) {
         for (uint32_t t = 1; t < MNK_N_TYPES; t++) {
             for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t);
                  p++) {
                 for (int64_t r = 1; r < 100; r += 90) {
-                    const mnk_linear *k = mnk_find_linear(t, p, levels[l], r);
+                    const mnk_linear *k = mnk_find_linear(t, p, level, r);
                     const int32_t form = k ? k->x_form : -1;
                     bool ok = p == MN_PRECISION_A8 || form != MNK_X_A8;
                     ok = ok && (p != MN_PRECISION_EXACT || form == MNK_X_F32);
@@ -164,34 +162,64 @@ static void caps(void) {
                         ok = ok && k && (k->gemm || k->product);
                     bool mine = false;
                     for (uint32_t i = 0; i < n; i++) {
-                        mine |= sets[i].linear[t] == k && sets[i].isa <= levels[l] &&
-                                (sets[i].isa == MNK_GENERIC ||
-                                 (sets[i].isa >= MNK_NEON) == (levels[l] >= MNK_NEON));
+                        mine |= sets[i].linear[t] == k && mnk_isa_runs(level, sets[i].isa);
                     }
-                    rows_check(ok && mine, "choice", mnk_isa_name(levels[l]), t, p, r, 0);
+                    rows_check(ok && mine, "choice", mnk_isa_name(level), t, p, r, 0);
                 }
             }
         }
     }
-    rows_check(mnk_isa_cap(MNK_AVX512VNNI, MNK_NEON_DOT) == MNK_GENERIC &&
-                   mnk_isa_cap(MNK_NEON_DOT, MNK_AVX2) == MNK_GENERIC,
-               "cap of another family", "", 0, 0, 0, 0);
-    rows_check(mnk_isa_cap(MNK_AVX512, MNK_AMX) == MNK_AVX512 &&
-                   mnk_isa_cap(MNK_AMX, MNK_AVX2) == MNK_AVX2,
-               "cap", "", 0, 0, 0, 0);
+    const uint32_t vnni = (1u << MNK_AVX512VNNI << 1) - 1; /* with AVX-VNNI */
+    const struct {
+        uint32_t have;
+        int32_t cap, want;
+    } cases[] = {
+        {vnni, MNK_AMX, MNK_AVX512VNNI},
+        {vnni, MNK_AVX512, MNK_AVX512},
+        {vnni, MNK_AVXVNNI, MNK_AVXVNNI},
+        {vnni, MNK_NEON_BF16, MNK_GENERIC},
+        {vnni & ~(1u << MNK_AVXVNNI), MNK_AVXVNNI, MNK_AVX2}, /* Zen 4, Ice Lake */
+        {1u << MNK_GENERIC | 1u << MNK_AVX2 | 1u << MNK_AVXVNNI, MNK_AMX, MNK_AVX2},
+        {1u << MNK_GENERIC | 1u << MNK_NEON | 1u << MNK_NEON_DOT, MNK_NEON_BF16, MNK_NEON_DOT},
+        {1u << MNK_GENERIC | 1u << MNK_NEON | 1u << MNK_NEON_DOT, MNK_NEON, MNK_NEON},
+        {1u << MNK_GENERIC | 1u << MNK_NEON, MNK_AVX2, MNK_GENERIC},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        rows_check(mnk_isa_cap(cases[i].have, cases[i].cap) == cases[i].want, "cap",
+                   mnk_isa_name(cases[i].cap), cases[i].have, cases[i].want, 0, 0);
+    rows_check(!mnk_isa_runs(MNK_AVX512VNNI, MNK_AVXVNNI) &&
+                   !mnk_isa_runs(MNK_AVXVNNI, MNK_AVX512) &&
+                   mnk_isa_runs(MNK_NEON_BF16, MNK_NEON) && mnk_isa_runs(MNK_AMX, MNK_AMX),
+               "levels", "", 0, 0, 0, 0);
     rows_check(mnk_isa_by_name("avx512", 6) == MNK_AVX512 && mnk_isa_by_name("avx", 3) < 0, "names",
                "", 0, 0, 0, 0);
 }
 
+/* The level that the sets are taken for: the CPU's, or `name`, which may be more than the CPU has
+ * if its rows are built to be emulated. */
+static int32_t level_of(const char *name, bool emulated) {
+    if (!name)
+        return mnk_cpu_level();
+    const int32_t cap = mnk_isa_by_name(name, strlen(name));
+    if (cap < 0) {
+        printf("no instruction set \"%s\"\n", name);
+        exit(2);
+    }
+    return mnk_isa_cap(emulated ? ~0u : mnk_cpu_levels(), cap);
+}
+
+/* test_rows [quick | emulated [ISA]]: the rows of all instruction sets that the CPU has; quick and
+ * emulated: of the best one, or of ISA. */
 int main(int argc, char **argv) {
     uint32_t n;
+    const bool emulated = argc > 1 && !strcmp(argv[1], "emulated");
+    const bool one_level = argc > 1;
     rows_quick = argc > 1 && !strcmp(argv[1], "quick");
     const mnk_set *sets = mnk_sets(&n);
-    int32_t level = mnk_cpu_level();
+    const int32_t level = level_of(argc > 2 ? argv[2] : NULL, emulated);
     caps();
     for (uint32_t i = 0; i < n; i++) {
-        /* under an emulator the others are tested where they are the best */
-        if (sets[i].isa > level || (rows_quick && sets[i].isa != level))
+        if (one_level ? sets[i].isa != level : !(mnk_cpu_levels() >> sets[i].isa & 1))
             continue;
         for (uint32_t t = 0; t < MNK_N_TYPES; t++) {
             if (sets[i].linear[t]) {

@@ -7,7 +7,7 @@
 /* Of the oracles' inner loops, which take most of the time under sanitizers. */
 #define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 
-extern bool rows_quick; /* under an emulator: fewer shapes, and the best set alone */
+extern bool rows_quick; /* under an emulator: fewer shapes */
 
 /* Counts a check; a failed one is printed with the row, its sizes and what it got. */
 void rows_check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,

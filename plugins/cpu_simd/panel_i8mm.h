@@ -1,0 +1,128 @@
+/* panel_i8mm.h -- tiles of byte panels by SMMLA, which multiplies two x rows with two weight rows,
+ * eight columns of each, into four sums. Bytes of a panel are signed: [4 spans of 8 columns][pairs
+ * of weight rows][2][8]. */
+enum { SIDE = 8, MOST = 4 };
+#include "panel.h"
+#include "tile_pairs.h"
+
+/* How much larger the bytes of a panel are than the numbers they stand for. */
+INLINE int panel_bias(const int off, const int min) {
+    (void)off;
+    (void)min;
+    return 0;
+}
+
+/* Eight columns of a, then those of b: the first ones, or (h 1) the second ones. */
+INLINE uint8x16_t eight_of(uint8x16_t a, uint8x16_t b, const int h) {
+    const uint64x2_t a2 = vreinterpretq_u64_u8(a);
+    const uint64x2_t b2 = vreinterpretq_u64_u8(b);
+    if (h)
+        return vreinterpretq_u8_u64(vzip2q_u64(a2, b2));
+    return vreinterpretq_u8_u64(vzip1q_u64(a2, b2));
+}
+/* 8 rows of 32 bytes. */
+INLINE void panel_put8(const VB r[8], uint8_t *to) {
+    const int span = 16 * PAIRS;
+    for (int i = 0; i < PAIRS; i++) {
+        const VB a = r[2 * i];
+        const VB b = r[2 * i + 1];
+        uint8_t *pair = to + 16 * i;
+        vst1q_u8(pair, eight_of(a.lo, b.lo, 0));
+        vst1q_u8(pair + span, eight_of(a.lo, b.lo, 1));
+        vst1q_u8(pair + 2 * span, eight_of(a.hi, b.hi, 0));
+        vst1q_u8(pair + 3 * span, eight_of(a.hi, b.hi, 1));
+    }
+}
+
+/* {p[0], p[1], p[0], p[1]} */
+INLINE VF twice(const float *p) {
+    const float32x2_t two = vld1_f32(p);
+    return vcombine_f32(two, two);
+}
+/* {a, a, b, b} */
+INLINE VF each_twice(float a, float b) {
+    return vcombine_f32(vdup_n_f32(a), vdup_n_f32(b));
+}
+/* The x row that row a shares its products with; an odd last one is multiplied twice. */
+INLINE int other_of(const int a, const int mr) {
+    return a + 1 < mr ? a + 1 : a;
+}
+
+/* Products of the group's columns, in whole numbers. p: the group's bytes; at: its first column in
+ * x. */
+typedef struct {
+    int32x4_t of[MOST / 2][PAIRS];
+} whole_sums;
+INLINE void multiply(whole_sums *q, const uint8_t *p, const uint8_t *const x[MOST], int64_t at,
+                     const int group, const int mr) {
+#pragma GCC unroll 2
+    for (int a = 0; a < mr; a += 2)
+#pragma GCC unroll 4
+        for (int j = 0; j < PAIRS; j++)
+            q->of[a / 2][j] = vdupq_n_s32(0);
+#pragma GCC unroll 4
+    for (int i = 0; i < group; i += 8, p += 16 * PAIRS) {
+        int8x16_t w[PAIRS];
+#pragma GCC unroll 4
+        for (int j = 0; j < PAIRS; j++)
+            w[j] = vreinterpretq_s8_u8(vld1q_u8(p + 16 * j));
+#pragma GCC unroll 2
+        for (int a = 0; a < mr; a += 2) {
+            const uint8x8_t x0 = vld1_u8(x[a] + at + i);
+            const uint8x8_t x1 = vld1_u8(x[other_of(a, mr)] + at + i);
+            const int8x16_t two = vreinterpretq_s8_u8(vcombine_u8(x0, x1));
+            int32x4_t *sums = q->of[a / 2];
+#pragma GCC unroll 4
+            for (int j = 0; j < PAIRS; j++)
+                sums[j] = vmmlaq_s32(sums[j], two, w[j]);
+        }
+    }
+}
+
+/* acc + the sums of group g of block b by both scales, and minima times sums of x. */
+INLINE void fold(pair_sums *acc, const whole_sums *q, const float *scale, const x_scales *s,
+                 int64_t b, const int g, const int group, const int min, const int mr) {
+    const int n = 32 / group;
+    const float *d = scale + SIDE * g;
+    const float *m = scale + SIDE * (n + g);
+#pragma GCC unroll 2
+    for (int a = 0; a < mr; a += 2) {
+        const int other = other_of(a, mr);
+        const VF dx = each_twice(s->d[a][b], s->d[other][b]);
+        VF *sums = acc->of[a / 2];
+#pragma GCC unroll 4
+        for (int j = 0; j < PAIRS; j++) {
+            const VF by = v_mul(twice(d + 2 * j), dx);
+            const VF whole = vcvtq_f32_s32(q->of[a / 2][j]);
+            sums[j] = v_fma(whole, by, sums[j]);
+        }
+        if (!min)
+            continue;
+        const int64_t at = n * b + g;
+        const VF sum = each_twice(s->of.sum[a][at], s->of.sum[other][at]);
+#pragma GCC unroll 4
+        for (int j = 0; j < PAIRS; j++)
+            sums[j] = v_fma(twice(m + 2 * j), sum, sums[j]);
+    }
+}
+
+/* mr x rows against SIDE weight rows, of which `left` count; n blocks; x: their bytes of the first
+ * one. */
+INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], const x_scales *s,
+                 const mnk_pair *pair, int64_t y0, int64_t left, bool first, const int group,
+                 const int min, const int mr) {
+    const int np = (mr + 1) / 2;
+    pair_sums acc;
+    load_sums(&acc, pair, mr, y0, left, first, np);
+    for (int64_t b = 0; b < n; b++, p += block_bytes(group, min)) {
+        const float *scale = (const float *)(const void *)(p + 32 * SIDE);
+#pragma GCC unroll 2
+        for (int g = 0; g < 32 / group; g++) {
+            const int column = group * g;
+            whole_sums q;
+            multiply(&q, p + SIDE * column, x, 32 * b + column, group, mr);
+            fold(&acc, &q, scale, s, b, g, group, min, mr);
+        }
+    }
+    store_sums(&acc, pair, mr, y0, left, np);
+}
