@@ -1,5 +1,5 @@
-/* host.c -- the mn_host of the tests: the check's threads, counted allocations, injected
- * failures. */
+/* host.c -- the mn_host of the tests: the check's threads, counted allocations whose end is
+ * guarded, injected failures. */
 #include "harness.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -8,6 +8,14 @@
 #include <time.h>
 #include "host.h"
 #include "threads.h"
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define MN_POISON ASAN_POISON_MEMORY_REGION
+#define MN_UNPOISON ASAN_UNPOISON_MEMORY_REGION
+#else
+#define MN_POISON(p, n) (void)0
+#define MN_UNPOISON(p, n) (void)0
+#endif
 
 static uint32_t n_workers = 3;
 static const char *option_key, *option_value;
@@ -33,25 +41,49 @@ static void log_line(void *self, int32_t level, mn_str msg) {
         fprintf(stderr, "# plugin: %.*s\n", (int)msg.len, msg.ptr);
 }
 
+/* Before an allocation: how long it is. Behind it: bytes that nobody may write. */
+enum { HEAD = 256, TAIL = 256, TAIL_BYTE = 0x5a };
+typedef struct {
+    void *block;
+    uint64_t bytes;
+} head;
+static head *head_of(void *p) {
+    return (head *)(void *)((uint8_t *)p - sizeof(head));
+}
+
 static void *give(void *self, uint64_t bytes, uint64_t align) {
-    void *p = NULL;
+    const uint64_t front = align > HEAD ? align : HEAD;
+    void *block = NULL;
     (void)self;
     if (atomic_load(&fail_in) >= 0 &&
         (atomic_load(&fail_in) == 0 || atomic_fetch_sub(&fail_in, 1) == 0))
         return NULL;
-    if (bytes > (uint64_t)1 << 36 ||
-        posix_memalign(&p, align < sizeof p ? sizeof p : align, bytes ? bytes : 1))
+    if (bytes > (uint64_t)1 << 36 || posix_memalign(&block, front, front + bytes + TAIL))
         return NULL;
+    uint8_t *p = (uint8_t *)block + front;
     memset(p, 0xa5, bytes);
+    memset(p + bytes, TAIL_BYTE, TAIL);
+    *head_of(p) = (head){block, bytes};
+    MN_POISON(p + bytes, TAIL);
     atomic_fetch_add(&live, 1);
     return p;
 }
 
 static void take_back(void *self, void *p) {
     (void)self;
-    if (p)
-        atomic_fetch_sub(&live, 1);
-    free(p);
+    if (!p)
+        return;
+    const head h = *head_of(p);
+    const uint8_t *tail = (uint8_t *)p + h.bytes;
+    MN_UNPOISON(tail, TAIL);
+    for (int i = 0; i < TAIL; i++)
+        if (tail[i] != TAIL_BYTE) {
+            fprintf(stderr, "# plugin: wrote behind an allocation of %llu bytes\n",
+                    (unsigned long long)h.bytes);
+            abort();
+        }
+    atomic_fetch_sub(&live, 1);
+    free(h.block);
 }
 
 static mn_status parallel(void *self, uint32_t n, void (*fn)(void *, uint32_t, uint32_t),

@@ -11,12 +11,12 @@
 static const char *const caps[] = {
     "generic",
 #ifndef __x86_64__
-    "neon",
+    "neon",    "dotprod", "i8mm", "bf16",
 #elif defined __SANITIZE_ADDRESS__
     "avx2",
     "avx512vnni",
 #else
-    "avx2",    "avx512", "avx512vnni", "amx",
+    "avx2",    "avxvnni", "avx512", "avx512vnni", "amx",
 #endif
 };
 static bool is_block(uint32_t t) {
@@ -165,6 +165,98 @@ static void experts(void **state) {
     for (high.variant = 0; high.variant < 4; high.variant++)
         near(MN_OP_MOE_LINEAR, MN_F8_E4M3_128, high, MN_PRECISION_EXACT, 1e-5, "neon");
     h_host_option(NULL, NULL);
+}
+
+/* The most scratch that a MOE_LINEAR may take: of each worker the pairs, their order, where each
+ * expert's begin, and a panel of weights; of all x as the products read it, and y. A panel of f32
+ * has 48 rows of 1,040 columns, one of bytes 64 rows of at most 1.5 bytes a column, one of tiles
+ * 128 rows and sums of 512 pairs. Tiles: 64 bytes a column and group of 16 pairs. */
+static uint64_t most_scratch(const op_shape *s, uint32_t precision) {
+    const uint64_t pairs = (uint64_t)(s->rows * s->n_used);
+    const uint64_t k = (uint64_t)s->k;
+    const uint64_t n_expert = (uint64_t)s->n_expert;
+    const uint64_t y = pairs * (uint64_t)s->n * 4;
+    const uint64_t records = 8 << 10; /* of nodes and tensors */
+    const uint64_t lists = pairs * 20 + n_expert * 4 + 256;
+    const uint64_t rest = records + lists + y;
+    uint64_t panel = 48 * 1040 * 4;
+    if (precision == MN_PRECISION_EXACT)
+        return rest + panel;
+    uint64_t x = pairs * (5 * k / 2 + 64);
+    const uint64_t tiles = (pairs / 16 + n_expert) * (32 * k + 2048);
+    if (tiles > x)
+        x = tiles;
+    panel = 384 << 10;
+    if (96 * k > panel)
+        panel = 96 * k;
+    return rest + panel + x;
+}
+
+static uint64_t scratch_of(h_plugin *p, const op_case *c, uint32_t precision) {
+    mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
+    mn_estimate e = {.size = sizeof e};
+    const mn_compile question = case_question(c, precision);
+    assert_int_equal(p->be->estimate(p->dev, &question, &e, &err), MN_OK);
+    return e.scratch;
+}
+
+/* Experts of a prompt: every pair goes to the first experts, so that they have many times the pairs
+ * of an average one, and rows are long. What the plugin says it takes stays within most_scratch,
+ * and the step within what it says: the host guards the end of the only worker's scratch. */
+static void scratch_of_experts(void **state) {
+    static const uint32_t types[] = {MN_F32, MN_BF16, MN_Q8_0, MN_Q2_K};
+    static const op_shape shapes[] = {{
+                                          .rows = 300,
+                                          .n_expert = 32,
+                                          .n_used = 2,
+                                          .k = 4352,
+                                          .n = 24,
+                                      },
+                                      {
+                                          .rows = 40,
+                                          .n_expert = 8,
+                                          .n_used = 4,
+                                          .k = 512,
+                                          .n = 24,
+                                          .variant = 1,
+                                      }};
+    (void)state;
+    h_host_workers(1);
+    for (int i = 0; i < 8; i++) {
+        const op_shape *s = &shapes[i / 4];
+        op_case *got = case_random(MN_OP_MOE_LINEAR, types[i % 4], s, 5);
+        op_case *want = case_random(MN_OP_MOE_LINEAR, types[i % 4], s, 5);
+        const size_t n_pairs = (size_t)(s->rows * s->n_used);
+        int32_t *experts = got->data[got->operands[got->n[0].in_off + MN_MOE_LINEAR_EXPERTS]];
+        for (size_t p = 0; p < n_pairs; p++)
+            experts[p] = (int32_t)p % (int32_t)s->n_used;
+        memcpy(want->data[want->operands[want->n[0].in_off + MN_MOE_LINEAR_EXPERTS]], experts,
+               n_pairs * sizeof *experts);
+        h_plugin reference;
+        if (!h_open(&reference, "reference"))
+            skip();
+        h_run(&reference, want, MN_PRECISION_EXACT);
+        h_close(&reference);
+        for (size_t c = 0; c < sizeof caps / sizeof *caps; c++)
+            for (uint32_t class = MN_PRECISION_EXACT; class <= MN_PRECISION_A8; class ++) {
+                h_plugin p;
+                h_host_option("isa", caps[c]);
+                assert_true(h_open(&p, "cpu_simd"));
+                const uint64_t scratch = scratch_of(&p, got, class);
+                if (scratch > most_scratch(s, class))
+                    fail_msg("type %u class %u cap %s: %llu bytes of scratch, at most %llu",
+                             types[i % 4], class, caps[c], (unsigned long long)scratch,
+                             (unsigned long long)most_scratch(s, class));
+                h_run(&p, got, class);
+                const double e = case_differ(got, want, NULL);
+                assert_true(e <= (class == MN_PRECISION_EXACT ? 1e-5 : 3e-2));
+                h_close(&p);
+            }
+        case_free(got);
+        case_free(want);
+    }
+    h_host_option(NULL, NULL);
+    h_host_workers(3);
 }
 
 static void attention(void **state) {
@@ -365,11 +457,15 @@ static void bad_isa(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blas_when_needed), cmocka_unit_test(linear),
-        cmocka_unit_test(experts),          cmocka_unit_test(attention),
-        cmocka_unit_test(small_ops),        cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(equal_experts),    cmocka_unit_test(behind_the_table),
-        cmocka_unit_test(bad_isa)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(blas_when_needed),
+                                       cmocka_unit_test(linear),
+                                       cmocka_unit_test(experts),
+                                       cmocka_unit_test(attention),
+                                       cmocka_unit_test(small_ops),
+                                       cmocka_unit_test(batch_invariance),
+                                       cmocka_unit_test(scratch_of_experts),
+                                       cmocka_unit_test(equal_experts),
+                                       cmocka_unit_test(behind_the_table),
+                                       cmocka_unit_test(bad_isa)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
