@@ -11,6 +11,8 @@
 
 /* a split must be so much faster than what it replaces: rates are measured on busy machines */
 #define SPLIT_GAIN 1.1
+/* and a group, which takes all its members from whatever else they could do */
+#define GROUP_GAIN 1.2
 /* of the weight bytes read per token: a device that would get less is left out under auto */
 #define MIN_SHARE 0.1
 
@@ -359,22 +361,61 @@ static mn_status try_single(mn_chooser *c, bool oracles) {
     return adopt_order(c, &w);
 }
 
-/* Whether devices of the plugin could run the model and all of them lack the memory alone. */
-static bool needs_group(const mn_chooser *c, const mn_plugin_record *plugin) {
+/* What a group of all devices of the plugin has to gain: SPLIT_GAIN where all of them could run the
+ * model and lack the memory alone, GROUP_GAIN where one of them is the best so far; 0: it is not
+ * tried. */
+static double wanted_of_group(const mn_chooser *c, const mn_plugin_record *plugin) {
     uint32_t n = 0;
+    uint32_t n_lack = 0;
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
         if (o->record->plugin != plugin || o->record->n_members || !o->record->usable)
             continue;
-        if (!takes_part(c, i) || MN_STATUS_CLASS(o->status) != MN_CLASS_SMALLER)
-            return false;
+        const bool lacks = MN_STATUS_CLASS(o->status) == MN_CLASS_SMALLER;
+        if (!takes_part(c, i) || (o->status && !lacks))
+            return 0;
         n++;
+        n_lack += lacks;
     }
-    return plugin->group && n > 1;
+    if (!plugin->group || n < 2)
+        return 0;
+    if (n_lack == n)
+        return SPLIT_GAIN;
+    const bool is_best =
+        c->plan.n_devices == 1 && mn_offer_at(c, c->plan.device[0])->record->plugin == plugin;
+    return is_best ? GROUP_GAIN : 0;
 }
 
-/* All devices of the plugin as one, if that can be, and is worth more than the best so far. */
-static mn_status try_group(mn_chooser *c, const mn_plugin_record *plugin) {
+static bool is_measured(const mn_offer *o) {
+    return o->rates.source == MN_RATES_CACHED || o->rates.source == MN_RATES_MEASURED;
+}
+
+/* Offer i is a group. Whether its plan is to replace the best so far, by rates that were measured;
+ * else the record says why not. */
+static bool group_gains(mn_chooser *c, uint32_t i, const mn_plan *plan, double wanted) {
+    mn_trial *t = &mn_offer_at(c, i)->trial;
+    note_trial(c, i, plan);
+    if (plan->status)
+        return false;
+    if (!mn_has_plan(c))
+        return true;
+    const mn_offer *best = mn_offer_at(c, c->plan.device[0]);
+    const double gain = c->plan.score / plan->score;
+    const bool known = wanted < GROUP_GAIN || (is_measured(mn_offer_at(c, i)) && is_measured(best));
+    if (known && gain >= wanted)
+        return true;
+    t->result = MN_TRIAL_TOO_SLOW;
+    snprintf(
+        t->reason, sizeof t->reason,
+        "%.60s alone takes %.0f us per token, the group would take %.0f%s: %.2f times as fast; "
+        "wanted: %.1f",
+        best->record->name, c->plan.score, plan->score, known ? "" : " by claims alone", gain,
+        wanted);
+    return false;
+}
+
+/* All devices of the plugin as one, if that can be and gains as much as is wanted. */
+static mn_status try_group(mn_chooser *c, const mn_plugin_record *plugin, double wanted) {
     char name[96];
     char why[MN_GROUP_WHY];
     uint32_t at;
@@ -389,20 +430,21 @@ static mn_status try_group(mn_chooser *c, const mn_plugin_record *plugin) {
     mn_rate_all(c, true);
     const mn_order w = {.at = {at}, .n = 1};
     st = mn_plan_order(c, &w, &plan);
-    if (!st && !plan.status && gains(c, &plan))
+    if (!st && group_gains(c, at, &plan, wanted))
         mn_plan_adopt(c, &plan);
     mn_plan_free(&plan);
     return st;
 }
 
-/* A group takes all its members, so that it is asked only where no member does it alone. */
 static mn_status try_groups(mn_chooser *c) {
     size_t n;
     const mn_plugin_record *all = mn_registry_plugins(c->reg, &n);
     mn_status st = MN_OK;
-    for (size_t i = 0; i < n && !st; i++)
-        if (all[i].backend && needs_group(c, &all[i]))
-            st = try_group(c, &all[i]);
+    for (size_t i = 0; i < n && !st; i++) {
+        const double wanted = all[i].backend ? wanted_of_group(c, &all[i]) : 0;
+        if (wanted > 0)
+            st = try_group(c, &all[i], wanted);
+    }
     return st;
 }
 

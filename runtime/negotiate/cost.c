@@ -7,7 +7,9 @@
 
 /* for a device that states nothing and could not be measured: any that does goes first */
 #define UNKNOWN_GBPS 1.0
-enum { PROMPT = 512 };
+/* of a group, in a layer: a sum behind attention, one behind its feed-forward part (Shoeybi et al.
+ * 2019, Megatron-LM) */
+enum { PROMPT = 512, EXCHANGES = 2 };
 
 static double us_at(double bytes, double gbps) {
     return bytes / gbps * 1e-3;
@@ -115,8 +117,9 @@ static void add_weight(const mn_rates *r, const mn_graph *g, const mn_node *n, c
 static void add_measured(const mn_rates *r, const mn_graph *g, mn_segment *s) {
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
-        s->decode_us += r->node_us;
-        s->prefill_us += r->node_us;
+        const double exchanges = n->op == MN_OP_ATTENTION ? EXCHANGES : 0;
+        s->decode_us += r->node_us + exchanges * r->exchange_us;
+        s->prefill_us += r->node_us + exchanges * r->exchange_us;
         for (uint32_t j = 0; j < n->n_in; j++) {
             const mn_tensor *w = factor(g, n, j);
             if (w)

@@ -322,6 +322,8 @@ static void rates(json *j, const mn_offer *o) {
     put_str(j, "source", mn_rates_source_name(r->source));
     put_num(j, "measured_ms", r->measured_ms);
     put_num(j, "node_us", r->node_us);
+    if (r->exchange_us > 0)
+        put_num(j, "exchange_us", r->exchange_us);
     put_num(j, "step_us", r->step_us);
     put_num(j, "copy_us", r->copy_us);
     put_num(j, "copy_gbps", r->copy_gbps);

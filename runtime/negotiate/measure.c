@@ -11,6 +11,7 @@
 #define SMALL_N 1024
 #define LARGE_K 4096
 #define BUDGET_US 60e3 /* for one run of anything */
+#define NO_EXCHANGE_US 1e-3
 
 typedef struct {
     mn_small_device d;
@@ -81,24 +82,42 @@ static bool time_chain(bench *be, uint32_t op, uint32_t n, uint32_t dtype, doubl
     return time_graph(be, 1, us);
 }
 
-/* By a chain of nodes against one, of the first operation that the device has. */
+/* Of one node, by a chain of them against one; one_us: of the step with one. */
+static bool time_node(bench *be, uint32_t op, uint32_t dtype, double *node_us, double *one_us) {
+    enum { N = MN_SMALL_CHAIN };
+    double many;
+    if (!time_chain(be, op, 1, dtype, one_us) || !time_chain(be, op, N, dtype, &many))
+        return false;
+    *node_us = MN_MAX((many - *one_us) / (N - 1), 1e-3);
+    return true;
+}
+
+/* Of the first operation that the device has. */
 static bool launch(bench *be, uint32_t dtype, mn_measured *out) {
     static const uint32_t ops[] = {MN_OP_ADD, MN_OP_RMS_NORM, MN_OP_LINEAR};
-    enum { N = MN_SMALL_CHAIN };
     double one;
-    double many;
     for (size_t i = 0; i < MN_COUNT(ops) && !be->d.stuck; i++) {
-        bool ok = time_chain(be, ops[i], 1, dtype, &one);
-        if (ok)
-            ok = time_chain(be, ops[i], N, dtype, &many);
-        if (!ok)
+        if (!time_node(be, ops[i], dtype, &out->node_us, &one))
             continue;
-        out->node_us = MN_MAX((many - one) / (N - 1), 1e-3);
         out->step_us = MN_MAX(one - out->node_us, 1e-3);
         be->note[0] = 0;
         return true;
     }
     return false;
+}
+
+/* Members of a group divide a product and bring its parts together, other nodes they do each for
+ * itself. */
+static bool exchanges(bench *be, const mn_offer *o, uint32_t dtype, mn_measured *out) {
+    double product;
+    double one;
+    out->exchange_us = NO_EXCHANGE_US;
+    if (!o->record->n_members)
+        return true;
+    if (!time_node(be, MN_OP_LINEAR, dtype, &product, &one))
+        return false;
+    out->exchange_us = MN_MAX(product - out->node_us, NO_EXCHANGE_US);
+    return true;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -260,9 +279,9 @@ static bool products(bench *be, mn_dtype t, uint64_t free_bytes, mn_measured *ou
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static bool in_range(const mn_measured *m) {
-    static const double most[] = {1e5, 1e5, 1e6, 1e6, 1e6, 1e5}; /* GB/s, TFLOP/s, us */
-    const double v[] = {m->decode_gbps, m->prefill_tflops, m->node_us,
-                        m->step_us,     m->copy_us,        m->copy_gbps};
+    static const double most[] = {1e5, 1e5, 1e6, 1e6, 1e6, 1e5, 1e6}; /* GB/s, TFLOP/s, us */
+    const double v[] = {m->decode_gbps, m->prefill_tflops, m->node_us,    m->step_us,
+                        m->copy_us,     m->copy_gbps,      m->exchange_us};
     for (size_t i = 0; i < MN_COUNT(v); i++)
         if (!(v[i] > 1e-7 && v[i] < most[i]))
             return false;
@@ -271,7 +290,7 @@ static bool in_range(const mn_measured *m) {
 
 /* be has a queue and memory. */
 static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured *out) {
-    bool ok = launch(be, type.id, out) && copies(be, out);
+    bool ok = launch(be, type.id, out) && exchanges(be, o, type.id, out) && copies(be, out);
     if (ok)
         ok = products(be, type, o->free_bytes, out);
     if (!ok || in_range(out))

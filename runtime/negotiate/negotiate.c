@@ -44,9 +44,32 @@ static uint32_t count_others(const mn_chooser *c) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
-        n += i != c->p->chosen && o->asked && !o->status;
+        n += i != c->p->chosen && o->asked && !o->status && !o->record->n_members;
     }
     return n;
+}
+
+/* The fastest member of the chosen group that has the memory alone; NULL: none has. */
+static const mn_offer *best_member(const mn_chooser *c) {
+    const mn_device_record *group = mn_offer_at(c, c->p->chosen)->record;
+    const mn_offer *best = NULL;
+    for (uint32_t i = 0; i < c->p->n_offers; i++) {
+        const mn_offer *o = mn_offer_at(c, i);
+        if (o->asked && !o->status && mn_group_has(group, o->record) &&
+            (!best || o->score < best->score))
+            best = o;
+    }
+    return best;
+}
+
+static void say_group(const mn_chooser *c, mn_text *why) {
+    const mn_offer *alone = best_member(c);
+    const uint32_t n = mn_offer_at(c, c->p->chosen)->record->n_members;
+    if (alone)
+        mn_text_printf(why, "%u devices together: %.1f times as fast as %s alone", n,
+                       alone->score / c->plan.score, alone->record->name);
+    else
+        mn_text_printf(why, "%u devices together: none of them has the memory alone", n);
 }
 
 static void say_single(const mn_chooser *c, mn_text *why) {
@@ -55,8 +78,7 @@ static void say_single(const mn_chooser *c, mn_text *why) {
     if (c->named)
         mn_text_puts(why, "named by the user");
     else if (o->record->n_members)
-        mn_text_printf(why, "%u devices together: none of them has the memory alone",
-                       o->record->n_members);
+        say_group(c, why);
     else if (c->p->fallback)
         mn_text_puts(why, "nothing faster is there (this is the slow reference)");
     else if (!others)

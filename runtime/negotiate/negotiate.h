@@ -68,6 +68,7 @@ typedef struct {
     uint32_t n_types;
     double node_us, step_us;   /* launch: of each node; of each segment of a step */
     double copy_us, copy_gbps; /* between host and device: of a small row; of many */
+    double exchange_us;        /* of a group, measured: between its members, of a small row */
     double measured_ms;        /* time that measuring took now; 0 = none */
 } mn_rates;
 

@@ -123,8 +123,10 @@ static inline double mn_capped(double v, double most) {
 }
 
 /* ---- measure.c: rates of one device and weight type, through the plugin's table alone -------- */
+/* exchange_us: what the members of a group exchange behind a small product; of a device next to
+ * nothing. */
 typedef struct {
-    double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps;
+    double decode_gbps, prefill_tflops, node_us, step_us, copy_us, copy_gbps, exchange_us;
 } mn_measured;
 /* Measures o->device in the class and with the KV types of the offer. false: note says why. */
 bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap);

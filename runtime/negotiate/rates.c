@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD "minerva rates 1\n"
+#define HEAD "minerva rates 2\n"
 
 /* ---- cache: one small file per device, driver, plugin build, type and class ------------------ */
 /* The key is one line: what a plugin says in it is plain. */
@@ -187,6 +187,7 @@ void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, boo
             rates->step_us = m.step_us;
             rates->copy_us = m.copy_us;
             rates->copy_gbps = m.copy_gbps;
+            rates->exchange_us = o->record->n_members ? m.exchange_us : 0;
         }
         if (fresh)
             rates->source = MN_RATES_MEASURED;

@@ -72,12 +72,50 @@ def memory(alone):
         # no CPU is there: auto has these devices alone
         for path in (os.path.join(os.environ["MINERVA_STUBS"], "group.so"), os.path.join(BUILD, "loaders", "gguf", "gguf.so")):
             shutil.copy(path, folder)
-        for size, want in (("8", "group:all: 4 devices together: none of them has the memory alone"), ("64", ": the fastest of 4 usable devices")):
-            code, out = generate("auto", MINERVA_GROUP_MEMORY=size, MINERVA_PLUGIN_PATH_ONLY=folder)
-            check(code == 0 and want in out, "auto with %s MiB: %s%s" % (size, want, "" if want in out else "\n" + out))
+        want = "group:all: 4 devices together: none of them has the memory alone"
+        code, out = generate("auto", MINERVA_GROUP_MEMORY="8", MINERVA_PLUGIN_PATH_ONLY=folder)
+        check(code == 0 and want in out, "auto with 8 MiB: %s%s" % (want, "" if want in out else "\n" + out))
         code, out = command(MINERVA, "devices", "--explain", "--json", "-m", MODEL, "-c", "64", MINERVA_GROUP_MEMORY="8",
                             MINERVA_PLUGIN_PATH_ONLY=folder)
         check(code == 0 and re.search('"members": *4', out), "devices --explain counts the members")
+
+
+def set_rates(cache, of_group):
+    """Replaces what was measured: figures of the devices, and of the group."""
+    folder = os.path.join(cache, "minerva")
+    kinds = set()
+    for name in os.listdir(folder):
+        if not name.startswith("rates-"):
+            continue
+        with open(os.path.join(folder, name), encoding="utf-8") as f:
+            head, key = f.read().splitlines()[:2]
+        is_group = "group:all|" in key
+        kinds.add(is_group)
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write("%s\n%s\n%s\n" % (head, key, of_group if is_group else "10 0.1 1 1 1 10 0.001"))
+    return kinds == {True, False}
+
+
+def faster():
+    """A group that one of its members could do without: by rates as a measurement leaves them."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+        for path in (os.path.join(os.environ["MINERVA_STUBS"], "group.so"), os.path.join(BUILD, "loaders", "gguf", "gguf.so")):
+            shutil.copy(path, folder)
+        env = {"MINERVA_GROUP_MEMORY": "64", "MINERVA_PLUGIN_PATH_ONLY": folder, "XDG_CACHE_HOME": cache}
+        explain = (MINERVA, "devices", "--explain", "--json", "-m", MODEL, "-c", "64")
+        code, out = command(*explain, **env)
+        check(code == 0 and '"exchange_us"' in out, "devices --explain measures the group, and what it exchanges")
+        # GB/s, TFLOP/s, us per node, step and copy, GB/s of copies, us per exchange
+        for figures, want, why in (("30 0.3 1 1 1 10 0.1", r"group:all: 4 devices together: [23]\.\d times as fast as group:\d alone", None),
+                                   ("11 0.11 1 1 1 10 0.1", "group:[0-3]: the fastest of 4 usable devices", r": 1\.\d\d times as fast; wanted: 1\.2"),
+                                   ("30 0.3 1 1 1 10 5000", "group:[0-3]: the fastest of 4 usable devices", r": 0\.\d\d times as fast; wanted: 1\.2")):
+            check(set_rates(cache, figures), "rates of devices and group are kept")
+            code, out = generate("auto", **env)
+            found = code == 0 and re.search(want, out)
+            check(found, "auto with a group of rates %s%s" % (figures, "" if found else "\n" + out))
+            code, out = command(*explain, **env)
+            found = code == 0 and (not why or re.search(why, out))
+            check(found, "--explain says why" + ("" if found else "\n" + out))
 
 
 def run():
@@ -96,6 +134,7 @@ def run():
     golden("batch", "group:0+group:1")
     names()
     memory(alone)
+    faster()
     code, out = generate("group:0+group:1,cpu_simd", MINERVA_GROUP_LOST="8")
     check(code == 0 and "group:0+group:1 was lost (member 1 of the group is lost); going on with cpu_simd" in out and
           story(out) == story(alone), "a lost member loses the group, and the generation goes on" + ("" if code == 0 else "\n" + out))
