@@ -267,7 +267,8 @@ static mn_status exchange_cards(cu_group *g, uint64_t timeout_ns, mn_error *err)
         st = send_cards(g, stream, on, cards, timeout_ns, err);
     if (!st)
         st = compare_cards(g, cards, err);
-    if (st == MN_TIMEOUT)
+    g->stuck = st == MN_TIMEOUT;
+    if (g->stuck)
         return st; /* the exchange may still write there, and the process is to end */
     if (stream)
         cudaStreamDestroy(stream);

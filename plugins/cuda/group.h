@@ -40,6 +40,7 @@ struct cu_group : mn_device {
     bool peers;     /* every member reads and writes the memory of every other */
     bool one_card;  /* members that are here share a card: a test (option repeat) */
     cu_nccl *nccl;  /* NULL: it is not used */
+    bool stuck;     /* a member did not answer: closing waits for none */
     uint64_t small; /* sums of at most so many bytes are sent whole to every member */
     uint64_t least; /* memory of the smallest card, also of other processes */
     /* by rank, in memory of the host: 1 + the rank of a member that this one waited for in vain */

@@ -170,7 +170,7 @@ static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err)
     cu_parcels parcels[CU_MAX_MEMBERS] = {};
     const cu_group *g = s->g;
     for (uint32_t r = g->lo; r < g->hi; r++) {
-        const float *x = data_of(s, r, b->e->from);
+        const float *x = data_of(s, r, b->e->from) + b->first;
         for (uint32_t to = 0; to < g->n; to++) {
             cu_parcel *p = &parcels[r].of[to];
             p->from = x;

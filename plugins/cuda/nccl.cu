@@ -228,12 +228,12 @@ mn_status cu_nccl_join(cu_group *g, const uint8_t *id, uint64_t timeout_ns, mn_e
     return st;
 }
 
-/* A communicator that has seen an error waits for nobody. */
+/* Without waiting for others where one is known to be gone. */
 void cu_nccl_close(cu_group *g) {
     cu_nccl *l = g->nccl;
     if (!l)
         return;
-    const bool is_lost = cu_nccl_check(g, NULL) != MN_OK;
+    const bool is_lost = g->stuck || cu_nccl_check(g, NULL) != MN_OK;
     for (uint32_t r = g->lo; r < g->hi; r++) {
         if (!l->of[r])
             continue;
