@@ -42,7 +42,6 @@ static uint32_t chosen(const mn_device *d, const char *key, uint32_t by_kind) {
  * Where groups cannot wait for each other it is one alone, if the user wants it. */
 static void choose_steps(mn_device *d) {
     const int64_t wanted = ocl_option(d->plugin->host, "step_groups", 0);
-    d->step_asked = wanted > 0;
     const uint64_t units = number(d, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof(cl_uint));
     const uint64_t most = d->mma ? units : 1;
     const uint32_t warps = d->ptx ? 16 : OCL_WARPS;

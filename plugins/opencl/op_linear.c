@@ -190,15 +190,7 @@ static void set_output(const ocl_run *r, const ocl_unit *u, const mn_node *n, oc
 static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t first, int64_t rows,
                   ocl_ref experts, int per_x) {
     ocl_ref refs[N_REF];
-    ocl_matrix *matrices[3];
-    int *sizes[3];
     ocl_warp_args a = {.per_x = per_x};
-    matrices[0] = &a.w0;
-    matrices[1] = &a.w1;
-    matrices[2] = &a.w2;
-    sizes[0] = &a.N0;
-    sizes[1] = &a.N1;
-    sizes[2] = &a.N2;
     for (uint32_t i = 0; i < N_REF; i++)
         refs[i] = ocl_absent(r);
     refs[REF_X] = ocl_in(r, n, 0);
@@ -211,9 +203,9 @@ static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t firs
         w = ocl_weight_of(r, t);
         if (ocl_is_there(experts))
             a.n_experts = (int)mnp_tensor(r->g, (uint32_t)t)->dim[0];
-        *matrices[i] = ocl_matrix_of(w);
-        *sizes[i] = (int)(w->rows / a.n_experts);
-        outputs += *sizes[i];
+        a.w[i] = ocl_matrix_of(w);
+        a.N[i] = (int)(w->rows / a.n_experts);
+        outputs += a.N[i];
         refs[REF_W + i] = ocl_operand(r, t);
         refs[REF_B + i] = ocl_in(r, n, first + 2 * i + 1);
         refs[REF_Y + i] = ocl_out(r, n, i);
@@ -221,8 +213,9 @@ static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t firs
     a.K = (int)w->cols;
     set_norm(r, u, &a, refs);
     set_output(r, u, n, &a, refs);
-    const int64_t pairs = a.glu ? a.N0 : (outputs + 1) / 2;
-    const size_t groups = (size_t)((pairs + OCL_WARPS - 1) / OCL_WARPS);
+    a.apart = a.glu ? a.N[0] : 1;
+    a.units = (int)(outputs + 1) / 2;
+    const size_t groups = ((size_t)a.units + OCL_WARPS - 1) / OCL_WARPS;
     /* rows side by side, so that those of one matrix find it in the cache */
     const ocl_grid grid = {{32 * (size_t)rows, OCL_WARPS * groups, 1}, {32, OCL_WARPS, 1}};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_linear_warp,

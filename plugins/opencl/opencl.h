@@ -15,7 +15,7 @@ enum {
     OCL_PAGE_TOKENS = 64,
     OCL_PIECE = 16, /* elements that kernels unpack at once: rows of weights are padded to it */
     OCL_MAX_FOUND = 64,
-    OCL_WARP_LOCAL = 34 << 10, /* bytes of local memory that kernels of whole units take */
+    OCL_WARP_LOCAL = 36 << 10, /* bytes of local memory that kernels of whole units take */
     OCL_MAX_SOURCES = 16
 };
 
@@ -70,9 +70,8 @@ struct mn_device {
     bool mma;              /* tensor cores of f16, in warps of 32, and PTX for them */
     bool ptx;              /* the compiler takes NVIDIA's inline assembly */
     uint32_t step_groups;  /* of a kernel that runs many operations (step.c); 0: there is none */
-    bool step_asked; /* step_groups was set: for models with experts, too, which are slower so */
-    uint32_t step_warps; /* of such a group */
-    mn_queue *stepper;   /* that such a kernel was last enqueued to; under lock */
+    uint32_t step_warps;   /* of such a group */
+    mn_queue *stepper;     /* that such a kernel was last enqueued to; under lock */
     bool is_cpu;
     bool has_double;
     bool keeps_binaries; /* between processes */

@@ -127,10 +127,10 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
             continue;
         write_text(to, &used,
                    "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
-                   "#undef HAS_HALVES\n%s\n#undef HAS_CODES\n%s\n",
+                   "#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n",
                    type->name, type->head ? type->head : 4,
                    has_halves(i) ? "#define HAS_HALVES" : "",
-                   strstr(type->options, "HAS_CODES") ? "#define HAS_CODES" : "");
+                   strstr(type->options, "HAS_WORDS") ? "#define HAS_WORDS" : "");
         to->texts[to->n_texts++] = type->text;
         to->texts[to->n_texts++] = ocl_text_warps;
         to->texts[to->n_texts++] = ocl_text_mma;
@@ -156,8 +156,7 @@ mn_status ocl_steps_create(mn_context *c, mn_error *err) {
     const int32_t row_pos = row_pos_of(c->prog);
     const uint32_t variant = variant_of(c->prog);
     const bool has_types = variant & ((1u << N_STEP_TYPES) - 1);
-    const bool slower = has_experts(c->prog) && !d->step_asked; /* 230 to 262 t/s on an H200 */
-    if (!d->step_groups || row_pos < 0 || !has_types || slower)
+    if (!d->step_groups || row_pos < 0 || !has_types)
         return MN_OK;
     struct ocl_steps *s = ocl_new(d, sizeof *s);
     if (!s)
@@ -319,7 +318,7 @@ static bool is_turned_by(const ocl_step_op *products, const ocl_step_op *store) 
         if (y->mem != store->refs[i].mem || y->at != store->refs[i].at)
             return false;
     }
-    return p.N0 == s.r.H * s.r.D && p.N1 == s.c.Hkv * s.r.D && p.N2 == p.N1;
+    return p.N[0] == s.r.H * s.r.D && p.N[1] == s.c.Hkv * s.r.D && p.N[2] == p.N[1];
 }
 
 /* The launch as operation i of the batch; false: its buffers have no room there. */

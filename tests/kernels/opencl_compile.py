@@ -33,8 +33,8 @@ def step(per):
     for name in step_types:
         file, options = types[name]
         head = next((o[7:] for o in options if o.startswith("-DHEAD=")), "4")
-        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n#undef HAS_CODES\n%s\n" % (
-            name, head, "#define HAS_HALVES" if name in HALVES else "", "#define HAS_CODES" if "-DHAS_CODES" in options else ""))
+        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n" % (
+            name, head, "#define HAS_HALVES" if name in HALVES else "", "#define HAS_WORDS" if "-DHAS_WORDS" in options else ""))
         parts += [texts[file], texts["warps"], texts["mma"]]
     lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (i, name) for i, name in enumerate(step_types) if name in chosen))
                     for each, chosen in (("EACH_TYPE", step_types), ("EACH_HALF", HALVES)))
@@ -51,7 +51,7 @@ def compile(what, device, standard, options, source):
     target = ["-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_80", "-Xclang", "-cl-ext=+all", "-S"] if device == "nvidia" else ["-target", "spir64"]
     target += ["-o", "/dev/null"] if device == "nvidia" else ["-fsyntax-only"]
     version = "-D__OPENCL_VERSION__=" + {"CL1.2": "120", "CL3.0": "300"}[standard]
-    command = [CLANG, "-x", "cl", "-cl-std=" + standard, version, "-Xclang", "-finclude-default-header", "-w", "-O0", "-fgnu-keywords"]
+    command = [CLANG, "-x", "cl", "-cl-std=" + standard, version, "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins", "-w", "-O0", "-fgnu-keywords"]
     done = subprocess.run(command + target + DEVICES[device].split() + options + ["-"], input=source, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     count += 1

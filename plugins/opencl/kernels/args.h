@@ -66,12 +66,11 @@ enum { OCL_MMA_OUTPUTS = 128, OCL_MMA_ROWS = 64, OCL_MMA_PAIRS = 2048 };
 /* Up to three matrices of one type and width: their products with a row. */
 enum { OCL_WARPS = 8, OCL_STAGED = 8192 }; /* of a group; elements of x held at once */
 typedef struct {
-    ocl_matrix w0;
-    ocl_matrix w1;
-    ocl_matrix w2;
-    int N0;
-    int N1;
-    int N2;
+    ocl_matrix w[3];
+    int N[3];
+    int units; /* pairs of outputs; the second of a pair stands `apart` behind the first, and pairs
+                  fill as many places after each other: 1 one after the other, N[0] gate and up */
+    int apart;
     int K;
     int per_x; /* rows of the output that share a row of x */
     int n_experts;
@@ -217,7 +216,7 @@ OCL_SIZE(ocl_matrix, 32)
 OCL_SIZE(ocl_embed_args, 72)
 OCL_SIZE(ocl_norm_args, 16)
 OCL_SIZE(ocl_linear_args, 64)
-OCL_SIZE(ocl_warp_args, 152)
+OCL_SIZE(ocl_warp_args, 160)
 OCL_SIZE(ocl_elementwise_args, 32)
 OCL_SIZE(ocl_gather_args, 8)
 OCL_SIZE(ocl_view_args, 112)

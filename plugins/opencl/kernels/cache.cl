@@ -452,6 +452,27 @@ static bool by_quads(ARGS ocl_cache *c, int n) {
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     }
 
+#if defined STEP_PER && defined PTX
+/* The last keys and values that row t sees for a head, as many as the group has items, on their way
+ * to the cache of the device: all but the newest were there before the step. */
+static void ask_kept(const attend_refs *u, ARGS ocl_attend_args *p, int head, int t) {
+    const int head_kv = head / (p->H / p->c.Hkv);
+    const int slot = u->row_slot[t];
+    const int pos = u->row_pos[t];
+    const int at = pos - GROUP_ITEM;
+    if (pos >= p->c.P * PAGE_TOKENS || slot < 0 || slot >= p->c.S || at < 0)
+        return;
+    if (p->window > 0 && GROUP_ITEM >= p->window)
+        return;
+    global uchar *k = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, false);
+    global uchar *v = cached_row(&p->c, u->kv, u->pages, slot, head_kv, at, true);
+    for (int i = 0; k && i < p->c.k_row; i += 128)
+        asm volatile("prefetch.global.L2 [%0];" : : "l"(k + i));
+    for (int i = 0; v && i < p->c.v_row; i += 128)
+        asm volatile("prefetch.global.L2 [%0];" : : "l"(v + i));
+}
+#endif
+
 #ifdef STEP_PER
 ATTEND_WARP(attend_one, STEP_PER, STEP_AHEAD)
 #if STEP_PER <= 4

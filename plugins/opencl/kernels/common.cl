@@ -14,6 +14,9 @@ typedef double real;
 typedef float real;
 #endif
 
+/* What a function gets by its address stays in registers. */
+#define INLINED static __attribute__((always_inline))
+
 #define REF(name) global char *name##_mem, const ulong name##_at
 #define PTR(T, name) ((global T *)(name##_at == OCL_ABSENT ? 0 : name##_mem + name##_at))
 
@@ -204,6 +207,19 @@ static uchar16 bytes16(global const uchar *p) {
     return as_uchar16(words4(p));
 }
 
+/* Of weights, which no kernel writes, before whatever follows; p: a multiple of 16. */
+static uint4 asked4(global const uchar *p) {
+#ifdef PTX
+    uint4 v;
+    asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+#else
+    return *(global const uint4 *)p;
+#endif
+}
+
 #ifdef PTX
 /* Small integers become the low bits of 1024 and more as halves, from which that is taken: exact,
  * and without conversions of bytes, of which a device makes a quarter as many. */
@@ -215,12 +231,19 @@ static uint two_bytes(uint bytes, uint which) {
         : "r"(bytes), "r"(which), "r"(0x64806480u));
     return bits;
 }
+#endif
+/* Four signed bytes. */
 static float4 signed4(uint bytes) {
+#ifdef PTX
     const uint moved = bytes ^ 0x80808080u;
     return (float4)(two_halves(two_bytes(moved, 0x4140)), two_halves(two_bytes(moved, 0x4342)));
+#else
+    return convert_float4(as_char4(bytes));
+#endif
 }
 /* The low nibbles of four bytes. */
 static float4 nibbles4(uint bytes) {
+#ifdef PTX
     const uint even = (bytes & 0x000f000fu) | 0x64006400u;
     const uint odd = (bytes >> 8 & 0x000f000fu) | 0x64006400u;
     float4 v;
@@ -230,8 +253,10 @@ static float4 nibbles4(uint bytes) {
         : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
         : "r"(even), "r"(odd), "r"(0x64006400u));
     return v;
-}
+#else
+    return convert_float4(as_uchar4(bytes & 0x0f0f0f0fu));
 #endif
+}
 /* 16 signed bytes; the low (high = 0) or high nibbles of 16 bytes. p: a multiple of 16. */
 static float16 signed16(global const uchar *p) {
 #ifdef PTX
@@ -248,6 +273,12 @@ static float16 nibbles16(global const uchar *p, int high) {
 #else
     return convert_float16(bytes16(p) >> (uchar)(4 * high) & (uchar)15);
 #endif
+}
+
+/* The sum of 16 products of codes with x as four, and that of x. */
+static float4 dot_codes(float4 a, float4 b, float4 c, float4 d, float4 x0, float4 x1, float4 x2,
+                        float4 x3) {
+    return fma(d, x3, fma(c, x2, fma(b, x1, a * x0)));
 }
 
 /* ---- activations ----------------------------------------------------------------------------- */

@@ -237,41 +237,76 @@ linear_mma_few(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl
     const few_room room = {part, list, &count};
     FN(products_few)(&u, &p, get_group_id(0), get_group_id(1), room);
 }
+#endif
 
+#if defined PTX && !defined STEP_WARPS
 /* ---- many rows: a group has 128 outputs of 64 rows, staged 32 elements at a time ------------- */
 enum { OUTPUTS = OCL_MMA_OUTPUTS, ROWS = OCL_MMA_ROWS, W_WORDS = 4 * OUTPUTS, X_WORDS = 4 * ROWS };
 
-/* Of 32 elements: 16 bytes of two outputs, four floats of two rows. */
+/* Of 32 elements from k on: four floats of two rows for each item. */
 typedef struct {
-    uint4 w[2];
-    float4 x[2];
-} held;
+    float4 quad[2];
+} held_x;
 
-static held load(global const uchar *w, ulong row_bytes, global const float *x, int first, int row,
-                 int N, int rows, int K, int k) {
+static held_x load_x(global const float *x, int row, int k, ARGS ocl_linear_args *p) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
-    held h;
+    held_x h;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int j = item + 256 * i;
-        const int n = min(first + j / 4, N - 1);
-        const int r = min(row + j / 8, rows - 1);
-        h.w[i] = words4(w + (ulong)n * row_bytes + 2 * k + 16 * (j % 4));
-        h.x[i] = *(global const float4 *)(x + (ulong)r * K + k + 4 * (j % 8));
+        const int r = min(row + j / 8, p->rows - 1);
+        h.quad[i] = *(global const float4 *)(x + (ulong)r * p->K + k + 4 * (j % 8));
     }
     return h;
 }
 
-static void keep(held h, local uint4 *w, local uint2 *high, local uint2 *low) {
+/* As two halves each. */
+static void keep_x(held_x h, local uint4 *high, local uint4 *low) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint2 a = parts_of(h.x[i].lo);
-        const uint2 b = parts_of(h.x[i].hi);
-        w[item + 256 * i] = h.w[i];
-        high[item + 256 * i] = (uint2)(a.x, b.x);
-        low[item + 256 * i] = (uint2)(a.y, b.y);
+        const uint2 a = parts_of(h.quad[i].lo);
+        const uint2 b = parts_of(h.quad[i].hi);
+        ((local uint2 *)high)[item + 256 * i] = (uint2)(a.x, b.x);
+        ((local uint2 *)low)[item + 256 * i] = (uint2)(a.y, b.y);
     }
+}
+
+/* A warp's 32 outputs of 32 rows, those of one tile of 16 and 8 after the other. */
+static void put_tiles(float4 sum[2][4], global const float *b, global const float *add,
+                      global float *y, int first, int row, ARGS ocl_linear_args *p) {
+    const int g = get_local_id(0) / 4;
+    const int t = get_local_id(0) % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int n = first + 16 * i + g;
+            const int to = row + 8 * j + 2 * t;
+            put(y, b, add, sum[i][j].x, to, n, p->rows, p->N);
+            put(y, b, add, sum[i][j].y, to + 1, n, p->rows, p->N);
+            put(y, b, add, sum[i][j].z, to, n + 8, p->rows, p->N);
+            put(y, b, add, sum[i][j].w, to + 1, n + 8, p->rows, p->N);
+        }
+}
+#endif
+
+#if defined PTX && !defined STEP_WARPS && !defined PIECES
+/* Of 32 elements: 16 bytes of two outputs for each item. */
+typedef struct {
+    uint4 word[2];
+} held_w;
+
+static held_w load_w(global const uchar *w, int first, int k, const ocl_linear_args *p) {
+    const int item = get_local_id(0) + 32 * get_local_id(1);
+    held_w h;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int j = item + 256 * i;
+        const int n = min(first + j / 4, p->N - 1);
+        h.word[i] = words4(w + (ulong)n * p->w.row_bytes + 2 * k + 16 * (j % 4));
+    }
+    return h;
 }
 
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
@@ -295,13 +330,18 @@ linear_mma(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_lin
 #pragma unroll
         for (int j = 0; j < 4; j++)
             sum[i][j] = 0;
-    held h = load(w, p.w.row_bytes, x, first, row, p.N, p.rows, p.K, 0);
+    held_w hw = load_w(w, first, 0, &p);
+    held_x hx = load_x(x, row, 0, &p);
     int now = 0;
     for (int k = 0; k < p.K; k += 32) {
-        keep(h, ws[now], (local uint2 *)highs[now], (local uint2 *)lows[now]);
+        ws[now][lane + 32 * warp] = hw.word[0];
+        ws[now][lane + 32 * warp + 256] = hw.word[1];
+        keep_x(hx, highs[now], lows[now]);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + 32 < p.K)
-            h = load(w, p.w.row_bytes, x, first, row, p.N, p.rows, p.K, k + 32);
+        if (k + 32 < p.K) {
+            hw = load_w(w, first, k + 32, &p);
+            hx = load_x(x, row, k + 32, &p);
+        }
         uint4 a[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
@@ -317,19 +357,7 @@ linear_mma(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_lin
         }
         now = 1 - now;
     }
-    global float *y = PTR(float, y);
-    global const float *b = PTR(const float, b);
-    global const float *add = PTR(const float, add);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int n = first + own_n + 16 * i + g;
-            const int to = row + own_row + 8 * j + 2 * t;
-            put(y, b, add, sum[i][j].x, to, n, p.rows, p.N);
-            put(y, b, add, sum[i][j].y, to + 1, n, p.rows, p.N);
-            put(y, b, add, sum[i][j].z, to, n + 8, p.rows, p.N);
-            put(y, b, add, sum[i][j].w, to + 1, n + 8, p.rows, p.N);
-        }
+    put_tiles(sum, PTR(const float, b), PTR(const float, add), PTR(float, y), first + own_n,
+              row + own_row, &p);
 }
 #endif

@@ -3,44 +3,20 @@
  * this file for its parts), so that a product has the error of f32 sums. A group has 128 outputs
  * of 64 rows, staged 32 elements at a time: one piece for each of its items. */
 #ifdef PTX
-enum { OUTPUTS = OCL_MMA_OUTPUTS, ROWS = OCL_MMA_ROWS, W_WORDS = 4 * OUTPUTS, X_WORDS = 4 * ROWS };
-
-/* Of 32 elements: half of an output's, four floats of two rows. */
-typedef struct {
-    float16 w;
-    float4 x[2];
-} held;
-
-static held load(global const uchar *w, global const float *x, int first, int row, int k,
-                 ARGS ocl_linear_args *p) {
+/* Of 32 elements: half of an output's for each item. */
+static float16 load_piece(global const uchar *w, int first, int k, ARGS ocl_linear_args *p) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
-    held h;
-    h.w = matrix_piece(w, &p->w, min(first + item / 2, p->N - 1), k / 16 + item % 2);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int j = item + 256 * i;
-        const int r = min(row + j / 8, p->rows - 1);
-        h.x[i] = *(global const float4 *)(x + (ulong)r * p->K + k + 4 * (j % 8));
-    }
-    return h;
+    return matrix_piece(w, &p->w, min(first + item / 2, p->N - 1), k / 16 + item % 2);
 }
 
-static void keep(held h, local uint4 *w_high, local uint4 *w_low, local uint2 *high,
-                 local uint2 *low) {
+static void keep_piece(float16 w, local uint4 *high, local uint4 *low) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
-    const two_parts first = parts_of8(h.w.s0123, h.w.s4567);
-    const two_parts second = parts_of8(h.w.s89ab, h.w.scdef);
-    w_high[2 * item] = first.high;
-    w_high[2 * item + 1] = second.high;
-    w_low[2 * item] = first.low;
-    w_low[2 * item + 1] = second.low;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint2 a = parts_of(h.x[i].lo);
-        const uint2 b = parts_of(h.x[i].hi);
-        high[item + 256 * i] = (uint2)(a.x, b.x);
-        low[item + 256 * i] = (uint2)(a.y, b.y);
-    }
+    const two_parts first = parts_of8(w.s0123, w.s4567);
+    const two_parts second = parts_of8(w.s89ab, w.scdef);
+    high[2 * item] = first.high;
+    high[2 * item + 1] = second.high;
+    low[2 * item] = first.low;
+    low[2 * item + 1] = second.low;
 }
 
 /* What the weights' rounding lost, with the rounded x: 32 elements. */
@@ -71,12 +47,16 @@ linear_pieces(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_
 #pragma unroll
         for (int j = 0; j < 4; j++)
             sum[i][j] = 0;
-    held h = load(w, x, first, row, 0, &p);
+    float16 hw = load_piece(w, first, 0, &p);
+    held_x hx = load_x(x, row, 0, &p);
     for (int k = 0; k < p.K; k += 32) {
-        keep(h, w_high, w_low, (local uint2 *)x_high, (local uint2 *)x_low);
+        keep_piece(hw, w_high, w_low);
+        keep_x(hx, x_high, x_low);
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + 32 < p.K)
-            h = load(w, x, first, row, k + 32, &p);
+        if (k + 32 < p.K) {
+            hw = load_piece(w, first, k + 32, &p);
+            hx = load_x(x, row, k + 32, &p);
+        }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int at = 4 * (own_n + 16 * i + g) + t;
@@ -95,19 +75,7 @@ linear_pieces(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_
         }
         barrier(CLK_LOCAL_MEM_FENCE);
     }
-    global float *y = PTR(float, y);
-    global const float *b = PTR(const float, b);
-    global const float *add = PTR(const float, add);
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int n = first + own_n + 16 * i + g;
-            const int to = row + own_row + 8 * j + 2 * t;
-            put(y, b, add, sum[i][j].x, to, n, p.rows, p.N);
-            put(y, b, add, sum[i][j].y, to + 1, n, p.rows, p.N);
-            put(y, b, add, sum[i][j].z, to, n + 8, p.rows, p.N);
-            put(y, b, add, sum[i][j].w, to + 1, n + 8, p.rows, p.N);
-        }
+    put_tiles(sum, PTR(const float, b), PTR(const float, add), PTR(float, y), first + own_n,
+              row + own_row, &p);
 }
 #endif

@@ -25,15 +25,25 @@ static int first_of(const group *g, int begin) {
     return g->me >= begin ? g->me - begin : g->me - begin + g->n;
 }
 
-/* Groups that share a row. */
+/* Groups that share a row of products; that row and the part of one, of group v. One row has no
+ * division, which takes as long as a memory access. */
 static int row_groups(const group *g, local const ocl_step_op *op) {
-    return max(1, g->n / op->n[0]);
+    return op->n[0] == 1 ? g->n : max(1, g->n / op->n[0]);
+}
+static int row_of(int v, int rows) {
+    return rows == 1 ? 0 : v % rows;
+}
+static int part_of(int v, int rows) {
+    return rows == 1 ? v : v / rows;
 }
 
+#define RESULTS(g) ((local float2 *)((g)->pool + QUADS + ZEROS))
+typedef char pool_holds_results[POOL * 16 >= (QUADS + ZEROS) * 16 + ITEMS * 8 ? 1 : -1];
+
 /* turns: the operation behind, if this one does its work, too. */
-static void run_products(const group *g, local const ocl_step_op *op,
-                         local const ocl_step_op *turns) {
-    const stage_room room = {g->pool, g->red, g->sums, turns};
+INLINED void run_products(const group *g, local const ocl_step_op *op,
+                         local const ocl_step_op *turns, under_way *way, bool asked) {
+    const stage_room room = {g->pool, g->red, g->sums, RESULTS(g), turns};
     const int rows = op->n[0];
     const int parts = row_groups(g, op);
     for (int v = g->me; v < rows * parts; v += g->n) {
@@ -41,11 +51,56 @@ static void run_products(const group *g, local const ocl_step_op *op,
 #define PRODUCTS(i, type)                                                                          \
     case i:                                                                                        \
         NAME(warp_products, type)                                                                  \
-        (op->refs, ARGS_OF(ocl_warp_args), v % rows, v / rows, parts, room);                       \
+        (op->refs, ARGS_OF(ocl_warp_args), row_of(v, rows), part_of(v, rows), parts, room, way,    \
+         asked && v == g->me);                                                                     \
         break;
             EACH_TYPE(PRODUCTS)
         }
     }
+}
+
+/* The operation behind products, if these do its work, too; 0: they do not. */
+static local const ocl_step_op *turns_of(local const ocl_step_op *behind) {
+    return behind && behind->what == OCL_STEP_TURNED ? behind : 0;
+}
+
+static attend_refs attend_refs_of(local const ocl_step_op *op) {
+    const attend_refs u = {REF_OF(const float, 0), REF_OF(const int, 1), REF_OF(const int, 2),
+                           REF_OF(const int, 3),   REF_OF(uchar, 4),     REF_OF(const float, 5),
+                           REF_OF(float, 6)};
+    return u;
+}
+
+/* The first weights of an operation, which no other makes, before its turn; false: there are none.
+ * Of experts nobody knows yet whose. turns: as in run_products. */
+INLINED bool ask_ahead(const group *g, local const ocl_step_op *op, local const ocl_step_op *turns,
+                      under_way *way) {
+    const int rows = op->n[0];
+    const int parts = row_groups(g, op);
+#ifdef PTX
+    if (op->what == OCL_STEP_ATTEND && g->me < op->n[0] * op->n[1]) {
+        const attend_refs u = attend_refs_of(op);
+        ask_kept(&u, ARGS_OF(ocl_attend_args), g->me % op->n[0], g->me / op->n[0]);
+    }
+    if (op->what == OCL_STEP_PRODUCTS && op->refs[IN_NORM].at)
+        for (int i = 32 * GROUP_ITEM; i < ARGS_OF(ocl_warp_args)->K; i += 32 * ITEMS)
+            asm volatile("prefetch.global.L2 [%0];" : : "l"(REF_OF(float, IN_NORM) + i));
+#endif
+    if (op->what != OCL_STEP_PRODUCTS || op->refs[IN_EXPERTS].at || g->me >= rows * parts) {
+        const under_way none = {0}; /* so that no register is held for them */
+        *way = none;
+        return false;
+    }
+    switch (op->type) {
+#define ASK_FIRST(i, type)                                                                         \
+    case i:                                                                                        \
+        NAME(ask_first, type)                                                                      \
+        (op->refs, ARGS_OF(ocl_warp_args), turns, row_of(g->me, rows), part_of(g->me, rows),       \
+         parts, way);                                                                              \
+        break;
+        EACH_TYPE(ASK_FIRST)
+    }
+    return true;
 }
 
 /* Whether 32 outputs go together, so that a row is read for twice as many: where units of 16 are
@@ -104,9 +159,7 @@ static void run_attend(const group *g, local const ocl_step_op *op, int heads) {
     const int parts = STEP_PER == 2 ? 2 * WARPS : WARPS;
     local float *values = (local float *)g->pool;
     local float *tops = values + parts * heads * 32 * STEP_PER;
-    const attend_refs u = {REF_OF(const float, 0), REF_OF(const int, 1), REF_OF(const int, 2),
-                           REF_OF(const int, 3),   REF_OF(uchar, 4),     REF_OF(const float, 5),
-                           REF_OF(float, 6)};
+    const attend_refs u = attend_refs_of(op);
     const attend_room room = {g->red, values, tops, tops + parts * heads, tops + 2 * parts * heads};
     local const ocl_attend_args *p = ARGS_OF(ocl_attend_args);
     for (int v = g->me; v < op->n[0] * op->n[1]; v += g->n) {
@@ -187,11 +240,12 @@ static void run_combine(const group *g, local const ocl_step_op *op) {
 }
 #endif
 
-static void run(const group *g, local const ocl_step_op *op, local const ocl_step_op *behind,
-                int begin) {
+/* way, asked: what ask_ahead asked for. */
+INLINED void run(const group *g, local const ocl_step_op *op, local const ocl_step_op *behind,
+                int begin, under_way *way, bool asked) {
     switch (op->what) {
     case OCL_STEP_PRODUCTS:
-        run_products(g, op, behind && behind->what == OCL_STEP_TURNED ? behind : 0);
+        run_products(g, op, turns_of(behind), way, asked);
         break;
 #ifdef PTX
     case OCL_STEP_FEW:
@@ -229,37 +283,46 @@ static void run(const group *g, local const ocl_step_op *op, local const ocl_ste
     }
 }
 
-/* Operation i of the plan, whose operands become addresses, 0: absent. */
-static void fetch_op(local ocl_step_op *to, global const ocl_step_op *plan, int i,
-                     local const ulong *mems) {
-    enum { FIRST = OCL_STEP_ARGS / 4, BEHIND = FIRST + 4 * OCL_STEP_REFS };
-    global const uint *words = (global const uint *)(plan + i);
-    for (int k = GROUP_ITEM; k < OP_WORDS; k += ITEMS)
-        if (k < FIRST || k >= BEHIND)
-            ((local uint *)to)[k] = words[k];
-    for (int k = GROUP_ITEM; k < OCL_STEP_REFS; k += ITEMS) {
-        const ulong at = plan[i].refs[k].at;
-        to->refs[k].at = at == OCL_ABSENT ? 0 : mems[plan[i].refs[k].mem] + at;
-    }
+/* The word of operation i of the plan that an item brings into local memory. */
+static uint word_of(global const ocl_step_op *plan, int i) {
+    return GROUP_ITEM < OP_WORDS ? ((global const uint *)(plan + i))[GROUP_ITEM] : 0;
+}
+static void keep_word(local ocl_step_op *to, uint word) {
+    if (GROUP_ITEM < OP_WORDS)
+        ((local uint *)to)[GROUP_ITEM] = word;
 }
 
-/* All groups come here, and what each wrote before can be read behind it. arrived: how many have
- * come to this place and to those before it, modulo 2^32; all: what it is when the last is here. */
-static void meet(const group *g, global uint *arrived, uint all) {
+/* Operands become addresses, 0: absent. */
+static void find_refs(local ocl_step_op *op, local const ulong *mems) {
+    if (GROUP_ITEM >= OCL_STEP_REFS)
+        return;
+    local ocl_step_ref *ref = &op->refs[GROUP_ITEM];
+    ref->at = ref->at == OCL_ABSENT ? 0 : mems[ref->mem] + ref->at;
+}
+
+/* All groups arrive, then wait for all: what each wrote before it arrived can be read behind that.
+ * arrived: how many have come to this place and to those before it, modulo 2^32. */
+static void arrive(const group *g, global uint *arrived) {
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+#ifdef PTX
+    if (GROUP_ITEM == 0 && g->n > 1)
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(arrived) : "memory");
+#endif
+}
+
+/* all: what `arrived` is when the last is here. */
+static void wait_for_all(const group *g, global uint *arrived, uint all) {
+#ifdef PTX
     if (g->n == 1)
         return;
-#ifdef PTX
     if (GROUP_ITEM == 0) {
         uint now;
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" : : "l"(arrived) : "memory");
         do
-            asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
                          : "=r"(now)
                          : "l"(arrived)
                          : "memory");
         while ((int)(now - all) < 0);
-        asm volatile("fence.acq_rel.gpu;" : : : "memory");
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 #endif
@@ -284,7 +347,8 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, 
          MEMS8(9), MEMS8(a), MEMS8(b)) {
     local float4 pool[POOL];
     local float red[ITEMS];
-    local float sums[WARPS];
+    local float4 sums4[WARPS / 4];
+    local float *sums = (local float *)sums4;
     local int count;
     local ulong mems[OCL_STEP_MEMS];
     local ocl_step_op ops[AHEAD + 1];
@@ -304,24 +368,37 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, 
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < AHEAD && i < n_ops; i++)
-        fetch_op(&ops[i], plan, i, mems);
+        keep_word(&ops[i], word_of(plan, i));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i + 1 < AHEAD && i < n_ops; i++)
+        find_refs(&ops[i], mems);
     barrier(CLK_LOCAL_MEM_FENCE);
     const group g = {pool, red, sums, &count, get_group_id(0), get_num_groups(0)};
     int begin = 0;
     uint all = came;
+    under_way way;
+    bool asked = false;
     for (int i = 0; i < n_ops; i++) {
         local const ocl_step_op *op = &ops[i % (AHEAD + 1)];
+        const uint fetched = i + AHEAD < n_ops ? word_of(plan, i + AHEAD) : 0;
+        if (i + AHEAD - 1 < n_ops)
+            find_refs(&ops[(i + AHEAD - 1) % (AHEAD + 1)], mems);
+        local const ocl_step_op *behind = i + 1 < n_ops ? &ops[(i + 1) % (AHEAD + 1)] : 0;
+        run(&g, op, behind, begin, &way, asked);
         if (i + AHEAD < n_ops) /* where the one before was: all have left it */
-            fetch_op(&ops[(i + AHEAD) % (AHEAD + 1)], plan, i + AHEAD, mems);
-        run(&g, op, i + 1 < n_ops ? &ops[(i + 1) % (AHEAD + 1)] : 0, begin);
-        if (i + 1 == n_ops)
+            keep_word(&ops[(i + AHEAD) % (AHEAD + 1)], fetched);
+        if (!behind)
             break;
-        const bool beside = ops[(i + 1) % (AHEAD + 1)].beside;
-        begin = beside ? (begin + units_of(&g, op)) % g.n : 0;
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (beside)
+        begin = behind->beside ? (begin + units_of(&g, op)) % g.n : 0;
+        if (behind->beside)
+            barrier(CLK_LOCAL_MEM_FENCE);
+        else
+            arrive(&g, arrived);
+        asked = ask_ahead(&g, behind, i + 2 < n_ops ? turns_of(&ops[(i + 2) % (AHEAD + 1)]) : 0,
+                          &way);
+        if (behind->beside)
             continue;
         all += g.n;
-        meet(&g, arrived, all);
+        wait_for_all(&g, arrived, all);
     }
 }

@@ -54,15 +54,24 @@ static float16 piece_q4_k(global const uchar *row, int i) {
     const float2 s = scale_min(b, n / 2);
     return s.x * nibbles16(b + 16 + n / 4 * 32 + n % 2 * 16, n / 2 % 2) - s.y;
 }
-static float16 codes_q4_k(global const uchar *row, int i) {
-    const int n = i % 16;
-    return nibbles16(row + 144 * (i / 16) + 16 + n / 4 * 32 + n % 2 * 16, n / 2 % 2);
+/* Words as in w_float.cl: 16 bytes of a block's codes are parts of two groups of its scales. */
+enum { parts_q4_k = 2, quads_q4_k = 4 };
+static global const uchar *word_q4_k(global const uchar *row, int i) {
+    return row + 144 * (i / 8) + 16 + 16 * (i % 8);
 }
-/* As those of w_q32.cl. */
-static float4 valued_q4_k(global const uchar *row, global const uchar *scale, int i, float4 of,
-                          float4 xs, float4 sum) {
-    const float2 s = scale_min(row + 144 * (i / 16), i % 16 / 2);
-    return fma(xs, (float4)(-s.y), fma(of, (float4)(s.x), sum));
+static uint bits_q4_k(global const uchar *scale, int i) {
+    return 0;
+}
+static int quad_q4_k(int i, int part) {
+    return 16 * (i / 2) + 4 * (i % 2) + 8 * part;
+}
+static float4 times_q4_k(float4 sum, uint4 word, uint bits, global const uchar *row, int i,
+                         int part, float4 x0, float4 x1, float4 x2, float4 x3) {
+    const uint4 w = word >> (uint)(4 * part);
+    const float4 of = dot_codes(nibbles4(w.x), nibbles4(w.y), nibbles4(w.z), nibbles4(w.w), x0, x1,
+                                x2, x3);
+    const float2 s = scale_min(row + 144 * (i / 8), i % 8 / 2 * 2 + part);
+    return fma((x0 + x1) + (x2 + x3), (float4)(-s.y), fma(of, (float4)(s.x), sum));
 }
 static float16 piece_q5_k(global const uchar *row, int i) {
     global const uchar *b = row + 176 * (i / 16);

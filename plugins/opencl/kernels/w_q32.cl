@@ -38,20 +38,18 @@ static float16 look_up(constant float *values, uchar16 q) {
     return vload16(0, v);
 }
 
-/* Codes of e2m1: sign, two bits of exponent and one of mantissa, which as those of a half are
- * 2^-14 of their value: so they come. */
+/* Codes of e2m1 in the low nibbles of four bytes: sign, two bits of exponent and one of mantissa,
+ * which as those of a half are 2^-14 of their value: so they come. */
 static float4 e2m1_4(uint codes) {
-    const uint low = (codes & 0xff) | (codes & 0xff00) << 8;
-    const uint high = (codes >> 16 & 0xff) | (codes >> 8 & 0xff0000);
-    const float2 a = two_halves((low & 0x70007) << 9 | (low & 0x80008) << 12);
-    const float2 b = two_halves((high & 0x70007) << 9 | (high & 0x80008) << 12);
-    return (float4)(a, b);
+    const float2 even = two_halves((codes << 9 & 0x0e000e00) | (codes << 12 & 0x80008000));
+    const float2 odd = two_halves((codes << 1 & 0x0e000e00) | (codes << 4 & 0x80008000));
+    return (float4)(even.x, odd.x, even.y, odd.y);
 }
 static float16 e2m1(global const uchar *row, int i) {
 #ifdef IS_CPU
     return look_up(e2m1_values, row_nibbles(row, i)) * 0x1p-14f;
 #else
-    const uint4 codes = words4(row + 16 * (i / 2)) >> (uint)(4 * (i % 2)) & 0x0f0f0f0fu;
+    const uint4 codes = words4(row + 16 * (i / 2)) >> (uint)(4 * (i % 2));
     return (float16)(e2m1_4(codes.x), e2m1_4(codes.y), e2m1_4(codes.z), e2m1_4(codes.w));
 #endif
 }
@@ -83,29 +81,53 @@ static float16 piece_mxfp4(global const uchar *row, global const uchar *scale, i
     return e8m0(scale[i / 2]) * (e2m1(row, i) * 16384.0f);
 }
 
-/* ---- codes (HAS_CODES) ----------------------------------------------------------------------- */
-/* codes_TYPE: of a piece. valued_TYPE: sum and what is the sum `of` of their products with x as one
- * of values; xs: the sum of x. */
-static float16 codes_q4_0(global const uchar *row, int i) {
-    return nibbles16(row + 16 * (i / 2), i % 2);
+/* ---- words of 16 bytes (HAS_WORDS): as in w_float.cl ----------------------------------------- */
+enum { parts_q4_0 = 2, quads_q4_0 = 4, parts_q8_0 = 1, quads_q8_0 = 4 };
+enum { parts_mxfp4 = 2, quads_mxfp4 = 4 };
+static global const uchar *word_q8_0(global const uchar *row, int i) {
+    return row + 16 * i;
 }
-static float4 valued_q4_0(global const uchar *row, global const uchar *scale, int i, float4 of,
-                          float4 xs, float4 sum) {
-    return fma(fma(xs, (float4)(-8.0f), of), (float4)(half_at(scale + 2 * (i / 2))), sum);
+static float half_of(uint bits) {
+    return two_halves(bits).x;
 }
-static float16 codes_q8_0(global const uchar *row, int i) {
-    return signed16(row + 16 * i);
+static uint bits_q8_0(global const uchar *scale, int i) {
+    return *(global const ushort *)(scale + 2 * (i / 2));
 }
-static float4 valued_q8_0(global const uchar *row, global const uchar *scale, int i, float4 of,
-                          float4 xs, float4 sum) {
-    return fma(of, (float4)(half_at(scale + 2 * (i / 2))), sum);
+static int quad_q8_0(int i, int part) {
+    return 4 * i;
 }
-static float16 codes_mxfp4(global const uchar *row, int i) {
-    return e2m1(row, i);
+static float4 times_q8_0(float4 sum, uint4 word, uint bits, global const uchar *row, int i,
+                         int part, float4 x0, float4 x1, float4 x2, float4 x3) {
+    const float4 of = dot_codes(signed4(word.x), signed4(word.y), signed4(word.z), signed4(word.w),
+                                x0, x1, x2, x3);
+    return fma(of, (float4)(half_of(bits)), sum);
 }
-static float4 valued_mxfp4(global const uchar *row, global const uchar *scale, int i, float4 of,
-                           float4 xs, float4 sum) {
-    return fma(of * 16384.0f, (float4)(e8m0(scale[i / 2])), sum);
+#define word_q4_0 word_q8_0
+static uint bits_q4_0(global const uchar *scale, int i) {
+    return *(global const ushort *)(scale + 2 * i);
+}
+static int quad_q4_0(int i, int part) {
+    return 8 * i + 4 * part;
+}
+static float4 times_q4_0(float4 sum, uint4 word, uint bits, global const uchar *row, int i,
+                         int part, float4 x0, float4 x1, float4 x2, float4 x3) {
+    const uint4 w = word >> (uint)(4 * part);
+    const float4 of = dot_codes(nibbles4(w.x), nibbles4(w.y), nibbles4(w.z), nibbles4(w.w), x0, x1,
+                                x2, x3);
+    const float4 xs = (x0 + x1) + (x2 + x3);
+    return fma(fma(xs, (float4)(-8.0f), of), (float4)(half_of(bits)), sum);
+}
+#define word_mxfp4 word_q8_0
+#define quad_mxfp4 quad_q4_0
+static uint bits_mxfp4(global const uchar *scale, int i) {
+    return scale[i];
+}
+static float4 times_mxfp4(float4 sum, uint4 word, uint bits, global const uchar *row, int i,
+                          int part, float4 x0, float4 x1, float4 x2, float4 x3) {
+    const uint4 w = word >> (uint)(4 * part);
+    const float4 of =
+        dot_codes(e2m1_4(w.x), e2m1_4(w.y), e2m1_4(w.z), e2m1_4(w.w), x0, x1, x2, x3);
+    return fma(of * 16384.0f, (float4)(e8m0(bits)), sum);
 }
 #endif
 #undef PIECE
