@@ -9,6 +9,7 @@
 
 #define CHUNK 512
 #define BLOCK_ROWS 64           /* query rows (row x head) that share a tile of K and V */
+#define TILES_BLOCK_ROWS 128    /* ... that is packed for them */
 #define SPLIT_BYTES (16u << 20) /* for partial results of split rows */
 #define SPLIT_ROWS 8
 /* Tokens of a page that the scratch is counted with, cpu_host's: the page size is not known before
@@ -39,12 +40,18 @@ typedef struct {
     float *s;
     float *part;
     float *total;
+    const mnk_attend *tiles; /* NULL: blocks of many rows are computed as others */
+    uint8_t *tile_q;
+    uint8_t *tile_k;
+    uint8_t *tile_v;
+    bool in_tiles; /* this block is */
 } attn;
 
-static int64_t per_task(int64_t g) {
-    if (g >= BLOCK_ROWS)
+static int64_t per_task(const attn *a) {
+    const int64_t rows = a->tiles ? TILES_BLOCK_ROWS : BLOCK_ROWS;
+    if (a->g >= rows)
         return 1;
-    return BLOCK_ROWS / g;
+    return rows / a->g;
 }
 
 static uint64_t up64(uint64_t n) {
@@ -70,18 +77,24 @@ static uint64_t row_bytes(const attn *a) {
     return (uint64_t)n * sizeof(float);
 }
 
+static int64_t up_to(int64_t n, int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static uint8_t *next_bytes(uint8_t *base, uint64_t *at, uint64_t n) {
+    const uint64_t here = *at;
+    *at += up64(n);
+    return base ? base + here : NULL;
+}
+
 /* The next n floats behind base + *at, which moves on; NULL where base is. */
 static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
-    const uint64_t here = *at;
-    *at += up64((uint64_t)n * sizeof(float));
-    if (base)
-        return (float *)(void *)(base + here);
-    return NULL;
+    return (float *)(void *)next_bytes(base, at, (uint64_t)n * sizeof(float));
 }
 
 /* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
-    const int64_t n = a->block * a->g;
+    const int64_t n = up_to(a->block * a->g, MNK_ATTEND_ROWS);
     const int64_t columns = MNK_TILE + MNK_BEHIND;
     uint64_t at = 0;
     a->q = next_floats(base, &at, n * a->dk);
@@ -90,6 +103,11 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->s = next_floats(base, &at, n * MNK_TILE);
     a->part = next_floats(base, &at, n * a->state);
     a->total = next_floats(base, &at, n * a->state);
+    if (!a->tiles)
+        return at;
+    a->tile_q = next_bytes(base, &at, a->tiles->query_bytes(n, a->dk));
+    a->tile_k = next_bytes(base, &at, a->tiles->key_bytes(a->dk));
+    a->tile_v = next_bytes(base, &at, a->tiles->value_bytes(a->dv));
     return at;
 }
 
@@ -215,46 +233,77 @@ static int64_t end_of(const attn *a, int64_t r) {
     return least(end, a->pos[r] + a->window);
 }
 
-/* Row r of a block: the columns [x, y) of the tile's scores into the states of its heads. */
-static void add_row(const attn *a, int64_t r, int64_t x, int64_t y) {
+/* Row r of a block: the columns [x, y) of the tile's scores to weights, the states of its heads to
+ * what the new maximum makes of them. */
+static void weigh_scores(const attn *a, int64_t r, int64_t x, int64_t y) {
     const mnk_vector *v = a->v;
-    const int64_t dv = a->dv;
     const int64_t first = r * a->g;
-    float *scores = a->s + first * MNK_TILE;
-    float *states = a->part + first * a->state;
     for (int64_t g = 0; g < a->g; g++) {
-        float *s = scores + g * MNK_TILE;
-        float *st = states + g * a->state;
+        const int64_t row = first + g;
+        float *s = a->s + row * MNK_TILE;
+        float *st = a->part + row * a->state;
         float sum;
         const float m = v->softmax(s, x, y, a->scale, a->cap, st[0], &sum);
         const float by = share_of(a, st[0], m);
-        v->scale(st + 2, dv, by);
+        v->scale(st + 2, a->dv, by);
         st[0] = m;
         st[1] = st[1] * by + sum;
     }
-    v->weigh(scores, MNK_TILE, a->g, a->val, x, y, dv, states + 2, a->state);
+}
+
+/* The columns [x, y) of a tile that row r sees, of those from b0 to b1; false: none. */
+static bool columns_of(const attn *a, int64_t r, int64_t t0, int64_t b0, int64_t b1, int64_t *x,
+                       int64_t *y) {
+    const int64_t pos = a->pos[r];
+    const int64_t first = first_of(a, pos) - t0;
+    const int64_t end = end_of(a, r) - t0;
+    *x = first;
+    if (first < b0)
+        *x = b0;
+    *y = least(end, b1);
+    return pos >= 0 && *x < *y;
+}
+
+/* The values of the tile's columns from b0 to b1, by their weights, for rows [r0, r0 + nr). */
+static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_t b0, int64_t b1) {
+    int64_t x;
+    int64_t y;
+    float *sums = a->part + 2;
+    if (a->in_tiles && a->tiles->values(a->val, b0, b1, a->dv, a->tile_v)) {
+        a->tiles->weigh(a->s, nr * a->g, a->tile_v, a->dv, sums, a->state);
+        return;
+    }
+    for (int64_t r = 0; r < nr; r++) {
+        const float *s = a->s + r * a->g * MNK_TILE;
+        float *of_row = sums + r * a->g * a->state;
+        if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
+            a->v->weigh(s, MNK_TILE, a->g, a->val, x, y, a->dv, of_row, a->state);
+    }
 }
 
 /* One tile for rows [r0, r0 + nr) and kv head h, into a->part. */
 static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
                  int64_t lo, int64_t hi) {
     const int64_t b0 = lo - t0;
-    const int64_t n = hi - lo;
+    const int64_t b1 = hi - t0;
     const float *k = a->k + b0 * a->dk;
+    int64_t x;
+    int64_t y;
     load_tile(a, slot, h, t0, lo, hi);
-    float *s = a->s + b0;
-    a->v->scores(a->q, nr * a->g, k, n, a->dk, s, MNK_TILE);
-    for (int64_t r = 0; r < nr; r++) {
-        const int64_t pos = a->pos[r0 + r];
-        const int64_t first = first_of(a, pos) - t0;
-        const int64_t end = end_of(a, r0 + r) - t0;
-        int64_t x = first;
-        if (first < b0)
-            x = b0;
-        const int64_t y = least(end, hi - t0);
-        if (pos >= 0 && x < y)
-            add_row(a, r, x, y);
+    if (a->in_tiles) {
+        a->tiles->keys(a->k, a->dk, a->tile_k);
+        a->tiles->scores(a->tile_q, nr * a->g, a->tile_k, a->dk, a->s);
+    } else {
+        a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
     }
+    for (int64_t r = 0; r < nr; r++) {
+        float *s = a->s + r * a->g * MNK_TILE;
+        if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
+            weigh_scores(a, r, x, y);
+        else if (a->in_tiles)
+            memset(s, 0, (size_t)(a->g * MNK_TILE) * sizeof *s);
+    }
+    add_values(a, r0, nr, t0, b0, b1);
 }
 
 /* One chunk of the rows' positions [lo, hi) into a->part. */
@@ -310,7 +359,7 @@ static float *out_of(const attn *a, int64_t r, int64_t head) {
 }
 
 /* All chunks of a block of rows. */
-static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
+static void whole(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
     const int64_t st = a->state;
     const int64_t n = nr * a->g;
     int64_t lo;
@@ -318,6 +367,9 @@ static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     if (!range(a, r0, nr, &lo, &hi))
         return;
     load_q(a, r0, nr, h);
+    a->in_tiles = a->tiles && n >= MNK_ATTEND_ROWS;
+    if (a->in_tiles)
+        a->tiles->queries(a->q, n, a->dk, a->tile_q);
     for (int64_t i = 0; i < n; i++)
         reset(a, a->total + i * st);
     for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++) {
@@ -334,13 +386,14 @@ static void whole(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr
     }
 }
 
-/* Calls whole for every (block of rows, kv head) of this part, or only counts them. */
-static int64_t blocks(const attn *a, const mnc_worker *w) {
+/* Calls whole for every (block of rows, kv head) of this part, or only counts them. The last rows
+ * of a sequence, which see most, come first, so that no thread begins with them when others end. */
+static int64_t blocks(attn *a, const mnc_worker *w) {
     const mnc_operand *seqs = &a->c->in[MN_ATTENTION_SEQS];
     const int32_t *seq = seqs->ptr; /* first row, rows, slot, - */
     int64_t task = 0;
     for (int64_t i = 0; i < seqs->rows; i++, seq += 4)
-        for (int64_t r = 0; r < seq[1]; r += a->block) {
+        for (int64_t r = (seq[1] - 1) / a->block * a->block; r >= 0 && seq[1]; r -= a->block) {
             const int64_t n = least(seq[1] - r, a->block);
             for (int64_t h = 0; h < a->hkv; h++, task++)
                 if (w && task % w->n == w->i)
@@ -425,7 +478,8 @@ static attn attn_of(const mnc_call *c) {
         a.dv = a.dk;
     a.state = a.dv + 2;
     a.g = a.h / a.hkv;
-    a.block = per_task(a.g);
+    a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
+    a.block = per_task(&a);
     a.max_chunks = chunks_of(c->kv.max_pages * SCRATCH_PAGE);
     return a;
 }
@@ -441,7 +495,7 @@ static int64_t longest(const attn *a) {
 }
 
 /* Are rows split into chunks, because there are fewer tasks than threads could do at once? */
-static bool is_split(const attn *a, uint32_t n_threads) {
+static bool is_split(attn *a, uint32_t n_threads) {
     if (n_threads == 1 || a->c->kv.geo.page_tokens > SCRATCH_PAGE)
         return false;
     if (a->t > split_rows(row_bytes(a)) || longest(a) <= CHUNK)
@@ -452,7 +506,7 @@ static bool is_split(const attn *a, uint32_t n_threads) {
 
 /* About 8 products of floats in a nanosecond, for keys and for values. */
 uint32_t mnk_attention_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
-    const attn a = attn_of(c);
+    attn a = attn_of(c);
     if (!a.t)
         return 0;
     const int64_t of_position = a.h * (a.dk + a.dv) / 8;
@@ -488,7 +542,7 @@ static int64_t attr_of(const mnc_query *q, uint32_t i) {
     return 0;
 }
 
-void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
+void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *qt = mnc_query_in(q, MN_ATTENTION_Q);
     const mn_tensor *pages = mnc_query_in(q, MN_ATTENTION_PAGES);
     attn a = {
@@ -504,7 +558,8 @@ void mnk_attention_scratch(const mnc_query *q, mnc_op *op) {
     a.g = 1;
     if (a.hkv > 0)
         a.g = a.h / a.hkv;
-    a.block = per_task(a.g);
+    a.tiles = mnk_find_attend(use->precision, use->level, a.dv);
+    a.block = per_task(&a);
     op->worker_bytes = lay_out(&a, NULL);
     const uint64_t row = row_bytes(&a);
     int64_t rows = 0;

@@ -109,6 +109,55 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k
         mnk_quantise(x + i * k, k, to + i * ldq);
 }
 
+/* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
+static uint64_t pairs_bytes(int64_t r) {
+    const uint64_t bytes = (uint64_t)r * sizeof(mnk_pair);
+    return (bytes + 63) / 64 * 64;
+}
+
+/* ---- forms of x ------------------------------------------------------------------------------ */
+void mnk_forms_add(mnk_forms *f, const mnk_linear *kern) {
+    f->kern[kern->x_form] = kern;
+}
+
+static int64_t form_bytes(int32_t form, int64_t k, int64_t r, int64_t groups) {
+    if (form == MNK_X_F32)
+        return 0;
+    if (form == MNK_X_A8)
+        return r * mnk_quant_bytes(k);
+    return groups * mnk_group_bytes(k, form);
+}
+
+void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
+    int64_t at = 0;
+    if (f->kern[MNK_X_TILES2])
+        f->kern[MNK_X_TILES] = NULL;
+    for (int32_t form = 0; form < MNK_X_FORMS; form++) {
+        f->at[form] = at;
+        if (f->kern[form])
+            at += form_bytes(form, k, r, groups);
+    }
+}
+
+uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
+    int64_t sum = 0;
+    for (int32_t form = 0; form < MNK_X_FORMS; form++)
+        if (forms & 1u << form)
+            sum += form_bytes(form, k, r, groups);
+    return (uint64_t)sum;
+}
+
+static mnk_forms forms_of(const mnc_call *c) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    mnk_forms f = {0};
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        mnk_forms_add(&f, mnk_kernel(c->user, wt, x->rows));
+    }
+    mnk_forms_place(&f, x->cols, x->rows, mnk_groups(x->rows));
+    return f;
+}
+
 /* Rows [i, r) of x, at most a group of them, to tiles. */
 static void pack_group(const mnk_linear *kern, const float *x, int64_t i, int64_t r, int64_t k,
                        uint8_t *to) {
@@ -119,35 +168,39 @@ static void pack_group(const mnk_linear *kern, const float *x, int64_t i, int64_
     kern->pack(rows, n, k, to);
 }
 
-/* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
-static uint64_t pairs_bytes(int64_t r) {
-    const uint64_t bytes = (uint64_t)r * sizeof(mnk_pair);
-    return (bytes + 63) / 64 * 64;
-}
-
-/* The kernel whose form of x all kernels of the node with that form can read. */
-static const mnk_linear *widest_form(const mnc_call *c) {
-    const mnk_linear *widest = NULL;
-    for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
-        const mnk_linear *kern = mnk_kernel(c->user, wt, c->in[MN_LINEAR_X].rows);
-        if (!widest || kern->x_form > widest->x_form)
-            widest = kern;
+/* Once for all weights: to 8 bits, or to tiles. */
+void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const mnk_forms f = forms_of(c);
+    uint8_t *made = c->shared;
+    int64_t lo;
+    int64_t hi;
+    if (f.kern[MNK_X_A8])
+        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, made + f.at[MNK_X_A8]);
+    mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
+    for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++) {
+        const int64_t bytes = mnk_group_bytes(x->cols, form);
+        for (int64_t g = lo; g < hi && f.kern[form]; g++) {
+            uint8_t *to = made + f.at[form] + g * bytes;
+            pack_group(f.kern[form], x->ptr, g * MNK_GROUP, x->rows, x->cols, to);
+        }
     }
-    return widest;
 }
 
 /* Row j of x, or its group, in the form that the kernel reads. */
-static const uint8_t *row_of_x(const mnc_call *c, const mnk_linear *kern, int64_t j) {
+static const uint8_t *row_of_x(const mnc_call *c, const mnk_forms *f, const mnk_linear *kern,
+                               int64_t j) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const uint8_t *made = c->shared;
-    if (kern->x_form == MNK_X_F32)
+    const int32_t form = mnk_form_of(f, kern);
+    const uint8_t *made = (const uint8_t *)c->shared + f->at[form];
+    if (form == MNK_X_F32)
         return (const uint8_t *)x->ptr + j * 4 * x->cols;
-    if (kern->x_form == MNK_X_A8)
+    if (form == MNK_X_A8)
         return made + j * mnk_quant_bytes(x->cols);
-    return made + j / MNK_GROUP * mnk_group_bytes(x->cols, widest_form(c)->x_form);
+    return made + j / MNK_GROUP * mnk_group_bytes(x->cols, form);
 }
 
+/* ---- the node -------------------------------------------------------------------------------- */
 /* Rows [lo, hi) of output i. */
 static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi) {
     const mnk_use *use = c->user;
@@ -156,6 +209,7 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
     const mnc_weight *bias = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
     const int64_t r = x->rows;
     const mnk_linear *kern = mnk_kernel(use, wt, r);
+    const mnk_forms forms = forms_of(c);
     float *y = c->out[i].ptr; /* [R, N] */
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
@@ -165,31 +219,13 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
         for (int64_t j = 0; j < r; j++) {
-            pair[j].x = row_of_x(c, kern, j);
+            pair[j].x = row_of_x(c, &forms, kern, j);
             pair[j].y = y + j * wt->rows;
         }
         mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
     }
     if (bias)
         add_bias(bias, y, r, wt->rows, lo, hi);
-}
-
-/* Once for all weights: to 8 bits, or to tiles. */
-void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
-    const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const mnk_linear *kern = widest_form(c);
-    if (kern->x_form == MNK_X_A8) {
-        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, c->shared);
-        return;
-    }
-    const int64_t bytes = mnk_group_bytes(x->cols, kern->x_form);
-    int64_t lo;
-    int64_t hi;
-    mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
-    for (int64_t g = lo; g < hi; g++) {
-        uint8_t *to = (uint8_t *)c->shared + g * bytes;
-        pack_group(kern, x->ptr, g * MNK_GROUP, x->rows, x->cols, to);
-    }
 }
 
 /* Rows of weight i among those of all weights, a multiple of 16; 0 if nobody wants its output. */
@@ -211,10 +247,11 @@ uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads)
     if (!x->rows)
         return 0;
     if (stage == MNC_FIRST) {
-        const int32_t x_form = widest_form(c)->x_form;
-        if (x_form == MNK_X_F32)
+        const mnk_forms f = forms_of(c);
+        const bool in_rows = f.kern[MNK_X_A8];
+        if (!in_rows && !f.kern[MNK_X_TILES] && !f.kern[MNK_X_TILES2] && !f.kern[MNK_X_TILES8])
             return 0;
-        const int64_t units = x_form == MNK_X_A8 ? x->rows : mnk_groups(x->rows);
+        const int64_t units = in_rows ? x->rows : mnk_groups(x->rows);
         return mnk_parts(x->rows * x->cols, units, n_threads);
     }
     return mnk_product_parts(all_rows(c), x->cols, x->rows, n_threads);
@@ -257,16 +294,6 @@ void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int
         if (rows > MNK_FEW_ROWS && kern->panel_bytes(k) > *panel)
             *panel = kern->panel_bytes(k);
     }
-}
-
-uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
-    int64_t bytes = 0;
-    if (forms & 1u << MNK_X_A8)
-        bytes = r * mnk_quant_bytes(k);
-    for (int32_t form = MNK_X_TILES; form <= MNK_X_TILES2; form++)
-        if (forms & 1u << form && groups * mnk_group_bytes(k, form) > bytes)
-            bytes = groups * mnk_group_bytes(k, form);
-    return (uint64_t)bytes;
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {

@@ -179,8 +179,8 @@ typedef struct {
     const mnc_call *c;
     const mnk_use *use;
     const groups *g;
-    int64_t k, per_x; /* pairs that share a row of x */
-    int32_t x_form;   /* of tiles, if the experts read those: see widest_form */
+    int64_t k, per_x;       /* pairs that share a row of x */
+    const mnk_forms *forms; /* of tiles */
 } product;
 
 static int64_t pairs_of(const mnc_call *c) {
@@ -201,15 +201,27 @@ static const mnk_linear *tile_kernel(const mnc_call *c, const mnc_weight *w) {
     return kern->x_form >= MNK_X_TILES ? kern : NULL;
 }
 
-/* The kernel of tiles whose form of x all kernels of tiles of the node can read; NULL: none has. */
-static const mnk_linear *widest_form(const mnc_call *c) {
-    const mnk_linear *widest = NULL;
+/* Groups of pairs by expert, where each expert's begin with a new one: the most there may be. */
+static int64_t most_groups(int64_t pairs, int64_t n_expert) {
+    return pairs / MNK_GROUP + n_expert;
+}
+
+/* The forms of tiles that the node's products read. */
+static mnk_forms forms_of(const mnc_call *c) {
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    const mnc_weight *first = c->in[MN_MOE_LINEAR_WEIGHT].weight;
+    const int64_t n_expert = first->rows / first->group_rows;
+    mnk_forms f = {0};
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnk_linear *kern = tile_kernel(c, c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight);
-        if (kern && (!widest || kern->x_form > widest->x_form))
-            widest = kern;
+        if (kern)
+            mnk_forms_add(&f, kern);
     }
-    return widest;
+    mnk_forms_place(&f, x->dim[x->n_dim - 1], 0, most_groups(pairs_of(c), n_expert));
+    return f;
+}
+static bool has_tiles(const mnk_forms *f) {
+    return f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
 }
 
 /* Rows [lo, hi) of expert e of output i. group: the expert's first one among those of x in
@@ -225,16 +237,20 @@ static void expert_rows(const product *o, uint32_t i, int64_t e, int64_t lo, int
     const mnk_linear *tiles = tile_kernel(c, all);
     const mnk_linear *kern = tiles ? tiles : plain_kernel(o->use, &one, n_pairs);
     float *y = c->out[i].ptr; /* [T, J, N] */
-    const uint8_t *x = c->shared;
-    if (kern->x_form == MNK_X_F32)
-        x = c->in[MN_MOE_LINEAR_X].ptr;
+    const int32_t form = mnk_form_of(o->forms, kern);
+    const uint8_t *x = (const uint8_t *)c->shared;
     int64_t ldx = mnk_quant_bytes(o->k);
-    if (kern->x_form == MNK_X_F32)
+    if (form == MNK_X_F32) {
+        x = c->in[MN_MOE_LINEAR_X].ptr;
         ldx = 4 * o->k;
+    } else if (tiles) {
+        x += o->forms->at[form];
+        ldx = mnk_group_bytes(o->k, form);
+    }
     for (int64_t j = 0; j < n_pairs; j++) {
         const int64_t p = g->order[g->start[e] + j];
         const int64_t at = group + j / MNK_GROUP;
-        g->pair[j].x = tiles ? x + at * mnk_group_bytes(o->k, o->x_form) : x + p / o->per_x * ldx;
+        g->pair[j].x = x + (tiles ? at * ldx : p / o->per_x * ldx);
         g->pair[j].y = y + p * one.rows;
     }
     mnk_linear_rows(kern, &one, g->pair, n_pairs, lo, hi, g->panel);
@@ -307,13 +323,12 @@ static bool wants_quantised(const mnc_call *c) {
 
 /* This part's share of the groups of x, expert by expert: pair j of an expert is row j % MNK_GROUP
  * of the expert's group j / MNK_GROUP. */
-static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_linear *kern) {
+static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT].weight;
     const int64_t n_expert = wt->rows / wt->group_rows;
     const int64_t k = last_dim(x);
-    const int64_t bytes = mnk_group_bytes(k, kern->x_form);
     const int64_t per_x = x_per_pair(c) ? 1 : ex->cols;
     groups g = {0};
     int64_t n = 0;
@@ -333,16 +348,20 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_linear *kern)
                 continue;
             for (; some < MNK_GROUP && j + some < g.start[e + 1]; some++)
                 rows[some] = (const float *)x->ptr + g.order[j + some] / per_x * k;
-            kern->pack(rows, some, k, (uint8_t *)c->shared + n * bytes);
+            for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++) {
+                uint8_t *to = (uint8_t *)c->shared + f->at[form] + n * mnk_group_bytes(k, form);
+                if (f->kern[form])
+                    f->kern[form]->pack(rows, some, k, to);
+            }
         }
     }
 }
 
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
-    const mnk_linear *tiles = widest_form(c);
-    if (tiles)
-        pack_pairs(c, w, tiles);
+    const mnk_forms f = forms_of(c);
+    if (has_tiles(&f))
+        pack_pairs(c, w, &f);
     else
         mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
 }
@@ -354,7 +373,8 @@ uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_thre
     if (!pairs)
         return 0;
     if (stage == MNC_FIRST) {
-        if (widest_form(c))
+        const mnk_forms f = forms_of(c);
+        if (has_tiles(&f))
             return mnk_parts(pairs * k, mnk_groups(pairs), n_threads);
         if (!wants_quantised(c))
             return 0;
@@ -370,7 +390,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnc_operand *ex = &c->in[MN_MOE_LINEAR_EXPERTS];
     const int64_t pairs = pairs_of(c);
-    const mnk_linear *tiles = widest_form(c);
+    const mnk_forms forms = forms_of(c);
     groups g = {0};
     const product o = {
         .c = c,
@@ -378,7 +398,7 @@ void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
         .g = &g,
         .k = last_dim(x),
         .per_x = x_per_pair(c) ? 1 : ex->cols,
-        .x_form = tiles ? tiles->x_form : MNK_X_F32,
+        .forms = &forms,
     };
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight;
@@ -401,21 +421,21 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) 
     uint64_t panel = 0;
     uint64_t rest = 0;
     uint32_t forms = 0;
-    int64_t most_groups = 0;
+    int64_t n_groups = 0;
     for (uint32_t i = 0; i < q->node->n_out; i++) {
         const mn_tensor *wt = mnc_query_in(q, MN_MOE_LINEAR_WEIGHT + 2 * i);
         const int64_t n_expert = mnc_query_dim(q, wt, 0);
         const uint64_t bytes = lay_out(NULL, pairs, n_expert, NULL);
         mnk_product_scratch(q, use, MN_MOE_LINEAR_WEIGHT + 2 * i, k, pairs, &panel, &forms);
-        if (pairs / MNK_GROUP + n_expert > most_groups)
-            most_groups = pairs / MNK_GROUP + n_expert;
+        if (most_groups(pairs, n_expert) > n_groups)
+            n_groups = most_groups(pairs, n_expert);
         rest = bytes > rest ? bytes : rest;
     }
     op->worker_bytes = rest + panel;
     int64_t x_rows = t;
     if (x->n_dim == 3)
         x_rows = pairs;
-    op->shared_bytes = mnk_x_bytes(forms, k, x_rows, most_groups);
+    op->shared_bytes = mnk_x_bytes(forms, k, x_rows, n_groups);
 }
 
 /* ---- MOE_COMBINE ----------------------------------------------------------------------------- */

@@ -54,7 +54,7 @@ static inline uint32_t mnk_parts(int64_t work, int64_t units, uint32_t n_threads
 
 /* Scratch for the largest shapes of the program. */
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
-void mnk_attention_scratch(const mnc_query *q, mnc_op *op);
+void mnk_attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op);
 void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
@@ -82,8 +82,21 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k
  * *forms. */
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, uint32_t *forms);
-/* Bytes of the largest of these forms of r rows of x, or that many groups in tiles; f32: none. */
+/* Bytes of these forms of r rows of x, or that many groups in tiles; f32: none. */
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups);
+/* The forms of x that a call's products read, side by side in its shared memory. */
+typedef struct {
+    const mnk_linear *kern[MNK_X_FORMS]; /* that makes the form; NULL: nobody reads it */
+    int64_t at[MNK_X_FORMS];
+} mnk_forms;
+void mnk_forms_add(mnk_forms *f, const mnk_linear *kern);
+/* When all are added. */
+void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
+/* The form that kern reads. */
+static inline int32_t mnk_form_of(const mnk_forms *f, const mnk_linear *kern) {
+    const bool wider = kern->x_form == MNK_X_TILES && f->kern[MNK_X_TILES2];
+    return wider ? MNK_X_TILES2 : kern->x_form;
+}
 static inline int64_t mnk_groups(int64_t r) {
     return (r + MNK_GROUP - 1) / MNK_GROUP;
 }

@@ -208,8 +208,7 @@ static void sample_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     op->worker_bytes = mnc_sample_bytes(n_vocab);
 }
 static void attention_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
-    (void)use;
-    mnk_attention_scratch(q, op);
+    mnk_attention_scratch(q, use, op);
 }
 static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     (void)use;

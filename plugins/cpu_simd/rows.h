@@ -38,10 +38,12 @@ enum { MNK_ISAS(MNK_LEVEL_) MNK_N_LEVELS };
 
 /* Forms of the x rows that a kernel reads; a kernel of MNK_X_TILES reads MNK_X_TILES2, too. */
 enum {
-    MNK_X_F32,   /* [K] */
-    MNK_X_A8,    /* a mnk_quant row */
-    MNK_X_TILES, /* groups of MNK_GROUP rows in bf16, made by mnk_linear.pack */
-    MNK_X_TILES2 /* the same, and what that rounding lost */
+    MNK_X_F32,    /* [K] */
+    MNK_X_A8,     /* a mnk_quant row */
+    MNK_X_TILES,  /* groups of MNK_GROUP rows in bf16, made by mnk_linear.pack */
+    MNK_X_TILES2, /* the same, and what that rounding lost */
+    MNK_X_TILES8, /* groups of MNK_GROUP rows in bytes with scales, made by mnk_linear.pack */
+    MNK_X_FORMS
 };
 #define MNK_GROUP 16
 
@@ -72,7 +74,8 @@ typedef struct {
     void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
                  int64_t r, int64_t y0, bool first);
     /* Kernels of tiles have these instead of dot, unpack and gemm. */
-    /* n <= MNK_GROUP rows of x to a group; [planes][tiles of 32 columns][1 KiB] */
+    /* n <= MNK_GROUP rows of x to a group: [planes][tiles of 32 columns][1 KiB], or [tiles of 64
+     * columns][1 KiB], then f32 [spans of 256 columns][MNK_GROUP] */
     void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
     /* weight rows [lo, hi) with all x rows */
     void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
@@ -82,7 +85,10 @@ typedef struct {
 /* Bytes of a group of x rows in tiles, and of one more: or where K is a power of two, the same
  * columns of all groups would fall into the same sets of a second cache. */
 static inline int64_t mnk_group_bytes(int64_t k, int32_t x_form) {
-    return (k + 31) / 32 * 1024 * (x_form == MNK_X_TILES2 ? 2 : 1) + 1024;
+    const int64_t tile = 1024;
+    if (x_form == MNK_X_TILES8)
+        return (k + 63) / 64 * tile + (k + 255) / 256 * 64 + tile;
+    return (k + 31) / 32 * tile * (x_form == MNK_X_TILES2 ? 2 : 1) + tile;
 }
 
 /* Activations in 8 bits, per row: i8 q[K]; f32 d[K/32]; i32 sum[K/32] (of q in the block); i32
@@ -140,6 +146,27 @@ typedef struct {
     mnc_fn softcap;
 } mnk_vector;
 
+/* Attention of blocks of query rows through tiles, in the other classes than exact: what scores and
+ * weigh of mnk_vector compute, of operands that are packed before. Rows of scores and sums are
+ * there for n rounded up to MNK_ATTEND_ROWS. */
+#define MNK_ATTEND_ROWS 32
+typedef struct {
+    uint64_t (*query_bytes)(int64_t n, int64_t d); /* what the others leave at `to` */
+    uint64_t (*key_bytes)(int64_t d);
+    uint64_t (*value_bytes)(int64_t dv); /* and room that weigh takes */
+    void (*queries)(const float *q, int64_t n, int64_t d, uint8_t *to);
+    void (*keys)(const float *k, int64_t d, uint8_t *to); /* MNK_TILE rows */
+    /* MNK_TILE rows, of which [lo, hi) count; dv a multiple of 16. False: one is not finite, and a
+     * weight of 0 would not keep it out of a sum. */
+    bool (*values)(const float *v, int64_t lo, int64_t hi, int64_t dv, uint8_t *to);
+    void (*scores)(const uint8_t *q, int64_t n, const uint8_t *k, int64_t d,
+                   float *s); /* s [n, MNK_TILE] */
+    /* acc[i] += p[i] v for n rows of p [n, MNK_TILE]; rows of acc are lda apart */
+    void (*weigh)(const float *p, int64_t n, uint8_t *v, int64_t dv, float *acc, int64_t lda);
+} mnk_attend;
+/* NULL: there is none. */
+const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv);
+
 /* The kernels of one ISA for one class: a row of the table for each weight type. */
 #define MNK_N_TYPES 128 /* above every MN_* data type id: table.c checks that */
 typedef struct {
@@ -184,8 +211,9 @@ MNK_EXTERNS_A8(avx512vnni)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
 MNK_EXTERNS_A8(neon_i8mm)
+MNK_EXTERNS_A8(amx)
 extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
-MNK_BLOCK_KERNELS(MNK_EXTERN_, amx)
+extern const mnk_attend mnk_attend_amx;
 
 /* ---- scalars that every unit needs ----------------------------------------------------------- */
 static inline float mnk_bits_f32(uint32_t u) {

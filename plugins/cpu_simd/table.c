@@ -16,8 +16,8 @@
         }                                                                                          \
     }
 
-/* Tiles of bf16; further types of blocks in class a8. A tile of x costs as much for one row as for
- * 16: below these numbers of rows VNNI is faster, or each row alone. */
+/* Tiles: weights of 16 bits as bf16, in class a8 types of blocks in bytes. A tile of x costs as
+ * much for one row as for 16: below these numbers of rows VNNI is faster, or each row alone. */
 enum { TILES_A8 = 24, TILES_A16 = MNK_FEW_ROWS + 1 };
 #define AMX(precision, least, ...)                                                                 \
     {                                                                                              \
@@ -39,7 +39,7 @@ _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
 
 static const mnk_set sets[] = {
 #if defined(__x86_64__)
-    AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR, amx)),
+    AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR_A8, amx)),
     AMX(MN_PRECISION_A16, TILES_A16, ),
     A8(avx512vnni, MNK_AVX512VNNI),
     A8(avxvnni, MNK_AVXVNNI),
@@ -80,5 +80,16 @@ const mnk_vector *mnk_find_vector(int32_t level) {
     for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++)
         if (sets[i].vector && mnk_isa_runs(level, sets[i].isa))
             return sets[i].vector;
+    return NULL;
+}
+
+const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv) {
+#if defined(__x86_64__)
+    if (level == MNK_AMX && precision != MN_PRECISION_EXACT && dv % 16 == 0)
+        return &mnk_attend_amx;
+#endif
+    (void)precision;
+    (void)level;
+    (void)dv;
     return NULL;
 }

@@ -231,8 +231,10 @@ int main(int argc, char **argv) {
         if (!v)
             continue;
         rows_small(v);
-        rows_attention(sets[i].isa, v->name);
+        rows_attention(sets[i].isa, MN_PRECISION_EXACT, v->name);
     }
+    if (mnk_find_attend(MN_PRECISION_A16, level, 16))
+        rows_attention(level, MN_PRECISION_A16, "tiles");
     printf("test_rows: level %s, %d checks, %d failed\n", mnk_isa_name(level), n_checks, n_failed);
     return n_failed > 0;
 }

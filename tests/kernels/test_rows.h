@@ -26,5 +26,5 @@ uint64_t rows_bits(double d); /* as an attribute */
 /* The parts. */
 void rows_linear(uint32_t type, uint32_t precision, int32_t level); /* both GEMV and GEMM */
 void rows_small(const mnk_vector *v);
-void rows_attention(int32_t level, const char *name);
+void rows_attention(int32_t level, uint32_t precision, const char *name);
 #endif

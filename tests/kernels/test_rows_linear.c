@@ -104,7 +104,7 @@ typedef struct {
     mnc_weight w;
     uint8_t *memory;
     float *wv, *x;
-    linear_inputs in[4]; /* by MNK_X_*. Those that were needed. */
+    linear_inputs in[MNK_X_FORMS]; /* those that were needed */
 } linear_case;
 
 static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level, int64_t k,
@@ -127,7 +127,7 @@ static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level,
 }
 
 static void linear_close(linear_case *c) {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < MNK_X_FORMS; i++) {
         free(c->in[i].rows);
         free(c->in[i].value);
         free(c->in[i].want);
@@ -146,6 +146,15 @@ static double in_tiles(double x, int32_t x_form) {
     if (x_form == MNK_X_TILES2)
         return high + in_tiles(x - high, MNK_X_TILES);
     return high;
+}
+
+/* Column j of row i of a group in bytes. */
+static double in_bytes(const uint8_t *group, int64_t k, int64_t i, int64_t j) {
+    const uint8_t *tile = group + j / 64 * 1024;
+    const int8_t q = (int8_t)tile[j % 64 / 4 * 64 + i * 4 + j % 4];
+    float scale;
+    memcpy(&scale, group + (k + 63) / 64 * 1024 + (j / 256 * MNK_GROUP + i) * 4, sizeof scale);
+    return (double)q * scale;
 }
 
 /* The most_rows() rows as groups of tiles. */
@@ -169,7 +178,11 @@ static void put_tiles(const linear_case *c, int32_t x_form, const mnk_linear *ke
     for (int64_t i = 0; i < most_rows(); i++) {
         const float *x = c->x + i * k;
         for (int64_t j = 0; j < k; j++) {
-            const double value = in_tiles(x[j], x_form);
+            double value;
+            if (x_form == MNK_X_TILES8)
+                value = in_bytes(in->rows + i / MNK_GROUP * in->ldx, k, i % MNK_GROUP, j);
+            else
+                value = in_tiles(x[j], x_form);
             in->value[j * MOST_ROWS + i] = value;
         }
     }
@@ -203,12 +216,6 @@ UNSANITIZED static void add_scaled(double *sum, const double *value, double by, 
         sum[i] += value[i] * by;
 }
 
-/* Kernels of tiles round their weights to 8 bits as well, but for those of F16 and BF16. */
-static double weight_value(const linear_case *c, double w, int32_t x_form) {
-    const bool rounded = x_form == MNK_X_TILES && c->type != MN_BF16;
-    return rounded ? in_tiles(w, MNK_X_TILES) : w;
-}
-
 static const linear_inputs *linear_inputs_of(linear_case *c, const mnk_linear *kern) {
     linear_inputs *in = &c->in[kern->x_form];
     if (in->rows)
@@ -224,7 +231,7 @@ static const linear_inputs *linear_inputs_of(linear_case *c, const mnk_linear *k
         const double *value = in->value;
         double sum[MOST_ROWS] = {0};
         for (int64_t l = 0; l < c->k; l++) {
-            add_scaled(sum, value, weight_value(c, weight[l], kern->x_form), n_rows);
+            add_scaled(sum, value, weight[l], n_rows);
             value += MOST_ROWS;
         }
         for (int64_t i = 0; i < n_rows; i++)
@@ -264,12 +271,14 @@ static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uin
 }
 
 /* Of tiles: two f32 values that differ in their last bit may differ in bf16's; two planes lose the
- * product of their rests. */
+ * product of their rests; weights in bytes are rounded to 127 steps for 256 columns. */
 static double error_limit(const mnk_linear *kern) {
     if (kern->x_form == MNK_X_TILES)
         return 1e-4;
     if (kern->x_form == MNK_X_TILES2)
         return 1e-5;
+    if (kern->x_form == MNK_X_TILES8)
+        return 1.2e-2;
     return 2e-6;
 }
 
@@ -349,6 +358,48 @@ static void tiles_of_many(uint32_t type, const mnk_linear *kern) {
     free(panel);
 }
 
+/* The largest weight of the span of 256 columns that column l of row j is in. */
+static double most_of_span(const linear_case *c, int64_t j, int64_t l) {
+    const float *row = c->wv + j * c->k;
+    double most = 0;
+    for (int64_t i = l / 256 * 256; i < c->k && i < l / 256 * 256 + 256; i++)
+        most = fmax(most, fabs((double)row[i]));
+    return most;
+}
+
+/* Kernels of tiles of bytes: one of x alone shows each weight as it was rounded. */
+static void weights_in_bytes(linear_case *c, const mnk_linear *kern) {
+    const int64_t bytes = mnk_group_bytes(c->k, kern->x_form);
+    uint8_t *group = aligned_alloc(64, (size_t)bytes);
+    float *x = calloc((size_t)(MNK_GROUP * c->k), sizeof *x);
+    float *y = malloc(sizeof *y * (size_t)(MNK_GROUP * c->n));
+    void *panel = aligned_alloc(64, kern->panel_bytes(c->k) / 64 * 64 + 64);
+    const float *row[MNK_GROUP];
+    mnk_pair pair[MNK_GROUP];
+    for (int64_t i = 0; i < MNK_GROUP; i++) {
+        row[i] = x + i * c->k;
+        pair[i] = (mnk_pair){group, y + i * c->n};
+    }
+    for (int64_t at = 0; at < c->k; at += MNK_GROUP) {
+        memset(x, 0, sizeof *x * (size_t)(MNK_GROUP * c->k));
+        for (int64_t i = 0; i < MNK_GROUP && at + i < c->k; i++)
+            x[i * c->k + at + i] = 1;
+        kern->pack(row, MNK_GROUP, c->k, group);
+        mnk_linear_rows(kern, &c->w, pair, MNK_GROUP, 0, c->n, panel);
+        for (int64_t i = 0; i < MNK_GROUP && at + i < c->k; i++)
+            for (int64_t j = 0; j < c->n; j++) {
+                const double off = fabs(y[i * c->n + j] - (double)c->wv[j * c->k + at + i]);
+                const double most = most_of_span(c, j, at + i);
+                rows_check(off <= 1.5 / 127 * most, "a weight", kern->name, c->k, c->n, at + i,
+                           off / most);
+            }
+    }
+    free(group);
+    free(x);
+    free(y);
+    free(panel);
+}
+
 void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
     /* 8 of 32 columns are taken at once by some kernels: a rest, none */
     static const int64_t blocks[] = {1, 3, 9, 16, 65};
@@ -368,6 +419,8 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
                 linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j]);
             for (int l = rows_quick; l < 5; l += 1 + rows_quick)
                 linear_rows_case(&c, rs[l]);
+            if (many->x_form == MNK_X_TILES8 && c.n < 20)
+                weights_in_bytes(&c, many);
             linear_close(&c);
         }
     }

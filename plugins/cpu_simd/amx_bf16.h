@@ -1,0 +1,70 @@
+/* amx_bf16.h -- values as one plane of bf16, or as two that add up to 16 bits of the mantissa.
+ * Behind amx.h. */
+enum { COLUMNS = 32 }; /* of a tile */
+
+/* 32 values to bf16, nearest even; b: the upper 16. */
+INLINE __m512i round_pair(VF a, VF b) {
+    return (__m512i)_mm512_cvtne2ps_pbh(b, a);
+}
+/* What round_pair lost, as bf16: with it, 16 bits of each value are kept. */
+INLINE __m512i rest_pair(VF a, VF b, __m512i rounded) {
+    const __m256i lower = _mm512_castsi512_si256(rounded);
+    const __m256i upper = _mm512_extracti64x4_epi64(rounded, 1);
+    __m512i low = _mm512_cvtepu16_epi32(lower);
+    __m512i high = _mm512_cvtepu16_epi32(upper);
+    low = _mm512_slli_epi32(low, 16);
+    high = _mm512_slli_epi32(high, 16);
+    a = v_sub(a, _mm512_castsi512_ps(low));
+    b = v_sub(b, _mm512_castsi512_ps(high));
+    return round_pair(a, b);
+}
+
+/* 16 of a pair's first half, each beside its place in the second. */
+INLINE __m512i zip_halves(__m512i pair) {
+    const __m256i lower = _mm512_castsi512_si256(pair);
+    const __m256i upper = _mm512_extracti64x4_epi64(pair, 1);
+    const __m512i low = _mm512_cvtepu16_epi32(lower);
+    const __m512i high = _mm512_cvtepu16_epi32(upper);
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+/* Columns [c, c + 32) of a row of k, zeros behind its end. */
+INLINE void load_columns(const float *x, int64_t c, int64_t k, VF v[2]) {
+    const int64_t left = k - c;
+    if (left >= COLUMNS) {
+        v[0] = v_load(x + c);
+        v[1] = v_load(x + c + VL);
+        return;
+    }
+    const uint32_t keep = (1u << left) - 1;
+    v[0] = _mm512_maskz_loadu_ps((__mmask16)(keep & 0xffff), x + c);
+    v[1] = _mm512_maskz_loadu_ps((__mmask16)(keep >> 16), x + c + VL);
+}
+
+/* n <= 16 rows of x to the tiles of one group, rows behind them as zeros; planes 2: what the first
+ * plane's rounding lost is the second plane. */
+INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, const int planes) {
+    const int64_t tiles = (k + COLUMNS - 1) / COLUMNS;
+    for (int64_t t = 0; t < tiles; t++) {
+        __m512i high[SIDE];
+        __m512i low[SIDE];
+        for (int i = 0; i < SIDE; i++) {
+            VF v[2] = {v_set1(0), v_set1(0)};
+            if (i < n)
+                load_columns(x[i], COLUMNS * t, k, v);
+            high[i] = round_pair(v[0], v[1]);
+            if (planes == 2)
+                low[i] = rest_pair(v[0], v[1], high[i]);
+        }
+        uint8_t *tile = to + t * TILE_BYTES;
+        transpose16(high);
+        for (int i = 0; i < SIDE; i++)
+            _mm512_storeu_si512(tile + 64 * i, high[i]);
+        if (planes != 2)
+            continue;
+        tile += tiles * TILE_BYTES;
+        transpose16(low);
+        for (int i = 0; i < SIDE; i++)
+            _mm512_storeu_si512(tile + 64 * i, low[i]);
+    }
+}
