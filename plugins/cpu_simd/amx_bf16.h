@@ -68,3 +68,35 @@ INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, 
             _mm512_storeu_si512(tile + 64 * i, low[i]);
     }
 }
+
+/* Tiles 0 to 3, of a[0] b[0], a[1] b[0], a[0] b[1], a[1] b[1], and what `tiles` tiles of each side
+ * add to them; na, nb: how many there are, constant. */
+INLINE void multiply_tiles(const uint8_t *const a[2], const uint8_t *const b[2], int64_t tiles,
+                           const int na, const int nb) {
+    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
+        TILE_LOAD(4, a[0] + at);
+        TILE_LOAD(6, b[0] + at);
+        TILE_MULTIPLY(0, 4, 6);
+        if (na > 1) {
+            TILE_LOAD(5, a[1] + at);
+            TILE_MULTIPLY(1, 5, 6);
+        }
+        if (nb > 1) {
+            TILE_LOAD(7, b[1] + at);
+            TILE_MULTIPLY(2, 4, 7);
+        }
+        if (na > 1 && nb > 1)
+            TILE_MULTIPLY(3, 5, 7);
+    }
+}
+
+/* The same of two planes of each side, those of a a_plane bytes apart, those of b b_plane: all
+ * products but that of the two rests, which is 2^-17 of a sum. */
+INLINE void multiply_planes(const uint8_t *const a[2], int64_t a_plane, const uint8_t *const b[2],
+                            int64_t b_plane, int64_t tiles, const int na, const int nb) {
+    const uint8_t *const a_rest[2] = {a[0] + a_plane, a[1] + a_plane};
+    const uint8_t *const b_rest[2] = {b[0] + b_plane, b[1] + b_plane};
+    multiply_tiles(a_rest, b, tiles, na, nb);
+    multiply_tiles(a, b_rest, tiles, na, nb);
+    multiply_tiles(a, b, tiles, na, nb);
+}

@@ -1,5 +1,5 @@
 /* attend_amx.c -- attention of many query rows on AMX: queries, keys, weights and values as two
- * planes of bf16 each. Of their products that of the two rests is left out, 2^-17 of a sum. */
+ * planes of bf16 each. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
@@ -89,28 +89,13 @@ static bool values(const float *v, int64_t lo, int64_t hi, int64_t dv, uint8_t *
     return _mm512_reduce_max_epi32(top) < 0x7f800000;
 }
 
-/* Sums in tiles 0 to 3 of one plane of each side: of a's groups, a_bytes apart, with b's. */
-INLINE void multiply_plane(const uint8_t *a, int64_t a_bytes, const uint8_t *b, int64_t b_bytes,
-                           int64_t tiles, const int nb) {
-    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
-        TILE_LOAD(4, a + at);
-        TILE_LOAD(6, b + at);
-        TILE_MULTIPLY(0, 4, 6);
-        TILE_LOAD(5, a + a_bytes + at);
-        TILE_MULTIPLY(1, 5, 6);
-        if (nb > 1) {
-            TILE_LOAD(7, b + b_bytes + at);
-            TILE_MULTIPLY(2, 4, 7);
-            TILE_MULTIPLY(3, 5, 7);
-        }
-    }
-}
+/* Sums in tiles 0 to 3 of a pair of groups of each side; nb 1: the second of b is not there. */
 INLINE void multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const int nb) {
     const int64_t plane = tiles * TILE_BYTES;
     const int64_t group = PLANES * plane;
-    multiply_plane(a + plane, group, b, group, tiles, nb);
-    multiply_plane(a, group, b + plane, group, tiles, nb);
-    multiply_plane(a, group, b, group, tiles, nb);
+    const uint8_t *const a_groups[2] = {a, a + group};
+    const uint8_t *const b_groups[2] = {b, b + group};
+    multiply_planes(a_groups, plane, b_groups, plane, tiles, 2, nb);
 }
 
 static void scores(const uint8_t *q, int64_t n, const uint8_t *k, int64_t d, float *s) {

@@ -73,30 +73,8 @@ INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, const span
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* Over one plane of each side. */
-INLINE void multiply_plane(const uint8_t *const w[BLOCK], const uint8_t *const x[BLOCK],
-                           int64_t w_plane, int64_t x_plane, int64_t tiles, const int nw,
-                           const int nx) {
-    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
-        TILE_LOAD(4, w[0] + w_plane + at);
-        TILE_LOAD(6, x[0] + x_plane + at);
-        TILE_MULTIPLY(0, 4, 6);
-        if (nw > 1) {
-            TILE_LOAD(5, w[1] + w_plane + at);
-            TILE_MULTIPLY(1, 5, 6);
-        }
-        if (nx > 1) {
-            TILE_LOAD(7, x[1] + x_plane + at);
-            TILE_MULTIPLY(2, 4, 7);
-        }
-        if (nw > 1 && nx > 1)
-            TILE_MULTIPLY(3, 5, 7);
-    }
-}
-
-/* Two planes: all products but that of the two rests, which is 2^-18 of the sum. */
-INLINE void multiply_planes(const mnc_weight *w, const block *b, const span *s, const int nw,
-                            const int nx, const int planes) {
+INLINE void multiply(const mnc_weight *w, const block *b, const span *s, const int nw, const int nx,
+                     const int planes) {
     const int64_t w_plane = s->tiles * TILE_BYTES;
     const int64_t x_plane = (w->cols + COLUMNS - 1) / COLUMNS * TILE_BYTES;
     float *sums = b->sums;
@@ -108,11 +86,10 @@ INLINE void multiply_planes(const mnc_weight *w, const block *b, const span *s, 
         TILE_LOAD(2, sums + 2 * SIDE * SIDE);
         TILE_LOAD(3, sums + 3 * SIDE * SIDE);
     }
-    if (planes == 2) {
-        multiply_plane(b->w, b->x, w_plane, 0, s->tiles, nw, nx);
-        multiply_plane(b->w, b->x, 0, x_plane, s->tiles, nw, nx);
-    }
-    multiply_plane(b->w, b->x, 0, 0, s->tiles, nw, nx);
+    if (planes == 2)
+        multiply_planes(b->w, w_plane, b->x, x_plane, s->tiles, nw, nx);
+    else
+        multiply_tiles(b->w, b->x, s->tiles, nw, nx);
     TILE_STORE(0, sums);
     if (nw > 1)
         TILE_STORE(1, sums + SIDE * SIDE);
@@ -124,12 +101,12 @@ INLINE void multiply_planes(const mnc_weight *w, const block *b, const span *s, 
 INLINE void multiply_rounded(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
                              const int nw, const int nx) {
     (void)whole;
-    multiply_planes(w, b, s, nw, nx, 1);
+    multiply(w, b, s, nw, nx, 1);
 }
 INLINE void multiply_split(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
                            const int nw, const int nx) {
     (void)whole;
-    multiply_planes(w, b, s, nw, nx, 2);
+    multiply(w, b, s, nw, nx, 2);
 }
 /* All is in the sums already. */
 INLINE void finish(const mnc_weight *w, const block *b, const span *s, const uint8_t *whole) {
