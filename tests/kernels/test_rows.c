@@ -224,7 +224,7 @@ int main(int argc, char **argv) {
         for (uint32_t t = 0; t < MNK_N_TYPES; t++) {
             if (sets[i].linear[t]) {
                 rows_linear(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT,
-                            sets[i].isa);
+                            sets[i].isa, emulated ? sets[i].least : 0);
             }
         }
         const mnk_vector *v = sets[i].vector;
@@ -233,7 +233,10 @@ int main(int argc, char **argv) {
         rows_small(v);
         rows_attention(sets[i].isa, MN_PRECISION_EXACT, v->name);
     }
-    if (mnk_find_attend(MN_PRECISION_A16, level, 16))
+    const mnk_attend *tiles = mnk_find_attend(MN_PRECISION_A16, level, 16);
+    if (tiles)
+        rows_attend(tiles);
+    if (tiles && !emulated) /* with the vectors of another set */
         rows_attention(level, MN_PRECISION_A16, "tiles");
     printf("test_rows: level %s, %d checks, %d failed\n", mnk_isa_name(level), n_checks, n_failed);
     return n_failed > 0;

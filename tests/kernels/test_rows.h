@@ -24,7 +24,10 @@ double rows_norm(const double *a, int64_t n);
 uint64_t rows_bits(double d); /* as an attribute */
 
 /* The parts. */
-void rows_linear(uint32_t type, uint32_t precision, int32_t level); /* both GEMV and GEMM */
+/* With at least that many rows of x. */
+void rows_linear(uint32_t type, uint32_t precision, int32_t level,
+                 int64_t least); /* both GEMV and GEMM */
 void rows_small(const mnk_vector *v);
+void rows_attend(const mnk_attend *tiles);
 void rows_attention(int32_t level, uint32_t precision, const char *name);
 #endif

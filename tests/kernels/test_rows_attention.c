@@ -299,3 +299,88 @@ void rows_attention(int32_t level, uint32_t precision, const char *name) {
         }
     }
 }
+
+/* ---- attention through tiles, function by function ------------------------------------------- */
+static float *random_floats(int64_t n) {
+    float *x = malloc(sizeof *x * (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = rows_uniform();
+    return x;
+}
+
+/* Scores of n queries with a tile of keys. */
+static void attend_scores(const mnk_attend *tiles, int64_t n, int64_t d) {
+    const int64_t rows = (n + MNK_ATTEND_ROWS - 1) / MNK_ATTEND_ROWS * MNK_ATTEND_ROWS;
+    float *q = random_floats(n * d);
+    float *k = random_floats(MNK_TILE * d);
+    float *s = random_floats(rows * MNK_TILE);
+    double *want = calloc((size_t)(n * MNK_TILE), sizeof *want);
+    uint8_t *in_q = aligned_alloc(64, tiles->query_bytes(n, d));
+    uint8_t *in_k = aligned_alloc(64, tiles->key_bytes(d));
+    for (int64_t i = 0; i < n * MNK_TILE; i++) {
+        const float *query = q + i / MNK_TILE * d;
+        const float *key = k + i % MNK_TILE * d;
+        for (int64_t l = 0; l < d; l++)
+            want[i] += (double)query[l] * (double)key[l];
+    }
+    tiles->queries(q, n, d, in_q);
+    tiles->keys(k, d, in_k);
+    tiles->scores(in_q, n, in_k, d, s);
+    const double e = rows_rel_l2(s, want, n * MNK_TILE);
+    rows_check(e < 1e-5, "scores", "tiles", n, d, 0, e);
+    free(q);
+    free(k);
+    free(s);
+    free(want);
+    free(in_q);
+    free(in_k);
+}
+
+/* Values [lo, hi) of a tile, by weights, beside a NaN that does not count and an infinity that
+ * does. */
+static void attend_values(const mnk_attend *tiles, int64_t n, int64_t dv) {
+    const int64_t lo = 5;
+    const int64_t hi = 53;
+    const int64_t lda = dv + 2;
+    const int64_t rows = (n + MNK_ATTEND_ROWS - 1) / MNK_ATTEND_ROWS * MNK_ATTEND_ROWS;
+    float *v = random_floats(MNK_TILE * dv);
+    float *p = random_floats(rows * MNK_TILE);
+    float *sums = calloc((size_t)(rows * lda), sizeof *sums);
+    float *got = malloc(sizeof *got * (size_t)(n * dv));
+    double *want = calloc((size_t)(n * dv), sizeof *want);
+    uint8_t *in_v = aligned_alloc(64, tiles->value_bytes(dv));
+    v[0] = NAN;
+    for (int64_t i = 0; i < rows * MNK_TILE; i++)
+        if (i % MNK_TILE < lo || i % MNK_TILE >= hi)
+            p[i] = 0;
+    for (int64_t i = 0; i < n * dv; i++) {
+        const float *weight = p + i / dv * MNK_TILE;
+        const float *column = v + i % dv;
+        for (int64_t j = lo; j < hi; j++)
+            want[i] += (double)weight[j] * (double)column[j * dv];
+    }
+    const bool finite = tiles->values(v, lo, hi, dv, in_v);
+    tiles->weigh(p, n, in_v, dv, sums, lda);
+    for (int64_t i = 0; i < n * dv; i++)
+        got[i] = sums[i / dv * lda + i % dv];
+    const double e = rows_rel_l2(got, want, n * dv);
+    rows_check(finite && e < 1e-5, "values", "tiles", n, dv, 0, e);
+    v[10 * dv] = INFINITY;
+    rows_check(!tiles->values(v, lo, hi, dv, in_v), "an infinity", "tiles", n, dv, 0, 0);
+    free(v);
+    free(p);
+    free(sums);
+    free(got);
+    free(want);
+    free(in_v);
+}
+
+void rows_attend(const mnk_attend *tiles) {
+    static const int64_t ns[] = {32, 40, 100};
+    static const int64_t ds[] = {16, 48, 64, 80, 128};
+    for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
+        for (size_t j = 0; j < sizeof ds / sizeof *ds; j++) {
+            attend_scores(tiles, ns[i], ds[j]);
+            attend_values(tiles, ns[i], ds[j]);
+        }
+}

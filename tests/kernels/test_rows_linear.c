@@ -388,7 +388,9 @@ static void weights_in_bytes(linear_case *c, const mnk_linear *kern) {
         mnk_linear_rows(kern, &c->w, pair, MNK_GROUP, 0, c->n, panel);
         for (int64_t i = 0; i < MNK_GROUP && at + i < c->k; i++)
             for (int64_t j = 0; j < c->n; j++) {
-                const double off = fabs(y[i * c->n + j] - (double)c->wv[j * c->k + at + i]);
+                const double weight = c->wv[j * c->k + at + i];
+                const double got = y[i * c->n + j];
+                const double off = fabs(got - weight);
                 const double most = most_of_span(c, j, at + i);
                 rows_check(off <= 1.5 / 127 * most, "a weight", kern->name, c->k, c->n, at + i,
                            off / most);
@@ -400,7 +402,7 @@ static void weights_in_bytes(linear_case *c, const mnk_linear *kern) {
     free(panel);
 }
 
-void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
+void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least) {
     /* 8 of 32 columns are taken at once by some kernels: a rest, none */
     static const int64_t blocks[] = {1, 3, 9, 16, 65};
     static const int64_t floats[] = {1, 7, 33, 64, 1030, 2083};
@@ -418,7 +420,8 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level) {
             linear_case c =
                 linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i], ns[j]);
             for (int l = rows_quick; l < 5; l += 1 + rows_quick)
-                linear_rows_case(&c, rs[l]);
+                if (rs[l] >= least)
+                    linear_rows_case(&c, rs[l]);
             if (many->x_form == MNK_X_TILES8 && c.n < 20)
                 weights_in_bytes(&c, many);
             linear_close(&c);
