@@ -249,7 +249,7 @@ uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads)
     if (stage == MNC_FIRST) {
         const mnk_forms f = forms_of(c);
         const bool in_rows = f.kern[MNK_X_A8];
-        if (!in_rows && !f.kern[MNK_X_TILES] && !f.kern[MNK_X_TILES2] && !f.kern[MNK_X_TILES8])
+        if (!in_rows && !mnk_forms_has_tiles(&f))
             return 0;
         const int64_t units = in_rows ? x->rows : mnk_groups(x->rows);
         return mnk_parts(x->rows * x->cols, units, n_threads);

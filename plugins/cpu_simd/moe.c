@@ -220,9 +220,6 @@ static mnk_forms forms_of(const mnc_call *c) {
     mnk_forms_place(&f, x->dim[x->n_dim - 1], 0, most_groups(pairs_of(c), n_expert));
     return f;
 }
-static bool has_tiles(const mnk_forms *f) {
-    return f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
-}
 
 /* Rows [lo, hi) of expert e of output i. group: the expert's first one among those of x in
  * tiles. */
@@ -360,7 +357,7 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
 void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
     const mnk_forms f = forms_of(c);
-    if (has_tiles(&f))
+    if (mnk_forms_has_tiles(&f))
         pack_pairs(c, w, &f);
     else
         mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
@@ -374,7 +371,7 @@ uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_thre
         return 0;
     if (stage == MNC_FIRST) {
         const mnk_forms f = forms_of(c);
-        if (has_tiles(&f))
+        if (mnk_forms_has_tiles(&f))
             return mnk_parts(pairs * k, mnk_groups(pairs), n_threads);
         if (!wants_quantised(c))
             return 0;

@@ -92,6 +92,9 @@ typedef struct {
 void mnk_forms_add(mnk_forms *f, const mnk_linear *kern);
 /* When all are added. */
 void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
+static inline bool mnk_forms_has_tiles(const mnk_forms *f) {
+    return f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
+}
 /* The form that kern reads. */
 static inline int32_t mnk_form_of(const mnk_forms *f, const mnk_linear *kern) {
     const bool wider = kern->x_form == MNK_X_TILES && f->kern[MNK_X_TILES2];

@@ -216,7 +216,7 @@ static uint4 asked4(global const uchar *p) {
                  : "l"(p));
     return v;
 #else
-    return *(global const uint4 *)p;
+    return words4(p);
 #endif
 }
 
