@@ -151,6 +151,6 @@ ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err) {
                  .sym = c->symbol,
                  .dry = dry,
                  .err = err};
-    r.few = ocl_steps_take(&r);
+    ocl_steps_take(&r);
     return r;
 }

@@ -26,16 +26,11 @@ static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
 }
 
 /* ---- tensor cores ---------------------------------------------------------------------------- */
-enum { LEAST_ROWS = 5, LEAST_PAIRS = 20, FEW_ROWS = 32, FEW_OUTPUTS = 16 };
-
-/* Types whose codes halves hold. */
-static bool is_half(const ocl_weight *w) {
-    const uint32_t type = w->type->dtype;
-    return type == MN_F16 || type == MN_Q8_0 || type == MN_MXFP4;
-}
+enum { LEAST_PAIRS = 20, FEW_ROWS = 32, FEW_OUTPUTS = 16 };
 
 static bool takes_mma(const ocl_run *r, const ocl_weight *w, int64_t rows) {
-    return r->dev->mma && w->n_parts == 1 && is_half(w) && rows >= LEAST_ROWS && w->cols % 32 == 0;
+    const bool fits = w->n_parts == 1 && w->cols % 32 == 0;
+    return r->dev->mma && fits && ocl_has_halves(w->type) && rows >= OCL_TILE_ROWS;
 }
 
 static bool pairs_take_mma(const ocl_run *r, const ocl_weight *w, int64_t pairs) {
@@ -54,7 +49,7 @@ static bool is_many(const ocl_linear_args *a) {
  * better than the kernel for any device, too. */
 static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
     const uint32_t type = w->type->dtype;
-    const bool is_packed = type != MN_F32 && type != MN_BF16 && !is_half(w);
+    const bool is_packed = type != MN_F32 && type != MN_BF16 && !ocl_has_halves(w->type);
     return r->dev->mma && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
 }
 
@@ -65,7 +60,7 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
                         ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y,
                         bool beside) {
     const bool paired = ocl_is_there(experts);
-    const bool pieces = !is_half(w);
+    const bool pieces = !ocl_has_halves(w->type);
     const bool many = pieces || (!paired && w->type->dtype == MN_F16 && is_many(a));
     uint32_t kernel = many ? OCL_KERNEL_linear_mma : OCL_KERNEL_linear_mma_few;
     if (pieces)

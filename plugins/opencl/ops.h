@@ -30,6 +30,7 @@ typedef struct {
     bool dry;       /* only make the kernels */
     uint32_t place; /* of the next launch in the step */
     bool few;       /* rows: operations go into common kernels (step.c) */
+    bool tiles;     /* whose products are those on tensor cores */
     uint32_t batch; /* of such kernels in the step, the one that is being filled */
     mn_status status;
     mn_error *err;
@@ -74,12 +75,14 @@ typedef struct {
 void ocl_enqueue(ocl_run *r, const ocl_launch *l);
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
 
+enum { OCL_TILE_ROWS = 5 }; /* from which products may be those on tensor cores */
+
 /* ---- step.c ---------------------------------------------------------------------------------- */
 /* What a context needs for common kernels, where its device and its program have a use for them. */
 mn_status ocl_steps_create(mn_context *c, mn_error *err);
 void ocl_steps_free(mn_context *c);
-/* Whether the rows of this step are few enough. */
-bool ocl_steps_take(const ocl_run *r);
+/* Whether the rows of this step are few enough, and which kernels it takes. */
+void ocl_steps_take(ocl_run *r);
 /* Into the kernel that is being filled; false: it has a kernel of its own. */
 bool ocl_step_add(ocl_run *r, const ocl_launch *l);
 /* Enqueues what is filled. */

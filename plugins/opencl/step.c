@@ -13,6 +13,7 @@ enum {
     PLAN_BYTES = MOST_OPS * sizeof(ocl_step_op)
 };
 enum { FIRST_MEM = 4 }; /* argument of the kernel */
+enum { N_LISTS = 2 * MN_BINDING_SETS };
 enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
 _Static_assert(sizeof(ocl_warp_args) <= OCL_STEP_ARGS, "products");
@@ -39,13 +40,14 @@ typedef struct {
 } batch;
 
 struct ocl_steps {
-    uint32_t variant;
-    int32_t row_pos; /* a tensor of as many elements as a step has rows */
+    uint32_t variant; /* of one to four rows */
+    bool has_tiles;   /* more rows have a program of their own */
+    int32_t row_pos;  /* a tensor of as many elements as a step has rows */
     int64_t most_rows;
-    cl_mem arrived; /* where groups meet: how many came so far, modulo 2^32 */
-    uint32_t came;  /* what that is when all that is enqueued has run */
-    batch **batches[MN_BINDING_SETS];
-    uint32_t n_batches; /* of each set */
+    cl_mem arrived;           /* where groups meet: how many came so far, modulo 2^32 */
+    uint32_t came;            /* what that is when all that is enqueued has run */
+    batch **batches[N_LISTS]; /* of a program and a set of bindings */
+    uint32_t n_batches;       /* of each list */
 };
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -57,8 +59,10 @@ static bool has_experts(const mn_program *p) {
     return false;
 }
 
-/* A bit for each weight type, elements of a head for each lane, whether there are experts. */
-enum { EXPERTS_BIT = 1u << 24, PER_MASK = 255 };
+/* A bit for each weight type, elements of a head for each lane, whether there are experts, whether
+ * products of types with halves are those on tensor cores. A program has one kind of such products:
+ * with both its registers do not suffice. */
+enum { EXPERTS_BIT = 1u << 24, TILES_BIT = 1u << 25, PER_MASK = 255 };
 static uint32_t variant_of(const mn_program *p) {
     uint32_t types = has_experts(p) ? EXPERTS_BIT : 0;
     uint32_t longest = 1;
@@ -78,8 +82,17 @@ static uint32_t variant_of(const mn_program *p) {
     return types | per << N_STEP_TYPES;
 }
 
-static bool has_halves(uint32_t type) {
-    return type == OCL_TYPE_f16 || type == OCL_TYPE_q8_0 || type == OCL_TYPE_mxfp4;
+/* Whether products of type i of the types' table are on tensor cores. */
+static bool is_on_tiles(uint32_t variant, uint32_t i) {
+    return variant & TILES_BIT && ocl_has_halves(ocl_type_at(i));
+}
+
+/* Whether the model's types make two programs. */
+static bool has_tiles(const mn_device *d, uint32_t variant) {
+    for (uint32_t i = 0; i < N_STEP_TYPES; i++)
+        if (variant >> i & 1 && is_on_tiles(TILES_BIT, i))
+            return d->mma;
+    return false;
 }
 
 /* A text behind what `own` of the source has, which stays there. */
@@ -96,12 +109,12 @@ static void write_text(ocl_source *to, size_t *used, const char *format, ...) {
         *used += (size_t)n + 1;
 }
 
-/* X(row, type) of each type of the variant; halves: of those on tensor cores alone. */
-static void write_list(uint32_t variant, const char *name, bool halves, ocl_source *to,
+/* X(row, type) of each type of the variant that is on tensor cores, or of the others. */
+static void write_list(uint32_t variant, const char *name, bool tiles, ocl_source *to,
                        size_t *used) {
     write_text(to, used, "\n#define %s(X)", name);
     for (uint32_t i = 0; i < N_STEP_TYPES; i++)
-        if ((variant >> i & 1) && (!halves || has_halves(i)))
+        if ((variant >> i & 1) && is_on_tiles(variant, i) == tiles)
             write_text(to, used, " X(%u, %s)", i, ocl_type_at(i)->name);
     to->texts[to->n_texts++] = "\n";
 }
@@ -117,6 +130,8 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
     to->texts[to->n_texts++] = ocl_text_common;
     to->texts[to->n_texts++] = ocl_text_rows;
     to->texts[to->n_texts++] = ocl_text_cache;
+    if (variant & TILES_BIT)
+        to->texts[to->n_texts++] = "\n#define STEP_TILES\n";
     if (variant & EXPERTS_BIT) {
         to->texts[to->n_texts++] = "\n#define STEP_EXPERTS\n";
         to->texts[to->n_texts++] = ocl_text_moe;
@@ -129,14 +144,14 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
                    "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
                    "#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n",
                    type->name, type->head ? type->head : 4,
-                   has_halves(i) ? "#define HAS_HALVES" : "",
+                   is_on_tiles(variant, i) ? "#define HAS_HALVES" : "",
                    strstr(type->options, "HAS_WORDS") ? "#define HAS_WORDS" : "");
         to->texts[to->n_texts++] = type->text;
         to->texts[to->n_texts++] = ocl_text_warps;
         to->texts[to->n_texts++] = ocl_text_mma;
     }
     write_list(variant, "EACH_TYPE", false, to, &used);
-    write_list(variant, "EACH_HALF", true, to, &used);
+    write_list(variant, "EACH_TILE", true, to, &used);
     to->texts[to->n_texts++] = ocl_text_step;
 }
 
@@ -163,6 +178,7 @@ mn_status ocl_steps_create(mn_context *c, mn_error *err) {
         return mnp_fail_memory(err, sizeof *s, "a context");
     c->steps = s;
     s->variant = variant;
+    s->has_tiles = has_tiles(d, variant);
     s->row_pos = row_pos;
     s->most_rows = has_experts(c->prog) ? MOST_ROWS_EXPERTS : MOST_ROWS;
     return ocl_take_memory(d, sizeof(uint32_t), "scratch", &s->arrived, err);
@@ -183,10 +199,10 @@ void ocl_steps_free(mn_context *c) {
     struct ocl_steps *s = c->steps;
     if (!s)
         return;
-    for (uint32_t set = 0; set < MN_BINDING_SETS; set++) {
+    for (uint32_t list = 0; list < N_LISTS; list++) {
         for (uint32_t i = 0; i < s->n_batches; i++)
-            free_batch(d, s->batches[set][i]);
-        ocl_delete(d, s->batches[set]);
+            free_batch(d, s->batches[list][i]);
+        ocl_delete(d, s->batches[list]);
     }
     if (s->arrived)
         d->cl->ReleaseMemObject(s->arrived);
@@ -194,22 +210,24 @@ void ocl_steps_free(mn_context *c) {
     c->steps = NULL;
 }
 
-bool ocl_steps_take(const ocl_run *r) {
+void ocl_steps_take(ocl_run *r) {
     const struct ocl_steps *s = r->c->steps;
-    return s && ocl_dim(r, s->row_pos, 0) <= s->most_rows;
+    const int64_t rows = s ? ocl_dim(r, s->row_pos, 0) : 0;
+    r->few = s && rows <= s->most_rows;
+    r->tiles = r->few && s->has_tiles && rows >= OCL_TILE_ROWS;
 }
 
-/* Room for longer lists of batches, the same of each set. */
+/* Room for longer lists of batches, the same of each. */
 static mn_status grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
     const uint32_t n = 2 * s->n_batches + 4;
-    for (uint32_t set = 0; set < MN_BINDING_SETS; set++) {
+    for (uint32_t list = 0; list < N_LISTS; list++) {
         batch **more = ocl_new(d, n * sizeof(batch *));
         if (!more)
             return mnp_fail_memory(err, n * sizeof(batch *), "kernels");
         if (s->n_batches)
-            memcpy(more, s->batches[set], s->n_batches * sizeof(batch *));
-        ocl_delete(d, s->batches[set]);
-        s->batches[set] = more;
+            memcpy(more, s->batches[list], s->n_batches * sizeof(batch *));
+        ocl_delete(d, s->batches[list]);
+        s->batches[list] = more;
     }
     s->n_batches = n;
     return MN_OK;
@@ -222,7 +240,8 @@ static mn_status make_batch(ocl_run *r, batch **out) {
     batch *b = ocl_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(r->err, sizeof *b, "a kernel");
-    mn_status st = ocl_build(d, OCL_SOURCE_step, r->c->steps->variant, &program, r->err);
+    const uint32_t variant = r->c->steps->variant | (r->tiles ? TILES_BIT : 0);
+    mn_status st = ocl_build(d, OCL_SOURCE_step, variant, &program, r->err);
     if (!st) {
         b->object = d->cl->CreateKernel(program, "run_step", &code);
         st = ocl_check(code, r->err, "run_step");
@@ -239,7 +258,7 @@ static mn_status make_batch(ocl_run *r, batch **out) {
 /* Where the one that is being filled stands among those of the step's bindings. */
 static batch **place_of(const ocl_run *r) {
     const uint32_t set = r->c->bindings == r->c->sets[0] ? 0 : 1;
-    return &r->c->steps->batches[set][r->batch];
+    return &r->c->steps->batches[(r->tiles ? MN_BINDING_SETS : 0) + set][r->batch];
 }
 
 /* The one that is being filled; NULL after an error, which r keeps. */
@@ -361,7 +380,11 @@ bool ocl_step_add(ocl_run *r, const ocl_launch *l) {
     const int32_t what = what_of(r->dev, l->kernel);
     const ocl_grid *g = &l->grid;
     const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
-    if (!r->few || what < 0 || nothing || (l->type && l->type->index >= N_STEP_TYPES))
+    if (!r->few || what < 0 || nothing)
+        return false;
+    if (l->type && l->type->index >= N_STEP_TYPES)
+        return false;
+    if (what == OCL_STEP_PRODUCTS && r->tiles && ocl_has_halves(l->type))
         return false;
     for (;;) {
         batch *b = batch_of(r);

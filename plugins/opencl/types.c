@@ -15,6 +15,10 @@ const ocl_type *ocl_type_of(uint32_t dtype) {
     return &types[OCL_TYPE_f32];
 }
 
+bool ocl_has_halves(const ocl_type *type) {
+    return type->dtype == MN_F16 || type->dtype == MN_Q8_0 || type->dtype == MN_MXFP4;
+}
+
 const ocl_type *ocl_type_at(uint32_t index) {
     if (index < OCL_N_TYPES)
         return &types[index];

@@ -62,6 +62,8 @@ enum { OCL_TYPES(OCL_ONE_) OCL_N_TYPES, OCL_NO_TYPE = OCL_N_TYPES };
 /* The row of a type, that of f32 where it has none; never NULL. */
 const ocl_type *ocl_type_of(uint32_t dtype);
 const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
+/* Whether halves hold the codes of the type, for products of few rows on tensor cores. */
+bool ocl_has_halves(const ocl_type *type);
 
 /* X(kernel, source, typed). Those of cache_split are those of cache, in the same order. */
 #define OCL_KERNELS(X)                                                                             \

@@ -27,17 +27,20 @@ def typed(name):
     return (["-DTYPE=" + name] + types[name][1], args + texts["common"] + texts[types[name][0]] + texts["weight"])
 
 
-def step(per):
-    """The texts of ocl_step_texts (step.c)."""
-    parts = [args, texts["common"], texts["rows"], texts["cache"], "\n#define STEP_EXPERTS\n", texts["moe"]]
-    for name in step_types:
+def step(per, of_types, tiles=()):
+    """The texts of ocl_step_texts (step.c); tiles: the types whose products are on tensor cores."""
+    parts = [args, texts["common"], texts["rows"], texts["cache"]]
+    parts += ["\n#define STEP_TILES\n"] if tiles else []
+    parts += ["\n#define STEP_EXPERTS\n", texts["moe"]]
+    for name in of_types:
         file, options = types[name]
         head = next((o[7:] for o in options if o.startswith("-DHEAD=")), "4")
         parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n" % (
-            name, head, "#define HAS_HALVES" if name in HALVES else "", "#define HAS_WORDS" if "-DHAS_WORDS" in options else ""))
+            name, head, "#define HAS_HALVES" if name in tiles else "", "#define HAS_WORDS" if "-DHAS_WORDS" in options else ""))
         parts += [texts[file], texts["warps"], texts["mma"]]
-    lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (i, name) for i, name in enumerate(step_types) if name in chosen))
-                    for each, chosen in (("EACH_TYPE", step_types), ("EACH_HALF", HALVES)))
+    others = [name for name in of_types if name not in tiles]
+    lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (step_types.index(name), name) for name in chosen))
+                    for each, chosen in (("EACH_TYPE", others), ("EACH_TILE", tiles)))
     lanes = "#undef LANES\n#define LANES 512\n#define STEP_WARPS 16\n#define STEP_PER %d\n#define STEP_AHEAD %d\n" % (per, 1 if per > 4 else 4)
     return lanes + "".join(parts) + lists + texts["step"]
 
@@ -67,7 +70,10 @@ for device in DEVICES:
         compile("cache_split", device, standard, [], args + texts["common"] + texts["cache_split"] + texts["cache"])
         if device != "cpu":
             for per in (2, 4, 16):
-                compile("step, %d elements a lane" % per, device, standard, [], step(per))
+                compile("step, %d elements a lane" % per, device, standard, [], step(per, step_types))
+        if device == "nvidia":
+            compile("step with tiles", device, standard, [], step(2, step_types, HALVES))
+            compile("step of tiles alone", device, standard, [], step(4, HALVES, HALVES))
         for name in types if standard == "CL1.2" else ("f16", "q8_0", "q4_k", "mlx4_64"):
             options, head = typed(name)
             warps = ("warps", "mma") if name in HALVES else ("warps",)

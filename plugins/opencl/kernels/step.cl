@@ -2,8 +2,8 @@
  * at once, go through a list of operations together and meet after each, which costs less than a
  * kernel of its own. The plugin puts the sources of the operations in front, those of weight types
  * once for each type of the model, and defines STEP_WARPS (warps of a group), STEP_PER (of 32
- * elements of a head) and EACH_TYPE, EACH_HALF: X(row of the types' table, type), the latter of
- * those on tensor cores. */
+ * elements of a head), STEP_TILES (there are products on tensor cores) and EACH_TYPE, EACH_TILE:
+ * X(row of the types' table, type), the latter of those on tensor cores. */
 enum { OP_WORDS = sizeof(ocl_step_op) / 4, POOL = 40960 / 16, AHEAD = 3 };
 
 /* What a group knows: room of 16-byte words, used by one operation at a time; its number and how
@@ -114,7 +114,7 @@ static int units_of(const group *g, local const ocl_step_op *op) {
     return is_wide(g, op) ? (op->n[0] + 1) / 2 * op->n[1] : op->n[0] * op->n[1];
 }
 
-#ifdef PTX
+#if defined PTX && defined STEP_TILES
 /* The rows of w of 16 or 32 outputs. */
 static void ask_tile(global const uchar *w, ARGS ocl_linear_args *p, int first, int n) {
     const int lines = (int)(p->w.row_bytes + 127) / 128;
@@ -148,7 +148,7 @@ static void run_few(const group *g, local const ocl_step_op *op, int begin) {
         else                                                                                       \
             NAME(products_few, type)(&u, p, gx, gy, room);                                         \
         break;
-            EACH_HALF(FEW)
+            EACH_TILE(FEW)
         }
     }
 }
@@ -247,7 +247,7 @@ INLINED void run(const group *g, local const ocl_step_op *op, local const ocl_st
     case OCL_STEP_PRODUCTS:
         run_products(g, op, turns_of(behind), way, asked);
         break;
-#ifdef PTX
+#if defined PTX && defined STEP_TILES
     case OCL_STEP_FEW:
         run_few(g, op, begin);
         break;
