@@ -1,10 +1,10 @@
 /* minerva.h -- run transformer language models from C. The interface of applications; plugins use
  * plugin.h alone.
  *
- *   mn_runtime *rt; mn_model *model; mn_session *s; int32_t seq;
- *   mn_runtime_create(NULL, &rt, &err); mn_model_open(rt, NULL, &model, &err);
- *   mn_session_create(model, NULL, &s, &err); mn_generate(s, "Tell me a story.", NULL, print, NULL,
- *   &err);
+ *   mn_runtime_create(NULL, &rt, &err);
+ *   mn_model_open(rt, "model.gguf", &model, &err);
+ *   mn_session_create(model, NULL, &s, &err);
+ *   mn_generate(s, "Tell me a story.", NULL, print, NULL, &err); README.md has the whole program
  *
  * Errors: functions that can fail return mn_status (plugin.h: 0 = ok, the class says what to do)
  * and fill *err, which may be NULL; initialise it with MN_ERROR. The library never exits, aborts or
@@ -448,8 +448,8 @@ typedef struct mn_constraint mn_constraint;
  * with MN_STREAM_TOOLS). source: a list of tools as mn_chat_params.tools. A call that is begun has
  * the name of one of them, and as its arguments an object: by its "parameters", where the function
  * is "strict" or MN_CONSTRAINT_CALLS_ONLY is set. Of a tool that is not strict, a schema that
- * cannot be enforced becomes any object, with a warning. MN_UNSUPPORTED: the form of calls of this
- * model is not known, or not one that can be enforced (Harmony; values in tags). */
+ * cannot be enforced becomes any object, with a warning. With Harmony there is one call at most.
+ * MN_UNSUPPORTED: the form of calls of this model is not known. */
 #define MN_CONSTRAINT_CALLS 6u
 #define MN_CONSTRAINT_CALLS_ONLY 1u /* at least one call, and no other text */
 #define MN_CONSTRAINT_ONE_CALL 2u   /* not more than one */

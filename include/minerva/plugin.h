@@ -6,7 +6,7 @@
  *
  * Read in this order: the rules, host and plugin, then either "backend" (facts, graph, negotiation,
  * memory, weights, programs) or "loader" at the end. docs/ops.md has the contract of each
- * operation, docs/plugin-howto.md explains the template, docs/abi-history.md what changed and why.
+ * operation, docs/plugin-howto.md one generation call by call, docs/abi-history.md the changes.
  *
  * R1  A table or struct that is passed by its own pointer begins with `uint32_t size`: sizeof() as
  *     compiled by the side that owns its memory. Array elements have no size and may grow at their
@@ -275,13 +275,13 @@ typedef struct {
 
 /* ==== backend ====================================================================================
  * ---- facts of a device: the plugin states, the host measures and scores --------------------- */
-#define MN_DEVICE_CPU 1u
+#define MN_DEVICE_CPU 1u /* mn_device_info.kind */
 #define MN_DEVICE_GPU 2u
 #define MN_DEVICE_NPU 3u
 #define MN_DEVICE_OTHER 4u
 #define MN_MAX_DEVICES 1024u /* of one plugin: the host uses no more */
 
-#define MN_DEVICE_UNIFIED 1u /* map() works on device buffers: memory is the host's */
+#define MN_DEVICE_UNIFIED 1u /* mn_device_info.flags: map() works on device buffers */
 #define MN_DEVICE_ASYNC 2u   /* execute returns before the work is done: the host runs ahead */
 #define MN_DEVICE_WRAPS 4u   /* wrap() accepts host memory without a copy */
 /* exact rather than fast: chosen only by name or if no other device can be used */
