@@ -131,15 +131,7 @@ static void on_rank_lost(void *arg, const char *why) {
     _exit(lost_code);
 }
 
-/* runtime_flags: MN_RUNTIME_* */
-static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
-    char threads[24];
-    mn_setting settings[7];
-    mn_runtime_params params = {
-        .size = sizeof params, .settings = settings, .flags = runtime_flags};
-    memset(a, 0, sizeof *a);
-    a->flags = flags;
-    a->err = (mn_error)MN_ERROR;
+static int check_flags(const app_flags *flags) {
     if (flags->quiet && flags->verbose)
         return complain(EXIT_USAGE, "found -q and -v, expected one of them");
     if (flags->draft_device && !flags->draft)
@@ -150,23 +142,47 @@ static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) 
             "--device: found \"%s\" with an empty name, expected auto, cpu or a list of "
             "names as minerva devices prints them",
             flags->device);
-    snprintf(threads, sizeof threads, "%" PRId64, flags->threads.v);
+    return 0;
+}
+
+enum { MOST_SETTINGS = 7 };
+
+/* The flags as settings, up to MOST_SETTINGS; how many. threads: room for one of the values. */
+static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threads[24]) {
+    uint32_t n = 0;
+    snprintf(threads, 24, "%" PRId64, flags->threads.v);
     if (flags->threads.given)
-        settings[params.n_settings++] = (mn_setting){"threads", threads};
+        out[n++] = (mn_setting){"threads", threads};
     if (flags->device)
-        settings[params.n_settings++] = (mn_setting){"device", flags->device};
+        out[n++] = (mn_setting){"device", flags->device};
     if (flags->strict)
-        settings[params.n_settings++] = (mn_setting){"strict", "true"};
+        out[n++] = (mn_setting){"strict", "true"};
     if (flags->no_probe_cache)
-        settings[params.n_settings++] = (mn_setting){"probe_cache", "false"};
+        out[n++] = (mn_setting){"probe_cache", "false"};
     if (flags->ctx.given && flags->ctx.v == 0)
-        settings[params.n_settings++] = (mn_setting){"context", "0"};
+        out[n++] = (mn_setting){"context", "0"};
     if (flags->quiet || flags->verbose)
-        settings[params.n_settings++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
+        out[n++] = (mn_setting){"log_level", flags->quiet ? "error" : "debug"};
     else if (flags->informs)
-        settings[params.n_settings++] = (mn_setting){"log_level", "info"};
+        out[n++] = (mn_setting){"log_level", "info"};
     if (flags->rank_token_file)
-        settings[params.n_settings++] = (mn_setting){"rank_token_file", flags->rank_token_file};
+        out[n++] = (mn_setting){"rank_token_file", flags->rank_token_file};
+    return n;
+}
+
+/* runtime_flags: MN_RUNTIME_* */
+static int open_runtime(app *a, const app_flags *flags, uint32_t runtime_flags) {
+    char threads[24];
+    mn_setting settings[MOST_SETTINGS];
+    mn_runtime_params params = {
+        .size = sizeof params, .settings = settings, .flags = runtime_flags};
+    memset(a, 0, sizeof *a);
+    a->flags = flags;
+    a->err = (mn_error)MN_ERROR;
+    const int code = check_flags(flags);
+    if (code)
+        return code;
+    params.n_settings = put_settings(flags, settings, threads);
     contain_plugins(&params);
     params.rank_lost = on_rank_lost;
     params.progress = on_progress;

@@ -491,6 +491,22 @@ static int check(const app_flags *flags, const bench_flags *f, int *form) {
     return 0;
 }
 
+/* Every test with every number of threads: each number has a session of its own. */
+static int bench_all(report *r, const app_flags *flags, const test_list *tests) {
+    const arg_ints *threads = &r->f->threads;
+    app_flags own = *flags;
+    int code = 0;
+    const size_t n = threads->given ? threads->n : 1;
+    for (size_t i = 0; i < n && code == 0; i++) {
+        if (threads->given)
+            own.threads = (arg_count){threads->v[i], 1};
+        if (i)
+            app_close(r->a);
+        code = bench_with(r, &own, tests);
+    }
+    return code;
+}
+
 static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     static const char *const rate_columns[] = {"model",   "size", "params",  "device",
                                                "threads", "test", "t/s ± σ", NULL};
@@ -502,7 +518,6 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
         "load_s",   "ttft_s", "peak_rss", "others_cpus", NULL};
     report r = {.a = a, .f = f, .out = out_stdout()};
     test_list tests = {0};
-    app_flags own = *flags;
     int code = check(flags, f, &r.form);
     if (code == 0)
         code = form_check(&f->form);
@@ -523,14 +538,7 @@ static int bench(app *a, const app_flags *flags, const bench_flags *f) {
     else
         table_begin(&r.rates, rate_columns, 0x56);
     table_begin(&r.times, time_columns, 0x3d);
-    const size_t n_threads = f->threads.given ? f->threads.n : 1;
-    for (size_t i = 0; i < n_threads && code == 0; i++) {
-        if (f->threads.given)
-            own.threads = (arg_count){f->threads.v[i], 1};
-        if (i)
-            app_close(a);
-        code = bench_with(&r, &own, &tests);
-    }
+    code = bench_all(&r, flags, &tests);
     end_report(&r, code);
     table_free(&r.rates);
     table_free(&r.times);

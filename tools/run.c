@@ -270,18 +270,10 @@ static int answer_all(app *a, gen *g, size_t n, const run_flags *f) {
     return out_finish(&w.out, code == EXIT_FAILED && w.out.error ? 0 : code);
 }
 
-/* Everything after the parsing of the command line. *g, *n: the generations, the caller's to
- * free. */
-static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_flags *sampling,
-               gen **g, size_t *n) {
-    prompt_flags how = {.raw = f->raw,
-                        .parse_special = f->parse_special,
-                        .max_new = f->n,
-                        .talk = t,
-                        .system = t->flags->system,
-                        .own_seeds = !sampling->seed.given,
-                        .stop = &sampling->stop};
-    mn_session_params params = {.n_seq = 1};
+/* Flags that contradict each other, then what all prompts need: runtime and model, the chat
+ * template's inputs, the form of the answer. */
+static int prepare(app *a, const app_flags *flags, run_flags *f, talk *t,
+                   sampling_flags *sampling) {
     int code = check(f, t->flags, flags->model);
     if (code == 0)
         code = form_check(&f->form);
@@ -295,6 +287,22 @@ static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_f
         code = talk_check(a, t);
     if (code == 0)
         code = form_open(a, &f->form, &f->constraint);
+    return code;
+}
+
+/* Everything after the parsing of the command line. *g, *n: the generations, the caller's to
+ * free. */
+static int run(app *a, const app_flags *flags, run_flags *f, talk *t, sampling_flags *sampling,
+               gen **g, size_t *n) {
+    prompt_flags how = {.raw = f->raw,
+                        .parse_special = f->parse_special,
+                        .max_new = f->n,
+                        .talk = t,
+                        .system = t->flags->system,
+                        .own_seeds = !sampling->seed.given,
+                        .stop = &sampling->stop};
+    mn_session_params params = {.n_seq = 1};
+    int code = prepare(a, flags, f, t, sampling);
     if (code)
         return code;
     sampling_values(a, sampling, &how.sample);

@@ -241,6 +241,38 @@ static mn_status read_facts(mn_model *m, mn_error *err) {
     return st ? st : mn_generation_read(m, err);
 }
 
+/* Without files yet; NULL: out of memory. */
+static mn_model *make_model(mn_runtime *rt) {
+    mn_model *m = mn_calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->rt = rt;
+    pthread_mutex_init(&m->lock, NULL);
+    m->told = mn_calloc(1, sizeof *m->told);
+    m->token_table = mn_token_table_create();
+    m->held = mn_held_create();
+    if (m->held && m->told && m->token_table)
+        return m;
+    mn_model_free(m);
+    return NULL;
+}
+
+/* Files, tokeniser, templates, and what is asked of them often. */
+static mn_status read_model(mn_model *m, const char *path, uint32_t flags, mn_error *err) {
+    char *full = NULL;
+    mn_status st = find_path(m->rt, path, &full, err);
+    if (!st)
+        st = open_canonical(m, full, flags, err);
+    if (!st)
+        st = open_text(m, err);
+    if (!st)
+        st = read_facts(m, err);
+    mn_free(full);
+    if (m->canonical)
+        st = mn_canonical_settle(m->canonical, true, st, err);
+    return st;
+}
+
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
                              mn_model **out, mn_error *err) {
     uint32_t flags = 0;
@@ -254,29 +286,10 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
         st = map_flags(params, &flags, err);
     if (st)
         return st;
-    mn_model *m = mn_calloc(1, sizeof *m);
+    mn_model *m = make_model(rt);
     if (!m)
         return mn_fail_memory(err, sizeof *m);
-    char *full = NULL;
-    m->rt = rt;
-    pthread_mutex_init(&m->lock, NULL);
-    m->told = mn_calloc(1, sizeof *m->told);
-    m->token_table = mn_token_table_create();
-    m->held = mn_held_create();
-    if (!m->held || !m->told || !m->token_table) {
-        mn_model_free(m);
-        return mn_fail_memory(err, sizeof *m);
-    }
-    st = find_path(rt, path, &full, err);
-    if (!st)
-        st = open_canonical(m, full, flags, err);
-    if (!st)
-        st = open_text(m, err);
-    if (!st)
-        st = read_facts(m, err);
-    mn_free(full);
-    if (m->canonical)
-        st = mn_canonical_settle(m->canonical, true, st, err);
+    st = read_model(m, path, flags, err);
     if (st) {
         mn_model_free(m);
         return st;

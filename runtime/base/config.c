@@ -356,14 +356,9 @@ static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t c
     return head + 2;
 }
 
-/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one
- * before; here both are lines like any other. */
-static char *read_line(char *out, int cap, void *arg) {
-    ini_file *f = arg;
-    mn_free(f->value); /* inih passes over lines that it cannot read */
-    f->value = NULL;
-    if (f->rest == f->end || f->status != MN_OK)
-        return NULL;
+/* The next line, without a byte order mark, blanks at its start and the line end: its length, 0 for
+ * a comment. */
+static size_t take_line(ini_file *f, const char **line) {
     const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest));
     const char *end = eol ? eol : f->end;
     const char *at = f->rest;
@@ -374,9 +369,22 @@ static char *read_line(char *out, int cap, void *arg) {
         end--;
     while (at < end && is_blank(*at))
         at++;
-    size_t n = (size_t)(end - at);
-    if (n && (*at == ';' || *at == '#'))
-        n = 0;
+    *line = at;
+    if (at < end && (*at == ';' || *at == '#'))
+        return 0;
+    return (size_t)(end - at);
+}
+
+/* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one
+ * before; here both are lines like any other. */
+static char *read_line(char *out, int cap, void *arg) {
+    ini_file *f = arg;
+    mn_free(f->value); /* inih passes over lines that it cannot read */
+    f->value = NULL;
+    if (f->rest == f->end || f->status != MN_OK)
+        return NULL;
+    const char *at = NULL;
+    size_t n = take_line(f, &at);
     for (size_t i = 0; i < n && f->status == MN_OK; i++)
         if ((unsigned char)at[i] < 32 && at[i] != '\t')
             f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text",

@@ -426,6 +426,33 @@ mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* One for each thread, the caller's first. Those beyond the processors do not spin. */
+static mn_status make_workers(mn_pool *p, mn_error *err) {
+    const uint32_t n = p->n_workers;
+    p->workers = mn_alloc_aligned(n * sizeof *p->workers, _Alignof(pool_worker));
+    if (!p->workers)
+        return mn_fail_memory(err, n * sizeof *p->workers);
+    memset(p->workers, 0, n * sizeof *p->workers);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t spin_ns = i < p->widest ? SPIN_NS : 0;
+        p->workers[i] =
+            (pool_worker){.pool = p, .index = i, .spin_ns = spin_ns, .most_spin_ns = spin_ns};
+    }
+    return MN_OK;
+}
+
+/* The threads of all workers but the caller's; n_started counts those that are there. */
+static mn_status start_threads(mn_pool *p, mn_error *err) {
+    for (; p->n_started < p->n_workers; p->n_started++) {
+        pool_worker *w = &p->workers[p->n_started];
+        const int code = pthread_create(&w->thread, NULL, worker_main, w);
+        if (code)
+            return mn_fail(err, MN_OUT_OF_MEMORY, "cannot start thread %u of %u: %s",
+                           p->n_started + 1, p->n_workers, strerror(code));
+    }
+    return MN_OK;
+}
+
 mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     if (n_threads > MAX_THREADS)
         return mn_fail(err, MN_BAD_INPUT, "threads: found %u, expected at most %u", n_threads,
@@ -449,26 +476,12 @@ mn_status mn_pool_create(uint32_t n_threads, mn_pool **out, mn_error *err) {
     p->hold_ns = HOLD_LEAST_NS;
     p->n_workers = n_threads;
     p->n_started = 1;
-    p->workers = mn_alloc_aligned(n_threads * sizeof *p->workers, _Alignof(pool_worker));
-    if (!p->workers) {
+    mn_status st = make_workers(p, err);
+    if (!st)
+        st = start_threads(p, err);
+    if (st) {
         mn_pool_free(p);
-        return mn_fail_memory(err, n_threads * sizeof *p->workers);
-    }
-    memset(p->workers, 0, n_threads * sizeof *p->workers);
-    for (uint32_t i = 0; i < n_threads; i++) {
-        const uint64_t spin_ns = i < p->widest ? SPIN_NS : 0;
-        p->workers[i] =
-            (pool_worker){.pool = p, .index = i, .spin_ns = spin_ns, .most_spin_ns = spin_ns};
-    }
-    for (; p->n_started < n_threads; p->n_started++) {
-        pool_worker *w = &p->workers[p->n_started];
-        int code = pthread_create(&w->thread, NULL, worker_main, w);
-        if (!code)
-            continue;
-        uint32_t started = p->n_started;
-        mn_pool_free(p);
-        return mn_fail(err, MN_OUT_OF_MEMORY, "cannot start thread %u of %u: %s", started + 1,
-                       n_threads, strerror(code));
+        return st;
     }
     *out = p;
     return MN_OK;

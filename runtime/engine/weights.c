@@ -162,18 +162,14 @@ static const putter *worst_of(const putter *p, uint32_t n) {
     return worst;
 }
 
-/* Threads and queues that cannot be had are done without, unless the device is lost. */
-static mn_status put_all(importer *all, mn_error *err) {
+/* Up to n_wanted of them, each but the first with a queue and a thread of its own; how many there
+ * are. *st: why p[that number] has no queue, with the message in its err. */
+static uint32_t start_putters(importer *all, putter *p, uint32_t n_wanted, mn_status *st) {
     const mn_import *in = all->in;
     const mn_backend *b = in->backend;
-    all->bytes = bytes_to_put(in, all->wanted);
-    const uint64_t useful = 1 + all->bytes / BYTES_PER_THREAD;
-    const uint64_t most = MN_MIN(in->n_threads, (uint32_t)MAX_THREADS);
-    const uint32_t n_wanted = (uint32_t)MN_MAX(MN_MIN(useful, most), (uint64_t)1);
-    putter p[MAX_THREADS];
     uint32_t n = 0;
-    mn_status st = MN_OK;
-    for (; n < n_wanted && !st; n += !st) {
+    *st = MN_OK;
+    for (; n < n_wanted && !*st; n += !*st) {
         p[n] = (putter){
             .all = all,
             .queue = in->queue,
@@ -181,12 +177,25 @@ static mn_status put_all(importer *all, mn_error *err) {
         };
         p[n].in_flight = IN_FLIGHT / n_wanted;
         if (n)
-            st = b->queue_create(in->device, &p[n].queue, &p[n].err);
-        if (!st && n && pthread_create(&p[n].thread, NULL, put_some, &p[n])) {
+            *st = b->queue_create(in->device, &p[n].queue, &p[n].err);
+        if (!*st && n && pthread_create(&p[n].thread, NULL, put_some, &p[n])) {
             b->queue_free(p[n].queue);
             break;
         }
     }
+    return n;
+}
+
+/* Threads and queues that cannot be had are done without, unless the device is lost. */
+static mn_status put_all(importer *all, mn_error *err) {
+    const mn_import *in = all->in;
+    all->bytes = bytes_to_put(in, all->wanted);
+    const uint64_t useful = 1 + all->bytes / BYTES_PER_THREAD;
+    const uint64_t most = MN_MIN(in->n_threads, (uint32_t)MAX_THREADS);
+    const uint32_t n_wanted = (uint32_t)MN_MAX(MN_MIN(useful, most), (uint64_t)1);
+    putter p[MAX_THREADS];
+    mn_status st = MN_OK;
+    const uint32_t n = start_putters(all, p, n_wanted, &st);
     const bool lost = MN_STATUS_CLASS(st) == MN_CLASS_LOST;
     if (lost) {
         mn_fail(err, st, "%s", p[n].err.msg);
@@ -195,7 +204,7 @@ static mn_status put_all(importer *all, mn_error *err) {
     put_some(&p[0]);
     for (uint32_t i = 1; i < n; i++) {
         pthread_join(p[i].thread, NULL);
-        b->queue_free(p[i].queue);
+        in->backend->queue_free(p[i].queue);
     }
     if (lost)
         return st;

@@ -80,6 +80,37 @@ static void header(void) {
         }
 }
 
+/* Whether a line of Markdown that begins with this word would be an item or a heading. */
+static int is_mark(const char *word, size_t n) {
+    const size_t digits = strspn(word, "0123456789");
+    return strchr("-+*#>|=", word[0]) || (digits && digits + 1 == n && word[digits] == '.');
+}
+
+/* Prints a text whose first line begins at a column, broken at 100 columns; further lines begin
+ * with `indent` blanks, two more within an item. Line ends of the text stay. */
+static void wrap(const char *text, int column, int indent) {
+    enum { COLUMNS = 100 };
+    int inner = indent;
+    while (*text) {
+        if (*text == '\n') {
+            putchar(*text++);
+            column = 0;
+            inner = strncmp(text, "- ", 2) ? indent : indent + 2;
+            continue;
+        }
+        const size_t blanks = strspn(text, " ");
+        const char *word = text + blanks;
+        const size_t n = strcspn(word, " \n");
+        const int length = (int)(blanks + n);
+        if (blanks && column + length > COLUMNS && !is_mark(word, n))
+            column = printf("\n%*s%.*s", inner, "", (int)n, word) - 1;
+        else
+            column += printf("%.*s", length, text);
+        text = word + n;
+    }
+    putchar('\n');
+}
+
 /* One list of a contract page, numbered as plugins count. */
 static void table(const char *op, enum kind k, const char *title) {
     int n = 0;
@@ -91,13 +122,13 @@ static void table(const char *op, enum kind k, const char *title) {
         const row *r = &rows[i];
         const int required = !strcmp(r->need ? r->need : "", "REQUIRED");
         if (k == ATTR)
-            printf("%d. `%s` (%s) %s\n", n, r->name, r->type, r->doc);
+            wrap(r->doc, printf("%d. `%s` (%s) ", n, r->name, r->type), 3);
         else if (required)
             printf("%d. `%s` %s %s\n", n, r->name, r->type, r->shape);
         else
             printf("%d. `%s` %s %s %s\n", n, r->name, r->type, r->shape, r->need);
         if (k != ATTR && *r->doc)
-            printf("   -- %s\n", r->doc);
+            wrap(r->doc, printf("   -- "), 3);
         n++;
     }
 }
@@ -152,8 +183,10 @@ static void docs(void) {
         table(rows[i].op, OUT, "Outputs:");
         table(rows[i].op, ATTR, "Attributes:");
         for (int j = 0; j < N; j++)
-            if (is(&rows[j], rows[i].op, TEXT))
-                printf("\n%s\n", rows[j].doc);
+            if (is(&rows[j], rows[i].op, TEXT)) {
+                putchar('\n');
+                wrap(rows[j].doc, 0, 0);
+            }
     }
 }
 

@@ -350,24 +350,12 @@ static mn_status fail_stranger(const mn_ranks_params *p, mn_error *err) {
                    p->place.rank, p->place.host, p->place.port);
 }
 
-/* Once; *again: rank 0 ended before it said anything, as one that ends does. */
-static mn_status introduce(const mn_ranks_params *p, int fd, bool *again, mn_error *err) {
-    const uint64_t until = mn_now_ns() + p->timeout_ns;
-    uint8_t nonces[2 * MN_NONCE];
-    uint8_t head[MAGIC + MN_NONCE];
+/* This rank's nonce, its hello, and the proof that it knows the token. nonces: rank 0's, then its
+ * own. */
+static bool send_hello(const mn_ranks_params *p, int fd, const uint8_t nonces[2 * MN_NONCE]) {
     uint8_t proof[MN_PROOF];
-    uint8_t expected[MN_PROOF];
-    uint32_t status = 0;
     mn_text hello = {0};
     mn_text t = {0};
-    mn_text why = {0};
-    mn_status st = MN_OK;
-    *again = !receive(fd, head, sizeof head, until);
-    if (*again)
-        return fail_stranger(p, err);
-    if (memcmp(head, magic, MAGIC) != 0 || !make_nonce(nonces + MN_NONCE))
-        return fail_stranger(p, err);
-    memcpy(nonces, head + MAGIC, MN_NONCE);
     mn_put_hello(&hello, p);
     mn_rank_proof(p->token, 1, nonces, hello.ptr, hello.len, proof);
     mn_put(&t, magic, MAGIC);
@@ -375,8 +363,21 @@ static mn_status introduce(const mn_ranks_params *p, int fd, bool *again, mn_err
     mn_put(&t, proof, sizeof proof);
     mn_put_u32(&t, (uint32_t)hello.len);
     mn_put(&t, hello.ptr, hello.len);
-    const bool answered = !hello.failed && transmit(fd, &t) &&
-                          receive(fd, &status, sizeof status, until) &&
+    const bool sent = !hello.failed && transmit(fd, &t);
+    mn_text_free(&hello);
+    mn_text_free(&t);
+    return sent;
+}
+
+/* Rank 0's answer to the hello: a status, its own proof, and why it refuses. */
+static mn_status hear_verdict(const mn_ranks_params *p, int fd, const uint8_t nonces[2 * MN_NONCE],
+                              uint64_t until, mn_error *err) {
+    uint8_t proof[MN_PROOF];
+    uint8_t expected[MN_PROOF];
+    uint32_t status = 0;
+    mn_text why = {0};
+    mn_status st = MN_OK;
+    const bool answered = receive(fd, &status, sizeof status, until) &&
                           receive(fd, proof, sizeof proof, until) && receive_text(fd, &why, until);
     mn_rank_proof(p->token, 0, nonces, why.ptr, why.len, expected);
     if (!answered)
@@ -389,10 +390,24 @@ static mn_status introduce(const mn_ranks_params *p, int fd, bool *again, mn_err
     else if (status)
         st = mn_fail(err, MN_BAD_INPUT, "rank %u: rank 0 at %s refused it: %.*s", p->place.rank,
                      p->place.host, (int)why.len, why.ptr ? why.ptr : "");
-    mn_text_free(&hello);
-    mn_text_free(&t);
     mn_text_free(&why);
     return st;
+}
+
+/* Once; *again: rank 0 ended before it said anything, as one that ends does. */
+static mn_status introduce(const mn_ranks_params *p, int fd, bool *again, mn_error *err) {
+    const uint64_t until = mn_now_ns() + p->timeout_ns;
+    uint8_t nonces[2 * MN_NONCE];
+    uint8_t head[MAGIC + MN_NONCE];
+    *again = !receive(fd, head, sizeof head, until);
+    if (*again)
+        return fail_stranger(p, err);
+    if (memcmp(head, magic, MAGIC) != 0 || !make_nonce(nonces + MN_NONCE))
+        return fail_stranger(p, err);
+    memcpy(nonces, head + MAGIC, MN_NONCE);
+    if (!send_hello(p, fd, nonces))
+        return fail_stranger(p, err);
+    return hear_verdict(p, fd, nonces, until, err);
 }
 
 mn_status mn_ranks_meet(mn_ranks *r, mn_error *err) {

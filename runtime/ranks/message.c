@@ -119,8 +119,7 @@ static mn_tensor *take_tensors(mn_reader *r, mn_arena *arena, uint32_t n) {
     return t;
 }
 
-/* Places within their arrays, and the host's own rules. */
-static mn_status check_graph(const mn_graph *g, mn_error *err) {
+static mn_status check_nodes(const mn_graph *g, mn_error *err) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_node *n = &g->nodes[i];
         const uint64_t in = (uint64_t)n->in_off + n->n_in;
@@ -132,6 +131,10 @@ static mn_status check_graph(const mn_graph *g, mn_error *err) {
     for (uint32_t i = 0; i < g->n_operands; i++)
         if (g->operands[i] < -1 || g->operands[i] >= (int64_t)g->n_tensors)
             return mn_fail(err, MN_BAD_INPUT, "operand %u is no tensor", i);
+    return MN_OK;
+}
+
+static mn_status check_tensors(const mn_graph *g, mn_error *err) {
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const mn_tensor *t = &g->tensors[i];
         if (t->n_dim > MN_MAX_DIM || t->alias_of < -1 || t->alias_of >= (int64_t)g->n_tensors)
@@ -140,6 +143,16 @@ static mn_status check_graph(const mn_graph *g, mn_error *err) {
             if (t->dim[k] < 0 && ~t->dim[k] >= (int64_t)g->n_symbols)
                 return mn_fail(err, MN_BAD_INPUT, "tensor %u has a symbol that is not there", i);
     }
+    return MN_OK;
+}
+
+/* Places within their arrays, and the host's own rules. */
+static mn_status check_graph(const mn_graph *g, mn_error *err) {
+    mn_status st = check_nodes(g, err);
+    if (!st)
+        st = check_tensors(g, err);
+    if (st)
+        return st;
     for (uint32_t i = 0; i < g->n_symbols; i++)
         if (g->symbols[i].base < -1 || g->symbols[i].base >= (int64_t)i)
             return mn_fail(err, MN_BAD_INPUT, "symbol %u has a base that is not there", i);

@@ -116,40 +116,58 @@ static int32_t add_drafts(casegen *g) {
     return tensor;
 }
 
-/* Adds what contract 2 knows: MASK, sparse biases, TARGET and LOGPROB. One row in three has a
- * target, unless it verifies a draft. */
-static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
+static int32_t add_mask(casegen *g) {
     const int64_t rows = g->s->rows;
-    op_case *c = g->c;
     const int64_t words = (g->s->n + 31) / 32;
     uint32_t *mask = casegen_zeroed(g, rows * words, sizeof *mask); // [rows, words]
-    int32_t *ids = casegen_zeroed(g, rows * N_BIASES, sizeof *ids); // [rows, N_BIASES]
+    for (int64_t i = 0; !g->c->failed && i < rows * words; i++)
+        mask[i] = 0xF7BD6F5Bu;
+    const int32_t t = case_mat(g->c, MN_ROLE_INPUT, MN_I32, g->T, words, mask, "mask");
+    free(mask);
+    return t;
+}
+
+/* Sparse biases: ids and values, [rows, N_BIASES]. One entry of a row is unused: id -1, and the
+ * value beside it must not be used. */
+static void add_sparse_biases(casegen *g, int32_t *in) {
+    const int64_t rows = g->s->rows;
+    op_case *c = g->c;
+    int32_t *ids = casegen_zeroed(g, rows * N_BIASES, sizeof *ids);
     float *values = casegen_zeroed(g, rows * N_BIASES, sizeof *values);
-    int32_t *target = casegen_zeroed(g, rows, sizeof *target);
-    for (int64_t i = 0; !c->failed && i < rows; i++) {
+    for (int64_t i = 0; !c->failed && i < rows; i++)
+        for (int64_t j = 0; j < N_BIASES; j++) {
+            const bool none = j == 1;
+            ids[i * N_BIASES + j] = none ? -1 : (int32_t)((i + j) % g->s->n);
+            values[i * N_BIASES + j] = none ? 100 : 3 * case_rand(g->seed);
+        }
+    in[MN_SAMPLE_BIAS_IDS] = case_mat(c, MN_ROLE_STATE, MN_I32, rows, N_BIASES, ids, "bias_ids");
+    in[MN_SAMPLE_BIAS_VALUES] =
+        case_mat(c, MN_ROLE_STATE, MN_F32, rows, N_BIASES, values, "bias_values");
+    free(ids);
+    free(values);
+}
+
+/* One row in three has a target, unless it verifies a draft. */
+static int32_t add_targets(casegen *g) {
+    int32_t *target = casegen_zeroed(g, g->s->rows, sizeof *target);
+    for (int64_t i = 0; !g->c->failed && i < g->s->rows; i++) {
         const bool tied = is_tied(g, i) || (i && is_tied(g, i - 1));
         if (i % 3 == 1 && !tied)
             target[i] = (int32_t)(i % g->s->n);
         else
             target[i] = -1;
-        for (int64_t j = 0; j < words; j++)
-            mask[i * words + j] = 0xF7BD6F5Bu;
-        for (int64_t j = 0; j < N_BIASES; j++) {
-            const bool none = j == 1; // id -1: the value beside it must not be used
-            ids[i * N_BIASES + j] = none ? -1 : (int32_t)((i + j) % g->s->n);
-            values[i * N_BIASES + j] = none ? 100 : 3 * case_rand(g->seed);
-        }
     }
-    in[MN_SAMPLE_MASK] = case_mat(c, MN_ROLE_INPUT, MN_I32, g->T, words, mask, "mask");
-    in[MN_SAMPLE_BIAS_IDS] = case_mat(c, MN_ROLE_STATE, MN_I32, rows, N_BIASES, ids, "bias_ids");
-    in[MN_SAMPLE_BIAS_VALUES] =
-        case_mat(c, MN_ROLE_STATE, MN_F32, rows, N_BIASES, values, "bias_values");
-    in[MN_SAMPLE_TARGET] = casegen_int_input(g, target, "target");
-    *logprob = case_vec(c, MN_ROLE_OUTPUT, MN_F32, g->T, NULL, "logprob");
-    free(mask);
-    free(ids);
-    free(values);
+    const int32_t t = casegen_int_input(g, target, "target");
     free(target);
+    return t;
+}
+
+/* Adds what contract 2 knows: MASK, sparse biases, TARGET and LOGPROB. */
+static void add_contract_2(casegen *g, int32_t *in, int32_t *logprob) {
+    in[MN_SAMPLE_MASK] = add_mask(g);
+    add_sparse_biases(g, in);
+    in[MN_SAMPLE_TARGET] = add_targets(g);
+    *logprob = case_vec(g->c, MN_ROLE_OUTPUT, MN_F32, g->T, NULL, "logprob");
 }
 
 /* Adds the breakers of contract 4, every third id. */
@@ -236,49 +254,41 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
     dead[i] = padding || top_undefined || spoiled || may_not_draw || s->dirty;
 }
 
-/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts, bit 4 all
- * samplers. */
-void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
-    const op_shape *s = g->s;
-    op_case *c = g->c;
-    const int64_t rows = s->rows;
-    const bool has_bias = s->variant & 1;
-    const bool has_more = s->variant & 4;
-    sample_arrays a;
-    int32_t in[MN_SAMPLE_BREAKERS + 1];
-    int32_t out[4];
-    (void)dtype;
-    arrays_make(g, &a);
-    uint8_t *dead = casegen_zeroed(g, rows, 1);
-    c->dead[0] = dead;
-    for (int64_t i = 0; !c->failed && i < rows * s->n; i++) {
+static void arrays_fill(casegen *g, sample_arrays *a, uint8_t *dead) {
+    const int64_t rows = g->s->rows;
+    for (int64_t i = 0; !g->c->failed && i < rows * g->s->n; i++) {
         const float first = case_rand(g->seed);
-        a.logits[i] = 4 * (first + case_rand(g->seed));
+        a->logits[i] = 4 * (first + case_rand(g->seed));
         if (i % 11 == 4)
-            a.bias[i] = -INFINITY;
+            a->bias[i] = -INFINITY;
         else
-            a.bias[i] = 0.5f * case_rand(g->seed);
+            a->bias[i] = 0.5f * case_rand(g->seed);
     }
-    for (int64_t i = 0; !c->failed && i < rows; i++)
-        fill_row(g, &a, i, dead);
-    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_BREAKERS; i++)
-        in[i] = -1;
-    in[0] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.logits, "logits");
-    in[1] = casegen_int_input(g, a.slot, "out_slot");
-    in[2] = case_state(c, a.params, (uint64_t)rows * sizeof *a.params, rows, "params");
-    in[3] = case_state(c, a.slots, (uint64_t)rows * sizeof *a.slots, rows, "slots");
-    in[4] = case_mat(c, MN_ROLE_STATE, MN_I32, rows, HISTORY, a.history, "history");
-    if (has_bias)
-        in[MN_SAMPLE_BIAS] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, s->n, a.bias, "bias");
-    out[0] = casegen_int_output(g, "ids");
-    out[1] = case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, N_TOP, NULL, "top_ids");
-    out[2] = casegen_float_output(g, N_TOP, "top_logprobs");
-    c->every_row[out[0]] = true;
+    for (int64_t i = 0; !g->c->failed && i < rows; i++)
+        fill_row(g, a, i, dead);
+}
+
+/* The operands that every SAMPLE has, in[LOGITS] to in[HISTORY]. */
+static void add_first_operands(casegen *g, const sample_arrays *a, int32_t *in) {
+    op_case *c = g->c;
+    const int64_t rows = g->s->rows;
+    in[MN_SAMPLE_LOGITS] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, g->s->n, a->logits, "logits");
+    in[MN_SAMPLE_OUT_SLOT] = casegen_int_input(g, a->slot, "out_slot");
+    in[MN_SAMPLE_PARAMS] =
+        case_state(c, a->params, (uint64_t)rows * sizeof *a->params, rows, "params");
+    in[MN_SAMPLE_SLOTS] = case_state(c, a->slots, (uint64_t)rows * sizeof *a->slots, rows, "slots");
+    in[MN_SAMPLE_HISTORY] =
+        case_mat(c, MN_ROLE_STATE, MN_I32, rows, HISTORY, a->history, "history");
+}
+
+/* The operands behind BIAS that the shape's variant has; how many operands the node has with them.
+ * *logprob: the output, where contract 2 is tried. */
+static uint32_t add_last_operands(casegen *g, int32_t *in, int32_t *logprob) {
     uint32_t n_in = MN_SAMPLE_BIAS;
-    if (has_bias)
+    if (g->s->variant & 1)
         n_in = MN_SAMPLE_BIAS + 1;
-    if (has_more) {
-        add_contract_2(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
+    if (g->s->variant & 4) {
+        add_contract_2(g, in, logprob);
         n_in = MN_SAMPLE_TARGET + 1;
     }
     if (has_drafts(g)) {
@@ -289,6 +299,30 @@ void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
         in[MN_SAMPLE_BREAKERS] = add_breakers(g);
         n_in = MN_SAMPLE_BREAKERS + 1;
     }
-    case_node(c, op, in, n_in, out, has_more ? 4 : 3, NULL, 0);
+    return n_in;
+}
+
+/* variant: bit 0 a dense bias, bit 1 greedy, bit 2 what contract 2 adds, bit 3 drafts, bit 4 all
+ * samplers. */
+void casegen_sample(casegen *g, uint32_t op, uint32_t dtype) {
+    op_case *c = g->c;
+    sample_arrays a;
+    int32_t in[MN_SAMPLE_BREAKERS + 1];
+    int32_t out[4];
+    (void)dtype;
+    arrays_make(g, &a);
+    c->dead[0] = casegen_zeroed(g, g->s->rows, 1);
+    arrays_fill(g, &a, c->dead[0]);
+    for (int i = MN_SAMPLE_BIAS; i <= MN_SAMPLE_BREAKERS; i++)
+        in[i] = -1;
+    add_first_operands(g, &a, in);
+    if (g->s->variant & 1)
+        in[MN_SAMPLE_BIAS] = case_mat(c, MN_ROLE_INPUT, MN_F32, g->T, g->s->n, a.bias, "bias");
+    out[0] = casegen_int_output(g, "ids");
+    out[1] = case_mat(c, MN_ROLE_OUTPUT, MN_I32, g->T, N_TOP, NULL, "top_ids");
+    out[2] = casegen_float_output(g, N_TOP, "top_logprobs");
+    c->every_row[out[0]] = true;
+    const uint32_t n_in = add_last_operands(g, in, &out[MN_SAMPLE_OUT_LOGPROB]);
+    case_node(c, op, in, n_in, out, g->s->variant & 4 ? 4 : 3, NULL, 0);
     arrays_free(&a);
 }
