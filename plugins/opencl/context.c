@@ -19,7 +19,7 @@ mn_status ocl_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     if (!ok)
         st = mnp_fail_memory(err, p->graph->n_tensors * sizeof *c->bindings, "a context");
     if (!st)
-        st = ocl_take_memory(d, p->scratch, "scratch", &c->scratch, err);
+        st = ocl_take_written(d, p->scratch, "scratch", &c->scratch, err);
     if (!st)
         st = ocl_steps_create(c, err);
     if (st)

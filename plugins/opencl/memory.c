@@ -2,25 +2,34 @@
  * the host, mapped from its creation to its end, so that transfers to it need no copy. */
 #include "backend.h"
 
-/* Zeroed. OpenCL fills in patterns: sizes are rounded up to one. */
-mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
-                          mn_error *err) {
+static size_t rounded(uint64_t bytes) {
+    return (size_t)mnp_round((int64_t)(bytes ? bytes : 1), 64); /* OpenCL fills in patterns */
+}
+
+static mn_status fill(mn_device *d, cl_mem mem, uint64_t bytes, const char *what, mn_error *err) {
     const cl_uint zero = 0;
-    const size_t n = (size_t)mnp_round((int64_t)(bytes ? bytes : 1), 64);
-    cl_int code;
     cl_event filled = NULL;
-    mn_status st = ocl_start(d, err);
-    if (st)
-        return st;
-    cl_mem mem = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, n, NULL, &code);
-    if (!mem)
-        return ocl_check_room(code, bytes, err, what);
-    code = d->cl->EnqueueFillBuffer(d->own, mem, &zero, sizeof zero, 0, n, 0, NULL, &filled);
-    st = ocl_check_room(code, bytes, err, what);
+    const cl_int code = d->cl->EnqueueFillBuffer(d->own, mem, &zero, sizeof zero, 0, rounded(bytes),
+                                                 0, NULL, &filled);
+    mn_status st = ocl_check_room(code, bytes, err, what);
     if (!st) {
         st = ocl_check_room(d->cl->WaitForEvents(1, &filled), bytes, err, what);
         d->cl->ReleaseEvent(filled);
     }
+    return st;
+}
+
+static mn_status take(mn_device *d, uint64_t bytes, const char *what, bool fills, cl_mem *out,
+                      mn_error *err) {
+    cl_int code;
+    mn_status st = ocl_start(d, err);
+    if (st)
+        return st;
+    cl_mem mem = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, rounded(bytes), NULL, &code);
+    if (!mem)
+        return ocl_check_room(code, bytes, err, what);
+    if (fills)
+        st = fill(d, mem, bytes, what, err);
     if (st)
         d->cl->ReleaseMemObject(mem);
     else
@@ -28,9 +37,19 @@ mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem
     return st;
 }
 
+mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
+                          mn_error *err) {
+    return take(d, bytes, what, true, out, err);
+}
+
+mn_status ocl_take_written(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
+                           mn_error *err) {
+    return take(d, bytes, what, ocl_option(d->plugin->host, "fill", 1), out, err);
+}
+
 static mn_status take_pinned(mn_buffer *b, mn_error *err) {
     mn_device *d = b->dev;
-    const size_t n = (size_t)mnp_round((int64_t)(b->bytes ? b->bytes : 1), 64);
+    const size_t n = rounded(b->bytes);
     cl_int code;
     const mn_status st = ocl_start(d, err);
     if (st)

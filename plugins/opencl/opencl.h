@@ -220,6 +220,10 @@ mn_status ocl_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 /* Device memory of the plugin's own, zeroed; released with cl->ReleaseMemObject. */
 mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
                           mn_error *err);
+/* The same for what is written before it is read: with plugin.opencl.fill = 0 it is not zeroed, so
+ * that a tool finds what is read too early. */
+mn_status ocl_take_written(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
+                           mn_error *err);
 /* n bytes through the ring to a place in device memory. */
 mn_status ocl_send(mn_queue *q, cl_mem to, uint64_t at, const void *from, uint64_t n,
                    mn_error *err);

@@ -247,7 +247,7 @@ static mn_status make_batch(ocl_run *r, batch **out) {
         st = ocl_check(code, r->err, "run_step");
     }
     if (!st)
-        st = ocl_take_memory(d, PLAN_BYTES, "scratch", &b->plan, r->err);
+        st = ocl_take_written(d, PLAN_BYTES, "scratch", &b->plan, r->err);
     if (st)
         free_batch(d, b);
     else

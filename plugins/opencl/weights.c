@@ -247,7 +247,7 @@ static mn_status take_parts(mn_device *d, ocl_weight *w, uint64_t bytes, mn_erro
     if (!w->mem)
         return mnp_fail_memory(err, list, "a weight");
     for (uint32_t i = 0; i < w->n_parts && !st; i++)
-        st = ocl_take_memory(d, bytes, "weights", &w->mem[i], err);
+        st = ocl_take_written(d, bytes, "weights", &w->mem[i], err);
     return st;
 }
 

@@ -74,6 +74,8 @@ static const mn_config_key keys[] = {
      "KiB of a buffer; larger weights and caches lie in several; 0 = what the driver states"},
     {"plugin.opencl.cache", "MINERVA_OPENCL_CACHE", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|0|1",
      false, "whether compiled kernels are kept; auto = not of a CPU, whose driver keeps them"},
+    {"plugin.opencl.fill", "MINERVA_OPENCL_FILL", MN_CONFIG_INT, "1", 0, 1, NULL, false,
+     "0 = scratch and weights are not zeroed, so that a tool finds what is read too early"},
     {"plugin.opencl.lanes", "MINERVA_OPENCL_LANES", MN_CONFIG_INT, "0", 0, 256, NULL, false,
      "work-items that share a row; 0 = by the kind of the device"},
     {"plugin.opencl.linear_lanes", "MINERVA_OPENCL_LINEAR_LANES", MN_CONFIG_INT, "0", 0, 64, NULL,
