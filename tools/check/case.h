@@ -20,7 +20,16 @@
 
 /* ---- numbers and types (case_type.c) --------------------------------------------------------- */
 mn_dtype case_dtype(uint32_t id); /* id 0 in the result: unknown */
-float case_rand(uint64_t *seed);  /* uniform in [-1, 1) */
+/* A linear congruential generator; its upper bits are good. Here, since cases are noise by the
+ * megabyte. */
+static inline uint64_t case_random_bits(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed;
+}
+/* uniform in [-1, 1) */
+static inline float case_rand(uint64_t *seed) {
+    return (float)(case_random_bits(seed) >> 40) * 0x1p-23f - 1;
+}
 /* |got - want| / |want|; NaN counts as infinity */
 double case_rel_l2(const float *got, const float *want, int64_t n);
 /* of the DATA plane of n elements */

@@ -17,16 +17,6 @@ bool case_is_weight_type(uint32_t id) {
     return mn_dtype_is_weight(id) && id != MN_F64;
 }
 
-/* A linear congruential generator; its upper bits are good. */
-static uint64_t next_random(uint64_t *seed) {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed;
-}
-
-float case_rand(uint64_t *seed) {
-    return (float)(next_random(seed) >> 40) * 0x1p-23f - 1;
-}
-
 double case_rel_l2(const float *got, const float *want, int64_t n) {
     double diff = 0;
     double norm = 0;
@@ -184,7 +174,7 @@ static void put_f16(uint8_t *at, float x) {
 }
 
 static uint8_t random_byte(uint64_t *seed) {
-    return (uint8_t)(next_random(seed) >> 33);
+    return (uint8_t)(case_random_bits(seed) >> 33);
 }
 
 /* Between 2^-8 and 2^-7: sums of many products stay small. */

@@ -65,6 +65,8 @@ int numeric_open(check *c, numeric *n) {
 }
 
 void numeric_close(numeric *n) {
+    for (size_t i = 0; i < sizeof n->answers / sizeof *n->answers; i++)
+        case_free(n->answers[i].results);
     check_close(n->c, &n->plugin);
     if (n->oracle.api)
         check_close(n->c, &n->oracle);
@@ -194,6 +196,37 @@ static void judge_results(trial *t, const op_case *a, const op_case *b) {
         text_of(t), hides, exact ? "" : " or an infinity");
 }
 
+/* Whether the oracle's step at t->theirs is this one. Numbers that a shape lacks are 0 in both. */
+static bool is_answer(const trial *t, const numeric_answer *a) {
+    if (a->op != t->op || a->dtype != t->dtype || a->grain != t->grain)
+        return false;
+    return a->results && !memcmp(&a->shape, &t->theirs, sizeof a->shape);
+}
+
+/* The oracle's results at t->theirs: those of an earlier class, or made now, in place of the
+ * oldest. NULL: the rule is over. */
+static const op_case *answer(trial *t) {
+    enum { ROOM = sizeof t->n->answers / sizeof *t->n->answers };
+    numeric *n = t->n;
+    mn_error err = check_error();
+    for (int i = 0; i < ROOM; i++)
+        if (is_answer(t, &n->answers[i]))
+            return n->answers[i].results;
+    op_case *c = make(t, &t->theirs);
+    mn_status st = MN_OUT_OF_MEMORY;
+    if (c)
+        st = case_step(t->oracle, c, &err);
+    if (st) {
+        check_skip(n->c, "the plugin `reference` failed: %s", err.msg);
+        case_free(c);
+        return NULL;
+    }
+    numeric_answer *to = &n->answers[n->n_answers++ % ROOM];
+    case_free(to->results);
+    *to = (numeric_answer){t->op, t->dtype, t->grain, t->theirs, c};
+    return c;
+}
+
 /* One step on both sides. keep: receives the results of the plugin, for the caller; may be NULL. */
 static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
     check *c = t->n->c;
@@ -203,20 +236,17 @@ static void step(trial *t, int64_t live, bool spoil, op_case **keep) {
     t->mine.spoil = spoil;
     t->theirs.spoil = spoil;
     op_case *a = make(t, &t->mine);
-    op_case *b = make(t, &t->theirs);
+    const op_case *b = answer(t);
     mn_status st = MN_OUT_OF_MEMORY;
     if (a && b)
-        st = case_step(t->oracle, b, &err);
-    if (st)
-        check_skip(c, "the plugin `reference` failed: %s", err.msg);
-    else
-        broken(t, "execute", case_step(t->plan, a, &err), &err);
+        st = case_step(t->plan, a, &err);
+    if (b)
+        broken(t, "execute", st, &err);
     if (case_breach(t->plan)[0])
         check_fail(c, "%s: %s", text_of(t), case_breach(t->plan));
     if (!check_over(c))
         judge_results(t, a, b);
     t->n->n_cases++;
-    case_free(b);
     if (keep)
         *keep = a;
     else

@@ -21,14 +21,23 @@ extern const uint32_t check_n_sweeps;
 
 double check_class_limit(uint32_t precision); /* relative L2; docs/ops.md: 1e-5, 5e-3, 3e-2 */
 
+/* What the oracle computed in a step of some shape: the same for every class of the plugin. */
+typedef struct {
+    uint32_t op, dtype, grain;
+    op_shape shape;
+    op_case *results;
+} numeric_answer;
+
 /* The plugin and the oracle, opened side by side in one process. */
 typedef struct {
     check *c;
     check_host hosts[2];
     check_plugin plugin, oracle;
     case_on here, there;
-    uint32_t n_cases;    /* steps compared */
-    uint32_t n_unproven; /* trials that the plugin claims and the oracle cannot run */
+    numeric_answer answers[16]; /* the latest, in a ring */
+    uint32_t n_answers;         /* all that were made */
+    uint32_t n_cases;           /* steps compared */
+    uint32_t n_unproven;        /* trials that the plugin claims and the oracle cannot run */
 } numeric;
 /* 1, or 0 and the rule is over. numeric_close after it in either case. */
 int numeric_open(check *c, numeric *n);

@@ -28,24 +28,24 @@ static bool is_cache_tried(uint32_t precision, uint32_t i, int64_t variant) {
     return both && kv_types[i].k == MN_F16;
 }
 
-static void compare_caches(numeric *n, uint32_t op, uint32_t dtype, op_shape s,
-                           uint32_t precision) {
-    for (uint32_t i = 0; i < N_KV_TYPES && !check_over(n->c); i++) {
+static void compare_caches(numeric *n, uint32_t op, uint32_t dtype, op_shape s) {
+    for (uint32_t i = 0; i < N_KV_TYPES; i++) {
         s.kv_dtype = kv_types[i].k;
         s.v_dtype = kv_types[i].v;
-        if (is_cache_tried(precision, i, s.variant))
-            numeric_compare(n, op, dtype, &s, precision);
+        for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++)
+            if (is_cache_tried(p, i, s.variant))
+                numeric_compare(n, op, dtype, &s, p);
     }
 }
 
+/* Class by class of one case, so that the oracle computes each once. */
 static void compare_classes(numeric *n, const check_sweep *w, uint32_t dtype, op_shape s) {
-    const bool cached = w->op == MN_OP_KV_STORE || w->op == MN_OP_ATTENTION;
-    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++) {
-        if (cached)
-            compare_caches(n, w->op, dtype, s, p);
-        else
-            numeric_compare(n, w->op, dtype, &s, p);
+    if (w->op == MN_OP_KV_STORE || w->op == MN_OP_ATTENTION) {
+        compare_caches(n, w->op, dtype, s);
+        return;
     }
+    for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && !check_over(n->c); p++)
+        numeric_compare(n, w->op, dtype, &s, p);
 }
 
 /* Variant v of shape i is tried. There are many matrix types: of the shapes after the first, one
