@@ -77,8 +77,9 @@ for device in DEVICES:
         for name in types if standard == "CL1.2" else ("f16", "q8_0", "q4_k", "mlx4_64"):
             options, head = typed(name)
             warps = ("warps", "mma") if name in HALVES else ("warps",)
-            for source in ("linear", "embed") + (() if device == "cpu" else warps):
-                compile("%s of %s" % (source, name), device, standard, options, head + texts[source])
+            # those that can stand in one text, for a start of clang costs more than they do; a driver compiles each alone
+            for sources in (("linear", "embed"),) + (() if device == "cpu" else (warps,)):
+                compile("%s of %s" % (" and ".join(sources), name), device, standard, options, head + "".join(map(texts.get, sources)))
             if device == "nvidia" and name not in HALVES:
                 compile("pieces of %s" % name, device, standard, options, head + "\n#define PIECES\n" + texts["mma"] + texts["pieces"])
 print("%d programs, %d refused" % (count, failed))
