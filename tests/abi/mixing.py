@@ -49,7 +49,7 @@ def build(name, header):
     folder = os.path.join(WORK, "build-" + name)
     env = dict(os.environ, CC=" ".join(CC))
     if not os.path.exists(os.path.join(folder, "build.ninja")):
-        run(["meson", "setup", folder, SOURCE, "-Dc_args=-include " + header, "-Db_sanitize=address", "-Db_lundef=false", "-Doptimization=1", "-Dtests=disabled",
+        run(["meson", "setup", folder, SOURCE, "-Dc_args=-include " + header, "-Db_sanitize=address", "-Db_lundef=false", "-Doptimization=0", "-Dtests=disabled",
              "-Dcpu_simd=disabled", "-Dopenblas=disabled", "-Dmlx=disabled", "-Dcuda=disabled", "-Dopencl=disabled"], env)
     start = time.time()
     run(["ninja", "-C", folder], env)

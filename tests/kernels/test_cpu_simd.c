@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *plugin = "cpu_simd";
+
 /* Those of another CPU family mean generic. Under sanitizers test_rows alone has every set. */
 static const char *const names[] = {
     "generic",
@@ -45,7 +47,7 @@ static bool has_a8(uint32_t t) {
 /* Every case is one that both can run: what is refused is not left out in silence. */
 static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, double most,
                  const char *cap) {
-    double e = h_compare("cpu_simd", "reference", op, type, &s, precision);
+    double e = h_compare(plugin, "reference", op, type, &s, precision);
     if (e < 0)
         fail_msg("op %u type %u class %u cap %s k %d: one of the two says no", op, type, precision,
                  cap, (int)s.k);
@@ -87,6 +89,8 @@ static void blas_when_needed(void **state) {
     memcpy(&threads, &symbol, sizeof threads);
     if (threads)
         assert_int_equal(threads(), 1);
+    if (strcmp(plugin, "cpu_simd"))
+        assert_null(library); /* it is built without */
     h_host_option(NULL, NULL);
 }
 
@@ -257,7 +261,7 @@ static void scratch_of_experts(void **state) {
             for (uint32_t class = MN_PRECISION_EXACT; class <= MN_PRECISION_A8; class ++) {
                 h_plugin p;
                 h_host_option("isa", caps[c]);
-                assert_true(h_open(&p, "cpu_simd"));
+                assert_true(h_open(&p, plugin));
                 const uint64_t scratch = scratch_of(&p, got, class);
                 if (scratch > most_scratch(s, class))
                     fail_msg("type %u class %u cap %s: %llu bytes of scratch, at most %llu",
@@ -390,7 +394,7 @@ static void equal_experts(void **state) {
     };
     h_plugin p;
     (void)state;
-    if (!h_open(&p, "cpu_simd"))
+    if (!h_open(&p, plugin))
         skip();
     op_case *c = case_random(MN_OP_MOE_ROUTE, 0, &s, 3);
     float *logits = c->data[c->operands[c->n[0].in_off + MN_MOE_ROUTE_LOGITS]];
@@ -414,7 +418,7 @@ static void behind_the_table(void **state) {
     const int32_t table[2 * PAGES] = {0, -1, 1, -1};
     h_plugin p;
     (void)state;
-    if (!h_open(&p, "cpu_simd"))
+    if (!h_open(&p, plugin))
         skip();
     op_case *c = case_new();
     const int32_t x = case_cube(c, MN_ROLE_INPUT, MN_F32, 2, 1, D, kv, "k");
@@ -445,7 +449,7 @@ static void batch_invariance(void **state) {
         /* test_rows has the others */
         static const uint32_t types[] = {MN_F32, MN_F16, MN_BF16, MN_Q8_0, MN_Q4_0};
         for (int t = 0; t < 5; t++) {
-            int same = h_batch_invariant("cpu_simd", types[t]);
+            int same = h_batch_invariant(plugin, types[t]);
             if (same < 0)
                 skip();
             assert_int_equal(same, 1);
@@ -458,7 +462,7 @@ static void bad_isa(void **state) {
     h_plugin p;
     mn_error err = {sizeof err, 0, 0, ~0u, 0, {0}};
     (void)state;
-    if (!h_open(&p, "cpu_simd"))
+    if (!h_open(&p, plugin))
         skip();
     mn_entry_fn entry = (mn_entry_fn)(uintptr_t)dlsym(p.so, MN_ENTRY_NAME);
     h_host_option("isa", "sse9");
@@ -472,7 +476,8 @@ static void bad_isa(void **state) {
     assert_int_equal(h_host_live(), 0);
 }
 
-int main(void) {
+/* test_cpu_simd [FILE]: the plugin that is tested. */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(blas_when_needed),
                                        cmocka_unit_test(linear),
                                        cmocka_unit_test(experts),
@@ -483,6 +488,8 @@ int main(void) {
                                        cmocka_unit_test(equal_experts),
                                        cmocka_unit_test(behind_the_table),
                                        cmocka_unit_test(bad_isa)};
+    if (argc > 1)
+        plugin = argv[1];
     find_caps();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
