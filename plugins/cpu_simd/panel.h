@@ -1,11 +1,22 @@
 /* panel.h -- what the products of byte panels (rows_a8_panels.inc) and the tiles of an instruction
- * set (panel_*.h, which has SIDE and MOST first) share. */
+ * set share. A panel_*.h has SIDE, MOST, PANEL_LAYOUTS and PANEL_LAYOUT_OF before it includes this
+ * file; behind it panel_bias, panel_put8, tile and, where x is read in another form, panel_x. */
 #ifndef MNK_PANEL_H
 #define MNK_PANEL_H
-/* Of 32 columns: bytes, scales, and minima if the type has any. */
-static int64_t block_bytes(const int group, const int min) {
-    const int floats = 32 / group * (1 + min);
-    return 32 * SIDE + 4 * SIDE * floats;
+/* How a block of 32 columns lies in a panel; a constant after inlining. */
+typedef struct {
+    int group; /* columns of a scale */
+    int min;   /* there are minima, too */
+    int fit;   /* 0: numbers have 16 bits; else 8, and panel_avx2.h says more */
+} panel_layout;
+
+/* Bytes of a block's numbers, and of all: numbers, scales, minima if the layout has any. */
+INLINE int64_t number_bytes(const panel_layout l) {
+    return (l.fit ? 32 : 64) * SIDE;
+}
+INLINE int64_t block_bytes(const panel_layout l) {
+    const int floats = 32 / l.group * (1 + l.min);
+    return number_bytes(l) + 4 * SIDE * floats;
 }
 
 /* What up to SPAN_BLOCKS blocks need of MOST x rows beside their bytes, per group of 16 or 32

@@ -2,13 +2,13 @@
  * eight columns of each, into four sums. Bytes of a panel are signed: [4 spans of 8 columns][pairs
  * of weight rows][2][8]. */
 enum { SIDE = 8, MOST = 4 };
-#include "panel.h"
+#include "panel_bytes.h"
 #include "tile_pairs.h"
 
 /* How much larger the bytes of a panel are than the numbers they stand for. */
-INLINE int panel_bias(const int off, const int min) {
+INLINE int panel_bias(const int off, const panel_layout l) {
     (void)off;
-    (void)min;
+    (void)l;
     return 0;
 }
 
@@ -21,7 +21,8 @@ INLINE uint8x16_t eight_of(uint8x16_t a, uint8x16_t b, const int h) {
     return vreinterpretq_u8_u64(vzip1q_u64(a2, b2));
 }
 /* 8 rows of 32 bytes. */
-INLINE void panel_put8(const VB r[8], uint8_t *to) {
+INLINE void panel_put8(const VB r[8], uint8_t *to, const panel_layout l) {
+    (void)l;
     const int span = 16 * PAIRS;
     for (int i = 0; i < PAIRS; i++) {
         const VB a = r[2 * i];
@@ -81,8 +82,8 @@ INLINE void multiply(whole_sums *q, const uint8_t *p, const uint8_t *const x[MOS
 
 /* acc + the sums of group g of block b by both scales, and minima times sums of x. */
 INLINE void fold(pair_sums *acc, const whole_sums *q, const float *scale, const x_scales *s,
-                 int64_t b, const int g, const int group, const int min, const int mr) {
-    const int n = 32 / group;
+                 int64_t b, const int g, const panel_layout l, const int mr) {
+    const int n = 32 / l.group;
     const float *d = scale + SIDE * g;
     const float *m = scale + SIDE * (n + g);
 #pragma GCC unroll 2
@@ -96,7 +97,7 @@ INLINE void fold(pair_sums *acc, const whole_sums *q, const float *scale, const 
             const VF whole = vcvtq_f32_s32(q->of[a / 2][j]);
             sums[j] = v_fma(whole, by, sums[j]);
         }
-        if (!min)
+        if (!l.min)
             continue;
         const int64_t at = n * b + g;
         const VF sum = each_twice(s->of.sum[a][at], s->of.sum[other][at]);
@@ -109,19 +110,19 @@ INLINE void fold(pair_sums *acc, const whole_sums *q, const float *scale, const 
 /* mr x rows against SIDE weight rows, of which `left` count; n blocks; x: their bytes of the first
  * one. */
 INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], const x_scales *s,
-                 const mnk_pair *pair, int64_t y0, int64_t left, bool first, const int group,
-                 const int min, const int mr) {
+                 const mnk_pair *pair, int64_t y0, int64_t left, bool first, const panel_layout l,
+                 const int mr) {
     const int np = (mr + 1) / 2;
     pair_sums acc;
     load_sums(&acc, pair, mr, y0, left, first, np);
-    for (int64_t b = 0; b < n; b++, p += block_bytes(group, min)) {
+    for (int64_t b = 0; b < n; b++, p += block_bytes(l)) {
         const float *scale = (const float *)(const void *)(p + 32 * SIDE);
 #pragma GCC unroll 2
-        for (int g = 0; g < 32 / group; g++) {
-            const int column = group * g;
+        for (int g = 0; g < 32 / l.group; g++) {
+            const int column = l.group * g;
             whole_sums q;
-            multiply(&q, p + SIDE * column, x, 32 * b + column, group, mr);
-            fold(&acc, &q, scale, s, b, g, group, min, mr);
+            multiply(&q, p + SIDE * column, x, 32 * b + column, l.group, mr);
+            fold(&acc, &q, scale, s, b, g, l, mr);
         }
     }
     store_sums(&acc, pair, mr, y0, left, np);

@@ -2,6 +2,7 @@
  * of 8 with AVX-VNNI. A column of four bytes is a register; x's four bytes are spread over the
  * lanes. Bytes of types without minima are 128 more than the whole number they stand for, the
  * others are as rows_a8.inc has them. */
+#include "panel_x86.h"
 #ifdef __AVX512VNNI__
 enum { SIDE = 16, MOST = 8 };
 typedef __m512i SUMS;
@@ -52,8 +53,7 @@ typedef __m256i SUMS;
 typedef __m256 LANES;
 typedef __m256i KEEP;
 INLINE KEEP keep_of(int64_t left) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(left < SIDE ? (int32_t)left : SIDE), lane);
+    return keep8(left);
 }
 INLINE LANES lanes_some(KEEP keep, const float *y) {
     return _mm256_maskload_ps(y, keep);
@@ -83,38 +83,20 @@ INLINE SUMS bytes_load(const uint8_t *p) {
     return vb_load(p);
 }
 INLINE SUMS add_products(SUMS s, SUMS w, const uint8_t *x) {
-    int32_t four;
-    memcpy(&four, x, sizeof four);
-    return _mm256_dpbusd_avx_epi32(s, w, _mm256_set1_epi32(four));
+    return _mm256_dpbusd_avx_epi32(s, w, spread4(x));
 }
 #endif
-#include "panel.h"
+#include "panel_bytes.h"
 
 /* How much larger the bytes of a panel are than the numbers they stand for. */
-INLINE int panel_bias(const int off, const int min) {
-    return min ? off : 128;
+INLINE int panel_bias(const int off, const panel_layout l) {
+    return l.min ? off : 128;
 }
 
-/* 8 rows of 8 dwords -> 8 columns of 8 dwords, a register of the panel apart. */
-INLINE void panel_put8(const __m256i r[8], uint8_t *to) {
-    __m256i t[8];
-    __m256i u[8];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4) {
-        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        const __m256i low = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
-        const __m256i high = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
-        _mm256_storeu_si256((void *)(to + 4 * SIDE * i), low);
-        _mm256_storeu_si256((void *)(to + 4 * SIDE * (i + 4)), high);
-    }
+/* 8 rows of 32 bytes. */
+INLINE void panel_put8(const __m256i r[8], uint8_t *to, const panel_layout l) {
+    (void)l;
+    turn8(r, to, 4 * SIDE);
 }
 
 /* Sums of a group's columns: its registers of the panel with the bytes of x. */
@@ -129,14 +111,15 @@ INLINE SUMS multiply(const SUMS *w, const uint8_t *x, int32_t seed, const int gr
 /* mr x rows against SIDE weight rows, of which `left` count; n blocks; x: their bytes of the first
  * one. */
 INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], const x_scales *s,
-                 const mnk_pair *pair, int64_t y0, int64_t left, bool first, const int group,
-                 const int min, const int mr) {
+                 const mnk_pair *pair, int64_t y0, int64_t left, bool first, const panel_layout l,
+                 const int mr) {
     const KEEP keep = keep_of(left);
+    const int group = l.group;
     const int groups = 32 / group;
     LANES acc[MOST];
     for (int a = 0; a < mr; a++)
         acc[a] = first ? lanes_set1(0) : lanes_some(keep, pair[a].y + y0);
-    for (int64_t b = 0; b < n; b++, p += block_bytes(group, min)) {
+    for (int64_t b = 0; b < n; b++, p += block_bytes(l)) {
         const float *scale = (const float *)(const void *)(p + 32 * SIDE);
         SUMS w[8];
 #pragma GCC unroll 8
@@ -147,13 +130,13 @@ INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], cons
 #pragma GCC unroll 2
             for (int g = 0; g < groups; g++) {
                 const int64_t at = groups * b + g;
-                const int32_t seed = min ? 0 : s->of.seed[a][at];
+                const int32_t seed = l.min ? 0 : s->of.seed[a][at];
                 const uint8_t *bytes = x[a] + 32 * b + group * g;
                 const SUMS sums = multiply(w + group / 4 * g, bytes, seed, group);
                 const LANES dx = lanes_set1(s->d[a][b]);
                 const LANES d = lanes_mul(lanes_load(scale + SIDE * g), dx);
                 acc[a] = lanes_fma(lanes_of(sums), d, acc[a]);
-                if (!min)
+                if (!l.min)
                     continue;
                 const LANES m = lanes_load(scale + SIDE * (groups + g));
                 acc[a] = lanes_fma(m, lanes_set1(s->of.sum[a][at]), acc[a]);

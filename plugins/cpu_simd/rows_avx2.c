@@ -1,9 +1,6 @@
 /* rows_avx2.c -- AVX2 + FMA + F16C. */
 #include "rows.h"
 #include "vec_avx2.h"
-#include "vec_a8_x86.h"
 #include "types.inc"
 #include "rows_f32.inc"
-#include "rows_a8.inc"
-#include "rows_a8_few.inc"
 #include "rows_ops.inc"

@@ -34,6 +34,14 @@ enum { TILES_A8 = 24, TILES_A16 = MNK_FEW_ROWS + 1 };
         }                                                                                          \
     }
 
+/* AVX-512 without VNNI: its f32 panels, for more rows than a few. */
+#define A8_IN_F32(isa, level)                                                                      \
+    {                                                                                              \
+        level, MN_PRECISION_A8, MNK_FEW_ROWS + 1, NULL, {                                          \
+            MNK_BLOCK_TYPES(LINEAR, isa)                                                           \
+        }                                                                                          \
+    }
+
 #define FITS(name, id, elems, bytes, planes) &&(id) < MNK_N_TYPES
 _Static_assert(1 MN_DTYPES(FITS), "MNK_N_TYPES is above every id");
 
@@ -43,6 +51,7 @@ static const mnk_set sets[] = {
     AMX(MN_PRECISION_A16, TILES_A16, ),
     A8(avx512vnni, MNK_AVX512VNNI),
     A8(avxvnni, MNK_AVXVNNI),
+    A8_IN_F32(avx512, MNK_AVX512),
     A8(avx2, MNK_AVX2),
     F32(avx512, MNK_AVX512),
     F32(avx2, MNK_AVX2),
