@@ -107,7 +107,7 @@ class Folder:
         self.plugins, self.cache = self.path + "/plugins", self.path + "/cache"
         os.mkdir(self.plugins, 0o755)
         os.mkdir(self.cache, 0o700)
-        hanging = [name for name in self.names if name.startswith("hang_")]
+        hanging = [name for name in self.names if name.startswith("hang")]
         for name in self.names:
             if name not in hanging:
                 self.add(name)
