@@ -69,7 +69,7 @@ for device in DEVICES:
             compile(name, device, standard, [], args + texts["common"] + texts[name])
         compile("cache_split", device, standard, [], args + texts["common"] + texts["cache_split"] + texts["cache"])
         if device != "cpu":
-            for per in (2, 4, 16):
+            for per in (2, 4, 16) if standard == "CL1.2" else (4,):
                 compile("step, %d elements a lane" % per, device, standard, [], step(per, step_types))
         if device == "nvidia":
             compile("step with tiles", device, standard, [], step(2, step_types, HALVES))
