@@ -44,6 +44,16 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
     share(total, grain, w->i, w->i + 1, w->n, lo, hi);
 }
 
+void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
+                     int64_t *hi) {
+    if (!w->by_rows) {
+        mnc_range(w, rows * cells, grain, lo, hi);
+        return;
+    }
+    *lo = w->row_lo * cells;
+    *hi = w->row_hi * cells;
+}
+
 /* Rounds of one part per thread, of 4, 2, 1 and 1 eighths of the work. */
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     static const uint32_t begin[MNC_GUIDED] = {0, 4, 6, 7};
@@ -55,4 +65,19 @@ void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t
     const uint32_t round = w->i / w->n_threads;
     const uint32_t first = begin[round] * w->n_threads + size[round] * (w->i % w->n_threads);
     share(total, grain, first, first + size[round], 8 * (int64_t)w->n_threads, lo, hi);
+}
+
+#define PART_NS 2000
+uint32_t mnc_parts(mnc_work work, uint32_t n_threads) {
+    const int64_t most = (int64_t)n_threads * MNC_GUIDED;
+    int64_t n = work.ns / PART_NS;
+    if (!work.units)
+        return 0;
+    if (n > work.units)
+        n = work.units;
+    if (n > most)
+        n = most;
+    if (n < 2 || n_threads == 1)
+        return 1;
+    return (uint32_t)n;
 }

@@ -1,6 +1,5 @@
-/* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, a stage of
- * a node one of its phases. Stages that are not worth sharing out run one after the other on the
- * thread that comes to them first, between the phases. */
+/* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, whose phases
+ * are stages of nodes (phases.c). */
 #include "mnc.h"
 #include <stdio.h>
 
@@ -13,7 +12,8 @@ static mn_status create_set(mn_context *c, mnc_set *set, mn_error *err) {
     set->bindings = mnc_new(d, (uint64_t)g->n_tensors * sizeof *set->bindings);
     set->calls = mnc_new(d, n_steps * sizeof *set->calls);
     set->active = mnc_new(d, n_steps * sizeof *set->active);
-    if (set->symbol && set->bindings && set->calls && set->active)
+    set->joins = mnc_new(d, 2 * n_steps * sizeof *set->joins);
+    if (set->symbol && set->bindings && set->calls && set->active && set->joins)
         return MN_OK;
     return mnp_fail_memory(err, n_steps * sizeof *set->calls, "the bindings of a context");
 }
@@ -24,6 +24,7 @@ static void free_set(mn_device *d, mnc_set *set) {
     mnc_delete(d, set->bindings);
     mnc_delete(d, set->calls);
     mnc_delete(d, set->active);
+    mnc_delete(d, set->joins);
 }
 
 /* All memory that a step needs is allocated here: running allocates nothing. */
@@ -34,12 +35,13 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
         return mnp_fail_memory(err, sizeof *c, "a context");
     c->prog = p;
     c->queue = q;
-    c->scratch_bytes = p->arena_bytes + p->shared_bytes + (uint64_t)p->n_workers * p->worker_bytes;
+    c->scratch_bytes = mnc_worker_scratch(p, p->n_workers);
     c->next = mnc_new(d, (uint64_t)p->graph->n_symbols * sizeof *c->next);
     c->needed = mnc_new(d, (uint64_t)p->graph->n_tensors * sizeof *c->needed);
+    c->phase = mnc_new(d, 2 * (uint64_t)p->n_steps * sizeof *c->phase);
     c->scratch = mnc_new(d, c->scratch_bytes);
     mn_status st = MN_OK;
-    if (!c->next || !c->needed || !c->scratch)
+    if (!c->next || !c->needed || !c->phase || !c->scratch)
         st = mnp_fail_memory(err, c->scratch_bytes, "the scratch of a context");
     for (uint32_t i = 0; i < MN_BINDING_SETS && !st; i++)
         st = create_set(c, &c->sets[i], err);
@@ -60,6 +62,7 @@ void mnc_context_free(mn_context *c) {
         free_set(d, &c->sets[i]);
     mnc_delete(d, c->next);
     mnc_delete(d, c->needed);
+    mnc_delete(d, c->phase);
     mnc_delete(d, c->scratch);
     mnc_delete(d, c);
 }
@@ -168,7 +171,7 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->n_attr = n->n_attr;
     call->user = step->op.user;
     call->kv.geo = step->kv;
-    call->shared = c->scratch + p->arena_bytes;
+    call->shared = c->scratch + p->arena_bytes + step->shared_at;
     for (uint32_t j = 0; j < n->n_in; j++)
         resolve(c, mnp_in(g, n, j), &call->in[j]);
     for (uint32_t j = 0; j < n->n_out; j++)
@@ -226,7 +229,8 @@ static void fill_dims_of(const mn_context *c, int32_t t, mnc_operand *o) {
     }
 }
 
-/* Once per change of the symbols' values: shapes of the operands of all active calls. */
+/* Once per change of the symbols' values: shapes of the operands of all active calls, and which
+ * stages are one phase. */
 static mn_status fill_dims(mn_context *c, mn_error *err) {
     const mn_graph *g = c->prog->graph;
     mn_status st = mnp_check_sizes(g, c->at->symbol, c->at->bindings, err);
@@ -239,86 +243,9 @@ static mn_status fill_dims(mn_context *c, mn_error *err) {
             fill_dims_of(c, mnp_out(g, n, j), &call->out[j]);
     }
     c->at->filled = !st;
+    if (!st)
+        mnc_join_stages(c);
     return st;
-}
-
-static uint32_t n_stages(const mn_context *c) {
-    return 2 * c->at->n_active;
-}
-
-static const mnc_op *op_of(const mn_context *c, uint32_t stage) {
-    return &c->prog->steps[c->at->active[stage / 2]].op;
-}
-
-static uint32_t parts_of(const mn_context *c, uint32_t stage) {
-    const mnc_op *op = op_of(c, stage);
-    const uint32_t n_threads = c->prog->n_workers;
-    if (stage % 2 == MNC_FIRST && !op->first)
-        return 0;
-    if (op->parts)
-        return op->parts(&c->at->calls[c->at->active[stage / 2]], stage % 2, n_threads);
-    return n_threads;
-}
-
-/* All calls up to call k have begun, those before it are done. */
-static void note_calls(mn_context *c, uint32_t k) {
-    while (c->n_noted <= k) {
-        if (c->n_noted)
-            mnc_note_end(c, c->n_noted);
-        mnc_note_begin(c, c->n_noted++);
-    }
-}
-
-/* Goes to the first stage from `stage` on that has parts; false: there is none, or the queue was
- * aborted. What decides about the parts of a stage may be what the stage before has computed. */
-static bool go_to(mn_context *c, uint32_t stage) {
-    const uint32_t end = n_stages(c);
-    c->n_parts = 0;
-    for (; stage < end; stage++) {
-        if (c->notes)
-            note_calls(c, stage / 2);
-        c->n_parts = parts_of(c, stage);
-        if (c->n_parts)
-            break;
-    }
-    c->stage = stage;
-    if (stage >= end)
-        return false;
-    if (stage && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed)) {
-        c->stopped = true;
-        c->stage = end;
-    }
-    return !c->stopped;
-}
-
-static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
-    const mn_program *p = c->prog;
-    const mnc_op *op = op_of(c, c->stage);
-    const mnc_fn fn = c->stage % 2 == MNC_FIRST ? op->first : op->fn;
-    uint8_t *scratch = c->scratch + p->arena_bytes + p->shared_bytes;
-    mnc_worker w = {part, c->n_parts, p->n_workers, scratch + thread * p->worker_bytes};
-    fn(&c->at->calls[c->at->active[c->stage / 2]], &w);
-}
-
-/* Stages of one part run here, where no other part does: only what is shared out is a phase, behind
- * which threads wait for one another. */
-static uint32_t open_phase(void *arg, uint32_t phase) {
-    mn_context *c = arg;
-    uint32_t stage = phase ? c->stage + 1 : 0;
-    while (go_to(c, stage)) {
-        if (c->n_parts > 1) {
-            c->n_barriers++;
-            return c->n_parts;
-        }
-        run_part(c, 0, 0);
-        stage = c->stage + 1;
-    }
-    return 0;
-}
-
-static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread) {
-    (void)phase;
-    run_part(arg, part, thread);
 }
 
 /* For whoever looks for waits, once per number and not at every step. */
@@ -353,13 +280,8 @@ mn_status mnc_run(mn_context *c, uint32_t set, const int64_t *values, mn_error *
         if (s)
             return s;
     }
-    c->stopped = false;
-    c->n_noted = 0;
-    c->n_barriers = 0;
-    const mn_team team = {sizeof team, n_stages(c) + 1, c, open_phase, run_phase};
+    const mn_team team = mnc_phases(c);
     s = h->team(h->self, &team);
-    if (c->notes)
-        mnc_note_end(c, c->at->n_active);
     if (s)
         return mnp_fail(err, s, ~0u, "the host's thread pool refused a team of %u phases",
                         team.n_phases);

@@ -91,6 +91,11 @@ typedef struct {
     uint32_t n;
     uint32_t n_threads; /* that may be at work */
     void *scratch;      /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
+    /* Of a stage in a phase that is shared out by rows: the part is the rows [row_lo, row_hi),
+     * whatever i and n are. */
+    bool by_rows;
+    int64_t row_lo;
+    int64_t row_hi;
 } mnc_worker;
 /* this part's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
@@ -98,6 +103,10 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
  * there are few, the last small, so that all threads end at about the same time. */
 #define MNC_GUIDED 4u
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
+/* Of rows of `cells` each: the cells of this part's rows by rows, else its share in multiples of
+ * grain. What a stage of mnc_op.by_rows shares its work out with. */
+void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
+                     int64_t *hi);
 /* The weight of an operand that the node may lack; NULL: it does. */
 static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
     return in < c->node->n_in ? c->in[in].weight : NULL;
@@ -119,17 +128,34 @@ static inline void *mnc_row_of(const mnc_operand *rows, int32_t slot) {
 }
 
 typedef void (*mnc_fn)(const mnc_call *c, mnc_worker *w);
-/* How many parts a stage of the node has in this execution; the stages before it are over. Work of
- * less than about a microsecond is not worth a part. */
 enum { MNC_FIRST, MNC_MAIN };
-typedef uint32_t (*mnc_parts)(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+/* What a stage of the node is in this execution. */
+typedef struct {
+    int64_t ns;    /* of one thread, roughly */
+    int64_t units; /* that it can be cut into; 0: the stage is left out */
+} mnc_work;
+typedef mnc_work (*mnc_work_fn)(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+typedef bool (*mnc_rows_fn)(const mnc_call *c, uint32_t stage);
+/* Parts of some work for so many threads: no more than units, nor than mnc_range_guided knows, and
+ * none of less than a microsecond or two, for which a part would cost more than it brings. 0: it
+ * is left out. */
+uint32_t mnc_parts(mnc_work work, uint32_t n_threads);
+
 /* What prepare decides for a node, once per program. A node is one or two stages: all parts of
- * first are done before a part of fn begins. */
+ * first are done before a part of fn begins, or, where both are shared out by rows, what first
+ * makes of some rows before fn begins with them. */
 typedef struct {
     mnc_fn first; /* NULL: only fn */
     mnc_fn fn;
-    mnc_parts parts; /* 0: the stage is left out. NULL: a part for each thread */
-    void *user;      /* static data; not freed */
+    /* Asked when the stages before are over; of a stage by rows it depends on shapes alone. NULL:
+     * a part for each thread */
+    mnc_work_fn work;
+    /* Bits 1 << stage of stages that may be shared out by rows of operand 0 (dim 0): what they
+     * write of a row depends on nothing but that row of operands with as many rows, or on what no
+     * stage of the phase writes. Consecutive ones run as one phase, row by row. */
+    uint32_t by_rows;
+    mnc_rows_fn rows; /* whether such a stage is, with these shapes; NULL: always */
+    void *user;       /* static data; not freed */
     uint64_t worker_bytes;
     uint64_t shared_bytes;
 } mnc_op;

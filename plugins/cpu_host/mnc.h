@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define MNC_ALIGN 64u
+/* Areas of shared scratch that nodes take in turn: of two in one phase each has its own. */
+#define MNC_SHARED 2u
 #ifndef MNC_PAGE_TOKENS /* a test's stub has others */
 #define MNC_PAGE_TOKENS 64u
 #endif
@@ -56,7 +58,8 @@ struct mn_weights {
 typedef struct {
     uint32_t node;
     mnc_op op;
-    mnp_kv kv; /* KV_STORE and ATTENTION */
+    mnp_kv kv;          /* KV_STORE and ATTENTION */
+    uint64_t shared_at; /* behind the arena: where mnc_call.shared begins */
 } mnc_step;
 struct mn_program {
     mn_device *dev;
@@ -69,12 +72,17 @@ struct mn_program {
     uint32_t n_steps;
     mnp_kv_types kv_types;
     uint64_t arena_bytes;
-    uint64_t shared_bytes;
+    uint64_t shared_bytes; /* MNC_SHARED areas of the largest mnc_op.shared_bytes */
     uint64_t worker_bytes;
     int64_t *symbol_max;         /* [n_symbols] */
     mnc_step *steps;             /* [hi - lo] */
     mnp_allocation *allocations; /* [n_tensors] */
 };
+
+/* Bytes of a context's scratch before worker i's: the arena, the shared areas, other workers'. */
+static inline uint64_t mnc_worker_scratch(const mn_program *p, uint32_t i) {
+    return p->arena_bytes + p->shared_bytes + i * p->worker_bytes;
+}
 
 /* One set of bindings, and what follows from it. */
 typedef struct {
@@ -85,11 +93,14 @@ typedef struct {
     mnc_call *calls;      /* [n_steps] */
     uint32_t *active;     /* [n_steps] calls to run */
     uint32_t n_active;
+    /* [2 * n_steps] by stage, 2 * index into active + MNC_FIRST or MNC_MAIN: runs in one phase with
+     * the stage before */
+    bool *joins;
 } mnc_set;
 
 /* What a profile notes of a call (profile.c). */
 typedef struct {
-    uint64_t end_ns;
+    uint64_t time_ns;
     uint64_t positions; /* of the cache that it reads or writes */
     uint64_t pairs;     /* ATTENTION: of a row and a position that it sees */
 } mnc_note;
@@ -97,11 +108,15 @@ typedef struct {
 struct mn_context {
     mn_program *prog;
     mn_queue *queue;
-    /* Of the step that runs: the stage at work, 2 * index into active + MNC_FIRST or MNC_MAIN, and
-     * its parts. Written by one thread at a time, while no part runs. */
-    uint32_t stage;
+    /* Of the step that runs: the phase at work, its stages as in mnc_set.joins, and its parts.
+     * Written by one thread at a time, while no part runs. */
+    uint32_t *phase; /* [2 * n_steps], the first n_phase of them */
+    uint32_t n_phase;
     uint32_t n_parts;
+    int64_t rows;        /* that the phase is shared out by; 0: as its one stage does it */
+    uint32_t next_stage; /* behind the phase */
     uint32_t n_noted;    /* calls that a profile has begun */
+    uint64_t noted_ns;   /* when it noted a time last */
     uint32_t n_barriers; /* phases that threads waited behind, of this step */
     uint32_t n_logged;   /* the number of them that was logged last */
     bool stopped;        /* the queue was aborted */
@@ -109,7 +124,7 @@ struct mn_context {
     mnc_set *at;      /* the set that is being bound or run */
     int64_t *next;    /* [n_symbols] scratch */
     bool *needed;     /* [n_tensors], while binding */
-    mnc_note *notes;  /* [n_active + 1] of a profile: the beginning, then each call; else NULL */
+    mnc_note *notes;  /* [n_active] of a profile, by call; else NULL */
     uint8_t *scratch; /* arena, shared, n_workers * worker */
     uint64_t scratch_bytes;
 };
@@ -165,10 +180,25 @@ mn_status mnc_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_e
 /* Runs the steps of a bound set on the host's pool, and returns when they are done. */
 mn_status mnc_run(mn_context *, uint32_t set, const int64_t *values, mn_error *);
 extern const mn_profile mnc_profile;
-/* By one thread at a time, while c->notes is there: before call k runs; when call k - 1 is done (0:
- * the beginning). */
+/* By one thread at a time, while c->notes is there: before call k runs; when the phase, or a stage
+ * that ran by itself, is done. */
 void mnc_note_begin(mn_context *, uint32_t k);
-void mnc_note_end(mn_context *, uint32_t k);
+void mnc_note_phase(mn_context *);
+/* Fills joins of the set at work, whose calls are filled in. */
+void mnc_join_stages(mn_context *);
+/* The step that is about to run. */
+mn_team mnc_phases(mn_context *);
+static inline uint32_t mnc_n_stages(const mn_context *c) {
+    return 2 * c->at->n_active;
+}
+static inline const mnc_op *mnc_op_of(const mn_context *c, uint32_t stage) {
+    return &c->prog->steps[c->at->active[stage / 2]].op;
+}
+static inline const mnc_call *mnc_call_of(const mn_context *c, uint32_t stage) {
+    return &c->at->calls[c->at->active[stage / 2]];
+}
+/* What a stage that the node has is in this step. */
+mnc_work mnc_work_of(const mn_context *, uint32_t stage);
 void mnc_context_free(mn_context *);
 
 /* As mnp_new and mnp_delete, with the device's host. */

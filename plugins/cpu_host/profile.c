@@ -1,5 +1,5 @@
 /* profile.c -- mn.profile/1 of the CPU plugins: a step as execute runs it, with the time of every
- * call. context.c's run notes when each call ended, and before a call that works on the cache how
+ * call. phases.c notes how long each phase took, and before a call that works on the cache how
  * many positions that will be: row positions lie in the arena and may be gone when the
  * step is over. Bytes and operations are arithmetic over the operands' sizes in this step.
  *
@@ -63,23 +63,36 @@ static void note_store(const mnc_call *c, mnc_note *to) {
         to->positions += pos[r] >= 0;
 }
 
-/* Before active call k: what it will see of the cache. Call 0 also notes the
- * beginning. */
+static uint64_t now_ns(const mn_context *c) {
+    const mn_host *h = c->prog->dev->plugin->host;
+    return h->now_ns(h->self);
+}
+
+/* Before active call k: what it will see of the cache. */
 void mnc_note_begin(mn_context *c, uint32_t k) {
     const mnc_call *call = &c->at->calls[c->at->active[k]];
-    mnc_note *to = &c->notes[k + 1];
-    to->positions = to->pairs = 0;
+    mnc_note *to = &c->notes[k];
+    *to = (mnc_note){0};
     if (!k)
-        mnc_note_end(c, 0);
+        c->noted_ns = now_ns(c);
     if (call->node->op == MN_OP_ATTENTION)
         note_attention(call, to);
     if (call->node->op == MN_OP_KV_STORE)
         note_store(call, to);
 }
 
-void mnc_note_end(mn_context *c, uint32_t k) {
-    const mn_host *h = c->prog->dev->plugin->host;
-    c->notes[k].end_ns = h->now_ns(h->self);
+/* The time of a phase belongs to the calls of its stages in proportion to their work. */
+void mnc_note_phase(mn_context *c) {
+    const uint64_t now = now_ns(c);
+    const double passed = (double)(now - c->noted_ns);
+    double sum = 0;
+    for (uint32_t i = 0; i < c->n_phase; i++)
+        sum += (double)mnc_work_of(c, c->phase[i]).ns + 1;
+    for (uint32_t i = 0; i < c->n_phase; i++) {
+        const double share = ((double)mnc_work_of(c, c->phase[i]).ns + 1) / sum;
+        c->notes[c->phase[i] / 2].time_ns += (uint64_t)(passed * share);
+    }
+    c->noted_ns = now;
 }
 
 /* ---- bytes and operations -------------------------------------------------------------------- */
@@ -175,10 +188,9 @@ static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i
     const mn_program *p = c->prog;
     const uint32_t step = s->active[i];
     const mnc_call *call = &s->calls[step];
-    const mnc_note *before = &c->notes[i];
-    const mnc_note *own = before + 1;
+    const mnc_note *own = &c->notes[i];
     mn_profile_unit u = {.node = p->steps[step].node, .n_nodes = 1};
-    u.time_ns = own->end_ns - before->end_ns;
+    u.time_ns = own->time_ns;
     count_work(p->graph, call, own, &u);
     strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
     return u;
@@ -194,7 +206,7 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     *n = s->n_active;
     if (!units)
         return MN_OK;
-    const uint64_t bytes = ((uint64_t)s->n_active + 1) * sizeof *c->notes;
+    const uint64_t bytes = s->n_active * sizeof *c->notes;
     c->notes = mnc_new(d, bytes);
     if (!c->notes)
         return mnp_fail_memory(err, bytes, "a profile");

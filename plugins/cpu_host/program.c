@@ -98,14 +98,25 @@ static mn_status prepare(mn_program *p, mn_error *err) {
     return MN_OK;
 }
 
-/* Where the tensors between the steps lie; one step at a time. */
+/* Where the tensors between the steps lie. What stages may run at one time, in a phase by rows,
+ * have alive at that time. */
 static mn_status place(mn_program *p, mn_error *err) {
     mn_status st = mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
     if (st)
         return st;
     mnp_arena_begin(p->graph, p->allocations);
-    for (uint32_t i = p->lo; i < p->hi; i++)
-        mnp_arena_live(p->graph, i, (int32_t)(i - p->lo), p->allocations);
+    int32_t at = 0;
+    bool was_by_rows = false;
+    for (uint32_t i = 0; i < 2 * p->n_steps; i++) {
+        const mnc_step *step = &p->steps[i / 2];
+        if (i % 2 == MNC_FIRST && !step->op.first)
+            continue;
+        const bool by_rows = step->op.by_rows >> i % 2 & 1;
+        if (!by_rows || !was_by_rows)
+            at++;
+        was_by_rows = by_rows;
+        mnp_arena_live(p->graph, step->node, at, p->allocations);
+    }
     return mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, MNC_ALIGN, p->allocations,
                            &p->arena_bytes, err);
 }
@@ -113,6 +124,20 @@ static mn_status place(mn_program *p, mn_error *err) {
 /* Bytes up to a multiple of MNC_ALIGN, so that what lies behind begins aligned. */
 static uint64_t round_up(uint64_t n) {
     return (n + MNC_ALIGN - 1) / MNC_ALIGN * MNC_ALIGN;
+}
+
+/* Nodes that need shared scratch take the areas of it in turn. */
+static void share_scratch(mn_program *p) {
+    const uint64_t area = round_up(p->shared_bytes);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        mnc_step *step = &p->steps[i];
+        if (!step->op.shared_bytes)
+            continue;
+        step->shared_at = n % MNC_SHARED * area;
+        n++;
+    }
+    p->shared_bytes = MNC_SHARED * area;
 }
 
 /* A program without weights: for estimate and compile. */
@@ -144,13 +169,13 @@ static mn_status plan(mn_device *d, const mn_compile *in, mn_program **out, mn_e
     }
     s = mnp_symbols(g, c.symbol_max, NULL, p->symbol_max, err);
     if (!s)
-        s = place(p, err);
-    if (!s)
         s = prepare(p, err);
+    if (!s)
+        s = place(p, err);
     if (s)
         goto fail;
     p->arena_bytes = round_up(p->arena_bytes);
-    p->shared_bytes = round_up(p->shared_bytes);
+    share_scratch(p);
     p->worker_bytes = round_up(p->worker_bytes);
     *out = p;
     return MN_OK;

@@ -505,18 +505,20 @@ static bool is_split(attn *a, uint32_t n_threads) {
 }
 
 /* About 8 products of floats in a nanosecond, for keys and for values. */
-uint32_t mnk_attention_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     attn a = attn_of(c);
     if (!a.t)
-        return 0;
+        return (mnc_work){0, 0};
     const int64_t of_position = a.h * (a.dk + a.dv) / 8;
     const int64_t work = a.t * longest(&a) * of_position;
     const bool splits = is_split(&a, n_threads);
     if (stage == MNC_FIRST)
-        return splits ? mnk_parts(work, chunks(&a, NULL), n_threads) : 0;
-    if (splits)
-        return mnk_parts(a.t * a.h * a.dv * chunks_of(longest(&a)), a.t * a.h, n_threads);
-    return mnk_parts(work, blocks(&a, NULL), n_threads);
+        return (mnc_work){work, splits ? chunks(&a, NULL) : 0};
+    if (splits) {
+        const int64_t heads = a.t * a.h;
+        return (mnc_work){heads * a.dv * chunks_of(longest(&a)), heads};
+    }
+    return (mnc_work){work, blocks(&a, NULL)};
 }
 
 void mnk_attention_split(const mnc_call *c, mnc_worker *w) {

@@ -96,15 +96,17 @@ static void add_bias(const mnc_weight *b, float *y, int64_t r, int64_t ldy, int6
 }
 
 /* A thread reads about 32 weights in a nanosecond, and multiplies each with some rows meanwhile. */
-uint32_t mnk_product_parts(int64_t n, int64_t k, int64_t r, uint32_t n_threads) {
-    return mnk_parts(n * k / 32 * (1 + r / 4), (n + 15) / 16, n_threads);
+mnc_work mnk_product_work(int64_t n, int64_t k, int64_t r) {
+    const int64_t of_row = n * k / 32;
+    return (mnc_work){of_row * (1 + r / 4), (n + 15) / 16};
 }
 
-void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to) {
+void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t per_row, int64_t k,
+                       uint8_t *to) {
     const int64_t ldq = mnk_quant_bytes(k);
     int64_t lo;
     int64_t hi;
-    mnc_range(w, r, 1, &lo, &hi);
+    mnc_range_cells(w, r, per_row, 1, &lo, &hi);
     for (int64_t i = lo; i < hi; i++)
         mnk_quantise(x + i * k, k, to + i * ldq);
 }
@@ -176,7 +178,7 @@ void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
     if (f.kern[MNK_X_A8])
-        mnk_quantise_rows(w, x->ptr, x->rows, x->cols, made + f.at[MNK_X_A8]);
+        mnk_quantise_rows(w, x->ptr, x->rows, 1, x->cols, made + f.at[MNK_X_A8]);
     mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
     for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++) {
         const int64_t bytes = mnk_group_bytes(x->cols, form);
@@ -242,19 +244,25 @@ static int64_t all_rows(const mnc_call *c) {
     return n;
 }
 
-uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+bool mnk_linear_rows_apart(const mnc_call *c, uint32_t stage) {
+    const mnk_forms f = forms_of(c);
+    return stage == MNC_FIRST && !mnk_forms_has_tiles(&f);
+}
+
+mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
+    (void)n_threads;
     if (!x->rows)
-        return 0;
+        return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
         const mnk_forms f = forms_of(c);
         const bool in_rows = f.kern[MNK_X_A8];
         if (!in_rows && !mnk_forms_has_tiles(&f))
-            return 0;
+            return (mnc_work){0, 0};
         const int64_t units = in_rows ? x->rows : mnk_groups(x->rows);
-        return mnk_parts(x->rows * x->cols, units, n_threads);
+        return (mnc_work){x->rows * x->cols, units};
     }
-    return mnk_product_parts(all_rows(c), x->cols, x->rows, n_threads);
+    return mnk_product_work(all_rows(c), x->cols, x->rows);
 }
 
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {

@@ -54,11 +54,13 @@ void mnk_embed_resolve(const mnc_call *c, mnc_worker *w) {
         ids[t] = resolve_row(c, t, &row_pos[t]);
 }
 
-uint32_t mnk_embed_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_embed_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const int64_t n_rows = c->in[MN_EMBED_SRC].rows;
+    (void)n_threads;
     if (stage == MNC_FIRST)
-        return 1;
-    return mnk_parts(n_rows * c->in[MN_EMBED_WEIGHT].weight->cols, n_rows, n_threads);
+        return (mnc_work){n_rows, 1};
+    const int64_t of_row = c->in[MN_EMBED_WEIGHT].weight->cols;
+    return (mnc_work){n_rows * of_row, n_rows};
 }
 
 void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
@@ -143,7 +145,7 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     float *cs = w->scratch;
     int64_t lo;
     int64_t hi;
-    mnc_range(w, q->dim[0], 1, &lo, &hi);
+    mnc_range_cells(w, q->dim[0], 1, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         for (int64_t i = 0; i < half; i++) {
             const double freq = mnk_load1(freqs->data, MN_F32, i);
@@ -183,7 +185,7 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     const float *values = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, Dv] */
     int64_t lo;
     int64_t hi;
-    mnc_range(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, &lo, &hi);
+    mnc_range_cells(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         const int32_t index = pos[t] / page_tokens;
         const int32_t off = pos[t] % page_tokens;
@@ -223,34 +225,41 @@ void mnk_gather_node(const mnc_call *c, mnc_worker *w) {
     }
 }
 
-/* ---- parts ----------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 /* A cosine and a sine in double for each pair of a row, then its heads. */
-uint32_t mnk_rope_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_rope_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnc_operand *x = &c->in[MN_ROPE_X];
     const int64_t angles = x->dim[2] / 2 * 40;
     (void)stage;
-    return mnk_parts(x->dim[0] * (angles + x->dim[1] * x->dim[2]), x->dim[0], n_threads);
+    (void)n_threads;
+    const int64_t of_row = angles + x->dim[1] * x->dim[2];
+    return (mnc_work){x->dim[0] * of_row, x->dim[0]};
 }
 
-uint32_t mnk_kv_store_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_kv_store_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnp_kv *geo = &c->kv.geo;
     const int64_t rows = c->in[MN_KV_STORE_ROW_POS].rows;
     (void)stage;
-    return mnk_parts(rows * geo->n_head_kv * (geo->dim_k + geo->dim_v), rows, n_threads);
+    (void)n_threads;
+    const int64_t of_row = geo->n_head_kv * (geo->dim_k + geo->dim_v);
+    return (mnc_work){rows * of_row, rows};
 }
 
 /* A row is drawn by one part; each looks at all candidates. */
-uint32_t mnk_sample_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_sample_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnc_operand *logits = &c->in[MN_SAMPLE_LOGITS];
     (void)stage;
-    return mnk_parts(logits->rows * logits->cols, logits->rows, n_threads);
+    (void)n_threads;
+    const int64_t n = logits->rows * logits->cols;
+    return (mnc_work){n, logits->rows};
 }
 
 /* Nodes whose parts are ranges of their first output, about 4 elements in a nanosecond. */
-uint32_t mnk_output_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_output_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnc_operand *y = &c->out[0];
     const int64_t n = y->rows * y->cols;
     (void)stage;
-    return mnk_parts(n / 4, n / 512, n_threads);
+    (void)n_threads;
+    return (mnc_work){n / 4, (n + 511) / 512};
 }

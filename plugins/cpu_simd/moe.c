@@ -83,7 +83,7 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     double *chosen = pick + n;
     int64_t lo;
     int64_t hi;
-    mnc_range(w, x->rows, 1, &lo, &hi);
+    mnc_range_cells(w, x->rows, 1, 1, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         const float *logit = (const float *)x->ptr + t * n;
         float *weights = (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k;
@@ -108,11 +108,13 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
 }
 
 /* An exponential in double for each expert, and a search through all for each chosen one. */
-uint32_t mnk_moe_route_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+mnc_work mnk_moe_route_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const mnc_operand *x = &c->in[MN_MOE_ROUTE_LOGITS];
     const int64_t of_expert = 20 + c->out[MN_MOE_ROUTE_OUT_EXPERTS].cols;
     (void)stage;
-    return mnk_parts(x->rows * x->cols * of_expert, x->rows, n_threads);
+    (void)n_threads;
+    const int64_t of_row = x->cols * of_expert;
+    return (mnc_work){x->rows * of_row, x->rows};
 }
 
 void mnk_moe_route_scratch(const mnc_query *q, mnc_op *op) {
@@ -360,26 +362,33 @@ void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
     if (mnk_forms_has_tiles(&f))
         pack_pairs(c, w, &f);
     else
-        mnk_quantise_rows(w, x->ptr, rows_of_x(c), last_dim(x), c->shared);
+        mnk_quantise_rows(w, x->ptr, x->rows, rows_of_x(c) / x->rows, last_dim(x), c->shared);
 }
 
-uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+bool mnk_moe_rows_apart(const mnc_call *c, uint32_t stage) {
+    const mnk_forms f = forms_of(c);
+    return stage == MNC_FIRST && !mnk_forms_has_tiles(&f);
+}
+
+mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     const int64_t k = last_dim(&c->in[MN_MOE_LINEAR_X]);
     const int64_t pairs = pairs_of(c);
     int64_t n = 0;
+    (void)n_threads;
     if (!pairs)
-        return 0;
+        return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
         const mnk_forms f = forms_of(c);
         if (mnk_forms_has_tiles(&f))
-            return mnk_parts(pairs * k, mnk_groups(pairs), n_threads);
+            return (mnc_work){pairs * k, mnk_groups(pairs)};
         if (!wants_quantised(c))
-            return 0;
-        return mnk_parts(rows_of_x(c) * k, rows_of_x(c), n_threads);
+            return (mnc_work){0, 0};
+        const int64_t rows = rows_of_x(c);
+        return (mnc_work){rows * k, rows};
     }
     for (uint32_t i = 0; i < c->node->n_out; i++)
         n += c->in[MN_MOE_LINEAR_WEIGHT + 2 * i].weight->group_rows;
-    return mnk_product_parts(n * pairs, k, 1, n_threads);
+    return mnk_product_work(n * pairs, k, 1);
 }
 
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w) {
@@ -446,7 +455,7 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const int64_t d = x->dim[x->n_dim - 1];
     int64_t lo;
     int64_t hi;
-    mnc_range(w, x->rows * d, 512, &lo, &hi); /* of y [T, D], read as one row */
+    mnc_range_cells(w, x->rows, d, 512, &lo, &hi); /* of y [T, D], read as one row */
     while (lo < hi) {
         const int64_t t = lo / d;
         const int64_t at = lo % d;

@@ -25,32 +25,19 @@ void mnk_moe_quantise(const mnc_call *c, mnc_worker *w); /* before: x to 8 bits 
 void mnk_moe_linear_node(const mnc_call *c, mnc_worker *w);
 void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w);
 
-/* mnc_op.parts of each. */
-uint32_t mnk_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_attention_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_embed_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_rope_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_kv_store_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_sample_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_output_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_moe_route_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-uint32_t mnk_moe_linear_parts(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-
-/* Parts of some work: at most units, at most as many as mnc_range_guided knows, and none of less
- * than a microsecond or two, for which a part would cost more than it brings. work: in nanoseconds,
- * roughly. */
-#define MNK_PART_NS 2000
-static inline uint32_t mnk_parts(int64_t work, int64_t units, uint32_t n_threads) {
-    const int64_t most = (int64_t)n_threads * MNC_GUIDED;
-    int64_t n = work / MNK_PART_NS;
-    if (n > units)
-        n = units;
-    if (n > most)
-        n = most;
-    if (n < 2 || n_threads == 1)
-        return 1;
-    return (uint32_t)n;
-}
+/* mnc_op.work of each. */
+mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_embed_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_rope_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_kv_store_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_sample_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_output_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_moe_route_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
+/* mnc_op.rows: x to 8 bits is a matter of rows, x to tiles is not. */
+bool mnk_linear_rows_apart(const mnc_call *c, uint32_t stage);
+bool mnk_moe_rows_apart(const mnc_call *c, uint32_t stage);
 
 /* Scratch for the largest shapes of the program. */
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
@@ -74,10 +61,11 @@ static inline int32_t mnk_plain_level(const mnk_use *use) {
  * k->panel_bytes if r > MNK_FEW_ROWS. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
                      int64_t lo, int64_t hi, void *panel);
-/* Parts of a product of r rows of x with n rows of k weights. */
-uint32_t mnk_product_parts(int64_t n, int64_t k, int64_t r, uint32_t n_threads);
-/* This part's share of x [r, k] to mnk_quant rows. */
-void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t k, uint8_t *to);
+/* A product of r rows of x with n rows of k weights. */
+mnc_work mnk_product_work(int64_t n, int64_t k, int64_t r);
+/* This part's share of x [r, per_row, k] to mnk_quant rows. */
+void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t per_row, int64_t k,
+                       uint8_t *to);
 /* What products of up to r rows with weight operand i need: raises *panel, adds 1 << MNK_X_* to
  * *forms. */
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,

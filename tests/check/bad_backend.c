@@ -159,13 +159,13 @@ static void sample(const mnc_call *c, mnc_worker *w) {
     for (int32_t i = 0; i < slots->rows && i < 64; i++)
         ((mn_slot *)mnc_row_of(slots, i))->pos = before[i];
 }
-static uint32_t one_part(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
+static mnc_work one_part(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     (void)c;
     (void)n_threads;
-    return stage == MNC_MAIN;
+    return (mnc_work){0, stage == MNC_MAIN};
 }
 static void sample_size(const mnc_query *q, mnc_op *op) {
-    op->parts = one_part;
+    op->work = one_part;
     __real_ref_op_sample.size(q, op);
 }
 extern const ref_op __wrap_ref_op_sample;

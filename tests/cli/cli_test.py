@@ -1500,13 +1500,62 @@ def test_bench_peaks():
     is_error(bench("--peaks", "--profile", code=2), "--profile")
 
 
+def hollow_model(path, n_layers, n_expert):
+    """A llama of zeros with rows that are worth sharing out; its weights are holes in the file."""
+    sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+    import gguf_file as g
+    d, ffn, heads, kv, vocab = 1024, 1024 if n_expert else 2816, 16, 4, 512
+    sizes = {"context_length": 512, "embedding_length": d, "block_count": n_layers, "feed_forward_length": ffn, "attention.head_count": heads,
+             "attention.head_count_kv": kv, "rope.dimension_count": d // heads, "vocab_size": vocab}
+    if n_expert:
+        sizes.update(expert_count=n_expert, expert_used_count=4)
+    pairs = [g.pair("general.architecture", g.STR, "llama"), g.pair("llama.attention.layer_norm_rms_epsilon", g.F32, 1e-5)]
+    pairs += [g.pair("llama." + k, g.U32, v) for k, v in sizes.items()]
+    tokens = ["<unk>", "<s>", "</s>"] + ["<0x%02X>" % i for i in range(256)] + ["t%d" % i for i in range(vocab - 259)]
+    pairs += [g.pair("tokenizer.ggml.model", g.STR, "llama"), g.array("tokenizer.ggml.tokens", g.STR, tokens),
+              g.array("tokenizer.ggml.scores", g.F32, [0.0] * vocab),
+              g.array("tokenizer.ggml.token_type", g.I32, [2, 3, 3] + [6] * 256 + [1] * (vocab - 259))]
+    q8_0 = 8
+    shapes = {"token_embd": (vocab, d), "output": (vocab, d), "output_norm": (d,)}
+    for i in range(n_layers):
+        layer = {"attn_norm": (d,), "attn_q": (d, d), "attn_k": (d * kv // heads, d), "attn_v": (d * kv // heads, d), "attn_output": (d, d),
+                 "ffn_norm": (d,)}
+        of_expert = {"ffn_gate": (ffn, d), "ffn_up": (ffn, d), "ffn_down": (d, ffn)}
+        if n_expert:
+            layer.update({k + "_exps": (n_expert,) + v for k, v in of_expert.items()}, ffn_gate_inp=(n_expert, d))
+        else:
+            layer.update(of_expert)
+        shapes.update({"blk.%d.%s" % (i, k): v for k, v in layer.items()})
+    tensors = []
+    for name, shape in shapes.items():
+        plain = len(shape) == 1 or name.endswith("ffn_gate_inp")
+        size = math.prod(shape) * 4 if plain else math.prod(shape) // 32 * 34
+        tensors.append((name + ".weight", shape, g.TENSOR_F32 if plain else q8_0, size))
+    return g.write(path, pairs, tensors)
+
+
+def barriers(model, rows, threads):
+    """The largest number of barriers of a step with so many rows."""
+    err = minerva("bench", "-m", model, "-p", "0", "-n", "4", "-b", rows, "-r", "1", "-t", threads, "--device", "cpu_simd",
+                  "--precision", "a8", env=environment(MINERVA_LOG="debug")).err
+    counts = [int(n) for n in re.findall(r"cpu_simd: (\d+) barriers in a step of (?!1 )\d+ nodes", err)]
+    assert counts, err
+    return max(counts)
+
+
 def test_bench_barriers():
-    """What is not worth sharing out makes nobody wait: of a token the products do, and attention."""
+    """What is not worth sharing out makes nobody wait: of a token the products do, and attention. Stages of several rows that need of
+    each other the same row alone are one phase."""
     nodes = minerva("inspect", MODEL, "--graph", "--json").json()["nodes"]
     n_layers = 1 + max(n["layer"] for n in nodes)
-    err = bench("-p", "0", "-n", "4", "-r", "1", "-t", "4", "--device", "cpu_simd", env=environment(MINERVA_LOG="debug")).err
-    counts = [int(n) for n in re.findall(r"cpu_simd: (\d+) barriers in a step of (?!1 )\d+ nodes", err)]
-    assert counts and all(n_layers <= n <= 5 * n_layers + 2 for n in counts), err
+    assert n_layers <= barriers(MODEL, 1, 4) <= 5 * n_layers + 2
+    with tempfile.TemporaryDirectory() as folder:
+        for n_expert, limits in (0, {1: 5, 20: 10}), (32, {1: 8, 20: 12}):
+            small, large = (hollow_model(os.path.join(folder, "%d-%d.gguf" % (n_expert, n)), n, n_expert) for n in (1, 3))
+            for rows, limit in limits.items():
+                for threads in 2, 4:
+                    of_layer = (barriers(large, rows, threads) - barriers(small, rows, threads)) / 2
+                    assert 2 <= of_layer <= limit, (n_expert, rows, threads, of_layer)
 
 
 def test_bench_compare_peer():

@@ -33,6 +33,10 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     mnc_range(w, total, grain, lo, hi);
 }
+void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
+                     int64_t *hi) {
+    mnc_range(w, rows * cells, grain, lo, hi);
+}
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
     return i < c->n_attr ? (int64_t)c->attr[i] : 0;
 }
@@ -85,7 +89,9 @@ static void run_stage(mnc_fn fn, const mnc_call *c, uint32_t n_parts, uint32_t n
     job j[MAX_THREADS];
     pthread_t t[MAX_THREADS];
     for (uint32_t i = 0; i < n_threads; i++) {
-        j[i] = (job){fn, c, {i, n_parts, n_threads, nan_block(i)}};
+        j[i] = (job){.fn = fn, .c = c};
+        j[i].w =
+            (mnc_worker){.i = i, .n = n_parts, .n_threads = n_threads, .scratch = nan_block(i)};
         pthread_create(&t[i], NULL, job_main, &j[i]);
     }
     for (uint32_t i = 0; i < n_threads; i++)
@@ -97,10 +103,12 @@ void rows_run(mnc_fn fn, mnc_call *c, uint32_t n) {
 }
 void rows_run_attention(mnc_call *c, uint32_t n) {
     c->shared = nan_block(SHARED);
-    const uint32_t first = mnk_attention_parts(c, MNC_FIRST, n);
-    if (first)
-        run_stage(mnk_attention_split, c, first, n);
-    run_stage(mnk_attention_node, c, mnk_attention_parts(c, MNC_MAIN, n), n);
+    const mnc_work first = mnk_attention_work(c, MNC_FIRST, n);
+    const mnc_work last = mnk_attention_work(c, MNC_MAIN, n);
+    if (first.units)
+        run_stage(mnk_attention_split, c, n, n);
+    if (last.units)
+        run_stage(mnk_attention_node, c, n, n);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */

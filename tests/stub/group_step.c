@@ -128,10 +128,12 @@ static void run_stage(mn_context *m, mnc_call *call, const mnc_op *op, uint32_t 
     const mn_program *p = m->prog;
     if (!fn)
         return;
-    const uint32_t n = op->parts ? op->parts(call, stage, p->n_workers) : 1;
+    uint32_t n = 1;
+    if (op->work)
+        n = mnc_parts(op->work(call, stage, p->n_workers), p->n_workers);
     uint8_t *scratch = m->scratch + p->arena_bytes + p->shared_bytes;
     for (uint32_t i = 0; i < n; i++) {
-        mnc_worker w = {i, n, p->n_workers, scratch};
+        mnc_worker w = {.i = i, .n = n, .n_threads = p->n_workers, .scratch = scratch};
         fn(call, &w);
     }
 }
