@@ -1,5 +1,5 @@
-/* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, whose phases
- * are stages of nodes (phases.c). */
+/* context.c -- bindings to pointers, and the run: a step is one team of the host's pool, whose
+ * phases are stages of nodes (phases.c). */
 #include "mnc.h"
 #include <stdio.h>
 

@@ -164,8 +164,8 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     }
 }
 
-/* Phases of one part run here, where no other part does: only behind what is shared out threads wait
- * for one another. */
+/* Phases of one part run here, where no other part does: only behind what is shared out threads
+ * wait for one another. */
 static uint32_t open_phase(void *arg, uint32_t phase) {
     mn_context *c = arg;
     if (phase && c->notes)
