@@ -1,10 +1,7 @@
-/* amx.h -- tiles: 16 rows of 64 bytes, and the instructions on them, written by hand: GCC 12
- * neither knows that a load of a tile reads what a pointer points to nor keeps the stores of a
- * configuration. Behind vec_avx512.h and types.inc. */
-enum {
-    SIDE = 16, /* rows of a tile */
-    TILE_BYTES = 1024,
-};
+/* amx.h -- the instructions on tiles, written by hand: GCC 12 neither knows that a load of a tile
+ * reads what a pointer points to nor keeps the stores of a configuration. Behind vec_avx512.h and
+ * types.inc. */
+#include "tiles.h"
 
 /* All eight tiles are whole. */
 static const struct {
@@ -44,38 +41,3 @@ static const struct {
         TILE_ZERO(2);                                                                              \
         TILE_ZERO(3);                                                                              \
     } while (0)
-
-/* Dwords, then pairs of them, of each quarter: of a and b in turn. */
-INLINE void mix_dwords(const __m512i *a, const __m512i *b, __m512i *low, __m512i *high) {
-    *low = _mm512_unpacklo_epi32(*a, *b);
-    *high = _mm512_unpackhi_epi32(*a, *b);
-}
-INLINE void mix_pairs(const __m512i *a, const __m512i *b, __m512i *low, __m512i *high) {
-    *low = _mm512_unpacklo_epi64(*a, *b);
-    *high = _mm512_unpackhi_epi64(*a, *b);
-}
-/* Quarters 0 and 2 of a, then of b; and 1 and 3. */
-INLINE void mix_quarters(const __m512i *a, const __m512i *b, __m512i *even, __m512i *odd) {
-    *even = _mm512_shuffle_i32x4(*a, *b, 0x88);
-    *odd = _mm512_shuffle_i32x4(*a, *b, 0xdd);
-}
-
-/* 16 rows of 16 dwords -> 16 columns */
-INLINE void transpose16(__m512i r[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2)
-        mix_dwords(&r[i], &r[i + 1], &t[i], &t[i + 1]);
-    for (int i = 0; i < 16; i += 4) {
-        mix_pairs(&t[i], &t[i + 2], &r[i], &r[i + 1]);
-        mix_pairs(&t[i + 1], &t[i + 3], &r[i + 2], &r[i + 3]);
-    }
-    /* r[4 a + c] lane l: column 4 l + c of rows 4 a to 4 a + 3 */
-    for (int c = 0; c < 4; c++) {
-        mix_quarters(&r[c], &r[c + 4], &t[c], &t[c + 4]);
-        mix_quarters(&r[c + 8], &r[c + 12], &t[c + 8], &t[c + 12]);
-    }
-    for (int c = 0; c < 4; c++) {
-        mix_quarters(&t[c], &t[c + 8], &r[c], &r[c + 8]);
-        mix_quarters(&t[c + 4], &t[c + 12], &r[c + 4], &r[c + 12]);
-    }
-}

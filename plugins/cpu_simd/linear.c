@@ -142,6 +142,11 @@ void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
 }
 
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
+    const int64_t rows = form_bytes(MNK_X_A8, k, r, groups);
+    const int64_t tiles = form_bytes(MNK_X_TILES8, k, r, groups);
+    const uint32_t bytes = 1u << MNK_X_A8 | 1u << MNK_X_TILES8;
+    if ((forms & bytes) == bytes)
+        forms &= ~(1u << (rows < tiles ? MNK_X_A8 : MNK_X_TILES8));
     int64_t sum = 0;
     for (int32_t form = 0; form < MNK_X_FORMS; form++)
         if (forms & 1u << form)
@@ -284,18 +289,16 @@ void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int
                          uint64_t *panel, uint32_t *forms) {
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
     /* experts with many pairs are multiplied without tiles where the others have few */
-    const struct {
-        int64_t rows;
-        int32_t level;
-    } kinds[] = {
-        {1, use->level},
-        {MNK_FEW_ROWS + 1, use->level},
-        {r, use->level},
-        {r, mnk_plain_level(use)},
+    const mnk_linear *kernels[] = {
+        mnk_find_linear(dtype, use->precision, use->level, 1),
+        mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1),
+        mnk_find_linear(dtype, use->precision, use->level, r),
+        mnk_find_plain(dtype, use->precision, use->level, r),
     };
+    const int64_t least[] = {1, MNK_FEW_ROWS + 1, r, r};
     for (int j = 0; j < 4; j++) {
-        const int64_t rows = kinds[j].rows;
-        const mnk_linear *kern = mnk_find_linear(dtype, use->precision, kinds[j].level, rows);
+        const mnk_linear *kern = kernels[j];
+        const int64_t rows = least[j];
         if (!kern || rows > r)
             continue;
         *forms |= 1u << kern->x_form;

@@ -192,7 +192,7 @@ static int64_t pairs_of(const mnc_call *c) {
 
 /* For r rows of x that are not in tiles. */
 static const mnk_linear *plain_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
-    return mnk_find_linear(w->dtype.id, use->precision, mnk_plain_level(use), r);
+    return mnk_find_plain(w->dtype.id, use->precision, use->level, r);
 }
 
 /* For all experts of a weight if they have enough pairs on average: each pair's x is packed once,

@@ -49,14 +49,6 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
     return mnk_find_linear(w->dtype.id, use->precision, use->level, r);
 }
-/* The best level without tiles. */
-static inline int32_t mnk_plain_level(const mnk_use *use) {
-    if (use->level == MNK_AMX)
-        return MNK_AVX512VNNI;
-    if (use->level == MNK_NEON_BF16)
-        return MNK_NEON_I8MM;
-    return use->level;
-}
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
  * k->panel_bytes if r > MNK_FEW_ROWS. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
@@ -70,7 +62,8 @@ void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t p
  * *forms. */
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
                          uint64_t *panel, uint32_t *forms);
-/* Bytes of these forms of r rows of x, or that many groups in tiles; f32: none. */
+/* Bytes of these forms of r rows of x, or that many groups in tiles; f32: none. Rows in 8 bits and
+ * tiles of them are never there at once: the number of rows decides. */
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups);
 /* The forms of x that a call's products read, side by side in its shared memory. */
 typedef struct {

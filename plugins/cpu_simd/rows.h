@@ -179,6 +179,8 @@ typedef struct {
 
 /* The first that fits, NULL if none. level: what the CPU has, capped; r: rows of x. */
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+/* The same of those that read rows of x, not groups of them. */
+const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
 const mnk_vector *mnk_find_vector(int32_t level);
 const mnk_set *mnk_sets(uint32_t *n);
 
@@ -208,6 +210,7 @@ MNK_EXTERNS_A8(generic)
 MNK_EXTERNS_A8(avx2)
 MNK_EXTERNS_A8(avxvnni)
 MNK_EXTERNS_A8(avx512vnni)
+MNK_EXTERNS_A8(avx512vnni_tiles)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
 MNK_EXTERNS_A8(neon_i8mm)

@@ -16,7 +16,7 @@ enum {
     FEW = 64,
     MOST = 256,
 };
-#include "rows_amx.inc"
+#include "rows_tiles.inc"
 
 static void pack_rounded(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
     pack(x, n, k, to, 1);

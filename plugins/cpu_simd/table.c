@@ -3,12 +3,13 @@
 
 #define LINEAR(id, kernel, isa) [MN_##id] = &mnk_##kernel##_##isa,
 #define LINEAR_A8(id, kernel, isa) [MN_##id] = &mnk_##kernel##_a8_##isa,
-#define A8(isa, level)                                                                             \
+#define A8_FROM(isa, level, least)                                                                 \
     {                                                                                              \
-        level, MN_PRECISION_A8, 0, NULL, {                                                         \
+        level, MN_PRECISION_A8, least, NULL, {                                                     \
             MNK_BLOCK_TYPES(LINEAR_A8, isa)                                                        \
         }                                                                                          \
     }
+#define A8(isa, level) A8_FROM(isa, level, 0)
 #define F32(isa, level)                                                                            \
     {                                                                                              \
         level, 0, 0, &mnk_vector_##isa, {                                                          \
@@ -18,7 +19,7 @@
 
 /* Tiles: weights of 16 bits as bf16, in class a8 types of blocks in bytes. A tile of x costs as
  * much for one row as for 16: below these numbers of rows VNNI is faster, or each row alone. */
-enum { TILES_A8 = 24, TILES_A16 = MNK_FEW_ROWS + 1 };
+enum { TILES_A8 = 24, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
 #define AMX(precision, least, ...)                                                                 \
     {                                                                                              \
         MNK_AMX, precision, least, NULL, {                                                         \
@@ -49,6 +50,7 @@ static const mnk_set sets[] = {
 #if defined(__x86_64__)
     AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR_A8, amx)),
     AMX(MN_PRECISION_A16, TILES_A16, ),
+    A8_FROM(avx512vnni_tiles, MNK_AVX512VNNI, TILES_A8_VNNI),
     A8(avx512vnni, MNK_AVX512VNNI),
     A8(avxvnni, MNK_AVXVNNI),
     A8_IN_F32(avx512, MNK_AVX512),
@@ -68,8 +70,9 @@ const mnk_set *mnk_sets(uint32_t *n) {
     return sets;
 }
 
-/* r: rows of x; kernels without gemm are for few. */
-const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
+/* r: rows of x; kernels without gemm are for few. forms: of x, those below are found. */
+static const mnk_linear *find(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
+                              int32_t forms) {
     if (dtype >= MNK_N_TYPES)
         return NULL;
     for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++) {
@@ -79,10 +82,18 @@ const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t le
         if (!l || !in_class || !mnk_isa_runs(level, s->isa))
             continue;
         const bool has_all = l->gemm || l->product;
-        if (r >= s->least && (has_all || r <= MNK_FEW_ROWS))
+        if (l->x_form < forms && r >= s->least && (has_all || r <= MNK_FEW_ROWS))
             return l;
     }
     return NULL;
+}
+
+const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
+    return find(dtype, precision, level, r, MNK_X_FORMS);
+}
+
+const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
+    return find(dtype, precision, level, r, MNK_X_TILES);
 }
 
 const mnk_vector *mnk_find_vector(int32_t level) {

@@ -1,0 +1,93 @@
+/* rows_vnni8.c -- products of some tens of x rows and more by VPDPBUSD in class a8, as on AMX: a
+ * register is a row of a tile of x, four columns of 16 rows, and is multiplied with the same four
+ * of a row of weights, which are spread over it. One of the two sides of VPDPBUSD has no sign: the
+ * weights, whose bytes are 128 too large; so sums begin with what that adds, negative. */
+#include "rows.h"
+#include "vec_avx512.h"
+#include "types.inc"
+#include "tiles.h"
+
+#define TILES_BEGIN()
+#define TILES_END()
+enum {
+    OFFSET = 128,
+    PANEL_ROWS = 64,
+    FEW_PANEL_ROWS = 64,
+    FEW = 64,
+    MOST = 512,
+    ROWS = 8, /* of weights, with two groups of x: 16 sums in registers */
+};
+#include "rows_tiles8.inc"
+
+/* Four bytes at p, in every lane. */
+INLINE __m512i spread4(const uint8_t *p) {
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    return _mm512_set1_epi32(four);
+}
+
+/* s + 16 sums of four products. By hand: GCC 12 copies and spills sums that it sees written. */
+INLINE __m512i add_products(__m512i s, __m512i w, __m512i x) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(w), "v"(x));
+    return s;
+}
+
+/* What the span's sums of 16 rows of x begin with. */
+INLINE __m512i seed_of(const uint8_t *x, const span *s) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+    for (int64_t at = 0; at < s->tiles * TILE_BYTES; at += 128) {
+        sum[0] = _mm512_dpbusd_epi32(sum[0], ones, _mm512_loadu_si512(x + at));
+        sum[1] = _mm512_dpbusd_epi32(sum[1], ones, _mm512_loadu_si512(x + at + 64));
+    }
+    const __m512i all = _mm512_add_epi32(sum[0], sum[1]);
+    const __m512i bias = _mm512_slli_epi32(all, 7);
+    return _mm512_sub_epi32(_mm512_setzero_si512(), bias);
+}
+
+/* n rows of weights from w on with nx groups of x, to whole[group] + 64 bytes of each row. */
+INLINE void multiply_rows_of(const uint8_t *w, const uint8_t *const x[BLOCK],
+                             const __m512i seed[BLOCK], const span *s, uint8_t *const whole[BLOCK],
+                             const int n, const int nx) {
+    __m512i sum[SIDE][BLOCK];
+    for (int i = 0; i < n; i++)
+        for (int g = 0; g < nx; g++)
+            sum[i][g] = seed[g];
+    for (int64_t at = 0; at < s->tiles * TILE_BYTES; at += TILE_BYTES)
+        for (int c = 0; c < SIDE; c++) {
+            __m512i of_x[BLOCK];
+            for (int g = 0; g < nx; g++)
+                of_x[g] = _mm512_loadu_si512(x[g] + at + 64 * c);
+#pragma GCC unroll 16
+            for (int i = 0; i < n; i++) {
+                const __m512i four = spread4(w + at + 64 * i + 4 * c);
+                for (int g = 0; g < nx; g++)
+                    sum[i][g] = add_products(sum[i][g], four, of_x[g]);
+            }
+        }
+    for (int i = 0; i < n; i++)
+        for (int g = 0; g < nx; g++)
+            _mm512_storeu_si512(whole[g] + 64 * i, sum[i][g]);
+}
+
+/* Whole numbers of the span. */
+INLINE void multiply(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
+                     const int nw, const int nx) {
+    const int rows = nx > 1 ? ROWS : SIDE;
+    __m512i seed[BLOCK];
+    (void)w;
+    for (int g = 0; g < nx; g++)
+        seed[g] = seed_of(b->x[g], s);
+    for (int j = 0; j < nw; j++)
+        for (int i = 0; i < SIDE; i += rows) {
+            const uint8_t *from = b->w[j] + 64 * i;
+            uint8_t *to[BLOCK];
+            for (int g = 0; g < BLOCK; g++)
+                to[g] = whole + (BLOCK * g + j) * TILE_BYTES + 64 * i;
+            multiply_rows_of(from, b->x, seed, s, to, rows, nx);
+        }
+}
+
+#define TILES8_NAME "avx512vnni tiles"
+#define TILES8_ID(name) name##_avx512vnni_tiles
+MNK_BLOCKS(TILES8_ROW, )
