@@ -44,14 +44,38 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
     share(total, grain, w->i, w->i + 1, w->n, lo, hi);
 }
 
-void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
-                     int64_t *hi) {
-    if (!w->by_rows) {
-        mnc_range(w, rows * cells, grain, lo, hi);
-        return;
+mnc_spans mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cols, int64_t grain) {
+    mnc_spans s = {.n = 1};
+    if (!w->in_cells) {
+        mnc_range(w, rows * cols, grain, &s.lo, &s.hi);
+        return s;
     }
-    *lo = w->row_lo * cells;
-    *hi = w->row_hi * cells;
+    s.lo = w->row_lo * cols;
+    s.hi = w->row_hi * cols;
+    if (w->unit_hi - w->unit_lo == w->n_units)
+        return s;
+    mnc_range_units(w, cols, &s.lo, &s.hi);
+    s.lo += w->row_lo * cols;
+    s.hi += w->row_lo * cols;
+    s.step = cols;
+    s.n = w->row_hi - w->row_lo;
+    return s;
+}
+
+void mnc_range_rows(const mnc_worker *w, int64_t rows, int64_t *lo, int64_t *hi) {
+    *lo = w->row_lo;
+    *hi = w->row_hi;
+    if (!w->in_cells)
+        mnc_range(w, rows, 1, lo, hi);
+}
+
+void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi) {
+    *lo = 0;
+    *hi = n;
+    if (!w->in_cells)
+        return;
+    *lo = n / w->n_units * w->unit_lo;
+    *hi = n / w->n_units * w->unit_hi;
 }
 
 /* Rounds of one part per thread, of 4, 2, 1 and 1 eighths of the work. */

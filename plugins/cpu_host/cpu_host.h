@@ -91,11 +91,14 @@ typedef struct {
     uint32_t n;
     uint32_t n_threads; /* that may be at work */
     void *scratch;      /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
-    /* Of a stage in a phase that is shared out by rows: the part is the rows [row_lo, row_hi),
-     * whatever i and n are. */
-    bool by_rows;
+    /* Of a stage in a phase with others: the part is the rows [row_lo, row_hi), of each the units
+     * [unit_lo, unit_hi) of n_units equal ones, whatever i and n are. */
+    bool in_cells;
     int64_t row_lo;
     int64_t row_hi;
+    int64_t unit_lo;
+    int64_t unit_hi;
+    int64_t n_units;
 } mnc_worker;
 /* this part's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
@@ -103,10 +106,24 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
  * there are few, the last small, so that all threads end at about the same time. */
 #define MNC_GUIDED 4u
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
-/* Of rows of `cells` each: the cells of this part's rows by rows, else its share in multiples of
- * grain. What a stage of mnc_op.by_rows shares its work out with. */
-void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
-                     int64_t *hi);
+/* Elements [lo, hi), and n - 1 times the same `step` further on. */
+typedef struct {
+    int64_t lo;
+    int64_t hi;
+    int64_t step;
+    int64_t n;
+} mnc_spans;
+static inline void mnc_next_span(mnc_spans *s) {
+    s->lo += s->step;
+    s->hi += s->step;
+    s->n--;
+}
+/* Of [rows, cols] elements: in cells those of this part's units, else its share in multiples of
+ * grain. What a stage of mnc_op.in_cells shares its work out with, or with these two. */
+mnc_spans mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cols, int64_t grain);
+/* Of all rows; of the n things of a row, a multiple of n_units. */
+void mnc_range_rows(const mnc_worker *w, int64_t rows, int64_t *lo, int64_t *hi);
+void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi);
 /* The weight of an operand that the node may lack; NULL: it does. */
 static inline const mnc_weight *mnc_optional(const mnc_call *c, uint32_t in) {
     return in < c->node->n_in ? c->in[in].weight : NULL;
@@ -135,27 +152,35 @@ typedef struct {
     int64_t units; /* that it can be cut into; 0: the stage is left out */
 } mnc_work;
 typedef mnc_work (*mnc_work_fn)(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-typedef bool (*mnc_rows_fn)(const mnc_call *c, uint32_t stage);
+typedef int64_t (*mnc_cells_fn)(const mnc_call *c, uint32_t stage);
+typedef bool (*mnc_now_fn)(const mnc_call *c, uint32_t n_threads);
 /* Parts of some work for so many threads: no more than units, nor than mnc_range_guided knows, and
  * none of less than a microsecond or two, for which a part would cost more than it brings. 0: it
  * is left out. */
 uint32_t mnc_parts(mnc_work work, uint32_t n_threads);
 
 /* What prepare decides for a node, once per program. A node is one or two stages: all parts of
- * first are done before a part of fn begins, or, where both are shared out by rows, what first
- * makes of some rows before fn begins with them. */
+ * first are done before a part of fn begins. */
 typedef struct {
     mnc_fn first; /* NULL: only fn */
     mnc_fn fn;
-    /* Asked when the stages before are over; of a stage by rows it depends on shapes alone. NULL:
-     * a part for each thread */
+    /* Asked when the phases before are over. NULL: a part for each thread */
     mnc_work_fn work;
-    /* Bits 1 << stage of stages that may be shared out by rows of operand 0 (dim 0): what they
-     * write of a row depends on nothing but that row of operands with as many rows, or on what no
-     * stage of the phase writes. Consecutive ones run as one phase, row by row. */
-    uint32_t by_rows;
-    mnc_rows_fn rows; /* whether such a stage is, with these shapes; NULL: always */
-    void *user;       /* static data; not freed */
+    /* Bits 1 << stage of stages that may be shared out in cells, which are the rows of operand 0
+     * (dim 0), each in equal units of its elements: what they write of a cell depends on nothing
+     * but the same cell of operands with as many rows, or on what no stage of the phase writes.
+     * Consecutive ones run as one phase, cell by cell, also first and fn of one node. */
+    uint32_t in_cells;
+    /* Of those, stages that read all units of their rows and take all rows at once: they begin a
+     * phase. */
+    uint32_t begins;
+    /* Into how many units a row can be cut at most, with these shapes; it can be cut into divisors
+     * of that, too. 0: the stage is shared out otherwise. NULL: 1 */
+    mnc_cells_fn cells;
+    /* Whether it is in cells with the values that operands have now, when the phase before is over;
+     * NULL: yes */
+    mnc_now_fn now;
+    void *user; /* static data; not freed */
     uint64_t worker_bytes;
     uint64_t shared_bytes;
 } mnc_op;

@@ -113,7 +113,11 @@ struct mn_context {
     uint32_t *phase; /* [2 * n_steps], the first n_phase of them */
     uint32_t n_phase;
     uint32_t n_parts;
-    int64_t rows;        /* that the phase is shared out by; 0: as its one stage does it */
+    /* The cells of a phase of several stages. whole: a part has all rows. */
+    int64_t rows;
+    int64_t n_units;
+    bool whole;
+    bool closed;         /* no further stage joins it */
     uint32_t next_stage; /* behind the phase */
     uint32_t n_noted;    /* calls that a profile has begun */
     uint64_t noted_ns;   /* when it noted a time last */

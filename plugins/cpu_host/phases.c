@@ -1,11 +1,11 @@
 /* phases.c -- the stages of a step as phases of a team. Between two phases all threads wait for one
- * another, so there are as few as there can be: consecutive stages that are shared out by the same
- * rows, and need of each other nothing but the same row, are one phase, whose parts do one stage
- * after the other for their rows. Stages that are not worth sharing out run one after the other on
- * the thread that comes to them first, between the phases.
+ * another, so there are as few as there can be: consecutive stages that need of each other nothing
+ * but the same cell, some units of a row, are one phase, whose parts do one stage after the other
+ * for their cells. Stages that are not worth sharing out run one after the other on the thread that
+ * comes to them first, between the phases.
  *
- * Which stages go together follows from the shapes of a step (mnc_set.joins), how many parts a
- * phase has from what the phases before it have computed. */
+ * Which stages may go together follows from the shapes of a step (mnc_set.joins); which do, and how
+ * many parts a phase has, from what the phases before it have computed. */
 #include "mnc.h"
 
 /* ---- which stages are one phase -------------------------------------------------------------- */
@@ -13,15 +13,26 @@ static bool exists(const mn_context *c, uint32_t stage) {
     return stage % 2 == MNC_MAIN || mnc_op_of(c, stage)->first;
 }
 
-/* By how many rows the stage is shared out; 0: not by rows, or there is nothing to share. */
-static int64_t rows_of(const mn_context *c, uint32_t stage) {
+static bool begins(const mn_context *c, uint32_t stage) {
+    return mnc_op_of(c, stage)->begins >> stage % 2 & 1;
+}
+
+/* Units of a row; 0: the stage is not in cells. */
+static int64_t units_of(const mn_context *c, uint32_t stage) {
     const mnc_op *op = mnc_op_of(c, stage);
-    const mnc_call *call = mnc_call_of(c, stage);
-    if (!(op->by_rows >> stage % 2 & 1) || call->in[0].rows < 2)
+    if (!(op->in_cells >> stage % 2 & 1))
         return 0;
-    if (op->rows && !op->rows(call, stage % 2))
+    if (op->cells)
+        return op->cells(mnc_call_of(c, stage), stage % 2);
+    return 1;
+}
+
+/* Rows of the stage's cells; 0: it is not in cells, or there is nothing to share. */
+static int64_t rows_of(const mn_context *c, uint32_t stage) {
+    const int64_t rows = mnc_call_of(c, stage)->in[0].rows;
+    if (rows < 2 || !units_of(c, stage))
         return 0;
-    return call->in[0].rows;
+    return rows;
 }
 
 /* Bytes that a stage reads or writes. */
@@ -35,7 +46,7 @@ static memory memory_of(const mnc_operand *o) {
     return (memory){o->ptr, (uint64_t)(o->rows * o->cols) * 4, o->rows};
 }
 
-/* Whether `read` may lie in what `written` names, in other places than the same rows of it. */
+/* Whether `read` may lie in what `written` names, in other places than the same cells of it. */
 static bool meets(const memory *written, const memory *read, int64_t rows) {
     if (!written->at || !read->at)
         return false;
@@ -49,20 +60,27 @@ static bool meets(const memory *written, const memory *read, int64_t rows) {
 static memory operand(const mn_context *c, uint32_t stage, uint32_t i) {
     const mnc_call *call = mnc_call_of(c, stage);
     const uint32_t n_in = call->node->n_in;
-    if (i < n_in)
-        return memory_of(&call->in[i]);
+    memory in = {0};
+    if (i < n_in) {
+        in = memory_of(&call->in[i]);
+        if (begins(c, stage))
+            in.rows = 0;
+        return in;
+    }
     if (i < n_in + call->node->n_out)
         return memory_of(&call->out[i - n_in]);
     return (memory){call->shared, mnc_op_of(c, stage)->shared_bytes, 0};
 }
 
-/* Whether two stages by the same rows depend on each other by more than the same row: what one
+/* Whether two stages of the same rows depend on each other by more than the same cell: what one
  * writes the other reads or writes. */
 static bool depend(const mn_context *c, uint32_t a, uint32_t b, int64_t rows) {
     const mn_node *of_a = mnc_call_of(c, a)->node;
     const mn_node *of_b = mnc_call_of(c, b)->node;
-    for (uint32_t i = 0; i <= (uint32_t)of_a->n_in + of_a->n_out; i++)
-        for (uint32_t j = 0; j <= (uint32_t)of_b->n_in + of_b->n_out; j++) {
+    /* the shared scratch of one node is its own matter */
+    const uint32_t shared = of_a != of_b;
+    for (uint32_t i = 0; i < of_a->n_in + of_a->n_out + shared; i++)
+        for (uint32_t j = 0; j < of_b->n_in + of_b->n_out + shared; j++) {
             const memory x = operand(c, a, i);
             const memory y = operand(c, b, j);
             if ((i >= of_a->n_in || j >= of_b->n_in) && meets(&x, &y, rows))
@@ -79,7 +97,7 @@ void mnc_join_stages(mn_context *c) {
         if (!exists(c, i))
             continue;
         const int64_t rows = rows_of(c, i);
-        bool fits = rows && begin < i && rows_of(c, begin) == rows;
+        bool fits = rows && begin < i && !begins(c, i) && rows_of(c, begin) == rows;
         for (uint32_t j = begin; j < i && fits; j++)
             fits = !exists(c, j) || !depend(c, j, i, rows);
         joins[i] = fits;
@@ -96,19 +114,50 @@ mnc_work mnc_work_of(const mn_context *c, uint32_t stage) {
     return (mnc_work){INT64_MAX / 4096, c->prog->n_workers};
 }
 
-/* Adds the stage to the phase, if there is anything to do. */
-static void add_stage(mn_context *c, uint32_t stage, mnc_work *sum) {
+static int64_t common_divisor(int64_t a, int64_t b) {
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Whether the stage can be one of several of the phase, with these units of a row: those of whole
+ * columns have to keep all threads at work. */
+static bool suits(const mn_context *c, uint32_t stage, int64_t n_units) {
+    const mnc_op *op = mnc_op_of(c, stage);
+    const uint32_t n_threads = c->prog->n_workers;
+    if (op->now && !op->now(mnc_call_of(c, stage), n_threads))
+        return false;
+    return !c->whole || n_units >= (int64_t)n_threads * MNC_GUIDED;
+}
+
+/* Adds the stage to the phase, if there is anything to do. False: the phase ends before it. */
+static bool add_stage(mn_context *c, uint32_t stage, mnc_work *sum) {
     while (c->notes && c->n_noted <= stage / 2)
         mnc_note_begin(c, c->n_noted++);
     if (!exists(c, stage))
-        return;
+        return true;
     const mnc_work work = mnc_work_of(c, stage);
+    int64_t n_units = units_of(c, stage);
+    if (!c->n_phase) {
+        c->whole = begins(c, stage);
+        c->closed = !suits(c, stage, n_units);
+    } else {
+        n_units = common_divisor(c->n_units, n_units);
+        c->closed |= !c->at->joins[stage];
+    }
     if (!work.units)
-        return;
+        return true;
+    if (c->n_phase && (c->closed || !suits(c, stage, n_units)))
+        return false;
+    c->n_units = n_units;
     c->phase[c->n_phase] = stage;
     c->n_phase++;
     sum->ns += work.ns;
     sum->units = work.units;
+    return true;
 }
 
 /* The next phase that has parts; false: there is none, or the queue was aborted. What decides about
@@ -116,20 +165,13 @@ static void add_stage(mn_context *c, uint32_t stage, mnc_work *sum) {
 static bool next_phase(mn_context *c) {
     const uint32_t end = mnc_n_stages(c);
     mnc_work sum = {0, 0};
-    uint32_t stage = c->next_stage;
-    const bool is_first = !stage;
+    const bool is_first = !c->next_stage;
     c->n_phase = 0;
-    for (; stage < end; stage++) {
-        const bool goes_on = c->at->joins[stage] || !exists(c, stage);
-        if (c->n_phase && !goes_on)
-            break;
-        add_stage(c, stage, &sum);
-    }
-    c->next_stage = stage;
-    c->rows = 0;
+    while (c->next_stage < end && add_stage(c, c->next_stage, &sum))
+        c->next_stage++;
     if (c->n_phase > 1) {
-        c->rows = rows_of(c, c->phase[0]);
-        sum.units = c->rows;
+        c->rows = mnc_call_of(c, c->phase[0])->in[0].rows;
+        sum.units = c->whole ? c->n_units : c->rows * c->n_units;
     }
     c->n_parts = mnc_parts(sum, c->prog->n_workers);
     if (!is_first && atomic_load_explicit(&c->queue->aborted, memory_order_relaxed))
@@ -143,24 +185,43 @@ static void run_stage(mn_context *c, uint32_t stage, mnc_worker *w) {
     fn(mnc_call_of(c, stage), w);
 }
 
+static void run_cells(mn_context *c, mnc_worker *w) {
+    for (uint32_t i = 0; i < c->n_phase; i++)
+        run_stage(c, c->phase[i], w);
+}
+
 /* Row after row, so that a stage finds in the cache what the one before it has made. */
-static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
-    const mn_program *p = c->prog;
-    mnc_worker w = {.i = part, .n = c->n_parts, .n_threads = p->n_workers};
-    w.scratch = c->scratch + mnc_worker_scratch(p, thread);
-    if (!c->rows) {
-        run_stage(c, c->phase[0], &w);
-        return;
-    }
+static void run_rows(mn_context *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
-    mnc_range(&w, c->rows, 1, &lo, &hi);
-    w.by_rows = true;
-    for (int64_t r = lo; r < hi; r++) {
-        w.row_lo = r;
-        w.row_hi = r + 1;
-        for (uint32_t i = 0; i < c->n_phase; i++)
-            run_stage(c, c->phase[i], &w);
+    mnc_range(w, c->rows * c->n_units, 1, &lo, &hi);
+    w->in_cells = true;
+    while (lo < hi) {
+        w->row_lo = lo / c->n_units;
+        w->row_hi = w->row_lo + 1;
+        w->unit_lo = lo % c->n_units;
+        w->unit_hi = w->unit_lo + hi - lo;
+        if (w->unit_hi > c->n_units)
+            w->unit_hi = c->n_units;
+        run_cells(c, w);
+        lo += w->unit_hi - w->unit_lo;
+    }
+}
+
+static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
+    const mn_program *p = c->prog;
+    mnc_worker w = {.i = part, .n = c->n_parts, .n_threads = p->n_workers, .n_units = c->n_units};
+    w.scratch = c->scratch + mnc_worker_scratch(p, thread);
+    if (c->n_phase == 1) {
+        run_stage(c, c->phase[0], &w);
+    } else if (!c->whole) {
+        run_rows(c, &w);
+    } else {
+        mnc_range_guided(&w, c->n_units, 1, &w.unit_lo, &w.unit_hi);
+        w.in_cells = true;
+        w.row_hi = c->rows;
+        if (w.unit_lo < w.unit_hi)
+            run_cells(c, &w);
     }
 }
 

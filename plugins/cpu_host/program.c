@@ -98,23 +98,24 @@ static mn_status prepare(mn_program *p, mn_error *err) {
     return MN_OK;
 }
 
-/* Where the tensors between the steps lie. What stages may run at one time, in a phase by rows,
- * have alive at that time. */
+/* Where the tensors between the steps lie. What stages may run at one time, in one phase, lives at
+ * that time. */
 static mn_status place(mn_program *p, mn_error *err) {
     mn_status st = mnp_check_views(p->graph, p->lo, p->hi, p->symbol_max, err);
     if (st)
         return st;
     mnp_arena_begin(p->graph, p->allocations);
     int32_t at = 0;
-    bool was_by_rows = false;
+    bool was_in_cells = false;
     for (uint32_t i = 0; i < 2 * p->n_steps; i++) {
         const mnc_step *step = &p->steps[i / 2];
         if (i % 2 == MNC_FIRST && !step->op.first)
             continue;
-        const bool by_rows = step->op.by_rows >> i % 2 & 1;
-        if (!by_rows || !was_by_rows)
+        const bool in_cells = step->op.in_cells >> i % 2 & 1;
+        const bool begins = step->op.begins >> i % 2 & 1;
+        if (!in_cells || !was_in_cells || begins)
             at++;
-        was_by_rows = by_rows;
+        was_in_cells = in_cells;
         mnp_arena_live(p->graph, step->node, at, p->allocations);
     }
     return mnp_arena_place(p->dev->plugin->host, p->graph, p->symbol_max, MNC_ALIGN, p->allocations,

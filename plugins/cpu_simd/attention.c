@@ -504,6 +504,36 @@ static bool is_split(attn *a, uint32_t n_threads) {
     return tasks < n_threads || (tasks < 4 * n_threads && tasks % n_threads);
 }
 
+int64_t mnk_attention_cells(const mnc_call *c, uint32_t stage) {
+    (void)stage;
+    return mnc_attr_int(c, MN_ATTENTION_ATTR_N_HEAD_KV);
+}
+
+bool mnk_attention_now(const mnc_call *c, uint32_t n_threads) {
+    const mnc_operand *seqs = &c->in[MN_ATTENTION_SEQS];
+    const int32_t *seq = seqs->ptr;
+    attn a = attn_of(c);
+    for (int64_t i = 0; i < seqs->rows; i++, seq += 4)
+        if (seq[1] > 1)
+            return false;
+    return !is_split(&a, n_threads);
+}
+
+/* This part's key heads of its rows, each of which is all that a sequence has in the step. */
+static void cells(attn *a, const mnc_worker *w) {
+    const mnc_operand *seqs = &a->c->in[MN_ATTENTION_SEQS];
+    const int32_t *seq = seqs->ptr;
+    int64_t lo;
+    int64_t hi;
+    mnc_range_units(w, a->hkv, &lo, &hi);
+    for (int64_t i = 0; i < seqs->rows; i++, seq += 4) {
+        if (!seq[1] || seq[0] < w->row_lo || seq[0] >= w->row_hi)
+            continue;
+        for (int64_t h = lo; h < hi; h++)
+            whole(a, seq[2], h, seq[0], 1);
+    }
+}
+
 /* About 8 products of floats in a nanosecond, for keys and for values. */
 mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
     attn a = attn_of(c);
@@ -530,7 +560,9 @@ void mnk_attention_split(const mnc_call *c, mnc_worker *w) {
 void mnk_attention_node(const mnc_call *c, mnc_worker *w) {
     attn a = attn_of(c);
     lay_out(&a, w->scratch);
-    if (is_split(&a, w->n_threads))
+    if (w->in_cells)
+        cells(&a, w);
+    else if (is_split(&a, w->n_threads))
         merges(&a, w);
     else
         blocks(&a, w);

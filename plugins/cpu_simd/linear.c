@@ -104,11 +104,21 @@ mnc_work mnk_product_work(int64_t n, int64_t k, int64_t r) {
 void mnk_quantise_rows(const mnc_worker *w, const float *x, int64_t r, int64_t per_row, int64_t k,
                        uint8_t *to) {
     const int64_t ldq = mnk_quant_bytes(k);
+    if (per_row > 1) {
+        mnc_spans s = mnc_range_cells(w, r, per_row, 1);
+        for (; s.n; mnc_next_span(&s))
+            for (int64_t j = s.lo; j < s.hi; j++)
+                mnk_quantise(x + j * k, k, 0, k / 32, to + j * ldq);
+        return;
+    }
+    int64_t first;
+    int64_t end;
     int64_t lo;
     int64_t hi;
-    mnc_range_cells(w, r, per_row, 1, &lo, &hi);
-    for (int64_t i = lo; i < hi; i++)
-        mnk_quantise(x + i * k, k, to + i * ldq);
+    mnc_range_rows(w, r, &first, &end);
+    mnc_range_units(w, k / 32, &lo, &hi);
+    for (int64_t i = first; i < end; i++)
+        mnk_quantise(x + i * k, k, lo, hi, to + i * ldq);
 }
 
 /* Scratch of a worker: a mnk_pair for each row of x, then a panel. */
@@ -208,7 +218,7 @@ static const uint8_t *row_of_x(const mnc_call *c, const mnk_forms *f, const mnk_
 }
 
 /* ---- the node -------------------------------------------------------------------------------- */
-/* Rows [lo, hi) of output i. */
+/* Outputs [lo, hi) of weight i, of this part's rows of x. */
 static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
@@ -220,19 +230,23 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
     float *y = c->out[i].ptr; /* [R, N] */
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
+    int64_t first = 0;
+    int64_t end = r;
+    if (w->in_cells)
+        mnc_range_rows(w, r, &first, &end);
     if (blas)
         done = mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi);
     if (!done) {
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
-        for (int64_t j = 0; j < r; j++) {
-            pair[j].x = row_of_x(c, &forms, kern, j);
-            pair[j].y = y + j * wt->rows;
+        for (int64_t j = first; j < end; j++) {
+            pair[j - first].x = row_of_x(c, &forms, kern, j);
+            pair[j - first].y = y + j * wt->rows;
         }
-        mnk_linear_rows(kern, wt, pair, r, lo, hi, panel);
+        mnk_linear_rows(kern, wt, pair, end - first, lo, hi, panel);
     }
     if (bias)
-        add_bias(bias, y, r, wt->rows, lo, hi);
+        add_bias(bias, y + first * wt->rows, end - first, wt->rows, lo, hi);
 }
 
 /* Rows of weight i among those of all weights, a multiple of 16; 0 if nobody wants its output. */
@@ -249,9 +263,35 @@ static int64_t all_rows(const mnc_call *c) {
     return n;
 }
 
-bool mnk_linear_rows_apart(const mnc_call *c, uint32_t stage) {
+/* So few rows that a part has some columns of all of them: what reads those columns alone is done
+ * where they are made. */
+#define COLUMN_ROWS 32
+/* A router's weights: too few columns for many threads, and small enough to be read for each row of
+ * so few. */
+#define NARROW_OUTPUTS 64
+#define NARROW_ELEMENTS (1 << 18)
+static bool is_narrow(int64_t n, int64_t k) {
+    return n <= NARROW_OUTPUTS && n * k <= NARROW_ELEMENTS;
+}
+
+/* Quantisation by blocks of 32; outputs by 16, all outputs the same share; narrow ones by rows. */
+int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnk_forms f = forms_of(c);
-    return stage == MNC_FIRST && !mnk_forms_has_tiles(&f);
+    int64_t n = 0;
+    if (stage == MNC_FIRST)
+        return mnk_forms_has_tiles(&f) ? 0 : (x->cols + 31) / 32;
+    if (x->rows > COLUMN_ROWS)
+        return 0;
+    if (c->node->n_out == 1 && is_narrow(c->in[MN_LINEAR_WEIGHT].weight->rows, x->cols))
+        return f.kern[MNK_X_F32] ? 1 : 0;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const int64_t rows = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
+        if (!c->out[i].ptr || rows % 16 || (n && rows / 16 != n))
+            return 0;
+        n = rows / 16;
+    }
+    return n;
 }
 
 mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
@@ -274,9 +314,15 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
     int64_t begin = 0;
-    mnc_range_guided(w, all_rows(c), 16, &lo, &hi);
+    if (!w->in_cells)
+        mnc_range_guided(w, all_rows(c), 16, &lo, &hi);
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
+        if (w->in_cells) {
+            mnc_range_units(w, n, &lo, &hi);
+            output(c, w, i, lo, hi);
+            continue;
+        }
         const int64_t from = lo > begin ? lo - begin : 0;
         const int64_t to = hi - begin < n ? hi - begin : n;
         if (c->out[i].ptr && from < to)
@@ -317,6 +363,10 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
         k *= mnc_query_dim(q, x, i);
     for (uint32_t i = 0; i < q->node->n_out; i++)
         mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &forms);
+    const int64_t n = mnc_query_dim(q, mnc_query_in(q, MN_LINEAR_WEIGHT), 0);
+    op->begins = 1u << MNC_MAIN;
+    if (q->node->n_out == 1 && is_narrow(n, k))
+        op->begins = 0;
     op->worker_bytes += pairs_bytes(r);
     op->shared_bytes = mnk_x_bytes(forms, k, r, mnk_groups(r));
 }

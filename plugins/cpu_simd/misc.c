@@ -145,7 +145,10 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
     float *cs = w->scratch;
     int64_t lo;
     int64_t hi;
-    mnc_range_cells(w, q->dim[0], 1, 1, &lo, &hi);
+    int64_t head_lo;
+    int64_t head_hi;
+    mnc_range_rows(w, q->dim[0], &lo, &hi);
+    mnc_range_units(w, h, &head_lo, &head_hi);
     for (int64_t t = lo; t < hi; t++) {
         for (int64_t i = 0; i < half; i++) {
             const double freq = mnk_load1(freqs->data, MN_F32, i);
@@ -153,21 +156,21 @@ void mnk_rope_node(const mnc_call *c, mnc_worker *w) {
             cs[i] = (float)(cos(angle) * m);
             cs[half + i] = (float)(sin(angle) * m);
         }
-        for (int64_t j = t * h; j < (t + 1) * h; j++)
+        for (int64_t j = t * h + head_lo; j < t * h + head_hi; j++)
             rotate(c, x + j * d, y + j * d, d, half, cs);
     }
 }
 
-/* The heads of one row, x: [Hkv, d], at place `off` of a page; bytes: of a head's row there. */
+/* Heads [lo, hi) of one row, x: [Hkv, d], at place `off` of a page; bytes: of a head there. */
 static void store(const mnk_vector *v, const mnc_kv *kv, uint32_t dtype, const float *x, int64_t d,
-                  int64_t off, int64_t bytes, uint8_t *heads) {
+                  int64_t lo, int64_t hi, int64_t off, int64_t bytes, uint8_t *heads) {
     const int64_t page_tokens = kv->geo.page_tokens;
-    for (int64_t h = 0; h < kv->geo.n_head_kv; h++, x += d) {
+    for (int64_t h = lo; h < hi; h++) {
         uint8_t *to = heads + (h * page_tokens + off) * bytes;
         if (dtype == MN_F16)
-            v->pack_f16(x, d, to);
+            v->pack_f16(x + h * d, d, to);
         else
-            mn_cached_put(dtype, x, d, to);
+            mn_cached_put(dtype, x + h * d, d, to);
     }
 }
 
@@ -185,7 +188,10 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
     const float *values = c->in[MN_KV_STORE_V].ptr; /* [T, Hkv, Dv] */
     int64_t lo;
     int64_t hi;
-    mnc_range_cells(w, c->in[MN_KV_STORE_ROW_POS].rows, 1, 1, &lo, &hi);
+    int64_t head_lo;
+    int64_t head_hi;
+    mnc_range_rows(w, c->in[MN_KV_STORE_ROW_POS].rows, &lo, &hi);
+    mnc_range_units(w, geo->n_head_kv, &head_lo, &head_hi);
     for (int64_t t = lo; t < hi; t++) {
         const int32_t index = pos[t] / page_tokens;
         const int32_t off = pos[t] % page_tokens;
@@ -203,8 +209,8 @@ void mnk_kv_store_node(const mnc_call *c, mnc_worker *w) {
         uint8_t *v_heads = mnc_kv_v(kv, page);
         const float *k = keys + t * k_row;
         const float *val = values + t * v_row;
-        store(v, kv, geo->k_dtype, k, geo->dim_k, off, geo->k_row, k_heads);
-        store(v, kv, geo->v_dtype, val, geo->dim_v, off, geo->v_row, v_heads);
+        store(v, kv, geo->k_dtype, k, geo->dim_k, head_lo, head_hi, off, geo->k_row, k_heads);
+        store(v, kv, geo->v_dtype, val, geo->dim_v, head_lo, head_hi, off, geo->v_row, v_heads);
     }
 }
 
@@ -262,4 +268,24 @@ mnc_work mnk_output_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
     (void)stage;
     (void)n_threads;
     return (mnc_work){n / 4, (n + 511) / 512};
+}
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+int64_t mnk_vector_cells(const mnc_call *c, uint32_t stage) {
+    const mnc_operand *x = &c->in[0];
+    const int64_t d = x->dim[x->n_dim - 1];
+    (void)stage;
+    return d ? x->cols / d : 0;
+}
+
+int64_t mnk_head_cells(const mnc_call *c, uint32_t stage) {
+    (void)stage;
+    return c->in[0].dim[1];
+}
+
+/* By lines of the cache. */
+int64_t mnk_element_cells(const mnc_call *c, uint32_t stage) {
+    const int64_t n = c->in[0].cols;
+    (void)stage;
+    return n % 16 ? 1 : n / 16;
 }

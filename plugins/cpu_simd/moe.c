@@ -83,7 +83,7 @@ void mnk_moe_route_node(const mnc_call *c, mnc_worker *w) {
     double *chosen = pick + n;
     int64_t lo;
     int64_t hi;
-    mnc_range_cells(w, x->rows, 1, 1, &lo, &hi);
+    mnc_range_rows(w, x->rows, &lo, &hi);
     for (int64_t t = lo; t < hi; t++) {
         const float *logit = (const float *)x->ptr + t * n;
         float *weights = (float *)c->out[MN_MOE_ROUTE_OUT_WEIGHTS].ptr + t * k;
@@ -365,9 +365,14 @@ void mnk_moe_quantise(const mnc_call *c, mnc_worker *w) {
         mnk_quantise_rows(w, x->ptr, x->rows, rows_of_x(c) / x->rows, last_dim(x), c->shared);
 }
 
-bool mnk_moe_rows_apart(const mnc_call *c, uint32_t stage) {
+int64_t mnk_moe_cells(const mnc_call *c, uint32_t stage) {
     const mnk_forms f = forms_of(c);
-    return stage == MNC_FIRST && !mnk_forms_has_tiles(&f);
+    (void)stage;
+    if (mnk_forms_has_tiles(&f))
+        return 0;
+    if (x_per_pair(c))
+        return c->in[MN_MOE_LINEAR_EXPERTS].cols;
+    return last_dim(&c->in[MN_MOE_LINEAR_X]) / 32;
 }
 
 mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {
@@ -453,9 +458,9 @@ void mnk_moe_combine_node(const mnc_call *c, mnc_worker *w) {
     const float *weights = c->in[MN_MOE_COMBINE_WEIGHTS].ptr;
     const int64_t k = c->in[MN_MOE_COMBINE_WEIGHTS].cols;
     const int64_t d = x->dim[x->n_dim - 1];
-    int64_t lo;
-    int64_t hi;
-    mnc_range_cells(w, x->rows, d, 512, &lo, &hi); /* of y [T, D], read as one row */
+    const mnc_spans share = mnc_range_cells(w, x->rows, d, 512); /* of y [T, D], as one row */
+    int64_t lo = share.lo;
+    const int64_t hi = share.hi;
     while (lo < hi) {
         const int64_t t = lo / d;
         const int64_t at = lo % d;

@@ -35,9 +35,16 @@ mnc_work mnk_sample_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_output_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_moe_route_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
-/* mnc_op.rows: x to 8 bits is a matter of rows, x to tiles is not. */
-bool mnk_linear_rows_apart(const mnc_call *c, uint32_t stage);
-bool mnk_moe_rows_apart(const mnc_call *c, uint32_t stage);
+/* mnc_op.cells of those that have more than rows. */
+int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage);
+int64_t mnk_attention_cells(const mnc_call *c, uint32_t stage);
+int64_t mnk_vector_cells(const mnc_call *c, uint32_t stage); /* norms */
+int64_t mnk_head_cells(const mnc_call *c, uint32_t stage);   /* ROPE, KV_STORE */
+int64_t mnk_element_cells(const mnc_call *c, uint32_t stage);
+int64_t mnk_moe_cells(const mnc_call *c, uint32_t stage);
+/* mnc_op.now: each row of the step has a sequence of its own, so that its head needs nothing but
+ * the same head of its own key and value, and of steps before. */
+bool mnk_attention_now(const mnc_call *c, uint32_t n_threads);
 
 /* Scratch for the largest shapes of the program. */
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);

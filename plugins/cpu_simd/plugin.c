@@ -222,36 +222,40 @@ static void moe_route_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op
 #define NODE(fn) NULL, fn, 0
 #define NODES(first, fn) first, fn, 0
 #define VECTOR(field) NULL, NULL, offsetof(mnk_vector, field)
-/* Which stages are shared out by rows, and whether they are with the shapes of a step. */
-#define APART 0, NULL
-#define BY_ROWS 1u << MNC_MAIN, NULL
-#define FIRST_BY_ROWS(rows) 1u << MNC_FIRST, rows
-/* X(op, contract, function, work, rows, verdict, scratch); verdict NULL: always native; scratch
+/* Which stages are in cells, of how many units, and when. */
+#define APART 0, NULL, NULL
+#define CELLS(cells) 1u << MNC_MAIN, cells, NULL
+#define FIRST_CELLS(cells) 1u << MNC_FIRST, cells, NULL
+#define ALL_CELLS(cells, now) 1u << MNC_FIRST | 1u << MNC_MAIN, cells, now
+/* X(op, contract, function, work, cells, verdict, scratch); verdict NULL: always native; scratch
  * NULL: needs none */
 #define MNK_OPS(X)                                                                                 \
     X(EMBED, 1, NODES(mnk_embed_resolve, mnk_embed_node), mnk_embed_work, APART, embed_verdict,    \
       embed_scratch)                                                                               \
-    X(RMS_NORM, 1, VECTOR(rms_norm), mnk_output_work, BY_ROWS, rms_norm_verdict, NULL)             \
-    X(LAYER_NORM, 1, VECTOR(layer_norm), mnk_output_work, BY_ROWS, layer_norm_verdict, NULL)       \
+    X(RMS_NORM, 1, VECTOR(rms_norm), mnk_output_work, CELLS(mnk_vector_cells), rms_norm_verdict,   \
+      NULL)                                                                                        \
+    X(LAYER_NORM, 1, VECTOR(layer_norm), mnk_output_work, CELLS(mnk_vector_cells),                 \
+      layer_norm_verdict, NULL)                                                                    \
     X(LINEAR, 1, NODES(mnk_linear_quantise, mnk_linear_node), mnk_linear_work,                     \
-      FIRST_BY_ROWS(mnk_linear_rows_apart), linear_verdict, mnk_linear_scratch)                    \
-    X(ROPE, 1, NODE(mnk_rope_node), mnk_rope_work, BY_ROWS, rope_verdict, rope_scratch)            \
-    X(KV_STORE, 1, NODE(mnk_kv_store_node), mnk_kv_store_work, BY_ROWS, NULL, NULL)                \
-    X(ATTENTION, 2, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work, APART,     \
-      attention_verdict, attention_scratch)                                                        \
-    X(ACT, 1, VECTOR(act), mnk_output_work, BY_ROWS, NULL, NULL)                                   \
-    X(GLU, 1, VECTOR(glu), mnk_output_work, BY_ROWS, NULL, NULL)                                   \
-    X(ADD, 1, VECTOR(add), mnk_output_work, BY_ROWS, NULL, NULL)                                   \
-    X(MUL, 1, VECTOR(mul), mnk_output_work, BY_ROWS, NULL, NULL)                                   \
-    X(SCALE, 1, VECTOR(scale_op), mnk_output_work, BY_ROWS, NULL, NULL)                            \
-    X(SOFTCAP, 1, VECTOR(softcap), mnk_output_work, BY_ROWS, NULL, NULL)                           \
+      ALL_CELLS(mnk_linear_cells, NULL), linear_verdict, mnk_linear_scratch)                       \
+    X(ROPE, 1, NODE(mnk_rope_node), mnk_rope_work, CELLS(mnk_head_cells), rope_verdict,            \
+      rope_scratch)                                                                                \
+    X(KV_STORE, 1, NODE(mnk_kv_store_node), mnk_kv_store_work, CELLS(mnk_head_cells), NULL, NULL)  \
+    X(ATTENTION, 2, NODES(mnk_attention_split, mnk_attention_node), mnk_attention_work,            \
+      ALL_CELLS(mnk_attention_cells, mnk_attention_now), attention_verdict, attention_scratch)     \
+    X(ACT, 1, VECTOR(act), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(GLU, 1, VECTOR(glu), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(ADD, 1, VECTOR(add), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(MUL, 1, VECTOR(mul), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)                  \
+    X(SCALE, 1, VECTOR(scale_op), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)           \
+    X(SOFTCAP, 1, VECTOR(softcap), mnk_output_work, CELLS(mnk_element_cells), NULL, NULL)          \
     X(GATHER_ROWS, 1, NODE(mnk_gather_node), mnk_output_work, APART, NULL, NULL)                   \
     X(SAMPLE, 4, NODE(mnc_op_sample), mnk_sample_work, APART, NULL, sample_scratch)                \
-    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), mnk_moe_route_work, BY_ROWS, moe_route_verdict,      \
+    X(MOE_ROUTE, 1, NODE(mnk_moe_route_node), mnk_moe_route_work, CELLS(NULL), moe_route_verdict,  \
       moe_route_scratch)                                                                           \
     X(MOE_LINEAR, 1, NODES(mnk_moe_quantise, mnk_moe_linear_node), mnk_moe_linear_work,            \
-      FIRST_BY_ROWS(mnk_moe_rows_apart), moe_linear_verdict, mnk_moe_linear_scratch)               \
-    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_work, BY_ROWS, NULL, NULL)
+      FIRST_CELLS(mnk_moe_cells), moe_linear_verdict, mnk_moe_linear_scratch)                      \
+    X(MOE_COMBINE, 1, NODE(mnk_moe_combine_node), mnk_output_work, CELLS(NULL), NULL, NULL)
 
 #define CONTRACT(OP, contract, ...) {MN_OP_##OP, contract},
 #define ROW(OP, contract, ...) {MN_OP_##OP, __VA_ARGS__},
@@ -262,8 +266,9 @@ static const struct {
     mnc_fn fn;
     size_t vector;
     mnc_work_fn work;
-    uint32_t by_rows;
-    mnc_rows_fn rows;
+    uint32_t in_cells;
+    mnc_cells_fn cells;
+    mnc_now_fn now;
     int32_t (*verdict)(const simd *s, const mnc_query *q, uint32_t *why);
     void (*scratch)(const mnc_query *q, const mnk_use *use, mnc_op *op);
 } op_rows[] = {MNK_OPS(ROW)};
@@ -327,8 +332,9 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
         op->first = op_rows[i].first;
         op->fn = op_rows[i].fn;
         op->work = op_rows[i].work;
-        op->by_rows = op_rows[i].by_rows;
-        op->rows = op_rows[i].rows;
+        op->in_cells = op_rows[i].in_cells;
+        op->cells = op_rows[i].cells;
+        op->now = op_rows[i].now;
         if (!op->fn)
             memcpy(&op->fn, of_vector, sizeof op->fn);
         if (op_rows[i].scratch)

@@ -1,13 +1,14 @@
 /* quant.c -- activations to 8 bits, per block of 32: d = max |x| / 127, q = round(x / d). */
 #include "rows.h"
 
-void mnk_quantise(const float *x, int64_t k, uint8_t *row) {
-    int8_t *q = (int8_t *)row;
+void mnk_quantise(const float *x, int64_t k, int64_t lo, int64_t hi, uint8_t *row) {
+    int8_t *q = (int8_t *)row + 32 * lo;
     float *d = (float *)(void *)(row + k);
     int32_t *sum = (int32_t *)(void *)(row + k + k / 8);
-    int32_t *sum4 = (int32_t *)(void *)(row + k + k / 4);
-    int32_t *sum16 = (int32_t *)(void *)(row + 2 * k + k / 4);
-    for (int64_t b = 0; b < k / 32; b++) {
+    int32_t *sum4 = (int32_t *)(void *)(row + k + k / 4) + 8 * lo;
+    int32_t *sum16 = (int32_t *)(void *)(row + 2 * k + k / 4) + 2 * lo;
+    x += 32 * lo;
+    for (int64_t b = lo; b < hi; b++) {
         int32_t bits[32];
         int32_t top = 0;
         memcpy(bits, x, sizeof bits);

@@ -114,8 +114,8 @@ static inline const int32_t *mnk_quant_sum16(const uint8_t *row, int64_t k) {
     const void *at = row + 2 * k + k / 4;
     return at;
 }
-/* row 64-byte aligned, k a multiple of 32 */
-void mnk_quantise(const float *x, int64_t k, uint8_t *row);
+/* Blocks [lo, hi) of k / 32 of x [k]; row 64-byte aligned, k a multiple of 32 */
+void mnk_quantise(const float *x, int64_t k, int64_t lo, int64_t hi, uint8_t *row);
 
 /* What attention and the small ops need of one ISA. */
 typedef struct {

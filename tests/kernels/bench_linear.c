@@ -60,7 +60,7 @@ static void once(worker *t) {
     if (w->kern->x_form == MNK_X_A8) {
         const int64_t end = w->r * (t->i + 1) / t->n;
         for (int64_t i = w->r * t->i / t->n; i < end; i++)
-            mnk_quantise(w->x + i * K, K, w->xq + i * ldq);
+            mnk_quantise(w->x + i * K, K, 0, K / 32, w->xq + i * ldq);
         pthread_barrier_wait(t->at);
     }
     const uint8_t *x = w->kern->x_form == MNK_X_A8 ? w->xq : (const uint8_t *)w->x;

@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < K * MANY; i++)
         x[i] = (float)(i % 17 - 8) * 0.1f;
     for (int i = 0; i < many; i++)
-        mnk_quantise(x + i * K, K, xq + i * ldq);
+        mnk_quantise(x + i * K, K, 0, K / 32, xq + i * ldq);
     printf("| kernel | GB/s of weights, 1 row | 10^9 elements/s | GFLOP/s, %d rows "
            "|\n|---|---|---|---|\n",
            (int)many);

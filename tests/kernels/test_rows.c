@@ -33,9 +33,18 @@ void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, i
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     mnc_range(w, total, grain, lo, hi);
 }
-void mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cells, int64_t grain, int64_t *lo,
-                     int64_t *hi) {
-    mnc_range(w, rows * cells, grain, lo, hi);
+mnc_spans mnc_range_cells(const mnc_worker *w, int64_t rows, int64_t cols, int64_t grain) {
+    mnc_spans s = {.n = 1};
+    mnc_range(w, rows * cols, grain, &s.lo, &s.hi);
+    return s;
+}
+void mnc_range_rows(const mnc_worker *w, int64_t rows, int64_t *lo, int64_t *hi) {
+    mnc_range(w, rows, 1, lo, hi);
+}
+void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi) {
+    (void)w;
+    *lo = 0;
+    *hi = n;
 }
 int64_t mnc_attr_int(const mnc_call *c, uint32_t i) {
     return i < c->n_attr ? (int64_t)c->attr[i] : 0;

@@ -234,7 +234,7 @@ static void put_rows(const linear_case *c, bool quantised, linear_inputs *in) {
         uint8_t *row = in->rows + i * in->ldx;
         const float *x = c->x + i * k;
         if (quantised)
-            mnk_quantise(x, k, row);
+            mnk_quantise(x, k, 0, k / 32, row);
         else
             memcpy(row, x, (size_t)(4 * k));
         for (int64_t j = 0; j < k; j++) {
