@@ -95,6 +95,79 @@ static bool has_tiles(const mn_device *d, uint32_t variant) {
     return false;
 }
 
+/* Whether products of one row are on tensor cores (row.cl), or as if there were some, on a device
+ * that is no NVIDIA GPU: in programs with experts, whose groups have many outputs of a product. */
+static bool has_fragments(const mn_device *d, uint32_t variant, const ocl_type *type) {
+    const bool could = strstr(type->options, "HAS_FRAGMENTS");
+    return could && variant & EXPERTS_BIT && (d->mma || !d->ptx);
+}
+
+/* Elements of a word of 16 bytes. */
+static uint32_t word_elements(const ocl_type *type) {
+    switch (type->dtype) {
+    case MN_F16:
+        return 8;
+    case MN_Q8_0:
+        return 16;
+    default:
+        return 32;
+    }
+}
+
+/* Groups that share a row of `rows`. */
+static uint32_t parts_of(const mn_device *d, uint32_t rows) {
+    return rows < d->step_groups ? d->step_groups / rows : 1;
+}
+
+/* How many warps have a block of 8 pairs of products on tensor cores, as a power of 2: with the
+ * fewest words for a warp of the group that has most; of equal ones neighbouring words by half of
+ * the warps. */
+static uint32_t share_of_blocks(const mn_device *d, const ocl_warp_args *a, const ocl_type *type,
+                                uint32_t most) {
+    static const uint32_t shares[] = {3, 4, 2, 1, 0};
+    const uint32_t words = 16 * (uint32_t)a->w[0].pieces / word_elements(type);
+    uint32_t best = ~0u;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        const uint32_t at_once = d->step_warps >> shares[i];
+        if (!at_once)
+            continue;
+        const uint32_t steps = (words + (4u << shares[i]) - 1) >> (2 + shares[i]);
+        const uint32_t cost = (most + at_once - 1) / at_once * steps;
+        if (cost < best)
+            found = shares[i];
+        best = cost < best ? cost : best;
+    }
+    return found;
+}
+
+/* How many warps have a pair otherwise: as many as there are for it. */
+static uint32_t share_of_pairs(const mn_device *d, const ocl_warp_args *a, uint32_t parts) {
+    uint32_t share = 0;
+    while ((uint32_t)a->units << (share + 1) <= d->step_warps * parts &&
+           2u << share <= d->step_warps)
+        share++;
+    return share;
+}
+
+/* Products among the warps of all groups. */
+static void divide(const mn_device *d, uint32_t variant, const ocl_warp_args *a,
+                   const ocl_type *type, ocl_step_op *op) {
+    const uint32_t parts = parts_of(d, (uint32_t)op->n[0]);
+    const uint32_t blocks = (uint32_t)op->n[1];
+    const uint32_t most = (blocks + parts - 1) / parts;
+    op->least = (int)(blocks / parts);
+    if (has_fragments(d, variant, type))
+        op->share = (int)share_of_blocks(d, a, type, most);
+    else
+        op->share = (int)share_of_pairs(d, a, parts);
+}
+
+/* Buffers of a kernel: every device takes 1,024 bytes of arguments, NVIDIA's more than 4,000. */
+static uint32_t mems_of(const mn_device *d) {
+    return d->ptx ? OCL_STEP_MEMS : OCL_STEP_MEMS_ANY;
+}
+
 /* A text behind what `own` of the source has, which stays there. */
 static void write_text(ocl_source *to, size_t *used, const char *format, ...) MNP_FORMAT(3, 4);
 static void write_text(ocl_source *to, size_t *used, const char *format, ...) {
@@ -142,16 +215,22 @@ void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
             continue;
         write_text(to, &used,
                    "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
-                   "#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n",
+                   "#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n#undef HAS_FRAGMENTS\n%s\n",
                    type->name, type->head ? type->head : 4,
                    is_on_tiles(variant, i) ? "#define HAS_HALVES" : "",
-                   strstr(type->options, "HAS_WORDS") ? "#define HAS_WORDS" : "");
+                   strstr(type->options, "HAS_WORDS") ? "#define HAS_WORDS" : "",
+                   has_fragments(d, variant, type) ? "#define HAS_FRAGMENTS" : "");
         to->texts[to->n_texts++] = type->text;
         to->texts[to->n_texts++] = ocl_text_warps;
         to->texts[to->n_texts++] = ocl_text_mma;
+        to->texts[to->n_texts++] = ocl_text_row;
     }
     write_list(variant, "EACH_TYPE", false, to, &used);
     write_list(variant, "EACH_TILE", true, to, &used);
+    write_text(to, &used, "\n#define STEP_MEMS %u\n#define EACH_8(X)", mems_of(d));
+    for (uint32_t i = 0; i < mems_of(d) / 8; i++)
+        write_text(to, &used, " X(%u)", i);
+    to->texts[to->n_texts++] = "\n";
     to->texts[to->n_texts++] = ocl_text_step;
 }
 
@@ -307,13 +386,13 @@ static int32_t what_of(const mn_device *d, uint32_t kernel) {
 }
 
 /* Its place among the batch's; guess: where it may be. -1: there is no room. */
-static int32_t place_mem(batch *b, cl_mem mem, int32_t guess) {
+static int32_t place_mem(const mn_device *d, batch *b, cl_mem mem, int32_t guess) {
     if (guess >= 0 && (uint32_t)guess < b->n_mems && b->mems[guess] == mem)
         return guess;
     for (uint32_t i = 0; i < b->n_mems; i++)
         if (b->mems[i] == mem)
             return (int32_t)i;
-    if (b->n_mems == OCL_STEP_MEMS)
+    if (b->n_mems == mems_of(d))
         return -1;
     b->mems[b->n_mems] = mem;
     return (int32_t)b->n_mems++;
@@ -341,15 +420,18 @@ static bool is_turned_by(const ocl_step_op *products, const ocl_step_op *store) 
 }
 
 /* The launch as operation i of the batch; false: its buffers have no room there. */
-static bool write_op(batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
+static bool write_op(const ocl_run *r, batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
+    const mn_device *d = r->dev;
     ocl_step_op op = {.what = what, .beside = l->beside};
     memcpy(op.args, l->args, l->args_bytes);
     if (l->type)
         op.type = (int)l->type->index;
     for (uint32_t k = 0; k < 3; k++)
         op.n[k] = (int)(l->grid.global[k] / l->grid.local[k]);
+    if (what == OCL_STEP_PRODUCTS)
+        divide(d, r->c->steps->variant, l->args, l->type, &op);
     for (uint32_t k = 0; k < l->n_refs; k++) {
-        const int32_t place = place_mem(b, l->refs[k].mem, b->ops[i].refs[k].mem);
+        const int32_t place = place_mem(d, b, l->refs[k].mem, b->ops[i].refs[k].mem);
         if (place < 0)
             return false;
         op.refs[k].mem = place;
@@ -392,7 +474,7 @@ bool ocl_step_add(ocl_run *r, const ocl_launch *l) {
             return true;
         if (!b->n_ops)
             begin_batch(r, b);
-        if (b->n_ops < MOST_OPS && write_op(b, b->n_ops, l, what)) {
+        if (b->n_ops < MOST_OPS && write_op(r, b, b->n_ops, l, what)) {
             b->n_ops++;
             return true;
         }
@@ -448,7 +530,7 @@ static cl_int set_args(const ocl_run *r, batch *b) {
         code = cl->SetKernelArg(b->object, 0, sizeof b->plan, &b->plan);
     if (!b->has_args && code == CL_SUCCESS)
         code = cl->SetKernelArg(b->object, 1, sizeof r->c->steps->arrived, &r->c->steps->arrived);
-    for (uint32_t i = 0; i < OCL_STEP_MEMS && code == CL_SUCCESS; i++)
+    for (uint32_t i = 0; i < mems_of(r->dev) && code == CL_SUCCESS; i++)
         code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->scratch);
     b->has_args = code == CL_SUCCESS;
     return code;

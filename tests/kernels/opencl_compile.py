@@ -35,14 +35,17 @@ def step(per, of_types, tiles=()):
     for name in of_types:
         file, options = types[name]
         head = next((o[7:] for o in options if o.startswith("-DHEAD=")), "4")
-        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n" % (
-            name, head, "#define HAS_HALVES" if name in tiles else "", "#define HAS_WORDS" if "-DHAS_WORDS" in options else ""))
-        parts += [texts[file], texts["warps"], texts["mma"]]
+        parts.append("\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %s\n#undef HAS_HALVES\n%s\n" % (
+            name, head, "#define HAS_HALVES" if name in tiles else ""))
+        for own in ("HAS_WORDS", "HAS_FRAGMENTS"):
+            parts.append("#undef %s\n%s\n" % (own, "#define " + own if "-D" + own in options else ""))
+        parts += [texts[file], texts["warps"], texts["mma"], texts["row"]]
     others = [name for name in of_types if name not in tiles]
     lists = "".join("\n#define %s(X)%s\n" % (each, "".join(" X(%d, %s)" % (step_types.index(name), name) for name in chosen))
                     for each, chosen in (("EACH_TYPE", others), ("EACH_TILE", tiles)))
     lanes = "#undef LANES\n#define LANES 512\n#define STEP_WARPS 16\n#define STEP_PER %d\n#define STEP_AHEAD %d\n" % (per, 1 if per > 4 else 4)
-    return lanes + "".join(parts) + lists + texts["step"]
+    mems = "\n#define STEP_MEMS 256\n#define EACH_8(X)%s\n" % "".join(" X(%d)" % i for i in range(32))
+    return lanes + "".join(parts) + lists + mems + texts["step"]
 
 
 failed = 0

@@ -169,7 +169,7 @@ typedef struct {
 
 /* step.cl: operations of one kernel, one after the other. An operand is a buffer, by its place
  * among the kernel's, and an offset; args: the struct of the operation's own kernel. */
-enum { OCL_STEP_MEMS = 96, OCL_STEP_REFS = 13, OCL_STEP_ARGS = 160 };
+enum { OCL_STEP_MEMS = 256, OCL_STEP_MEMS_ANY = 96, OCL_STEP_REFS = 13, OCL_STEP_ARGS = 160 };
 enum {
     OCL_STEP_PRODUCTS,
     OCL_STEP_FEW,
@@ -196,7 +196,8 @@ typedef struct {
     int type;   /* row of the types' table */
     int n[3];   /* groups of its own kernel */
     int beside; /* needs nothing of the operation before it */
-    int pad[2];
+    int share;  /* of products: 1 << share warps have a pair, or a block of pairs (row.cl) */
+    int least;  /* of the n[1] blocks each group has these or one more */
 } ocl_step_op;
 
 typedef struct {

@@ -220,6 +220,17 @@ static uint4 asked4(global const uchar *p) {
 #endif
 }
 
+/* Four bytes of them; p: a multiple of 4. */
+static uint asked1(global const uchar *p) {
+#ifdef PTX
+    uint v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+#else
+    return *(global const uint *)p;
+#endif
+}
+
 #ifdef PTX
 /* Small integers become the low bits of 1024 and more as halves, from which that is taken: exact,
  * and without conversions of bytes, of which a device makes a quarter as many. */
@@ -257,6 +268,50 @@ static float4 nibbles4(uint bytes) {
     return convert_float4(as_uchar4(bytes & 0x0f0f0f0fu));
 #endif
 }
+#ifdef PTX
+/* What four lanes side by side have. */
+static uint4 quarters(uint v) {
+    const int first = (int)get_local_id(0) & ~3;
+    uint4 all;
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(all.x) : "r"(v), "r"(first));
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(all.y) : "r"(v), "r"(first + 1));
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(all.z) : "r"(v), "r"(first + 2));
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(all.w) : "r"(v), "r"(first + 3));
+    return all;
+}
+#endif
+/* For row.cl. */
+static uint component(uint4 v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+#ifdef STEP_WARPS
+static uint halves_of(float2 v);
+/* The low nibbles of four bytes less `from`, in the order 0, 2, 1, 3. */
+static uint2 nibble_halves(uint bytes, int from) {
+#ifdef PTX
+    const uint even = (bytes & 0x000f000fu) | 0x64006400u;
+    const uint odd = (bytes >> 8 & 0x000f000fu) | 0x64006400u;
+    const uint zero = 0x64006400u + 0x10001u * from;
+    uint2 v;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(v.x) : "r"(even), "r"(zero));
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(v.y) : "r"(odd), "r"(zero));
+    return v;
+#else
+    const float4 v = nibbles4(bytes) - (float)from;
+    return (uint2)(halves_of(v.xz), halves_of(v.yw));
+#endif
+}
+/* Four signed bytes. */
+static uint2 byte_halves(uint bytes) {
+#ifdef PTX
+    const uint moved = bytes ^ 0x80808080u;
+    return (uint2)(two_bytes(moved, 0x4140), two_bytes(moved, 0x4342));
+#else
+    const float4 v = signed4(bytes);
+    return (uint2)(halves_of(v.lo), halves_of(v.hi));
+#endif
+}
+#endif
 /* 16 signed bytes; the low (high = 0) or high nibbles of 16 bytes. p: a multiple of 16. */
 static float16 signed16(global const uchar *p) {
 #ifdef PTX

@@ -144,6 +144,31 @@ typedef struct {
 #endif
 
 #if defined PTX && defined TYPE && defined HAS_HALVES
+/* A warp's part of the elements for N tiles of rows: nothing is computed before all that a step
+ * needs is asked for. */
+#define FEW_STEPS(M, N, STEPS)                                                                     \
+    STEPS for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {                                     \
+        uint4 a[2 * M];                                                                            \
+        float d[2 * M];                                                                            \
+        float4 v[N][2];                                                                            \
+        _Pragma("unroll") for (int m = 0; m < 2 * M; m++) {                                        \
+            a[m] = FN(halves)(w[m], k, t);                                                         \
+            d[m] = FN(factor)(scale[m], k / 32);                                                   \
+        }                                                                                          \
+        _Pragma("unroll") for (int i = 0; i < N; i++) {                                            \
+            v[i][0] = ((global const float4 *)(own[i] + k))[0];                                    \
+            v[i][1] = ((global const float4 *)(own[i] + k))[1];                                    \
+        }                                                                                          \
+        _Pragma("unroll") for (int i = 0; i < N; i++) {                                            \
+            const two_parts x = parts_of8(v[i][0], v[i][1]);                                       \
+            _Pragma("unroll") for (int m = 0; m < M; m++) {                                        \
+                const float4 c = mma32((float4)(0), a[2 * m], a[2 * m + 1], x);                    \
+                sum[m][i].lo += c.lo * d[2 * m];                                                   \
+                sum[m][i].hi += c.hi * d[2 * m + 1];                                               \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
 /* The 16 M outputs from 16 M gx on, of the 32 rows from 32 gy on, or of the pairs of expert gy. All
  * items of a group come here together. */
 #define PRODUCTS_FEW(name, M, STEPS)                                                               \
@@ -180,25 +205,12 @@ typedef struct {
                 own[i] = u->x + (ulong)((paired ? list[at] : at) / p->per_x) * p->K + 8 * t;       \
                 _Pragma("unroll") for (int m = 0; m < M; m++) sum[m][i] = 0;                       \
             }                                                                                      \
-            STEPS for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {                             \
-                uint4 a[2 * M];                                                                    \
-                float d[2 * M];                                                                    \
-                _Pragma("unroll") for (int m = 0; m < 2 * M; m++) {                                \
-                    a[m] = FN(halves)(w[m], k, t);                                                 \
-                    d[m] = FN(factor)(scale[m], k / 32);                                           \
-                }                                                                                  \
-                _Pragma("unroll") for (int i = 0; i < TILES; i++) {                                \
-                    if (i >= tiles)                                                                \
-                        continue;                                                                  \
-                    global const float4 *v = (global const float4 *)(own[i] + k);                  \
-                    const two_parts x = parts_of8(v[0], v[1]);                                     \
-                    _Pragma("unroll") for (int m = 0; m < M; m++) {                                \
-                        const float4 c = mma32((float4)(0), a[2 * m], a[2 * m + 1], x);            \
-                        sum[m][i].lo += c.lo * d[2 * m];                                           \
-                        sum[m][i].hi += c.hi * d[2 * m + 1];                                       \
-                    }                                                                              \
-                }                                                                                  \
-            }                                                                                      \
+            if (tiles <= 2)                                                                        \
+                FEW_STEPS(M, 2, STEPS)                                                             \
+            else if (tiles == 3)                                                                   \
+                FEW_STEPS(M, 3, STEPS)                                                             \
+            else                                                                                   \
+                FEW_STEPS(M, 4, STEPS)                                                             \
             _Pragma("unroll") for (int m = 0; m < M; m++) {                                        \
                 _Pragma("unroll") for (int i = 0; i < TILES; i++)                                  \
                     room.part[(warp * TILES + i) * 32 + lane] = sum[m][i];                         \

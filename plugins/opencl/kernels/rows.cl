@@ -3,13 +3,29 @@
 /* A row of D, by the LANES items of a group. */
 static void norm_row(global const float *x, global const float *w, global float *y,
                      ARGS ocl_norm_args *p, local float *red) {
+    enum { HELD_OF_NORM = LANES > 1 ? 8 : 1 };
     const int lane = GROUP_ITEM;
     float squares = 0;
-    for (int i = lane; i < p->D; i += LANES)
+    float held[HELD_OF_NORM];
+    float weight[HELD_OF_NORM];
+#pragma unroll
+    for (int e = 0; e < HELD_OF_NORM; e++) {
+        const int i = lane + e * LANES;
+        held[e] = i < p->D ? x[i] : 0.0f;
+        weight[e] = i < p->D ? w[i] : 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < HELD_OF_NORM; e++)
+        squares += held[e] * held[e];
+    for (int i = lane + HELD_OF_NORM * LANES; i < p->D; i += LANES)
         squares += x[i] * x[i];
     const float mean = group_sum(squares, red) / (float)p->D;
     const float factor = 1.0f / sqrt(mean + p->eps);
-    for (int i = lane; i < p->D; i += LANES)
+#pragma unroll
+    for (int e = 0; e < HELD_OF_NORM; e++)
+        if (lane + e * LANES < p->D)
+            y[lane + e * LANES] = held[e] * factor * (weight[e] + p->offset);
+    for (int i = lane + HELD_OF_NORM * LANES; i < p->D; i += LANES)
         y[i] = x[i] * factor * (w[i] + p->offset);
 }
 

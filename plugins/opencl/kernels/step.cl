@@ -50,9 +50,8 @@ INLINED void run_products(const group *g, local const ocl_step_op *op,
         switch (op->type) {
 #define PRODUCTS(i, type)                                                                          \
     case i:                                                                                        \
-        NAME(warp_products, type)                                                                  \
-        (op->refs, ARGS_OF(ocl_warp_args), row_of(v, rows), part_of(v, rows), parts, room, way,    \
-         asked && v == g->me);                                                                     \
+        NAME(row_products, type)                                                                   \
+        (op, row_of(v, rows), part_of(v, rows), parts, room, way, asked && v == g->me);            \
         break;
             EACH_TYPE(PRODUCTS)
         }
@@ -94,9 +93,8 @@ INLINED bool ask_ahead(const group *g, local const ocl_step_op *op, local const 
     switch (op->type) {
 #define ASK_FIRST(i, type)                                                                         \
     case i:                                                                                        \
-        NAME(ask_first, type)                                                                      \
-        (op->refs, ARGS_OF(ocl_warp_args), turns, row_of(g->me, rows), part_of(g->me, rows),       \
-         parts, way);                                                                              \
+        NAME(ask_row, type)                                                                        \
+        (op, turns, row_of(g->me, rows), part_of(g->me, rows), parts, way);                        \
         break;
         EACH_TYPE(ASK_FIRST)
     }
@@ -328,43 +326,33 @@ static void wait_for_all(const group *g, global uint *arrived, uint all) {
 #endif
 }
 
+/* The plugin defines STEP_MEMS, how many buffers a kernel has, and EACH_8: X(digit), one for each 8
+ * of them. */
 #define MEMS8(g)                                                                                   \
-    global char *m##g##0, global char *m##g##1, global char *m##g##2, global char *m##g##3,        \
-        global char *m##g##4, global char *m##g##5, global char *m##g##6, global char *m##g##7
-#define KEEP8(g, i)                                                                                \
-    mems[i] = (ulong)m##g##0;                                                                      \
-    mems[i + 1] = (ulong)m##g##1;                                                                  \
-    mems[i + 2] = (ulong)m##g##2;                                                                  \
-    mems[i + 3] = (ulong)m##g##3;                                                                  \
-    mems[i + 4] = (ulong)m##g##4;                                                                  \
-    mems[i + 5] = (ulong)m##g##5;                                                                  \
-    mems[i + 6] = (ulong)m##g##6;                                                                  \
-    mems[i + 7] = (ulong)m##g##7;
+    , global char *m##g##_0, global char *m##g##_1, global char *m##g##_2, global char *m##g##_3,  \
+        global char *m##g##_4, global char *m##g##_5, global char *m##g##_6, global char *m##g##_7
+#define KEEP8(g)                                                                                   \
+    mems[8 * g] = (ulong)m##g##_0;                                                                 \
+    mems[8 * g + 1] = (ulong)m##g##_1;                                                             \
+    mems[8 * g + 2] = (ulong)m##g##_2;                                                             \
+    mems[8 * g + 3] = (ulong)m##g##_3;                                                             \
+    mems[8 * g + 4] = (ulong)m##g##_4;                                                             \
+    mems[8 * g + 5] = (ulong)m##g##_5;                                                             \
+    mems[8 * g + 6] = (ulong)m##g##_6;                                                             \
+    mems[8 * g + 7] = (ulong)m##g##_7;
 
 kernel __attribute__((reqd_work_group_size(32, WARPS, 1))) void
-run_step(global const ocl_step_op *plan, global uint *arrived, const uint came, const int n_ops,
-         MEMS8(0), MEMS8(1), MEMS8(2), MEMS8(3), MEMS8(4), MEMS8(5), MEMS8(6), MEMS8(7), MEMS8(8),
-         MEMS8(9), MEMS8(a), MEMS8(b)) {
+run_step(global const ocl_step_op *plan, global uint *arrived, const uint came,
+         const int n_ops EACH_8(MEMS8)) {
     local float4 pool[POOL];
     local float red[ITEMS];
     local float4 sums4[WARPS / 4];
     local float *sums = (local float *)sums4;
     local int count;
-    local ulong mems[OCL_STEP_MEMS];
+    local ulong mems[STEP_MEMS];
     local ocl_step_op ops[AHEAD + 1];
     if (GROUP_ITEM == 0) {
-        KEEP8(0, 0)
-        KEEP8(1, 8)
-        KEEP8(2, 16)
-        KEEP8(3, 24)
-        KEEP8(4, 32)
-        KEEP8(5, 40)
-        KEEP8(6, 48)
-        KEEP8(7, 56)
-        KEEP8(8, 64)
-        KEEP8(9, 72)
-        KEEP8(a, 80)
-        KEEP8(b, 88)
+        EACH_8(KEEP8)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < AHEAD && i < n_ops; i++)

@@ -27,7 +27,7 @@ enum { parts_f32 = 1, quads_f32 = 1, parts_f16 = 1, quads_f16 = 2, parts_bf16 = 
 static global const uchar *word_f32(global const uchar *row, int i) {
     return row + 16 * i;
 }
-static uint bits_f32(global const uchar *scale, int i) {
+static uint bits_f32(global const uchar *row, global const uchar *scale, int i) {
     return 0;
 }
 static int quad_f32(int i, int part) {
@@ -47,6 +47,17 @@ static float4 times_f16(float4 sum, uint4 word, uint bits, global const uchar *r
     const float4 low = (float4)(two_halves(word.x), two_halves(word.y));
     const float4 high = (float4)(two_halves(word.z), two_halves(word.w));
     return fma(high, x1, fma(low, x0, sum));
+}
+/* For row.cl. fragment_TYPE: four elements of a part as halves; crossed_TYPE: the inner two of them
+ * change places; chained_TYPE: there are no scales, and sums go on; sums_TYPE: those of x are
+ * needed; scaled_TYPE: the products of a word, from
+ * those of its parts. */
+enum { crossed_f16 = 0, chained_f16 = 1, sums_f16 = 0 };
+static uint2 fragment_f16(uint4 word, int part, int q) {
+    return q ? word.zw : word.xy;
+}
+static float scaled_f16(float2 of, uint bits, int i, local const float *sums, local float *red) {
+    return of.x;
 }
 #define word_bf16 word_f32
 #define bits_bf16 bits_f32

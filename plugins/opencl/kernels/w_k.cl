@@ -37,8 +37,7 @@ static float16 piece_q3_k(global const uchar *row, int i) {
     return scale * (convert_float16(q) - 4.0f);
 }
 /* Scale and minimum of group j of q4_k and q5_k: 6 bits each in 12 bytes behind two halves. */
-static float2 scale_min(global const uchar *b, int j) {
-    const uint4 words = words4(b);
+static float2 scale_min_of(uint4 words, int j) {
     const int at = 8 * (j % 4);
     const uint low = words.y >> at;
     const uint mid = words.z >> at;
@@ -47,6 +46,9 @@ static float2 scale_min(global const uchar *b, int j) {
     if (j < 4)
         return both * (float2)(low & 63, mid & 63);
     return both * (float2)((high & 15) | (low >> 2 & 48), (high >> 4 & 15) | (mid >> 2 & 48));
+}
+static float2 scale_min(global const uchar *b, int j) {
+    return scale_min_of(words4(b), j);
 }
 static float16 piece_q4_k(global const uchar *row, int i) {
     global const uchar *b = row + 144 * (i / 16);
@@ -59,8 +61,13 @@ enum { parts_q4_k = 2, quads_q4_k = 4 };
 static global const uchar *word_q4_k(global const uchar *row, int i) {
     return row + 144 * (i / 8) + 16 + 16 * (i % 8);
 }
-static uint bits_q4_k(global const uchar *scale, int i) {
+/* Four lanes side by side have words of one block: each asks for a quarter of its scales. */
+static uint bits_q4_k(global const uchar *row, global const uchar *scale, int i) {
+#ifdef STEP_EXPERTS /* row.cl takes them so */
+    return asked1(row + 144 * (i / 8) + 4 * ((int)get_local_id(0) % 4));
+#else
     return 0;
+#endif
 }
 static int quad_q4_k(int i, int part) {
     return 16 * (i / 2) + 4 * (i % 2) + 8 * part;
@@ -73,6 +80,29 @@ static float4 times_q4_k(float4 sum, uint4 word, uint bits, global const uchar *
     const float2 s = scale_min(row + 144 * (i / 8), i % 8 / 2 * 2 + part);
     return fma((x0 + x1) + (x2 + x3), (float4)(-s.y), fma(of, (float4)(s.x), sum));
 }
+#ifdef STEP_WARPS
+/* For row.cl: as in w_float.cl. */
+enum { crossed_q4_k = 1, chained_q4_k = 0, sums_q4_k = 1 };
+static uint2 fragment_q4_k(uint4 word, int part, int q) {
+    return nibble_halves(component(word, q) >> 4 * part, 0);
+}
+#ifndef PTX
+static uint neighbour(uint v, int n, local float *red);
+#endif
+static float scaled_q4_k(float2 of, uint bits, int i, local const float *sums, local float *red) {
+#ifdef PTX
+    const uint4 words = quarters(bits);
+#else
+    const uint4 words = (uint4)(neighbour(bits, 0, red), neighbour(bits, 1, red),
+                                neighbour(bits, 2, red), neighbour(bits, 3, red));
+#endif
+    const int group = i % 8 / 2 * 2;
+    const float2 first = scale_min_of(words, group);
+    const float2 second = scale_min_of(words, group + 1);
+    const float least = first.y * sums[quad_q4_k(i, 0) / 4] + second.y * sums[quad_q4_k(i, 1) / 4];
+    return first.x * of.x + second.x * of.y - least;
+}
+#endif
 static float16 piece_q5_k(global const uchar *row, int i) {
     global const uchar *b = row + 176 * (i / 16);
     const int n = i % 16;

@@ -90,7 +90,7 @@ static global const uchar *word_q8_0(global const uchar *row, int i) {
 static float half_of(uint bits) {
     return two_halves(bits).x;
 }
-static uint bits_q8_0(global const uchar *scale, int i) {
+static uint bits_q8_0(global const uchar *row, global const uchar *scale, int i) {
     return *(global const ushort *)(scale + 2 * (i / 2));
 }
 static int quad_q8_0(int i, int part) {
@@ -103,7 +103,7 @@ static float4 times_q8_0(float4 sum, uint4 word, uint bits, global const uchar *
     return fma(of, (float4)(half_of(bits)), sum);
 }
 #define word_q4_0 word_q8_0
-static uint bits_q4_0(global const uchar *scale, int i) {
+static uint bits_q4_0(global const uchar *row, global const uchar *scale, int i) {
     return *(global const ushort *)(scale + 2 * i);
 }
 static int quad_q4_0(int i, int part) {
@@ -119,7 +119,7 @@ static float4 times_q4_0(float4 sum, uint4 word, uint bits, global const uchar *
 }
 #define word_mxfp4 word_q8_0
 #define quad_mxfp4 quad_q4_0
-static uint bits_mxfp4(global const uchar *scale, int i) {
+static uint bits_mxfp4(global const uchar *row, global const uchar *scale, int i) {
     return scale[i];
 }
 static float4 times_mxfp4(float4 sum, uint4 word, uint bits, global const uchar *row, int i,
@@ -129,6 +129,30 @@ static float4 times_mxfp4(float4 sum, uint4 word, uint bits, global const uchar 
         dot_codes(e2m1_4(w.x), e2m1_4(w.y), e2m1_4(w.z), e2m1_4(w.w), x0, x1, x2, x3);
     return fma(of * 16384.0f, (float4)(e8m0(bits)), sum);
 }
+#ifdef STEP_WARPS
+/* For row.cl: as in w_float.cl. */
+enum { crossed_q8_0 = 0, chained_q8_0 = 0, sums_q8_0 = 0 };
+static uint2 fragment_q8_0(uint4 word, int part, int q) {
+    return byte_halves(component(word, q));
+}
+static float scaled_q8_0(float2 of, uint bits, int i, local const float *sums, local float *red) {
+    return (of.x + of.y) * half_of(bits);
+}
+enum { crossed_q4_0 = 1, chained_q4_0 = 0, sums_q4_0 = 0 };
+static uint2 fragment_q4_0(uint4 word, int part, int q) {
+    return nibble_halves(component(word, q) >> 4 * part, 8);
+}
+#define scaled_q4_0 scaled_q8_0
+enum { crossed_mxfp4 = 1, chained_mxfp4 = 0, sums_mxfp4 = 0 };
+static uint2 fragment_mxfp4(uint4 word, int part, int q) {
+    const uint codes = component(word, q) >> 4 * part;
+    return (uint2)((codes << 9 & 0x0e000e00) | (codes << 12 & 0x80008000),
+                   (codes << 1 & 0x0e000e00) | (codes << 4 & 0x80008000));
+}
+static float scaled_mxfp4(float2 of, uint bits, int i, local const float *sums, local float *red) {
+    return (of.x + of.y) * 16384.0f * e8m0(bits);
+}
+#endif
 #endif
 #undef PIECE
 #undef PIECE_OF

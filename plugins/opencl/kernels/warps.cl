@@ -172,8 +172,8 @@ static output output_at(local const ocl_warp_args *p, int n) {
 
 /* How a warp goes through the units of a row's part: from unit `first` on every step-th; of a unit
  * words or pieces from `begin` and its lane on, every stride-th. A group's units are each of
- * `parts` in turn one, so that groups have equally many; where they are few two warps share one,
- * each with every other 32. */
+ * `parts` in turn one, so that groups have equally many; where they are few 1 << share warps have
+ * one together, each with some 32 in turn. */
 typedef struct {
     int own; /* of the warps that share no unit, this one */
     int warps;
@@ -183,15 +183,14 @@ typedef struct {
     int stride;
 } course;
 
-static course course_of(int units, int part, int parts) {
-    const int share = 2 * units <= WARPS * parts ? 2 : 1;
+static course course_of(int share, int part, int parts) {
     course c;
-    c.warps = WARPS / share;
+    c.warps = WARPS >> share;
     c.own = (int)get_local_id(1) & (c.warps - 1);
     c.first = c.own * parts + part;
     c.step = c.warps * parts;
-    c.begin = (int)get_local_id(1) < c.warps ? 0 : 32;
-    c.stride = 32 * share;
+    c.begin = 32 * (((int)get_local_id(1) << share) / WARPS);
+    c.stride = 32 << share;
     return c;
 }
 
@@ -202,10 +201,14 @@ typedef struct {
     global const float *bias[2];
 } row_pair;
 
-/* Words of two outputs that an item has asked for, and the bits of their scales. */
+/* Words of two outputs that an item has asked for, and the bits of their scales. For row.cl also
+ * where they lie and what they will be multiplied with. */
 typedef struct {
     uint4 word[2][MOST_AHEAD];
     uint bits[2][MOST_AHEAD];
+    row_pair rows;
+    global const float *x;
+    int expert;
 } under_way;
 
 /* What stands beside the products of two outputs: asked for before these are made. */
@@ -352,15 +355,15 @@ INLINED void FN(ask_word)(under_way *way, int e, row_pair r, int i, int words) {
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         way->word[k][e] = asked4(NAME(word, TYPE)(r.row[k], own));
-        way->bits[k][e] = NAME(bits, TYPE)(r.scale[k], own);
+        way->bits[k][e] = NAME(bits, TYPE)(r.row[k], r.scale[k], own);
     }
 }
 
 /* The first words of a warp's first unit. */
 INLINED void FN(ask_first)(local const ocl_step_ref *u, local const ocl_warp_args *p,
-                           local const ocl_step_op *turns, int row, int part, int parts,
-                           under_way *way) {
-    const course c = course_of(p->units, part, parts);
+                           local const ocl_step_op *turns, int share, int row, int part,
+                           int parts, under_way *way) {
+    const course c = course_of(share, part, parts);
     const int words = FN(words_in)(p->w[0].pieces);
     const int expert = expert_of(OPERAND(const int, IN_EXPERTS), row, p->n_experts);
     const row_pair r = FN(rows_at)(u, p, apart_of(p, turns), expert, c.first);
@@ -413,8 +416,8 @@ INLINED void FN(add_words)(float4 sum[2], under_way *way, row_pair r, row_pair n
 }
 #else
 INLINED void FN(ask_first)(local const ocl_step_ref *u, local const ocl_warp_args *p,
-                           local const ocl_step_op *turns, int row, int part, int parts,
-                           under_way *way) {
+                           local const ocl_step_op *turns, int share, int row, int part,
+                           int parts, under_way *way) {
 }
 
 static float4 FN(multiply)(float4 sum, row_pair r, int e, int i, float16 x) {
@@ -447,18 +450,19 @@ static void FN(add_pieces)(float4 sum[2], row_pair r, course c, int from, int co
 
 /* A group's part of a row's units: sums by warps, then each item finishes a unit. way: the first
  * words, if they were asked for. All items of a group come here together. */
-INLINED void FN(warp_products)(local const ocl_step_ref *u, local const ocl_warp_args *p, int row,
-                               int part, int parts, stage_room room, under_way *way, bool asked) {
+INLINED void FN(warp_products)(local const ocl_step_ref *u, local const ocl_warp_args *p, int share,
+                               int row, int part, int parts, stage_room room, under_way *way,
+                               bool asked) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
     const int units = p->units;
     const int apart = apart_of(p, room.turns);
     const int pieces = p->w[0].pieces;
-    const course c = course_of(units, part, parts);
+    const course c = course_of(share, part, parts);
     const int expert = expert_of(OPERAND(const int, IN_EXPERTS), row, p->n_experts);
     global const float *x = OPERAND(const float, IN_X) + (ulong)(row / p->per_x) * p->K;
     row_pair next = FN(rows_at)(u, p, apart, expert, c.first);
     if (!asked)
-        FN(ask_first)(u, p, room.turns, row, part, parts, way);
+        FN(ask_first)(u, p, room.turns, share, row, part, parts, way);
     for (int pass = part; pass < units; pass += ITEMS * parts) {
         const int own = pass + item * parts; /* that the item finishes */
         const int end = min(units, pass + ITEMS * parts);
@@ -497,14 +501,14 @@ INLINED void FN(warp_products)(local const ocl_step_ref *u, local const ocl_warp
             const float2 v = (float2)(warp_sum(total_of(sum[0]), room.red),
                                       warp_sum(total_of(sum[1]), room.red));
             if (get_local_id(0) == 0)
-                room.results[result + (c.begin ? WARPS / 2 : 0)] = v;
+                room.results[result + c.begin / 32 * c.warps] = v;
             result += c.warps;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         if (own < end) {
             float2 v = room.results[item];
-            if (c.stride > 32)
-                v += room.results[item + WARPS / 2];
+            for (int s = 32; s < c.stride; s += 32)
+                v += room.results[item + s / 32 * c.warps];
             put_two(u, p, room.turns, row, own, v, &beside);
         }
         if (end < units)
@@ -540,7 +544,8 @@ linear_warp(REF(x), REF(norm), REF(experts), REF(w0), REF(w1), REF(w2), REF(b0),
     barrier(CLK_LOCAL_MEM_FENCE);
     const stage_room room = {staged, red, (local float *)sums, results, 0};
     under_way way;
-    FN(warp_products)(u, &own, row, part, get_num_groups(1), room, &way, false);
+    const int share = 2 * own.units <= WARPS * (int)get_num_groups(1) ? 1 : 0;
+    FN(warp_products)(u, &own, share, row, part, get_num_groups(1), room, &way, false);
 }
 #endif
 #endif
