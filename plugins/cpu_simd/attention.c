@@ -527,10 +527,12 @@ static void cells(attn *a, const mnc_worker *w) {
     int64_t hi;
     mnc_range_units(w, a->hkv, &lo, &hi);
     for (int64_t i = 0; i < seqs->rows; i++, seq += 4) {
-        if (!seq[1] || seq[0] < w->row_lo || seq[0] >= w->row_hi)
+        const int32_t row = seq[0];
+        const bool ours = row >= w->row_lo && row < w->row_hi;
+        if (!seq[1] || !ours)
             continue;
         for (int64_t h = lo; h < hi; h++)
-            whole(a, seq[2], h, seq[0], 1);
+            whole(a, seq[2], h, row, 1);
     }
 }
 
@@ -546,7 +548,8 @@ mnc_work mnk_attention_work(const mnc_call *c, uint32_t stage, uint32_t n_thread
         return (mnc_work){work, splits ? chunks(&a, NULL) : 0};
     if (splits) {
         const int64_t heads = a.t * a.h;
-        return (mnc_work){heads * a.dv * chunks_of(longest(&a)), heads};
+        const int64_t n_chunks = chunks_of(longest(&a));
+        return (mnc_work){heads * a.dv * n_chunks, heads};
     }
     return (mnc_work){work, blocks(&a, NULL)};
 }

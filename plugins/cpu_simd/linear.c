@@ -279,15 +279,24 @@ int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnk_forms f = forms_of(c);
     int64_t n = 0;
+    const bool tiles = mnk_forms_has_tiles(&f);
+    if (stage == MNC_FIRST && tiles)
+        return 0;
     if (stage == MNC_FIRST)
-        return mnk_forms_has_tiles(&f) ? 0 : (x->cols + 31) / 32;
+        return (x->cols + 31) / 32;
     if (x->rows > COLUMN_ROWS)
         return 0;
-    if (c->node->n_out == 1 && is_narrow(c->in[MN_LINEAR_WEIGHT].weight->rows, x->cols))
-        return f.kern[MNK_X_F32] ? 1 : 0;
+    const mnc_weight *only = c->in[MN_LINEAR_WEIGHT].weight;
+    const bool narrow = is_narrow(only->rows, x->cols);
+    if (c->node->n_out == 1 && narrow)
+        return f.kern[MNK_X_F32] != NULL;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
-        const int64_t rows = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
-        if (!c->out[i].ptr || rows % 16 || (n && rows / 16 != n))
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        const int64_t rows = wt->rows;
+        const bool alike = !n || rows / 16 == n;
+        if (!c->out[i].ptr)
+            return 0;
+        if (rows % 16 || !alike)
             return 0;
         n = rows / 16;
     }

@@ -275,7 +275,9 @@ int64_t mnk_vector_cells(const mnc_call *c, uint32_t stage) {
     const mnc_operand *x = &c->in[0];
     const int64_t d = x->dim[x->n_dim - 1];
     (void)stage;
-    return d ? x->cols / d : 0;
+    if (!d)
+        return 0;
+    return x->cols / d;
 }
 
 int64_t mnk_head_cells(const mnc_call *c, uint32_t stage) {
@@ -287,5 +289,7 @@ int64_t mnk_head_cells(const mnc_call *c, uint32_t stage) {
 int64_t mnk_element_cells(const mnc_call *c, uint32_t stage) {
     const int64_t n = c->in[0].cols;
     (void)stage;
-    return n % 16 ? 1 : n / 16;
+    if (n % 16)
+        return 1;
+    return n / 16;
 }

@@ -372,7 +372,8 @@ int64_t mnk_moe_cells(const mnc_call *c, uint32_t stage) {
         return 0;
     if (x_per_pair(c))
         return c->in[MN_MOE_LINEAR_EXPERTS].cols;
-    return last_dim(&c->in[MN_MOE_LINEAR_X]) / 32;
+    const mnc_operand *x = &c->in[MN_MOE_LINEAR_X];
+    return last_dim(x) / 32;
 }
 
 mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) {

@@ -190,8 +190,8 @@ static void experts(void **state) {
 /* The most scratch that a MOE_LINEAR may take: of each worker the pairs, their order, where each
  * expert's begin, and a panel of weights; of all x as the products read it, and y. A panel of f32
  * has 48 rows of 1,040 columns, one of bytes 64 rows of at most 1.5 bytes a column, one of tiles
- * 128 rows and sums of 512 pairs. Tiles: 64 bytes a column and group of 16 pairs. Two nodes may have
- * their x at once. */
+ * 128 rows and sums of 512 pairs. Tiles: 64 bytes a column and group of 16 pairs. Two nodes may
+ * have their x at once. */
 static uint64_t most_scratch(const op_shape *s, uint32_t precision) {
     const uint64_t pairs = (uint64_t)(s->rows * s->n_used);
     const uint64_t k = (uint64_t)s->k;
