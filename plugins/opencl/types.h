@@ -23,14 +23,16 @@ enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
 /* X(DTYPE, name, file, options, head); head: bytes of a block's scale, which stand in front of its
  * codes in a file and in a plane of their own on the device; 0: rows are as stored */
 #define OCL_TYPES(X)                                                                               \
-    X(F32, f32, w_float, " -DHAS_WORDS", 0) X(F16, f16, w_float, " -DHAS_WORDS -DHAS_FRAGMENTS", 0)                \
+    X(F32, f32, w_float, " -DHAS_WORDS", 0)                                                        \
+    X(F16, f16, w_float, " -DHAS_WORDS -DHAS_FRAGMENTS", 0)                                        \
     X(BF16, bf16, w_float, " -DHAS_WORDS", 0)                                                      \
-    X(Q4_0, q4_0, w_q32, " -DHEAD=2 -DHAS_WORDS -DHAS_FRAGMENTS", 2) X(Q4_1, q4_1, w_q32, "", 0)                   \
+    X(Q4_0, q4_0, w_q32, " -DHEAD=2 -DHAS_WORDS -DHAS_FRAGMENTS", 2) X(Q4_1, q4_1, w_q32, "", 0)   \
     X(Q5_0, q5_0, w_q32, "", 0) X(Q5_1, q5_1, w_q32, "", 0)                                        \
-    X(Q8_0, q8_0, w_q32, " -DHEAD=2 -DHAS_WORDS -DHAS_FRAGMENTS", 2) X(IQ4_NL, iq4_nl, w_q32, " -DHEAD=2", 2)      \
-    X(MXFP4, mxfp4, w_q32, " -DHEAD=1 -DHAS_WORDS -DHAS_FRAGMENTS", 1) X(Q2_K, q2_k, w_k, "", 0)                   \
-    X(Q3_K, q3_k, w_k, "", 0) X(Q4_K, q4_k, w_k, " -DHAS_WORDS -DHAS_FRAGMENTS", 0) X(Q5_K, q5_k, w_k, "", 0)      \
-    X(Q6_K, q6_k, w_k, "", 0) X(IQ4_XS, iq4_xs, w_k, "", 0)                                        \
+    X(Q8_0, q8_0, w_q32, " -DHEAD=2 -DHAS_WORDS -DHAS_FRAGMENTS", 2)                               \
+    X(IQ4_NL, iq4_nl, w_q32, " -DHEAD=2", 2)                                                       \
+    X(MXFP4, mxfp4, w_q32, " -DHEAD=1 -DHAS_WORDS -DHAS_FRAGMENTS", 1) X(Q2_K, q2_k, w_k, "", 0)   \
+    X(Q3_K, q3_k, w_k, "", 0) X(Q4_K, q4_k, w_k, " -DHAS_WORDS -DHAS_FRAGMENTS", 0)                \
+    X(Q5_K, q5_k, w_k, "", 0) X(Q6_K, q6_k, w_k, "", 0) X(IQ4_XS, iq4_xs, w_k, "", 0)              \
     X(MXFP4_SPLIT, mxfp4_split, w_planes, "", 0)                                                   \
     X(MLX2_32, mlx2_32, w_planes, " -DBITS=2 -DGROUP=32", 0)                                       \
     X(MLX2_64, mlx2_64, w_planes, " -DBITS=2 -DGROUP=64", 0)                                       \
