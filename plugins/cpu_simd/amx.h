@@ -34,6 +34,13 @@ static const struct {
 #endif
 #define TILE_LOAD(t, p) TILE_LOAD_ROWS(t, p, 64)
 #define TILE_STORE(t, p) TILE_STORE_ROWS(t, p, 64)
+/* A tile is asked for this long before its turn: by then it is in the first cache. */
+enum { TILE_AHEAD = 2 * TILE_BYTES };
+#define TILE_ASK(p) ask_for((p) + TILE_AHEAD)
+INLINE void ask_for(const uint8_t *tile) {
+    for (int64_t l = 0; l < TILE_BYTES; l += 64)
+        v_prefetch(tile + l);
+}
 #define TILES_ZERO()                                                                               \
     do {                                                                                           \
         TILE_ZERO(0);                                                                              \

@@ -1,6 +1,6 @@
 /* amx_bf16.h -- values as one plane of bf16, or as two that add up to 16 bits of the mantissa.
  * Behind amx.h. */
-enum { COLUMNS = 32 }; /* of a tile */
+enum { COLUMNS = 32, COLUMN_BYTES = 2 }; /* of a tile */
 
 /* 32 values to bf16, nearest even; b: the upper 16. */
 INLINE __m512i round_pair(VF a, VF b) {
@@ -74,14 +74,18 @@ INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, 
 INLINE void multiply_tiles(const uint8_t *const a[2], const uint8_t *const b[2], int64_t tiles,
                            const int na, const int nb) {
     for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
+        TILE_ASK(b[0] + at);
         TILE_LOAD(4, a[0] + at);
         TILE_LOAD(6, b[0] + at);
         TILE_MULTIPLY(0, 4, 6);
+        TILE_ASK(a[0] + at);
         if (na > 1) {
             TILE_LOAD(5, a[1] + at);
             TILE_MULTIPLY(1, 5, 6);
+            TILE_ASK(a[1] + at);
         }
         if (nb > 1) {
+            TILE_ASK(b[1] + at);
             TILE_LOAD(7, b[1] + at);
             TILE_MULTIPLY(2, 4, 7);
         }
@@ -90,13 +94,44 @@ INLINE void multiply_tiles(const uint8_t *const a[2], const uint8_t *const b[2],
     }
 }
 
+/* Products of the tiles 4 and 5 with 6 and 7. */
+INLINE void multiply_loaded(const int na, const int nb) {
+    TILE_MULTIPLY(0, 4, 6);
+    if (na > 1)
+        TILE_MULTIPLY(1, 5, 6);
+    if (nb > 1)
+        TILE_MULTIPLY(2, 4, 7);
+    if (na > 1 && nb > 1)
+        TILE_MULTIPLY(3, 5, 7);
+}
+INLINE void load_a(const uint8_t *const a[2], int64_t at, const int na) {
+    TILE_LOAD(4, a[0] + at);
+    TILE_ASK(a[0] + at);
+    if (na > 1) {
+        TILE_LOAD(5, a[1] + at);
+        TILE_ASK(a[1] + at);
+    }
+}
+INLINE void load_b(const uint8_t *const b[2], int64_t at, const int nb) {
+    TILE_LOAD(6, b[0] + at);
+    TILE_ASK(b[0] + at);
+    if (nb > 1) {
+        TILE_LOAD(7, b[1] + at);
+        TILE_ASK(b[1] + at);
+    }
+}
+
 /* The same of two planes of each side, those of a a_plane bytes apart, those of b b_plane: all
- * products but that of the two rests, which is 2^-17 of a sum. */
+ * products but that of the two rests, which is 2^-17 of a sum. A tile is loaded once. */
 INLINE void multiply_planes(const uint8_t *const a[2], int64_t a_plane, const uint8_t *const b[2],
                             int64_t b_plane, int64_t tiles, const int na, const int nb) {
-    const uint8_t *const a_rest[2] = {a[0] + a_plane, a[1] + a_plane};
-    const uint8_t *const b_rest[2] = {b[0] + b_plane, b[1] + b_plane};
-    multiply_tiles(a_rest, b, tiles, na, nb);
-    multiply_tiles(a, b_rest, tiles, na, nb);
-    multiply_tiles(a, b, tiles, na, nb);
+    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
+        load_a(a, a_plane + at, na);
+        load_b(b, at, nb);
+        multiply_loaded(na, nb);
+        load_a(a, at, na);
+        multiply_loaded(na, nb);
+        load_b(b, b_plane + at, nb);
+        multiply_loaded(na, nb);
+    }
 }

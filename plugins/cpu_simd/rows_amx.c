@@ -1,21 +1,14 @@
 /* rows_amx.c -- products of weights of 16 bits with more than a few x rows on AMX: both sides in
  * bf16, sums in f32. A tile of weights is 16 rows by 32 columns as they lie; one of x has the same
  * columns of 16 rows as pairs, [16 pairs][16 rows][2], so that only x, which is smaller, is
- * transposed. Sums stay in tiles over a span. */
+ * transposed. Sums stay in tiles over a segment. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
 #include "amx.h"
 #include "amx_bf16.h"
 
-enum {
-    SPAN = 256,
-    PLANES = 2,
-    PANEL_ROWS = 64, /* 32 KiB of a first cache for each plane */
-    FEW_PANEL_ROWS = 64,
-    FEW = 64,
-    MOST = 256,
-};
+enum { SPAN = 0 };
 #include "rows_tiles.inc"
 
 static void pack_rounded(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
@@ -32,35 +25,29 @@ INLINE __m512i load_halves(const uint8_t *p, int64_t left) {
         return _mm512_loadu_si512(p);
     return _mm512_maskz_loadu_epi16((1u << left) - 1, p);
 }
-/* Bytes from the span of a row to what comes next in its place. */
-INLINE int64_t next_of(const mnc_weight *w, const span *s, int64_t ahead) {
-    return s->last ? ahead * (int64_t)w->row_bytes - 2 * s->k0 : 2 * SPAN;
-}
 INLINE void unpack_bf16(const mnc_weight *w, int64_t row, int64_t end, const span *s, int64_t ahead,
                         uint8_t *to, float *step) {
-    const int64_t next = next_of(w, s, ahead);
     mnk_at at[SIDE];
+    (void)ahead;
     (void)step;
     rows_at(w, row, end, at);
     for (int64_t c = 0; c < s->kc; c += COLUMNS, to += TILE_BYTES)
         for (int i = 0; i < SIDE; i++) {
             const uint8_t *p = at[i].data + 2 * (s->k0 + c);
-            v_prefetch(p + next);
             _mm512_storeu_si512(to + 64 * i, load_halves(p, s->kc - c));
         }
 }
 /* Two planes that add up to the f16 value: 8 and at most 3 of its bits. */
 INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, const span *s, int64_t ahead,
                        uint8_t *to, float *step) {
-    const int64_t next = next_of(w, s, ahead);
     const int64_t plane = s->tiles * TILE_BYTES;
     mnk_at at[SIDE];
+    (void)ahead;
     (void)step;
     rows_at(w, row, end, at);
     for (int64_t c = 0; c < s->kc; c += COLUMNS, to += TILE_BYTES)
         for (int i = 0; i < SIDE; i++) {
             const uint8_t *p = at[i].data + 2 * (s->k0 + c);
-            v_prefetch(p + next);
             const __m512i h = load_halves(p, s->kc - c);
             const __m256i lower = _mm512_castsi512_si256(h);
             const __m256i upper = _mm512_extracti64x4_epi64(h, 1);
@@ -73,23 +60,7 @@ INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, const span
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-INLINE void multiply(const mnc_weight *w, const block *b, const span *s, const int nw, const int nx,
-                     const int planes) {
-    const int64_t w_plane = s->tiles * TILE_BYTES;
-    const int64_t x_plane = (w->cols + COLUMNS - 1) / COLUMNS * TILE_BYTES;
-    float *sums = b->sums;
-    if (s->first) {
-        TILES_ZERO();
-    } else {
-        TILE_LOAD(0, sums);
-        TILE_LOAD(1, sums + SIDE * SIDE);
-        TILE_LOAD(2, sums + 2 * SIDE * SIDE);
-        TILE_LOAD(3, sums + 3 * SIDE * SIDE);
-    }
-    if (planes == 2)
-        multiply_planes(b->w, w_plane, b->x, x_plane, s->tiles, nw, nx);
-    else
-        multiply_tiles(b->w, b->x, s->tiles, nw, nx);
+INLINE void store_sums(float *sums, const int nw, const int nx) {
     TILE_STORE(0, sums);
     if (nw > 1)
         TILE_STORE(1, sums + SIDE * SIDE);
@@ -98,38 +69,41 @@ INLINE void multiply(const mnc_weight *w, const block *b, const span *s, const i
     if (nw > 1 && nx > 1)
         TILE_STORE(3, sums + 3 * SIDE * SIDE);
 }
-INLINE void multiply_rounded(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
-                             const int nw, const int nx) {
-    (void)whole;
-    multiply(w, b, s, nw, nx, 1);
-}
-INLINE void multiply_split(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
-                           const int nw, const int nx) {
-    (void)whole;
-    multiply(w, b, s, nw, nx, 2);
-}
-/* All is in the sums already. */
-INLINE void finish(const mnc_weight *w, const block *b, const span *s, const uint8_t *whole) {
+INLINE void multiply_rounded(const mnc_weight *w, const block *b, const block *before, const int nw,
+                             const int nx) {
     (void)w;
-    (void)b;
-    (void)s;
-    (void)whole;
+    (void)before;
+    TILES_ZERO();
+    multiply_tiles(b->w, b->x, b->s.tiles, nw, nx);
+    store_sums(b->sums, nw, nx);
+}
+INLINE void multiply_split(const mnc_weight *w, const block *b, const block *before, const int nw,
+                           const int nx) {
+    const int64_t w_plane = b->s.tiles * TILE_BYTES;
+    const int64_t x_plane = (w->cols + COLUMNS - 1) / COLUMNS * TILE_BYTES;
+    (void)before;
+    TILES_ZERO();
+    multiply_planes(b->w, w_plane, b->x, x_plane, b->s.tiles, nw, nx);
+    store_sums(b->sums, nw, nx);
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
-#define AMX_ROW(type, form, pack_, unpack, multiply, planes)                                       \
+#define AMX_ROW(type, form, pack_, multiply, planes)                                               \
     static void product_##type(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,   \
                                int64_t hi, void *room) {                                           \
-        tile_product(w, pair, r, lo, hi, room, (tile_kernel){planes, unpack, multiply, finish});   \
+        tile_product(w, pair, r, lo, hi, room,                                                     \
+                     (tile_kernel){planes, unpack_##type, multiply, NULL});                        \
+    }                                                                                              \
+    static uint64_t bytes_##type(int64_t k) {                                                      \
+        return room_bytes(k, planes);                                                              \
     }                                                                                              \
     const mnk_linear mnk_##type##_amx = {                                                          \
         .name = #type " bf16 amx",                                                                 \
         .x_form = form,                                                                            \
-        .panel_rows = PANEL_ROWS,                                                                  \
         .grain = 1,                                                                                \
-        .panel_bytes = room_bytes,                                                                 \
+        .panel_bytes = bytes_##type,                                                               \
         .pack = pack_,                                                                             \
         .product = product_##type,                                                                 \
     };
-AMX_ROW(bf16, MNK_X_TILES, pack_rounded, unpack_bf16, multiply_rounded, 1)
-AMX_ROW(f16, MNK_X_TILES2, pack_split, unpack_f16, multiply_split, 2)
+AMX_ROW(bf16, MNK_X_TILES, pack_rounded, multiply_rounded, 1)
+AMX_ROW(f16, MNK_X_TILES2, pack_split, multiply_split, 2)

@@ -4,21 +4,17 @@
 #include "types.inc"
 #include "amx.h"
 
-enum {
-    OFFSET = 0,
-    PANEL_ROWS = 128, /* 32 KiB of a first cache */
-    FEW_PANEL_ROWS = 64,
-    FEW = 64,
-    MOST = 512,
-};
+enum { OFFSET = 0 };
 #include "rows_tiles8.inc"
 
-/* Whole numbers of the span. */
-INLINE void multiply(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
-                     const int nw, const int nx) {
-    (void)w;
+/* Whole numbers of the span. Behind each step one tile of the block before is finished: the core has
+ * little else to do while tiles are multiplied. */
+INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
+                     const int nx) {
     TILES_ZERO();
-    for (int64_t at = 0; at < s->tiles * TILE_BYTES; at += TILE_BYTES) {
+    for (int64_t t = 0; t < b->s.tiles; t++) {
+        const int64_t at = t * TILE_BYTES;
+        TILE_ASK(b->x[0] + at);
         TILE_LOAD(4, b->w[0] + at);
         TILE_LOAD(6, b->x[0] + at);
         TILE_MULTIPLY_BYTES(0, 4, 6);
@@ -27,12 +23,18 @@ INLINE void multiply(const mnc_weight *w, const block *b, const span *s, uint8_t
             TILE_MULTIPLY_BYTES(1, 5, 6);
         }
         if (nx > 1) {
+            TILE_ASK(b->x[1] + at);
             TILE_LOAD(7, b->x[1] + at);
             TILE_MULTIPLY_BYTES(2, 4, 7);
         }
         if (nw > 1 && nx > 1)
             TILE_MULTIPLY_BYTES(3, 5, 7);
+        if (before)
+            finish_tile(w, before, (int)t);
     }
+    for (int64_t t = b->s.tiles; before && t < BLOCK_TILES; t++)
+        finish_tile(w, before, (int)t);
+    uint8_t *whole = b->whole;
     TILE_STORE(0, whole);
     if (nw > 1)
         TILE_STORE(1, whole + TILE_BYTES);

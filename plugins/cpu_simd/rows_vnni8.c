@@ -11,10 +11,6 @@
 #define TILES_END()
 enum {
     OFFSET = 128,
-    PANEL_ROWS = 64,
-    FEW_PANEL_ROWS = 64,
-    FEW = 64,
-    MOST = 512,
     ROWS = 8, /* of weights, with two groups of x: 16 sums in registers */
 };
 #include "rows_tiles8.inc"
@@ -71,11 +67,13 @@ INLINE void multiply_rows_of(const uint8_t *w, const uint8_t *const x[BLOCK],
 }
 
 /* Whole numbers of the span. */
-INLINE void multiply(const mnc_weight *w, const block *b, const span *s, uint8_t *whole,
-                     const int nw, const int nx) {
+INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
+                     const int nx) {
     const int rows = nx > 1 ? ROWS : SIDE;
+    const span *s = &b->s;
     __m512i seed[BLOCK];
-    (void)w;
+    if (before)
+        finish(w, before);
     for (int g = 0; g < nx; g++)
         seed[g] = seed_of(b->x[g], s);
     for (int j = 0; j < nw; j++)
@@ -83,7 +81,7 @@ INLINE void multiply(const mnc_weight *w, const block *b, const span *s, uint8_t
             const uint8_t *from = b->w[j] + 64 * i;
             uint8_t *to[BLOCK];
             for (int g = 0; g < BLOCK; g++)
-                to[g] = whole + (BLOCK * g + j) * TILE_BYTES + 64 * i;
+                to[g] = b->whole + (BLOCK * g + j) * TILE_BYTES + 64 * i;
             multiply_rows_of(from, b->x, seed, s, to, rows, nx);
         }
 }

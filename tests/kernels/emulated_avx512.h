@@ -17,6 +17,7 @@ typedef union {
     float s[16];
     uint64_t q[8];
     uint16_t h[32];
+    uint8_t b[64];
     __m256i half[2];
     __m256 half_f[2];
     __m128i quarter[4];
@@ -41,6 +42,15 @@ typedef union {
             r.u[l] = value;                                                                        \
         return r.i;                                                                                \
     }
+#define SHORTS(name, value)                                                                        \
+    static inline __m512i e_##name(__m512i x, __m512i y) {                                         \
+        const lanes a = {.i = x};                                                                  \
+        const lanes b = {.i = y};                                                                  \
+        lanes r;                                                                                   \
+        for (int l = 0; l < 32; l++)                                                               \
+            r.h[l] = (uint16_t)(value);                                                            \
+        return r.i;                                                                                \
+    }
 FLOATS(add_ps, a.s[l] + b.s[l])
 FLOATS(sub_ps, a.s[l] - b.s[l])
 FLOATS(mul_ps, a.s[l] * b.s[l])
@@ -53,7 +63,10 @@ WORDS(sub_epi32, a.u[l] - b.u[l])
 WORDS(mullo_epi32, a.u[l] * b.u[l])
 WORDS(and_si512, a.u[l] & b.u[l])
 WORDS(or_si512, a.u[l] | b.u[l])
+WORDS(xor_si512, a.u[l] ^ b.u[l])
 WORDS(max_epi32, a.d[l] > b.d[l] ? a.u[l] : b.u[l])
+SHORTS(add_epi16, a.h[l] + b.h[l])
+SHORTS(mullo_epi16, (uint32_t)a.h[l] * b.h[l])
 
 static inline __m512i e_castps_si512(__m512 x) {
     return ((lanes){.f = x}).i;
@@ -98,6 +111,31 @@ static inline __m512 e_or_ps(__m512 x, __m512 y) {
     const __m512i b = e_castps_si512(y);
     return e_castsi512_ps(e_or_si512(a, b));
 }
+static inline __m512i e_set1_epi8(char v) {
+    lanes r;
+    memset(&r, v, sizeof r);
+    return r.i;
+}
+static inline __m512i e_set1_epi16(short v) {
+    lanes r;
+    for (int l = 0; l < 32; l++)
+        r.h[l] = (uint16_t)v;
+    return r.i;
+}
+static inline __m512i e_broadcast_i32x4(__m128i x) {
+    return ((lanes){.quarter = {x, x, x, x}}).i;
+}
+static inline __m512i e_castsi256_si512(__m256i x) {
+    return ((lanes){.half = {x}}).i;
+}
+static inline __m512i e_inserti64x4(__m512i x, __m256i y, int k) {
+    lanes r = {.i = x};
+    r.half[k] = y;
+    return r.i;
+}
+static inline float e_cvtss_f32(__m512 x) {
+    return ((lanes){.f = x}).s[0];
+}
 static inline __m512 e_abs_ps(__m512 x) {
     return e_and_ps(x, e_castsi512_ps(e_set1_epi32(0x7fffffff)));
 }
@@ -140,8 +178,8 @@ static inline __m512i e_maskz_loadu_epi16(uint32_t keep, const void *p) {
             memcpy(&r.h[l], (const uint8_t *)p + 2 * l, 2);
     return r.i;
 }
-static inline void e_mask_storeu_epi32(void *p, uint16_t keep, __m512i x) {
-    const lanes a = {.i = x};
+static inline void e_mask_storeu_ps(void *p, uint16_t keep, __m512 x) {
+    const lanes a = {.f = x};
     for (int l = 0; l < 16; l++)
         if (keep >> l & 1)
             memcpy((uint8_t *)p + 4 * l, &a.u[l], 4);
@@ -153,8 +191,14 @@ static inline uint16_t e_cmp_ps_mask(__m512 x, __m512 y, int how) {
     const lanes b = {.f = y};
     uint16_t mask = 0;
     for (int l = 0; l < 16; l++) {
-        const bool less = a.s[l] < b.s[l];
-        mask |= (uint16_t)((how == _CMP_LT_OQ ? less : !less) << l);
+        bool holds = a.s[l] < b.s[l];
+        if (how == _CMP_NLT_UQ)
+            holds = !holds;
+        if (how == _CMP_GE_OQ)
+            holds = a.s[l] >= b.s[l];
+        if (how == _CMP_EQ_OQ)
+            holds = a.s[l] == b.s[l];
+        mask |= (uint16_t)(holds << l);
     }
     return mask;
 }
@@ -172,6 +216,37 @@ static inline __m512 e_mask_blend_ps(uint16_t mask, __m512 x, __m512 y) {
     for (int l = 0; l < 16; l++)
         if (mask >> l & 1)
             r.s[l] = b.s[l];
+    return r.f;
+}
+#define e_mask_mov_ps(x, mask, y) e_mask_blend_ps(mask, x, y)
+static inline __m512i e_mask_set1_epi32(__m512i x, uint16_t mask, int v) {
+    lanes r = {.i = x};
+    for (int l = 0; l < 16; l++)
+        if (mask >> l & 1)
+            r.d[l] = v;
+    return r.i;
+}
+static inline __m512i e_mask_mov_epi8(__m512i x, uint64_t mask, __m512i y) {
+    const lanes b = {.i = y};
+    lanes r = {.i = x};
+    for (int l = 0; l < 64; l++)
+        if (mask >> l & 1)
+            r.b[l] = b.b[l];
+    return r.i;
+}
+static inline __m512i e_maskz_mov_epi64(uint8_t mask, __m512i x) {
+    lanes r = {.i = x};
+    for (int l = 0; l < 8; l++)
+        if (!(mask >> l & 1))
+            r.q[l] = 0;
+    return r.i;
+}
+static inline __m512 e_maskz_rcp14_ps(uint16_t mask, __m512 x) {
+    const lanes a = {.f = x};
+    lanes r = {.i = e_setzero_si512()};
+    for (int l = 0; l < 16; l++)
+        if (mask >> l & 1)
+            r.s[l] = 1 / a.s[l];
     return r.f;
 }
 static inline __m512 e_cvtepi32_ps(__m512i x) {
@@ -270,6 +345,12 @@ static inline __m512i e_slli_epi32(__m512i x, int n) {
         a.u[l] <<= n;
     return a.i;
 }
+static inline __m512i e_srli_epi16(__m512i x, int n) {
+    lanes a = {.i = x};
+    for (int l = 0; l < 32; l++)
+        a.h[l] >>= n;
+    return a.i;
+}
 static inline int e_reduce_max_epi32(__m512i x) {
     const lanes a = {.i = x};
     int most = a.d[0];
@@ -312,6 +393,30 @@ static inline __m512 e_shuffle_ps(__m512 x, __m512 y, int k) {
         r.s[l + 3] = b.s[l + (k >> 6 & 3)];
     }
     return r.f;
+}
+static inline __m512 e_permute_ps(__m512 x, int k) {
+    return e_shuffle_ps(x, x, k);
+}
+/* Of each quarter: bytes of its table. */
+static inline __m512i e_shuffle_epi8(__m512i x, __m512i y) {
+    const lanes a = {.i = x};
+    const lanes b = {.i = y};
+    lanes r;
+    for (int l = 0; l < 64; l++)
+        r.b[l] = b.b[l] & 128 ? 0 : a.b[l / 16 * 16 + b.b[l] % 16];
+    return r.i;
+}
+static inline __m512i e_packus_epi16(__m512i x, __m512i y) {
+    const lanes a = {.i = x};
+    const lanes b = {.i = y};
+    lanes r;
+    for (int l = 0; l < 64; l++) {
+        const lanes *from = l / 8 % 2 ? &b : &a;
+        const int16_t h = (int16_t)from->h[l / 16 * 8 + l % 8];
+        const int top = h > 255 ? 255 : h;
+        r.b[l] = (uint8_t)(top < 0 ? 0 : top);
+    }
+    return r.i;
 }
 /* from: 0, the lower half of each quarter, or 1. */
 static inline __m512i e_mix32(__m512i x, __m512i y, int from) {
@@ -395,6 +500,8 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 /* ---- names ----------------------------------------------------------------------------------- */
 #undef _mm512_abs_ps
 #define _mm512_abs_ps e_abs_ps
+#undef _mm512_add_epi16
+#define _mm512_add_epi16 e_add_epi16
 #undef _mm512_add_epi32
 #define _mm512_add_epi32 e_add_epi32
 #undef _mm512_add_ps
@@ -403,10 +510,14 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_and_ps e_and_ps
 #undef _mm512_and_si512
 #define _mm512_and_si512 e_and_si512
+#undef _mm512_broadcast_i32x4
+#define _mm512_broadcast_i32x4 e_broadcast_i32x4
 #undef _mm512_castps512_ps256
 #define _mm512_castps512_ps256 e_castps512_ps256
 #undef _mm512_castps_si512
 #define _mm512_castps_si512 e_castps_si512
+#undef _mm512_castsi256_si512
+#define _mm512_castsi256_si512 e_castsi256_si512
 #undef _mm512_castsi512_ps
 #define _mm512_castsi512_ps e_castsi512_ps
 #undef _mm512_castsi512_si256
@@ -433,6 +544,8 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_cvtps_ph e_cvtps_ph
 #undef _mm512_cvtsepi32_epi8
 #define _mm512_cvtsepi32_epi8 e_cvtsepi32_epi8
+#undef _mm512_cvtss_f32
+#define _mm512_cvtss_f32 e_cvtss_f32
 #undef _mm512_div_ps
 #define _mm512_div_ps e_div_ps
 #undef _mm512_extractf32x8_ps
@@ -441,18 +554,30 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_extracti64x4_epi64 e_extracti64x4_epi64
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps e_fmadd_ps
+#undef _mm512_inserti64x4
+#define _mm512_inserti64x4 e_inserti64x4
 #undef _mm512_loadu_ps
 #define _mm512_loadu_ps e_loadu_ps
 #undef _mm512_loadu_si512
 #define _mm512_loadu_si512 e_loadu_si512
 #undef _mm512_mask_blend_ps
 #define _mm512_mask_blend_ps e_mask_blend_ps
-#undef _mm512_mask_storeu_epi32
-#define _mm512_mask_storeu_epi32 e_mask_storeu_epi32
+#undef _mm512_mask_mov_epi8
+#define _mm512_mask_mov_epi8 e_mask_mov_epi8
+#undef _mm512_mask_mov_ps
+#define _mm512_mask_mov_ps e_mask_mov_ps
+#undef _mm512_mask_set1_epi32
+#define _mm512_mask_set1_epi32 e_mask_set1_epi32
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps e_mask_storeu_ps
 #undef _mm512_maskz_loadu_epi16
 #define _mm512_maskz_loadu_epi16 e_maskz_loadu_epi16
 #undef _mm512_maskz_loadu_ps
 #define _mm512_maskz_loadu_ps e_maskz_loadu_ps
+#undef _mm512_maskz_mov_epi64
+#define _mm512_maskz_mov_epi64 e_maskz_mov_epi64
+#undef _mm512_maskz_rcp14_ps
+#define _mm512_maskz_rcp14_ps e_maskz_rcp14_ps
 #undef _mm512_max_epi32
 #define _mm512_max_epi32 e_max_epi32
 #undef _mm512_max_ps
@@ -461,12 +586,18 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_min_ps e_min_ps
 #undef _mm512_mul_ps
 #define _mm512_mul_ps e_mul_ps
+#undef _mm512_mullo_epi16
+#define _mm512_mullo_epi16 e_mullo_epi16
 #undef _mm512_mullo_epi32
 #define _mm512_mullo_epi32 e_mullo_epi32
 #undef _mm512_or_ps
 #define _mm512_or_ps e_or_ps
 #undef _mm512_or_si512
 #define _mm512_or_si512 e_or_si512
+#undef _mm512_packus_epi16
+#define _mm512_packus_epi16 e_packus_epi16
+#undef _mm512_permute_ps
+#define _mm512_permute_ps e_permute_ps
 #undef _mm512_reduce_max_epi32
 #define _mm512_reduce_max_epi32 e_reduce_max_epi32
 #undef _mm512_reduce_max_ps
@@ -475,12 +606,18 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_roundscale_ps e_roundscale_ps
 #undef _mm512_scalef_ps
 #define _mm512_scalef_ps e_scalef_ps
+#undef _mm512_set1_epi16
+#define _mm512_set1_epi16 e_set1_epi16
 #undef _mm512_set1_epi32
 #define _mm512_set1_epi32 e_set1_epi32
+#undef _mm512_set1_epi8
+#define _mm512_set1_epi8 e_set1_epi8
 #undef _mm512_set1_ps
 #define _mm512_set1_ps e_set1_ps
 #undef _mm512_setzero_si512
 #define _mm512_setzero_si512 e_setzero_si512
+#undef _mm512_shuffle_epi8
+#define _mm512_shuffle_epi8 e_shuffle_epi8
 #undef _mm512_shuffle_f32x4
 #define _mm512_shuffle_f32x4 e_shuffle_f32x4
 #undef _mm512_shuffle_i32x4
@@ -489,6 +626,8 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_shuffle_ps e_shuffle_ps
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 e_slli_epi32
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16 e_srli_epi16
 #undef _mm512_storeu_ps
 #define _mm512_storeu_ps e_storeu_ps
 #undef _mm512_storeu_si512
@@ -505,4 +644,6 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_unpacklo_epi32 e_unpacklo_epi32
 #undef _mm512_unpacklo_epi64
 #define _mm512_unpacklo_epi64 e_unpacklo_epi64
+#undef _mm512_xor_si512
+#define _mm512_xor_si512 e_xor_si512
 #endif
