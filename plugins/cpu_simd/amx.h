@@ -34,9 +34,8 @@ static const struct {
 #endif
 #define TILE_LOAD(t, p) TILE_LOAD_ROWS(t, p, 64)
 #define TILE_STORE(t, p) TILE_STORE_ROWS(t, p, 64)
-/* A tile is asked for this long before its turn: by then it is in the first cache. */
-enum { TILE_AHEAD = 2 * TILE_BYTES };
-#define TILE_ASK(p) ask_for((p) + TILE_AHEAD)
+/* A tile comes into the first cache before its turn; FAR, of those in the second. */
+enum { NEAR = 0, FAR = 2 * TILE_BYTES };
 INLINE void ask_for(const uint8_t *tile) {
     for (int64_t l = 0; l < TILE_BYTES; l += 64)
         v_prefetch(tile + l);

@@ -69,32 +69,28 @@ INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, 
     }
 }
 
-/* Tiles 0 to 3, of a[0] b[0], a[1] b[0], a[0] b[1], a[1] b[1], and what `tiles` tiles of each side
- * add to them; na, nb: how many there are, constant. */
-INLINE void multiply_tiles(const uint8_t *const a[2], const uint8_t *const b[2], int64_t tiles,
-                           const int na, const int nb) {
-    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
-        TILE_ASK(b[0] + at);
-        TILE_LOAD(4, a[0] + at);
-        TILE_LOAD(6, b[0] + at);
-        TILE_MULTIPLY(0, 4, 6);
-        TILE_ASK(a[0] + at);
-        if (na > 1) {
-            TILE_LOAD(5, a[1] + at);
-            TILE_MULTIPLY(1, 5, 6);
-            TILE_ASK(a[1] + at);
-        }
-        if (nb > 1) {
-            TILE_ASK(b[1] + at);
-            TILE_LOAD(7, b[1] + at);
-            TILE_MULTIPLY(2, 4, 7);
-        }
-        if (na > 1 && nb > 1)
-            TILE_MULTIPLY(3, 5, 7);
-    }
+/* Tiles 4 and 5, 6 and 7 of one or two groups; those that are `ahead` of them are asked for. */
+INLINE void load_a(const uint8_t *const a[2], int64_t at, const int na, const int64_t ahead) {
+    TILE_LOAD(4, a[0] + at);
+    if (ahead)
+        ask_for(a[0] + at + ahead);
+    if (na < 2)
+        return;
+    TILE_LOAD(5, a[1] + at);
+    if (ahead)
+        ask_for(a[1] + at + ahead);
 }
-
-/* Products of the tiles 4 and 5 with 6 and 7. */
+INLINE void load_b(const uint8_t *const b[2], int64_t at, const int nb, const int64_t ahead) {
+    TILE_LOAD(6, b[0] + at);
+    if (ahead)
+        ask_for(b[0] + at + ahead);
+    if (nb < 2)
+        return;
+    TILE_LOAD(7, b[1] + at);
+    if (ahead)
+        ask_for(b[1] + at + ahead);
+}
+/* To tiles 0 to 3 what they add. */
 INLINE void multiply_loaded(const int na, const int nb) {
     TILE_MULTIPLY(0, 4, 6);
     if (na > 1)
@@ -104,34 +100,30 @@ INLINE void multiply_loaded(const int na, const int nb) {
     if (na > 1 && nb > 1)
         TILE_MULTIPLY(3, 5, 7);
 }
-INLINE void load_a(const uint8_t *const a[2], int64_t at, const int na) {
-    TILE_LOAD(4, a[0] + at);
-    TILE_ASK(a[0] + at);
-    if (na > 1) {
-        TILE_LOAD(5, a[1] + at);
-        TILE_ASK(a[1] + at);
-    }
-}
-INLINE void load_b(const uint8_t *const b[2], int64_t at, const int nb) {
-    TILE_LOAD(6, b[0] + at);
-    TILE_ASK(b[0] + at);
-    if (nb > 1) {
-        TILE_LOAD(7, b[1] + at);
-        TILE_ASK(b[1] + at);
+
+/* To tiles 0 to 3, of a[0] b[0], a[1] b[0], a[0] b[1], a[1] b[1], what `tiles` tiles of each side
+ * add; na, nb: how many there are; ahead: NEAR or FAR; all constant. */
+INLINE void multiply_tiles(const uint8_t *const a[2], const uint8_t *const b[2], int64_t tiles,
+                           const int na, const int nb, const int64_t ahead) {
+    for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
+        load_a(a, at, na, ahead);
+        load_b(b, at, nb, ahead);
+        multiply_loaded(na, nb);
     }
 }
 
 /* The same of two planes of each side, those of a a_plane bytes apart, those of b b_plane: all
- * products but that of the two rests, which is 2^-17 of a sum. A tile is loaded once. */
+ * products but that of the two rests, which is 2^-17 of a sum. */
 INLINE void multiply_planes(const uint8_t *const a[2], int64_t a_plane, const uint8_t *const b[2],
-                            int64_t b_plane, int64_t tiles, const int na, const int nb) {
+                            int64_t b_plane, int64_t tiles, const int na, const int nb,
+                            const int64_t ahead) {
     for (int64_t at = 0; at < tiles * TILE_BYTES; at += TILE_BYTES) {
-        load_a(a, a_plane + at, na);
-        load_b(b, at, nb);
+        load_a(a, a_plane + at, na, ahead);
+        load_b(b, at, nb, ahead);
         multiply_loaded(na, nb);
-        load_a(a, at, na);
+        load_a(a, at, na, ahead);
         multiply_loaded(na, nb);
-        load_b(b, b_plane + at, nb);
+        load_b(b, b_plane + at, nb, ahead);
         multiply_loaded(na, nb);
     }
 }

@@ -163,6 +163,7 @@ typedef struct {
                    float *s); /* s [n, MNK_TILE] */
     /* acc[i] += p[i] v for n rows of p [n, MNK_TILE]; rows of acc are lda apart */
     void (*weigh)(const float *p, int64_t n, uint8_t *v, int64_t dv, float *acc, int64_t lda);
+    double error; /* of scores and of sums, relative L2, at most */
 } mnk_attend;
 /* NULL: there is none. */
 const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv);
@@ -216,7 +217,7 @@ MNK_EXTERNS_A8(neon_dot)
 MNK_EXTERNS_A8(neon_i8mm)
 MNK_EXTERNS_A8(amx)
 extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
-extern const mnk_attend mnk_attend_amx;
+extern const mnk_attend mnk_attend_amx_a8, mnk_attend_amx_a16;
 
 /* ---- scalars that every unit needs ----------------------------------------------------------- */
 static inline float mnk_bits_f32(uint32_t u) {

@@ -74,7 +74,7 @@ INLINE void multiply_rounded(const mnc_weight *w, const block *b, const block *b
     (void)w;
     (void)before;
     TILES_ZERO();
-    multiply_tiles(b->w, b->x, b->s.tiles, nw, nx);
+    multiply_tiles(b->w, b->x, b->s.tiles, nw, nx, FAR);
     store_sums(b->sums, nw, nx);
 }
 INLINE void multiply_split(const mnc_weight *w, const block *b, const block *before, const int nw,
@@ -83,7 +83,7 @@ INLINE void multiply_split(const mnc_weight *w, const block *b, const block *bef
     const int64_t x_plane = (w->cols + COLUMNS - 1) / COLUMNS * TILE_BYTES;
     (void)before;
     TILES_ZERO();
-    multiply_planes(b->w, w_plane, b->x, x_plane, b->s.tiles, nw, nx);
+    multiply_planes(b->w, w_plane, b->x, x_plane, b->s.tiles, nw, nx, FAR);
     store_sums(b->sums, nw, nx);
 }
 

@@ -14,7 +14,7 @@ INLINE void multiply(const mnc_weight *w, const block *b, const block *before, c
     TILES_ZERO();
     for (int64_t t = 0; t < b->s.tiles; t++) {
         const int64_t at = t * TILE_BYTES;
-        TILE_ASK(b->x[0] + at);
+        ask_for(b->x[0] + at + FAR);
         TILE_LOAD(4, b->w[0] + at);
         TILE_LOAD(6, b->x[0] + at);
         TILE_MULTIPLY_BYTES(0, 4, 6);
@@ -23,7 +23,7 @@ INLINE void multiply(const mnc_weight *w, const block *b, const block *before, c
             TILE_MULTIPLY_BYTES(1, 5, 6);
         }
         if (nx > 1) {
-            TILE_ASK(b->x[1] + at);
+            ask_for(b->x[1] + at + FAR);
             TILE_LOAD(7, b->x[1] + at);
             TILE_MULTIPLY_BYTES(2, 4, 7);
         }

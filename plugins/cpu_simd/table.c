@@ -105,8 +105,11 @@ const mnk_vector *mnk_find_vector(int32_t level) {
 
 const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv) {
 #if defined(__x86_64__)
-    if (level == MNK_AMX && precision != MN_PRECISION_EXACT && dv % 16 == 0)
-        return &mnk_attend_amx;
+    const bool has = level == MNK_AMX && dv % 16 == 0;
+    if (has && precision == MN_PRECISION_A8)
+        return &mnk_attend_amx_a8;
+    if (has && precision == MN_PRECISION_A16)
+        return &mnk_attend_amx_a16;
 #endif
     (void)precision;
     (void)level;

@@ -250,11 +250,14 @@ int main(int argc, char **argv) {
         rows_small(v);
         rows_attention(sets[i].isa, MN_PRECISION_EXACT, v->name);
     }
-    const mnk_attend *tiles = mnk_find_attend(MN_PRECISION_A16, level, 16);
-    if (tiles)
-        rows_attend(tiles);
-    if (tiles && !emulated) /* with the vectors of another set */
-        rows_attention(level, MN_PRECISION_A16, "tiles");
+    static const uint32_t rounded[] = {MN_PRECISION_A16, MN_PRECISION_A8};
+    for (int i = 0; i < 2; i++) {
+        const mnk_attend *tiles = mnk_find_attend(rounded[i], level, 16);
+        if (tiles)
+            rows_attend(tiles);
+        if (tiles && !emulated) /* with the vectors of another set */
+            rows_attention(level, rounded[i], "tiles");
+    }
     printf("test_rows: level %s, %d checks, %d failed\n", mnk_isa_name(level), n_checks, n_failed);
     return n_failed > 0;
 }

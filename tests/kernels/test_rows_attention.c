@@ -236,8 +236,9 @@ static void attention_case(const shape *s, const int64_t len[SLOTS]) {
     attend(s, &a, len, false, 2);
     memcpy(all, a.y, 4 * ny);
     double e = rows_rel_l2(all, want, (int64_t)ny);
-    const bool in_tiles = mnk_find_attend(s->precision, s->level, s->dv) != NULL;
-    rows_check(e < (in_tiles ? 2e-5 : 2e-6), "attention", s->name, s->dk, s->h, t, e);
+    const mnk_attend *in_tiles = mnk_find_attend(s->precision, s->level, s->dv);
+    const double limit = in_tiles ? 2 * in_tiles->error : 2e-6;
+    rows_check(e < limit, "attention", s->name, s->dk, s->h, t, e);
     size_t hv = (size_t)(s->h * s->dv);
     /* last rows alone: maybe split over the chunks */
     for (uint32_t workers = 1; workers <= 3 && !in_tiles; workers++) {
@@ -327,7 +328,7 @@ static void attend_scores(const mnk_attend *tiles, int64_t n, int64_t d) {
     tiles->keys(k, d, in_k);
     tiles->scores(in_q, n, in_k, d, s);
     const double e = rows_rel_l2(s, want, n * MNK_TILE);
-    rows_check(e < 1e-5, "scores", "tiles", n, d, 0, e);
+    rows_check(e < tiles->error, "scores", "tiles", n, d, 0, e);
     free(q);
     free(k);
     free(s);
@@ -364,7 +365,7 @@ static void attend_values(const mnk_attend *tiles, int64_t n, int64_t dv) {
     for (int64_t i = 0; i < n * dv; i++)
         got[i] = sums[i / dv * lda + i % dv];
     const double e = rows_rel_l2(got, want, n * dv);
-    rows_check(finite && e < 1e-5, "values", "tiles", n, dv, 0, e);
+    rows_check(finite && e < tiles->error, "values", "tiles", n, dv, 0, e);
     v[10 * dv] = INFINITY;
     rows_check(!tiles->values(v, lo, hi, dv, in_v), "an infinity", "tiles", n, dv, 0, 0);
     free(v);
