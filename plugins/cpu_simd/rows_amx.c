@@ -25,30 +25,28 @@ INLINE __m512i load_halves(const uint8_t *p, int64_t left) {
         return _mm512_loadu_si512(p);
     return _mm512_maskz_loadu_epi16((1u << left) - 1, p);
 }
-INLINE void unpack_bf16(const mnc_weight *w, int64_t row, int64_t end, const span *s, int64_t ahead,
-                        uint8_t *to, float *step) {
+INLINE void unpack_bf16(const mnc_weight *w, int64_t row, int64_t end, columns of, uint8_t *to,
+                        float *step) {
     mnk_at at[SIDE];
-    (void)ahead;
     (void)step;
     rows_at(w, row, end, at);
-    for (int64_t c = 0; c < s->kc; c += COLUMNS, to += TILE_BYTES)
+    for (int64_t c = 0; c < of.kc; c += COLUMNS, to += TILE_BYTES)
         for (int i = 0; i < SIDE; i++) {
-            const uint8_t *p = at[i].data + 2 * (s->k0 + c);
-            _mm512_storeu_si512(to + 64 * i, load_halves(p, s->kc - c));
+            const uint8_t *p = at[i].data + 2 * (of.k0 + c);
+            _mm512_storeu_si512(to + 64 * i, load_halves(p, of.kc - c));
         }
 }
 /* Two planes that add up to the f16 value: 8 and at most 3 of its bits. */
-INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, const span *s, int64_t ahead,
-                       uint8_t *to, float *step) {
-    const int64_t plane = s->tiles * TILE_BYTES;
+INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, columns of, uint8_t *to,
+                       float *step) {
+    const int64_t plane = span_tiles(of) * TILE_BYTES;
     mnk_at at[SIDE];
-    (void)ahead;
     (void)step;
     rows_at(w, row, end, at);
-    for (int64_t c = 0; c < s->kc; c += COLUMNS, to += TILE_BYTES)
+    for (int64_t c = 0; c < of.kc; c += COLUMNS, to += TILE_BYTES)
         for (int i = 0; i < SIDE; i++) {
-            const uint8_t *p = at[i].data + 2 * (s->k0 + c);
-            const __m512i h = load_halves(p, s->kc - c);
+            const uint8_t *p = at[i].data + 2 * (of.k0 + c);
+            const __m512i h = load_halves(p, of.kc - c);
             const __m256i lower = _mm512_castsi512_si256(h);
             const __m256i upper = _mm512_extracti64x4_epi64(h, 1);
             const VF a = _mm512_cvtph_ps(lower);

@@ -19,7 +19,7 @@
 
 /* Tiles: weights of 16 bits as bf16, in class a8 types of blocks in bytes. A tile of x costs as
  * much for one row as for 16: below these numbers of rows VNNI is faster, or each row alone. */
-enum { TILES_A8 = 24, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
+enum { TILES_A8 = 8, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
 #define AMX(precision, least, ...)                                                                 \
     {                                                                                              \
         MNK_AMX, precision, least, NULL, {                                                         \
