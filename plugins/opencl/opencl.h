@@ -44,6 +44,23 @@ struct ocl_built {
     ocl_built *next;
 };
 
+/* cl_khr_command_buffer, version 0.9. */
+typedef struct ocl_command_buffer_khr *ocl_command_buffer;
+typedef struct {
+    ocl_command_buffer(CL_API_CALL *create)(cl_uint n_queues, const cl_command_queue *queues,
+                                            const cl_ulong *properties, cl_int *code);
+    cl_int(CL_API_CALL *kernel)(ocl_command_buffer to, cl_command_queue queue,
+                                const cl_ulong *properties, cl_kernel kernel, cl_uint n_dim,
+                                const size_t *offset, const size_t *global, const size_t *local,
+                                cl_uint n_before, const cl_uint *before, cl_uint *point,
+                                void **handle);
+    cl_int(CL_API_CALL *finalize)(ocl_command_buffer buffer);
+    cl_int(CL_API_CALL *enqueue)(cl_uint n_queues, cl_command_queue *queues,
+                                 ocl_command_buffer buffer, cl_uint n_before,
+                                 const cl_event *before, cl_event *event);
+    cl_int(CL_API_CALL *release)(ocl_command_buffer buffer);
+} ocl_commands;
+
 struct mn_event {
     mn_device *dev;
     cl_event ev;
@@ -73,8 +90,12 @@ struct mn_device {
     uint32_t step_warps;   /* of such a group */
     mn_queue *stepper;     /* that such a kernel was last enqueued to; under lock */
     bool is_cpu;
+    bool sub_groups;  /* of SUB_GROUPS in common.cl */
+    bool shares_host; /* its memory is the host's: weights are written where they stay */
     bool has_double;
     bool keeps_binaries; /* between processes */
+    ocl_commands commands;
+    atomic_bool has_commands;
     char options[256];   /* of the compiler: what this device has */
     char name[64];
     char uid[64];
@@ -95,13 +116,14 @@ struct mn_buffer {
     uint32_t kind;
 };
 
-/* Writes go through a ring of segments on the host, so that the source is free on return and the
- * copy stays asynchronous. */
+/* Writes go through a ring of pinned segments on the host, so that the source is free on return and
+ * the copy stays asynchronous. */
 enum { OCL_SEGMENTS = 16, OCL_SEGMENT_BYTES = 1 << 18 };
 struct mn_queue {
     mn_device *dev;
     cl_command_queue cl;
-    char *ring;
+    mn_buffer *ring;
+    uint64_t segment_bytes; /* OCL_SEGMENT_BYTES, less where buffers are small */
     cl_event used[OCL_SEGMENTS]; /* the last copy of each; NULL = none */
     uint32_t next;
     atomic_bool aborted;
@@ -167,6 +189,10 @@ int64_t ocl_option(const mn_host *h, const char *key, int64_t otherwise);
 /* Makes the device's context and queue where they are not there yet; any thread. Whatever makes
  * children of the context calls it first. */
 mn_status ocl_start(mn_device *d, mn_error *err);
+
+/* ---- commands.c ------------------------------------------------------------------------------ */
+/* Fills d->commands where the driver has all of them. */
+void ocl_commands_find(mn_device *d, cl_platform_id platform);
 
 /* ---- signals.c ------------------------------------------------------------------------------- */
 enum { OCL_N_SIGNALS = 65 };

@@ -2,6 +2,7 @@
 """opencl.py MINERVA FIXTURE... | sessions: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
 fixtures in class exact, a batch against its prompts alone, a cache in several buffers, a fixture by the kernels of GPUs; or
 encoders, sessions, requests and scores. Exit code 77: skipped, with the reason: there is no driver. A driver whose device cannot be used fails."""
+import json
 import math
 import os
 import subprocess
@@ -76,6 +77,25 @@ for case, groups in [("fixture:gpt-oss-mxfp4", "-1"), ("fixture:gpt-oss-mxfp4", 
     print("%s in warps, step groups %s: %s" % (case, groups, "ok" if done.returncode == 0 else "FAILED\n" + done.stdout))
     if done.returncode:
         failed.append(case)
+# steps that are the same twice as command buffers
+with open(os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller", "golden.json"), encoding="utf-8") as f:
+    golden = json.load(f)[0]
+done = subprocess.run([MINERVA, "run", "-m", os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller"), "--prompt-ids",
+                       ",".join(map(str, golden["prompt_ids"])), "-n", "24", "--temp", "0", "--precision", "exact", "--device", "opencl", "--json", "-v"],
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, MINERVA_OPENCL_COMMAND_BUFFERS="1"))
+ok = done.returncode == 0 and json.loads(done.stdout)["ids"] == golden["greedy_ids"][:24] and "is a command buffer" in done.stderr
+print("story-begin in command buffers: %s" % ("ok" if ok else "FAILED\n" + done.stdout + done.stderr))
+if not ok:
+    failed.append("command buffers")
+# sub-groups as local memory plays them, beside the sums that the other kernels of groups make
+for name, lanes, size in [("llama", "16", "8"), ("gpt-oss-mxfp4", "32", "16"), ("llama", "32", "64")]:
+    env = dict(os.environ, MINERVA_OPENCL_SUB_GROUPS=size, MINERVA_OPENCL_LANES=lanes, MINERVA_OPENCL_LINEAR_LANES=lanes, MINERVA_OPENCL_UNIFIED="0",
+               POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+    error, said = logits_error(fixture(name), [5, 9, 13], env)
+    ok = error is not None and error <= 1e-5
+    print("%s, %s lanes in sub-groups of %s: %s" % (name, lanes, size, "ok" if ok else "FAILED, error %s\n%s" % (error, said)))
+    if not ok:
+        failed.append(name + " in sub-groups")
 # as few rows as products by tensor cores take in models with experts, which are emulated here
 env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS="1", POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
 for kind in ("q8_0", "q4_0"):

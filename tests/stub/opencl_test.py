@@ -114,10 +114,12 @@ def test_opencl_report():
 
 
 def test_opencl_uid():
-    """NVIDIA's place on the bus in CUDA's form."""
-    with scratch() as temp:
-        listed = minerva("devices", "--json", env=environment(temp, "good"))
-        has(listed.out, "pci-0001:5e:03")
+    """The place on the bus in CUDA's form, as NVIDIA's driver tells it and as AMD's does; else the UUID. What two platforms show is listed once."""
+    for mode, uid in (("good", "pci-0001:5e:03"), ("amd", "pci-0000:5e:03"), ("uuid", "uuid-303132333435363738396162636465")):
+        with scratch() as temp:
+            listed = minerva("devices", "--json", env=environment(temp, mode)).out
+            has(listed, uid)
+            equal(listed.count("Stub device"), 1)
 
 
 def test_opencl_lost():

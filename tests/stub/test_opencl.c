@@ -215,6 +215,93 @@ static void cache_of_large_pages(void **state) {
     close_world(&w);
 }
 
+/* What is free, of a driver that tells it, else all but an eighth; the option bounds both. */
+static void memory(void **state) {
+    static const struct {
+        const char *mode;
+        const char *bound;
+        uint64_t free;
+    } cases[] = {{"good", "0", UINT64_C(7) << 29},
+                 {"amd", "0", UINT64_C(1) << 30},
+                 {"good", "96", 96 << 20},
+                 {"amd", "96", 96 << 20}};
+    (void)state;
+    opencl_stub = (opencl_stub_state){0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        h_plugin p;
+        uint64_t free_bytes = 0;
+        uint64_t total = 0;
+        setenv("OPENCL_STUB", cases[i].mode, 1);
+        h_host_option("memory_mib", cases[i].bound);
+        assert_true(h_open(&p, "opencl"));
+        assert_int_equal(p.be->device_memory(p.dev, &free_bytes, &total, &error), MN_OK);
+        assert_int_equal(free_bytes, cases[i].free);
+        assert_int_equal(total, UINT64_C(1) << 32);
+        h_close(&p);
+    }
+    h_host_option(NULL, NULL);
+    unsetenv("OPENCL_STUB");
+}
+
+/* ---- command buffers ------------------------------------------------------------------------- */
+/* As open_world, with a kernel for each operation; a step has run, and the next ones are prepared. */
+static void open_commands(world *w) {
+    memset(w, 0, sizeof *w);
+    opencl_stub.has_commands = true;
+    assert_true(h_open(&w->p, "opencl"));
+    w->c = layers(MN_F32);
+    const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
+    assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
+    assert_int_equal(step(w), MN_OK);
+    assert_int_equal(w->p.be->context_prepare(w->plan->contexts[0], 0, w->c->value, &error), MN_OK);
+    opencl_stub.kernels = 0;
+}
+
+/* A step that is like the two before it is one call of the driver; not so once a buffer went. */
+static void commands(void **state) {
+    world w;
+    (void)state;
+    opencl_stub = (opencl_stub_state){0};
+    open_commands(&w);
+    assert_int_equal(step(&w), MN_OK);
+    const uint32_t kernels = opencl_stub.kernels;
+    assert_true(kernels > 3);
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.kernels, 2 * kernels);
+    assert_int_equal(opencl_stub.recorded, kernels);
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, 2 * kernels);
+        assert_int_equal(opencl_stub.replays, i);
+    }
+    mn_buffer *other;
+    assert_int_equal(w.p.be->alloc(w.p.dev, 64, MN_MEM_DEVICE, &other, &error), MN_OK);
+    w.p.be->buffer_free(other);
+    for (uint32_t i = 3; i <= 4; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, i * kernels);
+    }
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.replays, 4);
+    close_world(&w);
+}
+
+/* A driver that makes no command buffer after all gets its kernels one by one. */
+static void commands_refused(void **state) {
+    world w;
+    (void)state;
+    opencl_stub = (opencl_stub_state){.refuses_commands = true};
+    open_commands(&w);
+    assert_int_equal(step(&w), MN_OK);
+    const uint32_t kernels = opencl_stub.kernels;
+    for (uint32_t i = 2; i <= 4; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, i * kernels);
+    }
+    assert_int_equal(opencl_stub.replays, 0);
+    close_world(&w);
+}
+
 /* ---- a host with a cache --------------------------------------------------------------------- */
 enum { ENTRIES = 64, MOST_NAME = 1200 };
 static struct {
@@ -310,6 +397,8 @@ int main(void) {
         cmocka_unit_test(failed_step),    cmocka_unit_test(failed_turn),
         cmocka_unit_test(handle_again),   cmocka_unit_test(parts),
         cmocka_unit_test(cache_in_parts), cmocka_unit_test(cache_of_large_pages),
+        cmocka_unit_test(memory),         cmocka_unit_test(commands),
+        cmocka_unit_test(commands_refused),
         cmocka_unit_test(cached)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

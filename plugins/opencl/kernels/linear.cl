@@ -23,7 +23,9 @@ static float total_of(partial_sum sum) {
 
 /* The sum over the lanes of an output, for the first of them; red: [OUTPUTS LINEAR_LANES]. */
 static float lanes_sum(float v, local float *red) {
-#if LINEAR_LANES > 1
+#if LINEAR_LANES > 1 && defined SUB_GROUPS
+    return neighbours_sum(v, LINEAR_LANES, red);
+#elif LINEAR_LANES > 1
     const int lane = get_local_id(0);
     local float *own = red + get_local_id(1) * LINEAR_LANES;
     barrier(CLK_LOCAL_MEM_FENCE);
