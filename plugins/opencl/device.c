@@ -266,8 +266,8 @@ static mn_status test_sub_groups(mn_device *d, cl_program program, cl_mem mem, m
     for (int i = 0; i < TEST_N && !st; i++)
         if (host[i] != 0)
             return mnp_fail(err, MN_NO_DEVICE, ~0u,
-                            "self-test: item %d of a group got what is not its neighbour's; "
-                            "plugin.opencl.sub_groups = -1 does without sub-groups",
+                            "self-test: item %d of a group is not in one sub-group with its "
+                            "neighbours; plugin.opencl.sub_groups = -1 does without sub-groups",
                             i);
     return st;
 }

@@ -70,43 +70,64 @@ static int sub_size(void) {
 #endif
 }
 
-/* What the item of the sub-group whose number differs in the bits n has. Every item of the group
- * comes here. red: a word for each of them, for emulation alone. */
-static uint other_uint(uint v, int n, local uint *red) {
+/* SUB_REDUCE(T, name, combine): a function name(v, n, red) of all values v of each n neighbouring
+ * items of a sub-group, for all of them. n: a power of two. red: a T for each item of the group,
+ * for emulation alone, which every item of the group comes to. */
 #ifdef SUB_EMULATED
-    const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    red[item] = v;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return red[item ^ n];
-#elif SUB_GROUPS == OCL_SUB_KHR
+#define SUB_REDUCE(T, name, combine)                                                               \
+    static T name(T v, int n, local T *red) {                                                      \
+        const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);                    \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        red[item] = v;                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        v = red[item & ~(n - 1)];                                                                  \
+        for (int i = 1; i < n; i++) {                                                              \
+            const T a = v;                                                                         \
+            const T b = red[(item & ~(n - 1)) + i];                                                \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#else
+/* What the item whose number differs in the bits n has. */
+static uint other_uint(uint v, int n) {
+#if SUB_GROUPS == OCL_SUB_KHR
     return sub_group_shuffle_xor(v, (uint)n);
 #else
     return intel_sub_group_shuffle_xor(v, (uint)n);
 #endif
 }
-static float other_float(float v, int n, local uint *red) {
-    return as_float(other_uint(as_uint(v), n, red));
+static float other_float(float v, int n) {
+    return as_float(other_uint(as_uint(v), n));
 }
-static ulong other_ulong(ulong v, int n, local uint *red) {
-    const uint high = other_uint((uint)(v >> 32), n, red);
-    return (ulong)high << 32 | other_uint((uint)v, n, red);
+static ulong other_ulong(ulong v, int n) {
+    return (ulong)other_uint((uint)(v >> 32), n) << 32 | other_uint((uint)v, n);
 }
-static real other_real(real v, int n, local uint *red) {
+static real other_real(real v, int n) {
 #ifdef HAS_DOUBLE
-    return as_double(other_ulong(as_ulong(v), n, red));
+    return as_double(other_ulong(as_ulong(v), n));
 #else
-    return other_float(v, n, red);
+    return other_float(v, n);
 #endif
 }
+#define SUB_REDUCE(T, name, combine)                                                               \
+    static T name(T v, int n, local T *red) {                                                      \
+        for (n /= 2; n; n /= 2) {                                                                  \
+            const T a = v;                                                                         \
+            const T b = other_##T(v, n);                                                           \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#endif
+SUB_REDUCE(float, sub_sum, a + b)
 
 /* The sum over each n neighbouring items, n a power of two, for all of them: within sub-groups by
  * exchange, over several by local memory. red: a float for each item of the group. */
 static float neighbours_sum(float v, int n, local float *red) {
     const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);
     const int size = min(sub_size(), n);
-    for (int m = size / 2; m; m /= 2)
-        v += other_float(v, m, (local uint *)red);
+    v = sub_sum(v, size, red);
     if (size == n)
         return v;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -162,14 +183,11 @@ static real other_real(real v, int n) {
     }
 #elif defined SUB_GROUPS && LANES > 1
 #define GROUP_REDUCE(T, name, combine)                                                             \
+    SUB_REDUCE(T, sub_of_##name, combine)                                                          \
     static T name(T v, local T *red) {                                                             \
         const int lane = GROUP_ITEM;                                                               \
         const int size = min(sub_size(), LANES);                                                   \
-        for (int n = size / 2; n; n /= 2) {                                                        \
-            const T a = v;                                                                         \
-            const T b = other_##T(v, n, (local uint *)red);                                        \
-            v = combine;                                                                           \
-        }                                                                                          \
+        v = sub_of_##name(v, size, red);                                                           \
         SYNC_LOCAL;                                                                                \
         if (lane % size == 0)                                                                      \
             red[lane / size] = v;                                                                  \

@@ -7,13 +7,13 @@ kernel void self_test(global float *x) {
 }
 
 #ifdef SUB_GROUPS
-/* One group of [2, 32] items: how many exchanges give an item what another one's number is not. */
+/* One group of [2, 32] items: by how much the sum of the numbers of a sub-group is wrong. */
 kernel void self_test_sub_groups(global float *x) {
-    local uint red[64];
+    local float red[64];
     const int item = get_local_id(0) + 32 * get_local_id(1);
-    int wrong = 0;
-    for (int n = min(sub_size(), 32) / 2; n; n /= 2)
-        wrong += other_uint(item, n, red) != (uint)(item ^ n);
-    x[item] = wrong;
+    const int size = min(sub_size(), 32);
+    const int first = item & ~(size - 1);
+    const float sum = sub_sum((float)item, size, red);
+    x[item] = sum - (float)(size * first + size * (size - 1) / 2);
 }
 #endif
