@@ -110,6 +110,7 @@ static void choose_options(mn_device *d) {
     d->max_alloc = number(d, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof(cl_ulong));
     d->max_buffer = max_buffer(d);
     atomic_init(&d->kv_page, 0);
+    d->most_items = (uint32_t)number(d, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof(size_t));
     d->lanes = group_size(d, chosen(d, "lanes", d->is_cpu ? 1 : 256));
     d->linear_lanes = group_size(d, chosen(d, "linear_lanes", d->is_cpu ? 1 : 32));
     d->ptx = has_extension(d, "cl_nv_compiler_options");
@@ -156,8 +157,13 @@ mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     if (st)
         return st;
     mn_device *d = mnp_new(p->host, sizeof *d);
-    if (!d)
+    ocl_shape *shapes = mnp_new(p->host, OCL_N_TYPES * sizeof *shapes);
+    if (!d || !shapes) {
+        mnp_delete(p->host, d);
+        mnp_delete(p->host, shapes);
         return mnp_fail_memory(err, sizeof *d, "a device");
+    }
+    d->shapes = shapes;
     d->plugin = p;
     d->cl = &p->icd;
     d->id = p->found[i].id;
@@ -166,7 +172,9 @@ mn_status ocl_device_open(void *self, uint32_t i, mn_device **out, mn_error *err
     memcpy(d->driver, info.driver, sizeof d->driver);
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->start_lock, NULL);
+    pthread_mutex_init(&d->shape_lock, NULL);
     choose_options(d);
+    ocl_shapes_read(d);
     /* enqueuing a kernel costs a CPU next to nothing */
     if (ocl_option(p->host, "command_buffers", d->is_cpu ? 0 : 1) != 0)
         ocl_commands_find(d, p->found[i].platform);
@@ -192,6 +200,8 @@ void ocl_device_close(mn_device *d) {
         d->cl->ReleaseContext(d->context);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->start_lock);
+    pthread_mutex_destroy(&d->shape_lock);
+    ocl_delete(d, d->shapes);
     ocl_delete(d, d);
 }
 

@@ -44,6 +44,12 @@ struct ocl_built {
     ocl_built *next;
 };
 
+/* A group of linear.cl: items that share an output, outputs. */
+typedef struct {
+    uint32_t lanes;
+    uint32_t outputs;
+} ocl_shape;
+
 /* cl_khr_command_buffer, version 0.9. */
 typedef struct ocl_command_buffer_khr *ocl_command_buffer;
 typedef struct {
@@ -94,6 +100,10 @@ struct mn_device {
     bool shares_host; /* its memory is the host's: weights are written where they stay */
     bool has_double;
     bool keeps_binaries; /* between processes */
+    bool asks_shapes;    /* groups of linear.cl are measured (shapes.c) */
+    uint32_t most_items; /* of a group */
+    pthread_mutex_t shape_lock;
+    ocl_shape *shapes; /* [OCL_N_TYPES]; lanes 0: not measured yet */
     ocl_commands commands;
     atomic_bool has_commands;
     char options[256];   /* of the compiler: what this device has */
@@ -209,6 +219,16 @@ void ocl_signals_restore(const ocl_signals *kept);
  * first use or read from the cache; any thread. It belongs to the device. */
 mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err);
 void ocl_drop_built(mn_device *d);
+/* linear.cl for a type with groups of a shape; the caller's. */
+mn_status ocl_build_shape(mn_device *d, const ocl_type *type, ocl_shape shape, cl_program *out,
+                          mn_error *err);
+
+/* ---- shapes.c -------------------------------------------------------------------------------- */
+/* Whether the device is asked, and what it answered earlier. */
+void ocl_shapes_read(mn_device *d);
+/* Of products with a weight type; measured at the first call, any thread. */
+ocl_shape ocl_shape_of(mn_device *d, const ocl_type *type);
+ocl_shape ocl_default_shape(const mn_device *d);
 
 /* ---- step.c ---------------------------------------------------------------------------------- */
 /* The queue ends: no kernel of it runs any more. */
@@ -236,6 +256,8 @@ void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program
 /* Logs what drivers say of themselves, and the last build that failed in any process. */
 void ocl_describe(const ocl_plugin *p);
 void ocl_describe_failure(const ocl_plugin *p, const char *text);
+/* The host's cache; NULL: there is none. */
+const mn_cache *ocl_cache_of_host(const ocl_plugin *p);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */
@@ -261,6 +283,8 @@ bool ocl_is_matrix(const mn_node *n, uint32_t i);
 int ocl_blocks(const ocl_weight *w);
 /* Bytes on the device of a weight of the graph. */
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix);
+/* Sizes of a weight and of its parts. Returns the bytes of a part. */
+uint64_t ocl_weight_shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w);
 
 /* Where byte `at` of a buffer lies; result: as many bytes lie there in one piece. */
 uint64_t ocl_place_in(const mn_buffer *b, uint64_t at, ocl_ref *out);

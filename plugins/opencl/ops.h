@@ -82,6 +82,9 @@ void ocl_launch_now(ocl_run *r, const ocl_launch *l);
 cl_kernel ocl_kernel_at(const mn_context *c, const ocl_launch *l, uint32_t i);
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
 
+enum { OCL_LINEAR_FEW = 4 }; /* rows of linear_few at a time */
+/* n outputs, `tiles` of rows, in linear.cl. */
+ocl_grid ocl_linear_grid(ocl_shape shape, int64_t n, int64_t tiles);
 enum { OCL_TILE_ROWS = 5 }; /* from which products may be those on tensor cores */
 
 /* ---- step.c ---------------------------------------------------------------------------------- */

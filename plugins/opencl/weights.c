@@ -3,7 +3,8 @@
  * blocks. A type without a row in the table, and everything that is no matrix, is unpacked to f32
  * by dtype/ on the host.
  *
- * Sources are the host's until the event; bytes travel through the queue's ring. */
+ * Sources are the host's until the event; bytes travel through the queue's ring, or, where memory
+ * is shared, are written into the mapped buffer. */
 #include "backend.h"
 #include "source_rows.h"
 #include "types.h"
@@ -66,8 +67,7 @@ static uint64_t split(ocl_weight *w, int64_t together, uint64_t most) {
     return shape_part(w);
 }
 
-/* Sizes of a weight and of its parts. Returns the bytes of a part. */
-static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w) {
+uint64_t ocl_weight_shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w) {
     w->flat = !matrix;
     w->type = ocl_type_of(matrix ? t->dtype.id : (uint32_t)MN_F32);
     w->rows = 1;
@@ -89,7 +89,7 @@ static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_w
 
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix) {
     ocl_weight w = {0};
-    const uint64_t part = shape(d, t, matrix, &w);
+    const uint64_t part = ocl_weight_shape(d, t, matrix, &w);
     return w.n_parts * (part + SLACK);
 }
 
@@ -148,7 +148,7 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
     return st;
 }
 
-/* ---- rows gather on the host and leave together, or are written where they stay --------------- */
+/* ---- rows gather on the host and leave together, or are written where they stay -------------- */
 enum { CHUNK = 1 << 20 };
 
 /* Writes the next row to `to`; one for each plane of a weight. */
@@ -301,7 +301,7 @@ mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
         return st;
     const mn_tensor *t = mnp_tensor(set->graph, src.tensor);
     ocl_weight *w = &set->w[src.tensor];
-    const uint64_t bytes = shape(set->dev, t, !w->flat, w);
+    const uint64_t bytes = ocl_weight_shape(set->dev, t, !w->flat, w);
     if ((uint64_t)w->rows >> 40 || (uint64_t)w->cols >> 31 || bytes >> 46)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     st = take_parts(set->dev, w, bytes, err);

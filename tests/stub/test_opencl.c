@@ -127,6 +127,17 @@ static void handle_again(void **state) {
     close_world(&w);
 }
 
+/* One row with a matrix of N rows of K. */
+static op_case *product(int64_t N, int64_t K) {
+    op_case *c = case_new();
+    assert_non_null(c);
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    return c;
+}
+
 /* A matrix of 2 MiB on a device whose buffers have 1 MiB: 128 rows of 16 KiB lie in three, each
  * with a kernel of its own. */
 static void parts(void **state) {
@@ -134,17 +145,14 @@ static void parts(void **state) {
     h_plugin p;
     (void)state;
     opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
+    h_host_option("shapes", "-1");
     assert_true(h_open(&p, "opencl"));
-    op_case *c = case_new();
-    assert_non_null(c);
-    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
-    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
-    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
-    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    op_case *c = product(N, K);
     h_run(&p, c, MN_PRECISION_EXACT);
     assert_int_equal(opencl_stub.kernels, 3);
     case_free(c);
     h_close(&p);
+    h_host_option(NULL, NULL);
 }
 
 /* The device states buffers of 1 MiB, which is 32 pages of the cache: 100 pages lie in four of
@@ -388,8 +396,40 @@ static void cached(void **state) {
     assert_int_equal(opencl_stub.sources, 0);
     assert_int_equal(n_told, 0);
     h_host_of_plugins(NULL);
-    for (uint32_t i = 0; i < n_entries; i++)
+    for (uint32_t i = 0; i < n_entries; i++) {
         free(entries[i].data);
+        entries[i].data = NULL;
+    }
+    n_entries = 0;
+}
+
+/* A device is asked once which groups products of a type want. The matrix is in parts, which no
+ * kernel of whole units takes. */
+static void shapes(void **state) {
+    enum { SHAPES = 5, TIMES = 4 };
+    mn_host host = h_host;
+    (void)state;
+    opencl_stub = (opencl_stub_state){.max_alloc = 16 << 20};
+    host.query = query;
+    h_host_of_plugins(&host);
+    h_host_option("shapes", "1");
+    for (uint32_t run = 0; run < 2; run++) {
+        h_plugin p;
+        assert_true(h_open(&p, "opencl"));
+        opencl_stub.kernels = 0;
+        op_case *c = product(640, 8192); /* 20 MiB */
+        h_run(&p, c, MN_PRECISION_EXACT);
+        assert_int_equal(opencl_stub.kernels, (run ? 0 : SHAPES * TIMES) + 2);
+        case_free(c);
+        h_close(&p);
+    }
+    h_host_option(NULL, NULL);
+    h_host_of_plugins(NULL);
+    for (uint32_t i = 0; i < n_entries; i++) {
+        free(entries[i].data);
+        entries[i].data = NULL;
+    }
+    n_entries = 0;
 }
 
 int main(void) {
@@ -399,6 +439,6 @@ int main(void) {
         cmocka_unit_test(cache_in_parts), cmocka_unit_test(cache_of_large_pages),
         cmocka_unit_test(memory),         cmocka_unit_test(commands),
         cmocka_unit_test(commands_refused),
-        cmocka_unit_test(cached)};
+        cmocka_unit_test(cached),         cmocka_unit_test(shapes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
