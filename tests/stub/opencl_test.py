@@ -52,6 +52,22 @@ def test_opencl_says():
                 equal([line.split()[0] for line in plugins.splitlines() if words in line], ["opencl"])
 
 
+def test_opencl_none():
+    """Without a loader the plugin has one line that says so, and nothing else changes."""
+    e = golden()
+    with scratch() as temp:
+        env = environment(temp, "good")
+        env["LD_LIBRARY_PATH"] = temp
+        with open(temp + "/libOpenCL.so.1", "wb"):
+            pass
+        words = "no OpenCL loader is installed (libOpenCL.so.1)"
+        lines = [line for line in minerva("plugins", env=env).out.splitlines() if words in line]
+        equal([line.split()[0] for line in lines], ["opencl"])
+        r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json", "--precision", "exact", env=env)
+        equal(r.json()["ids"], e["greedy_ids"][:4])
+        equal(r.err, "")
+
+
 def test_opencl_idle():
     """A device that nobody uses has no context: the probing process alone makes one."""
     with scratch() as temp:
