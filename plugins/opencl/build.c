@@ -86,6 +86,14 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
              type ? type->name : "", type ? type->options : "");
 }
 
+/* The same of linear.cl, with groups that are not the default. */
+static void source_of_shape(const mn_device *d, uint32_t variant, ocl_shape shape, ocl_source *s) {
+    source_of(d, OCL_SOURCE_linear, variant, s);
+    const size_t used = strlen(s->options);
+    snprintf(s->options + used, sizeof s->options - used, " -DSHAPE_LANES=%u -DSHAPE_OUTPUTS=%u",
+             shape.lanes, shape.outputs);
+}
+
 /* One line on a terminal, by the host; the user may stop here. */
 static mn_status tell(const mn_device *d, const char *what, mn_error *err) {
     const mn_host *h = d->plugin->host;
@@ -130,27 +138,41 @@ static mn_status from_source(mn_device *d, const ocl_source *s, const char *what
 }
 
 /* From the cache, else by the driver's compiler, whose handlers of signals go again. */
-static mn_status make(mn_device *d, uint32_t source, uint32_t variant, cl_program *out,
-                      mn_error *err) {
-    const ocl_type *type = ocl_type_at(variant);
+static mn_status make_of(mn_device *d, const ocl_source *s, cl_program *out, mn_error *err) {
+    const ocl_type *type = ocl_type_at(s->variant);
     const mn_host *h = d->plugin->host;
     const uint64_t from = h->now_ns(h->self);
-    ocl_source s;
-    source_of(d, source, variant, &s);
     char what[64];
-    snprintf(what, sizeof what, "%s.cl%s%s", s.name, type ? " for " : "", type ? type->name : "");
+    snprintf(what, sizeof what, "%s.cl%s%s", s->name, type ? " for " : "", type ? type->name : "");
     mn_status st = MN_OK;
     ocl_signals signals;
     ocl_signals_keep(&signals);
-    *out = ocl_binary_find(d, &s);
+    *out = ocl_binary_find(d, s);
     const bool found = *out != NULL;
     if (!found)
-        st = from_source(d, &s, what, out, err);
+        st = from_source(d, s, what, out, err);
     ocl_signals_restore(&signals);
     if (!st)
         ocl_log(d->plugin, MN_LOG_DEBUG, "%s %s in %.1f ms", what,
                 found ? "from the cache" : "compiled", (double)(h->now_ns(h->self) - from) / 1e6);
     return st;
+}
+
+static mn_status make(mn_device *d, uint32_t source, uint32_t variant, cl_program *out,
+                      mn_error *err) {
+    ocl_source s;
+    if (source == OCL_SOURCE_linear && d->asks_shapes)
+        source_of_shape(d, variant, ocl_shape_of(d, ocl_type_at(variant)), &s);
+    else
+        source_of(d, source, variant, &s);
+    return make_of(d, &s, out, err);
+}
+
+mn_status ocl_build_shape(mn_device *d, const ocl_type *type, ocl_shape shape, cl_program *out,
+                          mn_error *err) {
+    ocl_source s;
+    source_of_shape(d, type->index, shape, &s);
+    return make_of(d, &s, out, err);
 }
 
 static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type) {

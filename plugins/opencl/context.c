@@ -34,6 +34,7 @@ void ocl_context_free(mn_context *c) {
         return;
     mn_device *d = c->prog->dev;
     d->cl->Finish(c->queue->cl);
+    ocl_recordings_free(c);
     ocl_drop_places(c);
     ocl_steps_free(c);
     if (c->scratch)
@@ -100,11 +101,15 @@ mn_status ocl_context_begin(mn_context *c, uint32_t set, const int64_t *values, 
     return st;
 }
 
-static mn_status run_units(mn_context *c, bool dry, mn_error *err) {
+static mn_status run_units(mn_context *c, uint32_t set, bool dry, mn_error *err) {
     ocl_run r = ocl_run_of(c, dry, err);
+    ocl_recording_begin(&r, set);
     for (uint32_t i = 0; i < c->prog->n_units && !r.status; i++)
         ocl_launch_unit(&r, &c->prog->units[i]);
     ocl_step_flush(&r);
+    ocl_recording_end(&r);
+    if (dry && !r.status)
+        r.status = ocl_recordings_reserve(c, r.place, err);
     return r.status;
 }
 
@@ -115,14 +120,14 @@ mn_status ocl_context_prepare(mn_context *c, uint32_t set, const int64_t *values
         st = ocl_events_reserve(c->prog->dev, 16, err);
     if (st)
         return st;
-    return run_units(c, true, err);
+    return run_units(c, set, true, err);
 }
 
 mn_status ocl_execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **event,
                       mn_error *err) {
     mn_status st = ocl_context_begin(c, set, values, err);
     if (!st)
-        st = run_units(c, false, err);
+        st = run_units(c, set, false, err);
     if (st)
         return st;
     if (event)

@@ -66,8 +66,7 @@ static void log_platform(const ocl_plugin *p, cl_platform_id id) {
     ocl_log(p, MN_LOG_DEBUG, "platform: %s; %s; %s", text[0], text[1], text[2]);
 }
 
-/* The host's cache; NULL: there is none. */
-static const mn_cache *cache_of(const ocl_plugin *p) {
+const mn_cache *ocl_cache_of_host(const ocl_plugin *p) {
     const mn_host *h = p->host;
     if (!MN_HAS(mn_host, h, query))
         return NULL;
@@ -76,7 +75,7 @@ static const mn_cache *cache_of(const ocl_plugin *p) {
 
 static void log_last_failure(const ocl_plugin *p) {
     const mn_host *h = p->host;
-    const mn_cache *cache = cache_of(p);
+    const mn_cache *cache = ocl_cache_of_host(p);
     void *data;
     uint64_t bytes;
     char text[MOST_WORDS];
@@ -89,7 +88,7 @@ static void log_last_failure(const ocl_plugin *p) {
 
 void ocl_describe_failure(const ocl_plugin *p, const char *text) {
     const mn_host *h = p->host;
-    const mn_cache *cache = cache_of(p);
+    const mn_cache *cache = ocl_cache_of_host(p);
     if (cache)
         cache->write(h->self, mnp_str(LAST_FAILURE), mnp_str(""), text, strlen(text));
 }

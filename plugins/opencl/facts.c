@@ -5,10 +5,12 @@
 
 /* What headers of 1.2 lack; a device without the extension answers with an error. */
 enum {
+    UUID_KHR = 0x106A,
     PCI_BUS_INFO_KHR = 0x410F,
     PCI_BUS_NV = 0x4008,
     PCI_SLOT_NV = 0x4009,
-    PCI_DOMAIN_NV = 0x400A
+    PCI_DOMAIN_NV = 0x400A,
+    TOPOLOGY_AMD = 0x4037
 };
 typedef struct {
     cl_uint domain;
@@ -47,29 +49,66 @@ static void get_text(const ocl_icd *cl, cl_device_id id, cl_device_info what, ch
             *c = ' ';
 }
 
+/* cl_nv_device_attribute_query: a slot is a device of eight functions. */
+static bool place_of_nvidia(const ocl_icd *cl, cl_device_id id, pci_place *p) {
+    cl_uint slot = 0;
+    if (!get(cl, id, PCI_BUS_NV, &p->bus, sizeof p->bus))
+        return false;
+    if (!get(cl, id, PCI_SLOT_NV, &slot, sizeof slot))
+        return false;
+    p->domain = get_u32(cl, id, PCI_DOMAIN_NV);
+    p->device = slot >> 3;
+    return true;
+}
+
+/* cl_amd_device_attribute_query. */
+static bool place_of_amd(const ocl_icd *cl, cl_device_id id, pci_place *p) {
+    enum { PCIE = 1 };
+    struct {
+        cl_uint type;
+        unsigned char unused[17];
+        unsigned char bus;
+        unsigned char device;
+        unsigned char function;
+    } topology;
+    if (!get(cl, id, TOPOLOGY_AMD, &topology, sizeof topology) || topology.type != PCIE)
+        return false;
+    p->bus = topology.bus;
+    p->device = topology.device;
+    return true;
+}
+
 /* Where the device sits on the bus, as the CUDA plugin writes it; false: it does not tell. */
 static bool pci_uid(const ocl_icd *cl, cl_device_id id, char *to, size_t room) {
     pci_place p = {0};
-    const bool told = get(cl, id, PCI_BUS_INFO_KHR, &p, sizeof p);
-    cl_uint slot = 0;
-    if (!told) {
-        if (!get(cl, id, PCI_BUS_NV, &p.bus, sizeof p.bus))
-            return false;
-        if (!get(cl, id, PCI_SLOT_NV, &slot, sizeof slot))
-            return false;
-        p.domain = get_u32(cl, id, PCI_DOMAIN_NV);
-        p.device = slot >> 3;
-    }
+    if (!get(cl, id, PCI_BUS_INFO_KHR, &p, sizeof p) && !place_of_nvidia(cl, id, &p) &&
+        !place_of_amd(cl, id, &p))
+        return false;
     snprintf(to, room, "pci-%04x:%02x:%02x", p.domain, p.bus, p.device);
     return true;
 }
 
-/* The same after every start of the machine: the bus, else platform, name and number. */
+/* cl_khr_device_uuid; false: it has none, or one of zeros. */
+static bool uuid_uid(const ocl_icd *cl, cl_device_id id, char *to, size_t room) {
+    unsigned char uuid[16] = {0};
+    unsigned any = 0;
+    if (!get(cl, id, UUID_KHR, uuid, sizeof uuid))
+        return false;
+    size_t n = (size_t)snprintf(to, room, "uuid-");
+    for (size_t i = 0; i < sizeof uuid && n + 2 < room; i++) {
+        n += (size_t)snprintf(to + n, room - n, "%02x", uuid[i]);
+        any |= uuid[i];
+    }
+    return any != 0;
+}
+
+/* The same after every start of the machine: the bus, else the UUID, else platform, name and
+ * number. */
 static void uid_of(const ocl_plugin *p, uint32_t i, char *to, size_t room) {
     char platform[32] = "";
     char name[32] = "";
     const ocl_found *f = &p->found[i];
-    if (pci_uid(&p->icd, f->id, to, room))
+    if (pci_uid(&p->icd, f->id, to, room) || uuid_uid(&p->icd, f->id, to, room))
         return;
     p->icd.GetPlatformInfo(f->platform, CL_PLATFORM_NAME, sizeof platform - 1, platform, NULL);
     get_text(&p->icd, f->id, CL_DEVICE_NAME, name, sizeof name);
@@ -82,16 +121,23 @@ static void uid_of(const ocl_plugin *p, uint32_t i, char *to, size_t room) {
             *c = '_';
 }
 
-/* Whether an earlier device of the list has the same place on the bus. */
-static bool is_duplicate(const ocl_plugin *p, cl_device_id id) {
+typedef bool (*uid_fn)(const ocl_icd *cl, cl_device_id id, char *to, size_t room);
+
+/* Whether an earlier device of the list has the same answer. */
+static bool is_known_by(const ocl_plugin *p, cl_device_id id, uid_fn uid) {
     char mine[64];
     char other[64];
-    if (!pci_uid(&p->icd, id, mine, sizeof mine))
+    if (!uid(&p->icd, id, mine, sizeof mine))
         return false;
     for (uint32_t i = 0; i < p->n_found; i++)
-        if (pci_uid(&p->icd, p->found[i].id, other, sizeof other) && !strcmp(mine, other))
+        if (uid(&p->icd, p->found[i].id, other, sizeof other) && !strcmp(mine, other))
             return true;
     return false;
+}
+
+/* Whether another platform has shown the device: by its place on the bus or by its UUID. */
+static bool is_duplicate(const ocl_plugin *p, cl_device_id id) {
+    return is_known_by(p, id, pci_uid) || is_known_by(p, id, uuid_uid);
 }
 
 /* Devices that can compile, of one platform. */

@@ -9,6 +9,7 @@
 /* clang-format off */
 #define OCL_CALLS(X)                                                                               \
     X(GetPlatformIDs) X(GetPlatformInfo) X(GetDeviceIDs) X(GetDeviceInfo)                          \
+    X(GetExtensionFunctionAddressForPlatform)                                                      \
     X(CreateContext) X(ReleaseContext)                                                             \
     X(CreateCommandQueue) X(ReleaseCommandQueue) X(Flush) X(Finish)                                \
     X(CreateBuffer) X(ReleaseMemObject)                                                            \

@@ -43,16 +43,32 @@ static mn_status make_kernel(ocl_run *r, const ocl_launch *l, uint32_t type, cl_
     return ocl_check(code, r->err, k->name);
 }
 
-/* What stands at a place for this kernel; NULL after an error, which r keeps. */
+static uint32_t type_of(const ocl_launch *l) {
+    return l->type ? l->type->index : OCL_NO_TYPE;
+}
+
+/* What stands at a place for this kernel; NULL: nothing yet. */
+static ocl_place *find_place(const mn_context *c, const ocl_launch *l, uint32_t at) {
+    for (ocl_place *p = c->places[at]; p; p = p->other)
+        if (p->kernel == l->kernel && p->type == type_of(l))
+            return p;
+    return NULL;
+}
+
+cl_kernel ocl_kernel_at(const mn_context *c, const ocl_launch *l, uint32_t i) {
+    return find_place(c, l, i)->object;
+}
+
+/* The same, made where there is none; NULL after an error, which r keeps. */
 static ocl_place *place_of(ocl_run *r, const ocl_launch *l, uint32_t at) {
-    const uint32_t type = l->type ? l->type->index : OCL_NO_TYPE;
+    const uint32_t type = type_of(l);
     r->status = grow(r->c, at, r->err);
     if (r->status)
         return NULL;
-    for (ocl_place *p = r->c->places[at]; p; p = p->other)
-        if (p->kernel == l->kernel && p->type == type)
-            return p;
-    ocl_place *p = ocl_new(r->dev, sizeof *p);
+    ocl_place *p = find_place(r->c, l, at);
+    if (p)
+        return p;
+    p = ocl_new(r->dev, sizeof *p);
     if (!p)
         r->status = mnp_fail_memory(r->err, sizeof *p, "a kernel");
     else
@@ -111,11 +127,17 @@ static cl_int set_args(const ocl_run *r, ocl_place *p, const ocl_launch *l) {
 }
 
 void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
-    const ocl_grid *g = &l->grid;
-    const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
     if (r->status || ocl_step_add(r, l))
         return;
     ocl_step_flush(r);
+    if (r->status || ocl_recording_holds(r, l))
+        return;
+    ocl_launch_now(r, l);
+}
+
+void ocl_launch_now(ocl_run *r, const ocl_launch *l) {
+    const ocl_grid *g = &l->grid;
+    const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
     if (r->status)
         return;
     ocl_place *p = place_of(r, l, r->place++);

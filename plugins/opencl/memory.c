@@ -25,7 +25,10 @@ static mn_status take(mn_device *d, uint64_t bytes, const char *what, bool fills
     mn_status st = ocl_start(d, err);
     if (st)
         return st;
-    cl_mem mem = d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE, rounded(bytes), NULL, &code);
+    /* where memory is shared, drivers map what they allocated as the host's without a copy */
+    const cl_mem_flags where = d->shares_host ? CL_MEM_ALLOC_HOST_PTR : 0;
+    cl_mem mem =
+        d->cl->CreateBuffer(d->context, CL_MEM_READ_WRITE | where, rounded(bytes), NULL, &code);
     if (!mem)
         return ocl_check_room(code, bytes, err, what);
     if (fills)

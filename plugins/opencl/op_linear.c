@@ -2,15 +2,19 @@
  * kernel of its own; more go by four, so that a weight is unpacked once for four of them. */
 #include "ops.h"
 
-enum { FEW = 4, OUTPUTS_CPU = 8, OUTPUTS = 4 }; /* as in linear.cl */
+enum { FEW = OCL_LINEAR_FEW };
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
-/* N outputs, `tiles` of rows. */
-static ocl_grid grid_of(const ocl_run *r, int64_t N, int64_t tiles) {
-    const int64_t outputs = r->dev->is_cpu ? OUTPUTS_CPU : OUTPUTS;
-    const size_t lanes = r->dev->linear_lanes;
-    const size_t groups = (size_t)((N + outputs - 1) / outputs);
+ocl_grid ocl_linear_grid(ocl_shape shape, int64_t n, int64_t tiles) {
+    const int64_t outputs = shape.outputs;
+    const size_t lanes = shape.lanes;
+    const size_t groups = (size_t)((n + outputs - 1) / outputs);
     return (ocl_grid){{groups * lanes, (size_t)(outputs * tiles), 1}, {lanes, (size_t)outputs, 1}};
+}
+
+/* n outputs of a matrix of the type, `tiles` of rows. */
+static ocl_grid grid_of(const ocl_run *r, const ocl_type *type, int64_t n, int64_t tiles) {
+    return ocl_linear_grid(ocl_shape_of(r->dev, type), n, tiles);
 }
 
 static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
@@ -90,6 +94,7 @@ static void product_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uin
     const ocl_ref refs[] = {at[0], part.at, ocl_behind(at[1], part.first),
                             ocl_behind(at[2], part.first), ocl_behind(at[3], part.first)};
     const bool one = a.rows == 1;
+    const int64_t tiles = one ? 1 : (a.rows + FEW - 1) / FEW;
     a.N = (int)part.rows;
     ocl_enqueue(r, &(ocl_launch){.kernel = one ? OCL_KERNEL_linear_one : OCL_KERNEL_linear_few,
                                  .type = w->type,
@@ -97,7 +102,7 @@ static void product_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uin
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = grid_of(r, a.N, one ? 1 : (a.rows + FEW - 1) / FEW)});
+                                 .grid = grid_of(r, w->type, a.N, tiles)});
 }
 
 /* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
@@ -257,7 +262,7 @@ static void experts_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uin
                                  .n_refs = N_EXPERTS_REFS,
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = grid_of(r, a.N, a.rows)});
+                                 .grid = grid_of(r, w->type, a.N, a.rows)});
 }
 
 static void moe_linear(ocl_run *r, const ocl_unit *u) {

@@ -44,6 +44,29 @@ struct ocl_built {
     ocl_built *next;
 };
 
+/* A group of linear.cl: items that share an output, outputs. */
+typedef struct {
+    uint32_t lanes;
+    uint32_t outputs;
+} ocl_shape;
+
+/* cl_khr_command_buffer, version 0.9. */
+typedef struct ocl_command_buffer_khr *ocl_command_buffer;
+typedef struct {
+    ocl_command_buffer(CL_API_CALL *create)(cl_uint n_queues, const cl_command_queue *queues,
+                                            const cl_ulong *properties, cl_int *code);
+    cl_int(CL_API_CALL *kernel)(ocl_command_buffer to, cl_command_queue queue,
+                                const cl_ulong *properties, cl_kernel kernel, cl_uint n_dim,
+                                const size_t *offset, const size_t *global, const size_t *local,
+                                cl_uint n_before, const cl_uint *before, cl_uint *point,
+                                void **handle);
+    cl_int(CL_API_CALL *finalize)(ocl_command_buffer buffer);
+    cl_int(CL_API_CALL *enqueue)(cl_uint n_queues, cl_command_queue *queues,
+                                 ocl_command_buffer buffer, cl_uint n_before,
+                                 const cl_event *before, cl_event *event);
+    cl_int(CL_API_CALL *release)(ocl_command_buffer buffer);
+} ocl_commands;
+
 struct mn_event {
     mn_device *dev;
     cl_event ev;
@@ -73,8 +96,16 @@ struct mn_device {
     uint32_t step_warps;   /* of such a group */
     mn_queue *stepper;     /* that such a kernel was last enqueued to; under lock */
     bool is_cpu;
+    bool sub_groups;  /* of SUB_GROUPS in common.cl */
+    bool shares_host; /* its memory is the host's: weights are written where they stay */
     bool has_double;
     bool keeps_binaries; /* between processes */
+    bool asks_shapes;    /* groups of linear.cl are measured (shapes.c) */
+    uint32_t most_items; /* of a group */
+    pthread_mutex_t shape_lock;
+    ocl_shape *shapes; /* [OCL_N_TYPES]; lanes 0: not measured yet */
+    ocl_commands commands;
+    atomic_bool has_commands;
     char options[256];   /* of the compiler: what this device has */
     char name[64];
     char uid[64];
@@ -95,13 +126,14 @@ struct mn_buffer {
     uint32_t kind;
 };
 
-/* Writes go through a ring of segments on the host, so that the source is free on return and the
- * copy stays asynchronous. */
+/* Writes go through a ring of pinned segments on the host, so that the source is free on return and
+ * the copy stays asynchronous. */
 enum { OCL_SEGMENTS = 16, OCL_SEGMENT_BYTES = 1 << 18 };
 struct mn_queue {
     mn_device *dev;
     cl_command_queue cl;
-    char *ring;
+    mn_buffer *ring;
+    uint64_t segment_bytes; /* OCL_SEGMENT_BYTES, less where buffers are small */
     cl_event used[OCL_SEGMENTS]; /* the last copy of each; NULL = none */
     uint32_t next;
     atomic_bool aborted;
@@ -168,6 +200,10 @@ int64_t ocl_option(const mn_host *h, const char *key, int64_t otherwise);
  * children of the context calls it first. */
 mn_status ocl_start(mn_device *d, mn_error *err);
 
+/* ---- commands.c ------------------------------------------------------------------------------ */
+/* Fills d->commands where the driver has all of them. */
+void ocl_commands_find(mn_device *d, cl_platform_id platform);
+
 /* ---- signals.c ------------------------------------------------------------------------------- */
 enum { OCL_N_SIGNALS = 65 };
 typedef struct {
@@ -183,6 +219,16 @@ void ocl_signals_restore(const ocl_signals *kept);
  * first use or read from the cache; any thread. It belongs to the device. */
 mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err);
 void ocl_drop_built(mn_device *d);
+/* linear.cl for a type with groups of a shape; the caller's. */
+mn_status ocl_build_shape(mn_device *d, const ocl_type *type, ocl_shape shape, cl_program *out,
+                          mn_error *err);
+
+/* ---- shapes.c -------------------------------------------------------------------------------- */
+/* Whether the device is asked, and what it answered earlier. */
+void ocl_shapes_read(mn_device *d);
+/* Of products with a weight type; measured at the first call, any thread. */
+ocl_shape ocl_shape_of(mn_device *d, const ocl_type *type);
+ocl_shape ocl_default_shape(const mn_device *d);
 
 /* ---- step.c ---------------------------------------------------------------------------------- */
 /* The queue ends: no kernel of it runs any more. */
@@ -210,6 +256,8 @@ void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program
 /* Logs what drivers say of themselves, and the last build that failed in any process. */
 void ocl_describe(const ocl_plugin *p);
 void ocl_describe_failure(const ocl_plugin *p, const char *text);
+/* The host's cache; NULL: there is none. */
+const mn_cache *ocl_cache_of_host(const ocl_plugin *p);
 
 /* ---- memory.c -------------------------------------------------------------------------------- */
 mn_status ocl_check_abort(const mn_queue *q, mn_error *err); /* MN_CANCELLED after abort */
@@ -235,6 +283,8 @@ bool ocl_is_matrix(const mn_node *n, uint32_t i);
 int ocl_blocks(const ocl_weight *w);
 /* Bytes on the device of a weight of the graph. */
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix);
+/* Sizes of a weight and of its parts. Returns the bytes of a part. */
+uint64_t ocl_weight_shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w);
 
 /* Where byte `at` of a buffer lies; result: as many bytes lie there in one piece. */
 uint64_t ocl_place_in(const mn_buffer *b, uint64_t at, ocl_ref *out);

@@ -32,6 +32,9 @@ typedef struct {
     bool few;       /* rows: operations go into common kernels (step.c) */
     bool tiles;     /* whose products are those on tensor cores */
     uint32_t batch; /* of such kernels in the step, the one that is being filled */
+    ocl_recording *recording; /* of this step's launches; NULL: there is none */
+    bool holds;               /* all of them were those of the step before, and none is enqueued */
+    uint32_t n_held;
     mn_status status;
     mn_error *err;
 } ocl_run;
@@ -73,8 +76,15 @@ typedef struct {
     bool beside; /* it needs nothing of the launch before it */
 } ocl_launch;
 void ocl_enqueue(ocl_run *r, const ocl_launch *l);
+/* Whatever may stand in its place (step.c, commands.c). */
+void ocl_launch_now(ocl_run *r, const ocl_launch *l);
+/* The kernel object of launch i of a step, which was enqueued there. */
+cl_kernel ocl_kernel_at(const mn_context *c, const ocl_launch *l, uint32_t i);
 ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err);
 
+enum { OCL_LINEAR_FEW = 4 }; /* rows of linear_few at a time */
+/* n outputs, `tiles` of rows, in linear.cl. */
+ocl_grid ocl_linear_grid(ocl_shape shape, int64_t n, int64_t tiles);
 enum { OCL_TILE_ROWS = 5 }; /* from which products may be those on tensor cores */
 
 /* ---- step.c ---------------------------------------------------------------------------------- */
@@ -87,6 +97,15 @@ void ocl_steps_take(ocl_run *r);
 bool ocl_step_add(ocl_run *r, const ocl_launch *l);
 /* Enqueues what is filled. */
 void ocl_step_flush(ocl_run *r);
+
+/* ---- commands.c ------------------------------------------------------------------------------ */
+/* Room for steps of n launches. */
+mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err);
+void ocl_recordings_free(mn_context *c);
+void ocl_recording_begin(ocl_run *r, uint32_t set);
+/* Whether the launch is held back: the end of the step sees to it. */
+bool ocl_recording_holds(ocl_run *r, const ocl_launch *l);
+void ocl_recording_end(ocl_run *r);
 
 /* ---- launch.c: units ------------------------------------------------------------------------- */
 void ocl_launch_unit(ocl_run *r, const ocl_unit *u);

@@ -69,6 +69,7 @@ struct mn_program {
 /* A kernel object of one place in a step, and the arguments that it has: most are the same in every
  * step, and setting one costs as much as a part of enqueuing. */
 enum { OCL_MAX_REFS = 40, OCL_MAX_ARGS = 512 };
+typedef struct ocl_recording ocl_recording;
 typedef struct ocl_place ocl_place;
 struct ocl_place {
     uint32_t kernel; /* OCL_KERNEL_* */
@@ -93,6 +94,7 @@ struct mn_context {
     /* made at their first use, in the order of a step's launches */
     ocl_place **places;
     uint32_t n_places;
+    ocl_recording *recordings; /* [MN_BINDING_SETS] (commands.c); NULL: none */
 };
 void ocl_drop_places(mn_context *c); /* launch.c */
 /* program.c: room behind what the scratch has; its place. */

@@ -12,12 +12,11 @@ mn_status ocl_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
     atomic_init(&q->aborted, false);
-    q->ring = ocl_new(d, (uint64_t)OCL_SEGMENTS * OCL_SEGMENT_BYTES);
-    mn_status st = MN_OK;
-    if (!q->ring)
-        st = mnp_fail_memory(err, (uint64_t)OCL_SEGMENTS * OCL_SEGMENT_BYTES, "a queue");
-    if (!st)
-        st = ocl_start(d, err);
+    q->segment_bytes = OCL_SEGMENT_BYTES;
+    if (d->max_alloc && q->segment_bytes > d->max_alloc / OCL_SEGMENTS)
+        q->segment_bytes = d->max_alloc / OCL_SEGMENTS;
+    mn_status st =
+        ocl_alloc(d, OCL_SEGMENTS * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
     if (!st) {
         q->cl = d->cl->CreateCommandQueue(d->context, d->id, 0, &code);
         st = ocl_check(code, err, "a queue");
@@ -41,7 +40,7 @@ void ocl_queue_free(mn_queue *q) {
             cl->ReleaseEvent(q->used[i]);
     if (q->cl)
         cl->ReleaseCommandQueue(q->cl);
-    ocl_delete(q->dev, q->ring);
+    ocl_buffer_free(q->ring);
     ocl_delete(q->dev, q);
 }
 
@@ -77,12 +76,12 @@ mn_status ocl_send(mn_queue *q, cl_mem to, uint64_t at, const void *from, uint64
     mn_status st = MN_OK;
     for (uint64_t done = 0; done < n && !st;) {
         const uint64_t left = n - done;
-        const uint64_t m = left < OCL_SEGMENT_BYTES ? left : OCL_SEGMENT_BYTES;
+        const uint64_t m = left < q->segment_bytes ? left : q->segment_bytes;
         uint32_t seg;
         st = next_segment(q, &seg, err);
         if (st)
             break;
-        char *place = q->ring + (uint64_t)seg * OCL_SEGMENT_BYTES;
+        char *place = q->ring->host + seg * q->segment_bytes;
         memcpy(place, src + done, m);
         const cl_int code = cl->EnqueueWriteBuffer(q->cl, to, CL_FALSE, at + done, m, place, 0,
                                                    NULL, &q->used[seg]);

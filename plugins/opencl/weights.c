@@ -3,7 +3,8 @@
  * blocks. A type without a row in the table, and everything that is no matrix, is unpacked to f32
  * by dtype/ on the host.
  *
- * Sources are the host's until the event; bytes travel through the queue's ring. */
+ * Sources are the host's until the event; bytes travel through the queue's ring, or, where memory
+ * is shared, are written into the mapped buffer. */
 #include "backend.h"
 #include "source_rows.h"
 #include "types.h"
@@ -66,8 +67,7 @@ static uint64_t split(ocl_weight *w, int64_t together, uint64_t most) {
     return shape_part(w);
 }
 
-/* Sizes of a weight and of its parts. Returns the bytes of a part. */
-static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w) {
+uint64_t ocl_weight_shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_weight *w) {
     w->flat = !matrix;
     w->type = ocl_type_of(matrix ? t->dtype.id : (uint32_t)MN_F32);
     w->rows = 1;
@@ -89,7 +89,7 @@ static uint64_t shape(const mn_device *d, const mn_tensor *t, bool matrix, ocl_w
 
 uint64_t ocl_weight_bytes(const mn_device *d, const mn_tensor *t, bool matrix) {
     ocl_weight w = {0};
-    const uint64_t part = shape(d, t, matrix, &w);
+    const uint64_t part = ocl_weight_shape(d, t, matrix, &w);
     return w.n_parts * (part + SLACK);
 }
 
@@ -148,7 +148,7 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
     return st;
 }
 
-/* ---- rows gather on the host and leave together ---------------------------------------------- */
+/* ---- rows gather on the host and leave together, or are written where they stay -------------- */
 enum { CHUNK = 1 << 20 };
 
 /* Writes the next row to `to`; one for each plane of a weight. */
@@ -198,24 +198,57 @@ static void write_biases(const ocl_weight *w, const mnp_source_row *s, uint8_t *
     write_values(w, s, 2, to);
 }
 
-/* All rows of one plane to `at` of each part. buffer: at least a row, zeroed: padding is never
- * written. */
-static mn_status put_plane(mn_queue *q, const ocl_weight *w, mnp_source_row s, row_fn write,
-                           uint64_t at, uint64_t row_bytes, uint8_t *buffer, mn_error *err) {
-    uint64_t most = CHUNK / (row_bytes ? row_bytes : 1);
-    if (!most)
-        most = 1;
-    uint64_t held = 0;
+/* A plane on its way to the device: its rows begin at `at` of each part. */
+typedef struct {
+    const ocl_weight *w;
+    row_fn write;
+    uint64_t at;
+    uint64_t row_bytes;
+} plane_to;
+
+/* Rows [first, first + n) of a plane, which lie in one part; s: at the first one, moved on. buffer:
+ * room for them, zeroed: padding is never written. */
+static mn_status send_rows(mn_queue *q, const plane_to *p, mnp_source_row *s, int64_t first,
+                           int64_t n, uint8_t *buffer, mn_error *err) {
+    const uint64_t at = p->at + (uint64_t)(first % p->w->part_rows) * p->row_bytes;
+    for (int64_t r = 0; r < n; r++, mnp_next_row(s))
+        p->write(p->w, s, buffer + (uint64_t)r * p->row_bytes);
+    return ocl_send(q, p->w->mem[first / p->w->part_rows], at, buffer, (uint64_t)n * p->row_bytes,
+                    err);
+}
+
+/* The same where the memory is the host's: nothing is copied twice. */
+static mn_status map_rows(mn_queue *q, const plane_to *p, mnp_source_row *s, int64_t first,
+                          int64_t n, mn_error *err) {
+    const ocl_icd *cl = q->dev->cl;
+    const uint64_t at = p->at + (uint64_t)(first % p->w->part_rows) * p->row_bytes;
+    cl_mem mem = p->w->mem[first / p->w->part_rows];
+    cl_int code;
+    uint8_t *to = cl->EnqueueMapBuffer(q->cl, mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, at,
+                                       (uint64_t)n * p->row_bytes, 0, NULL, NULL, &code);
+    OCL_TRY(code, err, "mapping a weight");
+    for (int64_t r = 0; r < n; r++, mnp_next_row(s))
+        p->write(p->w, s, to + (uint64_t)r * p->row_bytes);
+    return ocl_check(cl->EnqueueUnmapMemObject(q->cl, mem, to, 0, NULL, NULL), err,
+                     "unmapping a weight");
+}
+
+/* All rows of a plane, as many at a time as CHUNK has room for. buffer: NULL where they are
+ * mapped. */
+static mn_status put_plane(mn_queue *q, const plane_to *p, mnp_source_row s, uint8_t *buffer,
+                           mn_error *err) {
+    const uint64_t fit = CHUNK / (p->row_bytes ? p->row_bytes : 1);
+    const int64_t most = fit ? (int64_t)fit : 1;
     mn_status st = MN_OK;
-    for (int64_t r = 0; r < w->rows && !st; r++, mnp_next_row(&s)) {
-        const uint64_t end = (uint64_t)(r % w->part_rows) + 1; /* rows of the part so far */
-        write(w, &s, buffer + held * row_bytes);
-        held++;
-        if (held < most && r + 1 < w->rows && end < (uint64_t)w->part_rows)
-            continue;
-        st = ocl_send(q, w->mem[r / w->part_rows], at + (end - held) * row_bytes, buffer,
-                      held * row_bytes, err);
-        held = 0;
+    for (int64_t first = 0; first < p->w->rows && !st;) {
+        const int64_t in_part = p->w->part_rows - first % p->w->part_rows;
+        const int64_t left = p->w->rows - first < in_part ? p->w->rows - first : in_part;
+        const int64_t n = left < most ? left : most;
+        if (buffer)
+            st = send_rows(q, p, &s, first, n, buffer, err);
+        else
+            st = map_rows(q, p, &s, first, n, err);
+        first += n;
     }
     return st;
 }
@@ -224,17 +257,21 @@ static mn_status put_planes(mn_queue *q, const ocl_weight *w, const mnp_source_r
                             mn_error *err) {
     const uint64_t values = value_bytes(w);
     const uint64_t longest = w->row_bytes > values ? w->row_bytes : values;
-    uint8_t *buffer = ocl_new(q->dev, longest > CHUNK ? longest : CHUNK);
-    if (!buffer)
-        return mnp_fail_memory(err, longest, "rows of a weight");
+    const uint64_t room = longest > CHUNK ? longest : CHUNK;
+    uint8_t *buffer = NULL;
+    if (!q->dev->shares_host)
+        buffer = ocl_new(q->dev, room);
+    if (!buffer && !q->dev->shares_host)
+        return mnp_fail_memory(err, room, "rows of a weight");
     const bool as_stored = !w->flat && w->type->dtype == s->t->dtype.id;
-    const row_fn data = as_stored ? write_blocks : write_unpacked;
-    mn_status st = put_plane(q, w, *s, data, 0, w->row_bytes, buffer, err);
-    const row_fn scales = w->type->head ? write_heads : write_scales;
+    const plane_to data = {w, as_stored ? write_blocks : write_unpacked, 0, w->row_bytes};
+    const plane_to scales = {w, w->type->head ? write_heads : write_scales, w->scale_at, values};
+    const plane_to biases = {w, write_biases, w->bias_at, values};
+    mn_status st = put_plane(q, &data, *s, buffer, err);
     if (!st && values)
-        st = put_plane(q, w, *s, scales, w->scale_at, values, buffer, err);
+        st = put_plane(q, &scales, *s, buffer, err);
     if (!st && values && s->s->n_planes > 2)
-        st = put_plane(q, w, *s, write_biases, w->bias_at, values, buffer, err);
+        st = put_plane(q, &biases, *s, buffer, err);
     ocl_delete(q->dev, buffer);
     return st;
 }
@@ -264,7 +301,7 @@ mn_status ocl_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in,
         return st;
     const mn_tensor *t = mnp_tensor(set->graph, src.tensor);
     ocl_weight *w = &set->w[src.tensor];
-    const uint64_t bytes = shape(set->dev, t, !w->flat, w);
+    const uint64_t bytes = ocl_weight_shape(set->dev, t, !w->flat, w);
     if ((uint64_t)w->rows >> 40 || (uint64_t)w->cols >> 31 || bytes >> 46)
         return mnp_fail(err, MN_INVALID, ~0u, "%.*s: its size overflows", MNP_NAME(t));
     st = take_parts(set->dev, w, bytes, err);

@@ -12,8 +12,8 @@ MINERVA = sys.argv[1]
 FIXTURES = os.path.join(os.environ["MINERVA_TEST_DATA"], "fixtures")
 RUNTIME = "/usr/lib/oclgrind/liboclgrind-rt-icd.so"
 ALL = len(sys.argv) > 2 and sys.argv[2] == "all"
-# fixture, items of a row, items of an output
-CASES = [("llama", 32, 16), ("llama-mlx4", 1, 1)]
+# fixture, items of a row, items of an output, items of a sub-group that local memory plays (-1: there are none)
+CASES = [("llama", 32, 16, 8), ("llama", 32, 16, -1), ("llama-mlx4", 1, 1, -1)]
 
 
 def run(name, device, env):
@@ -31,19 +31,19 @@ if not os.path.exists(RUNTIME):
     sys.exit(77)
 if ALL:
     names = sorted(n for n in os.listdir(FIXTURES) if os.path.exists(os.path.join(FIXTURES, n, "golden.safetensors")) and "bert" not in n)
-    CASES = [(name, rows, outputs) for name in names for rows, outputs in ((1, 1), (32, 16))]
+    CASES = [(name, rows, outputs, size) for name in names for rows, outputs, size in ((1, 1, -1), (32, 16, -1), (32, 16, 8))]
 failed = 0
 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     with open(folder + "/oclgrind.icd", "w", encoding="ascii") as f:
         f.write(RUNTIME + "\n")
-    for name, rows, outputs in CASES:
+    for name, rows, outputs, size in CASES:
         env = dict(os.environ, OCL_ICD_VENDORS=folder + "/oclgrind.icd", XDG_CACHE_HOME=folder, OCLGRIND_DATA_RACES="1", MINERVA_PROBE_TIMEOUT="100",
-                   MINERVA_OPENCL_LANES=str(rows), MINERVA_OPENCL_LINEAR_LANES=str(outputs))
+                   MINERVA_OPENCL_LANES=str(rows), MINERVA_OPENCL_LINEAR_LANES=str(outputs), MINERVA_OPENCL_SUB_GROUPS=str(size))
         got = run(name, "opencl", env)
         want = run(name, "reference", env)
         found = says(got.stdout + got.stderr)
         bad = found or got.returncode or got.stdout != want.stdout
-        print("%s  %s, %d and %d items" % ("FAIL" if bad else "ok  ", name, rows, outputs))
+        print("%s  %s, %d and %d items, sub-groups of %d" % ("FAIL" if bad else "ok  ", name, rows, outputs, size))
         if bad:
             failed += 1
             print("found %r, expected %r; exit code %d\n%s" % (got.stdout, want.stdout, got.returncode, "\n".join(found[:20]) or got.stderr[-2000:]))

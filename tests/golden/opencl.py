@@ -2,11 +2,13 @@
 """opencl.py MINERVA FIXTURE... | sessions: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
 fixtures in class exact, a batch against its prompts alone, a cache in several buffers, a fixture by the kernels of GPUs; or
 encoders, sessions, requests and scores. Exit code 77: skipped, with the reason: there is no driver. A driver whose device cannot be used fails."""
+import json
 import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
 
 import safetensors
 
@@ -21,6 +23,19 @@ if not any(line.startswith("opencl") and line.rstrip().endswith("yes") for line 
     print("FAIL  the driver's device cannot be used\n" + listed)
     sys.exit(1)
 failed = []
+began = time.time()
+
+
+def report(what, ok, said=""):
+    """A line with the seconds that the case took."""
+    global began
+    now = time.time()
+    print("%s: %s (%.1f s)" % (what, "ok" if ok else "FAILED\n" + said, now - began), flush=True)
+    began = now
+    if not ok:
+        failed.append(what)
+
+
 if sys.argv[2:] == ["sessions"]:
     # what the CPU backends' tests ask of sessions, requests and scores
     unit = os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "unit")
@@ -29,17 +44,12 @@ if sys.argv[2:] == ["sessions"]:
     commands["encoders"] = [sys.executable, os.path.join(HERE, "encoders.py"), MINERVA, "opencl"]
     for name, command in commands.items():
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        print(name + ": " + ("ok" if run.returncode == 0 else "FAILED\n" + run.stdout))
-        if run.returncode:
-            failed.append(name)
+        report(name, run.returncode == 0, run.stdout)
     sys.exit(1 if failed else 0)
 for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
     done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
-    print(case + ": " + {0: "ok", 77: "skipped"}.get(done.returncode, "FAILED"))
-    if done.returncode not in (0, 77):
-        print(done.stdout)
-        failed.append(case)
+    report(case + (", skipped" if done.returncode == 77 else ""), done.returncode in (0, 77), done.stdout)
 
 
 def fixture(name):
@@ -63,19 +73,38 @@ for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
     env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB="80", MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
     error, said = logits_error(fixture(name), [3 + (7 * i * i + i) % 50 for i in range(n_ids)], env)
     ok = error is not None and error <= 1e-5 and "cache_split.cl compiled" in said
-    print("%s, cache in several buffers, lanes %s: %s" % (name, lanes, "ok" if ok else "FAILED, error %s\n%s" % (error, said)))
-    if not ok:
-        failed.append(name + " in several buffers")
+    report("%s, cache in several buffers, lanes %s" % (name, lanes), ok, "error %s\n%s" % (error, said))
 # the kernels of devices with warps, with barriers where those shuffle: norms, experts, rotation and attention in units; then many operations in
 # one kernel, whose groups are one here
-for case, groups in [("fixture:gpt-oss-mxfp4", "-1"), ("fixture:gpt-oss-mxfp4", "1"), ("fixture:llama", "1"), ("story-begin", "1")]:
+for case, groups in [("begin:gpt-oss-mxfp4", "-1"), ("begin:gpt-oss-mxfp4", "1"), ("fixture:llama", "1"), ("story-begin", "1")]:
     # without PoCL's optimiser, which takes longer for them than they compute without it
     env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS=groups, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
     done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, env=env)
-    print("%s in warps, step groups %s: %s" % (case, groups, "ok" if done.returncode == 0 else "FAILED\n" + done.stdout))
-    if done.returncode:
-        failed.append(case)
+    report("%s in warps, step groups %s" % (case, groups), done.returncode == 0, done.stdout)
+# steps that are the same twice as command buffers
+with open(os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller", "golden.json"), encoding="utf-8") as f:
+    golden = json.load(f)[0]
+done = subprocess.run([MINERVA, "run", "-m", os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller"), "--prompt-ids",
+                       ",".join(map(str, golden["prompt_ids"])), "-n", "24", "--temp", "0", "--precision", "exact", "--device", "opencl", "--json", "-v"],
+                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ, MINERVA_OPENCL_COMMAND_BUFFERS="1"))
+ok = done.returncode == 0 and json.loads(done.stdout)["ids"] == golden["greedy_ids"][:24] and "is a command buffer" in done.stderr
+report("story-begin in command buffers", ok, done.stdout + done.stderr)
+# groups of products are measured once; prompts by the one that was found best, then the same from the cache
+with tempfile.TemporaryDirectory() as folder:
+    env = dict(os.environ, MINERVA_OPENCL_SHAPES="1", MINERVA_OPENCL_LINEAR_LANES="8", XDG_CACHE_HOME=folder, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+    for words in (("groups of products of f32, measured: ", " us"), ("groups of products, as measured before: f32 ",)):
+        error, said = logits_error(fixture("llama"), [5, 9, 13], env)
+        ok = error is not None and error <= 1e-5 and all(word in said for word in words)
+        report(words[0], ok, "error %s\n%s" % (error, said))
+# sums by sub-groups, which local memory plays (PoCL takes minutes to compile samplers of more than one item: oclgrind.py has those), and weights
+# through the ring of pinned memory, as on a GPU with memory of its own
+for name, lanes, size in [("llama", "16", "8"), ("gpt-oss-mxfp4", "32", "64")]:
+    env = dict(os.environ, MINERVA_OPENCL_SUB_GROUPS=size, MINERVA_OPENCL_LINEAR_LANES=lanes, MINERVA_OPENCL_UNIFIED="0",
+               POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+    error, said = logits_error(fixture(name), [5, 9, 13], env)
+    ok = error is not None and error <= 1e-5
+    report("%s, %s lanes in sub-groups of %s" % (name, lanes, size), ok, "error %s\n%s" % (error, said))
 # as few rows as products by tensor cores take in models with experts, which are emulated here
 env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS="1", POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
 for kind in ("q8_0", "q4_0"):
@@ -84,7 +113,5 @@ for kind in ("q8_0", "q4_0"):
         subprocess.run([MINERVA, "convert", fixture("mixtral"), "-o", path, "--type", kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         error, said = logits_error(path, [5, 9, 13], env)
     ok = error is not None and error <= 1e-5
-    print("mixtral as %s, products of a row: %s" % (kind, "ok" if ok else "FAILED, error %s\n%s" % (error, said)))
-    if not ok:
-        failed.append("products of a row, " + kind)
+    report("mixtral as %s, products of a row" % kind, ok, "error %s\n%s" % (error, said))
 sys.exit(1 if failed else 0)

@@ -14,6 +14,10 @@ if not CLANG:
     sys.exit(77)
 DEVICES = {"cpu": "-DIS_CPU -DHAS_DOUBLE -DLINEAR_LANES=1 -DLANES=1", "cpu in warps": "-DIS_CPU -DHAS_DOUBLE -DLINEAR_LANES=32 -DLANES=1",
            "gpu": "-DLINEAR_LANES=32 -DLANES=256", "nvidia": "-DPTX -DHAS_DOUBLE -DLINEAR_LANES=32 -DLANES=256"}
+# a sub-group's exchange by the extensions: those sources that have sums over groups
+SUB_GROUPS = {"sub-groups of Khronos": ("-DSUB_GROUPS=1", ("CL2.0", "CL3.0")), "sub-groups of Intel": ("-DSUB_GROUPS=2", ("CL1.2", "CL3.0"))}
+# clang has Intel's built-in functions for no target of ours
+INTEL = "uint get_max_sub_group_size(void);\nuint intel_sub_group_shuffle_xor(uint v, uint n);\n"
 HALVES = ("f16", "q8_0", "mxfp4")
 texts = {name[:-3]: open(os.path.join(KERNELS, name)).read() for name in sorted(os.listdir(KERNELS)) if name.endswith(".cl")}
 args = open(os.path.join(KERNELS, "args.h")).read()
@@ -56,9 +60,9 @@ def compile(what, device, standard, options, source):
     global failed, count
     target = ["-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_80", "-Xclang", "-cl-ext=+all", "-S"] if device == "nvidia" else ["-target", "spir64"]
     target += ["-o", "/dev/null"] if device == "nvidia" else ["-fsyntax-only"]
-    version = "-D__OPENCL_VERSION__=" + {"CL1.2": "120", "CL3.0": "300"}[standard]
+    version = "-D__OPENCL_VERSION__=" + {"CL1.2": "120", "CL2.0": "200", "CL3.0": "300"}[standard]
     command = [CLANG, "-x", "cl", "-cl-std=" + standard, version, "-Xclang", "-finclude-default-header", "-Xclang", "-fdeclare-opencl-builtins", "-w", "-O0", "-fgnu-keywords"]
-    done = subprocess.run(command + target + DEVICES[device].split() + options + ["-"], input=source, stdout=subprocess.PIPE,
+    done = subprocess.run(command + target + DEVICES.get(device, DEVICES["gpu"]).split() + options + ["-"], input=source, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     count += 1
     if done.returncode:
@@ -77,7 +81,9 @@ for device in DEVICES:
         if device == "nvidia":
             compile("step with tiles", device, standard, [], step(2, step_types, HALVES))
             compile("step of tiles alone", device, standard, [], step(4, HALVES, HALVES))
-        for name in types if standard == "CL1.2" else ("f16", "q8_0", "q4_k", "mlx4_64"):
+        # of MLX's types one group's length is enough for what is not compiled by the first device
+        few = [name for name in types if device == "gpu" or not name.startswith("mlx") or name.endswith("_64")]
+        for name in few if standard == "CL1.2" else ("f16", "q8_0", "q4_k", "mlx4_64"):
             options, head = typed(name)
             warps = ("warps", "mma") if name in HALVES else ("warps",)
             # those that can stand in one text, for a start of clang costs more than they do; a driver compiles each alone
@@ -85,5 +91,13 @@ for device in DEVICES:
                 compile("%s of %s" % (" and ".join(sources), name), device, standard, options, head + "".join(map(texts.get, sources)))
             if device == "nvidia" and name not in HALVES:
                 compile("pieces of %s" % name, device, standard, options, head + "\n#define PIECES\n" + texts["mma"] + texts["pieces"])
+for device, (option, standards) in SUB_GROUPS.items():
+    prototypes = INTEL if "Intel" in device else ""
+    for standard in standards:
+        for name in ("self_test", "rows", "sample", "moe", "cache"):
+            compile(name, device, standard, [option], prototypes + args + texts["common"] + texts[name])
+        options, head = typed("q8_0")
+        for name in ("linear", "warps"):
+            compile(name + " of q8_0", device, standard, [option] + options, prototypes + head + texts[name])
 print("%d programs, %d refused" % (count, failed))
 sys.exit(1 if failed else 0)

@@ -2,7 +2,8 @@
  * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
  * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
  * events say that they failed); `long` (it works, and has one extension with a name of 1,000
- * letters). OPENCL_STUB_COUNT names a file that gets a line for every
+ * letters); `amd` (it works, and says where it is and what is free as AMD's driver does); `uuid`
+ * (two platforms show it, and it has a UUID, but no place on a bus). OPENCL_STUB_COUNT names a file that gets a line for every
  * context that is made, and for every program that is compiled or made of a binary, which is the
  * text of BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command
  * is over when it is enqueued. A program that links it has opencl_stub.h. */
@@ -25,8 +26,8 @@ struct _cl_kernel {
 };
 opencl_stub_state opencl_stub;
 static cl_mem spare; /* released: the next one that is made, as drivers do */
-static int the_platform;
-static int the_device;
+static int platforms[2];
+static int devices[2]; /* of each platform one */
 static int the_context;
 static int the_queue;
 static int the_program;
@@ -73,10 +74,11 @@ static cl_int number(cl_ulong v, size_t room, void *to, size_t *size) {
 cl_int clGetPlatformIDs(cl_uint room, cl_platform_id *to, cl_uint *n) {
     if (is("none"))
         return -1001; /* CL_PLATFORM_NOT_FOUND_KHR */
-    if (to && room)
-        to[0] = (cl_platform_id)(void *)&the_platform;
+    const cl_uint shown = is("uuid") ? 2 : 1;
+    for (cl_uint i = 0; to && i < shown && i < room; i++)
+        to[i] = (cl_platform_id)(void *)&platforms[i];
     if (n)
-        *n = 1;
+        *n = shown;
     return CL_SUCCESS;
 }
 
@@ -89,12 +91,11 @@ cl_int clGetPlatformInfo(cl_platform_id p, cl_platform_info what, size_t room, v
 
 cl_int clGetDeviceIDs(cl_platform_id p, cl_device_type type, cl_uint room, cl_device_id *to,
                       cl_uint *n) {
-    (void)p;
     (void)type;
     if (is("empty"))
         return CL_DEVICE_NOT_FOUND;
     if (to && room)
-        to[0] = (cl_device_id)(void *)&the_device;
+        to[0] = (cl_device_id)(void *)&devices[p == (cl_platform_id)(void *)&platforms[1]];
     if (n)
         *n = 1;
     return CL_SUCCESS;
@@ -108,9 +109,47 @@ static cl_int long_name(size_t room, void *to, size_t *n) {
     return text(name, room, to, n);
 }
 
-/* The bus as NVIDIA's driver tells it: slots are devices of eight functions. */
+/* The place on the bus and the memory that is free, as the drivers of the vendors tell them: of
+ * NVIDIA slots are devices of eight functions. */
+static cl_int vendor_info(cl_device_info what, size_t room, void *to, size_t *n) {
+    enum {
+        UUID_KHR = 0x106A,
+        COMMANDS_KHR = 0x12A9,
+        COMMANDS_QUEUE_KHR = 0x12AA,
+        BUS_NV = 0x4008,
+        SLOT_NV = 0x4009,
+        DOMAIN_NV = 0x400A,
+        TOPOLOGY_AMD = 0x4037,
+        FREE_MEMORY_AMD = 0x4039
+    };
+    static const char uuid[] = "0123456789abcde";
+    static const char topology[24] = {1, [21] = 0x5e, [22] = 3};
+    static const size_t free_kib[2] = {1 << 20, 1 << 20};
+    if (is("amd") && what == TOPOLOGY_AMD)
+        return answer(topology, sizeof topology, room, to, n);
+    if (is("amd") && what == FREE_MEMORY_AMD)
+        return answer(free_kib, sizeof free_kib, room, to, n);
+    if (is("uuid") && what == UUID_KHR)
+        return answer(uuid, sizeof uuid, room, to, n);
+    if (what == COMMANDS_KHR && opencl_stub.has_commands)
+        return number(1 << 2, room, to, n); /* enqueued again before it has ended */
+    if (what == COMMANDS_QUEUE_KHR && opencl_stub.has_commands)
+        return number(0, room, to, n);
+    if (is("amd") || is("uuid"))
+        return CL_INVALID_VALUE;
+    switch (what) {
+    case BUS_NV:
+        return number(0x5e, room, to, n);
+    case SLOT_NV:
+        return number(3 << 3, room, to, n);
+    case DOMAIN_NV:
+        return number(1, room, to, n);
+    default:
+        return CL_INVALID_VALUE;
+    }
+}
+
 cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *to, size_t *n) {
-    enum { BUS_NV = 0x4008, SLOT_NV = 0x4009, DOMAIN_NV = 0x400A };
     (void)d;
     switch (what) {
     case CL_DEVICE_NAME:
@@ -137,14 +176,8 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *t
         return number(48 << 10, room, to, n);
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
         return number(0, room, to, n);
-    case BUS_NV:
-        return number(0x5e, room, to, n);
-    case SLOT_NV:
-        return number(3 << 3, room, to, n);
-    case DOMAIN_NV:
-        return number(1, room, to, n);
     default:
-        return CL_INVALID_VALUE;
+        return vendor_info(what, room, to, n);
     }
 }
 
@@ -373,6 +406,65 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
         *x = *x * *x + *x + (is("wrong") ? 1.0f : 0.0f);
     }
     return done(e);
+}
+
+/* ---- command buffers ------------------------------------------------------------------------- */
+static void *create_commands(cl_uint n, const cl_command_queue *q, const cl_ulong *properties,
+                             cl_int *code) {
+    static int buffer;
+    (void)n;
+    (void)q;
+    (void)properties;
+    opencl_stub.recorded = 0;
+    *code = opencl_stub.refuses_commands ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
+    return opencl_stub.refuses_commands ? NULL : &buffer;
+}
+
+/* Points are numbered from 1; each command waits for the one before it. */
+static cl_int record_kernel(void *buffer, cl_command_queue q, const cl_ulong *properties,
+                            cl_kernel k, cl_uint n_dim, const size_t *offset, const size_t *global,
+                            const size_t *local, cl_uint n_before, const cl_uint *before,
+                            cl_uint *point, void **handle) {
+    (void)buffer;
+    (void)q;
+    (void)properties;
+    (void)k;
+    (void)n_dim;
+    (void)offset;
+    (void)global;
+    (void)local;
+    (void)handle;
+    if (n_before != (opencl_stub.recorded > 0) || (n_before && *before != opencl_stub.recorded))
+        return CL_INVALID_VALUE;
+    *point = ++opencl_stub.recorded;
+    return CL_SUCCESS;
+}
+
+static cl_int enqueue_commands(cl_uint n, cl_command_queue *q, void *buffer, cl_uint n_before,
+                               const cl_event *before, cl_event *e) {
+    (void)n;
+    (void)q;
+    (void)buffer;
+    (void)n_before;
+    (void)before;
+    opencl_stub.replays++;
+    return done(e);
+}
+
+static cl_int nothing_of_commands(void *buffer) {
+    (void)buffer;
+    return CL_SUCCESS;
+}
+
+void *clGetExtensionFunctionAddressForPlatform(cl_platform_id p, const char *name) {
+    (void)p;
+    if (!strcmp(name, "clCreateCommandBufferKHR"))
+        return (void *)create_commands;
+    if (!strcmp(name, "clCommandNDRangeKernelKHR"))
+        return (void *)record_kernel;
+    if (!strcmp(name, "clEnqueueCommandBufferKHR"))
+        return (void *)enqueue_commands;
+    return (void *)nothing_of_commands;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -52,6 +52,22 @@ def test_opencl_says():
                 equal([line.split()[0] for line in plugins.splitlines() if words in line], ["opencl"])
 
 
+def test_opencl_none():
+    """Without a loader the plugin has one line that says so, and nothing else changes."""
+    e = golden()
+    with scratch() as temp:
+        env = environment(temp, "good")
+        env["LD_LIBRARY_PATH"] = temp
+        with open(temp + "/libOpenCL.so.1", "wb"):
+            pass
+        words = "no OpenCL loader is installed (libOpenCL.so.1)"
+        lines = [line for line in minerva("plugins", env=env).out.splitlines() if words in line]
+        equal([line.split()[0] for line in lines], ["opencl"])
+        r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json", "--precision", "exact", env=env)
+        equal(r.json()["ids"], e["greedy_ids"][:4])
+        equal(r.err, "")
+
+
 def test_opencl_idle():
     """A device that nobody uses has no context: the probing process alone makes one."""
     with scratch() as temp:
@@ -114,10 +130,12 @@ def test_opencl_report():
 
 
 def test_opencl_uid():
-    """NVIDIA's place on the bus in CUDA's form."""
-    with scratch() as temp:
-        listed = minerva("devices", "--json", env=environment(temp, "good"))
-        has(listed.out, "pci-0001:5e:03")
+    """The place on the bus in CUDA's form, as NVIDIA's driver tells it and as AMD's does; else the UUID. What two platforms show is listed once."""
+    for mode, uid in (("good", "pci-0001:5e:03"), ("amd", "pci-0000:5e:03"), ("uuid", "uuid-303132333435363738396162636465")):
+        with scratch() as temp:
+            listed = minerva("devices", "--json", env=environment(temp, mode)).out
+            has(listed, uid)
+            equal(listed.count("Stub device"), 1)
 
 
 def test_opencl_lost():

@@ -127,6 +127,17 @@ static void handle_again(void **state) {
     close_world(&w);
 }
 
+/* One row with a matrix of N rows of K. */
+static op_case *product(int64_t N, int64_t K) {
+    op_case *c = case_new();
+    assert_non_null(c);
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    return c;
+}
+
 /* A matrix of 2 MiB on a device whose buffers have 1 MiB: 128 rows of 16 KiB lie in three, each
  * with a kernel of its own. */
 static void parts(void **state) {
@@ -134,17 +145,14 @@ static void parts(void **state) {
     h_plugin p;
     (void)state;
     opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
+    h_host_option("shapes", "-1");
     assert_true(h_open(&p, "opencl"));
-    op_case *c = case_new();
-    assert_non_null(c);
-    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
-    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
-    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
-    case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
+    op_case *c = product(N, K);
     h_run(&p, c, MN_PRECISION_EXACT);
     assert_int_equal(opencl_stub.kernels, 3);
     case_free(c);
     h_close(&p);
+    h_host_option(NULL, NULL);
 }
 
 /* The device states buffers of 1 MiB, which is 32 pages of the cache: 100 pages lie in four of
@@ -212,6 +220,93 @@ static void cache_of_large_pages(void **state) {
     assert_string_equal(error.msg, "a page of KV group 0 has 32.0 KiB; the driver gives at most "
                                    "16.0 at once");
     h_close(&small);
+    close_world(&w);
+}
+
+/* What is free, of a driver that tells it, else all but an eighth; the option bounds both. */
+static void memory(void **state) {
+    static const struct {
+        const char *mode;
+        const char *bound;
+        uint64_t free;
+    } cases[] = {{"good", "0", UINT64_C(7) << 29},
+                 {"amd", "0", UINT64_C(1) << 30},
+                 {"good", "96", 96 << 20},
+                 {"amd", "96", 96 << 20}};
+    (void)state;
+    opencl_stub = (opencl_stub_state){0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        h_plugin p;
+        uint64_t free_bytes = 0;
+        uint64_t total = 0;
+        setenv("OPENCL_STUB", cases[i].mode, 1);
+        h_host_option("memory_mib", cases[i].bound);
+        assert_true(h_open(&p, "opencl"));
+        assert_int_equal(p.be->device_memory(p.dev, &free_bytes, &total, &error), MN_OK);
+        assert_int_equal(free_bytes, cases[i].free);
+        assert_int_equal(total, UINT64_C(1) << 32);
+        h_close(&p);
+    }
+    h_host_option(NULL, NULL);
+    unsetenv("OPENCL_STUB");
+}
+
+/* ---- command buffers ------------------------------------------------------------------------- */
+/* As open_world, with a kernel for each operation; a step has run, and the next ones are prepared. */
+static void open_commands(world *w) {
+    memset(w, 0, sizeof *w);
+    opencl_stub.has_commands = true;
+    assert_true(h_open(&w->p, "opencl"));
+    w->c = layers(MN_F32);
+    const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
+    assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
+    assert_int_equal(step(w), MN_OK);
+    assert_int_equal(w->p.be->context_prepare(w->plan->contexts[0], 0, w->c->value, &error), MN_OK);
+    opencl_stub.kernels = 0;
+}
+
+/* A step that is like the two before it is one call of the driver; not so once a buffer went. */
+static void commands(void **state) {
+    world w;
+    (void)state;
+    opencl_stub = (opencl_stub_state){0};
+    open_commands(&w);
+    assert_int_equal(step(&w), MN_OK);
+    const uint32_t kernels = opencl_stub.kernels;
+    assert_true(kernels > 3);
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.kernels, 2 * kernels);
+    assert_int_equal(opencl_stub.recorded, kernels);
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, 2 * kernels);
+        assert_int_equal(opencl_stub.replays, i);
+    }
+    mn_buffer *other;
+    assert_int_equal(w.p.be->alloc(w.p.dev, 64, MN_MEM_DEVICE, &other, &error), MN_OK);
+    w.p.be->buffer_free(other);
+    for (uint32_t i = 3; i <= 4; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, i * kernels);
+    }
+    assert_int_equal(step(&w), MN_OK);
+    assert_int_equal(opencl_stub.replays, 4);
+    close_world(&w);
+}
+
+/* A driver that makes no command buffer after all gets its kernels one by one. */
+static void commands_refused(void **state) {
+    world w;
+    (void)state;
+    opencl_stub = (opencl_stub_state){.refuses_commands = true};
+    open_commands(&w);
+    assert_int_equal(step(&w), MN_OK);
+    const uint32_t kernels = opencl_stub.kernels;
+    for (uint32_t i = 2; i <= 4; i++) {
+        assert_int_equal(step(&w), MN_OK);
+        assert_int_equal(opencl_stub.kernels, i * kernels);
+    }
+    assert_int_equal(opencl_stub.replays, 0);
     close_world(&w);
 }
 
@@ -301,8 +396,40 @@ static void cached(void **state) {
     assert_int_equal(opencl_stub.sources, 0);
     assert_int_equal(n_told, 0);
     h_host_of_plugins(NULL);
-    for (uint32_t i = 0; i < n_entries; i++)
+    for (uint32_t i = 0; i < n_entries; i++) {
         free(entries[i].data);
+        entries[i].data = NULL;
+    }
+    n_entries = 0;
+}
+
+/* A device is asked once which groups products of a type want. The matrix is in parts, which no
+ * kernel of whole units takes. */
+static void shapes(void **state) {
+    enum { SHAPES = 5, TIMES = 4 };
+    mn_host host = h_host;
+    (void)state;
+    opencl_stub = (opencl_stub_state){.max_alloc = 16 << 20};
+    host.query = query;
+    h_host_of_plugins(&host);
+    h_host_option("shapes", "1");
+    for (uint32_t run = 0; run < 2; run++) {
+        h_plugin p;
+        assert_true(h_open(&p, "opencl"));
+        opencl_stub.kernels = 0;
+        op_case *c = product(640, 8192); /* 20 MiB */
+        h_run(&p, c, MN_PRECISION_EXACT);
+        assert_int_equal(opencl_stub.kernels, (run ? 0 : SHAPES * TIMES) + 2);
+        case_free(c);
+        h_close(&p);
+    }
+    h_host_option(NULL, NULL);
+    h_host_of_plugins(NULL);
+    for (uint32_t i = 0; i < n_entries; i++) {
+        free(entries[i].data);
+        entries[i].data = NULL;
+    }
+    n_entries = 0;
 }
 
 int main(void) {
@@ -310,6 +437,8 @@ int main(void) {
         cmocka_unit_test(failed_step),    cmocka_unit_test(failed_turn),
         cmocka_unit_test(handle_again),   cmocka_unit_test(parts),
         cmocka_unit_test(cache_in_parts), cmocka_unit_test(cache_of_large_pages),
-        cmocka_unit_test(cached)};
+        cmocka_unit_test(memory),         cmocka_unit_test(commands),
+        cmocka_unit_test(commands_refused),
+        cmocka_unit_test(cached),         cmocka_unit_test(shapes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

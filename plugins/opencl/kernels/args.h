@@ -16,6 +16,10 @@ typedef uint64_t ocl_u64;
 #define OCL_MAX_EXPERTS 1024
 #define OCL_MAX_DIMS 6
 #define OCL_KV_PARTS 8 /* buffers of a cache that is larger than one may be */
+/* Which extension has exchanges within sub-groups. */
+#define OCL_SUB_EMULATED 0
+#define OCL_SUB_KHR 1
+#define OCL_SUB_INTEL 2
 
 /* How a matrix lies behind its operand: rows of row_bytes, then planes, a float for each block. */
 typedef struct {

@@ -1,7 +1,9 @@
 /* common.cl -- what all kernels share; the plugin puts it in front of every source. The device's
  * facts come as macros: LANES (items of a group that share a row, a power of two; 1 on a CPU, where
  * groups are the parallel work and barriers cost dear), LINEAR_LANES (items on one output of a
- * product), IS_CPU, HAS_DOUBLE, PTX (NVIDIA's compiler: shuffles and conversions by inline PTX).
+ * product), IS_CPU, HAS_DOUBLE, PTX (NVIDIA's compiler: shuffles and conversions by inline PTX),
+ * SUB_GROUPS (items exchange values by an extension: OCL_SUB_KHR, OCL_SUB_INTEL, or, for tests, by
+ * local memory, as if sub-groups had SUB_EMULATED items).
  *
  * An operand is a buffer and an offset in bytes, REF(name) among the parameters; PTR(T, name) is
  * its address, 0 where it is absent. Products and sums are not contracted, so that the same sum has
@@ -50,6 +52,94 @@ enum { TYPE_F32 = 1, TYPE_F16 = 2, TYPE_Q8_0 = 24 };
 #define GROUP_ITEM ((int)get_local_id(0))
 #endif
 
+/* ---- sub-groups: items of neighbouring numbers that exchange values -------------------------- */
+#ifdef SUB_GROUPS
+#if SUB_GROUPS == OCL_SUB_KHR
+#pragma OPENCL EXTENSION cl_khr_subgroups : enable
+#pragma OPENCL EXTENSION cl_khr_subgroup_shuffle : enable
+#elif SUB_GROUPS == OCL_SUB_INTEL
+#pragma OPENCL EXTENSION cl_intel_subgroups : enable
+#endif
+
+/* How many items a whole sub-group has: a power of two, the same in a kernel. */
+static int sub_size(void) {
+#ifdef SUB_EMULATED
+    return SUB_EMULATED;
+#else
+    return get_max_sub_group_size();
+#endif
+}
+
+/* SUB_REDUCE(T, name, combine): a function name(v, n, red) of all values v of each n neighbouring
+ * items of a sub-group, for all of them. n: a power of two. red: a T for each item of the group,
+ * for emulation alone, which every item of the group comes to. */
+#ifdef SUB_EMULATED
+#define SUB_REDUCE(T, name, combine)                                                               \
+    static T name(T v, int n, local T *red) {                                                      \
+        const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);                    \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        red[item] = v;                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        v = red[item & ~(n - 1)];                                                                  \
+        for (int i = 1; i < n; i++) {                                                              \
+            const T a = v;                                                                         \
+            const T b = red[(item & ~(n - 1)) + i];                                                \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#else
+/* What the item whose number differs in the bits n has. */
+static uint other_uint(uint v, int n) {
+#if SUB_GROUPS == OCL_SUB_KHR
+    return sub_group_shuffle_xor(v, (uint)n);
+#else
+    return intel_sub_group_shuffle_xor(v, (uint)n);
+#endif
+}
+static float other_float(float v, int n) {
+    return as_float(other_uint(as_uint(v), n));
+}
+static ulong other_ulong(ulong v, int n) {
+    return (ulong)other_uint((uint)(v >> 32), n) << 32 | other_uint((uint)v, n);
+}
+static real other_real(real v, int n) {
+#ifdef HAS_DOUBLE
+    return as_double(other_ulong(as_ulong(v), n));
+#else
+    return other_float(v, n);
+#endif
+}
+#define SUB_REDUCE(T, name, combine)                                                               \
+    static T name(T v, int n, local T *red) {                                                      \
+        for (n /= 2; n; n /= 2) {                                                                  \
+            const T a = v;                                                                         \
+            const T b = other_##T(v, n);                                                           \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#endif
+SUB_REDUCE(float, sub_sum, a + b)
+
+/* The sum over each n neighbouring items, n a power of two, for all of them: within sub-groups by
+ * exchange, over several by local memory. red: a float for each item of the group. */
+static float neighbours_sum(float v, int n, local float *red) {
+    const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);
+    const int size = min(sub_size(), n);
+    v = sub_sum(v, size, red);
+    if (size == n)
+        return v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    red[item] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float sum = 0;
+    for (int i = 0; i < n; i += size)
+        sum += red[(item & ~(n - 1)) + i];
+    return sum;
+}
+#endif
+
 /* ---- sums over the items of a group; each begins and ends so that red may be used again ------ */
 #if defined PTX && LANES >= 32
 /* What the item of the warp whose number differs in the bits n has. */
@@ -87,6 +177,25 @@ static real other_real(real v, int n) {
         for (int n = LANES / 64; n; n /= 2) {                                                      \
             const T a = v;                                                                         \
             const T b = other_##T(v, n);                                                           \
+            v = combine;                                                                           \
+        }                                                                                          \
+        return v;                                                                                  \
+    }
+#elif defined SUB_GROUPS && LANES > 1
+#define GROUP_REDUCE(T, name, combine)                                                             \
+    SUB_REDUCE(T, sub_of_##name, combine)                                                          \
+    static T name(T v, local T *red) {                                                             \
+        const int lane = GROUP_ITEM;                                                               \
+        const int size = min(sub_size(), LANES);                                                   \
+        v = sub_of_##name(v, size, red);                                                           \
+        SYNC_LOCAL;                                                                                \
+        if (lane % size == 0)                                                                      \
+            red[lane / size] = v;                                                                  \
+        SYNC_LOCAL;                                                                                \
+        v = red[0];                                                                                \
+        for (int i = 1; i < LANES / size; i++) {                                                   \
+            const T a = v;                                                                         \
+            const T b = red[i];                                                                    \
             v = combine;                                                                           \
         }                                                                                          \
         return v;                                                                                  \
@@ -137,6 +246,8 @@ static float part_sum(float v, int n, local float *red) {
         v += other;
     }
     return v;
+#elif defined SUB_GROUPS
+    return neighbours_sum(v, n, red);
 #else
     const int item = get_local_id(0) + get_local_size(0) * get_local_id(1);
     barrier(CLK_LOCAL_MEM_FENCE);
