@@ -23,7 +23,7 @@ INLINE int64_t block_bytes(const panel_layout l) {
 /* What up to SPAN_BLOCKS blocks need of MOST x rows beside their bytes: scales, and per group of 16
  * or 32 columns without minima what the weights' bias adds, negative; with minima the sum of x. In
  * one place, because pointers to each row would not fit into the registers. */
-enum { SPAN_BLOCKS = 64 };
+enum { SPAN_BLOCKS = 16 };
 typedef struct {
     float d[MOST][SPAN_BLOCKS];
     union {

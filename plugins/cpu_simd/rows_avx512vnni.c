@@ -15,6 +15,7 @@
 /* The types whose rows are multiplied by dot_wide, and those whose panels unpack_wide makes. */
 #define dot_a8_q4_0 dot_wide_q4_0
 #define dot_a8_q6_k dot_wide_q6_k
+#define dot_a8_q4_k dot_wide_q4_k
 #define unpack_q4_0 unpack_wide_q4_0
 #define unpack_q8_0 unpack_wide_q8_0
 #define unpack_q4_k unpack_wide_q4_k
