@@ -1,6 +1,7 @@
 /* panel.h -- what the products of byte panels (rows_a8_panels.inc) and the tiles of an instruction
- * set share. A panel_*.h has SIDE, MOST, PANEL_LAYOUTS and PANEL_LAYOUT_OF before it includes this
- * file; behind it panel_bias, panel_put8, tile and, where x is read in another form, panel_x. */
+ * set share. A panel_*.h has SIDE, MOST, PANEL_PASSES (the numbers of x rows that a tile may have,
+ * from half of MOST on), PANEL_LAYOUTS and PANEL_LAYOUT_OF before it includes this file; behind it
+ * panel_bias, panel_put8, tile and, where x is read in another form, panel_x. */
 #ifndef MNK_PANEL_H
 #define MNK_PANEL_H
 /* How a block of 32 columns lies in a panel; a constant after inlining. */
@@ -19,14 +20,15 @@ INLINE int64_t block_bytes(const panel_layout l) {
     return number_bytes(l) + 4 * SIDE * floats;
 }
 
-/* What up to SPAN_BLOCKS blocks need of MOST x rows beside their bytes, per group of 16 or 32
- * columns: without minima what the weights' bias adds, negative; with minima the sum of x. */
-enum { SPAN_BLOCKS = 64 };
+/* What up to SPAN_BLOCKS blocks need of MOST x rows beside their bytes: scales, and per group of 16
+ * or 32 columns without minima what the weights' bias adds, negative; with minima the sum of x. In
+ * one place, because pointers to each row would not fit into the registers. */
+enum { SPAN_BLOCKS = 16 };
 typedef struct {
+    float d[MOST][SPAN_BLOCKS];
     union {
         int32_t seed[MOST][2 * SPAN_BLOCKS];
         float sum[MOST][2 * SPAN_BLOCKS];
     } of;
-    const float *d[MOST];
 } x_scales;
 #endif

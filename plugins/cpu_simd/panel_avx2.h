@@ -4,6 +4,7 @@
  * VPMADDWD alone. Bytes are as rows_a8.inc has them, and their offset is part of a minimum; words
  * are the numbers themselves. */
 enum { SIDE = 16, MOST = 4 };
+#define PANEL_PASSES(X) X(2) X(3) X(4)
 /* X(group, min, fit) */
 #define PANEL_LAYOUTS(X)                                                                           \
     X(32, 1, 8) X(16, 1, 8) X(32, 1, 4) X(16, 1, 4) X(32, 1, 2) X(16, 1, 2) X(32, 0, 0) X(32, 1, 0)

@@ -2,6 +2,7 @@
  * eight columns of each, into four sums. Bytes of a panel are signed: [4 spans of 8 columns][pairs
  * of weight rows][2][8]. */
 enum { SIDE = 8, MOST = 4 };
+#define PANEL_PASSES(X) X(2) X(3) X(4)
 #include "panel_bytes.h"
 #include "tile_pairs.h"
 

@@ -5,6 +5,7 @@
 #include "panel_x86.h"
 #ifdef __AVX512VNNI__
 enum { SIDE = 16, MOST = 8 };
+#define PANEL_PASSES(X) X(4) X(5) X(6) X(7) X(8)
 typedef __m512i SUMS;
 typedef __m512 LANES;
 typedef __mmask16 KEEP;
@@ -49,6 +50,7 @@ INLINE SUMS add_products(SUMS s, SUMS w, const uint8_t *x) {
 }
 #else
 enum { SIDE = 8, MOST = 4 };
+#define PANEL_PASSES(X) X(2) X(3) X(4)
 typedef __m256i SUMS;
 typedef __m256 LANES;
 typedef __m256i KEEP;
@@ -99,13 +101,16 @@ INLINE void panel_put8(const __m256i r[8], uint8_t *to, const panel_layout l) {
     turn8(r, to, 4 * SIDE);
 }
 
-/* Sums of a group's columns: its registers of the panel with the bytes of x. */
-INLINE SUMS multiply(const SUMS *w, const uint8_t *x, int32_t seed, const int group) {
-    SUMS sums = sums_set1(seed);
+/* Adds the products of a group's columns: registers of the panel with the bytes x[a] + at of mr x
+ * rows. A product waits for the one before of its row; so rows take turns, and few instructions lie
+ * between two that can start at the same time. */
+INLINE void multiply(SUMS sums[MOST], const SUMS *w, const uint8_t *const x[MOST], int64_t at,
+                     const int group, const int mr) {
 #pragma GCC unroll 8
     for (int i = 0; i < group / 4; i++)
-        sums = add_products(sums, w[i], x + 4 * i);
-    return sums;
+#pragma GCC unroll 8
+        for (int a = 0; a < mr; a++)
+            sums[a] = add_products(sums[a], w[i], x[a] + at + 4 * i);
 }
 
 /* mr x rows against SIDE weight rows, of which `left` count; n blocks; x: their bytes of the first
@@ -125,22 +130,25 @@ INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], cons
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
             w[i] = bytes_load(p + 4 * SIDE * i);
-#pragma GCC unroll 8
-        for (int a = 0; a < mr; a++) {
 #pragma GCC unroll 2
-            for (int g = 0; g < groups; g++) {
-                const int64_t at = groups * b + g;
-                const int32_t seed = l.min ? 0 : s->of.seed[a][at];
-                const uint8_t *bytes = x[a] + 32 * b + group * g;
-                const SUMS sums = multiply(w + group / 4 * g, bytes, seed, group);
-                const LANES dx = lanes_set1(s->d[a][b]);
-                const LANES d = lanes_mul(lanes_load(scale + SIDE * g), dx);
-                acc[a] = lanes_fma(lanes_of(sums), d, acc[a]);
-                if (!l.min)
-                    continue;
-                const LANES m = lanes_load(scale + SIDE * (groups + g));
-                acc[a] = lanes_fma(m, lanes_set1(s->of.sum[a][at]), acc[a]);
+        for (int g = 0; g < groups; g++) {
+            const int64_t at = groups * b + g;
+            const LANES d = lanes_load(scale + SIDE * g);
+            SUMS sums[MOST];
+            for (int a = 0; a < mr; a++)
+                sums[a] = sums_set1(l.min ? 0 : s->of.seed[a][at]);
+            multiply(sums, w + group / 4 * g, x, 32 * b + group * g, group, mr);
+#pragma GCC unroll 8
+            for (int a = 0; a < mr; a++) {
+                const LANES by = lanes_mul(d, lanes_set1(s->d[a][b]));
+                acc[a] = lanes_fma(lanes_of(sums[a]), by, acc[a]);
             }
+            if (!l.min)
+                continue;
+            const LANES m = lanes_load(scale + SIDE * (groups + g));
+#pragma GCC unroll 8
+            for (int a = 0; a < mr; a++)
+                acc[a] = lanes_fma(m, lanes_set1(s->of.sum[a][at]), acc[a]);
         }
     }
     for (int a = 0; a < mr; a++)

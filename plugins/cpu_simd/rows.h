@@ -73,7 +73,8 @@ typedef struct {
      * on. */
     void (*gemm)(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
                  int64_t r, int64_t y0, bool first);
-    /* Kernels of tiles have these instead of dot, unpack and gemm. */
+    /* Kernels of tiles and of byte panels have these, but for pack of the latter, instead of dot,
+     * unpack and gemm. */
     /* n <= MNK_GROUP rows of x to a group: [planes][tiles of 32 columns][1 KiB], or [tiles of 64
      * columns][1 KiB], then f32 [spans of 256 columns][MNK_GROUP] */
     void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
@@ -209,12 +210,16 @@ MNK_EXTERNS(avx512)
 MNK_EXTERNS(neon)
 MNK_EXTERNS_A8(generic)
 MNK_EXTERNS_A8(avx2)
+MNK_EXTERNS_A8(panels_avx2)
 MNK_EXTERNS_A8(avxvnni)
+MNK_EXTERNS_A8(panels_avxvnni)
 MNK_EXTERNS_A8(avx512vnni)
+MNK_EXTERNS_A8(panels_avx512vnni)
 MNK_EXTERNS_A8(avx512vnni_tiles)
 MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
 MNK_EXTERNS_A8(neon_i8mm)
+MNK_EXTERNS_A8(panels_neon_i8mm)
 MNK_EXTERNS_A8(amx)
 extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
 extern const mnk_attend mnk_attend_amx_a8, mnk_attend_amx_a16;

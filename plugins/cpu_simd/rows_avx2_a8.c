@@ -6,6 +6,7 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "panel_avx2.h"
+#include "rows_a8_panels.inc"
 #define PANEL_NAME "avx2"
 #define PANEL_ID(name) name##_avx2
-#include "rows_a8_panels.inc"
+#include "rows_a8_table.inc"

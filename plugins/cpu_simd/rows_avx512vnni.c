@@ -1,5 +1,6 @@
 /* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD of AVX-512: few rows as in rows_a8.inc or,
- * of some types, rows_vnni_dot.inc, more through panels of bytes, 16 weight rows side by side. */
+ * of some types, rows_vnni_dot.inc, more through panels of bytes, 16 weight rows side by side, of
+ * some types made by rows_vnni_unpack.inc. */
 #include "rows.h"
 #include "vec_avx2.h"
 #include "vec_a8_x86.h"
@@ -7,9 +8,17 @@
 #include "rows_a8.inc"
 #include "rows_vnni_dot.inc"
 #include "panel_vnni.h"
+#include "rows_a8_panels.inc"
+#include "rows_vnni_unpack.inc"
 #define PANEL_NAME "avx512vnni"
 #define PANEL_ID(name) name##_avx512vnni
-/* The types whose rows are multiplied by dot_wide. */
+/* The types whose rows are multiplied by dot_wide, and those whose panels unpack_wide makes. */
 #define dot_a8_q4_0 dot_wide_q4_0
 #define dot_a8_q6_k dot_wide_q6_k
-#include "rows_a8_panels.inc"
+#define dot_a8_q4_k dot_wide_q4_k
+#define unpack_q4_0 unpack_wide_q4_0
+#define unpack_q8_0 unpack_wide_q8_0
+#define unpack_q4_k unpack_wide_q4_k
+#define unpack_q5_k unpack_wide_q5_k
+#define unpack_q6_k unpack_wide_q6_k
+#include "rows_a8_table.inc"

@@ -6,6 +6,7 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "panel_vnni.h"
+#include "rows_a8_panels.inc"
 #define PANEL_NAME "avxvnni"
 #define PANEL_ID(name) name##_avxvnni
-#include "rows_a8_panels.inc"
+#include "rows_a8_table.inc"

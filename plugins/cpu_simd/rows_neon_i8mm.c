@@ -5,6 +5,7 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "panel_i8mm.h"
+#include "rows_a8_panels.inc"
 #define PANEL_NAME "i8mm"
 #define PANEL_ID(name) name##_neon_i8mm
-#include "rows_a8_panels.inc"
+#include "rows_a8_table.inc"

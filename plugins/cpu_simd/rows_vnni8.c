@@ -28,16 +28,21 @@ INLINE __m512i add_products(__m512i s, __m512i w, __m512i x) {
     return s;
 }
 
-/* What the span's sums of 16 rows of x begin with. */
+/* What the span's sums of 16 rows of x begin with. Each product waits for the one before of its
+ * sum: so there are many sums. */
 INLINE __m512i seed_of(const uint8_t *x, const span *s) {
     const __m512i ones = _mm512_set1_epi8(1);
-    __m512i sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-    for (int64_t at = 0; at < s->tiles * TILE_BYTES; at += 128) {
-        sum[0] = _mm512_dpbusd_epi32(sum[0], ones, _mm512_loadu_si512(x + at));
-        sum[1] = _mm512_dpbusd_epi32(sum[1], ones, _mm512_loadu_si512(x + at + 64));
-    }
-    const __m512i all = _mm512_add_epi32(sum[0], sum[1]);
-    const __m512i bias = _mm512_slli_epi32(all, 7);
+    __m512i sum[8];
+    for (int i = 0; i < 8; i++)
+        sum[i] = _mm512_setzero_si512();
+    for (int64_t at = 0; at < s->tiles * TILE_BYTES; at += 512)
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            sum[i] = _mm512_dpbusd_epi32(sum[i], ones, _mm512_loadu_si512(x + at + 64 * i));
+    for (int n = 4; n; n /= 2)
+        for (int i = 0; i < n; i++)
+            sum[i] = _mm512_add_epi32(sum[i], sum[i + n]);
+    const __m512i bias = _mm512_slli_epi32(sum[0], 7);
     return _mm512_sub_epi32(_mm512_setzero_si512(), bias);
 }
 

@@ -10,6 +10,8 @@
         }                                                                                          \
     }
 #define A8(isa, level) A8_FROM(isa, level, 0)
+/* One row each for up to MNK_FEW_ROWS x rows; more through panels of bytes. */
+#define A8_PANELS(isa, level) A8_FROM(panels_##isa, level, MNK_FEW_ROWS + 1), A8(isa, level)
 #define F32(isa, level)                                                                            \
     {                                                                                              \
         level, 0, 0, &mnk_vector_##isa, {                                                          \
@@ -51,14 +53,14 @@ static const mnk_set sets[] = {
     AMX(MN_PRECISION_A8, TILES_A8, MNK_BLOCK_TYPES(LINEAR_A8, amx)),
     AMX(MN_PRECISION_A16, TILES_A16, ),
     A8_FROM(avx512vnni_tiles, MNK_AVX512VNNI, TILES_A8_VNNI),
-    A8(avx512vnni, MNK_AVX512VNNI),
-    A8(avxvnni, MNK_AVXVNNI),
+    A8_PANELS(avx512vnni, MNK_AVX512VNNI),
+    A8_PANELS(avxvnni, MNK_AVXVNNI),
     A8_IN_F32(avx512, MNK_AVX512),
-    A8(avx2, MNK_AVX2),
+    A8_PANELS(avx2, MNK_AVX2),
     F32(avx512, MNK_AVX512),
     F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
-    BFMMLA(MN_PRECISION_A8),    BFMMLA(MN_PRECISION_A16),  A8(neon_i8mm, MNK_NEON_I8MM),
+    BFMMLA(MN_PRECISION_A8),    BFMMLA(MN_PRECISION_A16),  A8_PANELS(neon_i8mm, MNK_NEON_I8MM),
     A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
 #endif
     A8(generic, MNK_GENERIC),
