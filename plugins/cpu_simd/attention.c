@@ -392,13 +392,19 @@ static int64_t blocks(attn *a, const mnc_worker *w) {
     const mnc_operand *seqs = &a->c->in[MN_ATTENTION_SEQS];
     const int32_t *seq = seqs->ptr; /* first row, rows, slot, - */
     int64_t task = 0;
-    for (int64_t i = 0; i < seqs->rows; i++, seq += 4)
-        for (int64_t r = (seq[1] - 1) / a->block * a->block; r >= 0 && seq[1]; r -= a->block) {
-            const int64_t n = least(seq[1] - r, a->block);
+    for (int64_t i = 0; i < seqs->rows; i++, seq += 4) {
+        const int64_t first = seq[0];
+        const int64_t n_rows = seq[1];
+        const int32_t slot = seq[2];
+        const int64_t n_blocks = (n_rows + a->block - 1) / a->block;
+        for (int64_t b = n_blocks - 1; b >= 0; b--) {
+            const int64_t r = a->block * b;
+            const int64_t n = least(n_rows - r, a->block);
             for (int64_t h = 0; h < a->hkv; h++, task++)
                 if (w && task % w->n == w->i)
-                    whole(a, seq[2], h, seq[0] + r, n);
+                    whole(a, slot, h, first + r, n);
         }
+    }
     return task;
 }
 

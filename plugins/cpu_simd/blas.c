@@ -235,13 +235,17 @@ void mnk_blas_close(mnk_blas *user) {
 bool mnk_blas_rows(const mnc_weight *w, const float *x, int64_t r, float *y, int64_t ldy,
                    int64_t lo, int64_t hi) {
     const int64_t most = 1 << 30;
-    if (hi <= lo || (uintptr_t)w->data % sizeof(float) || r > most || w->cols > most || ldy > most)
-        return hi <= lo;
+    if (hi <= lo)
+        return true;
+    if ((uintptr_t)w->data % sizeof(float) || r > most || w->cols > most || ldy > most)
+        return false;
     if (w->groups || w->row_bytes != (uint64_t)w->cols * sizeof(float))
         return false;
-    blas.sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, (int)(hi - lo), (int)w->cols, 1.0f,
-               x, (int)w->cols, (const float *)w->data + lo * w->cols, (int)w->cols, 0.0f, y + lo,
-               (int)ldy);
+    const int cols = (int)w->cols;
+    const int rows = (int)(hi - lo);
+    const float *weights = (const float *)w->data + lo * w->cols;
+    blas.sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)r, rows, cols, 1.0f, x, cols, weights,
+               cols, 0.0f, y + lo, (int)ldy);
     return true;
 }
 #endif

@@ -94,17 +94,22 @@ static uint32_t cpu_levels(bool *amx_refused) {
     uint32_t c7;
     uint32_t d7;
     uint32_t levels = with(0, MNK_GENERIC);
-    if (!__get_cpuid(1, &a, &b, &c1, &d) || !all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
+    if (!__get_cpuid(1, &a, &b, &c1, &d))
+        return levels;
+    if (!all(c1, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
         return levels;
     uint64_t saved = xcr0();
-    if ((saved & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !all(b7, bit_AVX2))
+    if ((saved & 0x6) != 0x6)
+        return levels;
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !all(b7, bit_AVX2))
         return levels;
     (void)c;
     levels = with(levels, MNK_AVX2);
     if (all(leaf7_1(), 1u << 4))
         levels = with(levels, MNK_AVXVNNI);
-    if ((saved & 0xe6) != 0xe6 ||
-        !all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ))
+    if ((saved & 0xe6) != 0xe6)
+        return levels;
+    if (!all(b7, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ))
         return levels;
     levels = with(levels, MNK_AVX512);
     if (!all(c7, bit_AVX512VNNI))

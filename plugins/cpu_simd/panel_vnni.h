@@ -109,8 +109,10 @@ INLINE void multiply(SUMS sums[MOST], const SUMS *w, const uint8_t *const x[MOST
 #pragma GCC unroll 8
     for (int i = 0; i < group / 4; i++)
 #pragma GCC unroll 8
-        for (int a = 0; a < mr; a++)
-            sums[a] = add_products(sums[a], w[i], x[a] + at + 4 * i);
+        for (int a = 0; a < mr; a++) {
+            const uint8_t *four = x[a] + at + 4 * i;
+            sums[a] = add_products(sums[a], w[i], four);
+        }
 }
 
 /* mr x rows against SIDE weight rows, of which `left` count; n blocks; x: their bytes of the first
@@ -147,8 +149,10 @@ INLINE void tile(const uint8_t *p, int64_t n, const uint8_t *const x[MOST], cons
                 continue;
             const LANES m = lanes_load(scale + SIDE * (groups + g));
 #pragma GCC unroll 8
-            for (int a = 0; a < mr; a++)
-                acc[a] = lanes_fma(m, lanes_set1(s->of.sum[a][at]), acc[a]);
+            for (int a = 0; a < mr; a++) {
+                const LANES sum = lanes_set1(s->of.sum[a][at]);
+                acc[a] = lanes_fma(m, sum, acc[a]);
+            }
         }
     }
     for (int a = 0; a < mr; a++)

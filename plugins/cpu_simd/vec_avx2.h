@@ -55,15 +55,29 @@ static inline float v_sum(VF a) {
 }
 /* v_sum of 8 vectors, each in its lane: the same additions, three instructions for a pair. */
 #define V_SUMS
+/* In each half of the register: a's lanes two apart, added, then b's. */
+static inline VF v_halves(VF a, VF b) {
+    const VF low = _mm256_shuffle_ps(a, b, 0x44);
+    const VF high = _mm256_shuffle_ps(a, b, 0xee);
+    return v_add(low, high);
+}
+/* ... a's neighbouring lanes, added, then b's. */
+static inline VF v_pairs(VF a, VF b) {
+    const VF even = _mm256_shuffle_ps(a, b, 0x88);
+    const VF odd = _mm256_shuffle_ps(a, b, 0xdd);
+    return v_add(even, odd);
+}
 static inline VF v_sums(const VF a[VL]) {
     VF s[4];
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        s[i] = v_add(_mm256_permute2f128_ps(a[i], a[4 + i], 0x20),
-                     _mm256_permute2f128_ps(a[i], a[4 + i], 0x31));
-    const VF p = v_add(_mm256_shuffle_ps(s[0], s[1], 0x44), _mm256_shuffle_ps(s[0], s[1], 0xee));
-    const VF q = v_add(_mm256_shuffle_ps(s[2], s[3], 0x44), _mm256_shuffle_ps(s[2], s[3], 0xee));
-    return v_add(_mm256_shuffle_ps(p, q, 0x88), _mm256_shuffle_ps(p, q, 0xdd));
+    for (int i = 0; i < 4; i++) {
+        const VF low = _mm256_permute2f128_ps(a[i], a[4 + i], 0x20);
+        const VF high = _mm256_permute2f128_ps(a[i], a[4 + i], 0x31);
+        s[i] = v_add(low, high);
+    }
+    const VF p = v_halves(s[0], s[1]);
+    const VF q = v_halves(s[2], s[3]);
+    return v_pairs(p, q);
 }
 static inline float v_top(VF a) {
     const __m128 high = _mm256_extractf128_ps(a, 1);

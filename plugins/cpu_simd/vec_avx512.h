@@ -57,19 +57,40 @@ static inline float v_sum(VF a) {
 }
 /* v_sum of 16 vectors, each in its lane: the same additions, three instructions for a pair. */
 #define V_SUMS
+/* a's quarters two apart, added, then b's. */
+static inline VF v_halves_of_quarters(VF a, VF b) {
+    const VF low = _mm512_shuffle_f32x4(a, b, 0x44);
+    const VF high = _mm512_shuffle_f32x4(a, b, 0xee);
+    return v_add(low, high);
+}
+/* a's neighbouring quarters, added, then b's. */
+static inline VF v_pairs_of_quarters(VF a, VF b) {
+    const VF even = _mm512_shuffle_f32x4(a, b, 0x88);
+    const VF odd = _mm512_shuffle_f32x4(a, b, 0xdd);
+    return v_add(even, odd);
+}
+/* The same of the lanes within each quarter. */
+static inline VF v_halves(VF a, VF b) {
+    const VF low = _mm512_shuffle_ps(a, b, 0x44);
+    const VF high = _mm512_shuffle_ps(a, b, 0xee);
+    return v_add(low, high);
+}
+static inline VF v_pairs(VF a, VF b) {
+    const VF even = _mm512_shuffle_ps(a, b, 0x88);
+    const VF odd = _mm512_shuffle_ps(a, b, 0xdd);
+    return v_add(even, odd);
+}
 static inline VF v_sums(const VF a[VL]) {
     VF s[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const VF p = v_add(_mm512_shuffle_f32x4(a[i], a[4 + i], 0x44),
-                           _mm512_shuffle_f32x4(a[i], a[4 + i], 0xee));
-        const VF q = v_add(_mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0x44),
-                           _mm512_shuffle_f32x4(a[8 + i], a[12 + i], 0xee));
-        s[i] = v_add(_mm512_shuffle_f32x4(p, q, 0x88), _mm512_shuffle_f32x4(p, q, 0xdd));
+        const VF p = v_halves_of_quarters(a[i], a[4 + i]);
+        const VF q = v_halves_of_quarters(a[8 + i], a[12 + i]);
+        s[i] = v_pairs_of_quarters(p, q);
     }
-    const VF p = v_add(_mm512_shuffle_ps(s[0], s[1], 0x44), _mm512_shuffle_ps(s[0], s[1], 0xee));
-    const VF q = v_add(_mm512_shuffle_ps(s[2], s[3], 0x44), _mm512_shuffle_ps(s[2], s[3], 0xee));
-    return v_add(_mm512_shuffle_ps(p, q, 0x88), _mm512_shuffle_ps(p, q, 0xdd));
+    const VF p = v_halves(s[0], s[1]);
+    const VF q = v_halves(s[2], s[3]);
+    return v_pairs(p, q);
 }
 static inline float v_top(VF a) {
     return _mm512_reduce_max_ps(a);

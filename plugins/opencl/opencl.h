@@ -106,7 +106,7 @@ struct mn_device {
     ocl_shape *shapes; /* [OCL_N_TYPES]; lanes 0: not measured yet */
     ocl_commands commands;
     atomic_bool has_commands;
-    char options[256];   /* of the compiler: what this device has */
+    char options[256]; /* of the compiler: what this device has */
     char name[64];
     char uid[64];
     char driver[64];
@@ -133,7 +133,7 @@ struct mn_queue {
     mn_device *dev;
     cl_command_queue cl;
     mn_buffer *ring;
-    uint64_t segment_bytes; /* OCL_SEGMENT_BYTES, less where buffers are small */
+    uint64_t segment_bytes;      /* OCL_SEGMENT_BYTES, less where buffers are small */
     cl_event used[OCL_SEGMENTS]; /* the last copy of each; NULL = none */
     uint32_t next;
     atomic_bool aborted;

@@ -27,11 +27,11 @@ typedef struct {
     const mn_graph *g;
     mn_device *dev;
     const int64_t *sym;
-    bool dry;       /* only make the kernels */
-    uint32_t place; /* of the next launch in the step */
-    bool few;       /* rows: operations go into common kernels (step.c) */
-    bool tiles;     /* whose products are those on tensor cores */
-    uint32_t batch; /* of such kernels in the step, the one that is being filled */
+    bool dry;                 /* only make the kernels */
+    uint32_t place;           /* of the next launch in the step */
+    bool few;                 /* rows: operations go into common kernels (step.c) */
+    bool tiles;               /* whose products are those on tensor cores */
+    uint32_t batch;           /* of such kernels in the step, the one that is being filled */
     ocl_recording *recording; /* of this step's launches; NULL: there is none */
     bool holds;               /* all of them were those of the step before, and none is enqueued */
     uint32_t n_held;

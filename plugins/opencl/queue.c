@@ -15,8 +15,7 @@ mn_status ocl_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     q->segment_bytes = OCL_SEGMENT_BYTES;
     if (d->max_alloc && q->segment_bytes > d->max_alloc / OCL_SEGMENTS)
         q->segment_bytes = d->max_alloc / OCL_SEGMENTS;
-    mn_status st =
-        ocl_alloc(d, OCL_SEGMENTS * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
+    mn_status st = ocl_alloc(d, OCL_SEGMENTS * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
     if (!st) {
         q->cl = d->cl->CreateCommandQueue(d->context, d->id, 0, &code);
         st = ocl_check(code, err, "a queue");

@@ -433,12 +433,16 @@ static void shapes(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(failed_step),    cmocka_unit_test(failed_turn),
-        cmocka_unit_test(handle_again),   cmocka_unit_test(parts),
-        cmocka_unit_test(cache_in_parts), cmocka_unit_test(cache_of_large_pages),
-        cmocka_unit_test(memory),         cmocka_unit_test(commands),
-        cmocka_unit_test(commands_refused),
-        cmocka_unit_test(cached),         cmocka_unit_test(shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(failed_step),
+                                       cmocka_unit_test(failed_turn),
+                                       cmocka_unit_test(handle_again),
+                                       cmocka_unit_test(parts),
+                                       cmocka_unit_test(cache_in_parts),
+                                       cmocka_unit_test(cache_of_large_pages),
+                                       cmocka_unit_test(memory),
+                                       cmocka_unit_test(commands),
+                                       cmocka_unit_test(commands_refused),
+                                       cmocka_unit_test(cached),
+                                       cmocka_unit_test(shapes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
