@@ -65,7 +65,8 @@ def test_opencl_none():
         equal([line.split()[0] for line in lines], ["opencl"])
         r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json", "--precision", "exact", env=env)
         equal(r.json()["ids"], e["greedy_ids"][:4])
-        equal(r.err, "")
+        # a CUDA plugin without its driver is a reason to name the device that was chosen
+        equal([line for line in r.err.splitlines() if "cpu_simd: the fastest of" not in line], [])
 
 
 def test_opencl_idle():
