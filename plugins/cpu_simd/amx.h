@@ -22,9 +22,10 @@ static const struct {
 #define TILE_LOAD_ROWS(t, p, apart)                                                                \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(apart)) : "memory")
 #define TILE_STORE_ROWS(t, p, apart)                                                               \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(apart))           \
-                     : "memor"                                                                     \
-                       "y")
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)"                                           \
+                     : /* nothing but memory */                                                    \
+                     : "r"(p), "r"((int64_t)(apart))                                               \
+                     : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %tmm" #t)
 #define TILE_MULTIPLY(sum, weight, x)                                                              \
     __asm__ volatile("tdpbf16ps %tmm" #x ", %tmm" #weight ", %tmm" #sum)
