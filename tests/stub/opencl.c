@@ -2,12 +2,12 @@
  * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
  * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
  * events say that they failed); `long` (it works, and has one extension with a name of 1,000
- * letters); `amd` (it works, and says where it is and what is free as AMD's driver does); `uuid`
- * (two platforms show it, and it has a UUID, but no place on a bus). OPENCL_STUB_COUNT names a file
- * that gets a line for every context that is made, and for every program that is compiled or made
- * of a binary, which is the text of BINARY (`refuses`: no binary is taken back). Memory is the
- * process's own; every command is over when it is enqueued. A program that links it has
- * opencl_stub.h. */
+ * letters); `slow` (it works, and compiles for a fifth of a second); `amd` (it works, and says
+ * where it is and what is free as AMD's driver does); `uuid` (two platforms show it, and it has a
+ * UUID, but no place on a bus). OPENCL_STUB_COUNT names a file that gets a line for every context
+ * that is made, and for every program that is compiled or made of a binary, which is the text of
+ * BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command is over
+ * when it is enqueued. A program that links it has opencl_stub.h. */
 #include "opencl_stub.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -249,6 +249,8 @@ cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char
     (void)data;
     while (is("hang"))
         pause();
+    if (is("slow"))
+        usleep(200000);
     return is("build") ? CL_BUILD_PROGRAM_FAILURE : CL_SUCCESS;
 }
 
