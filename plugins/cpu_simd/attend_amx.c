@@ -1,5 +1,5 @@
-/* attend_amx.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16, in
- * class a16 as two planes each. */
+/* attend_amx.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16,
+ * in class a16 as two planes each. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"

@@ -81,9 +81,10 @@ static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl
         if (source == OCL_SOURCE_cache_split)
             s->texts[s->n_texts++] = ocl_text_cache;
     }
-    snprintf(s->options, sizeof s->options, "%s -DLANES=%u%s%s%s%s", d->options,
+    const bool has_halves = source == OCL_SOURCE_mad && type && ocl_has_halves(type);
+    snprintf(s->options, sizeof s->options, "%s -DLANES=%u%s%s%s%s%s", d->options,
              samples ? d->sample_lanes : d->lanes, registers_of(d, source), type ? " -DTYPE=" : "",
-             type ? type->name : "", type ? type->options : "");
+             type ? type->name : "", type ? type->options : "", has_halves ? " -DHAS_HALVES" : "");
 }
 
 /* The same of linear.cl, with groups that are not the default. */

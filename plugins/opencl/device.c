@@ -6,8 +6,9 @@
 #include "types.h"
 
 enum {
-    CC_MAJOR_NV = 0x4000,    /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */
-    FREE_MEMORY_AMD = 0x4039 /* CL_DEVICE_GLOBAL_FREE_MEMORY_AMD */
+    CC_MAJOR_NV = 0x4000,     /* CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV */
+    FREE_MEMORY_AMD = 0x4039, /* CL_DEVICE_GLOBAL_FREE_MEMORY_AMD */
+    SUB_GROUP_SIZES = 0x4108  /* CL_DEVICE_SUB_GROUP_SIZES_INTEL */
 };
 
 static uint64_t number(const mn_device *d, cl_device_info what, size_t bytes) {
@@ -99,6 +100,37 @@ static void choose_sub_groups(mn_device *d, char *to, size_t room) {
     }
 }
 
+/* The smallest sub-group of a device with products of matrices, for which the extension has its
+ * functions; 0: it has none. */
+static uint32_t mad_size(const mn_device *d) {
+    size_t sizes[8] = {0};
+    size_t least = SIZE_MAX;
+    if (!has_extension(d, "cl_intel_subgroup_matrix_multiply_accumulate") ||
+        !has_extension(d, "cl_intel_required_subgroup_size"))
+        return 0;
+    if (d->cl->GetDeviceInfo(d->id, SUB_GROUP_SIZES, sizeof sizes, sizes, NULL) != CL_SUCCESS)
+        return 0;
+    for (int i = 0; i < 8; i++)
+        if (sizes[i] && sizes[i] < least)
+            least = sizes[i];
+    return least == 8 || least == 16 ? (uint32_t)least : 0;
+}
+
+/* Sub-groups that multiply matrices; returns the compiler's option. The option `mad`: -1 none, 8 or
+ * 16 emulated with so many items, for tests. */
+static const char *choose_mad(mn_device *d) {
+    const int64_t wanted = ocl_option(d->plugin->host, "mad", 0);
+    const bool emulated = wanted == 8 || wanted == 16;
+    d->mad = emulated ? (uint32_t)wanted : 0;
+    if (!wanted)
+        d->mad = mad_size(d);
+    if (d->mad == 8)
+        return emulated ? " -DMAD=8 -DMAD_EMULATED" : " -DMAD=8";
+    if (d->mad == 16)
+        return emulated ? " -DMAD=16 -DMAD_EMULATED" : " -DMAD=16";
+    return "";
+}
+
 /* What kernels are specialised by (kernels/common.cl). */
 static void choose_options(mn_device *d) {
     char sub_groups[64];
@@ -120,9 +152,9 @@ static void choose_options(mn_device *d) {
                number(d, CL_DEVICE_LOCAL_MEM_SIZE, sizeof(cl_ulong)) >= OCL_WARP_LOCAL;
     choose_steps(d);
     choose_sub_groups(d, sub_groups, sizeof sub_groups);
-    snprintf(d->options, sizeof d->options, "%s -DLINEAR_LANES=%u%s%s%s", sub_groups,
+    snprintf(d->options, sizeof d->options, "%s -DLINEAR_LANES=%u%s%s%s%s", sub_groups,
              d->linear_lanes, d->is_cpu ? " -DIS_CPU" : "", d->ptx ? " -DPTX" : "",
-             d->has_double ? " -DHAS_DOUBLE" : "");
+             d->has_double ? " -DHAS_DOUBLE" : "", choose_mad(d));
 }
 
 /* Under the lock. */
@@ -282,6 +314,21 @@ static mn_status test_sub_groups(mn_device *d, cl_program program, cl_mem mem, m
     return st;
 }
 
+static mn_status test_mad(mn_device *d, cl_program program, cl_mem mem, mn_error *err) {
+    const size_t group[2] = {d->mad, d->mad ? TEST_N / d->mad : 0};
+    float host[TEST_N] = {0};
+    if (!d->mad)
+        return MN_OK;
+    const mn_status st = run_test(d, "self_test_mad", group, program, mem, host, err);
+    for (int i = 0; i < TEST_N && !st; i++)
+        if (host[i] != 0)
+            return mnp_fail(err, MN_NO_DEVICE, ~0u,
+                            "self-test: a sub-group's product of matrices is wrong by %g in output "
+                            "%d; plugin.opencl.mad = -1 does without them",
+                            (double)host[i], i % (int)d->mad);
+    return st;
+}
+
 /* One small program is compiled and run: what a driver gets wrong is found in the probing
  * process. */
 mn_status ocl_self_test(mn_device *d, mn_error *err) {
@@ -295,6 +342,8 @@ mn_status ocl_self_test(mn_device *d, mn_error *err) {
     st = test_products(d, program, mem, err);
     if (!st)
         st = test_sub_groups(d, program, mem, err);
+    if (!st)
+        st = test_mad(d, program, mem, err);
     d->cl->ReleaseMemObject(mem);
     return st;
 }

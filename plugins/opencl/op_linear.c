@@ -57,6 +57,31 @@ static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear
     return r->dev->mma && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
 }
 
+/* Whether many rows go by products of sub-groups: of types that have fewer bits than f32. */
+static bool takes_mad(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+    const uint32_t type = w->type->dtype;
+    const bool is_packed = type != MN_F32 && type != MN_BF16;
+    return r->dev->mad && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
+}
+
+/* refs: as in product_mma. */
+static void product_mad(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a,
+                        const ocl_ref refs[6], bool beside) {
+    const size_t items = r->dev->mad;
+    const size_t outputs = items * OCL_MAD_SUBS;
+    const size_t across = ((size_t)a->N + outputs - 1) / outputs;
+    const size_t down = ((size_t)a->rows + OCL_MAD_ROWS - 1) / OCL_MAD_ROWS;
+    ocl_enqueue(r, &(ocl_launch){
+                       .kernel = OCL_KERNEL_linear_mad,
+                       .type = w->type,
+                       .refs = refs,
+                       .n_refs = 6,
+                       .args = a,
+                       .args_bytes = sizeof *a,
+                       .grid = {{items * across, OCL_MAD_SUBS * down, 1}, {items, OCL_MAD_SUBS, 1}},
+                       .beside = beside});
+}
+
 /* Many rows of a float matrix, or of one that goes by pieces, by tiles that are staged; else 32
  * rows at a time, or an expert's. Rows of x must begin at multiples of 16 bytes. beside: as in
  * ocl_launch. */
@@ -115,6 +140,11 @@ static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_r
     const ocl_ref from = ocl_operand(r, x);
     if ((takes_mma(r, w, a.rows) || takes_pieces(r, w, &a)) && from.at % 16 == 0) {
         product_mma(r, w, &a, from, ocl_absent(r), ocl_operand(r, weight), bias, add, y, i > 0);
+        return;
+    }
+    if (takes_mad(r, w, &a) && from.at % 16 == 0) {
+        const ocl_ref refs[6] = {from, ocl_absent(r), ocl_operand(r, weight), bias, add, y};
+        product_mad(r, w, &a, refs, i > 0);
         return;
     }
     for (uint32_t k = 0; k < w->n_parts; k++)

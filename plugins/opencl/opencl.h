@@ -91,6 +91,7 @@ struct mn_device {
     uint32_t sample_lanes; /* of them on a row of logits */
     bool warps;            /* 32 items work together: kernels of whole units (warps.cl) */
     bool mma;              /* tensor cores of f16, in warps of 32, and PTX for them */
+    uint32_t mad;          /* items of a sub-group that multiplies matrices; 0: none does */
     bool ptx;              /* the compiler takes NVIDIA's inline assembly */
     uint32_t step_groups;  /* of a kernel that runs many operations (step.c); 0: there is none */
     uint32_t step_warps;   /* of such a group */
@@ -106,7 +107,7 @@ struct mn_device {
     ocl_shape *shapes; /* [OCL_N_TYPES]; lanes 0: not measured yet */
     ocl_commands commands;
     atomic_bool has_commands;
-    char options[256]; /* of the compiler: what this device has */
+    char options[320]; /* of the compiler: what this device has */
     char name[64];
     char uid[64];
     char driver[64];

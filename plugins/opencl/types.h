@@ -12,7 +12,8 @@
 #define OCL_SOURCES(X)                                                                             \
     X(self_test)                                                                                   \
     X(rows)                                                                                        \
-    X(embed) X(linear) X(warps) X(mma) X(pieces) X(cache) X(cache_split) X(moe) X(sample) X(step)
+    X(embed)                                                                                       \
+    X(linear) X(warps) X(mma) X(pieces) X(mad) X(cache) X(cache_split) X(moe) X(sample) X(step)
 
 #define OCL_TEXT_(name) extern const char ocl_text_##name[];
 OCL_TEXTS(OCL_TEXT_)
@@ -84,6 +85,7 @@ bool ocl_has_halves(const ocl_type *type);
     X(linear_mma_few, mma, true)                                                                   \
     X(linear_mma, mma, true)                                                                       \
     X(linear_pieces, pieces, true)                                                                 \
+    X(linear_mad, mad, true)                                                                       \
     X(rope_store, cache, false)                                                                    \
     X(attend_64, cache, false)                                                                     \
     X(attend_128, cache, false)                                                                    \

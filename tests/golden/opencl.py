@@ -105,6 +105,21 @@ for name, lanes, size in [("llama", "16", "8"), ("gpt-oss-mxfp4", "32", "64")]:
     error, said = logits_error(fixture(name), [5, 9, 13], env)
     ok = error is not None and error <= 1e-5
     report("%s, %s lanes in sub-groups of %s" % (name, lanes, size), ok, "error %s\n%s" % (error, said))
+# prompts by sub-groups that multiply matrices, emulated, beside the golden answers and, in types of the other kind, beside reference
+with tempfile.TemporaryDirectory() as folder:
+    for name, size, kind in [("llama-mlx4", "16", None), ("llama-mlx8", "8", None), ("llama", "16", "q8_0"), ("llama", "8", "f16")]:
+        env = dict(os.environ, MINERVA_OPENCL_MAD=size, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
+        path = fixture(name)
+        if kind:
+            path = os.path.join(folder, kind + ".gguf")
+            subprocess.run([MINERVA, "convert", fixture(name), "-o", path, "--type", kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        else:
+            done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, "fixture:" + name, "opencl"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, env=env)
+            report("fixture:%s by matrices of %s items" % (name, size), done.returncode == 0, done.stdout)
+        error, said = logits_error(path, [3 + (7 * i * i + i) % 50 for i in range(70)], env)
+        ok = error is not None and error <= 2e-6 and "mad.cl for " in said
+        report("%s%s by matrices of %s items" % (name, " as " + kind if kind else "", size), ok, "error %s\n%s" % (error, said))
 # as few rows as products by tensor cores take in models with experts, which are emulated here
 env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS="1", POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
 for kind in ("q8_0", "q4_0"):

@@ -18,6 +18,7 @@ DEVICES = {"cpu": "-DIS_CPU -DHAS_DOUBLE -DLINEAR_LANES=1 -DLANES=1", "cpu in wa
 SUB_GROUPS = {"sub-groups of Khronos": ("-DSUB_GROUPS=1", ("CL2.0", "CL3.0")), "sub-groups of Intel": ("-DSUB_GROUPS=2", ("CL1.2", "CL3.0"))}
 # clang has Intel's built-in functions for no target of ours
 INTEL = "uint get_max_sub_group_size(void);\nuint intel_sub_group_shuffle_xor(uint v, uint n);\n"
+MAD = "float8 __attribute__((overloadable)) intel_sub_group_f16_f16_matrix_mad_k16(%s8 a, int8 b, float8 sum);\n"
 HALVES = ("f16", "q8_0", "mxfp4")
 texts = {name[:-3]: open(os.path.join(KERNELS, name)).read() for name in sorted(os.listdir(KERNELS)) if name.endswith(".cl")}
 args = open(os.path.join(KERNELS, "args.h")).read()
@@ -99,5 +100,17 @@ for device, (option, standards) in SUB_GROUPS.items():
         options, head = typed("q8_0")
         for name in ("linear", "warps"):
             compile(name + " of q8_0", device, standard, [option] + options, prototypes + head + texts[name])
+# products of matrices by sub-groups: Intel's, and emulated
+for size, rows in (("8", "int"), ("16", "short")):
+    for emulated in ([], ["-DMAD_EMULATED"]):
+        prototypes = "" if emulated else MAD % rows
+        for standard in ("CL1.2",) if emulated else ("CL1.2", "CL3.0"):
+            option = ["-DMAD=" + size] + emulated
+            what = "of matrices by %s items%s" % (size, ", emulated" if emulated else "")
+            compile("self_test " + what, "gpu", standard, option, prototypes + args + texts["common"] + texts["self_test"])
+            for name in ("f16", "q8_0", "mxfp4", "q4_k", "mlx4_64") if standard == "CL1.2" and not emulated else ("mxfp4", "q4_k"):
+                options, head = typed(name)
+                halves = ["-DHAS_HALVES"] if name in HALVES else []
+                compile("products %s of %s" % (what, name), "gpu", standard, option + options + halves, prototypes + head + texts["mad"])
 print("%d programs, %d refused" % (count, failed))
 sys.exit(1 if failed else 0)

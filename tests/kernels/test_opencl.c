@@ -151,6 +151,29 @@ static void parts(void **state) {
     h_host_option(NULL, NULL);
 }
 
+/* Products of many rows by sub-groups of 8 and of 16 items that multiply matrices, emulated: whole
+ * tiles and parts of them, types whose codes halves hold and others. PoCL's optimiser would take
+ * longer for them than they compute without it. */
+static void matrices_of_sub_groups(void **state) {
+    static const struct {
+        const char *items;
+        uint32_t type;
+    } some[] = {
+        {"8", MN_F16}, {"8", MN_Q4_K}, {"16", MN_Q8_0}, {"16", MN_MXFP4}, {"16", MN_MLX3_64}};
+    static const op_shape shapes[] = {{.rows = 33, .k = 512, .n = 61, .variant = 1},
+                                      {.rows = 128, .k = 256, .n = 130}};
+    (void)state;
+    needs_device();
+    setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable", 1);
+    for (int t = 0; t < 5; t++) {
+        h_host_option("mad", some[t].items);
+        for (int i = 0; i < 2; i++)
+            near(MN_OP_LINEAR, some[t].type, shapes[i], 2e-6);
+    }
+    h_host_option(NULL, NULL);
+    unsetenv("POCL_EXTRA_BUILD_FLAGS");
+}
+
 /* One draw: logits of V ids, the same parameters, history and position. */
 static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed,
                      float spread) {
@@ -241,9 +264,10 @@ static void batch_invariance(void **state) {
 /* test_opencl [NAME]: one test alone; * stands for any text. */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ops), cmocka_unit_test(linear),   cmocka_unit_test(experts),
-        cmocka_unit_test(attention), cmocka_unit_test(sampling), cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(parts)};
+        cmocka_unit_test(small_ops), cmocka_unit_test(linear),
+        cmocka_unit_test(experts),   cmocka_unit_test(attention),
+        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance),
+        cmocka_unit_test(parts),     cmocka_unit_test(matrices_of_sub_groups)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

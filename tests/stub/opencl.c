@@ -2,11 +2,12 @@
  * wrong in the way that OPENCL_STUB names: `none`, `empty`, `build`, `resources`, `wrong`,
  * `hang`, `lost` (no command of a model is accepted), `fails` (commands are accepted, and their
  * events say that they failed); `long` (it works, and has one extension with a name of 1,000
- * letters); `amd` (it works, and says where it is and what is free as AMD's driver does); `uuid`
- * (two platforms show it, and it has a UUID, but no place on a bus). OPENCL_STUB_COUNT names a file that gets a line for every
- * context that is made, and for every program that is compiled or made of a binary, which is the
- * text of BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command
- * is over when it is enqueued. A program that links it has opencl_stub.h. */
+ * letters); `slow` (it works, and compiles for a fifth of a second); `amd` (it works, and says
+ * where it is and what is free as AMD's driver does); `uuid` (two platforms show it, and it has a
+ * UUID, but no place on a bus). OPENCL_STUB_COUNT names a file that gets a line for every context
+ * that is made, and for every program that is compiled or made of a binary, which is the text of
+ * BINARY (`refuses`: no binary is taken back). Memory is the process's own; every command is over
+ * when it is enqueued. A program that links it has opencl_stub.h. */
 #include "opencl_stub.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -120,7 +121,8 @@ static cl_int vendor_info(cl_device_info what, size_t room, void *to, size_t *n)
         SLOT_NV = 0x4009,
         DOMAIN_NV = 0x400A,
         TOPOLOGY_AMD = 0x4037,
-        FREE_MEMORY_AMD = 0x4039
+        FREE_MEMORY_AMD = 0x4039,
+        SUB_GROUP_SIZES_INTEL = 0x4108
     };
     static const char uuid[] = "0123456789abcde";
     static const char topology[24] = {1, [21] = 0x5e, [22] = 3};
@@ -131,6 +133,8 @@ static cl_int vendor_info(cl_device_info what, size_t room, void *to, size_t *n)
         return answer(free_kib, sizeof free_kib, room, to, n);
     if (is("uuid") && what == UUID_KHR)
         return answer(uuid, sizeof uuid, room, to, n);
+    if (what == SUB_GROUP_SIZES_INTEL && opencl_stub.sub_groups[0])
+        return answer(opencl_stub.sub_groups, sizeof opencl_stub.sub_groups, room, to, n);
     if (what == COMMANDS_KHR && opencl_stub.has_commands)
         return number(1 << 2, room, to, n); /* enqueued again before it has ended */
     if (what == COMMANDS_QUEUE_KHR && opencl_stub.has_commands)
@@ -159,6 +163,10 @@ cl_int clGetDeviceInfo(cl_device_id d, cl_device_info what, size_t room, void *t
     case CL_DEVICE_EXTENSIONS:
         if (is("long"))
             return long_name(room, to, n);
+        if (opencl_stub.sub_groups[0])
+            return text("cl_intel_subgroup_matrix_multiply_accumulate "
+                        "cl_intel_required_subgroup_size",
+                        room, to, n);
         return text("cl_khr_fp64", room, to, n);
     case CL_DEVICE_TYPE:
         return number(CL_DEVICE_TYPE_GPU, room, to, n);
@@ -241,6 +249,8 @@ cl_int clBuildProgram(cl_program p, cl_uint n, const cl_device_id *d, const char
     (void)data;
     while (is("hang"))
         pause();
+    if (is("slow"))
+        usleep(200000);
     return is("build") ? CL_BUILD_PROGRAM_FAILURE : CL_SUCCESS;
 }
 
@@ -390,7 +400,6 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
     (void)q;
     (void)n_dim;
     (void)offset;
-    (void)local;
     (void)n_before;
     (void)before;
     const bool tests = !strcmp(k->name, "self_test");
@@ -399,6 +408,8 @@ cl_int clEnqueueNDRangeKernel(cl_command_queue q, cl_kernel k, cl_uint n_dim, co
     if (opencl_stub.fails_in && --opencl_stub.fails_in == 0)
         return CL_OUT_OF_RESOURCES;
     opencl_stub.kernels++;
+    if (!strcmp(k->name, "linear_mad"))
+        memcpy(opencl_stub.mad, local, sizeof opencl_stub.mad);
     if (!strcmp(k->name, "run_step"))
         opencl_stub.n_ops = k->number;
     for (size_t i = 0; tests && i < global[0]; i++) {

@@ -19,6 +19,8 @@ typedef struct {
     uint32_t n_watched;
     uint32_t fails_in;                /* the kernel after so many more is refused; 0 = none */
     uint64_t max_alloc;               /* of a buffer; 0 = 4 GiB */
+    size_t sub_groups[2];             /* items of each; 0, 0: it does not multiply matrices */
+    size_t mad[2];                    /* items of a group of the last kernel `linear_mad` */
     bool has_commands;                /* the driver has command buffers */
     bool refuses_commands;            /* ... and makes none */
     void (*released)(void *, cl_mem); /* called when memory was released; its handle is the next */

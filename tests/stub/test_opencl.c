@@ -127,15 +127,46 @@ static void handle_again(void **state) {
     close_world(&w);
 }
 
-/* One row with a matrix of N rows of K. */
-static op_case *product(int64_t N, int64_t K) {
+/* Rows with a matrix of N rows of K, of a type. */
+static op_case *product_of(uint32_t type, int64_t rows, int64_t N, int64_t K) {
     op_case *c = case_new();
     assert_non_null(c);
-    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, 1, K, NULL, "x");
-    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, MN_F32, N, K, NULL, "w");
-    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, 1, N, NULL, "y");
+    const int32_t x = case_mat(c, MN_ROLE_INPUT, MN_F32, rows, K, NULL, "x");
+    const int32_t w = case_mat(c, MN_ROLE_WEIGHT, type, N, K, NULL, "w");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, rows, N, NULL, "y");
     case_node(c, MN_OP_LINEAR, (const int32_t[]){x, w, -1}, 3, &y, 1, NULL, 0);
     return c;
+}
+
+/* One row with a matrix of N rows of K. */
+static op_case *product(int64_t N, int64_t K) {
+    return product_of(MN_F32, 1, N, K);
+}
+
+/* Prompts on a device that says that it multiplies matrices, by its smallest sub-groups if they
+ * have 8 or 16 items; not those of a few rows, nor with f32. */
+static void matrices(void **state) {
+    static const struct {
+        size_t sub_groups[2];
+        uint32_t type;
+        int64_t rows;
+        size_t want; /* items of a sub-group; 0: another kernel */
+    } cases[] = {{{8, 32}, MN_F16, 64, 8},  {{32, 16}, MN_Q4_K, 33, 16}, {{16, 32}, MN_F16, 32, 0},
+                 {{16, 32}, MN_F32, 64, 0}, {{32, 64}, MN_F16, 64, 0},   {{0, 0}, MN_F16, 64, 0}};
+    (void)state;
+    h_host_option("shapes", "-1");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        h_plugin p;
+        opencl_stub = (opencl_stub_state){0};
+        memcpy(opencl_stub.sub_groups, cases[i].sub_groups, sizeof opencl_stub.sub_groups);
+        assert_true(h_open(&p, "opencl"));
+        op_case *c = product_of(cases[i].type, cases[i].rows, 40, 256);
+        h_run(&p, c, MN_PRECISION_EXACT);
+        assert_int_equal(opencl_stub.mad[0], cases[i].want);
+        case_free(c);
+        h_close(&p);
+    }
+    h_host_option(NULL, NULL);
 }
 
 /* A matrix of 2 MiB on a device whose buffers have 1 MiB: 128 rows of 16 KiB lie in three, each
@@ -252,7 +283,8 @@ static void memory(void **state) {
 }
 
 /* ---- command buffers ------------------------------------------------------------------------- */
-/* As open_world, with a kernel for each operation; a step has run, and the next ones are prepared. */
+/* As open_world, with a kernel for each operation; a step has run, and the next ones are
+ * prepared. */
 static void open_commands(world *w) {
     memset(w, 0, sizeof *w);
     opencl_stub.has_commands = true;
@@ -437,6 +469,7 @@ int main(void) {
                                        cmocka_unit_test(failed_turn),
                                        cmocka_unit_test(handle_again),
                                        cmocka_unit_test(parts),
+                                       cmocka_unit_test(matrices),
                                        cmocka_unit_test(cache_in_parts),
                                        cmocka_unit_test(cache_of_large_pages),
                                        cmocka_unit_test(memory),

@@ -67,6 +67,9 @@ typedef struct {
 /* Of a group of linear_mma; pairs of a row and an expert at most. */
 enum { OCL_MMA_OUTPUTS = 128, OCL_MMA_ROWS = 64, OCL_MMA_PAIRS = 2048 };
 
+/* Of a group of linear_mad: rows, sub-groups. */
+enum { OCL_MAD_ROWS = 64, OCL_MAD_SUBS = 8 };
+
 /* Up to three matrices of one type and width: their products with a row. */
 enum { OCL_WARPS = 8, OCL_STAGED = 8192 }; /* of a group; elements of x held at once */
 typedef struct {

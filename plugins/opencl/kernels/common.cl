@@ -3,7 +3,8 @@
  * groups are the parallel work and barriers cost dear), LINEAR_LANES (items on one output of a
  * product), IS_CPU, HAS_DOUBLE, PTX (NVIDIA's compiler: shuffles and conversions by inline PTX),
  * SUB_GROUPS (items exchange values by an extension: OCL_SUB_KHR, OCL_SUB_INTEL, or, for tests, by
- * local memory, as if sub-groups had SUB_EMULATED items).
+ * local memory, as if sub-groups had SUB_EMULATED items), MAD (items of a sub-group that multiplies
+ * matrices by Intel's extension; MAD_EMULATED: local memory plays it, for tests).
  *
  * An operand is a buffer and an offset in bytes, REF(name) among the parameters; PTR(T, name) is
  * its address, 0 where it is absent. Products and sums are not contracted, so that the same sum has
@@ -138,6 +139,52 @@ static float neighbours_sum(float v, int n, local float *red) {
         sum += red[(item & ~(n - 1)) + i];
     return sum;
 }
+#endif
+
+/* ---- matrices of a sub-group ----------------------------------------------------------------- */
+#ifdef MAD
+/* mad8(a, b, sum): sum [8 rows, MAD outputs] += a [8, 16] b [16, MAD], of halves, sums in f32; a
+ * sub-group has MAD items, 8 or 16. Item i has of each row of `a` the elements 16 / MAD i and on,
+ * and of `b` and `sum` output i. room: for emulation alone, a place for each item of the group,
+ * which every item of it comes to. */
+#if MAD == 8
+typedef uint mad_unit;
+typedef int8 mad_rows;
+#define AS_MAD_ROWS as_int8
+#else
+typedef ushort mad_unit;
+typedef short8 mad_rows;
+#define AS_MAD_ROWS as_short8
+#endif
+#ifdef MAD_EMULATED
+#define MAD_ATTRIBUTES(subs) __attribute__((reqd_work_group_size(MAD, subs, 1)))
+static float8 mad8(mad_rows a, int8 b, float8 sum, local uint8 *room) {
+    const int first = MAD * get_local_id(1);
+    float w[16];
+    vstore16(vload_half16(0, (const private half *)&b), 0, w);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    *(local mad_rows *)(room + first + get_local_id(0)) = a;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 0; i < MAD; i++) {
+        local const half *rows = (local const half *)(room + first + i);
+#if MAD == 8
+        const float16 v = vload_half16(0, rows);
+        sum += v.even * w[2 * i];
+        sum += v.odd * w[2 * i + 1];
+#else
+        sum += vload_half8(0, rows) * w[i];
+#endif
+    }
+    return sum;
+}
+#else
+#pragma OPENCL EXTENSION cl_intel_subgroup_matrix_multiply_accumulate : enable
+#define MAD_ATTRIBUTES(subs)                                                                       \
+    __attribute__((intel_reqd_sub_group_size(MAD), reqd_work_group_size(MAD, subs, 1)))
+static float8 mad8(mad_rows a, int8 b, float8 sum, local uint8 *room) {
+    return intel_sub_group_f16_f16_matrix_mad_k16(a, b, sum);
+}
+#endif
 #endif
 
 /* ---- sums over the items of a group; each begins and ends so that red may be used again ------ */
