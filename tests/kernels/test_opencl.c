@@ -152,8 +152,7 @@ static void parts(void **state) {
 }
 
 /* Products of many rows by sub-groups of 8 and of 16 items that multiply matrices, emulated: whole
- * tiles and parts of them, types whose codes halves hold and others. PoCL's optimiser would take
- * longer for them than they compute without it. */
+ * tiles and parts of them, types whose codes halves hold and others. */
 static void matrices_of_sub_groups(void **state) {
     static const struct {
         const char *items;
@@ -164,14 +163,12 @@ static void matrices_of_sub_groups(void **state) {
                                       {.rows = 128, .k = 256, .n = 130}};
     (void)state;
     needs_device();
-    setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable", 1);
     for (int t = 0; t < 5; t++) {
         h_host_option("mad", some[t].items);
         for (int i = 0; i < 2; i++)
             near(MN_OP_LINEAR, some[t].type, shapes[i], 2e-6);
     }
     h_host_option(NULL, NULL);
-    unsetenv("POCL_EXTRA_BUILD_FLAGS");
 }
 
 /* One draw: logits of V ids, the same parameters, history and position. */

@@ -146,6 +146,22 @@ def test_opencl_at_once():
         equal(sorted(os.listdir(folder)), sorted(names))
 
 
+def test_opencl_shapes():
+    """`minerva devices --explain -v` shows the groups of products that a device was found to want: by itself, and later what was kept."""
+    measured, known = r"Stub device: groups of products of bf16, measured: (\d+x\d+)(?:, \d+x\d+ \d+ us){5}", "groups of products, as measured before: "
+    with scratch() as temp:
+        env = environment(temp, "good")
+        explain = ("devices", "--explain", "-v", "-m", MODEL)
+        said = minerva(*explain, env=env).err
+        found = re.search(measured, said)
+        assert found and known not in said, said
+        run = ("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, range(5, 60))), "-n", "1", "--temp", "0", "--json", "--device", "opencl", "-v")
+        for command in (explain, run):
+            said = minerva(*command, env=env).err
+            has(said, known + "bf16 " + found.group(1))
+            assert not re.search(measured, said), said
+
+
 def test_opencl_report():
     """A report has the drivers, their limits and the last build that failed, and nothing of the user's."""
     with scratch() as temp:
