@@ -49,19 +49,22 @@ static bool is_many(const ocl_linear_args *a) {
     return a->rows > FEW_ROWS && across * down >= ENOUGH;
 }
 
-/* Whether many rows go by pieces: of packed types whose values halves do not hold. A few tiles are
- * better than the kernel for any device, too. */
-static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
-    const uint32_t type = w->type->dtype;
-    const bool is_packed = type != MN_F32 && type != MN_BF16 && !ocl_has_halves(w->type);
-    return r->dev->mma && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
-}
-
-/* Whether many rows go by products of sub-groups: of types that have fewer bits than f32. */
-static bool takes_mad(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+/* Whether these are many rows of a packed type or f16, and the matrix is whole. A few tiles are
+ * better than the kernel for any device. */
+static bool suits_halves(const ocl_weight *w, const ocl_linear_args *a) {
     const uint32_t type = w->type->dtype;
     const bool is_packed = type != MN_F32 && type != MN_BF16;
-    return r->dev->mad && w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
+    return w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
+}
+
+/* Whether they go by pieces: of types whose values halves do not hold. */
+static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+    return r->dev->mma && suits_halves(w, a) && !ocl_has_halves(w->type);
+}
+
+/* Whether they go by products of sub-groups. */
+static bool takes_mad(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+    return r->dev->mad && suits_halves(w, a);
 }
 
 /* refs: as in product_mma. */
