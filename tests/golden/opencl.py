@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""opencl.py MINERVA FIXTURE... | sessions: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the story, the
-fixtures in class exact, a batch against its prompts alone, a cache in several buffers, a fixture by the kernels of GPUs; or
-encoders, sessions, requests and scores. Exit code 77: skipped, with the reason: there is no driver. A driver whose device cannot be used fails."""
+"""opencl.py MINERVA FIXTURE... | sessions | large: the golden answers on the OpenCL device that the environment's driver shows (PoCL in the gate): the
+story, the fixtures in class exact, a batch against its prompts alone, a cache in several buffers, a fixture by the kernels of GPUs; or encoders,
+sessions, requests and scores; or activations that halves do not hold, in all sizes of steps. Exit code 77: skipped, with the reason: there is no
+driver. A driver whose device cannot be used fails."""
+import array
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -46,10 +49,6 @@ if sys.argv[2:] == ["sessions"]:
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         report(name, run.returncode == 0, run.stdout)
     sys.exit(1 if failed else 0)
-for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
-    done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
-    report(case + (", skipped" if done.returncode == 77 else ""), done.returncode in (0, 77), done.stdout)
 
 
 def fixture(name):
@@ -68,6 +67,43 @@ def logits_error(model, ids, env):
         return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(got, want)) / math.fsum(b * b for b in want)), runs[0].stdout
 
 
+def with_large_activations(name, folder):
+    """A fixture with activations of 1e6 before its gated units and more behind them: their norms' weights are multiplied by 1e6."""
+    changed = shutil.copytree(fixture(name), os.path.join(folder, name))
+    path = os.path.join(changed, "model.safetensors")
+    tensors, at = safetensors.header(path)
+    with open(path, "r+b") as f:
+        for tensor, t in tensors.items():
+            if tensor.endswith(".post_attention_layernorm.weight"):
+                values = array.array("f", [1e6 * v for v in safetensors.read(path, tensor)[1]])
+                f.seek(at + t["data_offsets"][0])
+                f.write(values.tobytes())
+    return changed
+
+
+def large_activations(name, kind, sizes, own):
+    """Logits of prompts of these sizes, with the model's matrices as kind, beside reference."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, kind + ".gguf")
+        subprocess.run([MINERVA, "convert", with_large_activations(name, folder), "-o", path, "--type", kind], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        for n_ids in sizes:
+            env = dict(os.environ, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable", **own)
+            error, said = logits_error(path, [3 + (7 * i * i + i) % 50 for i in range(n_ids)], env)
+            ok = error is not None and error <= 1e-5
+            report("%s as %s, activations of 1e6, %d ids" % (name, kind, n_ids), ok, "error %s\n%s" % (error, said))
+
+
+if sys.argv[2:] == ["large"]:
+    # for a GPU, whose tensor cores multiply halves in all of these
+    for name in ("llama", "mixtral"):
+        for kind in ("f16", "q8_0", "mxfp4", "q4_0"):
+            large_activations(name, kind, [1, 4, 9, 40, 70, 200], {})
+    sys.exit(1 if failed else 0)
+for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
+    done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    report(case + (", skipped" if done.returncode == 77 else ""), done.returncode in (0, 77), done.stdout)
 # a cache in several buffers, of as many as two pages in each: logits of a prompt of some pages against reference, by kernels of CPUs and of GPUs
 for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
     env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB="80", MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
@@ -129,4 +165,7 @@ for kind in ("q8_0", "q4_0"):
         error, said = logits_error(path, [5, 9, 13], env)
     ok = error is not None and error <= 1e-5
     report("mixtral as %s, products of a row" % kind, ok, "error %s\n%s" % (error, said))
+# activations beyond the 65,504 of halves: products of a row and of prompts, as halves on PoCL, too, by the emulations
+large_activations("mixtral", "q8_0", [1], {"MINERVA_OPENCL_LINEAR_LANES": "32", "MINERVA_OPENCL_STEP_GROUPS": "1"})
+large_activations("llama", "q4_0", [70], {"MINERVA_OPENCL_MAD": "16"})
 sys.exit(1 if failed else 0)

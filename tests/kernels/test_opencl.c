@@ -171,6 +171,79 @@ static void matrices_of_sub_groups(void **state) {
     h_host_option(NULL, NULL);
 }
 
+/* The products [rows, n] of rows of x with a matrix, by the plugin. */
+static float *products(const char *plugin, uint32_t type, int rows, int k, int n, const float *x,
+                       const void *w) {
+    const size_t bytes = sizeof(float) * (size_t)rows * (size_t)n;
+    h_plugin p;
+    float *y = malloc(bytes);
+    assert_true(h_open(&p, plugin));
+    op_case *c = case_new();
+    const int32_t in[3] = {case_mat(c, MN_ROLE_INPUT, MN_F32, rows, k, x, "x"),
+                           case_mat(c, MN_ROLE_WEIGHT, type, n, k, w, "w"), -1};
+    const int32_t out = case_mat(c, MN_ROLE_OUTPUT, MN_F32, rows, n, NULL, "y");
+    case_node(c, MN_OP_LINEAR, in, 3, &out, 1, NULL, 0);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    memcpy(y, c->result[out], bytes);
+    case_free(c);
+    h_close(&p);
+    return y;
+}
+
+/* Rows with elements beyond the 65,504 of halves, each held beside reference: of 1e6 among others,
+ * of 3e30 alone and on all places, and rows around them whose bits must not change. */
+static void beyond_halves(const char *items, uint32_t type, int rows, int k, int n) {
+    enum { LARGE = 7 };
+    const int huge_row = rows - 4;
+    const int full_row = rows - 3;
+    float *x = malloc(sizeof *x * (size_t)(rows * k));
+    void *w = malloc(case_weight_bytes(type, n, k));
+    uint64_t seed = 5;
+    for (int i = 0; i < rows * k; i++)
+        x[i] = case_rand(&seed);
+    case_random_weight(type, n, k, &seed, w);
+    h_host_option("mad", items);
+    float *plain = products("opencl", type, rows, k, n, x, w);
+    for (int r = 0; r < rows; r += LARGE) {
+        x[r * k + 17 * r % k] = 1e6f;
+        x[r * k + 29 * r % k + 1] = -70000;
+    }
+    x[huge_row * k + k - 5] = -3e30f;
+    for (int i = 0; i < k; i++)
+        x[full_row * k + i] *= 3e30f;
+    float *got = products("opencl", type, rows, k, n, x, w);
+    float *want = products("reference", type, rows, k, n, x, w);
+    for (int r = 0; r < rows; r++) {
+        const bool changed = r % LARGE == 0 || r == huge_row || r == full_row;
+        const double e = case_rel_l2(got + r * n, want + r * n, n);
+        if (!(e <= 2e-6))
+            fail_msg("type %u, %s items, %d rows, row %d: relative error %g", type, items, rows, r,
+                     e);
+        if (!changed)
+            assert_memory_equal(got + r * n, plain + r * n, sizeof *got * (size_t)n);
+    }
+    h_host_option(NULL, NULL);
+    free(x);
+    free(w);
+    free(plain);
+    free(got);
+    free(want);
+}
+
+static void large_activations(void **state) {
+    (void)state;
+    needs_device();
+    /* tensor cores, where there are some: of few rows, of pieces, of many tiles */
+    beyond_halves("0", MN_Q8_0, 20, 512, 61);
+    beyond_halves("0", MN_F16, 70, 512, 61);
+    beyond_halves("0", MN_Q4_K, 70, 512, 61);
+    beyond_halves("0", MN_F16, 70, 96, 4200);
+    beyond_halves("8", MN_F16, 70, 512, 61);
+    beyond_halves("8", MN_Q4_K, 70, 512, 61);
+    beyond_halves("16", MN_Q8_0, 70, 512, 61);
+    beyond_halves("16", MN_MLX3_64, 70, 512, 61);
+}
+
 /* One draw: logits of V ids, the same parameters, history and position. */
 static int32_t drawn(const char *plugin, int V, const mn_slot_params *params, uint64_t seed,
                      float spread) {
@@ -260,11 +333,15 @@ static void batch_invariance(void **state) {
 
 /* test_opencl [NAME]: one test alone; * stands for any text. */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_ops), cmocka_unit_test(linear),
-        cmocka_unit_test(experts),   cmocka_unit_test(attention),
-        cmocka_unit_test(sampling),  cmocka_unit_test(batch_invariance),
-        cmocka_unit_test(parts),     cmocka_unit_test(matrices_of_sub_groups)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(small_ops),
+                                       cmocka_unit_test(linear),
+                                       cmocka_unit_test(experts),
+                                       cmocka_unit_test(attention),
+                                       cmocka_unit_test(sampling),
+                                       cmocka_unit_test(batch_invariance),
+                                       cmocka_unit_test(parts),
+                                       cmocka_unit_test(matrices_of_sub_groups),
+                                       cmocka_unit_test(large_activations)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -349,6 +349,67 @@ static float2 two_halves(uint bits) {
 #endif
 }
 
+/* ---- rows of f32 as halves, which end at 65,504 ---------------------------------------------- */
+#define HALF_MOST 65504.0f
+
+/* The largest magnitude of four elements; NaN is left out. */
+static float largest4(float4 v) {
+    const float4 m = fabs(v);
+    return fmax(fmax(m.x, m.y), fmax(m.z, m.w));
+}
+
+/* What brings a row whose largest magnitude is `top` within halves: a power of two, 1 where it is
+ * within them. The largest becomes 2^14 or more, of which two halves lose less than 2^-38. */
+static float fit_of(float top) {
+    return top > HALF_MOST ? as_float((268u << 23) - (as_uint(top) & 0x7f800000u)) : 1.0f;
+}
+
+/* 1 / fit, exactly. */
+static float back_of(float fit) {
+    return as_float((254u << 23) - as_uint(fit));
+}
+
+/* A group multiplies its rows as if halves held all elements, and notes which rows have others;
+ * with those rows brought within halves it multiplies once more, so that what is usual costs a
+ * comparison. Other rows have the same bits in both. */
+typedef struct {
+    local uint *tops;   /* for each row the bits of the largest element beyond halves, or 0 */
+    local float *fits;  /* for each row what its elements are multiplied by */
+    local uint *beyond; /* whether a row has a top */
+} row_fits;
+
+/* All items of a group come here together, as they do to fit_rows. */
+static void begin_fits(row_fits f, int rows, int item, int items) {
+    if (item == 0)
+        *f.beyond = 0;
+    for (int r = item; r < rows; r += items) {
+        f.tops[r] = 0;
+        f.fits[r] = 1.0f;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+/* Four elements of a row as they are multiplied. */
+static float4 fitted_quad(row_fits f, int row, float4 v) {
+    const float top = largest4(v);
+    if (top > HALF_MOST) {
+        atomic_max(&f.tops[row], as_uint(top));
+        atomic_or(f.beyond, 1u);
+    }
+    return v * f.fits[row];
+}
+
+/* After the last quad of all rows: whether they are to be multiplied once more. */
+static bool fit_rows(row_fits f, int rows, int item, int items) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const bool again = *f.beyond != 0;
+    if (again)
+        for (int r = item; r < rows; r += items)
+            f.fits[r] = fit_of(as_float(f.tops[r]));
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return again;
+}
+
 /* Of weights, which no kernel writes; p: a multiple of 16. */
 static uint4 words4(global const uchar *p) {
 #ifdef PTX

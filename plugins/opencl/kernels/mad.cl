@@ -4,7 +4,7 @@
  * hold exactly, whose scales multiply sums of 16: the precision of mma.cl and pieces.cl. A
  * group has 64 rows and MAD outputs for each of its sub-groups: an item unpacks the weights of one
  * output, which are its operand as they are; rows are staged 32 elements at a time, in the order in
- * which items read them. */
+ * which items read them. Rows beyond the range of halves: row_fits in common.cl. */
 #ifdef MAD
 enum {
     ROWS = OCL_MAD_ROWS,
@@ -12,9 +12,6 @@ enum {
     ITEMS_OF_GROUP = MAD * OCL_MAD_SUBS,
     QUADS = ROWS * 8 / ITEMS_OF_GROUP /* of 32 elements of all rows, for each item */
 };
-
-/* To the largest of halves; NaN stays. */
-#define NEAR_HALVES(T, v) ((v) > 65504.0f ? (T)65504.0f : (v) < -65504.0f ? (T)-65504.0f : (v))
 
 static uint8 halves16(float16 v) {
     uint8 bits;
@@ -67,15 +64,15 @@ static void keep_words(local mad_unit *to, int r, int q, uint2 words) {
 #endif
 }
 
-static void keep_rows(held_rows h, local mad_unit *high, local mad_unit *low) {
+static void keep_rows(held_rows h, row_fits fits, local mad_unit *high, local mad_unit *low) {
     const int item = get_local_id(0) + MAD * get_local_id(1);
 #pragma unroll
     for (int i = 0; i < QUADS; i++) {
         const int j = item + ITEMS_OF_GROUP * i;
-        const float4 near = NEAR_HALVES(float4, h.quad[i]);
-        const uint2 bits = halves4(near);
+        const float4 v = fitted_quad(fits, j / 8, h.quad[i]);
+        const uint2 bits = halves4(v);
         keep_words(high, j / 8, j % 8, bits);
-        keep_words(low, j / 8, j % 8, halves4(near - floats4(bits)));
+        keep_words(low, j / 8, j % 8, halves4(v - floats4(bits)));
     }
 }
 
@@ -103,9 +100,13 @@ static held_weights load_weights(global const uchar *w, const ocl_matrix *m, lon
     return h;
 }
 #else
+/* To the largest of halves; NaN stays. */
+#define NEAR_HALVES(v)                                                                             \
+    ((v) > HALF_MOST ? (float16)HALF_MOST : (v) < -HALF_MOST ? (float16)-HALF_MOST : (v))
+
 static held_weights load_weights(global const uchar *w, const ocl_matrix *m, long n, int i) {
     const float16 v = matrix_piece(w, m, n, i);
-    const float16 near = NEAR_HALVES(float16, v);
+    const float16 near = NEAR_HALVES(v);
     const uint8 bits = halves16(near);
     held_weights h;
     h.high = as_int8(bits);
@@ -128,15 +129,18 @@ static float8 times(float8 sum, const held_weights *w, mad_rows high, mad_rows l
 #endif
 }
 
-static void put_rows(float8 sum, global const float *b, global const float *add, global float *y,
-                     int row, int n, const ocl_linear_args *p) {
+/* fits: of the eight rows. */
+static void put_rows(float8 sum, local const float *fits, global const float *b,
+                     global const float *add, global float *y, int row, int n,
+                     const ocl_linear_args *p) {
     float v[8];
     vstore8(sum, 0, v);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const ulong to = (ulong)(row + i) * p->N + n;
         if (row + i < p->rows) {
-            const float of = b ? v[i] + b[n] : v[i];
+            const float own = v[i] * back_of(fits[i]);
+            const float of = b ? own + b[n] : own;
             y[to] = add ? of + add[to] : of;
         }
     }
@@ -156,38 +160,48 @@ kernel MAD_ATTRIBUTES(OCL_MAD_SUBS) void linear_mad(REF(x), REF(experts), REF(w)
                                                     REF(y), const ocl_linear_args p) {
     local mad_unit highs[TILES * 2 * MAD * 8];
     local mad_unit lows[TILES * 2 * MAD * 8];
+    local uint tops[ROWS];
+    local float fits_of[ROWS];
+    local uint beyond;
     ROOM(room)
+    const row_fits fits = {tops, fits_of, &beyond};
     const int lane = get_local_id(0);
+    const int item = lane + MAD * get_local_id(1);
     const int row = ROWS * get_group_id(1);
     const int tiles = min((p.rows - row + 7) / 8, (int)TILES);
     const int n = MAD * (OCL_MAD_SUBS * get_group_id(0) + get_local_id(1)) + lane;
     const long own = min(n, p.N - 1);
     global const float *x = PTR(const float, x);
     float8 sum[TILES];
+    begin_fits(fits, ROWS, item, ITEMS_OF_GROUP);
+    for (int pass = 0; pass < 2; pass++) {
 #pragma unroll
-    for (int t = 0; t < TILES; t++)
-        sum[t] = 0;
-    held_rows next = load_rows(x, row, 0, &p);
-    for (int k = 0; k < p.K; k += 32) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        keep_rows(next, highs, lows);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + 32 < p.K)
-            next = load_rows(x, row, k + 32, &p);
-        for (int part = 0; part < 2; part++) {
-            const held_weights w = load_weights(PTR(const uchar, w), &p.w, own, k / 16 + part);
-            EACH_TILE {
-                const int at = (2 * t + part) * MAD + lane;
-                const mad_rows high = AS_MAD_ROWS(vload8(at, highs));
-                const mad_rows low = AS_MAD_ROWS(vload8(at, lows));
-                sum[t] = times(sum[t], &w, high, low, room);
+        for (int t = 0; t < TILES; t++)
+            sum[t] = 0;
+        held_rows next = load_rows(x, row, 0, &p);
+        for (int k = 0; k < p.K; k += 32) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            keep_rows(next, fits, highs, lows);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (k + 32 < p.K)
+                next = load_rows(x, row, k + 32, &p);
+            for (int part = 0; part < 2; part++) {
+                const held_weights w = load_weights(PTR(const uchar, w), &p.w, own, k / 16 + part);
+                EACH_TILE {
+                    const int at = (2 * t + part) * MAD + lane;
+                    const mad_rows high = AS_MAD_ROWS(vload8(at, highs));
+                    const mad_rows low = AS_MAD_ROWS(vload8(at, lows));
+                    sum[t] = times(sum[t], &w, high, low, room);
+                }
             }
         }
+        if (!fit_rows(fits, ROWS, item, ITEMS_OF_GROUP))
+            break;
     }
     EACH_TILE {
         if (n < p.N)
-            put_rows(sum[t], PTR(const float, b), PTR(const float, add), PTR(float, y), row + 8 * t,
-                     n, &p);
+            put_rows(sum[t], fits.fits + 8 * t, PTR(const float, b), PTR(const float, add),
+                     PTR(float, y), row + 8 * t, n, &p);
     }
 }
 #endif

@@ -1,9 +1,11 @@
 /* mma.cl -- products of several rows with a matrix on NVIDIA's tensor cores, by inline PTX: of f16,
  * or of codes that halves hold exactly, whose scales are of 32 and multiply sums of 32. A row of
  * f32 goes as two halves, its rounded value and what that leaves, so that a product has the error
- * of f32 sums. Which of its 32 elements a lane has is free as long as both sides agree: lane t of 4
- * takes 8 neighbours, which are one load, for two steps of 16. step.cl has this file once for each
- * weight type; in front of pieces.cl there are only the parts that it needs. */
+ * of f32 sums; one beyond the range of halves is multiplied by a power of two (row_fits in
+ * common.cl; of few rows a warp multiplies its part of the elements). Which of its 32 elements a
+ * lane has is free as long as both sides agree: lane t of 4 takes 8 neighbours, which are one load,
+ * for two steps of 16. step.cl has this file once for each weight type; in front of pieces.cl there
+ * are only the parts that it needs. */
 #if !defined STEP_WARPS && !defined PIECES
 #define HAS_HALVES /* it is compiled for such types alone */
 #endif
@@ -21,19 +23,10 @@ static uint halves_of(float2 v) {
     return bits;
 }
 
-/* To the largest of halves; NaN stays. */
-static float near_half(float v) {
-    asm("{ .reg .f32 a; min.NaN.f32 a, %1, 0f477FE000; max.NaN.f32 %0, a, 0fC77FE000; }"
-        : "=f"(v)
-        : "f"(v));
-    return v;
-}
-
-/* high and low of two floats; what no half holds goes to the largest. */
+/* high and low of two floats within halves. */
 static uint2 parts_of(float2 v) {
-    const float2 near = (float2)(near_half(v.x), near_half(v.y));
-    const uint high = halves_of(near);
-    return (uint2)(high, halves_of(near - two_halves(high)));
+    const uint high = halves_of(v);
+    return (uint2)(high, halves_of(v - two_halves(high)));
 }
 
 static two_parts parts_of8(float4 a, float4 b) {
@@ -141,12 +134,42 @@ typedef struct {
     local int *list;
     local int *count;
 } few_room;
+
+/* What the row of a lane is multiplied by, for a warp's part of its elements; own: the lane's
+ * first. All lanes of a warp come here together, as they do to the next two. */
+static float fit_of_part(global const float *own, int warp, int K) {
+    float top = 0;
+    for (int k = 32 * warp; k < K; k += 32 * WARPS) {
+        global const float4 *v = (global const float4 *)(own + k);
+        top = fmax(top, fmax(largest4(v[0]), largest4(v[1])));
+    }
+    const uint4 all = quarters(as_uint(top)); /* floats above 0 are in the order of their bits */
+    return fit_of(as_float(max(max(all.x, all.y), max(all.z, all.w))));
+}
+
+/* What brings the sums of rows 2 t and 2 t + 1 of a tile back, whose fits lanes 8 t and 8 t + 4
+ * have. */
+static float2 backs_of(float fit, int t) {
+    uint2 v;
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(v.x) : "r"(as_uint(fit)), "r"(8 * t));
+    asm("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(v.y) : "r"(as_uint(fit)), "r"(8 * t + 4));
+    return (float2)(back_of(as_float(v.x)), back_of(as_float(v.y)));
+}
+
+static bool any_of_warp(bool own) {
+    uint any;
+    asm volatile("{ .reg .pred a, b; setp.ne.u32 a, %1, 0; vote.sync.any.pred b, a, -1; "
+                 "selp.u32 %0, 1, 0, b; }"
+                 : "=r"(any)
+                 : "r"(own ? 1u : 0u));
+    return any != 0;
+}
 #endif
 
 #if defined PTX && defined TYPE && defined HAS_HALVES
 /* A warp's part of the elements for N tiles of rows: nothing is computed before all that a step
- * needs is asked for. */
-#define FEW_STEPS(M, N, STEPS)                                                                     \
+ * needs is asked for. FIT: what happens to the elements of tile i before they become halves. */
+#define FEW_STEPS(M, N, STEPS, FIT)                                                                \
     STEPS for (int k = 32 * warp; k < p->K; k += 32 * WARPS) {                                     \
         uint4 a[2 * M];                                                                            \
         float d[2 * M];                                                                            \
@@ -160,6 +183,8 @@ typedef struct {
             v[i][1] = ((global const float4 *)(own[i] + k))[1];                                    \
         }                                                                                          \
         _Pragma("unroll") for (int i = 0; i < N; i++) {                                            \
+            top = fmax(top, fmax(largest4(v[i][0]), largest4(v[i][1])));                           \
+            FIT                                                                                    \
             const two_parts x = parts_of8(v[i][0], v[i][1]);                                       \
             _Pragma("unroll") for (int m = 0; m < M; m++) {                                        \
                 const float4 c = mma32((float4)(0), a[2 * m], a[2 * m + 1], x);                    \
@@ -205,12 +230,25 @@ typedef struct {
                 own[i] = u->x + (ulong)((paired ? list[at] : at) / p->per_x) * p->K + 8 * t;       \
                 _Pragma("unroll") for (int m = 0; m < M; m++) sum[m][i] = 0;                       \
             }                                                                                      \
+            float top = 0;                                                                         \
             if (tiles <= 2)                                                                        \
-                FEW_STEPS(M, 2, STEPS)                                                             \
+                FEW_STEPS(M, 2, STEPS, )                                                           \
             else if (tiles == 3)                                                                   \
-                FEW_STEPS(M, 3, STEPS)                                                             \
+                FEW_STEPS(M, 3, STEPS, )                                                           \
             else                                                                                   \
-                FEW_STEPS(M, 4, STEPS)                                                             \
+                FEW_STEPS(M, 4, STEPS, )                                                           \
+            if (any_of_warp(top > HALF_MOST)) {                                                    \
+                float fit[TILES];                                                                  \
+                _Pragma("unroll") for (int i = 0; i < TILES; i++) {                                \
+                    fit[i] = fit_of_part(own[i], warp, p->K);                                      \
+                    _Pragma("unroll") for (int m = 0; m < M; m++) sum[m][i] = 0;                   \
+                }                                                                                  \
+                FEW_STEPS(M, TILES, _Pragma("unroll 1"), v[i][0] *= fit[i]; v[i][1] *= fit[i];)    \
+                _Pragma("unroll") for (int i = 0; i < TILES; i++) {                                \
+                    const float2 back = backs_of(fit[i], t);                                       \
+                    _Pragma("unroll") for (int m = 0; m < M; m++) sum[m][i] *= back.xyxy;          \
+                }                                                                                  \
+            }                                                                                      \
             _Pragma("unroll") for (int m = 0; m < M; m++) {                                        \
                 _Pragma("unroll") for (int i = 0; i < TILES; i++)                                  \
                     room.part[(warp * TILES + i) * 32 + lane] = sum[m][i];                         \
@@ -273,20 +311,24 @@ static held_x load_x(global const float *x, int row, int k, ARGS ocl_linear_args
 }
 
 /* As two halves each. */
-static void keep_x(held_x h, local uint4 *high, local uint4 *low) {
+static void keep_x(held_x h, row_fits fits, local uint4 *high, local uint4 *low) {
     const int item = get_local_id(0) + 32 * get_local_id(1);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint2 a = parts_of(h.quad[i].lo);
-        const uint2 b = parts_of(h.quad[i].hi);
-        ((local uint2 *)high)[item + 256 * i] = (uint2)(a.x, b.x);
-        ((local uint2 *)low)[item + 256 * i] = (uint2)(a.y, b.y);
+        const int j = item + 256 * i;
+        const float4 v = fitted_quad(fits, j / 8, h.quad[i]);
+        const uint2 a = parts_of(v.lo);
+        const uint2 b = parts_of(v.hi);
+        ((local uint2 *)high)[j] = (uint2)(a.x, b.x);
+        ((local uint2 *)low)[j] = (uint2)(a.y, b.y);
     }
 }
 
-/* A warp's 32 outputs of 32 rows, those of one tile of 16 and 8 after the other. */
-static void put_tiles(float4 sum[2][4], global const float *b, global const float *add,
-                      global float *y, int first, int row, ARGS ocl_linear_args *p) {
+/* A warp's 32 outputs of 32 rows, those of one tile of 16 and 8 after the other; fits: of the
+ * rows. */
+static void put_tiles(float4 sum[2][4], local const float *fits, global const float *b,
+                      global const float *add, global float *y, int first, int row,
+                      ARGS ocl_linear_args *p) {
     const int g = get_local_id(0) / 4;
     const int t = get_local_id(0) % 4;
 #pragma unroll
@@ -294,11 +336,14 @@ static void put_tiles(float4 sum[2][4], global const float *b, global const floa
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int n = first + 16 * i + g;
-            const int to = row + 8 * j + 2 * t;
-            put(y, b, add, sum[i][j].x, to, n, p->rows, p->N);
-            put(y, b, add, sum[i][j].y, to + 1, n, p->rows, p->N);
-            put(y, b, add, sum[i][j].z, to, n + 8, p->rows, p->N);
-            put(y, b, add, sum[i][j].w, to + 1, n + 8, p->rows, p->N);
+            const int own = 8 * j + 2 * t;
+            const int to = row + own;
+            const float back = back_of(fits[own]);
+            const float back1 = back_of(fits[own + 1]);
+            put(y, b, add, sum[i][j].x * back, to, n, p->rows, p->N);
+            put(y, b, add, sum[i][j].y * back1, to + 1, n, p->rows, p->N);
+            put(y, b, add, sum[i][j].z * back, to, n + 8, p->rows, p->N);
+            put(y, b, add, sum[i][j].w * back1, to + 1, n + 8, p->rows, p->N);
         }
 }
 #endif
@@ -326,8 +371,13 @@ linear_mma(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_lin
     local uint4 ws[2][W_WORDS];
     local uint4 highs[2][X_WORDS];
     local uint4 lows[2][X_WORDS];
+    local uint tops[ROWS];
+    local float fits_of[ROWS];
+    local uint beyond;
+    const row_fits fits = {tops, fits_of, &beyond};
     const int lane = get_local_id(0);
     const int warp = get_local_id(1);
+    const int item = lane + 32 * warp;
     const int g = lane / 4;
     const int t = lane % 4;
     const int first = OUTPUTS * get_group_id(0);
@@ -337,39 +387,44 @@ linear_mma(REF(x), REF(experts), REF(w), REF(b), REF(add), REF(y), const ocl_lin
     global const uchar *w = PTR(const uchar, w);
     global const float *x = PTR(const float, x);
     float4 sum[2][4];
+    begin_fits(fits, ROWS, item, 32 * WARPS);
+    for (int pass = 0; pass < 2; pass++) {
 #pragma unroll
-    for (int i = 0; i < 2; i++)
+        for (int i = 0; i < 2; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            sum[i][j] = 0;
-    held_w hw = load_w(w, first, 0, &p);
-    held_x hx = load_x(x, row, 0, &p);
-    int now = 0;
-    for (int k = 0; k < p.K; k += 32) {
-        ws[now][lane + 32 * warp] = hw.word[0];
-        ws[now][lane + 32 * warp + 256] = hw.word[1];
-        keep_x(hx, highs[now], lows[now]);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (k + 32 < p.K) {
-            hw = load_w(w, first, k + 32, &p);
-            hx = load_x(x, row, k + 32, &p);
+            for (int j = 0; j < 4; j++)
+                sum[i][j] = 0;
+        held_w hw = load_w(w, first, 0, &p);
+        held_x hx = load_x(x, row, 0, &p);
+        int now = 0;
+        for (int k = 0; k < p.K; k += 32) {
+            ws[now][lane + 32 * warp] = hw.word[0];
+            ws[now][lane + 32 * warp + 256] = hw.word[1];
+            keep_x(hx, fits, highs[now], lows[now]);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            if (k + 32 < p.K) {
+                hw = load_w(w, first, k + 32, &p);
+                hx = load_x(x, row, k + 32, &p);
+            }
+            uint4 a[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[i] = ws[now][4 * (own_n + 8 * i + g) + t];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                two_parts b;
+                b.high = highs[now][4 * (own_row + 8 * j + g) + t];
+                b.low = lows[now][4 * (own_row + 8 * j + g) + t];
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    sum[i][j] = mma32(sum[i][j], a[2 * i], a[2 * i + 1], b);
+            }
+            now = 1 - now;
         }
-        uint4 a[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[i] = ws[now][4 * (own_n + 8 * i + g) + t];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            two_parts b;
-            b.high = highs[now][4 * (own_row + 8 * j + g) + t];
-            b.low = lows[now][4 * (own_row + 8 * j + g) + t];
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                sum[i][j] = mma32(sum[i][j], a[2 * i], a[2 * i + 1], b);
-        }
-        now = 1 - now;
+        if (!fit_rows(fits, ROWS, item, 32 * WARPS))
+            break;
     }
-    put_tiles(sum, PTR(const float, b), PTR(const float, add), PTR(float, y), first + own_n,
-              row + own_row, &p);
+    put_tiles(sum, fits.fits + own_row, PTR(const float, b), PTR(const float, add), PTR(float, y),
+              first + own_n, row + own_row, &p);
 }
 #endif

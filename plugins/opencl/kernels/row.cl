@@ -1,10 +1,11 @@
 /* row.cl -- products of one row on tensor cores, for step.cl, which has this file once for each
  * weight type behind warps.cl. A warp multiplies 8 pairs of outputs at a time, those of warps.cl:
- * lane 4 g + t has words t, t + 4, ... of pair g. The row goes as two halves, as in mma.cl. Of the
- * 8 columns of a product of tensor cores two belong to each t: high and low of what the word of
- * lane t meets; where other lanes' words would come in stand zeros. So a lane gets the products of
- * its own words, and a scale is the lane's, too; codes become halves, never floats, which takes a
- * third of the instructions. Types without HAS_FRAGMENTS are multiplied as in warps.cl. */
+ * lane 4 g + t has words t, t + 4, ... of pair g. The row goes as two halves, as in mma.cl, within
+ * whose range a power of two brings it. Of the 8 columns of a product of tensor cores two belong to
+ * each t: high and low of what the word of lane t meets; where other lanes' words would come in
+ * stand zeros. So a lane gets the products of its own words, and a scale is the lane's, too; codes
+ * become halves, never floats, which takes a third of the instructions. Types without HAS_FRAGMENTS
+ * are multiplied as in warps.cl. */
 #ifndef ROW_CL
 #define ROW_CL
 /* Local memory: the row, 8 elements as 16 bytes of high and 16 of low halves; zeros; sums of 16
@@ -23,13 +24,9 @@ static uint halves_of(float2 v) {
     vstore_half2_rte(v, 0, (half *)&bits);
     return bits;
 }
-static float near_half(float v) {
-    return isnan(v) ? v : clamp(v, -65504.0f, 65504.0f);
-}
 static uint2 parts_of(float2 v) {
-    const float2 near = (float2)(near_half(v.x), near_half(v.y));
-    const uint high = halves_of(near);
-    return (uint2)(high, halves_of(near - two_halves(high)));
+    const uint high = halves_of(v);
+    return (uint2)(high, halves_of(v - two_halves(high)));
 }
 static float half_products(uint a, uint b) {
     const float2 both = two_halves(a) * two_halves(b);
@@ -123,9 +120,11 @@ static void put_parts(local float4 *staged, int j, float4 v, bool crossed) {
 }
 
 /* Elements [from, from + 4 quads) of a row, with norm of its norm, behind its end zeros; sums: also
- * those of 16. All items of a group come here together. */
+ * those of 16. All items of a group come here together. fit: what they are multiplied by; 1: the
+ * largest beyond halves is noted in room.top. */
 static void stage_row(stage_room room, global const float *x, global const float *norm,
-                      local const ocl_warp_args *p, int from, int quads, bool crossed, bool sums) {
+                      local const ocl_warp_args *p, int from, int quads, bool crossed, bool sums,
+                      float fit) {
     const int item = GROUP_ITEM;
     const int n = p->K - from;
     const bool aligned = (p->K & 3) == 0 && ((ulong)x & 15) == 0 && ((ulong)norm & 15) == 0;
@@ -158,6 +157,9 @@ static void stage_row(stage_room room, global const float *x, global const float
                 e < HELD ? w[e] : quad_of(norm, j, n, aligned && 4 * j + 4 <= n);
             own = own * factor * (more + p->offset);
         }
+        if (fit == 1.0f && j < quads && largest4(own) > HALF_MOST)
+            atomic_max(room.top, as_uint(largest4(own)));
+        own *= fit;
         if (j < quads)
             put_parts(room.staged, j, own, crossed);
         if (sums) {
@@ -166,6 +168,26 @@ static void stage_row(stage_room room, global const float *x, global const float
                 ROW_SUMS_OF(room)[j / 4] = all;
         }
     }
+}
+
+/* The same with barriers before and behind; what brings sums back. A row that halves do not hold is
+ * staged once more, multiplied by a power of two. */
+static float stage_fitted(stage_room room, global const float *x, global const float *norm,
+                          local const ocl_warp_args *p, int from, int quads, bool crossed,
+                          bool sums) {
+    float fit = 1.0f;
+    for (int pass = 0; pass < 2; pass++) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (pass > 0 && GROUP_ITEM == 0)
+            *room.top = 0;
+        stage_row(room, x, norm, p, from, quads, crossed, sums, fit);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (pass == 0)
+            fit = fit_of(as_float(*room.top));
+        if (fit == 1.0f)
+            break;
+    }
+    return back_of(fit);
 }
 #endif
 
@@ -291,6 +313,7 @@ INLINED void FN(row_products)(local const ocl_step_op *op, int row, int part, in
     const int at_a_time = room_of / 8;
     local float2 *results = ROW_RESULTS_OF(room);
     row_pair next = way->rows;
+    float back = 1.0f;
     for (int pass = 0; pass < c.n; pass += at_a_time) {
         const int end = min(c.n, pass + at_a_time);
         const int own = pair_in(&c, pass + item / 8, item % 8); /* that the item finishes */
@@ -301,10 +324,9 @@ INLINED void FN(row_products)(local const ocl_step_op *op, int row, int part, in
             if (pass == 0 || words > staged) {
                 const int unit = 4 << share;
                 const int padded = (to - from + unit - 1) / unit * unit;
-                barrier(CLK_LOCAL_MEM_FENCE);
-                stage_row(room, x, norm, p, 4 * FN(word_quads) * from, FN(word_quads) * padded,
-                          NAME(crossed, TYPE), NAME(sums, TYPE));
-                barrier(CLK_LOCAL_MEM_FENCE);
+                back = stage_fitted(room, x, norm, p, 4 * FN(word_quads) * from,
+                                    FN(word_quads) * padded, NAME(crossed, TYPE),
+                                    NAME(sums, TYPE));
             }
             if (words > staged && pass + from > 0) {
                 next = FN(rows_at)(u, p, apart, expert, pair_in(&c, pass + c.own, lane / 4));
@@ -320,8 +342,8 @@ INLINED void FN(row_products)(local const ocl_step_op *op, int row, int part, in
                     next = FN(rows_at)(u, p, apart, expert, pair_in(&c, behind, lane / 4));
                 const float4 sum =
                     FN(add_block)(way, &c, r, next, has_next, from, to, words, room);
-                float2 v = (float2)(part_sum(sum.x + sum.y, 4, room.red),
-                                    part_sum(sum.z + sum.w, 4, room.red));
+                const float2 v = back * (float2)(part_sum(sum.x + sum.y, 4, room.red),
+                                                 part_sum(sum.z + sum.w, 4, room.red));
                 const int at = c.slice * room_of + 8 * (k - pass + c.own) + lane / 4;
                 if (lane % 4 == 0 && k + c.own < end)
                     results[at] = from ? results[at] + v : v;

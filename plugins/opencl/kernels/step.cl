@@ -13,6 +13,7 @@ typedef struct {
     local float *red;
     local float *sums;
     local int *count;
+    local uint *top;
     int me;
     int n;
 } group;
@@ -43,7 +44,7 @@ typedef char pool_holds_results[POOL * 16 >= (QUADS + ZEROS) * 16 + ITEMS * 8 ? 
 /* turns: the operation behind, if this one does its work, too. */
 INLINED void run_products(const group *g, local const ocl_step_op *op,
                          local const ocl_step_op *turns, under_way *way, bool asked) {
-    const stage_room room = {g->pool, g->red, g->sums, RESULTS(g), turns};
+    const stage_room room = {g->pool, g->red, g->sums, RESULTS(g), turns, g->top};
     const int rows = op->n[0];
     const int parts = row_groups(g, op);
     for (int v = g->me; v < rows * parts; v += g->n) {
@@ -349,10 +350,12 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came,
     local float4 sums4[WARPS / 4];
     local float *sums = (local float *)sums4;
     local int count;
+    local uint top;
     local ulong mems[STEP_MEMS];
     local ocl_step_op ops[AHEAD + 1];
     if (GROUP_ITEM == 0) {
         EACH_8(KEEP8)
+        top = 0;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < AHEAD && i < n_ops; i++)
@@ -361,7 +364,7 @@ run_step(global const ocl_step_op *plan, global uint *arrived, const uint came,
     for (int i = 0; i + 1 < AHEAD && i < n_ops; i++)
         find_refs(&ops[i], mems);
     barrier(CLK_LOCAL_MEM_FENCE);
-    const group g = {pool, red, sums, &count, get_group_id(0), get_num_groups(0)};
+    const group g = {pool, red, sums, &count, &top, get_group_id(0), get_num_groups(0)};
     int begin = 0;
     uint all = came;
     under_way way;

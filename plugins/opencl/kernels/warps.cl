@@ -39,13 +39,15 @@ static void ask_for(global const uchar *row, ulong row_bytes) {
 }
 
 /* The local memory of a group; staged: QUADS and ZEROS of them; red, results: one for each item.
- * turns: of step.cl, the operation that rotates and stores what the products give; 0: none. */
+ * turns: of step.cl, the operation that rotates and stores what the products give; 0: none. top:
+ * for row.cl, the bits of a row's largest element beyond halves, 0 between rows. */
 typedef struct {
     local float4 *staged;
     local float *red;
     local float *sums;
     local float2 *results;
     local const ocl_step_op *turns;
+    local uint *top;
 } stage_room;
 
 /* The factor of the norm of a row of K, from an item's sum of squares. */
@@ -542,7 +544,7 @@ linear_warp(REF(x), REF(norm), REF(experts), REF(w0), REF(w1), REF(w2), REF(b0),
         own = p;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    const stage_room room = {staged, red, (local float *)sums, results, 0};
+    const stage_room room = {staged, red, (local float *)sums, results, 0, 0};
     under_way way;
     const int share = 2 * own.units <= WARPS * (int)get_num_groups(1) ? 1 : 0;
     FN(warp_products)(u, &own, share, row, part, get_num_groups(1), room, &way, false);
