@@ -74,18 +74,33 @@ static const mn_config_key keys[] = {
      "KiB of a buffer; larger weights and caches lie in several; 0 = what the driver states"},
     {"plugin.opencl.cache", "MINERVA_OPENCL_CACHE", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|0|1",
      false, "whether compiled kernels are kept; auto = not of a CPU, whose driver keeps them"},
+    {"plugin.opencl.command_buffers", "MINERVA_OPENCL_COMMAND_BUFFERS", MN_CONFIG_CHOICE, "auto", 0,
+     0, "auto|0|1", false,
+     "whether steps that repeat are command buffers; auto = where the device is no CPU"},
     {"plugin.opencl.fill", "MINERVA_OPENCL_FILL", MN_CONFIG_INT, "1", 0, 1, NULL, false,
      "0 = scratch and weights are not zeroed, so that a tool finds what is read too early"},
     {"plugin.opencl.lanes", "MINERVA_OPENCL_LANES", MN_CONFIG_INT, "0", 0, 256, NULL, false,
      "work-items that share a row; 0 = by the kind of the device"},
     {"plugin.opencl.linear_lanes", "MINERVA_OPENCL_LINEAR_LANES", MN_CONFIG_INT, "0", 0, 64, NULL,
      false, "work-items that share an output of a product; 0 = by the kind of the device"},
+    {"plugin.opencl.mad", "MINERVA_OPENCL_MAD", MN_CONFIG_CHOICE, "0", 0, 0, "-1|0|8|16", false,
+     "products on matrix engines; 0 = where the driver has them, -1 = never, 8 or 16 = played by "
+     "local memory, for tests"},
     {"plugin.opencl.memory_mib", "MINERVA_OPENCL_MEMORY_MIB", MN_CONFIG_INT, "0", 0, 1 << 30, NULL,
      false, "MiB of a device that may be used; 0 = seven eighths"},
+    {"plugin.opencl.shapes", "MINERVA_OPENCL_SHAPES", MN_CONFIG_CHOICE, "0", 0, 0, "-1|0|1", false,
+     "whether groups of products are measured; 0 = on GPUs other than NVIDIA's, -1 = never, 1 = on "
+     "all devices"},
     {"plugin.opencl.step_groups", "MINERVA_OPENCL_STEP_GROUPS", MN_CONFIG_INT, "0", -1, 4096, NULL,
      false,
      "work-groups of a kernel that runs many operations of a step; 0 = one for each compute "
      "unit where groups can wait for each other, -1 = each operation is a kernel"},
+    {"plugin.opencl.sub_groups", "MINERVA_OPENCL_SUB_GROUPS", MN_CONFIG_CHOICE, "0", 0, 0,
+     "-1|0|8|16|32|64", false,
+     "sums by sub-groups; 0 = where the driver has them, -1 = never, others = of so many items, "
+     "played by local memory, for tests"},
+    {"plugin.opencl.unified", "MINERVA_OPENCL_UNIFIED", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|0|1",
+     false, "0 = weights go through pinned memory even where the device shares the host's memory"},
 };
 
 /* The stronger source is the larger number. */
