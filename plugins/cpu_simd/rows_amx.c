@@ -85,12 +85,19 @@ INLINE void multiply_split(const mnc_weight *w, const block *b, const block *bef
     store_sums(b->sums, nw, nx);
 }
 
+#define AMX_PANEL(name, multiply, planes)                                                          \
+    INLINE void name(const mnc_weight *w, room *at, const float *step, const mnk_pair *pair,       \
+                     int64_t r, columns of, int64_t y0, int64_t n) {                               \
+        multiply_panel(w, at, step, pair, r, of, y0, n, (tile_products){planes, multiply, NULL});  \
+    }
+AMX_PANEL(panel_rounded, multiply_rounded, 1)
+AMX_PANEL(panel_split, multiply_split, 2)
+
 /* ---- the rows -------------------------------------------------------------------------------- */
 #define AMX_ROW(type, form, pack_, multiply, planes)                                               \
     static void product_##type(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,   \
                                int64_t hi, void *room) {                                           \
-        tile_product(w, pair, r, lo, hi, room,                                                     \
-                     (tile_kernel){planes, unpack_##type, multiply, NULL});                        \
+        tile_product(w, pair, r, lo, hi, room, (tile_kernel){planes, unpack_##type, multiply});    \
     }                                                                                              \
     static uint64_t bytes_##type(int64_t k) {                                                      \
         return room_bytes(k, planes);                                                              \
@@ -103,5 +110,5 @@ INLINE void multiply_split(const mnc_weight *w, const block *b, const block *bef
         .pack = pack_,                                                                             \
         .product = product_##type,                                                                 \
     };
-AMX_ROW(bf16, MNK_X_TILES, pack_rounded, multiply_rounded, 1)
-AMX_ROW(f16, MNK_X_TILES2, pack_split, multiply_split, 2)
+AMX_ROW(bf16, MNK_X_TILES, pack_rounded, panel_rounded, 1)
+AMX_ROW(f16, MNK_X_TILES2, pack_split, panel_split, 2)

@@ -10,6 +10,7 @@
 
 static int n_failed, n_checks;
 bool rows_quick; /* under an emulator: fewer shapes */
+bool rows_once;  /* under sanitizers: each length of a row, but not with each number of rows */
 void rows_check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,
                 double got) {
     n_checks++;
@@ -225,12 +226,13 @@ static int32_t level_of(const char *name, bool emulated) {
     return mnk_isa_cap(emulated ? ~0u : mnk_cpu_levels(), cap);
 }
 
-/* test_rows [quick | emulated [ISA]]: the rows of all instruction sets that the CPU has; quick and
- * emulated: of the best one, or of ISA. */
+/* test_rows [once | quick | emulated [ISA]]: the rows of all instruction sets that the CPU has;
+ * quick and emulated: of the best one, or of ISA. */
 int main(int argc, char **argv) {
     uint32_t n;
     const bool emulated = argc > 1 && !strcmp(argv[1], "emulated");
-    const bool one_level = argc > 1;
+    rows_once = argc > 1 && !strcmp(argv[1], "once");
+    const bool one_level = argc > 1 && !rows_once;
     rows_quick = argc > 1 && !strcmp(argv[1], "quick");
     const mnk_set *sets = mnk_sets(&n);
     const int32_t level = level_of(argc > 2 ? argv[2] : NULL, emulated);

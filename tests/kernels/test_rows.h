@@ -8,6 +8,7 @@
 #define UNSANITIZED __attribute__((no_sanitize("address", "undefined")))
 
 extern bool rows_quick; /* under an emulator: fewer shapes */
+extern bool rows_once;
 
 /* Counts a check; a failed one is printed with the row, its sizes and what it got. */
 void rows_check(bool ok, const char *what, const char *row, int64_t k, int64_t n, int64_t r,

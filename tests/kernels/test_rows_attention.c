@@ -291,7 +291,9 @@ void rows_attention(int32_t level, uint32_t precision, const char *name) {
         {4, 2, 64, 80, 0, 0, false, MN_Q8_0, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        for (int j = 0; j < (rows_quick && i ? 1 : 3); j++) {
+        for (size_t j = 0; j < (rows_quick && i ? 1 : 3); j++) {
+            if (rows_once && i && j != i % 3)
+                continue;
             shape s = shapes[i];
             s.name = name;
             s.level = level;

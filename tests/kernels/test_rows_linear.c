@@ -397,7 +397,7 @@ static void tiles_of_many(uint32_t type, const mnk_linear *kern) {
 }
 
 /* The largest weight of the span of 256 columns that column l of row j is in. */
-static double most_of_span(const linear_case *c, int64_t j, int64_t l) {
+UNSANITIZED static double most_of_span(const linear_case *c, int64_t j, int64_t l) {
     const float *row = c->wv + j * c->k;
     double most = 0;
     for (int64_t i = l / 256 * 256; i < c->k && i < l / 256 * 256 + 256; i++)
@@ -453,8 +453,11 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
     const mnk_linear *many = mnk_find_linear(type, precision, level, MANY);
     if (many->pack)
         tiles_of_many(type, many);
-    for (int64_t i = rows_quick; i < (e > 1 ? most : 6 - rows_quick); i++) {
+    const int64_t lengths = e > 1 ? most : 6 - rows_quick;
+    for (int64_t i = rows_quick; i < lengths; i++) {
         for (int j = 0; j < 5; j += 1 + rows_quick) {
+            if (rows_once && i != j % lengths && j != i % 5)
+                continue;
             linear_case c = linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i],
                                         ns[j], j == 3);
             for (int l = rows_quick; l < 5; l += 1 + rows_quick)
