@@ -14,6 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* of app_flags.numa; auto: what the configuration says */
+#define APP_NUMA_MODES "auto|off|interleave|split"
+static const char *const numa_modes[] = {"auto", "off", "interleave", "split"};
+
 #define F(field) offsetof(app_flags, field)
 const arg_row app_model_rows[APP_MODEL_ROWS] = {
     {"-m --model", "MODEL", ARG_FILE, F(model), 0, 0, NULL,
@@ -26,6 +30,9 @@ const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"-t --threads", "N", ARG_COUNT, F(threads), 0, 4096, NULL,
      "CPU threads; 0 = one per core that the process may use, as far as its control\ngroup's quota "
      "goes (default)"},
+    {"--numa", "MODE", ARG_CHOICE, F(numa), 0, 0, APP_NUMA_MODES,
+     "on a machine of several memory nodes, put weights and KV cache on all in turn, or\nsplit "
+     "weights by rows and keep the threads of a node to its own; auto: off"},
     {"--list-devices", NULL, ARG_FLAG, F(list_devices), 0, 0, NULL, "the same as minerva devices"},
     {"--strict", NULL, ARG_FLAG, F(strict), 0, 0, NULL,
      "a device of a list that cannot be used is an error, also where a CPU is in the list"},
@@ -145,7 +152,7 @@ static int check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 7 };
+enum { MOST_SETTINGS = 8 };
 
 /* The flags as settings, up to MOST_SETTINGS; how many. threads: room for one of the values. */
 static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threads[24]) {
@@ -153,6 +160,8 @@ static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threa
     snprintf(threads, 24, "%" PRId64, flags->threads.v);
     if (flags->threads.given)
         out[n++] = (mn_setting){"threads", threads};
+    if (flags->numa > 0 && (size_t)flags->numa < COUNT(numa_modes))
+        out[n++] = (mn_setting){"plugin.cpu_simd.numa", numa_modes[flags->numa]};
     if (flags->device)
         out[n++] = (mn_setting){"device", flags->device};
     if (flags->strict)

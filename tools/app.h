@@ -16,7 +16,7 @@ typedef struct {
     int strict;
     arg_count threads, ctx; /* v 0 overrides the configuration: chosen by the program */
     int64_t rows;
-    int precision, kv_k, kv_v; /* indices into the rows' choices */
+    int precision, kv_k, kv_v, numa; /* indices into the rows' choices */
     int list_devices, json, no_probe_cache, quiet, verbose;
     int informs; /* neither quiet nor verbose: the log has what a server's log should have */
     void (*log)(void *app, int32_t level, const char *message); /* NULL: to stderr */
@@ -31,7 +31,7 @@ typedef struct {
 extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
     app_draft_rows[], app_runtime_rows[];
 #define APP_MODEL_ROWS 1
-#define APP_DEVICE_ROWS 4
+#define APP_DEVICE_ROWS 5
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
 #define APP_JSON_ROWS 1

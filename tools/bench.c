@@ -570,7 +570,7 @@ int cmd_bench(int argc, char **argv) {
         {"", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, 1, &flags},
-        {"", app_device_rows + 2, 2, &flags}, // -t is a list here
+        {"", app_device_rows + 2, APP_DEVICE_ROWS - 2, &flags}, // -t is a list here
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
         {"", app_session_rows + 2, 3, &flags}, // no -b (sequences here), no -c (from the tests)
         {"", app_draft_rows, APP_DRAFT_ROWS, &flags},

@@ -36,7 +36,7 @@ int cmd_config(int argc, char **argv) {
     app_flags flags = {0};
     const arg_group groups[] = {
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
-        {"Settings of the command line", app_device_rows, 2, &flags},
+        {"Settings of the command line", app_device_rows, 3, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"config", "[--json]",

@@ -78,16 +78,22 @@ void mnc_range_units(const mnc_worker *w, int64_t n, int64_t *lo, int64_t *hi) {
     *hi = n / w->n_units * w->unit_hi;
 }
 
-/* Rounds of one part per thread, of 4, 2, 1 and 1 eighths of the work. */
+/* Rounds of one part per thread, of 4, 2, 1 and 1 eighths of the work of a node. */
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi) {
     static const uint32_t begin[MNC_GUIDED] = {0, 4, 6, 7};
     static const uint32_t size[MNC_GUIDED] = {4, 2, 1, 1};
-    if (w->n != MNC_GUIDED * w->n_threads) {
+    const bool even = w->n_nodes < 2 || w->n_threads % w->n_nodes == 0;
+    if (w->n != MNC_GUIDED * w->n_threads || !even) {
         mnc_range(w, total, grain, lo, hi);
         return;
     }
-    const uint32_t round = w->i / w->n_threads;
-    const uint32_t first = begin[round] * w->n_threads + size[round] * (w->i % w->n_threads);
+    const uint32_t n_nodes = w->n_nodes > 1 ? w->n_nodes : 1;
+    const uint32_t n_threads = w->n_threads / n_nodes;
+    const uint32_t node = w->i / (MNC_GUIDED * n_threads);
+    const uint32_t i = w->i % (MNC_GUIDED * n_threads);
+    const uint32_t round = i / n_threads;
+    uint32_t first = begin[round] * n_threads + size[round] * (i % n_threads);
+    first += 8 * n_threads * node;
     share(total, grain, first, first + size[round], 8 * (int64_t)w->n_threads, lo, hi);
 }
 

@@ -90,7 +90,10 @@ typedef struct {
     uint32_t i;
     uint32_t n;
     uint32_t n_threads; /* that may be at work */
-    void *scratch;      /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
+    /* Above 1: of the rows of each weight, which lie on so many memory nodes, those of node k are
+     * the work of parts [k * n / n_nodes, (k + 1) * n / n_nodes). */
+    uint32_t n_nodes;
+    void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
     /* Of a stage in a phase with others: the part is the rows [row_lo, row_hi), of each the units
      * [unit_lo, unit_hi) of n_units equal ones, whatever i and n are. */
     bool in_cells;
@@ -103,7 +106,8 @@ typedef struct {
 /* this part's share, in multiples of grain */
 void mnc_range(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
 /* The same for MNC_GUIDED * n_threads parts that are taken in order: the first are large, so that
- * there are few, the last small, so that all threads end at about the same time. */
+ * there are few, the last small, so that all threads end at about the same time. With several
+ * nodes, the same on each. */
 #define MNC_GUIDED 4u
 void mnc_range_guided(const mnc_worker *w, int64_t total, int64_t grain, int64_t *lo, int64_t *hi);
 /* Elements [lo, hi), and n - 1 times the same `step` further on. */
@@ -222,6 +226,7 @@ typedef struct mnc_ops {
                         void **out, mn_error *err);
     mn_status (*self_test)(void *self, mn_error *err); /* optional */
     double (*gbps)(void *self);                        /* optional claims */
+    bool has_numa; /* the option numa says where weights and caches lie (numa.h) */
 } mnc_ops;
 
 /* The body of minerva_plugin_entry. */

@@ -96,6 +96,7 @@ static void shutdown(void *self) {
     const mn_host *h = p->host;
     if (p->ops->fini)
         p->ops->fini(h, p->self);
+    mnc_numa_free(p->numa);
     h->release(h->self, p);
 }
 
@@ -126,7 +127,13 @@ const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_er
                          MN_PLUGIN_UNLOADABLE,
                          query,
                          shutdown};
-    if (ops->init && ops->init(host, &p->self, err)) {
+    mn_status st = MN_OK;
+    if (ops->has_numa)
+        st = mnc_numa_open(host, ops->id, "", &p->numa, err);
+    if (!st && ops->init)
+        st = ops->init(host, &p->self, err);
+    if (st) {
+        mnc_numa_free(p->numa);
         host->release(host->self, p);
         return NULL;
     }

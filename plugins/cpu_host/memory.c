@@ -6,10 +6,19 @@
 /* Zeroed buffers from here on are mapped: a page takes memory, and the time to clear it, when it is
  * first used. A cache for a long context is mostly never used. */
 #define MAPPED_BYTES (64u << 20)
+/* The same of memory that is interleaved. */
+#define INTERLEAVED_BYTES (1u << 20)
 
 static bool allocate(mn_buffer *b, bool zeroed) {
     const mn_host *h = b->dev->plugin->host;
+    mnc_numa *numa = b->dev->plugin->numa;
     b->owned = true;
+    if (numa && b->bytes >= INTERLEAVED_BYTES) {
+        b->ptr = mnc_numa_pages(numa, b->bytes);
+        b->owned = false;
+        b->mapped = true;
+        return b->ptr != NULL;
+    }
     if (!zeroed)
         b->ptr = h->alloc(h->self, b->bytes ? b->bytes : 1, MNC_ALIGN);
     if (zeroed && b->bytes < MAPPED_BYTES)

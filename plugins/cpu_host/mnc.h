@@ -2,6 +2,7 @@
 #ifndef MNC_INTERNAL_H
 #define MNC_INTERNAL_H
 #include "cpu_host.h"
+#include "numa.h"
 #include <stdatomic.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ typedef struct {
     const mn_host *host;
     const mnc_ops *ops;
     void *self;
+    mnc_numa *numa; /* NULL: memory of one node, or treated as such */
 } mnc_plugin;
 
 struct mn_event {
@@ -41,6 +43,7 @@ struct mn_queue {
 typedef struct {
     mnc_weight w;
     void *copy;
+    uint64_t copy_bytes; /* of pages of the system's; 0: copy is memory of the host */
     void *groups;
     bool wanted;
     bool put;
@@ -113,6 +116,9 @@ struct mn_context {
     uint32_t *phase; /* [2 * n_steps], the first n_phase of them */
     uint32_t n_phase;
     uint32_t n_parts;
+    /* Above 1: the parts are as many ranges, one of each node, and so many of them are taken. */
+    uint32_t n_nodes;
+    _Atomic uint32_t n_taken[MNC_NUMA_NODES];
     /* The cells of a phase of several stages. whole: a part has all rows. */
     int64_t rows;
     int64_t n_units;

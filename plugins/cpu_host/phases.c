@@ -211,6 +211,7 @@ static void run_rows(mn_context *c, mnc_worker *w) {
 static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     const mn_program *p = c->prog;
     mnc_worker w = {.i = part, .n = c->n_parts, .n_threads = p->n_workers, .n_units = c->n_units};
+    w.n_nodes = c->n_nodes;
     w.scratch = c->scratch + mnc_worker_scratch(p, thread);
     if (c->n_phase == 1) {
         run_stage(c, c->phase[0], &w);
@@ -225,6 +226,16 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     }
 }
 
+static void share_by_nodes(mn_context *c) {
+    const mnc_numa *numa = c->prog->dev->plugin->numa;
+    const bool splits = numa && numa->mode == MNC_NUMA_SPLIT;
+    c->n_nodes = 1;
+    if (splits && c->n_parts >= numa->n_nodes)
+        c->n_nodes = numa->n_nodes;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        atomic_store(&c->n_taken[i], 0);
+}
+
 /* Phases of one part run here, where no other part does: only behind what is shared out threads
  * wait for one another. */
 static uint32_t open_phase(void *arg, uint32_t phase) {
@@ -234,8 +245,10 @@ static uint32_t open_phase(void *arg, uint32_t phase) {
     while (next_phase(c)) {
         if (c->n_parts > 1) {
             c->n_barriers++;
+            share_by_nodes(c);
             return c->n_parts;
         }
+        c->n_nodes = 1;
         run_part(c, 0, 0);
         if (c->notes)
             mnc_note_phase(c);
@@ -244,9 +257,28 @@ static uint32_t open_phase(void *arg, uint32_t phase) {
     return 0;
 }
 
+/* A part that nobody has taken, of the thread's own node as long as there is one. As many calls
+ * come here as there are parts. */
+static uint32_t take_part(mn_context *c, uint32_t thread) {
+    const uint32_t own = mnc_numa_node(c->prog->dev->plugin->numa, thread, c->prog->n_workers);
+    uint32_t part = c->n_parts;
+    for (uint32_t i = 0; i < c->n_nodes; i++) {
+        const uint64_t node = (own + i) % c->n_nodes;
+        const uint32_t first = (uint32_t)(node * c->n_parts / c->n_nodes);
+        const uint32_t end = (uint32_t)((node + 1) * c->n_parts / c->n_nodes);
+        part = first + atomic_fetch_add(&c->n_taken[node], 1);
+        if (part < end)
+            break;
+    }
+    return part;
+}
+
 static void run_phase(void *arg, uint32_t phase, uint32_t part, uint32_t thread) {
+    mn_context *c = arg;
     (void)phase;
-    run_part(arg, part, thread);
+    if (c->n_nodes > 1)
+        part = take_part(c, thread);
+    run_part(c, part, thread);
 }
 
 mn_team mnc_phases(mn_context *c) {

@@ -4,6 +4,7 @@
 #include "mnc.h"
 #include "dtype.h"
 #include "source_rows.h"
+#include <sys/mman.h>
 
 /* Weights that no node of the segment reads are accepted by put and not kept. */
 mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, mn_error *err) {
@@ -304,9 +305,24 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
 /* Frees what a put has made of one tensor; it may be put again. */
 static void release(mn_device *d, mnc_kept *k) {
     mnc_delete(d, k->w.repacked);
-    mnc_delete(d, k->copy);
+    if (k->copy_bytes)
+        munmap(k->copy, k->copy_bytes);
+    else
+        mnc_delete(d, k->copy);
     mnc_delete(d, k->groups);
     *k = (mnc_kept){.wanted = k->wanted};
+}
+
+/* k->copy; NULL: out of memory. */
+static void allocate_copy(mn_device *d, uint64_t bytes, mnc_kept *k) {
+    mnc_numa *numa = d->plugin->numa;
+    if (!numa) {
+        k->copy = mnc_new(d, bytes);
+        return;
+    }
+    k->copy = mnc_numa_pages(numa, bytes);
+    if (k->copy)
+        k->copy_bytes = bytes;
 }
 
 /* Fills *k; the caller releases it after an error. */
@@ -333,7 +349,7 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
         if (s->n_planes > 1)
             return mnp_fail(err, MN_UNSUPPORTED, ~0u,
                             "%.*s: rows of a type with several planes must be dense", MNP_NAME(t));
-        k->copy = mnc_new(w->dev, bytes);
+        allocate_copy(w->dev, bytes, k);
         uint8_t *to = k->copy;
         if (!to)
             return mnp_fail_memory(err, bytes, "a copy of a weight");
@@ -348,6 +364,45 @@ static mn_status keep(mn_weights *w, const mn_tensor *t, const mn_weight_src *s,
     if (grouped && !set_groups(w->dev, t, s, k->copy, k))
         return mnp_fail_memory(err, 8, "a weight's groups");
     return MN_OK;
+}
+
+/* Bytes from the first element of a plane to its end. */
+static uint64_t span_of(const mn_tensor *t, const mn_plane *p) {
+    mn_dtype type;
+    uint64_t bytes = 0;
+    mn_dtype_by_id(p->dtype, &type);
+    for (uint32_t i = 0; i < t->n_dim; i++) {
+        const bool is_last = i + 1 == t->n_dim;
+        const uint64_t elems = is_last ? type.block_elems : 1;
+        bytes += ((uint64_t)p->dim[i] / elems - 1) * (uint64_t)p->stride[i];
+    }
+    return bytes + type.block_bytes;
+}
+
+/* Puts plane k of all parts where its readers are. A matrix is cut by its rows in the mode split;
+ * what is computed of experts is not known before, so they are interleaved. */
+static void place_plane(mnc_numa *numa, const mn_tensor *t, const mn_weight_src *s, uint32_t k) {
+    const bool splits = numa->mode == MNC_NUMA_SPLIT && t->n_dim == 2;
+    uint64_t total = 0;
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < s->n_parts && splits; i++)
+        total += span_of(t, mnp_plane(s, i, k));
+    for (uint32_t i = 0; i < s->n_parts; i++) {
+        const mn_plane *p = mnp_plane(s, i, k);
+        const uint64_t bytes = span_of(t, p);
+        mnc_numa_place(numa, p->ptr, bytes, before, total);
+        before += bytes;
+    }
+}
+
+/* A copy is interleaved already. */
+static void place(mnc_numa *numa, const mn_tensor *t, const mn_weight_src *s, const mnc_kept *k) {
+    if (!k->copy)
+        place_plane(numa, t, s, 0);
+    else if (numa->mode == MNC_NUMA_SPLIT && t->n_dim == 2)
+        mnc_numa_place(numa, k->copy, k->copy_bytes, 0, k->copy_bytes);
+    for (uint32_t i = 1; i < s->n_planes; i++)
+        place_plane(numa, t, s, i);
 }
 
 /* The source's bytes must stay mapped as long as the set: they may be used in place. */
@@ -375,6 +430,8 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     }
     if (k->w.repacked)
         atomic_fetch_or(&w->kept_how, MN_KEPT_REPACKED);
+    if (p->numa)
+        place(p->numa, mnp_tensor(w->graph, s.tensor), &s, k);
     k->put = true;
     return MN_OK;
 }
@@ -389,6 +446,8 @@ mn_status mnc_weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_er
                             MNP_NAME(mnp_tensor(w->graph, i)));
     if (kept_how)
         *kept_how = w->kept_how;
+    if (w->dev->plugin->numa)
+        mnc_numa_report(w->dev->plugin->numa);
     return MN_OK;
 }
 

@@ -319,10 +319,26 @@ mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
     return mnk_product_work(all_rows(c), x->cols, x->rows);
 }
 
+/* The same share of each weight: that of one memory node, where the parts are those of nodes. */
+static void share_of_each(const mnc_call *c, mnc_worker *w) {
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
+        int64_t lo;
+        int64_t hi;
+        mnc_range_guided(w, n, 16, &lo, &hi);
+        if (c->out[i].ptr && lo < hi)
+            output(c, w, i, lo, hi);
+    }
+}
+
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
     int64_t begin = 0;
+    if (!w->in_cells && w->n_nodes > 1) {
+        share_of_each(c, w);
+        return;
+    }
     if (!w->in_cells)
         mnc_range_guided(w, all_rows(c), 16, &lo, &hi);
     for (uint32_t i = 0; i < c->node->n_out; i++) {

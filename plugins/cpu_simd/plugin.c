@@ -348,6 +348,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
 static const mnc_ops ops = {
     .id = "cpu_simd",
     .device_flags = MN_DEVICE_PARALLEL_PUT,
+    .has_numa = true,
     .vendor = "Minerva",
     .version = MNK_VERSION,
     .build_id = MNK_VERSION " " __DATE__ " " __TIME__,

@@ -54,6 +54,9 @@ static const mn_config_key keys[] = {
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
      "generic|avx2|avxvnni|avx512|avx512vnni|amx|neon|dotprod|i8mm|bf16", false,
      "best instruction set that cpu_simd may use"},
+    {"plugin.cpu_simd.numa", "MINERVA_CPU_NUMA", MN_CONFIG_CHOICE, "auto", 0, 0,
+     "auto|off|interleave|split", false,
+     "how weights and caches lie on several memory nodes; auto = off"},
     {"plugin.cuda.collectives", "MINERVA_CUDA_COLLECTIVES", MN_CONFIG_CHOICE, "auto", 0, 0,
      "auto|mixed|nccl", false,
      "how a group exchanges: auto = through peer memory where it is there, else NCCL; mixed = "

@@ -267,6 +267,7 @@ static void set_flags(engine *e, const wire_open *m) {
         .ctx = {m->ctx < 0 ? 0 : m->ctx, m->ctx >= 0},
         .rows = m->n_batch,
         .precision = (int)m->precision,
+        .numa = (int)m->numa,
         .kv_k = (int)m->kv_k,
         .kv_v = (int)m->kv_v,
         .draft = e->draft,

@@ -109,6 +109,7 @@ static void set_open(serve *s) {
     m->n_batch = (uint32_t)f->rows;
     m->n_seq = (uint32_t)own->n_seq;
     m->precision = (uint32_t)f->precision;
+    m->numa = (uint32_t)f->numa;
     m->kv_k = (uint32_t)f->kv_k;
     m->kv_v = (uint32_t)f->kv_v;
     m->kv_bytes = (uint64_t)own->kv_mb << 20;

@@ -155,6 +155,7 @@ static void pass_open(pass *p, wire_open *m) {
     text(p, &m->draft);
     text(p, &m->draft_device);
     u32(p, &m->n_draft);
+    u32(p, &m->numa);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */

@@ -14,7 +14,7 @@
 #include "buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 3u
+#define WIRE_VERSION 4u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -48,7 +48,7 @@ typedef struct {
     uint32_t n_batch, n_seq, precision, kv_k, kv_v;
     uint64_t kv_bytes;
     mn_str draft, draft_device; /* empty: none */
-    uint32_t n_draft, pad;
+    uint32_t n_draft, numa;
 } wire_open;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
