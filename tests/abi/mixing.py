@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Minors mix in both directions: mixing.py SOURCE WORK BUILD CC...
+"""Minors mix in both directions: mixing.py SOURCE WORK BUILD SANITIZE kept|minors CC...
 
-Two builds under the address sanitizer, `now` with today's plugin.h (numbered 1.0 while it is below: the freeze is that one
-number) and `next` with the minor after it, in which everything that can grow has grown. Each host runs the other's plugins,
-as they are and through between.c, and tells the golden story. With BUILD other than "-" only this: a plugin of each kept release
-in today's host, as that folder has built it."""
+BUILD is a build of today's tree, with the address sanitizer if SANITIZE is "address". `kept`: a plugin of each kept release in its
+host. `minors`: `now` is that build (with 1.0 for its number while that is below: the freeze is that one number), `next` one of the
+minor after it, in which everything that can grow has grown. Each host runs the other's plugins, as they are and through between.c, and
+tells the golden story."""
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,9 @@ import time
 
 import abi_header
 
-SOURCE, WORK, BUILD, CC = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3], sys.argv[4:]
+SOURCE, WORK, BUILD = (os.path.abspath(a) for a in sys.argv[1:4])
+SANITIZE, PART, CC = sys.argv[4], sys.argv[5], sys.argv[6:]
+CHECKED = ["-fsanitize=address"] if SANITIZE == "address" else []
 HERE = os.path.dirname(os.path.abspath(__file__))
 STORYTELLER = os.path.join(SOURCE, "models", "storyteller")
 GGUF = os.path.join(SOURCE, "tests", "data", "storyteller-q8_0.gguf")
@@ -29,8 +33,8 @@ def check(ok, what):
         FAILED.append(what)
 
 
-def run(args, env=None, may_fail=False):
-    p = subprocess.run([str(a) for a in args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+def run(args, env=None, may_fail=False, cwd=None):
+    p = subprocess.run([str(a) for a in args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd)
     if p.returncode and not may_fail:
         sys.exit("FAIL  exit code %d of %s\n%s%s" % (p.returncode, " ".join(map(str, args))[:400], p.stdout.decode(errors="replace")[-3000:], p.stderr.decode(errors="replace")[-6000:]))
     return p
@@ -44,17 +48,58 @@ def write(path, text):
     return path
 
 
+# What the number of a plugin.h is compiled into.
+NUMBERED = re.compile("MN_ABI_VERSION|MN_ABI_OLDEST|MN_PLUGIN_NOTE")
+TARGETS = ["tools/minerva", "runtime/registry/minerva-probe", "plugins/reference/reference.so", "loaders/gguf/gguf.so",
+           "loaders/safetensors/safetensors.so"]
+
+
+def renumbered(header):
+    """BUILD with the number of this header, which is all that differs in it: sources that name the number are compiled again, as BUILD
+    compiled them; what contains one of them is linked again; all other objects are those of BUILD."""
+    folder, moved = os.path.join(WORK, "build-now"), {}
+    shutil.rmtree(folder, ignore_errors=True)
+    for line in run(["ninja", "-C", BUILD, "-t", "commands"] + TARGETS).stdout.decode().splitlines():
+        words = shlex.split(line)
+        if "-c" in words:
+            with open(os.path.join(BUILD, words[-1]), encoding="utf-8") as f:
+                if not NUMBERED.search(f.read()):
+                    continue
+            at = words.index("-MD") # with what says where the dependencies go
+            words[at:at + 5] = ["-include", header]
+        elif "gcc-ar" in line:
+            words = words[words.index("&&") + 1:]
+            if not any(w in moved for w in words):
+                continue
+        elif "-o" not in words:
+            continue # what generates sources
+        out = words[2] if "gcc-ar" in line else words[words.index("-o") + 1]
+        moved[out] = os.path.join(folder, out)
+        os.makedirs(os.path.dirname(moved[out]), exist_ok=True)
+        # An archive names its members from its own place on.
+        run([moved.get(w, os.path.join(BUILD, w) if w.endswith(".o") else w) for w in words], cwd=BUILD)
+        for name in re.findall(r"-soname,([^ ,]+)", line):
+            if name != os.path.basename(out):
+                os.symlink(os.path.basename(out), os.path.join(os.path.dirname(moved[out]), name))
+    for path in ("tools/minerva-build-tree", "runtime/minerva-build-tree"):
+        if os.path.exists(os.path.join(BUILD, path)):
+            shutil.copyfile(os.path.join(BUILD, path), os.path.join(folder, path))
+    print("      now: plugin.h %d.%d, %d files made again" % (abi_header.read(header, CC).version + (len(moved),)))
+    vendor(folder, CHECKED + ["-include", header])
+    return folder
+
+
 def build(name, header):
     """A reduced build of the tree with this header in front of its own."""
     folder = os.path.join(WORK, "build-" + name)
     env = dict(os.environ, CC=" ".join(CC))
     if not os.path.exists(os.path.join(folder, "build.ninja")):
-        run(["meson", "setup", folder, SOURCE, "-Dc_args=-include " + header, "-Db_sanitize=address", "-Db_lundef=false", "-Doptimization=0", "-Dtests=disabled",
+        run(["meson", "setup", folder, SOURCE, "-Dc_args=-include " + header, "-Dwarning_level=0", "-Db_sanitize=" + SANITIZE, "-Db_lundef=false", "-Doptimization=0", "-Dtests=disabled",
              "-Dcpu_simd=disabled", "-Dopenblas=disabled", "-Dmlx=disabled", "-Dcuda=disabled", "-Dopencl=disabled"], env)
     start = time.time()
-    run(["ninja", "-C", folder], env)
+    run(["ninja", "-C", folder] + TARGETS, env)
     print("      %s: plugin.h %d.%d, built in %.0f s" % ((name,) + abi_header.read(header, CC).version + (time.time() - start,)))
-    vendor(folder, ["-fsanitize=address", "-include", header])
+    vendor(folder, CHECKED + ["-include", header])
     return folder
 
 
@@ -79,7 +124,7 @@ def between(name, header, inner_build):
     for plugin, (_, kind) in PLUGINS.items():
         os.makedirs(os.path.join(folder, "inner"), exist_ok=True)
         shutil.copyfile(plugin_file(inner_build, plugin), os.path.join(folder, "inner", plugin + ".so"))
-        run(CC + ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"] + ([] if BUILD != "-" else ["-fsanitize=address"]) + ["-fvisibility=hidden", "-fPIC", "-shared", "-include", header,
+        run(CC + ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers"] + CHECKED + ["-fvisibility=hidden", "-fPIC", "-shared", "-include", header,
                   '-DBETWEEN_ID="%s"' % plugin, "-DBETWEEN_KIND=" + kind, os.path.join(HERE, "between.c"), "-ldl", "-o", os.path.join(folder, plugin + ".so")])
     for path, _, _ in os.walk(folder):
         os.chmod(path, 0o755)
@@ -140,9 +185,9 @@ def main():
     with open(os.path.join(STORYTELLER, "golden.json"), encoding="utf-8") as f:
         want = min(json.load(f), key=lambda e: len(e["prompt_ids"]) + len(e["greedy_ids"]))
     quantised = []
-    if BUILD != "-":
-        vendor(os.path.abspath(BUILD), [])
-        kept(os.path.abspath(BUILD), today.version, want, quantised)
+    if PART == "kept":
+        vendor(BUILD, CHECKED)
+        kept(BUILD, today.version, want, quantised)
         sys.exit(bool(FAILED))
     major, minor = max(today.version, (1, 0))
     now = write(os.path.join(WORK, "now", "plugin.h"), abi_header.with_version(today.text, major, minor))
@@ -151,7 +196,7 @@ def main():
     check(not abi_header.breaks(abi_header.read(now, CC), grown), "the next minor is a compatible extension")
     still = sorted(s for s in today.structs if s not in today.fixed and grown.facts[s] == today.facts[s])
     check(not still, "every struct that can grow has grown (%d of %d)" % (len(today.structs) - len(today.fixed), len(today.structs)))
-    now_build, next_build = build("now", now), build("next", after)
+    now_build, next_build = renumbered(now), build("next", after)
     tell("today's plugins in today's host", Host(now_build, folders(now_build)), want, quantised)
     tell("today's plugins in the next host", Host(next_build, folders(now_build)), want, quantised)
     tell("the next plugins in today's host", Host(now_build, folders(next_build)), want, quantised)

@@ -16,7 +16,6 @@ static const char *const names[] = {
 #ifndef __x86_64__
     "neon",    "dotprod", "i8mm", "bf16",
 #elif defined __SANITIZE_ADDRESS__
-    "avx2",
     "avx512vnni",
 #else
     "avx2",    "avxvnni", "avx512", "avx512vnni", "amx",

@@ -181,7 +181,7 @@ static const char *const calls[] = {"execute", "wait", "read", "write"};
 
 /* Under sanitizers, where a story takes ten times as long, fewer of the moments. */
 #ifdef __SANITIZE_ADDRESS__
-enum { EVERY = 3, EVERY_STEP = 7 };
+enum { EVERY = 5, EVERY_STEP = 13 };
 #else
 enum { EVERY = 1, EVERY_STEP = 3 };
 #endif
