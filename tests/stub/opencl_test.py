@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """An OpenCL driver that goes wrong, and what a user reads of it: opencl_test.py MINERVA CASE. The loader is opencl.c beside, found through
-LD_LIBRARY_PATH in the folder MINERVA_STUBS; standard library alone."""
+LD_LIBRARY_PATH in the folder MINERVA_STUBS; the plugin is MINERVA_STUB_OPENCL_PLUGIN or the build's own; standard library alone."""
 import os
 import re
 import subprocess
@@ -27,7 +27,8 @@ WORDS = {
 
 def environment(folder, mode):
     return cli_test.environment(XDG_CACHE_HOME=folder + "/cache", LD_LIBRARY_PATH=os.environ["MINERVA_STUBS"], OPENCL_STUB=mode,
-                                MINERVA_PROBE_TIMEOUT="3" if mode == "hang" else "60", OPENCL_STUB_COUNT=folder + "/contexts")
+                                MINERVA_PROBE_TIMEOUT="3" if mode == "hang" else "60", OPENCL_STUB_COUNT=folder + "/contexts",
+                                MINERVA_PLUGIN_PATH=os.environ.get("MINERVA_STUB_OPENCL_PLUGIN"))
 
 
 def counted(folder, what):

@@ -41,7 +41,7 @@ static void open_world(world *w, uint32_t dtype) {
     memset(w, 0, sizeof *w);
     opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
     h_host_option("step_groups", "1");
-    assert_true(h_open(&w->p, "opencl"));
+    assert_true(h_open(&w->p, OPENCL));
     w->c = layers(dtype);
     const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
     assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
@@ -159,7 +159,7 @@ static void matrices(void **state) {
         h_plugin p;
         opencl_stub = (opencl_stub_state){0};
         memcpy(opencl_stub.sub_groups, cases[i].sub_groups, sizeof opencl_stub.sub_groups);
-        assert_true(h_open(&p, "opencl"));
+        assert_true(h_open(&p, OPENCL));
         op_case *c = product_of(cases[i].type, cases[i].rows, 40, 256);
         h_run(&p, c, MN_PRECISION_EXACT);
         assert_int_equal(opencl_stub.mad[0], cases[i].want);
@@ -177,7 +177,7 @@ static void parts(void **state) {
     (void)state;
     opencl_stub = (opencl_stub_state){.max_alloc = 1 << 20};
     h_host_option("shapes", "-1");
-    assert_true(h_open(&p, "opencl"));
+    assert_true(h_open(&p, OPENCL));
     op_case *c = product(N, K);
     h_run(&p, c, MN_PRECISION_EXACT);
     assert_int_equal(opencl_stub.kernels, 3);
@@ -246,7 +246,7 @@ static void cache_of_large_pages(void **state) {
     open_world(&w, MN_F32);
     h_plugin small;
     opencl_stub.max_alloc = 16 << 10;
-    assert_true(h_open(&small, "opencl"));
+    assert_true(h_open(&small, OPENCL));
     assert_int_equal(small.be->kv_layout(small.dev, &w.plan->ask, 0, &l, &error), MN_UNSUPPORTED);
     assert_string_equal(error.msg, "a page of KV group 0 has 32.0 KiB; the driver gives at most "
                                    "16.0 at once");
@@ -272,7 +272,7 @@ static void memory(void **state) {
         uint64_t total = 0;
         setenv("OPENCL_STUB", cases[i].mode, 1);
         h_host_option("memory_mib", cases[i].bound);
-        assert_true(h_open(&p, "opencl"));
+        assert_true(h_open(&p, OPENCL));
         assert_int_equal(p.be->device_memory(p.dev, &free_bytes, &total, &error), MN_OK);
         assert_int_equal(free_bytes, cases[i].free);
         assert_int_equal(total, UINT64_C(1) << 32);
@@ -288,7 +288,7 @@ static void memory(void **state) {
 static void open_commands(world *w) {
     memset(w, 0, sizeof *w);
     opencl_stub.has_commands = true;
-    assert_true(h_open(&w->p, "opencl"));
+    assert_true(h_open(&w->p, OPENCL));
     w->c = layers(MN_F32);
     const case_on here = {w->p.be, w->p.dev, w->p.queue, 0};
     assert_int_equal(case_open(&here, w->c, MN_PRECISION_EXACT, &w->plan, &error), MN_OK);
@@ -447,7 +447,7 @@ static void shapes(void **state) {
     h_host_option("shapes", "1");
     for (uint32_t run = 0; run < 2; run++) {
         h_plugin p;
-        assert_true(h_open(&p, "opencl"));
+        assert_true(h_open(&p, OPENCL));
         opencl_stub.kernels = 0;
         op_case *c = product(640, 8192); /* 20 MiB */
         h_run(&p, c, MN_PRECISION_EXACT);
