@@ -10,6 +10,7 @@
 #endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 #define NAME(ID, name, BASE) [MNK_##ID] = name,
@@ -121,6 +122,19 @@ static uint32_t cpu_levels(bool *amx_refused) {
     return *amx_refused ? levels : with(levels, MNK_AMX);
 }
 #elif defined(__aarch64__)
+/* The length of vectors that the kernel has set for this thread, and for those that it makes. */
+static bool has_sve256(void) {
+#if defined(__linux__) && defined(PR_SVE_GET_VL)
+    enum { SVE = 1 << 22 }; /* HWCAP_ */
+    if (!(getauxval(AT_HWCAP) & SVE))
+        return false;
+    const int found = prctl(PR_SVE_GET_VL);
+    return found > 0 && (found & PR_SVE_VL_LEN_MASK) == 256 / 8;
+#else
+    return false;
+#endif
+}
+
 /* Each level needs those that it builds upon. */
 static uint32_t cpu_levels(bool *amx_refused) {
     uint32_t levels = with(with(0, MNK_GENERIC), MNK_NEON);
@@ -134,8 +148,11 @@ static uint32_t cpu_levels(bool *amx_refused) {
     if (!(more & I8MM))
         return levels;
     levels = with(levels, MNK_NEON_I8MM);
-    if (more & BF16)
-        levels = with(levels, MNK_NEON_BF16);
+    if (!(more & BF16))
+        return levels;
+    levels = with(levels, MNK_NEON_BF16);
+    if (has_sve256())
+        levels = with(levels, MNK_SVE256);
 #endif
     return levels;
 }

@@ -22,7 +22,8 @@
     X(NEON, "neon", GENERIC)                                                                       \
     X(NEON_DOT, "dotprod", NEON)                                                                   \
     X(NEON_I8MM, "i8mm", NEON_DOT)                                                                 \
-    X(NEON_BF16, "bf16", NEON_I8MM)
+    X(NEON_BF16, "bf16", NEON_I8MM)                                                                \
+    X(SVE256, "sve256", NEON_BF16) /* SVE whose vectors have 256 bits */
 #define MNK_LEVEL_(ID, name, BASE) MNK_##ID,
 enum { MNK_ISAS(MNK_LEVEL_) MNK_N_LEVELS };
 
@@ -199,7 +200,8 @@ int32_t mnk_isa_cap(uint32_t levels, int32_t cap);
 /* Does a CPU of this level run the rows of isa? */
 bool mnk_isa_runs(int32_t level, int32_t isa);
 
-extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon;
+extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon,
+    mnk_vector_sve256;
 #define MNK_EXTERN_(kernel, isa) extern const mnk_linear mnk_##kernel##_##isa;
 #define MNK_EXTERN_A8_(kernel, isa) extern const mnk_linear mnk_##kernel##_a8_##isa;
 #define MNK_EXTERNS(isa) MNK_PLAIN_KERNELS(MNK_EXTERN_, isa) MNK_BLOCK_KERNELS(MNK_EXTERN_, isa)
@@ -208,6 +210,7 @@ MNK_EXTERNS(generic)
 MNK_EXTERNS(avx2)
 MNK_EXTERNS(avx512)
 MNK_EXTERNS(neon)
+MNK_EXTERNS(sve256)
 MNK_EXTERNS_A8(generic)
 MNK_EXTERNS_A8(avx2)
 MNK_EXTERNS_A8(panels_avx2)
@@ -220,6 +223,7 @@ MNK_EXTERNS_A8(neon)
 MNK_EXTERNS_A8(neon_dot)
 MNK_EXTERNS_A8(neon_i8mm)
 MNK_EXTERNS_A8(panels_neon_i8mm)
+MNK_EXTERNS_A8(sve256)
 MNK_EXTERNS_A8(amx)
 extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
 extern const mnk_attend mnk_attend_amx_a8, mnk_attend_amx_a16;

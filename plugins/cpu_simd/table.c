@@ -60,8 +60,10 @@ static const mnk_set sets[] = {
     F32(avx512, MNK_AVX512),
     F32(avx2, MNK_AVX2),
 #elif defined(__aarch64__)
-    BFMMLA(MN_PRECISION_A8),    BFMMLA(MN_PRECISION_A16),  A8_PANELS(neon_i8mm, MNK_NEON_I8MM),
-    A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),        F32(neon, MNK_NEON),
+    BFMMLA(MN_PRECISION_A8),    BFMMLA(MN_PRECISION_A16),
+    A8(sve256, MNK_SVE256),     A8_PANELS(neon_i8mm, MNK_NEON_I8MM),
+    A8(neon_dot, MNK_NEON_DOT), A8(neon, MNK_NEON),
+    F32(sve256, MNK_SVE256),    F32(neon, MNK_NEON),
 #endif
     A8(generic, MNK_GENERIC),
     F32(generic, MNK_GENERIC),

@@ -99,8 +99,10 @@ static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
     const uint8x8_t halves = vzip1_u8(vdup_n_u8(0), v_load4(p));
     return vcvt_f32_f16(vreinterpret_f16_u8(halves));
 }
-static inline float v_f16_1(const uint8_t *p) {
-    return mnk_f16(mnk_u16(p));
+static inline float v_f16_1(const uint8_t *p) { /* one instruction, of every AArch64 CPU */
+    __fp16 half;
+    memcpy(&half, p, sizeof half);
+    return (float)half;
 }
 static inline void v_f16_2(const uint8_t *p, float *a, float *b) {
     *a = v_f16_1(p);

@@ -52,7 +52,7 @@ static const mn_config_key keys[] = {
     {"chat_history", "MINERVA_CHAT_HISTORY", MN_CONFIG_BOOL, "true", 0, 0, NULL, false,
      "whether minerva chat keeps what is typed for later chats"},
     {"plugin.cpu_simd.isa", "MINERVA_CPU_ISA", MN_CONFIG_CHOICE, "", 0, 0,
-     "generic|avx2|avxvnni|avx512|avx512vnni|amx|neon|dotprod|i8mm|bf16", false,
+     "generic|avx2|avxvnni|avx512|avx512vnni|amx|neon|dotprod|i8mm|bf16|sve256", false,
      "best instruction set that cpu_simd may use"},
     {"plugin.cpu_simd.numa", "MINERVA_CPU_NUMA", MN_CONFIG_CHOICE, "auto", 0, 0,
      "auto|off|interleave|split", false,

@@ -18,12 +18,13 @@ unit neon rows_neon.c ""
 unit neon_dot rows_neon.c -march=armv8.2-a+dotprod
 unit neon_i8mm rows_neon_i8mm.c -march=armv8.2-a+dotprod+i8mm
 unit neon_bf16 rows_neon_bf16.c -march=armv8.2-a+bf16
+unit sve256 rows_sve256.c "-march=armv8.2-a+sve -msve-vector-bits=256"
 $cc $flags "$src/attention.c" "$src/blas.c" "$src/isa.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/quant.c" "$src/table.c" \
     "$1"/tests/kernels/test_rows*.c "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \
-    "$out/generic.o" "$out"/neon*.o -o "$out/test_rows" -lm -lpthread
-rows() { # CPU CAP EXPECTED
+    "$out/generic.o" "$out"/neon*.o "$out/sve256.o" -o "$out/test_rows" -lm -lpthread
+rows() { # CPU CAP EXPECTED [MODE]
     echo "qemu-aarch64 -cpu $1, at most $2"
-    qemu-aarch64 -cpu "$1" -L /usr/aarch64-linux-gnu "$out/test_rows" quick "$2" > "$out/rows.txt" || { cat "$out/rows.txt"; exit 1; }
+    qemu-aarch64 -cpu "$1" -L /usr/aarch64-linux-gnu "$out/test_rows" "${4:-quick}" "$2" > "$out/rows.txt" || { cat "$out/rows.txt"; exit 1; }
     cat "$out/rows.txt"
     grep -q "level $3," "$out/rows.txt" || { echo "expected: $3"; exit 1; }
 }
@@ -31,4 +32,10 @@ rows cortex-a57 bf16 neon
 rows neoverse-n1 bf16 dotprod
 for isa in i8mm bf16; do
     rows max $isa $isa
+done
+rows max,sve-default-vector-length=32 sve256 sve256 brief # qemu calls a function for each instruction of SVE
+# Rows for 256 bits would compute nonsense with other vectors: levels only.
+for bytes in 16 64; do
+    qemu-aarch64 -cpu max,sve-default-vector-length=$bytes -L /usr/aarch64-linux-gnu "$out/test_rows" level sve256 > "$out/rows.txt"
+    grep -q "level bf16," "$out/rows.txt" || { cat "$out/rows.txt"; echo "expected: bf16"; exit 1; }
 done

@@ -14,7 +14,7 @@ static const char *plugin = "cpu_simd";
 static const char *const names[] = {
     "generic",
 #ifndef __x86_64__
-    "neon",    "dotprod", "i8mm", "bf16",
+    "neon",    "dotprod", "i8mm", "bf16", "sve256",
 #elif defined __SANITIZE_ADDRESS__
     "avx512vnni",
 #else

@@ -201,6 +201,7 @@ static void caps(void) {
         {1u << MNK_GENERIC | 1u << MNK_NEON | 1u << MNK_NEON_DOT, MNK_NEON_BF16, MNK_NEON_DOT},
         {1u << MNK_GENERIC | 1u << MNK_NEON | 1u << MNK_NEON_DOT, MNK_NEON, MNK_NEON},
         {1u << MNK_GENERIC | 1u << MNK_NEON, MNK_AVX2, MNK_GENERIC},
+        {1u << MNK_GENERIC | 1u << MNK_NEON, MNK_SVE256, MNK_NEON},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         rows_check(mnk_isa_cap(cases[i].have, cases[i].cap) == cases[i].want, "cap",
@@ -226,17 +227,22 @@ static int32_t level_of(const char *name, bool emulated) {
     return mnk_isa_cap(emulated ? ~0u : mnk_cpu_levels(), cap);
 }
 
-/* test_rows [once | quick | emulated [ISA]]: the rows of all instruction sets that the CPU has;
- * quick and emulated: of the best one, or of ISA. */
+/* test_rows [once | quick | brief | emulated | level [ISA]]: the rows of all instruction sets that
+ * the CPU has; quick, brief (both quick and once) and emulated: of the best one, or of ISA; level:
+ * of none, which it names. */
 int main(int argc, char **argv) {
     uint32_t n;
     const bool emulated = argc > 1 && !strcmp(argv[1], "emulated");
-    rows_once = argc > 1 && !strcmp(argv[1], "once");
-    const bool one_level = argc > 1 && !rows_once;
-    rows_quick = argc > 1 && !strcmp(argv[1], "quick");
+    const bool brief = argc > 1 && !strcmp(argv[1], "brief");
+    const bool all_once = argc > 1 && !strcmp(argv[1], "once");
+    const bool one_level = argc > 1 && !all_once;
+    rows_once = all_once || brief;
+    rows_quick = brief || (argc > 1 && !strcmp(argv[1], "quick"));
     const mnk_set *sets = mnk_sets(&n);
     const int32_t level = level_of(argc > 2 ? argv[2] : NULL, emulated);
     caps();
+    if (argc > 1 && !strcmp(argv[1], "level"))
+        n = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (one_level ? sets[i].isa != level : !(mnk_cpu_levels() >> sets[i].isa & 1))
             continue;

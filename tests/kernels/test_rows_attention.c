@@ -290,9 +290,10 @@ void rows_attention(int32_t level, uint32_t precision, const char *name) {
         {33, 1, 16, 16, 0, 0, true, MN_F32, 0, 0, 0},
         {4, 2, 64, 80, 0, 0, false, MN_Q8_0, 0, 0, 0},
     };
+    const bool brief = rows_quick && rows_once;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        for (size_t j = 0; j < (rows_quick && i ? 1 : 3); j++) {
-            if (rows_once && i && j != i % 3)
+        for (size_t j = 0; j < (brief || (rows_quick && i) ? 1 : 3); j++) {
+            if (rows_once && !brief && i && j != i % 3)
                 continue;
             shape s = shapes[i];
             s.name = name;

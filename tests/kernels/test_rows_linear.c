@@ -455,7 +455,7 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
         tiles_of_many(type, many);
     const int64_t lengths = e > 1 ? most : 6 - rows_quick;
     for (int64_t i = rows_quick; i < lengths; i++) {
-        for (int j = 0; j < 5; j += 1 + rows_quick) {
+        for (int j = 0; j < 5 - (rows_quick && rows_once); j += 1 + rows_quick) {
             if (rows_once && i != j % lengths && j != i % 5)
                 continue;
             linear_case c = linear_open(type, precision, level, e > 1 ? e * blocks[i] : floats[i],
