@@ -13,10 +13,12 @@ typedef svint8_t signed_bytes FIXED;
 #define ALL8 svptrue_b8()
 
 static inline VF v_load(const void *p) {
-    return svreinterpret_f32_u8(svld1_u8(ALL8, p));
+    const svuint8_t bytes = svld1_u8(ALL8, p);
+    return svreinterpret_f32_u8(bytes);
 }
 static inline void v_store(void *p, VF v) {
-    svst1_u8(ALL8, p, svreinterpret_u8_f32(v));
+    const svuint8_t bytes = svreinterpret_u8_f32(v);
+    svst1_u8(ALL8, p, bytes);
 }
 static inline VF v_set1(float x) {
     return svdup_n_f32(x);
@@ -38,21 +40,27 @@ static inline VF v_fma(VF a, VF b, VF c) {
 }
 /* b if either is NaN */
 static inline VF v_min(VF a, VF b) {
-    return svsel_f32(svcmplt_f32(ALL, a, b), a, b);
+    const svbool_t less = svcmplt_f32(ALL, a, b);
+    return svsel_f32(less, a, b);
 }
 static inline VF v_max(VF a, VF b) {
-    return svsel_f32(svcmpgt_f32(ALL, a, b), a, b);
+    const svbool_t more = svcmpgt_f32(ALL, a, b);
+    return svsel_f32(more, a, b);
 }
 static inline VF v_sel_lt(VF a, VF b, VF x, VF y) {
-    return svsel_f32(svcmplt_f32(ALL, a, b), x, y);
+    const svbool_t less = svcmplt_f32(ALL, a, b);
+    return svsel_f32(less, x, y);
 }
 static inline VF v_abs(VF a) {
     return svabs_f32_x(ALL, a);
 }
 static inline VF v_copysign(VF a, VF s) {
-    const svuint32_t size = svand_n_u32_x(ALL, svreinterpret_u32_f32(a), 0x7fffffffu);
-    const svuint32_t sign = svand_n_u32_x(ALL, svreinterpret_u32_f32(s), 0x80000000u);
-    return svreinterpret_f32_u32(svorr_u32_x(ALL, size, sign));
+    const svuint32_t of_a = svreinterpret_u32_f32(a);
+    const svuint32_t of_s = svreinterpret_u32_f32(s);
+    const svuint32_t size = svand_n_u32_x(ALL, of_a, 0x7fffffffu);
+    const svuint32_t sign = svand_n_u32_x(ALL, of_s, 0x80000000u);
+    const svuint32_t both = svorr_u32_x(ALL, size, sign);
+    return svreinterpret_f32_u32(both);
 }
 static inline float v_sum(VF a) {
     return svaddv_f32(ALL, a);
@@ -64,42 +72,55 @@ static inline VF v_round(VF a) {
     return svrintn_f32_x(ALL, a);
 }
 static inline VF v_pow2(VF n) {
-    const svint32_t e = svadd_n_s32_x(ALL, svcvt_s32_f32_x(ALL, n), 127);
-    return svreinterpret_f32_s32(svlsl_n_s32_x(ALL, e, 23));
+    const svint32_t whole = svcvt_s32_f32_x(ALL, n);
+    const svint32_t e = svadd_n_s32_x(ALL, whole, 127);
+    const svint32_t bits = svlsl_n_s32_x(ALL, e, 23);
+    return svreinterpret_f32_s32(bits);
 }
 /* Eight 16-bit values, each in the low half of a lane, where conversions want an f16. */
 static inline svuint32_t halves_of(const uint8_t *p) {
     return svld1uh_u32(ALL, (const uint16_t *)(const void *)p);
 }
 static inline VF v_f16(const uint8_t *p) {
-    return svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(halves_of(p)));
+    const svuint32_t halves = halves_of(p);
+    return svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(halves));
 }
 static inline VF v_bf16(const uint8_t *p) {
-    return svreinterpret_f32_u32(svlsl_n_u32_x(ALL, halves_of(p), 16));
+    const svuint32_t halves = halves_of(p);
+    const svuint32_t bits = svlsl_n_u32_x(ALL, halves, 16);
+    return svreinterpret_f32_u32(bits);
 }
 static inline void v_store_f16(uint8_t *p, VF v) {
-    const svuint32_t halves = svreinterpret_u32_f16(svcvt_f16_f32_x(ALL, v));
+    const svfloat16_t rounded = svcvt_f16_f32_x(ALL, v);
+    const svuint32_t halves = svreinterpret_u32_f16(rounded);
     svst1h_u32(ALL, (uint16_t *)(void *)p, halves);
 }
 /* d[i] = by * (byte i - less), i < 8 */
 static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
     const svuint32_t wide = svld1ub_u32(ALL, (const uint8_t *)&bytes);
     const svint32_t w = svsub_n_s32_x(ALL, svreinterpret_s32_u32(wide), less);
-    svst1_f32(ALL, d, svmul_n_f32_x(ALL, svcvt_f32_s32_x(ALL, w), by));
+    const svfloat32_t f = svcvt_f32_s32_x(ALL, w);
+    const svfloat32_t product = svmul_n_f32_x(ALL, f, by);
+    svst1_f32(ALL, d, product);
 }
 /* exponent and mantissa as those of an f32, 2^120 too small; 127 is NaN */
 static inline VF v_e4m3(const uint8_t *p) {
     const svuint32_t b = svld1ub_u32(ALL, p);
     const svuint32_t a = svand_n_u32_x(ALL, b, 127);
     const svbool_t nan = svcmpeq_n_u32(ALL, a, 127);
-    const VF f = svreinterpret_f32_u32(svlsl_n_u32_x(ALL, a, 20));
+    const svuint32_t moved = svlsl_n_u32_x(ALL, a, 20);
+    const VF f = svreinterpret_f32_u32(moved);
     const VF size = svmul_n_f32_x(ALL, f, 0x1p120f);
-    const svuint32_t sign = svlsl_n_u32_x(ALL, svsub_u32_x(ALL, b, a), 24);
-    const svuint32_t bits = svorr_u32_x(ALL, svreinterpret_u32_f32(size), sign);
-    return svreinterpret_f32_u32(svorr_n_u32_m(nan, bits, ~0u));
+    const svuint32_t of_size = svreinterpret_u32_f32(size);
+    const svuint32_t top = svsub_u32_x(ALL, b, a);
+    const svuint32_t sign = svlsl_n_u32_x(ALL, top, 24);
+    const svuint32_t bits = svorr_u32_x(ALL, of_size, sign);
+    const svuint32_t all_bits = svorr_n_u32_m(nan, bits, ~0u);
+    return svreinterpret_f32_u32(all_bits);
 }
 static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
-    const svuint32_t halves = svlsl_n_u32_x(ALL, svld1ub_u32(ALL, p), 8);
+    const svuint32_t bytes = svld1ub_u32(ALL, p);
+    const svuint32_t halves = svlsl_n_u32_x(ALL, bytes, 8);
     return svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(halves));
 }
 static inline float v_f16_1(const uint8_t *p) { /* one instruction, of every AArch64 CPU */
@@ -123,14 +144,17 @@ static inline VB vb_load(const uint8_t *p) {
 static inline VB vb_halves(const uint8_t *p) {
     const svbool_t upper = svnot_b_z(ALL8, svptrue_pat_b8(SV_VL16));
     const svuint8_t twice = svld1rq_u8(ALL8, p);
-    return svand_n_u8_x(ALL8, svlsr_n_u8_m(upper, twice, 4), 15);
+    const svuint8_t moved = svlsr_n_u8_m(upper, twice, 4);
+    return svand_n_u8_x(ALL8, moved, 15);
 }
 static inline VB vb_pairs(const uint8_t *p) {
     const svbool_t all = svptrue_b16();
     const svuint16_t wide = svld1ub_u16(all, p);
     const svuint16_t low = svand_n_u16_x(all, wide, 0x000f);
-    const svuint16_t high = svand_n_u16_x(all, svlsl_n_u16_x(all, wide, 4), 0x0f00);
-    return svreinterpret_u8_u16(svorr_u16_x(all, low, high));
+    const svuint16_t moved = svlsl_n_u16_x(all, wide, 4);
+    const svuint16_t high = svand_n_u16_x(all, moved, 0x0f00);
+    const svuint16_t pairs = svorr_u16_x(all, low, high);
+    return svreinterpret_u8_u16(pairs);
 }
 static inline VB vb_field(VB v, int shift, uint8_t mask) {
     VB moved;
@@ -150,18 +174,24 @@ static inline VB vb_flip(VB v) {
     return sveor_n_u8_x(ALL8, v, 128);
 }
 static inline VB vb_bits(uint32_t bits, uint8_t to) {
-    const svuint8_t byte = svlsr_n_u8_x(ALL8, svindex_u8(0, 1), 3);
-    const svuint8_t spread = svtbl_u8(svreinterpret_u8_u32(svdup_n_u32(bits)), byte);
-    const svuint8_t bit = svreinterpret_u8_u64(svdup_n_u64(0x8040201008040201u));
-    const svbool_t set = svcmpne_n_u8(ALL8, svand_u8_x(ALL8, spread, bit), 0);
+    const svuint8_t place = svindex_u8(0, 1);
+    const svuint8_t byte = svlsr_n_u8_x(ALL8, place, 3);
+    const svuint32_t words = svdup_n_u32(bits);
+    const svuint8_t spread = svtbl_u8(svreinterpret_u8_u32(words), byte);
+    const svuint64_t masks = svdup_n_u64(0x8040201008040201u);
+    const svuint8_t bit = svreinterpret_u8_u64(masks);
+    const svuint8_t found = svand_u8_x(ALL8, spread, bit);
+    const svbool_t set = svcmpne_n_u8(ALL8, found, 0);
     return svdup_n_u8_z(set, to);
 }
 static inline VB vb_lookup(VB v, const uint8_t table[16]) {
-    return svtbl_u8(svld1rq_u8(ALL8, table), v);
+    const svuint8_t twice = svld1rq_u8(ALL8, table);
+    return svtbl_u8(twice, v);
 }
 static inline VB vb_words(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     const uint64_t w[4] = {a, b, c, d};
-    return svreinterpret_u8_u64(svld1_u64(svptrue_b64(), w));
+    const svuint64_t words = svld1_u64(svptrue_b64(), w);
+    return svreinterpret_u8_u64(words);
 }
 #include "bytes_plain.h"
 static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 8), e a multiple of 8 */
@@ -181,7 +211,8 @@ static inline VX vx_load(const int8_t *x, const int32_t *sum4, const int off) {
 }
 static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int group,
                          const int off) {
-    const svint8_t s = svreinterpret_s8_u8(svsub_n_u8_x(ALL8, u, (uint8_t)off));
+    const svuint8_t less = svsub_n_u8_x(ALL8, u, (uint8_t)off);
+    const svint8_t s = svreinterpret_s8_u8(less);
     const svint32_t sum = svdot_s32(svdup_n_s32(0), s, x->q);
     const svfloat32_t products = svcvt_f32_s32_x(ALL, sum);
     svfloat32_t by = svdup_n_f32(d[0]);
