@@ -1,6 +1,6 @@
 #!/bin/sh
 # arm64.sh SOURCE BUILD ROOT FIXTURE... -- the whole program for AArch64: cross-built with what tools/cross/packages.sh has put below ROOT,
-# plugins probed, the beginning of a story with each instruction set, all fixtures in class exact, one of each kind of weight in that of auto, under qemu-user. That runs a program of the
+# plugins probed, the beginning of a story with each instruction set, fixtures in class exact, one of each kind of weight in that of auto, under qemu-user. That runs a program of the
 # other architecture, but not what it starts: so the probe is a script here, as `minerva` is. 77 = tools or packages are missing.
 set -eu
 source=$1 build=$2/arm64 root=$3
