@@ -81,9 +81,7 @@ def renumbered(header):
         for name in re.findall(r"-soname,([^ ,]+)", line):
             if name != os.path.basename(out):
                 os.symlink(os.path.basename(out), os.path.join(os.path.dirname(moved[out]), name))
-    for path in ("tools/minerva-build-tree", "runtime/minerva-build-tree"):
-        if os.path.exists(os.path.join(BUILD, path)):
-            shutil.copyfile(os.path.join(BUILD, path), os.path.join(folder, path))
+    shutil.copyfile(os.path.join(BUILD, "runtime", "minerva-build-tree"), os.path.join(folder, "runtime", "minerva-build-tree"))
     print("      now: plugin.h %d.%d, %d files made again" % (abi_header.read(header, CC).version + (len(moved),)))
     vendor(folder, CHECKED + ["-include", header])
     return folder
@@ -134,7 +132,8 @@ def between(name, header, inner_build):
 class Host:
     def __init__(self, folder, plugins, **more):
         self.exe = os.path.join(folder, "tools", "minerva")
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_")}
+        # LD_LIBRARY_PATH, which meson sets to the build's folders, would give this program another host's library.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("MINERVA_") and k != "LD_LIBRARY_PATH"}
         for k in ("CONFIG", "CACHE", "DATA"):
             self.env["XDG_%s_HOME" % k] = os.path.join(WORK, "home")
         self.env.update(MINERVA_PLUGIN_PATH_ONLY=":".join(plugins), **more)
