@@ -39,9 +39,10 @@ mn_status mnc_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_er
     c->next = mnc_new(d, (uint64_t)p->graph->n_symbols * sizeof *c->next);
     c->needed = mnc_new(d, (uint64_t)p->graph->n_tensors * sizeof *c->needed);
     c->phase = mnc_new(d, 2 * (uint64_t)p->n_steps * sizeof *c->phase);
+    c->last = mnc_new(d, p->n_workers * sizeof *c->last);
     c->scratch = mnc_new(d, c->scratch_bytes);
     mn_status st = MN_OK;
-    if (!c->next || !c->needed || !c->phase || !c->scratch)
+    if (!c->next || !c->needed || !c->phase || !c->last || !c->scratch)
         st = mnp_fail_memory(err, c->scratch_bytes, "the scratch of a context");
     for (uint32_t i = 0; i < MN_BINDING_SETS && !st; i++)
         st = create_set(c, &c->sets[i], err);
@@ -63,6 +64,7 @@ void mnc_context_free(mn_context *c) {
     mnc_delete(d, c->next);
     mnc_delete(d, c->needed);
     mnc_delete(d, c->phase);
+    mnc_delete(d, c->last);
     mnc_delete(d, c->scratch);
     mnc_delete(d, c);
 }

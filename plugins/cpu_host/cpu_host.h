@@ -94,6 +94,8 @@ typedef struct {
      * the work of parts [k * n / n_nodes, (k + 1) * n / n_nodes). */
     uint32_t n_nodes;
     void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
+    uint32_t thread; /* that runs the part, below n_threads */
+    bool again;      /* this thread has run a part of this phase before */
     /* Of a stage in a phase with others: the part is the rows [row_lo, row_hi), of each the units
      * [unit_lo, unit_hi) of n_units equal ones, whatever i and n are. */
     bool in_cells;

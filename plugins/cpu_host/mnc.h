@@ -101,6 +101,11 @@ typedef struct {
     bool *joins;
 } mnc_set;
 
+/* The phase that a thread was in last; a line of the cache for each. */
+typedef struct {
+    _Alignas(64) uint64_t phase;
+} mnc_last;
+
 /* What a profile notes of a call (profile.c). */
 typedef struct {
     uint64_t time_ns;
@@ -124,6 +129,8 @@ struct mn_context {
     int64_t n_units;
     bool whole;
     bool closed;         /* no further stage joins it */
+    uint64_t n_opened;   /* phases so far, of all steps */
+    mnc_last *last;      /* [n_workers] */
     uint32_t next_stage; /* behind the phase */
     uint32_t n_noted;    /* calls that a profile has begun */
     uint64_t noted_ns;   /* when it noted a time last */

@@ -213,6 +213,9 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     mnc_worker w = {.i = part, .n = c->n_parts, .n_threads = p->n_workers, .n_units = c->n_units};
     w.n_nodes = c->n_nodes;
     w.scratch = c->scratch + mnc_worker_scratch(p, thread);
+    w.thread = thread;
+    w.again = c->last[thread].phase == c->n_opened;
+    c->last[thread].phase = c->n_opened;
     if (c->n_phase == 1) {
         run_stage(c, c->phase[0], &w);
     } else if (!c->whole) {
@@ -243,6 +246,7 @@ static uint32_t open_phase(void *arg, uint32_t phase) {
     if (phase && c->notes)
         mnc_note_phase(c);
     while (next_phase(c)) {
+        c->n_opened++;
         if (c->n_parts > 1) {
             c->n_barriers++;
             share_by_nodes(c);

@@ -130,6 +130,8 @@ static uint64_t pairs_bytes(int64_t r) {
 /* ---- forms of x ------------------------------------------------------------------------------ */
 void mnk_forms_add(mnk_forms *f, const mnk_linear *kern) {
     f->kern[kern->x_form] = kern;
+    if (f->n_own && kern->x_form == MNK_X_TILES8)
+        f->kern[MNK_X_A8] = kern; /* tiles are made of those rows */
 }
 
 static int64_t form_bytes(int32_t form, int64_t k, int64_t r, int64_t groups) {
@@ -140,7 +142,7 @@ static int64_t form_bytes(int32_t form, int64_t k, int64_t r, int64_t groups) {
     return groups * mnk_group_bytes(k, form);
 }
 
-void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
+int64_t mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
     int64_t at = 0;
     if (f->kern[MNK_X_TILES2])
         f->kern[MNK_X_TILES] = NULL;
@@ -149,6 +151,10 @@ void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
         if (f->kern[form])
             at += form_bytes(form, k, r, groups);
     }
+    if (!f->n_own)
+        return at;
+    f->own_bytes = at - f->at[MNK_X_TILES];
+    return at + (f->n_own - 1) * f->own_bytes;
 }
 
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
@@ -164,9 +170,16 @@ uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
     return (uint64_t)sum;
 }
 
-static mnk_forms forms_of(const mnc_call *c) {
+/* So few rows that a part has some columns of all of them: what reads those columns alone is done
+ * where they are made. Then tiles are each thread's own, because a thread makes them of so few rows
+ * in less time than threads wait for one another. */
+#define COLUMN_ROWS 32
+
+static mnk_forms forms_of(const mnc_call *c, uint32_t n_threads) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     mnk_forms f = {0};
+    if (x->rows <= COLUMN_ROWS)
+        f.n_own = n_threads;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
         mnk_forms_add(&f, mnk_kernel(c->user, wt, x->rows));
@@ -188,12 +201,14 @@ static void pack_group(const mnk_linear *kern, const float *x, int64_t i, int64_
 /* Once for all weights: to 8 bits, or to tiles. */
 void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const mnk_forms f = forms_of(c);
+    const mnk_forms f = forms_of(c, w->n_threads);
     uint8_t *made = c->shared;
     int64_t lo;
     int64_t hi;
     if (f.kern[MNK_X_A8])
         mnk_quantise_rows(w, x->ptr, x->rows, 1, x->cols, made + f.at[MNK_X_A8]);
+    if (!mnk_forms_has_tiles(&f))
+        return;
     mnc_range(w, mnk_groups(x->rows), 1, &lo, &hi);
     for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++) {
         const int64_t bytes = mnk_group_bytes(x->cols, form);
@@ -204,9 +219,39 @@ void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     }
 }
 
+/* Groups of all rows, for this thread. */
+static void pack_own(const mnc_call *c, const mnc_worker *w, const mnk_forms *f, int32_t form) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const mnk_linear *kern = f->kern[form];
+    const int64_t k = x->cols;
+    uint8_t *made = c->shared;
+    uint8_t *to = made + f->at[form] + w->thread * f->own_bytes;
+    for (int64_t i = 0; i < x->rows; i += MNK_GROUP, to += mnk_group_bytes(k, form)) {
+        const uint8_t *rows[MNK_GROUP];
+        int64_t n = 0;
+        if (form != MNK_X_TILES8) {
+            pack_group(kern, x->ptr, i, x->rows, k, to);
+            continue;
+        }
+        for (; n < MNK_GROUP && i + n < x->rows; n++)
+            rows[n] = made + f->at[MNK_X_A8] + (i + n) * mnk_quant_bytes(k);
+        kern->pack_quants(rows, n, k, to);
+    }
+}
+
+/* The thread's tiles, which it makes for its first part of the products. */
+static void make_own(const mnc_call *c, const mnc_worker *w) {
+    const mnk_forms f = forms_of(c, w->n_threads);
+    if (w->again || !f.n_own)
+        return;
+    for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++)
+        if (f.kern[form])
+            pack_own(c, w, &f, form);
+}
+
 /* Row j of x, or its group, in the form that the kernel reads. */
-static const uint8_t *row_of_x(const mnc_call *c, const mnk_forms *f, const mnk_linear *kern,
-                               int64_t j) {
+static const uint8_t *row_of_x(const mnc_call *c, const mnc_worker *w, const mnk_forms *f,
+                               const mnk_linear *kern, int64_t j) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const int32_t form = mnk_form_of(f, kern);
     const uint8_t *made = (const uint8_t *)c->shared + f->at[form];
@@ -214,6 +259,7 @@ static const uint8_t *row_of_x(const mnc_call *c, const mnk_forms *f, const mnk_
         return (const uint8_t *)x->ptr + j * 4 * x->cols;
     if (form == MNK_X_A8)
         return made + j * mnk_quant_bytes(x->cols);
+    made += w->thread * f->own_bytes;
     return made + j / MNK_GROUP * mnk_group_bytes(x->cols, form);
 }
 
@@ -226,7 +272,7 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
     const mnc_weight *bias = mnc_optional(c, MN_LINEAR_BIAS + 2 * i);
     const int64_t r = x->rows;
     const mnk_linear *kern = mnk_kernel(use, wt, r);
-    const mnk_forms forms = forms_of(c);
+    const mnk_forms forms = forms_of(c, w->n_threads);
     float *y = c->out[i].ptr; /* [R, N] */
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
@@ -240,7 +286,7 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
         for (int64_t j = first; j < end; j++) {
-            pair[j - first].x = row_of_x(c, &forms, kern, j);
+            pair[j - first].x = row_of_x(c, w, &forms, kern, j);
             pair[j - first].y = y + j * wt->rows;
         }
         mnk_linear_rows(kern, wt, pair, end - first, lo, hi, panel);
@@ -263,9 +309,6 @@ static int64_t all_rows(const mnc_call *c) {
     return n;
 }
 
-/* So few rows that a part has some columns of all of them: what reads those columns alone is done
- * where they are made. */
-#define COLUMN_ROWS 32
 /* A router's weights: too few columns for many threads, and small enough to be read for each row of
  * so few. */
 #define NARROW_OUTPUTS 64
@@ -277,7 +320,7 @@ static bool is_narrow(int64_t n, int64_t k) {
 /* Quantisation by blocks of 32; outputs by 16, all outputs the same share; narrow ones by rows. */
 int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
-    const mnk_forms f = forms_of(c);
+    const mnk_forms f = forms_of(c, 1);
     int64_t n = 0;
     const bool tiles = mnk_forms_has_tiles(&f);
     if (stage == MNC_FIRST && tiles)
@@ -309,7 +352,7 @@ mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
     if (!x->rows)
         return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
-        const mnk_forms f = forms_of(c);
+        const mnk_forms f = forms_of(c, 1);
         const bool in_rows = f.kern[MNK_X_A8];
         if (!in_rows && !mnk_forms_has_tiles(&f))
             return (mnc_work){0, 0};
@@ -335,6 +378,7 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
     int64_t begin = 0;
+    make_own(c, w);
     if (!w->in_cells && w->n_nodes > 1) {
         share_of_each(c, w);
         return;
@@ -378,6 +422,19 @@ void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int
     }
 }
 
+/* The forms of up to r rows whose tiles are each thread's own. */
+static uint64_t own_bytes(const mnc_query *q, const mnk_use *use, int64_t k, int64_t r) {
+    mnk_forms f = {.n_own = q->n_workers};
+    for (int64_t rows = 1; rows <= r; rows++)
+        for (uint32_t i = 0; i < q->node->n_out; i++) {
+            const uint32_t dtype = mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id;
+            const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows);
+            if (kern)
+                mnk_forms_add(&f, kern);
+        }
+    return (uint64_t)mnk_forms_place(&f, k, r, mnk_groups(r));
+}
+
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const mn_tensor *x = mnc_query_in(q, 0);
     const int64_t r = mnc_query_dim(q, x, 0);
@@ -394,6 +451,9 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
         op->begins = 0;
     op->worker_bytes += pairs_bytes(r);
     op->shared_bytes = mnk_x_bytes(forms, k, r, mnk_groups(r));
+    const uint64_t own = own_bytes(q, use, k, r < COLUMN_ROWS ? r : COLUMN_ROWS);
+    if (own > op->shared_bytes)
+        op->shared_bytes = own;
 }
 
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {

@@ -76,12 +76,19 @@ uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups);
 typedef struct {
     const mnk_linear *kern[MNK_X_FORMS]; /* that makes the form; NULL: nobody reads it */
     int64_t at[MNK_X_FORMS];
+    /* Above 0: so many threads make tiles of their own, of rows in f32 or 8 bits, and each has
+     * own_bytes for all forms of tiles, from at[MNK_X_TILES] on. 0: a stage before the products
+     * makes them, for all threads. */
+    int64_t n_own;
+    int64_t own_bytes;
 } mnk_forms;
 void mnk_forms_add(mnk_forms *f, const mnk_linear *kern);
-/* When all are added. */
-void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
+/* When all are added; returns the bytes of all. */
+int64_t mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
+/* A stage before the products makes tiles. */
 static inline bool mnk_forms_has_tiles(const mnk_forms *f) {
-    return f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
+    const bool tiles = f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
+    return tiles && !f->n_own;
 }
 /* The form that kern reads. */
 static inline int32_t mnk_form_of(const mnk_forms *f, const mnk_linear *kern) {

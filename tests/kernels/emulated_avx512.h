@@ -67,6 +67,7 @@ WORDS(xor_si512, a.u[l] ^ b.u[l])
 WORDS(max_epi32, a.d[l] > b.d[l] ? a.u[l] : b.u[l])
 SHORTS(add_epi16, a.h[l] + b.h[l])
 SHORTS(mullo_epi16, (uint32_t)a.h[l] * b.h[l])
+SHORTS(mulhrs_epi16, ((int16_t)a.h[l] * (int16_t)b.h[l] + (1 << 14)) >> 15)
 
 static inline __m512i e_castps_si512(__m512 x) {
     return ((lanes){.f = x}).i;
@@ -283,6 +284,23 @@ static inline __m512i e_cvtepu16_epi32(__m256i x) {
     for (int l = 0; l < 16; l++)
         r.u[l] = a.h[l];
     return r.i;
+}
+static inline __m512i e_cvtepi8_epi16(__m256i x) {
+    int8_t b[32];
+    lanes r;
+    memcpy(b, &x, sizeof b);
+    for (int l = 0; l < 32; l++)
+        r.h[l] = (uint16_t)b[l];
+    return r.i;
+}
+static inline __m256i e_cvtepi16_epi8(__m512i x) {
+    const lanes a = {.i = x};
+    uint8_t b[32];
+    __m256i r;
+    for (int l = 0; l < 32; l++)
+        b[l] = (uint8_t)a.h[l];
+    memcpy(&r, b, sizeof r);
+    return r;
 }
 static inline __m128i e_cvtsepi32_epi8(__m512i x) {
     const lanes a = {.i = x};
@@ -542,6 +560,10 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_cvtps_epi32 e_cvtps_epi32
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph e_cvtps_ph
+#undef _mm512_cvtepi8_epi16
+#define _mm512_cvtepi8_epi16 e_cvtepi8_epi16
+#undef _mm512_cvtepi16_epi8
+#define _mm512_cvtepi16_epi8 e_cvtepi16_epi8
 #undef _mm512_cvtsepi32_epi8
 #define _mm512_cvtsepi32_epi8 e_cvtsepi32_epi8
 #undef _mm512_cvtss_f32
@@ -586,6 +608,8 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_min_ps e_min_ps
 #undef _mm512_mul_ps
 #define _mm512_mul_ps e_mul_ps
+#undef _mm512_mulhrs_epi16
+#define _mm512_mulhrs_epi16 e_mulhrs_epi16
 #undef _mm512_mullo_epi16
 #define _mm512_mullo_epi16 e_mullo_epi16
 #undef _mm512_mullo_epi32

@@ -440,6 +440,45 @@ static void weights_in_bytes(linear_case *c, const mnk_linear *kern) {
     free(panel);
 }
 
+/* Tiles of rows in 8 bits: each value within half of the span's step and what its
+ * factor of 15 bits loses; of a span with a NaN none is a
+ * number. */
+static void tiles_of_quants(const mnk_linear *kern) {
+    enum { K = 608, ROWS = 11, BROKEN = 300 };
+    const int64_t quant_bytes = mnk_quant_bytes(K);
+    uint8_t *group = aligned_alloc(64, (size_t)mnk_group_bytes(K, MNK_X_TILES8));
+    uint8_t *rows = aligned_alloc(64, (size_t)(ROWS * quant_bytes));
+    const uint8_t *row[MNK_GROUP];
+    for (int64_t i = 0; i < ROWS; i++) {
+        float x[K];
+        for (int64_t j = 0; j < K; j++)
+            x[j] = rows_uniform() * (float)(1 + j / 32 % 5);
+        if (i == 0)
+            memset(x, 0, sizeof x);
+        if (i == 3)
+            x[BROKEN] = NAN;
+        row[i] = rows + i * quant_bytes;
+        mnk_quantise(x, K, 0, K / 32, rows + i * quant_bytes);
+    }
+    memset(group, 0xff, (size_t)mnk_group_bytes(K, MNK_X_TILES8));
+    kern->pack_quants(row, ROWS, K, group);
+    for (int64_t i = 0; i < MNK_GROUP; i++)
+        for (int64_t j = 0; j < K; j++) {
+            double value = 0;
+            double step = 0;
+            const double got = in_bytes(group, K, i, j);
+            for (int64_t l = j / 256 * 8; i < ROWS && l < K / 32 && l < j / 256 * 8 + 8; l++)
+                step = fmax(step, (double)mnk_quant_d(row[i], K)[l]);
+            if (i < ROWS)
+                value = (double)mnk_quant_d(row[i], K)[j / 32] * (int8_t)row[i][j];
+            const bool is_broken = i == 3 && j / 256 == BROKEN / 256;
+            const bool near = fabs(got - value) <= 0.507 * step;
+            rows_check(is_broken ? isnan(got) : near, "x in tiles", kern->name, K, i, j, got);
+        }
+    free(group);
+    free(rows);
+}
+
 void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least) {
     /* 8 of 32 columns are taken at once by some kernels: a rest, none */
     static const int64_t blocks[] = {1, 3, 9, 16, 65};
@@ -453,6 +492,8 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
     const mnk_linear *many = mnk_find_linear(type, precision, level, MANY);
     if (many->pack)
         tiles_of_many(type, many);
+    if (many->pack_quants)
+        tiles_of_quants(many);
     const int64_t lengths = e > 1 ? most : 6 - rows_quick;
     for (int64_t i = rows_quick; i < lengths; i++) {
         for (int j = 0; j < 5 - (rows_quick && rows_once); j += 1 + rows_quick) {
