@@ -1,209 +1,402 @@
 /* attend_amx.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16,
- * in class a16 as two planes each. */
+ * in class a16 as two planes each.
+ *
+ * Scores are made with a column for each query, [positions][16 queries], and so are the sums,
+ * [columns of values][16 queries]: maxima, exponentials and what they are multiplied by are
+ * operations on whole registers, with a query in each lane. So keys and transposed values are the
+ * first operand of the products; queries and weights are the second, whose pairs of rows lie side
+ * by side. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
 #include "amx.h"
 #include "amx_bf16.h"
+#include "vec_math.inc"
 
 enum {
-    PAIR = 2 * SIDE, /* rows of a side that meet at once */
-    WEIGHT_TILES = MNK_TILE / COLUMNS,
+    KEY_GROUPS = MNK_TILE / SIDE,
+    WEIGHT_TILES = MNK_TILE / COLUMNS, /* of a plane */
+    PAIR = 2,                          /* groups of queries that meet the same tiles */
+    SCORES = MNK_TILE * SIDE,          /* floats of a group */
 };
 
 static int64_t tiles_of(int64_t d) {
     return (d + COLUMNS - 1) / COLUMNS;
 }
-static uint64_t group_bytes(int64_t d, const int planes) {
-    return (uint64_t)(planes * tiles_of(d) * TILE_BYTES);
+static int64_t group_bytes(int64_t d, const int planes) {
+    return planes * tiles_of(d) * TILE_BYTES;
 }
-INLINE uint64_t query_bytes(int64_t n, int64_t d, const int planes) {
-    const int64_t pairs = (n + PAIR - 1) / PAIR;
-    return 2 * (uint64_t)pairs * group_bytes(d, planes);
-}
-INLINE uint64_t key_bytes(int64_t d, const int planes) {
-    return MNK_TILE / SIDE * group_bytes(d, planes);
-}
-/* Values, and behind them the weights of a pair of groups. */
-INLINE uint64_t value_bytes(int64_t dv, const int planes) {
-    const int64_t groups = dv / SIDE + 2;
-    const int64_t tiles = groups * planes * WEIGHT_TILES;
-    return (uint64_t)tiles * TILE_BYTES;
+/* Groups of queries, an even number: what is behind the last query sees nothing. */
+static int64_t groups_of(int64_t n) {
+    return (n + PAIR * SIDE - 1) / (PAIR * SIDE) * PAIR;
 }
 
-/* n <= 16 rows, lda apart, as they lie: [planes][tiles][16 rows][32 columns]; rows behind them as
- * zeros. */
-INLINE void put_rows(const float *a, int64_t lda, int64_t n, int64_t d, uint8_t *to,
-                     const int planes) {
+/* Where everything is. */
+typedef struct {
+    uint8_t *q;       /* [groups][planes][tiles of dk] */
+    uint8_t *k;       /* [KEY_GROUPS][planes][tiles of dk] */
+    uint8_t *v;       /* [dv / 16][planes][WEIGHT_TILES] */
+    uint8_t *weights; /* [PAIR][planes][WEIGHT_TILES] */
+    float *scores;    /* [2][PAIR][MNK_TILE][16] */
+    float *top;       /* [groups][16] the largest logit so far, in units of ln 2 */
+    float *sum;       /* [groups][16] of the weights */
+    float *acc;       /* [groups][dv][16] of the weighted values */
+} places;
+
+/* The next n bytes of the room, whole lines; NULL where there is none yet. */
+static void *take(uint8_t *room, int64_t *at, int64_t n) {
+    const int64_t here = *at;
+    *at += n;
+    return room ? room + here : NULL;
+}
+/* Returns what it takes. */
+static int64_t lay_out(places *p, int64_t n, int64_t dk, int64_t dv, const int planes,
+                       uint8_t *room) {
+    const int64_t groups = groups_of(n);
+    const int64_t lanes = SIDE * (int64_t)sizeof(float);
+    const int64_t weights = planes * WEIGHT_TILES * TILE_BYTES;
+    int64_t at = 0;
+    p->q = take(room, &at, groups * group_bytes(dk, planes));
+    p->k = take(room, &at, KEY_GROUPS * group_bytes(dk, planes));
+    p->v = take(room, &at, dv / SIDE * weights);
+    p->weights = take(room, &at, PAIR * weights);
+    p->scores = take(room, &at, 2 * PAIR * SCORES * (int64_t)sizeof(float));
+    p->top = take(room, &at, groups * lanes);
+    p->sum = take(room, &at, groups * lanes);
+    p->acc = take(room, &at, groups * dv * lanes);
+    return at;
+}
+static places places_of(const mnk_attend_block *b, const int planes) {
+    places p;
+    lay_out(&p, b->n, b->dk, b->dv, planes, b->room);
+    return p;
+}
+
+/* ---- operands -------------------------------------------------------------------------------- */
+INLINE void begin(const mnk_attend_block *b, const float *q, const int planes) {
+    const places p = places_of(b, planes);
+    const int64_t groups = groups_of(b->n);
+    const float *row[SIDE];
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t some = 0;
+        for (; some < SIDE && SIDE * g + some < b->n; some++)
+            row[some] = q + (SIDE * g + some) * b->dk;
+        pack(row, some, b->dk, p.q + g * group_bytes(b->dk, planes), planes);
+    }
+    for (int64_t i = 0; i < groups; i++) {
+        v_store(p.top + SIDE * i, v_set1(-INFINITY));
+        v_store(p.sum + SIDE * i, v_set1(0));
+    }
+    memset(p.acc, 0, (size_t)(groups * b->dv * SIDE) * sizeof *p.acc);
+}
+
+/* The rows of k as they lie: [groups][planes][tiles][16 rows][32 columns]. */
+INLINE void put_keys(const float *k, int64_t d, uint8_t *to, const int planes) {
     const int64_t plane = tiles_of(d) * TILE_BYTES;
-    for (int64_t t = 0; t < tiles_of(d); t++, to += TILE_BYTES)
-        for (int i = 0; i < SIDE; i++) {
-            VF v[2] = {v_set1(0), v_set1(0)};
-            if (i < n)
-                load_columns(a + i * lda, COLUMNS * t, d, v);
-            const __m512i high = round_pair(v[0], v[1]);
-            _mm512_storeu_si512(to + 64 * i, high);
-            if (planes == 2)
-                _mm512_storeu_si512(to + plane + 64 * i, rest_pair(v[0], v[1], high));
+    for (int64_t g = 0; g < KEY_GROUPS; g++, to += planes * plane)
+        for (int64_t t = 0; t < tiles_of(d); t++) {
+            uint8_t *tile = to + t * TILE_BYTES;
+            for (int i = 0; i < SIDE; i++) {
+                VF v[2];
+                load_columns(k + (SIDE * g + i) * d, COLUMNS * t, d, v);
+                const __m512i high = round_pair(v[0], v[1]);
+                _mm512_storeu_si512(tile + 64 * i, high);
+                if (planes == 2)
+                    _mm512_storeu_si512(tile + plane + 64 * i, rest_pair(v[0], v[1], high));
+            }
         }
 }
 
-INLINE void queries(const float *q, int64_t n, int64_t d, uint8_t *to, const int planes) {
-    for (int64_t i = 0; i < n; i += SIDE, to += group_bytes(d, planes))
-        put_rows(q + i * d, d, n - i, d, to, planes);
-    if ((n + SIDE - 1) / SIDE % 2) /* the other half of a pair */
-        memset(to, 0, group_bytes(d, planes));
-}
-
-INLINE void keys(const float *k, int64_t d, uint8_t *to, const int planes) {
-    for (int64_t i = 0; i < MNK_TILE; i += SIDE, to += group_bytes(d, planes)) {
-        const float *rows[SIDE];
-        for (int j = 0; j < SIDE; j++)
-            rows[j] = k + (i + j) * d;
-        pack(rows, SIDE, d, to, planes);
-    }
-}
-
-/* Each column of two rows side by side: [planes][tiles of 32 rows][16 pairs][16 columns][2]. */
-INLINE bool values(const float *v, int64_t lo, int64_t hi, int64_t dv, uint8_t *to,
-                   const int planes) {
-    const int64_t plane = WEIGHT_TILES * TILE_BYTES;
+/* Row p of v from column c on, zeros outside of [first, end); *top: the largest so far. */
+INLINE VF value_at(const mnk_attend_tile *t, int64_t p, int64_t c, int64_t dv, __m512i *top) {
+    if (p < t->first || p >= t->end)
+        return v_set1(0);
+    const VF v = v_load(t->v + p * dv + c);
     const __m512i size = _mm512_set1_epi32(0x7fffffff);
+    const __m512i bits = _mm512_castps_si512(v);
+    *top = _mm512_max_epi32(*top, _mm512_and_si512(bits, size));
+    return v;
+}
+
+/* Columns of v as rows: [groups of columns][planes][tiles][16 columns][32 positions]. False: one is
+ * not finite, and a weight of 0 would not keep it out of a sum. */
+INLINE bool put_values(const mnk_attend_tile *t, int64_t dv, uint8_t *to, const int planes) {
+    const int64_t plane = WEIGHT_TILES * TILE_BYTES;
     __m512i top = _mm512_setzero_si512();
     for (int64_t c = 0; c < dv; c += SIDE, to += planes * plane)
-        for (int64_t p = 0; p < MNK_TILE; p += 2) {
-            VF row[2];
-            for (int64_t i = 0; i < 2; i++) {
-                const bool seen = p + i >= lo && p + i < hi;
-                row[i] = v_set1(0);
-                if (seen)
-                    row[i] = v_load(v + (p + i) * dv + c);
-                const __m512i bits = _mm512_castps_si512(row[i]);
-                top = _mm512_max_epi32(top, _mm512_and_si512(bits, size));
+        for (int64_t tile = 0; tile < WEIGHT_TILES; tile++) {
+            __m512i high[SIDE];
+            __m512i low[SIDE];
+            for (int i = 0; i < SIDE; i++) {
+                const int64_t p = COLUMNS * tile + 2 * i;
+                const VF a = value_at(t, p, c, dv, &top);
+                const VF b = value_at(t, p + 1, c, dv, &top);
+                const __m512i rounded = round_pair(a, b);
+                high[i] = zip_halves(rounded);
+                if (planes == 2)
+                    low[i] = zip_halves(rest_pair(a, b, rounded));
             }
-            const __m512i high = round_pair(row[0], row[1]);
-            uint8_t *tile = to + p / COLUMNS * TILE_BYTES;
-            uint8_t *at = tile + p % COLUMNS / 2 * 64;
-            _mm512_storeu_si512(at, zip_halves(high));
-            if (planes == 2) {
-                const __m512i low = rest_pair(row[0], row[1], high);
-                _mm512_storeu_si512(at + plane, zip_halves(low));
-            }
+            uint8_t *at = to + tile * TILE_BYTES;
+            transpose16(high);
+            for (int i = 0; i < SIDE; i++)
+                _mm512_storeu_si512(at + 64 * i, high[i]);
+            if (planes != 2)
+                continue;
+            transpose16(low);
+            for (int i = 0; i < SIDE; i++)
+                _mm512_storeu_si512(at + plane + 64 * i, low[i]);
         }
     return _mm512_reduce_max_epi32(top) < 0x7f800000;
 }
 
-/* Sums in tiles 0 to 3 of a pair of groups of each side; nb 1: the second of b is not there. */
-INLINE void multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const int nb,
+/* ---- products -------------------------------------------------------------------------------- */
+/* To tiles 0 to 3, of groups of `tiles` tiles each. */
+INLINE void multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const int na,
                      const int planes) {
     const int64_t plane = tiles * TILE_BYTES;
     const int64_t group = planes * plane;
     const uint8_t *const a_groups[2] = {a, a + group};
     const uint8_t *const b_groups[2] = {b, b + group};
     if (planes == 2)
-        multiply_planes(a_groups, plane, b_groups, plane, tiles, 2, nb, NEAR);
+        multiply_planes(a_groups, plane, b_groups, plane, tiles, na, PAIR, NEAR);
     else
-        multiply_tiles(a_groups, b_groups, tiles, 2, nb, NEAR);
+        multiply_tiles(a_groups, b_groups, tiles, na, PAIR, NEAR);
 }
 
-INLINE void scores(const uint8_t *q, int64_t n, const uint8_t *k, int64_t d, float *s,
-                   const int planes) {
-    const int64_t row = MNK_TILE * sizeof *s;
-    TILES_BEGIN();
-    for (int64_t i = 0; i < n; i += PAIR, q += 2 * group_bytes(d, planes))
-        for (int64_t j = 0; j < MNK_TILE; j += PAIR) {
-            const uint8_t *some = k + j / SIDE * (int64_t)group_bytes(d, planes);
-            float *to = s + i * MNK_TILE + j;
-            float *below = to + SIDE * MNK_TILE;
-            TILES_ZERO();
-            multiply(q, some, tiles_of(d), 2, planes);
-            TILE_STORE_ROWS(0, to, row);
-            TILE_STORE_ROWS(1, below, row);
-            TILE_STORE_ROWS(2, to + SIDE, row);
-            TILE_STORE_ROWS(3, below + SIDE, row);
-        }
-    TILES_END();
-}
-
-/* The sums of two groups of rows at `at`, rows lda apart, and of nb groups of columns. */
-INLINE void weigh_columns(const uint8_t *p, const uint8_t *v, float *at, int64_t lda, const int nb,
-                          const int planes) {
-    const int64_t row = lda * (int64_t)sizeof *at;
-    float *below = at + SIDE * lda;
-    TILE_LOAD_ROWS(0, at, row);
-    TILE_LOAD_ROWS(1, below, row);
-    if (nb > 1) {
-        TILE_LOAD_ROWS(2, at + SIDE, row);
-        TILE_LOAD_ROWS(3, below + SIDE, row);
-    }
-    multiply(p, v, WEIGHT_TILES, nb, planes);
-    TILE_STORE_ROWS(0, at, row);
-    TILE_STORE_ROWS(1, below, row);
-    if (nb > 1) {
-        TILE_STORE_ROWS(2, at + SIDE, row);
-        TILE_STORE_ROWS(3, below + SIDE, row);
+/* Of a pair of groups of queries from q on: s [PAIR][MNK_TILE][16]. */
+INLINE void make_scores(const uint8_t *q, const uint8_t *k, int64_t d, float *s, const int planes) {
+    const int64_t group = group_bytes(d, planes);
+    for (int64_t j = 0; j < KEY_GROUPS; j += 2) {
+        float *to = s + j * SIDE * SIDE;
+        TILES_ZERO();
+        multiply(k + j * group, q, tiles_of(d), 2, planes);
+        TILE_STORE(0, to);
+        TILE_STORE(1, to + SIDE * SIDE);
+        TILE_STORE(2, to + SCORES);
+        TILE_STORE(3, to + SCORES + SIDE * SIDE);
     }
 }
 
-INLINE void weigh(const float *p, int64_t n, uint8_t *v, int64_t dv, float *acc, int64_t lda,
-                  const int planes) {
+/* Adds a tile's values to the sums of a pair of groups, which are `apart` floats apart. */
+INLINE void add_values(const uint8_t *v, const uint8_t *weights, int64_t dv, float *acc,
+                       int64_t apart, const int planes) {
     const int64_t group = planes * WEIGHT_TILES * TILE_BYTES;
-    uint8_t *weights = v + dv / SIDE * group;
-    TILES_BEGIN();
-    for (int64_t i = 0; i < n; i += PAIR) {
-        const float *row = p + i * MNK_TILE;
-        const float *below = row + SIDE * MNK_TILE;
-        float *at = acc + i * lda;
-        int64_t c = 0;
-        put_rows(row, MNK_TILE, SIDE, MNK_TILE, weights, planes);
-        put_rows(below, MNK_TILE, SIDE, MNK_TILE, weights + group, planes);
-        for (; c + SIDE < dv; c += PAIR) {
-            const uint8_t *columns = v + c / SIDE * group;
-            weigh_columns(weights, columns, at + c, lda, 2, planes);
+    for (int64_t c = 0; c < dv; c += 2 * SIDE, v += 2 * group, acc += 2 * SIDE * SIDE) {
+        float *below = acc + SIDE * SIDE;
+        TILE_LOAD(0, acc);
+        TILE_LOAD(2, acc + apart);
+        if (c + SIDE < dv) {
+            TILE_LOAD(1, below);
+            TILE_LOAD(3, below + apart);
+            multiply(v, weights, WEIGHT_TILES, 2, planes);
+            TILE_STORE(1, below);
+            TILE_STORE(3, below + apart);
+        } else {
+            multiply(v, weights, WEIGHT_TILES, 1, planes);
         }
-        const uint8_t *rest = v + c / SIDE * group;
-        if (c < dv)
-            weigh_columns(weights, rest, at + c, lda, 1, planes);
+        TILE_STORE(0, acc);
+        TILE_STORE(2, acc + apart);
+    }
+}
+
+/* The same where a value is not finite: only what a query sees counts. weight: [MNK_TILE][16]; lo,
+ * hi: of n queries. */
+static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_t dv,
+                           const int32_t *lo, const int32_t *hi, int64_t n, float *acc) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t p = lo[i]; p < hi[i]; p++)
+            for (int64_t c = 0; c < dv; c++)
+                acc[SIDE * c + i] += weight[SIDE * p + i] * t->v[p * dv + c];
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+/* 2^x for x <= 0 (Cephes, exp2f); 0 below -149, NaN stays. */
+INLINE VF exp2_down(VF x) {
+    static const float term[] = {1.535336188319500e-4f,
+                                 1.339887440266574e-3f,
+                                 9.618437357674640e-3f,
+                                 5.550332471162809e-2f,
+                                 2.402264791363012e-1f,
+                                 6.931472028550421e-1f,
+                                 1.0f};
+    const VF some = v_max(v_set1(-200.0f), x); /* a NaN is the second's */
+    const VF n = v_round(some);
+    const VF p = v_polynomial(v_sub(some, n), term, 7);
+    return _mm512_scalef_ps(p, n);
+}
+
+/* Which columns the queries of a group see; those behind the last query: none. */
+typedef struct {
+    VF lo;
+    VF hi;
+    bool all; /* everyone sees everything */
+} seen;
+static seen seen_of(const mnk_attend_tile *t, int64_t at, int64_t n) {
+    int32_t lo[SIDE] = {0};
+    int32_t hi[SIDE] = {0};
+    bool all = n >= SIDE;
+    for (int64_t i = 0; i < SIDE && i < n; i++) {
+        lo[i] = t->lo[at + i];
+        hi[i] = t->hi[at + i];
+        all &= lo[i] <= 0 && hi[i] >= MNK_TILE;
+    }
+    const VF from = _mm512_cvtepi32_ps(_mm512_loadu_si512(lo));
+    const VF to = _mm512_cvtepi32_ps(_mm512_loadu_si512(hi));
+    return (seen){from, to, all};
+}
+
+INLINE VF cap_scores(VF s, float scale, float cap) {
+    const VF x = v_mul(s, v_set1(scale / cap));
+    return v_mul(v_tanh(x), v_set1(cap * 1.44269504f));
+}
+
+/* Scores [MNK_TILE][16] to logits in units of ln 2; returns the largest of each query, or `top`. */
+INLINE VF make_logits(const mnk_attend_tile *t, const seen *see, float *s, VF top) {
+    const VF by = v_set1(t->scale * 1.44269504f);
+    for (int64_t p = 0; p < MNK_TILE; p++) {
+        VF x = v_load(s + SIDE * p);
+        if (t->cap != 0)
+            x = cap_scores(x, t->scale, t->cap);
+        else
+            x = v_mul(x, by);
+        if (!see->all) {
+            const VF column = v_set1((float)p);
+            const __mmask16 begun = _mm512_cmp_ps_mask(column, see->lo, _CMP_GE_OQ);
+            const __mmask16 more = _mm512_cmp_ps_mask(column, see->hi, _CMP_LT_OQ);
+            x = _mm512_mask_blend_ps(begun & more, v_set1(-INFINITY), x);
+        }
+        v_store(s + SIDE * p, x);
+        top = v_max(x, top);
+    }
+    return top;
+}
+
+/* Two rows of weights, side by side, to row `pair` of the second operand. */
+INLINE void put_weights(VF a, VF b, int64_t pair, uint8_t *to, const int planes) {
+    const __m512i high = round_pair(a, b);
+    uint8_t *at = to + pair * 64;
+    _mm512_storeu_si512(at, zip_halves(high));
+    if (planes == 2)
+        _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, zip_halves(rest_pair(a, b, high)));
+}
+
+/* Scores of a group to weights, in the operand `to` and, if keep, in their place; the group's sums
+ * to what the new maximum makes of them. */
+INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *top, float *sum,
+                  float *acc, int64_t dv, uint8_t *to, bool keep, const int planes) {
+    const VF before = v_load(top);
+    const VF now = make_logits(t, see, s, before);
+    const VF base = v_sel_lt(v_set1(-INFINITY), now, now, v_set1(0)); /* nobody was seen yet */
+    const VF share = exp2_down(v_sub(before, base));
+    VF of_even = v_set1(0);
+    VF of_odd = v_set1(0);
+    for (int64_t p = 0; p < MNK_TILE; p += 2) {
+        float *at = s + SIDE * p;
+        const VF a = exp2_down(v_sub(v_load(at), base));
+        const VF b = exp2_down(v_sub(v_load(at + SIDE), base));
+        of_even = v_add(of_even, a);
+        of_odd = v_add(of_odd, b);
+        put_weights(a, b, p / 2, to, planes);
+        if (keep) {
+            v_store(at, a);
+            v_store(at + SIDE, b);
+        }
+    }
+    v_store(top, now);
+    v_store(sum, v_fma(v_load(sum), share, v_add(of_even, of_odd)));
+    if (_mm512_cmp_ps_mask(share, v_set1(1), _CMP_EQ_OQ) == 0xffff)
+        return;
+    for (int64_t c = 0; c < dv; c++)
+        v_store(acc + SIDE * c, v_mul(v_load(acc + SIDE * c), share));
+}
+
+/* ---- the block ------------------------------------------------------------------------------- */
+/* The next pair's scores are asked for before this pair's are weighed: they are multiplied
+ * meanwhile. */
+INLINE void add(const mnk_attend_block *b, const mnk_attend_tile *t, const int planes) {
+    const places p = places_of(b, planes);
+    const int64_t groups = groups_of(b->n);
+    const int64_t of_pair = PAIR * group_bytes(b->dk, planes);
+    const int64_t weights = planes * WEIGHT_TILES * TILE_BYTES;
+    const int64_t sums = b->dv * SIDE;
+    TILES_BEGIN();
+    put_keys(t->k, b->dk, p.k, planes);
+    const bool finite = put_values(t, b->dv, p.v, planes);
+    make_scores(p.q, p.k, b->dk, p.scores, planes);
+    for (int64_t g = 0; g < groups; g += PAIR) {
+        float *s = p.scores + g / PAIR % 2 * PAIR * SCORES;
+        float *next = p.scores + (g / PAIR + 1) % 2 * PAIR * SCORES;
+        float *acc = p.acc + g * sums;
+        if (g + PAIR < groups)
+            make_scores(p.q + (g / PAIR + 1) * of_pair, p.k, b->dk, next, planes);
+        for (int64_t i = 0; i < PAIR; i++) {
+            const int64_t at = SIDE * (g + i);
+            const seen see = seen_of(t, at, b->n - at);
+            weigh(t, &see, s + i * SCORES, p.top + at, p.sum + at, acc + i * sums, b->dv,
+                  p.weights + i * weights, !finite, planes);
+        }
+        if (finite) {
+            add_values(p.v, p.weights, b->dv, acc, sums, planes);
+            continue;
+        }
+        for (int64_t i = 0; i < PAIR; i++) {
+            const int64_t at = SIDE * (g + i);
+            const int64_t some = b->n - at < SIDE ? b->n - at : SIDE;
+            add_any_values(t, s + i * SCORES, b->dv, t->lo + at, t->hi + at, some, acc + i * sums);
+        }
     }
     TILES_END();
+}
+
+INLINE void end(const mnk_attend_block *b, const float *sink, float *const *y, const int planes) {
+    const places p = places_of(b, planes);
+    for (int64_t g = 0; SIDE * g < b->n; g++) {
+        const int64_t n = b->n - SIDE * g < SIDE ? b->n - SIDE * g : SIDE;
+        float *const *rows = y + SIDE * g;
+        const VF top = v_load(p.top + SIDE * g);
+        VF sum = v_load(p.sum + SIDE * g);
+        VF share = v_set1(1);
+        if (sink) {
+            const __mmask16 keep = (__mmask16)((1u << n) - 1);
+            const VF logit = _mm512_maskz_loadu_ps(keep, sink + SIDE * g);
+            const VF one_more = v_mul(logit, v_set1(1.44269504f));
+            const VF most = v_max(top, one_more);
+            share = exp2_down(v_sub(top, most));
+            sum = v_fma(sum, share, exp2_down(v_sub(one_more, most)));
+        }
+        const VF by = v_div(share, sum);
+        const float *acc = p.acc + g * b->dv * SIDE;
+        for (int64_t c = 0; c < b->dv; c += SIDE) {
+            __m512i columns[SIDE];
+            for (int i = 0; i < SIDE; i++)
+                columns[i] = _mm512_castps_si512(v_mul(v_load(acc + SIDE * (c + i)), by));
+            transpose16(columns);
+            for (int64_t i = 0; i < n; i++)
+                if (rows[i])
+                    _mm512_storeu_si512(rows[i] + c, columns[i]);
+        }
+    }
 }
 
 #define ATTEND(name, planes)                                                                       \
-    static uint64_t name##_query_bytes(int64_t n, int64_t d) {                                     \
-        return query_bytes(n, d, planes);                                                          \
+    static uint64_t name##_room_bytes(int64_t n, int64_t dk, int64_t dv) {                         \
+        places p;                                                                                  \
+        return (uint64_t)lay_out(&p, n, dk, dv, planes, NULL);                                     \
     }                                                                                              \
-    static uint64_t name##_key_bytes(int64_t d) {                                                  \
-        return key_bytes(d, planes);                                                               \
+    static void name##_begin(const mnk_attend_block *b, const float *q) {                          \
+        begin(b, q, planes);                                                                       \
     }                                                                                              \
-    static uint64_t name##_value_bytes(int64_t dv) {                                               \
-        return value_bytes(dv, planes);                                                            \
+    static void name##_add(const mnk_attend_block *b, const mnk_attend_tile *t) {                  \
+        add(b, t, planes);                                                                         \
     }                                                                                              \
-    static void name##_queries(const float *q, int64_t n, int64_t d, uint8_t *to) {                \
-        queries(q, n, d, to, planes);                                                              \
-    }                                                                                              \
-    static void name##_keys(const float *k, int64_t d, uint8_t *to) {                              \
-        keys(k, d, to, planes);                                                                    \
-    }                                                                                              \
-    static bool name##_values(const float *v, int64_t lo, int64_t hi, int64_t dv, uint8_t *to) {   \
-        return values(v, lo, hi, dv, to, planes);                                                  \
-    }                                                                                              \
-    static void name##_scores(const uint8_t *q, int64_t n, const uint8_t *k, int64_t d,            \
-                              float *s) {                                                          \
-        scores(q, n, k, d, s, planes);                                                             \
-    }                                                                                              \
-    static void name##_weigh(const float *p, int64_t n, uint8_t *v, int64_t dv, float *acc,        \
-                             int64_t lda) {                                                        \
-        weigh(p, n, v, dv, acc, lda, planes);                                                      \
+    static void name##_end(const mnk_attend_block *b, const float *sink, float *const *y) {        \
+        end(b, sink, y, planes);                                                                   \
     }                                                                                              \
     const mnk_attend mnk_attend_##name = {                                                         \
-        .query_bytes = name##_query_bytes,                                                         \
-        .key_bytes = name##_key_bytes,                                                             \
-        .value_bytes = name##_value_bytes,                                                         \
-        .queries = name##_queries,                                                                 \
-        .keys = name##_keys,                                                                       \
-        .values = name##_values,                                                                   \
-        .scores = name##_scores,                                                                   \
-        .weigh = name##_weigh,                                                                     \
+        .room_bytes = name##_room_bytes,                                                           \
+        .begin = name##_begin,                                                                     \
+        .add = name##_add,                                                                         \
+        .end = name##_end,                                                                         \
         .error = planes == 2 ? 1e-5 : 3e-3,                                                        \
     };
 ATTEND(amx_a8, 1)

@@ -41,10 +41,10 @@ typedef struct {
     float *part;
     float *total;
     const mnk_attend *tiles; /* NULL: blocks of many rows are computed as others */
-    uint8_t *tile_q;
-    uint8_t *tile_k;
-    uint8_t *tile_v;
-    bool in_tiles; /* this block is */
+    mnk_attend_block in_tiles;
+    int32_t *see;    /* [2, block*g] columns of a tile that queries see: from, and before */
+    float *sinks;    /* [block*g] */
+    float **outputs; /* [block*g] */
 } attn;
 
 static int64_t per_task(const attn *a) {
@@ -77,11 +77,7 @@ static uint64_t row_bytes(const attn *a) {
     return (uint64_t)n * sizeof(float);
 }
 
-static int64_t up_to(int64_t n, int64_t multiple) {
-    return (n + multiple - 1) / multiple * multiple;
-}
-
-static uint8_t *next_bytes(uint8_t *base, uint64_t *at, uint64_t n) {
+static void *next_bytes(uint8_t *base, uint64_t *at, uint64_t n) {
     const uint64_t here = *at;
     *at += up64(n);
     return base ? base + here : NULL;
@@ -89,12 +85,12 @@ static uint8_t *next_bytes(uint8_t *base, uint64_t *at, uint64_t n) {
 
 /* The next n floats behind base + *at, which moves on; NULL where base is. */
 static float *next_floats(uint8_t *base, uint64_t *at, int64_t n) {
-    return (float *)(void *)next_bytes(base, at, (uint64_t)n * sizeof(float));
+    return next_bytes(base, at, (uint64_t)n * sizeof(float));
 }
 
 /* Lays a part's scratch out at base, NULL: not yet there. Its size in bytes. */
 static uint64_t lay_out(attn *a, uint8_t *base) {
-    const int64_t n = up_to(a->block * a->g, MNK_ATTEND_ROWS);
+    const int64_t n = a->block * a->g;
     const int64_t columns = MNK_TILE + MNK_BEHIND;
     uint64_t at = 0;
     a->q = next_floats(base, &at, n * a->dk);
@@ -105,9 +101,11 @@ static uint64_t lay_out(attn *a, uint8_t *base) {
     a->total = next_floats(base, &at, n * a->state);
     if (!a->tiles)
         return at;
-    a->tile_q = next_bytes(base, &at, a->tiles->query_bytes(n, a->dk));
-    a->tile_k = next_bytes(base, &at, a->tiles->key_bytes(a->dk));
-    a->tile_v = next_bytes(base, &at, a->tiles->value_bytes(a->dv));
+    a->see = next_bytes(base, &at, 2 * (uint64_t)n * sizeof *a->see);
+    a->sinks = next_floats(base, &at, n);
+    a->outputs = next_bytes(base, &at, (uint64_t)n * sizeof *a->outputs);
+    a->in_tiles = (mnk_attend_block){.dk = a->dk, .dv = a->dv};
+    a->in_tiles.room = next_bytes(base, &at, a->tiles->room_bytes(n, a->dk, a->dv));
     return at;
 }
 
@@ -269,10 +267,6 @@ static void add_values(const attn *a, int64_t r0, int64_t nr, int64_t t0, int64_
     int64_t x;
     int64_t y;
     float *sums = a->part + 2;
-    if (a->in_tiles && a->tiles->values(a->val, b0, b1, a->dv, a->tile_v)) {
-        a->tiles->weigh(a->s, nr * a->g, a->tile_v, a->dv, sums, a->state);
-        return;
-    }
     for (int64_t r = 0; r < nr; r++) {
         const float *s = a->s + r * a->g * MNK_TILE;
         float *of_row = sums + r * a->g * a->state;
@@ -290,19 +284,10 @@ static void tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr,
     int64_t x;
     int64_t y;
     load_tile(a, slot, h, t0, lo, hi);
-    if (a->in_tiles) {
-        a->tiles->keys(a->k, a->dk, a->tile_k);
-        a->tiles->scores(a->tile_q, nr * a->g, a->tile_k, a->dk, a->s);
-    } else {
-        a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
-    }
-    for (int64_t r = 0; r < nr; r++) {
-        float *s = a->s + r * a->g * MNK_TILE;
+    a->v->scores(a->q, nr * a->g, k, b1 - b0, a->dk, a->s + b0, MNK_TILE);
+    for (int64_t r = 0; r < nr; r++)
         if (columns_of(a, r0 + r, t0, b0, b1, &x, &y))
             weigh_scores(a, r, x, y);
-        else if (a->in_tiles)
-            memset(s, 0, (size_t)(a->g * MNK_TILE) * sizeof *s);
-    }
     add_values(a, r0, nr, t0, b0, b1);
 }
 
@@ -358,6 +343,60 @@ static float *out_of(const attn *a, int64_t r, int64_t head) {
     return y + row * a->dv;
 }
 
+/* ---- through tiles --------------------------------------------------------------------------- */
+/* The tile at t0, of which rows [r0, r0 + nr) see something of [x, y). */
+static void add_tile(const attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t t0,
+                     int64_t x, int64_t y) {
+    const int64_t n = nr * a->g;
+    int32_t *lo = a->see;
+    int32_t *hi = a->see + n;
+    load_tile(a, slot, h, t0, x, y);
+    for (int64_t r = 0; r < nr; r++) {
+        int64_t from;
+        int64_t to;
+        if (!columns_of(a, r0 + r, t0, x - t0, y - t0, &from, &to))
+            from = to = 0;
+        for (int64_t i = r * a->g; i < (r + 1) * a->g; i++) {
+            lo[i] = (int32_t)from;
+            hi[i] = (int32_t)to;
+        }
+    }
+    const mnk_attend_tile t = {
+        .k = a->k,
+        .v = a->val,
+        .first = x - t0,
+        .end = y - t0,
+        .lo = lo,
+        .hi = hi,
+        .scale = a->scale,
+        .cap = a->cap,
+    };
+    a->tiles->add(&a->in_tiles, &t);
+}
+
+/* Where the block's outputs go, and what the sinks of their heads are. */
+static void end_tiles(const attn *a, int64_t h, int64_t r0) {
+    const mnc_weight *sinks = mnc_optional(a->c, MN_ATTENTION_SINKS);
+    for (int64_t i = 0; i < a->in_tiles.n; i++) {
+        const int64_t r = r0 + i / a->g;
+        const int64_t head = h * a->g + i % a->g;
+        a->outputs[i] = a->pos[r] >= 0 ? out_of(a, r, head) : NULL;
+        if (sinks)
+            a->sinks[i] = mnk_load1(sinks->data, MN_F32, head);
+    }
+    a->tiles->end(&a->in_tiles, sinks ? a->sinks : NULL, a->outputs);
+}
+
+/* Positions [lo, hi) for a block of rows. */
+static void whole_in_tiles(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr, int64_t lo,
+                           int64_t hi) {
+    a->in_tiles.n = nr * a->g;
+    a->tiles->begin(&a->in_tiles, a->q);
+    for (int64_t t0 = lo / MNK_TILE * MNK_TILE; t0 < hi; t0 += MNK_TILE)
+        add_tile(a, slot, h, r0, nr, t0, t0 < lo ? lo : t0, least(t0 + MNK_TILE, hi));
+    end_tiles(a, h, r0);
+}
+
 /* All chunks of a block of rows. */
 static void whole(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
     const int64_t st = a->state;
@@ -367,9 +406,10 @@ static void whole(attn *a, int32_t slot, int64_t h, int64_t r0, int64_t nr) {
     if (!range(a, r0, nr, &lo, &hi))
         return;
     load_q(a, r0, nr, h);
-    a->in_tiles = a->tiles && n >= MNK_ATTEND_ROWS;
-    if (a->in_tiles)
-        a->tiles->queries(a->q, n, a->dk, a->tile_q);
+    if (a->tiles && n >= MNK_ATTEND_ROWS) {
+        whole_in_tiles(a, slot, h, r0, nr, lo, hi);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         reset(a, a->total + i * st);
     for (int64_t ci = lo / CHUNK; ci * CHUNK < hi; ci++) {

@@ -150,24 +150,32 @@ typedef struct {
     mnc_fn softcap;
 } mnk_vector;
 
-/* Attention of blocks of query rows through tiles, in the other classes than exact: what scores and
- * weigh of mnk_vector compute, of operands that are packed before. Rows of scores and sums are
- * there for n rounded up to MNK_ATTEND_ROWS. */
-#define MNK_ATTEND_ROWS 32
+/* Attention of a block of n query rows through tiles, in the other classes than exact. Positions come
+ * in tiles of MNK_TILE, in order; sums stay in the block's room, with a running maximum. */
+#define MNK_ATTEND_ROWS 32 /* fewer are not worth it */
 typedef struct {
-    uint64_t (*query_bytes)(int64_t n, int64_t d); /* what the others leave at `to` */
-    uint64_t (*key_bytes)(int64_t d);
-    uint64_t (*value_bytes)(int64_t dv); /* and room that weigh takes */
-    void (*queries)(const float *q, int64_t n, int64_t d, uint8_t *to);
-    void (*keys)(const float *k, int64_t d, uint8_t *to); /* MNK_TILE rows */
-    /* MNK_TILE rows, of which [lo, hi) count; dv a multiple of 16. False: one is not finite, and a
-     * weight of 0 would not keep it out of a sum. */
-    bool (*values)(const float *v, int64_t lo, int64_t hi, int64_t dv, uint8_t *to);
-    void (*scores)(const uint8_t *q, int64_t n, const uint8_t *k, int64_t d,
-                   float *s); /* s [n, MNK_TILE] */
-    /* acc[i] += p[i] v for n rows of p [n, MNK_TILE]; rows of acc are lda apart */
-    void (*weigh)(const float *p, int64_t n, uint8_t *v, int64_t dv, float *acc, int64_t lda);
-    double error; /* of scores and of sums, relative L2, at most */
+    const float *k; /* [MNK_TILE, dk]; rows that nobody sees may be anything */
+    const float *v; /* [MNK_TILE, dv] */
+    int64_t first;  /* of the rows of v that somebody sees, and behind the last */
+    int64_t end;
+    const int32_t *lo; /* [n] columns of the tile that a query sees, from lo on and before hi */
+    const int32_t *hi;
+    float scale; /* of scores */
+    float cap;   /* MN_OP_ATTENTION's soft cap; 0: none */
+} mnk_attend_tile;
+typedef struct {
+    int64_t n;
+    int64_t dk;
+    int64_t dv; /* a multiple of 16 */
+    uint8_t *room;
+} mnk_attend_block;
+typedef struct {
+    uint64_t (*room_bytes)(int64_t n, int64_t dk, int64_t dv);
+    void (*begin)(const mnk_attend_block *b, const float *q); /* q: [n, dk] */
+    void (*add)(const mnk_attend_block *b, const mnk_attend_tile *t);
+    /* y[i]: [dv] of query i, or NULL; sink: [n], a logit without a value, or NULL */
+    void (*end)(const mnk_attend_block *b, const float *sink, float *const *y);
+    double error; /* relative L2, at most */
 } mnk_attend;
 /* NULL: there is none. */
 const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv);

@@ -304,7 +304,7 @@ void rows_attention(int32_t level, uint32_t precision, const char *name) {
     }
 }
 
-/* ---- attention through tiles, function by function ------------------------------------------- */
+/* ---- attention through tiles ----------------------------------------------------------------- */
 static float *random_floats(int64_t n) {
     float *x = malloc(sizeof *x * (size_t)n);
     for (int64_t i = 0; i < n; i++)
@@ -312,71 +312,124 @@ static float *random_floats(int64_t n) {
     return x;
 }
 
-/* Scores of n queries with a tile of keys. */
-static void attend_scores(const mnk_attend *tiles, int64_t n, int64_t d) {
-    const int64_t rows = (n + MNK_ATTEND_ROWS - 1) / MNK_ATTEND_ROWS * MNK_ATTEND_ROWS;
-    float *q = random_floats(n * d);
-    float *k = random_floats(MNK_TILE * d);
-    float *s = random_floats(rows * MNK_TILE);
-    double *want = calloc((size_t)(n * MNK_TILE), sizeof *want);
-    uint8_t *in_q = aligned_alloc(64, tiles->query_bytes(n, d));
-    uint8_t *in_k = aligned_alloc(64, tiles->key_bytes(d));
-    for (int64_t i = 0; i < n * MNK_TILE; i++) {
-        const float *query = q + i / MNK_TILE * d;
-        const float *key = k + i % MNK_TILE * d;
-        for (int64_t l = 0; l < d; l++)
-            want[i] += (double)query[l] * (double)key[l];
+/* n queries over the columns [lo, hi) that each sees of two tiles. */
+typedef struct {
+    int64_t n;
+    int64_t d;
+    float *q;
+    float *k;
+    float *v;
+    float *sink; /* NULL: none */
+    int32_t *lo; /* [2, n] */
+    int32_t *hi;
+} few_tiles;
+enum { TWO = 2 * MNK_TILE };
+
+static void expect_block(const few_tiles *f, float cap, double *want) {
+    for (int64_t i = 0; i < f->n; i++) {
+        double logit[TWO];
+        double top = f->sink ? f->sink[i] : -INFINITY;
+        double sum = 0;
+        for (int64_t p = 0; p < TWO; p++) {
+            const int64_t at = p / MNK_TILE * f->n + i;
+            const bool seen = p % MNK_TILE >= f->lo[at] && p % MNK_TILE < f->hi[at];
+            double l = 0;
+            for (int64_t c = 0; c < f->d; c++)
+                l += 0.3 * f->q[i * f->d + c] * (double)f->k[p * f->d + c];
+            if (cap != 0)
+                l = cap * tanh(l / cap);
+            logit[p] = seen ? l : -INFINITY;
+            top = fmax(top, logit[p]);
+        }
+        if (f->sink)
+            sum = exp(f->sink[i] - top);
+        for (int64_t p = 0; p < TWO; p++) {
+            const double weight = exp(logit[p] - top);
+            sum += weight;
+            for (int64_t c = 0; c < f->d && weight > 0; c++)
+                want[i * f->d + c] += weight * (double)f->v[p * f->d + c];
+        }
+        for (int64_t c = 0; c < f->d; c++)
+            want[i * f->d + c] /= sum;
     }
-    tiles->queries(q, n, d, in_q);
-    tiles->keys(k, d, in_k);
-    tiles->scores(in_q, n, in_k, d, s);
-    const double e = rows_rel_l2(s, want, n * MNK_TILE);
-    rows_check(e < tiles->error, "scores", "tiles", n, d, 0, e);
-    free(q);
-    free(k);
-    free(s);
-    free(want);
-    free(in_q);
-    free(in_k);
 }
 
-/* Values [lo, hi) of a tile, by weights, beside a NaN that does not count and an infinity that
- * does. */
-static void attend_values(const mnk_attend *tiles, int64_t n, int64_t dv) {
-    const int64_t lo = 5;
-    const int64_t hi = 53;
-    const int64_t lda = dv + 2;
-    const int64_t rows = (n + MNK_ATTEND_ROWS - 1) / MNK_ATTEND_ROWS * MNK_ATTEND_ROWS;
-    float *v = random_floats(MNK_TILE * dv);
-    float *p = random_floats(rows * MNK_TILE);
-    float *sums = calloc((size_t)(rows * lda), sizeof *sums);
-    float *got = malloc(sizeof *got * (size_t)(n * dv));
-    double *want = calloc((size_t)(n * dv), sizeof *want);
-    uint8_t *in_v = aligned_alloc(64, tiles->value_bytes(dv));
-    v[0] = NAN;
-    for (int64_t i = 0; i < rows * MNK_TILE; i++)
-        if (i % MNK_TILE < lo || i % MNK_TILE >= hi)
-            p[i] = 0;
-    for (int64_t i = 0; i < n * dv; i++) {
-        const float *weight = p + i / dv * MNK_TILE;
-        const float *column = v + i % dv;
-        for (int64_t j = lo; j < hi; j++)
-            want[i] += (double)weight[j] * (double)column[j * dv];
+static void run_block(const mnk_attend *tiles, const few_tiles *f, float cap, float *y) {
+    uint8_t *room = aligned_alloc(64, tiles->room_bytes(f->n, f->d, f->d));
+    float **rows = malloc(sizeof *rows * (size_t)f->n);
+    const mnk_attend_block b = {f->n, f->d, f->d, room};
+    for (int64_t i = 0; i < f->n; i++)
+        rows[i] = i == 3 ? NULL : y + i * f->d;
+    tiles->begin(&b, f->q);
+    for (int64_t i = 0; i < 2; i++) {
+        const mnk_attend_tile t = {
+            .k = f->k + i * MNK_TILE * f->d,
+            .v = f->v + i * MNK_TILE * f->d,
+            .first = 5,
+            .end = MNK_TILE - 3,
+            .lo = f->lo + i * f->n,
+            .hi = f->hi + i * f->n,
+            .scale = 0.3f,
+            .cap = cap,
+        };
+        tiles->add(&b, &t);
     }
-    const bool finite = tiles->values(v, lo, hi, dv, in_v);
-    tiles->weigh(p, n, in_v, dv, sums, lda);
-    for (int64_t i = 0; i < n * dv; i++)
-        got[i] = sums[i / dv * lda + i % dv];
-    const double e = rows_rel_l2(got, want, n * dv);
-    rows_check(finite && e < tiles->error, "values", "tiles", n, dv, 0, e);
-    v[10 * dv] = INFINITY;
-    rows_check(!tiles->values(v, lo, hi, dv, in_v), "an infinity", "tiles", n, dv, 0, 0);
-    free(v);
-    free(p);
-    free(sums);
-    free(got);
+    tiles->end(&b, f->sink, rows);
+    free(room);
+    free(rows);
+}
+
+/* Keys and values that nobody sees are not numbers; with `broken` one that some see is infinite. */
+static void attend_block(const mnk_attend *tiles, int64_t n, int64_t d, bool broken) {
+    const bool sinks = n % 3 == 1;
+    const float cap = d == 48 ? 4 : 0;
+    few_tiles f = {.n = n, .d = d};
+    f.q = random_floats(n * d);
+    f.k = random_floats(TWO * d);
+    f.v = random_floats(TWO * d);
+    f.lo = malloc(2 * (size_t)n * sizeof *f.lo);
+    f.hi = malloc(2 * (size_t)n * sizeof *f.hi);
+    if (sinks)
+        f.sink = random_floats(n);
+    for (int64_t i = 0; i < 2 * n; i++) {
+        f.lo[i] = 5 + (int32_t)(rows_u32() % 20);
+        f.hi[i] = 40 + (int32_t)(rows_u32() % 22);
+        if (i % 7 == 2) /* nothing of this tile */
+            f.lo[i] = f.hi[i] = 0;
+        if (i % n % 5 == 4) {
+            f.lo[i] = 5;
+            f.hi[i] = MNK_TILE - 3;
+        }
+        if (i >= n && f.lo[i] == f.hi[i] && f.lo[i - n] == f.hi[i - n])
+            f.hi[i - n] = 30;
+    }
+    f.k[2 * d] = f.v[2 * d] = NAN;
+    if (broken)
+        f.v[(MNK_TILE + 6) * d + 1] = INFINITY;
+    float *y = random_floats(n * d);
+    const float untouched = y[3 * d];
+    double *want = calloc((size_t)(n * d), sizeof *want);
+    expect_block(&f, cap, want);
+    run_block(tiles, &f, cap, y);
+    rows_check(y[3 * d] == untouched, "a row without a place", "tiles", n, d, 0, y[3 * d]);
+    bool as_wanted = true;
+    for (int64_t i = 0; i < n * d; i++) {
+        const bool finite = isfinite(want[i]);
+        const bool placed = i / d != 3;
+        as_wanted &= !placed || finite == isfinite(y[i]);
+        if (!placed || !finite)
+            want[i] = y[i] = 0;
+    }
+    const double e = rows_rel_l2(y, want, n * d);
+    rows_check(as_wanted && e < 2 * tiles->error, "a block", "tiles", n, d, broken, e);
+    free(f.q);
+    free(f.k);
+    free(f.v);
+    free(f.lo);
+    free(f.hi);
+    free(f.sink);
+    free(y);
     free(want);
-    free(in_v);
 }
 
 void rows_attend(const mnk_attend *tiles) {
@@ -384,7 +437,7 @@ void rows_attend(const mnk_attend *tiles) {
     static const int64_t ds[] = {16, 48, 64, 80, 128};
     for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
         for (size_t j = 0; j < sizeof ds / sizeof *ds; j++) {
-            attend_scores(tiles, ns[i], ds[j]);
-            attend_values(tiles, ns[i], ds[j]);
+            attend_block(tiles, ns[i], ds[j], false);
+            attend_block(tiles, ns[i], ds[j], true);
         }
 }
