@@ -210,19 +210,14 @@ static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-/* 2^x for x <= 0 (Cephes, exp2f); 0 below -149, NaN stays. */
-INLINE VF exp2_down(VF x) {
-    static const float term[] = {1.535336188319500e-4f,
-                                 1.339887440266574e-3f,
-                                 9.618437357674640e-3f,
-                                 5.550332471162809e-2f,
-                                 2.402264791363012e-1f,
-                                 6.931472028550421e-1f,
-                                 1.0f};
-    const VF some = v_max(v_set1(-200.0f), x); /* a NaN is the second's */
-    const VF n = v_round(some);
-    const VF p = v_polynomial(v_sub(some, n), term, 7);
-    return _mm512_scalef_ps(p, n);
+/* 2^x for x <= 0; NaN stays. 2^f for 0 <= f < 1 is a polynomial fitted for the least relative error:
+ * 9e-5 for weights that are rounded to one plane, 9e-8 for two. It is 1 at 0. */
+INLINE VF exp2_down(VF x, const int planes) {
+    static const float rough[] = {7.706704226e-02f, 2.276449907e-01f, 6.951167866e-01f, 1.0f};
+    static const float fine[] = {1.867130075e-03f, 9.017030309e-03f, 5.579991312e-02f, 2.401644501e-01f, 6.931513118e-01f, 1.0f};
+    const VF f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* x - floor(x) */
+    const VF p = planes == 2 ? v_polynomial(f, fine, 6) : v_polynomial(f, rough, 4);
+    return _mm512_scalef_ps(p, x); /* by 2^floor(x) */
 }
 
 /* Which columns the queries of a group see; those behind the last query: none. */
@@ -250,50 +245,72 @@ INLINE VF cap_scores(VF s, float scale, float cap) {
     return v_mul(v_tanh(x), v_set1(cap * 1.44269504f));
 }
 
-/* Scores [MNK_TILE][16] to logits in units of ln 2; returns the largest of each query, or `top`. */
-INLINE VF make_logits(const mnk_attend_tile *t, const seen *see, float *s, VF top) {
-    const VF by = v_set1(t->scale * 1.44269504f);
+/* Scores [MNK_TILE][16] to logits in units of ln 2, -infinity where a query does not see. */
+INLINE void make_logits(const mnk_attend_tile *t, const seen *see, VF by, float *s) {
     for (int64_t p = 0; p < MNK_TILE; p++) {
         VF x = v_load(s + SIDE * p);
         if (t->cap != 0)
             x = cap_scores(x, t->scale, t->cap);
         else
             x = v_mul(x, by);
-        if (!see->all) {
-            const VF column = v_set1((float)p);
-            const __mmask16 begun = _mm512_cmp_ps_mask(column, see->lo, _CMP_GE_OQ);
-            const __mmask16 more = _mm512_cmp_ps_mask(column, see->hi, _CMP_LT_OQ);
-            x = _mm512_mask_blend_ps(begun & more, v_set1(-INFINITY), x);
-        }
-        v_store(s + SIDE * p, x);
-        top = v_max(x, top);
+        const VF column = v_set1((float)p);
+        const __mmask16 begun = _mm512_cmp_ps_mask(column, see->lo, _CMP_GE_OQ);
+        const __mmask16 more = _mm512_cmp_ps_mask(column, see->hi, _CMP_LT_OQ);
+        v_store(s + SIDE * p, _mm512_mask_blend_ps(begun & more, v_set1(-INFINITY), x));
     }
-    return top;
 }
 
-/* Two rows of weights, side by side, to row `pair` of the second operand. */
+/* The largest of each query; a NaN may be missing. */
+INLINE VF top_of(const float *s) {
+    VF top[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        top[i] = v_load(s + SIDE * i);
+    for (int64_t p = 4; p < MNK_TILE; p += 4)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            top[i] = v_max(v_load(s + SIDE * (p + i)), top[i]);
+    return v_max(v_max(top[0], top[1]), v_max(top[2], top[3]));
+}
+
+/* Two rows of weights, side by side, to row `pair` of the second operand. Weights are not below 0:
+ * half of the last place is added before what is behind it is cut off. */
 INLINE void put_weights(VF a, VF b, int64_t pair, uint8_t *to, const int planes) {
-    const __m512i high = round_pair(a, b);
     uint8_t *at = to + pair * 64;
-    _mm512_storeu_si512(at, zip_halves(high));
-    if (planes == 2)
+    if (planes == 2) {
+        const __m512i high = round_pair(a, b);
+        _mm512_storeu_si512(at, zip_halves(high));
         _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, zip_halves(rest_pair(a, b, high)));
+        return;
+    }
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half);
+    const __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
+    const __m512i upper = _mm512_and_si512(high, _mm512_set1_epi32((int32_t)0xffff0000));
+    _mm512_storeu_si512(at, _mm512_or_si512(_mm512_srli_epi32(low, 16), upper));
 }
 
 /* Scores of a group to weights, in the operand `to` and, if keep, in their place; the group's sums
  * to what the new maximum makes of them. */
 INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *top, float *sum,
                   float *acc, int64_t dv, uint8_t *to, bool keep, const int planes) {
+    VF by = v_set1(t->scale * 1.44269504f);
+    if (!see->all || t->cap != 0 || !(t->scale > 0)) {
+        make_logits(t, see, by, s);
+        by = v_set1(1);
+    }
     const VF before = v_load(top);
-    const VF now = make_logits(t, see, s, before);
+    const VF now = v_max(v_mul(top_of(s), by), before);
     const VF base = v_sel_lt(v_set1(-INFINITY), now, now, v_set1(0)); /* nobody was seen yet */
-    const VF share = exp2_down(v_sub(before, base));
+    const VF less = v_sub(v_set1(0), base);
+    const VF share = exp2_down(v_sub(before, base), 2);
     VF of_even = v_set1(0);
     VF of_odd = v_set1(0);
+#pragma GCC unroll 2
     for (int64_t p = 0; p < MNK_TILE; p += 2) {
         float *at = s + SIDE * p;
-        const VF a = exp2_down(v_sub(v_load(at), base));
-        const VF b = exp2_down(v_sub(v_load(at + SIDE), base));
+        const VF a = exp2_down(v_fma(v_load(at), by, less), planes);
+        const VF b = exp2_down(v_fma(v_load(at + SIDE), by, less), planes);
         of_even = v_add(of_even, a);
         of_odd = v_add(of_odd, b);
         put_weights(a, b, p / 2, to, planes);
@@ -361,8 +378,8 @@ INLINE void end(const mnk_attend_block *b, const float *sink, float *const *y, c
             const VF logit = _mm512_maskz_loadu_ps(keep, sink + SIDE * g);
             const VF one_more = v_mul(logit, v_set1(1.44269504f));
             const VF most = v_max(top, one_more);
-            share = exp2_down(v_sub(top, most));
-            sum = v_fma(sum, share, exp2_down(v_sub(one_more, most)));
+            share = exp2_down(v_sub(top, most), 2);
+            sum = v_fma(sum, share, exp2_down(v_sub(one_more, most), 2));
         }
         const VF by = v_div(share, sum);
         const float *acc = p.acc + g * b->dv * SIDE;

@@ -101,8 +101,8 @@ INLINE void multiply_split(const mnc_weight *w, const block *b, const block *bef
 
 #define AMX_PANEL(name, multiply, planes)                                                          \
     INLINE void name(const mnc_weight *w, const room *at, const mnk_pair *pair, int64_t r,         \
-                     columns of, int64_t y0, int64_t n) {                                          \
-        multiply_panel(w, at, pair, r, of, y0, n, (tile_products){planes, multiply, NULL});        \
+                     columns of, int64_t y0, int64_t n, const weights_ahead *next) {               \
+        multiply_panel(w, at, pair, r, of, y0, n, next, (tile_products){planes, multiply, NULL});  \
     }
 AMX_PANEL(panel_rounded, multiply_rounded, 1)
 AMX_PANEL(panel_split, multiply_split, 2)

@@ -57,7 +57,7 @@ FLOATS(mul_ps, a.s[l] * b.s[l])
 FLOATS(div_ps, a.s[l] / b.s[l])
 FLOATS(max_ps, a.s[l] > b.s[l] ? a.s[l] : b.s[l])
 FLOATS(min_ps, a.s[l] < b.s[l] ? a.s[l] : b.s[l])
-FLOATS(scalef_ps, ldexpf(a.s[l], (int)b.s[l]))
+FLOATS(scalef_ps, ldexpf(a.s[l], b.s[l] > -400 ? (int)floorf(b.s[l]) : -400))
 WORDS(add_epi32, a.u[l] + b.u[l])
 WORDS(sub_epi32, a.u[l] - b.u[l])
 WORDS(mullo_epi32, a.u[l] * b.u[l])
@@ -357,6 +357,19 @@ static inline __m512 e_roundscale_ps(__m512 x, int how) {
         a.s[l] = nearbyintf(a.s[l]);
     return a.f;
 }
+static inline __m512 e_reduce_ps(__m512 x, int how) {
+    lanes a = {.f = x};
+    (void)how;
+    for (int l = 0; l < 16; l++)
+        a.s[l] = isinf(a.s[l]) ? 0 : a.s[l] - floorf(a.s[l]);
+    return a.f;
+}
+static inline __m512i e_srli_epi32(__m512i x, int n) {
+    lanes a = {.i = x};
+    for (int l = 0; l < 16; l++)
+        a.u[l] >>= n;
+    return a.i;
+}
 static inline __m512i e_slli_epi32(__m512i x, int n) {
     lanes a = {.i = x};
     for (int l = 0; l < 16; l++)
@@ -648,6 +661,10 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_shuffle_i32x4 e_shuffle_i32x4
 #undef _mm512_shuffle_ps
 #define _mm512_shuffle_ps e_shuffle_ps
+#undef _mm512_reduce_ps
+#define _mm512_reduce_ps e_reduce_ps
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32 e_srli_epi32
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 e_slli_epi32
 #undef _mm512_srli_epi16
