@@ -214,7 +214,8 @@ static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_
  * 9e-5 for weights that are rounded to one plane, 9e-8 for two. It is 1 at 0. */
 INLINE VF exp2_down(VF x, const int planes) {
     static const float rough[] = {7.706704226e-02f, 2.276449907e-01f, 6.951167866e-01f, 1.0f};
-    static const float fine[] = {1.867130075e-03f, 9.017030309e-03f, 5.579991312e-02f, 2.401644501e-01f, 6.931513118e-01f, 1.0f};
+    static const float fine[] = {1.867130075e-03f, 9.017030309e-03f, 5.579991312e-02f,
+                                 2.401644501e-01f, 6.931513118e-01f, 1.0f};
     const VF f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); /* x - floor(x) */
     const VF p = planes == 2 ? v_polynomial(f, fine, 6) : v_polynomial(f, rough, 4);
     return _mm512_scalef_ps(p, x); /* by 2^floor(x) */

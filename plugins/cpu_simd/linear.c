@@ -264,8 +264,9 @@ static const uint8_t *row_of_x(const mnc_call *c, const mnc_worker *w, const mnk
 }
 
 /* ---- the node -------------------------------------------------------------------------------- */
-/* Outputs [lo, hi) of weight i, of this part's rows of x. */
-static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi) {
+/* Outputs [lo, hi) of weight i, of rows [first, end) of x. */
+static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int64_t hi,
+                   int64_t first, int64_t end) {
     const mnk_use *use = c->user;
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
@@ -276,12 +277,9 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
     float *y = c->out[i].ptr; /* [R, N] */
     const bool blas = use->blas && wt->dtype.id == MN_F32 && r >= BLAS_ROWS;
     bool done = false;
-    int64_t first = 0;
-    int64_t end = r;
-    if (w->in_cells)
-        mnc_range_rows(w, r, &first, &end);
     if (blas)
-        done = mnk_blas_rows(wt, x->ptr, r, y, wt->rows, lo, hi);
+        done = mnk_blas_rows(wt, (const float *)x->ptr + first * x->cols, end - first,
+                             y + first * wt->rows, wt->rows, lo, hi);
     if (!done) {
         mnk_pair *pair = w->scratch;
         uint8_t *panel = (uint8_t *)w->scratch + pairs_bytes(c->max_rows);
@@ -370,34 +368,71 @@ static void share_of_each(const mnc_call *c, mnc_worker *w) {
         int64_t hi;
         mnc_range_guided(w, n, 16, &lo, &hi);
         if (c->out[i].ptr && lo < hi)
-            output(c, w, i, lo, hi);
+            output(c, w, i, lo, hi, 0, c->in[MN_LINEAR_X].rows);
     }
 }
 
-void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
+/* This part's columns, of all rows. */
+static void columns_of_part(const mnc_call *c, mnc_worker *w) {
     int64_t lo;
     int64_t hi;
-    int64_t begin = 0;
-    make_own(c, w);
-    if (!w->in_cells && w->n_nodes > 1) {
-        share_of_each(c, w);
-        return;
+    int64_t first;
+    int64_t end;
+    mnc_range_rows(w, c->in[MN_LINEAR_X].rows, &first, &end);
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        mnc_range_units(w, c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows, &lo, &hi);
+        output(c, w, i, lo, hi, first, end);
     }
-    if (!w->in_cells)
-        mnc_range_guided(w, all_rows(c), 16, &lo, &hi);
+}
+
+/* Outputs [lo, hi) of all weights' side by side, of rows [first, end) of x. */
+static void outputs(const mnc_call *c, mnc_worker *w, int64_t lo, int64_t hi, int64_t first,
+                    int64_t end) {
+    int64_t begin = 0;
     for (uint32_t i = 0; i < c->node->n_out; i++) {
         const int64_t n = c->in[MN_LINEAR_WEIGHT + 2 * i].weight->rows;
-        if (w->in_cells) {
-            mnc_range_units(w, n, &lo, &hi);
-            output(c, w, i, lo, hi);
-            continue;
-        }
         const int64_t from = lo > begin ? lo - begin : 0;
         const int64_t to = hi - begin < n ? hi - begin : n;
         if (c->out[i].ptr && from < to)
-            output(c, w, i, from, to);
+            output(c, w, i, from, to, first, end);
         begin += shared_rows(c, i);
     }
+}
+
+/* Rows of x that are multiplied with all weights before the next: equal shares of as many as a
+ * second cache holds. */
+static int64_t rows_at_once(const mnc_call *c) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    int64_t most = x->rows;
+    for (uint32_t i = 0; i < c->node->n_out; i++) {
+        const mnc_weight *wt = c->in[MN_LINEAR_WEIGHT + 2 * i].weight;
+        const mnk_linear *kern = mnk_kernel(c->user, wt, x->rows);
+        if (kern->rows_at_once && kern->rows_at_once(x->cols) < most)
+            most = kern->rows_at_once(x->cols);
+    }
+    const int64_t turns = (x->rows + most - 1) / most;
+    const int64_t grain = 2 * MNK_GROUP;
+    return (x->rows + turns * grain - 1) / (turns * grain) * grain;
+}
+
+void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
+    const int64_t r = c->in[MN_LINEAR_X].rows;
+    const int64_t n = all_rows(c);
+    const int64_t some = rows_at_once(c);
+    int64_t lo;
+    int64_t hi;
+    make_own(c, w);
+    if (w->in_cells) {
+        columns_of_part(c, w);
+        return;
+    }
+    if (w->n_nodes > 1) {
+        share_of_each(c, w);
+        return;
+    }
+    mnc_range_guided(w, n * ((r + some - 1) / some), 16, &lo, &hi);
+    for (int64_t first = 0; first < r; first += some, lo -= n, hi -= n)
+        outputs(c, w, lo > 0 ? lo : 0, hi < n ? hi : n, first, first + some < r ? first + some : r);
 }
 
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,

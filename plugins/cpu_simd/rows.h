@@ -84,6 +84,8 @@ typedef struct {
     /* weight rows [lo, hi) with all x rows */
     void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
                     void *panel);
+    /* x rows that a second cache has room for, whole groups; NULL: of any number. */
+    int64_t (*rows_at_once)(int64_t k);
 } mnk_linear;
 
 /* Bytes of a group of x rows in tiles, and of one more: or where K is a power of two, the same

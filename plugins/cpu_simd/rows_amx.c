@@ -116,6 +116,9 @@ AMX_PANEL(panel_split, multiply_split, 2)
     static uint64_t bytes_##type(int64_t k) {                                                      \
         return room_bytes(k, planes);                                                              \
     }                                                                                              \
+    static int64_t rows_##type(int64_t k) {                                                        \
+        return rows_at_once(k, planes);                                                            \
+    }                                                                                              \
     const mnk_linear mnk_##type##_amx = {                                                          \
         .name = #type " bf16 amx",                                                                 \
         .x_form = form,                                                                            \
@@ -123,6 +126,7 @@ AMX_PANEL(panel_split, multiply_split, 2)
         .panel_bytes = bytes_##type,                                                               \
         .pack = pack_,                                                                             \
         .product = product_##type,                                                                 \
+        .rows_at_once = rows_##type,                                                               \
     };
 AMX_ROW(bf16, MNK_X_TILES, pack_rounded, panel_rounded, 1)
 AMX_ROW(f16, MNK_X_TILES2, pack_split, panel_split, 2)
