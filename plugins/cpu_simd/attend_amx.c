@@ -274,21 +274,30 @@ INLINE VF top_of(const float *s) {
     return v_max(v_max(top[0], top[1]), v_max(top[2], top[3]));
 }
 
-/* Two rows of weights, side by side, to row `pair` of the second operand. Weights are not below 0:
- * half of the last place is added before what is behind it is cut off. */
-INLINE void put_weights(VF a, VF b, int64_t pair, uint8_t *to, const int planes) {
-    uint8_t *at = to + pair * 64;
-    if (planes == 2) {
-        const __m512i high = round_pair(a, b);
-        _mm512_storeu_si512(at, zip_halves(high));
-        _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, zip_halves(rest_pair(a, b, high)));
-        return;
-    }
+/* The upper halves of two registers of f32, each beside its place in the other: bf16 whose last place
+ * is rounded away from 0. */
+INLINE __m512i upper_halves(VF a, VF b) {
     const __m512i half = _mm512_set1_epi32(0x8000);
     const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half);
     const __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
     const __m512i upper = _mm512_and_si512(high, _mm512_set1_epi32((int32_t)0xffff0000));
-    _mm512_storeu_si512(at, _mm512_or_si512(_mm512_srli_epi32(low, 16), upper));
+    return _mm512_or_si512(_mm512_srli_epi32(low, 16), upper);
+}
+/* What that rounding took away. */
+INLINE VF lower_half(VF a) {
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));
+    const __m512i upper = _mm512_and_si512(rounded, _mm512_set1_epi32((int32_t)0xffff0000));
+    return v_sub(a, _mm512_castsi512_ps(upper));
+}
+
+/* Two rows of weights, side by side, to row `pair` of the second operand. */
+INLINE void put_weights(VF a, VF b, int64_t pair, uint8_t *to, const int planes) {
+    uint8_t *at = to + pair * 64;
+    _mm512_storeu_si512(at, upper_halves(a, b));
+    if (planes != 2)
+        return;
+    const __m512i rest = upper_halves(lower_half(a), lower_half(b));
+    _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, rest);
 }
 
 /* Scores of a group to weights, in the operand `to` and, if keep, in their place; the group's sums

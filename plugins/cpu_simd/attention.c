@@ -9,7 +9,8 @@
 
 #define CHUNK 512
 #define BLOCK_ROWS 64           /* query rows (row x head) that share a tile of K and V */
-#define TILES_BLOCK_ROWS 128    /* ... that is packed for them */
+#define TILES_BLOCK_ROWS 256    /* ... that is packed for them */
+#define TILES_BLOCK_TOKENS 128  /* more would see too much of what only the last of them may */
 #define SPLIT_BYTES (16u << 20) /* for partial results of split rows */
 #define SPLIT_ROWS 8
 /* Tokens of a page that the scratch is counted with, cpu_host's: the page size is not known before
@@ -47,11 +48,13 @@ typedef struct {
     float **outputs; /* [block*g] */
 } attn;
 
+/* Rows of a block, each with all query heads of a key head. */
 static int64_t per_task(const attn *a) {
     const int64_t rows = a->tiles ? TILES_BLOCK_ROWS : BLOCK_ROWS;
-    if (a->g >= rows)
+    const int64_t tokens = rows / a->g;
+    if (tokens < 1)
         return 1;
-    return rows / a->g;
+    return tokens < TILES_BLOCK_TOKENS ? tokens : TILES_BLOCK_TOKENS;
 }
 
 static uint64_t up64(uint64_t n) {

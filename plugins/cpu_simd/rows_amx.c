@@ -58,20 +58,6 @@ INLINE void unpack_f16(const mnc_weight *w, int64_t row, int64_t end, columns of
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* From zero, or from where the segment before has left them. */
-INLINE void begin_sums(const block *b, const int nw, const int nx) {
-    const float *sums = b->sums;
-    TILES_ZERO();
-    if (b->s.first)
-        return;
-    TILE_LOAD(0, sums);
-    if (nw > 1)
-        TILE_LOAD(1, sums + SIDE * SIDE);
-    if (nx > 1)
-        TILE_LOAD(2, sums + 2 * SIDE * SIDE);
-    if (nw > 1 && nx > 1)
-        TILE_LOAD(3, sums + 3 * SIDE * SIDE);
-}
 INLINE void store_sums(float *sums, const int nw, const int nx) {
     TILE_STORE(0, sums);
     if (nw > 1)
@@ -85,7 +71,7 @@ INLINE void multiply_rounded(const mnc_weight *w, const block *b, const block *b
                              const int nx) {
     (void)w;
     (void)before;
-    begin_sums(b, nw, nx);
+    TILES_ZERO();
     multiply_tiles(b->w, b->x, b->s.tiles, nw, nx, FAR);
     store_sums(b->sums, nw, nx);
 }
@@ -94,15 +80,16 @@ INLINE void multiply_split(const mnc_weight *w, const block *b, const block *bef
     const int64_t w_plane = b->s.tiles * TILE_BYTES;
     const int64_t x_plane = (w->cols + COLUMNS - 1) / COLUMNS * TILE_BYTES;
     (void)before;
-    begin_sums(b, nw, nx);
+    TILES_ZERO();
     multiply_planes(b->w, w_plane, b->x, x_plane, b->s.tiles, nw, nx, FAR);
     store_sums(b->sums, nw, nx);
 }
 
 #define AMX_PANEL(name, multiply, planes)                                                          \
-    INLINE void name(const mnc_weight *w, const room *at, const mnk_pair *pair, int64_t r,         \
-                     columns of, int64_t y0, int64_t n, const weights_ahead *next) {               \
-        multiply_panel(w, at, pair, r, of, y0, n, next, (tile_products){planes, multiply, NULL});  \
+    INLINE void name(const mnc_weight *w, room *at, const float *step, const mnk_pair *pair,       \
+                     int64_t r, columns of, int64_t y0, int64_t n, const weights_ahead *next) {    \
+        multiply_panel(w, at, step, pair, r, of, y0, n, next,                                      \
+                       (tile_products){planes, multiply, NULL});                                   \
     }
 AMX_PANEL(panel_rounded, multiply_rounded, 1)
 AMX_PANEL(panel_split, multiply_split, 2)
@@ -116,9 +103,6 @@ AMX_PANEL(panel_split, multiply_split, 2)
     static uint64_t bytes_##type(int64_t k) {                                                      \
         return room_bytes(k, planes);                                                              \
     }                                                                                              \
-    static int64_t rows_##type(int64_t k) {                                                        \
-        return rows_at_once(k, planes);                                                            \
-    }                                                                                              \
     const mnk_linear mnk_##type##_amx = {                                                          \
         .name = #type " bf16 amx",                                                                 \
         .x_form = form,                                                                            \
@@ -126,7 +110,6 @@ AMX_PANEL(panel_split, multiply_split, 2)
         .panel_bytes = bytes_##type,                                                               \
         .pack = pack_,                                                                             \
         .product = product_##type,                                                                 \
-        .rows_at_once = rows_##type,                                                               \
     };
 AMX_ROW(bf16, MNK_X_TILES, pack_rounded, panel_rounded, 1)
 AMX_ROW(f16, MNK_X_TILES2, pack_split, panel_split, 2)
