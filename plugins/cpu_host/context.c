@@ -189,6 +189,38 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     return MN_OK;
 }
 
+/* Inputs of active nodes that lie in tensor t. */
+static uint32_t readers_of(const mn_context *c, uint32_t t) {
+    const mn_graph *g = c->prog->graph;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->at->n_active; i++) {
+        const mn_node *node = c->at->calls[c->at->active[i]].node;
+        for (uint32_t j = 0; j < node->n_in; j++) {
+            const int32_t in = mnp_in(g, node, j);
+            n += in >= 0 && mnp_root(g, (uint32_t)in) == t;
+        }
+    }
+    return n;
+}
+
+/* Fills maker of each call whose first input is all that the call before it is for. */
+static void find_makers(mn_context *c) {
+    const mn_graph *g = c->prog->graph;
+    for (uint32_t i = 1; i < c->at->n_active; i++) {
+        const mnc_call *before = &c->at->calls[c->at->active[i - 1]];
+        mnc_call *call = &c->at->calls[c->at->active[i]];
+        const int32_t made = mnp_out(g, before->node, 0);
+        const bool is_first = call->node->n_in && mnp_in(g, call->node, 0) == made;
+        call->maker = NULL;
+        if (made < 0 || before->node->n_out != 1 || !is_first || c->at->bindings[made].buffer)
+            continue;
+        const bool whole = mnp_root(g, (uint32_t)made) == (uint32_t)made;
+        const bool interior = mnp_tensor(g, (uint32_t)made)->role == MN_ROLE_INTERIOR;
+        if (whole && interior && readers_of(c, (uint32_t)made) == 1)
+            call->maker = before;
+    }
+}
+
 /* Where a buffer lies, for the check that bindings do not overlap. */
 static mnp_extent extent(const mn_buffer *b) {
     return (mnp_extent){(uintptr_t)b->ptr, b->bytes};
@@ -210,6 +242,8 @@ mn_status mnc_context_bind(mn_context *c, uint32_t set, const mn_binding *bindin
     choose_active(c);
     for (uint32_t i = 0; i < c->at->n_active && !s; i++)
         s = fill_call(c, c->at->active[i], err);
+    if (!s)
+        find_makers(c);
     c->at->bound = !s;
     return s;
 }

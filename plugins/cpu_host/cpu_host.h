@@ -70,7 +70,8 @@ typedef struct {
 } mnc_kv;
 
 /* One node in one execution, the same for all parts. */
-typedef struct {
+typedef struct mnc_call mnc_call;
+struct mnc_call {
     const mn_node *node;
     mnc_operand in[MNC_MAX_IN];
     mnc_operand out[MNC_MAX_OUT];
@@ -82,7 +83,10 @@ typedef struct {
          * during the node */
     void *shared;
     int64_t max_rows; /* symbol_max of the leading dimension: what scratch was sized for */
-} mnc_call;
+    /* The call before this one, if it computes operand 0 and nothing else, for this call alone;
+     * else NULL. */
+    const mnc_call *maker;
+};
 
 /* Part i of n of a stage of a node, at work. Parts run in any order, at the same time or one after
  * the other: none waits for another. */
@@ -93,7 +97,7 @@ typedef struct {
     /* Above 1: of the rows of each weight, which lie on so many memory nodes, those of node k are
      * the work of parts [k * n / n_nodes, (k + 1) * n / n_nodes). */
     uint32_t n_nodes;
-    void *scratch; /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
+    void *scratch;   /* mnc_op.worker_bytes, 64-byte aligned, this part's while it runs */
     uint32_t thread; /* that runs the part, below n_threads */
     bool again;      /* this thread has run a part of this phase before */
     /* Of a stage in a phase with others: the part is the rows [row_lo, row_hi), of each the units
@@ -160,6 +164,7 @@ typedef struct {
 typedef mnc_work (*mnc_work_fn)(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 typedef int64_t (*mnc_cells_fn)(const mnc_call *c, uint32_t stage);
 typedef bool (*mnc_now_fn)(const mnc_call *c, uint32_t n_threads);
+typedef bool (*mnc_takes_fn)(const mnc_call *c);
 /* Parts of some work for so many threads: no more than units, nor than mnc_range_guided knows, and
  * none of less than a microsecond or two, for which a part would cost more than it brings. 0: it
  * is left out. */
@@ -186,6 +191,9 @@ typedef struct {
     /* Whether it is in cells with the values that operands have now, when the phase before is over;
      * NULL: yes */
     mnc_now_fn now;
+    /* Whether the node does in this execution what its maker would do, which then does not run:
+     * first reads operand 0 of the maker instead of its own, which it fills. NULL: no */
+    mnc_takes_fn takes;
     void *user; /* static data; not freed */
     uint64_t worker_bytes;
     uint64_t shared_bytes;

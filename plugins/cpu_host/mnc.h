@@ -214,6 +214,8 @@ static inline const mnc_op *mnc_op_of(const mn_context *c, uint32_t stage) {
 static inline const mnc_call *mnc_call_of(const mn_context *c, uint32_t stage) {
     return &c->at->calls[c->at->active[stage / 2]];
 }
+/* Active call k does not run in this step: the next one does what it would. */
+bool mnc_taken(const mn_context *, uint32_t k);
 /* What a stage that the node has is in this step. */
 mnc_work mnc_work_of(const mn_context *, uint32_t stage);
 void mnc_context_free(mn_context *);

@@ -9,7 +9,20 @@
 #include "mnc.h"
 
 /* ---- which stages are one phase -------------------------------------------------------------- */
+/* Whether the stage's node does what its maker would do. */
+static bool takes(const mn_context *c, uint32_t stage) {
+    const mnc_call *call = mnc_call_of(c, stage);
+    const mnc_op *op = mnc_op_of(c, stage);
+    return call->maker && op->takes && op->takes(call);
+}
+
+bool mnc_taken(const mn_context *c, uint32_t k) {
+    return k + 1 < c->at->n_active && takes(c, 2 * (k + 1));
+}
+
 static bool exists(const mn_context *c, uint32_t stage) {
+    if (mnc_taken(c, stage / 2))
+        return false;
     return stage % 2 == MNC_MAIN || mnc_op_of(c, stage)->first;
 }
 
@@ -63,6 +76,8 @@ static memory operand(const mn_context *c, uint32_t stage, uint32_t i) {
     memory in = {0};
     if (i < n_in) {
         in = memory_of(&call->in[i]);
+        if (!i && stage % 2 == MNC_FIRST && takes(c, stage))
+            in = memory_of(&call->maker->in[0]);
         if (begins(c, stage))
             in.rows = 0;
         return in;

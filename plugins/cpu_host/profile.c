@@ -183,7 +183,7 @@ static void count_work(const mn_graph *g, const mnc_call *c, const mnc_note *see
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
-/* The i-th call that ran, as a unit. */
+/* The i-th active call, as a unit; what it does of the one before is its own. */
 static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i) {
     const mn_program *p = c->prog;
     const uint32_t step = s->active[i];
@@ -191,7 +191,10 @@ static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i
     const mnc_note *own = &c->notes[i];
     mn_profile_unit u = {.node = p->steps[step].node, .n_nodes = 1};
     u.time_ns = own->time_ns;
-    count_work(p->graph, call, own, &u);
+    if (!mnc_taken(c, i))
+        count_work(p->graph, call, own, &u);
+    if (i && mnc_taken(c, i - 1))
+        count_work(p->graph, call->maker, own, &u);
     strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
     return u;
 }

@@ -77,17 +77,20 @@ INLINE void begin(const mnk_attend_block *b, const float *q, const int planes) {
     const places p = places_of(b, planes);
     const int64_t groups = groups_of(b->n);
     const float *row[SIDE];
+    const int64_t bytes = group_bytes(b->dk, planes);
+    const int64_t sums = groups * b->dv * SIDE;
     for (int64_t g = 0; g < groups; g++) {
+        const int64_t first = SIDE * g;
         int64_t some = 0;
-        for (; some < SIDE && SIDE * g + some < b->n; some++)
-            row[some] = q + (SIDE * g + some) * b->dk;
-        pack(row, some, b->dk, p.q + g * group_bytes(b->dk, planes), planes);
+        while (some < SIDE && first + some < b->n) {
+            row[some] = q + (first + some) * b->dk;
+            some++;
+        }
+        pack(row, some, b->dk, p.q + g * bytes, planes);
+        v_store(p.top + first, v_set1(-INFINITY));
+        v_store(p.sum + first, v_set1(0));
     }
-    for (int64_t i = 0; i < groups; i++) {
-        v_store(p.top + SIDE * i, v_set1(-INFINITY));
-        v_store(p.sum + SIDE * i, v_set1(0));
-    }
-    memset(p.acc, 0, (size_t)(groups * b->dv * SIDE) * sizeof *p.acc);
+    memset(p.acc, 0, (size_t)sums * sizeof *p.acc);
 }
 
 /* The rows of k as they lie: [groups][planes][tiles][16 rows][32 columns]. */
@@ -97,12 +100,15 @@ INLINE void put_keys(const float *k, int64_t d, uint8_t *to, const int planes) {
         for (int64_t t = 0; t < tiles_of(d); t++) {
             uint8_t *tile = to + t * TILE_BYTES;
             for (int i = 0; i < SIDE; i++) {
+                const float *row = k + (SIDE * g + i) * d;
                 VF v[2];
-                load_columns(k + (SIDE * g + i) * d, COLUMNS * t, d, v);
+                load_columns(row, COLUMNS * t, d, v);
                 const __m512i high = round_pair(v[0], v[1]);
                 _mm512_storeu_si512(tile + 64 * i, high);
-                if (planes == 2)
-                    _mm512_storeu_si512(tile + plane + 64 * i, rest_pair(v[0], v[1], high));
+                if (planes != 2)
+                    continue;
+                const __m512i low = rest_pair(v[0], v[1], high);
+                _mm512_storeu_si512(tile + plane + 64 * i, low);
             }
         }
 }
@@ -133,8 +139,10 @@ INLINE bool put_values(const mnk_attend_tile *t, int64_t dv, uint8_t *to, const 
                 const VF b = value_at(t, p + 1, c, dv, &top);
                 const __m512i rounded = round_pair(a, b);
                 high[i] = zip_halves(rounded);
-                if (planes == 2)
-                    low[i] = zip_halves(rest_pair(a, b, rounded));
+                if (planes != 2)
+                    continue;
+                const __m512i rest = rest_pair(a, b, rounded);
+                low[i] = zip_halves(rest);
             }
             uint8_t *at = to + tile * TILE_BYTES;
             transpose16(high);
@@ -166,14 +174,17 @@ INLINE void multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const in
 /* Of a pair of groups of queries from q on: s [PAIR][MNK_TILE][16]. */
 INLINE void make_scores(const uint8_t *q, const uint8_t *k, int64_t d, float *s, const int planes) {
     const int64_t group = group_bytes(d, planes);
+    const int64_t tiles = tiles_of(d);
     for (int64_t j = 0; j < KEY_GROUPS; j += 2) {
-        float *to = s + j * SIDE * SIDE;
+        float *first = s + j * SIDE * SIDE;
+        float *second = first + SCORES;
         TILES_ZERO();
-        multiply(k + j * group, q, tiles_of(d), 2, planes);
-        TILE_STORE(0, to);
-        TILE_STORE(1, to + SIDE * SIDE);
-        TILE_STORE(2, to + SCORES);
-        TILE_STORE(3, to + SCORES + SIDE * SIDE);
+        multiply(k, q, tiles, 2, planes);
+        k += 2 * group;
+        TILE_STORE(0, first);
+        TILE_STORE(1, first + SIDE * SIDE);
+        TILE_STORE(2, second);
+        TILE_STORE(3, second + SIDE * SIDE);
     }
 }
 
@@ -204,9 +215,12 @@ INLINE void add_values(const uint8_t *v, const uint8_t *weights, int64_t dv, flo
 static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_t dv,
                            const int32_t *lo, const int32_t *hi, int64_t n, float *acc) {
     for (int64_t i = 0; i < n; i++)
-        for (int64_t p = lo[i]; p < hi[i]; p++)
+        for (int64_t p = lo[i]; p < hi[i]; p++) {
+            const float by = weight[SIDE * p + i];
+            const float *v = t->v + p * dv;
             for (int64_t c = 0; c < dv; c++)
-                acc[SIDE * c + i] += weight[SIDE * p + i] * t->v[p * dv + c];
+                acc[SIDE * c + i] += by * v[c];
+        }
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -310,7 +324,8 @@ INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *to
         by = v_set1(1);
     }
     const VF before = v_load(top);
-    const VF now = v_max(v_mul(top_of(s), by), before);
+    const VF most = v_mul(top_of(s), by);
+    const VF now = v_max(most, before);
     const VF base = v_sel_lt(v_set1(-INFINITY), now, now, v_set1(0)); /* nobody was seen yet */
     const VF less = v_sub(v_set1(0), base);
     const VF share = exp2_down(v_sub(before, base), 2);
@@ -319,8 +334,10 @@ INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *to
 #pragma GCC unroll 2
     for (int64_t p = 0; p < MNK_TILE; p += 2) {
         float *at = s + SIDE * p;
-        const VF a = exp2_down(v_fma(v_load(at), by, less), planes);
-        const VF b = exp2_down(v_fma(v_load(at + SIDE), by, less), planes);
+        const VF x = v_fma(v_load(at), by, less);
+        const VF y = v_fma(v_load(at + SIDE), by, less);
+        const VF a = exp2_down(x, planes);
+        const VF b = exp2_down(y, planes);
         of_even = v_add(of_even, a);
         of_odd = v_add(of_odd, b);
         put_weights(a, b, p / 2, to, planes);
@@ -329,78 +346,96 @@ INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *to
             v_store(at + SIDE, b);
         }
     }
+    const VF of_tile = v_add(of_even, of_odd);
+    const __mmask16 as_before = _mm512_cmp_ps_mask(share, v_set1(1), _CMP_EQ_OQ);
     v_store(top, now);
-    v_store(sum, v_fma(v_load(sum), share, v_add(of_even, of_odd)));
-    if (_mm512_cmp_ps_mask(share, v_set1(1), _CMP_EQ_OQ) == 0xffff)
+    v_store(sum, v_fma(v_load(sum), share, of_tile));
+    if (as_before == 0xffff)
         return;
-    for (int64_t c = 0; c < dv; c++)
-        v_store(acc + SIDE * c, v_mul(v_load(acc + SIDE * c), share));
+    for (int64_t c = 0; c < dv; c++) {
+        float *at = acc + SIDE * c;
+        v_store(at, v_mul(v_load(at), share));
+    }
 }
 
 /* ---- the block ------------------------------------------------------------------------------- */
+/* A tile's weights of a pair of groups, from scores s, and the values that they bring. */
+INLINE void add_pair(const mnk_attend_block *b, const mnk_attend_tile *t, const places *p,
+                     int64_t g, float *s, bool finite, const int planes) {
+    const int64_t weights = planes * WEIGHT_TILES * TILE_BYTES;
+    const int64_t sums = b->dv * SIDE;
+    float *acc = p->acc + g * sums;
+    for (int64_t i = 0; i < PAIR; i++) {
+        const int64_t at = SIDE * (g + i);
+        const seen see = seen_of(t, at, b->n - at);
+        float *of_group = acc + i * sums;
+        uint8_t *to = p->weights + i * weights;
+        float *scores = s + i * SCORES;
+        weigh(t, &see, scores, p->top + at, p->sum + at, of_group, b->dv, to, !finite, planes);
+        if (finite)
+            continue;
+        const int64_t some = b->n - at < SIDE ? b->n - at : SIDE;
+        add_any_values(t, scores, b->dv, t->lo + at, t->hi + at, some, of_group);
+    }
+    if (finite)
+        add_values(p->v, p->weights, b->dv, acc, sums, planes);
+}
+
 /* The next pair's scores are asked for before this pair's are weighed: they are multiplied
  * meanwhile. */
 INLINE void add(const mnk_attend_block *b, const mnk_attend_tile *t, const int planes) {
     const places p = places_of(b, planes);
-    const int64_t groups = groups_of(b->n);
+    const int64_t pairs = groups_of(b->n) / PAIR;
     const int64_t of_pair = PAIR * group_bytes(b->dk, planes);
-    const int64_t weights = planes * WEIGHT_TILES * TILE_BYTES;
-    const int64_t sums = b->dv * SIDE;
+    float *s = p.scores;
+    float *next = s + PAIR * SCORES;
     TILES_BEGIN();
     put_keys(t->k, b->dk, p.k, planes);
     const bool finite = put_values(t, b->dv, p.v, planes);
-    make_scores(p.q, p.k, b->dk, p.scores, planes);
-    for (int64_t g = 0; g < groups; g += PAIR) {
-        float *s = p.scores + g / PAIR % 2 * PAIR * SCORES;
-        float *next = p.scores + (g / PAIR + 1) % 2 * PAIR * SCORES;
-        float *acc = p.acc + g * sums;
-        if (g + PAIR < groups)
-            make_scores(p.q + (g / PAIR + 1) * of_pair, p.k, b->dk, next, planes);
-        for (int64_t i = 0; i < PAIR; i++) {
-            const int64_t at = SIDE * (g + i);
-            const seen see = seen_of(t, at, b->n - at);
-            weigh(t, &see, s + i * SCORES, p.top + at, p.sum + at, acc + i * sums, b->dv,
-                  p.weights + i * weights, !finite, planes);
-        }
-        if (finite) {
-            add_values(p.v, p.weights, b->dv, acc, sums, planes);
-            continue;
-        }
-        for (int64_t i = 0; i < PAIR; i++) {
-            const int64_t at = SIDE * (g + i);
-            const int64_t some = b->n - at < SIDE ? b->n - at : SIDE;
-            add_any_values(t, s + i * SCORES, b->dv, t->lo + at, t->hi + at, some, acc + i * sums);
-        }
+    make_scores(p.q, p.k, b->dk, s, planes);
+    for (int64_t i = 0; i < pairs; i++) {
+        float *const now = s;
+        if (i + 1 < pairs)
+            make_scores(p.q + (i + 1) * of_pair, p.k, b->dk, next, planes);
+        add_pair(b, t, &p, i * PAIR, now, finite, planes);
+        s = next;
+        next = now;
     }
     TILES_END();
 }
 
+/* What the sums of a group are multiplied by in the end; sink: of its n queries, or NULL. */
+INLINE VF last_factor(const float *top_at, const float *sum_at, const float *sink, int64_t n) {
+    const VF top = v_load(top_at);
+    const VF sum = v_load(sum_at);
+    if (!sink)
+        return v_div(v_set1(1), sum);
+    const __mmask16 keep = (__mmask16)((1u << n) - 1);
+    const VF logit = _mm512_maskz_loadu_ps(keep, sink);
+    const VF one_more = v_mul(logit, v_set1(1.44269504f));
+    const VF most = v_max(top, one_more);
+    const VF share = exp2_down(v_sub(top, most), 2);
+    const VF of_sink = exp2_down(v_sub(one_more, most), 2);
+    return v_div(share, v_fma(sum, share, of_sink));
+}
+
 INLINE void end(const mnk_attend_block *b, const float *sink, float *const *y, const int planes) {
     const places p = places_of(b, planes);
-    for (int64_t g = 0; SIDE * g < b->n; g++) {
-        const int64_t n = b->n - SIDE * g < SIDE ? b->n - SIDE * g : SIDE;
-        float *const *rows = y + SIDE * g;
-        const VF top = v_load(p.top + SIDE * g);
-        VF sum = v_load(p.sum + SIDE * g);
-        VF share = v_set1(1);
-        if (sink) {
-            const __mmask16 keep = (__mmask16)((1u << n) - 1);
-            const VF logit = _mm512_maskz_loadu_ps(keep, sink + SIDE * g);
-            const VF one_more = v_mul(logit, v_set1(1.44269504f));
-            const VF most = v_max(top, one_more);
-            share = exp2_down(v_sub(top, most), 2);
-            sum = v_fma(sum, share, exp2_down(v_sub(one_more, most), 2));
-        }
-        const VF by = v_div(share, sum);
-        const float *acc = p.acc + g * b->dv * SIDE;
+    for (int64_t first = 0; first < b->n; first += SIDE) {
+        const int64_t n = b->n - first < SIDE ? b->n - first : SIDE;
+        const float *of_group = sink ? sink + first : NULL;
+        const VF by = last_factor(p.top + first, p.sum + first, of_group, n);
+        const float *acc = p.acc + first * b->dv;
         for (int64_t c = 0; c < b->dv; c += SIDE) {
             __m512i columns[SIDE];
-            for (int i = 0; i < SIDE; i++)
-                columns[i] = _mm512_castps_si512(v_mul(v_load(acc + SIDE * (c + i)), by));
+            for (int i = 0; i < SIDE; i++) {
+                const VF sum = v_load(acc + SIDE * (c + i));
+                columns[i] = _mm512_castps_si512(v_mul(sum, by));
+            }
             transpose16(columns);
             for (int64_t i = 0; i < n; i++)
-                if (rows[i])
-                    _mm512_storeu_si512(rows[i] + c, columns[i]);
+                if (y[first + i])
+                    _mm512_storeu_si512(y[first + i] + c, columns[i]);
         }
     }
 }

@@ -2,6 +2,8 @@
  * Parts share out the rows of all weights, not those of x: each byte of a weight is read once. */
 #include "nodes.h"
 #include "blas.h"
+#include <float.h>
+#include <math.h>
 
 /* up to here small panels, still in the first cache when they are used */
 #define SOME_ROWS 48
@@ -142,7 +144,7 @@ static int64_t form_bytes(int32_t form, int64_t k, int64_t r, int64_t groups) {
     return groups * mnk_group_bytes(k, form);
 }
 
-int64_t mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
+void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
     int64_t at = 0;
     if (f->kern[MNK_X_TILES2])
         f->kern[MNK_X_TILES] = NULL;
@@ -151,10 +153,11 @@ int64_t mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups) {
         if (f->kern[form])
             at += form_bytes(form, k, r, groups);
     }
+    f->end = at;
     if (!f->n_own)
-        return at;
+        return;
     f->own_bytes = at - f->at[MNK_X_TILES];
-    return at + (f->n_own - 1) * f->own_bytes;
+    f->end += (f->n_own - 1) * f->own_bytes;
 }
 
 uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
@@ -198,6 +201,104 @@ static void pack_group(const mnk_linear *kern, const float *x, int64_t i, int64_
     kern->pack(rows, n, k, to);
 }
 
+/* A router's weights: too few columns for many threads, and small enough to be read for each row of
+ * so few. */
+#define NARROW_OUTPUTS 64
+#define NARROW_ELEMENTS (1 << 18)
+static bool is_narrow(int64_t n, int64_t k) {
+    return n <= NARROW_OUTPUTS && n * k <= NARROW_ELEMENTS;
+}
+
+/* ---- the norm before few rows' products ------------------------------------------------------ */
+/* y = f (W (g x)), where f = 1 / sqrt(mean x^2 + eps) is behind the product: so a part that has made
+ * some columns of x goes on with g x, and with their squares, before the other columns are there. */
+bool mnk_linear_takes(const mnc_call *c) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const mnc_call *norm = c->maker;
+    if (!norm || norm->node->op != MN_OP_RMS_NORM || norm->in[0].n_dim != 2)
+        return false;
+    const mnc_weight *only = c->in[MN_LINEAR_WEIGHT].weight;
+    const bool narrow = c->node->n_out == 1 && is_narrow(only->rows, x->cols);
+    return x->rows && x->rows <= COLUMN_ROWS && x->cols % 32 == 0 && !narrow;
+}
+
+/* Sums of squares of r rows, [r, k / 32], behind the forms of x. */
+static uint64_t squares_bytes(int64_t k, int64_t r) {
+    return (uint64_t)(r * (k / 32)) * sizeof(double);
+}
+static double *squares_of(const mnc_call *c, const mnk_forms *f) {
+    void *at = (uint8_t *)c->shared + f->end;
+    return at;
+}
+
+/* x: 32 columns; in double where the range of f32 is left. */
+static double sum_squares(const float *x) {
+    float sum[8] = {0};
+    double all = 0;
+    for (int i = 0; i < 32; i += 8)
+        for (int l = 0; l < 8; l++) {
+            const float value = x[i + l];
+            sum[l] += value * value;
+        }
+    for (int l = 0; l < 8; l++)
+        all += sum[l];
+    if (all <= FLT_MAX)
+        return all;
+    all = 0;
+    for (int i = 0; i < 32; i++)
+        all += (double)x[i] * x[i];
+    return all;
+}
+
+/* Gains of the 32 columns of a block. */
+static void gains_of(const mnc_call *norm, int64_t block, float *gain) {
+    const mnc_weight *g = norm->in[MN_RMS_NORM_WEIGHT].weight;
+    const float offset = (float)mnc_attr_f64(norm, MN_RMS_NORM_ATTR_OFFSET);
+    for (int64_t i = 0; i < 32; i++)
+        gain[i] = mnk_load1(g->data, g->dtype.id, 32 * block + i) + offset;
+}
+
+/* This part's share of g x, in place of the norm's result, and of the squares. */
+static void take_norm(const mnc_call *c, const mnc_worker *w, const mnk_forms *f) {
+    const mnc_operand *x = &c->in[MN_LINEAR_X];
+    const int64_t blocks = x->cols / 32;
+    double *squares = squares_of(c, f);
+    int64_t first;
+    int64_t end;
+    int64_t lo;
+    int64_t hi;
+    mnc_range_rows(w, x->rows, &first, &end);
+    mnc_range_units(w, blocks, &lo, &hi);
+    for (int64_t b = lo; b < hi; b++) {
+        float gain[32];
+        gains_of(c->maker, b, gain);
+        for (int64_t i = first; i < end; i++) {
+            const int64_t at = i * x->cols + 32 * b;
+            const float *from = (const float *)c->maker->in[0].ptr + at;
+            float *to = (float *)x->ptr + at;
+            squares[i * blocks + b] = sum_squares(from);
+            for (int l = 0; l < 32; l++)
+                to[l] = from[l] * gain[l];
+        }
+    }
+}
+
+/* What outputs [lo, hi) of row i still lack. */
+static void apply_norm(const mnc_call *c, const mnk_forms *f, int64_t i, float *y, int64_t lo,
+                       int64_t hi) {
+    const int64_t k = c->in[MN_LINEAR_X].cols;
+    const int64_t blocks = k / 32;
+    const double *squares = squares_of(c, f) + i * blocks;
+    const double eps = mnc_attr_f64(c->maker, MN_RMS_NORM_ATTR_EPS);
+    double sum[4] = {0};
+    for (int64_t b = 0; b < blocks; b++)
+        sum[b % 4] += squares[b];
+    const double mean = (sum[0] + sum[1] + sum[2] + sum[3]) / (double)k;
+    const float by = (float)(1 / sqrt(mean + eps));
+    for (int64_t j = lo; j < hi; j++)
+        y[j] *= by;
+}
+
 /* Once for all weights: to 8 bits, or to tiles. */
 void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
@@ -205,6 +306,8 @@ void mnk_linear_quantise(const mnc_call *c, mnc_worker *w) {
     uint8_t *made = c->shared;
     int64_t lo;
     int64_t hi;
+    if (mnk_linear_takes(c))
+        take_norm(c, w, &f);
     if (f.kern[MNK_X_A8])
         mnk_quantise_rows(w, x->ptr, x->rows, 1, x->cols, made + f.at[MNK_X_A8]);
     if (!mnk_forms_has_tiles(&f))
@@ -289,6 +392,8 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         }
         mnk_linear_rows(kern, wt, pair, end - first, lo, hi, panel);
     }
+    for (int64_t j = first; j < end && mnk_linear_takes(c); j++)
+        apply_norm(c, &forms, j, y + j * wt->rows, lo, hi);
     if (bias)
         add_bias(bias, y + first * wt->rows, end - first, wt->rows, lo, hi);
 }
@@ -305,14 +410,6 @@ static int64_t all_rows(const mnc_call *c) {
     for (uint32_t i = 0; i < c->node->n_out; i++)
         n += shared_rows(c, i);
     return n;
-}
-
-/* A router's weights: too few columns for many threads, and small enough to be read for each row of
- * so few. */
-#define NARROW_OUTPUTS 64
-#define NARROW_ELEMENTS (1 << 18)
-static bool is_narrow(int64_t n, int64_t k) {
-    return n <= NARROW_OUTPUTS && n * k <= NARROW_ELEMENTS;
 }
 
 /* Quantisation by blocks of 32; outputs by 16, all outputs the same share; narrow ones by rows. */
@@ -351,7 +448,7 @@ mnc_work mnk_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads) 
         return (mnc_work){0, 0};
     if (stage == MNC_FIRST) {
         const mnk_forms f = forms_of(c, 1);
-        const bool in_rows = f.kern[MNK_X_A8];
+        const bool in_rows = f.kern[MNK_X_A8] || mnk_linear_takes(c);
         if (!in_rows && !mnk_forms_has_tiles(&f))
             return (mnc_work){0, 0};
         const int64_t units = in_rows ? x->rows : mnk_groups(x->rows);
@@ -430,9 +527,16 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
         share_of_each(c, w);
         return;
     }
-    mnc_range_guided(w, n * ((r + some - 1) / some), 16, &lo, &hi);
-    for (int64_t first = 0; first < r; first += some, lo -= n, hi -= n)
-        outputs(c, w, lo > 0 ? lo : 0, hi < n ? hi : n, first, first + some < r ? first + some : r);
+    const int64_t turns = (r + some - 1) / some;
+    mnc_range_guided(w, n * turns, 16, &lo, &hi);
+    for (int64_t first = 0; first < r; first += some) {
+        const int64_t end = first + some < r ? first + some : r;
+        const int64_t from = lo > 0 ? lo : 0;
+        const int64_t to = hi < n ? hi : n;
+        outputs(c, w, from, to, first, end);
+        lo -= n;
+        hi -= n;
+    }
 }
 
 void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int64_t k, int64_t r,
@@ -467,7 +571,8 @@ static uint64_t own_bytes(const mnc_query *q, const mnk_use *use, int64_t k, int
             if (kern)
                 mnk_forms_add(&f, kern);
         }
-    return (uint64_t)mnk_forms_place(&f, k, r, mnk_groups(r));
+    mnk_forms_place(&f, k, r, mnk_groups(r));
+    return (uint64_t)f.end;
 }
 
 void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
@@ -481,14 +586,17 @@ void mnk_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     for (uint32_t i = 0; i < q->node->n_out; i++)
         mnk_product_scratch(q, use, MN_LINEAR_WEIGHT + 2 * i, k, r, panel, &forms);
     const int64_t n = mnc_query_dim(q, mnc_query_in(q, MN_LINEAR_WEIGHT), 0);
-    op->begins = 1u << MNC_MAIN;
-    if (q->node->n_out == 1 && is_narrow(n, k))
-        op->begins = 0;
+    const int64_t few = r < COLUMN_ROWS ? r : COLUMN_ROWS;
+    uint64_t of_few = own_bytes(q, use, k, few);
+    if (q->node->n_out > 1 || !is_narrow(n, k)) {
+        op->begins = 1u << MNC_MAIN;
+        op->takes = mnk_linear_takes;
+        of_few += squares_bytes(k, few);
+    }
     op->worker_bytes += pairs_bytes(r);
     op->shared_bytes = mnk_x_bytes(forms, k, r, mnk_groups(r));
-    const uint64_t own = own_bytes(q, use, k, r < COLUMN_ROWS ? r : COLUMN_ROWS);
-    if (own > op->shared_bytes)
-        op->shared_bytes = own;
+    if (of_few > op->shared_bytes)
+        op->shared_bytes = of_few;
 }
 
 bool mnk_linear_wants_blas(const mnc_query *q, const mnk_use *use) {

@@ -37,6 +37,8 @@ mnc_work mnk_moe_route_work(const mnc_call *c, uint32_t stage, uint32_t n_thread
 mnc_work mnk_moe_linear_work(const mnc_call *c, uint32_t stage, uint32_t n_threads);
 /* mnc_op.cells of those that have more than rows. */
 int64_t mnk_linear_cells(const mnc_call *c, uint32_t stage);
+/* mnc_op.takes: the norm before few rows' products. */
+bool mnk_linear_takes(const mnc_call *c);
 int64_t mnk_attention_cells(const mnc_call *c, uint32_t stage);
 int64_t mnk_vector_cells(const mnc_call *c, uint32_t stage); /* norms */
 int64_t mnk_head_cells(const mnc_call *c, uint32_t stage);   /* ROPE, KV_STORE */
@@ -81,10 +83,11 @@ typedef struct {
      * makes them, for all threads. */
     int64_t n_own;
     int64_t own_bytes;
+    int64_t end; /* of all */
 } mnk_forms;
 void mnk_forms_add(mnk_forms *f, const mnk_linear *kern);
-/* When all are added; returns the bytes of all. */
-int64_t mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
+/* When all are added. */
+void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
 /* A stage before the products makes tiles. */
 static inline bool mnk_forms_has_tiles(const mnk_forms *f) {
     const bool tiles = f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
