@@ -224,8 +224,8 @@ static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
-/* 2^x for x <= 0; NaN stays. 2^f for 0 <= f < 1 is a polynomial fitted for the least relative error:
- * 9e-5 for weights that are rounded to one plane, 9e-8 for two. It is 1 at 0. */
+/* 2^x for x <= 0; NaN stays. 2^f for 0 <= f < 1 is a polynomial fitted for the least relative
+ * error: 9e-5 for weights that are rounded to one plane, 9e-8 for two. It is 1 at 0. */
 INLINE VF exp2_down(VF x, const int planes) {
     static const float rough[] = {7.706704226e-02f, 2.276449907e-01f, 6.951167866e-01f, 1.0f};
     static const float fine[] = {1.867130075e-03f, 9.017030309e-03f, 5.579991312e-02f,
@@ -288,8 +288,8 @@ INLINE VF top_of(const float *s) {
     return v_max(v_max(top[0], top[1]), v_max(top[2], top[3]));
 }
 
-/* The upper halves of two registers of f32, each beside its place in the other: bf16 whose last place
- * is rounded away from 0. */
+/* The upper halves of two registers of f32, each beside its place in the other: bf16 whose last
+ * place is rounded away from 0. */
 INLINE __m512i upper_halves(VF a, VF b) {
     const __m512i half = _mm512_set1_epi32(0x8000);
     const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half);

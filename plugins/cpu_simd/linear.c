@@ -210,8 +210,8 @@ static bool is_narrow(int64_t n, int64_t k) {
 }
 
 /* ---- the norm before few rows' products ------------------------------------------------------ */
-/* y = f (W (g x)), where f = 1 / sqrt(mean x^2 + eps) is behind the product: so a part that has made
- * some columns of x goes on with g x, and with their squares, before the other columns are there. */
+/* y = f (W (g x)), where f = 1 / sqrt(mean x^2 + eps) is behind the product: so a part that has
+ * made some columns of x goes on with g x, and with their squares, before the others are there. */
 bool mnk_linear_takes(const mnc_call *c) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnc_call *norm = c->maker;
@@ -250,12 +250,22 @@ static double sum_squares(const float *x) {
     return all;
 }
 
-/* Gains of the 32 columns of a block. */
+/* Gains of the 32 columns of a block; each loop in one type, so that it becomes vectors. */
 static void gains_of(const mnc_call *norm, int64_t block, float *gain) {
     const mnc_weight *g = norm->in[MN_RMS_NORM_WEIGHT].weight;
     const float offset = (float)mnc_attr_f64(norm, MN_RMS_NORM_ATTR_OFFSET);
-    for (int64_t i = 0; i < 32; i++)
-        gain[i] = mnk_load1(g->data, g->dtype.id, 32 * block + i) + offset;
+    const int64_t first = 32 * block;
+    const uint8_t *data = g->data;
+    if (g->dtype.id == MN_F32)
+        memcpy(gain, data + 4 * first, 32 * sizeof *gain);
+    else if (g->dtype.id == MN_BF16)
+        for (int i = 0; i < 32; i++)
+            gain[i] = mnk_load1(data, MN_BF16, first + i);
+    else
+        for (int i = 0; i < 32; i++)
+            gain[i] = mnk_load1(data, MN_F16, first + i);
+    for (int i = 0; i < 32; i++)
+        gain[i] += offset;
 }
 
 /* This part's share of g x, in place of the norm's result, and of the squares. */

@@ -152,8 +152,8 @@ typedef struct {
     mnc_fn softcap;
 } mnk_vector;
 
-/* Attention of a block of n query rows through tiles, in the other classes than exact. Positions come
- * in tiles of MNK_TILE, in order; sums stay in the block's room, with a running maximum. */
+/* Attention of a block of n query rows through tiles, in the other classes than exact. Positions
+ * come in tiles of MNK_TILE, in order; sums stay in the block's room, with a running maximum. */
 #define MNK_ATTEND_ROWS 32 /* fewer are not worth it */
 typedef struct {
     const float *k; /* [MNK_TILE, dk]; rows that nobody sees may be anything */
