@@ -172,6 +172,7 @@ static mn_status fill_call(mn_context *c, uint32_t i, mn_error *err) {
     call->attr = g->attrs + n->attr_off;
     call->n_attr = n->n_attr;
     call->user = step->op.user;
+    call->maker = NULL;
     call->kv.geo = step->kv;
     call->shared = c->scratch + p->arena_bytes + step->shared_at;
     for (uint32_t j = 0; j < n->n_in; j++)
@@ -211,7 +212,6 @@ static void find_makers(mn_context *c) {
         mnc_call *call = &c->at->calls[c->at->active[i]];
         const int32_t made = mnp_out(g, before->node, 0);
         const bool is_first = call->node->n_in && mnp_in(g, call->node, 0) == made;
-        call->maker = NULL;
         if (made < 0 || before->node->n_out != 1 || !is_first || c->at->bindings[made].buffer)
             continue;
         const bool whole = mnp_root(g, (uint32_t)made) == (uint32_t)made;
