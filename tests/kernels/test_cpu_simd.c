@@ -1,6 +1,7 @@
 /* test_cpu_simd.c -- cpu_simd through its table against reference: every op, weight type, class and
  * ISA cap. */
 #include "harness.h"
+#include <math.h>
 #include "host.h"
 #include "../../plugins/cpu_simd/rows.h"
 #include <dlfcn.h>
@@ -440,6 +441,75 @@ static void behind_the_table(void **state) {
     h_close(&p);
 }
 
+enum { NORM_ROWS = 33, NORM_K = 64, NORM_N = 96 };
+/* What norm_before_product expects, by doubles. */
+static void normed_products(const float *x, int64_t rows, const float *gain, const float *w,
+                            double *want) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = x + r * NORM_K;
+        double squares = 0;
+        for (int i = 0; i < NORM_K; i++)
+            squares += (double)row[i] * row[i];
+        const double by = 1 / sqrt(squares / NORM_K + 1e-5);
+        for (int j = 0; j < NORM_N; j++) {
+            const float *weight = w + j * NORM_K;
+            double sum = 0;
+            for (int i = 0; i < NORM_K; i++)
+                sum += by * row[i] * (gain[i] + 0.5) * weight[i];
+            want[r * NORM_N + j] = sum;
+        }
+    }
+}
+
+/* A norm that few rows' products take, one that they do not, and one that is an output, too; every
+ * other row has squares beyond the range of f32. */
+static void norm_before_product_of(int64_t rows, bool is_output) {
+    static double want[NORM_ROWS * NORM_N];
+    float x[NORM_ROWS * NORM_K];
+    float gain[NORM_K];
+    float w[NORM_N * NORM_K];
+    uint64_t seed = 7;
+    h_plugin p;
+    if (!h_open(&p, plugin))
+        skip();
+    for (int64_t i = 0; i < NORM_ROWS * NORM_K; i++)
+        x[i] = case_rand(&seed) * (i / NORM_K % 2 ? 1e22f : 1);
+    for (int i = 0; i < NORM_K; i++)
+        gain[i] = case_rand(&seed);
+    for (int i = 0; i < NORM_N * NORM_K; i++)
+        w[i] = case_rand(&seed);
+    op_case *c = case_new();
+    const uint32_t role = is_output ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR;
+    const int32_t in = case_mat(c, MN_ROLE_INPUT, MN_F32, rows, NORM_K, x, "x");
+    const int32_t g = case_vec(c, MN_ROLE_WEIGHT, MN_F32, NORM_K, gain, "gain");
+    const int32_t m = case_mat(c, MN_ROLE_WEIGHT, MN_F32, NORM_N, NORM_K, w, "w");
+    const int32_t normed = case_mat(c, role, MN_F32, rows, NORM_K, NULL, "normed");
+    const int32_t y = case_mat(c, MN_ROLE_OUTPUT, MN_F32, rows, NORM_N, NULL, "y");
+    case_node(c, MN_OP_RMS_NORM, (const int32_t[]){in, g}, 2, &normed, 1,
+              (const uint64_t[]){case_f64(1e-5), case_f64(0.5)}, 2);
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){normed, m, -1}, 3, &y, 1, NULL, 0);
+    h_run(&p, c, MN_PRECISION_EXACT);
+    normed_products(x, rows, gain, w, want);
+    const float *got = c->result[y];
+    for (int64_t i = 0; i < rows * NORM_N; i++)
+        assert_true(fabs(got[i] - want[i]) <= 1e-5 * sqrt(NORM_K));
+    case_free(c);
+    h_close(&p);
+}
+
+static void norm_before_product(void **state) {
+    static const int64_t rows[] = {1, 2, 5, 32, NORM_ROWS};
+    (void)state;
+    for (size_t cap = 0; cap < n_caps; cap++) {
+        h_host_option("isa", caps[cap]);
+        for (int i = 0; i < 5; i++) {
+            norm_before_product_of(rows[i], false);
+            norm_before_product_of(rows[i], true);
+        }
+    }
+    h_host_option(NULL, NULL);
+}
+
 /* The same rows alone and among others: the same bits in class exact. Cases of one seed share x and
  * w as far as they go. */
 static void batch_invariance(void **state) {
@@ -491,6 +561,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(scratch_of_experts),
                                        cmocka_unit_test(equal_experts),
                                        cmocka_unit_test(behind_the_table),
+                                       cmocka_unit_test(norm_before_product),
                                        cmocka_unit_test(bad_isa)};
     find_caps();
     if (argc > 1) {
