@@ -204,13 +204,15 @@ static uint32_t readers_of(const mn_context *c, uint32_t t) {
     return n;
 }
 
-/* Fills maker of each call whose first input is all that the call before it is for. */
+/* Fills maker of each call that might do what the call before it does, whose only use it is. */
 static void find_makers(mn_context *c) {
     const mn_graph *g = c->prog->graph;
     for (uint32_t i = 1; i < c->at->n_active; i++) {
         const mnc_call *before = &c->at->calls[c->at->active[i - 1]];
         mnc_call *call = &c->at->calls[c->at->active[i]];
         const int32_t made = mnp_out(g, before->node, 0);
+        if (!c->prog->steps[c->at->active[i]].op.takes)
+            continue;
         const bool is_first = call->node->n_in && mnp_in(g, call->node, 0) == made;
         if (made < 0 || before->node->n_out != 1 || !is_first || c->at->bindings[made].buffer)
             continue;

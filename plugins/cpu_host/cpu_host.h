@@ -83,8 +83,8 @@ struct mnc_call {
          * during the node */
     void *shared;
     int64_t max_rows; /* symbol_max of the leading dimension: what scratch was sized for */
-    /* The call before this one, if it computes operand 0 and nothing else, for this call alone;
-     * else NULL. */
+    /* Of nodes with mnc_op.takes: the call before, if it computes operand 0 and nothing else, for
+     * this call alone. Else NULL */
     const mnc_call *maker;
 };
 

@@ -57,15 +57,9 @@ INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, 
                 low[i] = rest_pair(v[0], v[1], high[i]);
         }
         uint8_t *tile = to + t * TILE_BYTES;
-        transpose16(high);
-        for (int i = 0; i < SIDE; i++)
-            _mm512_storeu_si512(tile + 64 * i, high[i]);
-        if (planes != 2)
-            continue;
-        tile += tiles * TILE_BYTES;
-        transpose16(low);
-        for (int i = 0; i < SIDE; i++)
-            _mm512_storeu_si512(tile + 64 * i, low[i]);
+        put_columns(high, tile);
+        if (planes == 2)
+            put_columns(low, tile + tiles * TILE_BYTES);
     }
 }
 

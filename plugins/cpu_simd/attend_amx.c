@@ -145,14 +145,9 @@ INLINE bool put_values(const mnk_attend_tile *t, int64_t dv, uint8_t *to, const 
                 low[i] = zip_halves(rest);
             }
             uint8_t *at = to + tile * TILE_BYTES;
-            transpose16(high);
-            for (int i = 0; i < SIDE; i++)
-                _mm512_storeu_si512(at + 64 * i, high[i]);
-            if (planes != 2)
-                continue;
-            transpose16(low);
-            for (int i = 0; i < SIDE; i++)
-                _mm512_storeu_si512(at + plane + 64 * i, low[i]);
+            put_columns(high, at);
+            if (planes == 2)
+                put_columns(low, at + plane);
         }
     return _mm512_reduce_max_epi32(top) < 0x7f800000;
 }
@@ -224,6 +219,7 @@ static void add_any_values(const mnk_attend_tile *t, const float *weight, int64_
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
+#define LOG2_E 1.44269504f
 /* 2^x for x <= 0; NaN stays. 2^f for 0 <= f < 1 is a polynomial fitted for the least relative
  * error: 9e-5 for weights that are rounded to one plane, 9e-8 for two. It is 1 at 0. */
 INLINE VF exp2_down(VF x, const int planes) {
@@ -257,7 +253,7 @@ static seen seen_of(const mnk_attend_tile *t, int64_t at, int64_t n) {
 
 INLINE VF cap_scores(VF s, float scale, float cap) {
     const VF x = v_mul(s, v_set1(scale / cap));
-    return v_mul(v_tanh(x), v_set1(cap * 1.44269504f));
+    return v_mul(v_tanh(x), v_set1(cap * LOG2_E));
 }
 
 /* Scores [MNK_TILE][16] to logits in units of ln 2, -infinity where a query does not see. */
@@ -288,37 +284,35 @@ INLINE VF top_of(const float *s) {
     return v_max(v_max(top[0], top[1]), v_max(top[2], top[3]));
 }
 
-/* The upper halves of two registers of f32, each beside its place in the other: bf16 whose last
- * place is rounded away from 0. */
-INLINE __m512i upper_halves(VF a, VF b) {
-    const __m512i half = _mm512_set1_epi32(0x8000);
-    const __m512i low = _mm512_add_epi32(_mm512_castps_si512(a), half);
-    const __m512i high = _mm512_add_epi32(_mm512_castps_si512(b), half);
-    const __m512i upper = _mm512_and_si512(high, _mm512_set1_epi32((int32_t)0xffff0000));
-    return _mm512_or_si512(_mm512_srli_epi32(low, 16), upper);
+/* f32 whose upper half is the nearest bf16, of two the one further from 0; the lower half is 0. */
+INLINE __m512i round_half(VF a) {
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i more = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
+    return _mm512_and_si512(more, _mm512_set1_epi32((int32_t)0xffff0000));
 }
-/* What that rounding took away. */
-INLINE VF lower_half(VF a) {
-    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(a), _mm512_set1_epi32(0x8000));
-    const __m512i upper = _mm512_and_si512(rounded, _mm512_set1_epi32((int32_t)0xffff0000));
-    return v_sub(a, _mm512_castsi512_ps(upper));
+/* As bf16, each number beside its place in the other register. */
+INLINE __m512i zip_rounded(__m512i low, __m512i high) {
+    return _mm512_or_si512(_mm512_srli_epi32(low, 16), high);
 }
 
 /* Two rows of weights, side by side, to row `pair` of the second operand. */
 INLINE void put_weights(VF a, VF b, int64_t pair, uint8_t *to, const int planes) {
     uint8_t *at = to + pair * 64;
-    _mm512_storeu_si512(at, upper_halves(a, b));
+    const __m512i low = round_half(a);
+    const __m512i high = round_half(b);
+    _mm512_storeu_si512(at, zip_rounded(low, high));
     if (planes != 2)
         return;
-    const __m512i rest = upper_halves(lower_half(a), lower_half(b));
-    _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, rest);
+    const __m512i rest_low = round_half(v_sub(a, _mm512_castsi512_ps(low)));
+    const __m512i rest_high = round_half(v_sub(b, _mm512_castsi512_ps(high)));
+    _mm512_storeu_si512(at + WEIGHT_TILES * TILE_BYTES, zip_rounded(rest_low, rest_high));
 }
 
 /* Scores of a group to weights, in the operand `to` and, if keep, in their place; the group's sums
  * to what the new maximum makes of them. */
 INLINE void weigh(const mnk_attend_tile *t, const seen *see, float *s, float *top, float *sum,
                   float *acc, int64_t dv, uint8_t *to, bool keep, const int planes) {
-    VF by = v_set1(t->scale * 1.44269504f);
+    VF by = v_set1(t->scale * LOG2_E);
     if (!see->all || t->cap != 0 || !(t->scale > 0)) {
         make_logits(t, see, by, s);
         by = v_set1(1);
@@ -412,7 +406,7 @@ INLINE VF last_factor(const float *top_at, const float *sum_at, const float *sin
         return v_div(v_set1(1), sum);
     const __mmask16 keep = (__mmask16)((1u << n) - 1);
     const VF logit = _mm512_maskz_loadu_ps(keep, sink);
-    const VF one_more = v_mul(logit, v_set1(1.44269504f));
+    const VF one_more = v_mul(logit, v_set1(LOG2_E));
     const VF most = v_max(top, one_more);
     const VF share = exp2_down(v_sub(top, most), 2);
     const VF of_sink = exp2_down(v_sub(one_more, most), 2);

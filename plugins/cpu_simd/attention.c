@@ -2,7 +2,8 @@
  * A row's positions are scored in tiles of MNK_TILE with a running softmax; tiles add up to chunks
  * of CHUNK positions, and the chunks are merged in order. Both grids begin at position 0, so a
  * row's result depends neither on the other rows of the step nor on whether its chunks were
- * computed by one worker (many rows) or by several (few rows, long context). */
+ * computed by one worker (many rows) or by several (few rows, long context). Blocks of many rows on
+ * AMX (mnk_attend) have no chunks: their sums go on over all tiles. */
 #include "nodes.h"
 #include "dtype.h"
 #include <math.h>

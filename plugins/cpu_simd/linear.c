@@ -211,7 +211,9 @@ static bool is_narrow(int64_t n, int64_t k) {
 
 /* ---- the norm before few rows' products ------------------------------------------------------ */
 /* y = f (W (g x)), where f = 1 / sqrt(mean x^2 + eps) is behind the product: so a part that has
- * made some columns of x goes on with g x, and with their squares, before the others are there. */
+ * made some columns of x goes on with g x, and with their squares, before the others are there. The
+ * sums of W (g x) are those of the norm times 1 / f: they leave the range of f32 where x is above
+ * 2^115 or so. */
 bool mnk_linear_takes(const mnc_call *c) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];
     const mnc_call *norm = c->maker;
@@ -402,7 +404,8 @@ static void output(const mnc_call *c, mnc_worker *w, uint32_t i, int64_t lo, int
         }
         mnk_linear_rows(kern, wt, pair, end - first, lo, hi, panel);
     }
-    for (int64_t j = first; j < end && mnk_linear_takes(c); j++)
+    const bool lacks_norm = mnk_linear_takes(c);
+    for (int64_t j = first; j < end && lacks_norm; j++)
         apply_norm(c, &forms, j, y + j * wt->rows, lo, hi);
     if (bias)
         add_bias(bias, y + first * wt->rows, end - first, wt->rows, lo, hi);
@@ -524,8 +527,6 @@ static int64_t rows_at_once(const mnc_call *c) {
 
 void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
     const int64_t r = c->in[MN_LINEAR_X].rows;
-    const int64_t n = all_rows(c);
-    const int64_t some = rows_at_once(c);
     int64_t lo;
     int64_t hi;
     make_own(c, w);
@@ -537,6 +538,8 @@ void mnk_linear_node(const mnc_call *c, mnc_worker *w) {
         share_of_each(c, w);
         return;
     }
+    const int64_t n = all_rows(c);
+    const int64_t some = rows_at_once(c);
     const int64_t turns = (r + some - 1) / some;
     mnc_range_guided(w, n * turns, 16, &lo, &hi);
     for (int64_t first = 0; first < r; first += some) {

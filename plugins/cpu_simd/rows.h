@@ -84,7 +84,8 @@ typedef struct {
     /* weight rows [lo, hi) with all x rows */
     void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
                     void *panel);
-    /* x rows that a second cache has room for, whole groups; NULL: of any number. */
+    /* x rows, whole groups, that are best multiplied with all weights before the next ones: about
+     * what a second cache has room for. NULL: all */
     int64_t (*rows_at_once)(int64_t k);
 } mnk_linear;
 

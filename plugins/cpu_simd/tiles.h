@@ -39,3 +39,10 @@ INLINE void transpose16(__m512i r[16]) {
         mix_quarters(&t[c + 4], &t[c + 12], &r[c + 4], &r[c + 12]);
     }
 }
+
+/* The columns of 16 rows of dwords as the rows of a tile. */
+INLINE void put_columns(__m512i r[SIDE], uint8_t *tile) {
+    transpose16(r);
+    for (int i = 0; i < SIDE; i++)
+        _mm512_storeu_si512(tile + 64 * i, r[i]);
+}
