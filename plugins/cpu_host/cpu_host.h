@@ -34,8 +34,7 @@ typedef struct {
     mnc_extra scale;
     mnc_extra bias;
     mnc_extra tensor_scale;
-    /* what mnc_ops.repack made, or NULL: one block of host->alloc, released with the set */
-    void *repacked;
+    void *repacked; /* what mnc_ops.repack made, or NULL */
 } mnc_weight;
 static inline const uint8_t *mnc_row(const mnc_weight *w, int64_t r) {
     return w->groups ? w->groups[r / w->group_rows] + (uint64_t)(r % w->group_rows) * w->row_bytes
@@ -230,10 +229,12 @@ typedef struct mnc_ops {
     const char *(*reason)(void *self, uint32_t reason);
     uint32_t (*precision)(void *self, const mn_graph *g); /* the class for AUTO */
     mn_status (*prepare)(void *self, const mnc_query *q, mnc_op *op, mn_error *err);
-    /* optional: makes a faster layout of a weight for a precision; NULL or *out == NULL: used as
-     * stored */
-    mn_status (*repack)(void *self, const mn_host *host, const mnc_weight *w, uint32_t precision,
-                        void **out, mn_error *err);
+    /* optional: a second layout of LINEAR's matrices [rows, cols], which its products read beside
+     * the stored one. Its bytes in a precision; 0: there is none */
+    uint64_t (*repacked_bytes)(void *self, uint32_t dtype, int64_t rows, int64_t cols,
+                               uint32_t precision);
+    /* Makes it; to is 64-byte aligned. */
+    void (*repack)(void *self, const mnc_weight *w, uint8_t *to);
     mn_status (*self_test)(void *self, mn_error *err); /* optional */
     double (*gbps)(void *self);                        /* optional claims */
     bool has_numa; /* the option numa says where weights and caches lie (numa.h) */

@@ -45,6 +45,7 @@ typedef struct {
     void *copy;
     uint64_t copy_bytes; /* of pages of the system's; 0: copy is memory of the host */
     void *groups;
+    uint8_t *repack_to; /* where a second layout goes; NULL: there is none */
     bool wanted;
     bool put;
 } mnc_kept;
@@ -53,7 +54,9 @@ struct mn_weights {
     const mn_graph *graph;
     uint32_t precision;
     _Atomic uint32_t kept_how; /* MN_KEPT_*; puts of several threads add to it */
-    uint32_t n;                /* graph->n_tensors */
+    uint8_t *repacked;         /* second layouts, or NULL */
+    uint64_t repacked_bytes;
+    uint32_t n; /* graph->n_tensors */
     mnc_kept kept[];           /* by tensor */
 };
 
@@ -150,6 +153,15 @@ struct mn_context {
 /* mnp_read_compile, and as many operands as a call holds */
 mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c);
+/* bytes [n_tensors] of the second layouts that the weights of nodes [lo, hi) get, and their sum. None
+ * has any where all would take too long to make, or too much memory. */
+uint64_t mnc_repacked_bytes(mn_device *d, const mn_graph *g, uint32_t lo, uint32_t hi,
+                            uint32_t precision, uint64_t *bytes);
+/* Room for them all; the set has none where there is no memory. */
+void mnc_repack_open(mn_weights *w, uint32_t lo, uint32_t hi);
+void mnc_repack_close(mn_weights *w);
+/* Fills k->w.repacked of a weight that is to have one. */
+void mnc_repack(const mn_weights *w, mnc_kept *k);
 extern const mnp_kv_rules mnc_kv_rules;
 void mnc_facts(mn_device_info *info, const char *device_name);
 extern const mn_backend mnc_backend;

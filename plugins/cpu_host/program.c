@@ -227,10 +227,11 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
     mn_estimate e = {.size = sizeof e, .precision = p->precision, .row_grain = 1};
     if (p->precision == MN_PRECISION_EXACT)
         e.flags = MN_ESTIMATE_DETERMINISTIC;
-    if (ops->repack) {
-        e.weights = weights;
-        e.import_peak = weights;
-    }
+    uint64_t *repacked = mnc_new(d, p->graph->n_tensors * sizeof *repacked);
+    if (repacked)
+        e.weights = mnc_repacked_bytes(d, p->graph, p->lo, p->hi, p->precision, repacked);
+    mnc_delete(d, repacked);
+    e.import_peak = e.weights;
     e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes +
                 p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding);
     if (gbps > 0) {

@@ -27,6 +27,7 @@ mn_status mnc_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
         w->kept[t].wanted = true;
         t = mnp_next_weight(c.graph, c.node_hi, &at, &node);
     }
+    mnc_repack_open(w, c.node_lo, c.node_hi);
     *out = w;
     return MN_OK;
 }
@@ -304,13 +305,12 @@ mnc_weight mnc_expert(const mnc_weight *w, int64_t e) {
 
 /* Frees what a put has made of one tensor; it may be put again. */
 static void release(mn_device *d, mnc_kept *k) {
-    mnc_delete(d, k->w.repacked);
     if (k->copy_bytes)
         munmap(k->copy, k->copy_bytes);
     else
         mnc_delete(d, k->copy);
     mnc_delete(d, k->groups);
-    *k = (mnc_kept){.wanted = k->wanted};
+    *k = (mnc_kept){.wanted = k->wanted, .repack_to = k->repack_to};
 }
 
 /* k->copy; NULL: out of memory. */
@@ -421,13 +421,11 @@ mn_status mnc_weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *in, m
     if (!k->wanted)
         return MN_OK;
     st = keep(w, mnp_tensor(w->graph, s.tensor), &s, k, err);
-    void **repacked = &k->w.repacked;
-    if (!st && p->ops->repack)
-        st = p->ops->repack(p->self, p->host, &k->w, w->precision, repacked, err);
     if (st) {
         release(w->dev, k);
         return st;
     }
+    mnc_repack(w, k);
     if (k->w.repacked)
         atomic_fetch_or(&w->kept_how, MN_KEPT_REPACKED);
     if (p->numa)
@@ -456,5 +454,6 @@ void mnc_weights_free(mn_weights *w) {
         return;
     for (uint32_t i = 0; i < w->n; i++)
         release(w->dev, &w->kept[i]);
+    mnc_repack_close(w);
     mnc_delete(w->dev, w);
 }

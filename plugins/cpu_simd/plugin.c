@@ -2,6 +2,7 @@
 #include "nodes.h"
 #include "../cpu_host/sampler.h"
 #include "blas.h"
+#include "lanes.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -345,6 +346,20 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
                     q->index, q->node->op);
 }
 
+/* One row of x is what most steps have. */
+static uint64_t repacked_bytes(void *self, uint32_t dtype, int64_t rows, int64_t cols,
+                               uint32_t precision) {
+    const simd *s = self;
+    const mnk_linear *k = mnk_find_linear(dtype, precision, s->level, 1);
+    if (!k || !k->dot_lanes)
+        return 0;
+    return mnk_lanes_bytes(dtype, rows, cols);
+}
+static void repack(void *self, const mnc_weight *w, uint8_t *to) {
+    (void)self;
+    mnk_lanes_pack(w, to);
+}
+
 static const mnc_ops ops = {
     .id = "cpu_simd",
     .device_flags = MN_DEVICE_PARALLEL_PUT,
@@ -360,6 +375,8 @@ static const mnc_ops ops = {
     .reason = reason,
     .precision = precision,
     .prepare = prepare,
+    .repacked_bytes = repacked_bytes,
+    .repack = repack,
 };
 
 MN_PLUGIN_NOTE("cpu_simd", MN_KIND_BACKEND, "");

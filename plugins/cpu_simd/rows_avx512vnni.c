@@ -7,6 +7,8 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "rows_vnni_dot.inc"
+#include "lanes_avx2.h"
+#include "rows_lanes.inc"
 #include "panel_vnni.h"
 #include "rows_a8_panels.inc"
 #include "rows_vnni_unpack.inc"

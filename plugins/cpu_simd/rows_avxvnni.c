@@ -5,6 +5,8 @@
 #include "vec_a8_x86.h"
 #include "types.inc"
 #include "rows_a8.inc"
+#include "lanes_avx2.h"
+#include "rows_lanes.inc"
 #include "panel_vnni.h"
 #include "rows_a8_panels.inc"
 #define PANEL_NAME "avxvnni"

@@ -57,6 +57,8 @@ static const mn_config_key keys[] = {
     {"plugin.cpu_simd.numa", "MINERVA_CPU_NUMA", MN_CONFIG_CHOICE, "auto", 0, 0,
      "auto|off|interleave|split", false,
      "how weights and caches lie on several memory nodes; auto = off"},
+    {"plugin.cpu_simd.repack", "MINERVA_CPU_REPACK", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|off",
+     false, "off: weights are used as the file has them, never in a second layout"},
     {"plugin.cuda.collectives", "MINERVA_CUDA_COLLECTIVES", MN_CONFIG_CHOICE, "auto", 0, 0,
      "auto|mixed|nccl", false,
      "how a group exchanges: auto = through peer memory where it is there, else NCCL; mixed = "

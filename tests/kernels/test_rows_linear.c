@@ -2,6 +2,7 @@
  * sums of doubles over what the oracle's dequantisation reads. */
 #include "test_rows.h"
 #include "../../plugins/reference/reference.h"
+#include "../../plugins/cpu_simd/lanes.h"
 #include "case.h"
 #include <math.h>
 #include <stdlib.h>
@@ -103,6 +104,7 @@ typedef struct {
     int64_t k, n;
     mnc_weight w;
     uint8_t *memory;
+    uint8_t *lanes; /* the weight as w.repacked, or NULL */
     float *wv, *x;
     bool full;                     /* codes and x are as large as can be */
     linear_inputs in[MNK_X_FORMS]; /* those that were needed */
@@ -152,6 +154,11 @@ static linear_case linear_open(uint32_t type, uint32_t precision, int32_t level,
     c.wv = malloc(sizeof *c.wv * (size_t)(k * n));
     c.x = malloc(sizeof *c.x * (size_t)(k * MOST_ROWS));
     c.full = full && fill_codes(&c.w, type);
+    const uint64_t lanes = mnk_lanes_bytes(type, n, k);
+    if (lanes) {
+        c.lanes = aligned_alloc(64, (lanes + 63) / 64 * 64);
+        mnk_lanes_pack(&c.w, c.lanes);
+    }
     for (int64_t i = 0; i < n; i++)
         ref_row(&c.w, i, c.wv + i * k);
     for (int64_t i = 0; i < k * most_rows(); i++) {
@@ -169,6 +176,7 @@ static void linear_close(linear_case *c) {
         free(c->in[i].want);
     }
     free(c->memory);
+    free(c->lanes);
     free(c->wv);
     free(c->x);
 }
@@ -295,6 +303,7 @@ static double usual_output(const linear_case *c, const linear_inputs *in, int64_
 static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uint8_t *x,
                           int64_t ldx, int64_t r, float *y, void *panel, uint64_t panel_bytes) {
     mnk_pair pair[MOST_ROWS];
+    const int64_t cut = w->repacked ? w->rows / 3 : 0; /* not between two groups of lanes */
     for (int64_t i = 0; i < r; i++) {
         int64_t at = i;
         if (kern->pack)
@@ -303,7 +312,8 @@ static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uin
         pair[i].y = y + i * w->rows;
     }
     memset(panel, 0xff, panel_bytes);
-    mnk_linear_rows(kern, w, pair, r, 0, w->rows, panel);
+    mnk_linear_rows(kern, w, pair, r, 0, cut, panel);
+    mnk_linear_rows(kern, w, pair, r, cut, w->rows, panel);
 }
 
 /* Of tiles: two f32 values that differ in their last bit may differ in bf16's; two planes lose the
@@ -316,6 +326,24 @@ static double error_limit(const mnk_linear *kern) {
     if (kern->x_form == MNK_X_TILES8)
         return 1.2e-2;
     return 2e-6;
+}
+
+/* The first r rows of a weight whose rows lie side by side, which the kernel reads alone. */
+static void linear_lanes_case(const linear_case *c, const mnk_linear *kern, const linear_inputs *in,
+                              int64_t r) {
+    const int64_t n = c->n;
+    float *y = malloc(sizeof *y * (size_t)(n * r));
+    uint8_t panel[1];
+    mnc_weight w = c->w;
+    w.data = NULL;
+    w.repacked = c->lanes;
+    memset(y, 0xff, sizeof *y * (size_t)(n * r));
+    multiply_rows(kern, &w, in->rows, in->ldx, r, y, panel, sizeof panel);
+    const double e = rows_rel_l2(y, in->want, n * r) * rows_norm(in->want, n * r);
+    const double by = usual_output(c, in, r);
+    const double limit = error_limit(kern) * (c->full ? 50 : 1);
+    rows_check(e <= limit * by, "error of lanes", kern->name, c->k, n, r, e / by);
+    free(y);
 }
 
 /* The first r rows: near the double ones; the first and the last of them as they come out alone. */
@@ -336,6 +364,8 @@ static void linear_rows_case(linear_case *c, int64_t r) {
     /* sums that saturate are off by far more; long ones of one sign by their rounding */
     const double limit = error_limit(kern) * (c->full ? 50 : 1);
     rows_check(e <= limit * by, "error", kern->name, c->k, n, r, e / by);
+    if (r <= MNK_FEW_ROWS && kern->dot_lanes && c->lanes)
+        linear_lanes_case(c, kern, in, r);
     const bool same_bits = few->x_form == MNK_X_F32 && kern->x_form == MNK_X_F32;
     for (int64_t i = 0; i < r && same_bits; i += r > 1 ? r - 1 : 1) {
         multiply_rows(few, &c->w, in->rows + i * in->ldx, in->ldx, 1, one, panel, pb);

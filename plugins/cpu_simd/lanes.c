@@ -1,0 +1,140 @@
+/* lanes.c -- weights to the layout of lanes.h. */
+#include "rows.h"
+#include "lanes.h"
+
+typedef uint32_t quad __attribute__((vector_size(16)));
+static quad load_quad(const uint8_t *p) {
+    quad v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+/* Dword c of four rows to line c, 64 bytes apart. */
+static void put_quads(const quad row[4], uint8_t *to) {
+    const quad first = {0, 4, 1, 5};
+    const quad last = {2, 6, 3, 7};
+    const quad low = {0, 1, 4, 5};
+    const quad high = {2, 3, 6, 7};
+    const quad a = __builtin_shuffle(row[0], row[1], first);
+    const quad b = __builtin_shuffle(row[2], row[3], first);
+    const quad c = __builtin_shuffle(row[0], row[1], last);
+    const quad d = __builtin_shuffle(row[2], row[3], last);
+    const quad line[4] = {
+        __builtin_shuffle(a, b, low),
+        __builtin_shuffle(a, b, high),
+        __builtin_shuffle(c, d, low),
+        __builtin_shuffle(c, d, high),
+    };
+    for (int i = 0; i < 4; i++)
+        memcpy(to + MNK_LANES_LINE * i, &line[i], sizeof line[i]);
+}
+/* `bytes`, a multiple of 16, of each row, from[i] + at on, to lines of four bytes of each. */
+static void put_lines(const uint8_t *const from[MNK_LANES], int64_t at, int64_t bytes, void *to) {
+    for (int i = 0; i < MNK_LANES; i += 4) {
+        uint8_t *line = (uint8_t *)to + 4 * i;
+        for (int64_t b = at; b < at + bytes; b += 16, line += 4 * MNK_LANES_LINE) {
+            quad row[4];
+            for (int j = 0; j < 4; j++)
+                row[j] = load_quad(from[i + j] + b);
+            put_quads(row, line);
+        }
+    }
+}
+
+static void put_q4_0(const uint8_t *const from[MNK_LANES], void *to) {
+    mnk_lanes_q4_0 *o = to;
+    for (int b = 0; b < 8; b++) {
+        const int at = 18 * b;
+        for (int i = 0; i < MNK_LANES; i++)
+            o->d[b][i] = mnk_u16(from[i] + at);
+        put_lines(from, at + 2, 16, o->q[b]);
+    }
+}
+
+/* Scale and minimum of group g, of those of 6 bits in the 12 bytes at p. */
+static void scale_and_min(const uint8_t *p, int g, uint8_t *scale, uint8_t *min) {
+    if (g < 4) {
+        *scale = p[g] & 63;
+        *min = p[g + 4] & 63;
+        return;
+    }
+    *scale = (uint8_t)((p[g + 4] & 15) | p[g - 4] >> 6 << 4);
+    *min = (uint8_t)(p[g + 4] >> 4 | p[g] >> 6 << 4);
+}
+/* The head that Q4_K and Q5_K have alike. */
+static void put_k_head(const uint8_t *const from[MNK_LANES], mnk_lanes_k *o) {
+    for (int i = 0; i < MNK_LANES; i++) {
+        o->d[i] = mnk_u16(from[i]);
+        o->dmin[i] = mnk_u16(from[i] + 2);
+        for (int g = 0; g < 8; g++)
+            scale_and_min(from[i] + 4, g, &o->scale[g][i], &o->min[g][i]);
+    }
+}
+static void put_q4_k(const uint8_t *const from[MNK_LANES], void *to) {
+    mnk_lanes_q4_k *o = to;
+    put_k_head(from, &o->head);
+    put_lines(from, 16, 128, o->q);
+}
+static void put_q5_k(const uint8_t *const from[MNK_LANES], void *to) {
+    mnk_lanes_q5_k *o = to;
+    put_k_head(from, &o->head);
+    put_lines(from, 16, 32, o->high);
+    put_lines(from, 48, 128, o->q);
+}
+
+static void put_q6_k(const uint8_t *const from[MNK_LANES], void *to) {
+    mnk_lanes_q6_k *o = to;
+    memset(o->unused, 0, sizeof o->unused);
+    for (int i = 0; i < MNK_LANES; i++) {
+        const uint8_t *p = from[i];
+        o->d[i] = mnk_u16(p + 208);
+        for (int g = 0; g < 16; g++)
+            o->scale[g][i] = (int8_t)p[192 + g];
+    }
+    for (int i = 0; i < 2; i++) {
+        put_lines(from, 64 * i, 32, o->half[i].low);
+        put_lines(from, 64 * i + 32, 32, o->half[i].low_next);
+        put_lines(from, 128 + 32 * i, 32, o->half[i].high);
+    }
+}
+
+typedef struct {
+    uint32_t dtype;
+    int64_t from_bytes; /* of a span of one row */
+    uint64_t to_bytes;  /* of a span of MNK_LANES rows */
+    void (*put)(const uint8_t *const from[MNK_LANES], void *to);
+} layout;
+#define LAYOUT(ID, type, ...) {MN_##ID, FROM_##ID, sizeof(mnk_lanes_##type), put_##type},
+enum { FROM_Q4_0 = 8 * 18, FROM_Q4_K = 144, FROM_Q5_K = 176, FROM_Q6_K = 210 };
+static const layout layouts[] = {MNK_LANES_TYPES(LAYOUT)};
+
+static const layout *find(uint32_t dtype) {
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (layouts[i].dtype == dtype)
+            return &layouts[i];
+    return NULL;
+}
+
+uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
+    const layout *l = find(dtype);
+    if (!l || cols % MNK_LANES_SPAN)
+        return 0;
+    const int64_t groups = (rows + MNK_LANES - 1) / MNK_LANES;
+    return (uint64_t)(groups * (cols / MNK_LANES_SPAN)) * l->to_bytes;
+}
+
+void mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
+    const layout *l = find(w->dtype.id);
+    const int64_t spans = w->cols / MNK_LANES_SPAN;
+    for (int64_t row = 0; row < w->rows; row += MNK_LANES) {
+        const uint8_t *from[MNK_LANES];
+        for (int64_t i = 0; i < MNK_LANES; i++) {
+            const int64_t last = w->rows - 1;
+            from[i] = mnc_row(w, row + i < last ? row + i : last);
+        }
+        for (int64_t b = 0; b < spans; b++, to += l->to_bytes) {
+            l->put(from, to);
+            for (int i = 0; i < MNK_LANES; i++)
+                from[i] += l->from_bytes;
+        }
+    }
+}

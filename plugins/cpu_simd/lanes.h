@@ -1,0 +1,55 @@
+/* lanes.h -- a second layout of weights, for products with up to MNK_FEW_ROWS rows of x: MNK_LANES
+ * weight rows side by side, so that sums of as many rows are the lanes of registers, and a scale
+ * meets all of them at once. A file's rows must be added up over lanes and scaled one by one, which
+ * takes AVX2 longer than the memory. 256 columns at a time: first the scales of all rows, then the
+ * numbers as the type has them, four bytes of each row in turn. */
+#ifndef MNK_LANES_H
+#define MNK_LANES_H
+#include <stdint.h>
+
+enum {
+    MNK_LANES = 16,
+    MNK_LANES_SPAN = 256, /* columns; a row has whole spans */
+    MNK_LANES_LINE = 4 * MNK_LANES,
+    MNK_LANES_STREAMS = 4, /* groups of MNK_LANES rows that a thread reads side by side, at most */
+};
+typedef struct {
+    uint16_t d[8][MNK_LANES]; /* f16 */
+    uint8_t q[8][4][MNK_LANES_LINE];
+} mnk_lanes_q4_0;
+typedef struct {
+    uint16_t d[MNK_LANES];
+    uint16_t dmin[MNK_LANES];
+    uint8_t scale[8][MNK_LANES];
+    uint8_t min[8][MNK_LANES];
+} mnk_lanes_k;
+typedef struct {
+    mnk_lanes_k head;
+    uint8_t q[4][8][MNK_LANES_LINE];
+} mnk_lanes_q4_k;
+typedef struct {
+    mnk_lanes_k head;
+    uint8_t high[8][MNK_LANES_LINE];
+    uint8_t q[4][8][MNK_LANES_LINE];
+} mnk_lanes_q5_k;
+typedef struct {
+    uint16_t d[MNK_LANES];
+    uint8_t unused[2 * MNK_LANES]; /* lines begin at multiples of 64 */
+    int8_t scale[16][MNK_LANES];
+    struct { /* 128 columns, in the order in which they are read */
+        uint8_t low[8][MNK_LANES_LINE];
+        uint8_t high[8][MNK_LANES_LINE];
+        uint8_t low_next[8][MNK_LANES_LINE];
+    } half[2];
+} mnk_lanes_q6_k;
+
+/* X(ID, kernel, columns of a scale, how much too large numbers are): the types that have it */
+#define MNK_LANES_TYPES(X)                                                                         \
+    X(Q4_0, q4_0, 32, 8) X(Q4_K, q4_k, 32, 0) X(Q5_K, q5_k, 32, 0) X(Q6_K, q6_k, 16, 32)
+
+/* Bytes of [rows, cols]; 0: the type has no such layout, or rows are not whole spans. */
+uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols);
+/* [rows, cols] of w to `to`, 64-byte aligned. The last lanes may be no rows: they hold the last row
+ * again. */
+void mnk_lanes_pack(const mnc_weight *w, uint8_t *to);
+#endif
