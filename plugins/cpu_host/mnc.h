@@ -56,8 +56,8 @@ struct mn_weights {
     _Atomic uint32_t kept_how; /* MN_KEPT_*; puts of several threads add to it */
     uint8_t *repacked;         /* second layouts, or NULL */
     uint64_t repacked_bytes;
-    uint32_t n; /* graph->n_tensors */
-    mnc_kept kept[];           /* by tensor */
+    uint32_t n;      /* graph->n_tensors */
+    mnc_kept kept[]; /* by tensor */
 };
 
 /* One node that runs, in order. */
@@ -153,8 +153,8 @@ struct mn_context {
 /* mnp_read_compile, and as many operands as a call holds */
 mn_status mnc_read_compile(const mn_compile *in, mn_compile *out, mn_error *err);
 uint32_t mnc_precision(const mn_device *d, const mn_compile *c);
-/* bytes [n_tensors] of the second layouts that the weights of nodes [lo, hi) get, and their sum. None
- * has any where all would take too long to make, or too much memory. */
+/* bytes [n_tensors] of the second layouts that the weights of nodes [lo, hi) get, and their sum.
+ * None has any where all would take too long to make, or too much memory. */
 uint64_t mnc_repacked_bytes(mn_device *d, const mn_graph *g, uint32_t lo, uint32_t hi,
                             uint32_t precision, uint64_t *bytes);
 /* Room for them all; the set has none where there is no memory. */

@@ -10,19 +10,15 @@ static quad load_quad(const uint8_t *p) {
 }
 /* Dword c of four rows to line c, 64 bytes apart. */
 static void put_quads(const quad row[4], uint8_t *to) {
-    const quad first = {0, 4, 1, 5};
-    const quad last = {2, 6, 3, 7};
-    const quad low = {0, 1, 4, 5};
-    const quad high = {2, 3, 6, 7};
-    const quad a = __builtin_shuffle(row[0], row[1], first);
-    const quad b = __builtin_shuffle(row[2], row[3], first);
-    const quad c = __builtin_shuffle(row[0], row[1], last);
-    const quad d = __builtin_shuffle(row[2], row[3], last);
+    const quad a = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+    const quad b = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+    const quad c = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+    const quad d = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
     const quad line[4] = {
-        __builtin_shuffle(a, b, low),
-        __builtin_shuffle(a, b, high),
-        __builtin_shuffle(c, d, low),
-        __builtin_shuffle(c, d, high),
+        __builtin_shufflevector(a, b, 0, 1, 4, 5),
+        __builtin_shufflevector(a, b, 2, 3, 6, 7),
+        __builtin_shufflevector(c, d, 0, 1, 4, 5),
+        __builtin_shufflevector(c, d, 2, 3, 6, 7),
     };
     for (int i = 0; i < 4; i++)
         memcpy(to + MNK_LANES_LINE * i, &line[i], sizeof line[i]);

@@ -1,5 +1,5 @@
-/* lanes_avx2.h -- what rows_lanes.inc needs of AVX2, with VPDPBUSD where the unit has it: four bytes
- * of 8 rows in a register. */
+/* lanes_avx2.h -- what rows_lanes.inc needs of AVX2, with VPDPBUSD where the unit has it: four
+ * bytes of 8 rows in a register. */
 typedef VB LB;
 typedef __m256i LI; /* whole numbers of 8 rows */
 INLINE LB l_load(const uint8_t *p) {

@@ -66,8 +66,8 @@ typedef struct {
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
     void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
-    /* out[MNK_LANES * s + i] = w[MNK_LANES * group[s] + i] . x of a repacked weight (lanes.h) for s <
-     * n, i < MNK_LANES. NULL: no such layout */
+    /* out[MNK_LANES * s + i] = w[MNK_LANES * group[s] + i] . x of a repacked weight (lanes.h) for
+     * s < n, i < MNK_LANES. NULL: no such layout */
     void (*dot_lanes)(const mnc_weight *w, const int64_t *group, int64_t n, const uint8_t *x,
                       float *out);
     /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to

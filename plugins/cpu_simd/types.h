@@ -4,9 +4,9 @@
  * A block kernel sees a row as blocks of E elements in B bytes. It takes 32 elements at a time as
  * unsigned bytes u, with a scale d, and maybe a minimum m, for each group of G elements: x = d * (u
  * - OFF) + m. That serves f32 and 8-bit products alike. X(kernel, E, B, G, OFF, MIN, APART, TOP,
- * LANES, ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m; APART:
- * scales lie in planes of their own, so that eight blocks may be taken at once; TOP: the largest u; LANES: has the
- * layout of lanes.h, too.
+ * LANES, ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m;
+ * APART: scales lie in planes of their own, so that eight blocks may be taken at once; TOP: the
+ * largest u; LANES: has the layout of lanes.h, too.
  * types_*.inc have for each kernel, E being constant after inlining:
  *   KERNEL_scales(w, at, b, d, m)   of block b: d[E/G], m[E/G], room for 16
  *   KERNEL_bytes(p, j)              elements [32j, 32j + 32) of the block at p

@@ -130,6 +130,13 @@ static void linear(void **state) {
                  .n = 300,
              },
              MN_PRECISION_EXACT, 1e-5, caps[c]);
+        near(MN_OP_LINEAR, MN_Q4_0,
+             (op_shape){
+                 .rows = 2,
+                 .k = 512,
+                 .n = 77,
+             },
+             MN_PRECISION_A8, 3e-2, caps[c]); /* whole spans of the second layout */
         near(MN_OP_LINEAR, MN_F32,
              (op_shape){
                  .rows = 80,
@@ -138,6 +145,65 @@ static void linear(void **state) {
              },
              MN_PRECISION_A16, 5e-3, caps[c]); /* OpenBLAS, if built in */
     }
+    h_host_option(NULL, NULL);
+}
+
+/* How a set keeps the weight [77, 512] of a LINEAR. */
+static uint32_t kept_of(uint32_t type, uint32_t precision) {
+    const op_shape shape = {.rows = 1, .k = 512, .n = 77};
+    const int64_t block = (int64_t)case_dtype(type).block_bytes;
+    h_plugin p;
+    uint32_t kept = 0;
+    mn_weights *set;
+    assert_true(h_open(&p, plugin));
+    op_case *c = case_random(MN_OP_LINEAR, type, &shape, 3);
+    const mn_compile in = {
+        .size = sizeof in,
+        .precision = precision,
+        .graph = &c->g,
+        .node_hi = 1,
+        .symbol_max = c->value,
+        .k_dtype = MN_F32,
+        .v_dtype = MN_F32,
+    };
+    assert_int_equal(p.be->weights_open(p.dev, &in, &set, NULL), MN_OK);
+    for (uint32_t t = 0; t < c->g.n_tensors; t++) {
+        const mn_plane plane = {
+            .ptr = c->data[t],
+            .bytes = c->bytes[t],
+            .kind = MN_PLANE_DATA,
+            .dtype = type,
+            .dim = {shape.n, shape.k},
+            .stride = {shape.k / 32 * block, block},
+        };
+        const mn_weight_src source = {
+            .size = sizeof source,
+            .tensor = t,
+            .n_parts = 1,
+            .n_planes = 1,
+            .plane_stride = sizeof plane,
+            .planes = &plane,
+            .dtype = c->t[t].dtype,
+        };
+        if (c->t[t].role == MN_ROLE_WEIGHT)
+            assert_int_equal(p.be->weights_put(set, p.queue, &source, NULL, NULL), MN_OK);
+    }
+    assert_int_equal(p.be->weights_seal(set, p.queue, &kept, NULL), MN_OK);
+    p.be->weights_free(set);
+    case_free(c);
+    h_close(&p);
+    return kept;
+}
+
+/* The types and the class that have a second layout get it, where nobody says no. */
+static void second_layout(void **state) {
+    const bool has_it = mnk_isa_runs(mnk_cpu_level(), MNK_AVX2);
+    (void)state;
+    assert_int_equal(!!(kept_of(MN_Q4_0, MN_PRECISION_A8) & MN_KEPT_REPACKED), has_it);
+    assert_int_equal(kept_of(MN_Q4_0, MN_PRECISION_EXACT), MN_KEPT_ALIASED);
+    assert_int_equal(kept_of(MN_Q8_0, MN_PRECISION_A8), MN_KEPT_ALIASED);
+    h_host_option("repack", "off");
+    assert_int_equal(kept_of(MN_Q4_0, MN_PRECISION_A8), MN_KEPT_ALIASED);
     h_host_option(NULL, NULL);
 }
 
@@ -562,6 +628,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(equal_experts),
                                        cmocka_unit_test(behind_the_table),
                                        cmocka_unit_test(norm_before_product),
+                                       cmocka_unit_test(second_layout),
                                        cmocka_unit_test(bad_isa)};
     find_caps();
     if (argc > 1) {
