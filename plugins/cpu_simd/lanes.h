@@ -1,17 +1,18 @@
-/* lanes.h -- a second layout of weights, for products with up to MNK_FEW_ROWS rows of x: MNK_LANES
- * weight rows side by side, so that sums of as many rows are the lanes of registers, and a scale
+/* lanes.h -- a second layout of weights, for products with up to MNK_LANES_ROWS rows of x:
+ * MNK_LANES weight rows side by side, so that sums of as many rows are the lanes of registers, and a scale
  * meets all of them at once. A file's rows must be added up over lanes and scaled one by one, which
  * takes AVX2 longer than the memory. 256 columns at a time: first the scales of all rows, then the
  * numbers as the type has them, four bytes of each row in turn. */
 #ifndef MNK_LANES_H
 #define MNK_LANES_H
-#include <stdint.h>
+#include "rows.h"
 
 enum {
     MNK_LANES = 16,
     MNK_LANES_SPAN = 256, /* columns; a row has whole spans */
     MNK_LANES_LINE = 4 * MNK_LANES,
     MNK_LANES_STREAMS = 4, /* groups of MNK_LANES rows that a thread reads side by side, at most */
+    MNK_LANES_ROWS = 32,   /* of x, at most */
 };
 typedef struct {
     uint16_t d[8][MNK_LANES]; /* f16 */
@@ -46,6 +47,12 @@ typedef struct {
 /* X(ID, kernel, columns of a scale, how much too large numbers are): the types that have it */
 #define MNK_LANES_TYPES(X)                                                                         \
     X(Q4_0, q4_0, 32, 8) X(Q4_K, q4_k, 32, 0) X(Q5_K, q5_k, 32, 0) X(Q6_K, q6_k, 16, 32)
+
+/* mnk_linear.lanes of AVX-512 VNNI */
+#define MNK_LANES_512_(ID, type, ...)                                                              \
+    void mnk_lanes_##type##_avx512vnni(const mnc_weight *w, const mnk_pair *pair, int64_t r,       \
+                                       int64_t lo, int64_t hi);
+MNK_LANES_TYPES(MNK_LANES_512_)
 
 /* Bytes of [rows, cols]; 0: the type has no such layout, or rows are not whole spans. */
 uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols);

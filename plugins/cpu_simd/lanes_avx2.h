@@ -21,20 +21,20 @@ INLINE VF l_float(LI sum) {
     return _mm256_cvtepi32_ps(sum);
 }
 /* Four bytes at p, in every lane. */
-INLINE __m256i l_spread(const uint8_t *p) {
+INLINE LI l_spread(const uint8_t *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);
     return _mm256_set1_epi32(four);
 }
-/* first + the sum of u[i] times bytes [4i, 4i + 4) of x, i < n. Of sums of two products, `fit` fit
+/* first + the sum of u[i] times x[i], i < n. Of sums of two products, `fit` fit
  * into 16 bits. */
-INLINE LI l_dot(const int32_t first, const LB *u, const uint8_t *x, const int n, const int fit) {
+INLINE LI l_dot(const int32_t first, const LB *u, const LI *x, const int n, const int fit) {
     LI sum = _mm256_set1_epi32(first);
 #ifdef VX_PRODUCTS
     (void)fit;
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++)
-        sum = VX_PRODUCTS(sum, u[i], l_spread(x + 4 * i));
+        sum = VX_PRODUCTS(sum, u[i], x[i]);
     return sum;
 #else
     const __m256i one = _mm256_set1_epi16(1);
@@ -43,7 +43,7 @@ INLINE LI l_dot(const int32_t first, const LB *u, const uint8_t *x, const int n,
         __m256i part = _mm256_setzero_si256();
 #pragma GCC unroll 8
         for (int j = i; j < i + fit; j++) {
-            const __m256i pairs = _mm256_maddubs_epi16(u[j], l_spread(x + 4 * j));
+            const __m256i pairs = _mm256_maddubs_epi16(u[j], x[j]);
             part = j == i ? pairs : _mm256_add_epi16(part, pairs);
         }
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, one));

@@ -2,7 +2,6 @@
  * Parts share out the rows of all weights, not those of x: each byte of a weight is read once. */
 #include "nodes.h"
 #include "blas.h"
-#include "lanes.h"
 #include <float.h>
 #include <math.h>
 
@@ -45,32 +44,6 @@ static void few_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
     }
 }
 
-/* Of sums from row `at` on, those of rows [lo, hi). */
-static void put_lanes(float *y, int64_t at, int64_t lo, int64_t hi, const float *sum) {
-    const int64_t first = at < lo ? lo : at;
-    const int64_t end = at + MNK_LANES < hi ? at + MNK_LANES : hi;
-    memcpy(y + first, sum + first - at, (size_t)(end - first) * sizeof *y);
-}
-/* The same of a weight whose rows lie side by side: so many groups of them. */
-static void few_lanes(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
-                      int64_t lo, int64_t hi) {
-    const int64_t first = lo / MNK_LANES;
-    const int64_t groups = (hi + MNK_LANES - 1) / MNK_LANES - first;
-    const int64_t part = (groups + MNK_LANES_STREAMS - 1) / MNK_LANES_STREAMS;
-    for (int64_t j = 0; j < part; j++) {
-        int64_t group[MNK_LANES_STREAMS];
-        float out[MNK_LANES_STREAMS * MNK_LANES];
-        int64_t n = 0;
-        for (int64_t g = j; g < groups; g += part)
-            group[n++] = first + g;
-        for (int64_t i = 0; i < r; i++) {
-            k->dot_lanes(w, group, n, pair[i].x, out);
-            for (int64_t s = 0; s < n; s++)
-                put_lanes(pair[i].y, MNK_LANES * group[s], lo, hi, out + MNK_LANES * s);
-        }
-    }
-}
-
 /* r rows of x, `pair`, times rows [lo, hi) of the weight; more than a few through panels, unpacked
  * weights of some rows and k->kc columns. */
 void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pair, int64_t r,
@@ -86,8 +59,8 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         k->product(w, pair, r, lo, hi, panel);
         return;
     }
-    if (r <= MNK_FEW_ROWS && w->repacked && k->dot_lanes) {
-        few_lanes(k, w, pair, r, lo, hi);
+    if (w->repacked && r <= k->lanes_rows) {
+        k->lanes(w, pair, r, lo, hi);
         return;
     }
     if (r <= MNK_FEW_ROWS) {

@@ -351,7 +351,7 @@ static uint64_t repacked_bytes(void *self, uint32_t dtype, int64_t rows, int64_t
                                uint32_t precision) {
     const simd *s = self;
     const mnk_linear *k = mnk_find_linear(dtype, precision, s->level, 1);
-    if (!k || !k->dot_lanes)
+    if (!k || !k->lanes)
         return 0;
     return mnk_lanes_bytes(dtype, rows, cols);
 }

@@ -66,10 +66,10 @@ typedef struct {
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
     void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
-    /* out[MNK_LANES * s + i] = w[MNK_LANES * group[s] + i] . x of a repacked weight (lanes.h) for
-     * s < n, i < MNK_LANES. NULL: no such layout */
-    void (*dot_lanes)(const mnc_weight *w, const int64_t *group, int64_t n, const uint8_t *x,
-                      float *out);
+    /* Weight rows [lo, hi) of a repacked weight (lanes.h) with r <= lanes_rows rows of x. NULL: no
+     * such layout */
+    void (*lanes)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi);
+    int64_t lanes_rows;
     /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to
      * MNK_FEW_ROWS x rows alone. */
     void (*unpack)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc,

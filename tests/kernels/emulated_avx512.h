@@ -1,6 +1,6 @@
 /* emulated_avx512.h -- what the kernels on AMX use of AVX-512 and of AMX itself, lane by lane, for
- * CPUs without them: included before rows_amx.c, rows_amx8.c and attend_amx.c, which test_rows then
- * tries there, but for the instructions themselves. A test has one thread in them. */
+ * CPUs without them: included before rows_amx.c, rows_amx8.c, attend_amx.c and rows_lanes512.c,
+ * which test_rows then tries there, but for the instructions themselves. A test has one thread in them. */
 #ifndef MN_EMULATED_AVX512_H
 #define MN_EMULATED_AVX512_H
 #include <immintrin.h>
@@ -382,6 +382,20 @@ static inline __m512i e_srli_epi16(__m512i x, int n) {
         a.h[l] >>= n;
     return a.i;
 }
+static inline __m512i e_slli_epi16(__m512i x, int n) {
+    lanes a = {.i = x};
+    for (int l = 0; l < 32; l++)
+        a.h[l] = (uint16_t)(a.h[l] << n);
+    return a.i;
+}
+static inline __m512i e_dpbusd(__m512i s, __m512i u, __m512i x) {
+    lanes r = {.i = s};
+    const lanes a = {.i = u};
+    const lanes b = {.i = x};
+    for (int l = 0; l < 64; l++)
+        r.d[l / 4] += a.b[l] * (int8_t)b.b[l];
+    return r.i;
+}
 static inline int e_reduce_max_epi32(__m512i x) {
     const lanes a = {.i = x};
     int most = a.d[0];
@@ -669,6 +683,10 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_slli_epi32 e_slli_epi32
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 e_srli_epi16
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 e_slli_epi16
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32 e_dpbusd
 #undef _mm512_storeu_ps
 #define _mm512_storeu_ps e_storeu_ps
 #undef _mm512_storeu_si512

@@ -329,8 +329,8 @@ static double error_limit(const mnk_linear *kern) {
 }
 
 /* The first r rows of a weight whose rows lie side by side, which the kernel reads alone. */
-static void linear_lanes_case(const linear_case *c, const mnk_linear *kern, const linear_inputs *in,
-                              int64_t r) {
+static void linear_lanes_case(linear_case *c, const mnk_linear *kern, int64_t r) {
+    const linear_inputs *in = linear_inputs_of(c, kern);
     const int64_t n = c->n;
     float *y = malloc(sizeof *y * (size_t)(n * r));
     uint8_t panel[1];
@@ -364,8 +364,6 @@ static void linear_rows_case(linear_case *c, int64_t r) {
     /* sums that saturate are off by far more; long ones of one sign by their rounding */
     const double limit = error_limit(kern) * (c->full ? 50 : 1);
     rows_check(e <= limit * by, "error", kern->name, c->k, n, r, e / by);
-    if (r <= MNK_FEW_ROWS && kern->dot_lanes && c->lanes)
-        linear_lanes_case(c, kern, in, r);
     const bool same_bits = few->x_form == MNK_X_F32 && kern->x_form == MNK_X_F32;
     for (int64_t i = 0; i < r && same_bits; i += r > 1 ? r - 1 : 1) {
         multiply_rows(few, &c->w, in->rows + i * in->ldx, in->ldx, 1, one, panel, pb);
@@ -515,6 +513,7 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
     static const int64_t floats[] = {1, 7, 33, 64, 1030, 2083};
     static const int64_t ns[] = {1, 3, 17, 50, 70};
     static const int64_t rs[] = {1, 2, 4, QUICK_ROWS, MOST_ROWS};
+    const int64_t lanes_rows[] = {1, 3, QUICK_ROWS, rows_quick ? QUICK_ROWS : MNK_LANES_ROWS};
     const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
     int64_t e = case_dtype(type).block_elems;
     e = e > grain ? e : grain;
@@ -534,6 +533,10 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
             for (int l = rows_quick; l < 5; l += 1 + rows_quick)
                 if (rs[l] >= least)
                     linear_rows_case(&c, rs[l]);
+            const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
+            for (int l = 0; l < 4 && c.lanes; l++)
+                if (lanes_rows[l] <= few->lanes_rows)
+                    linear_lanes_case(&c, few, lanes_rows[l]);
             if (many->x_form == MNK_X_TILES8 && c.n < 20)
                 weights_in_bytes(&c, many);
             linear_close(&c);
