@@ -3,21 +3,22 @@
  * types.inc. */
 #include "tiles.h"
 
-/* All eight tiles are whole. */
-static const struct {
+typedef struct {
     uint8_t palette;
     uint8_t start_row;
     uint8_t reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
-} config __attribute__((aligned(64))) = {
+} tile_config;
+/* All eight tiles are whole. */
+static const tile_config whole_tiles __attribute__((aligned(64), unused)) = {
     .palette = 1,
     .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
     .rows = {SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE},
 };
 
-#ifndef TILES_BEGIN /* a test may have tiles of its own */
-#define TILES_BEGIN() __asm__ volatile("ldtilecfg %0" ::"m"(config))
+#ifndef TILES_CONFIGURE /* a test may have tiles of its own */
+#define TILES_CONFIGURE(config) __asm__ volatile("ldtilecfg %0" ::"m"(config))
 #define TILES_END() __asm__ volatile("tilerelease")
 #define TILE_LOAD_ROWS(t, p, apart)                                                                \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(apart)) : "memory")
@@ -33,6 +34,7 @@ static const struct {
     __asm__ volatile("tdpbssd %tmm" #x ", %tmm" #weight ", %tmm" #sum)
 
 #endif
+#define TILES_BEGIN() TILES_CONFIGURE(whole_tiles)
 #define TILE_LOAD(t, p) TILE_LOAD_ROWS(t, p, 64)
 #define TILE_STORE(t, p) TILE_STORE_ROWS(t, p, 64)
 /* A tile comes into the first cache before its turn; FAR, of those in the second. */

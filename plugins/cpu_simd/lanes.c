@@ -101,7 +101,7 @@ typedef struct {
 } layout;
 #define LAYOUT(ID, type, ...) {MN_##ID, FROM_##ID, sizeof(mnk_lanes_##type), put_##type},
 enum { FROM_Q4_0 = 8 * 18, FROM_Q4_K = 144, FROM_Q5_K = 176, FROM_Q6_K = 210 };
-static const layout layouts[] = {MNK_LANES_TYPES(LAYOUT)};
+static const layout layouts[] = {MNK_LANES_TYPES(LAYOUT, )};
 
 static const layout *find(uint32_t dtype) {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)

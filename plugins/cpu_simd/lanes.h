@@ -44,15 +44,19 @@ typedef struct {
     } half[2];
 } mnk_lanes_q6_k;
 
-/* X(ID, kernel, columns of a scale, how much too large numbers are): the types that have it */
-#define MNK_LANES_TYPES(X)                                                                         \
-    X(Q4_0, q4_0, 32, 8) X(Q4_K, q4_k, 32, 0) X(Q5_K, q5_k, 32, 0) X(Q6_K, q6_k, 16, 32)
-
-/* mnk_linear.lanes of AVX-512 VNNI */
-#define MNK_LANES_512_(ID, type, ...)                                                              \
-    void mnk_lanes_##type##_avx512vnni(const mnc_weight *w, const mnk_pair *pair, int64_t r,       \
-                                       int64_t lo, int64_t hi);
-MNK_LANES_TYPES(MNK_LANES_512_)
+/* X(ID, kernel, columns of a scale, how much too large numbers are, sums of two products with
+ * bytes of x that fit into 16 bits, has minima): the types that have it */
+#define MNK_LANES_TYPES(X, ...)                                                                    \
+    X(Q4_0, q4_0, 32, 8, 8, false, __VA_ARGS__)                                                    \
+    X(Q4_K, q4_k, 32, 0, 8, true, __VA_ARGS__)                                                     \
+    X(Q5_K, q5_k, 32, 0, 4, true, __VA_ARGS__)                                                     \
+    X(Q6_K, q6_k, 16, 32, 2, false, __VA_ARGS__)
+#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, min, isa)                                  \
+    extern const mnk_linear mnk_##type##_lanes_##isa;
+MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx2)
+MNK_LANES_TYPES(MNK_LANES_EXTERN_, avxvnni)
+MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx512vnni)
+MNK_LANES_TYPES(MNK_LANES_EXTERN_, amx)
 
 /* Bytes of [rows, cols]; 0: the type has no such layout, or rows are not whole spans. */
 uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols);

@@ -59,10 +59,6 @@ void mnk_linear_rows(const mnk_linear *k, const mnc_weight *w, const mnk_pair *p
         k->product(w, pair, r, lo, hi, panel);
         return;
     }
-    if (w->repacked && r <= k->lanes_rows) {
-        k->lanes(w, pair, r, lo, hi);
-        return;
-    }
     if (r <= MNK_FEW_ROWS) {
         few_rows(k, w, pair, r, lo, hi);
         return;

@@ -56,9 +56,11 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 
 /* ---- products, for LINEAR and MOE_LINEAR ----------------------------------------------------- */
 static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
-    const mnk_linear *few = mnk_find_linear(w->dtype.id, use->precision, use->level, 1);
-    if (w->repacked && r <= few->lanes_rows)
-        return few;
+    const mnk_linear *lanes = NULL;
+    if (w->repacked)
+        lanes = mnk_find_lanes(w->dtype.id, use->precision, use->level, r);
+    if (lanes)
+        return lanes;
     return mnk_find_linear(w->dtype.id, use->precision, use->level, r);
 }
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:

@@ -350,8 +350,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
 static uint64_t repacked_bytes(void *self, uint32_t dtype, int64_t rows, int64_t cols,
                                uint32_t precision) {
     const simd *s = self;
-    const mnk_linear *k = mnk_find_linear(dtype, precision, s->level, 1);
-    if (!k || !k->lanes)
+    if (!mnk_find_lanes(dtype, precision, s->level, 1))
         return 0;
     return mnk_lanes_bytes(dtype, rows, cols);
 }

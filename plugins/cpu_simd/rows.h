@@ -66,10 +66,6 @@ typedef struct {
     uint64_t (*panel_bytes)(int64_t k);
     /* out[i] = w[row[i]] . x for MNK_STREAMS rows; rows may be the same. */
     void (*dot)(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x, float *out);
-    /* Weight rows [lo, hi) of a repacked weight (lanes.h) with r <= lanes_rows rows of x. NULL: no
-     * such layout */
-    void (*lanes)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi);
-    int64_t lanes_rows;
     /* Rows [row, row + n) and columns [k0, k0 + kc) into the panel. NULL, as gemm: for up to
      * MNK_FEW_ROWS x rows alone. */
     void (*unpack)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc,
@@ -193,6 +189,7 @@ typedef struct {
     int32_t isa;
     uint32_t precision;       /* 0 = any */
     int64_t least;            /* rows of x from which on its products are taken */
+    int64_t most;             /* and up to which; 0: all */
     const mnk_vector *vector; /* everything but matrix products; NULL = has none */
     const mnk_linear *linear[MNK_N_TYPES];
 } mnk_set;
@@ -201,6 +198,8 @@ typedef struct {
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
 /* The same of those that read rows of x, not groups of them. */
 const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+/* Of a weight that has the layout of lanes.h; NULL: the layout is not for so many rows. */
+const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
 const mnk_vector *mnk_find_vector(int32_t level);
 const mnk_set *mnk_sets(uint32_t *n);
 

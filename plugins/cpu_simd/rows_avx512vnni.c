@@ -7,9 +7,6 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "rows_vnni_dot.inc"
-#include "lanes.h"
-#define LANES_OF(type) mnk_lanes_##type##_avx512vnni
-#define LANES_ROWS MNK_LANES_ROWS
 #include "panel_vnni.h"
 #include "rows_a8_panels.inc"
 #include "rows_vnni_unpack.inc"

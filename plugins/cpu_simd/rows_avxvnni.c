@@ -6,9 +6,9 @@
 #include "types.inc"
 #include "rows_a8.inc"
 #include "lanes_avx2.h"
-#define LANES_SCOPE static
-#define LANES_OF(type) lanes_##type
-#define LANES_ROWS MNK_FEW_ROWS
+#include "lanes_types.inc"
+#define LANES_NAME "lanes avxvnni"
+#define LANES_ID(name) name##_avxvnni
 #include "rows_lanes.inc"
 #include "panel_vnni.h"
 #include "rows_a8_panels.inc"

@@ -1,11 +1,11 @@
 /* table.c -- the kernels, most special first; the first that fits is taken. */
-#include "rows.h"
+#include "lanes.h"
 
 #define LINEAR(id, kernel, isa) [MN_##id] = &mnk_##kernel##_##isa,
 #define LINEAR_A8(id, kernel, isa) [MN_##id] = &mnk_##kernel##_a8_##isa,
 #define A8_FROM(isa, level, least)                                                                 \
     {                                                                                              \
-        level, MN_PRECISION_A8, least, NULL, {                                                     \
+        level, MN_PRECISION_A8, least, 0, NULL, {                                                  \
             MNK_BLOCK_TYPES(LINEAR_A8, isa)                                                        \
         }                                                                                          \
     }
@@ -14,7 +14,7 @@
 #define A8_PANELS(isa, level) A8_FROM(panels_##isa, level, MNK_FEW_ROWS + 1), A8(isa, level)
 #define F32(isa, level)                                                                            \
     {                                                                                              \
-        level, 0, 0, &mnk_vector_##isa, {                                                          \
+        level, 0, 0, 0, &mnk_vector_##isa, {                                                       \
             MNK_PLAIN_TYPES(LINEAR, isa) MNK_BLOCK_TYPES(LINEAR, isa)                              \
         }                                                                                          \
     }
@@ -24,7 +24,7 @@
 enum { TILES_A8 = 8, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
 #define AMX(precision, least, ...)                                                                 \
     {                                                                                              \
-        MNK_AMX, precision, least, NULL, {                                                         \
+        MNK_AMX, precision, least, 0, NULL, {                                                      \
             LINEAR(F16, f16, amx) LINEAR(BF16, bf16, amx) __VA_ARGS__                              \
         }                                                                                          \
     }
@@ -32,7 +32,7 @@ enum { TILES_A8 = 8, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
 /* The same for weights of bf16 by bfmmla; fewer rows are products in f32. */
 #define BFMMLA(precision)                                                                          \
     {                                                                                              \
-        MNK_NEON_BF16, precision, MNK_FEW_ROWS + 1, NULL, {                                        \
+        MNK_NEON_BF16, precision, MNK_FEW_ROWS + 1, 0, NULL, {                                     \
             LINEAR(BF16, bf16, neon_bf16)                                                          \
         }                                                                                          \
     }
@@ -40,7 +40,7 @@ enum { TILES_A8 = 8, TILES_A8_VNNI = 32, TILES_A16 = MNK_FEW_ROWS + 1 };
 /* AVX-512 without VNNI: its f32 panels, for more rows than a few. */
 #define A8_IN_F32(isa, level)                                                                      \
     {                                                                                              \
-        level, MN_PRECISION_A8, MNK_FEW_ROWS + 1, NULL, {                                          \
+        level, MN_PRECISION_A8, MNK_FEW_ROWS + 1, 0, NULL, {                                       \
             MNK_BLOCK_TYPES(LINEAR, isa)                                                           \
         }                                                                                          \
     }
@@ -69,35 +69,62 @@ static const mnk_set sets[] = {
     F32(generic, MNK_GENERIC),
 };
 
+/* Of weights whose rows lie side by side, in the same order. Tiles of them are for more rows than
+ * one after the other; panels and whole tiles for more than these. */
+enum { LANES_TILES = 5, LANES_AVX512 = 12 };
+#define LANES(ID, type, of_scale, off, fit, min, isa) [MN_##ID] = &mnk_##type##_lanes_##isa,
+#define LANES_SET(isa, level, least, most)                                                         \
+    {                                                                                              \
+        level, MN_PRECISION_A8, least, most, NULL, {                                               \
+            MNK_LANES_TYPES(LANES, isa)                                                            \
+        }                                                                                          \
+    }
+static const mnk_set lanes_sets[] = {
+#if defined(__x86_64__)
+    LANES_SET(amx, MNK_AMX, LANES_TILES, MNK_LANES_ROWS),
+    LANES_SET(avx512vnni, MNK_AVX512VNNI, 1, LANES_AVX512),
+    LANES_SET(avxvnni, MNK_AVXVNNI, 1, MNK_FEW_ROWS),
+    LANES_SET(avx2, MNK_AVX2, 1, MNK_FEW_ROWS),
+#else
+    {0},
+#endif
+};
+
 const mnk_set *mnk_sets(uint32_t *n) {
     *n = sizeof sets / sizeof *sets;
     return sets;
 }
 
 /* r: rows of x; kernels without gemm are for few. forms: of x, those below are found. */
-static const mnk_linear *find(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
-                              int32_t forms) {
+static const mnk_linear *find(const mnk_set *from, size_t n, uint32_t dtype, uint32_t precision,
+                              int32_t level, int64_t r, int32_t forms) {
     if (dtype >= MNK_N_TYPES)
         return NULL;
-    for (uint32_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        const mnk_set *s = &sets[i];
+    for (size_t i = 0; i < n; i++) {
+        const mnk_set *s = &from[i];
         const mnk_linear *l = s->linear[dtype];
         const bool in_class = !s->precision || s->precision == precision;
         if (!l || !in_class || !mnk_isa_runs(level, s->isa))
             continue;
         const bool has_all = l->gemm || l->product;
-        if (l->x_form < forms && r >= s->least && (has_all || r <= MNK_FEW_ROWS))
+        const bool takes = r >= s->least && (!s->most || r <= s->most);
+        if (l->x_form < forms && takes && (has_all || r <= MNK_FEW_ROWS))
             return l;
     }
     return NULL;
 }
+#define FIND(from, ...) find(from, sizeof from / sizeof *from, __VA_ARGS__)
 
 const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
-    return find(dtype, precision, level, r, MNK_X_FORMS);
+    return FIND(sets, dtype, precision, level, r, MNK_X_FORMS);
 }
 
 const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
-    return find(dtype, precision, level, r, MNK_X_TILES);
+    return FIND(sets, dtype, precision, level, r, MNK_X_TILES);
+}
+
+const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t level, int64_t r) {
+    return FIND(lanes_sets, dtype, precision, level, r, MNK_X_FORMS);
 }
 
 const mnk_vector *mnk_find_vector(int32_t level) {

@@ -4,9 +4,8 @@
  * A block kernel sees a row as blocks of E elements in B bytes. It takes 32 elements at a time as
  * unsigned bytes u, with a scale d, and maybe a minimum m, for each group of G elements: x = d * (u
  * - OFF) + m. That serves f32 and 8-bit products alike. X(kernel, E, B, G, OFF, MIN, APART, TOP,
- * LANES, ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m;
- * APART: scales lie in planes of their own, so that eight blocks may be taken at once; TOP: the
- * largest u; LANES: has the layout of lanes.h, too.
+ * ...): OFF is 128 where u needs all eight bits, smaller where seven are enough; MIN: has m; APART:
+ * scales lie in planes of their own, so that eight blocks may be taken at once; TOP: the largest u.
  * types_*.inc have for each kernel, E being constant after inlining:
  *   KERNEL_scales(w, at, b, d, m)   of block b: d[E/G], m[E/G], room for 16
  *   KERNEL_bytes(p, j)              elements [32j, 32j + 32) of the block at p
@@ -19,30 +18,30 @@
     X(f32, __VA_ARGS__)         X(f16, __VA_ARGS__)      X(bf16, __VA_ARGS__)                      \
     X(f8_e5m2, __VA_ARGS__)     X(f8_e4m3, __VA_ARGS__)  X(f8_e4m3_128, __VA_ARGS__)
 #define MNK_BLOCKS(X, ...)                                                                         \
-    /* kernel      E    B   G  OFF MIN APART TOP LANES */                                          \
-    X(q4_0,        32,  18, 32,   8, 0, 0,  15, 1, __VA_ARGS__)                                    \
-    X(q4_1,        32,  20, 32,   0, 1, 0,  15, 0, __VA_ARGS__)                                    \
-    X(q5_0,        32,  22, 32,  16, 0, 0,  31, 0, __VA_ARGS__)                                    \
-    X(q5_1,        32,  24, 32,   0, 1, 0,  31, 0, __VA_ARGS__)                                    \
-    X(q8_0,        32,  34, 32, 128, 0, 0, 255, 0, __VA_ARGS__)                                    \
-    X(q8_1,        32,  36, 32, 128, 0, 0, 255, 0, __VA_ARGS__)                                    \
-    X(iq4_nl,      32,  18, 32, 128, 0, 0, 241, 0, __VA_ARGS__)                                    \
-    X(mxfp4,       32,  17, 32,  12, 0, 0,  24, 0, __VA_ARGS__)                                    \
-    X(q2_k,       256,  84, 16,   0, 1, 0,   3, 0, __VA_ARGS__)                                    \
-    X(q3_k,       256, 110, 16,   4, 0, 0,   7, 0, __VA_ARGS__)                                    \
-    X(q4_k,       256, 144, 32,   0, 1, 0,  15, 1, __VA_ARGS__)                                    \
-    X(q5_k,       256, 176, 32,   0, 1, 0,  31, 1, __VA_ARGS__)                                    \
-    X(q6_k,       256, 210, 16,  32, 0, 0,  63, 1, __VA_ARGS__)                                    \
-    X(q8_k,       256, 292, 32, 128, 0, 0, 255, 0, __VA_ARGS__)                                    \
-    X(iq4_xs,     256, 136, 32, 128, 0, 0, 241, 0, __VA_ARGS__)                                    \
-    X(mxfp4_split,  32,  16, 32,  12, 0, 1,  24, 0, __VA_ARGS__)                                   \
-    X(nvfp4,       32,  16, 16,  12, 0, 1,  24, 0, __VA_ARGS__)                                    \
-    X(mlx2,        32,   8, 32,   0, 1, 1,   3, 0, __VA_ARGS__)                                    \
-    X(mlx3,        32,  12, 32,   0, 1, 1,   7, 0, __VA_ARGS__)                                    \
-    X(mlx4,        32,  16, 32,   0, 1, 1,  15, 0, __VA_ARGS__)                                    \
-    X(mlx6,        32,  24, 32,   0, 1, 1,  63, 0, __VA_ARGS__)                                    \
-    X(mlx8,        32,  32, 32, 128, 1, 1, 255, 0, __VA_ARGS__)
-#define MNK_NAME_ONLY_(kernel, e, b, g, off, min, apart, top, lanes, X, ...) X(kernel, __VA_ARGS__)
+    /* kernel      E    B   G  OFF MIN APART TOP */                                                \
+    X(q4_0,        32,  18, 32,   8, 0, 0,  15, __VA_ARGS__)                                       \
+    X(q4_1,        32,  20, 32,   0, 1, 0,  15, __VA_ARGS__)                                       \
+    X(q5_0,        32,  22, 32,  16, 0, 0,  31, __VA_ARGS__)                                       \
+    X(q5_1,        32,  24, 32,   0, 1, 0,  31, __VA_ARGS__)                                       \
+    X(q8_0,        32,  34, 32, 128, 0, 0, 255, __VA_ARGS__)                                       \
+    X(q8_1,        32,  36, 32, 128, 0, 0, 255, __VA_ARGS__)                                       \
+    X(iq4_nl,      32,  18, 32, 128, 0, 0, 241, __VA_ARGS__)                                       \
+    X(mxfp4,       32,  17, 32,  12, 0, 0,  24, __VA_ARGS__)                                       \
+    X(q2_k,       256,  84, 16,   0, 1, 0,   3, __VA_ARGS__)                                       \
+    X(q3_k,       256, 110, 16,   4, 0, 0,   7, __VA_ARGS__)                                       \
+    X(q4_k,       256, 144, 32,   0, 1, 0,  15, __VA_ARGS__)                                       \
+    X(q5_k,       256, 176, 32,   0, 1, 0,  31, __VA_ARGS__)                                       \
+    X(q6_k,       256, 210, 16,  32, 0, 0,  63, __VA_ARGS__)                                       \
+    X(q8_k,       256, 292, 32, 128, 0, 0, 255, __VA_ARGS__)                                       \
+    X(iq4_xs,     256, 136, 32, 128, 0, 0, 241, __VA_ARGS__)                                       \
+    X(mxfp4_split,  32,  16, 32,  12, 0, 1,  24, __VA_ARGS__)                                      \
+    X(nvfp4,       32,  16, 16,  12, 0, 1,  24, __VA_ARGS__)                                       \
+    X(mlx2,        32,   8, 32,   0, 1, 1,   3, __VA_ARGS__)                                       \
+    X(mlx3,        32,  12, 32,   0, 1, 1,   7, __VA_ARGS__)                                       \
+    X(mlx4,        32,  16, 32,   0, 1, 1,  15, __VA_ARGS__)                                       \
+    X(mlx6,        32,  24, 32,   0, 1, 1,  63, __VA_ARGS__)                                       \
+    X(mlx8,        32,  32, 32, 128, 1, 1, 255, __VA_ARGS__)
+#define MNK_NAME_ONLY_(kernel, e, b, g, off, min, apart, top, X, ...) X(kernel, __VA_ARGS__)
 #define MNK_BLOCK_KERNELS(X, ...) MNK_BLOCKS(MNK_NAME_ONLY_, X, __VA_ARGS__)
 
 /* Which kernel serves a dtype. */

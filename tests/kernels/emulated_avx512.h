@@ -396,6 +396,13 @@ static inline __m512i e_dpbusd(__m512i s, __m512i u, __m512i x) {
         r.d[l / 4] += a.b[l] * (int8_t)b.b[l];
     return r.i;
 }
+static inline __m512i e_sub_epi8(__m512i x, __m512i y) {
+    lanes a = {.i = x};
+    const lanes b = {.i = y};
+    for (int l = 0; l < 64; l++)
+        a.b[l] = (uint8_t)(a.b[l] - b.b[l]);
+    return a.i;
+}
 static inline int e_reduce_max_epi32(__m512i x) {
     const lanes a = {.i = x};
     int most = a.d[0];
@@ -500,15 +507,27 @@ static union {
     float s[16][16];
 } e_tile[8];
 
+/* As the instruction has it: {u8 palette, start_row, reserved[14]; u16 row_bytes[16]; u8 rows[16]}
+ */
+static uint8_t e_config[64];
+static inline size_t e_row_bytes(int t) {
+    uint16_t bytes;
+    memcpy(&bytes, e_config + 16 + 2 * t, sizeof bytes);
+    return bytes;
+}
+static inline int e_rows(int t) {
+    return e_config[48 + t];
+}
 static inline void e_tile_load(int t, const void *p, int64_t apart) {
     const uint8_t *from = p;
-    for (int i = 0; i < 16; i++)
-        memcpy(e_tile[t].bytes[i], from + i * apart, 64);
+    memset(&e_tile[t], 0, sizeof e_tile[t]);
+    for (int i = 0; i < e_rows(t); i++)
+        memcpy(e_tile[t].bytes[i], from + i * apart, e_row_bytes(t));
 }
 static inline void e_tile_store(int t, void *p, int64_t apart) {
     uint8_t *to = p;
-    for (int i = 0; i < 16; i++)
-        memcpy(to + i * apart, e_tile[t].bytes[i], 64);
+    for (int i = 0; i < e_rows(t); i++)
+        memcpy(to + i * apart, e_tile[t].bytes[i], e_row_bytes(t));
 }
 static inline float e_wide(uint16_t h) {
     const lanes a = {.u = {(uint32_t)h << 16}};
@@ -534,7 +553,7 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
                 to[j] += weight * fours[4 * j + k % 4];
         }
 }
-#define TILES_BEGIN() (void)config
+#define TILES_CONFIGURE(config) memcpy(e_config, &(config), sizeof e_config)
 #define TILES_END() (void)0
 #define TILE_LOAD_ROWS(t, p, apart) e_tile_load(t, p, apart)
 #define TILE_STORE_ROWS(t, p, apart) e_tile_store(t, p, apart)
@@ -683,6 +702,8 @@ static inline void e_multiply_bytes(int sum, int w, int x) {
 #define _mm512_slli_epi32 e_slli_epi32
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 e_srli_epi16
+#undef _mm512_sub_epi8
+#define _mm512_sub_epi8 e_sub_epi8
 #undef _mm512_slli_epi16
 #define _mm512_slli_epi16 e_slli_epi16
 #undef _mm512_dpbusd_epi32

@@ -329,7 +329,10 @@ static double error_limit(const mnk_linear *kern) {
 }
 
 /* The first r rows of a weight whose rows lie side by side, which the kernel reads alone. */
-static void linear_lanes_case(linear_case *c, const mnk_linear *kern, int64_t r) {
+static void linear_lanes_case(linear_case *c, int64_t r) {
+    const mnk_linear *kern = mnk_find_lanes(c->type, c->precision, c->level, r);
+    if (!kern)
+        return;
     const linear_inputs *in = linear_inputs_of(c, kern);
     const int64_t n = c->n;
     float *y = malloc(sizeof *y * (size_t)(n * r));
@@ -533,10 +536,8 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
             for (int l = rows_quick; l < 5; l += 1 + rows_quick)
                 if (rs[l] >= least)
                     linear_rows_case(&c, rs[l]);
-            const mnk_linear *few = mnk_find_linear(type, precision, level, 1);
             for (int l = 0; l < 4 && c.lanes; l++)
-                if (lanes_rows[l] <= few->lanes_rows)
-                    linear_lanes_case(&c, few, lanes_rows[l]);
+                linear_lanes_case(&c, lanes_rows[l]);
             if (many->x_form == MNK_X_TILES8 && c.n < 20)
                 weights_in_bytes(&c, many);
             linear_close(&c);
