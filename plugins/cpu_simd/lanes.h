@@ -45,13 +45,13 @@ typedef struct {
 } mnk_lanes_q6_k;
 
 /* X(ID, kernel, columns of a scale, how much too large numbers are, sums of two products with
- * bytes of x that fit into 16 bits, has minima): the types that have it */
+ * bytes of x that fit into 16 bits, the largest number, has minima): the types that have it */
 #define MNK_LANES_TYPES(X, ...)                                                                    \
-    X(Q4_0, q4_0, 32, 8, 8, false, __VA_ARGS__)                                                    \
-    X(Q4_K, q4_k, 32, 0, 8, true, __VA_ARGS__)                                                     \
-    X(Q5_K, q5_k, 32, 0, 4, true, __VA_ARGS__)                                                     \
-    X(Q6_K, q6_k, 16, 32, 2, false, __VA_ARGS__)
-#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, min, isa)                                  \
+    X(Q4_0, q4_0, 32, 8, 8, 15, false, __VA_ARGS__)                                                    \
+    X(Q4_K, q4_k, 32, 0, 8, 15, true, __VA_ARGS__)                                                     \
+    X(Q5_K, q5_k, 32, 0, 4, 31, true, __VA_ARGS__)                                                     \
+    X(Q6_K, q6_k, 16, 32, 2, 63, false, __VA_ARGS__)
+#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, top, min, isa)                                  \
     extern const mnk_linear mnk_##type##_lanes_##isa;
 MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx2)
 MNK_LANES_TYPES(MNK_LANES_EXTERN_, avxvnni)

@@ -132,7 +132,7 @@ static uint64_t pairs_bytes(int64_t r) {
 /* ---- forms of x ------------------------------------------------------------------------------ */
 void mnk_forms_add(mnk_forms *f, const mnk_linear *kern) {
     f->kern[kern->x_form] = kern;
-    if (f->n_own && kern->x_form == MNK_X_TILES8)
+    if (f->n_own && kern->pack_quants)
         f->kern[MNK_X_A8] = kern; /* tiles are made of those rows */
 }
 
@@ -344,7 +344,7 @@ static void pack_own(const mnc_call *c, const mnc_worker *w, const mnk_forms *f,
     for (int64_t i = 0; i < x->rows; i += MNK_GROUP, to += mnk_group_bytes(k, form)) {
         const uint8_t *rows[MNK_GROUP];
         int64_t n = 0;
-        if (form != MNK_X_TILES8) {
+        if (!kern->pack_quants) {
             pack_group(kern, x->ptr, i, x->rows, k, to);
             continue;
         }
@@ -581,8 +581,11 @@ static uint64_t own_bytes(const mnc_query *q, const mnk_use *use, int64_t k, int
         for (uint32_t i = 0; i < q->node->n_out; i++) {
             const uint32_t dtype = mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id;
             const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows);
+            const mnk_linear *lanes = mnk_find_lanes(dtype, use->precision, use->level, rows);
             if (kern)
                 mnk_forms_add(&f, kern);
+            if (lanes)
+                mnk_forms_add(&f, lanes);
         }
     mnk_forms_place(&f, k, r, mnk_groups(r));
     return (uint64_t)f.end;

@@ -95,7 +95,9 @@ void mnk_forms_add(mnk_forms *f, const mnk_linear *kern);
 void mnk_forms_place(mnk_forms *f, int64_t k, int64_t r, int64_t groups);
 /* A stage before the products makes tiles. */
 static inline bool mnk_forms_has_tiles(const mnk_forms *f) {
-    const bool tiles = f->kern[MNK_X_TILES] || f->kern[MNK_X_TILES2] || f->kern[MNK_X_TILES8];
+    bool tiles = false;
+    for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++)
+        tiles |= f->kern[form] != NULL;
     return tiles && !f->n_own;
 }
 /* The form that kern reads. */

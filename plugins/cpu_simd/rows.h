@@ -44,6 +44,7 @@ enum {
     MNK_X_TILES,  /* groups of MNK_GROUP rows in bf16, made by mnk_linear.pack */
     MNK_X_TILES2, /* the same, and what that rounding lost */
     MNK_X_TILES8, /* groups of MNK_GROUP rows in bytes with scales, made by mnk_linear.pack */
+    MNK_X_ROWS8,  /* the same, but tiles of rows as they lie, made by pack_quants */
     MNK_X_FORMS
 };
 #define MNK_GROUP 16
@@ -79,7 +80,8 @@ typedef struct {
     /* n <= MNK_GROUP rows of x to a group: [planes][tiles of 32 columns][1 KiB], or [tiles of 64
      * columns][1 KiB], then f32 [spans of 256 columns][MNK_GROUP] */
     void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
-    /* Kernels of MNK_X_TILES8: the same of mnk_quant rows, whose values are rounded once more. */
+    /* The same of mnk_quant rows, whose values are rounded once more: kernels of MNK_X_TILES8 and of
+     * MNK_X_ROWS8, which have no pack. */
     void (*pack_quants)(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
     /* weight rows [lo, hi) with all x rows */
     void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
@@ -93,7 +95,7 @@ typedef struct {
  * columns of all groups would fall into the same sets of a second cache. */
 static inline int64_t mnk_group_bytes(int64_t k, int32_t x_form) {
     const int64_t tile = 1024;
-    if (x_form == MNK_X_TILES8)
+    if (x_form == MNK_X_TILES8 || x_form == MNK_X_ROWS8)
         return (k + 63) / 64 * tile + (k + 255) / 256 * 64 + tile;
     return (k + 31) / 32 * tile * (x_form == MNK_X_TILES2 ? 2 : 1) + tile;
 }

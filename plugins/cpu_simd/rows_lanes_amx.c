@@ -1,160 +1,185 @@
-/* rows_lanes_amx.c -- products of some rows of x in 8 bits with weight rows that lie side by side
- * (lanes.h), on AMX: their lines are the rows of a tile of weights as the instruction wants them,
- * but for the bits. A product has the columns of one scale, so that sums are exact. */
+/* rows_lanes_amx.c -- products of some rows of x with weight rows that lie side by side (lanes.h),
+ * on AMX, with both sides in bytes as in rows_tiles8.inc: within SPAN columns a row of weights has
+ * one scale, and so has a row of x. The lines of the layout are the rows of a tile as the
+ * instruction wants it on its other side, and the rows that are its lanes get their factors without
+ * any permutation: so unpacking costs half of what rows_tiles8.inc takes for it. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
 #include "amx.h"
+#include "byte_tiles.h"
 #include "lanes_avx512.h"
 #include "lanes_types.inc"
 
 enum {
     TILES_X = 2, /* of MNK_GROUP rows of x */
     TILES_W = 2, /* groups of weight rows multiplied at once */
-    SPAN_GS = 8, /* of 32 columns */
-    SCALES = 16, /* in a span, at most */
-    AT_ONCE = 4, /* scales whose sums are in memory at once */
-    X_BYTES = MNK_GROUP * MNK_LANES_SPAN,
-    AHEAD = 2048, /* bytes of a stream that are asked for before they are read */
+    STEPS = 4,   /* tiles in a span */
+    AHEAD = 2048,
 };
 
 typedef struct {
     int64_t n;
     int64_t r;
-    int64_t tiles;
     const uint8_t *p[MNK_LANES_STREAMS];
-    lanes_x x[MNK_LANES_ROWS];
-    lanes_sums sums[MNK_LANES_ROWS][MNK_LANES_STREAMS];
+    const uint8_t *x[TILES_X]; /* the groups' tiles */
     float acc[MNK_LANES_ROWS][MNK_LANES_STREAMS][MNK_LANES];
-    /* tiles: of x [scales][rows][columns], of weights [scales][fours][16 rows][4] */
-    _Alignas(64) uint8_t of_x[TILES_X][X_BYTES];
-    _Alignas(64) uint8_t of_w[TILES_W][X_BYTES];
-    _Alignas(64) int32_t whole[TILES_W][TILES_X][AT_ONCE][MNK_GROUP][MNK_LANES];
+    float step[TILES_W][MNK_LANES]; /* what 1 stands for */
+    _Alignas(64) uint8_t w[TILES_W][STEPS][TILE_BYTES];
+    _Alignas(64) int32_t whole[TILES_W][TILES_X][MNK_GROUP][MNK_LANES];
 } work;
 
-/* Tiles 0 to 3: sums; 4 and 5: weights; 6 and 7: x. */
-INLINE tile_config tiles_of(const int depth) {
-    tile_config c = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        c.row_bytes[i] = 64;
-        c.rows[i] = SIDE;
-    }
-    c.rows[4] = c.rows[5] = (uint8_t)(depth / 4);
-    c.row_bytes[6] = c.row_bytes[7] = (uint16_t)depth;
-    return c;
+/* ---- x --------------------------------------------------------------------------------------- */
+static int64_t tiles_bytes(int64_t k) {
+    return (k + 63) / 64 * TILE_BYTES;
 }
-
-/* A span of all rows of x; rows behind them are left as they are. */
-INLINE void put_x(work *o, const mnk_pair *pair, int64_t k, int64_t b, const lanes_type t) {
-    for (int64_t i = 0; i < o->r; i++) {
-        uint8_t *to = o->of_x[i / MNK_GROUP] + i % MNK_GROUP * t.of_scale;
-        lanes_load_x(&o->x[i], pair[i].x, k, b, t.of_scale, 0);
-        for (int c = 0; c < MNK_LANES_SPAN; c += t.of_scale)
-            memcpy(to + MNK_GROUP * c, o->x[i].q + c, (size_t)t.of_scale);
-    }
-}
-
-/* The span of stream s, signed. */
-INLINE void put_w(work *o, int64_t s, uint8_t *to, const lanes_type t) {
-    const __m512i off = _mm512_set1_epi8((char)t.off);
-    for (int64_t i = 0; i < t.bytes; i += 64)
-        v_prefetch(o->p[s] + AHEAD + i);
-#pragma GCC unroll 8
-    for (int g = 0; g < SPAN_GS; g++) {
-        LB u[8];
-        t.unpack(o->p[s], g, 0, u);
-#pragma GCC unroll 8
-        for (int c = 0; c < 8; c++) {
-            __m512i v = u[c];
-            if (t.off)
-                v = _mm512_sub_epi8(v, off);
-            _mm512_storeu_si512(to + MNK_LANES_LINE * (8 * g + c), v);
+static void pack_quants(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to) {
+    float *scale = (float *)(void *)(to + tiles_bytes(k));
+    memset(to, 0, (size_t)mnk_group_bytes(k, MNK_X_ROWS8));
+    for (int64_t c = 0; c < k; c += SPAN, scale += MNK_GROUP)
+        for (int64_t i = 0; i < n; i++) {
+            int8_t q[SPAN];
+            scale[i] = unite_scales(x[i], k, c, SPAN, q);
+            for (int64_t j = 0; j < SPAN; j += 64)
+                memcpy(to + (c + j) / 64 * TILE_BYTES + 64 * i, q + j, 64);
         }
-    }
 }
 
-/* Products of scale j with nw groups of weights. */
-INLINE void multiply(work *o, int j, const int nw, const lanes_type t) {
-    const int64_t x_at = (int64_t)j * MNK_GROUP * t.of_scale;
-    const int64_t w_at = (int64_t)j * MNK_LANES * t.of_scale;
-    const bool both = o->tiles > 1;
-    TILES_ZERO();
-    TILE_LOAD(4, o->of_w[0] + w_at);
-    TILE_LOAD_ROWS(6, o->of_x[0] + x_at, t.of_scale);
-    if (nw > 1)
-        TILE_LOAD(5, o->of_w[1] + w_at);
-    if (both)
-        TILE_LOAD_ROWS(7, o->of_x[1] + x_at, t.of_scale);
-    TILE_MULTIPLY_BYTES(0, 6, 4);
-    if (both)
-        TILE_MULTIPLY_BYTES(1, 7, 4);
-    if (nw > 1)
-        TILE_MULTIPLY_BYTES(2, 6, 5);
-    if (nw > 1 && both)
-        TILE_MULTIPLY_BYTES(3, 7, 5);
-    TILE_STORE(0, o->whole[0][0][j % AT_ONCE]);
-    if (both)
-        TILE_STORE(1, o->whole[0][1][j % AT_ONCE]);
-    if (nw > 1)
-        TILE_STORE(2, o->whole[1][0][j % AT_ONCE]);
-    if (nw > 1 && both)
-        TILE_STORE(3, o->whole[1][1][j % AT_ONCE]);
+/* ---- weights --------------------------------------------------------------------------------- */
+/* The low half of each lane, twice. */
+INLINE __m512i words_of(VF v) {
+    const __m512i whole = _mm512_cvtps_epi32(v);
+    const __m512i low = _mm512_and_si512(whole, _mm512_set1_epi32(0xffff));
+    return _mm512_or_si512(low, _mm512_slli_epi32(whole, 16));
 }
-
-/* The sums of scales [first, first + AT_ONCE) of group i of those multiplied, which is stream s. */
-INLINE void scale_sums(work *o, const int first, const int i, int64_t s, const lanes_type t) {
+/* Upper bytes of words u * by + more: u are 64 bytes, the factors those of their lane. */
+INLINE __m512i scale_bytes(LB u, __m512i by, __m512i more) {
+    const __m512i even = _mm512_and_si512(u, _mm512_set1_epi16(0xff));
+    const __m512i odd = _mm512_srli_epi16(u, 8);
+    const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(even, by), more);
+    const __m512i high = _mm512_add_epi16(_mm512_mullo_epi16(odd, by), more);
+    const __m512i upper = _mm512_and_si512(high, _mm512_set1_epi16((short)0xff00));
+    return _mm512_or_si512(_mm512_srli_epi16(low, 8), upper);
+}
+/* The larger of top and |v|, as whole numbers, of which a NaN is the largest. */
+INLINE __m512i raise_to(__m512i top, VF v) {
+    const __m512i size = _mm512_castps_si512(v_abs(v));
+    return _mm512_max_epi32(top, size);
+}
+/* A span's scales, its minima, negative, and the largest number that they make of the type's. */
+typedef struct {
+    VF scale[16];
+    VF less[8];
+    VF most;
+} factors;
+INLINE void load_factors(factors *o, const uint8_t *p, const lanes_type t) {
     const int per = 32 / t.of_scale; /* scales in 32 columns */
-    VF scale[AT_ONCE];
-    VF least[AT_ONCE];
-#pragma GCC unroll 4
-    for (int j = 0; j < AT_ONCE; j++) {
-        const int g = (first + j) / per;
-        scale[j] = t.scale(o->p[s], g, (first + j) % per, 0);
-        least[j] = t.least(o->p[s], g, 0);
-    }
-    for (int64_t row = 0; row < o->r; row++) {
-        const lanes_x *x = &o->x[row];
-        lanes_sums *to = &o->sums[row][s];
-        VF sum = v_load(to->sum);
-        VF less = v_load(to->less);
-#pragma GCC unroll 4
-        for (int j = 0; j < AT_ONCE; j++) {
-            const int g = (first + j) / per;
-            const int32_t *whole = o->whole[i][row / MNK_GROUP][j][row % MNK_GROUP];
-            const VF v = l_float(_mm512_loadu_si512(whole));
-            sum = v_fma(v_mul(v, scale[j]), v_set1(x->d[g]), sum);
-            if (t.min)
-                less = v_fma(least[j], v_set1(x->sum[g]), less);
+    const VF d = t.d(p, 0);
+    const VF dmin = v_sub(v_set1(0), t.dmin(p, 0));
+    __m512i top = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        o->less[g] = v_mul(t.least(p, g, 0), dmin);
+#pragma GCC unroll 2
+        for (int h = 0; h < per; h++) {
+            const VF scale = v_mul(t.scale(p, g, h, 0), d);
+            const VF least = v_fma(v_set1((float)-t.off), scale, o->less[g]);
+            const VF largest = v_fma(v_set1((float)(t.top - t.off)), scale, o->less[g]);
+            o->scale[per * g + h] = scale;
+            top = raise_to(raise_to(top, least), largest);
         }
-        v_store(to->sum, sum);
-        v_store(to->less, less);
+    }
+    o->most = _mm512_castsi512_ps(top);
+}
+/* The span at p to tiles of weights within 127 steps, and the size of a step. */
+INLINE void put_w(const uint8_t *p, uint8_t *to, float step[MNK_LANES], const lanes_type t) {
+    const int per = 32 / t.of_scale;
+    const int lines = 8 / per;
+    factors f;
+    load_factors(&f, p, t);
+    v_store(step, v_mul(f.most, v_set1(1.0f / 127)));
+    const VF inverse = v_div(v_set1(127 * 256), f.most);
+    const VF by = v_sel_lt(f.most, v_set1(0x1p-100f), v_set1(0), inverse);
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        LB u[8];
+        t.unpack(p, g, 0, u);
+#pragma GCC unroll 2
+        for (int h = 0; h < per; h++) {
+            const VF scale = f.scale[per * g + h];
+            const VF least = v_fma(v_set1((float)-t.off), scale, f.less[g]);
+            const __m512i factor = words_of(v_mul(scale, by));
+            const __m512i more = words_of(v_fma(least, by, v_set1(128)));
+#pragma GCC unroll 8
+            for (int c = lines * h; c < lines * (h + 1); c++) {
+                uint8_t *line = to + MNK_LANES_LINE * (8 * g + c);
+                _mm512_storeu_si512(line, scale_bytes(u[c], factor, more));
+            }
+        }
     }
 }
-/* A span of nw groups of weights from stream s on. */
-INLINE void add_span(work *o, int64_t s, const int nw, const lanes_type t) {
+
+/* ---- products -------------------------------------------------------------------------------- */
+/* Span b with nw groups of weights and nx of x. */
+INLINE void multiply(work *o, int64_t b, const int nw, const int nx) {
+    TILES_ZERO();
+    for (int i = 0; i < STEPS; i++) {
+        const int64_t x_at = (STEPS * b + i) * TILE_BYTES;
+        TILE_LOAD(4, o->w[0][i]);
+        TILE_LOAD(6, o->x[0] + x_at);
+        if (nw > 1)
+            TILE_LOAD(5, o->w[1][i]);
+        if (nx > 1)
+            TILE_LOAD(7, o->x[1] + x_at);
+        TILE_MULTIPLY_BYTES(0, 6, 4);
+        if (nx > 1)
+            TILE_MULTIPLY_BYTES(1, 7, 4);
+        if (nw > 1)
+            TILE_MULTIPLY_BYTES(2, 6, 5);
+        if (nw > 1 && nx > 1)
+            TILE_MULTIPLY_BYTES(3, 7, 5);
+    }
+    TILE_STORE(0, o->whole[0][0]);
+    if (nx > 1)
+        TILE_STORE(1, o->whole[0][1]);
+    if (nw > 1)
+        TILE_STORE(2, o->whole[1][0]);
+    if (nw > 1 && nx > 1)
+        TILE_STORE(3, o->whole[1][1]);
+}
+/* Adds the sums of group i of those multiplied to stream s. */
+INLINE void add_scaled(work *o, const int i, int64_t s, int64_t k, int64_t b) {
+    const VF step = v_load(o->step[i]);
+    for (int64_t row = 0; row < o->r; row++) {
+        const int64_t x = row / MNK_GROUP;
+        const float *of_x = (const float *)(const void *)(o->x[x] + tiles_bytes(k));
+        const VF both = v_mul(step, v_set1(of_x[MNK_GROUP * b + row % MNK_GROUP]));
+        const VF whole = l_float(_mm512_loadu_si512(o->whole[i][x][row % MNK_GROUP]));
+        float *to = o->acc[row][s];
+        v_store(to, v_fma(whole, both, v_load(to)));
+    }
+}
+INLINE void add_span(work *o, int64_t s, int64_t k, int64_t b, const int nw, const lanes_type t) {
+    for (int i = 0; i < nw; i++) {
+        for (int64_t line = 0; line < t.bytes; line += 64)
+            v_prefetch(o->p[s + i] + AHEAD + line);
+        put_w(o->p[s + i], o->w[i][0], o->step[i], t);
+    }
+    if (o->r > MNK_GROUP)
+        multiply(o, b, nw, 2);
+    else
+        multiply(o, b, nw, 1);
     for (int i = 0; i < nw; i++)
-        put_w(o, s + i, o->of_w[i], t);
-#pragma GCC unroll 4
-    for (int first = 0; first < MNK_LANES_SPAN / t.of_scale; first += AT_ONCE) {
-#pragma GCC unroll 1
-        for (int j = first; j < first + AT_ONCE; j++)
-            multiply(o, j, nw, t);
-        for (int i = 0; i < nw; i++)
-            scale_sums(o, first, i, s + i, t);
-    }
+        add_scaled(o, i, s + i, k, b);
 }
-INLINE void groups(work *o, const mnk_pair *pair, int64_t k, const lanes_type t) {
+INLINE void groups(work *o, int64_t k, const lanes_type t) {
     memset(o->acc, 0, (size_t)o->r * sizeof o->acc[0]);
-    for (int64_t b = 0; b < k / MNK_LANES_SPAN; b++) {
-        memset(o->sums, 0, (size_t)o->r * sizeof o->sums[0]);
-        put_x(o, pair, k, b, t);
+    for (int64_t b = 0; b < k / SPAN; b++) {
         int64_t s = 0;
         for (; s + TILES_W <= o->n; s += TILES_W)
-            add_span(o, s, TILES_W, t);
+            add_span(o, s, k, b, TILES_W, t);
         if (s < o->n)
-            add_span(o, s, 1, t);
-        for (int64_t i = 0; i < o->r; i++)
-            lanes_close(o->acc[i], o->p, o->n, o->sums[i], t);
+            add_span(o, s, k, b, 1, t);
         for (s = 0; s < o->n; s++)
             o->p[s] += t.bytes;
     }
@@ -162,15 +187,14 @@ INLINE void groups(work *o, const mnk_pair *pair, int64_t k, const lanes_type t)
 INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,
                     const lanes_type t) {
     const lanes_turns turns = lanes_turns_of(lo, hi);
-    const tile_config config = tiles_of(t.of_scale);
     work o;
     o.r = r;
-    o.tiles = (r + MNK_GROUP - 1) / MNK_GROUP;
-    memset(o.of_x, 0, sizeof o.of_x);
-    TILES_CONFIGURE(config);
+    o.x[0] = pair[0].x;
+    o.x[1] = pair[r > MNK_GROUP ? MNK_GROUP : 0].x;
+    TILES_BEGIN();
     for (int64_t j = 0; j < turns.turns; j++) {
         o.n = lanes_begin(w, &turns, j, t, o.p);
-        groups(&o, pair, w->cols, t);
+        groups(&o, w->cols, t);
         for (int64_t i = 0; i < r; i++)
             lanes_end(&turns, j, o.n, lo, hi, o.acc[i], pair[i].y);
     }
@@ -184,8 +208,9 @@ INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_
     }                                                                                              \
     const mnk_linear mnk_##type##_lanes_amx = {                                                    \
         .name = #type " a8 lanes amx",                                                             \
-        .x_form = MNK_X_A8,                                                                        \
+        .x_form = MNK_X_ROWS8,                                                                     \
         .grain = MNK_LANES_SPAN,                                                                   \
+        .pack_quants = pack_quants,                                                                \
         .product = product_##type,                                                                 \
     };
 MNK_LANES_TYPES(LANES_TILES, )

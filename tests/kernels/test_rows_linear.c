@@ -193,12 +193,33 @@ static double in_tiles(double x, int32_t x_form) {
 }
 
 /* Column j of row i of a group in bytes. */
-static double in_bytes(const uint8_t *group, int64_t k, int64_t i, int64_t j) {
+static double in_bytes(const uint8_t *group, int32_t x_form, int64_t k, int64_t i, int64_t j) {
     const uint8_t *tile = group + j / 64 * 1024;
-    const int8_t q = (int8_t)tile[j % 64 / 4 * 64 + i * 4 + j % 4];
+    int64_t at = j % 64 / 4 * 64 + i * 4 + j % 4;
+    if (x_form == MNK_X_ROWS8)
+        at = i * 64 + j % 64;
+    const int8_t q = (int8_t)tile[at];
     float scale;
     memcpy(&scale, group + (k + 63) / 64 * 1024 + (j / 256 * MNK_GROUP + i) * 4, sizeof scale);
     return (double)q * scale;
+}
+
+/* n rows to a group; by way of rows in 8 bits, where that is how the kernel makes it. */
+static void pack_rows(const mnk_linear *kern, const float *const x[MNK_GROUP], int64_t n, int64_t k,
+                      uint8_t *to) {
+    const uint8_t *row[MNK_GROUP];
+    const int64_t ldq = mnk_quant_bytes(k);
+    if (kern->pack) {
+        kern->pack(x, n, k, to);
+        return;
+    }
+    uint8_t *rows = aligned_alloc(64, (size_t)(MNK_GROUP * ldq));
+    for (int64_t i = 0; i < n; i++) {
+        row[i] = rows + i * ldq;
+        mnk_quantise(x[i], k, 0, k / 32, rows + i * ldq);
+    }
+    kern->pack_quants(row, n, k, to);
+    free(rows);
 }
 
 /* The most_rows() rows as groups of tiles. */
@@ -215,7 +236,7 @@ static void put_tiles(const linear_case *c, int32_t x_form, const mnk_linear *ke
             x[n] = c->x + (i + n) * k;
             n++;
         }
-        kern->pack(x, n, k, to);
+        pack_rows(kern, x, n, k, to);
         to += in->ldx;
     }
     in->value = malloc(sizeof *in->value * (size_t)(k * MOST_ROWS));
@@ -223,8 +244,8 @@ static void put_tiles(const linear_case *c, int32_t x_form, const mnk_linear *ke
         const float *x = c->x + i * k;
         for (int64_t j = 0; j < k; j++) {
             double value;
-            if (x_form == MNK_X_TILES8)
-                value = in_bytes(in->rows + i / MNK_GROUP * in->ldx, k, i % MNK_GROUP, j);
+            if (x_form == MNK_X_TILES8 || x_form == MNK_X_ROWS8)
+                value = in_bytes(in->rows + i / MNK_GROUP * in->ldx, x_form, k, i % MNK_GROUP, j);
             else
                 value = in_tiles(x[j], x_form);
             in->value[j * MOST_ROWS + i] = value;
@@ -264,7 +285,7 @@ static const linear_inputs *linear_inputs_of(linear_case *c, const mnk_linear *k
     linear_inputs *in = &c->in[kern->x_form];
     if (in->rows)
         return in;
-    if (kern->pack)
+    if (kern->pack || kern->pack_quants)
         put_tiles(c, kern->x_form, kern, in);
     else
         put_rows(c, kern->x_form == MNK_X_A8, in);
@@ -306,7 +327,7 @@ static void multiply_rows(const mnk_linear *kern, const mnc_weight *w, const uin
     const int64_t cut = w->repacked ? w->rows / 3 : 0; /* not between two groups of lanes */
     for (int64_t i = 0; i < r; i++) {
         int64_t at = i;
-        if (kern->pack)
+        if (kern->pack || kern->pack_quants)
             at = i / MNK_GROUP;
         pair[i].x = x + at * ldx;
         pair[i].y = y + i * w->rows;
@@ -323,7 +344,7 @@ static double error_limit(const mnk_linear *kern) {
         return 1e-4;
     if (kern->x_form == MNK_X_TILES2)
         return 1e-5;
-    if (kern->x_form == MNK_X_TILES8)
+    if (kern->x_form == MNK_X_TILES8 || kern->x_form == MNK_X_ROWS8)
         return 1.2e-2;
     return 2e-6;
 }
@@ -497,7 +518,7 @@ static void tiles_of_quants(const mnk_linear *kern) {
         for (int64_t j = 0; j < K; j++) {
             double value = 0;
             double step = 0;
-            const double got = in_bytes(group, K, i, j);
+            const double got = in_bytes(group, MNK_X_TILES8, K, i, j);
             for (int64_t l = j / 256 * 8; i < ROWS && l < K / 32 && l < j / 256 * 8 + 8; l++)
                 step = fmax(step, (double)mnk_quant_d(row[i], K)[l]);
             if (i < ROWS)
