@@ -69,7 +69,8 @@ static bool meets(const memory *written, const memory *read, int64_t rows) {
     return !same || written->rows != rows || read->rows != rows;
 }
 
-/* Operand i of a stage, inputs, then outputs, then the node's shared scratch. */
+/* Operand i of a stage, inputs, then outputs, then the result of a maker that the stage fills, then
+ * the node's shared scratch. */
 static memory operand(const mn_context *c, uint32_t stage, uint32_t i) {
     const mnc_call *call = mnc_call_of(c, stage);
     const uint32_t n_in = call->node->n_in;
@@ -84,6 +85,10 @@ static memory operand(const mn_context *c, uint32_t stage, uint32_t i) {
     }
     if (i < n_in + call->node->n_out)
         return memory_of(&call->out[i - n_in]);
+    if (i == n_in + call->node->n_out) {
+        const bool fills = stage % 2 == MNC_FIRST && takes(c, stage);
+        return fills ? memory_of(&call->in[0]) : (memory){0};
+    }
     return (memory){call->shared, mnc_op_of(c, stage)->shared_bytes, 0};
 }
 
@@ -93,9 +98,9 @@ static bool depend(const mn_context *c, uint32_t a, uint32_t b, int64_t rows) {
     const mn_node *of_a = mnc_call_of(c, a)->node;
     const mn_node *of_b = mnc_call_of(c, b)->node;
     /* the shared scratch of one node is its own matter */
-    const uint32_t shared = of_a != of_b;
-    for (uint32_t i = 0; i < of_a->n_in + of_a->n_out + shared; i++)
-        for (uint32_t j = 0; j < of_b->n_in + of_b->n_out + shared; j++) {
+    const uint32_t more = 1 + (of_a != of_b);
+    for (uint32_t i = 0; i < of_a->n_in + of_a->n_out + more; i++)
+        for (uint32_t j = 0; j < of_b->n_in + of_b->n_out + more; j++) {
             const memory x = operand(c, a, i);
             const memory y = operand(c, b, j);
             if ((i >= of_a->n_in || j >= of_b->n_in) && meets(&x, &y, rows))
@@ -194,8 +199,10 @@ static bool next_phase(mn_context *c) {
     return c->n_parts && !c->stopped;
 }
 
+/* A part may have nothing to do: only one that has counts as the thread's first. */
 static void run_stage(mn_context *c, uint32_t stage, mnc_worker *w) {
     const mnc_op *op = mnc_op_of(c, stage);
+    c->last[w->thread].phase = c->n_opened;
     const mnc_fn fn = stage % 2 == MNC_FIRST ? op->first : op->fn;
     fn(mnc_call_of(c, stage), w);
 }
@@ -230,7 +237,6 @@ static void run_part(mn_context *c, uint32_t part, uint32_t thread) {
     w.scratch = c->scratch + mnc_worker_scratch(p, thread);
     w.thread = thread;
     w.again = c->last[thread].phase == c->n_opened;
-    c->last[thread].phase = c->n_opened;
     if (c->n_phase == 1) {
         run_stage(c, c->phase[0], &w);
     } else if (!c->whole) {
