@@ -112,35 +112,6 @@ static inline void v_widen8(uint64_t bytes, int less, float by, float *d) {
     const __m256 f = _mm256_cvtepi32_ps(w);
     _mm256_storeu_ps(d, _mm256_mul_ps(f, _mm256_set1_ps(by)));
 }
-/* Eight scales and eight minima of 6 bits in 12 bytes, at p + 4: by times, less times them. */
-#define V_SIX_BITS
-static inline void v_six_bits(const uint8_t *p, float *d, float *m) {
-    static const struct {
-        uint8_t low_from[16];  /* the byte with the lower bits, */
-        uint32_t low_down[4];  /* how far up they are, */
-        uint32_t low_mask[4];  /* and how many; */
-        uint8_t high_from[16]; /* the byte with the upper two bits, 128 where there are none */
-    } at = {
-        {4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15},
-        {0, 0, 0, 4},
-        {0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f},
-        {128, 128, 128, 128, 4, 5, 6, 7, 128, 128, 128, 128, 8, 9, 10, 11},
-    };
-    const __m128i head = vb_load16(p);
-    __m128i low = _mm_shuffle_epi8(head, vb_load16(at.low_from));
-    low = _mm_srlv_epi32(low, _mm_loadu_si128((const void *)at.low_down));
-    low = _mm_and_si128(low, _mm_loadu_si128((const void *)at.low_mask));
-    __m128i high = _mm_shuffle_epi8(head, vb_load16(at.high_from));
-    high = _mm_and_si128(_mm_srli_epi16(high, 2), _mm_set1_epi8(48));
-    const __m128i six = _mm_or_si128(low, high);
-    const __m128 both = _mm_cvtph_ps(head);
-    const __m256 by = _mm256_broadcastss_ps(both);
-    const __m256 less = _mm256_broadcastss_ps(_mm_movehdup_ps(both));
-    const __m256 scale = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(six));
-    const __m256 min = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(six, 8)));
-    _mm256_storeu_ps(d, _mm256_mul_ps(by, scale));
-    _mm256_storeu_ps(m, _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(less, min)));
-}
 #define V_SCALES8 /* has the two that follow, which other vocabularies may leave out */
 /* d[i] = value i >> shift of those at p, which are F32, F16 or BF16; i < 8. */
 static inline void v_scales8(const uint8_t *p, uint32_t dtype, const int shift, float *d) {

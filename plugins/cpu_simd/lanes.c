@@ -53,8 +53,11 @@ static void scale_and_min(const uint8_t *p, int g, uint8_t *scale, uint8_t *min)
         *min = p[g + 4] & 63;
         return;
     }
-    *scale = (uint8_t)((p[g + 4] & 15) | p[g - 4] >> 6 << 4);
-    *min = (uint8_t)(p[g + 4] >> 4 | p[g] >> 6 << 4);
+    const int lower = p[g + 4];
+    const int of_scale = p[g - 4] >> 6;
+    const int of_min = p[g] >> 6;
+    *scale = (uint8_t)((lower & 15) | of_scale << 4);
+    *min = (uint8_t)(lower >> 4 | of_min << 4);
 }
 /* The head that Q4_K and Q5_K have alike. */
 static void put_k_head(const uint8_t *const from[MNK_LANES], mnk_lanes_k *o) {
@@ -124,8 +127,10 @@ void mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {
     for (int64_t row = 0; row < w->rows; row += MNK_LANES) {
         const uint8_t *from[MNK_LANES];
         for (int64_t i = 0; i < MNK_LANES; i++) {
-            const int64_t last = w->rows - 1;
-            from[i] = mnc_row(w, row + i < last ? row + i : last);
+            int64_t at = row + i;
+            if (at >= w->rows)
+                at = w->rows - 1;
+            from[i] = mnc_row(w, at);
         }
         for (int64_t b = 0; b < spans; b++, to += l->to_bytes) {
             l->put(from, to);

@@ -1,8 +1,8 @@
 /* lanes.h -- a second layout of weights, for products with up to MNK_LANES_ROWS rows of x:
- * MNK_LANES weight rows side by side, so that sums of as many rows are the lanes of registers, and a scale
- * meets all of them at once. A file's rows must be added up over lanes and scaled one by one, which
- * takes AVX2 longer than the memory. 256 columns at a time: first the scales of all rows, then the
- * numbers as the type has them, four bytes of each row in turn. */
+ * MNK_LANES weight rows side by side, so that sums of as many rows are the lanes of registers, and
+ * a scale meets all of them at once. A file's rows must be added up over lanes and scaled one by
+ * one, which takes AVX2 longer than the memory. 256 columns at a time: first the scales of all
+ * rows, then the numbers as the type has them, four bytes of each row in turn. */
 #ifndef MNK_LANES_H
 #define MNK_LANES_H
 #include "rows.h"
@@ -47,11 +47,11 @@ typedef struct {
 /* X(ID, kernel, columns of a scale, how much too large numbers are, sums of two products with
  * bytes of x that fit into 16 bits, the largest number, has minima): the types that have it */
 #define MNK_LANES_TYPES(X, ...)                                                                    \
-    X(Q4_0, q4_0, 32, 8, 8, 15, false, __VA_ARGS__)                                                    \
-    X(Q4_K, q4_k, 32, 0, 8, 15, true, __VA_ARGS__)                                                     \
-    X(Q5_K, q5_k, 32, 0, 4, 31, true, __VA_ARGS__)                                                     \
+    X(Q4_0, q4_0, 32, 8, 8, 15, false, __VA_ARGS__)                                                \
+    X(Q4_K, q4_k, 32, 0, 8, 15, true, __VA_ARGS__)                                                 \
+    X(Q5_K, q5_k, 32, 0, 4, 31, true, __VA_ARGS__)                                                 \
     X(Q6_K, q6_k, 16, 32, 2, 63, false, __VA_ARGS__)
-#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, top, min, isa)                                  \
+#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, top, min, isa)                             \
     extern const mnk_linear mnk_##type##_lanes_##isa;
 MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx2)
 MNK_LANES_TYPES(MNK_LANES_EXTERN_, avxvnni)

@@ -12,10 +12,12 @@ INLINE LB l_or(LB a, LB b) {
     return vb_or(a, b);
 }
 INLINE VF l_u8(const uint8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
+    const __m128i bytes = _mm_loadl_epi64((const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
 INLINE VF l_i8(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+    const __m128i bytes = _mm_loadl_epi64((const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 }
 INLINE VF l_float(LI sum) {
     return _mm256_cvtepi32_ps(sum);

@@ -17,7 +17,8 @@ INLINE LB l_or(LB a, LB b) {
     return _mm512_or_si512(a, b);
 }
 INLINE VF l_u8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(vb_load16(p)));
+    const __m512i wide = _mm512_cvtepu8_epi32(vb_load16(p));
+    return _mm512_cvtepi32_ps(wide);
 }
 INLINE VF l_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(vb_load16((const uint8_t *)p)));

@@ -7,20 +7,28 @@ INLINE void turn8(const __m256i r[8], uint8_t *to, const int apart) {
     __m256i t[8];
     __m256i u[8];
     for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+        const __m256i a = r[i];
+        const __m256i b = r[i + 1];
+        t[i] = _mm256_unpacklo_epi32(a, b);
+        t[i + 1] = _mm256_unpackhi_epi32(a, b);
     }
     for (int i = 0; i < 8; i += 4) {
-        u[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
-        u[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
-        u[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
-        u[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+        const __m256i a = t[i];
+        const __m256i b = t[i + 1];
+        const __m256i c = t[i + 2];
+        const __m256i d = t[i + 3];
+        u[i] = _mm256_unpacklo_epi64(a, c);
+        u[i + 1] = _mm256_unpackhi_epi64(a, c);
+        u[i + 2] = _mm256_unpacklo_epi64(b, d);
+        u[i + 3] = _mm256_unpackhi_epi64(b, d);
     }
     for (int i = 0; i < 4; i++) {
         const __m256i low = _mm256_permute2x128_si256(u[i], u[i + 4], 0x20);
         const __m256i high = _mm256_permute2x128_si256(u[i], u[i + 4], 0x31);
-        _mm256_storeu_si256((void *)(to + apart * i), low);
-        _mm256_storeu_si256((void *)(to + apart * (i + 4)), high);
+        void *of_low = to + apart * i;
+        void *of_high = to + apart * (i + 4);
+        _mm256_storeu_si256(of_low, low);
+        _mm256_storeu_si256(of_high, high);
     }
 }
 

@@ -80,8 +80,8 @@ typedef struct {
     /* n <= MNK_GROUP rows of x to a group: [planes][tiles of 32 columns][1 KiB], or [tiles of 64
      * columns][1 KiB], then f32 [spans of 256 columns][MNK_GROUP] */
     void (*pack)(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
-    /* The same of mnk_quant rows, whose values are rounded once more: kernels of MNK_X_TILES8 and of
-     * MNK_X_ROWS8, which have no pack. */
+    /* The same of mnk_quant rows, whose values are rounded once more: kernels of MNK_X_TILES8, and
+     * those of MNK_X_ROWS8, which have no pack. */
     void (*pack_quants)(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to);
     /* weight rows [lo, hi) with all x rows */
     void (*product)(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo, int64_t hi,

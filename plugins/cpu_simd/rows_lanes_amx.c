@@ -39,9 +39,10 @@ static void pack_quants(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k,
     for (int64_t c = 0; c < k; c += SPAN, scale += MNK_GROUP)
         for (int64_t i = 0; i < n; i++) {
             int8_t q[SPAN];
+            uint8_t *row = to + c / 64 * TILE_BYTES + 64 * i;
             scale[i] = unite_scales(x[i], k, c, SPAN, q);
-            for (int64_t j = 0; j < SPAN; j += 64)
-                memcpy(to + (c + j) / 64 * TILE_BYTES + 64 * i, q + j, 64);
+            for (int64_t j = 0; j < STEPS; j++)
+                memcpy(row + j * TILE_BYTES, q + 64 * j, 64);
         }
 }
 
@@ -49,17 +50,23 @@ static void pack_quants(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k,
 /* The low half of each lane, twice. */
 INLINE __m512i words_of(VF v) {
     const __m512i whole = _mm512_cvtps_epi32(v);
-    const __m512i low = _mm512_and_si512(whole, _mm512_set1_epi32(0xffff));
-    return _mm512_or_si512(low, _mm512_slli_epi32(whole, 16));
+    const __m512i mask = _mm512_set1_epi32(0xffff);
+    const __m512i low = _mm512_and_si512(whole, mask);
+    const __m512i high = _mm512_slli_epi32(whole, 16);
+    return _mm512_or_si512(low, high);
 }
 /* Upper bytes of words u * by + more: u are 64 bytes, the factors those of their lane. */
 INLINE __m512i scale_bytes(LB u, __m512i by, __m512i more) {
     const __m512i even = _mm512_and_si512(u, _mm512_set1_epi16(0xff));
     const __m512i odd = _mm512_srli_epi16(u, 8);
-    const __m512i low = _mm512_add_epi16(_mm512_mullo_epi16(even, by), more);
-    const __m512i high = _mm512_add_epi16(_mm512_mullo_epi16(odd, by), more);
-    const __m512i upper = _mm512_and_si512(high, _mm512_set1_epi16((short)0xff00));
-    return _mm512_or_si512(_mm512_srli_epi16(low, 8), upper);
+    const __m512i even_by = _mm512_mullo_epi16(even, by);
+    const __m512i odd_by = _mm512_mullo_epi16(odd, by);
+    const __m512i low = _mm512_add_epi16(even_by, more);
+    const __m512i high = _mm512_add_epi16(odd_by, more);
+    const __m512i upper = _mm512_set1_epi16((short)0xff00);
+    const __m512i of_even = _mm512_srli_epi16(low, 8);
+    const __m512i of_odd = _mm512_and_si512(high, upper);
+    return _mm512_or_si512(of_even, of_odd);
 }
 /* The larger of top and |v|, as whole numbers, of which a NaN is the largest. */
 INLINE __m512i raise_to(__m512i top, VF v) {
@@ -76,6 +83,8 @@ INLINE void load_factors(factors *o, const uint8_t *p, const lanes_type t) {
     const int per = 32 / t.of_scale; /* scales in 32 columns */
     const VF d = t.d(p, 0);
     const VF dmin = v_sub(v_set1(0), t.dmin(p, 0));
+    const VF lowest = v_set1((float)-t.off);
+    const VF highest = v_set1((float)(t.top - t.off));
     __m512i top = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
@@ -83,10 +92,11 @@ INLINE void load_factors(factors *o, const uint8_t *p, const lanes_type t) {
 #pragma GCC unroll 2
         for (int h = 0; h < per; h++) {
             const VF scale = v_mul(t.scale(p, g, h, 0), d);
-            const VF least = v_fma(v_set1((float)-t.off), scale, o->less[g]);
-            const VF largest = v_fma(v_set1((float)(t.top - t.off)), scale, o->less[g]);
+            const VF least = v_fma(lowest, scale, o->less[g]);
+            const VF largest = v_fma(highest, scale, o->less[g]);
             o->scale[per * g + h] = scale;
-            top = raise_to(raise_to(top, least), largest);
+            top = raise_to(top, least);
+            top = raise_to(top, largest);
         }
     }
     o->most = _mm512_castsi512_ps(top);
@@ -100,6 +110,7 @@ INLINE void put_w(const uint8_t *p, uint8_t *to, float step[MNK_LANES], const la
     v_store(step, v_mul(f.most, v_set1(1.0f / 127)));
     const VF inverse = v_div(v_set1(127 * 256), f.most);
     const VF by = v_sel_lt(f.most, v_set1(0x1p-100f), v_set1(0), inverse);
+    const VF lowest = v_set1((float)-t.off);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
         LB u[8];
@@ -107,13 +118,15 @@ INLINE void put_w(const uint8_t *p, uint8_t *to, float step[MNK_LANES], const la
 #pragma GCC unroll 2
         for (int h = 0; h < per; h++) {
             const VF scale = f.scale[per * g + h];
-            const VF least = v_fma(v_set1((float)-t.off), scale, f.less[g]);
+            const VF least = v_fma(lowest, scale, f.less[g]);
+            const VF rounded = v_fma(least, by, v_set1(128));
             const __m512i factor = words_of(v_mul(scale, by));
-            const __m512i more = words_of(v_fma(least, by, v_set1(128)));
+            const __m512i more = words_of(rounded);
 #pragma GCC unroll 8
             for (int c = lines * h; c < lines * (h + 1); c++) {
                 uint8_t *line = to + MNK_LANES_LINE * (8 * g + c);
-                _mm512_storeu_si512(line, scale_bytes(u[c], factor, more));
+                const __m512i bytes = scale_bytes(u[c], factor, more);
+                _mm512_storeu_si512(line, bytes);
             }
         }
     }
@@ -152,18 +165,23 @@ INLINE void add_scaled(work *o, const int i, int64_t s, int64_t k, int64_t b) {
     const VF step = v_load(o->step[i]);
     for (int64_t row = 0; row < o->r; row++) {
         const int64_t x = row / MNK_GROUP;
-        const float *of_x = (const float *)(const void *)(o->x[x] + tiles_bytes(k));
-        const VF both = v_mul(step, v_set1(of_x[MNK_GROUP * b + row % MNK_GROUP]));
-        const VF whole = l_float(_mm512_loadu_si512(o->whole[i][x][row % MNK_GROUP]));
+        const int64_t of_group = row % MNK_GROUP;
+        const void *scales = o->x[x] + tiles_bytes(k);
+        const float *scale = scales;
+        const __m512i sums = _mm512_loadu_si512(o->whole[i][x][of_group]);
+        const VF of_x = v_set1(scale[MNK_GROUP * b + of_group]);
+        const VF both = v_mul(step, of_x);
         float *to = o->acc[row][s];
-        v_store(to, v_fma(whole, both, v_load(to)));
+        const VF before = v_load(to);
+        v_store(to, v_fma(l_float(sums), both, before));
     }
 }
 INLINE void add_span(work *o, int64_t s, int64_t k, int64_t b, const int nw, const lanes_type t) {
     for (int i = 0; i < nw; i++) {
+        const uint8_t *p = o->p[s + i];
         for (int64_t line = 0; line < t.bytes; line += 64)
-            v_prefetch(o->p[s + i] + AHEAD + line);
-        put_w(o->p[s + i], o->w[i][0], o->step[i], t);
+            v_prefetch(p + AHEAD + line);
+        put_w(p, o->w[i][0], o->step[i], t);
     }
     if (o->r > MNK_GROUP)
         multiply(o, b, nw, 2);
@@ -190,13 +208,17 @@ INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_
     work o;
     o.r = r;
     o.x[0] = pair[0].x;
-    o.x[1] = pair[r > MNK_GROUP ? MNK_GROUP : 0].x;
+    o.x[1] = NULL;
+    if (r > MNK_GROUP)
+        o.x[1] = pair[MNK_GROUP].x;
     TILES_BEGIN();
     for (int64_t j = 0; j < turns.turns; j++) {
         o.n = lanes_begin(w, &turns, j, t, o.p);
         groups(&o, w->cols, t);
-        for (int64_t i = 0; i < r; i++)
-            lanes_end(&turns, j, o.n, lo, hi, o.acc[i], pair[i].y);
+        for (int64_t i = 0; i < r; i++) {
+            float *y = pair[i].y;
+            lanes_end(&turns, j, o.n, lo, hi, o.acc[i], y);
+        }
     }
     TILES_END();
 }

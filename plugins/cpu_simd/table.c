@@ -71,7 +71,7 @@ static const mnk_set sets[] = {
 
 /* Of weights whose rows lie side by side, in the same order. Tiles of them are for more rows than
  * one after the other; panels and whole tiles for more than these. */
-enum { LANES_TILES = 5, LANES_AVX512 = 8 };
+enum { LANES_TILES = 9, LANES_AVX512 = 8 };
 #define LANES(ID, type, of_scale, off, fit, top, min, isa) [MN_##ID] = &mnk_##type##_lanes_##isa,
 #define LANES_SET(isa, level, least, most)                                                         \
     {                                                                                              \

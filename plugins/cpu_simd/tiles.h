@@ -26,17 +26,23 @@ INLINE void transpose16(__m512i r[16]) {
     for (int i = 0; i < 16; i += 2)
         mix_dwords(&r[i], &r[i + 1], &t[i], &t[i + 1]);
     for (int i = 0; i < 16; i += 4) {
-        mix_pairs(&t[i], &t[i + 2], &r[i], &r[i + 1]);
-        mix_pairs(&t[i + 1], &t[i + 3], &r[i + 2], &r[i + 3]);
+        const __m512i *from = &t[i];
+        __m512i *to = &r[i];
+        mix_pairs(from, from + 2, to, to + 1);
+        mix_pairs(from + 1, from + 3, to + 2, to + 3);
     }
     /* r[4 a + c] lane l: column 4 l + c of rows 4 a to 4 a + 3 */
     for (int c = 0; c < 4; c++) {
-        mix_quarters(&r[c], &r[c + 4], &t[c], &t[c + 4]);
-        mix_quarters(&r[c + 8], &r[c + 12], &t[c + 8], &t[c + 12]);
+        const __m512i *from = &r[c];
+        __m512i *to = &t[c];
+        mix_quarters(from, from + 4, to, to + 4);
+        mix_quarters(from + 8, from + 12, to + 8, to + 12);
     }
     for (int c = 0; c < 4; c++) {
-        mix_quarters(&t[c], &t[c + 8], &r[c], &r[c + 8]);
-        mix_quarters(&t[c + 4], &t[c + 12], &r[c + 4], &r[c + 12]);
+        const __m512i *from = &t[c];
+        __m512i *to = &r[c];
+        mix_quarters(from, from + 8, to, to + 8);
+        mix_quarters(from + 4, from + 12, to + 4, to + 12);
     }
 }
 

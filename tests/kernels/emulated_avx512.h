@@ -1,6 +1,7 @@
 /* emulated_avx512.h -- what the kernels on AMX use of AVX-512 and of AMX itself, lane by lane, for
- * CPUs without them: included before rows_amx.c, rows_amx8.c, attend_amx.c and rows_lanes512.c,
- * which test_rows then tries there, but for the instructions themselves. A test has one thread in them. */
+ * CPUs without them: included before rows_amx.c, rows_amx8.c, attend_amx.c, rows_lanes512.c and
+ * rows_lanes_amx.c, which test_rows then tries there, but for the instructions themselves. A test
+ * has one thread in them. */
 #ifndef MN_EMULATED_AVX512_H
 #define MN_EMULATED_AVX512_H
 #include <immintrin.h>
