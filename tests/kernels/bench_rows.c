@@ -3,6 +3,7 @@
  * and from neighbours on the machine. The best of many runs. Usage: bench_rows [isa [part of a
  * kernel's name [rows, at most 512]]]. */
 #include "../../plugins/cpu_simd/nodes.h"
+#include "../../plugins/cpu_simd/lanes.h"
 #include "case.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,6 +88,33 @@ static double best(const mnk_linear *k, const mnc_weight *w, const mnk_pair *pai
     return least;
 }
 
+static void print_row(const char *name, uint32_t type, const mnc_weight *w, double one, double all,
+                      int64_t many) {
+    const double bytes = (double)w->row_bytes * N;
+    const double elements = (double)K * N;
+    double rate = 0;
+    if (all > 0)
+        rate = 2.0 * elements * (double)many / all * 1e-9;
+    printf("| %s (%s) | %.1f | %.1f | %.0f |\n", name, mn_dtype_name(type), bytes / one * 1e-9,
+           elements / one * 1e-9, rate);
+}
+
+/* The same of weights whose rows lie side by side, with one row. */
+static void lanes_row(uint32_t type, int32_t level, const char *part, const uint8_t *xq, float *y,
+                      uint8_t *mem) {
+    const mnk_linear *k = mnk_find_lanes(type, MN_PRECISION_A8, level, 1);
+    const mnk_pair pair = {xq, y};
+    if (!k || (part && !strstr(k->name, part)))
+        return;
+    mnc_weight w = random_weight(type, mem);
+    w.repacked = aligned_alloc(64, mnk_lanes_bytes(type, N, K));
+    if (!w.repacked)
+        return;
+    mnk_lanes_pack(&w, w.repacked);
+    print_row(k->name, type, &w, best(k, &w, &pair, 1, NULL), 0, 1);
+    free(w.repacked);
+}
+
 int main(int argc, char **argv) {
     uint32_t n;
     const mnk_set *sets = mnk_sets(&n);
@@ -130,9 +158,9 @@ int main(int argc, char **argv) {
             one = best(k, &w, pair, 1, panel);
         if (k->gemm || k->product)
             all = best(k, &w, pair, many, panel);
-        printf("| %s (%s) | %.1f | %.1f | %.0f |\n", k->name, mn_dtype_name(type),
-               (double)w.row_bytes * N / one * 1e-9, (double)K * N / one * 1e-9,
-               all > 0 ? 2.0 * K * N * (double)many / all * 1e-9 : 0);
+        print_row(k->name, type, &w, one, all, many);
     }
+    for (uint32_t type = 0; type < MNK_N_TYPES; type++)
+        lanes_row(type, level, argc > 2 ? argv[2] : NULL, xq, y, mem);
     return 0;
 }
