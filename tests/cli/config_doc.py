@@ -43,7 +43,7 @@ def main():
             if key != "plugin_path_only":
                 check(origin == "default", "%s has its default without any setting, not %s" % (key, origin))
                 check(value == "" if in_words else value == default.strip("`"), "%s: the document says %s, the default is %r" % (key, default, value))
-            for value in ("1", "8", "true", "exact", "warn", "avx2", "nccl", "split", "/x"):
+            for value in ("1", "8", "true", "exact", "warn", "avx2", "nccl", "split", "off", "/x"):
                 set_by = config(folder, **{variable: value})
                 if set_by is not None:
                     break
