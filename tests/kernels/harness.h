@@ -14,6 +14,7 @@
 /* ---- the host that plugins see: counts what lives, can refuse the k-th allocation ------------ */
 void h_host_of_plugins(const mn_host *host); /* of plugins opened after it; NULL = h_host */
 void h_host_workers(uint32_t n);             /* of plugins opened after it; default 3 */
+void h_host_late(bool on); /* one thread runs a team's chunks, those of the end first */
 void h_host_option(const char *key, const char *value); /* one option at a time; NULL = none */
 /* the k-th allocation from now fails, and all later ones; < 0 = none */
 void h_host_fail_after(int64_t k);

@@ -116,7 +116,22 @@ static int32_t option(void *self, const char *key, mn_str *value) {
     return 1;
 }
 
+static bool is_late;
+void h_host_late(bool on) {
+    is_late = on;
+}
+/* Of the last parts every second one may be without work: the last but one comes first. */
+static void run_late(const mn_team *t, uint32_t phase, uint32_t n) {
+    for (uint32_t parity = 0; parity < 2; parity++)
+        for (uint32_t i = n; i; i--)
+            if ((i - 1) % 2 == parity)
+                t->run(t->arg, phase, i - 1, 0);
+}
 static mn_status team(void *self, const mn_team *t) {
+    for (uint32_t p = 0; is_late && p < t->n_phases; p++)
+        run_late(t, p, t->chunks(t->arg, p));
+    if (is_late)
+        return MN_OK;
     return check_run_team(workers(self), t);
 }
 

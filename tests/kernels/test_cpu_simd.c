@@ -563,6 +563,49 @@ static void norm_before_product_of(int64_t rows, bool is_output) {
     h_close(&p);
 }
 
+enum { LATE_ROWS = 20, LATE_K = 1024, LATE_N = 1024 };
+/* y = x W^T + x: the parts of its phase have whole columns, and the last ones may have none. */
+static void late_products(uint32_t type, const float *x, const uint8_t *w, float *y) {
+    h_plugin p;
+    assert_true(h_open(&p, plugin));
+    op_case *c = case_new();
+    const int32_t in = case_mat(c, MN_ROLE_INPUT, MN_F32, LATE_ROWS, LATE_K, x, "x");
+    const int32_t more = case_mat(c, MN_ROLE_INPUT, MN_F32, LATE_ROWS, LATE_N, x, "more");
+    const int32_t m = case_mat(c, MN_ROLE_WEIGHT, type, LATE_N, LATE_K, w, "w");
+    const int32_t made = case_mat(c, MN_ROLE_INTERIOR, MN_F32, LATE_ROWS, LATE_N, NULL, "made");
+    const int32_t sum = case_mat(c, MN_ROLE_OUTPUT, MN_F32, LATE_ROWS, LATE_N, NULL, "sum");
+    case_node(c, MN_OP_LINEAR, (const int32_t[]){in, m, -1}, 3, &made, 1, NULL, 0);
+    case_node(c, MN_OP_ADD, (const int32_t[]){made, more}, 2, &sum, 1, NULL, 0);
+    h_run(&p, c, MN_PRECISION_A8);
+    memcpy(y, c->result[sum], LATE_ROWS * LATE_N * sizeof *y);
+    case_free(c);
+    h_close(&p);
+}
+
+/* A thread that comes late has small parts alone, the first of them maybe without any work: what it
+ * makes for itself is made all the same. */
+static void late_thread(void **state) {
+    static const uint32_t types[] = {MN_Q8_0, MN_Q4_0, MN_Q6_K};
+    static float x[LATE_ROWS * LATE_N];
+    static float want[LATE_ROWS * LATE_N];
+    static float got[LATE_ROWS * LATE_N];
+    static uint8_t w[LATE_N * LATE_K * 2];
+    uint64_t seed = 11;
+    (void)state;
+    for (int i = 0; i < LATE_ROWS * LATE_N; i++)
+        x[i] = case_rand(&seed);
+    h_host_workers(16);
+    for (int i = 0; i < 3; i++) {
+        case_random_weight(types[i], LATE_N, LATE_K, &seed, w);
+        late_products(types[i], x, w, want);
+        h_host_late(true);
+        late_products(types[i], x, w, got);
+        h_host_late(false);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    h_host_workers(3);
+}
+
 static void norm_before_product(void **state) {
     static const int64_t rows[] = {1, 2, 5, 32, NORM_ROWS};
     (void)state;
@@ -629,6 +672,7 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(behind_the_table),
                                        cmocka_unit_test(norm_before_product),
                                        cmocka_unit_test(second_layout),
+                                       cmocka_unit_test(late_thread),
                                        cmocka_unit_test(bad_isa)};
     find_caps();
     if (argc > 1) {
