@@ -223,15 +223,20 @@ mn_status mnc_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_e
         mnc_program_free(p);
         return s;
     }
+    uint64_t *bytes = mnc_new(d, p->graph->n_tensors * sizeof *bytes);
+    if (!bytes) {
+        s = mnp_fail_memory(err, p->graph->n_tensors * sizeof *bytes, "an estimate");
+        mnc_program_free(p);
+        return s;
+    }
+    const uint64_t repacked = mnc_repacked_bytes(d, p->graph, p->lo, p->hi, p->precision, bytes);
+    mnc_delete(d, bytes);
     double gbps = ops->gbps ? ops->gbps(d->plugin->self) : 0;
     mn_estimate e = {.size = sizeof e, .precision = p->precision, .row_grain = 1};
     if (p->precision == MN_PRECISION_EXACT)
         e.flags = MN_ESTIMATE_DETERMINISTIC;
-    uint64_t *repacked = mnc_new(d, p->graph->n_tensors * sizeof *repacked);
-    if (repacked)
-        e.weights = mnc_repacked_bytes(d, p->graph, p->lo, p->hi, p->precision, repacked);
-    mnc_delete(d, repacked);
-    e.import_peak = e.weights;
+    e.weights = repacked;
+    e.import_peak = repacked;
     e.scratch = p->arena_bytes + p->shared_bytes + p->n_workers * p->worker_bytes +
                 p->n_steps * sizeof(mnc_call) + p->graph->n_tensors * sizeof(mn_binding);
     if (gbps > 0) {

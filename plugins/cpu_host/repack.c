@@ -1,14 +1,18 @@
 /* repack.c -- second layouts of weights (mnc_ops.repack): which weights get one, and its memory. */
 #include "mnc.h"
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 /* A thread makes some GB in a second, which is what a start may take. */
 #define BYTES_PER_THREAD (2ull << 30)
 
-/* The bytes of a weight of a LINEAR; tensors beside matrices have none. */
-static uint64_t bytes_of(const mn_device *d, const mn_tensor *t, uint32_t precision) {
+/* The bytes of a weight of a LINEAR; tensors beside matrices have none, nor have those above limit
+ * bytes as they are stored: sums of what remains do not overflow. */
+static uint64_t bytes_of(const mn_device *d, const mn_graph *g, const mn_tensor *t,
+                         uint32_t precision, uint64_t limit) {
     const mnc_plugin *p = d->plugin;
-    if (t->n_dim != 2)
+    uint64_t stored;
+    if (t->n_dim != 2 || !mnp_bytes(g, t, NULL, &stored) || stored > limit)
         return 0;
     return p->ops->repacked_bytes(p->self, t->dtype.id, t->dim[0], t->dim[1], precision);
 }
@@ -18,6 +22,12 @@ static bool is_off(const mn_host *h) {
     if (!MN_HAS(mn_host, h, option) || !h->option(h->self, "repack", &value))
         return false;
     return value.len == 3 && !memcmp(value.ptr, "off", 3);
+}
+
+/* Where the process may have so much address space (ulimit -v), that is for what a step needs. */
+static bool is_limited(void) {
+    struct rlimit space;
+    return !getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY;
 }
 
 static uint64_t sum_of(const uint64_t *bytes, uint32_t n) {
@@ -30,22 +40,23 @@ static uint64_t sum_of(const uint64_t *bytes, uint32_t n) {
 uint64_t mnc_repacked_bytes(mn_device *d, const mn_graph *g, uint32_t lo, uint32_t hi,
                             uint32_t precision, uint64_t *bytes) {
     const mn_host *h = d->plugin->host;
+    const uint64_t limit = BYTES_PER_THREAD * h->workers(h->self);
     uint64_t free_bytes;
     uint64_t total;
     mn_error err = {.size = sizeof err};
     memset(bytes, 0, g->n_tensors * sizeof *bytes);
     /* on several memory nodes rows lie where they are read; a layout of 16 rows would not */
-    if (!d->plugin->ops->repacked_bytes || d->plugin->numa || is_off(h))
+    if (!d->plugin->ops->repacked_bytes || d->plugin->numa || is_off(h) || is_limited())
         return 0;
     mnp_cursor at = {lo, 0};
     uint32_t node;
     for (int32_t t; (t = mnp_next_weight(g, hi, &at, &node)) >= 0;)
         if (mnp_node(g, node)->op == MN_OP_LINEAR)
-            bytes[t] = bytes_of(d, mnp_tensor(g, (uint32_t)t), precision);
+            bytes[t] = bytes_of(d, g, mnp_tensor(g, (uint32_t)t), precision, limit);
     const uint64_t sum = sum_of(bytes, g->n_tensors);
     const bool is_known = !mnc_device_memory(d, &free_bytes, &total, &err);
     const bool is_scarce = is_known && sum > free_bytes / 2;
-    if (!is_scarce && sum <= BYTES_PER_THREAD * h->workers(h->self))
+    if (!is_scarce && sum <= limit)
         return sum;
     memset(bytes, 0, g->n_tensors * sizeof *bytes);
     return 0;

@@ -1,5 +1,4 @@
 /* lanes.c -- weights to the layout of lanes.h. */
-#include "rows.h"
 #include "lanes.h"
 
 typedef uint32_t quad __attribute__((vector_size(16)));
@@ -118,7 +117,8 @@ uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols) {
     if (!l || cols % MNK_LANES_SPAN)
         return 0;
     const int64_t groups = (rows + MNK_LANES - 1) / MNK_LANES;
-    return (uint64_t)(groups * (cols / MNK_LANES_SPAN)) * l->to_bytes;
+    const int64_t spans = cols / MNK_LANES_SPAN;
+    return (uint64_t)(groups * spans) * l->to_bytes;
 }
 
 void mnk_lanes_pack(const mnc_weight *w, uint8_t *to) {

@@ -1,5 +1,6 @@
 /* lanes_avx2.h -- what rows_lanes.inc needs of AVX2, with VPDPBUSD where the unit has it: four
  * bytes of 8 rows in a register. */
+#include "panel_x86.h"
 typedef VB LB;
 typedef __m256i LI; /* whole numbers of 8 rows */
 INLINE LB l_load(const uint8_t *p) {
@@ -13,23 +14,21 @@ INLINE LB l_or(LB a, LB b) {
 }
 INLINE VF l_u8(const uint8_t *p) {
     const __m128i bytes = _mm_loadl_epi64((const void *)p);
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    const __m256i wide = _mm256_cvtepu8_epi32(bytes);
+    return _mm256_cvtepi32_ps(wide);
 }
 INLINE VF l_i8(const int8_t *p) {
     const __m128i bytes = _mm_loadl_epi64((const void *)p);
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    const __m256i wide = _mm256_cvtepi8_epi32(bytes);
+    return _mm256_cvtepi32_ps(wide);
 }
 INLINE VF l_float(LI sum) {
     return _mm256_cvtepi32_ps(sum);
 }
-/* Four bytes at p, in every lane. */
 INLINE LI l_spread(const uint8_t *p) {
-    int32_t four;
-    memcpy(&four, p, sizeof four);
-    return _mm256_set1_epi32(four);
+    return spread4(p);
 }
-/* first + the sum of u[i] times x[i], i < n. Of sums of two products, `fit` fit
- * into 16 bits. */
+/* first + the sum of u[i] times x[i], i < n. Of sums of two products, `fit` fit into 16 bits. */
 INLINE LI l_dot(const int32_t first, const LB *u, const LI *x, const int n, const int fit) {
     LI sum = _mm256_set1_epi32(first);
 #ifdef VX_PRODUCTS
@@ -48,7 +47,8 @@ INLINE LI l_dot(const int32_t first, const LB *u, const LI *x, const int n, cons
             const __m256i pairs = _mm256_maddubs_epi16(u[j], x[j]);
             part = j == i ? pairs : _mm256_add_epi16(part, pairs);
         }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(part, one));
+        const __m256i wide = _mm256_madd_epi16(part, one);
+        sum = _mm256_add_epi32(sum, wide);
     }
     return sum;
 #endif

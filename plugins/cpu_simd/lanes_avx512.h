@@ -21,7 +21,9 @@ INLINE VF l_u8(const uint8_t *p) {
     return _mm512_cvtepi32_ps(wide);
 }
 INLINE VF l_i8(const int8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(vb_load16((const uint8_t *)p)));
+    const __m128i bytes = vb_load16((const uint8_t *)p);
+    const __m512i wide = _mm512_cvtepi8_epi32(bytes);
+    return _mm512_cvtepi32_ps(wide);
 }
 INLINE VF l_float(LI sum) {
     return _mm512_cvtepi32_ps(sum);

@@ -2,6 +2,7 @@
  * Parts share out the rows of all weights, not those of x: each byte of a weight is read once. */
 #include "nodes.h"
 #include "blas.h"
+#include "lanes.h"
 #include <float.h>
 #include <math.h>
 
@@ -177,6 +178,7 @@ uint64_t mnk_x_bytes(uint32_t forms, int64_t k, int64_t r, int64_t groups) {
  * where they are made. Then tiles are each thread's own, because a thread makes them of so few rows
  * in less time than threads wait for one another. */
 #define COLUMN_ROWS 32
+_Static_assert(COLUMN_ROWS >= MNK_LANES_ROWS, "tiles of MNK_X_ROWS8 are made by threads alone");
 
 static mnk_forms forms_of(const mnc_call *c, uint32_t n_threads) {
     const mnc_operand *x = &c->in[MN_LINEAR_X];

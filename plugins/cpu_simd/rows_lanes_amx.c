@@ -15,8 +15,9 @@ enum {
     TILES_X = 2, /* of MNK_GROUP rows of x */
     TILES_W = 2, /* groups of weight rows multiplied at once */
     STEPS = 4,   /* tiles in a span */
-    AHEAD = 2048,
 };
+
+_Static_assert((int)SPAN == (int)MNK_LANES_SPAN, "both have one scale in a tile of sums");
 
 typedef struct {
     int64_t n;
@@ -180,7 +181,7 @@ INLINE void add_span(work *o, int64_t s, int64_t k, int64_t b, const int nw, con
     for (int i = 0; i < nw; i++) {
         const uint8_t *p = o->p[s + i];
         for (int64_t line = 0; line < t.bytes; line += 64)
-            v_prefetch(p + AHEAD + line);
+            v_prefetch(p + LANES_AHEAD + line);
         put_w(p, o->w[i][0], o->step[i], t);
     }
     if (o->r > MNK_GROUP)

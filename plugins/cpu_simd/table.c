@@ -69,8 +69,9 @@ static const mnk_set sets[] = {
     F32(generic, MNK_GENERIC),
 };
 
-/* Of weights whose rows lie side by side, in the same order. Tiles of them are for more rows than
- * one after the other; panels and whole tiles for more than these. */
+/* Of weights whose rows lie side by side, in the same order of preference. A few rows of x are
+ * multiplied register by register, on AMX more of them through tiles; the kernels of the stored
+ * weights, above, take the rest. */
 enum { LANES_TILES = 9, LANES_AVX512 = 8 };
 #define LANES(ID, type, of_scale, off, fit, top, min, isa) [MN_##ID] = &mnk_##type##_lanes_##isa,
 #define LANES_SET(isa, level, least, most)                                                         \
