@@ -6,7 +6,7 @@
  *
  *   place.c      who this process is, by its launcher's variables
  *   message.c    bytes of a message; graphs and weights in them
- *   handshake.c  the first messages: token, versions, model
+ *   handshake.c  the first messages: token, versions, model   meet.c     rank 0's side of them
  *   link.c       connections, frames, signs of life
  *   mirror.c     rank 0: the backend that tells                follow.c  the others: what they do
  *   ranks.c      life of the whole

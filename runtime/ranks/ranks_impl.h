@@ -2,6 +2,7 @@
 #ifndef MN_RANKS_IMPL_H
 #define MN_RANKS_IMPL_H
 #include "ranks/ranks.h"
+#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -134,12 +135,32 @@ mn_frame *mn_link_next(mn_ranks *r, mn_link *l);
 /* The group is over: tells others, and the owner. */
 void mn_ranks_break(mn_ranks *r, const char *fmt, ...) MN_PRINTF(2, 3);
 
-/* ---- handshake.c ----------------------------------------------------------------------------- */
+/* ---- handshake.c, meet.c --------------------------------------------------------------------- */
 /* All connections, authenticated and compared; the thread does not run yet. */
 mn_status mn_ranks_meet(mn_ranks *r, mn_error *err);
-/* For tests: what a rank sends, and what rank 0 makes of it. */
+/* meet.c: rank 0's side of it. All callers are heard at once, each for MN_RANK_CALLER_MS. */
+mn_status mn_ranks_hear_all(mn_ranks *r, mn_error *err);
+
 #define MN_NONCE 16
 #define MN_PROOF 16
+#define MN_RANK_MAGIC 8
+#define MN_RANK_MAX_HELLO 8192u
+#define MN_RANK_CALLER_MS 2000
+extern const char mn_rank_magic[MN_RANK_MAGIC];
+/* Compares in constant time. a, b: [MN_PROOF] */
+bool mn_rank_is_proof(const uint8_t *a, const uint8_t *b);
+bool mn_rank_nonce(uint8_t out[MN_NONCE]); /* false: the system has no random bytes */
+/* Milliseconds until then, rounded up, at most 60,000; 0: it has passed. */
+int mn_rank_left_ms(uint64_t until_ns);
+/* All bytes of t, on a blocking socket; false: the other side ended, or t failed. */
+bool mn_rank_transmit(int fd, const mn_text *t);
+/* Makes fd the connection to a rank: small messages leave at once, and a send that gets nowhere for
+ * 4 s fails. host: of the rank, for messages. */
+void mn_rank_link_set(mn_link *l, int fd, uint32_t rank, const char *host);
+/* The addresses of rank 0; freeaddrinfo. NULL: why. */
+struct addrinfo *mn_rank_look_up(const mn_rank_place *at, bool passive, const char **why);
+
+/* What a rank sends, and what rank 0 makes of it. */
 /* Only who knows the token can make it. from: 0 or 1, the side that proves; nonces: rank 0's, then
  * the other's. */
 void mn_rank_proof(mn_str token, uint64_t from, const uint8_t nonces[2 * MN_NONCE],

@@ -2,6 +2,11 @@
  * proofs, facts, messages that are cut or none. */
 #include "ranks/ranks_impl.h"
 #include "unit.h"
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* ---- place ----------------------------------------------------------------------------------- */
 static const char *const *variables; /* name, value, ..., NULL */
@@ -125,6 +130,83 @@ static void proofs(void **state) {
     assert_memory_not_equal(first, other, MN_PROOF);
 }
 
+/* ---- meeting --------------------------------------------------------------------------------- */
+enum { N_STRANGERS = 300, MEETING_S = 20 };
+
+static mn_ranks_params meeting_of(uint32_t rank, uint32_t port) {
+    mn_ranks_params p = params_of(rank, "Minerva 1");
+    p.place.n_ranks = 2;
+    p.place.port = port;
+    p.timeout_ns = MEETING_S * UINT64_C(1000000000);
+    p.token = mn_str_of("secret");
+    snprintf(p.place.host, sizeof p.place.host, "127.0.0.1");
+    return p;
+}
+
+/* Where nobody listens. */
+static struct sockaddr_in free_address(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    close(fd);
+    return at;
+}
+
+typedef struct {
+    mn_ranks_params params;
+    mn_ranks *ranks;
+    mn_status st;
+    mn_error err;
+} opening;
+
+static void *open_rank(void *arg) {
+    opening *o = arg;
+    o->st = mn_ranks_open(&o->params, &o->ranks, &o->err);
+    return NULL;
+}
+
+/* Connects as soon as rank 0 listens, and stays. */
+static int connect_stranger(const struct sockaddr_in *at) {
+    for (int i = 0; i < MEETING_S * 100; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (!connect(fd, (const struct sockaddr *)at, sizeof *at))
+            return fd;
+        close(fd);
+        poll(NULL, 0, 10);
+    }
+    return -1;
+}
+
+/* Connections that say nothing, begin a message, say something else, or announce too much; more
+ * than rank 0 hears at a time. One after the other they would take ten minutes. */
+static void strangers_keep_no_rank_out(void **state) {
+    static const char *const said[] = {"", "MNRANKS1", "GET / HTTP/1.1\r\n\r\n",
+                                       "MNRANKS1 a nonce of 16b a proof of 16b \xff\xff\xff\x7f"};
+    const struct sockaddr_in at = free_address();
+    opening zero = {.params = meeting_of(0, ntohs(at.sin_port)), .err = MN_ERROR_INIT};
+    opening one = {.params = meeting_of(1, ntohs(at.sin_port)), .err = MN_ERROR_INIT};
+    pthread_t thread;
+    int strangers[N_STRANGERS];
+    (void)state;
+    assert_int_equal(pthread_create(&thread, NULL, open_rank, &zero), 0);
+    for (int i = 0; i < N_STRANGERS; i++) {
+        const char *words = said[i % MN_COUNT(said)];
+        strangers[i] = connect_stranger(&at);
+        assert_true(strangers[i] >= 0);
+        send(strangers[i], words, strlen(words), MSG_NOSIGNAL);
+    }
+    open_rank(&one);
+    pthread_join(thread, NULL);
+    if (zero.st || one.st)
+        fail_msg("rank 0: %s; rank 1: %s", zero.err.msg, one.err.msg);
+    mn_ranks_free(zero.ranks);
+    mn_ranks_free(one.ranks);
+    for (int i = 0; i < N_STRANGERS; i++)
+        close(strangers[i]);
+}
+
 /* ---- frames ---------------------------------------------------------------------------------- */
 static void frames(void **state) {
     const mn_frame_head good = {MN_SAY_WRITE, MN_FRAME_MAGIC, 24};
@@ -143,8 +225,11 @@ static void frames(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(places), cmocka_unit_test(bad_places),
-                                       cmocka_unit_test(facts), cmocka_unit_test(proofs),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(places),
+                                       cmocka_unit_test(bad_places),
+                                       cmocka_unit_test(facts),
+                                       cmocka_unit_test(proofs),
+                                       cmocka_unit_test(strangers_keep_no_rank_out),
                                        cmocka_unit_test(frames)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
