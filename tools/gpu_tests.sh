@@ -6,7 +6,7 @@
 # stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
-# ranks takes NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
+# ranks takes MINERVA_CUDA_REPEAT=4, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1. Bench, memory and split take their model
 # from the environment: TINYLLAMA, a GGUF file; without it bench is skipped, and the others take the storyteller.
 # FIXTURES: more fixtures than the repository has. Ends with the number of failures.
 set -u
@@ -204,10 +204,10 @@ ranks() {
     python3 "$test" "$minerva" cases 2 story && each_fixture python3 "$test" "$minerva" fixtures 2 && python3 "$test" "$minerva" run
 }
 ranks_stub() {
-    export MINERVA_CUDA_NCCL="$build/tests/stub/libnccl_stub.so"
+    export MINERVA_CUDA_NCCL="$build/tests/stub/libnccl_stub.so" MINERVA_CUDA_REPEAT=4
     ranks
     e=$?
-    unset MINERVA_CUDA_NCCL
+    unset MINERVA_CUDA_NCCL MINERVA_CUDA_REPEAT
     return $e
 }
 memcheck() { sanitize memcheck; }

@@ -679,6 +679,7 @@ typedef struct {
     mn_status (*device_count)(void *self, uint32_t *n, mn_error *);
     /* fast: keeps no memory of the device allocated; i past the last: MN_NO_DEVICE */
     mn_status (*device_info)(void *self, uint32_t i, mn_device_info *, mn_error *);
+    /* i past the last: MN_NO_DEVICE */
     mn_status (*device_open)(void *self, uint32_t i, mn_device **, mn_error *);
     void (*device_close)(mn_device *);
     /* optional: the values at the time of the call */

@@ -62,13 +62,19 @@ mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     return MN_OK;
 }
 
-/* The card of device i, and which listing of it that is. */
-static uint32_t card_of(uint32_t i, uint32_t *listing) {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 1)
-        count = 1; /* what is asked of the card will fail */
-    *listing = i / (uint32_t)count;
-    return i % (uint32_t)count;
+/* The card of a device, and which listing of it that is. MN_NO_DEVICE: there are fewer devices. */
+static mn_status card_of(cu_plugin *p, uint32_t device, uint32_t *card, uint32_t *listing,
+                         mn_error *err) {
+    uint32_t n = 0;
+    const mn_status st = cu_device_count(p, &n, err);
+    if (st)
+        return st;
+    if (device >= n)
+        return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there are %u", device, n);
+    const uint32_t cards = n / repeats(p);
+    *card = device % cards;
+    *listing = device / cards;
+    return MN_OK;
 }
 
 /* 0 where the driver does not say. */
@@ -89,8 +95,10 @@ static double bandwidth(int i) {
 mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_error *err) {
     cudaDeviceProp p;
     uint32_t listing;
-    const uint32_t i = card_of(device, &listing);
-    (void)self;
+    uint32_t i;
+    const mn_status st = card_of((cu_plugin *)self, device, &i, &listing, err);
+    if (st)
+        return st;
     CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
     mn_device_info info = {};
     info.size = sizeof info;
@@ -178,7 +186,10 @@ static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
 mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error *err) {
     cu_plugin *p = (cu_plugin *)self;
     uint32_t listing;
-    const uint32_t i = card_of(device, &listing);
+    uint32_t i;
+    const mn_status st = card_of(p, device, &i, &listing, err);
+    if (st)
+        return st;
     cudaError_t e = cudaSetDevice((int)i);
     if (e == cudaSuccess)
         e = cudaFree(0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 enum { TOKEN_BYTES = 32, MAX_TOKEN = 4096 };
 #define TOKEN_FILE "rank-token"
@@ -32,14 +33,21 @@ static bool can_join(const mn_device_record *d) {
     return g && MN_HAS(mn_group, g, join) && MN_HAS(mn_group, g, make_id);
 }
 
-/* Among the devices of a plugin that can be used, the one of the local rank: launchers that show
- * each process its own card alone show it as the first. */
-static const mn_device_record *of_plugin(mn_registry *reg, mn_str id, uint32_t local_rank) {
+static uint32_t count_usable(mn_registry *reg, mn_str id) {
     size_t n;
     const mn_device_record *all = mn_registry_devices(reg, &n);
     uint32_t n_usable = 0;
     for (size_t i = 0; i < n; i++)
         n_usable += all[i].usable && mn_str_eq(all[i].plugin->id, id);
+    return n_usable;
+}
+
+/* Among the devices of a plugin that can be used, the one of the local rank: launchers that show
+ * each process its own card alone show it as the first. */
+static const mn_device_record *of_plugin(mn_registry *reg, mn_str id, uint32_t local_rank) {
+    size_t n;
+    const mn_device_record *all = mn_registry_devices(reg, &n);
+    const uint32_t n_usable = count_usable(reg, id);
     for (size_t i = 0; i < n && n_usable; i++)
         if (all[i].usable && mn_str_eq(all[i].plugin->id, id) && !(local_rank-- % n_usable))
             return &all[i];
@@ -143,6 +151,27 @@ static mn_status read_token(const mn_runtime *rt, const mn_rank_place *place, mn
     return st;
 }
 
+/* ---- the seat -------------------------------------------------------------------------------- */
+/* The kernel's own number of this boot, which containers of a machine share; else its name. */
+static void name_machine(char *out, size_t cap) {
+    char *data = NULL;
+    uint64_t n = 0;
+    if (mn_read_file("/proc/sys/kernel/random/boot_id", cap - 1, &data, &n, NULL) || !n)
+        gethostname(out, cap - 1);
+    else
+        memcpy(out, data, (size_t)n);
+    mn_free(data);
+}
+
+static void set_seat(mn_registry *reg, mn_ranks_params *p) {
+    const mn_device_record *d = p->device;
+    mn_rank_seat *seat = &p->seat;
+    name_machine(seat->machine, sizeof seat->machine);
+    snprintf(seat->uid, sizeof seat->uid, "%s", d->info.uid);
+    snprintf(seat->name, sizeof seat->name, "%s", d->name);
+    seat->n_devices = count_usable(reg, d->plugin->id);
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 static mn_rank_fact *next_fact(mn_ranks_params *p, const char *name) {
     mn_rank_fact *f = &p->facts[p->n_facts++];
@@ -204,6 +233,7 @@ mn_status mn_model_join(mn_model *m, uint32_t *rank, mn_error *err) {
         p.token = trimmed((mn_str){token.ptr, token.len});
         p.timeout_ns = (uint64_t)(mn_config_get_float(m->rt->config, "rank_timeout") * 1e9);
         set_facts(m, &p);
+        set_seat(m->rt->registry, &p);
         st = mn_ranks_open(&p, &m->rt->ranks, err);
     }
     mn_text_free(&token);

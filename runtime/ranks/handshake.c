@@ -52,9 +52,30 @@ void mn_put_hello(mn_text *to, const mn_ranks_params *p) {
         mn_put_bytes(to, p->facts[i].name, strlen(p->facts[i].name));
         mn_put_bytes(to, p->facts[i].value, strlen(p->facts[i].value));
     }
+    mn_put(to, &p->seat, sizeof p->seat);
 }
 
-mn_status mn_check_hello(mn_str hello, const mn_ranks_params *p, uint32_t *rank, mn_error *err) {
+/* Texts end, whatever the other side says. */
+static void take_seat(mn_reader *in, mn_rank_seat *seat) {
+    mn_take(in, seat, sizeof *seat);
+    seat->machine[sizeof seat->machine - 1] = 0;
+    seat->uid[sizeof seat->uid - 1] = 0;
+    seat->name[sizeof seat->name - 1] = 0;
+}
+
+mn_status mn_check_seats(uint32_t a, const mn_rank_seat *of_a, uint32_t b, const mn_rank_seat *of_b,
+                         uint32_t n, mn_error *err) {
+    if (!*of_a->uid || strcmp(of_a->uid, of_b->uid) != 0 ||
+        strcmp(of_a->machine, of_b->machine) != 0)
+        return MN_OK;
+    return mn_fail(err, MN_BAD_INPUT,
+                   "ranks %u and %u would use one device, %s (%s): found %u ranks and %u devices "
+                   "there, expected a device for each rank",
+                   MN_MIN(a, b), MN_MAX(a, b), of_a->name, of_a->uid, n, of_a->n_devices);
+}
+
+mn_status mn_check_hello(mn_str hello, const mn_ranks_params *p, uint32_t *rank, mn_rank_seat *seat,
+                         mn_error *err) {
     const uint8_t *at = (const uint8_t *)hello.ptr;
     mn_reader in = {at, at + hello.len, false};
     *rank = mn_take_u32(&in);
@@ -74,6 +95,9 @@ mn_status mn_check_hello(mn_str hello, const mn_ranks_params *p, uint32_t *rank,
                            "rank %u has another %s than rank 0: found %.*s, expected %s", *rank,
                            f->name, MN_STR_ARG(found), f->value);
     }
+    take_seat(&in, seat);
+    if (in.bad)
+        return mn_fail(err, MN_BAD_INPUT, "rank %u says nothing of its device", *rank);
     return MN_OK;
 }
 

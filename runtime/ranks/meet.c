@@ -101,14 +101,28 @@ static void turn_away(meeting *m, caller *c, const char *why) {
     caller_end(c);
 }
 
+/* The device of a rank that has come, against rank 0's and those of the ranks that are here. */
+static mn_status compare_seats(const mn_ranks *r, uint32_t rank, const mn_rank_seat *seat,
+                               mn_error *err) {
+    const uint32_t n = r->params.place.n_ranks;
+    mn_status st = mn_check_seats(rank, seat, 0, &r->params.seat, n, err);
+    for (uint32_t i = 0; i < r->n_links && !st; i++)
+        if (r->links[i].fd >= 0)
+            st = mn_check_seats(rank, seat, i + 1, &r->links[i].seat, n, err);
+    return st;
+}
+
 /* A caller that proved the token becomes a link. An error ends the meeting, and the caller is told
  * why. */
 static mn_status caller_to_link(meeting *m, caller *c, mn_str hello, mn_error *err) {
     mn_ranks *r = m->r;
+    mn_rank_seat seat;
     uint32_t rank = 0;
-    mn_status st = mn_check_hello(hello, &r->params, &rank, err);
+    mn_status st = mn_check_hello(hello, &r->params, &rank, &seat, err);
     if (!st && r->links[rank - 1].fd >= 0)
         st = mn_fail(err, MN_BAD_INPUT, "there are two ranks %u", rank);
+    if (!st)
+        st = compare_seats(r, rank, &seat, err);
     if (st)
         mn_fail_in(err, st, "%s", c->host);
     if (!send_verdict(c, &r->params, st, st ? err->msg : "") && !st) {
@@ -118,6 +132,7 @@ static mn_status caller_to_link(meeting *m, caller *c, mn_str hello, mn_error *e
     if (st)
         return st;
     mn_rank_link_set(&r->links[rank - 1], c->fd, rank, c->host);
+    r->links[rank - 1].seat = seat;
     c->fd = -1;
     return MN_OK;
 }

@@ -39,6 +39,13 @@ typedef struct {
     char value[200];
 } mn_rank_fact;
 #define MN_MAX_RANK_FACTS 8u
+/* Which device a rank has: no two ranks of a group have the same one. */
+typedef struct {
+    char machine[64];   /* the same for all processes of a machine, and for no others */
+    char uid[64];       /* of the device; "" = not known */
+    char name[96];      /* "cuda:0", for messages */
+    uint32_t n_devices; /* of the plugin, which this process can use */
+} mn_rank_seat;
 typedef struct {
     mn_rank_place place;
     mn_str token; /* what all ranks know; not empty. Used while they meet alone */
@@ -46,6 +53,7 @@ typedef struct {
     mn_rank_fact facts[MN_MAX_RANK_FACTS];
     uint32_t n_facts;
     const mn_device_record *device; /* the member of this process; its plugin's group has join */
+    mn_rank_seat seat;              /* device, as the other ranks are told of it */
     const mn_file_set *files;       /* of the model, which weights come from */
     /* The group is over, and which rank ended it; once, from a thread of the ranks. Calls into the
      * plugin may hang from then on, so that a program does well to end with a status that is not 0.
@@ -54,7 +62,7 @@ typedef struct {
     void *arg;
 } mn_ranks_params;
 /* Waits until all ranks are here and are the same. MN_TIMEOUT: who is missing. MN_BAD_INPUT: a rank
- * differs: found, expected; the rank that differs is told the same. */
+ * differs (found, expected), or would use the device of another one; it is told the same. */
 mn_status mn_ranks_open(const mn_ranks_params *p, mn_ranks **out, mn_error *err);
 /* Rank 0 ends the others in order; from any thread. */
 void mn_ranks_leave(mn_ranks *r);

@@ -85,7 +85,8 @@ mn_frame *mn_frame_new(const mn_frame_head *head);
 typedef struct {
     int fd; /* -1: ended */
     uint32_t rank;
-    char name[300]; /* "rank 1 (host 10.0.0.2)" */
+    char name[300];    /* "rank 1 (host 10.0.0.2)" */
+    mn_rank_seat seat; /* rank 0: of that rank */
     pthread_mutex_t send_lock;
     /* the thread of links alone: */
     mn_frame_head head;
@@ -166,8 +167,13 @@ struct addrinfo *mn_rank_look_up(const mn_rank_place *at, bool passive, const ch
 void mn_rank_proof(mn_str token, uint64_t from, const uint8_t nonces[2 * MN_NONCE],
                    const void *data, size_t n, uint8_t out[MN_PROOF]);
 void mn_put_hello(mn_text *to, const mn_ranks_params *p);
-/* MN_BAD_INPUT: the first fact that differs, or bytes that are no such message. rank: whose. */
-mn_status mn_check_hello(mn_str hello, const mn_ranks_params *p, uint32_t *rank, mn_error *err);
+/* MN_BAD_INPUT: the first fact that differs, or bytes that are no such message. rank, seat: whose
+ * it is, and which device that rank has. */
+mn_status mn_check_hello(mn_str hello, const mn_ranks_params *p, uint32_t *rank, mn_rank_seat *seat,
+                         mn_error *err);
+/* MN_BAD_INPUT: two ranks of a group of n would use one device; says how many there are. */
+mn_status mn_check_seats(uint32_t a, const mn_rank_seat *of_a, uint32_t b, const mn_rank_seat *of_b,
+                         uint32_t n, mn_error *err);
 
 /* ---- mirror.c, follow.c ---------------------------------------------------------------------- */
 void mn_mirror_init(mn_ranks *r);

@@ -32,6 +32,17 @@ static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     the_host->release(the_host->self, p);
     return stub_inner->queue_create(d, out, err);
 }
+#elif defined(BAD_DEVICE_LIST)
+/* An index past the last one begins anew, as where a list is repeated for a test. */
+static mn_status device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+    (void)i;
+    return stub_inner->device_info(self, 0, out, err);
+}
+#elif defined(BAD_DEVICE_LIST_OPEN)
+static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *err) {
+    (void)i;
+    return stub_inner->device_open(self, 0, out, err);
+}
 #elif defined(BAD_GRAPH_STRIDES)
 static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *at, mn_verdict *v,
                           uint32_t stride, mn_error *err) {
@@ -392,8 +403,10 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     the_host = host, stub_table.queue_create = queue_create;
 #elif defined(BAD_GRAPH_STRIDES) || defined(BAD_GRAPH_UNKNOWN_OP)
     stub_table.supports = supports;
-#elif defined(BAD_GRAPH_SMALL_OUTPUTS)
+#elif defined(BAD_GRAPH_SMALL_OUTPUTS) || defined(BAD_DEVICE_LIST)
     stub_table.device_info = device_info;
+#elif defined(BAD_DEVICE_LIST_OPEN)
+    stub_table.device_open = device_open;
 #elif defined(BAD_STATUS)
     stub_table.estimate = estimate, stub_table.weights_open = weights_open;
     stub_table.compile = compile;

@@ -92,6 +92,24 @@ def refused():
     check(found[0][0] and "found RANK without WORLD_SIZE" in found[0][2], "half of the variables")
 
 
+def n_devices():
+    listed = json.loads(subprocess.run([MINERVA, "devices", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+    return sum(d["name"].split(":")[0] == DEVICE and d["usable"] for d in listed)
+
+
+def too_many():
+    """More ranks than devices, and two ranks that are given one device: a sentence with both numbers, at once."""
+    n = n_devices()
+    one = {r: [a if a != DEVICE else DEVICE + ":1" for a in STORY] for r in (0, 1)}
+    for what, ranks, commands in (("more ranks than devices", n + 1, {}), ("one device for two ranks", 2, one)):
+        begin = time.monotonic()
+        found = Ranks(ranks, STORY, commands, {r: {"MINERVA_RANK_TIMEOUT": "3"} for r in range(ranks)}).end(30)
+        words = "would use one device, %s:%d (" % (DEVICE, 0 if ranks > 2 else 1), "found %d ranks and %d devices there" % (ranks, n)
+        said = [err for _, _, err in found if all(w in err for w in words)]
+        ok = all(code for code, _, _ in found) and found[0][2] in said and len(said) >= 2
+        check(ok, "%s: refused after %.1f s%s" % (what, time.monotonic() - begin, "" if ok else tell(found)))
+
+
 def running(ranks):
     """All compute: rank 0 has written something."""
     return ranks.all[0].stdout.read(20)
@@ -118,7 +136,7 @@ def ends(ranks, which, number, words):
 
 def run():
     alone = subprocess.run([MINERVA] + [a if a != DEVICE else DEVICE + ":0" for a in STORY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-    for n in (2, 3, 4):
+    for n in range(2, min(4, n_devices()) + 1):
         found = Ranks(n, STORY).end()
         check(all(code == 0 for code, _, _ in found) and found[0][1] == alone and not any(out for _, out, _ in found[1:]),
               "%d processes: the same story" % n + ("" if found[0][1] == alone else tell(found)))
@@ -131,6 +149,7 @@ def run():
         print("skip  mpirun is not installed")
     cases(2, ["batch"])
     refused()
+    too_many()
     all_ends()
 
 

@@ -93,20 +93,40 @@ static void facts(void **state) {
     const mn_ranks_params same = params_of(2, "Minerva 1");
     const mn_ranks_params other = params_of(1, "Minerva 2");
     mn_error err = MN_ERROR_INIT;
+    mn_rank_seat seat;
     uint32_t rank = 0;
     mn_text t = {0};
     (void)state;
     mn_put_hello(&t, &same);
-    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &err), MN_OK);
+    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &seat, &err), MN_OK);
     assert_int_equal(rank, 2);
     for (size_t n = 0; n < t.len; n++)
-        assert_int_equal(mn_check_hello((mn_str){t.ptr, n}, &zero, &rank, &err), MN_BAD_INPUT);
+        assert_int_equal(mn_check_hello((mn_str){t.ptr, n}, &zero, &rank, &seat, &err),
+                         MN_BAD_INPUT);
     mn_text_free(&t);
     mn_put_hello(&t, &other);
-    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &err), MN_BAD_INPUT);
+    assert_int_equal(mn_check_hello((mn_str){t.ptr, t.len}, &zero, &rank, &seat, &err),
+                     MN_BAD_INPUT);
     assert_string_equal(err.msg, "rank 1 has another version than rank 0: found Minerva 2, "
                                  "expected Minerva 1");
     mn_text_free(&t);
+}
+
+/* Two ranks use one device only on different machines, or where it is not known. */
+static void seats(void **state) {
+    const mn_rank_seat a = {"here", "pci-1", "cuda:0", 2};
+    const mn_rank_seat other = {"here", "pci-2", "cuda:1", 2};
+    const mn_rank_seat far = {"there", "pci-1", "cuda:0", 2};
+    const mn_rank_seat unknown = {"here", "", "other", 1};
+    mn_error err = MN_ERROR_INIT;
+    (void)state;
+    assert_int_equal(mn_check_seats(1, &a, 0, &other, 3, &err), MN_OK);
+    assert_int_equal(mn_check_seats(1, &a, 0, &far, 3, &err), MN_OK);
+    assert_int_equal(mn_check_seats(1, &unknown, 0, &unknown, 3, &err), MN_OK);
+    assert_int_equal(mn_check_seats(2, &a, 0, &a, 3, &err), MN_BAD_INPUT);
+    assert_string_equal(err.msg,
+                        "ranks 0 and 2 would use one device, cuda:0 (pci-1): found 3 ranks "
+                        "and 2 devices there, expected a device for each rank");
 }
 
 /* A proof depends on the token, the side, both nonces and what is said. */
@@ -225,11 +245,10 @@ static void frames(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(places),
-                                       cmocka_unit_test(bad_places),
-                                       cmocka_unit_test(facts),
-                                       cmocka_unit_test(proofs),
-                                       cmocka_unit_test(strangers_keep_no_rank_out),
-                                       cmocka_unit_test(frames)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places), cmocka_unit_test(bad_places),
+        cmocka_unit_test(facts),  cmocka_unit_test(seats),
+        cmocka_unit_test(proofs), cmocka_unit_test(strangers_keep_no_rank_out),
+        cmocka_unit_test(frames)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
