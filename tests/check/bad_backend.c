@@ -187,6 +187,37 @@ static bool lacks(const char *rule) {
     const char *name = getenv("BAD_SAMPLER");
     return name && !strcmp(name, rule);
 }
+/* An id that the history repeats is penalised once more for each time that it is there again. */
+static void penalise_again(const mnc_sample *s, float *l) {
+    const mn_slot_params *p = s->params;
+    const float repeat = p->repeat_penalty > 0 ? p->repeat_penalty : 1;
+    int32_t lo = 0;
+    if (p->penalty_last_n >= 0 && p->penalty_last_n < s->pos)
+        lo = s->pos - p->penalty_last_n;
+    for (int32_t i = lo; i < s->pos; i++) {
+        float *x = &l[s->history[i]];
+        int32_t k = lo;
+        while (k < i && s->history[k] != s->history[i])
+            k++;
+        if (k < i && lacks("repeat_once"))
+            *x = *x > 0 ? *x / repeat : *x * repeat;
+        if (k < i && lacks("frequency_once"))
+            *x -= p->frequency_penalty;
+    }
+}
+/* The logits of stop ids as they were before min_new. */
+static void allow_stops(const mnc_sample *s, float *l) {
+    const mn_slot_params *p = s->params;
+    for (int32_t i = 0; s->n_drawn < p->min_new && i < p->n_stop; i++) {
+        const int32_t id = p->stop[i];
+        if (s->mask && !(s->mask[id / 32] >> (id % 32) & 1))
+            continue;
+        l[id] = s->logits[id];
+        for (int64_t k = 0; k < s->n_sparse; k++)
+            l[id] += s->sparse[k] == id ? s->sparse_by[k] : 0;
+        l[id] += s->bias ? s->bias[id] : 0;
+    }
+}
 mnc_chain __real_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count,
                                  bool greedy);
 mnc_chain __wrap_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, int32_t *count,
@@ -198,6 +229,9 @@ mnc_chain __wrap_mnc_chain_begin(const mnc_sample *s, float *l, int32_t *ids, in
     p = *s->params;
     without = *s;
     without.params = &p;
+    if (lacks("min_new"))
+        allow_stops(s, l);
+    penalise_again(s, l);
     if (lacks("breakers"))
         without.breakers = NULL;
     if (lacks("dry"))

@@ -158,7 +158,7 @@ def damaged(d):
 
 
 # ---- one broken rule each ----
-SAMPLER_RULES = "dry breakers dry_last_n top_n_sigma typical_p xtc second_word dynatemp mirostat mu order".split()
+SAMPLER_RULES = "min_new repeat_once frequency_once dry breakers dry_last_n top_n_sigma typical_p xtc second_word dynatemp mirostat mu order".split()
 
 
 def test_rules():

@@ -7,14 +7,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3, TIED = 3 };
+enum { HISTORY = 16, N_TOP = 5, N_BIASES = 3, TIED = 3, FEW_STOPS = 3 };
 
 /* What a draft's logit is raised by: enough to be drawn nearly always, while the log-probability
  * stays far above 1e-12, which is what rounding leaves of sums near 1. */
 #define LIKELY 20
 
-/* Periods that have no common factor, so that most combinations of parameters occur. variant bit 1:
- * greedy. */
+/* Periods that have no common factor where parameters work together: penalties meet histories that
+ * repeat ids, min_new meets slots that have drawn fewer ids and more. variant bit 1: greedy. */
 static mn_slot_params draw_params(const casegen *g, int64_t i) {
     static const int32_t last_n[] = {-1, 4, 0};
     mn_slot_params p = {
@@ -31,14 +31,16 @@ static mn_slot_params draw_params(const casegen *g, int64_t i) {
         p.min_p = 0.05f;
     if (i % 4 == 3)
         p.repeat_penalty = 1.3f;
-    if (i % 6 == 2)
+    if (i % 5 == 2)
         p.frequency_penalty = 0.4f;
-    if (i % 6 >= 4)
+    if (i % 5 == 4)
         p.presence_penalty = 0.3f;
-    if (i % 2)
+    if (i % 4 == 1)
         p.n_stop = MN_MAX_STOP;
-    else
-        p.n_stop = 0;
+    if (i % 4 == 3)
+        p.n_stop = FEW_STOPS; /* others are left where these may not be drawn yet */
+    if (i % 8 == 3)
+        p.min_new = 3;
     for (int j = 0; j < p.n_stop; j++)
         p.stop[j] = (int32_t)((j * 3 + i) % g->s->n);
     return p;
@@ -235,7 +237,8 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
         a->slot[i] = slot_of(g, i);
     if (has_drafts(g))
         logits[likely(g, i)] += LIKELY;
-    a->slots[i].pos = (int32_t)(3 + i % 12);
+    a->slots[i].pos = (int32_t)(3 + i * 5 % 13);
+    a->slots[i].n_drawn = (int32_t)(i % 5);
     if (g->holes && i % 6 == 5)
         a->slots[i].done = MN_SLOT_LENGTH;
     a->params[i] = draw_params(g, i);
@@ -244,7 +247,7 @@ static void fill_row(casegen *g, sample_arrays *a, int64_t i, uint8_t *dead) {
         a->slots[i].mu = 2 + (float)(i % 4);
     }
     for (int64_t j = 0; j < HISTORY; j++)
-        a->history[i * HISTORY + j] = (int32_t)((i * 5 + j * 3) % s->n);
+        a->history[i * HISTORY + j] = (int32_t)((i * 5 + j * j % 7 * 3) % s->n);
     if (padding || s->dirty)
         casegen_fill_bad(logits, s->n);
     spoil_logits(g, i, logits);
