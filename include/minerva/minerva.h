@@ -315,7 +315,9 @@ typedef struct {
     /* n_known: of messages; if not 0, history is known, too. flags: MN_CHAT_* */
     uint32_t size, n_messages, n_known, flags;
     const mn_message *messages;
-    /* a list of messages before those: {"role", "content", and the keys of mn_message.more} */
+    /* a list of messages before those: {"role", "content", and the keys of mn_message.more}; text
+     * parts of a content are joined. Here and in more, arguments of calls may be an object or its
+     * text, and content null: each template gets what it can render. */
     mn_str history;
     /* a list of tools: {"type": "function", "function": {"name", "description", "parameters": a
      * JSON schema}} */

@@ -86,10 +86,10 @@ static mn_status template_of(const mn_model *m, const mn_chat_params *p, mn_jinj
     return st;
 }
 
-/* The first n messages; answer: and the header of the next. */
+/* The first n messages; answer: and the header of the next. form: as mn_chat_render_as. */
 static mn_status render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
-                        int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
-    mn_status st = mn_chat_render(tmpl, chat, n, answer, now, out, marks, err);
+                        int64_t now, uint32_t *form, mn_text *out, mn_text *marks, mn_error *err) {
+    mn_status st = mn_chat_render_as(tmpl, chat, n, answer, now, form, out, marks, err);
     return st && st != MN_INVALID ? mn_fail_in(err, st, "chat template") : st;
 }
 
@@ -114,9 +114,10 @@ static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_ch
     const int64_t now = (int64_t)time(NULL);
     mn_text all = {0}, marks = {0}, known = {0}, known_marks = {0};
     size_t from = 0;
-    mn_status st = render(tmpl, chat, UINT32_MAX, true, now, &all, &marks, err);
+    uint32_t form = MN_CHAT_ANY_FORM;
+    mn_status st = render(tmpl, chat, UINT32_MAX, true, now, &form, &all, &marks, err);
     if (!st && n_known)
-        st = render(tmpl, chat, n_known, false, now, &known, &known_marks, err);
+        st = render(tmpl, chat, n_known, false, now, &form, &known, &known_marks, err);
     if (!st && (known.len > all.len || (known.len && memcmp(known.ptr, all.ptr, known.len))))
         st = mn_fail(err, MN_UNSUPPORTED, "the chat template changes what came before");
     if (!st) {
@@ -137,9 +138,10 @@ static void warn_of_tools(const mn_model *m, const mn_jinja *tmpl, const mn_chat
     const int64_t now = (int64_t)time(NULL);
     mn_text with = {0}, without = {0}, marks = {0}, bare_marks = {0};
     mn_chat bare = *chat;
+    uint32_t form = MN_CHAT_ANY_FORM;
     bare.tools = (mn_str){NULL, 0};
-    if (!render(tmpl, chat, UINT32_MAX, true, now, &with, &marks, NULL) &&
-        !render(tmpl, &bare, UINT32_MAX, true, now, &without, &bare_marks, NULL) &&
+    if (!render(tmpl, chat, UINT32_MAX, true, now, &form, &with, &marks, NULL) &&
+        !render(tmpl, &bare, UINT32_MAX, true, now, &form, &without, &bare_marks, NULL) &&
         with.len == without.len && (!with.len || !memcmp(with.ptr, without.ptr, with.len)))
         mn_log(MN_LOG_WARN,
                "%s: the chat template has no place for tools: the model is not told "

@@ -178,11 +178,7 @@ static void only_call(void) {
     cJSON *message = cJSON_GetObjectItem(choice, "message");
     json_error e = {0};
     assert(cJSON_IsNull(cJSON_GetObjectItem(message, "content")));
-    assert(prepare_message(message, 0, &e) && !e.failed);
-    const cJSON *call = cJSON_GetArrayItem(cJSON_GetObjectItem(message, "tool_calls"), 0);
-    const cJSON *function = cJSON_GetObjectItem(call, "function");
-    assert(cJSON_IsObject(cJSON_GetObjectItem(function, "arguments")));
-    assert(!strcmp(text_at(message, "content"), ""));
+    assert(check_message(message, 0, &e) && !e.failed);
     cJSON_Delete(choice);
     free_texts(&g);
 }

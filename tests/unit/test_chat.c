@@ -263,12 +263,97 @@ static void bad_json(void **state) {
     }
 }
 
+/* Each template gets what it can render: its own form first, never Python's words for a value. */
+static void history_forms(void **state) {
+    (void)state;
+#define CALL(arguments)                                                                            \
+    "[{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"type\": \"function\", "     \
+    "\"function\": {\"name\": \"f\"" arguments "}}]}]"
+#define ITEMS                                                                                      \
+    "{% for k, v in messages[0].tool_calls[0].function.arguments|items %}{{ k }}={{ v }};"         \
+    "{% endfor %}"
+#define ARGS "messages[0].tool_calls[0].function.arguments"
+    static const char as_text[] = CALL(", \"arguments\": \"{\\\"b\\\": 1.0,\\\"a\\\":null}\"");
+    static const char as_object[] = CALL(", \"arguments\": {\"b\": 1.0,\"a\":null}");
+    static const struct {
+        const char *history, *source, *want;
+    } cases[] = {
+        {as_text, ITEMS, "b=1.0;a=None;"},
+        {as_text, "{{ " ARGS "|tojson }}", "{\"b\": 1.0, \"a\": null}"},
+        {as_text, "{{ 'f ' + " ARGS " }}", "f {\"b\": 1.0,\"a\":null}"},
+        {as_text, "{{ 'f ' ~ " ARGS " }}", "f {\"b\": 1.0,\"a\":null}"},
+        {as_text, "{{ " ARGS " }}", "{\"b\": 1.0,\"a\":null}"},
+        {as_object, "{{ 'f ' + " ARGS " }}", "f {\"b\": 1.0, \"a\": null}"},
+        {as_object, ITEMS, "b=1.0;a=None;"},
+        {CALL(""), ITEMS "|", "|"},
+        {CALL(", \"arguments\": null"), ITEMS "|", "|"},
+        {CALL(", \"arguments\": \" \""), ITEMS "|", "|"},
+        {CALL(", \"arguments\": \"\""), "{{ 'f ' + " ARGS " }}", "f {}"},
+        {CALL(", \"arguments\": \"{}\""), "{{ " ARGS " }}", "{}"},
+        {CALL(", \"arguments\": \"no object\""), "{{ " ARGS " }}", "no object"},
+        {CALL(", \"arguments\": \"[1]\""), "{{ " ARGS " }}", "[1]"},
+        /* content */
+        {as_text, "{{ 'c' if messages[0].content is none else 'a' }}", "c"},
+        {as_text, "{{ 'c' if messages[0]['content'] == none else 'a' }}", "c"},
+        {as_text, "[{{ messages[0].content }}]", "[]"},
+        {as_text, "{{ '[' + messages[0].content + ']' }}", "[]"},
+        {as_text, "[{{ messages[0].content|trim }}]", "[]"},
+        {as_text, "{{ 'x' in messages[0].content }}", "False"},
+        {as_text, "{{ messages[0].content.split('x')|length }}", "1"},
+        {as_text, "{{ messages[0].content ~ 'f ' ~ " ARGS " }}", "f {\"b\": 1.0,\"a\":null}"},
+        {as_text, "{% if messages[0].content is none %}{{ 'f ' + " ARGS " }}{% endif %}",
+         "f {\"b\": 1.0,\"a\":null}"},
+        {"[{\"role\": \"assistant\", \"tool_calls\": null}]",
+         "{{ messages[0].tool_calls is defined }}{{ messages[0].content + '' }}", "False"},
+        /* parts and roles */
+        {"[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+         "\"text\", \"text\": \"b\"}]}]",
+         "{{ messages[0].content }}", "a\nb"},
+        {"[{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]",
+         "{{ messages[0].content[0].type }}", "image"},
+        {"[{\"role\": \"developer\", \"content\": \"x\"}]", "{{ messages[0].role }}", "system"},
+    };
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        const mn_chat c = {.history = mn_str_of(cases[i].history)};
+        check_json(&c, UINT32_MAX, cases[i].source, cases[i].want);
+        /* the same as one message of the caller's */
+        const size_t n = strlen(cases[i].history);
+        mn_chat_message m = {mn_str_of("user"), {NULL, 0}, {cases[i].history + 1, n - 2}};
+        const mn_chat one = {.messages = &m, .n = 1};
+        if (!strstr(cases[i].want, "a\nb"))
+            check_json(&one, UINT32_MAX, cases[i].source, cases[i].want);
+    }
+}
+
+static void history_errors(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"[{\"role\": \"a\", \"tool_calls\": 1}]",
+         "history[0]: found a number, expected a list as \"tool_calls\""},
+        {"[{\"role\": \"a\", \"tool_calls\": [null]}]",
+         "history[0]: found null, expected objects as \"tool_calls\""},
+        {CALL(""), "template line 1: no"}};
+    for (size_t i = 0; i < MN_COUNT(cases); i++) {
+        mn_chat c = {.history = mn_str_of(cases[i][0])};
+        mn_text out = {0};
+        mn_error err = MN_ERROR_INIT;
+        assert_int_not_equal(
+            render_json("{{ raise_exception('no') }}", &c, UINT32_MAX, &out, NULL, &err), MN_OK);
+        assert_non_null(strstr(cases[i][1], err.msg));
+        assert_int_equal(out.len, 0);
+        mn_text_free(&out);
+    }
+}
+
 static void memory_runs_out(void **state) {
     (void)state;
     mn_chat_message m = {mn_str_of("user"), mn_str_of("x"), mn_str_of("{\"name\": \"a\\nb\"}")};
     mn_chat c = {.messages = &m,
                  .n = 1,
-                 .history = mn_str_of("[{\"role\": \"user\", \"content\": \"q\\n\"}]"),
+                 .history = mn_str_of("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                                      "\"text\": \"q\\n\"}]}, {\"role\": \"user\", \"content\": "
+                                      "null, \"tool_calls\": [{\"function\": {\"arguments\": "
+                                      "\"{\\\"a\\\": 1}\"}}]}]"),
                  .tools = mn_str_of("[{\"n\": \"\\u00e9\"}]"),
                  .vars = mn_str_of("{\"v\": [1, 2.5]}")};
     mn_jinja *t = NULL;
@@ -285,7 +370,7 @@ static void memory_runs_out(void **state) {
         assert_int_equal(out.len, marks.len);
         mn_text_free(&out);
         mn_text_free(&marks);
-        assert_true(k < 1000);
+        assert_true(k < 3000);
     }
     mn_jinja_free(t);
 }
@@ -300,6 +385,8 @@ int main(void) {
                                        cmocka_unit_test(jsons_text_is_marked),
                                        cmocka_unit_test(bad_json),
                                        cmocka_unit_test(thoughts_by_any_name),
+                                       cmocka_unit_test(history_forms),
+                                       cmocka_unit_test(history_errors),
                                        cmocka_unit_test(memory_runs_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,117 +1,89 @@
 /* chat.c -- /v1/chat/completions: messages become the ids of a prompt by the model's chat template,
  * and the pieces of the output become content, reasoning_content and tool calls.
  *
- * Messages are brought into the form that templates expect before: text parts joined, null content
- * empty, arguments of calls as objects, "developer" as "system". */
+ * Messages are checked here and passed on as they are: the library brings them into the form that
+ * the template renders, for this server and for minerva run --history alike. */
 #include "serve/answer.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Joins the text parts of a content list into one string, which replaces it. 0: the error is
- * set. */
-static int join_parts(cJSON *message, const cJSON *parts, json_error *e) {
-    buffer text = {0};
+/* This server reads text only. 0: the error is set. */
+static int check_parts(const cJSON *parts, json_error *e) {
     const cJSON *part = NULL;
     cJSON_ArrayForEach(part, parts) {
         const char *type = "";
-        const char *piece = "";
+        const char *piece = NULL;
         if (!cJSON_IsObject(part) || !json_read_string(part, "type", &type, e) ||
-            !json_read_string(part, "text", &piece, e) || strcmp(type, "text") != 0) {
-            buffer_free(&text);
+            !json_read_string(part, "text", &piece, e) || strcmp(type, "text") != 0 || !piece)
             return json_fail(e, "messages",
                              "messages: found a part of type \"%.40s\", expected \"text\": this "
                              "server reads text only",
                              type);
-        }
-        buffer_z(&text, text.n ? "\n" : "");
-        buffer_z(&text, piece);
-    }
-    cJSON *joined = cJSON_CreateString(text.p ? text.p : "");
-    buffer_free(&text);
-    return cJSON_ReplaceItemInObjectCaseSensitive(message, "content", joined)
-               ? 1
-               : json_fail(e, NULL, "out of memory");
-}
-
-/* Arguments come as the text of an object; templates print the object. */
-static int parse_arguments(cJSON *message, json_error *e) {
-    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-    cJSON *call = NULL;
-    if (cJSON_IsNull(calls)) {
-        cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
-        return 1;
-    }
-    if (calls && !cJSON_IsArray(calls))
-        return json_fail(e, "messages", "messages: tool_calls: expected a list");
-    cJSON_ArrayForEach(call, calls) {
-        cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
-        const cJSON *arguments = cJSON_GetObjectItemCaseSensitive(function, "arguments");
-        if (!cJSON_IsObject(function))
-            return json_fail(e, "messages", "messages: tool_calls: expected a function");
-        cJSON *object = cJSON_IsString(arguments) ? cJSON_Parse(arguments->valuestring) : NULL;
-        if (cJSON_IsObject(object))
-            cJSON_ReplaceItemInObjectCaseSensitive(function, "arguments", object);
-        else
-            cJSON_Delete(object);
     }
     return 1;
 }
 
-/* Brings message i into the form of templates. 0: the error is set. */
-static int prepare_message(cJSON *m, size_t i, json_error *e) {
+static int check_calls(const cJSON *message, json_error *e) {
+    const cJSON *calls = json_field(message, "tool_calls");
+    const cJSON *call = NULL;
+    if (calls && !cJSON_IsArray(calls))
+        return json_fail(e, "messages", "messages: tool_calls: expected a list");
+    cJSON_ArrayForEach(call, calls) {
+        if (!cJSON_IsObject(json_field(call, "function")))
+            return json_fail(e, "messages", "messages: tool_calls: expected a function");
+    }
+    return 1;
+}
+
+/* What the library would accept and this interface does not. 0: the error is set. */
+static int check_message(const cJSON *m, size_t i, json_error *e) {
     const char *role = NULL;
     if (!cJSON_IsObject(m))
         return json_fail(e, "messages", "messages[%zu]: expected an object", i);
     if (!json_read_string(m, "role", &role, e) || !role)
         return json_fail(e, "messages", "messages[%zu]: found no role", i);
-    if (!strcmp(role, "developer"))
-        cJSON_ReplaceItemInObjectCaseSensitive(m, "role", cJSON_CreateString("system"));
-    const cJSON *content = cJSON_GetObjectItemCaseSensitive(m, "content");
-    if (cJSON_IsArray(content)) {
-        if (!join_parts(m, content, e))
-            return 0;
-    } else if (cJSON_IsNull(content)) {
-        cJSON_ReplaceItemInObjectCaseSensitive(m, "content", cJSON_CreateString(""));
-    } else if (!content) {
-        cJSON_AddStringToObject(m, "content", "");
-    } else if (!cJSON_IsString(content)) {
+    const cJSON *content = json_field(m, "content");
+    if (cJSON_IsArray(content))
+        return check_parts(content, e) && check_calls(m, e);
+    if (content && !cJSON_IsString(content))
         return json_fail(e, "messages",
                          "messages[%zu]: content: expected a string or a list of parts", i);
-    }
-    return parse_arguments(m, e);
+    return check_calls(m, e);
 }
 
-/* Bytes of the content, which is a string by now. */
-static size_t content_bytes(const cJSON *message) {
-    const cJSON *content = cJSON_GetObjectItemCaseSensitive(message, "content");
-    return cJSON_IsString(content) ? strlen(content->valuestring) : 0;
+/* Bytes of a content, or of its parts. */
+static size_t content_bytes(const cJSON *content) {
+    size_t n = cJSON_IsString(content) ? strlen(content->valuestring) : 0;
+    const cJSON *part = NULL;
+    cJSON_ArrayForEach(part, content) {
+        const char *text = cJSON_GetStringValue(json_field(part, "text"));
+        n += text ? strlen(text) : 0;
+    }
+    return n;
 }
 
 /* The messages as JSON for the template, freed by cJSON_free; NULL: the error is set. */
 static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
-    const cJSON *given = json_field(body, "messages");
+    const cJSON *list = json_field(body, "messages");
+    const cJSON *m = NULL;
     size_t i = 0;
     size_t n_bytes = 0;
-    if (!cJSON_IsArray(given) || !given->child) {
+    if (!cJSON_IsArray(list) || !list->child) {
         json_fail(e, "messages", "messages: expected a list of at least one message");
         return NULL;
     }
-    cJSON *list = cJSON_Duplicate(given, 1);
-    cJSON *m = NULL;
     cJSON_ArrayForEach(m, list) {
-        if (!prepare_message(m, i, e))
-            break;
-        n_bytes += content_bytes(m);
+        if (!check_message(m, i, e))
+            return NULL;
+        n_bytes += content_bytes(json_field(m, "content"));
         i++;
     }
-    if (!e->failed)
-        serve_may_fit(s, n_bytes, "messages", e);
+    serve_may_fit(s, n_bytes, "messages", e);
     char *text = e->failed ? NULL : cJSON_PrintUnformatted(list);
     if (!text)
         json_fail(e, NULL, "out of memory");
-    cJSON_Delete(list);
     return text;
 }
 

@@ -1,140 +1,13 @@
 /* chat.c -- messages through a model's chat template: the caller's texts become variables of the
  * template (mn_jval), each marked as the user's or as template text, so that no text of a user is
  * taken for a special token. All values live in the arena of the rendering. templates.c finds the
- * template, jinja/ runs it. */
+ * template, messages.c makes the messages, jinja/ runs it. */
 #include "text/chat/chat.h"
+#include "text/chat/messages.h"
 #include "text/jinja/eval.h"
 #include "text/jinja/render.h"
 #include <stdio.h>
 #include <string.h>
-
-/* ---- values ---------------------------------------------------------------------------------- */
-
-static bool known_role(mn_str role) {
-    static const char *const roles[] = {"system", "user", "assistant", "tool", "developer"};
-    for (size_t i = 0; i < MN_COUNT(roles); i++)
-        if (mn_str_is(role, roles[i]))
-            return true;
-    return false;
-}
-
-static bool set(mn_jctx *c, mn_jdict *d, const char *name, mn_jval v) {
-    mn_jval key;
-    return mn_j_literal(c, name, &key) && mn_jdict_set(c, d, key, v);
-}
-
-/* mark: 1 = the user's */
-static bool set_str(mn_jctx *c, mn_jdict *d, const char *name, mn_str s, uint8_t mark) {
-    const char *bytes = s.ptr ? s.ptr : "";
-    const mn_jstr text = {bytes, NULL, (size_t)s.len, mark};
-    mn_jval v;
-    if (!mn_j_string(c, text, &v))
-        return false;
-    return set(c, d, name, v);
-}
-
-/* In JSON's words, since the caller wrote JSON. */
-static const char *found_type(mn_jval v) {
-    switch (v.type) {
-    case MN_J_NONE:
-        return "null";
-    case MN_J_BOOL:
-        return "a boolean";
-    case MN_J_STR:
-        return "a string";
-    case MN_J_LIST:
-        return "a list";
-    case MN_J_DICT:
-        return "an object";
-    default:
-        return "a number";
-    }
-}
-
-static bool wrong_type(mn_jctx *c, const char *what, mn_jval v, const char *expected) {
-    return mn_jfail(c, "%s: found %s, expected %s", what, found_type(v), expected);
-}
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
-/* A message must have a role; one that every template knows is template text: "<|" ~ role ~ "|>" is
- * a special token. */
-static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
-    const mn_jval *role = mn_jdict_name(c, d, mn_str_of("role"));
-    if (!role)
-        return mn_jfail(c, "%s: found no \"role\", expected a string", what);
-    if (role->type != MN_J_STR)
-        return wrong_type(c, what, *role, "a string as \"role\"");
-    const mn_str s = mn_jstr_bytes(role->u.s);
-    if (!known_role(s))
-        return true;
-    return set_str(c, d, "role", s, 0);
-}
-
-/* What was thought goes by several names; as in Transformers, templates find it under the two that
- * they read. */
-static bool alias_thoughts(mn_jctx *c, mn_jdict *d) {
-    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    const bool has = mn_jdict_name(c, d, mn_str_of("thinking"));
-    for (size_t i = 0; i < MN_COUNT(names); i++) {
-        const mn_jval *found = mn_jdict_name(c, d, mn_str_of(names[i]));
-        if (!found || found->type == MN_J_NONE)
-            continue;
-        const mn_jval thoughts = *found; // what follows may move it
-        if (!set(c, d, "reasoning_content", thoughts))
-            return false;
-        return has || set(c, d, "thinking", thoughts);
-    }
-    return true;
-}
-
-/* json: a list of messages, all of it the user's but for the roles that templates know. */
-static bool add_history(mn_jctx *c, mn_str json, mn_jlist *messages) {
-    mn_jval list;
-    char what[32];
-    if (!mn_j_from_json(c, "history", json, &list))
-        return false;
-    if (list.type != MN_J_LIST)
-        return wrong_type(c, "history", list, "a list of messages");
-    for (size_t i = 0; i < list.u.l->n; i++) {
-        const mn_jval message = list.u.l->items[i];
-        snprintf(what, sizeof what, "history[%zu]", i);
-        if (message.type != MN_J_DICT)
-            return wrong_type(c, what, message, "an object");
-        if (!take_role(c, what, message.u.d) || !alias_thoughts(c, message.u.d) ||
-            !mn_jlist_add(c, messages, message))
-            return false;
-    }
-    return true;
-}
-
-/* m->more: keys that win over role and content. */
-static bool add_more(mn_jctx *c, const char *what, mn_str json, mn_jdict *d) {
-    mn_jval more;
-    if (!json.len)
-        return true;
-    if (!mn_j_from_json(c, what, json, &more))
-        return false;
-    if (more.type != MN_J_DICT)
-        return wrong_type(c, what, more, "an object");
-    return mn_jdict_set_all(c, d, more.u.d->items, more.u.d->n);
-}
-
-/* Message number i as a dict: role and content, then what more says. */
-static bool add_message(mn_jctx *c, const mn_chat_message *m, size_t i, mn_jlist *messages) {
-    mn_jdict *d = mn_jdict_new(c);
-    char what[48];
-    snprintf(what, sizeof what, "messages[%zu].more", i);
-    if (!d || !set_str(c, d, "role", m->role, 1))
-        return false;
-    if (!set_str(c, d, "content", m->content, 1))
-        return false;
-    if (!add_more(c, what, m->more, d))
-        return false;
-    if (!take_role(c, what, d) || !alias_thoughts(c, d))
-        return false;
-    return mn_jlist_add(c, messages, mn_j_dictval(d));
-}
 
 /* ---- other variables ------------------------------------------------------------------------- */
 
@@ -143,18 +16,18 @@ static bool add_tools(mn_jctx *c, mn_str json, mn_jdict *vars) {
     mn_jval list = mn_j_of(MN_J_NONE);
     char what[32];
     if (!json.len)
-        return set(c, vars, "tools", list);
+        return mn_messages_set(c, vars, "tools", list);
     if (!mn_j_from_json(c, "tools", json, &list))
         return false;
     if (list.type != MN_J_LIST)
-        return wrong_type(c, "tools", list, "a list of tools");
+        return mn_messages_wrong_type(c, "tools", list, "a list of tools");
     for (size_t i = 0; i < list.u.l->n; i++) {
         const mn_jval tool = list.u.l->items[i];
         snprintf(what, sizeof what, "tools[%zu]", i);
         if (tool.type != MN_J_DICT)
-            return wrong_type(c, what, tool, "an object");
+            return mn_messages_wrong_type(c, what, tool, "an object");
     }
-    return set(c, vars, "tools", list);
+    return mn_messages_set(c, vars, "tools", list);
 }
 
 /* The caller's variables, but for those that have a place of their own. */
@@ -167,7 +40,7 @@ static bool add_vars(mn_jctx *c, mn_str json, mn_jdict *vars) {
     if (!mn_j_from_json(c, "vars", json, &own))
         return false;
     if (own.type != MN_J_DICT)
-        return wrong_type(c, "vars", own, "an object");
+        return mn_messages_wrong_type(c, "vars", own, "an object");
     for (size_t i = 0; i < MN_COUNT(taken); i++)
         if (mn_jdict_name(c, own.u.d, mn_str_of(taken[i])))
             return mn_jfail(c, "vars: found \"%s\", which is given elsewhere", taken[i]);
@@ -181,11 +54,13 @@ typedef struct {
     uint32_t n;
     bool answer;
     uint32_t *part; /* MN_CHAT_PART_*: the text that is being read */
+    mn_message_style *style;
+    bool *printed; /* mn_jctx.printed */
 } chat_vars;
 
 /* A token that the model has not is no variable: templates ask whether it is defined. */
 static bool set_token(mn_jctx *c, mn_jdict *vars, const char *name, mn_str token) {
-    return !token.ptr || set_str(c, vars, name, token, 0);
+    return !token.ptr || mn_messages_set_str(c, vars, name, token, 0);
 }
 
 /* The messages: first the history, then the caller's. */
@@ -196,13 +71,13 @@ static bool add_messages(mn_jctx *c, mn_jdict *vars, const chat_vars *from) {
     *from->part = MN_CHAT_PART_HISTORY;
     if (!messages)
         return false;
-    if (chat->history.len && !add_history(c, chat->history, messages))
+    if (chat->history.len && !mn_messages_history(c, chat->history, from->style, messages))
         return false;
     *from->part = MN_CHAT_PART_MESSAGES;
     for (uint32_t i = 0; i < n; i++)
-        if (!add_message(c, &chat->messages[i], i, messages))
+        if (!mn_messages_add(c, &chat->messages[i], i, from->style, messages))
             return false;
-    return set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages));
+    return mn_messages_set(c, vars, "messages", mn_j_listval(MN_J_LIST, messages));
 }
 
 /* from->part follows what is read, so that an error can say which text it is about. */
@@ -210,11 +85,12 @@ static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const chat_vars *from = arg;
     const mn_chat *chat = from->chat;
     const mn_jval none = mn_j_of(MN_J_NONE);
+    c->printed = from->printed;
     if (!add_messages(c, vars, from))
         return false;
-    if (!set(c, vars, "documents", none))
+    if (!mn_messages_set(c, vars, "documents", none))
         return false;
-    if (!set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)))
+    if (!mn_messages_set(c, vars, "add_generation_prompt", mn_j_bool(from->answer)))
         return false;
     if (!set_token(c, vars, "bos_token", chat->bos))
         return false;
@@ -230,18 +106,80 @@ static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
     return true;
 }
 
-mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
-                         int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
-    uint32_t part = MN_CHAT_PART_HISTORY;
-    chat_vars from = {chat, n, answer, &part};
-    mn_status st = mn_jinja_render_with(tmpl, fill_chat, &from, now, out, marks, err);
+/* In one form of the messages. *clean: the template printed none of them as Python does. */
+static mn_status render_once(const mn_jinja *tmpl, chat_vars *from, int64_t now, mn_text *out,
+                             mn_text *marks, bool *clean, mn_error *err) {
+    bool printed = false;
+    from->printed = &printed;
+    *from->part = MN_CHAT_PART_HISTORY;
+    const mn_status st = mn_jinja_render_with(tmpl, fill_chat, from, now, out, marks, err);
+    *clean = !st && !printed;
     if (st && err)
-        err->part = part;
-    if (part == MN_CHAT_PART_TEMPLATE || st != MN_BAD_INPUT)
+        err->part = *from->part;
+    if (*from->part == MN_CHAT_PART_TEMPLATE || st != MN_BAD_INPUT)
         return st;
     if (err)
         err->status = MN_INVALID; // the caller's texts, before the template saw them
     return MN_INVALID;
+}
+
+static void forget(mn_text *out, mn_text *marks, size_t n, size_t n_marks) {
+    out->len = n;
+    if (marks)
+        marks->len = n_marks;
+}
+
+/* First as Transformers has them. Null goes last: a template that asks for it may render "" without
+ * an error, and leave out the call. */
+static const uint32_t forms[] = {MN_MESSAGES_NULL, MN_MESSAGES_NULL | MN_MESSAGES_TEXT, 0,
+                                 MN_MESSAGES_TEXT};
+enum { USUAL = 0 }; /* of several errors the one that is reported */
+
+/* In the form that the template renders best, which *best says. */
+static mn_status try_forms(const mn_jinja *tmpl, chat_vars *from, int64_t now, mn_text *out,
+                           mn_text *marks, uint32_t *best, mn_error *err) {
+    const size_t n = out->len;
+    const size_t n_marks = marks ? marks->len : 0;
+    mn_message_style *style = from->style;
+    mn_status st = MN_OK;
+    *best = MN_CHAT_ANY_FORM;
+    for (size_t i = 0; i < MN_COUNT(forms); i++) {
+        bool clean = false;
+        if (i && (forms[i] ^ forms[0]) & ~style->has)
+            continue;
+        style->form = forms[i];
+        st = render_once(tmpl, from, now, out, marks, &clean, err);
+        if (clean || st == MN_OUT_OF_MEMORY || st == MN_INVALID) {
+            *best = forms[i];
+            return st;
+        }
+        forget(out, marks, n, n_marks);
+        if (!st && *best == MN_CHAT_ANY_FORM)
+            *best = forms[i];
+    }
+    if (*best == MN_CHAT_ANY_FORM)
+        *best = USUAL;
+    style->form = *best;
+    bool clean = false;
+    return render_once(tmpl, from, now, out, marks, &clean, err);
+}
+
+mn_status mn_chat_render_as(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
+                            int64_t now, uint32_t *form, mn_text *out, mn_text *marks,
+                            mn_error *err) {
+    uint32_t part = MN_CHAT_PART_HISTORY;
+    mn_message_style style = {.form = *form};
+    chat_vars from = {chat, n, answer, &part, &style, NULL};
+    bool clean = false;
+    if (*form != MN_CHAT_ANY_FORM)
+        return render_once(tmpl, &from, now, out, marks, &clean, err);
+    return try_forms(tmpl, &from, now, out, marks, form, err);
+}
+
+mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
+                         int64_t now, mn_text *out, mn_text *marks, mn_error *err) {
+    uint32_t form = MN_CHAT_ANY_FORM;
+    return mn_chat_render_as(tmpl, chat, n, answer, now, &form, out, marks, err);
 }
 
 typedef struct {
@@ -250,7 +188,7 @@ typedef struct {
 
 /* Unless the caller's object has it, or there is no such token. */
 static bool set_missing(mn_jctx *c, mn_jdict *d, const char *name, mn_str s) {
-    return !s.len || mn_jdict_name(c, d, mn_str_of(name)) || set_str(c, d, name, s, 0);
+    return !s.len || mn_jdict_name(c, d, mn_str_of(name)) || mn_messages_set_str(c, d, name, s, 0);
 }
 
 static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {

@@ -37,9 +37,20 @@ void mn_chat_known_names(mn_text *out); /* appended, with commas */
  * user's. Content is the user's, and so is a role other than system, user, assistant, tool and
  * developer. now: Unix time for templates that print the date. MN_BAD_INPUT: the template refuses
  * the messages. MN_INVALID: history, tools, vars or a message's `more` is not what it must be; the
- * message begins with its name. err->part: MN_CHAT_PART_*. Any thread. */
+ * message begins with its name. err->part: MN_CHAT_PART_*. Any thread.
+ *
+ * Each template gets what it can render: null content as null, and arguments of calls as objects,
+ * else as "" and as text. A template that refuses the first form, or prints it as Python would, is
+ * rendered again with the next (messages.h). */
 mn_status mn_chat_render(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
                          int64_t now, mn_text *out, mn_text *marks, mn_error *err);
+
+/* The same in the form of messages that an earlier rendering chose; MN_CHAT_ANY_FORM: *form becomes
+ * the one that this rendering chooses. */
+#define MN_CHAT_ANY_FORM UINT32_MAX
+mn_status mn_chat_render_as(const mn_jinja *tmpl, const mn_chat *chat, uint32_t n, bool answer,
+                            int64_t now, uint32_t *form, mn_text *out, mn_text *marks,
+                            mn_error *err);
 
 /* The same with variables as JSON text, an object; bos and eos stand in for bos_token and eos_token
  * where they are not empty and the object does not name them. */

@@ -170,11 +170,17 @@ static bool repr_container(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     }
 }
 
+static bool is_watched(mn_jval v) {
+    return (v.type == MN_J_NONE && v.u.b) || (v.type == MN_J_DICT && v.u.d->watched);
+}
+
 /* Numbers charge for their digits, containers for what is in them. */
 bool mn_jput_repr(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     char text[40];
     if (!mn_jcharge(c, MN_J_PER_ITEM, 1))
         return false;
+    if (c->printed && is_watched(v))
+        *c->printed = true;
     switch (v.type) {
     case MN_J_STR:
         return repr_str(c, b, *v.u.s);

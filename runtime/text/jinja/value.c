@@ -305,6 +305,16 @@ bool mn_jdict_set_all(mn_jctx *c, mn_jdict *d, const mn_jpair *pair, size_t n) {
     return true;
 }
 
+void mn_jdict_drop(mn_jctx *c, mn_jdict *d, mn_str name) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        const mn_jval key = d->items[i].key;
+        if (key.type != MN_J_STR || !mn_jsame(c, mn_jstr_bytes(key.u.s), name))
+            d->items[n++] = d->items[i];
+    }
+    d->n = n;
+}
+
 /* ---- questions ------------------------------------------------------------------------------- */
 
 const char *mn_jtype_name(mn_jval v) {

@@ -52,7 +52,8 @@ typedef struct mn_jpair mn_jpair;
 typedef struct {
     mn_jpair *items;
     size_t n, cap;
-} mn_jdict; /* insertion order */
+    bool watched; /* mn_jctx.printed */
+} mn_jdict;       /* insertion order */
 
 struct mn_jval {
     mn_jtype type;
@@ -96,6 +97,9 @@ typedef struct mn_jctx {
     struct mn_jscope *scope;
     mn_jbuf *out;
     mn_jval input; /* of a filter block */
+    /* becomes true where a dict that is watched, or a MN_J_NONE with u.b, is written as Python
+     * does; NULL: nobody asks */
+    bool *printed;
 } mn_jctx;
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -190,6 +194,7 @@ bool mn_jlist_add_all(mn_jctx *c, mn_jlist *l, const mn_jval *v, size_t n);
 mn_jdict *mn_jdict_new(mn_jctx *c);
 bool mn_jdict_set(mn_jctx *c, mn_jdict *d, mn_jval key, mn_jval value);
 bool mn_jdict_set_all(mn_jctx *c, mn_jdict *d, const mn_jpair *pair, size_t n);
+void mn_jdict_drop(mn_jctx *c, mn_jdict *d, mn_str name);
 mn_jval *mn_jdict_find(mn_jctx *c, const mn_jdict *d, mn_jval key); /* NULL = absent */
 /* false: the error of a key that cannot be one */
 bool mn_jhashable(mn_jctx *c, mn_jval key);
