@@ -363,6 +363,8 @@ static void free_device(const mn_engine *e, mn_engine_device *d) {
 void mn_engine_free(mn_engine *e) {
     if (!e)
         return;
+    if (e->sampler)
+        mn_engine_sampler_free(e);
     mn_engine_programs_free(e);
     for (uint32_t i = 0; i < e->n_segments; i++)
         mn_engine_segment_free(e, &e->segments[i]);

@@ -57,10 +57,21 @@ typedef struct {
 /* Of one output row. */
 typedef struct {
     float logprob;
-    float mu;               /* of the slot behind it; of MN_RUN_SAMPLERS */
+    float mu;               /* of the slot behind it; of MN_RUN_SAMPLERS and of the sampler */
     const int32_t *top_ids; /* [MN_MAX_TOP_LOGPROBS] */
     const float *top_logprobs;
 } mn_score;
+
+/* A row that the sampler draws for (sampler.c). */
+typedef struct {
+    uint32_t row, slot;
+    const mn_slot_params *params;
+    const uint32_t *mask;     /* [mn_engine_mask_words]; NULL: all ids */
+    const uint32_t *breakers; /* likewise; NULL: none */
+    const mn_logit_bias *bias;
+    uint32_t n_bias;
+} mn_sampler_row;
+typedef struct mn_engine_sampler mn_engine_sampler;
 
 struct mn_engine_device;
 struct mn_engine_segment;
@@ -92,6 +103,11 @@ typedef struct {
     uint32_t wanted;  /* set by the caller: the program of the next step, MN_RUN_* */
     mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
+    mn_engine_sampler *sampler; /* NULL: there is none */
+    /* set by the caller: rows of the next step whose out_slot is -1, since the sampler draws for
+     * them. Forgotten by mn_engine_finish */
+    const mn_sampler_row *sampler_rows;
+    uint32_t n_sampler_rows;
     /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0:
      * all. Forgotten by mn_engine_submit */
     const mn_input_range *ranges;
@@ -179,7 +195,15 @@ mn_status mn_engine_write_bias(mn_engine *e, uint32_t slot, const mn_logit_bias 
 /* Replaces the breakers of a slot: mn_engine_mask_words. With MN_RUN_SAMPLERS. */
 mn_status mn_engine_write_breakers(mn_engine *e, uint32_t slot, const uint32_t *words,
                                    mn_error *err);
-/* Of a step of MN_RUN_SCORES or MN_RUN_SAMPLERS that is complete, at its place of the ring. */
+/* Makes the sampler: SAMPLE on the device of an offer of the placement, for rows whose slots need
+ * more than the device of the last segment can. g: MN_GRAPH_SAMPLERS. At most one; without it the
+ * engine is as before. */
+mn_status mn_engine_make_sampler(mn_engine *e, const mn_offer *o, const mn_model_graph *g,
+                                 mn_error *err);
+/* Before the first step with rows of the sampler: memory on the device of the last segment. */
+mn_status mn_engine_need_sampler(mn_engine *e, mn_error *err);
+/* Of a step of MN_RUN_SCORES or MN_RUN_SAMPLERS, or of a row of the sampler, that is complete, at
+ * its place of the ring. */
 mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);

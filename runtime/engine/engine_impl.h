@@ -130,7 +130,16 @@ static inline bool mn_engine_in_parts(const mn_engine *e) {
     return e->wanted >= MN_RUN_MASKS;
 }
 
+/* ---- sampler.c: SAMPLE on another device ----------------------------------------------------- */
+void mn_engine_sampler_free(mn_engine *e);
+/* Draws for the rows of the sampler, behind what is enqueued; the step takes about step_ns. */
+mn_status mn_sampler_draw(mn_engine *e, uint64_t step_ns, mn_error *err);
+
 /* ---- scoring.c ------------------------------------------------------------------------------- */
+/* The operands of programs that score; once per engine. */
+mn_status mn_engine_scoring_create(mn_engine *e, mn_error *err);
+/* The program with drafts, if there is one, gets its second set of bindings. */
+mn_status mn_engine_drafts_bind_logits(mn_engine *e, mn_error *err);
 void mn_engine_programs_free(mn_engine *e);
 mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
                                 mn_error *err);

@@ -210,12 +210,15 @@ mn_status mn_engine_finish(mn_engine *e, const int64_t symbols[MN_SYM_COUNT], ui
     const bool draws = n && !e->graph->embeds;
     mn_event *done = NULL;
     mn_status st = run_last(e, symbols, draws ? NULL : &done, err);
-    const bool scores = draws && e->wanted >= MN_RUN_SCORES;
+    const bool scores = draws && (e->wanted >= MN_RUN_SCORES || e->n_sampler_rows);
+    if (!st)
+        st = mn_sampler_draw(e, mn_engine_step_ns(e, symbols), err);
     if (!st && draws)
         st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, at * row, n,
                                    scores ? NULL : &done, err);
     if (!st && scores)
         st = mn_engine_read_scores(e, (uint32_t)symbols[MN_SYM_OUTPUTS], at, &done, err);
+    e->n_sampler_rows = 0;
     if (!st)
         *event = done;
     return st;

@@ -47,7 +47,7 @@ static mn_status clear_bias(mn_engine *e, mn_error *err) {
 }
 
 /* Of both programs that score; they share it. */
-static mn_status allocate_scoring(mn_engine *e, mn_error *err) {
+mn_status mn_engine_scoring_create(mn_engine *e, mn_error *err) {
     const uint32_t at = mn_engine_output_index(e);
     const mn_engine_device *d = mn_engine_output_device(e);
     mn_scoring *x = &e->scoring;
@@ -142,21 +142,32 @@ static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding
     return n;
 }
 
-/* What the first program has, and the operands that only this one has. */
-static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
+/* What the first program has, and the operands that only this one has. set: under which number;
+ * content: what it holds. */
+static mn_status bind_set(mn_engine *e, const mn_engine_program *x, uint32_t set, uint32_t content,
+                          mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const mn_engine_segment *s = nodes_of(e, x);
-    const uint32_t set = x->graph->masks ? MN_SET_LOGITS : MN_SET_PLAIN;
     mn_binding *all = mn_alloc(s->n_tensors + 1 + MOST_BINDINGS, sizeof *all);
     if (!all)
         return mn_fail_memory(err, s->n_tensors * sizeof *all);
-    uint32_t n = mn_engine_segment_bindings(e, s, set, all);
+    uint32_t n = mn_engine_segment_bindings(e, s, content, all);
     n += bindings(e, x->graph, all + n);
     mn_status st = MN_OK;
     MN_WATCHED(mn_callee_of(d), "context_bind",
-               st = d->backend->context_bind(x->context, MN_SET_PLAIN, all, n, sizeof *all, err));
+               st = d->backend->context_bind(x->context, set, all, n, sizeof *all, err));
     mn_free(all);
     return mn_engine_note(e, s->device, st);
+}
+
+static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
+    const uint32_t content = x->graph->masks ? MN_SET_LOGITS : MN_SET_PLAIN;
+    return bind_set(e, x, MN_SET_PLAIN, content, err);
+}
+
+mn_status mn_engine_drafts_bind_logits(mn_engine *e, mn_error *err) {
+    const mn_engine_program *x = &e->programs[MN_RUN_DRAFTS];
+    return x->ready ? bind_set(e, x, MN_SET_LOGITS, MN_SET_LOGITS, err) : MN_OK;
 }
 
 static void free_program(const mn_backend *b, mn_engine_program *x) {
@@ -182,7 +193,7 @@ mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_grap
     if (!st && g->masks)
         st = allocate_masks(e, err);
     if (!st && g->scores)
-        st = allocate_scoring(e, err);
+        st = mn_engine_scoring_create(e, err);
     if (!st && g->samplers)
         st = allocate_breakers(e, err);
     if (!st)
@@ -249,7 +260,7 @@ mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event 
     mn_status st = mn_engine_read_output(e, x->top_ids, x->host, to, n_top, NULL, err);
     if (!st)
         st = mn_engine_read_output(e, x->top_logprobs, x->host, to + top, n_top, NULL, err);
-    const bool has_mu = e->wanted == MN_RUN_SAMPLERS;
+    const bool has_mu = e->wanted == MN_RUN_SAMPLERS || e->n_sampler_rows;
     if (!st)
         st = mn_engine_read_output(e, x->logprob, x->host, to + 2 * top, n * 4ull,
                                    has_mu ? NULL : done, err);

@@ -377,8 +377,8 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
 
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_event **event, mn_error *err) {
-    const bool with_logits =
-        e->logits_wanted && !e->logits_crosses && s->device == e->logits_device;
+    const bool wanted = e->logits_wanted || e->n_sampler_rows;
+    const bool with_logits = wanted && !e->logits_crosses && s->device == e->logits_device;
     const bool is_last = s == &e->segments[e->n_segments - 1];
     mn_context *context = is_last && e->wanted ? e->programs[e->wanted].context : s->context;
     uint32_t set = MN_SET_PLAIN;

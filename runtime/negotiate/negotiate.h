@@ -131,9 +131,10 @@ typedef struct {
     /* [n_nodes] 1: may be placed there, with the nodes that must stay together */
     uint8_t *can;
     uint32_t n_can;
-    bool asked;          /* part of the choice: named by the user, or under auto */
-    uint64_t free_bytes; /* of its memory now; 0 = it does not say */
-    double share;        /* of the weight bytes read per token that the placement gives it */
+    uint32_t sample_contract; /* the newest of SAMPLE that the plugin knows; 0 = none */
+    bool asked;               /* part of the choice: named by the user, or under auto */
+    uint64_t free_bytes;      /* of its memory now; 0 = it does not say */
+    double share;             /* of the weight bytes read per token that the placement gives it */
     mn_outcome outcome;
     mn_rates rates;
     mn_trial trial;

@@ -87,6 +87,9 @@ static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *sym
     mn_status st = ask_contracts(o, &list);
     if (st)
         return st;
+    for (uint32_t i = 0; i < list.n; i++)
+        if (list.at[i][0] == MN_OP_SAMPLE)
+            o->sample_contract = list.at[i][1];
     o->stage = MN_STAGE_VERDICTS;
     if (knows_any(&list, g))
         MN_WATCHED(p->callee, "supports",

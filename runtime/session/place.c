@@ -15,7 +15,8 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     const size_t n_rows = (size_t)s->graph->hp.n_kv * s->n_seq;
     s->changed = mn_calloc(n_rows + 1, sizeof *s->changed);
     s->ranges = mn_alloc(n_rows + 1, sizeof *s->ranges);
-    bool ok = s->ring && s->packed && s->sent && s->changed && s->ranges;
+    s->sampler_rows = mn_alloc(s->n_outputs, sizeof *s->sampler_rows);
+    bool ok = s->ring && s->packed && s->sent && s->changed && s->ranges && s->sampler_rows;
     for (uint32_t i = 0; ok && i < s->ring_size; i++) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
@@ -78,6 +79,32 @@ static void log_memory(const mn_session *s) {
     }
 }
 
+/* What the output device's plugin is too old for, the first device of the choice whose plugin is
+ * not draws. Without such a device requests are refused that need it. */
+static mn_status add_sampler(mn_session *s, mn_error *err) {
+    const mn_placement *p = &s->placement;
+    const mn_offer *last = &p->offers[p->segments[p->n_segments - 1].offer];
+    const uint32_t newest = mn_op_find(MN_OP_SAMPLE)->contract;
+    const mn_model_graph *g = NULL;
+    if (!s->draws || last->sample_contract >= newest)
+        return MN_OK;
+    mn_status st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_SAMPLERS, &g, err);
+    for (uint32_t i = 0; i < p->n_offers && !st && !s->engine->sampler; i++) {
+        const mn_offer *o = &p->offers[i];
+        mn_error why = MN_ERROR_INIT;
+        if (o == last || !o->device || !o->asked || o->sample_contract < newest)
+            continue;
+        const mn_status made = mn_engine_make_sampler(s->engine, o, g, &why);
+        mn_log(MN_LOG_INFO,
+               "%s knows contract %u of SAMPLE of %u: samplers that need more run on %s%s%s",
+               last->record->name, last->sample_contract, newest, o->record->name, made ? ": " : "",
+               made ? why.msg : "");
+        if (MN_STATUS_CLASS(made) == MN_CLASS_LOST)
+            st = mn_fail(err, made, "%s: %s", o->record->name, why.msg);
+    }
+    return st;
+}
+
 /* One choice and its engine. *fault: the device that was lost, or that refused what it claimed;
  * NULL = none did. What a failure leaves behind is mn_session_unplace's. */
 static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_error *err) {
@@ -97,6 +124,10 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         *fault = NULL; /* no other device can do better */
     if (!st)
         st = allocate(s, err);
+    if (!st)
+        st = add_sampler(s, err);
+    if (st && s->engine)
+        *fault = *fault ? *fault : s->engine->fault;
     if (!st)
         st = mn_speculate_place(s, err);
     if (!st)
@@ -138,6 +169,7 @@ void mn_session_unplace(mn_session *s) {
     mn_free(s->sent);
     mn_free(s->changed);
     mn_free(s->ranges);
+    mn_free(s->sampler_rows);
     mn_pages_free(s);
     mn_masks_free(s);
     s->engine = NULL;
@@ -146,6 +178,7 @@ void mn_session_unplace(mn_session *s) {
     s->sent = NULL;
     s->changed = NULL;
     s->ranges = NULL;
+    s->sampler_rows = NULL;
     s->sent_valid = false;
     memset(s->pace.sizes, 0, sizeof s->pace.sizes);
     mn_placement_free(&s->placement);

@@ -76,15 +76,18 @@ static mn_status wake_bias(mn_session *s, uint32_t seq, mn_error *err) {
 /* The programs that the sequence needs, with what they read of its slot. A step runs the last one
  * that any of its sequences needs. */
 static mn_status wake_programs(mn_session *s, uint32_t seq, mn_error *err) {
-    const mn_sequence *q = &s->seqs[seq];
+    mn_sequence *q = &s->seqs[seq];
     mn_status st = MN_OK;
-    if (q->guide && !q->scores && !q->samplers)
+    q->elsewhere = q->samplers && s->engine->sampler;
+    if (q->guide && !q->scores && (!q->samplers || q->elsewhere))
         st = need_program(s, MN_RUN_MASKS, err);
     if (!st && q->scores)
         st = need_program(s, MN_RUN_SCORES, err);
-    if (!st && q->samplers)
+    if (!st && q->elsewhere)
+        st = mn_engine_need_sampler(s->engine, err);
+    else if (!st && q->samplers)
         st = need_program(s, MN_RUN_SAMPLERS, err);
-    if (!st && q->breakers)
+    if (!st && q->breakers && !q->elsewhere)
         st = mn_engine_write_breakers(s->engine, seq, q->breakers, err);
     return st ? st : wake_bias(s, seq, err);
 }
@@ -194,6 +197,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->flags = 0;
         q->scores = false;
         q->samplers = false;
+        q->elsewhere = false;
         q->breakers = NULL;
         q->host_paced = false;
         q->guide = NULL;

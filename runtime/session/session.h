@@ -63,6 +63,7 @@ typedef struct {
     mn_logit_bias *own_bias;
     uint32_t n_bias;
     bool samplers;            /* its draws need the program with all samplers */
+    bool elsewhere;           /* which the device lacks: the engine's sampler draws */
     const uint32_t *breakers; /* of DRY: own_breakers, or the job's; NULL: none */
     uint32_t *own_breakers;
     float mu;    /* of mirostat, behind the last id of tokens */
@@ -76,6 +77,7 @@ typedef struct {
     int32_t draft;   /* what the next row is for: it counts where this is drawn; -1 = none */
     uint32_t ahead;  /* drafts of the sequence in front of it in this step */
     bool forced;     /* the draft is no guess: nothing else can be drawn */
+    bool elsewhere;  /* the engine's sampler draws */
 } mn_pending_output;
 typedef struct {
     mn_event *event;
@@ -282,8 +284,9 @@ struct mn_session {
     int32_t *packed; /* inputs of the next step */
     int32_t *sent;   /* their head as it was written last; changes of the tables are in `changed` */
     bool sent_valid;
-    mn_row_change *changed; /* [n_kv][n_seq] */
-    mn_input_range *ranges; /* [1 + n_kv * n_seq] */
+    mn_row_change *changed;       /* [n_kv][n_seq] */
+    mn_input_range *ranges;       /* [1 + n_kv * n_seq] */
+    mn_sampler_row *sampler_rows; /* [n_outputs]: of the step that is enqueued */
     mn_masks masks;
     uint64_t last_complete_ns;
     mn_session_stats stats;
@@ -526,11 +529,12 @@ typedef struct {
     mn_session *s;
     mn_pending_step *step;
     mn_step_size size;
-    bool drafts;   /* somebody verifies drafts */
-    bool guesses;  /* which may fail */
-    bool masks;    /* somebody needs a program with masks */
-    bool scores;   /* somebody needs the program that scores */
-    bool samplers; /* somebody needs the one with all samplers */
+    bool drafts;    /* somebody verifies drafts */
+    bool guesses;   /* which may fail */
+    bool masks;     /* somebody needs a program with masks */
+    bool scores;    /* somebody needs the program that scores */
+    bool samplers;  /* somebody needs the one with all samplers */
+    bool elsewhere; /* the engine's sampler draws for somebody */
 } mn_step_builder;
 /* Gives rows to the sequences that have something to do. */
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err);

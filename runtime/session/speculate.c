@@ -99,9 +99,9 @@ void mn_speculate_begin(mn_session *s, mn_sequence *q) {
 
 /* ---- how many -------------------------------------------------------------------------------- */
 /* Whether the sequence could have drafts in this step: it draws, its last id is known and is all
- * that is not stored, and more than one id is still to come. */
+ * that is not stored, and more than one id is still to come. The engine's sampler verifies none. */
 static bool can_draft(const mn_sequence *q) {
-    if (!q->used || !q->running || q->flags & MN_SAMPLE_PREFILL_ONLY)
+    if (!q->used || !q->running || q->elsewhere || q->flags & MN_SAMPLE_PREFILL_ONLY)
         return false;
     if (q->n_enqueued < q->n_literal || q->n_draw_enqueued != q->n_drawn)
         return false;

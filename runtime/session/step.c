@@ -32,16 +32,18 @@ void mn_step_add_rows(mn_step_builder *b, uint32_t seq, uint32_t n, bool literal
 
 void mn_step_add_output(mn_step_builder *b, uint32_t seq) {
     mn_session *s = b->s;
+    mn_sequence *q = &s->seqs[seq];
     const mn_input_layout *l = &s->engine->in;
     const uint32_t at = b->size.n_out++;
     s->packed[l->out_row + at] = (int32_t)b->size.n_rows - 1;
-    s->packed[l->out_slot + at] = (int32_t)seq;
-    b->step->outs[at] =
-        (mn_pending_output){.seq = (int32_t)seq, .epoch = s->seqs[seq].epoch, .draft = -1};
-    b->scores = b->scores || s->seqs[seq].scores;
-    b->samplers = b->samplers || s->seqs[seq].samplers;
-    b->masks = b->masks || s->seqs[seq].guide;
-    s->seqs[seq].n_draw_enqueued++;
+    s->packed[l->out_slot + at] = q->elsewhere ? -1 : (int32_t)seq;
+    b->step->outs[at] = (mn_pending_output){
+        .seq = (int32_t)seq, .epoch = q->epoch, .draft = -1, .elsewhere = q->elsewhere};
+    b->scores = b->scores || q->scores;
+    b->samplers = b->samplers || (q->samplers && !q->elsewhere);
+    b->elsewhere = b->elsewhere || q->elsewhere;
+    b->masks = b->masks || q->guide;
+    q->n_draw_enqueued++;
 }
 
 void mn_step_add_drafts(mn_step_builder *b, uint32_t seq) {
@@ -115,11 +117,41 @@ static uint32_t choose_program(const mn_step_builder *b) {
     return b->drafts ? MN_RUN_DRAFTS : MN_RUN_PLAIN;
 }
 
+/* Whether a step's output is that of a sequence that still runs. */
+static bool is_awaited(const mn_session *s, mn_pending_output o) {
+    const mn_sequence *q = &s->seqs[o.seq];
+    return q->used && q->running && q->epoch == o.epoch;
+}
+
 static void tell(const mn_session *s, const mn_pending_step *step) {
     const mn_step_profile profile = {.n_rows = step->n_rows,
                                      .n_prompt = step->n_prompt_rows + step->n_restored_rows,
                                      .n_outputs = step->n_out};
     mn_session_tell(s, profile, step->start_ns);
+}
+
+/* Tells the engine which rows its sampler draws for. Of a sequence that has ended since nothing is
+ * drawn. */
+static void set_sampler_rows(mn_session *s, const mn_pending_step *step) {
+    const mn_masks *m = &s->masks;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < step->n_out; i++) {
+        const mn_pending_output o = step->outs[i];
+        const mn_sequence *q = &s->seqs[o.seq];
+        if (!o.elsewhere || !is_awaited(s, o))
+            continue;
+        s->sampler_rows[n++] = (mn_sampler_row){
+            .row = i,
+            .slot = (uint32_t)o.seq,
+            .params = &q->params,
+            .mask = q->guide ? m->rows + (size_t)i * m->n_words : NULL,
+            .breakers = q->breakers,
+            .bias = q->bias,
+            .n_bias = q->n_bias,
+        };
+    }
+    s->engine->sampler_rows = s->sampler_rows;
+    s->engine->n_sampler_rows = n;
 }
 
 /* The part of a step that needs its masks. */
@@ -128,6 +160,7 @@ static mn_status finish(mn_session *s, mn_pending_step *step, mn_error *err) {
     step->unfinished = false;
     s->engine->wanted = step->run;
     mn_status st = mn_masks_write(s, step->outs, step->n_out, err);
+    set_sampler_rows(s, step);
     if (!st)
         st = mn_engine_finish(s->engine, step->symbols, at, &step->event, err);
     if (!st)
@@ -142,6 +175,7 @@ static mn_status run_step(mn_step_builder *b, const int32_t *inputs, mn_error *e
     const uint32_t at = (uint32_t)(step->number % s->ring_size);
     mn_status st;
     s->engine->wanted = step->run;
+    set_sampler_rows(s, step);
     if (step->run < MN_RUN_MASKS) {
         st = mn_engine_submit(s->engine, inputs, step->symbols, at, &step->event, err);
         if (!st)
@@ -172,7 +206,7 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     step->expected_ns = mn_engine_step_ns(s->engine, step->symbols);
     step->run = choose_program(b);
     mn_session_watch(s);
-    step->scores = b->scores || b->samplers;
+    step->scores = b->scores || b->samplers || b->elsewhere;
     step->samplers = b->samplers;
     step->guesses = b->guesses;
     s->engine->ranges = s->ranges;
@@ -233,12 +267,6 @@ static bool is_stop(const mn_sequence *q, int32_t id) {
         if (q->params.stop[i] == id)
             return true;
     return false;
-}
-
-/* Whether a step's output is that of a sequence that still runs. */
-static bool is_awaited(const mn_session *s, mn_pending_output o) {
-    const mn_sequence *q = &s->seqs[o.seq];
-    return q->used && q->running && q->epoch == o.epoch;
 }
 
 /* Takes in one drawn id. */
@@ -342,7 +370,7 @@ static mn_status take_output(mn_session *s, const mn_taking *t, uint32_t i, mn_s
     mn_score score = {.logprob = NAN};
     if (t->step->scores)
         score = mn_engine_score(s->engine, t->at, i);
-    if (t->step->samplers && !o.scored && id >= 0)
+    if ((t->step->samplers || o.elsewhere) && !o.scored && id >= 0)
         s->seqs[o.seq].mu = score.mu;
     if (s->seqs[o.seq].job) {
         take_for_job(s, o, id, t->step->scores ? &score : NULL);

@@ -14,6 +14,7 @@
  *   async       1: claims MN_DEVICE_ASYNC, so that the host runs ahead
  *   plain       1: refuses to compile a SAMPLE that gives more than ids; 2: one that verifies
  *               drafts, as before contract 3
+ *   sample      the newest contract of SAMPLE that it knows, as an older plugin would
  *   unified     0: does not claim MN_DEVICE_UNIFIED, so that the host reads what leaves it
  *   slow        milliseconds that every execute sleeps first: how long a text takes at least, on
  *               any machine
@@ -45,7 +46,8 @@ static struct {
 static uint32_t n_units, transient, back_after, relapse, slow_ms;
 static _Atomic uint32_t n_calls, bad_tests;
 static bool async, unified;
-static uint32_t plain;
+static uint32_t plain, sample_contract;
+static uint32_t older[64][2]; /* contracts of cpu_simd, that of SAMPLE as old as asked for */
 static char lost_at[16];
 static mn_backend table;
 static mn_plugin api;
@@ -211,7 +213,24 @@ static mn_status program_compile(mn_device *d, const mn_compile *c, mn_program *
         st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "draws ids and nothing else");
     if (!st && plain == 2 && verifies(c->graph))
         st = mnp_fail(err, MN_UNSUPPORTED, ~0u, "verifies no drafts");
+    for (uint32_t i = c->node_lo; i < c->node_hi && !st && sample_contract; i++) {
+        const mn_node *n = mnp_node(c->graph, i);
+        if (n->op == MN_OP_SAMPLE && n->contract > sample_contract)
+            st = mnp_fail(err, MN_UNSUPPORTED, i, "contract %u of SAMPLE", n->contract);
+    }
     return st ? st : mnc_compile(d, c, out, err);
+}
+static mn_status list_contracts(void *self, const uint32_t (**out)[2], uint32_t *n) {
+    const uint32_t(*known)[2] = NULL;
+    const mn_status st = mnc_contracts(self, &known, n);
+    if (st || *n > 64)
+        return st ? st : MN_INVALID;
+    memcpy(older, known, *n * sizeof *older);
+    for (uint32_t i = 0; i < *n && sample_contract; i++)
+        if (older[i][0] == MN_OP_SAMPLE)
+            older[i][1] = sample_contract;
+    *out = (const uint32_t(*)[2])older;
+    return MN_OK;
 }
 static mn_status context_bind(mn_context *c, uint32_t set, const mn_binding *b, uint32_t n,
                               uint32_t stride, mn_error *err) {
@@ -270,6 +289,7 @@ static void read_options(const mn_host *h) {
     transient = number(h, "transient", 0);
     async = number(h, "async", 0);
     plain = number(h, "plain", 0);
+    sample_contract = number(h, "sample", 0);
     unified = number(h, "unified", 1);
     back_after = number(h, "back_after", NEVER);
     relapse = number(h, "relapse", NEVER);
@@ -289,6 +309,7 @@ MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *h, mn_error *err)
     table.device_open = device_open;
     table.device_close = device_close;
     table.self_test = self_test;
+    table.contracts = list_contracts;
     table.alloc = buffer_alloc;
     table.queue_create = queue_create;
     table.queue_free = queue_free;
