@@ -28,15 +28,20 @@ static void gemma(config_reader *c) {
     refuse_true(c, "use_bidirectional_attention");
 }
 
-/* attention.scale is 1 / sqrt(query_pre_attn_scalar), whatever the heads' size is. */
-static void gemma2(config_reader *c) {
+/* attention.scale is 1 / sqrt(query_pre_attn_scalar), whatever the heads' size is. A cap on the
+ * scores stands in configurations of Gemma 3, too; its attention has none. */
+static void gemma3(config_reader *c) {
     gemma(c);
-    put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
     put_if(c, "final_logit_softcapping", "final_logit_softcapping", FLT_MIN, 1e6);
     if (!json_get(c->root, "query_pre_attn_scalar"))
         return;
     const double scalar = config_float(c, c->root, "", "query_pre_attn_scalar", 1e-3, 1e9, NULL);
     config_put_float(c, "attention.scale", "", "query_pre_attn_scalar", 1 / sqrt(scalar));
+}
+
+static void gemma2(config_reader *c) {
+    gemma3(c);
+    put_if(c, "attn_logit_softcapping", "attn_logit_softcapping", FLT_MIN, 1e6);
 }
 
 /* Of Gemma 4 the dense models: per-layer inputs, shared caches and experts are other graphs. */
@@ -488,7 +493,7 @@ static const struct model_family families[] = {
      .keys = &gemma_keys,
      .tied = true,
      .norm_offset = 1,
-     .extra = gemma2},
+     .extra = gemma3},
     {.model_type = "gemma4_text",
      .class_name = "Gemma4ForCausalLM",
      .arch = "gemma4",

@@ -12,7 +12,9 @@ typedef struct {
     bool full_first;
     bool whole_window;      /* the window counts both sides: half of it before a row, half behind */
     int64_t no_rope_period; /* every p-th layer has no rotation */
-    double rope_theta_swa;  /* base of window layers */
+    double rope_theta_swa;  /* base of window layers, which no scaling applies to */
+    bool swa_unscaled;      /* the same with the base of the full layers */
+    bool no_attn_softcap;   /* a key says one, and no implementation applies it */
     double attn_scale;      /* of q k^T */
     bool yarn_whole;        /* the ramp does not begin and end at whole pairs */
     bool route_normalise;
@@ -37,6 +39,7 @@ static const arch_facts facts[] = {
      .act = MN_ACT_GELU_TANH,
      .window_period = 6,
      .rope_theta_swa = 10000,
+     .no_attn_softcap = true,
      .head_norms = true,
      .post_norms = true,
      .attn_scale_from_embd_n_layer = 62},
@@ -63,6 +66,7 @@ static const arch_facts facts[] = {
      .rope_theta_swa = 10000,
      .bidirectional = true},
     {.arch = "nomic-bert", .bidirectional = true},
+    {.arch = "olmo2", .window_period = 4, .swa_unscaled = true}, /* windows: OLMo 3 */
     {.arch = "phi2", .act = MN_ACT_GELU_TANH},
     {.arch = "phi3", .zero_window = true},
     {.arch = "qwen3", .head_norms = true},
@@ -379,7 +383,7 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     if (!st)
         st = read_no_rope(r, f, h, layers);
     if (!st)
-        st = mn_rope_read(r, h, layers, f->rope_theta_swa);
+        st = mn_rope_read(r, h, layers, f->swa_unscaled ? MN_ROPE_THETA_SAME : f->rope_theta_swa);
     if (st)
         return st;
     return group_layers(r, h, layers);
@@ -506,6 +510,8 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
         st = read_layers(&r, &f, arena, &h);
     if (!st)
         st = read_scales(&r, &h);
+    if (f.no_attn_softcap)
+        h.attn_softcap = 0;
     if (!st)
         st = read_act(&r, &h);
     if (!st)

@@ -28,8 +28,10 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
 mn_status mn_hp_layers(const mn_hp_reader *r, const char *key, int64_t n_layer, uint8_t *flags,
                        bool *seen);
 
+#define MN_ROPE_THETA_SAME (-1.0) /* of theta_swa: the base of the full layers, and no scaling */
 /* rope.c: everything rotary. Layers come with rope -1 where they do not rotate, else they get their
- * table. theta_swa: base of window layers where the file does not say, 0 = that of the others. */
+ * table. theta_swa: base of window layers where the file does not say, which then are not scaled;
+ * 0 = they rotate as the others do. */
 mn_status mn_rope_read(const mn_hp_reader *r, mn_hparams *h, mn_layer_shape *layers,
                        double theta_swa);
 #endif

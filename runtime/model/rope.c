@@ -61,12 +61,15 @@ typedef struct {
     int64_t n_turn; /* of full layers */
 } bases;
 
-/* theta_swa: what the architecture has for window layers where the file says nothing; 0 = none. */
+/* theta_swa: what the architecture has for window layers where the file says nothing; 0 = none,
+ * MN_ROPE_THETA_SAME = the base of the full layers. */
 static mn_status read_bases(const mn_hp_reader *r, double theta_swa, bases *b) {
     *b = (bases){.theta = {10000, theta_swa}};
     mn_status st = mn_hp_real(r, "rope.freq_base", 1, 1e12, &b->theta[0]);
     if (!st)
         st = mn_hp_real(r, "rope.freq_base_swa", 1, 1e12, &b->theta[1]);
+    if (b->theta[1] < 0)
+        b->theta[1] = b->theta[0];
     if (!st)
         st = mn_hp_int(r, "rope.dimension_count", 2, 65536, &b->n_rot[0]);
     b->n_rot[1] = b->n_rot[0];

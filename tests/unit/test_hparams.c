@@ -82,7 +82,8 @@ static void test_layer_rules(void **state) {
     static const struct {
         const char *arch;
         int64_t full, no_rope;
-    } rows[] = {{"gemma2", 2, 0}, {"gemma3", 6, 0}, {"gpt-oss", 2, 0}, {"smollm3", 0, 4}};
+    } rows[] = {
+        {"gemma2", 2, 0}, {"gemma3", 6, 0}, {"gpt-oss", 2, 0}, {"olmo2", 4, 0}, {"smollm3", 0, 4}};
     enum { N = 13, WINDOW = 8 };
     (void)state;
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
@@ -97,6 +98,53 @@ static void test_layer_rules(void **state) {
             assert_int_equal(h->layer[l].rope < 0, still);
         }
         assert_int_equal(h->n_kv, rows[i].full ? 2 : 1);
+        mn_arena_free(&w.arena);
+    }
+}
+
+static void put_real(world *w, const char *arch, const char *key, double v) {
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    *put(w, full) = (mn_value){.type = MN_VALUE_FLOAT, .f = v};
+}
+
+/* OLMo 3: YaRN is for the full layers; the base of window layers is theirs unless a key says it. */
+static void test_unscaled_windows(void **state) {
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        world w;
+        begin(&w, "olmo2", 8);
+        put_int(&w, "olmo2", "attention.sliding_window", 8);
+        *put(&w, "olmo2.rope.scaling.type") =
+            (mn_value){.type = MN_VALUE_STR, .s = mn_str_of("yarn")};
+        put_real(&w, "olmo2", "rope.scaling.factor", 8);
+        put_int(&w, "olmo2", "rope.scaling.original_context_length", 64);
+        put_real(&w, "olmo2", "rope.freq_base", 5e5);
+        if (own)
+            put_real(&w, "olmo2", "rope.freq_base_swa", 1e4);
+        const mn_hparams *h = read_it(&w);
+        for (int64_t l = 0; l < 8; l++) {
+            const mn_rope_table *t = &h->rope[h->layer[l].rope];
+            assert_int_equal(t->scaled, l % 4 == 3);
+            assert_float_equal(t->theta, own && !t->scaled ? 1e4 : 5e5, 1e-6);
+        }
+        mn_arena_free(&w.arena);
+    }
+}
+
+/* A cap on the scores of Gemma 3 is a key that no implementation applies. */
+static void test_softcaps(void **state) {
+    static const char *const archs[] = {"gemma2", "gemma3"};
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(archs); i++) {
+        world w;
+        begin(&w, archs[i], 2);
+        put_int(&w, archs[i], "attention.sliding_window", 8);
+        put_real(&w, archs[i], "attn_logit_softcapping", 50);
+        put_real(&w, archs[i], "final_logit_softcapping", 30);
+        const mn_hparams *h = read_it(&w);
+        assert_float_equal(h->attn_softcap, i ? 0 : 50, 1e-9);
+        assert_float_equal(h->logit_softcap, 30, 1e-9);
         mn_arena_free(&w.arena);
     }
 }
@@ -118,8 +166,9 @@ static void test_groups(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention_scale),
-                                       cmocka_unit_test(test_layer_rules),
-                                       cmocka_unit_test(test_groups)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attention_scale), cmocka_unit_test(test_layer_rules),
+        cmocka_unit_test(test_groups), cmocka_unit_test(test_unscaled_windows),
+        cmocka_unit_test(test_softcaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
