@@ -62,6 +62,9 @@ typedef struct {
     int64_t dim[MN_MAX_DIM];
     uint32_t n_dim;
     mn_plane plane; /* the bytes as stored */
+    /* why its values cannot be read (": dimension 0 ..."); NULL: they can. Then it is described as
+     * bytes, and settled with mn_parsed_settle_unreadable. */
+    const char *problem;
     /* A tensor made of other ones' bytes: [n_parts][n_planes], in the model's memory. NULL = the
      * one plane above. */
     mn_plane *planes;
@@ -113,6 +116,21 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
  * attn_q_norm and attn_k_norm [H, D]. Names are canonical. */
 mn_status mn_parsed_join(mn_parsed *p, mn_error *err);
 
+/* ---- unused.c -------------------------------------------------------------------------------- */
+/* The name without the prefix that text models inside of others, or with heads, have in front. */
+mn_str mnl_inner_name(mn_str native);
+/* Takes out the tensors that no text model misses, by a list of native names, and logs how many for
+ * which reason. encoder: heads on top of its hidden states, too. */
+void mn_parsed_drop_unused(mn_parsed *p, bool encoder);
+bool mn_tensor_is_empty(const mn_parsed_tensor *t); /* a dimension is 0 */
+/* As mn_tensor_place for a tensor with a problem, at its offset: so many bytes, which lie in the
+ * file; 0 = it is empty. */
+void mn_tensor_place_bytes(mn_parsed_tensor *t, uint64_t bytes);
+/* Names are canonical. A tensor with a problem that some architecture reads is an error; of the
+ * others those that are empty are taken out. */
+mn_status mn_parsed_settle_unreadable(mn_parsed *p, mn_error *err);
+
+/* ---- parsed.c -------------------------------------------------------------------------------- */
 /* The table's functions that read a model. */
 mn_status mn_parsed_meta_at(mn_parsed *p, uint32_t i, mn_str *key, mn_str *native, mn_value *value);
 mn_status mn_parsed_tensor_at(mn_parsed *p, uint32_t i, mn_tensor_info *info);

@@ -248,11 +248,13 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
 
 /* Two tensors that share bytes are damage, or an attempt to have them counted once. */
 static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
+    const mn_parsed_tensor *a = NULL;
     mnl_sort(order, n, by_place);
-    for (uint64_t i = 1; i < n; i++) {
-        const mn_parsed_tensor *a = order[i - 1];
+    for (uint64_t i = 0; i < n; i++) {
         const mn_parsed_tensor *b = order[i];
-        if (a->file == b->file && b->offset - a->offset < a->plane.bytes)
+        if (!b->plane.bytes) /* empty: it shares nothing */
+            continue;
+        if (a && a->file == b->file && b->offset - a->offset < a->plane.bytes)
             return mnl_fail(
                 err, MN_BAD_FILE,
                 "%.*s: tensors '%.*s' (%llu bytes at offset %llu) and '%.*s' (at offset "
@@ -260,6 +262,7 @@ static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
                 MN_STR_ARG(b->file->name), MN_STR_ARG(a->native),
                 (unsigned long long)a->plane.bytes, (unsigned long long)a->offset,
                 MN_STR_ARG(b->native), (unsigned long long)b->offset);
+        a = b;
     }
     return MN_OK;
 }

@@ -98,6 +98,12 @@ static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error 
                     MN_STR_ARG(file->name));
 }
 
+/* Whether the architecture's name ends so; all encoders are some "bert". */
+static bool is_arch(const mn_parsed *p, const char *ending) {
+    const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
+    return arch && arch->value.type == MN_VALUE_STR && mnl_str_ends(arch->value.s, ending);
+}
+
 /* parts[0..count): the model's files in order. Metadata is the first one's; the others bring
  * tensors. */
 static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count, mn_error *err) {
@@ -118,6 +124,10 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
                         MN_STR_ARG(parts[0]->name), (long long)total, count,
                         (unsigned long long)p->n_tensors);
     mn_status status = mn_parsed_check_tensors(p, err);
+    if (!status)
+        status = mn_parsed_settle_unreadable(p, err);
+    if (!status && !is_arch(p, "clip")) /* whose tensors are those */
+        mn_parsed_drop_unused(p, is_arch(p, "bert"));
     /* Mixtral's first files keep experts one by one */
     if (!status)
         status = mn_parsed_join(p, err);

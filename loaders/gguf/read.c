@@ -314,34 +314,49 @@ static mn_status read_dims(gguf_reader *r, mn_parsed_tensor *t) {
     for (uint32_t i = t->n_dim; i-- > 0;) {
         if (read_uint(r, 8, "a tensor's dimension", &dim))
             return MN_BAD_FILE;
-        if (dim < 1 || dim > INT64_MAX)
+        if (dim > INT64_MAX)
             return mnl_fail(r->err, MN_BAD_FILE,
                             "%.*s: tensor '%.*s' has a dimension of %llu, expected 1 to 2^63-1",
                             MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
                             (unsigned long long)dim);
+        if (!dim)
+            t->problem = " has a dimension of 0, expected 1 to 2^63-1";
         t->dim[i] = (int64_t)dim;
     }
     return MN_OK;
 }
 
+/* A type that is not known is a problem of the tensor's, with a list of those that are. */
+static mn_status read_type(gguf_reader *r, mn_parsed_tensor *t) {
+    char known[256];
+    uint64_t type;
+    if (read_uint(r, 4, "a tensor's type", &type))
+        return MN_BAD_FILE;
+    if (mn_dtype_by_ggml((uint32_t)type, &t->dtype))
+        return MN_OK;
+    if (t->problem) /* empty, of whatever type */
+        return MN_OK;
+    t->problem = mn_parsed_printf(r->parsed, " has GGML type %llu (%s), expected one of %s",
+                                  (unsigned long long)type, gguf_other_type((uint32_t)type),
+                                  gguf_known_types(known, sizeof known))
+                     .ptr;
+    return t->problem ? MN_OK : mnl_fail_memory(r->err);
+}
+
 /* offset stays relative to the data section, whose place is not known yet. */
 static mn_status read_tensor(gguf_reader *r) {
     mn_parsed_tensor *t = mn_parsed_add_tensor(r->parsed);
-    char known[256];
-    uint64_t type;
     if (!t)
         return mnl_fail_memory(r->err);
     t->file = r->file;
     if (read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name))
         return MN_BAD_FILE;
     t->native = t->name;
-    if (read_dims(r, t) || read_uint(r, 4, "a tensor's type", &type))
+    if (read_dims(r, t))
         return MN_BAD_FILE;
-    if (!mn_dtype_by_ggml((uint32_t)type, &t->dtype))
-        return mnl_fail(r->err, MN_UNSUPPORTED,
-                        "%.*s: tensor '%.*s' has GGML type %llu (%s), expected one of %s",
-                        MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)type,
-                        gguf_other_type((uint32_t)type), gguf_known_types(known, sizeof known));
+    mn_status status = read_type(r, t);
+    if (status)
+        return status;
     if (read_uint(r, 8, "a tensor's offset", &t->offset))
         return MN_BAD_FILE;
     if (t->offset % r->alignment)
@@ -353,11 +368,50 @@ static mn_status read_tensor(gguf_reader *r) {
     return MN_OK;
 }
 
+/* For mnl_sort. */
+static int by_offset(const void *a, const void *b) {
+    const uint64_t x = ((const mn_parsed_tensor *)a)->offset;
+    const uint64_t y = ((const mn_parsed_tensor *)b)->offset;
+    return (x > y) - (x < y);
+}
+
+/* The tensors from `first` on, whose offsets are the file's. How long one of an unknown type is
+ * follows from where the next one begins. */
+static mn_status place_unreadable(gguf_reader *r, uint64_t first, uint64_t n) {
+    const mn_host *h = r->parsed->host;
+    const void **order = h->alloc(h->self, (n + 1) * sizeof *order, 16);
+    if (!order)
+        return mnl_fail_memory(r->err);
+    for (uint64_t i = 0; i < n; i++)
+        order[i] = &r->parsed->tensors[first + i];
+    mnl_sort(order, n, by_offset);
+    mn_status status = MN_OK;
+    uint64_t end = r->file->bytes;
+    for (uint64_t i = n; i-- > 0 && !status;) {
+        mn_parsed_tensor *t =
+            &r->parsed->tensors[(const mn_parsed_tensor *)order[i] - r->parsed->tensors];
+        const bool empty = mn_tensor_is_empty(t);
+        if (t->problem && t->offset > r->file->bytes)
+            status = mnl_fail(r->err, MN_BAD_FILE,
+                              "%.*s: tensor '%.*s': offset %llu passes the end of the file (%llu "
+                              "bytes): truncated or corrupt",
+                              MN_STR_ARG(r->file->name), MN_STR_ARG(t->name),
+                              (unsigned long long)t->offset, (unsigned long long)r->file->bytes);
+        else if (t->problem)
+            mn_tensor_place_bytes(t, empty ? 0 : end - t->offset);
+        if (!empty)
+            end = t->offset < end ? t->offset : end;
+    }
+    h->release(h->self, (void *)order);
+    return status;
+}
+
 /* All descriptions first: the data begin behind the last one, aligned. */
 mn_status gguf_read_tensors(gguf_reader *r) {
     mn_status status;
     uint64_t first = r->parsed->n_tensors;
     uint64_t bytes;
+    bool readable = true;
     for (uint64_t i = 0; i < r->n_tensors; i++) {
         status = read_tensor(r);
         if (status)
@@ -371,9 +425,10 @@ mn_status gguf_read_tensors(gguf_reader *r) {
             return mnl_fail(
                 r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
                 MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);
-        status = mn_tensor_place(t, &bytes, r->err);
+        readable = readable && !t->problem;
+        status = t->problem ? MN_OK : mn_tensor_place(t, &bytes, r->err);
         if (status)
             return status;
     }
-    return MN_OK;
+    return readable ? MN_OK : place_unreadable(r, first, r->parsed->n_tensors - first);
 }

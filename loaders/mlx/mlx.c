@@ -32,18 +32,30 @@ static mn_status read_packing(const cJSON *object, const char *in, packing *out,
     return MN_OK;
 }
 
-/* The matrix's own entry in `quantization` if it has one, else what holds for all. */
-static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out, mn_error *err) {
+/* The matrix's own entry in `quantization`: under its name, else under the same name with another
+ * prefix in front; NULL: it has none. */
+static const cJSON *own_entry(const cJSON *quantization, mn_str stem) {
+    const mn_str inner = mnl_inner_name(stem);
+    const cJSON *similar = NULL;
     for (const cJSON *own = quantization->child; own; own = own->next) {
-        if (!mnl_str_is(stem, own->string))
+        if (!cJSON_IsBool(own) && !cJSON_IsObject(own))
             continue;
-        if (cJSON_IsFalse(own)) {
-            *out = (packing){0};
-            return MN_OK;
-        }
-        if (cJSON_IsObject(own))
-            return read_packing(own, own->string, out, err);
+        if (mnl_str_is(stem, own->string))
+            return own;
+        if (mnl_str_eq(inner, mnl_inner_name(mnl_str_of(own->string))))
+            similar = own;
     }
+    return similar;
+}
+
+/* What the matrix's own entry says, else what holds for all. */
+static mn_status packing_of(const cJSON *quantization, mn_str stem, packing *out, mn_error *err) {
+    const cJSON *own = own_entry(quantization, stem);
+    *out = (packing){0};
+    if (own && cJSON_IsFalse(own))
+        return MN_OK;
+    if (own && cJSON_IsObject(own))
+        return read_packing(own, own->string, out, err);
     return read_packing(quantization, "quantization", out, err);
 }
 
@@ -58,6 +70,24 @@ static bool packing_dtype(const packing *k, mn_dtype *out) {
             if (bits[b] == k->bits && groups[g] == k->group)
                 return mn_dtype_by_id(MN_MLX2_32 + 3 * b + g, out);
     return false;
+}
+
+/* Words of a row and scales of a row say bits times group: where these are not as config.json has
+ * them, the bits for its group are meant, if there are such. */
+static void fit_bits(const mn_parsed_tensor *t, const mn_parsed_tensor *s, packing *k) {
+    const uint32_t last = t->n_dim - 1;
+    mn_dtype type;
+    if (!packing_dtype(k, &type) || k->mxfp4 || t->n_dim != s->n_dim ||
+        t->dim[last] > INT64_MAX / 32)
+        return;
+    const int64_t bits = t->dim[last] * 32;
+    const int64_t n = s->dim[last];
+    if (bits % n || bits / n % k->group)
+        return;
+    const int64_t fit = bits / n / k->group;
+    const packing other = {.bits = fit, .group = k->group};
+    if (packing_dtype(&other, &type))
+        k->bits = fit;
 }
 
 /* May a tensor of this type hold scales or biases? */
@@ -78,7 +108,8 @@ static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *
     if (fits)
         return MN_OK;
     return mnl_fail(err, MN_BAD_FILE,
-                    "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'",
+                    "tensor '%.*s' (%s): expected %lld values per row, as many rows as '%.*s'; or "
+                    "'quantization' of config.json lists its bits under another name",
                     MN_STR_ARG(x->native), mn_dtype_name(x->dtype.id), (long long)n_groups,
                     MN_STR_ARG(t->native));
 }
@@ -143,6 +174,8 @@ static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem,
         return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s.scales' is there, and %s", MN_STR_ARG(stem),
                         t ? "config.json says that the matrix is not quantised"
                           : "its weight is missing");
+    if (s)
+        fit_bits(t, s, &k);
     return join(p, t, s, b, &k, err);
 }
 

@@ -229,7 +229,7 @@ static void put_name(config_reader *c) {
 /* What follows the stem of the family's class in the name of a class, "ForCausalLM" of
  * "LlamaForCausalLM"; NULL: another stem. */
 static const char *head_of(const struct model_family *f, const char *class_name) {
-    static const char *const heads[] = {"ForCausalLM", "LMHeadModel", "Model"};
+    static const char *const heads[] = {"ForCausalLM", "LMHeadModel", "TextModel", "Model"};
     const size_t n = strlen(f->class_name);
     for (size_t i = 0; i < MN_COUNT(heads); i++) {
         const size_t head = strlen(heads[i]);
@@ -242,15 +242,16 @@ static const char *head_of(const struct model_family *f, const char *class_name)
     return NULL;
 }
 
-/* Whether the class differs from the family's in nothing that matters here: "LlamaModel" lacks the
- * output matrix, which embeddings do not need; those of an encoder have heads on top of it. */
+/* Whether the class differs from the family's in nothing that matters here: "LlamaModel" and
+ * "Gemma3TextModel" lack the output matrix, which embeddings do not need; those of an encoder have
+ * heads on top of it. */
 static bool is_class(config_reader *c, const char *class_name) {
     const char *head = head_of(c->family, class_name);
     if (!strcmp(class_name, c->family->class_name))
         return true;
     if (!head)
         return false;
-    c->headless = !strcmp(head, "Model");
+    c->headless = !strcmp(head, "Model") || !strcmp(head, "TextModel");
     if (c->headless)
         return true;
     return c->family->encoder && (!strcmp(head, "ForMaskedLM") || !strcmp(head, "ForPreTraining"));
@@ -303,14 +304,12 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
     return v;
 }
 
-/* What the first layer's matrix says where config.json does not: its rows in units; else
- * fallback. */
-static int64_t by_matrix(const config_reader *c, const char *ending, int64_t unit,
-                         int64_t fallback) {
+/* What a matrix of the text model says where config.json does not, by its name without a prefix:
+ * its rows in units; else fallback. */
+static int64_t by_matrix(const config_reader *c, const char *name, int64_t unit, int64_t fallback) {
     for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
         const mn_parsed_tensor *t = &c->parsed->tensors[i];
-        if (mnl_str_ends(t->native, ending) && !tensor_is_ignored(t->native) && t->n_dim == 2 &&
-            t->dim[0] % unit == 0)
+        if (mnl_str_is(mnl_inner_name(t->native), name) && t->n_dim == 2 && t->dim[0] % unit == 0)
             return t->dim[0] / unit;
     }
     return fallback;
@@ -322,9 +321,9 @@ static void read_vocab(config_reader *c) {
     if (!json_get(c->root, "vocab_size"))
         return;
     const int64_t n = put_size(c, "vocab_size", "vocab_size", 1 << 26);
-    const int64_t rows =
-        by_matrix(c, "embed_tokens.weight", 1,
-                  by_matrix(c, "wte.weight", 1, by_matrix(c, "word_embeddings.weight", 1, n)));
+    const int64_t rows = by_matrix(
+        c, "embed_tokens.weight", 1,
+        by_matrix(c, "wte.weight", 1, by_matrix(c, "embeddings.word_embeddings.weight", 1, n)));
     if (!c->status && n != rows)
         c->status =
             mnl_fail(c->err, MN_BAD_FILE,

@@ -31,22 +31,22 @@ static mn_status entry_fields(const mn_file *f, const cJSON *entry, const cJSON 
     return MN_OK;
 }
 
-/* MN_UNSUPPORTED, with the list of the known types, for one that the format has and Minerva
- * lacks. */
-static mn_status entry_dtype(const mn_file *f, const cJSON *entry, const cJSON *dtype,
+/* A type that is not known is a problem of the tensor's, with the list of those that are. */
+static mn_status entry_dtype(mn_parsed *p, const mn_file *f, const cJSON *entry, const cJSON *dtype,
                              mn_parsed_tensor *t, mn_error *err) {
     if (!cJSON_IsString(dtype))
         return mnl_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s': dtype is %s, expected a string",
                         MN_STR_ARG(f->name), entry->string, json_describe(dtype).s);
-    if (!dtype_by_safetensors_name(dtype->valuestring, &t->dtype))
-        return mnl_fail(err, MN_UNSUPPORTED,
-                        "%.*s: tensor '%.120s': dtype '%.40s' is not known here; known: %s",
-                        MN_STR_ARG(f->name), entry->string, dtype->valuestring,
-                        safetensors_known_types);
-    return MN_OK;
+    if (dtype_by_safetensors_name(dtype->valuestring, &t->dtype))
+        return MN_OK;
+    t->problem = mn_parsed_printf(p, ": dtype '%.40s' is not known here; known: %s",
+                                  dtype->valuestring, safetensors_known_types)
+                     .ptr;
+    return t->problem ? MN_OK : mnl_fail_memory(err);
 }
 
-/* A scalar (empty shape) becomes one row of one element. */
+/* A scalar (empty shape) becomes one row of one element. A dimension of 0 is a problem of the
+ * tensor's. */
 static mn_status entry_shape(const mn_file *f, const cJSON *entry, const cJSON *shape,
                              mn_parsed_tensor *t, mn_error *err) {
     if (!cJSON_IsArray(shape))
@@ -56,11 +56,13 @@ static mn_status entry_shape(const mn_file *f, const cJSON *entry, const cJSON *
         if (t->n_dim == MN_MAX_DIM)
             return mnl_fail(err, MN_BAD_FILE, "%.*s: tensor '%.120s' has more than %d dimensions",
                             MN_STR_ARG(f->name), entry->string, MN_MAX_DIM);
-        if (!json_is_int(d, 1, INT64_MAX, &t->dim[t->n_dim]))
+        if (!json_is_int(d, 0, INT64_MAX, &t->dim[t->n_dim]))
             return mnl_fail(err, MN_BAD_FILE,
                             "%.*s: tensor '%.120s': dimension %u of its shape is %s, expected an "
                             "integer from 1 to 2^53",
                             MN_STR_ARG(f->name), entry->string, t->n_dim, json_describe(d).s);
+        if (!t->dim[t->n_dim])
+            t->problem = ": a dimension of its shape is 0, expected an integer from 1 to 2^53";
         t->n_dim++;
     }
     if (!t->n_dim)
@@ -94,6 +96,15 @@ static mn_status entry_place(const mn_file *f, const cJSON *entry, const cJSON *
                         MN_STR_ARG(f->name), entry->string, json_describe(begin).s,
                         json_describe(end).s, (long long)room);
     t->offset = data + (uint64_t)from;
+    if (mn_tensor_is_empty(t) && to != from)
+        return mnl_fail(err, MN_BAD_FILE,
+                        "%.*s: tensor '%.120s': data_offsets span %lld bytes, expected 0 for its "
+                        "shape",
+                        MN_STR_ARG(f->name), entry->string, (long long)(to - from));
+    if (t->problem) {
+        mn_tensor_place_bytes(t, (uint64_t)(to - from));
+        return MN_OK;
+    }
     mn_status status = mn_tensor_place(t, &bytes, err);
     if (status)
         return status;
@@ -123,7 +134,7 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
     t->name = t->native = mn_parsed_copy(p, mnl_str_of(entry->string));
     if (!t->name.ptr)
         return mnl_fail_memory(err);
-    status = entry_dtype(f, entry, field[0], t, err);
+    status = entry_dtype(p, f, entry, field[0], t, err);
     if (!status)
         status = entry_shape(f, entry, field[1], t, err);
     if (status)

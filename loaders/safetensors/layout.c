@@ -352,12 +352,12 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
     return MN_OK; /* plain numbers */
 }
 
-/* Packed nibbles are bytes with scales of F8. *read: t was one of them. */
-static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, bool *read,
-                            mn_error *err) {
+/* Packed nibbles are bytes with scales of F8. */
+static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, mn_error *err) {
     mn_parsed_tensor *scale = find(p, x, t->native, "_scale");
-    *read = scale && scale->n_dim && scale->dtype.id == MN_F8_E4M3;
-    if (!*read)
+    if (t->dtype.id != MN_U8 || !t->n_dim)
+        return MN_OK;
+    if (!scale || !scale->n_dim || scale->dtype.id != MN_F8_E4M3)
         return MN_OK;
     mn_parsed_tensor *whole = find(p, x, t->native, "_scale_2");
     const mn_status st = nvfp4_read(p, t, scale, whole, err);
@@ -379,12 +379,6 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     if (t->dtype.id == MN_F8_E4M3 || t->dtype.id == MN_F8_E5M2) {
         bool read;
         mn_status status = read_f8(p, x, i, facts, &read, err);
-        if (status || read)
-            return status;
-    }
-    if (t->dtype.id == MN_U8) {
-        bool read;
-        mn_status status = read_nvfp4(p, x, t, &read, err);
         if (status || read)
             return status;
     }
@@ -419,6 +413,9 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
 mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
     name_index x = {0};
     mn_status status = index_open(p, &x, err);
+    /* before their scales are looked at, which are F8 without scales, wherever these stand */
+    for (uint64_t i = 0; i < x.n && !status; i++)
+        status = read_nvfp4(p, &x, &p->tensors[i], err);
     /* those it adds are read */
     for (uint64_t i = 0; i < x.n && !status; i++)
         status = read_one(p, &x, i, facts, err);

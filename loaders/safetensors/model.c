@@ -261,37 +261,77 @@ static mn_status name_tensors(mn_parsed *p, const struct model_family *family, m
     return MN_OK;
 }
 
-/* Whether no graph reads the tensor: derived tables, an encoder's heads, and the copy of the
- * embedding that some checkpoints keep although it is tied. */
-static bool is_unused(const mn_parsed_tensor *t, bool encoder, bool tied) {
-    if (tensor_is_ignored(t->native))
-        return true;
-    if (encoder && tensor_is_head(t->native))
-        return true;
-    return tied && mnl_str_is(t->name, "output.weight");
+/* Tensors whose values cannot be read, under their canonical names. */
+static mn_status settle_unreadable(mn_parsed *p, const struct model_family *family, mn_error *err) {
+    for (uint64_t i = 0; i < p->n_tensors; i++) {
+        mn_parsed_tensor *t = &p->tensors[i];
+        if (!t->problem)
+            continue;
+        t->name = tensor_canonical_name(p, family, t->native);
+        if (!t->name.ptr)
+            return mnl_fail_memory(err);
+    }
+    return mn_parsed_settle_unreadable(p, err);
 }
 
-static void drop_tensors(mn_parsed *p, bool encoder, bool tied) {
-    uint64_t kept = 0;
+/* ---- an output matrix beside tied embeddings ------------------------------------------------- */
+
+static const mn_plane *plane_at(const mn_parsed_tensor *t, uint32_t i) {
+    return t->planes ? &t->planes[i] : &t->plane;
+}
+
+/* The same numbers, stored in the same way; unequal matrices are unequal in their first bytes. */
+static bool same_values(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
+    const uint32_t n = a->planes ? a->n_parts * a->n_planes : 1;
+    const uint32_t n_b = b->planes ? b->n_parts * b->n_planes : 1;
+    if (a->dtype.id != b->dtype.id || n != n_b || memcmp(a->dim, b->dim, sizeof a->dim))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const mn_plane *x = plane_at(a, i);
+        const mn_plane *y = plane_at(b, i);
+        if (x->bytes != y->bytes || memcmp(x->ptr, y->ptr, x->bytes))
+            return false;
+    }
+    return true;
+}
+
+static mn_parsed_tensor *named(const mn_parsed *p, const char *name) {
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!is_unused(&p->tensors[i], encoder, tied))
-            p->tensors[kept++] = p->tensors[i];
-    p->n_tensors = kept;
+        if (mnl_str_is(p->tensors[i].name, name))
+            return &p->tensors[i];
+    return NULL;
 }
 
-/* Scales for activations in 8 bits or fewer belong to kernels that use them; none here does. */
-static void tell_unused(const mn_parsed *p) {
-    static const char ending[] = ".input_scale";
+/* Takes the tensor out; the order of the others stays. */
+static void take_out(mn_parsed *p, const mn_parsed_tensor *t) {
+    const uint64_t at = (uint64_t)(t - p->tensors);
+    for (uint64_t i = at + 1; i < p->n_tensors; i++)
+        p->tensors[i - 1] = p->tensors[i];
+    p->n_tensors--;
+}
+
+/* config.json says that the output matrix is the embedding, and there is one of its own. A copy is
+ * taken out; another matrix is the model's: that of its training, whatever the key says. */
+static void settle_output(mn_parsed *p) {
     const mn_host *h = p->host;
-    uint64_t n = 0;
-    for (uint64_t i = 0; i < p->n_tensors; i++)
-        n += mnl_str_ends(p->tensors[i].native, ending);
-    char text[128];
+    const mn_parsed_tensor *output = named(p, "output.weight");
+    const mn_parsed_tensor *embedding = named(p, "token_embd.weight");
+    char text[400];
+    if (!output || !embedding)
+        return;
+    if (same_values(output, embedding)) {
+        take_out(p, output);
+        return;
+    }
+    for (uint64_t i = 0; i < p->n_meta; i++)
+        if (mnl_str_is(p->meta[i].key, "minerva.tie_word_embeddings"))
+            p->meta[i].value.i = false;
     snprintf(text, sizeof text,
-             "%llu tensors *%s are not used: activations are not quantised by them",
-             (unsigned long long)n, ending);
-    if (n && MN_HAS(mn_host, h, log))
-        h->log(h->self, MN_LOG_DEBUG, mnl_str_of(text));
+             "config.json: key 'tie_word_embeddings' is true, and tensor '%.*s' differs from "
+             "'%.*s': the stored output matrix is used",
+             MN_STR_ARG(output->native), MN_STR_ARG(embedding->native));
+    if (MN_HAS(mn_host, h, log))
+        h->log(h->self, MN_LOG_WARN, mnl_str_of(text));
 }
 
 /* A file of weights that the user named is one of those that were read: another model in its place
@@ -329,10 +369,9 @@ static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
 /* From the checkpoint's tensors to the canonical ones. */
 static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts *facts,
                                 mn_error *err) {
-    tell_unused(p);
-    drop_tensors(p, facts->family->encoder, false);
-    mn_status status = MN_OK;
-    if (join)
+    mn_parsed_drop_unused(p, facts->family->encoder);
+    mn_status status = settle_unreadable(p, facts->family, err);
+    if (!status && join)
         status = join(p, facts, err);
     if (!status)
         status = layout_read(p, facts, err);
@@ -342,8 +381,8 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
         status = mn_parsed_join(p, err);
     if (!status)
         status = mn_parsed_check_names(p, err);
-    if (!status)
-        drop_tensors(p, false, facts->tied);
+    if (!status && facts->tied)
+        settle_output(p);
     return status;
 }
 

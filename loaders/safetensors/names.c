@@ -111,25 +111,9 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
     return native;
 }
 
-/* Text models inside of others have a prefix of theirs in front of all names. */
-static mn_str without_prefix(mn_str s) {
-    static const char *const prefixes[] = {"language_model.model.",
-                                           "model.language_model.",
-                                           "language_model.",
-                                           "model.",
-                                           "transformer.",
-                                           "bert.",
-                                           "roberta.",
-                                           "distilbert."};
-    for (size_t i = 0; i < MN_COUNT(prefixes); i++)
-        if (mnl_str_begins(s, prefixes[i]))
-            return skip(s, strlen(prefixes[i]));
-    return s;
-}
-
 /* The canonical name, static or in p's memory; the native one where no table knows it. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
-    mn_str rest = without_prefix(native);
+    mn_str rest = mnl_inner_name(native);
     if (mnl_str_begins(rest, "layers."))
         return layer_name(p, family, native, skip(rest, 7));
     if (mnl_str_begins(rest, "h."))
@@ -146,44 +130,6 @@ mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn
         if (mnl_str_is(rest, top[i].native))
             return mnl_str_of(top[i].canonical);
     return native;
-}
-
-/* What stands on top of an encoder's hidden states: heads of its training, BERT's pooler. */
-bool tensor_is_head(mn_str native) {
-    static const char *const heads[] = {"pooler.", "cls.",        "lm_head.",
-                                        "vocab_",  "classifier.", "pre_classifier.",
-                                        "head.",   "decoder."};
-    const mn_str rest = without_prefix(native);
-    for (size_t i = 0; i < MN_COUNT(heads); i++)
-        if (mnl_str_begins(rest, heads[i]))
-            return true;
-    return false;
-}
-
-/* Buffers that training leaves behind, scales of activations, and the towers of images: no graph
- * reads them, and none is missed. */
-bool tensor_is_ignored(mn_str native) {
-    static const char *const endings[] = {"rotary_emb.inv_freq",
-                                          "embeddings.position_ids",
-                                          "embeddings.token_type_ids",
-                                          ".attn.bias",
-                                          ".attn.masked_bias",
-                                          ".input_scale",
-                                          ".activation_scale",
-                                          "_activation_scale",
-                                          ".q_scale",
-                                          ".k_scale",
-                                          ".v_scale",
-                                          ".kv_scale"};
-    static const char *const towers[] = {"vision_tower.", "model.vision_tower.",
-                                         "multi_modal_projector.", "model.multi_modal_projector."};
-    for (size_t i = 0; i < MN_COUNT(endings); i++)
-        if (mnl_str_ends(native, endings[i]))
-            return true;
-    for (size_t i = 0; i < MN_COUNT(towers); i++)
-        if (mnl_str_begins(native, towers[i]))
-            return true;
-    return false;
 }
 
 static const struct {

@@ -43,8 +43,6 @@ typedef struct {
 /* The canonical name of a checkpoint's tensor, in p's memory or static; its own if there is none.
  * ptr NULL = out of memory. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native);
-bool tensor_is_ignored(mn_str native); /* derived data, and the towers of other senses */
-bool tensor_is_head(mn_str native);    /* of an encoder: what its embeddings do not need */
 
 /* ---- layout.c: by native names, before they become canonical --------------------------------- */
 /* Experts stored as one, transposed matrices, MXFP4 as released, F8 with its scales: each described

@@ -84,7 +84,7 @@ def nested(m):
     m.tensors["vision_tower.vision_model.embeddings.patch_embedding.bias"] = ("F32", [4], bytes(16))
     for which in "qk":  # with heads of their own
         m.tensors["vision_tower.vision_model.encoder.layers.0.self_attn.%s_proj.weight" % which] = ("F32", [32, 4], bytes(512))
-    m.tensors = dict(sorted(m.tensors.items(), reverse=True))
+    m.order = lambda tensors: dict(sorted(tensors.items(), reverse=True))
     m.tensors["multi_modal_projector.mm_input_projection_weight"] = ("F32", [2, 4], bytes(32))
 
 
@@ -178,6 +178,17 @@ def nested_gemma4(m):
     m.tensors = {name.replace("model.", "model.language_model.", 1): t for name, t in m.tensors.items()}
 
 
+def nothing_that_is_read(m):
+    """Tensors without elements, and of types that are not known."""
+    for name, kind, shape, n in (("a.tag", "F32", [0], 0), ("model.layers.0.self_attn.past", "F16", [2, 0, 4], 0), ("b.tag", "F4", [4], 2),
+                                 ("c.tag", "C64", [2], 16), ("d.tag", "F8_E8M0", [3], 3)):
+        m.tensors[name] = (kind, shape, bytes(n))
+
+
+def any_order(m):
+    m.order = models.shuffled
+
+
 def odd_place(_):
     """The header of any length: main() writes it so."""
 
@@ -188,12 +199,15 @@ EVERY = ["gemma", "gemma2", "gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd",
 VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys", new_keys) for name in EVERY] + [
     (name, "class defaults", class_defaults) for name in EVERY] + [
     (name, "data at an odd place", odd_place) for name in ("gemma3", "gpt-oss", "gpt-oss-mxfp4", "gpt2", "llama", "mixtral", "phi3", "stablelm-parallel")] + [
+    (name, "tensors in any order", any_order) for name in ("gemma3", "gpt-oss-mxfp4", "gpt2", "granite-hybrid", "mixtral", "qwen3-moe", "stablelm-parallel")] + [
     ("gemma4", "as released", released_gemma4),
     ("gemma4", "as released, the text part", lambda m: (released_gemma4(m), nested_gemma4(m))),
     ("gemma", "hidden_act gelu", put(hidden_act="gelu", hidden_activation=None)),
     ("gemma", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_act", "vocab_size")),
     ("gemma2", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_activation", "layer_types", "vocab_size")),
     ("gemma3", "defaults left out", drop("rms_norm_eps", "tie_word_embeddings", "hidden_activation", "layer_types", "vocab_size")),
+    ("gemma3", "the class without an output matrix, which is tied", lambda m: (prefix("model.", "")(m), put(architectures=["Gemma3TextModel"])(m))),
+    ("gemma3", "a cap on scores, which its attention has not", put(attn_logit_softcapping=5.0)),
     ("gemma3", "period", lambda m: (drop("layer_types")(m), put(sliding_window_pattern=6)(m))),
     ("gemma3", "text part, first names", nested_old),
     ("gemma3", "text part, new names", nested_new),
@@ -210,6 +224,8 @@ VARIANTS = [(name, "old keys", old_keys) for name in EVERY] + [(name, "new keys"
     ("gpt2", "first files", causal_masks),
     ("gpt2", "defaults left out", drop("n_inner", "layer_norm_epsilon", "tie_word_embeddings", "activation_function")),
     ("llama", "rotary tables", inverse_frequencies),
+    ("llama", "tied, and the output matrix is another one", put(tie_word_embeddings=True)),
+    ("llama", "tensors whose values nobody reads", nothing_that_is_read),
     ("llama", "defaults left out", drop("tie_word_embeddings", "hidden_act", "attention_bias", "mlp_bias", "bos_token_id", "eos_token_id")),
     ("llama", "dynamic, which changes nothing here", put(rope_scaling={"type": "dynamic", "factor": 4.0})),
     ("llama", "rope_scaling beside rope_parameters that say something else", both_sections),

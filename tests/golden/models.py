@@ -3,6 +3,7 @@ import array
 import json
 import math
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -25,14 +26,28 @@ def finish():
     sys.exit("%d failed: %s" % (len(FAILED), "; ".join(FAILED)[:2000]) if FAILED else 0)
 
 
-class Model:
-    """config: of config.json. tensors: name -> (type, shape, bytes)."""
+TYPES = "U64 I64 F64 C64 F32 U32 I32 BF16 F16 U16 I16 F8_E8M0 F8_E4M3 F8_E5M2 I8 U8 F4 BOOL".split()
 
-    def __init__(self, config, tensors):
-        self.config, self.tensors = config, tensors
+
+def as_written(tensors):
+    """In the order in which the SafeTensors library writes files: by type, then by name. F8 scales come before packed weights of U8."""
+    return dict(sorted(tensors.items(), key=lambda t: (TYPES.index(t[1][0]), t[0])))
+
+
+def shuffled(tensors):
+    items = list(tensors.items())
+    random.Random(7).shuffle(items)
+    return dict(items)
+
+
+class Model:
+    """config: of config.json. tensors: name -> (type, shape, bytes), written in the order that `order` makes of them."""
+
+    def __init__(self, config, tensors, order=as_written):
+        self.config, self.tensors, self.order = config, tensors, order
 
     def copy(self):
-        return Model(json.loads(json.dumps(self.config)), dict(self.tensors))
+        return Model(json.loads(json.dumps(self.config)), dict(self.tensors), self.order)
 
     def floats(self, name):
         kind, _, raw = self.tensors[name]
@@ -45,14 +60,14 @@ class Model:
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
             json.dump(self.config, f)
-        head, at = {}, 0
-        for name, (kind, shape, raw) in self.tensors.items():
+        head, at, tensors = {}, 0, self.order(self.tensors)
+        for name, (kind, shape, raw) in tensors.items():
             head[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(raw)]}
             at += len(raw)
         text = json.dumps(head).encode()
         text += b" " * (-len(text) % pad if pad > 1 else 1 - len(text) % 2)
         with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + b"".join(raw for _, _, raw in self.tensors.values()))
+            f.write(struct.pack("<Q", len(text)) + text + b"".join(raw for _, _, raw in tensors.values()))
         return folder
 
 

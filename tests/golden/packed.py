@@ -82,24 +82,15 @@ def build(c, pack, rng, of=shapes):
     return packed, plain
 
 
-SIZES = {"F32": 4, "U32": 4, "BF16": 2, "F16": 2}
-
-
-def as_written(tensors):
-    """In the order of the SafeTensors library: by size of type, then by name. Scales come long before their weights."""
-    return dict(sorted(tensors.items(), key=lambda t: (-SIZES.get(t[1][0], 1), t[0])))
-
-
-def compare(what, c, more, pack, seed=1, pad=8, order=as_written, of=shapes):
+def compare(what, c, more, pack, seed=1, pad=8, order=models.as_written, of=shapes):
     rng = random.Random(seed)
     packed, plain = build(c, pack, rng, of)
-    packed = order(packed)
     with tempfile.TemporaryDirectory() as folder:
         want = models.logits(MINERVA, models.Model(c, plain).write(folder + "/plain"), PROMPT)
         if want is None:
             models.check(False, what + ": the plain form does not run")
         else:
-            models.same_on_cpus(what, MINERVA, models.Model(dict(c, **more), packed).write(folder + "/packed", pad), PROMPT, want, 2e-6)
+            models.same_on_cpus(what, MINERVA, models.Model(dict(c, **more), packed, order).write(folder + "/packed", pad), PROMPT, want, 2e-6)
 
 
 # ---- 16-bit floats: rounded down to what they can hold, so that both forms have the same scale ----
@@ -180,6 +171,11 @@ def mlx():
     compare("mlx, matrices with bits of their own", config("llama"), {"quantization": own, "quantization_config": own}, pack)
     experts = config("qwen3_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True)
     gates = {"model.layers.%d.mlp.gate" % i: {"bits": 8, "group_size": 64} for i in range(2)}
+    compare("mlx, in any order", config("llama"), {"quantization": own}, pack, order=models.shuffled)
+    other = {"language_model." + name if isinstance(v, (dict, bool)) else name: v for name, v in own.items()}
+    compare("mlx, bits listed under another prefix", config("llama"), {"quantization": other}, pack)
+    compare("mlx, bits that are not listed", config("llama"), {"quantization": {"bits": 4, "group_size": 64}},
+            by_name([("mlp.down", affine(6, 64, "F16")), ("self_attn.v", affine(8, 64, "F16"))], affine(4, 64, "F16")))
     compare("mlx, experts", experts, {"quantization": dict(gates, bits=4, group_size=32)}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], affine(4, 32, "BF16")))
     compare("mlx, mxfp4 experts", experts, {"quantization": dict(gates, bits=4, group_size=32, mode="mxfp4")}, by_name([(".mlp.gate", affine(8, 64, "BF16"))], mxfp4))
 
@@ -236,6 +232,7 @@ def nvfp4_all():
     compare("nvfp4, not announced", config("llama"), {}, nvfp4)
     compare("nvfp4, q k v in one matrix", config("phi3"), how, nvfp4)
     compare("nvfp4, scales behind their weights", config("llama"), how, nvfp4, order=dict)
+    compare("nvfp4, in any order", config("llama"), how, nvfp4, order=models.shuffled)
     compare("nvfp4, the data at an odd place", config("llama"), how, nvfp4, pad=1)
     mixed = by_name([("mlp.down", None), ("self_attn.v", f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))], nvfp4)
     compare("nvfp4 beside f8 and f32", config("llama"), how, mixed)
@@ -305,6 +302,7 @@ def f8_all():
     compare("f8 in blocks of 128, named as scales of rows are", wide, tensors, f8("BF16", ".weight_scale", blocks))
     compare("f8, one scale named as that of blocks is", wide, plain, f8("BF16", ".weight_scale_inv", lambda s: (s[0], s[1], [])))
     compare("f8 in blocks of 128, scales behind their weights", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=dict)
+    compare("f8 in blocks of 128, in any order", wide, fp8, f8("F32", ".weight_scale_inv", blocks), order=models.shuffled)
     compare("f8 as compressed-tensors", wide, tensors, f8("BF16", ".weight_scale", lambda s: (1, s[1], [s[0], 1])))
     compare("f8 of modelopt", wide, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, f8("F32", ".weight_scale", lambda s: (s[0], s[1], [])))
     for kind in ("F32", "BF16"):

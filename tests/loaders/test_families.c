@@ -283,6 +283,11 @@ static const tensor_case good[] = {
               {"a.weight_scale_2", "F32", "1", 4},
               {"a.input_scale", "F32", "1", 4}},
      .members = FP8},
+    /* as the format's library writes them: by type, then by name */
+    {.list = {{"a.weight_scale_2", "F32", "1", 4},
+              {"a.weight_scale", "F8_E4M3", "4,1", 4},
+              {"a.weight", "U8", "4,8", 32}},
+     .members = FP8},
     {.list = {{"model.layers.0.shared_mlp.input_linear.weight", "F32", "4,4", 64}},
      .members = GRANITE},
     {.list = {{"model.layers.0.mlp.experts.0.up_proj.weight", "F32", "2,2", 16},

@@ -464,8 +464,10 @@ static void bad_tensors(void **state) {
     refuse(one("t", 0, 4, 1, 0, 0), MN_BAD_FILE, "0 dimensions", "'t'");
     refuse(one("t", 7, 4, 1, 0, 0), MN_BAD_FILE, "7 dimensions", "'t'");
     refuse(one("t", UINT32_MAX, 4, 1, 0, 0), MN_BAD_FILE, "dimensions", "'t'");
-    refuse(one("t", 2, 0, 1, 0, 0), MN_BAD_FILE, "dimension of 0", "'t'");
-    refuse(one("t", 2, 4, 0, 0, 0), MN_BAD_FILE, "dimension of 0", "'t'");
+    refuse(one("output.weight", 2, 0, 1, 0, 0), MN_BAD_FILE, "dimension of 0", "'output.weight'");
+    refuse(one("output.weight", 2, 4, 0, 0, 0), MN_BAD_FILE, "dimension of 0", "'output.weight'");
+    refuse(one("t", 2, 4, 1, 99, 128), MN_BAD_FILE, "end of the file", "'t'");
+    refuse(one("t", 2, 0, 1, 99, 128), MN_BAD_FILE, "end of the file", "'t'");
     refuse(one("t", 2, UINT64_MAX, 1, 0, 0), MN_BAD_FILE, "dimension of", "'t'");
     refuse(one("t", 2, (uint64_t)1 << 63, 1, 0, 0), MN_BAD_FILE, "dimension of", "'t'");
     refuse(one("t", 2, INT64_MAX, INT64_MAX, 0, 0), MN_BAD_FILE, "overflows", "'t'");
@@ -482,7 +484,8 @@ static void bad_tensors(void **state) {
     refuse(one("t", 2, 32, 1, 12, 0), MN_BAD_FILE, "multiple of 256", "q4_k");
     static const uint32_t types[] = {4, 5, 16, 29, 31, 40, 1000, UINT32_MAX};
     for (int i = 0; i < 8; i++)
-        refuse(one("t", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type", "'t'");
+        refuse(one("blk.1.attn_q.weight", 2, 32, 1, types[i], 0), MN_UNSUPPORTED, "GGML type",
+               "'blk.1.attn_q.weight'");
     refuse(one("", 2, 4, 4, 0, 0), MN_BAD_FILE, "tensor name of 0 bytes", NULL);
     bytes b = {0};
     head(&b, 3, 2, 1);
@@ -500,9 +503,45 @@ static void bad_tensors(void **state) {
     pad(&b, 32);
     fill(&b, 64);
     refuse(b, MN_BAD_FILE, "overlap", "'b'");
-    refuse(one("t", 2, 256, 1, 16, 0), MN_UNSUPPORTED, "GGML type 16 (IQ2_XXS)", "mxfp4");
-    refuse(one("t", 2, 256, 1, 35, 0), MN_UNSUPPORTED, "GGML type 35 (TQ2_0)", "iq4_xs");
-    refuse(one("t", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)", "'t'");
+    refuse(one("output.weight", 2, 256, 1, 16, 0), MN_UNSUPPORTED, "GGML type 16 (IQ2_XXS)",
+           "mxfp4");
+    refuse(one("output.weight", 2, 256, 1, 35, 0), MN_UNSUPPORTED, "GGML type 35 (TQ2_0)",
+           "iq4_xs");
+    refuse(one("output.weight", 2, 256, 1, 99, 0), MN_UNSUPPORTED, "GGML type 99 (unknown)",
+           "'output.weight'");
+}
+
+/* Values that no graph reads may be of any type, or none at all. */
+static void values_not_read(void **state) {
+    (void)state;
+    bytes b = {0};
+    test_files f = {0};
+    mn_parsed *m;
+    mn_tensor_info t;
+    mn_error err;
+    head(&b, 3, 6, 1);
+    kv_str(&b, "general.architecture", "llama");
+    tensor(&b, "empty", 2, 0, 4, 0, 32);
+    tensor(&b, "blk.0.attn_q.weight", 1, 8, 0, 0, 64);
+    tensor(&b, "odd", 1, 256, 0, 16, 0);
+    tensor(&b, "blk.0.odd", 1, 256, 0, 99, 32);
+    tensor(&b, "odd.last", 1, 256, 0, 99, 96);
+    tensor(&b, "blk.0.attn_rot_embd.weight", 1, 256, 0, 99, 160);
+    pad(&b, 32);
+    fill(&b, 192);
+    test_add(&f, "m.gguf", b.ptr, b.len);
+    if (test_open(gguf, &f, &m, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(test_n_tensors(gguf, m), 4);
+    assert_true(test_tensor(gguf, m, "odd", &t));
+    assert_int_equal(t.dtype.id, MN_U8);
+    assert_int_equal(t.dim[0], 32);
+    assert_true(test_tensor(gguf, m, "odd.last", &t));
+    assert_int_equal(t.dim[0], 64);
+    gguf.loader->close(m);
+    test_every_allocation(gguf, &f);
+    test_clear(&f);
+    free(b.ptr);
 }
 
 /* The data lies where the file's alignment puts it, also at an odd address. */
@@ -649,6 +688,7 @@ int main(void) {
         cmocka_unit_test(bad_header),
         cmocka_unit_test(bad_meta),
         cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(values_not_read),
         cmocka_unit_test(every_alignment),
         cmocka_unit_test(every_truncation),
         cmocka_unit_test(every_boundary),

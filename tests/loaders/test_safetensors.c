@@ -159,35 +159,81 @@ static void good_storyteller(void **state) {
     shut(&f, m);
 }
 
+#define TENSOR(name, dtype, shape, offsets)                                                        \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define ALL_BUT_EMBEDDING                                                                          \
+    "{\"__metadata__\":{\"format\":\"pt\"}," TENSOR(                                               \
+        "layers.12.self_attn.q_proj.bias", "F32", "[1]",                                           \
+        "[0,4]") "," TENSOR("model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "[1]",          \
+                            "[4,8]") "," TENSOR("lm_head.weight", "F32", "[2,1]",                  \
+                                                "[8,16]") "," TENSOR("model.layers.01.mlp.up_"     \
+                                                                     "proj.weight",                \
+                                                                     "F32", "[]", "[16,20]") ","
+
+/* tied: a copy of the embedding is no tensor of its own, another matrix is the model's. */
 static void names_and_ties(void **state) {
     (void)state;
-    const char *header =
-        "{\"__metadata__\":{\"format\":\"pt\"},\"layers.12.self_attn.q_proj.bias\":{\"dtype\":"
-        "\"F32\",\"shape\":[1],"
-        "\"data_offsets\":[0,4]},"
-        "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"F32\",\"shape\":[1],\"data_"
-        "offsets\":[4,8]},"
-        "\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[8,12]},"
-        "\"model.layers.01.mlp.up_proj.weight\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":["
-        "12,16]}}";
-    for (int tied = 0; tied < 2; tied++) {
+    static const struct {
+        const char *header;
+        size_t n;
+        bool tied;
+        bool has_output;
+    } list[] = {
+        {ALL_BUT_EMBEDDING TENSOR("model.embed_tokens.weight", "F32", "[2,1]", "[20,28]") "}", 28,
+         false, true},
+        {ALL_BUT_EMBEDDING TENSOR("model.embed_tokens.weight", "F32", "[2,1]", "[20,28]") "}", 28,
+         true, false},
+        {ALL_BUT_EMBEDDING TENSOR("model.embed_tokens.weight", "F16", "[2,1]", "[20,24]") "}", 24,
+         true, true},
+        {ALL_BUT_EMBEDDING TENSOR("model.embed_tokens.weight", "F32", "[2,2]", "[20,36]") "}", 36,
+         true, true},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         test_files f = {0};
         mn_tensor_info t;
-        add_weights(&f, "model.safetensors", header, 16);
-        test_add_text(&f, "config.json",
-                      tied ? "{" LLAMA
-                             "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE
-                             "}"
-                           : CONFIG);
+        add_weights(&f, "model.safetensors", list[i].header, list[i].n);
+        test_add_text(
+            &f, "config.json",
+            list[i].tied ? "{" LLAMA
+                           "\"tie_word_embeddings\":true,\"num_attention_heads\":4," CONFIG_BASE "}"
+                         : CONFIG);
         mn_parsed *m = opened(&f);
         assert_true(test_tensor(st, m, "blk.12.attn_q.bias", &t));
         assert_true(test_tensor(st, m, "model.layers.01.mlp.up_proj.weight", &t));
         assert_true(t.n_dim == 1);
         assert_true(t.dim[0] == 1);
         assert_false(test_tensor(st, m, "model.layers.0.self_attn.rotary_emb.inv_freq", &t));
-        assert_int_equal(test_tensor(st, m, "output.weight", &t), !tied);
+        assert_int_equal(test_tensor(st, m, "output.weight", &t), list[i].has_output);
+        if (list[i].tied)
+            assert_int_equal(int_of(m, "minerva.tie_word_embeddings"), !list[i].has_output);
         shut(&f, m);
     }
+}
+
+/* Values that no graph reads may be of any type, or none at all. */
+static void values_not_read(void **state) {
+    (void)state;
+    static const char header[] = "{" TENSOR("a.tag", "F32", "[0]", "[0,0]") "," TENSOR(
+        "b.tag", "F4", "[4]",
+        "[0,2]") "," TENSOR("model.layers.0.past", "BF16", "[2,0]",
+                            "[2,2]") "," TENSOR("model.layers.0.self_attn.q_proj.weight_extra",
+                                                "C64", "[2]", "[2,18]") "," TENSOR("lm_head.weight",
+                                                                                   "F16", "[2,1]",
+                                                                                   "[18,22]") "}";
+    test_files f = {0};
+    mn_tensor_info t;
+    add_weights(&f, "model.safetensors", header, 22);
+    test_add_text(&f, "config.json", CONFIG);
+    mn_parsed *m = opened(&f);
+    assert_int_equal(test_n_tensors(st, m), 3);
+    assert_false(test_tensor(st, m, "a.tag", &t));
+    assert_false(test_tensor(st, m, "model.layers.0.past", &t));
+    assert_true(test_tensor(st, m, "model.layers.0.self_attn.q_proj.weight_extra", &t));
+    assert_int_equal(t.dtype.id, MN_U8);
+    assert_int_equal(t.dim[0], 16);
+    st.loader->close(m);
+    test_every_allocation(st, &f);
+    test_clear(&f);
 }
 
 /* ---- config.json ----------------------------------------------------------------------------- */
@@ -458,6 +504,9 @@ static void config_bad(void **state) {
 #define ENTRY(dtype, shape, offsets)                                                               \
     "{\"t\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
 
+#define HEAD_OF(dtype, shape, offsets)                                                             \
+    "{\"lm_head.weight\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
+
 static void header_bad(void **state) {
     (void)state;
     static const struct {
@@ -467,10 +516,15 @@ static void header_bad(void **state) {
         const char *text;
         const char *text2;
     } list[] = {
-        {ENTRY("\"C64\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "C64", "'t'"},
+        {HEAD_OF("\"C64\"", "[4]", "[0,16]"), 16, MN_UNSUPPORTED, "C64", "'lm_head.weight'"},
+        {HEAD_OF("\"F4\"", "[4]", "[0,2]"), 2, MN_UNSUPPORTED, "F4", "known: F64"},
+        {HEAD_OF("\"F4\"", "[0]", "[0,0]"), 0, MN_BAD_FILE, "dimension", "'lm_head.weight'"},
+        {ENTRY("\"F4\"", "[0]", "[0,2]"), 2, MN_BAD_FILE, "span 2", "expected 0"},
         {ENTRY("3", "[4]", "[0,16]"), 16, MN_BAD_FILE, "dtype", "'t'"},
         {ENTRY("\"F32\"", "4", "[0,16]"), 16, MN_BAD_FILE, "shape", "'t'"},
-        {ENTRY("\"F32\"", "[0]", "[0,0]"), 0, MN_BAD_FILE, "dimension", "'t'"},
+        {HEAD_OF("\"F32\"", "[0]", "[0,0]"), 0, MN_BAD_FILE, "dimension", "'lm_head.weight'"},
+        {HEAD_OF("\"F32\"", "[4,0]", "[0,0]"), 0, MN_BAD_FILE, "dimension", "'lm_head.weight'"},
+        {ENTRY("\"F32\"", "[0]", "[0,16]"), 16, MN_BAD_FILE, "span 16", "expected 0"},
         {ENTRY("\"F32\"", "[-4]", "[0,16]"), 16, MN_BAD_FILE, "-4", "'t'"},
         {ENTRY("\"F32\"", "[4.5]", "[0,16]"), 16, MN_BAD_FILE, "4.5", "'t'"},
         {ENTRY("\"F32\"", "[\"4\"]", "[0,16]"), 16, MN_BAD_FILE, "dimension", "'t'"},
@@ -787,16 +841,16 @@ static int unload(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_fixtures),    cmocka_unit_test(good_storyteller),
-        cmocka_unit_test(names_and_ties),   cmocka_unit_test(config_act),
-        cmocka_unit_test(config_defaults),  cmocka_unit_test(config_rope),
-        cmocka_unit_test(config_bad_rope),  cmocka_unit_test(config_windows),
-        cmocka_unit_test(config_bad),       cmocka_unit_test(header_bad),
-        cmocka_unit_test(header_length),    cmocka_unit_test(deep_nesting),
-        cmocka_unit_test(end_of_map),       cmocka_unit_test(other_fixtures),
-        cmocka_unit_test(shards),           cmocka_unit_test(bad_index),
-        cmocka_unit_test(every_truncation), cmocka_unit_test(random_damage),
-        cmocka_unit_test(arguments),
+        cmocka_unit_test(good_fixtures),  cmocka_unit_test(good_storyteller),
+        cmocka_unit_test(names_and_ties), cmocka_unit_test(values_not_read),
+        cmocka_unit_test(config_act),     cmocka_unit_test(config_defaults),
+        cmocka_unit_test(config_rope),    cmocka_unit_test(config_bad_rope),
+        cmocka_unit_test(config_windows), cmocka_unit_test(config_bad),
+        cmocka_unit_test(header_bad),     cmocka_unit_test(header_length),
+        cmocka_unit_test(deep_nesting),   cmocka_unit_test(end_of_map),
+        cmocka_unit_test(other_fixtures), cmocka_unit_test(shards),
+        cmocka_unit_test(bad_index),      cmocka_unit_test(every_truncation),
+        cmocka_unit_test(random_damage),  cmocka_unit_test(arguments),
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
