@@ -250,6 +250,17 @@ int app_open_text(app *a, const app_flags *flags) {
     return code ? code : open_model(a, flags);
 }
 
+int app_need_tokenizer(app *a, int code, const char *expected) {
+    char *graph = NULL;
+    if (a->info.has_tokenizer)
+        return 0;
+    const mn_status status = mn_model_graph_json(a->model, &graph, &a->err);
+    mn_json_free(graph);
+    if (status != MN_OK)
+        return app_fail(a, status);
+    return complain(code, "%s has no tokeniser%s", a->info.path, expected);
+}
+
 /* The types of -ctk and -ctv. MN_DTYPE_NONE (auto): chosen by the precision class. */
 static void set_kv_types(const app_flags *flags, mn_session_params *params) {
     static const uint32_t types[] = {MN_DTYPE_NONE, MN_F32, MN_F16, MN_Q8_0};

@@ -57,7 +57,10 @@ int app_open_model(app *a, const app_flags *flags); /* and the runtime */
 int app_open_ranked(app *a, const app_flags *flags);
 /* The exit code of a rank that another one's end ends; otherwise 1. */
 void app_set_lost_code(int code);
-int devices_report(app_flags *flags);              /* report.c; the exit code */
+int devices_report(app_flags *flags); /* report.c; the exit code */
+/* 0: the model reads text. Else complains with this code: of the model itself where it cannot run
+ * at all, else that it has no tokeniser; expected: "... , expected ...". */
+int app_need_tokenizer(app *a, int code, const char *expected);
 int app_open_text(app *a, const app_flags *flags); /* the same, for text: no device is opened */
 /* params: n_ctx, n_seq, flags of the caller; the rest is set from the command line. Prints the
  * device and the reason for it: a warning if it is a slow one because no other can be used. */

@@ -443,9 +443,9 @@ static int start(chat *c, const app_flags *flags) {
         code = app_open_ranked(&c->a, flags);
     if (code)
         return code;
-    if (!c->a.info.has_tokenizer)
-        return complain(EXIT_FAILED, "%s has no tokeniser, expected a model with one",
-                        c->a.info.path);
+    code = app_need_tokenizer(&c->a, EXIT_FAILED, ", expected a model with one");
+    if (code)
+        return code;
     if (!talk_has_template(&c->a, &c->talk))
         return complain(
             EXIT_FAILED,

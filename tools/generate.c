@@ -152,10 +152,8 @@ int gen_restart(app *a, gen *g, const int32_t *ids, uint32_t n) {
     if (g->stream)
         mn_stream_free(g->stream);
     g->stream = NULL;
-    if (!a->info.has_tokenizer && g->stop.n)
-        return complain(EXIT_USAGE,
-                        "--stop: %s has no tokeniser, expected a model that generates text",
-                        a->info.path);
+    if (g->stop.n && app_need_tokenizer(a, EXIT_USAGE, " for --stop"))
+        return EXIT_USAGE;
     if (!a->info.has_tokenizer)
         return 0;
     const uint32_t flags = MN_STREAM_CONTINUE | (g->tools ? MN_STREAM_TOOLS : 0);

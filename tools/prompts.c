@@ -60,10 +60,10 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
     const mn_message messages[] = {
         {{"system", 6}, {system, system ? strlen(system) : 0}, {NULL, 0}},
         {{"user", 4}, text, {NULL, 0}}};
-    if (!a->info.has_tokenizer)
-        return complain(EXIT_FAILED,
-                        "%s has no tokeniser: found a text as the prompt, expected --prompt-ids",
-                        a->info.path);
+    const int code =
+        app_need_tokenizer(a, EXIT_FAILED, ": found a text as the prompt, expected --prompt-ids");
+    if (code)
+        return code;
     const int has_template = talk_has_template(a, flags->talk);
     if (system && !flags->raw && !has_template)
         return complain(

@@ -130,8 +130,10 @@ static int one_prompt(app *a, gen *g, const run_flags *f, const prompt_flags *ho
         return prompt_from_ids(g, &f->ids);
     if (!typed && !f->file && !f->words.n && how->talk->flags->history)
         return prompt_from_history(a, g, how);
-    if (!a->info.has_tokenizer && !typed && !f->file && !f->words.n)
-        return complain(EXIT_USAGE, "%s has no tokeniser: expected --prompt-ids", a->info.path);
+    if (!typed && !f->file && !f->words.n)
+        code = app_need_tokenizer(a, EXIT_USAGE, ": expected --prompt-ids");
+    if (code)
+        return code;
     /* standard input is only read for "-": a pipe without a writer would block a script */
     const int dash = f->words.n == 1 && !strcmp(f->words.v[0], "-");
     if (f->words.n && !dash)

@@ -321,16 +321,42 @@ void mn_model_free(mn_model *m) {
     mn_free(m);
 }
 
+/* Files may have f64, and convert reads it; no backend multiplies with it. */
+static mn_status check_types(const mn_model *m, const mn_model_graph *g, mn_error *err) {
+    for (uint32_t i = 0; i < g->n_weights; i++) {
+        const mn_model_tensor_entry *e = g->weights[i].source;
+        if (e && e->info.dtype.id == MN_F64)
+            return mn_fail(err, MN_UNSUPPORTED,
+                           "%s: tensor %.*s has the type f64, which is not computed with; expected "
+                           "f32 or a smaller type (minerva convert --type f32 writes such a file)",
+                           m->canonical->path, MN_STR_ARG(e->info.native));
+    }
+    return MN_OK;
+}
+
+/* Builds graph i if it is not there. */
+static mn_status build_graph(mn_model *m, uint32_t n_ctx, uint32_t end, int i, mn_error *err) {
+    mn_model_graph **g = &m->graphs[end][i];
+    if (*g)
+        return MN_OK;
+    mn_status st = mn_model_graph_build(m->canonical, n_ctx, end, g, err);
+    if (!st)
+        st = check_types(m, *g, err);
+    if (!st)
+        return MN_OK;
+    mn_model_graph_free(*g);
+    *g = NULL;
+    return st;
+}
+
 mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,
                              mn_error *err) {
     pthread_mutex_lock(&m->lock);
     mn_model_graph **graphs = m->graphs[end];
-    mn_status st = MN_OK;
-    if (!graphs[0])
-        st = mn_model_graph_build(m->canonical, n_ctx, end, &graphs[0], err);
+    mn_status st = build_graph(m, n_ctx, end, 0, err);
     const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
-    if (!st && !graphs[i])
-        st = mn_model_graph_build(m->canonical, n_ctx, end, &graphs[i], err);
+    if (!st)
+        st = build_graph(m, n_ctx, end, i, err);
     *out = st ? NULL : graphs[i];
     pthread_mutex_unlock(&m->lock);
     return st;

@@ -6,6 +6,8 @@
 mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err) {
     if (m->tokenizer)
         return MN_OK;
+    if (!mn_arch_find(m->arch)) /* the projector of a vision model, and the like */
+        return mn_arch_unknown(m->canonical, m->arch, err);
     return mn_fail(err, MN_UNSUPPORTED, "%s: the model has no tokeniser; give token ids",
                    m->canonical->path);
 }

@@ -89,6 +89,8 @@ static bool fits_q4_1(const mn_tensor_info *t) {
 /* GGUF's type for one that it lacks, and that holds the same values, or nearly: f16. */
 static uint32_t kept_type(const mn_tensor_info *t) {
     uint32_t number;
+    if (t->dtype.id == MN_F64) /* nothing computes with it */
+        return MN_F32;
     if (mn_dtype_ggml(t->dtype.id, &number))
         return t->dtype.id;
     if (t->dtype.id == MN_MXFP4_SPLIT)

@@ -296,7 +296,7 @@ static mn_status finish(mn_model_graph *g) {
     return mn_graph_check(a, g->err);
 }
 
-static mn_status unknown_arch(const mn_canonical *m, const char *arch, mn_error *err) {
+mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err) {
     mn_text known = {0};
     mn_arch_list(&known);
     mn_status st = mn_fail(err, MN_UNSUPPORTED, "%s: general.architecture is \"%s\"; known: %s",
@@ -318,7 +318,7 @@ static mn_status find_arch(const mn_canonical *m, const mn_arch **out, mn_error 
     *out = mn_arch_find(arch);
     if (*out || !arch[0])
         return MN_OK;
-    return unknown_arch(m, arch, err);
+    return mn_arch_unknown(m, arch, err);
 }
 
 /* All but the architecture's own part and the end. */

@@ -86,7 +86,9 @@ typedef struct {
     void (*build)(mn_model_graph *g); /* a failure is g->status */
 } mn_arch;
 const mn_arch *mn_arch_find(const char *name); /* NULL = unknown */
-void mn_arch_list(mn_text *out);               /* "llama, qwen2, ..." */
+/* MN_UNSUPPORTED, with the list of those that are known. */
+mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err);
+void mn_arch_list(mn_text *out); /* "llama, qwen2, ..." */
 
 /* How a graph ends: with SAMPLE, with hidden states, or with a SAMPLE that has a mask, that scores,
  * or that has all samplers as well; each but the second with drafts or without: the first graph

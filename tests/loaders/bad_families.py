@@ -17,9 +17,9 @@ import models  # noqa: E402
 failed = passed = 0
 
 
-def refused(name, path, words, args=()):
+def refused(name, path, words, args=(), prompt=("--prompt-ids", "1,2,3")):
     global failed, passed
-    p = subprocess.run([MINERVA, "run", "-m", path, "-n", "2", "--temp", "0", "--prompt-ids", "1,2,3", "--device", "reference", *args], capture_output=True,
+    p = subprocess.run([MINERVA, "run", "-m", path, "-n", "2", "--temp", "0", *prompt, "--device", "reference", *args], capture_output=True,
                        text=True, errors="replace", timeout=120)
     said = p.stderr.replace(path, os.path.basename(path) if path.endswith(".gguf") else "FOLDER")  # its name may hold the numbers that are looked for
     missing = [w for w in words if w not in said]
@@ -200,6 +200,8 @@ def tensors():
     folder("llama", retyped("model.layers.0.mlp.up_proj.weight", "I64", 8), ["up_proj", "i64"])
     folder("llama", retyped("model.norm.weight", "U8", 1), ["norm.weight", "u8"])
     folder("gpt2", lambda *_: None, ["97", "96"], ("-c", "97"))
+    for name in ("model.norm.weight", "lm_head.weight", "model.layers.1.mlp.up_proj.weight"):
+        folder("llama", retyped(name, "F64", 8), [name, "f64", "--type f32"])
 
 
 def mlx():
@@ -244,6 +246,14 @@ def gguf_keys():
     gguf("gpt-oss", lambda _, t: t.pop("blk.1.ffn_gate_inp.weight"), ["blk.1.ffn_gate_inp.weight", "missing"])
 
 
+def projector():
+    """What it is, not that it has no tokeniser."""
+    path = gguf_file.write(os.path.join(TMP, "mmproj.gguf"), [gguf_file.pair("general.architecture", gguf_file.STR, "clip")],
+                           [("v.blk.0.attn_q.weight", [4, 4], gguf_file.TENSOR_F32, bytes(64)), ("mm.0.weight", [4, 4], gguf_file.TENSOR_F32, bytes(64))])
+    for prompt in ((), ("-p", "a fox"), ("--prompt-ids", "1")):
+        refused("mmproj.gguf", path, ["mmproj.gguf", 'general.architecture is "clip"', "known: llama"], prompt=prompt)
+
+
 def main(folder):
     global TMP
     TMP = folder
@@ -252,6 +262,7 @@ def main(folder):
     if "mlx" in sys.argv:
         mlx()
     gguf_keys()
+    projector()
     print("%d cases as expected, %d not" % (passed, failed))
 
 

@@ -146,9 +146,9 @@ static int open_text(serve *s, const sampling_flags *sampling) {
     s->a.flags = s->app_flags;
     if (code)
         return code;
-    if (!s->a.info.has_tokenizer)
-        return complain(EXIT_FAILED, "%s has no tokeniser, expected a model that reads text",
-                        s->a.info.path);
+    code = app_need_tokenizer(&s->a, EXIT_FAILED, ", expected a model that reads text");
+    if (code)
+        return code;
     s->stops = sampling->stop;
     s->has_seed = sampling->seed.given;
     sampling_values(&s->a, sampling, &s->sample);
