@@ -301,8 +301,12 @@ uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
             return MN_GRUN_NONE;
         if (s->run_next == MN_GSET_ASK && is_refused(g))
             return MN_GRUN_NONE;
-        if (s->run_next == MN_GSET_ASK)
-            s->run_next = find_run_next(g, (int32_t)set);
+        if (s->run_next == MN_GSET_ASK) {
+            const int32_t next = find_run_next(g, (int32_t)set);
+            if (g->failed || g->full) /* it may lead on: nothing is kept */
+                return MN_GRUN_NONE;
+            s->run_next = next;
+        }
         if (s->run_next == MN_GSET_MIXED)
             return MN_GRUN_NONE;
         *deepest = MN_MAX(*deepest, s->need);
