@@ -1,25 +1,18 @@
 /* json.c -- checked access to JSON. cJSON keeps repeated members, accepts any bytes in strings and
  * ends a string at a NUL, whatever follows: all three are refused here. */
 #include "safetensors.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* cJSON does not say why it failed. Its nodes are small: where memory is the reason, there is none
- * for a page either. */
-static bool has_memory(const mn_host *host) {
-    void *page = host->alloc(host->self, 4096, 16);
-    if (page)
-        host->release(host->self, page);
-    return page != NULL;
-}
-
-/* text: n bytes and a NUL. */
-static mn_status parse_text(const mn_host *host, const mn_file *f, uint64_t offset,
-                            const char *text, uint64_t n, cJSON **out, mn_error *err) {
+/* text: n bytes and a NUL. cJSON does not say why it failed; malloc says so in errno. */
+static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text, uint64_t n,
+                            cJSON **out, mn_error *err) {
     const char *end = text;
+    errno = 0;
     cJSON *root = cJSON_ParseWithLengthOpts(text, (size_t)n + 1, &end, 0);
-    if (!root && !has_memory(host))
+    if (!root && errno == ENOMEM)
         return mnl_fail_memory(err);
     if (!root)
         return mnl_fail(err, MN_BAD_FILE, "%.*s: not valid JSON at offset %llu",
@@ -99,7 +92,7 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
                         MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
     }
     spell_infinity(copy);
-    mn_status status = parse_text(host, f, offset, copy, n, out, err);
+    mn_status status = parse_text(f, offset, copy, n, out, err);
     host->release(host->self, copy);
     return status;
 }

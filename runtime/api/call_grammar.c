@@ -7,6 +7,7 @@
  * strings of arguments cannot contain them. */
 #include "api/api.h"
 #include "text/chat/channels.h"
+#include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 
@@ -144,9 +145,9 @@ static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *paramet
         own = cJSON_Duplicate(parameters, true);
     else
         own = cJSON_CreateObject();
-    if (own && !cJSON_HasObjectItem(own, "type"))
-        cJSON_AddStringToObject(own, "type", "object");
-    char *text = own ? cJSON_PrintUnformatted(own) : NULL;
+    const bool typed =
+        cJSON_HasObjectItem(own, "type") || cJSON_AddStringToObject(own, "type", "object") != NULL;
+    char *text = typed ? cJSON_PrintUnformatted(own) : NULL;
     const char *copy = text ? mn_arena_strndup(&b->arena, text, strlen(text)) : NULL;
     cJSON_free(text);
     cJSON_Delete(own);
@@ -236,8 +237,10 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
                        m->canonical->path);
     if (b.harmony && !forced)
         b.n_heads = HARMONY_HEADS;
-    cJSON *list = cJSON_ParseWithLength(tools.ptr, (size_t)tools.len);
-    mn_status st = add_tools(&b, list);
+    const char *end = NULL;
+    bool no_memory = false;
+    cJSON *list = mn_json_tree(tools.ptr, (size_t)tools.len, &end, &no_memory);
+    mn_status st = no_memory ? mn_fail_memory(err, tools.len) : add_tools(&b, list);
     cJSON_Delete(list);
     const bool one = b.harmony || flags & MN_CONSTRAINT_ONE_CALL;
     mn_grammar_tags tags = {.tag = b.tag,

@@ -1,5 +1,6 @@
 /* alloc.c -- malloc with overflow checks, failures injected by tests, and a bump allocator. */
 #include "base/base.h"
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static bool injected_failure(void) {
     if (atomic_load(&fail_once))
         atomic_store(&fail_after, -1);
     atomic_store(&failed, true);
+    errno = ENOMEM;
     return true;
 }
 
@@ -40,8 +42,10 @@ static bool injected_failure(void) {
  * can exist. */
 static size_t checked_bytes(size_t n, size_t size) {
     uint64_t bytes;
-    if (!mn_mul_u64(n, size, &bytes) || bytes > PTRDIFF_MAX)
+    if (!mn_mul_u64(n, size, &bytes) || bytes > PTRDIFF_MAX) {
+        errno = ENOMEM;
         return 0;
+    }
     return bytes ? (size_t)bytes : 1;
 }
 

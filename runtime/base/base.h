@@ -43,6 +43,7 @@ void mn_fail_plain(mn_error *err);
     }
 
 /* ---- alloc.c: malloc with overflow checks and injected failures ------------------------------ */
+/* As malloc does, each sets errno to ENOMEM where it returns NULL. */
 /* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a
                 * pointer */
 void *mn_alloc(size_t n, size_t size);

@@ -93,8 +93,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     mn_events cut = {0};
     const mn_call_family *family = mn_call_family_in(mn_str_of(marks[data[0] % MN_COUNT(marks)]));
     const mn_str text = {(const char *)data + 3, n - 3};
-    if (data[0] >= 'a')
-        mn_call_types_read(mn_str_of(schemas), &tools, NULL);
+    mn_error err = MN_ERROR_INIT;
+    if (data[0] >= 'a' && !fuzz_ok(mn_call_types_read(mn_str_of(schemas), &tools, &err), &err))
+        return 0;
     const bool all = collect(family, text, 0, &whole);
     if (all) {
         check(text, &whole);

@@ -3,6 +3,7 @@
  * blocks so small that each array is an allocation of the host. */
 #include "host.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,10 @@ static test_plugin mlx;
 
 /* cJSON allocates by itself; here its allocations are counted with those of the loader. */
 static void *json_alloc(size_t n) {
-    if (test_fail_after == 0)
+    if (test_fail_after == 0) {
+        errno = ENOMEM; /* as malloc does */
         return NULL;
+    }
     if (test_fail_after > 0)
         test_fail_after--;
     return malloc(n);

@@ -7,7 +7,11 @@
 #include <string.h>
 
 mn_status mn_call_types_read(mn_str tools, cJSON **out, mn_error *err) {
-    cJSON *list = cJSON_ParseWithLength(tools.ptr, (size_t)tools.len);
+    const char *end = NULL;
+    bool no_memory = false;
+    cJSON *list = mn_json_tree(tools.ptr, (size_t)tools.len, &end, &no_memory);
+    if (no_memory)
+        return mn_fail_memory(err, tools.len);
     if (cJSON_IsArray(list)) {
         *out = list;
         return MN_OK;

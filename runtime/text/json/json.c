@@ -3,8 +3,17 @@
  * is scan.c. */
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+
+/* malloc sets errno, and nothing else that cJSON calls after a failure does. */
+cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memory) {
+    errno = 0;
+    cJSON *tree = cJSON_ParseWithLengthOpts(text, n, end, false);
+    *no_memory = !tree && errno == ENOMEM;
+    return tree;
+}
 
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
  * float holds. */
@@ -66,11 +75,14 @@ mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts,
         return mn_fail_memory(err, n + 1);
     spell_infinity(copy);
     const char *end = copy;
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, n + 1, &end, false);
+    bool no_memory = false;
+    cJSON *json = mn_json_tree(copy, n + 1, &end, &no_memory);
     size_t at = (size_t)(end - copy);
     while (json && at < n && copy[at] && strchr(" \t\r\n", copy[at]))
         at++;
     mn_free(copy);
+    if (no_memory)
+        return mn_fail(err, MN_OUT_OF_MEMORY, "%s: out of memory while it was read", name);
     st = check_tree(json, at < n, name, place(at, cuts, n_cuts), err);
     if (st)
         cJSON_Delete(json);
