@@ -3,6 +3,7 @@
 
 Each group starts its own server with the demo model. Limits of time are those of hangs."""
 import base64
+import gzip
 import http.client
 import json
 import os
@@ -18,6 +19,7 @@ import tempfile
 import threading
 import time
 
+import raw_heads
 import served
 
 MINERVA, GROUP = sys.argv[1], sys.argv[2]
@@ -76,10 +78,11 @@ class Client:
 
 
 def refused(found, status, param=None, word=None, code=None):
-    got, _, answer = found
+    got, r, answer = found
     assert got == status, (got, answer)
     error = answer["error"]
     assert set(error) == {"message", "type", "param", "code"}, answer
+    assert set(answer) == {"error", "request_id"} and answer["request_id"] == r.getheader("X-Request-Id"), answer
     assert param is None or error["param"] == param, answer
     assert code is None or error["code"] == code, answer
     for w in [word] if isinstance(word, str) else word or []:
@@ -442,6 +445,22 @@ def tls():
             c.connection = http.client.HTTPSConnection(host, int(port), timeout=served.LIMIT, context=ssl._create_unverified_context())
             assert c.streamed(max_tokens=5)[1] == "length"
             assert c.chat(max_tokens=5)
+            assert c.ask("GET", "/v1/models", headers={"Origin": s.url})[0] == 200
+            refused(c.ask("GET", "/v1/models", headers={"Origin": s.url.replace("https", "http")}), 403, code="origin_not_allowed")
+
+            def connect(version=None):
+                context = ssl._create_unverified_context()
+                if version:
+                    context.set_ciphers("ALL:@SECLEVEL=0")
+                    context.minimum_version = context.maximum_version = version
+                return context.wrap_socket(socket.create_connection((host, int(port)), timeout=served.LIMIT))
+            raw_heads.check(connect, raw_heads.OVER_TLS)
+            for version, is_old in ((ssl.TLSVersion.TLSv1, True), (ssl.TLSVersion.TLSv1_1, True), (ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, False)):
+                try:
+                    connect(version).close()
+                    assert not is_old, version
+                except (ssl.SSLError, OSError) as e:
+                    assert is_old, (version, e)
         other = folder + "/other.pem"
         made = subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other], capture_output=True)
         assert made.returncode == 0, made.stderr
@@ -579,7 +598,13 @@ def drain():
 def access():
     with served.Server(MINERVA) as s:
         c = Client(s)
-        refused(c.ask("GET", "/v1/models", headers={"Host": "evil.example"}), 403, code="host_not_allowed")
+        for host in ("evil.example", "[127.0.0.1].evil.example", "[::1].evil.example", "[127.0.0.1]", "127.0.0.1:80:90", "127.0.0.1:", "127.0.0.1:8x",
+                     "127.0.0.1.evil.example", "localhost.evil.example", "localhost:999999", "[::1", "::1"):
+            refused(c.ask("GET", "/v1/models", headers={"Host": host}), 403, code="host_not_allowed")
+        refused(c.ask("GET", "/v1/models", headers={"Host": "127.0.0.1:80@evil.example"}), 400)
+        for host in ("LOCALHOST", "[::1]", "[::1]:80", "127.9.9.9:1"):
+            assert c.ask("GET", "/v1/models", headers={"Host": host})[0] == 200, host
+        refused(c.ask("GET", "/v1/models", headers={"Origin": s.url.replace("http", "https")}), 403, code="origin_not_allowed")
         refused(c.ask("GET", "/v1/models", headers={"Origin": "http://evil.example"}), 403, code="origin_not_allowed")
         assert c.ask("GET", "/v1/models", headers={"Origin": s.url})[0] == 200
         status, r, _ = c.ask("GET", "/v1/models", headers={"Host": "localhost:%s" % c.port})
@@ -596,8 +621,29 @@ def access():
             refused(c.ask("GET", "/health/ready"), 401)
             for key in ("sk-first", "sk-second"):
                 assert c.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0] == 200
-            status, r, _ = c.ask("OPTIONS", "/v1/models", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "GET"})
+            asks = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST",
+                    "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os,x-stainless-retry-count"}
+            status, r, _ = c.ask("OPTIONS", "/v1/chat/completions", headers=asks)
             assert status == 204 and r.getheader("Access-Control-Allow-Origin") == "https://a.example"
+            assert r.getheader("Access-Control-Allow-Headers") == asks["Access-Control-Request-Headers"]
+            assert "x-request-id" in r.getheader("Access-Control-Expose-Headers")
+            for other in ({**asks, "Origin": "https://b.example"}, {**asks, "Origin": "http://a.example"}, {**asks, "Access-Control-Request-Headers": "a: b"}):
+                status, r, _ = c.ask("OPTIONS", "/v1/chat/completions", headers=other)
+                assert not r.getheader("Access-Control-Allow-Origin") or r.getheader("Access-Control-Allow-Headers") == "authorization, content-type", other
+            assert c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-second"})[0] == 200
+            refused(c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-secon"}), 401)
+            refused(c.ask("GET", "/v1/models", headers={"X-Api-Key": "sk-second", "Authorization": "Bearer x"}), 401)
+            # ids of requests: the client's where it can be one, else one of the server's, each another one
+            given = {"Authorization": "Bearer sk-first"}
+            assert c.ask("GET", "/v1/models", headers={**given, "X-Request-Id": "r-1 \"x\""})[1].getheader("X-Request-Id").startswith("req-")
+            assert c.ask("GET", "/v1/models", headers={**given, "X-Request-Id": "r-1"})[1].getheader("X-Request-Id") == "r-1"
+            assert c.ask("GET", "/nothing", headers={**given, "X-Request-Id": "r" * 256})[2]["request_id"] == "r" * 256
+            made = [c.ask("GET", "/", headers={"X-Request-Id": x} if x else {})[1].getheader("X-Request-Id") for x in ("r" * 257, None, "caf\xe9")]
+            assert len(set(made)) == 3 and all(x.startswith("req-") for x in made), made
+            # a compressed body, said or not
+            body = gzip.compress(json.dumps(STORY).encode())
+            for more in {"Content-Encoding": "gzip"}, {}:
+                refused(c.post("/v1/chat/completions", body, headers={**given, **more}), 415, word="gzip", code="unsupported_content_encoding")
             busy = Client(s, {"Authorization": "Bearer sk-first"}).stream(max_tokens=900, ignore_eos=True)
             next(busy)
             status, r, answer = c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-first"})
@@ -611,7 +657,7 @@ def access():
 
 
 def limits():
-    with served.SlowServer(MINERVA, 50, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-connections", 40, "--drain", 0, "--receive-timeout", 2) as s:
+    with served.SlowServer(MINERVA, 50, "--parallel", 1, "--max-queue", 1, "--max-body", 1, "--max-unfinished", 1, "--max-connections", 40, "--drain", 0, "--receive-timeout", 2) as s:
         c = Client(s)
         big = json.dumps({**STORY, "pad": "x" * (2 << 20)})
         got = None
@@ -639,12 +685,31 @@ def limits():
                         pass
                 except OSError:
                     pass  # closed before all of it was sent
-        # a body of two lengths would let a proxy and the server disagree on where the next request begins
-        for twice in (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"Content-Length: 2\r\ntransfer-encoding: chunked\r\n"):
-            with socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT) as sock:
-                sock.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + twice + b"\r\n")
-                assert b" 400 " in sock.recv(65536).split(b"\r\n")[0], twice
+        raw_heads.check(lambda: socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT))
+        unfinished(s)
         assert Client(s).ask("GET", "/health/live")[0] == 200
+
+
+def unfinished(s):
+    """Bodies that do not end have a limit in sum, 1 MiB here and 64 KiB of each; others are answered meanwhile, and again when those have gone."""
+    c = Client(s)
+
+    def begin(n):
+        sock = socket.create_connection((c.host, int(c.port)), timeout=served.LIMIT)
+        sock.sendall(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n" + b" " * n)
+        return sock
+    full = json.dumps({"prompt": "a", "pad": "x" * 800000}).encode()
+    held = [begin(500000) for _ in range(2)]
+    try:
+        until(lambda: Client(s).post("/tokenize", full)[0] == 503)
+        status, r, answer = Client(s).post("/tokenize", full)
+        refused((status, r, answer), 503, code="overloaded")
+        assert r.getheader("Retry-After") == "2"
+        assert Client(s).post("/tokenize", {"prompt": "a", "pad": "x" * 60000})[0] == 200
+    finally:
+        for sock in held:
+            sock.close()
+    until(lambda: Client(s).post("/tokenize", full)[0] == 200)
 
 
 def forms():

@@ -57,33 +57,40 @@ static int same_key(const char *key, const char *given) {
     return different == 0;
 }
 
-int access_key(const access_rules *rules, const char *authorization) {
+int access_key(const access_rules *rules, const char *authorization, const char *plain) {
     static const char scheme[] = "Bearer ";
     int found = -1;
-    if (!authorization || strncasecmp(authorization, scheme, sizeof scheme - 1) != 0)
-        return -1;
-    for (size_t i = 0; i < rules->n_keys; i++)
-        if (same_key(rules->keys[i], authorization + sizeof scheme - 1))
+    if (authorization && !strncasecmp(authorization, scheme, sizeof scheme - 1))
+        plain = authorization + sizeof scheme - 1;
+    for (size_t i = 0; plain && i < rules->n_keys; i++)
+        if (same_key(rules->keys[i], plain))
             found = (int)i;
     return found;
 }
 
-/* Copies "name:port" or "[address]:port" without the port and brackets. 0: too long or
+int access_is_public(const access_rules *rules, const char *path) {
+    (void)rules;
+    return !strcmp(path, "/health/live") || !strcmp(path, "/");
+}
+
+/* 1 for ":PORT", and for nothing. */
+static int is_port(const char *text) {
+    const size_t n = *text == ':' ? strspn(text + 1, "0123456789") : 0;
+    return !*text || (n && n <= 5 && !text[1 + n]);
+}
+
+/* Copies "name", "name:port" or "[address]:port" without the port and brackets. 0: too long or
  * malformed. */
 static int host_name(const char *host, char *out, size_t cap) {
-    const char *begin = host;
-    size_t n = strcspn(host, ":");
-    if (*host == '[') {
-        begin = host + 1;
-        n = strcspn(begin, "]");
-        if (begin[n] != ']')
-            return 0;
-    }
-    if (n >= cap)
+    unsigned char address[16];
+    const int bracket = *host == '[';
+    const char *begin = host + bracket;
+    const size_t n = strcspn(begin, bracket ? "]" : ":");
+    if (n >= cap || (bracket && begin[n] != ']') || !is_port(begin + n + bracket))
         return 0;
     memcpy(out, begin, n);
     out[n] = 0;
-    return 1;
+    return !bracket || inet_pton(AF_INET6, out, address) == 1;
 }
 
 /* 1 for an IPv4 or IPv6 address, which no name server can point elsewhere. */
@@ -113,6 +120,7 @@ int access_origin(const access_rules *rules, const char *origin, const char *hos
     for (size_t i = 0; i < rules->n_origins; i++)
         if (!strcmp(rules->origins[i], origin) || !strcmp(rules->origins[i], "*"))
             return 1;
-    const char *authority = strstr(origin, "://");
-    return authority && host && !strcasecmp(authority + 3, host);
+    const char *scheme = rules->tls ? "https://" : "http://";
+    const size_t n = strlen(scheme);
+    return host && !strncasecmp(origin, scheme, n) && !strcasecmp(origin + n, host);
 }

@@ -10,6 +10,7 @@ typedef struct {
     size_t n_origins;
     const char *host; /* of --host */
     int insecure;     /* --insecure: any numeric address may be the Host */
+    int tls;          /* the server's own pages have https: URLs */
 } access_rules;
 
 /* Reads keys, one per line, without blanks and lines that begin with '#'. 0, or the exit code with
@@ -17,13 +18,16 @@ typedef struct {
 int access_read_keys(access_rules *rules, const char *path);
 void access_free(access_rules *rules);
 
-/* The index of the key in "Bearer KEY", or -1. The time does not depend on how much of a key is
- * right. authorization: may be NULL. */
-int access_key(const access_rules *rules, const char *authorization);
+/* The index of the key in authorization, "Bearer KEY", or in plain, "KEY"; else -1. Both may be
+ * NULL. The time does not depend on how much of a key is right. */
+int access_key(const access_rules *rules, const char *authorization, const char *plain);
+/* Whether a path needs no key: liveness, and the page, which holds no secret and asks for it. */
+int access_is_public(const access_rules *rules, const char *path);
 /* Whether a request without keys may come with this Host header: a page of another site can make
  * its own name resolve to this machine, and the browser then sends that name. NULL: HTTP/1.0. */
 int access_host(const access_rules *rules, const char *host);
-/* Whether a page of this origin may read answers: the same as Host, or named. */
+/* Whether a page of this origin may read answers: a page of this server (its scheme, and the same
+ * as Host), or named. */
 int access_origin(const access_rules *rules, const char *origin, const char *host);
 /* 1 if the address can be reached from this machine alone. */
 int access_is_local(const char *host);

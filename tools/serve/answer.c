@@ -306,7 +306,9 @@ static void fail(answer *a, unsigned status, const char *type, const char *param
                "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":", type,
                status);
     json_stringz(&b, message);
-    buffer_z(&b, "}}\n\n");
+    buffer_z(&b, "},\"request_id\":");
+    json_stringz(&b, a->http->id);
+    buffer_z(&b, "}\n\n");
     put(a, &b);
     buffer_free(&b);
     end_stream(a);

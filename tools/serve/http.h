@@ -1,8 +1,8 @@
 /* http.h -- the HTTP side of the front: connections, limits, who may ask, whole and streamed
  * answers. The rest of the server sees requests with a body and writes bytes.
  *
- * One thread. libmicrohttpd is used in http.c alone; http_absent.c stands in for it where the
- * library is missing. */
+ * One thread. libmicrohttpd is used in the files of http_inside.h alone; http_absent.c stands in
+ * for them where the library is missing. */
 #ifndef MINERVA_SERVE_HTTP_H
 #define MINERVA_SERVE_HTTP_H
 #include "buffer.h"
@@ -12,15 +12,22 @@
 
 typedef struct http_server http_server;
 
+enum { HTTP_ID = 256 };
+
 /* A request whose body has arrived and that access.h permits. */
 typedef struct http_request {
-    const char *method, *path; /* path: without the query, as it was sent */
+    const char *method, *path; /* path: decoded, without the query */
     char *body;                /* n_body bytes and a NUL; never NULL */
     size_t n_body;
-    int key;         /* index of the key that it came with; -1: none */
-    unsigned status; /* of the answer; 0: none yet */
-    void *owner;     /* the application's; NULL at first */
-    int admitted;    /* the application's: it counts among the requests of its key */
+    int key;              /* index of the key that it came with; -1: none */
+    unsigned status;      /* of the answer; 0: none yet */
+    void *owner;          /* the application's; NULL at first */
+    int admitted;         /* the application's: it counts among the requests of its key */
+    char id[HTTP_ID + 1]; /* X-Request-Id: the client's, else one of this server */
+    double since;         /* seconds(): its head had arrived */
+    /* the application's, for the access log: tokens; seconds(): the first text, or 0 */
+    uint64_t n_prompt, n_new;
+    double first_at;
 } http_request;
 
 typedef struct {
@@ -30,6 +37,8 @@ typedef struct {
     /* r ends: it was answered, or the client has gone. Called once for each that `request` had;
      * r->owner is to be released, r is freed afterwards. */
     void (*gone)(void *arg, http_request *r);
+    /* r ends, also one that `request` never had since it was refused; before `gone`. NULL: none */
+    void (*ended)(void *arg, const http_request *r);
 } http_app;
 
 typedef struct {
@@ -38,8 +47,9 @@ typedef struct {
     const char *tls_cert, *tls_key; /* the texts of PEM files; NULL: no TLS */
     unsigned max_connections;
     size_t max_body;
-    int receive_s; /* time for head and body of a request, and for an idle connection */
-    int send_s;    /* time without progress while an answer is sent */
+    size_t max_unfinished; /* bytes of bodies that have not arrived whole, but for 64 KiB of each */
+    int receive_s;         /* time for head and body of a request, and for an idle connection */
+    int send_s;            /* time without progress while an answer is sent */
     const access_rules *access;
     int set; /* of loop.h */
 } http_params;

@@ -41,7 +41,9 @@ static void give_up(relay_request *q, unsigned status, const char *message) {
                "\"message\":",
                status);
     json_stringz(&b, message);
-    buffer_z(&b, "}}\n\ndata: [DONE]\n\n");
+    buffer_z(&b, "},\"request_id\":");
+    json_stringz(&b, q->http->id);
+    buffer_z(&b, "}\n\ndata: [DONE]\n\n");
     http_put(q->http, b.p ? b.p : "", b.n);
     buffer_free(&b);
     http_end(q->http);
@@ -195,11 +197,30 @@ void relay_abandon(relay *l, replica *r) {
 
 /* ---- to a server ----------------------------------------------------------------------------- */
 
-/* Headers of the client that the server gets. */
+/* The client's key as a value of Authorization, also one that it sent as x-api-key; or NULL. */
+static const char *key_of(const relay_request *q, char *store, size_t n) {
+    const char *given = http_request_header(q->http, "Authorization");
+    const char *plain = http_request_header(q->http, "X-Api-Key");
+    if (given || !plain || strlen(plain) > 4096)
+        return given;
+    snprintf(store, n, "Bearer %s", plain);
+    return store;
+}
+
+/* Headers of the client that the server gets, its key among them, and the request's id. */
 static size_t copy_headers(const relay_request *q, char lines[][4200], const char **out) {
-    static const char *const names[] = {"Authorization", "Content-Type", "Accept", "X-Request-Id",
-                                        "traceparent"};
+    static const char *const names[] = {"Content-Type", "Accept", "traceparent"};
+    char store[4200];
+    const char *key = key_of(q, store, sizeof store);
     size_t n = 0;
+    if (key && strlen(key) <= 4096 + sizeof "Bearer") {
+        snprintf(lines[n], sizeof lines[n], "Authorization: %s", key);
+        out[n] = lines[n];
+        n++;
+    }
+    snprintf(lines[n], sizeof lines[n], "X-Request-Id: %s", q->http->id);
+    out[n] = lines[n];
+    n++;
     for (size_t i = 0; i < COUNT(names); i++) {
         const char *value = http_request_header(q->http, names[i]);
         if (!value || strlen(value) > 4096)
@@ -282,7 +303,8 @@ static int is_repeatable(const cJSON *body) {
 
 /* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */
 static void read_body(relay_request *q) {
-    const char *key = http_request_header(q->http, "Authorization");
+    char store[4200];
+    const char *key = key_of(q, store, sizeof store);
     json_error e = {0};
     if (!q->http->n_body || q->http->n_body > PARSED)
         return;
@@ -361,7 +383,6 @@ void relay_handle(void *arg, http_request *r) {
 void relay_gone(void *arg, http_request *r) {
     serve *s = arg;
     relay_request *q = r->owner;
-    serve_count_status(s, r);
     serve_leave(s, r);
     if (!q)
         return;

@@ -61,7 +61,8 @@ unsigned *serve_in_flight(serve *s, const http_request *r) {
     return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
 }
 
-void serve_count_status(serve *s, const http_request *r) {
+void serve_ended(void *arg, const http_request *r) {
+    serve *s = arg;
     metrics *m = &s->metrics;
     m->http_2xx += r->status / 100 == 2;
     m->http_4xx += r->status / 100 == 4;
@@ -70,7 +71,6 @@ void serve_count_status(serve *s, const http_request *r) {
 
 void serve_gone(void *arg, http_request *r) {
     serve *s = arg;
-    serve_count_status(s, r);
     serve_leave(s, r);
     if (!r->owner)
         return;
@@ -218,6 +218,8 @@ void http_error(http_request *r, unsigned status, const char *type, const char *
     put_member(&out, "type", type);
     put_member(&out, "param", param);
     put_member(&out, "code", code);
-    buffer_z(&out, "}}\n");
+    buffer_z(&out, "},\"request_id\":");
+    json_stringz(&out, r->id);
+    buffer_z(&out, "}\n");
     http_answer(r, status, "application/json", &out);
 }

@@ -71,6 +71,9 @@ static const arg_row load_rows[] = {
      "open connections (default: 4096)"},
     {"--max-body", "MIB", ARG_INT, F(max_body), 1, 4096, NULL,
      "size of a request's body (default: 32)"},
+    {"--max-unfinished", "MIB", ARG_INT, F(max_unfinished), 1, 1 << 24, NULL,
+     "bodies that have not arrived whole, together, without the first 64 KiB\nof each (default: "
+     "256; at least --max-body)"},
     {"--receive-timeout", "S", ARG_INT, F(receive), 1, 86400, NULL,
      "time for a request to arrive, and of a connection without one (default: 60)"},
     {"--ping", "S", ARG_INT, F(ping), 1, 86400, NULL,
@@ -202,6 +205,7 @@ static int open_access(serve *s) {
     s->access.n_origins = f->origins.n;
     s->access.host = f->host;
     s->access.insecure = f->insecure;
+    s->access.tls = f->tls_cert != NULL;
     return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
 }
 
@@ -261,10 +265,13 @@ static int read_pem(const char *flag, const char *path, const char *kind, char *
 /* The library copies certificate and key. */
 static int start_http(serve *s) {
     const serve_flags *f = s->flags;
-    const http_app engines = {.arg = s, .request = serve_request, .gone = serve_gone};
-    const http_app replicas = {.arg = s, .request = relay_handle, .gone = relay_gone};
+    const http_app engines = {
+        .arg = s, .request = serve_request, .gone = serve_gone, .ended = serve_ended};
+    const http_app replicas = {
+        .arg = s, .request = relay_handle, .gone = relay_gone, .ended = serve_ended};
     char *cert = NULL;
     char *key = NULL;
+    const int64_t unfinished = f->max_unfinished > f->max_body ? f->max_unfinished : f->max_body;
     int code = 0;
     if (f->tls_cert)
         code = read_pem("--tls-cert", f->tls_cert, "CERTIFICATE-----", &cert);
@@ -276,6 +283,7 @@ static int start_http(serve *s) {
                                 .tls_key = key,
                                 .max_connections = raise_limit(s),
                                 .max_body = (size_t)f->max_body << 20,
+                                .max_unfinished = (size_t)unfinished << 20,
                                 .receive_s = (int)f->receive,
                                 .send_s = SEND_S,
                                 .access = &s->access,
@@ -541,6 +549,7 @@ int cmd_serve(int argc, char **argv) {
                        .max_queue = 1024,
                        .max_connections = 4096,
                        .max_body = 32,
+                       .max_unfinished = 256,
                        .receive = 60,
                        .ping = 15,
                        .drain = 30};

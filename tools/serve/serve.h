@@ -18,7 +18,8 @@
 
 typedef struct {
     const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca;
-    int64_t port, n_seq, max_queue, max_connections, max_body, drain, per_key, kv_mb, receive, ping;
+    int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
+        kv_mb, receive, ping;
     int insecure, embeddings, no_cache;
     arg_texts replicas, more_replicas, aliases, origins;
 } serve_flags;
@@ -65,11 +66,11 @@ typedef struct {
 /* ---- routes.c -------------------------------------------------------------------------------- */
 void serve_request(void *s, http_request *r);
 void serve_gone(void *s, http_request *r);
+void serve_ended(void *s, const http_request *r); /* any request: it is counted */
 /* Answers with the error; *e has failed. */
 void serve_refuse(serve *s, http_request *r, const json_error *e);
 /* The count of the requests of r's key; clients without a key share one. */
 unsigned *serve_in_flight(serve *s, const http_request *r);
-void serve_count_status(serve *s, const http_request *r); /* for /metrics */
 /* A whole JSON answer of status 200. */
 void serve_json(serve *s, http_request *r, buffer *body);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */
