@@ -178,6 +178,8 @@ mn_status gen_begin(app *a, gen *g) {
 static int finish_text(app *a, gen *g, out_file *live) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
+    if (g->finish == MN_FINISH_LENGTH)
+        mn_stream_cut(g->stream);
     mn_status status = mn_stream_finish(g->stream, &events, &n, &a->err);
     return status == MN_OK ? keep_events(g, events, n, live) : app_fail(a, status);
 }
@@ -228,6 +230,7 @@ static int interrupted(app *a, gen *g, size_t n, out_file *live) {
         g[i].finish = GEN_INTERRUPTED;
         if (!g[i].stream)
             continue;
+        mn_stream_cut(g[i].stream);
         if (mn_stream_finish(g[i].stream, &events, &n_events, &a->err) == MN_OK)
             keep_events(&g[i], events, n_events, live);
     }

@@ -367,6 +367,11 @@ typedef struct mn_stream mn_stream;
 /* The request has tools: calls that the model writes as text are detected, in the form that its
  * chat template or vocabulary says. Without it they are text of the answer. */
 #define MN_STREAM_TOOLS 8u
+/* At most one call: where another one begins, the output has ended (mn_stream_stopped). */
+#define MN_STREAM_ONE_CALL 16u
+/* The output follows MN_CONSTRAINT_CALLS_ONLY: what a limit cuts before a call is known is no text.
+ * */
+#define MN_STREAM_CALLS_ONLY 32u
 /* What a piece of output is. */
 enum {
     MN_EVENT_TEXT = 1, /* of the answer */
@@ -379,13 +384,14 @@ enum {
 };
 /* call: of MN_EVENT_CALL and MN_EVENT_ARGUMENTS the number of the call, 0 for the first of the
  * output, 1 for the next; the same in all events of one call. The arguments of one call, joined,
- * are the text of its JSON object as the model wrote it. They are incomplete if the output ends
- * inside them; where they are no JSON any more, the rest is MN_EVENT_TEXT. What only begins like a
- * call is MN_EVENT_TEXT, complete and in order; it is kept back, at most 16 KiB of it, until that
- * is decided. White space and marks between calls and around them have no event. Models that mark
- * calls with special tokens (Harmony) have these events without MN_STREAM_TOOLS, too; their
- * arguments are passed on unread. An id of a call is the caller's to invent: 9 letters and digits
- * suit all templates. */
+ * are the text of a JSON object: as the model wrote it where that is JSON, else mended and closed.
+ * They are incomplete only if the output was cut inside them (mn_stream_cut). What only begins like
+ * a call is MN_EVENT_TEXT, complete and in order; it is kept back, at most 16 KiB of it, until that
+ * is decided. White space and marks between calls and around them have no event. Without a mark
+ * calls are detected only of the tools of mn_stream_tools, and those in thinking that never ends,
+ * too. Models that mark calls with special tokens (Harmony) have these events without
+ * MN_STREAM_TOOLS, too; what they address to others than functions is passed on unread. An id of a
+ * call is the caller's to invent: 9 letters and digits suit all templates. */
 typedef struct {
     uint32_t kind, call; /* MN_EVENT_* */
     mn_str text;         /* not empty */
@@ -403,9 +409,10 @@ MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
  * strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
-/* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Some models
- * write arguments as tags without types (Qwen3-Coder): the schemas of the tools tell them; without
- * it a value that is JSON is taken as that, everything else as a string. Nothing with other models.
+/* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Their names
+ * are calls where a model leaves out the marks; their schemas tell the types of arguments that some
+ * models write as tags without types (Qwen3-Coder): without it a value that is JSON is taken as
+ * that, everything else as a string.
  * MN_INVALID: no JSON list, or after a push.
  * NULL: st, tools: MN_INVALID. */
 MN_API mn_status mn_stream_tools(mn_stream *st, mn_str tools, mn_error *err);
@@ -415,12 +422,15 @@ MN_API mn_status mn_stream_tools(mn_stream *st, mn_str tools, mn_error *err);
  * NULL: st, events, n: MN_INVALID. */
 MN_API mn_status mn_stream_push(mn_stream *st, int32_t id, const mn_stream_event **events,
                                 uint32_t *n, mn_error *err);
+/* The output was cut by a limit (MN_FINISH_LENGTH), not ended by the model: a call that is open
+ * stays so, and one that only began is no text. Before mn_stream_finish. NULL: st: nothing. */
+MN_API void mn_stream_cut(mn_stream *st);
 /* The output has ended: events of what was kept back.
  * NULL: st, events, n: MN_INVALID. */
 MN_API mn_status mn_stream_finish(mn_stream *st, const mn_stream_event **events, uint32_t *n,
                                   mn_error *err);
-/* 0, or 1 + the index of the string of mn_stream_stop that was found: further ids have no event,
- * and the sequence may be freed.
+/* 0, or 1 + the index of the string of mn_stream_stop that was found, or -1: a second call began
+ * (MN_STREAM_ONE_CALL). Further ids have no event then, and the sequence may be freed.
  * NULL: st: 0. */
 MN_API int mn_stream_stopped(const mn_stream *st);
 /* NULL: st: nothing. */

@@ -2,7 +2,8 @@
  *
  * An id passes the detokeniser; the channels of the vocabulary (channels.c) or tags spelled as text
  * (think_tags.c) tell thinking, answer and calls apart; calls that are written as text are found in
- * the answer (calls.c), the rest of which ends at the caller's stop strings (stop_strings.c). A
+ * the answer (calls.c), and in thinking that never ends (thought_calls.c). The rest of the answer
+ * ends at the caller's stop strings (stop_strings.c). A
  * stream refers to the model's tokeniser; the events are valid until the next call. */
 #include "api/api.h"
 #include "text/chat/call_types.h"
@@ -10,6 +11,7 @@
 #include "text/chat/events.h"
 #include "text/chat/stop_strings.h"
 #include "text/chat/think_tags.h"
+#include "text/chat/thought_calls.h"
 #include <cjson/cJSON.h>
 #include <string.h>
 
@@ -17,21 +19,27 @@ struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
     mn_think_tags spelled;
-    mn_calls calls;   /* written as text */
+    mn_calls calls; /* written as text, or messages of Harmony */
+    mn_thought thought;
     cJSON *tools;     /* of the request; NULL: not given, or not needed */
     mn_events answer; /* what calls makes of a piece of the answer */
     mn_stops stops;
     mn_text piece;    /* the text of one id */
     mn_events events; /* of the last push */
-    uint32_t n_calls; /* of Harmony, so far */
+    bool in_message;  /* of Harmony, to a tool */
+    bool thinks;      /* the last text was thought */
+    bool one_call;    /* MN_STREAM_ONE_CALL */
+    bool calls_only;  /* MN_STREAM_CALLS_ONLY */
+    bool full;        /* one_call, and another one began */
+    bool cut;         /* mn_stream_cut */
     bool trim;        /* white space after </think> belongs to nobody */
     bool plain;       /* no parts: all that is pushed is the answer */
     bool pushed;      /* an id, or the end: stop strings come too late */
 };
 
 mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, mn_error *err) {
-    const uint32_t known =
-        MN_STREAM_CONTINUE | MN_STREAM_PLAIN | MN_STREAM_SPECIAL | MN_STREAM_TOOLS;
+    const uint32_t known = MN_STREAM_CONTINUE | MN_STREAM_PLAIN | MN_STREAM_SPECIAL |
+                           MN_STREAM_TOOLS | MN_STREAM_ONE_CALL | MN_STREAM_CALLS_ONLY;
     uint32_t how = 0;
     if (flags & MN_STREAM_CONTINUE)
         how |= MN_DETOKENIZE_CONTINUE;
@@ -52,6 +60,8 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
     const bool has_channels = s->channels.think >= 0 || s->channels.channel >= 0;
     if (flags & MN_STREAM_TOOLS && !s->plain && s->channels.channel < 0)
         s->calls.family = m->calls;
+    s->one_call = flags & MN_STREAM_ONE_CALL;
+    s->calls_only = flags & MN_STREAM_CALLS_ONLY;
     if (m->spells_thinking && !has_channels && !s->plain)
         s->spelled.state = MN_THINK_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
@@ -68,6 +78,7 @@ void mn_stream_free(mn_stream *s) {
     mn_detokenizer_free(s->d);
     mn_think_tags_free(&s->spelled);
     mn_calls_free(&s->calls);
+    mn_thought_free(&s->thought);
     cJSON_Delete(s->tools);
     mn_events_free(&s->answer);
     mn_stops_free(&s->stops);
@@ -97,7 +108,8 @@ mn_status mn_stream_tools(mn_stream *s, mn_str tools, mn_error *err) {
     if (!st && s->pushed)
         st =
             mn_fail(err, MN_INVALID, "%s: called after ids were pushed, expected before", __func__);
-    if (st || !mn_call_family_needs_types(s->calls.family))
+    const bool harmony = st == MN_OK && !s->plain && s->channels.channel >= 0;
+    if (st || (!s->calls.family && !harmony))
         return st;
     st = mn_call_types_read(tools, &list, err);
     if (st)
@@ -105,11 +117,26 @@ mn_status mn_stream_tools(mn_stream *s, mn_str tools, mn_error *err) {
     cJSON_Delete(s->tools);
     s->tools = list;
     s->calls.tools = list;
+    s->thought.calls = (mn_calls){.family = s->calls.family, .tools = list, .strict = true};
     return MN_OK;
 }
 
 int mn_stream_stopped(const mn_stream *s) {
+    if (s && s->full)
+        return -1;
     return s && s->stops.met ? 1 + (int)s->stops.which : 0;
+}
+
+void mn_stream_cut(mn_stream *s) {
+    if (s)
+        s->cut = true;
+}
+
+/* How the calls of the output end. */
+static mn_calls_end end_of(const mn_stream *s) {
+    if (!s->cut)
+        return MN_CALLS_ENDED;
+    return s->calls_only ? MN_CALLS_ONLY_CUT : MN_CALLS_CUT;
 }
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
@@ -131,10 +158,16 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     if (!s || !ids)
         return;
     mn_channels_prompt(&s->channels, ids, n);
-    if (s->spelled.state == MN_THINK_OFF)
+    const char *mark = mn_call_family_prompt(s->calls.family);
+    if (s->spelled.state == MN_THINK_OFF && !mark)
         return;
-    if (end_of_prompt(s->channels.tok, ids, n, &end) && end.len)
-        mn_think_tags_prompt(&s->spelled, (mn_str){end.ptr, end.len});
+    const bool read = end_of_prompt(s->channels.tok, ids, n, &end) && end.len;
+    const mn_str text = {end.ptr, end.len};
+    if (read && s->spelled.state != MN_THINK_OFF)
+        mn_think_tags_prompt(&s->spelled, text);
+    const mn_str last = n ? mn_tokenizer_piece(s->channels.tok, ids[n - 1]) : (mn_str){NULL, 0};
+    if (mark && ((last.ptr && mn_str_is(last, mark)) || (read && mn_str_ends(text, mark))))
+        mn_calls_prompted(&s->calls);
     mn_text_free(&end);
 }
 
@@ -187,7 +220,8 @@ static mn_status put_text(mn_stream *s, mn_str text, bool last) {
 /* Another event than text decides what was kept back of the text before it. Nothing comes after a
  * stop string. */
 static mn_status put(mn_stream *s, uint32_t kind, uint32_t call, mn_str text) {
-    if (!text.len || s->stops.met)
+    s->full |= s->one_call && kind == MN_EVENT_CALL && call > 0;
+    if (!text.len || s->stops.met || s->full)
         return MN_OK;
     if (kind == MN_EVENT_TEXT)
         return put_text(s, text, false);
@@ -207,8 +241,27 @@ static mn_status put_found(mn_stream *s) {
     return st;
 }
 
+static bool is_blank(mn_str s) {
+    while (s.len && strchr(" \t\r\n", s.ptr[s.len - 1]))
+        s.len--;
+    return !s.len;
+}
+
+/* An answer, or its beginning: what was held of the thinking is decided. */
+static mn_status end_thinking(mn_stream *s, mn_str text) {
+    if (s->thinks)
+        mn_thought_close(&s->thought, &s->answer);
+    s->thinks = false;
+    if (s->thought.holds && !is_blank(text))
+        mn_thought_release(&s->thought, &s->answer);
+    return put_found(s);
+}
+
 /* Text of the answer, which may have calls in it. */
 static mn_status put_answer(mn_stream *s, mn_str text) {
+    mn_status st = end_thinking(s, text);
+    if (st)
+        return st;
     if (!s->calls.family)
         return put(s, MN_EVENT_TEXT, 0, text);
     mn_calls_push(&s->calls, text, &s->answer);
@@ -216,16 +269,31 @@ static mn_status put_answer(mn_stream *s, mn_str text) {
 }
 
 /* The answer ends, or another part of the output begins. */
-static mn_status end_answer(mn_stream *s) {
+static mn_status end_answer(mn_stream *s, mn_calls_end how) {
     if (!s->calls.family)
         return MN_OK;
-    mn_calls_finish(&s->calls, &s->answer);
+    mn_calls_finish(&s->calls, how, &s->answer);
     return put_found(s);
 }
 
+/* Where the tools are known, a call may stand in it. */
 static mn_status put_thinking(mn_stream *s, mn_str text) {
-    mn_status st = text.len ? end_answer(s) : MN_OK;
-    return st ? st : put(s, MN_EVENT_THINKING, 0, text);
+    mn_status st = text.len ? end_answer(s, MN_CALLS_ENDED) : MN_OK;
+    if (st || !text.len)
+        return st;
+    s->thinks = true;
+    if (!s->thought.calls.tools || !s->thought.calls.family)
+        return put(s, MN_EVENT_THINKING, 0, text);
+    mn_thought_push(&s->thought, text, &s->answer);
+    return put_found(s);
+}
+
+/* Calls at the end of thinking that no answer follows. */
+static mn_status end_thought(mn_stream *s) {
+    if (s->thinks || s->thought.holds)
+        s->calls.n += mn_thought_finish(&s->thought, s->calls.n, &s->answer);
+    s->thinks = false;
+    return put_found(s);
 }
 
 /* Hands the events of a push out; st: of what made them. */
@@ -259,7 +327,8 @@ static mn_status put_spelled(mn_stream *s, bool last) {
     bool more = true;
     while (more && !st) {
         bool thinking = false;
-        mn_think_tags_push(&s->spelled, &s->piece, last, &thinking);
+        const bool literal = mn_calls_reading(&s->calls);
+        mn_think_tags_push(&s->spelled, &s->piece, last, literal, &thinking);
         const mn_str text = {s->piece.ptr, s->piece.len};
         more = text.len > 0;
         st = thinking ? put_thinking(s, text) : put_answer(s, text);
@@ -273,15 +342,43 @@ static mn_status begin_call(mn_stream *s) {
     static const char space[] = "functions.";
     const size_t n = sizeof space - 1;
     mn_str tool = mn_str_of(s->channels.tool);
-    if (tool.len > n && !memcmp(tool.ptr, space, n))
+    const bool function = tool.len > n && !memcmp(tool.ptr, space, n);
+    if (function)
         tool = (mn_str){tool.ptr + n, tool.len - n};
-    return put(s, MN_EVENT_CALL, s->n_calls++, tool);
+    mn_status st = end_thinking(s, mn_str_of("."));
+    if (st)
+        return st;
+    s->in_message = true;
+    mn_calls_message(&s->calls, tool, function || mn_call_types_has(s->calls.tools, tool),
+                     &s->answer);
+    return put_found(s);
+}
+
+static mn_status end_call(mn_stream *s, mn_calls_end how) {
+    if (!s->in_message)
+        return MN_OK;
+    s->in_message = false;
+    mn_calls_message_end(&s->calls, how, &s->answer);
+    return put_found(s);
 }
 
 /* Arguments of a call of Harmony; its header may be the prompt's end. */
 static mn_status put_arguments(mn_stream *s, mn_str text) {
-    mn_status st = s->n_calls ? MN_OK : begin_call(s);
-    return st ? st : put(s, MN_EVENT_ARGUMENTS, s->n_calls - 1, text);
+    mn_status st = s->in_message || !text.len ? MN_OK : begin_call(s);
+    if (st)
+        return st;
+    mn_calls_message_push(&s->calls, text, &s->answer);
+    return put_found(s);
+}
+
+/* A message to a tool that ends within its header: a call without arguments. */
+static mn_status call_of_header(mn_stream *s) {
+    mn_channels c = s->channels;
+    if (c.part != MN_CHANNEL_HEADER || mn_channels_break(&c) != MN_CHANNEL_CALL)
+        return MN_OK;
+    s->channels = c;
+    mn_status st = begin_call(s);
+    return st ? st : end_call(s, MN_CALLS_ENDED);
 }
 
 /* s->piece, of this part of the output */
@@ -305,15 +402,30 @@ static void show_mark(mn_stream *s, int32_t id) {
 static mn_status push_header(mn_stream *s, int32_t id) {
     if (id == s->channels.think || id == s->channels.end_think)
         s->trim = true;
-    return s->channels.part == MN_CHANNEL_CALL ? begin_call(s) : MN_OK;
+    if (s->channels.part == MN_CHANNEL_CALL)
+        return begin_call(s);
+    return end_call(s, MN_CALLS_ENDED);
+}
+
+/* A token that is a part of a call as models write it. */
+static bool is_mark(const mn_stream *s, int32_t id) {
+    const mn_str piece = mn_tokenizer_piece(s->channels.tok, id);
+    return mn_channels_shows(&s->channels, id) ||
+           (piece.ptr && mn_tokenizer_is_special(s->channels.tok, id) &&
+            mn_call_family_has_mark(s->calls.family, piece));
 }
 
 static mn_status push(mn_stream *s, int32_t id) {
+    mn_status st = MN_OK;
+    if (!s->plain && id >= 0 && id == s->channels.call)
+        st = call_of_header(s);
+    if (st)
+        return st;
     const mn_channel part = s->plain ? MN_CHANNEL_ANSWER : mn_channels_push(&s->channels, id);
     if (part == MN_CHANNEL_HEADER)
         return push_header(s, id);
-    mn_status st = mn_detokenizer_push(s->d, id, &s->piece);
-    if (!st && !s->plain && mn_channels_shows(&s->channels, id))
+    st = mn_detokenizer_push(s->d, id, &s->piece);
+    if (!st && !s->plain && is_mark(s, id))
         show_mark(s, id);
     return st ? st : put_piece(s, part, false);
 }
@@ -350,7 +462,13 @@ mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_
     if (!st)
         st = put_piece(s, part, true);
     if (!st)
-        st = end_answer(s);
+        st = end_call(s, end_of(s));
+    if (!st && !s->cut && !s->plain)
+        st = call_of_header(s);
+    if (!st)
+        st = end_thought(s);
+    if (!st)
+        st = end_answer(s, end_of(s));
     if (!st)
         st = put_text(s, (mn_str){"", 0}, true);
     return give(s, st, events, n, err);

@@ -41,6 +41,7 @@ static void write_events(mn_events *events, mn_text *out) {
 
 /* All events of a text whose pieces have at most `most` bytes; 0: whole. */
 static const struct cJSON *tools; /* of the request */
+static mn_calls_end ending;       /* how the answer ends */
 static void collect(const mn_call_family *family, mn_str text, uint32_t most, mn_events *all) {
     mn_calls calls = {.family = family, .tools = tools};
     while (text.len) {
@@ -51,7 +52,7 @@ static void collect(const mn_call_family *family, mn_str text, uint32_t most, mn
         text.len -= n;
         assert_true(calls.held.len <= MN_CALL_HELD);
     }
-    mn_calls_finish(&calls, all);
+    mn_calls_finish(&calls, ending, all);
     mn_calls_free(&calls);
 }
 
@@ -73,6 +74,13 @@ static void expect(const mn_call_family *family, const char *text, const char *w
     expect_cut(family, text, 1, want);
     for (uint32_t i = 0; i < 8; i++)
         expect_cut(family, text, 2 + 3 * i, want);
+}
+
+/* The same of an answer that a limit cut. */
+static void expect_of_cut(const mn_call_family *family, const char *text, const char *want) {
+    ending = MN_CALLS_CUT;
+    expect(family, text, want);
+    ending = MN_CALLS_ENDED;
 }
 
 static void stays(const mn_call_family *family, const char *text) {
@@ -116,8 +124,13 @@ static void hermes(void **state) {
     expect(f, "<tool_call>" CALL("f", "{\"a\": \"</tool_call><tool_call>\"}") "</tool_call>",
            "«0 f|{\"a\": \"</tool_call><tool_call>\"}»");
     /* cut by the limit of tokens */
-    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1", "«0 f|{\"a\": [1»");
+    expect_of_cut(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1", "«0 f|{\"a\": [1»");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1", "«0 f|{\"a\": [1]}»");
     expect(f, "<tool_call>" CALL("f", "{}") "</tool", "«0 f|{}»");
+    expect_of_cut(f, "a<tool_call>{\"name\": \"f\", \"argum", "a");
+    expect_of_cut(f, "a<tool_call>", "a");
+    expect_of_cut(f, "a<tool_", "a");
+    expect_of_cut(f, "a<", "a<");
     stays(f, "<tool_call>{\"name\": \"f\", \"argum");
 }
 
@@ -136,11 +149,13 @@ static void hermes_text(void **state) {
     stays(f, "<tool_call>{\"name\": \"f\", \"name\": \"f\", \"arguments\": {}}");
     stays(f, "<tool_call>{\"arguments\": {}}</tool_call>");
     stays(f, "<tool_call>" CALL("f", "[1]"));
-    stays(f, "<tool_call>" CALL("f", "null"));
-    stays(f, "<tool_call>" CALL("f", "\"\""));
+    expect(f, "<tool_call>" CALL("f", "null"), "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "None"), "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "\"\""), "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "\" \""), "«0 f|{}»");
     stays(f, "<tool_call>" CALL("f", "\"[]\""));
     stays(f, "<tool_call>{\"arguments\": \"{} {}\", \"name\": \"f\"}");
-    expect(f, "<tool_call>" CALL("f", "\"{\\\"a\\ud800\\n\"}"), "«0 f|{\"a»\\ud800\\n\"}}");
+    expect(f, "<tool_call>" CALL("f", "\"{\\\"a\\ud800\\n\"}"), "«0 f|{}»");
     stays(f, "<tool_call>{\"name\" \"f\"}");
     stays(f, "<tool_call>{'name': 'f'}");
     stays(f, "{\"name\": \"f\", \"arguments\": {}}"); /* no mark */
@@ -149,11 +164,40 @@ static void hermes_text(void **state) {
     expect(f, "<tool_call>x<tool_call>" CALL("f", "{}"), "<tool_call>x«0 f|{}»");
     expect(f, "<tool_<tool_call>" CALL("f", "{}"), "<tool_«0 f|{}»");
     /* what goes wrong once the call was given */
-    expect(f, "<tool_call>" CALL("f", "{\"a\": 01}") "</tool_call>",
-           "«0 f|{\"a\": 0»1}}</tool_call>");
-    expect(f, "<tool_call>" CALL("f", "{\"a\": \"\n\"}"), "«0 f|{\"a\": \"»\n\"}}");
-    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}]</tool_call>",
-           "«0 f|{}»]</tool_call>");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": 01}") "</tool_call>", "«0 f|{\"a\": 0}»");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": \"\n\"}"), "«0 f|{\"a\": \"\\n\"}»");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}]</tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": 1}}") "</tool_call>\nDone.",
+           "«0 f|{\"a\": 1}»Done.");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}\n</tool_call>Done.",
+           "«0 f|{\"a\": 1}»Done.");
+    expect(f, "<tool_call>{\"name\": \"f\"\n</tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": 1,}") "</tool_call>", "«0 f|{\"a\": 1}»");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": [True, None,], }") "</tool_call>",
+           "«0 f|{\"a\": [true, null]}»");
+    expect(f, "<tool_call>" CALL("f", "{\"a\": \"C:\\users\\d\"}") "</tool_call>",
+           "«0 f|{\"a\": \"C:\\\\users\\\\d\"}»");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1 Sorry.",
+           "«0 f|{\"a\": 1 }»Sorry.");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": ", "«0 f|{\"a\": 1}»");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": -",
+           "«0 f|{\"a\": 1, \"b\": -0}»");
+    /* two calls in one mark, and marks that are wrong */
+    expect(f, "<tool_call>\n" CALL("f", "{}") "\n" CALL("g", "{}") "\n</tool_call>",
+           "«0 f|{}»«1 g|{}»");
+    expect(f, "<tool_call>" CALL("f", "{}") "<tool_call>\nDone.", "«0 f|{}»\nDone.");
+    expect(f, "<tool_call>" CALL("f", "{}") "<tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "{}") "</tool_call></tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "{}") " and </tool_call>", "«0 f|{}»and");
+    expect(f, "<tool_call>\n```json\n" CALL("f", "{}") "\n```\n</tool_call>", "«0 f|{}»");
+    /* as OpenAI's interface has them */
+    expect(f,
+           "<tool_call>{\"id\": \"1\", \"type\": \"function\", \"function\": " CALL(
+               "f", "{\"a\": 1}") "}</tool_call>",
+           "«0 f|{\"a\": 1}»");
+    expect(f, "<tool_call>{\"function\": \"f\", \"arguments\": {}}</tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>" CALL("f", "\"{\"a\": 1}\"") "</tool_call>", "«0 f|{\"a\": 1}»");
+    expect(f, "<tool_call>" CALL("f", "\"{\\\"a\\\": [1\"") "</tool_call>", "«0 f|{\"a\": [1]}»");
 }
 
 static void lists(void **state) {
@@ -165,8 +209,8 @@ static void lists(void **state) {
     expect(f, "<tool_call>[" CALL("f", "{}") "]</tool_call>", "«0 f|{}»");
     expect(f, "<|tool_call|>" CALL("f", "{}") "<|/tool_call|><|tool_call|>" CALL("g", "{}"),
            "«0 f|{}»«1 g|{}»");
-    expect(f, "<|tool_call|>[" CALL("f", "{}") ", {\"name\": 2}]", "«0 f|{}», {\"name\": 2}]");
-    expect(f, "<|tool_call|>[" CALL("f", "{}") ", 1]", "«0 f|{}», 1]");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") ", {\"name\": 2}]", "«0 f|{}»");
+    expect(f, "<|tool_call|>[" CALL("f", "{}") ", 1]", "«0 f|{}»");
     expect(f, "<|tool_call|>[" CALL("f", "{}") " , ", "«0 f|{}»");
     stays(f, "<|tool_call|>[1, 2]");
     stays(f, "<|tool_call|>[[" CALL("f", "{}") "]]");
@@ -185,9 +229,11 @@ static void mistral(void **state) {
     expect(f, "[TOOL_CALLS]f{\"a\": 1}", "«0 f|{\"a\": 1}»");
     expect(f, "[TOOL_CALLS]f[[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]f[«0 f|{}»");
     expect(f, "[TOOL_CALLS]f[TOOL_CALLS]g[ARGS]{}", "[TOOL_CALLS]f«0 g|{}»");
-    expect(f, "[TOOL_CALLS]f[ARGS]{a", "«0 f|{»a");
-    stays(f, "[TOOL_CALLS]f[ARGS]");
-    stays(f, "[TOOL_CALLS]f[ARGS][]");
+    expect(f, "[TOOL_CALLS]f[ARGS]{a", "«0 f|{}»a");
+    expect(f, "[TOOL_CALLS]f[ARGS]", "«0 f|{}»");
+    expect(f, "[TOOL_CALLS]f[ARGS][TOOL_CALLS]g[ARGS]{}", "«0 f|{}»«1 g|{}»");
+    expect(f, "[TOOL_CALLS]f[ARGS]null\nDone.", "«0 f|{}»Done.");
+    expect(f, "[TOOL_CALLS]f[ARGS]\"{\\\"a\\\": 1}\"", "«0 f|{\"a\": 1}»");
     stays(f, "[TOOL_CALLS]f g[ARGS]{}");
     stays(f, "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}");
     stays(f, "[TOOL_CALLS][ARGS]{}");
@@ -234,8 +280,30 @@ static void tags(void **state) {
            "<tool_call><function=f><parameter=a>true</parameter><parameter=b>-</parameter>"
            "<parameter=c>{\"x\": 1</parameter></function>",
            "«0 f|{\"a\": true, \"b\": \"-\", \"c\": \"{\\\"x\\\": 1\"}»");
-    expect(f, "<tool_call><function=f><parameter=a>x", "«0 f|{\"a\": \"x»");
-    expect(f, "<tool_call><function=f>no", "«0 f|»no");
+    expect_of_cut(f, "<tool_call><function=f><parameter=a>x", "«0 f|{\"a\": \"x»");
+    expect(f, "<tool_call><function=f><parameter=a>x", "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call><function=f>no", "«0 f|{}»no");
+    expect(f, "<tool_call><function=f><parameter=a>1</parameter>\nIt is done.",
+           "«0 f|{\"a\": 1}»It is done.");
+    expect(f, "<tool_call><function=f><parameter=a>1</parameter>\n</tool_call>\nDone.",
+           "«0 f|{\"a\": 1}»Done.");
+    expect(f,
+           "<tool_call><function=f><parameter=a>1</parameter>\n<parameter=\nx\n</"
+           "parameter><parameter=b>2</parameter></function></tool_call>",
+           "«0 f|{\"a\": 1, \"b\": 2}»");
+    expect(f, "<tool_call><function=f><parameter a>1</parameter></function></tool_call>",
+           "«0 f|{}»");
+    expect(f,
+           "<tool_call><function=f><parameter=a>1</parameter><function=g></function></tool_call>",
+           "«0 f|{\"a\": 1}»«1 g|{}»");
+    expect(f, "<tool_call><function=f></function><function=g></function></tool_call>",
+           "«0 f|{}»«1 g|{}»");
+    expect(f, "<tool_call><function=f><parameter=a>x\n</function>\n</tool_call>",
+           "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call><function=f><parameter=a>x</function>", "«0 f|{\"a\": \"x\"}»");
+    expect(f, "<tool_call><function=f><parameter=a>x</function> y</parameter></function>",
+           "«0 f|{\"a\": \"x</function> y\"}»");
+    expect(f, "<tool_call><function=f>{\"a\": 1}</function></tool_call>", "«0 f|{\"a\": 1}»");
     stays(f, "<tool_call><function=>");
     stays(f, "<tool_call><function name=f>");
     stays(f, "<tool_call><functions");
@@ -293,13 +361,11 @@ static void typed_tags(void **state) {
 static void long_values(void **state) {
     (void)state;
     const mn_call_family *f = family("<tool_call>");
-    static const char *const ends[][2] = {
-        {"1]\n</parameter></function>", "1]}»"},
-        {"1]</parameter></function></tool_call>", "1]}»"},
-        {"1]\n</param", "1]»"},
-        {"1 ]\n</paramet<tool_call>" CALL("g", "{}"), "1 ]»\n</paramet«1 g|{}»"},
-        {"1\n</parameter></function>", "1»\n</parameter></function>"},
-        {"x]", "»x]"}};
+    static const char *const ends[][2] = {{"1]\n</parameter></function>", "1]}»"},
+                                          {"1]</parameter></function></tool_call>", "1]}»"},
+                                          {"1]\n</param", "1]}»"},
+                                          {"1\n</parameter></function>", "1]}»"},
+                                          {"x]", "]}»"}};
     for (size_t i = 0; i < MN_COUNT(ends); i++) {
         mn_text text = {0};
         mn_text want = {0};
@@ -310,6 +376,8 @@ static void long_values(void **state) {
             mn_text_puts(&want, "1, ");
         }
         mn_text_puts(&text, ends[i][0]);
+        if (*ends[i][1] == ']')
+            want.len -= 2; /* the last comma */
         mn_text_puts(&want, ends[i][1]);
         expect(f, text.ptr, want.ptr);
         mn_text_free(&text);
@@ -522,32 +590,58 @@ static const char *const words[] = {"<tool_call>",
                                     "1",
                                     ";",
                                     "f[ARGS]{}",
+                                    ">>>",
+                                    "<|recipient|>",
+                                    "<|content|>",
+                                    "f\n",
+                                    "all\n",
+                                    "```",
+                                    "<parameter=b>",
+                                    "None",
+                                    "-",
                                     "<",
                                     CALL("f", "{}")};
-static const char *const hints[] = {"[TOOL_CALLS]", "<|tool_call|>", "<tool_call>",
-                                    "<|python_tag|>"};
+static const char *const hints[] = {"[TOOL_CALLS]",   "<|tool_call|>", "<tool_call>",
+                                    "<|python_tag|>", "<function=",    ">>>",
+                                    "<|recipient|>"};
+static const char known_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+                                  "\"parameters\": {\"properties\": {\"a\": "
+                                  "{\"type\": \"string\"}, \"b\": {\"type\": \"integer\"}}}}}]";
 
 /* Text of what is no call is there, once and in order: of a text without calls all of it, else
- * everything given is a part of what was pushed. Forms that rewrite arguments are left out. */
-static void check_kept(mn_str text, mn_events *all, bool rewrites) {
+ * all text is a part of what was pushed. The arguments of every call are an object; the last one's
+ * may be incomplete where a limit cut them. */
+static void check_kept(mn_str text, const mn_events *all) {
     bool calls = false;
     uint64_t at = 0;
     for (uint32_t i = 0; i < all->n; i++)
         calls |= all->list[i].kind != MN_EVENT_TEXT;
-    if (!calls)
-        assert_int_equal(all->text.len, text.len);
-    if (calls && rewrites)
-        return;
-    for (uint64_t i = 0; i < all->text.len; i++) {
-        while (at < text.len && text.ptr[at] != all->text.ptr[i])
+    if (!calls && ending == MN_CALLS_ENDED && !memmem(text.ptr, text.len, "all\n", 4))
+        if (all->text.len != text.len)
+            fail_msg("%.*s", (int)text.len, text.ptr);
+    for (uint32_t i = 0; i < all->n; i++) {
+        const mn_stream_event *e = &all->list[i];
+        for (uint64_t k = 0; e->kind == MN_EVENT_TEXT && k < e->text.len; k++) {
+            while (at < text.len && text.ptr[at] != e->text.ptr[k])
+                at++;
+            assert_true(at < text.len);
             at++;
-        assert_true(at < text.len);
-        at++;
+        }
+        if (e->kind == MN_EVENT_CALL && ending == MN_CALLS_ENDED)
+            assert_true(i + 1 < all->n && e[1].kind == MN_EVENT_ARGUMENTS);
+        if (e->kind != MN_EVENT_ARGUMENTS || (i + 1 == all->n && ending != MN_CALLS_ENDED))
+            continue;
+        cJSON *args = cJSON_ParseWithLength(e->text.ptr, e->text.len);
+        if (!cJSON_IsObject(args))
+            fail_msg("%.*s of %.*s", (int)e->text.len, e->text.ptr, (int)text.len, text.ptr);
+        cJSON_Delete(args);
     }
 }
 
 static void random_answers(void **state) {
     (void)state;
+    cJSON *list = NULL;
+    assert_int_equal(mn_call_types_read(mn_str_of(known_tools), &list, NULL), MN_OK);
     for (int round = 0; round < 20000; round++) {
         mn_text text = {0};
         mn_text one = {0};
@@ -559,21 +653,24 @@ static void random_answers(void **state) {
         for (uint32_t i = 0; i < n; i++)
             mn_text_puts(&text, words[draw(MN_COUNT(words))]);
         const mn_str all = {text.ptr, text.len};
-        const bool rewrites = strstr(text.ptr, "\\\"") || strstr(text.ptr, "<function") ||
-                              strstr(text.ptr, "\"name\"}");
+        ending = draw(3) ? MN_CALLS_ENDED : MN_CALLS_CUT;
+        tools = draw(2) ? list : NULL;
         collect(f, all, 0, &whole);
         collect(f, all, 1 + draw(9), &cut);
         write_events(&whole, &one);
         write_events(&cut, &two);
         if (one.len || two.len)
             assert_string_equal(one.ptr, two.ptr);
-        check_kept(all, &whole, rewrites || strstr(text.ptr, "\"f\""));
+        check_kept(all, &whole);
         mn_text_free(&text);
         mn_text_free(&one);
         mn_text_free(&two);
         mn_events_free(&whole);
         mn_events_free(&cut);
     }
+    ending = MN_CALLS_ENDED;
+    tools = NULL;
+    cJSON_Delete(list);
 }
 
 /* What never ends: the memory is bounded (collect), the bytes are all there, and it is over
@@ -613,8 +710,10 @@ static void hostile(void **state) {
         mn_text_puts(&text, "[");
     collect(family("<tool_call>"), (mn_str){text.ptr, text.len}, 64, &all);
     assert_int_equal(mn_events_done(&all), MN_OK);
-    assert_int_equal(all.n, 3);
-    assert_int_equal(all.list[1].text.len + all.list[2].text.len, strlen("{\"a\": ") + 300);
+    assert_int_equal(all.n, 2);
+    cJSON *deep = cJSON_ParseWithLength(all.list[1].text.ptr, all.list[1].text.len);
+    assert_true(cJSON_IsObject(deep));
+    cJSON_Delete(deep);
     mn_events_free(&all);
     mn_text_free(&text);
 }

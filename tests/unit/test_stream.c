@@ -190,7 +190,7 @@ static void harmony(void **state) {
            "/a");                                                     /* or in its header */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FIN, AL, MESSAGE, B), "b/"); /* a name of two tokens */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, SPACE, CONSTRAIN, JSON, MESSAGE, B), "b/");
-    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, MESSAGE, A), "/a"); /* a preamble */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, MESSAGE, A), "a/"); /* a preamble */
     /* "finalal" is another name */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, AL, MESSAGE, A), "/a");
     /* the template wrote the header */
@@ -201,20 +201,27 @@ static void harmony_calls(void **state) {
     const world *w = *state;
     expect(w, IDS(HARMONY),
            IDS(CHANNEL, ANALYSIS, MESSAGE, A, END, HARMONY, CHANNEL, COMMENT, ARY, FUNCTION, SPACE,
-               CONSTRAIN, JSON, MESSAGE, B, B, CALL),
-           "@f:bb/a");
+               CONSTRAIN, JSON, MESSAGE, OPEN, CLOSE, CALL),
+           "@f:{}/a");
     /* the tool before the channel */
-    expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, B), "@f:b/");
-    expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@f:b/"); /* no channel */
-    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, FUNCTION, CONSTRAIN, MESSAGE, B),
-           "@f:b/"); /* on another channel */
+    expect(w, IDS(HARMONY), IDS(FUNCTION, CHANNEL, COMMENT, ARY, SPACE, JSON, MESSAGE, OPEN),
+           "@f:{}/");
+    expect(w, IDS(HARMONY), IDS(FUNCTION, MESSAGE, B), "@f:{}/"); /* no channel, no object */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, ANALYSIS, FUNCTION, CONSTRAIN, MESSAGE, OPEN),
+           "@f:{}/"); /* on another channel */
     expect(
         w, IDS(HARMONY),
         IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE, B, CALL, HARMONY, CHANNEL, FINAL, MESSAGE, A),
-        "@f:ba/");
+        "@f:{}a/");
+    /* an empty message, and a header that is all of it */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, FUNCTION, MESSAGE), "@f:{}/");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, FUNCTION, CALL), "@f:{}/");
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, FUNCTION), "@f:{}/");
+    /* another recipient than a function gets text */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, FUN, MESSAGE, B, B), "@fun:bb/");
     /* what is final is no call */
     expect(w, IDS(HARMONY), IDS(CHANNEL, FINAL, FUNCTION, MESSAGE, B), "b/");
-    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "/b"); /* to nobody */
+    expect(w, IDS(HARMONY), IDS(CHANNEL, COMMENT, ARY, TO, IS, MESSAGE, B), "b/"); /* to nobody */
 }
 
 /* Calls that are forced: by one constraint, where the prompt ends in front of a message's header,
@@ -344,9 +351,11 @@ static void spelled(void **state) {
     expect_spelled(w, "a", "<thin", "<thin/");
     expect_spelled(w, "a", " <a", " <a/");
     expect_spelled(w, "a", "<think>a</thk></think>b", "b/a</thk>");
-    /* not where an answer begins */
-    expect_spelled(w, "a", "a<think>b</think>", "a<think>b</think>/");
-    expect_spelled(w, "a", "<think>a</think>b<think>a</think>", "b<think>a</think>/a");
+    /* wherever it stands, as tokens */
+    expect_spelled(w, "a", "a<think>b</think>", "a/b");
+    expect_spelled(w, "a", "<think>a</think>b<think>a</think>", "b/aa");
+    expect_spelled(w, "a", "a</think>b", "ab/");
+    expect_spelled(w, "a", "a<think>b", "a/b");
     expect_spelled(w, "<think>\n", "ab</think>\nb", "b/ab");   /* the template opened it */
     expect_spelled(w, "<think>\n\n</think>\n\n", "ab", "ab/"); /* or closed it */
     expect_spelled(w, "<think>", "", "/");
@@ -439,7 +448,7 @@ static void calls(void **state) {
     expect_with(w, on, IDS(A), IDS(A, TOOL_CALLS, FUN, F, OPEN, CLOSE, NEWLINE, B), "a@fun.f:{}b/");
     expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, OPEN, CLOSE, TOOL_CALLS, B, OPEN, CLOSE, NEWLINE),
                 "@a:{}@b:{}/");
-    expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, OPEN), "@a:{/");
+    expect_with(w, on, IDS(A), IDS(TOOL_CALLS, A, OPEN), "@a:{}/");
     expect_with(w, on, IDS(A), IDS(A, TOOL_CALLS, B), "a[TOOL_CALLS]b/");
     /* the request has no tools, or wants no parts */
     expect_with(w, 0, IDS(A), IDS(TOOL_CALLS, A, OPEN, CLOSE), "[TOOL_CALLS]a{}/");

@@ -300,6 +300,13 @@ static int give_tools(answer *a, json_error *e) {
     return !st || serve_library_error(&err, st, "tools", e);
 }
 
+/* Of a stream whose request has tools. */
+static uint32_t stream_flags(const ask_form *f) {
+    const int forced = f->kind == MN_CONSTRAINT_CALLS && f->flags & MN_CONSTRAINT_CALLS_ONLY;
+    return MN_STREAM_TOOLS | (f->one_call ? MN_STREAM_ONE_CALL : 0) |
+           (forced ? MN_STREAM_CALLS_ONLY : 0);
+}
+
 /* Reads the request and makes its prompt. 0: the error is set. */
 static int prepare(answer *a, json_error *e) {
     serve *s = a->s;
@@ -312,7 +319,7 @@ static int prepare(answer *a, json_error *e) {
     answer_defaults(a);
     if (!chat_ids(s, a->body, has_tools, &ids, &n, e))
         return 0;
-    const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? MN_STREAM_TOOLS : 0);
+    const uint32_t flags = MN_STREAM_CONTINUE | (has_tools ? stream_flags(&a->ask.form) : 0);
     const int ok = answer_reserve(a, 1, e) && answer_prompt(a, 0, ids, n, flags, 0, "messages", e);
     mn_ids_free(ids);
     return ok && (!has_tools || give_tools(a, e));

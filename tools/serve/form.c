@@ -210,6 +210,7 @@ int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) 
     if (!read_choice(body, &forced, &name, e) ||
         !json_read_bool(body, "parallel_tool_calls", &parallel, e))
         return 0;
+    out->one_call = !parallel;
     *has_tools = tools && tools->child && !(word && !strcmp(word, "none"));
     if (forced && (!*has_tools || (name && !has_tool(tools, name))))
         return json_fail(e, "tool_choice", "tool_choice: found %.60s, which is none of the tools",

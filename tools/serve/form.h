@@ -13,6 +13,7 @@ typedef struct {
     mn_str source;  /* of choices: the texts with NULs between them */
     buffer text;    /* what source points into */
     const char *param;
+    int one_call; /* parallel_tool_calls: false */
 } ask_form;
 
 /* The fields of a request. 0: the error is set. */

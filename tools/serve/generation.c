@@ -238,9 +238,11 @@ static void finish(serve *s, generation *g, int why) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     g->finish = why;
+    if (why == MN_FINISH_LENGTH)
+        mn_stream_cut(g->stream);
     if (!g->stop_string && mn_stream_finish(g->stream, &events, &n, NULL) == MN_OK)
         answer_token(g->answer, g, NULL, events, n);
-    g->stop_string = g->stop_string || mn_stream_stopped(g->stream);
+    g->stop_string = g->stop_string || mn_stream_stopped(g->stream) > 0;
     if (g->stop_string)
         g->finish = MN_FINISH_STOP;
     end(s, g);
@@ -278,9 +280,10 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     if (mn_stream_push(g->stream, m->token, &events, &n, NULL) != MN_OK)
         n = 0;
     answer_token(g->answer, g, m, events, n);
-    if (g->done || !mn_stream_stopped(g->stream))
+    const int stopped = mn_stream_stopped(g->stream);
+    if (g->done || !stopped)
         return;
-    g->stop_string = 1;
+    g->stop_string = stopped > 0; /* else a second call began, and there may be one */
     finish(s, g, MN_FINISH_STOP);
 }
 

@@ -1,8 +1,9 @@
 /* call_json.c -- a call as a JSON object, {"name": "f", "arguments": {...}}, or a list of them
- * (calls.h). The key of the arguments may be "parameters", the arguments may be JSON inside a
- * string, as the interface of OpenAI has them, and may precede the name; then they are kept until
- * it comes. The automaton of JSON says where a byte stands; this file looks at the keys of the
- * calls alone. */
+ * (calls.h). The key of the name may be "function", that of the arguments "parameters"; name and
+ * arguments may stand in an object "function", as the interface of OpenAI has them, and the
+ * arguments may precede the name; then they are kept until it comes. The automaton of JSON says
+ * where a byte stands; this file looks at the keys of the calls alone, and call_args.c reads the
+ * arguments. */
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -20,20 +21,6 @@ static bool is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-static bool in_string(mn_json_state state) {
-    return state == MN_JSON_STRING || state == MN_JSON_ESCAPE || state == MN_JSON_HEX;
-}
-
-/* Arguments: given, or kept until the name is there. */
-static void put(mn_calls *s, const char *bytes, size_t n) {
-    mn_call_json *j = &s->json;
-    if (j->has_name)
-        mn_calls_put(s, bytes, n);
-    else
-        mn_text_put(&j->early, bytes, n);
-    s->out->failed |= j->early.failed;
-}
-
 /* ---- keys ------------------------------------------------------------------------------------ */
 static bool key_is(const mn_call_json *j, const char *key) {
     return j->n_key == strlen(key) && !memcmp(j->key, key, j->n_key);
@@ -42,7 +29,8 @@ static bool key_is(const mn_call_json *j, const char *key) {
 /* The key is whole: what its value is. Each of ours stands there once. Without a mark in front, a
  * key that calls do not have tells that this is none. */
 static mn_call_step end_key(const mn_calls *s, mn_call_json *j) {
-    const bool name = key_is(j, "name");
+    const bool function = key_is(j, "function");
+    const bool name = key_is(j, "name") || (function && !j->wrapped && !j->has_name);
     const bool args = key_is(j, "arguments") || key_is(j, "parameters");
     const bool known = key_is(j, "id") || key_is(j, "type");
     if ((name && j->has_name) || (args && j->has_args))
@@ -51,14 +39,14 @@ static mn_call_step end_key(const mn_calls *s, mn_call_json *j) {
         return MN_CALL_BAD;
     j->value = MN_CALL_OTHER_VALUE;
     if (name)
-        j->value = MN_CALL_NAME_VALUE;
+        j->value = function ? MN_CALL_FUNCTION_VALUE : MN_CALL_NAME_VALUE;
     else if (args)
-        j->value = MN_CALL_OBJECT_VALUE;
+        j->value = MN_CALL_ARGS_VALUE;
     return MN_CALL_MORE;
 }
 
 static mn_call_step in_key(const mn_calls *s, mn_call_json *j, char c) {
-    if (j->run.state == MN_JSON_COLON)
+    if (j->outer.run.state == MN_JSON_COLON)
         return end_key(s, j);
     if (j->n_key < sizeof j->key)
         j->key[j->n_key++] = c;
@@ -66,100 +54,74 @@ static mn_call_step in_key(const mn_calls *s, mn_call_json *j, char c) {
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-static void begin_arguments(mn_calls *s) {
-    s->json.has_args = true;
-    if (s->json.has_name)
-        mn_calls_begin(s);
-}
-
 static mn_call_step begin_value(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     j->chars = (mn_json_chars){0};
-    if (j->value == MN_CALL_NAME_VALUE) {
-        s->n_name = 0;
-        return step_of(c == '"');
-    }
-    if (j->value != MN_CALL_OBJECT_VALUE)
-        return MN_CALL_MORE;
-    if (c == '"') {
-        j->value = MN_CALL_STRING_VALUE;
-        j->inner = (mn_json_run){0};
-        j->inner_end = false;
+    if (j->value == MN_CALL_FUNCTION_VALUE && c == '{') {
+        j->wrapped = true;
+        j->level++;
         return MN_CALL_MORE;
     }
-    if (c != '{')
+    if (j->value != MN_CALL_NAME_VALUE && j->value != MN_CALL_FUNCTION_VALUE)
+        return MN_CALL_MORE;
+    j->value = MN_CALL_NAME_VALUE;
+    s->n_name = 0;
+    return step_of(c == '"');
+}
+
+/* The name is whole. */
+static mn_call_step end_name(mn_calls *s) {
+    mn_call_json *j = &s->json;
+    if (!s->n_name || j->chars.high || !mn_calls_may_call(s))
         return MN_CALL_BAD;
-    begin_arguments(s);
-    put(s, &c, 1);
+    j->has_name = true;
+    if (!j->has_args)
+        return MN_CALL_MORE;
+    mn_calls_begin(s);
+    mn_calls_put(s, j->early.ptr, j->early.len);
+    j->early.len = 0;
+    s->open = s->args.at != MN_CALL_ARGS_DONE;
     return MN_CALL_MORE;
+}
+
+static bool is_hex(char c) {
+    const char low = (char)(c | 0x20);
+    return (c >= '0' && c <= '9') || (low >= 'a' && low <= 'f');
 }
 
 /* A name has no control characters: it goes into headers and logs. */
 static mn_call_step in_name(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     char out[8];
-    const bool whole = j->run.state == MN_JSON_AFTER;
-    const int n = whole ? 0 : mn_json_chars_push(&j->chars, c, out);
+    if (j->outer.run.state == MN_JSON_AFTER)
+        return end_name(s);
+    if (j->chars.left && !is_hex(c))
+        return MN_CALL_BAD;
+    const int n = mn_json_chars_push(&j->chars, c, out);
     for (int i = 0; i < n; i++)
         if ((unsigned char)out[i] < 0x20 || !mn_calls_name(s, out[i]))
             return MN_CALL_BAD;
-    if (!whole)
-        return MN_CALL_MORE;
-    if (!s->n_name || j->chars.high)
-        return MN_CALL_BAD;
-    j->has_name = true;
-    if (j->has_args) {
-        mn_calls_begin(s);
-        mn_calls_put(s, j->early.ptr, j->early.len);
-        j->early.len = 0;
-    }
     return MN_CALL_MORE;
 }
 
-/* A character of arguments in a string. */
-static mn_call_step put_inner(mn_calls *s, char c) {
+/* A byte of the arguments. Those of an object that has no name yet are kept. */
+static mn_call_step in_args(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
-    if (is_space(c) && (j->inner_end || j->inner.state == MN_JSON_VALUE) && !j->inner.depth)
-        return MN_CALL_MORE;
-    if (j->inner_end || (!j->has_args && c != '{'))
-        return MN_CALL_BAD;
-    const mn_json_step step = mn_json_run_push(&j->inner, c);
-    if (step == MN_JSON_BAD)
-        return MN_CALL_BAD;
-    j->inner_end = step == MN_JSON_END;
-    if (!j->has_args)
-        begin_arguments(s);
-    put(s, &c, 1);
+    const mn_call_step step = mn_call_args_push(s, c);
+    if (step != MN_CALL_END)
+        return step;
+    j->in_args = false;
+    s->open = false;
+    mn_json_mend_push(&j->outer, '"', NULL); /* any value */
+    mn_json_mend_push(&j->outer, '"', NULL);
     return MN_CALL_MORE;
 }
 
-/* Half a surrogate pair is no character, so that what is wrong is still held as it came. */
-static mn_call_step in_arguments_string(mn_calls *s, char c) {
-    mn_call_json *j = &s->json;
-    char out[8];
-    const bool half = j->chars.high != 0;
-    if (j->run.state == MN_JSON_AFTER)
-        return step_of(j->inner_end && !half);
-    const int n = mn_json_chars_push(&j->chars, c, out);
-    if (half && n && !memcmp(out, "\xef\xbf\xbd", 3))
-        return MN_CALL_BAD;
-    mn_call_step step = MN_CALL_MORE;
-    for (int i = 0; i < n && step == MN_CALL_MORE; i++)
-        step = put_inner(s, out[i]);
-    return step;
-}
-
-/* A byte of the value, behind its first. */
-static mn_call_step in_value(mn_calls *s, char c, place at) {
-    mn_call_json *j = &s->json;
-    const bool string = in_string(at.state) && at.depth == j->level;
-    if (j->value == MN_CALL_NAME_VALUE && string)
-        return in_name(s, c);
-    if (j->value == MN_CALL_STRING_VALUE && string)
-        return in_arguments_string(s, c);
-    if (j->value == MN_CALL_OBJECT_VALUE && at.depth > j->level)
-        put(s, &c, 1);
-    return MN_CALL_MORE;
+static mn_call_step begin_args(mn_calls *s, char c) {
+    s->json.has_args = true;
+    s->json.in_args = true;
+    mn_call_args_begin(&s->args);
+    return in_args(s, c);
 }
 
 /* ---- calls and lists ------------------------------------------------------------------------- */
@@ -168,26 +130,38 @@ static void begin_call(mn_calls *s) {
     j->value = MN_CALL_NO_VALUE;
     j->has_name = false;
     j->has_args = false;
+    j->wrapped = false;
     j->early.len = 0;
-    s->framed = false;
+    s->given = false;
+}
+
+static void call_without_args(mn_calls *s) {
+    mn_calls_begin(s);
+    mn_calls_put(s, "{}", 2);
+    s->open = false;
+    s->json.has_args = true;
 }
 
 /* Behind a mark a call without arguments is one: models write so for tools that have none. */
 static mn_call_step end_call(mn_calls *s) {
     mn_call_json *j = &s->json;
+    if (j->wrapped) { /* what surrounds the function is not looked at */
+        j->wrapped = false;
+        j->level--;
+        j->value = MN_CALL_OTHER_VALUE;
+        return MN_CALL_MORE;
+    }
     if (!j->has_name || (!j->has_args && !s->marked))
         return MN_CALL_BAD;
-    if (!j->has_args) {
-        mn_calls_begin(s);
-        mn_calls_put(s, "{}", 2);
-    }
+    if (!j->has_args)
+        call_without_args(s);
     s->held.len = 0;
-    return j->run.state == MN_JSON_DONE ? MN_CALL_END : MN_CALL_MORE;
+    return j->outer.run.state == MN_JSON_DONE ? MN_CALL_END : MN_CALL_MORE;
 }
 
 /* A byte between the calls of a list. */
 static mn_call_step in_list(mn_calls *s, char c) {
-    const mn_json_run *run = &s->json.run;
+    const mn_json_run *run = &s->json.outer.run;
     if (run->state == MN_JSON_DONE)
         return MN_CALL_END;
     if (run->depth == 2 && c == '{')
@@ -202,12 +176,10 @@ static mn_call_step begin(mn_calls *s, char c) {
     return MN_CALL_MORE;
 }
 
-mn_call_step mn_call_json_push(mn_calls *s, char c) {
+/* A byte of the objects around the arguments, which stood at `at`. */
+static mn_call_step outer(mn_calls *s, char c, place at) {
     mn_call_json *j = &s->json;
-    const mn_json_run *run = &j->run;
-    const place at = {run->state, run->depth};
-    if (mn_json_run_push(&j->run, c) == MN_JSON_BAD)
-        return MN_CALL_BAD;
+    const mn_json_run *run = &j->outer.run;
     if (!at.depth)
         return begin(s, c);
     if (at.depth < j->level)
@@ -215,14 +187,48 @@ mn_call_step mn_call_json_push(mn_calls *s, char c) {
     if (run->depth < j->level)
         return end_call(s);
     if (at.depth > j->level)
-        return in_value(s, c, at);
+        return MN_CALL_MORE;
     if (at.state == MN_JSON_FIRST_KEY || at.state == MN_JSON_KEY) {
         j->n_key = 0;
         return MN_CALL_MORE;
     }
-    if (in_string(at.state) && run->in_key)
+    if (at.state == MN_JSON_STRING && run->in_key)
         return in_key(s, j, c);
     if (at.state == MN_JSON_VALUE && run->state != MN_JSON_VALUE)
         return begin_value(s, c);
-    return in_value(s, c, at);
+    if (at.state == MN_JSON_STRING && j->value == MN_CALL_NAME_VALUE)
+        return in_name(s, c);
+    return MN_CALL_MORE;
 }
+
+static mn_call_step push(mn_calls *s, char c) {
+    mn_call_json *j = &s->json;
+    const mn_json_run *run = &j->outer.run;
+    const place at = {run->state, run->depth};
+    if (j->in_args)
+        return in_args(s, c);
+    if (at.state == MN_JSON_VALUE && at.depth && at.depth == j->level &&
+        j->value == MN_CALL_ARGS_VALUE && !is_space(c))
+        return begin_args(s, c);
+    if (mn_json_mend_push(&j->outer, c, NULL) == MN_JSON_BAD)
+        return MN_CALL_BAD;
+    return outer(s, c, at);
+}
+
+/* Of an object that broke off right behind its name the brace is missing, not the arguments. */
+static bool finish(mn_calls *s, int next) {
+    const mn_call_json *j = &s->json;
+    const mn_json_run *run = &j->outer.run;
+    const bool whole = run->state == MN_JSON_AFTER && run->depth == j->level;
+    const bool cut = j->in_args && j->has_name && s->marked && (next < 0 || next == '<');
+    if (s->open || (cut && !s->given)) {
+        mn_call_args_close(s);
+        s->open = false;
+        return true;
+    }
+    if (j->has_name && !j->has_args && whole && s->marked)
+        call_without_args(s);
+    return s->framed;
+}
+
+const mn_call_form mn_call_json_form = {push, finish};

@@ -1,6 +1,7 @@
-/* call_named.c -- a call whose name stands in front of its arguments, as Mistral's later models
- * write them (calls.h): name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}. The id is
- * dropped: callers make their own. */
+/* call_named.c -- a call whose name stands in front of its arguments (calls.h): Mistral's later
+ * models write name[ARGS]{...}, name[CALL_ID]id[ARGS]{...} or name{...}, functionary's name, a line
+ * break, in version 2 a mark of the content, and {...}. The id is dropped: callers make their own.
+ * With functionary the name "all" begins text. */
 #include "text/chat/calls.h"
 #include <string.h>
 
@@ -15,24 +16,25 @@ static bool in_word(char c) {
 
 static mn_call_step arguments(mn_calls *s, char c) {
     mn_call_named *f = &s->named;
-    if (f->at != MN_CALL_IN_ARGS) {
-        f->at = MN_CALL_IN_ARGS;
-        mn_calls_begin(s);
-    }
-    const mn_json_step step = mn_json_run_push(&f->run, c);
-    if (step == MN_JSON_BAD)
-        return MN_CALL_BAD;
-    mn_calls_put(s, &c, 1);
-    return step == MN_JSON_END ? MN_CALL_END : MN_CALL_MORE;
+    if (f->at != MN_CALL_IN_ARGS)
+        mn_call_args_begin(&s->args);
+    f->at = MN_CALL_IN_ARGS;
+    return mn_call_args_push(s, c);
 }
 
-/* The '[' of a mark: of ours, or of the next call's, which makes what is held text. */
-static mn_call_step begin_mark(mn_calls *s, const char *mark) {
+/* ---- marks ----------------------------------------------------------------------------------- */
+/* n bytes of the mark were read; NULL: [ARGS] or [CALL_ID]. */
+static mn_call_step begin_mark(mn_calls *s, const char *mark, uint16_t n) {
     s->named.at = MN_CALL_IN_MARK;
     s->named.mark = mark;
-    s->named.n_mark = 1;
-    s->again = s->held.len; /* at the '[' */
+    s->named.n_mark = n;
     return MN_CALL_MORE;
+}
+
+/* '[' begins our mark or the next call's: what is read again if it is the latter. */
+static mn_call_step begin_bracket(mn_calls *s, const char *mark) {
+    s->again = s->held.len;
+    return begin_mark(s, mark, 1);
 }
 
 static mn_call_step in_mark(mn_calls *s, char c) {
@@ -45,31 +47,80 @@ static mn_call_step in_mark(mn_calls *s, char c) {
         return MN_CALL_BAD;
     if (f->mark[f->n_mark])
         return MN_CALL_MORE;
-    f->at = f->mark == id ? MN_CALL_IN_ID : MN_CALL_IN_GAP;
     s->again = 0;
+    if (f->is_text)
+        return MN_CALL_TEXT;
+    f->at = f->mark == id ? MN_CALL_IN_ID : MN_CALL_IN_GAP;
     return MN_CALL_MORE;
 }
 
-mn_call_step mn_call_named_push(mn_calls *s, char c) {
+/* ---- names ----------------------------------------------------------------------------------- */
+/* The line with the name ends. */
+static mn_call_step end_line(mn_calls *s) {
+    mn_call_named *f = &s->named;
+    f->is_text = mn_str_is((mn_str){s->name, s->n_name}, "all");
+    if (!f->is_text && !mn_calls_may_call(s))
+        return MN_CALL_BAD;
+    if (f->content)
+        return begin_mark(s, f->content, 0);
+    f->at = MN_CALL_IN_GAP;
+    return f->is_text ? MN_CALL_TEXT : MN_CALL_MORE;
+}
+
+/* Without a mark only the name of a tool goes on, and only a mark behind it makes it a call. */
+static mn_call_step in_name(mn_calls *s, char c) {
+    const mn_call_named *f = &s->named;
+    const bool ends = (c == '[' || c == '{' || c == '\n') && s->n_name;
+    if (ends && c == '\n')
+        return f->lines ? end_line(s) : MN_CALL_BAD;
+    if (ends && (f->lines || !mn_calls_may_call(s)))
+        return MN_CALL_BAD;
+    if (ends && c == '[')
+        return begin_bracket(s, NULL);
+    if (ends)
+        return s->marked ? arguments(s, c) : MN_CALL_BAD;
+    if (!in_word(c) || !mn_calls_name(s, c))
+        return MN_CALL_BAD;
+    return s->marked || mn_calls_begins_tool(s) ? MN_CALL_MORE : MN_CALL_BAD;
+}
+
+static mn_call_step push(mn_calls *s, char c) {
     mn_call_named *f = &s->named;
     switch (f->at) {
     case MN_CALL_IN_NAME:
-        if (c == '[')
-            return begin_mark(s, NULL);
-        if (c == '{')
-            return arguments(s, c);
-        return in_word(c) && mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
+        return in_name(s, c);
     case MN_CALL_IN_MARK:
         return in_mark(s, c);
     case MN_CALL_IN_ID:
         if (c == '[')
-            return begin_mark(s, "[ARGS]");
+            return begin_bracket(s, "[ARGS]");
         return in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
     case MN_CALL_IN_GAP:
-        if (is_space(c))
-            return MN_CALL_MORE;
-        return c == '{' ? arguments(s, c) : MN_CALL_BAD;
+        return is_space(c) ? MN_CALL_MORE : arguments(s, c);
     default:
         return arguments(s, c);
     }
 }
+
+/* Nothing behind the name but the next mark, or the end: a tool without parameters. A name alone
+ * must be a tool's. */
+static bool finish(mn_calls *s, int next) {
+    mn_call_named *f = &s->named;
+    const bool ends = next < 0 || next == '[' || next == '<' || next == '>';
+    const bool alone = f->at == MN_CALL_IN_NAME || f->at == MN_CALL_IN_MARK;
+    const bool empty =
+        f->at == MN_CALL_IN_GAP || (f->at == MN_CALL_IN_ARGS && s->args.at == MN_CALL_ARGS_BEGIN);
+    if (s->given) {
+        mn_call_args_close(s);
+        return true;
+    }
+    if (!s->marked || f->is_text || !s->n_name)
+        return false;
+    if (!(empty && ends) && !(alone && mn_calls_is_tool(s)))
+        return false;
+    mn_call_args_begin(&s->args);
+    mn_call_args_close(s);
+    return true;
+}
+
+const mn_call_form mn_call_named_form = {push, finish};

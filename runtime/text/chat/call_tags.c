@@ -8,17 +8,32 @@
  * what is JSON and no string, and of a type that the request's tools state for the parameter, is
  * passed on as it is, everything else becomes a string. Templates write True, False and None as
  * Python does. A value that may still be JSON is kept until it has ended, or is so long that no
- * number is. */
+ * number is.
+ *
+ * Functionary and Llama 3.1 write one JSON object behind the name: <function=name>{...}</function>.
+ *
+ * Models leave out ends of values and functions, and write parameters that are none. What belongs
+ * to a call that was given is dropped up to the next tag; text behind a call that has no end is
+ * text. */
 #include "text/chat/call_types.h"
 #include "text/json/schema_types.h"
 #include "text/chat/calls.h"
 #include <string.h>
 
 enum { MAYBE_MAX = 4096 };
-static const char end_value_tag[] = "\n</parameter>";
+static mn_call_step end_function(mn_calls *s, bool at_mark);
+static mn_call_step end_key(mn_calls *s);
+static mn_call_step in_json(mn_calls *s, char c);
 
 static bool is_space(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+static void put_made(mn_calls *s) {
+    if (s->made.len)
+        mn_calls_put(s, s->made.ptr, s->made.len);
+    s->out->failed |= s->made.failed;
+    s->made.len = 0;
 }
 
 static void put_z(mn_calls *s, const char *text) {
@@ -103,9 +118,24 @@ static void keep(mn_calls *s, char c) {
         return;
     if (f->run.depth) {
         f->kind = MN_CALL_RAW_JSON;
-        mn_calls_put(s, f->maybe.ptr, f->maybe.len);
+        f->raw = (mn_json_mend){0};
+        for (size_t i = 0; i < f->maybe.len; i++)
+            mn_json_mend_push(&f->raw, f->maybe.ptr[i], &s->made);
+        put_made(s);
     } else
         begin_string(s);
+}
+
+/* A long value that is no JSON any more is closed; the rest of it is dropped. */
+static mn_call_step raw_byte(mn_calls *s, char c) {
+    mn_call_tags *f = &s->tags;
+    const mn_json_step step = mn_json_mend_push(&f->raw, c, &s->made);
+    if (step == MN_JSON_BAD)
+        mn_json_mend_close(&f->raw, &s->made);
+    if (step != MN_JSON_MORE)
+        f->kind = MN_CALL_SPOILT;
+    put_made(s);
+    return MN_CALL_MORE;
 }
 
 /* A byte of a value that is no part of the tag behind it. */
@@ -132,28 +162,30 @@ static mn_call_step value_byte(mn_calls *s, char c) {
         put_escaped(s, &c, 1);
         return MN_CALL_MORE;
     }
-    const bool json = mn_json_run_push(&f->run, c) != MN_JSON_BAD;
-    if (f->kind == MN_CALL_RAW_JSON && !json)
-        return MN_CALL_BAD;
     if (f->kind == MN_CALL_RAW_JSON)
-        mn_calls_put(s, &c, 1);
-    else if (json)
-        keep(s, c);
-    if (json)
+        return raw_byte(s, c);
+    if (f->kind == MN_CALL_SPOILT) {
+        s->held.len = 0;
         return MN_CALL_MORE;
+    }
+    if (mn_json_run_push(&f->run, c) != MN_JSON_BAD) {
+        keep(s, c);
+        return MN_CALL_MORE;
+    }
     begin_string(s);
     put_escaped(s, &c, 1);
     return MN_CALL_MORE;
 }
 
-static mn_call_step end_value(mn_calls *s) {
+static void end_value(mn_calls *s) {
     mn_call_tags *f = &s->tags;
     const bool whole = mn_json_run_whole(&f->run);
-    if (f->kind == MN_CALL_RAW_JSON && !whole)
-        return MN_CALL_BAD;
     f->at = MN_CALL_TAG_GAP;
     f->n_tag = 0;
     const char *word = f->kind == MN_CALL_MAYBE_WORD ? word_of(f) : NULL;
+    if (f->kind == MN_CALL_RAW_JSON)
+        mn_json_mend_close(&f->raw, &s->made);
+    put_made(s);
     if (f->kind == MN_CALL_EMPTY)
         put_z(s, "\"\"");
     else if (word)
@@ -165,62 +197,109 @@ static mn_call_step end_value(mn_calls *s) {
     if (f->kind == MN_CALL_STRING)
         put_z(s, "\"");
     s->held.len = 0;
-    return MN_CALL_MORE;
 }
 
-/* The tag at the end has its line break in front of it, or none. */
-static bool on_end_tag(const char *text, size_t n, bool *whole) {
-    const size_t len = sizeof end_value_tag - 1;
-    const bool line = n <= len && !memcmp(text, end_value_tag, n);
-    const bool bare = n < len && !memcmp(text, end_value_tag + 1, n);
-    *whole = (line && n == len) || (bare && n == len - 1);
-    return line || bare;
+/* ---- where a value ends ---------------------------------------------------------------------- */
+typedef enum { NO_END, MAY_END, VALUE_ENDS, FUNCTION_ENDS, NEXT_VALUE } value_end;
+
+/* -1: the text does not begin so; 0: as far as it goes; 1: it does. */
+static int begins(const char *text, size_t n, const char *with) {
+    const size_t len = strlen(with);
+    if (memcmp(text, with, MN_MIN(n, len)) != 0)
+        return -1;
+    return n >= len;
+}
+
+/* "</function>" and the mark behind it: the end of the value was left out. */
+static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
+    static const char tag[] = "</function>";
+    const int on = begins(text, n, tag);
+    if (on <= 0)
+        return on ? NO_END : MAY_END;
+    size_t at = sizeof tag - 1;
+    while (at < n && is_space(text[at]))
+        at++;
+    const int mark = mn_calls_on_close(s, text + at, n - at);
+    if (mark < 0)
+        return NO_END;
+    return mark ? FUNCTION_ENDS : MAY_END;
+}
+
+/* "<parameter=key>" of a key that the tool has, in a line of its own: the end was left out. */
+static value_end next_value(const mn_calls *s, const char *text, size_t n) {
+    static const char tag[] = "<parameter=";
+    const int on = begins(text, n, tag);
+    if (on <= 0)
+        return on ? NO_END : MAY_END;
+    const mn_str key = {text + sizeof tag - 1, n - (sizeof tag - 1)};
+    const char last = key.len ? key.ptr[key.len - 1] : 0;
+    const mn_str name = {s->name, s->n_name};
+    if (last == '\n' || last == '<')
+        return NO_END;
+    if (last != '>')
+        return MAY_END;
+    const bool is_key = mn_call_types_has_key(s->tools, name, (mn_str){key.ptr, key.len - 1});
+    return is_key ? NEXT_VALUE : NO_END;
+}
+
+/* What the text, which stands in a value, is on the way to. The tag at the end has its line break
+ * in front of it, or none. */
+static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
+    const bool line = n && *text == '\n';
+    const char *tag = text + line;
+    const size_t left = n - line;
+    const int on = begins(tag, left, "</parameter>");
+    if (on >= 0)
+        return on ? VALUE_ENDS : MAY_END;
+    const value_end function = ends_function(s, tag, left);
+    if (function != NO_END || !line)
+        return function;
+    return next_value(s, tag, left);
+}
+
+static mn_call_step end_at_tag(mn_calls *s, value_end end) {
+    mn_call_tags *f = &s->tags;
+    const size_t before = sizeof "\n<parameter=" - 1;
+    if (end == NEXT_VALUE) { /* without its '>' */
+        f->n_key = (uint16_t)(f->n_tag - before - 1);
+        memcpy(f->key, f->tag + before, f->n_key);
+    }
+    end_value(s);
+    if (end == FUNCTION_ENDS)
+        return end_function(s, true);
+    return end == NEXT_VALUE ? end_key(s) : MN_CALL_MORE;
 }
 
 static mn_call_step in_value(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
-    bool whole = false;
-    mn_call_step step = MN_CALL_MORE;
     f->tag[f->n_tag++] = c;
-    while (step == MN_CALL_MORE && f->n_tag && !on_end_tag(f->tag, f->n_tag, &whole)) {
-        step = value_byte(s, f->tag[0]);
-        if (step == MN_CALL_BAD)
-            break;
+    while (f->n_tag) {
+        const value_end end = end_of_value(s, f->tag, f->n_tag);
+        if (end == MAY_END && f->n_tag < sizeof f->tag)
+            return MN_CALL_MORE;
+        if (end > MAY_END)
+            return end_at_tag(s, end);
+        value_byte(s, f->tag[0]);
         f->n_tag--;
         memmove(f->tag, f->tag + 1, f->n_tag);
     }
-    if (step == MN_CALL_MORE && whole)
-        step = end_value(s);
-    if (step == MN_CALL_BAD)
-        mn_calls_again(s, f->tag, f->n_tag);
-    return step;
+    return MN_CALL_MORE;
 }
 
 /* ---- tags ------------------------------------------------------------------------------------ */
-/* false: the tag is on the way to none of the two; *whole: which of them it is, 1 or 2 */
-static bool on_tag(const mn_call_tags *f, const char *one, const char *other, int *whole) {
-    const char *tags[] = {one, other};
-    *whole = 0;
-    for (int i = 0; i < 2 && tags[i]; i++) {
-        const size_t len = strlen(tags[i]);
-        if (f->n_tag > len || memcmp(tags[i], f->tag, f->n_tag) != 0)
-            continue;
-        *whole = f->n_tag == len ? i + 1 : 0;
-        return true;
-    }
-    return false;
+/* The call is given once it has a tag of its own, behind a mark at once. */
+static void announce(mn_calls *s) {
+    if (!s->given)
+        mn_calls_begin(s);
 }
 
-/* <function= */
-static mn_call_step in_first_tag(mn_calls *s, char c) {
-    mn_call_tags *f = &s->tags;
-    int whole = 0;
-    f->tag[f->n_tag++] = c;
-    if (!on_tag(f, "<function=", NULL, &whole))
-        return MN_CALL_BAD;
-    if (whole)
-        f->at = MN_CALL_TAG_NAME;
-    return MN_CALL_MORE;
+static mn_call_step end_function(mn_calls *s, bool at_mark) {
+    announce(s);
+    put_z(s, s->tags.has_args ? "}" : "{}");
+    s->open = false;
+    if (at_mark)
+        mn_calls_mark_closed(s);
+    return MN_CALL_END;
 }
 
 static mn_call_step in_name(mn_calls *s, char c) {
@@ -229,42 +308,70 @@ static mn_call_step in_name(mn_calls *s, char c) {
         const bool wrong = (unsigned char)c <= 0x20 || c == '<' || c == '"';
         return !wrong && mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
     }
-    if (!s->n_name)
+    if (!s->n_name || !mn_calls_may_call(s))
         return MN_CALL_BAD;
-    mn_calls_begin(s);
+    if (s->marked)
+        announce(s);
     f->at = MN_CALL_TAG_GAP;
     f->n_tag = 0;
     return MN_CALL_MORE;
 }
 
+/* The text between tags is no part of the call; it is held, up to a tag that goes on with it. */
+static mn_call_step in_junk(mn_calls *s) {
+    static const char *const ends[] = {"</parameter>", "</function>", "<parameter="};
+    mn_call_tags *f = &s->tags;
+    const mn_str held = {s->held.ptr, s->held.len};
+    f->n_tag = 0;
+    if (mn_calls_ends_with_mark(s))
+        return MN_CALL_BAD;
+    if (mn_str_ends(held, ends[0])) {
+        s->held.len = 0;
+        f->at = MN_CALL_TAG_GAP;
+    } else if (mn_str_ends(held, ends[1])) {
+        return end_function(s, false);
+    } else if (mn_str_ends(held, ends[2])) {
+        f->n_key = 0;
+        f->at = MN_CALL_TAG_KEY;
+    }
+    return MN_CALL_MORE;
+}
+
+static mn_call_step begin_junk(mn_calls *s) {
+    if (!s->given)
+        return MN_CALL_BAD;
+    s->tags.at = MN_CALL_TAG_JUNK;
+    return in_junk(s);
+}
+
 /* Between parameters. */
 static mn_call_step in_gap(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
-    int whole = 0;
     if (is_space(c) && !f->n_tag)
         return MN_CALL_MORE;
+    if (c == '{' && !f->n_tag && !f->has_args) {
+        f->at = MN_CALL_TAG_JSON;
+        mn_call_args_begin(&s->args);
+        return in_json(s, c);
+    }
     f->tag[f->n_tag++] = c;
-    if (!on_tag(f, "<parameter=", "</function>", &whole))
-        return MN_CALL_BAD;
-    if (!whole)
+    const int parameter = begins(f->tag, f->n_tag, "<parameter=");
+    const int end = begins(f->tag, f->n_tag, "</function>");
+    if (parameter < 0 && end < 0)
+        return begin_junk(s);
+    if (end == 1)
+        return end_function(s, false);
+    if (parameter < 1)
         return MN_CALL_MORE;
     f->n_tag = 0;
     f->n_key = 0;
     f->at = MN_CALL_TAG_KEY;
-    if (whole == 1)
-        return MN_CALL_MORE;
-    put_z(s, f->has_args ? "}" : "{}");
-    return MN_CALL_END;
+    return MN_CALL_MORE;
 }
 
-static mn_call_step in_key(mn_calls *s, char c) {
+static mn_call_step end_key(mn_calls *s) {
     mn_call_tags *f = &s->tags;
-    if (c != '>') {
-        if ((unsigned char)c < 0x20 || f->n_key == sizeof f->key)
-            return MN_CALL_BAD;
-        f->key[f->n_key++] = c;
-        return MN_CALL_MORE;
-    }
+    announce(s);
     put_z(s, f->has_args ? ", \"" : "{\"");
     put_escaped(s, f->key, f->n_key);
     put_z(s, "\": ");
@@ -273,20 +380,57 @@ static mn_call_step in_key(mn_calls *s, char c) {
     f->types = mn_call_types_of(s->tools, (mn_str){s->name, s->n_name}, (mn_str){f->key, f->n_key});
     f->kind = MN_CALL_EMPTY;
     f->trimmed = false;
+    f->n_tag = 0;
     return MN_CALL_MORE;
 }
 
-mn_call_step mn_call_tags_push(mn_calls *s, char c) {
+static mn_call_step in_key(mn_calls *s, char c) {
+    mn_call_tags *f = &s->tags;
+    if (c == '>' && f->n_key)
+        return end_key(s);
+    if (c == '>' || (unsigned char)c < 0x20 || f->n_key == sizeof f->key)
+        return begin_junk(s);
+    f->key[f->n_key++] = c;
+    return MN_CALL_MORE;
+}
+
+static mn_call_step in_json(mn_calls *s, char c) {
+    const mn_call_step step = mn_call_args_push(s, c);
+    if (step == MN_CALL_END)
+        s->open = false;
+    return step;
+}
+
+static mn_call_step push(mn_calls *s, char c) {
     switch (s->tags.at) {
-    case MN_CALL_TAG:
-        return in_first_tag(s, c);
     case MN_CALL_TAG_NAME:
         return in_name(s, c);
     case MN_CALL_TAG_GAP:
         return in_gap(s, c);
     case MN_CALL_TAG_KEY:
         return in_key(s, c);
+    case MN_CALL_TAG_JUNK:
+        return in_junk(s);
+    case MN_CALL_TAG_JSON:
+        return in_json(s, c);
     default:
         return in_value(s, c);
     }
 }
+
+/* A tag that was begun and is not whole is dropped. */
+static bool finish(mn_calls *s, int next) {
+    (void)next;
+    if (!s->given)
+        return false;
+    if (s->tags.at == MN_CALL_TAG_VALUE)
+        end_value(s);
+    if (s->tags.at == MN_CALL_TAG_JSON)
+        mn_call_args_close(s);
+    else if (s->open)
+        put_z(s, s->tags.has_args ? "}" : "{}");
+    s->open = false;
+    return true;
+}
+
+const mn_call_form mn_call_tags_form = {push, finish};

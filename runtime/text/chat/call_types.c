@@ -42,17 +42,48 @@ static const cJSON *function_of(const cJSON *tool, mn_str name) {
     return own && mn_str_is(name, own) ? function : NULL;
 }
 
-uint32_t mn_call_types_of(const cJSON *tools, mn_str name, mn_str key) {
+static const cJSON *find(const cJSON *tools, mn_str name) {
     const cJSON *tool = NULL;
     cJSON_ArrayForEach(tool, tools) {
         const cJSON *function = function_of(tool, name);
-        const cJSON *parameters = mn_json_item(function, "parameters");
-        const cJSON *schema = NULL;
-        cJSON_ArrayForEach(schema, mn_json_item(parameters, "properties")) {
-            mn_schema_reader r = {named, (void *)(uintptr_t)parameters, 0};
-            if (schema->string && mn_str_is(key, schema->string))
-                return mn_schema_types(&r, schema);
-        }
+        if (function)
+            return function;
     }
-    return 0;
+    return NULL;
+}
+
+bool mn_call_types_has(const cJSON *tools, mn_str name) {
+    return find(tools, name) != NULL;
+}
+
+bool mn_call_types_begins(const cJSON *tools, mn_str name) {
+    const cJSON *tool = NULL;
+    cJSON_ArrayForEach(tool, tools) {
+        const cJSON *function = mn_json_item(tool, "function");
+        const char *own = cJSON_GetStringValue(mn_json_item(function ? function : tool, "name"));
+        if (own && strlen(own) >= name.len && !memcmp(own, name.ptr, (size_t)name.len))
+            return true;
+    }
+    return false;
+}
+
+/* The schema of a parameter; NULL: the tool does not state it. */
+static const cJSON *schema_of(const cJSON *parameters, mn_str key) {
+    const cJSON *schema = NULL;
+    cJSON_ArrayForEach(schema, mn_json_item(parameters, "properties")) {
+        if (schema->string && mn_str_is(key, schema->string))
+            return schema;
+    }
+    return NULL;
+}
+
+bool mn_call_types_has_key(const cJSON *tools, mn_str name, mn_str key) {
+    return schema_of(mn_json_item(find(tools, name), "parameters"), key) != NULL;
+}
+
+uint32_t mn_call_types_of(const cJSON *tools, mn_str name, mn_str key) {
+    const cJSON *parameters = mn_json_item(find(tools, name), "parameters");
+    const cJSON *schema = schema_of(parameters, key);
+    mn_schema_reader r = {named, (void *)(uintptr_t)parameters, 0};
+    return schema ? mn_schema_types(&r, schema) : 0;
 }

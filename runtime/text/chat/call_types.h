@@ -12,4 +12,10 @@ mn_status mn_call_types_read(mn_str tools, struct cJSON **out, mn_error *err);
  * tools: may be NULL. */
 uint32_t mn_call_types_of(const struct cJSON *tools, mn_str name, mn_str key);
 
+/* Whether a tool has this name, whether a name begins so, and whether the tool has this parameter.
+ * tools: may be NULL. */
+bool mn_call_types_has(const struct cJSON *tools, mn_str name);
+bool mn_call_types_begins(const struct cJSON *tools, mn_str name);
+bool mn_call_types_has_key(const struct cJSON *tools, mn_str name, mn_str key);
+
 #endif

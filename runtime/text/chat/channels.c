@@ -109,8 +109,11 @@ static mn_channel end_header(mn_channels *c) {
     else if (*tool) {
         snprintf(c->tool, sizeof c->tool, "%.*s", name_length(tool), tool);
         c->part = MN_CHANNEL_CALL;
-    } else
+    } else if (word_is(name, "commentary")) {
+        c->part = MN_CHANNEL_ANSWER;
+    } else {
         c->part = *name ? MN_CHANNEL_THINKING : MN_CHANNEL_ANSWER;
+    }
     c->header[0] = 0;
     return MN_CHANNEL_HEADER;
 }
@@ -120,6 +123,12 @@ static mn_channel in_header(mn_channels *c, int32_t id) {
         return end_header(c);
     if (!add_piece(c, id))
         c->part = MN_CHANNEL_ANSWER; // no end in sight
+    return c->part;
+}
+
+mn_channel mn_channels_break(mn_channels *c) {
+    if (c->part == MN_CHANNEL_HEADER)
+        end_header(c);
     return c->part;
 }
 

@@ -1,8 +1,9 @@
 /* channels.h -- which part of a model's output is the answer. Two ways of saying so, both in tokens
  * of their own:
  *   Harmony (gpt-oss): <|start|>role<|channel|>NAME to=TOOL<|message|>text<|end|>; the channel
- *   "final" is the answer, and so is a message without a channel; one that is addressed to a tool
- *   is a call (https://github.com/openai/harmony, docs/format.md); a pair such as <think> ...
+ *   "final" is the answer, and so is a message without a channel, and one of "commentary" that is
+ *   addressed to nobody: it tells the user what is called next; one that is addressed to a tool is
+ *   a call (https://github.com/openai/harmony, docs/format.md); a pair such as <think> ...
  *   </think> around what is not.
  * A text that merely spells such a token switches nothing; models without such tokens are for
  * think_tags.h. */
@@ -26,14 +27,16 @@ typedef struct {
     mn_channel part;
     /* since <|start|>; '|' where <|channel|> stood, ' ' for other marks */
     char header[MN_HEADER_MAX];
-    char tool[64]; /* whom the last message is addressed to: "functions.f"; cut */
-} mn_channels;     /* plain data, one thread at a time; tok outlives it */
+    char tool[MN_HEADER_MAX]; /* whom the last message is addressed to: "functions.f" */
+} mn_channels;                /* plain data, one thread at a time; tok outlives it */
 
 mn_channels mn_channels_of(const mn_tokenizer *tok);
 /* what id is part of, in the order of the text */
 mn_channel mn_channels_push(mn_channels *c, int32_t id);
 /* Ids of a prompt: what they leave open is where the output begins. */
 void mn_channels_prompt(mn_channels *c, const int32_t *ids, size_t n);
+/* Ends a header that an output broke off; MN_CHANNEL_CALL: it addresses a tool, c->tool. */
+mn_channel mn_channels_break(mn_channels *c);
 /* A special token that begins or divides a tool call ([TOOL_CALLS], <|python_tag|>): it is shown,
  * for the call is not one without it. */
 bool mn_channels_shows(const mn_channels *c, int32_t id);

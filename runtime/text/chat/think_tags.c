@@ -81,6 +81,34 @@ static void think(mn_think_tags *s, mn_text *text, bool last) {
         give(s, text, len - (last ? 0 : partial(&s->held, 0, close_tag)));
 }
 
+/* Gives what stands before the next tag, or once nothing does, takes the tag away; true: there may
+ * be more to give. */
+static bool answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
+    const char *held = s->held.ptr;
+    const size_t len = s->held.len;
+    const char *open = memmem(held, len, open_tag, sizeof open_tag - 1);
+    const char *close = memmem(held, len, close_tag, sizeof close_tag - 1);
+    const bool opens = open && (!close || open < close);
+    const char *tag = opens ? open : close;
+    const size_t n = opens ? sizeof open_tag - 1 : sizeof close_tag - 1;
+    if (!tag) {
+        const size_t held_back =
+            last ? 0 : MN_MAX(partial(&s->held, 0, open_tag), partial(&s->held, 0, close_tag));
+        give(s, text, len - held_back);
+    } else if (tag > held) {
+        give(s, text, (size_t)(tag - held));
+    } else if (literal) {
+        give(s, text, n);
+    } else {
+        drop(s, n);
+        s->trim = true;
+        if (opens)
+            begin_thinking(s);
+        return true;
+    }
+    return false;
+}
+
 /* White space behind a tag goes, however many pieces bring it. */
 static void trim(mn_think_tags *s) {
     size_t n = 0;
@@ -91,7 +119,7 @@ static void trim(mn_think_tags *s) {
         drop(s, n);
 }
 
-void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool *thinking) {
+void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal, bool *thinking) {
     bool changed = true;
     mn_text_put(&s->held, text->ptr ? text->ptr : "", text->len);
     text->len = 0;
@@ -107,8 +135,8 @@ void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool *thinki
             begin(s, last);
         else if (s->state == MN_THINK_INSIDE)
             think(s, text, last);
-        else
-            give(s, text, s->held.len);
+        else if (answer(s, text, last, literal))
+            continue;
         changed = (int)s->state != before;
     }
 }

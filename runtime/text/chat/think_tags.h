@@ -1,7 +1,7 @@
 /* think_tags.h -- <think> ... </think> as ordinary text, where the vocabulary has no tokens for it
  * and the chat template speaks of it: models that were taught to think with another's vocabulary.
- * Only an output that begins with the tag, or a prompt that ends with it, opens such a part. Tags
- * may be cut anywhere between pieces; what may still become one is held back. */
+ * They mean what tokens would: every <think> opens such a part, and a </think> that closes none is
+ * nobody's. Tags may be cut anywhere between pieces; what may still become one is held back. */
 #ifndef MN_THINK_H
 #define MN_THINK_H
 #include "base/base.h"
@@ -15,9 +15,9 @@ typedef struct {
 bool mn_think_tags_in(mn_str chat_template);
 void mn_think_tags_prompt(mn_think_tags *s, mn_str end_of_prompt);
 /* text: what is new, replaced by what can be given, all of it of the part that *thinking says; what
- * belongs to the other one comes with the next call. last: no more will come. text->failed where
- * memory runs out. */
-void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool *thinking);
+ * belongs to the other one comes with the next call. last: no more will come. literal: the answer
+ * is in the middle of a call: its tags are text. text->failed where memory runs out. */
+void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal, bool *thinking);
 void mn_think_tags_free(mn_think_tags *s);
 
 #endif

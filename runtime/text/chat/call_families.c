@@ -1,0 +1,111 @@
+/* call_families.c -- the table of families (call_families.h), which of them a model belongs to, and
+ * how a grammar spells their calls. All of it is constant. */
+#include "text/chat/call_families.h"
+#include <string.h>
+
+/* The first whose mark is in the template, else in the vocabulary: models that were tuned with
+ * another template keep the vocabulary of their parents. */
+static const mn_call_family families[] = {
+    /* Mistral: [TOOL_CALLS][{...}], later [TOOL_CALLS]name[ARGS]{...} */
+    {.opens = {"[TOOL_CALLS]"}, .named = true, .lists = true},
+    /* Phi-4-mini, Granite 3: <|tool_call|>[{...}]<|/tool_call|>, later <tool_call>[{...}] */
+    {.opens = {"<|tool_call|>", "<tool_call>"},
+     .closes = {"<|/tool_call|>", "</tool_call>"},
+     .lists = true},
+    /* Hermes, Qwen, Granite 4: <tool_call>{...}</tool_call>; Qwen3-Coder: tags in it */
+    {.opens = {"<tool_call>"}, .closes = {"</tool_call>"}, .tags = true},
+    /* functionary 3.1, Llama 3.1 with tools of one's own: <function=name>{...}</function> */
+    {.opens = {MN_FUNCTION_TAG}, .closes = {MN_FUNCTION_END}, .tags = true, .functions = true},
+    /* functionary 3.2: >>>name, a line break, {...}; >>>all: text */
+    {.opens = {">>>"}, .prompt = ">>>", .named = true, .lines = true},
+    /* functionary 2: <|recipient|>name, a line break, <|content|>{...} */
+    {.opens = {"<|recipient|>", "<|from|>assistant\n<|recipient|>"},
+     .content = "<|content|>",
+     .prompt = "<|recipient|>",
+     .named = true,
+     .lines = true},
+    /* Llama 3: {"name": ..., "parameters": ...} and nothing else, or behind <|python_tag|> */
+    {.opens = {"<|python_tag|>"},
+     .hint = "{\"name\": function name, \"parameters\":",
+     .separator = ';',
+     .bare = true}};
+
+static bool has(mn_str text, const char *part) {
+    return part && memmem(text.ptr, (size_t)text.len, part, strlen(part));
+}
+
+const mn_call_family *mn_call_family_in(mn_str chat_template) {
+    for (size_t i = 0; i < MN_COUNT(families); i++)
+        if (has(chat_template, families[i].opens[0]) || has(chat_template, families[i].hint))
+            return &families[i];
+    return NULL;
+}
+
+const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
+    for (size_t i = 0; i < MN_COUNT(families); i++)
+        if (mn_tokenizer_find(tok, mn_str_of(families[i].opens[0])) >= 0)
+            return &families[i];
+    return NULL;
+}
+
+/* The first of the marks that the template has; without a template the first. */
+static const char *mark_in(const char *const marks[2], mn_str chat_template) {
+    for (int i = 0; i < 2 && chat_template.len; i++)
+        if (has(chat_template, marks[i]))
+            return marks[i];
+    return chat_template.len ? NULL : marks[0];
+}
+
+mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_template) {
+    mn_call_style y = {.key = "arguments", .before = "\n{\"name\": \"", .behind = "}\n"};
+    if (!family)
+        return y;
+    y.known = true;
+    y.between = "";
+    if (family->bare) {
+        y.before = "";
+        y.key = "parameters";
+        y.behind = "}";
+        y.between = "; ";
+        return y;
+    }
+    const bool functions = family->functions;
+    if (functions || family->lines)
+        y.args_mark = functions ? ">" : "\n";
+    if (family->lines) {
+        y.content = family->content;
+        y.prompted = true;
+    }
+    if (family->tags && !functions && has(chat_template, MN_FUNCTION_TAG)) {
+        y.tags = true;
+        y.before = "\n<function=";
+        y.behind = "</function>\n";
+    }
+    y.open = mark_in(family->opens, chat_template);
+    y.close = mark_in(family->closes, chat_template);
+    if (!y.open)
+        y.open = family->opens[0];
+    if (family->named && has(chat_template, "[ARGS]"))
+        y.args_mark = "[ARGS]";
+    if (family->lists) {
+        y.before = "[{\"name\": \"";
+        y.behind = "}]";
+    } else {
+        y.between = "\n";
+    }
+    return y;
+}
+
+const char *mn_call_family_prompt(const mn_call_family *family) {
+    return family ? family->prompt : NULL;
+}
+
+bool mn_call_family_has_mark(const mn_call_family *f, mn_str text) {
+    bool found = false;
+    for (int i = 0; f && text.len && i < 2; i++)
+        found |= (f->opens[i] && mn_str_is(text, f->opens[i])) ||
+                 (f->closes[i] && mn_str_is(text, f->closes[i]));
+    if (f && f->content && f->opens[0])
+        found |= mn_str_is(text, f->content) || mn_str_is(text, "<|from|>");
+    return found;
+}

@@ -1,0 +1,32 @@
+/* mend.h -- JSON as models write it, which comes byte by byte, made into JSON. Line breaks and
+ * other control characters inside strings become escapes, a backslash that begins no escape is
+ * doubled, commas in front of a closing bracket are left out, True, False and None are Python's.
+ * Whatever was pushed so far, mn_json_mend_close completes it.
+ *
+ * What could not be completed is held until it can: a member up to its value, an escape up to its
+ * last digit. */
+#ifndef MN_JSON_MEND_H
+#define MN_JSON_MEND_H
+#include "text/json/run.h"
+
+enum { MN_JSON_MEND_HELD = 256, MN_JSON_MEND_ESCAPE = 6 };
+
+/* {0}: before a value. Plain data. */
+typedef struct {
+    mn_json_run run; /* of what was made, without what is held of an escape */
+    bool holding;    /* since a comma or {, up to the value; else what is made is given at once */
+    bool spilled;    /* held was full: the member has been given up to here */
+    uint16_t n_held;
+    uint8_t n_escape;
+    char escape[MN_JSON_MEND_ESCAPE];
+    char held[MN_JSON_MEND_HELD];
+    const char *skip; /* letters of None that are still to come; NULL: none */
+} mn_json_mend;
+
+/* Appends what the byte completes to out (NULL: it is only followed). MN_JSON_END: the value, which
+ * is no number, is whole. MN_JSON_BAD: no JSON goes on so; the byte is not taken. */
+mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out);
+/* Appends what completes the value; what is held is dropped. Nothing where none has begun. */
+void mn_json_mend_close(mn_json_mend *m, mn_text *out);
+
+#endif
