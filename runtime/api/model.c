@@ -89,6 +89,11 @@ static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, m
                                         .callee = r[i].callee};
     mn_status st = mn_canonical_open(path, flags, refs, k, &m->canonical, err);
     mn_free(refs);
+    /* Whose files they are is not known where the loader that would know is missing. */
+    r = st && st != MN_OUT_OF_MEMORY ? mn_registry_no_memory(m->rt->registry, "loader") : NULL;
+    if (r)
+        return mn_fail(err, MN_OUT_OF_MEMORY, "%s: out of memory: its loader may be %s (%s)", path,
+                       r->path, r->reason);
     return st;
 }
 

@@ -5,6 +5,7 @@
 #define MN_BASE_H
 #include "dtype.h"
 #include <minerva/plugin.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -148,9 +149,9 @@ mn_status mn_companion(const mn_file *files, uint32_t n, const char *name, uint3
 bool mn_path_is_dir(const char *path);
 bool mn_path_exists(const char *path);
 char *mn_path_join(const char *a, const char *b); /* mn_free; NULL = out of memory */
-/* Folder of the shared object or program that holds address; mn_free. For finding plugins when the
- * prefix was moved. */
-char *mn_path_of_object(const void *address);
+/* Folder of the shared object or program that holds address; false: none does. For finding plugins
+ * when the prefix was moved. No allocation. */
+bool mn_path_of_object(const void *address, char out[PATH_MAX]);
 
 /* ---- map.c: files in memory that stay what they were ----------------------------------------- */
 typedef struct {

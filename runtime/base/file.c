@@ -150,17 +150,16 @@ char *mn_path_join(const char *a, const char *b) {
     return NULL;
 }
 
-char *mn_path_of_object(const void *address) {
+bool mn_path_of_object(const void *address, char out[PATH_MAX]) {
     Dl_info info;
     struct link_map *map = NULL;
-    char path[PATH_MAX];
     if (!dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
-        return NULL;
+        return false;
     /* The program itself has no name there, and argv[0] may be anything. */
-    if (!realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", path))
-        return NULL;
-    char *slash = strrchr(path, '/');
-    if (!slash)
-        return NULL;
-    return mn_strndup(path, slash == path ? 1 : (size_t)(slash - path));
+    if (!realpath(map->l_name[0] ? map->l_name : "/proc/self/exe", out))
+        return false;
+    char *slash = strrchr(out, '/');
+    if (slash)
+        slash[slash == out] = 0;
+    return slash != NULL;
 }

@@ -17,15 +17,15 @@
 
 void mn_trust_init(mn_trust *trust) {
     *trust = (mn_trust){.uid = geteuid()};
-    char *dir = mn_path_of_object((const void *)(uintptr_t)&mn_trust_init);
     struct stat st;
-    if (dir && strlen(dir) < sizeof trust->dir && !stat(dir, &st)) {
-        memcpy(trust->dir, dir, strlen(dir) + 1);
+    if (mn_path_of_object((const void *)(uintptr_t)&mn_trust_init, trust->dir) &&
+        !stat(trust->dir, &st)) {
         trust->uid = st.st_uid;
         trust->gid = st.st_gid;
         trust->has_gid = st.st_mode & S_IWGRP;
+    } else {
+        trust->dir[0] = 0;
     }
-    mn_free(dir);
 }
 
 static bool owner_trusted(const mn_trust *trust, uid_t uid) {

@@ -83,13 +83,13 @@ void mn_list_refusals(const mn_chooser *c, mn_text *out) {
     }
 }
 
-/* why: "" = no plugin of that name was found at all. */
-static mn_status no_such_device(mn_chooser *c, mn_str name, const char *why) {
+/* why: "" = no plugin of that name was found at all; no_memory: it was, and could not be opened. */
+static mn_status no_such_device(mn_chooser *c, mn_str name, const char *why, bool no_memory) {
     mn_text list = {0};
     list_devices(c->reg, &list);
-    mn_status st =
-        mn_fail(c->err, MN_NO_DEVICE, "there is no device \"%.*s\"%s%s%s; there are: %s",
-                MN_STR_ARG(name), *why ? " (" : "", why, *why ? ")" : "", list.ptr ? list.ptr : "");
+    mn_status st = mn_fail(c->err, no_memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
+                           "there is no device \"%.*s\"%s%s%s; there are: %s", MN_STR_ARG(name),
+                           *why ? " (" : "", why, *why ? ")" : "", list.ptr ? list.ptr : "");
     mn_text_free(&list);
     return st;
 }
@@ -119,8 +119,13 @@ static uint32_t count_asked(const mn_chooser *c) {
 static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
     mn_text refused = {0};
     mn_text devices = {0};
-    const bool memory = (tried && tried->status == MN_OUT_OF_MEMORY) || lacks_memory(c);
+    const mn_plugin_record *missing = mn_registry_no_memory(c->reg, "backend");
+    const bool memory =
+        (tried && tried->status == MN_OUT_OF_MEMORY) || lacks_memory(c) || missing != NULL;
     mn_list_refusals(c, &refused);
+    if (missing)
+        mn_text_printf(&refused, "%sout of memory while %s was opened: %s", refused.len ? "; " : "",
+                       missing->path, missing->reason);
     if (tried && tried->reason[0] && count_asked(c) > 1) /* else it says the same again */
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     if (!refused.len)
@@ -144,18 +149,23 @@ static bool has_id(const mn_plugin_record *r, mn_str id) {
 
 /* Why there is no device of that name: its plugin's file may be there and have failed. "" = there
  * is no such file. */
-static void why_missing(const mn_chooser *c, mn_str name, char out[WHY_CAP]) {
+static void why_missing(const mn_chooser *c, mn_str name, char out[WHY_CAP], bool *no_memory) {
     char group[MN_GROUP_WHY];
     size_t n;
     const mn_plugin_record *r = mn_registry_plugins(c->reg, &n);
     const char *colon = name.len ? memchr(name.ptr, ':', name.len) : NULL;
     const mn_str id = {name.ptr, colon ? (uint64_t)(colon - name.ptr) : name.len};
     out[0] = 0;
+    *no_memory = false;
     if (mn_is_group_name(name) && !mn_registry_group(c->reg, name, group))
         snprintf(out, WHY_CAP, "%.350s", group);
-    for (size_t i = 0; i < n; i++)
-        if (has_id(&r[i], id) && mn_record_has_failed(&r[i]))
-            snprintf(out, WHY_CAP, "%s: %.300s", mn_record_status_name(r[i].status), r[i].reason);
+    for (size_t i = 0; i < n; i++) {
+        if (!has_id(&r[i], id) || !mn_record_has_failed(&r[i]))
+            continue;
+        *no_memory |= r[i].no_memory;
+        snprintf(out, WHY_CAP, "%s: %s%.300s", mn_record_status_name(r[i].status),
+                 r[i].no_memory ? "out of memory: " : "", r[i].reason);
+    }
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -167,9 +177,10 @@ static void pass_over(listed *l, mn_str name, const char *why) {
 
 static mn_status pass_over_missing(mn_chooser *c, mn_str name, bool fallback, listed *l) {
     char why[WHY_CAP];
-    why_missing(c, name, why);
+    bool no_memory = false;
+    why_missing(c, name, why, &no_memory);
     if (!fallback)
-        return no_such_device(c, name, why);
+        return no_such_device(c, name, why, no_memory);
     pass_over(l, name, why);
     return MN_OK;
 }

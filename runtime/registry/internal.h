@@ -150,6 +150,7 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   prints     how its words on standard output begin
  *   leaves     threads that run on after its shutdown
  *   again      1: something was in the way that may be gone next time; not to be kept
+ *   memory     1: memory ran out while it was probed, which says nothing of the plugin
  *   status     of the record, and reason
  *   ms         what the host had to wait for
  * watch      until when (mn_now_ns in ms) the process goes on after its first verdict; 0 = over */

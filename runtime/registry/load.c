@@ -5,6 +5,7 @@
  * sentence of the record; functions return false, or an error, for lack of memory alone. */
 #include "registry/internal.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -275,9 +276,11 @@ static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
             mn_plugin_reject(rec, MN_RECORD_REFUSED, "changed while it was being looked at");
         return NULL;
     }
+    errno = 0;
     MN_WATCHED(rec->callee, "its constructors",
                rec->handle = dlopen(file->real, RTLD_NOW | RTLD_LOCAL));
     if (!rec->handle) {
+        rec->no_memory = errno == ENOMEM; /* the words of dlerror seldom say so */
         const char *why = dlerror();
         *enough_memory = mn_plugin_reject(rec, MN_RECORD_FAILED, "cannot be loaded: %s",
                                           why ? why : "no reason given");
@@ -314,6 +317,7 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
     phase(rec, "offering its tables");
     mn_fail_plain(&why);
+    rec->no_memory = !p && why.status == MN_OUT_OF_MEMORY;
     if (!p)
         return mn_plugin_reject(rec, MN_RECORD_FAILED, "%s",
                                 why.msg[0] ? why.msg : "its entry gave no plugin and no reason");

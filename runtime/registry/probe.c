@@ -189,6 +189,8 @@ static void conclude(const probe_run *run, child *c) {
     if (mn_report_complete(report))
         return;
     report->len = 0;
+    if (!run->untrusted.status && !c->too_long && !is_late && (!c->failed || c->error == ENOMEM))
+        mn_report_put(report, "memory", "1"); /* the likeliest reason of its silence */
     if (run->untrusted.status)
         mn_report_verdict(report, MN_RECORD_FAILED, "cannot be probed: %s", run->untrusted.msg);
     else if (c->failed)
@@ -272,6 +274,19 @@ static bool remembered(const mn_probe_cache *cache, mn_probe_candidate *c, uint6
     return c->cached;
 }
 
+/* Those for whose probe memory was short, to be probed once more. */
+static void choose_again(probe_run *run) {
+    size_t n = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        mn_probe_candidate *c = run->children[i].candidate;
+        if (!mn_report_number(&c->report, "memory"))
+            continue;
+        mn_text_free(&c->report);
+        run->children[n++] = (child){.candidate = c, .report_fd = -1};
+    }
+    run->n = n;
+}
+
 mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *program,
                        mn_probe_candidate *list, size_t n, mn_error *err) {
     mn_probe_cache cache;
@@ -289,6 +304,9 @@ mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *
         if (!remembered(&cache, &list[i], run.timeout_ns))
             run.children[run.n++] = (child){.candidate = &list[i], .report_fd = -1};
     mn_status st = enough_memory ? MN_OK : mn_fail_memory(err, n * sizeof *run.children);
+    if (!st && run.n)
+        st = run_children(&run, cfg, &cache, err);
+    choose_again(&run);
     if (!st && run.n)
         st = run_children(&run, cfg, &cache, err);
     mn_probe_cache_close(&cache);
@@ -364,6 +382,7 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *c) {
     const mn_str reason = mn_report_get(report, "reason");
     rec->probe.done = true;
     rec->probe.ok = status == MN_RECORD_OK;
+    rec->no_memory = mn_report_number(report, "memory") != 0;
     rec->probe.cached = c->cached;
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");

@@ -88,18 +88,25 @@ static bool holds(const shown *m, const mn_plane *plane) {
     return false;
 }
 
+/* The error of a loader on a good file: lack of memory is no fault of its. */
+static mn_status not_listed(mn_status st, const char *what, const shown *m, mn_error *err) {
+    return mn_fail(err, st == MN_OUT_OF_MEMORY ? st : MN_BAD_FILE,
+                   "its loader cannot list the %s of %s", what, m->s->what);
+}
+
 static mn_status read_keys(const mn_loader *loader, mn_parsed *parsed, const shown *m,
                            mn_error *err) {
+    mn_status st = MN_OK;
     for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_str key, native;
         mn_value value = {.size = sizeof value};
-        const mn_status st = loader->meta_at(parsed, i, &key, &native, &value);
+        st = loader->meta_at(parsed, i, &key, &native, &value);
         if (st == MN_END)
             return MN_OK;
         if (st)
             break;
     }
-    return mn_fail(err, MN_BAD_FILE, "its loader cannot list the keys of %s", m->s->what);
+    return not_listed(st, "keys", m, err);
 }
 
 /* Planes that are there, and not more than a tensor can have. */
@@ -121,9 +128,10 @@ static mn_status check_planes(const mn_tensor_info *t, const shown *m, mn_error 
 
 static mn_status read_tensors(const mn_loader *loader, mn_parsed *parsed, const shown *m,
                               mn_error *err) {
+    mn_status st = MN_OK;
     for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_tensor_info t = {.size = sizeof t};
-        mn_status st = loader->tensor_at(parsed, i, &t);
+        st = loader->tensor_at(parsed, i, &t);
         if (st == MN_END && i > 0)
             return MN_OK;
         if (st || !is_whole(&t))
@@ -132,7 +140,7 @@ static mn_status read_tensors(const mn_loader *loader, mn_parsed *parsed, const 
         if (st)
             return st;
     }
-    return mn_fail(err, MN_BAD_FILE, "its loader cannot list the tensors of %s", m->s->what);
+    return not_listed(st, "tensors", m, err);
 }
 
 static mn_status open_model(const mn_plugin_record *rec, const shown *m, mn_error *err) {
@@ -142,8 +150,8 @@ static mn_status open_model(const mn_plugin_record *rec, const shown *m, mn_erro
     mn_status st = loader->open(rec->plugin->self, m->files, m->n, sizeof *m->files, &parsed, &why);
     if (st || !parsed) {
         mn_fail_plain(&why);
-        return mn_fail(err, MN_BAD_FILE, "its loader claims %s and cannot open it: %s", m->s->what,
-                       why.msg);
+        return mn_fail(err, st == MN_OUT_OF_MEMORY ? st : MN_BAD_FILE,
+                       "its loader claims %s and cannot open it: %s", m->s->what, why.msg);
     }
     st = read_keys(loader, parsed, m, err);
     if (!st)

@@ -24,18 +24,18 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void) 
 enum { ARG_LIMIT = 1, ARG_PLUGIN, ARG_KEY, ARG_SETTINGS };
 
 /* The file's identity and note, as the key of the cache has them. */
-static bool look(mn_plugin_file *file, const char *path) {
+static mn_status look(mn_plugin_file *file, const char *path) {
     struct stat st;
     if (strlen(path) >= sizeof file->real || stat(path, &st))
-        return false;
+        return MN_IO_ERROR;
     memcpy(file->real, path, strlen(path) + 1);
     mn_plugin_file_identify(file, &st);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return false;
-    const bool done = mn_plugin_note_read(fd, &file->note, NULL) == MN_OK;
+        return MN_IO_ERROR;
+    const mn_status read = mn_plugin_note_read(fd, &file->note, NULL);
     close(fd);
-    return done;
+    return read;
 }
 
 int main(int argc, char **argv) {
@@ -57,6 +57,6 @@ int main(int argc, char **argv) {
     rq.key = argv[ARG_KEY];
     rq.n_settings = argc - ARG_SETTINGS;
     rq.settings = argv + ARG_SETTINGS;
-    rq.is_good = look(&rq.file, rq.path);
+    rq.look = look(&rq.file, rq.path);
     probe_watch(&rq);
 }

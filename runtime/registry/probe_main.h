@@ -17,7 +17,7 @@ typedef struct {
     int n_settings; /* of plugins, KEY=VALUE */
     char **settings;
     mn_plugin_file file; /* the plugin as it was found here */
-    bool is_good;        /* file could be read */
+    mn_status look;      /* of reading file */
 } probe_request;
 
 /* Watching: how long the prober idles between its first verdict and closing the plugin. */

@@ -20,6 +20,9 @@ static pid_t own_pid;
 static probe_shared *shared; /* the report; the watcher reads it */
 static mn_guest_state before;
 static uint32_t threads_before;
+/* Of what is sent at once: a line's fields have at most 900 bytes, escapes included. Nothing is
+ * allocated, so that what a plugin leaves of the memory does not decide what is said of it. */
+static char line_room[8192];
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
@@ -52,16 +55,13 @@ static void send_bytes(const char *bytes, size_t n) {
 
 void probe_tell(const char *key, const char *fmt, ...) {
     char value[1024];
-    mn_text line = {0};
+    mn_text line = {line_room, 0, sizeof line_room, false};
     va_list args;
     va_start(args, fmt);
     vsnprintf(value, sizeof value, fmt, args);
     va_end(args);
     mn_report_put(&line, key, "%s", value);
-    if (line.failed)
-        _exit(1);
     send_bytes(line.ptr, line.len);
-    mn_text_free(&line);
 }
 
 void probe_phase(const char *doing) {
@@ -70,20 +70,24 @@ void probe_phase(const char *doing) {
 
 /* What the plugin left in the buffer of standard output counts as printed. */
 static void send_verdict(mn_record_status status, const char *reason) {
-    mn_text lines = {0};
+    mn_text lines = {line_room, 0, sizeof line_room, false};
     fflush(stdout);
     mn_report_verdict(&lines, status, "%s", reason);
     mn_text_puts(&lines, MN_REPORT_END);
-    if (lines.failed)
-        _exit(1);
     send_bytes(lines.ptr, lines.len);
-    mn_text_free(&lines);
     wake_watcher();
 }
 
 static _Noreturn void finish(mn_record_status status, const char *reason) {
     send_verdict(status, reason);
     _exit(0); /* not through what the plugin's libraries have registered for the end */
+}
+
+/* The plugin failed, or there was no memory to try it. */
+static _Noreturn void finish_failed(bool no_memory, const char *reason) {
+    if (no_memory)
+        probe_tell("memory", "1");
+    finish(MN_RECORD_FAILED, reason);
 }
 
 /* ---- before and after ------------------------------------------------------------------------ */
@@ -170,11 +174,11 @@ static void open_plugin(const probe_request *rq, mn_services *services, mn_plugi
     if (!st)
         st = mn_pool_create(WORKERS, &services->pool, &err);
     if (st)
-        finish(MN_RECORD_FAILED, err.msg);
+        finish_failed(st == MN_OUT_OF_MEMORY, err.msg);
     services->cfg = cfg;
-    if (!mn_plugin_record_init(rec, services, rq->path))
-        finish(MN_RECORD_FAILED, "out of memory");
-    if (!rq->is_good) {
+    if (rq->look == MN_OUT_OF_MEMORY || !mn_plugin_record_init(rec, services, rq->path))
+        finish_failed(true, "out of memory");
+    if (rq->look) {
         probe_tell("again", "1");
         finish(MN_RECORD_REFUSED, "changed while it was being looked at");
     }
@@ -183,9 +187,11 @@ static void open_plugin(const probe_request *rq, mn_services *services, mn_plugi
     threads_before = mn_guest_threads();
     mn_guest_look(&before);
     if (mn_plugin_load(rec, &rq->file, &err) != MN_OK)
-        finish(MN_RECORD_FAILED, err.msg);
+        finish_failed(true, err.msg);
     tell_facts(rec);
     check_process("its constructors and its entry");
+    if (rec->no_memory)
+        probe_tell("memory", "1");
     if (rec->status != MN_RECORD_OK)
         finish(rec->status, rec->reason);
 }
@@ -224,8 +230,9 @@ _Noreturn void probe_plugin(const probe_request *rq, probe_shared *report) {
     open_plugin(rq, &services, &rec);
     if (rec.backend)
         probe_devices(&rec);
-    if (rec.loader && probe_loader(&rec, &err))
-        finish(MN_RECORD_FAILED, err.msg);
+    const mn_status st = rec.loader ? probe_loader(&rec, &err) : MN_OK;
+    if (st)
+        finish_failed(st == MN_OUT_OF_MEMORY, err.msg);
     check_process("a step on its devices and its samples");
     if (probe_is_watched(rq)) {
         probe_phase("being watched for 2 s");

@@ -359,7 +359,7 @@ static void judge(watcher *w) {
 
 static bool is_worth_keeping(const mn_text *report) {
     const mn_record_status status = mn_report_status(report);
-    if (mn_report_number(report, "again"))
+    if (mn_report_number(report, "again") || mn_report_number(report, "memory"))
         return false;
     return status == MN_RECORD_OK || status == MN_RECORD_CRASHED || status == MN_RECORD_HUNG ||
            status == MN_RECORD_REFUSED;
@@ -380,15 +380,20 @@ static void keep(const watcher *w, bool second) {
 
 /* The host waits for this, and for nothing after it. */
 static void send_report(watcher *w) {
+    static const char no_memory[] = "memory\t1\nstatus\tfailed\nreason\tout of memory while it was "
+                                    "probed\n" MN_REPORT_END;
     mn_text_puts(&w->report, MN_REPORT_END);
-    for (size_t at = 0; at < w->report.len && !w->report.failed;) {
-        const ssize_t n = write(MN_REPORT_FD, w->report.ptr + at, w->report.len - at);
+    const mn_str all =
+        w->report.failed ? mn_str_of(no_memory) : (mn_str){w->report.ptr, w->report.len};
+    for (size_t at = 0; at < all.len;) {
+        const ssize_t n = write(MN_REPORT_FD, all.ptr + at, all.len - at);
         if (n <= 0)
             break; /* nobody listens any more */
         at += (size_t)n;
     }
     close(MN_REPORT_FD);
-    w->report.len -= strlen(MN_REPORT_END);
+    if (!w->report.failed)
+        w->report.len -= strlen(MN_REPORT_END);
 }
 
 /* What the host had to wait for: the limit where something hangs. */

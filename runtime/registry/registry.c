@@ -68,6 +68,15 @@ const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id) {
     return NULL;
 }
 
+const mn_plugin_record *mn_registry_no_memory(const mn_registry *reg, const char *kind) {
+    for (size_t i = 0; i < reg->n_records; i++) {
+        const mn_plugin_record *r = &reg->records[i];
+        if (r->no_memory && (!*r->kind || strstr(r->kind, kind)))
+            return r;
+    }
+    return NULL;
+}
+
 void mn_registry_on_progress(mn_registry *reg, mn_progress_fn fn, void *arg) {
     reg->services.progress = fn;
     reg->services.progress_arg = arg;

@@ -51,6 +51,7 @@ typedef struct {
     uint32_t abi;     /* MN_ABI(major, minor) it was built for; 0 = unknown */
     mn_record_status status;
     char *reason;                      /* a sentence; "" when ok */
+    bool no_memory;                    /* failed, as memory ran out while it was probed or opened */
     char *vendor, *version, *build_id; /* copies; "" when unknown */
     bool has_note;                     /* .note.minerva, which says: */
     uint32_t note_abi, note_abi_oldest;
@@ -123,6 +124,9 @@ const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n);
 const mn_plugin_folder *mn_registry_folders(const mn_registry *reg, size_t *n);
 /* the one that is ok; NULL = none */
 const mn_plugin_record *mn_registry_plugin(const mn_registry *reg, mn_str id);
+/* Before "there is no such plugin" is said: one that is or may be of this kind ("backend",
+ * "loader"), and could not be opened for lack of memory; NULL = none. */
+const mn_plugin_record *mn_registry_no_memory(const mn_registry *reg, const char *kind);
 
 /* Devices of all backends, in the order of the plugins. The plugins are asked at the first call,
  * which may start drivers; a plugin that cannot list its devices gives one unusable record. NULL =

@@ -234,7 +234,7 @@ static mn_status walk(search_state *s, const char *folder, const char *ending,
     DIR *dir = opendir(folder);
     *found = dir != NULL;
     if (!dir)
-        return MN_OK;
+        return errno == ENOMEM ? mn_fail_memory(err, 0) : MN_OK;
     char **names;
     size_t n;
     mn_status status = list_names(dir, ending, &names, &n, err);

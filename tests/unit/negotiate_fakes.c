@@ -27,6 +27,13 @@ const mn_device_record *mn_registry_devices(mn_registry *reg, size_t *n) {
 const mn_plugin_record *mn_registry_plugins(const mn_registry *reg, size_t *n) {
     return (void)reg, *n = n_fakes + n_extra, records;
 }
+const mn_plugin_record *mn_registry_no_memory(const mn_registry *reg, const char *kind) {
+    (void)reg, (void)kind;
+    for (size_t i = 0; i < n_fakes + n_extra; i++)
+        if (records[i].no_memory)
+            return &records[i];
+    return NULL;
+}
 const mn_device_record *mn_registry_device(mn_registry *reg, mn_str name) {
     (void)reg;
     for (uint32_t i = 0; i < n_fakes; i++)

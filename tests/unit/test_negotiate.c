@@ -225,6 +225,8 @@ static void test_names(void **state) {
                                     .reason = (char *)(uintptr_t) "crashed: SIGILL in its entry"};
     n_extra = 1;
     refused("broken:0", MN_NO_DEVICE, "crashed: SIGILL in its entry");
+    records[3].no_memory = true; /* whether it is missing is then not known */
+    refused("broken:0", MN_OUT_OF_MEMORY, "out of memory");
 }
 
 /* ---- weights that stay in their file --------------------------------------------------------- */
