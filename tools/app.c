@@ -23,6 +23,9 @@ const arg_row app_model_rows[APP_MODEL_ROWS] = {
     {"-m --model", "MODEL", ARG_FILE, F(model), 0, 0, NULL,
      "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo "
      "model)"},
+    {"--ignore-unused", NULL, ARG_FLAG, F(ignore_unused), 0, 0, NULL,
+     "run a model without the tensors that its architecture does not use: it is another\n"
+     "model then (default: an error that names them)"},
 };
 const arg_row app_device_rows[APP_DEVICE_ROWS] = {
     {"--device", "DEVICES", ARG_TEXT, F(device), 1, 0, NULL,
@@ -152,7 +155,7 @@ static int check_flags(const app_flags *flags) {
     return 0;
 }
 
-enum { MOST_SETTINGS = 8 };
+enum { MOST_SETTINGS = 9 };
 
 /* The flags as settings, up to MOST_SETTINGS; how many. threads: room for one of the values. */
 static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threads[24]) {
@@ -166,6 +169,8 @@ static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threa
         out[n++] = (mn_setting){"device", flags->device};
     if (flags->strict)
         out[n++] = (mn_setting){"strict", "true"};
+    if (flags->ignore_unused)
+        out[n++] = (mn_setting){"ignore_unused", "true"};
     if (flags->no_probe_cache)
         out[n++] = (mn_setting){"probe_cache", "false"};
     if (flags->ctx.given && flags->ctx.v == 0)

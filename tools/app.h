@@ -13,7 +13,7 @@
 
 typedef struct {
     const char *model, *device;
-    int strict;
+    int strict, ignore_unused;
     arg_count threads, ctx; /* v 0 overrides the configuration: chosen by the program */
     int64_t rows;
     int precision, kv_k, kv_v, numa; /* indices into the rows' choices */
@@ -30,7 +30,7 @@ typedef struct {
 /* Rows over app_flags, for a page's groups. */
 extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
     app_draft_rows[], app_runtime_rows[];
-#define APP_MODEL_ROWS 1
+#define APP_MODEL_ROWS 2
 #define APP_DEVICE_ROWS 5
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4

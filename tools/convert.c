@@ -54,6 +54,7 @@ int cmd_convert(int argc, char **argv) {
     convert_flags f = {0};
     const arg_group groups[] = {
         {"Files and type", rows, COUNT(rows), &f},
+        {"", app_model_rows + 1, 1, &flags},  // --ignore-unused
         {"", app_device_rows + 1, 1, &flags}, // -t
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };

@@ -191,9 +191,15 @@ MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out,
  *                 threads (sigaltstack) have sysconf(_SC_MINSIGSTKSZ) bytes, which the kernel
  *                 needs to save AVX-512 and AMX, and 16 KiB more; MINSIGSTKSZ or SIGSTKSZ are
  *                 too small. The handler is removed when the last such model is freed, unless
- *                 another one was installed over it: then the library must stay loaded. */
+ *                 another one was installed over it: then the library must stay loaded.
+ *
+ * MN_MODEL_IGNORE_UNUSED  As the setting "ignore_unused": a model with tensors that its
+ *                 architecture does not use (another kind of expert, an adapter, a norm) runs
+ *                 without them, with a warning. It is another model then; without the flag a
+ *                 session, an explanation and a conversion of it are MN_UNSUPPORTED. */
 #define MN_MODEL_READ 1u
 #define MN_MODEL_GUARD 2u
+#define MN_MODEL_IGNORE_UNUSED 4u
 typedef struct {
     uint32_t size, flags; /* MN_MODEL_*; READ wins */
 } mn_model_params;

@@ -48,6 +48,7 @@ struct mn_model {
     const mn_call_family *calls;
     mn_call_style call_style;  /* of calls, as its template has them */
     _Atomic bool *told;        /* that its template has no place for tools; once is enough */
+    bool told_unused;          /* which tensors no graph uses, likewise; under the lock */
     mn_sample_params defaults; /* of generation_config.json or metadata */
     /* what they say, in the order of mn_sampling_keys; NAN: nothing, or nothing of use */
     double sampling[MN_SAMPLING_KEYS];

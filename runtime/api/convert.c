@@ -56,6 +56,8 @@ static mn_status put_pooling(mn_convert_plan *p, const mn_model *m, mn_error *er
 static mn_status check_runs(const mn_model *m, mn_error *err) {
     mn_model_graph *g = NULL;
     const mn_status st = mn_model_graph_build(m->canonical, 0, false, &g, err);
+    if (!st && g->remark)
+        mn_log(MN_LOG_WARN, "%s: %s", m->canonical->path, g->remark);
     mn_model_graph_free(g);
     return st;
 }

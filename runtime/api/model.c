@@ -219,8 +219,10 @@ mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_err
     return mn_model_open_with(rt, path, NULL, out, err);
 }
 
-/* How the files are mapped, as the caller asks. */
-static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_error *err) {
+/* How the files are mapped, as the caller asks, and whether it ignores what no graph uses. */
+static mn_status read_params(const mn_model_params *params, uint32_t *flags, bool *ignore,
+                             mn_error *err) {
+    const uint32_t known = MN_MODEL_READ | MN_MODEL_GUARD | MN_MODEL_IGNORE_UNUSED;
     mn_model_params p = {.size = sizeof p};
     mn_status st = mn_args_take(MN_SIZED_MODEL_PARAMS, &p, params, err);
     if (st)
@@ -230,7 +232,8 @@ static mn_status map_flags(const mn_model_params *params, uint32_t *flags, mn_er
         *flags |= MN_MAP_READ;
     if (p.flags & MN_MODEL_GUARD)
         *flags |= MN_MAP_GUARD;
-    return mn_args_flags(err, "mn_model_params.flags", p.flags, MN_MODEL_READ | MN_MODEL_GUARD);
+    *ignore = p.flags & MN_MODEL_IGNORE_UNUSED;
+    return mn_args_flags(err, "mn_model_params.flags", p.flags, known);
 }
 
 /* What the model is called, what it says of sampling, and what is odd about it. */
@@ -281,6 +284,7 @@ static mn_status read_model(mn_model *m, const char *path, uint32_t flags, mn_er
 mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_params *params,
                              mn_model **out, mn_error *err) {
     uint32_t flags = 0;
+    bool ignore = false;
     mn_status st = mn_args_need(err, "mn_model_open", (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
     if (!st)
         st = mn_args_same_process(err, "mn_model_open", rt);
@@ -288,7 +292,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
         st = mn_fail(err, MN_INVALID,
                      "mn_model_open: path is empty, expected a file or a folder, or NULL");
     if (!st)
-        st = map_flags(params, &flags, err);
+        st = read_params(params, &flags, &ignore, err);
     if (st)
         return st;
     mn_model *m = make_model(rt);
@@ -299,6 +303,7 @@ mn_status mn_model_open_with(mn_runtime *rt, const char *path, const mn_model_pa
         mn_model_free(m);
         return st;
     }
+    m->canonical->ignore_unused = ignore || mn_config_get_bool(rt->config, "ignore_unused");
     *out = m;
     mn_log(MN_LOG_DEBUG, "model %s: %s, architecture %s", m->canonical->path, m->canonical->format,
            m->arch);
@@ -339,6 +344,13 @@ static mn_status check_types(const mn_model *m, const mn_model_graph *g, mn_erro
     return MN_OK;
 }
 
+/* Once, whatever graphs are built of the model. */
+static void tell_unused(mn_model *m, const mn_model_graph *g) {
+    if (g->remark && !m->told_unused)
+        mn_log(MN_LOG_WARN, "%s: %s", m->canonical->path, g->remark);
+    m->told_unused = true;
+}
+
 /* Builds graph i if it is not there. */
 static mn_status build_graph(mn_model *m, uint32_t n_ctx, uint32_t end, int i, mn_error *err) {
     mn_model_graph **g = &m->graphs[end][i];
@@ -347,11 +359,13 @@ static mn_status build_graph(mn_model *m, uint32_t n_ctx, uint32_t end, int i, m
     mn_status st = mn_model_graph_build(m->canonical, n_ctx, end, g, err);
     if (!st)
         st = check_types(m, *g, err);
-    if (!st)
-        return MN_OK;
-    mn_model_graph_free(*g);
-    *g = NULL;
-    return st;
+    if (st) {
+        mn_model_graph_free(*g);
+        *g = NULL;
+        return st;
+    }
+    tell_unused(m, *g);
+    return MN_OK;
 }
 
 mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,

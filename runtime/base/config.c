@@ -25,6 +25,8 @@ static const mn_config_key keys[] = {
      "tokens of a step at most; 0 = 512, of an encoder at least the context"},
     {"strict", "MINERVA_STRICT", MN_CONFIG_BOOL, "false", 0, 0, NULL, false,
      "whether a device of a list that is passed over is an error, although a CPU is in the list"},
+    {"ignore_unused", "MINERVA_IGNORE_UNUSED", MN_CONFIG_BOOL, "false", 0, 0, NULL, false,
+     "whether a model with tensors that its architecture does not use runs without them"},
     {"precision", "MINERVA_PRECISION", MN_CONFIG_CHOICE, "auto", 0, 0, "auto|exact|a16|a8", false,
      "rounding that is allowed"},
     {"log_level", "MINERVA_LOG", MN_CONFIG_CHOICE, "warn", 0, 0, "error|warn|info|debug", false,

@@ -29,6 +29,8 @@ void mn_gb_end(mn_model_graph *g);
  * failed. */
 const float *mn_gb_widen(mn_model_graph *g, const char *name, bool optional, int64_t n);
 void mn_gb_check_biases(mn_model_graph *g); /* after all: none is left over whose weight was used */
+/* graph_unused.c, after all: no tensor is left over without which it is another model. */
+void mn_gb_check_unused(mn_model_graph *g);
 /* graph_rope.c: makes the angles; sets g->freqs and g->rope_mscale */
 void mn_gb_freqs(mn_model_graph *g);
 #endif

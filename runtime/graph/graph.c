@@ -374,8 +374,10 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     begin(g);
     if (!g->status)
         arch->build(g);
-    if (!g->status)
+    if (!g->status && !m->ignore_unused)
         mn_gb_check_biases(g);
+    if (!g->status)
+        mn_gb_check_unused(g);
     st = finish(g);
     g->err = NULL;
     if (st)

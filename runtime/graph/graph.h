@@ -72,6 +72,8 @@ typedef struct {
     bool samplers;  /* and what contract 4 adds */
     bool drafts;    /* SAMPLE has drafts, whatever else it has */
     bool embeds;    /* it ends with hidden states [O, D], not with logits and SAMPLE */
+    /* what a user should know of tensors that are not used, behind "MODEL: "; NULL: nothing */
+    const char *remark;
 } mn_model_graph;
 /* The output that the host may read row by row, and the numbers in a row. */
 static inline int32_t mn_graph_rows(const mn_model_graph *g) {

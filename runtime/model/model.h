@@ -50,6 +50,7 @@ typedef struct mn_canonical {
     size_t n_tensors;
     uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
+    bool ignore_unused; /* tensors that no graph uses are no error */
 } mn_canonical;
 
 /* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident,

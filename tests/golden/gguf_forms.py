@@ -349,7 +349,7 @@ def without(*keys):
 def unknown(f, tensors):
     f.key("rope.scaling.finetuned", BOOL, True)
     f.keys["attention.mood"] = (STR, ["calm", "bright"])
-    return list(tensors) + [("blk.0.attn_mood.weight", [3], TENSOR_F32, bytes(12))]
+    return list(tensors) + [("mood.weight", [3], TENSOR_F32, bytes(12)), ("blk.0.attn_rot_embd.weight", [3], TENSOR_F32, bytes(12))]
 
 
 def gating(f, tensors):

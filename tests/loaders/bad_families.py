@@ -246,6 +246,35 @@ def gguf_keys():
     gguf("gpt-oss", lambda _, t: t.pop("blk.1.ffn_gate_inp.weight"), ["blk.1.ffn_gate_inp.weight", "missing"])
 
 
+def unused():
+    """Tensors without which it is another model: an error that names them, with --ignore-unused a warning and the logits of the model without."""
+    def f32(n):
+        return ([n], gguf_file.TENSOR_F32, bytes(4 * n))
+    norms = {"blk.%d.%s_sub_norm.weight" % (i, w): f32(64) for i in range(2) for w in ("attn", "ffn")}
+    for extra, kinds in ((norms, ["blk.*.attn_sub_norm.weight (2)", "blk.*.ffn_sub_norm.weight (2)"]), ({"blk.1.ffn_gate_shexp.weight": f32(64)}, ["ffn_gate_shexp"]),
+                         ({"blk.0.attn_q.scale": f32(1)}, ["blk.*.attn_q.scale (1)"]), ({"token_embd_norm.weight": f32(64)}, ["token_embd_norm.weight"]),
+                         ({"blk.0.attn_q.weight.lora_a": f32(64)}, ["lora_a"]), ({"blk.0.q.bias": f32(4)}, ["blk.*.q.bias"]),
+                         ({"per_layer_model_proj.weight": f32(4)}, ["per_layer_model_proj.weight"])):
+        gguf("llama", lambda _, t: t.update(extra), ["the architecture llama", "another model", "--ignore-unused"] + kinds)
+    names = ("model.layers.1.mlp.shared_expert.up_proj.weight", "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "model.layers.0.mlp.extra")
+    for name in names:
+        folder("qwen3", lambda _, t: t.update({name: ("BF16", [2, 4], bytes(16))}), [name.replace(".0.", ".*.").replace(".1.", ".*."), "--ignore-unused"])
+    many = {"model.layers.0.extra_%d.weight" % i: ("F32", [1], bytes(4)) for i in range(9)}
+    folder("qwen3", lambda _, t: t.update(many), ["extra_5", "and 3 more"])
+    m = models.fixture("qwen3")
+    m.tensors.update({name: ("F4", [2, 4], bytes(4)) for name in names + ("a.tag", )})
+    prompt, want = models.golden("qwen3")
+    path = m.write(os.path.join(TMP, "ignored"))
+    refused("ignored", path, list(n.split(".")[-2] for n in names))
+    for flags, variable in (["--ignore-unused"], {}), ([], {"MINERVA_IGNORE_UNUSED": "true"}):
+        out = os.path.join(TMP, "l.safetensors")
+        p = subprocess.run([MINERVA, "logits", "-m", path, "--prompt-ids", ",".join(map(str, prompt)), "--device", "reference", "-o", out, *flags],
+                           capture_output=True, text=True, env=dict(os.environ, **variable))
+        said = [line for line in p.stderr.splitlines() if "warning" in line and "nothing reads" not in line]
+        models.check(p.returncode == 0 and len(said) == 1 and all(w in said[0] for w in ("another model", "lora_A", "a.tag", "not known")), "a warning: %s" % said)
+        models.same("without the unused tensors", models.safetensors.read(out, "logits")[1] if p.returncode == 0 else None, want)
+
+
 def projector():
     """What it is, not that it has no tokeniser."""
     path = gguf_file.write(os.path.join(TMP, "mmproj.gguf"), [gguf_file.pair("general.architecture", gguf_file.STR, "clip")],
@@ -262,10 +291,11 @@ def main(folder):
     if "mlx" in sys.argv:
         mlx()
     gguf_keys()
+    unused()
     projector()
     print("%d cases as expected, %d not" % (passed, failed))
 
 
 with tempfile.TemporaryDirectory() as tmp:
     main(tmp)
-sys.exit(failed != 0)
+sys.exit(failed != 0 or len(models.FAILED) != 0)

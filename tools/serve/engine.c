@@ -259,6 +259,7 @@ static void set_flags(engine *e, const wire_open *m) {
         .model = e->model,
         .device = e->device,
         .strict = (m->flags & WIRE_STRICT) != 0,
+        .ignore_unused = (m->flags & WIRE_IGNORE_UNUSED) != 0,
         .no_probe_cache = (m->flags & WIRE_NO_PROBE_CACHE) != 0,
         .quiet = (m->flags & WIRE_QUIET) != 0,
         .verbose = (m->flags & WIRE_VERBOSE) != 0,

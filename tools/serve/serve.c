@@ -97,6 +97,7 @@ static void set_open(serve *s) {
     const serve_flags *own = s->flags;
     wire_open *m = &s->open;
     const uint32_t bits[][2] = {{WIRE_STRICT, (uint32_t)f->strict},
+                                {WIRE_IGNORE_UNUSED, (uint32_t)f->ignore_unused},
                                 {WIRE_NO_PROBE_CACHE, (uint32_t)f->no_probe_cache},
                                 {WIRE_QUIET, (uint32_t)f->quiet},
                                 {WIRE_VERBOSE, (uint32_t)f->verbose},

@@ -40,6 +40,7 @@ typedef enum {
 #define WIRE_EMBEDDINGS 16u
 #define WIRE_NO_CACHE 32u
 #define WIRE_LOOKUP 64u
+#define WIRE_IGNORE_UNUSED 128u
 typedef struct {
     uint32_t version, flags;
     mn_str model, device, excluded; /* excluded: ids of plugins with commas */
