@@ -317,6 +317,9 @@ enum {
  * template renders the known messages differently now (some move the tools, or omit earlier
  * thinking): begin a new sequence with n_known 0. */
 #define MN_CHAT_NAMED 1u /* chat_template is a name */
+/* The ids end with the content of the last message, which the output continues; n_known is 0.
+ * MN_UNSUPPORTED: the template does not write that content, or it is empty. */
+#define MN_CHAT_CONTINUE 2u
 typedef struct {
     /* n_known: of messages; if not 0, history is known, too. flags: MN_CHAT_* */
     uint32_t size, n_messages, n_known, flags;
@@ -415,6 +418,10 @@ MN_API void mn_stream_prompt(mn_stream *st, const int32_t *ids, uint32_t n);
  * strings, or after a push.
  * NULL: st, strings: MN_INVALID. */
 MN_API mn_status mn_stream_stop(mn_stream *st, const mn_str *strings, uint32_t n, mn_error *err);
+/* A string of mn_stream_stop that is complete before the n-th id is text like any other; before the
+ * first push. MN_INVALID: after a push.
+ * NULL: st: MN_INVALID. */
+MN_API mn_status mn_stream_stop_from(mn_stream *st, uint32_t n, mn_error *err);
 /* The tools of the request, as in mn_chat_params.tools, copied; before the first push. Their names
  * are calls where a model leaves out the marks; their schemas tell the types of arguments that some
  * models write as tags without types (Qwen3-Coder): without it a value that is JSON is taken as

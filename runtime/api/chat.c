@@ -6,7 +6,9 @@
 #include "api/api.h"
 #include "text/chat/chat.h"
 #include "text/json/scan.h"
+#include <cjson/cJSON.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -133,6 +135,75 @@ static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_ch
     return st;
 }
 
+/* ---- a last message that the output continues ------------------------------------------------ */
+/* The content of the last message, or its last part, malloc'ed; NULL: it is no text, or out of
+ * memory. */
+static char *last_content(const mn_chat *chat) {
+    const mn_str given = chat->n ? chat->messages[chat->n - 1].content : (mn_str){NULL, 0};
+    if (chat->n)
+        return given.ptr ? strndup(given.ptr, given.len) : NULL;
+    cJSON *history = cJSON_ParseWithLength(chat->history.ptr, chat->history.len);
+    const cJSON *last = cJSON_GetArrayItem(history, cJSON_GetArraySize(history) - 1);
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
+    if (cJSON_IsArray(content))
+        content = cJSON_GetObjectItemCaseSensitive(
+            cJSON_GetArrayItem(content, cJSON_GetArraySize(content) - 1), "text");
+    char *copy = cJSON_IsString(content) ? strdup(content->valuestring) : NULL;
+    cJSON_Delete(history);
+    return copy;
+}
+
+static size_t end_of_words(const char *text, size_t n) {
+    while (n && strchr(" \t\r\n", text[n - 1]))
+        n--;
+    return n;
+}
+
+/* Whether one of the texts ends with the other; templates trim contents, or show their end alone.
+ */
+static bool ends_alike(const char *a, size_t n_a, const char *b, size_t n_b) {
+    const size_t n = MN_MIN(n_a, n_b);
+    return n && !memcmp(a + n_a - n, b + n_b - n, n);
+}
+
+/* What was rendered without the header of an answer, up to the end of the last content: the last
+ * bytes that are the user's. */
+static mn_status cut_behind(const mn_chat *chat, mn_text *all, const mn_text *marks,
+                            mn_error *err) {
+    char *content = last_content(chat);
+    size_t end = all->len;
+    while (end && !marks->ptr[end - 1])
+        end--;
+    size_t begin = end;
+    while (begin && marks->ptr[begin - 1])
+        begin--;
+    const size_t n = end_of_words(all->ptr + begin, end - begin);
+    const bool found =
+        content && ends_alike(content, end_of_words(content, strlen(content)), all->ptr + begin, n);
+    free(content);
+    all->len = end;
+    return found ? MN_OK
+                 : mn_fail(err, MN_UNSUPPORTED,
+                           "the last message cannot be continued: its content is empty, or the "
+                           "chat template does not write it");
+}
+
+static mn_status encode_open(const mn_model *m, const mn_jinja *tmpl, const mn_chat *chat,
+                             int32_t **ids, uint32_t *n, mn_error *err) {
+    mn_text all = {0}, marks = {0};
+    const int64_t now = (int64_t)time(NULL);
+    uint32_t form = MN_CHAT_ANY_FORM;
+    mn_status st = render(tmpl, chat, UINT32_MAX, false, now, &form, &all, &marks, err);
+    if (!st)
+        st = cut_behind(chat, &all, &marks, err);
+    if (!st)
+        st = mn_text_encode(m, (mn_str){all.ptr, all.len}, (const uint8_t *)marks.ptr,
+                            MN_TOKENIZE_PARSE_SPECIAL, ids, n, err);
+    mn_text_free(&all);
+    mn_text_free(&marks);
+    return st;
+}
+
 /* A template that says the same without the tools does not know of them. */
 static void warn_of_tools(const mn_model *m, const mn_jinja *tmpl, const mn_chat *chat) {
     const int64_t now = (int64_t)time(NULL);
@@ -158,11 +229,16 @@ static mn_status check_chat(const mn_model *m, const mn_chat_params *params, mn_
                             mn_error *err) {
     mn_status st = mn_args_take(MN_SIZED_CHAT_PARAMS, own, params, err);
     if (!st)
-        st = mn_args_flags(err, "mn_chat_params.flags", own->flags, MN_CHAT_NAMED);
+        st = mn_args_flags(err, "mn_chat_params.flags", own->flags,
+                           MN_CHAT_NAMED | MN_CHAT_CONTINUE);
     if (!st && own->n_known > own->n_messages)
         st = mn_fail(err, MN_INVALID,
                      "mn_chat_params.n_known: found %u, expected at most %u: n_messages",
                      own->n_known, own->n_messages);
+    if (!st && own->n_known && own->flags & MN_CHAT_CONTINUE)
+        st = mn_fail(err, MN_INVALID,
+                     "mn_chat_params.n_known: found %u, expected 0 with MN_CHAT_CONTINUE",
+                     own->n_known);
     if (!st)
         st = check_texts(own, err);
     if (!st)
@@ -190,7 +266,9 @@ static mn_status encode_chat(const mn_model *m, const mn_chat_params *p, const m
                           .bos = piece(m, mn_tokenizer_bos(m->tokenizer)),
                           .eos = piece(m, mn_tokenizer_eos(m->tokenizer))};
     const mn_jinja *tmpl = other ? other : own_template(m, chat.tools.len > 0);
-    mn_status st = encode_new(m, tmpl, &chat, p->n_known, ids, n, err);
+    mn_status st = p->flags & MN_CHAT_CONTINUE
+                       ? encode_open(m, tmpl, &chat, ids, n, err)
+                       : encode_new(m, tmpl, &chat, p->n_known, ids, n, err);
     if (!st && chat.tools.len && !atomic_exchange(m->told, true))
         warn_of_tools(m, tmpl, &chat);
     mn_free(copy);

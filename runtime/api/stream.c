@@ -24,17 +24,18 @@ struct mn_stream {
     cJSON *tools;     /* of the request; NULL: not given, or not needed */
     mn_events answer; /* what calls makes of a piece of the answer */
     mn_stops stops;
-    mn_text piece;    /* the text of one id */
-    mn_events events; /* of the last push */
-    bool in_message;  /* of Harmony, to a tool */
-    bool thinks;      /* the last text was thought */
-    bool one_call;    /* MN_STREAM_ONE_CALL */
-    bool calls_only;  /* MN_STREAM_CALLS_ONLY */
-    bool full;        /* one_call, and another one began */
-    bool cut;         /* mn_stream_cut */
-    bool trim;        /* white space after </think> belongs to nobody */
-    bool plain;       /* no parts: all that is pushed is the answer */
-    bool pushed;      /* an id, or the end: stop strings come too late */
+    mn_text piece;              /* the text of one id */
+    mn_events events;           /* of the last push */
+    bool in_message;            /* of Harmony, to a tool */
+    bool thinks;                /* the last text was thought */
+    bool one_call;              /* MN_STREAM_ONE_CALL */
+    bool calls_only;            /* MN_STREAM_CALLS_ONLY */
+    bool full;                  /* one_call, and another one began */
+    bool cut;                   /* mn_stream_cut */
+    bool trim;                  /* white space after </think> belongs to nobody */
+    bool plain;                 /* no parts: all that is pushed is the answer */
+    bool pushed;                /* an id, or the end: stop strings come too late */
+    uint32_t n_pushed, n_least; /* ids; stop strings end the answer from n_least on */
 };
 
 mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, mn_error *err) {
@@ -98,6 +99,16 @@ mn_status mn_stream_stop(mn_stream *s, const mn_str *strings, uint32_t n, mn_err
     for (uint32_t i = 0; few && i < n && !st; i++)
         st = mn_args_text(err, __func__, "a string", strings[i]);
     return st ? st : mn_stops_set(&s->stops, strings, n, err);
+}
+
+mn_status mn_stream_stop_from(mn_stream *s, uint32_t n, mn_error *err) {
+    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"st", s}, {0}});
+    if (!st && s->pushed)
+        st =
+            mn_fail(err, MN_INVALID, "%s: called after ids were pushed, expected before", __func__);
+    if (!st)
+        s->n_least = n;
+    return st;
 }
 
 mn_status mn_stream_tools(mn_stream *s, mn_str tools, mn_error *err) {
@@ -447,7 +458,10 @@ static mn_status begin(mn_stream *s, const char *function, const mn_stream_event
 mn_status mn_stream_push(mn_stream *s, int32_t id, const mn_stream_event **events, uint32_t *n,
                          mn_error *err) {
     mn_status st = begin(s, __func__, events, n, err);
-    return st ? st : give(s, push(s, id), events, n, err);
+    if (st)
+        return st;
+    s->stops.off = ++s->n_pushed < s->n_least;
+    return give(s, push(s, id), events, n, err);
 }
 
 mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_t *n,

@@ -36,7 +36,7 @@ static mn_status finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **ou
     return b->status;
 }
 
-/* "Any JSON": at most one space or one line break with its indent where JSON allows any. */
+/* "Any JSON": at most one space, or a line break with an indent of up to 20. */
 static const char any_json[] =
     "root ::= object | array\n"
     "value ::= object | array | string | number | \"true\" | \"false\" | \"null\"\n"
@@ -50,16 +50,19 @@ static const char any_json[] =
     "[C-Fc-f] hex{2}\n"
     "hex ::= [0-9A-Fa-f]\n"
     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,30}) (\".\" [0-9]{1,30})? ([eE] [+-]? [0-9]{1,2})?\n"
-    "ws ::= (\" \" | \"\\n\" \" \"{0,40})?\n";
+    "ws ::= (\" \" | \"\\n\" \" \"{0,20})?\n";
 
-/* Strings are one rule for all places, so that its large masks are made once. Escapes are rare, and
- * large: called, so that a character is small enough to be copied. */
+/* Strings are one rule for all places, so that its large masks are made once; white space, too,
+ * which is at every place. Escapes are rare, and large: called, so that a character is small enough
+ * to be copied. */
 static mn_gexpr *build_json(mn_gbuild *b) {
     const uint32_t from = b->n_rules;
     mn_gexpr *x = mn_ggbnf_parse(b, mn_str_of(any_json));
-    for (uint32_t r = from; r < b->n_rules; r++)
+    for (uint32_t r = from; r < b->n_rules; r++) {
+        const char *name = b->rule[r].name;
         b->rule[r].shared =
-            !strcmp(b->rule[r].name, "string") || !strcmp(b->rule[r].name, "escape");
+            !strcmp(name, "string") || !strcmp(name, "escape") || !strcmp(name, "ws");
+    }
     return x;
 }
 

@@ -505,10 +505,23 @@ static mn_gexpr *compile(mn_gschema *c, bool tags) {
     return c->b->status ? NULL : all;
 }
 
+/* The schema as a tree: an object, or true or false, which is any JSON or none. */
+static mn_status read_root(mn_str source, cJSON **root, mn_error *err) {
+    const bool any = mn_str_is(source, "true");
+    if (any || mn_str_is(source, "false")) {
+        *root = cJSON_CreateBool(any);
+        return *root ? MN_OK : mn_fail_memory(err, sizeof **root);
+    }
+    const mn_status st = mn_json_parse(source, "schema", root, err);
+    if (st == MN_BAD_FILE && err)
+        err->status = MN_BAD_INPUT; // a text of the caller, no file
+    return st == MN_BAD_FILE ? MN_BAD_INPUT : st;
+}
+
 static mn_gexpr *parse(mn_gbuild *b, mn_str source, bool tags) {
     mn_gschema c = {.b = b};
     cJSON *root = NULL;
-    b->status = mn_json_parse(source, "schema", &root, b->err);
+    b->status = read_root(source, &root, b->err);
     if (b->status)
         return NULL;
     c.root = root;

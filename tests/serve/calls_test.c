@@ -8,8 +8,8 @@ uint64_t sampling_seed(void) {
     static uint64_t seed = 1u << 30;
     return seed++;
 }
-void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob) {
-    (void)s;
+void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob) {
+    (void)a;
     put_format(out, "{\"token\":\"%d\",\"logprob\":%g,\"bytes\":[]", id, (double)logprob);
 }
 void answer_serve(serve *s, http_request *r, const answer_form *form) {
@@ -95,7 +95,9 @@ static void free_texts(generation *g) {
 
 /* Joins deltas as clients do, with `step` events per chunk. */
 static void streamed(size_t step) {
-    answer a = {.ask = {.stream = 1}};
+    answer a = {0};
+    a.ask.stream = 1;
+    a.ask.with_thinking = 1;
     generation g = {.n_ids = 5, .n_prompt = 4};
     char content[64] = "", thinking[64] = "", names[2][32] = {"", ""}, arguments[2][64] = {"", ""};
     char ids[2][16] = {"", ""};
@@ -139,6 +141,7 @@ static void streamed(size_t step) {
 
 static void whole(size_t n) {
     answer a = {0};
+    a.ask.with_thinking = 1;
     generation g = {.n_ids = 5, .n_prompt = 4};
     buffer out = {0};
     for (size_t i = 0; i < n; i++) {
@@ -166,6 +169,7 @@ static void whole(size_t n) {
 /* A call without text has null content; its message can be sent back. */
 static void only_call(void) {
     answer a = {0};
+    a.ask.with_thinking = 1;
     generation g = {.n_ids = 5, .n_prompt = 4};
     buffer out = {0};
     for (size_t i = 2; i < 4; i++) {

@@ -286,7 +286,10 @@ def errors():
         refused(c.post(plain, {"prompt": ["a"] * 2048, "n": 128}), 400, "n", "262144")
         long = "word " * 2000
         refused(c.post(chat, {"messages": [{"role": "user", "content": long}]}), 400, "messages", "1024", "context_length_exceeded")
-        refused(c.post(plain, {"prompt": "Once", "max_tokens": 5000}), 400, "prompt", ["1024", "5000"])
+        refused(c.post(plain, {"prompt": long}), 400, "prompt", "This model's maximum context length is 1024 tokens. However, your prompt",
+                "context_length_exceeded")
+        cut = c.post(plain, {"prompt": "Once", "max_tokens": 5000, "ignore_eos": True})[2]  # to what the context has room for
+        assert cut["choices"][0]["finish_reason"] == "length" and cut["usage"]["total_tokens"] == 1024, cut
         refused(c.post(plain, {"prompt": []}), 400, "prompt")
         refused(c.post(plain, {"prompt": [1, "a"]}), 400, "prompt")
         refused(c.post(plain, {"prompt": "a", "suffix": "b"}), 400, "suffix")

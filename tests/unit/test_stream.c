@@ -369,6 +369,7 @@ static void spelled(void **state) {
 
 /* The text given by each push, with "|" between them, then what finish gives; "!" where the stream
  * says that it has met one. */
+static uint32_t stop_from; /* of the next */
 static void expect_stop(const world *w, uint32_t flags, const char *const *strings,
                         uint32_t n_strings, const int32_t *ids, uint32_t n, const char *want) {
     char got[256] = "";
@@ -381,6 +382,7 @@ static void expect_stop(const world *w, uint32_t flags, const char *const *strin
         list[i] = (mn_str){strings[i], strlen(strings[i])};
     assert_int_equal(mn_stream_create(w->model, flags, &s, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, list, n_strings, &err), MN_OK);
+    assert_int_equal(mn_stream_stop_from(s, stop_from, &err), MN_OK);
     for (uint32_t i = 0; i <= n; i++) {
         assert_int_equal(push(s, ids, i, n, &e, &n_events), MN_OK);
         for (uint32_t k = 0; k < n_events; k++)
@@ -409,6 +411,11 @@ static void stops(void **state) {
     expect_stop(w, on, STOPS("b"), IDS(THINK, B, END_THINK, A, B), "|b||a||!"); /* thought: no */
     expect_stop(w, MN_STREAM_PLAIN, STOPS("b"), IDS(THINK, A, B), "<think>|a||!");
     expect_stop(w, on, NULL, 0, IDS(A, B), "a|b|");
+    stop_from = 3; /* a string that is complete with the third id may have begun before */
+    expect_stop(w, on, STOPS("b"), IDS(B, B, A, A, B, A), "b|b|a|a|||!");
+    expect_stop(w, on, STOPS("bab"), IDS(A, B, A, B, A), "a|||||!");
+    expect_stop(w, on, STOPS("ab"), IDS(A, B, B, A, B), "|ab|b|||!");
+    stop_from = 0;
     mn_stream *s = NULL;
     mn_error err = MN_ERROR;
     char longer[1025];
@@ -424,6 +431,7 @@ static void stops(void **state) {
     assert_int_equal(mn_stream_push(s, A, &e, &n, NULL), MN_OK);
     assert_int_equal(mn_stream_stop(s, &(mn_str){"b", 1}, 1, &err), MN_INVALID);
     assert_non_null(strstr(err.msg, "pushed"));
+    assert_int_equal(mn_stream_stop_from(s, 1, &err), MN_INVALID);
     mn_stream_free(s);
     assert_int_equal(mn_stream_create(w->model, on, &s, NULL), MN_OK);
     assert_int_equal(mn_stream_finish(s, &e, &n, NULL), MN_OK);

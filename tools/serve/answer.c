@@ -27,7 +27,7 @@ static void set_head(answer *a) {
     put_format(b, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
                a->form->chunk_object, (long long)a->created);
     json_stringz(b, a->s->name);
-    buffer_z(b, ",\"choices\":[");
+    put_format(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
 }
 
 /* An answer for r. NULL: out of memory, r is answered. */
@@ -91,30 +91,18 @@ void answer_defaults(answer *a) {
     ask_sample(&a->ask, &s->sample, seed, &a->sample);
 }
 
-/* The limit of tokens of a generation after n_prompt tokens of prompt; -1: the error is set. */
+/* The limit of tokens of a generation after n_prompt tokens of prompt, at most what the context has
+ * room for: agents always ask for more. -1: the error is set. */
 static int64_t limit_of(const answer *a, uint32_t n_prompt, uint32_t limit, const char *param,
                         json_error *e) {
     const uint32_t n_ctx = a->s->n_ctx;
-    const int64_t asked = a->ask.max_tokens;
-    const int64_t least = asked < 0 ? 1 : asked;
-    if (n_prompt + least <= (int64_t)n_ctx) {
-        const uint32_t room = n_ctx - n_prompt;
-        if (asked >= 0)
-            return asked;
-        return limit && limit < room ? limit : room;
+    const int64_t asked = a->ask.max_tokens >= 0 || !limit ? a->ask.max_tokens : limit;
+    const int64_t room = (int64_t)n_ctx - n_prompt;
+    if (room < (asked ? 1 : 0)) {
+        serve_too_long(a->s, n_prompt, param, e);
+        return -1;
     }
-    e->code = "context_length_exceeded";
-    if (asked > 0)
-        json_fail(e, param,
-                  "found %u tokens of prompt and max_tokens %lld, together %lld; the context of "
-                  "this server has %u tokens",
-                  n_prompt, (long long)asked, (long long)asked + n_prompt, n_ctx);
-    else
-        json_fail(e, param,
-                  "found %u tokens of prompt; the context of this server has %u tokens, of which "
-                  "at least one is for the answer",
-                  n_prompt, n_ctx);
-    return -1;
+    return asked < 0 || asked > room ? room : asked;
 }
 
 int answer_prompt(answer *a, uint32_t i, const int32_t *ids, uint32_t n, uint32_t stream_flags,
@@ -189,20 +177,6 @@ static void put(answer *a, const buffer *b) {
     a->last_sent = seconds();
 }
 
-/* One chunk with what g has. finish: NULL or the reason. */
-static void put_chunk(answer *a, generation *g, const char *finish) {
-    buffer b = {0};
-    buffer_put(&b, a->head.p, a->head.n);
-    put_format(&b, "{\"index\":%u,", g->index);
-    a->form->chunk(a, g, finish, &b);
-    buffer_z(&b, "}]");
-    if (a->ask.include_usage)
-        buffer_z(&b, ",\"usage\":null");
-    buffer_z(&b, "}\n\n");
-    put(a, &b);
-    buffer_free(&b);
-}
-
 /* "usage": prompts count once, not for each choice. */
 static void put_usage(const answer *a, buffer *b) {
     uint64_t n_prompt = 0;
@@ -233,6 +207,73 @@ static void put_usage(const answer *a, buffer *b) {
         put_format(b, ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
                    (unsigned long long)n_accepted, (unsigned long long)(n_drafted - n_accepted));
     buffer_z(b, "}}");
+}
+
+/* vLLM's "stop_reason": the stop string or the id of stop_token_ids that ended g; null: neither. */
+static void put_stop_reason(const answer *a, const generation *g, buffer *b) {
+    const int32_t last = g->ids[g->n_ids - 1];
+    int by_id = 0;
+    for (uint32_t i = 0; g->finish == MN_FINISH_STOP && i < a->ask.n_stop_ids; i++)
+        by_id |= a->ask.stop_ids[i] == last;
+    buffer_z(b, ",\"stop_reason\":");
+    if (g->stop_string) {
+        const mn_str stop = a->ask.stop[g->stop_string - 1];
+        json_string(b, stop.ptr, stop.len);
+    } else if (by_id) {
+        put_format(b, "%d", last);
+    } else {
+        buffer_z(b, "null");
+    }
+}
+
+static void put_ids(buffer *b, const char *name, const int32_t *ids, uint32_t n) {
+    put_format(b, ",\"%s\":[", name);
+    for (uint32_t i = 0; i < n; i++)
+        put_format(b, "%s%d", i ? "," : "", ids[i]);
+    buffer_z(b, "]");
+}
+
+/* With return_token_ids: those of the choice that its client has not; first those of the prompt. */
+static void put_new_ids(const answer *a, generation *g, buffer *b) {
+    if (!a->ask.token_ids)
+        return;
+    if (!g->n_given) {
+        put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
+        g->n_given = g->n_prompt;
+    }
+    put_ids(b, "token_ids", g->ids + g->n_given, g->n_ids - g->n_given);
+    g->n_given = g->n_ids;
+}
+
+/* Chat has the prompt's ids beside the choices, too, as with vLLM. */
+static void put_prompt_ids(const answer *a, const generation *g, buffer *b) {
+    if (a->ask.token_ids && a->form->begins)
+        put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
+}
+
+/* One chunk with what g has. finish: NULL or the reason. */
+static void put_chunk(answer *a, generation *g, const char *finish) {
+    buffer b = {0};
+    const int is_first = !g->n_given;
+    buffer_put(&b, a->head.p, a->head.n);
+    put_format(&b, "{\"index\":%u,", g->index);
+    a->form->chunk(a, g, finish, &b);
+    if (finish)
+        put_stop_reason(a, g, &b);
+    put_new_ids(a, g, &b);
+    buffer_z(&b, "}]");
+    if (is_first)
+        put_prompt_ids(a, g, &b);
+    if (a->ask.include_usage) {
+        buffer_z(&b, ",");
+        if (a->ask.continuous_usage)
+            put_usage(a, &b);
+        else
+            buffer_z(&b, "\"usage\":null");
+    }
+    buffer_z(&b, "}\n\n");
+    put(a, &b);
+    buffer_free(&b);
 }
 
 /* The chunk with the usage, if it was asked for, and the mark of the end. */
@@ -274,13 +315,18 @@ static void send_whole(answer *a) {
     put_format(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
                a->form->object, (long long)a->created);
     json_stringz(&b, a->s->name);
-    buffer_z(&b, ",\"choices\":[");
+    put_format(&b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
     for (uint32_t i = 0; i < a->n; i++) {
+        generation *g = &a->g[i];
         put_format(&b, "%s{\"index\":%u,", i ? "," : "", i);
-        a->form->whole(a, &a->g[i], reason_of(&a->g[i]), &b);
+        a->form->whole(a, g, reason_of(g), &b);
+        put_stop_reason(a, g, &b);
+        put_new_ids(a, g, &b);
         buffer_z(&b, "}");
     }
-    buffer_z(&b, "],");
+    buffer_z(&b, "]");
+    put_prompt_ids(a, &a->g[0], &b);
+    buffer_z(&b, ",");
     put_usage(a, &b);
     buffer_z(&b, "}\n");
     serve_json(a->s, a->http, &b);
@@ -343,6 +389,16 @@ void answer_refused(answer *a, generation *g, const wire_refused *m) {
         answer_fail(a, is_memory ? 503 : 500, "server_error", message);
 }
 
+/* With keep_stop: the stop string that was met, behind the text before it. 1: it was. */
+static int keep_stop(answer *a, generation *g) {
+    const int met = a->ask.keep_stop ? mn_stream_stopped(g->stream) : 0;
+    if (met <= 0)
+        return 0;
+    const mn_stream_event stop = {.kind = MN_EVENT_TEXT, .text = a->ask.stop[met - 1]};
+    a->form->text(a, g, &stop);
+    return 1;
+}
+
 void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
                   uint32_t n) {
     int thinks = 0;
@@ -352,6 +408,7 @@ void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream
         a->form->text(a, g, &events[i]);
         thinks |= events[i].kind == MN_EVENT_THINKING;
     }
+    n += (uint32_t)keep_stop(a, g);
     g->n_thinking += (uint32_t)(thinks && e);
     if (e && a->ask.logprobs)
         a->form->logprob(a, g, e);

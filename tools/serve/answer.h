@@ -64,10 +64,11 @@ void answer_fail(answer *a, unsigned status, const char *type, const char *messa
  * generations, into a->sample. */
 void answer_defaults(answer *a);
 
-/* Texts of tokens (text_routes.c): a JSON string, and the members of an entry of logprobs, whose
- * brace is left open. */
-void logprob_token(const serve *s, buffer *out, int32_t id);
-void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob);
+/* Texts of tokens (text_routes.c) as JSON strings: of the token, of the token in logprobs, which
+ * name_ids replaces; and the members of an entry of logprobs, whose brace is left open. */
+void put_token(const serve *s, buffer *out, int32_t id);
+void logprob_token(const answer *a, buffer *out, int32_t id);
+void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob);
 
 /* What generation.c calls. */
 void answer_admitted(answer *a, generation *g);

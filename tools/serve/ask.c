@@ -1,89 +1,60 @@
-/* ask.c -- reads the fields that chat and text completions share (ask.h): OpenAI's and vLLM's
- * names, and llama.cpp's of samplers that they do not have. Unknown fields are ignored; each known
- * one is checked here, so that what reaches the engine is in range. */
+/* ask.c -- reads the fields that chat and text completions share (ask.h): numbers and flags by the
+ * table of fields (fields.def), lists and objects by a function each. What reaches the engine is in
+ * range. */
 #include "serve/ask.h"
 #include "app.h"
+#include "serve/fields.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct {
-    const char *name;
-    size_t offset; /* of a double in ask */
-    double lo, hi;
-} number_row;
-
-#define F(field) offsetof(ask, field)
-static const number_row numbers[] = {
-    {"temperature", F(temp), 0, 100},
-    {"top_p", F(top_p), 0, 1},
-    {"min_p", F(min_p), 0, 1},
-    {"repetition_penalty", F(repeat_penalty), 0.01, 100},
-    {"frequency_penalty", F(frequency_penalty), -2, 2},
-    {"presence_penalty", F(presence_penalty), -2, 2},
-};
-
-typedef struct {
-    const char *name;
-    size_t offset; /* of an int64_t in ask */
-    int64_t lo, hi;
-} int_row;
-
-static const int_row ints[] = {
-    {"n", F(n), 1, ASK_MAX_CHOICES},
-    {"max_tokens", F(max_tokens), 0, INT32_MAX},
-    {"max_completion_tokens", F(max_tokens), 1, INT32_MAX},
-    {"min_tokens", F(min_tokens), 0, INT32_MAX},
-    {"top_k", F(top_k), -1, INT32_MAX},
-    {"priority", F(priority), INT32_MIN, INT32_MAX},
-    {"dry_allowed_length", F(dry_allowed_length), 0, INT32_MAX},
-    {"dry_penalty_last_n", F(dry_last_n), -1, INT32_MAX},
-    {"mirostat", F(mirostat), 0, 2},
-};
-
-/* Of samplers alone: where the number goes. off_at_0: the library's 0 is "off", too; in the other
- * fields it stands for a default, and 0 of a request becomes the least number. */
+/* Where the numbers of samplers go. off_at_0: the library's 0 is "off", too; in the other fields it
+ * stands for a default, and 0 of a request becomes the least number. */
 static const struct {
-    const char *name;
     size_t offset; /* of a float in mn_sample_params */
-    double lo, hi;
     int off_at_0;
 } samplers[ASK_SAMPLERS] = {
-    {"dry_multiplier", offsetof(mn_sample_params, dry_multiplier), 0, 1000, 1},
-    {"dry_base", offsetof(mn_sample_params, dry_base), 1, 1000, 0},
-    {"top_n_sigma", offsetof(mn_sample_params, top_n_sigma), -1000, 1000, 1},
-    {"typical_p", offsetof(mn_sample_params, typical_p), 0, 1, 0},
-    {"xtc_probability", offsetof(mn_sample_params, xtc_probability), 0, 1, 1},
-    {"xtc_threshold", offsetof(mn_sample_params, xtc_threshold), 0, 1, 0},
-    {"dynatemp_range", offsetof(mn_sample_params, dynatemp_range), 0, 100, 1},
-    {"dynatemp_exponent", offsetof(mn_sample_params, dynatemp_exponent), 0, 100, 0},
-    {"mirostat_tau", offsetof(mn_sample_params, mirostat_tau), 0, 100, 0},
-    {"mirostat_eta", offsetof(mn_sample_params, mirostat_eta), 0, 100, 0},
+#define SAMPLER(member, of, least, most, off_at_0, doc)                                            \
+    {offsetof(mn_sample_params, member), off_at_0},
+#include "serve/fields.def"
 };
 
-/* The rows of the two tables; the seed may be any whole number. */
-static int read_numbers(const cJSON *body, ask *out, json_error *e) {
-    char *base = (char *)out;
-    for (size_t i = 0; i < COUNT(numbers); i++) {
-        const number_row *row = &numbers[i];
-        double *at = (double *)(void *)(base + row->offset);
-        *at = NAN;
-        if (!json_read_number(body, row->name, row->lo, row->hi, at, e))
-            return 0;
-    }
-    for (size_t i = 0; i < ASK_SAMPLERS; i++) {
+/* What a field that is absent leaves. */
+static void set_absent(ask *out) {
+    double *const numbers[] = {&out->temp,
+                               &out->top_p,
+                               &out->min_p,
+                               &out->repeat_penalty,
+                               &out->frequency_penalty,
+                               &out->presence_penalty};
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        *numbers[i] = NAN;
+    for (size_t i = 0; i < ASK_SAMPLERS; i++)
         out->samplers[i] = NAN;
-        if (!json_read_number(body, samplers[i].name, samplers[i].lo, samplers[i].hi,
-                              &out->samplers[i], e))
-            return 0;
-    }
-    for (size_t i = 0; i < COUNT(ints); i++) {
-        const int_row *row = &ints[i];
-        int64_t *at = (int64_t *)(void *)(base + row->offset);
-        if (!json_read_int(body, row->name, row->lo, row->hi, at, e))
-            return 0;
-    }
-    out->has_seed = json_field(body, "seed") != NULL;
-    return json_read_int(body, "seed", INT64_MIN, INT64_MAX, &out->seed, e);
+    out->n = 1;
+    out->max_tokens = -1;
+    out->top_k = -2;
+    out->repeat_last_n = -2;
+    out->dry_allowed_length = -1;
+    out->dry_last_n = -2;
+    out->mirostat = -1;
+    out->add_special = 1;
+    out->skip_special = 1;
+    out->with_thinking = 1;
+}
+
+/* llama-server's -1 is "as many as fit", which a limit beyond the context is. */
+static int read_n_predict(const cJSON *body, ask *out) {
+    if (json_field(body, "n_predict") && out->max_tokens < 0)
+        out->max_tokens = INT32_MAX;
+    return 1;
+}
+
+/* "seed": any number of 64 bits; -1 counts as absent, as with vLLM and llama-server. */
+static int read_seed(const cJSON *body, ask *out, json_error *e) {
+    const cJSON *v = json_field(body, "seed");
+    out->has_seed = v && !(cJSON_IsNumber(v) && v->valuedouble == -1);
+    return json_read_u64(body, "seed", &out->seed, e);
 }
 
 /* One stop string; an empty one is ignored. */
@@ -192,57 +163,99 @@ static int read_stop_ids(const cJSON *body, int64_t n_vocab, ask *out, json_erro
     return 1;
 }
 
-/* "logit_bias": {"ID": NUMBER}, added to the logits; -100 excludes an id in practice. */
+/* The id of an entry of logit_bias: a name of an object, or the first of a pair; -1: neither. */
+static int64_t bias_id(const cJSON *item) {
+    int64_t id = -1;
+    const cJSON *first = cJSON_IsArray(item) ? item->child : NULL;
+    if (item->string)
+        return parse_int(item->string, strlen(item->string), &id) ? id : -1;
+    const double x = cJSON_IsNumber(first) ? first->valuedouble : -1;
+    return x == floor(x) && x >= 0 && x < INT32_MAX ? (int64_t)x : -1;
+}
+
+/* Its number; false is "never". NAN: neither. */
+static double bias_of(const cJSON *item) {
+    const int is_pair = !item->string && cJSON_GetArraySize(item) == 2;
+    const cJSON *v = is_pair ? item->child->next : item;
+    if (cJSON_IsFalse(v))
+        return -INFINITY;
+    const double x = cJSON_IsNumber(v) ? v->valuedouble : NAN;
+    return x >= -100 && x <= 100 ? x : NAN;
+}
+
+/* One id with what is added to its logit. */
+static int add_bias(const cJSON *item, int64_t n_vocab, ask *out, json_error *e) {
+    const int64_t id = bias_id(item);
+    const double v = bias_of(item);
+    char found[80];
+    if (id < 0 || id >= n_vocab || isnan(v))
+        return json_fail(e, "logit_bias",
+                         "logit_bias: found %.40s, expected token ids below %lld, each with a "
+                         "number from -100 to 100, or false",
+                         item->string ? item->string : json_found(item, found, sizeof found),
+                         (long long)n_vocab);
+    if (out->n_bias == WIRE_MAX_BIAS)
+        return json_fail(e, "logit_bias", "logit_bias: found more than %u token ids",
+                         WIRE_MAX_BIAS);
+    out->bias_ids[out->n_bias] = (int32_t)id;
+    out->bias[out->n_bias++] = (float)v;
+    return 1;
+}
+
+/* "logit_bias": {"ID": NUMBER}, or llama-server's [[ID, NUMBER]]; added to the logits, -100
+ * excludes an id in practice. */
 static int read_bias(const cJSON *body, int64_t n_vocab, ask *out, json_error *e) {
-    const cJSON *object = json_field(body, "logit_bias");
+    const cJSON *all = json_field(body, "logit_bias");
     const cJSON *item = NULL;
-    if (!object)
-        return 1;
-    if (!cJSON_IsObject(object))
+    if (all && !cJSON_IsObject(all) && !cJSON_IsArray(all))
         return json_fail(e, "logit_bias", "logit_bias: expected an object of token ids");
-    cJSON_ArrayForEach(item, object) {
-        int64_t id = -1;
-        const double v = cJSON_IsNumber(item) ? item->valuedouble : NAN;
-        const int is_number = parse_int(item->string, strlen(item->string), &id);
-        if (!is_number || id < 0 || id >= n_vocab || !(v >= -100 && v <= 100))
-            return json_fail(e, "logit_bias",
-                             "logit_bias: found \"%.20s\", expected token ids below %lld, each "
-                             "with a number from -100 to 100",
-                             item->string, (long long)n_vocab);
-        if (out->n_bias == WIRE_MAX_BIAS)
-            return json_fail(e, "logit_bias", "logit_bias: found more than %u token ids",
-                             WIRE_MAX_BIAS);
-        out->bias_ids[out->n_bias] = (int32_t)id;
-        out->bias[out->n_bias++] = (float)v;
+    cJSON_ArrayForEach(item, all) {
+        if (!add_bias(item, n_vocab, out, e))
+            return 0;
     }
     return 1;
 }
 
-/* Chat has a flag and a number, text completions one number. */
+/* llama-server's name for both: so many of the most likely tokens. */
+static int read_n_probs(const cJSON *body, ask *out, json_error *e) {
+    int64_t n = 0;
+    if (!json_read_int(body, "n_probs", 0, 20, &n, e))
+        return 0;
+    out->logprobs |= n > 0;
+    out->n_top = n > out->n_top ? n : out->n_top;
+    return 1;
+}
+
+/* Chat has a flag and a number, text completions one number; the flag as a number is 0 or 1. */
 static int read_logprobs(const cJSON *body, int is_chat, ask *out, json_error *e) {
+    const cJSON *v = json_field(body, "logprobs");
+    int64_t n = 0;
     if (!is_chat) {
-        const cJSON *v = json_field(body, "logprobs");
         out->logprobs = v != NULL && !cJSON_IsFalse(v);
-        return cJSON_IsBool(v) || json_read_int(body, "logprobs", 0, 20, &out->n_top, e);
+        return (cJSON_IsBool(v) || json_read_int(body, "logprobs", 0, 20, &out->n_top, e)) &&
+               read_n_probs(body, out, e);
     }
-    if (!json_read_bool(body, "logprobs", &out->logprobs, e) ||
+    if (cJSON_IsNumber(v) && !json_read_int(body, "logprobs", 0, 1, &n, e))
+        return 0;
+    out->logprobs = n > 0;
+    if ((!cJSON_IsNumber(v) && !json_read_bool(body, "logprobs", &out->logprobs, e)) ||
         !json_read_int(body, "top_logprobs", 0, 20, &out->n_top, e))
         return 0;
     if (out->n_top && !out->logprobs)
         return json_fail(e, "top_logprobs", "top_logprobs: needs logprobs: true");
-    return 1;
+    return read_n_probs(body, out, e);
 }
 
-/* "stream" and "stream_options", which has a meaning with streams alone. */
-static int read_stream(const cJSON *body, ask *out, json_error *e) {
+/* "stream_options", which has a meaning with streams alone. */
+static int read_stream_options(const cJSON *body, ask *out, json_error *e) {
     const cJSON *options = json_field(body, "stream_options");
-    if (!json_read_bool(body, "stream", &out->stream, e))
-        return 0;
     if (options && !cJSON_IsObject(options))
         return json_fail(e, "stream_options", "stream_options: expected an object");
     if (options && !out->stream)
         return json_fail(e, "stream_options", "stream_options: needs stream: true");
-    return !options || json_read_bool(options, "include_usage", &out->include_usage, e);
+    return !options ||
+           (json_read_bool(options, "include_usage", &out->include_usage, e) &&
+            json_read_bool(options, "continuous_usage_stats", &out->continuous_usage, e));
 }
 
 /* No token at all is of use where the prompt's logprobs are. */
@@ -254,20 +267,16 @@ static int check_max_tokens(const ask *a, int is_chat, json_error *e) {
 }
 
 int ask_read(const cJSON *body, int is_chat, int64_t n_vocab, ask *out, json_error *e) {
-    memset(out, 0, sizeof *out);
-    out->n = 1;
-    out->max_tokens = -1;
-    out->top_k = -2;
-    out->dry_allowed_length = -1;
-    out->dry_last_n = -2;
-    out->mirostat = -1;
-    return json_read_string(body, "model", &out->model, e) && read_numbers(body, out, e) &&
-           read_stream(body, out, e) && read_stop(body, out, e) && read_breakers(body, out, e) &&
-           read_order(body, out, e) && read_stop_ids(body, n_vocab, out, e) &&
-           read_bias(body, n_vocab, out, e) && read_logprobs(body, is_chat, out, e) &&
-           form_read(body, &out->form, e) &&
-           json_read_bool(body, "ignore_eos", &out->ignore_eos, e) &&
-           json_read_bool(body, "echo", &out->echo, e) && check_max_tokens(out, is_chat, e);
+    set_absent(out);
+    return json_read_string(body, "model", &out->model, e) &&
+           json_read_string(body, "cache_salt", &out->cache_salt, e) &&
+           fields_read(body, is_chat ? FIELDS_CHAT : FIELDS_TEXT, out, e) &&
+           read_n_predict(body, out) && read_seed(body, out, e) &&
+           read_stream_options(body, out, e) && read_stop(body, out, e) &&
+           read_breakers(body, out, e) && read_order(body, out, e) &&
+           read_stop_ids(body, n_vocab, out, e) && read_bias(body, n_vocab, out, e) &&
+           read_logprobs(body, is_chat, out, e) && form_read(body, &out->form, e) &&
+           check_max_tokens(out, is_chat, e);
 }
 
 void ask_free(ask *a) {
@@ -313,7 +322,7 @@ static void set_samplers(const ask *a, mn_sample_params *out) {
 void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
                 mn_sample_params *out) {
     *out = *defaults;
-    out->seed = a->has_seed ? (uint64_t)a->seed : seed;
+    out->seed = a->has_seed ? a->seed : seed;
     out->temp = value_or(a->temp, out->temp);
     out->min_p = value_or(a->min_p, out->min_p);
     out->repeat_penalty = value_or(a->repeat_penalty, out->repeat_penalty);
@@ -323,6 +332,8 @@ void ask_sample(const ask *a, const mn_sample_params *defaults, uint64_t seed,
         out->top_p = a->top_p > 0 ? (float)a->top_p : 1e-9f;
     if (a->top_k >= -1) /* vLLM's -1 is "off" */
         out->top_k = a->top_k > 0 ? (int32_t)a->top_k : 0;
+    if (a->repeat_last_n >= -1)
+        out->penalty_last_n = (int32_t)a->repeat_last_n;
     set_samplers(a, out);
     out->ignore_stop = a->ignore_eos;
     out->stop = a->stop_ids;

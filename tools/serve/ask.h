@@ -9,20 +9,32 @@ enum {
     ASK_MAX_STOP = 64,
     ASK_MAX_STOP_IDS = 16,
     ASK_MAX_CHOICES = 128,
-    ASK_SAMPLERS = 10, /* numbers of DRY, XTC and so on: ask.c */
+};
+
+/* Numbers of DRY, XTC and so on. */
+enum {
+#define SAMPLER(member, of, least, most, off_at_0, doc) ASK_##member,
+#include "serve/fields.def"
+    ASK_SAMPLERS
 };
 
 /* Texts point into the request's JSON. */
-typedef struct {
-    int stream, include_usage, ignore_eos, echo;
+typedef struct ask {
+    int stream, include_usage, continuous_usage, ignore_eos, echo, add_special;
+    int keep_stop;     /* the stop string that ended the answer is part of it */
+    int skip_special;  /* 0: special tokens by their names */
+    int token_ids;     /* 1: ids beside the text */
+    int name_ids;      /* 1: tokens of logprobs by their ids */
+    int with_thinking; /* 0: what was thought is left out */
     int64_t n;
     int64_t max_tokens; /* -1: not given */
-    int64_t min_tokens, seed, priority;
+    int64_t min_tokens, priority;
+    uint64_t seed;
     int has_seed;
     int logprobs;  /* 1: asked for */
     int64_t n_top; /* with logprobs: how many of the most likely */
     double temp, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty; /* NAN: none */
-    int64_t top_k;                                                                  /* -2: none */
+    int64_t top_k, repeat_last_n;                                                   /* -2: none */
     mn_str stop[ASK_MAX_STOP];
     uint32_t n_stop;
     int stop_given;
@@ -37,8 +49,8 @@ typedef struct {
     char dry_text[2048];
     uint32_t n_dry_breakers;
     int has_dry_breakers;
-    char order[160]; /* names of samplers with ';' between; empty: none */
-    const char *model;
+    char order[160];                /* names of samplers with ';' between; empty: none */
+    const char *model, *cache_salt; /* NULL: none */
     ask_form form;
 } ask;
 

@@ -4,6 +4,7 @@
  * Messages are checked here and passed on as they are: the library brings them into the form that
  * the template renders, for this server and for minerva run --history alike. */
 #include "serve/answer.h"
+#include "serve/chat_fields.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,24 +88,6 @@ static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
     return text;
 }
 
-/* Variables of the template: chat_template_kwargs and reasoning_effort. */
-static char *variables_json(const cJSON *body, json_error *e) {
-    const cJSON *given = json_field(body, "chat_template_kwargs");
-    const char *effort = NULL;
-    if (given && !cJSON_IsObject(given)) {
-        json_fail(e, "chat_template_kwargs", "chat_template_kwargs: expected an object");
-        return NULL;
-    }
-    if (!json_read_string(body, "reasoning_effort", &effort, e))
-        return NULL;
-    cJSON *all = given ? cJSON_Duplicate(given, 1) : cJSON_CreateObject();
-    if (effort && !cJSON_HasObjectItem(all, "reasoning_effort"))
-        cJSON_AddStringToObject(all, "reasoning_effort", effort);
-    char *text = cJSON_PrintUnformatted(all);
-    cJSON_Delete(all);
-    return text;
-}
-
 static mn_str str_of(const char *z) {
     return (mn_str){z ? z : "", z ? strlen(z) : 0};
 }
@@ -124,11 +107,15 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
         return json_fail(e, "messages",
                          "the model has no chat template: use /v1/completions, or start the "
                          "server with --chat-template");
+    int continues = 0;
+    if (!chat_read_end(body, &continues, e))
+        return 0;
     char *messages = messages_json(s, body, e);
-    char *vars = messages ? variables_json(body, e) : NULL;
+    char *vars = messages ? chat_variables(body, e) : NULL;
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
-                                   .flags = name ? MN_CHAT_NAMED : 0,
+                                   .flags = (name ? MN_CHAT_NAMED : 0) |
+                                            (continues ? MN_CHAT_CONTINUE : 0),
                                    .history = str_of(messages),
                                    .tools = str_of(tools),
                                    .vars = str_of(vars),
@@ -136,7 +123,9 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
     int ok = messages && vars;
     if (ok) {
         const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
-        ok = !st || serve_library_error(&err, st, param_of(&err), e);
+        const char *param =
+            continues && st == MN_UNSUPPORTED ? "continue_final_message" : param_of(&err);
+        ok = !st || serve_library_error(&err, st, param, e);
     }
     cJSON_free(messages);
     cJSON_free(vars);
@@ -197,7 +186,8 @@ static void add_arguments(answer *a, generation *g, const mn_stream_event *e) {
 static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
     switch (e->kind) {
     case MN_EVENT_THINKING:
-        json_text(&g->thinking, e->text.ptr, e->text.len);
+        if (a->ask.with_thinking)
+            json_text(&g->thinking, e->text.ptr, e->text.len);
         break;
     case MN_EVENT_CALL:
         begin_call(a, g, e);
@@ -225,7 +215,7 @@ static void chat_chunk(answer *a, generation *g, const char *finish, buffer *out
     close_call(g);
     buffer_z(out, "\"delta\":{");
     if (first) {
-        buffer_z(out, "\"role\":\"assistant\",\"content\":\"\"");
+        buffer_z(out, "\"role\":\"assistant\",\"content\":null");
         n = 1;
     }
     if (g->thinking.n)
@@ -277,11 +267,11 @@ static void chat_whole(answer *a, generation *g, const char *finish, buffer *out
 static void chat_logprob(answer *a, generation *g, const wire_event *e) {
     buffer *b = &g->logprobs;
     buffer_z(b, b->n ? "," : "");
-    logprob_entry(a->s, b, e->token, e->logprob);
+    logprob_entry(a, b, e->token, e->logprob);
     buffer_z(b, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < e->n_top; i++) {
         buffer_z(b, i ? "," : "");
-        logprob_entry(a->s, b, e->top_ids[i], e->top_logprobs[i]);
+        logprob_entry(a, b, e->top_ids[i], e->top_logprobs[i]);
         buffer_z(b, "}");
     }
     buffer_z(b, "]}");

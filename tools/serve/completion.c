@@ -57,7 +57,8 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
     int ok = 1;
     if (cJSON_IsString(prompt)) {
         const mn_str text = {prompt->valuestring, strlen(prompt->valuestring)};
-        const uint32_t flags = MN_TEXT_ADD_SPECIAL | MN_TEXT_PARSE_SPECIAL;
+        const uint32_t flags =
+            MN_TEXT_PARSE_SPECIAL | (a->ask.add_special ? MN_TEXT_ADD_SPECIAL : 0);
         if (!serve_may_fit(s, text.len, "prompt", e))
             return 0;
         const mn_status st = mn_model_tokenize(s->a.model, text, flags, &ids, &n, &err);
@@ -69,7 +70,8 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
     }
     if (ok && !n)
         ok = json_fail(e, "prompt", "prompt: found no token, expected at least one");
-    const uint32_t flags = MN_STREAM_CONTINUE | MN_STREAM_PLAIN;
+    const uint32_t flags =
+        MN_STREAM_CONTINUE | MN_STREAM_PLAIN | (a->ask.skip_special ? 0 : MN_STREAM_SPECIAL);
     ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
     if (ok && a->echo)
         a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring) : text_of_ids(s, ids, n);
@@ -117,7 +119,7 @@ static int add_prompts(answer *a, json_error *e) {
 /* One member of an object of the most likely tokens. */
 static void put_top(answer *a, generation *g, const char *comma, int32_t id, float logprob) {
     buffer_z(&g->calls, comma);
-    logprob_token(a->s, &g->calls, id);
+    logprob_token(a, &g->calls, id);
     buffer_z(&g->calls, ":");
     json_float(&g->calls, logprob, "-9999.0");
 }
@@ -125,30 +127,30 @@ static void put_top(answer *a, generation *g, const char *comma, int32_t id, flo
 /* Parallel arrays grow together: g->logprobs holds tokens, g->thinking their logprobs, g->calls the
  * objects of the most likely ones; this form has no other use for them. */
 static void put_entry(answer *a, generation *g, int32_t id, float logprob, const int32_t *top_ids,
-                      const float *top, uint32_t n_top) {
+                      const float *top, uint32_t n_top, int has_top) {
     const char *comma = g->logprobs.n ? "," : "";
     const mn_str text = mn_model_token_text(a->s->a.model, id);
     int is_in_top = 0;
     buffer_z(&g->logprobs, comma);
-    json_string(&g->logprobs, text.ptr, text.len);
+    logprob_token(a, &g->logprobs, id);
     buffer_z(&g->thinking, comma);
     json_float(&g->thinking, logprob, "null");
     put_format(&g->offsets, "%s%u", comma, g->text_at);
     for (uint64_t i = 0; i < text.len; i++)
         g->text_at += ((unsigned char)text.ptr[i] & 0xC0) != 0x80; /* characters, not bytes */
     buffer_z(&g->calls, comma);
-    buffer_z(&g->calls, n_top ? "{" : "null");
+    buffer_z(&g->calls, has_top ? "{" : "null");
     for (uint32_t i = 0; i < n_top; i++) {
         is_in_top |= top_ids[i] == id;
         put_top(a, g, i ? "," : "", top_ids[i], top[i]);
     }
-    if (n_top && !is_in_top) /* the token itself is always there */
-        put_top(a, g, ",", id, logprob);
-    buffer_z(&g->calls, n_top ? "}" : "");
+    if (has_top && !is_in_top) /* the token itself is always there */
+        put_top(a, g, n_top ? "," : "", id, logprob);
+    buffer_z(&g->calls, has_top ? "}" : "");
 }
 
 static void completion_logprob(answer *a, generation *g, const wire_event *e) {
-    put_entry(a, g, e->token, e->logprob, e->top_ids, e->top_logprobs, e->n_top);
+    put_entry(a, g, e->token, e->logprob, e->top_ids, e->top_logprobs, e->n_top, 1);
 }
 
 /* 1 if the text of a prompt shows its first token, which a begin-of-text token does not. */
@@ -162,7 +164,7 @@ static void completion_prompt(answer *a, generation *g, const wire_event *e) {
     for (uint32_t i = 0; i < e->n_prompt; i++) {
         const size_t at = (size_t)i * e->n_top;
         put_entry(a, g, g->ids[i], e->prompt_logprobs[i], e->prompt_top_ids + at,
-                  e->prompt_top_logprobs + at, i ? e->n_top : 0);
+                  e->prompt_top_logprobs + at, i ? e->n_top : 0, i > 0);
         if (i == 0 && !begins_with(a->echo[g->index / (uint32_t)a->ask.n], a->s, g->ids[0]))
             g->text_at = 0;
     }
@@ -224,13 +226,9 @@ static void completion_members(answer *a, generation *g, const char *finish, buf
 
 /* Fields of text completions alone: what would change the answer and is not supported. */
 static int check_others(const answer *a, json_error *e) {
-    const char *suffix = NULL;
     int64_t best_of = a->ask.n;
-    if (!json_read_string(a->body, "suffix", &suffix, e) ||
-        !json_read_int(a->body, "best_of", 1, ASK_MAX_CHOICES, &best_of, e))
+    if (!json_read_int(a->body, "best_of", 1, ASK_MAX_CHOICES, &best_of, e))
         return 0;
-    if (suffix && *suffix)
-        return json_fail(e, "suffix", "suffix: text behind the answer is not supported");
     if (best_of != a->ask.n)
         return json_fail(e, "best_of", "best_of: found %lld, expected the same as n",
                          (long long)best_of);

@@ -152,11 +152,8 @@ static int add_input(const serve *s, embedding *m, const cJSON *item, json_error
     }
     if (!n)
         return json_fail(e, "input", "input: text %u is empty", m->n_texts);
-    if (n > s->n_ctx) {
-        e->code = "context_length_exceeded";
-        return json_fail(e, "input", "input: text %u has %u tokens, the limit is %u", m->n_texts, n,
-                         s->n_ctx);
-    }
+    if (n > s->n_ctx)
+        return serve_too_long(s, n, "input", e);
     m->lengths[m->n_texts++] = n;
     m->n_ids += n;
     return 1;

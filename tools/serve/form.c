@@ -5,16 +5,20 @@
 #include <string.h>
 
 typedef struct {
-    const char *name, *inner; /* of a request; of structured_outputs */
+    const char *name;
     uint32_t kind;
 } form_row;
 
 static const form_row rows[] = {
-    {"guided_json", "json", MN_CONSTRAINT_SCHEMA},
-    {"guided_regex", "regex", MN_CONSTRAINT_REGEX},
-    {"guided_choice", "choice", MN_CONSTRAINT_CHOICES},
-    {"guided_grammar", "grammar", MN_CONSTRAINT_GRAMMAR},
-    {NULL, "json_object", MN_CONSTRAINT_JSON},
+#define FORM(name, of, at, constraint, doc) {name, constraint},
+#include "serve/fields.def"
+};
+
+/* Keys of structured_outputs. */
+static const form_row inner[] = {
+    {"json", MN_CONSTRAINT_SCHEMA},      {"regex", MN_CONSTRAINT_REGEX},
+    {"choice", MN_CONSTRAINT_CHOICES},   {"grammar", MN_CONSTRAINT_GRAMMAR},
+    {"json_object", MN_CONSTRAINT_JSON},
 };
 
 /* One form for a request. param: static. 0: the error is set. */
@@ -86,7 +90,8 @@ static int set_value(ask_form *f, const cJSON *v, json_error *e) {
     return finish(f, e);
 }
 
-/* response_format: text, json_object, or json_schema with its schema. */
+/* response_format: text, json_object, or json_schema. llama-server has a schema beside json_object,
+ * and SGLang beside json_schema. */
 static int read_format(const cJSON *body, ask_form *f, json_error *e) {
     static const char param[] = "response_format";
     const cJSON *format = json_field(body, param);
@@ -97,30 +102,51 @@ static int read_format(const cJSON *body, ask_form *f, json_error *e) {
         return json_fail(e, param, "response_format: expected an object with a type");
     if (!strcmp(type, "text"))
         return 1;
-    if (!strcmp(type, "json_object"))
-        return begin(f, MN_CONSTRAINT_JSON, param, e) && set_object(f, e);
-    if (strcmp(type, "json_schema") != 0)
+    const int is_object = !strcmp(type, "json_object");
+    if (!is_object && strcmp(type, "json_schema") != 0)
         return json_fail(e, param,
                          "response_format: found type \"%.40s\", expected \"text\", "
                          "\"json_object\" or \"json_schema\"",
                          type);
     const cJSON *schema = json_field(json_field(format, "json_schema"), "schema");
+    if (!schema || is_object)
+        schema = json_field(format, "schema");
+    if (!begin(f, MN_CONSTRAINT_SCHEMA, param, e))
+        return 0;
+    if (is_object && !schema)
+        return set_object(f, e);
     if (!schema)
         return json_fail(e, param, "response_format: json_schema: found no schema");
-    return begin(f, MN_CONSTRAINT_SCHEMA, param, e) && set_schema(f, schema, e);
+    return set_schema(f, schema, e);
 }
 
-/* vLLM's newer field, with the forms inside. */
+/* The row of a key of structured_outputs; NULL: it is none of them. */
+static const form_row *find_inner(const char *key) {
+    for (size_t i = 0; i < sizeof inner / sizeof *inner; i++)
+        if (!strcmp(inner[i].name, key))
+            return &inner[i];
+    return NULL;
+}
+
+/* vLLM's newer field, with the forms inside; every other key would change the answer, too. */
 static int read_structured(const cJSON *body, ask_form *f, json_error *e) {
     static const char param[] = "structured_outputs";
     const cJSON *all = json_field(body, param);
+    const cJSON *v = NULL;
     if (all && !cJSON_IsObject(all))
         return json_fail(e, param, "structured_outputs: expected an object");
-    for (size_t i = 0; all && i < sizeof rows / sizeof *rows; i++) {
-        const cJSON *v = json_field(all, rows[i].inner);
-        if (!v || cJSON_IsFalse(v))
+    cJSON_ArrayForEach(v, all) {
+        const form_row *row = find_inner(v->string);
+        const int is_off =
+            cJSON_IsNull(v) || (cJSON_IsFalse(v) && (!row || row->kind == MN_CONSTRAINT_JSON));
+        if (is_off || *v->string == '_')
             continue;
-        if (!begin(f, rows[i].kind, param, e) || !set_value(f, v, e))
+        if (!row)
+            return json_fail(e, param,
+                             "structured_outputs: found \"%.40s\", expected json, regex, choice, "
+                             "grammar or json_object",
+                             v->string);
+        if (!begin(f, row->kind, param, e) || !set_value(f, v, e))
             return 0;
     }
     return 1;
@@ -130,7 +156,7 @@ int form_read(const cJSON *body, ask_form *out, json_error *e) {
     if (!read_format(body, out, e) || !read_structured(body, out, e))
         return 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const cJSON *v = rows[i].name ? json_field(body, rows[i].name) : NULL;
+        const cJSON *v = json_field(body, rows[i].name);
         if (v && (!begin(out, rows[i].kind, rows[i].name, e) || !set_value(out, v, e)))
             return 0;
     }
@@ -197,16 +223,33 @@ static int has_tool(const cJSON *tools, const char *name) {
     return 0;
 }
 
+/* A list of functions: custom tools take text, which no form of calls has. */
+static int check_tools(const cJSON *tools, json_error *e) {
+    const cJSON *tool = NULL;
+    int i = 0;
+    if (tools && !cJSON_IsArray(tools))
+        return json_fail(e, "tools", "tools: expected a list");
+    cJSON_ArrayForEach(tool, tools) {
+        const cJSON *type = json_field(tool, "type");
+        const char *word = cJSON_GetStringValue(type);
+        if (type && (!word || strcmp(word, "function") != 0))
+            return json_fail(e, "tools", "tools[%d].type: found \"%.40s\", expected \"function\"",
+                             i, word ? word : "no text");
+        if (!name_of(tool))
+            return json_fail(e, "tools", "tools[%d]: expected a function with its name", i);
+        i++;
+    }
+    return 1;
+}
+
 int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) {
     const cJSON *tools = json_field(body, "tools");
     const char *word = cJSON_GetStringValue(json_field(body, "tool_choice"));
     const char *name = NULL;
     int forced = 0;
     int parallel = 1;
-    if (json_field(body, "functions"))
-        return json_fail(e, "functions", "functions: use tools instead");
-    if (tools && !cJSON_IsArray(tools))
-        return json_fail(e, "tools", "tools: expected a list");
+    if (!check_tools(tools, e))
+        return 0;
     if (!read_choice(body, &forced, &name, e) ||
         !json_read_bool(body, "parallel_tool_calls", &parallel, e))
         return 0;

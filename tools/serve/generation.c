@@ -74,6 +74,8 @@ int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uin
     mn_status st = mn_stream_create(s->a.model, stream_flags, &g->stream, &err);
     if (st == MN_OK && a->n_stop)
         st = mn_stream_stop(g->stream, a->stop, a->n_stop, &err);
+    if (st == MN_OK)
+        st = mn_stream_stop_from(g->stream, (uint32_t)a->min_tokens, &err);
     if (st)
         return serve_library_error(&err, st, "stop", e);
     mn_stream_prompt(g->stream, ids, n);
@@ -146,6 +148,20 @@ static int is_complete(const generation *g) {
     return g->finish != MN_FINISH_NONE || (g->max_new && g->n_ids - g->n_prompt >= g->max_new);
 }
 
+/* FNV-1a. */
+static uint64_t hash_text(uint64_t h, const char *text) {
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 1099511628211u;
+    return h;
+}
+
+/* Users cannot time each other's prompts, nor prompts of another cache_salt. */
+static uint64_t salt_of(const answer *a) {
+    const char *salt = a->ask.cache_salt;
+    const uint64_t key = (uint64_t)(a->http->key + 1);
+    return salt ? hash_text(14695981039346656037u ^ key, salt) : key;
+}
+
 /* To an engine, with what was drawn so far; g->link stays NULL if none is ready. */
 static void send(serve *s, generation *g) {
     const answer *a = g->answer;
@@ -167,7 +183,7 @@ static void send(serve *s, generation *g) {
                      .form_source = a->ask.form.source};
     m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
     m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;
-    m.cache_salt = (uint64_t)(a->http->key + 1); /* users cannot time each other's prompts */
+    m.cache_salt = salt_of(a);
     m.sample.min_new = (uint32_t)a->ask.min_tokens;
     if (a->echo && a->ask.logprobs && g->index % (uint32_t)a->ask.n == 0)
         m.flags |= MN_SUBMIT_PROMPT_LOGPROBS;
@@ -242,7 +258,8 @@ static void finish(serve *s, generation *g, int why) {
         mn_stream_cut(g->stream);
     if (!g->stop_string && mn_stream_finish(g->stream, &events, &n, NULL) == MN_OK)
         answer_token(g->answer, g, NULL, events, n);
-    g->stop_string = g->stop_string || mn_stream_stopped(g->stream) > 0;
+    if (!g->stop_string && mn_stream_stopped(g->stream) > 0)
+        g->stop_string = mn_stream_stopped(g->stream);
     if (g->stop_string)
         g->finish = MN_FINISH_STOP;
     end(s, g);
@@ -264,7 +281,7 @@ static void count_token(serve *s, generation *g) {
     s->metrics.generation_tokens++;
 }
 
-/* One more id. A stop id is kept, and has no text. */
+/* One more id. A stop id is kept, and has text with keep_stop alone. */
 static void on_token(serve *s, generation *g, const wire_event *m) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
@@ -275,7 +292,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     g->ids[g->n_ids++] = m->token;
     g->finish = m->finish;
     count_token(s, g);
-    if (m->finish == MN_FINISH_STOP)
+    if (m->finish == MN_FINISH_STOP && !g->answer->ask.keep_stop)
         return;
     if (mn_stream_push(g->stream, m->token, &events, &n, NULL) != MN_OK)
         n = 0;
@@ -283,7 +300,7 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     const int stopped = mn_stream_stopped(g->stream);
     if (g->done || !stopped)
         return;
-    g->stop_string = stopped > 0; /* else a second call began, and there may be one */
+    g->stop_string = stopped > 0 ? stopped : 0; /* else a second call began, and there may be one */
     finish(s, g, MN_FINISH_STOP);
 }
 
@@ -357,12 +374,25 @@ static void on_vector(void *arg, const engine_link *l, const wire_vector *m) {
     embeddings_vector(arg, l, m);
 }
 
+/* What an answer depends on beside its request: version, model, device, precision. */
+static void set_fingerprint(serve *s, const wire_ready *info) {
+    char facts[64];
+    snprintf(facts, sizeof facts, "%llx.%u", (unsigned long long)info->stamp, info->precision);
+    uint64_t h = hash_text(14695981039346656037u, mn_version());
+    h = hash_text(h, facts);
+    if (info->device.ptr)
+        h = hash_text(h, info->device.ptr);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)h);
+}
+
 /* The limits of the server are those of the engine with the smallest context. */
 static void on_ready(void *arg, engine_link *l) {
     serve *s = arg;
     if (!s->n_ctx || l->info.n_ctx < s->n_ctx)
         s->n_ctx = l->info.n_ctx;
     s->n_seq = l->info.n_seq;
+    if (!s->fingerprint[0])
+        set_fingerprint(s, &l->info);
     app_remark(&s->a,
                "engine %u is ready: %s, weights %.1f MiB, KV cache %.1f MiB, %u tokens of context, "
                "%u sequences at once",

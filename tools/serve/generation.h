@@ -18,7 +18,7 @@ typedef struct generation {
     uint64_t seed;
     mn_stream *stream;
     int finish;         /* MN_FINISH_* */
-    int stop_string;    /* 1: the finish is a stop string's */
+    int stop_string;    /* 1 + the index of the stop string that ended it; 0: none */
     unsigned n_crashes; /* of engines, while it ran */
     double begin, first, last;
     uint64_t prefix; /* hash of the prompt's first tokens, for the choice of an engine */
@@ -28,6 +28,7 @@ typedef struct generation {
     int call_open;    /* a whole answer: the last call's object is not closed */
     uint32_t text_at; /* characters of text so far: text_offset of completions */
     int echoed;       /* completions: the prompt's text was sent */
+    uint32_t n_given; /* ids that the client has, with return_token_ids; 0: not even the prompt's */
 } generation;
 
 /* Creates the stream and takes over ids (by mn_ids_free's allocator: copied). 0: the error is

@@ -35,10 +35,11 @@ void route_models(serve *s, http_request *r) {
     buffer_z(&out, "{\"object\":\"list\",\"data\":[");
     put_model(s, s->name, &out);
     for (size_t i = 0; i < s->flags->aliases.n; i++) {
-        if (!strcmp(s->flags->aliases.v[i], s->name))
+        const char *name = s->flags->aliases.v[i];
+        if (!strcmp(name, s->name) || !strcmp(name, "*"))
             continue;
         buffer_z(&out, ",");
-        put_model(s, s->flags->aliases.v[i], &out);
+        put_model(s, name, &out);
     }
     buffer_z(&out, "]}\n");
     serve_json(s, r, &out);

@@ -4,6 +4,7 @@
  * range is an error with the field's name, what was found and what was expected. */
 #include "serve/json.h"
 #include "json_out.h"
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
 
 /* Of a request's JSON: all values, and members of the object itself, which are searched by name. */
 enum { MAX_VALUES = 1 << 20, MAX_MEMBERS = 4096 };
+
+#define WHOLE_DOUBLES 0x1p53 /* below it a double holds every whole number */
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -151,6 +154,44 @@ static int check_body(const char *body, size_t n, json_error *e) {
     return 1;
 }
 
+/* A number of the body as text, freed by cJSON_Delete; NULL: out of memory. */
+static char *digits_at(const char *at) {
+    const size_t n = strspn(at, "+-.0123456789eE");
+    char *text = cJSON_malloc(n + 1);
+    if (!text)
+        return NULL;
+    memcpy(text, at, n);
+    text[n] = 0;
+    return text;
+}
+
+static int is_wide(const cJSON *v) {
+    return cJSON_IsNumber(v) && fabs(v->valuedouble) >= WHOLE_DOUBLES;
+}
+
+/* The k-th colon of the outer object is that of its k-th member. 0: out of memory. */
+static int keep_digits(cJSON *root, const char *body) {
+    cJSON *member = root->child;
+    int64_t depth = 0;
+    int in_string = 0;
+    for (const char *at = body; *at && member; at++) {
+        if (*at == '"')
+            in_string = !in_string;
+        else if (in_string)
+            at += *at == '\\';
+        depth += !in_string * ((*at == '{' || *at == '[') - (*at == '}' || *at == ']'));
+        if (in_string || depth != 1 || *at != ':')
+            continue;
+        if (is_wide(member)) {
+            member->valuestring = digits_at(at + 1 + strspn(at + 1, " \t\r\n"));
+            if (!member->valuestring)
+                return 0;
+        }
+        member = member->next;
+    }
+    return 1;
+}
+
 cJSON *json_parse(const char *body, size_t n, json_error *e) {
     const char *end = NULL;
     if (!check_body(body, n, e))
@@ -169,6 +210,11 @@ cJSON *json_parse(const char *body, size_t n, json_error *e) {
                   json_found(root, found, sizeof found));
         cJSON_Delete(root);
         root = NULL;
+    } else if (!keep_digits(root, body)) {
+        cJSON_Delete(root);
+        root = NULL;
+        e->status = 503;
+        json_fail(e, NULL, "out of memory");
     }
     return root;
 }
@@ -214,6 +260,31 @@ int json_read_int(const cJSON *object, const char *name, int64_t lo, int64_t hi,
         return unexpected(e, name, v, expected);
     /* 2^63 as a double is beyond the type */
     *out = x >= 9223372036854775807.0 ? INT64_MAX : (int64_t)x;
+    return 1;
+}
+
+/* Digits, perhaps behind a sign, of 64 bits. 0: they are more, or something else. */
+static int parse_u64(const char *digits, uint64_t *out) {
+    const int negative = *digits == '-';
+    const char *from = digits + negative;
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long v = strtoull(from, &end, 10);
+    if (*from < '0' || *from > '9' || *end || errno || (negative && v > (UINT64_C(1) << 63)))
+        return 0;
+    *out = negative ? 0 - (uint64_t)v : (uint64_t)v;
+    return 1;
+}
+
+int json_read_u64(const cJSON *object, const char *name, uint64_t *out, json_error *e) {
+    const cJSON *v = json_field(object, name);
+    if (!v)
+        return 1;
+    if (is_wide(v) && v->valuestring && parse_u64(v->valuestring, out))
+        return 1;
+    if (!cJSON_IsNumber(v) || is_wide(v) || v->valuedouble != floor(v->valuedouble))
+        return unexpected(e, name, v, "a whole number from -2^63 to 2^64 - 1");
+    *out = (uint64_t)(int64_t)v->valuedouble;
     return 1;
 }
 

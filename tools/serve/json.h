@@ -28,7 +28,8 @@ int json_fail(json_error *e, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The body, n bytes and a NUL, as an object, freed by cJSON_Delete; NULL with the error set: no
- * JSON, no object, a NUL in a text, or more than a million values. */
+ * JSON, no object, a NUL in a text, or more than a million values. Members of the object itself
+ * that are numbers beyond 2^53 have their digits as valuestring. */
 cJSON *json_parse(const char *body, size_t n, json_error *e);
 /* The field, or NULL where it is absent or null. */
 const cJSON *json_field(const cJSON *object, const char *name);
@@ -37,6 +38,8 @@ const cJSON *json_field(const cJSON *object, const char *name);
 int json_read_bool(const cJSON *object, const char *name, int *out, json_error *e);
 int json_read_int(const cJSON *object, const char *name, int64_t lo, int64_t hi, int64_t *out,
                   json_error *e);
+/* A whole number of 64 bits, with or without a sign, also where a double does not hold it. */
+int json_read_u64(const cJSON *object, const char *name, uint64_t *out, json_error *e);
 int json_read_number(const cJSON *object, const char *name, double lo, double hi, double *out,
                      json_error *e);
 int json_read_string(const cJSON *object, const char *name, const char **out, json_error *e);

@@ -297,8 +297,7 @@ static int is_repeatable(const cJSON *body) {
         return 0;
     if (!is_number(body, "n", 1, 1) || !is_number(body, "best_of", 1, 1))
         return 0;
-    return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(body, "seed")) ||
-           is_number(body, "temperature", 1, 0);
+    return !is_number(body, "seed", -1, -1) || is_number(body, "temperature", 1, 0);
 }
 
 /* What the choice of a server wants to know. A body that is no JSON is the server's to refuse. */

@@ -98,11 +98,17 @@ void serve_json(serve *s, http_request *r, buffer *body) {
     }
 }
 
+/* NAME, or Ollama's NAME:latest. */
+static int is_name(const char *asked, const char *name) {
+    const size_t n = strlen(name);
+    return !strncmp(asked, name, n) && (!asked[n] || !strcmp(asked + n, ":latest"));
+}
+
 int serve_check_model(const serve *s, const char *name, json_error *e) {
-    if (!name || !strcmp(name, s->name))
+    if (!name || is_name(name, s->name))
         return 1;
     for (size_t i = 0; i < s->flags->aliases.n; i++)
-        if (!strcmp(s->flags->aliases.v[i], name))
+        if (!strcmp(s->flags->aliases.v[i], "*") || is_name(name, s->flags->aliases.v[i]))
             return 1;
     e->status = 404;
     e->code = "model_not_found";
@@ -111,15 +117,23 @@ int serve_check_model(const serve *s, const char *name, json_error *e) {
                      s->name);
 }
 
+int serve_too_long(const serve *s, uint64_t n_tokens, const char *param, json_error *e) {
+    e->code = "context_length_exceeded";
+    return json_fail(e, param,
+                     "This model's maximum context length is %u tokens. However, your %s resulted "
+                     "in %llu tokens. Please reduce the length of the %s.",
+                     s->n_ctx, param, (unsigned long long)n_tokens, param);
+}
+
 int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e) {
     const size_t least = n / (s->longest_token ? s->longest_token : 1);
     if (!s->n_ctx || least <= s->n_ctx)
         return 1;
     e->code = "context_length_exceeded";
     return json_fail(e, param,
-                     "found %zu bytes, which are at least %zu tokens; the context of this server "
-                     "has %u tokens",
-                     n, least, s->n_ctx);
+                     "This model's maximum context length is %u tokens. However, your %s has %zu "
+                     "bytes, which are at least %zu tokens. Please reduce the length of the %s.",
+                     s->n_ctx, param, n, least, param);
 }
 
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e) {

@@ -43,8 +43,9 @@ static const arg_row address_rows[] = {
      "pages of this origin may use the server: https://example.org, or *;\nmay be given several "
      "times"},
     {"--alias", "NAME", ARG_TEXTS, F(aliases), 1, 0, NULL,
-     "name of the model in requests; the first is the one in answers\n(default: the file's); may "
-     "be given several times"},
+     "name of the model in requests; the first is the one in answers\n(default: the file's); *: "
+     "any; "
+     "may be given several times"},
 };
 static const arg_row load_rows[] = {
     {"--parallel", "N", ARG_INT, F(n_seq), 1, 4096, NULL,
@@ -128,7 +129,10 @@ static void set_name(serve *s, char *store, size_t n) {
     char *dot = strrchr(store, '.');
     if (dot && dot > store && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
         *dot = 0;
-    s->name = s->flags->aliases.n ? s->flags->aliases.v[0] : store;
+    s->name = store;
+    for (size_t i = s->flags->aliases.n; i-- > 0;)
+        if (strcmp(s->flags->aliases.v[i], "*") != 0)
+            s->name = s->flags->aliases.v[i];
 }
 
 /* A chat template that is a file is read; else the flag is a name. */

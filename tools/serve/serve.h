@@ -34,8 +34,10 @@ struct generation;
 typedef struct {
     const serve_flags *flags;
     const app_flags *app_flags;
-    app a;            /* runtime and model, for text alone */
-    const char *name; /* of the model, in answers */
+    app a;                /* runtime and model, for text alone */
+    const char *name;     /* of the model, in answers */
+    char fingerprint[24]; /* of model, device and version: system_fingerprint; empty: none was
+                             ready yet */
     int64_t created;
     mn_sample_params sample; /* the defaults of requests */
     int has_seed;            /* --seed: of requests that have none */
@@ -87,6 +89,9 @@ void serve_leave(serve *s, http_request *r);
 /* 1 if a text of n bytes may fit in the context; else 0 with the error set: nothing is tokenised
  * that is too long whatever its tokens are. */
 int serve_may_fit(const serve *s, size_t n, const char *param, json_error *e);
+/* The error of a prompt that leaves no room for an answer, in the words that clients look for.
+ * Returns 0. */
+int serve_too_long(const serve *s, uint64_t n_tokens, const char *param, json_error *e);
 /* An error of the library about the prompt as the error of a request. */
 int serve_library_error(const mn_error *err, mn_status st, const char *param, json_error *e);
 

@@ -7,15 +7,22 @@
 
 /* ---- logprobs -------------------------------------------------------------------------------- */
 
-void logprob_token(const serve *s, buffer *out, int32_t id) {
+void put_token(const serve *s, buffer *out, int32_t id) {
     const mn_str text = mn_model_token_text(s->a.model, id);
     json_string(out, text.ptr, text.len);
 }
 
-void logprob_entry(const serve *s, buffer *out, int32_t id, float logprob) {
-    const mn_str text = mn_model_token_text(s->a.model, id);
+void logprob_token(const answer *a, buffer *out, int32_t id) {
+    if (a->ask.name_ids)
+        put_format(out, "\"token_id:%d\"", id);
+    else
+        put_token(a->s, out, id);
+}
+
+void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob) {
+    const mn_str text = mn_model_token_text(a->s->a.model, id);
     buffer_z(out, "{\"token\":");
-    json_string(out, text.ptr, text.len);
+    logprob_token(a, out, id);
     buffer_z(out, ",\"logprob\":");
     json_float(out, logprob, "-9999.0");
     buffer_z(out, ",\"bytes\":[");
@@ -110,7 +117,7 @@ static int tokenize(reading *x) {
         buffer_z(out, ",\"token_strs\":[");
         for (uint32_t i = 0; i < n; i++) {
             buffer_z(out, i ? "," : "");
-            logprob_token(s, out, ids[i]);
+            put_token(s, out, ids[i]);
         }
         buffer_z(out, "]");
     }

@@ -54,6 +54,8 @@ static size_t cut_of(mn_stops *s, const char *text, size_t n) {
             const size_t len = s->lengths[i];
             if (memcmp(text + at, s->strings[i], MN_MIN(left, len)) != 0)
                 continue;
+            if (left >= len && s->off)
+                continue;
             if (left >= len) {
                 s->met = true;
                 s->which = i;

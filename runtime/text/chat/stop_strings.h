@@ -12,6 +12,7 @@ typedef struct {
     uint32_t *lengths;
     uint32_t n;
     bool met;
+    bool off;       /* a string that is complete is text like any other */
     uint32_t which; /* the string that was met */
     mn_text held;   /* the end of the text so far, which begins one of the strings */
     mn_text given;

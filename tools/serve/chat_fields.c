@@ -1,0 +1,107 @@
+/* chat_fields.c -- reads what the chat template is given beside messages and tools
+ * (chat_template_kwargs, reasoning_effort, documents), and whether the prompt ends within the last
+ * message. chat_template_kwargs wins over the fields that have a name of their own. */
+#include "serve/chat_fields.h"
+#include <string.h>
+
+/* ---- variables ------------------------------------------------------------------------------- */
+
+/* Adds a variable that all does not have; v is copied. 0: out of memory. */
+static int add(cJSON *all, const char *name, const cJSON *v) {
+    if (cJSON_HasObjectItem(all, name))
+        return 1;
+    cJSON *copy = cJSON_Duplicate(v, 1);
+    const int ok = copy && cJSON_AddItemToObject(all, name, copy);
+    if (!ok)
+        cJSON_Delete(copy);
+    return ok;
+}
+
+/* Templates name the switch of thinking in two ways. */
+static int add_thinking(cJSON *all, int thinks) {
+    cJSON *v = cJSON_CreateBool(thinks);
+    const int ok = v && add(all, "enable_thinking", v) && add(all, "thinking", v);
+    cJSON_Delete(v);
+    return ok;
+}
+
+/* An effort, which is "none" or switches thinking on. */
+static int add_effort(cJSON *all, const cJSON *effort) {
+    const char *word = cJSON_GetStringValue(effort);
+    return add(all, "reasoning_effort", effort) && add_thinking(all, !word || strcmp(word, "none"));
+}
+
+/* SGLang's "reasoning": {"effort": ..., "enabled": ...}. 0: the error is set, or out of memory. */
+static int add_reasoning(cJSON *all, const cJSON *body, json_error *e) {
+    const cJSON *reasoning = json_field(body, "reasoning");
+    const cJSON *effort = json_field(reasoning, "effort");
+    int enabled = -1;
+    if (reasoning && !cJSON_IsObject(reasoning))
+        return json_fail(e, "reasoning", "reasoning: expected an object");
+    if (effort && !cJSON_IsString(effort))
+        return json_fail(e, "reasoning", "reasoning: effort: expected a string");
+    if (!json_read_bool(reasoning, "enabled", &enabled, e))
+        return 0;
+    if (effort && !add_effort(all, effort))
+        return 0;
+    return enabled < 0 || add_thinking(all, enabled);
+}
+
+/* Fields of the request that are variables. 0: the error is set, or out of memory. */
+static int add_fields(cJSON *all, const cJSON *body, json_error *e) {
+    const cJSON *effort = json_field(body, "reasoning_effort");
+    const cJSON *documents = json_field(body, "documents");
+    const char *verbosity = NULL;
+    if (effort && !cJSON_IsString(effort))
+        return json_fail(e, "reasoning_effort", "reasoning_effort: expected a string");
+    if (documents && !cJSON_IsArray(documents))
+        return json_fail(e, "documents", "documents: expected a list");
+    if (!json_read_string(body, "verbosity", &verbosity, e))
+        return 0;
+    return (!effort || add_effort(all, effort)) && add_reasoning(all, body, e) &&
+           (!documents || add(all, "documents", documents)) &&
+           (!verbosity || add(all, "verbosity", json_field(body, "verbosity")));
+}
+
+char *chat_variables(const cJSON *body, json_error *e) {
+    const cJSON *given = json_field(body, "chat_template_kwargs");
+    if (given && !cJSON_IsObject(given)) {
+        json_fail(e, "chat_template_kwargs", "chat_template_kwargs: expected an object");
+        return NULL;
+    }
+    cJSON *all = given ? cJSON_Duplicate(given, 1) : cJSON_CreateObject();
+    char *text = all && add_fields(all, body, e) ? cJSON_PrintUnformatted(all) : NULL;
+    cJSON_Delete(all);
+    if (text || e->failed)
+        return text;
+    e->status = 503;
+    json_fail(e, NULL, "out of memory");
+    return NULL;
+}
+
+/* ---- the end of the prompt ------------------------------------------------------------------- */
+
+int chat_read_end(const cJSON *body, int *continues, json_error *e) {
+    static const char name[] = "continue_final_message";
+    const cJSON *messages = json_field(body, "messages");
+    const cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    const char *role = cJSON_GetStringValue(json_field(last, "role"));
+    int header = -1; /* add_generation_prompt: not given */
+    *continues = 0;
+    if (!json_read_bool(body, name, continues, e) ||
+        !json_read_bool(body, "add_generation_prompt", &header, e))
+        return 0;
+    if (!*continues && header == 0)
+        return json_fail(e, "add_generation_prompt",
+                         "add_generation_prompt: found false, expected true, or %s beside it",
+                         name);
+    if (!*continues)
+        return 1;
+    if (header == 1)
+        return json_fail(e, name, "%s: found beside add_generation_prompt: true", name);
+    if (!role || strcmp(role, "assistant") != 0 ||
+        cJSON_GetArraySize(json_field(last, "tool_calls")))
+        return json_fail(e, name, "%s: expected a last message of the assistant without tool_calls",
+                         name);
+    return 1;
+}
