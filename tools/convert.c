@@ -6,6 +6,7 @@
 #include "app.h"
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct {
     const char *in, *out, *type;
@@ -31,6 +32,16 @@ static int on_progress(void *arg, uint64_t done, uint64_t total) {
     return interrupt_seen();
 }
 
+/* Of the model's tensors before, and of the file. */
+static void remark_sizes(const app *a, const char *out, double time) {
+    struct stat st;
+    char before[32];
+    char after[32];
+    const uint64_t bytes = stat(out, &st) ? 0 : (uint64_t)st.st_size;
+    app_remark(a, "%s: written in %.1f s: %s, from %s of tensors", out, time,
+               human_bytes(bytes, after), human_bytes(a->info.n_bytes, before));
+}
+
 static int convert(app *a, const convert_flags *f) {
     progress *bar = progress_begin("converting");
     const mn_convert_params params = {sizeof params, f->force ? MN_CONVERT_REPLACE : 0, f->type,
@@ -45,7 +56,7 @@ static int convert(app *a, const convert_flags *f) {
         return complain(EXIT_USAGE, "--type: %s", a->err.msg);
     if (status != MN_OK)
         return app_fail(a, status);
-    app_remark(a, "%s: written in %.1f s", f->out, seconds() - begin);
+    remark_sizes(a, f->out, seconds() - begin);
     return 0;
 }
 

@@ -89,9 +89,8 @@ mn_status mn_model_convert(const mn_model *m, const char *path, const mn_convert
         st = put_pooling(&p, m, err);
     if (!st)
         st = put_token_types(&p, err);
-    if (!st && p.n_left_out)
-        mn_log(MN_LOG_WARN, "%s: %u tensors have no name in GGUF and are left out",
-               m->canonical->path, p.n_left_out);
+    if (!st)
+        mn_convert_remark(&p);
     if (!st)
         st = mn_convert_write(&p, path, &run, err);
     mn_convert_plan_free(&p);

@@ -35,6 +35,7 @@ typedef struct {
     const mn_tensor_info *src; /* NULL: values */
     const float *values;
     mn_dtype type;
+    uint32_t wanted; /* the type that rows of another width would have; 0 = no other */
     uint32_t n_dim;
     int64_t dim[MN_MAX_DIM];
     float add; /* to every value */
@@ -62,6 +63,11 @@ mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err);
 const mn_rope_table *mn_convert_scaled_table(const mn_convert_plan *p);
 uint64_t mn_row_of(mn_row_order o, uint64_t row); /* the model's row that goes to this one */
 void mn_convert_plan_free(mn_convert_plan *p);
+
+/* ---- remarks.c ------------------------------------------------------------------------------- */
+/* Warns of what other programs lack for the file, of types other than those asked for, and of what
+ * is quantised twice. */
+void mn_convert_remark(const mn_convert_plan *p);
 
 /* ---- meta.c ---------------------------------------------------------------------------------- */
 /* tok: NULL = the model has none. name: general.name. */

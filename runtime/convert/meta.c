@@ -191,8 +191,34 @@ static mn_status put_magnitude(mn_convert_plan *p, mn_error *err) {
     return put_real(p, copy, scale, err);
 }
 
-/* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; the
- * magnitude. */
+/* Gemma 4's readers want the keys of all its variants: that there are no embeddings for each layer,
+ * and the widths of heads of window layers, also where those are the others' or there are none. */
+static mn_status put_gemma4(mn_convert_plan *p, mn_error *err) {
+    const mn_layer_shape *l = p->hp.layer;
+    mn_value flags = {.type = MN_VALUE_ARRAY | MN_VALUE_BOOL, .n = (uint64_t)p->hp.n_layer};
+    uint8_t *slides = mn_arena_alloc(&p->arena, (size_t)p->hp.n_layer, sizeof *slides);
+    int64_t window = 0;
+    if (!slides)
+        return mn_fail_memory(err, (uint64_t)p->hp.n_layer);
+    for (int64_t i = 0; i < p->hp.n_layer; i++) {
+        slides[i] = l[i].window > 0;
+        window = MN_MAX(window, l[i].window);
+    }
+    flags.array = slides;
+    mn_status st = mn_convert_arch_int(p, "embedding_length_per_layer_input", 0, err);
+    if (!st)
+        st = mn_convert_arch_int(p, "attention.key_length_swa", l->head_dim_k, err);
+    if (!st)
+        st = mn_convert_arch_int(p, "attention.value_length_swa", l->head_dim_v, err);
+    if (!st)
+        st = mn_convert_arch_int(p, "attention.sliding_window", window, err);
+    if (st)
+        return st;
+    return put_missing(p, "attention.sliding_window_pattern", flags, err);
+}
+
+/* What other readers insist on: the width of experts; Phi 3's window, 0 where it has none; Gemma
+ * 4's variant; the magnitude. */
 static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
     mn_value width = {.type = MN_VALUE_INT};
     mn_value window = {.type = MN_VALUE_INT};
@@ -209,6 +235,8 @@ static mn_status put_derived(mn_convert_plan *p, mn_error *err) {
         st = put_missing(p, "expert_feed_forward_length", width, err);
     if (!st && p->hp.zero_window)
         st = put_missing(p, "attention.sliding_window", window, err);
+    if (!st && !strcmp(p->hp.arch, "gemma4"))
+        st = put_gemma4(p, err);
     if (st)
         return st;
     return put_magnitude(p, err);

@@ -145,10 +145,10 @@ static uint32_t fitting(uint32_t dtype, int64_t n) {
     return MN_F16;
 }
 
+/* The type that is wanted, whatever the width of rows. */
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
-    const int64_t cols = t->dim[t->n_dim - 1];
     const uint32_t stored = t->dtype.id;
     uint32_t number;
     if (!mn_dtype_is_weight(stored) && mn_dtype_ggml(stored, &number))
@@ -158,11 +158,11 @@ static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     if (stays_f32(t, rest))
         return MN_F32;
     if (!p->type)
-        return fitting(kept_type(t), cols);
+        return kept_type(t);
     /* MXFP4 was made for experts; what else such a model has is stored finer. */
     if (p->type->dtype == MN_MXFP4 && p->hp.n_expert && !is_experts(rest))
-        return fitting(MN_Q8_0, cols);
-    return fitting(mixed_type(p, rest, layer), cols);
+        return MN_Q8_0;
+    return mixed_type(p, rest, layer);
 }
 
 /* ---- conventions ----------------------------------------------------------------------------- */
@@ -257,7 +257,8 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
-    mn_dtype_by_id(pick_type(p, t), &out.type);
+    out.wanted = pick_type(p, t);
+    mn_dtype_by_id(fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
     if (t->n_dim == 1 && t->n_parts > 1)
         return mn_fail(err, MN_UNSUPPORTED, "%s: tensor %.*s is a vector in %u parts, expected one",
                        p->model->path, MN_STR_ARG(t->native), t->n_parts);
@@ -302,7 +303,8 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     const bool llama3 = p->hp.rope_scaling == MN_ROPE_SCALING_LLAMA3;
     mn_hparams unscaled = p->hp;
     double mscale;
-    if (!table || (!llama3 && table->n_turn == n))
+    const bool gemma4 = !strcmp(p->hp.arch, "gemma4"); /* its readers insist on the tensor */
+    if (!table || (!llama3 && !gemma4 && table->n_turn == n))
         return MN_OK;
     if (mn_canonical_tensor(p->model, "rope_freqs.weight"))
         return MN_OK;

@@ -15,6 +15,7 @@ import cli_test
 from cli_test import DATA, MODEL, ROOT, Skipped, environment, equal, has, is_error, minerva, scratch
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+import models  # noqa: E402
 import safetensors  # noqa: E402
 
 FIXTURES = os.path.join(DATA, "fixtures")
@@ -77,7 +78,7 @@ def test_packed_checkpoints():
     import packed
     wrong, n_exact = [], 0
 
-    def compare(what, config, more, pack, seed=1, pad=8, order=packed.as_written, of=packed.shapes):
+    def compare(what, config, more, pack, seed=1, pad=8, order=packed.models.as_written, of=packed.shapes):
         nonlocal n_exact
         exact = what.startswith("mlx") and "F16" in what and "8 bits" not in what and "6 bits" not in what or what.startswith("mlx mxfp4")
         n_exact += exact
@@ -522,6 +523,45 @@ def test_readers_gguf_package():
                 square += float((want[t.name] ** 2).sum())
             limit = {"f16": 1e-6, "bf16": 1e-5, "q8_0": 1e-4, "q6_k": 1e-3}.get(kind, 0.12 if kind == "q2_k" else 0.03)
             assert error <= limit * square, "%s: %g" % (kind, error / square)
+
+
+def test_readers_warnings():
+    """What other programs refuse or do not know is said, and nothing where there is nothing to say."""
+    def said(path, out, *args):
+        r = convert(path, out, "--force", *args)
+        return [line for line in r.err.splitlines() if "warning" in line and "nothing reads" not in line]
+
+    def warns(path, *words, args=()):
+        lines = said(path, out, *args)
+        equal(len(lines), 1)
+        has(lines[0], *words)
+
+    def fixture(name):
+        return os.path.join(FIXTURES, name)
+    with scratch() as folder:
+        out, again = folder + "/a.gguf", folder + "/again.gguf"
+        for name in ("gemma", "gemma2", "gemma3", "gpt-oss", "gpt2", "granite", "llama", "llama-mlx4", "mixtral", "olmo2", "phi2", "phi3", "qwen2", "qwen3", "smollm3",
+                     "stablelm", "gemma4"):
+            equal(said(fixture(name), out), [])
+        keys = minerva("inspect", out, "--json").json()["metadata"]
+        equal(keys["gemma4.embedding_length_per_layer_input"], 0)
+        warns(fixture("olmo2-bias"), "4 biases", "blk.0.attn_", "olmo2")
+        warns(fixture("llama-yarn"), "beta_fast 8", "beta_slow 1")
+        warns(fixture("llama-wide"), "f16 instead of q4_k (", "q5_0 instead of q4_k (", "rows of 96", args=("--type", "q4_k"))
+        for name in ("phi2", "stablelm", "olmo2"):
+            m = models.fixture(name)
+            m.tensors.pop("lm_head.weight")
+            m.config["tie_word_embeddings"] = True
+            warns(m.write(os.path.join(folder, name)), "output matrix is the embedding", "output.weight", name)
+        m = models.fixture("gemma2")
+        kind, shape, raw = m.tensors["model.embed_tokens.weight"]
+        m.tensors["lm_head.weight"] = (kind, shape, raw[::-1])
+        lines = said(m.write(os.path.join(folder, "gemma2")), out)
+        has(lines[0], "tie_word_embeddings", "stored output matrix is used")
+        has(lines[1], "output.weight is not the embedding", "gemma2")
+        has(convert(fixture("llama"), again, "--type", "q8_0").err, "written in", "KiB, from 369")
+        warns(again, "quantised already", "q8_0", "q4_0", args=("--type", "q4_0"))
+        equal(said(again, out, "--type", "q8_0") + said(again, out, "--type", "f32"), [])
 
 
 def at_odd_addresses(source, out):
