@@ -308,7 +308,7 @@ def errors():
 def loading():
     """Until an engine is ready the context is not known: 503, whatever the request is."""
     for _ in range(10):
-        with served.LoadingServer(MINERVA) as s:
+        with served.LoadingServer(MINERVA, "--engine-timeout", 4) as s:
             c = Client(s)
             engine = c.ask("GET", "/health/ready")[2]["engines"][0]
             if engine["state"] == "loading":
@@ -319,6 +319,8 @@ def loading():
                 answer = c.post(path, body)
                 refused(answer, 503, code="loading")
                 assert answer[1].getheader("Retry-After")
+            until(lambda: c.ask("GET", "/health/ready")[0] == 200)  # a stopped one is ended, also while it loads
+            assert metric(s, "engine_restarts_total") == 1, s.text()
             return
 
 
@@ -352,17 +354,25 @@ def crash():
         job["guided_regex"] = "([a-z]{2,9}[ ,.]){20,60}"
     with served.Server(MINERVA, "--precision", "exact", "--parallel", 8, "--device", "cpu_simd") as s:
         alone = [Client(s).streamed(**job)[0] for job in jobs]
-    with served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8) as s:
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
+            served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8, "--engine-timeout", 5,
+                              env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s", "WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"}) as s:
         streams = Streams(s, jobs)
-        for _ in range(2):
+        for how in signal.SIGKILL, signal.SIGSTOP:  # a stopped one shows no life: it is ended
             streams.wait(16)
             pid = engine_of(s)
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, how)
             until(lambda: engine_of(s) not in (0, pid))
         found = streams.texts()
         assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
-        assert metric(s, "engine_restarts_total") == 2
+        assert metric(s, "engine_restarts_total") == 2 and "has shown no life for" in s.text(), s.text()
         assert metric(s, "requests_resubmitted_total") > 2, s.text()
+        assert told.recv(100) == b"READY=1"  # and nothing more: the watchdog is another process's
+        told.setblocking(False)
+        try:
+            raise AssertionError(told.recv(100))
+        except BlockingIOError:
+            pass
         # the engine follows its front
         pid = until(lambda: engine_of(s))
         s.process.kill()
@@ -585,16 +595,17 @@ def drain():
         assert s.process.wait(served.LIMIT) == 0
     # systemd is told; a drain of 0 s ends streams at once
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
-            served.SlowServer(MINERVA, 50, "--drain", 0, env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s"}) as s:
+            served.SlowServer(MINERVA, 50, "--drain", 0, env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s", "WATCHDOG_USEC": "300000"}) as s:
         told.settimeout(served.LIMIT)
-        assert told.recv(100) == b"READY=1"
+        found = [told.recv(100) for _ in range(5)]
+        assert found.count(b"READY=1") == 1 and found.count(b"WATCHDOG=1") == 4, found
         c = Client(s)
         c.connection.request("POST", "/v1/chat/completions", json.dumps({**STORY, "stream": True, "max_tokens": 900, "ignore_eos": True}))
         r = c.connection.getresponse()
         r.readline()
         s.process.send_signal(signal.SIGTERM)
         assert s.process.wait(served.LIMIT) == 0
-        assert told.recv(100) == b"STOPPING=1"
+        assert until(lambda: [x for x in [told.recv(100)] if x != b"WATCHDOG=1"]) == [b"STOPPING=1"]
         assert b"the server is being stopped" in r.read()
 
 

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BEAT_MS = 500, NEXT_MS = 1000, GPU_SEQUENCES = 64, CPU_SEQUENCES = 16 };
@@ -33,6 +34,7 @@ typedef struct {
     embed_work *embed; /* NULL: no embeddings */
     pthread_mutex_t out_lock;
     buffer out;
+    int is_ready; /* READY was sent; under out_lock */
 } engine;
 
 /* The front is gone: so is the reason to be, also of other ranks. */
@@ -75,6 +77,25 @@ static void send_beat(engine *e) {
     wire_put_beat(&e->out, &beat);
     flush(e);
     pthread_mutex_unlock(&e->out_lock);
+}
+
+/* Tells the front that this process lives while the model is loaded; ends with that. */
+static void *beat_while_loading(void *arg) {
+    engine *e = arg;
+    const struct timespec pause = {.tv_nsec = BEAT_MS * 1000000L};
+    const wire_beat beat = {0};
+    int is_ready = 0;
+    while (!is_ready) {
+        nanosleep(&pause, NULL);
+        pthread_mutex_lock(&e->out_lock);
+        is_ready = e->is_ready;
+        if (!is_ready) {
+            wire_put_beat(&e->out, &beat);
+            flush(e);
+        }
+        pthread_mutex_unlock(&e->out_lock);
+    }
+    return NULL;
 }
 
 /* ---- the thread that reads ------------------------------------------------------------------- */
@@ -392,8 +413,11 @@ static void send_ready(engine *e) {
     m.device = (mn_str){s->device, s->device ? strlen(s->device) : 0};
     m.description = (mn_str){s->description, s->description ? strlen(s->description) : 0};
     m.why = (mn_str){s->why, s->why ? strlen(s->why) : 0};
+    pthread_mutex_lock(&e->out_lock);
+    e->is_ready = 1;
     wire_put_ready(&e->out, &m);
     flush(e);
+    pthread_mutex_unlock(&e->out_lock);
 }
 
 /* Waits for the first message. 0: it is not OPEN. */
@@ -429,6 +453,9 @@ int engine_main(int fd, int blame) {
         return complain(EXIT_FAILED, "engine: found no message of this version; it is started by "
                                      "minerva serve");
     set_flags(&e, &open);
+    if (pthread_create(&reader, NULL, beat_while_loading, &e) != 0)
+        return complain(EXIT_FAILED, "engine: cannot start a thread: %s", strerror(errno));
+    pthread_detach(reader);
     int code = open_sessions(&e, &open);
     if (code)
         return code;

@@ -20,7 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_NO_DEVICE = 3, MAX_CRASHES = 2, MAX_DELAY_S = 30, REAP_S = 20, REAP_MS = 2000 };
+/* LATE_S: ticks that are further apart come late, since the front itself stood still. */
+enum {
+    EXIT_NO_DEVICE = 3,
+    MAX_CRASHES = 2,
+    MAX_DELAY_S = 30,
+    REAP_S = 20,
+    REAP_MS = 2000,
+    LATE_S = 2
+};
 
 static void start(engine_link *l);
 static void on_ready(void *arg, uint32_t events);
@@ -120,6 +128,7 @@ static void start(engine_link *l) {
     }
     fcntl(l->fd, F_SETFL, O_NONBLOCK);
     l->state = LINK_LOADING;
+    l->beat_at = seconds();
     l->want_write = 0;
     l->in.n = 0;
     l->in.at = 0;
@@ -227,8 +236,24 @@ static void on_end(engine_link *l) {
     l->sent = 0;
 }
 
+/* Ends a process that shows no life, stopped or stuck in the kernel: the next one starts when its
+ * socket has closed. What it shows while the front stood still counts. */
+static void end_if_silent(engine_link *l, double now) {
+    if (l->tick_at > 0 && now - l->tick_at > LATE_S)
+        l->beat_at += now - l->tick_at;
+    l->tick_at = now;
+    if ((l->state != LINK_LOADING && l->state != LINK_READY) || !(l->most_silent_s > 0) ||
+        now - l->beat_at <= l->most_silent_s)
+        return;
+    note("warning: engine %u has shown no life for %.0f s: it is ended", l->index,
+         now - l->beat_at);
+    kill(l->pid, SIGKILL);
+    l->beat_at = now;
+}
+
 void link_tick(engine_link *l, double now) {
     int status = 0;
+    end_if_silent(l, now);
     if (l->state == LINK_WAITING && now >= l->start_at)
         start(l);
     if (l->state != LINK_DYING)
@@ -279,6 +304,10 @@ static int on_message(engine_link *l, const wire_message *m) {
     uint64_t id = 0;
     if (m->type == WIRE_READY)
         return on_engine_ready(l, m);
+    if (m->type == WIRE_BEAT && l->state == LINK_LOADING && wire_get_beat(m, &l->beat)) {
+        l->beat_at = seconds();
+        return 1;
+    }
     if (l->state != LINK_READY)
         return 0;
     if (m->type == WIRE_EVENT && wire_get_event(m, &event))

@@ -56,7 +56,9 @@ struct engine_link {
     wire_ready info; /* its texts: info_texts */
     char *info_texts[3];
     wire_beat beat;
-    double beat_at;
+    double beat_at;       /* the process has shown life, loading or ready */
+    double most_silent_s; /* after so long without, it is ended; 0: never */
+    double tick_at;
     uint64_t n_preempted, cache_queries, cache_hits; /* of earlier processes */
     uint64_t n_drafted, n_accepted, n_forced;        /* likewise */
     /* crashes by plugin, with this model */

@@ -8,6 +8,7 @@
 #include "serve/answer.h"
 #include "serve/engine.h"
 #include "serve/follow.h"
+#include "serve/notify.h"
 #include "serve/relay.h"
 #include "serve/tasks.h"
 #include <malloc.h>
@@ -19,7 +20,6 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,6 +79,9 @@ static const arg_row load_rows[] = {
      "time for a request to arrive, and of a connection without one (default: 60)"},
     {"--ping", "S", ARG_INT, F(ping), 1, 86400, NULL,
      "a comment in streams that have nothing else to send (default: 15)"},
+    {"--engine-timeout", "S", ARG_INT, F(engine_timeout), 0, 86400, NULL,
+     "an engine process that shows no life for so long is ended and started again\n(default: 60; "
+     "0: never)"},
     {"--drain", "S", ARG_INT, F(drain), 0, 86400, NULL,
      "after SIGTERM, seconds for the answers that run (default: 30)"},
     {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
@@ -249,6 +252,7 @@ static int start_engines(serve *s) {
         if (n)
             device = i < f->replicas.n ? f->replicas.v[i] : f->more_replicas.v[i - f->replicas.n];
         link_init(&s->links[i], i, s->set, &s->open, engine_stamp(&s->a), device, &calls);
+        s->links[i].most_silent_s = (double)f->engine_timeout;
     }
     return 0;
 }
@@ -311,24 +315,6 @@ static int print_url(const serve *s) {
     return out_finish(&out, 0);
 }
 
-/* systemd's protocol: one datagram to the socket that it names. */
-static void notify(const char *state) {
-    const char *path = getenv("NOTIFY_SOCKET");
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    const size_t n = path ? strlen(path) : 0;
-    if (!n || n >= sizeof to.sun_path || (*path != '/' && *path != '@'))
-        return;
-    memcpy(to.sun_path, path, n);
-    if (*path == '@')
-        to.sun_path[0] = 0;
-    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&to, size);
-    close(fd);
-}
-
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* The first signal; a second one ends at once. */
@@ -340,7 +326,7 @@ static void begin_drain(serve *s) {
     }
     s->draining = 1;
     s->drain_end = seconds() + limit;
-    notify("STOPPING=1");
+    notify_send("STOPPING=1");
     http_stop_listening(s->http);
     if (!s->n_generations)
         app_remark(&s->a, "stopping");
@@ -422,6 +408,7 @@ static int run(serve *s, volatile int *signals) {
     int n_seen = 0;
     int code = 0;
     int told = 0;
+    notify_watchdog watchdog = notify_watchdog_open();
     while (!s->over) {
         loop_wait(s->set, wait_ms >= 0 && wait_ms < TICK_MS ? wait_ms : TICK_MS);
         const double now = seconds();
@@ -429,8 +416,9 @@ static int run(serve *s, volatile int *signals) {
             relay_run(s->relay);
         wait_ms = sooner(http_run(s->http), s->relay ? relay_wait_ms(s->relay) : -1);
         tick(s, now);
+        notify_tick(&watchdog, now);
         if (!told && n_ready(s)) {
-            notify("READY=1");
+            notify_send("READY=1");
             told = 1;
         }
         if (signals[1] > n_seen) {
@@ -557,6 +545,7 @@ int cmd_serve(int argc, char **argv) {
                        .max_unfinished = 256,
                        .receive = 60,
                        .ping = 15,
+                       .engine_timeout = 60,
                        .drain = 30};
     sampling_flags sampling = sampling_defaults();
     const arg_group groups[] = {
