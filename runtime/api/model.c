@@ -25,16 +25,16 @@ static char *installed_demo(const char *libdir) {
     return path;
 }
 
-/* The demo model: the installed one, or that of the sources in a build tree. A prefix is left by
- * going up, so what is there must not be another user's. */
+/* The demo model: the installed one, or in a build tree the one that models/meson.build links to, so
+ * that the library has no path of the sources. A prefix is left by going up, so what is there must
+ * not be another user's. */
 static mn_status demo_path(char **out, mn_error *err) {
-    static const char source[] = MN_SOURCE_MODELS "/storyteller";
     char real[PATH_MAX];
     mn_trust trust;
     mn_trust_init(&trust);
     const bool built = mn_trust_build_root(&trust, real);
     if (built)
-        *out = mn_strndup(source, strlen(source));
+        *out = mn_path_join(real, "models/storyteller");
     else
         *out = *trust.dir ? installed_demo(trust.dir) : NULL;
     if (!*out)
