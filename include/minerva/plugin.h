@@ -189,7 +189,8 @@ typedef struct {
     uint32_t size, abi; /* abi: the MN_ABI_VERSION it was compiled against */
     /* first argument of all functions below: each host of a process has its own self */
     void *self;
-    /* id: [a-z0-9_]+, the device name for users; build_id: changes with every build */
+    /* id: [a-z0-9_]+, the device name for users; build_id: another one for each build that
+     * computes otherwise or at another speed. Empty: the linker's (.note.gnu.build-id) */
     mn_str id, vendor, version, build_id;
     uint64_t flags;
     /* "mn.backend/1", "mn.loader/1", "com.vendor.thing/1"; NULL = no */

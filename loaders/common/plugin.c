@@ -95,7 +95,6 @@ const mn_plugin *mn_loader_plugin(const mn_host *host, const mn_loader_kind *kin
                         .id = mnl_str_of(id),
                         .vendor = mnl_str_of("Minerva"),
                         .version = mnl_str_of(MN_PLUGIN_VERSION),
-                        .build_id = mnl_str_of(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
                         .flags = MN_PLUGIN_UNLOADABLE,
                         .query = self_query,
                         .shutdown = self_shutdown},

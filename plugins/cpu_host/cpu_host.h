@@ -217,7 +217,6 @@ typedef struct mnc_ops {
     const char *id;
     const char *vendor;
     const char *version;
-    const char *build_id;
     const char *device_name;
     uint64_t device_flags; /* added to UNIFIED | WRAPS */
     const uint32_t (*contracts)[2];

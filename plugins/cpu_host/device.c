@@ -123,7 +123,7 @@ const mn_plugin *mnc_plugin_entry(const mn_host *host, const mnc_ops *ops, mn_er
                          mnp_str(ops->id),
                          mnp_str(ops->vendor),
                          mnp_str(ops->version),
-                         mnp_str(ops->build_id),
+                         (mn_str){NULL, 0}, /* the linker's build id */
                          MN_PLUGIN_UNLOADABLE,
                          query,
                          shutdown};

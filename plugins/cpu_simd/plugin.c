@@ -365,7 +365,6 @@ static const mnc_ops ops = {
     .has_numa = true,
     .vendor = "Minerva",
     .version = MNK_VERSION,
-    .build_id = MNK_VERSION " " __DATE__ " " __TIME__,
     .contracts = contracts,
     .n_contracts = N_OPS,
     .init = init,

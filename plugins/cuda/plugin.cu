@@ -45,7 +45,7 @@ extern "C" MN_EXPORT const mn_plugin *minerva_plugin_entry(const mn_host *host, 
                        mnp_str("cuda"),
                        mnp_str("Minerva"),
                        mnp_str(MN_PLUGIN_VERSION),
-                       mnp_str(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
+                       mn_str{}, // the linker's build id
                        0,
                        query,
                        shutdown};

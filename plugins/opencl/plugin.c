@@ -41,7 +41,6 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
         .id = mnp_str("opencl"),
         .vendor = mnp_str("Minerva"),
         .version = mnp_str(MN_PLUGIN_VERSION),
-        .build_id = mnp_str(MN_PLUGIN_VERSION " " __DATE__ " " __TIME__),
         .query = query,
         .shutdown = shutdown,
     };

@@ -147,7 +147,6 @@ static const mnc_ops ops = {
     .id = "reference",
     .vendor = "Minerva",
     .version = MN_PLUGIN_VERSION,
-    .build_id = MN_PLUGIN_VERSION " " __DATE__ " " __TIME__,
     .device_flags = MN_DEVICE_ORACLE,
     .contracts = contracts,
     .n_contracts = N_OPS,

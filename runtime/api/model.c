@@ -25,9 +25,9 @@ static char *installed_demo(const char *libdir) {
     return path;
 }
 
-/* The demo model: the installed one, or in a build tree the one that models/meson.build links to, so
- * that the library has no path of the sources. A prefix is left by going up, so what is there must
- * not be another user's. */
+/* The demo model: the installed one, or in a build tree the one that models/meson.build links to:
+ * the library has no path of the sources. A prefix is left by going up, so what is there must not
+ * be another user's. */
 static mn_status demo_path(char **out, mn_error *err) {
     char real[PATH_MAX];
     mn_trust trust;

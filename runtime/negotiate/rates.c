@@ -16,13 +16,13 @@ static void put_word(mn_text *t, const char *bytes, uint64_t n) {
 
 static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_text *key) {
     const mn_device_info *info = &o->record->info;
-    const mn_plugin *p = o->record->plugin->plugin;
+    const char *build_id = o->record->plugin->build_id;
     put_word(key, info->name, strlen(info->name));
     put_word(key, info->uid, strlen(info->uid));
     put_word(key, info->driver, strlen(info->driver));
     put_word(key, o->record->name, strlen(o->record->name));
-    if (p->size >= MN_UP_TO(mn_plugin, build_id) && p->build_id.ptr)
-        put_word(key, p->build_id.ptr, p->build_id.len);
+    if (build_id)
+        put_word(key, build_id, strlen(build_id));
     mn_text_printf(key, "%u|%s|class %u\n", mn_offer_is_cpu(o) ? r->threads : 0,
                    mn_dtype_name(dtype), o->precision);
 }

@@ -252,10 +252,12 @@ bool mn_plugin_text(char **at, mn_str text) {
     return true;
 }
 
-static bool take_texts(mn_plugin_record *rec) {
+/* Without a build id of its own a plugin has the linker's. */
+static bool take_texts(mn_plugin_record *rec, const mn_plugin_file *file) {
     const mn_plugin *p = rec->plugin;
+    const mn_str build_id = p->build_id.len ? p->build_id : mn_str_of(file->note.build_id);
     return mn_plugin_text(&rec->vendor, p->vendor) && mn_plugin_text(&rec->version, p->version) &&
-           mn_plugin_text(&rec->build_id, p->build_id);
+           mn_plugin_text(&rec->build_id, build_id);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -386,7 +388,7 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_e
     if (entry)
         enough_memory = enter(rec, entry);
     if (enough_memory && rec->plugin)
-        enough_memory = take_id(rec) && take_texts(rec);
+        enough_memory = take_id(rec) && take_texts(rec, file);
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)
         MN_WATCHED(rec->callee, "query", enough_memory = find_tables(rec));
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)

@@ -133,6 +133,8 @@ void check_close(check *c, check_plugin *p);
 
 /* static.c: MN_KIND_* of the file's note; 0 = it has no note that can be read. */
 uint32_t check_note_kinds(const check *c);
+/* Whether the linker put a build id into the file. */
+int check_has_build_id(const check *c);
 
 /* ---- run.c ----------------------------------------------------------------------------------- */
 typedef struct {

@@ -233,6 +233,31 @@ static int read_notes(const elf_file *f, const Elf64_Phdr *s, uint32_t *n_desc, 
     return found;
 }
 
+/* Whether a segment has the linker's build id. Notes that leave the segment are another rule's. */
+static int has_build_id(const elf_file *f, const Elf64_Phdr *s) {
+    const uint64_t align = s->p_align == 8 ? 8 : 4;
+    uint64_t at = 0;
+    while (at + 16 <= s->p_filesz) {
+        const uint8_t *p = f->bytes + s->p_offset + at;
+        uint32_t head[3]; // bytes of the name, bytes of the description, type
+        memcpy(head, p, sizeof head);
+        if (head[0] == 4 && head[2] == NT_GNU_BUILD_ID && !memcmp(p + sizeof head, "GNU", 4))
+            return head[1] > 0;
+        at = aligned(at + aligned(sizeof head + (uint64_t)head[0], align) + head[1], align);
+    }
+    return 0;
+}
+
+int check_has_build_id(const check *c) {
+    elf_file f;
+    if (elf_open(&f, c->bytes, c->n_bytes))
+        return 0;
+    for (uint32_t i = 0; i < f.n_segments; i++)
+        if (f.segment[i].p_type == PT_NOTE && has_build_id(&f, &f.segment[i]))
+            return 1;
+    return 0;
+}
+
 static int is_id(const char *id) {
     return id[0] && !id[strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
