@@ -46,6 +46,11 @@ void buffer_z(buffer *b, const char *z) {
     buffer_insert(b, b->n, z, strlen(z));
 }
 
+void buffer_add(buffer *b, const buffer *more) {
+    buffer_put(b, more->p ? more->p : "", more->n);
+    b->failed |= more->failed;
+}
+
 void buffer_remove(buffer *b, size_t from, size_t to) {
     if (from >= to)
         return;

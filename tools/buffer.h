@@ -13,6 +13,7 @@ typedef struct {
 
 void buffer_put(buffer *b, const char *bytes, size_t n);
 void buffer_z(buffer *b, const char *z);
+void buffer_add(buffer *b, const buffer *more); /* fails if `more` has failed */
 void buffer_insert(buffer *b, size_t at, const char *bytes, size_t n);
 void buffer_remove(buffer *b, size_t from, size_t to);
 void buffer_clear(buffer *b); /* keeps the memory */

@@ -80,8 +80,7 @@ int answer_reserve(answer *a, uint32_t n_prompts, json_error *e) {
     if (a->g)
         return 1;
     a->n = 0;
-    e->status = 503;
-    return json_fail(e, NULL, "out of memory");
+    return json_no_memory(e);
 }
 
 void answer_defaults(answer *a) {
@@ -177,6 +176,12 @@ static void put(answer *a, const buffer *b) {
     a->last_sent = seconds();
 }
 
+/* 1: memory ran out while the text of g was gathered. */
+static int has_gap(const generation *g) {
+    return g->content.failed || g->thinking.failed || g->calls.failed || g->logprobs.failed ||
+           g->offsets.failed;
+}
+
 /* "usage": prompts count once, not for each choice. */
 static void put_usage(const answer *a, buffer *b) {
     uint64_t n_prompt = 0;
@@ -253,9 +258,9 @@ static void put_prompt_ids(const answer *a, const generation *g, buffer *b) {
 
 /* One chunk with what g has. finish: NULL or the reason. */
 static void put_chunk(answer *a, generation *g, const char *finish) {
-    buffer b = {0};
+    buffer b = {.failed = has_gap(g)};
     const int is_first = !g->n_given;
-    buffer_put(&b, a->head.p, a->head.n);
+    buffer_add(&b, &a->head);
     put_format(&b, "{\"index\":%u,", g->index);
     a->form->chunk(a, g, finish, &b);
     if (finish)
@@ -280,7 +285,7 @@ static void put_chunk(answer *a, generation *g, const char *finish) {
 static void end_stream(answer *a) {
     buffer b = {0};
     if (a->ask.include_usage && !a->failed) {
-        buffer_put(&b, a->head.p, a->head.n);
+        buffer_add(&b, &a->head);
         buffer_z(&b, "],");
         put_usage(a, &b);
         buffer_z(&b, "}\n\n");
@@ -319,6 +324,7 @@ static void send_whole(answer *a) {
     for (uint32_t i = 0; i < a->n; i++) {
         generation *g = &a->g[i];
         put_format(&b, "%s{\"index\":%u,", i ? "," : "", i);
+        b.failed |= has_gap(g);
         a->form->whole(a, g, reason_of(g), &b);
         put_stop_reason(a, g, &b);
         put_new_ids(a, g, &b);
@@ -364,6 +370,10 @@ void answer_fail(answer *a, unsigned status, const char *type, const char *messa
     fail(a, status, type, NULL, message);
 }
 
+void answer_no_memory(answer *a) {
+    answer_fail(a, 503, "server_error", "out of memory");
+}
+
 /* ---- what generations call ------------------------------------------------------------------- */
 
 void answer_admitted(answer *a, generation *g) {
@@ -380,6 +390,8 @@ void answer_refused(answer *a, generation *g, const wire_refused *m) {
     const int n = (int)(m->message.len < 500 ? m->message.len : 500);
     const int usage = m->status == MN_INVALID || m->status == MN_BAD_INPUT;
     snprintf(message, sizeof message, "%.*s", n, m->message.ptr);
+    if (is_memory && !n)
+        snprintf(message, sizeof message, "out of memory");
     g->done = 0;
     if (is_memory)
         http_header(a->http, "Retry-After", "2");

@@ -84,7 +84,7 @@ static char *messages_json(const serve *s, const cJSON *body, json_error *e) {
     serve_may_fit(s, n_bytes, "messages", e);
     char *text = e->failed ? NULL : cJSON_PrintUnformatted(list);
     if (!text)
-        json_fail(e, NULL, "out of memory");
+        json_no_memory(e);
     return text;
 }
 
@@ -120,7 +120,7 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
                                    .tools = str_of(tools),
                                    .vars = str_of(vars),
                                    .chat_template = name ? name : s->chat_template};
-    int ok = messages && vars;
+    int ok = messages && vars && (tools || !has_tools || json_no_memory(e));
     if (ok) {
         const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
         const char *param =

@@ -74,8 +74,7 @@ char *chat_variables(const cJSON *body, json_error *e) {
     cJSON_Delete(all);
     if (text || e->failed)
         return text;
-    e->status = 503;
-    json_fail(e, NULL, "out of memory");
+    json_no_memory(e);
     return NULL;
 }
 

@@ -16,9 +16,13 @@ static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_erro
     const cJSON *item = NULL;
     int32_t *ids = malloc(((size_t)cJSON_GetArraySize(list) + 1) * sizeof *ids);
     *n = 0;
+    if (!ids) {
+        json_no_memory(e);
+        return NULL;
+    }
     cJSON_ArrayForEach(item, list) {
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
-        if (!ids || !(x >= 0 && x < n_vocab) || x != floor(x)) {
+        if (!(x >= 0 && x < n_vocab) || x != floor(x)) {
             char found[80];
             json_fail(e, "prompt", "prompt: found %s, expected token ids below %.0f",
                       json_found(item, found, sizeof found), n_vocab);
@@ -30,7 +34,7 @@ static int32_t *ids_of(const serve *s, const cJSON *list, uint32_t *n, json_erro
     return ids;
 }
 
-/* The text of a prompt, for echo. */
+/* The text of a prompt, for echo; NULL: out of memory. */
 static char *text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
     mn_stream *stream = NULL;
     const mn_stream_event *events = NULL;
@@ -43,6 +47,7 @@ static char *text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
                                    : mn_stream_finish(stream, &events, &n_events, NULL);
         for (uint32_t k = 0; !st && k < n_events; k++)
             buffer_put(&text, events[k].text.ptr, events[k].text.len);
+        text.failed |= st != MN_OK;
     }
     mn_stream_free(stream);
     return buffer_take(&text);
@@ -73,8 +78,10 @@ static int add_prompt(answer *a, uint32_t i, const cJSON *prompt, json_error *e)
     const uint32_t flags =
         MN_STREAM_CONTINUE | MN_STREAM_PLAIN | (a->ask.skip_special ? 0 : MN_STREAM_SPECIAL);
     ok = ok && answer_prompt(a, i, ids, n, flags, DEFAULT_TOKENS, "prompt", e);
-    if (ok && a->echo)
+    if (ok && a->echo) {
         a->echo[i] = cJSON_IsString(prompt) ? strdup(prompt->valuestring) : text_of_ids(s, ids, n);
+        ok = a->echo[i] || json_no_memory(e);
+    }
     if (cJSON_IsString(prompt))
         mn_ids_free(ids);
     else
@@ -104,6 +111,8 @@ static int add_prompts(answer *a, json_error *e) {
         return 0;
     if (a->ask.echo)
         a->echo = calloc(n, sizeof *a->echo);
+    if (a->ask.echo && !a->echo)
+        return json_no_memory(e);
     for (uint32_t i = 0; i < n; i++) {
         if (!cJSON_IsString(item) && !cJSON_IsArray(item))
             return json_fail(e, "prompt", "prompt: found a list of different things");
@@ -177,7 +186,7 @@ static void completion_text(answer *a, generation *g, const mn_stream_event *e) 
 
 static void put_array(buffer *out, const char *name, const buffer *items) {
     put_format(out, "\"%s\":[", name);
-    buffer_put(out, items->p ? items->p : "", items->n);
+    buffer_add(out, items);
     buffer_z(out, "]");
 }
 
@@ -211,7 +220,7 @@ static void put_echo(answer *a, generation *g, buffer *out) {
 static void completion_members(answer *a, generation *g, const char *finish, buffer *out) {
     buffer_z(out, "\"text\":\"");
     put_echo(a, g, out);
-    buffer_put(out, g->content.p ? g->content.p : "", g->content.n);
+    buffer_add(out, &g->content);
     buffer_z(out, "\"");
     put_logprobs(a, g, out);
     put_format(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);

@@ -61,8 +61,11 @@ static void send(serve *s, embedding *m) {
                                     .ids = m->ids,
                                     .n_ids = m->n_ids};
         wire_put_embed(&l->out, &request);
-        link_flush(l);
         m->link = l;
+        if (!link_flush(l)) {
+            m->answered = 1;
+            http_error(m->http, 503, "server_error", NULL, NULL, "out of memory");
+        }
         return;
     }
 }
@@ -117,7 +120,7 @@ static int add_text_ids(const serve *s, embedding *m, const char *text, uint32_t
     if (ok)
         memcpy(m->ids + m->n_ids, ids, *n * sizeof *ids);
     mn_ids_free(ids);
-    return ok || json_fail(e, NULL, "out of memory");
+    return ok || json_no_memory(e);
 }
 
 /* The same for a list of ids. */
@@ -131,7 +134,7 @@ static int add_given_ids(const serve *s, embedding *m, const cJSON *list, uint32
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
             return json_fail(e, "input", "input: expected token ids below %.0f", n_vocab);
         if (!reserve(m, *n + 1))
-            return json_fail(e, NULL, "out of memory");
+            return json_no_memory(e);
         m->ids[m->n_ids + *n] = (int32_t)x;
         ++*n;
     }
@@ -174,7 +177,7 @@ static int add_inputs(const serve *s, embedding *m, const cJSON *body, json_erro
         return json_fail(e, "input", "input: found %d texts, expected at most %d", n, MAX_TEXTS);
     m->lengths = calloc((size_t)n, sizeof *m->lengths);
     if (!m->lengths)
-        return json_fail(e, NULL, "out of memory");
+        return json_no_memory(e);
     for (int i = 0; i < n; i++) {
         if (!add_input(s, m, item, e))
             return 0;

@@ -134,7 +134,8 @@ static void start(engine_link *l) {
     l->in.at = 0;
     loop_add(l->set, l->fd, EPOLLIN, &l->watch);
     send_open(l);
-    link_flush(l);
+    if (!link_flush(l))
+        kill(l->pid, SIGKILL); /* it has nothing to open: another one is started */
 }
 
 /* ---- death ----------------------------------------------------------------------------------- */
@@ -349,9 +350,11 @@ static void on_ready(void *arg, uint32_t events) {
         read_messages(l);
 }
 
-void link_flush(engine_link *l) {
+int link_flush(engine_link *l) {
+    const int lost = l->out.failed;
+    l->out.failed = 0; /* all that is in it are whole messages */
     if (l->fd < 0)
-        return;
+        return !lost;
     while (l->sent < l->out.n) {
         const ssize_t n =
             send(l->fd, l->out.p + l->sent, l->out.n - l->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -369,6 +372,7 @@ void link_flush(engine_link *l) {
     if (want_write != l->want_write)
         loop_change(l->set, l->fd, EPOLLIN | (want_write ? EPOLLOUT : 0), &l->watch);
     l->want_write = want_write;
+    return !lost;
 }
 
 double link_silence(const engine_link *l, double now) {

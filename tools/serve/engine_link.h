@@ -77,8 +77,9 @@ void link_init(engine_link *l, unsigned index, int set, const wire_open *open, u
                const char *device, const engine_calls *calls);
 /* Restarts, exit statuses: call it every tick. */
 void link_tick(engine_link *l, double now);
-/* Sends what was put into l->out; nothing while the engine is not ready. */
-void link_flush(engine_link *l);
+/* Sends what was put into l->out; nothing while the engine is not ready. 0: memory ran out for a
+ * message that was put since the last call, which is not sent. */
+int link_flush(engine_link *l);
 /* Ends the process, without a restart. */
 void link_free(engine_link *l);
 /* Seconds since the engine's scheduler has shown life; of one that is not ready: INFINITY. */

@@ -31,10 +31,8 @@ static int begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
 }
 
 static int finish(ask_form *f, json_error *e) {
-    if (f->text.failed) {
-        e->status = 503;
-        return json_fail(e, NULL, "out of memory");
-    }
+    if (f->text.failed)
+        return json_no_memory(e);
     if (f->text.n > FORM_MAX_SOURCE)
         return json_fail(e, f->param, "%s: found %zu bytes, expected at most %u", f->param,
                          f->text.n, FORM_MAX_SOURCE);

@@ -2,6 +2,7 @@
  * form costs to compile delays no step. A constraint that is replaced lives on in the requests that
  * have it. */
 #include "serve/forms.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,7 @@ mn_status forms_get(forms *f, mn_model *m, uint32_t kind, uint32_t flags, mn_str
         k->source = malloc((size_t)source.len + 1);
         if (!k->source) {
             drop(k);
+            snprintf(err->msg, sizeof err->msg, "out of memory");
             return MN_OUT_OF_MEMORY;
         }
         memcpy(k->source, source.ptr, (size_t)source.len);

@@ -79,10 +79,8 @@ int generation_open(serve *s, generation *g, const int32_t *ids, uint32_t n, uin
     if (st)
         return serve_library_error(&err, st, "stop", e);
     mn_stream_prompt(g->stream, ids, n);
-    if (!reserve(g, n)) {
-        e->status = 503;
-        return json_fail(e, NULL, "out of memory");
-    }
+    if (!reserve(g, n))
+        return json_no_memory(e);
     memcpy(g->ids, ids, n * sizeof *ids);
     g->n_ids = n;
     g->n_prompt = n;
@@ -192,7 +190,8 @@ static void send(serve *s, generation *g) {
     m.sample.max_new = g->max_new;
     m.sample.seed = g->seed;
     wire_put_submit(&l->out, &m);
-    link_flush(l);
+    if (!link_flush(l))
+        answer_no_memory(g->answer);
 }
 
 void generation_start(serve *s, generation *g) {
@@ -205,7 +204,9 @@ void generations_resume(serve *s) {
     for (size_t i = 0; i < SERVE_TABLE; i++)
         for (generation *g = s->table[i]; g;) {
             generation *next = g->next;
-            if (!g->link && is_complete(g)) {
+            if (g->done) {
+                /* the end of another one of its answer was its end */
+            } else if (!g->link && is_complete(g)) {
                 finish(s, g, g->finish ? g->finish : MN_FINISH_LENGTH);
             } else if (!g->link) {
                 s->metrics.resubmitted += g->admitted;
@@ -256,8 +257,13 @@ static void finish(serve *s, generation *g, int why) {
     g->finish = why;
     if (why == MN_FINISH_LENGTH)
         mn_stream_cut(g->stream);
-    if (!g->stop_string && mn_stream_finish(g->stream, &events, &n, NULL) == MN_OK)
+    if (!g->stop_string) {
+        if (mn_stream_finish(g->stream, &events, &n, NULL)) {
+            answer_no_memory(g->answer);
+            return;
+        }
         answer_token(g->answer, g, NULL, events, n);
+    }
     if (!g->stop_string && mn_stream_stopped(g->stream) > 0)
         g->stop_string = mn_stream_stopped(g->stream);
     if (g->stop_string)
@@ -285,8 +291,12 @@ static void count_token(serve *s, generation *g) {
 static void on_token(serve *s, generation *g, const wire_event *m) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
-    if (m->token < 0 || m->n_drawn != g->n_ids - g->n_prompt + 1 || !reserve(g, g->n_ids + 1)) {
+    if (m->token < 0 || m->n_drawn != g->n_ids - g->n_prompt + 1) {
         answer_fail(g->answer, 500, "server_error", "the engine sent a token out of order");
+        return;
+    }
+    if (!reserve(g, g->n_ids + 1)) {
+        answer_no_memory(g->answer);
         return;
     }
     g->ids[g->n_ids++] = m->token;
@@ -294,8 +304,10 @@ static void on_token(serve *s, generation *g, const wire_event *m) {
     count_token(s, g);
     if (m->finish == MN_FINISH_STOP && !g->answer->ask.keep_stop)
         return;
-    if (mn_stream_push(g->stream, m->token, &events, &n, NULL) != MN_OK)
-        n = 0;
+    if (mn_stream_push(g->stream, m->token, &events, &n, NULL)) {
+        answer_no_memory(g->answer);
+        return;
+    }
     answer_token(g->answer, g, m, events, n);
     const int stopped = mn_stream_stopped(g->stream);
     if (g->done || !stopped)

@@ -39,9 +39,11 @@ static ssize_t read_stream(void *arg, uint64_t pos, char *out, size_t most) {
 
 /* The library's response of the answer; NULL: out of memory. */
 static struct MHD_Response *response_of(exchange *x) {
-    if (x->streams)
+    if (x->streams && !x->no_memory)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, NULL);
     const size_t n = x->out.n;
+    if (x->out.failed || x->no_memory)
+        return NULL;
     char *body = buffer_take(&x->out);
     if (!body)
         return n ? NULL : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
@@ -55,42 +57,46 @@ static int is_list(const char *names) {
     return *names && strlen(names) <= MAX_ASKED && !names[strspn(names, allowed)];
 }
 
+/* 0: out of memory; an answer without one of its headers is another answer. */
+static int add(struct MHD_Response *response, const char *name, const char *value) {
+    return MHD_add_response_header(response, name, value) == MHD_YES;
+}
+
 /* What browsers need where pages of another origin may use the server. A preflight has the headers
  * back that the page wants to send: clients add some of their own (x-stainless-...). */
-static void add_cors(const exchange *x, struct MHD_Response *response) {
+static int add_cors(const exchange *x, struct MHD_Response *response) {
     const access_rules *access = x->server->params.access;
     const char *origin = http_field(x, MHD_HTTP_HEADER_ORIGIN);
     const char *asked = http_field(x, "Access-Control-Request-Headers");
     if (!origin || !access->n_origins || !access_origin(access, origin, NULL))
-        return;
-    MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
-    MHD_add_response_header(response, "Access-Control-Allow-Headers",
-                            asked && is_list(asked) ? asked : "authorization, content-type");
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    MHD_add_response_header(response, "Access-Control-Expose-Headers", "x-request-id, retry-after");
-    MHD_add_response_header(response, "Access-Control-Max-Age", "600");
-    MHD_add_response_header(response, "Vary", "Origin, Access-Control-Request-Headers");
+        return 1;
+    return add(response, "Access-Control-Allow-Origin", origin) &&
+           add(response, "Access-Control-Allow-Headers",
+               asked && is_list(asked) ? asked : "authorization, content-type") &&
+           add(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS") &&
+           add(response, "Access-Control-Expose-Headers", "x-request-id, retry-after") &&
+           add(response, "Access-Control-Max-Age", "600") &&
+           add(response, "Vary", "Origin, Access-Control-Request-Headers");
 }
 
 /* Headers of every answer. */
-static void add_headers(const exchange *x, struct MHD_Response *response) {
-    if (x->type)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
+static int add_headers(const exchange *x, struct MHD_Response *response) {
+    int ok = !x->type || add(response, MHD_HTTP_HEADER_CONTENT_TYPE, x->type);
     if (x->closes)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
-    MHD_add_response_header(response, "X-Request-Id", x->request.id); /* for the logs of both */
-    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+        ok = ok && add(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    ok = ok && add(response, "X-Request-Id", x->request.id); /* for the logs of both */
+    ok = ok && add(response, "X-Content-Type-Options", "nosniff");
     for (size_t i = 0; i < x->n_headers; i++)
-        MHD_add_response_header(response, x->headers[i][0], x->headers[i][1]);
-    add_cors(x, response);
+        ok = ok && add(response, x->headers[i][0], x->headers[i][1]);
+    return ok && add_cors(x, response);
 }
 
 enum MHD_Result http_queue(exchange *x) {
     struct MHD_Response *response = response_of(x);
     if (!response)
         return MHD_NO;
-    add_headers(x, response);
-    const enum MHD_Result queued = MHD_queue_response(x->mhd, x->status, response);
+    const enum MHD_Result queued =
+        add_headers(x, response) ? MHD_queue_response(x->mhd, x->status, response) : MHD_NO;
     MHD_destroy_response(response);
     return queued;
 }
@@ -117,6 +123,7 @@ void http_header(http_request *r, const char *name, const char *value) {
     }
     free(pair[0]);
     free(pair[1]);
+    x->no_memory = 1;
 }
 
 /* From now on there is an answer: of several the first one counts. */
@@ -125,6 +132,8 @@ static void set_status(exchange *x, unsigned status, const char *type) {
     x->request.status = status;
     free(x->type);
     x->type = type ? strdup(type) : NULL;
+    if (type && !x->type)
+        x->no_memory = 1;
 }
 
 void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {

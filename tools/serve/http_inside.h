@@ -42,6 +42,7 @@ typedef struct exchange {
     buffer body;
     size_t n_shared; /* bytes of the body that count in the server's n_shared */
     int checked, dispatched, suspended, ended, gone;
+    int no_memory;   /* for a part of the answer's head: the connection is closed instead */
     int closes;      /* the connection ends with the answer */
     int streams;     /* http_begin was called */
     unsigned status; /* 0: no answer yet */

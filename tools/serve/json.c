@@ -97,6 +97,12 @@ int json_fail(json_error *e, const char *param, const char *fmt, ...) {
     return 0;
 }
 
+int json_no_memory(json_error *e) {
+    if (!e->failed)
+        e->status = 503;
+    return json_fail(e, NULL, "out of memory");
+}
+
 const char *json_found(const cJSON *v, char *out, size_t n) {
     if (cJSON_IsNumber(v)) {
         snprintf(out, n, "%.17g", v->valuedouble);
@@ -196,7 +202,12 @@ cJSON *json_parse(const char *body, size_t n, json_error *e) {
     const char *end = NULL;
     if (!check_body(body, n, e))
         return NULL;
+    errno = 0; /* malloc sets it; cJSON says no more than NULL */
     cJSON *root = cJSON_ParseWithLengthOpts(body, n, &end, 0);
+    if (!root && errno == ENOMEM) {
+        json_no_memory(e);
+        return NULL;
+    }
     const size_t at = end ? (size_t)(end - body) : 0;
     if (root && strspn(end, " \t\r\n") != strlen(end)) {
         cJSON_Delete(root);
@@ -213,8 +224,7 @@ cJSON *json_parse(const char *body, size_t n, json_error *e) {
     } else if (!keep_digits(root, body)) {
         cJSON_Delete(root);
         root = NULL;
-        e->status = 503;
-        json_fail(e, NULL, "out of memory");
+        json_no_memory(e);
     }
     return root;
 }

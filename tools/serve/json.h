@@ -27,6 +27,9 @@ typedef struct {
 int json_fail(json_error *e, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same for memory that is missing: an answer of status 503. Returns 0. */
+int json_no_memory(json_error *e);
+
 /* The body, n bytes and a NUL, as an object, freed by cJSON_Delete; NULL with the error set: no
  * JSON, no object, a NUL in a text, or more than a million values. Members of the object itself
  * that are numbers beyond 2^53 have their digits as valuestring. */

@@ -330,13 +330,16 @@ static size_t begin(buffer *out, wire_type type) {
     return at;
 }
 
-/* Pads the message that begins at `at`, and writes its length into its head. */
+/* Pads the message that begins at `at`, and writes its length into its head. A message that memory
+ * ran out for is taken back: what is in the buffer are whole ones. */
 static void end(buffer *out, size_t at) {
     pass p = {.out = out};
     align(&p, 8);
     const uint32_t n = (uint32_t)(out->n - at - HEAD);
     if (!out->failed)
         memcpy(out->p + at, &n, sizeof n);
+    else if (out->n > at)
+        buffer_remove(out, at, out->n);
 }
 
 /* The passes do not change what they write; they are the readers' functions, too. */
