@@ -1981,6 +1981,17 @@ def bootstrap(script, *args, code=0):
     return r
 
 
+def test_install_cuda():
+    """The CUDA plugin takes minutes to compile: it is built where a driver is, or by --cuda; else one line tells how."""
+    if not shutil.which("bash"):
+        raise Skipped("needs bash")
+    tells = 'choose_cuda run; [[ $cuda == "$1" ]]'
+    nvcc = 'command() { [[ $2 != nvcc ]] && builtin command "$@" || echo /bin/true; }; '
+    has(bootstrap("has_nvidia_driver() { false; }; " + nvcc + tells, "disabled").err, "no NVIDIA driver is here", "./bootstrap run --cuda builds it")
+    equal(bootstrap("has_nvidia_driver() { true; }; " + nvcc + tells, "auto").err, "")
+    equal(bootstrap("with_cuda=1; has_nvidia_driver() { false; }; " + nvcc + tells, "enabled").err, "")
+
+
 def files_below(folder):
     return sorted(os.path.relpath(os.path.join(at, name), folder) for at, folders, files in os.walk(folder) for name in files + folders)
 

@@ -4,8 +4,10 @@
 minerva-health is tried on a server. The manifests are compared with the API's schemas, field by field (the package lightkube-models has them,
 from PyPI, installed below FOLDER once; without a network this part is skipped with a line), and with each other: names, ports, flags, keys."""
 import dataclasses
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +21,11 @@ MINERVA, FOLDER = sys.argv[1:3]
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEPLOY = os.path.join(served.ROOT, "deploy")
 KINDS = {("v1", "Service"): "core_v1", ("apps/v1", "Deployment"): "apps_v1", ("apps/v1", "StatefulSet"): "apps_v1",
-         ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2", ("policy/v1", "PodDisruptionBudget"): "policy_v1"}
-GROUP = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")  # not of Kubernetes itself
+         ("autoscaling/v2", "HorizontalPodAutoscaler"): "autoscaling_v2", ("policy/v1", "PodDisruptionBudget"): "policy_v1",
+         ("networking.k8s.io/v1", "NetworkPolicy"): "networking_v1"}
+# Not of Kubernetes itself:
+GROUP = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+ALERTS = ("monitoring.coreos.com/v1", "PrometheusRule")
 
 
 def health():
@@ -90,7 +95,7 @@ def schemas(target):
     sys.modules.update({"lightkube.core": core, "lightkube.core.schema": schema})
     sys.path.insert(0, target)
     import importlib
-    return {name: importlib.import_module("lightkube.models." + name) for name in {"core_v1", "apps_v1", "autoscaling_v2", "policy_v1"}}
+    return {name: importlib.import_module("lightkube.models." + name) for name in set(KINDS.values())}
 
 
 def read_yaml(path):
@@ -146,18 +151,72 @@ def check_group(o, models):
     assert {m["name"] for m in container["volumeMounts"]} <= {v["name"] for v in spec["volumes"]}
 
 
+def documented_metrics():
+    with open(os.path.join(served.ROOT, "docs", "serving.md")) as f:
+        return set(re.findall(r"`(\w+)`", f.read().split("## Metrics")[1]))
+
+
+def check_alerts(o):
+    """A rule file of Prometheus: its fields, metrics that there are; promtool reads the expressions where it is installed."""
+    assert set(o) == {"apiVersion", "kind", "metadata", "spec"} and set(o["spec"]) == {"groups"}
+    metrics, names = documented_metrics(), []
+    for group in o["spec"]["groups"]:
+        assert set(group) <= {"name", "interval", "rules"} and group["rules"], group
+        for rule in group["rules"]:
+            where = rule["alert"]
+            assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}, where
+            assert re.fullmatch(r"[0-9]+[smhd]", rule.get("for", "1m")) and rule["labels"]["severity"] in ("critical", "warning", "info"), where
+            assert set(rule["annotations"]) == {"summary", "description"}, where
+            used = re.findall(r"\bminerva_(\w+)", rule["expr"])
+            assert used and all(re.sub("_bucket$", "", m) in metrics for m in used), (where, used)
+            for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
+                assert label in ("instance", "model_name", "replica"), (where, label)
+            names.append(where)
+    assert len(set(names)) == len(names)
+    promtool = shutil.which("promtool")
+    if promtool:
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
+            json.dump(o["spec"], f)
+            f.flush()
+            done = subprocess.run([promtool, "check", "rules", f.name], capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        print("skip  promtool is not installed: the alerts' expressions are not parsed")
+
+
+def check_policy(o, objects):
+    """A policy selects pods that there are, and lets through what they serve."""
+    labels = [p["spec"]["template"]["metadata"]["labels"] for p in objects if "template" in p["spec"]] + [{"app": "minerva-group"}]
+    assert any(pod.items() >= o["spec"]["podSelector"]["matchLabels"].items() for pod in labels), o["metadata"]["name"]
+    assert o["spec"]["policyTypes"] == ["Ingress", "Egress"], o["metadata"]["name"]
+    assert {"port": 8080, "protocol": "TCP"} in [p for rule in o["spec"]["ingress"] for p in rule.get("ports", ())]
+
+
+def image():
+    """What changes seldom comes first, and the base is an argument."""
+    with open(os.path.join(DEPLOY, "Containerfile")) as f:
+        lines = [line.split("#")[0].strip() for line in f if line.strip() and not line.startswith("#")]
+    assert lines[0].startswith("ARG BASE=") and [line for line in lines if line.startswith("FROM")] == ["FROM $BUILD_BASE AS build", "FROM $BASE"], lines
+    assert lines.index("RUN /src/bootstrap packages") < lines.index("COPY . /src"), lines
+
+
 def kubernetes(models):
     objects = []
     for name in sorted(os.listdir(os.path.join(DEPLOY, "kubernetes"))):
         for o in read_yaml(os.path.join(DEPLOY, "kubernetes", name)):
             key = (o["apiVersion"], o["kind"])
-            if key == GROUP:
-                check_group(o, models)
+            if key in (GROUP, ALERTS):
+                check_alerts(o) if key == ALERTS else check_group(o, models)
                 continue
             check_object(o, getattr(models[KINDS[key]], key[1]), name + ":" + key[1])
             objects.append(o)
     for name, spec in pods(objects).items():
         check_pod(spec, name)
+    for o in objects:
+        if o["kind"] == "NetworkPolicy":
+            check_policy(o, objects)
+    budgets = [o["spec"]["selector"]["matchLabels"]["app"] for o in objects if o["kind"] == "PodDisruptionBudget"]
+    assert sorted(budgets) == ["minerva-front", "minerva-server"], budgets
     for s in (o for o in objects if o["kind"] == "Service"):
         assert any(o["spec"]["template"]["metadata"]["labels"].items() >= s["spec"]["selector"].items() for o in objects if "template" in o["spec"]), s
     servers, scaler = find(objects, "StatefulSet", "minerva"), find(objects, "HorizontalPodAutoscaler", "minerva")
@@ -168,8 +227,7 @@ def kubernetes(models):
     args = pods(objects)["minerva-front"]["containers"][0]["args"]
     expected = ["http://minerva-%d.%s:8080" % (i, headless["metadata"]["name"]) for i in range(scaler["spec"]["maxReplicas"])]
     assert args[args.index("--replicas") + 1:] == expected, args
-    with open(os.path.join(served.ROOT, "docs", "serving.md")) as f:
-        metrics = re.findall(r"`(\w+)`", f.read().split("## Metrics")[1])
+    metrics = documented_metrics()
     for m in scaler["spec"]["metrics"]:
         assert m["pods"]["metric"]["name"][len("minerva_"):] in metrics, m
     mistakes(models, objects)
@@ -204,6 +262,7 @@ def main():
         print("this minerva was built without its server")
         sys.exit(77)
     health()
+    image()
     os.makedirs(FOLDER, exist_ok=True)
     target = pypi.install(FOLDER, os.path.join(HERE, "deploy_requirements.txt"), "deploy/kubernetes")
     if not target:
