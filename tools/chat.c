@@ -452,7 +452,9 @@ static int start(chat *c, const app_flags *flags) {
             "%s has no chat template, expected --chat-template (or minerva run --raw, which "
             "continues a text)",
             c->a.info.path);
-    code = talk_check(&c->a, &c->talk);
+    code = talk_use(&c->a, &c->talk);
+    if (code == 0)
+        code = talk_check(&c->a, &c->talk);
     if (code == 0)
         code = form_open(&c->a, &c->form, &c->constraint);
     if (code == 0)

@@ -286,6 +286,8 @@ static int prepare(app *a, const app_flags *flags, run_flags *f, talk *t,
     if (code == 0)
         code = app_open_ranked(a, flags);
     if (code == 0)
+        code = talk_use(a, t);
+    if (code == 0)
         code = talk_check(a, t);
     if (code == 0)
         code = form_open(a, &f->form, &f->constraint);

@@ -76,16 +76,13 @@ static mn_str str_of(const char *z) {
 
 static mn_chat_params talk_params(const talk *t, const mn_message *messages, uint32_t n,
                                   uint32_t n_known) {
-    const char *name = t->chat_template ? NULL : t->flags->chat_template;
     mn_chat_params params = {.size = sizeof params,
                              .n_messages = n,
                              .n_known = n_known,
-                             .flags = name ? MN_CHAT_NAMED : 0,
                              .messages = messages,
                              .history = str_of(t->history),
                              .tools = str_of(t->tools),
-                             .vars = str_of(t->vars),
-                             .chat_template = name ? name : t->chat_template};
+                             .vars = str_of(t->vars)};
     return params;
 }
 
@@ -130,6 +127,15 @@ int talk_open(talk *t) {
     if (code == 0)
         code = talk_read(f->vars, &t->vars);
     return code ? code : read_template(f->chat_template, &t->chat_template);
+}
+
+int talk_use(app *a, const talk *t) {
+    const char *name = t->chat_template ? t->chat_template : t->flags->chat_template;
+    if (!name || !a->info.has_tokenizer)
+        return 0;
+    const uint32_t flags = t->chat_template ? 0 : MN_CHAT_NAMED;
+    const mn_status status = mn_model_set_template(a->model, name, flags, &a->err);
+    return status == MN_OK ? 0 : fail(a, t, status);
 }
 
 /* Renders without messages, which finds errors in the files early. An error that the template

@@ -26,6 +26,8 @@ const char *talk_given(const talk_flags *flags);
 int talk_read(const char *flag, char **text);
 /* Each 0 or the exit code. t->flags is set; the texts are read. */
 int talk_open(talk *t);
+/* With the model open: --chat-template replaces the model's own. */
+int talk_use(app *a, const talk *t);
 /* With the model open: a flag that is given needs a chat template, which must accept the texts. */
 int talk_check(app *a, const talk *t);
 /* The ids of history, messages and the header of the answer, without the ids of the first n_known

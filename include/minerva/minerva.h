@@ -336,13 +336,21 @@ typedef struct {
     mn_str vars;
     /* the source of a template to use instead of the model's own; or, with MN_CHAT_NAMED, the
      * name of another one in the model's files ("tool_use"), or of a common one: chatml, gemma,
-     * llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. MN_INVALID: it cannot be
+     * llama2, llama3, mistral, phi3, zephyr. NULL: the model's own. It renders this chat alone:
+     * streams expect the forms of the model's own (mn_model_set_template). MN_INVALID: it cannot be
      * parsed, or no template has that name. */
     const char *chat_template;
 } mn_chat_params;
 /* NULL: m, params, ids, n: MN_INVALID. */
 MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                                     uint32_t *n, mn_error *err);
+/* Another chat template in the place of the model's own, for chats, and for the form of calls and
+ * thinking that streams and constraints made later expect; before other threads use the model.
+ * chat_template: its source, or with MN_CHAT_NAMED a name, as in mn_chat_params. MN_INVALID: it cannot
+ * be parsed, or no template has that name; the model is unchanged.
+ * NULL: m, chat_template: MN_INVALID. */
+MN_API mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t flags,
+                                       mn_error *err);
 /* Renders a chat template. vars: a JSON object with "messages", "tools", "add_generation_prompt"
  * and all other variables of the template. source: the template, NUL-terminated; NULL = the model's
  * own (its "tool_use", if it has one and vars has tools). m: may be NULL with a source; if it has a

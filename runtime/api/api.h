@@ -137,6 +137,10 @@ mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *e
 /* Fills what the caller has room for, and sets its size. MN_INVALID: NULL, or a size as above. */
 mn_status mn_args_give(mn_sized which, void *out, const void *own);
 
+/* How the model writes thinking and calls by the source of a chat template, added to what is known;
+ * and by its vocabulary, if no template says it. */
+void mn_model_take_forms(mn_model *m, mn_str source);
+void mn_model_default_forms(mn_model *m);
 /* The graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for

@@ -56,20 +56,26 @@ static mn_status check_utf8(const mn_chat_params *p, mn_error *err) {
 }
 
 /* ---- rendering ------------------------------------------------------------------------------- */
-/* The template that p asks for instead of the model's own; *out is the caller's. */
-static mn_status template_of(const mn_model *m, const mn_chat_params *p, mn_jinja **out,
-                             mn_error *err) {
+/* The source of another template than the model's own, appended. MN_END: no such name. */
+static mn_status find_template(const mn_model *m, const char *name, uint32_t flags, mn_text *source,
+                               mn_error *err) {
     const mn_file_set *f = &m->canonical->files;
-    const bool named = p->flags & MN_CHAT_NAMED;
-    const char *name = p->chat_template, *known = named ? mn_chat_known(name) : name;
-    mn_text source = {0}, names = {0};
+    const bool named = flags & MN_CHAT_NAMED;
+    const char *known = named ? mn_chat_known(name) : name;
     mn_status st = MN_END;
     if (named)
-        st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, &source, err);
-    if (st == MN_END && known) {
-        mn_text_puts(&source, known);
-        st = source.failed ? mn_fail_memory(err, strlen(known)) : MN_OK;
-    }
+        st = mn_chat_template_find(&m->canonical->meta, f->files, f->n, name, source, err);
+    if (st != MN_END || !known)
+        return st;
+    mn_text_puts(source, known);
+    return source->failed ? mn_fail_memory(err, strlen(known)) : MN_OK;
+}
+
+/* The same, parsed; *out is the caller's. */
+static mn_status template_of(const mn_model *m, const char *name, uint32_t flags, mn_text *source,
+                             mn_jinja **out, mn_error *err) {
+    mn_text names = {0};
+    mn_status st = find_template(m, name, flags, source, err);
     if (st == MN_END) {
         mn_chat_known_names(&names);
         st = mn_fail(err, MN_INVALID,
@@ -77,14 +83,40 @@ static mn_status template_of(const mn_model *m, const mn_chat_params *p, mn_jinj
                      "its own or of %s",
                      m->canonical->path, name, names.ptr ? names.ptr : "those that are");
     } else if (!st) {
-        st = mn_jinja_parse((mn_str){source.ptr ? source.ptr : "", source.len}, out, err);
+        st = mn_jinja_parse((mn_str){source->ptr ? source->ptr : "", source->len}, out, err);
         if (st && st != MN_OUT_OF_MEMORY)
             st = mn_fail_in(err, MN_INVALID, "chat template");
     }
     if (st && err)
         err->part = MN_CHAT_PART_TEMPLATE;
-    mn_text_free(&source);
     mn_text_free(&names);
+    return st;
+}
+
+mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t flags,
+                                mn_error *err) {
+    mn_text source = {0};
+    mn_jinja *other = NULL;
+    const mn_arg args[] = {{"m", m}, {"chat_template", chat_template}, {0}};
+    mn_status st = mn_args_need(err, __func__, args);
+    if (!st)
+        st = mn_args_flags(err, "mn_model_set_template: flags", flags, MN_CHAT_NAMED);
+    if (!st)
+        st = mn_text_need_tokenizer(m, err);
+    if (!st)
+        st = template_of(m, chat_template, flags, &source, &other, err);
+    if (!st) {
+        mn_jinja_free(m->chat);
+        mn_jinja_free(m->chat_tools);
+        m->chat = other;
+        m->chat_tools = NULL;
+        m->spells_thinking = false;
+        m->calls = NULL;
+        m->call_style = (mn_call_style){0};
+        mn_model_take_forms(m, (mn_str){source.ptr ? source.ptr : "", source.len});
+        mn_model_default_forms(m);
+    }
+    mn_text_free(&source);
     return st;
 }
 
@@ -278,16 +310,18 @@ static mn_status encode_chat(const mn_model *m, const mn_chat_params *p, const m
 mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *params, int32_t **ids,
                              uint32_t *n, mn_error *err) {
     mn_chat_params own = {0};
+    mn_text source = {0};
     mn_jinja *other = NULL;
     const mn_arg args[] = {{"m", m}, {"params", params}, {"ids", ids}, {"n", n}, {0}};
     mn_status st = mn_args_need(err, __func__, args);
     if (!st)
         st = check_chat(m, params, &own, err);
     if (!st && own.chat_template)
-        st = template_of(m, &own, &other, err);
+        st = template_of(m, own.chat_template, own.flags, &source, &other, err);
     if (!st)
         st = encode_chat(m, &own, other, ids, n, err);
     mn_jinja_free(other);
+    mn_text_free(&source);
     return st;
 }
 

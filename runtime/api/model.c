@@ -130,6 +130,22 @@ static void warn_of_spare_layers(const mn_model *m) {
     }
 }
 
+void mn_model_take_forms(mn_model *m, mn_str source) {
+    m->spells_thinking |= mn_think_tags_in(source);
+    const mn_call_family *calls = mn_call_family_in(source);
+    if (!calls)
+        return;
+    m->calls = calls;
+    m->call_style = mn_call_style_of(calls, source);
+}
+
+void mn_model_default_forms(mn_model *m) {
+    if (m->calls || !m->tokenizer)
+        return;
+    m->calls = mn_call_family_of(m->tokenizer);
+    m->call_style = mn_call_style_of(m->calls, (mn_str){"", 0});
+}
+
 /* *out stays NULL where the model has no such template, or one that cannot be used, which is
  * logged. */
 static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn_error *err) {
@@ -141,12 +157,7 @@ static mn_status open_template(mn_model *m, const char *name, mn_jinja **out, mn
     if (st && st != MN_END)
         st = mn_fail_in(err, st, "%s", m->canonical->path);
     if (!st && source.len) { /* an empty one would make every prompt empty: it is none */
-        m->spells_thinking |= mn_think_tags_in((mn_str){source.ptr, source.len});
-        const mn_call_family *calls = mn_call_family_in((mn_str){source.ptr, source.len});
-        if (calls) {
-            m->calls = calls;
-            m->call_style = mn_call_style_of(calls, (mn_str){source.ptr, source.len});
-        }
+        mn_model_take_forms(m, (mn_str){source.ptr, source.len});
         st = mn_jinja_parse((mn_str){source.ptr, source.len}, out, &why);
         if (st == MN_OUT_OF_MEMORY)
             mn_fail(err, st, "%s", why.msg);
@@ -171,10 +182,7 @@ static mn_status open_text(mn_model *m, mn_error *err) {
     st = open_template(m, "default", &m->chat, err);
     if (!st)
         st = open_template(m, "tool_use", &m->chat_tools, err);
-    if (m->calls)
-        return st;
-    m->calls = mn_call_family_of(m->tokenizer);
-    m->call_style = mn_call_style_of(m->calls, (mn_str){"", 0});
+    mn_model_default_forms(m);
     return st;
 }
 

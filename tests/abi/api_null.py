@@ -14,7 +14,7 @@ FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn
 FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
-GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"',
+GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "n_keep": "1", "timeout_ms": "0",

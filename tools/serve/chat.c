@@ -102,8 +102,7 @@ static const char *param_of(const mn_error *err) {
 int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n,
              json_error *e) {
     mn_error err = MN_ERROR;
-    const char *name = s->chat_template ? NULL : s->flags->chat_template;
-    if (!s->a.info.has_chat_template && !s->flags->chat_template)
+    if (!s->a.info.has_chat_template)
         return json_fail(e, "messages",
                          "the model has no chat template: use /v1/completions, or start the "
                          "server with --chat-template");
@@ -114,12 +113,10 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
     char *vars = messages ? chat_variables(body, e) : NULL;
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
-                                   .flags = (name ? MN_CHAT_NAMED : 0) |
-                                            (continues ? MN_CHAT_CONTINUE : 0),
+                                   .flags = continues ? MN_CHAT_CONTINUE : 0,
                                    .history = str_of(messages),
                                    .tools = str_of(tools),
-                                   .vars = str_of(vars),
-                                   .chat_template = name ? name : s->chat_template};
+                                   .vars = str_of(vars)};
     int ok = messages && vars && (tools || !has_tools || json_no_memory(e));
     if (ok) {
         const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);

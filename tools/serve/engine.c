@@ -361,6 +361,20 @@ static int open_embedding(engine *e, mn_session_params *params, int may_shrink) 
     return code ? code : open_embedding(e, params, 0);
 }
 
+/* The front has tried the template. */
+static int use_template(engine *e, const wire_open *m) {
+    app *a = &e->a;
+    char *text = strndup(m->chat_template.ptr ? m->chat_template.ptr : "", m->chat_template.len);
+    const uint32_t flags = m->flags & WIRE_TEMPLATE_NAMED ? MN_CHAT_NAMED : 0;
+    mn_status st = MN_OK;
+    if (!text)
+        return no_memory();
+    if (*text && a->info.has_tokenizer)
+        st = mn_model_set_template(a->model, text, flags, &a->err);
+    free(text);
+    return st ? app_fail(a, st) : 0;
+}
+
 /* 0, or the exit code with the error printed. */
 static int open_sessions(engine *e, const wire_open *m) {
     mn_session_params params = {.n_seq = m->n_seq, .kv_bytes = m->kv_bytes};
@@ -369,6 +383,8 @@ static int open_sessions(engine *e, const wire_open *m) {
     int code = app_open_ranked(&e->a, &e->flags);
     if (code == 0)
         code = exclude(e, m);
+    if (code == 0)
+        code = use_template(e, m);
     if (code == 0 && !params.n_seq)
         params.n_seq = may_be_gpu(&e->a) ? GPU_SEQUENCES : CPU_SEQUENCES;
     const int generates = code == 0 && !embed_work_is_encoder(&e->a);

@@ -124,6 +124,9 @@ static void set_open(serve *s) {
     m->draft = str_of(f->draft);
     m->draft_device = str_of(f->draft_device);
     m->n_draft = (uint32_t)f->draft_max;
+    m->chat_template = str_of(s->chat_template ? s->chat_template : own->chat_template);
+    if (own->chat_template && !s->chat_template)
+        m->flags |= WIRE_TEMPLATE_NAMED;
 }
 
 /* "storyteller" of ".../storyteller-f16.gguf": the file's or folder's name without its ending. */
@@ -138,13 +141,24 @@ static void set_name(serve *s, char *store, size_t n) {
             s->name = s->flags->aliases.v[i];
 }
 
-/* A chat template that is a file is read; else the flag is a name. */
-static int read_chat_template(serve *s) {
+/* A chat template that is a file is read; else the flag is a name. It replaces the model's own. */
+static int use_template(serve *s) {
     const char *flag = s->flags->chat_template;
+    const int named = flag && access(flag, F_OK) != 0 && !strpbrk(flag, "/.");
     size_t n = 0;
-    if (!flag || (access(flag, F_OK) != 0 && !strpbrk(flag, "/.")))
+    if (!flag)
         return 0;
-    return read_all_text(flag, &s->chat_template, &n);
+    const int code = named ? 0 : read_all_text(flag, &s->chat_template, &n);
+    if (code)
+        return code;
+    const char *text = named ? flag : s->chat_template;
+    const mn_status st =
+        mn_model_set_template(s->a.model, text, named ? MN_CHAT_NAMED : 0, &s->a.err);
+    if (st)
+        return named ? app_fail(&s->a, st) : complain(EXIT_FAILED, "%s: %s", flag, s->a.err.msg);
+    s->a.info.size = sizeof s->a.info;
+    mn_model_get_info(s->a.model, &s->a.info);
+    return 0;
 }
 
 /* Runtime and model without any device. */
@@ -170,7 +184,7 @@ static int open_text(serve *s, const sampling_flags *sampling) {
         if (token.len > s->longest_token)
             s->longest_token = (uint32_t)token.len;
     }
-    return read_chat_template(s);
+    return use_template(s);
 }
 
 /* An origin as browsers send it: scheme, host and port, and nothing behind them. */

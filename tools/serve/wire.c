@@ -156,6 +156,7 @@ static void pass_open(pass *p, wire_open *m) {
     text(p, &m->draft_device);
     u32(p, &m->n_draft);
     u32(p, &m->numa);
+    text(p, &m->chat_template);
 }
 
 /* mn_sample_params without the bias, whose two arrays are the message's. */

@@ -14,7 +14,7 @@
 #include "buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 4u
+#define WIRE_VERSION 5u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -41,6 +41,7 @@ typedef enum {
 #define WIRE_NO_CACHE 32u
 #define WIRE_LOOKUP 64u
 #define WIRE_IGNORE_UNUSED 128u
+#define WIRE_TEMPLATE_NAMED 256u /* chat_template is a name */
 typedef struct {
     uint32_t version, flags;
     mn_str model, device, excluded; /* excluded: ids of plugins with commas */
@@ -50,6 +51,7 @@ typedef struct {
     uint64_t kv_bytes;
     mn_str draft, draft_device; /* empty: none */
     uint32_t n_draft, numa;
+    mn_str chat_template; /* empty: the model's own */
 } wire_open;
 
 /* A generation: the prompt, then the n_drawn ids that an earlier engine drew. */
