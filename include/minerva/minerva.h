@@ -346,8 +346,8 @@ MN_API mn_status mn_model_chat_with(const mn_model *m, const mn_chat_params *par
                                     uint32_t *n, mn_error *err);
 /* Another chat template in the place of the model's own, for chats, and for the form of calls and
  * thinking that streams and constraints made later expect; before other threads use the model.
- * chat_template: its source, or with MN_CHAT_NAMED a name, as in mn_chat_params. MN_INVALID: it cannot
- * be parsed, or no template has that name; the model is unchanged.
+ * chat_template: its source, or with MN_CHAT_NAMED a name, as in mn_chat_params. MN_INVALID: it
+ * cannot be parsed, or no template has that name; the model is unchanged.
  * NULL: m, chat_template: MN_INVALID. */
 MN_API mn_status mn_model_set_template(mn_model *m, const char *chat_template, uint32_t flags,
                                        mn_error *err);

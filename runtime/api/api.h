@@ -75,7 +75,7 @@ typedef enum { MN_PLACE_ANSWER, MN_PLACE_THINKING, MN_PLACE_HEADER, MN_PLACES } 
 
 struct mn_constraint {
     mn_model *model;
-    mn_grammar *grammar;
+    mn_grammar *grammar; /* NULL: any text */
     mn_text warnings;
     atomic_uint refs;
     /* The same where an output begins at another place, made when first asked for, from copies of
@@ -155,7 +155,8 @@ void mn_token_table_free(mn_token_table *t); /* NULL is fine */
 /* Precedes the name of a control token in the vocabulary for grammars: no text has this byte. */
 #define MN_CONTROL_BYTE "\xff"
 /* call_grammar.c: the grammar of MN_CONSTRAINT_CALLS, for outputs that begin at this place.
- * MN_UNSUPPORTED: the model has no form of calls that is known. */
+ * *out is NULL where any text may be written: the form of calls is not known, and none is forced.
+ * MN_UNSUPPORTED: a call is forced in a form that is not known. */
 mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_place place,
                           mn_grammar **out, mn_text *warnings, mn_error *err);
 /* text.c: MN_UNSUPPORTED without a tokeniser. */

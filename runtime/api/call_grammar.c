@@ -48,13 +48,17 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     mn_text begin = {0};
     mn_text lead = {0};
     mn_text end = {0};
-    if (y->open)
+    if (y->prompted)
+        mn_text_puts(&begin, name);
+    else if (y->open)
         put_mark(b, &begin, y->open);
     else
         mn_text_puts(&begin, "{\"name\": \"");
     if (y->args_mark) {
-        mn_text_puts(&lead, name);
+        mn_text_puts(&lead, y->prompted ? "" : name);
         put_mark(b, &lead, y->args_mark);
+        if (y->content)
+            put_mark(b, &lead, y->content);
     } else if (y->tags) {
         mn_text_printf(&lead, "%s%s>\n", y->before, name);
         mn_text_puts(&end, y->behind);
@@ -65,6 +69,7 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     if (y->close)
         put_mark(b, &end, y->close);
     mn_text_put(&begin, "", 0);
+    mn_text_put(&lead, "", 0);
     mn_text_put(&end, "", 0);
     const bool ok[] = {keep(b, &begin, &to->begin), keep(b, &lead, &to->lead),
                        keep(b, &end, &to->end)};
@@ -219,6 +224,66 @@ static mn_status add_tools(builder *b, const cJSON *tools) {
     return st;
 }
 
+/* What stands between two calls of a family whose prompt ends with the first mark. */
+static mn_status put_between(builder *b, mn_str *to) {
+    const mn_call_style *y = b->style;
+    mn_text between = {0};
+    if (!y->prompted) {
+        *to = mn_str_of(y->between ? y->between : "");
+        return MN_OK;
+    }
+    if (y->content) {
+        put_mark(b, &between, "<|from|>");
+        mn_text_puts(&between, "assistant\n");
+    }
+    put_mark(b, &between, y->open);
+    return keep(b, &between, to) ? MN_OK : mn_fail_memory(b->err, 64);
+}
+
+/* Where the form of calls is not known, or begins in the prompt, calls that are not forced are free
+ * text; the schemas of strict tools are checked all the same. */
+static mn_status check_alone(builder *b, const cJSON *tools) {
+    const cJSON *tool = NULL;
+    mn_status st = MN_OK;
+    cJSON_ArrayForEach(tool, tools) {
+        const cJSON *function = cJSON_GetObjectItemCaseSensitive(tool, "function");
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(function, "name"));
+        mn_grammar_tag tag = {0};
+        mn_grammar *g = NULL;
+        if (!cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(function, "strict")))
+            continue;
+        st = put_schema(b, &tag, cJSON_GetObjectItemCaseSensitive(function, "parameters"));
+        if (!st)
+            st = mn_grammar_compile(MN_GRAMMAR_SCHEMA, tag.source, b->m->grammar_vocab, &g,
+                                    b->warnings, b->err);
+        mn_grammar_free(g);
+        if (st)
+            return mn_fail_in(b->err, st, "tool %s", name ? name : "without a name");
+    }
+    if (b->warnings)
+        mn_text_printf(b->warnings,
+                       "%s: calls of tools are not enforced: its chat template has no "
+                       "form of calls that is known here, or begins it in the prompt\n",
+                       b->m->canonical->path);
+    return MN_OK;
+}
+
+/* The grammar of the tags that were made. */
+static mn_status make(builder *b, bool forced, mn_place place, mn_grammar **out) {
+    const bool one = b->harmony || b->flags & MN_CONSTRAINT_ONE_CALL;
+    mn_grammar_tags tags = {.tag = b->tag,
+                            .n = b->n * b->n_heads,
+                            .least = forced,
+                            .most = one ? 1 : MOST_CALLS,
+                            .only = forced && (b->harmony || place == MN_PLACE_ANSWER)};
+    mn_status st = put_between(b, &tags.between);
+    if (!st && b->harmony && forced && place != MN_PLACE_ANSWER)
+        st = put_thinking(b, place, &tags.thinking);
+    if (!st)
+        st = mn_grammar_tagged(&tags, b->m->grammar_vocab, out, b->warnings, b->err);
+    return st;
+}
+
 mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_place place,
                           mn_grammar **out, mn_text *warnings, mn_error *err) {
     const mn_channels channels = mn_channels_of(m->tokenizer);
@@ -230,7 +295,9 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
                  .err = err,
                  .n_heads = 1,
                  .harmony = channels.channel >= 0 && channels.message >= 0};
-    if (!b.harmony && !m->call_style.known)
+    const bool free_text =
+        !b.harmony && !forced && (!m->call_style.known || m->call_style.prompted);
+    if (!b.harmony && !free_text && !m->call_style.known)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: calls of tools cannot be enforced: its chat template has no form of "
                        "calls that is known here",
@@ -240,20 +307,15 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
     const char *end = NULL;
     bool no_memory = false;
     cJSON *list = mn_json_tree(tools.ptr, (size_t)tools.len, &end, &no_memory);
-    mn_status st = no_memory ? mn_fail_memory(err, tools.len) : add_tools(&b, list);
+    mn_status st = no_memory ? mn_fail_memory(err, tools.len) : MN_OK;
+    *out = NULL;
+    if (!st && free_text)
+        st = check_alone(&b, list);
+    else if (!st)
+        st = add_tools(&b, list);
     cJSON_Delete(list);
-    const bool one = b.harmony || flags & MN_CONSTRAINT_ONE_CALL;
-    mn_grammar_tags tags = {.tag = b.tag,
-                            .n = b.n * b.n_heads,
-                            .least = forced,
-                            .most = one ? 1 : MOST_CALLS,
-                            .only = forced && (b.harmony || place == MN_PLACE_ANSWER)};
-    if (m->call_style.between)
-        tags.between = mn_str_of(m->call_style.between);
-    if (!st && b.harmony && forced && place != MN_PLACE_ANSWER)
-        st = put_thinking(&b, place, &tags.thinking);
-    if (!st)
-        st = mn_grammar_tagged(&tags, m->grammar_vocab, out, warnings, err);
+    if (!st && !free_text)
+        st = make(&b, forced, place, out);
     mn_arena_free(&b.arena);
     return st;
 }

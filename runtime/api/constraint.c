@@ -133,6 +133,8 @@ mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_
     mn_text lead = {0};
     mn_status st = MN_OK;
     *out = c->grammar;
+    if (!c->grammar)
+        return MN_OK;
     const mn_place place = mn_stream_answer_mark(c->model, prompt, n, &mark, &lead);
     if (place == MN_PLACE_ANSWER)
         return MN_OK;

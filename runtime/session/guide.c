@@ -296,7 +296,7 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
                           mn_error *err) {
     const mn_sample_params *p = from->sample;
     *out = NULL;
-    if (!p->constraint)
+    if (!p->constraint || !p->constraint->grammar) /* any text */
         return MN_OK;
     mn_guide *g = mn_calloc(1, sizeof *g);
     if (!g)

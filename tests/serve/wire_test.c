@@ -9,7 +9,10 @@ static const int32_t ids[] = {5, 6, 7, 8};
 static const float floats[] = {0.5f, -1.0f, 2.0f, 3.0f};
 
 static void put_all(buffer *out) {
-    const wire_open open = {.version = WIRE_VERSION, .model = {"model", 5}, .device = {"cpu", 3}, .chat_template = {"x", 1}};
+    const wire_open open = {.version = WIRE_VERSION,
+                            .model = {"model", 5},
+                            .device = {"cpu", 3},
+                            .chat_template = {"x", 1}};
     wire_submit submit = {.id = 7, .n_ids = 4, .n_drawn = 1, .ids = ids, .n_bias = 2};
     submit.sample.n_stop = 2;
     submit.sample.stop = ids;

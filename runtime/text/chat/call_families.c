@@ -43,7 +43,7 @@ const mn_call_family *mn_call_family_in(mn_str chat_template) {
 
 const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (mn_tokenizer_find(tok, mn_str_of(families[i].opens[0])) >= 0)
+        if (!families[i].prompt && mn_tokenizer_find(tok, mn_str_of(families[i].opens[0])) >= 0)
             return &families[i];
     return NULL;
 }
