@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,9 +38,19 @@ def health():
         with served.Server(MINERVA, "--device", "cpu", "--api-key", keys.name, key="secret") as s:
             port = s.url.rsplit(":", 1)[1]
             run = lambda *args: subprocess.run(["bash", script, *args], capture_output=True, timeout=60).returncode
-            assert run("live", "-", port) == 0 and run("ready", keys.name, port) == 0
-            assert run("ready", "-", port) == 1 and run("other", "-", port) == 2  # no key; no such question
+            assert run("live", "-", port) == 0 and run("ready", "-", port) == 0 and run("ready", keys.name, port) == 0
+            assert run("other", "-", port) == 2  # no such question
+            s.process.send_signal(signal.SIGSTOP)
+            assert run("live", "-", port) == 1
+            s.process.send_signal(signal.SIGCONT)
         assert run("live", "-", port) == 1  # nobody there
+        certificate = [os.path.join(FOLDER, name) for name in ("cert.pem", "key.pem")]
+        os.makedirs(FOLDER, exist_ok=True)
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-out", certificate[0], "-keyout", certificate[1]], capture_output=True, check=True)
+        with served.Server(MINERVA, "--device", "cpu", "--api-key", keys.name, "--tls-cert", certificate[0], "--tls-key", certificate[1], key="secret") as s:
+            port = s.url.rsplit(":", 1)[1]
+            assert run("live", "-", port) == 0 and run("ready", "-", port) == 0
     with open(os.path.join(DEPLOY, "Containerfile")) as f:
         image = f.read()
     assert "USER 10001" in image and "HEALTHCHECK" in image and "bookworm-slim" in image and '"--api-key", "/keys"' in image

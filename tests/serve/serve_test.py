@@ -451,7 +451,7 @@ def tls():
         made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
                                "-subj", "/CN=localhost", "-keyout", key, "-out", cert], capture_output=True)
         assert made.returncode == 0, made.stderr
-        with served.Server(MINERVA, "--tls-cert", cert, "--tls-key", key) as s:
+        with served.Server(MINERVA, "--tls-cert", cert, "--tls-key", key, terminal=False) as s:
             assert s.url.startswith("https://")
             host, port = re.match(r"https://([\d.]+):(\d+)", s.url).groups()
             c = Client(s)
@@ -474,6 +474,21 @@ def tls():
                     assert not is_old, version
                 except (ssl.SSLError, OSError) as e:
                     assert is_old, (version, e)
+            # SIGHUP: the new certificate for new connections, open ones go on; one that cannot be used changes nothing
+            peer = lambda: ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate((host, int(port))))
+            before, pem = peer(), [open(path).read() for path in (cert, key)]
+            with open(key, "w") as f:
+                f.write(pem[0])
+            s.process.send_signal(signal.SIGHUP)
+            until(lambda: "the certificate stays as it was" in s.text())
+            assert peer() == before
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                            "/CN=localhost", "-keyout", key, "-out", cert], capture_output=True, check=True)
+            assert c.streamed(max_tokens=5)[1] == "length"
+            old = c.connection.sock
+            s.process.send_signal(signal.SIGHUP)
+            until(lambda: peer() != before)
+            assert c.chat(max_tokens=5) and c.connection.sock is old
         other = folder + "/other.pem"
         made = subprocess.run(["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", other], capture_output=True)
         assert made.returncode == 0, made.stderr
@@ -593,6 +608,12 @@ def drain():
         chunks = first + list(stream)
         assert "".join(x["choices"][0]["delta"].get("content") or "" for x in chunks) == alone[0]
         assert s.process.wait(served.LIMIT) == 0
+    # so does SIGHUP where there is a terminal, whose end it tells; without one, the server goes on
+    with served.Server(MINERVA, "-v", terminal=True) as s:
+        assert Client(s).ask("GET", "/v1/models", headers={"X-Request-Id": "in-text"})[0] == 200
+        until(lambda: re.search(r'Z id="in-text" method="GET" path="/v1/models" status=200 total_s=', s.text()))
+        s.process.send_signal(signal.SIGHUP)
+        assert s.process.wait(served.LIMIT) == 0 and "stopping" in s.text(), s.text()
     # systemd is told; a drain of 0 s ends streams at once
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
             served.SlowServer(MINERVA, 50, "--drain", 0, env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s", "WATCHDOG_USEC": "300000"}) as s:
@@ -632,7 +653,10 @@ def access():
             for given in (None, "Bearer sk-firs", "Bearer sk-firstx", "sk-first", "Basic sk-first"):
                 refused(c.ask("GET", "/v1/models", headers={"Authorization": given} if given else {}), 401, code="invalid_api_key")
             assert c.ask("GET", "/health/live")[0] == 200 and c.ask("GET", "/")[0] == 200
-            refused(c.ask("GET", "/health/ready"), 401)
+            # health without a key has the status alone, metrics need one
+            for path in "/health", "/health/ready":
+                assert c.ask("GET", path)[2] == {"status": "ready"} and "engines" in c.ask("GET", path, headers={"X-Api-Key": "sk-first"})[2]
+            refused(c.ask("GET", "/metrics"), 401)
             for key in ("sk-first", "sk-second"):
                 assert c.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0] == 200
             asks = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST",
@@ -663,11 +687,46 @@ def access():
             status, r, answer = c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-first"})
             assert status == 429 and int(r.getheader("Retry-After")) >= 1, answer
             assert c.post("/v1/chat/completions", {**STORY, "max_tokens": 1}, headers={"Authorization": "Bearer sk-second"})[0] == 200
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+        reloaded(keys)
     for flags, word in ((["--host", "0.0.0.0"], "--api-key"), (["--tls-cert", "x"], "--tls-key"), (["more"], "found \"more\""),
                         (["-m", "/nonexistent"], "/nonexistent"), (["--port", "70000"], "65535"), (["--allow-origin", "a.example"], "--allow-origin"),
                         (["--allow-origin", "https://a.example/"], "--allow-origin"), (["--api-key", "/nonexistent"], "/nonexistent")):
         r = subprocess.run([MINERVA, "serve", "--port", "0", *flags], capture_output=True, text=True, env=served.environment())
         assert r.returncode in (1, 2) and word in r.stderr, (flags, r)
+
+
+def reloaded(keys):
+    """SIGHUP reads keys again, a bad file changes nothing; the access log has the names of keys."""
+    def write(text):
+        keys.seek(0)
+        keys.truncate()
+        keys.write(text)
+        keys.flush()
+
+    def status(key):
+        return Client(s).ask("GET", "/v1/models", headers={"X-Api-Key": key})[0]
+    write("sk-one anna\nsk-two\n")
+    with served.Server(MINERVA, "--api-key", keys.name, "--metrics-open", "-v", "--log-format", "json", key="sk-one", terminal=False) as s:
+        c = Client(s, {"X-Api-Key": "sk-one", "X-Request-Id": "r-17"})
+        n = c.chat(max_tokens=4)["usage"]
+        assert Client(s).ask("GET", "/metrics")[0] == 200 and status("sk-two") == 200 and status("sk-three") == 401
+        write("# none\n")
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: "the keys stay as they were" in s.text())
+        assert status("sk-one") == 200 and status("sk-two") == 200
+        write("sk-three\nsk-two bob\n")
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: status("sk-three") == 200)
+        assert status("sk-one") == 401 and status("") == 401 and status("sk-two") == 200
+        until(lambda: '"bob"' in s.text())
+        lines = [json.loads(line) for line in s.text().splitlines() if line.startswith("{")]
+        chat = next(x for x in lines if x["path"] == "/v1/chat/completions")
+        assert (chat["id"], chat["key"], chat["model"], chat["status"], chat["method"]) == ("r-17", "anna", "storyteller", 200, "POST"), chat
+        assert (chat["prompt_tokens"], chat["completion_tokens"]) == (n["prompt_tokens"], n["completion_tokens"]), (chat, n)
+        assert 0 < chat["first_s"] <= chat["total_s"] and re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$", chat["time"]), chat
+        assert {x["key"] for x in lines if "key" in x} == {"anna", "bob", "2", "3"}, lines
+        assert any(x["status"] == 401 and "key" not in x for x in lines) and "sk-" not in "".join(map(str, lines))
 
 
 def limits():

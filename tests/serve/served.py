@@ -1,4 +1,5 @@
 """`minerva serve` for tests: Server(MINERVA, flags...) starts it on a free port with the demo model; use it with `with`."""
+import fcntl
 import json
 import os
 import re
@@ -6,6 +7,7 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import termios
 import time
 import urllib.request
 
@@ -78,16 +80,19 @@ NO_THREAD_CACHES = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
 
 
 class Server:
-    """`key`: one of its --api-key."""
+    """`key`: one of its --api-key; `terminal`: True: it has a controlling terminal, False: it has none, None: as this process."""
 
-    def __init__(self, minerva, *flags, model=MODEL, env=None, key=None):
-        self.key = key
+    def __init__(self, minerva, *flags, model=MODEL, env=None, key=None, terminal=None):
+        self.key, self.terminal = key, terminal
         self.env = {**environment(), **(env or {})}
         self.command = [minerva, "serve", "-m", model, "--port", "0", *map(str, flags)]
 
     def __enter__(self):
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env)
+        self.ends = os.openpty() if self.terminal else ()
+        take = (lambda: fcntl.ioctl(self.ends[1], termios.TIOCSCTTY, 0)) if self.terminal else None
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env,
+                                        start_new_session=self.terminal is not None, preexec_fn=take)
         try:
             self.wait()
         except BaseException:
@@ -128,6 +133,8 @@ class Server:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        for end in self.ends:
+            os.close(end)
         self.log.close()
 
 

@@ -1,5 +1,5 @@
-/* access.c -- the decisions of access.h. The rules belong to the server and never change while it
- * runs. A key is compared with all keys, byte by byte, without an early end. */
+/* access.c -- the decisions of access.h. The rules belong to the server; while it runs, only
+ * its keys change. A key is compared with all keys, byte by byte, without an early end. */
 #include "serve/access.h"
 #include "app.h"
 #include <arpa/inet.h>
@@ -7,28 +7,43 @@
 #include <string.h>
 #include <strings.h>
 
-int access_read_keys(access_rules *rules, const char *path) {
+/* Adds a key and its name. 0: out of memory. */
+static int add_key(access_rules *rules, const char *key, const char *name) {
+    char **keys = realloc(rules->keys, (rules->n_keys + 1) * sizeof *keys);
+    rules->keys = keys ? keys : rules->keys;
+    char **names = realloc(rules->names, (rules->n_keys + 1) * sizeof *names);
+    rules->names = names ? names : rules->names;
+    if (!keys || !names)
+        return 0;
+    keys[rules->n_keys] = strdup(key);
+    names[rules->n_keys] = strdup(name);
+    if (keys[rules->n_keys] && names[rules->n_keys]) {
+        rules->n_keys++;
+        return 1;
+    }
+    free(keys[rules->n_keys]);
+    free(names[rules->n_keys]);
+    return 0;
+}
+
+/* The keys of a file, into rules without any. 0, or the exit code with the error printed. */
+static int read_file(access_rules *rules, const char *path) {
+    static const char blank[] = " \t";
     char *text = NULL;
+    char *rest = NULL;
     size_t n = 0;
     int code = read_all_text(path, &text, &n);
     if (code)
         return code;
-    char *rest = NULL;
     for (char *line = strtok_r(text, "\r\n", &rest); line; line = strtok_r(NULL, "\r\n", &rest)) {
-        line += strspn(line, " \t");
-        line[strcspn(line, " \t")] = 0;
-        if (!*line || *line == '#')
-            continue;
-        char **grown = realloc(rules->keys, (rules->n_keys + 1) * sizeof *grown);
-        char *key = strdup(line);
-        if (grown)
-            rules->keys = grown;
-        if (!grown || !key) {
-            free(key);
+        line += strspn(line, blank);
+        char *name = line + strcspn(line, blank);
+        if (*name)
+            *name++ = 0;
+        name += strspn(name, blank);
+        name[strcspn(name, blank)] = 0;
+        if (*line && *line != '#' && code == 0 && !add_key(rules, line, name))
             code = no_memory();
-            break;
-        }
-        rules->keys[rules->n_keys++] = key;
     }
     memset(text, 0, n);
     free(text);
@@ -37,13 +52,56 @@ int access_read_keys(access_rules *rules, const char *path) {
     return code;
 }
 
-void access_free(access_rules *rules) {
+/* The number of a key, or n_keys. */
+static size_t find_key(const access_rules *rules, const char *key) {
+    size_t i = 0;
+    while (i < rules->n_keys && strcmp(rules->keys[i], key) != 0)
+        i++;
+    return i;
+}
+
+static void free_keys(access_rules *rules) {
     for (size_t i = 0; i < rules->n_keys; i++) {
         memset(rules->keys[i], 0, strlen(rules->keys[i]));
         free(rules->keys[i]);
+        free(rules->names[i]);
     }
     free(rules->keys);
+    free(rules->names);
+}
+
+int access_read_keys(access_rules *rules, const char *path) {
+    access_rules now = {0};
+    int code = read_file(&now, path);
+    const size_t n_before = rules->n_keys;
+    for (size_t i = 0; code == 0 && i < now.n_keys; i++) {
+        const size_t at = find_key(rules, now.keys[i]);
+        if (at < rules->n_keys) {
+            char *name = rules->names[at];
+            rules->names[at] = now.names[i];
+            now.names[i] = name;
+        } else if (!add_key(rules, now.keys[i], now.names[i])) {
+            code = no_memory();
+        }
+    }
+    for (size_t i = 0; code == 0 && i < n_before; i++)
+        if (find_key(&now, rules->keys[i]) == now.n_keys)
+            memset(rules->keys[i], 0, strlen(rules->keys[i]));
+    free_keys(&now);
+    return code;
+}
+
+const char *access_first_key(const access_rules *rules) {
+    size_t i = 0;
+    while (i + 1 < rules->n_keys && !*rules->keys[i])
+        i++;
+    return rules->keys[i];
+}
+
+void access_free(access_rules *rules) {
+    free_keys(rules);
     rules->keys = NULL;
+    rules->names = NULL;
     rules->n_keys = 0;
 }
 
@@ -62,15 +120,15 @@ int access_key(const access_rules *rules, const char *authorization, const char 
     int found = -1;
     if (authorization && !strncasecmp(authorization, scheme, sizeof scheme - 1))
         plain = authorization + sizeof scheme - 1;
-    for (size_t i = 0; plain && i < rules->n_keys; i++)
+    for (size_t i = 0; plain && *plain && i < rules->n_keys; i++)
         if (same_key(rules->keys[i], plain))
             found = (int)i;
     return found;
 }
 
 int access_is_public(const access_rules *rules, const char *path) {
-    (void)rules;
-    return !strcmp(path, "/health/live") || !strcmp(path, "/");
+    return !strcmp(path, "/") || !strcmp(path, "/health") || !strcmp(path, "/health/live") ||
+           !strcmp(path, "/health/ready") || (rules->metrics_open && !strcmp(path, "/metrics"));
 }
 
 /* 1 for ":PORT", and for nothing. */

@@ -128,6 +128,8 @@ static void start(reading *x) {
     answer *a = (answer *)(void *)x;
     if (a->failed || !serve_admit(a->s, a->http, a->n))
         return;
+    for (uint32_t i = 0; i < a->n; i += (uint32_t)a->ask.n)
+        a->http->n_prompt += a->g[i].n_prompt;
     for (uint32_t i = 0; i < a->n && !a->failed; i += (uint32_t)a->ask.n)
         generation_start(a->s, &a->g[i]);
 }
@@ -411,6 +413,13 @@ static int keep_stop(answer *a, generation *g) {
     return 1;
 }
 
+/* For the access log: whole, as ids that a form forced have no event each. */
+static void count_tokens(const answer *a) {
+    a->http->n_new = 0;
+    for (uint32_t i = 0; i < a->n; i++)
+        a->http->n_new += a->g[i].n_ids - a->g[i].n_prompt;
+}
+
 void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
                   uint32_t n) {
     int thinks = 0;
@@ -422,6 +431,9 @@ void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream
     }
     n += (uint32_t)keep_stop(a, g);
     g->n_thinking += (uint32_t)(thinks && e);
+    a->http->n_new += e != NULL;
+    if (!(a->http->first_at > 0))
+        a->http->first_at = seconds();
     if (e && a->ask.logprobs)
         a->form->logprob(a, g, e);
     if (a->ask.stream && n && e)
@@ -433,6 +445,7 @@ void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream
 void answer_finished(answer *a, generation *g) {
     if (a->failed)
         return;
+    count_tokens(a);
     a->n_done++;
     if (a->ask.stream)
         put_chunk(a, g, reason_of(g));

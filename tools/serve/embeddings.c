@@ -293,6 +293,7 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
     put_format(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
                m->n_ids);
     s->metrics.prompt_tokens += m->n_ids;
+    m->http->n_prompt = m->n_ids;
     serve_json(s, m->http, &out);
     return 1;
 }

@@ -3,6 +3,7 @@
 #include "app.h"
 #include "serve/http_inside.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,9 +104,30 @@ static int has_left(const connection *c) {
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+/* The library's descriptor of events joins the loop. 0: it cannot. */
+static int watch_daemon(http_server *s, struct MHD_Daemon *daemon) {
+    const union MHD_DaemonInfo *info =
+        daemon ? MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    return info && !loop_add(s->params.set, info->epoll_fd, EPOLLIN, &s->watch);
+}
+
+/* Ends the older ones without connections, or all. */
+static void end_older(http_server *s, int all) {
+    for (size_t i = 0; i < MAX_OLDER; i++) {
+        const union MHD_DaemonInfo *info =
+            s->older[i] ? MHD_get_daemon_info(s->older[i], MHD_DAEMON_INFO_CURRENT_CONNECTIONS)
+                        : NULL;
+        if (!s->older[i] || (!all && info && info->num_connections))
+            continue;
+        MHD_stop_daemon(s->older[i]);
+        s->older[i] = NULL;
+    }
+}
+
 /* Clients that break off while their answer is sent: the library does not see it between two
  * requests, if the network has told it before. */
 void http_tick(http_server *s, double now) {
+    end_older(s, 0);
     for (const connection *c = s->connections; c; c = c->next) {
         if (c->busy)
             continue;
@@ -205,9 +227,7 @@ http_server *http_create(const http_params *params, const http_app *app) {
     if (getrandom(&s->first_id, sizeof s->first_id, 0) < 0)
         s->first_id ^= (uint64_t)(seconds() * 1e9);
     s->daemon = start(s, fd);
-    const union MHD_DaemonInfo *info =
-        s->daemon ? MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-    if (info && !loop_add(params->set, info->epoll_fd, EPOLLIN, &s->watch))
+    if (watch_daemon(s, s->daemon))
         return s;
     complain(EXIT_FAILED, "cannot start HTTP%s",
              params->tls_cert ? " with TLS: expected a certificate and the key that belongs to it"
@@ -235,12 +255,49 @@ int http_busy(const http_server *s) {
     return 0;
 }
 
+int http_use_certificate(http_server *s, const char *cert, const char *key) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    const int fd = info ? fcntl(info->listen_fd, F_DUPFD_CLOEXEC, 0) : -1;
+    size_t i = 0;
+    while (i < MAX_OLDER && s->older[i])
+        i++;
+    if (fd < 0 || i == MAX_OLDER) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    s->params.tls_cert = cert;
+    s->params.tls_key = key;
+    struct MHD_Daemon *daemon = start(s, fd);
+    if (!watch_daemon(s, daemon)) {
+        if (daemon)
+            MHD_stop_daemon(daemon);
+        else
+            close(fd);
+        return 0;
+    }
+    http_stop_listening(s);
+    s->older[i] = s->daemon;
+    s->daemon = daemon;
+    return 1;
+}
+
+/* Runs one; the shorter of ms and of the time after which it wants to be called again. */
+static int run_daemon(struct MHD_Daemon *daemon, int ms) {
+    MHD_UNSIGNED_LONG_LONG wanted = 0;
+    MHD_run(daemon);
+    if (MHD_get_timeout(daemon, &wanted) != MHD_YES)
+        return ms;
+    const int soon = wanted > 1000 ? 1000 : (int)wanted;
+    return ms < 0 || soon < ms ? soon : ms;
+}
+
 int http_run(http_server *s) {
-    MHD_UNSIGNED_LONG_LONG ms = 0;
-    MHD_run(s->daemon);
-    if (MHD_get_timeout(s->daemon, &ms) != MHD_YES)
-        return -1;
-    return ms > 1000 ? 1000 : (int)ms;
+    int ms = run_daemon(s->daemon, -1);
+    for (size_t i = 0; i < MAX_OLDER; i++)
+        if (s->older[i])
+            ms = run_daemon(s->older[i], ms);
+    return ms;
 }
 
 void http_stop_listening(http_server *s) {
@@ -255,7 +312,8 @@ void http_free(http_server *s) {
             c->exchange->gone = 1;
             http_resume(c->exchange);
         }
-    MHD_run(s->daemon);
+    http_run(s);
+    end_older(s, 1);
     MHD_stop_daemon(s->daemon);
     free(s);
 }

@@ -62,6 +62,9 @@ int http_port(const http_server *s); /* the one that it listens on */
 int http_run(http_server *s);
 /* Once a second: ends connections that were too slow to send a request. */
 void http_tick(http_server *s, double now);
+/* New connections have this certificate, open ones keep theirs. 0: it cannot be used, and the old
+ * one stays. */
+int http_use_certificate(http_server *s, const char *cert, const char *key);
 void http_stop_listening(http_server *s); /* open connections stay */
 unsigned http_connections(const http_server *s);
 int http_busy(const http_server *s); /* 1: a request has no whole answer yet */

@@ -14,7 +14,7 @@
 #include "serve/loop.h"
 #include <microhttpd.h>
 
-enum { MAX_HEADERS = 8 };
+enum { MAX_HEADERS = 8, MAX_OLDER = 4 };
 
 /* One connection: the library's, with what it does not know. */
 typedef struct connection {
@@ -55,6 +55,8 @@ typedef struct exchange {
 
 struct http_server {
     struct MHD_Daemon *daemon;
+    struct MHD_Daemon
+        *older[MAX_OLDER]; /* with former certificates and open connections; NULL: none */
     http_params params;
     http_app app;
     watch watch;

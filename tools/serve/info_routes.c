@@ -100,6 +100,17 @@ static int is_alive(const engine_link *l, double now) {
     return l->state == LINK_READY && link_silence(l, now) < most;
 }
 
+int serve_health_is_short(const serve *s, http_request *r, int ready, const char *status) {
+    buffer out = {0};
+    if (!s->access.n_keys || r->key >= 0)
+        return 0;
+    put_format(&out, "{\"status\":\"%s\"}\n", ready ? "ready" : status);
+    if (!ready)
+        http_header(r, "Retry-After", "2");
+    http_answer(r, ready ? 200 : 503, "application/json", &out);
+    return 1;
+}
+
 void route_ready(serve *s, http_request *r) {
     static const char *const states[] = {"starting", "loading", "ready", "restarting", "failed"};
     buffer out = {0};
@@ -109,6 +120,8 @@ void route_ready(serve *s, http_request *r) {
         n_ready += (unsigned)is_alive(&s->links[i], now);
     const int ready = n_ready && !s->draining;
     const char *status = s->draining ? "draining" : "not ready";
+    if (serve_health_is_short(s, r, ready, status))
+        return;
     put_format(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < s->n_links; i++) {
         const engine_link *l = &s->links[i];

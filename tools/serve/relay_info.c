@@ -84,7 +84,7 @@ static void send_probe(relay_probe *p, double now) {
                               .body_came = on_body,
                               .done = on_done};
     if (access->n_keys) {
-        snprintf(line, sizeof line, "Authorization: Bearer %.4000s", access->keys[0]);
+        snprintf(line, sizeof line, "Authorization: Bearer %.4000s", access_first_key(access));
         params.headers[params.n_headers++] = line;
     }
     buffer_clear(&p->answer);
@@ -122,6 +122,8 @@ void relay_ready(relay *l, http_request *r) {
     const int ready = replicas_ready(&l->all) && !l->s->draining;
     buffer out = {0};
     const char *status = l->s->draining ? "draining" : "not ready";
+    if (serve_health_is_short(l->s, r, ready, status))
+        return;
     put_format(&out, "{\"status\":\"%s\",\"replicas\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < l->all.n; i++) {
         const replica *of = &l->all.v[i];

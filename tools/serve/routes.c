@@ -67,6 +67,7 @@ void serve_ended(void *arg, const http_request *r) {
     m->http_2xx += r->status / 100 == 2;
     m->http_4xx += r->status / 100 == 4;
     m->http_5xx += r->status / 100 == 5;
+    access_log_write(s, r);
 }
 
 void serve_gone(void *arg, http_request *r) {

@@ -11,6 +11,7 @@
 #include "serve/notify.h"
 #include "serve/relay.h"
 #include "serve/tasks.h"
+#include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
 #include <signal.h>
@@ -35,6 +36,10 @@ static const arg_row address_rows[] = {
      "listen on this port; 0 = any that is free (default: 8080)"},
     {"--api-key", "FILE", ARG_FILE, F(key_file), 0, 0, NULL,
      "clients need one of the keys in this file, one per line, as\nAuthorization: Bearer KEY"},
+    {"--metrics-open", NULL, ARG_FLAG, F(metrics_open), 0, 0, NULL,
+     "/metrics needs no key, as /health does not"},
+    {"--log-format", "FORMAT", ARG_CHOICE, F(log_format), 0, 0, "text|json",
+     "text (default) or json: of the line about each request that -v has"},
     {"--insecure", NULL, ARG_FLAG, F(insecure), 0, 0, NULL,
      "listen on other addresses than this machine's own without --api-key"},
     {"--tls-cert", "FILE", ARG_FILE, F(tls_cert), 0, 0, NULL, "HTTPS with this certificate (PEM)"},
@@ -228,6 +233,7 @@ static int open_access(serve *s) {
     s->access.host = f->host;
     s->access.insecure = f->insecure;
     s->access.tls = f->tls_cert != NULL;
+    s->access.metrics_open = f->metrics_open;
     return f->key_file ? access_read_keys(&s->access, f->key_file) : 0;
 }
 
@@ -271,20 +277,6 @@ static int start_engines(serve *s) {
     return 0;
 }
 
-/* A file in PEM, which has a block of this kind. *text: malloc'ed. 0, or the exit code with the
- * error printed. */
-static int read_pem(const char *flag, const char *path, const char *kind, char **text) {
-    size_t n = 0;
-    const int code = read_all_text(path, text, &n);
-    if (code)
-        return code;
-    const char *begin = strstr(*text, "-----BEGIN ");
-    if (begin && strstr(begin, kind))
-        return 0;
-    return complain(EXIT_FAILED, "%s %s: found no block \"-----BEGIN ...%s\", expected a PEM file",
-                    flag, path, kind);
-}
-
 /* The library copies certificate and key. */
 static int start_http(serve *s) {
     const serve_flags *f = s->flags;
@@ -295,11 +287,7 @@ static int start_http(serve *s) {
     char *cert = NULL;
     char *key = NULL;
     const int64_t unfinished = f->max_unfinished > f->max_body ? f->max_unfinished : f->max_body;
-    int code = 0;
-    if (f->tls_cert)
-        code = read_pem("--tls-cert", f->tls_cert, "CERTIFICATE-----", &cert);
-    if (code == 0 && f->tls_key)
-        code = read_pem("--tls-key", f->tls_key, "PRIVATE KEY-----", &key);
+    const int code = serve_read_tls(f, &cert, &key);
     const http_params params = {.host = f->host,
                                 .port = (int)f->port,
                                 .tls_cert = cert,
@@ -348,14 +336,31 @@ static void begin_drain(serve *s) {
         app_remark(&s->a, "stopping: %.0f s for generations to end: %u", limit, s->n_generations);
 }
 
-/* arg: the descriptor, and the count of signals. A dead engine needs no more than the wake-up. */
+/* What signals have asked for. */
+typedef struct {
+    int fd;
+    int is_terminal; /* SIGHUP: the terminal is gone, and so is the server */
+    int n_ends, n_reloads;
+} signals;
+
+/* A dead engine needs no more than the wake-up. */
 static void on_signal(void *arg, uint32_t events) {
-    const int *fd = (const int *)arg;
+    signals *g = arg;
     struct signalfd_siginfo info;
     (void)events;
-    while (read(fd[0], &info, sizeof info) == (ssize_t)sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            ((volatile int *)arg)[1]++;
+    while (read(g->fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        const int reloads = info.ssi_signo == SIGHUP && !g->is_terminal;
+        g->n_reloads += reloads;
+        g->n_ends += info.ssi_signo != SIGCHLD && !reloads;
+    }
+}
+
+/* 1 if the process has a controlling terminal. */
+static int has_terminal(void) {
+    const int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
 }
 
 /* How many engines were given up, and the exit code of one of them. */
@@ -416,10 +421,21 @@ static int sooner(int a_ms, int b_ms) {
     return a_ms;
 }
 
-/* Until the end; the exit code. signals: the descriptor, and how many came. */
-static int run(serve *s, volatile int *signals) {
+/* What signals have asked for in this round. */
+static void obey(serve *s, signals *g) {
+    if (g->n_reloads) {
+        g->n_reloads = 0;
+        serve_reload(s);
+    }
+    if (g->n_ends) {
+        g->n_ends--;
+        begin_drain(s);
+    }
+}
+
+/* Until the end; the exit code. */
+static int run(serve *s, signals *g) {
     int wait_ms = 0;
-    int n_seen = 0;
     int code = 0;
     int told = 0;
     notify_watchdog watchdog = notify_watchdog_open();
@@ -435,10 +451,7 @@ static int run(serve *s, volatile int *signals) {
             notify_send("READY=1");
             told = 1;
         }
-        if (signals[1] > n_seen) {
-            n_seen++;
-            begin_drain(s);
-        }
+        obey(s, g);
         if (all_dead(s, &code))
             break;
         const int drained = s->draining && !s->answers && !http_busy(s->http);
@@ -449,12 +462,13 @@ static int run(serve *s, volatile int *signals) {
     return code;
 }
 
-/* SIGTERM, Ctrl-C and the deaths of engines arrive at a descriptor. -1: none. */
+/* SIGTERM, SIGHUP, Ctrl-C and the deaths of engines arrive at a descriptor. -1: none. */
 static int open_signals(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -483,8 +497,8 @@ static int open_front(serve *s) {
 /* The whole life of the front; the exit code. */
 static int serve_all(serve *s, const sampling_flags *sampling) {
     char name[256];
-    int signals[2] = {-1, 0};
-    watch signal_watch = {on_signal, signals};
+    signals g = {.fd = -1, .is_terminal = has_terminal()};
+    watch signal_watch = {on_signal, &g};
     int code = check_flags(s->flags);
     if (code == 0)
         code = open_access(s);
@@ -494,8 +508,8 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     s->next_id = 1;
     s->created = (int64_t)time(NULL);
     s->n_seq = (uint32_t)s->flags->n_seq;
-    signals[0] = open_signals();
-    loop_add(s->set, signals[0], EPOLLIN, &signal_watch);
+    g.fd = open_signals();
+    loop_add(s->set, g.fd, EPOLLIN, &signal_watch);
     if (relay_is_asked(s->flags))
         code = open_front(s);
     else
@@ -507,8 +521,8 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     if (code == 0 && !s->relay)
         code = start_engines(s);
     if (code == 0)
-        code = run(s, signals);
-    close(signals[0]);
+        code = run(s, &g);
+    close(g.fd);
     return code;
 }
 

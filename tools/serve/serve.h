@@ -20,7 +20,7 @@ typedef struct {
     const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca;
     int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
         kv_mb, receive, ping, engine_timeout;
-    int insecure, embeddings, no_cache;
+    int insecure, embeddings, no_cache, metrics_open, log_format;
     arg_texts replicas, more_replicas, aliases, origins;
 } serve_flags;
 
@@ -108,6 +108,16 @@ void route_live(serve *s, http_request *r);
 void route_ready(serve *s, http_request *r);
 void route_metrics(serve *s, http_request *r);
 void route_page(serve *s, http_request *r);
+/* Health for who has no key: the status alone. 1: r is answered. */
+int serve_health_is_short(const serve *s, http_request *r, int ready, const char *status);
+/* One line of the access log, if there is one (access_log.c). */
+void access_log_write(const serve *s, const http_request *r);
+/* Reads keys, certificate and its key again; what cannot be used is not: a line says so
+ * (reload.c). */
+void serve_reload(serve *s);
+/* The texts of --tls-cert and --tls-key, malloc'ed; NULL without these flags. 0, or the exit code
+ * with the error printed. */
+int serve_read_tls(const serve_flags *f, char **cert, char **key);
 
 /* The ids of messages, tools and template variables of a request (chat.c), freed by mn_ids_free. */
 int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t *n, json_error *e);
