@@ -183,7 +183,7 @@ def special_id(c):
 def test_logit_bias(c, at):
     word = c.post("/tokenize", {"prompt": " owl", "add_special_tokens": False})[1]["tokens"][0]
     plain = text_of(c.post(PATHS[at], BODY[at])[1], at)
-    forms = [{str(word): 100}, [[word, 100]]]
+    forms = [{str(word): 100}, [[word, 100]], [[word, -100], [word, 100]]]
     assert {text_of(c.post(PATHS[at], {**BODY[at], "logit_bias": b})[1], at) for b in forms} == {" owl" * 12}
     first = c.post(PATHS[at], {**BODY[at], "return_token_ids": True})[1]["choices"][0]["token_ids"][0]
     for never in [{str(first): False}, [[first, False]]]:
@@ -352,6 +352,10 @@ def test_streams(c):
         assert "".join(map(piece, events(c, PATHS[at], stop))) == text_of(c.post(PATHS[at], stop)[1], at)
         last = events(c, PATHS[at], stop)[-1]["choices"][0]
         assert last["finish_reason"] == "stop" and last["stop_reason"] in ("a", "e"), last
+        for more in ({}, {"stop": ["a", "e"]}, {"logprobs": True if at == "chat" else 1}):  # no piece is empty, but for the one that says the reason alone
+            pieces = events(c, PATHS[at], {**BODY[at], **more})
+            assert all(map(piece, pieces[1:-1])) and (at == "chat" or piece(pieces[-1]) or more), pieces
+            assert at == "text" or (not piece(pieces[-1]) and pieces[0]["choices"][0]["delta"]["content"] is None), pieces
     for n, tops in ((0, 1), (1, 1), (3, 3)):
         entries = c.post(PATHS["text"], {**BODY["text"], "logprobs": n})[1]["choices"][0]["logprobs"]
         assert [len(x) for x in entries["top_logprobs"]] == [tops] * 12, entries

@@ -420,6 +420,12 @@ static void count_tokens(const answer *a) {
         a->http->n_new += a->g[i].n_ids - a->g[i].n_prompt;
 }
 
+/* The last piece of a text completion has the reason, too: none comes behind it that is empty. In a
+ * chat the reason has a piece of its own, as with OpenAI. */
+static int waits_for_end(const answer *a, const generation *g) {
+    return !a->form->begins && (g->finish != MN_FINISH_NONE || mn_stream_stopped(g->stream));
+}
+
 void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
                   uint32_t n) {
     int thinks = 0;
@@ -436,7 +442,7 @@ void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream
         a->http->first_at = seconds();
     if (e && a->ask.logprobs)
         a->form->logprob(a, g, e);
-    if (a->ask.stream && n && e)
+    if (a->ask.stream && n && e && !waits_for_end(a, g))
         put_chunk(a, g, NULL);
     if (http_unsent(a->http) > MAX_UNSENT)
         http_drop(a->http);

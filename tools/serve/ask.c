@@ -194,11 +194,15 @@ static int add_bias(const cJSON *item, int64_t n_vocab, ask *out, json_error *e)
                          "number from -100 to 100, or false",
                          item->string ? item->string : json_found(item, found, sizeof found),
                          (long long)n_vocab);
-    if (out->n_bias == WIRE_MAX_BIAS)
+    uint32_t at = 0; /* a later number of the same id wins */
+    while (at < out->n_bias && out->bias_ids[at] != (int32_t)id)
+        at++;
+    if (at == WIRE_MAX_BIAS)
         return json_fail(e, "logit_bias", "logit_bias: found more than %u token ids",
                          WIRE_MAX_BIAS);
-    out->bias_ids[out->n_bias] = (int32_t)id;
-    out->bias[out->n_bias++] = (float)v;
+    out->bias_ids[at] = (int32_t)id;
+    out->bias[at] = (float)v;
+    out->n_bias += at == out->n_bias;
     return 1;
 }
 
