@@ -210,11 +210,23 @@ int app_open_runtime(app *a, const app_flags *flags) {
     return open_runtime(a, flags, 0);
 }
 
+/* folder/ is folder, so that both have one name; malloc'ed. */
+static char *without_slashes(const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    return strndup(path, n);
+}
+
 /* The files are mapped and guarded: one that is cut while it is in use is an error, not SIGBUS. */
 static int open_model(app *a, const app_flags *flags) {
     double begin = seconds();
     const mn_model_params params = {sizeof params, MN_MODEL_GUARD};
-    mn_status status = mn_model_open_with(a->rt, flags->model, &params, &a->model, &a->err);
+    char *path = flags->model ? without_slashes(flags->model) : NULL;
+    if (flags->model && !path)
+        return no_memory();
+    mn_status status = mn_model_open_with(a->rt, path, &params, &a->model, &a->err);
+    free(path);
     if (status != MN_OK)
         return app_fail(a, status);
     a->info.size = sizeof a->info;
@@ -224,7 +236,7 @@ static int open_model(app *a, const app_flags *flags) {
 }
 
 int app_open_model(app *a, const app_flags *flags) {
-    const int code = app_open_runtime(a, flags);
+    const int code = a->rt ? 0 : app_open_runtime(a, flags);
     return code ? code : open_model(a, flags);
 }
 
@@ -273,14 +285,17 @@ static void set_kv_types(const app_flags *flags, mn_session_params *params) {
     params->v_dtype = types[flags->kv_v];
 }
 
-/* The device of the session and the reason for it. */
+/* The device of the session and the reason for it; to a person, also what model runs there. */
 static void print_device(const app *a) {
     const mn_session_info *s = &a->session_info;
     const char *device = s->device ? s->device : "?", *why = s->why ? s->why : "";
+    char model[300] = "";
+    if (isatty(STDERR_FILENO))
+        snprintf(model, sizeof model, "%.200s on ", base_name(a->info.path));
     if (s->fallback)
-        note("warning: %s: %s", device, why);
+        note("warning: %s%s: %s", model, device, why);
     else
-        app_remark(a, "%s: %s", device, why);
+        app_remark(a, "%s%s: %s", model, device, why);
 }
 
 /* The sources of drafts. */

@@ -315,8 +315,54 @@ static size_t all_flags(const arg_page *page, char *store, size_t bytes, const c
     return n;
 }
 
+/* 1 if the n bytes of name are one of the blank-separated flags. */
+static int has_name(const char *flags, const char *name, size_t n) {
+    for (const char *s = flags; *s; s += strspn(s, " ")) {
+        size_t len = strcspn(s, " ");
+        if (len == n && memcmp(s, name, n) == 0)
+            return 1;
+        s += len;
+    }
+    return 0;
+}
+
+/* Flags of other tools, and what Minerva has for them. */
+typedef struct {
+    const char *flags; /* blank-separated */
+    const char *hint;
+} foreign_flag;
+static const foreign_flag foreign_flags[] = {
+    {"-ngl --n-gpu-layers --gpu-layers",
+     "layers go where they fit and are fastest: --device auto, --device cuda:0,cpu; "
+     "minerva devices --explain -m MODEL shows it"},
+    {"-hf -hfr --hf-repo --hf-file -mu --model-url",
+     "-m takes files and folders that are on this machine"},
+    {"-fa --flash-attn", "attention is always computed so, it needs no flag"},
+    {"-np", "sequences are as many as the KV cache holds: --kv-size; run --prompts has --parallel"},
+    {"--jinja --no-jinja", "chat templates are always used; --raw does without, in run"},
+    {"--lora --lora-scaled --enable-lora", "adapters are not supported: merge it into the model"},
+    {"--max-tokens --max-new-tokens --n_predict", "-n N is the number of tokens"},
+    {"--max-model-len --num-ctx --ctx_size", "-c N is the context"},
+    {"-ts --tensor-split -sm --split-mode -tp --tensor-parallel-size -mg --main-gpu",
+     "--device cuda:0,cuda:1 has a model on several devices, --device cuda:0+cuda:1 in one group"},
+    {"--mlock --no-mmap --mmap", "weights are read where they lie; --numa places them"},
+    {"--served-model-name", "--alias NAME is the name"},
+    {"-cnv --conversation -i --interactive", "minerva chat is a conversation"},
+    {"--repetition-penalty", "--repeat-penalty"},
+};
+
+static const char *foreign_hint(const char *flag) {
+    for (size_t i = 0; i < sizeof foreign_flags / sizeof *foreign_flags; i++)
+        if (has_name(foreign_flags[i].flags, flag, strcspn(flag, "=")))
+            return foreign_flags[i].hint;
+    return NULL;
+}
+
 static int unknown_flag(const arg_page *page, const char *flag) {
     char store[4096];
+    const char *hint = foreign_hint(flag);
+    if (hint)
+        return complain(EXIT_USAGE, "minerva %s has no flag %s: %s", page->name, flag, hint);
     const char *names[MAX_NAMES];
     size_t n = all_flags(page, store, sizeof store, names);
     const char *near = closest(flag, names, n);
@@ -367,17 +413,6 @@ static int help(const arg_page *page) {
 }
 
 /* ---- parsing --------------------------------------------------------------------------------- */
-/* 1 if the n bytes of name are one of the blank-separated flags. */
-static int has_name(const char *flags, const char *name, size_t n) {
-    for (const char *s = flags; *s; s += strspn(s, " ")) {
-        size_t len = strcspn(s, " ");
-        if (len == n && memcmp(s, name, n) == 0)
-            return 1;
-        s += len;
-    }
-    return 0;
-}
-
 /* The row of a flag, or of the operand (name NULL), and in *field the address of its value.
  * NULL: the page has none. */
 static const arg_row *find_row(const arg_page *page, const char *name, size_t n, char **field) {
@@ -475,13 +510,19 @@ static int parse_flag(const arg_page *page, int argc, char **argv, int *at) {
     return code;
 }
 
+static int has_model(const arg_page *page) {
+    char *field;
+    return find_row(page, "-m", 2, &field) != NULL;
+}
+
 /* A second operand is an error unless the row collects texts. */
 static int parse_operand(const arg_page *page, const char *arg, int *n_operands) {
     char *field = NULL;
     const arg_row *row = find_row(page, NULL, 0, &field);
     if (!row || ((*n_operands)++ > 0 && row->kind != ARG_TEXTS))
-        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)", arg,
-                        page->name);
+        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva %s --help)%s%s", arg,
+                        page->name, has_model(page) ? "; a model is -m " : "",
+                        has_model(page) ? arg : "");
     return store(row, field, arg) ? ARGS_OK : bad_value(page, row, row->flags, arg);
 }
 

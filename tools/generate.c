@@ -264,12 +264,26 @@ static int fail_one(app *a, gen *g, mn_status status) {
     return g->error ? 0 : no_memory();
 }
 
+/* How far the prompt is, until its first token comes: the line is wiped before text is shown. */
+static void show_prompt(app *a, const gen *g, uint32_t got) {
+    mn_session_stats s = {.size = sizeof s};
+    if (!a->bar)
+        return;
+    if (!got && !mn_session_get_stats(a->session, &s)) {
+        progress_at(a->bar, s.n_prompt, g->n_prompt);
+        return;
+    }
+    progress_end(a->bar);
+    a->bar = NULL;
+}
+
 /* One step of the session; its tokens go to their generations. tokens: space for cap; *got: how
  * many came, 0 = no sequence runs. */
 static int step(app *a, gen *g, size_t n, mn_token *tokens, uint32_t cap, uint32_t *got,
                 out_file *live) {
     int code = 0;
     mn_status status = mn_session_step(a->session, tokens, cap, got, &a->err);
+    show_prompt(a, g, *got);
     if (status == MN_CANCELLED)
         return interrupted(a, g, n, live);
     if (status != MN_OK && *got == 0)
@@ -289,11 +303,14 @@ int gen_run(app *a, gen *g, size_t n, out_file *live) {
     mn_token *tokens = malloc(cap * sizeof *tokens);
     int code = tokens ? 0 : no_memory();
     progress *p = live ? NULL : progress_begin("generating");
+    a->bar = live && !a->flags->quiet ? progress_begin("reading the prompt") : NULL;
     while (code == 0 && got) {
         code = step(a, g, n, tokens, cap, &got, live);
         progress_at(p, count_generated(g, n), count_wanted(g, n));
     }
     progress_end(p);
+    progress_end(a->bar);
+    a->bar = NULL;
     free(tokens);
     if (live && g->dim)
         switch_part(g, live, 0);

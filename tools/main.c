@@ -89,8 +89,23 @@ static int version(void) {
     return out_finish(&out, 0);
 }
 
+/* What other tools have as commands. */
+static const char *const foreign_commands[][2] = {
+    {"pull", "-m takes files and folders that are on this machine: download them first"},
+    {"list", "-m takes files and folders; minerva inspect MODEL describes one"},
+    {"ls", "-m takes files and folders; minerva inspect MODEL describes one"},
+    {"ps", "a server runs in its own terminal; its /health and /metrics tell what it does"},
+    {"show", "minerva inspect MODEL"},
+    {"quantize", "minerva convert IN -o OUT.gguf --type q4_k_m"},
+    {"server", "minerva serve"},
+    {"generate", "minerva run"},
+};
+
 /* Prints the error for a word that is no command, with the closest name. */
 static int unknown(const char *word) {
+    for (size_t i = 0; i < COUNT(foreign_commands); i++)
+        if (!strcmp(word, foreign_commands[i][0]))
+            return complain(EXIT_USAGE, "unknown command %s: %s", word, foreign_commands[i][1]);
     const char *names[COUNT(subcommands)];
     for (size_t i = 0; i < COUNT(subcommands); i++)
         names[i] = subcommands[i].name;

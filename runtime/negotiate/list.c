@@ -74,11 +74,18 @@ static void list_devices(mn_registry *reg, mn_text *out) {
         mn_text_puts(out, "none");
 }
 
+/* A machine without a driver lacks it at every start: that is said once, by the start that probes
+ * the plugin. */
+static bool is_known(const mn_chooser *c, const mn_offer *o) {
+    const mn_plugin_record *plugin = o->record->plugin;
+    return mn_has_plan(c) && !c->named && plugin->probe.cached && o->status == MN_NO_DEVICE;
+}
+
 void mn_list_refusals(const mn_chooser *c, mn_text *out) {
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
         const bool missed = !mn_has_plan(c) || !mn_offer_is_oracle(o);
-        if (o->asked && o->status && missed && !mn_in_plan(c, i))
+        if (o->asked && o->status && missed && !mn_in_plan(c, i) && !is_known(c, o))
             mn_text_printf(out, "%s%s: %s", out->len ? "; " : "", o->record->name, o->reason);
     }
 }

@@ -26,8 +26,8 @@ mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err) {
     if (!mn_hparams_is_encoder(m->canonical))
         return MN_OK;
     return mn_fail(err, MN_UNSUPPORTED,
-                   "%s is an encoder (%s): it makes embeddings and generates no text; expected a "
-                   "session with MN_SESSION_EMBED, or the command minerva embed",
+                   "%s is an encoder (%s): it makes embeddings (minerva embed, /v1/embeddings) and "
+                   "generates no text",
                    m->canonical->path, m->arch);
 }
 
@@ -286,7 +286,7 @@ mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n
         st = mn_args_take(MN_SIZED_EMBED_PARAMS, &p, params, err);
     if (!st && !s->graph->embeds)
         st = mn_fail(err, MN_INVALID,
-                     "mn_session_embed: the session was created without MN_SESSION_EMBED");
+                     "mn_session_embed: this session generates text, expected one that embeds");
     if (!st)
         st = set_job(&j, &p, err);
     if (!st && cap / j.n_dim < n_texts)

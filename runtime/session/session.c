@@ -131,12 +131,10 @@ mn_status mn_session_draws(const mn_session *s, const char *function, mn_error *
         return MN_OK;
     if (s->graph->embeds)
         return mn_fail(err, MN_INVALID,
-                       "%s: the session was created with MN_SESSION_EMBED and draws no ids, "
-                       "mn_session_embed is what it is for",
+                       "%s: this session embeds texts (mn_session_embed) and draws no ids",
                        function);
     return mn_fail(err, MN_INVALID,
-                   "%s: the session was created with MN_SESSION_NO_SAMPLING and draws no ids, "
-                   "mn_session_logits is what it is for",
+                   "%s: this session computes logits (mn_session_logits) and draws no ids",
                    function);
 }
 

@@ -135,6 +135,59 @@ def test_usage_help():
     has(is_error_without_command.err, "Usage: minerva")
 
 
+def test_usage_other_tools():
+    """Flags and commands of other tools are answered with what Minerva has for them."""
+    for flags, hint in (("-ngl 99", "--device"), ("-hf a/b", "-m takes files"), ("-fa", "no flag"), ("-np 4", "--kv-size"), ("--jinja", "always used"),
+                        ("--lora x", "not supported"), ("--max-tokens 5", "-n N"), ("--max-tokens=5", "-n N"), ("-mg 1", "--device")):
+        is_error(minerva("run", *flags.split(), code=2), hint)
+    for command, hint in (("pull", "-m takes files"), ("list", "minerva inspect"), ("ps", "/metrics"), ("show", "minerva inspect"), ("quantize", "minerva convert")):
+        is_error(minerva(command, "x", code=2), hint)
+    is_error(minerva("chat", "llama3", code=2), "-m llama3")
+
+
+def test_run_meant():
+    """The demo model answers only where no other model was meant."""
+    with scratch() as folder:
+        put(folder, "notes", "x")
+        for word in ("llama3.2", "qwen:7b", "org/model", "./model", "model.gguf", "notes"):
+            is_error(minerva("run", word, code=2, cwd=folder), "-m " + word, '-p "%s"' % word)
+            is_error(minerva("run", word, "Why", "so?", code=2, cwd=folder), "-m " + word)
+            run("-n", "1", word, cwd=folder)
+            minerva("run", "-n", "1", word, env=environment(MINERVA_MODEL=MODEL), cwd=folder)
+            minerva("run", "-n", "1", "-p", word, cwd=folder)
+        for words in (["Hello"], ["What is 2 + 2?"], ["Why", "llama3?"]):
+            minerva("run", "-n", "1", *words, cwd=folder)
+
+
+def test_run_piped():
+    """A pipe or a file on standard input stands in front of the prompt; a terminal, /dev/null and sockets are not read."""
+    first, second, both = (["-p", t] for t in ("A bear and a jar.", "Who sat there?", "A bear and a jar.\n\nWho sat there?"))
+    piped = (first[1] + "\n").encode()
+    ids = lambda *args, **more: run("--raw", "-n", "8", "--temp", "0", "--json", *args, **more).json()["ids"]
+    for given in second, ["Who", "sat", "there?"]:
+        equal(ids(*given, stdin=piped), ids(*both))
+        equal(ids(*given, "--no-stdin", stdin=piped), ids(*second))
+    equal(ids(stdin=piped), ids(*first))
+    with scratch() as folder:
+        path = put(folder, "log", piped)
+        for handle, expected in ((open(path, "rb"), both), (open(os.devnull, "rb"), second)):
+            with handle:
+                p = subprocess.run([MINERVA, "run", "-m", MODEL, "--raw", "-n", "8", "--temp", "0", "--json", *second], stdin=handle, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, env=environment(), check=True, timeout=100)
+            equal(json.loads(p.stdout)["ids"], ids(*expected))
+    is_error(run(stdin=b"a\0b", code=1), "standard input", "NUL")
+    p = subprocess.Popen([MINERVA, "run", "-m", MODEL, "-n", "2", "Hello"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    has(p.stderr.readline().decode(), "waiting for standard input", "--no-stdin")
+    p.communicate(timeout=100)
+    equal(p.returncode, 0)
+
+
+def test_run_folder():
+    """A slash behind a folder does not change its name."""
+    has(run("--json", "-n", "1", code=0).err, "cpu_simd")
+    equal(minerva("run", "-m", MODEL + "//", "--temp", "0", "-n", "4", "Once").out, run("--temp", "0", "-n", "4", "Once").out)
+
+
 def test_usage_version():
     assert re.fullmatch(r"minerva \d+\.\d+\.\d+\n", minerva("--version").out)
 
