@@ -473,6 +473,8 @@ mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_
     mn_channel part = s->channels.part;
     if (part == MN_CHANNEL_HEADER)
         part = MN_CHANNEL_ANSWER; /* of a character that was cut before it */
+    if (s->cut)
+        mn_think_tags_cut(&s->spelled);
     if (!st)
         st = put_piece(s, part, true);
     if (!st)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 static const char *const marks[] = {"[TOOL_CALLS]",   "<|tool_call|>", "<tool_call>",
-                                    "<|python_tag|>", "<function=",    ">>>",
+                                    "<|python_tag|>", "<function=",    ">>>all",
                                     "<|recipient|>"};
 
 /* '0' and 'a' are the first; 'b' is the tool_call's of Hermes, as it was. */

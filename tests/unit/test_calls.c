@@ -602,7 +602,7 @@ static const char *const words[] = {"<tool_call>",
                                     "<",
                                     CALL("f", "{}")};
 static const char *const hints[] = {"[TOOL_CALLS]",   "<|tool_call|>", "<tool_call>",
-                                    "<|python_tag|>", "<function=",    ">>>",
+                                    "<|python_tag|>", "<function=",    ">>>all",
                                     "<|recipient|>"};
 static const char known_tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
                                   "\"parameters\": {\"properties\": {\"a\": "

@@ -17,7 +17,7 @@ static const mn_call_family families[] = {
     /* functionary 3.1, Llama 3.1 with tools of one's own: <function=name>{...}</function> */
     {.opens = {MN_FUNCTION_TAG}, .closes = {MN_FUNCTION_END}, .tags = true, .functions = true},
     /* functionary 3.2: >>>name, a line break, {...}; >>>all: text */
-    {.opens = {">>>"}, .prompt = ">>>", .named = true, .lines = true},
+    {.opens = {">>>"}, .hint = ">>>all", .prompt = ">>>", .named = true, .lines = true},
     /* functionary 2: <|recipient|>name, a line break, <|content|>{...} */
     {.opens = {"<|recipient|>", "<|from|>assistant\n<|recipient|>"},
      .content = "<|content|>",
@@ -34,9 +34,15 @@ static bool has(mn_str text, const char *part) {
     return part && memmem(text.ptr, (size_t)text.len, part, strlen(part));
 }
 
+/* A mark that may stand in any text tells nothing: the hint does. */
+static bool is_common(const mn_call_family *f) {
+    return f->prompt && f->hint;
+}
+
 const mn_call_family *mn_call_family_in(mn_str chat_template) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (has(chat_template, families[i].opens[0]) || has(chat_template, families[i].hint))
+        if (has(chat_template, families[i].hint) ||
+            (has(chat_template, families[i].opens[0]) && !is_common(&families[i])))
             return &families[i];
     return NULL;
 }

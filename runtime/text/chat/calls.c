@@ -214,9 +214,11 @@ static void refuse(mn_calls *s) {
         push(s, rest[i]);
 }
 
-/* Behind a call that broke off: words are text, brackets and marks are what was left of it. */
+/* Behind a call that broke off: words are text; brackets, what is in front of them, and marks are
+ * what was left of it. */
 static void decide(mn_calls *s) {
-    size_t from = 0;
+    const char *brace = s->held.len ? memrchr(s->held.ptr, '}', s->held.len) : NULL;
+    size_t from = brace ? (size_t)(brace - s->held.ptr) + 1 : 0;
     while (from < s->held.len && is_space(s->held.ptr[from]))
         from++;
     const unsigned char c = from < s->held.len ? (unsigned char)s->held.ptr[from] : 0;
@@ -382,9 +384,10 @@ static void in_mark(mn_calls *s) {
     }
 }
 
-/* A bracket too much behind a call, or the end of the code around it. */
+/* A bracket too much behind a call, or what stands between two in one mark or ends code there. */
 static bool is_left_over(const mn_calls *s, char c) {
-    return s->after && s->held.len == 1 && (c == '}' || c == ']' || (c == '`' && s->owed));
+    const bool in_mark = s->owed && (c == '`' || c == ',');
+    return s->after && s->held.len == 1 && (c == '}' || c == ']' || in_mark);
 }
 
 /* A byte of the text, or between calls. */
@@ -514,7 +517,9 @@ static bool is_lost(const mn_calls *s, bool cut) {
         return s->after || (cut && (s->in_gap || n > 1));
     if (s->state == MN_CALLS_GAP)
         return cut || s->reopened;
-    return s->state == MN_CALLS_INSIDE && cut && s->marked;
+    if (s->state == MN_CALLS_OUTSIDE)
+        return s->after;
+    return s->state == MN_CALLS_INSIDE && cut && (s->marked || s->after);
 }
 
 void mn_calls_finish(mn_calls *s, mn_calls_end how, mn_events *out) {

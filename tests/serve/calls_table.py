@@ -1,0 +1,152 @@
+"""What models of each form write when they call tools, and what a client has to get. A row: form, what it shows, the output, then what differs from an answer
+without text: content, reasoning, calls (name, arguments as an object), finish ("tool_calls" where there are calls, else "stop"), ask (fields of the request),
+opens (what the prompt ends with), cut (False: a part of the output may mean something else than the whole).
+
+Taken from public reports about servers of language models, and from what lies beside those."""
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}} for name, properties in (
+    ("log", {"day": {"type": "integer"}, "text": {"type": "string"}, "tags": {"type": "array"}, "on": {"type": "boolean"}}), ("ping", {}), ("backlog", {}))]
+
+# The template's text that tells the form, marks that may be tokens, what a prompt may end with.
+FORMS = {
+    "hermes": ('<tool_call>{"name": x, "arguments": y}</tool_call><think></think>', ["<tool_call>", "</tool_call>", "<think>", "</think>"]),
+    "qwen3-coder": ("<tool_call>\n<function=x>\n<parameter=y><think></think>", ["<tool_call>", "</tool_call>", "<think>", "</think>"]),
+    "mistral": ("[TOOL_CALLS][", ["[TOOL_CALLS]"]),
+    "mistral-args": ("[TOOL_CALLS]name[ARGS]", ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"]),
+    "llama3": ('{"name": function name, "parameters": dictionary}', ["<|python_tag|>"]),
+    "phi": ("<|tool_call|><|/tool_call|>", ["<|tool_call|>", "<|/tool_call|>"]),
+    "granite": ("<tool_call>[ or <|tool_call|>", ["<|tool_call|>", "<tool_call>", "</tool_call>"]),
+    "functionary-2": ("<|recipient|>", ["<|from|>", "<|recipient|>", "<|content|>"]),
+    "functionary-3.1": ("<function=x>{}</function>", []),
+    "functionary-3.2": (">>>all", []),
+    "harmony": ("", ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>"]),
+}
+OPENS = {"": "", "think": "<think>\n", ">>>": ">>>", "recipient": "<|from|>assistant\n<|recipient|>", "harmony": "<|start|>assistant"}
+USUAL = {"functionary-3.2": ">>>", "functionary-2": "recipient", "harmony": "harmony"}
+TOKENS_ONLY = ["harmony"]
+
+LOG1, PING = ("log", {"day": 1}), ("ping", {})
+H, T = "hermes", "qwen3-coder"
+
+
+def call(name, arguments, key="arguments"):
+    return '{"name": "%s", "%s": %s}' % (name, key, arguments)
+
+
+def marked(*calls):
+    return "".join("<tool_call>\n%s\n</tool_call>\n" % c for c in calls)
+
+
+def tags(*parameters, end="</function>\n</tool_call>", name="log"):
+    return "<tool_call>\n<function=%s>\n" % name + "".join("<parameter=%s>\n%s\n</parameter>\n" % p for p in parameters) + end
+
+
+# fmt: off
+ROWS = [
+    # ---- JSON in marks: Hermes, Qwen, Granite 4
+    (H, "a call", marked(call("log", '{"day": 1}')), dict(calls=[LOG1])),
+    (H, "text, then two calls", "I look.\n" + marked(call("log", '{"day": 1}'), call("ping", "{}")), dict(content="I look.", calls=[LOG1, PING])),
+    (H, "two calls in one mark", "<tool_call>\n" + call("ping", "{}") + "\n" + call("log", '{"day": 1}') + "\n</tool_call>", dict(calls=[PING, LOG1])),
+    (H, "two calls in one mark, with a comma", "<tool_call>" + call("ping", "{}") + ",\n" + call("log", '{"day": 1}') + "</tool_call>", dict(calls=[PING, LOG1], cut=False)),
+    (H, "a list in the mark", "<tool_call>[" + call("ping", "{}") + ", " + call("log", '{"day": 1}') + "]</tool_call>", dict(calls=[PING, LOG1])),
+    (H, "no opening mark", call("log", '{"day": 1}'), dict(calls=[LOG1], cut=False)),
+    (H, "no opening mark, a closing one", "I do.\n" + call("log", '{"day": 1}') + "\n</tool_call>", dict(content="I do.", calls=[LOG1], cut=False)),
+    (H, "no mark, another name: text", call("Ghent", '{"day": 1}'), dict(content=call("Ghent", '{"day": 1}'))),
+    (H, "no mark, in the middle of a line: text", "So: " + call("log", '{"day": 1}'), dict(content="So: " + call("log", '{"day": 1}'))),
+    (H, "no mark, fenced as code: text", "```json\n" + call("log", '{"day": 1}') + "\n```", dict(content="```json\n" + call("log", '{"day": 1}') + "\n```")),
+    (H, "fenced in the mark", "<tool_call>\n```json\n" + call("log", '{"day": 1}') + "\n```\n</tool_call>", dict(calls=[LOG1])),
+    (H, "closed by an opening mark", "<tool_call>\n" + call("log", '{"day": 1}') + "\n<tool_call>", dict(calls=[LOG1])),
+    (H, "closed twice, text behind", "<tool_call>" + call("log", '{"day": 1}') + "</tool_call></tool_call>\nDone.", dict(content="Done.", calls=[LOG1])),
+    (H, "a brace too many", "<tool_call>\n" + call("log", '{"day": 1}') + "}\n</tool_call>", dict(calls=[LOG1])),
+    (H, "a brace too few", '<tool_call>\n{"name": "log", "arguments": {"day": 1}\n</tool_call>\nDone.', dict(content="Done.", calls=[LOG1])),
+    (H, "two braces too few", '<tool_call>\n{"name": "log", "arguments": {"day": 1\n</tool_call>', dict(calls=[LOG1])),
+    (H, "a bracket of another kind", '<tool_call>\n{"name": "log", "arguments": {"tags": [1}}\n</tool_call>', dict(calls=[("log", {"tags": [1]})])),
+    (H, "the end of the answer inside of a string", '<tool_call>\n{"name": "log", "arguments": {"text": "half', dict(calls=[("log", {"text": "half"})])),
+    (H, "the end of the answer inside of a key", '<tool_call>\n{"name": "log", "arguments": {"day": 1, "te', dict(calls=[LOG1])),
+    (H, "the end of the answer behind an escape", '<tool_call>\n{"name": "log", "arguments": {"text": "a\\', dict(calls=[("log", {"text": "a"})])),
+    (H, "line breaks and tabs in a string", "<tool_call>\n" + call("log", '{"text": "a\nb\tc"}') + "\n</tool_call>", dict(calls=[("log", {"text": "a\nb\tc"})])),
+    (H, "backslashes that are none", "<tool_call>\n" + call("log", '{"text": "C:\\users\\d"}') + "\n</tool_call>", dict(calls=[("log", {"text": "C:\\users\\d"})])),
+    (H, "commas at the end, Python's words", "<tool_call>\n" + call("log", '{"on": True, "tags": [None,],}') + "\n</tool_call>", dict(calls=[("log", {"on": True, "tags": [None]})])),
+    (H, "arguments null", marked(call("ping", "null")), dict(calls=[PING])),
+    (H, 'arguments ""', marked(call("ping", '""')), dict(calls=[PING])),
+    (H, "arguments missing", marked('{"name": "ping"}'), dict(calls=[PING])),
+    (H, "arguments missing, and a brace", '<tool_call>\n{"name": "ping"\n</tool_call>', dict(calls=[PING])),
+    (H, "arguments as text", marked(call("log", '"{\\"day\\": 1}"')), dict(calls=[LOG1])),
+    (H, "arguments as text with a line break", marked(call("log", '"{\\"text\\": \\"a\\nb\\"}"')), dict(calls=[("log", {"text": "a\nb"})])),
+    (H, "arguments in quotes that are not escaped", marked(call("log", '"{"day": 1}"')), dict(calls=[LOG1])),
+    (H, "arguments before the name", marked('{"arguments": {"day": 1}, "name": "log"}'), dict(calls=[LOG1])),
+    (H, "parameters for arguments", marked(call("log", '{"day": 1}', "parameters")), dict(calls=[LOG1])),
+    (H, "as OpenAI has it", marked('{"id": "1", "type": "function", "function": %s}' % call("log", '{"day": 1}')), dict(calls=[LOG1])),
+    (H, "a mark and a brace in a string", marked(call("log", '{"text": "</tool_call>{"}')), dict(calls=[("log", {"text": "</tool_call>{"})], tokens=False)),
+    (H, "a tag of thinking in a string", marked(call("log", '{"text": "<think>a</think>"}')), dict(calls=[("log", {"text": "<think>a</think>"})], tokens=False)),
+    (H, "parallel_tool_calls: false", "A.\n" + marked(call("log", '{"day": 1}'), call("ping", "{}")) + "B", dict(content="A.", calls=[LOG1], ask={"parallel_tool_calls": False})),
+    # ---- thinking
+    (H, "two blocks of thinking", "<think>a</think>one <think>b</think>two", dict(content="one two", reasoning="ab")),
+    (H, "thinking, then a call", "<think>a</think>\n\n" + marked(call("ping", "{}")), dict(reasoning="a", calls=[PING])),
+    (H, "an end of thinking that had no beginning", "a</think>b", dict(content="ab")),
+    (H, "a call in open thinking", "I call.\n" + marked(call("log", '{"day": 1}')), dict(reasoning="I call.", calls=[LOG1], opens="think", cut=False)),
+    (H, "two calls in open thinking, then text", "I call.\n" + marked(call("log", '{"day": 1}'), call("ping", "{}")) + "Done.",
+     dict(content="Done.", reasoning="I call.", calls=[LOG1, PING], opens="think", cut=False)),
+    (H, "a call that was only thought", "Perhaps\n" + marked(call("log", '{"day": 1}')) + "no.</think>No.",
+     dict(content="No.", reasoning="Perhaps\n" + marked(call("log", '{"day": 1}')) + "no.", opens="think", cut=False)),
+    (H, "a call inside of a line of thought", "as <tool_call>" + call("ping", "{}") + "</tool_call>", dict(reasoning="as <tool_call>" + call("ping", "{}") + "</tool_call>", opens="think", cut=False)),
+    (H, "a thought call of no tool", marked(call("nothing", "{}")), dict(reasoning=marked(call("nothing", "{}")), opens="think", cut=False)),
+    (H, "a call at the end of thinking, and nothing else", "I call.\n" + marked(call("ping", "{}")) + "</think>", dict(reasoning="I call.", calls=[PING], opens="think", cut=False)),
+    (T, "a call of tags in open thinking", "I call.\n" + tags(("day", 1)), dict(reasoning="I call.", calls=[LOG1], opens="think", cut=False)),
+    # ---- tags: Qwen3-Coder
+    (T, "a call of tags", tags(("day", 1), ("text", "a\n b")), dict(calls=[("log", {"day": 1, "text": "a\n b"})])),
+    (T, "no mark", "I log it.\n<function=log>\n<parameter=day>\n1\n</parameter>\n</function>\n</tool_call>", dict(content="I log it.", calls=[LOG1], cut=False)),
+    (T, "no mark, no tool: text", "<function=nothing>\n</function>", dict(content="<function=nothing>\n</function>")),
+    (T, "no end of the function", tags(("day", 1), end="</tool_call>\nDone."), dict(content="Done.", calls=[LOG1])),
+    (T, "no end at all, text behind", tags(("day", 1), end="It is done."), dict(content="It is done.", calls=[LOG1], cut=False)),
+    (T, "no end of a value", "<tool_call>\n<function=log>\n<parameter=text>\na\n<parameter=day>\n1\n</function>\n</tool_call>", dict(calls=[("log", {"text": "a", "day": 1})])),
+    (T, "a parameter without a name", tags(("day", 1), end="<parameter=\necho\n</parameter>\n</function>\n</tool_call>"), dict(calls=[LOG1])),
+    (T, "a parameter that is no tag", tags(end="<parameter day>2</parameter>\n<parameter=day>\n1\n</parameter>\n</function>\n</tool_call>"), dict(calls=[LOG1])),
+    (T, "two functions in one mark", "<tool_call>\n<function=ping>\n</function>\n<function=log>\n<parameter=day>1</parameter>\n</function>\n</tool_call>", dict(calls=[PING, LOG1])),
+    (T, "a function behind one that has no end", "<tool_call>\n<function=log>\n<parameter=day>1</parameter>\n<function=ping>\n</function>\n</tool_call>", dict(calls=[LOG1, PING])),
+    (T, "an object for parameters", '<tool_call>\n<function=log>{"day": 1}</function>\n</tool_call>', dict(calls=[LOG1])),
+    (T, "JSON under a template of tags", marked(call("log", '{"day": 1}')), dict(calls=[LOG1])),
+    (T, "values of their types", tags(("day", "many"), ("text", "1"), ("on", "True"), ("tags", '["a"]')), dict(calls=[("log", {"day": "many", "text": "1", "on": True, "tags": ["a"]})])),
+    # ---- Mistral
+    ("mistral", "a list", "[TOOL_CALLS][" + call("log", '{"day": 1}') + ", " + call("ping", "{}") + "]", dict(calls=[LOG1, PING])),
+    ("mistral", "a list without the mark", "[" + call("log", '{"day": 1}') + "]", dict(calls=[LOG1], cut=False)),
+    ("mistral", "a list without its end", "[TOOL_CALLS][" + call("log", '{"day": 1}'), dict(calls=[LOG1])),
+    ("mistral", "the same form with names", '[TOOL_CALLS]log{"day": 1}', dict(calls=[LOG1])),
+    ("mistral-args", "names, text before and behind", 'I look.[TOOL_CALLS]log[ARGS]{"day": 1}\n\nDone.', dict(content="I look.Done.", calls=[LOG1])),
+    ("mistral-args", "nothing behind the mark", "[TOOL_CALLS]ping[ARGS][TOOL_CALLS]backlog[CALL_ID]abc123xyz[ARGS]", dict(calls=[PING, ("backlog", {})])),
+    ("mistral-args", "no mark of the call", 'log[ARGS]{"day": 1}', dict(calls=[LOG1], cut=False)),
+    ("mistral-args", "a brace too many, line breaks", '[TOOL_CALLS]log[ARGS]{"text": "a\nb"}}\n', dict(calls=[("log", {"text": "a\nb"})])),
+    ("mistral-args", "an object that breaks off", '[TOOL_CALLS]log[ARGS]{"day": 1, oops}\nSorry.', dict(content="Sorry.", calls=[LOG1], cut=False)),
+    # ---- Llama 3
+    ("llama3", "the answer is a call", call("log", '{"day": 1}', "parameters"), dict(calls=[LOG1], cut=False)),
+    ("llama3", "two behind the mark", "<|python_tag|>" + call("log", '{"day": 1}', "parameters") + "; " + call("ping", "{}", "parameters"), dict(calls=[LOG1, PING])),
+    ("llama3", "a call in a line of its own", "I look.\n" + call("ping", "null", "parameters"), dict(content="I look.", calls=[PING], cut=False)),
+    ("llama3", "another name: text", call("Ghent", "{}", "parameters"), dict(content=call("Ghent", "{}", "parameters"))),
+    ("llama3", "the key function", '{"type": "function", "function": "log", "parameters": {"day": 1}}', dict(calls=[LOG1], cut=False)),
+    ("llama3", "a brace too many", call("log", '{"day": 1}', "parameters") + "}", dict(calls=[LOG1], cut=False)),
+    # ---- Phi-4-mini, Granite 3
+    ("phi", "a list in marks", "<|tool_call|>[" + call("log", '{"day": 1}') + ", " + call("ping", "null") + "]<|/tool_call|>", dict(calls=[LOG1, PING])),
+    ("phi", "a bracket too few", "<|tool_call|>[" + call("log", '{"day": 1}') + "<|/tool_call|>Done.", dict(content="Done.", calls=[LOG1])),
+    ("phi", "no mark", "[" + call("log", '{"day": 1}') + "]<|/tool_call|>", dict(calls=[LOG1], cut=False)),
+    ("granite", "either mark", "<|tool_call|>[" + call("log", '{"day": 1}') + "]<tool_call>[" + call("ping", "{}") + "]</tool_call>", dict(calls=[LOG1, PING])),
+    ("granite", "a list that breaks off", "<|tool_call|>[" + call("log", '{"day": 1}') + ", {", dict(calls=[LOG1])),
+    # ---- functionary
+    ("functionary-3.1", "two calls", '<function=log>{"day": 1}</function><function=ping>{}</function>', dict(calls=[LOG1, PING])),
+    ("functionary-3.1", "no end, no object", "I look.\n<function=ping></function>\n<function=log>{\"day\": 1", dict(content="I look.", calls=[PING, LOG1])),
+    ("functionary-3.2", "text and calls", 'all\nI look.\n>>>log\n{"day": 1}\n>>>ping\n{}', dict(content="I look.", calls=[LOG1, PING])),
+    ("functionary-3.2", "a call without arguments", "ping\n", dict(calls=[PING])),
+    ("functionary-3.2", "Python's prompts are text", "all\n>>> print(1)\n1", dict(content=">>> print(1)\n1")),
+    ("functionary-2", "text and calls", 'all\n<|content|>I look.<|from|>assistant\n<|recipient|>log\n<|content|>{"day": 1}<|from|>assistant\n<|recipient|>ping\n<|content|>{}',
+     dict(content="I look.", calls=[LOG1, PING])),
+    # ---- Harmony
+    ("harmony", "thinking, a preamble, a call", "<|channel|>analysis<|message|>t<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+     '<|start|>assistant<|channel|>commentary to=functions.log <|constrain|>json<|message|>{"day": 1}<|call|>', dict(content="I look.", reasoning="t", calls=[LOG1])),
+    ("harmony", "an empty message", "<|channel|>commentary to=functions.ping <|constrain|>json<|message|><|call|>", dict(calls=[PING])),
+    ("harmony", "a header that is all", "<|channel|>commentary to=functions.ping<|call|>", dict(calls=[PING], cut=False)),
+    ("harmony", "a brace too few, a line break", '<|channel|>commentary to=functions.log<|message|>{"text": "a\nb"<|call|>', dict(calls=[("log", {"text": "a\nb"})])),
+    ("harmony", "two messages to tools", '<|channel|>commentary to=functions.log<|message|>{"day": 1}<|end|><|start|>assistant<|channel|>commentary to=functions.ping<|message|>null<|call|>',
+     dict(calls=[LOG1, PING])),
+    ("harmony", "a call on the channel of thinking", '<|channel|>analysis to=functions.log code<|message|>{"day": 1}<|call|>', dict(calls=[LOG1])),
+    ("harmony", "the final answer", "<|channel|>analysis<|message|>t<|end|><|start|>assistant<|channel|>final<|message|>A.", dict(content="A.", reasoning="t")),
+]
+# fmt: on
