@@ -97,7 +97,7 @@ const char *precision_name(uint32_t precision) {
 
 int app_fail(app *a, mn_status status) {
     const char *why = a->err.msg[0] ? a->err.msg : "failed without a reason";
-    return complain(mn_exit_code(status), "%s", why);
+    return complain(mn_exit_code(status), "%s", plain_message(why));
 }
 
 /* 1 if a comma of the list of devices has no name before or after it. */

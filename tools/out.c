@@ -215,6 +215,15 @@ int complain(int code, const char *fmt, ...) {
     return code;
 }
 
+const char *plain_message(const char *message) {
+    static const char end[] = "_params.";
+    const size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_");
+    if (strncmp(message, "mn_", 3) != 0 || n + 1 < sizeof end || message[n] != '.' ||
+        memcmp(message + n + 1 - (sizeof end - 1), end, sizeof end - 1) != 0)
+        return message;
+    return message + n + 1;
+}
+
 int no_memory(void) {
     return complain(EXIT_NO_MEMORY, "out of memory");
 }

@@ -51,6 +51,9 @@ int out_commit(out_target *t, int code);
 void complain_into(char *dst, size_t n);
 /* "minerva: error: ..." on stderr, on a line of its own; returns code. */
 int complain(int code, const char *fmt, ...) OUT_PRINTF(2, 3);
+/* A message of the library without the name of a struct of its interface, which users have not
+ * seen: "mn_sample_params.mirostat: found 1" becomes "mirostat: found 1". Points into message. */
+const char *plain_message(const char *message);
 int no_memory(void); /* complain(EXIT_NO_MEMORY, "out of memory") */
 /* "minerva: ..." on stderr: information that a script may ignore. */
 void note(const char *fmt, ...) OUT_PRINTF(1, 2);

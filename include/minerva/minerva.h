@@ -942,8 +942,9 @@ typedef void (*mn_profile_fn)(void *arg, const mn_step_profile *step);
 MN_API mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_error *err);
 
 /* One answer, in one call: the prompt as a user turn if the model has a chat template, else as
- * plain text. print is called with pieces of the answer's text; non-zero ends it. params NULL: the
- * model's defaults with at most 512 ids.
+ * plain text. print is called with pieces of the answer's text; if it returns non-zero, the answer
+ * ends there and mn_generate returns MN_CANCELLED. params NULL: the model's defaults with at most
+ * 512 ids.
  * NULL: params: as above; arg: passed on; s, prompt, print: MN_INVALID. */
 MN_API mn_status mn_generate(mn_session *s, const char *prompt, const mn_sample_params *params,
                              int (*print)(void *arg, const char *text, uint64_t n), void *arg,

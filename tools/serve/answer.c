@@ -388,17 +388,22 @@ void answer_admitted(answer *a, generation *g) {
 
 void answer_refused(answer *a, generation *g, const wire_refused *m) {
     char message[512];
+    char name[48];
     const int is_memory = m->status == MN_OUT_OF_MEMORY;
     const int n = (int)(m->message.len < 500 ? m->message.len : 500);
     const int usage = m->status == MN_INVALID || m->status == MN_BAD_INPUT;
     snprintf(message, sizeof message, "%.*s", n, m->message.ptr);
+    const char *plain = plain_message(message);
+    const int is_field = plain != message;
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(plain, ":"), plain);
     if (is_memory && !n)
         snprintf(message, sizeof message, "out of memory");
     g->done = 0;
     if (is_memory)
         http_header(a->http, "Retry-After", "2");
     if (usage || m->status == MN_UNSUPPORTED)
-        fail(a, 400, "invalid_request_error", m->of_form ? a->ask.form.param : NULL, message);
+        fail(a, 400, "invalid_request_error",
+             m->of_form ? a->ask.form.param : (is_field ? name : NULL), plain);
     else
         answer_fail(a, is_memory ? 503 : 500, "server_error", message);
 }

@@ -22,14 +22,39 @@ static const route routes[] = {
 /* 1 if the row is for the path; "/" has nothing behind it. */
 static int matches(const route *row, const char *path) {
     const size_t n = strlen(row->path);
-    if (!strcmp(row->path, path))
-        return 1;
-    return n > 1 && row->path[n - 1] == '/' && !strncmp(row->path, path, n) && path[n];
+    if (n == 1 || row->path[n - 1] != '/')
+        return !strcmp(row->path, path);
+    return row->path[n - 1] == '/' && !strncmp(row->path, path, n) && path[n];
 }
 
 /* GET answers HEAD, too: the library leaves the body out. */
 static int accepts(const route *row, const char *method) {
     return !strcmp(row->method, method) || (!strcmp(row->method, "GET") && !strcmp(method, "HEAD"));
+}
+
+/* 1 if some row is for the path. */
+static int is_path(const char *path) {
+    size_t i = 0;
+    while (i < COUNT(routes) && !matches(&routes[i], path))
+        i++;
+    return i < COUNT(routes);
+}
+
+/* The path that was meant, where it lacks /v1, has something before it or a slash at its end; 0:
+ * none is close. */
+static int find_meant(const char *path, char *out, size_t n) {
+    char bare[200];
+    snprintf(bare, sizeof bare, "%s", path);
+    for (size_t end = strlen(bare); end > 1 && bare[end - 1] == '/'; end--)
+        bare[end - 1] = 0;
+    const char *before[] = {"", "/v1"};
+    for (const char *at = bare; at; at = strchr(at + 1, '/'))
+        for (size_t i = 0; i < COUNT(before); i++) {
+            snprintf(out, n, "%s%s", before[i], at);
+            if (*at && strcmp(at, "/") != 0 && is_path(out))
+                return 1;
+        }
+    return 0;
 }
 
 void serve_request(void *arg, http_request *r) {
@@ -52,7 +77,12 @@ void serve_request(void *arg, http_request *r) {
         http_error(r, 405, "invalid_request_error", NULL, "method_not_allowed", message);
         return;
     }
-    snprintf(message, sizeof message, "%.200s: this server has no such path", r->path);
+    char meant[220];
+    if (find_meant(r->path, meant, sizeof meant))
+        snprintf(message, sizeof message, "%.120s: this server has no such path, expected %.200s",
+                 r->path, meant);
+    else
+        snprintf(message, sizeof message, "%.200s: this server has no such path", r->path);
     http_error(r, 404, "invalid_request_error", NULL, "not_found", message);
 }
 
