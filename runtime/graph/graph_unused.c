@@ -24,11 +24,9 @@ static mn_str behind(mn_str s, uint64_t n) {
     return (mn_str){s.ptr + n + 1, s.len - n - 1};
 }
 
-/* A part of a name behind which the number of a layer stands. */
-static bool numbers_layers(mn_str part) {
-    static const char *const words[] = {"blk", "layers", "layer", "h", "block", "blocks"};
-    for (size_t i = 0; i < MN_COUNT(words); i++)
-        if (mn_str_is(part, words[i]))
+static bool is_one_of(mn_str part, const char *const *words) {
+    for (; *words; words++)
+        if (mn_str_is(part, *words))
             return true;
     return false;
 }
@@ -40,17 +38,26 @@ static bool is_number(mn_str part) {
     return part.len > 0;
 }
 
-/* The layer that a canonical or native name says; -1 = none. */
+/* The layer of the text model that a canonical or native name says; -1 = none: the layers of
+ * another part are not the model's. */
 static int64_t layer_of(mn_str name) {
-    bool next = false;
+    static const char *const layers[] = {"blk", "layers", "layer", "h", "block", "blocks", NULL};
+    static const char *const model[] = {
+        "model", "language_model", "text_model", "transformer", "base_model",
+        "bert",  "roberta",        "distilbert", "encoder",     NULL};
     while (name.len) {
         const uint64_t n = part_length(name);
         const mn_str part = {name.ptr, n};
-        int64_t layer;
-        if (next && is_number(part) && mn_parse_i64(part, &layer))
-            return layer;
-        next = numbers_layers(part);
         name = behind(name, n);
+        if (is_one_of(part, layers)) {
+            int64_t layer;
+            const mn_str number = {name.ptr, part_length(name)};
+            if (is_number(number) && mn_parse_i64(number, &layer))
+                return layer;
+            return -1;
+        }
+        if (!is_one_of(part, model))
+            return -1;
     }
     return -1;
 }

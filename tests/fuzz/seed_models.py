@@ -43,6 +43,7 @@ def fixtures(want_mlx):
 
 
 D, F, V, HEADS, KV, HEAD, E = 128, 256, 8, 4, 2, 32, 4
+ORDER = ("F32", "U32", "BF16", "F16", "F8_E4M3", "U8")
 BYTES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "U8": 1, "U32": 4}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": D, "intermediate_size": F, "vocab_size": V,
          "num_hidden_layers": 1, "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD,
@@ -83,9 +84,9 @@ def norms(top="model."):
 
 
 def weights(tensors):
-    """{name: (dtype, shape)} as a header."""
+    """{name: (dtype, shape)} as a header, in the order of the format's library: by type, then by name."""
     out, at = {}, 0
-    for name, (dtype, shape) in tensors.items():
+    for name, (dtype, shape) in sorted(tensors.items(), key=lambda t: (ORDER.index(t[1][0]), t[0])):
         n = BYTES[dtype]
         for dim in shape:
             n *= dim

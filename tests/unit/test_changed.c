@@ -228,6 +228,61 @@ static void test_flags(void **state) {
     assert_null(m);
 }
 
+/* One more tensor of the header, whose bytes the caller appends. */
+static void add_tensor(const char *json) {
+    static char file[1 << 20];
+    FILE *f = fopen(weights, "rb");
+    assert_non_null(f);
+    const size_t n = fread(file, 1, sizeof file, f);
+    fclose(f);
+    uint64_t head = 0;
+    memcpy(&head, file, sizeof head);
+    const uint64_t longer = head + strlen(json);
+    size_t end = 8 + (size_t)head;
+    while (file[end - 1] != '}')
+        end--;
+    f = fopen(weights, "wb");
+    assert_non_null(f);
+    fwrite(&longer, 1, sizeof longer, f);
+    fwrite(file + 8, 1, end - 9, f);
+    fwrite(json, 1, strlen(json), f);
+    fwrite(file + end - 1, 1, n - end + 1, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* A tensor that no graph uses: the flag opens the model that it is without. */
+static void test_unused(void **state) {
+    (void)state;
+    mn_error err = MN_ERROR;
+    char *json = NULL;
+    struct stat st;
+    char more[160];
+    assert_int_equal(stat(weights, &st), 0);
+    FILE *f = fopen(weights, "rb");
+    uint64_t head = 0;
+    assert_int_equal(fread(&head, sizeof head, 1, f), 1);
+    fclose(f);
+    const unsigned long long data = (unsigned long long)st.st_size - 8 - head;
+    snprintf(
+        more, sizeof more,
+        ",\"model.layers.1.mood\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[%llu,%llu]}",
+        data, data + 4);
+    add_tensor(more);
+    f = fopen(weights, "ab");
+    fwrite("\0\0\0\0", 1, 4, f);
+    assert_int_equal(fclose(f), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        mn_model *m = open_model(i ? MN_MODEL_IGNORE_UNUSED : 0);
+        const mn_status status = mn_model_graph_json(m, &json, &err);
+        assert_int_equal(status, i ? MN_OK : MN_UNSUPPORTED);
+        if (!i)
+            assert_non_null(strstr(err.msg, "model.layers.*.mood (1)"));
+        mn_json_free(json);
+        json = NULL;
+        mn_model_free(m);
+    }
+}
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 static sigjmp_buf back;
 static volatile sig_atomic_t theirs;
@@ -348,6 +403,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_logits, begin, end),
         cmocka_unit_test_setup_teardown(test_convert, begin, end),
         cmocka_unit_test_setup_teardown(test_flags, begin, end),
+        cmocka_unit_test_setup_teardown(test_unused, begin, end),
         cmocka_unit_test_setup_teardown(test_other_faults, begin, end),
         cmocka_unit_test_setup_teardown(test_default_faults, begin, end),
         cmocka_unit_test_setup_teardown(test_alternate_stack, begin, end),
