@@ -313,7 +313,7 @@ def errors():
 def loading():
     """Until an engine is ready the context is not known: 503, whatever the request is."""
     for _ in range(10):
-        with served.LoadingServer(MINERVA, "--engine-timeout", 4) as s:
+        with served.LoadingServer(MINERVA, "--engine-timeout", 10) as s:
             c = Client(s)
             engine = c.ask("GET", "/health/ready")[2]["engines"][0]
             if engine["state"] == "loading":
@@ -360,7 +360,7 @@ def crash():
     with served.Server(MINERVA, "--precision", "exact", "--parallel", 8, "--device", "cpu_simd") as s:
         alone = [Client(s).streamed(**job)[0] for job in jobs]
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
-            served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8, "--engine-timeout", 5,
+            served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8, "--engine-timeout", 10,
                               env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s", "WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"}) as s:
         streams = Streams(s, jobs)
         for how in signal.SIGKILL, signal.SIGSTOP:  # a stopped one shows no life: it is ended
@@ -712,7 +712,13 @@ def reloaded(keys):
     def status(key):
         return Client(s).ask("GET", "/v1/models", headers={"X-Api-Key": key})[0]
     write("sk-one anna\nsk-two\n")
-    with served.Server(MINERVA, "--api-key", keys.name, "--metrics-open", "-v", "--log-format", "json", key="sk-one", terminal=False) as s:
+    settings = keys.name + ".settings"
+
+    def limit(text):
+        with open(settings, "w") as f:
+            f.write(text)
+    limit("# limits\nmax-per-key = 5\n")
+    with served.Server(MINERVA, "--api-key", keys.name, "--metrics-open", "--max-queue", 7, "--parallel", 2, "--settings", settings, "-v", "--log-format", "json", key="sk-one", terminal=False) as s:
         c = Client(s, {"X-Api-Key": "sk-one", "X-Request-Id": "r-17"})
         n = c.chat(max_tokens=4)["usage"]
         assert Client(s).ask("GET", "/metrics")[0] == 200 and status("sk-two") == 200 and status("sk-three") == 401
@@ -720,6 +726,25 @@ def reloaded(keys):
         s.process.send_signal(signal.SIGHUP)
         until(lambda: "the keys stay as they were" in s.text())
         assert status("sk-one") == 200 and status("sk-two") == 200
+        many = lambda: Client(s, {"X-Api-Key": "sk-two"}).post("/v1/completions", {"prompt": "a", "n": 100, "max_tokens": 1})[2]["error"]["message"]
+        assert "at most 9 " in many(), many()
+        for text in "max-queue = 3\n  max-queue=many\n", "max-queue = 3\nparallel = 4\n", "max-queue 3\n", "max-queue = -1\n":
+            limit(text)
+            n_told = s.text().count("they stay as they were")
+            s.process.send_signal(signal.SIGHUP)
+            until(lambda: s.text().count("they stay as they were") > n_told)
+            assert "at most 9 " in many(), many()
+        assert "settings:2: max-queue: found" in s.text() and "settings:2: parallel: expected" in s.text(), s.text()
+        limit(" max-queue =\t3 \r\n")
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: "at most 5 " in many())
+        os.unlink(settings)
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: s.text().count("they stay as they were") > n_told + 1)
+        limit("")
+        s.process.send_signal(signal.SIGHUP)
+        until(lambda: "at most 9 " in many())
+        os.unlink(settings)
         write("sk-three\nsk-two bob\n")
         s.process.send_signal(signal.SIGHUP)
         until(lambda: status("sk-three") == 200)

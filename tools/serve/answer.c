@@ -394,16 +394,19 @@ void answer_refused(answer *a, generation *g, const wire_refused *m) {
     const int usage = m->status == MN_INVALID || m->status == MN_BAD_INPUT;
     snprintf(message, sizeof message, "%.*s", n, m->message.ptr);
     const char *plain = plain_message(message);
-    const int is_field = plain != message;
+    const char *param = NULL;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(plain, ":"), plain);
+    if (m->of_form)
+        param = a->ask.form.param;
+    else if (plain != message)
+        param = name;
     if (is_memory && !n)
         snprintf(message, sizeof message, "out of memory");
     g->done = 0;
     if (is_memory)
         http_header(a->http, "Retry-After", "2");
     if (usage || m->status == MN_UNSUPPORTED)
-        fail(a, 400, "invalid_request_error",
-             m->of_form ? a->ask.form.param : (is_field ? name : NULL), plain);
+        fail(a, 400, "invalid_request_error", param, plain);
     else
         answer_fail(a, is_memory ? 503 : 500, "server_error", message);
 }

@@ -1,4 +1,4 @@
-/* reload.c -- what is read from files of secrets, at the start and again at SIGHUP: keys, and the
+/* reload.c -- what is read from files at the start and again at SIGHUP: settings, keys, and the
  * certificate with its key. A file that cannot be used leaves everything as it was. */
 #include "serve/notify.h"
 #include "serve/serve.h"
@@ -29,6 +29,54 @@ int serve_read_tls(const serve_flags *f, char **cert, char **key) {
     return code;
 }
 
+/* "max-queue = 100" into flags. 0, or the exit code with the error printed. */
+static int read_setting(const char *path, unsigned number, char *line, serve_flags *flags) {
+    static const char blank[] = " \t\r";
+    char where[300];
+    char *name = line + strspn(line, blank);
+    if (!*name || *name == '#')
+        return 0;
+    char *value = name + strcspn(name, "=");
+    const int has_value = *value == '=';
+    *value = 0;
+    value += has_value;
+    name[strcspn(name, blank)] = 0;
+    value += strspn(value, blank);
+    for (size_t n = strlen(value); n && strchr(blank, value[n - 1]); n--)
+        value[n - 1] = 0;
+    const arg_row *row = has_value ? serve_setting(name) : NULL;
+    snprintf(where, sizeof where, "%.200s:%u: %.40s", path, number, name);
+    if (!row)
+        return complain(EXIT_FAILED,
+                        "%s: expected NAME = VALUE, and of names max-queue, max-per-key, ping, "
+                        "drain or engine-timeout",
+                        where);
+    return args_store(row, (char *)flags + row->offset, where, value) ? EXIT_FAILED : 0;
+}
+
+int serve_read_settings(serve *s) {
+    const char *path = s->given.settings;
+    serve_flags flags = s->given;
+    char *text = NULL;
+    size_t n = 0;
+    unsigned number = 0;
+    int code = path ? read_all_text(path, &text, &n) : 0;
+    for (char *line = text; line && *line && code == 0;) {
+        char *next = line + strcspn(line, "\n");
+        const int is_last = !*next;
+        *next = 0;
+        code = read_setting(path, ++number, line, &flags);
+        line = is_last ? next : next + 1;
+    }
+    free(text);
+    if (code)
+        return code;
+    *s->flags = flags;
+    for (unsigned i = 0; i < s->n_links && s->links; i++)
+        s->links[i].most_silent_s = (double)flags.engine_timeout;
+    return 0;
+}
+
 /* 1 if new connections have the certificate of the files. */
 static int reload_tls(const serve *s) {
     char *cert = NULL;
@@ -48,6 +96,10 @@ void serve_reload(serve *s) {
     snprintf(state, sizeof state, "RELOADING=1\nMONOTONIC_USEC=%lld",
              (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
     notify_send(state);
+    if (f->settings && serve_read_settings(s) != 0)
+        note("warning: --settings %s: they stay as they were", f->settings);
+    else if (f->settings)
+        app_remark(&s->a, "--settings %s: read again", f->settings);
     if (f->key_file && access_read_keys(&s->access, f->key_file) != 0)
         note("warning: --api-key %s: the keys stay as they were", f->key_file);
     else if (f->key_file)
@@ -56,7 +108,7 @@ void serve_reload(serve *s) {
         note("warning: --tls-cert %s: the certificate stays as it was", f->tls_cert);
     else if (f->tls_cert)
         app_remark(&s->a, "--tls-cert %s: read again", f->tls_cert);
-    if (!f->key_file && !f->tls_cert)
-        app_remark(&s->a, "SIGHUP: there is neither --api-key nor --tls-cert to read again");
+    if (!f->settings && !f->key_file && !f->tls_cert)
+        app_remark(&s->a, "SIGHUP: found none of --settings, --api-key, --tls-cert to read again");
     notify_send("READY=1");
 }

@@ -87,12 +87,27 @@ static const arg_row load_rows[] = {
     {"--engine-timeout", "S", ARG_INT, F(engine_timeout), 0, 86400, NULL,
      "an engine process that shows no life for so long is ended and started again\n(default: 60; "
      "0: never)"},
+    {"--settings", "FILE", ARG_FILE, F(settings), 0, 0, NULL,
+     "a file with lines such as max-queue = 100, instead of the flags: max-queue,\nmax-per-key, "
+     "ping, drain, engine-timeout; SIGHUP reads it again"},
     {"--drain", "S", ARG_INT, F(drain), 0, 86400, NULL,
      "after SIGTERM, seconds for the answers that run (default: 30)"},
     {"--chat-template", "F|NAME", ARG_FILE, F(chat_template), 0, 0, NULL,
      "instead of the model's own: a file, the name of another one in the model,\nor chatml gemma "
      "llama2 llama3 mistral phi3 zephyr"},
 };
+
+const arg_row *serve_setting(const char *name) {
+    static const char *const names[] = {"max-queue", "max-per-key", "ping", "drain",
+                                        "engine-timeout"};
+    size_t i = 0;
+    while (i < COUNT(names) && strcmp(names[i], name) != 0)
+        i++;
+    for (size_t k = 0; i < COUNT(names) && k < COUNT(load_rows); k++)
+        if (!strcmp(load_rows[k].flags + 2, name))
+            return &load_rows[k];
+    return NULL;
+}
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
@@ -500,6 +515,9 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     signals g = {.fd = -1, .is_terminal = has_terminal()};
     watch signal_watch = {on_signal, &g};
     int code = check_flags(s->flags);
+    s->given = *s->flags;
+    if (code == 0)
+        code = serve_read_settings(s);
     if (code == 0)
         code = open_access(s);
     if (code)

@@ -17,7 +17,7 @@
 #include "serve/metrics.h"
 
 typedef struct {
-    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca;
+    const char *host, *key_file, *tls_cert, *tls_key, *chat_template, *replica_ca, *settings;
     int64_t port, n_seq, max_queue, max_connections, max_body, max_unfinished, drain, per_key,
         kv_mb, receive, ping, engine_timeout;
     int insecure, embeddings, no_cache, metrics_open, log_format;
@@ -32,7 +32,8 @@ struct generation;
 #define SERVE_MAX_CRASHES 3
 
 typedef struct {
-    const serve_flags *flags;
+    serve_flags *flags; /* serve_read_settings changes some */
+    serve_flags given;  /* as on the command line */
     const app_flags *app_flags;
     app a;                /* runtime and model, for text alone */
     const char *name;     /* of the model, in answers */
@@ -112,7 +113,12 @@ void route_page(serve *s, http_request *r);
 int serve_health_is_short(const serve *s, http_request *r, int ready, const char *status);
 /* One line of the access log, if there is one (access_log.c). */
 void access_log_write(const serve *s, const http_request *r);
-/* Reads keys, certificate and its key again; what cannot be used is not: a line says so
+/* The rows of flags that --settings can have, too; NULL: name ("max-queue") is none of them. */
+const arg_row *serve_setting(const char *name);
+/* Reads --settings into s->flags. 0, or the exit code with the error printed and everything as it
+ * was. */
+int serve_read_settings(serve *s);
+/* Reads settings, keys, certificate and its key again; what cannot be used is not: a line says so
  * (reload.c). */
 void serve_reload(serve *s);
 /* The texts of --tls-cert and --tls-key, malloc'ed; NULL without these flags. 0, or the exit code

@@ -168,6 +168,7 @@ static void set_options(upstream_call *c) {
     api->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     api->easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     api->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    api->easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2); /* or newer */
     api->easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
     api->easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     api->easy_setopt(easy, CURLOPT_TIMEOUT, c->params.timeout_s);
