@@ -60,8 +60,9 @@ class Handler(mock_server.Handler):
             self.end_headers()
             self.wfile.write(HTML)
         elif self.path == "/v1/models" and not self.is_refused():
-            facts = {"device": "cpu_mock", "chat": self.server.mock.chat, "sampling": {"temperature": 0.6}}
-            self.answer(200, {"object": "list", "data": [{"id": "mock", "max_model_len": 512, "minerva": facts}]})
+            mock = self.server.mock
+            facts = {"device": "cpu_mock", "chat": mock.chat, "sampling": {"temperature": 0.6}}
+            self.answer(200, {"object": "list", "data": [{"id": mock.model, "max_model_len": mock.room, "minerva": facts}]})
         elif self.path == "/favicon.ico":
             self.error(404, "none")
 
@@ -69,6 +70,10 @@ class Handler(mock_server.Handler):
         last = body["messages"][-1]["content"] if mock.chat else body["prompt"]
         if "fail" in last:
             return self.error(400, "temperature: found 9, expected 0 to 2")
+        n_prompt = 10 if mock.room == 512 else sum(len(m["content"]) for m in body["messages"])  # a token for each character
+        if n_prompt > mock.room:
+            return self.answer(400, {"error": {"message": "This model's maximum context length is %d tokens." % mock.room, "type": "invalid_request_error",
+                                               "param": "messages", "code": "context_length_exceeded"}})
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -92,14 +97,15 @@ class Handler(mock_server.Handler):
         while "hold" in last:
             delta(content=" .")
             time.sleep(0.01)
-        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        self.event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 7, "total_tokens": 17}})
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length" if "short" in last else "stop"}], "model": mock.model})
+        self.event({"choices": [], "usage": {"prompt_tokens": n_prompt, "completion_tokens": 7, "total_tokens": n_prompt + 7}})
         self.event("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 
 
 mock_server.Handler = Handler
 mock_server.Server.chat = True  # whether the model has a chat template
+mock_server.Server.model, mock_server.Server.room = "mock", 512
 LAST = "[...document.querySelectorAll('.message.assistant')].at(-1)"
 
 
@@ -309,6 +315,116 @@ def test_key(b, s):
     b.problems = [p for p in b.problems if "401" not in p]
 
 
+def test_full_context(b, s):
+    """40 turns in a context of 1,024 tokens: the oldest ones are no longer sent, a line says so, each answer comes."""
+    s.room = 1024
+    begin(b, s.url + "/")
+    for i in range(40):
+        ask(b, "turn %d %s" % (i, "x" * 60), i + 1)
+    equal(b.run("document.querySelectorAll('.failure').length"), 0)
+    sent = [q["messages"] for q in s.requests]
+    assert max(sum(len(m["content"]) for m in q) for q in sent) <= 1024 and all(q[0]["role"] == "user" for q in sent)
+    assert all(q[-1]["content"].startswith("turn ") for q in sent) and len(sent[-1]) < 16, len(sent[-1])
+    equal(b.run("document.querySelectorAll('.dropped').length"), 1)
+    assert "1,024 tokens is full" in b.run("document.querySelector('.dropped').textContent")
+    first = b.run("document.querySelector('.dropped').nextElementSibling.querySelector('.text').textContent")
+    equal(first, sent[-1][0]["content"])
+    shot(b, "full-context")
+    assert len(s.requests) <= 44, len(s.requests)  # what does not fit is seldom sent
+
+
+def test_refused_context(b, s):
+    """Where the page's estimate is wrong, the server's refusal drops turns, too; a message that is too long alone is an error, and is not sent again."""
+    begin(b, s.url + "/")
+    ask(b, "a" * 300, 1)
+    s.room = 700
+    ask(b, "b" * 120, 2)
+    equal([len(m) for m in messages(s)], [1, 3, 1])
+    ask(b, "c" * 800, 3)
+    assert "maximum context length" in b.run(LAST + ".querySelector('.failure span').textContent")
+    ask(b, "d", 4)
+    equal(answer(b), "echo: d")
+    assert not any(m.startswith("c") for m in messages(s)[-1]), messages(s)[-1]
+    b.problems = [p for p in b.problems if "400" not in p]
+
+
+def test_cut(b, s):
+    """Why an answer was cut off: the longest answer only where one is set."""
+    begin(b, s.url + "/")
+    ask(b, "short", 1)
+    equal(b.run(LAST + ".querySelector('.note').textContent"), "Cut off after 7 tokens.")
+    b.run("localStorage.setItem('minerva.settings', JSON.stringify({max_tokens: 7}))")
+    b.open(s.url + "/")
+    b.until("document.getElementById('status').className === 'ready'")
+    b.run("document.getElementById('new').click()")
+    ask(b, "short", 1)
+    equal(b.run(LAST + ".querySelector('.note').textContent"), "Cut off at the longest answer that is set: 7 tokens.")
+
+
+def test_other_model(b, s):
+    """An open page notices a server with another model, at the next look or answer; a setting of the old one is not sent."""
+    begin(b, s.url + "/")
+    b.run("localStorage.setItem('minerva.settings', JSON.stringify({model: 'mock'}))")
+    b.open(s.url + "/")
+    b.until("document.getElementById('status').className === 'ready'")
+    s.model = "another"
+    b.run("dispatchEvent(new Event('focus'))")
+    b.until("document.getElementById('status').textContent.includes('another')")
+    assert "another model now: another" in b.run("document.getElementById('toast').textContent")
+    ask(b, "hello", 1)
+    equal(s.requests[-1]["model"], "another")
+    s.model = "third"
+    ask(b, "again", 2)
+    b.until("document.getElementById('status').textContent.includes('third')")
+
+
+def test_switch(b, s):
+    """Another conversation leaves the answer growing, and can have one of its own."""
+    begin(b, s.url + "/")
+    ask(b, "hold on")
+    b.until(LAST + " && " + LAST + ".textContent.includes('. .')")
+    b.key("n", modifiers=1)
+    equal(b.run("[document.getElementById('stop').hidden, document.getElementById('send').hidden]"), [True, False])
+    ask(b, "second", 1)
+    equal(answer(b), "echo: second")
+    equal((s.now, b.run("document.querySelectorAll('#list .grows').length")), (1, 1))
+    b.run("document.querySelectorAll('#list .open')[1].click()")
+    b.until(LAST + ".textContent.includes('. . . .')")
+    length = len(answer(b))
+    b.until(LAST + ".textContent.length > %d" % (length + 20))
+    b.key("Escape")
+    ended(b, 1)
+    equal(b.run(LAST + ".querySelector('.note').textContent"), "Stopped.")
+
+
+def test_address(b, s):
+    """The address names the conversation: a reload finds it, Back goes to the one before."""
+    begin(b, s.url + "/")
+    ask(b, "first", 1)
+    b.run("document.getElementById('new').click()")
+    ask(b, "second", 1)
+    address = b.run("location.href")
+    assert "#c=" in address, address
+    b.run("location.reload()")
+    b.until("document.readyState === 'complete' && document.querySelectorAll('.message.assistant').length === 1")
+    equal(answer(b), "echo: second")
+    b.run("history.go(-2)")
+    b.until("document.querySelectorAll('.message.assistant').length === 1 && %s.querySelector('.text').innerText === 'echo: first'" % LAST)
+
+
+def test_ideas(b, s):
+    """Suggestions fit the model."""
+    ideas = lambda: b.run("[...document.querySelectorAll('#ideas button')].map(x => x.textContent)")
+    begin(b, s.url + "/")
+    assert not any("story about" in i for i in ideas()) and len(ideas()) == 3, ideas()
+    s.model = "storyteller"
+    begin(b, s.url + "/")
+    assert all("story about" in i for i in ideas()), ideas()
+    s.model, s.chat = "mock", False
+    begin(b, s.url + "/")
+    assert any(i.startswith("Once upon") for i in ideas()), ideas()
+
+
 def test_roles(b, s):
     """Every control has a name, the log and the states have their roles, nothing is wider than a phone."""
     for width, dark in ((1280, False), (390, True)):
@@ -344,6 +460,9 @@ def story(b):
         assert len(text.split()) > 30, text
         assert "tokens/s" in b.run(LAST + ".querySelector('.figures').textContent")
         shot(b, "story")
+        for i in range(10):  # more than the context of 1,024 tokens holds
+            ask(b, "Tell me another story about a fox and a drum.", i + 2)
+        equal(b.run("[document.querySelectorAll('.failure').length, document.querySelectorAll('.dropped').length]"), [0, 1])
         equal(b.problems, [])
 
 
