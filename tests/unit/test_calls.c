@@ -157,7 +157,11 @@ static void hermes_text(void **state) {
     stays(f, "<tool_call>{\"arguments\": \"{} {}\", \"name\": \"f\"}");
     expect(f, "<tool_call>" CALL("f", "\"{\\\"a\\ud800\\n\"}"), "«0 f|{}»");
     stays(f, "<tool_call>{\"name\" \"f\"}");
-    stays(f, "<tool_call>{'name': 'f'}");
+    expect(f,
+           "<tool_call>{'name': 'f', 'arguments': {'a': 'it\\'s \"b\"', \"c\": 'd'}}</tool_call>",
+           "«0 f|{\"a\": \"it's \\\"b\\\"\", \"c\": \"d\"}»");
+    expect(f, "<tool_call>" CALL("f", "[ ]") "</tool_call>", "«0 f|{}»");
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {'a", "«0 f|{}»");
     stays(f, "{\"name\": \"f\", \"arguments\": {}}"); /* no mark */
     stays(f, "<<tool_call<tool_call ><tool_calls>");
     /* a call behind what is none */

@@ -105,6 +105,9 @@ static mn_call_step begin(mn_calls *s, char c) {
     case '"':
         a->at = MN_CALL_ARGS_STRING;
         return MN_CALL_MORE;
+    case '[':
+        a->at = MN_CALL_ARGS_LIST;
+        return MN_CALL_MORE;
     case 'n':
     case 'N':
         a->at = MN_CALL_ARGS_NULL;
@@ -131,6 +134,10 @@ mn_call_step mn_call_args_push(mn_calls *s, char c) {
         return in_string(s, c);
     case MN_CALL_ARGS_NULL:
         return in_null(s, c);
+    case MN_CALL_ARGS_LIST: /* an empty one */
+        if (is_space(c))
+            return MN_CALL_MORE;
+        return c == ']' ? none(s) : MN_CALL_BAD;
     default:
         return MN_CALL_BAD;
     }

@@ -66,7 +66,7 @@ static mn_call_step begin_value(mn_calls *s, char c) {
         return MN_CALL_MORE;
     j->value = MN_CALL_NAME_VALUE;
     s->n_name = 0;
-    return step_of(c == '"');
+    return step_of(c == '"' || c == '\'');
 }
 
 /* The name is whole. */

@@ -96,7 +96,9 @@ static mn_call_step push(mn_calls *s, char c) {
             return begin_bracket(s, "[ARGS]");
         return in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
     case MN_CALL_IN_GAP:
-        return is_space(c) ? MN_CALL_MORE : arguments(s, c);
+        if (is_space(c))
+            return MN_CALL_MORE;
+        return c == '[' ? MN_CALL_BAD : arguments(s, c); /* the next mark */
     default:
         return arguments(s, c);
     }

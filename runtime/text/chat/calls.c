@@ -57,7 +57,22 @@ bool mn_calls_begins_tool(const mn_calls *s) {
     return mn_call_types_begins(s->tools, (mn_str){s->name, s->n_name});
 }
 
-bool mn_calls_may_call(const mn_calls *s) {
+/* Some models write the namespace that Harmony has. */
+static void drop_namespace(mn_calls *s) {
+    static const char space[] = "functions.";
+    const uint16_t n = sizeof space - 1;
+    if (s->n_name <= n || memcmp(s->name, space, n) != 0)
+        return;
+    if (!mn_call_types_has(s->tools, (mn_str){s->name + n, (uint64_t)(s->n_name - n)}))
+        return;
+    s->n_name = (uint16_t)(s->n_name - n);
+    memmove(s->name, s->name + n, s->n_name);
+}
+
+bool mn_calls_may_call(mn_calls *s) {
+    if (mn_calls_is_tool(s))
+        return true;
+    drop_namespace(s);
     if (mn_calls_is_tool(s))
         return true;
     return !s->strict && (s->marked || (!s->tools && s->family->bare));

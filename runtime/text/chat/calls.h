@@ -78,13 +78,14 @@ typedef struct {
 } mn_call_form;
 extern const mn_call_form mn_call_json_form, mn_call_named_form, mn_call_tags_form;
 
-/* Arguments that are JSON: an object, or its text in a string, or null, "" or nothing for {}. */
+/* Arguments that are JSON: an object, or its text in a string, or null, "", [] or nothing: {}. */
 typedef struct {
     enum {
         MN_CALL_ARGS_BEGIN,
         MN_CALL_ARGS_OBJECT,
         MN_CALL_ARGS_STRING,
         MN_CALL_ARGS_NULL,
+        MN_CALL_ARGS_LIST,
         MN_CALL_ARGS_DONE
     } at;
     mn_json_mend json;   /* the object */
@@ -210,9 +211,9 @@ void mn_calls_free(mn_calls *s);
 /* ---- for the forms --------------------------------------------------------------------------- */
 /* Adds a byte to the name; false: it is too long. */
 bool mn_calls_name(mn_calls *s, char c);
-/* The name is whole: may it be called? is_tool: it is one of the request's; begins_tool: it is the
- * beginning of one. */
-bool mn_calls_may_call(const mn_calls *s);
+/* The name is whole: may it be called ("functions.f" is f where only that is a tool)? is_tool: it
+ * is one of the request's; begins_tool: it is the beginning of one. */
+bool mn_calls_may_call(mn_calls *s);
 bool mn_calls_is_tool(const mn_calls *s);
 bool mn_calls_begins_tool(const mn_calls *s);
 /* Gives the call; what was held belongs to it. */

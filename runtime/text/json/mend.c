@@ -87,6 +87,10 @@ static mn_json_step spoil_escape(mn_json_mend *m, char c, mn_text *out) {
 
 static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
     const bool letter = m->n_escape == 1;
+    if (letter && m->single && c == '\'') {
+        m->n_escape = 0;
+        return take(m, c, out);
+    }
     const bool known = c && strchr("\"\\/bfnrtu", c);
     if (letter ? !known : !is_hex(c))
         return spoil_escape(m, c, out);
@@ -101,6 +105,12 @@ static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
 static mn_json_step in_string(mn_json_mend *m, char c, mn_text *out) {
     if (m->n_escape)
         return in_escape(m, c, out);
+    if (m->single && c == '"')
+        return take_all(m, "\\\"", 2, out);
+    if (m->single && c == '\'') {
+        m->single = false;
+        return take(m, '"', out);
+    }
     if (c != '\\')
         return put_char(m, c, out);
     m->escape[m->n_escape++] = c;
@@ -143,6 +153,10 @@ mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out) {
     m->skip = NULL;
     if (state == MN_JSON_STRING)
         return in_string(m, c, out);
+    if (c == '\'' && state <= MN_JSON_KEY) {
+        m->single = true;
+        c = '"';
+    }
     if (ends_early(m, c)) {
         m->n_held = 0;
         m->holding = false;
