@@ -193,8 +193,9 @@ static struct MHD_Daemon *start(http_server *s, int fd) {
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | tls, 0, NULL, NULL,
         http_on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_URI_LOG_CALLBACK, http_on_target, s, MHD_OPTION_CONNECTION_LIMIT,
-        p->max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_URI_LOG_CALLBACK, http_on_target, s, MHD_OPTION_STRICT_FOR_CLIENT,
+        http_library_is_strict(), MHD_OPTION_CONNECTION_LIMIT, p->max_connections,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)p->send_s, MHD_OPTION_NOTIFY_COMPLETED,
         http_on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s, MHD_OPTION_ARRAY,
         tls ? certificates : none, MHD_OPTION_END);

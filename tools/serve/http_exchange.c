@@ -35,6 +35,10 @@ static int is_known_library(void) {
     return !strncmp(MHD_get_version(), "0.9.7", 5);
 }
 
+int http_library_is_strict(void) {
+    return strncmp(MHD_get_version(), "0.", 2) != 0;
+}
+
 /* The lines behind the first one, as far as they have come. Nothing is read beyond the page of
  * target, which may be the last one of the buffer. */
 static void look_at_lines(exchange *x, head_fields *fields) {
@@ -118,11 +122,13 @@ void *http_on_target(void *server, const char *target, struct MHD_Connection *mh
     return x;
 }
 
-/* 1 if the library has read the head that look_at_lines saw. */
+/* 1 if the library has read the head that look_at_lines saw, or reads none that is doubtful. */
 static int was_seen(const exchange *x, const char *method) {
     const size_t n_method = strlen(method) + 1;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (http_library_is_strict())
+        return 1;
     return x->seen == HEAD_CLEAN && info && (uintptr_t)method + n_method == (uintptr_t)x->target &&
            info->header_size == n_method + x->n_seen;
 }

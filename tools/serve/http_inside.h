@@ -79,6 +79,8 @@ void http_unwatch_client(connection *c);
 /* ---- http_exchange.c: the library's callbacks ------------------------------------------------ */
 /* The first line has come: the exchange begins. */
 void *http_on_target(void *server, const char *target, struct MHD_Connection *mhd);
+/* Versions from 1.0 on refuse doubtful heads themselves, when they are told to. */
+int http_library_is_strict(void);
 /* For the head, for each piece of the body, and with *n 0 at its end and after each resume. */
 enum MHD_Result http_on_access(void *server, struct MHD_Connection *mhd, const char *url,
                                const char *method, const char *version, const char *bytes,
