@@ -320,6 +320,7 @@ enum {
 /* The ids end with the content of the last message, which the output continues; n_known is 0.
  * MN_UNSUPPORTED: the template does not write that content, or it is empty. */
 #define MN_CHAT_CONTINUE 2u
+#define MN_CHAT_NO_HEADER 4u /* the header of the answer is left out */
 typedef struct {
     /* n_known: of messages; if not 0, history is known, too. flags: MN_CHAT_* */
     uint32_t size, n_messages, n_known, flags;

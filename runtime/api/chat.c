@@ -8,7 +8,6 @@
 #include "text/json/scan.h"
 #include <cjson/cJSON.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -142,14 +141,16 @@ static size_t known_end(const mn_model *m, const mn_text *known, const mn_text *
     return known->len;
 }
 
-/* What the template makes of all messages beyond what it makes of those that are known. */
+/* What the template makes of all messages beyond what it makes of those that are known; answer: and
+ * of the header of the next. */
 static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_chat *chat,
-                            uint32_t n_known, int32_t **ids, uint32_t *n, mn_error *err) {
+                            uint32_t n_known, bool answer, int32_t **ids, uint32_t *n,
+                            mn_error *err) {
     const int64_t now = (int64_t)time(NULL);
     mn_text all = {0}, marks = {0}, known = {0}, known_marks = {0};
     size_t from = 0;
     uint32_t form = MN_CHAT_ANY_FORM;
-    mn_status st = render(tmpl, chat, UINT32_MAX, true, now, &form, &all, &marks, err);
+    mn_status st = render(tmpl, chat, UINT32_MAX, answer, now, &form, &all, &marks, err);
     if (!st && n_known)
         st = render(tmpl, chat, n_known, false, now, &form, &known, &known_marks, err);
     if (!st && (known.len > all.len || (known.len && memcmp(known.ptr, all.ptr, known.len))))
@@ -168,21 +169,26 @@ static mn_status encode_new(const mn_model *m, const mn_jinja *tmpl, const mn_ch
 }
 
 /* ---- a last message that the output continues ------------------------------------------------ */
-/* The content of the last message, or its last part, malloc'ed; NULL: it is no text, or out of
- * memory. */
-static char *last_content(const mn_chat *chat) {
+/* *out: the content of the last message, or of its last part, freed by mn_free; NULL: no text. */
+static mn_status last_content(const mn_chat *chat, char **out, mn_error *err) {
     const mn_str given = chat->n ? chat->messages[chat->n - 1].content : (mn_str){NULL, 0};
-    if (chat->n)
-        return given.ptr ? strndup(given.ptr, given.len) : NULL;
+    if (chat->n) {
+        *out = mn_strndup(given.ptr ? given.ptr : "", (size_t)given.len);
+        return *out ? MN_OK : mn_fail_memory(err, (size_t)given.len + 1);
+    }
     cJSON *history = cJSON_ParseWithLength(chat->history.ptr, chat->history.len);
+    if (!history) // it was rendered before
+        return mn_fail_memory(err, (size_t)chat->history.len);
     const cJSON *last = cJSON_GetArrayItem(history, cJSON_GetArraySize(history) - 1);
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
     if (cJSON_IsArray(content))
         content = cJSON_GetObjectItemCaseSensitive(
             cJSON_GetArrayItem(content, cJSON_GetArraySize(content) - 1), "text");
-    char *copy = cJSON_IsString(content) ? strdup(content->valuestring) : NULL;
+    const char *text = cJSON_GetStringValue(content);
+    *out = text ? mn_strndup(text, strlen(text)) : NULL;
+    const bool failed = text && !*out;
     cJSON_Delete(history);
-    return copy;
+    return failed ? mn_fail_memory(err, 1) : MN_OK;
 }
 
 static size_t end_of_words(const char *text, size_t n) {
@@ -202,8 +208,11 @@ static bool ends_alike(const char *a, size_t n_a, const char *b, size_t n_b) {
  * bytes that are the user's. */
 static mn_status cut_behind(const mn_chat *chat, mn_text *all, const mn_text *marks,
                             mn_error *err) {
-    char *content = last_content(chat);
+    char *content = NULL;
     size_t end = all->len;
+    mn_status st = last_content(chat, &content, err);
+    if (st)
+        return st;
     while (end && !marks->ptr[end - 1])
         end--;
     size_t begin = end;
@@ -212,7 +221,7 @@ static mn_status cut_behind(const mn_chat *chat, mn_text *all, const mn_text *ma
     const size_t n = end_of_words(all->ptr + begin, end - begin);
     const bool found =
         content && ends_alike(content, end_of_words(content, strlen(content)), all->ptr + begin, n);
-    free(content);
+    mn_free(content);
     all->len = end;
     return found ? MN_OK
                  : mn_fail(err, MN_UNSUPPORTED,
@@ -262,7 +271,7 @@ static mn_status check_chat(const mn_model *m, const mn_chat_params *params, mn_
     mn_status st = mn_args_take(MN_SIZED_CHAT_PARAMS, own, params, err);
     if (!st)
         st = mn_args_flags(err, "mn_chat_params.flags", own->flags,
-                           MN_CHAT_NAMED | MN_CHAT_CONTINUE);
+                           MN_CHAT_NAMED | MN_CHAT_CONTINUE | MN_CHAT_NO_HEADER);
     if (!st && own->n_known > own->n_messages)
         st = mn_fail(err, MN_INVALID,
                      "mn_chat_params.n_known: found %u, expected at most %u: n_messages",
@@ -298,9 +307,10 @@ static mn_status encode_chat(const mn_model *m, const mn_chat_params *p, const m
                           .bos = piece(m, mn_tokenizer_bos(m->tokenizer)),
                           .eos = piece(m, mn_tokenizer_eos(m->tokenizer))};
     const mn_jinja *tmpl = other ? other : own_template(m, chat.tools.len > 0);
+    const bool answer = !(p->flags & MN_CHAT_NO_HEADER);
     mn_status st = p->flags & MN_CHAT_CONTINUE
                        ? encode_open(m, tmpl, &chat, ids, n, err)
-                       : encode_new(m, tmpl, &chat, p->n_known, ids, n, err);
+                       : encode_new(m, tmpl, &chat, p->n_known, answer, ids, n, err);
     if (!st && chat.tools.len && !atomic_exchange(m->told, true))
         warn_of_tools(m, tmpl, &chat);
     mn_free(copy);

@@ -111,7 +111,8 @@ DRY = {**TWICE, "dry_multiplier": 3.0}
 CHANGES = {
     "messages": (ASSISTANT, {}), "prompt": ("The sun", {}), "tools": ([TOOL], {}), "tool_choice": ("required", {"tools": [TOOL], "max_tokens": 60}),
     "chat_template_kwargs": ({"verbosity": "x"}, {}), "reasoning_effort": ("none", {}), "reasoning": ({"effort": "high"}, {}), "verbosity": ("low", {}),
-    "documents": ([{"title": "a", "text": "b"}], {}), "continue_final_message": (True, {"messages": ASSISTANT}), "echo": (True, {}),
+    "documents": ([{"title": "a", "text": "b"}], {}), "continue_final_message": (True, {"messages": ASSISTANT}), "add_generation_prompt": (False, {}),
+    "echo": (True, {}),
     "add_special_tokens": (False, {}), "max_tokens": (3, {}), "n_predict": (3, {"max_tokens": None}), "max_completion_tokens": (3, {"max_tokens": None}),
     "min_tokens": (10, {"stop": ["a", "e", "o"]}), "stop": (["a", "e", "o"], {}), "include_stop_str_in_output": (True, {"stop": ["a", "e", "o"]}),
     "no_stop_trim": (True, {"stop": ["a", "e", "o"]}), "ignore_eos": (True, {"max_tokens": 400}), "n": (2, {}), "n_cmpl": (2, {}),
@@ -131,7 +132,7 @@ CHANGES = {
     "return_tokens_as_token_ids": (True, {"logprobs": True}),
 }
 # Those that need more than two requests have a function below. Values that are refused, where another value is not.
-REFUSED_VALUES = {"model": "gpt-4", "best_of": 2, "add_generation_prompt": False}
+REFUSED_VALUES = {"model": "gpt-4", "best_of": 2}
 # A value that asks for something, where a word is none.
 ASKS = {"true": False, "false": True}
 
@@ -306,6 +307,8 @@ def test_end(c):
     parts = [*MESSAGES, {"role": "assistant", "content": [{"type": "text", "text": "The"}, {"type": "text", "text": "old owl "}]}]
     assert ids(parts, **more) != ids(parts) and ids(parts, **more)[:len(ids(MESSAGES))] == ids(MESSAGES)
     assert text_of(chat(messages=ASSISTANT, **more)[1], "chat")[:1] in " ,.'"
+    header = c.post("/tokenize", {"prompt": "<|start_header_id|>assistant<|end_header_id|>\n\n", "add_special_tokens": False})[1]["tokens"]
+    assert ids(MESSAGES) == ids(MESSAGES, add_generation_prompt=False) + header
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     for messages, wrong in ((MESSAGES, more), (ASSISTANT, {**more, "add_generation_prompt": True}), ([*MESSAGES, {"role": "assistant", "content": ""}], more),
                             ([*MESSAGES, {"role": "assistant", "content": "x", "tool_calls": [call]}], more)):

@@ -106,22 +106,23 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
         return json_fail(e, "messages",
                          "the model has no chat template: use /v1/completions, or start the "
                          "server with --chat-template");
-    int continues = 0;
-    if (!chat_read_end(body, &continues, e))
+    uint32_t flags = 0;
+    if (!chat_read_end(body, &flags, e))
         return 0;
     char *messages = messages_json(s, body, e);
     char *vars = messages ? chat_variables(body, e) : NULL;
     char *tools = has_tools && vars ? cJSON_PrintUnformatted(json_field(body, "tools")) : NULL;
     const mn_chat_params params = {.size = sizeof params,
-                                   .flags = continues ? MN_CHAT_CONTINUE : 0,
+                                   .flags = flags,
                                    .history = str_of(messages),
                                    .tools = str_of(tools),
                                    .vars = str_of(vars)};
     int ok = messages && vars && (tools || !has_tools || json_no_memory(e));
     if (ok) {
         const mn_status st = mn_model_chat_with(s->a.model, &params, ids, n, &err);
-        const char *param =
-            continues && st == MN_UNSUPPORTED ? "continue_final_message" : param_of(&err);
+        const char *param = (flags & MN_CHAT_CONTINUE) && st == MN_UNSUPPORTED
+                                ? "continue_final_message"
+                                : param_of(&err);
         ok = !st || serve_library_error(&err, st, param, e);
     }
     cJSON_free(messages);

@@ -2,6 +2,7 @@
  * (chat_template_kwargs, reasoning_effort, documents), and whether the prompt ends within the last
  * message. chat_template_kwargs wins over the fields that have a name of their own. */
 #include "serve/chat_fields.h"
+#include <minerva/minerva.h>
 #include <string.h>
 
 /* ---- variables ------------------------------------------------------------------------------- */
@@ -80,27 +81,26 @@ char *chat_variables(const cJSON *body, json_error *e) {
 
 /* ---- the end of the prompt ------------------------------------------------------------------- */
 
-int chat_read_end(const cJSON *body, int *continues, json_error *e) {
+int chat_read_end(const cJSON *body, uint32_t *flags, json_error *e) {
     static const char name[] = "continue_final_message";
     const cJSON *messages = json_field(body, "messages");
     const cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
     const char *role = cJSON_GetStringValue(json_field(last, "role"));
+    int continues = 0;
     int header = -1; /* add_generation_prompt: not given */
-    *continues = 0;
-    if (!json_read_bool(body, name, continues, e) ||
+    *flags = 0;
+    if (!json_read_bool(body, name, &continues, e) ||
         !json_read_bool(body, "add_generation_prompt", &header, e))
         return 0;
-    if (!*continues && header == 0)
-        return json_fail(e, "add_generation_prompt",
-                         "add_generation_prompt: found false, expected true, or %s beside it",
-                         name);
-    if (!*continues)
-        return 1;
-    if (header == 1)
+    if (continues && header == 1)
         return json_fail(e, name, "%s: found beside add_generation_prompt: true", name);
-    if (!role || strcmp(role, "assistant") != 0 ||
-        cJSON_GetArraySize(json_field(last, "tool_calls")))
+    const int has_calls = cJSON_GetArraySize(json_field(last, "tool_calls")) > 0;
+    if (continues && (!role || strcmp(role, "assistant") != 0 || has_calls))
         return json_fail(e, name, "%s: expected a last message of the assistant without tool_calls",
                          name);
+    if (continues)
+        *flags = MN_CHAT_CONTINUE;
+    else if (header == 0)
+        *flags = MN_CHAT_NO_HEADER;
     return 1;
 }
