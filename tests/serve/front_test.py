@@ -292,13 +292,21 @@ def access():
         cert, key = certificate(folder)
         flags_of_both = "--api-key", keys
         with served.Server(MINERVA, "--device", "cpu", "--tls-cert", cert, "--tls-key", key, *flags_of_both, key="alpha") as s, \
-                Front([s.url], "--replica-ca", cert, *flags_of_both, key="alpha") as front:
+                Front([s.url], "--replica-ca", cert, *flags_of_both, "-v", "--log-format", "json", key="alpha") as front:
             body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
             assert ask(front.url, "POST", "/v1/completions", body)[0] == 401
             status, headers, text = ask(front.url, "POST", "/v1/completions", body, {"Authorization": "Bearer beta", "X-Request-Id": "r-17"})
             assert status == 200 and headers["X-Request-Id"] == "r-17" and json.loads(text)["usage"]["completion_tokens"] == 4, text
             status, _, text = ask(front.url, "POST", "/v1/completions", {**body, "max_tokens": -1}, {"Authorization": "Bearer beta"})
             assert status == 400 and json.loads(text)["error"]["param"] == "max_tokens", text
+            status, headers, text = ask(front.url, "POST", "/v1/completions", {**body, "model": "storyteller", "stream": True,
+                                                                               "stream_options": {"include_usage": True}}, {"X-Api-Key": "beta"})
+            assert status == 200 and text.endswith("data: [DONE]\n\n"), text
+            until(lambda: headers["X-Request-Id"] in front.text())
+            log = {x["id"]: x for x in map(json.loads, re.findall(r"^{.*}$", front.text(), re.M))}
+            for found in log["r-17"], log[headers["X-Request-Id"]]:
+                assert (found["key"], found["status"], found["completion_tokens"]) == ("2", 200, 4) and found["prompt_tokens"] > 2, found
+            assert found["model"] == "storyteller" and 0 < found["first_s"] <= found["total_s"], found
             named = set(re.findall(r"`(\w+)`", open(DOC).read().split("| name of a front | kind | |")[1].split("\n\n")[0])) - {"replica", "status"}
             found = ask(front.url, "GET", "/metrics", None, {"Authorization": "Bearer alpha"})[2]
             found = {n[len("minerva_"):] for n in re.findall(r"^# TYPE (\w+)", found, re.M)}

@@ -28,7 +28,7 @@ static const char *key_of(const serve *s, const http_request *r, char *store, si
 }
 
 static void put_z(buffer *out, int as_json, const char *name, const char *value) {
-    if (!value)
+    if (!value || !*value)
         return;
     put_format(out, as_json ? ",\"%s\":" : " %s=", name);
     json_stringz(out, value);
@@ -52,7 +52,7 @@ void access_log_write(const serve *s, const http_request *r) {
     put_z(&out, as_json, "key", key_of(s, r, key, sizeof key));
     put_z(&out, as_json, "method", r->method);
     put_z(&out, as_json, "path", r->path);
-    put_z(&out, as_json, "model", r->n_prompt ? s->name : NULL);
+    put_z(&out, as_json, "model", *r->model || !r->n_prompt ? r->model : s->name);
     put_number(&out, as_json, "status", r->status ? r->status : CLIENT_LEFT);
     if (r->n_prompt) {
         put_number(&out, as_json, "prompt_tokens", (double)r->n_prompt);

@@ -25,7 +25,9 @@ typedef struct http_request {
     int admitted;         /* the application's: it counts among the requests of its key */
     char id[HTTP_ID + 1]; /* X-Request-Id: the client's, else one of this server */
     double since;         /* seconds(): its head had arrived */
-    /* the application's, for the access log: tokens; seconds(): the first text, or 0 */
+    /* the application's, for the access log: the model that was asked for, of a front; tokens;
+     * seconds(): the first text, or 0 */
+    char model[96];
     uint64_t n_prompt, n_new;
     double first_at;
 } http_request;

@@ -49,6 +49,20 @@ static void give_up(relay_request *q, unsigned status, const char *message) {
     http_end(q->http);
 }
 
+/* The tokens that an answer, or a piece of one, says it used: for the access log. In texts of an
+ * answer the quotes of the mark would be escaped. */
+static void note_usage(relay_request *q, const buffer *text) {
+    static const char mark[] = "\"usage\":{\"prompt_tokens\":";
+    const char *at = text->n ? memmem(text->p, text->n, mark, sizeof mark - 1) : NULL;
+    unsigned long long n_prompt = 0;
+    unsigned long long n_new = 0;
+    if (!at ||
+        sscanf(at + sizeof mark - 1, "%llu,\"completion_tokens\":%llu", &n_prompt, &n_new) < 1)
+        return;
+    q->http->n_prompt = n_prompt;
+    q->http->n_new = n_new;
+}
+
 /* The answer of a server as it is. */
 static void answer_whole(relay_request *q, const upstream_call *c) {
     const int status = upstream_status(c);
@@ -65,6 +79,7 @@ static void answer_whole(relay_request *q, const upstream_call *c) {
     }
     if (status == 401)
         http_header(q->http, "WWW-Authenticate", "Bearer");
+    note_usage(q, &q->whole);
     http_answer(q->http, (unsigned)status, upstream_type(c), &q->whole);
 }
 
@@ -76,6 +91,7 @@ static void pass_on(relay_request *q, const buffer *out) {
         q->began = 1;
         http_begin(q->http, "text/event-stream");
     }
+    note_usage(q, out);
     http_put(q->http, out->p, out->n);
     if (http_unsent(q->http) > UNSENT_MAX)
         http_drop(q->http);
@@ -97,8 +113,10 @@ static int on_body(void *arg, const char *bytes, size_t n) {
     }
     const int had_token = q->stream.has_token;
     const int ok = relay_stream_feed(&q->stream, bytes, n, &out);
-    if (q->stream.has_token && !had_token)
-        histogram_add(&q->owner->counts.first_token, seconds() - q->since);
+    if (q->stream.has_token && !had_token) {
+        q->http->first_at = seconds();
+        histogram_add(&q->owner->counts.first_token, q->http->first_at - q->since);
+    }
     if (out.n)
         pass_on(q, &out);
     buffer_free(&out);
@@ -312,6 +330,9 @@ static void read_body(relay_request *q) {
         return;
     prompt_blocks_read(&q->blocks, body, key ? key : "");
     q->repeats = is_repeatable(body);
+    const cJSON *model = cJSON_GetObjectItemCaseSensitive(body, "model");
+    if (cJSON_IsString(model))
+        snprintf(q->http->model, sizeof q->http->model, "%s", model->valuestring);
     cJSON_Delete(body);
 }
 
