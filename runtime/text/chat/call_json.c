@@ -142,7 +142,8 @@ static void call_without_args(mn_calls *s) {
     s->json.has_args = true;
 }
 
-/* Behind a mark a call without arguments is one: models write so for tools that have none. */
+/* Behind a mark, or with a tool's name, a call without arguments is one: models write so for tools
+ * that have none. */
 static mn_call_step end_call(mn_calls *s) {
     mn_call_json *j = &s->json;
     if (j->wrapped) { /* what surrounds the function is not looked at */
@@ -151,7 +152,7 @@ static mn_call_step end_call(mn_calls *s) {
         j->value = MN_CALL_OTHER_VALUE;
         return MN_CALL_MORE;
     }
-    if (!j->has_name || (!j->has_args && !s->marked))
+    if (!j->has_name || (!j->has_args && !s->marked && !mn_calls_is_tool(s)))
         return MN_CALL_BAD;
     if (!j->has_args)
         call_without_args(s);

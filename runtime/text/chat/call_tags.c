@@ -242,6 +242,14 @@ static value_end next_value(const mn_calls *s, const char *text, size_t n) {
     return is_key ? NEXT_VALUE : NO_END;
 }
 
+/* The mark behind the call, in a line of its own, and white space: the end of the answer decides
+ * whether the ends of value and function were left out. */
+static bool may_end_all(const mn_calls *s, const char *text, size_t n) {
+    while (n && is_space(text[n - 1]))
+        n--;
+    return mn_calls_on_close(s, text, n) >= 0;
+}
+
 /* What the text, which stands in a value, is on the way to. The tag at the end has its line break
  * in front of it, or none. */
 static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
@@ -254,6 +262,8 @@ static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
     const value_end function = ends_function(s, tag, left);
     if (function != NO_END || !line)
         return function;
+    if (may_end_all(s, tag, left))
+        return MAY_END;
     return next_value(s, tag, left);
 }
 
@@ -304,8 +314,10 @@ static mn_call_step end_function(mn_calls *s, bool at_mark) {
 
 static mn_call_step in_name(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
-    if (c != '>') {
-        const bool wrong = (unsigned char)c <= 0x20 || c == '<' || c == '"';
+    if (c == '"')
+        return MN_CALL_MORE; /* around the name */
+    if (c != '>' && !(c == '\n' && mn_calls_is_tool(s))) {
+        const bool wrong = (unsigned char)c <= 0x20 || c == '<';
         return !wrong && mn_calls_name(s, c) ? MN_CALL_MORE : MN_CALL_BAD;
     }
     if (!s->n_name || !mn_calls_may_call(s))
@@ -371,6 +383,10 @@ static mn_call_step in_gap(mn_calls *s, char c) {
 
 static mn_call_step end_key(mn_calls *s) {
     mn_call_tags *f = &s->tags;
+    if (f->n_key > 2 && *f->key == '"' && f->key[f->n_key - 1] == '"') {
+        f->n_key = (uint16_t)(f->n_key - 2);
+        memmove(f->key, f->key + 1, f->n_key);
+    }
     announce(s);
     put_z(s, f->has_args ? ", \"" : "{\"");
     put_escaped(s, f->key, f->n_key);

@@ -102,7 +102,17 @@ static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
     return take_all(m, m->escape, n, out);
 }
 
+static bool in_word(char c) {
+    const char low = (char)(c | 0x20);
+    return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+}
+
 static mn_json_step in_string(mn_json_mend *m, char c, mn_text *out) {
+    if (m->bare && !in_word(c)) {
+        m->bare = false;
+        take(m, '"', out);
+        return mn_json_mend_push(m, c, out);
+    }
     if (m->n_escape)
         return in_escape(m, c, out);
     if (m->single && c == '"')
@@ -153,6 +163,11 @@ mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out) {
     m->skip = NULL;
     if (state == MN_JSON_STRING)
         return in_string(m, c, out);
+    if ((state == MN_JSON_KEY || state == MN_JSON_FIRST_KEY) && in_word(c)) {
+        m->bare = true;
+        take(m, '"', out);
+        return take(m, c, out);
+    }
     if (c == '\'' && state <= MN_JSON_KEY) {
         m->single = true;
         c = '"';

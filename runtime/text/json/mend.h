@@ -1,8 +1,8 @@
 /* mend.h -- JSON as models write it, which comes byte by byte, made into JSON. Line breaks and
  * other control characters inside strings become escapes, a backslash that begins no escape is
  * doubled, commas in front of a closing bracket are left out, single quotes around strings become
- * double ones, True, False and None are Python's. Whatever was pushed so far, mn_json_mend_close
- * completes it.
+ * double ones and keys without quotes get them, True, False and None are Python's. Whatever was
+ * pushed so far, mn_json_mend_close completes it.
  *
  * What could not be completed is held until it can: a member up to its value, an escape up to its
  * last digit. */
@@ -22,6 +22,7 @@ typedef struct {
     char escape[MN_JSON_MEND_ESCAPE];
     char held[MN_JSON_MEND_HELD];
     bool single;      /* the string has single quotes */
+    bool bare;        /* the key has no quotes */
     const char *skip; /* letters of None that are still to come; NULL: none */
 } mn_json_mend;
 
