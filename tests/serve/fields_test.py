@@ -292,6 +292,9 @@ def test_forms(c):
     for form in never + wrong:
         status, answer = c.post(PATHS["chat"], {**BODY["chat"], **form})
         assert status == 400 and answer["error"]["param"] in form, (form, answer)
+    for reasoning in ({"max_tokens": 5}, {"effort": 3}, {"enabled": "x"}, "low"):
+        status, answer = c.post(PATHS["chat"], {**BODY["chat"], "reasoning": reasoning})
+        assert status == 400 and answer["error"]["param"] in ("reasoning", "enabled"), (reasoning, answer)
     for tool in ({"type": "custom", "custom": {"name": "x"}}, {"type": "function"}, {"type": 3, "function": {"name": "x"}}, "x"):
         status, answer = c.post(PATHS["chat"], {**BODY["chat"], "tools": [TOOL, tool]})
         assert status == 400 and answer["error"]["param"] == "tools" and "tools[1]" in answer["error"]["message"], answer

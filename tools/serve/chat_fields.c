@@ -36,9 +36,15 @@ static int add_effort(cJSON *all, const cJSON *effort) {
 static int add_reasoning(cJSON *all, const cJSON *body, json_error *e) {
     const cJSON *reasoning = json_field(body, "reasoning");
     const cJSON *effort = json_field(reasoning, "effort");
+    const cJSON *v = NULL;
     int enabled = -1;
     if (reasoning && !cJSON_IsObject(reasoning))
         return json_fail(e, "reasoning", "reasoning: expected an object");
+    cJSON_ArrayForEach(v, reasoning) {
+        if (strcmp(v->string, "effort") != 0 && strcmp(v->string, "enabled") != 0)
+            return json_fail(e, "reasoning",
+                             "reasoning: found \"%.40s\", expected effort or enabled", v->string);
+    }
     if (effort && !cJSON_IsString(effort))
         return json_fail(e, "reasoning", "reasoning: effort: expected a string");
     if (!json_read_bool(reasoning, "enabled", &enabled, e))
