@@ -789,8 +789,9 @@ typedef struct {
     /* FINISH: from submit to the first row; from there to the first id; from submit to the first
      * id; from the first id to the last. PROMPT: the first. 0 where it did not come to that */
     uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
-    uint32_t n_preempted, pad2; /* FINISH: how often */
-    const char *message;        /* FINISH with MN_FINISH_FAILED: why; else NULL */
+    uint32_t n_preempted; /* FINISH: how often */
+    mn_status status;     /* FINISH with MN_FINISH_FAILED: why; else 0 */
+    const char *message;  /* the same in words; else NULL */
     /* FINISH: drafts that were verified, those that held, and steps that drew ids */
     uint64_t n_drafted, n_accepted, n_steps;
     uint64_t n_forced; /* FINISH: ids that a constraint left no choice about, without a step each */

@@ -315,7 +315,8 @@ static mn_status give(mn_stream *s, mn_status st, const mn_stream_event **events
     if (!st)
         st = mn_events_done(&s->events);
     if (st)
-        return mn_fail(err, st, "turning ids into text failed");
+        return mn_fail(err, st, "turning ids into text failed%s",
+                       st == MN_OUT_OF_MEMORY ? ": out of memory" : "");
     *events = s->events.list;
     *n = s->events.n;
     return MN_OK;

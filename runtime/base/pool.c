@@ -447,7 +447,8 @@ static mn_status start_threads(mn_pool *p, mn_error *err) {
         pool_worker *w = &p->workers[p->n_started];
         const int code = pthread_create(&w->thread, NULL, worker_main, w);
         if (code)
-            return mn_fail(err, MN_OUT_OF_MEMORY, "cannot start thread %u of %u: %s",
+            return mn_fail(err, MN_OUT_OF_MEMORY,
+                           "cannot start thread %u of %u: out of memory, or too many threads (%s)",
                            p->n_started + 1, p->n_workers, strerror(code));
     }
     return MN_OK;

@@ -112,7 +112,9 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     uint32_t slot;
     *admitted = false;
     if (positions_of(job) > atomic_load(&s->max_positions)) {
-        mn_job_end(s, job, MN_FINISH_FAILED, "the KV cache of this device is too small");
+        mn_error why = MN_ERROR_INIT;
+        mn_fail(&why, MN_OUT_OF_MEMORY, "the KV cache of this device is too small");
+        mn_job_end(s, job, MN_FINISH_FAILED, &why);
         *admitted = true;
         return MN_OK;
     }
@@ -139,7 +141,7 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
         mn_preempt(s, slot, NULL); /* it waits again */
         return st;
     }
-    mn_job_end(s, job, MN_FINISH_FAILED, err->msg); /* the device cannot do what it asks for */
+    mn_job_end(s, job, MN_FINISH_FAILED, err); /* the device cannot do what it asks for */
     return MN_OK;
 }
 
@@ -162,9 +164,9 @@ static void unlink_waiting(mn_session *s, const mn_job *job) {
     s->serve.n_waiting--;
 }
 
-void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const char *message) {
+void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
     mn_serving *v = &s->serve;
-    mn_event_finish(s, job, finish, message);
+    mn_event_finish(s, job, finish, why);
     if (job->slot >= 0) {
         mn_seq_release(s, (uint32_t)job->slot);
         v->n_running--;

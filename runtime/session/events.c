@@ -96,7 +96,7 @@ void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_
         add_score(s, job, score, e);
 }
 
-void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message) {
+void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
     mn_request_event *e = append(s, job, MN_REQUEST_FINISH);
     e->finish = finish;
     e->n_preempted = job->n_preempted;
@@ -105,8 +105,10 @@ void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *mes
     e->n_steps = job->n_steps;
     e->n_forced = job->n_forced;
     s->serve.n_finished[finish]++;
-    if (message)
-        e->message = mn_arena_strndup(&s->serve.data, message, strlen(message));
+    if (why) {
+        e->status = why->status;
+        e->message = mn_arena_strndup(&s->serve.data, why->msg, strlen(why->msg));
+    }
     if (!job->first_ns)
         return;
     e->prefill_ns = job->first_ns - job->started_ns;

@@ -412,7 +412,7 @@ bool mn_job_precedes(const mn_job *a, const mn_job *b);
 void mn_job_enqueue(mn_session *s, mn_job *job); /* into waiting, by priority and order */
 mn_status mn_jobs_admit(mn_session *s, mn_error *err);
 /* The job leaves its slot or the waiting list, with its last event. */
-void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const char *message);
+void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const mn_error *why);
 
 /* events.c. Room for n more events. */
 mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err);
@@ -423,7 +423,7 @@ void mn_event_prompt(mn_session *s, mn_job *job);
 void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score);
 /* Keeps what a row told of the prompt's token `at`. */
 void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score);
-void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const char *message);
+void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const mn_error *why);
 
 /* session.c: tokens of the sequence that were not told yet are dropped. */
 void mn_session_untell(mn_session *s, int32_t seq);

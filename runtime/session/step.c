@@ -325,7 +325,7 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     mn_token token;
     if (id < 0) {
         end_failed(s, o, id, &token, &why);
-        mn_job_end(s, job, MN_FINISH_FAILED, why.msg);
+        mn_job_end(s, job, MN_FINISH_FAILED, &why);
         return;
     }
     take(s, o, id, &token);
@@ -418,7 +418,7 @@ static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_er
         const mn_sequence *q = &s->seqs[i];
         const mn_error *why = q->used && q->running ? mn_guide_failure(q->guide) : NULL;
         if (why && q->job) {
-            mn_job_end(s, q->job, MN_FINISH_FAILED, why->msg);
+            mn_job_end(s, q->job, MN_FINISH_FAILED, why);
         } else if (why) {
             const mn_status one = end_guided(s, t, i, why, st ? NULL : err);
             st = st ? st : one;

@@ -43,6 +43,11 @@ static void end(engine *e) {
     _exit(0);
 }
 
+/* The front starts another engine, which goes on. */
+static _Noreturn void no_more_memory(void) {
+    _exit(complain(EXIT_NO_MEMORY, "engine: out of memory"));
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* Sends what is in the buffer. The front reads all the time; if it is gone, this is the end. */
@@ -55,7 +60,7 @@ static void flush(engine *e) {
         at += n > 0 ? (size_t)n : 0;
     }
     if (e->out.failed)
-        _exit(EXIT_NO_MEMORY);
+        no_more_memory();
     buffer_clear(&e->out);
 }
 
@@ -176,8 +181,11 @@ static void *read_messages(void *arg) {
     struct pollfd poll_fd = {.fd = e->fd, .events = POLLIN};
     for (;;) {
         const int ready = poll(&poll_fd, 1, BEAT_MS);
-        if (ready > 0 && wire_fill(&e->in, e->fd) < 0)
+        if (ready > 0 && wire_fill(&e->in, e->fd) < 0) {
+            if (errno == ENOMEM)
+                no_more_memory();
             end(e);
+        }
         int found = wire_next(&e->in, &m);
         while (found > 0 && on_message(e, &m))
             found = wire_next(&e->in, &m);
@@ -441,8 +449,11 @@ static int receive_open(engine *e, wire_open *m) {
     wire_message first;
     int found = 0;
     while (found == 0) {
-        if (wire_fill(&e->in, e->fd) < 0)
+        if (wire_fill(&e->in, e->fd) < 0) {
+            if (errno == ENOMEM)
+                no_more_memory();
             _exit(0);
+        }
         found = wire_next(&e->in, &first);
     }
     return found > 0 && first.type == WIRE_OPEN && wire_get_open(&first, m) &&
@@ -456,6 +467,7 @@ static void set_signals(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
+#define THREAD_ERROR "engine: cannot start a thread: out of memory, or too many threads"
 int engine_main(int fd, int blame) {
     static engine e; /* the reading thread uses it until the process ends */
     wire_open open;
@@ -470,14 +482,14 @@ int engine_main(int fd, int blame) {
                                      "minerva serve");
     set_flags(&e, &open);
     if (pthread_create(&reader, NULL, beat_while_loading, &e) != 0)
-        return complain(EXIT_FAILED, "engine: cannot start a thread: %s", strerror(errno));
+        return complain(EXIT_NO_MEMORY, THREAD_ERROR);
     pthread_detach(reader);
     int code = open_sessions(&e, &open);
     if (code)
         return code;
     send_ready(&e);
     if (pthread_create(&reader, NULL, read_messages, &e) != 0)
-        return complain(EXIT_FAILED, "engine: cannot start a thread: %s", strerror(errno));
+        return complain(EXIT_NO_MEMORY, THREAD_ERROR);
     if (e.work)
         return compute(&e);
     pthread_join(reader, NULL);

@@ -336,7 +336,7 @@ static void on_finish(serve *s, generation *g, const wire_event *m) {
     snprintf(message, sizeof message, "%.*s", (int)(m->message.len < 500 ? m->message.len : 500),
              m->message.ptr ? m->message.ptr : "");
     all->finished[FINISHED_ERROR]++;
-    answer_fail(g->answer, 500, "server_error",
+    answer_fail(g->answer, m->status == MN_OUT_OF_MEMORY ? 503 : 500, "server_error",
                 message[0] ? message : "the engine ended the generation");
 }
 

@@ -275,6 +275,8 @@ static void pass_event(pass *p, wire_event *m) {
     u32(p, &m->kind);
     i32(p, &m->token);
     i32(p, &m->finish);
+    i32(p, &m->status);
+    u32(p, &m->pad);
     u32(p, &m->n_cached);
     u32(p, &m->n_drawn);
     u32(p, &m->n_preempted);
@@ -388,6 +390,7 @@ static int make_room(wire_in *in) {
 }
 
 int wire_fill(wire_in *in, int fd) {
+    errno = 0;
     if (!make_room(in))
         return -1;
     const ssize_t got = read(fd, in->bytes + in->n, in->cap - in->n);

@@ -109,6 +109,8 @@ typedef struct {
     const float *prompt_logprobs, *prompt_top_logprobs;
     const int32_t *prompt_top_ids;
     uint64_t queued_ns, prefill_ns, first_ns, decode_ns;
+    int32_t status; /* FINISH with MN_FINISH_FAILED: a mn_status, and the library's message */
+    uint32_t pad;
     mn_str message;
     uint64_t n_drafted, n_accepted;
 } wire_event;
@@ -152,7 +154,7 @@ typedef struct {
 } wire_in;
 
 /* Reads once from fd. 1: bytes came; 0: none now (EAGAIN, EINTR); -1: the other side has ended, or
- * an error, or out of memory. */
+ * an error, or out of memory (errno: ENOMEM). */
 int wire_fill(wire_in *in, int fd);
 /* The next message. 1: *out is one; 0: it is not complete yet; -1: not a message. */
 int wire_next(wire_in *in, wire_message *out);

@@ -108,6 +108,7 @@ static wire_event event_of(const mn_request_event *e) {
                       .n_cached = e->n_cached,
                       .n_drawn = e->n_drawn,
                       .n_preempted = e->n_preempted,
+                      .status = e->status,
                       .n_drafted = e->n_drafted,
                       .n_accepted = e->n_accepted,
                       .logprob = e->logprob,
