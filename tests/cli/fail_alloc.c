@@ -7,7 +7,6 @@
  *   FAIL_ALLOC_COUNT   a file of at least 4096 bytes: the count is its first 8 bytes
  *   FAIL_ALLOC_AT      N, from 1; 0 or absent: all succeed and are counted. "N+": all from N on
  *   FAIL_ALLOC_TRACE   a file that the call chain of the failure is appended to */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -19,6 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* They take the place of the C library's, whatever the build hides. */
+#pragma GCC visibility push(default)
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
@@ -91,11 +92,19 @@ int posix_memalign(void **p, size_t align, size_t n) {
     return 0;
 }
 
-void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
+/* Both names of the call, whatever the width of off_t. */
+static void *map(void *at, size_t n, int prot, int flags, int fd, int64_t offset) {
     if (fails())
         return MAP_FAILED;
     return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, offset);
 }
+void *map_short(void *, size_t, int, int, int, int64_t) __asm__("mmap");
+void *map_long(void *, size_t, int, int, int, int64_t) __asm__("mmap64");
 
-void *mmap64(void *at, size_t n, int prot, int flags, int fd, off_t offset)
-    __attribute__((alias("mmap")));
+void *map_short(void *at, size_t n, int prot, int flags, int fd, int64_t offset) {
+    return map(at, n, prot, flags, fd, offset);
+}
+
+void *map_long(void *at, size_t n, int prot, int flags, int fd, int64_t offset) {
+    return map(at, n, prot, flags, fd, offset);
+}
