@@ -2,7 +2,7 @@
 # gpu_tests.sh BUILD [PART...] -- everything that needs an NVIDIA GPU, in one command, on a machine that has one.
 # gpu_tests.sh pack BUILD TO   -- gathers what a bare machine needs of a build (with its libraries) into the folder TO,
 #                                 so that `TO/run/tools/gpu_tests.sh TO PART...` from the source tree finds it all.
-# PART: devices kernels gemm lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
+# PART: devices kernels gemm sweep (products by numbers of rows) lost check golden forms encoders segments (cuda beside a plugin of two operations) batch session (late
 # stops, forks, reuse) driver (none, too old) twice (two processes) group (two cards as one) ranks (two cards as one, by two processes)
 # group_stub ranks_stub (both on one card, with a stand-in for NCCL) memory (what a load takes beside its estimate) split (a card whose
 # memory another process holds) memcheck racecheck bench; default: all but group and ranks, which want two cards and NCCL; on one card
@@ -21,7 +21,7 @@ if [ "${1:-}" = pack ]; then
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
     mkdir -p "$to/tests/unit" "$to/tests/stub"
     cp "$build/tests/stub/vendor2.so" "$build/tests/stub/libnccl_stub.so" "$to/tests/stub/"
-    for f in test_cuda test_cuda_lost bench_ahead bench_cuda cuda_gemm gpu_hold libold_driver.so; do
+    for f in test_cuda test_cuda_lost bench_ahead bench_cuda sweep_cuda cuda_gemm gpu_hold libold_driver.so; do
         cp "$build/tests/kernels/$f" "$to/tests/kernels/"
     done
     for f in session requests scores; do
@@ -222,6 +222,7 @@ for part in "$@"; do
     case $part in
     devices) step devices devices ;;
     kernels) step kernels "$build/tests/kernels/test_cuda" ;;
+    sweep) step sweep "$build/tests/kernels/sweep_cuda" ;;
     gemm) step gemm "$build/tests/kernels/cuda_gemm" ;;
     lost) step lost "$build/tests/kernels/test_cuda_lost" ;;
     check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;

@@ -1,6 +1,7 @@
 /* few_sm90.cuh -- LINEAR of 2 to 64 rows, and MOE_LINEAR, on Hopper: weight rows are the 64 rows of
  * a warpgroup's product and come from registers, so that packed weights are unpacked where they are
- * used and read once for N rows of x, which lie in shared memory.
+ * used and read once for N rows of x, which lie in shared memory. Pairs of an expert are parts of
+ * at most N, each with works of its own, so that an expert that most rows chose is not one block's.
  *
  * A block has a tile of 128 weight rows (GLU: 64 of gate and the 64 of up, eight and eight in
  * turn), 16 for each of eight warps, and goes through stages of 128 k (of a float 64). A thread
@@ -134,6 +135,21 @@ template <class T, int N> struct few_shared {
     int at[shape::GROUPS][N];
 };
 
+/* At most N pairs of an expert, from `first` on; or all rows of an ordinary product. */
+struct few_part {
+    int expert, first, count;
+};
+/* Pairs of each of the parts that n of an expert make, but for the last one. */
+template <int N> __host__ __device__ __forceinline__ int few_each(int n) {
+    const int parts = (n + N - 1) / N;
+    return parts > 1 ? ((n + parts - 1) / parts + 7) / 8 * 8 : n;
+}
+
+/* The width of a product of so many rows. */
+template <int N> __host__ __device__ __forceinline__ int few_width(int rows) {
+    return N > 32 && rows <= 32 ? 32 : N;
+}
+
 /* Warps whose sums a block of a cluster finishes: from the first on, up to the next one's first. */
 __host__ __device__ __forceinline__ int few_first_warp(int rank, int split) {
     return (rank * 8 + split - 1) / split;
@@ -144,51 +160,62 @@ __host__ __device__ __forceinline__ int few_most_warps(int split) {
 
 #ifdef CU_SM90A
 /* ---- which rows ------------------------------------------------------------------------------ */
-/* A pass of a work: a tile of an expert (or of the matrix) and up to N rows of x from r0 on. */
-struct few_pass {
-    int work;
-    int r0;
-};
-/* What all passes have in common. list: expert, first pair, pairs of each expert that has any. */
+/* What all works have in common, a work being a tile and a part. list: the parts. */
 struct few_job {
     int works;
     int step; /* clusters */
     int tiles;
     int begin, end; /* units of this block */
-    const int *list;
+    const few_part *list;
 };
 
-__device__ __forceinline__ int few_part(const cu_linear &a, const few_job &j, int work, int i) {
-    return j.list[3 * (work / j.tiles) + i];
-}
-__device__ __forceinline__ int few_expert(const cu_linear &a, const few_job &j, int work) {
-    return a.experts.of ? few_part(a, j, work, 0) : 0;
-}
-__device__ __forceinline__ int few_count(const cu_linear &a, const few_job &j, int work) {
-    return a.experts.of ? few_part(a, j, work, 2) : a.rows;
-}
-template <int N>
-__device__ __forceinline__ few_pass few_next(const cu_linear &a, const few_job &j, few_pass p) {
-    p.r0 += N;
-    if (p.r0 < few_count(a, j, p.work))
-        return p;
-    return few_pass{p.work + j.step, 0};
+__device__ __forceinline__ few_part few_part_of(const cu_linear &a, const few_job &j, int work) {
+    if (a.experts.of)
+        return j.list[work / j.tiles];
+    return few_part{0, 0, a.rows};
 }
 
-/* Fills the list; returns how many experts it has. All threads; ends with a barrier. */
-__device__ __forceinline__ int few_list(const cu_experts &e, int *list) {
+/* The sum of n over the threads before this one, and over all of them. warps: an int for each. */
+__device__ __forceinline__ int few_before(int n, int *warps, int *all) {
+    const int warp = threadIdx.x / 32;
+    int sum = n;
+    for (int o = 1; o < 32; o *= 2) {
+        const int other = __shfl_up_sync(~0u, sum, o);
+        sum += threadIdx.x % 32 >= o ? other : 0;
+    }
+    if (threadIdx.x % 32 == 31)
+        warps[warp] = sum;
+    __syncthreads();
+    int before = sum - n;
+    *all = 0;
+    for (int i = 0; i < (int)blockDim.x / 32; i++) {
+        before += i < warp ? warps[i] : 0;
+        *all += warps[i];
+    }
+    __syncthreads();
+    return before;
+}
+
+/* Fills the list; returns how many parts it has. All threads; ends with a barrier. */
+template <int N>
+__device__ __forceinline__ int few_list(const cu_experts &e, int *warps, few_part *list) {
     int n = 0;
     for (int base = 0; base < e.n_active; base += blockDim.x) {
         const int i = base + threadIdx.x;
         const int expert = i < e.n_active ? __ldcg(&e.active[i]) : -1;
-        if (expert >= 0) {
-            const int first = __ldcg(&e.start[expert]);
-            list[3 * i] = expert;
-            list[3 * i + 1] = first;
-            list[3 * i + 2] = __ldcg(&e.start[expert + 1]) - first;
+        const int first = expert >= 0 ? __ldcg(&e.start[expert]) : 0;
+        const int end = expert >= 0 ? __ldcg(&e.start[expert + 1]) : 0;
+        const int each = few_each<N>(end - first);
+        const int parts = end > first ? (end - first + each - 1) / each : 0;
+        int all;
+        const int at = n + few_before(parts, warps, &all);
+        for (int k = 0; k < parts; k++) {
+            const int from = first + k * each;
+            list[at + k] = few_part{expert, from, min(each, end - from)};
         }
-        n += __syncthreads_count(expert >= 0);
+        n += all;
     }
+    __syncthreads();
     return n;
 }
 
@@ -221,7 +248,7 @@ __device__ __forceinline__ few_source few_source_of(const cu_linear &a, const fe
     few_source s = {};
     if (work >= j.works)
         return s;
-    const int64_t expert = few_expert(a, j, work);
+    const int64_t expert = few_part_of(a, j, work).expert;
     const int tile = work % j.tiles;
     const int warp = threadIdx.x / 32;
     const int g = threadIdx.x % 32 / 4;
@@ -242,23 +269,21 @@ template <int GROUP> __device__ __forceinline__ void few_group_sync(int group) {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(GROUP) : "memory");
 }
 
-/* Where the rows of a pass begin, by a group of warps; keep: its pairs, too. */
+/* Where the rows of a part begin, by a group of warps; keep: its pairs, too. */
 template <class T, int N>
-__device__ __forceinline__ void few_aim(const cu_linear &a, const few_job &j, few_pass p, int *at,
-                                        int group, int *keep) {
+__device__ __forceinline__ void few_aim(const cu_linear &a, few_part p, int *at, int group,
+                                        int *keep) {
     constexpr int GROUP = few_shape<T, N>::GROUP;
-    const int rows = few_count(a, j, p.work) - p.r0;
-    const int first = a.experts.of ? few_part(a, j, p.work, 1) + p.r0 : 0;
     few_group_sync<GROUP>(group);
     for (int n = threadIdx.x % GROUP; n < N; n += GROUP) {
-        int row = p.r0 + n;
-        if (a.experts.of && n < rows) {
-            const int pair = __ldcg(&a.experts.pairs[first + n]);
+        int row = p.first + n;
+        if (a.experts.of && n < p.count) {
+            const int pair = __ldcg(&a.experts.pairs[row]);
             row = pair / a.experts.x_div;
             if (keep)
                 keep[n] = pair;
         }
-        at[n] = n < rows ? row * a.x_ld : -1;
+        at[n] = n < p.count ? row * a.x_ld : -1;
     }
     few_group_sync<GROUP>(group);
 }
@@ -275,12 +300,13 @@ template <class T, int N> struct few_x {
     static __device__ __forceinline__ int row(int m) {
         return threadIdx.x % shape::GROUP / ACROSS + m * ROWS;
     }
-    __device__ __forceinline__ void load(const cu_linear &a, const int *at, int unit) {
+    /* width: rows from there on are not read by the product */
+    __device__ __forceinline__ void load(const cu_linear &a, const int *at, int unit, int width) {
         const int k = unit * shape::K + piece() * 8;
         const uint16_t *x = (const uint16_t *)a.x + k;
 #pragma unroll
         for (int m = 0; m < EACH; m++) {
-            const int from = at[row(m)];
+            const int from = m * ROWS < width ? at[row(m)] : -1;
             v[m] = make_uint4(0, 0, 0, 0);
             if (from >= 0 && k < a.x_ld)
                 v[m] = __ldcg((const uint4 *)(x + from));
@@ -288,7 +314,7 @@ template <class T, int N> struct few_x {
     }
     /* to: rows of 128 bytes, N after each other for each 64 k; vector c of row n lies at c ^ n % 8.
      * ROWS is a power of two: the low bits of row(m) are those of row(0) and of m * ROWS. */
-    __device__ __forceinline__ void store(uint32_t to) const {
+    __device__ __forceinline__ void store(uint32_t to, int width) const {
         const int n = row(0);
         const int c = T::PACKED ? piece() / 2 % 4 * 2 : piece() / 4 * 4;
         uint32_t first = to + n * 128 + (c ^ (n & 7)) * 16;
@@ -300,6 +326,8 @@ template <class T, int N> struct few_x {
         for (int m = 0; m < EACH; m++) {
             const uint32_t line = m * ROWS * 128;
             const uint32_t at = first ^ (m * ROWS & 7) * 16;
+            if (m * ROWS >= width)
+                break;
             if (T::PACKED) {
                 shared_store(line + at, v[m].x, v[m].z);
                 shared_store(line + (at ^ 16), v[m].y, v[m].w);
@@ -315,35 +343,32 @@ template <class T, int N> struct few_x {
 
 template <class T, int N>
 __device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job,
-                                          few_shared<T, N> &sh, char *base, few_pass now) {
+                                          few_shared<T, N> &sh, char *base, int work) {
     using shape = few_shape<T, N>;
     const int group = (threadIdx.x - FEW_THREADS) / shape::GROUP;
     const uint32_t x_at = shared_at(base) + shape::X_AT;
     int stage = 0;
     int list = 0;
-    int aimed = -1; /* r0 of the rows that sh.at has, of an ordinary product */
-    if (!a.experts.of) {
-        few_aim<T, N>(a, job, now, sh.at[group], group, NULL);
-        aimed = now.r0;
-    }
+    if (!a.experts.of)
+        few_aim<T, N>(a, few_part_of(a, job, work), sh.at[group], group, NULL);
     cu_wait();
     uint32_t parity = 1; /* a fresh barrier's phase before the first counts as over */
-    while (now.work < job.works) {
+    for (; work < job.works; work += job.step) {
+        const int width = few_width<N>(few_part_of(a, job, work).count);
         for (int unit = job.begin; unit < job.end; unit++) {
             if (stage % shape::GROUPS == group) {
                 const uint32_t empty = shared_at(&sh.empty[stage]);
                 few_x<T, N> x;
                 const bool first =
-                    unit < job.begin + shape::GROUPS; /* of the group's in the pass */
-                if (first && (a.experts.of || aimed != now.r0)) {
+                    unit < job.begin + shape::GROUPS; /* of the group's in the work */
+                if (first && a.experts.of) {
                     int *keep = unit == job.begin ? sh.pairs[list] : NULL;
                     barrier_wait(empty, parity);
-                    few_aim<T, N>(a, job, now, sh.at[group], group, keep);
-                    aimed = now.r0;
+                    few_aim<T, N>(a, few_part_of(a, job, work), sh.at[group], group, keep);
                 }
-                x.load(a, sh.at[group], unit);
+                x.load(a, sh.at[group], unit, width);
                 barrier_wait(empty, parity);
-                x.store(x_at + stage * shape::X_BYTES);
+                x.store(x_at + stage * shape::X_BYTES, width);
                 fence_products();
                 barrier_arrive(shared_at(&sh.full[stage]));
             }
@@ -356,7 +381,6 @@ __device__ __forceinline__ void few_bring(const cu_linear &a, const few_job &job
         list++;
         if (list > shape::X_STAGES)
             list = 0;
-        now = few_next<N>(a, job, now);
     }
 }
 
@@ -383,16 +407,16 @@ __device__ __forceinline__ few_outputs few_outputs_of(const cu_linear &a, int64_
     return o;
 }
 
-/* Four sums of a lane: of its two weight rows, each times row n of the pass and the one behind. */
+/* Four sums of a lane: of its two weight rows, each times row n of the part and the one behind. */
 struct few_four {
     int64_t row[2]; /* of y; -1 = none */
     float more[4];  /* residual */
-    __device__ __forceinline__ void begin(const cu_linear &a, const few_outputs &o, few_pass p,
-                                          int rows, const int *pairs, int n) {
+    __device__ __forceinline__ void begin(const cu_linear &a, const few_outputs &o, few_part p,
+                                          const int *pairs, int n) {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            const bool in = p.r0 + n + c < rows;
-            row[c] = in ? p.r0 + n + c : -1;
+            const bool in = n + c < p.count;
+            row[c] = in ? p.first + n + c : -1;
             if (in && a.experts.of)
                 row[c] = pairs[n + c];
 #pragma unroll
@@ -448,8 +472,9 @@ __device__ __forceinline__ void few_push(const float *d, uint32_t sums, uint32_t
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
-/* Adds a stage's products: two rows' weights of each thread and the stage of x. */
-template <class T, int N>
+/* Adds a stage's products: two rows' weights of each thread and the stage of x, of which W rows are
+ * read. */
+template <class T, int N, int W>
 __device__ __forceinline__ void few_multiply(const typename few_shape<T, N>::weight w[2],
                                              uint32_t x_at, float *d) {
     constexpr int HALF = T::HALF;
@@ -463,8 +488,8 @@ __device__ __forceinline__ void few_multiply(const typename few_shape<T, N>::wei
         const uint32_t high[4] = {r0[2], r1[2], r0[3], r1[3]};
         const uint32_t at = x_at + q / 2 * (N * 128) + q % 2 * 64;
         wgmma_fence();
-        wgmma<HALF, N>(d, low, wgmma_operand(at));
-        wgmma<HALF, N>(d, high, wgmma_operand(at + 32));
+        wgmma<HALF, W>(d, low, wgmma_operand(at));
+        wgmma<HALF, W>(d, high, wgmma_operand(at + 32));
         wgmma_commit();
         wgmma_wait<1>();
     }
@@ -505,18 +530,18 @@ template <int N> __device__ __forceinline__ few_share<N> few_share_of(int rank, 
 template <class T, int N> struct few_ahead {
     using shape = few_shape<T, N>;
     using weight = typename shape::weight;
-    few_pass pass;
+    int work;
     int unit;
     few_source from;
 
-    __device__ __forceinline__ void begin(const cu_linear &a, const few_job &j, int work) {
-        pass = few_pass{work, 0};
+    __device__ __forceinline__ void begin(const cu_linear &a, const few_job &j, int first) {
+        work = first;
         unit = j.begin;
         from = few_source_of<shape::K>(a, j, work);
     }
     /* The next unit, to a slot; behind the last one nothing. */
     __device__ __forceinline__ void ask(const cu_linear &a, const few_job &j, uint32_t slot) {
-        if (pass.work < j.works) {
+        if (work < j.works) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const cu_planes &w = a.seg[from.seg[h]].w;
@@ -525,24 +550,22 @@ template <class T, int N> struct few_ahead {
         }
         copy_commit();
         unit++;
-        if (unit < j.end || pass.work >= j.works)
+        if (unit < j.end || work >= j.works)
             return;
-        const int work = pass.work;
         unit = j.begin;
-        pass = few_next<N>(a, j, pass);
-        if (pass.work != work)
-            from = few_source_of<shape::K>(a, j, pass.work);
+        work += j.step;
+        from = few_source_of<shape::K>(a, j, work);
     }
 };
 
-/* The sums of a pass to where they belong. */
+/* The sums of a work to where they belong. */
 template <class T, int N>
 __device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &job,
-                                           few_shared<T, N> &sh, const float *sums, few_pass now,
+                                           few_shared<T, N> &sh, const float *sums, int work,
                                            int list, int split, int rank, const float *d) {
-    const int64_t expert = few_expert(a, job, now.work);
-    const int tile = now.work % job.tiles;
-    const int rows = few_count(a, job, now.work);
+    const few_part now = few_part_of(a, job, work);
+    const int64_t expert = now.expert;
+    const int tile = work % job.tiles;
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
     const int *pairs = sh.pairs[list];
@@ -551,7 +574,7 @@ __device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &jo
         const few_outputs o = few_outputs_of(a, expert, tile, warp, lane / 4);
 #pragma unroll
         for (int i = 0; i < N; i += 8) {
-            four.begin(a, o, now, rows, pairs, i + 2 * (lane % 4));
+            four.begin(a, o, now, pairs, i + 2 * (lane % 4));
             four.write<T>(a, o, d + i / 2);
         }
         return;
@@ -565,7 +588,7 @@ __device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &jo
     few_push<N>(d, shared_at(sums), came, split, rank);
     for (int i = threadIdx.x; i < share.items; i += FEW_THREADS) {
         const few_outputs o = few_outputs_of(a, expert, tile, share.warp(i), lane / 4);
-        four.begin(a, o, now, rows, pairs, share.row(i)); /* reads while sums come */
+        four.begin(a, o, now, pairs, share.row(i)); /* reads while sums come */
         barrier_wait_cluster(came, 0);
         float v[4] = {0, 0, 0, 0};
         share.add_up((const float4 *)sums + i, split, v);
@@ -574,68 +597,88 @@ __device__ __forceinline__ void few_finish(const cu_linear &a, const few_job &jo
     barrier_wait_cluster(came, 0); /* what peers send has come before this block ends */
 }
 
-template <class T, int N>
-__device__ __forceinline__ void few_consume(const cu_linear &a, const few_job &job,
-                                            few_shared<T, N> &sh, char *base, few_pass now,
-                                            int split, int rank) {
+/* Where a thread that multiplies is in the rings of weights and of x. */
+template <class T, int N> struct few_place {
+    few_ahead<T, N> ahead;
+    int slot, stage;
+    uint32_t parity;
+};
+
+/* All products of a work, of W columns of sums. */
+template <class T, int N, int W>
+__device__ __forceinline__ void few_products(const cu_linear &a, const few_job &job,
+                                             few_shared<T, N> &sh, char *base, int work,
+                                             few_place<T, N> &at, float *d) {
     using shape = few_shape<T, N>;
     using weight = typename shape::weight;
     const uint32_t base_at = shared_at(base);
+    const few_source here = few_source_of<shape::K>(a, job, work);
+    for (int unit = job.begin; unit < job.end; unit++) {
+        weight w[2];
+        copy_wait<shape::STAGES - 1>();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const char *from = base + at.slot * shape::W_BYTES;
+            w[h].take(from + h * weight::BYTES, here.unit[h] + unit);
+        }
+        barrier_wait(shared_at(&sh.full[at.stage]), at.parity);
+        few_multiply<T, N, W>(w, base_at + shape::X_AT + at.stage * shape::X_BYTES, d);
+        at.ahead.ask(a, job, base_at + at.slot * shape::W_BYTES);
+        wgmma_wait<0>();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(shared_at(&sh.empty[at.stage]));
+        at.slot++;
+        if (at.slot == shape::STAGES)
+            at.slot = 0;
+        at.stage++;
+        if (at.stage == shape::X_STAGES) {
+            at.stage = 0;
+            at.parity ^= 1;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < W / 2; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
+template <class T, int N>
+__device__ __forceinline__ void few_consume(const cu_linear &a, const few_job &job,
+                                            few_shared<T, N> &sh, char *base, int work, int split,
+                                            int rank) {
+    using shape = few_shape<T, N>;
+    const uint32_t base_at = shared_at(base);
     const float *sums = (const float *)(base + shape::SUMS_AT);
-    few_ahead<T, N> ahead;
-    ahead.begin(a, job, now.work);
+    few_place<T, N> at;
+    at.ahead.begin(a, job, work);
 #pragma unroll 1
     for (int i = 0; i < shape::STAGES; i++)
-        ahead.ask(a, job, base_at + i * shape::W_BYTES);
+        at.ahead.ask(a, job, base_at + i * shape::W_BYTES);
     cu_wait();
     if (a.late)
         cu_next();
-    int slot = 0;
-    int stage = 0;
+    at.slot = 0;
+    at.stage = 0;
+    at.parity = 0;
     int list = 0;
-    uint32_t parity = 0;
-    while (now.work < job.works) {
+    for (; work < job.works; work += job.step) {
         float d[N / 2];
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             d[i] = 0;
-        const few_source here = few_source_of<shape::K>(a, job, now.work);
-        for (int unit = job.begin; unit < job.end; unit++) {
-            weight w[2];
-            copy_wait<shape::STAGES - 1>();
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const char *from = base + slot * shape::W_BYTES;
-                w[h].take(from + h * weight::BYTES, here.unit[h] + unit);
-            }
-            barrier_wait(shared_at(&sh.full[stage]), parity);
-            few_multiply<T, N>(w, base_at + shape::X_AT + stage * shape::X_BYTES, d);
-            ahead.ask(a, job, base_at + slot * shape::W_BYTES);
-            wgmma_wait<0>();
-            if (threadIdx.x % 32 == 0)
-                barrier_arrive(shared_at(&sh.empty[stage]));
-            slot++;
-            if (slot == shape::STAGES)
-                slot = 0;
-            stage++;
-            if (stage == shape::X_STAGES) {
-                stage = 0;
-                parity ^= 1;
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            asm volatile("" : "+f"(d[i])::"memory");
-        few_finish<T, N>(a, job, sh, sums, now, list, split, rank, d);
+        const int width = few_width<N>(few_part_of(a, job, work).count);
+        if (N > 32 && width == 32)
+            few_products < T, N, N<32 ? N : 32>(a, job, sh, base, work, at, d);
+        else
+            few_products<T, N, N>(a, job, sh, base, work, at, d);
+        few_finish<T, N>(a, job, sh, sums, work, list, split, rank, d);
         list++;
         if (list > shape::X_STAGES)
             list = 0;
-        now = few_next<N>(a, job, now);
     }
 }
 #endif
 
-/* Grid: clusters of `split` blocks, one for each tile; or blocks, each with every so many-th
+/* Grid: clusters of `split` blocks, one for each work; or blocks, each with every so many-th
  * work. */
 template <class T, int N>
 __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
@@ -647,10 +690,10 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
     const uint32_t before = (0u - shared_at(raw)) % 1024; /* the swizzle counts from 1024 */
     char *const base = raw + before;
     const int rank = blockIdx.x % split;
-    const few_pass first = {(int)blockIdx.x / split, 0};
+    const int first = (int)blockIdx.x / split;
     const int units = a.ld / shape::K;
     const int sums_bytes = split > 1 ? split * few_most_warps(split) * shape::FRAGMENT : 0;
-    int *list = (int *)(base + shape::SUMS_AT + sums_bytes);
+    few_part *list = (few_part *)(base + shape::SUMS_AT + sums_bytes);
     few_job job;
     job.list = list;
     job.tiles = tiles;
@@ -673,7 +716,7 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
         cluster_here();
     if (a.experts.of) {
         cu_wait();
-        job.works = tiles * few_list(a.experts, list);
+        job.works = tiles * few_list<N>(a.experts, sh.at[0], list);
     }
     const int role = __shfl_sync(~0u, (int)threadIdx.x / FEW_THREADS, 0); /* known to be a warp's */
     if (role == 0) {
@@ -688,9 +731,16 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
 
 /* ---- host ------------------------------------------------------------------------------------ */
 /* Blocks that share k: as many as are resident at once, two on a processor; all then read at the
- * same pace. */
-static inline int few_split(const mn_device *d, int tiles, int units) {
-    int split = 2 * d->sms * 9 / 10 / tiles;
+ * same pace. Of many rows a power of two: the sums of others take more room than one block of two
+ * on a processor has. */
+template <int N> static int few_split(const mn_device *d, int works, int units) {
+    const int resident = 2 * d->sms;
+    int split = resident * 9 / 10 / works;
+    if (N > 24)
+        for (split = 8; split > 1 && split * works > resident * 97 / 100;)
+            split /= 2;
+    while (N > 24 && split > 1 && split > units / 2)
+        split /= 2;
     if (split > units / 2)
         split = units / 2;
     if (split > 8)
@@ -705,15 +755,17 @@ static void few_sm90_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
     using shape = few_shape<T, N>;
     const int tile = a->epi == CU_EPI_GLU ? FEW_ROWS / 2 : FEW_ROWS;
     const int tiles = (a->total + tile - 1) / tile;
-    const int parts = a->experts.of ? a->experts.n_active : 1;
+    int parts = 1;
+    if (a->experts.of) /* at most: all but one of an expert's are half full at least */
+        parts = a->experts.n_active + a->rows / (N / 2);
     const int units = a->ld / shape::K;
-    const int split = a->experts.of ? 1 : few_split(d, tiles, units);
     const int works = tiles * parts;
+    const int split = a->experts.of ? 1 : few_split<N>(d, works, units);
     int clusters = works;
     if (split == 1 && works > 2 * d->sms)
         clusters = 2 * d->sms;
     const int sums = split > 1 ? split * few_most_warps(split) * shape::FRAGMENT : 0;
-    const int list = a->experts.of ? 12 * parts : 0;
+    const int list = a->experts.of ? (int)sizeof(few_part) * parts : 0;
     const size_t smem = 1024 + shape::SUMS_AT + sums + list;
     const dim3 grid(clusters * split);
     const int threads = FEW_THREADS + FEW_BRINGERS;
@@ -736,7 +788,7 @@ template <class T> static void few_sm90_run(mn_device *d, cudaStream_t s, const 
 
 template <class T, int N> static void few_sm90_limit(const mn_device *d) {
     cudaFuncSetAttribute((const void *)few_sm90<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         d->smem_max - 2048);
+                         d->smem_max - 4096);
 }
 template <class T> static void few_sm90_init(const mn_device *d) {
     few_sm90_limit<T, 8>(d);

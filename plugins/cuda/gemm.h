@@ -6,6 +6,8 @@
  * X [rows, ld] and W_i [n_i, ld] are both f16 or both bf16; ld is a multiple of 64, elements from K
  * to ld are zeros, base addresses are multiples of 256 bytes. Y_i [rows, ld_y]: what lies behind
  * column n_i is written as zeros, so that y can be the x of a next product.
+ * Of a segment that is a part of a wider one these columns are another part's, and stay as they
+ * are.
  * NONE: y = v. ADD: y = residual + v in f32, one segment; residual is laid out like y and may be y.
  * GLU: seg[0] is gate, seg[1] up, of one n; y is seg[0]'s.
  *
@@ -29,6 +31,7 @@ struct cu_gemm_seg {
     const float *bias; /* or NULL */
     void *y;
     int n, ld_y;
+    bool part; /* columns n to ld_y are another's */
 };
 struct cu_gemm {
     const void *x;

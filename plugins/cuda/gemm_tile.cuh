@@ -14,6 +14,7 @@ struct gemm_segment {
     const float *bias;
     void *y;
     int n, ld, first; /* first: its first piece in the line */
+    int end;          /* columns that are written */
     bool vectors;     /* rows of y (and residual) are whole vectors of four */
 };
 struct gemm_args {
@@ -33,9 +34,9 @@ struct gemm_args {
     cu_glu glu;
 };
 
-/* Columns of a segment's y, padding included. */
+/* Columns that are written of a segment's y: padding, too, but not what is another part's. */
 static inline int gemm_width(const cu_gemm_seg *s) {
-    if (s->ld_y > s->n)
+    if (!s->part && s->ld_y > s->n)
         return s->ld_y;
     return s->n;
 }
@@ -53,6 +54,7 @@ static inline void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int
         to->y = s->y;
         to->n = s->n;
         to->ld = s->ld_y;
+        to->end = gemm_width(s);
         to->first = a->pieces;
         to->vectors = s->ld_y % 4 == 0 && places % 16 == 0;
         a->pieces += (n + piece - 1) / piece;
@@ -182,7 +184,7 @@ __device__ __forceinline__ float4 gemm_four(const float *v) {
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Four columns from col on; those from ld on are not written. */
+/* Four columns from col on; those from `end` on are not written. */
 __device__ __forceinline__ void gemm_put(const gemm_segment &s, int kind, int64_t row, int col,
                                          const float v[4]) {
     void *y = s.y;
@@ -190,12 +192,12 @@ __device__ __forceinline__ void gemm_put(const gemm_segment &s, int kind, int64_
     if (!s.vectors) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (col + i < s.ld)
+            if (col + i < s.end)
                 put(y, at + i, v[i], kind);
         }
         return;
     }
-    if (col >= s.ld)
+    if (col >= s.end)
         return;
     if (kind == CU_F32) {
         *(float4 *)((float *)y + at) = gemm_four(v);

@@ -2,7 +2,8 @@
  * type. Class exact: dot products in f32 (gemv). Else matrix units (mmv), for one row of a float
  * type gemv again, which reads no more bytes and rounds less. More than CU_MANY rows: gemm.h, which
  * wants weights of 16 bits; packed ones are widened into the scratch, as many rows at a time as it
- * holds. */
+ * holds. No number of rows may cost more than its parts do (tests/kernels/sweep_cuda): where it
+ * would, rows are multiplied in several calls. */
 #include "gemm.h"
 #include "ops.h"
 
@@ -109,10 +110,14 @@ static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
 enum { CU_MANY = 64, CU_MANY_OF_EXPERT = 24, CU_MANY_PACKED_OF_EXPERT = 100 };
 static const uint64_t WIDE_BYTES = 128u << 20;
 
-/* Whether an expert's rows are worth gemm.h: packed weights must be widened for it, while Hopper's
- * few_sm90 unpacks them on the way. */
+/* Whether few_sm90 unpacks a weight on the way that must be widened for gemm.h. */
+static bool unpacks(const cu_run *r, const cu_weight *w) {
+    return w->type->widens && r->dev->cc == 90;
+}
+
+/* Whether an expert's rows are worth gemm.h. */
 static bool is_many_of_expert(const cu_run *r, const cu_weight *w, int rows) {
-    if (w->type->widens && r->dev->cc == 90)
+    if (unpacks(r, w))
         return rows > CU_MANY_PACKED_OF_EXPERT;
     return rows > CU_MANY_OF_EXPERT;
 }
@@ -146,6 +151,7 @@ static void set_gemm_segment(const cu_linear *a, int s, int64_t from, int n, con
     to->y = (char *)seg->y + from * (kind == CU_F32 ? 4 : 2);
     to->n = n;
     to->ld_y = seg->rows;
+    to->part = n < seg->rows;
 }
 
 /* A product whose weights are kept in 16 bits. */
@@ -198,6 +204,55 @@ static void gemm_widened(const cu_run *r, const cu_linear *a, const cu_type *typ
     }
 }
 
+/* How many weights a matrix has where 64 rows more cost less than to widen it, and where at least a
+ * few rows more do; measured on an H200 (tests/kernels/sweep_cuda). */
+static const int64_t HUGE_MATRIX = 400000000, LARGE_MATRIX = 49000000;
+/* Outputs that give every processor of such a card a tile of few_sm90. */
+static const int BROAD = 16896;
+
+/* How many of the first rows are multiplied in one call, so that no number of rows costs more than
+ * its parts do: packed weights go by 64 rows as long as that is less than to widen them, and a few
+ * rows beside whole tiles of gemm.h go by themselves. */
+static int rows_at_once(const cu_run *r, const cu_weight *w, const cu_linear *a, int rows) {
+    const int both = a->epi == CU_EPI_GLU ? 2 : 1;
+    const int64_t weights = (int64_t)a->total * both * a->K;
+    const int rest = rows % 128;
+    if (rows <= CU_MANY || !unpacks(r, w) || a->total * both < BROAD || weights < LARGE_MATRIX)
+        return rows;
+    if (rows <= CU_MANY + 8 || (weights >= HUGE_MATRIX && rows <= 3 * CU_MANY))
+        return CU_MANY;
+    if (weights < HUGE_MATRIX || !rest || rest > (rows < 384 ? 64 : 32))
+        return rows;
+    return rows - rest;
+}
+
+/* Rows [from, from + n) of a product. */
+static cu_linear rows_of(const cu_linear *a, int from, int n) {
+    cu_linear part = *a;
+    part.rows = n;
+    part.x = (const char *)a->x + (int64_t)from * (a->x_kind == CU_F32 ? a->K * 4 : a->x_ld * 2);
+    if (a->residual)
+        part.residual += (int64_t)from * a->seg[0].rows;
+    for (int i = 0; i < a->n_seg; i++) {
+        const int bytes = a->epi == CU_EPI_GLU && a->y_kind != CU_F32 ? 2 : 4;
+        char *y = (char *)a->seg[i].y + (int64_t)from * a->seg[i].rows * bytes;
+        part.seg[i].y = (float *)y;
+    }
+    return part;
+}
+
+static void multiply(const cu_run *r, const cu_weight *w, bool units, const cu_linear *a) {
+    const bool many = units && a->rows > CU_MANY;
+    if (many && w->type->widens)
+        gemm_widened(r, a, w->type);
+    else if (many)
+        gemm_stored(r, a, w->type);
+    else if (is_scores(r, w, a))
+        cu_scores_run(r->s, a);
+    else
+        few_rows_of(r, w->type, units, a);
+}
+
 /* Outputs [from, from + count) of a LINEAR, whose weights have one type. */
 static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
@@ -213,16 +268,14 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
         glu_after = epi != NULL;
     if (units && a.rows > 1)
         round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
-    const bool many = units && a.rows > CU_MANY;
-    cu_chose(r, u->node, name_of(many, units), w->type->name, a.rows);
-    if (many && w->type->widens)
-        gemm_widened(r, &a, w->type);
-    else if (many)
-        gemm_stored(r, &a, w->type);
-    else if (is_scores(r, w, &a))
-        cu_scores_run(r->s, &a);
-    else
-        few_rows_of(r, w->type, units, &a);
+    int left = a.rows;
+    while (left) {
+        const int n = units ? rows_at_once(r, w, &a, left) : left;
+        const cu_linear part = rows_of(&a, a.rows - left, n);
+        cu_chose(r, u->node, name_of(units && n > CU_MANY, units), w->type->name, n);
+        multiply(r, w, units, &part);
+        left -= n;
+    }
     if (glu_after)
         glu_apart(r, epi, &a);
 }

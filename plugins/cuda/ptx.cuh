@@ -237,14 +237,17 @@ __device__ __forceinline__ void wgmma(float *d, uint64_t x_at, uint64_t w_at, in
  * memory. a must stay as it is until a wait. */
 template <int KIND, int N>
 __device__ __forceinline__ void wgmma(float *d, const uint32_t a[4], uint64_t x_at) {
-    static_assert(N == 8 || N == 24 || N == 64 || N == 128, "a width with operand tables");
+    static_assert(N == 8 || N == 24 || N % 32 == 0, "a width with operand tables");
     if constexpr (N == 8) {
         WGMMA_TYPES("8", "%0,%1,%2,%3", "%4,%5,%6,%7", "8", F4(0));
     } else if constexpr (N == 24) {
         WGMMA_TYPES("24", R10() ",%10,%11", "%12,%13,%14,%15", "16", F12(0));
+    } else if constexpr (N == 32) {
+        WGMMA_TYPES("32", R10() ",%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", "20", F16(0));
     } else if constexpr (N == 64) {
         WGMMA_TYPES("64", R30 ",%30,%31", "%32,%33,%34,%35", "36", F32(0));
     } else {
+        static_assert(N == 128, "a width with operand tables");
         WGMMA_TYPES("128", R60 ",%60,%61,%62,%63", "%64,%65,%66,%67", "68", F64(0));
     }
 }

@@ -35,7 +35,8 @@ static void near(uint32_t op, uint32_t type, op_shape s, uint32_t precision, dou
 
 static void linear(void **state) {
     static const int64_t rows[] = {1, 2, 7, 8, 20, 33, 64, 65};
-    static const int64_t tiles[] = {2, 8, 20, 64, 512}; /* rows, of several tiles of outputs */
+    /* rows, of several tiles of outputs */
+    static const int64_t tiles[] = {2, 8, 20, 64, 96, 128, 200, 300, 512};
     static const int64_t ks[] = {50, 1037, 5632};
     static const int64_t ns[] = {1, 37};
     (void)state;
@@ -51,7 +52,7 @@ static void linear(void **state) {
                         near(MN_OP_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
                 }
     for (int t = 0; t < N_TYPES; t++)
-        for (int r = 0; r < 5; r++) {
+        for (int r = 0; r < 9; r++) {
             op_shape s = {
                 .rows = tiles[r],
                 .k = width(t, 700),
@@ -64,21 +65,29 @@ static void linear(void **state) {
          1e-5); /* two rows a warp */
     near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 3, .k = 96, .n = 40}, MN_PRECISION_A16, 5e-3);
     near(MN_OP_LINEAR, MN_MXFP4, (op_shape){.rows = 1, .k = 2880, .n = 40}, MN_PRECISION_A16, 5e-3);
+    /* a matrix that is widened in parts: 138 of 128 MiB */
+    near(MN_OP_LINEAR, MN_Q8_0, (op_shape){.rows = 300, .k = 256, .n = 270001}, MN_PRECISION_A16,
+         5e-3);
     /* one row, more tiles than blocks: a block has several, in one step of k each and in more */
     static const uint32_t packed[] = {MN_Q4_0, MN_Q4_K, MN_Q6_K, MN_Q8_0, MN_MXFP4, MN_MLX4_64};
     const op_shape narrow = {.rows = 1, .k = 256, .n = 13000};
     const op_shape wide = {.rows = 1, .k = 5632, .n = 9001};
+    /* parts of rows, and more of them than blocks */
+    const op_shape parts = {.rows = 200, .k = 256, .n = 18000};
+    const op_shape deep = {.rows = 130, .k = 5632, .n = 70};
     for (size_t t = 0; t < sizeof packed / sizeof *packed; t++) {
         near(MN_OP_LINEAR, packed[t], narrow, MN_PRECISION_A16, 5e-3);
         near(MN_OP_LINEAR, packed[t], wide, MN_PRECISION_A16, 5e-3);
+        near(MN_OP_LINEAR, packed[t], parts, MN_PRECISION_A16, 5e-3);
+        near(MN_OP_LINEAR, packed[t], deep, MN_PRECISION_A16, 5e-3);
     }
 }
 
 static void experts(void **state) {
-    static const int64_t rows[] = {1, 3, 8, 20, 64, 512};
+    static const int64_t rows[] = {1, 3, 8, 20, 64, 100, 150, 512};
     (void)state;
     for (int t = 0; t < N_TYPES; t++)
-        for (int r = 0; r < 6; r++)
+        for (int r = 0; r < 8; r++)
             for (int v = 0; v < 4; v++) {
                 op_shape s = {.rows = rows[r],
                               .k = width(t, 160),
@@ -88,6 +97,12 @@ static void experts(void **state) {
                               .variant = v};
                 if (rows[r] < 512)
                     near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_EXACT, 1e-5);
+                near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
+                if (rows[r] < 100)
+                    continue;
+                s.n_expert = s.n_used; /* each has all rows, in parts */
+                near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
+                s.n_expert = 60; /* each has few, while one may have all */
                 near(MN_OP_MOE_LINEAR, types[t], s, MN_PRECISION_A16, 5e-3);
             }
     for (int r = 0; r < 5; r++)

@@ -1,0 +1,140 @@
+/* sweep_cuda.c -- the time of products of the CUDA plugin by rows, from 1 to 512, for the types and
+ * shapes of models: no number of rows may cost more than its parts do. For each row of the table
+ * the times are measured through mn.profile/1 (medians), and n rows break the rule where
+ *   cost(n) > 1.05 min over a of (cost(a) + cost(n - a)), or
+ *   n / cost(n) < 0.95 of the best rate of fewer rows.
+ * Only numbers of rows in `counts` are measured; what lies between costs at most what the next one
+ * does. Prints times and what breaks a rule; the exit code is 1 where a sum of parts is cheaper.
+ *   sweep_cuda [WORD]    only rows whose name contains the word. Needs a GPU. */
+#include "case_plan.h"
+#include "harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REPEATS = 7, MOST_UNITS = 32, MOST_ROWS = 512 };
+static const int counts[] = {1,   2,   4,   8,   12,  16,  20,  24,  28,  32,  40,  48,
+                             56,  64,  65,  72,  80,  96,  97,  112, 128, 129, 144, 160,
+                             192, 193, 224, 256, 257, 320, 321, 384, 385, 448, 512};
+enum { N_COUNTS = sizeof counts / sizeof *counts };
+/* What events resolve, in us. */
+static const double GRAIN = 0.6;
+
+typedef struct {
+    const char *name;
+    uint32_t dtype;
+    int64_t n, k, n_expert, n_used;
+} row;
+
+static const row rows[] = {
+    {"q8_0 gpt-oss output", MN_Q8_0, 201088, 2880, 0, 0},
+    {"q8_0 gpt-oss q", MN_Q8_0, 4096, 2880, 0, 0},
+    {"q8_0 gpt-oss o", MN_Q8_0, 2880, 4096, 0, 0},
+    {"q8_0 gpt-oss k", MN_Q8_0, 512, 2880, 0, 0},
+    {"mxfp4 gpt-oss experts", MN_MXFP4, 2880, 2880, 32, 4},
+    {"mxfp4 gpt-oss four experts", MN_MXFP4, 2880, 2880, 4, 4},
+    {"q4_k mistral up", MN_Q4_K, 14336, 4096, 0, 0},
+    {"q4_k mistral down", MN_Q4_K, 4096, 14336, 0, 0},
+    {"q4_k mistral q", MN_Q4_K, 4096, 4096, 0, 0},
+    {"q6_k mistral output", MN_Q6_K, 32000, 4096, 0, 0},
+    {"q4_k tinyllama up", MN_Q4_K, 5632, 2048, 0, 0},
+    {"q4_k tinyllama down", MN_Q4_K, 2048, 5632, 0, 0},
+    {"q4_k tinyllama q", MN_Q4_K, 2048, 2048, 0, 0},
+    {"q4_0 tinyllama up", MN_Q4_0, 5632, 2048, 0, 0},
+    {"q5_k tinyllama up", MN_Q5_K, 5632, 2048, 0, 0},
+    {"q6_k tinyllama output", MN_Q6_K, 32000, 2048, 0, 0},
+    {"q8_0 tinyllama up", MN_Q8_0, 5632, 2048, 0, 0},
+    {"q8_0 tinyllama output", MN_Q8_0, 32000, 2048, 0, 0},
+    {"bf16 tinyllama up", MN_BF16, 5632, 2048, 0, 0},
+    {"f16 tinyllama up", MN_F16, 5632, 2048, 0, 0},
+    {"f16 tinyllama output", MN_F16, 32000, 2048, 0, 0},
+};
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A step's time in us with the case's values, a median; below 0: it does not run. */
+static double time_step(const h_plugin *p, case_plan *plan, const int64_t *values) {
+    const mn_profile *profile = p->api->query(p->api->self, MN_PROFILE_ID);
+    mn_profile_unit units[MOST_UNITS];
+    double took[REPEATS];
+    mn_error err = {.size = sizeof err};
+    for (int i = 0; i < REPEATS; i++) {
+        uint32_t n = MOST_UNITS;
+        if (profile->execute(plan->contexts[0], 0, values, units, sizeof *units, &n, &err))
+            return -1;
+        took[i] = 0;
+        for (uint32_t u = 0; u < n && u < MOST_UNITS; u++)
+            took[i] += (double)units[u].time_ns / 1000;
+    }
+    qsort(took, REPEATS, sizeof *took, by_value);
+    return took[REPEATS / 2];
+}
+
+/* us: [N_COUNTS]; how many numbers of rows cost more than parts of them. */
+static int judge(const double *us) {
+    int broken = 0;
+    double best_rate = 0;
+    for (int i = 0; i < N_COUNTS; i++) {
+        double parts = 1e30;
+        for (int a = 0; a < i; a++)
+            for (int b = a; b < i; b++)
+                if (counts[a] + counts[b] >= counts[i] && us[a] + us[b] < parts)
+                    parts = us[a] + us[b];
+        const double rate = counts[i] / us[i];
+        if (us[i] > 1.05 * parts + GRAIN) {
+            printf("  %d rows: %.1f us, parts %.1f us\n", counts[i], us[i], parts);
+            broken++;
+        }
+        if (counts[i] / (us[i] - GRAIN) < 0.95 * best_rate)
+            printf("  %d rows: rate %.2f of the best of fewer rows\n", counts[i], rate / best_rate);
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return broken;
+}
+
+static int run(const h_plugin *p, const row *r) {
+    const case_on on = {p->be, p->dev, p->queue, 0};
+    const uint32_t op = r->n_expert ? MN_OP_MOE_LINEAR : MN_OP_LINEAR;
+    const op_shape s = {
+        .rows = MOST_ROWS, .n = r->n, .k = r->k, .n_expert = r->n_expert, .n_used = r->n_used};
+    case_plan *plan = NULL;
+    mn_error err = {.size = sizeof err};
+    double us[N_COUNTS];
+    op_case *c = case_random(op, r->dtype, &s, 3);
+    bool ran = c && !case_open(&on, c, MN_PRECISION_A16, &plan, &err);
+    ran = ran && !case_step(plan, c, &err);
+    printf("%s:", r->name);
+    for (int i = 0; i < N_COUNTS && ran; i++) {
+        int64_t values[CASE_SYMBOLS];
+        memcpy(values, c->value, sizeof values);
+        values[0] = counts[i];
+        us[i] = time_step(p, plan, values);
+        ran = us[i] >= 0;
+        printf(" %d %.1f", counts[i], us[i]);
+    }
+    printf("\n");
+    const int broken = ran ? judge(us) : 1;
+    if (!ran)
+        printf("FAIL  %s: %s\n", r->name, err.msg);
+    fflush(stdout);
+    case_close(plan);
+    case_free(c);
+    return broken;
+}
+
+int main(int argc, char **argv) {
+    h_plugin p;
+    int broken = 0;
+    if (!h_open(&p, "cuda"))
+        return 77;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (argc < 2 || strstr(rows[i].name, argv[1]))
+            broken += run(&p, &rows[i]);
+    printf("%d numbers of rows cost more than parts of them\n", broken);
+    h_close(&p);
+    return broken != 0;
+}
