@@ -38,7 +38,8 @@ static void follow(mn_calls *s, char c) {
 
 /* What is held, from..to, is text after all; the others are dropped. */
 static void say(mn_calls *s, size_t from, size_t to) {
-    mn_events_put(s->out, MN_EVENT_TEXT, 0, (mn_str){s->held.ptr + from, to - from});
+    if (to > from)
+        mn_events_put(s->out, MN_EVENT_TEXT, 0, (mn_str){s->held.ptr + from, to - from});
     drop(s);
 }
 

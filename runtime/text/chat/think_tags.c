@@ -142,6 +142,8 @@ void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal
 }
 
 void mn_think_tags_cut(mn_think_tags *s) {
+    if (!s->held.len)
+        return;
     const size_t open = partial(&s->held, 0, open_tag);
     const size_t n = MN_MAX(open, partial(&s->held, 0, close_tag));
     if (n > 1)

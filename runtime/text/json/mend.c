@@ -225,6 +225,8 @@ static void close_value(const mn_json_mend *m, mn_text *out) {
 void mn_json_mend_close(mn_json_mend *m, mn_text *out) {
     mn_json_run *r = &m->run;
     const bool begun = r->depth || (r->state != MN_JSON_VALUE && r->state != MN_JSON_DONE);
+    if (m->holding && m->spilled)
+        give_held(m, out);
     if (begun && (!m->holding || m->spilled))
         close_value(m, out);
     m->n_held = 0;
