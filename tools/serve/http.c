@@ -152,6 +152,7 @@ static int listen_on(const char *host, int port) {
     if (code) {
         complain(EXIT_FAILED, "--host: found \"%s\", expected an address: %s", host,
                  gai_strerror(code));
+        errno = code == EAI_MEMORY ? ENOMEM : 0;
         return -1;
     }
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -216,6 +217,8 @@ static int port_of(int fd) {
 http_server *http_create(const http_params *params, const http_app *app) {
     http_server *s = calloc(1, sizeof *s);
     const int fd = s ? listen_on(params->host, params->port) : -1;
+    if (!s)
+        no_memory();
     if (fd < 0) {
         free(s);
         return NULL;
@@ -227,17 +230,24 @@ http_server *http_create(const http_params *params, const http_app *app) {
     s->first_id = (uint64_t)(uintptr_t)s ^ (uint64_t)getpid();
     if (getrandom(&s->first_id, sizeof s->first_id, 0) < 0)
         s->first_id ^= (uint64_t)(seconds() * 1e9);
+    errno = 0; /* malloc sets it; the library says no more than NULL */
     s->daemon = start(s, fd);
     if (watch_daemon(s, s->daemon))
         return s;
-    complain(EXIT_FAILED, "cannot start HTTP%s",
-             params->tls_cert ? " with TLS: expected a certificate and the key that belongs to it"
-                              : "");
+    const int why = errno == ENOMEM ? ENOMEM : 0;
+    if (why)
+        no_memory();
+    else
+        complain(EXIT_FAILED, "cannot start HTTP%s",
+                 params->tls_cert
+                     ? " with TLS: expected a certificate and the key that belongs to it"
+                     : "");
     if (s->daemon)
         MHD_stop_daemon(s->daemon);
     else
         close(fd);
     free(s);
+    errno = why;
     return NULL;
 }
 

@@ -56,7 +56,8 @@ typedef struct {
     int set; /* of loop.h */
 } http_params;
 
-/* Listens. NULL: the error is printed. params->access and the texts outlive the server. */
+/* Listens. NULL: the error is printed, and errno is ENOMEM where memory was the reason.
+ * params->access and the texts outlive the server. */
 http_server *http_create(const http_params *params, const http_app *app);
 int http_port(const http_server *s); /* the one that it listens on */
 /* Handles what has arrived and sends what there is; then the ms after which it wants to be called

@@ -11,6 +11,7 @@
 #include "serve/notify.h"
 #include "serve/relay.h"
 #include "serve/tasks.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
@@ -302,7 +303,7 @@ static int start_http(serve *s) {
     char *cert = NULL;
     char *key = NULL;
     const int64_t unfinished = f->max_unfinished > f->max_body ? f->max_unfinished : f->max_body;
-    const int code = serve_read_tls(f, &cert, &key);
+    int code = serve_read_tls(f, &cert, &key);
     const http_params params = {.host = f->host,
                                 .port = (int)f->port,
                                 .tls_cert = cert,
@@ -314,11 +315,14 @@ static int start_http(serve *s) {
                                 .send_s = SEND_S,
                                 .access = &s->access,
                                 .set = s->set};
+    errno = 0;
     if (code == 0)
         s->http = http_create(&params, s->relay ? &replicas : &engines);
+    if (code == 0 && !s->http)
+        code = errno == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED;
     free(cert);
     free(key);
-    return code || s->http ? code : EXIT_FAILED;
+    return code;
 }
 
 /* The line that people look for; on standard output, where scripts read the port. */
