@@ -108,7 +108,10 @@ int messages_from_json(chat *c, const char *json) {
     at = skip_blanks(at + (*at == '['));
     while (code == 0 && *at && *at != ']') {
         const char *end = NULL;
+        errno = 0; /* malloc sets it; cJSON says no more than NULL */
         cJSON *object = cJSON_ParseWithOpts(at, &end, 0);
+        if (!object && errno == ENOMEM)
+            return no_memory();
         if (!object)
             return complain(
                 EXIT_FAILED,

@@ -139,6 +139,8 @@ static int runs_here(app *a, char *why, size_t cap) {
         snprintf(why, cap, "%s: %s", device, reason ? reason : "");
     else
         snprintf(why, cap, "%s", message ? message : "no device can");
+    if (!json)
+        snprintf(why, cap, "out of memory");
     cJSON_Delete(json);
     mn_json_free(text);
     return device != NULL;

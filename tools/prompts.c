@@ -7,6 +7,7 @@
  * prompts.h. */
 #include "prompts.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,7 +253,10 @@ static int has_nul(const char *line) {
 static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     if (strlen(line) != n || has_nul(line))
         return complain(EXIT_FAILED, "found a NUL character, expected text without one");
+    errno = 0; /* malloc sets it; cJSON says no more than NULL */
     cJSON *object = cJSON_ParseWithOpts(line, NULL, 1);
+    if (!object && errno == ENOMEM)
+        return no_memory();
     int code = object ? line_object(a, g, object, flags)
                       : complain(EXIT_FAILED, "not valid JSON, expected one object {%s}", KEYS);
     cJSON_Delete(object);
