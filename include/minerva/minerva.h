@@ -748,6 +748,7 @@ typedef struct {
 #define MN_SUBMIT_LOGPROBS 1u        /* of each drawn id */
 #define MN_SUBMIT_PROMPT_LOGPROBS 2u /* of each id of the prompt, which is computed whole then */
 #define MN_SUBMIT_NO_CACHE 4u        /* shares no pages */
+#define MN_SUBMIT_PROGRESS 8u        /* MN_REQUEST_PROGRESS while the prompt is computed */
 /* Queues a request; everything is copied. The events of id follow from mn_session_next, at once.
  * Any thread. MN_BAD_INPUT: an id outside the vocabulary; the prompt is longer than the context, or
  * it and max_new do not fit in the KV cache (names both numbers; max_new 0 = as many as fit). A
@@ -763,8 +764,11 @@ MN_API void mn_session_abort(mn_session *s, uint64_t id);
 
 #define MN_REQUEST_PROMPT 1u /* of choice 0, before its first token: the prompt is computed */
 #define MN_REQUEST_TOKEN 2u  /* an id was drawn */
-/* The last event of a choice. Those that come are: [PROMPT] TOKEN... FINISH. */
+/* The last event of a choice. Those that come are: PROGRESS... [PROMPT] TOKEN... FINISH. */
 #define MN_REQUEST_FINISH 3u
+/* With MN_SUBMIT_PROGRESS, of choice 0: n_computed has grown, after a step with a part of a prompt
+ * that needs several. */
+#define MN_REQUEST_PROGRESS 4u
 typedef struct {
     uint64_t request; /* of mn_session_submit */
     void *user;
@@ -795,6 +799,7 @@ typedef struct {
     /* FINISH: drafts that were verified, those that held, and steps that drew ids */
     uint64_t n_drafted, n_accepted, n_steps;
     uint64_t n_forced; /* FINISH: ids that a constraint left no choice about, without a step each */
+    uint32_t n_computed, pad3; /* PROGRESS: ids of the prompt that are computed or were cached */
 } mn_request_event;
 /* Filled by mn_session_next. Event i lies i * stride bytes behind events; the library owns the
  * array and what it points to: valid until the next call. */

@@ -59,6 +59,19 @@ void mn_event_prompt(mn_session *s, mn_job *job) {
     e->n_top = job->prompt_logprobs ? job->n_top : 0;
 }
 
+void mn_events_progress(mn_session *s) {
+    for (uint32_t i = 0; i < s->n_seq; i++) {
+        const mn_sequence *q = &s->seqs[i];
+        mn_job *job = q->used && q->running ? q->job : NULL;
+        if (!job || job->choice || job->told_prompt || !(job->flags & MN_SUBMIT_PROGRESS))
+            continue;
+        if (q->n_enqueued <= job->n_told || q->n_enqueued >= job->n_prompt)
+            continue;
+        job->n_told = q->n_enqueued;
+        append(s, job, MN_REQUEST_PROGRESS)->n_computed = job->n_told;
+    }
+}
+
 void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
     const size_t first = (size_t)at * job->n_top;
     if (!job->prompt_logprobs || job->told_prompt || !score)

@@ -79,7 +79,7 @@ static mn_status take(mn_session *s, bool *woken, mn_error *err) {
     const bool aborted = take_inbox(s, woken);
     const mn_serving *v = &s->serve;
     mn_status st =
-        mn_serving_reserve(s, v->n_waiting + v->n_running + 4ull * s->n_seq + s->n_outputs, err);
+        mn_serving_reserve(s, v->n_waiting + v->n_running + 5ull * s->n_seq + s->n_outputs, err);
     if (st)
         return st;
     drop_complete(s);
@@ -169,6 +169,7 @@ static mn_status run(mn_session *s, uint64_t deadline_ns, mn_error *err) {
                 sleep_until(s, deadline_ns);
         } else {
             st = work(s, err);
+            mn_events_progress(s);
             publish(s);
         }
         if (mn_now_ns() >= deadline_ns)

@@ -149,6 +149,7 @@ struct mn_job {
     mn_job *live_next, *live_prev; /* of all jobs; under lock */
     atomic_bool aborted;
     bool told_prompt;
+    uint32_t n_told;         /* ids of the prompt in its last MN_REQUEST_PROGRESS */
     uint64_t request, order; /* order: of arrival */
     void *user;
     uint32_t choice, flags, n_top, priority;
@@ -419,6 +420,8 @@ mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err);
 void mn_serving_clear(mn_session *s); /* of the last call, with the jobs that had ended */
 /* The job's prompt is computed; once per request. */
 void mn_event_prompt(mn_session *s, mn_job *job);
+/* How far the prompts are that are being computed, of the jobs that ask for it. There is room. */
+void mn_events_progress(mn_session *s);
 /* score: of the id; NULL: nobody asked. */
 void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score);
 /* Keeps what a row told of the prompt's token `at`. */

@@ -205,7 +205,8 @@ static mn_status check_most(const char *name, uint32_t found, uint32_t most, mn_
 }
 
 static mn_status check_request(const mn_session *s, const mn_request_params *p, mn_error *err) {
-    const uint32_t known = MN_SUBMIT_LOGPROBS | MN_SUBMIT_PROMPT_LOGPROBS | MN_SUBMIT_NO_CACHE;
+    const uint32_t known =
+        MN_SUBMIT_LOGPROBS | MN_SUBMIT_PROMPT_LOGPROBS | MN_SUBMIT_NO_CACHE | MN_SUBMIT_PROGRESS;
     mn_status st = mn_args_flags(err, "mn_request_params.flags", p->flags, known);
     if (!st && p->n_ids && !p->ids)
         st = mn_fail(err, MN_INVALID, "mn_request_params.ids is NULL, n_ids is %u", p->n_ids);

@@ -105,6 +105,7 @@ ASSISTANT = [*MESSAGES, {"role": "assistant", "content": "The old owl"}]
 BODY = {"chat": {"messages": MESSAGES, "temperature": 0, "max_tokens": 12}, "text": {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 12}}
 DRAW = {"temperature": 1.4, "seed": 3, "max_tokens": 40}
 TWICE = {"messages": [{"role": "user", "content": "a cat and a dog. " * 8}], "prompt": "a cat and a dog. a cat and a dog. a cat and a dog. a cat", "max_tokens": 200, "ignore_eos": True}
+LONG = {"messages": [{"role": "user", "content": "A bear had a jar. " * 110}], "prompt": "A bear had a jar. " * 110, "max_tokens": 1}
 DRY = {**TWICE, "dry_multiplier": 3.0}
 
 # field: its value, and what both requests have beside it
@@ -244,7 +245,14 @@ def test_model(c, at):
     test_refused(c, next(r for r in fields_table.rows() if r.name == "model"), at)
 
 
-OWN = {"logit_bias": test_logit_bias, "stop_token_ids": test_stop_token_ids, "priority": test_priority, "cache_salt": test_cache_salt,
+def test_return_progress(c, at):
+    """Chunks beside those of the answer; each prompt once, for a cached one takes no steps."""
+    told = [[x for x in events(c, PATHS[at], {**BODY[at], **LONG, "cache_salt": at + str(given), "return_progress": given}) if "prompt_progress" in x]
+            for given in (False, True)]
+    assert not told[0] and told[1], told
+
+
+OWN = {"return_progress": test_return_progress, "logit_bias": test_logit_bias, "stop_token_ids": test_stop_token_ids, "priority": test_priority, "cache_salt": test_cache_salt,
        "skip_special_tokens": test_skip_special_tokens, "parallel_tool_calls": test_parallel_tool_calls, "include_reasoning": test_include_reasoning,
        "model": test_model}
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 
 import browser
@@ -86,6 +87,9 @@ class Handler(mock_server.Handler):
 
         if mock.chat:
             delta(role="assistant", content="")
+        while "long" in last and not mock.release.is_set():
+            self.event({"choices": [], "prompt_progress": {"index": 0, "total": 4000, "cache": 0, "processed": 1000, "time_ms": 1}})
+            mock.release.wait(0.05)
         if "think" in last:
             for word in ("I ", "should ", "be ", "brief."):
                 delta(reasoning_content=word)
@@ -376,6 +380,19 @@ def test_other_model(b, s):
     s.model = "third"
     ask(b, "again", 2)
     b.until("document.getElementById('status').textContent.includes('third')")
+
+
+def test_progress(b, s):
+    """A prompt that takes more than a second has a bar."""
+    s.release = threading.Event()
+    begin(b, s.url + "/")
+    ask(b, "long")
+    b.until(LAST + " && " + LAST + ".textContent.includes('Reading 4,000 tokens: 25 %')")
+    equal(b.run(LAST + ".querySelector('progress').value"), 25)
+    equal(s.requests[-1]["return_progress"], True)
+    s.release.set()
+    ended(b, 1)
+    equal((answer(b), b.run("document.querySelectorAll('progress').length")), ("echo: long", 0))
 
 
 def test_switch(b, s):

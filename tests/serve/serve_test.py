@@ -343,6 +343,13 @@ def streams():
         both = list(c.stream(max_tokens=6, n=2, temperature=1, seed=1))
         assert {x["choices"][0]["index"] for x in both} == {0, 1}
         plain = list(c.stream("/v1/completions", prompt="Once upon", max_tokens=5, messages=None))
+        long = dict(prompt="A bear had a jar. " * 110, max_tokens=2, messages=None, stream_options={"include_usage": True})
+        told = [x["prompt_progress"] for x in c.stream("/v1/completions", return_progress=True, **long) if "prompt_progress" in x]
+        total = c.post("/v1/completions", {"prompt": long["prompt"], "max_tokens": 1})[2]["usage"]["prompt_tokens"]
+        assert told and all(p["total"] == total for p in told), (told, total)
+        processed = [p["processed"] for p in told]
+        assert processed == sorted(set(processed)) and 0 < processed[0] and processed[-1] < total, told
+        assert not any("prompt_progress" in x for x in c.stream("/v1/completions", **long))
         joined = "".join(x["choices"][0]["text"] for x in plain)
         assert joined == c.post("/v1/completions", {"prompt": "Once upon", "max_tokens": 5, "temperature": 0})[2]["choices"][0]["text"]
 

@@ -283,6 +283,22 @@ static void put_chunk(answer *a, generation *g, const char *finish) {
     buffer_free(&b);
 }
 
+void answer_progress(answer *a, generation *g, const wire_event *e) {
+    buffer b = {0};
+    if (!a->ask.progress || !a->started || a->failed)
+        return;
+    buffer_add(&b, &a->head);
+    put_format(&b, "],\"prompt_progress\":{\"index\":%u,\"total\":%u,\"cache\":%u,", g->index,
+               g->n_prompt, e->n_cached);
+    put_format(&b, "\"processed\":%u,\"time_ms\":%.0f}", e->n_computed,
+               1e3 * (seconds() - g->begin));
+    if (a->ask.include_usage)
+        buffer_z(&b, ",\"usage\":null");
+    buffer_z(&b, "}\n\n");
+    put(a, &b);
+    buffer_free(&b);
+}
+
 /* The chunk with the usage, if it was asked for, and the mark of the end. */
 static void end_stream(answer *a) {
     buffer b = {0};

@@ -75,6 +75,8 @@ void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob);
 void answer_admitted(answer *a, generation *g);
 /* An event of g: its prompt is computed. */
 void answer_computed(answer *a, generation *g, const wire_event *e);
+/* A part of g's prompt is computed: told in a stream that asked for it. */
+void answer_progress(answer *a, generation *g, const wire_event *e);
 void answer_refused(answer *a, generation *g, const wire_refused *m);
 void answer_token(answer *a, generation *g, const wire_event *e, const mn_stream_event *events,
                   uint32_t n);

@@ -24,6 +24,7 @@ typedef struct ask {
     int keep_stop;     /* the stop string that ended the answer is part of it */
     int skip_special;  /* 0: special tokens by their names */
     int token_ids;     /* 1: ids beside the text */
+    int progress;      /* 1: how far the prompt is, in a stream */
     int name_ids;      /* 1: tokens of logprobs by their ids */
     int with_thinking; /* 0: what was thought is left out */
     int64_t n;

@@ -179,7 +179,7 @@ static void send(serve *s, generation *g) {
                      .form = a->ask.form.kind,
                      .form_flags = a->ask.form.flags,
                      .form_source = a->ask.form.source};
-    m.flags = a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0;
+    m.flags = MN_SUBMIT_PROGRESS | (a->ask.logprobs ? MN_SUBMIT_LOGPROBS : 0);
     m.priority = a->ask.priority > 0 ? MN_PRIORITY_LOW : MN_PRIORITY_NORMAL;
     m.cache_salt = salt_of(a);
     m.sample.min_new = (uint32_t)a->ask.min_tokens;
@@ -346,6 +346,18 @@ static generation *find_on(serve *s, const engine_link *l, uint64_t id) {
     return g && g->link == l ? g : NULL;
 }
 
+/* A long prompt is told to its client, and to the log after a second, then every few. */
+static void on_progress(generation *g, const wire_event *m) {
+    enum { LOG_S = 5 };
+    const double now = seconds();
+    answer_progress(g->answer, g, m);
+    if (now - g->begin < 1 || now - g->logged < LOG_S)
+        return;
+    g->logged = now;
+    note("%s: %u of %u tokens of the prompt (%u %%) after %.1f s", g->answer->id, m->n_computed,
+         g->n_prompt, (unsigned)(100ull * m->n_computed / g->n_prompt), now - g->begin);
+}
+
 static void on_event(void *arg, const engine_link *l, const wire_event *m) {
     serve *s = arg;
     generation *g = find_on(s, l, m->id);
@@ -353,6 +365,10 @@ static void on_event(void *arg, const engine_link *l, const wire_event *m) {
         return;
     if (!g->admitted) {
         answer_fail(g->answer, 500, "server_error", "the engine sent an event out of order");
+        return;
+    }
+    if (m->kind == MN_REQUEST_PROGRESS) {
+        on_progress(g, m);
         return;
     }
     answer_computed(g->answer, g, m);

@@ -21,6 +21,7 @@ typedef struct generation {
     int stop_string;    /* 1 + the index of the stop string that ended it; 0: none */
     unsigned n_crashes; /* of engines, while it ran */
     double begin, first, last;
+    double logged;   /* when the log had the progress of its prompt */
     uint64_t prefix; /* hash of the prompt's first tokens, for the choice of an engine */
     /* the text that is not sent, or of a whole answer all; JSON without quotes */
     buffer content, thinking, calls, logprobs, offsets;

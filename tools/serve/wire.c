@@ -295,6 +295,7 @@ static void pass_event(pass *p, wire_event *m) {
     u64(p, &m->decode_ns);
     u64(p, &m->n_drafted);
     u64(p, &m->n_accepted);
+    u32(p, &m->n_computed);
     text(p, &m->message);
     if (!p->out && (m->finish < MN_FINISH_NONE || m->finish > MN_FINISH_ABORTED))
         p->bad = 1;

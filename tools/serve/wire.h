@@ -14,7 +14,7 @@
 #include "buffer.h"
 #include <minerva/minerva.h>
 
-#define WIRE_VERSION 5u
+#define WIRE_VERSION 6u
 #define WIRE_MAX (256u << 20) /* bytes of a message at most */
 #define WIRE_MAX_TOP 32u
 #define WIRE_MAX_BIAS 320u
@@ -113,6 +113,7 @@ typedef struct {
     uint32_t pad;
     mn_str message;
     uint64_t n_drafted, n_accepted;
+    uint32_t n_computed, pad_computed; /* PROGRESS */
 } wire_event;
 
 typedef struct {

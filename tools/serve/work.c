@@ -111,6 +111,7 @@ static wire_event event_of(const mn_request_event *e) {
                       .status = e->status,
                       .n_drafted = e->n_drafted,
                       .n_accepted = e->n_accepted,
+                      .n_computed = e->n_computed,
                       .logprob = e->logprob,
                       .n_top = e->n_top,
                       .top_ids = e->top_ids,
