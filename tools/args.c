@@ -337,7 +337,7 @@ static const foreign_flag foreign_flags[] = {
      "minerva devices --explain -m MODEL shows it"},
     {"-hf -hfr --hf-repo --hf-file -mu --model-url",
      "-m takes files and folders that are on this machine"},
-    {"-fa --flash-attn", "attention is always computed so, it needs no flag"},
+    {"-fa --flash-attn", "attention is always computed that way and needs no flag"},
     {"-np", "sequences are as many as the KV cache holds: --kv-size; run --prompts has --parallel"},
     {"--jinja --no-jinja", "chat templates are always used; --raw does without, in run"},
     {"--lora --lora-scaled --enable-lora", "adapters are not supported: merge it into the model"},

@@ -266,7 +266,44 @@ static void forget(mn_canonical *m) {
     m->n_bytes = 0;
 }
 
-/* The model as this loader reads it; on a failure `forget` clears up. */
+/* Removes the file's name from the front of a loader's message where the path ends in it, too: the
+ * path is put in front of the message. */
+static void drop_name(const char *path, mn_error *err) {
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    const size_t n = strlen(name);
+    if (!n || strncmp(err->msg, name, n) || strncmp(err->msg + n, ": ", 2))
+        return;
+    memmove(err->msg, err->msg + n + 2, strlen(err->msg + n + 2) + 1);
+}
+
+/* What a file is that was downloaded in place of a model's, by its first bytes. */
+static const struct {
+    const char *begin;
+    const char *what;
+} no_models[] = {
+    {"version https://git-lfs", "a Git LFS pointer in place of the file (git lfs pull fetches it)"},
+    {"<!DOCTYPE", "a web page in place of the file"},
+    {"<!doctype", "a web page in place of the file"},
+    {"<html", "a web page in place of the file"},
+};
+
+/* The error of a loader, with the path in front; a file that is no model's at all is named. */
+static mn_status fail_open(const mn_canonical *m, mn_status st, mn_error *err) {
+    for (uint32_t i = 0; i < m->files.n; i++) {
+        const mn_file *f = &m->files.files[i];
+        for (size_t k = 0; k < MN_COUNT(no_models); k++) {
+            const size_t n = strlen(no_models[k].begin);
+            if (f->bytes < n || memcmp(f->map, no_models[k].begin, n))
+                continue;
+            mn_fail(err, st, "%.*s: %s", MN_STR_ARG(f->name), no_models[k].what);
+        }
+    }
+    drop_name(m->path, err);
+    return mn_fail_in(err, st, "%s", m->path);
+}
+
+/* The model as this loader reads it; on a failure `forget` clears up. err: not NULL. */
 static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     m->loader = c->ref->loader;
     m->callee = c->ref->callee;
@@ -278,7 +315,7 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
                st = m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file),
                                     &m->parsed, err));
     if (st)
-        return mn_fail_in(err, st, "%s", m->path);
+        return fail_open(m, st, err);
     if (!m->parsed)
         return mn_fail(err, MN_BAD_FILE, "%s: its loader gave no model", m->path);
     st = read_meta(m, err);

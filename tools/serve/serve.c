@@ -231,8 +231,9 @@ static int check_flags(const serve_flags *f) {
         return complain(EXIT_USAGE, "found %s alone, expected --tls-cert and --tls-key",
                         f->tls_cert ? "--tls-cert" : "--tls-key");
     if (f->more_replicas.n && !f->replicas.n)
-        return complain(EXIT_USAGE, "found \"%s\", expected a flag (minerva serve --help)",
-                        f->more_replicas.v[0]);
+        return complain(EXIT_USAGE,
+                        "found \"%s\", expected a flag (minerva serve --help); a model is -m %s",
+                        f->more_replicas.v[0], f->more_replicas.v[0]);
     if (!access_is_local(f->host) && !f->key_file && !f->insecure)
         return complain(EXIT_USAGE,
                         "--host %s can be reached by other machines: expected --api-key FILE, or "
