@@ -60,11 +60,14 @@ static int ends_with(const char *s, const char *end) {
     return n >= m && !strcmp(s + n - m, end);
 }
 
-/* 1 if a prompt that begins with this word was meant to name a model: `minerva run llama3.2`. */
+/* 1 if a prompt that begins with this word was meant to name a model: `minerva run llama3.2`. A
+ * colon at the end is punctuation: `cat log | minerva run Summarise:`. */
 static int names_model(const char *word) {
+    const char *colon = strchr(word, ':');
     if (strpbrk(word, " \t\n"))
         return 0;
-    return strpbrk(word, "/:0123456789") || ends_with(word, ".gguf") || access(word, F_OK) == 0;
+    return strpbrk(word, "/0123456789") || (colon && colon[1]) || ends_with(word, ".gguf") ||
+           access(word, F_OK) == 0;
 }
 
 /* The demo model answers only where no other was meant. 0, or EXIT_USAGE with the error printed. */
@@ -184,6 +187,9 @@ static int add_piped(const app *a, const run_flags *f, char **text, size_t *n) {
     if (f->no_stdin || reads_stdin(f))
         return 0;
     int code = piped_text(a->flags->quiet, &piped, &n_piped);
+    if (code == 0 && piped && *text && !a->flags->quiet)
+        note("%zu bytes of standard input are in front of the prompt (--no-stdin does without)",
+             n_piped);
     if (code == 0 && piped)
         code = put_before(piped, n_piped, text, n);
     free(piped);

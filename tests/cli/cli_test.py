@@ -142,7 +142,8 @@ def test_usage_other_tools():
         is_error(minerva("run", *flags.split(), code=2), hint)
     for command, hint in (("pull", "-m takes files"), ("list", "minerva inspect"), ("ps", "/metrics"), ("show", "minerva inspect"), ("quantize", "minerva convert")):
         is_error(minerva(command, "x", code=2), hint)
-    is_error(minerva("chat", "llama3", code=2), "-m llama3")
+    for command in "chat", "serve":
+        is_error(minerva(command, "llama3", code=2), "-m llama3")
 
 
 def test_run_meant():
@@ -155,7 +156,7 @@ def test_run_meant():
             run("-n", "1", word, cwd=folder)
             minerva("run", "-n", "1", word, env=environment(MINERVA_MODEL=MODEL), cwd=folder)
             minerva("run", "-n", "1", "-p", word, cwd=folder)
-        for words in (["Hello"], ["What is 2 + 2?"], ["Why", "llama3?"]):
+        for words in (["Hello"], ["Summarise:"], ["What is 2 + 2?"], ["Why", "llama3?"]):
             minerva("run", "-n", "1", *words, cwd=folder)
 
 
@@ -168,6 +169,10 @@ def test_run_piped():
         equal(ids(*given, stdin=piped), ids(*both))
         equal(ids(*given, "--no-stdin", stdin=piped), ids(*second))
     equal(ids(stdin=piped), ids(*first))
+    said = "17 bytes of standard input are in front of the prompt (--no-stdin does without)"
+    has(run("-n", "1", *second, stdin=piped).err, said)
+    for more in ["-q", *second], ["--no-stdin", *second], []:
+        assert "of standard input" not in run("-n", "1", *more, stdin=piped).err
     with scratch() as folder:
         path = put(folder, "log", piped)
         for handle, expected in ((open(path, "rb"), both), (open(os.devnull, "rb"), second)):
@@ -607,7 +612,14 @@ def test_run_missing_model():
     with scratch() as folder:
         is_error(minerva("run", "-m", folder, "-p", "a", code=1), folder)
         for name, data in [("a.gguf", b"GGUF"), ("b.gguf", b""), ("c.safetensors", struct.pack("<Q", 1 << 60)), ("d", b"\0" * 100)]:
-            is_error(minerva("run", "-m", put(folder, name, data), "-p", "a", code=1), name)
+            r = minerva("run", "-m", put(folder, name, data), "-p", "a", code=1)
+            is_error(r, name)
+            assert len(name) == 1 or r.err.count(name) == 1, r.err
+        for name in "lfs.gguf", "model.safetensors":
+            put(folder, "config.json", '{"model_type": "llama"}')
+            path = put(folder, name, b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 123\n")
+            is_error(minerva("run", "-m", path, "-p", "a", code=1), path + ": a Git LFS pointer in place of the file")
+        is_error(minerva("run", "-m", put(folder, "page.gguf", b"<!DOCTYPE html>"), "-p", "a", code=1), "page.gguf: a web page")
 
 
 # ---- prompts --------------------------------------------------------------------------------------------------------
