@@ -24,6 +24,8 @@
  *     MN_INVALID, so that new ones can be added later.
  * R6  Memory is freed by the side that allocated it. No exception, longjmp or signal handler leaves
  *     its side. Strings are UTF-8 with a length; a string in a fixed char array ends with NUL.
+ *     What is passed as const, with all that it points to as const, is read-only memory: who writes
+ *     there may end the process. It is valid during the call, unless documented otherwise.
  * R7  A plugin uses no symbol of the host: all functions that it may call are in mn_host.
  * R8  Threads: plugin, device and program functions are called from any thread; a queue, a context
  *     and a weight set from one thread at a time; a buffer and an event from any one thread at a

@@ -158,6 +158,7 @@ typedef struct {
     const uint8_t *ptr; /* never NULL, also for an empty file */
     uint64_t bytes;
     struct mn_watch *watch; /* NULL: read, so that nothing that happens to the file matters */
+    struct mn_sealed_range *range; /* who writes there is known by it (sealed.h) */
 } mn_map;
 #define MN_MAP_READ 1u  /* read into memory of its own */
 #define MN_MAP_GUARD 2u /* a fault inside the map is caught, and mn_map_changed tells */

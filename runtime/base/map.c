@@ -10,7 +10,7 @@
  * The handler looks maps up in a list of slots that only grows: a slot is filled and emptied under
  * a lock, but read without one. A map whose fault is handled is in use, hence its slot is not being
  * emptied. */
-#include "base/base.h"
+#include "base/sealed.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -255,7 +255,11 @@ mn_status mn_map_file(const char *path, uint32_t flags, mn_map *out, mn_error *e
     close(fd);
     if (status)
         return status;
-    if (!(flags & MN_MAP_READ))
+    if (map.bytes)
+        map.range = mn_sealed_note(map.ptr, (size_t)map.bytes);
+    if (map.bytes && !map.range)
+        status = mn_fail_memory(err, sizeof map.range);
+    if (!status && !(flags & MN_MAP_READ))
         status = watch_map(path, &st, flags, &map, err);
     if (status)
         mn_unmap(&map);
@@ -267,6 +271,7 @@ mn_status mn_map_file(const char *path, uint32_t flags, mn_map *out, mn_error *e
 void mn_unmap(mn_map *map) {
     if (map->watch)
         free_watch(map->watch);
+    mn_sealed_forget(map->range);
     if (map->bytes)
         munmap((void *)(uintptr_t)map->ptr, (size_t)map->bytes);
     *map = (mn_map){0};

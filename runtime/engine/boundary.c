@@ -163,9 +163,7 @@ static mn_status move(mn_engine *e, const mn_transfer *t, const int64_t *symbols
     }
     if (st)
         return mn_engine_note(e, t->from, st);
-    MN_WATCHED_FOR(
-        mn_callee_of(to), "write", MN_MOVES_NS(bytes),
-        MN_RETRY(st, to->backend->write(to->queue, to->at[t->tensor], 0, rows, bytes, err)));
+    st = mn_engine_write(to, to->at[t->tensor], 0, rows, bytes, err);
     return mn_engine_note(e, t->to, st);
 }
 

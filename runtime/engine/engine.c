@@ -206,7 +206,8 @@ static mn_status allocate_device(mn_engine *e, uint32_t i, mn_error *err) {
         d->packed = mn_alloc(d->in.total, sizeof *d->packed);
     if (d->packed) /* no page anywhere */
         memset(d->packed, 0xff, bytes);
-    if (!d->at || (own && !d->packed))
+    const bool room = mn_grow(&d->given, &d->given_cap, bytes, 1);
+    if (!d->at || (own && !d->packed) || !room)
         return mn_fail_memory(err, bytes);
     allocate_pinned(e, i);
     return mn_engine_alloc(e, i, bytes, MN_MEM_DEVICE | MN_MEM_UNZEROED, &d->inputs, err);
@@ -358,6 +359,7 @@ static void free_device(const mn_engine *e, mn_engine_device *d) {
         MN_WATCHED(mn_callee_of(d), "queue_free", d->backend->queue_free(d->queue));
     mn_free(d->at);
     mn_free(d->packed);
+    mn_free(d->given);
 }
 
 void mn_engine_free(mn_engine *e) {

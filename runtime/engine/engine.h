@@ -42,6 +42,7 @@ typedef struct {
     const mn_model_graph *graph;
     mn_program *program;
     mn_context *context;
+    mn_sealed *pages; /* what the program was compiled of */
     bool ready;
 } mn_engine_program;
 

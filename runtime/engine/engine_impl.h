@@ -3,6 +3,7 @@
 #ifndef MN_ENGINE_IMPL_H
 #define MN_ENGINE_IMPL_H
 #include "engine/engine.h"
+#include <string.h>
 
 /* One device of the placement: a queue, and what its segments share. */
 typedef struct mn_engine_device {
@@ -24,6 +25,8 @@ typedef struct mn_engine_device {
     mn_buffer **at;
     mn_buffer *staging; /* host-pinned, for what leaves a device that cannot be mapped */
     void *staging_map;
+    void *given; /* what a write is given: a copy of the host's bytes, or of another device's */
+    size_t given_cap;
 } mn_engine_device;
 
 /* Nodes [node_lo, node_hi) on one device. */
@@ -37,6 +40,7 @@ typedef struct mn_engine_segment {
     mn_held *held; /* what others share of them; NULL: nobody can */
     mn_program *program;
     mn_context *context;
+    mn_sealed *pages;             /* what the program was compiled of */
     double row_us;                /* as in mn_segment */
     uint32_t *tensors, n_tensors; /* what its nodes read and write but weights: roots, each once */
 } mn_engine_segment;
@@ -55,6 +59,15 @@ typedef struct mn_transfer {
             if (MN_STATUS_CLASS(st) != MN_CLASS_TRANSIENT)                                         \
                 break;                                                                             \
     } while (0)
+
+/* The symbol values of one call: a copy, which nobody reads after it. */
+typedef struct {
+    int64_t value[MN_SYM_COUNT];
+} mn_values;
+static inline const int64_t *mn_values_give(mn_values *copy, const int64_t *values) {
+    memcpy(copy->value, values, sizeof copy->value);
+    return copy->value;
+}
 
 /* The device of the last segment: slots, history and ids are there. */
 static inline uint32_t mn_engine_output_index(const mn_engine *e) {
@@ -96,6 +109,10 @@ enum { MN_SET_PLAIN, MN_SET_LOGITS };
 /* set: under which number; content: what it holds. */
 mn_status mn_engine_segment_bind(mn_engine *e, const mn_engine_segment *s, uint32_t set,
                                  uint32_t content, mn_error *err);
+/* The same with any bindings, of a context of its device. */
+mn_status mn_engine_context_bind(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                 uint32_t set, const mn_binding *bindings, uint32_t n,
+                                 mn_error *err);
 mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_error *err);
 mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
@@ -110,8 +127,11 @@ void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s);
 
 /* Lists the tensors of its nodes. */
 mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_error *err);
-/* What the segment's device is asked about it, and what it compiles. */
-mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s);
+/* What the segment's device is asked about it, and what it compiles, in sealed pages that *owner
+ * holds. NULL: out of memory, and err is filled. */
+const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s,
+                                             const mn_model_graph *graph, mn_sealed **owner,
+                                             mn_error *err);
 /* Bindings of one set; how many, at most n_tensors + 1. */
 uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment *s, uint32_t set,
                                     mn_binding *to);
@@ -144,7 +164,11 @@ void mn_engine_programs_free(mn_engine *e);
 mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
                                 mn_error *err);
 
-/* ---- run.c: on the device of the last segment, in queue order -------------------------------- */
+/* ---- run.c ----------------------------------------------------------------------------------- */
+/* src is free again on return, and as it was: the plugin was given a copy. */
+mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
+                          uint64_t bytes, mn_error *err);
+/* The rest on the device of the last segment, in queue order. */
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
                                  uint64_t n, mn_error *err);
 /* done: may be NULL */

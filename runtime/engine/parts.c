@@ -20,12 +20,14 @@ static mn_status allocate_logits(mn_engine *e, mn_error *err) {
 static mn_status compile_front(mn_engine *e, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     mn_engine_segment *s = &e->parts->front;
-    const mn_compile c = mn_engine_segment_question(e, s);
     mn_status st = MN_OK;
     if (s->node_lo == s->node_hi)
         return MN_OK;
+    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &s->pages, err);
+    if (!c)
+        return MN_OUT_OF_MEMORY;
     MN_WATCHED(mn_callee_of(d), "compile",
-               st = d->backend->compile(d->device, &c, &s->program, err));
+               st = d->backend->compile(d->device, c, &s->program, err));
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = d->backend->context_create(s->program, d->queue, &s->context, err));
@@ -42,6 +44,7 @@ static mn_engine_segment part_of(const mn_engine_segment *last, uint32_t lo, uin
     part.held = NULL;
     part.program = NULL;
     part.context = NULL;
+    part.pages = NULL;
     part.tensors = NULL;
     part.n_tensors = 0;
     return part;
@@ -78,6 +81,7 @@ void mn_engine_parts_free(mn_engine *e) {
         MN_WATCHED(mn_callee_of(d), "context_free", d->backend->context_free(front->context));
     if (front->program)
         MN_WATCHED(mn_callee_of(d), "program_free", d->backend->program_free(front->program));
+    mn_sealed_free(front->pages);
     mn_free(front->tensors);
     mn_free(e->parts->sample.tensors);
     mn_free(e->parts);

@@ -41,8 +41,9 @@ static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_u
 /* *n: the units that there are, which may be more than room. */
 static mn_status run(const mn_profile *p, mn_context *context, uint32_t set, const int64_t *symbols,
                      mn_profile_unit *units, uint32_t room, uint32_t *n, mn_error *err) {
+    mn_values given;
     *n = room;
-    return p->execute(context, set, symbols, units, sizeof *units, n, err);
+    return p->execute(context, set, mn_values_give(&given, symbols), units, sizeof *units, n, err);
 }
 
 mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn_context *context,
@@ -53,7 +54,7 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn
     uint32_t n = 0;
     mn_status st = mn_engine_can_profile(e, err);
     if (!st)
-        st = p->execute(context, set, symbols, NULL, sizeof(mn_profile_unit), &room, err);
+        st = run(p, context, set, symbols, NULL, 0, &room, err);
     if (st)
         return st;
     mn_profile_unit *units = mn_calloc(room ? room : 1, sizeof *units);

@@ -97,12 +97,20 @@ void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *p
     facts[MN_STEP_SEQS] = (int32_t)size->n_seqs;
 }
 
-/* src is free again on return: the plugin has copied it. */
-static mn_status write_to(const mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
+/* One call, with a copy of its own. */
+static mn_status write_copy(const mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
+                            uint64_t bytes, mn_error *err) {
+    memcpy(d->given, src, bytes);
+    return d->backend->write(d->queue, b, at, d->given, bytes, err);
+}
+
+mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
                           uint64_t bytes, mn_error *err) {
     mn_status st;
+    if (!mn_grow(&d->given, &d->given_cap, bytes, 1))
+        return mn_fail_memory(err, bytes);
     MN_WATCHED_FOR(mn_callee_of(d), "write", MN_MOVES_NS(bytes),
-                   MN_RETRY(st, d->backend->write(d->queue, b, at, src, bytes, err)));
+                   MN_RETRY(st, write_copy(d, b, at, src, bytes, err)));
     return st;
 }
 
@@ -129,7 +137,7 @@ static mn_status write_range(mn_engine_device *d, const int32_t *inputs, mn_inpu
     const uint64_t from = (uint64_t)at * d->in.total + r.at;
     mn_status st;
     if (!d->pinned)
-        return write_to(d, d->inputs, r.at * 4ull, inputs + r.at, bytes, err);
+        return mn_engine_write(d, d->inputs, r.at * 4ull, inputs + r.at, bytes, err);
     memcpy(d->pinned_map + from, inputs + r.at, bytes);
     MN_WATCHED_FOR(mn_callee_of(d), "copy", MN_MOVES_NS(bytes),
                    MN_RETRY(st, d->backend->copy(d->queue, d->inputs, r.at * 4ull, d->pinned,
@@ -266,7 +274,7 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
                                  uint64_t n, mn_error *err) {
     mn_engine_device *d = mn_engine_output_device(e);
-    const mn_status st = write_to(d, b, at, src, n, err);
+    const mn_status st = mn_engine_write(d, b, at, src, n, err);
     return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
@@ -290,6 +298,14 @@ mn_status mn_engine_write_history(mn_engine *e, uint32_t slot, const int32_t *id
     return mn_engine_write_output(e, d->history, slot * row, ids, n * 4ull, err);
 }
 
+/* One call: the layout and the page are copies of its own. */
+static mn_status copy_own_page(const mn_engine_device *d, const mn_engine_segment *s,
+                               uint32_t group, mn_page_copy page, mn_error *err) {
+    const mn_kv_layout layout = s->kv[group];
+    return d->backend->kv_copy(d->queue, s->pages_kv[group], &layout, &page, 1, sizeof page, NULL,
+                               err);
+}
+
 /* On one segment's device: one of the caller's pages is `ratio` of the device's. */
 static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_page_copy c,
                               mn_error *err) {
@@ -304,8 +320,7 @@ static mn_status copy_page_of(mn_engine *e, mn_engine_segment *s, uint32_t group
             .n_tokens = MN_MIN(per, c.n_tokens - i * per),
         };
         MN_WATCHED_FOR(mn_callee_of(d), "kv_copy", MN_MOVES_NS(0),
-                       MN_RETRY(st, d->backend->kv_copy(d->queue, s->pages_kv[group], &s->kv[group],
-                                                        &own, 1, sizeof own, NULL, err)));
+                       MN_RETRY(st, copy_own_page(d, s, group, own, err)));
     }
     return mn_engine_note(e, s->device, st);
 }

@@ -102,11 +102,12 @@ static const mn_engine_segment *nodes_of(const mn_engine *e, const mn_engine_pro
 static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const mn_engine_segment *s = nodes_of(e, x);
-    mn_compile c = mn_engine_segment_question(e, s);
-    c.graph = &x->graph->abi;
+    const mn_compile *c = mn_engine_segment_question(e, s, x->graph, &x->pages, err);
     mn_status st = MN_OK;
+    if (!c)
+        return MN_OUT_OF_MEMORY;
     MN_WATCHED(mn_callee_of(d), "compile",
-               st = d->backend->compile(d->device, &c, &x->program, err));
+               st = d->backend->compile(d->device, c, &x->program, err));
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = d->backend->context_create(x->program, d->queue, &x->context, err));
@@ -146,18 +147,15 @@ static uint32_t bindings(const mn_engine *e, const mn_model_graph *g, mn_binding
  * content: what it holds. */
 static mn_status bind_set(mn_engine *e, const mn_engine_program *x, uint32_t set, uint32_t content,
                           mn_error *err) {
-    const mn_engine_device *d = mn_engine_output_device(e);
     const mn_engine_segment *s = nodes_of(e, x);
     mn_binding *all = mn_alloc(s->n_tensors + 1 + MOST_BINDINGS, sizeof *all);
     if (!all)
         return mn_fail_memory(err, s->n_tensors * sizeof *all);
     uint32_t n = mn_engine_segment_bindings(e, s, content, all);
     n += bindings(e, x->graph, all + n);
-    mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "context_bind",
-               st = d->backend->context_bind(x->context, set, all, n, sizeof *all, err));
+    const mn_status st = mn_engine_context_bind(e, s, x->context, set, all, n, err);
     mn_free(all);
-    return mn_engine_note(e, s->device, st);
+    return st;
 }
 
 static mn_status bind(mn_engine *e, const mn_engine_program *x, mn_error *err) {
@@ -175,6 +173,7 @@ static void free_program(const mn_backend *b, mn_engine_program *x) {
         b->context_free(x->context);
     if (x->program)
         b->program_free(x->program);
+    mn_sealed_free(x->pages);
     *x = (mn_engine_program){0};
 }
 

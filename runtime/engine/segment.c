@@ -43,11 +43,13 @@ mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_er
     return MN_OK;
 }
 
-mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s) {
-    return (mn_compile){
-        .size = sizeof(mn_compile),
+const mn_compile *mn_engine_segment_question(const mn_engine *e, const mn_engine_segment *s,
+                                             const mn_model_graph *graph, mn_sealed **owner,
+                                             mn_error *err) {
+    const mn_compile c = {
+        .size = sizeof c,
         .precision = s->precision,
-        .graph = &e->graph->abi,
+        .graph = graph->given,
         .node_lo = s->node_lo,
         .node_hi = s->node_hi,
         .symbol_max = device_of(e, s)->symbol_max,
@@ -55,6 +57,10 @@ mn_compile mn_engine_segment_question(const mn_engine *e, const mn_engine_segmen
         .k_dtype = s->k_dtype,
         .v_dtype = s->v_dtype,
     };
+    const mn_compile *given = mn_given_compile(&c, owner);
+    if (!given)
+        mn_fail_memory(err, sizeof c);
+    return given;
 }
 
 /* Attribute i; 0 where the node's contract is older. */
@@ -98,11 +104,15 @@ static mn_status check_kv(const mn_graph *g, const mn_engine_segment *s, bool *h
 static mn_status ask_group(mn_engine *e, mn_engine_segment *s, uint32_t group, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
     mn_kv_layout *kv = &s->kv[group];
-    const mn_compile c = mn_engine_segment_question(e, s);
-    *kv = (mn_kv_layout){.size = sizeof *kv};
+    mn_sealed *pages;
+    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &pages, err);
     mn_status st = MN_OK;
+    if (!c)
+        return MN_OUT_OF_MEMORY;
+    *kv = (mn_kv_layout){.size = sizeof *kv};
     MN_WATCHED(mn_callee_of(d), "kv_layout",
-               st = d->backend->kv_layout(d->device, &c, group, kv, err));
+               st = d->backend->kv_layout(d->device, c, group, kv, err));
+    mn_sealed_free(pages);
     if (st)
         return mn_engine_note(e, s->device, st);
     if (!kv->page_tokens || !kv->page_bytes)
@@ -129,10 +139,14 @@ mn_status mn_engine_segment_ask(mn_engine *e, mn_engine_segment *s, mn_error *er
 /* Asked again with the pages that the engine has in the end: another size than in negotiation. */
 static mn_status estimate(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     mn_engine_device *d = device_of(e, s);
-    const mn_compile c = mn_engine_segment_question(e, s);
+    mn_sealed *pages;
+    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &pages, err);
     mn_estimate x = {.size = sizeof x};
     mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "estimate", st = d->backend->estimate(d->device, &c, &x, err));
+    if (!c)
+        return MN_OUT_OF_MEMORY;
+    MN_WATCHED(mn_callee_of(d), "estimate", st = d->backend->estimate(d->device, c, &x, err));
+    mn_sealed_free(pages);
     mn_engine_note(e, s->device, st);
     s->weight_bytes = x.weights;
     s->scratch_bytes = x.scratch;
@@ -166,22 +180,26 @@ static mn_held_question held_question(const mn_engine *e, const mn_engine_segmen
 /* A set of the segment's own, which other sessions of the model may share from now on. */
 static mn_status import_weights(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     const mn_engine_device *d = device_of(e, s);
-    const mn_compile c = mn_engine_segment_question(e, s);
+    mn_sealed *pages;
+    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &pages, err);
     const mn_held_question q = held_question(e, s);
     const bool parallel = d->record->info.flags & MN_DEVICE_PARALLEL_PUT;
+    if (!c)
+        return MN_OUT_OF_MEMORY;
     const mn_import import = {
         .backend = d->backend,
         .callee = mn_callee_of(d),
         .device = d->device,
         .queue = d->queue,
         .n_threads = parallel ? mn_device_workers(d->record) : 1,
-        .compile = &c,
+        .compile = c,
         .graph = e->graph,
         .watcher = e->watcher,
         .part = (uint32_t)(s - e->segments),
         .n_parts = e->n_segments,
     };
     const mn_status st = mn_weights_import(&import, &s->weights, &s->kept_how, err);
+    mn_sealed_free(pages);
     if (!st)
         s->held = mn_held_add(e->held, &q, s->weights, s->kept_how);
     return st;
@@ -197,10 +215,13 @@ static void free_weights(const mn_engine *e, mn_engine_segment *s) {
 
 static mn_status compile(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     const mn_engine_device *d = device_of(e, s);
-    const mn_compile c = mn_engine_segment_question(e, s);
+    mn_sealed_free(s->pages); /* of an attempt with other weights */
+    const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &s->pages, err);
     mn_status st = MN_OK;
+    if (!c)
+        return MN_OUT_OF_MEMORY;
     MN_WATCHED(mn_callee_of(d), "compile",
-               st = d->backend->compile(d->device, &c, &s->program, err));
+               st = d->backend->compile(d->device, c, &s->program, err));
     return st;
 }
 
@@ -313,18 +334,31 @@ uint32_t mn_engine_segment_bindings(const mn_engine *e, const mn_engine_segment 
     return n;
 }
 
+/* Not in a step: the copy can have pages of its own. */
+mn_status mn_engine_context_bind(mn_engine *e, const mn_engine_segment *s, mn_context *context,
+                                 uint32_t set, const mn_binding *bindings, uint32_t n,
+                                 mn_error *err) {
+    const mn_engine_device *d = device_of(e, s);
+    mn_sealed *pages;
+    const mn_binding *given = mn_given_array(bindings, n, sizeof *bindings, &pages);
+    mn_status st = MN_OK;
+    if (!given)
+        return mn_fail_memory(err, n * sizeof *bindings);
+    MN_WATCHED(mn_callee_of(d), "context_bind",
+               st = d->backend->context_bind(context, set, given, n, sizeof *given, err));
+    mn_sealed_free(pages);
+    return mn_engine_note(e, s->device, st);
+}
+
 mn_status mn_engine_segment_bind(mn_engine *e, const mn_engine_segment *s, uint32_t set,
                                  uint32_t content, mn_error *err) {
     mn_binding *b = mn_alloc(s->n_tensors + 1u, sizeof *b);
     if (!b)
         return mn_fail_memory(err, s->n_tensors * sizeof *b);
     const uint32_t n = mn_engine_segment_bindings(e, s, content, b);
-    const mn_engine_device *d = device_of(e, s);
-    mn_status st = MN_OK;
-    MN_WATCHED(mn_callee_of(d), "context_bind",
-               st = d->backend->context_bind(s->context, set, b, n, sizeof *b, err));
+    const mn_status st = mn_engine_context_bind(e, s, s->context, set, b, n, err);
     mn_free(b);
-    return mn_engine_note(e, s->device, st);
+    return st;
 }
 
 /* The caller's symbol values with the device's own pages: those of the longest sequence. */
@@ -345,12 +379,14 @@ mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const in
     const mn_engine_device *d = device_of(e, s);
     const mn_backend *b = d->backend;
     int64_t own[MN_SYM_COUNT];
+    mn_values given;
     mn_status st = MN_OK;
     if (!MN_HAS(mn_backend, b, context_prepare))
         return MN_OK;
     own_symbols(e, s, symbols, own);
     MN_WATCHED(mn_callee_of(d), "context_prepare",
-               MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN, own, err)));
+               MN_RETRY(st, b->context_prepare(s->context, MN_SET_PLAIN,
+                                               mn_values_give(&given, own), err)));
     return mn_engine_note(e, s->device, st);
 }
 
@@ -364,13 +400,14 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
     const mn_backend *b = device_of(e, s)->backend;
     const uint64_t expected_ns = mn_engine_segment_ns(s, symbols);
     int64_t own[MN_SYM_COUNT];
+    mn_values given;
     mn_status st;
     own_symbols(e, s, symbols, own);
     mn_call *call = mn_call_begin(mn_callee_of(device_of(e, s)), "execute", expected_ns);
     if (e->profile)
         st = mn_engine_segment_profile(e, s, context, set, own, err);
     else
-        MN_RETRY(st, b->execute(context, set, own, event, err));
+        MN_RETRY(st, b->execute(context, set, mn_values_give(&given, own), event, err));
     mn_call_end(call);
     return mn_engine_note(e, s->device, st);
 }
@@ -403,5 +440,6 @@ static void free_objects(const mn_engine *e, mn_engine_segment *s) {
 void mn_engine_segment_free(mn_engine *e, mn_engine_segment *s) {
     const mn_engine_device *d = device_of(e, s);
     MN_WATCHED(mn_callee_of(d), "context_free", free_objects(e, s));
+    mn_sealed_free(s->pages);
     mn_free(s->tensors);
 }

@@ -54,20 +54,15 @@ static mn_status settle(const mn_import *in, uint64_t bytes, mn_event **event, m
     return mn_event_settle(in->backend, in->callee, MN_MOVES_NS(bytes), event, err);
 }
 
-static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
-    const mn_import *in = p->all->in;
-    const mn_graph *g = &in->graph->abi;
-    uint64_t bytes = 0;
-    if (w->source)
-        bytes = w->source->bytes;
-    mn_plane plane;
+/* What is given for weight w; plane: room for a constant's. */
+static mn_weight_src describe(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane) {
     mn_weight_src src = {
         .size = sizeof src,
         .tensor = (uint32_t)w->tensor,
         .n_parts = 1,
         .n_planes = 1,
-        .plane_stride = sizeof plane,
-        .planes = &plane,
+        .plane_stride = sizeof *plane,
+        .planes = plane,
         .dtype = g->tensors[w->tensor].dtype,
     };
     if (w->source) {
@@ -78,11 +73,26 @@ static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
         src.planes = t->planes;
         src.dtype = t->dtype;
     } else
-        describe_constant(&g->tensors[w->tensor], w->constant, &plane);
+        describe_constant(&g->tensors[w->tensor], w->constant, plane);
+    return src;
+}
+
+/* Planes of files are in sealed pages; the rest is a copy of each call's own. */
+static mn_status put_once(putter *p, const mn_graph_weight *w, mn_event **event) {
+    const mn_import *in = p->all->in;
+    mn_plane plane;
+    const mn_weight_src src = describe(&in->graph->abi, w, &plane);
+    return in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err);
+}
+
+static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
+    const mn_import *in = p->all->in;
+    uint64_t bytes = 0;
     mn_status st;
-    MN_WATCHED_FOR(
-        in->callee, "weights_put", MN_MOVES_NS(bytes),
-        MN_RETRY(st, in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err)));
+    if (w->source)
+        bytes = w->source->bytes;
+    MN_WATCHED_FOR(in->callee, "weights_put", MN_MOVES_NS(bytes),
+                   MN_RETRY(st, put_once(p, w, event)));
     return st;
 }
 

@@ -2,9 +2,10 @@
  * (symbols, inputs, state), the architecture's own part (arch_*.c), the check and the digest at the
  * end.
  *
- * An mn_model_graph owns its arrays, names and constants; its weights point into the canonical
- * model, which outlives it. While it is built the first failure is kept in g->status and every
- * later append does nothing, so that builders need no checks between two calls. */
+ * An mn_model_graph owns its arrays, names and constants, which end in pages that nobody can write;
+ * its weights point into the canonical model, which outlives it. While it is built the first
+ * failure is kept in g->status and every later append does nothing, so that builders need no checks
+ * between two calls. */
 #include "graph/build.h"
 #include <stdio.h>
 #include <string.h>
@@ -281,6 +282,54 @@ static uint64_t digest_part(const mn_graph *a, uint64_t seed) {
     return h;
 }
 
+/* What was built, as far as it is not sealed. */
+static void free_arrays(const mn_graph *abi) {
+    mn_free((void *)(uintptr_t)abi->nodes);
+    mn_free((void *)(uintptr_t)abi->tensors);
+    mn_free((void *)(uintptr_t)abi->operands);
+    mn_free((void *)(uintptr_t)abi->attrs);
+}
+
+/* Of a constant's values. */
+static size_t count_of(const mn_graph *abi, const mn_graph_weight *w) {
+    const mn_tensor *t = &abi->tensors[w->tensor];
+    size_t n = 1;
+    for (uint32_t i = 0; i < t->n_dim; i++)
+        n *= (size_t)t->dim[i];
+    return n;
+}
+
+/* Values of constants, which plugins import from where they are. */
+static mn_status seal_constants(mn_model_graph *g) {
+    size_t room = 0;
+    for (uint32_t i = 0; i < g->n_weights; i++)
+        if (g->weights[i].constant)
+            room = mn_sealed_sum(room, mn_sealed_room(count_of(&g->abi, &g->weights[i]), 4));
+    if (!room)
+        return MN_OK;
+    mn_sealed *pages = mn_sealed_open(room);
+    for (uint32_t i = 0; i < g->n_weights && pages; i++) {
+        mn_graph_weight *w = &g->weights[i];
+        if (w->constant)
+            w->constant = mn_sealed_copy(pages, w->constant, count_of(&g->abi, w), 4);
+    }
+    if (!pages || !mn_sealed_close(pages))
+        return mn_fail_memory(g->err, room);
+    g->constants = pages;
+    return MN_OK;
+}
+
+/* Everything that plugins see of it goes into sealed pages. */
+static mn_status seal(mn_model_graph *g) {
+    const mn_graph built = g->abi;
+    g->given = mn_given_graph(&built, &g->pages);
+    if (!g->given)
+        return mn_fail_memory(g->err, sizeof built);
+    g->abi = *g->given;
+    free_arrays(&built);
+    return seal_constants(g);
+}
+
 /* Sizes, digest and check. From here on the graph does not change. */
 static mn_status finish(mn_model_graph *g) {
     mn_graph *a = &g->abi;
@@ -293,7 +342,8 @@ static mn_status finish(mn_model_graph *g) {
         return g->status;
     for (uint64_t i = 0; i < 4; i++)
         a->digest[i] = digest_part(a, i + 1);
-    return mn_graph_check(a, g->err);
+    const mn_status st = mn_graph_check(a, g->err);
+    return st ? st : seal(g);
 }
 
 mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err) {
@@ -390,10 +440,10 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
 void mn_model_graph_free(mn_model_graph *g) {
     if (!g)
         return;
-    mn_free((void *)(uintptr_t)g->abi.nodes);
-    mn_free((void *)(uintptr_t)g->abi.tensors);
-    mn_free((void *)(uintptr_t)g->abi.operands);
-    mn_free((void *)(uintptr_t)g->abi.attrs);
+    if (!g->pages)
+        free_arrays(&g->abi);
+    mn_sealed_free(g->pages);
+    mn_sealed_free(g->constants);
     mn_free(g->weights);
     mn_arena_free(&g->arena);
     mn_free(g);

@@ -5,7 +5,7 @@
  * below, one per op. */
 #ifndef MN_GRAPH_H
 #define MN_GRAPH_H
-#include "base/base.h"
+#include "base/sealed.h"
 #include "model/model.h"
 #include <minerva/minerva.h>
 
@@ -42,7 +42,8 @@ typedef struct {
     int32_t logits, ids, hidden;
 } mn_graph_io;
 
-/* Where a weight of the graph comes from: the model's tensor, or memory that the graph owns. */
+/* Where a weight of the graph comes from: the model's tensor, or sealed memory of the graph, dense
+ * F32. */
 typedef struct {
     int32_t tensor;
     const mn_model_tensor_entry *source;
@@ -50,7 +51,11 @@ typedef struct {
 } mn_graph_weight;
 
 typedef struct {
-    mn_graph abi; /* what plugins see; arrays owned here */
+    /* Once it is built, arrays and names are in sealed pages. given: the same in a struct that is
+     * there, too: what plugins get; abi is the host's own copy */
+    mn_graph abi;
+    const mn_graph *given;
+    mn_sealed *pages, *constants; /* constants: of the weights; NULL = there are none */
     mn_graph_io io;
     mn_graph_weight *weights;
     uint32_t n_weights;

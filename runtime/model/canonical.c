@@ -21,7 +21,7 @@ static mn_status guess(const mn_canonical *m, const mn_loader_ref *l, mn_guess *
     mn_status st = MN_OK;
     *g = (mn_guess){.size = sizeof *g};
     MN_WATCHED(l->callee, "guess",
-               st = l->loader->guess(l->self, m->files.files, m->files.n, sizeof(mn_file), g));
+               st = l->loader->guess(l->self, m->given, m->files.n, sizeof(mn_file), g));
     mn_plain_array(g->format, sizeof g->format);
     mn_plain_array(g->why, sizeof g->why);
     return st;
@@ -171,6 +171,29 @@ static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, m
     return MN_OK;
 }
 
+/* The planes of all tensors where no plugin can write: backends import by them, whoever opened the
+ * model. */
+static mn_status seal_planes(mn_canonical *m, mn_error *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < m->n_tensors; i++)
+        n += (size_t)m->tensors[i].info.n_parts * m->tensors[i].info.n_planes;
+    mn_sealed *pages = mn_sealed_open(mn_sealed_room(n, sizeof(mn_plane)));
+    mn_plane *to = pages ? mn_sealed_take(pages, n, sizeof *to) : NULL;
+    for (size_t i = 0; i < m->n_tensors && to; i++) {
+        mn_tensor_info *t = &m->tensors[i].info;
+        const uint32_t count = t->n_parts * t->n_planes;
+        for (uint32_t k = 0; k < count; k++)
+            to[k] = *mn_tensor_plane(t, 0, k);
+        t->planes = to;
+        t->plane_stride = sizeof *to;
+        to += count;
+    }
+    if (!pages || !mn_sealed_close(pages))
+        return mn_fail_memory(err, n * sizeof *to);
+    m->plane_pages = pages;
+    return MN_OK;
+}
+
 /* All tensors, each checked. */
 static mn_status read_tensors(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
@@ -254,6 +277,8 @@ static void forget(mn_canonical *m) {
     mn_free(m->tensors);
     mn_free(m->by_name);
     mn_free(m->format);
+    mn_sealed_free(m->plane_pages);
+    m->plane_pages = NULL;
     m->parsed = NULL;
     m->tensors = NULL;
     m->by_name = NULL;
@@ -311,9 +336,9 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     if (!m->format)
         return mn_fail_memory(err, sizeof c->format);
     mn_status st = MN_OK;
-    MN_WATCHED(m->callee, "open",
-               st = m->loader->open(c->ref->self, m->files.files, m->files.n, sizeof(mn_file),
-                                    &m->parsed, err));
+    MN_WATCHED(
+        m->callee, "open",
+        st = m->loader->open(c->ref->self, m->given, m->files.n, sizeof(mn_file), &m->parsed, err));
     if (st)
         return fail_open(m, st, err);
     if (!m->parsed)
@@ -321,6 +346,8 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
     st = read_meta(m, err);
     if (!st)
         st = read_tensors(m, err);
+    if (!st)
+        st = seal_planes(m, err);
     if (st)
         return st;
     return sort_names(m, err);
@@ -365,6 +392,11 @@ mn_status mn_canonical_settle(const mn_canonical *m, bool look, mn_status st, mn
     return st;
 }
 
+static mn_status give_files(mn_canonical *m, mn_error *err) {
+    m->given = mn_given_files(m->files.files, m->files.n, &m->file_pages);
+    return m->given ? MN_OK : mn_fail_memory(err, m->files.n * sizeof *m->given);
+}
+
 mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_ref *loaders,
                             uint32_t n_loaders, mn_canonical **out, mn_error *err) {
     claim *claims;
@@ -379,6 +411,8 @@ mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_re
         st = mn_fail_memory(err, (n_loaders + 1u) * sizeof *claims);
     if (!st)
         st = mn_file_set_open(path, flags, loaders, n_loaders, &m->files, err);
+    if (!st)
+        st = give_files(m, err);
     if (!st)
         st = ask_loaders(m, loaders, n_loaders, claims, &n, err);
     if (!st)
@@ -396,6 +430,7 @@ void mn_canonical_close(mn_canonical *m) {
     if (!m)
         return;
     forget(m);
+    mn_sealed_free(m->file_pages);
     mn_file_set_close(&m->files);
     mn_free(m->path);
     mn_free(m);

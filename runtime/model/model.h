@@ -7,6 +7,7 @@
 #define MN_MODEL_H
 #include "base/base.h"
 #include "base/call.h"
+#include "base/sealed.h"
 #include "model/meta.h"
 
 /* A loader that may be asked, as the registry holds it. */
@@ -34,7 +35,7 @@ mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref
 void mn_file_set_close(mn_file_set *set);
 
 typedef struct {
-    mn_tensor_info info; /* name, dims, dtype, planes as the loader gave them */
+    mn_tensor_info info; /* as the loader gave it; planes: a copy in sealed pages */
     uint64_t bytes;      /* of all planes */
     uint64_t n_elements;
 } mn_model_tensor_entry;
@@ -51,6 +52,8 @@ typedef struct mn_canonical {
     uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
     bool ignore_unused; /* tensors that no graph uses are no error */
+    const mn_file *given; /* what loaders get of the files, in sealed pages */
+    mn_sealed *file_pages, *plane_pages;
 } mn_canonical;
 
 /* Maps the files (flags: MN_MAP_*), asks every loader for its guess, opens with the most confident,

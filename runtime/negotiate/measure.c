@@ -51,8 +51,10 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
     mn_error e = MN_ERROR_INIT;
     double spent = 0;
     *us = 0;
+    int64_t given = rows;
     if (MN_HAS(mn_backend, b, context_prepare))
-        MN_WATCHED(be->d.callee, "context_prepare", b->context_prepare(m->context, 0, &rows, NULL));
+        MN_WATCHED(be->d.callee, "context_prepare",
+                   b->context_prepare(m->context, 0, &given, NULL));
     for (int i = 0; i < RUNS && (i < 2 || spent < BUDGET_US); i++) {
         const uint64_t begin = mn_now_ns();
         const mn_status st = mn_small_run_step(&be->d, m, rows, &e);
@@ -77,9 +79,15 @@ static bool time_graph(bench *be, int64_t rows, double *us) {
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
+static bool build(bench *be, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_rows, int64_t k) {
+    if (mn_small_graph_build(be->sg, op, n, dtype, n_rows, k))
+        return true;
+    snprintf(be->note, be->cap, "out of memory");
+    return false;
+}
+
 static bool time_chain(bench *be, uint32_t op, uint32_t n, uint32_t dtype, double *us) {
-    mn_small_graph_build(be->sg, op, n, dtype, 256, 256);
-    return time_graph(be, 1, us);
+    return build(be, op, n, dtype, 256, 256) && time_graph(be, 1, us);
 }
 
 /* Of one node, by a chain of them against one; one_us: of the step with one. */
@@ -219,8 +227,9 @@ static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us
     const double flop = 2.0 * SMALL_N * SMALL_N;
     mn_small_run m = {0};
     *many_us = 0;
-    mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
-    bool ok = make(be, MN_SMALL_ROWS, &m);
+    bool ok = build(be, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
+    if (ok)
+        ok = make(be, MN_SMALL_ROWS, &m);
     if (ok)
         ok = time_rows(be, &m, 1, one_us);
     if (ok && *one_us * MN_SMALL_ROWS < 8 * BUDGET_US) /* a batch is never slower than its rows */
@@ -244,8 +253,7 @@ static void large_prefill(bench *be, mn_dtype t, double small_us, mn_measured *o
     const bool fits = weight_bytes(t, LARGE_K, LARGE_K) <= (double)be->d.fill_bytes;
     if (small_us <= 0 || promised_us >= BUDGET_US || !fits)
         return;
-    mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K);
-    if (time_graph(be, MN_SMALL_ROWS, &us))
+    if (build(be, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K) && time_graph(be, MN_SMALL_ROWS, &us))
         set_prefill(out, 2 * large * MN_SMALL_ROWS, us);
 }
 
@@ -261,8 +269,7 @@ static void large_decode(bench *be, mn_dtype t, double small_us, uint64_t free_b
     double us;
     if (be->d.stuck || n < SMALL_N)
         return;
-    mn_small_graph_build(be->sg, MN_OP_LINEAR, 1, t.id, n, LARGE_K);
-    if (time_graph(be, 1, &us))
+    if (build(be, MN_OP_LINEAR, 1, t.id, n, LARGE_K) && time_graph(be, 1, &us))
         set_decode(out, weight_bytes(t, n, LARGE_K), us);
 }
 
@@ -299,6 +306,17 @@ static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured
     return false;
 }
 
+/* Weights and rows for d, which nobody can write. NULL = out of memory. */
+static mn_sealed *make_fill(mn_small_device *d) {
+    mn_sealed *s = mn_sealed_open(d->fill_bytes);
+    if (!s)
+        return NULL;
+    uint8_t *fill = mn_sealed_take(s, d->fill_bytes, 1);
+    memset(fill, 0x11, d->fill_bytes);
+    d->fill = fill;
+    return mn_sealed_close(s) ? s : NULL;
+}
+
 bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, size_t cap) {
     const mn_plugin_record *p = o->record->plugin;
     const mn_backend *b = p->backend;
@@ -321,16 +339,15 @@ bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, 
     MN_WATCHED(p->callee, "queue_create", st = b->queue_create(o->device, &be.d.queue, &e));
     if (st)
         return say(&be, "a queue", st, &e);
-    uint8_t *fill = mn_alloc_aligned(BIG_BYTES, 4096);
-    be.sg = mn_alloc(1, sizeof *be.sg);
-    be.d.fill = fill;
+    mn_sealed *fill = make_fill(&be.d);
+    be.sg = mn_calloc(1, sizeof *be.sg);
     if (fill && be.sg) {
-        memset(fill, 0x11, BIG_BYTES);
         ok = measure_all(&be, o, type, out);
+        mn_small_graph_clear(be.sg);
     } else
         snprintf(note, cap, "out of memory");
     MN_WATCHED(p->callee, "queue_free", b->queue_free(be.d.queue));
-    mn_free(fill);
+    mn_sealed_free(fill);
     mn_free(be.sg);
     return ok;
 }

@@ -80,8 +80,24 @@ static mn_status ask_contracts(mn_offer *o, contract_list *list) {
     return MN_OK;
 }
 
-static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *symbols) {
+/* One call of supports, with symbol values in pages of their own. */
+static mn_status ask_supports(mn_offer *o, const mn_graph *g, const int64_t *symbols,
+                              mn_error *why) {
     const mn_plugin_record *p = o->record->plugin;
+    mn_sealed *pages;
+    const int64_t *given = mn_given_array(symbols, MN_SYM_COUNT, sizeof *symbols, &pages);
+    mn_status st = MN_OK;
+    if (!given)
+        return mn_fail_memory(why, MN_SYM_COUNT * sizeof *symbols);
+    MN_WATCHED(
+        p->callee, "supports",
+        st = p->backend->supports(o->device, g, given, o->verdicts, sizeof *o->verdicts, why));
+    mn_sealed_free(pages);
+    return st;
+}
+
+/* g: sealed */
+static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *symbols) {
     contract_list list = {NULL, 0};
     mn_error why = MN_ERROR_INIT;
     mn_status st = ask_contracts(o, &list);
@@ -92,9 +108,7 @@ static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *sym
             o->sample_contract = list.at[i][1];
     o->stage = MN_STAGE_VERDICTS;
     if (knows_any(&list, g))
-        MN_WATCHED(p->callee, "supports",
-                   st = p->backend->supports(o->device, g, symbols, o->verdicts,
-                                             sizeof *o->verdicts, &why));
+        st = ask_supports(o, g, symbols, &why);
     if (st) {
         memset(o->verdicts, 0, g->n_nodes * sizeof *o->verdicts);
         return refuse_by(o, st, &why);
@@ -251,7 +265,7 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     if (!o->verdicts || !o->can)
         return mn_fail_memory(err, n_nodes * sizeof *o->verdicts);
     mn_request_symbols(r, 1, symbols);
-    if (ask_verdicts(o, &g->abi, symbols))
+    if (ask_verdicts(o, g->given, symbols))
         return MN_OK;
     set_can(o, &g->abi);
     if (o->n_can && ask_memory(o, g, r))

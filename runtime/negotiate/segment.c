@@ -63,7 +63,7 @@ static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, ui
                            uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols) {
     return (mn_compile){.size = sizeof(mn_compile),
                         .precision = precision,
-                        .graph = &g->abi,
+                        .graph = g->given,
                         .node_lo = lo,
                         .node_hi = hi,
                         .symbol_max = symbols,
@@ -96,9 +96,14 @@ static bool has_sane_sizes(const mn_estimate *e) {
 static mn_status ask_estimate(const mn_offer *o, const mn_compile *c, mn_estimate *e,
                               mn_error *err) {
     const mn_plugin_record *p = o->record->plugin;
+    mn_sealed *pages;
+    const mn_compile *given = mn_given_compile(c, &pages);
     mn_status st = MN_OK;
+    if (!given)
+        return mn_fail_memory(err, sizeof *c);
     *e = (mn_estimate){.size = sizeof *e};
-    MN_WATCHED(p->callee, "estimate", st = p->backend->estimate(o->device, c, e, err));
+    MN_WATCHED(p->callee, "estimate", st = p->backend->estimate(o->device, given, e, err));
+    mn_sealed_free(pages);
     if (!st)
         st = check_class(c, e, err);
     if (st)
@@ -150,8 +155,14 @@ static mn_status ask_group(const mn_offer *o, const mn_compile *c, uint32_t grou
                            mn_error *err) {
     mn_kv_layout *kv = &s->kv[group];
     const mn_plugin_record *p = o->record->plugin;
+    mn_sealed *pages;
+    const mn_compile *given = mn_given_compile(c, &pages);
     mn_status st = MN_OK;
-    MN_WATCHED(p->callee, "kv_layout", st = p->backend->kv_layout(o->device, c, group, kv, err));
+    if (!given)
+        return mn_fail_memory(err, sizeof *c);
+    MN_WATCHED(p->callee, "kv_layout",
+               st = p->backend->kv_layout(o->device, given, group, kv, err));
+    mn_sealed_free(pages);
     if (st)
         return st;
     const bool some_tokens = kv->page_tokens && kv->page_tokens <= MAX_PAGE_TOKENS;

@@ -6,13 +6,18 @@
 #include <string.h>
 
 typedef enum { NOTHING, BUFFER, QUEUE, WEIGHTS, LAYOUT, PROGRAM, CONTEXT } object_kind;
+/* A segment that rank 0 tells of, in sealed pages. */
+typedef struct {
+    const mn_compile *compile;
+    mn_sealed *graph, *pages;
+} question;
 typedef struct {
     object_kind kind;
     void *what;
-    mn_arena arena;  /* of its graph */
-    mn_frame *frame; /* that its graph has texts in */
-    mn_event *last;  /* of a queue */
-    uint32_t queue;  /* of a context */
+    question ask;   /* of weights and programs */
+    mn_arena arena; /* bytes of weights that came with messages */
+    mn_event *last; /* of a queue */
+    uint32_t queue; /* of a context */
     uint32_t n_symbols;
     mn_kv_layout layout;
 } object;
@@ -27,7 +32,7 @@ typedef struct {
     object *objects;
     size_t n, cap;
     mn_reader in;
-    mn_frame *frame; /* that is being done; NULL: an object has taken it */
+    mn_frame *frame; /* that is being done */
     mn_error err;
 } follower;
 
@@ -73,6 +78,11 @@ static mn_status settle(follower *f) {
     return st;
 }
 
+static void free_question(question *q) {
+    mn_sealed_free(q->graph);
+    mn_sealed_free(q->pages);
+}
+
 static void drop(follower *f, object *o) {
     switch (o->kind) {
     case BUFFER:
@@ -95,7 +105,7 @@ static void drop(follower *f, object *o) {
         break;
     }
     mn_arena_free(&o->arena);
-    mn_free(o->frame);
+    free_question(&o->ask);
     *o = (object){.kind = NOTHING};
 }
 
@@ -208,23 +218,38 @@ static mn_status do_wait(follower *f, mn_text *more) {
     return settle(f);
 }
 
+/* A segment out of the message, in sealed pages: *q is the caller's, also after an error. */
+static mn_status take_question(follower *f, mn_weights *weights, question *q) {
+    mn_arena arena = {0};
+    mn_compile c;
+    *q = (question){0};
+    mn_status st = mn_take_compile(&f->in, &arena, &c, &f->err);
+    if (!st)
+        c.graph = mn_given_graph(c.graph, &q->graph);
+    c.weights = weights;
+    if (!st && c.graph)
+        q->compile = mn_given_compile(&c, &q->pages);
+    if (!st && !q->compile)
+        st = mn_fail_memory(&f->err, sizeof c);
+    mn_arena_free(&arena);
+    return st;
+}
+
 static mn_status do_weights(follower *f, mn_text *more) {
     object *o = place(f);
-    mn_compile c;
+    question ask;
     mn_weights *weights = NULL;
-    mn_arena arena = {0};
     (void)more;
     if (!o)
         return fail_message(f, "a place");
-    mn_status st = mn_take_compile(&f->in, &arena, &c, &f->err);
+    mn_status st = take_question(f, NULL, &ask);
     if (!st)
-        st = f->b->weights_open(f->device, &c, &weights, &f->err);
+        st = f->b->weights_open(f->device, ask.compile, &weights, &f->err);
     if (st) {
-        mn_arena_free(&arena);
+        free_question(&ask);
         return st;
     }
-    *o = (object){.kind = WEIGHTS, .what = weights, .arena = arena, .frame = f->frame};
-    f->frame = NULL;
+    *o = (object){.kind = WEIGHTS, .what = weights, .ask = ask};
     return MN_OK;
 }
 
@@ -265,14 +290,13 @@ static mn_status do_layout(follower *f, mn_text *more) {
     object *o = place(f);
     const uint32_t group = mn_take_u32(&f->in);
     mn_kv_layout layout = {.size = sizeof layout};
-    mn_compile c;
-    mn_arena arena = {0};
+    question ask;
     if (!o)
         return fail_message(f, "a place");
-    mn_status st = mn_take_compile(&f->in, &arena, &c, &f->err);
+    mn_status st = take_question(f, NULL, &ask);
     if (!st)
-        st = f->b->kv_layout(f->device, &c, group, &layout, &f->err);
-    mn_arena_free(&arena);
+        st = f->b->kv_layout(f->device, ask.compile, group, &layout, &f->err);
+    free_question(&ask);
     mn_put_u64(more, layout.page_tokens);
     mn_put_u64(more, layout.page_bytes);
     if (!st)
@@ -292,34 +316,32 @@ static mn_status do_pages(follower *f, mn_text *more) {
     if (!copies)
         return mn_fail_memory(&f->err, n * sizeof *copies);
     mn_take(&f->in, copies, n * sizeof *copies);
+    const mn_kv_layout layout = l->layout; /* of this call */
     const mn_status st =
-        f->b->kv_copy(q->what, kv->what, &l->layout, copies, n, sizeof *copies, NULL, &f->err);
+        f->b->kv_copy(q->what, kv->what, &layout, copies, n, sizeof *copies, NULL, &f->err);
     mn_free(copies);
     return st;
 }
 
-/* The graph stays with the program, and the message with its texts. */
+/* The graph stays with the program. */
 static mn_status do_compile(follower *f, mn_text *more) {
     object *o = place(f);
     const uint32_t weights = mn_take_u32(&f->in);
-    mn_compile c;
+    question ask;
     mn_program *program = NULL;
-    mn_arena arena = {0};
     (void)more;
     if (!o || (weights && (weights >= f->n || f->objects[weights].kind != WEIGHTS)))
         return fail_message(f, "a place or a set of weights");
-    mn_status st = mn_take_compile(&f->in, &arena, &c, &f->err);
-    if (weights)
-        c.weights = f->objects[weights].what;
+    mn_weights *set = weights ? f->objects[weights].what : NULL;
+    mn_status st = take_question(f, set, &ask);
     if (!st)
-        st = f->b->compile(f->device, &c, &program, &f->err);
+        st = f->b->compile(f->device, ask.compile, &program, &f->err);
     if (st) {
-        mn_arena_free(&arena);
+        free_question(&ask);
         return st;
     }
-    *o = (object){.kind = PROGRAM, .what = program, .arena = arena, .frame = f->frame};
-    o->n_symbols = c.graph->n_symbols;
-    f->frame = NULL;
+    *o = (object){.kind = PROGRAM, .what = program, .ask = ask};
+    o->n_symbols = ask.compile->graph->n_symbols;
     return MN_OK;
 }
 

@@ -317,19 +317,28 @@ static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
     return r->inner->reason(r->inner_self, why, buf, cap);
 }
 
-/* As the member understands it. */
-static mn_compile inner_compile(const mn_compile *c) {
+/* As the member understands it, in sealed pages; what it points at is the host's. NULL: out of
+ * memory. */
+static const mn_compile *inner_compile(const mn_compile *c, mn_sealed **pages, mn_error *err) {
     mn_compile in = {0};
     memcpy(&in, c, MN_MIN(c->size, sizeof in));
     in.size = sizeof in;
     in.weights = c->weights ? of(c->weights)->inner : NULL;
     in.cache = (mn_str){NULL, 0};
-    return in;
+    const mn_compile *given = mn_given_array(&in, 1, sizeof in, pages);
+    if (!given)
+        mn_fail_memory(err, sizeof in);
+    return given;
 }
 
 static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
-    const mn_compile in = inner_compile(c);
-    return of(d)->r->inner->estimate(of(d)->inner, &in, out, err);
+    mn_sealed *pages;
+    const mn_compile *in = inner_compile(c, &pages, err);
+    mn_status st = MN_OUT_OF_MEMORY;
+    if (in)
+        st = of(d)->r->inner->estimate(of(d)->inner, in, out, err);
+    mn_sealed_free(pages);
+    return st;
 }
 
 /* ---- memory and queues ----------------------------------------------------------------------- */
@@ -394,14 +403,17 @@ static void queue_free(mn_queue *q) {
 }
 
 /* The lock is held. */
-static void tell_write(mn_ranks *r, const mn_queue *q, const mn_buffer *to, uint64_t at,
-                       const void *bytes, uint64_t n) {
+static void put_write(mn_ranks *r, const mn_queue *q, const mn_buffer *to, uint64_t at,
+                      const void *bytes, uint64_t n) {
     begin(r, MN_SAY_WRITE);
     mn_put_u32(&r->out, of(q)->id);
     mn_put_u32(&r->out, of(to)->id);
     mn_put_u64(&r->out, at);
     mn_put_bytes(&r->out, bytes, n);
     end(r);
+}
+
+static void flush_some(mn_ranks *r) {
     if (r->out.len > (1u << 20))
         flush(r);
 }
@@ -411,9 +423,15 @@ static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *
                            mn_error *err) {
     mn_ranks *r = of(q)->r;
     pthread_mutex_lock(&r->lock);
+    /* before the call: the member's plugin might write into what it is given */
+    r->frame_at = r->out.len;
+    if (of(to)->id)
+        put_write(r, q, to, at, bytes, n);
     const mn_status st = r->inner->write(of(q)->inner, of(to)->inner, at, bytes, n, err);
-    if (!st && of(to)->id)
-        tell_write(r, q, to, at, bytes, n);
+    if (st)
+        forget(r);
+    else
+        flush_some(r);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -436,9 +454,10 @@ static mn_status copy_all(mn_queue *q, mn_buffer *to, uint64_t at, const mn_buff
     pthread_mutex_lock(&r->lock);
     const mn_status st =
         r->inner->copy(of(q)->inner, of(to)->inner, at, of(from)->inner, from_at, n, event, err);
-    if (!st && of(to)->id && of(from)->pinned)
-        tell_write(r, q, to, at, of(from)->pinned + from_at, n);
-    else if (!st && of(to)->id) {
+    if (!st && of(to)->id && of(from)->pinned) {
+        put_write(r, q, to, at, of(from)->pinned + from_at, n);
+        flush_some(r);
+    } else if (!st && of(to)->id) {
         begin(r, MN_SAY_COPY);
         mn_put_u32(&r->out, of(q)->id);
         mn_put_u32(&r->out, of(to)->id);
@@ -466,17 +485,23 @@ static mn_status queue_wait(mn_queue *q, mn_event *event, mn_error *err) {
 /* ---- weights --------------------------------------------------------------------------------- */
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
     mn_ranks *r = of(d)->r;
-    const mn_compile in = inner_compile(c);
+    mn_sealed *pages;
+    const mn_compile *in = inner_compile(c, &pages, err);
     mn_weights *inner = NULL;
+    if (!in)
+        return MN_OUT_OF_MEMORY;
     object *o = make(r, WEIGHTS, true);
-    if (!o)
+    if (!o) {
+        mn_sealed_free(pages);
         return fail_make(r, err);
+    }
     begin(r, MN_SAY_WEIGHTS);
     mn_put_u32(&r->out, o->id);
-    mn_put_compile(&r->out, &in);
+    mn_put_compile(&r->out, in);
     end(r);
     flush(r);
-    const mn_status st = r->inner->weights_open(of(d)->inner, &in, &inner, err);
+    const mn_status st = r->inner->weights_open(of(d)->inner, in, &inner, err);
+    mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_weights *)(void *)o;
     return finish(o, st, err);
@@ -538,18 +563,24 @@ static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *e
 static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                            mn_error *err) {
     mn_ranks *r = of(d)->r;
-    const mn_compile in = inner_compile(c);
+    mn_sealed *pages;
+    const mn_compile *in = inner_compile(c, &pages, err);
+    if (!in)
+        return MN_OUT_OF_MEMORY;
     object *o = make(r, LAYOUT, true);
-    if (!o)
+    if (!o) {
+        mn_sealed_free(pages);
         return fail_make(r, err);
+    }
     begin(r, MN_SAY_LAYOUT);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, group);
-    mn_put_compile(&r->out, &in);
+    mn_put_compile(&r->out, in);
     end(r);
     flush(r);
     o->kept.size = sizeof o->kept;
-    mn_status st = r->inner->kv_layout(of(d)->inner, &in, group, &o->kept, err);
+    mn_status st = r->inner->kv_layout(of(d)->inner, in, group, &o->kept, err);
+    mn_sealed_free(pages);
     const mn_status theirs = check_layouts(r, &o->kept, st ? NULL : err);
     st = st ? st : theirs;
     if (st) {
@@ -582,8 +613,9 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
     for (uint32_t i = 0; i < n; i++)
         mn_put(&r->out, (const char *)copies + (size_t)i * stride, sizeof *copies);
     end(r);
+    const mn_kv_layout own = l->kept; /* of this call */
     const mn_status st =
-        r->inner->kv_copy(of(q)->inner, of(kv)->inner, &l->kept, copies, n, stride, event, err);
+        r->inner->kv_copy(of(q)->inner, of(kv)->inner, &own, copies, n, stride, event, err);
     if (st)
         forget(r);
     pthread_mutex_unlock(&r->lock);
@@ -593,19 +625,25 @@ static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
 /* ---- programs -------------------------------------------------------------------------------- */
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     mn_ranks *r = of(d)->r;
-    const mn_compile in = inner_compile(c);
+    mn_sealed *pages;
+    const mn_compile *in = inner_compile(c, &pages, err);
     mn_program *inner = NULL;
+    if (!in)
+        return MN_OUT_OF_MEMORY;
     object *o = make(r, PROGRAM, true);
-    if (!o)
+    if (!o) {
+        mn_sealed_free(pages);
         return fail_make(r, err);
+    }
     o->n_symbols = c->graph->n_symbols;
     begin(r, MN_SAY_COMPILE);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, c->weights ? of(c->weights)->id : 0);
-    mn_put_compile(&r->out, &in);
+    mn_put_compile(&r->out, in);
     end(r);
     flush(r);
-    const mn_status st = r->inner->compile(of(d)->inner, &in, &inner, err);
+    const mn_status st = r->inner->compile(of(d)->inner, in, &inner, err);
+    mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_program *)(void *)o;
     return finish(o, st, err);
@@ -670,7 +708,7 @@ static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *g
     } else {
         end(r);
         flush(r);
-        st = r->inner->context_bind(of(ctx)->inner, set, all, n, sizeof *all, err);
+        st = r->inner->context_bind(of(ctx)->inner, set, all, n, sizeof *all, err); /* a copy */
         const mn_status theirs = answers(r, st ? NULL : err);
         st = st ? st : theirs;
     }

@@ -199,6 +199,6 @@ mn_device *mn_registry_device_opened(mn_registry *reg, const mn_device_record *r
 
 uint32_t mn_device_workers(const mn_device_record *rec) {
     const mn_plugin_host *host = rec->plugin->host;
-    const uint32_t n = host ? host->table.workers(host->table.self) : 1;
+    const uint32_t n = host ? host->table->workers(host->table->self) : 1;
     return n ? n : 1;
 }

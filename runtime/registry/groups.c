@@ -221,10 +221,12 @@ bool mn_devices_overlap(const mn_device_record *a, const mn_device_record *b) {
 
 mn_status mn_device_call_open(const mn_device_record *rec, mn_device **out, mn_error *why) {
     const mn_plugin_record *p = rec->plugin;
+    uint32_t member[MN_MAX_MEMBERS]; /* a copy for this call */
     mn_status st = MN_OK;
+    memcpy(member, rec->member, sizeof member);
     if (rec->n_members)
         MN_WATCHED(p->callee, "group open",
-                   st = p->group->open(p->plugin->self, rec->member, rec->n_members, out, why));
+                   st = p->group->open(p->plugin->self, member, rec->n_members, out, why));
     else
         MN_WATCHED(p->callee, "device_open",
                    st = p->backend->device_open(p->plugin->self, rec->index, out, why));

@@ -76,8 +76,8 @@ static void id_of_path(const char *path, char *id, size_t cap) {
     snprintf(id, cap, "%.*s", (int)MN_MIN(n, cap - 1), name);
 }
 
-void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path) {
-    host->table = (mn_host){
+bool mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path) {
+    const mn_host table = {
         .size = sizeof(mn_host),
         .abi = MN_ABI_VERSION,
         .abi_min = MN_ABI_OLDEST,
@@ -93,7 +93,9 @@ void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, cons
         .team = host_team,
         .query = host_query,
     };
+    host->table = mn_given_array(&table, 1, sizeof table, &host->pages);
     host->services = services;
     id_of_path(path, host->id, sizeof host->id);
     host->callee = (mn_callee){.id = host->id, .path = path, .watch = services->watch};
+    return host->table;
 }

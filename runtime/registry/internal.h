@@ -12,6 +12,7 @@
 #ifndef MN_REGISTRY_INTERNAL_H
 #define MN_REGISTRY_INTERNAL_H
 #include "registry/registry.h"
+#include "base/sealed.h"
 #include "base/trust.h"
 #include <pthread.h>
 
@@ -32,7 +33,8 @@ typedef struct {
 
 /* One table of services per plugin: `self` tells who calls. */
 typedef struct mn_plugin_host {
-    mn_host table;
+    const mn_host *table; /* in sealed pages */
+    mn_sealed *pages;
     const mn_services *services;
     mn_callee callee;
     char id[64];    /* until the plugin has told its id: its file's name */
@@ -40,7 +42,8 @@ typedef struct mn_plugin_host {
 } mn_plugin_host;
 /* host_cache.c: what mn_host.query has for MN_CACHE_ID */
 extern const mn_cache mn_plugin_cache;
-void mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path);
+/* false = out of memory */
+bool mn_plugin_host_init(mn_plugin_host *host, const mn_services *services, const char *path);
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
@@ -149,6 +152,7 @@ void mn_plugin_unload(mn_plugin_record *rec);
  *   changes    what the plugin changes of the process while it is loaded, if that can be undone
  *   prints     how its words on standard output begin
  *   leaves     threads that run on after its shutdown
+ *   wrote      1: it died of a write into memory that it was given as const
  *   again      1: something was in the way that may be gone next time; not to be kept
  *   memory     1: memory ran out while it was probed, which says nothing of the plugin
  *   status     of the record, and reason
@@ -213,6 +217,7 @@ void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file
 
 typedef struct {
     uint32_t deaths;
+    bool wrote;   /* into memory that it was given as const */
     bool told;    /* the user knows of the last one */
     char how[64]; /* "SIGSEGV in execute" */
 } mn_past;

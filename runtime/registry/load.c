@@ -48,9 +48,8 @@ bool mn_plugin_record_init(mn_plugin_record *rec, const mn_services *services, c
     rec->host = mn_calloc(1, sizeof *rec->host);
     if (!done || !rec->host)
         return false;
-    mn_plugin_host_init(rec->host, services, rec->path);
     rec->callee = &rec->host->callee;
-    return true;
+    return mn_plugin_host_init(rec->host, services, rec->path);
 }
 
 void mn_plugin_record_clear(mn_plugin_record *rec) {
@@ -61,8 +60,10 @@ void mn_plugin_record_clear(mn_plugin_record *rec) {
     mn_free(rec->vendor);
     mn_free(rec->version);
     mn_free(rec->build_id);
-    if (rec->host)
+    if (rec->host) {
+        mn_sealed_free(rec->host->pages);
         mn_text_free(&rec->host->report);
+    }
     mn_free(rec->host);
 }
 
@@ -315,7 +316,7 @@ static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
     phase(rec, "running its entry");
     uint64_t begin = mn_now_ns();
     const mn_plugin *p = NULL;
-    MN_WATCHED(rec->callee, "entry", p = entry(&rec->host->table, &why));
+    MN_WATCHED(rec->callee, "entry", p = entry(rec->host->table, &why));
     rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
     phase(rec, "offering its tables");
     mn_fail_plain(&why);

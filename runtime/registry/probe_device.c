@@ -51,35 +51,44 @@ static bool knows(const probed_device *d, uint32_t op) {
     return false;
 }
 
-/* Asks as negotiation does; fills in the class that the device would use. */
-static bool accepts(probed_device *d, uint32_t kv_type) {
-    const int64_t rows = ROWS;
+/* The questions of negotiation: verdict and class. */
+static bool ask(probed_device *d, const mn_compile *question) {
     const mn_backend *b = d->small.b;
-    const mn_graph *g = &d->graph.g;
     mn_error why = MN_ERROR_INIT;
     mn_verdict verdict = {.verdict = MN_VERDICT_NO};
     mn_estimate estimate = {.size = sizeof estimate};
-    const mn_compile question = {
-        .size = sizeof question,
-        .precision = MN_PRECISION_AUTO,
-        .graph = g,
-        .node_hi = g->n_nodes,
-        .symbol_max = &rows,
-        .k_dtype = kv_type,
-        .v_dtype = kv_type,
-    };
     phase_of("asking for verdicts of device", d);
-    if (b->supports(d->small.dev, g, &rows, &verdict, sizeof verdict, &why))
+    if (b->supports(d->small.dev, question->graph, question->symbol_max, &verdict, sizeof verdict,
+                    &why))
         return false;
     if (verdict.verdict == MN_VERDICT_NO)
         return false;
     phase_of("asking for an estimate of device", d);
-    if (b->estimate(d->small.dev, &question, &estimate, &why))
+    if (b->estimate(d->small.dev, question, &estimate, &why))
         return false;
     d->small.precision = estimate.precision;
-    d->small.k_dtype = kv_type;
-    d->small.v_dtype = kv_type;
+    d->small.k_dtype = question->k_dtype;
+    d->small.v_dtype = question->v_dtype;
     return true;
+}
+
+/* Asks as negotiation does; fills in the class that the device would use. */
+static bool accepts(probed_device *d, uint32_t kv_type) {
+    const int64_t rows = ROWS;
+    const mn_compile question = {
+        .size = sizeof question,
+        .precision = MN_PRECISION_AUTO,
+        .graph = d->graph.given,
+        .node_hi = d->graph.given->n_nodes,
+        .symbol_max = &rows,
+        .k_dtype = kv_type,
+        .v_dtype = kv_type,
+    };
+    mn_sealed *pages;
+    const mn_compile *given = mn_given_compile(&question, &pages);
+    const bool accepted = given && ask(d, given);
+    mn_sealed_free(pages);
+    return accepted;
 }
 
 static bool run_step(probed_device *d) {
@@ -106,7 +115,8 @@ static void try_step(probed_device *d) {
     for (size_t i = 0; i < MN_COUNT(ops); i++) {
         if (!knows(d, ops[i]))
             continue;
-        mn_small_graph_build(&d->graph, ops[i], 1, MN_F32, WIDTH, WIDTH);
+        if (!mn_small_graph_build(&d->graph, ops[i], 1, MN_F32, WIDTH, WIDTH))
+            return;
         for (size_t k = 0; k < MN_COUNT(kv_types); k++)
             if (accepts(d, kv_types[k]) && run_step(d))
                 return;
@@ -127,6 +137,7 @@ static void try_queue(probed_device *d) {
         return;
     }
     try_step(d);
+    mn_small_graph_clear(&d->graph);
     phase_of("freeing the queue of device", d);
     d->small.b->queue_free(d->small.queue);
 }

@@ -52,12 +52,17 @@ static void add_tensors(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dty
     }
 }
 
-void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
+void mn_small_graph_clear(mn_small_graph *s) {
+    mn_sealed_free(s->pages);
+    memset(s, 0, sizeof *s);
+}
+
+bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
                           int64_t n_rows, int64_t k) {
     const double eps = 1e-5;
     const int64_t what[] = {op, n, dtype, n_rows, k};
     uint32_t at = 0;
-    memset(s, 0, sizeof *s);
+    mn_small_graph_clear(s);
     s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
     add_tensors(s, op, n, dtype, n_rows, k);
     memcpy(&s->attrs[0], &eps, sizeof eps);
@@ -82,6 +87,8 @@ void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t d
     };
     for (uint64_t i = 0; i < 4; i++)
         s->g.digest[i] = mn_hash(what, sizeof what, i + 77);
+    s->given = mn_given_graph(&s->g, &s->pages);
+    return s->given;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -149,7 +156,12 @@ static mn_status given(mn_status st, const void *made, const char *call, mn_erro
 static mn_status import(mn_small_device *d, const mn_compile *c, mn_small_run *m, mn_error *err) {
     bool used = false;
     uint32_t kept = 0;
-    mn_status st = d->b->weights_open(d->dev, c, &m->weights, err);
+    mn_sealed *pages;
+    const mn_compile *own = mn_given_compile(c, &pages);
+    if (!own)
+        return mn_fail_memory(err, sizeof *c);
+    mn_status st = d->b->weights_open(d->dev, own, &m->weights, err);
+    mn_sealed_free(pages);
     st = given(st, m->weights, "weights_open", err);
     for (uint32_t i = 0; i < c->graph->n_operands; i++)
         used |= c->graph->operands[i] == MN_SMALL_WEIGHT;
@@ -184,6 +196,7 @@ static void drop_objects(const mn_backend *b, const mn_small_run *m) {
         b->buffer_free(m->x);
     if (m->y)
         b->buffer_free(m->y);
+    mn_sealed_free(m->pages);
 }
 
 void mn_small_run_drop(mn_small_device *d, mn_small_run *m) {
@@ -211,8 +224,26 @@ static mn_status bind(const mn_small_device *d, const mn_graph *g, int64_t rows_
         st = make_buffer(d, out, &m->y, err);
     if (!st && in <= d->fill_bytes)
         st = d->b->write(d->queue, m->x, 0, d->fill, in, err);
+    if (st)
+        return st;
     const mn_binding bound[2] = {{MN_SMALL_X, 0, m->x, 0, in}, {last, 0, m->y, 0, out}};
-    return st ? st : d->b->context_bind(m->context, 0, bound, 2, sizeof *bound, err);
+    mn_sealed *pages;
+    const mn_binding *own = mn_given_array(bound, 2, sizeof *bound, &pages);
+    if (!own)
+        return mn_fail_memory(err, sizeof bound);
+    st = d->b->context_bind(m->context, 0, own, 2, sizeof *own, err);
+    mn_sealed_free(pages);
+    return st;
+}
+
+static mn_status compile(const mn_small_device *d, const mn_compile *c, mn_small_run *m,
+                         mn_error *err) {
+    const mn_compile *own = mn_given_compile(c, &m->pages);
+    mn_status st = MN_OK;
+    if (!own)
+        return mn_fail_memory(err, sizeof *c);
+    MN_WATCHED(d->callee, "compile", st = d->b->compile(d->dev, own, &m->program, err));
+    return given(st, m->program, "compile", err);
 }
 
 mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t rows_max,
@@ -220,7 +251,7 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
     mn_compile c = {
         .size = sizeof c,
         .precision = d->precision,
-        .graph = &s->g,
+        .graph = s->given,
         .node_hi = s->g.n_nodes,
         .symbol_max = &rows_max,
         .k_dtype = d->k_dtype,
@@ -231,13 +262,12 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
     MN_WATCHED(d->callee, "weights_put", st = import(d, &c, out, err));
     c.weights = out->weights;
     if (!st)
-        MN_WATCHED(d->callee, "compile", st = d->b->compile(d->dev, &c, &out->program, err));
-    st = given(st, out->program, "compile", err);
+        st = compile(d, &c, out, err);
     if (!st)
         st = d->b->context_create(out->program, d->queue, &out->context, err);
     st = given(st, out->context, "context_create", err);
     if (!st)
-        st = bind(d, &s->g, rows_max, out, err);
+        st = bind(d, s->given, rows_max, out, err);
     if (st)
         mn_small_run_drop(d, out);
     return st;

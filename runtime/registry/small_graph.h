@@ -4,12 +4,15 @@
 #ifndef MN_SMALL_GRAPH_H
 #define MN_SMALL_GRAPH_H
 #include "base/call.h"
+#include "base/sealed.h"
 
 #define MN_SMALL_CHAIN 64u /* nodes at most */
 #define MN_SMALL_ROWS 512  /* rows of a step at most */
 
-/* x -> n nodes -> y. Points into itself: it stays where it was built. */
+/* x -> n nodes -> y. {0} at first. Points into itself: it stays where it was built. */
 typedef struct {
+    const mn_graph *given; /* in sealed pages: what plugins get */
+    mn_sealed *pages;
     mn_graph g;
     mn_symbol symbol;
     mn_node nodes[MN_SMALL_CHAIN];
@@ -19,10 +22,12 @@ typedef struct {
 } mn_small_graph;
 enum { MN_SMALL_X, MN_SMALL_WEIGHT, MN_SMALL_FIRST_Y }; /* tensors; the last one is y */
 
-/* n nodes of one op, x: [n_tokens, k]: LINEAR with a weight [n_rows, k] of this type (square if n >
+/* In place of what was built before, of which no program is left; false = out of memory.
+ * n nodes of one op, x: [n_tokens, k]: LINEAR with a weight [n_rows, k] of this type (square if n >
  * 1), RMS_NORM with a weight [k], or ADD of x. */
-void mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
+bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
                           int64_t n_rows, int64_t k);
+void mn_small_graph_clear(mn_small_graph *s);
 
 /* Where it runs. The caller makes the queue and owns everything. */
 typedef struct {
@@ -39,6 +44,7 @@ typedef struct {
 
 /* What one compiled graph holds. */
 typedef struct {
+    mn_sealed *pages; /* what the program was compiled of, beside the graph */
     mn_weights *weights;
     mn_program *program;
     mn_context *context;

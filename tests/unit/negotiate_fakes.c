@@ -311,6 +311,7 @@ int fake_graph(void **state) {
                        .attrs = attrs,
                        .n_attrs = MN_COUNT(attrs)};
     mn_error err = MN_ERROR_INIT;
+    g.given = &g.abi;
     if (mn_graph_check(&g.abi, &err))
         return fprintf(stderr, "%s\n", err.msg), -1;
     graph = &g;

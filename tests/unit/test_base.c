@@ -1,7 +1,11 @@
 /* test_base.c -- errors, memory, strings, numbers, data types, files. */
 #include "unit.h"
+#include "base/sealed.h"
 #include <locale.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void errors(void **state) {
     (void)state;
@@ -457,6 +461,97 @@ static void logs(void **state) {
     mn_log_to(NULL, NULL);
 }
 
+/* ---- memory that plugins are given as const -------------------------------------------------- */
+/* The signal by which a process ends that writes a byte there; 0 = none. */
+static int write_at(const void *at) {
+    int how = 0;
+    const pid_t pid = fork();
+    if (!pid) {
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile char *)(uintptr_t)at = 1;
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    return WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+}
+
+static void refuses_writes(const void *at) {
+    assert_int_equal(write_at(at), SIGSEGV);
+    assert_true(mn_sealed_has(at));
+}
+
+static void sealed_graph(void **state) {
+    (void)state;
+    const mn_node node = {.op = MN_OP_ADD, .n_in = 2, .n_out = 1};
+    const int32_t operands[] = {0, 0, 0};
+    const uint64_t attr = 7;
+    char name[] = "x";
+    mn_tensor tensor = {.n_dim = 1, .alias_of = -1, .name = {name, 1}};
+    const mn_symbol symbol = {.name = "n", .max = 5};
+    const mn_graph g = {.size = sizeof g,
+                        .n_nodes = 1,
+                        .n_tensors = 1,
+                        .n_symbols = 1,
+                        .n_operands = 3,
+                        .nodes = &node,
+                        .tensors = &tensor,
+                        .symbols = &symbol,
+                        .operands = operands,
+                        .attrs = &attr,
+                        .n_attrs = 1};
+    mn_sealed *pages;
+    mn_sealed *more;
+    const mn_graph *given = mn_given_graph(&g, &pages);
+    assert_non_null(given);
+    name[0] = 'y'; /* nothing of the copy is shared */
+    tensor.n_dim = 2;
+    assert_int_equal(given->tensors[0].n_dim, 1);
+    assert_string_equal(given->tensors[0].name.ptr, "x");
+    assert_int_equal(given->attrs[0], 7);
+    const void *all[] = {
+        given,          given->nodes,    given->tensors, given->tensors[0].name.ptr,
+        given->symbols, given->operands, given->attrs};
+    for (size_t i = 0; i < MN_COUNT(all); i++)
+        refuses_writes(all[i]);
+    const int64_t most = 5;
+    const mn_compile c = {.size = sizeof c, .graph = given, .symbol_max = &most};
+    const mn_compile *ask = mn_given_compile(&c, &more);
+    assert_non_null(ask);
+    refuses_writes(ask);
+    refuses_writes(ask->symbol_max);
+    assert_ptr_equal(ask->graph, given);
+    const void *was = ask;
+    mn_sealed_free(more);
+    assert_false(mn_sealed_has(was));
+    mn_sealed_free(pages);
+    mn_sealed_free(NULL);
+}
+
+static void sealed_rest(void **state) {
+    (void)state;
+    mn_sealed *pages;
+    const mn_file files[] = {{.name = {"a", 1}, .bytes = 3}, {.name = {"bc", 2}, .bytes = 4}};
+    const mn_file *given = mn_given_files(files, 2, &pages);
+    assert_non_null(given);
+    refuses_writes(&given[1]);
+    refuses_writes(given[1].name.ptr);
+    assert_string_equal(given[1].name.ptr, "bc");
+    mn_sealed_free(pages);
+    const void *none = mn_given_array(NULL, 0, 8, &pages); /* no elements: still a pointer */
+    assert_non_null(none);
+    mn_sealed_free(pages);
+    assert_null(mn_given_array(files, SIZE_MAX / 2, sizeof *files, &pages));
+    assert_null(pages);
+    for (int64_t k = 1; k < 8; k++) { /* out of memory is NULL, with nothing left */
+        mn_alloc_fail_once(k);
+        given = mn_given_files(files, 2, &pages);
+        assert_true(given || mn_alloc_failed());
+        mn_alloc_fail_once(-1);
+        mn_sealed_free(given ? pages : NULL);
+    }
+    assert_false(mn_sealed_has(files));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors),
@@ -474,6 +569,8 @@ int main(void) {
         cmocka_unit_test(paths),
         cmocka_unit_test(hashes),
         cmocka_unit_test(logs),
+        cmocka_unit_test(sealed_graph),
+        cmocka_unit_test(sealed_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
