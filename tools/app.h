@@ -101,7 +101,10 @@ void signals_pass_on(int number);
 /* ---- contain.c: plugins that hang, crash or call exit ---------------------------------------- */
 /* Sets the parameters of the watch of calls, and installs the signal handlers, once. */
 void contain_plugins(mn_runtime_params *params);
-/* A crash writes the id of its plugin to fd, too. */
+/* A crash writes one of these and the id of its plugin to fd, too. WROTE: into memory that the
+ * plugin was given as const. */
+#define CONTAIN_CRASHED 'c'
+#define CONTAIN_WROTE 'w'
 void contain_tell(int fd);
 void contain_over(void); /* main returns: exit is the command's own */
 

@@ -72,12 +72,16 @@ void contain_tell(int fd) {
     told_fd = fd;
 }
 
-/* For whoever started this process. */
-static void tell_plugin(const char *id) {
+/* For whoever started this process: CONTAIN_CRASHED or CONTAIN_WROTE, and the id. */
+static void tell_plugin(char what, const char *id) {
+    char words[128] = {what};
+    size_t n = 1;
     if (told_fd < 0)
         return;
-    const ssize_t wrote = write(told_fd, id, strlen(id));
-    (void)wrote;
+    for (const char *c = id; *c && n < sizeof words; c++)
+        words[n++] = *c;
+    const ssize_t done = write(told_fd, words, n);
+    (void)done;
 }
 
 /* Names the plugin whose call the process crashed in, then lets the signal end the process. */
@@ -88,12 +92,19 @@ static void on_death(int number, siginfo_t *info, void *context) {
     (void)context;
     /* a signal from another process is not caused by a plugin */
     if ((faulted || info->si_pid == getpid()) && mn_plugin_call_now(&call)) {
-        const char *const words[] = {
-            "minerva: error: plugin ", call.plugin, " (",     call.path, ") crashed: ",
-            deadly_names[i],           " in ",      call.call};
-        mn_plugin_crashed(number);
+        const int is = mn_plugin_crashed_at(number, faulted ? info->si_addr : NULL);
+        const char *const wrote = ": it wrote into memory that it was given as const";
+        const char *const words[] = {"minerva: error: plugin ",
+                                     call.plugin,
+                                     " (",
+                                     call.path,
+                                     ") crashed: ",
+                                     deadly_names[i],
+                                     " in ",
+                                     call.call,
+                                     is & MN_CRASH_WROTE ? wrote : ""};
         write_line(words, COUNT(words));
-        tell_plugin(call.plugin);
+        tell_plugin(is & MN_CRASH_WROTE ? CONTAIN_WROTE : CONTAIN_CRASHED, call.plugin);
     }
     sigaction(number, &before[i], NULL);
     /* a fault is raised again by the instruction, with its address */

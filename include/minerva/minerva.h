@@ -104,7 +104,8 @@ typedef struct {
 /* Reads the configuration, finds and opens plugins. A plugin that fails has a record with the
  * reason; the runtime works without it. A plugin in whose calls two processes crashed, by the crash
  * journal, is not opened until its file changes or the setting "device" names it; loaders and the
- * last CPU always are.
+ * last CPU always are. One in which a process wrote into memory that it was given as const is not
+ * opened after the first time, whatever it holds.
  * NULL: params: no settings; out: MN_INVALID. */
 MN_API mn_status mn_runtime_create(const mn_runtime_params *params, mn_runtime **out,
                                    mn_error *err);
@@ -124,6 +125,12 @@ MN_API int mn_plugin_call_now(mn_plugin_call *out);
  * signal was sent by the kernel or by this process; then raise the signal again with the
  * previous action. 1: written. 0: no such call, no journal, or it cannot be written. */
 MN_API int mn_plugin_crashed(int signal_number);
+#define MN_CRASH_NOTED 1 /* written to the journal */
+#define MN_CRASH_WROTE 2 /* the address lies in memory that plugins were given as const */
+/* The same with the address of the fault (si_addr of a SIGSEGV): MN_CRASH_* bits. A plugin that
+ * wrote into memory that it was given as const is not opened from the next runtime on.
+ * NULL: address: as above. */
+MN_API int mn_plugin_crashed_at(int signal_number, const void *address);
 
 /* Lists: element i, or MN_END past the last. Strings are never NULL. */
 /* origin: "default", "environment MINERVA_DEVICE", "FILE:LINE", "command line" */

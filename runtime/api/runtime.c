@@ -3,6 +3,7 @@
  * (registry/journal.c); what the application wants of both comes through here. */
 #include "api/api.h"
 #include "ranks/ranks.h"
+#include <signal.h>
 #include <string.h>
 
 const char *mn_version(void) {
@@ -144,7 +145,13 @@ int mn_plugin_call_now(mn_plugin_call *out) {
 }
 
 int mn_plugin_crashed(int signal_number) {
-    return mn_journal_note(signal_number);
+    return mn_plugin_crashed_at(signal_number, NULL) & MN_CRASH_NOTED;
+}
+
+int mn_plugin_crashed_at(int signal_number, const void *address) {
+    const bool wrote = signal_number == SIGSEGV && address && mn_sealed_has(address);
+    const int noted = mn_journal_note(signal_number, wrote) ? MN_CRASH_NOTED : 0;
+    return noted | (wrote ? MN_CRASH_WROTE : 0);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -3,7 +3,9 @@
  * One file of the cache (base/cache.c), a line per event, only ever appended to, each line by one
  * write: processes that write at the same time cannot spoil it. The descriptor belongs to the
  * process, for a signal handler has no handle; it is open while a runtime that asked for it lives.
- * Lines: "died KEY SIGNAL ID CALL", and "told KEY" when the user was told of what stands before.
+ * Lines: "died KEY SIGNAL ID CALL", "wrote KEY SIGNAL ID CALL" where the plugin died of a write
+ * into memory that it was given as const, and "told KEY" when the user was told of what stands
+ * before.
  * KEY is a file at one time of its life: another one in its place has no past. */
 #include "registry/internal.h"
 #include <errno.h>
@@ -78,7 +80,7 @@ static bool append(line *l) {
     return done;
 }
 
-int mn_journal_note(int number) {
+int mn_journal_note(int number, bool wrote) {
     const mn_callee *callee;
     const char *what, *name = NULL;
     bool alone;
@@ -88,7 +90,8 @@ int mn_journal_note(int number) {
     if (!name || !mn_call_now(&callee, &what, &alone) || !alone || !callee->key[0])
         return 0;
     line l = {.n = 0};
-    const char *const words[] = {"died ", callee->key, " ", name, " ", callee->id, " ", what};
+    const char *const words[] = {
+        wrote ? "wrote " : "died ", callee->key, " ", name, " ", callee->id, " ", what};
     for (size_t i = 0; i < MN_COUNT(words); i++)
         add(&l, words[i]);
     return append(&l);
@@ -114,6 +117,7 @@ static mn_str word(mn_str *rest) {
 
 typedef struct {
     bool told; /* else: died */
+    bool wrote;
     mn_str key, signal, id, call;
 } event;
 
@@ -126,8 +130,9 @@ static bool read_event(const mn_text *journal, size_t *at, event *out) {
     mn_str rest = {from, (uint64_t)(eol - from)};
     *at += (size_t)rest.len + 1;
     const mn_str kind = word(&rest);
-    *out = (event){.told = mn_str_is(kind, "told"), .key = word(&rest)};
-    if (out->key.len != 16 || (!out->told && !mn_str_is(kind, "died")))
+    *out = (event){.told = mn_str_is(kind, "told"), .wrote = mn_str_is(kind, "wrote")};
+    out->key = word(&rest);
+    if (out->key.len != 16 || (!out->told && !out->wrote && !mn_str_is(kind, "died")))
         return false;
     if (out->told)
         return !rest.len;
@@ -167,6 +172,7 @@ void mn_journal_past(const mn_text *journal, const char *key, mn_past *out) {
         if (e.told)
             continue;
         out->deaths++;
+        out->wrote = out->wrote || e.wrote;
         snprintf(out->how, sizeof out->how, "%.*s in %.*s", MN_STR_ARG(e.signal),
                  MN_STR_ARG(e.call));
     }
@@ -205,6 +211,15 @@ static void tell(const mn_services *services, const mn_plugin_record *rec, const
         note_told(key);
 }
 
+/* One write is enough: nothing that such a plugin computes, and nothing that others compute beside
+ * it, can be trusted. Not opened, whatever else it brings. */
+static bool reject_writer(mn_plugin_record *rec, const mn_past *past, mn_str id) {
+    return mn_plugin_reject(rec, MN_RECORD_SET_ASIDE,
+                            "it wrote into memory that it was given as const: %s; it is tried "
+                            "again when its file changes, or by --device %.*s",
+                            past->how, MN_STR_ARG(id));
+}
+
 bool mn_plugin_past_judge(const mn_services *services, const mn_text *journal,
                           mn_plugin_record *rec, mn_probe_candidate *c) {
     enum { ENOUGH = 2 };
@@ -217,7 +232,10 @@ bool mn_plugin_past_judge(const mn_services *services, const mn_text *journal,
     tell(services, rec, key, &past);
     const mn_str id = id_of(rec, c);
     const bool loader = !strcmp(rec->kind, "loader");
-    if (past.deaths < ENOUGH || loader || is_named(services->cfg, id))
+    const bool named = is_named(services->cfg, id);
+    if (past.wrote && !named)
+        return reject_writer(rec, &past, id);
+    if (past.deaths < ENOUGH || loader || named)
         return true;
     c->deaths = past.deaths;
     return mn_plugin_reject(rec, MN_RECORD_SET_ASIDE,

@@ -306,8 +306,11 @@ static void put_end(watcher *w) {
     if (WIFSIGNALED(w->how)) {
         const int number = WTERMSIG(w->how);
         const char *name = sigabbrev_np(number);
-        mn_report_verdict(&w->report, MN_RECORD_CRASHED, "crashed: SIG%s%s while %.*s%s",
-                          name ? name : "?", signal_note(number), MN_STR_ARG(at), words);
+        const bool wrote = mn_report_number(&w->report, "wrote");
+        mn_report_verdict(&w->report, MN_RECORD_CRASHED, "crashed: SIG%s%s while %.*s%s%s",
+                          name ? name : "?", signal_note(number), MN_STR_ARG(at),
+                          wrote ? ", by a write into memory that it was given as const" : "",
+                          words);
         return;
     }
     mn_report_verdict(&w->report, MN_RECORD_CRASHED, "crashed: exited with code %d while %.*s%s",

@@ -115,8 +115,8 @@ mn_status mn_registry_create(const mn_config *cfg, mn_pool *pool, const mn_conta
 /* Closes the devices and shuts the plugins down: whatever came from either was freed before. */
 void mn_registry_free(mn_registry *reg);
 
-/* mn_plugin_crashed of minerva.h. */
-int mn_journal_note(int signal_number);
+/* mn_plugin_crashed_at of minerva.h. wrote: into memory that it was given as const. 1: noted. */
+int mn_journal_note(int signal_number, bool wrote);
 
 /* All that follows lives as long as the registry; any thread. */
 /* every file tried, in search order */

@@ -18,7 +18,7 @@ GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "n_keep": "1", "timeout_ms": "0",
-         "seq": "0", "signal_number": "0", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
+         "seq": "0", "signal_number": "0", "address": "api_ids", "path": "NULL", "arg": "NULL", "rows": "api_rows", "print": "api_print", "fn": "api_profile",
          "mn_runtime *": "api_runtime", "mn_model *": "api_model", "mn_session *": "api_session()", "mn_stream *": "api_stream()", "mn_constraint *": "api_constraint()",
          "mn_str": '{"a", 1}', "mn_status": "0"}
 FILLED = {"mn_chat_params": ".n_messages = 1, .messages = api_messages", "mn_sample_params": ".max_new = 1",

@@ -431,6 +431,14 @@ def excluded():
                 assert "plugin late crashed 2 times with this model and is left out" in s.text(), s.text()
                 assert Client(s).streamed(max_tokens=40) == alone and metric(s, "engine_restarts_total") == 2
                 assert (metric(s, "spec_decode_num_draft_tokens_total") > 0) == (len(flags) > 1), s.text()
+        # one that writes into what it is given as const: after the first time, and never another text
+        writes = {"MINERVA_PLUGIN_PATH": os.environ["MINERVA_STUBS"] + "/writes.so", "MINERVA_WRITES_TO": "attrs"}
+        for where in "supports", "execute":
+            writes.update(MINERVA_WRITES_IN=where, XDG_CACHE_HOME=cache + "/" + where)
+            with served.Server(MINERVA, "--precision", "exact", "--device", "writes,cpu_simd", env=writes) as s:
+                assert Client(s).streamed(max_tokens=40) == alone, s.text()
+                assert metric(s, "engine_restarts_total") == 1, s.text()
+                assert "plugin writes wrote into memory that it was given as const and is left out" in s.text(), s.text()
         # nothing else to go on with: an error that says so, and the exit code of "no device"
         env["XDG_CACHE_HOME"] = cache + "/other"
         with served.Server(MINERVA, "--device", "late", env=env) as s:

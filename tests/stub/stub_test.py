@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plugins that go wrong, and what a user sees of them: stub_test.py MINERVA GROUP. Standard library alone.
 
-Groups: contain (a plugin that hangs, exits or crashes only in the host), guest (what a plugin does to the process that opens it), list
+Groups: contain (a plugin that hangs, exits or crashes only in the host), writes (into what it is given as const), guest (what a plugin does to the process that opens it), list
 (minerva plugins), explain (minerva devices --explain), run, check (minerva plugins check), vendor2. The folder of the
 built stubs comes from MINERVA_STUBS. Every stub lies in a folder of MINERVA_PLUGIN_PATH, before the good plugins of the build."""
 import concurrent.futures
@@ -334,6 +334,87 @@ def test_contain_journal():
         os.mkdir(cache + "/minerva/crashes")  # no file at all: nothing is noted, and nothing else
         stub.run("named", "execute", "SIGSEGV", cache=cache, code=-signal.SIGSEGV)
         equal(stub.run("plugins", cache=cache).err, "")
+
+
+# ---- writes: into what it is given as const -------------------------------------------------------------------------
+OF_A_GRAPH = ("attrs", "graph", "nodes", "tensors", "name", "operands", "symbols", "host")
+WRITES = ([("supports", to) for to in OF_A_GRAPH + ("values",)] + [("estimate", to) for to in ("attrs", "compile", "maxima", "host")] +
+          [("compile", to) for to in ("attrs", "symbols", "compile", "maxima", "host")] + [("execute", to) for to in ("attrs", "symbols", "host")] +
+          [("kv_layout", "compile"), ("weights_open", "maxima"), ("weights_put", "planes"), ("weights_put", "weights"), ("context_bind", "bindings")])
+HARMLESS = [("execute", "values"), ("context_prepare", "values"), ("write", "values")]  # copies, which nobody reads afterwards
+WROTE = "it wrote into memory that it was given as const"
+
+
+class Writes:
+    """The stub writes.so, good in the probe, whose answers are remembered, with the rates."""
+    def __init__(self, f):
+        self.f, self.path = f, f.plugins + "/writes.so"
+        minerva("devices", "--explain", "-m", MODEL, env=f.env)
+
+    def env(self, where, to, **more):
+        cache = tempfile.mkdtemp(dir=self.f.path) + "/cache"
+        shutil.copytree(self.f.cache, cache)
+        return dict(self.f.env, XDG_CACHE_HOME=cache, MINERVA_WRITES_IN=where, MINERVA_WRITES_TO=to, ASAN_OPTIONS=NO_HANDLERS, **more)
+
+
+def writes_story(env, *args, code=0):
+    """The ids of the golden story, or the message of a plugin that wrote."""
+    e = golden()
+    r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "8", "--temp", "0", "--precision", "exact", "--json", *args,
+                env=env, code=code, timeout=60, preexec_fn=no_core)
+    if not code:
+        equal(r.json()["ids"], e["greedy_ids"][:8])
+    return r
+
+
+def check_write(stub, where, to):
+    """The first start ends with its name, the next ones are without it; by name it is tried again."""
+    env = stub.env(where, to)
+    explained = where in ("supports", "estimate")
+    said = "minerva: error: plugin writes (%s) crashed: SIGSEGV in %s: %s" % (stub.path, where, WROTE)
+    if explained:
+        r = minerva("devices", "--explain", "-m", MODEL, env=env, code=-signal.SIGSEGV, timeout=60, preexec_fn=no_core)
+    else:
+        r = writes_story(env, "--device", "writes,cpu", code=-signal.SIGSEGV)
+    has(r.err, said)
+    line, = journal(env["XDG_CACHE_HOME"])
+    assert re.fullmatch("wrote [0-9a-f]{16} SIGSEGV writes " + where, line), line
+    r = writes_story(env)
+    equal(r.json()["device"].split(":")[0], "cpu_simd" if os.path.exists(os.path.join(STUBS, "lost.so")) else "reference")
+    has(r.err, "an earlier run died in it: SIGSEGV in " + where)
+    if to in ("attrs", "compile"):
+        record = minerva("devices", "--explain", "-m", MODEL, "--json", env=env).json()
+        c = candidate(record, stub.f, "writes")
+        equal((c["outcome"], record["placement"]["device"]), ("set aside", r.json()["device"]))
+        has(c["reason"], WROTE, "SIGSEGV in " + where, "--device writes")
+        has(writes_story(env, "--device", "writes", code=-signal.SIGSEGV).err, said)
+
+
+def test_writes_all():
+    """Whatever it writes over, another device's ids are as without it."""
+    with Folder(STUBS + "/writes.so") as f:
+        stub = Writes(f)
+        beside(WRITES, lambda where, to: check_write(stub, where, to))
+
+
+def test_writes_copies():
+    """What a step hands over is a copy: its own ids are right, too."""
+    with Folder(STUBS + "/writes.so", MINERVA_WRITES_ASKED="1") as f:
+        stub = Writes(f)
+        for where, to in HARMLESS:
+            env = stub.env(where, to)
+            equal(writes_story(env, "--device", "writes").json()["device"].split(":")[0], "writes")
+            equal(journal(env["XDG_CACHE_HOME"]), [])
+
+
+def test_writes_probe():
+    """One that writes at once is found in the probing process: no start ends, and it is left out with a line."""
+    with Folder(STUBS + "/writes.so", MINERVA_WRITES_PROBE="1", MINERVA_WRITES_IN="supports", MINERVA_WRITES_TO="nodes") as f:
+        words = ("SIGSEGV while asking for verdicts of device 0", "by a write into memory that it was given as const")
+        record, = f.listed().values()
+        equal(record["status"], "crashed")
+        has(record["reason"], *words)
+        has(writes_story(f.env).err, *words)
 
 
 # ---- list -----------------------------------------------------------------------------------------------------------

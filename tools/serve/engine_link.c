@@ -150,20 +150,32 @@ static int is_crash(int status) {
 }
 
 /* The id of the plugin that the process crashed in: as it wrote itself, which may be that of a
- * draft model, else that of the session's first device. "": not known. */
-static void blamed(const engine_link *l, char id[LINK_ID]) {
-    const ssize_t n = l->blame < 0 ? 0 : read(l->blame, id, LINK_ID - 1);
+ * draft model, else that of the session's first device. "": not known. 1: the plugin wrote into
+ * memory that it was given as const. */
+static int blamed(const engine_link *l, char id[LINK_ID]) {
+    char words[1 + LINK_ID] = "";
+    const ssize_t n = l->blame < 0 ? 0 : read(l->blame, words, sizeof words - 1);
     const char *device = l->info_texts[0] ? l->info_texts[0] : "";
-    id[n > 0 ? n : 0] = 0;
-    if (n <= 0)
+    if (n > 1)
+        snprintf(id, LINK_ID, "%s", words + 1);
+    else
         snprintf(id, LINK_ID, "%.*s", (int)strcspn(device, ":,"), device);
+    return words[0] == CONTAIN_WROTE;
 }
 
-/* Counts a crash against its plugin, and leaves it out at the second one. */
-static void count_crash(engine_link *l) {
+static void leave_out(engine_link *l, const char *id) {
+    buffer_z(&l->excluded, l->excluded.n ? "," : "");
+    buffer_z(&l->excluded, id);
+}
+
+/* Counts a crash against its plugin, and leaves it out at the second one; at the first, if it wrote
+ * where it must not, also while the model was loaded. */
+static void count_crash(engine_link *l, int was_ready) {
     char id[LINK_ID];
     size_t i = 0;
-    blamed(l, id);
+    const int wrote = blamed(l, id);
+    if (!was_ready && !wrote)
+        return;
     while (i < l->n_plugins && strcmp(l->crashes[i].id, id) != 0)
         i++;
     if (!*id || i == LINK_MAX_PLUGINS)
@@ -173,10 +185,18 @@ static void count_crash(engine_link *l) {
         l->n_plugins++;
     }
     l->crashes[i].n++;
+    if (wrote && l->crashes[i].n == 1) {
+        l->crashes[i].n = MAX_CRASHES;
+        leave_out(l, id);
+        note("warning: engine %u: plugin %s wrote into memory that it was given as const and is "
+             "left "
+             "out from now on",
+             l->index, id);
+        return;
+    }
     if (l->crashes[i].n != MAX_CRASHES)
         return;
-    buffer_z(&l->excluded, l->excluded.n ? "," : "");
-    buffer_z(&l->excluded, id);
+    leave_out(l, id);
     note("warning: engine %u: plugin %s crashed %d times with this model and is left out from now "
          "on",
          l->index, id, MAX_CRASHES);
@@ -200,8 +220,8 @@ static void after_death(engine_link *l, int status) {
         l->n_failed++;
     else
         l->n_failed = 0;
-    if (crashed && was_ready)
-        count_crash(l);
+    if (crashed)
+        count_crash(l, was_ready);
     l->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
     l->was_ready = 0;
     const int first_start = !l->info_texts[0];
