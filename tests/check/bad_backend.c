@@ -344,6 +344,25 @@ mn_status __wrap_mnp_kv_of_node(const mn_graph *g, uint32_t lo, uint32_t hi, uin
         g, n, n->op == MN_OP_KV_STORE ? MN_KV_STORE_ATTR_KV_LAYER : MN_ATTENTION_ATTR_KV_LAYER);
     return s; // as if every segment began at layer 0
 }
+#elif defined(BAD_PROCESS_CONST)
+static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *out,
+                          uint32_t stride, mn_error *err) {
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        ((mn_node *)(uintptr_t)g->nodes)[i].pad = 0; // as it was: still written
+    return stub_inner->supports(d, g, symbols, out, stride, err);
+}
+#elif defined(BAD_PROCESS_CONST_COMPILE)
+static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_error *err) {
+    ((mn_compile *)(uintptr_t)c)->precision = MN_PRECISION_EXACT;
+    return stub_inner->estimate(d, c, out, err);
+}
+#elif defined(BAD_PROCESS_CONST_VALUES)
+static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_event **ev,
+                         mn_error *err) {
+    mn_status s = stub_inner->execute(c, set, values, ev, err);
+    ((int64_t *)(uintptr_t)values)[0] = 0;
+    return s;
+}
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
     defined(BAD_PROCESS_SILENT) || defined(BAD_PROCESS_CHILDREN)
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
@@ -429,6 +448,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     umask(0);
 #elif defined(BAD_PROCESS_LOAD_ROUNDING)
     fesetround(FE_UPWARD);
+#elif defined(BAD_PROCESS_CONST_HOST)
+    ((mn_host *)(uintptr_t)host)->pad = 0;
 #elif defined(BAD_HANG)
     maybe("minerva_plugin_entry");
 #endif
@@ -457,6 +478,12 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_HONESTY_MEMORY)
     the_host = host, stub_table.estimate = estimate, stub_table.compile = compile,
     stub_table.device_close = device_close;
+#elif defined(BAD_PROCESS_CONST)
+    stub_table.supports = supports;
+#elif defined(BAD_PROCESS_CONST_COMPILE)
+    stub_table.estimate = estimate;
+#elif defined(BAD_PROCESS_CONST_VALUES)
+    stub_table.execute = execute;
 #elif defined(BAD_HONESTY_EXECUTE_ALLOCATES)
     the_host = host, stub_table.execute = execute;
 #elif defined(BAD_HONESTY_ESTIMATE) || defined(BAD_HONESTY_MEMORY_SCRATCH)

@@ -123,6 +123,8 @@ typedef struct {
 mn_error check_error(void); /* an empty one, ready to be filled */
 /* The entry function of the file, which the first call opens. NULL: the rule has failed. */
 mn_entry_fn check_entry(check *c);
+/* From now on check_open passes what fn makes of the host's table; NULL: the table. */
+void check_give_host(const mn_host *(*fn)(const mn_host *));
 /* Enters the plugin with that host (check_host_init first). 1, or 0 and the rule is over. */
 int check_open(check *c, check_plugin *p, check_host *host);
 /* The same with device 0 opened; skips the rule where the machine has no device. */
