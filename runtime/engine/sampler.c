@@ -31,6 +31,9 @@ struct mn_engine_sampler {
     mn_weights *weights; /* none, but compile wants a set */
     mn_program *program;
     mn_context *context;
+    mn_sealed *pages; /* what the program was compiled of */
+    void *given;      /* what a write is given: a copy */
+    size_t given_cap;
     mn_binding tensors[MOST_TENSORS]; /* each with a buffer of its own */
     uint32_t n_tensors;
     mn_buffer *results; /* pinned; `drawn` */
@@ -86,11 +89,13 @@ static mn_status add_tensors(mn_engine_sampler *x, mn_error *err) {
     return st;
 }
 
-static mn_compile question(const mn_engine_sampler *x, const mn_offer *o) {
-    return (mn_compile){
-        .size = sizeof(mn_compile),
+/* In sealed pages; NULL: out of memory. */
+static const mn_compile *question(const mn_engine_sampler *x, const mn_offer *o, mn_sealed **owner,
+                                  mn_error *err) {
+    const mn_compile c = {
+        .size = sizeof c,
         .precision = o->precision ? o->precision : MN_PRECISION_EXACT,
-        .graph = &x->graph->abi,
+        .graph = x->graph->given,
         .node_lo = x->graph->abi.n_nodes - 1,
         .node_hi = x->graph->abi.n_nodes,
         .symbol_max = x->symbols,
@@ -98,30 +103,53 @@ static mn_compile question(const mn_engine_sampler *x, const mn_offer *o) {
         .k_dtype = MN_F32,
         .v_dtype = MN_F32,
     };
+    const mn_compile *given = mn_given_compile(&c, owner);
+    if (!given)
+        mn_fail_memory(err, sizeof c);
+    return given;
 }
 
 static mn_status compile(mn_engine_sampler *x, const mn_offer *o, mn_error *err) {
     const mn_backend *b = x->backend;
     uint32_t kept_how = 0;
-    mn_compile c = question(x, o);
+    mn_sealed *pages;
+    const mn_compile *c = question(x, o, &pages, err);
+    if (!c)
+        return MN_OUT_OF_MEMORY;
     const mn_import import = {
         .backend = b,
         .callee = callee_of(x),
         .device = x->device,
         .queue = x->queue,
         .n_threads = 1,
-        .compile = &c,
+        .compile = c,
         .graph = x->graph,
         .n_parts = 1,
     };
     mn_status st = mn_weights_import(&import, &x->weights, &kept_how, err);
+    mn_sealed_free(pages);
     if (st)
         return st;
-    c.weights = x->weights;
-    MN_WATCHED(callee_of(x), "compile", st = b->compile(x->device, &c, &x->program, err));
+    c = question(x, o, &x->pages, err);
+    if (!c)
+        return MN_OUT_OF_MEMORY;
+    MN_WATCHED(callee_of(x), "compile", st = b->compile(x->device, c, &x->program, err));
     if (!st)
         MN_WATCHED(callee_of(x), "context_create",
                    st = b->context_create(x->program, x->queue, &x->context, err));
+    return st;
+}
+
+static mn_status bind(const mn_engine_sampler *x, mn_error *err) {
+    mn_sealed *pages;
+    const mn_binding *given = mn_given_array(x->tensors, x->n_tensors, sizeof *x->tensors, &pages);
+    mn_status st = MN_OK;
+    if (!given)
+        return mn_fail_memory(err, sizeof x->tensors);
+    MN_WATCHED(
+        callee_of(x), "context_bind",
+        st = x->backend->context_bind(x->context, 0, given, x->n_tensors, sizeof *given, err));
+    mn_sealed_free(pages);
     return st;
 }
 
@@ -137,11 +165,7 @@ static mn_status allocate(mn_engine *e, mn_engine_sampler *x, mn_error *err) {
                st = b->alloc(x->device, sizeof *x->result, MN_MEM_HOST_PINNED, &x->results, err));
     if (!st)
         MN_WATCHED(callee_of(x), "map", st = b->map(x->results, (void **)&x->result, err));
-    if (!st)
-        MN_WATCHED(
-            callee_of(x), "context_bind",
-            st = b->context_bind(x->context, 0, x->tensors, x->n_tensors, sizeof *x->tensors, err));
-    return st;
+    return st ? st : bind(x, err);
 }
 
 static mn_buffer *buffer_of(const mn_engine_sampler *x, int32_t tensor) {
@@ -151,13 +175,22 @@ static mn_buffer *buffer_of(const mn_engine_sampler *x, int32_t tensor) {
     return NULL;
 }
 
+/* One call, with a copy of its own. */
+static mn_status write_copy(const mn_engine_sampler *x, mn_buffer *to, const void *from,
+                            uint64_t bytes, mn_error *err) {
+    memcpy(x->given, from, bytes);
+    return x->backend->write(x->queue, to, 0, x->given, bytes, err);
+}
+
 static mn_status put(mn_engine_sampler *x, int32_t tensor, const void *from, uint64_t bytes,
                      mn_error *err) {
     mn_buffer *to = buffer_of(x, tensor);
     mn_status st = MN_OK;
+    if (!mn_grow(&x->given, &x->given_cap, bytes, 1))
+        return mn_fail_memory(err, bytes);
     if (to && bytes)
         MN_WATCHED_FOR(callee_of(x), "write", MN_MOVES_NS(bytes),
-                       MN_RETRY(st, x->backend->write(x->queue, to, 0, from, bytes, err)));
+                       MN_RETRY(st, write_copy(x, to, from, bytes, err)));
     return st;
 }
 
@@ -230,6 +263,8 @@ void mn_engine_sampler_free(mn_engine *e) {
     if (x->staging)
         mn_engine_output_device(e)->backend->buffer_free(x->staging);
     MN_WATCHED(callee_of(x), "context_free", free_objects(x));
+    mn_sealed_free(x->pages);
+    mn_free(x->given);
     mn_free(x->words);
     mn_free(x);
     e->sampler = NULL;
@@ -373,9 +408,11 @@ static mn_status execute(mn_engine_sampler *x, mn_error *err) {
         {io->top_logprobs, offsetof(drawn, top_logprobs), sizeof x->result->top_logprobs},
     };
     mn_event *done = NULL;
+    mn_values given;
     mn_status st;
     MN_WATCHED(callee_of(x), "execute",
-               MN_RETRY(st, x->backend->execute(x->context, 0, x->symbols, NULL, err)));
+               MN_RETRY(st, x->backend->execute(x->context, 0, mn_values_give(&given, x->symbols),
+                                                NULL, err)));
     for (size_t i = 0; i < MN_COUNT(all) && !st; i++)
         st = get(x, all[i].tensor, all[i].to, all[i].bytes, i + 1 == MN_COUNT(all) ? &done : NULL,
                  err);

@@ -51,7 +51,7 @@ typedef struct mn_canonical {
     size_t n_tensors;
     uint32_t *by_name; /* indices sorted by name */
     uint64_t n_params, n_bytes;
-    bool ignore_unused; /* tensors that no graph uses are no error */
+    bool ignore_unused;   /* tensors that no graph uses are no error */
     const mn_file *given; /* what loaders get of the files, in sealed pages */
     mn_sealed *file_pages, *plane_pages;
 } mn_canonical;
