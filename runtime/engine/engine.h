@@ -174,6 +174,14 @@ mn_status mn_engine_wait(mn_engine *e, mn_event **event, uint64_t timeout_ns, mn
 void mn_engine_drop(mn_engine *e, mn_event **event);           /* frees it without waiting */
 const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at); /* [n_outputs] */
 
+/* Whether output i of a complete step, at its place of the ring, can be: an id of the vocabulary,
+ * or MN_ID_NONE or MN_ID_NAN; with scores, the likeliest ids, too. MN_DEVICE_LOST names the device,
+ * which is at fault: it counts as lost. */
+mn_status mn_engine_check_output(mn_engine *e, uint32_t at, uint32_t i, bool scores, mn_error *err);
+
+/* The device that computes the logits. */
+const char *mn_engine_logits_name(const mn_engine *e);
+
 /* All in queue order. */
 mn_status mn_engine_reset_slot(mn_engine *e, uint32_t slot, const mn_slot *state,
                                const mn_slot_params *params, mn_error *err);

@@ -27,6 +27,7 @@ typedef struct mn_engine_device {
     void *staging_map;
     void *given; /* what a write is given: a copy of the host's bytes, or of another device's */
     size_t given_cap;
+    bool says_changes; /* that its execute leaves other arithmetic is told */
 } mn_engine_device;
 
 /* Nodes [node_lo, node_hi) on one device. */
@@ -168,6 +169,7 @@ mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event 
 /* src is free again on return, and as it was: the plugin was given a copy. */
 mn_status mn_engine_write(mn_engine_device *d, mn_buffer *b, uint64_t at, const void *src,
                           uint64_t bytes, mn_error *err);
+bool mn_id_exists(const mn_engine *e, int32_t id); /* in the vocabulary */
 /* The rest on the device of the last segment, in queue order. */
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,
                                  uint64_t n, mn_error *err);

@@ -269,6 +269,35 @@ const int32_t *mn_engine_ids(const mn_engine *e, uint32_t at) {
     return e->ids_map + (uint64_t)at * (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
 }
 
+const char *mn_engine_logits_name(const mn_engine *e) {
+    return e->devices[e->logits_device].record->name;
+}
+
+bool mn_id_exists(const mn_engine *e, int32_t id) {
+    return id >= 0 && id < e->graph->hp.n_vocab;
+}
+
+static mn_status fail_id(mn_engine *e, int32_t id, const char *what, mn_error *err) {
+    const mn_status st =
+        mn_fail(err, MN_DEVICE_LOST, "%s %s %d of %lld", mn_engine_output_device(e)->record->name,
+                what, id, (long long)e->graph->hp.n_vocab);
+    return mn_engine_note(e, mn_engine_output_index(e), st);
+}
+
+mn_status mn_engine_check_output(mn_engine *e, uint32_t at, uint32_t i, bool scores,
+                                 mn_error *err) {
+    const int32_t id = mn_engine_ids(e, at)[i];
+    if (!mn_id_exists(e, id) && id != MN_ID_NONE && id != MN_ID_NAN)
+        return fail_id(e, id, "drew id", err);
+    if (!scores)
+        return MN_OK;
+    const mn_score score = mn_engine_score(e, at, i);
+    for (uint32_t k = 0; k < MN_MAX_TOP_LOGPROBS; k++)
+        if (!mn_id_exists(e, score.top_ids[k]) && score.top_ids[k] != MN_ID_NONE)
+            return fail_id(e, score.top_ids[k], "names as likely id", err);
+    return MN_OK;
+}
+
 /* ---- state ----------------------------------------------------------------------------------- */
 /* Into state of the slots, which the device of the last segment has. */
 mn_status mn_engine_write_output(mn_engine *e, mn_buffer *b, uint64_t at, const void *src,

@@ -419,6 +419,15 @@ static mn_status execute(mn_engine_sampler *x, mn_error *err) {
     return st ? st : mn_event_settle(x->backend, callee_of(x), 0, &done, err);
 }
 
+/* What was drawn is an id, or none. */
+static mn_status check_id(const mn_engine *e, const mn_engine_sampler *x, mn_error *err) {
+    const int32_t id = x->result->id;
+    if (mn_id_exists(e, id) || id == MN_ID_NONE || id == MN_ID_NAN)
+        return MN_OK;
+    return mn_fail(err, MN_DEVICE_LOST, "%s drew id %d of %lld", x->record->name, id,
+                   (long long)e->graph->hp.n_vocab);
+}
+
 /* Where the last segment's own SAMPLE would have left it. */
 static mn_status write_back(mn_engine *e, const mn_sampler_row *r, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
@@ -454,6 +463,8 @@ mn_status mn_sampler_draw(mn_engine *e, uint64_t step_ns, mn_error *err) {
             st = note(e, put_row(e, r, &slot, err));
         if (!st)
             st = note(e, execute(e->sampler, err));
+        if (!st)
+            st = note(e, check_id(e, e->sampler, err));
         if (!st)
             st = write_back(e, r, err);
     }

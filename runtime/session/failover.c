@@ -88,9 +88,23 @@ bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st
     return true;
 }
 
+/* The error of a device's call begins with the device's name, if it does not have it. */
+static void name_device(mn_session *s, mn_status st, mn_error *err) {
+    const mn_device_record *d = s->engine ? s->engine->failed : NULL;
+    if (s->engine)
+        s->engine->failed = NULL;
+    if (!st || !d || st == MN_CANCELLED || !err || strstr(err->msg, d->name))
+        return;
+    if (!err->status)
+        err->status = st;
+    mn_fail_in(err, st, "%s", d->name);
+}
+
 mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
     if (st)
         mn_fail_plain(err);
+    if (MN_STATUS_CLASS(st) != MN_CLASS_LOST)
+        name_device(s, st, err);
     if (MN_STATUS_CLASS(st) != MN_CLASS_LOST || !s->engine || !s->engine->fault)
         return st;
     const uint64_t begin = mn_now_ns();

@@ -296,15 +296,18 @@ static mn_status end_failed(mn_session *s, mn_pending_output o, int32_t id, mn_t
     q->running = false;
     q->n_enqueued = q->n_tokens;
     *out = (mn_token){o.seq, MN_ID_NONE, MN_FINISH_FAILED, 0};
+    const char *device = mn_engine_logits_name(s->engine);
     if (id == MN_ID_NAN)
         return mn_fail(err, MN_BAD_FILE,
                        "%s: sequence %d ends: a logit at position %u is NaN, expected numbers: the "
-                       "weights are damaged, or too large for the device's types (--precision "
-                       "exact)",
-                       path, o.seq, q->n_tokens);
-    return mn_fail(err, MN_BAD_FILE,
-                   "%s: sequence %d ends: no logit at position %u is finite, expected one at least",
-                   path, o.seq, q->n_tokens);
+                       "device is at fault, or the weights of %s are damaged, or too large for the "
+                       "device's types (--precision exact)",
+                       device, o.seq, q->n_tokens, path);
+    return mn_fail(
+        err, MN_BAD_FILE,
+        "%s: sequence %d ends: no logit at position %u is finite, expected one at least: "
+        "the device is at fault, or the weights of %s are damaged",
+        device, o.seq, q->n_tokens, path);
 }
 
 /* The id is part of the text that the sequence's constraint watches over; catch_up looks at it. */
@@ -451,6 +454,16 @@ static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
     return catch_up(s, t, st, err);
 }
 
+/* Nothing of a step is taken in before all that it gives can be. */
+static mn_status check_outputs(mn_session *s, const mn_pending_step *step, uint32_t at,
+                               mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t i = 0; i < step->n_out && !st; i++)
+        if (is_awaited(s, step->outs[i]))
+            st = mn_engine_check_output(s->engine, at, i, step->scores, err);
+    return st;
+}
+
 /* Sequences that wanted their prompts computed and nothing else. */
 static void end_prefilled(mn_session *s, const mn_pending_step *step) {
     for (uint32_t i = 0; i < step->n_prefilled; i++) {
@@ -529,6 +542,8 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     s->completed++;
     mn_page_pools_settle(s);
     st = mn_session_settle(s, st, err);
+    if (!st)
+        st = check_outputs(s, step, at, err);
     if (st)
         return give_up(s, step, st, err);
     account(s, step);
