@@ -243,8 +243,7 @@ int app_open_model(app *a, const app_flags *flags) {
 /* A rank that follows: its work is rank 0's, and so are the answers. */
 static void follow(app *a) {
     const mn_status status = mn_model_follow(a->model, &a->err);
-    const int code = status == MN_OK ? 0 : app_fail(a, status);
-    app_close(a);
+    const int code = app_end(a, status == MN_OK ? 0 : app_fail(a, status));
     contain_over();
     exit(code);
 }
@@ -357,6 +356,13 @@ void app_close(app *a) {
     memset(a, 0, sizeof *a);
 }
 
+int app_end(app *a, int code) {
+    fflush(stdout);
+    contain_ends(code);
+    app_close(a);
+    return code;
+}
+
 const char *input_name(const char *path) {
     return strcmp(path, "-") ? path : "standard input";
 }
@@ -450,6 +456,5 @@ int app_list(const app_flags *flags, app_print as_json, app_print as_table) {
         print(&a, &out);
         code = out_finish(&out, 0);
     }
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -66,6 +66,8 @@ int app_open_text(app *a, const app_flags *flags); /* the same, for text: no dev
  * device and the reason for it: a warning if it is a slow one because no other can be used. */
 int app_open_session(app *a, mn_session_params *params);
 void app_close(app *a);
+/* app_close at the end of a command, whose output is complete; code. */
+int app_end(app *a, int code);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
 /* note() of out.h for what -q leaves out: which device, the seed, rates */
 void app_remark(const app *a, const char *fmt, ...) OUT_PRINTF(2, 3);
@@ -106,6 +108,9 @@ void contain_plugins(mn_runtime_params *params);
 #define CONTAIN_CRASHED 'c'
 #define CONTAIN_WROTE 'w'
 void contain_tell(int fd);
+/* The command has printed all that it prints and ends with that code, also if a plugin hangs while
+ * it is shut down. */
+void contain_ends(int code);
 void contain_over(void); /* main returns: exit is the command's own */
 
 /* ---- progress.c: one line on a terminal for work of more than a second ----------------------- */

@@ -602,6 +602,5 @@ int cmd_bench(int argc, char **argv) {
             args_free_ints(lists[i]);
     args_free_texts(&f.form.choices);
     sampling_free(&f.sampling);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -472,7 +472,7 @@ static int start(chat *c, const app_flags *flags) {
     return converse(c);
 }
 
-static void close_chat(chat *c) {
+static int close_chat(chat *c, int code) {
     messages_clear(c, 0);
     free(c->messages);
     free(c->file);
@@ -483,7 +483,7 @@ static void close_chat(chat *c) {
     args_free_texts(&c->form.choices);
     mn_constraint_free(c->constraint);
     gen_free(&c->g);
-    app_close(&c->a);
+    return app_end(&c->a, code);
 }
 
 int cmd_chat(int argc, char **argv) {
@@ -513,6 +513,5 @@ int cmd_chat(int argc, char **argv) {
         code = cmd_devices(1, argv);
     else if (code == ARGS_OK)
         code = start(&c, &flags);
-    close_chat(&c);
-    return code;
+    return close_chat(&c, code);
 }

@@ -7,6 +7,7 @@
 #include "app.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,12 +40,24 @@ static void write_line(const char *const *words, size_t n) {
 
 /* ---- a call that hangs ----------------------------------------------------------------------- */
 
+static atomic_int ends_with = -1; /* of contain_ends; -1 = the command still works */
+
+void contain_ends(int code) {
+    ends_with = code;
+}
+
+/* Whether the command is done and the plugin alone is not: its exit code is known. */
+static int is_last_call(const char *call) {
+    return ends_with >= 0 && (!strcmp(call, "shutdown") || !strcmp(call, "its destructors"));
+}
+
 /* Called by the runtime's watch thread. */
 static void on_stuck(void *arg, const mn_plugin_call *call) {
     char after[48];
+    const int is_last = is_last_call(call->call);
     (void)arg;
     snprintf(after, sizeof after, "%.1f s", (double)call->waited_ms * 1e-3);
-    const char *const words[] = {"minerva: error: plugin ",
+    const char *const words[] = {is_last ? "minerva: warning: plugin " : "minerva: error: plugin ",
                                  call->plugin,
                                  " (",
                                  call->path,
@@ -56,7 +69,7 @@ static void on_stuck(void *arg, const mn_plugin_call *call) {
                                  call->is_step ? "step_timeout" : "call_timeout",
                                  "): move the file away, or name other devices"};
     write_line(words, COUNT(words));
-    _exit(EXIT_FAILED);
+    _exit(is_last ? ends_with : EXIT_FAILED);
 }
 
 /* ---- a crash --------------------------------------------------------------------------------- */

@@ -91,6 +91,5 @@ int cmd_convert(int argc, char **argv) {
     code = app_open_model(&a, &flags);
     if (code == 0)
         code = convert(&a, &f);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -221,8 +221,7 @@ static int explain(const app_flags *flags) {
     if (code == 0)
         code = print_record(json, flags->json, &out);
     mn_json_free(json);
-    app_close(&a);
-    return out_finish(&out, code);
+    return app_end(&a, out_finish(&out, code));
 }
 
 typedef struct {

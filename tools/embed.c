@@ -329,6 +329,5 @@ int cmd_embed(int argc, char **argv) {
         code = flags.list_devices ? cmd_devices(1, argv) : embed(&a, &flags, &f);
     args_free_ints(&f.ids);
     args_free_texts(&f.texts);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -378,6 +378,5 @@ int cmd_inspect(int argc, char **argv) {
         flags.model = f.model;
     if (code == ARGS_OK)
         code = inspect(&a, &flags, &f, &out);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -162,6 +162,5 @@ int cmd_logits(int argc, char **argv) {
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : logits(&a, &flags, &f);
     args_free_ints(&f.ids);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

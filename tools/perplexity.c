@@ -231,6 +231,5 @@ int cmd_perplexity(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : perplexity(&a, &flags, &f);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -445,6 +445,5 @@ int cmd_run(int argc, char **argv) {
     mn_constraint_free(f.constraint);
     sampling_free(&sampling);
     talk_close(&t);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

@@ -71,6 +71,5 @@ int cmd_template(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = run(&a, &flags, &f);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

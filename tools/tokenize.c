@@ -132,8 +132,7 @@ int cmd_tokenize(int argc, char **argv) {
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = tokenize(&a, &flags, &f);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }
 #undef F
 
@@ -256,6 +255,5 @@ int cmd_detokenize(int argc, char **argv) {
     if (code == ARGS_OK)
         code = detokenize(&a, &flags, &f);
     args_free_texts(&f.words);
-    app_close(&a);
-    return code;
+    return app_end(&a, code);
 }

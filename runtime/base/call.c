@@ -7,6 +7,7 @@
  * limit and measures by what it sees there twice. So a call needs no clock, no lock and no system
  * call, but to wake a watch that has slept because there was nothing to see. */
 #include "base/call.h"
+#include "base/call_limit.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -153,8 +154,24 @@ static uint64_t grant(uint64_t limit_ns, uint64_t times, uint64_t expected_ns) {
     return limit_ns + times * MN_MIN(expected_ns, MAX_EXPECTED_NS);
 }
 
+uint64_t mn_call_limit_ns(uint64_t limit, const char *what) {
+    static const struct {
+        const char *what;
+        uint64_t part;
+        uint64_t least_s;
+    } quick[] = {{"entry", 10, 30},       {"query", 10, 30},    {"device_count", 10, 30},
+                 {"device_info", 10, 30}, {"shutdown", 30, 10}, {"its destructors", 30, 10}};
+    for (size_t i = 0; i < MN_COUNT(quick); i++) {
+        const uint64_t least = quick[i].least_s * UINT64_C(1000000000);
+        if (!strcmp(quick[i].what, what))
+            return MN_MIN(limit, MN_MAX(limit / quick[i].part, least));
+    }
+    return limit;
+}
+
 static void tell(const mn_watch *w, sighting *s, mn_call_seen *c) {
-    const uint64_t limit = c->expected_ns ? w->p.step_limit_ns : w->p.limit_ns;
+    const uint64_t limit =
+        c->expected_ns ? w->p.step_limit_ns : mn_call_limit_ns(w->p.limit_ns, c->what);
     c->limit_ns = grant(limit, 100, c->expected_ns);
     if (!s->named && c->waited_ns >= grant(w->p.say_ns, 10, c->expected_ns)) {
         s->named = true;

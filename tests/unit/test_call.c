@@ -1,6 +1,7 @@
 /* test_call.c -- calls into plugins as they are announced, watched, and told to handlers. Times are
  * only waited for, never measured. */
 #include "base/call.h"
+#include "base/call_limit.h"
 #include "unit.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -188,8 +189,24 @@ static void too_many(void **state) {
     assert_null(mn_call_begin(NULL, "alloc", 0));
 }
 
+static void quick_calls(void **state) {
+    const uint64_t s = UINT64_C(1000000000);
+    (void)state;
+    assert_int_equal(mn_call_limit_ns(300 * s, "entry"), 30 * s);
+    assert_int_equal(mn_call_limit_ns(300 * s, "query"), 30 * s);
+    assert_int_equal(mn_call_limit_ns(300 * s, "device_count"), 30 * s);
+    assert_int_equal(mn_call_limit_ns(300 * s, "device_info"), 30 * s);
+    assert_int_equal(mn_call_limit_ns(300 * s, "shutdown"), 10 * s);
+    assert_int_equal(mn_call_limit_ns(300 * s, "compile"), 300 * s);
+    assert_int_equal(mn_call_limit_ns(900 * s, "entry"), 90 * s); /* the setting stays */
+    assert_int_equal(mn_call_limit_ns(900 * s, "shutdown"), 30 * s);
+    assert_int_equal(mn_call_limit_ns(6 * s, "entry"), 6 * s);
+    assert_int_equal(mn_call_limit_ns(0, "shutdown"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quick_calls),
         cmocka_unit_test(a_call_that_hangs),
         cmocka_unit_test(calls_that_come_back),
         cmocka_unit_test(steps),
