@@ -5,6 +5,7 @@
  * inputs and state are the device's, shared by its segments. */
 #include "engine/engine_impl.h"
 #include "engine/weights.h"
+#include "base/arithmetic.h"
 #include <string.h>
 
 static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *s) {
@@ -394,6 +395,15 @@ uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols
     return (uint64_t)(s->row_us * 1e3 * (double)symbols[MN_SYM_TOKENS]) + 1;
 }
 
+/* What the plugin changed is set back: other plugins compute on this thread, too. Said once. */
+static void check_arithmetic(mn_engine_device *d, const mn_arithmetic *before) {
+    const char *changed = mn_arithmetic_restore(before);
+    if (changed && !d->says_changes)
+        mn_log(MN_LOG_WARN, "%s: execute leaves %s other than it was: it is set back each time",
+               d->record->name, changed);
+    d->says_changes = d->says_changes || changed;
+}
+
 mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn_context *context,
                                     uint32_t set, const int64_t *symbols, mn_event **event,
                                     mn_error *err) {
@@ -403,12 +413,14 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
     mn_values given;
     mn_status st;
     own_symbols(e, s, symbols, own);
+    const mn_arithmetic before = mn_arithmetic_now();
     mn_call *call = mn_call_begin(mn_callee_of(device_of(e, s)), "execute", expected_ns);
     if (e->profile)
         st = mn_engine_segment_profile(e, s, context, set, own, err);
     else
         MN_RETRY(st, b->execute(context, set, mn_values_give(&given, own), event, err));
     mn_call_end(call);
+    check_arithmetic(device_of(e, s), &before);
     return mn_engine_note(e, s->device, st);
 }
 

@@ -37,6 +37,30 @@ static mn_status ask_info(const mn_plugin_record *plugin, uint32_t index, mn_dev
     return st;
 }
 
+/* What no device can have: in words, NULL = none. Unknown is 0. */
+static const char *absurd_claim(const mn_device_info *d) {
+    const uint64_t most = UINT64_C(1) << 50; /* no machine has a petabyte */
+    const double rates[] = {d->mem_gbps, d->fp16_tflops, d->int8_tops, d->launch_us, d->h2d_gbps};
+    for (size_t i = 0; i < MN_COUNT(rates); i++)
+        if (!(rates[i] >= 0)) /* NaN, too */
+            return "a rate below 0 or NaN, expected 0 for unknown";
+    if (d->mem_total > most)
+        return "more than 1024 TiB of memory";
+    if (d->mem_total && d->mem_free > d->mem_total)
+        return "more free memory than there is";
+    if (d->align & (d->align - 1))
+        return "an alignment that is no power of 2";
+    return NULL;
+}
+
+static void judge_info(mn_device_record *dev) {
+    const char *absurd = absurd_claim(&dev->info);
+    if (!dev->usable || !absurd)
+        return;
+    dev->usable = false;
+    snprintf(dev->text, sizeof dev->text, "it claims %s", absurd);
+}
+
 /* Describes device index of the plugin's n, without opening it. What its probe found counts. */
 static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
     mn_error why = MN_ERROR_INIT;
@@ -46,6 +70,7 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
     dev->usable = !ask_info(plugin, index, info, &why);
     if (!dev->usable)
         set_reason(dev, &why, "the plugin cannot describe it and gave no reason");
+    judge_info(dev);
     mn_plain_array(info->name, sizeof info->name);
     mn_plain_array(info->uid, sizeof info->uid);
     mn_plain_array(info->driver, sizeof info->driver);

@@ -2,12 +2,30 @@
  * it belong to the plugin's record and outlive the plugin; all functions may be called from any
  * thread, as plugin.h says. What a plugin says in them is made plain before it is told on. */
 #include "registry/internal.h"
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
+/* A plugin says so many lines in a span of time; the rest is counted, and told with the next span.
+ * What is for debugging is not limited: nobody sees it who did not ask. */
+static bool may_log(mn_plugin_host *host) {
+    enum { LINES = 40 };
+    const uint64_t span_ns = UINT64_C(10000000000);
+    const uint64_t now = mn_now_ns();
+    uint64_t since = atomic_load(&host->log_since_ns);
+    if (now - since > span_ns && atomic_compare_exchange_strong(&host->log_since_ns, &since, now)) {
+        const uint32_t n = atomic_exchange(&host->n_logged, 0);
+        if (n > LINES)
+            mn_log(MN_LOG_WARN, "%s: %u more lines were left out", host->id, n - LINES);
+    }
+    return atomic_fetch_add(&host->n_logged, 1) < LINES;
+}
+
 static void host_log(void *self, int32_t level, mn_str msg) {
-    const mn_plugin_host *host = self;
+    mn_plugin_host *host = self;
     char text[1024];
+    if (level < MN_LOG_DEBUG && !may_log(host))
+        return;
     mn_plain(text, sizeof text, (mn_str){msg.ptr, msg.ptr ? msg.len : 0});
     mn_log(level, "%s: %s", host->id, text);
 }

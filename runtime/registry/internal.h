@@ -37,6 +37,8 @@ typedef struct mn_plugin_host {
     mn_sealed *pages;
     const mn_services *services;
     mn_callee callee;
+    _Atomic uint64_t log_since_ns; /* a span of time and the lines in it (host.c) */
+    _Atomic uint32_t n_logged;
     char id[64];    /* until the plugin has told its id: its file's name */
     mn_text report; /* of the probe */
 } mn_plugin_host;

@@ -253,9 +253,23 @@ bool mn_plugin_text(char **at, mn_str text) {
     return true;
 }
 
+/* The text of a length that no name has, 2^64 - 1 or a pointer; NULL = none. */
+static const char *absurd_text(const mn_plugin *p) {
+    enum { MOST = 4096 };
+    if (p->vendor.len > MOST)
+        return "vendor";
+    if (p->version.len > MOST)
+        return "version";
+    return p->build_id.len > MOST ? "build_id" : NULL;
+}
+
 /* Without a build id of its own a plugin has the linker's. */
 static bool take_texts(mn_plugin_record *rec, const mn_plugin_file *file) {
     const mn_plugin *p = rec->plugin;
+    const char *absurd = absurd_text(p);
+    if (absurd)
+        return mn_plugin_reject(rec, MN_RECORD_FAILED, "its %s states more than 4096 bytes",
+                                absurd);
     const mn_str build_id = p->build_id.len ? p->build_id : mn_str_of(file->note.build_id);
     return mn_plugin_text(&rec->vendor, p->vendor) && mn_plugin_text(&rec->version, p->version) &&
            mn_plugin_text(&rec->build_id, build_id);

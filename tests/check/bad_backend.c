@@ -3,6 +3,7 @@
 #include "stub.h"
 #include "common.h"
 #include <fcntl.h>
+#include <locale.h>
 #include <fenv.h>
 #include <signal.h>
 #include <stdio.h>
@@ -364,10 +365,13 @@ static mn_status execute(mn_context *c, uint32_t set, const int64_t *values, mn_
     return s;
 }
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
-    defined(BAD_PROCESS_SILENT) || defined(BAD_PROCESS_CHILDREN)
+    defined(BAD_PROCESS_CALLS_LOCALE) || defined(BAD_PROCESS_SILENT) ||                            \
+    defined(BAD_PROCESS_CHILDREN)
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
 #if defined(BAD_PROCESS_CALLS)
     signal(SIGUSR2, SIG_IGN);
+#elif defined(BAD_PROCESS_CALLS_LOCALE)
+    uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 #elif defined(BAD_PROCESS_CALLS_FOLDER)
     if (chdir("/"))
         return MN_INVALID;
@@ -502,7 +506,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
 #elif defined(BAD_NUMERIC_GROUPS_ONE)
     stub_table.kv_layout = kv_layout;
 #elif defined(BAD_PROCESS_CALLS) || defined(BAD_PROCESS_CALLS_FOLDER) ||                           \
-    defined(BAD_PROCESS_SILENT) || defined(BAD_PROCESS_CHILDREN)
+    defined(BAD_PROCESS_CALLS_LOCALE) || defined(BAD_PROCESS_SILENT) ||                            \
+    defined(BAD_PROCESS_CHILDREN)
     stub_table.compile = compile;
 #elif defined(BAD_HANG)
     stub_table.device_open = device_open, stub_table.weights_seal = weights_seal;

@@ -1,12 +1,15 @@
 /* late.c -- good in the probing process, and later not: the host is the first to meet it. The
  * plugin's options say where and how, so that one file is many plugins: MINERVA_LATE_IN (a
  * function's name, as entry or execute; nothing: it works) and MINERVA_LATE_HOW (hang, exit, slow,
- * or a signal: SIGSEGV, ...); MINERVA_LATE_AFTER: how many calls of execute go well before. A real
- * fault where the signal has one, so that it comes from the kernel. Slow, anywhere: it works, and
- * every execute takes 20 ms at least, on any machine. With MINERVA_LATE_CPU it is a CPU, else a GPU
- * that boasts, which auto wants. */
+ * or a signal: SIGSEGV, ...; execute: refuse, rounding, chatter; read: nan, or an id that is none;
+ * device_info, vendor: claims that cannot be); MINERVA_LATE_AFTER: how many calls of execute go
+ * well before. A real fault where the signal has one, so that it comes from the kernel. Slow,
+ * anywhere: it works, and every execute takes 20 ms at least, on any machine. With MINERVA_LATE_CPU
+ * it is a CPU, else a GPU that boasts, which auto wants. */
 #include "stub.h"
 #include <errno.h>
+#include <fenv.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,6 +19,7 @@
 MN_PLUGIN_NOTE("late", MN_KIND_BACKEND, "");
 
 static char where[32], how[32], after[16];
+static const mn_host *the_host;
 
 static void option(const mn_host *host, const char *key, char *dst, size_t cap) {
     mn_str value;
@@ -108,6 +112,12 @@ static void device_close(mn_device *d) {
 static mn_status execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
     static int n_done;
+    if (!strcmp(where, "execute") && !strcmp(how, "refuse") && n_done >= atoi(after))
+        return stub_fail(err, MN_INVALID, ~0u, "driver says no");
+    if (!strcmp(where, "execute") && !strcmp(how, "rounding"))
+        fesetround(FE_UPWARD);
+    for (int i = 0; !strcmp(how, "chatter") && i < 500; i++)
+        the_host->log(the_host->self, MN_LOG_WARN, (mn_str){"so it goes", 10});
     if (!strcmp(how, "slow") || !strcmp(how, "later"))
         usleep(20000);
     if (n_done++ >= atoi(after))
@@ -123,6 +133,10 @@ static mn_status read_back(mn_queue *q, const mn_buffer *from, uint64_t at, mn_b
                            uint64_t to_at, uint64_t bytes, mn_event **event, mn_error *err) {
     const int hangs = !strcmp(where, "wait") && event;
     mn_status st = stub_inner->read(q, from, at, to, to_at, bytes, hangs ? NULL : event, err);
+    const int32_t wrong = !strcmp(how, "nan") ? MN_ID_NAN : 1 << 30;
+    void *map = NULL;
+    if (!st && !strcmp(where, "read") && bytes == 4 && !stub_inner->map(to, &map, NULL))
+        memcpy((char *)map + to_at, &wrong, 4);
     if (hangs)
         *event = (mn_event *)&never;
     return st;
@@ -146,6 +160,15 @@ static void shut_down(void *self) {
     inner_shutdown(self);
 }
 
+static mn_status absurd_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
+    const mn_status st = stub_boast(self, i, out, err);
+    if (!strcmp(how, "nan"))
+        out->mem_gbps = NAN;
+    else
+        out->mem_total = UINT64_C(4000000) << 40;
+    return st;
+}
+
 const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     char cpu[4] = "";
     const int in_host = !strstr(program_invocation_short_name, "probe");
@@ -158,6 +181,9 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
         option(host, "after", after, sizeof after);
     }
     option(host, "cpu", cpu, sizeof cpu);
+    the_host = host;
+    if (!strcmp(where, "vendor"))
+        p->vendor.len = UINT64_MAX;
     misbehave("entry");
     stub_table.supports = supports;
     stub_table.estimate = estimate;
@@ -170,6 +196,8 @@ const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
     stub_table.event_free = event_free;
     if (!cpu[0])
         stub_table.device_info = stub_boast;
+    if (!strcmp(where, "device_info"))
+        stub_table.device_info = absurd_info;
     inner_shutdown = p->shutdown;
     p->shutdown = shut_down;
     return p;

@@ -231,14 +231,50 @@ def test_contain_hang():
 
         def hang(where, command):
             reached = where in QUIET or command in REACHED[where]
-            r = stub.run(command, where, "hang", code=1 if reached else 0)
-            if reached:
+            last = where == "shutdown"  # nothing is left to do: the command's own code
+            r = stub.run(command, where, "hang", code=1 if reached and not last else 0)
+            if reached and last:
+                has(r.err, "minerva: warning: plugin late (%s) did not return from shutdown" % stub.path)
+            elif reached:
                 step = (where, command) == ("execute", "named")
                 stub.says(r, "did not return from " + where, "step_timeout" if step else "call_timeout")
             if (where, command) == ("execute", "named"):  # the same of a device that works by itself and never finishes
                 r = stub.run(command, "wait", "never", code=1)
                 stub.says(r, "did not return from wait", "step_timeout")
         beside([(where, command) for where in REACHED for command in COMMANDS] + [(where, "named") for where in QUIET], hang)
+
+
+def test_contain_ids():
+    """An id that is none, or an error of a step, is the device's; another one goes on where there is one."""
+    with late() as f:
+        stub = Late(f)
+
+        def late_story(where, how, *args, code=0):
+            e = golden()
+            env = dict(f.env, XDG_CACHE_HOME=stub.case(), MINERVA_LATE_IN=where, MINERVA_LATE_HOW=how)
+            return minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "8", "--temp", "0", "--precision", "exact", "--json",
+                           *args, env=env, code=code, timeout=60)
+        drew = "late:0 drew id 1073741824 of 2048"
+        r = late_story("read", "id", "--device", "late,cpu")
+        equal(r.json()["ids"], golden()["greedy_ids"][:8])
+        has(r.err, "late:0 was lost (%s)" % drew)
+        has(late_story("read", "id", "--device", "late", code=3).err, drew)
+        has(late_story("execute", "refuse", "--device", "late", code=None).err, "late:0: driver says no")
+        has(late_story("read", "nan", "--device", "late", code=None).err, "late:0: sequence", "is NaN", "the device is at fault, or the weights of " + MODEL)
+        r = late_story("execute", "rounding", "--device", "late")
+        equal(r.err.count("late:0: execute leaves the floating-point mode other than it was"), 1)
+        r = late_story("execute", "chatter", "--device", "late")
+        assert 0 < r.err.count("so it goes") <= 80, r.err.count("so it goes")
+
+
+def test_contain_claims():
+    """Claims that cannot be are refused in words."""
+    with late() as f:
+        stub = Late(f)
+        for how, words in (("nan", "NaN"), ("tib", "more than 1024 TiB")):
+            r = stub.run("named", "device_info", how, code=3)
+            has(r.err, "it claims", words)
+        has(stub.run("plugins", "vendor").out, "its vendor states more than 4096 bytes")
 
 
 def test_contain_exit():

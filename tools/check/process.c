@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,8 @@ typedef struct {
     mode_t mask;
     int rounding;
     uint32_t fp_mode;
+    char locale[256];
+    locale_t thread_locale;
     uint8_t descriptor[N_DESCRIPTORS]; /* 1 = open */
 } process_state;
 
@@ -60,6 +63,8 @@ static void read_state(process_state *s) {
     s->mask = umask_now();
     s->rounding = fegetround();
     s->fp_mode = fp_mode();
+    snprintf(s->locale, sizeof s->locale, "%s", setlocale(LC_ALL, NULL));
+    s->thread_locale = uselocale((locale_t)0);
     for (int i = 0; i < N_DESCRIPTORS; i++)
         s->descriptor[i] = fcntl(i, F_GETFD) >= 0;
 }
@@ -101,6 +106,10 @@ static void diff_modes(const process_state *was, const process_state *is, char *
                  "the floating-point control register is %#x, and was %#x (subnormals count as "
                  "zero? -ffast-math does that to a whole process)",
                  is->fp_mode, was->fp_mode);
+    else if (strcmp(was->locale, is->locale))
+        snprintf(text, n, "the locale is %.200s, and was %.200s", is->locale, was->locale);
+    else if (was->thread_locale != is->thread_locale)
+        snprintf(text, n, "the thread has another locale");
 }
 
 static void diff_descriptors(const process_state *was, const process_state *is, char *text,
