@@ -69,6 +69,8 @@ class Handler(mock_server.Handler):
 
     def complete(self, mock, number, body):
         last = body["messages"][-1]["content"] if mock.chat else body["prompt"]
+        if body.get("model") != mock.model:
+            return self.answer(404, {"error": {"message": 'model: found "%s", expected "%s"' % (body.get("model"), mock.model), "code": "model_not_found"}})
         if "fail" in last:
             return self.error(400, "temperature: found 9, expected 0 to 2")
         n_prompt = 10 if mock.room == 512 else sum(len(m["content"]) for m in body["messages"])  # a token for each character
@@ -380,6 +382,9 @@ def test_other_model(b, s):
     s.model = "third"
     ask(b, "again", 2)
     b.until("document.getElementById('status').textContent.includes('third')")
+    equal((answer(b), b.run("document.querySelectorAll('.failure').length")), ("echo: again", 0))
+    equal([q["model"] for q in s.requests], ["another", "another", "third"])
+    b.problems = [p for p in b.problems if "404" not in p]
 
 
 def test_progress(b, s):
@@ -427,6 +432,18 @@ def test_address(b, s):
     equal(answer(b), "echo: second")
     b.run("history.go(-2)")
     b.until("document.querySelectorAll('.message.assistant').length === 1 && %s.querySelector('.text').innerText === 'echo: first'" % LAST)
+
+
+def test_left(b, s):
+    """A reload while an answer grows keeps what came, and says why it ends there."""
+    begin(b, s.url + "/")
+    ask(b, "hold on")
+    b.until(LAST + " && " + LAST + ".textContent.includes('. . .')")
+    b.run("location.reload()")
+    b.until("document.readyState === 'complete' && document.querySelectorAll('.message.assistant .note').length === 1")
+    equal(b.run(LAST + ".querySelector('.note').textContent"), "Cut off: the page was left.")
+    equal(b.run("document.querySelectorAll('.failure').length"), 0)
+    assert "echo: hold on . ." in answer(b), answer(b)
 
 
 def test_ideas(b, s):
