@@ -458,6 +458,7 @@ def replaced():
         path = folder + "/model.gguf"
         shutil.copy(source, path)
         with served.Server(MINERVA, model=path) as s:
+            assert s.text().index("engine 0 is ready") < s.text().index(s.url), s.text()  # the URL is one that answers
             shutil.copy(source, path + ".new")
             os.rename(path + ".new", path)
             os.kill(engine_of(s), signal.SIGKILL)

@@ -326,7 +326,8 @@ static int start_http(serve *s) {
     return code;
 }
 
-/* The line that people look for; on standard output, where scripts read the port. */
+/* The line that people look for; on standard output, where scripts read the port. Printed once an
+ * engine is ready; by a front at once, for its servers may start later. */
 static int print_url(const serve *s) {
     const serve_flags *f = s->flags;
     const int is_v6 = strchr(f->host, ':') != NULL;
@@ -470,9 +471,10 @@ static int run(serve *s, signals *g) {
         if (!told && n_ready(s)) {
             notify_send("READY=1");
             told = 1;
+            code = s->relay ? 0 : print_url(s);
         }
         obey(s, g);
-        if (all_dead(s, &code))
+        if (all_dead(s, &code) || code)
             break;
         const int drained = s->draining && !s->answers && !http_busy(s->http);
         if (drained || (s->draining && now > s->drain_end))
@@ -540,9 +542,7 @@ static int serve_all(serve *s, const sampling_flags *sampling) {
     if (code == 0)
         code = start_http(s);
     if (code == 0)
-        code = print_url(s);
-    if (code == 0 && !s->relay)
-        code = start_engines(s);
+        code = s->relay ? print_url(s) : start_engines(s);
     if (code == 0)
         code = run(s, &g);
     close(g.fd);
