@@ -23,7 +23,8 @@ typedef struct {
     mn_text *warnings;
     mn_error *err;
     bool harmony;
-    uint32_t n_heads; /* tags for each tool: ways in which Harmony may begin a call, else 1 */
+    uint64_t states, work; /* left for the arguments of tools */
+    uint32_t n_heads;      /* tags for each tool: ways in which Harmony may begin a call, else 1 */
 } builder;
 
 /* A mark as the vocabulary spells it, appended. */
@@ -161,14 +162,45 @@ static mn_status put_schema(builder *b, mn_grammar_tag *to, const cJSON *paramet
     return copy ? MN_OK : mn_fail_memory(b->err, 64);
 }
 
+/* Room for the arguments of a tool, of all that is left: work to compile them, and states.
+ * MN_UNSUPPORTED: they cannot be enforced, or there is none. */
+static mn_status claim(builder *b, const mn_grammar_tag *to, mn_error *why) {
+    uint32_t n = 0;
+    mn_status st = mn_grammar_try(to->kind, to->source, b->m->grammar_vocab, &b->work, &n, why);
+    const uint64_t all = (uint64_t)n * b->n_heads;
+    if (!st && all > b->states)
+        st = mn_fail(why, MN_UNSUPPORTED,
+                     "they need %u states, more than other tools leave of the %u of a grammar", n,
+                     MN_GRAMMAR_NODES);
+    if (!st)
+        b->states -= all;
+    return st;
+}
+
+/* Tools that are strict come first. */
+static mn_status claim_strict(builder *b, const cJSON *tools) {
+    const cJSON *tool = NULL;
+    mn_status st = MN_OK;
+    b->work = MN_GRAMMAR_WORK_COMPILE;
+    b->states = MN_GRAMMAR_NODES - MN_GRAMMAR_NODES / 8;
+    cJSON_ArrayForEach(tool, tools) {
+        const cJSON *function = cJSON_GetObjectItemCaseSensitive(tool, "function");
+        mn_error why = MN_ERROR_INIT;
+        mn_grammar_tag tag = {.name = {"", 0}};
+        if (st || !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(function, "strict")))
+            continue;
+        st = put_schema(b, &tag, cJSON_GetObjectItemCaseSensitive(function, "parameters"));
+        if (!st)
+            claim(b, &tag, &why); /* what is wrong is said when all is compiled */
+    }
+    return st;
+}
+
 /* A schema that cannot be enforced is refused where the tool is strict; else its arguments are any
  * object, and a warning says so. */
 static mn_status relax(builder *b, mn_grammar_tag *to, const char *name) {
     mn_error why = MN_ERROR_INIT;
-    mn_grammar *g = NULL;
-    mn_status st = mn_grammar_compile(to->kind, to->source, b->m->grammar_vocab, &g, NULL, &why);
-    mn_grammar_free(g);
-    if (st != MN_UNSUPPORTED)
+    if (claim(b, to, &why) != MN_UNSUPPORTED)
         return MN_OK; /* what else is wrong is said when all is compiled */
     if (b->warnings)
         mn_text_printf(b->warnings, "tool %s: its arguments are any object: %s\n", name, why.msg);
@@ -194,12 +226,16 @@ static mn_status add_tool(builder *b, const cJSON *tool) {
                        "tools[%u]: found %s, expected a function with a name of letters, digits, "
                        "hyphens and underscores",
                        b->n, name ? name : "none");
+    const char *copy = mn_arena_strndup(&b->arena, name, strlen(name));
+    if (!copy)
+        return mn_fail_memory(b->err, strlen(name));
     mn_status st = put_schema(b, to, enforced ? parameters : NULL);
     if (!st && enforced && !strict)
         st = relax(b, to, name);
     for (uint32_t i = 0; i < b->n_heads && !st; i++) {
         to[i].kind = to->kind;
         to[i].source = to->source;
+        to[i].name = mn_str_of(copy);
         st = b->harmony ? put_header(b, &to[i], i, name) : put_marks(b, &to[i], name);
     }
     b->n++;
@@ -217,6 +253,8 @@ static mn_status add_tools(builder *b, const cJSON *tools) {
     if (!b->tag)
         return mn_fail_memory(b->err, n_tags * sizeof *b->tag);
     memset(b->tag, 0, n_tags * sizeof *b->tag);
+    if (b->flags & MN_CONSTRAINT_CALLS_ONLY)
+        st = claim_strict(b, tools);
     cJSON_ArrayForEach(tool, tools) {
         if (!st)
             st = add_tool(b, tool);

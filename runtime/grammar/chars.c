@@ -172,6 +172,8 @@ mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json) {
     mn_gchars_sort(c);
     if (c->failed)
         return mn_gbuild_memory(b);
+    if (!mn_gbuild_spend(b, 8ull * c->n)) /* what it took to read, merge and sort them */
+        return NULL;
     mn_gexpr *alt = mn_gx_new(b, MN_GX_ALT);
     for (uint32_t i = 0; i < c->n && alt; i++) {
         const mn_grange r = c->at[i];
@@ -182,19 +184,56 @@ mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json) {
     return alt;
 }
 
-bool mn_gchars_category(mn_gchars *c, mn_str name) {
-    bool known = false;
-    if (name.len < 1 || name.len > 2)
-        return false;
+struct mn_gcategory {
+    mn_gcategory *next;
+    char name[3];
+    uint32_t n;
+    mn_grange at[];
+};
+
+/* Asks for each character: milliseconds. */
+static void find_category(mn_gchars *c, mn_str name) {
     for (uint32_t code = 0; code <= LAST; code++) {
         const char *category = utf8proc_category_string((utf8proc_int32_t)code);
         if (strncmp(category, name.ptr, (size_t)name.len))
             continue;
-        known = true;
         if (c->n && c->at[c->n - 1].hi + 1 == code)
             c->at[c->n - 1].hi = code;
         else
             mn_gchars_add(c, code, code);
     }
-    return known;
+}
+
+/* NULL: out of memory or work, b->status says so. Without characters: there is no such category. */
+static const mn_gcategory *category_of(mn_gbuild *b, mn_str name) {
+    mn_gchars c = {0};
+    for (const mn_gcategory *k = b->categories; k; k = k->next) {
+        if (strlen(k->name) == name.len && !memcmp(k->name, name.ptr, (size_t)name.len))
+            return k;
+    }
+    if (!mn_gbuild_spend(b, LAST / 8))
+        return NULL;
+    find_category(&c, name);
+    mn_gcategory *k = NULL;
+    if (!c.failed)
+        k = mn_arena_alloc(&b->arena, 1, sizeof *k + c.n * sizeof *k->at);
+    if (k) {
+        *k = (mn_gcategory){.next = b->categories, .n = c.n};
+        memcpy(k->name, name.ptr, (size_t)name.len);
+        if (c.n)
+            memcpy(k->at, c.at, c.n * sizeof *k->at);
+        b->categories = k;
+    } else {
+        mn_gbuild_memory(b);
+    }
+    mn_gchars_free(&c);
+    return k;
+}
+
+bool mn_gchars_category(mn_gbuild *b, mn_gchars *c, mn_str name) {
+    const bool short_name = name.len == 1 || name.len == 2;
+    const mn_gcategory *k = short_name ? category_of(b, name) : NULL;
+    for (uint32_t i = 0; k && i < k->n; i++)
+        mn_gchars_add(c, k->at[i].lo, k->at[i].hi);
+    return k && k->n;
 }

@@ -6,7 +6,7 @@
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
-enum { MOST_STATES = 1u << 15, MOST_BYTES = 24u << 20 };
+enum { MOST_STATES = 1u << 15, MOST_BYTES = 24u << 20, EXPAND_WORK = 128 };
 
 /* A state of the product: at[0] in any string, at[1 + i] in part i, the characters so far. */
 typedef struct {
@@ -36,17 +36,26 @@ mn_gexpr *mn_gx_any_char(mn_gbuild *b) {
 /* An automaton of its own; without any start where x matches nothing. */
 static bool open_dfa(mn_gbuild *b, mn_gexpr *x, mn_grammar *g) {
     mn_error err = MN_ERROR_INIT;
-    mn_gbuild own = {.err = &err};
+    mn_gbuild own = {.err = &err, .budget = b->budget};
     mn_grule_add(&own, "string", x);
     if (!own.status)
         mn_gnfa_build(&own, &g->nfa);
     if (own.status != MN_BAD_INPUT && !own.status && mn_gsets_init(g))
         mn_gbuild_memory(&own);
     const mn_status st = own.status;
+    b->budget = own.budget;
+    g->budget = &b->budget;
     mn_gbuild_free(&own);
     if (st && st != MN_BAD_INPUT)
         b->status = mn_fail(b->err, st, "%s", err.msg);
     return !st;
+}
+
+/* An automaton that ran out of memory or work says too little: what is excluded would not be. */
+static bool refuse_dfa(mn_gbuild *b) {
+    if (b->budget.over)
+        return mn_gbuild_spend(b, 1);
+    return mn_gbuild_memory(b);
 }
 
 static void close_dfa(mn_grammar *g) {
@@ -128,6 +137,8 @@ static bool expand(product *p, uint32_t i) {
     place before;
     uint32_t n = MN_GNONE;
     bool fresh = true;
+    if (!mn_gbuild_spend(p->b, (1ull + p->cut->n) * EXPAND_WORK))
+        return false;
     memset(&before, 0xff, sizeof before);
     for (uint32_t byte = 0; byte < 256; byte++) {
         place to;
@@ -155,11 +166,10 @@ static bool is_heavy(const product *p) {
     return p->b->status != MN_OK;
 }
 
-/* An automaton that ran out of memory says too little: what is excluded would not be. */
 static bool is_whole(const product *p) {
     for (uint32_t i = 0; i <= p->cut->n; i++) {
         if (p->dfa[i].full || p->dfa[i].failed)
-            return mn_gbuild_memory(p->b);
+            return refuse_dfa(p->b);
     }
     return true;
 }
@@ -175,6 +185,8 @@ static bool multiply(product *p) {
     p->slot = mn_alloc(2 * MOST_STATES, sizeof *p->slot);
     if (!p->slot)
         return mn_gbuild_memory(p->b);
+    if (!mn_gbuild_spend(p->b, MOST_STATES / 16))
+        return false;
     memset(p->slot, 0xff, 2 * MOST_STATES * sizeof *p->slot);
     if (state_of(p, &first) == MN_GNONE)
         return false;
@@ -225,7 +237,7 @@ mn_gexpr *mn_gx_cut(mn_gbuild *b, const mn_gcut *cut) {
     mn_gexpr *x = NULL;
     bool possible = p && any;
     if (!possible)
-        mn_gbuild_memory(b);
+        mn_gbuild_memory(b); /* unless there is a status already */
     for (uint32_t i = 0; possible && !b->status && i <= cut->n; i++) {
         const bool some = open_dfa(b, i ? cut->part[i - 1].x : any, &p->dfa[i]);
         possible = some || (i && cut->part[i - 1].not );
@@ -263,7 +275,7 @@ bool mn_gx_matches(mn_gbuild *b, mn_gexpr *x, mn_str text) {
         at = step(&g, at, (uint8_t)text.ptr[i]);
     const bool ok = ends(&g, at);
     if (g.failed || g.full)
-        mn_gbuild_memory(b);
+        refuse_dfa(b);
     close_dfa(&g);
     return ok;
 }

@@ -4,6 +4,9 @@
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
+/* Units of work for an expression, and bytes of text that are one. */
+enum { EXPR_WORK = 6, TEXT_WORK = 4 };
+
 void mn_gbuild_free(mn_gbuild *b) {
     mn_arena_free(&b->arena);
     mn_free(b->rule);
@@ -27,12 +30,12 @@ uint32_t mn_grule_add(mn_gbuild *b, const char *name, mn_gexpr *expr) {
         mn_gbuild_memory(b);
         return MN_GNONE;
     }
-    b->rule[b->n_rules] = (mn_grule){.name = copy, .expr = expr};
+    b->rule[b->n_rules] = (mn_grule){.name = copy, .owner = b->owner, .expr = expr};
     return b->n_rules++;
 }
 
 mn_gexpr *mn_gx_new(mn_gbuild *b, mn_gexpr_kind kind) {
-    mn_gexpr *x = mn_arena_alloc(&b->arena, 1, sizeof *x);
+    mn_gexpr *x = mn_gbuild_spend(b, EXPR_WORK) ? mn_arena_alloc(&b->arena, 1, sizeof *x) : NULL;
     if (!x)
         return mn_gbuild_memory(b);
     x->kind = kind;
@@ -52,7 +55,9 @@ mn_gexpr *mn_gx_text(mn_gbuild *b, const char *bytes, size_t n) {
     mn_gexpr *x = mn_gx_new(b, MN_GX_TEXT);
     if (!x)
         return NULL;
-    const char *copy = mn_arena_strndup(&b->arena, n ? bytes : "", n);
+    const char *copy = NULL;
+    if (mn_gbuild_spend(b, n / TEXT_WORK))
+        copy = mn_arena_strndup(&b->arena, n ? bytes : "", n);
     if (!copy)
         return mn_gbuild_memory(b);
     x->text = (mn_str){copy, n};

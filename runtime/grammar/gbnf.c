@@ -276,6 +276,7 @@ static bool rule(gbnf *p) {
     blanks(p, false);
     if (!take(p, ':') || !take(p, ':') || !take(p, '='))
         return refuse(p, MN_BAD_INPUT, "'::=' expected behind the name of a rule");
+    p->b->place = p->b->rule[r].name;
     mn_gexpr *x = alternatives(p);
     if (!x)
         return false;
@@ -314,5 +315,6 @@ mn_gexpr *mn_ggbnf_parse(mn_gbuild *b, mn_str source) {
     const uint32_t root = rule_named(&p, mn_str_of("root"));
     const bool ok = rules(&p, root);
     mn_free(p.slot);
+    b->place = NULL;
     return ok ? mn_gx_ref(b, root) : NULL;
 }

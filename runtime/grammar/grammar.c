@@ -28,6 +28,8 @@ static mn_status finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **ou
         mn_gnfa_build(b, &g->nfa);
     if (!b->status && mn_gsets_init(g))
         mn_gbuild_memory(b);
+    if (g)
+        g->work = MN_GRAMMAR_WORK_COMPILE - b->budget.left;
     mn_gbuild_free(b);
     if (b->status)
         mn_grammar_free(g);
@@ -77,6 +79,7 @@ static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gex
                             (unsigned long long)source.len, MN_GRAMMAR_SOURCE);
         return NULL;
     }
+    b->place = kind == MN_GRAMMAR_REGEX ? "regular expression" : NULL;
     switch (kind) {
     case MN_GRAMMAR_JSON:
         return json;
@@ -93,26 +96,47 @@ static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gex
     return NULL;
 }
 
-mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
-                             mn_grammar **out, mn_text *warnings, mn_error *err) {
-    mn_gbuild b = {.err = err, .warnings = warnings};
+/* In b, which is freed. */
+static mn_status compile(mn_gbuild *b, mn_grammar_kind kind, mn_str source,
+                         const mn_grammar_vocab *v, mn_grammar **out) {
     mn_gexpr *json = NULL;
     *out = NULL;
     if (kind != MN_GRAMMAR_REGEX && kind != MN_GRAMMAR_GBNF)
-        json = build_json(&b);
-    mn_gexpr *x = build(&b, kind, source, json);
+        json = build_json(b);
+    mn_gexpr *x = build(b, kind, source, json);
     if (x && kind == MN_GRAMMAR_SCHEMA)
-        b.rule[0].expr = x;
+        b->rule[0].expr = x;
     if (x && kind == MN_GRAMMAR_REGEX)
-        mn_grule_add(&b, "regular expression", x);
+        mn_grule_add(b, "regular expression", x);
     if (x && kind == MN_GRAMMAR_PARAMETERS)
-        b.rule[0].expr = x;
-    return finish(&b, v, out);
+        b->rule[0].expr = x;
+    return finish(b, v, out);
+}
+
+mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
+                             mn_grammar **out, mn_text *warnings, mn_error *err) {
+    mn_gbuild b;
+    mn_gbuild_begin(&b, warnings, err);
+    return compile(&b, kind, source, v, out);
+}
+
+mn_status mn_grammar_try(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
+                         uint64_t *work, uint32_t *n_states, mn_error *err) {
+    mn_gbuild b;
+    mn_grammar *g = NULL;
+    mn_gbuild_begin(&b, NULL, err);
+    b.budget.left = MN_MIN(*work, b.budget.left);
+    const mn_status st = compile(&b, kind, source, v, &g);
+    *n_states = g ? g->nfa.n : 0;
+    *work = b.budget.left;
+    mn_grammar_free(g);
+    return st;
 }
 
 mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_error *err) {
-    mn_gbuild b = {.err = err};
+    mn_gbuild b;
+    mn_gbuild_begin(&b, NULL, err);
     *out = NULL;
     if (!n)
         return mn_fail(err, MN_BAD_INPUT, "a list of choices without any");
@@ -144,15 +168,26 @@ static mn_status check_tags(const mn_grammar_tags *t, mn_error *err) {
 /* A rule of its own, which is called: so calls of the same form share their masks, and messages
  * name the form. */
 static mn_gexpr *build_tag(mn_gbuild *b, const mn_grammar_tags *t, uint32_t i, mn_gexpr *json) {
-    char name[32];
-    snprintf(name, sizeof name, "call %u", i);
+    char name[96];
+    if (t->tag[i].name.len)
+        snprintf(name, sizeof name, "tool %.*s", (int)MN_MIN(t->tag[i].name.len, 80u),
+                 t->tag[i].name.ptr);
+    else
+        snprintf(name, sizeof name, "call %u", i);
     mn_error inner = MN_ERROR_INIT;
     mn_error *outer = b->err;
     b->err = &inner;
+    b->owner = NULL;
+    if (t->tag[i].name.len)
+        b->owner = mn_arena_strndup(&b->arena, name, strlen(name));
     mn_gexpr *x = build(b, t->tag[i].kind, t->tag[i].source, json);
     b->err = outer;
-    if (b->status)
+    const bool is_named = b->owner && !strncmp(inner.msg, b->owner, strlen(b->owner));
+    if (b->status && is_named)
+        mn_fail(outer, b->status, "%s", inner.msg);
+    else if (b->status)
         mn_fail(outer, b->status, "%s: %s", name, inner.msg);
+    b->owner = NULL;
     const uint32_t rule = x ? mn_grule_add(b, name, x) : MN_GNONE;
     if (rule == MN_GNONE)
         return NULL;
@@ -167,8 +202,9 @@ static mn_gexpr *build_tag(mn_gbuild *b, const mn_grammar_tags *t, uint32_t i, m
 
 mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,
                             mn_grammar **out, mn_text *warnings, mn_error *err) {
-    mn_gbuild b = {.err = err, .warnings = warnings};
+    mn_gbuild b;
     mn_gexpr *content[MN_GRAMMAR_TAGS] = {NULL};
+    mn_gbuild_begin(&b, warnings, err);
     *out = NULL;
     if (check_tags(tags, err))
         return MN_BAD_INPUT;

@@ -25,6 +25,27 @@
 #define MN_GRAMMAR_TAGS 1024u         /* forms of calls in one text */
 #define MN_GRAMMAR_MARKS 4096u        /* bytes of their different marks together */
 
+/* Limits of work. A unit is one visit of a node, a head, a frame or an expression: 5 to 10 ns of a
+ * core of 2020, memory included; counts are the same on every machine. Whatever exceeds one of them
+ * is refused (MN_UNSUPPORTED), and the message names the rule that was worked on. What the tests'
+ * schemas and grammars take is at most a tenth of each (test `grammar`).
+ *
+ * COMPILE: 0.3 s, of the thread that compiles; a grammar with all MN_GRAMMAR_NODES takes a third.
+ * STEP: 6 to 10 ms for the next token of one text. All others in the batch wait for it, and 50 ms
+ *   are what a step may spend on its grammars together (session/guides.c).
+ * REQUEST, TOKEN: what a text may take in all: 20 to 30 ms at first, and 0.3 ms more with each
+ *   token. Tokens that are dearer only because their states are new come seldom; those that always
+ *   are hold up the batch for ever.
+ *
+ * With a large vocabulary any form takes more, since what a token may be is found by a walk over
+ * its trie: for each node of that, STEP, REQUEST and TOKEN have so many units more. 150,000 tokens
+ * have about 400,000 nodes, which makes 2.6, 6.3 and 0.8 million units of them. */
+#define MN_GRAMMAR_WORK_COMPILE (30u << 20)
+#define MN_GRAMMAR_WORK_STEP (1u << 20)
+#define MN_GRAMMAR_WORK_REQUEST (3u << 20)
+#define MN_GRAMMAR_WORK_TOKEN (32u << 10)
+enum { MN_GRAMMAR_STEP_NODE = 4, MN_GRAMMAR_REQUEST_NODE = 8, MN_GRAMMAR_TOKEN_NODE = 2 };
+
 /* The bytes of all tokens as a trie: once per model. */
 typedef struct mn_grammar_vocab mn_grammar_vocab;
 /* text[id]: the bytes that token id stands for, as mn_model_token_text; tokens without any (control
@@ -50,6 +71,10 @@ typedef struct mn_grammar mn_grammar;
  * is left-recursive; MN_UNSUPPORTED: it asks for what cannot be enforced, or exceeds a limit. */
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err);
+/* Compiles, and says how large it is. *work: what it may take (MN_GRAMMAR_WORK_COMPILE at most),
+ * less what it took. */
+mn_status mn_grammar_try(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
+                         uint64_t *work, uint32_t *n_states, mn_error *err);
 /* One of n texts. MN_BAD_INPUT: there is none. */
 mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_error *err);
@@ -64,6 +89,7 @@ typedef struct {
     mn_str end;  /* may be empty */
     bool first;  /* counts only at the very beginning of the text */
     mn_str lead; /* stands between begin and source; may be empty */
+    mn_str name; /* of its tool, for messages; empty: its number is */
 } mn_grammar_tag;
 /* What may be thought before calls that stand alone: begin, any bytes up to end, then next. Where
  * begin is empty it has begun already. */
@@ -91,11 +117,25 @@ typedef struct {
 mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab *v,
                             mn_grammar **out, mn_text *warnings, mn_error *err);
 
+/* What the next calls may take, in units of work. Belongs to the caller, and outlives the states
+ * that use it; one thread at a time. */
+typedef struct {
+    uint64_t step, request;                  /* left until the next tokens; for the text */
+    uint64_t most_step, most_request, added; /* what these begin with; with each token */
+    uint64_t low;                            /* the least that was left for the text so far */
+    uint64_t token, most; /* spent since mn_grammar_budget_next; the most between two of them */
+} mn_grammar_budget;
+void mn_grammar_budget_begin(mn_grammar_budget *b, const mn_grammar_vocab *v); /* of a new text */
+void mn_grammar_budget_next(mn_grammar_budget *b, uint32_t n_tokens); /* of its next tokens */
+
 /* Where one sequence is. Its memory is bounded by MN_GRAMMAR_HEADS and MN_GRAMMAR_DEPTH. */
 typedef struct mn_grammar_state mn_grammar_state;
 mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_error *err);
 mn_status mn_grammar_state_copy(const mn_grammar_state *s, mn_grammar_state **out, mn_error *err);
 void mn_grammar_state_free(mn_grammar_state *s);
+/* Calls with this state and copies of it spend from b, and fail with MN_UNSUPPORTED when that is
+ * used up; without one, each call has MN_GRAMMAR_WORK_STEP. */
+void mn_grammar_state_spend(mn_grammar_state *s, mn_grammar_budget *b);
 
 /* 32-bit words of a mask over n tokens; token id is bit id % 32 of word id / 32. */
 #define MN_GRAMMAR_WORDS(n) (((n) + 31u) / 32u)

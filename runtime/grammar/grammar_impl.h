@@ -8,6 +8,25 @@
 #define MN_GNONE UINT32_MAX
 #define MN_GNEVER UINT32_MAX /* of REPEAT: no upper limit; of need: cannot be completed */
 
+/* ---- budget.c: work that is left, in the units of grammar.h ----------------------------------- */
+typedef struct {
+    uint64_t left;
+    uint32_t node; /* of the automaton: the one at hand when it was used up */
+    bool over;
+} mn_gbudget;
+/* false: there is not so much left, and b->over. */
+static inline bool mn_gbudget_take(mn_gbudget *b, uint64_t units, uint32_t node) {
+    if (units <= b->left) {
+        b->left -= units;
+        return true;
+    }
+    if (!b->over)
+        b->node = node;
+    b->left = 0;
+    b->over = true;
+    return false;
+}
+
 /* ---- expr.c: what the front ends build ------------------------------------------------------- */
 typedef enum {
     MN_GX_BYTES,  /* one byte of lo to hi */
@@ -54,11 +73,14 @@ struct mn_gexpr {
     const mn_gtable *table;
 };
 typedef struct {
-    const char *name; /* for messages */
-    mn_gexpr *expr;   /* NULL = named, not defined yet */
-    bool shared;      /* always called, so that all places share its masks */
+    const char *name;  /* for messages */
+    const char *owner; /* likewise: the tool that it is made for, or NULL */
+    mn_gexpr *expr;    /* NULL = named, not defined yet */
+    bool shared;       /* always called, so that all places share its masks */
     uint32_t line;
 } mn_grule;
+/* The characters of a Unicode general category, found once for a build. */
+typedef struct mn_gcategory mn_gcategory;
 /* What a front end builds: expressions in an arena, and rules; rule 0 is the whole text. Functions
  * that make expressions return NULL on failure, with status set, and when given NULL. */
 typedef struct {
@@ -69,8 +91,15 @@ typedef struct {
     mn_status status;
     mn_error *err;
     mn_text *warnings;
+    mn_gbudget budget;
+    const char *place, *owner; /* for messages: what is being compiled; NULL: all of it, none */
+    mn_gcategory *categories;
 } mn_gbuild;
+void mn_gbuild_begin(mn_gbuild *b, mn_text *warnings, mn_error *err);
 void mn_gbuild_free(mn_gbuild *b);
+bool mn_gbuild_spend(mn_gbuild *b, uint64_t units); /* false: b->status says that it is too much */
+/* MN_UNSUPPORTED, with the place that is being compiled: it does `what`, beyond a limit. */
+void mn_gbuild_refuse(mn_gbuild *b, const char *what, const char *units, uint32_t most);
 mn_gexpr *mn_gbuild_memory(mn_gbuild *b); /* fails with MN_OUT_OF_MEMORY */
 uint32_t mn_grule_add(mn_gbuild *b, const char *name, mn_gexpr *expr); /* MN_GNONE = failed */
 mn_gexpr *mn_gx_new(mn_gbuild *b, mn_gexpr_kind kind);
@@ -102,7 +131,7 @@ mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json);
 /* The text as it is written inside a JSON string, by the rules of mn_gx_chars. */
 bool mn_gchars_json(mn_text *out, mn_str text);
 /* Adds the characters of a Unicode general category ("L", "Nd"); false = there is no such one. */
-bool mn_gchars_category(mn_gchars *c, mn_str name);
+bool mn_gchars_category(mn_gbuild *b, mn_gchars *c, mn_str name);
 
 /* ---- cut.c ----------------------------------------------------------------------------------- */
 enum { MN_GCUT_PARTS = 12 };
@@ -148,11 +177,14 @@ typedef struct {
     size_t cap;
     uint32_t *need;  /* [n] stack above this one until the rule ends; MN_GNEVER = cannot */
     uint32_t *start; /* [n_rules] */
+    uint32_t *first; /* [n_rules] first of its nodes; rules lie one behind the other */
+    char **name;     /* [n_rules] for messages, in one block */
     uint32_t n_rules;
     bool calls_root; /* rule 0 is called; else its end, node 0, is that of the text */
 } mn_gnfa;
 mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out);
 void mn_gnfa_free(mn_gnfa *a);
+const char *mn_gnfa_rule_of(const mn_gnfa *a, uint32_t node); /* the name of the node's rule */
 
 /* ---- trie.c ---------------------------------------------------------------------------------- */
 /* Plain tokens are whole characters that a JSON string holds as they are; most tokens are. A run is
@@ -241,6 +273,8 @@ typedef struct {
     mn_gframe *frame;
     uint32_t n_heads, n_frames;
     size_t cap_heads, cap_frames;
+    uint64_t *slot; /* stack.c: the closure at hand by hash; NULL until one is large */
+    uint32_t stamp; /* the last closure's */
 } mn_gstack;
 
 /* Sets and what is derived from them grow under the lock for writing. Who only reads them holds it
@@ -257,11 +291,13 @@ struct mn_grammar {
     uint32_t n_slots;
     uint32_t *start;       /* [n_rules] sets, MN_GNONE = not made yet */
     uint32_t *mark, stamp; /* [nfa.n] of a closure that is being made */
-    uint32_t *work;        /* [nfa.n] its nodes to visit */
+    uint32_t *visits;      /* [nfa.n] its nodes to visit */
     uint32_t *gather;      /* [nfa.n] its result */
     uint64_t bytes;        /* held by sets and masks */
     bool full;             /* beyond MN_GRAMMAR_MEMORY: no more sets until a sweep */
-    bool failed;           /* out of memory since the last call began */
+    bool failed;           /* out of memory or work since the last call began */
+    mn_gbudget *budget;    /* of the call */
+    uint64_t work;         /* units that it took to compile */
     pthread_rwlock_t lock;
     pthread_mutex_t list_lock; /* of states; taken behind lock */
     mn_grammar_state *states;  /* all that live */
@@ -271,10 +307,26 @@ struct mn_grammar_state {
     mn_grammar_state *before, *after;
     mn_gstack stack;
     bool complete;
+    mn_grammar_budget *budget; /* the caller's; NULL: each call has its own */
 };
+/* Work that nodes or sets take; false: it is used up, and g->failed. */
+static inline bool mn_gspend_node(mn_grammar *g, uint64_t units, uint32_t node) {
+    const bool ok = mn_gbudget_take(g->budget, units, node);
+    g->failed |= !ok;
+    return ok;
+}
+static inline bool mn_gspend(mn_grammar *g, uint64_t units, uint32_t set) {
+    return mn_gspend_node(g, units, g->set[set]->node[0]);
+}
+/* A call with a state begins, and ends. */
+mn_gbudget mn_gbudget_of(const mn_grammar_state *s);
+void mn_gbudget_charge(const mn_grammar_state *s, const mn_gbudget *b);
+/* Why g->failed after such a call. */
+mn_status mn_gbudget_fail(const mn_grammar *g, const mn_gbudget *b, mn_error *err);
 mn_status mn_gsets_init(mn_grammar *g);
-/* Under the lock for reading: *view becomes one; false: the work is a writer's. */
-bool mn_grammar_view(const mn_grammar *g, mn_grammar *view);
+/* Under the lock for reading: *view becomes one, which spends from b; false: the work is a
+ * writer's. */
+bool mn_grammar_view(const mn_grammar *g, mn_gbudget *b, mn_grammar *view);
 void mn_gsets_free(mn_grammar *g);
 /* Set of where rule begins; MN_GSET_DEAD: no memory. */
 int32_t mn_gset_start(mn_grammar *g, uint32_t rule);
@@ -292,11 +344,13 @@ typedef struct {
     mn_grammar *g;
     mn_gstack *stack;
     uint32_t first_head, first_frame; /* of this closure */
+    uint32_t stamp;                   /* its own in the tables; 0: it is small so far */
     uint32_t deepest;
     bool popped; /* the bottom was reached */
 } mn_gclose;
 bool mn_gstack_copy(mn_gstack *to, const mn_gstack *from);
 void mn_gstack_free(mn_gstack *s);
+void mn_gclose_begin(mn_gclose *c); /* behind all heads and frames */
 /* Adds a head, and all that follow from it without a byte. */
 void mn_gclose_add(mn_gclose *c, uint32_t set, uint32_t frame);
 /* Drops the heads that no byte continues. */

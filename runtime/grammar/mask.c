@@ -12,8 +12,10 @@
 enum {
     FEW = 512,
     FEW_NODES = 8,
-    FEW_BYTES = 8
-}; /* tokens that are kept as ids; nodes that are walked one by one; bytes of no alphabet */
+    FEW_BYTES = 8,
+    NODES_WORK = 2
+}; /* tokens that are kept as ids; nodes that are walked one by one; bytes of no alphabet; nodes of a
+    * walk that are one unit of work */
 
 /* The heads at one depth of a walk. one: the set of the only head, where it neither calls nor ends
  * unless that is the end of the text: the usual case, in which a step is one look at a table. */
@@ -29,6 +31,13 @@ typedef struct {
     uint32_t *bits;
     mn_gmask *mask; /* NULL: bits alone; else where escapes go */
 } walker;
+
+/* False: the work is used up. */
+static bool spend(walker *w, uint64_t units, const level *at) {
+    mn_grammar *g = w->c.g;
+    const mn_gstack *k = w->c.stack;
+    return at->n_heads ? mn_gspend(g, units, k->head[at->head].set) : mn_gspend_node(g, units, 0);
+}
 
 static void note_token(walker *w, int32_t id) {
     for (; id >= 0; id = w->v->same[id])
@@ -107,6 +116,8 @@ static void add_plain(walker *w, uint32_t node, uint32_t run) {
             w->bits[i] |= v->up_to[(size_t)run * words + i];
         return;
     }
+    if (!mn_gbudget_take(w->c.g->budget, (end - v->plain_from[node]) / 4, 0))
+        w->c.g->failed = true;
     for (uint32_t i = v->plain_from[node]; i < end; i++) {
         const uint32_t id = (uint32_t)v->plain[i];
         const uint32_t bit = v->plain_run[i] <= longest;
@@ -137,9 +148,12 @@ static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at) {
     const uint32_t end = t->skip[root];
     const uint32_t base = t->depth[root];
     const bool runs = t == &w->v->all;
+    uint32_t n = 0;
     for (uint32_t i = root + 1; i < end;) {
         level *here = at + (t->depth[i] - base);
         const level *up = here - 1;
+        if (++n % NODES_WORK == 0 && !spend(w, 1, up))
+            return;
         int goes_on = quick(w, up, here, t->byte[i]);
         if (goes_on < 0)
             goes_on = up->n_heads && descend(w, t, up, here, i);
@@ -147,6 +161,8 @@ static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at) {
             i = t->skip[i];
             continue;
         }
+        if (w->c.g->failed)
+            return;
         if (t->token[i] >= 0)
             note_token(w, t->token[i]);
         i = runs && t->skip[i] > i + FEW_NODES && add_run(w, i, here) ? t->skip[i] : i + 1;
@@ -166,7 +182,7 @@ static bool find_alphabet(walker *w, mn_gset *s, chain *c) {
     int32_t to[256];
     uint16_t n[256] = {0};
     uint32_t best = 256;
-    for (uint32_t byte = 0; byte < 256; byte++) {
+    for (uint32_t byte = 0; byte < 256 && !w->c.g->failed; byte++) {
         uint32_t first = 0;
         to[byte] = mn_gset_next(w->c.g, s, (uint8_t)byte);
         if (to[byte] < 0)
@@ -177,7 +193,7 @@ static bool find_alphabet(walker *w, mn_gset *s, chain *c) {
         if (best == 256 || n[first] > n[best])
             best = first;
     }
-    if (best == 256 || n[best] < FEW_BYTES)
+    if (best == 256 || n[best] < FEW_BYTES || w->c.g->failed)
         return false;
     memset(c->bytes, 0, sizeof c->bytes);
     for (uint32_t byte = best; byte < 256; byte++) {
@@ -267,7 +283,8 @@ static bool add_alphabet(walker *w, const level *top) {
         w->bits[i] |= a->up_to[(size_t)c.run * words + i];
     for (uint32_t byte = 0; byte < 256; byte++) {
         const uint32_t end = a->from[byte + 1];
-        if (a->from[byte] == end || !may_leave(w, &c, (uint8_t)byte))
+        if (a->from[byte] == end || !may_leave(w, &c, (uint8_t)byte) ||
+            !spend(w, (end - a->from[byte]) / NODES_WORK, top))
             continue;
         for (uint32_t i = a->from[byte]; i < end; i++)
             walk_exit(w, top, &c, a->exit[i]);
@@ -357,8 +374,7 @@ static void walk_escapes(walker *w, const mn_gmask *m, mn_ghead h) {
     const uint32_t n_heads = k->n_heads;
     const uint32_t n_frames = k->n_frames;
     const mn_gframe f = k->frame[h.frame];
-    w->c.first_head = k->n_heads;
-    w->c.first_frame = k->n_frames;
+    mn_gclose_begin(&w->c);
     mn_gclose_add(&w->c, f.set, f.parent);
     mn_gclose_finish(&w->c);
     const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
@@ -373,7 +389,7 @@ static void walk_head(walker *w, mn_ghead h) {
     mn_gstack *k = w->c.stack;
     const uint32_t n_heads = k->n_heads;
     const uint32_t n_frames = k->n_frames;
-    w->c.first_head = k->n_heads;
+    mn_gclose_begin(&w->c);
     mn_gclose_add(&w->c, h.set, h.frame);
     mn_gclose_finish(&w->c);
     const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
@@ -389,7 +405,7 @@ static void mask_heads(const mn_grammar_state *s, walker *w, level *levels) {
         const mn_ghead h = s->stack.head[i];
         const mn_gmask *m = mask_of(g, h.set, levels);
         const uint32_t depth = s->stack.frame[h.frame].depth;
-        if (!m && g->is_view)
+        if (!m && (g->is_view || g->budget->over))
             return;
         if (!m || m->deepest + depth > MN_GRAMMAR_DEPTH) {
             walk_head(w, h);
@@ -462,16 +478,19 @@ static bool make_alone(mn_grammar_state *s, uint32_t *bits) {
 
 mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
     mn_grammar view;
+    mn_gbudget b = mn_gbudget_of(s);
     pthread_rwlock_rdlock(&s->g->lock);
-    bool ok = mn_grammar_view(s->g, &view) && make_mask(&view, s, bits);
+    bool ok = mn_grammar_view(s->g, &b, &view) && make_mask(&view, s, bits);
     pthread_rwlock_unlock(&s->g->lock);
-    if (!ok) {
+    if (!ok && !b.over) {
         pthread_rwlock_wrlock(&s->g->lock);
+        s->g->budget = &b;
         ok = make_alone(s, bits);
         pthread_rwlock_unlock(&s->g->lock);
     }
+    mn_gbudget_charge(s, &b);
     if (!ok)
-        return mn_fail_memory(err, 0);
+        return mn_gbudget_fail(s->g, &b, err);
     if (is_empty(bits, MN_GRAMMAR_WORDS(s->g->vocab->n_vocab)) && !s->complete)
         return mn_fail(err, MN_UNSUPPORTED,
                        "no token of the vocabulary continues the text as the grammar demands");

@@ -7,7 +7,7 @@
 #include "grammar/grammar_impl.h"
 #include <string.h>
 
-enum { INLINE_NODES = 128 };
+enum { INLINE_NODES = 128, NAME_BYTES = 80 };
 
 typedef struct {
     mn_gbuild *b;
@@ -20,12 +20,11 @@ static uint32_t node_new(building *m, mn_gnode_kind kind, uint32_t to, uint32_t 
     if (m->b->status)
         return MN_GNONE;
     if (a->n >= MN_GRAMMAR_NODES) {
-        m->b->status = mn_fail(m->b->err, MN_UNSUPPORTED,
-                               "the grammar needs more than %u states; use smaller numbers of "
-                               "repetitions",
-                               MN_GRAMMAR_NODES);
+        mn_gbuild_refuse(m->b, "needs too many states", "states", MN_GRAMMAR_NODES);
         return MN_GNONE;
     }
+    if (!mn_gbuild_spend(m->b, 1))
+        return MN_GNONE;
     if (!mn_grow((void **)&a->node, &a->cap, a->n + 1u, sizeof *a->node)) {
         mn_gbuild_memory(m->b);
         return MN_GNONE;
@@ -291,27 +290,31 @@ static bool nullable_of(const mn_gnfa *a, const bool *nullable, const mn_gnode *
     return to || (n->other != MN_GNONE && nullable[n->other]);
 }
 
-/* One rule after the other until nothing changes. Rules that are called lie behind their callers as
- * a rule, so they are visited last to first; the number of passes is bounded by the callers' depth,
- * which the work limit cuts off. */
-static bool settle(mn_gnfa *a, bool *nullable) {
-    uint64_t work = 0;
+/* The nodes of a rule once; whether anything changed. */
+static bool settle_rule(mn_gnfa *a, bool *nullable, uint32_t r) {
+    const uint32_t end = r + 1 < a->n_rules ? a->first[r + 1] : a->n;
+    bool changed = false;
+    for (uint32_t i = a->first[r]; i < end; i++) {
+        const uint32_t need = need_of(a, &a->node[i]);
+        const bool null = nullable_of(a, nullable, &a->node[i]);
+        changed |= need != a->need[i] || null != nullable[i];
+        a->need[i] = need;
+        nullable[i] = null;
+    }
+    return changed;
+}
+
+/* One rule after the other until nothing changes. Rules that are called lie behind their callers,
+ * or all before them: they are visited last to first and first to last in turn. The number of
+ * passes is bounded by the depth of calls, which the budget cuts off. */
+static bool settle(mn_gbuild *b, mn_gnfa *a, bool *nullable) {
     bool changed = true;
-    while (changed) {
-        changed = false;
-        for (uint32_t r = a->n_rules; r-- > 0;) {
-            const uint32_t end = r + 1 < a->n_rules ? a->need[a->n + r + 1] : a->n;
-            for (uint32_t i = a->need[a->n + r]; i < end; i++) {
-                const uint32_t need = need_of(a, &a->node[i]);
-                const bool null = nullable_of(a, nullable, &a->node[i]);
-                changed |= need != a->need[i] || null != nullable[i];
-                a->need[i] = need;
-                nullable[i] = null;
-            }
-        }
-        work += a->n;
-        if (work > 1u << 30)
+    for (uint32_t pass = 0; changed; pass++) {
+        if (!mn_gbuild_spend(b, a->n / 2))
             return false;
+        changed = false;
+        for (uint32_t i = 0; i < a->n_rules; i++)
+            changed |= settle_rule(a, nullable, pass % 2 ? i : a->n_rules - 1 - i);
     }
     return true;
 }
@@ -400,17 +403,14 @@ static mn_status refuse_left_recursion(mn_gbuild *b, const mn_gnfa *a, const boo
     return b->status;
 }
 
-/* need, and that the whole can end. The first node of each rule is kept behind need[n]
- * meanwhile. */
+/* need, and that the whole can end. */
 static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
     bool *nullable = mn_calloc(a->n, sizeof *nullable);
     if (!nullable) {
         mn_gbuild_memory(b);
         return b->status;
     }
-    if (!settle(a, nullable))
-        b->status = mn_fail(b->err, MN_UNSUPPORTED, "the rules of the grammar are too entangled");
-    else
+    if (settle(b, a, nullable))
         refuse_left_recursion(b, a, nullable);
     mn_free(nullable);
     if (b->status)
@@ -423,39 +423,72 @@ static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
     return b->status;
 }
 
-static mn_status emit_rules(building *m, uint32_t *first) {
+static mn_status emit_rules(building *m) {
     mn_gnfa *a = m->a;
     for (uint32_t r = 0; r < a->n_rules && !m->b->status; r++) {
-        first[r] = a->n;
+        a->first[r] = a->n;
+        m->b->place = m->b->rule[r].name;
+        m->b->owner = m->b->rule[r].owner;
         const uint32_t end = node_new(m, MN_GN_END, MN_GNONE, MN_GNONE);
         a->start[r] = m->size[r] ? end : emit(m, m->b->rule[r].expr, end);
     }
+    m->b->place = NULL;
+    m->b->owner = NULL;
     return m->b->status;
+}
+
+/* The names of all rules, cut where they are long. */
+static bool copy_names(const mn_gbuild *b, mn_gnfa *a) {
+    size_t bytes = b->n_rules * sizeof *a->name;
+    for (uint32_t r = 0; r < b->n_rules; r++)
+        bytes += strnlen(b->rule[r].name, NAME_BYTES) + 1;
+    a->name = mn_alloc(bytes, 1);
+    if (!a->name)
+        return false;
+    char *to = (char *)(a->name + b->n_rules);
+    for (uint32_t r = 0; r < b->n_rules; r++) {
+        const size_t n = strnlen(b->rule[r].name, NAME_BYTES);
+        a->name[r] = memcpy(to, b->rule[r].name, n);
+        to[n] = 0;
+        to += n + 1;
+    }
+    return true;
+}
+
+const char *mn_gnfa_rule_of(const mn_gnfa *a, uint32_t node) {
+    uint32_t lo = 0;
+    uint32_t hi = a->n_rules;
+    while (hi - lo > 1) {
+        const uint32_t middle = lo + (hi - lo) / 2;
+        if (a->first[middle] <= node)
+            lo = middle;
+        else
+            hi = middle;
+    }
+    return a->name[lo];
 }
 
 mn_status mn_gnfa_build(mn_gbuild *b, mn_gnfa *out) {
     building m = {b, out, mn_calloc(b->n_rules, sizeof *m.size)};
-    uint32_t *first = mn_alloc(b->n_rules, sizeof *first);
     *out = (mn_gnfa){.n_rules = b->n_rules};
     out->start = mn_alloc(b->n_rules, sizeof *out->start);
-    if (!m.size || !out->start || !first) {
+    out->first = mn_alloc(b->n_rules, sizeof *out->first);
+    if (!m.size || !out->start || !out->first || !copy_names(b, out)) {
         mn_gbuild_memory(b);
     } else {
         choose_inline(&m);
-        emit_rules(&m, first);
+        emit_rules(&m);
     }
     if (!b->status) {
-        out->need = mn_alloc(out->n + (uint64_t)b->n_rules, sizeof *out->need);
+        out->need = mn_alloc(out->n, sizeof *out->need);
         if (out->need) {
             memset(out->need, 0xff, out->n * sizeof *out->need);
-            memcpy(out->need + out->n, first, b->n_rules * sizeof *first);
             analyse(b, out);
         } else {
             mn_gbuild_memory(b);
         }
     }
     mn_free(m.size);
-    mn_free(first);
     return b->status;
 }
 
@@ -463,4 +496,6 @@ void mn_gnfa_free(mn_gnfa *a) {
     mn_free(a->node);
     mn_free(a->need);
     mn_free(a->start);
+    mn_free(a->first);
+    mn_free(a->name);
 }

@@ -155,12 +155,14 @@ static bool class_category(regex *r, class_chars *out, bool inverted) {
     while (peek(r) >= 0 && peek(r) != '}')
         r->at++;
     const mn_str name = {r->s.ptr + from, r->at - from};
-    bool ok = skip(r, "}") && mn_gchars_category(&c, name);
+    bool ok = skip(r, "}") && mn_gchars_category(r->b, &c, name);
     if (inverted)
         mn_gchars_invert(&c);
     mn_gchars_merge(&out->sure, &c);
     mn_gchars_merge(&out->maybe, &c);
     mn_gchars_free(&c);
+    if (r->b->status)
+        return false;
     return ok || refuse(r, MN_UNSUPPORTED, "only general categories (such as L or Nd) are known");
 }
 

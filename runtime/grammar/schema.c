@@ -46,12 +46,40 @@ mn_gexpr *mn_gschema_below(mn_gschema *c, const char *key, const char *name, con
     return x;
 }
 
+/* Where a schema is in the table, or would be. */
+static uint32_t *slot_of(const mn_gschema *c, const cJSON *s) {
+    uint64_t at = (uint64_t)(uintptr_t)s * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    for (;; at++) {
+        uint32_t *slot = &c->slot[at & (c->n_slots - 1)];
+        if (*slot == MN_GNONE || c->queue[*slot].schema == s)
+            return slot;
+    }
+}
+
+/* Room for one more in a table that is half empty. */
+static bool grow_slots(mn_gschema *c) {
+    if (c->n_queue * 2u < c->n_slots)
+        return true;
+    const uint32_t n = c->n_slots ? 2 * c->n_slots : 64;
+    uint32_t *slot = mn_alloc(n, sizeof *slot);
+    if (!slot)
+        return mn_gbuild_memory(c->b);
+    mn_free(c->slot);
+    c->slot = slot;
+    c->n_slots = n;
+    memset(slot, 0xff, n * sizeof *slot);
+    for (uint32_t i = 0; i < c->n_queue; i++)
+        *slot_of(c, c->queue[i].schema) = i;
+    return true;
+}
+
 /* A rule for a schema, made later. */
 static mn_gexpr *later(mn_gschema *c, const cJSON *s, const char *path) {
-    for (uint32_t i = 0; i < c->n_queue; i++) {
-        if (c->queue[i].schema == s)
-            return mn_gx_ref(c->b, c->queue[i].rule);
-    }
+    if (!grow_slots(c))
+        return NULL;
+    uint32_t *slot = slot_of(c, s);
+    if (*slot != MN_GNONE)
+        return mn_gx_ref(c->b, c->queue[*slot].rule);
     char name[PATH + 16];
     snprintf(name, sizeof name, "schema, #%s", path);
     if (!mn_grow((void **)&c->queue, &c->cap_queue, c->n_queue + 1u, sizeof *c->queue))
@@ -59,6 +87,7 @@ static mn_gexpr *later(mn_gschema *c, const cJSON *s, const char *path) {
     const uint32_t rule = mn_grule_add(c->b, name, NULL);
     if (rule == MN_GNONE)
         return NULL;
+    *slot = c->n_queue;
     mn_gpending *p = &c->queue[c->n_queue++];
     p->schema = s;
     p->rule = rule;
@@ -81,6 +110,37 @@ bool mn_gschema_count(mn_gschema *c, const cJSON *s, const char *key, uint32_t o
         return mn_gschema_refuse(c, MN_BAD_INPUT, key,
                                  "a number of at least 0, without a fraction, expected");
     *out = v->valuedouble < INT32_MAX ? (uint32_t)v->valuedouble : INT32_MAX;
+    return true;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+static mn_str *slot_of_name(const mn_gnames *names, mn_str name) {
+    uint64_t at = mn_hash(name.ptr, (size_t)name.len, 5);
+    for (;; at++) {
+        mn_str *slot = &names->slot[at & (names->n_slots - 1)];
+        if (!slot->ptr || mn_str_eq(*slot, name))
+            return slot;
+    }
+}
+
+bool mn_gnames_has(const mn_gnames *names, mn_str name) {
+    return names->n && slot_of_name(names, name)->ptr;
+}
+
+bool mn_gnames_add(mn_gschema *c, mn_gnames *names, mn_str name) {
+    if (names->n * 2u >= names->n_slots) {
+        mn_gnames more = {.n_slots = names->n_slots ? 2 * names->n_slots : 16, .n = names->n};
+        more.slot = mn_arena_alloc(&c->b->arena, more.n_slots, sizeof *more.slot);
+        if (!more.slot)
+            return mn_gbuild_memory(c->b);
+        for (uint32_t i = 0; i < names->n_slots; i++)
+            if (names->slot[i].ptr)
+                *slot_of_name(&more, names->slot[i]) = names->slot[i];
+        *names = more;
+    }
+    mn_str *slot = slot_of_name(names, name);
+    names->n += !slot->ptr;
+    *slot = name;
     return true;
 }
 
@@ -499,6 +559,7 @@ static mn_gexpr *compile(mn_gschema *c, bool tags) {
     for (uint32_t i = 0; i < c->n_queue && !c->b->status; i++) {
         const mn_gpending p = c->queue[i];
         memcpy(c->path, p.path, PATH);
+        c->b->place = c->b->rule[p.rule].name;
         mn_gexpr *x = value(c, p.schema);
         c->b->rule[p.rule].expr = x;
     }
@@ -530,6 +591,7 @@ static mn_gexpr *parse(mn_gbuild *b, mn_str source, bool tags) {
         cJSON_Delete(c.made[i]);
     mn_free(c.made);
     mn_free(c.queue);
+    mn_free(c.slot);
     cJSON_Delete(root);
     return x;
 }

@@ -19,6 +19,10 @@ typedef struct {
     mn_gpending *queue; /* schemas whose rules are made later */
     uint32_t n_queue, depth;
     size_t cap_queue;
+    uint32_t *slot; /* [n_slots] of queue, by hash of the schema's address; MN_GNONE = free */
+    uint32_t n_slots;
+    const cJSON *limited; /* the strings that mn_gschema_allows_string was asked for last */
+    mn_gexpr *limited_to;
     cJSON **made; /* schemas that were combined; live until the end */
     uint32_t n_made, n_merged, n_items;
     size_t cap_made;
@@ -43,6 +47,14 @@ mn_gexpr *mn_gschema_value(mn_gschema *c, const cJSON *s); /* of the schema at h
 /* A count of a keyword; otherwise where it is missing. */
 bool mn_gschema_count(mn_gschema *c, const cJSON *s, const char *key, uint32_t otherwise,
                       uint32_t *out);
+
+/* Names, each once, by hash; in the arena of the build. */
+typedef struct {
+    mn_str *slot; /* [n_slots] */
+    uint32_t n, n_slots;
+} mn_gnames;
+bool mn_gnames_has(const mn_gnames *names, mn_str name);
+bool mn_gnames_add(mn_gschema *c, mn_gnames *names, mn_str name); /* not copied */
 
 /* ---- schema_merge.c: new schemas live until the end; NULL: c->b->status says why ------------- */
 /* What $ref of s names, with its JSON pointer. */

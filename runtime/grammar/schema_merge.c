@@ -3,14 +3,36 @@
  * keyword says the same. New trees belong to the front end and live until the grammar is made, as
  * rules that are made later refer to them. */
 #include "grammar/schema_impl.h"
+#include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MERGES = 4096, KEY_MAX = 1000, ITEMS = 1u << 21 };
+enum { COPY_WORK = 16, LOOK_WORK = 8 }; /* units for an item of a tree that is copied, looked at */
 
 /* ---- references ------------------------------------------------------------------------------ */
+/* The fragment of a URI without its escapes (RFC 3986, 2.1); NULL: no memory. */
+static const char *decoded(mn_gschema *c, const char *fragment) {
+    const size_t n = strlen(fragment);
+    char *out = mn_arena_strndup(&c->b->arena, fragment, n);
+    if (!out)
+        return (const char *)mn_gbuild_memory(c->b);
+    size_t to = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool escape = fragment[i] == '%' && isxdigit((uint8_t)fragment[i + 1]) &&
+                            isxdigit((uint8_t)fragment[i + 2]);
+        const char pair[3] = {fragment[i + escape], fragment[i + 2 * escape], 0};
+        out[to++] = escape ? (char)strtol(pair, NULL, 16) : fragment[i];
+        i += escape ? 2 : 0;
+    }
+    out[to] = 0;
+    return out;
+}
+
 /* The part of the tree that a pointer within this document names, or NULL. */
-static const cJSON *resolve(const cJSON *at, const char *pointer) {
+static const cJSON *resolve(mn_gschema *c, const char *pointer) {
+    const cJSON *at = c->root;
     while (at && *pointer == '/') {
         char key[KEY_MAX];
         size_t n = 0;
@@ -21,6 +43,8 @@ static const cJSON *resolve(const cJSON *at, const char *pointer) {
             key[n++] = ch;
         }
         key[n] = 0;
+        if (!mn_gbuild_spend(c->b, 1 + (uint64_t)cJSON_GetArraySize(at)))
+            return NULL;
         int64_t index = 0;
         if (cJSON_IsArray(at) && mn_parse_i64(mn_str_of(key), &index) && index >= 0)
             at = index < INT32_MAX ? cJSON_GetArrayItem(at, (int)index) : NULL;
@@ -31,11 +55,13 @@ static const cJSON *resolve(const cJSON *at, const char *pointer) {
 }
 
 /* The schema of the definitions that has this name: $anchor, or an $id of the form "#name". */
-static const cJSON *anchored(const cJSON *root, const char *name) {
+static const cJSON *anchored(mn_gschema *c, const char *name) {
     static const char *const places[] = {"$defs", "definitions"};
     for (size_t i = 0; i < MN_COUNT(places); i++) {
         const cJSON *s = NULL;
-        cJSON_ArrayForEach(s, mn_gschema_item(root, places[i])) {
+        cJSON_ArrayForEach(s, mn_gschema_item(c->root, places[i])) {
+            if (!mn_gbuild_spend(c->b, LOOK_WORK))
+                return NULL;
             const char *anchor = cJSON_GetStringValue(mn_gschema_item(s, "$anchor"));
             const char *id = cJSON_GetStringValue(mn_gschema_item(s, "$id"));
             if ((anchor && !strcmp(anchor, name)) || (id && *id == '#' && !strcmp(id + 1, name)))
@@ -64,10 +90,12 @@ const cJSON *mn_gschema_target(mn_gschema *c, const cJSON *s, const char **point
                           "only references within the schema (#...) are supported");
         return NULL;
     }
-    *pointer = *z ? z + 1 : z;
+    *pointer = decoded(c, *z ? z + 1 : z);
+    if (!*pointer || !mn_gbuild_spend(c->b, LOOK_WORK))
+        return NULL;
     const bool name = **pointer && **pointer != '/';
-    const cJSON *found = name ? anchored(c->root, *pointer) : resolve(c->root, *pointer);
-    if (!found)
+    const cJSON *found = name ? anchored(c, *pointer) : resolve(c, *pointer);
+    if (!found && !c->b->status)
         mn_gschema_refuse(c, MN_BAD_INPUT, "$ref", "names nothing in the schema");
     return found;
 }
@@ -78,6 +106,17 @@ static uint32_t size_of(const cJSON *s) {
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, s) n += size_of(k);
     return n;
+}
+
+/* Before a tree is copied. */
+static bool spend_copy(mn_gschema *c, const cJSON *s) {
+    return mn_gbuild_spend(c->b, (uint64_t)size_of(s) * COPY_WORK);
+}
+
+/* Before each item of one list is looked for in, or compared with, those of another. */
+static bool spend_product(mn_gschema *c, const cJSON *a, const cJSON *b) {
+    const uint64_t n = (uint64_t)cJSON_GetArraySize(a);
+    return mn_gbuild_spend(c->b, n * (uint64_t)cJSON_GetArraySize(b));
 }
 
 bool mn_gschema_add(mn_gschema *c, cJSON *list, cJSON *x) {
@@ -115,7 +154,7 @@ static cJSON *keep(mn_gschema *c, cJSON *made) {
 }
 
 cJSON *mn_gschema_without(mn_gschema *c, const cJSON *from, const char *key) {
-    cJSON *copy = keep(c, cJSON_CreateObject());
+    cJSON *copy = spend_copy(c, from) ? keep(c, cJSON_CreateObject()) : NULL;
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, from) {
         if (copy && strcmp(k->string, key) && strcmp(k->string, "$defs") &&
@@ -140,7 +179,7 @@ cJSON *mn_gschema_all(mn_gschema *c, const cJSON *const *list, uint32_t n) {
     cJSON *parts = all ? cJSON_AddArrayToObject(all, "allOf") : NULL;
     if (!parts)
         mn_gbuild_memory(c->b);
-    for (uint32_t i = 0; i < n && !c->b->status; i++)
+    for (uint32_t i = 0; i < n && !c->b->status && spend_copy(c, list[i]); i++)
         mn_gschema_add(c, parts, cJSON_Duplicate(list[i], true));
     return c->b->status ? NULL : all;
 }
@@ -153,6 +192,8 @@ static cJSON *take(cJSON *from, const char *key) {
 /* A property of both has to be what each of them says. */
 static bool merge_properties(mn_gschema *c, cJSON *into, const cJSON *from) {
     const cJSON *p = NULL;
+    if (!spend_product(c, into, from))
+        return false;
     cJSON_ArrayForEach(p, from) {
         cJSON *old = take(into, p->string);
         cJSON *copy = cJSON_Duplicate(p, true);
@@ -198,6 +239,8 @@ static bool merge_types(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON 
 
 /* Literals that both lists hold. */
 static bool merge_enum(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON *b) {
+    if (!spend_product(c, a, b))
+        return false;
     cJSON *kept = cJSON_CreateArray();
     const cJSON *x = NULL;
     const cJSON *y = NULL;
@@ -231,6 +274,10 @@ static bool merge_patterns(mn_gschema *c, cJSON *into, const cJSON *more) {
 
 /* Each alternative of the one with all alternatives of the other. */
 static bool merge_choices(mn_gschema *c, cJSON *into, const cJSON *more) {
+    const cJSON *ours = mn_gschema_item(into, more->string);
+    const uint64_t n = (uint64_t)cJSON_GetArraySize(ours);
+    if (!mn_gbuild_spend(c->b, (n * size_of(more) + size_of(ours)) * COPY_WORK))
+        return false;
     cJSON *old = take(into, more->string);
     cJSON *list = cJSON_CreateArray();
     const cJSON *part = NULL;
@@ -259,7 +306,11 @@ static bool merge_key(mn_gschema *c, cJSON *into, const cJSON *k) {
     cJSON *old = cJSON_GetObjectItemCaseSensitive(into, key);
     if (!old)
         return mn_gschema_put(c, into, key, cJSON_Duplicate(k, true));
-    if (mn_gschema_is_note(key) || cJSON_Compare(old, k, true))
+    if (mn_gschema_is_note(key))
+        return true;
+    if (!spend_product(c, old, k)) /* keys of objects are looked for one by one */
+        return false;
+    if (cJSON_Compare(old, k, true))
         return true;
     if (!strcmp(key, "type"))
         return merge_types(c, into, old, k);
@@ -300,6 +351,8 @@ static bool spread(mn_gschema *c, cJSON *into, const cJSON *closed, const cJSON 
         return mn_gschema_refuse(c, MN_UNSUPPORTED, "patternProperties",
                                  "stands in schemas that are combined here");
     cJSON *to = cJSON_GetObjectItemCaseSensitive(into, "properties");
+    if (!spend_product(c, listed, mn_gschema_item(other, "properties")))
+        return false;
     cJSON *add = cJSON_CreateObject();
     cJSON_ArrayForEach(p, mn_gschema_item(other, "properties")) {
         if (!mn_gschema_item(listed, p->string))
@@ -325,6 +378,8 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
     if (!mn_gschema_check_shapes(c, more))
         return false;
     c->n_items += size_of(into) + size_of(more);
+    if (!spend_copy(c, into) || !spend_copy(c, more))
+        return false;
     if (c->n_merged++ > MERGES || c->n_items > ITEMS)
         return mn_gschema_refuse(c, MN_UNSUPPORTED, "",
                                  "too many combined schemas, or one that contains itself");

@@ -36,7 +36,9 @@ static bool add_element(mn_gschema *c, mn_gexpr *chain, mn_gexpr *x) {
 
 /* As a rule, so that many copies of it stay small. */
 static mn_gexpr *as_rule(mn_gschema *c, mn_gexpr *x) {
-    const uint32_t rule = x ? mn_grule_add(c->b, "items", x) : MN_GNONE;
+    char name[MN_GSCHEMA_PATH + 32];
+    snprintf(name, sizeof name, "schema, #%s/items", c->path);
+    const uint32_t rule = x ? mn_grule_add(c->b, name, x) : MN_GNONE;
     return mn_gx_ref(c->b, rule);
 }
 
@@ -111,33 +113,34 @@ typedef struct {
     const cJSON *s, *properties, *patterns, *more, *names;
     mn_gexpr *pattern[MOST_PATTERNS];
     uint32_t n_patterns;
-    mn_gexpr *listed; /* names that are properties or required */
+    mn_gexpr *listed;     /* names that are properties or required */
+    mn_gnames keys;       /* those, as inside JSON */
+    mn_gnames demanded;   /* by required, or by a property that may be there */
+    mn_gexpr *names_only; /* what names are, once one was asked for */
     uint32_t n_demanded;
 } object;
 
-/* Whether a list of names holds one. */
-static bool holds(const cJSON *list, const char *name) {
+static bool demand(object *o, const cJSON *list) {
     const cJSON *r = NULL;
     cJSON_ArrayForEach(r, list) {
-        if (cJSON_IsString(r) && !strcmp(r->valuestring, name))
-            return true;
+        if (cJSON_IsString(r) && !mn_gnames_add(o->c, &o->demanded, mn_str_of(r->valuestring)))
+            return false;
     }
-    return false;
+    return true;
 }
 
-/* Demanded by required, or by a property that may be there. */
-static bool is_demanded(const cJSON *s, const char *name) {
+static bool find_demanded(object *o) {
     static const char *const keys[] = {"dependentRequired", "dependencies"};
-    if (holds(mn_gschema_item(s, "required"), name))
-        return true;
+    if (!demand(o, mn_gschema_item(o->s, "required")))
+        return false;
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
         const cJSON *of = NULL;
-        cJSON_ArrayForEach(of, mn_gschema_item(s, keys[i])) {
-            if (cJSON_IsArray(of) && holds(of, name))
-                return true;
+        cJSON_ArrayForEach(of, mn_gschema_item(o->s, keys[i])) {
+            if (cJSON_IsArray(of) && !demand(o, of))
+                return false;
         }
     }
-    return false;
+    return true;
 }
 
 static bool read_patterns(object *o) {
@@ -161,10 +164,9 @@ static bool allows_name(object *o, mn_str key) {
     mn_gcut cut = {.max = MN_GNEVER, .where = "propertyNames"};
     if (!o->names)
         return true;
-    if (!mn_gschema_cut(o->c, o->names, &cut))
-        return false;
-    mn_gexpr *x = mn_gx_cut(o->c->b, &cut);
-    return x && mn_gx_matches(o->c->b, x, key);
+    if (!o->names_only && mn_gschema_cut(o->c, o->names, &cut))
+        o->names_only = mn_gx_cut(o->c->b, &cut);
+    return o->names_only && mn_gx_matches(o->c->b, o->names_only, key);
 }
 
 /* What a name's value must be: its property and all patterns that match it. */
@@ -192,14 +194,6 @@ static mn_gexpr *value_of(object *o, const char *name, const cJSON *p, mn_str ke
     return all ? mn_gschema_below(c, "properties", name, all) : NULL;
 }
 
-static bool is_listed(const object *o, mn_str key) {
-    for (uint32_t i = 0; i < o->listed->n; i++) {
-        if (mn_str_eq(o->listed->child[i]->text, key))
-            return true;
-    }
-    return false;
-}
-
 /* "name": value */
 static bool add_member(object *o, mn_gexpr *list, const char *name, const cJSON *p) {
     mn_gschema *c = o->c;
@@ -210,11 +204,13 @@ static bool add_member(object *o, mn_gexpr *list, const char *name, const cJSON 
     if (key.failed || quoted.failed)
         mn_gbuild_memory(c->b);
     mn_gexpr *part[3] = {NULL, mn_gschema_named(c, "ws"), NULL};
-    const bool demanded = is_demanded(o->s, name);
-    const bool twice = !c->b->status && !p && is_listed(o, (mn_str){key.ptr, key.len});
+    const bool demanded = mn_gnames_has(&o->demanded, mn_str_of(name));
+    const bool twice = !c->b->status && !p && mn_gnames_has(&o->keys, (mn_str){key.ptr, key.len});
     bool allowed = false;
     if (!c->b->status && !twice) {
-        mn_gx_add(c->b, o->listed, mn_gx_text(c->b, key.ptr, key.len));
+        mn_gexpr *text = mn_gx_text(c->b, key.ptr, key.len);
+        if (mn_gx_add(c->b, o->listed, text))
+            mn_gnames_add(c, &o->keys, text->text);
         allowed = allows_name(o, (mn_str){key.ptr, key.len});
         part[0] = mn_gx_text(c->b, quoted.ptr, quoted.len);
         part[2] =
@@ -236,7 +232,7 @@ static bool add_member(object *o, mn_gexpr *list, const char *name, const cJSON 
 static bool add_undescribed(object *o, mn_gexpr *list, const cJSON *names) {
     const cJSON *r = NULL;
     cJSON_ArrayForEach(r, names) {
-        if (!cJSON_IsString(r) || mn_gschema_item(o->properties, r->valuestring))
+        if (!cJSON_IsString(r))
             continue;
         if (!add_member(o, list, r->valuestring, NULL))
             return false;
@@ -364,7 +360,7 @@ mn_gexpr *mn_gschema_object(mn_gschema *c, const cJSON *s) {
     o.more = mn_gschema_item(s, "additionalProperties");
     o.names = names_of(c, mn_gschema_item(s, "propertyNames"));
     mn_gexpr *list = mn_gx_new(c->b, MN_GX_LIST);
-    if (!list || !o.listed || c->b->status || !read_patterns(&o))
+    if (!list || !o.listed || c->b->status || !read_patterns(&o) || !find_demanded(&o))
         return NULL;
     const cJSON *p = NULL;
     cJSON_ArrayForEach(p, o.properties) {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DIGITS = 15, FRACTION = 6, LONGEST = 4096, SHORT = 64, REMAINDERS = 4096 };
+enum { DIGITS = 16, FRACTION = 6, LONGEST = 4096, SHORT = 64, REMAINDERS = 4096 };
 
 /* ---- strings --------------------------------------------------------------------------------- */
 #define DAY_OF_MONTH                                                                               \
@@ -155,9 +155,13 @@ bool mn_gschema_allows_string(mn_gschema *c, const cJSON *s, const char *string)
         limited |= mn_gschema_item(s, keys[i]) != NULL;
     if (!limited)
         return true;
-    if (!mn_gschema_cut(c, s, &cut))
-        return false;
-    mn_gexpr *x = mn_gx_cut(c->b, &cut);
+    if (c->limited != s) {
+        c->limited = s;
+        c->limited_to = mn_gschema_cut(c, s, &cut) ? mn_gx_cut(c->b, &cut) : NULL;
+    }
+    mn_gexpr *x = c->limited_to;
+    if (!x)
+        c->limited = NULL;
     if (!mn_gchars_json(&key, mn_str_of(string)))
         mn_gbuild_memory(c->b);
     const bool ok = x && !key.failed && mn_gx_matches(c->b, x, (mn_str){key.ptr, key.len});
@@ -319,9 +323,12 @@ bool mn_gschema_allows_number(mn_gschema *c, const cJSON *s, double number) {
            !(in.below_hi && number == in.hi);
 }
 
-/* The least number of units of 1 / scale that is not below limit, as a double; open: above it. */
+/* The least number of units of 1 / scale that is not below limit, as a double; open: above it. Up to
+ * 2^53 all integers are doubles. */
 static double least_above(double limit, double scale, bool open) {
     double k = ceil(limit * scale);
+    if (scale <= 1)
+        return k + (open && k == limit);
     while ((k - 1) / scale > limit || (!open && (k - 1) / scale == limit))
         k--;
     while (k / scale < limit || (open && k / scale == limit))
@@ -329,13 +336,15 @@ static double least_above(double limit, double scale, bool open) {
     return k;
 }
 
-/* Adds the numbers of the interval with `point` digits behind the point. */
+/* Adds the numbers of the interval with `point` digits behind the point: integers up to 2^53, the
+ * last one that all readers of JSON have, and numbers of 15 digits. */
 static bool add_interval(mn_gschema *c, mn_gexpr *alt, const interval *in, uint32_t point) {
     static const double scale[] = {1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
-    const double limit = 999999999999999.0;
+    const double limit = point ? 999999999999999.0 : 0x1p53;
     const double at_lo = fmax(in->lo, -limit / scale[point]);
     const double at_hi = fmin(in->hi, limit / scale[point]);
-    if (fabs(at_lo) * scale[point] > limit || fabs(at_hi) * scale[point] > limit)
+    if (fabs(at_lo) * scale[point] > limit || fabs(at_hi) * scale[point] > limit ||
+        (at_lo >= limit && in->above_lo) || (-at_hi >= limit && in->below_hi))
         return true;
     const int64_t from = (int64_t)least_above(at_lo, scale[point], in->above_lo);
     const int64_t to = -(int64_t)least_above(-at_hi, scale[point], in->below_hi);
@@ -347,9 +356,9 @@ static bool add_interval(mn_gschema *c, mn_gexpr *alt, const interval *in, uint3
 /* The alternatives, unless all numbers between the bounds are too long. */
 static mn_gexpr *some(mn_gschema *c, mn_gexpr *alt, const interval *in) {
     const bool empty = in->lo > in->hi || (in->lo == in->hi && (in->above_lo || in->below_hi));
-    if (alt && !alt->n && !empty && (fabs(in->lo) > 1e15 || fabs(in->hi) > 1e15))
+    if (alt && !alt->n && !empty && (fabs(in->lo) >= 1e15 || fabs(in->hi) >= 1e15))
         return mn_gschema_refuse(c, MN_UNSUPPORTED, isinf(in->lo) ? "maximum" : "minimum",
-                                 "beyond 15 digits");
+                                 "beyond 2^53, or 15 digits with a fraction");
     return alt;
 }
 
@@ -395,11 +404,27 @@ static mn_gexpr *multiples(mn_gschema *c, uint32_t m) {
     return x;
 }
 
+/* Without bounds: a rule that all places share. */
+static mn_gexpr *any_integer(mn_gschema *c, const interval *all) {
+    static const char name[] = "any integer"; /* no rule of a source has spaces */
+    mn_gexpr *x = mn_gschema_named(c, name);
+    if (x)
+        return x;
+    x = mn_gx_new(c->b, MN_GX_ALT);
+    if (!add_interval(c, x, all, 0))
+        return NULL;
+    return mn_gx_ref(c->b, mn_grule_add(c->b, name, x));
+}
+
 mn_gexpr *mn_gschema_integer(mn_gschema *c, const cJSON *s) {
     const cJSON *m = mn_gschema_item(s, "multipleOf");
     interval in;
+    if (!bounds(c, s, &in))
+        return NULL;
+    if (!in.any && !m)
+        return any_integer(c, &in);
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
-    if (!bounds(c, s, &in) || !add_interval(c, alt, &in, 0))
+    if (!add_interval(c, alt, &in, 0))
         return NULL;
     const uint32_t by = m ? divisor(m) : 1;
     if (!by)
@@ -407,7 +432,7 @@ mn_gexpr *mn_gschema_integer(mn_gschema *c, const cJSON *s) {
                                  "only numbers with an integer multiple up to 4096");
     if (by == 1)
         return some(c, alt, &in);
-    mn_gcut cut = {.n = 2, .max = DIGITS + 1, .where = "multipleOf"};
+    mn_gcut cut = {.n = 2, .max = MN_GNEVER, .where = "multipleOf"};
     cut.part[0].x = alt;
     cut.part[1].x = multiples(c, by);
     return cut.part[1].x ? mn_gx_cut(c->b, &cut) : NULL;

@@ -7,26 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIND_WORK = 8 }; /* to look for a set, and to make it */
+
 mn_status mn_gsets_init(mn_grammar *g) {
     g->n_slots = 1024;
     g->slot = mn_alloc(g->n_slots, sizeof *g->slot);
     g->start = mn_alloc(g->nfa.n_rules, sizeof *g->start);
     g->mark = mn_calloc(g->nfa.n, sizeof *g->mark);
-    g->work = mn_alloc(g->nfa.n, sizeof *g->work);
+    g->visits = mn_alloc(g->nfa.n, sizeof *g->visits);
     g->gather = mn_alloc(g->nfa.n, sizeof *g->gather);
-    if (!g->slot || !g->start || !g->mark || !g->work || !g->gather)
+    if (!g->slot || !g->start || !g->mark || !g->visits || !g->gather)
         return MN_OUT_OF_MEMORY;
     memset(g->slot, 0xff, g->n_slots * sizeof *g->slot);
     memset(g->start, 0xff, g->nfa.n_rules * sizeof *g->start);
     return MN_OK;
 }
 
-bool mn_grammar_view(const mn_grammar *g, mn_grammar *view) {
+bool mn_grammar_view(const mn_grammar *g, mn_gbudget *b, mn_grammar *view) {
     if (g->full)
         return false;
     memcpy(view, g, offsetof(mn_grammar, lock));
     view->is_view = true;
     view->failed = false;
+    view->budget = b;
     return true;
 }
 
@@ -71,7 +74,7 @@ void mn_gsets_free(mn_grammar *g) {
     mn_free(g->slot);
     mn_free(g->start);
     mn_free(g->mark);
-    mn_free(g->work);
+    mn_free(g->visits);
     mn_free(g->gather);
 }
 
@@ -110,15 +113,16 @@ static void visit(mn_grammar *g, uint32_t node, uint32_t *n_work) {
     if (node == MN_GNONE || g->mark[node] == g->stamp || g->nfa.need[node] == MN_GNEVER)
         return;
     g->mark[node] = g->stamp;
-    g->work[(*n_work)++] = node;
+    g->visits[(*n_work)++] = node;
 }
 
-/* Appends to g->gather what node leads to; returns the new length. */
+/* Appends to g->gather what node leads to; returns the new length. Work used up: some is missing,
+ * and g->failed. */
 static uint32_t close_over(mn_grammar *g, uint32_t node, uint32_t n) {
     uint32_t n_work = 0;
     visit(g, node, &n_work);
-    while (n_work) {
-        const uint32_t at = g->work[--n_work];
+    while (n_work && mn_gspend_node(g, 1, node)) {
+        const uint32_t at = g->visits[--n_work];
         const mn_gnode *x = &g->nfa.node[at];
         if (x->kind != MN_GN_SPLIT) {
             g->gather[n++] = at;
@@ -146,8 +150,11 @@ static void describe(const mn_gnfa *a, mn_gset *s) {
         if (x->kind != MN_GN_BYTES)
             continue;
         s->has_bytes = true;
-        for (uint32_t byte = x->lo; byte <= x->hi; byte++)
-            s->first[byte / 64] |= 1ull << byte % 64;
+        for (uint32_t w = x->lo / 64u; w <= x->hi / 64u; w++) {
+            const uint64_t above = w == x->lo / 64u ? UINT64_MAX << x->lo % 64 : UINT64_MAX;
+            const uint64_t below = w == x->hi / 64u ? UINT64_MAX >> (63 - x->hi % 64) : UINT64_MAX;
+            s->first[w] |= above & below;
+        }
     }
     /* The end of the text leads nowhere: no need to look below. */
     const bool outermost = !a->calls_root && !s->node[0];
@@ -162,9 +169,9 @@ static bool add_set(mn_grammar *g, mn_gset *s) {
     return true;
 }
 
-/* The set of the first n nodes of g->gather. */
+/* The set of the first n nodes of g->gather; MN_GSET_DEAD: there are none, or no memory or work. */
 static int32_t find_or_make(mn_grammar *g, uint32_t n) {
-    if (!n)
+    if (g->failed || !n || !mn_gspend_node(g, FIND_WORK + 2ull * n, g->gather[0]))
         return MN_GSET_DEAD;
     qsort(g->gather, n, sizeof *g->gather, by_number);
     const uint64_t hash = mn_hash(g->gather, n * sizeof *g->gather, 1);
@@ -235,6 +242,8 @@ int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
     uint32_t n = 0;
     uint8_t lo = 0;
     uint8_t hi = 255;
+    if (!mn_gspend_node(g, 1 + s->n / 2, s->node[0]))
+        return MN_GSET_DEAD;
     begin_closure(g);
     for (uint32_t i = 0; i < s->n; i++) {
         const mn_gnode *x = &g->nfa.node[s->node[i]];
@@ -251,7 +260,7 @@ int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
         }
     }
     const int32_t id = find_or_make(g, n);
-    for (uint32_t b = lo; b <= hi && (id >= 0 || !n); b++)
+    for (uint32_t b = lo; b <= hi && (id >= 0 || (!n && !g->failed)); b++)
         s->next[b] = id;
     return id;
 }
@@ -319,31 +328,40 @@ uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
     return MN_GRUN_MOST;
 }
 
-/* The rules that s calls, each once, with everything that may follow it. */
-static uint32_t called_rules(const mn_grammar *g, const mn_gset *s, uint32_t *rule) {
+static int by_place(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The calls of s as rule << 32 | the node behind it, in order. place: [s->n] */
+static uint32_t called_places(const mn_grammar *g, const mn_gset *s, uint64_t *place) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const mn_gnode *x = &g->nfa.node[s->node[i]];
         if (x->kind == MN_GN_CALL)
-            rule[n++] = x->other;
+            place[n++] = (uint64_t)x->other << 32 | x->to;
     }
-    qsort(rule, n, sizeof *rule, by_number);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!kept || rule[kept - 1] != rule[i])
-            rule[kept++] = rule[i];
-    }
-    return kept;
+    qsort(place, n, sizeof *place, by_place);
+    return n;
 }
 
-static bool make_call(mn_grammar *g, const mn_gset *s, uint32_t rule, mn_gcall *out) {
+static uint32_t count_rules(const uint64_t *place, uint32_t n) {
+    uint32_t n_rules = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_rules += !i || place[i] >> 32 != place[i - 1] >> 32;
+    return n_rules;
+}
+
+/* The call of the rule at place[*i], with everything that may follow it; *i moves to the next rule.
+ */
+static bool make_call(mn_grammar *g, const uint64_t *place, uint32_t n_places, uint32_t *i,
+                      mn_gcall *out) {
+    const uint32_t rule = (uint32_t)(place[*i] >> 32);
     uint32_t n = 0;
     begin_closure(g);
-    for (uint32_t i = 0; i < s->n; i++) {
-        const mn_gnode *x = &g->nfa.node[s->node[i]];
-        if (x->kind == MN_GN_CALL && x->other == rule)
-            n = close_over(g, x->to, n);
-    }
+    for (; *i < n_places && place[*i] >> 32 == rule; ++*i)
+        n = close_over(g, (uint32_t)place[*i], n);
     const int32_t then = find_or_make(g, n);
     const int32_t start = mn_gset_start(g, rule);
     if (then < 0 || start < 0)
@@ -356,20 +374,17 @@ static bool make_call(mn_grammar *g, const mn_gset *s, uint32_t rule, mn_gcall *
 bool mn_gset_calls(mn_grammar *g, mn_gset *s) {
     if (s->calls_known)
         return true;
-    if (is_refused(g))
+    if (is_refused(g) || !mn_gspend_node(g, 4ull * s->n, s->node[0]))
         return false;
-    uint32_t *rule = mn_alloc(s->n, sizeof *rule);
-    mn_gcall *call = NULL;
+    uint64_t *places = mn_alloc(s->n, sizeof *places);
+    const uint32_t n_places = places ? called_places(g, s, places) : 0;
+    mn_gcall *call = mn_alloc(count_rules(places, n_places), sizeof *call);
     uint32_t n = 0;
-    if (rule) {
-        n = called_rules(g, s, rule);
-        call = mn_alloc(n, sizeof *call);
-    }
-    bool ok = rule && call;
+    bool ok = places && call;
     g->failed |= !ok;
-    for (uint32_t i = 0; i < n && ok; i++)
-        ok = make_call(g, s, rule[i], &call[i]);
-    mn_free(rule);
+    for (uint32_t i = 0; i < n_places && ok; n++)
+        ok = make_call(g, places, n_places, &i, &call[n]);
+    mn_free(places);
     if (!ok) {
         mn_free(call);
         return false;

@@ -39,7 +39,7 @@ static bool begin(mn_grammar_state *s) {
         return false;
     s->stack.frame[0] = (mn_gframe){0};
     s->stack.n_frames = 1;
-    c.first_frame = 1;
+    mn_gclose_begin(&c);
     mn_gclose_add(&c, (uint32_t)start, 0);
     mn_gclose_finish(&c);
     s->complete = c.popped;
@@ -52,13 +52,15 @@ mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_erro
     if (!s)
         return mn_fail_memory(err, sizeof *s);
     s->g = g;
+    mn_gbudget b = mn_gbudget_of(s);
     pthread_rwlock_wrlock(&g->lock);
+    g->budget = &b;
     const bool ok = begin(s);
     link_state(s);
     pthread_rwlock_unlock(&g->lock);
     if (!ok) {
         mn_grammar_state_free(s);
-        return mn_fail_memory(err, 0);
+        return mn_gbudget_fail(g, &b, err);
     }
     *out = s;
     return MN_OK;
@@ -71,6 +73,7 @@ mn_status mn_grammar_state_copy(const mn_grammar_state *s, mn_grammar_state **ou
         return mn_fail_memory(err, sizeof *copy);
     copy->g = s->g;
     copy->complete = s->complete;
+    copy->budget = s->budget;
     pthread_rwlock_rdlock(&s->g->lock);
     const bool ok = mn_gstack_copy(&copy->stack, &s->stack);
     link_state(copy);
@@ -116,7 +119,8 @@ static bool step(mn_grammar *g, mn_gstack *k, uint8_t byte, bool *complete) {
     const uint32_t from = k->n_heads;
     const uint32_t n = mn_gstack_step(&c, 0, from, byte);
     *complete = c.popped;
-    uint32_t *to = mn_alloc(k->n_frames, sizeof *to);
+    mn_gspend_node(g, (k->n_frames + n) / 8, 0);
+    uint32_t *to = g->failed ? NULL : mn_alloc(k->n_frames, sizeof *to);
     if (!to) {
         g->failed = true;
         return false;
@@ -152,8 +156,11 @@ static bool accept_within(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
 static bool accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
     mn_gstack k = {0};
     bool complete = s->complete;
+    g->failed = false;
     if (accept_within(g, s, bytes))
         return true;
+    if (g->budget->over)
+        return false;
     g->failed = !mn_gstack_copy(&k, &s->stack);
     bool ok = !g->failed;
     for (uint64_t i = 0; i < bytes.len && ok; i++)
@@ -173,28 +180,34 @@ static mn_status accept_alone(mn_grammar_state *s, mn_str bytes, mn_error *err) 
     if (g->full)
         mn_gsets_sweep(g);
     bool ok = accept(g, s, bytes);
-    if (!ok && g->full) { /* once more, with what no state holds freed */
+    if (!ok && g->full && !g->budget->over) { /* once more, with what no state holds freed */
         mn_gsets_sweep(g);
         ok = accept(g, s, bytes);
     }
     if (ok)
         return MN_OK;
     if (g->failed || g->full)
-        return mn_fail_memory(err, MN_GRAMMAR_MEMORY);
+        return mn_gbudget_fail(g, g->budget, err);
     return mn_fail(err, MN_BAD_INPUT, "\"%.*s\" is not allowed here by the grammar",
                    MN_STR_ARG(bytes));
 }
 
 mn_status mn_grammar_accept_bytes(mn_grammar_state *s, mn_str bytes, mn_error *err) {
     mn_grammar view;
+    mn_gbudget b = mn_gbudget_of(s);
+    mn_status st = MN_OK;
     pthread_rwlock_rdlock(&s->g->lock);
-    const bool done = mn_grammar_view(s->g, &view) && accept(&view, s, bytes);
+    const bool done = mn_grammar_view(s->g, &b, &view) && accept(&view, s, bytes);
     pthread_rwlock_unlock(&s->g->lock);
-    if (done)
-        return MN_OK;
-    pthread_rwlock_wrlock(&s->g->lock);
-    const mn_status st = accept_alone(s, bytes, err);
-    pthread_rwlock_unlock(&s->g->lock);
+    if (!done && b.over) {
+        st = mn_gbudget_fail(s->g, &b, err);
+    } else if (!done) {
+        pthread_rwlock_wrlock(&s->g->lock);
+        s->g->budget = &b;
+        st = accept_alone(s, bytes, err);
+        pthread_rwlock_unlock(&s->g->lock);
+    }
+    mn_gbudget_charge(s, &b);
     return st;
 }
 
@@ -236,6 +249,7 @@ static void append_forced(mn_grammar *g, mn_gstack *k, bool complete, mn_text *o
 /* g: of s, or a view of it. False: g->failed. */
 static bool find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) {
     mn_gstack k = {0};
+    g->failed = false;
     if (s->complete || only_byte(g, &s->stack) < 0)
         return true;
     g->failed = !mn_gstack_copy(&k, &s->stack);
@@ -248,20 +262,23 @@ static bool find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) 
 mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err) {
     mn_grammar view;
     mn_text found = {0};
+    mn_gbudget b = mn_gbudget_of(s);
     pthread_rwlock_rdlock(&s->g->lock);
-    bool ok = mn_grammar_view(s->g, &view) && find_forced(&view, s, &found);
+    bool ok = mn_grammar_view(s->g, &b, &view) && find_forced(&view, s, &found);
     pthread_rwlock_unlock(&s->g->lock);
-    if (!ok) {
+    if (!ok && !b.over) {
         found.len = 0;
         pthread_rwlock_wrlock(&s->g->lock);
+        s->g->budget = &b;
         ok = find_forced(s->g, s, &found);
         pthread_rwlock_unlock(&s->g->lock);
     }
-    if (found.len)
+    mn_gbudget_charge(s, &b);
+    if (found.len && ok)
         mn_text_put(out, found.ptr, found.len);
     ok = ok && !found.failed && !out->failed;
     mn_text_free(&found);
-    return ok ? MN_OK : mn_fail_memory(err, 0);
+    return ok ? MN_OK : mn_gbudget_fail(s->g, &b, err);
 }
 
 bool mn_grammar_complete(const mn_grammar_state *s) {

@@ -13,7 +13,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_FORCED = 32 };
+/* A guide is slow when the ids of a step took a SLOWth of what they may: a millisecond or more.
+ * AFTER: what part is left to each once the constraint was too much for another one. */
+enum { MOST_FORCED = 32, SLOW = 12, AFTER = 8 };
 /* Ids that have to come next, in order: those from `at` on. */
 typedef struct {
     int32_t id[MOST_FORCED];
@@ -23,8 +25,9 @@ typedef struct {
 struct mn_guide {
     mn_constraint *of;
     mn_grammar_state *state;
-    uint32_t *bits; /* [n_words], of the next id */
-    int32_t last;   /* the id before the next one */
+    mn_grammar_budget budget; /* of state and its copies */
+    uint32_t *bits;           /* [n_words], of the next id */
+    int32_t last;             /* the id before the next one */
     forced_ids forced;
     int32_t *banned; /* ids that biases rule out: never forced */
     uint32_t n_banned;
@@ -129,19 +132,21 @@ static void keep_forced(mn_guide *g, uint32_t n_ids, uint64_t n) {
     g->state = now;
 }
 
-/* Looks for text that has to come next. No memory: nothing is found. */
-static void find_forced(mn_guide *g) {
+/* Looks for text that has to come next. No memory: nothing is found. What is forced follows from
+ * the text alone, so that work which is used up is an error. */
+static mn_status find_forced(mn_guide *g, mn_error *err) {
     const mn_model *m = g->of->model;
     mn_text text = {0};
     g->forced.at = 0;
     g->forced.n = 0;
-    if (!mn_grammar_forced(g->state, &text, NULL) && text.len &&
-        mn_grammar_within(m->grammar_vocab, g->bits, g->n_words, text.len)) {
+    mn_status st = mn_grammar_forced(g->state, &text, err);
+    if (!st && text.len && mn_grammar_within(m->grammar_vocab, g->bits, g->n_words, text.len)) {
         const mn_str ahead = {text.ptr, text.len};
         const uint32_t n = mn_forced_spell(m, g->last, ahead, g->forced.id, MOST_FORCED);
         keep_forced(g, n, text.len);
     }
     mn_text_free(&text);
+    return st == MN_UNSUPPORTED ? st : MN_OK;
 }
 
 uint32_t mn_guide_n_forced(const mn_guide *g) {
@@ -156,16 +161,18 @@ bool mn_guide_is_forced(const mn_guide *g) {
 static mn_status renew(mn_guide *g, mn_error *err) {
     if (g->forced.at == g->forced.n) {
         mn_status st = renew_mask(g, err);
+        if (!st)
+            st = find_forced(g, err);
         if (st)
             return st;
-        find_forced(g);
     }
     if (mn_guide_is_forced(g))
         allow_only(g, g->forced.id[g->forced.at]);
     return MN_OK;
 }
 
-mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err) {
+/* One more id of the text. */
+static mn_status take(mn_guide *g, int32_t id, mn_error *err) {
     forced_ids *f = &g->forced;
     g->n_drawn++;
     g->last = id;
@@ -185,10 +192,29 @@ bool mn_guide_has_noted(const mn_guide *g) {
     return g && g->n_noted;
 }
 
+/* Where the work of a text was used up, others under the same constraint (choices of one request)
+ * are likely to need as much: they have less for each step, so that these do not add up. */
+static void limit_work(mn_guide *g) {
+    mn_grammar_budget_next(&g->budget, g->n_noted);
+    if (atomic_load(&g->of->exhausted))
+        g->budget.step = MN_MIN(g->budget.step, g->budget.most_step / AFTER);
+}
+
 void mn_guide_catch_up(mn_guide *g) {
+    limit_work(g);
     for (uint32_t i = 0; i < g->n_noted && !g->st; i++)
-        g->st = mn_guide_take(g, g->noted[i], &g->why);
+        g->st = take(g, g->noted[i], &g->why);
+    if (g->st == MN_UNSUPPORTED && (!g->budget.step || !g->budget.request))
+        atomic_store(&g->of->exhausted, true);
     g->n_noted = 0;
+}
+
+bool mn_guide_is_slow(const mn_guide *g) {
+    return g && g->budget.most * SLOW > g->budget.most_step;
+}
+
+uint64_t mn_guide_work(const mn_guide *g) {
+    return g->budget.token;
 }
 
 const mn_error *mn_guide_failure(const mn_guide *g) {
@@ -200,7 +226,8 @@ const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead) {
 }
 
 /* ---- drafts ---------------------------------------------------------------------------------- */
-/* On a copy of the state, which then is thrown away; the mask of the next id is kept. */
+/* On a copy of the state, which then is thrown away; the mask of the next id is kept. Drafts share
+ * the work of a token with what came before them. */
 static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced) {
     const size_t bytes = g->n_words * sizeof *g->bits;
     const forced_ids *f = &g->forced;
@@ -212,7 +239,7 @@ static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, 
             break;
         if (i < n && drafts[i] != id)
             n = i; /* what was guessed behind it belongs to another text */
-        if (!allows(g, id) || mn_guide_take(g, id, NULL))
+        if (!allows(g, id) || take(g, id, NULL))
             break;
         drafts[i] = id;
         *forced |= (uint32_t)is_known << i;
@@ -234,7 +261,7 @@ uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most
     *forced = 0;
     if (!most || (!n && !mn_guide_is_forced(g)) || !need_ahead(g))
         return 0;
-    const mn_guide now = *g;
+    mn_guide now = *g;
     g->bits = mn_alloc(g->n_allocated, sizeof *g->bits);
     if (g->bits && !mn_grammar_state_copy(now.state, &g->state, NULL)) {
         memcpy(g->bits, now.bits, g->n_words * sizeof *g->bits);
@@ -242,6 +269,7 @@ uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most
         mn_grammar_state_free(g->state);
     }
     mn_free(g->bits);
+    now.budget = g->budget;
     *g = now;
     return n_allowed;
 }
@@ -284,11 +312,15 @@ static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
     mn_status st = mn_constraint_grammar(g->of, from->ids, n_prompt, &grammar, err);
     if (!st)
         st = mn_grammar_state_create(grammar, &g->state, err);
+    if (!st)
+        mn_grammar_state_spend(g->state, &g->budget);
     g->last = n_prompt ? from->ids[n_prompt - 1] : -1;
     if (!st)
         st = renew(g, err);
-    for (uint32_t i = n_prompt; i < from->n_ids && !st; i++)
-        st = mn_guide_take(g, from->ids[i], err);
+    for (uint32_t i = n_prompt; i < from->n_ids && !st; i++) {
+        mn_grammar_budget_next(&g->budget, 1);
+        st = take(g, from->ids[i], err);
+    }
     return st;
 }
 
@@ -306,6 +338,7 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
     g->n_vocab = (uint32_t)s->graph->hp.n_vocab;
     g->min_new = p->min_new;
     g->ignore_stop = p->ignore_stop != 0;
+    mn_grammar_budget_begin(&g->budget, g->of->model->grammar_vocab);
     mn_status st = begin(g, from, err);
     if (st)
         mn_guide_free(g);

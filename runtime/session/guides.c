@@ -3,13 +3,18 @@
  * what comes out does not depend on who does what; grammars that several guides have in common let
  * them read at the same time.
  *
+ * A guide that took long for its last ids may take long again. Its sequence gets no row before it
+ * has caught up (schedule.c), so that the others need not wait: one such guide, or a few, go on in
+ * each step, the rest in later ones. What all guides take of a step is measured here.
+ *
  * Rows of masks lie in the engine, which both programs with masks read; a row of no guide has all
  * bits set. */
 #include "session/session.h"
 #include <string.h>
 
-/* What is left takes at least so long, or threads that wake up take longer. */
-enum { WORTH_NS = 200000 };
+/* What is left takes at least so long, or threads that wake up take longer; time of a step after
+ * which no more guides that take long go on in it. */
+enum { WORTH_NS = 200000, LATE_NS = 8000000 };
 
 typedef struct {
     void (*run)(void *arg, uint32_t i);
@@ -58,14 +63,66 @@ static void catch_up(void *arg, uint32_t i) {
     mn_guide_catch_up(guided[i].of->guide);
 }
 
-void mn_guides_catch_up(mn_session *s) {
+/* ---- time ------------------------------------------------------------------------------------ */
+static void count_time(mn_session *s, uint64_t since_ns) {
+    mn_form_time *t = &s->forms;
+    const uint64_t ns = mn_now_ns() - since_ns;
+    t->step_ns += ns;
+    t->all_ns += ns;
+    t->most_ns = MN_MAX(t->most_ns, t->step_ns);
+}
+
+void mn_guides_next_step(mn_session *s) {
+    s->forms.step_ns = 0;
+}
+
+/* ---- ids that were drawn --------------------------------------------------------------------- */
+/* Whether the sequence's next row can come in a later step. Those of mn_seq_create cannot: their
+ * last token says that a constraint failed. */
+static bool may_wait(const mn_sequence *q) {
+    return q->job && q->running && mn_guide_is_slow(q->guide) && q->n_draw_enqueued == q->n_drawn &&
+           q->n_enqueued >= q->n_literal;
+}
+
+/* Guides that take long, from another one on each time: as many as there are threads, while they
+ * took no more last time than two may at most. */
+static void catch_up_late(mn_session *s, uint32_t n_late) {
+    const uint32_t first = s->forms.first++ % n_late;
+    const uint32_t at_once = MN_MAX(mn_pool_workers(s->model->rt->pool), 1u);
+    uint64_t work = 0;
+    uint32_t at = 0;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_turns; i++) {
-        mn_sequence *q = &s->seqs[s->turns[i]];
-        if (mn_guide_has_noted(q->guide))
-            s->guided[n++] = (mn_guided){.of = q};
+    for (uint32_t turn = 0; turn < 2 * s->n_turns && n < MN_MIN(n_late, at_once); turn++) {
+        mn_sequence *q = &s->seqs[s->turns[turn % s->n_turns]];
+        if (!mn_guide_has_noted(q->guide) || at++ < first)
+            continue;
+        work += mn_guide_work(q->guide);
+        if (n && work > 2ull * MN_GRAMMAR_WORK_STEP)
+            break;
+        s->guided[n++] = (mn_guided){.of = q};
     }
     share(s, n, catch_up, s->guided);
+}
+
+void mn_guides_catch_up(mn_session *s) {
+    const uint64_t start_ns = mn_now_ns();
+    uint32_t n = 0;
+    uint32_t n_late = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        mn_sequence *q = &s->seqs[s->turns[i]];
+        if (!mn_guide_has_noted(q->guide))
+            continue;
+        if (may_wait(q))
+            n_late++;
+        else
+            s->guided[n++] = (mn_guided){.of = q};
+    }
+    if (!n && !n_late)
+        return;
+    share(s, n, catch_up, s->guided);
+    if (n_late && s->forms.step_ns + mn_now_ns() - start_ns < LATE_NS)
+        catch_up_late(s, n_late);
+    count_time(s, start_ns);
 }
 
 static void follow(void *arg, uint32_t i) {
@@ -74,7 +131,10 @@ static void follow(void *arg, uint32_t i) {
 }
 
 void mn_guides_follow(mn_session *s, uint32_t n) {
+    const uint64_t start_ns = mn_now_ns();
     share(s, n, follow, s->guided);
+    if (n)
+        count_time(s, start_ns);
 }
 
 /* ---- masks of a step ------------------------------------------------------------------------- */
@@ -134,6 +194,8 @@ mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t 
     if (lo >= hi)
         return MN_OK;
     row_work w = {s, outs + lo, lo};
+    const uint64_t start_ns = mn_now_ns();
     share(s, hi - lo, write_row, &w);
+    count_time(s, start_ns);
     return mn_engine_write_masks(s->engine, lo, hi - lo, m->rows + (size_t)lo * m->n_words, err);
 }

@@ -200,16 +200,20 @@ static double in_flight_ns(const mn_session *s) {
 
 /* Whether the next row of a sequence depends on what the host makes of its last draw: none is
  * enqueued before that is read, and the others do not wait for it. It verifies drafts, or is to
- * have some; or its constraint forces so many ids that one step with all of them is worth it. */
+ * have some; or its constraint forces so many ids that one step with all of them is worth it, or
+ * takes long. */
 static bool awaits_host(const mn_session *s, const mn_sequence *q) {
     const uint32_t in_flight = q->n_draw_enqueued - q->n_drawn;
+    if (q->running && !in_flight && mn_guide_has_noted(q->guide))
+        return true;
     if (!q->running || !in_flight)
         return false;
     if (q->host_paced)
         return true;
     if (!q->guide)
         return false;
-    return in_flight > 1 || (s->spec.forces && mn_guide_n_forced(q->guide) > FEW_FORCED);
+    return in_flight > 1 || mn_guide_is_slow(q->guide) ||
+           (s->spec.forces && mn_guide_n_forced(q->guide) > FEW_FORCED);
 }
 
 /* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their

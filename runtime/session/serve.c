@@ -130,6 +130,8 @@ static void publish(mn_session *s) {
         .n_accepted = s->stats.n_accepted,
         .n_verifying = s->stats.n_verifying,
         .n_forced = s->stats.n_forced,
+        .forms_ns = s->forms.all_ns,
+        .forms_most_ns = s->forms.most_ns,
     };
     load.cache_queries = s->prefix.n_queries;
     load.cache_hits = s->prefix.n_hits;

@@ -195,6 +195,13 @@ typedef struct {
     uint64_t n_finished[6];
 } mn_serving;
 
+/* What constraints take of the time of steps: since the last step was complete; of all steps, and
+ * the most of one. */
+typedef struct {
+    uint64_t step_ns, all_ns, most_ns;
+    uint32_t first; /* the turn that may be the next one to take long */
+} mn_form_time;
+
 /* A guide that has something to do: what mn_guide_follow is called with, and what it returns. */
 typedef struct {
     mn_sequence *of;
@@ -289,6 +296,7 @@ struct mn_session {
     mn_input_range *ranges;       /* [1 + n_kv * n_seq] */
     mn_sampler_row *sampler_rows; /* [n_outputs]: of the step that is enqueued */
     mn_masks masks;
+    mn_form_time forms;
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
@@ -342,13 +350,15 @@ typedef struct {
 mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
                           mn_error *err);
 void mn_guide_free(mn_guide *g);
-/* An id that does not end the sequence was drawn: makes the mask of the next one. */
-mn_status mn_guide_take(mn_guide *g, int32_t id, mn_error *err);
-/* The same later, up to MN_MAX_DRAFT + 1 ids of one step together: first they are noted. A failure
- * stays; NULL: none, or g is NULL. Of different guides in any threads at once. */
+/* An id that does not end the sequence was drawn: it is noted, up to MN_MAX_DRAFT + 1 of one step.
+ * Later the guide catches up: it makes the mask of the next one. A failure stays; NULL: none, or g
+ * is NULL. MN_UNSUPPORTED: the work of the grammar is used up. Of different guides in any threads
+ * at once. */
 void mn_guide_note(mn_guide *g, int32_t id);
 bool mn_guide_has_noted(const mn_guide *g);
 void mn_guide_catch_up(mn_guide *g);
+bool mn_guide_is_slow(const mn_guide *g);  /* ids have taken much work; NULL: g: false */
+uint64_t mn_guide_work(const mn_guide *g); /* that the last ids took, in units of the grammar's */
 const mn_error *mn_guide_failure(const mn_guide *g);
 /* The words of the next id, or of the one behind so many drafts of mn_guide_follow. */
 const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead);
@@ -364,8 +374,10 @@ uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most
  * its beginning, up to cap; how many. 0: it is spelled with others around it, or not at all. */
 uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *ids, uint32_t cap);
 /* guides.c: those of a step together, in the runtime's threads where there are some. */
-/* Lets all sequences catch up with the ids that were noted. */
+/* Lets sequences catch up with the ids that were noted: all, but for requests whose guides took
+ * long last time. These draw nothing until a later call has done it. */
 void mn_guides_catch_up(mn_session *s);
+void mn_guides_next_step(mn_session *s); /* a step is complete: what follows counts for the next */
 /* mn_guide_follow for the first n of s->guided. */
 void mn_guides_follow(mn_session *s, uint32_t n);
 /* Memory for masks, once per engine. */
@@ -567,6 +579,8 @@ void mn_step_clear(
     mn_session *s); /* all of the packed inputs but the page tables becomes padding */
 /* false = nothing to do now */
 mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err);
+/* With nothing in flight: requests whose constraints were put off go on. */
+mn_status mn_step_catch_up(mn_session *s, mn_error *err);
 /* the oldest in flight */
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err);
 mn_status mn_step_drain(mn_session *s, mn_error *err); /* waits for all, drops what they say */

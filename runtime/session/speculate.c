@@ -168,6 +168,10 @@ static void follow_guides(mn_session *s) {
         mn_sequence *q = &s->seqs[s->turns[i]];
         if (!q->guide)
             continue;
+        if (mn_guide_has_noted(q->guide)) {
+            q->spec.n = 0;
+            continue;
+        }
         mn_guided *g = &s->guided[n++];
         *g = (mn_guided){.of = q, .drafts = q->tokens + q->n_tokens, .n = q->spec.n};
         if (can_draft(q) && (s->spec.forces || (s->spec.verifies && q->spec.n)))

@@ -414,7 +414,8 @@ static mn_status end_guided(mn_session *s, const mn_taking *t, uint32_t seq, con
     return mn_fail(err, why->status, "sequence %u ends: %s", seq, why->msg);
 }
 
-/* The constraints of all sequences look at what these drew. */
+/* The constraints of all sequences look at what these drew. t NULL: no step is complete, and only
+ * requests have something to catch up with. */
 static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_error *err) {
     mn_guides_catch_up(s);
     for (uint32_t i = 0; i < s->n_seq; i++) {
@@ -422,7 +423,7 @@ static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_er
         const mn_error *why = q->used && q->running ? mn_guide_failure(q->guide) : NULL;
         if (why && q->job) {
             mn_job_end(s, q->job, MN_FINISH_FAILED, why);
-        } else if (why) {
+        } else if (why && t) {
             const mn_status one = end_guided(s, t, i, why, st ? NULL : err);
             st = st ? st : one;
         }
@@ -532,6 +533,15 @@ static mn_status finish_next(mn_session *s, mn_status st, mn_error *err) {
     return st && MN_STATUS_CLASS(worse) != MN_CLASS_LOST ? st : worse;
 }
 
+/* Sequences whose constraints take long may be all that there are: then nothing is in flight, whose
+ * end would let them go on. */
+mn_status mn_step_catch_up(mn_session *s, mn_error *err) {
+    if (s->completed < s->enqueued)
+        return MN_OK;
+    mn_guides_next_step(s);
+    return catch_up(s, NULL, MN_OK, err);
+}
+
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {
     const uint32_t at = (uint32_t)(s->completed % s->ring_size);
     mn_pending_step *step = &s->ring[at];
@@ -547,6 +557,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st)
         return give_up(s, step, st, err);
     account(s, step);
+    mn_guides_next_step(s);
     st = take_all(s, &(mn_taking){step, at, out, n}, err);
     end_prefilled(s, step);
     return finish_next(s, st, err);

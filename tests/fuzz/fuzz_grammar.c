@@ -60,8 +60,14 @@ static mn_status compile(uint32_t kind, mn_str source, const mn_grammar_vocab *v
                          mn_error *err) {
     static const mn_grammar_kind kinds[] = {MN_GRAMMAR_SCHEMA, MN_GRAMMAR_REGEX, MN_GRAMMAR_GBNF};
     const mn_grammar_tag tag[] = {
-        {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false, {"", 0}},
-        {mn_str_of("a\":"), MN_GRAMMAR_REGEX, mn_str_of("[0-9]+"), mn_str_of(""), true, {" ", 1}},
+        {mn_str_of("ab"), MN_GRAMMAR_SCHEMA, source, mn_str_of("12"), false, {"", 0}, {"", 0}},
+        {mn_str_of("a\":"),
+         MN_GRAMMAR_REGEX,
+         mn_str_of("[0-9]+"),
+         mn_str_of(""),
+         true,
+         {" ", 1},
+         {"", 0}},
     };
     const mn_grammar_tags tags = {.tag = tag, .n = 2, .least = kind % 2, .between = {"", 0}};
     if (kind == '3')

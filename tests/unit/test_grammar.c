@@ -41,18 +41,32 @@ static int free_vocab(void **state) {
     return 0;
 }
 
+/* The most work that any form or step of these tests has taken. */
+static uint64_t most_compiled, most_step, most_text;
+
+/* Of a state that is freed next, which all its calls spent from b. */
+static void note_work(const mn_grammar_budget *b) {
+    most_step = MN_MAX(most_step, b->most);
+    most_text = MN_MAX(most_text, b->most_request - b->low);
+}
+
 static mn_grammar *compiled(mn_grammar_kind kind, const char *source) {
     mn_grammar *g = NULL;
     mn_error err = MN_ERROR_INIT;
     if (mn_grammar_compile(kind, mn_str_of(source), vocab, &g, NULL, &err))
         fail_msg("%s: %s", source, err.msg);
+    most_compiled = MN_MAX(most_compiled, g->work);
     return g;
 }
 
 static bool matches(mn_grammar *g, const char *text) {
     mn_grammar_state *s = NULL;
+    mn_grammar_budget b;
+    mn_grammar_budget_begin(&b, vocab);
     assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
+    mn_grammar_state_spend(s, &b);
     const bool ok = !mn_grammar_accept_bytes(s, mn_str_of(text), NULL) && mn_grammar_complete(s);
+    note_work(&b);
     mn_grammar_state_free(s);
     return ok;
 }
@@ -84,15 +98,20 @@ static int32_t random_token(const uint32_t *bits, uint64_t *seed) {
 static void walk(mn_grammar *g, uint64_t seed) {
     uint32_t bits[MN_GRAMMAR_WORDS(TOKENS)];
     mn_grammar_state *s = NULL;
+    mn_grammar_budget b;
+    mn_grammar_budget_begin(&b, vocab);
     assert_int_equal(mn_grammar_state_create(g, &s, NULL), MN_OK);
     for (int step = 0; step < 60; step++) {
         mn_error err = MN_ERROR_INIT;
         mn_text forced = {0};
+        mn_grammar_budget_next(&b, 1);
+        mn_grammar_state_spend(s, &b);
         if (mn_grammar_mask(s, bits, &err))
             fail_msg("%s", err.msg);
+        assert_int_equal(mn_grammar_forced(s, &forced, NULL), MN_OK);
+        mn_grammar_state_spend(s, NULL);
         if (step % 5 == 0)
             check_mask(s, bits);
-        assert_int_equal(mn_grammar_forced(s, &forced, NULL), MN_OK);
         mn_grammar_state *copy = NULL;
         assert_int_equal(mn_grammar_state_copy(s, &copy, NULL), MN_OK);
         const mn_str text = {forced.ptr ? forced.ptr : "", forced.len};
@@ -102,8 +121,10 @@ static void walk(mn_grammar *g, uint64_t seed) {
         const int32_t id = random_token(bits, &seed);
         if (id < 0)
             break;
+        mn_grammar_state_spend(s, &b);
         assert_int_equal(mn_grammar_accept(s, id, NULL), MN_OK);
     }
+    note_work(&b);
     mn_grammar_state_free(s);
 }
 
@@ -112,6 +133,34 @@ typedef struct {
     const char *source, *yes[5], *no[5];
 } one_case;
 static const one_case cases[] = {
+    {MN_GRAMMAR_SCHEMA,
+     "{\"$defs\":{\"List<String>\":{\"type\":\"boolean\"}},\"$ref\":\"#/$defs/List%3CString%3E\"}",
+     {"true"},
+     {"1", "null"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"$defs\":{\"a/b %\":{\"type\":\"null\"}},\"$ref\":\"#/%24defs/a~1b%20%25\"}",
+     {"null"},
+     {"1", "true"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"$defs\":{\"100%\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/100%\"}",
+     {"null"},
+     {"1"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"type\":\"integer\"}",
+     {"9007199254740992", "-9007199254740992", "9007199254740991", "0", "1234567890123456"},
+     {"9007199254740993", "-9007199254740993", "10000000000000000", "-0", "01"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"type\":\"integer\",\"minimum\":9007199254740990,\"exclusiveMaximum\":9007199254740992}",
+     {"9007199254740990", "9007199254740991"},
+     {"9007199254740992", "9007199254740989", "1"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"type\":\"integer\",\"exclusiveMinimum\":-9007199254740992,\"maximum\":-9007199254740990}",
+     {"-9007199254740991", "-9007199254740990"},
+     {"-9007199254740992", "-1", "0"}},
+    {MN_GRAMMAR_SCHEMA,
+     "{\"type\":\"number\",\"minimum\":1000000000000000}",
+     {"1000000000000000", "9007199254740992"},
+     {"999999999999999", "1"}},
     {MN_GRAMMAR_REGEX, "(a|b)*abb", {"abb", "aabb", "babaabb"}, {"", "ab", "abba"}},
     {MN_GRAMMAR_REGEX, "^a{2,4}$|b+?", {"aa", "aaaa", "bbb"}, {"a", "aaaaa", "ab"}},
     {MN_GRAMMAR_REGEX, "[^a-z\\d]{2}\\.x?", {"AB.", "\xc3\xa9-.x"}, {"a-.", "1A.", "\xc3."}},
@@ -344,6 +393,33 @@ static void test_threads(void **state) {
     mn_grammar_free(shared);
 }
 
+/* ---- work ------------------------------------------------------------------------------------ */
+/* What the tests before this one compile and follow takes at most a tenth of what it may. */
+static void test_tenth(void **state) {
+    mn_grammar_budget b;
+    (void)state;
+    mn_grammar_budget_begin(&b, vocab);
+    printf("most work: compiled %.1f %%, for a token %.1f %%, for a text %.1f %%\n",
+           100.0 * (double)most_compiled / MN_GRAMMAR_WORK_COMPILE,
+           100.0 * (double)most_step / (double)b.most_step,
+           100.0 * (double)most_text / (double)b.most_request);
+    assert_true(most_compiled <= MN_GRAMMAR_WORK_COMPILE / 10);
+    assert_true(most_step <= b.most_step / 10);
+    assert_true(most_text <= b.most_request / 10);
+}
+
+/* More ways to read a text than are compared one by one: masks are the same through hashes. */
+static void test_ambiguous(void **state) {
+    mn_grammar *g =
+        compiled(MN_GRAMMAR_GBNF, "root ::= s\ns ::= \"a\" s? s? | \"(\" s? s? \")\" | \"ab\" s?");
+    (void)state;
+    assert_true(matches(g, "a(a)a") && matches(g, "(a(aa)ab)") && matches(g, "aaaa"));
+    assert_false(matches(g, "(a") || matches(g, "b") || matches(g, ""));
+    for (uint64_t seed = 0; seed < 3; seed++)
+        walk(g, seed);
+    mn_grammar_free(g);
+}
+
 /* ---- hostile sources: bounded in nodes, sets and bytes, or refused by name ------------------- */
 /* A schema of n parts: begin, part (with its number twice) for each, comma between, end. */
 static mn_text schema_of(const char *begin, const char *part, uint32_t n, const char *end) {
@@ -382,7 +458,8 @@ static const struct {
      "\"d@\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/d+\"},\"maxItems\":1}", 1000,
      ",\"d1000\":{\"type\":\"boolean\"}}}", 200000, "[[[[]]]]"},
     {"{\"allOf\":[", "{\"anyOf\":[{\"minLength\":1},{\"maxLength\":@}]}", 40, "]}", 0,
-     "too many combined"},
+     "too much work"},
+    {"{\"allOf\":[", "{\"$ref\":\"#\"}", 2, "]}", 0, "too many combined"},
     {"{\"$ref\":\"#/$defs/d0\",\"$defs\":{",
      "\"d@\":{\"allOf\":[{\"$ref\":\"#/$defs/d+\"},{\"$ref\":\"#/$defs/d+\"}]}", 60,
      ",\"d60\":{\"type\":\"boolean\"}}}", 20000, "true"},
@@ -424,12 +501,12 @@ static void test_hostile(void **state) {
 
 static const mn_grammar_tag hermes[] = {
     {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("f", "integer")), IS_STR("</call>"), false,
-     IS_STR("")},
+     IS_STR(""), IS_STR("")},
     {IS_STR("<call>"), MN_GRAMMAR_SCHEMA, IS_STR(CALL("g", "null")), IS_STR("</call>"), false,
-     IS_STR("")},
+     IS_STR(""), IS_STR("")},
     {IS_STR("<<x"), MN_GRAMMAR_GBNF, IS_STR("root ::= value | \"(\" root \")\"\nvalue ::= \"v\""),
-     IS_STR(""), false, IS_STR("")},
-    {IS_STR("{"), MN_GRAMMAR_REGEX, IS_STR("[0-9]+"), IS_STR("}"), true, IS_STR("")},
+     IS_STR(""), false, IS_STR(""), IS_STR("")},
+    {IS_STR("{"), MN_GRAMMAR_REGEX, IS_STR("[0-9]+"), IS_STR("}"), true, IS_STR(""), IS_STR("")},
 };
 
 static mn_grammar *tagged(uint32_t least, uint32_t most, bool only) {
@@ -602,9 +679,10 @@ int main(void) {
         cmocka_unit_test(test_cases),        cmocka_unit_test(test_choices),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_explosion),
         cmocka_unit_test(test_depth),        cmocka_unit_test(test_tagged),
-        cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_thinking),
-        cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_tag_refusals), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_thinking),     cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_tenth),        cmocka_unit_test(test_ambiguous),
+        cmocka_unit_test(test_hostile),
     };
     return cmocka_run_group_tests(tests, make_vocab, free_vocab);
 }
