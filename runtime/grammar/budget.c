@@ -1,6 +1,6 @@
-/* budget.c -- how much work a grammar may take (grammar.h has the limits and their reasons): for its
- * compilation, for the next token of a text, and for a whole text. Work is counted where loops are
- * whose number of rounds a source decides: expr.c, nfa.c, cut.c and the schemas count into the
+/* budget.c -- how much work a grammar may take (grammar.h has the limits and their reasons): for
+ * its compilation, for the next token of a text, and for a whole text. Work is counted where loops
+ * are whose number of rounds a source decides: expr.c, nfa.c, cut.c and the schemas count into the
  * budget of a build, sets.c, stack.c and mask.c into that of a call. Who finds it used up leaves
  * all as if memory were out, and the call says here what it was. */
 #include "grammar/grammar_impl.h"

@@ -8,7 +8,7 @@
 #define MN_GNONE UINT32_MAX
 #define MN_GNEVER UINT32_MAX /* of REPEAT: no upper limit; of need: cannot be completed */
 
-/* ---- budget.c: work that is left, in the units of grammar.h ----------------------------------- */
+/* ---- budget.c: work that is left, in the units of grammar.h ---------------------------------- */
 typedef struct {
     uint64_t left;
     uint32_t node; /* of the automaton: the one at hand when it was used up */

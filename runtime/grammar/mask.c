@@ -14,8 +14,8 @@ enum {
     FEW_NODES = 8,
     FEW_BYTES = 8,
     NODES_WORK = 2
-}; /* tokens that are kept as ids; nodes that are walked one by one; bytes of no alphabet; nodes of a
-    * walk that are one unit of work */
+}; /* tokens that are kept as ids; nodes that are walked one by one; bytes of no alphabet; nodes of
+    * a walk that are one unit of work */
 
 /* The heads at one depth of a walk. one: the set of the only head, where it neither calls nor ends
  * unless that is the end of the text: the usual case, in which a step is one look at a table. */

@@ -323,8 +323,8 @@ bool mn_gschema_allows_number(mn_gschema *c, const cJSON *s, double number) {
            !(in.below_hi && number == in.hi);
 }
 
-/* The least number of units of 1 / scale that is not below limit, as a double; open: above it. Up to
- * 2^53 all integers are doubles. */
+/* The least number of units of 1 / scale that is not below limit, as a double; open: above it. Up
+ * to 2^53 all integers are doubles. */
 static double least_above(double limit, double scale, bool open) {
     double k = ceil(limit * scale);
     if (scale <= 1)

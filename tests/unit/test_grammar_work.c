@@ -1,5 +1,6 @@
-/* test_grammar_work.c -- how much work grammars may take: hostile ones are refused by name, when they
- * are compiled or at the token that takes too much; random ones never take more than a token may. */
+/* test_grammar_work.c -- how much work grammars may take: hostile ones are refused by name, when
+ * they are compiled or at the token that takes too much; random ones never take more than a token
+ * may. */
 #include "grammar/grammar_impl.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * The front starts it (engine_link.c) and owns its life: it ends at once when the socket closes,
  * and by the kernel's signal when the front dies. It holds no state that the front cannot send
  * again: the front keeps the tokens of every request. Messages of both threads go out under one
- * lock, which also orders the answer of a SUBMIT before its events. */
+ * lock. */
 #include "serve/engine.h"
 #include "app.h"
 #include "serve/embed_work.h"
@@ -105,20 +105,20 @@ static void *beat_while_loading(void *arg) {
 
 /* ---- the thread that reads ------------------------------------------------------------------- */
 
-/* The answer is queued under the lock, before any event of the request can be; the form is compiled
- * before. */
+/* The form is compiled, and its first mask made, without the lock: others go on meanwhile. Events
+ * of the request may then be queued before the answer; the front takes the first one for it. */
 static void on_submit(engine *e, const wire_submit *m) {
     mn_error err = MN_ERROR;
     mn_constraint *c = NULL;
     const mn_status bad =
         forms_get(&e->forms, e->a.model, m->form, m->form_flags, m->form_source, &c, &err);
-    pthread_mutex_lock(&e->out_lock);
     mn_status st = bad ? bad : MN_UNSUPPORTED;
     if (e->work && !bad)
         st = work_submit(e->work, m, c, &err);
     else if (!bad)
         snprintf(err.msg, sizeof err.msg,
                  "the model is an encoder: it embeds, it generates nothing");
+    pthread_mutex_lock(&e->out_lock);
     if (st == MN_OK)
         wire_put_id(&e->out, WIRE_ADMITTED, m->id);
     else

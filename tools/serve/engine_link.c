@@ -251,6 +251,7 @@ static void on_end(engine_link *l) {
     l->n_drafted += l->beat.n_drafted;
     l->n_accepted += l->beat.n_accepted;
     l->n_forced += l->beat.n_forced;
+    l->forms_ns += l->beat.forms_ns;
     l->beat = (wire_beat){0};
     memset(l->prefixes, 0, sizeof l->prefixes);
     buffer_clear(&l->out);

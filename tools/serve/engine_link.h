@@ -61,6 +61,7 @@ struct engine_link {
     double tick_at;
     uint64_t n_preempted, cache_queries, cache_hits; /* of earlier processes */
     uint64_t n_drafted, n_accepted, n_forced;        /* likewise */
+    uint64_t forms_ns;                               /* likewise */
     /* crashes by plugin, with this model */
     struct {
         char id[LINK_ID];

@@ -333,10 +333,13 @@ static void on_finish(serve *s, generation *g, const wire_event *m) {
         return;
     }
     char message[512];
+    const int of_request = m->status == MN_UNSUPPORTED;
     snprintf(message, sizeof message, "%.*s", (int)(m->message.len < 500 ? m->message.len : 500),
              m->message.ptr ? m->message.ptr : "");
     all->finished[FINISHED_ERROR]++;
-    answer_fail(g->answer, m->status == MN_OUT_OF_MEMORY ? 503 : 500, "server_error",
+    const unsigned own = m->status == MN_OUT_OF_MEMORY ? 503 : 500;
+    answer_fail(g->answer, of_request ? 400 : own,
+                of_request ? "invalid_request_error" : "server_error",
                 message[0] ? message : "the engine ended the generation");
 }
 
@@ -358,15 +361,21 @@ static void on_progress(generation *g, const wire_event *m) {
          g->n_prompt, (unsigned)(100ull * m->n_computed / g->n_prompt), now - g->begin);
 }
 
+static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
+    generation *g = find_on(arg, l, id);
+    if (!g || g->admitted)
+        return;
+    g->admitted = 1;
+    answer_admitted(g->answer, g);
+}
+
 static void on_event(void *arg, const engine_link *l, const wire_event *m) {
     serve *s = arg;
     generation *g = find_on(s, l, m->id);
     if (!g)
         return;
-    if (!g->admitted) {
-        answer_fail(g->answer, 500, "server_error", "the engine sent an event out of order");
-        return;
-    }
+    if (!g->admitted)
+        on_admitted(s, l, m->id); /* its answer comes behind */
     if (m->kind == MN_REQUEST_PROGRESS) {
         on_progress(g, m);
         return;
@@ -378,14 +387,6 @@ static void on_event(void *arg, const engine_link *l, const wire_event *m) {
         on_token(s, g, m);
     else if (m->kind == MN_REQUEST_FINISH)
         on_finish(s, g, m);
-}
-
-static void on_admitted(void *arg, const engine_link *l, uint64_t id) {
-    generation *g = find_on(arg, l, id);
-    if (!g || g->admitted)
-        return;
-    g->admitted = 1;
-    answer_admitted(g->answer, g);
 }
 
 /* Ids of generations and of embeddings come from one counter. */

@@ -74,6 +74,9 @@ static metrics_now now_of(const serve *s) {
         now.n_drafted += l->n_drafted + l->beat.n_drafted;
         now.n_accepted += l->n_accepted + l->beat.n_accepted;
         now.n_forced += l->n_forced + l->beat.n_forced;
+        now.forms_ns += l->forms_ns + l->beat.forms_ns;
+        if (l->beat.forms_most_ns > now.forms_most_ns)
+            now.forms_most_ns = l->beat.forms_most_ns;
         now.n_restarts += l->n_restarts;
         now.n_ready += l->state == LINK_READY;
         used += l->beat.pages_used;

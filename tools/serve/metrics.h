@@ -33,7 +33,7 @@ typedef struct {
 /* What is counted elsewhere, at the time of the call. */
 typedef struct {
     uint64_t n_running, n_waiting, n_preempted, cache_queries, cache_hits, n_restarts, n_ready;
-    uint64_t n_drafted, n_accepted, n_forced;
+    uint64_t n_drafted, n_accepted, n_forced, forms_ns, forms_most_ns;
     double kv_usage; /* 0 to 1 */
     unsigned n_connections;
 } metrics_now;

@@ -322,6 +322,8 @@ static void pass_beat(pass *p, wire_beat *m) {
     u64(p, &m->n_drafted);
     u64(p, &m->n_accepted);
     u64(p, &m->n_forced);
+    u64(p, &m->forms_ns);
+    u64(p, &m->forms_most_ns);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -63,20 +63,39 @@ static mn_status submit(work *w, const wire_submit *m, mn_constraint *c, uint64_
     return mn_session_submit(w->session, &params, request, err);
 }
 
+/* The last event of a generation has come, or it never began. */
+static void forget(work *w, uint64_t id) {
+    pthread_mutex_lock(&w->lock);
+    entry **at = find(w, id);
+    entry *e = *at;
+    if (e)
+        *at = e->next;
+    pthread_mutex_unlock(&w->lock);
+    free(e);
+}
+
+/* The entry comes first: events of the request may, before the session's call returns. No lock is
+ * held meanwhile, as that may take long: the first mask of a constraint is made there. */
 mn_status work_submit(work *w, const wire_submit *m, mn_constraint *c, mn_error *err) {
     entry *e = calloc(1, sizeof *e);
     if (!e)
         return MN_OUT_OF_MEMORY;
+    e->id = m->id;
     pthread_mutex_lock(&w->lock);
-    const mn_status st = submit(w, m, c, &e->request, err);
-    if (st) {
-        free(e);
-    } else {
-        e->id = m->id;
-        *find(w, m->id) = e;
-    }
+    *find(w, m->id) = e;
     pthread_mutex_unlock(&w->lock);
-    return st;
+    uint64_t request = 0;
+    const mn_status st = submit(w, m, c, &request, err);
+    if (st) {
+        forget(w, m->id);
+        return st;
+    }
+    pthread_mutex_lock(&w->lock);
+    e = *find(w, m->id);
+    if (e) /* else it has ended already */
+        e->request = request;
+    pthread_mutex_unlock(&w->lock);
+    return MN_OK;
 }
 
 void work_abort(work *w, uint64_t id) {
@@ -88,27 +107,16 @@ void work_abort(work *w, uint64_t id) {
         mn_session_abort(w->session, request);
 }
 
-/* The last event of a generation has come. */
-static void forget(work *w, uint64_t id) {
-    pthread_mutex_lock(&w->lock);
-    entry **at = find(w, id);
-    entry *e = *at;
-    if (e)
-        *at = e->next;
-    pthread_mutex_unlock(&w->lock);
-    free(e);
-}
-
 /* Arrays stay the session's, valid until its next step. */
 static wire_event event_of(const mn_request_event *e) {
     wire_event out = {.id = (uint64_t)(uintptr_t)e->user,
                       .kind = e->kind,
                       .token = e->id,
                       .finish = e->finish,
+                      .status = e->status,
                       .n_cached = e->n_cached,
                       .n_drawn = e->n_drawn,
                       .n_preempted = e->n_preempted,
-                      .status = e->status,
                       .n_drafted = e->n_drafted,
                       .n_accepted = e->n_accepted,
                       .n_computed = e->n_computed,
@@ -157,6 +165,8 @@ void work_beat(const work *w, wire_beat *out) {
                        .n_drafted = load.n_drafted,
                        .n_accepted = load.n_accepted,
                        .n_forced = load.n_forced,
+                       .forms_ns = load.forms_ns,
+                       .forms_most_ns = load.forms_most_ns,
                        .n_steps = load.n_steps,
                        .usual_step_ns = load.usual_step_ns,
                        .beat_ms = load.beat_ms};
