@@ -446,6 +446,9 @@ static int start(chat *c, const app_flags *flags) {
     code = app_need_tokenizer(&c->a, EXIT_FAILED, ", expected a model with one");
     if (code)
         return code;
+    if (c->a.info.is_encoder)
+        return complain(EXIT_FAILED, "%s is an encoder (%s): it makes embeddings (minerva embed)",
+                        c->a.info.path, c->a.info.arch);
     if (!talk_has_template(&c->a, &c->talk))
         return complain(
             EXIT_FAILED,

@@ -93,11 +93,16 @@ static int version(void) {
 static const char *const foreign_commands[][2] = {
     {"pull", "-m takes files and folders that are on this machine: download them first"},
     {"list", "-m takes files and folders; minerva inspect MODEL describes one"},
+    {"download", "-m takes files and folders that are on this machine: download them first"},
+    {"models", "-m takes files and folders; minerva inspect MODEL describes one"},
     {"ls", "-m takes files and folders; minerva inspect MODEL describes one"},
     {"ps", "a server runs in its own terminal; its /health and /metrics tell what it does"},
     {"show", "minerva inspect MODEL"},
     {"quantize", "minerva convert IN -o OUT.gguf --type q4_k_m"},
+    {"rm", "models are files and folders of yours: they are removed as any other"},
+    {"create", "a system message is minerva run --system TEXT, sampling has flags of its own"},
     {"server", "minerva serve"},
+    {"cli", "minerva run, or minerva chat"},
     {"generate", "minerva run"},
 };
 
