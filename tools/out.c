@@ -83,7 +83,8 @@ void out_flush(out_file *o) {
 static int write_failed(const out_file *o, int code) {
     int failed = EXIT_PIPE;
     if (o->error != EPIPE)
-        failed = complain(EXIT_FAILED, "cannot write to %s: %s", o->name, strerror(o->error));
+        failed = complain(o->error == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED,
+                          "cannot write to %s: %s", o->name, strerror(o->error));
     return code ? code : failed;
 }
 

@@ -5,6 +5,7 @@
  * remembered (failed), and nothing is printed then. Interface: table.h. */
 #include "table.h"
 #include <inttypes.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +135,8 @@ void table_print_row(const table *t, size_t row, table_style style, const int *w
 void table_print(const table *t, table_style style, out_file *out) {
     int width[TABLE_MAX_COLUMNS] = {0};
     const size_t n = table_rows(t);
+    if (t->failed && !out->error)
+        out->error = ENOMEM;
     if (n)
         table_widths(t, width);
     for (size_t row = 0; row < n; row++)

@@ -81,23 +81,29 @@ void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
     memcpy(job->prompt_top_logprobs + first, score->top_logprobs, job->n_top * sizeof(float));
 }
 
-/* What the row said, kept until the next call; without memory for the list there is none. */
-static void add_score(mn_session *s, const mn_job *job, const mn_score *score,
-                      mn_request_event *e) {
+/* What the row said, kept until the next call. */
+static mn_status keep_score(mn_session *s, const mn_job *job, const mn_score *score,
+                            mn_request_event *e, mn_error *err) {
     const uint32_t n = job->n_top;
-    e->logprob = score->logprob;
     int32_t *ids = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *ids);
     float *logprobs = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *logprobs);
     if (!ids || !logprobs)
-        return;
+        return mn_fail_memory(err, (n + 1ull) * sizeof *logprobs);
     memcpy(ids, score->top_ids, n * sizeof *ids);
     memcpy(logprobs, score->top_logprobs, n * sizeof *logprobs);
+    e->logprob = score->logprob;
     e->top_ids = ids;
     e->top_logprobs = logprobs;
     e->n_top = n;
+    return MN_OK;
 }
 
-void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score) {
+mn_status mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score,
+                         mn_error *err) {
+    mn_request_event said = {.logprob = NAN};
+    mn_status st = score ? keep_score(s, job, score, &said, err) : MN_OK;
+    if (st)
+        return st;
     job->last_ns = mn_now_ns();
     if (!job->first_ns)
         job->first_ns = job->last_ns;
@@ -105,8 +111,11 @@ void mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_
     mn_request_event *e = append(s, job, MN_REQUEST_TOKEN);
     e->id = token->id;
     e->finish = token->finish;
-    if (score)
-        add_score(s, job, score, e);
+    e->logprob = said.logprob;
+    e->top_ids = said.top_ids;
+    e->top_logprobs = said.top_logprobs;
+    e->n_top = said.n_top;
+    return MN_OK;
 }
 
 void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {

@@ -335,8 +335,10 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     job->n_tokens = q->n_tokens;
     job->n_drawn = q->n_drawn;
     job->mu = q->mu;
-    mn_event_token(s, job, &token, job->flags & MN_SUBMIT_LOGPROBS ? score : NULL);
-    if (token.finish)
+    const mn_score *told = job->flags & MN_SUBMIT_LOGPROBS ? score : NULL;
+    if (mn_event_token(s, job, &token, told, &why))
+        mn_job_end(s, job, MN_FINISH_FAILED, &why);
+    else if (token.finish)
         mn_job_end(s, job, token.finish, NULL);
     else
         guide_on(q, id);
