@@ -5,6 +5,7 @@
  * a user wrote is marked byte by byte on its way, so that it never becomes a special token. */
 #include "api/api.h"
 #include "text/chat/chat.h"
+#include "text/json/json.h"
 #include "text/json/scan.h"
 #include <cjson/cJSON.h>
 #include <stdatomic.h>
@@ -176,7 +177,9 @@ static mn_status last_content(const mn_chat *chat, char **out, mn_error *err) {
         *out = mn_strndup(given.ptr ? given.ptr : "", (size_t)given.len);
         return *out ? MN_OK : mn_fail_memory(err, (size_t)given.len + 1);
     }
-    cJSON *history = cJSON_ParseWithLength(chat->history.ptr, chat->history.len);
+    const char *end = NULL;
+    bool no_memory = false;
+    cJSON *history = mn_json_tree(chat->history.ptr, (size_t)chat->history.len, &end, &no_memory);
     if (!history) // it was rendered before
         return mn_fail_memory(err, (size_t)chat->history.len);
     const cJSON *last = cJSON_GetArrayItem(history, cJSON_GetArraySize(history) - 1);

@@ -269,15 +269,14 @@ static bool number_from(mn_jctx *c, mn_scan *s, mn_jval *out) {
     double real;
     if (!mn_scan_digits(s, &text))
         return false;
-    const bool plus = text.ptr[0] == '+';
-    if (!plus && is_whole(text) && mn_parse_i64(text, &whole)) {
+    if (is_whole(text) && mn_parse_i64(text, &whole)) {
         *out = mn_j_int(whole);
         return true;
     }
     const bool is_real = mn_parse_f64(text, &real);
     if (is_real && is_whole(text) && text.len > 18)
         return mn_jfail(c, "the integer %.*s has more than 64 bits", MN_STR_ARG(text));
-    if (plus || !is_real) {
+    if (!is_real) {
         s->at = at;
         return false;
     }

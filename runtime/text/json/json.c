@@ -2,6 +2,7 @@
  * tree; strings that are read from it live as long as it. For what is too large to be a tree there
  * is scan.c. */
 #include "text/json/json.h"
+#include "text/json/strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
@@ -12,7 +13,16 @@ cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memor
     errno = 0;
     cJSON *tree = cJSON_ParseWithLengthOpts(text, n, end, false);
     *no_memory = !tree && errno == ENOMEM;
-    return tree;
+    if (!tree)
+        return NULL;
+    const size_t read = (size_t)(*end - text);
+    const size_t wrong = mn_json_bad_number((mn_str){text, read});
+    if (wrong == read && mn_json_keep_last(tree))
+        return tree;
+    *no_memory = wrong == read;
+    *end = text + wrong;
+    cJSON_Delete(tree);
+    return NULL;
 }
 
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no

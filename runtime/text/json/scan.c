@@ -2,6 +2,7 @@
  * caller owns; only strings with escapes are copied, into buffers of the scan that are used again.
  * What is passed over is not checked: whoever reads inside finds what is wrong there. */
 #include "text/json/scan.h"
+#include "text/json/strict.h"
 #include <string.h>
 
 /* A byte order mark is no JSON, but editors put one in front. */
@@ -147,8 +148,10 @@ bool mn_scan_digits(mn_scan *s, mn_str *text) {
     while (p < s->end && *p && strchr("+-.eE0123456789", *p))
         p++;
     *text = (mn_str){s->at, (uint64_t)(p - s->at)};
+    if (!mn_json_number(*text))
+        return false;
     s->at = p;
-    return text->len > 0;
+    return true;
 }
 
 bool mn_scan_number(mn_scan *s, double *out) {
@@ -157,7 +160,7 @@ bool mn_scan_number(mn_scan *s, double *out) {
     int64_t whole = 0;
     if (!mn_scan_digits(s, &text))
         return false;
-    if (text.len <= 15 && text.ptr[0] != '+' && mn_parse_i64(text, &whole)) {
+    if (text.len <= 15 && mn_parse_i64(text, &whole)) {
         *out = (double)whole;
         return true;
     }

@@ -19,7 +19,7 @@ bool mn_scan_char(mn_scan *s, char c);
  * false also when memory runs out: unescaped[which].failed. */
 bool mn_scan_string(mn_scan *s, int which, mn_str *out);
 bool mn_scan_number(mn_scan *s, double *out);
-bool mn_scan_digits(mn_scan *s, mn_str *text);   /* the characters of a number */
+bool mn_scan_digits(mn_scan *s, mn_str *text);   /* a number as it is written */
 bool mn_scan_word(mn_scan *s, const char *word); /* true, false, null */
 bool mn_scan_more(mn_scan *s);                   /* something else than white space is left */
 /* How many values a list or object has; 0 if it is neither. */
