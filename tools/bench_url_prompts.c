@@ -8,6 +8,7 @@
  * send. The lines of a file belong to url_prompts (url_lines_free). */
 #include "bench_url.h"
 #include "buffer.h"
+#include "json_read.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,7 +157,13 @@ void url_requests_free(url_request *requests, size_t n) {
 /* ---- a file of requests ---------------------------------------------------------------------- */
 /* One line: the body of a request. prompt_ids, which run --prompts knows, becomes prompt. */
 static int read_line(url_prompts *p, const char *path, size_t number, const char *line, size_t n) {
-    cJSON *body = cJSON_ParseWithLength(line, n);
+    size_t length = 0;
+    const size_t bad = json_bad_number(line, n, &length);
+    cJSON *body = bad < n ? NULL : cJSON_ParseWithLength(line, n);
+    if (!json_keep_last(body)) {
+        cJSON_Delete(body);
+        return no_memory();
+    }
     if (cJSON_HasObjectItem(body, "prompt_ids"))
         cJSON_AddItemToObject(body, "prompt", cJSON_DetachItemFromObject(body, "prompt_ids"));
     const int has_prompt = cJSON_HasObjectItem(body, "prompt");

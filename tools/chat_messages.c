@@ -5,6 +5,7 @@
  * (mn_message.more), so that the template gets, and /save writes, exactly the object of the
  * file, with numbers and order unchanged. */
 #include "chat.h"
+#include "json_read.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -118,7 +119,8 @@ int messages_from_json(chat *c, const char *json) {
                 "the conversation: found no JSON object at byte %zu, expected a list of "
                 "messages",
                 (size_t)(at - json));
-        code = push_object(c, object, at, (size_t)(end - at));
+        code =
+            json_keep_last(object) ? push_object(c, object, at, (size_t)(end - at)) : no_memory();
         cJSON_Delete(object);
         at = skip_blanks(end);
         if (*at == ',')

@@ -6,6 +6,7 @@
  * (gen_free). Text becomes ids by the chat template (talk.c) or the tokeniser. Interface:
  * prompts.h. */
 #include "prompts.h"
+#include "json_read.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
@@ -253,6 +254,11 @@ static int has_nul(const char *line) {
 static int line_json(app *a, gen *g, const char *line, size_t n, const prompt_flags *flags) {
     if (strlen(line) != n || has_nul(line))
         return complain(EXIT_FAILED, "found a NUL character, expected text without one");
+    size_t length = 0;
+    const size_t at = json_bad_number(line, n, &length);
+    if (at < n)
+        return complain(EXIT_FAILED, "not valid JSON at byte %zu: found %.*s, expected a number",
+                        at, (int)(length < 40 ? length : 40), line + at);
     errno = 0; /* malloc sets it; cJSON says no more than NULL */
     cJSON *object = cJSON_ParseWithOpts(line, NULL, 1);
     if (!object && errno == ENOMEM)

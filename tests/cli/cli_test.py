@@ -726,7 +726,7 @@ def test_prompts_bad_lines():
     """A line that cannot be used is one error in the output, the others run, and the exit code says it."""
     bad = ['{"prompt":', "[]", "3", '{"prompt":1}', "{}", '{"prompt":"a","prompt_ids":[1]}', '{"prompt":"a","n":0}', '{"prompt":"a","n":1.5}',
            '{"prompt":"a","n":"1"}', '{"prompt_ids":[]}', '{"prompt_ids":[1,"a"]}', '{"prompt_ids":[-1]}', '{"prompt_ids":[1.5]}',
-           '{"prompt":"a","m":1}', '{"prompt":"a"} x', '{"prompt":"a\\u0000b"}', '{"prompt":"a","prompt":"b"}', '{"prompt_ids":{}}',
+           '{"prompt":"a","m":1}', '{"prompt":"a"} x', '{"prompt":"a","n":01}', '{"prompt":"a","n":1.}', '{"prompt":"a","temp":1e}', '{"prompt_ids":[1,-]}', '{"prompt":"a\\u0000b"}', '{"prompt":"a","prompt":"b"}', '{"prompt_ids":{}}',
            '{"prompt":"a","n":1,"max_tokens":1}', '{"prompt":"a","seed":-1}', '{"prompt":"a","seed":1.5}', '{"prompt":"a","temp":-1}',
            '{"prompt":"a","temp":"hot"}', '{"prompt":"a","stop":""}', '{"prompt":"a","stop":[1]}', '{"prompt":"a","stop":7}', '{"prompt":"a","system":1}',
            '{"prompt_ids":[1],"system":"a"}', '{"prompt_ids":[99999]}', json.dumps({"prompt_ids": [17] * 1100}), json.dumps({"prompt": "a", "stop": "b" * 2000})]
@@ -1826,6 +1826,7 @@ def test_talk_errors():
                                   ("--tools", "[", "not valid JSON at byte 1"), ("--tools", "", "found the end at byte 0"),
                                   ("--vars", "[]", "found a list, expected an object"), ("--vars", '{"tools": []}', '"tools"', "elsewhere"),
                                   ("--history", '[{"content": ""}]', "history[0]", '"role"'), ("--history", "[]]", "history", "byte 2"),
+                                  ("--vars", '{"a": 01}', "byte 6"), ("--tools", '[{"a": [1.]}]', "byte 8"), ("--history", '[{"role": "user", "a": -}]', "byte 23"),
                                   ("--history", b'["\xff"]', "UTF-8")]:
             path = put(data, "bad.json", text)
             is_error(minerva("run", "-m", model, "-p", "a", flag, path, code=1), path, *says)

@@ -274,6 +274,25 @@ def errors():
         assert status == 405 and r.getheader("Allow") == "POST"
         refused(c.post(chat, b"{"), 400, word="not JSON")
         refused(c.post(chat, b"[]"), 400, word="a list")
+        body = lambda more: json.dumps({**STORY, "max_tokens": 2}).encode()[:-1] + b", " + more + b"}"
+        for number in b"01", b"1.", b"-01", b"1.e2", b"1e", b"-", b"+1":
+            for more in b'"n": %s', b'"seed": %s', b'"logit_bias": {"5": %s}', b'"chat_template_kwargs": {"a": [%s]}':
+                refused(c.post(chat, body(more % number)), 400, word="not JSON")
+            refused(c.post("/tokenize", b'{"prompt": "a", "x": %s}' % number), 400, word="not JSON")
+        # of members with one name the last, at every level
+        answer = c.post(chat, body(b'"n": 5, "max_tokens": 9, "n": 2, "messages": [{"role": "user", "content": 3, "content": "hi"}], "max_tokens": 1'))[2]
+        assert len(answer["choices"]) == 2 and answer["usage"]["completion_tokens"] == 2, answer
+        ids = lambda text: c.post("/tokenize", b'{"messages": [{"role": "user", %s}]}' % text)[2]["tokens"]
+        assert ids(b'"content": "a", "content": "b"') == ids(b'"content": "b"') != ids(b'"content": "a"')
+        refused(c.post(chat, body(b'"n": 1, "n": "x"')), 400, "n")
+        # a schema that is no JSON, or no object, however it is passed
+        tool = lambda schema: {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}], "tool_choice": "required"}
+        for schema in "{", "[]", "3", "nonsense", '{"type": 01}', '{"maxLength": 1.}', 3, [], None, {"type": 7}, {"type": "thing"}:
+            for form in ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}, {"guided_json": schema},
+                         {"response_format": {"type": "json_object", "schema": schema}}, {"structured_outputs": {"json": schema}}, {"json_schema": schema},
+                         tool(schema)):
+                status, _, answer = c.post(chat, {**STORY, **form, "max_tokens": 1})
+                assert status == 400 or (status == 200 and schema is None), (status, form, answer)
         refused(c.post(chat, {}), 400, "messages")
         refused(c.post(chat, {**STORY, "model": "gpt-4"}), 404, "model", code="model_not_found")
         for field, value in {"temperature": "hot", "top_p": 2, "n": 0, "max_tokens": -1, "stream": "yes", "seed": 1.5, "stop": 7,

@@ -4,6 +4,7 @@
  * range is an error with the field's name, what was found and what was expected. */
 #include "serve/json.h"
 #include "json_out.h"
+#include "json_read.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -130,7 +131,8 @@ static int unexpected(json_error *e, const char *name, const cJSON *v, const cha
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* One pass before the tree is made, of which each value takes some eighty bytes: a NUL, also as an
- * escape, and the numbers of values and members. 0: the error is set. */
+ * escape, the numbers of values and members, and numbers that are none in JSON. 0: the error is
+ * set. */
 static int check_body(const char *body, size_t n, json_error *e) {
     size_t n_values = 1;
     size_t n_members = 1;
@@ -157,6 +159,13 @@ static int check_body(const char *body, size_t n, json_error *e) {
     if (n_values > MAX_VALUES)
         return json_fail(e, NULL, "the body has %zu values, expected at most %d", n_values,
                          MAX_VALUES);
+    size_t length = 0;
+    const size_t at = json_bad_number(body, n, &length);
+    if (at < n)
+        return json_fail(e, NULL,
+                         "the body is not JSON: byte %zu of %zu: found %.*s, expected a number as "
+                         "JSON writes it",
+                         at, n, (int)(length < 40 ? length : 40), body + at);
     return 1;
 }
 
@@ -221,7 +230,7 @@ cJSON *json_parse(const char *body, size_t n, json_error *e) {
                   json_found(root, found, sizeof found));
         cJSON_Delete(root);
         root = NULL;
-    } else if (!keep_digits(root, body)) {
+    } else if (!keep_digits(root, body) || !json_keep_last(root)) {
         cJSON_Delete(root);
         root = NULL;
         json_no_memory(e);

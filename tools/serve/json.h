@@ -31,8 +31,9 @@ int json_fail(json_error *e, const char *param, const char *fmt, ...)
 int json_no_memory(json_error *e);
 
 /* The body, n bytes and a NUL, as an object, freed by cJSON_Delete; NULL with the error set: no
- * JSON, no object, a NUL in a text, or more than a million values. Members of the object itself
- * that are numbers beyond 2^53 have their digits as valuestring. */
+ * JSON, no object, a NUL in a text, or more than a million values. Of members with one name the
+ * last is there, at all levels. Members of the object itself that are numbers beyond 2^53 have
+ * their digits as valuestring. */
 cJSON *json_parse(const char *body, size_t n, json_error *e);
 /* The field, or NULL where it is absent or null. */
 const cJSON *json_field(const cJSON *object, const char *name);

@@ -1,0 +1,15 @@
+/* json_read.h -- what cJSON accepts and clients do not expect: numbers that are none in JSON, and
+ * of members with one name the first. */
+#ifndef MINERVA_JSON_READ_H
+#define MINERVA_JSON_READ_H
+#include <cjson/cJSON.h>
+#include <stddef.h>
+
+/* Where the first number stands that RFC 8259 does not allow ("01", "1.", "1e"), and its length; n,
+ * and 0: there is none. What else is wrong with the text is cJSON's to say. */
+size_t json_bad_number(const char *text, size_t n, size_t *length);
+
+/* In all objects of the tree: of members with one name the last stays, in the place of the first,
+ * as in Python and JavaScript. 0: out of memory. */
+int json_keep_last(cJSON *tree);
+#endif
