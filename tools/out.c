@@ -8,6 +8,7 @@
 #include "codeset.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,20 @@ int out_open(out_target *t, const char *path) {
     return complain(EXIT_FAILED, "cannot write to %s: %s", path, strerror(errno ? errno : ENOMEM));
 }
 
+/* Makes the new name last: a rename is a change of the folder. A folder that cannot be read, or a
+ * file system that syncs none, is no error. 0: it failed, errno says why. */
+static int sync_folder(const char *path) {
+    char *copy = strdup(path);
+    const int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    const int ok = fd >= 0 ? fsync(fd) == 0 || errno == EINVAL : errno == EACCES;
+    const int e = errno;
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    errno = e;
+    return ok;
+}
+
 int out_commit(out_target *t, int code) {
     if (t->out.f == stdout)
         return out_finish(&t->out, code);
@@ -164,6 +179,8 @@ int out_commit(out_target *t, int code) {
     if (fclose(t->out.f) != 0)
         remember(&t->out);
     if (t->temp && code == 0 && !t->out.error && rename(t->temp, t->path) != 0)
+        remember(&t->out);
+    else if (t->temp && code == 0 && !t->out.error && !sync_folder(t->path))
         remember(&t->out);
     if (t->temp && (code != 0 || t->out.error))
         unlink(t->temp);

@@ -130,6 +130,23 @@ static mn_status give_name(mn_output *f, mn_error *err) {
     return MN_OK;
 }
 
+/* Makes the file's new name last: a rename and a link are changes of their folder. EINVAL: the file
+ * system syncs no folders; EACCES: this user may write to it, not read it. */
+static mn_status sync_folder(const char *path, mn_error *err) {
+    char *folder = folder_of(path);
+    if (!folder)
+        return mn_fail_memory(err, strlen(path));
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool failed = fd >= 0 ? fsync(fd) && errno != EINVAL : errno != EACCES;
+    mn_status status = MN_OK;
+    if (failed)
+        status = fail_errno(err, folder, "cannot sync the folder");
+    if (fd >= 0)
+        close(fd);
+    mn_free(folder);
+    return status;
+}
+
 mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err) {
     if (!status && fsync(f->fd) && errno != EINVAL)
         status = fail_errno(err, f->path, "cannot write");
@@ -140,5 +157,5 @@ mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err) {
     if (status && f->temp)
         unlink(f->temp);
     mn_free(f->temp);
-    return status;
+    return status ? status : sync_folder(f->path, err);
 }

@@ -15,6 +15,7 @@ typedef struct {
 mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output *out,
                          mn_error *err);
 mn_status mn_output_put(mn_output *f, const void *data, uint64_t bytes, mn_error *err);
-/* status MN_OK: synced and given its name. Else thrown away, and the status is returned. */
+/* status MN_OK: synced and given its name, and its folder is synced: an error of that alone leaves
+ * the file where it is. Else thrown away, and the status is returned. */
 mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err);
 #endif
