@@ -6,6 +6,7 @@
  * turn is computed from all messages. Messages: chat_messages.c; commands: chat_commands.c;
  * lines: line.c. */
 #include "chat.h"
+#include "json_read.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +29,9 @@ const arg_row chat_rows[CHAT_ROWS] = {
 /* ---- answers --------------------------------------------------------------------------------- */
 /* Adds the arguments of a call: JSON as it is, any other text as a string. 0: out of memory. */
 static int add_arguments(cJSON *function, const char *args) {
-    cJSON *read = cJSON_ParseWithOpts(args, NULL, 1);
+    size_t length = 0;
+    json_bad_number(args, strlen(args), &length);
+    cJSON *read = length ? NULL : cJSON_ParseWithOpts(args, NULL, 1);
     const cJSON *added = read ? cJSON_AddRawToObject(function, "arguments", args)
                               : cJSON_AddStringToObject(function, "arguments", args);
     cJSON_Delete(read);

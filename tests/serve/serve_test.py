@@ -293,6 +293,9 @@ def errors():
                          tool(schema)):
                 status, _, answer = c.post(chat, {**STORY, **form, "max_tokens": 1})
                 assert status == 400 or (status == 200 and schema is None), (status, form, answer)
+        for schema in "{", "{}", 3, [], [1], True:
+            for more in {}, {"tool_choice": "none"}, {"tool_choice": "required"}:
+                refused(c.post(chat, {**STORY, **tool(schema), "tool_choice": "auto", **more}), 400, "tools", "tools[0].function.parameters")
         refused(c.post(chat, {}), 400, "messages")
         refused(c.post(chat, {**STORY, "model": "gpt-4"}), 404, "model", code="model_not_found")
         for field, value in {"temperature": "hot", "top_p": 2, "n": 0, "max_tokens": -1, "stream": "yes", "seed": 1.5, "stop": 7,

@@ -235,6 +235,13 @@ static int check_tools(const cJSON *tools, json_error *e) {
                              i, word ? word : "no text");
         if (!name_of(tool))
             return json_fail(e, "tools", "tools[%d]: expected a function with its name", i);
+        const cJSON *parameters = json_field(json_field(tool, "function"), "parameters");
+        char found[80];
+        if (parameters && !cJSON_IsObject(parameters))
+            return json_fail(e, "tools",
+                             "tools[%d].function.parameters: found %s, expected a JSON schema as "
+                             "an object",
+                             i, json_found(parameters, found, sizeof found));
         i++;
     }
     return 1;
