@@ -25,7 +25,7 @@ struct mn_runtime {
     void (*log)(void *arg, int32_t level, const char *message);
     int32_t (*progress)(void *arg, float done, const char *what);
     pthread_mutex_t progress_lock; /* recursive: held while progress runs, one at a time */
-    float progress_done;           /* what a session that is being created reported last */
+    _Atomic float progress_done;   /* what a session that is being created reported last */
     void (*stuck)(void *arg, const mn_plugin_call *call); /* mn_runtime_params has its contract */
     void *callback_arg;
 };

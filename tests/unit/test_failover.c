@@ -3,6 +3,7 @@
 #include "api/api.h"
 #include "flaky.h"
 #include "registry/internal.h"
+#include <stdatomic.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -13,7 +14,8 @@ static mn_model *model;
 
 /* ---- the log --------------------------------------------------------------------------------- */
 static char log_text[2048];
-static uint32_t n_warnings, n_attempts; /* attempts to open a lost device that failed */
+static atomic_uint n_warnings; /* from the threads that watch calls, too */
+static uint32_t n_attempts;    /* attempts to open a lost device that failed */
 static void keep_log(void *arg, int32_t level, const char *msg) {
     (void)arg;
     if (level == MN_LOG_INFO && strstr(msg, " is still lost: "))

@@ -243,9 +243,9 @@ static void harmony(void **state) {
     mn_channels c = mn_channels_of(tok);
     mn_channels_prompt(&c, (int32_t[]){10, 5}, 2); /* "<|start|>assistant" */
     parts(&c, "HHHTTHHHHHHAA", (int32_t[]){11, 1, 12, 4, 4, 13, 10, 5, 11, 0, 12, 4, 1});
-    /* a message without a channel is the answer; "commentary to=..." is not */
+    /* a message without a channel is the answer, and so is a preamble: commentary to nobody */
     c = mn_channels_of(tok);
-    parts(&c, "AHHHAHHHHHHHHT", (int32_t[]){4, 10, 5, 12, 0, 13, 10, 5, 11, 2, 3, 6, 12, 4});
+    parts(&c, "AHHHAHHHHHHHHA", (int32_t[]){4, 10, 5, 12, 0, 13, 10, 5, 11, 2, 3, 6, 12, 4});
     c = mn_channels_of(tok); /* a name that only begins like final */
     parts(&c, "HHHHT", (int32_t[]){11, 0, 4, 12, 4});
     uint32_t n = 0;
