@@ -16,7 +16,7 @@ static void test_numbers(void **state) {
     static const char *const good[] = {"0", "-0", "10", "0.5", "1e5", "1E+05", "-1.0e-10", "1e999"};
     static const char *const bad[] = {"01", "-01", "1.", "1.e5", "-.5", "1e", "1e+", "00", "0e"};
     char text[80];
-    mn_error err;
+    mn_error err = MN_ERROR_INIT;
     cJSON *tree = NULL;
     double value = 0;
     for (size_t i = 0; i < MN_COUNT(good); i++) {
@@ -44,7 +44,7 @@ static void test_members(void **state) {
         {"{\"x\":[{\"a\":1,\"a\":{\"b\":1,\"b\":2}}]}", "{\"x\":[{\"a\":{\"b\":2}}]}"},
         {"{\"a\":1,\"A\":2,\"\":3,\"\":4}", "{\"a\":1,\"A\":2,\"\":4}"},
     };
-    mn_error err;
+    mn_error err = MN_ERROR_INIT;
     for (size_t i = 0; i < MN_COUNT(cases); i++) {
         cJSON *tree = NULL;
         assert_int_equal(mn_json_parse(str(cases[i][0]), "x.json", &tree, &err), MN_OK);
@@ -60,7 +60,7 @@ static void test_memory(void **state) {
     (void)state;
     mn_status st = MN_OUT_OF_MEMORY;
     for (int64_t k = 1; st == MN_OUT_OF_MEMORY && k < 100; k++) {
-        mn_error err;
+        mn_error err = MN_ERROR_INIT;
         cJSON *tree = NULL;
         mn_alloc_fail_once(k);
         st = mn_json_parse(str("{\"a\":1,\"b\":{\"c\":1,\"c\":2},\"a\":3}"), "x.json", &tree, &err);

@@ -53,7 +53,7 @@ static mn_status write_file(const char *path, bool force, char fail, mn_error *e
 
 static void test_order(void **state) {
     const char *path = unit_path(*state, "m.gguf");
-    mn_error err;
+    mn_error err = MN_ERROR_INIT;
     assert_int_equal(write_file(path, false, 0, &err), MN_OK);
     assert_string_equal(calls, "fnd");
     assert_int_equal(write_file(path, true, 0, &err), MN_OK);
@@ -64,7 +64,7 @@ static void test_order(void **state) {
 /* In the folder of the process: its name is ".". */
 static void test_bare_name(void **state) {
     char *before = getcwd(NULL, 0);
-    mn_error err;
+    mn_error err = MN_ERROR_INIT;
     assert_non_null(before);
     assert_int_equal(chdir(*state), 0);
     const mn_status st = write_file("bare.gguf", false, 0, &err);
@@ -78,7 +78,7 @@ static void test_bare_name(void **state) {
 
 static void test_failures(void **state) {
     const char *path = unit_path(*state, "failed.gguf");
-    mn_error err;
+    mn_error err = MN_ERROR_INIT;
     assert_int_equal(write_file(path, false, 'f', &err), MN_IO_ERROR);
     assert_non_null(strstr(err.msg, "failed.gguf"));
     assert_string_equal(calls, "f");
