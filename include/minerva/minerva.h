@@ -845,7 +845,7 @@ typedef struct {
     uint64_t beat_ms;
     uint64_t n_drafted, n_accepted, n_verifying; /* as in mn_session_stats */
     uint64_t n_forced;                           /* likewise */
-    /* time of steps for their constraints: of all, and the most of one */
+    /* processor time of the thread that steps for constraints: of all steps, the most of one */
     uint64_t forms_ns, forms_most_ns;
 } mn_session_load;
 /* Any thread; does not wait for a step.

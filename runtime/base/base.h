@@ -221,6 +221,8 @@ void mn_log(int32_t level, const char *fmt, ...) MN_PRINTF(2, 3);
 
 /* ---- clock.c --------------------------------------------------------------------------------- */
 uint64_t mn_now_ns(void); /* monotonic */
+/* processor time of the calling thread; 0: unknown */
+uint64_t mn_thread_ns(void);
 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 /* for tables and digests of our own; not for security */

@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
 #include <immintrin.h>
@@ -200,18 +199,11 @@ static void await_done(mn_pool *p) {
 
 /* ---- how many threads a team has ------------------------------------------------------------- */
 
-static uint64_t time_of_thread(void) {
-    struct timespec t;
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t))
-        return 0;
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* From here on the thread does not sleep by its own will. Returns what it lost since the last
  * look. */
 static uint64_t look(pool_worker *w) {
     const uint64_t now = mn_now_ns();
-    const uint64_t had = time_of_thread();
+    const uint64_t had = mn_thread_ns();
     const uint64_t passed = now - w->looked_ns;
     const uint64_t own = had - w->had_ns;
     w->looked_ns = now;

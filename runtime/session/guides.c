@@ -64,9 +64,11 @@ static void catch_up(void *arg, uint32_t i) {
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
+/* Processor time of the thread that steps: it has its part of all work, and what it waits for other
+ * programs, or for a pool that computes, is not the grammars'. */
 static void count_time(mn_session *s, uint64_t since_ns) {
     mn_form_time *t = &s->forms;
-    const uint64_t ns = mn_now_ns() - since_ns;
+    const uint64_t ns = mn_thread_ns() - since_ns;
     t->step_ns += ns;
     t->all_ns += ns;
     t->most_ns = MN_MAX(t->most_ns, t->step_ns);
@@ -105,7 +107,7 @@ static void catch_up_late(mn_session *s, uint32_t n_late) {
 }
 
 void mn_guides_catch_up(mn_session *s) {
-    const uint64_t start_ns = mn_now_ns();
+    const uint64_t start_ns = mn_thread_ns();
     uint32_t n = 0;
     uint32_t n_late = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -120,7 +122,7 @@ void mn_guides_catch_up(mn_session *s) {
     if (!n && !n_late)
         return;
     share(s, n, catch_up, s->guided);
-    if (n_late && s->forms.step_ns + mn_now_ns() - start_ns < LATE_NS)
+    if (n_late && s->forms.step_ns + mn_thread_ns() - start_ns < LATE_NS)
         catch_up_late(s, n_late);
     count_time(s, start_ns);
 }
@@ -131,7 +133,7 @@ static void follow(void *arg, uint32_t i) {
 }
 
 void mn_guides_follow(mn_session *s, uint32_t n) {
-    const uint64_t start_ns = mn_now_ns();
+    const uint64_t start_ns = mn_thread_ns();
     share(s, n, follow, s->guided);
     if (n)
         count_time(s, start_ns);
@@ -194,7 +196,7 @@ mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t 
     if (lo >= hi)
         return MN_OK;
     row_work w = {s, outs + lo, lo};
-    const uint64_t start_ns = mn_now_ns();
+    const uint64_t start_ns = mn_thread_ns();
     share(s, hi - lo, write_row, &w);
     count_time(s, start_ns);
     return mn_engine_write_masks(s->engine, lo, hi - lo, m->rows + (size_t)lo * m->n_words, err);

@@ -195,8 +195,8 @@ typedef struct {
     uint64_t n_finished[6];
 } mn_serving;
 
-/* What constraints take of the time of steps: since the last step was complete; of all steps, and
- * the most of one. */
+/* What constraints take of the processor time of the thread that steps: since the last step was
+ * complete; of all steps, and the most of one. */
 typedef struct {
     uint64_t step_ns, all_ns, most_ns;
     uint32_t first; /* the turn that may be the next one to take long */

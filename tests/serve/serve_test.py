@@ -229,6 +229,7 @@ def endpoints():
             streamed = "".join(x["choices"][0]["delta"].get("content") or "" for x in c.stream(**ask, stop=[stop]))
             assert streamed == want, (stop, streamed)
         assert until(lambda: metric(s, "forced_tokens_total")) > 10  # with the engine's next beat
+        assert 0 < metric(s, "form_seconds_step_max") <= metric(s, "form_seconds_total")
         # metrics
         assert metric(s, "generation_tokens_total") > 40 and until(lambda: metric(s, "num_requests_running") == 0)
         assert metric(s, "time_to_first_token_seconds_count") > 5

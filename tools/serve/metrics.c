@@ -93,7 +93,7 @@ void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const ch
         {"forced_tokens_total", "counter",
          "Tokens that a constraint left no choice about, without a step each.",
          (double)now->n_forced},
-        {"form_seconds_total", "counter", "Time of steps for the forms of answers.",
+        {"form_seconds_total", "counter", "Processor time of steps for the forms of answers.",
          (double)now->forms_ns * 1e-9},
         {"form_seconds_step_max", "gauge", "The most of one step, since its engine was started.",
          (double)now->forms_most_ns * 1e-9},
