@@ -234,7 +234,8 @@ static mn_gexpr *negation(mn_gschema *c, const cJSON *s) {
     return all ? value(c, all) : NULL;
 }
 
-/* Alternatives that cannot be enforced are left out as long as another one remains. */
+/* Alternatives that cannot be enforced are left out as long as another one remains. Work that is
+ * used up is not theirs: nothing can be made any more. */
 static mn_gexpr *any_of(mn_gschema *c, const cJSON *s, const char *key) {
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const cJSON *part = NULL;
@@ -249,7 +250,7 @@ static mn_gexpr *any_of(mn_gschema *c, const cJSON *s, const char *key) {
         snprintf(name, sizeof name, "%d", i++);
         mn_gexpr *x = alternative(c, s, key, part, name);
         memcpy(c->path, path, PATH);
-        if (!x && c->b->status == MN_UNSUPPORTED) {
+        if (!x && c->b->status == MN_UNSUPPORTED && !c->b->budget.over) {
             refused = c->b->status;
             c->b->status = MN_OK;
             mn_gschema_warn(c, key, c->b->err->msg);

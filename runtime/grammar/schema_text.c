@@ -172,7 +172,8 @@ bool mn_gschema_allows_string(mn_gschema *c, const cJSON *s, const char *string)
 /* Where the lengths take too many states, shorter strings may do. */
 static mn_gexpr *cut_or_shorter(mn_gschema *c, mn_gcut *cut) {
     mn_gexpr *x = mn_gx_cut(c->b, cut);
-    if (x || c->b->status != MN_UNSUPPORTED || cut->max <= SHORT || cut->min > SHORT)
+    if (x || c->b->status != MN_UNSUPPORTED || c->b->budget.over || cut->max <= SHORT ||
+        cut->min > SHORT)
         return x;
     c->b->status = MN_OK;
     mn_gschema_warn(c, "maxLength", "strings end after 64 characters");

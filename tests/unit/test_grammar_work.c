@@ -66,6 +66,11 @@ static const struct {
     {MN_GRAMMAR_REGEX, false, "(\\p{L}|\\p{Lu}|\\p{Ll}|\\p{Lo}){700}x", "regular expression"},
     {MN_GRAMMAR_SCHEMA, false, "{\"pattern\":\"^(a|b)*a(a|b){18}c$\",\"maxLength\":500}",
      "schema, #: "},
+    /* nothing can be made of the second alternative either */
+    {MN_GRAMMAR_SCHEMA, false,
+     "{\"anyOf\":[{\"type\":\"string\",\"pattern\":\"(((a?b?){90}c?){90}d?){20}e\","
+     "\"maxLength\":500},{\"anyOf\":[{\"type\":\"string\"}]}]}",
+     "takes too much work to compile"},
 };
 
 /* Random tokens until one is refused for its work, with as much as a text may take. */
