@@ -5,6 +5,22 @@
 #include <math.h>
 #include <string.h>
 
+/* Room for the scores of the tokens of a step: each has its id and MN_MAX_TOP_LOGPROBS others. */
+enum { SCORE_ROOM = MN_MAX_TOP_LOGPROBS + 1 };
+static mn_status reserve_scores(mn_session *s, mn_error *err) {
+    mn_serving *v = &s->serve;
+    const size_t n = (size_t)s->n_outputs * SCORE_ROOM;
+    if (v->score_ids)
+        return MN_OK;
+    v->score_ids = mn_arena_alloc(&v->data, n, sizeof *v->score_ids);
+    v->score_logprobs = mn_arena_alloc(&v->data, n, sizeof *v->score_logprobs);
+    v->n_scores = 0;
+    if (v->score_ids && v->score_logprobs)
+        return MN_OK;
+    v->score_ids = NULL;
+    return mn_fail_memory(err, n * sizeof *v->score_ids);
+}
+
 mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err) {
     mn_serving *v = &s->serve;
     void *list = v->events;
@@ -12,13 +28,14 @@ mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err) {
     if (!mn_grow(&list, &v->cap_events, want, sizeof *v->events))
         return mn_fail_memory(err, want * sizeof *v->events);
     v->events = list;
-    return MN_OK;
+    return v->n_events ? MN_OK : reserve_scores(s, err);
 }
 
 void mn_serving_clear(mn_session *s) {
     mn_serving *v = &s->serve;
     v->n_events = 0;
     mn_arena_free(&v->data);
+    v->score_ids = NULL;
     while (v->ended) {
         mn_job *job = v->ended;
         v->ended = job->next;
@@ -85,10 +102,15 @@ void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
 static mn_status keep_score(mn_session *s, const mn_job *job, const mn_score *score,
                             mn_request_event *e, mn_error *err) {
     const uint32_t n = job->n_top;
-    int32_t *ids = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *ids);
-    float *logprobs = mn_arena_alloc(&s->serve.data, n + 1ull, sizeof *logprobs);
+    mn_serving *v = &s->serve;
+    const bool has_room = v->score_ids && v->n_scores < s->n_outputs;
+    const size_t at = (size_t)v->n_scores * SCORE_ROOM;
+    int32_t *ids = has_room ? v->score_ids + at : mn_arena_alloc(&v->data, SCORE_ROOM, sizeof *ids);
+    float *logprobs =
+        has_room ? v->score_logprobs + at : mn_arena_alloc(&v->data, SCORE_ROOM, sizeof *logprobs);
     if (!ids || !logprobs)
-        return mn_fail_memory(err, (n + 1ull) * sizeof *logprobs);
+        return mn_fail_memory(err, SCORE_ROOM * sizeof *logprobs);
+    v->n_scores += has_room;
     memcpy(ids, score->top_ids, n * sizeof *ids);
     memcpy(logprobs, score->top_logprobs, n * sizeof *logprobs);
     e->logprob = score->logprob;

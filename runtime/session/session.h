@@ -192,6 +192,10 @@ typedef struct {
     mn_request_event *events;
     size_t n_events, cap_events;
     mn_arena data; /* what events point to */
+    /* in data: room for the scores of a step; n_scores tokens have theirs. NULL: none yet */
+    int32_t *score_ids;
+    float *score_logprobs;
+    uint32_t n_scores;
     uint64_t n_finished[6];
 } mn_serving;
 
