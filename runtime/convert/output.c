@@ -81,15 +81,16 @@ mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output
                        path);
     if (there && !force)
         return mn_fail(err, MN_IO_ERROR, "%s: is there already; --force replaces it", path);
-    char *folder = folder_of(path);
-    if (!folder)
+    out->folder = folder_of(path);
+    if (!out->folder)
         return mn_fail_memory(err, strlen(path));
-    mn_status status = check_room(path, folder, bytes, err);
+    mn_status status = check_room(path, out->folder, bytes, err);
     if (!status)
-        status = open_temp(out, folder, err);
-    mn_free(folder);
-    if (status)
+        status = open_temp(out, out->folder, err);
+    if (status) {
         mn_free(out->temp);
+        mn_free(out->folder);
+    }
     return status;
 }
 
@@ -132,10 +133,7 @@ static mn_status give_name(mn_output *f, mn_error *err) {
 
 /* Makes the file's new name last: a rename and a link are changes of their folder. EINVAL: the file
  * system syncs no folders; EACCES: this user may write to it, not read it. */
-static mn_status sync_folder(const char *path, mn_error *err) {
-    char *folder = folder_of(path);
-    if (!folder)
-        return mn_fail_memory(err, strlen(path));
+static mn_status sync_folder(const char *folder, mn_error *err) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool failed = fd >= 0 ? fsync(fd) && errno != EINVAL : errno != EACCES;
     mn_status status = MN_OK;
@@ -143,7 +141,6 @@ static mn_status sync_folder(const char *path, mn_error *err) {
         status = fail_errno(err, folder, "cannot sync the folder");
     if (fd >= 0)
         close(fd);
-    mn_free(folder);
     return status;
 }
 
@@ -157,5 +154,8 @@ mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err) {
     if (status && f->temp)
         unlink(f->temp);
     mn_free(f->temp);
-    return status ? status : sync_folder(f->path, err);
+    if (!status)
+        status = sync_folder(f->folder, err);
+    mn_free(f->folder);
+    return status;
 }

@@ -6,6 +6,7 @@
 typedef struct {
     const char *path; /* the caller's, until mn_output_close */
     char *temp;       /* NULL: the file has no name yet, and goes with the process */
+    char *folder;     /* that holds path: after the rename nothing may lack memory */
     int fd;
     bool force;
 } mn_output;
