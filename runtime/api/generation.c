@@ -94,25 +94,11 @@ static void complain(const mn_model *m, int i, const char *where, const mn_text 
            i == PENALTY ? "no penalty is used" : instead);
 }
 
-/* The last of several, as Python reads it. */
-static const cJSON *last_of(const mn_model *m, const cJSON *json, const char *key) {
-    const cJSON *found = NULL;
-    const cJSON *v;
-    cJSON_ArrayForEach(v, json) {
-        if (strcmp(v->string, key))
-            continue;
-        if (found)
-            mn_log(MN_LOG_WARN, "%s: " GENERATION ": key '%s' is there twice: the last one counts",
-                   m->canonical->path, key);
-        found = v;
-    }
-    return cJSON_IsNull(found) ? NULL : found;
-}
-
 /* What the files say under key i; NAN: nothing, or nothing of use, which is warned of. */
 static double said(const mn_model *m, const cJSON *generation, int i) {
     const mn_sampling_key *k = &mn_sampling_keys[i];
-    const cJSON *v = last_of(m, generation, k->json);
+    const cJSON *given = cJSON_GetObjectItemCaseSensitive(generation, k->json);
+    const cJSON *v = cJSON_IsNull(given) ? NULL : given;
     const mn_meta_entry *e = v ? NULL : mn_meta_find(&m->canonical->meta, k->key);
     mn_text found = {0};
     mn_text where = {0};
