@@ -56,7 +56,7 @@ def test_opencl_says():
 
 
 def test_opencl_none():
-    """Without a loader the plugin has one line that says so; a model runs elsewhere, and the line that names the device has the reason."""
+    """Without a loader the plugin has one line that says so; a model runs elsewhere. The start that probes the plugin gives the reason, later ones do not."""
     e = golden()
     with scratch() as temp:
         env = environment(temp, "good")
@@ -66,10 +66,11 @@ def test_opencl_none():
         words = "no OpenCL loader is installed (libOpenCL.so.1)"
         lines = [line for line in minerva("plugins", env=env).out.splitlines() if words in line]
         equal([line.split()[0] for line in lines], ["opencl"])
-        r = minerva("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json", "--precision", "exact", env=env)
-        equal(r.json()["ids"], e["greedy_ids"][:4])
-        equal(len(r.err.splitlines()), 1)
-        has(r.err, "opencl: " + words)
+        run = ("run", "-m", MODEL, "--prompt-ids", ",".join(map(str, e["prompt_ids"])), "-n", "4", "--temp", "0", "--json", "--precision", "exact")
+        for more, told in ((["--no-probe-cache"], True), ([], False)):
+            r = minerva(*run, *more, env=env)
+            equal(r.json()["ids"], e["greedy_ids"][:4])
+            equal((len(r.err.splitlines()), "opencl: " + words in r.err), (1, told))
 
 
 def test_opencl_idle():
