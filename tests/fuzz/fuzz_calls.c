@@ -15,9 +15,14 @@ static const char *const marks[] = {"[TOOL_CALLS]",   "<|tool_call|>", "<tool_ca
 
 /* '0' and 'a' are the first; 'b' is the tool_call's of Hermes, as it was. */
 static const char *mark_of(uint8_t c) {
+    uint8_t first = 0;
     if (c == 'b')
         return marks[2];
-    return marks[(c >= 'a' ? c - 'a' : c >= '0' ? c - '0' : c) % MN_COUNT(marks)];
+    if (c >= 'a')
+        first = 'a';
+    else if (c >= '0')
+        first = '0';
+    return marks[(uint8_t)(c - first) % MN_COUNT(marks)];
 }
 
 static const char schemas[] =
