@@ -8,7 +8,7 @@
  * send. The lines of a file belong to url_prompts (url_lines_free). */
 #include "bench_url.h"
 #include "buffer.h"
-#include "json_read.h"
+#include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * turn is computed from all messages. Messages: chat_messages.c; commands: chat_commands.c;
  * lines: line.c. */
 #include "chat.h"
-#include "json_read.h"
+#include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>

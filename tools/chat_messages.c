@@ -5,7 +5,7 @@
  * (mn_message.more), so that the template gets, and /save writes, exactly the object of the
  * file, with numbers and order unchanged. */
 #include "chat.h"
-#include "json_read.h"
+#include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * (gen_free). Text becomes ids by the chat template (talk.c) or the tokeniser. Interface:
  * prompts.h. */
 #include "prompts.h"
-#include "json_read.h"
+#include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* json_test.c -- bodies of requests: numbers that cJSON accepts and JSON does not, and members with
  * one name, of which the last counts, at all levels. */
-#include "json_read.h"
+#include "json_strict.h"
 #include "serve/json.h"
 #include <assert.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * range is an error with the field's name, what was found and what was expected. */
 #include "serve/json.h"
 #include "json_out.h"
-#include "json_read.h"
+#include "json_strict.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * tree; strings that are read from it live as long as it. For what is too large to be a tree there
  * is scan.c. */
 #include "text/json/json.h"
-#include "text/json/strict.h"
+#include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdio.h>
@@ -16,8 +16,9 @@ cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memor
     if (!tree)
         return NULL;
     const size_t read = (size_t)(*end - text);
-    const size_t wrong = mn_json_bad_number((mn_str){text, read});
-    if (wrong == read && mn_json_keep_last(tree))
+    size_t length;
+    const size_t wrong = json_bad_number(text, read, &length);
+    if (wrong == read && json_keep_last(tree))
         return tree;
     *no_memory = wrong == read;
     *end = text + wrong;

@@ -10,7 +10,7 @@ struct cJSON;
 /* cJSON's tree of text[0..n), n with its NUL if it has one; *end: behind the value, or where it is
  * wrong. cJSON says no more than NULL: *no_memory then says that an allocation failed, and nothing
  * is known about the text. Every text that the runtime makes a tree of passes here: numbers are
- * JSON's, and of members with one name the last is there, as in Python (strict.h). */
+ * JSON's, and of members with one name the last is there, as in Python (json_strict.h). */
 struct cJSON *mn_json_tree(const char *text, size_t n, const char **end, bool *no_memory);
 /* MN_BAD_FILE, with name, if it is no JSON object in UTF-8. cJSON_Delete by the caller. */
 mn_status mn_json_parse(mn_str text, const char *name, struct cJSON **out, mn_error *err);

@@ -2,7 +2,7 @@
  * caller owns; only strings with escapes are copied, into buffers of the scan that are used again.
  * What is passed over is not checked: whoever reads inside finds what is wrong there. */
 #include "text/json/scan.h"
-#include "text/json/strict.h"
+#include "json_strict.h"
 #include <string.h>
 
 /* A byte order mark is no JSON, but editors put one in front. */
@@ -148,7 +148,7 @@ bool mn_scan_digits(mn_scan *s, mn_str *text) {
     while (p < s->end && *p && strchr("+-.eE0123456789", *p))
         p++;
     *text = (mn_str){s->at, (uint64_t)(p - s->at)};
-    if (!mn_json_number(*text))
+    if (!json_is_number(text->ptr, (size_t)text->len))
         return false;
     s->at = p;
     return true;

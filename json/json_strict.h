@@ -1,9 +1,12 @@
-/* json_read.h -- what cJSON accepts and clients do not expect: numbers that are none in JSON, and
- * of members with one name the first. */
-#ifndef MINERVA_JSON_READ_H
-#define MINERVA_JSON_READ_H
+/* json_strict.h -- what cJSON accepts and neither RFC 8259 nor Python does: other numbers, and of
+ * members with one name the first. The functions keep no state: any thread. */
+#ifndef MINERVA_JSON_STRICT_H
+#define MINERVA_JSON_STRICT_H
 #include <cjson/cJSON.h>
 #include <stddef.h>
+
+/* Whether all n bytes are one number of RFC 8259: no "01", "1." or "+1". 1 or 0. */
+int json_is_number(const char *text, size_t n);
 
 /* Where the first number stands that RFC 8259 does not allow ("01", "1.", "1e"), and its length; n,
  * and 0: there is none. What else is wrong with the text is cJSON's to say. */

@@ -1,7 +1,7 @@
-/* strict.c -- what a JSON text may not say, and which of its members count (strict.h): cJSON reads
- * numbers by strtod and keeps all members of an object, of which it finds the first. */
-#include "text/json/strict.h"
-#include <cjson/cJSON.h>
+/* json_strict.c -- JSON that users, clients and makers of models write (json_strict.h). cJSON reads
+ * numbers by strtod and keeps all members of an object, of which it finds the first: its callers
+ * check the text and mend the tree with these. Used by runtime/text/json and by the tools. */
+#include "json_strict.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,19 +14,17 @@ static size_t count_digits(const char *s, size_t n) {
     return i;
 }
 
-/* -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? over all n bytes. */
-bool mn_json_number(mn_str text) {
-    const char *s = text.ptr;
-    const size_t n = (size_t)text.len;
+/* -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? */
+int json_is_number(const char *s, size_t n) {
     size_t at = n && s[0] == '-';
     const size_t whole = count_digits(s + at, n - at);
     if (!whole || (whole > 1 && s[at] == '0'))
-        return false;
+        return 0;
     at += whole;
     if (at < n && s[at] == '.') {
         const size_t part = count_digits(s + at + 1, n - at - 1);
         if (!part)
-            return false;
+            return 0;
         at += 1 + part;
     }
     if (at < n && (s[at] == 'e' || s[at] == 'E')) {
@@ -34,20 +32,19 @@ bool mn_json_number(mn_str text) {
         at += at < n && (s[at] == '+' || s[at] == '-');
         const size_t exponent = count_digits(s + at, n - at);
         if (!exponent)
-            return false;
+            return 0;
         at += exponent;
     }
     return at == n;
 }
 
-static bool begins_number(char c) {
+static int begins_number(char c) {
     return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.';
 }
 
-size_t mn_json_bad_number(mn_str json) {
-    const char *text = json.ptr;
-    const size_t n = (size_t)json.len;
-    bool in_string = false;
+size_t json_bad_number(const char *text, size_t n, size_t *length) {
+    int in_string = 0;
+    *length = 0;
     for (size_t i = 0; i < n; i++) {
         if (text[i] == '"')
             in_string = !in_string;
@@ -57,8 +54,10 @@ size_t mn_json_bad_number(mn_str json) {
             size_t end = i;
             while (end < n && text[end] && strchr("+-.0123456789eE", text[end]))
                 end++;
-            if (!mn_json_number((mn_str){text + i, end - i}))
+            if (!json_is_number(text + i, end - i)) {
+                *length = end - i;
                 return i;
+            }
             i = end - 1;
         }
     }
@@ -89,14 +88,14 @@ static void keep_one(cJSON *object, const member *same, size_t n) {
     cJSON_ReplaceItemViaPointer(object, same[0].item, last);
 }
 
-/* One object, by sorting: a hostile one has a million members. false: out of memory. */
-static bool keep_last_of(cJSON *object) {
+/* One object, by sorting: a hostile one has a million members. 0: out of memory. */
+static int keep_last_of(cJSON *object) {
     const size_t n = (size_t)cJSON_GetArraySize(object);
     if (n < 2)
-        return true;
-    member *list = mn_calloc(n, sizeof *list);
+        return 1;
+    member *list = malloc(n * sizeof *list);
     if (!list)
-        return false;
+        return 0;
     size_t i = 0;
     for (cJSON *item = object->child; item; item = item->next, i++)
         list[i] = (member){item, i};
@@ -106,16 +105,16 @@ static bool keep_last_of(cJSON *object) {
             to++;
         keep_one(object, list + from, to - from);
     }
-    mn_free(list);
-    return true;
+    free(list);
+    return 1;
 }
 
 /* As deep as cJSON reads: CJSON_NESTING_LIMIT. */
-bool mn_json_keep_last(cJSON *tree) {
+int json_keep_last(cJSON *tree) {
     if (cJSON_IsObject(tree) && !keep_last_of(tree))
-        return false;
+        return 0;
     for (cJSON *item = tree ? tree->child : NULL; item; item = item->next)
-        if (!mn_json_keep_last(item))
-            return false;
-    return true;
+        if (!json_keep_last(item))
+            return 0;
+    return 1;
 }
