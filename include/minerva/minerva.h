@@ -394,8 +394,8 @@ typedef struct mn_stream mn_stream;
 #define MN_STREAM_TOOLS 8u
 /* At most one call: where another one begins, the output has ended (mn_stream_stopped). */
 #define MN_STREAM_ONE_CALL 16u
-/* The output follows MN_CONSTRAINT_CALLS_ONLY: what a limit cuts before a call is known is no text.
- * */
+/* The output follows MN_CONSTRAINT_CALLS_ONLY: what a limit cuts before a call is known is not
+ * text. */
 #define MN_STREAM_CALLS_ONLY 32u
 /* What a piece of output is. */
 enum {

@@ -132,5 +132,16 @@ static int close_model(int bad) {
     mn_runtime_free(rt);
     return bad != 0;
 }
+#else
+/* A runtime with the flaky stub (flaky.h), and its demo model. */
+static void begin_world(const char *const *options) {
+    mn_error err = MN_ERROR;
+    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err))
+        fail_msg("%s", err.msg);
+}
+static void end_world(void) {
+    mn_model_free(model);
+    mn_runtime_free(rt);
+}
 #endif
 #endif

@@ -66,16 +66,6 @@ static void play(mn_session *s, served *out) {
             fail_msg("request %u: %s", i, out[i].message);
 }
 
-static void begin_world(const char *const *options) {
-    mn_error err = MN_ERROR;
-    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err))
-        fail_msg("%s", err.msg);
-}
-static void end_world(void) {
-    mn_model_free(model);
-    mn_runtime_free(rt);
-}
-
 static mn_session *serve_on(const char *name, uint32_t speculate) {
     const mn_session_params p = {
         .n_seq = 5, .n_ctx = 256, .n_batch = 48, .run_ahead = 2, .speculate = speculate};

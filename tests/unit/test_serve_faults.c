@@ -37,16 +37,6 @@ static mn_session *serve_on(const char *name) {
     return open_with(p);
 }
 
-static void begin_world(const char *const *options) {
-    mn_error err = MN_ERROR;
-    if (flaky_runtime(options, &rt, &err) || mn_model_open(rt, flaky_demo, &model, &err))
-        fail_msg("%s", err.msg);
-}
-static void end_world(void) {
-    mn_model_free(model);
-    mn_runtime_free(rt);
-}
-
 static void check_all(mn_session *s, const served *got, const served *want) {
     mn_session_load load = {.size = sizeof load};
     for (uint32_t i = 0; i < N + CHOICES - 1; i++)
