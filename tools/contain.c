@@ -85,7 +85,7 @@ void contain_tell(int fd) {
     told_fd = fd;
 }
 
-/* For whoever started this process: CONTAIN_CRASHED or CONTAIN_WROTE, and the id. */
+/* For the process that started this one: CONTAIN_CRASHED or CONTAIN_WROTE, and the id. */
 static void tell_plugin(char what, const char *id) {
     char words[128] = {what};
     size_t n = 1;

@@ -352,7 +352,7 @@ static mn_status check_types(const mn_model *m, const mn_model_graph *g, mn_erro
     return MN_OK;
 }
 
-/* Once, whatever graphs are built of the model. */
+/* Once per model, for all its graphs. */
 static void tell_unused(mn_model *m, const mn_model_graph *g) {
     if (g->remark && !m->told_unused)
         mn_log(MN_LOG_WARN, "%s: %s", m->canonical->path, g->remark);

@@ -18,7 +18,7 @@
 struct mn_stream {
     mn_detokenizer *d;
     mn_channels channels;
-    mn_think_tags spelled;
+    mn_think_tags tags;
     mn_calls calls; /* written as text, or messages of Harmony */
     mn_thought thought;
     cJSON *tools;     /* of the request; NULL: not given, or not needed */
@@ -32,7 +32,7 @@ struct mn_stream {
     bool calls_only;            /* MN_STREAM_CALLS_ONLY */
     bool full;                  /* one_call, and another one began */
     bool cut;                   /* mn_stream_cut */
-    bool trim;                  /* white space after </think> belongs to nobody */
+    bool trim;                  /* white space after </think> is part of no text */
     bool plain;                 /* no parts: all that is pushed is the answer */
     bool pushed;                /* an id, or the end: stop strings come too late */
     uint32_t n_pushed, n_least; /* ids; stop strings end the answer from n_least on */
@@ -64,7 +64,7 @@ mn_status mn_stream_create(const mn_model *m, uint32_t flags, mn_stream **out, m
     s->one_call = flags & MN_STREAM_ONE_CALL;
     s->calls_only = flags & MN_STREAM_CALLS_ONLY;
     if (m->spells_thinking && !has_channels && !s->plain)
-        s->spelled.state = MN_THINK_BEGIN;
+        s->tags.state = MN_THINK_BEGIN;
     st = mn_detokenizer_create(m->tokenizer, how, &s->d, err);
     if (st)
         mn_free(s);
@@ -77,7 +77,7 @@ void mn_stream_free(mn_stream *s) {
     if (!s)
         return;
     mn_detokenizer_free(s->d);
-    mn_think_tags_free(&s->spelled);
+    mn_think_tags_free(&s->tags);
     mn_calls_free(&s->calls);
     mn_thought_free(&s->thought);
     cJSON_Delete(s->tools);
@@ -170,12 +170,12 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
         return;
     mn_channels_prompt(&s->channels, ids, n);
     const char *mark = mn_call_family_prompt(s->calls.family);
-    if (s->spelled.state == MN_THINK_OFF && !mark)
+    if (s->tags.state == MN_THINK_OFF && !mark)
         return;
     const bool read = end_of_prompt(s->channels.tok, ids, n, &end) && end.len;
     const mn_str text = {end.ptr, end.len};
-    if (read && s->spelled.state != MN_THINK_OFF)
-        mn_think_tags_prompt(&s->spelled, text);
+    if (read && s->tags.state != MN_THINK_OFF)
+        mn_think_tags_prompt(&s->tags, text);
     const mn_str last = n ? mn_tokenizer_piece(s->channels.tok, ids[n - 1]) : (mn_str){NULL, 0};
     if (mark && ((last.ptr && mn_str_is(last, mark)) || (read && mn_str_ends(text, mark))))
         mn_calls_prompted(&s->calls);
@@ -200,7 +200,7 @@ mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_
     const bool is_open = c->part != MN_CHANNEL_ANSWER;
     const bool harmony = is_open && c->channel >= 0 && c->message >= 0;
     const bool token = is_open && !harmony && c->end_think >= 0;
-    const bool spelled = !is_open && s->spelled.state == MN_THINK_INSIDE;
+    const bool spelled = !is_open && s->tags.state == MN_THINK_INSIDE;
     if (harmony) {
         put_control(m, c->channel, mark);
         mn_text_puts(mark, "final");
@@ -340,7 +340,7 @@ static mn_status put_spelled(mn_stream *s, bool last) {
     while (more && !st) {
         bool thinking = false;
         const bool literal = mn_calls_reading(&s->calls);
-        mn_think_tags_push(&s->spelled, &s->piece, last, literal, &thinking);
+        mn_think_tags_push(&s->tags, &s->piece, last, literal, &thinking);
         const mn_str text = {s->piece.ptr, s->piece.len};
         more = text.len > 0;
         st = thinking ? put_thinking(s, text) : put_answer(s, text);
@@ -395,7 +395,7 @@ static mn_status call_of_header(mn_stream *s) {
 
 /* s->piece, of this part of the output */
 static mn_status put_piece(mn_stream *s, mn_channel part, bool last) {
-    if (s->spelled.state != MN_THINK_OFF)
+    if (s->tags.state != MN_THINK_OFF)
         return put_spelled(s, last);
     const mn_str text = trimmed(s);
     if (part == MN_CHANNEL_THINKING)
@@ -475,7 +475,7 @@ mn_status mn_stream_finish(mn_stream *s, const mn_stream_event **events, uint32_
     if (part == MN_CHANNEL_HEADER)
         part = MN_CHANNEL_ANSWER; /* of a character that was cut before it */
     if (s->cut)
-        mn_think_tags_cut(&s->spelled);
+        mn_think_tags_cut(&s->tags);
     if (!st)
         st = put_piece(s, part, true);
     if (!st)

@@ -145,7 +145,7 @@ static uint32_t fitting(uint32_t dtype, int64_t n) {
     return MN_F16;
 }
 
-/* The type that is wanted, whatever the width of rows. */
+/* The type that is wanted, for rows of any width. */
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
     const int64_t layer = layer_of(t->name, &rest);

@@ -102,7 +102,7 @@ static void remark_output(const mn_convert_plan *p, bool needs_output, bool need
                p->model->path, p->hp.arch);
 }
 
-/* Readers take 32 and 1, whatever the keys say. */
+/* Readers assume 32 and 1 and do not read the keys. */
 static void remark_yarn(const mn_convert_plan *p) {
     const mn_hparams *h = &p->hp;
     const bool usual = !(h->rope_beta_fast < 32 || h->rope_beta_fast > 32) &&

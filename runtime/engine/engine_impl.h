@@ -61,7 +61,7 @@ typedef struct mn_transfer {
                 break;                                                                             \
     } while (0)
 
-/* The symbol values of one call: a copy, which nobody reads after it. */
+/* The symbol values of one call: a copy, which the host does not read after it. */
 typedef struct {
     int64_t value[MN_SYM_COUNT];
 } mn_values;

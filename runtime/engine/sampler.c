@@ -1,9 +1,9 @@
 /* sampler.c -- SAMPLE on another device than the last segment's, for slots whose parameters need a
  * newer contract than that device has: as a rule a CPU draws what an older plugin cannot. It draws
- * for one row at a time and keeps nothing between two of them: logits, slot and history come from
- * the device of the last segment, which has all slots; the id, the slot and the probabilities are
- * written back there, in queue order, so that whoever reads them needs not know who drew. The step
- * is over but for these writes when mn_sampler_draw returns.
+ * for one row at a time and keeps nothing between two of them. Logits, slot and history come from
+ * the device of the last segment, which has all slots. The id, the slot and the probabilities are
+ * written back there, in queue order, so that their readers need not know which device drew. When
+ * mn_sampler_draw returns, only these writes of the step are outstanding.
  *
  * Owned by the engine. The device is one of the placement's offers, open as long as that lives. */
 #include "engine/engine_impl.h"

@@ -2,7 +2,7 @@
  * (symbols, inputs, state), the architecture's own part (arch_*.c), the check and the digest at the
  * end.
  *
- * An mn_model_graph owns its arrays, names and constants, which end in pages that nobody can write;
+ * An mn_model_graph owns its arrays, names and constants, which end in read-only pages;
  * its weights point into the canonical model, which outlives it. While it is built the first
  * failure is kept in g->status and every later append does nothing, so that builders need no checks
  * between two calls. */

@@ -306,7 +306,7 @@ static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured
     return false;
 }
 
-/* Weights and rows for d, which nobody can write. NULL = out of memory. */
+/* Weights and rows for d, read-only. NULL = out of memory. */
 static mn_sealed *make_fill(mn_small_device *d) {
     mn_sealed *s = mn_sealed_open(d->fill_bytes);
     if (!s)

@@ -55,7 +55,7 @@ void mn_put_hello(mn_text *to, const mn_ranks_params *p) {
     mn_put(to, &p->seat, sizeof p->seat);
 }
 
-/* Texts end, whatever the other side says. */
+/* Texts end with NUL, also if the other side sent none. */
 static void take_seat(mn_reader *in, mn_rank_seat *seat) {
     mn_take(in, seat, sizeof *seat);
     seat->machine[sizeof seat->machine - 1] = 0;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A plugin says so many lines in a span of time; the rest is counted, and told with the next span.
- * What is for debugging is not limited: nobody sees it who did not ask. */
+ * Lines for debugging are not limited: only users who ask for them see them. */
 static bool may_log(mn_plugin_host *host) {
     enum { LINES = 40 };
     const uint64_t span_ns = UINT64_C(10000000000);

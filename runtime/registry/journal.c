@@ -212,7 +212,7 @@ static void tell(const mn_services *services, const mn_plugin_record *rec, const
 }
 
 /* One write is enough: nothing that such a plugin computes, and nothing that others compute beside
- * it, can be trusted. Not opened, whatever else it brings. */
+ * it, can be trusted. Not opened, also if it has other parts. */
 static bool reject_writer(mn_plugin_record *rec, const mn_past *past, mn_str id) {
     return mn_plugin_reject(rec, MN_RECORD_SET_ASIDE,
                             "it wrote into memory that it was given as const: %s; it is tried "

@@ -438,7 +438,7 @@ void mn_serving_clear(mn_session *s); /* of the last call, with the jobs that ha
 void mn_event_prompt(mn_session *s, mn_job *job);
 /* How far the prompts are that are being computed, of the jobs that ask for it. There is room. */
 void mn_events_progress(mn_session *s);
-/* score: of the id; NULL: nobody asked. MN_OUT_OF_MEMORY: there is no event, the job is to end. */
+/* score: of the id; NULL: not asked for. MN_OUT_OF_MEMORY: there is no event, the job is to end. */
 mn_status mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score,
                          mn_error *err);
 /* Keeps what a row told of the prompt's token `at`. */

@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* They take the place of the C library's, whatever the build hides. */
+/* They take the place of the C library's functions, so they are visible in every build. */
 #pragma GCC visibility push(default)
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
@@ -92,7 +92,7 @@ int posix_memalign(void **p, size_t align, size_t n) {
     return 0;
 }
 
-/* Both names of the call, whatever the width of off_t. */
+/* Both names of the call: off_t of 32 and of 64 bits. */
 static void *map(void *at, size_t n, int prot, int flags, int fd, int64_t offset) {
     if (fails())
         return MAP_FAILED;

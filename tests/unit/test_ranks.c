@@ -163,7 +163,7 @@ static mn_ranks_params meeting_of(uint32_t rank, uint32_t port) {
     return p;
 }
 
-/* Where nobody listens. */
+/* A free port of the loopback address. */
 static struct sockaddr_in free_address(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;

@@ -243,7 +243,7 @@ static void harmony(void **state) {
     mn_channels c = mn_channels_of(tok);
     mn_channels_prompt(&c, (int32_t[]){10, 5}, 2); /* "<|start|>assistant" */
     parts(&c, "HHHTTHHHHHHAA", (int32_t[]){11, 1, 12, 4, 4, 13, 10, 5, 11, 0, 12, 4, 1});
-    /* a message without a channel is the answer, and so is a preamble: commentary to nobody */
+    /* a message without a channel is the answer, and so is commentary without a recipient */
     c = mn_channels_of(tok);
     parts(&c, "AHHHAHHHHHHHHA", (int32_t[]){4, 10, 5, 12, 0, 13, 10, 5, 11, 2, 3, 6, 12, 4});
     c = mn_channels_of(tok); /* a name that only begins like final */

@@ -63,6 +63,6 @@ void access_log_write(const serve *s, const http_request *r) {
     put_number(&out, as_json, "total_s", r->since > 0 ? now - r->since : 0);
     buffer_z(&out, as_json ? "}\n" : "\n");
     if (!out.failed && write(STDERR_FILENO, out.p, out.n) < 0)
-        s = NULL; /* nobody reads it */
+        s = NULL; /* it is not read again */
     buffer_free(&out);
 }

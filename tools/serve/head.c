@@ -5,7 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* So many digits fit into 64 bits whatever they are. */
+/* Any number of so many digits fits into 64 bits. */
 enum { MAX_DIGITS = 18 };
 
 /* 1 for the characters of a name. */

@@ -98,7 +98,7 @@ typedef struct mn_jctx {
     mn_jbuf *out;
     mn_jval input; /* of a filter block */
     /* becomes true where a dict that is watched, or a MN_J_NONE with u.b, is written as Python
-     * does; NULL: nobody asks */
+     * does; NULL: not asked for */
     bool *printed;
 } mn_jctx;
 
