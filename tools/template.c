@@ -45,7 +45,7 @@ static int run(app *a, const app_flags *flags, const template_flags *f) {
     if (code == 0)
         code = talk_read(f->vars, &vars);
     if (code == 0 && (!source || flags->model))
-        code = app_open_model(a, flags);
+        code = app_open_text(a, flags);
     if (code == 0)
         code = render(a, source, (mn_str){vars, strlen(vars)});
     free(source);

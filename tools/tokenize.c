@@ -103,7 +103,7 @@ static int tokenize(app *a, const app_flags *flags, const tokenize_flags *f) {
         file = "-";
     if (!f->text && !file)
         return complain(EXIT_USAGE, "found no text, expected -p TEXT or --file F");
-    int code = app_open_model(a, flags);
+    int code = app_open_text(a, flags);
     if (code == 0 && file)
         code = read_all_text(file, &data, &bytes);
     if (code == 0) {
@@ -226,7 +226,7 @@ static int detokenize(app *a, const app_flags *flags, const detokenize_flags *f)
         return complain(EXIT_USAGE, "found no ids, expected some, as in minerva detokenize 1 2 3");
     int code = file ? 0 : add_words(f, &ids);
     if (code == 0)
-        code = app_open_model(a, flags);
+        code = app_open_text(a, flags);
     if (code == 0 && file)
         code = read_ids(file, &ids);
     if (code == 0)

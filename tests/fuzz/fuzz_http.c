@@ -194,7 +194,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
                                     .send_s = 10,
                                     .access = &rules[k],
                                     .set = sets[k]};
-        servers[k] = http_create(&params, &handlers);
+        http_create(&params, &handlers, &servers[k]);
         FUZZ_CHECK(servers[k]);
     }
     return 0;

@@ -159,8 +159,10 @@ void answer_computed(answer *a, generation *g, const wire_event *e) {
     if (g->index % n || a->failed)
         return;
     for (uint32_t i = g->index; i < g->index + n; i++) {
-        if (has_logprobs && a->form->prompt)
+        if (has_logprobs && a->form->prompt && !a->g[i].has_prompt) {
             a->form->prompt(a, &a->g[i], e);
+            a->g[i].has_prompt = 1;
+        }
         if (!a->g[i].id)
             generation_start(a->s, &a->g[i]);
     }

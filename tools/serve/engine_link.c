@@ -347,10 +347,13 @@ static int on_message(engine_link *l, const wire_message *m) {
     return 1;
 }
 
-/* All whole messages that have come. What cannot be read ends the engine: its state is unknown. */
+/* All whole messages that have come. What cannot be read ends the engine: its state is unknown.
+ * Where this process has no memory for them, they wait in the socket. */
 static void read_messages(engine_link *l) {
     wire_message m;
     const int filled = wire_fill(&l->in, l->fd);
+    if (filled < 0 && errno == ENOMEM)
+        return;
     int found = wire_next(&l->in, &m);
     while (found > 0 && on_message(l, &m))
         found = wire_next(&l->in, &m);

@@ -29,6 +29,7 @@ typedef struct generation {
     int call_open;    /* a whole answer: the last call's object is not closed */
     uint32_t text_at; /* characters of text so far: text_offset of completions */
     int echoed;       /* completions: the prompt's text was sent */
+    int has_prompt; /* it has the logprobs of its prompt; an engine that goes on says them again */
     uint32_t n_given; /* ids that the client has, with return_token_ids; 0: not even the prompt's */
 } generation;
 

@@ -141,20 +141,19 @@ void http_tick(http_server *s, double now) {
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* A socket that listens on host:port, or -1 with the error printed. */
-static int listen_on(const char *host, int port) {
+/* A socket that listens on host:port: 0, or the exit code with the error printed. */
+static int listen_on(const char *host, int port, int *out) {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
     struct addrinfo *found = NULL;
     char service[16];
     const int on = 1;
     snprintf(service, sizeof service, "%d", port);
     const int code = getaddrinfo(host, service, &hints, &found);
-    if (code) {
-        complain(EXIT_FAILED, "--host: found \"%s\", expected an address: %s", host,
-                 gai_strerror(code));
-        errno = code == EAI_MEMORY ? ENOMEM : 0;
-        return -1;
-    }
+    if (code == EAI_MEMORY)
+        return no_memory();
+    if (code)
+        return complain(EXIT_FAILED, "--host: found \"%s\", expected an address: %s", host,
+                        gai_strerror(code));
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -165,7 +164,8 @@ static int listen_on(const char *host, int port) {
         fd = -1;
     }
     freeaddrinfo(found);
-    return fd;
+    *out = fd;
+    return fd < 0 ? EXIT_FAILED : 0;
 }
 
 /* The library's messages, which have no other way: of debug interest only. */
@@ -214,14 +214,25 @@ static int port_of(int fd) {
     return atoi(service);
 }
 
-http_server *http_create(const http_params *params, const http_app *app) {
+/* The library says no more than NULL: memory is the reason if errno says so. The exit code. */
+static int fail_start(const http_params *params) {
+    if (errno == ENOMEM)
+        return no_memory();
+    return complain(
+        EXIT_FAILED, "cannot start HTTP%s",
+        params->tls_cert ? " with TLS: expected a certificate and the key that belongs to it" : "");
+}
+
+int http_create(const http_params *params, const http_app *app, http_server **out) {
     http_server *s = calloc(1, sizeof *s);
-    const int fd = s ? listen_on(params->host, params->port) : -1;
+    *out = NULL;
     if (!s)
-        no_memory();
-    if (fd < 0) {
+        return no_memory();
+    int fd = -1;
+    int code = listen_on(params->host, params->port, &fd);
+    if (code) {
         free(s);
-        return NULL;
+        return code;
     }
     s->params = *params;
     s->app = *app;
@@ -230,25 +241,19 @@ http_server *http_create(const http_params *params, const http_app *app) {
     s->first_id = (uint64_t)(uintptr_t)s ^ (uint64_t)getpid();
     if (getrandom(&s->first_id, sizeof s->first_id, 0) < 0)
         s->first_id ^= (uint64_t)(seconds() * 1e9);
-    errno = 0; /* malloc sets it; the library says no more than NULL */
+    errno = 0; /* malloc sets it */
     s->daemon = start(s, fd);
-    if (watch_daemon(s, s->daemon))
-        return s;
-    const int why = errno == ENOMEM ? ENOMEM : 0;
-    if (why)
-        no_memory();
-    else
-        complain(EXIT_FAILED, "cannot start HTTP%s",
-                 params->tls_cert
-                     ? " with TLS: expected a certificate and the key that belongs to it"
-                     : "");
+    if (watch_daemon(s, s->daemon)) {
+        *out = s;
+        return 0;
+    }
+    code = fail_start(params);
     if (s->daemon)
         MHD_stop_daemon(s->daemon);
     else
         close(fd);
     free(s);
-    errno = why;
-    return NULL;
+    return code;
 }
 
 int http_port(const http_server *s) {

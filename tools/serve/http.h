@@ -56,9 +56,9 @@ typedef struct {
     int set; /* of loop.h */
 } http_params;
 
-/* Listens. NULL: the error is printed, and errno is ENOMEM where memory was the reason.
- * params->access and the texts outlive the server. */
-http_server *http_create(const http_params *params, const http_app *app);
+/* Listens. 0, or the exit code with the error printed and *out NULL. params->access and the texts
+ * outlive the server. */
+int http_create(const http_params *params, const http_app *app, http_server **out);
 int http_port(const http_server *s); /* the one that it listens on */
 /* Handles what has arrived and sends what there is; then the ms after which it wants to be called
  * again, -1 = when a descriptor is ready. After each loop_wait. */

@@ -3,13 +3,13 @@
 #include "serve/http.h"
 #include "app.h"
 
-http_server *http_create(const http_params *params, const http_app *app) {
+int http_create(const http_params *params, const http_app *app, http_server **out) {
     (void)params;
     (void)app;
-    complain(EXIT_FAILED,
-             "this minerva was built without libmicrohttpd, which minerva serve needs: "
-             "install libmicrohttpd-dev and build again");
-    return NULL;
+    *out = NULL;
+    return complain(EXIT_FAILED,
+                    "this minerva was built without libmicrohttpd, which minerva serve needs: "
+                    "install libmicrohttpd-dev and build again");
 }
 
 int http_port(const http_server *s) {

@@ -11,7 +11,6 @@
 #include "serve/notify.h"
 #include "serve/relay.h"
 #include "serve/tasks.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
@@ -316,11 +315,8 @@ static int start_http(serve *s) {
                                 .send_s = SEND_S,
                                 .access = &s->access,
                                 .set = s->set};
-    errno = 0;
     if (code == 0)
-        s->http = http_create(&params, s->relay ? &replicas : &engines);
-    if (code == 0 && !s->http)
-        code = errno == ENOMEM ? EXIT_NO_MEMORY : EXIT_FAILED;
+        code = http_create(&params, s->relay ? &replicas : &engines, &s->http);
     free(cert);
     free(key);
     return code;

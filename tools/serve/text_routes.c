@@ -132,12 +132,14 @@ void route_tokenize(serve *s, http_request *r) {
 
 /* ---- /detokenize ----------------------------------------------------------------------------- */
 
-/* Appends the text of one id, or (id -1) what is kept back. */
+/* Appends the text of one id, or (id -1) what is kept back. The stream fails for want of memory
+ * alone. */
 static void push(mn_stream *stream, int32_t id, buffer *out) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     const mn_status st = id < 0 ? mn_stream_finish(stream, &events, &n, NULL)
                                 : mn_stream_push(stream, id, &events, &n, NULL);
+    out->failed |= st != MN_OK;
     for (uint32_t i = 0; !st && i < n; i++)
         json_text(out, events[i].text.ptr, events[i].text.len);
 }
