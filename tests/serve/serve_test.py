@@ -3,6 +3,7 @@
 
 Each group starts its own server with the demo model. Limits of time are those of hangs."""
 import base64
+import concurrent.futures
 import gzip
 import http.client
 import json
@@ -389,9 +390,13 @@ def crash():
         job["guided_regex"] = "([a-z]{2,9}[ ,.]){20,60}"
     with served.Server(MINERVA, "--precision", "exact", "--parallel", 8, "--device", "cpu_simd") as s:
         alone = [Client(s).streamed(**job)[0] for job in jobs]
+        tokens = lambda c: c.post("/v1/completions", {"prompt": "Once upon a time", "echo": True, "logprobs": 1, "max_tokens": 100, "temperature": 0,
+                                                      "ignore_eos": True})[2]["choices"][0]["logprobs"]["tokens"]
+        echoed = tokens(Client(s))
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, \
-            served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 8, "--engine-timeout", 10,
+            concurrent.futures.ThreadPoolExecutor(1) as pool, served.SlowServer(MINERVA, 20, "--precision", "exact", "--parallel", 9, "--engine-timeout", 10,
                               env={"NOTIFY_SOCKET": told.bind(folder + "/s") or folder + "/s", "WATCHDOG_USEC": "300000", "WATCHDOG_PID": "1"}) as s:
+        again = pool.submit(tokens, Client(s))
         streams = Streams(s, jobs)
         for how in signal.SIGKILL, signal.SIGSTOP:  # a stopped one shows no life: it is ended
             streams.wait(16)
@@ -400,6 +405,7 @@ def crash():
             until(lambda: engine_of(s) not in (0, pid))
         found = streams.texts()
         assert found == alone, [(a, b) for a, b in zip(alone, found) if a != b][0]
+        assert again.result() == echoed, again.result()  # the logprobs of a prompt are said once
         assert metric(s, "engine_restarts_total") == 2 and "has shown no life for" in s.text(), s.text()
         assert metric(s, "requests_resubmitted_total") > 2, s.text()
         assert told.recv(100) == b"READY=1"  # and nothing more: the watchdog is another process's
