@@ -3,7 +3,7 @@
  *   Harmony (gpt-oss): <|start|>role<|channel|>NAME to=TOOL<|message|>text<|end|>; the channel
  *   "final" is the answer, and so is a message without a channel, and one of "commentary" that is
  *   without a recipient: it tells the user what is called next; one that is addressed to a tool is
- *   a call (https://github.com/openai/harmony, docs/format.md); a pair such as <think> ...
+ *   a call (https://github.com/openai/harmony/blob/main/docs/format.md); a pair such as <think> ...
  *   </think> around what is not.
  * A text that merely spells such a token switches nothing; models without such tokens are for
  * think_tags.h. */
