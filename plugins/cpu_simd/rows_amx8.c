@@ -8,7 +8,7 @@ enum { OFFSET = 0 };
 #include "rows_tiles8.inc"
 
 /* Whole numbers of the span. Loads stand together: on cores where they do not overlap with
- * products, loads between products cost a sixth more (docs/performance.md, AMX). Behind each step
+ * products, loads between products cost a sixth more (docs/lab/cpu-prompts.md). Behind each step
  * one tile of the block before is finished: the core has little else to do while tiles are
  * multiplied. */
 INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
