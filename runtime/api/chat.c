@@ -3,7 +3,7 @@
  *
  * Templates are parsed once per model (chat, chat_tools); the caller's own is parsed per call. What
  * a user wrote is marked byte by byte on its way, so that it never becomes a special token. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "text/chat/chat.h"
 #include "text/json/json.h"
 #include "text/json/scan.h"

@@ -1,6 +1,6 @@
 /* convert.c -- mn_model_convert: a model as one GGUF file. The plan is made first
  * (runtime/convert): what cannot be converted is said before a byte is written. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "convert/convert.h"
 #include <math.h>
 #include <string.h>

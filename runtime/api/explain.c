@@ -1,7 +1,7 @@
 /* explain.c -- what a model becomes, as JSON: mn_model_explain, the way from plugin files to a
  * decision, whether or not there is one; mn_model_graph_json, its graph. Both write into one text,
  * which becomes the caller's (mn_json_free) when it is whole. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include <string.h>
 
 /* Whether the arguments of either will do; then the model's graph, and *out empty. */

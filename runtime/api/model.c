@@ -3,7 +3,7 @@
  * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open,
  * but for its graphs, which the first sessions build under the lock. A chat template that cannot be
  * used costs the template, not the model. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "base/trust.h"
 #include "text/chat/chat.h"
 #include "text/chat/think_tags.h"

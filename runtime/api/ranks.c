@@ -1,6 +1,6 @@
 /* ranks.c -- mn_rank_of_process, mn_model_join, mn_model_follow: which device of this process is
  * the member, which token is proven, and what must be the same on all ranks. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "ranks/ranks.h"
 #include <stdio.h>
 #include <stdlib.h>

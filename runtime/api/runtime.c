@@ -1,7 +1,7 @@
 /* runtime.c -- mn_runtime_*: configuration, thread pool and registry under one roof, and their
  * lists. The registry waits for plugins that hang (base/call.h) and reads the crash journal
  * (registry/journal.c); what the application wants of both comes through here. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "ranks/ranks.h"
 #include <signal.h>
 #include <string.h>

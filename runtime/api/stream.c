@@ -5,7 +5,7 @@
  * the answer (calls.c), and in thinking that never ends (thought_calls.c). The rest of the answer
  * ends at the caller's stop strings (stop_strings.c). A
  * stream refers to the model's tokeniser; the events are valid until the next call. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "text/chat/call_types.h"
 #include "text/chat/channels.h"
 #include "text/chat/events.h"

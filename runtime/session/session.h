@@ -14,7 +14,7 @@
  * unfinished so, and only while the one in front of it is in flight. */
 #ifndef MN_SESSION_H
 #define MN_SESSION_H
-#include "api/api.h"
+#include "opened/opened.h"
 #include "engine/engine.h"
 #include "session/speculate.h"
 #include <pthread.h>

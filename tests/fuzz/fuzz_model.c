@@ -5,7 +5,7 @@
  * not the folder. Weights are cheap: a GGUF that begins with Z (not part of it) is followed by
  * zeros, and a .safetensors that begins with { is a header alone, which gets its length in front
  * and as many zeros behind as it speaks of. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "fuzz.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
  *   === gone 0                        the client of that request has left
  * HTTP is stood in for by functions of this file that check the answers: one per request, JSON
  * objects or events that are such, nothing behind the end. Afterwards nothing is left. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "fuzz.h"
 #include "serve/answer.h"
 #include "serve/embeddings.h"

@@ -2,7 +2,7 @@
  * that hold a property of every architecture. Include cmocka.h first. */
 #ifndef MINERVA_TEST_FIXTURES_H
 #define MINERVA_TEST_FIXTURES_H
-#include "api/api.h"
+#include "opened/opened.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

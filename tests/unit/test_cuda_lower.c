@@ -3,7 +3,7 @@
  * class and with each type of cache; again with every matrix in each type that minerva convert
  * writes. And so for groups of such devices: every exchange has a place between the units of each
  * member. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "common.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* test_failover.c -- a device is lost in the middle of everything: what comes out is what would
  * have come out. The stub of stubs/flaky.c is lost after k executes; another device goes on. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "flaky.h"
 #include "registry/internal.h"
 #include <stdatomic.h>

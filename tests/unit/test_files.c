@@ -238,7 +238,7 @@ static void bad_patterns(void **state) {
     assert_int_equal(mn_patterns_read(&loader, &f, &p, &err), MN_BAD_INPUT);
 }
 
-/* What runtime/text and runtime/api read is what is mapped. */
+/* What runtime/text and runtime/opened read is what is mapped. */
 static void companions(void **state) {
     mn_str text;
     mn_error err = MN_ERROR_INIT;

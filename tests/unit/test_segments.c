@@ -1,7 +1,7 @@
 /* test_segments.c -- one graph over several devices, cut at every node, at every layer and node by
  * node: the golden ids, and the logits of one device. flaky (never lost here) has KV pages of 48
  * tokens beside 64, and may hide that its memory can be mapped. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "flaky.h"
 #include "engine/engine_impl.h"
 #include <cjson/cJSON.h>

@@ -2,7 +2,7 @@
  * and column of a weight is held, none twice but where KV heads are repeated; the members' graphs
  * fit together node by node; what a group holds adds up. And sources: pieces are cut out of planes
  * without a copy. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "shard.h"
 #include <setjmp.h>
 #include <stdio.h>

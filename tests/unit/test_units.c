@@ -2,7 +2,7 @@
  * through the patterns of plugins/common, held against units.txt. A builder that moves a node so
  * that a fusion is lost shows here. `test_units --print` writes the text anew; read the difference
  * before it is committed. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "units.h"
 #include <regex.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* test_windows.c -- sessions whose models have window layers: what is given back is never missed,
  * and never more is held than was planned. The judge is the same model with groups that keep every
  * page. Before each step all pages that no table names are filled with NaN. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "flaky.h"
 #include "engine/engine_impl.h"
 #include "session/session.h"

@@ -5,7 +5,7 @@
  * Marks that are control tokens are spelled by a byte that no text has and their name
  * (MN_CONTROL_BYTE), as in the model's vocabulary for grammars: so that text cannot spell them, and
  * strings of arguments cannot contain them. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "text/chat/channels.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>

@@ -3,7 +3,7 @@
  * constraint is. Control tokens are spelled there by a byte that no text has and their name: free
  * text around calls may have them, and marks of calls may be such tokens (call_grammar.c); no other
  * text that a grammar allows contains them. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include <string.h>
 
 /* A control token's text; empty: out of memory, or it has no name. */

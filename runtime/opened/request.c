@@ -1,7 +1,7 @@
 /* request.c -- sizes, class and devices of a session: its parameters, the configuration, the model,
  * then defaults, in this order. One place for sessions and for explanations, so that the second
  * says what the first would do. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include <string.h>
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };

@@ -1,7 +1,7 @@
 /* args.c -- what every function of minerva.h checks of its arguments: pointers that are NULL, and
  * structs whose size says that their owner forgot it. Here, so that the messages are the same
  * everywhere and a caller's slip is never ignored. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include <string.h>
 
 /* first: bytes of the struct as the first release, 0.1.0, has it: up to that member. This never

@@ -1,7 +1,7 @@
 /* text.c -- text of the API: the tokens of a text, and the ids that end one. The ids that are
  * returned are the caller's; the model is only read, from any thread. Streams, which turn ids into
  * text as they come, are in stream.c. */
-#include "api/api.h"
+#include "opened/opened.h"
 
 mn_status mn_text_need_tokenizer(const mn_model *m, mn_error *err) {
     if (m->tokenizer)

@@ -2,7 +2,7 @@
  * generation_config.json of a checkpoint, general.sampling.* of a GGUF file. What a file says there
  * is a wish: a value that makes no sense is named in a warning and the usual one is used, the same
  * in every format. What is no id where an id is expected, or no JSON, is an error. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-/* api.h -- what is behind the opaque types of minerva.h. */
-#ifndef MN_API_INTERNAL_H
-#define MN_API_INTERNAL_H
+/* opened.h -- what is behind the opaque types of minerva.h. */
+#ifndef MN_OPENED_H
+#define MN_OPENED_H
 #include <minerva/minerva.h>
 #include "base/base.h"
 #include "base/config.h"

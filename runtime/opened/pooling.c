@@ -3,7 +3,7 @@
  *
  * Read once, when a model is opened. What cannot be done (another pooling, layers behind it, a
  * damaged file) costs the defaults, not the model: it is an error where they are asked for. */
-#include "api/api.h"
+#include "opened/opened.h"
 #include "text/json/json.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

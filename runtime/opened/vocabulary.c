@@ -1,6 +1,6 @@
 /* vocabulary.c -- single tokens of a model: their spelling, and the bytes that they stand for. The
  * table of bytes is made at the first call, under its own lock, and belongs to the model. */
-#include "api/api.h"
+#include "opened/opened.h"
 
 struct mn_token_table {
     pthread_mutex_t lock;
