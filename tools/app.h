@@ -8,7 +8,6 @@
 #include "table.h"
 #include <minerva/minerva.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MAX_ROWS 1048576.0
 
 typedef struct {
@@ -161,6 +160,10 @@ int cmd_chat(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_plugins(int argc, char **argv);
+/* Becomes the program minerva-check; argv[0] is "check". Returns if that fails, with the error
+ * printed: the exit code. */
+int cmd_plugins_check(char **argv);
+int cmd_plugins_check_part(char **argv); /* runs it and returns: its exit code */
 int cmd_inspect(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 typedef enum {
     ARG_FLAG,   /* int: 1 */
     ARG_TEXT,   /* const char *: into argv; at least lo bytes */

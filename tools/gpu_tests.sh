@@ -14,8 +14,9 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 
 if [ "${1:-}" = pack ]; then
     build=$2 to=$3
-    mkdir -p "$to/lib" "$to/tools" "$to/runtime/registry" "$to/tests/kernels"
+    mkdir -p "$to/lib" "$to/tools/check" "$to/runtime/registry" "$to/tests/kernels"
     cp -L "$build/tools/minerva" "$to/tools/"
+    cp "$build/tools/check/minerva-check" "$to/tools/check/"
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
     cp "$build/runtime/minerva-build-tree" "$to/runtime/"
     cp "$build/runtime/registry/minerva-probe" "$to/runtime/registry/"
@@ -33,7 +34,7 @@ if [ "${1:-}" = pack ]; then
             mkdir -p "$to/$d/$name" && cp "$f" "$to/$d/$name/"
         done
     done
-    ldd "$to/tools/minerva" "$to/runtime/registry/minerva-probe" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
+    ldd "$to/tools/minerva" "$to/tools/check/minerva-check" "$to/runtime/registry/minerva-probe" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
         grep -vE 'libminerva|/lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so' | xargs -I{} cp -L {} "$to/lib/"
     chmod -R go-w "$to"
     exit 0

@@ -4,8 +4,6 @@
  * Each subcommand is a function cmd_* of its own file, called with argv[0] = its name; it parses
  * its flags by its own tables and returns the exit code. */
 #include "app.h"
-#include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 
 typedef struct {
@@ -152,7 +150,7 @@ static int cmd_help(int argc, char **argv) {
  * tables; the beginning and the end are printed here. */
 static int cmd_completion(int argc, char **argv) {
     const char *names[COUNT(subcommands)], *abouts[COUNT(subcommands)];
-    static char plugins[] = "plugins", check[] = "check";
+    static char check[] = "check";
     char form[16];
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         out_file out = out_stdout();
@@ -180,9 +178,9 @@ static int cmd_completion(int argc, char **argv) {
         if (subcommands[i].run != cmd_help && subcommands[i].run != cmd_completion)
             code = subcommands[i].run(2, words);
     }
-    char *words[] = {plugins, check, form, NULL};
+    char *words[] = {check, form, NULL};
     if (code == 0)
-        code = cmd_plugins(3, words);
+        code = cmd_plugins_check_part(words);
     if (code == 0)
         args_completion_end(argv[1]);
     return code;
@@ -206,18 +204,8 @@ static int run_command(int argc, char **argv) {
     return s ? s->run(argc - 1, argv + 1) : unknown(word);
 }
 
-/* A standard descriptor that is closed would be the next file that is opened, such as the
- * journal of crashes, and what is printed would go there. It becomes one that fails in its
- * direction, as a closed one does. */
-static void fill_descriptors(void) {
-    for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-            return;
-}
-
 int main(int argc, char **argv) {
-    fill_descriptors();
-    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write: see out.h
+    out_begin_program();
     const int code = run_command(argc, argv);
     contain_over();
     return code;

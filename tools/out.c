@@ -9,11 +9,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* A standard descriptor that is closed would be the next file that is opened, such as the
+ * journal of crashes, and what is printed would go there. It becomes one that fails in its
+ * direction. */
+static void fill_descriptors(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
+void out_begin_program(void) {
+    fill_descriptors();
+    signal(SIGPIPE, SIG_IGN);
+}
 
 out_file out_stdout(void) {
     out_file o = {.f = stdout, .name = "standard output"};

@@ -24,6 +24,9 @@ typedef struct {
     int encode; /* 1: a terminal with another codeset than UTF-8 */
 } out_file;
 
+/* The first call of a program: standard descriptors that are closed fail from now on as closed ones
+ * do, and no file that is opened later gets their number; a closed pipe is an error of write. */
+void out_begin_program(void);
 out_file out_stdout(void);
 void out_put(out_file *o, const char *bytes, size_t n);
 void out_puts(out_file *o, const char *z);

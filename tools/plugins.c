@@ -1,9 +1,8 @@
 /* plugins.c -- minerva plugins: every plugin file that the registry found, in the order of the
  * search, with its status and the reason if it is not used or has no device. The rows are the
  * registry's records (mn_runtime_plugin), valid while the runtime is open. minerva plugins check is
- * in tools/check. */
+ * a program of its own (plugins_check.c). */
 #include "app.h"
-#include "check/check.h"
 #include <string.h>
 
 /* "MAJOR.MINOR", or "" if the file has no ABI version. */
@@ -70,7 +69,7 @@ static void as_table(const app *a, out_file *out) {
 
 int cmd_plugins(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "check"))
-        return cmd_plugins_check(argc - 1, argv + 1);
+        return cmd_plugins_check(argv + 1);
     app_flags flags = {0};
     const arg_group groups[] = {{"Output", app_json_rows, APP_JSON_ROWS, &flags},
                                 {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags}};

@@ -1964,6 +1964,7 @@ def test_install_moved():
         for q in minerva("plugins", "--json", exe=exe, cwd="/").json():
             equal((q["status"], os.path.commonpath([os.path.realpath(q["path"]), os.path.realpath(prefix)])), ("ok", os.path.realpath(prefix)))
         check_planted(folder, prefix)
+        check_check(prefix)
         check_documents(prefix)
         check_program(folder, prefix)
 
@@ -1981,6 +1982,21 @@ def check_planted(folder, prefix):
     found = minerva("plugins", "--json", exe=prefix + "/bin/minerva", cwd="/", env=environment(XDG_CACHE_HOME=folder + "/cache")).json()
     assert found and all(q["status"] == "ok" for q in found), found
     equal([name for name in os.listdir(folder) if name.startswith("ran")], [])
+
+
+def check_check(prefix):
+    """minerva plugins check is minerva-check in libexec of the prefix that moved, with its report and exit codes; without it, an error."""
+    exe, plugins = prefix + "/bin/minerva", minerva("plugins", "--json", exe=prefix + "/bin/minerva", cwd="/").json()
+    path = next(p["path"] for p in plugins if p["kind"] == "loader")
+    programs = [os.path.join(at, name) for at, _, files in os.walk(prefix) for name in files if name == "minerva-check"]
+    equal(len(programs), 1)
+    r = minerva("plugins", "check", path, "--only", "static", "--json", exe=exe, cwd="/").json()
+    assert r["file"] == path and r["passed"] and not r["failed"], r
+    is_error(minerva("plugins", "check", prefix + "/absent.so", exe=exe, cwd="/", code=2), "absent.so", "No such file")
+    equal(minerva("help", "plugins", "check", exe=exe, cwd="/").out, minerva("plugins", "check", "--help").out)
+    os.rename(programs[0], programs[0] + "-away")
+    is_error(minerva("plugins", "check", path, exe=exe, cwd="/", code=1), "cannot find minerva-check", "libexec")
+    os.rename(programs[0] + "-away", programs[0])
 
 
 def pkg_config(prefix, *args):

@@ -1,4 +1,5 @@
-/* check.h -- minerva plugins check: every rule that a plugin must keep, tried on the plugin itself.
+/* check.h -- minerva-check, the program of minerva plugins check: every rule that a plugin must
+ * keep, tried on the plugin itself.
  *
  * rules.def lists the rules; check_GROUP_NAME is the function of a rule. The runner (run.c)
  * calls the functions of a group one after the other in a forked child process. A crash or a
@@ -156,7 +157,4 @@ const char *check_class_name(uint32_t precision); /* "exact"; numeric_sweeps.c *
 
 /* "docs/plugin-howto.md#rule-static-exports" */
 void check_page(const check_rule *rule, char *dst, size_t n);
-
-/* The subcommand: argv[0] is "check". */
-int cmd_plugins_check(int argc, char **argv);
 #endif

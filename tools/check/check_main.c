@@ -1,8 +1,11 @@
-/* cmd.c -- minerva plugins check FILE.so: the flags, the file mapped read-only, and the report
- * of run.c as a table or as JSON. This process opens no plugin: rules run in children, and the
- * path of the plugin `reference` is asked of a runtime in a child, too. */
-#include "../app.h"
+/* check_main.c -- minerva-check FILE.so, which minerva plugins check becomes (plugins_check.c): the
+ * flags, the file mapped read-only, and the report of run.c as a table or as JSON. This process
+ * opens no plugin: rules run in children, and the path of the plugin `reference` is asked of a
+ * runtime in a child, too. */
+#include "../args.h"
+#include "../json_out.h"
 #include "check.h"
+#include <minerva/minerva.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <fcntl.h>
@@ -231,7 +234,8 @@ static int judge_flags(const check_flags *f) {
     return ARGS_OK;
 }
 
-int cmd_plugins_check(int argc, char **argv) {
+int main(int argc, char **argv) {
+    out_begin_program();
     check_flags f = {.limit = 60};
     const arg_group groups[] = {{"Check", rows, COUNT(rows), &f}};
     const arg_page page = {

@@ -1,0 +1,64 @@
+/* plugins_check.c -- minerva plugins check: becomes the program minerva-check (tools/check), which
+ * tries the rules. It lies in the build tree below this program, or in libexec of the prefix, which
+ * is found relative to this program's own file, wherever the prefix moved. */
+#include "app.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Where the program may be, from the folder of this one; an absolute path is meant as it is. */
+static const char *const places[] = {MINERVA_CHECK_PATH, "check/minerva-check"};
+
+/* The folder of this program's file, without links. 0: unknown, errno says why. */
+static int own_folder(char dst[PATH_MAX]) {
+    const ssize_t n = readlink("/proc/self/exe", dst, PATH_MAX - 1);
+    if (n <= 0)
+        return 0;
+    dst[n] = 0;
+    char *slash = strrchr(dst, '/');
+    if (!slash)
+        return 0;
+    *slash = 0;
+    return 1;
+}
+
+/* Becomes the first of the places that is a program; returns, with the error printed, if none
+ * is. */
+static int become_check(char **argv) {
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    if (!own_folder(folder))
+        return complain(EXIT_FAILED, "cannot find minerva-check: /proc/self/exe: %s",
+                        strerror(errno));
+    for (size_t i = 0; i < COUNT(places); i++) {
+        if (places[i][0] == '/')
+            snprintf(path, sizeof path, "%s", places[i]);
+        else
+            snprintf(path, sizeof path, "%s/%s", folder, places[i]);
+        execv(path, argv);
+        if (errno != ENOENT && errno != ENOTDIR)
+            return complain(EXIT_FAILED, "cannot run %s: %s", path, strerror(errno));
+    }
+    return complain(EXIT_FAILED,
+                    "cannot find minerva-check: found neither %s/%s nor %s/%s; it is installed "
+                    "with minerva",
+                    folder, places[0], folder, places[1]);
+}
+
+int cmd_plugins_check(char **argv) {
+    fflush(stdout);
+    return become_check(argv);
+}
+
+int cmd_plugins_check_part(char **argv) {
+    int status = 0;
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(become_check(argv));
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return complain(EXIT_FAILED, "cannot run minerva-check: %s", strerror(errno));
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILED;
+}
