@@ -18,7 +18,7 @@ FLOW = "docs/flow.md"
 TOP = ("include", "dtype", "json", "loaders", "plugins", "runtime", "tools")
 SOURCES = (".c", ".cu", ".h", ".cuh", ".inc", ".def")
 # Where the build looks for "name.h", in the order that settles names which occur twice.
-SEARCH = ("runtime", "include", "dtype", "json", "plugins/common", "plugins/cpu_host", "loaders/common", "loaders", "tools")
+SEARCH = ("runtime", "include", "dtype", "json", "plugins/common", "plugins/cpu_host", "plugins/gpu_host", "loaders/common", "loaders", "tools")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(minerva/[^>]+)>)', re.M)
 PATHS = re.compile(r"(?<![\w/.-])(?:runtime|loaders|plugins|dtype|tools|tests|models|include)/[\w/*.-]*\w")
 

@@ -1,0 +1,180 @@
+/* gpu_host.h -- what a GPU backend supplies, and what it gets for it. The backend fills one
+ * mng_backend: facts of its devices, memory, queues and events, its weight types, one row for each
+ * operation (gpu_ops.h), and optional hooks around what gpu_host does by itself. gpu_host then is
+ * the whole mn_backend: devices, verdicts, estimates, buffers in parts, transfers through a pinned
+ * ring, import of weights, KV pages, programs, contexts, views, profiles.
+ *
+ * CUDA graphs, OpenCL command buffers and the like stay in the backend, in its `step`.
+ *
+ * Hooks: called on the thread of the mn_backend function that needs them, under no lock of
+ * gpu_host. NULL where a line says "optional". Errors: a status, with the message in err, which may
+ * be NULL. gpu_host calls `enter` before any other hook that is given a device, queue, program or
+ * context, once in each mn_backend function. */
+#ifndef MNG_GPU_HOST_H
+#define MNG_GPU_HOST_H
+#include "gpu_ops.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What kernels are made for. */
+typedef struct {
+    mnp_kv_rules kv;      /* pages, padding of heads, the longest head */
+    uint32_t max_experts; /* of a routed layer */
+    uint32_t view_align;  /* elements: dense views that begin at others are copied; 0: 1 */
+    uint32_t slack;       /* bytes behind the scratch: kernels read whole vectors */
+} mng_limits;
+
+/* How device memory is wanted. */
+enum {
+    MNG_ZEROED,
+    MNG_WRITTEN /* written before it is read: need not be zeroed */
+};
+
+struct mng_backend {
+    /* ---- the plugin ---- */
+    const char *id;
+    const char *vendor;
+    const char *version;
+    uint32_t plugin_bytes; /* of the backend's struct that begins with mng_plugin */
+    uint32_t device_bytes;
+    uint32_t queue_bytes;
+    uint32_t program_bytes;
+    uint32_t context_bytes;
+    mng_limits limits;
+    /* optional: at entry, without touching a driver; at shutdown */
+    mn_status (*init)(mng_plugin *p, mn_error *err);
+    void (*fini)(mng_plugin *p);
+    /* optional: tables beside mn.backend and mn.profile; NULL: none of this id */
+    const void *(*query)(mng_plugin *p, const char *id);
+    /* optional: in the place of mng_table and mng_profile, for backends with several kinds of
+     * devices */
+    const mn_backend *table;
+    const mn_profile *profile;
+
+    /* ---- facts ---- */
+    mn_status (*device_count)(mng_plugin *p, uint32_t *n, mn_error *err);
+    /* info: zeroed, with size and align 256; i is below the count */
+    mn_status (*device_info)(mng_plugin *p, uint32_t i, mn_device_info *info, mn_error *err);
+    /* fills the backend's part of d, whose base is filled; after an error device_close is called */
+    mn_status (*device_open)(mng_plugin *p, uint32_t i, mn_device *d, mn_error *err);
+    /* frees what device_open made; also of a device that is half open */
+    void (*device_close)(mn_device *d);
+    mn_status (*device_memory)(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err);
+    mn_status (*self_test)(mn_device *d, mn_error *err);
+    /* optional: makes the device the calling thread's */
+    mn_status (*enter)(const mn_device *d, mn_error *err);
+
+    /* ---- memory ---- */
+    /* device memory, how: MNG_ZEROED or MNG_WRITTEN; bytes may be 0. what: for the message */
+    mn_status (*memory_alloc)(mn_device *d, uint64_t bytes, uint32_t how, const char *what,
+                              void **mem, mn_error *err);
+    void (*memory_free)(mn_device *d, void *mem);
+    /* pinned memory of the host, zeroed, at *host for its whole life */
+    mn_status (*pinned_alloc)(mn_device *d, uint64_t bytes, void **mem, char **host, mn_error *err);
+    void (*pinned_free)(mn_device *d, void *mem, char *host);
+
+    /* ---- queues ---- */
+    /* fills the backend's part of q; after an error queue_close is called */
+    mn_status (*queue_open)(mn_queue *q, mn_error *err);
+    void (*queue_close)(mn_queue *q); /* nothing of it is under way */
+    /* everything in the queue is over */
+    mn_status (*queue_finish)(mn_queue *q, mn_error *err);
+    /* optional: what is in the queue begins without a wait */
+    mn_status (*queue_flush)(mn_queue *q, mn_error *err);
+    /* Copies in the queue, which do not wait. host: pinned, within one buffer of it, whose handle
+     * is not passed. event: as in event_record, behind this copy; NULL: none is wanted. */
+    mn_status (*copy_in)(mn_queue *q, mng_ref to, const char *host, uint64_t n, void **event,
+                         mn_error *err);
+    mn_status (*copy_out)(mn_queue *q, char *host, mng_ref from, uint64_t n, mn_error *err);
+    mn_status (*copy)(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_error *err);
+    /* with mng_device.maps alone: n bytes of device memory as the host's, for writing; and back */
+    mn_status (*map)(mn_queue *q, mng_ref at, uint64_t n, void **host, mn_error *err);
+    mn_status (*unmap)(mn_queue *q, mng_ref at, void *host, mn_error *err);
+
+    /* ---- events: handles of the backend ---- */
+    /* *event: NULL, or an earlier one, which is over, to be used again or freed. Leaves there one
+     * behind everything in the queue, which begins without a wait */
+    mn_status (*event_record)(mn_queue *q, void **event, mn_error *err);
+    /* optional: an event before its first record, so that a step makes none */
+    mn_status (*event_make)(mn_device *d, void **event, mn_error *err);
+    mn_status (*event_poll)(mn_device *d, void *event, bool *passed, mn_error *err);
+    mn_status (*event_wait)(mn_device *d, void *event, mn_error *err);
+    /* what the queue does later waits for the event */
+    mn_status (*event_join)(mn_queue *q, void *event, mn_error *err);
+    void (*event_free)(mn_device *d, void *event);
+    bool events_once; /* an event holds resources: it is freed with its mn_event, not kept */
+
+    /* ---- weights ---- */
+    /* optional: why a matrix of the tensor's type or size cannot be kept; NULL: whatever dtype/
+     * unpacks can */
+    uint32_t (*weight_verdict)(const mn_device *d, const mn_tensor *t);
+    /* Of a weight with rows, cols, group_rows, flat, one part: fills type, ld, row_bytes, planes
+     * and part_bytes; may split it into parts. */
+    void (*weight_shape)(const mn_device *d, const mn_tensor *t, mng_weight *w);
+    /* the source's rows to the device; s: at the first row. Called at once for several weights,
+     * each with a queue of its own, where the device says MN_DEVICE_PARALLEL_PUT */
+    mn_status (*weight_put)(mn_queue *q, const mng_weight *w, const mnp_source_row *s,
+                            mn_error *err);
+    uint32_t (*weight_kept)(const mng_weight *w); /* optional: MN_KEPT_*; NULL: COPIED */
+    bool weights_together; /* one allocation for all, at open: where the driver rounds each up */
+
+    /* ---- operations ---- */
+    const mng_op *const *ops;
+    uint32_t n_ops;
+
+    /* ---- programs: all optional ---- */
+    /* the class that a program of c runs in; NULL: exact */
+    uint32_t (*precision)(const mn_compile *c);
+    /* which nodes make one unit; NULL: each node is one */
+    const mnp_pattern *const *(*patterns)(const mn_device *d, uint32_t *n);
+    /* the part in front of a pattern that gpu_host does not know (mnp_taken_in): fills u */
+    void (*unit_of)(const mnp_unit *m, mng_unit *u);
+    /* before anything is planned: allocates the backend's part; as: of mng_compile_as */
+    mn_status (*program_begin)(mn_program *p, const mn_compile *c, const void *as, mn_error *err);
+    /* behind the lowering; lowered: [n_units] what the units were made of */
+    mn_status (*program_lowered)(mn_program *p, const mnp_unit *lowered, mn_error *err);
+    /* what lives at time i beside the nodes of unit i (mnp_arena_live) */
+    void (*program_live)(mn_program *p, uint32_t i);
+    /* what the program needs beside its nodes' needs; before them */
+    void (*program_needs)(mn_program *p, mng_needs *needs);
+    void (*program_free)(mn_program *p); /* also of a program that is half made */
+    /* times, row_grain, flags, peak of the import; streamed: bytes of weights that a step of one
+     * row reads. The rest of e is filled */
+    void (*estimate)(const mn_program *p, double streamed, mn_estimate *e);
+
+    /* ---- contexts and steps: all optional ---- */
+    mn_status (*context_open)(mn_context *c, mn_error *err);
+    void (*context_close)(mn_context *c); /* the queue is finished; also of one that is half open */
+    /* a set is about to be bound anew: what holds its addresses is dropped */
+    void (*context_rebind)(mn_context *c, uint32_t set);
+    /* A step of c->symbol, begun: sizes are not checked yet (mng_check_sizes). dry: prepare.
+     * NULL: mng_check_sizes and mng_run_units. Graphs of the vendor are found, captured around
+     * mng_run_units and launched here. */
+    mn_status (*step)(mn_context *c, bool dry, mn_error *err);
+    /* sets r->step, which lives as long as the context */
+    void (*run_begin)(mng_run *r);
+    /* what launches have collected is enqueued */
+    void (*run_flush)(mng_run *r);
+    /* another unit runs unit i in this step */
+    bool (*unit_absorbed)(const mng_run *r, uint32_t i);
+    /* around the launch of unit i; views: some were copied */
+    void (*unit_begin)(mng_run *r, uint32_t i);
+    void (*unit_end)(mng_run *r, uint32_t i, bool views);
+    /* nodes that the unit runs beside its own in this step: appended; the new number */
+    uint32_t (*unit_nodes)(const mng_run *r, const mng_unit *u, int32_t *nodes, uint32_t n);
+    /* not optional: an element-wise copy of a view */
+    void (*copy_view)(mng_run *r, const mng_view *v);
+};
+
+/* The body of minerva_plugin_entry. NULL: err says why. */
+const mn_plugin *mng_plugin_entry(const mn_host *host, const mng_backend *b, mn_error *err);
+
+/* ---- the tables: contracts in minerva/plugin.h ----------------------------------------------- */
+extern const mn_backend mng_table;
+extern const mn_profile mng_profile;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
