@@ -257,4 +257,5 @@ def main():
         sys.exit(1 if found and ENFORCED else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
