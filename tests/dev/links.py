@@ -2,8 +2,9 @@
 """Links and names of files in the documents: each has to be there.
 
 In every Markdown file of the tree: the targets of links and images, the headings that links name, and what stands in code marks and looks like a
-file of the tree (a path below one of its folders, or the name of a C, header, table or kernel file). In all other texts: documents by their
-path (docs/NAME.md, with its heading; sections of rules are held by test `template howto`). docs/lab is a journal: files that it names may be gone, its links may not."""
+file of the tree (a path below one of its folders, or the name of a C, header, table or kernel file) or like a name of the library (mn_...). In all other texts: documents by their
+path (docs/NAME.md, with its heading; sections of rules are held by test `template howto`). docs/lab and the ABI's history name things that are
+gone; their links are checked alone."""
 import glob
 import os
 import re
@@ -71,23 +72,36 @@ def there(path, bases):
     return bool(glob.glob(path) or glob.glob(pattern) or glob.glob("*/" + pattern) or glob.glob("*/*/" + pattern) or glob.glob("*/*/*/" + pattern))
 
 
-def names(name, text, bases):
+def identifiers(files):
+    """Every mn_... and MN_... of the C and of its tables."""
+    found = set()
+    for name in files:
+        if re.search(r"\.(c|h|def|inc|cu|cuh|cl)$", name):
+            found.update(re.findall(r"\b(?:mn|MN)_\w+", read(name)))
+    return found
+
+
+def names(name, text, bases, known):
     for path in sorted(set(re.findall(r"`([A-Za-z_0-9*./-]+)`", without_code(text)))):
         is_path = "/" in path and path.split("/")[0] in FOLDERS
         if (is_path or re.search(r"\w\.(c|h|def|inc|cu|cuh|cl)$", path)) and not there(path.rstrip("/"), bases):
             yield "%s: `%s` is not there" % (name, path)
+    for identifier, star in sorted(set(re.findall(r"`((?:mn|MN)_(?!noun)\w+)(\*?)[^`]*`", without_code(text)))):
+        if identifier not in known and not (star and any(other.startswith(identifier) for other in known)):
+            yield "%s: `%s` is not in the source" % (name, identifier)
 
 
 def main():
     files = tracked()
     bases = {os.path.basename(name) for name in files}
+    known = identifiers(files)
     wrong, documents = [], 0
     for name in files:
         if name.endswith(".md"):
             documents += 1
             wrong += list(links(name, read(name)))
-            if not name.startswith("docs/lab/"):
-                wrong += list(names(name, read(name), bases))
+            if not name.startswith("docs/lab/") and name != "docs/abi-history.md":
+                wrong += list(names(name, read(name), bases, known))
         elif os.path.getsize(name) < 1 << 20 and not name.endswith((".svg", ".png", "links.py")):
             cited = re.findall(r"(?<![\w/])(docs/(?:[a-z]+/)?[a-z-]+\.md)(?:#(?!rule)([a-z][a-z0-9_-]*[a-z0-9]))?", read(name))
             wrong += [target(name, path, heading) for path, heading in cited]
