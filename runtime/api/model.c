@@ -6,7 +6,6 @@
 #include "opened/opened.h"
 #include "base/trust.h"
 #include "text/chat/chat.h"
-#include "text/chat/think_tags.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,22 +127,6 @@ static void warn_of_spare_layers(const mn_model *m) {
                c->path, MN_STR_ARG(t->native), MN_STR_ARG(told), (long long)n_layer);
         return;
     }
-}
-
-void mn_model_take_forms(mn_model *m, mn_str source) {
-    m->spells_thinking |= mn_think_tags_in(source);
-    const mn_call_family *calls = mn_call_family_in(source);
-    if (!calls)
-        return;
-    m->calls = calls;
-    m->call_style = mn_call_style_of(calls, source);
-}
-
-void mn_model_default_forms(mn_model *m) {
-    if (m->calls || !m->tokenizer)
-        return;
-    m->calls = mn_call_family_of(m->tokenizer);
-    m->call_style = mn_call_style_of(m->calls, (mn_str){"", 0});
 }
 
 /* *out stays NULL where the model has no such template, or one that cannot be used, which is
@@ -339,60 +322,6 @@ void mn_model_free(mn_model *m) {
     mn_free(m);
 }
 
-/* Files may have f64, and convert reads it; no backend multiplies with it. */
-static mn_status check_types(const mn_model *m, const mn_model_graph *g, mn_error *err) {
-    for (uint32_t i = 0; i < g->n_weights; i++) {
-        const mn_model_tensor_entry *e = g->weights[i].source;
-        if (e && e->info.dtype.id == MN_F64)
-            return mn_fail(err, MN_UNSUPPORTED,
-                           "%s: tensor %.*s has the type f64, which is not computed with; expected "
-                           "f32 or a smaller type (minerva convert --type f32 writes such a file)",
-                           m->canonical->path, MN_STR_ARG(e->info.native));
-    }
-    return MN_OK;
-}
-
-/* Once per model, for all its graphs. */
-static void tell_unused(mn_model *m, const mn_model_graph *g) {
-    if (g->remark && !m->told_unused)
-        mn_log(MN_LOG_WARN, "%s: %s", m->canonical->path, g->remark);
-    m->told_unused = true;
-}
-
-/* Builds graph i if it is not there. */
-static mn_status build_graph(mn_model *m, uint32_t n_ctx, uint32_t end, int i, mn_error *err) {
-    mn_model_graph **g = &m->graphs[end][i];
-    if (*g)
-        return MN_OK;
-    mn_status st = mn_model_graph_build(m->canonical, n_ctx, end, g, err);
-    if (!st)
-        st = check_types(m, *g, err);
-    if (st) {
-        mn_model_graph_free(*g);
-        *g = NULL;
-        return st;
-    }
-    tell_unused(m, *g);
-    return MN_OK;
-}
-
-mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn_model_graph **out,
-                             mn_error *err) {
-    pthread_mutex_lock(&m->lock);
-    mn_model_graph **graphs = m->graphs[end];
-    mn_status st = build_graph(m, n_ctx, end, 0, err);
-    const int i = !st && n_ctx && mn_model_graph_differs(graphs[0], n_ctx);
-    if (!st)
-        st = build_graph(m, n_ctx, end, i, err);
-    *out = st ? NULL : graphs[i];
-    pthread_mutex_unlock(&m->lock);
-    return st;
-}
-
-mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err) {
-    return mn_model_graph_for(m, 0, false, out, err);
-}
-
 mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
     if (!m)
         return MN_INVALID;
@@ -462,4 +391,14 @@ mn_status mn_model_tensor(const mn_model *m, uint32_t i, mn_tensor_item *out) {
                             .file = file_of(m->canonical, &e->info)};
     memcpy(out->dim, e->info.dim, sizeof out->dim);
     return MN_OK;
+}
+
+mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
+    return m ? mn_args_give(MN_SIZED_SAMPLE_PARAMS, out, &m->defaults) : MN_INVALID;
+}
+
+mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
+                                  mn_error *err) {
+    const mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {0}});
+    return st ? st : mn_pooling_defaults(m, pooling, norm, err);
 }

@@ -162,15 +162,6 @@ static void on_log(void *arg, int32_t level, const char *msg) {
     rt->log(rt->callback_arg, level, msg);
 }
 
-int32_t mn_runtime_progress(void *arg, float done, const char *what) {
-    mn_runtime *rt = arg;
-    pthread_mutex_lock(&rt->progress_lock);
-    rt->progress_done = done;
-    const int32_t stop = rt->progress(rt->callback_arg, done, what);
-    pthread_mutex_unlock(&rt->progress_lock);
-    return stop;
-}
-
 /* From a plugin, whose own share says nothing of the session's. */
 static int32_t on_plugin_progress(void *arg, float done, mn_str what) {
     mn_runtime *rt = arg;

@@ -151,19 +151,6 @@ static mn_calls_end end_of(const mn_stream *s) {
 }
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
-/* The text of the last ids of a prompt, appended; false: it cannot be had. */
-static bool end_of_prompt(const mn_tokenizer *tok, const int32_t *ids, uint32_t n, mn_text *end) {
-    const uint32_t from = n > 16 ? n - 16 : 0;
-    mn_detokenizer *d = NULL;
-    if (mn_detokenizer_create(tok, MN_DETOKENIZE_CONTINUE, &d, NULL))
-        return false;
-    bool ok = true;
-    for (uint32_t i = from; i < n && ok; i++)
-        ok = !mn_detokenizer_push(d, ids[i], end);
-    mn_detokenizer_free(d);
-    return ok;
-}
-
 void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     mn_text end = {0};
     if (!s || !ids)
@@ -172,7 +159,7 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     const char *mark = mn_call_family_prompt(s->calls.family);
     if (s->tags.state == MN_THINK_OFF && !mark)
         return;
-    const bool read = end_of_prompt(s->channels.tok, ids, n, &end) && end.len;
+    const bool read = mn_prompt_end(s->channels.tok, ids, n, &end) && end.len;
     const mn_str text = {end.ptr, end.len};
     if (read && s->tags.state != MN_THINK_OFF)
         mn_think_tags_prompt(&s->tags, text);
@@ -180,43 +167,6 @@ void mn_stream_prompt(mn_stream *s, const int32_t *ids, uint32_t n) {
     if (mark && ((last.ptr && mn_str_is(last, mark)) || (read && mn_str_ends(text, mark))))
         mn_calls_prompted(&s->calls);
     mn_text_free(&end);
-}
-
-/* The token's spelling in the vocabulary for grammars. */
-static void put_control(const mn_model *m, int32_t id, mn_text *out) {
-    const mn_str piece = mn_tokenizer_piece(m->tokenizer, id);
-    if (mn_tokenizer_is_special(m->tokenizer, id))
-        mn_text_put(out, MN_CONTROL_BYTE, 1);
-    mn_text_put(out, piece.ptr, (size_t)piece.len);
-}
-
-mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
-                               mn_text *lead) {
-    mn_stream *s = NULL;
-    if (mn_stream_create(m, MN_STREAM_CONTINUE, &s, NULL))
-        return MN_PLACE_ANSWER;
-    mn_stream_prompt(s, prompt, n);
-    const mn_channels *c = &s->channels;
-    const bool is_open = c->part != MN_CHANNEL_ANSWER;
-    const bool harmony = is_open && c->channel >= 0 && c->message >= 0;
-    const bool token = is_open && !harmony && c->end_think >= 0;
-    const bool spelled = !is_open && s->tags.state == MN_THINK_INSIDE;
-    if (harmony) {
-        put_control(m, c->channel, mark);
-        mn_text_puts(mark, "final");
-        put_control(m, c->message, lead);
-    } else if (token) {
-        put_control(m, c->end_think, mark);
-        mn_text_puts(lead, "\n\n");
-    } else if (spelled) {
-        mn_text_puts(mark, "</think>");
-        mn_text_puts(lead, "\n\n");
-    }
-    const bool in_header = harmony && c->part == MN_CHANNEL_HEADER;
-    mn_stream_free(s);
-    if (in_header)
-        return MN_PLACE_HEADER;
-    return harmony || token || spelled ? MN_PLACE_THINKING : MN_PLACE_ANSWER;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ static mn_str control_text(const mn_model *m, int32_t id, mn_arena *arena) {
 /* Text that is not a control token's: a token with the byte that these begin with is never part of
  * a text that is UTF-8. */
 static mn_str plain_text(const mn_model *m, int32_t id) {
-    const mn_str text = mn_model_token_text(m, id);
+    const mn_str text = mn_vocabulary_text(m, id);
     if (memchr(text.ptr, MN_CONTROL_BYTE[0], (size_t)text.len))
         return (mn_str){"", 0};
     return text;
@@ -55,22 +55,6 @@ static mn_status need_vocab(mn_model *m, mn_error *err) {
     if (!m->grammar_vocab)
         st = make_vocab(m, err);
     pthread_mutex_unlock(&m->lock);
-    return st;
-}
-
-static mn_status check(const mn_constraint_params *p, mn_error *err) {
-    if (p->kind < MN_CONSTRAINT_JSON || p->kind > MN_CONSTRAINT_CALLS)
-        return mn_fail(err, MN_INVALID,
-                       "mn_constraint_params.kind: found %u, expected MN_CONSTRAINT_*", p->kind);
-    if (p->n_choices && !p->choices)
-        return mn_fail(err, MN_INVALID, "mn_constraint_params.choices is NULL, n_choices is %u",
-                       p->n_choices);
-    mn_status st = mn_args_flags(err, "mn_constraint_params.flags", p->flags,
-                                 MN_CONSTRAINT_CALLS_ONLY | MN_CONSTRAINT_ONE_CALL);
-    if (!st)
-        st = mn_args_text(err, "mn_constraint_create", "params.source", p->source);
-    for (uint32_t i = 0; i < p->n_choices && !st; i++)
-        st = mn_args_text(err, "mn_constraint_create", "params.choices", p->choices[i]);
     return st;
 }
 
@@ -135,7 +119,7 @@ mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_
     *out = c->grammar;
     if (!c->grammar)
         return MN_OK;
-    const mn_place place = mn_stream_answer_mark(c->model, prompt, n, &mark, &lead);
+    const mn_place place = mn_answer_mark(c->model, prompt, n, &mark, &lead);
     if (place == MN_PLACE_ANSWER)
         return MN_OK;
     if (mark.failed || lead.failed)
@@ -151,19 +135,9 @@ mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_
     return st;
 }
 
-mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params, mn_constraint **out,
-                               mn_error *err) {
-    mn_constraint_params p = {.size = sizeof p};
-    const mn_arg args[] = {{"m", m}, {"params", params}, {"out", out}, {0}};
-    mn_status st = mn_args_need(err, __func__, args);
-    if (!st)
-        st = mn_args_same_process(err, __func__, m->rt);
-    if (!st)
-        st = mn_args_take(MN_SIZED_CONSTRAINT_PARAMS, &p, params, err);
-    if (!st)
-        st = check(&p, err);
-    if (!st)
-        st = need_vocab(m, err);
+mn_status mn_constraint_compile(mn_model *m, const mn_constraint_params *p, mn_constraint **out,
+                                mn_error *err) {
+    mn_status st = need_vocab(m, err);
     if (st)
         return st;
     mn_constraint *c = mn_calloc(1, sizeof *c);
@@ -172,22 +146,18 @@ mn_status mn_constraint_create(mn_model *m, const mn_constraint_params *params, 
     c->model = m;
     atomic_init(&c->refs, 1);
     pthread_mutex_init(&c->lock, NULL);
-    st = compile(c, &p, err);
+    st = compile(c, p, err);
     if (!st)
-        st = keep(c, &p, err);
+        st = keep(c, p, err);
     if (st)
-        mn_constraint_free(c);
+        mn_constraint_release(c);
     else
         *out = c;
     return st;
 }
 
-const char *mn_constraint_warnings(const mn_constraint *c) {
-    return c && c->warnings.ptr ? c->warnings.ptr : "";
-}
-
-void mn_constraint_free(mn_constraint *c) {
-    if (!c || mn_pool_is_stranded(c->model->rt->pool) || atomic_fetch_sub(&c->refs, 1) > 1)
+void mn_constraint_release(mn_constraint *c) {
+    if (atomic_fetch_sub(&c->refs, 1) > 1)
         return;
     mn_grammar_free(c->grammar);
     for (uint32_t i = 0; i < MN_PLACES; i++)

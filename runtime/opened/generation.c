@@ -160,10 +160,6 @@ static void read_defaults(mn_model *m, const cJSON *generation) {
     m->defaults.penalty_last_n = (int32_t)v[LAST_N]; /* Transformers knows no other than all */
 }
 
-mn_status mn_model_sample_defaults(const mn_model *m, mn_sample_params *out) {
-    return m ? mn_args_give(MN_SIZED_SAMPLE_PARAMS, out, &m->defaults) : MN_INVALID;
-}
-
 /* ---- what ends an answer --------------------------------------------------------------------- */
 
 /* A stop id, once. */

@@ -30,7 +30,7 @@ struct mn_runtime {
     void *callback_arg;
 };
 
-/* An mn_watcher of the runtime, which has a progress function. */
+/* progress.c: an mn_watcher of the runtime, which has a progress function. */
 int32_t mn_runtime_progress(void *rt, float done, const char *what);
 
 #define MN_SAMPLING_KEYS 7
@@ -90,11 +90,17 @@ struct mn_constraint {
  * precedes the answer is free. Lives as long as c. Any thread. */
 mn_status mn_constraint_grammar(mn_constraint *c, const int32_t *prompt, uint32_t n,
                                 mn_grammar **out, mn_error *err);
-/* stream.c: what an output that follows the prompt has to spell before its answer: a mark as in the
+/* answer.c: what an output that follows the prompt has to spell before its answer: a mark as in the
  * vocabulary for grammars, and what stands behind it; MN_PLACE_ANSWER: nothing. */
-mn_place mn_stream_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
-                               mn_text *lead);
-/* One holder more; mn_constraint_free is one less. */
+mn_place mn_answer_mark(const mn_model *m, const int32_t *prompt, uint32_t n, mn_text *mark,
+                        mn_text *lead);
+/* The text of the last ids of a prompt, appended; false: it cannot be had. */
+bool mn_prompt_end(const mn_tokenizer *tok, const int32_t *ids, uint32_t n, mn_text *end);
+/* constraint.c: of params that are checked. The caller is its first holder. */
+mn_status mn_constraint_compile(mn_model *m, const mn_constraint_params *p, mn_constraint **out,
+                                mn_error *err);
+void mn_constraint_release(mn_constraint *c); /* one holder less; the last one frees it */
+/* One holder more. */
 static inline mn_constraint *mn_constraint_hold(mn_constraint *c) {
     atomic_fetch_add(&c->refs, 1);
     return c;
@@ -138,11 +144,11 @@ mn_status mn_args_take(mn_sized which, void *own, const void *given, mn_error *e
 /* Fills what the caller has room for, and sets its size. MN_INVALID: NULL, or a size as above. */
 mn_status mn_args_give(mn_sized which, void *out, const void *own);
 
-/* How the model writes thinking and calls by the source of a chat template, added to what is known;
- * and by its vocabulary, if no template says it. */
+/* forms.c: how the model writes thinking and calls by the source of a chat template, added to what
+ * is known; and by its vocabulary, if no template says it. */
 void mn_model_take_forms(mn_model *m, mn_str source);
 void mn_model_default_forms(mn_model *m);
-/* The graph, built at the first call; lives as long as the model. */
+/* graphs.c: the graph, built at the first call; lives as long as the model. */
 mn_status mn_model_graph_of(mn_model *m, const mn_model_graph **out, mn_error *err);
 /* The same for sequences of n_ctx positions: another one where the model keeps constants apart for
  * long contexts. end: MN_GRAPH_*. */
@@ -152,6 +158,9 @@ mn_status mn_model_graph_for(mn_model *m, uint32_t n_ctx, uint32_t end, const mn
 typedef struct mn_token_table mn_token_table;
 mn_token_table *mn_token_table_create(void);
 void mn_token_table_free(mn_token_table *t); /* NULL is fine */
+/* As mn_model_token_text, for callers within the library. */
+mn_str mn_vocabulary_text(const mn_model *m, int32_t id);
+bool mn_vocabulary_has(const mn_model *m, int32_t id); /* m: may be NULL */
 
 /* Precedes the name of a control token in the vocabulary for grammars: no text has this byte. */
 #define MN_CONTROL_BYTE "\xff"
@@ -173,6 +182,8 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
 /* pooling.c: what the files say of embeddings. Our key of GGUF: false where they say: no norm. */
 #define MN_EMBED_NORM_KEY "minerva.embedding.normalise"
 mn_status mn_pooling_read(mn_model *m, mn_error *err);
+/* What the files want of embeddings; MN_UNSUPPORTED: they want what is not known. */
+mn_status mn_pooling_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm, mn_error *err);
 struct cJSON;
 /* generation.c: a file of JSON beside the model, parsed; *out NULL = absent. */
 mn_status mn_model_companion(const mn_model *m, const char *name, struct cJSON **out,

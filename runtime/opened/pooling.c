@@ -185,11 +185,7 @@ mn_status mn_pooling_read(mn_model *m, mn_error *err) {
     return st ? mn_fail_memory(err, 256) : MN_OK;
 }
 
-mn_status mn_model_embed_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm,
-                                  mn_error *err) {
-    mn_status st = mn_args_need(err, __func__, (mn_arg[]){{"m", m}, {0}});
-    if (st)
-        return st;
+mn_status mn_pooling_defaults(const mn_model *m, uint32_t *pooling, uint32_t *norm, mn_error *err) {
     if (m->embed.refusal)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: %s: name the pooling (mean, cls or last) to embed without it",

@@ -35,13 +35,13 @@ static void make(mn_token_table *t, const mn_tokenizer *tok) {
     mn_text_free(&t->bytes);
 }
 
-static bool has_token(const mn_model *m, int32_t id) {
+bool mn_vocabulary_has(const mn_model *m, int32_t id) {
     return m && m->tokenizer && id >= 0 && (uint32_t)id < mn_tokenizer_n_vocab(m->tokenizer);
 }
 
-mn_str mn_model_token_text(const mn_model *m, int32_t id) {
+mn_str mn_vocabulary_text(const mn_model *m, int32_t id) {
     mn_str text = {"", 0};
-    if (!has_token(m, id))
+    if (!mn_vocabulary_has(m, id))
         return text;
     mn_token_table *t = m->token_table;
     pthread_mutex_lock(&t->lock);
@@ -51,10 +51,4 @@ mn_str mn_model_token_text(const mn_model *m, int32_t id) {
         text = (mn_str){t->bytes.ptr + t->offset[id], t->offset[id + 1] - t->offset[id]};
     pthread_mutex_unlock(&t->lock);
     return text;
-}
-
-mn_str mn_model_token_piece(const mn_model *m, int32_t id) {
-    if (!has_token(m, id))
-        return (mn_str){"", 0};
-    return mn_tokenizer_piece(m->tokenizer, id);
 }

@@ -19,7 +19,7 @@ static mn_str text_of(const mn_model *m, uint32_t id, uint32_t n) {
     if (id >= n)
         return none;
     snprintf(padding, sizeof padding, "[PAD%u]", id);
-    const mn_str text = mn_model_token_text(m, (int32_t)id);
+    const mn_str text = mn_vocabulary_text(m, (int32_t)id);
     return same_text(text, mn_str_of(padding)) ? none : text;
 }
 

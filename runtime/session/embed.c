@@ -89,7 +89,7 @@ static mn_status set_job(job *j, const mn_embed_params *p, mn_error *err) {
     j->norm = p->norm;
     j->n_dim = p->n_dim ? p->n_dim : width;
     if (!p->pooling)
-        st = mn_model_embed_defaults(s->model, &j->pooling, NULL, err);
+        st = mn_pooling_defaults(s->model, &j->pooling, NULL, err);
     if (!st && !p->norm)
         j->norm = s->model->embed.norm;
     return st;

@@ -10,7 +10,7 @@ static uint32_t take_tokens(const mn_model *m, const int32_t *made, size_t n, mn
     uint64_t done = 0;
     uint32_t count = 0;
     for (size_t i = 0; i < n && count < cap; i++) {
-        const mn_str piece = mn_model_token_text(m, made[i]);
+        const mn_str piece = mn_vocabulary_text(m, made[i]);
         if (!piece.len || piece.len > text.len - done)
             break;
         if (memcmp(piece.ptr, text.ptr + done, (size_t)piece.len))
@@ -27,7 +27,7 @@ static size_t token_behind(const mn_model *m, const int32_t *made, size_t n, uin
     for (size_t i = 0; i < n && done <= bytes; i++) {
         if (done == bytes)
             return i;
-        done += mn_model_token_text(m, made[i]).len;
+        done += mn_vocabulary_text(m, made[i]).len;
     }
     return n;
 }
@@ -45,7 +45,7 @@ static uint32_t spell_behind(const mn_model *m, mn_str before, mn_str text, int3
     const mn_str joined = {all.ptr, all.len};
     if (!all.failed && !mn_tokenizer_encode(m->tokenizer, joined, NULL, 0, &made, &n, NULL)) {
         for (size_t i = 0; i < n; i++)
-            total += mn_model_token_text(m, made[i]).len;
+            total += mn_vocabulary_text(m, made[i]).len;
         const uint64_t in_front = total > all.len ? total - all.len : 0;
         const size_t at = token_behind(m, made, n, in_front + before.len);
         count = take_tokens(m, made + at, n - at, text, ids, cap);
@@ -62,6 +62,6 @@ uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *
     if (!text.len)
         return 0;
     if (last >= 0 && !mn_tokenizer_is_special(m->tokenizer, last))
-        n = spell_behind(m, mn_model_token_text(m, last), text, ids, cap);
+        n = spell_behind(m, mn_vocabulary_text(m, last), text, ids, cap);
     return n ? n : spell_behind(m, line_end, text, ids, cap);
 }

@@ -114,7 +114,7 @@ static bool is_forced(const mn_guide *g, int32_t id, uint64_t left) {
 static uint32_t count_forced(mn_guide *g, const int32_t *ids, uint32_t n_ids, uint64_t n) {
     uint32_t i = 0;
     while (i < n_ids && is_forced(g, ids[i], n)) {
-        n -= mn_model_token_text(g->of->model, ids[i]).len;
+        n -= mn_vocabulary_text(g->of->model, ids[i]).len;
         i++;
         if (i < n_ids && (mn_grammar_accept(g->state, ids[i - 1], NULL) || renew_mask(g, NULL)))
             break;
@@ -351,7 +351,7 @@ void mn_guide_free(mn_guide *g) {
     if (!g)
         return;
     mn_grammar_state_free(g->state);
-    mn_constraint_free(g->of);
+    mn_constraint_release(g->of);
     mn_free(g->bits);
     mn_free(g->ahead);
     mn_free(g->banned);

@@ -132,7 +132,7 @@ static uint32_t mark(const mn_model *m, const char *breaker, uint32_t n_vocab, u
     const size_t len = strlen(breaker);
     uint32_t n = 0;
     for (uint32_t id = 0; id < n_vocab; id++) {
-        const mn_str text = mn_model_token_text(m, (int32_t)id);
+        const mn_str text = mn_vocabulary_text(m, (int32_t)id);
         if (!memmem(text.ptr, text.len, breaker, len))
             continue;
         bits[id / 32] |= 1u << id % 32;
@@ -147,10 +147,10 @@ static mn_status mark_last(const mn_model *m, const char *breaker, uint32_t n_vo
     const mn_str text = {breaker, strlen(breaker)};
     int32_t *ids = NULL;
     uint32_t n = 0;
-    mn_status st = mn_model_tokenize(m, text, MN_TEXT_PARSE_SPECIAL, &ids, &n, err);
+    mn_status st = mn_text_encode(m, text, NULL, MN_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
     if (!st && n && ids[n - 1] >= 0 && (uint32_t)ids[n - 1] < n_vocab)
         bits[ids[n - 1] / 32] |= 1u << ids[n - 1] % 32;
-    mn_ids_free(ids);
+    mn_free(ids);
     return st;
 }
 
