@@ -14,7 +14,8 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 
 if [ "${1:-}" = pack ]; then
     build=$2 to=$3
-    mkdir -p "$to/lib" "$to/tools/check" "$to/runtime/registry" "$to/tests/kernels"
+    mkdir -p "$to/lib" "$to/tools/check" "$to/runtime/registry" "$to/tests/kernels" "$to/tests/golden"
+    cp "$build/tests/golden/golden" "$to/tests/golden/"
     cp -L "$build/tools/minerva" "$to/tools/"
     cp "$build/tools/check/minerva-check" "$to/tools/check/"
     cp -L "$build/runtime/libminerva.so.0" "$to/runtime/"
@@ -34,7 +35,8 @@ if [ "${1:-}" = pack ]; then
             mkdir -p "$to/$d/$name" && cp "$f" "$to/$d/$name/"
         done
     done
-    ldd "$to/tools/minerva" "$to/tools/check/minerva-check" "$to/runtime/registry/minerva-probe" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
+    ldd "$to/tools/minerva" "$to/tools/check/minerva-check" "$to/tests/golden/golden" "$to/runtime/registry/minerva-probe" "$to/tests/kernels/test_cuda" "$to"/loaders/*/*.so "$to"/plugins/*/*.so |
+        awk '$3 ~ /^\// {print $3}' | sort -u |
         grep -vE 'libminerva|/lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so' | xargs -I{} cp -L {} "$to/lib/"
     chmod -R go-w "$to"
     exit 0
@@ -52,7 +54,11 @@ step() { # NAME COMMAND...
     shift
     if "$@"; then echo "PASS  $name ($(($(date +%s) - from)) s)"; else echo "FAIL  $name"; failed=$((failed + 1)); fi
 }
-golden() { python3 "$here/tests/golden/golden.py" "$minerva" "$@"; }
+golden() { # DEVICE CASE...
+    device=$1
+    shift
+    "$build/tests/golden/golden" -d "$device" "$@"
+}
 
 devices() {
     "$minerva" devices && "$minerva" run -m "$story" -p "Once" -n 4 --temp 0 --device auto 2>&1 &&
@@ -61,18 +67,16 @@ devices() {
 # Every product and norm elsewhere: cuda gets a segment between each two, with boundary tensors at both ends.
 segments() {
     beside=$(mktemp -d) && cp "$build/tests/stub/vendor2.so" "$beside/" && for f in llama qwen3; do
-        MINERVA_PLUGIN_PATH="$beside" golden "fixture:$f" vendor2,cuda:0 || return 1
+        MINERVA_PLUGIN_PATH="$beside" golden vendor2,cuda:0 "fixture:$f" || return 1
     done
     rm -rf "$beside"
 }
-# Every fixture, four at a time; fixtures of FIXTURES beside those of the repository.
+# Every fixture; those of FIXTURES beside those of the repository.
 fixtures() { # CASE
     data=$(mktemp -d) && mkdir "$data/fixtures" && for d in "$here"/tests/data/fixtures/* ${FIXTURES:+"$FIXTURES"/*}; do
         [ -d "$d" ] && ln -sfn "$d" "$data/fixtures/$(basename "$d")"
     done
-    ls "$data/fixtures" | MINERVA_TEST_DATA="$data" xargs -P 4 -I{} sh -c '
-        python3 "$0/tests/golden/golden.py" "$1" "$2:$3" cuda >"$4/$3.txt" 2>&1; e=$?
-        [ $e -eq 0 ] || [ $e -eq 77 ] || { echo "FAIL  $2:$3"; grep -v "^ok" "$4/$3.txt" | tail -3; exit 1; }' "$here" "$minerva" "$1" {} "$data"
+    MINERVA_TEST_DATA="$data" golden cuda "$1:*"
     e=$?
     rm -rf "$data"
     return $e
@@ -186,8 +190,7 @@ each_fixture() {
 # Two cards as one device: fixtures, and a batch as its sequences alone.
 group() {
     export MINERVA_CUDA_GROUPS=1
-    golden batch cuda:0+cuda:1 &&
-        each_fixture sh -c 'exec python3 "$0/tests/golden/golden.py" "$1" "fixture:$2" cuda:0+cuda:1' "$here" "$minerva"
+    golden cuda:0+cuda:1 batch 'fixture:*'
 }
 # The same on one card, which is listed twice: over its own memory; through the stand-in, small sums and large ones.
 group_stub() {
@@ -228,15 +231,15 @@ for part in "$@"; do
     lost) step lost "$build/tests/kernels/test_cuda_lost" ;;
     check) step check "$minerva" plugins check "$build/plugins/cuda/cuda.so" ;;
     golden)
-        step story golden story cuda
-        step argmax golden argmax cuda
+        step story golden cuda story
+        step argmax golden cuda argmax
         step fixtures fixtures fixture
         step "fixtures a16" fixtures a16
         step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
-    forms) step types golden types cuda ;;
+    forms) step types golden cuda types ;;
     encoders) step encoders python3 "$here/tests/golden/encoders.py" "$minerva" cuda ;;
     segments) step segments segments ;;
-    batch) step batch golden batch cuda ;;
+    batch) step batch golden cuda batch ;;
     session)
         step session "$build/tests/unit/test_session" "$story"
         step requests "$build/tests/unit/test_requests" "$story" cuda:0

@@ -32,26 +32,23 @@ emulated() { # SCRIPT PROGRAM
 }
 emulated "$probe" "$probe.arm64"
 emulated "$build/minerva" "$build/build/tools/minerva"
+# The golden driver: no test is built there, for the packages below ROOT are those of a program.
+aarch64-linux-gnu-gcc -O1 -D_GNU_SOURCE -I"$source/include" -I"$root/usr/include" "$source"/tests/golden/golden*.c -o "$build/golden.arm64" \
+    -L"$build/build/runtime" -lminerva -L"$root/usr/lib/aarch64-linux-gnu" -lcjson -lm -Wl,-rpath,"$build/build/runtime"
+emulated "$build/golden" "$build/golden.arm64"
 export MINERVA_BUILD_ROOT="$build/build" MINERVA_PROBE_TIMEOUT=100 XDG_CACHE_HOME="$build/cache" PYTHONDONTWRITEBYTECODE=1
 "$build/minerva" plugins | awk 'NR > 1 && $5 != "ok" { print; bad = 1 } END { exit bad || NR < 6 }'
-golden() { python3 "$source/tests/golden/golden.py" "$build/minerva" "$@"; }
 for cpu in cortex-a57 neoverse-n1 max; do # Advanced SIMD alone, dot products, all
     echo "qemu-aarch64 -cpu $cpu"
-    ARM64_CPU=$cpu golden story-begin cpu_simd
-    ARM64_CPU=$cpu golden auto:qwen3-moe cpu_simd # bf16
-    ARM64_CPU=$cpu golden auto:llama-mlx4 cpu_simd # 8-bit activations
+    ARM64_CPU=$cpu "$build/golden" story-begin auto:qwen3-moe auto:llama-mlx4 # the last two: bf16, 8-bit activations
 done
-for isa in generic i8mm; do
-    echo "at most $isa"
-    golden story-begin cpu_simd $isa
-    golden auto:qwen3-moe cpu_simd $isa
-    golden auto:llama-mlx4 cpu_simd $isa
-done
+"$build/golden" -i generic story-begin auto:qwen3-moe auto:llama-mlx4 -i i8mm story-begin auto:qwen3-moe auto:llama-mlx4
 # Class auto takes other kernels by the type of a weight, and for experts: f32, f16, bf16, 8-bit and MXFP4, as far as they are not above.
-export source build
-{
-    printf 'fixture:%s\n' "$@"
-    printf 'auto:%s\n' llama llama-sharded gemma2 mixtral gpt-oss gpt-oss-mxfp4 llama-mlx8
-} | xargs -P 2 -I{} sh -c 'python3 "$source/tests/golden/golden.py" "$build/minerva" {} cpu_simd > "$build/{}.txt" 2>&1 ||
-    { echo "FAIL  {}"; cat "$build/{}.txt"; exit 1; }'
-echo "$# fixtures in class exact, 7 in that of auto"
+n=$#
+for name in "$@"; do
+    set -- "$@" "fixture:$name"
+done
+shift $n
+"$build/golden" "$@" &
+fixtures=$!
+"$build/golden" auto:llama auto:llama-sharded auto:gemma2 auto:mixtral auto:gpt-oss auto:gpt-oss-mxfp4 auto:llama-mlx8 && wait $fixtures

@@ -59,6 +59,14 @@ if sys.argv[2:] == ["sessions"]:
     sys.exit(1 if failed else 0)
 
 
+def golden(what, cases, env=None):
+    """Cases of the golden driver, in one process, whose lines are shown."""
+    done = subprocess.run([os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "golden", "golden"), "-d", "opencl", *cases],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+    print(done.stdout, end="")
+    report(what, done.returncode == 0)
+
+
 def fixture(name):
     return os.path.join(os.environ["MINERVA_TEST_DATA"], "fixtures", name)
 
@@ -108,10 +116,7 @@ if sys.argv[2:] == ["large"]:
         for kind in ("f16", "q8_0", "mxfp4", "q4_0"):
             large_activations(name, kind, [1, 4, 9, 40, 70, 200], {})
     sys.exit(1 if failed else 0)
-for case in ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]]:
-    done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True)
-    report(case + (", skipped" if done.returncode == 77 else ""), done.returncode in (0, 77), done.stdout)
+golden("story, batch and fixtures", ["story", "batch"] + ["fixture:" + name for name in sys.argv[2:]])
 # a cache in several buffers, of as many as two pages in each: logits of a prompt of some pages against reference, by kernels of CPUs and of GPUs
 for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
     env = dict(os.environ, MINERVA_OPENCL_BUFFER_KIB="80", MINERVA_OPENCL_LINEAR_LANES=lanes, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
@@ -123,9 +128,7 @@ for name, n_ids, lanes in [("gpt-oss-mxfp4", 300, "0"), ("llama", 140, "32")]:
 for case, groups in [("begin:gpt-oss-mxfp4", "-1"), ("begin:gpt-oss-mxfp4", "1"), ("fixture:llama", "1")]:
     # without PoCL's optimiser, which takes longer for them than they compute without it
     env = dict(os.environ, MINERVA_OPENCL_LINEAR_LANES="32", MINERVA_OPENCL_STEP_GROUPS=groups, POCL_EXTRA_BUILD_FLAGS="-cl-opt-disable")
-    done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, case, "opencl"], stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env=env)
-    report("%s in warps, step groups %s" % (case, groups), done.returncode == 0, done.stdout)
+    golden("%s in warps, step groups %s" % (case, groups), [case], env)
 # steps that are the same twice as command buffers
 with open(os.path.join(os.environ["MINERVA_SOURCE_ROOT"], "models", "storyteller", "golden.json"), encoding="utf-8") as f:
     golden = json.load(f)[0]
@@ -158,9 +161,7 @@ with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, kind + ".gguf")
             subprocess.run([MINERVA, "convert", fixture(name), "-o", path, "--type", kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         else:
-            done = subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), MINERVA, "fixture:" + name, "opencl"], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, env=env)
-            report("fixture:%s by matrices of %s items" % (name, size), done.returncode == 0, done.stdout)
+            golden("fixture:%s by matrices of %s items" % (name, size), ["fixture:" + name], env)
         error, said = logits_error(path, [3 + (7 * i * i + i) % 50 for i in range(70)], env)
         ok = error is not None and error <= 2e-6 and "mad.cl for " in said
         report("%s%s by matrices of %s items" % (name, " as " + kind if kind else "", size), ok, "error %s\n%s" % (error, said))

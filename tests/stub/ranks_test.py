@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several processes as one machine, without a GPU: ranks_test.py MINERVA fixtures N NAME... | cases N CASE... | run | ends | serve. Each
 process has one member of a group of the plugin group.so, or of the plugin RANKS_DEVICE. fixtures: golden fixtures as N processes, class
-exact; cases: other cases of golden.py. run: the story, a batch, ranks that differ, and ranks that end or hang; ends: these alone. serve:
+exact; cases: other cases of the golden driver. run: the story, a batch, ranks that differ, and ranks that end or hang; ends: these alone. serve:
 a server of two processes, one of which is killed."""
 import json
 import os
@@ -18,7 +18,8 @@ import ranks_start
 
 ROOT = os.environ["MINERVA_SOURCE_ROOT"]
 MINERVA = os.path.abspath(sys.argv[1])
-GOLDEN = os.path.join(ROOT, "tests", "golden")
+GOLDEN = os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "golden", "golden")
+START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_start.py")
 MODEL = os.path.join(ROOT, "tests", "data", "storyteller-q8_0.gguf")
 OTHER_MODEL = os.path.join(ROOT, "models", "storyteller")
 DEVICE = os.environ.get("RANKS_DEVICE", "group")
@@ -66,15 +67,9 @@ def tell(found):
 
 
 def cases(n, names):
-    with tempfile.TemporaryDirectory() as folder:
-        start = os.path.join(folder, "minerva")
-        with open(start, "w", encoding="utf-8") as f:
-            f.write("#!/bin/sh\nexec %s %s %s %s \"$@\"\n" % (sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks_start.py"), n, MINERVA))
-        os.chmod(start, 0o755)
-        for case in names:
-            done = subprocess.run([sys.executable, os.path.join(GOLDEN, "golden.py"), start, case, DEVICE], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True)
-            check(done.returncode in (0, 77), "%s as %s processes%s" % (case, n, "" if done.returncode in (0, 77) else "\n" + done.stdout))
+    for case in names:
+        done = subprocess.run([sys.executable, START, str(n), GOLDEN, "-d", DEVICE, case], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        check(done.returncode in (0, 77), "%s as %s processes%s" % (case, n, "" if done.returncode in (0, 77) else "\n" + done.stdout))
 
 
 def refused():
