@@ -94,26 +94,14 @@ typedef struct {
     /* the device of the first call that said MN_CLASS_LOST; NULL = none */
     const mn_device_record *fault;
     const mn_device_record *failed; /* the device of the last call that failed in any way */
-    /* set by the caller: steps run through mn.profile/1, and are over when mn_engine_submit
-     * returns; units: of the last one */
-    bool profile;
-    mn_step_unit *units;
+    mn_step_unit *units;            /* of the last step with a profile */
     size_t n_units, cap_units;
     mn_engine_program programs[MN_RUNS]; /* [MN_RUN_PLAIN]: not used, it is the segment's own */
     struct mn_engine_parts *parts;       /* of the last segment; NULL: no program has a mask yet */
-    uint32_t wanted;  /* set by the caller: the program of the next step, MN_RUN_* */
     mn_buffer *masks; /* [outputs][mask words] on the device; NULL: no program has a mask yet */
     mn_scoring scoring;
     mn_engine_sampler *sampler; /* NULL: there is none */
-    /* set by the caller: rows of the next step whose out_slot is -1, since the sampler draws for
-     * them. Forgotten by mn_engine_finish */
-    const mn_sampler_row *sampler_rows;
-    uint32_t n_sampler_rows;
-    /* set by the caller: what of the next step's inputs differs from the last one's; n_ranges 0:
-     * all. Forgotten by mn_engine_submit */
-    const mn_input_range *ranges;
-    uint32_t n_ranges;
-    uint64_t input_bytes; /* written so far, to one device */
+    uint64_t input_bytes;       /* written so far, to one device */
     /* the rest is engine/'s own */
     struct mn_engine_device *devices;
     struct mn_engine_segment *segments;
@@ -123,7 +111,7 @@ typedef struct {
     int32_t *ids_map;
     float *logits_map;
     uint32_t logits_device;
-    bool logits_wanted, logits_made, logits_crosses; /* crosses: bound even if nobody wants it */
+    bool logits_made, logits_crosses; /* crosses: bound even where no step wants it */
 } mn_engine;
 
 /* The row of a sequence in a group's page table: [row_pages] of the packed inputs. */
@@ -152,17 +140,27 @@ void mn_engine_symbols(const mn_engine *e, const mn_step_size *size, int64_t *sy
 bool mn_engine_rounds(const mn_engine *e);
 /* Writes the step facts (MN_STEP_*) into a packed block of inputs. */
 void mn_engine_describe(const mn_engine *e, const mn_step_size *size, int32_t *packed);
-/* Enqueues: the packed inputs (NULL = unchanged since the last step), one step, and the read of
- * n_outputs ids into place `at` of the ring. *event is the caller's: mn_engine_wait or
- * mn_engine_drop. */
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
-                           uint32_t at, mn_event **event, mn_error *err);
+/* One step: what it reads, which program runs it, and what comes back. The engine reads it during
+ * the calls below and keeps nothing of it. */
+typedef struct {
+    const int32_t *inputs;        /* the packed block; NULL: unchanged since the last step */
+    const mn_input_range *ranges; /* what of it differs from the last step's */
+    uint32_t n_ranges;            /* 0: all of it */
+    uint32_t at;                  /* its place of the ring */
+    uint32_t run;                 /* the program, MN_RUN_* */
+    uint32_t n_sampler_rows;
+    const mn_sampler_row *sampler_rows; /* rows whose out_slot is -1: the sampler draws for them */
+    bool logits;  /* mn_engine_logits reads them; after mn_engine_make_logits */
+    bool profile; /* runs through mn.profile/1, and is over when mn_engine_submit returns */
+    int64_t symbols[MN_SYM_COUNT]; /* mn_engine_symbols */
+} mn_engine_step;
+/* Enqueues the inputs, one step, and the read of n_outputs ids into its place of the ring. *event
+ * is the caller's: mn_engine_wait or mn_engine_drop. */
+mn_status mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err);
 /* The same in two calls, with nothing enqueued between them but masks and biases: all that is in
- * front of the last part; then that, and the read. */
-mn_status mn_engine_begin(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
-                          uint32_t at, mn_error *err);
-mn_status mn_engine_finish(mn_engine *e, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
-                           mn_event **event, mn_error *err);
+ * front of the last part; then that, and the read. Between them sampler_rows may change. */
+mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err);
+mn_status mn_engine_finish(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err);
 /* MN_UNSUPPORTED names a device whose plugin has no mn.profile/1. */
 mn_status mn_engine_can_profile(const mn_engine *e, mn_error *err);
 /* About how long a step with these symbol values takes. */
@@ -217,9 +215,9 @@ mn_score mn_engine_score(const mn_engine *e, uint32_t at, uint32_t row);
 /* in the caller's pages of the group */
 mn_status mn_engine_copy_page(mn_engine *e, uint32_t group, mn_page_copy copy, mn_error *err);
 
-/* Steps with or without logits (hidden states, if the graph embeds): two sets of bindings, made
- * when first wanted and kept. With them, mn_engine_logits copies those of the last step (after its
- * wait): n_rows of mn_graph_row_width numbers. */
-mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err);
+/* Before the first step with logits (hidden states, if the graph embeds): their memory and a second
+ * set of bindings, which are kept. After the wait for such a step mn_engine_logits copies those of
+ * the last one: n_rows of mn_graph_row_width numbers. */
+mn_status mn_engine_make_logits(mn_engine *e, mn_error *err);
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err);
 #endif

@@ -116,11 +116,11 @@ mn_status mn_engine_context_bind(mn_engine *e, const mn_engine_segment *s, mn_co
                                  mn_error *err);
 mn_status mn_engine_segment_prepare(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
                                     mn_error *err);
-mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const mn_engine_step *x,
                                     mn_event **event, mn_error *err);
 /* A program of some or all of its nodes, with a set of bindings. */
 mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn_context *context,
-                                    uint32_t set, const int64_t *symbols, mn_event **event,
+                                    uint32_t set, const mn_engine_step *x, mn_event **event,
                                     mn_error *err);
 /* About how long a step with these symbol values takes there. */
 uint64_t mn_engine_segment_ns(const mn_engine_segment *s, const int64_t *symbols);
@@ -146,15 +146,15 @@ typedef struct mn_engine_parts {
 /* Once per engine. */
 mn_status mn_engine_parts_create(mn_engine *e, mn_error *err);
 void mn_engine_parts_free(mn_engine *e);
-/* Whether the next step runs in parts. */
-static inline bool mn_engine_in_parts(const mn_engine *e) {
-    return e->wanted >= MN_RUN_MASKS;
+/* Whether the step runs in parts. */
+static inline bool mn_engine_in_parts(const mn_engine_step *x) {
+    return x->run >= MN_RUN_MASKS;
 }
 
 /* ---- sampler.c: SAMPLE on another device ----------------------------------------------------- */
 void mn_engine_sampler_free(mn_engine *e);
-/* Draws for the rows of the sampler, behind what is enqueued; the step takes about step_ns. */
-mn_status mn_sampler_draw(mn_engine *e, uint64_t step_ns, mn_error *err);
+/* Draws for the step's rows of the sampler, behind what is enqueued. */
+mn_status mn_sampler_draw(mn_engine *e, const mn_engine_step *x, mn_error *err);
 
 /* ---- scoring.c ------------------------------------------------------------------------------- */
 /* The operands of programs that score; once per engine. */
@@ -162,7 +162,7 @@ mn_status mn_engine_scoring_create(mn_engine *e, mn_error *err);
 /* The program with drafts, if there is one, gets its second set of bindings. */
 mn_status mn_engine_drafts_bind_logits(mn_engine *e, mn_error *err);
 void mn_engine_programs_free(mn_engine *e);
-mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
+mn_status mn_engine_read_scores(mn_engine *e, const mn_engine_step *step, mn_event **done,
                                 mn_error *err);
 
 /* ---- run.c ----------------------------------------------------------------------------------- */

@@ -147,18 +147,18 @@ static mn_status write_range(mn_engine_device *d, const int32_t *inputs, mn_inpu
 
 /* The caller's block to every device, what has changed of it; with page tables of its own where its
  * pages are smaller, and then whole. */
-static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, mn_error *err) {
+static mn_status write_inputs(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < e->n_devices && !st; i++) {
         mn_engine_device *d = &e->devices[i];
         const mn_input_range whole = {0, d->in.total};
-        const bool all = d->packed || !e->n_ranges;
-        const mn_input_range *ranges = all ? &whole : e->ranges;
-        const uint32_t n = all ? 1 : e->n_ranges;
+        const bool all = d->packed || !x->n_ranges;
+        const mn_input_range *ranges = all ? &whole : x->ranges;
+        const uint32_t n = all ? 1 : x->n_ranges;
         if (d->packed)
-            mn_inputs_expand(e, d, inputs);
+            mn_inputs_expand(e, d, x->inputs);
         for (uint32_t k = 0; k < n && !st; k++) {
-            st = write_range(d, d->packed ? d->packed : inputs, ranges[k], at, err);
+            st = write_range(d, d->packed ? d->packed : x->inputs, ranges[k], x->at, err);
             e->input_bytes += i ? 0 : ranges[k].n * 4ull;
         }
         mn_engine_note(e, i, st);
@@ -167,75 +167,70 @@ static mn_status write_inputs(mn_engine *e, const int32_t *inputs, uint32_t at, 
 }
 
 /* All segments but the last one. Where the next reads through a map, the work must be over. */
-static mn_status run_before_last(mn_engine *e, const int64_t *symbols, mn_error *err) {
+static mn_status run_before_last(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t k = 0; k + 1 < e->n_segments && !st; k++) {
         mn_engine_segment *s = &e->segments[k];
         const mn_engine_device *d = &e->devices[s->device];
         mn_event *done = NULL;
-        st = mn_boundary_move(e, k, symbols, err);
+        st = mn_boundary_move(e, k, x->symbols, err);
         if (!st)
-            st = mn_engine_segment_execute(e, s, symbols, d->unified ? &done : NULL, err);
+            st = mn_engine_segment_execute(e, s, x, d->unified ? &done : NULL, err);
         if (!st)
-            st = mn_event_settle(d->backend, mn_callee_of(d), mn_engine_segment_ns(s, symbols),
+            st = mn_event_settle(d->backend, mn_callee_of(d), mn_engine_segment_ns(s, x->symbols),
                                  &done, err);
         mn_engine_note(e, s->device, st);
     }
     if (st)
         return st;
-    return mn_boundary_move(e, e->n_segments - 1, symbols, err);
+    return mn_boundary_move(e, e->n_segments - 1, x->symbols, err);
 }
 
 /* The rest of the step that has begun: SAMPLE, or the whole last segment. */
-static mn_status run_last(mn_engine *e, const int64_t *symbols, mn_event **done, mn_error *err) {
+static mn_status run_last(mn_engine *e, const mn_engine_step *x, mn_event **done, mn_error *err) {
     mn_engine_segment *last = &e->segments[e->n_segments - 1];
-    if (!mn_engine_in_parts(e))
-        return mn_engine_segment_execute(e, last, symbols, done, err);
-    return mn_engine_context_execute(e, &e->parts->sample, e->programs[e->wanted].context,
-                                     MN_SET_PLAIN, symbols, done, err);
+    if (!mn_engine_in_parts(x))
+        return mn_engine_segment_execute(e, last, x, done, err);
+    return mn_engine_context_execute(e, &e->parts->sample, e->programs[x->run].context,
+                                     MN_SET_PLAIN, x, done, err);
 }
 
-mn_status mn_engine_begin(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
-                          uint32_t at, mn_error *err) {
+mn_status mn_engine_begin(mn_engine *e, const mn_engine_step *x, mn_error *err) {
     mn_status st = MN_OK;
     e->n_units = 0;
-    if (inputs)
-        st = write_inputs(e, inputs, at, err);
-    e->n_ranges = 0;
+    if (x->inputs)
+        st = write_inputs(e, x, err);
     if (!st && e->n_segments > 1)
-        st = run_before_last(e, symbols, err);
-    if (st || !mn_engine_in_parts(e) || !e->parts->front.context)
+        st = run_before_last(e, x, err);
+    if (st || !mn_engine_in_parts(x) || !e->parts->front.context)
         return st;
     const mn_engine_segment *front = &e->parts->front;
-    return mn_engine_context_execute(e, front, front->context, MN_SET_PLAIN, symbols, NULL, err);
+    return mn_engine_context_execute(e, front, front->context, MN_SET_PLAIN, x, NULL, err);
 }
 
-mn_status mn_engine_finish(mn_engine *e, const int64_t symbols[MN_SYM_COUNT], uint32_t at,
-                           mn_event **event, mn_error *err) {
-    const uint64_t n = (uint64_t)symbols[MN_SYM_OUTPUTS] * 4;
+mn_status mn_engine_finish(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err) {
+    const uint64_t n = (uint64_t)x->symbols[MN_SYM_OUTPUTS] * 4;
     const uint64_t row = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS] * 4;
     const mn_engine_device *d = mn_engine_output_device(e);
     const bool draws = n && !e->graph->embeds;
     mn_event *done = NULL;
-    mn_status st = run_last(e, symbols, draws ? NULL : &done, err);
-    const bool scores = draws && (e->wanted >= MN_RUN_SCORES || e->n_sampler_rows);
+    mn_status st = run_last(e, x, draws ? NULL : &done, err);
+    const bool scores = draws && (x->run >= MN_RUN_SCORES || x->n_sampler_rows);
     if (!st)
-        st = mn_sampler_draw(e, mn_engine_step_ns(e, symbols), err);
+        st = mn_sampler_draw(e, x, err);
     if (!st && draws)
-        st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, at * row, n,
+        st = mn_engine_read_output(e, d->at[e->graph->io.ids], e->ids_host, x->at * row, n,
                                    scores ? NULL : &done, err);
     if (!st && scores)
-        st = mn_engine_read_scores(e, (uint32_t)symbols[MN_SYM_OUTPUTS], at, &done, err);
-    e->n_sampler_rows = 0;
+        st = mn_engine_read_scores(e, x, &done, err);
     if (!st)
         *event = done;
     return st;
 }
 
-mn_status mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t symbols[MN_SYM_COUNT],
-                           uint32_t at, mn_event **event, mn_error *err) {
-    const mn_status st = mn_engine_begin(e, inputs, symbols, at, err);
-    return st ? st : mn_engine_finish(e, symbols, at, event, err);
+mn_status mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event, mn_error *err) {
+    const mn_status st = mn_engine_begin(e, x, err);
+    return st ? st : mn_engine_finish(e, x, event, err);
 }
 
 uint64_t mn_engine_step_ns(const mn_engine *e, const int64_t symbols[MN_SYM_COUNT]) {
@@ -373,7 +368,7 @@ static mn_status bind_logits(mn_engine *e, mn_error *err) {
 }
 
 /* Memory for the logits, here and on the device, and the bindings with it; once per engine. */
-static mn_status make_logits(mn_engine *e, mn_error *err) {
+static mn_status allocate_logits(mn_engine *e, mn_error *err) {
     const uint32_t at = e->logits_device;
     mn_engine_device *d = &e->devices[at];
     const uint64_t n_rows = (uint64_t)e->symbol_max[MN_SYM_OUTPUTS];
@@ -396,15 +391,10 @@ static mn_status make_logits(mn_engine *e, mn_error *err) {
     return bind_logits(e, err);
 }
 
-mn_status mn_engine_want_logits(mn_engine *e, bool want, mn_error *err) {
-    if (want && !e->logits_made) {
-        mn_status st = make_logits(e, err);
-        if (st)
-            return st;
-        e->logits_made = true;
-    }
-    e->logits_wanted = want;
-    return MN_OK;
+mn_status mn_engine_make_logits(mn_engine *e, mn_error *err) {
+    const mn_status st = e->logits_made ? MN_OK : allocate_logits(e, err);
+    e->logits_made = !st;
+    return st;
 }
 
 mn_status mn_engine_logits(mn_engine *e, uint32_t n_rows, const float **rows, mn_error *err) {

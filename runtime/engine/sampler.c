@@ -283,11 +283,9 @@ mn_status mn_engine_need_sampler(mn_engine *e, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const uint32_t at = mn_engine_output_index(e);
     const uint64_t bytes = sizeof(mn_slot) + history_bytes(e) + logits_bytes(e);
-    const bool wanted = e->logits_wanted;
     if (x->ready)
         return MN_OK;
-    mn_status st = mn_engine_want_logits(e, true, err);
-    e->logits_wanted = wanted;
+    mn_status st = mn_engine_make_logits(e, err);
     if (!st)
         st = mn_engine_drafts_bind_logits(e, err);
     if (!st)
@@ -453,10 +451,11 @@ static mn_status write_back(mn_engine *e, const mn_sampler_row *r, mn_error *err
     return st;
 }
 
-mn_status mn_sampler_draw(mn_engine *e, uint64_t step_ns, mn_error *err) {
+mn_status mn_sampler_draw(mn_engine *e, const mn_engine_step *x, mn_error *err) {
+    const uint64_t step_ns = x->n_sampler_rows ? mn_engine_step_ns(e, x->symbols) : 0;
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < e->n_sampler_rows && !st; i++) {
-        const mn_sampler_row *r = &e->sampler_rows[i];
+    for (uint32_t i = 0; i < x->n_sampler_rows && !st; i++) {
+        const mn_sampler_row *r = &x->sampler_rows[i];
         mn_slot slot;
         st = fetch_row(e, r, i ? 0 : step_ns, &slot, err);
         if (!st)

@@ -248,24 +248,25 @@ mn_status mn_engine_write_breakers(mn_engine *e, uint32_t slot, const uint32_t *
     return mn_engine_write_output(e, e->scoring.breakers, slot * bytes, words, bytes, err);
 }
 
-/* Enqueues the reads of n rows into place `at` of the ring: top ids, their logprobs, one logprob,
- * and what mu has become. */
-mn_status mn_engine_read_scores(mn_engine *e, uint32_t n, uint32_t at, mn_event **done,
+/* Enqueues the reads of the step's rows into its place of the ring: top ids, their logprobs, one
+ * logprob, and what mu has become. */
+mn_status mn_engine_read_scores(mn_engine *e, const mn_engine_step *step, mn_event **done,
                                 mn_error *err) {
     mn_scoring *x = &e->scoring;
+    const uint64_t n = (uint64_t)step->symbols[MN_SYM_OUTPUTS];
     const uint64_t top = rows_bytes(e, MN_MAX_TOP_LOGPROBS);
-    const uint64_t to = at * x->place_bytes;
-    const uint64_t n_top = n * (uint64_t)MN_MAX_TOP_LOGPROBS * 4;
+    const uint64_t to = step->at * x->place_bytes;
+    const uint64_t n_top = n * MN_MAX_TOP_LOGPROBS * 4;
     mn_status st = mn_engine_read_output(e, x->top_ids, x->host, to, n_top, NULL, err);
     if (!st)
         st = mn_engine_read_output(e, x->top_logprobs, x->host, to + top, n_top, NULL, err);
-    const bool has_mu = e->wanted == MN_RUN_SAMPLERS || e->n_sampler_rows;
+    const bool has_mu = step->run == MN_RUN_SAMPLERS || step->n_sampler_rows;
     if (!st)
-        st = mn_engine_read_output(e, x->logprob, x->host, to + 2 * top, n * 4ull,
+        st = mn_engine_read_output(e, x->logprob, x->host, to + 2 * top, n * 4,
                                    has_mu ? NULL : done, err);
     if (!st && has_mu)
-        st = mn_engine_read_output(e, x->mu, x->host, to + 2 * top + rows_bytes(e, 1), n * 4ull,
-                                   done, err);
+        st = mn_engine_read_output(e, x->mu, x->host, to + 2 * top + rows_bytes(e, 1), n * 4, done,
+                                   err);
     return st;
 }
 

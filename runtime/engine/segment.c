@@ -405,17 +405,17 @@ static void check_arithmetic(mn_engine_device *d, const mn_arithmetic *before) {
 }
 
 mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn_context *context,
-                                    uint32_t set, const int64_t *symbols, mn_event **event,
+                                    uint32_t set, const mn_engine_step *x, mn_event **event,
                                     mn_error *err) {
     const mn_backend *b = device_of(e, s)->backend;
-    const uint64_t expected_ns = mn_engine_segment_ns(s, symbols);
+    const uint64_t expected_ns = mn_engine_segment_ns(s, x->symbols);
     int64_t own[MN_SYM_COUNT];
     mn_values given;
     mn_status st;
-    own_symbols(e, s, symbols, own);
+    own_symbols(e, s, x->symbols, own);
     const mn_arithmetic before = mn_arithmetic_now();
     mn_call *call = mn_call_begin(mn_callee_of(device_of(e, s)), "execute", expected_ns);
-    if (e->profile)
+    if (x->profile)
         st = mn_engine_segment_profile(e, s, context, set, own, err);
     else
         MN_RETRY(st, b->execute(context, set, mn_values_give(&given, own), event, err));
@@ -424,16 +424,16 @@ mn_status mn_engine_context_execute(mn_engine *e, const mn_engine_segment *s, mn
     return mn_engine_note(e, s->device, st);
 }
 
-mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const int64_t *symbols,
+mn_status mn_engine_segment_execute(mn_engine *e, mn_engine_segment *s, const mn_engine_step *x,
                                     mn_event **event, mn_error *err) {
-    const bool wanted = e->logits_wanted || e->n_sampler_rows;
+    const bool wanted = x->logits || x->n_sampler_rows;
     const bool with_logits = wanted && !e->logits_crosses && s->device == e->logits_device;
     const bool is_last = s == &e->segments[e->n_segments - 1];
-    mn_context *context = is_last && e->wanted ? e->programs[e->wanted].context : s->context;
+    mn_context *context = is_last && x->run ? e->programs[x->run].context : s->context;
     uint32_t set = MN_SET_PLAIN;
     if (with_logits)
         set = MN_SET_LOGITS;
-    return mn_engine_context_execute(e, s, context, set, symbols, event, err);
+    return mn_engine_context_execute(e, s, context, set, x, event, err);
 }
 
 /* In the order in which they depend on each other. */

@@ -220,7 +220,7 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
         mn_seq_claim(s, &slot); /* all are free: it is slot i */
         s->seqs[slot].n_tokens = j->texts[first + i].n;
     }
-    mn_status st = mn_engine_want_logits(s->engine, true, err);
+    mn_status st = mn_engine_make_logits(s->engine, err);
     while (!st && !idle)
         st = run_step(j, first, n, rows, &idle, err);
     for (uint32_t i = 0; i < n; i++)

@@ -22,16 +22,14 @@ static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
 }
 
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err) {
-    int64_t symbols[MN_SYM_COUNT];
+    mn_engine_step exec = {.inputs = s->packed, .logits = true, .profile = s->profile != NULL};
     mn_event *done = NULL;
     s->sent_valid = false;
     mn_engine_describe(s->engine, size, s->packed);
-    mn_engine_symbols(s->engine, size, symbols);
-    s->engine->wanted = MN_RUN_PLAIN;
-    mn_session_watch(s);
+    mn_engine_symbols(s->engine, size, exec.symbols);
     const uint64_t begin_ns = mn_now_ns();
-    mn_status st = mn_engine_submit(s->engine, s->packed, symbols, 0, &done, err);
-    mn_call *call = mn_engine_await(s->engine, mn_engine_step_ns(s->engine, symbols));
+    mn_status st = mn_engine_submit(s->engine, &exec, &done, err);
+    mn_call *call = mn_engine_await(s->engine, mn_engine_step_ns(s->engine, exec.symbols));
     while (!st && done) {
         st = mn_engine_wait(s->engine, &done, 1000000000, err);
         if (st == MN_TIMEOUT)
@@ -63,7 +61,7 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
 static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *given,
                           mn_logits_fn rows, void *arg, mn_error *err) {
     const uint32_t block = MN_MIN(s->n_outputs, s->n_batch);
-    mn_status st = mn_engine_want_logits(s->engine, true, err);
+    mn_status st = mn_engine_make_logits(s->engine, err);
     for (uint32_t at = 0; at < n && !st; at += block) {
         const uint32_t m = MN_MIN(block, n - at);
         const float *logits = NULL;
@@ -112,11 +110,6 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         st = run_text(s, (uint32_t)seq, n, &given, rows, arg, err);
         st = mn_failover(s, st, err);
     } while (!st && s->n_placed != on);
-    if (s->engine) {
-        mn_status unbound = mn_engine_want_logits(s->engine, false, st ? NULL : err);
-        if (!st)
-            st = mn_failover(s, unbound, err);
-    }
     mn_seq_free(s, seq);
     return st;
 }

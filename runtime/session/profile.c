@@ -21,10 +21,6 @@ mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_erro
     return MN_OK;
 }
 
-void mn_session_watch(mn_session *s) {
-    s->engine->profile = s->profile != NULL;
-}
-
 void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns) {
     if (!s->profile)
         return;

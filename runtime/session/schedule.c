@@ -154,11 +154,11 @@ static void learn_draws(mn_pace *p, double ns, double n_draws) {
 }
 
 bool mn_schedule_is_new(mn_session *s, const mn_pending_step *step) {
-    uint64_t hash = step->run;
+    uint64_t hash = step->exec.run;
     if (!mn_engine_rounds(s->engine))
         return false;
     for (uint32_t i = 0; i < MN_SYM_COUNT; i++) {
-        hash = (hash ^ (uint64_t)step->symbols[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = (hash ^ (uint64_t)step->exec.symbols[i]) * UINT64_C(0x9e3779b97f4a7c15);
         hash ^= hash >> 32;
     }
     uint64_t *word = &s->pace.sizes[hash / 64 % MN_COUNT(s->pace.sizes)];

@@ -90,10 +90,9 @@ typedef struct {
     bool is_new;     /* of these sizes it is the first */
     /* it has masks that the step in front of it decides: all but SAMPLE is enqueued */
     bool unfinished;
-    uint32_t run;                  /* MN_RUN_* */
-    int64_t symbols[MN_SYM_COUNT]; /* what it was enqueued with */
-    mn_pending_output *outs;       /* [n_outputs] */
-    mn_pending_output *prefilled;  /* [n_seq]: whose prompts are complete, and that draw nothing */
+    mn_engine_step exec;          /* what the engine is given; its inputs until it has begun */
+    mn_pending_output *outs;      /* [n_outputs] */
+    mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
 /* Entries [lo, hi) of a sequence's row of a page table differ from what was written last. */
@@ -540,8 +539,7 @@ mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err);
 /* logits.c: runs the rows that were packed, and waits for them. */
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err);
 
-/* profile.c: before and after a step is submitted. */
-void mn_session_watch(mn_session *s);
+/* profile.c: after a step was submitted. */
 void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns);
 
 /* schedule.c: who is in a step. */

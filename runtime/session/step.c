@@ -130,9 +130,9 @@ static void tell(const mn_session *s, const mn_pending_step *step) {
     mn_session_tell(s, profile, step->start_ns);
 }
 
-/* Tells the engine which rows its sampler draws for. Of a sequence that has ended since nothing is
+/* The rows that the engine's sampler draws for. Of a sequence that has ended since nothing is
  * drawn. */
-static void set_sampler_rows(mn_session *s, const mn_pending_step *step) {
+static void set_sampler_rows(mn_session *s, mn_pending_step *step) {
     const mn_masks *m = &s->masks;
     uint32_t n = 0;
     for (uint32_t i = 0; i < step->n_out; i++) {
@@ -150,40 +150,36 @@ static void set_sampler_rows(mn_session *s, const mn_pending_step *step) {
             .n_bias = q->n_bias,
         };
     }
-    s->engine->sampler_rows = s->sampler_rows;
-    s->engine->n_sampler_rows = n;
+    step->exec.sampler_rows = s->sampler_rows;
+    step->exec.n_sampler_rows = n;
 }
 
 /* The part of a step that needs its masks. */
 static mn_status finish(mn_session *s, mn_pending_step *step, mn_error *err) {
-    const uint32_t at = (uint32_t)(step->number % s->ring_size);
     step->unfinished = false;
-    s->engine->wanted = step->run;
     mn_status st = mn_masks_write(s, step->outs, step->n_out, err);
     set_sampler_rows(s, step);
     if (!st)
-        st = mn_engine_finish(s->engine, step->symbols, at, &step->event, err);
+        st = mn_engine_finish(s->engine, &step->exec, &step->event, err);
     if (!st)
         tell(s, step);
     return st;
 }
 
 /* All of it, or what can be enqueued before the step in front of it tells what its masks are. */
-static mn_status run_step(mn_step_builder *b, const int32_t *inputs, mn_error *err) {
+static mn_status run_step(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     mn_pending_step *step = b->step;
-    const uint32_t at = (uint32_t)(step->number % s->ring_size);
     mn_status st;
-    s->engine->wanted = step->run;
     set_sampler_rows(s, step);
-    if (step->run < MN_RUN_MASKS) {
-        st = mn_engine_submit(s->engine, inputs, step->symbols, at, &step->event, err);
+    if (step->exec.run < MN_RUN_MASKS) {
+        st = mn_engine_submit(s->engine, &step->exec, &step->event, err);
         if (!st)
             tell(s, step);
         return st;
     }
     step->unfinished = b->masks && s->completed < s->enqueued;
-    st = mn_engine_begin(s->engine, inputs, step->symbols, at, err);
+    st = mn_engine_begin(s->engine, &step->exec, err);
     if (st || step->unfinished)
         return st;
     return finish(s, step, err);
@@ -195,25 +191,27 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     mn_pending_step *step = b->step;
     const size_t bytes = s->engine->in.head * sizeof *s->packed;
     mn_engine_describe(s->engine, &b->size, s->packed);
-    mn_engine_symbols(s->engine, &b->size, step->symbols);
+    mn_engine_step *exec = &step->exec;
+    mn_engine_symbols(s->engine, &b->size, exec->symbols);
     const uint32_t n_ranges = changes(s, bytes);
     const bool same = s->sent_valid && !n_ranges;
-    const int32_t *inputs = same ? NULL : s->packed;
+    exec->inputs = same ? NULL : s->packed;
+    exec->ranges = s->ranges;
+    exec->n_ranges = s->sent_valid ? n_ranges : 0;
+    exec->at = (uint32_t)(s->enqueued % s->ring_size);
+    exec->run = choose_program(b);
+    exec->profile = s->profile != NULL;
     step->number = s->enqueued;
     step->n_out = b->size.n_out;
     step->n_rows = b->size.n_rows;
     step->start_ns = mn_now_ns();
-    step->expected_ns = mn_engine_step_ns(s->engine, step->symbols);
-    step->run = choose_program(b);
-    mn_session_watch(s);
+    step->expected_ns = mn_engine_step_ns(s->engine, exec->symbols);
     step->scores = b->scores || b->samplers || b->elsewhere;
     step->samplers = b->samplers;
     step->guesses = b->guesses;
-    s->engine->ranges = s->ranges;
-    s->engine->n_ranges = s->sent_valid ? n_ranges : 0;
     s->sent_valid = false; /* until it is written */
     step->is_new = mn_schedule_is_new(s, step);
-    const mn_status st = run_step(b, inputs, err);
+    const mn_status st = run_step(b, err);
     if (st)
         return st;
     memcpy(s->sent, s->packed, bytes);

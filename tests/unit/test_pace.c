@@ -51,18 +51,18 @@ static int32_t no_ids[1024];
 static double most_ahead_ns = 5.5e6;
 static uint32_t n_new; /* steps that were the first of their sizes */
 
-mn_status __real_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
-                                  uint32_t at, mn_event **event, mn_error *err);
-mn_status __wrap_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
-                                  uint32_t at, mn_event **event, mn_error *err);
+mn_status __real_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event,
+                                  mn_error *err);
+mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event,
+                                  mn_error *err);
 const int32_t *__real_mn_engine_ids(const mn_engine *e, uint32_t at);
 const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at);
 void __real_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
 void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
 
-mn_status __wrap_mn_engine_submit(mn_engine *e, const int32_t *inputs, const int64_t *symbols,
-                                  uint32_t at, mn_event **event, mn_error *err) {
-    return on ? MN_OK : __real_mn_engine_submit(e, inputs, symbols, at, event, err);
+mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event,
+                                  mn_error *err) {
+    return on ? MN_OK : __real_mn_engine_submit(e, x, event, err);
 }
 
 const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at) {

@@ -102,7 +102,7 @@ static void set_pages(const mn_engine *e, int32_t *packed) {
 
 static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool every, int32_t *id) {
     const mn_input_layout *l = &e->in;
-    int64_t symbols[MN_SYM_COUNT];
+    mn_engine_step x = {.inputs = packed, .logits = every};
     mn_error err = MN_ERROR_INIT;
     mn_event *done = NULL;
     memset(packed + l->row_slot, 0xff, (l->seqs - l->row_slot) * 4);
@@ -118,8 +118,8 @@ static void step(mn_engine *e, int32_t *packed, uint32_t n, bool literal, bool e
     packed[l->out_slot + n_out - 1] = 1;
     const mn_step_size size = {n, n_out, 1, n, N_CTX};
     mn_engine_describe(e, &size, packed);
-    mn_engine_symbols(e, &size, symbols);
-    mn_status st = mn_engine_submit(e, packed, symbols, 0, &done, &err);
+    mn_engine_symbols(e, &size, x.symbols);
+    mn_status st = mn_engine_submit(e, &x, &done, &err);
     if (!st)
         st = mn_engine_wait(e, &done, 1000000000, &err);
     if (st)
@@ -139,11 +139,10 @@ static answer drive(const plan *pl) {
     assert_int_equal(
         mn_engine_reset_slot(e, 1, &(mn_slot){0}, &(mn_slot_params){.max_new = N_NEW}, &err),
         MN_OK);
-    assert_int_equal(mn_engine_want_logits(e, true, &err), MN_OK);
+    assert_int_equal(mn_engine_make_logits(e, &err), MN_OK);
     step(e, packed, n_prompt, true, true, &a.ids[0]);
     assert_int_equal(mn_engine_logits(e, n_prompt, &rows, &err), MN_OK);
     memcpy(a.logits, rows, (size_t)n_prompt * (size_t)graph->hp.n_vocab * sizeof(float));
-    assert_int_equal(mn_engine_want_logits(e, false, &err), MN_OK);
     for (uint32_t i = 1; i < N_NEW; i++)
         step(e, packed, 1, false, false, &a.ids[i]);
     free(packed);
