@@ -32,7 +32,7 @@
  *
  * COMPILE: 0.3 s, of the thread that compiles; a grammar with all MN_GRAMMAR_NODES takes a third.
  * STEP: 6 to 10 ms for the next token of one text. All others in the batch wait for it, and 50 ms
- *   are what a step may spend on its grammars together (session/guides.c).
+ *   are what a step may spend on its grammars together (session/guides/guides.c).
  * REQUEST, TOKEN: what a text may take in all: 20 to 30 ms at first, and 0.3 ms more with each
  *   token. Tokens that are dearer only because their states are new come seldom; those that always
  *   are hold up the batch for ever.

@@ -78,7 +78,7 @@ struct mn_constraint {
     mn_grammar *grammar; /* NULL: any text */
     mn_text warnings;
     atomic_uint refs;
-    atomic_bool exhausted; /* a text under it needed more work than it may (session/guide.c) */
+    atomic_bool exhausted; /* a text under it needed more work than it may (guides/guide.c) */
     /* The same where an output begins at another place, made when first asked for, from copies of
      * kind, flags and source (of choices: a regular expression). */
     pthread_mutex_t lock;

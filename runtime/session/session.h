@@ -16,7 +16,7 @@
 #define MN_SESSION_H
 #include "opened/opened.h"
 #include "engine/engine.h"
-#include "session/speculate.h"
+#include "session/drafts/worth.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

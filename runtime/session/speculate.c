@@ -1,4 +1,4 @@
-/* speculate.c -- which sequences verify drafts in the next step, and how many (speculate.h says
+/* speculate.c -- which sequences verify drafts in the next step, and how many (worth.h says
  * what they are worth and when a sequence rests; worth.c counts). One that makes drafts waits for
  * the host between its steps (host_paced); one that rests goes on as if nobody had asked for
  * drafts. What is decided here changes how many steps a text takes, and never an id. */

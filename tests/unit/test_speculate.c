@@ -4,7 +4,7 @@
  *
  * By hand: test_speculate MODEL DEVICE PROMPTS DRAFT_MODEL. */
 #include "serving.h"
-#include "session/speculate.h"
+#include "session/drafts/worth.h"
 #include <math.h>
 
 enum { BATCH = 20, MAX_PROMPTS = 512, PROMPT = 24, LONGEST = 40 };

@@ -1,4 +1,4 @@
-/* speculate.h -- what drafts are worth: how many to verify in a step, from how many held and what
+/* worth.h -- what drafts are worth: how many to verify in a step, from how many held and what
  * steps cost, and when to try at all. Arithmetic alone; no other part of a session is needed.
  *
  * Of k drafts, each is what is drawn with probability a if all before it were. Then a row yields
@@ -9,8 +9,8 @@
  * where T is the time of a step by its rows, as measured, and d that of making a draft. The best k
  * is taken; it is 0 where rows cost as much as what they yield: with many sequences, whose rows
  * fill the device already, or where few drafts hold. */
-#ifndef MN_SPECULATE_H
-#define MN_SPECULATE_H
+#ifndef MN_WORTH_H
+#define MN_WORTH_H
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
-/* worth.c -- the arithmetic of speculate.h: times of steps, how often drafts hold, how many pay
+/* worth.c -- the arithmetic of worth.h: times of steps, how often drafts hold, how many pay
  * and when, and the guess by lookup. Pure functions. */
-#include "session/speculate.h"
-#include "engine/engine.h" /* MN_MIN */
+#include "session/drafts/worth.h"
+#include "base/base.h"
 
 /* ---- times of steps -------------------------------------------------------------------------- */
 enum { FORGOTTEN = 256 };
