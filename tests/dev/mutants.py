@@ -3,6 +3,7 @@
 
 usage: mutants.py --check            whether every old text still stands in its file exactly once (status 1: the stale ones)
        mutants.py WORK [WORD...]     runs them all, or those with a WORD in file or note, in WORK/src and WORK/build (kept)
+       mutants.py WORK --quarter N   every fourth of them, from the N-th (1 to 4)
 
 Prints one line each: killed by TEST, SURVIVED, STALE or DOES NOT BUILD; status 1 unless all were killed. A mutant of a part that others
 are linked with takes a minute or two. A survivor wants a test; an old text that is stale wants the line as it now reads. Patterns are
@@ -191,8 +192,10 @@ def main():
             bad += 1
         sys.exit(bad != 0)
     src, build = prepare(os.path.abspath(sys.argv[1]))
-    words = sys.argv[2:]
-    for m in MUTANTS:
+    words, mutants = sys.argv[2:], MUTANTS
+    if words[:1] == ["--quarter"]:
+        mutants, words = MUTANTS[int(words[1]) - 1::4], []
+    for m in mutants:
         if words and not any(w in m[0] or w in m[4] for w in words):
             continue
         why = stale(src, m)

@@ -1,10 +1,11 @@
 /* golden.c -- answers that must not change: the golden driver, a program over minerva.h that
  * compares what devices compute with what another implementation computed.
  *
- *   golden [-d DEVICE] [-i ISA] [-m MODEL] CASE... [-d DEVICE ...]
+ *   golden [-d DEVICE] [-i ISA] [-m MODEL] [-f FILE] CASE... [-d DEVICE ...]
  *
  * Options hold for the cases behind them: the device (cpu_simd at first), the most advanced
- * instruction set of cpu_simd (- = the best), another file of the storyteller.
+ * instruction set of cpu_simd (- = the best), another file of the storyteller, a file without
+ * which they are skipped (a driver).
  *
  *   tokens         prompt ids of the storyteller's golden prompts
  *   story          its greedy answers, class exact
@@ -32,6 +33,7 @@
 
 static place at = {.device = "cpu_simd"};
 static char model_path[MAX_PATH]; // of the storyteller
+static const char *needed_file;
 static unsigned n_cases, n_failed, n_skipped;
 
 /* ---- the storyteller ------------------------------------------------------------------------- */
@@ -387,7 +389,12 @@ static const struct {
 
 static void run_case(size_t i, const char *argument) {
     verdict v = {0};
-    cases[i].run(argument, &v);
+    if (needed_file && access(needed_file, F_OK)) {
+        v.skipped = true;
+        say(&v, "%s is not there", needed_file);
+    } else {
+        cases[i].run(argument, &v);
+    }
     n_cases++;
     n_failed += v.failed;
     n_skipped += v.skipped;
@@ -420,9 +427,11 @@ static void run_word(const char *word) {
 
 /* An option for the cases behind it. */
 static void set_option(char option, const char *value) {
+    if (option == 'f')
+        needed_file = value;
     if (option == 'm')
         snprintf(model_path, sizeof model_path, "%s", value);
-    if (option == 'm')
+    if (option == 'f' || option == 'm')
         return;
     close_place(&at); // with another device or instruction set the plugins are opened again
     if (option == 'd')
@@ -435,7 +444,7 @@ int main(int argc, char **argv) {
     storyteller_path(model_path, "");
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        const bool is_option = word[0] == '-' && word[1] && strchr("dim", word[1]) && !word[2];
+        const bool is_option = word[0] == '-' && word[1] && strchr("dfim", word[1]) && !word[2];
         if (is_option && i + 1 < argc)
             set_option(word[1], argv[++i]);
         else
@@ -444,6 +453,6 @@ int main(int argc, char **argv) {
     close_place(&at);
     printf("1..%u\n", n_cases);
     if (!n_cases)
-        give_up("no case", "golden [-d DEVICE] [-i ISA] [-m MODEL] CASE...");
+        give_up("no case", "golden [-d DEVICE] [-i ISA] [-m MODEL] [-f FILE] CASE...");
     return n_failed ? 1 : n_skipped == n_cases ? 77 : 0;
 }

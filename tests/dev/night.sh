@@ -1,0 +1,158 @@
+# shellcheck shell=bash
+# ./bootstrap night: what takes too long for every change, in parts; a shard is some of the parts, of at most an hour together. Read by
+# bootstrap, whose functions and variables it uses.
+#
+# What has run on this machine is written to $XDG_STATE_HOME/minerva/night (~/.local/state), a line each: time, commit, part, result, seconds.
+# With NIGHT_MINUTES no part is begun that would not end within so many minutes: it stays for another night.
+
+SHARD_MINUTES=60
+SHARDS=6 # of `today`, which .ci/run runs, and of --list
+
+# name, and minutes of two quiet cores from a fresh clone
+night_parts() {
+    cat <<'EOF'
+valgrind 45
+pocl 20
+qemu 10
+oclgrind 25
+tidy 30
+tsan 20
+reproducible 10
+fuzz 25
+mutants-1 25
+mutants-2 25
+mutants-3 25
+mutants-4 25
+EOF
+}
+
+# "SHARD NAME MINUTES" of each part, in M shards: the longest part first, always to the shard that has least.
+night_shards() { # M
+    night_parts | LC_ALL=C sort -k2,2nr -k1,1 | awk -v m="$1" '{
+        least = 1
+        for (i = 2; i <= m; i++)
+            if (sum[i] < sum[least])
+                least = i
+        sum[least] += $2
+        print least, $1, $2
+    }'
+}
+
+# At least so many shards are needed.
+night_check_shards() { # M
+    local most
+    [[ $1 =~ ^[1-9][0-9]{0,2}$ ]] || die "night: found $1 shards, expected a number from 1 to 999"
+    most=$(night_shards "$1" | awk '{sum[$1] += $3} END {for (i in sum) if (sum[i] > most) most = sum[i]; print most}')
+    (($1 == 1 || most <= SHARD_MINUTES)) || die "night: of $1 shards one would take $most minutes, at most $SHARD_MINUTES are meant: try $SHARDS"
+}
+
+night_record() {
+    printf '%s/minerva/night\n' "${XDG_STATE_HOME:-${HOME:?}/.local/state}"
+}
+
+# Parts that no line of the record has as passed, since a date of date(1), or ever.
+night_since() { # [DATE]
+    local from=0 name minutes record
+    if [[ ${1-} ]]; then
+        from=$(date -d "$1" +%s 2>/dev/null) || die "night --since: found $1, expected a date as date(1) reads it: 2026-11-01, '2 weeks ago'"
+    fi
+    record=$(night_record)
+    [[ -f $record ]] || record=/dev/null
+    while read -r name minutes; do
+        awk -v part="$name" -v from="$from" '$3 == part && $1 >= from && $4 == "passed" {found = 1} END {exit !found}' "$record" ||
+            printf '%s (%s minutes)\n' "$name" "$minutes"
+    done < <(night_parts)
+}
+
+# Tests of the release build of a suite.
+night_suite() { # SUITE
+    local made=0
+    if [[ -d $root/build/tests ]]; then compile build || made=$?; else make_tests build "$(release_options disabled)" || made=$?; fi
+    test_build build "$made" "--timeout-multiplier 2 --suite $1"
+}
+
+# A command that is one test.
+night_command() {
+    if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# Each target for a minute, as many at once as there are processors; a finding stays in build-fuzz.
+night_fuzz() {
+    local found=0 target
+    command -v "${CLANG:-clang}" >/dev/null || { say "skipped: clang is not installed"; skipped=$((skipped + 1)); return; }
+    quietly "$root/tests/fuzz/build.sh" "$root/build-fuzz" || { failed=$((failed + 1)); return; }
+    cd "$root/build-fuzz" || return
+    for target in fuzz_*; do printf '%s\n' "${target#fuzz_}"; done |
+        xargs -P "$(nproc)" -I{} sh -c 'dict=; [ -e dict/{}.dict ] && dict=-dict=dict/{}.dict
+            ./fuzz_{} -max_total_time=60 -timeout=10 -malloc_limit_mb=600 $dict corpus/{} >{}.log 2>&1 || { echo "fuzz_{} found:"; tail -n 30 {}.log; exit 1; }' ||
+        found=1
+    cd "$root" || return
+    if ((found)); then failed=$((failed + 1)); else passed=$((passed + 1)); fi
+}
+
+night_part() { # NAME
+    case $1 in
+    qemu)
+        # one test needs these packages, and skips itself where they cannot be had
+        ((${#cross[@]})) && quietly "$root/tools/cross/packages.sh" "$root/build/arm64-root"
+        night_suite qemu ;;
+    pocl | valgrind | oclgrind | tidy) night_suite "$1" ;;
+    tsan)
+        make_tests build-tsan '-Dtests=enabled -Dcuda=disabled -Dopencl=disabled -Doptimization=1 -Ddebug=true -Dc_args=-g1 -Db_sanitize=thread -Db_lundef=false'
+        TSAN_OPTIONS=exitcode=66 test_build build-tsan $? '--timeout-multiplier 10 --suite threads' ;;
+    reproducible) night_command "$root/tests/dev/reproducible" -Dcuda=disabled ;;
+    fuzz) night_fuzz ;;
+    mutants-*) night_command python3 "$root/tests/dev/mutants.py" "$root/build-mutants" --quarter "${1#mutants-}" ;;
+    esac
+}
+
+# Runs a part, and writes down what became of it.
+night_run() { # NAME MINUTES
+    local from=$SECONDS before=$failed ran=$((passed + failed)) result=passed record
+    if [[ ${NIGHT_MINUTES-} ]] && ((SECONDS / 60 + $2 > NIGHT_MINUTES)); then
+        say "night: no time is left for $1 ($2 minutes)"
+        skipped=$((skipped + 1))
+        return
+    fi
+    say "night: $1"
+    night_part "$1"
+    ((failed > before)) && result=failed
+    ((passed + failed == ran)) && result=skipped
+    record=$(night_record)
+    mkdir -p -- "${record%/*}" && printf '%s %s %s %s %s\n' "$(date +%s)" "$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo -)" "$1" "$result" \
+        $((SECONDS - from)) >>"$record"
+    say "night: $1 $result after $((SECONDS - from)) s"
+}
+
+# night [N of M | today] | --list [of M] | --since [DATE]
+night() {
+    local shard name minutes n=1 m=1
+    case ${1-} in
+    --list)
+        m=$SHARDS
+        [[ ${2-} == of ]] && m=${3-}
+        night_check_shards "$m"
+        night_shards "$m" | sort -n | awk '{print "shard " $1 ": " $2 ", " $3 " minutes"}'
+        return ;;
+    --since)
+        night_since "${2-}"
+        return ;;
+    '') ;;
+    today) m=$SHARDS n=$(($(date +%s) / 86400 % SHARDS + 1)) ;;
+    *)
+        [[ $# == 3 && $2 == of ]] || die "night: found $*, expected N of M, today, --list or --since"
+        n=$1 m=$3
+        night_check_shards "$m"
+        [[ $n =~ ^[1-9][0-9]{0,2}$ ]] && ((n <= m)) || die "night: found shard $n, expected 1 to $m" ;;
+    esac
+    trap summary EXIT
+    [[ $(uname -m) == aarch64 ]] && cross=()
+    have_packages "${needed[@]}" "${needed_by_tests[@]}" -- "${wanted[@]}" "${wanted_by_tests[@]}" "${cross[@]}"
+    test_environment
+    while read -r shard name minutes; do
+        ((shard == n)) && night_run "$name" "$minutes"
+    done < <(night_shards "$m")
+    python3 "$root/tests/dev/failed_tests.py" "$root/build" "$root/build-tsan"
+    finished=1 may_skip_all=1
+    ((failed == 0))
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""./bootstrap night and .ci/run: every part is in one shard, no shard is longer than an hour, what never ran is told, and the figures of the
+gate and the night are added. No part runs. night_test.py"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FAILED = []
+
+
+def check(ok, what):
+    print(("ok    " if ok else "FAIL  ") + what)
+    if not ok:
+        FAILED.append(what)
+
+
+def bash(script, **env):
+    """(status, standard output, standard error) of a script that has read bootstrap and night.sh."""
+    p = subprocess.run(["bash", "-c", 'source "$0/bootstrap"; . "$root/tests/dev/night.sh"; ' + script, ROOT], env={**os.environ, **env},
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return p.returncode, p.stdout, p.stderr
+
+
+def shards():
+    parts = dict(line.split() for line in bash("night_parts")[1].splitlines())
+    for m in (int(bash('echo "$SHARDS"')[1]), 12):
+        found = re.findall(r"shard (\d+): (\S+), (\d+) minutes", bash("night --list of %d" % m)[1])
+        minutes = {}
+        for shard, name, _ in found:
+            minutes[shard] = minutes.get(shard, 0) + int(parts[name])
+        check(sorted(name for _, name, _ in found) == sorted(parts), "each of %d parts is in one of %d shards" % (len(parts), m))
+        check(max(minutes.values()) <= 60, "the longest of %d shards has %d minutes" % (m, max(minutes.values())))
+    for words, want in {"2 of 2": "at most 60 are meant", "7 of 6": "expected 1 to 6", "0 of 6": "expected 1 to 6", "x": "expected N of M", "1 of x": "from 1 to 999",
+                        "--since never-heard-of": "a date as date(1) reads it"}.items():
+        code, _, err = bash("night " + words)
+        check(code == 1 and want in err, "night %s: %s" % (words, want))
+    return parts
+
+
+def since(parts):
+    with tempfile.TemporaryDirectory() as folder:
+        env = {"XDG_STATE_HOME": folder}
+        check(len(bash("night --since", **env)[1].splitlines()) == len(parts), "at first no part has run")
+        quiet = "have_packages() { :; }; night_part() { %s; }; "
+        bash(quiet % "passed=$((passed + 1))" + "night_run fuzz 1; night_run tsan 1; finished=1", **env)
+        bash(quiet % "failed=$((failed + 1))" + "night_run tidy 1", **env)
+        bash(quiet % ":" + "night_run qemu 1", **env)
+        never = [line.split()[0] for line in bash("night --since", **env)[1].splitlines()]
+        check(sorted(set(parts) - set(never)) == ["fuzz", "tsan"], "parts that failed or were skipped have not run")
+        check("fuzz" in bash("night --since tomorrow", **env)[1] and "fuzz" not in bash("night --since yesterday", **env)[1], "since a date")
+        code, out, err = bash(quiet % "passed=$((passed + 1))" + "night 1 of 6", NIGHT_MINUTES="0", **env)
+        check(code == 0 and out.startswith("0 passed, 0 failed, ") and "no time is left" in err, "parts for which no time is left are skipped")
+
+
+def ci():
+    """.ci/run with a bootstrap that only prints."""
+    for gate, night, want, want_code in (("12 passed, 0 failed, 1 skipped", "3 passed, 0 failed", "15 passed, 0 failed, 1 skipped", 0),
+                                         ("12 passed, 2 failed", "3 passed, 1 failed", "15 passed, 3 failed", 1), ("died", "1 passed, 0 failed", "1 passed, 1 failed", 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(folder + "/.ci")
+            with open(ROOT + "/.ci/run", encoding="utf-8") as f, open(folder + "/.ci/run", "w", encoding="utf-8") as to:
+                to.write(f.read())
+            with open(folder + "/bootstrap", "w", encoding="utf-8") as f:
+                f.write('#!/bin/sh\necho "said by $*"\ncase $1 in test) echo "%s" ;; *) echo "%s" ;; esac\n' % (gate, night))
+            os.chmod(folder + "/bootstrap", 0o755)
+            p = subprocess.run(["bash", folder + "/.ci/run"], stdout=subprocess.PIPE, text=True)
+            lines = p.stdout.splitlines()
+            check(lines[-1] == want and p.returncode == want_code and lines[0] == "said by test" and "said by night today" in lines,
+                  "%s and %s: %s" % (gate, night, lines[-1]))
+
+
+since(shards())
+ci()
+sys.exit(bool(FAILED))
