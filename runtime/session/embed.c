@@ -147,8 +147,8 @@ static mn_status fill(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
         const uint32_t m = MN_MIN(t->n - q->n_enqueued, s->n_batch - size->n_rows);
         if (!m)
             continue;
-        mn_pages_trim(s, i);
-        if (!mn_pages_reserve(s, i, q->n_enqueued + m))
+        mn_pages_trim(&s->kv, i, mn_seq_text(&s->seqs[i]));
+        if (!mn_pages_reserve(&s->kv, i, q->n_enqueued + m))
             return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page for a text");
         rows[i] = add_rows(j, i, t, m, size);
     }

@@ -46,7 +46,7 @@ mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_erro
 /* Runs the next n tokens of the sequence and waits for them. */
 static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    mn_pages_trim(s, seq);
+    mn_pages_trim(&s->kv, seq, mn_seq_text(&s->seqs[seq]));
     mn_status st = mn_preempt_idle(s, seq, q->n_enqueued + n, err);
     if (st)
         return st;
@@ -98,7 +98,7 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         return st;
     if (s->graph->embeds)
         return mn_session_draws(s, __func__, err);
-    if (s->enqueued != s->completed)
+    if (s->clock.enqueued != s->clock.completed)
         return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
     st = mn_seq_begin(s, ids, n, &greedy, &seq, err);
     if (st)

@@ -13,17 +13,16 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     s->packed = mn_calloc(total, sizeof *s->packed);
     s->sent = mn_calloc(s->engine->in.head, sizeof *s->sent);
     const size_t n_rows = (size_t)s->graph->hp.n_kv * s->n_seq;
-    s->changed = mn_calloc(n_rows + 1, sizeof *s->changed);
     s->ranges = mn_alloc(n_rows + 1, sizeof *s->ranges);
     s->sampler_rows = mn_alloc(s->n_outputs, sizeof *s->sampler_rows);
-    bool ok = s->ring && s->packed && s->sent && s->changed && s->ranges && s->sampler_rows;
+    bool ok = s->ring && s->packed && s->sent && s->ranges && s->sampler_rows;
     for (uint32_t i = 0; ok && i < s->ring_size; i++) {
         mn_pending_step *step = &s->ring[i];
         step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
         step->prefilled = mn_alloc(s->n_seq, sizeof *step->prefilled);
         ok = step->outs && step->prefilled;
     }
-    return ok ? mn_pages_create(s, err) : mn_fail_memory(err, total * 8ull);
+    return ok ? mn_kv_place(&s->kv, s->engine, s->packed, err) : mn_fail_memory(err, total * 8ull);
 }
 
 /* The device of the segment, unless an earlier one has it, too. */
@@ -131,20 +130,20 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     if (!st)
         st = mn_speculate_place(s, err);
     if (!st)
-        atomic_store(&s->max_positions, mn_seq_max_positions(s));
+        atomic_store(&s->max_positions, mn_kv_max_positions(&s->kv, s->n_batch, s->ring_size > 1));
     if (!st)
         atomic_store(&s->refused, 0);
     return st;
 }
 
 /* What it had run is remembered for the statistics. */
-void mn_seq_set_back(mn_sequence *q) {
+void mn_seq_set_back(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->seqs[seq];
     const bool has_drawn = q->running && q->n_drawn;
     const uint32_t run = has_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
     q->n_restore = MN_MAX(q->n_restore, run);
     q->n_enqueued = 0;
-    memset(q->pages, 0, sizeof q->pages);
-    mn_prefix_begin(q);
+    mn_kv_forget(&s->kv, seq);
     if (!q->running)
         return;
     q->n_literal = q->n_tokens;
@@ -152,13 +151,13 @@ void mn_seq_set_back(mn_sequence *q) {
 }
 
 void mn_session_unplace(mn_session *s) {
-    for (; s->ring && s->completed < s->enqueued; s->completed++) {
-        mn_pending_step *step = &s->ring[s->completed % s->ring_size];
+    for (; s->ring && s->clock.completed < s->clock.enqueued; s->clock.completed++) {
+        mn_pending_step *step = &s->ring[s->clock.completed % s->ring_size];
         mn_step_forget(s, step);
         mn_engine_drop(s->engine, &step->event);
     }
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
-        mn_seq_set_back(&s->seqs[i]);
+        mn_seq_set_back(s, i);
     mn_engine_free(s->engine);
     for (uint32_t i = 0; s->ring && i < s->ring_size; i++) {
         mn_free(s->ring[i].outs);
@@ -167,16 +166,14 @@ void mn_session_unplace(mn_session *s) {
     mn_free(s->ring);
     mn_free(s->packed);
     mn_free(s->sent);
-    mn_free(s->changed);
     mn_free(s->ranges);
     mn_free(s->sampler_rows);
-    mn_pages_free(s);
+    mn_kv_unplace(&s->kv);
     mn_masks_free(s);
     s->engine = NULL;
     s->ring = NULL;
     s->packed = NULL;
     s->sent = NULL;
-    s->changed = NULL;
     s->ranges = NULL;
     s->sampler_rows = NULL;
     s->sent_valid = false;

@@ -15,20 +15,6 @@ static mn_status check_seq(const mn_session *s, int32_t seq, bool finished, mn_e
     return MN_OK;
 }
 
-uint32_t mn_seq_max_positions(const mn_session *s) {
-    uint64_t most = s->n_ctx;
-    for (uint32_t i = 0; s->engine && i < s->graph->hp.n_kv; i++) {
-        const mn_engine_group *g = &s->engine->group[i];
-        const uint64_t batch = (s->n_batch + g->page_tokens - 1ull) / g->page_tokens;
-        const uint64_t batches = s->ring_size > 1 ? 2 * batch : batch;
-        /* what a window group holds of one sequence at most (mn_kv_pages) */
-        const uint64_t held = MN_MIN(g->n_pages, g->n_own + batches);
-        if (!s->graph->hp.kv[i].window || g->n_total < held)
-            most = MN_MIN(most, (uint64_t)g->n_total * g->page_tokens);
-    }
-    return (uint32_t)most;
-}
-
 static mn_status make_program(mn_session *s, uint32_t run, uint32_t end, mn_error *err) {
     const mn_model_graph *g = NULL;
     const mn_status st = mn_model_graph_for(s->model, s->n_ctx, end, &g, err);
@@ -207,8 +193,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->n_enqueued = 0;
         q->n_restore = 0;
         q->order = ++s->n_orders;
-        memset(q->pages, 0, sizeof q->pages);
-        mn_prefix_begin(q);
+        mn_kv_begin(&s->kv, i, false, 0);
         mn_speculate_begin(s, q);
         s->turns[s->n_turns++] = i;
         *seq = i;
@@ -317,9 +302,10 @@ static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_
     b->n_literal = n_keep;
     b->n_enqueued = n_stored;
     b->n_restore = MN_MIN(a->n_restore, n_keep);
-    mn_status st = mn_pages_share(s, seq, to, n_stored, err);
+    mn_status st = mn_pages_share(&s->kv, seq, to, mn_seq_text(a), n_stored, err);
     if (st == MN_OUT_OF_MEMORY) {
-        mn_pages_drop(s, to); /* it is computed again when there is room */
+        mn_pages_drop(&s->kv, to,
+                      mn_seq_text(&s->seqs[to])); /* it is computed again when there is room */
         b->n_enqueued = 0;
         return MN_OK;
     }
@@ -331,8 +317,7 @@ static mn_status fork_into(mn_session *s, uint32_t seq, uint32_t to, uint32_t n_
 /* How many of the first n_keep positions can be used again: those that are stored, unless a window
  * group has given back pages that the next row would see. */
 static uint32_t reusable(const mn_session *s, uint32_t seq, uint32_t n_keep) {
-    const uint32_t n = MN_MIN(s->seqs[seq].n_enqueued, n_keep);
-    return mn_pages_reach(s, seq, n) ? n : 0;
+    return mn_kv_reach(&s->kv, seq, MN_MIN(s->seqs[seq].n_enqueued, n_keep));
 }
 
 static mn_status fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *out, mn_error *err) {
@@ -403,12 +388,12 @@ mn_status mn_seq_truncate(mn_session *s, int32_t seq, uint32_t n_keep, mn_error 
         return st;
     mn_sequence *q = &s->seqs[seq];
     const uint32_t n_stored = reusable(s, (uint32_t)seq, n_keep);
-    st = mn_failover(s, mn_pages_cut(s, (uint32_t)seq, n_stored, err), err);
+    st = mn_failover(s, mn_pages_cut(&s->kv, (uint32_t)seq, n_stored, err), err);
     const bool none = st == MN_OUT_OF_MEMORY; /* no page for a copy: it is computed again */
     if (st && !none)
         return st;
     if (none)
-        mn_pages_drop(s, (uint32_t)seq);
+        mn_pages_drop(&s->kv, (uint32_t)seq, mn_seq_text(&s->seqs[(uint32_t)seq]));
     q->n_enqueued = none ? 0 : MN_MIN(q->n_enqueued, n_stored); /* or another device took over */
     q->n_tokens = n_keep;
     q->n_literal = n_keep;
@@ -423,7 +408,7 @@ void mn_seq_release(mn_session *s, uint32_t seq) {
         at++;
     s->n_turns--;
     memmove(s->turns + at, s->turns + at + 1, (s->n_turns - at) * sizeof *s->turns);
-    mn_pages_drop(s, seq);
+    mn_pages_drop(&s->kv, seq, mn_seq_text(&s->seqs[seq]));
     mn_session_untell(s, (int32_t)seq);
     mn_guide_free(q->own_guide);
     q->own_guide = NULL;

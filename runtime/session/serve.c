@@ -100,23 +100,6 @@ static mn_status work(mn_session *s, mn_error *err) {
     return mn_failover(s, st, err);
 }
 
-/* Of the group whose pages are held to the largest part. */
-static void count_pages(const mn_session *s, mn_session_load *load) {
-    double most = -1;
-    for (uint32_t i = 0; s->engine && i < s->graph->hp.n_kv; i++) {
-        const mn_page_pool *p = &s->pools[i];
-        const uint32_t n_used = p->n_total - mn_page_coming(s, i);
-        const double part = (double)n_used / p->n_total;
-        if (part <= most)
-            continue;
-        most = part;
-        load->pages_total = p->n_total;
-        load->pages_used = n_used;
-        load->pages_cached = p->n_kept;
-        load->page_tokens = s->engine->group[i].page_tokens;
-    }
-}
-
 /* For mn_session_get_load. */
 static void publish(mn_session *s) {
     mn_serving *v = &s->serve;
@@ -133,11 +116,9 @@ static void publish(mn_session *s) {
         .forms_ns = s->forms.all_ns,
         .forms_most_ns = s->forms.most_ns,
     };
-    load.cache_queries = s->prefix.n_queries;
-    load.cache_hits = s->prefix.n_hits;
     load.n_preempted = s->pace.n_preempted;
     load.usual_step_ns = (uint64_t)s->pace.draw_ns;
-    count_pages(s, &load);
+    mn_kv_count(&s->kv, &load);
     memcpy(load.n_finished, v->n_finished, sizeof load.n_finished);
     for (uint32_t i = 0; i < s->n_seq; i++) {
         const mn_sequence *q = &s->seqs[i];

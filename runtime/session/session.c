@@ -33,7 +33,7 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     s->n_batch = r->n_batch;
     s->n_outputs = r->n_outputs;
     s->draws = !(p->flags & (MN_SESSION_NO_SAMPLING | MN_SESSION_EMBED));
-    s->no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
+    s->kv.no_cache = embeds || p->flags & MN_SESSION_NO_CACHE;
     s->model->rt->progress_done = 0;
     if (s->model->rt->progress)
         r->watcher = (mn_watcher){mn_runtime_progress, s->model->rt};
@@ -61,6 +61,8 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     s->model = m;
     s->pace.n_rows = MN_FIRST_ROWS;
     st = set_request(s, &p, err);
+    if (!st)
+        st = mn_kv_init(&s->kv, s->n_seq, s->n_ctx, &s->clock, err);
     if (!st)
         st = mn_speculate_create(s, &p, err);
     if (!st)
@@ -91,6 +93,7 @@ void mn_session_free(mn_session *s) {
         mn_free(s->seqs[i].own_breakers);
         mn_guide_free(s->seqs[i].own_guide);
     }
+    mn_kv_free(&s->kv);
     mn_free(s->seqs);
     mn_free(s->turns);
     mn_free(s->guided);
@@ -166,7 +169,7 @@ mn_status mn_session_advance(mn_session *s, mn_token *out, uint32_t *n, bool *id
         st = mn_step_enqueue(s, &more, err);
     if (st)
         return st;
-    *idle = s->completed == s->enqueued;
+    *idle = s->clock.completed == s->clock.enqueued;
     if (*idle)
         return check_idle(s, err);
     st = mn_step_complete(s, out, n, err);

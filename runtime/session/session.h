@@ -17,6 +17,7 @@
 #include "opened/opened.h"
 #include "engine/engine.h"
 #include "session/drafts/worth.h"
+#include "session/kv/kv.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -42,13 +43,7 @@ typedef struct {
     uint32_t n_draw_enqueued, n_drawn, limit; /* since the last create or extend */
     /* positions below it were run before a device was lost */
     uint32_t n_restore;
-    /* by KV group: entries of its row of the page table that hold a page */
-    struct {
-        uint32_t lo, hi;
-    } pages[MN_MAX_KV_GROUP];
-    uint32_t planned;  /* rows in the next step */
-    uint32_t n_blocks; /* of the prefix cache: already looked up or added */
-    uint64_t hash[2];  /* of their tokens */
+    uint32_t planned; /* rows in the next step */
     mn_slot_params params;
     uint64_t order; /* of arrival */
     uint32_t flags; /* MN_SAMPLE_* */
@@ -69,6 +64,11 @@ typedef struct {
     float mu;    /* of mirostat, behind the last id of tokens */
     mn_job *job; /* the choice of a request that it computes; NULL: it is of mn_seq_create */
 } mn_sequence;
+
+/* The sequence, as its memory knows it. */
+static inline mn_memory_text mn_seq_text(const mn_sequence *q) {
+    return (mn_memory_text){q->tokens, q->n_tokens, q->n_enqueued};
+}
 
 typedef struct {
     int32_t seq;
@@ -94,52 +94,6 @@ typedef struct {
     mn_pending_output *outs;      /* [n_outputs] */
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
-
-/* Entries [lo, hi) of a sequence's row of a page table differ from what was written last. */
-typedef struct {
-    uint32_t lo, hi;
-} mn_row_change;
-
-typedef struct {
-    int32_t page;
-    uint64_t after;
-} mn_limbo_page; /* free once step `after` is complete */
-
-typedef struct {
-    int32_t node;       /* of the prefix cache that names the page; -1: none */
-    int32_t prev, next; /* among the kept ones */
-    uint64_t after;     /* steps enqueued when nobody held it any more */
-} mn_page_info;
-
-/* The pages of one KV group. A page that no sequence holds is free, in limbo, or kept. */
-typedef struct {
-    uint16_t *refs;       /* [n_total]: sequences that hold it */
-    int32_t *free;        /* [n_total], n_free of them */
-    mn_limbo_page *limbo; /* likewise */
-    mn_page_info *info;   /* [n_total] */
-    int32_t first, last;  /* kept pages: the one that was given back first */
-    uint32_t n_free, n_limbo, n_kept, n_total;
-} mn_page_pool;
-
-typedef struct {
-    uint64_t hash[2];
-    int32_t next;      /* with the same head; or the next free node */
-    uint32_t n_groups; /* whose pages it names */
-} mn_prefix_node;
-
-/* The prefix cache of one engine; block 0: there is none. */
-typedef struct {
-    uint32_t block; /* positions */
-    uint32_t n_nodes, n_heads;
-    uint32_t row, at[MN_MAX_KV_GROUP]; /* pages of a node; where those of each group begin */
-    mn_prefix_node *nodes;
-    int32_t *pages; /* [n_nodes][row]; -1 = none */
-    int32_t *heads; /* [n_heads], a power of 2 */
-    int32_t *path;  /* [n_ctx / block]: of the last lookup */
-    int32_t free;
-    uint64_t key[2];
-    uint64_t n_queries, n_hits; /* tokens */
-} mn_prefix;
 
 /* One choice of a request: a sequence that waits, or that runs in a slot. submit.c makes it, the
  * thread that steps owns it from then on, but for the links of `live` and `aborted`. */
@@ -282,20 +236,16 @@ struct mn_session {
     /* tokens that mn_session_step had no room for yet: [n_told, n_ready) of [n_outputs] */
     mn_token *ready;
     uint32_t n_told, n_ready;
-    mn_page_pool pools[MN_MAX_KV_GROUP];
+    mn_step_clock clock; /* steps in flight: ring[(number) % ring_size] */
+    mn_kv kv;
     /* positions that one sequence can have at most, alone in the KV cache; any thread */
     atomic_uint max_positions;
     atomic_uint refused; /* 1 << MN_RUN_*: programs that the device cannot compile; any thread */
-    bool no_cache;       /* MN_SESSION_NO_CACHE */
-    mn_prefix prefix;
-    /* steps in flight: ring[(number) % ring_size] for numbers in [completed, enqueued) */
     mn_pending_step *ring;
     uint32_t ring_size;
-    uint64_t enqueued, completed;
     int32_t *packed; /* inputs of the next step */
-    int32_t *sent;   /* their head as it was written last; changes of the tables are in `changed` */
+    int32_t *sent;   /* their head as it was written last; changes of the tables are kv's */
     bool sent_valid;
-    mn_row_change *changed;       /* [n_kv][n_seq] */
     mn_input_range *ranges;       /* [1 + n_kv * n_seq] */
     mn_sampler_row *sampler_rows; /* [n_outputs]: of the step that is enqueued */
     mn_masks masks;
@@ -315,7 +265,7 @@ struct mn_session {
  * is left. Wakes the sequences. Also the first placement. err is never NULL. */
 mn_status mn_session_place(mn_session *s, mn_error *err);
 /* All that is left of the sequence is its tokens. */
-void mn_seq_set_back(mn_sequence *q);
+void mn_seq_set_back(mn_session *s, uint32_t seq);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens
  * and nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
@@ -425,6 +375,11 @@ mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *e
 
 /* admit.c: which jobs have slots. */
 bool mn_job_precedes(const mn_job *a, const mn_job *b);
+/* Whether its prompt may begin with positions that others have computed: logprobs of a prompt want
+ * all of it computed, once. */
+static inline bool mn_job_may_share(const mn_job *job) {
+    return !job->prompt_logprobs || job->told_prompt;
+}
 void mn_job_enqueue(mn_session *s, mn_job *job); /* into waiting, by priority and order */
 mn_status mn_jobs_admit(mn_session *s, mn_error *err);
 /* The job leaves its slot or the waiting list, with its last event. */
@@ -472,66 +427,9 @@ mn_status mn_seq_wake(mn_session *s, uint32_t seq, mn_error *err);
 /* A slot that is free, with an empty sequence; false: none is. */
 bool mn_seq_claim(mn_session *s, uint32_t *seq);
 void mn_seq_release(mn_session *s, uint32_t seq);
-/* What s->max_positions is with this engine. */
-uint32_t mn_seq_max_positions(const mn_session *s);
 /* mn_seq_create without a look at what the session is for; params: complete; err: not NULL. */
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err);
-
-/* pool.c */
-mn_status mn_page_pools_create(mn_session *s, mn_error *err); /* all are free */
-void mn_page_pools_free(mn_session *s);
-void mn_page_pools_settle(mn_session *s); /* limbo -> free, after a completion */
-bool mn_page_take(mn_session *s, uint32_t group, int32_t *page);  /* a free one; false: none is */
-void mn_page_hold(mn_session *s, uint32_t group, int32_t page);   /* one holder more */
-void mn_page_give(mn_session *s, uint32_t group, int32_t page);   /* one holder less */
-void mn_page_forget(mn_session *s, uint32_t group, int32_t page); /* no node names it any more */
-/* Evicts kept pages until n are free; false: fewer are. */
-bool mn_page_make_room(mn_session *s, uint32_t group, uint32_t n);
-/* Pages that nobody holds: free, or as soon as steps in flight are complete. */
-uint32_t mn_page_coming(const mn_session *s, uint32_t group);
-
-/* prefix.c */
-mn_status mn_prefix_create(mn_session *s, mn_error *err);
-void mn_prefix_free(mn_session *s);
-/* The kept page is needed for something else. */
-void mn_prefix_evict(mn_session *s, uint32_t group, int32_t page);
-void mn_prefix_begin(mn_sequence *q); /* before its first page: nothing is looked up or added yet */
-/* Makes the blocks that the sequence has stored known to others. */
-void mn_prefix_add(mn_session *s, uint32_t seq);
-/* Gives a sequence without pages those of its beginning that are known; the number of positions,
- * at most all but the last. */
-uint32_t mn_prefix_take(mn_session *s, uint32_t seq);
-/* The same for a sequence inside its prompt, from n_enqueued on, which moves. */
-uint32_t mn_prefix_continue(mn_session *s, uint32_t seq);
-
-/* pages.c: a row of a page table holds -1 where it holds no page. */
-mn_status mn_pages_create(mn_session *s, mn_error *err); /* with the engine */
-void mn_pages_free(mn_session *s);
-/* Pages for positions [0, n_positions); false: too few are free, nothing changed. */
-bool mn_pages_reserve(mn_session *s, uint32_t seq, uint32_t n_positions);
-/* Whether they will be free when the steps in flight are complete. */
-bool mn_pages_will_come(const mn_session *s, uint32_t seq, uint32_t n_positions);
-/* The same for a whole prompt, that gives back pages on its way, and n_more pages besides. */
-bool mn_pages_will_come_with(const mn_session *s, uint32_t seq, uint32_t n_positions,
-                             uint32_t n_more);
-void mn_pages_drop(mn_session *s, uint32_t seq);
-/* Gives back the pages of window groups that no row of the sequence can see any more. */
-void mn_pages_trim(mn_session *s, uint32_t seq);
-/* The first position that a row at `position` sees of the group. */
-uint32_t mn_pages_first_seen(const mn_session *s, uint32_t group, uint32_t position);
-/* Whether the sequence still has all pages that a row at this position would see. */
-bool mn_pages_reach(const mn_session *s, uint32_t seq, uint32_t position);
-/* Gives back all pages behind the first n_positions; a last one that is shared and not full is
- * copied, since it will be written to. */
-mn_status mn_pages_cut(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err);
-mn_status mn_pages_share(mn_session *s, uint32_t from, uint32_t to, uint32_t n_positions,
-                         mn_error *err);
-/* Where the tables differ from what was written last: [n_kv * n_seq] at most. */
-uint32_t mn_pages_changes(const mn_session *s, mn_input_range *to);
-void mn_pages_written(mn_session *s); /* they do not any more */
-/* Entries [lo, hi) of the row were written. */
-void mn_pages_changed(mn_session *s, uint32_t group, uint32_t seq, uint32_t lo, uint32_t hi);
 
 /* embed.c: MN_UNSUPPORTED: the model generates nothing. */
 mn_status mn_embed_refuse_encoder(const mn_model *m, mn_error *err);

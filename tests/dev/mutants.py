@@ -19,10 +19,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # file, old text (once in the file), new text, tests that see it, what is wrong
 MUTANTS = [
     # runtime/session
-    ("runtime/session/pages.c", "s->pools[group].refs[src[i]]++;", ";", ["session"], "a shared page is not counted"),
-    ("runtime/session/pages.c", "next - window + 1) / per", "next - window + 2) / per", ["windows"], "a window's last page is given back a position early"),
-    ("runtime/session/pages.c", "return n_unused * ", "return 0 * ", ["windows"], "steps in flight take the pages that a fork is sure of"),
-    ("runtime/session/pages.c", ".after <= s->completed", ".after <= s->completed + 1", ["windows"], "a page is free while the last step that reads it runs"),
+    ("runtime/session/kv/pages.c", "s->pools[group].refs[src[i]]++;", ";", ["session"], "a shared page is not counted"),
+    ("runtime/session/kv/pages.c", "next - window + 1) / per", "next - window + 2) / per", ["windows"], "a window's last page is given back a position early"),
+    ("runtime/session/kv/pages.c", "return n_unused * ", "return 0 * ", ["windows"], "steps in flight take the pages that a fork is sure of"),
+    ("runtime/session/kv/pages.c", ".after <= s->completed", ".after <= s->completed + 1", ["windows"], "a page is free while the last step that reads it runs"),
     ("runtime/session/steps/step.c", "q->n_enqueued = q->n_tokens - 1;", "q->n_enqueued = q->n_tokens;", ["session"], "the last id counts as stored"),
     ("runtime/session/steps/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
     ("runtime/session/sequence.c", "to->tokens, n, err", "to->tokens, 0, err", ["session"], "a fork has no history to penalise"),

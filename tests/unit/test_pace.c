@@ -72,11 +72,11 @@ const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at) {
 /* What is enqueued behind the step that has just ended is one step, or no more than 5 ms. */
 static void check_ahead(const mn_session *s) {
     double ns = 0;
-    for (uint64_t i = s->completed; i < s->enqueued; i++) {
+    for (uint64_t i = s->clock.completed; i < s->clock.enqueued; i++) {
         const uint32_t n_rows = s->ring[i % s->ring_size].n_rows;
         ns += (double)(on->fixed_ns + (n_rows + on->tile - 1) / on->tile * on->tile * on->row_ns);
     }
-    if (s->enqueued > s->completed + 1 && ns > most_ahead_ns)
+    if (s->clock.enqueued > s->clock.completed + 1 && ns > most_ahead_ns)
         fail_msg("%s: %.2f ms are enqueued", on->name, ns / 1e6);
 }
 

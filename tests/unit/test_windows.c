@@ -79,13 +79,13 @@ static mn_session *session(how h) {
 
 /* A page is not free before the steps that could read it are complete. */
 static void look_at_free(const mn_session *s, uint32_t group) {
-    const mn_page_pool *pool = &s->pools[group];
+    const mn_page_pool *pool = &s->kv.pools[group];
     for (uint32_t i = 0; i < pool->n_free; i++)
-        assert_true(s->completed >= held_at[group][pool->free[i]]);
+        assert_true(s->clock.completed >= held_at[group][pool->free[i]]);
     for (uint32_t i = 0; i < s->n_seq; i++) {
         const int32_t *row = s->packed + mn_engine_row(s->engine, group, i);
-        for (uint32_t k = s->seqs[i].pages[group].lo; k < s->seqs[i].pages[group].hi; k++)
-            held_at[group][row[k]] = s->enqueued;
+        for (uint32_t k = s->kv.slots[i].pages[group].lo; k < s->kv.slots[i].pages[group].hi; k++)
+            held_at[group][row[k]] = s->clock.enqueued;
     }
 }
 
@@ -95,7 +95,7 @@ static void look(const mn_session *s, const how *h) {
         const mn_engine_group *e = &s->engine->group[g];
         const int64_t window = s->graph->hp.kv[g].window;
         for (uint32_t i = 0; i < s->n_seq; i++) {
-            const mn_sequence *q = &s->seqs[i];
+            const mn_kv_slot *q = &s->kv.slots[i];
             const int32_t *row = s->packed + mn_engine_row(s->engine, g, i);
             const uint32_t held = q->pages[g].hi - q->pages[g].lo;
             most_held[g] = MN_MAX(most_held[g], held);
@@ -105,7 +105,7 @@ static void look(const mn_session *s, const how *h) {
             for (uint32_t k = 0; k < s->engine->row_pages; k++)
                 assert_int_equal(row[k] >= 0, k >= q->pages[g].lo && k < q->pages[g].hi);
         }
-        assert_in_range(s->pools[g].n_total, 1, MAX_PAGES);
+        assert_in_range(s->kv.pools[g].n_total, 1, MAX_PAGES);
         look_at_free(s, g);
     }
 }
@@ -118,10 +118,11 @@ static void poison(const mn_session *s) {
         const uint32_t ratio = mn_page_ratio(s->engine, d, g);
         const uint64_t bytes = part->kv[g].page_bytes * ratio;
         void *map = NULL;
-        if (s->completed != s->enqueued || d->backend->map(part->pages_kv[g], &map, NULL))
+        if (s->clock.completed != s->clock.enqueued ||
+            d->backend->map(part->pages_kv[g], &map, NULL))
             continue;
-        for (uint32_t i = 0; i < s->pools[g].n_free; i++)
-            memset((char *)map + (uint64_t)s->pools[g].free[i] * bytes, 0xff, bytes);
+        for (uint32_t i = 0; i < s->kv.pools[g].n_free; i++)
+            memset((char *)map + (uint64_t)s->kv.pools[g].free[i] * bytes, 0xff, bytes);
     }
 }
 

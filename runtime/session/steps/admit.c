@@ -44,8 +44,9 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->host_paced = false;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
-    mn_prefix_begin(q);
-    q->n_enqueued = mn_prefix_take(s, slot);
+    mn_kv_begin(&s->kv, slot, !(job->flags & MN_SUBMIT_NO_CACHE), job->cache_salt);
+    if (mn_job_may_share(job))
+        q->n_enqueued = mn_prefix_take(&s->kv, slot, mn_seq_text(q));
 }
 
 /* Whether its pages will be there: those of its tokens, and one for each sequence that runs. Where
@@ -63,7 +64,7 @@ static bool has_room(const mn_session *s, const mn_job *job, uint32_t slot) {
     }
     if (!last || last->job->priority > job->priority)
         return true;
-    return mn_pages_will_come_with(s, slot, job->n_tokens + 1, n_running);
+    return mn_pages_will_come_with(&s->kv, slot, job->n_tokens + 1, n_running);
 }
 
 /* Its sequence runs from its tokens; those whose pages it shares are in the history as well. */
@@ -76,8 +77,8 @@ static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err)
         job->started_ns = mn_now_ns();
     if (!job->n_preempted)
         job->n_cached = q->n_enqueued;
-    s->prefix.n_queries += q->n_tokens;
-    s->prefix.n_hits += q->n_enqueued;
+    s->kv.prefix.n_queries += q->n_tokens;
+    s->kv.prefix.n_hits += q->n_enqueued;
     mn_status st = mn_seq_wake(s, slot, err);
     if (st)
         return st;

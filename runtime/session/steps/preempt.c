@@ -23,20 +23,20 @@ mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err) {
         queue_again(s, seq);
         return MN_OK;
     }
-    mn_pages_drop(s, seq);
-    mn_seq_set_back(q);
+    mn_pages_drop(&s->kv, seq, mn_seq_text(&s->seqs[seq]));
+    mn_seq_set_back(s, seq);
     q->epoch++;
     return q->running ? mn_seq_wake(s, seq, err) : MN_OK;
 }
 
 mn_status mn_preempt_idle(mn_session *s, uint32_t seq, uint32_t n_positions, mn_error *err) {
     mn_status st = MN_OK;
-    bool got = mn_pages_reserve(s, seq, n_positions);
+    bool got = mn_pages_reserve(&s->kv, seq, n_positions);
     for (uint32_t i = 0; i < s->n_seq && !got && !st; i++) {
         if (i == seq || !s->seqs[i].used || s->seqs[i].running)
             continue;
         st = mn_preempt(s, i, err);
-        got = !st && mn_pages_reserve(s, seq, n_positions);
+        got = !st && mn_pages_reserve(&s->kv, seq, n_positions);
     }
     if (!st && !got)
         st = mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page");
@@ -44,15 +44,11 @@ mn_status mn_preempt_idle(mn_session *s, uint32_t seq, uint32_t n_positions, mn_
 }
 
 mn_status mn_distrust(mn_session *s, mn_error *err) {
-    const uint32_t block = s->prefix.block;
     mn_status st = MN_OK;
-    s->prefix.block = 0; /* nothing is added */
+    mn_kv_close(&s->kv);
     for (uint32_t i = 0; i < s->n_seq && !st; i++)
         if (s->seqs[i].used)
             st = mn_preempt(s, i, err);
-    s->prefix.block = block;
-    for (uint32_t i = 0; i < s->graph->hp.n_kv; i++)
-        while (s->pools[i].n_kept)
-            mn_prefix_evict(s, i, s->pools[i].first);
+    mn_kv_reopen(&s->kv);
     return st;
 }

@@ -189,7 +189,7 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
 /* What the steps in flight should take together, the one that runs included. */
 static double in_flight_ns(const mn_session *s) {
     double ns = 0;
-    for (uint64_t i = s->completed; i < s->enqueued; i++) {
+    for (uint64_t i = s->clock.completed; i < s->clock.enqueued; i++) {
         const mn_pending_step *step = &s->ring[i % s->ring_size];
         ns += usual_ns(&s->pace, step->n_rows);
         if (step->n_prompt_rows && s->pace.row_ns > 0)
@@ -231,8 +231,8 @@ static uint64_t most_ahead(const mn_session *s) {
 }
 
 bool mn_schedule_may_enqueue(const mn_session *s) {
-    const uint64_t in_flight = s->enqueued - s->completed;
-    if (in_flight && s->ring[(s->enqueued - 1) % s->ring_size].unfinished)
+    const uint64_t in_flight = s->clock.enqueued - s->clock.completed;
+    if (in_flight && s->ring[(s->clock.enqueued - 1) % s->ring_size].unfinished)
         return false;
     if (in_flight >= MN_MIN(s->ring_size, most_ahead(s)))
         return false;
@@ -276,9 +276,8 @@ static uint32_t victim(const mn_session *s, uint32_t seq) {
         const uint32_t at = s->turns[i];
         if (at == seq)
             break;
-        for (uint32_t g = 0; g < s->graph->hp.n_kv; g++)
-            if (s->seqs[at].pages[g].hi > s->seqs[at].pages[g].lo)
-                return at;
+        if (mn_pages_any(&s->kv, at))
+            return at;
     }
     return seq;
 }
@@ -289,14 +288,14 @@ static uint32_t victim(const mn_session *s, uint32_t seq) {
 static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool *got,
                          mn_error *err) {
     mn_status st = MN_OK;
-    *got = mn_pages_reserve(s, seq, n_positions);
-    while (!*got && !st && !mn_pages_will_come(s, seq, n_positions)) {
+    *got = mn_pages_reserve(&s->kv, seq, n_positions);
+    while (!*got && !st && !mn_pages_will_come(&s->kv, seq, n_positions)) {
         const uint32_t last = victim(s, seq);
         st = mn_preempt(s, last, err);
         if (last == seq)
             return st;
         if (!st)
-            *got = mn_pages_reserve(s, seq, n_positions);
+            *got = mn_pages_reserve(&s->kv, seq, n_positions);
     }
     return st;
 }
@@ -355,10 +354,13 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
 /* Pages that another sequence has computed meanwhile are not computed again; their tokens go into
  * the history, which penalties read. */
 static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
-    const mn_sequence *q = &s->seqs[seq];
-    const uint32_t n = mn_prefix_continue(s, seq);
+    mn_sequence *q = &s->seqs[seq];
+    if (!q->job || !mn_job_may_share(q->job))
+        return MN_OK;
+    const uint32_t n = mn_prefix_continue(&s->kv, seq, mn_seq_text(q));
     if (!n)
         return MN_OK;
+    q->n_enqueued += n;
     if (!q->job->n_preempted)
         q->job->n_cached += n;
     return mn_engine_write_history(s->engine, seq, q->tokens, q->n_enqueued, err);
@@ -368,10 +370,10 @@ static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
  * still computing the prompt that they will share. */
 static bool waits_for_prompt(const mn_session *s, uint32_t turn) {
     const mn_sequence *q = &s->seqs[s->turns[turn]];
-    if (!turn || !q->job || !q->job->choice || q->n_literal <= s->prefix.block)
+    if (!turn || !q->job || !q->job->choice || q->n_literal <= s->kv.prefix.block)
         return false;
     const mn_sequence *before = &s->seqs[s->turns[turn - 1]];
-    if (!before->job || before->job->request != q->job->request || !s->prefix.block)
+    if (!before->job || before->job->request != q->job->request || !s->kv.prefix.block)
         return false;
     return before->running && (before->n_enqueued < before->n_literal || before->planned > 1);
 }
@@ -381,7 +383,7 @@ static bool waits_for_prompt(const mn_session *s, uint32_t turn) {
 static uint32_t chunk_of(const mn_session *s, const mn_sequence *q, uint32_t room, bool first) {
     const uint32_t left = q->n_literal - q->n_enqueued;
     const uint32_t n = MN_MIN(left, room);
-    const uint32_t block = s->prefix.block;
+    const uint32_t block = s->kv.prefix.block;
     if (n == left || !block || !q->job)
         return n;
     const uint32_t end = (q->n_enqueued + n) / block * block;
@@ -435,7 +437,7 @@ static uint32_t draft_room(const mn_session *s, uint32_t prompt_rows) {
 static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
     const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = 1 + MN_MIN(q->spec.n, room);
-    if (n == 1 || !draws_next(s, q) || !mn_pages_reserve(s, seq, q->n_enqueued + n))
+    if (n == 1 || !draws_next(s, q) || !mn_pages_reserve(&s->kv, seq, q->n_enqueued + n))
         return 0;
     return n;
 }
@@ -484,7 +486,7 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     sort_turns(s);
     for (uint32_t i = 0; i < s->n_turns; i++) {
-        mn_pages_trim(s, s->turns[i]);
+        mn_pages_trim(&s->kv, s->turns[i], mn_seq_text(&s->seqs[s->turns[i]]));
         s->seqs[s->turns[i]].planned = 0;
     }
     mn_speculate_make(s);

@@ -103,7 +103,7 @@ static uint32_t changes(mn_session *s, size_t head) {
     uint32_t n = 0;
     if (memcmp(s->packed, s->sent, head))
         s->ranges[n++] = (mn_input_range){0, s->engine->in.head};
-    return n + mn_pages_changes(s, s->ranges + n);
+    return n + mn_tables_changes(&s->kv, s->ranges + n);
 }
 
 /* The program that the step needs, MN_RUN_*. */
@@ -178,7 +178,7 @@ static mn_status run_step(mn_step_builder *b, mn_error *err) {
             tell(s, step);
         return st;
     }
-    step->unfinished = b->masks && s->completed < s->enqueued;
+    step->unfinished = b->masks && s->clock.completed < s->clock.enqueued;
     st = mn_engine_begin(s->engine, &step->exec, err);
     if (st || step->unfinished)
         return st;
@@ -198,10 +198,10 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     exec->inputs = same ? NULL : s->packed;
     exec->ranges = s->ranges;
     exec->n_ranges = s->sent_valid ? n_ranges : 0;
-    exec->at = (uint32_t)(s->enqueued % s->ring_size);
+    exec->at = (uint32_t)(s->clock.enqueued % s->ring_size);
     exec->run = choose_program(b);
     exec->profile = s->profile != NULL;
-    step->number = s->enqueued;
+    step->number = s->clock.enqueued;
     step->n_out = b->size.n_out;
     step->n_rows = b->size.n_rows;
     step->start_ns = mn_now_ns();
@@ -215,9 +215,9 @@ static mn_status submit(mn_step_builder *b, mn_error *err) {
     if (st)
         return st;
     memcpy(s->sent, s->packed, bytes);
-    mn_pages_written(s);
+    mn_tables_written(&s->kv);
     s->sent_valid = true;
-    s->enqueued++;
+    s->clock.enqueued++;
     return MN_OK;
 }
 
@@ -237,7 +237,7 @@ mn_status mn_step_enqueue(mn_session *s, bool *enqueued, mn_error *err) {
     if (!mn_schedule_may_enqueue(s))
         return MN_OK;
     const uint64_t begin_ns = mn_now_ns();
-    mn_pending_step *step = &s->ring[s->enqueued % s->ring_size];
+    mn_pending_step *step = &s->ring[s->clock.enqueued % s->ring_size];
     mn_step_builder b = {.s = s, .step = step};
     step->event = NULL;
     step->unfinished = false;
@@ -521,8 +521,8 @@ static mn_status wait_oldest(mn_session *s, mn_pending_step *step, bool may_canc
 /* Masks are known as far as tokens are: the step that waits for them goes on. st: what the step
  * before it says, which is told first. */
 static mn_status finish_next(mn_session *s, mn_status st, mn_error *err) {
-    mn_pending_step *next = &s->ring[s->completed % s->ring_size];
-    if (s->completed == s->enqueued || !next->unfinished)
+    mn_pending_step *next = &s->ring[s->clock.completed % s->ring_size];
+    if (s->clock.completed == s->clock.enqueued || !next->unfinished)
         return st;
     const mn_status own = finish(s, next, st ? NULL : err);
     if (!own)
@@ -536,21 +536,21 @@ static mn_status finish_next(mn_session *s, mn_status st, mn_error *err) {
 /* Sequences whose constraints take long may be all that there are: then nothing is in flight, whose
  * end would let them go on. */
 mn_status mn_step_catch_up(mn_session *s, mn_error *err) {
-    if (s->completed < s->enqueued)
+    if (s->clock.completed < s->clock.enqueued)
         return MN_OK;
     mn_guides_next_step(s);
     return catch_up(s, NULL, MN_OK, err);
 }
 
 mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *err) {
-    const uint32_t at = (uint32_t)(s->completed % s->ring_size);
+    const uint32_t at = (uint32_t)(s->clock.completed % s->ring_size);
     mn_pending_step *step = &s->ring[at];
     mn_status st = wait_oldest(s, step, out != NULL, err);
     *n = 0;
     if (st == MN_CANCELLED)
         return st;
-    s->completed++;
-    mn_page_pools_settle(s);
+    s->clock.completed++;
+    mn_page_pools_settle(&s->kv);
     st = mn_session_settle(s, st, err);
     if (!st)
         st = check_outputs(s, step, at, err);
@@ -566,7 +566,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
 mn_status mn_step_drain(mn_session *s, mn_error *err) {
     mn_status st = MN_OK;
     uint32_t n;
-    while (s->completed < s->enqueued) {
+    while (s->clock.completed < s->clock.enqueued) {
         mn_status one = mn_step_complete(s, NULL, &n, err);
         if (!st)
             st = one;

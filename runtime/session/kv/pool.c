@@ -5,9 +5,9 @@
  * the steps enqueued so far are complete (limbo), unless the prefix cache knows what is in it
  * (prefix.c): then it is kept, in the order in which pages were given back, until the room is
  * needed. */
-#include "session/session.h"
+#include "session/kv/pool.h"
 
-static mn_status create(mn_page_pool *p, uint32_t n, mn_error *err) {
+static mn_status pool_create(mn_page_pool *p, uint32_t n, mn_error *err) {
     p->n_total = n;
     p->first = -1;
     p->last = -1;
@@ -24,16 +24,16 @@ static mn_status create(mn_page_pool *p, uint32_t n, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_page_pools_create(mn_session *s, mn_error *err) {
+mn_status mn_page_pools_create(mn_kv *kv, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t i = 0; i < s->graph->hp.n_kv && !st; i++)
-        st = create(&s->pools[i], s->engine->group[i].n_total, err);
+    for (uint32_t i = 0; i < kv->n_groups && !st; i++)
+        st = pool_create(&kv->pools[i], kv->layout[i].n_total, err);
     return st;
 }
 
-void mn_page_pools_free(mn_session *s) {
+void mn_page_pools_free(mn_kv *kv) {
     for (uint32_t i = 0; i < MN_MAX_KV_GROUP; i++) {
-        mn_page_pool *p = &s->pools[i];
+        mn_page_pool *p = &kv->pools[i];
         mn_free(p->refs);
         mn_free(p->free);
         mn_free(p->limbo);
@@ -43,7 +43,7 @@ void mn_page_pools_free(mn_session *s) {
 }
 
 /* ---- kept pages: a list, the one that was given back first in front -------------------------- */
-static void keep(mn_page_pool *p, int32_t page) {
+static void page_keep(mn_page_pool *p, int32_t page) {
     mn_page_info *x = &p->info[page];
     x->prev = p->last;
     x->next = -1;
@@ -55,7 +55,7 @@ static void keep(mn_page_pool *p, int32_t page) {
     p->n_kept++;
 }
 
-static void unkeep(mn_page_pool *p, int32_t page) {
+static void page_unkeep(mn_page_pool *p, int32_t page) {
     const mn_page_info *x = &p->info[page];
     if (x->prev >= 0)
         p->info[x->prev].next = x->next;
@@ -70,16 +70,16 @@ static void unkeep(mn_page_pool *p, int32_t page) {
 
 /* ---- holders --------------------------------------------------------------------------------- */
 /* Free, now or when the steps that may read it are complete. */
-static void release(const mn_session *s, mn_page_pool *p, int32_t page) {
+static void page_release(const mn_kv *kv, mn_page_pool *p, int32_t page) {
     const uint64_t after = p->info[page].after;
-    if (after <= s->completed)
+    if (after <= kv->clock->completed)
         p->free[p->n_free++] = page;
     else
         p->limbo[p->n_limbo++] = (mn_limbo_page){page, after};
 }
 
-bool mn_page_take(mn_session *s, uint32_t group, int32_t *page) {
-    mn_page_pool *p = &s->pools[group];
+bool mn_page_take(mn_kv *kv, uint32_t group, int32_t *page) {
+    mn_page_pool *p = &kv->pools[group];
     if (!p->n_free)
         return false;
     p->n_free--;
@@ -88,53 +88,53 @@ bool mn_page_take(mn_session *s, uint32_t group, int32_t *page) {
     return true;
 }
 
-void mn_page_hold(mn_session *s, uint32_t group, int32_t page) {
-    mn_page_pool *p = &s->pools[group];
+void mn_page_hold(mn_kv *kv, uint32_t group, int32_t page) {
+    mn_page_pool *p = &kv->pools[group];
     if (!p->refs[page])
-        unkeep(p, page);
+        page_unkeep(p, page);
     p->refs[page]++;
 }
 
-void mn_page_give(mn_session *s, uint32_t group, int32_t page) {
-    mn_page_pool *p = &s->pools[group];
+void mn_page_give(mn_kv *kv, uint32_t group, int32_t page) {
+    mn_page_pool *p = &kv->pools[group];
     p->refs[page]--;
     if (p->refs[page])
         return;
-    p->info[page].after = s->enqueued;
+    p->info[page].after = kv->clock->enqueued;
     if (p->info[page].node >= 0)
-        keep(p, page);
+        page_keep(p, page);
     else
-        release(s, p, page);
+        page_release(kv, p, page);
 }
 
-void mn_page_forget(mn_session *s, uint32_t group, int32_t page) {
-    mn_page_pool *p = &s->pools[group];
+void mn_page_forget(mn_kv *kv, uint32_t group, int32_t page) {
+    mn_page_pool *p = &kv->pools[group];
     p->info[page].node = -1;
     if (p->refs[page])
         return;
-    unkeep(p, page);
-    release(s, p, page);
+    page_unkeep(p, page);
+    page_release(kv, p, page);
 }
 
-bool mn_page_make_room(mn_session *s, uint32_t group, uint32_t n) {
-    mn_page_pool *p = &s->pools[group];
-    while (p->n_free < n && p->n_kept && p->info[p->first].after <= s->completed)
-        mn_prefix_evict(s, group, p->first);
+bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n) {
+    mn_page_pool *p = &kv->pools[group];
+    while (p->n_free < n && p->n_kept && p->info[p->first].after <= kv->clock->completed)
+        mn_prefix_evict(kv, group, p->first);
     return p->n_free >= n;
 }
 
-uint32_t mn_page_coming(const mn_session *s, uint32_t group) {
-    const mn_page_pool *p = &s->pools[group];
+uint32_t mn_page_coming(const mn_kv *kv, uint32_t group) {
+    const mn_page_pool *p = &kv->pools[group];
     return p->n_free + p->n_limbo + p->n_kept;
 }
 
 /* ---- after a completion ---------------------------------------------------------------------- */
 /* Pages whose last step is complete are free; the others stay in limbo, in order. */
-static void settle(const mn_session *s, mn_page_pool *p) {
+static void pool_settle(const mn_kv *kv, mn_page_pool *p) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_limbo; i++) {
         const mn_limbo_page page = p->limbo[i];
-        if (page.after <= s->completed)
+        if (page.after <= kv->clock->completed)
             p->free[p->n_free++] = page.page;
         else
             p->limbo[n++] = page;
@@ -142,7 +142,7 @@ static void settle(const mn_session *s, mn_page_pool *p) {
     p->n_limbo = n;
 }
 
-void mn_page_pools_settle(mn_session *s) {
-    for (uint32_t i = 0; i < s->graph->hp.n_kv; i++)
-        settle(s, &s->pools[i]);
+void mn_page_pools_settle(mn_kv *kv) {
+    for (uint32_t i = 0; i < kv->n_groups; i++)
+        pool_settle(kv, &kv->pools[i]);
 }

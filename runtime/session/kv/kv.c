@@ -1,0 +1,103 @@
+/* kv.c -- the life of a session's memory: records of the slots, which stay, and all that belongs to
+ * one engine, which goes with it. */
+#include "session/kv/pool.h"
+#include <string.h>
+
+mn_status mn_kv_init(mn_kv *kv, uint32_t n_seq, uint32_t n_ctx, const mn_step_clock *clock,
+                     mn_error *err) {
+    kv->n_seq = n_seq;
+    kv->n_ctx = n_ctx;
+    kv->clock = clock;
+    kv->slots = mn_calloc(n_seq, sizeof *kv->slots);
+    return kv->slots ? MN_OK : mn_fail_memory(err, n_seq * sizeof *kv->slots);
+}
+
+void mn_kv_free(mn_kv *kv) {
+    mn_kv_unplace(kv);
+    mn_free(kv->slots);
+    kv->slots = NULL;
+}
+
+static void read_layouts(mn_kv *kv, const mn_engine *e) {
+    kv->n_groups = (uint32_t)e->graph->hp.n_kv;
+    kv->row_pages = e->row_pages;
+    for (uint32_t i = 0; i < kv->n_groups; i++)
+        kv->layout[i] = (mn_memory_layout){.kind = MN_MEMORY_PAGED,
+                                           .window = e->graph->hp.kv[i].window,
+                                           .page_tokens = e->group[i].page_tokens,
+                                           .n_pages = e->group[i].n_pages,
+                                           .n_total = e->group[i].n_total,
+                                           .n_own = e->group[i].n_own,
+                                           .table = e->in.pages[i]};
+}
+
+mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *err) {
+    kv->engine = engine;
+    kv->packed = packed;
+    kv->engines++;
+    read_layouts(kv, engine);
+    const size_t n_rows = (size_t)kv->n_groups * kv->n_seq;
+    const size_t row_bytes = kv->row_pages * sizeof *packed;
+    kv->changed = mn_calloc(n_rows + 1, sizeof *kv->changed);
+    if (!kv->changed)
+        return mn_fail_memory(err, n_rows * sizeof *kv->changed);
+    mn_status st = mn_page_pools_create(kv, err);
+    if (!st)
+        st = mn_prefix_create(kv, err);
+    for (uint32_t i = 0; i < kv->n_groups && !st; i++)
+        for (uint32_t slot = 0; slot < kv->n_seq; slot++)
+            memset(mn_tables_row(kv, i, slot), 0xff, row_bytes);
+    return st;
+}
+
+void mn_kv_unplace(mn_kv *kv) {
+    mn_prefix_free(kv);
+    mn_page_pools_free(kv);
+    mn_free(kv->changed);
+    kv->changed = NULL;
+    kv->packed = NULL;
+    kv->engine = NULL;
+}
+
+void mn_kv_close(mn_kv *kv) {
+    kv->prefix.closed = true;
+}
+
+void mn_kv_reopen(mn_kv *kv) {
+    kv->prefix.closed = false;
+    for (uint32_t i = 0; i < kv->n_groups; i++)
+        while (kv->pools[i].n_kept)
+            mn_prefix_evict(kv, i, kv->pools[i].first);
+}
+
+uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahead) {
+    uint64_t most = kv->n_ctx;
+    for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
+        const mn_memory_layout *l = &kv->layout[i];
+        const uint64_t batch = (n_batch + l->page_tokens - 1ull) / l->page_tokens;
+        const uint64_t batches = running_ahead ? 2 * batch : batch;
+        /* what a window group holds of one sequence at most (mn_kv_pages) */
+        const uint64_t held = MN_MIN(l->n_pages, l->n_own + batches);
+        if (!l->window || l->n_total < held)
+            most = MN_MIN(most, (uint64_t)l->n_total * l->page_tokens);
+    }
+    return (uint32_t)most;
+}
+
+void mn_kv_count(const mn_kv *kv, mn_session_load *load) {
+    double most = -1;
+    load->cache_queries = kv->prefix.n_queries;
+    load->cache_hits = kv->prefix.n_hits;
+    for (uint32_t i = 0; kv->engine && i < kv->n_groups; i++) {
+        const mn_page_pool *p = &kv->pools[i];
+        const uint32_t n_used = p->n_total - mn_page_coming(kv, i);
+        const double part = (double)n_used / p->n_total;
+        if (part <= most)
+            continue;
+        most = part;
+        load->pages_total = p->n_total;
+        load->pages_used = n_used;
+        load->pages_cached = p->n_kept;
+        load->page_tokens = kv->layout[i].page_tokens;
+    }
+}

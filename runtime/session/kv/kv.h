@@ -1,0 +1,185 @@
+/* kv.h -- the room of memory: pages of the KV cache, the page tables that programs read, and the
+ * prefix cache.
+ *
+ * It owns the pools of pages, who holds which page, the rows of the page tables, what of them has
+ * changed, and which blocks of tokens the prefix cache knows. Of a sequence it knows its slot and
+ * an mn_memory_text, of steps how many there are (mn_step_clock); neither requests nor engines'
+ * programs. All of it goes with the engine but the slots' records. Used by the thread that steps.
+ *
+ * A page of a group (pool.c; mn_page_pool):
+ *
+ *            mn_page_take                   mn_page_give by the last holder,
+ *   free -------------------> held          ----------------------------------+
+ *    ^                        |  ^          the prefix cache does not name it |
+ *    |                        |  |                                            v
+ *    |   mn_page_give by the  |  | mn_page_hold: a sequence uses it again   limbo, until the steps
+ *    |   last holder, a node  v  |                                            | that were enqueued
+ *    |   names it            kept, until the room is needed                   | are complete
+ *    |                        |                                               |
+ *    |  mn_page_forget, by mn_prefix_evict: free, or limbo like above         |
+ *    +------------------------+                                               |
+ *    +--------------------------- mn_page_pools_settle -----------------------+
+ *
+ * A slot's row of a page table (pages.c; mn_kv_slot):
+ *
+ *            mn_pages_reserve, mn_prefix_take,
+ *            mn_pages_share                          mn_pages_reserve: hi grows
+ *   empty -----------------------------> [lo, hi)  <-- mn_pages_trim: lo grows (windows)
+ *     ^                                     |          mn_pages_cut: hi shrinks
+ *     +-------------------------------------+
+ *      mn_pages_drop: its pages are given back
+ *      mn_kv_forget: the engine is gone, and its pages with it
+ *
+ * A block of tokens in the prefix cache (prefix.c; mn_prefix_node):
+ *
+ *   unknown -- mn_prefix_add: a sequence has stored it --> known, with pages of some or all groups
+ *      ^                                                     |
+ *      +------ mn_prefix_evict, of the last group -----------+ */
+#ifndef MN_KV_H
+#define MN_KV_H
+#include "session/kv/memory.h"
+
+/* Steps so far: number n is in flight from enqueued > n until completed > n. */
+typedef struct {
+    uint64_t enqueued, completed;
+} mn_step_clock;
+
+/* Entries [lo, hi) of a sequence's row of a page table. */
+typedef struct {
+    uint32_t lo, hi;
+} mn_entries;
+
+typedef struct {
+    int32_t page;
+    uint64_t after;
+} mn_limbo_page; /* free once step `after` is complete */
+
+typedef struct {
+    int32_t node;       /* of the prefix cache that names the page; -1: none */
+    int32_t prev, next; /* among the kept ones */
+    uint64_t after;     /* steps enqueued when nobody held it any more */
+} mn_page_info;
+
+/* The pages of one KV group. A page that no sequence holds is free, in limbo, or kept. */
+typedef struct {
+    uint16_t *refs;       /* [n_total]: sequences and snapshots that hold it */
+    int32_t *free;        /* [n_total], n_free of them */
+    mn_limbo_page *limbo; /* likewise */
+    mn_page_info *info;   /* [n_total] */
+    int32_t first, last;  /* kept pages: the one that was given back first */
+    uint32_t n_free, n_limbo, n_kept, n_total;
+} mn_page_pool;
+
+typedef struct {
+    uint64_t hash[2];
+    int32_t next;      /* with the same head; or the next free node */
+    uint32_t n_groups; /* whose pages it names */
+} mn_prefix_node;
+
+/* The prefix cache of one engine; block 0: there is none. */
+typedef struct {
+    uint32_t block; /* positions */
+    uint32_t n_nodes, n_heads;
+    uint32_t row, at[MN_MAX_KV_GROUP]; /* pages of a node; where those of each group begin */
+    mn_prefix_node *nodes;
+    int32_t *pages; /* [n_nodes][row]; -1 = none */
+    int32_t *heads; /* [n_heads], a power of 2 */
+    int32_t *path;  /* [n_ctx / block]: of the last lookup */
+    int32_t free;
+    bool closed; /* nothing is added: what the cache holds is not known */
+    uint64_t key[2];
+    uint64_t n_queries, n_hits; /* tokens */
+} mn_prefix;
+
+/* What a slot holds. */
+typedef struct {
+    mn_entries pages[MN_MAX_KV_GROUP]; /* entries that hold a page */
+    bool shares;                       /* blocks with others, through the prefix cache */
+    uint64_t salt;                     /* of its blocks */
+    uint32_t n_blocks;                 /* of the prefix cache: already looked up or added */
+    uint64_t hash[2];                  /* of their tokens */
+} mn_kv_slot;
+
+typedef struct {
+    mn_engine *engine; /* NULL: none stands */
+    uint32_t engines;  /* so far */
+    const mn_step_clock *clock;
+    mn_memory_layout layout[MN_MAX_KV_GROUP];
+    uint32_t n_groups, row_pages; /* row_pages: length of a row of the page tables */
+    uint32_t n_seq, n_ctx;
+    bool no_cache;
+    int32_t *packed;     /* the inputs of steps, in which the page tables lie */
+    mn_entries *changed; /* [n_groups][n_seq]: what of the tables was not written yet */
+    mn_kv_slot *slots;   /* [n_seq] */
+    mn_page_pool pools[MN_MAX_KV_GROUP];
+    mn_prefix prefix;
+} mn_kv;
+
+/* ---- kv.c: life ------------------------------------------------------------------------------ */
+/* The records of the slots, once per session. clock outlives kv. */
+mn_status mn_kv_init(mn_kv *kv, uint32_t n_seq, uint32_t n_ctx, const mn_step_clock *clock,
+                     mn_error *err);
+void mn_kv_free(mn_kv *kv);
+/* With a new engine: all pages are free, all rows empty. packed: [engine->in.total]. */
+mn_status mn_kv_place(mn_kv *kv, mn_engine *engine, int32_t *packed, mn_error *err);
+void mn_kv_unplace(mn_kv *kv);
+/* An empty slot begins: with others' blocks where it shares any (salt: of its own and theirs). */
+void mn_kv_begin(mn_kv *kv, uint32_t slot, bool shares, uint64_t salt);
+/* The slot's row is empty: its pages went with the engine, or were given back. */
+void mn_kv_forget(mn_kv *kv, uint32_t slot);
+/* After a step failed: nothing is added to the prefix cache, until mn_kv_reopen drops what it
+ * knows. */
+void mn_kv_close(mn_kv *kv);
+void mn_kv_reopen(mn_kv *kv);
+/* Positions that one sequence can have at most, alone in the cache; n_batch: rows of a step,
+ * running_ahead: more than one of them is in flight. */
+uint32_t mn_kv_max_positions(const mn_kv *kv, uint32_t n_batch, bool running_ahead);
+/* Of the group whose pages are held to the largest part: the fields about pages. */
+void mn_kv_count(const mn_kv *kv, mn_session_load *load);
+
+/* ---- pages.c: rows of the page tables; an entry that holds no page is -1 --------------------- */
+/* Pages for positions [0, n_positions); false: too few are free, nothing changed. */
+bool mn_pages_reserve(mn_kv *kv, uint32_t slot, uint32_t n_positions);
+/* Whether they will be free when the steps in flight are complete. */
+bool mn_pages_will_come(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
+/* The same for a whole prompt, that gives back pages on its way, and n_more pages besides. */
+bool mn_pages_will_come_with(const mn_kv *kv, uint32_t slot, uint32_t n_positions, uint32_t n_more);
+void mn_page_pools_settle(mn_kv *kv);              /* after a step is complete: limbo -> free */
+bool mn_pages_any(const mn_kv *kv, uint32_t slot); /* whether the slot holds a page */
+/* Gives back all pages; the prefix cache learns of them first. */
+void mn_pages_drop(mn_kv *kv, uint32_t slot, mn_memory_text text);
+/* Gives back the pages of window groups that no row of the sequence can see any more. */
+void mn_pages_trim(mn_kv *kv, uint32_t slot, mn_memory_text text);
+/* Gives back all pages behind the first n_positions; a last one that is shared and not full is
+ * copied, since it will be written to. */
+mn_status mn_pages_cut(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_error *err);
+/* How many of the first n_positions that are stored can be used again by a row behind them: all, or
+ * none where a window group has given back pages that the row would see. */
+uint32_t mn_kv_reach(const mn_kv *kv, uint32_t slot, uint32_t n_positions);
+/* Where the tables differ from what was written last: [n_groups * n_seq] at most. */
+uint32_t mn_tables_changes(const mn_kv *kv, mn_input_range *to);
+void mn_tables_written(mn_kv *kv); /* they do not any more */
+
+/* ---- snapshot.c ------------------------------------------------------------------------------ */
+/* Of the first n_positions, which mn_kv_reach can reach. MN_OUT_OF_MEMORY: of the host. What an
+ * error leaves is mn_snapshot_free's. */
+mn_status mn_snapshot_take(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_snapshot *out,
+                           mn_error *err);
+/* An empty slot goes on from there. MN_OUT_OF_MEMORY: no page is free for a copy; the slot has what
+ * mn_pages_drop gives back. The snapshot is of this engine, and stays. */
+mn_status mn_snapshot_restore(mn_kv *kv, const mn_snapshot *from, uint32_t slot, mn_error *err);
+void mn_snapshot_free(mn_kv *kv, mn_snapshot *s);
+/* Both, for a fork: slot `to` goes on behind the first n_positions of slot `from`, which has the
+ * text. */
+mn_status mn_pages_share(mn_kv *kv, uint32_t from, uint32_t to, mn_memory_text text,
+                         uint32_t n_positions, mn_error *err);
+
+/* ---- prefix.c: blocks of tokens that sequences share ----------------------------------------- */
+/* Makes the blocks that the sequence has stored known to others. */
+void mn_prefix_add(mn_kv *kv, uint32_t slot, mn_memory_text text);
+/* Gives a slot without pages those of its beginning that are known; the number of positions, at
+ * most all but the last token's. */
+uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text);
+/* The same for a sequence inside its prompt, from n_stored on; the number of positions more. */
+uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text);
+#endif

@@ -1,0 +1,42 @@
+/* pool.h -- pages and rows within the room: what pages.c and prefix.c share with pool.c. */
+#ifndef MN_PAGE_POOL_H
+#define MN_PAGE_POOL_H
+#include "session/kv/kv.h"
+
+mn_status mn_page_pools_create(mn_kv *kv, mn_error *err); /* all are free */
+void mn_page_pools_free(mn_kv *kv);
+bool mn_page_take(mn_kv *kv, uint32_t group, int32_t *page);  /* a free one; false: none is */
+void mn_page_hold(mn_kv *kv, uint32_t group, int32_t page);   /* one holder more */
+void mn_page_give(mn_kv *kv, uint32_t group, int32_t page);   /* one holder less */
+void mn_page_forget(mn_kv *kv, uint32_t group, int32_t page); /* no node names it any more */
+/* Evicts kept pages until n are free; false: fewer are. */
+bool mn_page_make_room(mn_kv *kv, uint32_t group, uint32_t n);
+/* Pages that nobody holds: free, or as soon as steps in flight are complete. */
+uint32_t mn_page_coming(const mn_kv *kv, uint32_t group);
+
+mn_status mn_prefix_create(mn_kv *kv, mn_error *err);
+void mn_prefix_free(mn_kv *kv);
+/* The kept page is needed for something else. */
+void mn_prefix_evict(mn_kv *kv, uint32_t group, int32_t page);
+
+/* The slot's row of the group's page table. */
+static inline int32_t *mn_tables_row(const mn_kv *kv, uint32_t group, uint32_t slot) {
+    return kv->packed + kv->layout[group].table + (size_t)slot * kv->row_pages;
+}
+/* The entries of that row which hold a page. */
+static inline mn_entries *mn_tables_entries(const mn_kv *kv, uint32_t group, uint32_t slot) {
+    return &kv->slots[slot].pages[group];
+}
+/* Pages that positions [0, n_positions) are in. */
+static inline uint32_t mn_pages_of(const mn_kv *kv, uint32_t group, uint32_t n_positions) {
+    const uint32_t per = kv->layout[group].page_tokens;
+    return (n_positions + per - 1) / per;
+}
+/* Entries [lo, hi) of the row were written. */
+void mn_tables_changed(mn_kv *kv, uint32_t group, uint32_t slot, uint32_t lo, uint32_t hi);
+/* The first position that a row at `position` sees of the group; the entry of its page. */
+uint32_t mn_pages_first_seen(const mn_kv *kv, uint32_t group, uint32_t position);
+static inline uint32_t mn_pages_first(const mn_kv *kv, uint32_t group, uint32_t position) {
+    return mn_pages_first_seen(kv, group, position) / kv->layout[group].page_tokens;
+}
+#endif
