@@ -166,11 +166,91 @@ MN_API const char *mn_runtime_setting(const mn_runtime *rt, const char *key);
 /* NULL: rt: 0. */
 MN_API uint32_t mn_runtime_threads(const mn_runtime *rt);
 
+/* ---- names of models -------------------------------------------------------------------------
+ * Wherever a function here takes the path of a model, it takes a name, too (docs/models.md): a
+ * file or folder; "org/repo", "org/repo:Q4_K_M", "org/repo@revision", "hf:...", "hf.co/...", the
+ * URL of a repository or of one of its files; an alias; the name of a model that the setting
+ * model_path, the cache of Hugging Face, LM Studio or ollama has. Nothing is downloaded here:
+ * `minerva pull` does. */
+typedef struct mn_found mn_found; /* models that were found; immutable: any thread */
+/* Its store has a chat template in a language that is not run: where the model's own file has none,
+ * chats need another one (mn_model_set_template). */
+#define MN_FOUND_FOREIGN_TEMPLATE 1u
+/* The strings live as long as the mn_found. */
+typedef struct {
+    uint32_t size, flags;            /* MN_FOUND_* */
+    const char *name, *path, *place; /* by which it is found again; file or folder; "huggingface" */
+    const char *remark;              /* what was chosen where the name left it open; "" = nothing */
+    uint64_t bytes;                  /* of its files; of a path 0 */
+    int64_t used;                    /* seconds since 1970 of the last access; 0 = unknown */
+} mn_found_item;
+/* Looks for the model that a name means. MN_OK also where it is not on this machine: then *out has
+ * no item, and mn_found_missing says so. MN_BAD_INPUT: the name may mean several models, which the
+ * message lists.
+ * NULL: name: the default, as in mn_model_open; rt, out: MN_INVALID. */
+MN_API mn_status mn_model_find(mn_runtime *rt, const char *name, mn_found **out, mn_error *err);
+/* All models that have names on this machine, ordered by place and name.
+ * NULL: rt, out: MN_INVALID. */
+MN_API mn_status mn_model_list(mn_runtime *rt, mn_found **out, mn_error *err);
+/* The user's aliases: name and, as path, what each stands for.
+ * NULL: rt, out: MN_INVALID. */
+MN_API mn_status mn_model_aliases(mn_runtime *rt, mn_found **out, mn_error *err);
+/* Lets alias stand for target, which need not be on this machine; target "" removes it (MN_END:
+ * there is none). Names have letters, digits, '.', '_' and '-'.
+ * NULL: rt, alias, target: MN_INVALID. */
+MN_API mn_status mn_model_set_alias(mn_runtime *rt, const char *alias, const char *target,
+                                    mn_error *err);
+#define MN_REMOVE_ASK 1u /* removes nothing: bytes and errors alone */
+/* Removes a model from the cache of Hugging Face: of org/repo everything, of org/repo:QUANT its
+ * files as far as no other snapshot uses them. *bytes: what becomes free. MN_UNSUPPORTED: the model
+ * belongs to another program or is a path of the user's.
+ * NULL: rt, name, bytes: MN_INVALID. */
+MN_API mn_status mn_model_remove(mn_runtime *rt, const char *name, uint32_t flags, uint64_t *bytes,
+                                 mn_error *err);
+/* Element i of what was found.
+ * NULL: f, out: MN_INVALID. */
+MN_API mn_status mn_found_get(const mn_found *f, uint32_t i, mn_found_item *out);
+/* Where the name was looked for and with what result, in order: lines of text.
+ * NULL: f: "". */
+MN_API const char *mn_found_explain(const mn_found *f);
+/* Why nothing was found, and what to do: a sentence; "" = something was.
+ * NULL: f: "". */
+MN_API const char *mn_found_missing(const mn_found *f);
+/* What the name says of a repository on a hub. */
+typedef struct {
+    uint32_t size, pad;
+    const char *repo, *revision, *what; /* "org/repo"; "" = main; "Q4_K_M" or a file; "" */
+    const char *cache, *folder; /* the cache of Hugging Face, and the repository's folder in it */
+} mn_hub_name;
+/* MN_END: the name is none of a repository.
+ * NULL: f, out: MN_INVALID. */
+MN_API mn_status mn_found_hub(const mn_found *f, mn_hub_name *out);
+/* NULL: f: nothing. */
+MN_API void mn_found_free(mn_found *f);
+/* A file of a repository: "sub/name", and its size. */
+typedef struct {
+    mn_str name;
+    uint64_t bytes;
+} mn_hub_file;
+typedef struct {
+    uint32_t size, n_chosen;
+    uint64_t bytes;   /* of the chosen files */
+    char what[64];    /* "Q4_K_M"; "" = there is no choice */
+    char remark[320]; /* "Q4_K_M of Q2_K, Q4_K_M, Q8_0"; "" = there was no choice */
+} mn_hub_choice;
+/* Which of n files make the model: sets chosen[n] to 1 or 0. what: as in mn_hub_name; "" = Q4_K_M,
+ * else the largest that fits into memory, in bytes (0: this machine's). MN_END: they make no model,
+ * or what names none of them. MN_BAD_INPUT: they may be several models; the message lists them.
+ * NULL: rt, files, what, chosen, out: MN_INVALID. */
+MN_API mn_status mn_hub_choose(mn_runtime *rt, const mn_hub_file *files, uint32_t n,
+                               const char *what, uint64_t memory, uint8_t *chosen,
+                               mn_hub_choice *out, mn_error *err);
+
 /* ---- model ----------------------------------------------------------------------------------- */
 typedef struct mn_model mn_model;
-/* path: a GGUF file, a .safetensors file, or a folder in Hugging Face layout; NULL = the setting
- * "model", else the demo model that is installed with the program. Maps the files and checks them;
- * weights are not read yet. MN_INVALID: path is empty.
+/* path: a GGUF file, a .safetensors file, a folder in Hugging Face layout, or a name; NULL = the
+ * setting "model", else the demo model that is installed with the program. Maps the files and
+ * checks them; weights are not read yet. MN_INVALID: path is empty.
  * NULL: path: as above; rt, out: MN_INVALID. */
 MN_API mn_status mn_model_open(mn_runtime *rt, const char *path, mn_model **out, mn_error *err);
 /* If another program changes a model's file while the model is open:
@@ -226,7 +306,9 @@ typedef struct {
     /* is_encoder 1: rows see the whole text (BERT, XLM-R): the model embeds and generates
      * nothing */
     int32_t is_encoder, pad;
-    int64_t n_embd; /* numbers per hidden state: the length of an embedding; 0 = unknown */
+    int64_t n_embd;       /* numbers per hidden state: the length of an embedding; 0 = unknown */
+    const char *known_as; /* the name that found it ("org/repo:Q4_K_M"); "" = a path was given */
+    uint32_t found, pad2; /* MN_FOUND_* */
 } mn_model_info;
 /* NULL: m, out: MN_INVALID. */
 MN_API mn_status mn_model_get_info(const mn_model *m, mn_model_info *out);

@@ -3,7 +3,7 @@
  * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open,
  * but for its graphs, which the first sessions build under the lock. A chat template that cannot be
  * used costs the template, not the model. */
-#include "opened/opened.h"
+#include "api/find.h"
 #include "base/trust.h"
 #include "text/chat/chat.h"
 #include <stdio.h>
@@ -27,7 +27,7 @@ static char *installed_demo(const char *libdir) {
 /* The demo model: the installed one, or in a build tree the one that models/meson.build links to:
  * the library has no path of the sources. A prefix is left by going up, so what is there must not
  * be another user's. */
-static mn_status demo_path(char **out, mn_error *err) {
+mn_status mn_model_demo_path(char **out, mn_error *err) {
     char real[PATH_MAX];
     mn_trust trust;
     mn_trust_init(&trust);
@@ -49,47 +49,40 @@ static mn_status demo_path(char **out, mn_error *err) {
     return MN_OK;
 }
 
-/* A name that is no path is looked for in the folders of model_path. */
-static mn_status find_path(const mn_runtime *rt, const char *path, char **out, mn_error *err) {
-    if (!path)
-        path = mn_config_get_str(rt->config, "model");
-    if (!path || !*path)
-        return demo_path(out, err);
-    const char *s = mn_config_get_str(rt->config, "model_path");
-    while (!mn_path_exists(path) && !strchr(path, '/') && s && *s) {
-        size_t n = strcspn(s, ":");
-        char *dir = mn_strndup(s, n);
-        char *full = dir ? mn_path_join(dir, path) : NULL;
-        mn_free(dir);
-        *out = full;
-        if (full && mn_path_exists(full))
-            return MN_OK;
-        mn_free(full);
-        s += n + (s[n] == ':');
+/* The file or folder that a name means; m keeps what it is known as. */
+static mn_status find_path(mn_model *m, const char *name, char **out, mn_error *err) {
+    mn_found *found = NULL;
+    mn_status st = mn_model_find(m->rt, name, &found, err);
+    mn_found_item item = {.size = sizeof item};
+    if (st)
+        return st;
+    if (mn_found_get(found, 0, &item) != MN_OK)
+        st = mn_fail(err, MN_IO_ERROR, "%s", mn_found_missing(found));
+    if (!st) {
+        const char *known_as = strcmp(item.place, "path") ? item.name : "";
+        *out = mn_strndup(item.path, strlen(item.path));
+        m->known_as = mn_strndup(known_as, strlen(known_as));
+        m->found_flags = item.flags;
+        if (!*out || !m->known_as)
+            st = mn_fail_memory(err, strlen(item.path));
     }
-    *out = mn_strndup(path, strlen(path));
-    return *out ? MN_OK : mn_fail_memory(err, strlen(path));
+    mn_found_free(found);
+    return st;
 }
 
 /* The files at path, by whichever loader can read them. */
 static mn_status open_canonical(mn_model *m, const char *path, uint32_t flags, mn_error *err) {
-    size_t n;
-    const mn_plugin_record *r = mn_registry_plugins(m->rt->registry, &n);
-    mn_loader_ref *refs = mn_calloc(n ? n : 1, sizeof *refs);
+    mn_loader_ref *refs = NULL;
     uint32_t k = 0;
-    if (!refs)
-        return mn_fail_memory(err, n * sizeof *refs);
-    for (size_t i = 0; i < n; i++)
-        if (r[i].loader)
-            refs[k++] = (mn_loader_ref){.loader = r[i].loader,
-                                        .self = r[i].plugin->self,
-                                        .id = r[i].id,
-                                        .patterns = &r[i].patterns,
-                                        .callee = r[i].callee};
-    mn_status st = mn_canonical_open(path, flags, refs, k, &m->canonical, err);
+    mn_status st = mn_loader_refs(m->rt, &refs, &k, err);
+    if (st)
+        return st;
+    st = mn_canonical_open(path, flags, refs, k, &m->canonical, err);
     mn_free(refs);
     /* Whose files they are is not known where the loader that would know is missing. */
-    r = st && st != MN_OUT_OF_MEMORY ? mn_registry_no_memory(m->rt->registry, "loader") : NULL;
+    const mn_plugin_record *r = NULL;
+    if (st && st != MN_OUT_OF_MEMORY)
+        r = mn_registry_no_memory(m->rt->registry, "loader");
     if (r)
         return mn_fail(err, MN_OUT_OF_MEMORY, "%s: out of memory: its loader may be %s (%s)", path,
                        r->path, r->reason);
@@ -192,11 +185,14 @@ static char *display_name(const mn_model *m) {
         mn_log(MN_LOG_WARN, "%s: key general.name is not a string, expected one: it is not used",
                m->canonical->path);
     char *name = copy_meta(m, "general.name");
-    char *full;
     if (name && name[0] && strcmp(name, m->arch))
         return name;
     mn_free(name);
-    full = realpath(m->canonical->path, NULL); /* "." has no name */
+    if (m->known_as[0]) {
+        const mn_str last = last_part(m->known_as, strcspn(m->known_as, ":"));
+        return mn_strndup(last.ptr, (size_t)last.len);
+    }
+    char *full = realpath(m->canonical->path, NULL); /* "." has no name */
     const char *path = full ? full : m->canonical->path;
     mn_str last = last_part(path, strlen(path));
     if (mn_str_ends(last, ".safetensors") && last.ptr > path + 1)
@@ -259,7 +255,7 @@ static mn_model *make_model(mn_runtime *rt) {
 /* Files, tokeniser, templates, and what is asked of them often. */
 static mn_status read_model(mn_model *m, const char *path, uint32_t flags, mn_error *err) {
     char *full = NULL;
-    mn_status st = find_path(m->rt, path, &full, err);
+    mn_status st = find_path(m, path, &full, err);
     if (!st)
         st = open_canonical(m, full, flags, err);
     if (!st)
@@ -314,6 +310,7 @@ void mn_model_free(mn_model *m) {
     pthread_mutex_destroy(&m->lock);
     mn_free(m->arch);
     mn_free(m->name);
+    mn_free(m->known_as);
     mn_free(m->embed.refusal);
     mn_free(m->stop);
     mn_free(m->told);
@@ -352,7 +349,9 @@ mn_status mn_model_get_info(const mn_model *m, mn_model_info *out) {
                           .has_tokenizer = m->tokenizer != NULL,
                           .has_chat_template = m->chat != NULL,
                           .is_encoder = mn_hparams_is_encoder(c),
-                          .n_embd = width};
+                          .n_embd = width,
+                          .known_as = m->known_as,
+                          .found = m->found_flags};
     return mn_args_give(MN_SIZED_MODEL_INFO, out, &info);
 }
 

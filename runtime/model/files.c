@@ -328,49 +328,13 @@ static const char *base_name(const char *path) {
     return path;
 }
 
-/* "org/name", "name:tag" or "host.tld/org/name:tag", as models are called on hubs, where no such
- * folder is at hand. */
-static bool is_hub_name(const char *path, const choice *c) {
-    const char *slash = strchr(path, '/');
-    const size_t n = strspn(path, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                  "-_.:/");
-    if (path[n] || *path == '.' || *path == '/' || (kinds_of(c, base_name(path)) & KIND_MODEL_FILE))
-        return false;
-    if (!slash)
-        return strchr(path, ':') != NULL;
-    char *org = mn_strndup(path, (size_t)(slash - path));
-    const bool here = !org || mn_path_is_dir(org);
-    const bool host = org && strchr(org, '.');
-    mn_free(org);
-    const char *second = strchr(slash + 1, '/');
-    const bool fits = second ? host && !strchr(second + 1, '/') : slash[1] != 0;
-    return !here && fits;
-}
-
-/* Says what is expected where the path was meant as something else. */
-static mn_status fail_missing(const char *path, int code, const choice *c, mn_error *err) {
-    const bool url = strstr(path, "://") != NULL;
-    mn_text expected = {0};
-    mn_status st;
-    put_expected(c, &expected);
-    const char *text = "";
-    if (expected.ptr)
-        text = expected.ptr;
+static mn_status fail_missing(const char *path, int code, mn_error *err) {
+    if (code == EACCES)
+        return mn_fail(err, MN_IO_ERROR,
+                       "%s: permission denied: a folder on the way to it may not be entered", path);
     if (code != ENOENT && code != ENOTDIR)
-        st = mn_fail(err, MN_IO_ERROR, "%s: %s", path,
-                     code == EACCES ? "permission denied: a folder on the way to it may not be "
-                                      "entered"
-                                    : strerror(code));
-    else if (url || is_hub_name(path, c))
-        st = mn_fail(err, MN_IO_ERROR, "%s: %s models are not downloaded: expected the path of %s",
-                     path,
-                     url ? "this is a URL, and"
-                         : "no such file or folder; if this is a name on a model hub,",
-                     text);
-    else
-        st = mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
-    mn_text_free(&expected);
-    return st;
+        return mn_fail(err, MN_IO_ERROR, "%s: %s", path, strerror(code));
+    return mn_fail(err, MN_IO_ERROR, "%s: no such file or folder", path);
 }
 
 /* ---- the set --------------------------------------------------------------------------------- */
@@ -402,7 +366,7 @@ mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref
     };
     struct stat at;
     if (stat(path, &at))
-        return fail_missing(path, errno, &c, err);
+        return fail_missing(path, errno, err);
     if (!n_loaders)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: no loader plugin can be used (`minerva plugins` says why)", path);

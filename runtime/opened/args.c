@@ -27,6 +27,9 @@ static const struct {
     [MN_SIZED_REQUEST_EVENTS] = ROW(mn_request_events, events),
     [MN_SIZED_CONSTRAINT_PARAMS] = ROW(mn_constraint_params, flags),
     [MN_SIZED_SESSION_LOAD] = ROW(mn_session_load, beat_ms),
+    [MN_SIZED_FOUND_ITEM] = ROW(mn_found_item, used),
+    [MN_SIZED_HUB_NAME] = ROW(mn_hub_name, folder),
+    [MN_SIZED_HUB_CHOICE] = ROW(mn_hub_choice, remark),
 };
 
 mn_status mn_args_need(mn_error *err, const char *function, const mn_arg *args) {

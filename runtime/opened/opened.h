@@ -39,6 +39,8 @@ struct mn_model {
     mn_runtime *rt;
     mn_canonical *canonical;
     char *arch, *name;
+    char *known_as;          /* the name that found it; "" = its path was given */
+    uint32_t found_flags;    /* MN_FOUND_* */
     mn_tokenizer *tokenizer; /* NULL = has none */
     mn_jinja *chat;          /* NULL = has no template */
     mn_jinja *chat_tools;    /* the one for chats with tools; NULL = the same */
@@ -135,6 +137,9 @@ typedef enum {
     MN_SIZED_REQUEST_EVENTS,
     MN_SIZED_CONSTRAINT_PARAMS,
     MN_SIZED_SESSION_LOAD,
+    MN_SIZED_FOUND_ITEM,
+    MN_SIZED_HUB_NAME,
+    MN_SIZED_HUB_CHOICE,
     MN_SIZED_COUNT
 } mn_sized;
 /* own: a struct of that kind with its defaults, which given (NULL: nothing is) replaces as far as

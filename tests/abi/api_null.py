@@ -10,11 +10,15 @@ import sys
 # bytes of the first release's structs: never edited, new ones are appended with the bytes of their first release
 FIRST = {"mn_runtime_params": 16, "mn_model_params": 8, "mn_model_info": 80, "mn_convert_params": 32, "mn_chat_params": 72,
          "mn_session_params": 44, "mn_session_info": 80, "mn_sample_params": 64, "mn_session_stats": 80, "mn_step_profile": 40,
-         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168, "mn_constraint_params": 40}
-FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free",
+         "mn_embed_params": 16, "mn_request_params": 64, "mn_request_events": 24, "mn_session_load": 168, "mn_constraint_params": 40,
+         "mn_found_item": 56, "mn_hub_name": 48, "mn_hub_choice": 400}
+FREE = {"mn_runtime": "mn_runtime_free", "mn_model": "mn_model_free", "mn_session": "mn_session_free", "mn_stream": "mn_stream_free", "mn_constraint": "mn_constraint_free", "mn_found": "mn_found_free",
         "int32_t": "mn_ids_free", "char": "mn_json_free"}
 # what a parameter is given: by function and name, by name, by type
-GIVEN = {("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
+GIVEN = {("mn_model_find", "name"): "NULL", ("mn_model_set_alias", "alias"): '"a"', ("mn_model_set_alias", "target"): '""',
+         ("mn_model_remove", "name"): '"a"', ("mn_model_remove", "bytes"): "&api_bytes", ("mn_hub_choose", "files"): "api_files",
+         ("mn_hub_choose", "n"): "1", ("mn_hub_choose", "chosen"): "api_chosen", "mn_found *": "api_found()", "what": '""', "memory": "0",
+         ("mn_session_embed", "s"): "api_embedding()", ("mn_session_embed", "cap"): "4096", ("mn_model_convert", "path"): "api_output()", ("mn_runtime_setting", "key"): '"device"', ("mn_generate", "prompt"): '"a"', ("mn_model_set_template", "chat_template"): '"{{ messages[0].content }}"',
          ("mn_template_render", "source"): '"a"', ("mn_template_render", "vars"): '{"{}", 2}', ("mn_model_chat", "n_messages"): "1",
          ("mn_stream_stop", "n"): "1", "flags": "0", "i": "0", "id": "5", "n_messages": "1", "n_known": "0", "n": "3", "cap": "8", "n_texts": "1",
          "n_keep": "1", "timeout_ms": "0",

@@ -17,6 +17,9 @@ static const mn_message api_messages[] = {{{"user", 4}, {"a", 1}, {NULL, 0}}};
 static const mn_str api_strings[] = {{"a", 1}};
 static const mn_embed_text api_texts[] = {{api_ids, 3, 0}};
 static float api_vector[4096];
+static const mn_hub_file api_files[] = {{{"a.gguf", 6}, 1}};
+static uint8_t api_chosen[1];
+static uint64_t api_bytes;
 
 static int bad;
 static const char *doing;
@@ -78,6 +81,7 @@ static const char *api_output(void) {
 static mn_session *last_session;
 static mn_stream *last_stream;
 static mn_constraint *last_constraint;
+static mn_found *last_found;
 
 static mn_session *open_session(uint32_t flags) {
     const mn_session_params p = {
@@ -107,6 +111,14 @@ static mn_session *api_session(void) {
         mn_session_step(last_session, t, 2, &n, &err) || n != 1)
         fail("no sequence");
     return last_session;
+}
+
+static mn_found *api_found(void) {
+    mn_found_free(last_found);
+    last_found = NULL;
+    if (mn_model_find(api_runtime, NULL, &last_found, &err))
+        fail("nothing found");
+    return last_found;
 }
 
 static mn_constraint *api_constraint(void) {
@@ -142,6 +154,11 @@ static void free_constraint(mn_constraint *c) {
         last_constraint = NULL;
     mn_constraint_free(c);
 }
+static void free_found(mn_found *f) {
+    if (f == last_found)
+        last_found = NULL;
+    mn_found_free(f);
+}
 static void keep_runtime(mn_runtime *rt) {
     if (rt != api_runtime)
         mn_runtime_free(rt);
@@ -153,12 +170,14 @@ static void keep_model(mn_model *m) {
 #define mn_session_free free_session
 #define mn_stream_free free_stream
 #define mn_constraint_free free_constraint
+#define mn_found_free free_found
 #define mn_runtime_free keep_runtime
 #define mn_model_free keep_model
 #include "api_null.inc"
 #undef mn_session_free
 #undef mn_stream_free
 #undef mn_constraint_free
+#undef mn_found_free
 #undef mn_runtime_free
 #undef mn_model_free
 

@@ -556,11 +556,11 @@ def test_run_small_address_space():
 
 def test_run_model_names():
     """What is no path gets a sentence on what is expected; a folder that may not be entered is said to be one."""
-    expected = "models are not downloaded: expected the path of a file of *.gguf, *-#-of-#.gguf, "
-    for name in ("no-such-org/Model-1B-Instruct", "model:latest", "hub.example/org", "hub.example/org/Model-1B:Q4_K"):
-        is_error(minerva("run", "-m", name, "-p", "a", code=1), name, "not downloaded", expected)
-    is_error(minerva("run", "-m", "https://example.org/m.gguf", "-p", "a", code=1), "this is a URL", expected)
-    for name in ("/no/such/folder", "./none", "none.gguf", "folder/none.gguf", "a/b/none", "a.example/b/c/none"):
+    for name in ("no-such-org/Model-1B-Instruct", "hf.co/org/Model-1B:Q4_K", "https://huggingface.co/org/Model-1B", "hf:org/x"):
+        is_error(minerva("run", "-m", name, "-p", "a", code=1), name + ": no such file or folder, and no such model is on this machine: minerva pull")
+    is_error(minerva("run", "-m", "model:latest", "-p", "a", code=1), "model:latest: no such file or folder, and no model of this machine has that name")
+    is_error(minerva("run", "-m", "https://example.org/m.gguf", "-p", "a", code=1), "no hub is known at this host; HF_ENDPOINT")
+    for name in ("/no/such/folder", "./none", "none.gguf", "folder/none.gguf", "a/b/none", "a.example/b/c/none", "h.example/org/Model-1B:Q4_K"):
         r = minerva("run", "-m", name, "-p", "a", code=1)
         is_error(r, name, "no such file or folder")
         assert "hub" not in r.err, r.err

@@ -156,10 +156,6 @@ static void refusals(void **state) {
                    "model.safetensors",
                    "*.part#of#.toy, or a folder with one of these or of config.json");
     expect_refusal(*state, "", NULL, MN_BAD_FILE, "holds no model", "*.gguf");
-    expect_refusal(*state, "", "https://x.org/m", MN_IO_ERROR,
-                   "this is a URL, and models are not "
-                   "downloaded: expected the path of a file of *.gguf",
-                   "");
     expect_refusal(*state, "", "a.gguf", MN_IO_ERROR, "no such file or folder", "");
     assert_int_equal(mn_file_set_open(*state, 0, NULL, 0, &set, &err), MN_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "no loader plugin can be used"));
