@@ -128,10 +128,12 @@ struct mng_backend {
     uint32_t (*precision)(const mn_compile *c);
     /* which nodes make one unit; NULL: each node is one */
     const mnp_pattern *const *(*patterns)(const mn_device *d, uint32_t *n);
-    /* the part in front of a pattern that gpu_host does not know (mnp_taken_in): fills u */
+    /* of a pattern of the backend's own, which mnp_taken_in does not know: what u takes in */
     void (*unit_of)(const mnp_unit *m, mng_unit *u);
     /* before anything is planned: allocates the backend's part; as: of mng_compile_as */
     mn_status (*program_begin)(mn_program *p, const mn_compile *c, const void *as, mn_error *err);
+    /* corrects p->uses, before the lowering (mnp_shard_uses) */
+    void (*program_uses)(mn_program *p);
     /* behind the lowering; lowered: [n_units] what the units were made of */
     mn_status (*program_lowered)(mn_program *p, const mnp_unit *lowered, mn_error *err);
     /* what lives at time i beside the nodes of unit i (mnp_arena_live) */

@@ -37,10 +37,12 @@ static inline bool mng_is_there(mng_ref ref) {
 
 /* ---- plugin and device ----------------------------------------------------------------------- */
 /* One for each host; a backend's own begins with it (backend->plugin_bytes). */
+enum { MNG_MAX_OPS = 64 };
 typedef struct {
     const mn_host *host;
     const mng_backend *backend;
     mn_plugin api;
+    uint32_t contracts[MNG_MAX_OPS][2]; /* of the table of operations */
 } mng_plugin;
 
 /* Facts of one open device. gpu_host fills the first block; device_open of the backend fills the
@@ -143,6 +145,7 @@ typedef struct {
     void *used[MNG_SEGMENTS]; /* the event of each segment's last copy; NULL: none yet */
     bool pending[MNG_SEGMENTS];
     uint32_t next;
+    bool opened;      /* the backend's part */
     int aborted;      /* atomic; set from any thread */
     uint64_t read_ns; /* host time of reads */
     uint64_t n_reads;
@@ -152,6 +155,16 @@ static inline mng_queue *mng_queue_of(const mn_queue *q) {
 }
 /* MN_CANCELLED after abort. */
 mn_status mng_check_abort(const mn_queue *q, mn_error *err);
+/* A segment of the ring that the caller fills: begin waits until its last copy is over
+ * (MN_CANCELLED after abort); send copies its first n bytes to a place in device memory. */
+typedef struct {
+    uint32_t index;
+    char *host;
+    uint64_t room;
+} mng_segment;
+mn_status mng_segment_begin(mn_queue *q, mng_segment *s, mn_error *err);
+mn_status mng_segment_send(mn_queue *q, const mng_segment *s, mng_ref to, uint64_t n,
+                           mn_error *err);
 /* n bytes through the ring to a place in device memory. */
 mn_status mng_send(mn_queue *q, mng_ref to, const void *from, uint64_t n, mn_error *err);
 

@@ -1,0 +1,171 @@
+/* context.c -- scratch, bindings, and the steps of one queue. A context is used by one thread at a
+ * time; nothing here waits for a step. What a backend captures or records of steps is its own
+ * (context_open, step). */
+#include "gpu_table.h"
+
+static mn_status make_scratch(mn_context *ctx, mn_error *err) {
+    mng_context *c = mng_context_of(ctx);
+    const mng_program *p = mng_program_of(c->prog);
+    const mng_backend *b = mng_backend_of(p->dev);
+    return b->memory_alloc(p->dev, p->scratch + b->limits.slack, MNG_WRITTEN, "scratch",
+                           &c->scratch, err);
+}
+
+mn_status mng_context_create(mn_program *prog, mn_queue *q, mn_context **out, mn_error *err) {
+    const mng_program *p = mng_program_of(prog);
+    const mng_backend *b = mng_backend_of(p->dev);
+    const uint64_t set_bytes = p->graph->n_tensors * sizeof(mn_binding);
+    mn_status st = mng_enter(p->dev, err);
+    if (st)
+        return st;
+    mn_context *ctx = mng_new(p->dev, b->context_bytes);
+    if (!ctx)
+        return mnp_fail_memory(err, b->context_bytes, "a context");
+    mng_context *c = mng_context_of(ctx);
+    c->prog = prog;
+    c->queue = q;
+    c->symbol = mng_new(p->dev, p->graph->n_symbols * sizeof *c->symbol);
+    bool ok = c->symbol != NULL;
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
+        c->sets[i] = mng_new(p->dev, set_bytes);
+        ok = ok && c->sets[i];
+    }
+    if (!ok)
+        st = mnp_fail_memory(err, set_bytes, "a context");
+    if (!st)
+        st = make_scratch(ctx, err);
+    if (!st && b->context_open)
+        st = b->context_open(ctx, err);
+    if (st)
+        mng_context_free(ctx);
+    else
+        *out = ctx;
+    return st;
+}
+
+void mng_context_free(mn_context *ctx) {
+    if (!ctx)
+        return;
+    mng_context *c = mng_context_of(ctx);
+    mn_device *d = mng_program_of(c->prog)->dev;
+    const mng_backend *b = mng_backend_of(d);
+    mng_enter(d, NULL);
+    b->queue_finish(c->queue, NULL);
+    if (b->context_close)
+        b->context_close(ctx);
+    if (c->scratch)
+        b->memory_free(d, c->scratch);
+    mng_delete(d, c->symbol);
+    for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
+        mng_delete(d, c->sets[i]);
+    mng_delete(d, ctx);
+}
+
+/* ---- bindings -------------------------------------------------------------------------------- */
+/* Memory has no address: each counts as aligned, and offsets decide. */
+static mnp_extent extent(const mn_buffer *b) {
+    return (mnp_extent){0, b->bytes};
+}
+
+/* The pages of the cache that tensor t is; NULL: it is none. */
+static const mnp_kv *cache_of_tensor(const mng_program *p, uint32_t t) {
+    for (uint32_t i = 0; i < p->n_units; i++)
+        if (mng_cache_tensor(p, &p->units[i]) == (int32_t)t)
+            return &p->units[i].kv;
+    return NULL;
+}
+
+/* A buffer in several parts is the cache of a unit, from its beginning. */
+static mn_status check_parts(const mng_program *p, const mn_binding *table, mn_error *err) {
+    mn_status st = MN_OK;
+    for (uint32_t t = 0; t < p->graph->n_tensors && !st; t++) {
+        const mn_binding *b = &table[t];
+        if (!b->buffer || b->buffer->n_parts == 1)
+            continue;
+        const mnp_kv *kv = cache_of_tensor(p, t);
+        if (!kv || b->offset)
+            return mnp_fail(err, MN_UNSUPPORTED, ~0u,
+                            "%.*s: a buffer of %.1f MiB is in several parts, which only a cache of "
+                            "keys and values can be",
+                            MNP_NAME(mnp_tensor(p->graph, t)), (double)b->buffer->bytes / 1048576);
+        st = mng_buffer_pages(b->buffer, kv->page_bytes, err);
+    }
+    return st;
+}
+
+mn_status mng_context_bind(mn_context *ctx, uint32_t set, const mn_binding *bindings, uint32_t n,
+                           uint32_t stride, mn_error *err) {
+    mng_context *c = mng_context_of(ctx);
+    const mng_program *p = mng_program_of(c->prog);
+    const mng_backend *b = mng_backend_of(p->dev);
+    if (set >= MN_BINDING_SETS)
+        return mnp_fail(err, MN_INVALID, ~0u, "binding set %u; a context has %u", set,
+                        MN_BINDING_SETS);
+    mn_status st = mng_enter(p->dev, err);
+    if (st)
+        return st;
+    if (b->context_rebind)
+        b->context_rebind(ctx, set);
+    c->bound[set] = false;
+    mn_binding *table = c->sets[set];
+    st = mnp_bind(p->graph, p->allocations, bindings, n, stride, extent, table, err);
+    for (uint32_t i = p->lo; i < p->hi && !st; i++)
+        st = mnp_check_bound(p->graph, i, p->allocations, p->symbol_max, table, err);
+    if (!st)
+        st = check_parts(p, table, err);
+    c->bound[set] = !st;
+    return st;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+mn_status mng_context_begin(mn_context *ctx, uint32_t set, const int64_t *values, mn_error *err) {
+    mng_context *c = mng_context_of(ctx);
+    const mng_program *p = mng_program_of(c->prog);
+    if (set >= MN_BINDING_SETS || !c->bound[set])
+        return mnp_fail(err, MN_INVALID, ~0u, "set %u of the context has no bindings", set);
+    c->set = set;
+    c->bindings = c->sets[set];
+    mn_status st = mng_check_abort(c->queue, err);
+    if (!st)
+        st = mnp_symbols(p->graph, values, p->symbol_max, c->symbol, err);
+    if (!st)
+        st = mng_enter(p->dev, err);
+    return st;
+}
+
+mn_status mng_check_sizes(const mn_context *ctx, mn_error *err) {
+    const mng_context *c = mng_context_of(ctx);
+    return mnp_check_sizes(mng_program_of(c->prog)->graph, c->symbol, c->bindings, err);
+}
+
+static mn_status run_step(mn_context *ctx, bool dry, mn_error *err) {
+    const mng_backend *b = mng_backend_of(mng_program_of(mng_context_of(ctx)->prog)->dev);
+    if (b->step)
+        return b->step(ctx, dry, err);
+    const mn_status st = mng_check_sizes(ctx, err);
+    return st ? st : mng_run_units(ctx, dry, err);
+}
+
+/* What a step can have made before it is; events for a few steps in flight, too. */
+mn_status mng_context_prepare(mn_context *ctx, uint32_t set, const int64_t *values, mn_error *err) {
+    mn_status st = mng_context_begin(ctx, set, values, err);
+    if (!st)
+        st = mng_events_reserve(mng_program_of(mng_context_of(ctx)->prog)->dev, 16, err);
+    if (!st)
+        st = run_step(ctx, true, err);
+    return st;
+}
+
+mn_status mng_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
+                      mn_error *err) {
+    const mng_context *c = mng_context_of(ctx);
+    const mng_backend *b = mng_backend_of(mng_program_of(c->prog)->dev);
+    mn_status st = mng_context_begin(ctx, set, values, err);
+    if (!st)
+        st = run_step(ctx, false, err);
+    if (st)
+        return st;
+    if (event)
+        return mng_event_new(c->queue, event, err);
+    return b->queue_flush ? b->queue_flush(c->queue, err) : MN_OK;
+}

@@ -1,0 +1,88 @@
+/* gpu_table.h -- the functions of mng_table, by file, for the files of gpu_host and for a backend
+ * that has a table of its own beside it. Contracts: minerva/plugin.h. */
+#ifndef MNG_GPU_TABLE_H
+#define MNG_GPU_TABLE_H
+#include "gpu_host.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static inline const mng_backend *mng_backend_of(const mn_device *d) {
+    return mng_device_of(d)->backend;
+}
+/* Makes the device the calling thread's, where the backend wants that. */
+static inline mn_status mng_enter(const mn_device *d, mn_error *err) {
+    const mng_backend *b = mng_backend_of(d);
+    return b->enter ? b->enter(d, err) : MN_OK;
+}
+
+/* ---- device.c -------------------------------------------------------------------------------- */
+mn_status mng_device_count(void *, uint32_t *, mn_error *);
+mn_status mng_device_info(void *, uint32_t, mn_device_info *, mn_error *);
+mn_status mng_device_open(void *, uint32_t, mn_device **, mn_error *);
+void mng_device_close(mn_device *);
+mn_status mng_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
+mn_status mng_self_test(mn_device *, mn_error *);
+
+/* ---- memory.c -------------------------------------------------------------------------------- */
+mn_status mng_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
+mn_status mng_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
+void mng_buffer_free(mn_buffer *);
+mn_status mng_map(mn_buffer *, void **, mn_error *);
+
+/* ---- queue.c --------------------------------------------------------------------------------- */
+mn_status mng_queue_create(mn_device *, mn_queue **, mn_error *);
+void mng_queue_free(mn_queue *);
+mn_status mng_write(mn_queue *, mn_buffer *, uint64_t, const void *, uint64_t, mn_error *);
+mn_status mng_read(mn_queue *, const mn_buffer *, uint64_t, mn_buffer *, uint64_t, uint64_t,
+                   mn_event **, mn_error *);
+mn_status mng_copy(mn_queue *, mn_buffer *, uint64_t, const mn_buffer *, uint64_t, uint64_t,
+                   mn_event **, mn_error *);
+mn_status mng_abort(mn_queue *);
+
+/* ---- event.c --------------------------------------------------------------------------------- */
+mn_status mng_wait(mn_event *, uint64_t, mn_error *);
+mn_status mng_queue_wait(mn_queue *, mn_event *, mn_error *);
+void mng_event_free(mn_event *);
+/* Of a device that is closed: its spares, with what the backend made for them. */
+void mng_events_drop(mn_device *d);
+
+/* ---- weights.c ------------------------------------------------------------------------------- */
+mn_status mng_weights_open(mn_device *, const mn_compile *, mn_weights **, mn_error *);
+mn_status mng_weights_put(mn_weights *, mn_queue *, const mn_weight_src *, mn_event **, mn_error *);
+mn_status mng_weights_seal(mn_weights *, mn_queue *, uint32_t *, mn_error *);
+void mng_weights_free(mn_weights *);
+
+/* ---- kv.c ------------------------------------------------------------------------------------ */
+mn_status mng_kv_layout(mn_device *, const mn_compile *, uint32_t, mn_kv_layout *, mn_error *);
+mn_status mng_kv_copy(mn_queue *, mn_buffer *, const mn_kv_layout *, const mn_page_copy *, uint32_t,
+                      uint32_t, mn_event **, mn_error *);
+/* The class that a program of c runs in. */
+uint32_t mng_precision(const mng_backend *b, const mn_compile *c);
+
+/* ---- verdict.c ------------------------------------------------------------------------------- */
+mn_status mng_contracts(void *, const uint32_t (**)[2], uint32_t *);
+mn_status mng_supports(mn_device *, const mn_graph *, const int64_t *, mn_verdict *, uint32_t,
+                       mn_error *);
+mn_status mng_reason(void *, uint32_t, char *, uint32_t);
+/* The text of a reason, [room]. */
+void mng_reason_text(const mng_backend *b, uint32_t reason, char *to, size_t room);
+
+/* ---- program.c ------------------------------------------------------------------------------- */
+mn_status mng_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
+mn_status mng_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
+void mng_program_free(mn_program *);
+mn_status mng_program_save(const mn_program *, void *, uint64_t *);
+
+/* ---- context.c ------------------------------------------------------------------------------- */
+mn_status mng_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
+mn_status mng_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
+                           mn_error *);
+mn_status mng_context_prepare(mn_context *, uint32_t, const int64_t *, mn_error *);
+mn_status mng_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
+void mng_context_free(mn_context *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
