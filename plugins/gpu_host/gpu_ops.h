@@ -106,6 +106,7 @@ typedef struct {
 mng_part mng_part_of(const mng_weight *w, uint32_t i);
 
 /* ---- attributes, by the words of docs/ops.md ------------------------------------------------- */
+/* alpha with its default, 1; limit 0: none */
 typedef struct {
     int32_t kind; /* MN_ACT_* */
     float alpha;

@@ -92,8 +92,9 @@ int64_t mng_elements(const mng_run *r, int32_t t) {
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 mng_glu mng_glu_of(const mn_graph *g, const mn_node *n) {
+    const double alpha = mnp_attr_f64(g, n, MN_GLU_ATTR_ALPHA);
     return (mng_glu){.kind = (int32_t)mnp_attr(g, n, MN_GLU_ATTR_KIND),
-                     .alpha = (float)mnp_attr_f64(g, n, MN_GLU_ATTR_ALPHA),
+                     .alpha = alpha == 0 ? 1 : (float)alpha,
                      .limit = (float)mnp_attr_f64(g, n, MN_GLU_ATTR_LIMIT),
                      .up_offset = (float)mnp_attr_f64(g, n, MN_GLU_ATTR_UP_OFFSET)};
 }

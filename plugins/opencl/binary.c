@@ -24,15 +24,15 @@ static uint64_t digest(const char *const *texts, uint32_t n) {
 
 static key key_of(const mn_device *d, const ocl_source *s) {
     key k;
-    snprintf(k.name, sizeof k.name, "%s|%s|%x|%s", d->uid, s->name, s->variant, s->options);
-    snprintf(k.stamp, sizeof k.stamp, "%s|%s|%016llx", d->name, d->driver,
+    snprintf(k.name, sizeof k.name, "%s|%s|%x|%s", d->base.uid, s->name, s->variant, s->options);
+    snprintf(k.stamp, sizeof k.stamp, "%s|%s|%016llx", d->base.name, d->base.driver,
              (unsigned long long)digest(s->texts, s->n_texts));
     return k;
 }
 
 /* NULL: the host has none, or the option `cache` is 0. */
 static const mn_cache *cache_of(const mn_device *d) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     if (!d->keeps_binaries || !MN_HAS(mn_host, h, query))
         return NULL;
     const mn_cache *c = h->query(h->self, MN_CACHE_ID);
@@ -42,7 +42,7 @@ static const mn_cache *cache_of(const mn_device *d) {
 }
 
 cl_program ocl_binary_find(const mn_device *d, const ocl_source *s) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     const mn_cache *cache = cache_of(d);
     void *data;
     uint64_t bytes;
@@ -62,13 +62,13 @@ cl_program ocl_binary_find(const mn_device *d, const ocl_source *s) {
     if (d->cl->BuildProgram(program, 1, &d->id, s->options, NULL, NULL) == CL_SUCCESS)
         return program;
     d->cl->ReleaseProgram(program);
-    ocl_log(d->plugin, MN_LOG_INFO, "%s: the driver refuses its own binary of %s.cl", d->name,
-            s->name);
+    mng_log(d->base.host, MN_LOG_INFO, "%s: the driver refuses its own binary of %s.cl",
+            d->base.name, s->name);
     return NULL;
 }
 
 void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     const mn_cache *cache = cache_of(d);
     size_t size = 0;
     if (!cache)
@@ -76,7 +76,7 @@ void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program
     if (d->cl->GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) ||
         !size || size > MN_CACHE_MAX)
         return;
-    unsigned char *binary = ocl_new(d, size);
+    unsigned char *binary = mng_new(d, size);
     if (!binary)
         return;
     const cl_int code =
@@ -84,5 +84,5 @@ void ocl_binary_keep(const mn_device *d, const ocl_source *s, cl_program program
     const key k = key_of(d, s);
     if (code == CL_SUCCESS)
         cache->write(h->self, mnp_str(k.name), mnp_str(k.stamp), binary, size);
-    ocl_delete(d, binary);
+    mng_delete(d, binary);
 }

@@ -1,6 +1,7 @@
 /* build.c -- programs from the embedded sources. A program is the shared head, the file of a weight
  * type where it has one, and one source; it is built when a kernel of it is first needed, and lives
  * as long as its device. */
+#include "step_text.h"
 #include "types.h"
 #include <ctype.h>
 #include <time.h>
@@ -22,13 +23,13 @@ static void keep_log(const mn_device *d, const ocl_source *s, char *log) {
     for (char *c = log; *c; c++)
         if (isspace((unsigned char)*c))
             *c = ' ';
-    char *text = ocl_new(d, MOST);
+    char *text = mng_new(d, MOST);
     if (!text)
         return;
-    snprintf(text, MOST, "%s.cl on %s (%s), %s, %s: %s", s->name, d->name, d->driver, day,
+    snprintf(text, MOST, "%s.cl on %s (%s), %s, %s: %s", s->name, d->base.name, d->base.driver, day,
              s->options, log);
     ocl_describe_failure(d->plugin, text);
-    ocl_delete(d, text);
+    mng_delete(d, text);
 }
 
 /* The compiler's first words, on one line; all of them are kept for a report. */
@@ -39,13 +40,13 @@ static void read_log(const mn_device *d, const ocl_source *s, cl_program program
     to[0] = 0;
     if (cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &n) != CL_SUCCESS)
         return;
-    char *log = ocl_new(d, n + 1);
+    char *log = mng_new(d, n + 1);
     if (!log)
         return;
     if (cl->GetProgramBuildInfo(program, d->id, CL_PROGRAM_BUILD_LOG, n, log, NULL) == CL_SUCCESS)
         keep_log(d, s, log);
     snprintf(to, room, "%s", log);
-    ocl_delete(d, log);
+    mng_delete(d, log);
 }
 
 /* Registers of an item, on NVIDIA: groups have 65,536. */
@@ -59,7 +60,7 @@ static const char *registers_of(const mn_device *d, uint32_t source) {
 
 /* What a program is made of; variant: of step.cl, else the row of a type. */
 static void source_of(const mn_device *d, uint32_t source, uint32_t variant, ocl_source *s) {
-    const ocl_type *type = ocl_type_at(variant);
+    const mng_type *type = ocl_type_at(variant);
     const bool samples = source == OCL_SOURCE_sample;
     s->name = names[source];
     s->variant = variant;
@@ -97,7 +98,7 @@ static void source_of_shape(const mn_device *d, uint32_t variant, ocl_shape shap
 
 /* One line on a terminal, by the host; the user may stop here. */
 static mn_status tell(const mn_device *d, const char *what, mn_error *err) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     char text[96];
     snprintf(text, sizeof text, "compiling %s", what);
     if (MN_HAS(mn_host, h, progress) && h->progress(h->self, -1, mnp_str(text)))
@@ -113,7 +114,7 @@ static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, 
     read_log(d, s, program, log, sizeof log);
     const mn_status st = ocl_check(code, NULL, "");
     mnp_fail(err, st, ~0u, "%s: the driver's compiler refuses %s.cl: %s (OpenCL error %d): %s",
-             d->name, s->name, ocl_code_name(code), (int)code, log);
+             d->base.name, s->name, ocl_code_name(code), (int)code, log);
     return st;
 }
 
@@ -140,8 +141,8 @@ static mn_status from_source(mn_device *d, const ocl_source *s, const char *what
 
 /* From the cache, else by the driver's compiler, whose handlers of signals go again. */
 static mn_status make_of(mn_device *d, const ocl_source *s, cl_program *out, mn_error *err) {
-    const ocl_type *type = ocl_type_at(s->variant);
-    const mn_host *h = d->plugin->host;
+    const mng_type *type = ocl_type_at(s->variant);
+    const mn_host *h = d->base.host;
     const uint64_t from = h->now_ns(h->self);
     char what[64];
     snprintf(what, sizeof what, "%s.cl%s%s", s->name, type ? " for " : "", type ? type->name : "");
@@ -154,22 +155,22 @@ static mn_status make_of(mn_device *d, const ocl_source *s, cl_program *out, mn_
         st = from_source(d, s, what, out, err);
     ocl_signals_restore(&signals);
     if (!st)
-        ocl_log(d->plugin, MN_LOG_DEBUG, "%s %s in %.1f ms", what,
+        mng_log(d->base.host, MN_LOG_DEBUG, "%s %s in %.1f ms", what,
                 found ? "from the cache" : "compiled", (double)(h->now_ns(h->self) - from) / 1e6);
     return st;
 }
 
-static mn_status make(mn_device *d, uint32_t source, uint32_t variant, cl_program *out,
-                      mn_error *err) {
+static mn_status make(mn_device *d, uint32_t source, uint32_t variant, const ocl_shape *shape,
+                      cl_program *out, mn_error *err) {
     ocl_source s;
-    if (source == OCL_SOURCE_linear && d->asks_shapes)
-        source_of_shape(d, variant, ocl_shape_of(d, ocl_type_at(variant)), &s);
+    if (shape)
+        source_of_shape(d, variant, *shape, &s);
     else
         source_of(d, source, variant, &s);
     return make_of(d, &s, out, err);
 }
 
-mn_status ocl_build_shape(mn_device *d, const ocl_type *type, ocl_shape shape, cl_program *out,
+mn_status ocl_build_shape(mn_device *d, const mng_type *type, ocl_shape shape, cl_program *out,
                           mn_error *err) {
     ocl_source s;
     source_of_shape(d, type->index, shape, &s);
@@ -184,19 +185,19 @@ static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type)
 }
 
 /* Under the lock: whoever comes second for a program waits for it. */
-static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cl_program *out,
-                              mn_error *err) {
+static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, const ocl_shape *shape,
+                              cl_program *out, mn_error *err) {
     const ocl_built *there = find(d, source, type);
     if (there) {
         *out = there->program;
         return MN_OK;
     }
-    ocl_built *b = ocl_new(d, sizeof *b);
+    ocl_built *b = mng_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a program");
-    const mn_status st = make(d, source, type, &b->program, err);
+    const mn_status st = make(d, source, type, shape, &b->program, err);
     if (st) {
-        ocl_delete(d, b);
+        mng_delete(d, b);
         return st;
     }
     b->source = source;
@@ -207,13 +208,14 @@ static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cl_p
     return MN_OK;
 }
 
-mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, cl_program *out, mn_error *err) {
+mn_status ocl_build(mn_device *d, uint32_t source, uint32_t type, const ocl_shape *shape,
+                    cl_program *out, mn_error *err) {
     mn_status st = ocl_start(d, err);
     if (st)
         return st;
-    pthread_mutex_lock(&d->lock);
-    st = find_or_make(d, source, type, out, err);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_lock(&d->base.lock);
+    st = find_or_make(d, source, type, shape, out, err);
+    pthread_mutex_unlock(&d->base.lock);
     return st;
 }
 
@@ -221,7 +223,7 @@ void ocl_drop_built(mn_device *d) {
     for (ocl_built *b = d->built; b;) {
         ocl_built *next = b->next;
         d->cl->ReleaseProgram(b->program);
-        ocl_delete(d, b);
+        mng_delete(d, b);
         b = next;
     }
     d->built = NULL;

@@ -17,7 +17,7 @@ enum {
 
 typedef struct {
     ocl_launch launch; /* of refs and args below */
-    ocl_ref refs[OCL_MAX_REFS];
+    mng_ref refs[OCL_MAX_REFS];
     char args[OCL_MAX_ARGS];
 } kept;
 
@@ -63,7 +63,7 @@ void ocl_commands_find(mn_device *d, cl_platform_id platform) {
 
 /* Each command waits for the one before it, whatever kind of queue runs them. */
 static cl_int fill(const mn_context *c, const ocl_recording *rec, ocl_command_buffer buffer) {
-    const ocl_commands *cmd = &c->prog->dev->commands;
+    const ocl_commands *cmd = &c->base.prog->base.dev->commands;
     cl_uint before = 0;
     cl_uint n_before = 0;
     for (uint32_t i = 0; i < rec->n; i++) {
@@ -93,17 +93,17 @@ static void drop(const mn_device *d, ocl_recording *rec) {
  * asked no more: kernels are enqueued one by one. */
 static void record(mn_context *c, ocl_recording *rec) {
     static const cl_ulong properties[] = {BUFFER_FLAGS, SIMULTANEOUS_USE, 0};
-    mn_device *d = c->prog->dev;
+    mn_device *d = c->base.prog->base.dev;
     cl_int code;
-    ocl_command_buffer buffer = d->commands.create(1, &c->queue->cl, properties, &code);
+    ocl_command_buffer buffer = d->commands.create(1, &c->base.queue->cl, properties, &code);
     if (code == CL_SUCCESS)
         code = fill(c, rec, buffer);
     rec->buffer = buffer;
     if (code == CL_SUCCESS) {
-        ocl_log(d->plugin, MN_LOG_DEBUG, "a step of %u kernels is a command buffer", rec->n);
+        mng_log(d->base.host, MN_LOG_DEBUG, "a step of %u kernels is a command buffer", rec->n);
         return;
     }
-    ocl_log(d->plugin, MN_LOG_INFO, "%s: no command buffers: %s (OpenCL error %d)", d->name,
+    mng_log(d->base.host, MN_LOG_INFO, "%s: no command buffers: %s (OpenCL error %d)", d->base.name,
             ocl_code_name(code), (int)code);
     drop(d, rec);
     d->has_commands = false;
@@ -127,17 +127,17 @@ static void keep(ocl_recording *rec, const ocl_launch *l) {
 }
 
 /* Enqueues the launches that were held back; the list ends behind them. */
-static void release_held(ocl_run *r) {
-    ocl_recording *rec = r->recording;
-    r->holds = false;
-    for (uint32_t i = 0; i < r->n_held; i++)
+static void release_held(mng_run *r) {
+    ocl_recording *rec = r->step->recording;
+    r->step->holds = false;
+    for (uint32_t i = 0; i < r->step->n_held; i++)
         ocl_launch_now(r, &rec->launches[i].launch);
-    if (rec->n != r->n_held)
+    if (rec->n != r->step->n_held)
         drop(r->dev, rec);
-    rec->n = r->n_held;
+    rec->n = r->step->n_held;
 }
 
-void ocl_recording_begin(ocl_run *r, uint32_t set) {
+void ocl_recording_begin(mng_run *r, uint32_t set) {
     ocl_recording *rec = r->c->recordings;
     if (r->dry || !rec || !r->dev->has_commands || r->c->steps)
         return;
@@ -148,38 +148,39 @@ void ocl_recording_begin(ocl_run *r, uint32_t set) {
         rec->n = 0;
     }
     rec->freed = freed;
-    r->recording = rec;
-    r->holds = true;
+    r->step->recording = rec;
+    r->step->holds = true;
 }
 
-bool ocl_recording_holds(ocl_run *r, const ocl_launch *l) {
-    ocl_recording *rec = r->recording;
+bool ocl_recording_holds(mng_run *r, const ocl_launch *l) {
+    ocl_recording *rec = r->step->recording;
     if (!rec)
         return false;
-    if (r->holds && r->n_held < rec->n && same(&rec->launches[r->n_held].launch, l)) {
-        r->n_held++;
+    if (r->step->holds && r->step->n_held < rec->n &&
+        same(&rec->launches[r->step->n_held].launch, l)) {
+        r->step->n_held++;
         return true;
     }
-    if (r->holds) {
+    if (r->step->holds) {
         release_held(r);
         drop(r->dev, rec);
     }
     if (rec->n < rec->room)
         keep(rec, l);
     else
-        r->recording = NULL; /* the step is longer than one that was prepared */
+        r->step->recording = NULL; /* the step is longer than one that was prepared */
     return false;
 }
 
-void ocl_recording_end(ocl_run *r) {
-    ocl_recording *rec = r->recording;
+void ocl_recording_end(mng_run *r) {
+    ocl_recording *rec = r->step->recording;
     const mn_device *d = r->dev;
     if (!rec)
         return;
-    if (r->holds && !r->status) {
-        const bool whole = r->n_held == rec->n && rec->n;
+    if (r->step->holds && !r->status) {
+        const bool whole = r->step->n_held == rec->n && rec->n;
         if (whole && rec->buffer) {
-            cl_command_queue queue = r->c->queue->cl;
+            cl_command_queue queue = r->c->base.queue->cl;
             r->status = ocl_check(d->commands.enqueue(1, &queue, rec->buffer, 0, NULL, NULL),
                                   r->err, "a command buffer");
         } else {
@@ -196,32 +197,32 @@ void ocl_recording_end(ocl_run *r) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err) {
-    const mn_device *d = c->prog->dev;
+    const mn_device *d = c->base.prog->base.dev;
     if (!d->has_commands || c->steps)
         return MN_OK;
     if (!c->recordings)
-        c->recordings = ocl_new(d, MN_BINDING_SETS * sizeof *c->recordings);
+        c->recordings = mng_new(d, MN_BINDING_SETS * sizeof *c->recordings);
     if (!c->recordings)
         return mnp_fail_memory(err, MN_BINDING_SETS * sizeof *c->recordings, "command buffers");
     for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
         ocl_recording *rec = &c->recordings[i];
         if (n <= rec->room)
             continue;
-        kept *more = ocl_new(d, n * sizeof *more);
+        kept *more = mng_new(d, n * sizeof *more);
         if (!more)
             return mnp_fail_memory(err, n * sizeof *more, "command buffers");
         drop(d, rec);
-        ocl_delete(d, rec->launches);
+        mng_delete(d, rec->launches);
         *rec = (ocl_recording){.launches = more, .room = n};
     }
     return MN_OK;
 }
 
 void ocl_recordings_free(mn_context *c) {
-    const mn_device *d = c->prog->dev;
+    const mn_device *d = c->base.prog->base.dev;
     for (uint32_t i = 0; c->recordings && i < MN_BINDING_SETS; i++) {
         drop(d, &c->recordings[i]);
-        ocl_delete(d, c->recordings[i].launches);
+        mng_delete(d, c->recordings[i].launches);
     }
-    ocl_delete(d, c->recordings);
+    mng_delete(d, c->recordings);
 }

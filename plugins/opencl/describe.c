@@ -21,7 +21,7 @@ static size_t line_of(const char *text) {
 static void log_words(const ocl_plugin *p, const char *what, const char *text) {
     while (*text) {
         const size_t n = line_of(text);
-        ocl_log(p, MN_LOG_DEBUG, "%s: %.*s", what, (int)n, text);
+        mng_log(p->base.host, MN_LOG_DEBUG, "%s: %.*s", what, (int)n, text);
         text += n;
         text += strspn(text, " ");
     }
@@ -54,7 +54,7 @@ static void log_numbers(const ocl_plugin *p, cl_device_id id) {
             snprintf(line + used, sizeof line - used, "%s %s %llu", i ? "," : ":", numbers[i].name,
                      (unsigned long long)v);
     }
-    ocl_log(p, MN_LOG_DEBUG, "%s", line);
+    mng_log(p->base.host, MN_LOG_DEBUG, "%s", line);
 }
 
 static void log_platform(const ocl_plugin *p, cl_platform_id id) {
@@ -63,18 +63,18 @@ static void log_platform(const ocl_plugin *p, cl_platform_id id) {
     char text[3][200] = {"", "", ""};
     for (int i = 0; i < 3; i++)
         p->icd.GetPlatformInfo(id, whats[i], sizeof text[i] - 1, text[i], NULL);
-    ocl_log(p, MN_LOG_DEBUG, "platform: %s; %s; %s", text[0], text[1], text[2]);
+    mng_log(p->base.host, MN_LOG_DEBUG, "platform: %s; %s; %s", text[0], text[1], text[2]);
 }
 
 const mn_cache *ocl_cache_of_host(const ocl_plugin *p) {
-    const mn_host *h = p->host;
+    const mn_host *h = p->base.host;
     if (!MN_HAS(mn_host, h, query))
         return NULL;
     return h->query(h->self, MN_CACHE_ID);
 }
 
 static void log_last_failure(const ocl_plugin *p) {
-    const mn_host *h = p->host;
+    const mn_host *h = p->base.host;
     const mn_cache *cache = ocl_cache_of_host(p);
     void *data;
     uint64_t bytes;
@@ -87,7 +87,7 @@ static void log_last_failure(const ocl_plugin *p) {
 }
 
 void ocl_describe_failure(const ocl_plugin *p, const char *text) {
-    const mn_host *h = p->host;
+    const mn_host *h = p->base.host;
     const mn_cache *cache = ocl_cache_of_host(p);
     if (cache)
         cache->write(h->self, mnp_str(LAST_FAILURE), mnp_str(""), text, strlen(text));

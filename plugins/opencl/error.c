@@ -1,8 +1,5 @@
-/* error.c -- what OpenCL's codes mean for the host, the plugin's log lines and options. Holds
- * nothing. */
+/* error.c -- what OpenCL's codes mean for the host. Holds nothing. */
 #include "opencl.h"
-#include <stdarg.h>
-#include <stdlib.h>
 
 /* A code, its name without CL_, and what the host is to do. */
 typedef struct {
@@ -47,55 +44,21 @@ const char *ocl_code_name(cl_int code) {
     return "error";
 }
 
-static mn_status fail(cl_int code, mn_status status, mn_error *err, const char *text) {
-    const char *after = "";
-    if (status == MN_DEVICE_LOST)
-        after = "; the device is lost to this process";
-    const mn_status st = mnp_fail(err, status, ~0u, "%s: %s (OpenCL error %d)%s", text,
-                                  ocl_code_name(code), (int)code, after);
-    if (err && err->size >= offsetof(mn_error, node))
-        err->vendor_code = code;
-    return st;
+static mng_vendor_error vendor_error(cl_int code, mn_status status) {
+    return (mng_vendor_error){"OpenCL", ocl_code_name(code), code, status};
 }
 
 mn_status ocl_check(cl_int code, mn_error *err, const char *what) {
     if (code == CL_SUCCESS)
         return MN_OK;
     const meaning *m = meaning_of(code);
-    return fail(code, m ? m->status : MN_DEVICE_LOST, err, what);
+    const mng_vendor_error e = vendor_error(code, m ? m->status : MN_DEVICE_LOST);
+    return mng_fail_vendor(&e, err, what);
 }
 
 mn_status ocl_check_room(cl_int code, uint64_t bytes, mn_error *err, const char *what) {
-    char text[160];
     if (code != CL_OUT_OF_RESOURCES && code != CL_MEM_OBJECT_ALLOCATION_FAILURE)
         return ocl_check(code, err, what);
-    snprintf(text, sizeof text, "%s: %.1f MiB asked for", what, (double)bytes / 1048576);
-    return fail(code, MN_OUT_OF_MEMORY, err, text);
-}
-
-void ocl_log(const ocl_plugin *p, int32_t level, const char *fmt, ...) {
-    char line[512];
-    va_list args;
-    if (!MN_HAS(mn_host, p->host, log))
-        return;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    p->host->log(p->host->self, level, mnp_str(line));
-}
-
-int64_t ocl_option(const mn_host *h, const char *key, int64_t otherwise) {
-    char text[24];
-    char *end;
-    mn_str value;
-    if (!MN_HAS(mn_host, h, option) || h->option(h->self, key, &value) != 1)
-        return otherwise;
-    if (!value.len || value.len >= sizeof text)
-        return otherwise;
-    memcpy(text, value.ptr, value.len);
-    text[value.len] = 0;
-    const int64_t n = strtoll(text, &end, 10);
-    if (*end)
-        return otherwise;
-    return n;
+    const mng_vendor_error e = vendor_error(code, MN_OUT_OF_MEMORY);
+    return mng_fail_room(&e, bytes, 0, 0, err, what);
 }

@@ -1,7 +1,7 @@
 /* facts.c -- which devices the installed drivers show, and what they say of them. Devices are
  * numbered over all platforms in the loader's order; a device that two platforms show is listed
  * once. Nothing is allocated on a device here. */
-#include "backend.h"
+#include "opencl.h"
 
 /* What headers of 1.2 lack; a device without the extension answers with an error. */
 enum {
@@ -188,9 +188,8 @@ static mn_status find_devices(ocl_plugin *p, mn_error *err) {
     return st;
 }
 
-mn_status ocl_device_count(void *self, uint32_t *n, mn_error *err) {
-    ocl_plugin *p = self;
-    *n = 0;
+mn_status ocl_device_count(mng_plugin *base, uint32_t *n, mn_error *err) {
+    ocl_plugin *p = (ocl_plugin *)base;
     const mn_status st = find_devices(p, err);
     if (!st)
         *n = p->n_found;
@@ -205,28 +204,22 @@ static uint32_t kind_of(cl_device_type type) {
     return MN_DEVICE_OTHER;
 }
 
-mn_status ocl_device_info(void *self, uint32_t i, mn_device_info *out, mn_error *err) {
-    ocl_plugin *p = self;
-    const mn_status st = find_devices(p, err);
-    if (st)
-        return st;
-    if (i >= p->n_found)
-        return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u of %u", i, p->n_found);
+mn_status ocl_device_info(mng_plugin *base, uint32_t i, mn_device_info *info, mn_error *err) {
+    const ocl_plugin *p = (const ocl_plugin *)base;
     const ocl_icd *cl = &p->icd;
     const cl_device_id id = p->found[i].id;
     char version[32];
-    mn_device_info info = {.size = sizeof info, .align = 256};
-    info.kind = kind_of(get_u64(cl, id, CL_DEVICE_TYPE));
-    get_text(cl, id, CL_DEVICE_NAME, info.name, sizeof info.name);
+    (void)err;
+    info->kind = kind_of(get_u64(cl, id, CL_DEVICE_TYPE));
+    get_text(cl, id, CL_DEVICE_NAME, info->name, sizeof info->name);
     get_text(cl, id, CL_DRIVER_VERSION, version, sizeof version);
-    snprintf(info.driver, sizeof info.driver, "OpenCL %s", version);
-    uid_of(p, i, info.uid, sizeof info.uid);
+    snprintf(info->driver, sizeof info->driver, "OpenCL %s", version);
+    uid_of(p, i, info->uid, sizeof info->uid);
     const bool shares_host = get_u32(cl, id, CL_DEVICE_HOST_UNIFIED_MEMORY);
-    snprintf(info.mem_pool, sizeof info.mem_pool, "%s", shares_host ? "host" : info.uid);
-    info.mem_total = get_u64(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
-    info.max_alloc = get_u64(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-    info.flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
-    info.launch_us = 6;
-    mnp_fill(out, &info, sizeof info);
+    snprintf(info->mem_pool, sizeof info->mem_pool, "%s", shares_host ? "host" : info->uid);
+    info->mem_total = get_u64(cl, id, CL_DEVICE_GLOBAL_MEM_SIZE);
+    info->max_alloc = get_u64(cl, id, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    info->launch_us = 6;
     return MN_OK;
 }

@@ -5,7 +5,7 @@
 
 enum { ITEMS = 64 }; /* of a group where items are independent */
 
-ocl_grid ocl_groups(const ocl_run *r, int64_t n, int64_t m) {
+ocl_grid ocl_groups(const mng_run *r, int64_t n, int64_t m) {
     const size_t lanes = r->dev->lanes;
     return (ocl_grid){{(size_t)n * lanes, (size_t)m, 1}, {lanes, 1, 1}};
 }
@@ -17,26 +17,31 @@ ocl_grid ocl_items(int64_t n, int64_t m, int64_t k) {
 
 /* Room for the places of longer steps. */
 static mn_status grow(mn_context *c, uint32_t wanted, mn_error *err) {
-    const mn_device *d = c->prog->dev;
+    const mn_device *d = c->base.prog->base.dev;
     const uint32_t n = wanted + wanted / 2 + 64;
     if (wanted < c->n_places)
         return MN_OK;
-    ocl_place **more = ocl_new(d, n * sizeof(ocl_place *));
+    ocl_place **more = mng_new(d, n * sizeof(ocl_place *));
     if (!more)
         return mnp_fail_memory(err, n * sizeof(ocl_place *), "kernels");
     if (c->n_places)
         memcpy(more, c->places, c->n_places * sizeof(ocl_place *));
-    ocl_delete(d, c->places);
+    mng_delete(d, c->places);
     c->places = more;
     c->n_places = n;
     return MN_OK;
 }
 
-static mn_status make_kernel(ocl_run *r, const ocl_launch *l, uint32_t type, cl_kernel *out) {
+static mn_status make_kernel(mng_run *r, const ocl_launch *l, uint32_t type, cl_kernel *out) {
     const ocl_kernel *k = &ocl_kernels[l->kernel];
     cl_program program;
     cl_int code;
-    const mn_status st = ocl_build(r->dev, k->source, type, &program, r->err);
+    ocl_shape shape;
+    const bool is_shaped = k->source == OCL_SOURCE_linear && r->dev->asks_shapes;
+    if (is_shaped)
+        shape = ocl_shape_of(r->dev, l->type);
+    const mn_status st =
+        ocl_build(r->dev, k->source, type, is_shaped ? &shape : NULL, &program, r->err);
     if (st)
         return st;
     *out = r->dev->cl->CreateKernel(program, k->name, &code);
@@ -60,7 +65,7 @@ cl_kernel ocl_kernel_at(const mn_context *c, const ocl_launch *l, uint32_t i) {
 }
 
 /* The same, made where there is none; NULL after an error, which r keeps. */
-static ocl_place *place_of(ocl_run *r, const ocl_launch *l, uint32_t at) {
+static ocl_place *place_of(mng_run *r, const ocl_launch *l, uint32_t at) {
     const uint32_t type = type_of(l);
     r->status = grow(r->c, at, r->err);
     if (r->status)
@@ -68,13 +73,13 @@ static ocl_place *place_of(ocl_run *r, const ocl_launch *l, uint32_t at) {
     ocl_place *p = find_place(r->c, l, at);
     if (p)
         return p;
-    p = ocl_new(r->dev, sizeof *p);
+    p = mng_new(r->dev, sizeof *p);
     if (!p)
         r->status = mnp_fail_memory(r->err, sizeof *p, "a kernel");
     else
         r->status = make_kernel(r, l, type, &p->object);
     if (r->status) {
-        ocl_delete(r->dev, p);
+        mng_delete(r->dev, p);
         return NULL;
     }
     p->kernel = l->kernel;
@@ -85,27 +90,27 @@ static ocl_place *place_of(ocl_run *r, const ocl_launch *l, uint32_t at) {
 }
 
 void ocl_drop_places(mn_context *c) {
-    const mn_device *d = c->prog->dev;
+    const mn_device *d = c->base.prog->base.dev;
     for (uint32_t i = 0; i < c->n_places; i++) {
         for (ocl_place *p = c->places[i]; p;) {
             ocl_place *other = p->other;
             d->cl->ReleaseKernel(p->object);
-            ocl_delete(d, p);
+            mng_delete(d, p);
             p = other;
         }
     }
-    ocl_delete(d, c->places);
+    mng_delete(d, c->places);
 }
 
 /* Those that differ from what the kernel has. */
-static cl_int set_args(const ocl_run *r, ocl_place *p, const ocl_launch *l) {
+static cl_int set_args(const mng_run *r, ocl_place *p, const ocl_launch *l) {
     const ocl_icd *cl = r->dev->cl;
     const uint32_t freed = atomic_load(&r->dev->freed);
     const bool known = p->n_set == l->n_refs && p->freed == freed;
     p->n_set = 0;
     p->freed = freed;
     for (uint32_t i = 0; i < l->n_refs; i++) {
-        const ocl_ref *ref = &l->refs[i];
+        const mng_ref *ref = &l->refs[i];
         const cl_ulong offset = ref->at;
         cl_int code = CL_SUCCESS;
         if (!known || p->refs[i].mem != ref->mem)
@@ -126,7 +131,7 @@ static cl_int set_args(const ocl_run *r, ocl_place *p, const ocl_launch *l) {
     return CL_SUCCESS;
 }
 
-void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
+void ocl_enqueue(mng_run *r, const ocl_launch *l) {
     if (r->status || ocl_step_add(r, l))
         return;
     ocl_step_flush(r);
@@ -135,44 +140,17 @@ void ocl_enqueue(ocl_run *r, const ocl_launch *l) {
     ocl_launch_now(r, l);
 }
 
-void ocl_launch_now(ocl_run *r, const ocl_launch *l) {
+void ocl_launch_now(mng_run *r, const ocl_launch *l) {
     const ocl_grid *g = &l->grid;
     const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
     if (r->status)
         return;
-    ocl_place *p = place_of(r, l, r->place++);
+    ocl_place *p = place_of(r, l, r->step->place++);
     if (!p || r->dry || nothing)
         return;
     cl_int code = set_args(r, p, l);
     if (code == CL_SUCCESS)
-        code = r->dev->cl->EnqueueNDRangeKernel(r->c->queue->cl, p->object, 3, NULL, g->global,
+        code = r->dev->cl->EnqueueNDRangeKernel(r->c->base.queue->cl, p->object, 3, NULL, g->global,
                                                 g->local, 0, NULL, NULL);
     r->status = ocl_check(code, r->err, ocl_kernels[l->kernel].name);
-}
-
-void ocl_launch_node(ocl_run *r, int32_t node) {
-    if (node < 0)
-        return;
-    const ocl_unit alone = {(uint32_t)node, -1, -1, -1, -1, -1, -1, {0}};
-    ocl_op_of(mnp_node(r->g, alone.node)->op)->launch(r, &alone);
-}
-
-void ocl_launch_unit(ocl_run *r, const ocl_unit *u) {
-    ocl_copy_views(r, u, false);
-    ocl_op_of(mnp_node(r->g, u->node)->op)->launch(r, u);
-    ocl_copy_views(r, u, true);
-    if (r->status && r->err && r->err->size >= MNP_UP_TO(mn_error, node))
-        r->err->node = u->node;
-}
-
-ocl_run ocl_run_of(mn_context *c, bool dry, mn_error *err) {
-    ocl_run r = {.c = c,
-                 .p = c->prog,
-                 .g = c->prog->graph,
-                 .dev = c->prog->dev,
-                 .sym = c->symbol,
-                 .dry = dry,
-                 .err = err};
-    ocl_steps_take(&r);
-    return r;
 }

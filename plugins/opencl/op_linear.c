@@ -13,11 +13,11 @@ ocl_grid ocl_linear_grid(ocl_shape shape, int64_t n, int64_t tiles) {
 }
 
 /* n outputs of a matrix of the type, `tiles` of rows. */
-static ocl_grid grid_of(const ocl_run *r, const ocl_type *type, int64_t n, int64_t tiles) {
+static ocl_grid grid_of(const mng_run *r, const mng_type *type, int64_t n, int64_t tiles) {
     return ocl_linear_grid(ocl_shape_of(r->dev, type), n, tiles);
 }
 
-static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
+static ocl_linear_args args_of(const mng_weight *w, int64_t N, int64_t rows) {
     ocl_linear_args a = {.w = ocl_matrix_of(w)};
     a.K = (int)w->cols;
     a.N = (int)N;
@@ -32,12 +32,12 @@ static ocl_linear_args args_of(const ocl_weight *w, int64_t N, int64_t rows) {
 /* ---- tensor cores ---------------------------------------------------------------------------- */
 enum { LEAST_PAIRS = 20, FEW_ROWS = 32, FEW_OUTPUTS = 16 };
 
-static bool takes_mma(const ocl_run *r, const ocl_weight *w, int64_t rows) {
+static bool takes_mma(const mng_run *r, const mng_weight *w, int64_t rows) {
     const bool fits = w->n_parts == 1 && w->cols % 32 == 0;
     return r->dev->mma && fits && ocl_has_halves(w->type) && rows >= OCL_TILE_ROWS;
 }
 
-static bool pairs_take_mma(const ocl_run *r, const ocl_weight *w, int64_t pairs) {
+static bool pairs_take_mma(const mng_run *r, const mng_weight *w, int64_t pairs) {
     return takes_mma(r, w, pairs) && pairs >= LEAST_PAIRS && pairs <= OCL_MMA_PAIRS;
 }
 
@@ -51,25 +51,25 @@ static bool is_many(const ocl_linear_args *a) {
 
 /* Whether these are many rows of a packed type or f16, and the matrix is whole. A few tiles are
  * better than the kernel for any device. */
-static bool suits_halves(const ocl_weight *w, const ocl_linear_args *a) {
+static bool suits_halves(const mng_weight *w, const ocl_linear_args *a) {
     const uint32_t type = w->type->dtype;
     const bool is_packed = type != MN_F32 && type != MN_BF16;
     return w->n_parts == 1 && is_packed && w->cols % 32 == 0 && a->rows > FEW_ROWS;
 }
 
 /* Whether they go by pieces: of types whose values halves do not hold. */
-static bool takes_pieces(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+static bool takes_pieces(const mng_run *r, const mng_weight *w, const ocl_linear_args *a) {
     return r->dev->mma && suits_halves(w, a) && !ocl_has_halves(w->type);
 }
 
 /* Whether they go by products of sub-groups. */
-static bool takes_mad(const ocl_run *r, const ocl_weight *w, const ocl_linear_args *a) {
+static bool takes_mad(const mng_run *r, const mng_weight *w, const ocl_linear_args *a) {
     return r->dev->mad && suits_halves(w, a);
 }
 
 /* refs: as in product_mma. */
-static void product_mad(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a,
-                        const ocl_ref refs[6], bool beside) {
+static void product_mad(mng_run *r, const mng_weight *w, const ocl_linear_args *a,
+                        const mng_ref refs[6], bool beside) {
     const size_t items = r->dev->mad;
     const size_t outputs = items * OCL_MAD_SUBS;
     const size_t across = ((size_t)a->N + outputs - 1) / outputs;
@@ -88,10 +88,10 @@ static void product_mad(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
 /* Many rows of a float matrix, or of one that goes by pieces, by tiles that are staged; else 32
  * rows at a time, or an expert's. Rows of x must begin at multiples of 16 bytes. beside: as in
  * ocl_launch. */
-static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *a, ocl_ref x,
-                        ocl_ref experts, ocl_ref matrix, ocl_ref bias, ocl_ref add, ocl_ref y,
+static void product_mma(mng_run *r, const mng_weight *w, const ocl_linear_args *a, mng_ref x,
+                        mng_ref experts, mng_ref matrix, mng_ref bias, mng_ref add, mng_ref y,
                         bool beside) {
-    const bool paired = ocl_is_there(experts);
+    const bool paired = mng_is_there(experts);
     const bool pieces = !ocl_has_halves(w->type);
     const bool many = pieces || (!paired && w->type->dtype == MN_F16 && is_many(a));
     uint32_t kernel = many ? OCL_KERNEL_linear_mma : OCL_KERNEL_linear_mma_few;
@@ -103,7 +103,7 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
     size_t down = (size_t)((a->rows + rows - 1) / rows);
     if (paired)
         down = (size_t)a->n_experts;
-    const ocl_ref refs[] = {x, experts, matrix, bias, add, y};
+    const mng_ref refs[] = {x, experts, matrix, bias, add, y};
     const ocl_grid grid = {{32 * across, OCL_WARPS * down, 1}, {32, OCL_WARPS, 1}};
     ocl_enqueue(r, &(ocl_launch){.kernel = kernel,
                                  .type = w->type,
@@ -116,11 +116,11 @@ static void product_mma(ocl_run *r, const ocl_weight *w, const ocl_linear_args *
 }
 
 /* With part k of a matrix: some of the outputs. at: x, bias, what is added, y. */
-static void product_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uint32_t k,
-                         const ocl_ref *at) {
-    const ocl_part part = ocl_part_of(w, k);
-    const ocl_ref refs[] = {at[0], part.at, ocl_behind(at[1], part.first),
-                            ocl_behind(at[2], part.first), ocl_behind(at[3], part.first)};
+static void product_part(mng_run *r, const mng_weight *w, ocl_linear_args a, uint32_t k,
+                         const mng_ref *at) {
+    const mng_part part = mng_part_of(w, k);
+    const mng_ref refs[] = {at[0], part.at, mng_behind(at[1], part.first),
+                            mng_behind(at[2], part.first), mng_behind(at[3], part.first)};
     const bool one = a.rows == 1;
     const int64_t tiles = one ? 1 : (a.rows + FEW - 1) / FEW;
     a.N = (int)part.rows;
@@ -134,24 +134,24 @@ static void product_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uin
 }
 
 /* Product i of a node; add: what is added to it, or absent, and where the sum goes. */
-static void product(ocl_run *r, const mn_node *n, uint32_t i, ocl_ref add, ocl_ref y) {
+static void product(mng_run *r, const mn_node *n, uint32_t i, mng_ref add, mng_ref y) {
     const int32_t x = mnp_in(r->g, n, MN_LINEAR_X);
     const int32_t weight = mnp_in(r->g, n, MN_LINEAR_WEIGHT + 2 * i);
-    const ocl_weight *w = ocl_weight_of(r, weight);
-    const ocl_ref bias = ocl_in(r, n, MN_LINEAR_BIAS + 2 * i);
-    const ocl_linear_args a = args_of(w, w->rows, ocl_dim(r, x, 0));
-    const ocl_ref from = ocl_operand(r, x);
+    const mng_weight *w = mng_weight_of(r, weight);
+    const mng_ref bias = mng_in(r, n, MN_LINEAR_BIAS + 2 * i);
+    const ocl_linear_args a = args_of(w, w->rows, mng_dim(r, x, 0));
+    const mng_ref from = mng_operand(r, x);
     if ((takes_mma(r, w, a.rows) || takes_pieces(r, w, &a)) && from.at % 16 == 0) {
-        product_mma(r, w, &a, from, ocl_absent(r), ocl_operand(r, weight), bias, add, y, i > 0);
+        product_mma(r, w, &a, from, mng_absent(r), mng_operand(r, weight), bias, add, y, i > 0);
         return;
     }
     if (takes_mad(r, w, &a) && from.at % 16 == 0) {
-        const ocl_ref refs[6] = {from, ocl_absent(r), ocl_operand(r, weight), bias, add, y};
+        const mng_ref refs[6] = {from, mng_absent(r), mng_operand(r, weight), bias, add, y};
         product_mad(r, w, &a, refs, i > 0);
         return;
     }
     for (uint32_t k = 0; k < w->n_parts; k++)
-        product_part(r, w, a, k, (const ocl_ref[]){from, bias, add, y});
+        product_part(r, w, a, k, (const mng_ref[]){from, bias, add, y});
 }
 
 /* ---- whole units ----------------------------------------------------------------------------- */
@@ -160,9 +160,9 @@ enum { MOST_ROWS = 32 };
 
 /* Whether one kernel does the unit: matrices of one type and width, and a norm's row held at
  * once. */
-static bool is_whole(const ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t first,
+static bool is_whole(const mng_run *r, const mng_unit *u, const mn_node *n, uint32_t first,
                      int64_t rows) {
-    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, first));
+    const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, first));
     const bool experts = n->op == MN_OP_MOE_LINEAR;
     if (!r->dev->warps || n->n_out > 3 || w->n_parts > 1 || (rows > MOST_ROWS && !experts))
         return false;
@@ -171,7 +171,7 @@ static bool is_whole(const ocl_run *r, const ocl_unit *u, const mn_node *n, uint
     if (u->norm >= 0 && w->cols > OCL_STAGED)
         return false;
     for (uint32_t i = 1; i < n->n_out; i++) {
-        const ocl_weight *other = ocl_weight_of(r, mnp_in(r->g, n, first + 2 * i));
+        const mng_weight *other = mng_weight_of(r, mnp_in(r->g, n, first + 2 * i));
         if (other->type != w->type || other->cols != w->cols || other->n_parts > 1)
             return false;
     }
@@ -190,58 +190,60 @@ enum {
     N_REF = REF_Y + 3
 };
 
-static void set_norm(ocl_run *r, const ocl_unit *u, ocl_warp_args *a, ocl_ref *refs) {
+static void set_norm(mng_run *r, const mng_unit *u, ocl_warp_args *a, mng_ref *refs) {
     if (u->norm < 0)
         return;
-    ocl_launch_node(r, u->gather);
+    mng_launch_node(r, u->gather);
     const mn_node *norm = mnp_node(r->g, (uint32_t)u->norm);
     a->normalise = 1;
     a->eps = (float)mnp_attr_f64(r->g, norm, MN_RMS_NORM_ATTR_EPS);
     a->offset = (float)mnp_attr_f64(r->g, norm, MN_RMS_NORM_ATTR_OFFSET);
-    refs[REF_X] = ocl_in(r, norm, MN_RMS_NORM_X);
-    refs[REF_NORM] = ocl_in(r, norm, MN_RMS_NORM_WEIGHT);
+    refs[REF_X] = mng_in(r, norm, MN_RMS_NORM_X);
+    refs[REF_NORM] = mng_in(r, norm, MN_RMS_NORM_WEIGHT);
 }
 
 /* What stands behind the product: where its output goes. */
-static void set_output(const ocl_run *r, const ocl_unit *u, const mn_node *n, ocl_warp_args *a,
-                       ocl_ref *refs) {
+static void set_output(const mng_run *r, const mng_unit *u, const mn_node *n, ocl_warp_args *a,
+                       mng_ref *refs) {
     if (u->add >= 0) {
-        const mn_node *add = mnp_node(r->g, (uint32_t)u->add);
-        const bool first = mnp_in(r->g, add, MN_ADD_A) == mnp_out(r->g, n, 0);
-        refs[REF_ADD] = ocl_in(r, add, first ? MN_ADD_B : MN_ADD_A);
-        refs[REF_Y] = ocl_out(r, add, 0);
+        refs[REF_ADD] = mng_operand(r, mng_addend(r->g, u->add, mnp_out(r->g, n, 0)));
+        refs[REF_Y] = mng_out(r, mnp_node(r->g, (uint32_t)u->add), 0);
     }
     if (u->glu >= 0) {
         const mn_node *glu = mnp_node(r->g, (uint32_t)u->glu);
+        const mng_glu attrs = mng_glu_of(r->g, glu);
         a->glu = 1;
-        ocl_glu_attrs(r, glu, a);
-        refs[REF_Y] = ocl_out(r, glu, 0);
+        a->kind = attrs.kind;
+        a->alpha = attrs.alpha;
+        a->limit = attrs.limit;
+        a->up_offset = attrs.up_offset;
+        refs[REF_Y] = mng_out(r, glu, 0);
     }
 }
 
 /* One kernel. rows: of the output; of experts pairs. */
-static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t first, int64_t rows,
-                  ocl_ref experts, int per_x) {
-    ocl_ref refs[N_REF];
+static void whole(mng_run *r, const mng_unit *u, const mn_node *n, uint32_t first, int64_t rows,
+                  mng_ref experts, int per_x) {
+    mng_ref refs[N_REF];
     ocl_warp_args a = {.per_x = per_x};
     for (uint32_t i = 0; i < N_REF; i++)
-        refs[i] = ocl_absent(r);
-    refs[REF_X] = ocl_in(r, n, 0);
+        refs[i] = mng_absent(r);
+    refs[REF_X] = mng_in(r, n, 0);
     refs[REF_EXPERTS] = experts;
     a.n_experts = 1;
     int64_t outputs = 0;
-    const ocl_weight *w = NULL;
+    const mng_weight *w = NULL;
     for (uint32_t i = 0; i < n->n_out; i++) {
         const int32_t t = mnp_in(r->g, n, first + 2 * i);
-        w = ocl_weight_of(r, t);
-        if (ocl_is_there(experts))
+        w = mng_weight_of(r, t);
+        if (mng_is_there(experts))
             a.n_experts = (int)mnp_tensor(r->g, (uint32_t)t)->dim[0];
         a.w[i] = ocl_matrix_of(w);
         a.N[i] = (int)(w->rows / a.n_experts);
         outputs += a.N[i];
-        refs[REF_W + i] = ocl_operand(r, t);
-        refs[REF_B + i] = ocl_in(r, n, first + 2 * i + 1);
-        refs[REF_Y + i] = ocl_out(r, n, i);
+        refs[REF_W + i] = mng_operand(r, t);
+        refs[REF_B + i] = mng_in(r, n, first + 2 * i + 1);
+        refs[REF_Y + i] = mng_out(r, n, i);
     }
     a.K = (int)w->cols;
     set_norm(r, u, &a, refs);
@@ -260,32 +262,31 @@ static void whole(ocl_run *r, const ocl_unit *u, const mn_node *n, uint32_t firs
                                  .grid = grid});
 }
 
-static void linear(ocl_run *r, const ocl_unit *u) {
+static void linear(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
-    const int64_t rows = ocl_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
+    const int64_t rows = mng_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
     if (is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
-        whole(r, u, n, MN_LINEAR_WEIGHT, rows, ocl_absent(r), 1);
+        whole(r, u, n, MN_LINEAR_WEIGHT, rows, mng_absent(r), 1);
         return;
     }
-    ocl_launch_node(r, u->gather);
-    ocl_launch_node(r, u->norm);
+    mng_launch_node(r, u->gather);
+    mng_launch_node(r, u->norm);
     if (u->add >= 0) {
-        const mn_node *add = mnp_node(r->g, (uint32_t)u->add);
-        const bool first = mnp_in(r->g, add, MN_ADD_A) == mnp_out(r->g, n, 0);
-        product(r, n, 0, ocl_in(r, add, first ? MN_ADD_B : MN_ADD_A), ocl_out(r, add, 0));
+        const mng_ref add = mng_operand(r, mng_addend(r->g, u->add, mnp_out(r->g, n, 0)));
+        product(r, n, 0, add, mng_out(r, mnp_node(r->g, (uint32_t)u->add), 0));
         return;
     }
     for (uint32_t i = 0; i < n->n_out; i++)
-        product(r, n, i, ocl_absent(r), ocl_out(r, n, i));
-    ocl_launch_node(r, u->glu);
+        product(r, n, i, mng_absent(r), mng_out(r, n, i));
+    mng_launch_node(r, u->glu);
 }
 
 enum { N_EXPERTS_REFS = 5, EXPERTS_MATRIX = 2 }; /* x, experts, matrix, bias, y */
 
 /* The pairs whose expert is in part k. */
-static void experts_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uint32_t k,
-                         ocl_ref *refs) {
-    const ocl_part part = ocl_part_of(w, k);
+static void experts_part(mng_run *r, const mng_weight *w, ocl_linear_args a, uint32_t k,
+                         mng_ref *refs) {
+    const mng_part part = mng_part_of(w, k);
     refs[EXPERTS_MATRIX] = part.at;
     a.first = (int)(part.first / a.N);
     a.count = (int)(part.rows / a.N);
@@ -298,68 +299,37 @@ static void experts_part(ocl_run *r, const ocl_weight *w, ocl_linear_args a, uin
                                  .grid = grid_of(r, w->type, a.N, a.rows)});
 }
 
-static void moe_linear(ocl_run *r, const ocl_unit *u) {
+static void moe_linear(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_MOE_LINEAR_X);
     const int32_t experts = mnp_in(r->g, n, MN_MOE_LINEAR_EXPERTS);
-    const int64_t pairs = ocl_elements(r, experts);
+    const int64_t pairs = mng_elements(r, experts);
     int per_x = 1;
     if (mnp_tensor(r->g, (uint32_t)x)->n_dim == 2)
-        per_x = (int)ocl_dim(r, experts, 1);
+        per_x = (int)mng_dim(r, experts, 1);
     if (is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
-        whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, ocl_operand(r, experts), per_x);
+        whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, mng_operand(r, experts), per_x);
         return;
     }
     for (uint32_t i = 0; i < n->n_out; i++) {
         const int32_t weight = mnp_in(r->g, n, MN_MOE_LINEAR_WEIGHT + 2 * i);
-        const ocl_weight *w = ocl_weight_of(r, weight);
+        const mng_weight *w = mng_weight_of(r, weight);
         const int64_t n_experts = mnp_tensor(r->g, (uint32_t)weight)->dim[0];
         ocl_linear_args a = args_of(w, w->rows / n_experts, pairs);
         a.n_experts = (int)n_experts;
         a.per_x = per_x;
-        ocl_ref refs[] = {ocl_operand(r, x), ocl_operand(r, experts), ocl_operand(r, weight),
-                          ocl_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), ocl_out(r, n, i)};
+        mng_ref refs[] = {mng_operand(r, x), mng_operand(r, experts), mng_operand(r, weight),
+                          mng_in(r, n, MN_MOE_LINEAR_BIAS + 2 * i), mng_out(r, n, i)};
         if (pairs_take_mma(r, w, pairs) && refs[0].at % 16 == 0) {
-            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], ocl_absent(r), refs[4],
+            product_mma(r, w, &a, refs[0], refs[1], refs[2], refs[3], mng_absent(r), refs[4],
                         i > 0);
             continue;
         }
         for (uint32_t k = 0; k < w->n_parts; k++)
             experts_part(r, w, a, k, refs);
     }
-    ocl_launch_node(r, u->glu);
+    mng_launch_node(r, u->glu);
 }
 
-/* Elements of the operand's rows, whatever its rank; -1: a size that is a symbol. */
-static int64_t row_elements(const mn_tensor *x, uint32_t from) {
-    int64_t n = 1;
-    for (uint32_t i = from; i < x->n_dim; i++)
-        n = x->dim[i] < 0 ? -1 : n * x->dim[i];
-    return n;
-}
-
-static uint32_t linear_verdict(const mn_graph *g, const mn_node *n) {
-    const mn_tensor *x = mnp_in_tensor(g, n, MN_LINEAR_X);
-    for (uint32_t i = 0; i < n->n_out; i++) {
-        const mn_tensor *w = mnp_in_tensor(g, n, MN_LINEAR_WEIGHT + 2 * i);
-        if (!w || w->n_dim != 2 || w->dim[1] != row_elements(x, 1))
-            return OCL_SHAPE;
-    }
-    return OCL_OK;
-}
-
-static uint32_t moe_verdict(const mn_graph *g, const mn_node *n) {
-    const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_LINEAR_X);
-    const mn_tensor *experts = mnp_in_tensor(g, n, MN_MOE_LINEAR_EXPERTS);
-    if (!experts || experts->n_dim != 2 || x->n_dim < 2 || x->n_dim > 3)
-        return OCL_SHAPE;
-    for (uint32_t i = 0; i < n->n_out; i++) {
-        const mn_tensor *w = mnp_in_tensor(g, n, MN_MOE_LINEAR_WEIGHT + 2 * i);
-        if (!w || w->n_dim != 3 || w->dim[2] != row_elements(x, x->n_dim - 1))
-            return OCL_SHAPE;
-    }
-    return OCL_OK;
-}
-
-const ocl_op ocl_op_linear = {MN_OP_LINEAR, 1, linear_verdict, NULL, linear};
-const ocl_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 1, moe_verdict, NULL, moe_linear};
+const mng_op ocl_op_linear = {MN_OP_LINEAR, 1, mng_linear_verdict, NULL, linear};
+const mng_op ocl_op_moe_linear = {MN_OP_MOE_LINEAR, 1, mng_moe_linear_verdict, NULL, moe_linear};

@@ -1,32 +1,32 @@
-/* op_rows.c -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS. Each function gathers
- * the operands of one node for its kernel (rows.cl, embed.cl). */
+/* op_rows.c -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, copies of views. Each
+ * function gathers the operands of one node for its kernel (rows.cl, embed.cl). */
 #include "ops.h"
 
 #define N_REFS(refs) (sizeof(refs) / sizeof(refs)[0])
 
 /* Two kernels: the state of the slots goes forward, then ids become rows. */
-static void embed(ocl_run *r, const ocl_unit *u) {
+static void embed(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
-    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, MN_EMBED_WEIGHT));
+    const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, MN_EMBED_WEIGHT));
     const int32_t history = mnp_in(r->g, n, MN_EMBED_HISTORY);
     const int32_t positions = mnp_in(r->g, n, MN_EMBED_POS_WEIGHT);
     const double scale = mnp_attr_f64(r->g, n, MN_EMBED_ATTR_SCALE);
-    const ocl_ref ids = ocl_scratch(r, r->p->ids_at);
-    const ocl_ref row_pos = ocl_out(r, n, MN_EMBED_OUT_ROW_POS);
+    const mng_ref ids = mng_needed(r, OCL_NEED_IDS);
+    const mng_ref row_pos = mng_out(r, n, MN_EMBED_OUT_ROW_POS);
     ocl_embed_args a = {.w = ocl_matrix_of(w)};
     a.factor = scale == 0 ? 1 : (float)scale;
-    a.T = (int)ocl_dim(r, mnp_in(r->g, n, MN_EMBED_SRC), 0);
-    a.S = (int)ocl_dim(r, history, 0);
-    a.C = (int)ocl_dim(r, history, 1);
+    a.T = (int)mng_dim(r, mnp_in(r->g, n, MN_EMBED_SRC), 0);
+    a.S = (int)mng_dim(r, history, 0);
+    a.C = (int)mng_dim(r, history, 1);
     a.V = (int)w->rows;
     a.D = (int)w->cols;
-    a.slot_words = (int)ocl_dim(r, mnp_in(r->g, n, MN_EMBED_SLOTS), 1);
-    a.n_positions = (int)ocl_dim(r, positions, 0);
-    const ocl_ref state[] = {ocl_in(r, n, MN_EMBED_SRC),
-                             ocl_in(r, n, MN_EMBED_POS),
-                             ocl_in(r, n, MN_EMBED_ROW_SLOT),
-                             ocl_in(r, n, MN_EMBED_SLOTS),
-                             ocl_in(r, n, MN_EMBED_HISTORY),
+    a.slot_words = (int)mng_dim(r, mnp_in(r->g, n, MN_EMBED_SLOTS), 1);
+    a.n_positions = (int)mng_dim(r, positions, 0);
+    const mng_ref state[] = {mng_in(r, n, MN_EMBED_SRC),
+                             mng_in(r, n, MN_EMBED_POS),
+                             mng_in(r, n, MN_EMBED_ROW_SLOT),
+                             mng_in(r, n, MN_EMBED_SLOTS),
+                             mng_in(r, n, MN_EMBED_HISTORY),
                              row_pos,
                              ids};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_state,
@@ -36,9 +36,9 @@ static void embed(ocl_run *r, const ocl_unit *u) {
                                  .args_bytes = sizeof a,
                                  .grid = ocl_items(a.T, 1, 1)});
     for (uint32_t i = 0; i < w->n_parts; i++) {
-        const ocl_part part = ocl_part_of(w, i);
-        const ocl_ref rows[] = {part.at, ocl_operand(r, positions), ids, row_pos,
-                                ocl_out(r, n, MN_EMBED_OUT_X)};
+        const mng_part part = mng_part_of(w, i);
+        const mng_ref rows[] = {part.at, mng_operand(r, positions), ids, row_pos,
+                                mng_out(r, n, MN_EMBED_OUT_X)};
         a.first = (int)part.first;
         a.count = (int)part.rows;
         ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_embed_rows,
@@ -51,41 +51,42 @@ static void embed(ocl_run *r, const ocl_unit *u) {
     }
 }
 
-static void embed_needs(const mn_program *p, const mn_node *n, ocl_needs *needs) {
-    const mn_tensor *src = mnp_in_tensor(p->graph, n, MN_EMBED_SRC);
-    ocl_need(&needs->ids, (uint64_t)mnp_dim(p->graph, p->symbol_max, src->dim[0]) * 4);
+static void embed_needs(const mn_program *p, const mn_node *n, mng_needs *needs) {
+    const mn_tensor *src = mnp_in_tensor(p->base.graph, n, MN_EMBED_SRC);
+    mng_need(needs, OCL_NEED_IDS,
+             (uint64_t)mnp_dim(p->base.graph, p->base.symbol_max, src->dim[0]) * 4);
 }
 
-static void rms_norm(ocl_run *r, const ocl_unit *u) {
+static void rms_norm(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_RMS_NORM_X);
-    ocl_norm_args a = {.D = (int)ocl_last_dim(r, x), .w_rows = 1};
+    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = 1};
     a.eps = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_EPS);
     a.offset = (float)mnp_attr_f64(r->g, n, MN_RMS_NORM_ATTR_OFFSET);
-    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_RMS_NORM_WEIGHT), ocl_out(r, n, 0)};
+    const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_RMS_NORM_WEIGHT), mng_out(r, n, 0)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_rms_norm,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = ocl_groups(r, ocl_elements(r, x) / a.D, 1)});
+                                 .grid = ocl_groups(r, mng_elements(r, x) / a.D, 1)});
 }
 
 /* Weight and bias may have a row for each of the last but one dim. */
-static void layer_norm(ocl_run *r, const ocl_unit *u) {
+static void layer_norm(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_LAYER_NORM_X);
-    const ocl_weight *w = ocl_weight_of(r, mnp_in(r->g, n, MN_LAYER_NORM_WEIGHT));
-    ocl_norm_args a = {.D = (int)ocl_last_dim(r, x), .w_rows = (int)w->rows};
+    const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, MN_LAYER_NORM_WEIGHT));
+    ocl_norm_args a = {.D = (int)mng_last_dim(r, x), .w_rows = (int)w->rows};
     a.eps = (float)mnp_attr_f64(r->g, n, MN_LAYER_NORM_ATTR_EPS);
-    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_LAYER_NORM_WEIGHT),
-                            ocl_in(r, n, MN_LAYER_NORM_BIAS), ocl_out(r, n, 0)};
+    const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_LAYER_NORM_WEIGHT),
+                            mng_in(r, n, MN_LAYER_NORM_BIAS), mng_out(r, n, 0)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_layer_norm,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
                                  .args = &a,
                                  .args_bytes = sizeof a,
-                                 .grid = ocl_groups(r, ocl_elements(r, x) / a.D, 1)});
+                                 .grid = ocl_groups(r, mng_elements(r, x) / a.D, 1)});
 }
 
 /* What the kernel of elements does for an operation. */
@@ -106,17 +107,8 @@ static int what_of(uint32_t op) {
     }
 }
 
-void ocl_glu_attrs(const ocl_run *r, const mn_node *n, ocl_warp_args *a) {
-    const double alpha = mnp_attr_f64(r->g, n, MN_GLU_ATTR_ALPHA);
-    a->kind = (int)mnp_attr(r->g, n, MN_GLU_ATTR_KIND);
-    a->alpha = alpha == 0 ? 1 : (float)alpha;
-    a->limit = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_LIMIT);
-    a->up_offset = (float)mnp_attr_f64(r->g, n, MN_GLU_ATTR_UP_OFFSET);
-}
-
-static void add_glu_attrs(const ocl_run *r, const mn_node *n, ocl_elementwise_args *a) {
-    ocl_warp_args glu;
-    ocl_glu_attrs(r, n, &glu);
+static void add_glu_attrs(const mng_run *r, const mn_node *n, ocl_elementwise_args *a) {
+    const mng_glu glu = mng_glu_of(r->g, n);
     a->kind = glu.kind;
     a->alpha = glu.alpha;
     a->limit = glu.limit;
@@ -124,10 +116,10 @@ static void add_glu_attrs(const ocl_run *r, const mn_node *n, ocl_elementwise_ar
 }
 
 /* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
-static void elementwise(ocl_run *r, const ocl_unit *u) {
+static void elementwise(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t y = mnp_out(r->g, n, 0);
-    ocl_elementwise_args a = {.n = (uint64_t)ocl_elements(r, y), .what = what_of(n->op)};
+    ocl_elementwise_args a = {.n = (uint64_t)mng_elements(r, y), .what = what_of(n->op)};
     if (n->op == MN_OP_ACT)
         a.kind = (int)mnp_attr(r->g, n, MN_ACT_ATTR_KIND);
     if (n->op == MN_OP_GLU)
@@ -136,7 +128,7 @@ static void elementwise(ocl_run *r, const ocl_unit *u) {
         a.factor = (float)mnp_attr_f64(r->g, n, MN_SCALE_ATTR_FACTOR);
     if (n->op == MN_OP_SOFTCAP)
         a.factor = (float)mnp_attr_f64(r->g, n, MN_SOFTCAP_ATTR_CAP);
-    const ocl_ref refs[] = {ocl_in(r, n, 0), ocl_in(r, n, 1), ocl_operand(r, y)};
+    const mng_ref refs[] = {mng_in(r, n, 0), mng_in(r, n, 1), mng_operand(r, y)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_elementwise,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
@@ -145,18 +137,12 @@ static void elementwise(ocl_run *r, const ocl_unit *u) {
                                  .grid = ocl_items((int64_t)a.n, 1, 1)});
 }
 
-static uint32_t pair_verdict(const mn_graph *g, const mn_node *n) {
-    if (mnp_in(g, n, 1) >= 0)
-        return OCL_OK;
-    return OCL_SHAPE;
-}
-
-static void gather_rows(ocl_run *r, const ocl_unit *u) {
+static void gather_rows(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int32_t x = mnp_in(r->g, n, MN_GATHER_ROWS_X);
-    const ocl_gather_args a = {.rows = (int)ocl_dim(r, x, 0), .D = (int)ocl_last_dim(r, x)};
-    const int64_t outputs = ocl_dim(r, mnp_out(r->g, n, 0), 0);
-    const ocl_ref refs[] = {ocl_operand(r, x), ocl_in(r, n, MN_GATHER_ROWS_ROWS), ocl_out(r, n, 0)};
+    const ocl_gather_args a = {.rows = (int)mng_dim(r, x, 0), .D = (int)mng_last_dim(r, x)};
+    const int64_t outputs = mng_dim(r, mnp_out(r->g, n, 0), 0);
+    const mng_ref refs[] = {mng_operand(r, x), mng_in(r, n, MN_GATHER_ROWS_ROWS), mng_out(r, n, 0)};
     ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_gather_rows,
                                  .refs = refs,
                                  .n_refs = N_REFS(refs),
@@ -165,13 +151,28 @@ static void gather_rows(ocl_run *r, const ocl_unit *u) {
                                  .grid = ocl_groups(r, outputs, 1)});
 }
 
-const ocl_op ocl_op_embed = {MN_OP_EMBED, 1, NULL, embed_needs, embed};
-const ocl_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 1, pair_verdict, NULL, rms_norm};
-const ocl_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, pair_verdict, NULL, layer_norm};
-const ocl_op ocl_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
-const ocl_op ocl_op_glu = {MN_OP_GLU, 1, pair_verdict, NULL, elementwise};
-const ocl_op ocl_op_add = {MN_OP_ADD, 1, pair_verdict, NULL, elementwise};
-const ocl_op ocl_op_mul = {MN_OP_MUL, 1, pair_verdict, NULL, elementwise};
-const ocl_op ocl_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
-const ocl_op ocl_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
-const ocl_op ocl_op_gather_rows = {MN_OP_GATHER_ROWS, 1, pair_verdict, NULL, gather_rows};
+void ocl_copy_view(mng_run *r, const mng_view *v) {
+    ocl_view_args a = {.n = (uint64_t)v->n, .n_dim = (int)v->n_dim, .out = v->out};
+    for (uint32_t d = 0; d < v->n_dim; d++) {
+        a.dim[d] = (uint64_t)v->dim[d];
+        a.stride[d] = (uint64_t)v->stride[d];
+    }
+    const mng_ref refs[] = {v->dense, v->apart};
+    ocl_enqueue(r, &(ocl_launch){.kernel = OCL_KERNEL_copy_view,
+                                 .refs = refs,
+                                 .n_refs = N_REFS(refs),
+                                 .args = &a,
+                                 .args_bytes = sizeof a,
+                                 .grid = ocl_items(v->n, 1, 1)});
+}
+
+const mng_op ocl_op_embed = {MN_OP_EMBED, 1, mng_embed_verdict, embed_needs, embed};
+const mng_op ocl_op_rms_norm = {MN_OP_RMS_NORM, 1, mng_pair_verdict, NULL, rms_norm};
+const mng_op ocl_op_layer_norm = {MN_OP_LAYER_NORM, 1, mng_pair_verdict, NULL, layer_norm};
+const mng_op ocl_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
+const mng_op ocl_op_glu = {MN_OP_GLU, 1, mng_pair_verdict, NULL, elementwise};
+const mng_op ocl_op_add = {MN_OP_ADD, 1, mng_pair_verdict, NULL, elementwise};
+const mng_op ocl_op_mul = {MN_OP_MUL, 1, mng_pair_verdict, NULL, elementwise};
+const mng_op ocl_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
+const mng_op ocl_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
+const mng_op ocl_op_gather_rows = {MN_OP_GATHER_ROWS, 1, mng_pair_verdict, NULL, gather_rows};

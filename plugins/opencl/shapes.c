@@ -15,8 +15,8 @@ enum { N_CANDIDATES = sizeof candidates / sizeof *candidates };
 
 /* ---- between processes ----------------------------------------------------------------------- */
 static void name_entry(const mn_device *d, char name[160], char stamp[160]) {
-    snprintf(name, 160, "shapes|%s", d->uid);
-    snprintf(stamp, 160, "%s|%s|%s", d->name, d->driver, MN_PLUGIN_VERSION);
+    snprintf(name, 160, "shapes|%s", d->base.uid);
+    snprintf(stamp, 160, "%s|%s|%s", d->base.name, d->base.driver, MN_PLUGIN_VERSION);
 }
 
 /* "f16 32x4 q8_0 16x8 ", of the types that were asked about. */
@@ -56,15 +56,15 @@ static void read_list(mn_device *d, const char *text) {
 }
 
 void ocl_shapes_read(mn_device *d) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     const mn_cache *cache = ocl_cache_of_host(d->plugin);
-    const int64_t wanted = ocl_option(h, "shapes", 0);
+    const int64_t wanted = mng_option(h, "shapes", 0);
     char name[160];
     char stamp[160];
     char text[1024];
     void *data;
     uint64_t bytes;
-    const bool chosen_by_user = ocl_option(h, "linear_lanes", 0) != 0;
+    const bool chosen_by_user = mng_option(h, "linear_lanes", 0) != 0;
     d->asks_shapes = wanted > 0 || (!wanted && !d->is_cpu && !d->ptx && !chosen_by_user);
     name_entry(d, name, stamp);
     if (!d->asks_shapes || !cache ||
@@ -73,12 +73,12 @@ void ocl_shapes_read(mn_device *d) {
     snprintf(text, sizeof text, "%.*s", (int)bytes, (const char *)data);
     h->release(h->self, data);
     read_list(d, text);
-    ocl_log(d->plugin, MN_LOG_DEBUG, "%s: groups of products, as measured before: %s", d->name,
-            text);
+    mng_log(d->base.host, MN_LOG_DEBUG, "%s: groups of products, as measured before: %s",
+            d->base.name, text);
 }
 
 static void keep(const mn_device *d) {
-    const mn_host *h = d->plugin->host;
+    const mn_host *h = d->base.host;
     const mn_cache *cache = ocl_cache_of_host(d->plugin);
     char name[160];
     char stamp[160];
@@ -93,17 +93,19 @@ static void keep(const mn_device *d) {
 /* A product of K columns, N outputs and ROWS rows; weights and rows are zeros. */
 typedef struct {
     mn_device *dev;
-    ocl_weight w;
+    mng_weight w;
     cl_mem weight;
     cl_mem x;
     cl_mem y;
 } trial;
 
-static mn_status open_trial(trial *t, mn_device *d, const ocl_type *type, mn_error *err) {
+static mn_status open_trial(trial *t, mn_device *d, const mng_type *type, mn_error *err) {
     mn_tensor tensor = {.n_dim = 2, .dim = {N, K}};
     *t = (trial){.dev = d};
     mn_dtype_by_id(type->dtype, &tensor.dtype);
-    const uint64_t bytes = ocl_weight_shape(d, &tensor, true, &t->w);
+    t->w = (mng_weight){.rows = N, .cols = K, .ld = K, .n_parts = 1, .part_rows = N};
+    ocl_weight_shape(d, &tensor, &t->w);
+    const uint64_t bytes = t->w.part_bytes;
     mn_status st = ocl_take_memory(d, bytes, "a measurement", &t->weight, err);
     if (!st)
         st = ocl_take_memory(d, ROWS * K * sizeof(float), "a measurement", &t->x, err);
@@ -145,7 +147,7 @@ static cl_int set_args(const trial *t, cl_kernel kernel) {
 /* The best of RUNS behind one that warms up, in ns. */
 static cl_int time_kernel(const trial *t, cl_kernel kernel, ocl_shape s, uint64_t *best) {
     const ocl_icd *cl = t->dev->cl;
-    const mn_host *h = t->dev->plugin->host;
+    const mn_host *h = t->dev->base.host;
     const ocl_grid g = ocl_linear_grid(s, N, ROWS / OCL_LINEAR_FEW);
     cl_int code = set_args(t, kernel);
     *best = UINT64_MAX;
@@ -163,7 +165,7 @@ static cl_int time_kernel(const trial *t, cl_kernel kernel, ocl_shape s, uint64_
 }
 
 /* A shape that the device does not take counts as slow. */
-static uint64_t time_shape(const trial *t, const ocl_type *type, ocl_shape s) {
+static uint64_t time_shape(const trial *t, const mng_type *type, ocl_shape s) {
     mn_device *d = t->dev;
     cl_program program;
     cl_int code;
@@ -180,8 +182,8 @@ static uint64_t time_shape(const trial *t, const ocl_type *type, ocl_shape s) {
 }
 
 /* The fastest shape; the default where nothing could be timed. */
-static ocl_shape measure(mn_device *d, const ocl_type *type) {
-    const mn_host *h = d->plugin->host;
+static ocl_shape measure(mn_device *d, const mng_type *type) {
+    const mn_host *h = d->base.host;
     const uint64_t from = h->now_ns(h->self);
     ocl_shape best = ocl_default_shape(d);
     uint64_t least = UINT64_MAX;
@@ -206,12 +208,12 @@ static ocl_shape measure(mn_device *d, const ocl_type *type) {
         }
     }
     close_trial(&t);
-    ocl_log(d->plugin, MN_LOG_DEBUG, "%s: groups of products of %s, measured: %ux%u%s", d->name,
-            type->name, best.lanes, best.outputs, said);
+    mng_log(d->base.host, MN_LOG_DEBUG, "%s: groups of products of %s, measured: %ux%u%s",
+            d->base.name, type->name, best.lanes, best.outputs, said);
     return best;
 }
 
-ocl_shape ocl_shape_of(mn_device *d, const ocl_type *type) {
+ocl_shape ocl_shape_of(mn_device *d, const mng_type *type) {
     if (!d->asks_shapes)
         return ocl_default_shape(d);
     pthread_mutex_lock(&d->shape_lock);

@@ -4,7 +4,7 @@
  * list is sent again only when it has changed. The groups of such a kernel wait for each other, so
  * all must run at once: kernels of two queues never run together (take_turn). */
 #include "ops.h"
-#include <stdarg.h>
+#include "step_text.h"
 
 enum {
     MOST_ROWS = 64,
@@ -14,7 +14,6 @@ enum {
 };
 enum { FIRST_MEM = 4 }; /* argument of the kernel */
 enum { N_LISTS = 2 * MN_BINDING_SETS };
-enum { N_STEP_TYPES = OCL_TYPE_iq4_xs + 1 /* those behind it are no text of their own */ };
 
 _Static_assert(sizeof(ocl_warp_args) <= OCL_STEP_ARGS, "products");
 _Static_assert(sizeof(ocl_linear_args) <= OCL_STEP_ARGS, "products of few rows");
@@ -50,27 +49,24 @@ struct ocl_steps {
     uint32_t n_batches;       /* of each list */
 };
 
-/* ---- sources --------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 /* Products of experts for several rows are faster in kernels of their own, with more groups. */
 static bool has_experts(const mn_program *p) {
-    for (uint32_t i = 0; i < p->n_units; i++)
-        if (mnp_node(p->graph, p->units[i].node)->op == MN_OP_MOE_LINEAR)
+    for (uint32_t i = 0; i < p->base.n_units; i++)
+        if (mnp_node(p->base.graph, p->base.units[i].node)->op == MN_OP_MOE_LINEAR)
             return true;
     return false;
 }
 
-/* A bit for each weight type, elements of a head for each lane, whether there are experts, whether
- * products of types with halves are those on tensor cores. A program has one kind of such products:
- * with both its registers do not suffice. */
-enum { EXPERTS_BIT = 1u << 24, TILES_BIT = 1u << 25, PER_MASK = 255 };
+/* What a program needs of step.cl (step_text.h). */
 static uint32_t variant_of(const mn_program *p) {
-    uint32_t types = has_experts(p) ? EXPERTS_BIT : 0;
+    uint32_t types = has_experts(p) ? OCL_STEP_EXPERTS : 0;
     uint32_t longest = 1;
-    for (uint32_t t = 0; t < p->graph->n_tensors; t++)
-        if (p->w[t] && !p->w[t]->flat && p->w[t]->type->index < N_STEP_TYPES)
-            types |= 1u << p->w[t]->type->index;
-    for (uint32_t i = 0; i < p->n_units; i++) {
-        const mnp_kv *kv = &p->units[i].kv;
+    for (uint32_t t = 0; t < p->base.graph->n_tensors; t++)
+        if (p->base.w[t] && !p->base.w[t]->flat && p->base.w[t]->type->index < OCL_STEP_TYPES)
+            types |= 1u << p->base.w[t]->type->index;
+    for (uint32_t i = 0; i < p->base.n_units; i++) {
+        const mnp_kv *kv = &p->base.units[i].kv;
         const uint32_t both = kv->dim_k > kv->dim_v ? (uint32_t)kv->dim_k : (uint32_t)kv->dim_v;
         longest = both > longest ? both : longest;
     }
@@ -79,31 +75,11 @@ static uint32_t variant_of(const mn_program *p) {
         per = 2;
     else if (longest <= 128)
         per = 4;
-    return types | per << N_STEP_TYPES;
-}
-
-/* Whether products of type i of the types' table are on tensor cores. */
-static bool is_on_tiles(uint32_t variant, uint32_t i) {
-    return variant & TILES_BIT && ocl_has_halves(ocl_type_at(i));
-}
-
-/* Whether the model's types make two programs. */
-static bool has_tiles(const mn_device *d, uint32_t variant) {
-    for (uint32_t i = 0; i < N_STEP_TYPES; i++)
-        if (variant >> i & 1 && is_on_tiles(TILES_BIT, i))
-            return d->mma;
-    return false;
-}
-
-/* Whether products of one row are on tensor cores (row.cl), or as if there were some, on a device
- * that is no NVIDIA GPU: in programs with experts, whose groups have many outputs of a product. */
-static bool has_fragments(const mn_device *d, uint32_t variant, const ocl_type *type) {
-    const bool could = strstr(type->options, "HAS_FRAGMENTS");
-    return could && variant & EXPERTS_BIT && (d->mma || !d->ptx);
+    return types | per << OCL_STEP_TYPES;
 }
 
 /* Elements of a word of 16 bytes. */
-static uint32_t word_elements(const ocl_type *type) {
+static uint32_t word_elements(const mng_type *type) {
     switch (type->dtype) {
     case MN_F16:
         return 8;
@@ -122,7 +98,7 @@ static uint32_t parts_of(const mn_device *d, uint32_t rows) {
 /* How many warps have a block of 8 pairs of products on tensor cores, as a power of 2: with the
  * fewest words for a warp of the group that has most; of equal ones neighbouring words by half of
  * the warps. */
-static uint32_t share_of_blocks(const mn_device *d, const ocl_warp_args *a, const ocl_type *type,
+static uint32_t share_of_blocks(const mn_device *d, const ocl_warp_args *a, const mng_type *type,
                                 uint32_t most) {
     static const uint32_t shares[] = {3, 4, 2, 1, 0};
     const uint32_t words = 16 * (uint32_t)a->w[0].pieces / word_elements(type);
@@ -152,114 +128,43 @@ static uint32_t share_of_pairs(const mn_device *d, const ocl_warp_args *a, uint3
 
 /* Products among the warps of all groups. */
 static void divide(const mn_device *d, uint32_t variant, const ocl_warp_args *a,
-                   const ocl_type *type, ocl_step_op *op) {
+                   const mng_type *type, ocl_step_op *op) {
     const uint32_t parts = parts_of(d, (uint32_t)op->n[0]);
     const uint32_t blocks = (uint32_t)op->n[1];
     const uint32_t most = (blocks + parts - 1) / parts;
     op->least = (int)(blocks / parts);
-    if (has_fragments(d, variant, type))
+    if (ocl_step_has_fragments(d, variant, type))
         op->share = (int)share_of_blocks(d, a, type, most);
     else
         op->share = (int)share_of_pairs(d, a, parts);
 }
 
-/* Buffers of a kernel: every device takes 1,024 bytes of arguments, NVIDIA's more than 4,000. */
-static uint32_t mems_of(const mn_device *d) {
-    return d->ptx ? OCL_STEP_MEMS : OCL_STEP_MEMS_ANY;
-}
-
-/* A text behind what `own` of the source has, which stays there. */
-static void write_text(ocl_source *to, size_t *used, const char *format, ...) MNP_FORMAT(3, 4);
-static void write_text(ocl_source *to, size_t *used, const char *format, ...) {
-    char *text = to->own + *used;
-    const size_t room = sizeof to->own - *used;
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(text, room, format, args);
-    va_end(args);
-    to->texts[to->n_texts++] = text;
-    if (n > 0 && (size_t)n < room)
-        *used += (size_t)n + 1;
-}
-
-/* X(row, type) of each type of the variant that is on tensor cores, or of the others. */
-static void write_list(uint32_t variant, const char *name, bool tiles, ocl_source *to,
-                       size_t *used) {
-    write_text(to, used, "\n#define %s(X)", name);
-    for (uint32_t i = 0; i < N_STEP_TYPES; i++)
-        if ((variant >> i & 1) && is_on_tiles(variant, i) == tiles)
-            write_text(to, used, " X(%u, %s)", i, ocl_type_at(i)->name);
-    to->texts[to->n_texts++] = "\n";
-}
-
-void ocl_step_texts(const mn_device *d, uint32_t variant, ocl_source *to) {
-    const uint32_t per = variant >> N_STEP_TYPES & PER_MASK;
-    size_t used = 0;
-    write_text(to, &used,
-               "#undef LANES\n#define LANES %u\n#define STEP_WARPS %u\n"
-               "#define STEP_PER %u\n#define STEP_AHEAD %u\n",
-               32 * d->step_warps, d->step_warps, per, per > 4 ? 1u : 4u);
-    to->texts[to->n_texts++] = ocl_text_args;
-    to->texts[to->n_texts++] = ocl_text_common;
-    to->texts[to->n_texts++] = ocl_text_rows;
-    to->texts[to->n_texts++] = ocl_text_cache;
-    if (variant & TILES_BIT)
-        to->texts[to->n_texts++] = "\n#define STEP_TILES\n";
-    if (variant & EXPERTS_BIT) {
-        to->texts[to->n_texts++] = "\n#define STEP_EXPERTS\n";
-        to->texts[to->n_texts++] = ocl_text_moe;
-    }
-    for (uint32_t i = 0; i < N_STEP_TYPES; i++) {
-        const ocl_type *type = ocl_type_at(i);
-        if (!(variant >> i & 1))
-            continue;
-        write_text(to, &used,
-                   "\n#undef TYPE\n#define TYPE %s\n#undef HEAD\n#define HEAD %u\n"
-                   "#undef HAS_HALVES\n%s\n#undef HAS_WORDS\n%s\n#undef HAS_FRAGMENTS\n%s\n",
-                   type->name, type->head ? type->head : 4,
-                   is_on_tiles(variant, i) ? "#define HAS_HALVES" : "",
-                   strstr(type->options, "HAS_WORDS") ? "#define HAS_WORDS" : "",
-                   has_fragments(d, variant, type) ? "#define HAS_FRAGMENTS" : "");
-        to->texts[to->n_texts++] = type->text;
-        to->texts[to->n_texts++] = ocl_text_warps;
-        to->texts[to->n_texts++] = ocl_text_mma;
-        to->texts[to->n_texts++] = ocl_text_row;
-    }
-    write_list(variant, "EACH_TYPE", false, to, &used);
-    write_list(variant, "EACH_TILE", true, to, &used);
-    write_text(to, &used, "\n#define STEP_MEMS %u\n#define EACH_8(X)", mems_of(d));
-    for (uint32_t i = 0; i < mems_of(d) / 8; i++)
-        write_text(to, &used, " X(%u)", i);
-    to->texts[to->n_texts++] = "\n";
-    to->texts[to->n_texts++] = ocl_text_step;
-}
-
 /* ---- of a context ---------------------------------------------------------------------------- */
 /* Rows are counted by what a unit stores; -1: nothing is stored. */
 static int32_t row_pos_of(const mn_program *p) {
-    for (uint32_t i = 0; i < p->n_units; i++) {
-        const mn_node *n = mnp_node(p->graph, p->units[i].node);
+    for (uint32_t i = 0; i < p->base.n_units; i++) {
+        const mn_node *n = mnp_node(p->base.graph, p->base.units[i].node);
         if (n->op == MN_OP_KV_STORE)
-            return mnp_in(p->graph, n, MN_KV_STORE_ROW_POS);
+            return mnp_in(p->base.graph, n, MN_KV_STORE_ROW_POS);
     }
     return -1;
 }
 
 mn_status ocl_steps_create(mn_context *c, mn_error *err) {
-    mn_device *d = c->prog->dev;
-    const int32_t row_pos = row_pos_of(c->prog);
-    const uint32_t variant = variant_of(c->prog);
-    const bool has_types = variant & ((1u << N_STEP_TYPES) - 1);
+    mn_device *d = c->base.prog->base.dev;
+    const int32_t row_pos = row_pos_of(c->base.prog);
+    const uint32_t variant = variant_of(c->base.prog);
+    const bool has_types = variant & ((1u << OCL_STEP_TYPES) - 1);
     if (!d->step_groups || row_pos < 0 || !has_types)
         return MN_OK;
-    struct ocl_steps *s = ocl_new(d, sizeof *s);
+    struct ocl_steps *s = mng_new(d, sizeof *s);
     if (!s)
         return mnp_fail_memory(err, sizeof *s, "a context");
     c->steps = s;
     s->variant = variant;
-    s->has_tiles = has_tiles(d, variant);
+    s->has_tiles = ocl_step_has_tiles(d, variant);
     s->row_pos = row_pos;
-    s->most_rows = has_experts(c->prog) ? MOST_ROWS_EXPERTS : MOST_ROWS;
+    s->most_rows = has_experts(c->base.prog) ? MOST_ROWS_EXPERTS : MOST_ROWS;
     return ocl_take_memory(d, sizeof(uint32_t), "scratch", &s->arrived, err);
 }
 
@@ -270,57 +175,57 @@ static void free_batch(const mn_device *d, batch *b) {
         d->cl->ReleaseKernel(b->object);
     if (b->plan)
         d->cl->ReleaseMemObject(b->plan);
-    ocl_delete(d, b);
+    mng_delete(d, b);
 }
 
 void ocl_steps_free(mn_context *c) {
-    const mn_device *d = c->prog->dev;
+    const mn_device *d = c->base.prog->base.dev;
     struct ocl_steps *s = c->steps;
     if (!s)
         return;
     for (uint32_t list = 0; list < N_LISTS; list++) {
         for (uint32_t i = 0; i < s->n_batches; i++)
             free_batch(d, s->batches[list][i]);
-        ocl_delete(d, s->batches[list]);
+        mng_delete(d, s->batches[list]);
     }
     if (s->arrived)
         d->cl->ReleaseMemObject(s->arrived);
-    ocl_delete(d, s);
+    mng_delete(d, s);
     c->steps = NULL;
 }
 
-void ocl_steps_take(ocl_run *r) {
+void ocl_steps_take(mng_run *r) {
     const struct ocl_steps *s = r->c->steps;
-    const int64_t rows = s ? ocl_dim(r, s->row_pos, 0) : 0;
-    r->few = s && rows <= s->most_rows;
-    r->tiles = r->few && s->has_tiles && rows >= OCL_TILE_ROWS;
+    const int64_t rows = s ? mng_dim(r, s->row_pos, 0) : 0;
+    r->step->few = s && rows <= s->most_rows;
+    r->step->tiles = r->step->few && s->has_tiles && rows >= OCL_TILE_ROWS;
 }
 
 /* Room for longer lists of batches, the same of each. */
 static mn_status grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
     const uint32_t n = 2 * s->n_batches + 4;
     for (uint32_t list = 0; list < N_LISTS; list++) {
-        batch **more = ocl_new(d, n * sizeof(batch *));
+        batch **more = mng_new(d, n * sizeof(batch *));
         if (!more)
             return mnp_fail_memory(err, n * sizeof(batch *), "kernels");
         if (s->n_batches)
             memcpy(more, s->batches[list], s->n_batches * sizeof(batch *));
-        ocl_delete(d, s->batches[list]);
+        mng_delete(d, s->batches[list]);
         s->batches[list] = more;
     }
     s->n_batches = n;
     return MN_OK;
 }
 
-static mn_status make_batch(ocl_run *r, batch **out) {
+static mn_status make_batch(mng_run *r, batch **out) {
     mn_device *d = r->dev;
     cl_program program;
     cl_int code;
-    batch *b = ocl_new(d, sizeof *b);
+    batch *b = mng_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(r->err, sizeof *b, "a kernel");
-    const uint32_t variant = r->c->steps->variant | (r->tiles ? TILES_BIT : 0);
-    mn_status st = ocl_build(d, OCL_SOURCE_step, variant, &program, r->err);
+    const uint32_t variant = r->c->steps->variant | (r->step->tiles ? OCL_STEP_TILES : 0);
+    mn_status st = ocl_build(d, OCL_SOURCE_step, variant, NULL, &program, r->err);
     if (!st) {
         b->object = d->cl->CreateKernel(program, "run_step", &code);
         st = ocl_check(code, r->err, "run_step");
@@ -335,15 +240,15 @@ static mn_status make_batch(ocl_run *r, batch **out) {
 }
 
 /* Where the one that is being filled stands among those of the step's bindings. */
-static batch **place_of(const ocl_run *r) {
-    const uint32_t set = r->c->bindings == r->c->sets[0] ? 0 : 1;
-    return &r->c->steps->batches[(r->tiles ? MN_BINDING_SETS : 0) + set][r->batch];
+static batch **place_of(const mng_run *r) {
+    const uint32_t set = r->c->base.bindings == r->c->base.sets[0] ? 0 : 1;
+    return &r->c->steps->batches[(r->step->tiles ? MN_BINDING_SETS : 0) + set][r->step->batch];
 }
 
 /* The one that is being filled; NULL after an error, which r keeps. */
-static batch *batch_of(ocl_run *r) {
+static batch *batch_of(mng_run *r) {
     struct ocl_steps *s = r->c->steps;
-    if (r->batch >= s->n_batches)
+    if (r->step->batch >= s->n_batches)
         r->status = grow(r->dev, s, r->err);
     if (r->status)
         return NULL;
@@ -392,7 +297,7 @@ static int32_t place_mem(const mn_device *d, batch *b, cl_mem mem, int32_t guess
     for (uint32_t i = 0; i < b->n_mems; i++)
         if (b->mems[i] == mem)
             return (int32_t)i;
-    if (b->n_mems == mems_of(d))
+    if (b->n_mems == ocl_step_mems(d))
         return -1;
     b->mems[b->n_mems] = mem;
     return (int32_t)b->n_mems++;
@@ -420,7 +325,7 @@ static bool is_turned_by(const ocl_step_op *products, const ocl_step_op *store) 
 }
 
 /* The launch as operation i of the batch; false: its buffers have no room there. */
-static bool write_op(const ocl_run *r, batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
+static bool write_op(const mng_run *r, batch *b, uint32_t i, const ocl_launch *l, int32_t what) {
     const mn_device *d = r->dev;
     ocl_step_op op = {.what = what, .beside = l->beside};
     memcpy(op.args, l->args, l->args_bytes);
@@ -449,7 +354,7 @@ static bool write_op(const ocl_run *r, batch *b, uint32_t i, const ocl_launch *l
 }
 
 /* An empty batch: buffers that are gone are forgotten. */
-static void begin_batch(const ocl_run *r, batch *b) {
+static void begin_batch(const mng_run *r, batch *b) {
     const uint32_t freed = atomic_load(&r->dev->freed);
     if (b->freed == freed)
         return;
@@ -458,15 +363,15 @@ static void begin_batch(const ocl_run *r, batch *b) {
     b->freed = freed;
 }
 
-bool ocl_step_add(ocl_run *r, const ocl_launch *l) {
+bool ocl_step_add(mng_run *r, const ocl_launch *l) {
     const int32_t what = what_of(r->dev, l->kernel);
     const ocl_grid *g = &l->grid;
     const bool nothing = !g->global[0] || !g->global[1] || !g->global[2];
-    if (!r->few || what < 0 || nothing)
+    if (!r->step->few || what < 0 || nothing)
         return false;
-    if (l->type && l->type->index >= N_STEP_TYPES)
+    if (l->type && l->type->index >= OCL_STEP_TYPES)
         return false;
-    if (what == OCL_STEP_PRODUCTS && r->tiles && ocl_has_halves(l->type))
+    if (what == OCL_STEP_PRODUCTS && r->step->tiles && ocl_has_halves(l->type))
         return false;
     for (;;) {
         batch *b = batch_of(r);
@@ -488,10 +393,10 @@ bool ocl_step_add(ocl_run *r, const ocl_launch *l) {
 
 /* ---- enqueuing ------------------------------------------------------------------------------- */
 void ocl_step_forget(mn_queue *q) {
-    pthread_mutex_lock(&q->dev->lock);
-    if (q->dev->stepper == q)
-        q->dev->stepper = NULL;
-    pthread_mutex_unlock(&q->dev->lock);
+    pthread_mutex_lock(&q->base.dev->base.lock);
+    if (q->base.dev->stepper == q)
+        q->base.dev->stepper = NULL;
+    pthread_mutex_unlock(&q->base.dev->base.lock);
 }
 
 /* Under the lock: what this queue enqueues from now on runs behind the last such kernel of
@@ -519,7 +424,7 @@ static cl_int set_mem(const ocl_icd *cl, batch *b, uint32_t i, cl_mem mem) {
 }
 
 /* An argument that no operation names is the scratch. */
-static cl_int set_args(const ocl_run *r, batch *b) {
+static cl_int set_args(const mng_run *r, batch *b) {
     const ocl_icd *cl = r->dev->cl;
     const cl_int n = (cl_int)b->n_ops;
     const cl_uint came = r->c->steps->came;
@@ -530,8 +435,8 @@ static cl_int set_args(const ocl_run *r, batch *b) {
         code = cl->SetKernelArg(b->object, 0, sizeof b->plan, &b->plan);
     if (!b->has_args && code == CL_SUCCESS)
         code = cl->SetKernelArg(b->object, 1, sizeof r->c->steps->arrived, &r->c->steps->arrived);
-    for (uint32_t i = 0; i < mems_of(r->dev) && code == CL_SUCCESS; i++)
-        code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->scratch);
+    for (uint32_t i = 0; i < ocl_step_mems(r->dev) && code == CL_SUCCESS; i++)
+        code = set_mem(cl, b, i, i < b->n_mems ? b->mems[i] : r->c->base.scratch);
     b->has_args = code == CL_SUCCESS;
     return code;
 }
@@ -544,7 +449,7 @@ static uint32_t meetings(const batch *b) {
     return n;
 }
 
-static cl_int enqueue(const ocl_run *r, batch *b) {
+static cl_int enqueue(const mng_run *r, batch *b) {
     mn_device *d = r->dev;
     const size_t warps = d->step_warps;
     const size_t global[2] = {32 * (size_t)d->step_groups, warps};
@@ -552,26 +457,26 @@ static cl_int enqueue(const ocl_run *r, batch *b) {
     cl_int code = set_args(r, b);
     if (code != CL_SUCCESS)
         return code;
-    pthread_mutex_lock(&d->lock);
-    code = take_turn(d, r->c->queue);
+    pthread_mutex_lock(&d->base.lock);
+    code = take_turn(d, r->c->base.queue);
     if (code == CL_SUCCESS)
-        code = d->cl->EnqueueNDRangeKernel(r->c->queue->cl, b->object, 2, NULL, global, local, 0,
-                                           NULL, NULL);
+        code = d->cl->EnqueueNDRangeKernel(r->c->base.queue->cl, b->object, 2, NULL, global, local,
+                                           0, NULL, NULL);
     if (code == CL_SUCCESS)
-        d->stepper = r->c->queue;
-    pthread_mutex_unlock(&d->lock);
+        d->stepper = r->c->base.queue;
+    pthread_mutex_unlock(&d->base.lock);
     if (code == CL_SUCCESS)
         r->c->steps->came += d->step_groups * meetings(b);
     return code;
 }
 
 /* What of the list the device does not have yet. */
-static mn_status send(const ocl_run *r, batch *b) {
+static mn_status send(const mng_run *r, batch *b) {
     if (!b->changed && b->n_sent >= b->n_ops)
         return MN_OK;
     b->n_sent = 0;
-    const mn_status st =
-        ocl_send(r->c->queue, b->plan, 0, b->ops, b->n_ops * sizeof b->ops[0], r->err);
+    const mn_status st = mng_send(r->c->base.queue, (mng_ref){b->plan, 0}, b->ops,
+                                  b->n_ops * sizeof b->ops[0], r->err);
     if (st)
         return st;
     b->n_sent = b->n_ops;
@@ -580,13 +485,13 @@ static mn_status send(const ocl_run *r, batch *b) {
 }
 
 /* The list is empty afterwards, also that of a step that has failed: the next one begins anew. */
-void ocl_step_flush(ocl_run *r) {
-    if (!r->few || r->batch >= r->c->steps->n_batches)
+void ocl_step_flush(mng_run *r) {
+    if (!r->step->few || r->step->batch >= r->c->steps->n_batches)
         return;
     batch *b = *place_of(r);
     if (!b || !b->n_ops)
         return;
-    r->batch++;
+    r->step->batch++;
     if (!r->dry && !r->status)
         r->status = send(r, b);
     if (!r->dry && !r->status)

@@ -52,7 +52,7 @@ enum { OCL_SOURCES(OCL_SOURCE_) OCL_N_SOURCES };
     X(MLX8_128, mlx8_128, w_planes, " -DBITS=8 -DGROUP=128", 0)
 /* clang-format on */
 
-struct ocl_type {
+struct mng_type {
     uint32_t dtype;
     uint32_t index; /* of its row */
     const char *name;
@@ -63,10 +63,10 @@ struct ocl_type {
 #define OCL_ONE_(DTYPE, name, file, options, head) OCL_TYPE_##name,
 enum { OCL_TYPES(OCL_ONE_) OCL_N_TYPES, OCL_NO_TYPE = OCL_N_TYPES };
 /* The row of a type, that of f32 where it has none; never NULL. */
-const ocl_type *ocl_type_of(uint32_t dtype);
-const ocl_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
+const mng_type *ocl_type_of(uint32_t dtype);
+const mng_type *ocl_type_at(uint32_t index); /* NULL: OCL_NO_TYPE */
 /* Whether halves hold the codes of the type, for products of few rows on tensor cores. */
-bool ocl_has_halves(const ocl_type *type);
+bool ocl_has_halves(const mng_type *type);
 
 /* X(kernel, source, typed). Those of cache_split are those of cache, in the same order. */
 #define OCL_KERNELS(X)                                                                             \
