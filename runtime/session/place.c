@@ -169,7 +169,7 @@ void mn_session_unplace(mn_session *s) {
     mn_free(s->ranges);
     mn_free(s->sampler_rows);
     mn_kv_unplace(&s->kv);
-    mn_masks_free(s);
+    mn_masks_free(&s->guides);
     s->engine = NULL;
     s->ring = NULL;
     s->packed = NULL;

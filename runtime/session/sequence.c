@@ -33,7 +33,7 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
         [MN_RUN_SCORES] = MN_GRAPH_SCORES_DRAFTS,
         [MN_RUN_SAMPLERS] = MN_GRAPH_SAMPLERS_DRAFTS,
     };
-    mn_status st = mn_masks_make(s, err);
+    mn_status st = mn_masks_make(&s->guides, s->engine, s->n_outputs, err);
     if (st || s->engine->programs[run].ready)
         return st;
     if (s->spec.verifies)
@@ -127,7 +127,7 @@ static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params
     mn_guide *guide = NULL;
     const mn_guide_start from = {
         .sample = params, .slot = &q->params, .ids = q->tokens, .n_ids = q->n_tokens};
-    mn_status st = mn_guide_create(s, &from, &guide, err);
+    mn_status st = mn_guide_create((uint32_t)s->graph->hp.n_vocab, &from, &guide, err);
     if (st)
         return st;
     mn_guide_free(q->own_guide);

@@ -113,8 +113,8 @@ static void publish(mn_session *s) {
         .n_accepted = s->stats.n_accepted,
         .n_verifying = s->stats.n_verifying,
         .n_forced = s->stats.n_forced,
-        .forms_ns = s->forms.all_ns,
-        .forms_most_ns = s->forms.most_ns,
+        .forms_ns = s->guides.forms.all_ns,
+        .forms_most_ns = s->guides.forms.most_ns,
     };
     load.n_preempted = s->pace.n_preempted;
     load.usual_step_ns = (uint64_t)s->pace.draw_ns;

@@ -8,11 +8,11 @@
 static mn_status allocate(mn_session *s, mn_error *err) {
     s->seqs = mn_calloc(s->n_seq, sizeof *s->seqs);
     s->turns = mn_calloc(s->n_seq, sizeof *s->turns);
-    s->guided = mn_calloc(s->n_seq, sizeof *s->guided);
     s->ready = mn_alloc(s->n_outputs, sizeof *s->ready);
-    if (!s->seqs || !s->turns || !s->guided || !s->ready)
+    if (!s->seqs || !s->turns || !s->ready)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
-    return mn_serving_init(s, err);
+    mn_status st = mn_guides_init(&s->guides, s->model->rt->pool, s->n_seq, err);
+    return st ? st : mn_serving_init(s, err);
 }
 
 /* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
@@ -96,7 +96,7 @@ void mn_session_free(mn_session *s) {
     mn_kv_free(&s->kv);
     mn_free(s->seqs);
     mn_free(s->turns);
-    mn_free(s->guided);
+    mn_guides_free(&s->guides);
     mn_text_free(&s->lost);
     mn_free(s->passed_over);
     mn_arena_free(&s->names);

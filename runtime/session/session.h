@@ -17,12 +17,12 @@
 #include "opened/opened.h"
 #include "engine/engine.h"
 #include "session/drafts/worth.h"
+#include "session/guides/guides.h"
 #include "session/kv/kv.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct mn_job mn_job;
-typedef struct mn_guide mn_guide; /* guide.c */
 
 /* Drafts of one sequence: speculate.c. */
 typedef struct {
@@ -152,27 +152,6 @@ typedef struct {
     uint64_t n_finished[6];
 } mn_serving;
 
-/* What constraints take of the processor time of the thread that steps: since the last step was
- * complete; of all steps, and the most of one. */
-typedef struct {
-    uint64_t step_ns, all_ns, most_ns;
-    uint32_t first; /* the turn that may be the next one to take long */
-} mn_form_time;
-
-/* A guide that has something to do: what mn_guide_follow is called with, and what it returns. */
-typedef struct {
-    mn_sequence *of;
-    int32_t *drafts;
-    uint32_t n, most, forced;
-} mn_guided;
-
-/* Masks of the next step's outputs, as they were written last. NULL: no program with masks yet. */
-typedef struct {
-    uint32_t *rows; /* [n_outputs][n_words] */
-    bool *is_open;  /* [n_outputs]: on the device all bits of the row are set */
-    uint32_t n_words;
-} mn_masks;
-
 /* Drafts of a session: speculate.c, drafter.c. */
 typedef struct {
     bool wanted, ready;   /* asked for; this engine can verify drafts */
@@ -229,7 +208,6 @@ struct mn_session {
     mn_sequence *seqs; /* [n_seq] */
     /* [n_turns] the slots in use, in the order in which they get rows and pages */
     uint32_t *turns, n_turns;
-    mn_guided *guided; /* [n_seq], of guides.c and who calls it */
     uint64_t n_orders;
     mn_pace pace;
     mn_speculating spec;
@@ -248,8 +226,7 @@ struct mn_session {
     bool sent_valid;
     mn_input_range *ranges;       /* [1 + n_kv * n_seq] */
     mn_sampler_row *sampler_rows; /* [n_outputs]: of the step that is enqueued */
-    mn_masks masks;
-    mn_form_time forms;
+    mn_guides guides;
     uint64_t last_complete_ns;
     mn_session_stats stats;
     atomic_int cancelled;
@@ -289,55 +266,6 @@ bool mn_samplers_need(const mn_slot_params *p);
 /* Bits of the breakers of DRY, one per id, freed by mn_free; *out NULL: DRY is off. Any thread. */
 mn_status mn_breakers_create(const mn_session *s, const mn_sample_params *p,
                              const mn_slot_params *slot, uint32_t **out, mn_error *err);
-
-/* guide.c */
-/* What a guide begins with: the last n_drawn ids are part of the text already. */
-typedef struct {
-    const mn_sample_params *sample;
-    const mn_slot_params *slot;
-    const int32_t *ids; /* [n_ids]: the prompt, then the n_drawn last ones */
-    uint32_t n_ids, n_drawn;
-} mn_guide_start;
-/* *out NULL: there is no constraint. Any thread. MN_BAD_INPUT: the constraint does not allow a
- * drawn id. MN_UNSUPPORTED: no token can come next. */
-mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
-                          mn_error *err);
-void mn_guide_free(mn_guide *g);
-/* An id that does not end the sequence was drawn: it is noted, up to MN_MAX_DRAFT + 1 of one step.
- * Later the guide catches up: it makes the mask of the next one. A failure stays; NULL: none, or g
- * is NULL. MN_UNSUPPORTED: the work of the grammar is used up. Of different guides in any threads
- * at once. */
-void mn_guide_note(mn_guide *g, int32_t id);
-bool mn_guide_has_noted(const mn_guide *g);
-void mn_guide_catch_up(mn_guide *g);
-bool mn_guide_is_slow(const mn_guide *g);  /* ids have taken much work; NULL: g: false */
-uint64_t mn_guide_work(const mn_guide *g); /* that the last ids took, in units of the grammar's */
-const mn_error *mn_guide_failure(const mn_guide *g);
-/* The words of the next id, or of the one behind so many drafts of mn_guide_follow. */
-const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead);
-/* Where the text that follows is forced, the mask has one id: the tokeniser's. So ids do not depend
- * on how many of them a step draws. NULL: g: false; 0. */
-bool mn_guide_is_forced(const mn_guide *g);
-uint32_t mn_guide_n_forced(const mn_guide *g); /* ids that have to come next */
-/* Masks along drafts: of n guesses those that the constraint allows, and from where a text is
- * forced on the ids of that, `most` in all; how many. Their rows are those of outputs that are so
- * far ahead. *forced: bit i: draft i is no guess. */
-uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced);
-/* forced.c: the ids that the tokeniser spells the text with behind the id `last` (-1: none), from
- * its beginning, up to cap; how many. 0: it is spelled with others around it, or not at all. */
-uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *ids, uint32_t cap);
-/* guides.c: those of a step together, in the runtime's threads where there are some. */
-/* Lets sequences catch up with the ids that were noted: all, but for requests whose guides took
- * long last time. These draw nothing until a later call has done it. */
-void mn_guides_catch_up(mn_session *s);
-void mn_guides_next_step(mn_session *s); /* a step is complete: what follows counts for the next */
-/* mn_guide_follow for the first n of s->guided. */
-void mn_guides_follow(mn_session *s, uint32_t n);
-/* Memory for masks, once per engine. */
-mn_status mn_masks_make(mn_session *s, mn_error *err);
-void mn_masks_free(mn_session *s);
-/* Writes what differs from the step before: before a step of a program with masks. */
-mn_status mn_masks_write(mn_session *s, const mn_pending_output *outs, uint32_t n, mn_error *err);
 
 /* speculate.c */
 /* What the caller asks for; makes the session of a draft model. err is never NULL. */

@@ -172,16 +172,19 @@ static void follow_guides(mn_session *s) {
             q->spec.n = 0;
             continue;
         }
-        mn_guided *g = &s->guided[n++];
-        *g = (mn_guided){.of = q, .drafts = q->tokens + q->n_tokens, .n = q->spec.n};
+        mn_guided *g = &s->guides.turns[n++];
+        *g = (mn_guided){.guide = q->guide,
+                         .slot = s->turns[i],
+                         .drafts = q->tokens + q->n_tokens,
+                         .n = q->spec.n};
         if (can_draft(q) && (s->spec.forces || (s->spec.verifies && q->spec.n)))
             g->most = MN_MIN(MN_MAX_DRAFT, q->limit - q->n_drawn - 1);
     }
-    mn_guides_follow(s, n);
+    mn_guides_follow(&s->guides, n);
     for (uint32_t i = 0; i < n; i++) {
-        const mn_guided *g = &s->guided[i];
-        g->of->spec.n = g->n;
-        g->of->spec.forced = g->forced;
+        const mn_guided *g = &s->guides.turns[i];
+        s->seqs[g->slot].spec.n = g->n;
+        s->seqs[g->slot].spec.forced = g->forced;
     }
 }
 

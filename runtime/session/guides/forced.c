@@ -1,7 +1,7 @@
 /* forced.c -- text that a constraint leaves no choice about, as the tokens that the tokeniser makes
  * of it. Several tokens may begin such a text (n, na, name); which of them comes says nothing, and
  * models are used to the tokeniser's. guide.c decides where a text is forced. */
-#include "session/session.h"
+#include "session/guides/guides.h"
 #include <string.h>
 
 /* From token `at` of n on those that spell the text from its beginning, up to cap; how many. */

@@ -9,7 +9,7 @@
  * Where only one text can follow, the mask has one id, the tokeniser's, and a step draws several of
  * them as drafts that cannot fail. What is forced follows from the text alone, so that ids are the
  * same whether a device verifies drafts or draws them one by one. */
-#include "session/session.h"
+#include "session/guides/guides.h"
 #include <math.h>
 #include <string.h>
 
@@ -158,7 +158,7 @@ bool mn_guide_is_forced(const mn_guide *g) {
 }
 
 /* The mask of the next id. */
-static mn_status renew(mn_guide *g, mn_error *err) {
+static mn_status guide_renew(mn_guide *g, mn_error *err) {
     if (g->forced.at == g->forced.n) {
         mn_status st = renew_mask(g, err);
         if (!st)
@@ -172,7 +172,7 @@ static mn_status renew(mn_guide *g, mn_error *err) {
 }
 
 /* One more id of the text. */
-static mn_status take(mn_guide *g, int32_t id, mn_error *err) {
+static mn_status guide_take(mn_guide *g, int32_t id, mn_error *err) {
     forced_ids *f = &g->forced;
     g->n_drawn++;
     g->last = id;
@@ -181,7 +181,7 @@ static mn_status take(mn_guide *g, int32_t id, mn_error *err) {
     else
         f->n = f->at;
     mn_status st = mn_grammar_accept(g->state, id, err);
-    return st ? st : renew(g, err);
+    return st ? st : guide_renew(g, err);
 }
 
 void mn_guide_note(mn_guide *g, int32_t id) {
@@ -203,7 +203,7 @@ static void limit_work(mn_guide *g) {
 void mn_guide_catch_up(mn_guide *g) {
     limit_work(g);
     for (uint32_t i = 0; i < g->n_noted && !g->st; i++)
-        g->st = take(g, g->noted[i], &g->why);
+        g->st = guide_take(g, g->noted[i], &g->why);
     if (g->st == MN_UNSUPPORTED && (!g->budget.step || !g->budget.request))
         atomic_store(&g->of->exhausted, true);
     g->n_noted = 0;
@@ -228,7 +228,8 @@ const uint32_t *mn_guide_mask(const mn_guide *g, uint32_t ahead) {
 /* ---- drafts ---------------------------------------------------------------------------------- */
 /* On a copy of the state, which then is thrown away; the mask of the next id is kept. Drafts share
  * the work of a token with what came before them. */
-static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, uint32_t *forced) {
+static uint32_t follow_drafts(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most,
+                              uint32_t *forced) {
     const size_t bytes = g->n_words * sizeof *g->bits;
     const forced_ids *f = &g->forced;
     uint32_t i = 0;
@@ -239,7 +240,7 @@ static uint32_t follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most, 
             break;
         if (i < n && drafts[i] != id)
             n = i; /* what was guessed behind it belongs to another text */
-        if (!allows(g, id) || take(g, id, NULL))
+        if (!allows(g, id) || guide_take(g, id, NULL))
             break;
         drafts[i] = id;
         *forced |= (uint32_t)is_known << i;
@@ -265,7 +266,7 @@ uint32_t mn_guide_follow(mn_guide *g, int32_t *drafts, uint32_t n, uint32_t most
     g->bits = mn_alloc(g->n_allocated, sizeof *g->bits);
     if (g->bits && !mn_grammar_state_copy(now.state, &g->state, NULL)) {
         memcpy(g->bits, now.bits, g->n_words * sizeof *g->bits);
-        n_allowed = follow(g, drafts, n, most, forced);
+        n_allowed = follow_drafts(g, drafts, n, most, forced);
         mn_grammar_state_free(g->state);
     }
     mn_free(g->bits);
@@ -282,7 +283,7 @@ static void take_stops(mn_guide *g, const mn_slot_params *slot) {
 }
 
 /* Memory for the mask; the grammar writes as many words as its vocabulary has. */
-static bool allocate(mn_guide *g) {
+static bool guide_allocate(mn_guide *g) {
     const uint32_t own = mn_tokenizer_n_vocab(g->of->model->tokenizer);
     const uint32_t words = MN_GRAMMAR_WORDS(own);
     g->n_words = (uint32_t)MN_MASK_WORDS(g->n_vocab);
@@ -303,8 +304,8 @@ static bool take_bans(mn_guide *g, const mn_sample_params *p) {
 
 /* Ids that were drawn in an earlier life are taken as they were then, so that what is forced is,
  * too. */
-static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
-    if (!allocate(g) || !take_bans(g, from->sample))
+static mn_status guide_begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
+    if (!guide_allocate(g) || !take_bans(g, from->sample))
         return mn_fail_memory(err, g->n_words * sizeof *g->bits);
     take_stops(g, from->slot);
     const uint32_t n_prompt = from->n_ids - from->n_drawn;
@@ -316,15 +317,15 @@ static mn_status begin(mn_guide *g, const mn_guide_start *from, mn_error *err) {
         mn_grammar_state_spend(g->state, &g->budget);
     g->last = n_prompt ? from->ids[n_prompt - 1] : -1;
     if (!st)
-        st = renew(g, err);
+        st = guide_renew(g, err);
     for (uint32_t i = n_prompt; i < from->n_ids && !st; i++) {
         mn_grammar_budget_next(&g->budget, 1);
-        st = take(g, from->ids[i], err);
+        st = guide_take(g, from->ids[i], err);
     }
     return st;
 }
 
-mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_guide **out,
+mn_status mn_guide_create(uint32_t n_vocab, const mn_guide_start *from, mn_guide **out,
                           mn_error *err) {
     const mn_sample_params *p = from->sample;
     *out = NULL;
@@ -335,11 +336,11 @@ mn_status mn_guide_create(const mn_session *s, const mn_guide_start *from, mn_gu
         return mn_fail_memory(err, sizeof *g);
     g->why = (mn_error)MN_ERROR_INIT;
     g->of = mn_constraint_hold(p->constraint);
-    g->n_vocab = (uint32_t)s->graph->hp.n_vocab;
+    g->n_vocab = n_vocab;
     g->min_new = p->min_new;
     g->ignore_stop = p->ignore_stop != 0;
     mn_grammar_budget_begin(&g->budget, g->of->model->grammar_vocab);
-    mn_status st = begin(g, from, err);
+    mn_status st = guide_begin(g, from, err);
     if (st)
         mn_guide_free(g);
     else

@@ -177,7 +177,7 @@ static mn_status make_guides(const mn_session *s, mn_job *jobs, const mn_guide_s
                              mn_error *err) {
     mn_status st = MN_OK;
     for (mn_job *job = jobs; job && !st; job = job->next)
-        st = mn_guide_create(s, from, &job->guide, err);
+        st = mn_guide_create((uint32_t)s->graph->hp.n_vocab, from, &job->guide, err);
     return st;
 }
 

@@ -133,7 +133,7 @@ static void tell(const mn_session *s, const mn_pending_step *step) {
 /* The rows that the engine's sampler draws for. Of a sequence that has ended since nothing is
  * drawn. */
 static void set_sampler_rows(mn_session *s, mn_pending_step *step) {
-    const mn_masks *m = &s->masks;
+    const mn_masks *m = &s->guides.masks;
     uint32_t n = 0;
     for (uint32_t i = 0; i < step->n_out; i++) {
         const mn_pending_output o = step->outs[i];
@@ -154,10 +154,20 @@ static void set_sampler_rows(mn_session *s, mn_pending_step *step) {
     step->exec.n_sampler_rows = n;
 }
 
+/* The masks of the step's outputs, by what their sequences may draw. */
+static mn_status write_masks(mn_session *s, const mn_pending_step *step, mn_error *err) {
+    mn_mask_of *of = s->guides.masks.of;
+    for (uint32_t i = 0; i < step->n_out; i++) {
+        const mn_pending_output *o = &step->outs[i];
+        of[i] = (mn_mask_of){o->scored ? NULL : s->seqs[o->seq].guide, o->ahead};
+    }
+    return mn_masks_write(&s->guides, s->engine, step->n_out, err);
+}
+
 /* The part of a step that needs its masks. */
 static mn_status finish(mn_session *s, mn_pending_step *step, mn_error *err) {
     step->unfinished = false;
-    mn_status st = mn_masks_write(s, step->outs, step->n_out, err);
+    mn_status st = write_masks(s, step, err);
     set_sampler_rows(s, step);
     if (!st)
         st = mn_engine_finish(s->engine, &step->exec, &step->event, err);
@@ -414,10 +424,29 @@ static mn_status end_guided(mn_session *s, const mn_taking *t, uint32_t seq, con
     return mn_fail(err, why->status, "sequence %u ends: %s", seq, why->msg);
 }
 
+/* Whether the sequence's next row can come in a later step. Those of mn_seq_create cannot: their
+ * last token says that a constraint failed. */
+static bool may_wait(const mn_sequence *q) {
+    return q->job && q->running && mn_guide_is_slow(q->guide) && q->n_draw_enqueued == q->n_drawn &&
+           q->n_enqueued >= q->n_literal;
+}
+
+/* Guides with ids that were drawn learn of them. */
+static void catch_up_guides(mn_session *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_turns; i++) {
+        const mn_sequence *q = &s->seqs[s->turns[i]];
+        if (mn_guide_has_noted(q->guide))
+            s->guides.turns[n++] =
+                (mn_guided){.guide = q->guide, .slot = s->turns[i], .may_wait = may_wait(q)};
+    }
+    mn_guides_catch_up(&s->guides, n);
+}
+
 /* The constraints of all sequences look at what these drew. t NULL: no step is complete, and only
  * requests have something to catch up with. */
 static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_error *err) {
-    mn_guides_catch_up(s);
+    catch_up_guides(s);
     for (uint32_t i = 0; i < s->n_seq; i++) {
         const mn_sequence *q = &s->seqs[i];
         const mn_error *why = q->used && q->running ? mn_guide_failure(q->guide) : NULL;
@@ -538,7 +567,7 @@ static mn_status finish_next(mn_session *s, mn_status st, mn_error *err) {
 mn_status mn_step_catch_up(mn_session *s, mn_error *err) {
     if (s->clock.completed < s->clock.enqueued)
         return MN_OK;
-    mn_guides_next_step(s);
+    mn_guides_next_step(&s->guides);
     return catch_up(s, NULL, MN_OK, err);
 }
 
@@ -557,7 +586,7 @@ mn_status mn_step_complete(mn_session *s, mn_token *out, uint32_t *n, mn_error *
     if (st)
         return give_up(s, step, st, err);
     account(s, step);
-    mn_guides_next_step(s);
+    mn_guides_next_step(&s->guides);
     st = take_all(s, &(mn_taking){step, at, out, n}, err);
     end_prefilled(s, step);
     return finish_next(s, st, err);
