@@ -1,0 +1,137 @@
+/* plugin.c -- the toy's facts and memory, and the table that plugins/gpu_host gets. */
+#include "toy.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+static mn_status device_count(mng_plugin *p, uint32_t *n, mn_error *err) {
+    (void)p;
+    (void)err;
+    *n = 1;
+    return MN_OK;
+}
+
+static mn_status device_info(mng_plugin *p, uint32_t i, mn_device_info *info, mn_error *err) {
+    (void)p;
+    (void)i;
+    (void)err;
+    info->kind = MN_DEVICE_GPU;
+    info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    info->mem_total = TOY_MEMORY;
+    info->max_alloc = TOY_MEMORY;
+    snprintf(info->name, sizeof info->name, "a thread as a GPU");
+    snprintf(info->driver, sizeof info->driver, "toy 1");
+    snprintf(info->uid, sizeof info->uid, "toy-0");
+    snprintf(info->mem_pool, sizeof info->mem_pool, "toy-0");
+    return MN_OK;
+}
+
+static mn_status device_open(mng_plugin *p, uint32_t i, mn_device *d, mn_error *err) {
+    (void)p;
+    (void)i;
+    (void)d;
+    (void)err;
+    return MN_OK;
+}
+
+static void device_close(mn_device *d) {
+    (void)d;
+}
+
+static mn_status device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
+    (void)err;
+    *total = TOY_MEMORY;
+    *free_bytes = TOY_MEMORY - __atomic_load_n(&d->used, __ATOMIC_RELAXED);
+    return MN_OK;
+}
+
+static mn_status self_test(mn_device *d, mn_error *err) {
+    (void)d;
+    (void)err;
+    return MN_OK;
+}
+
+/* ---- memory: a block says in front of it how large it is ------------------------------------- */
+enum { ALIGN = 256 };
+
+static mn_status memory_alloc(mn_device *d, uint64_t bytes, uint32_t how, const char *what,
+                              void **mem, mn_error *err) {
+    const uint64_t all = (uint64_t)mnp_round((int64_t)bytes + ALIGN, ALIGN);
+    const uint64_t used = __atomic_add_fetch(&d->used, all, __ATOMIC_RELAXED);
+    char *block = used <= TOY_MEMORY ? aligned_alloc(ALIGN, all) : NULL;
+    if (!block) {
+        const mng_vendor_error e = {"toy", "no room", 1, MN_OUT_OF_MEMORY};
+        __atomic_sub_fetch(&d->used, all, __ATOMIC_RELAXED);
+        return mng_fail_room(&e, bytes, TOY_MEMORY - (used - all), TOY_MEMORY, err, what);
+    }
+    memset(block, how == MNG_ZEROED ? 0 : 0xff, all); /* what is read too early is NaN */
+    memcpy(block, &all, sizeof all);
+    *mem = block + ALIGN;
+    return MN_OK;
+}
+
+static void memory_free(mn_device *d, void *mem) {
+    char *block = (char *)mem - ALIGN;
+    uint64_t all;
+    memcpy(&all, block, sizeof all);
+    __atomic_sub_fetch(&d->used, all, __ATOMIC_RELAXED);
+    free(block);
+}
+
+static mn_status pinned_alloc(mn_device *d, uint64_t bytes, void **mem, char **host,
+                              mn_error *err) {
+    *host = mng_new(d, bytes);
+    *mem = *host;
+    return *host ? MN_OK : mnp_fail_memory(err, bytes, "pinned memory");
+}
+
+static void pinned_free(mn_device *d, void *mem, char *host) {
+    (void)mem;
+    mng_delete(d, host);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+static const mng_backend backend = {
+    .id = "gpu_toy",
+    .vendor = "Minerva",
+    .version = "1",
+    .plugin_bytes = sizeof(mng_plugin),
+    .device_bytes = sizeof(mn_device),
+    .queue_bytes = sizeof(mn_queue),
+    .program_bytes = sizeof(mn_program),
+    .context_bytes = sizeof(mn_context),
+    .limits = {{TOY_PAGE_TOKENS, 1, TOY_MAX_HEAD}, TOY_MAX_EXPERTS, 1, TOY_SLACK},
+    .device_count = device_count,
+    .device_info = device_info,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_memory = device_memory,
+    .self_test = self_test,
+    .memory_alloc = memory_alloc,
+    .memory_free = memory_free,
+    .pinned_alloc = pinned_alloc,
+    .pinned_free = pinned_free,
+    .queue_open = toy_queue_open,
+    .queue_close = toy_queue_close,
+    .queue_finish = toy_queue_finish,
+    .copy_in = toy_copy_in,
+    .copy_out = toy_copy_out,
+    .copy = toy_copy_on,
+    .event_record = toy_event_record,
+    .event_poll = toy_event_poll,
+    .event_wait = toy_event_wait,
+    .event_join = toy_event_join,
+    .event_free = toy_event_free,
+    .events_once = true,
+    .weight_shape = toy_weight_shape,
+    .weight_put = toy_weight_put,
+    .ops = toy_ops,
+    .n_ops = TOY_N_OPS,
+    .copy_view = toy_copy_view,
+};
+
+MN_PLUGIN_NOTE("gpu_toy", MN_KIND_BACKEND, "");
+
+const mn_plugin *minerva_plugin_entry(const mn_host *host, mn_error *err) {
+    return mng_plugin_entry(host, &backend, err);
+}

@@ -1,0 +1,181 @@
+/* stream.c -- the stream: a thread that runs the commands of a ring in their order; and events,
+ * places in it. A queue has one thread that pushes; events may be polled and freed by any. */
+#include "toy.h"
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- events ---------------------------------------------------------------------------------- */
+static void event_release(toy_event *e) {
+    if (e && !__atomic_sub_fetch(&e->refs, 1, __ATOMIC_ACQ_REL))
+        free(e);
+}
+
+void toy_event_free(mn_device *d, void *event) {
+    (void)d;
+    event_release(event);
+}
+
+mn_status toy_event_poll(mn_device *d, void *event, bool *passed, mn_error *err) {
+    (void)d;
+    (void)err;
+    *passed = __atomic_load_n(&((toy_event *)event)->passed, __ATOMIC_ACQUIRE);
+    return MN_OK;
+}
+
+static void wait_for(const toy_event *e) {
+    const struct timespec nap = {0, 20000};
+    while (!__atomic_load_n(&e->passed, __ATOMIC_ACQUIRE))
+        nanosleep(&nap, NULL);
+}
+
+mn_status toy_event_wait(mn_device *d, void *event, mn_error *err) {
+    (void)d;
+    (void)err;
+    wait_for(event);
+    return MN_OK;
+}
+
+/* A new event: one of the command's, one of the caller's. */
+mn_status toy_event_record(mn_queue *q, void **event, mn_error *err) {
+    event_release(*event);
+    toy_event *e = calloc(1, sizeof *e);
+    *event = e;
+    if (!e)
+        return mnp_fail_memory(err, sizeof *e, "an event");
+    e->refs = 2;
+    toy_command *c = toy_begin(q);
+    c->what = TOY_RECORD;
+    c->u.event = e;
+    toy_push(q);
+    return MN_OK;
+}
+
+mn_status toy_event_join(mn_queue *q, void *event, mn_error *err) {
+    toy_event *e = event;
+    (void)err;
+    __atomic_add_fetch(&e->refs, 1, __ATOMIC_RELAXED);
+    toy_command *c = toy_begin(q);
+    c->what = TOY_WAIT;
+    c->u.event = e;
+    toy_push(q);
+    return MN_OK;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+static mn_status push_copy(mn_queue *q, char *to, const char *from, uint64_t n) {
+    toy_command *c = toy_begin(q);
+    c->what = TOY_COPY;
+    c->u.copy = (toy_copy){to, from, n};
+    toy_push(q);
+    return MN_OK;
+}
+
+mn_status toy_copy_in(mn_queue *q, mng_ref to, const char *host, uint64_t n, void **event,
+                      mn_error *err) {
+    const mn_status st = push_copy(q, toy_at(to), host, n);
+    return st || !event ? st : toy_event_record(q, event, err);
+}
+
+mn_status toy_copy_out(mn_queue *q, char *host, mng_ref from, uint64_t n, mn_error *err) {
+    (void)err;
+    return push_copy(q, host, toy_at(from), n);
+}
+
+mn_status toy_copy_on(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_error *err) {
+    (void)err;
+    return push_copy(q, toy_at(to), toy_at(from), n);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+static void run_command(const toy_command *c) {
+    switch (c->what) {
+    case TOY_KERNEL:
+        toy_run_kernel(&c->u.kernel);
+        break;
+    case TOY_COPY:
+        memmove(c->u.copy.to, c->u.copy.from, c->u.copy.n);
+        break;
+    case TOY_VIEW:
+        toy_run_view(&c->u.view);
+        break;
+    case TOY_RECORD:
+        __atomic_store_n(&c->u.event->passed, 1, __ATOMIC_RELEASE);
+        event_release(c->u.event);
+        break;
+    case TOY_WAIT:
+        wait_for(c->u.event);
+        event_release(c->u.event);
+        break;
+    }
+}
+
+/* The next command; NULL: the queue ends. */
+static const toy_command *next_command(mn_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    while (q->done == q->pushed && !q->ends)
+        pthread_cond_wait(&q->moved, &q->lock);
+    const bool ends = q->done == q->pushed;
+    const uint64_t at = q->done % TOY_COMMANDS;
+    pthread_mutex_unlock(&q->lock);
+    return ends ? NULL : &q->commands[at];
+}
+
+static void *run_stream(void *queue) {
+    mn_queue *q = queue;
+    for (;;) {
+        const toy_command *c = next_command(q);
+        if (!c)
+            return NULL;
+        run_command(c);
+        pthread_mutex_lock(&q->lock);
+        q->done++;
+        pthread_cond_broadcast(&q->moved);
+        pthread_mutex_unlock(&q->lock);
+    }
+}
+
+toy_command *toy_begin(mn_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    while (q->pushed - q->done == TOY_COMMANDS)
+        pthread_cond_wait(&q->moved, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+    return &q->commands[q->pushed % TOY_COMMANDS];
+}
+
+void toy_push(mn_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->pushed++;
+    pthread_cond_broadcast(&q->moved);
+    pthread_mutex_unlock(&q->lock);
+}
+
+mn_status toy_queue_open(mn_queue *q, mn_error *err) {
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->moved, NULL);
+    q->commands = mng_new(q->base.dev, TOY_COMMANDS * sizeof *q->commands);
+    if (!q->commands)
+        return mnp_fail_memory(err, TOY_COMMANDS * sizeof *q->commands, "a stream");
+    q->runs = pthread_create(&q->thread, NULL, run_stream, q) == 0;
+    return q->runs ? MN_OK : mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "no thread for a stream");
+}
+
+mn_status toy_queue_finish(mn_queue *q, mn_error *err) {
+    (void)err;
+    pthread_mutex_lock(&q->lock);
+    while (q->runs && q->done != q->pushed)
+        pthread_cond_wait(&q->moved, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+    return MN_OK;
+}
+
+void toy_queue_close(mn_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->ends = true;
+    pthread_cond_broadcast(&q->moved);
+    pthread_mutex_unlock(&q->lock);
+    if (q->runs)
+        pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->moved);
+    pthread_mutex_destroy(&q->lock);
+    mng_delete(q->base.dev, q->commands);
+}
