@@ -131,10 +131,16 @@ static int feed(bench *b, uint32_t i, const int32_t *ids, uint32_t n, uint32_t m
     return 0;
 }
 
+/* The prompt of sequence i: each has another one, so that rows of a step go to experts as those of
+ * strangers do. Drafts that are right by what the first run generated want one for all. */
+static const int32_t *ids_of(const bench *b, uint32_t i) {
+    return b->ids + (b->truth ? 0 : i);
+}
+
 static int fill(bench *b, const bench_test *t) {
     int code = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
-        code = feed(b, i, b->ids, t->depth, 1, 0);
+        code = feed(b, i, ids_of(b, i), t->depth, 1, 0);
     return code ? code : finish_all(b, TIME_NOTHING);
 }
 
@@ -167,7 +173,7 @@ static int repeat(bench *b, const bench_test *t, double *rate, double *ttft) {
     b->last = b->begin;
     b->n_got = 0;
     for (uint32_t i = 0; i < t->batch && code == 0; i++)
-        code = feed(b, i, b->ids, n_prompt, n_new, t->depth != 0);
+        code = feed(b, i, ids_of(b, i), n_prompt, n_new, t->depth != 0);
     if (code == 0)
         code = finish_all(b, what_to_time(t));
     if (code == 0)
@@ -263,7 +269,7 @@ static void count_drafts(const app *a, const mn_session_stats *before, bench_res
 /* Allocates the buffers of t; bench_end frees them, also after an error. */
 static int bench_begin(bench *b, app *a, const bench_test *t, size_t n_reps) {
     *b = (bench){.a = a,
-                 .n_ids = 1 + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
+                 .n_ids = t->batch + (t->depth > t->n_prompt ? t->depth : t->n_prompt),
                  .cap = t->batch * 8 + 64,
                  .sample = t->sample,
                  .cap_gaps = ((size_t)t->n_gen + 1) * t->batch * n_reps + 1};
