@@ -45,7 +45,8 @@ const arg_row app_session_rows[APP_SESSION_ROWS] = {
      "context: positions per sequence\n(default, and 0: what the model was trained for, at most "
      "4096)"},
     {"-b --batch-size", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
-     "rows computed per step at most (default: 512)"},
+     "rows computed per step at most (default: 512; 2048 where one GPU "
+     "has the whole model and memory to spare)"},
     {"--precision", "CLASS", ARG_CHOICE, F(precision), 0, 0, "auto|exact|a16|a8",
      "of activations; auto: the device's fastest"},
     {"-ctk --cache-type-k", "TYPE", ARG_CHOICE, F(kv_k), 0, 0, "auto|f32|f16|q8_0",

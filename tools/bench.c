@@ -43,7 +43,8 @@ static const arg_row rows[] = {
     {"-r --repetitions", "N", ARG_INT, F(reps), 1, 10000, NULL,
      "of each test, after one to warm up (default: 5)"},
     {"--rows", "N", ARG_INT, F(rows), 1, MAX_ROWS, NULL,
-     "rows computed per step at most (default: 512)"},
+     "rows computed per step at most (default: 512; 2048 where one GPU "
+     "has the whole model and memory to spare)"},
     {"--accept", "R,...", ARG_TEXT, F(accept), 1, 0, NULL,
      "drafts that are right with probability R, by what the first run generated, and cost\nwhat "
      "those of --draft do, or nothing without it; here --draft-max N means N drafts each\ntime, "

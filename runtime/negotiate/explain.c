@@ -506,6 +506,7 @@ static void placement(json *j, const mn_placement *p, const mn_model_graph *g) {
     put_bool(j, "fallback", p->fallback);
     put_str(j, "class", class_name(p->offers[p->chosen].precision));
     put_num(j, "us_per_token", p->score);
+    put_u64(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
     put_u64(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);
     begin(j, "segments", "[");

@@ -7,6 +7,9 @@
 #define MIB(bytes) ((double)(bytes) / 0x1p20)
 /* of the free memory that a device keeps: the host's is for others, too */
 enum { RESERVE_PART = 16, RESERVE_PART_HOST = 2 };
+/* of mn_segment.prefill_us; what a step of wide rows may take, which is how long a cancellation
+ * waits */
+enum { RATED_ROWS = 512, LONGEST_STEP_US = 250000 };
 
 uint64_t mn_kv_pages_for(const mn_kv_group *group, uint32_t page_tokens, const int64_t *symbol_max,
                          uint32_t ahead, uint64_t positions) {
@@ -168,8 +171,30 @@ static mn_status negotiate_shared(mn_registry *reg, const mn_model_graph *g, mn_
     return MN_OK;
 }
 
-mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *request,
-                          mn_placement *out, mn_error *err) {
+/* Whether a step of wide rows ends soon enough to be cancelled, on the one GPU that runs all. */
+static bool may_widen(const mn_placement *p, const mn_request *r) {
+    if (r->n_batch_wide <= r->n_batch || p->n_segments != 1)
+        return false;
+    const mn_segment *s = &p->segments[0];
+    const mn_offer *o = &p->offers[s->offer];
+    const double wide_us = s->prefill_us / RATED_ROWS * r->n_batch_wide;
+    return o->record->info.kind == MN_DEVICE_GPU && o->free_bytes > s->need &&
+           wide_us < LONGEST_STEP_US;
+}
+
+/* Whether the wide placement is the same one, and leaves most of what the other would leave. */
+static bool is_spared(const mn_placement *wide, const mn_placement *p) {
+    const mn_segment *s = &p->segments[0];
+    const mn_segment *w = &wide->segments[0];
+    const mn_offer *o = &p->offers[s->offer];
+    if (wide->n_segments != 1 || wide->offers[w->offer].record != o->record)
+        return false;
+    return w->need <= s->need + (o->free_bytes - s->need) / 4 &&
+           wide->kv_positions >= p->kv_positions;
+}
+
+static mn_status negotiate_rows(mn_registry *reg, const mn_model_graph *g,
+                                const mn_request *request, mn_placement *out, mn_error *err) {
     mn_request r = *request;
     if (r.kv_bytes)
         return negotiate_bytes(reg, g, &r, out, err);
@@ -177,4 +202,23 @@ mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_re
     if (r.n_seq < 2 || !lacks_memory(out, st))
         return st;
     return negotiate_shared(reg, g, &r, out, st, err);
+}
+
+mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *request,
+                          mn_placement *out, mn_error *err) {
+    const mn_status st = negotiate_rows(reg, g, request, out, err);
+    if (st || !may_widen(out, request))
+        return st;
+    mn_placement wide;
+    mn_request r = *request;
+    r.n_batch = r.n_batch_wide;
+    if (negotiate_rows(reg, g, &r, &wide, NULL))
+        return MN_OK;
+    if (is_spared(&wide, out)) {
+        const mn_placement narrow = *out;
+        *out = wide;
+        wide = narrow;
+    }
+    mn_placement_free(&wide);
+    return MN_OK;
 }

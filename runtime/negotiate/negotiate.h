@@ -33,6 +33,9 @@ typedef struct {
     uint32_t precision;        /* MN_PRECISION_* */
     uint32_t k_dtype, v_dtype; /* MN_DTYPE_NONE = by the class */
     uint32_t n_ctx, n_seq, n_batch, n_outputs;
+    /* rows of a step where a GPU has the whole graph, is fast and has memory to spare; 0 = n_batch.
+     * mn_placement.symbol_max says which it became */
+    uint32_t n_batch_wide;
     uint32_t threads; /* of the host's pool: a CPU's measured rates belong to it */
     uint32_t flags;   /* MN_REQUEST_* */
     /* of the KV cache: 0 = room for all sequences at full length. kv_bytes: for mn_negotiate_kv,
@@ -199,7 +202,8 @@ uint64_t mn_kv_pages_of_one(const mn_kv_group *group, uint32_t page_tokens, int6
 mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                        mn_placement *out, mn_error *err);
 /* The same with a KV cache of kv_bytes; 0 = as large as n_seq and n_ctx want it or, where the
- * memory for that is not there but for one sequence it is, as there is memory for. */
+ * memory for that is not there but for one sequence it is, as there is memory for. Takes
+ * n_batch_wide where that is worth it. */
 mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_request *req,
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);

@@ -4,7 +4,13 @@
 #include "opened/opened.h"
 #include <string.h>
 
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, LOGITS_BATCH = 64, MAX_SEQ = 4096 };
+enum {
+    DEFAULT_CTX = 4096,
+    DEFAULT_BATCH = 512,
+    WIDE_BATCH = 2048,
+    LOGITS_BATCH = 64,
+    MAX_SEQ = 4096
+};
 enum { ENCODER_TEXTS = 64, DECODER_TEXTS = 4 };
 enum { SCORED_ROWS = 15 };
 #define DRAFTING 4u /* sequences of one step that can have all their drafts */
@@ -24,6 +30,8 @@ static void set_sizes(const mn_config *cfg, const mn_hparams *hp, const mn_sessi
     if (!r->n_ctx)
         r->n_ctx = trained ? (uint32_t)MN_MIN(trained, DEFAULT_CTX) : DEFAULT_CTX;
     r->n_batch = size_of(p->n_batch, cfg, "batch");
+    if (!r->n_batch && !logits && !embeds)
+        r->n_batch_wide = WIDE_BATCH;
     if (!r->n_batch)
         r->n_batch = logits ? LOGITS_BATCH : DEFAULT_BATCH;
     if (embeds && hp->bidirectional && !p->n_batch) /* a text is not split */
@@ -125,5 +133,7 @@ mn_status mn_request_make(const mn_model *m, const mn_model_graph *g,
     if (m->rt->ranked)
         r->devices = m->rt->ranked->name;
     set_sizes(cfg, &g->hp, &p, r);
+    if (m->rt->ranks)
+        r->n_batch_wide = 0; /* one size for all ranks */
     return check_sizes(&g->hp, r, err);
 }

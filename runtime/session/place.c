@@ -115,6 +115,9 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
         st = describe(s, err);
     if (st)
         return st;
+    /* sequences have their sizes from the first choice */
+    s->request.n_batch_wide = 0;
+    s->n_batch = s->request.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
     log_memory(s);
     s->ring_size = ring_size(s);
     st = mn_engine_create(&s->placement, s->graph, s->ring_size, &s->engine, fault, err);

@@ -181,11 +181,12 @@ typedef struct {
     double any_ns, row_ns;
     double fit_rows, fit_ns, fit_variance, fit_covariance;
     uint32_t n_fit;
+    double middle_ns; /* of steps in which sequences draw; 0 = not known yet */
     double n_rows;    /* of prompts that a step may have beside sequences that draw */
     uint32_t n_mixed; /* steps with prompts since the last one that only drew */
-    /* Steps with the fewest rows of prompts that took longer than twice the usual time: how many in
-     * a row, and what they took. n_open: steps that go by that time from now on, not by the usual
-     * one, with open_rows of prompts. */
+    /* Steps with the fewest rows of prompts that took longer than three times the usual time:
+     * how many in a row, and what they took. n_open: steps that go by that time from now on, not
+     * by the usual one, with open_rows of prompts. */
     uint32_t n_late, n_open;
     double late_ns, open_rows;
     uint64_t sizes[MN_SIZES / 64]; /* bits by hash: sizes of steps that were enqueued */

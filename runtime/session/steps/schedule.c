@@ -1,13 +1,16 @@
 /* schedule.c -- who is in the next step. First one row for every sequence that draws, then rows of
  * prompts, both in turn: by priority, then by arrival.
  *
- * Beside sequences that draw, a step has only as many rows of prompts as keep it below twice the
- * time of a step that only draws, by measured times. Where many sequences wait for their prompts,
- * it may be longer: else half of all users wait, for what the others gain by a millisecond. Where
- * the fewest rows are too many for that (a device that has slower kernels for such steps), it is
- * twice the time of a step with the fewest rows: else prompts would be computed a row at a time,
- * for nothing. When pages run out, the last in turn is preempted (preempt.c) until the first have
- * theirs: the very first always gets on. */
+ * Beside sequences that draw, a step has only as many rows of prompts as keep it below three
+ * times the time of a step that only draws, by measured times: rows cost less the more of them
+ * are in a step, and where most steps only draw, the slowest hundredth of all gaps between
+ * tokens is within three times the middle one. Where many sequences wait for their prompts, it
+ * may be longer: else half of all users wait, for what the others gain by a millisecond; but not
+ * longer than three times what a step takes once they draw, too, or what the middle one of the
+ * last steps took. Where the fewest rows are too many for that (a device that has slower kernels
+ * for such steps), it is three times the time of a step with the fewest rows: else prompts would
+ * be computed a row at a time, for nothing. When pages run out, the last in turn is preempted
+ * (preempt.c) until the first have theirs: the very first always gets on. */
 #include "session/session.h"
 #include <math.h>
 
@@ -16,10 +19,12 @@ enum { FEW_FORCED = 2 };
 enum { LATE_STEPS = 4, OPEN_ROWS = 32, OPEN_STEPS = 64, FIT_STEPS = 32 };
 /* Of the usual time: what a mixed step is to take where steps of one kind take the same, less where
  * they do not; and what one more row may not make of it. */
-#define SHARE 1.8
-#define LEAST_SHARE 1.5
+#define SHARE 2.6
+#define LEAST_SHARE 2.0
 #define SHARE_OF_NOISE 4
-#define MOST 1.85
+#define MOST 2.7
+/* From here on a step is late whatever its rows are. */
+#define LATE 3.0
 /* By how many times a step may be longer for each sequence that waits behind another one, as a
  * share of those that draw. */
 #define PATIENCE 4.0
@@ -60,6 +65,24 @@ static double rows_of_patience(const mn_pace *p, double n, double patience) {
     return rows + (patience - 1) * (MOST - 1) * usual / p->row_ns;
 }
 
+/* Rows of prompts in a step that is not longer than it may be whoever waits. */
+static double rows_at_most(const mn_pace *p, double n_draws, double n_waiting) {
+    const double most = MOST * MN_MAX(usual_ns(p, n_draws + n_waiting), p->middle_ns);
+    if (p->n_open || p->row_ns <= 0)
+        return UINT16_MAX;
+    return MN_MAX((most - usual_ns(p, n_draws) - p->any_ns) / p->row_ns, LEAST_ROWS);
+}
+
+/* The middle of what steps take in which sequences draw: as many of the last ones took longer as
+ * did not. */
+static void learn_middle(mn_pace *p, double ns) {
+    const double step = 1.04;
+    if (p->middle_ns <= 0)
+        p->middle_ns = ns;
+    else
+        p->middle_ns *= ns > p->middle_ns ? step : 1 / step;
+}
+
 /* What rows cost, by a step that took ns: exponentially weighted least squares. */
 static void learn_row(mn_pace *p, double ns, double n_rows) {
     const double rows = n_rows - p->n_draws;
@@ -93,7 +116,7 @@ static double adjusted(const mn_pace *p, double rows, double ns, double usual) {
 
 /* A step with the fewest rows: whether it took too long whatever its rows are. */
 static void learn_least(mn_pace *p, double ns, double n_draws) {
-    if (ns <= 2 * usual_ns(p, n_draws)) {
+    if (ns <= LATE * usual_ns(p, n_draws)) {
         p->n_late = 0;
         return;
     }
@@ -176,6 +199,8 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
     const double now = (double)ns;
     if (step->is_new)
         return;
+    if (step->n_rows > n_prompt)
+        learn_middle(p, now);
     if (!n_prompt && s->spec.ready)
         mn_step_times_learn(&s->spec.times, step->n_rows, now);
     if (!n_prompt) {
@@ -418,7 +443,10 @@ static uint32_t prompt_room(const mn_session *s, double *patience) {
     if (n_waiting > 1)
         *patience = MN_MAX(PATIENCE * (n_waiting - 1) / n_draws, 1);
     *patience = MN_MIN(*patience, MOST_PATIENCE);
-    return (uint32_t)MN_MIN(room, rows_of_patience(&s->pace, n_draws, *patience));
+    const double rows = MN_MAX(rows_beside(&s->pace, n_draws),
+                               MN_MIN(rows_of_patience(&s->pace, n_draws, *patience),
+                                      rows_at_most(&s->pace, n_draws, n_waiting)));
+    return (uint32_t)MN_MIN(room, rows);
 }
 
 /* Rows that drafts may have in this step, beside one of each sequence and those of prompts. */
