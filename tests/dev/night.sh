@@ -6,23 +6,23 @@
 # With NIGHT_MINUTES no part is begun that would not end within so many minutes: it stays for another night.
 
 SHARD_MINUTES=60
-SHARDS=6 # of `today`, which .ci/run runs, and of --list
+SHARDS=4 # of `today`, which .ci/run runs, and of --list
 
 # name, and minutes of two quiet cores from a fresh clone
 night_parts() {
     cat <<'EOF'
-valgrind 45
-pocl 20
+valgrind 25
+pocl 12
 qemu 10
-oclgrind 25
-tidy 30
-tsan 20
-reproducible 10
-fuzz 25
-mutants-1 25
-mutants-2 25
-mutants-3 25
-mutants-4 25
+oclgrind 12
+tidy 10
+tsan 15
+reproducible 8
+fuzz 15
+mutants-1 22
+mutants-2 22
+mutants-3 22
+mutants-4 22
 EOF
 }
 
