@@ -1,5 +1,5 @@
-/* group_step.cu -- steps of a group. The members' graphs are captured side by side: units up to the
- * next exchange on every member that is here, the exchange (group_exchange.cu), and so on; then
+/* group_step.c -- steps of a group. The members' graphs are captured side by side: units up to the
+ * next exchange on every member that is here, the exchange (group_exchange.c), and so on; then
  * each is launched on its member's queue. Members in other processes do the same: NCCL
  * connects them at their first exchange, so that capturing waits for them, too. A context owns its
  * memory of exchanges, and its members' contexts. */

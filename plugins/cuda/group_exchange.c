@@ -1,4 +1,4 @@
-/* group_exchange.cu -- what the members of a group do with each other between two units: over peer
+/* group_exchange.c -- what the members of a group do with each other between two units: over peer
  * memory kernels of k_group.cu alone; without it NCCL brings rows of the others into `arrivals`,
  * memory of the context, and a kernel of this card adds them or puts them side by side. Sums are
  * added in the order of ranks either way, and give the same bits.

@@ -1,4 +1,4 @@
-/* launch.cu -- a program's units as kernel launches, for one set of symbol values. */
+/* launch.c -- a program's units as kernel launches, for one set of symbol values. */
 #include "ops.h"
 
 static uint32_t op_at(const cu_run *r, uint32_t i) {

@@ -1,4 +1,4 @@
-/* op_cache.cu -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
+/* op_cache.c -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
  * k_attention.cu and k_prompt.cu. Where each sequence has one row the attention of a STORE unit
  * rotates, stores and attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the
  * compiled program). */

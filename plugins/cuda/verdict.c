@@ -1,4 +1,4 @@
-/* verdict.cu -- which nodes run here; pure, no device work. What is true of all operations stands
+/* verdict.c -- which nodes run here; pure, no device work. What is true of all operations stands
  * here, the rest in their rows (ops.h). */
 #include "ops.h"
 extern "C" {
@@ -74,7 +74,7 @@ static bool is_kept(const mn_tensor *t) {
     return t->role == MN_ROLE_WEIGHT || t->role == MN_ROLE_STATE;
 }
 
-/* Views of activations are read in their place or copied (views.cu); of nothing else. */
+/* Views of activations are read in their place or copied (views.c); of nothing else. */
 static bool views_kept(const mn_graph *g, const mn_node *n) {
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
         const int32_t t = mnp_operand(g, n, i);

@@ -1,4 +1,4 @@
-/* group_stops.cu -- the exchanges of a member's program among its units: before which unit each
+/* group_stops.c -- the exchanges of a member's program among its units: before which unit each
  * takes place, which additions the sums take in, and how long the tensors between live. The
  * program owns the stops; the plan outlives it. */
 #include "ops.h"

@@ -1,4 +1,4 @@
-/* plugin.cu -- the entry. */
+/* plugin.c -- the entry. */
 #include "group.h"
 
 /* Groups are offered where the option `groups` asks for them: they have run with all members on one

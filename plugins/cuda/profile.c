@@ -1,4 +1,4 @@
-/* profile.cu -- mn.profile/1: a step launched unit by unit, without a captured graph, with an event
+/* profile.c -- mn.profile/1: a step launched unit by unit, without a captured graph, with an event
  * behind each. What kernels of two units overlap in a real step is not seen here: times of small
  * units add up to more than the step's. Bytes and operations are arithmetic over sizes of operands.
  *

@@ -1,4 +1,4 @@
-/* gemm.cu -- the matrix product of many rows: how a given shape is run. The choice adds up what a
+/* gemm.c -- the matrix product of many rows: how a given shape is run. The choice adds up what a
  * tile's parts take, measured once on an H200; only their ratios matter. */
 #include "gemm.h"
 

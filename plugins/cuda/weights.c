@@ -1,4 +1,4 @@
-/* weights.cu -- weights stream from the mapped file through the queue's pinned ring into device
+/* weights.c -- weights stream from the mapped file through the queue's pinned ring into device
  * memory. Float matrices go there as they are; packed types go to a staging area on the device, a
  * kernel splits them into planes (rows.cuh), and the next rows follow in the order of the stream. A
  * type without kernels of its own, and everything that is no matrix, is unpacked to f32 by dtype/

@@ -1,4 +1,4 @@
-/* facts.cu -- what the driver says about its devices, opening one, and the self-test. Device
+/* facts.c -- what the driver says about its devices, opening one, and the self-test. Device
  * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. By the option `repeat` all cards
  * are listed so many times, so that tests of groups run on one card. */
 #include "backend.h"

@@ -1,4 +1,4 @@
-/* ops.cu -- the table of operations. */
+/* ops.c -- the table of operations. */
 #include "ops.h"
 
 /* clang-format off */

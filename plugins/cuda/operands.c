@@ -1,4 +1,4 @@
-/* operands.cu -- where operands lie in a step, and how large they are. Addresses come from the
+/* operands.c -- where operands lie in a step, and how large they are. Addresses come from the
  * bound set, or from the arena in the context's scratch. */
 #include "ops.h"
 

@@ -1,4 +1,4 @@
-/* kv.cu -- KV pages: rows of heads are padded to 8 elements, so that kernels read 16 bytes at once
+/* kv.c -- KV pages: rows of heads are padded to 8 elements, so that kernels read 16 bytes at once
  * (of q8_0 to 32, a block); the padding stays zero, and masked positions are read, so pages must
  * arrive zeroed. Geometry: common/kv.c. */
 #include "backend.h"

@@ -1,4 +1,4 @@
-/* context.cu -- scratch, bindings, and one captured graph per bucket of symbol values. A context
+/* context.c -- scratch, bindings, and one captured graph per bucket of symbol values. A context
  * belongs to one queue and is used by one thread at a time; its graphs hold the addresses that were
  * bound, so that a new binding drops them. The option `graphs` = 0 launches kernel by kernel. */
 #include "program.h"

@@ -1,4 +1,4 @@
-/* group.cu -- opening a group: cards of one kind, and a way between them. The group owns the
+/* group.c -- opening a group: cards of one kind, and a way between them. The group owns the
  * devices of its members that are here; they are closed with it. */
 #include "group_step.h"
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* group_model.cu -- a model on a group: what the members are asked is what the host asks, with the
+/* group_model.c -- a model on a group: what the members are asked is what the host asks, with the
  * graphs of a plan. Every weight set and program has a plan of its own, which is a pure function of
  * graph, segment and number of members; the weights of one are those of the other by name.
  *

@@ -1,4 +1,4 @@
-/* op_rows.cu -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. Each function
+/* op_rows.c -- operations on rows: EMBED, norms, elementwise, GATHER_ROWS, SAMPLE. Each function
  * gathers the operands of one node for its kernel (k_misc.cu, k_sample.cu); without rows there is
  * no launch. */
 #include "ops.h"

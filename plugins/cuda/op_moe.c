@@ -1,5 +1,5 @@
-/* op_moe.cu -- MOE_ROUTE and MOE_COMBINE: their operands for the kernels of k_moe.cu. The route
- * also sorts the pairs of token and expert, which MOE_LINEAR (op_linear.cu) then finds in the
+/* op_moe.c -- MOE_ROUTE and MOE_COMBINE: their operands for the kernels of k_moe.cu. The route
+ * also sorts the pairs of token and expert, which MOE_LINEAR (op_linear.c) then finds in the
  * scratch. Of one row the norm before it runs all three: itself, the scores and the route. */
 #include "ops.h"
 

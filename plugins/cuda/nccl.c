@@ -1,4 +1,4 @@
-/* nccl.cu -- NCCL, opened when a group needs it: NVIDIA's library of collectives, which chooses how
+/* nccl.c -- NCCL, opened when a group needs it: NVIDIA's library of collectives, which chooses how
  * data travels between cards. Only the few functions and constants of its stable interface that
  * are used here; the library stays open until the process ends. It sends and receives, and does not
  * add: the order of its sums is its own. A communicator belongs to one member of one group; one

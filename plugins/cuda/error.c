@@ -1,4 +1,4 @@
-/* error.cu -- what a CUDA error means for the host. Holds nothing. */
+/* error.c -- what a CUDA error means for the host. Holds nothing. */
 #include "cu.h"
 #include <stdarg.h>
 

@@ -1,4 +1,4 @@
-/* types.cu -- the table of weight types. A type is a file w_*.cu and a line here. */
+/* types.c -- the table of weight types. A type is a file w_*.cu and a line here. */
 #include "types.h"
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* program.cu -- a segment as units (common/units.c), where its tensors lie, and what kernels need
+/* program.c -- a segment as units (common/units.c), where its tensors lie, and what kernels need
  * beside them. A program belongs to its device; it reads the weight set's entries, which outlive
  * it. */
 #include "gemm.h"

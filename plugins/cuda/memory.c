@@ -1,5 +1,5 @@
-/* memory.cu -- buffers, queues, events. A queue is a stream with a ring of pinned segments, through
- * which pageable bytes travel (cu_write, weights.cu): a segment is taken again when the event
+/* memory.c -- buffers, queues, events. A queue is a stream with a ring of pinned segments, through
+ * which pageable bytes travel (cu_write, weights.c): a segment is taken again when the event
  * behind its last copy has passed. Events that are freed wait in the device's list of spares, under
  * its lock; they may be freed by any thread. */
 #include "backend.h"

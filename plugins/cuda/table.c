@@ -1,4 +1,4 @@
-/* table.cu -- the table of the backend: each function is that of a device by itself, or that of a
+/* table.c -- the table of the backend: each function is that of a device by itself, or that of a
  * group of them (group.h), by the device of what it is given. */
 #include "group.h"
 

@@ -1,4 +1,4 @@
-/* op_linear.cu -- LINEAR and MOE_LINEAR: which kernel multiplies so many rows by a weight of this
+/* op_linear.c -- LINEAR and MOE_LINEAR: which kernel multiplies so many rows by a weight of this
  * type. Class exact: dot products in f32 (gemv). Else matrix units (mmv), for one row of a float
  * type gemv again, which reads no more bytes and rounds less. More than CU_MANY rows: gemm.h, which
  * wants weights of 16 bits; packed ones are widened into the scratch, as many rows at a time as it

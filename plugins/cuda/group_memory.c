@@ -1,4 +1,4 @@
-/* group_memory.cu -- buffers, queues and events of a group. Device memory is there once per member,
+/* group_memory.c -- buffers, queues and events of a group. Device memory is there once per member,
  * at the same offsets; what the host writes goes to all that are here, what it reads is the first
  * one's, for results are the same on all. Pinned memory is there once: every card reads it. Events
  * that are freed wait in the group's list of spares, under its lock. */

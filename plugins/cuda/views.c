@@ -1,7 +1,7 @@
-/* views.cu -- operands that are views: dense ones lie inside of what they view, aligned as kernels
+/* views.c -- operands that are views: dense ones lie inside of what they view, aligned as kernels
  * want rows; the others have a dense place in the scratch, filled before each unit that reads them
  * and copied out behind each that writes them. No builder of graphs makes such views: what counts
- * is that they are right. Views of weights and of state are refused (verdict.cu). */
+ * is that they are right. Views of weights and of state are refused (verdict.c). */
 #include "ops.h"
 
 /* The last element that the view reaches, at the maxima; -1 = none. */
