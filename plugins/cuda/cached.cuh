@@ -4,7 +4,7 @@
  * once. */
 #ifndef CU_CACHED_CUH
 #define CU_CACHED_CUH
-#include "kernels.h"
+#include "device.cuh"
 #include <type_traits>
 
 struct q8_codes {

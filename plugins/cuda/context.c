@@ -7,7 +7,7 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     mn_device *d = p->dev;
     const uint64_t n = p->graph->n_symbols * sizeof(int64_t);
     mn_str value;
-    mn_context *c = (mn_context *)cu_new(d, sizeof *c);
+    mn_context *c = cu_new(d, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
     c->prog = p;
@@ -15,11 +15,11 @@ mn_status cu_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_err
     c->direct = MN_HAS(mn_host, d->plugin->host, option) &&
                 d->plugin->host->option(d->plugin->host->self, "graphs", &value) == 1 &&
                 value.len == 1 && value.ptr[0] == '0';
-    c->symbol = (int64_t *)cu_new(d, n);
-    c->keys = (int64_t *)cu_new(d, n * CU_MAX_CAPTURED);
+    c->symbol = cu_new(d, n);
+    c->keys = cu_new(d, n * CU_MAX_CAPTURED);
     bool ok = c->symbol && c->keys;
     for (uint32_t i = 0; i < MN_BINDING_SETS; i++) {
-        c->sets[i] = (mn_binding *)cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
+        c->sets[i] = cu_new(d, p->graph->n_tensors * sizeof *c->bindings);
         ok = ok && c->sets[i];
     }
     mn_status st = ok ? MN_OK : mnp_fail_memory(err, n * CU_MAX_CAPTURED, "a context");
@@ -73,7 +73,7 @@ void cu_context_free(mn_context *c) {
                      (double)q->read_ns / 1e3 / (double)(q->n_reads + !q->n_reads), c->n_graphs,
                      (double)c->capture_ns / 1e6);
     if (MN_HAS(mn_host, d->plugin->host, log))
-        d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
+        d->plugin->host->log(d->plugin->host->self, MN_LOG_DEBUG, (mn_str){line, (uint64_t)n});
     cudaStreamSynchronize(c->queue->stream);
     for (uint32_t i = 0; i < MN_BINDING_SETS; i++)
         drop_graphs(c, i);
@@ -165,7 +165,7 @@ void cu_context_keep(mn_context *c, cudaGraphExec_t exec, bool prepare) {
 }
 
 /* The graph for c->symbol, captured if it is not there. */
-static mn_status find(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_error *err) {
+static mn_status graph_of_step(mn_context *c, bool prepare, cudaGraphExec_t *out, mn_error *err) {
     const mn_host *h = c->prog->dev->plugin->host;
     *out = cu_context_find(c, prepare);
     if (*out)
@@ -204,7 +204,7 @@ mn_status cu_context_prepare(mn_context *c, uint32_t set, const int64_t *values,
         st = cu_events_reserve(c->prog->dev, 16, err);
     if (st || c->direct)
         return st ? st : mnp_check_sizes(c->prog->graph, c->symbol, c->bindings, err);
-    st = find(c, true, &exec, err);
+    st = graph_of_step(c, true, &exec, err);
     if (st)
         return st;
     return cu_check(cudaGraphUpload(exec, c->queue->stream), err, "a captured graph");
@@ -222,7 +222,7 @@ mn_status cu_execute(mn_context *c, uint32_t set, const int64_t *values, mn_even
             st = cu_launch_units(c, c->symbol, c->queue->stream, err);
     } else {
         cudaGraphExec_t exec = NULL;
-        st = find(c, false, &exec, err);
+        st = graph_of_step(c, false, &exec, err);
         const mn_host *h = p->dev->plugin->host;
         uint64_t from = h->now_ns(h->self);
         if (!st)

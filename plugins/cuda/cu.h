@@ -1,15 +1,16 @@
-/* cu.h -- what the parts of the CUDA plugin share. C++ as a better C: no exceptions, no STL, no
- * constructors. */
+/* cu.h -- what the parts of the CUDA plugin share. C; kernels (*.cu), which are C++, read it, too. */
 #ifndef CU_H
 #define CU_H
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 #include "units.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #ifndef CU_BUILT_FOR /* which GPUs this file has code for; the build says it */
 #define CU_BUILT_FOR "one kind of GPU"
@@ -20,10 +21,10 @@ enum {
     CU_MAX_SEG = 4
 };
 
-struct cu_plugin {
+typedef struct {
     const mn_host *host;
     mn_plugin api;
-};
+} cu_plugin;
 
 struct mn_event {
     mn_device *dev;
@@ -62,8 +63,8 @@ struct mn_queue {
 /* A weight on the device: a matrix in the planes of its type (types.h), or `flat`, f32 without
  * padding: norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the
  * other. */
-struct cu_type;
-struct cu_weight {
+typedef struct cu_type cu_type;
+typedef struct {
     const cu_type *type;
     char *data; /* all planes, within those of the set */
     uint64_t bytes;
@@ -71,7 +72,7 @@ struct cu_weight {
     int64_t rows, cols, ld; /* ld: flat: cols */
     int64_t group_rows;     /* rows of one expert; else rows */
     bool wanted, put, flat;
-};
+} cu_weight;
 struct mn_weights {
     mn_device *dev;
     const mn_graph *graph;
@@ -80,7 +81,7 @@ struct mn_weights {
     char *data; /* of all weights that are wanted */
 };
 
-/* ---- error.cu -------------------------------------------------------------------------------- */
+/* ---- error.c -------------------------------------------------------------------------------- */
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what);
 /* The same of an allocation on the current device: without room, how much is free. */
 mn_status cu_check_room(cudaError_t e, uint64_t bytes, mn_error *err, const char *what);
@@ -97,18 +98,18 @@ static inline void cu_delete(const mn_device *d, void *p) {
             return st_;                                                                            \
     } while (0)
 
-/* ---- weights.cu ------------------------------------------------------------------------------ */
+/* ---- weights.c ------------------------------------------------------------------------------ */
 /* Whether operand i of a node is a matrix, which is kept by its type; else a weight is flat. */
 bool cu_is_matrix(const mn_node *n, uint32_t i);
 /* Bytes on the device of a weight of the graph. */
 uint64_t cu_weight_bytes(const mn_tensor *t, bool matrix);
 
-/* ---- kv.cu ----------------------------------------------------------------------------------- */
+/* ---- kv.c ----------------------------------------------------------------------------------- */
 extern const mnp_kv_rules cu_kv_rules;
 /* The class that a program of c runs in. */
 uint32_t cu_precision(const mn_compile *c);
 
-/* ---- memory.cu ------------------------------------------------------------------------------- */
+/* ---- memory.c ------------------------------------------------------------------------------- */
 /* MN_CANCELLED after abort. */
 mn_status cu_check_abort(const mn_queue *q, mn_error *err);
 mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);
@@ -116,5 +117,8 @@ mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *e
 mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 
 extern const mn_backend cu_backend;
-extern const mn_profile cu_profile; /* profile.cu */
+extern const mn_profile cu_profile; /* profile.c */
+#ifdef __cplusplus
+}
+#endif
 #endif

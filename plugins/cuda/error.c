@@ -34,7 +34,7 @@ static mn_status class_of(cudaError_t e) {
     }
 }
 
-static mn_status fail(cudaError_t e, mn_error *err, const char *format, ...) {
+static mn_status fail_with_code(cudaError_t e, mn_error *err, const char *format, ...) {
     char text[256];
     va_list args;
     va_start(args, format);
@@ -53,7 +53,7 @@ static mn_status fail(cudaError_t e, mn_error *err, const char *format, ...) {
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what) {
     if (e == cudaSuccess)
         return MN_OK;
-    return fail(e, err, "%s", what);
+    return fail_with_code(e, err, "%s", what);
 }
 
 /* Other processes may hold memory of the card, too: what is free is what counts. */
@@ -64,7 +64,8 @@ mn_status cu_check_room(cudaError_t e, uint64_t bytes, mn_error *err, const char
         return cu_check(e, err, what);
     cudaGetLastError();
     if (cudaMemGetInfo(&left, &all) != cudaSuccess)
-        return fail(e, err, "%s: %.1f MiB asked for", what, (double)bytes / 1048576);
-    return fail(e, err, "%s: %.1f MiB asked for, %.1f of the GPU's %.1f MiB are free", what,
-                (double)bytes / 1048576, (double)left / 1048576, (double)all / 1048576);
+        return fail_with_code(e, err, "%s: %.1f MiB asked for", what, (double)bytes / 1048576);
+    return fail_with_code(e, err, "%s: %.1f MiB asked for, %.1f of the GPU's %.1f MiB are free",
+                          what, (double)bytes / 1048576, (double)left / 1048576,
+                          (double)all / 1048576);
 }

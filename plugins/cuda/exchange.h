@@ -10,18 +10,21 @@
 #ifndef CU_EXCHANGE_H
 #define CU_EXCHANGE_H
 #include "kernels.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum { CU_MAX_MEMBERS = 16, CU_EXCHANGE_BLOCKS = 64, CU_PATIENCE = 20 /* seconds */ };
 
-struct cu_mailbox {
+typedef struct {
     uint32_t number; /* of the first exchange of the step that runs next */
     uint32_t pad[63];
     uint32_t arrived[CU_MAX_MEMBERS][CU_EXCHANGE_BLOCKS]; /* [sender][block] how far it is */
     /* uint64_t words[2][n][small / 4] follow: a value, and above it the exchange it belongs to */
-};
+} cu_mailbox;
 
 /* What all exchanges of a step have. */
-struct cu_exchange {
+typedef struct {
     cu_mailbox *mail[CU_MAX_MEMBERS]; /* by rank */
     volatile uint32_t *missed;        /* of this member */
     uint32_t rank, n;
@@ -30,44 +33,47 @@ struct cu_exchange {
      * take the place of what it waits for. */
     bool one_card;
     int64_t room; /* words of a sender in a slot */
-};
+} cu_exchange;
 
 /* Every member's y becomes the sum over all members' x, with `add` of this member on top where it
  * is not NULL; y may be x. n <= room goes in one shot, by words in mailboxes; else each member
  * sums a part and hands it to all. */
-struct cu_sum {
+typedef struct {
     cu_exchange e;
     const float *x[CU_MAX_MEMBERS];
     float *y[CU_MAX_MEMBERS];
     const float *add;
     int64_t n;
-};
+} cu_sum;
 void cu_sum_words(cudaStream_t s, const cu_sum *a);
 void cu_sum_parts(cudaStream_t s, const cu_sum *a);
 /* This member's y alone, of rows x that are all in its own memory; of e it reads rank and n. */
 void cu_sum_rows(cudaStream_t s, const cu_sum *a);
 
 /* Columns [first, first + width) of `rows` rows of `pitch`; fewer than 2^31 elements. */
-struct cu_columns {
+typedef struct {
     int64_t rows, width, first, pitch;
-};
+} cu_columns;
 /* Rows x of this member, of its width, become columns of every member's y. */
-struct cu_gather_parts {
+typedef struct {
     cu_exchange e;
     const float *x;
     float *y[CU_MAX_MEMBERS];
     cu_columns c;
-};
+} cu_gather_parts;
 void cu_gather_run(cudaStream_t s, const cu_gather_parts *a);
 
 /* The columns of x become the rows y; of this member alone. */
-struct cu_take {
+typedef struct {
     const float *x;
     float *y;
     cu_columns c;
-};
+} cu_take;
 void cu_take_run(cudaStream_t s, const cu_take *a);
 
 /* Behind the last exchange of a step: n of them are over. */
 void cu_count_exchanges(cudaStream_t s, cu_mailbox *mail, uint32_t n);
+#ifdef __cplusplus
+}
+#endif
 #endif

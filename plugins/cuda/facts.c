@@ -78,7 +78,7 @@ static mn_status card_of(cu_plugin *p, uint32_t device, uint32_t *card, uint32_t
 }
 
 /* 0 where the driver does not say. */
-static int attribute(cudaDeviceAttr a, int i) {
+static int attribute(enum cudaDeviceAttr a, int i) {
     int v = 0;
     if (cudaDeviceGetAttribute(&v, a, i) == cudaSuccess)
         return v;
@@ -93,14 +93,14 @@ static double bandwidth(int i) {
 }
 
 mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_error *err) {
-    cudaDeviceProp p;
+    struct cudaDeviceProp p;
     uint32_t listing;
     uint32_t i;
     const mn_status st = card_of((cu_plugin *)self, device, &i, &listing, err);
     if (st)
         return st;
     CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
-    mn_device_info info = {};
+    mn_device_info info = {0};
     info.size = sizeof info;
     info.kind = MN_DEVICE_GPU;
     info.align = 256;
@@ -127,8 +127,15 @@ mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_er
     return MN_OK;
 }
 
+/* A function of a library, into a pointer to one; whether it is there. */
+static bool find_function(void *lib, const char *name, void *to) {
+    void *found = dlsym(lib, name);
+    memcpy(to, &found, sizeof found);
+    return found != NULL;
+}
+
 /* Free bytes of a card on which this process has no context: NVML knows, if it is installed. */
-static bool cu_free_memory(const cudaDeviceProp *p, uint64_t *left) {
+static bool cu_free_memory(const struct cudaDeviceProp *p, uint64_t *left) {
     typedef struct {
         unsigned long long total, left, used;
     } nvml_memory;
@@ -139,15 +146,19 @@ static bool cu_free_memory(const cudaDeviceProp *p, uint64_t *left) {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!lib)
         return false;
-    const init_fn init = (init_fn)dlsym(lib, "nvmlInit_v2");
-    const init_fn end = (init_fn)dlsym(lib, "nvmlShutdown");
-    const find_fn find = (find_fn)dlsym(lib, "nvmlDeviceGetHandleByPciBusId_v2");
-    const memory_fn memory = (memory_fn)dlsym(lib, "nvmlDeviceGetMemoryInfo");
+    init_fn init;
+    init_fn end;
+    find_fn find;
+    memory_fn memory;
     bool known = false;
+    const bool there = find_function(lib, "nvmlInit_v2", &init) &&
+                       find_function(lib, "nvmlShutdown", &end) &&
+                       find_function(lib, "nvmlDeviceGetHandleByPciBusId_v2", &find) &&
+                       find_function(lib, "nvmlDeviceGetMemoryInfo", &memory);
     snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", p->pciDomainID, p->pciBusID, p->pciDeviceID);
-    if (init && end && find && memory && !init()) {
+    if (there && !init()) {
         void *device = NULL;
-        nvml_memory m = {};
+        nvml_memory m = {0};
         known = !find(bus, &device) && !memory(device, &m);
         *left = m.left;
         end();
@@ -158,7 +169,7 @@ static bool cu_free_memory(const cudaDeviceProp *p, uint64_t *left) {
 
 /* Why a device does not open. */
 static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
-    cudaDeviceProp p = {};
+    struct cudaDeviceProp p = {0};
     cudaGetLastError();
     if (cudaGetDeviceProperties(&p, i) != cudaSuccess)
         return cu_check(e, err, "starting the GPU");
@@ -195,7 +206,7 @@ mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error 
         e = cudaFree(0);
     if (e != cudaSuccess)
         return not_opened((int)i, e, err);
-    mn_device *d = (mn_device *)mnp_new(p->host, sizeof *d);
+    mn_device *d = mnp_new(p->host, sizeof *d);
     if (!d)
         return mnp_fail_memory(err, sizeof *d, "a device");
     d->plugin = p;
@@ -249,9 +260,9 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     for (int i = 0; i < 256; i++)
         host[i] = 2;
     CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
-    CU_TRY(cudaMalloc(&dev, sizeof host), err, "self-test");
+    CU_TRY(cudaMalloc((void **)&dev, sizeof host), err, "self-test");
     cudaMemcpy(dev, host, sizeof host, cudaMemcpyHostToDevice);
-    cu_elementwise sum = {};
+    cu_elementwise sum = {0};
     sum.what = CU_EW_ADD;
     sum.a = dev;
     sum.b = dev;

@@ -17,11 +17,11 @@ uint64_t cu_gemm_scratch(const mn_device *d) {
 
 /* Nanoseconds: 64 k of a tile; its epilogue by CU_EPI_*; handing on the sums of a tile that is
  * split. By cu_gemm_shapes. */
-struct cost {
+typedef struct {
     int iter;
     int epilogue[3];
     int hand_on;
-};
+} cost;
 static const cost costs[CU_GEMM_SHAPES] = {
     {600, {1800, 3000, 2600}, 5500}, {490, {1400, 2300, 2000}, 4500},
     {375, {900, 1600, 1300}, 3500},  {375, {500, 900, 700}, 1400},
@@ -79,14 +79,14 @@ cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
         }
         if (iters > 0 && ns < least) {
             least = ns;
-            best = cu_gemm_plan{i, 0};
+            best = (cu_gemm_plan){i, 0};
         }
         if (shape->deep > 1 || tiles % takers == 0 || !g->scratch)
             continue;
         ns = split_ns(&costs[i], g, tiles, takers, iters);
         if (ns < least) {
             least = ns;
-            best = cu_gemm_plan{i, 100};
+            best = (cu_gemm_plan){i, 100};
         }
     }
     return best;

@@ -1,5 +1,5 @@
 /* gemm.h -- the matrix product of many rows: Y_i = epilogue(X W_i^T + b_i), 16-bit operands, f32
- * sums. Three files: gemm.cu chooses by shape, gemm_sm90.cu runs on Hopper (tensor copies and
+ * sums. Three files: gemm.c chooses by shape, gemm_sm90.cu runs on Hopper (tensor copies and
  * warpgroup products), gemm_mma.cu on every card from compute capability 8.0. What the kernels
  * share is in gemm_tile.cuh.
  *
@@ -23,17 +23,20 @@
 #ifndef CU_GEMM_H
 #define CU_GEMM_H
 #include "kernels.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum { CU_GEMM_MAX_GROUPS = 1024 };
 
-struct cu_gemm_seg {
+typedef struct {
     const void *w;
     const float *bias; /* or NULL */
     void *y;
     int n, ld_y;
     bool part; /* columns n to ld_y are another's */
-};
-struct cu_gemm {
+} cu_gemm_seg;
+typedef struct {
     const void *x;
     int kind; /* of x and w: CU_HALF or CU_BF16 */
     int rows, K, ld;
@@ -49,7 +52,7 @@ struct cu_gemm {
     int64_t w_stride;
     void *scratch; /* 256-byte aligned, or NULL */
     uint64_t scratch_bytes;
-};
+} cu_gemm;
 
 /* Once for each device, the current one. */
 void cu_gemm_init(const mn_device *d);
@@ -61,13 +64,13 @@ void cu_gemm_run(const mn_device *d, cudaStream_t s, const cu_gemm *g);
 /* A way to run it. Shape: an index into cu_gemm_shapes, -1 = gemm_mma.cu. Split: the share of the
  * processors, in per cent, that a last wave of tiles may fill before it is left whole; 0 =
  * whole. */
-struct cu_gemm_plan {
+typedef struct {
     int shape, split;
-};
-struct cu_gemm_shape {
+} cu_gemm_plan;
+typedef struct {
     int rows, cols; /* of a tile */
     int deep;       /* blocks that share its k */
-};
+} cu_gemm_shape;
 enum { CU_GEMM_SHAPES = 5 };
 extern const cu_gemm_shape cu_gemm_shapes[CU_GEMM_SHAPES];
 cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g);
@@ -76,4 +79,7 @@ bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_
 void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g);
 void cu_gemm_sm90_init(void);
 void cu_gemm_mma_init(void);
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -7,6 +7,7 @@
  * 2 * (lane % 4) of the rows lane / 4 and lane / 4 + 8. */
 #ifndef CU_GEMM_TILE_H
 #define CU_GEMM_TILE_H
+#include "device.cuh"
 #include "gemm.h"
 
 struct gemm_segment {

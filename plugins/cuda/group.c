@@ -53,14 +53,14 @@ mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_erro
 
 /* ---- cards of one kind ----------------------------------------------------------------------- */
 /* What a member tells the others of its card, and of what they must agree on. */
-struct card {
+typedef struct {
     char name[96];
     int32_t major, minor;
     uint64_t memory, small;
-};
+} card;
 
 static mn_status card_of(const cu_group *g, uint32_t rank, card *out, mn_error *err) {
-    cudaDeviceProp p;
+    struct cudaDeviceProp p;
     CU_TRY(cudaGetDeviceProperties(&p, g->of[rank]->index), err, "device properties");
     memset(out, 0, sizeof *out);
     snprintf(out->name, sizeof out->name, "%.90s", p.name);
@@ -119,9 +119,9 @@ static bool reach_all(const cu_group *g) {
 
 /* Peer memory where it is there, NCCL where it is not or is asked for. */
 static mn_status connect(cu_group *g, mn_error *err) {
-    const cu_plugin *p = g->plugin;
+    const cu_plugin *p = g->base.plugin;
     const bool only_nccl = option_is(p, "collectives", "nccl");
-    mn_error why = {};
+    mn_error why = {0};
     why.size = sizeof why;
     g->peers = !only_nccl && reach_all(g);
     for (uint32_t r = 1; r < g->n; r++)
@@ -141,21 +141,21 @@ static mn_status connect(cu_group *g, mn_error *err) {
 void cu_group_device_close(mn_device *d) {
     cu_group *g = cu_group_of(d);
     cu_nccl_close(g);
-    for (mn_event *e = g->spare, *next; e; e = next) {
+    for (mn_event *e = g->base.spare, *next; e; e = next) {
         next = e->next;
-        mnp_delete(g->plugin->host, (cu_group_event *)e);
+        mnp_delete(g->base.plugin->host, (cu_group_event *)e);
     }
     while (g->layouts) {
         cu_group_layout *next = g->layouts->next;
-        mnp_delete(g->plugin->host, g->layouts);
+        mnp_delete(g->base.plugin->host, g->layouts);
         g->layouts = next;
     }
     if (g->missed)
         cudaFreeHost(g->missed);
     for (uint32_t r = g->lo; r < g->hi; r++)
         cu_device_close(g->of[r]);
-    pthread_mutex_destroy(&g->lock);
-    mnp_delete(g->plugin->host, g);
+    pthread_mutex_destroy(&g->base.lock);
+    mnp_delete(g->base.plugin->host, g);
 }
 
 /* A group without members, of which [lo, hi) are to be here. */
@@ -164,16 +164,16 @@ static mn_status new_group(cu_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, c
     if (n < 2 || n > CU_MAX_MEMBERS)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%u members; a group has 2 to %d", n,
                         CU_MAX_MEMBERS);
-    cu_group *g = (cu_group *)mnp_new(p->host, sizeof *g);
+    cu_group *g = mnp_new(p->host, sizeof *g);
     if (!g)
         return mnp_fail_memory(err, sizeof *g, "a group");
-    g->plugin = p;
+    g->base.plugin = p;
     g->n = n;
     g->lo = lo;
     g->hi = hi;
-    g->index = CU_GROUP;
+    g->base.index = CU_GROUP;
     g->small = option_number(p, "group_small_kib", 256) << 10;
-    pthread_mutex_init(&g->lock, NULL);
+    pthread_mutex_init(&g->base.lock, NULL);
     *out = g;
     return MN_OK;
 }
@@ -183,7 +183,7 @@ static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *er
     const uint64_t bytes = g->n * sizeof *g->missed;
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = cu_device_open(g->plugin, members[r - g->lo], &g->of[r], err);
+        st = cu_device_open(g->base.plugin, members[r - g->lo], &g->of[r], err);
     if (!st)
         st = cu_check(
             cudaHostAlloc((void **)&g->missed, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
@@ -192,10 +192,10 @@ static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *er
         return st;
     memset(g->missed, 0, bytes);
     const mn_device *first = g->of[g->lo];
-    g->sms = first->sms;
-    g->smem_max = first->smem_max;
-    g->cc = first->cc;
-    g->gbps = first->gbps;
+    g->base.sms = first->sms;
+    g->base.smem_max = first->smem_max;
+    g->base.cc = first->cc;
+    g->base.gbps = first->gbps;
     return MN_OK;
 }
 
@@ -214,9 +214,9 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
     if (!st)
         st = connect(g, err);
     if (st)
-        cu_group_device_close(g);
+        cu_group_device_close(&g->base);
     else
-        *out = g;
+        *out = &g->base;
     return st;
 }
 
@@ -225,13 +225,13 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
 static mn_status send_cards(cu_group *g, cudaStream_t stream, card *on, card *cards,
                             uint64_t timeout_ns, mn_error *err) {
     enum { FLOATS = sizeof(card) / sizeof(float) };
-    cu_parcels parcels[CU_MAX_MEMBERS] = {};
-    cudaStream_t streams[CU_MAX_MEMBERS] = {};
+    cu_parcels parcels[CU_MAX_MEMBERS] = {0};
+    cudaStream_t streams[CU_MAX_MEMBERS] = {0};
     const uint32_t own = g->lo;
     mn_event *sent = NULL;
     streams[own] = stream;
     for (uint32_t r = 0; r < g->n; r++)
-        parcels[own].of[r] = cu_parcel{(const float *)&on[own], (float *)&on[r], FLOATS, FLOATS};
+        parcels[own].of[r] = (cu_parcel){(const float *)&on[own], (float *)&on[r], FLOATS, FLOATS};
     CU_TRY(cudaMemcpyAsync(&on[own], &cards[own], sizeof(card), cudaMemcpyDefault, stream), err,
            "joining");
     mn_status st = cu_nccl_swap(g, parcels, streams, err);
@@ -292,9 +292,9 @@ static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, con
     if (!st)
         st = exchange_cards(g, past < JOIN_NS ? JOIN_NS - past : 0, err);
     if (st)
-        cu_group_device_close(g);
+        cu_group_device_close(&g->base);
     else
-        *out = g;
+        *out = &g->base;
     return st;
 }
 

@@ -6,12 +6,12 @@
  * of the table ask these members one after the other (group*.cu). A step is one captured
  * graph per member, with the exchanges inside. One thread launches all of them before anybody
  * waits, and kernels of exchanges are small enough to run at once beside whatever else runs there,
- * so that members which wait for each other always meet (group_step.cu). Because of that, nothing
+ * so that members which wait for each other always meet (group_step.c). Because of that, nothing
  * of a group is launched kernel by kernel, but for a profile, whose kernels are all loaded.
  *
  * Members exchange through each other's memory (k_group.cu) where every card reads every other;
  * else, with members in other processes, or by the option `collectives` = "nccl", through NCCL,
- * which is opened at run time and only carries bytes (nccl.cu). Either way sums are added in the
+ * which is opened at run time and only carries bytes (nccl.c). Either way sums are added in the
  * order of ranks: the same bits in every run, by either way.
  *
  * A member that fails, or does not answer for CU_PATIENCE seconds over peer memory, loses the
@@ -23,17 +23,19 @@
 #include "program.h"
 #include "shard.h"
 
-/* NCCL's communicators of a group, one per member that is here; nccl.cu. */
-struct cu_nccl;
+/* NCCL's communicators of a group, one per member that is here; nccl.c. */
+typedef struct cu_nccl cu_nccl;
 
 /* What kv_layout was told by the members; its address is the cookie. */
+typedef struct cu_group_layout cu_group_layout;
 struct cu_group_layout {
     cu_group_layout *next;
     mn_kv_layout of[CU_MAX_MEMBERS];
 };
 
 /* Objects of members in other processes are NULL, here and below. */
-struct cu_group : mn_device {
+typedef struct {
+    mn_device base;
     uint32_t n;
     uint32_t lo, hi; /* the members that are here: 0 and n, or one */
     mn_device *of[CU_MAX_MEMBERS];
@@ -46,30 +48,36 @@ struct cu_group : mn_device {
     /* by rank, in memory of the host: 1 + the rank of a member that this one waited for in vain */
     uint32_t *missed;
     cu_group_layout *layouts; /* under lock, as spare */
-};
-struct cu_group_buffer : mn_buffer {
+} cu_group;
+typedef struct {
+    mn_buffer base;
     uint32_t n; /* 1: memory of the host, which all members share */
     mn_buffer *of[CU_MAX_MEMBERS];
-};
-struct cu_group_queue : mn_queue {
+} cu_group_buffer;
+typedef struct {
+    mn_queue base;
     mn_queue *of[CU_MAX_MEMBERS];
-};
-struct cu_group_event : mn_event {
+} cu_group_queue;
+typedef struct {
+    mn_event base;
     mn_event *of[CU_MAX_MEMBERS]; /* NULL: that member has nothing to do */
-};
-struct cu_group_weights : mn_weights {
+} cu_group_event;
+typedef struct {
+    mn_weights base;
     mnp_shard *plan;
     mn_weights *of[CU_MAX_MEMBERS];
-};
-struct cu_group_program : mn_program {
+} cu_group_weights;
+typedef struct {
+    mn_program base;
     mnp_shard *whole; /* the plan of its members */
     mn_program *of[CU_MAX_MEMBERS];
-};
-struct cu_group_context : mn_context {
+} cu_group_program;
+typedef struct {
+    mn_context base;
     mn_context *of[CU_MAX_MEMBERS];
     cu_mailbox *mail[CU_MAX_MEMBERS]; /* on each member; NULL without peer memory */
     float *arrivals[CU_MAX_MEMBERS];  /* on each member: what NCCL brings; NULL without NCCL */
-};
+} cu_group_context;
 
 /* The index of a group among devices. */
 enum { CU_GROUP = -1 };
@@ -93,7 +101,7 @@ static inline mn_buffer *cu_member_buffer(const mn_buffer *b, uint32_t rank) {
     return x->of[x->n == 1 ? 0 : rank];
 }
 
-/* ---- group.cu -------------------------------------------------------------------------------- */
+/* ---- group.c -------------------------------------------------------------------------------- */
 extern const mn_group cu_group_table;
 void cu_group_device_close(mn_device *);
 mn_status cu_group_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
@@ -103,7 +111,7 @@ mn_status cu_group_supports(mn_device *, const mn_graph *, const int64_t *, mn_v
 /* Puts the name of the member, which is here, before the message of a status that is not MN_OK. */
 mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_error *err);
 
-/* ---- group_memory.cu ------------------------------------------------------------------------- */
+/* ---- group_memory.c ------------------------------------------------------------------------- */
 mn_status cu_group_alloc(mn_device *, uint64_t, uint32_t, mn_buffer **, mn_error *);
 mn_status cu_group_wrap(mn_device *, void *, uint64_t, mn_buffer **, mn_error *);
 void cu_group_buffer_free(mn_buffer *);
@@ -123,7 +131,7 @@ mn_status cu_group_abort(mn_queue *);
 mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err);
 mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err);
 
-/* ---- group_model.cu -------------------------------------------------------------------------- */
+/* ---- group_model.c -------------------------------------------------------------------------- */
 mn_status cu_group_estimate(mn_device *, const mn_compile *, mn_estimate *, mn_error *);
 mn_status cu_group_member_estimate(mn_device *, uint32_t rank, const mn_compile *, mn_estimate *,
                                    mn_error *);
@@ -138,7 +146,7 @@ void cu_group_weights_free(mn_weights *);
 mn_status cu_group_compile(mn_device *, const mn_compile *, mn_program **, mn_error *);
 void cu_group_program_free(mn_program *);
 
-/* ---- group_step.cu --------------------------------------------------------------------------- */
+/* ---- group_step.c --------------------------------------------------------------------------- */
 mn_status cu_group_context_create(mn_program *, mn_queue *, mn_context **, mn_error *);
 mn_status cu_group_context_bind(mn_context *, uint32_t, const mn_binding *, uint32_t, uint32_t,
                                 mn_error *);
@@ -146,7 +154,7 @@ mn_status cu_group_context_prepare(mn_context *, uint32_t, const int64_t *, mn_e
 mn_status cu_group_execute(mn_context *, uint32_t, const int64_t *, mn_event **, mn_error *);
 void cu_group_context_free(mn_context *);
 
-/* ---- nccl.cu --------------------------------------------------------------------------------- */
+/* ---- nccl.c --------------------------------------------------------------------------------- */
 /* The library (option `nccl`: its path) and a communicator per member. MN_UNSUPPORTED: it is not
  * there, or does not start; the message states why. */
 mn_status cu_nccl_open(cu_group *g, mn_error *err);
@@ -157,15 +165,15 @@ void cu_nccl_close(cu_group *g);
 /* id: [MN_GROUP_ID_BYTES] */
 mn_status cu_nccl_make_id(const cu_plugin *p, uint8_t *id, mn_error *err);
 /* What a member sends to another one and has from it: elements of f32. */
-struct cu_parcel {
+typedef struct {
     const float *from;
     float *to;
     int64_t n_from, n_to;
-};
+} cu_parcel;
 /* of: by the rank of the other; with itself a member exchanges nothing. */
-struct cu_parcels {
+typedef struct {
     cu_parcel of[CU_MAX_MEMBERS];
-};
+} cu_parcels;
 /* All members exchange at once; parcels, streams: by rank, of those that are here. The streams may
  * be under capture. What rank a sends to b is what b has from a. */
 mn_status cu_nccl_swap(cu_group *g, const cu_parcels *parcels, const cudaStream_t *streams,

@@ -33,7 +33,7 @@ uint64_t cu_exchange_bytes(const cu_group *g) {
 }
 
 static mn_status make_mailbox(cu_group_context *c, uint32_t rank, mn_error *err) {
-    const uint64_t bytes = mailbox_bytes(cu_group_of(c->prog->dev));
+    const uint64_t bytes = mailbox_bytes(cu_group_of(c->base.prog->dev));
     mn_status st = cu_check_room(cudaMalloc((void **)&c->mail[rank], bytes), bytes, err,
                                  "mailboxes of a group");
     if (!st)
@@ -44,7 +44,7 @@ static mn_status make_mailbox(cu_group_context *c, uint32_t rank, mn_error *err)
 }
 
 mn_status cu_exchange_room(cu_group_context *c, uint32_t rank, mn_error *err) {
-    const cu_group *g = cu_group_of(c->prog->dev);
+    const cu_group *g = cu_group_of(c->base.prog->dev);
     const uint64_t bytes = arrival_bytes(g);
     mn_status st = cu_choose_member(g, rank, err);
     if (!st && g->peers)
@@ -69,7 +69,7 @@ static float *data_of(const cu_joint_step *s, uint32_t rank, uint32_t tensor) {
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 static cu_exchange exchange_of(const cu_joint_step *s, uint32_t rank) {
-    cu_exchange e = {};
+    cu_exchange e = {0};
     for (uint32_t r = 0; r < s->g->n; r++)
         e.mail[r] = s->c->mail[r];
     e.missed = &s->g->missed[rank];
@@ -97,7 +97,7 @@ static float *sum_to(const cu_joint_step *s, uint32_t k, uint32_t rank, const mn
 
 static mn_status sum_by_peers(cu_joint_step *s, uint32_t k, const mnp_exchange *e, int64_t n,
                               bool small, mn_error *err) {
-    cu_sum a = {};
+    cu_sum a = {0};
     a.n = n;
     for (uint32_t r = 0; r < s->g->n; r++) {
         a.x[r] = data_of(s, r, e->from);
@@ -140,18 +140,18 @@ static mnp_share part_of(const cu_group *g, int64_t n, uint32_t rank) {
 }
 
 /* A slab of a sum on each member: x from `first` on, n elements. */
-struct slab {
+typedef struct {
     uint32_t k;
     const mnp_exchange *e;
     int64_t first, n;
-};
+} slab;
 
 /* Adds [part.lo, part.hi) of the slab: rows of the others lie `pitch` apart in `arrivals`. */
 static mn_status add_rows(const cu_joint_step *s, const slab *b, uint32_t rank, mnp_share part,
                           int64_t pitch, mn_error *err) {
     const cu_run *run = &s->run[rank];
     const int64_t at = b->first + part.lo;
-    cu_sum a = {};
+    cu_sum a = {0};
     for (uint32_t r = 0; r < s->g->n; r++)
         a.x[r] = s->c->arrivals[rank] + r * pitch;
     a.x[rank] = data_of(s, rank, b->e->from) + at;
@@ -167,7 +167,7 @@ static mn_status add_rows(const cu_joint_step *s, const slab *b, uint32_t rank, 
 }
 
 static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err) {
-    cu_parcels parcels[CU_MAX_MEMBERS] = {};
+    cu_parcels parcels[CU_MAX_MEMBERS] = {0};
     const cu_group *g = s->g;
     for (uint32_t r = g->lo; r < g->hi; r++) {
         const float *x = data_of(s, r, b->e->from) + b->first;
@@ -181,7 +181,7 @@ static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err)
     }
     mn_status st = swap(s, parcels, err);
     for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = add_rows(s, b, r, mnp_share{0, b->n}, b->n, err);
+        st = add_rows(s, b, r, (mnp_share){0, b->n}, b->n, err);
     return st;
 }
 
@@ -210,8 +210,8 @@ static void name_parts(const cu_joint_step *s, const slab *b, uint32_t rank, cu_
 }
 
 static mn_status sum_in_parts(const cu_joint_step *s, const slab *b, mn_error *err) {
-    cu_parcels parts[CU_MAX_MEMBERS] = {};
-    cu_parcels sums[CU_MAX_MEMBERS] = {};
+    cu_parcels parts[CU_MAX_MEMBERS] = {0};
+    cu_parcels sums[CU_MAX_MEMBERS] = {0};
     const cu_group *g = s->g;
     for (uint32_t r = g->lo; r < g->hi; r++)
         name_parts(s, b, r, &parts[r], &sums[r]);
@@ -267,7 +267,7 @@ static cu_columns columns_of(const cu_joint_step *s, uint32_t rank, const mnp_ex
 }
 
 static mn_status gather_by_peers(cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
-    cu_gather_parts a = {};
+    cu_gather_parts a = {0};
     for (uint32_t r = 0; r < s->g->n; r++)
         a.y[r] = data_of(s, r, e->to);
     for (uint32_t r = 0; r < s->g->n; r++) {
@@ -283,12 +283,13 @@ static mn_status gather_by_peers(cu_joint_step *s, const mnp_exchange *e, mn_err
     return MN_OK;
 }
 
-/* Rows [from, from + c.rows) of a piece, which lie dense, become columns of `to`. */
+/* Rows [from, from + c->rows) of a piece, which lie dense, become columns of `to`. */
 static mn_status put_columns(cudaStream_t stream, float *to, const float *piece,
-                             const cu_columns &c, mn_error *err) {
-    const size_t width = (size_t)c.width * sizeof(float);
-    return cu_check(cudaMemcpy2DAsync(to + c.first, (size_t)c.pitch * sizeof(float), piece, width,
-                                      width, (size_t)c.rows, cudaMemcpyDeviceToDevice, stream),
+                             const cu_columns *c, mn_error *err) {
+    const size_t width = (size_t)c->width * sizeof(float);
+    const size_t pitch = (size_t)c->pitch * sizeof(float);
+    return cu_check(cudaMemcpy2DAsync(to + c->first, pitch, piece, width, width, (size_t)c->rows,
+                                      cudaMemcpyDeviceToDevice, stream),
                     err, "gathering");
 }
 
@@ -323,14 +324,14 @@ static mn_status put_pieces(const cu_joint_step *s, const mnp_exchange *e, uint3
         float *y = data_of(s, rank, e->to) + row * c.pitch;
         c.rows = n;
         if (piece != y + c.first)
-            st = put_columns(run->s, y, piece, c, err);
+            st = put_columns(run->s, y, piece, &c, err);
     }
     return st;
 }
 
 static mn_status gather_rows(const cu_joint_step *s, const mnp_exchange *e, int64_t row, int64_t n,
                              mn_error *err) {
-    cu_parcels pieces[CU_MAX_MEMBERS] = {};
+    cu_parcels pieces[CU_MAX_MEMBERS] = {0};
     for (uint32_t r = s->g->lo; r < s->g->hi; r++)
         name_pieces(s, e, r, row, n, &pieces[r]);
     mn_status st = swap(s, pieces, err);
@@ -358,9 +359,9 @@ static mn_status gather(cu_joint_step *s, const mnp_exchange *e, mn_error *err) 
     return s->g->peers ? gather_by_peers(s, e, err) : gather_by_nccl(s, e, err);
 }
 
-static mn_status take(const cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
+static mn_status take_columns(const cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
     for (uint32_t r = s->g->lo; r < s->g->hi; r++) {
-        cu_take a = {};
+        cu_take a = {0};
         const mn_status st = cu_choose_member(s->g, r, err);
         if (st)
             return st;
@@ -388,7 +389,7 @@ mn_status cu_launch_exchange(cu_joint_step *s, uint32_t k, const mnp_exchange *e
     else if (e->kind == MNP_GATHER)
         st = gather(s, e, err);
     else
-        st = take(s, e, err);
+        st = take_columns(s, e, err);
     if (st)
         return st;
     return cu_check(cudaPeekAtLastError(), err, "an exchange of the group");

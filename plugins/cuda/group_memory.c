@@ -7,33 +7,33 @@
 /* ---- buffers --------------------------------------------------------------------------------- */
 void cu_group_buffer_free(mn_buffer *buffer) {
     cu_group_buffer *b = (cu_group_buffer *)buffer;
-    const cu_group *g = cu_group_of(b->dev);
+    const cu_group *g = cu_group_of(b->base.dev);
     if (b->n == 1)
         cu_buffer_free(b->of[0]);
     for (uint32_t r = g->lo; r < g->hi && b->n > 1; r++)
         cu_buffer_free(b->of[r]);
-    cu_delete(b->dev, b);
+    cu_delete(b->base.dev, b);
 }
 
 mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
                          mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    cu_group_buffer *b = (cu_group_buffer *)cu_new(d, sizeof *b);
+    cu_group_buffer *b = cu_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
-    b->dev = d;
-    b->bytes = bytes;
-    b->kind = kind & MN_MEM_KIND;
-    b->n = b->kind == MN_MEM_HOST_PINNED ? 1 : g->n;
+    b->base.dev = d;
+    b->base.bytes = bytes;
+    b->base.kind = kind & MN_MEM_KIND;
+    b->n = b->base.kind == MN_MEM_HOST_PINNED ? 1 : g->n;
     if (b->n == 1)
         st = cu_group_blame(g, g->lo, cu_alloc(g->of[g->lo], bytes, kind, &b->of[0], err), err);
     for (uint32_t r = g->lo; r < g->hi && b->n > 1 && !st; r++)
         st = cu_group_blame(g, r, cu_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
     if (st)
-        cu_group_buffer_free(b);
+        cu_group_buffer_free(&b->base);
     else
-        *out = b;
+        *out = &b->base;
     return st;
 }
 
@@ -48,31 +48,31 @@ mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {
 /* ---- queues ---------------------------------------------------------------------------------- */
 void cu_group_queue_free(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     for (uint32_t r = g->lo; r < g->hi; r++)
         cu_queue_free(q->of[r]);
-    cu_delete(q->dev, q);
+    cu_delete(q->base.dev, q);
 }
 
 mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    cu_group_queue *q = (cu_group_queue *)cu_new(d, sizeof *q);
+    cu_group_queue *q = cu_new(d, sizeof *q);
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");
-    q->dev = d;
+    q->base.dev = d;
     for (uint32_t r = g->lo; r < g->hi && !st; r++)
         st = cu_group_blame(g, r, cu_queue_create(g->of[r], &q->of[r], err), err);
     if (st)
-        cu_group_queue_free(q);
+        cu_group_queue_free(&q->base);
     else
-        *out = q;
+        *out = &q->base;
     return st;
 }
 
 mn_status cu_group_abort(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     for (uint32_t r = g->lo; r < g->hi; r++)
         cu_abort(q->of[r]);
     return MN_OK;
@@ -81,7 +81,7 @@ mn_status cu_group_abort(mn_queue *queue) {
 mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *from, uint64_t n,
                          mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < g->hi && !st; r++)
         st = cu_group_blame(g, r, cu_write(q->of[r], cu_member_buffer(b, r), off, from, n, err),
@@ -92,7 +92,7 @@ mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void
 mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const mn_buffer *from,
                         uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     const bool once = ((cu_group_buffer *)to)->n == 1; /* memory of the host is written once */
     const uint32_t hi = once ? g->lo + 1 : g->hi;
     mn_status st = MN_OK;
@@ -109,7 +109,7 @@ mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const m
 mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_buffer *to,
                         uint64_t to_off, uint64_t n, mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    cu_group *g = cu_group_of(q->dev);
+    cu_group *g = cu_group_of(q->base.dev);
     cu_group_event *e = NULL;
     mn_status st = event ? cu_group_event_empty(g, &e, err) : MN_OK;
     if (st)
@@ -118,30 +118,30 @@ mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_bu
     st = cu_read(q->of[r], cu_member_buffer(b, r), off, cu_member_buffer(to, r), to_off, n,
                  event ? &e->of[r] : NULL, err);
     if (st && e)
-        cu_group_event_free(e);
+        cu_group_event_free(&e->base);
     else if (e)
-        *event = e;
+        *event = &e->base;
     return cu_group_blame(g, r, st, err);
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
 mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err) {
-    pthread_mutex_lock(&g->lock);
-    cu_group_event *e = (cu_group_event *)g->spare;
+    pthread_mutex_lock(&g->base.lock);
+    cu_group_event *e = (cu_group_event *)g->base.spare;
     if (e)
-        g->spare = e->next;
-    pthread_mutex_unlock(&g->lock);
+        g->base.spare = e->base.next;
+    pthread_mutex_unlock(&g->base.lock);
     if (!e)
-        e = (cu_group_event *)cu_new(g, sizeof *e);
+        e = cu_new(&g->base, sizeof *e);
     if (!e)
         return mnp_fail_memory(err, sizeof *e, "an event");
-    e->dev = g;
+    e->base.dev = &g->base;
     *out = e;
     return MN_OK;
 }
 
 mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
-    cu_group *g = cu_group_of(q->dev);
+    cu_group *g = cu_group_of(q->base.dev);
     cu_group_event *e = NULL;
     mn_status st = cu_group_event_empty(g, &e, err);
     if (st)
@@ -153,23 +153,23 @@ mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
         st = cu_group_blame(g, r, st, err);
     }
     if (st)
-        cu_group_event_free(e);
+        cu_group_event_free(&e->base);
     else
-        *out = e;
+        *out = &e->base;
     return st;
 }
 
 void cu_group_event_free(mn_event *event) {
     cu_group_event *e = (cu_group_event *)event;
-    cu_group *g = cu_group_of(e->dev);
+    cu_group *g = cu_group_of(e->base.dev);
     for (uint32_t r = g->lo; r < g->hi; r++) {
         cu_event_free(e->of[r]);
         e->of[r] = NULL;
     }
-    pthread_mutex_lock(&g->lock);
-    e->next = g->spare;
-    g->spare = e;
-    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_lock(&g->base.lock);
+    e->base.next = g->base.spare;
+    g->base.spare = &e->base;
+    pthread_mutex_unlock(&g->base.lock);
 }
 
 /* One round: waits a while for the first member that is not done, and asks the others how they
@@ -189,8 +189,8 @@ static mn_status wait_round(const cu_group *g, const cu_group_event *e, uint64_t
 
 mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *err) {
     const cu_group_event *e = (const cu_group_event *)event;
-    const cu_group *g = cu_group_of(e->dev);
-    const mn_host *h = g->plugin->host;
+    const cu_group *g = cu_group_of(e->base.dev);
+    const mn_host *h = g->base.plugin->host;
     const uint64_t from = h->now_ns(h->self);
     for (uint64_t past = 0;;) {
         const uint64_t left = timeout_ns - past;
@@ -206,7 +206,7 @@ mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *er
 
 mn_status cu_group_queue_wait(mn_queue *queue, mn_event *event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     const cu_group_event *e = (const cu_group_event *)event;
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < g->hi && !st && e; r++)

@@ -8,16 +8,16 @@
 
 /* ---- questions ------------------------------------------------------------------------------- */
 /* What the members are asked, one by one. */
-struct question {
+typedef struct {
     mnp_shard *plan;
     mn_compile host;
-};
+} question;
 
 static mn_status ask(const cu_group *g, const mn_compile *in, question *q, mn_error *err) {
     q->plan = NULL;
     mnp_read(&q->host, sizeof q->host, in, in->size);
     q->host.size = sizeof q->host;
-    return mnp_shard_plan(g->plugin->host, in, g->n, &q->plan, err);
+    return mnp_shard_plan(g->base.plugin->host, in, g->n, &q->plan, err);
 }
 
 static mn_compile for_member(const question *q, uint32_t rank) {
@@ -44,7 +44,7 @@ static mn_status estimate_member(const cu_group *g, const question *q, uint32_t 
 mn_status cu_group_member_estimate(mn_device *d, uint32_t rank, const mn_compile *in,
                                    mn_estimate *out, mn_error *err) {
     const cu_group *g = cu_group_of(d);
-    mn_estimate one = {};
+    mn_estimate one = {0};
     question q;
     if (rank >= g->n)
         return mnp_fail(err, MN_INVALID, ~0u, "member %u of %u", rank, g->n);
@@ -62,11 +62,11 @@ mn_status cu_group_member_estimate(mn_device *d, uint32_t rank, const mn_compile
 /* Times of the slowest member; what exchanges take is not in them. */
 mn_status cu_group_estimate(mn_device *d, const mn_compile *in, mn_estimate *out, mn_error *err) {
     const cu_group *g = cu_group_of(d);
-    mn_estimate all = {};
+    mn_estimate all = {0};
     question q;
     mn_status st = ask(g, in, &q, err);
     for (uint32_t r = 0; r < g->n && !st; r++) {
-        mn_estimate one = {};
+        mn_estimate one = {0};
         one.size = sizeof one;
         st = estimate_member(g, &q, r, &one, err);
         one.weights = larger(one.weights, all.weights);
@@ -90,7 +90,7 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_layout *l = (cu_group_layout *)cu_new(d, sizeof *l);
+    cu_group_layout *l = cu_new(d, sizeof *l);
     if (!l)
         st = mnp_fail_memory(err, sizeof *l, "a layout");
     for (uint32_t r = 0; r < g->n && !st; r++) {
@@ -107,10 +107,10 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     mn_kv_layout all = l->of[0];
     all.page_bytes = most;
     all.cookie = (uint64_t)(uintptr_t)l;
-    pthread_mutex_lock(&g->lock);
+    pthread_mutex_lock(&g->base.lock);
     l->next = g->layouts;
     g->layouts = l;
-    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_unlock(&g->base.lock);
     mnp_fill(out, &all, sizeof all);
     return MN_OK;
 }
@@ -119,7 +119,7 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
                            const mn_page_copy *copies, uint32_t n, uint32_t stride,
                            mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->dev);
+    const cu_group *g = cu_group_of(q->base.dev);
     const cu_group_layout *l = (const cu_group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -134,11 +134,11 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
 /* ---- weights --------------------------------------------------------------------------------- */
 void cu_group_weights_free(mn_weights *weights) {
     cu_group_weights *w = (cu_group_weights *)weights;
-    const cu_group *g = cu_group_of(w->dev);
+    const cu_group *g = cu_group_of(w->base.dev);
     for (uint32_t r = g->lo; r < g->hi; r++)
         cu_weights_free(w->of[r]);
     mnp_shard_free(w->plan);
-    cu_delete(w->dev, w);
+    cu_delete(w->base.dev, w);
 }
 
 mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
@@ -148,22 +148,22 @@ mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights *
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_weights *w = (cu_group_weights *)cu_new(d, sizeof *w);
+    cu_group_weights *w = cu_new(d, sizeof *w);
     if (!w) {
         mnp_shard_free(q.plan);
         return mnp_fail_memory(err, sizeof *w, "a weight set");
     }
-    w->dev = d;
-    w->graph = q.host.graph;
+    w->base.dev = d;
+    w->base.graph = q.host.graph;
     w->plan = q.plan;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         const mn_compile c = for_member(&q, r);
         st = cu_group_blame(g, r, cu_weights_open(g->of[r], &c, &w->of[r], err), err);
     }
     if (st)
-        cu_group_weights_free(w);
+        cu_group_weights_free(&w->base);
     else
-        *out = w;
+        *out = &w->base;
     return st;
 }
 
@@ -175,7 +175,7 @@ static mn_status put_piece(cu_group_weights *w, cu_group_queue *q, uint32_t rank
     mn_status st = mnp_shard_source(w->plan, rank, t, in, planes, &piece, err);
     if (!st)
         st = cu_weights_put(w->of[rank], q->of[rank], &piece, event, err);
-    return cu_group_blame(cu_group_of(w->dev), rank, st, err);
+    return cu_group_blame(cu_group_of(w->base.dev), rank, st, err);
 }
 
 /* All pieces of a weight, on all members that are here; planes: room for those of a source.
@@ -183,7 +183,7 @@ static mn_status put_piece(cu_group_weights *w, cu_group_queue *q, uint32_t rank
  * by then. */
 static mn_status put_pieces(cu_group_weights *w, cu_group_queue *q, const mn_weight_src *in,
                             mn_plane *planes, mn_error *err) {
-    const cu_group *g = cu_group_of(w->dev);
+    const cu_group *g = cu_group_of(w->base.dev);
     const uint32_t n = mnp_shard_graph(w->plan, 0)->n_tensors;
     mn_status st = MN_OK;
     for (uint32_t t = 0; t < n && !st; t++) {
@@ -204,15 +204,15 @@ mn_status cu_group_weights_put(mn_weights *weights, mn_queue *queue, const mn_we
     cu_group_queue *q = (cu_group_queue *)queue;
     if (event)
         *event = NULL;
-    mn_status st = mnp_check_source(w->graph, in, 3, err);
+    mn_status st = mnp_check_source(w->base.graph, in, 3, err);
     if (st)
         return st;
     const uint64_t bytes = (uint64_t)in->n_parts * in->n_planes * sizeof(mn_plane);
-    mn_plane *planes = (mn_plane *)cu_new(w->dev, bytes);
+    mn_plane *planes = cu_new(w->base.dev, bytes);
     if (!planes)
         return mnp_fail_memory(err, bytes, "a weight's planes");
     st = put_pieces(w, q, in, planes, err);
-    cu_delete(w->dev, planes);
+    cu_delete(w->base.dev, planes);
     if (st || !event)
         return st;
     return cu_group_event_new(q, event, err);
@@ -222,7 +222,7 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
                                 mn_error *err) {
     cu_group_weights *w = (cu_group_weights *)weights;
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(w->dev);
+    const cu_group *g = cu_group_of(w->base.dev);
     mn_status st = MN_OK;
     uint32_t all = 0;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -241,11 +241,11 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
 /* ---- programs -------------------------------------------------------------------------------- */
 void cu_group_program_free(mn_program *program) {
     cu_group_program *p = (cu_group_program *)program;
-    const cu_group *g = cu_group_of(p->dev);
+    const cu_group *g = cu_group_of(p->base.dev);
     for (uint32_t r = g->lo; r < g->hi; r++)
         cu_program_free(p->of[r]);
     mnp_shard_free(p->whole);
-    cu_delete(p->dev, p);
+    cu_delete(p->base.dev, p);
 }
 
 mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
@@ -254,13 +254,13 @@ mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out,
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_program *p = (cu_group_program *)cu_new(d, sizeof *p);
+    cu_group_program *p = cu_new(d, sizeof *p);
     if (!p) {
         mnp_shard_free(q.plan);
         return mnp_fail_memory(err, sizeof *p, "a program");
     }
-    p->dev = d;
-    p->graph = q.host.graph;
+    p->base.dev = d;
+    p->base.graph = q.host.graph;
     p->whole = q.plan;
     const cu_group_weights *w = (const cu_group_weights *)q.host.weights;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -270,8 +270,8 @@ mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out,
         st = cu_compile_as(g->of[r], &of, &c, &p->of[r], err);
     }
     if (st)
-        cu_group_program_free(p);
+        cu_group_program_free(&p->base);
     else
-        *out = p;
+        *out = &p->base;
     return st;
 }

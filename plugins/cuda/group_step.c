@@ -39,10 +39,10 @@ static mn_status launch_step(cu_joint_step *s, mn_error *err) {
 }
 
 cu_joint_step cu_joint_step_of(cu_group_context *c, bool captures) {
-    cu_joint_step s = {};
+    cu_joint_step s = {0};
     s.c = c;
-    s.g = cu_group_of(c->prog->dev);
-    s.plan = ((cu_group_program *)c->prog)->whole;
+    s.g = cu_group_of(c->base.prog->dev);
+    s.plan = ((cu_group_program *)c->base.prog)->whole;
     for (uint32_t r = s.g->lo; r < s.g->hi; r++) {
         mn_context *m = c->of[r];
         s.run[r] = cu_run_of(m, m->symbol, captures ? m->capture : m->queue->stream);
@@ -68,7 +68,7 @@ static mn_status begin_capture(const cu_joint_step *s, mn_error *err) {
 /* Ends what was begun, also after an error; graphs: [n], NULL where there is none. */
 static mn_status end_capture(cu_joint_step *s, cudaGraph_t *graphs, mn_status st, mn_error *err) {
     for (uint32_t r = s->g->lo; r < s->g->hi; r++) {
-        cudaStreamCaptureStatus how = cudaStreamCaptureStatusNone;
+        enum cudaStreamCaptureStatus how = cudaStreamCaptureStatusNone;
         mn_context *m = s->c->of[r];
         cudaSetDevice(s->g->of[r]->index);
         graphs[r] = NULL;
@@ -113,8 +113,8 @@ static mn_status capture(cu_group_context *c, bool prepare, mn_error *err) {
 /* Takes the step's values on all members, and finds or makes their graphs. */
 mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *values, bool prepare,
                              cudaGraphExec_t *execs, mn_error *err) {
-    const cu_group *g = cu_group_of(c->prog->dev);
-    const mn_host *h = g->plugin->host;
+    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const mn_host *h = g->base.plugin->host;
     mn_status st = MN_OK;
     bool all = true;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -135,7 +135,7 @@ mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *v
 mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t *values,
                                    mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->prog->dev);
+    const cu_group *g = cu_group_of(c->base.prog->dev);
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = cu_group_get_ready(c, set, values, true, execs, err);
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -150,8 +150,8 @@ mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t 
 mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
                            mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->prog->dev);
-    const mn_host *h = g->plugin->host;
+    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const mn_host *h = g->base.plugin->host;
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = cu_group_get_ready(c, set, values, false, execs, err);
     if (st)
@@ -167,7 +167,7 @@ mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values,
     c->of[g->lo]->n_launches++;
     if (st || !event)
         return st;
-    return cu_group_event_new((cu_group_queue *)c->queue, event, err);
+    return cu_group_event_new((cu_group_queue *)c->base.queue, event, err);
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
@@ -175,13 +175,13 @@ mn_status cu_group_context_create(mn_program *program, mn_queue *queue, mn_conte
                                   mn_error *err) {
     cu_group_program *p = (cu_group_program *)program;
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(p->dev);
+    const cu_group *g = cu_group_of(p->base.dev);
     mn_status st = MN_OK;
-    cu_group_context *c = (cu_group_context *)cu_new(p->dev, sizeof *c);
+    cu_group_context *c = cu_new(p->base.dev, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
-    c->prog = p;
-    c->queue = q;
+    c->base.prog = &p->base;
+    c->base.queue = &q->base;
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
         st = cu_context_create(p->of[r], q->of[r], &c->of[r], err);
         if (!st)
@@ -189,17 +189,17 @@ mn_status cu_group_context_create(mn_program *program, mn_queue *queue, mn_conte
         st = cu_group_blame(g, r, st, err);
     }
     if (st)
-        cu_group_context_free(c);
+        cu_group_context_free(&c->base);
     else
-        *out = c;
+        *out = &c->base;
     return st;
 }
 
 /* Members may be in the middle of what they have to exchange: all are waited for first. */
 void cu_group_context_free(mn_context *ctx) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->prog->dev);
-    const cu_group_queue *q = (const cu_group_queue *)c->queue;
+    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const cu_group_queue *q = (const cu_group_queue *)c->base.queue;
     for (uint32_t r = g->lo; r < g->hi; r++) {
         cudaSetDevice(g->of[r]->index);
         cudaStreamSynchronize(q->of[r]->stream);
@@ -209,19 +209,19 @@ void cu_group_context_free(mn_context *ctx) {
         cudaSetDevice(g->of[r]->index);
         cu_exchange_room_free(c, r);
     }
-    cu_delete(c->prog->dev, c);
+    cu_delete(c->base.prog->dev, c);
 }
 
 mn_status cu_group_context_bind(mn_context *ctx, uint32_t set, const mn_binding *given, uint32_t n,
                                 uint32_t stride, mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->prog->dev);
+    const cu_group *g = cu_group_of(c->base.prog->dev);
     const uint64_t bytes = n * sizeof(mn_binding);
     mn_status st = MN_OK;
     if (n && stride < MNP_UP_TO(mn_binding, bytes))
         return mnp_fail(err, MN_INVALID, ~0u,
                         "bindings of %u bytes lack fields of the first release", stride);
-    mn_binding *own = (mn_binding *)cu_new(c->prog->dev, bytes);
+    mn_binding *own = cu_new(c->base.prog->dev, bytes);
     if (!own)
         return mnp_fail_memory(err, bytes, "bindings");
     for (uint32_t r = g->lo; r < g->hi && !st; r++) {
@@ -233,6 +233,6 @@ mn_status cu_group_context_bind(mn_context *ctx, uint32_t set, const mn_binding 
         st = cu_context_bind(c->of[r], set, own, n, sizeof *own, err);
         st = cu_group_blame(g, r, st, err);
     }
-    cu_delete(c->prog->dev, own);
+    cu_delete(c->base.prog->dev, own);
     return st;
 }

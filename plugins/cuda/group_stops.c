@@ -11,9 +11,9 @@ static void fill_units(const mn_program *p, uint32_t *unit_of) {
         const cu_unit *u = &p->units[i];
         const int32_t nodes[] = {(int32_t)u->node, u->gather, u->norm,
                                  u->epi,           u->rope_q, u->rope_k};
-        for (int32_t n : nodes)
-            if (n >= 0)
-                unit_of[n] = i;
+        for (uint32_t k = 0; k < sizeof nodes / sizeof *nodes; k++)
+            if (nodes[k] >= 0)
+                unit_of[nodes[k]] = i;
     }
 }
 
@@ -44,8 +44,8 @@ mn_status cu_find_stops(mn_program *p, mn_error *err) {
     uint32_t n;
     const mnp_exchange *e = mnp_shard_exchanges(p->plan, &n);
     const uint64_t words = p->graph->n_nodes + n;
-    uint32_t *unit_of = (uint32_t *)cu_new(p->dev, words * sizeof *unit_of);
-    p->stops = (cu_stop *)cu_new(p->dev, n * sizeof *p->stops);
+    uint32_t *unit_of = cu_new(p->dev, words * sizeof *unit_of);
+    p->stops = cu_new(p->dev, n * sizeof *p->stops);
     if (!unit_of || !p->stops) {
         cu_delete(p->dev, unit_of);
         return mnp_fail_memory(err, words * sizeof *unit_of, "exchanges of a group");

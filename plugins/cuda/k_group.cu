@@ -7,6 +7,7 @@
  * Sums are added in the order of ranks, on whichever member; also those of rows that NCCL brought,
  * which are in the memory of this card. Blocks of kernels that wait are few, for all of them must
  * run at once, beside kernels of other queues. */
+#include "device.cuh"
 #include "exchange.h"
 
 enum { THREADS = 512 };

@@ -2,7 +2,7 @@
  * sorted by expert, and the weighted sum of what the experts made. Pair p is choice p % k of token
  * p / k. The order of pairs of one expert is not fixed (atomics), what is computed of a pair does
  * not depend on it. */
-#include "kernels.h"
+#include "device.cuh"
 
 enum { ROUTE_WARPS = 8 };
 

@@ -1,6 +1,6 @@
 /* k_view.cu -- copies between a dense tensor and a view of another, element by element; four bytes
  * each, whatever they are. */
-#include "kernels.h"
+#include "device.cuh"
 
 __global__ void __launch_bounds__(256) copy_view(cu_view v) {
     cu_next();

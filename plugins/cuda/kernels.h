@@ -5,6 +5,9 @@
 #ifndef CU_KERNELS_H
 #define CU_KERNELS_H
 #include "cu.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* How activations lie in memory. CU_LOW: f16 of x / CU_LOWERED, for weights of bf16: what such
  * models compute may exceed f16, whose range then ends at 2^20. */
@@ -14,35 +17,35 @@ enum { CU_EPI_NONE, CU_EPI_ADD, CU_EPI_GLU };
 
 /* Planes of a weight as kernels see them; what a plane holds is its type's (types.h). */
 enum { CU_MAX_PLANES = 4 };
-struct cu_planes {
+typedef struct {
     const char *at[CU_MAX_PLANES];
-};
+} cu_planes;
 
 /* docs/ops.md, GLU; alpha 0 = 1, limit 0 = none */
-struct cu_glu {
+typedef struct {
     int kind;
     float alpha, limit, up_offset;
-};
+} cu_glu;
 
 /* Which pairs of token and choice an expert has. of: [n_pairs], the expert of each; pair p reads
  * row p / x_div of x and writes row p of y. The rest, for matrix units, is what cu_moe_sort made of
  * it: pairs sorted by expert, where each expert's begin [n + 1], and the experts that have any
  * [n_active], -1 behind the last. */
-struct cu_experts {
+typedef struct {
     const int32_t *of, *pairs, *start, *active;
     int n, n_active, x_div;
     int typical; /* rows of an expert if they spread */
     int most;    /* that it may have */
-};
+} cu_experts;
 
-struct cu_seg {
+typedef struct {
     cu_planes w;
     const float *bias;
     float *y;
     int rows; /* of experts: of one */
-};
+} cu_seg;
 /* y_i = epilogue(prologue(x) W_i^T + b_i). GLU: seg[0] is gate, seg[1] up, out in seg[0].y. */
-struct cu_linear {
+typedef struct {
     const void *x;
     const int32_t *gather; /* row of x for each row, or NULL */
     const float *norm;     /* weights of a fused RMS norm, or NULL */
@@ -57,30 +60,30 @@ struct cu_linear {
     cu_glu glu;
     cu_experts experts; /* of NULL: an ordinary product; else rows counts pairs */
     cu_seg seg[CU_MAX_SEG];
-};
+} cu_linear;
 
 void cu_to_half(cudaStream_t s, const float *x, void *y, int rows, int K, int ld, int kind);
 /* y = x / rms * (w + offset) of rows of D; gather: which row of x, or NULL; half: a second copy of
  * y in 16 bits, rows of ld elements, or NULL. */
-struct cu_norm {
+typedef struct {
     const float *x, *w;
     const int32_t *gather;
     void *y, *half;
     int x_rows, rows, D, ld, y_kind, half_kind;
     float eps, offset;
-};
+} cu_norm;
 void cu_rms_norm(cudaStream_t s, const cu_norm *a);
 /* w, b: [w_rows, D]; row r has those of r % w_rows */
 void cu_layer_norm(cudaStream_t s, const float *x, const float *w, const float *b, float *y,
                    int rows, int w_rows, int D, float eps);
 
 /* Rows of mn_slot or mn_slot_params, `words` apart. */
-struct cu_rows {
+typedef struct {
     int32_t *at;
     int words;
-};
+} cu_rows;
 
-struct cu_embed {
+typedef struct {
     const int32_t *src, *pos, *row_slot;
     cu_planes table;
     const float *positions; /* [n_positions, D], or NULL */
@@ -89,21 +92,21 @@ struct cu_embed {
     float *x;
     int T, S, C, V, D, ld, n_positions;
     float factor;
-};
+} cu_embed;
 /* Resolves ids and positions and advances the slots; the rows themselves: cu_type.embed. */
 void cu_embed_state(cudaStream_t s, const cu_embed *e);
 
-struct cu_rope {
+typedef struct {
     const float *x;
     const int32_t *row_pos;
     const float *freqs;
     float *y;
     int T, H, D, n_rot, adjacent;
     float mscale;
-};
+} cu_rope;
 void cu_rope_run(cudaStream_t s, const cu_rope *r);
 
-struct cu_cache {
+typedef struct {
     const int32_t *row_pos, *row_slot, *pages;
     char *kv;
     int64_t n_pages;
@@ -111,15 +114,15 @@ struct cu_cache {
     uint32_t dtype; /* of keys and of values; MN_DTYPE_NONE: they differ */
     uint32_t k_dtype, v_dtype;
     uint64_t page_bytes, layer_at, v_offset;
-};
+} cu_cache;
 /* k (and with q also q) turned on the way: q: rope input, q_out its output; NULL freqs = stored as
  * they are */
-struct cu_store {
+typedef struct {
     cu_cache c;
     const float *k, *v;
     cu_rope q, kr;
     bool rope;
-};
+} cu_store;
 void cu_store_run(cudaStream_t s, const cu_store *a);
 /* The same for a cache that is not all f32 or all f16 (k_cache.cu). */
 void cu_store_kept(cudaStream_t s, const cu_store *a);
@@ -132,7 +135,7 @@ void cu_store_kept(cudaStream_t s, const cu_store *a);
  * leaves alone what is the other's
  * tile_sums, tiles_arrived: what blocks that share a tile leave each other, the latter 0 and left
  * so; NULL = none share; tile_slots: of a head of keys (cu_prompt_run sets it) */
-struct cu_attend {
+typedef struct {
     cu_cache c;
     const float *q, *sinks;
     void *y;
@@ -147,7 +150,7 @@ struct cu_attend {
     unsigned *tiles_arrived;
     int tile_slots;
     cu_store st;
-};
+} cu_attend;
 void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
 /* Rows of sequences by tiles (k_prompt.cu): whether it can, and does. */
 bool cu_prompt_fits(const mn_device *d, const cu_attend *a);
@@ -157,17 +160,17 @@ int cu_tile_blocks(const mn_device *d, int dims);
 uint64_t cu_tile_bytes(const mn_device *d, int dims);
 
 /* Elements of 4 bytes of a dense tensor and of a view, whose first is at `apart`. */
-struct cu_view {
+typedef struct {
     uint32_t *dense, *apart;
     int64_t dim[MN_MAX_DIM], stride[MN_MAX_DIM], n;
     int n_dim;
     bool to_apart;
-};
+} cu_view;
 void cu_copy_view(cudaStream_t s, const cu_view *v);
 
 enum { CU_EW_ACT, CU_EW_GLU, CU_EW_ADD, CU_EW_MUL, CU_EW_SCALE, CU_EW_SOFTCAP };
 /* glu.kind: of ACT, too; f: factor or cap */
-struct cu_elementwise {
+typedef struct {
     int what;
     const float *a, *b;
     void *y;
@@ -175,7 +178,7 @@ struct cu_elementwise {
     cu_glu glu;
     float f;
     int y_kind;
-};
+} cu_elementwise;
 void cu_elementwise_run(cudaStream_t s, const cu_elementwise *e);
 void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, int O, int T, int D);
 
@@ -184,28 +187,28 @@ void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, in
 bool cu_scores_fit(const cu_linear *a);
 void cu_scores_run(cudaStream_t s, const cu_linear *a);
 /* MOE_ROUTE: scores of n experts per token -> the k best and their weights, [T, k]. */
-struct cu_route {
+typedef struct {
     const float *logits, *bias;
     int32_t *experts;
     float *weights;
     int T, n, k, kind;
     bool normalise;
     float scale;
-};
+} cu_route;
 /* Pairs sorted by expert: fills pairs [n_pairs], start [n + 1], active [n_active]. An expert
  * outside of [0, n) counts as 0. The order within an expert is any. */
-struct cu_sort {
+typedef struct {
     const int32_t *of;
     int32_t *pairs, *start, *active;
     int n_pairs, n, n_active;
-};
+} cu_sort;
 void cu_moe_sort(cudaStream_t s, const cu_sort *a);
 /* Routes, and sorts what came out. */
 void cu_route_run(cudaStream_t s, const cu_route *r, const cu_sort *then);
 /* Norm, scores and route of one row in one kernel: y = norm(x), scores = w y + bias, which route
  * then reads. D <= CU_ROUTER_MOST, a multiple of 4; w in f32, f16 or
  * bf16 (w_dtype), rows of ld; 32 experts at most. */
-struct cu_router {
+typedef struct {
     const float *x, *norm, *bias;
     const void *w;
     float *y, *scores;
@@ -214,17 +217,17 @@ struct cu_router {
     uint32_t w_dtype;
     float eps, offset;
     cu_route route;
-};
+} cu_router;
 enum { CU_ROUTER_MOST = 4096 };
 void cu_router_run(cudaStream_t s, const cu_router *a);
 /* Rows of pairs in the order of `pairs`: y[i] = x[pairs[i] / x_div] in 16 bits, ld elements each,
  * from rows of K f32 or of ld 16-bit elements (x_kind). */
-struct cu_sorted {
+typedef struct {
     const void *x;
     void *y;
     const int32_t *pairs;
     int n_pairs, x_div, K, ld, x_kind, kind;
-};
+} cu_sorted;
 void cu_sort_rows(cudaStream_t s, const cu_sorted *a);
 /* The reverse: y[pairs[i]] = x[i], rows of `bytes`, a multiple of 4. */
 void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs, int n_pairs,
@@ -233,7 +236,7 @@ void cu_unsort_rows(cudaStream_t s, const void *x, void *y, const int32_t *pairs
 void cu_moe_combine(cudaStream_t s, const float *x, const float *weights, const float *residual,
                     float *y, int T, int k, int D);
 
-struct cu_sample {
+typedef struct {
     const float *logits, *bias;
     const int32_t *out_slot;
     cu_rows params, slots;
@@ -256,169 +259,9 @@ struct cu_sample {
     int32_t *top_ids;
     float *top_logprobs;
     int n_top;
-};
+} cu_sample;
 void cu_sample_run(cudaStream_t s, const cu_sample *a);
-
-/* ---- device side, shared --------------------------------------------------------------------- */
-#ifdef __CUDACC__
-__device__ __forceinline__ void cu_wait() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cu_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ float warp_sum(float s) {
-#pragma unroll
-    for (int o = 16; o; o >>= 1)
-        s += __shfl_xor_sync(~0u, s, o);
-    return s;
-}
-/* silu: x / (1 + exp(-alpha x)) */
-__device__ __forceinline__ float cu_act(int kind, float x, float alpha = 1) {
-    const float x3 = 0.044715f * x * x * x;
-    switch (kind) {
-    case MN_ACT_SILU:
-        return x / (1.0f + expf(-alpha * x));
-    case MN_ACT_GELU_ERF:
-        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case MN_ACT_GELU_TANH:
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + x3)));
-    default:
-        return x < 0 ? 0 : x; /* NaN stays NaN */
-    }
-}
-/* docs/ops.md, GLU. Comparisons let NaN through. */
-__device__ __forceinline__ float cu_glu_of(const cu_glu &g, float gate, float up) {
-    if (g.limit != 0) {
-        gate = gate > g.limit ? g.limit : gate;
-        if (up > g.limit)
-            up = g.limit;
-        else if (up < -g.limit)
-            up = -g.limit;
-    }
-    const float alpha = g.alpha != 0 ? g.alpha : 1.0f;
-    return cu_act(g.kind, gate, alpha) * (up + g.up_offset);
-}
-/* What exceeds f16 becomes its largest value; NaN and infinity stay what they are (fmaxf would make
- * a number of a NaN). */
-__device__ __forceinline__ __half to_half(float v) {
-    return __float2half_rn(isfinite(v) ? fminf(fmaxf(v, -65504.0f), 65504.0f) : v);
-}
-/* 1 / root mean square of n elements. A sum beyond f32 gives NaN: 1 / infinity would make zeros of
- * the row. */
-__device__ __forceinline__ float cu_rstd(float sum, int n, float eps) {
-    return isinf(sum) ? NAN : 1.0f / sqrtf(sum / (float)n + eps);
-}
-__device__ __forceinline__ void put(void *y, int64_t i, float v, int kind) {
-    if (kind == CU_F32)
-        ((float *)y)[i] = v;
-    else if (kind == CU_HALF)
-        ((__half *)y)[i] = to_half(v);
-    else if (kind == CU_LOW)
-        ((__half *)y)[i] = to_half(v * (1.0f / CU_LOWERED));
-    else
-        ((__nv_bfloat16 *)y)[i] = __float2bfloat16_rn(v);
-}
-/* cos and sin of pos * freq: the product and its remainder in double, the rest in float. */
-__device__ __forceinline__ void angle(int pos, float freq, float mscale, float *c, float *s) {
-    double t = (double)pos * (double)freq;
-    t -= 6.283185307179586477 * rint(t * 0.15915494309189533577);
-    sincosf((float)t, s, c);
-    *s *= mscale;
-    *c *= mscale;
-}
-__device__ __forceinline__ void rotate(float &a, float &b, float c, float s) {
-    float x = a;
-    float y = b;
-    a = __fmaf_rn(x, c, -__fmul_rn(y, s));
-    b = __fmaf_rn(x, s, __fmul_rn(y, c));
-}
-/* The sum grows by the squares of v, in this order everywhere. */
-__device__ __forceinline__ float add_squares(float sum, float4 v) {
-    sum = fmaf(v.x, v.x, sum);
-    sum = fmaf(v.y, v.y, sum);
-    sum = fmaf(v.z, v.z, sum);
-    return fmaf(v.w, v.w, sum);
-}
-/* A row of K floats by 256 threads: sink(i, v) for each group of four (i in elements; past K:
- * zeros), returns this thread's sum of squares. One order of sums for every caller. */
-template <class F>
-__device__ __forceinline__ float scan_row(const float *x, int K, int ld, F sink) {
-    float ss = 0;
-#pragma unroll 4
-    for (int i = 4 * threadIdx.x; i < ld; i += 1024) {
-        float4 v = make_float4(0, 0, 0, 0);
-        if (x && K % 4 == 0) {
-            if (i < K)
-                v = __ldcg((const float4 *)(x + i));
-        } else if (x) {
-            if (i < K)
-                v.x = __ldcg(x + i);
-            if (i + 1 < K)
-                v.y = __ldcg(x + i + 1);
-            if (i + 2 < K)
-                v.z = __ldcg(x + i + 2);
-            if (i + 3 < K)
-                v.w = __ldcg(x + i + 3);
-        }
-        ss = add_squares(ss, v);
-        sink(i, v);
-    }
-    return ss;
-}
-/* sum over a block of 256 threads; red: 8 floats of shared memory */
-__device__ __forceinline__ float block_sum256(float s, float *red) {
-    s = warp_sum(s);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        red[threadIdx.x / 32] = s;
-    __syncthreads();
-    float t = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        t += red[i];
-    return t;
-}
-
-/* Whether the code of kernel k that runs on the current device has what compute capability 9.0
- * brought: the wait for a predecessor (cu_wait is empty without it), clusters. Machine code for an
- * older card, and what the driver compiles from PTX for 8.0 on a newer one, have neither. */
-static inline bool cu_has_sm90(const void *k) {
-    cudaFuncAttributes code = {};
-    if (cudaFuncGetAttributes(&code, k) == cudaSuccess)
-        return code.ptxVersion >= 90;
-    cudaGetLastError(); /* the launch will say it */
-    return false;
-}
-
-/* A kernel whose blocks form clusters of `cluster` along x; 1 = none. */
-template <class... A, class... B>
-static void launch_cluster(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem,
-                           int cluster, B... b) {
-    cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute at[2] = {};
-    c.gridDim = grid;
-    c.blockDim = dim3(block);
-    c.dynamicSmemBytes = smem;
-    c.stream = s;
-    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    at[0].val.programmaticStreamSerializationAllowed = 1;
-    at[1].id = cudaLaunchAttributeClusterDimension;
-    at[1].val.clusterDim.x = cluster;
-    at[1].val.clusterDim.y = 1;
-    at[1].val.clusterDim.z = 1;
-    c.attrs = at;
-    if (cu_has_sm90((const void *)k))
-        c.numAttrs = cluster > 1 ? 2 : 1;
-    cudaLaunchKernelEx(&c, k, A(b)...);
-}
-template <class... A, class... B>
-static void launch(cudaStream_t s, void (*k)(A...), dim3 grid, int block, size_t smem, B... b) {
-    launch_cluster(s, k, grid, block, smem, 1, b...);
+#ifdef __cplusplus
 }
 #endif
 #endif

@@ -47,9 +47,9 @@ static uint32_t next_launch(const cu_run *r, uint32_t i) {
 int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes) {
     const int32_t own[] = {u->gather, u->norm, u->rope_q, u->rope_k, (int32_t)u->node, u->epi};
     int n = 0;
-    for (int32_t i : own)
-        if (i >= 0)
-            nodes[n++] = i;
+    for (uint32_t k = 0; k < sizeof own / sizeof *own; k++)
+        if (own[k] >= 0)
+            nodes[n++] = own[k];
     const uint32_t op = mnp_node(r->g, u->node)->op;
     if (op == MN_OP_RMS_NORM && cu_runs_router(r, (uint32_t)(u - r->p->units))) {
         nodes[n++] = (int32_t)u[1].node;
@@ -96,7 +96,7 @@ mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err) {
 }
 
 cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s) {
-    cu_run r = {};
+    cu_run r = {0};
     r.c = c;
     r.p = c->prog;
     r.g = c->prog->graph;

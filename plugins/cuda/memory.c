@@ -65,7 +65,7 @@ mn_status cu_map(mn_buffer *b, void **out, mn_error *err) {
 }
 
 mn_status cu_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
-    mn_queue *q = (mn_queue *)cu_new(d, sizeof *q);
+    mn_queue *q = cu_new(d, sizeof *q);
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");
     q->dev = d;
@@ -142,7 +142,7 @@ mn_status cu_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *src, uin
 
 /* Not recorded yet. */
 static mn_status new_event(mn_device *d, mn_event **out, mn_error *err) {
-    mn_event *e = (mn_event *)cu_new(d, sizeof *e);
+    mn_event *e = cu_new(d, sizeof *e);
     if (!e)
         return mnp_fail_memory(err, sizeof *e, "an event");
     e->dev = d;

@@ -14,10 +14,10 @@
 
 enum { NCCL_FLOAT32 = 7 };
 typedef void *communicator;
-struct unique_id {
+typedef struct {
     char bytes[MN_GROUP_ID_BYTES];
-};
-struct functions {
+} unique_id;
+typedef struct {
     int (*unique)(unique_id *);
     int (*init_all)(communicator *, int, const int *);
     int (*init_rank)(communicator *, int, unique_id, int);
@@ -29,7 +29,7 @@ struct functions {
     int (*send)(const void *, size_t, int, int, communicator, cudaStream_t);
     int (*receive)(void *, size_t, int, int, communicator, cudaStream_t);
     const char *(*error)(int);
-};
+} functions;
 struct cu_nccl {
     functions f;
     communicator of[CU_MAX_MEMBERS]; /* NULL: in another process */
@@ -62,11 +62,11 @@ static const char *missing(functions *f, void *lib) {
                   {"ncclSend", &f->send},
                   {"ncclRecv", &f->receive},
                   {"ncclGetErrorString", &f->error}};
-    for (const auto &w : wanted) {
-        void *found = dlsym(lib, w.name);
-        memcpy(w.to, &found, sizeof found);
+    for (uint32_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = dlsym(lib, wanted[i].name);
+        memcpy(wanted[i].to, &found, sizeof found);
         if (!found)
-            return w.name;
+            return wanted[i].name;
     }
     return NULL;
 }
@@ -90,12 +90,12 @@ static mn_status not_started(const functions *f, int e, mn_error *err) {
 }
 
 static mn_status new_nccl(cu_group *g, mn_error *err) {
-    cu_nccl *l = (cu_nccl *)cu_new(g, sizeof *l);
+    cu_nccl *l = cu_new(&g->base, sizeof *l);
     if (!l)
         return mnp_fail_memory(err, sizeof *l, "NCCL");
     pthread_mutex_init(&l->lock, NULL);
     g->nccl = l;
-    return find_functions(g->plugin, &l->f, err);
+    return find_functions(g->base.plugin, &l->f, err);
 }
 
 mn_status cu_nccl_make_id(const cu_plugin *p, uint8_t *id, mn_error *err) {
@@ -129,7 +129,7 @@ mn_status cu_nccl_open(cu_group *g, mn_error *err) {
 
 /* A communicator that is being made. Whoever is last frees it: the thread that makes it may outlive
  * the group, the plugin and its host, so that its memory is none of the host's. */
-struct making {
+typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t done;
     bool is_done, is_left;
@@ -138,11 +138,11 @@ struct making {
     unique_id id;
     int device, rank, n, error;
     communicator made;
-};
+} making;
 
 static making *new_making(const cu_group *g, const uint8_t *id) {
     pthread_condattr_t clock;
-    making *m = (making *)calloc(1, sizeof *m);
+    making *m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
     pthread_mutex_init(&m->lock, NULL);
@@ -165,7 +165,7 @@ static void free_making(making *m) {
     free(m);
 }
 
-static void *make(void *arg) {
+static void *make_communicator(void *arg) {
     making *m = (making *)arg;
     cudaSetDevice(m->device);
     const int e = m->init_rank(&m->made, m->n, m->id, m->rank);
@@ -201,7 +201,7 @@ static bool wait_for(making *m, uint64_t timeout_ns) {
 
 static mn_status make_in_time(cu_group *g, making *m, uint64_t timeout_ns, mn_error *err) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, make, m)) {
+    if (pthread_create(&thread, NULL, make_communicator, m)) {
         free_making(m);
         return mnp_fail(err, MN_OUT_OF_MEMORY, ~0u, "no thread for NCCL");
     }
@@ -243,7 +243,7 @@ void cu_nccl_close(cu_group *g) {
             l->f.destroy(l->of[r]);
     }
     pthread_mutex_destroy(&l->lock);
-    cu_delete(g, l);
+    cu_delete(&g->base, l);
     g->nccl = NULL;
 }
 

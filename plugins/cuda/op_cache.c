@@ -8,7 +8,7 @@
  * the pages. */
 static cu_cache cache(const cu_run *r, const cu_unit *u, int32_t row_pos, int32_t row_slot,
                       int32_t pages, int32_t kv) {
-    cu_cache c = {};
+    cu_cache c = {0};
     const mnp_kv *k = &u->kv;
     c.row_pos = cu_i32(r, row_pos);
     c.row_slot = cu_i32(r, row_slot);
@@ -37,7 +37,7 @@ static cu_rope rope(const cu_run *r, const mn_node *n) {
     const mn_graph *g = r->g;
     const int32_t x = mnp_in(g, n, MN_ROPE_X);
     const double mscale = mnp_attr_f64(g, n, MN_ROPE_ATTR_MSCALE);
-    cu_rope o = {};
+    cu_rope o = {0};
     o.x = cu_f32(r, x);
     o.row_pos = cu_in_i32(r, n, MN_ROPE_ROW_POS);
     o.freqs = cu_in_flat(r, n, MN_ROPE_FREQS);
@@ -76,7 +76,7 @@ bool cu_is_joined(const cu_run *r, const cu_unit *u) {
 static void store(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    cu_store a = {};
+    cu_store a = {0};
     const int32_t row_pos = mnp_in(g, n, MN_KV_STORE_ROW_POS);
     const int32_t row_slot = mnp_in(g, n, MN_KV_STORE_ROW_SLOT);
     const int32_t pages = mnp_in(g, n, MN_KV_STORE_PAGES);
@@ -100,7 +100,7 @@ static void attention(cu_run *r, const cu_unit *u) {
     const mn_node *n = mnp_node(g, u->node);
     const int32_t y = mnp_out(g, n, 0);
     const int32_t q = mnp_in(g, n, MN_ATTENTION_Q);
-    cu_attend a = {};
+    cu_attend a = {0};
     const int32_t row_pos = mnp_in(g, n, MN_ATTENTION_ROW_POS);
     const int32_t row_slot = mnp_in(g, n, MN_ATTENTION_ROW_SLOT);
     const int32_t pages = mnp_in(g, n, MN_ATTENTION_PAGES);
@@ -108,7 +108,7 @@ static void attention(cu_run *r, const cu_unit *u) {
     a.c = cache(r, u, row_pos, row_slot, pages, kv);
     a.seqs = cu_in_i32(r, n, MN_ATTENTION_SEQS);
     a.n_seqs = (int)cu_dim(r, mnp_in(g, n, MN_ATTENTION_SEQS), 0);
-    a.bidirectional = mnp_attr(g, n, MN_ATTENTION_ATTR_BIDIRECTIONAL);
+    a.bidirectional = (int)mnp_attr(g, n, MN_ATTENTION_ATTR_BIDIRECTIONAL);
     a.q = cu_f32(r, q);
     a.sinks = cu_in_flat(r, n, MN_ATTENTION_SINKS);
     a.y = cu_ptr(r, y);
@@ -145,7 +145,8 @@ static void attention(cu_run *r, const cu_unit *u) {
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */
-static uint32_t rope_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t rope_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *x = mnp_in_tensor(g, n, MN_ROPE_X);
     const bool even = mnp_attr(g, n, MN_ROPE_ATTR_N_ROT) % 2 == 0;
     if (x->n_dim == 3 && x->dim[2] > 0 && even)
@@ -153,14 +154,16 @@ static uint32_t rope_verdict(const mn_device *, const mn_graph *g, const mn_node
     return CU_SHAPE;
 }
 
-static uint32_t store_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t store_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *k = mnp_in_tensor(g, n, MN_KV_STORE_K);
     if (k->n_dim == 3 && k->dim[1] <= 65535)
         return CU_OK;
     return CU_SHAPE;
 }
 
-static uint32_t attention_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t attention_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
     const mn_tensor *y = mnp_out_tensor(g, n, 0);
     const int64_t kv = mnp_attr(g, n, MN_ATTENTION_ATTR_N_HEAD_KV);
@@ -193,7 +196,6 @@ static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *nee
     cu_need(&needs->tiles_arrived, (uint64_t)cu_tile_blocks(p->dev, dims) * 4);
 }
 
-extern const cu_op cu_op_rope = {MN_OP_ROPE, 1, rope_verdict, NULL, rotate_rows};
-extern const cu_op cu_op_kv_store = {MN_OP_KV_STORE, 1, store_verdict, NULL, store};
-extern const cu_op cu_op_attention = {MN_OP_ATTENTION, 2, attention_verdict, attention_needs,
-                                      attention};
+const cu_op cu_op_rope = {MN_OP_ROPE, 1, rope_verdict, NULL, rotate_rows};
+const cu_op cu_op_kv_store = {MN_OP_KV_STORE, 1, store_verdict, NULL, store};
+const cu_op cu_op_attention = {MN_OP_ATTENTION, 2, attention_verdict, attention_needs, attention};

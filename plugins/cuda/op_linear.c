@@ -20,7 +20,7 @@ static bool is_scores(const cu_run *r, const cu_weight *w, const cu_linear *a) {
     return cu_rounds(r->p) && w->type == cu_type_of(MN_F32) && cu_scores_fit(a);
 }
 
-static const char *name_of(bool many, bool units) {
+static const char *kernel_name_of(bool many, bool units) {
     if (many)
         return "gemm";
     if (units)
@@ -95,7 +95,7 @@ static void fuse_add(const cu_run *r, const mn_node *add, int32_t product, cu_li
 /* The GLU by a kernel of its own, over what the product wrote. */
 static void glu_apart(const cu_run *r, const mn_node *glu, const cu_linear *a) {
     const int32_t y = mnp_out(r->g, glu, 0);
-    cu_elementwise e = {};
+    cu_elementwise e = {0};
     e.what = CU_EW_GLU;
     e.a = a->seg[0].y;
     e.b = a->seg[1].y;
@@ -123,8 +123,8 @@ static bool is_many_of_expert(const cu_run *r, const cu_weight *w, int rows) {
 }
 
 /* What all parts of a product have in common; segments follow. */
-static cu_gemm gemm_of(const cu_run *r, const cu_linear *a, const cu_type *type) {
-    cu_gemm g = {};
+static cu_gemm gemm_of(const cu_run *r, const cu_linear *a) {
+    cu_gemm g = {0};
     g.x = a->x;
     g.kind = CU_HALF;
     g.rows = a->rows;
@@ -155,8 +155,8 @@ static void set_gemm_segment(const cu_linear *a, int s, int64_t from, int n, con
 }
 
 /* A product whose weights are kept in 16 bits. */
-static void gemm_stored(const cu_run *r, const cu_linear *a, const cu_type *type) {
-    cu_gemm g = gemm_of(r, a, type);
+static void gemm_stored(const cu_run *r, const cu_linear *a) {
+    cu_gemm g = gemm_of(r, a);
     for (int s = 0; s < a->n_seg; s++) {
         const cu_seg *seg = &a->seg[s];
         set_gemm_segment(a, s, 0, seg->rows, seg->w.at[0], &g);
@@ -169,7 +169,7 @@ static void gemm_stored(const cu_run *r, const cu_linear *a, const cu_type *type
 static void gemm_widened_part(const cu_run *r, const cu_linear *a, const cu_type *type, int first,
                               int count, int64_t from, int64_t room) {
     char *to = r->c->scratch + r->p->wide_at;
-    cu_gemm g = gemm_of(r, a, type);
+    cu_gemm g = gemm_of(r, a);
     for (int s = first; s < first + count; s++) {
         const cu_seg *seg = &a->seg[s];
         const int64_t left = seg->rows - from;
@@ -246,7 +246,7 @@ static void multiply(const cu_run *r, const cu_weight *w, bool units, const cu_l
     if (many && w->type->widens)
         gemm_widened(r, a, w->type);
     else if (many)
-        gemm_stored(r, a, w->type);
+        gemm_stored(r, a);
     else if (is_scores(r, w, a))
         cu_scores_run(r->s, a);
     else
@@ -270,11 +270,11 @@ static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, ui
         round_x(r, w, mnp_in(r->g, n, MN_LINEAR_X), &a, a.rows);
     int left = a.rows;
     while (left) {
-        const int n = units ? rows_at_once(r, w, &a, left) : left;
-        const cu_linear part = rows_of(&a, a.rows - left, n);
-        cu_chose(r, u->node, name_of(units && n > CU_MANY, units), w->type->name, n);
+        const int rows = units ? rows_at_once(r, w, &a, left) : left;
+        const cu_linear part = rows_of(&a, a.rows - left, rows);
+        cu_chose(r, u->node, kernel_name_of(units && rows > CU_MANY, units), w->type->name, rows);
         multiply(r, w, units, &part);
-        left -= n;
+        left -= rows;
     }
     if (glu_after)
         glu_apart(r, epi, &a);
@@ -295,7 +295,7 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
     const float eps = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_EPS);
     const float offset = (float)mnp_attr_f64(g, norm, MN_RMS_NORM_ATTR_OFFSET);
     if (a->rows > 1) {
-        cu_norm all = {};
+        cu_norm all = {0};
         all.x = cu_f32(r, source);
         all.w = w;
         all.gather = rows;
@@ -318,11 +318,11 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
 }
 
 /* A step without rows launches nothing. */
-static void linear(cu_run *r, const cu_unit *u) {
+static void launch_linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_LINEAR_X);
-    cu_linear a = {};
+    cu_linear a = {0};
     a.rows = (int)cu_dim(r, x, 0);
     a.late = r->late;
     if (!a.rows)
@@ -341,7 +341,7 @@ static void linear(cu_run *r, const cu_unit *u) {
 /* Places of the sorted pairs in the scratch: pairs, where each expert's begin, which experts have
  * any. */
 cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts) {
-    cu_sort a = {};
+    cu_sort a = {0};
     a.n_pairs = (int)cu_elements(r, experts);
     a.n = n_experts;
     a.n_active = a.n_pairs < n_experts ? a.n_pairs : n_experts;
@@ -355,7 +355,7 @@ cu_sort cu_sort_of(const cu_run *r, int32_t experts, int n_experts) {
 /* Pairs of an EXPERTS tensor, sorted, in the scratch. */
 static cu_experts sort_experts(cu_run *r, int32_t experts, int n_experts) {
     const cu_sort a = cu_sort_of(r, experts, n_experts);
-    cu_experts e = {};
+    cu_experts e = {0};
     e.of = a.of;
     e.pairs = a.pairs;
     e.start = a.start;
@@ -381,7 +381,7 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
     const int both = a->epi == CU_EPI_GLU ? 2 : 1;
     const int fits = (int)((int64_t)r->p->wide_bytes / (expert_bytes * both));
     const int room = keeps_16 ? e->n : fits; /* experts at a time */
-    cu_sorted x = {};
+    cu_sorted x = {0};
     x.x = a->x;
     x.y = r->c->scratch + r->p->sorted_x_at;
     x.pairs = e->pairs;
@@ -396,7 +396,7 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
     char *wide = r->c->scratch + r->p->wide_at;
     for (int from = 0; from < e->n; from += room) {
         const int count = e->n - from < room ? e->n - from : room;
-        cu_gemm g = gemm_of(r, a, type);
+        cu_gemm g = gemm_of(r, a);
         g.x = x.y;
         g.fresh_w = !keeps_16;
         g.offsets = e->start + from;
@@ -435,7 +435,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
     if (!n_pairs)
         return;
     for (uint32_t i = 0, count; i < n->n_out; i += count) {
-        cu_linear a = {};
+        cu_linear a = {0};
         const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_MOE_LINEAR_WEIGHT + 2 * i));
         count = epi ? n->n_out : 1;
         set_segments(r, n, MN_MOE_LINEAR_WEIGHT, i, count, &a);
@@ -455,7 +455,7 @@ static void moe_linear(cu_run *r, const cu_unit *u) {
         }
         a.experts.x_div = per_pair ? 1 : k;
         const bool many = units && a.experts.pairs && is_many_of_expert(r, w, a.experts.typical);
-        cu_chose(r, u->node, name_of(many, units), w->type->name, n_pairs);
+        cu_chose(r, u->node, kernel_name_of(many, units), w->type->name, n_pairs);
         if (many)
             gemm_experts(r, &a, w, !w->type->widens);
         else
@@ -471,7 +471,7 @@ static uint32_t first_weight(const mn_node *n) {
 }
 
 /* gemv keeps a row of x and of its norm in shared memory. */
-static bool fits(const mn_device *d, int64_t K) {
+static bool fits_shared_memory(const mn_device *d, int64_t K) {
     return mnp_round(K, 128) * 10 <= d->smem_max - 4096;
 }
 
@@ -482,7 +482,7 @@ static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_n
         const mn_tensor *w = mnp_in_tensor(g, n, first + 2 * i);
         if (!w || mnp_out(g, n, i) < 0 || w->n_dim != n_dim)
             return CU_SHAPE;
-        if (!fits(d, w->dim[n_dim - 1]))
+        if (!fits_shared_memory(d, w->dim[n_dim - 1]))
             return CU_LENGTH;
         if (n_dim == 3 && w->dim[0] > 1024)
             return CU_EXPERTS;
@@ -531,6 +531,5 @@ static void linear_needs(const mn_program *p, const mn_node *n, cu_needs *needs)
         many_needs(n, w, rows, needs);
 }
 
-extern const cu_op cu_op_linear = {MN_OP_LINEAR, 1, linear_verdict, linear_needs, linear};
-extern const cu_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 1, linear_verdict, linear_needs,
-                                       moe_linear};
+const cu_op cu_op_linear = {MN_OP_LINEAR, 1, linear_verdict, linear_needs, launch_linear};
+const cu_op cu_op_moe_linear = {MN_OP_MOE_LINEAR, 1, linear_verdict, linear_needs, moe_linear};

@@ -57,7 +57,7 @@ static cu_route route_of(const cu_run *r, const mn_node *n) {
     const mn_graph *g = r->g;
     const int32_t logits = mnp_in(g, n, MN_MOE_ROUTE_LOGITS);
     const int32_t experts = mnp_out(g, n, MN_MOE_ROUTE_OUT_EXPERTS);
-    cu_route a = {};
+    cu_route a = {0};
     a.logits = cu_f32(r, logits);
     a.bias = cu_in_flat(r, n, MN_MOE_ROUTE_BIAS);
     a.experts = cu_i32(r, experts);
@@ -76,7 +76,7 @@ void cu_launch_router(cu_run *r, const cu_unit *u) {
     const mn_node *norm = mnp_node(g, u->node);
     const mn_node *scores = mnp_node(g, u[1].node);
     const cu_weight *w = cu_weight_of(r, mnp_in(g, scores, MN_LINEAR_WEIGHT));
-    cu_router a = {};
+    cu_router a = {0};
     a.x = cu_in_f32(r, norm, MN_RMS_NORM_X);
     a.norm = cu_in_flat(r, norm, MN_RMS_NORM_WEIGHT);
     a.w = w->data;
@@ -129,7 +129,8 @@ static void combine(cu_run *r, const cu_unit *u) {
         cu_moe_combine(r->s, cu_f32(r, x), weights, residual, cu_f32(r, y), T, k, D);
 }
 
-static uint32_t route_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t route_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_ROUTE_LOGITS);
     if (x->n_dim != 2 || mnp_out(g, n, MN_MOE_ROUTE_OUT_WEIGHTS) < 0)
         return CU_SHAPE;
@@ -150,12 +151,13 @@ static void route_needs(const mn_program *p, const mn_node *n, cu_needs *needs) 
     cu_need(&needs->arrived, 4);
 }
 
-static uint32_t combine_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t combine_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *x = mnp_in_tensor(g, n, MN_MOE_COMBINE_X);
     if (x->n_dim == 3 && mnp_in(g, n, MN_MOE_COMBINE_WEIGHTS) >= 0)
         return CU_OK;
     return CU_SHAPE;
 }
 
-extern const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, route_needs, route};
-extern const cu_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, combine_verdict, NULL, combine};
+const cu_op cu_op_moe_route = {MN_OP_MOE_ROUTE, 1, route_verdict, route_needs, route};
+const cu_op cu_op_moe_combine = {MN_OP_MOE_COMBINE, 1, combine_verdict, NULL, combine};

@@ -4,14 +4,14 @@
 #include "ops.h"
 
 /* Two launches: the state of the slots goes forward, then ids become rows. */
-static void embed(cu_run *r, const cu_unit *u) {
+static void launch_embed(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const cu_weight *w = cu_weight_of(r, mnp_in(g, n, MN_EMBED_WEIGHT));
     const int32_t history = mnp_in(g, n, MN_EMBED_HISTORY);
     const int32_t positions = mnp_in(g, n, MN_EMBED_POS_WEIGHT);
     const double scale = mnp_attr_f64(g, n, MN_EMBED_ATTR_SCALE);
-    cu_embed e = {};
+    cu_embed e = {0};
     e.src = cu_in_i32(r, n, MN_EMBED_SRC);
     e.pos = cu_in_i32(r, n, MN_EMBED_POS);
     e.row_slot = cu_in_i32(r, n, MN_EMBED_ROW_SLOT);
@@ -38,7 +38,7 @@ static void embed(cu_run *r, const cu_unit *u) {
 
 /* Inputs that are not bound switch their filters off; outputs that are not bound are not
  * computed. */
-static void sample(cu_run *r, const cu_unit *u) {
+static void launch_sample(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t logits = mnp_in(g, n, MN_SAMPLE_LOGITS);
@@ -46,7 +46,7 @@ static void sample(cu_run *r, const cu_unit *u) {
     const int32_t bias_ids = mnp_in(g, n, MN_SAMPLE_BIAS_IDS);
     const int32_t ids = mnp_out(g, n, MN_SAMPLE_OUT_TOP_IDS);
     const int32_t probs = mnp_out(g, n, MN_SAMPLE_OUT_TOP_LOGPROBS);
-    cu_sample a = {};
+    cu_sample a = {0};
     a.logits = cu_f32(r, logits);
     a.bias = cu_in_f32(r, n, MN_SAMPLE_BIAS);
     a.out_slot = cu_in_i32(r, n, MN_SAMPLE_OUT_SLOT);
@@ -93,7 +93,7 @@ static const mn_node *expert_reader(const cu_run *r, int32_t y, int *half) {
 }
 
 /* If a product of experts reads y, its 16-bit rows are left in the scratch on the way. */
-static void rms_norm(cu_run *r, const cu_unit *u) {
+static void launch_rms_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_RMS_NORM_X);
@@ -102,7 +102,7 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
         cu_launch_router(r, u);
         return;
     }
-    cu_norm a = {};
+    cu_norm a = {0};
     a.D = (int)cu_last_dim(r, x);
     a.rows = (int)(cu_elements(r, x) / a.D);
     a.x = cu_f32(r, x);
@@ -123,7 +123,7 @@ static void rms_norm(cu_run *r, const cu_unit *u) {
 }
 
 /* Weight and bias may have a row for each of the last but one dim. */
-static void layer_norm(cu_run *r, const cu_unit *u) {
+static void launch_layer_norm(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_LAYER_NORM_X);
@@ -140,11 +140,11 @@ static void layer_norm(cu_run *r, const cu_unit *u) {
 }
 
 /* ACT, GLU, ADD, MUL, SCALE, SOFTCAP. */
-static void elementwise(cu_run *r, const cu_unit *u) {
+static void launch_elementwise(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t y = mnp_out(g, n, 0);
-    cu_elementwise e = {};
+    cu_elementwise e = {0};
     e.a = cu_in_f32(r, n, 0);
     e.y = cu_ptr(r, y);
     e.n = cu_elements(r, y);
@@ -174,7 +174,7 @@ static void elementwise(cu_run *r, const cu_unit *u) {
     cu_elementwise_run(r->s, &e);
 }
 
-static void gather(cu_run *r, const cu_unit *u) {
+static void launch_gather(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
     const int32_t x = mnp_in(g, n, MN_GATHER_ROWS_X);
@@ -188,14 +188,16 @@ static void gather(cu_run *r, const cu_unit *u) {
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */
-static uint32_t embed_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t embed_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     const mn_tensor *w = mnp_in_tensor(g, n, MN_EMBED_WEIGHT);
     if (w && w->n_dim == 2 && w->dim[0] <= 1 << 30)
         return CU_OK;
     return CU_SHAPE;
 }
 
-static uint32_t two_verdict(const mn_device *, const mn_graph *g, const mn_node *n) {
+static uint32_t two_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {
+    (void)d;
     if (mnp_in(g, n, 1) >= 0)
         return CU_OK;
     return CU_SHAPE;
@@ -214,14 +216,14 @@ static void sample_needs(const mn_program *p, const mn_node *n, cu_needs *needs)
     cu_need(&needs->logits, (uint64_t)(rows * ids) * 4);
 }
 
-extern const cu_op cu_op_embed = {MN_OP_EMBED, 1, embed_verdict, embed_needs, embed};
-extern const cu_op cu_op_rms_norm = {MN_OP_RMS_NORM, 1, two_verdict, NULL, rms_norm};
-extern const cu_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, two_verdict, NULL, layer_norm};
-extern const cu_op cu_op_act = {MN_OP_ACT, 1, NULL, NULL, elementwise};
-extern const cu_op cu_op_glu = {MN_OP_GLU, 1, two_verdict, NULL, elementwise};
-extern const cu_op cu_op_add = {MN_OP_ADD, 1, two_verdict, NULL, elementwise};
-extern const cu_op cu_op_mul = {MN_OP_MUL, 1, two_verdict, NULL, elementwise};
-extern const cu_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, elementwise};
-extern const cu_op cu_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, elementwise};
-extern const cu_op cu_op_gather_rows = {MN_OP_GATHER_ROWS, 1, two_verdict, NULL, gather};
-extern const cu_op cu_op_sample = {MN_OP_SAMPLE, 4, two_verdict, sample_needs, sample};
+const cu_op cu_op_embed = {MN_OP_EMBED, 1, embed_verdict, embed_needs, launch_embed};
+const cu_op cu_op_rms_norm = {MN_OP_RMS_NORM, 1, two_verdict, NULL, launch_rms_norm};
+const cu_op cu_op_layer_norm = {MN_OP_LAYER_NORM, 1, two_verdict, NULL, launch_layer_norm};
+const cu_op cu_op_act = {MN_OP_ACT, 1, NULL, NULL, launch_elementwise};
+const cu_op cu_op_glu = {MN_OP_GLU, 1, two_verdict, NULL, launch_elementwise};
+const cu_op cu_op_add = {MN_OP_ADD, 1, two_verdict, NULL, launch_elementwise};
+const cu_op cu_op_mul = {MN_OP_MUL, 1, two_verdict, NULL, launch_elementwise};
+const cu_op cu_op_scale = {MN_OP_SCALE, 1, NULL, NULL, launch_elementwise};
+const cu_op cu_op_softcap = {MN_OP_SOFTCAP, 1, NULL, NULL, launch_elementwise};
+const cu_op cu_op_gather_rows = {MN_OP_GATHER_ROWS, 1, two_verdict, NULL, launch_gather};
+const cu_op cu_op_sample = {MN_OP_SAMPLE, 4, two_verdict, sample_needs, launch_sample};

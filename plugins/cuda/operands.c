@@ -44,7 +44,7 @@ int64_t cu_elements(const cu_run *r, int32_t t) {
 }
 
 cu_rows cu_rows_of(const cu_run *r, int32_t t) {
-    return cu_rows{cu_i32(r, t), (int)cu_dim(r, t, 1)};
+    return (cu_rows){cu_i32(r, t), (int)cu_dim(r, t, 1)};
 }
 
 int cu_kind(const cu_run *r, int32_t t) {
@@ -74,5 +74,5 @@ void cu_chose(const cu_run *r, uint32_t node, const char *kernel, const char *ty
         return;
     const int n = snprintf(line, sizeof line, "node %u, %lld rows: %s<%s>", node, (long long)rows,
                            kernel, type);
-    h->log(h->self, MN_LOG_DEBUG, mn_str{line, (uint64_t)n});
+    h->log(h->self, MN_LOG_DEBUG, (mn_str){line, (uint64_t)n});
 }

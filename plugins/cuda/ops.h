@@ -1,6 +1,6 @@
 /* ops.h -- the table of operations: one row per operation of docs/ops.md with what this plugin can
  * do of it, what memory it needs beside its tensors, and how it is launched. Contracts, verdicts
- * and sizes follow from the rows (verdict.cu, program.cu). A row lies in the file of its family,
+ * and sizes follow from the rows (verdict.c, program.c). A row lies in the file of its family,
  * op_*.cu.
  *
  * Launch functions run once for each combination of symbol values, when a step is captured: what
@@ -10,9 +10,9 @@
 #include "program.h"
 #include "types.h"
 
-struct cu_run;
+typedef struct cu_run cu_run;
 
-/* Why a node does not run here; the texts are in verdict.cu. */
+/* Why a node does not run here; the texts are in verdict.c. */
 enum {
     CU_OK,
     CU_WEIGHT_TYPE,
@@ -27,7 +27,7 @@ enum {
     CU_N_REASONS
 };
 
-struct cu_op {
+typedef struct {
     uint32_t op, contract;
     /* beyond what is true of all: operands there, weights of types that can be kept; NULL =
      * nothing */
@@ -35,7 +35,7 @@ struct cu_op {
     /* raises what the program needs for this node; NULL = nothing */
     void (*needs)(const mn_program *p, const mn_node *n, cu_needs *needs);
     void (*launch)(cu_run *r, const cu_unit *u);
-};
+} cu_op;
 const cu_op *cu_op_of(uint32_t op); /* NULL = none */
 extern const cu_op *const cu_ops[];
 extern const uint32_t cu_n_ops;
@@ -57,14 +57,14 @@ struct cu_run {
     bool late, early;
 };
 
-/* ---- launches (launch.cu; cu_is_joined: op_cache.cu) ----------------------------------------- */
+/* ---- launches (launch.c; cu_is_joined: op_cache.c) ----------------------------------------- */
 cu_run cu_run_of(mn_context *c, const int64_t *symbol, cudaStream_t s);
 /* Whether in this step the attention of a STORE and of an ATTENTION unit runs both. */
 bool cu_is_joined(const cu_run *r, const cu_unit *u);
 /* Unit i is a store that its attention runs, or a part of a router that its norm runs. */
 bool cu_is_absorbed(const cu_run *r, uint32_t i);
 /* Whether unit i is the norm of a router, with the scores and the route behind it: of their nodes;
- * and whether in this step one kernel runs the three (op_moe.cu). */
+ * and whether in this step one kernel runs the three (op_moe.c). */
 bool cu_is_router(const mn_program *p, uint32_t i);
 bool cu_runs_router(const cu_run *r, uint32_t i);
 void cu_launch_router(cu_run *r, const cu_unit *u);
@@ -73,14 +73,14 @@ void cu_launch_router(cu_run *r, const cu_unit *u);
 enum { CU_UNIT_NODES = 9 };
 int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes);
 /* Copies the views that a unit reads (in) or wrote, between what they view and their dense places;
- * false = there is none (views.cu). */
+ * false = there is none (views.c). */
 bool cu_copy_views(const cu_run *r, const cu_unit *u, bool in);
 /* last: the unit launched before, or UINT32_MAX. */
 mn_status cu_launch_unit(cu_run *r, uint32_t i, uint32_t last, mn_error *err);
 /* Units [from, to) but those that others run. *last: as above; it is kept. */
 mn_status cu_launch_some(cu_run *r, uint32_t from, uint32_t to, uint32_t *last, mn_error *err);
 
-/* ---- operands in this step (operands.cu) ----------------------------------------------------- */
+/* ---- operands in this step (operands.c) ----------------------------------------------------- */
 /* Where a tensor lies; NULL = absent or not bound. */
 void *cu_ptr(const cu_run *r, int32_t t);
 static inline float *cu_f32(const cu_run *r, int32_t t) {
@@ -111,7 +111,7 @@ static inline const float *cu_in_flat(const cu_run *r, const mn_node *n, uint32_
     return cu_flat(r, mnp_in(r->g, n, i));
 }
 static inline cu_planes cu_planes_of(const cu_weight *w) {
-    return cu_planes{{w->plane[0], w->plane[1], w->plane[2], w->plane[3]}};
+    return (cu_planes){{w->plane[0], w->plane[1], w->plane[2], w->plane[3]}};
 }
 /* SLOTS or PARAMS: rows lie 4 * dim[1] bytes apart. */
 cu_rows cu_rows_of(const cu_run *r, int32_t t);

@@ -65,8 +65,8 @@ static void count_node(const cu_run *r, uint32_t node, mn_profile_unit *to) {
             to->bytes += (uint64_t)cu_elements(r, mnp_out(r->g, n, i)) * 4;
 }
 
-static mn_profile_unit describe(const cu_run *r, const cu_unit *u) {
-    mn_profile_unit to = {};
+static mn_profile_unit describe_unit(const cu_run *r, const cu_unit *u) {
+    mn_profile_unit to = {0};
     int32_t nodes[CU_UNIT_NODES];
     const int n = cu_nodes_of(r, u, nodes);
     uint32_t used = 0;
@@ -85,15 +85,15 @@ static mn_profile_unit describe(const cu_run *r, const cu_unit *u) {
 
 /* ---- launches with events -------------------------------------------------------------------- */
 /* What was launched: a unit or an exchange of the plan; the other one is -1. */
-struct launched {
+typedef struct {
     int32_t unit, exchange;
-};
+} launched;
 /* events[0] comes first, events[i + 1] behind of[i]. */
-struct marks {
+typedef struct {
     cudaEvent_t *events;
     launched *of;
     uint32_t n;
-};
+} marks;
 
 static mn_status mark(marks *m, cudaStream_t s, launched what, mn_error *err) {
     m->of[m->n++] = what;
@@ -110,7 +110,7 @@ static mn_status launch_units(cu_run *r, uint32_t from, uint32_t to, uint32_t *l
         st = cu_launch_unit(r, i, *last, err);
         *last = i;
         if (!st)
-            st = mark(m, r->s, launched{(int32_t)i, -1}, err);
+            st = mark(m, r->s, (launched){(int32_t)i, -1}, err);
     }
     return st;
 }
@@ -155,7 +155,7 @@ static mn_status launch_together(cu_joint_step *s, marks *m, mn_error *err) {
         if (!st)
             st = cu_choose_member(s->g, first, err);
         if (!st)
-            st = mark(m, stream, launched{-1, (int32_t)k}, err);
+            st = mark(m, stream, (launched){-1, (int32_t)k}, err);
     }
     if (!st)
         st = cu_end_exchanges(s, err);
@@ -168,7 +168,7 @@ static mn_status launch_together(cu_joint_step *s, marks *m, mn_error *err) {
 /* A part of the node in front of it: what of its output goes in and comes out. */
 static mn_profile_unit describe_exchange(const cu_run *r, const mnp_exchange *e) {
     static const char *const names[] = {"?", "SUM", "GATHER", "TAKE"};
-    mn_profile_unit to = {};
+    mn_profile_unit to = {0};
     to.node = e->at ? e->at - 1 : 0;
     to.bytes = 4 * (uint64_t)(cu_elements(r, (int32_t)e->from) + cu_elements(r, (int32_t)e->to));
     snprintf(to.name, sizeof to.name, "%s", names[e->kind < 4 ? e->kind : 0]);
@@ -191,7 +191,7 @@ static uint32_t count_launches(const cu_run *r, const cu_joint_step *s) {
 static mn_status marks_make(const mn_device *d, uint32_t all, marks *m, mn_error *err) {
     const uint64_t bytes = (all + 1) * (sizeof(cudaEvent_t) + sizeof(launched));
     mn_status st = MN_OK;
-    m->events = (cudaEvent_t *)cu_new(d, bytes);
+    m->events = cu_new(d, bytes);
     if (!m->events)
         return mnp_fail_memory(err, bytes, "a profile");
     m->of = (launched *)(m->events + all + 1);
@@ -209,18 +209,18 @@ static void marks_free(const mn_device *d, uint32_t all, marks *m) {
 
 /* Runs the step of r, or of s, which r is the first member of: `all` launches, of which the first
  * `room` are described. */
-static mn_status measure(cu_run *r, cu_joint_step *s, mn_profile_unit *units, uint32_t stride,
-                         uint32_t all, uint32_t room, mn_error *err) {
+static mn_status measure_step(cu_run *r, cu_joint_step *s, mn_profile_unit *units, uint32_t stride,
+                              uint32_t all, uint32_t room, mn_error *err) {
     uint32_t n_exchanges = 0;
     const mnp_exchange *e = s ? mnp_shard_exchanges(s->plan, &n_exchanges) : NULL;
-    marks m = {};
+    marks m = {0};
     mn_status st = marks_make(r->dev, all, &m, err);
     if (!st)
         st = s ? launch_together(s, &m, err) : launch_alone(r, &m, err);
     for (uint32_t i = 0; i < m.n && i < room && !st; i++) {
         const launched *l = &m.of[i];
         mn_profile_unit u = l->unit < 0 ? describe_exchange(r, &e[l->exchange])
-                                        : describe(r, &r->p->units[l->unit]);
+                                        : describe_unit(r, &r->p->units[l->unit]);
         float ms = 0;
         st = cu_check(cudaEventElapsedTime(&ms, m.events[i], m.events[i + 1]), err, "a profile");
         u.time_ns = (uint64_t)((double)ms * 1e6);
@@ -233,7 +233,7 @@ static mn_status measure(cu_run *r, cu_joint_step *s, mn_profile_unit *units, ui
 static mn_status profile_group(cu_group_context *c, uint32_t set, const int64_t *values,
                                mn_profile_unit *units, uint32_t stride, uint32_t *n,
                                mn_error *err) {
-    const cu_group *g = cu_group_of(c->prog->dev);
+    const cu_group *g = cu_group_of(c->base.prog->dev);
     const uint32_t room = *n;
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = MN_OK;
@@ -247,7 +247,7 @@ static mn_status profile_group(cu_group_context *c, uint32_t set, const int64_t 
     *n = count_launches(&s.run[g->lo], &s);
     if (!units)
         return MN_OK;
-    return measure(&s.run[g->lo], &s, units, stride, *n, room, err);
+    return measure_step(&s.run[g->lo], &s, units, stride, *n, room, err);
 }
 
 static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_profile_unit *units,
@@ -264,7 +264,7 @@ static mn_status profile(mn_context *c, uint32_t set, const int64_t *values, mn_
     if (!units)
         return MN_OK;
     st = mnp_check_sizes(p->graph, c->symbol, c->bindings, err);
-    return st ? st : measure(&r, NULL, units, stride, *n, room, err);
+    return st ? st : measure_step(&r, NULL, units, stride, *n, room, err);
 }
 
-extern const mn_profile cu_profile = {sizeof(mn_profile), 0, profile};
+const mn_profile cu_profile = {sizeof(mn_profile), 0, profile};

@@ -13,7 +13,7 @@ enum { N_PATTERNS = sizeof patterns / sizeof *patterns };
 /* A unit of the lowering pass in the launches' terms. */
 static cu_unit unit_of(const mnp_unit *m) {
     const mnp_taken t = mnp_taken_in(m);
-    cu_unit u = {m->node, -1, -1, -1, -1, -1, -1, {}};
+    cu_unit u = {m->node, -1, -1, -1, -1, -1, -1, {0}};
     u.norm = t.norm;
     u.gather = t.gather;
     u.epi = t.add >= 0 ? t.add : t.glu;
@@ -36,7 +36,7 @@ static void link_attention(mn_program *p, uint32_t store, int32_t attention) {
 static mn_status lower(mn_program *p, const mn_host *log, mn_error *err) {
     const mn_host *h = p->dev->plugin->host;
     const mnp_lowering l = {p->graph, p->lo, p->hi, p->uses};
-    mnp_unit *units = (mnp_unit *)mnp_new(h, (p->hi - p->lo) * sizeof *units);
+    mnp_unit *units = mnp_new(h, (p->hi - p->lo) * sizeof *units);
     if (!units)
         return mnp_fail_memory(err, (p->hi - p->lo) * sizeof *units, "fused units");
     mnp_count_uses(p->graph, p->lo, p->hi, p->uses);
@@ -114,7 +114,8 @@ static void choose_half(mn_program *p) {
 static void unit_live(mn_program *p, uint32_t i) {
     const cu_unit *u = &p->units[i];
     const int32_t nodes[] = {(int32_t)u->node, u->gather, u->norm, u->epi, u->rope_q, u->rope_k};
-    for (int32_t n : nodes) {
+    for (uint32_t k = 0; k < sizeof nodes / sizeof *nodes; k++) {
+        const int32_t n = nodes[k];
         if (n < 0)
             continue;
         mnp_arena_live(p->graph, (uint32_t)n, (int32_t)i, p->allocations);
@@ -149,7 +150,7 @@ static void choose_splits(mn_program *p) {
 
 /* What kernels need beside tensors. */
 static void extras(mn_program *p) {
-    cu_needs needs = {};
+    cu_needs needs = {0};
     choose_splits(p);
     for (uint32_t i = p->lo; i < p->hi; i++) {
         const mn_node *n = mnp_node(p->graph, i);
@@ -219,14 +220,14 @@ static int32_t find_seq_rows(const mn_graph *g) {
 }
 
 /* A program without weights: for estimate and compile. log: as in mnp_lower. */
-static mn_status make(mn_device *d, const cu_member *of, const mn_compile *in, const mn_host *log,
-                      mn_program **out, mn_error *err) {
+static mn_status program_make(mn_device *d, const cu_member *of, const mn_compile *in,
+                              const mn_host *log, mn_program **out, mn_error *err) {
     mn_compile c;
     mn_status st = mnp_read_compile(in, &c, err);
     if (st)
         return st;
     const mn_graph *g = c.graph;
-    mn_program *p = (mn_program *)cu_new(d, sizeof *p);
+    mn_program *p = cu_new(d, sizeof *p);
     if (!p)
         return mnp_fail_memory(err, sizeof *p, "a program");
     p->dev = d;
@@ -241,13 +242,13 @@ static mn_status make(mn_device *d, const cu_member *of, const mn_compile *in, c
     p->flags = (uint32_t)c.flags;
     p->precision = cu_precision(&c);
     p->kv_types = mnp_kv_types_of(&c, p->precision);
-    p->symbol_max = (int64_t *)cu_new(d, g->n_symbols * sizeof *p->symbol_max);
-    p->units = (cu_unit *)cu_new(d, (p->hi - p->lo) * sizeof *p->units);
-    p->allocations = (mnp_allocation *)cu_new(d, g->n_tensors * sizeof *p->allocations);
-    p->uses = (mnp_use *)cu_new(d, g->n_tensors * sizeof *p->uses);
-    p->half = (uint8_t *)cu_new(d, g->n_tensors);
-    p->dense = (uint64_t *)cu_new(d, g->n_tensors * sizeof *p->dense);
-    p->w = (const cu_weight **)cu_new(d, g->n_tensors * sizeof *p->w);
+    p->symbol_max = cu_new(d, g->n_symbols * sizeof *p->symbol_max);
+    p->units = cu_new(d, (p->hi - p->lo) * sizeof *p->units);
+    p->allocations = cu_new(d, g->n_tensors * sizeof *p->allocations);
+    p->uses = cu_new(d, g->n_tensors * sizeof *p->uses);
+    p->half = cu_new(d, g->n_tensors);
+    p->dense = cu_new(d, g->n_tensors * sizeof *p->dense);
+    p->w = cu_new(d, g->n_tensors * sizeof *p->w);
     const bool units_there = p->symbol_max && p->units;
     const bool tensors_there = p->allocations && p->uses && p->half && p->dense && p->w;
     if (!units_there || !tensors_there)
@@ -316,11 +317,11 @@ static uint32_t importers(const mn_device *d) {
 mn_status cu_estimate_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_estimate *out,
                          mn_error *err) {
     mn_program *p;
-    mn_status st = make(d, of, c, NULL, &p, err);
+    mn_status st = program_make(d, of, c, NULL, &p, err);
     if (st)
         return st;
     double streamed;
-    mn_estimate e = {};
+    mn_estimate e = {0};
     e.size = sizeof e;
     e.precision = p->precision;
     e.weights = weight_bytes(p, &streamed);
@@ -363,7 +364,7 @@ mn_status cu_estimate(mn_device *d, const mn_compile *c, mn_estimate *out, mn_er
 mn_status cu_compile_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_program **out,
                         mn_error *err) {
     mn_program *p;
-    mn_status s = make(d, of, c, d->plugin->host, &p, err);
+    mn_status s = program_make(d, of, c, d->plugin->host, &p, err);
     if (s)
         return s;
     s = find_weights(p, c->weights, err);

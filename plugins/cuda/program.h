@@ -7,30 +7,30 @@
 
 /* A unit of common/patterns.c, as the launches want it. Node indices; -1 = absent. epi: an ADD or
  * GLU behind a product, an ADD behind a MOE_COMBINE. */
-struct cu_unit {
+typedef struct {
     uint32_t node;
     int32_t gather, norm, epi, rope_q, rope_k;
     /* STORE: the unit of its ATTENTION, which takes the store in when each sequence has one row;
      * ATTENTION: the unit of that store; -1 = none */
     int32_t with;
     mnp_kv kv;
-};
+} cu_unit;
 
 /* Bytes that kernels need beside tensors, each the largest of all nodes: 16-bit rows of x, splits
  * of attention and their counters, the same of tiles of rows, resolved ids, adjusted logits, pairs
  * sorted by expert; of products of many rows: weights in 16 bits, rows of x and y sorted by
  * expert. */
-struct cu_needs {
+typedef struct {
     uint64_t half, partial, arrived, tile_sums, tiles_arrived, ids, logits, pairs, wide, sorted_x,
         sorted_y;
-};
+} cu_needs;
 
 /* An exchange of a group's plan takes place before unit `unit`; n_units = behind the last. add: a
  * unit that the exchange runs, too: the addition to a sum; -1 = none. */
-struct cu_stop {
+typedef struct {
     uint32_t unit;
     int32_t add;
-};
+} cu_stop;
 
 static inline void cu_need(uint64_t *at_least, uint64_t bytes) {
     if (bytes > *at_least)
@@ -52,7 +52,7 @@ struct mn_program {
      * so, if there are enough rows; else 0 */
     uint8_t *half;
     /* [n_tensors] where a view that kernels cannot read in its place is kept dense, in the scratch;
-     * MNP_NOWHERE = it is none. n_views: how many there are (views.cu) */
+     * MNP_NOWHERE = it is none. n_views: how many there are (views.c) */
     uint64_t *dense;
     uint32_t n_views;
     /* places in the scratch */
@@ -69,13 +69,13 @@ struct mn_program {
 enum { CU_KIND = 0x0f, CU_PAIRS = 0x40, CU_ALWAYS = 0x80 };
 enum { CU_SLACK = 256 }; /* behind the scratch: kernels read whole vectors */
 
-struct cu_captured {
+typedef struct {
     int64_t *symbol;
     uint32_t set;
     cudaGraphExec_t exec;
     uint64_t used;
     bool prepared;
-};
+} cu_captured;
 enum { CU_MAX_CAPTURED = 128 };
 struct mn_context {
     mn_program *prog;
@@ -99,10 +99,10 @@ mn_status cu_context_begin(mn_context *c, uint32_t set, const int64_t *values, m
 cudaGraphExec_t cu_context_find(mn_context *c, bool prepare);
 void cu_context_keep(mn_context *c, cudaGraphExec_t exec, bool prepare);
 /* The member of a group that a program is made for. */
-struct cu_member {
+typedef struct {
     const mnp_shard *plan;
     uint32_t rank;
-};
+} cu_member;
 /* As estimate and compile; of: NULL = none. */
 mn_status cu_estimate_as(mn_device *d, const cu_member *of, const mn_compile *c, mn_estimate *out,
                          mn_error *err);
@@ -114,10 +114,10 @@ static inline bool cu_rounds(const mn_program *p) {
 }
 /* Room behind what the scratch has; its place. */
 uint64_t cu_reserve(mn_program *p, uint64_t bytes);
-/* Checks the segment's views and places those that need it, behind all else (views.cu). */
+/* Checks the segment's views and places those that need it, behind all else (views.c). */
 mn_status cu_place_views(mn_program *p, mn_error *err);
 /* Of a member: where the exchanges are, behind the lowering pass; and what lives because of them,
- * behind the units' (group_stops.cu). */
+ * behind the units' (group_stops.c). */
 mn_status cu_find_stops(mn_program *p, mn_error *err);
 void cu_stops_live(mn_program *p);
 mn_status cu_launch_units(mn_context *c, const int64_t *symbol, cudaStream_t s, mn_error *err);

@@ -3,7 +3,7 @@
  * where CU_SM90 is defined, warpgroup products only where CU_SM90A is. */
 #ifndef CU_PTX_CUH
 #define CU_PTX_CUH
-#include "kernels.h"
+#include "device.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CU_SM90 1

@@ -2,7 +2,7 @@
  * those that store what they have rotated. Pairs behind n_rot are copied. */
 #ifndef CU_ROPE_CUH
 #define CU_ROPE_CUH
-#include "kernels.h"
+#include "device.cuh"
 
 __device__ __forceinline__ void turn(float &a, float &b, int pos, float freq, float mscale) {
     float c;

@@ -3,7 +3,7 @@
  * THREADS. */
 #ifndef CU_SAMPLE_CUH
 #define CU_SAMPLE_CUH
-#include "kernels.h"
+#include "device.cuh"
 #include "samplers.h"
 #include <float.h>
 #include <stddef.h>

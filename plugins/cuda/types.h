@@ -1,5 +1,5 @@
 /* types.h -- the table of weight types: how a type lies on the device, and the kernels that read
- * it. A type of the table is one file (w_*.cu) and one row (types.cu). A type that is not in the
+ * it. A type of the table is one file (w_*.cu) and one row (types.c). A type that is not in the
  * table is kept as f32 rows, unpacked on the host by dtype/ (cu_type_of returns the row of F32).
  *
  * On the device a weight is up to four planes, each an array of rows; a row has ld elements, the
@@ -9,16 +9,19 @@
 #ifndef CU_TYPES_H
 #define CU_TYPES_H
 #include "kernels.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* One block of a stored weight in the DATA plane, and the values that lie in planes beside it. */
-struct cu_import {
+typedef struct {
     const uint8_t *data;       /* [rows][blocks] stored blocks, dense */
     const float *scale, *bias; /* [rows][groups]; NULL = the type has no such plane */
     cu_planes to;              /* moved to the first row that is written */
     int64_t rows;
     int blocks; /* of a row */
     int ld;
-};
+} cu_import;
 
 struct cu_type {
     uint32_t dtype;
@@ -54,4 +57,7 @@ void cu_types_init(mn_device *d);
 static inline uint64_t cu_plane_bytes(const cu_type *t, int plane, int64_t rows, int64_t ld) {
     return (uint64_t)rows * (uint64_t)ld * (uint64_t)t->bits[plane] / 1024;
 }
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -1,9 +1,7 @@
 /* verdict.c -- which nodes run here; pure, no device work. What is true of all operations stands
  * here, the rest in their rows (ops.h). */
 #include "ops.h"
-extern "C" {
 #include "dtype.h"
-}
 
 static const char *const reasons[CU_N_REASONS] = {
     [CU_OK] = "",
@@ -25,7 +23,7 @@ mn_status cu_contracts(void *self, const uint32_t (**table)[2], uint32_t *n) {
         contracts[i][0] = cu_ops[i]->op;
         contracts[i][1] = cu_ops[i]->contract;
     }
-    *table = contracts;
+    *table = (const uint32_t(*)[2])contracts;
     *n = cu_n_ops;
     return MN_OK;
 }
@@ -127,7 +125,7 @@ mn_status cu_supports(mn_device *d, const mn_graph *g, const int64_t *symbol_at,
                       mn_verdict *verdicts, uint32_t stride, mn_error *err) {
     const int64_t none = 0;
     mn_compile c;
-    mn_compile ask = {};
+    mn_compile ask = {0};
     ask.size = sizeof ask;
     ask.graph = g;
     ask.node_hi = g->n_nodes;

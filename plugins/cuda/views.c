@@ -34,7 +34,7 @@ static bool lies_well(const mn_program *p, const mn_tensor *t) {
 
 /* A view that a node of the segment touches: inside of what it views; if it needs a place it gets
  * one. */
-static mn_status place(mn_program *p, uint32_t t, mn_error *err) {
+static mn_status place_view(mn_program *p, uint32_t t, mn_error *err) {
     const mn_tensor *view = mnp_tensor(p->graph, t);
     const mn_tensor *root = mnp_tensor(p->graph, mnp_root(p->graph, t));
     uint64_t bytes;
@@ -62,17 +62,17 @@ mn_status cu_place_views(mn_program *p, mn_error *err) {
             const int32_t t = mnp_operand(g, n, k);
             const bool view = t >= 0 && mnp_root(g, (uint32_t)t) != (uint32_t)t;
             if (view && p->dense[t] == MNP_NOWHERE)
-                st = place(p, (uint32_t)t, err);
+                st = place_view(p, (uint32_t)t, err);
         }
     }
     return st;
 }
 
 /* One view of a unit, in this step; to: into what it views. */
-static void copy(const cu_run *r, int32_t t, bool to) {
+static void copy_view(const cu_run *r, int32_t t, bool to) {
     const mn_tensor *x = mnp_tensor(r->g, (uint32_t)t);
     char *root = (char *)cu_ptr(r, (int32_t)mnp_root(r->g, (uint32_t)t));
-    cu_view v = {};
+    cu_view v = {0};
     if (!root)
         return;
     v.dense = (uint32_t *)cu_ptr(r, t);
@@ -94,7 +94,7 @@ static bool copy_some(const cu_run *r, const mn_node *n, uint32_t from, uint32_t
         const int32_t t = mnp_operand(r->g, n, i);
         if (t < 0 || r->p->dense[t] == MNP_NOWHERE)
             continue;
-        copy(r, t, out);
+        copy_view(r, t, out);
         any = true;
     }
     return any;

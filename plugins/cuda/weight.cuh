@@ -15,7 +15,7 @@
 #ifndef CU_WEIGHT_CUH
 #define CU_WEIGHT_CUH
 #include "codes.cuh"
-#include "kernels.h"
+#include "device.cuh"
 #include "scales.cuh"
 #include "types.h"
 

@@ -11,7 +11,7 @@
 
 /* The staging area: stored blocks, then scales and biases as f32. */
 enum { STAGE_DATA = 4 << 20, STAGE_EXTRA = 1 << 20 };
-static_assert(STAGE_DATA + 2 * STAGE_EXTRA == CU_STAGE_BYTES, "the queue's staging area");
+_Static_assert(STAGE_DATA + 2 * STAGE_EXTRA == CU_STAGE_BYTES, "the queue's staging area");
 
 bool cu_is_matrix(const mn_node *n, uint32_t i) {
     switch (n->op) {
@@ -51,7 +51,7 @@ static uint64_t shape(const mn_tensor *t, bool matrix, cu_weight *w) {
 }
 
 uint64_t cu_weight_bytes(const mn_tensor *t, bool matrix) {
-    cu_weight w = {};
+    cu_weight w = {0};
     return shape(t, matrix, &w);
 }
 
@@ -74,7 +74,7 @@ static void mark(mn_weights *w, const mn_compile *c) {
 
 /* Device memory for all weights that are wanted, and where their planes lie there. One allocation:
  * the driver rounds each up to 2 MiB, which made a tenth more of many matrices. */
-static mn_status allocate(mn_weights *set, mn_error *err) {
+static mn_status allocate_weights(mn_weights *set, mn_error *err) {
     uint64_t all = 0;
     for (uint32_t i = 0; i < set->graph->n_tensors; i++) {
         const mn_tensor *t = mnp_tensor(set->graph, i);
@@ -109,11 +109,11 @@ mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, 
     mn_status st = mnp_read_compile(in, &c, err);
     if (st)
         return st;
-    mn_weights *w = (mn_weights *)cu_new(d, sizeof *w);
+    mn_weights *w = cu_new(d, sizeof *w);
     if (w) {
         w->dev = d;
         w->graph = c.graph;
-        w->w = (cu_weight *)cu_new(d, c.graph->n_tensors * sizeof *w->w);
+        w->w = cu_new(d, c.graph->n_tensors * sizeof *w->w);
     }
     if (!w || !w->w) {
         if (w)
@@ -121,7 +121,7 @@ mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, 
         return mnp_fail_memory(err, c.graph->n_tensors * sizeof *w->w, "a weight set");
     }
     mark(w, &c);
-    st = allocate(w, err);
+    st = allocate_weights(w, err);
     if (st)
         cu_weights_free(w);
     else
@@ -131,7 +131,7 @@ mn_status cu_weights_open(mn_device *d, const mn_compile *in, mn_weights **out, 
 
 /* ---- sources --------------------------------------------------------------------------------- */
 /* A source against the tensor it is for; puts come once. */
-static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
+static mn_status check_source(const mn_weights *w, const mn_weight_src *s, mn_error *err) {
     mn_status st = mnp_check_source(w->graph, s, 3, err);
     if (st)
         return st;
@@ -150,16 +150,16 @@ static mn_status check(const mn_weights *w, const mn_weight_src *s, mn_error *er
 }
 
 /* ---- staging: bytes gather in a segment of the ring and leave together ----------------------- */
-struct stage {
+typedef struct {
     mn_queue *q;
     char *to;
     uint64_t n;
     char *buf;
     uint32_t seg;
-};
+} stage;
 
 /* A free segment of the ring, for bytes that go to `to`: waits until its last copy is over. */
-static mn_status begin(stage *s, char *to, mn_error *err) {
+static mn_status stage_begin(stage *s, char *to, mn_error *err) {
     mn_queue *q = s->q;
     s->to = to;
     s->seg = q->next++ % CU_SEGMENTS;
@@ -172,18 +172,18 @@ static mn_status begin(stage *s, char *to, mn_error *err) {
 }
 
 /* Sends the segment off and begins the next, behind it. */
-static mn_status flush(stage *s, mn_error *err) {
+static mn_status stage_flush(stage *s, mn_error *err) {
     if (!s->n)
         return MN_OK;
     CU_TRY(cudaMemcpyAsync(s->to, s->buf, s->n, cudaMemcpyHostToDevice, s->q->stream), err,
            "weights");
     CU_TRY(cudaEventRecord(s->q->used[s->seg], s->q->stream), err, "weights");
     s->q->pending[s->seg] = true;
-    return begin(s, s->to + s->n, err);
+    return stage_begin(s, s->to + s->n, err);
 }
 
 /* n bytes more, over as many segments as they take. */
-static mn_status push(stage *s, const void *from, uint64_t n, mn_error *err) {
+static mn_status stage_push(stage *s, const void *from, uint64_t n, mn_error *err) {
     const char *at = (const char *)from;
     while (n) {
         const uint64_t room = CU_SEGMENT_BYTES - s->n;
@@ -192,25 +192,25 @@ static mn_status push(stage *s, const void *from, uint64_t n, mn_error *err) {
         s->n += m;
         at += m;
         n -= m;
-        mn_status st = s->n == CU_SEGMENT_BYTES ? flush(s, err) : MN_OK;
+        mn_status st = s->n == CU_SEGMENT_BYTES ? stage_flush(s, err) : MN_OK;
         if (st)
             return st;
     }
     return MN_OK;
 }
 
-static mn_status push_zeros(stage *s, uint64_t n, mn_error *err) {
+static mn_status stage_push_zeros(stage *s, uint64_t n, mn_error *err) {
     static const char zeros[1024] = {0};
     mn_status st = MN_OK;
     for (uint64_t m; n && !st; n -= m) {
         m = n < sizeof zeros ? n : sizeof zeros;
-        st = push(s, zeros, m, err);
+        st = stage_push(s, zeros, m, err);
     }
     return st;
 }
 
 /* The stored blocks of a row, dense or by strides. */
-static mn_status push_blocks(stage *st, const mnp_source_row *s, mn_error *err) {
+static mn_status stage_push_blocks(stage *out, const mnp_source_row *s, mn_error *err) {
     const mn_plane *p = mnp_plane(s->s, s->part, 0);
     const uint8_t *from = mnp_row_at(s, 0, 1);
     const uint32_t last = s->t->n_dim - 1;
@@ -218,67 +218,67 @@ static mn_status push_blocks(stage *st, const mnp_source_row *s, mn_error *err) 
     const int64_t blocks = p->dim[last] / s->t->dtype.block_elems;
     const int64_t step = p->stride[last];
     if (step == bytes || blocks == 1)
-        return push(st, from, (uint64_t)blocks * bytes, err);
-    mn_status status = MN_OK;
-    for (int64_t b = 0; b < blocks && !status; b++)
-        status = push(st, from + b * step, bytes, err);
-    return status;
+        return stage_push(out, from, (uint64_t)blocks * bytes, err);
+    mn_status st = MN_OK;
+    for (int64_t b = 0; b < blocks && !st; b++)
+        st = stage_push(out, from + b * step, bytes, err);
+    return st;
 }
 
 /* ---- the three ways of a weight -------------------------------------------------------------- */
 /* As stored. */
-static mn_status put_float(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
+static mn_status put_float(stage *out, const cu_weight *w, mnp_source_row *s, mn_error *err) {
     const uint64_t pad = (uint64_t)(w->ld - w->cols) * (uint64_t)w->type->block_bytes;
-    mn_status status = begin(st, w->plane[0], err);
-    for (int64_t r = 0; r < w->rows && !status; r++, mnp_next_row(s)) {
-        status = push_blocks(st, s, err);
-        if (!status)
-            status = push_zeros(st, pad, err);
+    mn_status st = stage_begin(out, w->plane[0], err);
+    for (int64_t r = 0; r < w->rows && !st; r++, mnp_next_row(s)) {
+        st = stage_push_blocks(out, s, err);
+        if (!st)
+            st = stage_push_zeros(out, pad, err);
     }
-    if (status)
-        return status;
-    return flush(st, err);
+    if (st)
+        return st;
+    return stage_flush(out, err);
 }
 
 /* Unpacked on the host. */
-static mn_status put_unpacked(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
-    const mn_device *d = st->q->dev;
-    float *row = (float *)cu_new(d, (uint64_t)w->ld * sizeof *row);
+static mn_status put_unpacked(stage *out, const cu_weight *w, mnp_source_row *s, mn_error *err) {
+    const mn_device *d = out->q->dev;
+    float *row = cu_new(d, (uint64_t)w->ld * sizeof *row);
     if (!row)
         return mnp_fail_memory(err, (uint64_t)w->ld * sizeof *row, "a row of a weight");
-    mn_status status = begin(st, w->plane[0], err);
-    for (int64_t r = 0; r < w->rows && !status; r++, mnp_next_row(s)) {
+    mn_status st = stage_begin(out, w->plane[0], err);
+    for (int64_t r = 0; r < w->rows && !st; r++, mnp_next_row(s)) {
         const mn_stored_row stored = mnp_stored_row(s);
         mn_dequant_row(&stored, w->cols, row);
-        status = push(st, row, (uint64_t)w->ld * sizeof *row, err);
+        st = stage_push(out, row, (uint64_t)w->ld * sizeof *row, err);
     }
     cu_delete(d, row);
-    if (status)
-        return status;
-    return flush(st, err);
+    if (st)
+        return st;
+    return stage_flush(out, err);
 }
 
 /* The values of SCALE or BIAS of n rows from s on, as f32. */
-static mn_status stage_extra(stage *st, mnp_source_row s, uint32_t plane, char *to, int64_t n,
+static mn_status stage_extra(stage *out, mnp_source_row s, uint32_t plane, char *to, int64_t n,
                              int64_t groups, mn_error *err) {
-    mn_status status = begin(st, to, err);
-    for (int64_t r = 0; r < n && !status; r++, mnp_next_row(&s)) {
+    mn_status st = stage_begin(out, to, err);
+    for (int64_t r = 0; r < n && !st; r++, mnp_next_row(&s)) {
         const mn_plane *p = mnp_plane(s.s, s.part, plane);
         const uint8_t *at = mnp_row_at(&s, plane, 1);
-        for (int64_t g = 0; g < groups && !status; g++) {
+        for (int64_t g = 0; g < groups && !st; g++) {
             const int64_t step = p->stride[s.t->n_dim - 1];
             const float v = mn_plane_value(p->dtype, at + g * step);
-            status = push(st, &v, sizeof v, err);
+            st = stage_push(out, &v, sizeof v, err);
         }
     }
-    if (status)
-        return status;
-    return flush(st, err);
+    if (st)
+        return st;
+    return stage_flush(out, err);
 }
 
 /* Through the staging area, as many rows at a time as it holds. */
-static mn_status put_packed(stage *st, const cu_weight *w, mnp_source_row *s, mn_error *err) {
-    mn_queue *q = st->q;
+static mn_status put_packed(stage *out, const cu_weight *w, mnp_source_row *s, mn_error *err) {
+    mn_queue *q = out->q;
     const int64_t blocks = w->cols / w->type->block;
     const int64_t bytes = blocks * w->type->block_bytes;
     int64_t most = STAGE_DATA / bytes;
@@ -289,28 +289,31 @@ static mn_status put_packed(stage *st, const cu_weight *w, mnp_source_row *s, mn
                         (long long)bytes, (int)STAGE_DATA);
     }
     if (!q->staging) {
-        mn_status st = cu_check_room(cudaMalloc((void **)&q->staging, CU_STAGE_BYTES),
-                                     CU_STAGE_BYTES, err, "the staging area of weights");
-        if (st)
-            return st;
+        const cudaError_t e = cudaMalloc((void **)&q->staging, CU_STAGE_BYTES);
+        const mn_status made = cu_check_room(e, CU_STAGE_BYTES, err, "the staging area of weights");
+        if (made)
+            return made;
     }
     char *scale = q->staging + STAGE_DATA;
     char *bias = scale + STAGE_EXTRA;
     for (int64_t row = 0; row < w->rows; row += most) {
         const int64_t n = w->rows - row < most ? w->rows - row : most;
         const mnp_source_row from = *s;
-        mn_status status = begin(st, q->staging, err);
-        for (int64_t r = 0; r < n && !status; r++, mnp_next_row(s))
-            status = push_blocks(st, s, err);
-        if (!status)
-            status = flush(st, err);
-        if (!status && w->type->planes)
-            status = stage_extra(st, from, 1, scale, n, blocks, err);
-        if (!status && w->type->planes && from.s->n_planes > 2)
-            status = stage_extra(st, from, 2, bias, n, blocks, err);
-        if (status)
-            return status;
-        cu_import im = {(const uint8_t *)q->staging, (const float *)scale, (const float *)bias};
+        mn_status st = stage_begin(out, q->staging, err);
+        for (int64_t r = 0; r < n && !st; r++, mnp_next_row(s))
+            st = stage_push_blocks(out, s, err);
+        if (!st)
+            st = stage_flush(out, err);
+        if (!st && w->type->planes)
+            st = stage_extra(out, from, 1, scale, n, blocks, err);
+        if (!st && w->type->planes && from.s->n_planes > 2)
+            st = stage_extra(out, from, 2, bias, n, blocks, err);
+        if (st)
+            return st;
+        cu_import im = {0};
+        im.data = (const uint8_t *)q->staging;
+        im.scale = (const float *)scale;
+        im.bias = (const float *)bias;
         for (int i = 0; i < CU_MAX_PLANES; i++)
             im.to.at[i] = w->plane[i] + cu_plane_bytes(w->type, i, row, w->ld);
         im.rows = n;
@@ -328,7 +331,7 @@ mn_status cu_weights_put(mn_weights *set, mn_queue *q, const mn_weight_src *in, 
     mnp_read(&src, sizeof src, in, in->size);
     if (event)
         *event = NULL;
-    mn_status st = check(set, &src, err);
+    mn_status st = check_source(set, &src, err);
     if (st || !set->w[src.tensor].wanted)
         return st;
     const mn_tensor *t = mnp_tensor(set->graph, src.tensor);

@@ -2,6 +2,7 @@
  * shapes, types, epilogues and experts. Outputs are poisoned, run twice and compared bit by bit.
  * `cuda_gemm bench` times every way over the shapes of known models. A number behind it (-1 =
  * portable kernel, -2 = what is chosen) leaves the other ways out. Needs a GPU; stands alone. */
+#include "device.cuh"
 #include "gemm.h"
 #include <algorithm>
 #include <math.h>

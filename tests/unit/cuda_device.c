@@ -1,10 +1,10 @@
-/* cuda_device.cu -- a device of the CUDA plugin without a GPU, as far as negotiation looks at one:
+/* cuda_device.c -- a device of the CUDA plugin without a GPU, as far as negotiation looks at one:
  * an H200's numbers. For test_cuda_lower.c, which is linked with the plugin's objects. */
 #include "group.h"
 
-extern "C" mn_device *cuda_device_of(const mn_host *host);
-extern "C" mn_device *cuda_group_of(const mn_host *host, uint32_t n);
-extern "C" const mn_backend *cuda_backend(void);
+mn_device *cuda_device_of(const mn_host *host);
+mn_device *cuda_group_of(const mn_host *host, uint32_t n);
+const mn_backend *cuda_backend(void);
 
 mn_device *cuda_device_of(const mn_host *host) {
     static cu_plugin plugin;
@@ -21,14 +21,14 @@ mn_device *cuda_device_of(const mn_host *host) {
 /* Several of them; valid until the next call. */
 mn_device *cuda_group_of(const mn_host *host, uint32_t n) {
     static cu_group group;
-    group.plugin = cuda_device_of(host)->plugin;
-    group.index = CU_GROUP;
+    group.base.plugin = cuda_device_of(host)->plugin;
+    group.base.index = CU_GROUP;
     group.n = n;
     group.peers = true;
     group.small = 256 << 10;
     for (uint32_t r = 0; r < n; r++)
         group.of[r] = cuda_device_of(host);
-    return &group;
+    return &group.base;
 }
 
 const mn_backend *cuda_backend(void) {
