@@ -7,26 +7,14 @@
  * go to matrix units, in an order of their own (attend_tiles.cuh). A single row is turned and
  * stored on the way.
  *
- * The kernels are made in k_attention.cu (keys and values in f32 or in f16) and k_attention_kv.cu
- * (q8_0, and keys and values of different types). */
+ * The kernels are made in k_attention_f32.cu, k_attention_f16.cu, k_attention_tiles.cu (f16 on
+ * matrix units) and k_attention_kv.cu (q8_0, and keys and values of different types); attend.c
+ * chooses among them. */
 #ifndef CU_ATTEND_CUH
 #define CU_ATTEND_CUH
 #include "cached.cuh"
 
-enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = 4, SPLITS = 32 };
-
-/* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
- * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
- * each head of keys, row (of a.apart: sequence), slices of the splits; of rows that are stored on
- * the way: blocks of each row, head of keys, slice. */
-struct attend_args {
-    cu_attend a;
-    int group;
-    int parts;
-    int blocks;
-    int per;
-    int log_split;
-};
+enum { WARPS = 8, THREADS = 32 * WARPS, AHEAD = 2, GROUP = CU_ATTEND_GROUP, SPLITS = 32 };
 
 /* A float as the sum of two halves: 22 bits of it, and no more than 65,504. */
 struct split_half {
@@ -459,7 +447,7 @@ __device__ __forceinline__ void turn(const cu_rope &r, int h, int i, const float
 /* The queries of row t, its new key and new value, each by threads of its own where there are
  * enough. */
 template <class KT, int ND, int G>
-__device__ __forceinline__ void turn_row(const attend_args &x, int t, int h0, int heads, int kvh,
+__device__ __forceinline__ void turn_row(const cu_attend_args &x, int t, int h0, int heads, int kvh,
                                          attend_shared<KT, ND, G, true> &sh) {
     typedef typename kept<KT>::element element;
     constexpr int D = 64 * ND;
@@ -593,7 +581,7 @@ __device__ __forceinline__ void merge_all(const cu_attend &a, int64_t row, int h
 /* Part `part` of the heads of row t that share keys kvh; its sums are those of row `place` in the
  * scratch; all threads. */
 template <class KT, int ND, int G, bool ONE>
-__device__ __forceinline__ void attend_part(const attend_args &x, int t, int place, int kvh,
+__device__ __forceinline__ void attend_part(const cu_attend_args &x, int t, int place, int kvh,
                                             int part, attend_shared<KT, ND, G, ONE> &sh) {
     typedef typename kept<KT>::query query;
     constexpr int D = 64 * ND;
@@ -725,7 +713,7 @@ __device__ __forceinline__ int single_row(const cu_attend &a, int s) {
 }
 
 template <class KT, int ND, int G, bool ONE>
-__global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(attend_args x) {
+__global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(cu_attend_args x) {
     __shared__ __align__(16) attend_shared<KT, ND, G, ONE> sh;
     const int across = x.a.c.T > 1 || !ONE ? blockIdx.x / x.blocks : 0;
     const int first = blockIdx.x - across * x.blocks;
@@ -745,7 +733,7 @@ __global__ void __launch_bounds__(THREADS, ND < 4 ? 2 : 1) attend(attend_args x)
 }
 
 template <class KT, int G, bool ONE>
-static void by_dim(cudaStream_t s, const attend_args *x, dim3 grid) {
+static void by_dim(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
     const int longest = x->a.c.pk > x->a.c.pv ? x->a.c.pk : x->a.c.pv;
     if (longest <= 64)
         launch(s, attend<KT, 1, G, ONE>, grid, THREADS, 0, *x);
@@ -754,7 +742,15 @@ static void by_dim(cudaStream_t s, const attend_args *x, dim3 grid) {
     else
         launch(s, attend<KT, 4, G, ONE>, grid, THREADS, 0, *x);
 }
-/* cu_attend_run for a cache that is not all f32 or all f16 (k_attention_kv.cu); x->a.one is
- * false. */
-void cu_attend_kept(cudaStream_t s, const attend_args *x, dim3 grid);
+/* Keys and values of one type, f32 or f16: rows that are stored on the way, or were before. */
+template <class KT> static void by_rows(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    if (x->a.one && x->per == 1)
+        by_dim<KT, 1, true>(s, x, grid);
+    else if (x->a.one)
+        by_dim<KT, GROUP, true>(s, x, grid);
+    else if (x->per == 1)
+        by_dim<KT, 1, false>(s, x, grid);
+    else
+        by_dim<KT, GROUP, false>(s, x, grid);
+}
 #endif

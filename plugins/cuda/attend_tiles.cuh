@@ -13,7 +13,7 @@
 #include "ptx.cuh"
 #endif
 
-enum { TILE_HEADS = 8 };
+enum { TILE_HEADS = CU_ATTEND_TILE_HEADS };
 template <int ND> struct tiles {
     static constexpr int U = 2 / ND, EACH = 16 * U, STEP = WARPS * EACH;
 };

@@ -1,25 +1,17 @@
-/* cu.h -- what the parts of the CUDA plugin share. C; kernels (*.cu), which are C++, read it, too. */
+/* cu.h -- what the parts of the CUDA plugin share that run on the host. Kernels see none of it. */
 #ifndef CU_H
 #define CU_H
-#include <cuda_runtime_api.h>
+#include "kernels.h"
 #include "units.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #ifndef CU_BUILT_FOR /* which GPUs this file has code for; the build says it */
 #define CU_BUILT_FOR "one kind of GPU"
 #endif
-enum {
-    CU_PAGE_TOKENS = 64,
-    CU_K_ALIGN = 64 /* rows of weights are padded with zeros to this many elements */,
-    CU_MAX_SEG = 4
-};
 
 typedef struct {
     const mn_host *host;
@@ -33,7 +25,8 @@ struct mn_event {
 };
 struct mn_device {
     cu_plugin *plugin;
-    int index, sms, smem_max, cc;
+    cu_card card;
+    int index;
     double gbps;
     pthread_mutex_t lock; /* of spare */
     mn_event *spare;
@@ -118,7 +111,4 @@ mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err);
 
 extern const mn_backend cu_backend;
 extern const mn_profile cu_profile; /* profile.c */
-#ifdef __cplusplus
-}
-#endif
 #endif

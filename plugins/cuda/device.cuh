@@ -1,5 +1,5 @@
-/* device.cuh -- what kernels share: waiting for the predecessor, functions of a thread and of a block,
- * and their launch. For *.cu alone. */
+/* device.cuh -- what kernels share: waiting for the predecessor, functions of a thread and of a
+ * block, and their launch. For *.cu alone. */
 #ifndef CU_DEVICE_CUH
 #define CU_DEVICE_CUH
 #include <cuda_bf16.h>

@@ -58,7 +58,7 @@ mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
     *n = 0;
     if (e != cudaSuccess)
         return no_device(e, err);
-    *n = (uint32_t)count * repeats((const cu_plugin *)self);
+    *n = (uint32_t)count * repeats(self);
     return MN_OK;
 }
 
@@ -94,9 +94,9 @@ static double bandwidth(int i) {
 
 mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_error *err) {
     struct cudaDeviceProp p;
-    uint32_t listing;
-    uint32_t i;
-    const mn_status st = card_of((cu_plugin *)self, device, &i, &listing, err);
+    uint32_t listing = 0;
+    uint32_t i = 0;
+    const mn_status st = card_of(self, device, &i, &listing, err);
     if (st)
         return st;
     CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
@@ -195,9 +195,9 @@ static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
 
 /* Makes the primary context current and raises the kernels' limits of shared memory. */
 mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error *err) {
-    cu_plugin *p = (cu_plugin *)self;
-    uint32_t listing;
-    uint32_t i;
+    cu_plugin *p = self;
+    uint32_t listing = 0;
+    uint32_t i = 0;
     const mn_status st = card_of(p, device, &i, &listing, err);
     if (st)
         return st;
@@ -211,14 +211,14 @@ mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error 
         return mnp_fail_memory(err, sizeof *d, "a device");
     d->plugin = p;
     d->index = (int)i;
-    d->sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
-    d->smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
-    d->cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 +
-            attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
+    d->card.sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
+    d->card.smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
+    d->card.cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 +
+                 attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
     d->gbps = bandwidth((int)i);
     pthread_mutex_init(&d->lock, NULL);
-    cu_types_init(d);
-    cu_gemm_init(d);
+    cu_types_init(&d->card);
+    cu_gemm_init(&d->card);
     e = cudaGetLastError();
     if (e != cudaSuccess) {
         cu_device_close(d);

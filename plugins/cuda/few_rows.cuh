@@ -203,7 +203,7 @@ static void few_rows_launch(cudaStream_t s, const cu_linear *a, int tiles) {
 }
 
 /* x: 16-bit rows, or one row of f32. */
-template <class T> static void mmv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T> static void mmv_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     if constexpr (T::PACKED) {
         if (a->x_kind == CU_F32) {
             one_row_run<T>(d, s, a);
@@ -233,7 +233,7 @@ template <class T, int NT> static void few_rows_init() {
     cudaFuncSetAttribute((const void *)few_rows<T, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          few_shape_mma<T, NT>::SMEM);
 }
-template <class T> static void mmv_init(const mn_device *d) {
+template <class T> static void mmv_init(const cu_card *d) {
     if (few_sm90_runs<T>()) {
         few_sm90_init<T>(d);
         return;

@@ -733,7 +733,7 @@ __global__ void __launch_bounds__(FEW_THREADS + FEW_BRINGERS, 2)
 /* Blocks that share k: as many as are resident at once, two on a processor; all then read at the
  * same pace. Of many rows a power of two: the sums of others take more room than one block of two
  * on a processor has. */
-template <int N> static int few_split(const mn_device *d, int works, int units) {
+template <int N> static int few_split(const cu_card *d, int works, int units) {
     const int resident = 2 * d->sms;
     int split = resident * 9 / 10 / works;
     if (N > 24)
@@ -751,7 +751,7 @@ template <int N> static int few_split(const mn_device *d, int works, int units) 
 }
 
 template <class T, int N>
-static void few_sm90_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
+static void few_sm90_launch(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     using shape = few_shape<T, N>;
     const int tile = a->epi == CU_EPI_GLU ? FEW_ROWS / 2 : FEW_ROWS;
     const int tiles = (a->total + tile - 1) / tile;
@@ -776,7 +776,7 @@ static void few_sm90_launch(mn_device *d, cudaStream_t s, const cu_linear *a) {
 template <class T> static bool few_sm90_runs() {
     return cu_has_sm90((const void *)few_sm90<T, 8>);
 }
-template <class T> static void few_sm90_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T> static void few_sm90_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     const int rows = a->experts.of ? a->experts.most : a->rows;
     if (rows <= 8)
         few_sm90_launch<T, 8>(d, s, a);
@@ -786,11 +786,11 @@ template <class T> static void few_sm90_run(mn_device *d, cudaStream_t s, const 
         few_sm90_launch<T, 64>(d, s, a);
 }
 
-template <class T, int N> static void few_sm90_limit(const mn_device *d) {
+template <class T, int N> static void few_sm90_limit(const cu_card *d) {
     cudaFuncSetAttribute((const void *)few_sm90<T, N>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          d->smem_max - 4096);
 }
-template <class T> static void few_sm90_init(const mn_device *d) {
+template <class T> static void few_sm90_init(const cu_card *d) {
     few_sm90_limit<T, 8>(d);
     few_sm90_limit<T, 24>(d);
     few_sm90_limit<T, 64>(d);

@@ -1,15 +1,15 @@
 /* gemm.c -- the matrix product of many rows: how a given shape is run. The choice adds up what a
  * tile's parts take, measured once on an H200; only their ratios matter. */
-#include "gemm.h"
+#include "gemm_args.h"
 
-void cu_gemm_init(const mn_device *d) {
+void cu_gemm_init(const cu_card *d) {
     cu_gemm_mma_init();
     if (d->cc == 90)
         cu_gemm_sm90_init();
 }
 
 /* The largest tile's sums for every processor, and two marks each. */
-uint64_t cu_gemm_scratch(const mn_device *d) {
+uint64_t cu_gemm_scratch(const cu_card *d) {
     const uint64_t sums = 128 * 256 * sizeof(float);
     const uint64_t marks = 2 * sizeof(unsigned);
     return (uint64_t)d->sms * (sums + marks) + 256;
@@ -64,7 +64,7 @@ static int64_t split_ns(const cost *c, const cu_gemm *g, int64_t tiles, int64_t 
     return whole + part + hand_on + c->epilogue[g->epi];
 }
 
-cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
+cu_gemm_plan cu_gemm_choose(const cu_card *d, const cu_gemm *g) {
     cu_gemm_plan best = {-1, 0};
     int64_t least = INT64_MAX;
     for (int i = 0; i < CU_GEMM_SHAPES; i++) {
@@ -92,7 +92,72 @@ cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g) {
     return best;
 }
 
-void cu_gemm_run(const mn_device *d, cudaStream_t s, const cu_gemm *g) {
+/* ---- what kernels are launched with ---------------------------------------------------------- */
+/* Columns that are written of a segment's y: padding, too, but not what is another part's. */
+static int gemm_width(const cu_gemm_seg *s) {
+    if (!s->part && s->ld_y > s->n)
+        return s->ld_y;
+    return s->n;
+}
+
+void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int pieces_a_tile) {
+    *a = (gemm_args){0};
+    for (int i = 0; i < g->n_seg; i++) {
+        const cu_gemm_seg *s = &g->seg[i];
+        gemm_segment *to = &a->seg[i];
+        const int n = g->epi == CU_EPI_GLU ? s->n : gemm_width(s);
+        const uintptr_t places = (uintptr_t)s->y | (uintptr_t)g->residual;
+        to->w = s->w;
+        to->bias = s->bias;
+        to->y = s->y;
+        to->n = s->n;
+        to->ld = s->ld_y;
+        to->end = gemm_width(s);
+        to->first = a->pieces;
+        to->vectors = s->ld_y % 4 == 0 && places % 16 == 0;
+        a->pieces += (n + piece - 1) / piece;
+    }
+    if (g->epi == CU_EPI_GLU) {
+        const int n = gemm_width(&g->seg[0]);
+        a->pieces = 2 * ((n + piece - 1) / piece);
+    }
+    a->col_tiles = (a->pieces + pieces_a_tile - 1) / pieces_a_tile;
+    a->fresh_w = g->fresh_w;
+    a->residual = g->residual;
+    a->offsets = g->offsets;
+    a->w_stride = g->w_stride;
+    a->rows = g->rows;
+    a->n_seg = g->n_seg;
+    a->n_groups = g->offsets ? g->n_groups : 1;
+    a->epi = g->epi;
+    a->y_kind = g->y_kind;
+    a->late = g->late;
+    a->glu = g->glu;
+    if (a->glu.alpha == 0)
+        a->glu.alpha = 1;
+}
+
+int64_t gemm_row_tiles_most(const cu_gemm *g, int height) {
+    const int64_t whole = (g->rows + height - 1) / height;
+    if (g->offsets)
+        return whole + g->n_groups;
+    return whole;
+}
+
+/* The portable kernel: tall tiles, where groups have rows for them. */
+void cu_gemm_mma(const cu_card *d, cudaStream_t s, const cu_gemm *g) {
+    const int per_group = g->offsets ? g->rows / g->n_groups : g->rows;
+    const bool tall = per_group > 64;
+    const int height = tall ? 128 : 64;
+    gemm_args a;
+    gemm_args_fill(&a, g, GEMM_MMA_PIECE, GEMM_MMA_COLS / GEMM_MMA_PIECE);
+    a.band = 2048 / height;
+    (void)d;
+    const int64_t tiles = gemm_row_tiles_most(g, height) * a.col_tiles;
+    gemm_mma_launch(s, &a, tall, g->kind == CU_BF16, tiles, g->x, (int64_t)g->ld * 2);
+}
+
+void cu_gemm_run(const cu_card *d, cudaStream_t s, const cu_gemm *g) {
     if (g->rows == 0 || (g->offsets && g->n_groups == 0))
         return;
     if (!cu_gemm_sm90(d, s, g, cu_gemm_choose(d, g)))

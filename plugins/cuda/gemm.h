@@ -1,7 +1,7 @@
 /* gemm.h -- the matrix product of many rows: Y_i = epilogue(X W_i^T + b_i), 16-bit operands, f32
- * sums. Three files: gemm.c chooses by shape, gemm_sm90.cu runs on Hopper (tensor copies and
- * warpgroup products), gemm_mma.cu on every card from compute capability 8.0. What the kernels
- * share is in gemm_tile.cuh.
+ * sums. gemm.c chooses by shape; gemm_sm90.cuh, which gemm_maps.c feeds, runs on Hopper (tensor
+ * copies and warpgroup products), gemm_mma.cu on every card from compute capability 8.0. What the
+ * kernels share is in gemm_tile.cuh, and what they are launched with in gemm_args.h.
  *
  * X [rows, ld] and W_i [n_i, ld] are both f16 or both bf16; ld is a multiple of 64, elements from K
  * to ld are zeros, base addresses are multiples of 256 bytes. Y_i [rows, ld_y]: what lies behind
@@ -55,10 +55,10 @@ typedef struct {
 } cu_gemm;
 
 /* Once for each device, the current one. */
-void cu_gemm_init(const mn_device *d);
+void cu_gemm_init(const cu_card *d);
 /* Enough for every product on this device. */
-uint64_t cu_gemm_scratch(const mn_device *d);
-void cu_gemm_run(const mn_device *d, cudaStream_t s, const cu_gemm *g);
+uint64_t cu_gemm_scratch(const cu_card *d);
+void cu_gemm_run(const cu_card *d, cudaStream_t s, const cu_gemm *g);
 
 /* ---- for tests and benchmarks ---------------------------------------------------------------- */
 /* A way to run it. Shape: an index into cu_gemm_shapes, -1 = gemm_mma.cu. Split: the share of the
@@ -73,10 +73,10 @@ typedef struct {
 } cu_gemm_shape;
 enum { CU_GEMM_SHAPES = 5 };
 extern const cu_gemm_shape cu_gemm_shapes[CU_GEMM_SHAPES];
-cu_gemm_plan cu_gemm_choose(const mn_device *d, const cu_gemm *g);
+cu_gemm_plan cu_gemm_choose(const cu_card *d, const cu_gemm *g);
 /* false: this device or these operands do not allow it, nothing was launched */
-bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan);
-void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g);
+bool cu_gemm_sm90(const cu_card *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan);
+void cu_gemm_mma(const cu_card *d, cudaStream_t s, const cu_gemm *g);
 void cu_gemm_sm90_init(void);
 void cu_gemm_mma_init(void);
 #ifdef __cplusplus

@@ -6,7 +6,14 @@
 #include "gemm_tile.cuh"
 #include "ptx.cuh"
 
-enum { STAGES = 3, COLS = 128, PIECE = 32, BLOCK_K = 64, ROW_BYTES = 128, WARP_COLS = 64 };
+enum {
+    STAGES = 3,
+    COLS = GEMM_MMA_COLS,
+    PIECE = GEMM_MMA_PIECE,
+    BLOCK_K = 64,
+    ROW_BYTES = 128,
+    WARP_COLS = 64
+};
 
 /* Byte of vector v (16 bytes) of a row. */
 __device__ __forceinline__ uint32_t place(int row, int v) {
@@ -142,7 +149,7 @@ __global__ void __launch_bounds__(256) gemm_tiles_mma(gemm_args a, const char *x
     }
 }
 
-/* ---- host ------------------------------------------------------------------------------------ */
+/* ---- launches -------------------------------------------------------------------------------- */
 typedef void (*kernel)(gemm_args, const char *, int64_t);
 /* by rows of a tile (64, 128) and type (f16, bf16) */
 static const kernel kernels[2][2] = {{gemm_tiles_mma<false, 64>, gemm_tiles_mma<true, 64>},
@@ -161,20 +168,8 @@ void cu_gemm_mma_init(void) {
     }
 }
 
-void cu_gemm_mma(const mn_device *d, cudaStream_t s, const cu_gemm *g) {
-    const int per_group = g->offsets ? g->rows / g->n_groups : g->rows;
-    const int big = per_group > 64 ? 1 : 0;
-    const int height = 64 << big;
-    gemm_args a;
-    gemm_args_fill(&a, g, PIECE, COLS / PIECE);
-    a.band = 2048 / height;
-    (void)d;
-    int64_t row_tiles = (g->rows + height - 1) / height;
-    if (g->offsets)
-        row_tiles += g->n_groups;
-    const kernel run = kernels[big][g->kind == CU_BF16];
-    const dim3 grid((unsigned)(row_tiles * a.col_tiles));
-    const size_t smem = (size_t)smem_of(height);
-    const int64_t pitch = (int64_t)g->ld * 2;
-    launch(s, run, grid, 256, smem, a, (const char *)g->x, pitch);
+void gemm_mma_launch(cudaStream_t s, const gemm_args *a, bool tall, bool bf16, int64_t tiles,
+                     const char *x, int64_t pitch) {
+    const size_t smem = (size_t)smem_of(tall ? 128 : 64);
+    launch(s, kernels[tall][bf16], dim3((unsigned)tiles), 256, smem, *a, x, pitch);
 }

@@ -8,79 +8,7 @@
 #ifndef CU_GEMM_TILE_H
 #define CU_GEMM_TILE_H
 #include "device.cuh"
-#include "gemm.h"
-
-struct gemm_segment {
-    const char *w;
-    const float *bias;
-    void *y;
-    int n, ld, first; /* first: its first piece in the line */
-    int end;          /* columns that are written */
-    bool vectors;     /* rows of y (and residual) are whole vectors of four */
-};
-struct gemm_args {
-    gemm_segment seg[CU_MAX_SEG];
-    const float *residual;
-    bool fresh_w;
-    const int32_t *offsets;
-    int64_t w_stride;
-    int rows;
-    int n_seg;
-    int n_groups;
-    int pieces, col_tiles; /* pieces in the line; tiles (of a cluster) in the line */
-    int band;              /* so many tiles of rows share the columns that are in the cache */
-    int epi;
-    int y_kind;
-    int late;
-    cu_glu glu;
-};
-
-/* Columns that are written of a segment's y: padding, too, but not what is another part's. */
-static inline int gemm_width(const cu_gemm_seg *s) {
-    if (!s->part && s->ld_y > s->n)
-        return s->ld_y;
-    return s->n;
-}
-
-/* Lays the segments out in pieces. Host. */
-static inline void gemm_args_fill(gemm_args *a, const cu_gemm *g, int piece, int pieces_a_tile) {
-    *a = gemm_args{};
-    for (int i = 0; i < g->n_seg; i++) {
-        const cu_gemm_seg *s = &g->seg[i];
-        gemm_segment *to = &a->seg[i];
-        const int n = g->epi == CU_EPI_GLU ? s->n : gemm_width(s);
-        const uintptr_t places = (uintptr_t)s->y | (uintptr_t)g->residual;
-        to->w = (const char *)s->w;
-        to->bias = s->bias;
-        to->y = s->y;
-        to->n = s->n;
-        to->ld = s->ld_y;
-        to->end = gemm_width(s);
-        to->first = a->pieces;
-        to->vectors = s->ld_y % 4 == 0 && places % 16 == 0;
-        a->pieces += (n + piece - 1) / piece;
-    }
-    if (g->epi == CU_EPI_GLU) {
-        const int n = gemm_width(&g->seg[0]);
-        a->pieces = 2 * ((n + piece - 1) / piece);
-    }
-    a->col_tiles = (a->pieces + pieces_a_tile - 1) / pieces_a_tile;
-    a->fresh_w = g->fresh_w;
-    a->residual = g->residual;
-    a->offsets = g->offsets;
-    a->w_stride = g->w_stride;
-    a->rows = g->rows;
-    a->n_seg = g->n_seg;
-    a->n_groups = g->offsets ? g->n_groups : 1;
-    a->epi = g->epi;
-    a->y_kind = g->y_kind;
-    a->late = g->late;
-    a->glu = g->glu;
-    if (a->glu.alpha == 0)
-        a->glu.alpha = 1;
-}
-
-#ifdef __CUDACC__
+#include "gemm_args.h"
 /* ---- tiles ----------------------------------------------------------------------------------- */
 struct gemm_tile {
     int group, row, end; /* rows from row, those from end on are another's */
@@ -619,5 +547,4 @@ __device__ __forceinline__ void gemm_finish_plain(const gemm_args &a, float *d, 
         }
     }
 }
-#endif
 #endif

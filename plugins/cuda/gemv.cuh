@@ -231,22 +231,22 @@ __global__ void __launch_bounds__(256, T::E > 8 ? 1 : 2) gemv(cu_linear a) {
     }
 }
 
-/* U does not change the order of sums, W does: pairs of rows may read half as far ahead. a NULL:
- * raises the kernels' limits instead. */
-template <class T, int U, int W>
-static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T, int U, int W> static void gemv_limits(const cu_card *d) {
     constexpr int U2 = U > 1 ? U / 2 : 1;
-    if (!a) {
-        const void *one_row = (const void *)gemv<T, U, W, 1, 1>;
-        const void *row_pair = (const void *)gemv<T, U2, W, 1, 2>;
-        const void *eight_rows = (const void *)gemv<T, U, W, 8, 1>;
-        const void *all[] = {one_row, row_pair, eight_rows};
-        for (int i = 0; i < 3; i++) {
-            cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 d->smem_max - 2048);
-        }
-        return;
+    const void *one_row = (const void *)gemv<T, U, W, 1, 1>;
+    const void *row_pair = (const void *)gemv<T, U2, W, 1, 2>;
+    const void *eight_rows = (const void *)gemv<T, U, W, 8, 1>;
+    const void *all[] = {one_row, row_pair, eight_rows};
+    for (int i = 0; i < 3; i++) {
+        cudaFuncSetAttribute(all[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             d->smem_max - 2048);
     }
+}
+
+/* U does not change the order of sums, W does: pairs of rows may read half as far ahead. */
+template <class T, int U, int W>
+static void gemv_shape(const cu_card *d, cudaStream_t s, const cu_linear *a) {
+    constexpr int U2 = U > 1 ? U / 2 : 1;
     const size_t row = (size_t)a->ld * 4;
     const size_t one = a->norm ? 2 * row : row;
     const int total = a->epi == CU_EPI_GLU ? 2 * a->total : a->total;
@@ -269,7 +269,7 @@ static void gemv_shape(mn_device *d, cudaStream_t s, const cu_linear *a) {
         launch(s, gemv<T, U, W, 1, 1>, by_one, 256, one, *a);
 }
 
-template <class T> static void gemv_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T> static void gemv_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     const int per_lane = (a->ld / T::E + 31) / 32;
     if constexpr (T::E > 8) {
         if (per_lane <= 2)
@@ -286,14 +286,14 @@ template <class T> static void gemv_run(mn_device *d, cudaStream_t s, const cu_l
     }
 }
 
-template <class T> static void gemv_init(mn_device *d) {
+template <class T> static void gemv_init(const cu_card *d) {
     if constexpr (T::E > 8) {
-        gemv_shape<T, 2, 1>(d, 0, NULL);
-        gemv_shape<T, 2, 4>(d, 0, NULL);
+        gemv_limits<T, 2, 1>(d);
+        gemv_limits<T, 2, 4>(d);
     } else {
-        gemv_shape<T, 8, 1>(d, 0, NULL);
-        gemv_shape<T, 6, 2>(d, 0, NULL);
-        gemv_shape<T, 8, 4>(d, 0, NULL);
+        gemv_limits<T, 8, 1>(d);
+        gemv_limits<T, 6, 2>(d);
+        gemv_limits<T, 8, 4>(d);
     }
 }
 #endif

@@ -192,9 +192,7 @@ static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *er
         return st;
     memset(g->missed, 0, bytes);
     const mn_device *first = g->of[g->lo];
-    g->base.sms = first->sms;
-    g->base.smem_max = first->smem_max;
-    g->base.cc = first->cc;
+    g->base.card = first->card;
     g->base.gbps = first->gbps;
     return MN_OK;
 }
@@ -203,7 +201,7 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
                             mn_error *err) {
     card cards[CU_MAX_MEMBERS];
     cu_group *g = NULL;
-    mn_status st = new_group((cu_plugin *)self, n, 0, n, &g, err);
+    mn_status st = new_group(self, n, 0, n, &g, err);
     if (st)
         return st;
     st = open_members(g, members, err);
@@ -272,17 +270,18 @@ static mn_status exchange_cards(cu_group *g, uint64_t timeout_ns, mn_error *err)
 }
 
 static mn_status make_id(void *self, uint8_t *id, mn_error *err) {
-    return cu_nccl_make_id((const cu_plugin *)self, id, err);
+    return cu_nccl_make_id(self, id, err);
 }
 
 static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
                       mn_device **out, mn_error *err) {
-    const mn_host *h = ((cu_plugin *)self)->host;
+    const cu_plugin *p = self;
+    const mn_host *h = p->host;
     const uint64_t from = h->now_ns(h->self);
     cu_group *g = NULL;
     if (rank >= n)
         return mnp_fail(err, MN_INVALID, ~0u, "member %u of %u", rank, n);
-    mn_status st = new_group((cu_plugin *)self, n, rank, rank + 1, &g, err);
+    mn_status st = new_group(self, n, rank, rank + 1, &g, err);
     if (st)
         return st;
     st = open_members(g, &index, err);

@@ -64,7 +64,7 @@ void cu_exchange_room_free(cu_group_context *c, uint32_t rank) {
 
 /* Where a tensor lies on a member that is here. */
 static float *data_of(const cu_joint_step *s, uint32_t rank, uint32_t tensor) {
-    return cu_f32(&s->run[rank], (int32_t)tensor);
+    return cu_f32(&s->run[rank], tensor);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -88,7 +88,7 @@ static float *sum_to(const cu_joint_step *s, uint32_t k, uint32_t rank, const mn
     const int32_t unit = r->p->stops[k].add;
     *add = NULL;
     if (unit < 0)
-        return cu_f32(r, (int32_t)e->to);
+        return cu_f32(r, e->to);
     const mn_node *n = mnp_node(r->g, r->p->units[unit].node);
     const int32_t a = mnp_in(r->g, n, 0);
     *add = cu_f32(r, a == (int32_t)e->to ? mnp_in(r->g, n, 1) : a);
@@ -236,7 +236,7 @@ static mn_status sum_by_nccl(const cu_joint_step *s, uint32_t k, const mnp_excha
 }
 
 static mn_status sum(cu_joint_step *s, uint32_t k, const mnp_exchange *e, mn_error *err) {
-    const int64_t n = cu_elements(&s->run[s->g->lo], (int32_t)e->to);
+    const int64_t n = cu_elements(&s->run[s->g->lo], e->to);
     const bool small = n * (int64_t)sizeof(float) <= (int64_t)s->g->small;
     if (!n)
         return MN_OK;
@@ -253,7 +253,7 @@ static cu_columns columns_of(const cu_joint_step *s, uint32_t rank, const mnp_ex
     const bool gathers = e->kind == MNP_GATHER;
     const int32_t whole = (int32_t)(gathers ? e->to : e->from);
     const mnp_share share = mnp_shard_share(s->plan, gathers ? e->from : e->to, rank);
-    const uint32_t n_dim = mnp_tensor(r->g, (uint32_t)whole)->n_dim;
+    const uint32_t n_dim = mnp_tensor(r->g, whole)->n_dim;
     int64_t inner = 1;
     cu_columns c = {1, 0, 0, 0};
     for (uint32_t i = 0; i < e->dim; i++)
@@ -354,7 +354,7 @@ static mn_status gather_by_nccl(const cu_joint_step *s, const mnp_exchange *e, m
 }
 
 static mn_status gather(cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
-    if (!cu_elements(&s->run[s->g->lo], (int32_t)e->to))
+    if (!cu_elements(&s->run[s->g->lo], e->to))
         return MN_OK;
     return s->g->peers ? gather_by_peers(s, e, err) : gather_by_nccl(s, e, err);
 }
@@ -377,7 +377,7 @@ static mn_status take_columns(const cu_joint_step *s, const mnp_exchange *e, mn_
 /* ---- all ------------------------------------------------------------------------------------- */
 bool cu_is_exchanged(const cu_joint_step *s, const mnp_exchange *e) {
     const cu_run *r = &s->run[s->g->lo];
-    return cu_ptr(r, (int32_t)e->from) && cu_ptr(r, (int32_t)e->to);
+    return cu_ptr(r, e->from) && cu_ptr(r, e->to);
 }
 
 mn_status cu_launch_exchange(cu_joint_step *s, uint32_t k, const mnp_exchange *e, mn_error *err) {

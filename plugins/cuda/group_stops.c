@@ -32,7 +32,7 @@ static int32_t addition(const mn_program *p, const mnp_exchange *e, uint32_t uni
     if (e->kind != MNP_SUM || unit >= p->n_units)
         return -1;
     const mn_node *n = mnp_node(p->graph, p->units[unit].node);
-    const int32_t t = (int32_t)e->to;
+    const int32_t t = e->to;
     if (n->op != MN_OP_ADD || p->uses[t].crosses || count_readers(p, t) != 1)
         return -1;
     const bool reads = mnp_in(p->graph, n, 0) == t || mnp_in(p->graph, n, 1) == t;
@@ -76,8 +76,8 @@ void cu_stops_live(mn_program *p) {
     uint32_t n;
     const mnp_exchange *e = p->plan ? mnp_shard_exchanges(p->plan, &n) : NULL;
     for (uint32_t i = 0; i < p->n_stops; i++) {
-        live_at(&p->allocations[e[i].from], (int32_t)p->stops[i].unit);
-        live_at(&p->allocations[e[i].to], (int32_t)p->stops[i].unit);
+        live_at(&p->allocations[e[i].from], p->stops[i].unit);
+        live_at(&p->allocations[e[i].to], p->stops[i].unit);
         p->allocations[e[i].to].produced = true;
     }
 }

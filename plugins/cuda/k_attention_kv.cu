@@ -3,16 +3,16 @@
  * kernel of its own before (k_cache.cu). */
 #include "attend.cuh"
 
-template <class KT> static void by_rows(cudaStream_t s, const attend_args *x, dim3 grid) {
+template <class KT> static void by_heads(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
     if (x->per == 1)
         by_dim<KT, 1, false>(s, x, grid);
     else
         by_dim<KT, GROUP, false>(s, x, grid);
 }
 
-void cu_attend_kept(cudaStream_t s, const attend_args *x, dim3 grid) {
-    if (x->a.c.dtype == MN_Q8_0)
-        by_rows<q8_type>(s, x, grid);
-    else
-        by_rows<any_type>(s, x, grid);
+void cu_attend_q8_0(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    by_heads<q8_type>(s, x, grid);
+}
+void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid) {
+    by_heads<any_type>(s, x, grid);
 }

@@ -112,10 +112,6 @@ __global__ void __launch_bounds__(256) score_rows(cu_linear a) {
         g.y[(int64_t)row * g.rows + output] = y + (g.bias ? g.bias[output] : 0);
 }
 
-bool cu_scores_fit(const cu_linear *a) {
-    const bool plain = a->n_seg == 1 && a->epi == CU_EPI_NONE && !a->gather && !a->norm;
-    return plain && a->x_kind == CU_F32 && a->K % 4 == 0 && a->total <= 512 && a->rows > 1;
-}
 void cu_scores_run(cudaStream_t s, const cu_linear *a) {
     const int across = (a->rows + SCORE_ROWS - 1) / SCORE_ROWS;
     const int down = (a->total + SCORE_OUTPUTS - 1) / SCORE_OUTPUTS;

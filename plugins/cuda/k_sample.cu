@@ -2,6 +2,7 @@
  * else turns logits into an id is chain.cuh's. Here are biases and masks, probabilities beside the
  * id, drafts, and the slot that moves on. */
 #include "chain.cuh"
+#include "common.h"
 
 /* log of the sum of exp(l), less top.v, which is the largest; for all threads. */
 __device__ double log_of_all(const float *l, int V, best top, chain_room *room) {

@@ -1,13 +1,33 @@
-/* kernels.h -- launches. All pointers are device memory; x and y are dense f32 rows unless a line
- * says otherwise. Every kernel lets its successor start early and waits for its predecessor before
- * it reads what that wrote (programmatic dependent launch). Rows that are padding (slot or position
- * -1) are harmless. */
+/* kernels.h -- launches: the one way from the host's C to the kernels. They are functions with C
+ * linkage that *.cu export; beside them stand the rows of types (types.h), of tiles of attention
+ * (below) and of matrix products (gemm_args.h). All pointers are device memory; x and y are dense
+ * f32 rows unless a line says otherwise. Every kernel lets its successor start early and waits for
+ * its predecessor before it reads what that wrote (programmatic dependent launch). Rows that are
+ * padding (slot or position -1) are harmless. */
 #ifndef CU_KERNELS_H
 #define CU_KERNELS_H
-#include "cu.h"
+#include <cuda_runtime_api.h>
+#include <minerva/plugin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+enum {
+    CU_PAGE_TOKENS = 64,
+    CU_K_ALIGN = 64 /* rows of weights are padded with zeros to this many elements */,
+    CU_MAX_SEG = 4
+};
+
+/* What launches choose by: processors, bytes of shared memory that a block may have, compute
+ * capability times 10. */
+typedef struct {
+    int sms;
+    int smem_max;
+    int cc;
+} cu_card;
 
 /* How activations lie in memory. CU_LOW: f16 of x / CU_LOWERED, for weights of bf16: what such
  * models compute may exceed f16, whose range then ends at 2^20. */
@@ -151,13 +171,45 @@ typedef struct {
     int tile_slots;
     cu_store st;
 } cu_attend;
-void cu_attend_run(mn_device *d, cudaStream_t s, const cu_attend *a);
-/* Rows of sequences by tiles (k_prompt.cu): whether it can, and does. */
-bool cu_prompt_fits(const mn_device *d, const cu_attend *a);
-void cu_prompt_run(mn_device *d, cudaStream_t s, const cu_attend *a);
+/* Keys and values in f32, in f16, in f16 on matrix units, in q8_0, and in a type each that the
+ * kernel asks for at run time (k_attention_*.cu); the last two want x->a.one false. */
+enum { CU_ATTEND_GROUP = 4, CU_ATTEND_TILE_HEADS = 8, CU_ATTEND_THREADS = 256 };
+/* cu_attend, and how heads and splits are dealt to blocks: `group` heads share keys, a block has
+ * `per` of them at once, `parts` times that is all; `blocks` share these parts. Grid: blocks of
+ * each head of keys, row (of a.apart: sequence), slices of the splits; of rows that are stored on
+ * the way: blocks of each row, head of keys, slice. */
+typedef struct {
+    cu_attend a;
+    int group;
+    int parts;
+    int blocks;
+    int per;
+    int log_split;
+} cu_attend_args;
+void cu_attend_f32(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+void cu_attend_f16(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+void cu_attend_tiles(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+void cu_attend_q8_0(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+void cu_attend_any(cudaStream_t s, const cu_attend_args *x, dim3 grid);
+/* Many rows of a sequence by tiles (prompt.cuh): a block has CU_PROMPT_ROWS pairs of query row and
+ * head. A row of the table is for heads of up to `dims` elements; by dims. */
+enum { CU_PROMPT_ROWS = 64, CU_PROMPT_THREADS = 128, CU_PROMPT_KERNELS = 4 };
+typedef struct {
+    int dims;
+    int shared_bytes; /* of a block */
+    void (*launch)(cudaStream_t s, const cu_attend *a, dim3 grid);
+} cu_prompt_kernel;
+extern const cu_prompt_kernel cu_prompt_f16[CU_PROMPT_KERNELS];
+extern const cu_prompt_kernel cu_prompt_q8_0[CU_PROMPT_KERNELS];
+
+/* ---- attend.c ------------------------------------------------------------------------------- */
+void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
+/* Rows of sequences by tiles: whether it can, and does. */
+bool cu_prompt_fits(const cu_card *d, const cu_attend *a);
+void cu_prompt_run(const cu_card *d, cudaStream_t s, const cu_attend *a);
 /* Blocks that share tiles at most, for heads of so many dims; bytes of the sums that they leave. */
-int cu_tile_blocks(const mn_device *d, int dims);
-uint64_t cu_tile_bytes(const mn_device *d, int dims);
+int cu_tile_blocks(const cu_card *d, int dims);
+uint64_t cu_tile_bytes(const cu_card *d, int dims);
 
 /* Elements of 4 bytes of a dense tensor and of a view, whose first is at `apart`. */
 typedef struct {
@@ -184,7 +236,6 @@ void cu_gather(cudaStream_t s, const float *x, const int32_t *rows, float *y, in
 
 /* A product of f32 weights with few outputs for several rows, as scores of experts are: whether it
  * is one, and does it. The order of sums is not that of a single row. */
-bool cu_scores_fit(const cu_linear *a);
 void cu_scores_run(cudaStream_t s, const cu_linear *a);
 /* MOE_ROUTE: scores of n experts per token -> the k best and their weights, [T, k]. */
 typedef struct {

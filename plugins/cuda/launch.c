@@ -52,15 +52,15 @@ int cu_nodes_of(const cu_run *r, const cu_unit *u, int32_t *nodes) {
             nodes[n++] = own[k];
     const uint32_t op = mnp_node(r->g, u->node)->op;
     if (op == MN_OP_RMS_NORM && cu_runs_router(r, (uint32_t)(u - r->p->units))) {
-        nodes[n++] = (int32_t)u[1].node;
-        nodes[n++] = (int32_t)u[2].node;
+        nodes[n++] = u[1].node;
+        nodes[n++] = u[2].node;
     }
     if (op != MN_OP_ATTENTION || !cu_is_joined(r, u))
         return n;
     const cu_unit *store = &r->p->units[u->with];
     nodes[n++] = store->rope_q;
     nodes[n++] = store->rope_k;
-    nodes[n++] = (int32_t)store->node;
+    nodes[n++] = store->node;
     return n;
 }
 

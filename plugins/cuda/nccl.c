@@ -166,7 +166,7 @@ static void free_making(making *m) {
 }
 
 static void *make_communicator(void *arg) {
-    making *m = (making *)arg;
+    making *m = arg;
     cudaSetDevice(m->device);
     const int e = m->init_rank(&m->made, m->n, m->id, m->rank);
     pthread_mutex_lock(&m->lock);

@@ -392,7 +392,7 @@ template <class T> struct one_row_plan {
 };
 
 /* Blocks go through the tiles in turn. */
-template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const cu_linear *a) {
+template <class T> static void one_row_run(const cu_card *d, cudaStream_t s, const cu_linear *a) {
     using plan = one_row_plan<T>;
     const int pairs = a->experts.of ? a->rows : 1;
     const int tile = a->epi == CU_EPI_GLU ? 8 : 16;
@@ -402,7 +402,7 @@ template <class T> static void one_row_run(mn_device *d, cudaStream_t s, const c
     launch(s, one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>, grid, 32 * plan::WARPS,
            one_shape<T>::bytes(a->ld), *a);
 }
-template <class T> static void one_row_init(mn_device *d) {
+template <class T> static void one_row_init(const cu_card *d) {
     using plan = one_row_plan<T>;
     cudaFuncSetAttribute((const void *)one_row<T, plan::WARPS, plan::UNITS, plan::BLOCKS>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, d->smem_max - 4096);

@@ -1,5 +1,5 @@
-/* op_cache.c -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu,
- * k_attention.cu and k_prompt.cu. Where each sequence has one row the attention of a STORE unit
+/* op_cache.c -- ROPE, KV_STORE and ATTENTION: their operands for the kernels of k_misc.cu
+ * and k_cache.cu, and for attend.c. Where each sequence has one row the attention of a STORE unit
  * rotates, stores and attends in one kernel. The layout of a page is the runtime's (mnp_kv, of the
  * compiled program). */
 #include "ops.h"
@@ -13,7 +13,7 @@ static cu_cache cache(const cu_run *r, const cu_unit *u, int32_t row_pos, int32_
     c.row_pos = cu_i32(r, row_pos);
     c.row_slot = cu_i32(r, row_slot);
     c.pages = cu_i32(r, pages);
-    c.kv = (char *)cu_ptr(r, kv);
+    c.kv = cu_ptr(r, kv);
     c.n_pages = (int64_t)(r->c->bindings[kv].bytes / k->page_bytes);
     c.T = (int)cu_dim(r, row_pos, 0);
     c.S = (int)cu_dim(r, pages, 0);
@@ -86,14 +86,14 @@ static void store(cu_run *r, const cu_unit *u) {
     a.v = cu_in_f32(r, n, MN_KV_STORE_V);
     a.rope = u->rope_q >= 0;
     if (a.rope) {
-        a.q = rope(r, mnp_node(g, (uint32_t)u->rope_q));
-        a.kr = rope(r, mnp_node(g, (uint32_t)u->rope_k));
+        a.q = rope(r, mnp_node(g, u->rope_q));
+        a.kr = rope(r, mnp_node(g, u->rope_k));
     }
     if (a.c.T)
         cu_store_run(r->s, &a);
 }
 
-/* Sequences of many rows go to tiles of rows (k_prompt.cu), where the cache and the class let them;
+/* Sequences of many rows go to tiles of rows (attend.c), where the cache and the class let them;
  * those of one row beside them, and all others, go row by row with keys split. */
 static void attention(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
@@ -130,18 +130,18 @@ static void attention(cu_run *r, const cu_unit *u) {
         a.one = true;
         a.early = r->early;
         a.st.v = cu_in_f32(r, st, MN_KV_STORE_V);
-        a.st.q = rope(r, mnp_node(g, (uint32_t)joined->rope_q));
-        a.st.kr = rope(r, mnp_node(g, (uint32_t)joined->rope_k));
+        a.st.q = rope(r, mnp_node(g, joined->rope_q));
+        a.st.kr = rope(r, mnp_node(g, joined->rope_k));
     }
     if (!a.c.T)
         return;
-    const bool prompt = !a.one && a.rounds && cu_prompt_fits(r->dev, &a);
+    const bool prompt = !a.one && a.rounds && cu_prompt_fits(&r->dev->card, &a);
     cu_chose(r, u->node, prompt ? "attend_prompt" : "attend", "", a.c.T);
     a.apart = prompt && a.n_seqs > 1;
     if (prompt)
-        cu_prompt_run(r->dev, r->s, &a);
+        cu_prompt_run(&r->dev->card, r->s, &a);
     if (!prompt || a.apart)
-        cu_attend_run(r->dev, r->s, &a);
+        cu_attend_run(&r->dev->card, r->s, &a);
 }
 
 /* ---- what they need -------------------------------------------------------------------------- */
@@ -183,7 +183,7 @@ static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *nee
     const mn_tensor *q = mnp_in_tensor(g, n, MN_ATTENTION_Q);
     const mn_tensor *y = mnp_out_tensor(g, n, 0);
     const uint64_t rows = (uint64_t)mnp_dim(g, p->symbol_max, q->dim[0]);
-    const uint64_t most = 16ull * (uint64_t)p->dev->sms;
+    const uint64_t most = 16ull * (uint64_t)p->dev->card.sms;
     uint64_t heads = rows * (uint64_t)q->dim[1];
     heads = heads < most ? heads : most;
     const uint64_t partial = (uint64_t)(y->dim[2] + 2) * 4; /* sums, maximum and weight of a head */
@@ -192,8 +192,8 @@ static void attention_needs(const mn_program *p, const mn_node *n, cu_needs *nee
     if (!cu_rounds(p))
         return;
     const int dims = (int)(q->dim[2] > y->dim[2] ? q->dim[2] : y->dim[2]);
-    cu_need(&needs->tile_sums, cu_tile_bytes(p->dev, dims));
-    cu_need(&needs->tiles_arrived, (uint64_t)cu_tile_blocks(p->dev, dims) * 4);
+    cu_need(&needs->tile_sums, cu_tile_bytes(&p->dev->card, dims));
+    cu_need(&needs->tiles_arrived, (uint64_t)cu_tile_blocks(&p->dev->card, dims) * 4);
 }
 
 const cu_op cu_op_rope = {MN_OP_ROPE, 1, rope_verdict, NULL, rotate_rows};

@@ -17,7 +17,9 @@ static bool on_matrix_units(const cu_run *r, const cu_weight *w, int64_t rows) {
 /* Whether a product is one of few outputs (k_moe.cu); class exact wants the sums of a single
  * row. */
 static bool is_scores(const cu_run *r, const cu_weight *w, const cu_linear *a) {
-    return cu_rounds(r->p) && w->type == cu_type_of(MN_F32) && cu_scores_fit(a);
+    const bool plain = a->n_seg == 1 && a->epi == CU_EPI_NONE && !a->gather && !a->norm;
+    const bool fits = a->x_kind == CU_F32 && a->K % 4 == 0 && a->total <= 512 && a->rows > 1;
+    return cu_rounds(r->p) && w->type == cu_type_of(MN_F32) && plain && fits;
 }
 
 static const char *kernel_name_of(bool many, bool units) {
@@ -31,9 +33,9 @@ static const char *kernel_name_of(bool many, bool units) {
 /* A product that is not many rows. */
 static void few_rows_of(const cu_run *r, const cu_type *type, bool units, const cu_linear *a) {
     if (units)
-        type->mmv(r->dev, r->s, a);
+        type->mmv(&r->dev->card, r->s, a);
     else
-        type->gemv(r->dev, r->s, a);
+        type->gemv(&r->dev->card, r->s, a);
 }
 
 /* x, tensor t, as 16-bit rows of ld elements: in the scratch, if it is f32 and is not there yet. */
@@ -112,7 +114,7 @@ static const uint64_t WIDE_BYTES = 128u << 20;
 
 /* Whether few_sm90 unpacks a weight on the way that must be widened for gemm.h. */
 static bool unpacks(const cu_run *r, const cu_weight *w) {
-    return w->type->widens && r->dev->cc == 90;
+    return w->type->widens && r->dev->card.cc == 90;
 }
 
 /* Whether an expert's rows are worth gemm.h. */
@@ -136,7 +138,7 @@ static cu_gemm gemm_of(const cu_run *r, const cu_linear *a) {
     g.glu = a->glu;
     g.late = a->late;
     g.scratch = r->c->scratch + r->p->gemm_at;
-    g.scratch_bytes = cu_gemm_scratch(r->dev);
+    g.scratch_bytes = cu_gemm_scratch(&r->dev->card);
     return g;
 }
 
@@ -161,7 +163,7 @@ static void gemm_stored(const cu_run *r, const cu_linear *a) {
         const cu_seg *seg = &a->seg[s];
         set_gemm_segment(a, s, 0, seg->rows, seg->w.at[0], &g);
     }
-    cu_gemm_run(r->dev, r->s, &g);
+    cu_gemm_run(&r->dev->card, r->s, &g);
 }
 
 /* Rows [from, from + n) of segments [first, first + count), widened side by side, `room` rows for
@@ -182,7 +184,7 @@ static void gemm_widened_part(const cu_run *r, const cu_linear *a, const cu_type
     g.fresh_w = true;
     if (g.residual)
         g.residual += from;
-    cu_gemm_run(r->dev, r->s, &g);
+    cu_gemm_run(&r->dev->card, r->s, &g);
 }
 
 /* All segments at once, if there is room for them; else as many rows as there is room for: those of
@@ -256,7 +258,7 @@ static void multiply(const cu_run *r, const cu_weight *w, bool units, const cu_l
 /* Outputs [from, from + count) of a LINEAR, whose weights have one type. */
 static void run_part(cu_run *r, const cu_unit *u, cu_linear a, uint32_t from, uint32_t count) {
     const mn_node *n = mnp_node(r->g, u->node);
-    const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, (uint32_t)u->epi) : NULL;
+    const mn_node *epi = u->epi >= 0 ? mnp_node(r->g, u->epi) : NULL;
     const cu_weight *w = set_segments(r, n, MN_LINEAR_WEIGHT, from, count, &a);
     const bool units = on_matrix_units(r, w, a.rows);
     bool glu_after = false;
@@ -287,8 +289,8 @@ static void set_x(const cu_run *r, const cu_unit *u, int32_t x, cu_linear *a) {
     a->x_kind = cu_kind(r, x);
     if (u->norm < 0)
         return;
-    const mn_node *norm = mnp_node(g, (uint32_t)u->norm);
-    const mn_node *gather = u->gather >= 0 ? mnp_node(g, (uint32_t)u->gather) : NULL;
+    const mn_node *norm = mnp_node(g, u->norm);
+    const mn_node *gather = u->gather >= 0 ? mnp_node(g, u->gather) : NULL;
     const int32_t source = mnp_in(g, gather ? gather : norm, 0);
     const int32_t *rows = gather ? cu_in_i32(r, gather, MN_GATHER_ROWS_ROWS) : NULL;
     const float *w = cu_in_flat(r, norm, MN_RMS_NORM_WEIGHT);
@@ -415,7 +417,7 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
             seg->n = n;
             seg->ld_y = n;
         }
-        cu_gemm_run(r->dev, r->s, &g);
+        cu_gemm_run(&r->dev->card, r->s, &g);
     }
     const int row_bytes = n * (y_kind == CU_F32 ? 4 : 2);
     cu_unsort_rows(r->s, y, a->seg[0].y, e->pairs, a->rows, row_bytes);
@@ -426,7 +428,7 @@ static void gemm_experts(cu_run *r, cu_linear *a, const cu_weight *w, bool keeps
 static void moe_linear(cu_run *r, const cu_unit *u) {
     const mn_graph *g = r->g;
     const mn_node *n = mnp_node(g, u->node);
-    const mn_node *epi = u->epi >= 0 ? mnp_node(g, (uint32_t)u->epi) : NULL;
+    const mn_node *epi = u->epi >= 0 ? mnp_node(g, u->epi) : NULL;
     const int32_t x = mnp_in(g, n, MN_MOE_LINEAR_X);
     const int32_t experts = mnp_in(g, n, MN_MOE_LINEAR_EXPERTS);
     const int n_pairs = (int)cu_elements(r, experts);
@@ -472,7 +474,7 @@ static uint32_t first_weight(const mn_node *n) {
 
 /* gemv keeps a row of x and of its norm in shared memory. */
 static bool fits_shared_memory(const mn_device *d, int64_t K) {
-    return mnp_round(K, 128) * 10 <= d->smem_max - 4096;
+    return mnp_round(K, 128) * 10 <= d->card.smem_max - 4096;
 }
 
 static uint32_t linear_verdict(const mn_device *d, const mn_graph *g, const mn_node *n) {

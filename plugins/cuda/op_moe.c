@@ -116,7 +116,7 @@ static void combine(cu_run *r, const cu_unit *u) {
     int32_t y = mnp_out(g, n, 0);
     const float *residual = NULL;
     if (u->epi >= 0) {
-        const mn_node *add = mnp_node(g, (uint32_t)u->epi);
+        const mn_node *add = mnp_node(g, u->epi);
         const int32_t a = mnp_in(g, add, MN_ADD_A);
         residual = cu_f32(r, a == y ? mnp_in(g, add, MN_ADD_B) : a);
         y = mnp_out(g, add, 0);

@@ -53,7 +53,7 @@ static void launch_sample(cu_run *r, const cu_unit *u) {
     a.params = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_PARAMS));
     a.slots = cu_rows_of(r, mnp_in(g, n, MN_SAMPLE_SLOTS));
     a.history = cu_i32(r, history);
-    a.mask = (const uint32_t *)cu_ptr(r, mnp_in(g, n, MN_SAMPLE_MASK));
+    a.mask = cu_ptr(r, mnp_in(g, n, MN_SAMPLE_MASK));
     a.bias_values = cu_in_f32(r, n, MN_SAMPLE_BIAS_VALUES);
     a.bias_ids = a.bias_values ? cu_i32(r, bias_ids) : NULL;
     a.n_bias_ids = (int)cu_dim(r, bias_ids, 1);
@@ -61,7 +61,7 @@ static void launch_sample(cu_run *r, const cu_unit *u) {
     a.draft = cu_in_i32(r, n, MN_SAMPLE_DRAFT);
     a.ids = cu_i32(r, mnp_out(g, n, MN_SAMPLE_OUT_IDS));
     a.logprob = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_LOGPROB));
-    a.breakers = (const uint32_t *)cu_ptr(r, mnp_in(g, n, MN_SAMPLE_BREAKERS));
+    a.breakers = cu_ptr(r, mnp_in(g, n, MN_SAMPLE_BREAKERS));
     a.mu = cu_f32(r, mnp_out(g, n, MN_SAMPLE_OUT_MU));
     a.samplers = n->contract >= 4;
     a.adjusted = (float *)(r->c->scratch + r->p->adjusted_at);

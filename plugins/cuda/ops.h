@@ -84,10 +84,10 @@ mn_status cu_launch_some(cu_run *r, uint32_t from, uint32_t to, uint32_t *last, 
 /* Where a tensor lies; NULL = absent or not bound. */
 void *cu_ptr(const cu_run *r, int32_t t);
 static inline float *cu_f32(const cu_run *r, int32_t t) {
-    return (float *)cu_ptr(r, t);
+    return cu_ptr(r, t);
 }
 static inline int32_t *cu_i32(const cu_run *r, int32_t t) {
-    return (int32_t *)cu_ptr(r, t);
+    return cu_ptr(r, t);
 }
 /* 1 where the tensor has no such dim. */
 int64_t cu_dim(const cu_run *r, int32_t t, uint32_t i);

@@ -14,13 +14,13 @@ static const void *plugin_query(void *self, const char *id) {
     if (!strcmp(id, MN_PROFILE_ID))
         return &cu_profile;
     if (!strcmp(id, MN_GROUP_ID))
-        return offers_groups((const cu_plugin *)self) ? &cu_group_table : NULL;
+        return offers_groups(self) ? &cu_group_table : NULL;
     if (strcmp(id, MN_BACKEND_ID))
         return NULL;
     return &cu_backend;
 }
 static void plugin_shutdown(void *self) {
-    cu_plugin *p = (cu_plugin *)self;
+    cu_plugin *p = self;
     p->host->release(p->host->self, p);
 }
 MN_PLUGIN_NOTE("cuda", MN_KIND_BACKEND, "");

@@ -47,14 +47,14 @@ static void count_node(const cu_run *r, uint32_t node, mn_profile_unit *to) {
     const mn_node *n = mnp_node(r->g, node);
     for (uint32_t i = 0; i < n->n_in; i++) {
         const int32_t t = mnp_in(r->g, n, i);
-        if (t < 0 || mnp_tensor(r->g, (uint32_t)t)->role == MN_ROLE_STATE)
+        if (t < 0 || mnp_tensor(r->g, t)->role == MN_ROLE_STATE)
             continue;
         const cu_weight *w = cu_weight_of(r, t);
         if (!w) {
             to->bytes += (uint64_t)cu_elements(r, t) * 4;
             continue;
         }
-        const mn_tensor *x = mnp_tensor(r->g, (uint32_t)t);
+        const mn_tensor *x = mnp_tensor(r->g, t);
         const double bytes = (double)cu_weight_bytes(x, cu_is_matrix(n, i));
         to->bytes += (uint64_t)(bytes * weight_share(r, n, w));
         if (n->op != MN_OP_EMBED && cu_is_matrix(n, i))
@@ -170,7 +170,7 @@ static mn_profile_unit describe_exchange(const cu_run *r, const mnp_exchange *e)
     static const char *const names[] = {"?", "SUM", "GATHER", "TAKE"};
     mn_profile_unit to = {0};
     to.node = e->at ? e->at - 1 : 0;
-    to.bytes = 4 * (uint64_t)(cu_elements(r, (int32_t)e->from) + cu_elements(r, (int32_t)e->to));
+    to.bytes = 4 * (uint64_t)(cu_elements(r, e->from) + cu_elements(r, e->to));
     snprintf(to.name, sizeof to.name, "%s", names[e->kind < 4 ? e->kind : 0]);
     return to;
 }

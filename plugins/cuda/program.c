@@ -27,8 +27,8 @@ static cu_unit unit_of(const mnp_unit *m) {
 static void link_attention(mn_program *p, uint32_t store, int32_t attention) {
     for (uint32_t i = store + 1; i < p->n_units && attention >= 0; i++) {
         if (p->units[i].node == (uint32_t)attention) {
-            p->units[i].with = (int32_t)store;
-            p->units[store].with = (int32_t)i;
+            p->units[i].with = store;
+            p->units[store].with = i;
         }
     }
 }
@@ -77,7 +77,7 @@ static uint8_t half_of(const mn_graph *g, const mn_node *n, int32_t t) {
         return 0;
     const mn_tensor *w = mnp_in_tensor(g, n, first);
     const int half = cu_type_of(w->dtype.id)->half;
-    const uint32_t n_dim = mnp_tensor(g, (uint32_t)t)->n_dim;
+    const uint32_t n_dim = mnp_tensor(g, t)->n_dim;
     if (w->dim[w->n_dim - 1] % CU_K_ALIGN || (experts && n_dim != 3))
         return 0;
     for (uint32_t i = 1; i < n->n_out; i++) {
@@ -172,7 +172,7 @@ static void extras(mn_program *p) {
     p->wide_bytes = needs.wide;
     p->sorted_x_at = cu_reserve(p, needs.sorted_x);
     p->sorted_y_at = cu_reserve(p, needs.sorted_y);
-    p->gemm_at = cu_reserve(p, cu_gemm_scratch(p->dev));
+    p->gemm_at = cu_reserve(p, cu_gemm_scratch(&p->dev->card));
 }
 
 static mn_status check_nodes(const mn_program *p, mn_error *err) {
@@ -214,7 +214,7 @@ static int32_t find_seq_rows(const mn_graph *g) {
     for (uint32_t i = 0; i < g->n_symbols; i++) {
         const mn_symbol *s = mnp_symbol(g, i);
         if (s->kind == MN_SYMBOL_FACT && !strncmp(s->name, "seq_rows", sizeof s->name))
-            return (int32_t)i;
+            return i;
     }
     return -1;
 }
@@ -277,7 +277,7 @@ static bool is_matrix(const mn_program *p, int32_t t, double *share) {
             double part = n->op == MN_OP_EMBED ? 0 : 1;
             if (n->op == MN_OP_MOE_LINEAR && cu_is_matrix(n, k)) {
                 const mn_tensor *e = mnp_in_tensor(p->graph, n, MN_MOE_LINEAR_EXPERTS);
-                part = (double)e->dim[1] / (double)mnp_tensor(p->graph, (uint32_t)t)->dim[0];
+                part = (double)e->dim[1] / (double)mnp_tensor(p->graph, t)->dim[0];
             }
             *share = part > *share ? part : *share;
             matrix = matrix || cu_is_matrix(n, k);
@@ -350,7 +350,7 @@ static mn_status find_weights(mn_program *p, const mn_weights *w, mn_error *err)
         if (in_set < 0 || !w->w[in_set].put) {
             return mnp_fail(err, w && w->graph != p->graph ? MN_UNSUPPORTED : MN_INVALID, node,
                             "node %u: weight %.*s is not in the weight set", node,
-                            MNP_NAME(mnp_tensor(p->graph, (uint32_t)t)));
+                            MNP_NAME(mnp_tensor(p->graph, t)));
         }
         p->w[t] = &w->w[in_set];
     }

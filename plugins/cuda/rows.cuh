@@ -136,7 +136,7 @@ __device__ __forceinline__ uint32_t u32_of(const uint8_t *p) {
     return u16_of(p) | (uint32_t)u16_of(p + 2) << 16;
 }
 
-template <class T> static void init_run(mn_device *d) {
+template <class T> static void init_run(const cu_card *d) {
     gemv_init<T>(d);
     if constexpr ((int)T::HALF != CU_F32)
         mmv_init<T>(d);

@@ -39,7 +39,7 @@ bool cu_type_is_native(uint32_t dtype) {
     return native(dtype) != NULL;
 }
 
-void cu_types_init(mn_device *d) {
+void cu_types_init(const cu_card *d) {
     for (int i = 0; i < N; i++)
         table[i]->init(d);
 }

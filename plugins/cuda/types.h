@@ -23,6 +23,7 @@ typedef struct {
     int ld;
 } cu_import;
 
+typedef struct cu_type cu_type;
 struct cu_type {
     uint32_t dtype;
     const char *name;
@@ -34,11 +35,11 @@ struct cu_type {
     bool planes;     /* has SCALE, and BIAS where affine: passed to import as f32 */
     int half;        /* how x is rounded in class a16: CU_HALF or CU_LOW; CU_F32 = never */
     bool widens;     /* products of many rows want `expand`: it is not kept as they read it */
-    void (*init)(mn_device *d);
+    void (*init)(const cu_card *d);
     /* y = x W^T in f32, any rows */
-    void (*gemv)(mn_device *d, cudaStream_t s, const cu_linear *a);
+    void (*gemv)(const cu_card *d, cudaStream_t s, const cu_linear *a);
     /* the same on matrix units, x in 16 bits (or one row of f32); NULL where half is CU_F32 */
-    void (*mmv)(mn_device *d, cudaStream_t s, const cu_linear *a);
+    void (*mmv)(const cu_card *d, cudaStream_t s, const cu_linear *a);
     /* rows [row, row + n) of a matrix as f16, pitch elements each; times CU_LOWERED where half is
      * CU_LOW */
     void (*expand)(cudaStream_t s, const cu_planes *w, int64_t row, int64_t n, int ld, int pitch,
@@ -53,7 +54,7 @@ const cu_type *cu_type_of(uint32_t dtype);
 /* Whether the type has a row of its own. */
 bool cu_type_is_native(uint32_t dtype);
 /* Raises limits of shared memory, of all kernels of all types. */
-void cu_types_init(mn_device *d);
+void cu_types_init(const cu_card *d);
 static inline uint64_t cu_plane_bytes(const cu_type *t, int plane, int64_t rows, int64_t ld) {
     return (uint64_t)rows * (uint64_t)ld * (uint64_t)t->bits[plane] / 1024;
 }

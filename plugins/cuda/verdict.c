@@ -76,10 +76,10 @@ static bool is_kept(const mn_tensor *t) {
 static bool views_kept(const mn_graph *g, const mn_node *n) {
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
         const int32_t t = mnp_operand(g, n, i);
-        if (t < 0 || mnp_root(g, (uint32_t)t) == (uint32_t)t)
+        if (t < 0 || mnp_root(g, t) == (uint32_t)t)
             continue;
-        const mn_tensor *root = mnp_tensor(g, mnp_root(g, (uint32_t)t));
-        if (is_kept(root) || is_kept(mnp_tensor(g, (uint32_t)t)))
+        const mn_tensor *root = mnp_tensor(g, mnp_root(g, t));
+        if (is_kept(root) || is_kept(mnp_tensor(g, t)))
             return true;
     }
     return false;
@@ -113,7 +113,7 @@ typedef struct {
 } question;
 
 static int32_t verdict_of(void *user, const int64_t *symbol, uint32_t node, uint32_t *reason) {
-    const question *q = (const question *)user;
+    const question *q = user;
     (void)symbol;
     *reason = cu_verdict(q->dev, q->graph, node);
     if (*reason)

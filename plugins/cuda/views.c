@@ -60,7 +60,7 @@ mn_status cu_place_views(mn_program *p, mn_error *err) {
         const mn_node *n = mnp_node(g, i);
         for (uint32_t k = 0; k < n->n_in + n->n_out && !st; k++) {
             const int32_t t = mnp_operand(g, n, k);
-            const bool view = t >= 0 && mnp_root(g, (uint32_t)t) != (uint32_t)t;
+            const bool view = t >= 0 && mnp_root(g, t) != (uint32_t)t;
             if (view && p->dense[t] == MNP_NOWHERE)
                 st = place_view(p, (uint32_t)t, err);
         }
@@ -70,12 +70,12 @@ mn_status cu_place_views(mn_program *p, mn_error *err) {
 
 /* One view of a unit, in this step; to: into what it views. */
 static void copy_view(const cu_run *r, int32_t t, bool to) {
-    const mn_tensor *x = mnp_tensor(r->g, (uint32_t)t);
-    char *root = (char *)cu_ptr(r, (int32_t)mnp_root(r->g, (uint32_t)t));
+    const mn_tensor *x = mnp_tensor(r->g, t);
+    char *root = cu_ptr(r, (int32_t)mnp_root(r->g, t));
     cu_view v = {0};
     if (!root)
         return;
-    v.dense = (uint32_t *)cu_ptr(r, t);
+    v.dense = cu_ptr(r, t);
     v.apart = (uint32_t *)root + x->offset;
     v.n_dim = (int)x->n_dim;
     v.n = cu_elements(r, t);

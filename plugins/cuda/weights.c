@@ -61,7 +61,7 @@ static void mark(mn_weights *w, const mn_compile *c) {
         const mn_node *n = mnp_node(c->graph, node);
         for (uint32_t i = 0; i < n->n_in; i++) {
             const int32_t t = mnp_in(c->graph, n, i);
-            if (t < 0 || mnp_tensor(c->graph, (uint32_t)t)->role != MN_ROLE_WEIGHT)
+            if (t < 0 || mnp_tensor(c->graph, t)->role != MN_ROLE_WEIGHT)
                 continue;
             if (!w->w[t].wanted)
                 w->w[t].flat = true;

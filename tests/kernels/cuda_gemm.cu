@@ -18,7 +18,7 @@
         }                                                                                          \
     } while (0)
 
-static mn_device device;
+static cu_card device;
 static void *scratch;
 static int only = INT32_MIN; /* shape, of the command line */
 

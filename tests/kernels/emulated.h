@@ -127,7 +127,7 @@ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_
         }
 }
 
-/* What k_prompt.cu has of shared memory: `p` is this lane's row of eight halves of a matrix; of
+/* What prompt.cuh has of shared memory: `p` is this lane's row of eight halves of a matrix; of
  * each of four matrices a lane gets two halves of a row, or of a column (transposed). */
 inline const __half *emulated_row(const __half *p, int lane) {
     const uint64_t at = (uint64_t)(uintptr_t)p;

@@ -4,6 +4,7 @@
  * runs in every gate. */
 #include "kernels.h"
 extern "C" {
+#include "common.h"
 #include "dtype.h"
 }
 #include <cstdio>
@@ -154,7 +155,7 @@ static double compare(const shape &s) {
     const int32_t last = s.length - 1;
     const int32_t slot = 1;
     const int32_t seqs[4] = {0, 1, 1, 0};
-    mn_device device = {};
+    cu_card device = {};
     cu_attend a = {};
     device.sms = 4;
     a.c = of.c;
@@ -274,7 +275,7 @@ static bool joins(const shape &s) {
     const std::vector<char> past = of.kv;
     std::vector<char> stored;
     for (int one = 0; one < 2; one++) {
-        mn_device device = {};
+        cu_card device = {};
         cu_attend a = {};
         device.sms = 2; /* fewer than blocks of one part each */
         of.kv = past;
@@ -365,7 +366,7 @@ static double mixed(const shape &s, bool hides) {
         before.c.row_slot = all.data();
         cu_store_run(0, &before);
     }
-    mn_device device = {};
+    cu_card device = {};
     cu_attend a = {};
     device.sms = 20;
     device.smem_max = 232448;

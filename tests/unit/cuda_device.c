@@ -11,9 +11,9 @@ mn_device *cuda_device_of(const mn_host *host) {
     static mn_device device;
     plugin.host = host;
     device.plugin = &plugin;
-    device.sms = 132;
-    device.smem_max = 232448;
-    device.cc = 90;
+    device.card.sms = 132;
+    device.card.smem_max = 232448;
+    device.card.cc = 90;
     device.gbps = 4800;
     return &device;
 }

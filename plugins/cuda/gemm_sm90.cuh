@@ -1,4 +1,4 @@
-/* gemm_sm90.cu -- the matrix product on Hopper. A block is one producer warpgroup, of which one
+/* gemm_sm90.cuh -- the matrix product on Hopper. A block is one producer warpgroup, of which one
  * thread asks the copy engine for tiles of x and W, and two consumer warpgroups that multiply them
  * (wgmma, sums in registers). Stages of 64 k wait in shared memory between them, in rows of 128
  * bytes with the engine's 128-byte swizzle. Blocks stay for the whole product.
@@ -12,14 +12,12 @@
  *
  * What bounds it: a tile of 128 x 256 reads and writes as many bytes of shared memory as its
  * products take time, smaller tiles more. */
+#ifndef CU_GEMM_SM90_CUH
+#define CU_GEMM_SM90_CUH
 #include "gemm_tile.cuh"
 #include "ptx.cuh"
-#include <cuda.h>
 
-enum { BLOCK_K = 64, CONSUMERS = 2, THREADS = 128 * (1 + CONSUMERS) };
-/* Of a tile that is split: iterations of a part, parts (their sums are added one after the
- * other). */
-enum { SHORTEST = 4, MOST_PARTS = 16 };
+enum { BLOCK_K = GEMM_BLOCK_K, CONSUMERS = GEMM_CONSUMERS, THREADS = 128 * (1 + CONSUMERS) };
 
 /* ---- who computes what ----------------------------------------------------------------------- */
 /* Iterations [k0, k1) of a tile. */
@@ -28,44 +26,10 @@ struct work {
     int k0;
     int k1;
 };
-/* How tiles are dealt out: the first `split` of them, iteration by iteration, to so many workers;
- * the others whole. */
-struct deal {
-    int tiles;
-    int split;
-    int workers;
-};
 struct schedule {
-    deal d;
+    gemm_deal d;
     int iters, stride, self; /* stride: clusters (or blocks); self: this one */
     int k0, k1;              /* this block's iterations of a whole tile */
-};
-
-__host__ __device__ static deal deal_out(int tiles, int clusters, int iters, int most) {
-    deal d = {tiles, 0, 0};
-    const int rest = tiles % clusters;
-    if (rest == 0 || rest * 100 > clusters * most)
-        return d;
-    const int parts = iters / SHORTEST < MOST_PARTS ? iters / SHORTEST : MOST_PARTS;
-    int workers = rest * parts < clusters ? rest * parts : clusters;
-    const int even = workers / rest * rest; /* every tile in as many parts, if that loses little */
-    if (even * 16 >= workers * 15)
-        workers = even;
-    if (workers > rest) {
-        d.split = rest;
-        d.workers = workers;
-    }
-    return d;
-}
-
-struct gemm_params {
-    CUtensorMap x, w[CU_MAX_SEG];
-    gemm_args a;
-    float *partial;  /* [blocks][consumers][sums of a thread / 4][128] float4 */
-    unsigned *ready; /* [blocks][consumers]: partial is there */
-    int iters;       /* k / 64 */
-    int split;       /* cu_gemm_plan */
-    deal dealt;      /* where the host knows the tiles */
 };
 
 /* DEPTH blocks share a tile's k. */
@@ -460,7 +424,7 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
     s.k1 = p.iters;
     if (p.a.offsets) {
         const int tiles = gemm_tiles(p.a, S::ROWS, starts);
-        s.d = deal_out(tiles, s.stride, p.iters, p.split);
+        s.d = gemm_deal_out(tiles, s.stride, p.iters, p.split);
     }
     if (S::DEEP) {
         s.k0 = at.depth * p.iters / 2;
@@ -483,131 +447,34 @@ __global__ void __launch_bounds__(THREADS, 1) gemm_blocks(const __grid_constant_
 #endif
 }
 
-/* ---- host ------------------------------------------------------------------------------------ */
-struct entry {
-    void (*run[2])(gemm_params); /* f16, bf16 */
-    int piece;
-    int smem;
-};
-template <int ROWS, int COLS, int DEPTH, int STAGES> static entry entry_of() {
-    using F16 = shape<false, ROWS, COLS, DEPTH, STAGES>;
-    using BF16 = shape<true, ROWS, COLS, DEPTH, STAGES>;
-    return entry{{gemm_blocks<F16>, gemm_blocks<BF16>}, F16::PIECE, F16::SMEM};
-}
-
-const cu_gemm_shape cu_gemm_shapes[CU_GEMM_SHAPES] = {
-    {128, 256, 1}, {128, 192, 1}, {128, 128, 1}, {128, 128, 2}, {64, 256, 1}};
-static const entry entries[CU_GEMM_SHAPES] = {
-    entry_of<128, 256, 1, 4>(), entry_of<128, 192, 1, 5>(), entry_of<128, 128, 1, 6>(),
-    entry_of<128, 128, 2, 5>(), entry_of<64, 256, 1, 5>()};
-
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-static encode_fn encode; /* NULL: the driver has none */
-
-void cu_gemm_sm90_init(void) {
-    cudaDriverEntryPointQueryResult found;
-    void *f = NULL;
-    if (!cu_has_sm90((const void *)entries[0].run[0])) /* built without code for it */
-        return;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault,
-                                         &found) == cudaSuccess &&
-        found == cudaDriverEntryPointSuccess)
-        encode = (encode_fn)f;
-    for (int i = 0; i < CU_GEMM_SHAPES; i++) {
-        for (int bf = 0; bf < 2; bf++) {
-            cudaFuncSetAttribute(entries[i].run[bf], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 entries[i].smem);
-        }
-    }
-}
-
-/* [groups, rows, K] of 16-bit elements, read in boxes of 64 k by box_rows; zeros outside. */
-static bool map_of(CUtensorMap *map, const cu_gemm *g, const void *at, int rows, int groups,
-                   int64_t group_stride, int box_rows) {
-    const cuuint64_t dim[3] = {(cuuint64_t)g->K, (cuuint64_t)rows, (cuuint64_t)groups};
-    const cuuint64_t stride[2] = {(cuuint64_t)g->ld * 2, (cuuint64_t)group_stride * 2};
-    const cuuint32_t box[3] = {BLOCK_K, (cuuint32_t)box_rows, 1};
-    const cuuint32_t one[3] = {1, 1, 1};
-    const CUtensorMapDataType type =
-        g->kind == CU_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    return encode(map, type, 3, (void *)at, dim, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
-static bool maps_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape, int piece) {
-    const int64_t x_stride = (int64_t)g->rows * g->ld;
-    if (!map_of(&p->x, g, g->x, g->rows, 1, x_stride, shape->rows))
-        return false;
-    for (int i = 0; i < g->n_seg; i++) {
-        const int64_t dense = (int64_t)g->seg[i].n * g->ld;
-        const int64_t stride = g->offsets ? g->w_stride : dense;
-        const cu_gemm_seg *s = &g->seg[i];
-        if (!map_of(&p->w[i], g, s->w, s->n, p->a.n_groups, stride, piece))
+/* ---- launches ------------------------------------------------------------------------------- */
+/* One of cu_gemm_shapes. */
+template <class S> struct blocks_of {
+    static bool init() {
+        if (!cu_has_sm90((const void *)gemm_blocks<S>))
             return false;
+        cudaFuncSetAttribute(gemm_blocks<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SMEM);
+        return true;
     }
-    return true;
-}
-
-/* Places of marks and partial sums in the scratch, for a grid of so many blocks. */
-static void scratch_of(gemm_params *p, const cu_gemm *g, const cu_gemm_shape *shape, int blocks,
-                       int split) {
-    const uint64_t marks = ((uint64_t)blocks * CONSUMERS * sizeof *p->ready + 255) / 256 * 256;
-    const uint64_t sums = (uint64_t)blocks * shape->rows * shape->cols * sizeof *p->partial;
-    if (!g->scratch || g->scratch_bytes < marks + sums)
-        return;
-    p->ready = (unsigned *)g->scratch;
-    p->partial = (float *)((char *)g->scratch + marks);
-    p->split = split;
-}
-
-static int row_tiles_most(const cu_gemm *g, int height) {
-    const int whole = (g->rows + height - 1) / height;
-    if (g->offsets)
-        return whole + g->n_groups;
-    return whole;
-}
-
-bool cu_gemm_sm90(const mn_device *d, cudaStream_t s, const cu_gemm *g, cu_gemm_plan plan) {
-    if (d->cc != 90 || !encode || plan.shape < 0 || g->n_groups > CU_GEMM_MAX_GROUPS)
-        return false;
-    const cu_gemm_shape *shape = &cu_gemm_shapes[plan.shape];
-    const entry *e = &entries[plan.shape];
-    const int cluster = shape->deep;
-    const int height = shape->rows;
-    gemm_params p;
-    memset(&p, 0, sizeof p);
-    gemm_args_fill(&p.a, g, e->piece, shape->cols / e->piece);
-    if (!maps_of(&p, g, shape, e->piece))
-        return false;
-    p.iters = (g->K + BLOCK_K - 1) / BLOCK_K;
-    p.a.band = 2048 / height;
-    const int blocks = d->sms / cluster * cluster;
-    if (shape->deep == 1)
-        scratch_of(&p, g, shape, blocks, plan.split);
-    else if (p.iters < shape->deep)
-        return false;
-    const int64_t tiles = (int64_t)row_tiles_most(g, height) * p.a.col_tiles;
-    p.dealt = deal_out((int)tiles, blocks / cluster, p.iters, p.split);
-    const bool few = p.dealt.split == 0 && tiles * cluster < blocks;
-
-    cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute at[2] = {};
-    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    at[0].val.programmaticStreamSerializationAllowed = 1;
-    at[1].id = cudaLaunchAttributeClusterDimension;
-    at[1].val.clusterDim.x = (unsigned)cluster;
-    at[1].val.clusterDim.y = 1;
-    at[1].val.clusterDim.z = 1;
-    c.gridDim = dim3((unsigned)(few ? tiles * cluster : blocks));
-    c.blockDim = dim3(THREADS);
-    c.dynamicSmemBytes = (size_t)e->smem;
-    c.stream = s;
-    c.attrs = at;
-    c.numAttrs = 2;
-    cudaLaunchKernelEx(&c, e->run[g->kind == CU_BF16], p);
-    return true;
-}
+    static void launch(cudaStream_t s, const gemm_params *p, int blocks) {
+        cudaLaunchConfig_t c = {};
+        cudaLaunchAttribute at[2] = {};
+        at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        at[0].val.programmaticStreamSerializationAllowed = 1;
+        at[1].id = cudaLaunchAttributeClusterDimension;
+        at[1].val.clusterDim.x = (unsigned)S::DEPTH;
+        at[1].val.clusterDim.y = 1;
+        at[1].val.clusterDim.z = 1;
+        c.gridDim = dim3((unsigned)blocks);
+        c.blockDim = dim3(THREADS);
+        c.dynamicSmemBytes = (size_t)S::SMEM;
+        c.stream = s;
+        c.attrs = at;
+        c.numAttrs = 2;
+        cudaLaunchKernelEx(&c, gemm_blocks<S>, *p);
+    }
+    static constexpr gemm_kernel row() {
+        return {S::PIECE, init, launch};
+    }
+};
+#endif

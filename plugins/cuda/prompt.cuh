@@ -1,4 +1,4 @@
-/* k_prompt.cu -- attention of many rows of a sequence over a cache in f16 or q8_0, on matrix units
+/* prompt.cuh -- attention of many rows of a sequence over a cache in f16 or q8_0, on matrix units
  * (Dao 2023): a block has 64 pairs of query row and head, all of one group of heads that share keys
  * and values, and walks the pages that any of its rows sees, with a running maximum and sum per
  * row. Scores and sums are f32; q, keys, values and weights of the softmax are f16. Pages come
@@ -8,12 +8,20 @@
  * A position that a row must not see has weight 0; 0 times a NaN that lies there would still be
  * NaN. Positions behind the block's last row are not read. If a row ends as NaN or infinite it is
  * computed once more, by itself, over exactly what it sees. */
+#ifndef CU_PROMPT_CUH
+#define CU_PROMPT_CUH
 #include "cached.cuh"
 #include <limits.h>
 #include <stddef.h>
 
 /* SLICE_PAGES: that a block walks at least, where several share a tile */
-enum { ROWS = 64, WARPS = 4, THREADS = 128, PAGE = CU_PAGE_TOKENS, SLICE_PAGES = 2 };
+enum {
+    ROWS = CU_PROMPT_ROWS,
+    WARPS = 4,
+    THREADS = CU_PROMPT_THREADS,
+    PAGE = CU_PAGE_TOKENS,
+    SLICE_PAGES = 2
+};
 
 #ifdef CU_EMULATED /* tests run this on a CPU: the functions between are those of emulated.h */
 static float shared_x[1 << 16];
@@ -575,67 +583,13 @@ __global__ void __launch_bounds__(THREADS, D > 128 ? 1 : 2) attend_prompt(cu_att
     }
 }
 
-/* Of the kernels for heads of up to 64, 96, 128 and 256 dims. */
-static int kernel_dims(int dims) {
-    for (int most : {64, 96, 128}) {
-        if (dims <= most)
-            return most;
-    }
-    return 256;
-}
-int cu_tile_blocks(const mn_device *d, int dims) {
-    return dims > 128 ? d->sms : 2 * d->sms;
-}
-uint64_t cu_tile_bytes(const mn_device *d, int dims) {
-    const uint64_t of_block = (kernel_dims(dims) / 8 + 1) * THREADS * sizeof(float4);
-    return (uint64_t)cu_tile_blocks(d, dims) * of_block;
-}
-
-template <int D, bool Q8>
-static void prompt_launch(mn_device *d, cudaStream_t s, const cu_attend *a) {
-    const int group = a->H / a->c.Hkv;
-    const int each = ROWS / group;
+template <int D, bool Q8> static void prompt_launch(cudaStream_t s, const cu_attend *a, dim3 grid) {
     const size_t smem = sizeof(prompt_shared<D>);
     cudaFuncSetAttribute((const void *)attend_prompt<D, Q8>,
                          cudaFuncAttributeMaxDynamicSharedMemorySize, (int)smem);
-    const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
-    cu_attend x = *a;
-    x.tile_slots = a->tile_sums ? cu_tile_blocks(d, D) / a->c.Hkv : 0;
-    const dim3 grid(tiles > x.tile_slots ? tiles : x.tile_slots, a->c.Hkv);
-    launch(s, attend_prompt<D, Q8>, grid, THREADS, smem, x);
+    launch(s, attend_prompt<D, Q8>, grid, THREADS, smem, *a);
 }
-
-/* Whether these kernels can do it, and whether there are rows enough for tiles to pay. */
-bool cu_prompt_fits(const mn_device *d, const cu_attend *a) {
-    const cu_cache &c = a->c;
-    const int longest = c.pk > c.pv ? c.pk : c.pv;
-    if (c.dtype != MN_F16 && c.dtype != MN_Q8_0)
-        return false;
-    if (!a->seqs || a->bidirectional)
-        return false;
-    if (a->H / c.Hkv > ROWS)
-        return false;
-    if (c.T <= a->n_seqs) /* one row of each sequence, or few rows */
-        return false;
-    return longest <= 256 && sizeof(prompt_shared<256>) <= (size_t)d->smem_max;
+template <int D, bool Q8> static constexpr cu_prompt_kernel prompt_kernel() {
+    return {D, (int)sizeof(prompt_shared<D>), prompt_launch<D, Q8>};
 }
-
-template <bool Q8> static void by_dim(mn_device *d, cudaStream_t s, const cu_attend *a) {
-    const cu_cache &c = a->c;
-    const int longest = c.pk > c.pv ? c.pk : c.pv;
-    if (longest <= 64)
-        prompt_launch<64, Q8>(d, s, a);
-    else if (longest <= 96)
-        prompt_launch<96, Q8>(d, s, a);
-    else if (longest <= 128)
-        prompt_launch<128, Q8>(d, s, a);
-    else
-        prompt_launch<256, Q8>(d, s, a);
-}
-
-void cu_prompt_run(mn_device *d, cudaStream_t s, const cu_attend *a) {
-    if (a->c.dtype == MN_Q8_0)
-        by_dim<true>(d, s, a);
-    else
-        by_dim<false>(d, s, a);
-}
+#endif

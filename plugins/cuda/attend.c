@@ -1,0 +1,116 @@
+/* attend.c -- how attention is dealt to blocks: rows head by head with their keys split
+ * (attend.cuh), and rows of long sequences by tiles (prompt.cuh). It chooses kernel and grid from
+ * sizes; rows of tables and functions of k_attention_*.cu and k_prompt_*.cu launch. */
+#include "kernels.h"
+
+/* Tiles that a warp asks for before the one that it reads. 0, 1 and 2: mistral-7b at 32,000
+ * positions 308 to 321, 316 and 285 to 296 t/s. */
+enum { TILES_AHEAD = 0 };
+
+static int longest_row(const cu_cache *c) {
+    return c->pk > c->pv ? c->pk : c->pv;
+}
+
+/* ---- few rows -------------------------------------------------------------------------------- */
+/* Heads that share keys, of f16 rows that a matrix unit may take. */
+static bool goes_by_tiles(const cu_attend *a, int group) {
+    return a->rounds && a->c.dtype == MN_F16 && group > 1 && longest_row(&a->c) <= 128;
+}
+
+static void launch_attend(cudaStream_t s, const cu_attend_args *x, dim3 grid, bool tiles) {
+    if (tiles)
+        cu_attend_tiles(s, x, grid);
+    else if (x->a.c.dtype == MN_F32)
+        cu_attend_f32(s, x, grid);
+    else if (x->a.c.dtype == MN_F16)
+        cu_attend_f16(s, x, grid);
+    else if (x->a.c.dtype == MN_Q8_0)
+        cu_attend_q8_0(s, x, grid);
+    else
+        cu_attend_any(s, x, grid);
+}
+
+/* One row over a short cache has a block per head: what counts is how long each takes. */
+void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    const int group = a->H / a->c.Hkv;
+    const int rows = a->apart ? a->n_seqs : a->c.T;
+    const bool splits = (int64_t)rows * a->H <= 16 * d->sms && a->partial && a->max_splits > 1;
+    const bool alone = a->one && a->c.T == 1 && a->c.P * CU_PAGE_TOKENS <= 4096;
+    const bool tiles = !alone && goes_by_tiles(a, group);
+    int most = alone ? 1 : CU_ATTEND_GROUP; /* heads of a block at once */
+    if (tiles)
+        most = CU_ATTEND_TILE_HEADS;
+    cu_attend_args x = {0};
+    x.a = *a;
+    x.a.ahead = TILES_AHEAD;
+    x.group = group;
+    x.parts = (group + most - 1) / most;
+    x.per = (group + x.parts - 1) / x.parts;
+    x.parts = (group + x.per - 1) / x.per;
+    while (1 << x.log_split < a->split)
+        x.log_split++;
+    const int64_t heads = (int64_t)a->c.Hkv * rows;
+    const bool waves = heads * x.parts > 2 * d->sms; /* then a block does all parts of its heads */
+    x.blocks = waves && a->one ? 1 : x.parts;
+    const int blocks = x.parts * a->c.Hkv * rows;
+    const int slices = 8 * d->sms / blocks + 1;
+    dim3 grid = {(unsigned)(x.parts * a->c.Hkv), (unsigned)rows, 1};
+    if (a->one) {
+        grid.x = (unsigned)(x.blocks * a->c.T);
+        grid.y = (unsigned)a->c.Hkv;
+    }
+    if (splits)
+        grid.z = (unsigned)(slices < a->max_splits ? slices : a->max_splits);
+    launch_attend(s, &x, grid, tiles);
+}
+
+/* ---- many rows ------------------------------------------------------------------------------- */
+/* The kernel for heads of so many elements; NULL = they are too long. */
+static const cu_prompt_kernel *prompt_kernel(const cu_prompt_kernel *table, int dims) {
+    for (int i = 0; i < CU_PROMPT_KERNELS; i++)
+        if (dims <= table[i].dims)
+            return &table[i];
+    return NULL;
+}
+
+static const cu_prompt_kernel *prompt_kernel_of(const cu_attend *a) {
+    const bool blocks = a->c.dtype == MN_Q8_0;
+    return prompt_kernel(blocks ? cu_prompt_q8_0 : cu_prompt_f16, longest_row(&a->c));
+}
+
+int cu_tile_blocks(const cu_card *d, int dims) {
+    return dims > 128 ? d->sms : 2 * d->sms;
+}
+
+/* Of each thread, a float4 for eight dims of its rows, and one for their maxima and sums. */
+uint64_t cu_tile_bytes(const cu_card *d, int dims) {
+    const cu_prompt_kernel *k = prompt_kernel(cu_prompt_f16, dims);
+    const int most = k ? k->dims : cu_prompt_f16[CU_PROMPT_KERNELS - 1].dims;
+    const uint64_t of_thread = (uint64_t)(most / 8 + 1) * 4 * sizeof(float);
+    return (uint64_t)cu_tile_blocks(d, dims) * CU_PROMPT_THREADS * of_thread;
+}
+
+/* Whether these kernels can do it, and whether there are rows enough for tiles to pay. */
+bool cu_prompt_fits(const cu_card *d, const cu_attend *a) {
+    const cu_cache *c = &a->c;
+    if (c->dtype != MN_F16 && c->dtype != MN_Q8_0)
+        return false;
+    if (!a->seqs || a->bidirectional)
+        return false;
+    if (a->H / c->Hkv > CU_PROMPT_ROWS)
+        return false;
+    if (c->T <= a->n_seqs) /* one row of each sequence, or few rows */
+        return false;
+    return prompt_kernel_of(a) && cu_prompt_f16[CU_PROMPT_KERNELS - 1].shared_bytes <= d->smem_max;
+}
+
+void cu_prompt_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
+    const cu_prompt_kernel *k = prompt_kernel_of(a);
+    const int each = CU_PROMPT_ROWS / (a->H / a->c.Hkv);
+    const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
+    cu_attend x = *a;
+    x.tile_slots = a->tile_sums ? cu_tile_blocks(d, k->dims) / a->c.Hkv : 0;
+    const int across = tiles > x.tile_slots ? tiles : x.tile_slots;
+    const dim3 grid = {(unsigned)across, (unsigned)a->c.Hkv, 1};
+    k->launch(s, &x, grid);
+}

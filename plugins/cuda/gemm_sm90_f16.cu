@@ -1,0 +1,8 @@
+/* gemm_sm90_f16.cu -- the matrix product on Hopper (gemm_sm90.cuh) of operands in f16: a kernel
+ * for each of cu_gemm_shapes. */
+#include "gemm_sm90.cuh"
+
+const gemm_kernel gemm_kernels_f16[CU_GEMM_SHAPES] = {
+    blocks_of<shape<false, 128, 256, 1, 4>>::row(), blocks_of<shape<false, 128, 192, 1, 5>>::row(),
+    blocks_of<shape<false, 128, 128, 1, 6>>::row(), blocks_of<shape<false, 128, 128, 2, 5>>::row(),
+    blocks_of<shape<false, 64, 256, 1, 5>>::row()};
