@@ -129,6 +129,9 @@ __device__ __forceinline__ int nibble_of(const uint8_t *q, int i) {
         return q[i] & 15;
     return q[i - 16] >> 4;
 }
+__device__ __forceinline__ int fifth_of(const uint8_t *high, int i) {
+    return (high[i / 8] >> i % 8 & 1) << 4;
+}
 __device__ __forceinline__ uint16_t u16_of(const uint8_t *p) {
     return (uint16_t)(p[0] | p[1] << 8);
 }

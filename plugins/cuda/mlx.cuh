@@ -1,5 +1,7 @@
-/* w_mlx.cu -- MLX's affine groups of 4 and 8 bits: a stream of codes, SCALE and BIAS in planes of
- * their own, x = scale q + bias. */
+/* mlx.cuh -- MLX's affine groups of 4 and 8 bits: a stream of codes, SCALE and BIAS in planes of
+ * their own, x = scale q + bias. A file w_mlx*.cu is one of them. */
+#ifndef CU_MLX_CUH
+#define CU_MLX_CUH
 #include "rows.cuh"
 
 template <int BITS, int G> struct mlx {
@@ -22,9 +24,4 @@ template <int BITS, int G> struct mlx {
 #define MLX(bits, group)                                                                           \
     extern const cu_type cu_type_mlx##bits##_##group =                                             \
         packed_type<mlx<bits, group>>(MN_MLX##bits##_##group, "mlx" #bits "_" #group)
-MLX(4, 32);
-MLX(4, 64);
-MLX(4, 128);
-MLX(8, 32);
-MLX(8, 64);
-MLX(8, 128);
+#endif

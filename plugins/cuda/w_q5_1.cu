@@ -1,0 +1,15 @@
+/* w_q5_1.cu -- Q5_1: {f16 d, m; u32 high; u8 q[16]}, x = d q + m. */
+#include "rows.cuh"
+
+struct q5_1 {
+    enum { BLOCK = 32, BYTES = 24, PLANES = 0 };
+    using weight = packed<codes5, scale_min_f16, 0>;
+    static __device__ int code(const uint8_t *b, int i) {
+        return nibble_of(b + 8, i) | fifth_of(b + 4, i);
+    }
+    static __device__ void scales(const uint8_t *b, int, const cu_import &im, int64_t, int,
+                                  int64_t to) {
+        ((uint32_t *)im.to.at[2])[to] = u32_of(b);
+    }
+};
+extern const cu_type cu_type_q5_1 = packed_type<q5_1>(MN_Q5_1, "q5_1");
