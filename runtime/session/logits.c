@@ -93,7 +93,7 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         st = mn_args_same_process(err, __func__, s->model->rt);
     if (st)
         return st;
-    st = mn_serving_none(s, __func__, err);
+    st = mn_requests_none(&s->requests, __func__, err);
     if (st)
         return st;
     if (s->graph->embeds)

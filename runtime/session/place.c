@@ -133,9 +133,10 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     if (!st)
         st = mn_speculate_place(s, err);
     if (!st)
-        atomic_store(&s->max_positions, mn_kv_max_positions(&s->kv, s->n_batch, s->ring_size > 1));
+        atomic_store(&s->limits.max_positions,
+                     mn_kv_max_positions(&s->kv, s->n_batch, s->ring_size > 1));
     if (!st)
-        atomic_store(&s->refused, 0);
+        atomic_store(&s->limits.refused, 0);
     return st;
 }
 

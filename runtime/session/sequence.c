@@ -44,7 +44,7 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     if (!st)
         s->spec.verifies = false; /* SAMPLE without contract 3 */
     if (MN_STATUS_CLASS(st) == MN_CLASS_REFUSE)
-        atomic_fetch_or(&s->refused, 1u << run);
+        atomic_fetch_or(&s->limits.refused, 1u << run);
     return st;
 }
 
@@ -110,7 +110,7 @@ static bool own_bias(mn_sequence *q, const mn_sample_params *params) {
 static mn_status own_samplers(mn_session *s, mn_sequence *q, const mn_sample_params *params,
                               mn_error *err) {
     uint32_t *breakers = NULL;
-    mn_status st = mn_breakers_create(s, params, &q->params, &breakers, err);
+    mn_status st = mn_breakers_create(&s->limits, params, &q->params, &breakers, err);
     if (st)
         return st;
     mn_free(q->own_breakers);
@@ -139,14 +139,14 @@ static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
 static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
-    const uint32_t most = atomic_load(&s->max_positions);
+    const uint32_t most = atomic_load(&s->limits.max_positions);
     if (q->n_tokens > most)
         return mn_fail(err, MN_BAD_INPUT,
                        "the prompt has %u tokens with what came before, the KV cache has room for "
                        "%u positions",
                        q->n_tokens, most);
     const uint32_t room = most - q->n_tokens + 1;
-    mn_status st = mn_params_of_slot(s, params, &q->params, err);
+    mn_status st = mn_params_of_slot(&s->limits, params, &q->params, err);
     if (st)
         return st;
     if (!own_bias(q, params))
@@ -223,7 +223,7 @@ static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
 mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
                        const mn_sample_params *params, int32_t *seq, mn_error *err) {
     int32_t i = 0;
-    mn_status st = mn_params_check_ids(s, ids, n, 0, err);
+    mn_status st = mn_params_check_ids(&s->limits, ids, n, 0, err);
     if (!st)
         st = mn_failover_ready(s, err);
     if (!st)
@@ -275,7 +275,7 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     if (!st)
         st = check_seq(s, seq, true, err);
     if (!st)
-        st = mn_params_check_ids(s, ids, n, s->seqs[seq].n_tokens, err);
+        st = mn_params_check_ids(&s->limits, ids, n, s->seqs[seq].n_tokens, err);
     if (!st)
         st = mn_failover_ready(s, err);
     if (st)

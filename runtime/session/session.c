@@ -12,7 +12,7 @@ static mn_status allocate(mn_session *s, mn_error *err) {
     if (!s->seqs || !s->turns || !s->ready)
         return mn_fail_memory(err, s->n_seq * sizeof *s->seqs);
     mn_status st = mn_guides_init(&s->guides, s->model->rt->pool, s->n_seq, err);
-    return st ? st : mn_serving_init(s, err);
+    return st ? st : mn_requests_init(&s->requests, s->n_outputs, err);
 }
 
 /* Sizes and wishes; the list of devices is copied, since it is asked again when one is lost. */
@@ -28,6 +28,9 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
         st = mn_model_graph_for(s->model, r->n_ctx, embeds, &s->graph, err);
     if (st)
         return st;
+    s->limits.model = s->model;
+    s->limits.graph = s->graph;
+    s->limits.n_ctx = r->n_ctx;
     s->n_ctx = r->n_ctx;
     s->n_seq = r->n_seq;
     s->n_batch = r->n_batch;
@@ -85,7 +88,7 @@ void mn_session_free(mn_session *s) {
     if (s->engine)
         mn_step_drain(s, NULL);
     mn_session_unplace(s);
-    mn_serving_free(s);
+    mn_requests_free(&s->requests);
     mn_speculate_free(s);
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
@@ -220,7 +223,7 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
     *n = 0;
     st = mn_session_draws(s, __func__, err);
     if (!st)
-        st = mn_serving_none(s, __func__, err);
+        st = mn_requests_none(&s->requests, __func__, err);
     if (st)
         return st;
     if (cap < s->n_seq)

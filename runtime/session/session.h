@@ -19,10 +19,9 @@
 #include "session/drafts/worth.h"
 #include "session/guides/guides.h"
 #include "session/kv/kv.h"
+#include "session/requests/requests.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
-typedef struct mn_job mn_job;
 
 /* Drafts of one sequence: speculate.c. */
 typedef struct {
@@ -95,63 +94,6 @@ typedef struct {
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
-/* One choice of a request: a sequence that waits, or that runs in a slot. submit.c makes it, the
- * thread that steps owns it from then on, but for the links of `live` and `aborted`. */
-struct mn_job {
-    mn_job *next;                  /* of the list that it is in: inbox, waiting or ended */
-    mn_job *live_next, *live_prev; /* of all jobs; under lock */
-    atomic_bool aborted;
-    bool told_prompt;
-    uint32_t n_told;         /* ids of the prompt in its last MN_REQUEST_PROGRESS */
-    uint64_t request, order; /* order: of arrival */
-    void *user;
-    uint32_t choice, flags, n_top, priority;
-    int32_t slot;    /* -1: waits */
-    int32_t *tokens; /* [cap_tokens]: the prompt and what was drawn */
-    uint32_t n_tokens, cap_tokens, n_prompt;
-    uint32_t n_drawn, limit; /* those of an earlier life included */
-    uint32_t n_cached, n_preempted;
-    uint32_t n_run; /* positions that were computed before it was preempted */
-    uint64_t cache_salt;
-    mn_slot_params params;
-    uint32_t sample_flags; /* MN_SAMPLE_* */
-    mn_logit_bias *bias;
-    uint32_t n_bias;
-    uint32_t *breakers;                      /* of DRY; NULL: none */
-    float mu;                                /* of mirostat, behind the last id of tokens */
-    mn_guide *guide;                         /* NULL: no constraint */
-    uint64_t n_drafted, n_accepted, n_steps; /* as in its last event */
-    uint64_t n_forced;                       /* likewise */
-    float *prompt_logprobs;                  /* [n_tokens at first]; NULL: nobody asked */
-    int32_t *prompt_top_ids;                 /* [n_tokens at first][n_top] */
-    float *prompt_top_logprobs;              /* likewise */
-    uint64_t submitted_ns, started_ns, first_ns, last_ns;
-};
-
-/* What mn_session_submit and mn_session_next share, under lock, and what the latter keeps. */
-typedef struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    mn_job *live;
-    mn_job *inbox, **inbox_end;
-    bool woken, any_aborted;
-    uint64_t n_requests;
-    mn_session_load load;
-    uint64_t beat_ns;
-    /* ---- of the thread that steps ---- */
-    mn_job *waiting; /* by priority and order */
-    mn_job *ended;   /* events point into them: freed by the next call */
-    uint32_t n_running, n_waiting;
-    mn_request_event *events;
-    size_t n_events, cap_events;
-    mn_arena data; /* what events point to */
-    /* in data: room for the scores of a step; n_scores tokens have theirs. NULL: none yet */
-    int32_t *score_ids;
-    float *score_logprobs;
-    uint32_t n_scores;
-    uint64_t n_finished[6];
-} mn_serving;
-
 /* Drafts of a session: speculate.c, drafter.c. */
 typedef struct {
     bool wanted, ready;   /* asked for; this engine can verify drafts */
@@ -217,9 +159,7 @@ struct mn_session {
     uint32_t n_told, n_ready;
     mn_step_clock clock; /* steps in flight: ring[(number) % ring_size] */
     mn_kv kv;
-    /* positions that one sequence can have at most, alone in the KV cache; any thread */
-    atomic_uint max_positions;
-    atomic_uint refused; /* 1 << MN_RUN_*: programs that the device cannot compile; any thread */
+    mn_limits limits;
     mn_pending_step *ring;
     uint32_t ring_size;
     int32_t *packed; /* inputs of the next step */
@@ -233,7 +173,7 @@ struct mn_session {
     atomic_int cancelled;
     mn_profile_fn profile; /* NULL: nobody asked */
     void *profile_arg;
-    mn_serving serve;
+    mn_requests requests;
     mn_arena names; /* what mn_session_get_info has handed out stays valid */
     const char *device, *description, *why;
 };
@@ -247,26 +187,6 @@ void mn_seq_set_back(mn_session *s, uint32_t seq);
 /* Drops the steps in flight and frees what a session has per engine; sequences keep their tokens
  * and nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
-
-/* params.c. before: tokens that the sequence has already. */
-mn_status mn_params_check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
-                              mn_error *err);
-/* What the caller asks for, complete: greedy where it says nothing. */
-mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, mn_error *err);
-/* MN_INVALID: a bias that is no number, an id that is unknown or comes twice, or too many. */
-mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, mn_error *err);
-/* What SAMPLE reads, with the model's stop ids and the caller's; without max_new. */
-mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
-                            mn_error *err);
-
-/* samplers.c */
-/* The fields of contract 4 of SAMPLE, checked. */
-mn_status mn_samplers_of_slot(const mn_sample_params *p, mn_slot_params *out, mn_error *err);
-/* Whether a slot with these parameters needs MN_RUN_SAMPLERS. */
-bool mn_samplers_need(const mn_slot_params *p);
-/* Bits of the breakers of DRY, one per id, freed by mn_free; *out NULL: DRY is off. Any thread. */
-mn_status mn_breakers_create(const mn_session *s, const mn_sample_params *p,
-                             const mn_slot_params *slot, uint32_t **out, mn_error *err);
 
 /* speculate.c */
 /* What the caller asks for; makes the session of a draft model. err is never NULL. */
@@ -293,40 +213,10 @@ void mn_drafter_free(mn_session *s);
  * drafts. false: a prompt was computed as well, and the time tells nothing. */
 bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs);
 
-/* submit.c */
-mn_status mn_serving_init(mn_session *s, mn_error *err);
-void mn_serving_free(mn_session *s);
-/* Off the list of live jobs, and freed. */
-void mn_job_free(mn_session *s, mn_job *job);
-bool mn_serving_is_idle(const mn_session *s); /* no request is in the session */
-/* MN_INVALID: there are requests in the session, and the function is not for them. */
-mn_status mn_serving_none(const mn_session *s, const char *function, mn_error *err);
-
 /* admit.c: which jobs have slots. */
-bool mn_job_precedes(const mn_job *a, const mn_job *b);
-/* Whether its prompt may begin with positions that others have computed: logprobs of a prompt want
- * all of it computed, once. */
-static inline bool mn_job_may_share(const mn_job *job) {
-    return !job->prompt_logprobs || job->told_prompt;
-}
-void mn_job_enqueue(mn_session *s, mn_job *job); /* into waiting, by priority and order */
 mn_status mn_jobs_admit(mn_session *s, mn_error *err);
 /* The job leaves its slot or the waiting list, with its last event. */
-void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const mn_error *why);
-
-/* events.c. Room for n more events. */
-mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err);
-void mn_serving_clear(mn_session *s); /* of the last call, with the jobs that had ended */
-/* The job's prompt is computed; once per request. */
-void mn_event_prompt(mn_session *s, mn_job *job);
-/* How far the prompts are that are being computed, of the jobs that ask for it. There is room. */
-void mn_events_progress(mn_session *s);
-/* score: of the id; NULL: not asked for. MN_OUT_OF_MEMORY: there is no event, the job is to end. */
-mn_status mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score,
-                         mn_error *err);
-/* Keeps what a row told of the prompt's token `at`. */
-void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score);
-void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const mn_error *why);
+void mn_slot_end_job(mn_session *s, mn_job *job, int32_t finish, const mn_error *why);
 
 /* session.c: tokens of the sequence that were not told yet are dropped. */
 void mn_session_untell(mn_session *s, int32_t seq);

@@ -1,52 +1,48 @@
 /* events.c -- what mn_session_next returns: events of the requests, in order, and what they point
  * to, kept until the next call. Room is made before a step is completed, so that nothing that was
  * drawn can be lost for want of memory. */
-#include "session/session.h"
+#include "session/requests/requests.h"
 #include <math.h>
 #include <string.h>
 
 /* Room for the scores of the tokens of a step: each has its id and MN_MAX_TOP_LOGPROBS others. */
 enum { SCORE_ROOM = MN_MAX_TOP_LOGPROBS + 1 };
-static mn_status reserve_scores(mn_session *s, mn_error *err) {
-    mn_serving *v = &s->serve;
-    const size_t n = (size_t)s->n_outputs * SCORE_ROOM;
-    if (v->score_ids)
+static mn_status reserve_scores(mn_requests *r, mn_error *err) {
+    const size_t n = (size_t)r->n_outputs * SCORE_ROOM;
+    if (r->score_ids)
         return MN_OK;
-    v->score_ids = mn_arena_alloc(&v->data, n, sizeof *v->score_ids);
-    v->score_logprobs = mn_arena_alloc(&v->data, n, sizeof *v->score_logprobs);
-    v->n_scores = 0;
-    if (v->score_ids && v->score_logprobs)
+    r->score_ids = mn_arena_alloc(&r->data, n, sizeof *r->score_ids);
+    r->score_logprobs = mn_arena_alloc(&r->data, n, sizeof *r->score_logprobs);
+    r->n_scores = 0;
+    if (r->score_ids && r->score_logprobs)
         return MN_OK;
-    v->score_ids = NULL;
-    return mn_fail_memory(err, n * sizeof *v->score_ids);
+    r->score_ids = NULL;
+    return mn_fail_memory(err, n * sizeof *r->score_ids);
 }
 
-mn_status mn_serving_reserve(mn_session *s, size_t n, mn_error *err) {
-    mn_serving *v = &s->serve;
-    void *list = v->events;
-    const size_t want = v->n_events + n;
-    if (!mn_grow(&list, &v->cap_events, want, sizeof *v->events))
-        return mn_fail_memory(err, want * sizeof *v->events);
-    v->events = list;
-    return v->n_events ? MN_OK : reserve_scores(s, err);
+mn_status mn_requests_reserve(mn_requests *r, size_t n, mn_error *err) {
+    void *list = r->events;
+    const size_t want = r->n_events + n;
+    if (!mn_grow(&list, &r->cap_events, want, sizeof *r->events))
+        return mn_fail_memory(err, want * sizeof *r->events);
+    r->events = list;
+    return r->n_events ? MN_OK : reserve_scores(r, err);
 }
 
-void mn_serving_clear(mn_session *s) {
-    mn_serving *v = &s->serve;
-    v->n_events = 0;
-    mn_arena_free(&v->data);
-    v->score_ids = NULL;
-    while (v->ended) {
-        mn_job *job = v->ended;
-        v->ended = job->next;
-        mn_job_free(s, job);
+void mn_requests_clear(mn_requests *r) {
+    r->n_events = 0;
+    mn_arena_free(&r->data);
+    r->score_ids = NULL;
+    while (r->ended) {
+        mn_job *job = r->ended;
+        r->ended = job->next;
+        mn_requests_forget(r, job);
     }
 }
 
-/* What all events of the job have in common. There is room (mn_serving_reserve). */
-static mn_request_event *append(mn_session *s, const mn_job *job, uint32_t kind) {
-    mn_serving *v = &s->serve;
-    mn_request_event *e = &v->events[v->n_events++];
+/* What all events of the job have in common. There is room (mn_requests_reserve). */
+static mn_request_event *event_append(mn_requests *r, const mn_job *job, uint32_t kind) {
+    mn_request_event *e = &r->events[r->n_events++];
     *e = (mn_request_event){
         .request = job->request,
         .user = job->user,
@@ -63,30 +59,26 @@ static mn_request_event *append(mn_session *s, const mn_job *job, uint32_t kind)
     return e;
 }
 
-void mn_event_prompt(mn_session *s, mn_job *job) {
+void mn_event_prompt(mn_requests *r, mn_job *job) {
     if (job->told_prompt)
         return;
     job->told_prompt = true;
     if (job->choice)
         return;
-    mn_request_event *e = append(s, job, MN_REQUEST_PROMPT);
+    mn_request_event *e = event_append(r, job, MN_REQUEST_PROMPT);
     e->prompt_logprobs = job->prompt_logprobs;
     e->prompt_top_ids = job->prompt_top_ids;
     e->prompt_top_logprobs = job->prompt_top_logprobs;
     e->n_top = job->prompt_logprobs ? job->n_top : 0;
 }
 
-void mn_events_progress(mn_session *s) {
-    for (uint32_t i = 0; i < s->n_seq; i++) {
-        const mn_sequence *q = &s->seqs[i];
-        mn_job *job = q->used && q->running ? q->job : NULL;
-        if (!job || job->choice || job->told_prompt || !(job->flags & MN_SUBMIT_PROGRESS))
-            continue;
-        if (q->n_enqueued <= job->n_told || q->n_enqueued >= job->n_prompt)
-            continue;
-        job->n_told = q->n_enqueued;
-        append(s, job, MN_REQUEST_PROGRESS)->n_computed = job->n_told;
-    }
+void mn_event_progress(mn_requests *r, mn_job *job, uint32_t n_computed) {
+    if (job->choice || job->told_prompt || !(job->flags & MN_SUBMIT_PROGRESS))
+        return;
+    if (n_computed <= job->n_told || n_computed >= job->n_prompt)
+        return;
+    job->n_told = n_computed;
+    event_append(r, job, MN_REQUEST_PROGRESS)->n_computed = n_computed;
 }
 
 void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
@@ -99,18 +91,17 @@ void mn_job_score_prompt(mn_job *job, uint32_t at, const mn_score *score) {
 }
 
 /* What the row said, kept until the next call. */
-static mn_status keep_score(mn_session *s, const mn_job *job, const mn_score *score,
+static mn_status keep_score(mn_requests *r, const mn_job *job, const mn_score *score,
                             mn_request_event *e, mn_error *err) {
     const uint32_t n = job->n_top;
-    mn_serving *v = &s->serve;
-    const bool has_room = v->score_ids && v->n_scores < s->n_outputs;
-    const size_t at = (size_t)v->n_scores * SCORE_ROOM;
-    int32_t *ids = has_room ? v->score_ids + at : mn_arena_alloc(&v->data, SCORE_ROOM, sizeof *ids);
+    const bool has_room = r->score_ids && r->n_scores < r->n_outputs;
+    const size_t at = (size_t)r->n_scores * SCORE_ROOM;
+    int32_t *ids = has_room ? r->score_ids + at : mn_arena_alloc(&r->data, SCORE_ROOM, sizeof *ids);
     float *logprobs =
-        has_room ? v->score_logprobs + at : mn_arena_alloc(&v->data, SCORE_ROOM, sizeof *logprobs);
+        has_room ? r->score_logprobs + at : mn_arena_alloc(&r->data, SCORE_ROOM, sizeof *logprobs);
     if (!ids || !logprobs)
         return mn_fail_memory(err, SCORE_ROOM * sizeof *logprobs);
-    v->n_scores += has_room;
+    r->n_scores += has_room;
     memcpy(ids, score->top_ids, n * sizeof *ids);
     memcpy(logprobs, score->top_logprobs, n * sizeof *logprobs);
     e->logprob = score->logprob;
@@ -120,17 +111,17 @@ static mn_status keep_score(mn_session *s, const mn_job *job, const mn_score *sc
     return MN_OK;
 }
 
-mn_status mn_event_token(mn_session *s, mn_job *job, const mn_token *token, const mn_score *score,
+mn_status mn_event_token(mn_requests *r, mn_job *job, const mn_token *token, const mn_score *score,
                          mn_error *err) {
     mn_request_event said = {.logprob = NAN};
-    mn_status st = score ? keep_score(s, job, score, &said, err) : MN_OK;
+    mn_status st = score ? keep_score(r, job, score, &said, err) : MN_OK;
     if (st)
         return st;
     job->last_ns = mn_now_ns();
     if (!job->first_ns)
         job->first_ns = job->last_ns;
-    mn_event_prompt(s, job);
-    mn_request_event *e = append(s, job, MN_REQUEST_TOKEN);
+    mn_event_prompt(r, job);
+    mn_request_event *e = event_append(r, job, MN_REQUEST_TOKEN);
     e->id = token->id;
     e->finish = token->finish;
     e->logprob = said.logprob;
@@ -140,18 +131,18 @@ mn_status mn_event_token(mn_session *s, mn_job *job, const mn_token *token, cons
     return MN_OK;
 }
 
-void mn_event_finish(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
-    mn_request_event *e = append(s, job, MN_REQUEST_FINISH);
+void mn_event_finish(mn_requests *r, mn_job *job, int32_t finish, const mn_error *why) {
+    mn_request_event *e = event_append(r, job, MN_REQUEST_FINISH);
     e->finish = finish;
     e->n_preempted = job->n_preempted;
     e->n_drafted = job->n_drafted;
     e->n_accepted = job->n_accepted;
     e->n_steps = job->n_steps;
     e->n_forced = job->n_forced;
-    s->serve.n_finished[finish]++;
+    r->n_finished[finish]++;
     if (why) {
         e->status = why->status;
-        e->message = mn_arena_strndup(&s->serve.data, why->msg, strlen(why->msg));
+        e->message = mn_arena_strndup(&r->data, why->msg, strlen(why->msg));
     }
     if (!job->first_ns)
         return;

@@ -1,22 +1,22 @@
 /* params.c -- what callers ask of a sequence, checked before anything is changed: ids of a prompt,
  * and sampling parameters as a slot of the device holds them. Reads only what does not change in
  * the life of a session: any thread may submit. */
-#include "session/session.h"
+#include "session/requests/requests.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-mn_status mn_params_check_ids(const mn_session *s, const int32_t *ids, uint32_t n, uint32_t before,
+mn_status mn_params_check_ids(const mn_limits *l, const int32_t *ids, uint32_t n, uint32_t before,
                               mn_error *err) {
-    const int64_t n_vocab = s->graph->hp.n_vocab;
+    const int64_t n_vocab = l->graph->hp.n_vocab;
     if (!n)
         return mn_fail(err, MN_BAD_INPUT, "the prompt is empty: no token to begin with");
-    if (n > s->n_ctx || before > s->n_ctx - n)
+    if (n > l->n_ctx || before > l->n_ctx - n)
         return mn_fail(
             err, MN_BAD_INPUT,
             "the prompt has %u tokens%s, the context %u (-c; the model was trained for %lld)",
-            before + n, before ? " with what came before" : "", s->n_ctx,
-            (long long)s->graph->hp.n_ctx_train);
+            before + n, before ? " with what came before" : "", l->n_ctx,
+            (long long)l->graph->hp.n_ctx_train);
     for (uint32_t i = 0; i < n; i++) {
         if (ids[i] >= 0 && ids[i] < n_vocab)
             continue;
@@ -72,17 +72,17 @@ mn_status mn_params_take(const mn_sample_params *given, mn_sample_params *out, m
     return st ? st : check_params(out, err);
 }
 
-mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, mn_error *err) {
+mn_status mn_params_check_bias(const mn_limits *l, const mn_sample_params *p, mn_error *err) {
     if (p->n_bias > MN_MAX_BIAS)
         return mn_fail(err, MN_BAD_INPUT, "%u biases of ids, at most %d", p->n_bias, MN_MAX_BIAS);
     if (p->n_bias && !p->bias)
         return mn_fail(err, MN_INVALID, "mn_sample_params.bias is NULL, n_bias is %u", p->n_bias);
     for (uint32_t i = 0; i < p->n_bias; i++) {
         const mn_logit_bias b = p->bias[i];
-        if (b.id < 0 || b.id >= s->graph->hp.n_vocab)
+        if (b.id < 0 || b.id >= l->graph->hp.n_vocab)
             return mn_fail(err, MN_BAD_INPUT,
                            "a bias for token id %d, which is outside the vocabulary of %lld", b.id,
-                           (long long)s->graph->hp.n_vocab);
+                           (long long)l->graph->hp.n_vocab);
         if (isnan(b.bias) || b.bias > FLT_MAX)
             return mn_fail(err, MN_INVALID, "the bias of token id %d is %g, expected a number",
                            b.id, (double)b.bias);
@@ -93,11 +93,11 @@ mn_status mn_params_check_bias(const mn_session *s, const mn_sample_params *p, m
     return MN_OK;
 }
 
-static mn_status check_constraint(const mn_session *s, const mn_sample_params *p,
+static mn_status check_constraint(const mn_limits *l, const mn_sample_params *p,
                                   const mn_slot_params *slot, mn_error *err) {
     if (!p->constraint)
         return MN_OK;
-    if (p->constraint->model != s->model)
+    if (p->constraint->model != l->model)
         return mn_fail(err, MN_INVALID,
                        "mn_sample_params.constraint: made for another model, expected one of the "
                        "session's");
@@ -108,7 +108,7 @@ static mn_status check_constraint(const mn_session *s, const mn_sample_params *p
     return MN_OK;
 }
 
-mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_slot_params *out,
+mn_status mn_params_of_slot(const mn_limits *l, const mn_sample_params *p, mn_slot_params *out,
                             mn_error *err) {
     *out = (mn_slot_params){.seed = p->seed,
                             .temp = p->temp,
@@ -122,15 +122,15 @@ mn_status mn_params_of_slot(const mn_session *s, const mn_sample_params *p, mn_s
                             .min_new = (int32_t)MN_MIN(p->min_new, INT32_MAX)};
     mn_status st = mn_samplers_of_slot(p, out, err);
     if (!st)
-        st = mn_params_check_bias(s, p, err);
-    const mn_model *m = s->model;
+        st = mn_params_check_bias(l, p, err);
+    const mn_model *m = l->model;
     const bool stops = !p->ignore_stop || p->constraint;
     if (p->constraint)
         out->min_new = 0; /* its masks say when stop ids are drawn */
     for (uint32_t i = 0; i < m->n_stop && stops && !st; i++)
-        if (m->stop[i] < s->graph->hp.n_vocab)
+        if (m->stop[i] < l->graph->hp.n_vocab)
             st = add_stop(out, m->stop[i], err);
     for (uint32_t i = 0; i < p->n_stop && !st; i++)
         st = add_stop(out, p->stop[i], err);
-    return st ? st : check_constraint(s, p, out, err);
+    return st ? st : check_constraint(l, p, out, err);
 }

@@ -2,7 +2,7 @@
  * the order by names, defaults for what is 0, and the sequence breakers of DRY as a bit per token.
  * Breakers belong to a job, or to a sequence of mn_seq_create, and outlive slots and engines, as
  * does mu of mirostat, which comes back with each id. */
-#include "session/session.h"
+#include "session/requests/requests.h"
 #include <float.h>
 #include <string.h>
 
@@ -154,37 +154,37 @@ static mn_status mark_last(const mn_model *m, const char *breaker, uint32_t n_vo
     return st;
 }
 
-static mn_status mark_all(const mn_session *s, const mn_sample_params *p, uint32_t *bits,
+static mn_status mark_all(const mn_limits *l, const mn_sample_params *p, uint32_t *bits,
                           mn_error *err) {
     static const char *const standard[] = {"\n", ":", "\"", "*"};
-    const uint32_t n_vocab = (uint32_t)s->graph->hp.n_vocab;
+    const uint32_t n_vocab = (uint32_t)l->graph->hp.n_vocab;
     const char *const *breakers = p->dry_breakers ? p->dry_breakers : standard;
     const uint32_t n = p->dry_breakers ? p->n_dry_breakers : MN_COUNT(standard);
     for (uint32_t i = 0; i < n; i++) {
         if (!breakers[i] || !breakers[i][0])
             return mn_fail(err, MN_BAD_INPUT, "sequence breaker %u of DRY is empty", i);
         mn_status st = MN_OK;
-        if (!mark(s->model, breakers[i], n_vocab, bits) && p->dry_breakers)
-            st = mark_last(s->model, breakers[i], n_vocab, bits, err);
+        if (!mark(l->model, breakers[i], n_vocab, bits) && p->dry_breakers)
+            st = mark_last(l->model, breakers[i], n_vocab, bits, err);
         if (st)
             return st;
     }
     return MN_OK;
 }
 
-mn_status mn_breakers_create(const mn_session *s, const mn_sample_params *p,
+mn_status mn_breakers_create(const mn_limits *l, const mn_sample_params *p,
                              const mn_slot_params *slot, uint32_t **out, mn_error *err) {
-    const size_t words = (size_t)MN_MASK_WORDS(s->graph->hp.n_vocab);
+    const size_t words = (size_t)MN_MASK_WORDS(l->graph->hp.n_vocab);
     *out = NULL;
     if (!(slot->dry_multiplier > 0))
         return MN_OK;
-    mn_status st = mn_text_need_tokenizer(s->model, err);
+    mn_status st = mn_text_need_tokenizer(l->model, err);
     if (st)
         return st;
     uint32_t *bits = mn_calloc(words, sizeof *bits);
     if (!bits)
         return mn_fail_memory(err, words * sizeof *bits);
-    st = mark_all(s, p, bits, err);
+    st = mark_all(l, p, bits, err);
     if (st)
         mn_free(bits);
     else

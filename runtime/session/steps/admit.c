@@ -5,23 +5,6 @@
 #include "session/session.h"
 #include <string.h>
 
-bool mn_job_precedes(const mn_job *a, const mn_job *b) {
-    if (a->priority != b->priority)
-        return a->priority < b->priority;
-    if (a->order != b->order)
-        return a->order < b->order;
-    return a->choice < b->choice;
-}
-
-void mn_job_enqueue(mn_session *s, mn_job *job) {
-    mn_job **at = &s->serve.waiting;
-    while (*at && !mn_job_precedes(job, *at))
-        at = &(*at)->next;
-    job->next = *at;
-    *at = job;
-    s->serve.n_waiting++;
-}
-
 /* The job's sequence in its slot, as far as its tokens are known to the prefix cache. */
 static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     mn_sequence *q = &s->seqs[slot];
@@ -72,7 +55,7 @@ static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err)
     mn_sequence *q = &s->seqs[slot];
     q->running = true;
     job->slot = (int32_t)slot;
-    s->serve.n_running++;
+    s->requests.n_running++;
     if (!job->started_ns)
         job->started_ns = mn_now_ns();
     if (!job->n_preempted)
@@ -108,14 +91,14 @@ static uint32_t positions_of(const mn_job *job) {
 
 /* The first that waits gets a slot; false: there is none, or no room for its pages. */
 static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
-    mn_serving *v = &s->serve;
+    mn_requests *v = &s->requests;
     mn_job *job = v->waiting;
     uint32_t slot;
     *admitted = false;
-    if (positions_of(job) > atomic_load(&s->max_positions)) {
+    if (positions_of(job) > atomic_load(&s->limits.max_positions)) {
         mn_error why = MN_ERROR_INIT;
         mn_fail(&why, MN_OUT_OF_MEMORY, "the KV cache of this device is too small");
-        mn_job_end(s, job, MN_FINISH_FAILED, &why);
+        mn_slot_end_job(s, job, MN_FINISH_FAILED, &why);
         *admitted = true;
         return MN_OK;
     }
@@ -142,39 +125,20 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
         mn_preempt(s, slot, NULL); /* it waits again */
         return st;
     }
-    mn_job_end(s, job, MN_FINISH_FAILED, err); /* the device cannot do what it asks for */
+    mn_slot_end_job(s, job, MN_FINISH_FAILED, err); /* the device cannot do what it asks for */
     return MN_OK;
 }
 
 mn_status mn_jobs_admit(mn_session *s, mn_error *err) {
     mn_status st = MN_OK;
     bool more = true;
-    while (s->serve.waiting && more && !st)
+    while (s->requests.waiting && more && !st)
         st = admit_first(s, &more, err);
     return st;
 }
 
-/* Out of the waiting list, if it is there. */
-static void unlink_waiting(mn_session *s, const mn_job *job) {
-    mn_job **at = &s->serve.waiting;
-    while (*at && *at != job)
-        at = &(*at)->next;
-    if (!*at)
-        return;
-    *at = job->next;
-    s->serve.n_waiting--;
-}
-
-void mn_job_end(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
-    mn_serving *v = &s->serve;
-    mn_event_finish(s, job, finish, why);
-    if (job->slot >= 0) {
+void mn_slot_end_job(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
+    if (job->slot >= 0)
         mn_seq_release(s, (uint32_t)job->slot);
-        v->n_running--;
-    } else {
-        unlink_waiting(s, job);
-    }
-    job->slot = -1;
-    job->next = v->ended;
-    v->ended = job;
+    mn_job_end(&s->requests, job, finish, why);
 }

@@ -12,8 +12,8 @@ static void queue_again(mn_session *s, uint32_t seq) {
     mn_seq_release(s, seq);
     job->slot = -1;
     job->n_preempted++;
-    s->serve.n_running--;
-    mn_job_enqueue(s, job);
+    s->requests.n_running--;
+    mn_job_enqueue(&s->requests, job);
 }
 
 mn_status mn_preempt(mn_session *s, uint32_t seq, mn_error *err) {

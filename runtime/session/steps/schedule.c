@@ -262,7 +262,7 @@ bool mn_schedule_may_enqueue(const mn_session *s) {
     if (in_flight >= MN_MIN(s->ring_size, most_ahead(s)))
         return false;
     /* requests come at any time: the next one's prompt stands behind what is in flight */
-    if (mn_serving_is_idle(s) || in_flight < 2)
+    if (mn_requests_idle(&s->requests) || in_flight < 2)
         return true;
     return s->pace.draw_ns > 0 && in_flight_ns(s) + s->pace.draw_ns < AHEAD_NS;
 }
@@ -436,7 +436,7 @@ static uint32_t prompt_room(const mn_session *s, double *patience) {
     }
     const uint32_t room = s->n_batch - n_draws;
     *patience = 1;
-    if (!n_draws || mn_serving_is_idle(s))
+    if (!n_draws || mn_requests_idle(&s->requests))
         return room;
     if (is_in_doubt(&s->pace, n_draws))
         return 0;

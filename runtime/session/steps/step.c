@@ -336,7 +336,7 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     mn_token token;
     if (id < 0) {
         end_failed(s, o, id, &token, &why);
-        mn_job_end(s, job, MN_FINISH_FAILED, &why);
+        mn_slot_end_job(s, job, MN_FINISH_FAILED, &why);
         return;
     }
     take(s, o, id, &token);
@@ -344,10 +344,10 @@ static void take_for_job(mn_session *s, mn_pending_output o, int32_t id, const m
     job->n_drawn = q->n_drawn;
     job->mu = q->mu;
     const mn_score *told = job->flags & MN_SUBMIT_LOGPROBS ? score : NULL;
-    if (mn_event_token(s, job, &token, told, &why))
-        mn_job_end(s, job, MN_FINISH_FAILED, &why);
+    if (mn_event_token(&s->requests, job, &token, told, &why))
+        mn_slot_end_job(s, job, MN_FINISH_FAILED, &why);
     else if (token.finish)
-        mn_job_end(s, job, token.finish, NULL);
+        mn_slot_end_job(s, job, token.finish, NULL);
     else
         guide_on(q, id);
 }
@@ -451,7 +451,7 @@ static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_er
         const mn_sequence *q = &s->seqs[i];
         const mn_error *why = q->used && q->running ? mn_guide_failure(q->guide) : NULL;
         if (why && q->job) {
-            mn_job_end(s, q->job, MN_FINISH_FAILED, why);
+            mn_slot_end_job(s, q->job, MN_FINISH_FAILED, why);
         } else if (why && t) {
             const mn_status one = end_guided(s, t, i, why, st ? NULL : err);
             st = st ? st : one;
@@ -504,8 +504,8 @@ static void end_prefilled(mn_session *s, const mn_pending_step *step) {
         q->running = false;
         if (!q->job)
             continue;
-        mn_event_prompt(s, q->job);
-        mn_job_end(s, q->job, MN_FINISH_PROMPT, NULL);
+        mn_event_prompt(&s->requests, q->job);
+        mn_slot_end_job(s, q->job, MN_FINISH_PROMPT, NULL);
     }
 }
 
