@@ -93,7 +93,7 @@ const char *base_name(const char *path) {
 
 const char *precision_name(uint32_t precision) {
     static const char *const name[] = {"auto", "exact", "a16", "a8"};
-    return precision < COUNT(name) ? name[precision] : "?";
+    return precision < MN_COUNT(name) ? name[precision] : "?";
 }
 
 int app_fail(app *a, mn_status status) {
@@ -164,7 +164,7 @@ static uint32_t put_settings(const app_flags *flags, mn_setting *out, char threa
     snprintf(threads, 24, "%" PRId64, flags->threads.v);
     if (flags->threads.given)
         out[n++] = (mn_setting){"threads", threads};
-    if (flags->numa > 0 && (size_t)flags->numa < COUNT(numa_modes))
+    if (flags->numa > 0 && (size_t)flags->numa < MN_COUNT(numa_modes))
         out[n++] = (mn_setting){"plugin.cpu_simd.numa", numa_modes[flags->numa]};
     if (flags->device)
         out[n++] = (mn_setting){"device", flags->device};

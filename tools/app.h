@@ -3,7 +3,6 @@
 #ifndef MINERVA_APP_H
 #define MINERVA_APP_H
 #include "args.h"
-#include "json_out.h"
 #include "out.h"
 #include "table.h"
 #include <minerva/minerva.h>
@@ -69,7 +68,7 @@ void app_close(app *a);
 int app_end(app *a, int code);
 int app_fail(app *a, mn_status status); /* prints a->err; the exit code */
 /* note() of out.h for what -q leaves out: which device, the seed, rates */
-void app_remark(const app *a, const char *fmt, ...) OUT_PRINTF(2, 3);
+void app_remark(const app *a, const char *fmt, ...) MN_PRINTF(2, 3);
 const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */

@@ -2,10 +2,7 @@
  * completions use one row per flag. */
 #ifndef MINERVA_ARGS_H
 #define MINERVA_ARGS_H
-#include <stddef.h>
-#include <stdint.h>
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#include "ground.h"
 
 typedef enum {
     ARG_FLAG,   /* int: 1 */

@@ -73,7 +73,7 @@ const char *bench_model(const app *a) {
 }
 
 static void print_json(const app *a, const bench_test *t, const bench_result *r, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     char test[64];
     bench_name(t, test, sizeof test);
     json_open(&j, '{');
@@ -565,9 +565,9 @@ int cmd_bench(int argc, char **argv) {
     bench_flags f = {.reps = 5, .sampling = sampling_defaults()};
     const arg_group groups[] = {
         {"Tests (a list of values, or a range 128-512+128 or 128-1024*2, makes a test of each)",
-         rows, COUNT(rows), &f},
-        {"A server (instead of a model here)", url_rows, COUNT(url_rows), &f.url},
-        {"Output", output_rows, COUNT(output_rows), &f},
+         rows, MN_COUNT(rows), &f},
+        {"A server (instead of a model here)", url_rows, MN_COUNT(url_rows), &f.url},
+        {"Output", output_rows, MN_COUNT(output_rows), &f},
         {"", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, 1, &flags},
@@ -585,7 +585,7 @@ int cmd_bench(int argc, char **argv) {
         "[-m MODEL] [--url URL] [-p N] [-n N] [-pg P,G] [-d N] [-b N] [-t N] [-r N] [flags]",
         "Measures prompt (pp) and generation (tg) speed in tokens per second, or, with --url, what "
         "the users of a\nserver see. Rows appear as they are measured; Ctrl-C keeps them.",
-        groups, COUNT(groups)};
+        groups, MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     const int pairs_only = f.pair.given && !f.prompt.given && !f.gen.given;
@@ -598,7 +598,7 @@ int cmd_bench(int argc, char **argv) {
     if (code == ARGS_OK)
         code = flags.list_devices ? cmd_devices(1, argv) : bench(&a, &flags, &f);
     arg_ints *lists[] = {&f.prompt, &f.gen, &f.pair, &f.depth, &f.batch, &f.threads};
-    for (size_t i = 0; i < COUNT(lists); i++)
+    for (size_t i = 0; i < MN_COUNT(lists); i++)
         if (lists[i]->given)
             args_free_ints(lists[i]);
     args_free_texts(&f.form.choices);

@@ -5,7 +5,7 @@
  * frees. Prompts are random ids, the same in every run. Times are wall clock, from the main
  * thread. Interface: bench.h. */
 #include "bench.h"
-#include "buffer.h"
+#include "text_buffer.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,7 +202,7 @@ static uint32_t n_first(const bench_test *t, uint32_t n_ids) {
 /* The time to tokenise the text of n ids, which a user waits for before the first step. 0 without a
  * tokeniser. */
 static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
-    buffer text = {0};
+    mn_text text = {0};
     mn_stream *stream = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
@@ -213,18 +213,18 @@ static double tokenize_seconds(app *a, const int32_t *ids, uint32_t n) {
         if (mn_stream_push(stream, ids[i], &events, &n_events, &a->err) != MN_OK)
             break;
         if (n_events)
-            buffer_put(&text, events->text.ptr, events->text.len);
+            mn_text_put(&text, events->text.ptr, events->text.len);
     }
     int32_t *made = NULL;
     uint32_t n_made = 0;
-    const mn_str all = {text.p ? text.p : "", text.n};
+    const mn_str all = {text.ptr ? text.ptr : "", text.len};
     double begin = seconds();
     mn_status status =
         mn_model_tokenize(a->model, all, MN_TEXT_ADD_SPECIAL, &made, &n_made, &a->err);
     double spent = status == MN_OK ? seconds() - begin : 0;
     mn_ids_free(made);
     mn_stream_free(stream);
-    buffer_free(&text);
+    mn_text_free(&text);
     return spent;
 }
 

@@ -166,7 +166,7 @@ static double measure(const peak *what, uint32_t n, uint8_t *mem, uint64_t bytes
 
 /* ---- the report ----------------------------------------------------------------------------- */
 static void json_peak(const peak *p, uint32_t threads, double rate, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     json_open(&j, '{');
     json_put_z(&j, "peak", p->name);
     json_put_uint(&j, "threads", threads);
@@ -187,7 +187,7 @@ static int take(const peak *p, uint32_t threads, uint8_t *mem, uint64_t bytes, d
 
 /* All peaks with one number of threads. 0 or the exit code. */
 static int all_peaks(uint32_t threads, uint8_t *mem, uint64_t bytes, table *rows, out_file *out) {
-    for (size_t i = 0; i < COUNT(peaks); i++) {
+    for (size_t i = 0; i < MN_COUNT(peaks); i++) {
         const peak *p = &peaks[i];
         if (p->has && !p->has())
             continue;
@@ -230,7 +230,7 @@ int bench_best_peaks(uint32_t threads, bench_best *best) {
     *best = (bench_best){.ops = ""};
     if (!mem)
         return no_memory();
-    for (size_t i = 0; i < COUNT(peaks) && code == 0; i++) {
+    for (size_t i = 0; i < MN_COUNT(peaks) && code == 0; i++) {
         const peak *p = &peaks[i];
         double rate;
         if (p->has && !p->has())

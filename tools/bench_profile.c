@@ -147,7 +147,7 @@ static void json_unit(json_out *j, const unit_sum *u) {
 
 static void print_json(const app *a, const bench_test *t, const char *what, const phase *p,
                        const bench_limits *limits, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     char test[64];
     bench_name(t, test, sizeof test);
     json_open(&j, '{');
@@ -288,7 +288,7 @@ int bench_print_profile(app *a, const bench_test *t, size_t n_reps, int json, ou
         code = bench_limits_get(a, &p.limits);
     add_floors(&p.limits, &p.prompt);
     add_floors(&p.limits, &p.generated);
-    for (size_t i = 0; i < COUNT(parts) && code == 0; i++) {
+    for (size_t i = 0; i < MN_COUNT(parts) && code == 0; i++) {
         if (parts[i].phase->steps == 0)
             continue;
         if (json)

@@ -76,9 +76,9 @@ static void table_row(table *t, const url_test *test, const url_result *r) {
     table_cell(t, "%" PRIu64, r->n_failed);
     table_cell(t, "%.2f", per_second(r, r->n_ok));
     table_cell(t, "%.1f", per_second(r, r->n_tokens));
-    for (size_t i = 0; i < COUNT(percents); i++)
+    for (size_t i = 0; i < MN_COUNT(percents); i++)
         ms_cell(t, percentile(&r->first_s, percents[i]));
-    for (size_t i = 0; i < COUNT(percents); i++)
+    for (size_t i = 0; i < MN_COUNT(percents); i++)
         ms_cell(t, percentile(&r->token_s, percents[i]));
 }
 
@@ -94,7 +94,7 @@ static void json_times(json_out *j, const char *key, const url_samples *s) {
 }
 
 static void json_row(url_report *rep, const url_test *t, const url_result *r) {
-    json_out j = {&rep->out, 0, 0, {0}};
+    json_out j = out_json(&rep->out);
     json_open(&j, '{');
     json_put_z(&j, "url", url_client_base(rep->client));
     json_put_z(&j, "model", rep->prompts.model);

@@ -28,7 +28,7 @@ typedef struct {
     CURL *easy;
     struct url_run *run;
     sse stream;
-    buffer body; /* of an answer with another status than 200 */
+    mn_text body; /* of an answer with another status than 200 */
     double sent, first, last;
     uint64_t n_pieces, n_prompt, n_cached, n_tokens;
     int busy, done;
@@ -79,16 +79,16 @@ static int add_header(url_client *c, const char *line) {
 
 /* base without slashes at its end, with /v1; "127.0.0.1:8080" is http. */
 static char *whole_base(const char *base) {
-    buffer b = {0};
+    mn_text b = {0};
     size_t n = strlen(base);
     while (n && base[n - 1] == '/')
         n--;
     if (!strstr(base, "://"))
-        buffer_z(&b, "http://");
-    buffer_put(&b, base, n);
-    if (b.p && (b.n < 3 || strcmp(b.p + b.n - 3, "/v1") != 0))
-        buffer_z(&b, "/v1");
-    return buffer_take(&b);
+        mn_text_puts(&b, "http://");
+    mn_text_put(&b, base, n);
+    if (b.ptr && (b.len < 3 || strcmp(b.ptr + b.len - 3, "/v1") != 0))
+        mn_text_puts(&b, "/v1");
+    return mn_text_take(&b);
 }
 
 static int set_headers(url_client *c, const char *key) {
@@ -148,11 +148,11 @@ static CURL *new_handle(const url_client *c) {
 }
 
 static int set_url(const url_client *c, CURL *easy, const char *path) {
-    buffer url = {0};
-    buffer_z(&url, c->base);
-    buffer_z(&url, path);
-    const int ok = !url.failed && c->api->easy_setopt(easy, CURLOPT_URL, url.p) == CURLE_OK;
-    buffer_free(&url);
+    mn_text url = {0};
+    mn_text_puts(&url, c->base);
+    mn_text_puts(&url, path);
+    const int ok = !url.failed && c->api->easy_setopt(easy, CURLOPT_URL, url.ptr) == CURLE_OK;
+    mn_text_free(&url);
     return ok;
 }
 
@@ -171,17 +171,17 @@ static void error_text(const char *text, size_t n, char *dst, size_t n_dst) {
 }
 
 static size_t keep_text(char *bytes, size_t size, size_t n, void *arg) {
-    buffer *text = arg;
-    if (text->n + size * n > ANSWER_MAX)
+    mn_text *text = arg;
+    if (text->len + size * n > ANSWER_MAX)
         return 0;
-    buffer_put(text, bytes, size * n);
+    mn_text_put(text, bytes, size * n);
     return text->failed ? 0 : size * n;
 }
 
 int url_client_get(url_client *c, const char *path, char **text) {
     const curl_api *api = c->api;
     CURL *easy = new_handle(c);
-    buffer body = {0};
+    mn_text body = {0};
     long status = 0;
     char why[300];
     if (!easy || !set_url(c, easy, path)) {
@@ -195,11 +195,11 @@ int url_client_get(url_client *c, const char *path, char **text) {
     api->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
     api->easy_cleanup(easy);
     if (result == CURLE_OK && status == 200) {
-        *text = buffer_take(&body);
+        *text = mn_text_take(&body);
         return *text ? 0 : no_memory();
     }
-    error_text(body.p, body.n, why, sizeof why);
-    buffer_free(&body);
+    error_text(body.ptr, body.len, why, sizeof why);
+    mn_text_free(&body);
     if (result != CURLE_OK)
         return complain(EXIT_FAILED, "%s%s: %s", c->base, path, api->easy_strerror(result));
     return complain(EXIT_FAILED, "%s%s: found HTTP status %ld, expected 200: %s", c->base, path,
@@ -276,8 +276,8 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *arg) {
     n *= size;
     s->run->c->api->easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
     if (status != 200) {
-        if (s->body.n + n <= ERROR_BODY)
-            buffer_put(&s->body, bytes, n);
+        if (s->body.len + n <= ERROR_BODY)
+            mn_text_put(&s->body, bytes, n);
         return n;
     }
     const int code = sse_feed(&s->stream, bytes, n, on_event, s);
@@ -340,7 +340,7 @@ static void judge(slot *s, CURLcode code, long status) {
     if (code != CURLE_OK) {
         snprintf(s->error, sizeof s->error, "%s", s->run->c->api->easy_strerror(code));
     } else if (status != 200) {
-        error_text(s->body.p, s->body.n, why, sizeof why);
+        error_text(s->body.ptr, s->body.len, why, sizeof why);
         snprintf(s->error, sizeof s->error, "HTTP status %ld: %s", status, why);
     } else if (!s->done) {
         snprintf(s->error, sizeof s->error, "the answer ended without [DONE]");
@@ -370,7 +370,7 @@ static void end_request(slot *s, CURLcode code) {
     r->c->api->multi_remove_handle(r->multi, s->easy);
     sse_free(&s->stream);
     memset(&s->stream, 0, sizeof s->stream);
-    buffer_clear(&s->body);
+    mn_text_clear(&s->body);
     s->busy = 0;
     r->n_ended++;
 }
@@ -451,7 +451,7 @@ static void free_slots(url_run *r) {
         if (s->easy)
             r->c->api->easy_cleanup(s->easy);
         sse_free(&s->stream);
-        buffer_free(&s->body);
+        mn_text_free(&s->body);
         free(s);
     }
     free(r->slots);

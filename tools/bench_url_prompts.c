@@ -7,7 +7,7 @@
  * kind (llama-server, vLLM, minerva serve) know the field, the others are counted by what they
  * send. The lines of a file belong to url_prompts (url_lines_free). */
 #include "bench_url.h"
-#include "buffer.h"
+#include "text_buffer.h"
 #include "json_strict.h"
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -65,13 +65,13 @@ static cJSON *random_ids(const url_prompts *p, prompt_stream s, uint32_t n) {
 }
 
 static char *random_words(prompt_stream s, uint32_t n) {
-    buffer text = {0};
+    mn_text text = {0};
     for (uint32_t i = 0; i < n; i++) {
         if (i)
-            buffer_z(&text, " ");
-        buffer_z(&text, words[stream_next(&s, i) % COUNT(words)]);
+            mn_text_puts(&text, " ");
+        mn_text_puts(&text, words[stream_next(&s, i) % MN_COUNT(words)]);
     }
-    return buffer_take(&text);
+    return mn_text_take(&text);
 }
 
 /* Adds the prompt to the body; 0: out of memory. */

@@ -281,26 +281,26 @@ int chat_say_result(chat *c, const char *text) {
 #define QUOTES "\"\"\""
 
 /* 1 if the text ends with quotes that are not the ones it begins with. */
-static int ends_block(const buffer *b) {
-    size_t n = b->n;
-    while (n > 3 && strchr(" \t\n", b->p[n - 1]))
+static int ends_block(const mn_text *b) {
+    size_t n = b->len;
+    while (n > 3 && strchr(" \t\n", b->ptr[n - 1]))
         n--;
-    return n >= 6 && memcmp(b->p + n - 3, QUOTES, 3) == 0;
+    return n >= 6 && memcmp(b->ptr + n - 3, QUOTES, 3) == 0;
 }
 
 /* Removes the quotes, and the line ends beside them. */
-static void unquote(buffer *b) {
-    while (b->n > 3 && strchr(" \t\n", b->p[b->n - 1]))
-        buffer_remove(b, b->n - 1, b->n);
-    buffer_remove(b, b->n - 3, b->n);
-    buffer_remove(b, 0, b->n > 3 && b->p[3] == '\n' ? 4 : 3);
-    if (b->n && b->p[b->n - 1] == '\n')
-        buffer_remove(b, b->n - 1, b->n);
+static void unquote(mn_text *b) {
+    while (b->len > 3 && strchr(" \t\n", b->ptr[b->len - 1]))
+        mn_text_remove(b, b->len - 1, b->len);
+    mn_text_remove(b, b->len - 3, b->len);
+    mn_text_remove(b, 0, b->len > 3 && b->ptr[3] == '\n' ? 4 : 3);
+    if (b->len && b->ptr[b->len - 1] == '\n')
+        mn_text_remove(b, b->len - 1, b->len);
 }
 
 /* Reads one line, or (*quoted) the lines from one that begins with quotes to one that ends with
  * them. */
-static line_event read_turn(chat *c, buffer *b, int *quoted) {
+static line_event read_turn(chat *c, mn_text *b, int *quoted) {
     line_event event = LINE_TEXT;
     *quoted = 0;
     do {
@@ -309,33 +309,33 @@ static line_event read_turn(chat *c, buffer *b, int *quoted) {
         event = line_read(c->lines, *quoted ? ". " : "> ", &line, &n);
         if (event != LINE_TEXT)
             break;
-        buffer_z(b, *quoted ? "\n" : "");
-        buffer_put(b, line, n);
+        mn_text_puts(b, *quoted ? "\n" : "");
+        mn_text_put(b, line, n);
         free(line);
         if (b->failed)
             return LINE_NO_MEMORY;
-        if (b->n > READ_MAX)
+        if (b->len > READ_MAX)
             return LINE_TOO_LONG;
-        *quoted = b->n >= 3 && memcmp(b->p, QUOTES, 3) == 0;
+        *quoted = b->len >= 3 && memcmp(b->ptr, QUOTES, 3) == 0;
     } while (*quoted && !ends_block(b));
     if (*quoted && event == LINE_TEXT)
         unquote(b);
     return event;
 }
 
-static int is_blank(const buffer *b) {
-    return b->n == 0 || strspn(b->p, " \t\n") == b->n;
+static int is_blank(const mn_text *b) {
+    return b->len == 0 || strspn(b->ptr, " \t\n") == b->len;
 }
 
 /* Runs a command or a turn. 0: the conversation continues; else CHAT_END or the exit code. */
-static int answer_line(chat *c, const buffer *b, int quoted) {
+static int answer_line(chat *c, const mn_text *b, int quoted) {
     int code = CHAT_TURN;
     if (is_blank(b))
         return 0;
     if (!quoted)
-        code = chat_command(c, b->p, b->n);
+        code = chat_command(c, b->ptr, b->len);
     if (code == CHAT_TURN)
-        code = chat_say(c, "user", b->p, b->n);
+        code = chat_say(c, "user", b->ptr, b->len);
     if (code == CHAT_END || c->out.error || code == EXIT_NO_MEMORY)
         return code;
     if (code && c->a.err.status == MN_IO_ERROR) // the model's file has changed
@@ -344,12 +344,12 @@ static int answer_line(chat *c, const buffer *b, int quoted) {
 }
 
 /* Prints why no line could be read. 0 at the end of the input. */
-static int end_of_lines(const chat *c, line_event event, const buffer *b) {
+static int end_of_lines(const chat *c, line_event event, const mn_text *b) {
     switch (event) {
     case LINE_END:
         if (line_is_typed(c->lines) && !line_is_edited(c->lines))
             fputc('\n', stderr);
-        if (b->n)
+        if (b->len)
             return complain(EXIT_FAILED,
                             "standard input: found its end in a text that begins with %s, expected "
                             "the same at the end of the text",
@@ -380,7 +380,7 @@ static void forget_interrupt(chat *c) {
 static int converse(chat *c) {
     int code = 0, clears = 0;
     while (code == 0) {
-        buffer b = {0};
+        mn_text b = {0};
         int quoted = 0;
         if (!line_is_typed(c->lines))
             interrupt_watch(NULL); // while a pipe is read, Ctrl-C ends the program
@@ -398,7 +398,7 @@ static int converse(chat *c) {
             code = end_of_lines(c, event, &b);
             code = code ? code : CHAT_END;
         }
-        buffer_free(&b);
+        mn_text_free(&b);
     }
     if (code == CHAT_END)
         code = 0;
@@ -410,7 +410,7 @@ static int converse(chat *c) {
 static int keeps_history(const chat *c) {
     static const char *const no[] = {"0", "false", "no", "off"};
     const char *setting = mn_runtime_setting(c->a.rt, "chat_history");
-    for (size_t i = 0; i < COUNT(no); i++)
+    for (size_t i = 0; i < MN_COUNT(no); i++)
         if (strcasecmp(setting, no[i]) == 0)
             return 0;
     return !c->flags.no_history;
@@ -509,7 +509,7 @@ int cmd_chat(int argc, char **argv) {
     };
     const arg_page page = {"chat", "[-m MODEL] [flags]",
                            "A conversation: one line of standard input is one turn.", groups,
-                           COUNT(groups)};
+                           MN_COUNT(groups)};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && c.flags.n == 0)
         code = complain(EXIT_USAGE, CHAT_BAD_N, "-n");

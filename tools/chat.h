@@ -1,7 +1,7 @@
 /* chat.h -- the parts of minerva chat: its conversation, its commands, its turns. */
 #ifndef MINERVA_CHAT_H
 #define MINERVA_CHAT_H
-#include "buffer.h"
+#include "text_buffer.h"
 #include "generate.h"
 #include "line.h"
 #include "form.h"

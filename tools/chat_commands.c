@@ -165,19 +165,19 @@ static const arg_row *row_of(const arg_group *groups, size_t n, const char *name
 
 /* The error lists the settings. */
 static int unknown_setting(const arg_group *groups, size_t n, const char *name, size_t n_name) {
-    buffer list = {0};
+    mn_text list = {0};
     char one[40];
     for (size_t g = 0; g < n; g++)
         for (size_t r = 0; r < groups[g].n; r++) {
             if (!is_settable(&groups[g].rows[r]))
                 continue;
             name_of(&groups[g].rows[r], one, sizeof one);
-            buffer_z(&list, list.n ? ", " : "");
-            buffer_z(&list, one);
+            mn_text_puts(&list, list.len ? ", " : "");
+            mn_text_puts(&list, one);
         }
     int code = complain(EXIT_USAGE, "/set: found \"%.*s\", expected one of %s", (int)n_name, name,
-                        list.p ? list.p : "");
-    buffer_free(&list);
+                        list.ptr ? list.ptr : "");
+    mn_text_free(&list);
     return code;
 }
 
@@ -242,7 +242,7 @@ static int do_help(chat *c, const char *argument) {
     char usage[40];
     (void)c;
     (void)argument;
-    for (size_t i = 0; i < COUNT(commands); i++) {
+    for (size_t i = 0; i < MN_COUNT(commands); i++) {
         snprintf(usage, sizeof usage, "/%s %s", commands[i].name, commands[i].argument);
         if (commands[i].about)
             print_row(usage, commands[i].about);
@@ -255,22 +255,22 @@ static int do_help(chat *c, const char *argument) {
 
 /* The error lists the commands, and the closest one. */
 static int unknown_command(const char *word, size_t n) {
-    const char *names[COUNT(commands)];
+    const char *names[MN_COUNT(commands)];
     char typed[40];
-    buffer list = {0};
-    for (size_t i = 0; i < COUNT(commands); i++) {
+    mn_text list = {0};
+    for (size_t i = 0; i < MN_COUNT(commands); i++) {
         names[i] = commands[i].name;
-        buffer_z(&list, i ? ", /" : "/");
-        buffer_z(&list, names[i]);
+        mn_text_puts(&list, i ? ", /" : "/");
+        mn_text_puts(&list, names[i]);
     }
     snprintf(typed, sizeof typed, "%.*s", (int)n, word);
-    const char *near = closest(typed, names, COUNT(names));
+    const char *near = closest(typed, names, MN_COUNT(names));
     char hint[64] = "";
     if (near)
         snprintf(hint, sizeof hint, ", did you mean /%s?", near);
     int code = complain(EXIT_USAGE, "unknown command /%s%s; the commands are %s", typed, hint,
-                        list.p ? list.p : "");
-    buffer_free(&list);
+                        list.ptr ? list.ptr : "");
+    mn_text_free(&list);
     return code;
 }
 
@@ -305,7 +305,7 @@ int chat_command(chat *c, const char *line, size_t n) {
     if (n_word == 0 || (*rest && !strchr(" \t\n", *rest)))
         return CHAT_TURN;
     rest += strspn(rest, " \t");
-    for (size_t i = 0; i < COUNT(commands); i++)
+    for (size_t i = 0; i < MN_COUNT(commands); i++)
         if (strlen(commands[i].name) == n_word && memcmp(commands[i].name, word, n_word) == 0)
             return run_command(c, &commands[i], rest, n - (size_t)(rest - line));
     return memchr(line, '\n', n) ? CHAT_TURN : unknown_command(word, n_word);

@@ -166,7 +166,7 @@ int messages_load(chat *c, const char *path) {
 
 /* Writes a message as a JSON object that --history and /load read. */
 static void put_message(out_file *out, const mn_message *m) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     cJSON *more = m->more.len ? cJSON_Parse(m->more.ptr) : NULL;
     if (cJSON_GetObjectItemCaseSensitive(more, "role")) {
         out_put(out, m->more.ptr, m->more.len);

@@ -4,7 +4,7 @@
  * setlocale() is not called: the locale changes only the bytes of the terminal, never what the
  * program or its libraries print and parse. */
 #include "codeset.h"
-#include "json_out.h"
+#include "utf8.h"
 #include <errno.h>
 #include <iconv.h>
 #include <langinfo.h>
@@ -48,7 +48,7 @@ int codeset_is_other(void) {
 
 /* Converts all but an incomplete character at the end; the number of bytes used. unknown replaces a
  * character (is_utf8) or byte that cannot be converted. */
-static size_t convert(iconv_t cd, const char *in, size_t n, buffer *out, const char *unknown,
+static size_t convert(iconv_t cd, const char *in, size_t n, mn_text *out, const char *unknown,
                       int is_utf8) {
     char piece[512], *from = (char *)in;
     size_t left = n;
@@ -57,12 +57,12 @@ static size_t convert(iconv_t cd, const char *in, size_t n, buffer *out, const c
         size_t room = sizeof piece;
         size_t done = iconv(cd, &from, &left, &to, &room);
         int e = done == (size_t)-1 ? errno : 0;
-        buffer_put(out, piece, sizeof piece - room);
+        mn_text_put(out, piece, sizeof piece - room);
         if (e == EINVAL)
             break;
         if (e != EILSEQ)
             continue;
-        buffer_z(out, unknown);
+        mn_text_puts(out, unknown);
         do {
             from++;
             left--;
@@ -71,14 +71,14 @@ static size_t convert(iconv_t cd, const char *in, size_t n, buffer *out, const c
     return n - left;
 }
 
-size_t codeset_decode(const char *typed, size_t n, buffer *out) {
+size_t codeset_decode(const char *typed, size_t n, mn_text *out) {
     return convert(to_utf8, typed, n, out, "\xEF\xBF\xBD", 0);
 }
 
-void codeset_encode(const char *text, size_t n, buffer *out) {
+void codeset_encode(const char *text, size_t n, mn_text *out) {
     size_t used = convert(from_utf8, text, n, out, "?", 1);
     if (used < n)
-        buffer_z(out, "?");
+        mn_text_puts(out, "?");
 }
 
 /* The converted arguments, which live as long as the process. */
@@ -90,7 +90,7 @@ static struct argument {
 static int is_utf8(const char *z) {
     const size_t n = strlen(z);
     for (size_t at = 0; at < n;) {
-        const int length = utf8_length(z + at, n - at);
+        const int length = mn_utf8_length(z + at, n - at);
         if (!length)
             return 0;
         at += (size_t)length;
@@ -99,14 +99,14 @@ static int is_utf8(const char *z) {
 }
 
 const char *codeset_argument(const char *z) {
-    buffer text = {0};
+    mn_text text = {0};
     if (is_utf8(z) || !codeset_is_other())
         return z;
     const size_t n = strlen(z);
     if (codeset_decode(z, n, &text) < n)
-        buffer_z(&text, "\xEF\xBF\xBD");
+        mn_text_puts(&text, "\xEF\xBF\xBD");
     struct argument *one = malloc(sizeof *one);
-    char *copy = buffer_take(&text);
+    char *copy = mn_text_take(&text);
     if (!one || !copy) {
         free(one);
         free(copy);

@@ -4,7 +4,7 @@
 #include "app.h"
 
 static void as_json(const app *a, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     mn_config_item c;
     json_open(&j, '[');
     for (uint32_t i = 0; mn_runtime_config(a->rt, i, &c) == MN_OK; i++) {
@@ -43,7 +43,7 @@ int cmd_config(int argc, char **argv) {
                            "Prints every setting with its origin: the command line overrides "
                            "MINERVA_* variables, these\n"
                            "minerva.ini (the user's before the system's), and that the default.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     const int code = args_parse(&page, argc, argv);
     return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
 }

@@ -18,7 +18,7 @@ enum { HANDLER_STACK = 128 << 10 };
 
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
 static const char *const deadly_names[] = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT"};
-static struct sigaction before[COUNT(deadly)];
+static struct sigaction before[MN_COUNT(deadly)];
 static _Alignas(64) char handler_stack[HANDLER_STACK];
 static int installed;
 static int told_fd = -1; /* of contain_tell */
@@ -68,7 +68,7 @@ static void on_stuck(void *arg, const mn_plugin_call *call) {
                                  " (setting ",
                                  call->is_step ? "step_timeout" : "call_timeout",
                                  "): move the file away, or name other devices"};
-    write_line(words, COUNT(words));
+    write_line(words, MN_COUNT(words));
     _exit(is_last ? ends_with : EXIT_FAILED);
 }
 
@@ -76,7 +76,7 @@ static void on_stuck(void *arg, const mn_plugin_call *call) {
 
 static size_t index_of(int number) {
     size_t i = 0;
-    while (i + 1 < COUNT(deadly) && deadly[i] != number)
+    while (i + 1 < MN_COUNT(deadly) && deadly[i] != number)
         i++;
     return i;
 }
@@ -116,7 +116,7 @@ static void on_death(int number, siginfo_t *info, void *context) {
                                      " in ",
                                      call.call,
                                      is & MN_CRASH_WROTE ? wrote : ""};
-        write_line(words, COUNT(words));
+        write_line(words, MN_COUNT(words));
         tell_plugin(is & MN_CRASH_WROTE ? CONTAIN_WROTE : CONTAIN_CRASHED, call.plugin);
     }
     sigaction(number, &before[i], NULL);
@@ -134,7 +134,7 @@ static void set_handler_stack(void) {
 static void catch_deaths(void) {
     struct sigaction action = {.sa_sigaction = on_death, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < COUNT(deadly); i++)
+    for (size_t i = 0; i < MN_COUNT(deadly); i++)
         sigaction(deadly[i], &action, &before[i]);
 }
 
@@ -160,9 +160,9 @@ static void on_exit_inside(void) {
                                      call.path,
                                      ") ended the process: exit was called in ",
                                      call.call};
-        write_line(words, COUNT(words));
+        write_line(words, MN_COUNT(words));
     } else
-        write_line(outside, COUNT(outside));
+        write_line(outside, MN_COUNT(outside));
     _exit(EXIT_FAILED);
 }
 

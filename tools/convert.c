@@ -64,7 +64,7 @@ int cmd_convert(int argc, char **argv) {
     app_flags flags = {0};
     convert_flags f = {0};
     const arg_group groups[] = {
-        {"Files and type", rows, COUNT(rows), &f},
+        {"Files and type", rows, MN_COUNT(rows), &f},
         {"", app_model_rows + 1, 1, &flags},  // --ignore-unused
         {"", app_device_rows + 1, 1, &flags}, // -t
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -72,7 +72,7 @@ int cmd_convert(int argc, char **argv) {
     const arg_page page = {
         "convert", "IN -o OUT.gguf [--type TYPE]",
         "Writes a model of any format as one GGUF file, which other programs can read too.", groups,
-        COUNT(groups)};
+        MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK)

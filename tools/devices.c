@@ -8,7 +8,7 @@
 #include <string.h>
 
 static void as_json(const app *a, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     mn_device_item d;
     json_open(&j, '[');
     for (uint32_t i = 0; mn_runtime_device(a->rt, i, &d) == MN_OK; i++) {
@@ -75,7 +75,7 @@ static void print_verdicts(const cJSON *step, out_file *out) {
         static const char *const verdicts[] = {"native", "slow", "ask", "no"};
         const char *type = record_text(op, "type"), *reason = record_text(op, "reason");
         out_printf(out, "\n              %s%s%s:", record_text(op, "op"), *type ? " " : "", type);
-        for (size_t i = 0; i < COUNT(verdicts); i++)
+        for (size_t i = 0; i < MN_COUNT(verdicts); i++)
             if (record_number(op, verdicts[i]) > 0)
                 out_printf(out, " %.0f %s", record_number(op, verdicts[i]), verdicts[i]);
         if (*reason)
@@ -132,7 +132,7 @@ static void print_step(const cJSON *step, out_file *out) {
     const char *name = record_text(step, "step"), *text = record_text(step, "text");
     int ok = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(step, "ok"));
     out_printf(out, "  %-10s  %s%s%s", name, ok ? "ok" : "NO", *text ? ": " : "", text);
-    for (size_t i = 0; i < COUNT(more); i++)
+    for (size_t i = 0; i < MN_COUNT(more); i++)
         if (!strcmp(more[i].step, name))
             more[i].print(step, out);
     out_puts(out, "\n");
@@ -241,7 +241,7 @@ int cmd_devices(int argc, char **argv) {
     app_flags flags = {0};
     devices_flags own = {0};
     const arg_group groups[] = {
-        {"Choice", devices_rows, COUNT(devices_rows), &own},
+        {"Choice", devices_rows, MN_COUNT(devices_rows), &own},
         {"Model (with --explain)", app_model_rows, APP_MODEL_ROWS, &flags},
         {"Device (with --explain)", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"Session (with --explain)", app_session_rows, SESSION_ROWS, &flags},
@@ -251,7 +251,7 @@ int cmd_devices(int argc, char **argv) {
                            "[--explain [-m MODEL] [--device DEVICES] [-c N] | --report] [--json]",
                            "Lists the devices of all plugins, and why one is not usable; or "
                            "prints which of them would run a model, and why.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     int code = args_parse(&page, argc, argv);
     if (code != ARGS_OK)
         return code;

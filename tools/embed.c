@@ -4,6 +4,7 @@
  * long is an error before anything is computed; then they are embedded and printed in blocks, in
  * order. Ids belong to the library (mn_ids_free), but for those of --prompt-ids. */
 #include "app.h"
+#include "utf8.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -174,7 +175,7 @@ static double cosine(const float *a, const float *b, uint32_t n) {
 }
 
 static void print_json(embed_job *j, uint32_t i, const float *vector) {
-    json_out out = {&j->out, 0, 0, {0}};
+    json_out out = out_json(&j->out);
     const embed_text *t = &j->v[i];
     json_open(&out, '{');
     json_put_uint(&out, "index", i);
@@ -193,7 +194,7 @@ static void put_label(table *t, const embed_text *text) {
     char label[MOST + 4];
     size_t n = 0;
     while (text->label && n < text->bytes) {
-        const int length = utf8_length(text->label + n, text->bytes - n);
+        const int length = mn_utf8_length(text->label + n, text->bytes - n);
         if (length == 0 || n + (size_t)length > MOST)
             break;
         memcpy(label + n, text->label + n, (size_t)length);
@@ -313,7 +314,7 @@ int cmd_embed(int argc, char **argv) {
     app_flags flags = {0};
     embed_flags f = {0};
     const arg_group groups[] = {
-        {"Texts", rows, COUNT(rows), &f},
+        {"Texts", rows, MN_COUNT(rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
@@ -322,7 +323,7 @@ int cmd_embed(int argc, char **argv) {
     };
     const arg_page page = {"embed", "-m MODEL (TEXT... | -f F | --prompt-ids IDS) [flags]",
                            "Prints one vector per text: an embedding, to search and compare by.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

@@ -435,7 +435,7 @@ void gen_json(const app *a, const gen *g, json_out *j) {
     json_ids(j, g->prompt, g->n_prompt);
     json_key(j, "ids");
     json_ids(j, g->ids, g->n_ids);
-    json_put_z(j, "finish_reason", (size_t)g->finish < COUNT(reason) ? reason[g->finish] : NULL);
+    json_put_z(j, "finish_reason", (size_t)g->finish < MN_COUNT(reason) ? reason[g->finish] : NULL);
     json_put_uint(j, "seed", g->sample.seed);
     json_put_z(j, "device", a->session_info.device);
     json_key(j, "timings");

@@ -5,6 +5,7 @@
  * and valid until it is closed; whether it runs is the record of mn_model_explain. Long strings
  * and arrays are cut in text, never in JSON. */
 #include "inspect.h"
+#include "utf8.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,7 @@ static void json_tensors(const app *a, json_out *j) {
 static void as_json(app *a, out_file *out) {
     char why[600];
     const int runs = runs_here(a, why, sizeof why);
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     mn_str key;
     mn_value v = {.size = sizeof v};
     json_open(&j, '{');
@@ -218,14 +219,14 @@ static void as_json(app *a, out_file *out) {
 
 /* A value that is no array; a string is cut after SHOWN_BYTES, between characters. */
 static void text_scalar(out_file *out, const mn_value *v) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     mn_value part = *v;
     if (v->type != MN_VALUE_STR || v->s.len <= SHOWN_BYTES) {
         json_scalar(&j, v);
         return;
     }
     for (part.s.len = 0; part.s.len < SHOWN_BYTES;) {
-        int len = utf8_length(v->s.ptr + part.s.len, v->s.len - part.s.len);
+        int len = mn_utf8_length(v->s.ptr + part.s.len, v->s.len - part.s.len);
         part.s.len += len ? (uint64_t)len : 1;
     }
     json_scalar(&j, &part);
@@ -361,16 +362,16 @@ int cmd_inspect(int argc, char **argv) {
     app_flags flags = {0};
     inspect_flags f = {0};
     const arg_group groups[] = {
-        {"Model", rows, COUNT(rows), &f},
+        {"Model", rows, MN_COUNT(rows), &f},
         {"", app_model_rows, APP_MODEL_ROWS, &flags},
-        {"Graph", graph_rows, COUNT(graph_rows), &f},
+        {"Graph", graph_rows, MN_COUNT(graph_rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"inspect", "[MODEL] [--graph [--dot]] [--json]",
                            "Prints a model's metadata and tensors, or its graph. Weights are not "
                            "read.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     app a = {0};
     out_file out = out_stdout();
     int code = args_parse(&page, argc, argv);

@@ -56,7 +56,7 @@ void interrupt_again(void) {
 /* A pipe rather than EINTR: the signal may interrupt any thread. */
 static int signal_pipe[2] = {-1, -1};
 static const int typed_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT};
-static struct sigaction before[COUNT(typed_signals)];
+static struct sigaction before[MN_COUNT(typed_signals)];
 
 static void on_signal(int number) {
     const int e = errno;
@@ -86,7 +86,7 @@ int signals_to_pipe(void) {
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < COUNT(typed_signals); i++) {
+    for (size_t i = 0; i < MN_COUNT(typed_signals); i++) {
         sigaction(typed_signals[i], NULL, &before[i]);
         if (before[i].sa_handler != SIG_IGN) // nohup
             sigaction(typed_signals[i], &action, NULL);
@@ -98,7 +98,7 @@ void signals_restore(void) {
     char bytes[64];
     if (signal_pipe[0] < 0)
         return;
-    for (size_t i = 0; i < COUNT(typed_signals); i++)
+    for (size_t i = 0; i < MN_COUNT(typed_signals); i++)
         sigaction(typed_signals[i], &before[i], NULL);
     while (read(signal_pipe[0], bytes, sizeof bytes) > 0)
         continue;

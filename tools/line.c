@@ -24,16 +24,16 @@ struct line_reader {
     int terminal;     /* where lines are drawn, or -1 */
     int typed;        /* input is a terminal */
     int signals;      /* descriptor of the signals while a line is read, or -1 */
-    buffer raw, in;   /* incomplete bytes of another codeset; UTF-8 of later keys or lines */
+    mn_text raw, in;  /* incomplete bytes of another codeset; UTF-8 of later keys or lines */
     size_t taken;     /* bytes of in that are used */
     int ended, error; /* 1: the input has ended; errno of its error */
     struct termios before;
     line_view view;
     line_edit edit;
     line_history *history;
-    size_t entry;  /* of the history that is shown; its count: none */
-    buffer unsent; /* what was typed when the history was entered */
-    buffer query;  /* of a search */
+    size_t entry;   /* of the history that is shown; its count: none */
+    mn_text unsent; /* what was typed when the history was entered */
+    mn_text query;  /* of a search */
     int searching, pasting;
 };
 
@@ -69,10 +69,10 @@ int line_is_edited(const line_reader *r) {
 void line_close(line_reader *r) {
     if (!r)
         return;
-    buffer_free(&r->raw);
-    buffer_free(&r->in);
-    buffer_free(&r->unsent);
-    buffer_free(&r->query);
+    mn_text_free(&r->raw);
+    mn_text_free(&r->in);
+    mn_text_free(&r->unsent);
+    mn_text_free(&r->query);
     edit_free(&r->edit);
     free(r->view.widths);
     free(r);
@@ -84,12 +84,12 @@ enum { BYTES = -1, NOTHING = -2, ENDED = -3 }; /* else the number of a signal */
 /* Appends the bytes to in, converted to UTF-8; an incomplete character stays in raw. */
 static void take_bytes(line_reader *r, const char *bytes, size_t n) {
     if (!r->typed || !codeset_is_other()) {
-        buffer_put(&r->in, bytes, n);
+        mn_text_put(&r->in, bytes, n);
         return;
     }
-    buffer_put(&r->raw, bytes, n);
+    mn_text_put(&r->raw, bytes, n);
     if (!r->raw.failed)
-        buffer_remove(&r->raw, 0, codeset_decode(r->raw.p, r->raw.n, &r->in));
+        mn_text_remove(&r->raw, 0, codeset_decode(r->raw.ptr, r->raw.len, &r->in));
 }
 
 /* One read of standard input: BYTES, NOTHING or ENDED. */
@@ -123,7 +123,7 @@ static int wait_input(line_reader *r, int timeout) {
 }
 
 static void forget_taken(line_reader *r) {
-    buffer_remove(&r->in, 0, r->taken);
+    mn_text_remove(&r->in, 0, r->taken);
     r->taken = 0;
 }
 
@@ -145,20 +145,20 @@ enum { GO_ON = -1 }; /* else a line_event */
 /* The first line of the buffer, if it is complete; else GO_ON, or the event that ends the
  * reading. seen: bytes of it that were searched before. */
 static int take_line(line_reader *r, size_t seen, char **text, size_t *n) {
-    const char *begin = r->in.p, *stop = NULL;
-    if (r->in.n > seen)
-        stop = memchr(begin + seen, '\n', r->in.n - seen);
+    const char *begin = r->in.ptr, *stop = NULL;
+    if (r->in.len > seen)
+        stop = memchr(begin + seen, '\n', r->in.len - seen);
     if (!stop && r->in.failed)
         return LINE_NO_MEMORY;
-    if (!stop && r->in.n > READ_MAX)
+    if (!stop && r->in.len > READ_MAX)
         return LINE_TOO_LONG;
     if (!stop && !r->ended)
         return GO_ON;
-    if (!stop && (r->error || r->in.n == 0)) {
+    if (!stop && (r->error || r->in.len == 0)) {
         errno = r->error;
         return r->error ? LINE_FAILED : LINE_END;
     }
-    size_t length = stop ? (size_t)(stop - begin) : r->in.n;
+    size_t length = stop ? (size_t)(stop - begin) : r->in.len;
     r->taken = length + (stop != NULL);
     if (length && begin[length - 1] == '\r')
         length--;
@@ -173,10 +173,10 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
         fputs(prompt, stderr);
     int event = take_line(r, 0, text, n);
     while (event == GO_ON) {
-        const size_t seen = r->in.n;
+        const size_t seen = r->in.len;
         int what = wait_input(r, -1);
         if (what == SIGINT) {
-            buffer_clear(&r->in);
+            mn_text_clear(&r->in);
             fputc('\n', stderr); // after the ^C that the terminal prints
             return LINE_CLEARED;
         }
@@ -190,20 +190,20 @@ static line_event plain_line(line_reader *r, const char *prompt, char **text, si
 /* ---- the terminal ---------------------------------------------------------------------------- */
 /* Writes out in the terminal's codeset, and frees it. Errors are ignored: the next read finds
  * them. */
-static void send(line_reader *r, buffer *out) {
-    buffer encoded = {0};
+static void send(line_reader *r, mn_text *out) {
+    mn_text encoded = {0};
     const int encode = codeset_is_other();
     if (encode)
-        codeset_encode(out->p, out->n, &encoded);
-    const buffer *b = encode ? &encoded : out;
-    for (size_t at = 0; at < b->n;) {
-        ssize_t wrote = write(r->terminal, b->p + at, b->n - at);
+        codeset_encode(out->ptr, out->len, &encoded);
+    const mn_text *b = encode ? &encoded : out;
+    for (size_t at = 0; at < b->len;) {
+        ssize_t wrote = write(r->terminal, b->ptr + at, b->len - at);
         if (wrote < 0 && errno != EINTR)
             break;
         at += wrote > 0 ? (size_t)wrote : 0;
     }
-    buffer_free(&encoded);
-    buffer_free(out);
+    mn_text_free(&encoded);
+    mn_text_free(out);
 }
 
 static void measure(line_reader *r) {
@@ -216,7 +216,7 @@ static void measure(line_reader *r) {
 /* Sets the terminal to single keys without echo, Ctrl-C and Ctrl-Z as keys; output is unchanged,
  * and typed bytes are kept (TCSADRAIN). 0: the terminal cannot be set. */
 static int enter(line_reader *r) {
-    buffer out = {0};
+    mn_text out = {0};
     if (tcgetattr(STDIN_FILENO, &r->before) != 0)
         return 0;
     struct termios keys = r->before;
@@ -227,36 +227,36 @@ static int enter(line_reader *r) {
     if (tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) != 0)
         return 0;
     measure(r);
-    buffer_z(&out, "\033[?2004h"); // bracketed paste
+    mn_text_puts(&out, "\033[?2004h"); // bracketed paste
     send(r, &out);
     return 1;
 }
 
 /* Restores the terminal. */
 static void leave(line_reader *r) {
-    buffer out = {0};
+    mn_text out = {0};
     line_leave(&r->view, &out);
-    buffer_z(&out, "\033[?2004l");
+    mn_text_puts(&out, "\033[?2004l");
     send(r, &out);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &r->before);
 }
 
 /* Draws prompt and text. The prompt of a search shows the query if it is short enough. */
 static void draw(line_reader *r, const char *prompt) {
-    buffer out = {0}, search = {0};
+    mn_text out = {0}, search = {0};
     if (r->searching) {
-        const int fits = r->query.n < (size_t)r->view.columns / 2;
-        buffer_z(&search, "(search");
-        if (fits && r->query.n) {
-            buffer_z(&search, " ");
-            buffer_put(&search, r->query.p, r->query.n);
+        const int fits = r->query.len < (size_t)r->view.columns / 2;
+        mn_text_puts(&search, "(search");
+        if (fits && r->query.len) {
+            mn_text_puts(&search, " ");
+            mn_text_put(&search, r->query.ptr, r->query.len);
         }
-        buffer_z(&search, ") ");
-        prompt = search.p ? search.p : "";
+        mn_text_puts(&search, ") ");
+        prompt = search.ptr ? search.ptr : "";
     }
     line_draw(&r->view, prompt, !r->searching && has_color(stderr), &r->edit, &out);
     send(r, &out);
-    buffer_free(&search);
+    mn_text_free(&search);
 }
 
 /* Restores the terminal for a signal that stops or ends the program. */
@@ -271,11 +271,11 @@ static void pass_on(line_reader *r, int number) {
 static void show_entry(line_reader *r, size_t i) {
     const size_t count = history_count(r->history);
     if (r->entry == count) {
-        buffer_clear(&r->unsent);
-        buffer_put(&r->unsent, r->edit.text.p, r->edit.text.n);
+        mn_text_clear(&r->unsent);
+        mn_text_put(&r->unsent, r->edit.text.ptr, r->edit.text.len);
     }
     r->entry = i;
-    const char *text = i < count ? history_entry(r->history, i) : r->unsent.p;
+    const char *text = i < count ? history_entry(r->history, i) : r->unsent.ptr;
     edit_replace(&r->edit, text, text ? strlen(text) : 0);
 }
 
@@ -294,9 +294,9 @@ static int history_key(line_reader *r, int kind) {
 
 /* Shows the newest entry before the given one that contains the query. */
 static void search_from(line_reader *r, size_t before) {
-    while (r->query.n && before > 0) {
+    while (r->query.len && before > 0) {
         before--;
-        if (strstr(history_entry(r->history, before), r->query.p)) {
+        if (strstr(history_entry(r->history, before), r->query.ptr)) {
             show_entry(r, before);
             return;
         }
@@ -306,7 +306,7 @@ static void search_from(line_reader *r, size_t before) {
 /* 1: the key belongs to the search; 0: it ended the search and has its usual effect. */
 static int search_key(line_reader *r, const line_key *key) {
     if (key->kind == KEY_TEXT) {
-        buffer_put(&r->query, key->text, key->n);
+        mn_text_put(&r->query, key->text, key->n);
         search_from(r, r->entry < history_count(r->history) ? r->entry + 1 : r->entry);
         return 1;
     }
@@ -315,9 +315,9 @@ static int search_key(line_reader *r, const line_key *key) {
         return 1;
     }
     if (key->kind == KEY_BACKSPACE || key->kind == CTRL('H')) {
-        while (r->query.n && (r->query.p[r->query.n - 1] & 0xC0) == 0x80)
-            r->query.n--;
-        buffer_remove(&r->query, r->query.n ? r->query.n - 1 : 0, r->query.n);
+        while (r->query.len && (r->query.ptr[r->query.len - 1] & 0xC0) == 0x80)
+            r->query.len--;
+        mn_text_remove(&r->query, r->query.len ? r->query.len - 1 : 0, r->query.len);
         return 1;
     }
     r->searching = 0;
@@ -330,7 +330,7 @@ static int search_key(line_reader *r, const line_key *key) {
 /* ---- editing --------------------------------------------------------------------------------- */
 /* Control characters that end the line, or act on the terminal. Ctrl-D ends an empty line only. */
 static int control_key(line_reader *r, int kind) {
-    buffer out = {0};
+    mn_text out = {0};
     switch (kind) {
     case CTRL('M'):
     case CTRL('J'):
@@ -338,7 +338,7 @@ static int control_key(line_reader *r, int kind) {
     case CTRL('C'):
         return LINE_CLEARED;
     case CTRL('D'):
-        return r->edit.text.n ? GO_ON : LINE_END;
+        return r->edit.text.len ? GO_ON : LINE_END;
     case CTRL('Z'):
         pass_on(r, SIGTSTP);
         break;
@@ -346,12 +346,12 @@ static int control_key(line_reader *r, int kind) {
         pass_on(r, SIGQUIT);
         break;
     case CTRL('L'):
-        buffer_z(&out, "\033[H\033[2J");
+        mn_text_puts(&out, "\033[H\033[2J");
         r->view.at_row = 0;
         send(r, &out);
         break;
     case CTRL('R'):
-        buffer_clear(&r->query);
+        mn_text_clear(&r->query);
         r->searching = r->history != NULL;
         break;
     default:
@@ -376,10 +376,10 @@ static int do_key(line_reader *r, const line_key *key) {
 /* Executes all keys that have arrived. no_more: see line_key_of. GO_ON or a line_event. */
 static int do_keys(line_reader *r, int no_more) {
     int event = GO_ON;
-    while (event == GO_ON && r->taken < r->in.n) {
+    while (event == GO_ON && r->taken < r->in.len) {
         line_key key;
         size_t used =
-            line_key_of(r->in.p + r->taken, r->in.n - r->taken, r->pasting, no_more, &key);
+            line_key_of(r->in.ptr + r->taken, r->in.len - r->taken, r->pasting, no_more, &key);
         if (used == 0)
             break;
         r->taken += used;
@@ -388,7 +388,7 @@ static int do_keys(line_reader *r, int no_more) {
     forget_taken(r);
     if (r->in.failed || r->edit.text.failed)
         return LINE_NO_MEMORY;
-    return r->edit.text.n > READ_MAX ? LINE_TOO_LONG : event;
+    return r->edit.text.len > READ_MAX ? LINE_TOO_LONG : event;
 }
 
 static int do_signal(line_reader *r, int number) {
@@ -414,7 +414,7 @@ static int edit_loop(line_reader *r, const char *prompt) {
         int what = wait_input(r, r->pasting ? ESCAPE_MS : 0);
         if (what == NOTHING) {
             draw(r, prompt);
-            what = wait_input(r, r->in.n ? ESCAPE_MS : -1);
+            what = wait_input(r, r->in.len ? ESCAPE_MS : -1);
             if (what == NOTHING)
                 event = do_keys(r, 1);
         }
@@ -437,15 +437,15 @@ static line_event edit_line(line_reader *r, const char *prompt, char **text, siz
     if (!enter(r))
         return plain_line(r, prompt, text, n);
     int event = edit_loop(r, prompt);
-    r->edit.at = r->edit.text.n; // the end of the text stays on the screen
+    r->edit.at = r->edit.text.len; // the end of the text stays on the screen
     r->searching = 0;
     draw(r, prompt);
     leave(r);
     if (event != LINE_TEXT)
         return (line_event)event;
     if (r->history)
-        history_add(r->history, r->edit.text.p, r->edit.text.n);
-    return hand_out(r->edit.text.p, r->edit.text.n, text, n);
+        history_add(r->history, r->edit.text.ptr, r->edit.text.len);
+    return hand_out(r->edit.text.ptr, r->edit.text.len, text, n);
 }
 
 line_event line_read(line_reader *r, const char *prompt, char **text, size_t *n) {

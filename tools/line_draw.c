@@ -49,8 +49,8 @@ static row *add_line(layout *l, row *r, size_t begin, int indent) {
 /* Breaks the text into rows of at most `columns`. A full row ends at once, so that the cursor
  * always has a column. All lines begin at column `indent`, the width of the prompt. */
 static void break_rows(layout *l, const line_edit *e, int indent, int columns) {
-    const char *text = e->text.p;
-    const size_t n = e->text.n;
+    const char *text = e->text.ptr;
+    const size_t n = e->text.len;
     row *r = add_row(l, 0, indent, 0);
     size_t at = 0, before = 0; // before: the begin of the character before at
     while (r) {
@@ -89,29 +89,29 @@ static int is_unprintable(const char *character, size_t n) {
 
 /* Appends text without control characters, which are shown as ^X: typed or pasted text must not
  * be a control sequence. */
-static void put_text(buffer *out, const char *text, size_t n) {
+static void put_text(mn_text *out, const char *text, size_t n) {
     for (size_t at = 0; at < n;) {
         size_t next = line_next(text, n, at);
         unsigned char c = (unsigned char)text[at];
         char shown[3] = {'^', (char)(c ^ 0x40), 0};
         if (c == '\t')
-            buffer_z(out, "    ");
+            mn_text_puts(out, "    ");
         else if (c < 0x20 || c == 127)
-            buffer_z(out, shown);
+            mn_text_puts(out, shown);
         else if (is_unprintable(text + at, next - at))
-            buffer_z(out, "\xEF\xBF\xBD");
+            mn_text_puts(out, "\xEF\xBF\xBD");
         else
-            buffer_put(out, text + at, next - at);
+            mn_text_put(out, text + at, next - at);
         at = next;
     }
 }
 
-static void put_move(buffer *out, int count, char direction) {
+static void put_move(mn_text *out, int count, char direction) {
     char sequence[24];
     if (count <= 0)
         return;
     snprintf(sequence, sizeof sequence, "\033[%d%c", count, direction);
-    buffer_z(out, sequence);
+    mn_text_puts(out, sequence);
 }
 
 /* Moves the shown rows no further than needed to show the cursor; their number. */
@@ -142,23 +142,23 @@ static int keep_widths(line_view *v, const layout *l, int shown) {
 }
 
 static void put_rows(const line_view *v, const layout *l, const char *prompt, int bold,
-                     const line_edit *e, buffer *out) {
+                     const line_edit *e, mn_text *out) {
     for (int i = 0; i < v->n_drawn; i++) {
         const row *r = &l->rows[v->top + i];
         if (i)
-            buffer_z(out, "\r\n");
+            mn_text_puts(out, "\r\n");
         if (v->top + i == 0) {
-            buffer_z(out, bold ? "\033[1m" : "");
-            buffer_z(out, prompt);
-            buffer_z(out, bold ? "\033[0m" : "");
+            mn_text_puts(out, bold ? "\033[1m" : "");
+            mn_text_puts(out, prompt);
+            mn_text_puts(out, bold ? "\033[0m" : "");
         } else {
             put_move(out, r->column, 'C');
         }
-        put_text(out, e->text.p + r->begin, r->end - r->begin);
+        put_text(out, e->text.ptr + r->begin, r->end - r->begin);
     }
 }
 
-void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, buffer *out) {
+void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, mn_text *out) {
     layout l = {0};
     int indent = (int)strlen(prompt);
     if (v->columns < indent + 4)
@@ -166,23 +166,23 @@ void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, b
     break_rows(&l, e, v->columns < indent + 4 ? 0 : indent, v->columns);
     int shown = l.failed ? 0 : window(v, &l);
     put_move(out, v->at_row, 'A');
-    buffer_z(out, "\r\033[J");
+    mn_text_puts(out, "\r\033[J");
     v->at_row = 0;
     if (!l.failed && keep_widths(v, &l, shown)) {
         put_rows(v, &l, prompt, bold, e, out);
         v->at_row = l.at_row - v->top;
         v->at_column = l.at_column;
         put_move(out, shown - 1 - v->at_row, 'A');
-        buffer_z(out, "\r");
+        mn_text_puts(out, "\r");
         put_move(out, v->at_column, 'C');
     }
     out->failed |= l.failed;
     free(l.rows);
 }
 
-void line_leave(line_view *v, buffer *out) {
+void line_leave(line_view *v, mn_text *out) {
     put_move(out, v->n_drawn - 1 - v->at_row, 'B');
-    buffer_z(out, "\r\n");
+    mn_text_puts(out, "\r\n");
     v->at_row = 0;
     v->at_column = 0;
     v->top = 0;

@@ -54,19 +54,19 @@ int line_width(const char *character, size_t n) {
 
 /* ---- positions ------------------------------------------------------------------------------- */
 static size_t line_begin(const line_edit *e, size_t at) {
-    while (at > 0 && e->text.p[at - 1] != '\n')
+    while (at > 0 && e->text.ptr[at - 1] != '\n')
         at--;
     return at;
 }
 
 static size_t line_end(const line_edit *e, size_t at) {
-    while (at < e->text.n && e->text.p[at] != '\n')
+    while (at < e->text.len && e->text.ptr[at] != '\n')
         at++;
     return at;
 }
 
 static size_t right(const line_edit *e, size_t at) {
-    return at < e->text.n ? line_next(e->text.p, e->text.n, at) : at;
+    return at < e->text.len ? line_next(e->text.ptr, e->text.len, at) : at;
 }
 
 /* The begin of the character before at. Characters can only be found from the left: from the
@@ -83,7 +83,7 @@ static size_t left(const line_edit *e, size_t at) {
 /* 1: the character at `at` is a letter, mark or number. */
 static int is_word(const line_edit *e, size_t at) {
     size_t length;
-    utf8proc_int32_t c = code_point(e->text.p + at, e->text.n - at, &length);
+    utf8proc_int32_t c = code_point(e->text.ptr + at, e->text.len - at, &length);
     if (c < 0)
         return 1;
     utf8proc_category_t kind = utf8proc_category(c);
@@ -91,9 +91,9 @@ static int is_word(const line_edit *e, size_t at) {
 }
 
 static size_t word_right(const line_edit *e, size_t at) {
-    while (at < e->text.n && !is_word(e, at))
+    while (at < e->text.len && !is_word(e, at))
         at = right(e, at);
-    while (at < e->text.n && is_word(e, at))
+    while (at < e->text.len && is_word(e, at))
         at = right(e, at);
     return at;
 }
@@ -108,9 +108,9 @@ static size_t word_left(const line_edit *e, size_t at) {
 
 /* The begin of the word before at, as Ctrl-W counts: words are separated by white space. */
 static size_t blank_left(const line_edit *e, size_t at) {
-    while (at > 0 && strchr(" \t\n", e->text.p[at - 1]))
+    while (at > 0 && strchr(" \t\n", e->text.ptr[at - 1]))
         at--;
-    while (at > 0 && !strchr(" \t\n", e->text.p[at - 1]))
+    while (at > 0 && !strchr(" \t\n", e->text.ptr[at - 1]))
         at--;
     return at;
 }
@@ -125,28 +125,28 @@ static void settle(line_edit *e) {
 
 /* ---- changes --------------------------------------------------------------------------------- */
 void edit_insert(line_edit *e, const char *text, size_t n) {
-    size_t before = e->text.n;
-    buffer_insert(&e->text, e->at, text, n);
-    e->at += e->text.n - before;
+    size_t before = e->text.len;
+    mn_text_insert(&e->text, e->at, text, n);
+    e->at += e->text.len - before;
 }
 
 void edit_replace(line_edit *e, const char *text, size_t n) {
-    buffer_clear(&e->text);
-    buffer_put(&e->text, text, n);
-    e->at = e->text.n;
+    mn_text_clear(&e->text);
+    mn_text_put(&e->text, text, n);
+    e->at = e->text.len;
 }
 
 static void cut(line_edit *e, size_t from, size_t to) {
-    buffer_remove(&e->text, from, to);
+    mn_text_remove(&e->text, from, to);
     e->at = from;
 }
 
 /* Cuts [from, to) to the killed text. Consecutive kills are joined, those to the left in front. */
 static void kill(line_edit *e, size_t from, size_t to) {
     if (!e->killing)
-        buffer_clear(&e->killed);
+        mn_text_clear(&e->killed);
     if (from < to)
-        buffer_insert(&e->killed, to <= e->at ? 0 : e->killed.n, e->text.p + from, to - from);
+        mn_text_insert(&e->killed, to <= e->at ? 0 : e->killed.len, e->text.ptr + from, to - from);
     cut(e, from, to);
     e->killing = 2;
 }
@@ -166,19 +166,19 @@ static void transpose(line_edit *e) {
     if (begin == middle || begin < line_begin(e, e->at))
         return;
     end = right(e, middle);
-    buffer first = {0};
-    buffer_put(&first, e->text.p + begin, middle - begin);
+    mn_text first = {0};
+    mn_text_put(&first, e->text.ptr + begin, middle - begin);
     cut(e, begin, middle);
     e->at = begin + (end - middle);
-    edit_insert(e, first.p, first.n);
-    buffer_free(&first);
+    edit_insert(e, first.ptr, first.len);
+    mn_text_free(&first);
 }
 
 /* Moves to the same column of the line above or below, counted in characters. 0: there is no
  * such line. */
 static int vertical(line_edit *e, int down) {
     size_t begin = line_begin(e, e->at), end = line_end(e, e->at), column = 0;
-    const int is_outermost = down ? end == e->text.n : begin == 0;
+    const int is_outermost = down ? end == e->text.len : begin == 0;
     if (is_outermost)
         return 0;
     for (size_t at = begin; at < e->at; at = right(e, at))
@@ -251,7 +251,7 @@ static int change_key(line_edit *e, int kind) {
         kill(e, e->at, word_right(e, e->at));
         return 1;
     case CTRL('Y'):
-        edit_insert(e, e->killed.p, e->killed.n);
+        edit_insert(e, e->killed.ptr, e->killed.len);
         return 1;
     case CTRL('T'):
         transpose(e);
@@ -273,6 +273,6 @@ int edit_key(line_edit *e, const line_key *key) {
 }
 
 void edit_free(line_edit *e) {
-    buffer_free(&e->text);
-    buffer_free(&e->killed);
+    mn_text_free(&e->text);
+    mn_text_free(&e->killed);
 }

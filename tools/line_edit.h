@@ -2,7 +2,7 @@
  * terminal. None of them reads or waits. */
 #ifndef MINERVA_LINE_EDIT_H
 #define MINERVA_LINE_EDIT_H
-#include "buffer.h"
+#include "text_buffer.h"
 
 /* ---- keys: line_keys.c ----------------------------------------------------------------------- */
 /* Below 128: a control character, Ctrl-A = 1. */
@@ -46,9 +46,9 @@ size_t line_next(const char *text, size_t n, size_t at); /* end of the character
 int line_width(const char *character, size_t n);         /* its columns */
 
 typedef struct {
-    buffer text;
+    mn_text text;
     size_t at; /* the cursor: before this byte */
-    buffer killed;
+    mn_text killed;
     int killing; /* the last key killed: the next one adds to killed */
 } line_edit;
 
@@ -71,9 +71,9 @@ typedef struct {
 
 /* Appends to out the bytes that draw prompt and text over the last drawing. The prompt is ASCII;
  * bold: it is drawn bold. */
-void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, buffer *out);
+void line_draw(line_view *v, const char *prompt, int bold, const line_edit *e, mn_text *out);
 /* Appends the bytes that move the cursor below the drawing; the next one is new. */
-void line_leave(line_view *v, buffer *out);
+void line_leave(line_view *v, mn_text *out);
 /* Sets the terminal's size. Most terminals break rows again that are too long then. */
 void line_resize(line_view *v, int columns, int rows);
 #endif

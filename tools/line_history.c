@@ -5,7 +5,7 @@
  * backslashes. The file is only used if it is a regular file of this user alone; it is opened
  * for each entry. Errors of the file are a note; the list in memory works without it. */
 #include "line.h"
-#include "buffer.h"
+#include "text_buffer.h"
 #include "out.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -60,28 +60,28 @@ static int usable_folder(const char *path) {
 static char *file_path(void) {
     static const char *const below_home[] = {"/.local", "/state", "/minerva"};
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    buffer path = {0};
+    mn_text path = {0};
     int ok = 0;
     if (state && state[0] == '/') {
-        buffer_z(&path, state);
-        ok = !path.failed && usable_folder(path.p);
-        buffer_z(&path, "/minerva");
-        ok = ok && !path.failed && usable_folder(path.p);
+        mn_text_puts(&path, state);
+        ok = !path.failed && usable_folder(path.ptr);
+        mn_text_puts(&path, "/minerva");
+        ok = ok && !path.failed && usable_folder(path.ptr);
     } else if (home && home[0] == '/' && access(home, F_OK) == 0) {
-        buffer_z(&path, home);
+        mn_text_puts(&path, home);
         ok = 1;
         for (size_t i = 0; i < sizeof below_home / sizeof below_home[0]; i++) {
-            buffer_z(&path, below_home[i]);
-            ok = ok && !path.failed && usable_folder(path.p);
+            mn_text_puts(&path, below_home[i]);
+            ok = ok && !path.failed && usable_folder(path.ptr);
         }
     }
-    if (path.n && !ok)
-        note("the chat history is not stored: cannot make the folder %s: %s", path.p,
+    if (path.len && !ok)
+        note("the chat history is not stored: cannot make the folder %s: %s", path.ptr,
              strerror(errno));
-    buffer_z(&path, "/chat_history");
+    mn_text_puts(&path, "/chat_history");
     if (ok)
-        return buffer_take(&path);
-    buffer_free(&path);
+        return mn_text_take(&path);
+    mn_text_free(&path);
     return NULL;
 }
 
@@ -110,40 +110,40 @@ static void write_all(int fd, const char *bytes, size_t n) {
 }
 
 /* Appends the line of an entry. */
-static void put_entry(buffer *b, const char *text) {
+static void put_entry(mn_text *b, const char *text) {
     for (const char *s = text; *s; s++) {
         if (*s == '\\')
-            buffer_z(b, "\\\\");
+            mn_text_puts(b, "\\\\");
         else if (*s == '\n')
-            buffer_z(b, "\\n");
+            mn_text_puts(b, "\\n");
         else
-            buffer_put(b, s, 1);
+            mn_text_put(b, s, 1);
     }
-    buffer_z(b, "\n");
+    mn_text_puts(b, "\n");
 }
 
 static void append_entry(const line_history *h, const char *text) {
-    buffer line = {0};
+    mn_text line = {0};
     int fd = open_file(h->path, O_WRONLY | O_APPEND);
     put_entry(&line, text);
     if (fd >= 0 && !line.failed)
-        write_all(fd, line.p, line.n);
+        write_all(fd, line.ptr, line.len);
     if (fd >= 0)
         close(fd);
-    buffer_free(&line);
+    mn_text_free(&line);
 }
 
 /* Adds the entry of a line of n bytes to the list. */
 static void take_entry(line_history *h, const char *line, size_t n) {
-    buffer text = {0};
+    mn_text text = {0};
     for (size_t i = 0; i < n; i++) {
         const int escaped = line[i] == '\\' && i + 1 < n;
         i += escaped;
-        buffer_put(&text, escaped && line[i] == 'n' ? "\n" : line + i, 1);
+        mn_text_put(&text, escaped && line[i] == 'n' ? "\n" : line + i, 1);
     }
-    if (text.n && !text.failed && !memchr(text.p, 0, text.n))
-        remember(h, text.p, text.n);
-    buffer_free(&text);
+    if (text.len && !text.failed && !memchr(text.ptr, 0, text.len))
+        remember(h, text.ptr, text.len);
+    mn_text_free(&text);
 }
 
 /* Reads the last MOST_BYTES of the file, from the first complete line on. */
@@ -167,22 +167,22 @@ static void take_file(line_history *h, int fd, off_t size) {
 
 /* Writes the newest entries to a new file and renames it to the old one. */
 static void shorten_file(const line_history *h) {
-    buffer name = {0}, text = {0};
-    buffer_z(&name, h->path);
-    buffer_z(&name, ".new");
+    mn_text name = {0}, text = {0};
+    mn_text_puts(&name, h->path);
+    mn_text_puts(&name, ".new");
     for (size_t i = h->n > MOST_ENTRIES ? h->n - MOST_ENTRIES : 0; i < h->n; i++)
         put_entry(&text, h->entries[i]);
     if (!name.failed && !text.failed) {
-        unlink(name.p);
-        int fd = open(name.p, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        unlink(name.ptr);
+        int fd = open(name.ptr, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd >= 0) {
-            write_all(fd, text.p, text.n);
-            if (fsync(fd) != 0 || close(fd) != 0 || rename(name.p, h->path) != 0)
-                unlink(name.p);
+            write_all(fd, text.ptr, text.len);
+            if (fsync(fd) != 0 || close(fd) != 0 || rename(name.ptr, h->path) != 0)
+                unlink(name.ptr);
         }
     }
-    buffer_free(&name);
-    buffer_free(&text);
+    mn_text_free(&name);
+    mn_text_free(&text);
 }
 
 /* Reads the file; one that cannot be used is not used from now on, with a note. */

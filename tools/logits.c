@@ -147,7 +147,7 @@ int cmd_logits(int argc, char **argv) {
     app_flags flags = {0};
     logits_flags f = {0};
     const arg_group groups[] = {
-        {"Text and output", rows, COUNT(rows), &f},
+        {"Text and output", rows, MN_COUNT(rows), &f},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -156,7 +156,7 @@ int cmd_logits(int argc, char **argv) {
     const arg_page page = {
         "logits", "[-m MODEL] (-p TEXT | --prompt-ids IDS) -o F.safetensors [flags]",
         "Writes the logits of every position, in the class exact unless --precision names one.",
-        groups, COUNT(groups)};
+        groups, MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

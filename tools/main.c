@@ -38,7 +38,7 @@ static const subcommand subcommands[] = {
 static int help(out_file out) {
     out_puts(&out, "Usage: minerva COMMAND [flags]\n\nRuns transformer language models on the "
                    "devices of this machine.\n\nCommands\n");
-    for (size_t i = 0; i < COUNT(subcommands); i++)
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         out_printf(&out, "  %-10s %s\n", subcommands[i].name, subcommands[i].about);
     out_printf(&out,
                "\n  minerva COMMAND --help   its flags\n"
@@ -61,7 +61,7 @@ static int man_page(void) {
         "in Hugging Face or MLX layout. Each command has a page of its own, as "
         "minerva\\-run(1), and \\fB\\-\\-help\\fR.\n.SH COMMANDS\n",
         mn_version());
-    for (size_t i = 0; i < COUNT(subcommands); i++)
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         out_printf(&out, ".TP\n\\fB%s\\fR\n%s\n", subcommands[i].name, subcommands[i].about);
     out_printf(&out,
                ".SH EXIT STATUS\n%s\n.SH FILES\n"
@@ -74,10 +74,10 @@ static int man_page(void) {
                "\\fBMINERVA_MODEL\\fR, ...\nsettings: configuration.md in the documents lists all\n"
                ".SH SEE ALSO\n",
                EXIT_CODES);
-    for (size_t i = 0; i < COUNT(subcommands); i++)
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         if (subcommands[i].run != cmd_help && subcommands[i].run != cmd_completion)
             out_printf(&out, ".BR minerva\\-%s (1)%s\n", subcommands[i].name,
-                       i + 3 < COUNT(subcommands) ? "," : "");
+                       i + 3 < MN_COUNT(subcommands) ? "," : "");
     return out_finish(&out, 0);
 }
 
@@ -106,13 +106,13 @@ static const char *const foreign_commands[][2] = {
 
 /* Prints the error for a word that is no command, with the closest name. */
 static int unknown(const char *word) {
-    for (size_t i = 0; i < COUNT(foreign_commands); i++)
+    for (size_t i = 0; i < MN_COUNT(foreign_commands); i++)
         if (!strcmp(word, foreign_commands[i][0]))
             return complain(EXIT_USAGE, "unknown command %s: %s", word, foreign_commands[i][1]);
-    const char *names[COUNT(subcommands)];
-    for (size_t i = 0; i < COUNT(subcommands); i++)
+    const char *names[MN_COUNT(subcommands)];
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         names[i] = subcommands[i].name;
-    const char *near = closest(word, names, COUNT(names));
+    const char *near = closest(word, names, MN_COUNT(names));
     const char *what = word[0] == '-' ? "flag" : "command";
     if (near)
         return complain(EXIT_USAGE, "unknown %s %s; did you mean minerva %s?", what, word, near);
@@ -120,7 +120,7 @@ static int unknown(const char *word) {
 }
 
 static const subcommand *find(const char *word) {
-    for (size_t i = 0; i < COUNT(subcommands); i++)
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++)
         if (!strcmp(word, subcommands[i].name))
             return &subcommands[i];
     return NULL;
@@ -149,7 +149,7 @@ static int cmd_help(int argc, char **argv) {
 /* Calls every command with --help=SHELL, which prints the commands' part of the script from its own
  * tables; the beginning and the end are printed here. */
 static int cmd_completion(int argc, char **argv) {
-    const char *names[COUNT(subcommands)], *abouts[COUNT(subcommands)];
+    const char *names[MN_COUNT(subcommands)], *abouts[MN_COUNT(subcommands)];
     static char check[] = "check";
     char form[16];
     if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
@@ -163,15 +163,15 @@ static int cmd_completion(int argc, char **argv) {
     if (argc != 2)
         return complain(EXIT_USAGE,
                         "completion: found %d words, expected one of bash, zsh and fish", argc - 1);
-    for (size_t i = 0; i < COUNT(subcommands); i++) {
+    for (size_t i = 0; i < MN_COUNT(subcommands); i++) {
         names[i] = subcommands[i].name;
         abouts[i] = subcommands[i].about;
     }
-    int code = args_completion_begin(argv[1], names, abouts, COUNT(subcommands));
+    int code = args_completion_begin(argv[1], names, abouts, MN_COUNT(subcommands));
     if (code)
         return code;
     snprintf(form, sizeof form, "--help=%.8s", argv[1]);
-    for (size_t i = 0; i < COUNT(subcommands) && code == 0; i++) {
+    for (size_t i = 0; i < MN_COUNT(subcommands) && code == 0; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s", names[i]);
         char *words[] = {name, form, NULL};

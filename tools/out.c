@@ -52,13 +52,13 @@ static void remember_line(const out_file *o, char last) {
 
 /* Writes UTF-8 bytes in the codeset of the terminal. */
 static void put_encoded(out_file *o, const char *bytes, size_t n) {
-    buffer encoded = {0};
+    mn_text encoded = {0};
     codeset_encode(bytes, n, &encoded);
     if (encoded.failed)
         errno = ENOMEM;
-    if (encoded.failed || fwrite(encoded.p, 1, encoded.n, o->f) != encoded.n)
+    if (encoded.failed || fwrite(encoded.ptr, 1, encoded.len, o->f) != encoded.len)
         remember(o);
-    buffer_free(&encoded);
+    mn_text_free(&encoded);
 }
 
 void out_put(out_file *o, const char *bytes, size_t n) {
@@ -116,6 +116,14 @@ void out_break(out_file *o) {
     } else if (isatty(STDERR_FILENO)) {
         fputc('\n', stderr);
     }
+}
+
+static void json_put(void *to, const char *bytes, size_t n) {
+    out_put(to, bytes, n);
+}
+
+json_out out_json(out_file *o) {
+    return (json_out){.put = json_put, .to = o};
 }
 
 /* 1 for a folder, device or pipe, which a rename must not replace. */

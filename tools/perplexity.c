@@ -87,7 +87,7 @@ static double error_of(const score *s) {
 
 static int show(const app *a, const score *s, uint32_t windows, uint32_t n_ctx) {
     out_file out = out_stdout();
-    json_out j = {&out, 0, 0, {0}};
+    json_out j = out_json(&out);
     if (!a->flags->json) {
         out_printf(&out, "perplexity %.4f +- %.4f (%" PRIu64 " tokens of %u windows, context %u)\n",
                    value_of(s), error_of(s), s->count, windows, n_ctx);
@@ -216,7 +216,7 @@ int cmd_perplexity(int argc, char **argv) {
     app_flags flags = {0};
     ppl_flags f = {0};
     const arg_group groups[] = {
-        {"Text", rows, COUNT(rows), &f},
+        {"Text", rows, MN_COUNT(rows), &f},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_device_rows, APP_DEVICE_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -226,7 +226,7 @@ int cmd_perplexity(int argc, char **argv) {
     };
     const arg_page page = {"perplexity", "-m MODEL -f TEXT [-c CTX] [--stride N] [--json]",
                            "Measures how well a model predicts a text: exp of the mean of -log p.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

@@ -12,7 +12,7 @@ static const char *abi_text(uint32_t abi, char dst[32]) {
 }
 
 static void as_json(const app *a, out_file *out) {
-    json_out j = {out, 0, 0, {0}};
+    json_out j = out_json(out);
     mn_plugin_item p;
     char abi[32];
     json_open(&j, '[');
@@ -77,7 +77,7 @@ int cmd_plugins(int argc, char **argv) {
                            "Lists the plugin files that were found, in the order of the search, "
                            "and why one was refused.\nminerva plugins check FILE.so tries every "
                            "rule of the ABI on one file (minerva plugins check --help).",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     const int code = args_parse(&page, argc, argv);
     return code == ARGS_OK ? app_list(&flags, as_json, as_table) : code;
 }

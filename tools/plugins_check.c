@@ -32,7 +32,7 @@ static int become_check(char **argv) {
     if (!own_folder(folder))
         return complain(EXIT_FAILED, "cannot find minerva-check: /proc/self/exe: %s",
                         strerror(errno));
-    for (size_t i = 0; i < COUNT(places); i++) {
+    for (size_t i = 0; i < MN_COUNT(places); i++) {
         if (places[i][0] == '/')
             snprintf(path, sizeof path, "%s", places[i]);
         else

@@ -123,7 +123,7 @@ static int read_keys(const cJSON *object, line_keys *k) {
         return complain(EXIT_FAILED, "expected one JSON object {%s}", KEYS);
     cJSON_ArrayForEach(v, object) {
         const cJSON **field = NULL;
-        for (size_t i = 0; i < COUNT(keys) && !field; i++)
+        for (size_t i = 0; i < MN_COUNT(keys) && !field; i++)
             if (!strcmp(v->string, keys[i].name))
                 field = (const cJSON **)(void *)((char *)k + keys[i].offset);
         if (!field)

@@ -20,11 +20,11 @@ static void on_log(void *arg, int32_t level, const char *message) {
     static const char *const wanted[] = {"setting plugin.", "setting device", "setting threads"};
     const app *a = arg;
     int keep = strncmp(message, "setting ", 8) != 0;
-    for (size_t i = 0; i < COUNT(wanted); i++)
+    for (size_t i = 0; i < MN_COUNT(wanted); i++)
         keep |= !strncmp(message, wanted[i], strlen(wanted[i]));
     if (!keep)
         return;
-    const char *prefix = level >= 0 && level < (int32_t)COUNT(levels) ? levels[level] : "";
+    const char *prefix = level >= 0 && level < (int32_t)MN_COUNT(levels) ? levels[level] : "";
     fprintf(a->flags->log_to, "  %s%s\n", prefix, message);
 }
 

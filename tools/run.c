@@ -157,7 +157,7 @@ static int flags_prompt(const run_flags *f, char **text, size_t *n) {
 /* Whether standard input is the prompt, or its file is. */
 static int reads_stdin(const run_flags *f) {
     const char *named[] = {f->prompt, f->file, f->words.n == 1 ? f->words.v[0] : NULL};
-    for (size_t i = 0; i < COUNT(named); i++)
+    for (size_t i = 0; i < MN_COUNT(named); i++)
         if (named[i] && !strcmp(named[i], "-"))
             return 1;
     return 0;
@@ -277,7 +277,7 @@ static void note_thinking(const gen *g) {
 /* Generates and prints the answer to one prompt: text as it is generated, or one JSON object. */
 static int answer(app *a, gen *g, int json) {
     out_file out = out_stdout();
-    json_out j = {&out, 0, 0, {0}};
+    json_out j = out_json(&out);
     int code = gen_restart(a, g, g->prompt, g->n_prompt);
     mn_status status = code ? MN_OK : gen_begin(a, g);
     if (status != MN_OK)
@@ -313,7 +313,7 @@ typedef struct {
 /* Called with each finished line: prints its object, and an error also on standard error. */
 static int on_done(void *arg, gen *g) {
     answers *w = arg;
-    json_out j = {&w->out, 0, 0, {0}};
+    json_out j = out_json(&w->out);
     if (g->error) {
         w->n_bad++;
         complain(EXIT_FAILED, "%s:%zu: %s", input_name(w->path), g->line, g->error);
@@ -413,7 +413,7 @@ int cmd_run(int argc, char **argv) {
     talk t = {.flags = &tf};
     sampling_flags sampling = sampling_defaults();
     const arg_group groups[] = {
-        {"Prompt and answer", prompt_rows, COUNT(prompt_rows), &f},
+        {"Prompt and answer", prompt_rows, MN_COUNT(prompt_rows), &f},
         {"Form of the answer", form_rows, FORM_ROWS, &f.form},
         {"Chat template", talk_rows, TALK_ROWS, &tf},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
@@ -427,7 +427,7 @@ int cmd_run(int argc, char **argv) {
     const arg_page page = {
         "run", "[-m MODEL] [PROMPT... | -p TEXT | -f F] [flags]",
         "Answers one prompt (or a file of them). Standard output holds the answer only.", groups,
-        COUNT(groups)};
+        MN_COUNT(groups)};
     app a = {0};
     gen *g = NULL;
     size_t n = 0;

@@ -12,8 +12,8 @@ static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
 /* One line without its end. */
 static void take_line(sse *s) {
-    const char *line = s->line.n ? s->line.p : "";
-    size_t n = s->line.n;
+    const char *line = s->line.len ? s->line.ptr : "";
+    size_t n = s->line.len;
     if (!s->past_first_line && n >= 3 && !memcmp(line, byte_order_mark, 3)) {
         line += 3;
         n -= 3;
@@ -26,24 +26,24 @@ static void take_line(sse *s) {
     at += n > at;
     at += n > at && line[at] == ' ';
     if (s->has_data)
-        buffer_put(&s->data, "\n", 1);
-    buffer_put(&s->data, line + at, n - at);
+        mn_text_put(&s->data, "\n", 1);
+    mn_text_put(&s->data, line + at, n - at);
     s->has_data = 1;
 }
 
 /* The end of a line; an empty one ends the event. */
 static int end_line(sse *s, sse_event fn, void *arg) {
     int code = 0;
-    if (s->line.n) {
+    if (s->line.len) {
         take_line(s);
     } else if (s->has_data) {
-        buffer_put(&s->data, "", 0);
-        code = s->data.failed ? 0 : fn(arg, s->data.p, s->data.n);
-        buffer_clear(&s->data);
+        mn_text_put(&s->data, "", 0);
+        code = s->data.failed ? 0 : fn(arg, s->data.ptr, s->data.len);
+        mn_text_clear(&s->data);
         s->has_data = 0;
     }
     s->past_first_line = 1;
-    buffer_clear(&s->line);
+    mn_text_clear(&s->line);
     if (s->line.failed || s->data.failed)
         return SSE_NO_MEMORY;
     return code;
@@ -61,10 +61,10 @@ int sse_feed(sse *s, const char *bytes, size_t n, sse_event fn, void *arg) {
         s->after_cr = 0;
         while (end < n && bytes[end] != '\n' && bytes[end] != '\r')
             end++;
-        buffer_put(&s->line, bytes + at, end - at);
+        mn_text_put(&s->line, bytes + at, end - at);
         if (s->line.failed)
             return SSE_NO_MEMORY;
-        if (s->line.n + s->data.n > SSE_MAX)
+        if (s->line.len + s->data.len > SSE_MAX)
             return SSE_TOO_LONG;
         at = end;
         if (end == n)
@@ -79,6 +79,6 @@ int sse_feed(sse *s, const char *bytes, size_t n, sse_event fn, void *arg) {
 }
 
 void sse_free(sse *s) {
-    buffer_free(&s->line);
-    buffer_free(&s->data);
+    mn_text_free(&s->line);
+    mn_text_free(&s->data);
 }

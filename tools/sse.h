@@ -1,13 +1,13 @@
 /* sse.h -- reads a stream of server-sent events (HTML standard, section 9.2). */
 #ifndef MINERVA_SSE_H
 #define MINERVA_SSE_H
-#include "buffer.h"
+#include "text_buffer.h"
 
 #define SSE_MAX ((size_t)16 << 20) /* bytes of one event at most */
 
 /* All zero: a stream that begins. */
 typedef struct {
-    buffer line, data;
+    mn_text line, data;
     int after_cr, has_data, past_first_line;
 } sse;
 

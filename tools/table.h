@@ -14,7 +14,7 @@ typedef struct {
 
 /* columns: the headings, NULL-terminated; right: bit i set = column i is aligned to the right. */
 void table_begin(table *t, const char *const *columns, uint64_t right);
-void table_cell(table *t, const char *fmt, ...) OUT_PRINTF(2, 3); /* fills row after row */
+void table_cell(table *t, const char *fmt, ...) MN_PRINTF(2, 3); /* fills row after row */
 /* Memory that was short for a cell is an error of out. */
 void table_print(const table *t, table_style style, out_file *out);
 void table_free(table *t);

@@ -42,7 +42,7 @@ const char *talk_given(const talk_flags *f) {
                {f->tools, "--tools"},
                {f->vars, "--vars"},
                {f->chat_template, "--chat-template"}};
-    for (size_t i = 0; i < COUNT(all); i++)
+    for (size_t i = 0; i < MN_COUNT(all); i++)
         if (all[i].value)
             return all[i].flag;
     return NULL;
@@ -95,7 +95,7 @@ static int fail(app *a, const talk *t, mn_status status) {
         [MN_CHAT_PART_VARS] = f->vars,
         [MN_CHAT_PART_TEMPLATE] = t->chat_template ? f->chat_template : NULL,
     };
-    const char *flag = a->err.part < COUNT(flags) ? flags[a->err.part] : NULL;
+    const char *flag = a->err.part < MN_COUNT(flags) ? flags[a->err.part] : NULL;
     if (!flag)
         return app_fail(a, status);
     if (is_json(flag) && a->err.part != MN_CHAT_PART_TEMPLATE)

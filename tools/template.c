@@ -57,7 +57,7 @@ int cmd_template(int argc, char **argv) {
     app_flags flags = {0};
     template_flags f = {0};
     const arg_group groups[] = {
-        {"Template", rows, COUNT(rows), &f},
+        {"Template", rows, MN_COUNT(rows), &f},
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
@@ -66,7 +66,7 @@ int cmd_template(int argc, char **argv) {
         "Renders a chat template with given variables, and prints the exact bytes. An "
         "error that the\ntemplate raises (raise_exception) is exit code 1 "
         "with its message.",
-        groups, COUNT(groups)};
+        groups, MN_COUNT(groups)};
     app a = {.err = MN_ERROR};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

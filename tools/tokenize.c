@@ -4,7 +4,7 @@
  * library (mn_ids_free), texts to this file. Text of ids comes from a stream, which keeps the
  * bytes of incomplete characters until the next id. */
 #include "app.h"
-#include "buffer.h"
+#include "text_buffer.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +36,9 @@ static mn_str text_of(const mn_stream_event *events, uint32_t n) {
 }
 
 /* The text that each id adds as a JSON string, special tokens by their names; the bytes of an
- * incomplete character come with the id that completes it. lines: one line per id. */
-static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int lines) {
+ * incomplete character come with the id that completes it. lines: where j writes,
+ * one line per id; NULL: elements of an array. */
+static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, out_file *lines) {
     mn_stream *s = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
@@ -46,17 +47,15 @@ static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int
         st = mn_stream_push(s, ids[i], &events, &n_events, &a->err);
         const mn_str text = text_of(events, n_events);
         if (lines)
-            out_printf(j->out, "%8" PRId32 "  ", ids[i]);
+            out_printf(lines, "%8" PRId32 "  ", ids[i]);
         json_str(j, text.ptr, text.len);
-        if (lines) {
-            out_put(j->out, "\n", 1);
-            j->after_value = 0;
-        }
+        if (lines)
+            json_line(j);
     }
     if (st == MN_OK)
         st = mn_stream_finish(s, &events, &n_events, &a->err);
     if (st == MN_OK && n_events && lines)
-        out_puts(j->out, "          (the text ends inside a character)\n");
+        out_puts(lines, "          (the text ends inside a character)\n");
     mn_stream_free(s);
     return st == MN_OK ? 0 : app_fail(a, st);
 }
@@ -64,7 +63,7 @@ static int print_pieces(app *a, json_out *j, const int32_t *ids, uint32_t n, int
 /* One line of ids, JSON, or (pieces) one line per id with its text. */
 static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
     out_file out = out_stdout();
-    json_out j = {&out, 0, 0, {0}};
+    json_out j = out_json(&out);
     int code = 0;
     if (json) {
         json_open(&j, '{');
@@ -72,13 +71,13 @@ static int print(app *a, const int32_t *ids, uint32_t n, int json, int pieces) {
         json_ids(&j, ids, n);
         if (pieces == PIECES_ALWAYS) {
             json_put_array(&j, "pieces");
-            code = print_pieces(a, &j, ids, n, 0);
+            code = print_pieces(a, &j, ids, n, NULL);
             json_close(&j);
         }
         json_close(&j);
         json_line(&j);
     } else if (pieces == PIECES_ALWAYS || (pieces == PIECES_AUTO && isatty(STDOUT_FILENO))) {
-        code = print_pieces(a, &j, ids, n, 1);
+        code = print_pieces(a, &j, ids, n, &out);
     } else {
         for (uint32_t i = 0; i < n; i++)
             out_printf(&out, "%s%d", i ? " " : "", ids[i]);
@@ -120,14 +119,14 @@ int cmd_tokenize(int argc, char **argv) {
     app_flags flags = {0};
     tokenize_flags f = {0};
     const arg_group groups[] = {
-        {"Text", rows, COUNT(rows), &f},
+        {"Text", rows, MN_COUNT(rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
     };
     const arg_page page = {"tokenize", "[-m MODEL] (-p TEXT | --file F) [flags]",
                            "Prints the token ids of a text. The model needs no weights.", groups,
-                           COUNT(groups)};
+                           MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
@@ -165,7 +164,7 @@ static int check_ids(const app *a, const int32_t *ids, uint32_t n) {
 }
 
 /* Appends the text of the ids. 0, or the exit code with the error printed. */
-static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, buffer *text) {
+static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, mn_text *text) {
     mn_stream *s = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
@@ -174,7 +173,7 @@ static int text_of_ids(app *a, uint32_t how, const int32_t *ids, uint32_t n, buf
         st = i < n ? mn_stream_push(s, ids[i], &events, &n_events, &a->err)
                    : mn_stream_finish(s, &events, &n_events, &a->err);
         const mn_str piece = text_of(events, n_events);
-        buffer_put(text, piece.ptr, piece.len);
+        mn_text_put(text, piece.ptr, piece.len);
     }
     mn_stream_free(s);
     if (st != MN_OK)
@@ -187,21 +186,21 @@ static int print_text(app *a, const app_flags *flags, const detokenize_flags *f,
                       uint32_t n) {
     const uint32_t how = MN_STREAM_PLAIN | (f->special ? MN_STREAM_SPECIAL : 0);
     out_file out = out_stdout();
-    json_out j = {&out, 0, 0, {0}};
-    buffer text = {0};
+    json_out j = out_json(&out);
+    mn_text text = {0};
     const int code = text_of_ids(a, how, ids, n, &text);
     if (code == 0 && flags->json) {
         json_open(&j, '{');
         json_key(&j, "text");
-        json_str(&j, text.p, text.n);
+        json_str(&j, text.ptr, text.len);
         json_close(&j);
         json_line(&j);
     } else if (code == 0) {
-        out_put(&out, text.p, text.n);
-        if (isatty(STDOUT_FILENO) && text.n && text.p[text.n - 1] != '\n')
+        out_put(&out, text.ptr, text.len);
+        if (isatty(STDOUT_FILENO) && text.len && text.ptr[text.len - 1] != '\n')
             out_put(&out, "\n", 1);
     }
-    buffer_free(&text);
+    mn_text_free(&text);
     return out_finish(&out, code);
 }
 
@@ -241,7 +240,7 @@ int cmd_detokenize(int argc, char **argv) {
     app_flags flags = {0};
     detokenize_flags f = {0};
     const arg_group groups[] = {
-        {"Ids", detokenize_rows, COUNT(detokenize_rows), &f},
+        {"Ids", detokenize_rows, MN_COUNT(detokenize_rows), &f},
         {"Output", app_json_rows, APP_JSON_ROWS, &flags},
         {"Model", app_model_rows, APP_MODEL_ROWS, &flags},
         {"", app_runtime_rows, APP_RUNTIME_ROWS, &flags},
@@ -249,7 +248,7 @@ int cmd_detokenize(int argc, char **argv) {
     const arg_page page = {
         "detokenize", "[-m MODEL] (IDS... | --file F) [flags]",
         "Prints the text of token ids, byte by byte. The model needs no weights.", groups,
-        COUNT(groups)};
+        MN_COUNT(groups)};
     app a = {0};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)

@@ -1,22 +1,14 @@
 /* common.h -- what the loader plugins share: errors, memory from the host, and the parsed model
  * that they hand out. A static library with hidden symbols, linked into each plugin; it needs
- * plugin.h alone. mnl_ names are what runtime/base has for the host: plugins do not link that.
+ * ground and plugin.h. mnl_ names are what runtime/base has for the host: plugins do not link that.
  * Threads: an mn_parsed is built by one thread; once open has returned it is read-only. */
 #ifndef MN_LOADERS_COMMON_H
 #define MN_LOADERS_COMMON_H
 #include "dtype.h"
+#include "ground.h"
+#include "utf8.h"
 #include <minerva/plugin.h>
-#include <stdbool.h>
 
-#if defined(__GNUC__)
-#define MN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define MN_PRINTF(fmt, args)
-#endif
-#define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
-/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be
- * smaller or larger than ours. */
-#define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 /* For "%.*s": names from files may be long, messages are short. */
 #define MN_STR_ARG(s) (int)((s).len > 120 ? 120 : (s).len), (s).len ? (s).ptr : ""
 
@@ -25,15 +17,6 @@
  * become '?'. */
 mn_status mnl_fail(mn_error *err, mn_status status, const char *fmt, ...) MN_PRINTF(3, 4);
 mn_status mnl_fail_memory(mn_error *err); /* MN_OUT_OF_MEMORY */
-mn_str mnl_str_of(const char *z);
-bool mnl_str_eq(mn_str a, mn_str b);
-bool mnl_str_is(mn_str a, const char *z);
-bool mnl_str_begins(mn_str a, const char *z);
-bool mnl_str_ends(mn_str a, const char *z);
-int mnl_str_cmp(mn_str a, mn_str b); /* by bytes */
-bool mnl_utf8_valid(const char *s, uint64_t n);
-bool mnl_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
-bool mnl_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 /* Heap sort: no memory, no recursion, n log n for any input (names come from untrusted files). */
 void mnl_sort(const void **items, uint64_t n, int (*cmp)(const void *, const void *));
 /* "PREFIX-00002-of-00003SUFFIX": fills the prefix, 2 and 3; false if the name is not of this

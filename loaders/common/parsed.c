@@ -38,7 +38,7 @@ void mn_parsed_free(mn_parsed *p) {
 
 void *mn_parsed_alloc(mn_parsed *p, uint64_t n, uint64_t size) {
     uint64_t bytes;
-    if (!mnl_mul_u64(n, size, &bytes))
+    if (!mn_mul_u64(n, size, &bytes))
         return NULL;
     if (bytes > UINT64_MAX / 4)
         return NULL;
@@ -79,7 +79,7 @@ mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return mn_parsed_copy(p, mnl_str_of(text));
+    return mn_parsed_copy(p, mn_str_of(text));
 }
 
 /* Room for one more element of size bytes. */
@@ -90,7 +90,7 @@ static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t
     if (*cap)
         want = *cap * 2;
     uint64_t bytes;
-    if (!mnl_mul_u64(want, size, &bytes))
+    if (!mn_mul_u64(want, size, &bytes))
         return false;
     void *bigger = p->host->alloc(p->host->self, bytes, 16);
     if (!bigger)
@@ -128,9 +128,9 @@ mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p) {
 }
 
 const mn_parsed_meta *mn_parsed_find(const mn_parsed *p, const char *key) {
-    mn_str want = mnl_str_of(key);
+    mn_str want = mn_str_of(key);
     for (uint64_t i = 0; i < p->n_meta; i++)
-        if (mnl_str_eq(p->meta[i].key, want))
+        if (mn_str_eq(p->meta[i].key, want))
             return &p->meta[i];
     return NULL;
 }
@@ -146,7 +146,7 @@ static bool plane_sizes(mn_parsed_tensor *t, uint64_t *bytes) {
         t->plane.stride[i] = (int64_t)step;
         if (i == t->n_dim - 1)
             n /= t->dtype.block_elems;
-        if (!mnl_mul_u64(step, n, &step))
+        if (!mn_mul_u64(step, n, &step))
             return false;
     }
     *bytes = step;
@@ -190,10 +190,10 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
 
 /* Orders for mnl_sort: entries by key, tensors by name, tensors by file and place in it. */
 static int by_key(const void *a, const void *b) {
-    return mnl_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
+    return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
 }
 static int by_name(const void *a, const void *b) {
-    return mnl_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
+    return mn_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
 }
 
 static int by_place(const void *a, const void *b) {
@@ -234,7 +234,7 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
         const mn_parsed_tensor *b = order[i];
         if (by_name(a, b))
             continue;
-        if (mnl_str_eq(a->native, b->native))
+        if (mn_str_eq(a->native, b->native))
             return mnl_fail(
                 err, MN_BAD_FILE, "%.*s: tensor '%.*s' appears twice (also in %.*s), expected once",
                 MN_STR_ARG(b->file->name), MN_STR_ARG(b->native), MN_STR_ARG(a->file->name));

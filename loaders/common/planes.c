@@ -52,14 +52,14 @@ static bool take_number(mn_str *s, uint32_t *out) {
 
 /* Reads a canonical name as a member's; false if it is none. */
 static bool take_member(mn_str name, member *m) {
-    if (!mnl_str_begins(name, "blk."))
+    if (!mn_str_begins(name, "blk."))
         return false;
     mn_str rest = {name.ptr + 4, name.len - 4};
     if (!take_number(&rest, &m->layer))
         return false;
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
-        if (!mnl_str_begins(rest, stems[m->stem].stem))
+        if (!mn_str_begins(rest, stems[m->stem].stem))
             continue;
         if (rest.len <= n)
             continue;
@@ -83,7 +83,7 @@ static int by_member(const void *a, const void *b) {
         return x.layer < y.layer ? -1 : 1;
     if (x.stem != y.stem)
         return x.stem < y.stem ? -1 : 1;
-    const int c = mnl_str_cmp(x.ending, y.ending);
+    const int c = mn_str_cmp(x.ending, y.ending);
     if (c)
         return c;
     return (x.number > y.number) - (x.number < y.number);
@@ -170,7 +170,7 @@ static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
         return false;
     if (x.stem != y.stem)
         return false;
-    return mnl_str_eq(x.ending, y.ending);
+    return mn_str_eq(x.ending, y.ending);
 }
 
 /* old: the tensors before, copied, since new ones are appended while they are read. */

@@ -21,7 +21,7 @@ mn_str mnl_inner_name(mn_str native) {
                                            "distilbert."};
     for (size_t i = 0; i < MN_COUNT(prefixes); i++) {
         const uint64_t n = strlen(prefixes[i]);
-        if (mnl_str_begins(native, prefixes[i]))
+        if (mn_str_begins(native, prefixes[i]))
             return (mn_str){native.ptr + n, native.len - n};
     }
     return native;
@@ -119,9 +119,9 @@ static unused_reason reason_of(mn_str native, bool encoder) {
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
         if (rows[i].why == HEADS && !encoder)
             continue;
-        if (rows[i].how == ENDS && mnl_str_ends(native, rows[i].text))
+        if (rows[i].how == ENDS && mn_str_ends(native, rows[i].text))
             return rows[i].why;
-        if (rows[i].how == BEGINS && mnl_str_begins(inner, rows[i].text))
+        if (rows[i].how == BEGINS && mn_str_begins(inner, rows[i].text))
             return rows[i].why;
     }
     return N_REASONS;
@@ -138,7 +138,7 @@ static void tell(const mn_host *h, const uint64_t *counts, const mn_str *first) 
             continue;
         snprintf(text, sizeof text, "%llu tensors (%.*s, ...) are not used: %s",
                  (unsigned long long)counts[i], MN_STR_ARG(first[i]), reasons[i]);
-        h->log(h->self, level, mnl_str_of(text));
+        h->log(h->self, level, mn_str_of(text));
     }
 }
 
@@ -195,7 +195,7 @@ static bool is_read(mn_str name) {
                                            "attn_output_norm",
                                            "layer_output_norm",
                                            "layer_output_scale"};
-    if (!mnl_str_begins(name, "blk.")) {
+    if (!mn_str_begins(name, "blk.")) {
         for (size_t i = 0; i < MN_COUNT(top); i++)
             if (first_part_is(name, top[i]))
                 return true;

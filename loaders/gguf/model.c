@@ -11,7 +11,7 @@ bool gguf_has_magic(const mn_file *f) {
     return f->bytes >= 4 && !memcmp(f->map, "GGUF", 4);
 }
 bool gguf_is_ours(const mn_file *f) {
-    return gguf_has_magic(f) || mnl_str_ends(f->name, ".gguf");
+    return gguf_has_magic(f) || mn_str_ends(f->name, ".gguf");
 }
 
 /* An integer key of this reader's file; *out keeps its value if the key is absent. */
@@ -19,7 +19,7 @@ static mn_status own_int(const gguf_reader *r, const char *key, int64_t lo, int6
                          int64_t *out) {
     for (uint64_t i = r->first_meta; i < r->parsed->n_meta; i++) {
         const mn_parsed_meta *m = &r->parsed->meta[i];
-        if (!mnl_str_is(m->key, key))
+        if (!mn_str_is(m->key, key))
             continue;
         if (m->value.type != MN_VALUE_INT)
             return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%s' is not an integer, expected one",
@@ -101,7 +101,7 @@ static mn_status check_architecture(mn_parsed *p, const mn_file *file, mn_error 
 /* Whether the architecture's name ends so; all encoders are some "bert". */
 static bool is_arch(const mn_parsed *p, const char *ending) {
     const mn_parsed_meta *arch = mn_parsed_find(p, "general.architecture");
-    return arch && arch->value.type == MN_VALUE_STR && mnl_str_ends(arch->value.s, ending);
+    return arch && arch->value.type == MN_VALUE_STR && mn_str_ends(arch->value.s, ending);
 }
 
 /* parts[0..count): the model's files in order. Metadata is the first one's; the others bring
@@ -148,7 +148,7 @@ static mn_status place_part(const mn_file *f, const mn_file *first, mn_str seen,
     uint32_t no;
     uint32_t of;
     bool numbered = mnl_shard_name(f->name, ".gguf", &prefix, &no, &of);
-    if (f != first && (!numbered || of != count || !mnl_str_eq(prefix, seen)))
+    if (f != first && (!numbered || of != count || !mn_str_eq(prefix, seen)))
         return mnl_fail(err, MN_BAD_FILE,
                         "%.*s and %.*s are not parts of one model, expected one GGUF file or "
                         "PREFIX-00001-of-%05u.gguf and so on",

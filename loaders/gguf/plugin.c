@@ -13,8 +13,8 @@ static bool beside_checkpoint(const mn_file *files, uint32_t n, uint32_t stride)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         const mn_str name = mnl_file_at(files, i, stride)->name;
-        config |= mnl_str_eq(name, mnl_str_of("config.json"));
-        weights |= mnl_str_begins(name, "model") && mnl_str_ends(name, ".safetensors");
+        config |= mn_str_eq(name, mn_str_of("config.json"));
+        weights |= mn_str_begins(name, "model") && mn_str_ends(name, ".safetensors");
     }
     return config && weights;
 }

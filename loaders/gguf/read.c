@@ -84,7 +84,7 @@ static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
     const unsigned char *s = take(r, n, what);
     if (!s)
         return MN_BAD_FILE;
-    if (!mnl_utf8_valid((const char *)s, n))
+    if (mn_utf8_check((const char *)s, n) < n)
         return mnl_fail(r->err, MN_BAD_FILE,
                         "%.*s: %s%.*s%s%s at offset %llu is not valid UTF-8, expected text",
                         MN_STR_ARG(r->file->name), KEY_ARG(r), what,
@@ -421,7 +421,7 @@ mn_status gguf_read_tensors(gguf_reader *r) {
     uint64_t data = (r->at + r->alignment - 1) & ~(r->alignment - 1);
     for (uint64_t i = first; i < r->parsed->n_tensors; i++) {
         mn_parsed_tensor *t = &r->parsed->tensors[i];
-        if (!mnl_add_u64(t->offset, data, &t->offset))
+        if (!mn_add_u64(t->offset, data, &t->offset))
             return mnl_fail(
                 r->err, MN_BAD_FILE, "%.*s: tensor '%.*s': its offset %llu in the data overflows",
                 MN_STR_ARG(r->file->name), MN_STR_ARG(t->name), (unsigned long long)t->offset);

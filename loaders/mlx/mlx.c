@@ -40,9 +40,9 @@ static const cJSON *own_entry(const cJSON *quantization, mn_str stem) {
     for (const cJSON *own = quantization->child; own; own = own->next) {
         if (!cJSON_IsBool(own) && !cJSON_IsObject(own))
             continue;
-        if (mnl_str_is(stem, own->string))
+        if (mn_str_is(stem, own->string))
             return own;
-        if (mnl_str_eq(inner, mnl_inner_name(mnl_str_of(own->string))))
+        if (mn_str_eq(inner, mnl_inner_name(mn_str_of(own->string))))
             similar = own;
     }
     return similar;
@@ -186,12 +186,12 @@ static mn_status join_all(mn_parsed *p, const model_facts *facts, mn_error *err)
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors && !status; i++) {
         const mn_str s = p->tensors[i].native;
-        if (mnl_str_ends(s, ".scales"))
+        if (mn_str_ends(s, ".scales"))
             status = join_stem(p, quantization, (mn_str){s.ptr, s.len - 7}, err);
     }
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (!mnl_str_ends(p->tensors[i].native, ".scales") &&
-            !mnl_str_ends(p->tensors[i].native, ".biases"))
+        if (!mn_str_ends(p->tensors[i].native, ".scales") &&
+            !mn_str_ends(p->tensors[i].native, ".biases"))
             p->tensors[kept++] = p->tensors[i];
     p->n_tensors = kept;
     return status;

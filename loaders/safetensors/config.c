@@ -120,7 +120,7 @@ void config_put_str(config_reader *c, const char *key, const char *in, const cha
     mn_str copy = {0};
     /* the JSON tree is freed at the end of open */
     if (out)
-        copy = mn_parsed_copy(c->parsed, mnl_str_of(v));
+        copy = mn_parsed_copy(c->parsed, mn_str_of(v));
     if (!out)
         return;
     if (!copy.ptr) {
@@ -309,7 +309,7 @@ static int64_t put_size(config_reader *c, const char *key, const char *native, i
 static int64_t by_matrix(const config_reader *c, const char *name, int64_t unit, int64_t fallback) {
     for (uint64_t i = 0; i < c->parsed->n_tensors; i++) {
         const mn_parsed_tensor *t = &c->parsed->tensors[i];
-        if (mnl_str_is(mnl_inner_name(t->native), name) && t->n_dim == 2 && t->dim[0] % unit == 0)
+        if (mn_str_is(mnl_inner_name(t->native), name) && t->n_dim == 2 && t->dim[0] % unit == 0)
             return t->dim[0] / unit;
     }
     return fallback;

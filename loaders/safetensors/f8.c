@@ -178,7 +178,7 @@ static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, boo
 mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool transposed,
                   mn_error *err) {
     mn_parsed_tensor *t = &p->tensors[at];
-    const bool both = t->n_dim == 3 && mnl_str_ends(t->native, "gate_up_proj");
+    const bool both = t->n_dim == 3 && mn_str_ends(t->native, "gate_up_proj");
     f8_scales sc;
     mn_status status = check(t, s, transposed, &sc, err);
     if (status)

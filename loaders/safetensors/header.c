@@ -131,7 +131,7 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
     if (!t)
         return mnl_fail_memory(err);
     t->file = f;
-    t->name = t->native = mn_parsed_copy(p, mnl_str_of(entry->string));
+    t->name = t->native = mn_parsed_copy(p, mn_str_of(entry->string));
     if (!t->name.ptr)
         return mnl_fail_memory(err);
     status = entry_dtype(p, f, entry, field[0], t, err);
@@ -160,7 +160,7 @@ static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root,
             return status;
     }
     for (uint64_t i = first; i < p->n_tensors; i++)
-        if (!mnl_add_u64(covered, p->tensors[i].plane.bytes, &covered))
+        if (!mn_add_u64(covered, p->tensors[i].plane.bytes, &covered))
             covered = UINT64_MAX;
     /* with the check for overlaps: no holes and nothing behind the last tensor */
     if (covered != f->bytes - data)

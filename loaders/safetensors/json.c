@@ -77,7 +77,7 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
     if (!n || n > max)
         return mnl_fail(err, MN_BAD_FILE, "%.*s: %llu bytes of JSON, expected 1 to %u",
                         MN_STR_ARG(f->name), (unsigned long long)n, max);
-    if (!mnl_utf8_valid(text, n))
+    if (mn_utf8_check(text, n) < n)
         return mnl_fail(err, MN_BAD_FILE, "%.*s: not valid UTF-8, expected a JSON object",
                         MN_STR_ARG(f->name));
     char *copy = host->alloc(host->self, n + 1, 16);

@@ -28,7 +28,7 @@ typedef struct {
 
 /* For mnl_sort: by the tensors' native names. */
 static int by_name(const void *a, const void *b) {
-    return mnl_str_cmp(((const named *)a)->name, ((const named *)b)->name);
+    return mn_str_cmp(((const named *)a)->name, ((const named *)b)->name);
 }
 
 /* Tensors are appended while their layout is read; the index has those that were there before. */
@@ -56,11 +56,11 @@ static void index_close(const mn_parsed *p, name_index *x) {
 /* s against stem and ending in one. */
 static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
     if (s.len < stem.len)
-        return mnl_str_cmp(s, stem);
+        return mn_str_cmp(s, stem);
     const int c = memcmp(s.ptr, stem.ptr, stem.len);
     if (c)
         return c;
-    return mnl_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mnl_str_of(ending));
+    return mn_str_cmp((mn_str){s.ptr + stem.len, s.len - stem.len}, mn_str_of(ending));
 }
 
 /* Among those that were there at the start; NULL if it is not, or was dropped. */
@@ -296,7 +296,7 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
                         MN_STR_ARG(t->native), MN_STR_ARG(stem));
     const mn_parsed_tensor blocks = *t;
     const mn_parsed_tensor scales = *s;
-    const bool both = mnl_str_ends(stem, "gate_up_proj");
+    const bool both = mn_str_ends(stem, "gate_up_proj");
     if (blocks.dtype.id != MN_U8 || blocks.n_dim != 4 || blocks.dim[3] != 16 ||
         (both && blocks.dim[1] % 2))
         return bad_shape(&blocks, "u8 [experts, rows, groups, 16]", err);
@@ -319,11 +319,11 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
 static bool transposed(const mn_parsed_tensor *t, const struct model_family *f) {
     static const char *const conv1d[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight"};
     for (size_t i = 0; f->conv1d && i < MN_COUNT(conv1d); i++)
-        if (mnl_str_ends(t->native, conv1d[i]))
+        if (mn_str_ends(t->native, conv1d[i]))
             return true;
     if (f->fused != FUSED_GPT_OSS)
         return false;
-    return mnl_str_ends(t->native, "experts.down_proj");
+    return mn_str_ends(t->native, "experts.down_proj");
 }
 
 /* F8 by all its writers: X.weight with X.weight_scale_inv or X.weight_scale; experts stored as one
@@ -384,11 +384,11 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     }
     if (transposed(t, f))
         return transpose(p, t, err);
-    if (facts->unused_positions && mnl_str_ends(t->native, ".position_embeddings.weight"))
+    if (facts->unused_positions && mn_str_ends(t->native, ".position_embeddings.weight"))
         return cut_positions(p, t, facts->unused_positions, err);
-    if (mnl_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
+    if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
         return read_mxfp4(p, x, t, err);
-    if (f->fused == FUSED_SHARED && mnl_str_ends(t->native, "shared_mlp.input_linear.weight")) {
+    if (f->fused == FUSED_SHARED && mn_str_ends(t->native, "shared_mlp.input_linear.weight")) {
         const mn_status status = split_shared(p, t, "input_linear.weight", err);
         drop(&p->tensors[i]);
         return status;
@@ -396,7 +396,7 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
     for (int k = 0; k < 2 && f->fused; k++) {
         char ending[40] = "experts.";
         strcat(ending, fused[k]);
-        if (!mnl_str_ends(t->native, ending))
+        if (!mn_str_ends(t->native, ending))
             continue;
         mn_status status;
         if (k)

@@ -16,33 +16,33 @@ const mn_file_pattern model_patterns[MODEL_PATTERNS] = {
 
 /* What the index names may have any other name, too. */
 static bool is_weights(const mn_file *f) {
-    if (!mnl_str_begins(f->name, "model"))
+    if (!mn_str_begins(f->name, "model"))
         return false;
-    return mnl_str_ends(f->name, ".safetensors");
+    return mn_str_ends(f->name, ".safetensors");
 }
 
 /* By its whole name; NULL if it is not among the files that were given. */
 static const mn_file *find_file(const mn_file *files, uint32_t n, uint32_t stride, mn_str name) {
     for (uint32_t i = 0; i < n; i++)
-        if (mnl_str_eq(mnl_file_at(files, i, stride)->name, name))
+        if (mn_str_eq(mnl_file_at(files, i, stride)->name, name))
             return mnl_file_at(files, i, stride);
     return NULL;
 }
 
 const mn_file *model_file(const mn_file *files, uint32_t n, uint32_t stride, const char *name) {
-    return find_file(files, n, stride, mnl_str_of(name));
+    return find_file(files, n, stride, mn_str_of(name));
 }
 
 /* A named file must be one of this format; then one file of weights or the index is enough, so
  * that open can say what is missing beside it. */
 bool model_is_ours(const mn_file *files, uint32_t n, uint32_t stride) {
     const mn_file *named = mnl_file_named(files, n, stride);
-    if (named && !mnl_str_ends(named->name, ".safetensors") && !mnl_str_ends(named->name, ".json"))
+    if (named && !mn_str_ends(named->name, ".safetensors") && !mn_str_ends(named->name, ".json"))
         return false;
     for (uint32_t i = 0; i < n; i++)
         if (is_weights(mnl_file_at(files, i, stride)))
             return true;
-    return find_file(files, n, stride, mnl_str_of(INDEX_NAME)) != NULL;
+    return find_file(files, n, stride, mn_str_of(INDEX_NAME)) != NULL;
 }
 
 /* ---- with an index: tensor name -> file ------------------------------------------------------ */
@@ -58,8 +58,7 @@ static int by_shard(const void *a, const void *b) {
 }
 
 static int by_native(const void *a, const void *b) {
-    return mnl_str_cmp(((const mn_parsed_tensor *)a)->native,
-                       ((const mn_parsed_tensor *)b)->native);
+    return mn_str_cmp(((const mn_parsed_tensor *)a)->native, ((const mn_parsed_tensor *)b)->native);
 }
 
 /* By native name among n tensors that are sorted by it; NULL: there is none. */
@@ -68,12 +67,12 @@ static const mn_parsed_tensor *find_tensor(const void **sorted, uint64_t n, mn_s
     uint64_t hi = n;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        if (mnl_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
+        if (mn_str_cmp(((const mn_parsed_tensor *)sorted[mid])->native, native) < 0)
             lo = mid + 1;
         else
             hi = mid;
     }
-    if (lo < n && mnl_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native))
+    if (lo < n && mn_str_eq(((const mn_parsed_tensor *)sorted[lo])->native, native))
         return sorted[lo];
     return NULL;
 }
@@ -92,7 +91,7 @@ static mn_status check_shard(mn_parsed *p, const mn_file *index, const mn_file *
     mn_status status = MN_OK;
     for (uint64_t i = 0; i < n && !status; i++) {
         const cJSON *entry = entries[i];
-        if (!find_tensor(held, n_held, mnl_str_of(entry->string)))
+        if (!find_tensor(held, n_held, mn_str_of(entry->string)))
             status = mnl_fail(err, MN_BAD_FILE,
                               "%.*s: tensor '%.120s' is missing, %.*s says that it is there",
                               MN_STR_ARG(shard->name), entry->string, MN_STR_ARG(index->name));
@@ -111,8 +110,8 @@ typedef struct {
 static mn_status read_shards(mn_parsed *p, folder dir, const mn_file *index, const void **order,
                              uint64_t n, mn_error *err) {
     for (uint64_t i = 0, end; i < n; i = end) {
-        mn_str name = mnl_str_of(((const cJSON *)order[i])->valuestring);
-        for (end = i + 1; end < n && mnl_str_is(name, ((const cJSON *)order[end])->valuestring);)
+        mn_str name = mn_str_of(((const cJSON *)order[i])->valuestring);
+        for (end = i + 1; end < n && mn_str_is(name, ((const cJSON *)order[end])->valuestring);)
             end++;
         const mn_file *shard = find_file(dir.files, dir.n, dir.stride, name);
         if (!shard)
@@ -195,7 +194,7 @@ static mn_status read_numbered(mn_parsed *p, folder dir, const mn_file *first, m
         bool numbered = mnl_shard_name(f->name, ".safetensors", &own, &no, &of);
         if (f == first && !numbered)
             continue; /* then the next one is what does not fit */
-        if (!numbered || of != count || !mnl_str_eq(own, prefix))
+        if (!numbered || of != count || !mn_str_eq(own, prefix))
             return mnl_fail(err, MN_BAD_FILE,
                             "%.*s and %.*s are not shards of one model, expected one "
                             "model.safetensors, numbered "
@@ -297,7 +296,7 @@ static bool same_values(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
 
 static mn_parsed_tensor *named(const mn_parsed *p, const char *name) {
     for (uint64_t i = 0; i < p->n_tensors; i++)
-        if (mnl_str_is(p->tensors[i].name, name))
+        if (mn_str_is(p->tensors[i].name, name))
             return &p->tensors[i];
     return NULL;
 }
@@ -324,14 +323,14 @@ static void settle_output(mn_parsed *p) {
         return;
     }
     for (uint64_t i = 0; i < p->n_meta; i++)
-        if (mnl_str_is(p->meta[i].key, "minerva.tie_word_embeddings"))
+        if (mn_str_is(p->meta[i].key, "minerva.tie_word_embeddings"))
             p->meta[i].value.i = false;
     snprintf(text, sizeof text,
              "config.json: key 'tie_word_embeddings' is true, and tensor '%.*s' differs from "
              "'%.*s': the stored output matrix is used",
              MN_STR_ARG(output->native), MN_STR_ARG(embedding->native));
     if (MN_HAS(mn_host, h, log))
-        h->log(h->self, MN_LOG_WARN, mnl_str_of(text));
+        h->log(h->self, MN_LOG_WARN, mn_str_of(text));
 }
 
 /* A file of weights that the user named is one of those that were read: another model in its place
@@ -340,7 +339,7 @@ static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *named = mnl_file_named(dir.files, dir.n, dir.stride);
     if (!named)
         return MN_OK;
-    if (!mnl_str_ends(named->name, ".safetensors"))
+    if (!mn_str_ends(named->name, ".safetensors"))
         return MN_OK;
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].file == named)
@@ -353,7 +352,7 @@ static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
 
 /* All tensors under their own names, as stored. */
 static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
-    const mn_file *index = find_file(dir.files, dir.n, dir.stride, mnl_str_of(INDEX_NAME));
+    const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
     mn_status status;
     if (index)
         status = read_indexed(p, dir, index, err);
@@ -388,7 +387,7 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
 
 /* Tensors first: config.json is held against some of their shapes. */
 static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
-    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mnl_str_of("config.json"));
+    const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
     model_facts facts = {0};
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
         return mnl_fail(err, MN_BAD_FILE,

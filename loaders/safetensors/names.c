@@ -93,7 +93,7 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
         return native;
     rest = skip(rest, digits + 1);
     for (size_t k = 0; k < MN_COUNT(kinds); k++) {
-        if (!mnl_str_ends(rest, kinds[k]))
+        if (!mn_str_ends(rest, kinds[k]))
             continue;
         mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])};
         mn_str number = {0};
@@ -114,21 +114,21 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
 /* The canonical name, static or in p's memory; the native one where no table knows it. */
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
     mn_str rest = mnl_inner_name(native);
-    if (mnl_str_begins(rest, "layers."))
+    if (mn_str_begins(rest, "layers."))
         return layer_name(p, family, native, skip(rest, 7));
-    if (mnl_str_begins(rest, "h."))
+    if (mn_str_begins(rest, "h."))
         return layer_name(p, family, native, skip(rest, 2));
-    if (mnl_str_begins(rest, "encoder.layer."))
+    if (mn_str_begins(rest, "encoder.layer."))
         return layer_name(p, family, native, skip(rest, 14));
-    if (mnl_str_begins(rest, "encoder.layers."))
+    if (mn_str_begins(rest, "encoder.layers."))
         return layer_name(p, family, native, skip(rest, 15));
-    if (mnl_str_begins(rest, "transformer.layer."))
+    if (mn_str_begins(rest, "transformer.layer."))
         return layer_name(p, family, native, skip(rest, 18));
-    if (mnl_str_begins(rest, "layer.")) /* the same without its prefix */
+    if (mn_str_begins(rest, "layer.")) /* the same without its prefix */
         return layer_name(p, family, native, skip(rest, 6));
     for (size_t i = 0; i < MN_COUNT(top); i++)
-        if (mnl_str_is(rest, top[i].native))
-            return mnl_str_of(top[i].canonical);
+        if (mn_str_is(rest, top[i].native))
+            return mn_str_of(top[i].canonical);
     return native;
 }
 

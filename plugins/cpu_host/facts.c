@@ -1,5 +1,6 @@
 /* facts.c -- what Linux says about the machine: CPU name, memory with the cgroup's limit, a stable
  * id. No allocation. */
+#include "ground.h"
 #include "mnc.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -103,15 +104,13 @@ static void memory(uint64_t *total, uint64_t *left) {
 /* device_name: what the plugin calls its CPU; NULL: as the system does. */
 void mnc_facts(mn_device_info *info, const char *device_name) {
     char id[128] = "";
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a: the machine's id itself is not for logs */
     if (device_name)
         snprintf(info->name, sizeof info->name, "%s", device_name);
     else
         cpu_name(info->name, sizeof info->name);
     if (!slurp("/etc/machine-id", id, sizeof id))
         snprintf(id, sizeof id, "%s", info->name);
-    for (const char *c = id; *c; c++)
-        h = (h ^ (uint8_t)*c) * 0x100000001b3u;
+    const uint64_t h = mn_fnv_z(MN_FNV_BASIS, id); /* the machine's id itself is not for logs */
     snprintf(info->uid, sizeof info->uid, "cpu-%016llx", (unsigned long long)h);
     snprintf(info->mem_pool, sizeof info->mem_pool, "host");
     memory(&info->mem_total, &info->mem_free);

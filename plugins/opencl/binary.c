@@ -2,6 +2,7 @@
  * one program: its name says device, source, variant and options, its stamp what it was made
  * from, so that another driver or another version of the plugin replaces it. A driver that does not
  * take its own binary back costs the time of a compilation. Holds nothing. */
+#include "ground.h"
 #include "types.h"
 
 enum { MOST_KEY = 1024 };
@@ -10,15 +11,11 @@ typedef struct {
     char stamp[MOST_KEY];
 } key;
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo): it tells versions of our own texts apart. */
+/* It tells versions of our own texts apart. */
 static uint64_t digest(const char *const *texts, uint32_t n) {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (uint32_t i = 0; i < n; i++) {
-        for (const char *c = texts[i]; *c; c++) {
-            h ^= (unsigned char)*c;
-            h *= UINT64_C(0x100000001b3);
-        }
-    }
+    uint64_t h = MN_FNV_BASIS;
+    for (uint32_t i = 0; i < n; i++)
+        h = mn_fnv_z(h, texts[i]);
     return h;
 }
 

@@ -27,15 +27,15 @@ static mn_status give(mn_text *text, char **out, mn_error *err) {
     return MN_OK;
 }
 
-static void say_model(const mn_model *m, const mn_model_graph *g, mn_text *out) {
+static void say_model(const mn_model *m, const mn_model_graph *g, json_out *j) {
     mn_model_info info = {.size = sizeof info};
     mn_model_get_info(m, &info);
-    mn_text_puts(out, "{\"model\":{\"path\":");
-    mn_text_json(out, mn_str_of(info.path));
-    mn_text_puts(out, ",\"arch\":");
-    mn_text_json(out, mn_str_of(info.arch));
-    mn_text_printf(out, ",\"nodes\":%u,\"bytes\":%llu},", g->abi.n_nodes,
-                   (unsigned long long)info.n_bytes);
+    json_put_object(j, "model");
+    json_put_z(j, "path", info.path ? info.path : "");
+    json_put_z(j, "arch", info.arch ? info.arch : "");
+    json_put_uint(j, "nodes", g->abi.n_nodes);
+    json_put_uint(j, "bytes", info.n_bytes);
+    json_close(j);
 }
 
 mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **out,
@@ -52,9 +52,11 @@ mn_status mn_model_explain(mn_model *m, const mn_session_params *params, char **
         return st;
     r.flags |= MN_REQUEST_EXPLAIN;
     mn_negotiate_kv(m->rt->registry, g, &r, &p, &why); /* an error is part of the record */
-    say_model(m, g, &text);
-    mn_placement_explain(&p, m->rt->registry, g, &r, &why, &text);
-    mn_text_puts(&text, "}");
+    json_out j = json_to_text(&text);
+    json_open(&j, '{');
+    say_model(m, g, &j);
+    mn_placement_explain(&p, m->rt->registry, g, &r, &why, &j);
+    json_close(&j);
     mn_placement_free(&p);
     return give(&text, out, err);
 }

@@ -1,27 +1,19 @@
-/* base.h -- what every part of the runtime stands on: errors, memory, strings, files, log, numbers.
- * Knows nothing of models or plugins beyond plugin.h's status and dtype vocabulary. All functions:
- * any thread. */
+/* base.h -- what every part of the runtime stands on: errors, files, log, numbers, threads, and,
+ * from ground, memory, strings and texts. Knows nothing of models or plugins beyond plugin.h's
+ * status and dtype vocabulary. All functions: any thread. */
 #ifndef MN_BASE_H
 #define MN_BASE_H
+#include "alloc.h"
 #include "dtype.h"
+#include "ground.h"
+#include "text_buffer.h"
+#include "utf8.h"
 #include <minerva/plugin.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#if defined(__GNUC__)
-#define MN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define MN_PRINTF(fmt, args)
-#endif
-#define MN_COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define MN_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MN_MAX(a, b) ((a) > (b) ? (a) : (b))
-/* Bytes of a T up to and with field f: what the other side must at least own. Its sizeof may be
- * smaller or larger than ours. */
-#define MN_UP_TO(T, f) (offsetof(T, f) + sizeof(((T *)0)->f))
 
 /* ---- error.c --------------------------------------------------------------------------------- */
 /* Fills err (may be NULL; sized by err->size, 0 counts as the whole struct) and returns status.
@@ -43,68 +35,10 @@ void mn_fail_plain(mn_error *err);
         }                                                                                          \
     }
 
-/* ---- alloc.c: malloc with overflow checks and injected failures ------------------------------ */
-/* As malloc does, each sets errno to ENOMEM where it returns NULL. */
-/* uninitialised; NULL = out of memory or n * size overflows; n == 0 gives a
-                * pointer */
-void *mn_alloc(size_t n, size_t size);
-void *mn_calloc(size_t n, size_t size);
-void *mn_realloc(void *ptr, size_t n, size_t size); /* old stays valid on NULL */
-void *mn_alloc_aligned(size_t bytes, size_t align);
-void mn_free(void *ptr); /* all of the above; NULL is fine */
-char *mn_strndup(const char *s, size_t n);
-/* Tests: the k-th allocation from now (1 = the next one) fails, and all after it; < 0 = none. */
-void mn_alloc_fail_after(int64_t k);
-void mn_alloc_fail_once(int64_t k); /* the k-th alone */
-bool mn_alloc_failed(void);         /* since one of these was called: whether it came to that */
-/* Grows *ptr (elements of size bytes, *cap of them) to hold at least want; false = out of memory,
- * nothing changed. */
-bool mn_grow(void **ptr, size_t *cap, size_t want, size_t size);
-
-/* Bump allocator: everything is freed at once. Not thread-safe. */
-typedef struct mn_arena {
-    struct mn_arena_block *head;
-} mn_arena;
-/* zeroed, 16-byte aligned; NULL = out of memory */
-void *mn_arena_alloc(mn_arena *a, size_t n, size_t size);
-char *mn_arena_strndup(mn_arena *a, const char *s, size_t n); /* NUL-terminated */
-void mn_arena_free(mn_arena *a);
-
-/* ---- str.c ----------------------------------------------------------------------------------- */
-static inline mn_str mn_str_of(const char *z) {
-    mn_str s = {z, 0};
-    while (z && z[s.len])
-        s.len++;
-    return s;
-}
-bool mn_str_eq(mn_str a, mn_str b);
-bool mn_str_is(mn_str a, const char *z);
-bool mn_str_ends(mn_str a, const char *z);
 /* for "%.*s" in messages */
 #define MN_STR_ARG(s) (int)((s).len > 300 ? 300 : (s).len), (s).ptr ? (s).ptr : ""
 
-/* A growing byte string. {0} is empty. After a failed append `failed` is set and later appends do
- * nothing: check once. */
-typedef struct {
-    char *ptr;
-    size_t len, cap;
-    bool failed;
-} mn_text;
-void mn_text_put(mn_text *t, const char *bytes, size_t n); /* keeps a NUL after the end */
-void mn_text_puts(mn_text *t, const char *z);
-void mn_text_printf(mn_text *t, const char *fmt, ...) MN_PRINTF(2, 3);
-void mn_text_json(mn_text *t, mn_str s); /* "quoted and escaped"; invalid UTF-8 becomes U+FFFD */
-void mn_text_free(mn_text *t);
-
-/* ---- utf8.c ---------------------------------------------------------------------------------- */
-/* Bytes of the character at s (1..4) and its code point, or 0 if s[0..n) does not begin with a
- * valid one. */
-int mn_utf8_decode(const char *s, size_t n, uint32_t *code);
-int mn_utf8_encode(uint32_t code, char out[4]);
-/* Offset of the first byte that is not valid UTF-8, or n. */
-size_t mn_utf8_check(const char *s, size_t n);
-/* The longest prefix of s that does not end inside a character which more bytes could complete. */
-size_t mn_utf8_complete(const char *s, size_t n);
+/* ---- plain.c --------------------------------------------------------------------------------- */
 /* Text of strangers, such as a plugin's names and messages, as it may go to a terminal or a log:
  * tabs and line ends become spaces; bytes of other control characters (C0, DEL, C1), of characters
  * that turn the direction of text or end a line (U+202A to 202E, 2066 to 2069, 2028, 2029) and of
@@ -115,8 +49,6 @@ size_t mn_plain(char *dst, size_t cap, mn_str s);
 void mn_plain_array(char *text, size_t cap);
 
 /* ---- number.c -------------------------------------------------------------------------------- */
-bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out); /* false = overflow */
-bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out);
 bool mn_parse_i64(mn_str s, int64_t *out); /* the whole of s, decimal */
 bool mn_parse_f64(mn_str s, double *out);  /* independent of the locale */
 

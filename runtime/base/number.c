@@ -1,20 +1,9 @@
-/* number.c -- checked integers, numbers in text. */
+/* number.c -- numbers in text. */
 #include "base/base.h"
 #include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool mn_mul_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    return !__builtin_mul_overflow(a, b, out);
-}
-bool mn_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
-    return !__builtin_add_overflow(a, b, out);
-}
-
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
 
 bool mn_parse_i64(mn_str s, int64_t *out) {
     uint64_t i = s.len && (s.ptr[0] == '-' || s.ptr[0] == '+');
@@ -23,7 +12,7 @@ bool mn_parse_i64(mn_str s, int64_t *out) {
     if (i == s.len)
         return false;
     for (; i < s.len; i++)
-        if (!is_digit(s.ptr[i]) || !mn_mul_u64(value, 10, &value) ||
+        if (!mn_is_digit(s.ptr[i]) || !mn_mul_u64(value, 10, &value) ||
             !mn_add_u64(value, (uint64_t)(s.ptr[i] - '0'), &value))
             return false;
     if (value > (uint64_t)INT64_MAX + negative)
@@ -33,7 +22,7 @@ bool mn_parse_i64(mn_str s, int64_t *out) {
 }
 
 static const char *skip_digits(const char *p) {
-    while (is_digit(*p))
+    while (mn_is_digit(*p))
         p++;
     return p;
 }
@@ -56,7 +45,7 @@ static bool is_decimal(const char *p) {
         p++;
         if (*p == '+' || *p == '-')
             p++;
-        if (!is_digit(*p))
+        if (!mn_is_digit(*p))
             return false;
         p = skip_digits(p);
     }

@@ -6,10 +6,6 @@
 
 enum { MAX_TEXT = 255, MAX_EACH = 2 };
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
 /* Why text is no pattern, as the end of a sentence; NULL = it is one. */
 static const char *fault_of_text(mn_str text) {
     uint32_t stars = 0;
@@ -24,7 +20,7 @@ static const char *fault_of_text(mn_str text) {
         const char next = i + 1 < text.len ? text.ptr[i + 1] : 0;
         if (c == '/' || (unsigned char)c < 32)
             return "is not a base name";
-        if (c == '#' && (next == '#' || is_digit(next)))
+        if (c == '#' && (next == '#' || mn_is_digit(next)))
             return "has a '#' before a digit or another '#'";
         stars += c == '*';
         numbers += c == '#';
@@ -130,7 +126,7 @@ static bool match(const char *p, const char *s, uint32_t stars, uint32_t numbers
         }
         if (*p == '#' && numbers < MAX_EACH) {
             const char *from = s;
-            while (is_digit(*s))
+            while (mn_is_digit(*s))
                 s++;
             if (s == from)
                 return false;

@@ -120,20 +120,9 @@ static bool add_range(mn_gbuild *b, mn_gexpr *alt, uint32_t lo, uint32_t hi) {
     return mn_gx_add(b, alt, byte_ranges(b, first, last, n));
 }
 
-/* The escape of a character that a JSON string cannot hold as it is. */
-static size_t escape_of(uint32_t code, char text[8]) {
-    static const char named[] = "\"\"\\\\\bb\ff\nn\rr\tt";
-    int n = snprintf(text, 8, "\\u%04x", (unsigned)code & 0xffff);
-    for (size_t i = 0; i + 1 < sizeof named; i += 2) {
-        if ((uint32_t)named[i] == code)
-            n = snprintf(text, 8, "\\%c", named[i + 1]);
-    }
-    return (size_t)n;
-}
-
 static mn_gexpr *json_escape(mn_gbuild *b, uint32_t code) {
     char text[8];
-    const size_t n = escape_of(code, text);
+    const size_t n = mn_json_escape(code, text);
     return mn_gx_text(b, text, n);
 }
 
@@ -146,7 +135,7 @@ bool mn_gchars_json(mn_text *out, mn_str text) {
         const char *at = text.ptr + i;
         char escape[8];
         if (is_escaped((uint8_t)*at))
-            mn_text_put(out, escape, escape_of((uint8_t)*at, escape));
+            mn_text_put(out, escape, mn_json_escape((uint8_t)*at, escape));
         else
             mn_text_put(out, at, 1);
     }

@@ -30,12 +30,8 @@ typedef struct {
 } choosing;
 
 /* ---- names of quantisations ------------------------------------------------------------------ */
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
 static bool is_alnum(char c) {
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    return mn_is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 static bool is_mark(char c) {
@@ -52,7 +48,7 @@ static size_t label_at(const char *s, size_t n) {
             at = strlen(words[i]);
     if (!at) {
         const size_t lead = n && strchr("iItT", *s) ? 1 : 0;
-        if (n < lead + 2 || (s[lead] != 'q' && s[lead] != 'Q') || !is_digit(s[lead + 1]))
+        if (n < lead + 2 || (s[lead] != 'q' && s[lead] != 'Q') || !mn_is_digit(s[lead + 1]))
             return 0;
         at = lead + 2;
     }

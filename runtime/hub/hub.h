@@ -126,7 +126,6 @@ typedef struct {
 } mn_names;
 mn_status mn_names_read(const char *folder, mn_names *out, mn_error *err);
 void mn_names_free(mn_names *names);
-char *mn_text_take(mn_text *t); /* NULL = it failed; t is empty then */
 
 /* ---- places: MN_OK found and added; MN_END not there, which was said ------------------------- */
 mn_status mn_hf_find(mn_find *f, mn_error *err);

@@ -10,16 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *mn_text_take(mn_text *t) {
-    char *taken = t->failed ? NULL : t->ptr;
-    if (t->failed)
-        mn_free(t->ptr);
-    else if (!taken)
-        taken = mn_strndup("", 0);
-    *t = (mn_text){0};
-    return taken;
-}
-
 /* ---- names ----------------------------------------------------------------------------------- */
 static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);

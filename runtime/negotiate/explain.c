@@ -9,68 +9,37 @@
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* An object or a list in the making. comma: the next element has one before it. */
-typedef struct {
-    mn_text *t;
-    bool comma;
-} json;
-
-/* name: NULL in a list. */
-static void key(json *j, const char *name) {
-    if (j->comma)
-        mn_text_puts(j->t, ",");
-    if (name)
-        mn_text_printf(j->t, "\"%s\":", name);
-    j->comma = true;
-}
-static void begin(json *j, const char *name, const char *bracket) {
-    key(j, name);
-    mn_text_puts(j->t, bracket);
-    j->comma = false;
-}
-static void end(json *j, const char *bracket) {
-    mn_text_puts(j->t, bracket);
-    j->comma = true;
-}
-static void put_str(json *j, const char *name, const char *z) {
-    key(j, name);
-    mn_text_json(j->t, mn_str_of(z ? z : ""));
-}
-static void put_u64(json *j, const char *name, uint64_t v) {
-    key(j, name);
-    mn_text_printf(j->t, "%llu", (unsigned long long)v);
+static void put_str(json_out *j, const char *name, const char *z) {
+    json_put_z(j, name, z ? z : "");
 }
 /* 0 = unknown. */
-static void put_known(json *j, const char *name, uint64_t v) {
-    if (v) {
-        put_u64(j, name, v);
-        return;
-    }
-    key(j, name);
-    mn_text_puts(j->t, "null");
-}
-/* null where it is no number. */
-static void put_num(json *j, const char *name, double v) {
-    key(j, name);
-    if (v > -1e300 && v < 1e300)
-        mn_text_printf(j->t, "%.6g", v);
+static void put_known(json_out *j, const char *name, uint64_t v) {
+    if (v)
+        json_put_uint(j, name, v);
     else
-        mn_text_puts(j->t, "null");
+        json_put_z(j, name, NULL);
 }
-static void put_bool(json *j, const char *name, bool v) {
-    key(j, name);
-    mn_text_puts(j->t, v ? "true" : "false");
+static void put_num(json_out *j, const char *name, double v) {
+    json_put_rounded(j, name, v, 6);
 }
-static void put_abi(json *j, const char *name, uint32_t abi) {
-    key(j, name);
-    mn_text_printf(j->t, "\"%u.%u\"", abi >> 16, abi & 0xFFFF);
+static void put_abi(json_out *j, const char *name, uint32_t abi) {
+    char text[32];
+    snprintf(text, sizeof text, "%u.%u", abi >> 16, abi & 0xFFFF);
+    json_put_z(j, name, text);
+}
+/* The first and the last of a range. */
+static void put_range(json_out *j, const char *name, int64_t lo, int64_t hi) {
+    json_put_array(j, name);
+    json_int(j, lo);
+    json_int(j, hi);
+    json_close(j);
 }
 
 /* Begins a step; the caller adds its facts and ends it. */
-static void step(json *j, const char *name, bool ok, const char *text) {
-    begin(j, NULL, "{");
+static void step(json_out *j, const char *name, bool ok, const char *text) {
+    json_open(j, '{');
     put_str(j, "step", name);
-    put_bool(j, "ok", ok);
+    json_put_bool(j, "ok", ok);
     put_str(j, "text", text);
 }
 
@@ -101,24 +70,24 @@ static const char *failed_step(const mn_plugin_record *r) {
 typedef struct {
     const char *name;
     const char *good; /* the text of a step that went well */
-    void (*facts)(json *, const mn_plugin_record *);
+    void (*facts)(json_out *, const mn_plugin_record *);
 } file_step;
 
-static void note_facts(json *j, const mn_plugin_record *r) {
+static void note_facts(json_out *j, const mn_plugin_record *r) {
     if (!r->has_note)
         return;
     put_abi(j, "abi", r->note_abi);
     put_abi(j, "abi_oldest", r->note_abi_oldest);
 }
 
-static void probe_facts(json *j, const mn_plugin_record *r) {
+static void probe_facts(json_out *j, const mn_plugin_record *r) {
     if (!r->probe.done)
         return;
-    put_u64(j, "ms", r->probe.ms);
-    put_bool(j, "cached", r->probe.cached);
+    json_put_uint(j, "ms", r->probe.ms);
+    json_put_bool(j, "cached", r->probe.cached);
 }
 
-static void abi_facts(json *j, const mn_plugin_record *r) {
+static void abi_facts(json_out *j, const mn_plugin_record *r) {
     if (r->abi)
         put_abi(j, "abi", r->abi);
     put_abi(j, "host", MN_ABI_VERSION);
@@ -140,7 +109,7 @@ static const char *good_text(const file_step *s, const mn_plugin_record *r) {
 }
 
 /* The steps up to the one that failed. */
-static void plugin_steps(json *j, const mn_plugin_record *r) {
+static void plugin_steps(json_out *j, const mn_plugin_record *r) {
     static const file_step steps[] = {
         {"file", "safe to open, for this machine", NULL},
         {"note", "", note_facts},
@@ -151,7 +120,7 @@ static void plugin_steps(json *j, const mn_plugin_record *r) {
     };
     const char *stop = failed_step(r);
     step(j, "path", true, r->path);
-    end(j, "}");
+    json_close(j);
     for (size_t i = 0; i < MN_COUNT(steps); i++) {
         const file_step *s = &steps[i];
         const bool fails = !strcmp(stop, s->name);
@@ -160,7 +129,7 @@ static void plugin_steps(json *j, const mn_plugin_record *r) {
         step(j, s->name, !fails, fails ? r->reason : good_text(s, r));
         if (s->facts)
             s->facts(j, r);
-        end(j, "}");
+        json_close(j);
         if (fails)
             return;
     }
@@ -206,7 +175,7 @@ const char *mn_rates_source_name(mn_rates_source source) {
 
 /* Of the kind of node `first`, op and weight types: how many nodes got which verdict, and why the
  * first that was refused was. */
-static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
+static void verdict_kind(json_out *j, const mn_offer *o, const mn_graph *g, uint32_t first) {
     uint32_t count[4] = {0}; /* ASK, NO, SLOW, NATIVE */
     uint32_t no = UINT32_MAX;
     char why[200];
@@ -219,19 +188,19 @@ static void verdict_kind(json *j, const mn_offer *o, const mn_graph *g, uint32_t
             no = i;
     }
     const mn_op_info *op = mn_op_find(g->nodes[first].op);
-    begin(j, NULL, "{");
+    json_open(j, '{');
     put_str(j, "op", op ? op->name : "?");
     mn_node_weight_types(g, first, types, sizeof types);
     put_str(j, "type", types);
-    put_u64(j, "native", count[3]);
-    put_u64(j, "slow", count[2]);
-    put_u64(j, "ask", count[0]);
-    put_u64(j, "no", count[1]);
+    json_put_uint(j, "native", count[3]);
+    json_put_uint(j, "slow", count[2]);
+    json_put_uint(j, "ask", count[0]);
+    json_put_uint(j, "no", count[1]);
     if (no != UINT32_MAX) {
         mn_offer_node_reason(o, no, why, sizeof why);
         put_str(j, "reason", why);
     }
-    end(j, "}");
+    json_close(j);
 }
 
 static bool is_first_of_kind(const mn_graph *g, uint32_t i) {
@@ -241,43 +210,43 @@ static bool is_first_of_kind(const mn_graph *g, uint32_t i) {
     return true;
 }
 
-static void verdicts(json *j, const mn_offer *o, const mn_graph *g) {
+static void verdicts(json_out *j, const mn_offer *o, const mn_graph *g) {
     uint32_t yes = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         yes += o->verdicts[i].verdict != MN_VERDICT_NO;
     const bool all = yes == g->n_nodes;
     step(j, "verdicts", all, all ? "" : o->reason);
-    put_u64(j, "nodes", g->n_nodes);
-    put_u64(j, "supported", yes);
-    put_u64(j, "placeable", o->n_can);
-    begin(j, "ops", "[");
+    json_put_uint(j, "nodes", g->n_nodes);
+    json_put_uint(j, "supported", yes);
+    json_put_uint(j, "placeable", o->n_can);
+    json_put_array(j, "ops");
     for (uint32_t i = 0; i < g->n_nodes; i++)
         if (is_first_of_kind(g, i))
             verdict_kind(j, o, g, i);
-    end(j, "]");
-    end(j, "}");
+    json_close(j);
+    json_close(j);
 }
 
 /* none: what stands for MN_DTYPE_NONE */
-static void put_kv_types(json *j, uint32_t k_dtype, uint32_t v_dtype, const char *none) {
+static void put_kv_types(json_out *j, uint32_t k_dtype, uint32_t v_dtype, const char *none) {
     put_str(j, "k_type", k_dtype ? mn_dtype_name(k_dtype) : none);
     put_str(j, "v_type", v_dtype ? mn_dtype_name(v_dtype) : none);
 }
 
-static void memory(json *j, const mn_offer *o, const mn_model_graph *g) {
+static void memory(json_out *j, const mn_offer *o, const mn_model_graph *g) {
     const bool part = o->n_can && o->n_can < g->abi.n_nodes;
     const char *text = o->status ? o->reason : "";
     step(j, "memory", part || !o->status, part ? "not asked for the whole graph" : text);
     put_str(j, "class", class_name(o->precision));
     put_kv_types(j, o->k_dtype, o->v_dtype, "");
     if (!part) {
-        put_u64(j, "weights", o->estimate.weights);
-        put_u64(j, "kv", o->kv_bytes);
-        put_u64(j, "scratch", o->estimate.scratch);
-        put_u64(j, "need", o->need);
+        json_put_uint(j, "weights", o->estimate.weights);
+        json_put_uint(j, "kv", o->kv_bytes);
+        json_put_uint(j, "scratch", o->estimate.scratch);
+        json_put_uint(j, "need", o->need);
     }
-    put_u64(j, "free", o->free_bytes);
-    end(j, "}");
+    json_put_uint(j, "free", o->free_bytes);
+    json_close(j);
 }
 
 /* The note of the rates, and which claims are too high to count. */
@@ -302,19 +271,19 @@ static void rates_text(const mn_offer *o, char *text, size_t cap) {
     }
 }
 
-static void rate_types(json *j, const mn_rates *r) {
-    begin(j, "types", "[");
+static void rate_types(json_out *j, const mn_rates *r) {
+    json_put_array(j, "types");
     for (uint32_t i = 0; i < r->n_types; i++) {
-        begin(j, NULL, "{");
+        json_open(j, '{');
         put_str(j, "type", mn_dtype_name(r->type[i].dtype));
         put_num(j, "decode_gbps", r->type[i].decode_gbps);
         put_num(j, "prefill_tflops", r->type[i].prefill_tflops);
-        end(j, "}");
+        json_close(j);
     }
-    end(j, "]");
+    json_close(j);
 }
 
-static void rates(json *j, const mn_offer *o) {
+static void rates(json_out *j, const mn_offer *o) {
     const mn_rates *r = &o->rates;
     char text[sizeof r->note + 300];
     rates_text(o, text, sizeof text);
@@ -328,26 +297,26 @@ static void rates(json *j, const mn_offer *o) {
     put_num(j, "copy_us", r->copy_us);
     put_num(j, "copy_gbps", r->copy_gbps);
     rate_types(j, r);
-    begin(j, "claims", "{");
+    json_put_object(j, "claims");
     put_num(j, "decode_us", o->estimate.decode_us);
     put_num(j, "prefill_us", o->estimate.prefill_us);
     put_num(j, "mem_gbps", mn_capped(o->record->info.mem_gbps, MN_MOST_MEM_GBPS));
-    end(j, "}");
-    end(j, "}");
+    json_close(j);
+    json_close(j);
 }
 
 /* What auto thought of giving it a part. */
-static void split(json *j, const mn_trial *t) {
+static void split(json_out *j, const mn_trial *t) {
     step(j, "split", !*t->reason, *t->reason ? t->reason : "auto would take it");
     put_num(j, "us_per_token", t->score);
     put_num(j, "share", t->share);
-    put_u64(j, "segments", t->n_segments);
-    put_u64(j, "copies", t->n_copies);
+    json_put_uint(j, "segments", t->n_segments);
+    json_put_uint(j, "copies", t->n_copies);
     put_num(j, "copy_us", t->copy_us);
-    end(j, "}");
+    json_close(j);
 }
 
-static void device(json *j, const mn_offer *o) {
+static void device(json_out *j, const mn_offer *o) {
     const mn_device_info *info = &o->record->info;
     const bool usable = o->stage > MN_STAGE_DEVICE;
     step(j, "device", usable, usable ? "" : o->reason);
@@ -356,25 +325,25 @@ static void device(json *j, const mn_offer *o) {
     put_str(j, "uid", info->uid);
     put_str(j, "driver", info->driver);
     put_str(j, "mem_pool", info->mem_pool);
-    put_u64(j, "mem_total", info->mem_total);
+    json_put_uint(j, "mem_total", info->mem_total);
     put_known(j, "mem_free", info->mem_free);
     if (o->record->n_members)
-        put_u64(j, "members", o->record->n_members);
-    end(j, "}");
+        json_put_uint(j, "members", o->record->n_members);
+    json_close(j);
 }
 
 /* As far as the offer came. */
-static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
+static void device_steps(json_out *j, const mn_offer *o, const mn_model_graph *g) {
     device(j, o);
     if (o->stage < MN_STAGE_OPEN)
         return;
     step(j, "open", o->device != NULL, o->device ? "" : o->reason);
-    end(j, "}");
+    json_close(j);
     if (o->stage < MN_STAGE_CONTRACTS)
         return;
     const bool listed = o->stage > MN_STAGE_CONTRACTS;
     step(j, "contracts", listed, listed ? "" : o->reason);
-    end(j, "}");
+    json_close(j);
     if (o->stage < MN_STAGE_VERDICTS)
         return;
     verdicts(j, o, &g->abi);
@@ -386,7 +355,7 @@ static void device_steps(json *j, const mn_offer *o, const mn_model_graph *g) {
     if (o->rates.source && o->n_can == g->abi.n_nodes) {
         step(j, "score", true, "128 tokens after a prompt of 512");
         put_num(j, "us_per_token", o->score);
-        end(j, "}");
+        json_close(j);
     }
     if (o->trial.result)
         split(j, &o->trial);
@@ -402,9 +371,9 @@ static const char *outcome_of(const mn_plugin_record *r, const mn_offer *o) {
     return r->loader ? "loader" : "failed";
 }
 
-static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o,
+static void candidate(json_out *j, const mn_plugin_record *r, const mn_offer *o,
                       const mn_model_graph *g) {
-    begin(j, NULL, "{");
+    json_open(j, '{');
     put_str(j, "device", o ? o->record->name : "");
     put_str(j, "plugin", r->id.ptr);
     put_str(j, "path", r->path);
@@ -413,19 +382,19 @@ static void candidate(json *j, const mn_plugin_record *r, const mn_offer *o,
     put_str(j, "reason", o ? o->reason : r->reason);
     if (o)
         put_num(j, "share", o->share);
-    begin(j, "steps", "[");
+    json_put_array(j, "steps");
     plugin_steps(j, r);
     if (o)
         device_steps(j, o, g);
-    end(j, "]");
-    end(j, "}");
+    json_close(j);
+    json_close(j);
 }
 
-static void candidates(json *j, const mn_placement *p, const mn_registry *reg,
+static void candidates(json_out *j, const mn_placement *p, const mn_registry *reg,
                        const mn_model_graph *g) {
     size_t n;
     const mn_plugin_record *all = mn_registry_plugins(reg, &n);
-    begin(j, "candidates", "[");
+    json_put_array(j, "candidates");
     for (size_t k = 0; k < n; k++) {
         bool any = false;
         for (uint32_t i = 0; i < p->n_offers; i++) {
@@ -437,29 +406,29 @@ static void candidates(json *j, const mn_placement *p, const mn_registry *reg,
         if (!any)
             candidate(j, &all[k], NULL, g);
     }
-    end(j, "]");
+    json_close(j);
 }
 
 /* ---- the placement --------------------------------------------------------------------------- */
 /* The pages of the KV groups that have layers here. */
-static void put_groups(json *j, const mn_model_graph *g, const mn_segment *s) {
-    begin(j, "kv_groups", "[");
+static void put_groups(json_out *j, const mn_model_graph *g, const mn_segment *s) {
+    json_put_array(j, "kv_groups");
     for (uint32_t i = 0; i < g->hp.n_kv; i++) {
         const mn_kv_layout *l = &s->kv[i];
         if (!l->page_tokens)
             continue;
-        begin(j, NULL, "{");
-        put_u64(j, "window", (uint64_t)g->hp.kv[i].window);
-        put_u64(j, "page_tokens", l->page_tokens);
-        put_u64(j, "pages", s->n_pages[i]);
-        put_u64(j, "bytes", s->n_pages[i] * l->page_bytes);
-        end(j, "}");
+        json_open(j, '{');
+        json_put_uint(j, "window", (uint64_t)g->hp.kv[i].window);
+        json_put_uint(j, "page_tokens", l->page_tokens);
+        json_put_uint(j, "pages", s->n_pages[i]);
+        json_put_uint(j, "bytes", s->n_pages[i] * l->page_bytes);
+        json_close(j);
     }
-    end(j, "]");
+    json_close(j);
 }
 
 /* The first and the last layer; null of nodes outside of layers. */
-static void put_layers(json *j, const mn_graph *g, const mn_segment *s) {
+static void put_layers(json_out *j, const mn_graph *g, const mn_segment *s) {
     int32_t lo = INT32_MAX;
     int32_t hi = -1;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
@@ -469,63 +438,60 @@ static void put_layers(json *j, const mn_graph *g, const mn_segment *s) {
         lo = MN_MIN(lo, layer);
         hi = MN_MAX(hi, layer);
     }
-    key(j, "layers");
     if (hi < 0)
-        mn_text_puts(j->t, "null");
+        json_put_z(j, "layers", NULL);
     else
-        mn_text_printf(j->t, "[%d,%d]", lo, hi);
+        put_range(j, "layers", lo, hi);
 }
 
-static void segment(json *j, const mn_placement *p, const mn_model_graph *model,
+static void segment(json_out *j, const mn_placement *p, const mn_model_graph *model,
                     const mn_segment *s) {
-    begin(j, NULL, "{");
+    json_open(j, '{');
     put_str(j, "device", p->offers[s->offer].record->name);
-    key(j, "nodes");
-    mn_text_printf(j->t, "[%u,%u]", s->node_lo, s->node_hi);
+    put_range(j, "nodes", s->node_lo, s->node_hi);
     put_layers(j, &model->abi, s);
-    put_u64(j, "weights", s->estimate.weights);
-    put_u64(j, "kv", s->kv_bytes);
+    json_put_uint(j, "weights", s->estimate.weights);
+    json_put_uint(j, "kv", s->kv_bytes);
     put_groups(j, model, s);
-    put_u64(j, "scratch", s->estimate.scratch);
-    put_u64(j, "boundary", s->boundary_bytes);
-    put_u64(j, "need", s->need);
+    json_put_uint(j, "scratch", s->estimate.scratch);
+    json_put_uint(j, "boundary", s->boundary_bytes);
+    json_put_uint(j, "need", s->need);
     put_num(j, "decode_us", s->decode_us);
     put_num(j, "prefill_us", s->prefill_us);
-    end(j, "}");
+    json_close(j);
 }
 
-static void placement(json *j, const mn_placement *p, const mn_model_graph *g) {
+static void placement(json_out *j, const mn_placement *p, const mn_model_graph *g) {
     if (!p->n_segments) {
-        key(j, "placement");
-        mn_text_puts(j->t, "null");
+        json_put_z(j, "placement", NULL);
         return;
     }
-    begin(j, "placement", "{");
+    json_put_object(j, "placement");
     put_str(j, "device", p->offers[p->chosen].record->name);
     put_str(j, "why", p->why);
-    put_bool(j, "fallback", p->fallback);
+    json_put_bool(j, "fallback", p->fallback);
     put_str(j, "class", class_name(p->offers[p->chosen].precision));
     put_num(j, "us_per_token", p->score);
-    put_u64(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
-    put_u64(j, "copies", p->n_copies);
+    json_put_uint(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
+    json_put_uint(j, "copies", p->n_copies);
     put_num(j, "copy_us", p->copy_us);
-    begin(j, "segments", "[");
+    json_put_array(j, "segments");
     for (uint32_t i = 0; i < p->n_segments; i++)
         segment(j, p, g, &p->segments[i]);
-    end(j, "]");
-    end(j, "}");
+    json_close(j);
+    json_close(j);
 }
 
-static void request(json *j, const mn_request *r) {
-    begin(j, "request", "{");
+static void request(json_out *j, const mn_request *r) {
+    json_put_object(j, "request");
     put_str(j, "device", r->devices);
     put_str(j, "class", class_name(r->precision));
     put_kv_types(j, r->k_dtype, r->v_dtype, "auto");
-    put_u64(j, "context", r->n_ctx);
-    put_u64(j, "sequences", r->n_seq);
-    put_u64(j, "batch", r->n_batch);
-    put_u64(j, "threads", r->threads);
-    end(j, "}");
+    json_put_uint(j, "context", r->n_ctx);
+    json_put_uint(j, "sequences", r->n_seq);
+    json_put_uint(j, "batch", r->n_batch);
+    json_put_uint(j, "threads", r->threads);
+    json_close(j);
 }
 
 static const char *status_name(mn_status st) {
@@ -535,18 +501,16 @@ static const char *status_name(mn_status st) {
 }
 
 void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g,
-                          const mn_request *r, const mn_error *error, mn_text *out) {
-    json j = {out, false};
-    request(&j, r);
-    candidates(&j, p, reg, g);
-    placement(&j, p, g);
-    if (error && error->status) {
-        begin(&j, "error", "{");
-        put_str(&j, "status", status_name(error->status));
-        put_str(&j, "message", error->msg);
-        end(&j, "}");
-    } else {
-        key(&j, "error");
-        mn_text_puts(out, "null");
+                          const mn_request *r, const mn_error *error, json_out *j) {
+    request(j, r);
+    candidates(j, p, reg, g);
+    placement(j, p, g);
+    if (!error || !error->status) {
+        json_put_z(j, "error", NULL);
+        return;
     }
+    json_put_object(j, "error");
+    put_str(j, "status", status_name(error->status));
+    put_str(j, "message", error->msg);
+    json_close(j);
 }

@@ -10,6 +10,7 @@
 #define MN_NEGOTIATE_H
 #include "base/base.h"
 #include "graph/graph.h"
+#include "json_out.h"
 #include "negotiate/held.h"
 #include "registry/registry.h"
 
@@ -208,9 +209,9 @@ mn_status mn_negotiate_kv(mn_registry *reg, const mn_model_graph *g, const mn_re
                           mn_placement *out, mn_error *err);
 void mn_placement_free(mn_placement *p);
 
-/* The record as JSON, appended to out: candidates (plugin files and devices, each with its steps
- * and outcome), the placement, the error (NULL or its status MN_OK: none). One object's members,
- * without the braces. docs/negotiation.md names the fields. */
+/* The record as JSON, in an object that is open: candidates (plugin files and devices, each with
+ * its steps and outcome), the placement, the error (NULL or its status MN_OK: none).
+ * docs/negotiation.md names the fields. */
 void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const mn_model_graph *g,
-                          const mn_request *req, const mn_error *error, mn_text *out);
+                          const mn_request *req, const mn_error *error, json_out *j);
 #endif

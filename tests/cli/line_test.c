@@ -92,24 +92,24 @@ static const char *const pieces[] = {
 static int is_border(const line_edit *e) {
     size_t at = 0;
     while (at < e->at)
-        at = e->text.p[at] == '\n' ? at + 1 : line_next(e->text.p, e->text.n, at);
+        at = e->text.ptr[at] == '\n' ? at + 1 : line_next(e->text.ptr, e->text.len, at);
     return at == e->at;
 }
 
 /* Sequences of the picture: ESC [ number letter; else no control characters but \r and \n. */
-static void check_picture(const buffer *out) {
-    for (size_t i = 0; i < out->n; i++) {
-        const unsigned char c = (unsigned char)out->p[i];
+static void check_picture(const mn_text *out) {
+    for (size_t i = 0; i < out->len; i++) {
+        const unsigned char c = (unsigned char)out->ptr[i];
         if (c == 27) {
-            CHECK(out->p[++i] == '[');
+            CHECK(out->ptr[++i] == '[');
             do
                 i++;
-            while (strchr("0123456789", out->p[i]));
-            CHECK(strchr("ABCJm", out->p[i]));
+            while (strchr("0123456789", out->ptr[i]));
+            CHECK(strchr("ABCJm", out->ptr[i]));
         } else {
             CHECK(c >= 32 || c == '\r' || c == '\n');
             CHECK(c != 127);
-            CHECK(!(c == 0xC2 && (unsigned char)out->p[i + 1] < 0xA0));
+            CHECK(!(c == 0xC2 && (unsigned char)out->ptr[i + 1] < 0xA0));
         }
     }
 }
@@ -122,21 +122,21 @@ static void check_view(const line_view *v) {
 }
 
 static void draw_picture(line_view *v, const line_edit *e) {
-    buffer out = {0};
+    mn_text out = {0};
     line_draw(v, "> ", (int)draw(2), e, &out);
     CHECK(!out.failed);
     check_picture(&out);
     check_view(v);
-    buffer_free(&out);
+    mn_text_free(&out);
 }
 
 /* Keys until the bytes are used up, or the last one waits for more; *pasting goes along. */
-static size_t type(line_edit *e, const buffer *in, int no_more, int *pasting) {
+static size_t type(line_edit *e, const mn_text *in, int no_more, int *pasting) {
     size_t at = 0;
-    while (at < in->n) {
+    while (at < in->len) {
         line_key key;
-        size_t used = line_key_of(in->p + at, in->n - at, *pasting, no_more, &key);
-        CHECK(at + used <= in->n);
+        size_t used = line_key_of(in->ptr + at, in->len - at, *pasting, no_more, &key);
+        CHECK(at + used <= in->len);
         CHECK(used || !no_more);
         if (!used)
             break;
@@ -146,7 +146,7 @@ static size_t type(line_edit *e, const buffer *in, int no_more, int *pasting) {
         edit_key(e, &key);
         if (key.kind >= KEY_LEFT && key.kind <= KEY_END)
             CHECK(is_border(e));
-        CHECK(e->at <= e->text.n && !e->text.failed && !e->killed.failed);
+        CHECK(e->at <= e->text.len && !e->text.failed && !e->killed.failed);
     }
     return at;
 }
@@ -154,20 +154,20 @@ static size_t type(line_edit *e, const buffer *in, int no_more, int *pasting) {
 static void play(unsigned n_pieces) {
     line_edit e = {0};
     line_view v = {0};
-    buffer in = {0};
+    mn_text in = {0};
     int pasting = 0;
     edit_replace(&e, "", 0);
     line_resize(&v, (int)draw(60), (int)draw(12));
     for (unsigned i = 0; i < n_pieces; i++) {
-        buffer_z(&in, pieces[draw(COUNT(pieces))]);
+        mn_text_puts(&in, pieces[draw(COUNT(pieces))]);
         if (draw(2))
             continue; // the next one comes with it
-        buffer_remove(&in, 0, type(&e, &in, draw(3) == 0, &pasting));
+        mn_text_remove(&in, 0, type(&e, &in, draw(3) == 0, &pasting));
         if (draw(9) == 0)
             line_resize(&v, (int)draw(60), (int)draw(12));
         draw_picture(&v, &e);
     }
-    buffer_free(&in);
+    mn_text_free(&in);
     edit_free(&e);
     free(v.widths);
 }
@@ -177,16 +177,16 @@ static void arrives(void) {
     static const char text[] = "a\xC3\xA9\xE6\x97\xA5\xF0\x9F\x91\x8D\xFF z\xC3";
     for (size_t cut = 0; cut < sizeof text; cut++) {
         line_edit e = {0};
-        buffer in = {0};
+        mn_text in = {0};
         int pasting = 0;
         edit_replace(&e, "", 0);
-        buffer_put(&in, text, cut);
-        buffer_remove(&in, 0, type(&e, &in, 0, &pasting));
-        buffer_put(&in, text + cut, sizeof text - 1 - cut);
+        mn_text_put(&in, text, cut);
+        mn_text_remove(&in, 0, type(&e, &in, 0, &pasting));
+        mn_text_put(&in, text + cut, sizeof text - 1 - cut);
         type(&e, &in, 1, &pasting);
-        CHECK(e.text.n == sizeof text - 1 && memcmp(e.text.p, text, sizeof text - 1) == 0);
+        CHECK(e.text.len == sizeof text - 1 && memcmp(e.text.ptr, text, sizeof text - 1) == 0);
         CHECK(is_border(&e));
-        buffer_free(&in);
+        mn_text_free(&in);
         edit_free(&e);
     }
 }

@@ -24,7 +24,7 @@ LIMIT_FOLDER = 11.0
 LIMIT_COMMENTS = (8.0, 12.0)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TOP = ("include", "dtype", "json", "loaders", "plugins", "runtime", "tools", "tests")
+TOP = ("include", "dtype", "ground", "json", "loaders", "plugins", "runtime", "tools", "tests")
 SOURCES = (".c", ".cu", ".h", ".cuh", ".inc")
 LONG_FUNCTION = 300
 

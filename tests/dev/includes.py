@@ -15,12 +15,12 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FLOW = "docs/flow.md"
-TOP = ("include", "dtype", "json", "loaders", "plugins", "runtime", "tools")
+TOP = ("include", "dtype", "ground", "json", "loaders", "plugins", "runtime", "tools")
 SOURCES = (".c", ".cu", ".h", ".cuh", ".inc", ".def")
 # Where the build looks for "name.h", in the order that settles names which occur twice.
-SEARCH = ("runtime", "include", "dtype", "json", "plugins/common", "plugins/cpu_host", "plugins/gpu_host", "loaders/common", "loaders", "tools")
+SEARCH = ("runtime", "include", "dtype", "ground", "json", "plugins/common", "plugins/cpu_host", "plugins/gpu_host", "loaders/common", "loaders", "tools")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(minerva/[^>]+)>)', re.M)
-PATHS = re.compile(r"(?<![\w/.-])(?:runtime|loaders|plugins|dtype|tools|tests|models|include)/[\w/*.-]*\w")
+PATHS = re.compile(r"(?<![\w/.-])(?:runtime|loaders|plugins|dtype|ground|tools|tests|models|include)/[\w/*.-]*\w")
 
 
 def read(path):

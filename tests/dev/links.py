@@ -13,7 +13,7 @@ import sys
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.chdir(root)
-FOLDERS = ("include", "dtype", "json", "loaders", "runtime", "plugins", "tools", "tests", "models", "docs", "deploy", "packaging")
+FOLDERS = ("include", "dtype", "ground", "json", "loaders", "runtime", "plugins", "tools", "tests", "models", "docs", "deploy", "packaging")
 
 
 def tracked():

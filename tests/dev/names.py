@@ -21,7 +21,7 @@ LIMIT_OFTEN = 59  # names that occur more than MOST times
 MOST = 5
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = ("dtype", "json", "include", "loaders", "plugins", "runtime", "tools")
+TOP = ("dtype", "ground", "json", "include", "loaders", "plugins", "runtime", "tools")
 NAME = re.compile(r"[A-Za-z_]\w*$")
 
 

@@ -46,8 +46,8 @@ int read_all_text(const char *path, char **data, size_t *n) {
 
 /* ---- the application ------------------------------------------------------------------------- */
 static void answer(http_request *r, unsigned status, const char *text) {
-    buffer body = {0};
-    buffer_z(&body, text);
+    mn_text body = {0};
+    mn_text_puts(&body, text);
     http_answer(r, status, "text/plain", &body);
 }
 

@@ -26,7 +26,7 @@ typedef struct {
     char *body;
     unsigned status;
     bool streams, ended, dropped, gone;
-    buffer out;
+    mn_text out;
 } asked;
 
 static serve server;
@@ -91,17 +91,17 @@ static void set_status(asked *x, unsigned status) {
 }
 
 /* A second answer is dropped by http.c: an error may meet a request that was just answered. */
-void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {
+void http_answer(http_request *r, unsigned status, const char *type, mn_text *body) {
     asked *x = of(r);
     if (!x->status) {
         set_status(x, status);
         if (type && !strcmp(type, "application/json"))
-            check_json((mn_str){body->p, body->n});
+            check_json((mn_str){body->ptr, body->len});
         if (status == 200)
             fuzz_accepted = true;
         x->ended = true;
     }
-    buffer_free(body);
+    mn_text_free(body);
 }
 
 void http_header(http_request *r, const char *name, const char *value) {
@@ -121,7 +121,7 @@ void http_put(http_request *r, const char *bytes, size_t n) {
     asked *x = of(r);
     FUZZ_CHECK(!x->ended &&
                !x->gone); /* of several prompts one may begin before all are admitted */
-    buffer_put(&x->out, bytes, n);
+    mn_text_put(&x->out, bytes, n);
 }
 
 void http_end(http_request *r) {
@@ -137,7 +137,7 @@ char *http_take_body(http_request *r) {
 }
 
 size_t http_unsent(const http_request *r) {
-    return of(r)->out.n & 1023; /* the client reads most of it */
+    return of(r)->out.len & 1023; /* the client reads most of it */
 }
 
 void http_drop(http_request *r) {
@@ -152,7 +152,7 @@ unsigned http_connections(const http_server *s) {
 /* Every event is "data: OBJECT", and the last one of a stream that has ended "data: [DONE]". */
 static void check_events(const asked *x) {
     static const char done[] = "data: [DONE]";
-    const char *at = x->out.p ? x->out.p : "";
+    const char *at = x->out.ptr ? x->out.ptr : "";
     bool last = false;
     while (*at) {
         const char *stop = strstr(at, "\n\n");
@@ -278,7 +278,7 @@ static void read_wire(const void *bytes, size_t n) {
     wire_free(&in);
 }
 
-static void put_event(buffer *out, uint64_t id, uint32_t kind, const int *number) {
+static void put_event(mn_text *out, uint64_t id, uint32_t kind, const int *number) {
     static const int32_t ids[] = {1, 5, 9};
     static const float values[] = {-0.5f, -1.0f, -100.0f};
     const generation *g = generation_find(&server, id);
@@ -309,10 +309,10 @@ static void say_text(uint64_t id, const char *line) {
     if (mn_model_tokenize(server.a.model, (mn_str){text, n}, 0, &ids, &n_ids, NULL))
         return;
     for (uint32_t i = 0; i < n_ids; i++) {
-        buffer out = {0};
+        mn_text out = {0};
         put_event(&out, id, MN_REQUEST_TOKEN, (int[]){ids[i], 0});
-        read_wire(out.p, out.n);
-        buffer_free(&out);
+        read_wire(out.ptr, out.len);
+        mn_text_free(&out);
     }
     mn_ids_free(ids);
 }
@@ -323,7 +323,7 @@ static void say(const char *line) {
     char verb[16];
     unsigned long long id = 0;
     int number[2] = {0, 0};
-    buffer out = {0};
+    mn_text out = {0};
     if (sscanf(line, "%15s %llu %d %d", verb, &id, &number[0], &number[1]) < 1)
         return;
     const char *rest = strchr(line, ' ');
@@ -352,8 +352,8 @@ static void say(const char *line) {
         engine.state = LINK_READY;
         serve_engine_calls.ready(&server, &engine);
     }
-    read_wire(out.p ? out.p : "", out.n);
-    buffer_free(&out);
+    read_wire(out.ptr ? out.ptr : "", out.len);
+    mn_text_free(&out);
 }
 
 static void say_all(const mn_file *part) {
@@ -368,7 +368,8 @@ static void say_all(const mn_file *part) {
 
 /* What the front sent is what an engine can read. */
 static void check_sent(void) {
-    wire_in in = {.bytes = (unsigned char *)engine.out.p, .n = engine.out.n, .cap = engine.out.cap};
+    wire_in in = {
+        .bytes = (unsigned char *)engine.out.ptr, .n = engine.out.len, .cap = engine.out.cap};
     wire_message m;
     wire_submit submit;
     wire_embed embed;
@@ -382,7 +383,7 @@ static void check_sent(void) {
             FUZZ_CHECK(submit.n_ids <= N_CTX && submit.sample.max_new <= N_CTX);
     }
     FUZZ_CHECK(in.at == in.n);
-    buffer_free(&engine.out);
+    mn_text_free(&engine.out);
 }
 
 static void end(void) {
@@ -390,7 +391,7 @@ static void end(void) {
         asked *x = &requests[i];
         leave(x);
         check_events(x);
-        buffer_free(&x->out);
+        mn_text_free(&x->out);
         mn_free(x->words);
         mn_free(x->body);
     }

@@ -8,7 +8,7 @@
 
 /* Events as they come: length, then bytes. */
 typedef struct {
-    buffer all;
+    mn_text all;
     uint32_t n;
 } events;
 
@@ -16,10 +16,15 @@ static int collect(void *arg, const char *data, size_t n) {
     events *to = arg;
     const uint32_t len = (uint32_t)n;
     FUZZ_CHECK(data[n] == 0);
-    buffer_put(&to->all, (const char *)&len, sizeof len);
-    buffer_put(&to->all, data, n);
+    mn_text_put(&to->all, (const char *)&len, sizeof len);
+    mn_text_put(&to->all, data, n);
     to->n++;
     return 0;
+}
+
+/* The events are all there, or memory ran out on the way. */
+static void is_whole(const events *to, bool starved) {
+    fuzz_well(starved || to->all.failed ? MN_OUT_OF_MEMORY : MN_OK);
 }
 
 /* cut: 0 = whole, else pieces of 1 to cut bytes. */
@@ -35,6 +40,7 @@ static void read_cut(mn_str text, uint32_t cut, events *to) {
         text.ptr += n;
         text.len -= n;
     }
+    is_whole(to, code == SSE_NO_MEMORY);
     FUZZ_CHECK(!code);
     sse_free(&s);
 }
@@ -66,7 +72,7 @@ static bool data_of(mn_str line, mn_str *value) {
 }
 
 static void read_by_rules(mn_str text, events *to) {
-    buffer data = {0};
+    mn_text data = {0};
     mn_str line;
     mn_str value;
     uint32_t n_lines = 0;
@@ -76,16 +82,17 @@ static void read_by_rules(mn_str text, events *to) {
     }
     while (next_line(&text, &line)) {
         if (!line.len && n_lines)
-            collect(to, data.n ? data.p : "", data.n);
+            collect(to, data.len ? data.ptr : "", data.len);
         if (!line.len) {
-            buffer_clear(&data);
+            mn_text_clear(&data);
             n_lines = 0;
         } else if (data_of(line, &value)) {
-            buffer_z(&data, n_lines++ ? "\n" : "");
-            buffer_put(&data, value.ptr, (size_t)value.len);
+            mn_text_puts(&data, n_lines++ ? "\n" : "");
+            mn_text_put(&data, value.ptr, (size_t)value.len);
         }
     }
-    buffer_free(&data);
+    is_whole(to, data.failed);
+    mn_text_free(&data);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
@@ -98,12 +105,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     for (size_t i = 0; i < MN_COUNT(cuts); i++) {
         events got = {0};
         read_cut(text, cuts[i], &got);
-        FUZZ_CHECK(got.n == want.n && got.all.n == want.all.n);
-        FUZZ_CHECK(!got.all.n || !memcmp(got.all.p, want.all.p, got.all.n));
-        buffer_free(&got.all);
+        const mn_str expected = {want.all.ptr, want.all.len};
+        FUZZ_CHECK(got.n == want.n);
+        FUZZ_CHECK(mn_str_eq((mn_str){got.all.ptr, got.all.len}, expected));
+        mn_text_free(&got.all);
     }
     fuzz_accepted |= want.n > 0;
-    fuzz_answered(want.all.p, want.all.n);
-    buffer_free(&want.all);
+    fuzz_answered(want.all.ptr, want.all.len);
+    mn_text_free(&want.all);
     return 0;
 }

@@ -9,7 +9,7 @@ done
 src=$1/plugins/cpu_simd
 out=$2/neon
 mkdir -p "$out"
-flags="-std=gnu11 -O1 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/plugins/common -I$1/tools/check -I$1/dtype"
+flags="-std=gnu11 -O1 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/plugins/common -I$1/tools/check -I$1/dtype -I$1/ground"
 unit() { # NAME SOURCE FLAGS
     $cc $flags $3 -c "$src/$2" -o "$out/$1.o"
 }

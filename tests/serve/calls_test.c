@@ -8,9 +8,9 @@ uint64_t sampling_seed(void) {
     static uint64_t seed = 1u << 30;
     return seed++;
 }
-void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob) {
+void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob) {
     (void)a;
-    put_format(out, "{\"token\":\"%d\",\"logprob\":%g,\"bytes\":[]", id, (double)logprob);
+    mn_text_printf(out, "{\"token\":\"%d\",\"logprob\":%g,\"bytes\":[]", id, (double)logprob);
 }
 void answer_serve(serve *s, http_request *r, const answer_form *form) {
     (void)s;
@@ -73,11 +73,11 @@ static mn_stream_event event_of(const said *s) {
     return (mn_stream_event){s->kind, s->call, {s->text, strlen(s->text)}};
 }
 
-static cJSON *parse(buffer *out) {
-    buffer_z(out, "}");
-    cJSON *json = cJSON_Parse(out->p);
+static cJSON *parse(mn_text *out) {
+    mn_text_puts(out, "}");
+    cJSON *json = cJSON_Parse(out->ptr);
     assert(json);
-    buffer_free(out);
+    mn_text_free(out);
     return json;
 }
 
@@ -87,10 +87,10 @@ static const char *text_at(const cJSON *object, const char *name) {
 }
 
 static void free_texts(generation *g) {
-    buffer_free(&g->content);
-    buffer_free(&g->thinking);
-    buffer_free(&g->calls);
-    buffer_free(&g->logprobs);
+    mn_text_free(&g->content);
+    mn_text_free(&g->thinking);
+    mn_text_free(&g->calls);
+    mn_text_free(&g->logprobs);
 }
 
 /* Joins deltas as clients do, with `step` events per chunk. */
@@ -101,13 +101,13 @@ static void streamed(size_t step) {
     generation g = {.n_ids = 5, .n_prompt = 4};
     char content[64] = "", thinking[64] = "", names[2][32] = {"", ""}, arguments[2][64] = {"", ""};
     char ids[2][16] = {"", ""};
-    for (size_t i = 0; i < COUNT(all); i++) {
+    for (size_t i = 0; i < MN_COUNT(all); i++) {
         const mn_stream_event e = event_of(&all[i]);
         chat_text(&a, &g, &e);
-        if ((i + 1) % step && i + 1 < COUNT(all))
+        if ((i + 1) % step && i + 1 < MN_COUNT(all))
             continue;
-        buffer out = {0};
-        buffer_z(&out, "{");
+        mn_text out = {0};
+        mn_text_puts(&out, "{");
         chat_chunk(&a, &g, NULL, &out);
         cJSON *chunk = parse(&out);
         const cJSON *delta = cJSON_GetObjectItem(chunk, "delta");
@@ -143,12 +143,12 @@ static void whole(size_t n) {
     answer a = {0};
     a.ask.with_thinking = 1;
     generation g = {.n_ids = 5, .n_prompt = 4};
-    buffer out = {0};
+    mn_text out = {0};
     for (size_t i = 0; i < n; i++) {
         const mn_stream_event e = event_of(&all[i]);
         chat_text(&a, &g, &e);
     }
-    buffer_z(&out, "{");
+    mn_text_puts(&out, "{");
     chat_whole(&a, &g, n > 2 ? "tool_calls" : "stop", &out);
     cJSON *choice = parse(&out);
     const cJSON *message = cJSON_GetObjectItem(choice, "message");
@@ -156,7 +156,7 @@ static void whole(size_t n) {
     assert(!strcmp(text_at(message, "role"), "assistant"));
     assert(n < 2 || !strcmp(text_at(message, "content"), "I look.\n"));
     assert(cJSON_GetArraySize(calls) == (n < 3 ? 0 : n < 5 ? 1 : 2));
-    if (n == COUNT(all)) {
+    if (n == MN_COUNT(all)) {
         const cJSON *last = cJSON_GetObjectItem(cJSON_GetArrayItem(calls, 1), "function");
         cJSON *arguments = cJSON_Parse(text_at(last, "arguments"));
         assert(!strcmp(text_at(arguments, "city"), "Bern\n"));
@@ -171,12 +171,12 @@ static void only_call(void) {
     answer a = {0};
     a.ask.with_thinking = 1;
     generation g = {.n_ids = 5, .n_prompt = 4};
-    buffer out = {0};
+    mn_text out = {0};
     for (size_t i = 2; i < 4; i++) {
         const mn_stream_event e = event_of(&all[i]);
         chat_text(&a, &g, &e);
     }
-    buffer_z(&out, "{");
+    mn_text_puts(&out, "{");
     chat_whole(&a, &g, "tool_calls", &out);
     cJSON *choice = parse(&out);
     cJSON *message = cJSON_GetObjectItem(choice, "message");
@@ -188,9 +188,9 @@ static void only_call(void) {
 }
 
 int main(void) {
-    for (size_t step = 1; step <= COUNT(all); step++)
+    for (size_t step = 1; step <= MN_COUNT(all); step++)
         streamed(step);
-    for (size_t n = 1; n <= COUNT(all); n++)
+    for (size_t n = 1; n <= MN_COUNT(all); n++)
         whole(n);
     only_call();
     return 0;

@@ -22,7 +22,7 @@
 #define DONE "data: [DONE]\n\n"
 
 /* Feeds the text in pieces of n bytes; the result of the last piece. */
-static int feed(relay_stream *t, const char *text, size_t n, buffer *out) {
+static int feed(relay_stream *t, const char *text, size_t n, mn_text *out) {
     const size_t length = strlen(text);
     int ok = 1;
     for (size_t i = 0; i < length && ok; i += n)
@@ -30,26 +30,26 @@ static int feed(relay_stream *t, const char *text, size_t n, buffer *out) {
     return ok;
 }
 
-static int is(const buffer *out, const char *text) {
-    return !strcmp(out->p ? out->p : "", text);
+static int is(const mn_text *out, const char *text) {
+    return !strcmp(out->ptr ? out->ptr : "", text);
 }
 
 /* A server breaks off before its first token, another one behind it, a third one ends. */
 static void test_stream(size_t n) {
     relay_stream t = {0};
-    buffer out = {0};
+    mn_text out = {0};
     CHECK(feed(&t, ": wait\n\n" ROLE("a"), n, &out));
     CHECK(is(&out, ": wait\n\n") && !t.has_token);
     relay_stream_again(&t);
     CHECK(feed(&t, ROLE("b") WORD("b", "One") WORD("b", "two") "data: {\"id", n, &out));
     CHECK(is(&out, ": wait\n\n" ROLE("b") WORD("b", "One") WORD("b", "two")) && t.has_token);
     relay_stream_again(&t);
-    buffer_clear(&out);
+    mn_text_clear(&out);
     CHECK(feed(&t, ROLE("c") WORD("c", "One"), n, &out) && is(&out, ""));
     CHECK(feed(&t, WORD("c", "two") WORD("c", "three") USAGE("c") DONE, n, &out));
     CHECK(is(&out, WORD("b", "three") USAGE("b") DONE) && t.is_over && !t.differs);
     relay_stream_free(&t);
-    buffer_free(&out);
+    mn_text_free(&out);
 }
 
 /* Another answer, a shorter one, a server that is being stopped. */
@@ -59,15 +59,15 @@ static void test_ends(size_t n) {
     static const char stopped[] = "data: {\"error\":{\"message\":\"x\",\"code\":503}}\n\n" DONE;
     for (size_t i = 0; i < 2; i++) {
         relay_stream t = {0};
-        buffer out = {0};
+        mn_text out = {0};
         CHECK(feed(&t, ROLE("a") WORD("a", "One") WORD("a", "two"), n, &out));
-        buffer_clear(&out);
+        mn_text_clear(&out);
         relay_stream_again(&t);
         CHECK(!feed(&t, others[i], n, &out) && t.differs && !t.is_over && is(&out, ""));
         relay_stream_again(&t);
         CHECK(!feed(&t, stopped, n, &out) && t.refused && !t.is_over && is(&out, ""));
         relay_stream_free(&t);
-        buffer_free(&out);
+        mn_text_free(&out);
     }
 }
 

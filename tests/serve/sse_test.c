@@ -15,11 +15,11 @@
 
 /* The events, each behind a '<' and before a '>'. */
 static int collect(void *arg, const char *data, size_t n) {
-    buffer *all = arg;
+    mn_text *all = arg;
     CHECK(strlen(data) == n);
-    buffer_z(all, "<");
-    buffer_put(all, data, n);
-    buffer_z(all, ">");
+    mn_text_puts(all, "<");
+    mn_text_put(all, data, n);
+    mn_text_puts(all, ">");
     return strcmp(data, "stop") ? 0 : 7;
 }
 
@@ -29,26 +29,26 @@ static void check_cuts(const char *stream, const char *expected, int code) {
     for (size_t a = 0; a <= n; a++)
         for (size_t b = a; b <= n; b++) {
             sse s = {0};
-            buffer all = {0};
+            mn_text all = {0};
             const size_t cuts[] = {0, a, b, n};
             int found = 0;
             for (int i = 0; i < 3 && found == 0; i++)
                 found = sse_feed(&s, stream + cuts[i], cuts[i + 1] - cuts[i], collect, &all);
             CHECK(found == code);
-            CHECK(!strcmp(all.p ? all.p : "", expected));
+            CHECK(!strcmp(all.ptr ? all.ptr : "", expected));
             sse_free(&s);
-            buffer_free(&all);
+            mn_text_free(&all);
         }
 }
 
 static void check_endless(const char *piece) {
     sse s = {0};
-    buffer all = {0};
+    mn_text all = {0};
     int code = 0;
     for (size_t i = 0; i < SSE_MAX && code == 0; i++)
         code = sse_feed(&s, piece, strlen(piece), collect, &all);
     CHECK(code == SSE_TOO_LONG);
-    CHECK(all.n == 0);
+    CHECK(all.len == 0);
     sse_free(&s);
 }
 

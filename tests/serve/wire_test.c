@@ -8,7 +8,7 @@
 static const int32_t ids[] = {5, 6, 7, 8};
 static const float floats[] = {0.5f, -1.0f, 2.0f, 3.0f};
 
-static void put_all(buffer *out) {
+static void put_all(mn_text *out) {
     const wire_open open = {.version = WIRE_VERSION,
                             .model = {"model", 5},
                             .device = {"cpu", 3},
@@ -129,20 +129,20 @@ static int read_all(const char *bytes, size_t n) {
 }
 
 int main(void) {
-    buffer out = {0};
+    mn_text out = {0};
     put_all(&out);
-    assert(!out.failed && out.n % 8 == 0);
-    assert(read_all(out.p, out.n) == 10);
-    for (size_t n = 0; n < out.n; n++)
-        assert(read_all(out.p, n) < 10);
-    for (size_t at = 0; at < out.n; at++)
+    assert(!out.failed && out.len % 8 == 0);
+    assert(read_all(out.ptr, out.len) == 10);
+    for (size_t n = 0; n < out.len; n++)
+        assert(read_all(out.ptr, n) < 10);
+    for (size_t at = 0; at < out.len; at++)
         for (int bit = 0; bit < 8; bit++) {
-            out.p[at] = (char)(out.p[at] ^ 1 << bit);
-            read_all(out.p, out.n);
-            out.p[at] = (char)(out.p[at] ^ 1 << bit);
+            out.ptr[at] = (char)(out.ptr[at] ^ 1 << bit);
+            read_all(out.ptr, out.len);
+            out.ptr[at] = (char)(out.ptr[at] ^ 1 << bit);
         }
     wire_submit submit;
-    wire_in in = {.bytes = (unsigned char *)out.p, .n = out.n};
+    wire_in in = {.bytes = (unsigned char *)out.ptr, .n = out.len};
     wire_message m;
     assert(wire_next(&in, &m) == 1 && wire_next(&in, &m) == 1 && wire_get_submit(&m, &submit));
     assert(submit.id == 7 && submit.n_drawn == 1 && submit.sample.seed == 99);
@@ -150,6 +150,6 @@ int main(void) {
     assert(!strcmp(submit.sample.samplers, "top_k;dry") && submit.sample.mirostat_eta == 0.5f);
     assert(submit.has_breakers && !strcmp(submit.breakers[1], "a longer one"));
     assert(submit.form == 2 && submit.form_source.len == 2);
-    buffer_free(&out);
+    mn_text_free(&out);
     return 0;
 }

@@ -323,9 +323,10 @@ static char *explained(const char *list, mn_status *status) {
     forget_questions();
     *status = mn_negotiate(NULL, graph, &r, &p, &err);
     check_questions();
-    mn_text_puts(&text, "{");
-    mn_placement_explain(&p, NULL, graph, &r, &err, &text);
-    mn_text_puts(&text, "}");
+    json_out j = json_to_text(&text);
+    json_open(&j, '{');
+    mn_placement_explain(&p, NULL, graph, &r, &err, &j);
+    json_close(&j);
     mn_placement_free(&p);
     if (text.failed)
         mn_text_free(&text);

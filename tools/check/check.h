@@ -9,17 +9,12 @@
  * starts. */
 #ifndef MINERVA_CHECK_H
 #define MINERVA_CHECK_H
+#include "ground.h"
 #include "host.h"
 #include <minerva/plugin.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#if defined(__GNUC__)
-#define CHECK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define CHECK_PRINTF(fmt, args)
-#endif
 
 #define CHECK_ANY (MN_KIND_BACKEND | MN_KIND_LOADER)
 
@@ -84,19 +79,18 @@ struct check {
 /* ---- in a rule's function -------------------------------------------------------------------- */
 /* States what is done next, as the end of "crashed while ...": check_doing(c, "device_open
  * ran"). */
-void check_doing(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
+void check_doing(check *c, const char *fmt, ...) MN_PRINTF(2, 3);
 /* The rule fails: what was found and what was expected. The first message is kept. Return soon
  * afterwards. */
-void check_fail(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
+void check_fail(check *c, const char *fmt, ...) MN_PRINTF(2, 3);
 /* The rule cannot be tried here, and why. No effect after check_fail. */
-void check_skip(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
+void check_skip(check *c, const char *fmt, ...) MN_PRINTF(2, 3);
 /* A remark for the report, if the rule passes. */
-void check_found(check *c, const char *fmt, ...) CHECK_PRINTF(2, 3);
+void check_found(check *c, const char *fmt, ...) MN_PRINTF(2, 3);
 int check_over(const check *c); /* 1 after check_fail or check_skip */
 /* Fails the rule unless st is MN_OK: "WHAT: found status 0x... (message), expected MN_OK". fmt:
  * WHAT; err may be NULL. Returns 1 if st is not MN_OK. */
-int check_status(check *c, mn_status st, const mn_error *err, const char *fmt, ...)
-    CHECK_PRINTF(4, 5);
+int check_status(check *c, mn_status st, const mn_error *err, const char *fmt, ...) MN_PRINTF(4, 5);
 #define CHECK(c, cond, ...)                                                                        \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

@@ -3,7 +3,7 @@
  * opens no plugin: rules run in children, and the path of the plugin `reference` is asked of a
  * runtime in a child, too. */
 #include "../args.h"
-#include "../json_out.h"
+#include "../out.h"
 #include "check.h"
 #include <minerva/minerva.h>
 #include <errno.h>
@@ -76,7 +76,7 @@ static void rule_as_json(json_out *j, const check_rule *rule, const check_result
 }
 
 static void as_json(const check_report *r, const char *file, out_file *out) {
-    json_out j = {.out = out};
+    json_out j = out_json(out);
     const counts n = count(r);
     json_open(&j, '{');
     json_put_z(&j, "file", file);
@@ -237,11 +237,11 @@ static int judge_flags(const check_flags *f) {
 int main(int argc, char **argv) {
     out_begin_program();
     check_flags f = {.limit = 60};
-    const arg_group groups[] = {{"Check", rows, COUNT(rows), &f}};
+    const arg_group groups[] = {{"Check", rows, MN_COUNT(rows), &f}};
     const arg_page page = {
         "plugins check", "FILE.so [--json] [--only ID] [--model PATH] [--limit SECONDS]",
         "Tries every rule of docs/plugin-howto.md on a plugin. Exit code 0 only if none is broken.",
-        groups, COUNT(groups)};
+        groups, MN_COUNT(groups)};
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK)
         code = judge_flags(&f);

@@ -143,17 +143,13 @@ static void binary_counts(damage *d) {
         }
 }
 
-static bool is_digit(uint8_t b) {
-    return b >= '0' && b <= '9';
-}
-
 /* The decimal digits at a place of the header; 0 = none, or not the first ones of a number. */
 static uint64_t digits_at(const damage *d, uint64_t at) {
     const uint8_t *bytes = bytes_of(d);
     uint64_t n = 0;
-    if (at && is_digit(bytes[at - 1]))
+    if (at && mn_is_digit((char)bytes[at - 1]))
         return 0;
-    while (at + n < d->header && n < 64 && is_digit(bytes[at + n]))
+    while (at + n < d->header && n < 64 && mn_is_digit((char)bytes[at + n]))
         n++;
     return n;
 }

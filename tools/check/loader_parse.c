@@ -9,8 +9,6 @@
 #include <string.h>
 
 #define MOST_ENTRIES (1u << 20) /* more than any file of the check can hold */
-#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
 
 /* ---- the loader and its model ---------------------------------------------------------------- */
 static void *(*host_alloc)(void *self, uint64_t bytes, uint64_t align);
@@ -111,9 +109,7 @@ int loader_guess(loader *l, const mapped_files *m) {
 
 /* ---- the digest: reads every byte ------------------------------------------------------------ */
 static void mix(uint64_t *h, const void *p, uint64_t n) {
-    const uint8_t *bytes = p;
-    for (uint64_t i = 0; i < n; i++)
-        *h = (*h ^ bytes[i]) * FNV_PRIME;
+    *h = mn_fnv(*h, p, n);
 }
 
 static void mix_str(uint64_t *h, mn_str s) {
@@ -396,7 +392,7 @@ static void read_meta(loader *l, mn_parsed *p, const char *what, uint64_t *h) {
 
 /* The digest of all answers. */
 static uint64_t read_all(loader *l, const mapped_files *m, mn_parsed *p, const char *what) {
-    uint64_t h = FNV_BASIS;
+    uint64_t h = MN_FNV_BASIS;
     read_meta(l, p, what, &h);
     read_tensors(l, m, p, what, &h);
     return h;

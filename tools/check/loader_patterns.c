@@ -7,10 +7,6 @@
 #include <string.h>
 
 /* ---- one pattern ----------------------------------------------------------------------------- */
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
 static uint32_t count_of(mn_str text, char c) {
     uint32_t n = 0;
     for (uint64_t i = 0; i < text.len; i++)
@@ -35,7 +31,7 @@ static const char *fault_of_text(mn_str t) {
             next = t.ptr[i + 1];
         if (at == '/' || (unsigned char)at < 32)
             return "expected a base name, without '/' and control characters";
-        if (at == '#' && (is_digit(next) || next == '#'))
+        if (at == '#' && (mn_is_digit(next) || next == '#'))
             return "expected no digit or '#' after a '#', which matches all digits";
     }
     return NULL;
@@ -70,7 +66,7 @@ static bool match(const char *p, const char *end, const char *s, uint32_t stars,
     }
     if (*p == '#') {
         uint64_t n = 0;
-        while (is_digit(s[n]))
+        while (mn_is_digit(s[n]))
             n++;
         parts[2 + numbers] = (mn_str){s, n};
         return n && match(p + 1, end, s + n, stars, numbers + 1, parts);

@@ -84,7 +84,7 @@ typedef struct {
 } trial;
 
 /* Appends to t->text, as far as there is room. */
-static void add_text(trial *t, const char *fmt, ...) CHECK_PRINTF(2, 3);
+static void add_text(trial *t, const char *fmt, ...) MN_PRINTF(2, 3);
 static void add_text(trial *t, const char *fmt, ...) {
     const size_t n = strlen(t->text);
     va_list args;

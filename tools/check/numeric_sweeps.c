@@ -3,7 +3,6 @@
  * class. Constant. */
 #include "numeric.h"
 
-#define N(array) (uint32_t)(sizeof(array) / sizeof *(array))
 #define ROWS 37 /* the most rows of a step: not a bucket */
 
 /* clang-format off */
@@ -49,31 +48,31 @@ static const op_shape combine[] = {
     {.rows = ROWS, .n_used = 8, .k = 256}};
 
 const check_sweep check_sweeps[] = {
-    {MN_OP_EMBED, SWEEP_MATRIX, embed, N(embed), 1, 2},
-    {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, N(norms), 0, 1},
-    {MN_OP_LAYER_NORM, SWEEP_VECTOR, norms, N(norms), 0, 2},
-    {MN_OP_LINEAR, SWEEP_MATRIX, linear, N(linear), 1, 3},
-    {MN_OP_ROPE, SWEEP_NONE, rope, N(rope), 0, 2},
-    {MN_OP_KV_STORE, SWEEP_NONE, store, N(store), 0, 1},
-    {MN_OP_ATTENTION, SWEEP_NONE, attention, N(attention), 0, 16},
-    {MN_OP_ACT, SWEEP_NONE, plain, N(plain), 0, 4},
-    {MN_OP_GLU, SWEEP_NONE, plain, N(plain), 0, 8},
-    {MN_OP_ADD, SWEEP_NONE, plain, N(plain), 0, 1},
-    {MN_OP_MUL, SWEEP_NONE, plain, N(plain), 0, 1},
-    {MN_OP_SCALE, SWEEP_NONE, plain, N(plain), 0, 1},
-    {MN_OP_SOFTCAP, SWEEP_NONE, plain, N(plain), 0, 1},
-    {MN_OP_GATHER_ROWS, SWEEP_NONE, gather, N(gather), 0, 1},
-    {MN_OP_SAMPLE, SWEEP_NONE, draws, N(draws), 0, 32},
-    {MN_OP_MOE_ROUTE, SWEEP_NONE, route, N(route), 0, 16},
-    {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, N(experts), 1, 4},
-    {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, N(combine), 0, 1},
+    {MN_OP_EMBED, SWEEP_MATRIX, embed, MN_COUNT(embed), 1, 2},
+    {MN_OP_RMS_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 1},
+    {MN_OP_LAYER_NORM, SWEEP_VECTOR, norms, MN_COUNT(norms), 0, 2},
+    {MN_OP_LINEAR, SWEEP_MATRIX, linear, MN_COUNT(linear), 1, 3},
+    {MN_OP_ROPE, SWEEP_NONE, rope, MN_COUNT(rope), 0, 2},
+    {MN_OP_KV_STORE, SWEEP_NONE, store, MN_COUNT(store), 0, 1},
+    {MN_OP_ATTENTION, SWEEP_NONE, attention, MN_COUNT(attention), 0, 16},
+    {MN_OP_ACT, SWEEP_NONE, plain, MN_COUNT(plain), 0, 4},
+    {MN_OP_GLU, SWEEP_NONE, plain, MN_COUNT(plain), 0, 8},
+    {MN_OP_ADD, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},
+    {MN_OP_MUL, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},
+    {MN_OP_SCALE, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},
+    {MN_OP_SOFTCAP, SWEEP_NONE, plain, MN_COUNT(plain), 0, 1},
+    {MN_OP_GATHER_ROWS, SWEEP_NONE, gather, MN_COUNT(gather), 0, 1},
+    {MN_OP_SAMPLE, SWEEP_NONE, draws, MN_COUNT(draws), 0, 32},
+    {MN_OP_MOE_ROUTE, SWEEP_NONE, route, MN_COUNT(route), 0, 16},
+    {MN_OP_MOE_LINEAR, SWEEP_MATRIX, experts, MN_COUNT(experts), 1, 4},
+    {MN_OP_MOE_COMBINE, SWEEP_NONE, combine, MN_COUNT(combine), 0, 1},
 };
 /* clang-format on */
-const uint32_t check_n_sweeps = N(check_sweeps);
+const uint32_t check_n_sweeps = MN_COUNT(check_sweeps);
 
 const char *check_class_name(uint32_t precision) {
     static const char *const names[] = {"auto", "exact", "a16", "a8"};
-    if (precision < N(names))
+    if (precision < MN_COUNT(names))
         return names[precision];
     return "?";
 }

@@ -194,7 +194,7 @@ static void died(check_result *r, end_of_child ended, int how, const time_limits
 }
 
 static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *fmt, ...)
-    CHECK_PRINTF(4, 5);
+    MN_PRINTF(4, 5);
 static void skip_rules(check_result *results, uint32_t lo, uint32_t hi, const char *fmt, ...) {
     for (uint32_t i = lo; i < hi; i++) {
         va_list args;

@@ -7,14 +7,14 @@
 enum { CLIENT_LEFT = 499 }; /* nginx's status of a request without an answer */
 
 /* "2026-11-28T08:41:26.123Z" */
-static void put_time(buffer *out) {
+static void put_time(mn_text *out) {
     struct timespec now = {0};
     struct tm utc = {0};
     char day[40];
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &utc);
-    put_format(out, "%s.%03ldZ", day, now.tv_nsec / 1000000);
+    mn_text_printf(out, "%s.%03ldZ", day, now.tv_nsec / 1000000);
 }
 
 /* The name of the key, else its number from 1; NULL: it came without one. */
@@ -27,27 +27,27 @@ static const char *key_of(const serve *s, const http_request *r, char *store, si
     return store;
 }
 
-static void put_z(buffer *out, int as_json, const char *name, const char *value) {
+static void put_z(mn_text *out, int as_json, const char *name, const char *value) {
     if (!value || !*value)
         return;
-    put_format(out, as_json ? ",\"%s\":" : " %s=", name);
+    mn_text_printf(out, as_json ? ",\"%s\":" : " %s=", name);
     json_stringz(out, value);
 }
 
-static void put_number(buffer *out, int as_json, const char *name, double value) {
-    put_format(out, as_json ? ",\"%s\":%.6g" : " %s=%.6g", name, value);
+static void put_number(mn_text *out, int as_json, const char *name, double value) {
+    mn_text_printf(out, as_json ? ",\"%s\":%.6g" : " %s=%.6g", name, value);
 }
 
 void access_log_write(const serve *s, const http_request *r) {
     const int as_json = s->flags->log_format == 1;
     const double now = seconds();
     char key[24];
-    buffer out = {0};
+    mn_text out = {0};
     if (!s->app_flags->verbose)
         return;
-    buffer_z(&out, as_json ? "{\"time\":\"" : "minerva: ");
+    mn_text_puts(&out, as_json ? "{\"time\":\"" : "minerva: ");
     put_time(&out);
-    buffer_z(&out, as_json ? "\"" : "");
+    mn_text_puts(&out, as_json ? "\"" : "");
     put_z(&out, as_json, "id", r->id);
     put_z(&out, as_json, "key", key_of(s, r, key, sizeof key));
     put_z(&out, as_json, "method", r->method);
@@ -61,8 +61,8 @@ void access_log_write(const serve *s, const http_request *r) {
     if (r->first_at > 0)
         put_number(&out, as_json, "first_s", r->first_at - r->since);
     put_number(&out, as_json, "total_s", r->since > 0 ? now - r->since : 0);
-    buffer_z(&out, as_json ? "}\n" : "\n");
-    if (!out.failed && write(STDERR_FILENO, out.p, out.n) < 0)
+    mn_text_puts(&out, as_json ? "}\n" : "\n");
+    if (!out.failed && write(STDERR_FILENO, out.ptr, out.len) < 0)
         s = NULL; /* it is not read again */
-    buffer_free(&out);
+    mn_text_free(&out);
 }

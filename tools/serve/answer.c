@@ -23,11 +23,11 @@ static void set_id(answer *a) {
 
 /* What every chunk begins with: {"id": ..., "choices": [{"index": */
 static void set_head(answer *a) {
-    buffer *b = &a->head;
-    put_format(b, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
-               a->form->chunk_object, (long long)a->created);
+    mn_text *b = &a->head;
+    mn_text_printf(b, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
+                   a->form->chunk_object, (long long)a->created);
     json_stringz(b, a->s->name);
-    put_format(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
+    mn_text_printf(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
 }
 
 /* An answer for r. NULL: out of memory, r is answered. */
@@ -66,7 +66,7 @@ static void answer_free(reading *x) {
         a->next->prev = a->prev;
     free(a->echo);
     free(a->g);
-    buffer_free(&a->head);
+    mn_text_free(&a->head);
     ask_free(&a->ask);
     free(a);
 }
@@ -171,12 +171,12 @@ void answer_computed(answer *a, generation *g, const wire_event *e) {
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* Sends a piece of a stream; out of memory ends the connection, since a gap could not be seen. */
-static void put(answer *a, const buffer *b) {
+static void put(answer *a, const mn_text *b) {
     if (b->failed) {
         http_drop(a->http);
         return;
     }
-    http_put(a->http, b->p, b->n);
+    http_put(a->http, b->ptr, b->len);
     a->last_sent = seconds();
 }
 
@@ -187,7 +187,7 @@ static int has_gap(const generation *g) {
 }
 
 /* "usage": prompts count once, not for each choice. */
-static void put_usage(const answer *a, buffer *b) {
+static void put_usage(const answer *a, mn_text *b) {
     uint64_t n_prompt = 0;
     uint64_t n_cached = 0;
     uint64_t n_new = 0;
@@ -205,45 +205,47 @@ static void put_usage(const answer *a, buffer *b) {
         n_drafted += g->n_drafted;
         n_accepted += g->n_accepted;
     }
-    put_format(b,
-               "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":%llu},"
-               "\"completion_tokens_details\":{\"reasoning_tokens\":%llu",
-               (unsigned long long)n_prompt, (unsigned long long)n_new,
-               (unsigned long long)(n_prompt + n_new), (unsigned long long)n_cached,
-               (unsigned long long)n_thinking);
+    mn_text_printf(
+        b,
+        "\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":%llu},"
+        "\"completion_tokens_details\":{\"reasoning_tokens\":%llu",
+        (unsigned long long)n_prompt, (unsigned long long)n_new,
+        (unsigned long long)(n_prompt + n_new), (unsigned long long)n_cached,
+        (unsigned long long)n_thinking);
     if (n_drafted)
-        put_format(b, ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
-                   (unsigned long long)n_accepted, (unsigned long long)(n_drafted - n_accepted));
-    buffer_z(b, "}}");
+        mn_text_printf(
+            b, ",\"accepted_prediction_tokens\":%llu,\"rejected_prediction_tokens\":%llu",
+            (unsigned long long)n_accepted, (unsigned long long)(n_drafted - n_accepted));
+    mn_text_puts(b, "}}");
 }
 
 /* vLLM's "stop_reason": the stop string or the id of stop_token_ids that ended g; null: neither. */
-static void put_stop_reason(const answer *a, const generation *g, buffer *b) {
+static void put_stop_reason(const answer *a, const generation *g, mn_text *b) {
     const int32_t last = g->ids[g->n_ids - 1];
     int by_id = 0;
     for (uint32_t i = 0; g->finish == MN_FINISH_STOP && i < a->ask.n_stop_ids; i++)
         by_id |= a->ask.stop_ids[i] == last;
-    buffer_z(b, ",\"stop_reason\":");
+    mn_text_puts(b, ",\"stop_reason\":");
     if (g->stop_string) {
         const mn_str stop = a->ask.stop[g->stop_string - 1];
-        json_string(b, stop.ptr, stop.len);
+        mn_text_json(b, stop);
     } else if (by_id) {
-        put_format(b, "%d", last);
+        mn_text_printf(b, "%d", last);
     } else {
-        buffer_z(b, "null");
+        mn_text_puts(b, "null");
     }
 }
 
-static void put_ids(buffer *b, const char *name, const int32_t *ids, uint32_t n) {
-    put_format(b, ",\"%s\":[", name);
+static void put_ids(mn_text *b, const char *name, const int32_t *ids, uint32_t n) {
+    mn_text_printf(b, ",\"%s\":[", name);
     for (uint32_t i = 0; i < n; i++)
-        put_format(b, "%s%d", i ? "," : "", ids[i]);
-    buffer_z(b, "]");
+        mn_text_printf(b, "%s%d", i ? "," : "", ids[i]);
+    mn_text_puts(b, "]");
 }
 
 /* With return_token_ids: those of the choice that its client has not; first those of the prompt. */
-static void put_new_ids(const answer *a, generation *g, buffer *b) {
+static void put_new_ids(const answer *a, generation *g, mn_text *b) {
     if (!a->ask.token_ids)
         return;
     if (!g->n_given) {
@@ -255,64 +257,64 @@ static void put_new_ids(const answer *a, generation *g, buffer *b) {
 }
 
 /* Chat has the prompt's ids beside the choices, too, as with vLLM. */
-static void put_prompt_ids(const answer *a, const generation *g, buffer *b) {
+static void put_prompt_ids(const answer *a, const generation *g, mn_text *b) {
     if (a->ask.token_ids && a->form->begins)
         put_ids(b, "prompt_token_ids", g->ids, g->n_prompt);
 }
 
 /* One chunk with what g has. finish: NULL or the reason. */
 static void put_chunk(answer *a, generation *g, const char *finish) {
-    buffer b = {.failed = has_gap(g)};
+    mn_text b = {.failed = has_gap(g)};
     const int is_first = !g->n_given;
-    buffer_add(&b, &a->head);
-    put_format(&b, "{\"index\":%u,", g->index);
+    mn_text_add(&b, &a->head);
+    mn_text_printf(&b, "{\"index\":%u,", g->index);
     a->form->chunk(a, g, finish, &b);
     if (finish)
         put_stop_reason(a, g, &b);
     put_new_ids(a, g, &b);
-    buffer_z(&b, "}]");
+    mn_text_puts(&b, "}]");
     if (is_first)
         put_prompt_ids(a, g, &b);
     if (a->ask.include_usage) {
-        buffer_z(&b, ",");
+        mn_text_puts(&b, ",");
         if (a->ask.continuous_usage)
             put_usage(a, &b);
         else
-            buffer_z(&b, "\"usage\":null");
+            mn_text_puts(&b, "\"usage\":null");
     }
-    buffer_z(&b, "}\n\n");
+    mn_text_puts(&b, "}\n\n");
     put(a, &b);
-    buffer_free(&b);
+    mn_text_free(&b);
 }
 
 void answer_progress(answer *a, generation *g, const wire_event *e) {
-    buffer b = {0};
+    mn_text b = {0};
     if (!a->ask.progress || !a->started || a->failed)
         return;
-    buffer_add(&b, &a->head);
-    put_format(&b, "],\"prompt_progress\":{\"index\":%u,\"total\":%u,\"cache\":%u,", g->index,
-               g->n_prompt, e->n_cached);
-    put_format(&b, "\"processed\":%u,\"time_ms\":%.0f}", e->n_computed,
-               1e3 * (seconds() - g->begin));
+    mn_text_add(&b, &a->head);
+    mn_text_printf(&b, "],\"prompt_progress\":{\"index\":%u,\"total\":%u,\"cache\":%u,", g->index,
+                   g->n_prompt, e->n_cached);
+    mn_text_printf(&b, "\"processed\":%u,\"time_ms\":%.0f}", e->n_computed,
+                   1e3 * (seconds() - g->begin));
     if (a->ask.include_usage)
-        buffer_z(&b, ",\"usage\":null");
-    buffer_z(&b, "}\n\n");
+        mn_text_puts(&b, ",\"usage\":null");
+    mn_text_puts(&b, "}\n\n");
     put(a, &b);
-    buffer_free(&b);
+    mn_text_free(&b);
 }
 
 /* The chunk with the usage, if it was asked for, and the mark of the end. */
 static void end_stream(answer *a) {
-    buffer b = {0};
+    mn_text b = {0};
     if (a->ask.include_usage && !a->failed) {
-        buffer_add(&b, &a->head);
-        buffer_z(&b, "],");
+        mn_text_add(&b, &a->head);
+        mn_text_puts(&b, "],");
         put_usage(a, &b);
-        buffer_z(&b, "}\n\n");
+        mn_text_puts(&b, "}\n\n");
     }
-    buffer_z(&b, "data: [DONE]\n\n");
+    mn_text_puts(&b, "data: [DONE]\n\n");
     put(a, &b);
-    buffer_free(&b);
+    mn_text_free(&b);
     http_end(a->http);
 }
 
@@ -336,25 +338,25 @@ static const char *reason_of(const generation *g) {
 
 /* The answer of a request without "stream". */
 static void send_whole(answer *a) {
-    buffer b = {0};
-    put_format(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
-               a->form->object, (long long)a->created);
+    mn_text b = {0};
+    mn_text_printf(&b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", a->id,
+                   a->form->object, (long long)a->created);
     json_stringz(&b, a->s->name);
-    put_format(&b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
+    mn_text_printf(&b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->s->fingerprint);
     for (uint32_t i = 0; i < a->n; i++) {
         generation *g = &a->g[i];
-        put_format(&b, "%s{\"index\":%u,", i ? "," : "", i);
+        mn_text_printf(&b, "%s{\"index\":%u,", i ? "," : "", i);
         b.failed |= has_gap(g);
         a->form->whole(a, g, reason_of(g), &b);
         put_stop_reason(a, g, &b);
         put_new_ids(a, g, &b);
-        buffer_z(&b, "}");
+        mn_text_puts(&b, "}");
     }
-    buffer_z(&b, "]");
+    mn_text_puts(&b, "]");
     put_prompt_ids(a, &a->g[0], &b);
-    buffer_z(&b, ",");
+    mn_text_puts(&b, ",");
     put_usage(a, &b);
-    buffer_z(&b, "}\n");
+    mn_text_puts(&b, "}\n");
     serve_json(a->s, a->http, &b);
 }
 
@@ -373,16 +375,15 @@ static void fail(answer *a, unsigned status, const char *type, const char *param
         http_error(a->http, status, type, param, NULL, message);
         return;
     }
-    buffer b = {0};
-    put_format(&b,
-               "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":", type,
-               status);
+    mn_text b = {0};
+    mn_text_printf(&b, "data: {\"error\":{\"type\":\"%s\",\"param\":null,\"code\":%u,\"message\":",
+                   type, status);
     json_stringz(&b, message);
-    buffer_z(&b, "},\"request_id\":");
+    mn_text_puts(&b, "},\"request_id\":");
     json_stringz(&b, a->http->id);
-    buffer_z(&b, "}\n\n");
+    mn_text_puts(&b, "}\n\n");
     put(a, &b);
-    buffer_free(&b);
+    mn_text_free(&b);
     end_stream(a);
 }
 

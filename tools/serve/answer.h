@@ -21,9 +21,9 @@ typedef struct {
     void (*prompt)(answer *a, generation *g, const wire_event *e);
     /* The members of a chunk's choice after "index": what g has, which is cleared. finish: NULL or
      * the reason. */
-    void (*chunk)(answer *a, generation *g, const char *finish, buffer *out);
+    void (*chunk)(answer *a, generation *g, const char *finish, mn_text *out);
     /* The members of a whole answer's choice after "index". */
-    void (*whole)(answer *a, generation *g, const char *finish, buffer *out);
+    void (*whole)(answer *a, generation *g, const char *finish, mn_text *out);
     int begins; /* the first chunk of a choice says the role */
 } answer_form;
 
@@ -43,8 +43,8 @@ struct answer {
     int started;                               /* streams: 200 was sent */
     int failed;
     double last_sent;
-    buffer head; /* of each chunk, up to the index of the choice */
-    char **echo; /* completions: [n_prompts] texts before the answers, or NULL */
+    mn_text head; /* of each chunk, up to the index of the choice */
+    char **echo;  /* completions: [n_prompts] texts before the answers, or NULL */
 };
 
 /* The route of a form: reads r and begins an answer, which r owns from then on; or refuses it. */
@@ -67,9 +67,9 @@ void answer_defaults(answer *a);
 
 /* Texts of tokens (text_routes.c) as JSON strings: of the token, of the token in logprobs, which
  * name_ids replaces; and the members of an entry of logprobs, whose brace is left open. */
-void put_token(const serve *s, buffer *out, int32_t id);
-void logprob_token(const answer *a, buffer *out, int32_t id);
-void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob);
+void put_token(const serve *s, mn_text *out, int32_t id);
+void logprob_token(const answer *a, mn_text *out, int32_t id);
+void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob);
 
 /* What generation.c calls. */
 void answer_admitted(answer *a, generation *g);

@@ -27,7 +27,7 @@ static void set_absent(ask *out) {
                                &out->frequency_penalty,
                                &out->presence_penalty};
     memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < COUNT(numbers); i++)
+    for (size_t i = 0; i < MN_COUNT(numbers); i++)
         *numbers[i] = NAN;
     for (size_t i = 0; i < ASK_SAMPLERS; i++)
         out->samplers[i] = NAN;

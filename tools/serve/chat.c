@@ -134,7 +134,7 @@ int chat_ids(serve *s, const cJSON *body, int has_tools, int32_t **ids, uint32_t
 /* ---- the form of answers --------------------------------------------------------------------- */
 
 /* 9 letters and digits, which suit all templates. */
-static void put_call_id(buffer *out) {
+static void put_call_id(mn_text *out) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     char id[10];
     uint64_t bits = sampling_seed() << 32 | sampling_seed();
@@ -143,41 +143,41 @@ static void put_call_id(buffer *out) {
         bits /= 62;
     }
     id[9] = 0;
-    buffer_z(out, id);
+    mn_text_puts(out, id);
 }
 
 /* Ends the object of the last call, so that what is in g->calls is whole. */
 static void close_call(generation *g) {
     if (g->call_open)
-        buffer_z(&g->calls, "\"}}");
+        mn_text_puts(&g->calls, "\"}}");
     g->call_open = 0;
 }
 
 /* A call begins: an object that holds the name; its arguments follow. */
 static void begin_call(answer *a, generation *g, const mn_stream_event *e) {
-    buffer *b = &g->calls;
+    mn_text *b = &g->calls;
     close_call(g);
-    buffer_z(b, b->n ? "," : "");
+    mn_text_puts(b, b->len ? "," : "");
     if (a->ask.stream)
-        put_format(b, "{\"index\":%u,", e->call);
-    buffer_z(b, a->ask.stream ? "\"id\":\"" : "{\"id\":\"");
+        mn_text_printf(b, "{\"index\":%u,", e->call);
+    mn_text_puts(b, a->ask.stream ? "\"id\":\"" : "{\"id\":\"");
     put_call_id(b);
-    buffer_z(b, "\",\"type\":\"function\",\"function\":{\"name\":");
-    json_string(b, e->text.ptr, e->text.len);
-    buffer_z(b, ",\"arguments\":\"");
+    mn_text_puts(b, "\",\"type\":\"function\",\"function\":{\"name\":");
+    mn_text_json(b, e->text);
+    mn_text_puts(b, ",\"arguments\":\"");
     g->n_calls = e->call + 1;
     g->call_open = 1;
 }
 
 /* A piece of arguments: in a stream an object of its own, unless its call has just begun. */
 static void add_arguments(answer *a, generation *g, const mn_stream_event *e) {
-    buffer *b = &g->calls;
+    mn_text *b = &g->calls;
     if (!g->call_open && a->ask.stream) {
-        buffer_z(b, b->n ? "," : "");
-        put_format(b, "{\"index\":%u,\"function\":{\"arguments\":\"", e->call);
+        mn_text_puts(b, b->len ? "," : "");
+        mn_text_printf(b, "{\"index\":%u,\"function\":{\"arguments\":\"", e->call);
         g->call_open = 1;
     }
-    json_text(b, e->text.ptr, e->text.len);
+    mn_text_json_inner(b, e->text.ptr, e->text.len);
 }
 
 /* Each kind of text has its buffer, and its member of the delta or message. */
@@ -185,7 +185,7 @@ static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
     switch (e->kind) {
     case MN_EVENT_THINKING:
         if (a->ask.with_thinking)
-            json_text(&g->thinking, e->text.ptr, e->text.len);
+            mn_text_json_inner(&g->thinking, e->text.ptr, e->text.len);
         break;
     case MN_EVENT_CALL:
         begin_call(a, g, e);
@@ -194,85 +194,86 @@ static void chat_text(answer *a, generation *g, const mn_stream_event *e) {
         add_arguments(a, g, e);
         break;
     default:
-        json_text(&g->content, e->text.ptr, e->text.len);
+        mn_text_json_inner(&g->content, e->text.ptr, e->text.len);
     }
 }
 
 /* One member of an object. */
-static void member(buffer *out, int *n, const char *name, const char *quote, const buffer *value) {
-    put_format(out, "%s\"%s\":%s", (*n)++ ? "," : "", name, quote);
-    buffer_put(out, value->p ? value->p : "", value->n);
-    buffer_z(out, *quote == '[' ? "]" : quote);
+static void member(mn_text *out, int *n, const char *name, const char *quote,
+                   const mn_text *value) {
+    mn_text_printf(out, "%s\"%s\":%s", (*n)++ ? "," : "", name, quote);
+    mn_text_put(out, value->ptr ? value->ptr : "", value->len);
+    mn_text_puts(out, *quote == '[' ? "]" : quote);
 }
 
 /* The delta of a stream; the first of a choice has the role, the last one the reason. */
-static void chat_chunk(answer *a, generation *g, const char *finish, buffer *out) {
+static void chat_chunk(answer *a, generation *g, const char *finish, mn_text *out) {
     int n = 0;
     const int first = g->n_ids == g->n_prompt && !finish;
     (void)a;
     close_call(g);
-    buffer_z(out, "\"delta\":{");
+    mn_text_puts(out, "\"delta\":{");
     if (first) {
-        buffer_z(out, "\"role\":\"assistant\",\"content\":null");
+        mn_text_puts(out, "\"role\":\"assistant\",\"content\":null");
         n = 1;
     }
-    if (g->thinking.n)
+    if (g->thinking.len)
         member(out, &n, "reasoning_content", "\"", &g->thinking);
-    if (g->content.n)
+    if (g->content.len)
         member(out, &n, "content", "\"", &g->content);
-    if (g->calls.n)
+    if (g->calls.len)
         member(out, &n, "tool_calls", "[", &g->calls);
-    buffer_z(out, "},\"logprobs\":");
-    if (g->logprobs.n) {
-        buffer_z(out, "{\"content\":[");
-        buffer_put(out, g->logprobs.p, g->logprobs.n);
-        buffer_z(out, "]}");
+    mn_text_puts(out, "},\"logprobs\":");
+    if (g->logprobs.len) {
+        mn_text_puts(out, "{\"content\":[");
+        mn_text_put(out, g->logprobs.ptr, g->logprobs.len);
+        mn_text_puts(out, "]}");
     } else {
-        buffer_z(out, "null");
+        mn_text_puts(out, "null");
     }
-    put_format(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
-    buffer_clear(&g->thinking);
-    buffer_clear(&g->content);
-    buffer_clear(&g->calls);
-    buffer_clear(&g->logprobs);
+    mn_text_printf(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
+    mn_text_clear(&g->thinking);
+    mn_text_clear(&g->content);
+    mn_text_clear(&g->calls);
+    mn_text_clear(&g->logprobs);
 }
 
 /* The message: content is null beside calls without text, as clients expect. */
-static void chat_whole(answer *a, generation *g, const char *finish, buffer *out) {
+static void chat_whole(answer *a, generation *g, const char *finish, mn_text *out) {
     int n = 1;
     close_call(g);
-    buffer_z(out, "\"message\":{\"role\":\"assistant\"");
-    if (g->content.n || !g->calls.n)
+    mn_text_puts(out, "\"message\":{\"role\":\"assistant\"");
+    if (g->content.len || !g->calls.len)
         member(out, &n, "content", "\"", &g->content);
     else
-        buffer_z(out, ",\"content\":null");
-    if (g->thinking.n)
+        mn_text_puts(out, ",\"content\":null");
+    if (g->thinking.len)
         member(out, &n, "reasoning_content", "\"", &g->thinking);
-    if (g->calls.n)
+    if (g->calls.len)
         member(out, &n, "tool_calls", "[", &g->calls);
-    buffer_z(out, "},\"logprobs\":");
+    mn_text_puts(out, "},\"logprobs\":");
     if (a->ask.logprobs) {
-        buffer_z(out, "{\"content\":[");
-        buffer_put(out, g->logprobs.p ? g->logprobs.p : "", g->logprobs.n);
-        buffer_z(out, "]}");
+        mn_text_puts(out, "{\"content\":[");
+        mn_text_put(out, g->logprobs.ptr ? g->logprobs.ptr : "", g->logprobs.len);
+        mn_text_puts(out, "]}");
     } else {
-        buffer_z(out, "null");
+        mn_text_puts(out, "null");
     }
-    put_format(out, ",\"finish_reason\":\"%s\"", finish);
+    mn_text_printf(out, ",\"finish_reason\":\"%s\"", finish);
 }
 
 /* One entry of logprobs.content. */
 static void chat_logprob(answer *a, generation *g, const wire_event *e) {
-    buffer *b = &g->logprobs;
-    buffer_z(b, b->n ? "," : "");
+    mn_text *b = &g->logprobs;
+    mn_text_puts(b, b->len ? "," : "");
     logprob_entry(a, b, e->token, e->logprob);
-    buffer_z(b, ",\"top_logprobs\":[");
+    mn_text_puts(b, ",\"top_logprobs\":[");
     for (uint32_t i = 0; i < e->n_top; i++) {
-        buffer_z(b, i ? "," : "");
+        mn_text_puts(b, i ? "," : "");
         logprob_entry(a, b, e->top_ids[i], e->top_logprobs[i]);
-        buffer_z(b, "}");
+        mn_text_puts(b, "}");
     }
-    buffer_z(b, "]}");
+    mn_text_puts(b, "]}");
 }
 
 /* ---- the route ------------------------------------------------------------------------------- */

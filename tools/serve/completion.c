@@ -39,18 +39,18 @@ static char *text_of_ids(const serve *s, const int32_t *ids, uint32_t n) {
     mn_stream *stream = NULL;
     const mn_stream_event *events = NULL;
     uint32_t n_events = 0;
-    buffer text = {0};
+    mn_text text = {0};
     if (mn_stream_create(s->a.model, MN_STREAM_PLAIN, &stream, NULL))
         return NULL;
     for (uint32_t i = 0; i <= n; i++) {
         const mn_status st = i < n ? mn_stream_push(stream, ids[i], &events, &n_events, NULL)
                                    : mn_stream_finish(stream, &events, &n_events, NULL);
         for (uint32_t k = 0; !st && k < n_events; k++)
-            buffer_put(&text, events[k].text.ptr, events[k].text.len);
+            mn_text_put(&text, events[k].text.ptr, events[k].text.len);
         text.failed |= st != MN_OK;
     }
     mn_stream_free(stream);
-    return buffer_take(&text);
+    return mn_text_take(&text);
 }
 
 /* Prompt i: text or a list of ids. 0: the error is set. */
@@ -127,9 +127,9 @@ static int add_prompts(answer *a, json_error *e) {
 
 /* One member of an object of the most likely tokens. */
 static void put_top(answer *a, generation *g, const char *comma, int32_t id, float logprob) {
-    buffer_z(&g->calls, comma);
+    mn_text_puts(&g->calls, comma);
     logprob_token(a, &g->calls, id);
-    buffer_z(&g->calls, ":");
+    mn_text_puts(&g->calls, ":");
     json_float(&g->calls, logprob, "-9999.0");
 }
 
@@ -137,25 +137,25 @@ static void put_top(answer *a, generation *g, const char *comma, int32_t id, flo
  * objects of the most likely ones; this form has no other use for them. */
 static void put_entry(answer *a, generation *g, int32_t id, float logprob, const int32_t *top_ids,
                       const float *top, uint32_t n_top, int has_top) {
-    const char *comma = g->logprobs.n ? "," : "";
+    const char *comma = g->logprobs.len ? "," : "";
     const mn_str text = mn_model_token_text(a->s->a.model, id);
     int is_in_top = 0;
-    buffer_z(&g->logprobs, comma);
+    mn_text_puts(&g->logprobs, comma);
     logprob_token(a, &g->logprobs, id);
-    buffer_z(&g->thinking, comma);
+    mn_text_puts(&g->thinking, comma);
     json_float(&g->thinking, logprob, "null");
-    put_format(&g->offsets, "%s%u", comma, g->text_at);
+    mn_text_printf(&g->offsets, "%s%u", comma, g->text_at);
     for (uint64_t i = 0; i < text.len; i++)
         g->text_at += ((unsigned char)text.ptr[i] & 0xC0) != 0x80; /* characters, not bytes */
-    buffer_z(&g->calls, comma);
-    buffer_z(&g->calls, has_top ? "{" : "null");
+    mn_text_puts(&g->calls, comma);
+    mn_text_puts(&g->calls, has_top ? "{" : "null");
     for (uint32_t i = 0; i < n_top; i++) {
         is_in_top |= top_ids[i] == id;
         put_top(a, g, i ? "," : "", top_ids[i], top[i]);
     }
     if (has_top && !is_in_top) /* the token itself is always there */
         put_top(a, g, n_top ? "," : "", id, logprob);
-    buffer_z(&g->calls, has_top ? "}" : "");
+    mn_text_puts(&g->calls, has_top ? "}" : "");
 }
 
 static void completion_logprob(answer *a, generation *g, const wire_event *e) {
@@ -181,54 +181,54 @@ static void completion_prompt(answer *a, generation *g, const wire_event *e) {
 
 static void completion_text(answer *a, generation *g, const mn_stream_event *e) {
     (void)a;
-    json_text(&g->content, e->text.ptr, e->text.len);
+    mn_text_json_inner(&g->content, e->text.ptr, e->text.len);
 }
 
-static void put_array(buffer *out, const char *name, const buffer *items) {
-    put_format(out, "\"%s\":[", name);
-    buffer_add(out, items);
-    buffer_z(out, "]");
+static void put_array(mn_text *out, const char *name, const mn_text *items) {
+    mn_text_printf(out, "\"%s\":[", name);
+    mn_text_add(out, items);
+    mn_text_puts(out, "]");
 }
 
 /* "logprobs": the four arrays, or null if none were asked for. */
-static void put_logprobs(const answer *a, const generation *g, buffer *out) {
-    buffer_z(out, ",\"logprobs\":");
+static void put_logprobs(const answer *a, const generation *g, mn_text *out) {
+    mn_text_puts(out, ",\"logprobs\":");
     if (!a->ask.logprobs) {
-        buffer_z(out, "null");
+        mn_text_puts(out, "null");
         return;
     }
-    buffer_z(out, "{");
+    mn_text_puts(out, "{");
     put_array(out, "tokens", &g->logprobs);
-    buffer_z(out, ",");
+    mn_text_puts(out, ",");
     put_array(out, "token_logprobs", &g->thinking);
-    buffer_z(out, ",");
+    mn_text_puts(out, ",");
     put_array(out, "top_logprobs", &g->calls);
-    buffer_z(out, ",");
+    mn_text_puts(out, ",");
     put_array(out, "text_offset", &g->offsets);
-    buffer_z(out, "}");
+    mn_text_puts(out, "}");
 }
 
 /* The text before the answer, once. */
-static void put_echo(answer *a, generation *g, buffer *out) {
+static void put_echo(answer *a, generation *g, mn_text *out) {
     const uint32_t i = g->index / (uint32_t)a->ask.n;
     if (a->echo && a->echo[i] && !g->echoed)
-        json_text(out, a->echo[i], strlen(a->echo[i]));
+        mn_text_json_inner(out, a->echo[i], strlen(a->echo[i]));
     g->echoed = 1;
 }
 
 /* Chunks and whole answers have the same members here. */
-static void completion_members(answer *a, generation *g, const char *finish, buffer *out) {
-    buffer_z(out, "\"text\":\"");
+static void completion_members(answer *a, generation *g, const char *finish, mn_text *out) {
+    mn_text_puts(out, "\"text\":\"");
     put_echo(a, g, out);
-    buffer_add(out, &g->content);
-    buffer_z(out, "\"");
+    mn_text_add(out, &g->content);
+    mn_text_puts(out, "\"");
     put_logprobs(a, g, out);
-    put_format(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
-    buffer_clear(&g->content);
-    buffer_clear(&g->logprobs);
-    buffer_clear(&g->thinking);
-    buffer_clear(&g->calls);
-    buffer_clear(&g->offsets);
+    mn_text_printf(out, finish ? ",\"finish_reason\":\"%s\"" : ",\"finish_reason\":null", finish);
+    mn_text_clear(&g->content);
+    mn_text_clear(&g->logprobs);
+    mn_text_clear(&g->thinking);
+    mn_text_clear(&g->calls);
+    mn_text_clear(&g->offsets);
 }
 
 /* ---- the route ------------------------------------------------------------------------------- */

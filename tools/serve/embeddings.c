@@ -238,7 +238,7 @@ void route_embeddings(serve *s, http_request *r) {
 /* ---- the answer ------------------------------------------------------------------------------ */
 
 /* RFC 4648, with padding. */
-static void put_base64(buffer *out, const void *bytes, size_t n) {
+static void put_base64(mn_text *out, const void *bytes, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const unsigned char *at = bytes;
     for (size_t i = 0; i < n; i += 3) {
@@ -251,29 +251,29 @@ static void put_base64(buffer *out, const void *bytes, size_t n) {
             four[2] = digits[bits >> 6 & 63];
         if (left > 2)
             four[3] = digits[bits & 63];
-        buffer_put(out, four, 4);
+        mn_text_put(out, four, 4);
     }
 }
 
 /* v: [n] f32, in the byte order of this machine, which is little-endian wherever Minerva runs. */
-static void put_vector(buffer *out, const float *v, uint32_t n, int base64) {
+static void put_vector(mn_text *out, const float *v, uint32_t n, int base64) {
     if (base64) {
-        buffer_z(out, "\"");
+        mn_text_puts(out, "\"");
         put_base64(out, v, n * sizeof *v);
-        buffer_z(out, "\"");
+        mn_text_puts(out, "\"");
         return;
     }
-    buffer_z(out, "[");
+    mn_text_puts(out, "[");
     for (uint32_t i = 0; i < n; i++) {
-        buffer_z(out, i ? "," : "");
+        mn_text_puts(out, i ? "," : "");
         json_float(out, v[i], "0");
     }
-    buffer_z(out, "]");
+    mn_text_puts(out, "]");
 }
 
 int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
     embedding *m = find(s, l, v->id);
-    buffer out = {0};
+    mn_text out = {0};
     if (!m)
         return 0;
     m->answered = 1;
@@ -281,17 +281,17 @@ int embeddings_vector(serve *s, const engine_link *l, const wire_vector *v) {
         http_error(m->http, 500, "server_error", NULL, NULL, "the engine sent other vectors");
         return 1;
     }
-    buffer_z(&out, "{\"object\":\"list\",\"data\":[");
+    mn_text_puts(&out, "{\"object\":\"list\",\"data\":[");
     for (uint32_t i = 0; i < v->n_texts; i++) {
-        put_format(&out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "",
-                   i);
+        mn_text_printf(&out,
+                       "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i ? "," : "", i);
         put_vector(&out, v->values + (size_t)i * v->n_dim, v->n_dim, m->base64);
-        buffer_z(&out, "}");
+        mn_text_puts(&out, "}");
     }
-    buffer_z(&out, "],\"model\":");
+    mn_text_puts(&out, "],\"model\":");
     json_stringz(&out, s->name);
-    put_format(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
-               m->n_ids);
+    mn_text_printf(&out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}\n", m->n_ids,
+                   m->n_ids);
     s->metrics.prompt_tokens += m->n_ids;
     m->http->n_prompt = m->n_ids;
     serve_json(s, m->http, &out);

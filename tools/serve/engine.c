@@ -33,7 +33,7 @@ typedef struct {
     work *work;        /* NULL: an encoder, which only embeds */
     embed_work *embed; /* NULL: no embeddings */
     pthread_mutex_t out_lock;
-    buffer out;
+    mn_text out;
     int is_ready; /* READY was sent; under out_lock */
 } engine;
 
@@ -53,15 +53,15 @@ static _Noreturn void no_more_memory(void) {
 /* Sends what is in the buffer. The front reads all the time; if it is gone, this is the end. */
 static void flush(engine *e) {
     size_t at = 0;
-    while (at < e->out.n) {
-        const ssize_t n = write(e->fd, e->out.p + at, e->out.n - at);
+    while (at < e->out.len) {
+        const ssize_t n = write(e->fd, e->out.ptr + at, e->out.len - at);
         if (n < 0 && errno != EINTR)
             end(e);
         at += n > 0 ? (size_t)n : 0;
     }
     if (e->out.failed)
         no_more_memory();
-    buffer_clear(&e->out);
+    mn_text_clear(&e->out);
 }
 
 /* Queues why a request was not accepted. */
@@ -240,24 +240,24 @@ static int is_excluded(const char *list, const char *device) {
     return 0;
 }
 
-static void add_name(buffer *list, const char *name, size_t n) {
-    if (list->n)
-        buffer_put(list, ",", 1);
-    buffer_put(list, name, n);
+static void add_name(mn_text *list, const char *name, size_t n) {
+    if (list->len)
+        mn_text_put(list, ",", 1);
+    mn_text_put(list, name, n);
 }
 
 /* The list as a text, malloc'ed; NULL: it is empty. */
-static char *take_names(buffer *list) {
-    if (list->n)
-        return buffer_take(list);
-    buffer_free(list);
+static char *take_names(mn_text *list) {
+    if (list->len)
+        return mn_text_take(list);
+    mn_text_free(list);
     return NULL;
 }
 
 /* The devices of a list, or for "auto" those of the machine, without excluded plugins; NULL: none
  * is left. */
 static char *other_devices(const app *a, const char *device, const char *excluded) {
-    buffer list = {0};
+    mn_text list = {0};
     mn_device_item item;
     if (!strcmp(device, "auto")) {
         for (uint32_t i = 0; mn_runtime_device(a->rt, i, &item) == MN_OK; i++)
@@ -416,9 +416,9 @@ uint64_t engine_stamp(const app *a) {
                               (uint64_t)file.st_size,
                               (uint64_t)file.st_mtim.tv_sec,
                               (uint64_t)file.st_mtim.tv_nsec};
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < COUNT(facts); i++)
-        h = (h ^ facts[i]) * 1099511628211u;
+    uint64_t h = MN_FNV_BASIS;
+    for (size_t i = 0; i < MN_COUNT(facts); i++)
+        h = mn_fnv_word(h, facts[i]);
     return h;
 }
 

@@ -77,8 +77,8 @@ static void send_open(engine_link *l) {
     open.version = WIRE_VERSION;
     if (l->device)
         open.device = str_of(l->device);
-    open.excluded = (mn_str){l->excluded.p, l->excluded.n};
-    buffer_clear(&l->out);
+    open.excluded = (mn_str){l->excluded.ptr, l->excluded.len};
+    mn_text_clear(&l->out);
     l->sent = 0;
     wire_put_open(&l->out, &open);
 }
@@ -143,7 +143,7 @@ static void start(engine_link *l) {
 /* 1 if the process ended by a signal that counts against its plugin. */
 static int is_crash(int status) {
     static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-    for (size_t i = 0; WIFSIGNALED(status) && i < COUNT(deadly); i++)
+    for (size_t i = 0; WIFSIGNALED(status) && i < MN_COUNT(deadly); i++)
         if (WTERMSIG(status) == deadly[i])
             return 1;
     return 0;
@@ -164,8 +164,8 @@ static int blamed(const engine_link *l, char id[LINK_ID]) {
 }
 
 static void leave_out(engine_link *l, const char *id) {
-    buffer_z(&l->excluded, l->excluded.n ? "," : "");
-    buffer_z(&l->excluded, id);
+    mn_text_puts(&l->excluded, l->excluded.len ? "," : "");
+    mn_text_puts(&l->excluded, id);
 }
 
 /* Counts a crash against its plugin, and leaves it out at the second one; at the first, if it wrote
@@ -254,7 +254,7 @@ static void on_end(engine_link *l) {
     l->forms_ns += l->beat.forms_ns;
     l->beat = (wire_beat){0};
     memset(l->prefixes, 0, sizeof l->prefixes);
-    buffer_clear(&l->out);
+    mn_text_clear(&l->out);
     l->sent = 0;
 }
 
@@ -379,18 +379,18 @@ int link_flush(engine_link *l) {
     l->out.failed = 0; /* all that is in it are whole messages */
     if (l->fd < 0)
         return !lost;
-    while (l->sent < l->out.n) {
+    while (l->sent < l->out.len) {
         const ssize_t n =
-            send(l->fd, l->out.p + l->sent, l->out.n - l->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+            send(l->fd, l->out.ptr + l->sent, l->out.len - l->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             break; /* full: EPOLLOUT follows; closed: EPOLLIN does */
         l->sent += (size_t)n;
     }
-    const int want_write = l->sent < l->out.n;
+    const int want_write = l->sent < l->out.len;
     if (!want_write) {
-        buffer_clear(&l->out);
+        mn_text_clear(&l->out);
         l->sent = 0;
     }
     if (want_write != l->want_write)
@@ -424,11 +424,11 @@ void link_free(engine_link *l) {
         close(l->blame);
     if (l->pid > 0)
         reap(l->pid);
-    for (size_t i = 0; i < COUNT(l->info_texts); i++)
+    for (size_t i = 0; i < MN_COUNT(l->info_texts); i++)
         free(l->info_texts[i]);
     wire_free(&l->in);
-    buffer_free(&l->out);
-    buffer_free(&l->excluded);
+    mn_text_free(&l->out);
+    mn_text_free(&l->excluded);
     free(l->device);
     *l = (engine_link){.fd = -1, .blame = -1};
 }

@@ -46,7 +46,7 @@ struct engine_link {
     int blame; /* a pipe: the process writes the plugin that it crashed in; -1: none */
     watch watch;
     wire_in in;
-    buffer out;
+    mn_text out;
     size_t sent; /* bytes of out that are written */
     int want_write, was_ready, other_model, exit_code;
     double start_at, died_at;
@@ -68,7 +68,7 @@ struct engine_link {
         unsigned n;
     } crashes[LINK_MAX_PLUGINS];
     size_t n_plugins;
-    buffer excluded;                  /* "cuda,vendor" */
+    mn_text excluded;                 /* "cuda,vendor" */
     unsigned n_generations;           /* that it has */
     uint64_t prefixes[LINK_PREFIXES]; /* hashes of beginnings that it had, each in its place */
 };

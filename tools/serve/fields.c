@@ -73,10 +73,10 @@ static int check_refused(const cJSON *body, const refused_row *row, json_error *
 }
 
 int fields_read(const cJSON *body, fields_at at, ask *out, json_error *e) {
-    for (size_t i = 0; i < COUNT(values); i++)
+    for (size_t i = 0; i < MN_COUNT(values); i++)
         if (values[i].at & (int)at && !read_value(body, &values[i], out, e))
             return 0;
-    for (size_t i = 0; i < COUNT(refused); i++)
+    for (size_t i = 0; i < MN_COUNT(refused); i++)
         if (refused[i].at & (int)at && !check_refused(body, &refused[i], e))
             return 0;
     return 1;

@@ -33,23 +33,23 @@ static int begin(ask_form *f, uint32_t kind, const char *param, json_error *e) {
 static int finish(ask_form *f, json_error *e) {
     if (f->text.failed)
         return json_no_memory(e);
-    if (f->text.n > FORM_MAX_SOURCE)
+    if (f->text.len > FORM_MAX_SOURCE)
         return json_fail(e, f->param, "%s: found %zu bytes, expected at most %u", f->param,
-                         f->text.n, FORM_MAX_SOURCE);
-    f->source = (mn_str){f->text.p ? f->text.p : "", f->text.n};
+                         f->text.len, FORM_MAX_SOURCE);
+    f->source = (mn_str){f->text.ptr ? f->text.ptr : "", f->text.len};
     return 1;
 }
 
 /* A schema as an object, or as its text. */
 static int set_schema(ask_form *f, const cJSON *schema, json_error *e) {
     if (cJSON_IsString(schema)) {
-        buffer_z(&f->text, schema->valuestring);
+        mn_text_puts(&f->text, schema->valuestring);
         return finish(f, e);
     }
     if (!cJSON_IsObject(schema) && !cJSON_IsBool(schema))
         return json_fail(e, f->param, "%s: expected a JSON schema", f->param);
     char *text = cJSON_PrintUnformatted(schema);
-    buffer_z(&f->text, text ? text : "");
+    mn_text_puts(&f->text, text ? text : "");
     f->text.failed |= !text;
     cJSON_free(text);
     return finish(f, e);
@@ -62,8 +62,8 @@ static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
     cJSON_ArrayForEach(item, list) {
         if (!cJSON_IsString(item))
             return json_fail(e, f->param, "%s: expected a list of strings", f->param);
-        buffer_put(&f->text, "", item != list->child); /* the NUL between two */
-        buffer_z(&f->text, item->valuestring);
+        mn_text_put(&f->text, "", item != list->child); /* the NUL between two */
+        mn_text_puts(&f->text, item->valuestring);
     }
     return finish(f, e);
 }
@@ -71,7 +71,7 @@ static int set_choices(ask_form *f, const cJSON *list, json_error *e) {
 /* json_object: an object, as with OpenAI, vLLM and llama-server; MN_CONSTRAINT_JSON takes lists. */
 static int set_object(ask_form *f, json_error *e) {
     f->kind = MN_CONSTRAINT_SCHEMA;
-    buffer_z(&f->text, "{\"type\":\"object\"}");
+    mn_text_puts(&f->text, "{\"type\":\"object\"}");
     return finish(f, e);
 }
 
@@ -84,7 +84,7 @@ static int set_value(ask_form *f, const cJSON *v, json_error *e) {
         return set_choices(f, v, e);
     if (!cJSON_IsString(v))
         return json_fail(e, f->param, "%s: expected a string", f->param);
-    buffer_z(&f->text, v->valuestring);
+    mn_text_puts(&f->text, v->valuestring);
     return finish(f, e);
 }
 
@@ -177,20 +177,20 @@ static int is_strict(const cJSON *tools) {
 }
 
 /* The list as text, without the tools that have another name; name NULL: all. */
-static void put_tools(buffer *out, const cJSON *tools, const char *name) {
+static void put_tools(mn_text *out, const cJSON *tools, const char *name) {
     const cJSON *tool = NULL;
-    buffer_z(out, "[");
+    mn_text_puts(out, "[");
     cJSON_ArrayForEach(tool, tools) {
         const char *own = name_of(tool);
         if (name && (!own || strcmp(own, name) != 0))
             continue;
         char *text = cJSON_PrintUnformatted(tool);
-        buffer_z(out, out->n > 1 ? "," : "");
-        buffer_z(out, text ? text : "");
+        mn_text_puts(out, out->len > 1 ? "," : "");
+        mn_text_puts(out, text ? text : "");
         out->failed |= !text;
         cJSON_free(text);
     }
-    buffer_z(out, "]");
+    mn_text_puts(out, "]");
 }
 
 /* tool_choice: *forced, and *name of the function that is (NULL: any). 0: the error is set. */
@@ -265,7 +265,7 @@ int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) 
                          name ? name : "required");
     if (!*has_tools || (!forced && (out->kind || !is_strict(tools))))
         return 1;
-    buffer_clear(&out->text);
+    mn_text_clear(&out->text);
     out->kind = MN_CONSTRAINT_CALLS;
     out->param = forced ? "tool_choice" : "tools";
     out->flags = forced ? MN_CONSTRAINT_CALLS_ONLY : 0;
@@ -276,7 +276,7 @@ int form_calls(const cJSON *body, ask_form *out, int *has_tools, json_error *e) 
 }
 
 void form_free(ask_form *f) {
-    buffer_free(&f->text);
+    mn_text_free(&f->text);
 }
 
 /* ---- compiling ------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ typedef struct {
     uint32_t kind;  /* MN_CONSTRAINT_* */
     uint32_t flags; /* MN_CONSTRAINT_CALLS_ONLY, MN_CONSTRAINT_ONE_CALL */
     mn_str source;  /* of choices: the texts with NULs between them */
-    buffer text;    /* what source points into */
+    mn_text text;   /* what source points into */
     const char *param;
     int one_call; /* parallel_tool_calls: false */
 } ask_form;

@@ -60,11 +60,11 @@ static int reserve(generation *g, uint32_t n) {
     return 1;
 }
 
-/* FNV-1a of the first ids: prompts with the same hash are taken to share their beginning. */
+/* Of the first ids: prompts with the same hash are taken to share their beginning. */
 static uint64_t hash_ids(const int32_t *ids, uint32_t n) {
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = MN_FNV_BASIS;
     for (uint32_t i = 0; i < n && i < PREFIX_TOKENS; i++)
-        h = (h ^ (uint32_t)ids[i]) * 1099511628211u;
+        h = mn_fnv_word(h, (uint32_t)ids[i]);
     return h;
 }
 
@@ -93,11 +93,11 @@ void generation_free(serve *s, generation *g) {
     generation_abort(s, g);
     mn_stream_free(g->stream);
     free(g->ids);
-    buffer_free(&g->content);
-    buffer_free(&g->thinking);
-    buffer_free(&g->calls);
-    buffer_free(&g->logprobs);
-    buffer_free(&g->offsets);
+    mn_text_free(&g->content);
+    mn_text_free(&g->thinking);
+    mn_text_free(&g->calls);
+    mn_text_free(&g->logprobs);
+    mn_text_free(&g->offsets);
 }
 
 /* ---- to an engine ---------------------------------------------------------------------------- */
@@ -146,18 +146,11 @@ static int is_complete(const generation *g) {
     return g->finish != MN_FINISH_NONE || (g->max_new && g->n_ids - g->n_prompt >= g->max_new);
 }
 
-/* FNV-1a. */
-static uint64_t hash_text(uint64_t h, const char *text) {
-    for (; *text; text++)
-        h = (h ^ (unsigned char)*text) * 1099511628211u;
-    return h;
-}
-
 /* Users cannot time each other's prompts, nor prompts of another cache_salt. */
 static uint64_t salt_of(const answer *a) {
     const char *salt = a->ask.cache_salt;
     const uint64_t key = (uint64_t)(a->http->key + 1);
-    return salt ? hash_text(14695981039346656037u ^ key, salt) : key;
+    return salt ? mn_fnv_z(MN_FNV_BASIS ^ key, salt) : key;
 }
 
 /* To an engine, with what was drawn so far; g->link stays NULL if none is ready. */
@@ -407,10 +400,10 @@ static void on_vector(void *arg, const engine_link *l, const wire_vector *m) {
 static void set_fingerprint(serve *s, const wire_ready *info) {
     char facts[64];
     snprintf(facts, sizeof facts, "%llx.%u", (unsigned long long)info->stamp, info->precision);
-    uint64_t h = hash_text(14695981039346656037u, mn_version());
-    h = hash_text(h, facts);
+    uint64_t h = mn_fnv_z(MN_FNV_BASIS, mn_version());
+    h = mn_fnv_z(h, facts);
     if (info->device.ptr)
-        h = hash_text(h, info->device.ptr);
+        h = mn_fnv_z(h, info->device.ptr);
     snprintf(s->fingerprint, sizeof s->fingerprint, "b%016llx", (unsigned long long)h);
 }
 

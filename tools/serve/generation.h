@@ -24,7 +24,7 @@ typedef struct generation {
     double logged;   /* when the log had the progress of its prompt */
     uint64_t prefix; /* hash of the prompt's first tokens, for the choice of an engine */
     /* the text that is not sent, or of a whole answer all; JSON without quotes */
-    buffer content, thinking, calls, logprobs, offsets;
+    mn_text content, thinking, calls, logprobs, offsets;
     uint32_t n_calls; /* calls that were begun */
     int call_open;    /* a whole answer: the last call's object is not closed */
     uint32_t text_at; /* characters of text so far: text_offset of completions */

@@ -2,6 +2,7 @@
  * and LF, names are tokens with the colon behind them, no line continues another one, and the
  * length of the body is said once, in plain decimal digits or by "chunked". */
 #include "serve/head.h"
+#include "ground.h"
 #include <string.h>
 #include <strings.h>
 
@@ -9,13 +10,13 @@
 enum { MAX_DIGITS = 18 };
 
 /* 1 for the characters of a name. */
-static int is_token(char c) {
+static bool is_token(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
            (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
 /* 1 for the characters of a value. */
-static int is_text(char c) {
+static bool is_text(char c) {
     const unsigned char byte = (unsigned char)c;
     return c == '\t' || (byte >= ' ' && byte != 127);
 }
@@ -110,7 +111,7 @@ static int is_called(head_text name, const char *z) {
 }
 
 /* 1 if each byte is one of those. */
-static int all_are(head_text t, int (*is)(char c)) {
+static int all_are(head_text t, bool (*is)(char c)) {
     size_t i = 0;
     while (i < t.n && is(t.p[i]))
         i++;
@@ -137,17 +138,13 @@ void head_field(head_fields *h, head_text name, head_text value) {
         once(h, &h->coding, value, "found several Transfer-Encoding fields, expected one");
 }
 
-static int is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-static int is_of_host(char c) {
+static bool is_of_host(char c) {
     return !strchr(" \t,/\\@?#", c);
 }
 
 /* Decimal digits, without zeros before others: some read those as octal. */
 static int is_length(head_text t) {
-    return t.n && t.n <= MAX_DIGITS && all_are(t, is_digit) && (*t.p != '0' || t.n == 1);
+    return t.n && t.n <= MAX_DIGITS && all_are(t, mn_is_digit) && (*t.p != '0' || t.n == 1);
 }
 
 const char *head_check(head_fields *h, int is_1_1) {

@@ -5,7 +5,7 @@
  * for them where the library is missing. */
 #ifndef MINERVA_SERVE_HTTP_H
 #define MINERVA_SERVE_HTTP_H
-#include "buffer.h"
+#include "text_buffer.h"
 #include "serve/access.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ int http_busy(const http_server *s); /* 1: a request has no whole answer yet */
 void http_free(http_server *s);      /* every request is `gone` before it returns */
 
 /* A whole answer; *body is emptied. type: "application/json". */
-void http_answer(http_request *r, unsigned status, const char *type, buffer *body);
+void http_answer(http_request *r, unsigned status, const char *type, mn_text *body);
 /* Before an answer: one more header, copied. */
 void http_header(http_request *r, const char *name, const char *value);
 /* 200 with a body that http_put and http_end write piece by piece. */

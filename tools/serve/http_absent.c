@@ -52,11 +52,11 @@ void http_free(http_server *s) {
     (void)s;
 }
 
-void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {
+void http_answer(http_request *r, unsigned status, const char *type, mn_text *body) {
     (void)r;
     (void)status;
     (void)type;
-    buffer_free(body);
+    mn_text_free(body);
 }
 
 void http_header(http_request *r, const char *name, const char *value) {

@@ -16,17 +16,17 @@ static exchange *of(http_request *r) {
 /* The next bytes of a stream; suspends the connection while there are none. */
 static ssize_t read_stream(void *arg, uint64_t pos, char *out, size_t most) {
     exchange *x = arg;
-    size_t n = x->out.n - x->sent;
+    size_t n = x->out.len - x->sent;
     (void)pos;
     if (x->gone || x->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (n > most)
         n = most;
     if (n) {
-        memcpy(out, x->out.p + x->sent, n);
+        memcpy(out, x->out.ptr + x->sent, n);
         x->sent += n;
-        if (x->sent == x->out.n) {
-            buffer_clear(&x->out);
+        if (x->sent == x->out.len) {
+            mn_text_clear(&x->out);
             x->sent = 0;
         }
         return (ssize_t)n;
@@ -41,10 +41,10 @@ static ssize_t read_stream(void *arg, uint64_t pos, char *out, size_t most) {
 static struct MHD_Response *response_of(exchange *x) {
     if (x->streams && !x->no_memory)
         return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x, NULL);
-    const size_t n = x->out.n;
+    const size_t n = x->out.len;
     if (x->out.failed || x->no_memory)
         return NULL;
-    char *body = buffer_take(&x->out);
+    char *body = mn_text_take(&x->out);
     if (!body)
         return n ? NULL : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     return MHD_create_response_from_buffer(n, body, MHD_RESPMEM_MUST_FREE);
@@ -106,7 +106,7 @@ void http_answer_free(exchange *x) {
         free(x->headers[i][0]);
         free(x->headers[i][1]);
     }
-    buffer_free(&x->out);
+    mn_text_free(&x->out);
     free(x->type);
 }
 
@@ -136,16 +136,16 @@ static void set_status(exchange *x, unsigned status, const char *type) {
         x->no_memory = 1;
 }
 
-void http_answer(http_request *r, unsigned status, const char *type, buffer *body) {
+void http_answer(http_request *r, unsigned status, const char *type, mn_text *body) {
     exchange *x = of(r);
     if (x->status) {
-        buffer_free(body);
+        mn_text_free(body);
         return;
     }
     set_status(x, body->failed ? 500 : status, type);
-    buffer_free(&x->out);
+    mn_text_free(&x->out);
     x->out = *body;
-    *body = (buffer){0};
+    *body = (mn_text){0};
     x->ended = 1;
     http_resume(x);
 }
@@ -161,7 +161,7 @@ void http_begin(http_request *r, const char *type) {
 
 void http_put(http_request *r, const char *bytes, size_t n) {
     exchange *x = of(r);
-    buffer_put(&x->out, bytes, n);
+    mn_text_put(&x->out, bytes, n);
     http_resume(x);
 }
 
@@ -173,7 +173,7 @@ void http_end(http_request *r) {
 
 char *http_take_body(http_request *r) {
     static char none[1];
-    char *body = buffer_take(&of(r)->body);
+    char *body = mn_text_take(&of(r)->body);
     r->body = none;
     r->n_body = 0;
     return body;
@@ -181,7 +181,7 @@ char *http_take_body(http_request *r) {
 
 size_t http_unsent(const http_request *r) {
     const exchange *x = (const exchange *)(const void *)r;
-    return x->out.n - x->sent;
+    return x->out.len - x->sent;
 }
 
 void http_drop(http_request *r) {

@@ -169,7 +169,7 @@ static void check_access(exchange *x) {
     const char *host = http_field(x, MHD_HTTP_HEADER_HOST);
     const int foreign = origin && !access_origin(rules, origin, host);
     const int preflight = !strcmp(x->method, "OPTIONS");
-    buffer empty = {0};
+    mn_text empty = {0};
     x->request.key =
         access_key(rules, http_field(x, MHD_HTTP_HEADER_AUTHORIZATION), http_field(x, "X-Api-Key"));
     if (preflight && origin && !foreign) {
@@ -259,7 +259,7 @@ static void leave_sum(exchange *x) {
  * memory. */
 static int join_sum(exchange *x, size_t n) {
     http_server *s = x->server;
-    const size_t all = x->body.n + n;
+    const size_t all = x->body.len + n;
     const size_t more = all > SMALL_BODY ? all - SMALL_BODY - x->n_shared : 0;
     if (more > s->params.max_unfinished - s->n_shared)
         return 0;
@@ -272,10 +272,10 @@ static int join_sum(exchange *x, size_t n) {
 static void on_body(exchange *x, const char *bytes, size_t n) {
     if (x->status)
         return;
-    if (n > x->server->params.max_body - x->body.n) {
+    if (n > x->server->params.max_body - x->body.len) {
         too_large(x);
     } else if (join_sum(x, n)) {
-        buffer_put(&x->body, bytes, n);
+        mn_text_put(&x->body, bytes, n);
         return;
     } else {
         http_header(&x->request, "Retry-After", "2");
@@ -283,19 +283,19 @@ static void on_body(exchange *x, const char *bytes, size_t n) {
                    "too many bytes of requests that have not arrived whole");
     }
     leave_sum(x);
-    buffer_free(&x->body);
+    mn_text_free(&x->body);
 }
 
 /* The whole request goes to the application, unless it is compressed. 0: out of memory. */
 static int dispatch(exchange *x) {
     static const char gzip[] = "\x1f\x8b";
     leave_sum(x);
-    buffer_put(&x->body, "", 0);
+    mn_text_put(&x->body, "", 0);
     if (x->body.failed)
         return 0;
-    x->request.body = x->body.p;
-    x->request.n_body = x->body.n;
-    if (x->body.n > 2 && !memcmp(x->body.p, gzip, 2)) {
+    x->request.body = x->body.ptr;
+    x->request.n_body = x->body.len;
+    if (x->body.len > 2 && !memcmp(x->body.ptr, gzip, 2)) {
         compressed(x, "gzip");
         return 1;
     }
@@ -363,7 +363,7 @@ void http_on_completed(void *server, struct MHD_Connection *mhd, void **state,
     }
     leave_sum(x);
     http_answer_free(x);
-    buffer_free(&x->body);
+    mn_text_free(&x->body);
     free(x->method);
     free(x->path);
     free(x);

@@ -39,7 +39,7 @@ typedef struct exchange {
     head_verdict seen;  /* of the head's bytes as they came */
     size_t n_seen;      /* of them, from target on */
     int refused;        /* answered without the library */
-    buffer body;
+    mn_text body;
     size_t n_shared; /* bytes of the body that count in the server's n_shared */
     int checked, dispatched, suspended, ended, gone;
     int no_memory;   /* for a part of the answer's head: the connection is closed instead */
@@ -47,7 +47,7 @@ typedef struct exchange {
     int streams;     /* http_begin was called */
     unsigned status; /* 0: no answer yet */
     char *type;
-    buffer out; /* the answer; of a stream, from `sent` on what was not sent */
+    mn_text out; /* the answer; of a stream, from `sent` on what was not sent */
     size_t sent;
     size_t n_headers;
     char *headers[MAX_HEADERS][2];

@@ -11,50 +11,50 @@ enum { SILENCE_S = 10, SILENCE_STEPS = 20 };
 /* ---- models ---------------------------------------------------------------------------------- */
 
 /* OpenAI's object of a model with vLLM's max_model_len, and what the page shows. */
-static void put_model(const serve *s, const char *name, buffer *out) {
-    buffer_z(out, "{\"id\":");
+static void put_model(const serve *s, const char *name, mn_text *out) {
+    mn_text_puts(out, "{\"id\":");
     json_stringz(out, name);
-    put_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
-               (long long)s->created);
+    mn_text_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"minerva\",\"root\":",
+                   (long long)s->created);
     json_stringz(out, s->name);
-    put_format(
+    mn_text_printf(
         out, ",\"max_model_len\":%u,\"minerva\":{\"parameters\":%llu,\"n_vocab\":%lld,\"device\":",
         s->n_ctx, (unsigned long long)s->a.info.n_params, (long long)s->a.info.n_vocab);
     json_stringz(out, s->links[0].info_texts[0] ? s->links[0].info_texts[0] : "");
-    put_format(out,
-               ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
-               "\"top_k\":%d,\"repetition_penalty\":%.4g}}}",
-               s->a.info.has_chat_template || s->flags->chat_template ? "true" : "false",
-               (double)s->sample.temp, (double)s->sample.top_p, (double)s->sample.min_p,
-               s->sample.top_k,
-               s->sample.repeat_penalty > 0 ? (double)s->sample.repeat_penalty : 1.0);
+    mn_text_printf(out,
+                   ",\"chat\":%s,\"sampling\":{\"temperature\":%.4g,\"top_p\":%.4g,\"min_p\":%.4g,"
+                   "\"top_k\":%d,\"repetition_penalty\":%.4g}}}",
+                   s->a.info.has_chat_template || s->flags->chat_template ? "true" : "false",
+                   (double)s->sample.temp, (double)s->sample.top_p, (double)s->sample.min_p,
+                   s->sample.top_k,
+                   s->sample.repeat_penalty > 0 ? (double)s->sample.repeat_penalty : 1.0);
 }
 
 void route_models(serve *s, http_request *r) {
-    buffer out = {0};
-    buffer_z(&out, "{\"object\":\"list\",\"data\":[");
+    mn_text out = {0};
+    mn_text_puts(&out, "{\"object\":\"list\",\"data\":[");
     put_model(s, s->name, &out);
     for (size_t i = 0; i < s->flags->aliases.n; i++) {
         const char *name = s->flags->aliases.v[i];
         if (!strcmp(name, s->name) || !strcmp(name, "*"))
             continue;
-        buffer_z(&out, ",");
+        mn_text_puts(&out, ",");
         put_model(s, name, &out);
     }
-    buffer_z(&out, "]}\n");
+    mn_text_puts(&out, "]}\n");
     serve_json(s, r, &out);
 }
 
 void route_model(serve *s, http_request *r) {
     const char *name = r->path + strlen("/v1/models/");
     json_error e = {0};
-    buffer out = {0};
+    mn_text out = {0};
     if (!serve_check_model(s, name, &e)) {
         serve_refuse(s, r, &e);
         return;
     }
     put_model(s, name, &out);
-    buffer_z(&out, "\n");
+    mn_text_puts(&out, "\n");
     serve_json(s, r, &out);
 }
 
@@ -91,8 +91,8 @@ static metrics_now now_of(const serve *s) {
 /* ---- health ---------------------------------------------------------------------------------- */
 
 void route_live(serve *s, http_request *r) {
-    buffer out = {0};
-    buffer_z(&out, "{\"status\":\"ok\"}\n");
+    mn_text out = {0};
+    mn_text_puts(&out, "{\"status\":\"ok\"}\n");
     serve_json(s, r, &out);
 }
 
@@ -104,10 +104,10 @@ static int is_alive(const engine_link *l, double now) {
 }
 
 int serve_health_is_short(const serve *s, http_request *r, int ready, const char *status) {
-    buffer out = {0};
+    mn_text out = {0};
     if (!s->access.n_keys || r->key >= 0)
         return 0;
-    put_format(&out, "{\"status\":\"%s\"}\n", ready ? "ready" : status);
+    mn_text_printf(&out, "{\"status\":\"%s\"}\n", ready ? "ready" : status);
     if (!ready)
         http_header(r, "Retry-After", "2");
     http_answer(r, ready ? 200 : 503, "application/json", &out);
@@ -116,7 +116,7 @@ int serve_health_is_short(const serve *s, http_request *r, int ready, const char
 
 void route_ready(serve *s, http_request *r) {
     static const char *const states[] = {"starting", "loading", "ready", "restarting", "failed"};
-    buffer out = {0};
+    mn_text out = {0};
     unsigned n_ready = 0;
     const double now = seconds();
     for (unsigned i = 0; i < s->n_links; i++)
@@ -125,18 +125,18 @@ void route_ready(serve *s, http_request *r) {
     const char *status = s->draining ? "draining" : "not ready";
     if (serve_health_is_short(s, r, ready, status))
         return;
-    put_format(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
+    mn_text_printf(&out, "{\"status\":\"%s\",\"engines\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < s->n_links; i++) {
         const engine_link *l = &s->links[i];
         const int stuck = l->state == LINK_READY && !is_alive(l, now);
-        put_format(&out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : "",
-                   stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
-                   (long)l->pid);
+        mn_text_printf(&out, "%s{\"state\":\"%s\",\"restarts\":%llu,\"pid\":%ld}", i ? "," : "",
+                       stuck ? "stuck" : states[l->state], (unsigned long long)l->n_restarts,
+                       (long)l->pid);
     }
     const uint64_t n = s->n_generations; /* what engines tell is up to half a second old */
     const uint64_t n_waiting = now_of(s).n_waiting;
-    put_format(&out, "],\"running\":%llu,\"waiting\":%llu}\n", (unsigned long long)(n - n_waiting),
-               (unsigned long long)n_waiting);
+    mn_text_printf(&out, "],\"running\":%llu,\"waiting\":%llu}\n",
+                   (unsigned long long)(n - n_waiting), (unsigned long long)n_waiting);
     if (!ready)
         http_header(r, "Retry-After", "2");
     if (ready)
@@ -146,7 +146,7 @@ void route_ready(serve *s, http_request *r) {
 }
 
 void route_metrics(serve *s, http_request *r) {
-    buffer out = {0};
+    mn_text out = {0};
     const metrics_now now = now_of(s);
     metrics_put(&out, &s->metrics, &now, s->name);
     http_answer(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
@@ -155,9 +155,9 @@ void route_metrics(serve *s, http_request *r) {
 /* ---- the page -------------------------------------------------------------------------------- */
 
 void route_page(serve *s, http_request *r) {
-    buffer out = {0};
+    mn_text out = {0};
     (void)s;
-    buffer_put(&out, (const char *)serve_page, serve_page_size);
+    mn_text_put(&out, (const char *)serve_page, serve_page_size);
     http_header(r, "Content-Security-Policy", SERVE_PAGE_POLICY);
     http_header(r, "Referrer-Policy", "no-referrer");
     http_answer(r, 200, "text/html; charset=utf-8", &out);

@@ -3,7 +3,6 @@
  * A field that is null counts as absent, as clients send it; a value of another kind or outside its
  * range is an error with the field's name, what was found and what was expected. */
 #include "serve/json.h"
-#include "json_out.h"
 #include "json_strict.h"
 #include <errno.h>
 #include <math.h>
@@ -19,68 +18,15 @@ enum { MAX_VALUES = 1 << 20, MAX_MEMBERS = 4096 };
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* One character that JSON strings may not hold as it is. */
-static void put_escape(buffer *out, unsigned char c) {
-    static const char from[] = "\"\\\b\f\n\r\t";
-    static const char to[] = "\"\\bfnrt";
-    const char *at = c ? strchr(from, c) : NULL;
-    char text[8];
-    if (at)
-        snprintf(text, sizeof text, "\\%c", to[at - from]);
-    else
-        snprintf(text, sizeof text, "\\u%04x", c);
-    buffer_z(out, text);
+void json_stringz(mn_text *out, const char *z) {
+    mn_text_json(out, mn_str_of(z));
 }
 
-void json_text(buffer *out, const char *bytes, size_t n) {
-    size_t from = 0;
-    size_t at = 0;
-    while (at < n) {
-        const unsigned char c = (unsigned char)bytes[at];
-        const int plain = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
-        const int length = plain ? 1 : utf8_length(bytes + at, n - at);
-        if (plain || (length > 1 && c >= 0x80)) {
-            at += (size_t)length;
-            continue;
-        }
-        buffer_put(out, bytes + from, at - from);
-        if (c < 0x80)
-            put_escape(out, c);
-        else
-            buffer_z(out, "\xEF\xBF\xBD");
-        at++;
-        from = at;
-    }
-    buffer_put(out, bytes + from, at - from);
-}
-
-void json_string(buffer *out, const char *bytes, size_t n) {
-    buffer_put(out, "\"", 1);
-    json_text(out, bytes, n);
-    buffer_put(out, "\"", 1);
-}
-
-void json_stringz(buffer *out, const char *z) {
-    json_string(out, z, strlen(z));
-}
-
-void put_format(buffer *out, const char *fmt, ...) {
-    char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    const int n = vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= sizeof text)
-        out->failed = 1; /* callers put long texts by json_string */
-    else
-        buffer_put(out, text, (size_t)n);
-}
-
-void json_float(buffer *out, double v, const char *otherwise) {
+void json_float(mn_text *out, double v, const char *otherwise) {
     if (isfinite(v))
-        put_format(out, "%.9g", v);
+        mn_text_printf(out, "%.9g", v);
     else
-        buffer_z(out, otherwise);
+        mn_text_puts(out, otherwise);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------- */

@@ -2,18 +2,14 @@
  * that are appended to a buffer. cJSON parses. */
 #ifndef MINERVA_SERVE_JSON_H
 #define MINERVA_SERVE_JSON_H
-#include "buffer.h"
+#include "text_buffer.h"
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* Appends text with the escapes of JSON, without quotes; bytes that are not UTF-8 become U+FFFD. */
-void json_text(buffer *out, const char *bytes, size_t n);
-/* The same with quotes. */
-void json_string(buffer *out, const char *bytes, size_t n);
-void json_stringz(buffer *out, const char *z);
-void put_format(buffer *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Appends z as a string of JSON, with its quotes. */
+void json_stringz(mn_text *out, const char *z);
 /* A number that reads back as the same float; NaN and infinity become `otherwise`. */
-void json_float(buffer *out, double v, const char *otherwise);
+void json_float(mn_text *out, double v, const char *otherwise);
 
 /* What is wrong with a request: an answer of status 400, unless it is set otherwise. */
 typedef struct {

@@ -16,62 +16,63 @@ void histogram_add(histogram *h, double seconds) {
     h->sum += seconds;
 }
 
-void metrics_head(buffer *out, const char *name, const char *kind, const char *help) {
-    put_format(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
+void metrics_head(mn_text *out, const char *name, const char *kind, const char *help) {
+    mn_text_printf(out, "# HELP minerva_%s %s\n# TYPE minerva_%s %s\n", name, help, name, kind);
 }
 
 /* A metric with one value. */
-static void put_one(buffer *out, const char *name, const char *kind, const char *help,
+static void put_one(mn_text *out, const char *name, const char *kind, const char *help,
                     const char *label, double value) {
     metrics_head(out, name, kind, help);
-    put_format(out, "minerva_%s{%s} %.17g\n", name, label, value);
+    mn_text_printf(out, "minerva_%s{%s} %.17g\n", name, label, value);
 }
 
 /* Buckets are cumulative in this format. */
-void metrics_histogram(buffer *out, const char *name, const char *help, const char *label,
+void metrics_histogram(mn_text *out, const char *name, const char *help, const char *label,
                        const histogram *h) {
     uint64_t n = 0;
     metrics_head(out, name, "histogram", help);
     for (size_t i = 0; i < METRICS_MAX_BUCKETS; i++) {
         n += h->counts[i];
-        put_format(out, "minerva_%s_bucket{%s,le=\"%g\"} %llu\n", name, label, bounds[i],
-                   (unsigned long long)n);
+        mn_text_printf(out, "minerva_%s_bucket{%s,le=\"%g\"} %llu\n", name, label, bounds[i],
+                       (unsigned long long)n);
     }
     n += h->counts[METRICS_MAX_BUCKETS];
-    put_format(out, "minerva_%s_bucket{%s,le=\"+Inf\"} %llu\n", name, label, (unsigned long long)n);
-    put_format(out, "minerva_%s_sum{%s} %.9g\nminerva_%s_count{%s} %llu\n", name, label, h->sum,
-               name, label, (unsigned long long)n);
+    mn_text_printf(out, "minerva_%s_bucket{%s,le=\"+Inf\"} %llu\n", name, label,
+                   (unsigned long long)n);
+    mn_text_printf(out, "minerva_%s_sum{%s} %.9g\nminerva_%s_count{%s} %llu\n", name, label, h->sum,
+                   name, label, (unsigned long long)n);
 }
 
 /* One line per reason, also of those that have not occurred. */
-static void put_finished(buffer *out, const metrics *m, const char *label) {
+static void put_finished(mn_text *out, const metrics *m, const char *label) {
     static const char *const reasons[N_FINISHED] = {"stop", "length", "tool_calls", "abort",
                                                     "error"};
     metrics_head(out, "request_success_total", "counter", "Generations that ended, by reason.");
     for (size_t i = 0; i < N_FINISHED; i++)
-        put_format(out, "minerva_request_success_total{%s,finished_reason=\"%s\"} %llu\n", label,
-                   reasons[i], (unsigned long long)m->finished[i]);
+        mn_text_printf(out, "minerva_request_success_total{%s,finished_reason=\"%s\"} %llu\n",
+                       label, reasons[i], (unsigned long long)m->finished[i]);
 }
 
-void metrics_http(buffer *out, const metrics *m, const metrics_now *now) {
+void metrics_http(mn_text *out, const metrics *m, const metrics_now *now) {
     metrics_head(out, "http_requests_total", "counter", "Answers, by status.");
     const struct {
         const char *status;
         uint64_t n;
     } rows[] = {{"2xx", m->http_2xx}, {"4xx", m->http_4xx}, {"5xx", m->http_5xx}};
-    for (size_t i = 0; i < COUNT(rows); i++)
-        put_format(out, "minerva_http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
-                   (unsigned long long)rows[i].n);
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
+        mn_text_printf(out, "minerva_http_requests_total{status=\"%s\"} %llu\n", rows[i].status,
+                       (unsigned long long)rows[i].n);
     metrics_head(out, "http_connections", "gauge", "Open connections.");
-    put_format(out, "minerva_http_connections %u\n", now->n_connections);
+    mn_text_printf(out, "minerva_http_connections %u\n", now->n_connections);
 }
 
-void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const char *model) {
-    buffer name = {0};
+void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, const char *model) {
+    mn_text name = {0};
     char label[300];
     json_stringz(&name, model); /* the escapes of labels are some of JSON's */
-    snprintf(label, sizeof label, "model_name=%.280s", name.p ? name.p : "\"\"");
-    buffer_free(&name);
+    snprintf(label, sizeof label, "model_name=%.280s", name.ptr ? name.ptr : "\"\"");
+    mn_text_free(&name);
     const struct {
         const char *name, *kind, *help;
         double value;
@@ -105,7 +106,7 @@ void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const ch
         {"requests_resubmitted_total", "counter",
          "Generations that went on in another engine process.", (double)m->resubmitted},
     };
-    for (size_t i = 0; i < COUNT(rows); i++)
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
         put_one(out, rows[i].name, rows[i].kind, rows[i].help, label, rows[i].value);
     put_finished(out, m, label);
     metrics_histogram(out, "time_to_first_token_seconds", "From the request to its first token.",

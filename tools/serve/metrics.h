@@ -2,7 +2,7 @@
  * behind "minerva_". One thread. */
 #ifndef MINERVA_SERVE_METRICS_H
 #define MINERVA_SERVE_METRICS_H
-#include "buffer.h"
+#include "text_buffer.h"
 #include <stdint.h>
 
 enum { METRICS_MAX_BUCKETS = 20 };
@@ -40,9 +40,9 @@ typedef struct {
 
 void histogram_add(histogram *h, double seconds);
 /* Parts of it: the lines that begin a metric, a histogram, and what begins with http_. */
-void metrics_head(buffer *out, const char *name, const char *kind, const char *help);
-void metrics_histogram(buffer *out, const char *name, const char *help, const char *label,
+void metrics_head(mn_text *out, const char *name, const char *kind, const char *help);
+void metrics_histogram(mn_text *out, const char *name, const char *help, const char *label,
                        const histogram *h);
-void metrics_http(buffer *out, const metrics *m, const metrics_now *now);
-void metrics_put(buffer *out, const metrics *m, const metrics_now *now, const char *model);
+void metrics_http(mn_text *out, const metrics *m, const metrics_now *now);
+void metrics_put(mn_text *out, const metrics *m, const metrics_now *now, const char *model);
 #endif

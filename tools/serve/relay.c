@@ -27,7 +27,7 @@ static void leave(relay_request *q) {
 
 /* The end with an error, before or in a stream. */
 static void give_up(relay_request *q, unsigned status, const char *message) {
-    buffer b = {0};
+    mn_text b = {0};
     q->over = 1;
     if (!q->began) {
         if (status == 503)
@@ -36,24 +36,24 @@ static void give_up(relay_request *q, unsigned status, const char *message) {
         return;
     }
     q->owner->counts.n_interrupted += (uint64_t)q->stream.has_token;
-    put_format(&b,
-               "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
-               "\"message\":",
-               status);
+    mn_text_printf(&b,
+                   "data: {\"error\":{\"type\":\"server_error\",\"param\":null,\"code\":%u,"
+                   "\"message\":",
+                   status);
     json_stringz(&b, message);
-    buffer_z(&b, "},\"request_id\":");
+    mn_text_puts(&b, "},\"request_id\":");
     json_stringz(&b, q->http->id);
-    buffer_z(&b, "}\n\ndata: [DONE]\n\n");
-    http_put(q->http, b.p ? b.p : "", b.n);
-    buffer_free(&b);
+    mn_text_puts(&b, "}\n\ndata: [DONE]\n\n");
+    http_put(q->http, b.ptr ? b.ptr : "", b.len);
+    mn_text_free(&b);
     http_end(q->http);
 }
 
 /* The tokens that an answer, or a piece of one, says it used: for the access log. In texts of an
  * answer the quotes of the mark would be escaped. */
-static void note_usage(relay_request *q, const buffer *text) {
+static void note_usage(relay_request *q, const mn_text *text) {
     static const char mark[] = "\"usage\":{\"prompt_tokens\":";
-    const char *at = text->n ? memmem(text->p, text->n, mark, sizeof mark - 1) : NULL;
+    const char *at = text->len ? memmem(text->ptr, text->len, mark, sizeof mark - 1) : NULL;
     unsigned long long n_prompt = 0;
     unsigned long long n_new = 0;
     if (!at ||
@@ -86,29 +86,29 @@ static void answer_whole(relay_request *q, const upstream_call *c) {
 /* ---- from a server --------------------------------------------------------------------------- */
 
 /* Events for the client. */
-static void pass_on(relay_request *q, const buffer *out) {
+static void pass_on(relay_request *q, const mn_text *out) {
     if (!q->began) {
         q->began = 1;
         http_begin(q->http, "text/event-stream");
     }
     note_usage(q, out);
-    http_put(q->http, out->p, out->n);
+    http_put(q->http, out->ptr, out->len);
     if (http_unsent(q->http) > UNSENT_MAX)
         http_drop(q->http);
 }
 
 static int on_body(void *arg, const char *bytes, size_t n) {
     relay_request *q = arg;
-    buffer out = {0};
+    mn_text out = {0};
     if (!q->decided) {
         q->decided = 1;
         q->streams = upstream_status(q->call) == 200 &&
                      !strncmp(upstream_type(q->call), "text/event-stream", 17);
     }
     if (!q->streams) {
-        const int fits = q->whole.n + n <= WHOLE_MAX;
+        const int fits = q->whole.len + n <= WHOLE_MAX;
         if (fits)
-            buffer_put(&q->whole, bytes, n);
+            mn_text_put(&q->whole, bytes, n);
         return fits && !q->whole.failed;
     }
     const int had_token = q->stream.has_token;
@@ -117,9 +117,9 @@ static int on_body(void *arg, const char *bytes, size_t n) {
         q->http->first_at = seconds();
         histogram_add(&q->owner->counts.first_token, q->http->first_at - q->since);
     }
-    if (out.n)
+    if (out.len)
         pass_on(q, &out);
-    buffer_free(&out);
+    mn_text_free(&out);
     return ok;
 }
 
@@ -140,7 +140,7 @@ static void try_again(relay_request *q, const char *why) {
     counts->n_resumed += (uint64_t)q->stream.has_token;
     counts->n_retried += !q->stream.has_token;
     relay_stream_again(&q->stream);
-    buffer_clear(&q->whole);
+    mn_text_clear(&q->whole);
     send_on(q);
 }
 
@@ -239,7 +239,7 @@ static size_t copy_headers(const relay_request *q, char lines[][4200], const cha
     snprintf(lines[n], sizeof lines[n], "X-Request-Id: %s", q->http->id);
     out[n] = lines[n];
     n++;
-    for (size_t i = 0; i < COUNT(names); i++) {
+    for (size_t i = 0; i < MN_COUNT(names); i++) {
         const char *value = http_request_header(q->http, names[i]);
         if (!value || strlen(value) > 4096)
             continue;
@@ -417,7 +417,7 @@ void relay_gone(void *arg, http_request *r) {
         q->next->prev = q->prev;
     prompt_blocks_free(&q->blocks);
     relay_stream_free(&q->stream);
-    buffer_free(&q->whole);
+    mn_text_free(&q->whole);
     free(q);
     r->owner = NULL;
 }
@@ -450,7 +450,7 @@ static int check_flags(const serve_flags *f, const app_flags *app) {
                 {f->no_cache, "--no-prefix-cache"},
                 {f->aliases.n != 0, "--alias"},
                 {f->chat_template != NULL, "--chat-template"}};
-    for (size_t i = 0; i < COUNT(rows); i++)
+    for (size_t i = 0; i < MN_COUNT(rows); i++)
         if (rows[i].given)
             return complain(EXIT_USAGE,
                             "%s: a front of --replicas URL has no model and no device; give the "

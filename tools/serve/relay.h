@@ -21,9 +21,9 @@ typedef struct relay relay;
 /* The events of one answer, which may come from several servers one after the other. All zero: an
  * answer that begins. */
 typedef struct {
-    buffer rest;       /* the event that is not complete yet */
-    buffer held;       /* events before the first token */
-    buffer head;       /* what is before "choices" in every event, of the first server */
+    mn_text rest;      /* the event that is not complete yet */
+    mn_text held;      /* events before the first token */
+    mn_text head;      /* what is before "choices" in every event, of the first server */
     int has_token;     /* passed on: from now on nothing is held */
     int is_over;       /* [DONE] has come */
     int refused;       /* an error event of status 503 came: nothing behind it is used */
@@ -35,7 +35,7 @@ typedef struct {
 
 /* The next bytes of a server; what the client is to have now is appended to out. 0: out of memory,
  * or one of refused and differs is set. */
-int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, buffer *out);
+int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, mn_text *out);
 /* Another server begins the same answer. */
 void relay_stream_again(relay_stream *t);
 void relay_stream_free(relay_stream *t);
@@ -57,7 +57,7 @@ typedef struct relay_request {
     unsigned n_broken;                 /* servers that broke off while they had it */
     double since, waits_since;
     relay_stream stream;
-    buffer whole; /* of an answer that is no stream */
+    mn_text whole; /* of an answer that is no stream */
 } relay_request;
 
 typedef struct {

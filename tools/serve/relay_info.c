@@ -14,7 +14,7 @@ struct relay_probe {
     replica *of;
     upstream_call *call; /* NULL: none is on its way */
     const char *path;
-    buffer answer;
+    mn_text answer;
     double next_at;
     int warned;
 };
@@ -23,13 +23,13 @@ struct relay_probe {
 
 static int on_body(void *arg, const char *bytes, size_t n) {
     relay_probe *p = arg;
-    buffer_put(&p->answer, bytes, n);
-    return !p->answer.failed && p->answer.n < ANSWER_MAX;
+    mn_text_put(&p->answer, bytes, n);
+    return !p->answer.failed && p->answer.len < ANSWER_MAX;
 }
 
 /* Generations that the server runs beyond those of this front. */
 static unsigned others(const relay_probe *p) {
-    cJSON *answer = cJSON_ParseWithLength(p->answer.p ? p->answer.p : "", p->answer.n);
+    cJSON *answer = cJSON_ParseWithLength(p->answer.ptr ? p->answer.ptr : "", p->answer.len);
     const cJSON *running = cJSON_GetObjectItemCaseSensitive(answer, "running");
     const cJSON *waiting = cJSON_GetObjectItemCaseSensitive(answer, "waiting");
     double n = cJSON_IsNumber(running) ? running->valuedouble : 0;
@@ -87,7 +87,7 @@ static void send_probe(relay_probe *p, double now) {
         snprintf(line, sizeof line, "Authorization: Bearer %.4000s", access_first_key(access));
         params.headers[params.n_headers++] = line;
     }
-    buffer_clear(&p->answer);
+    mn_text_clear(&p->answer);
     p->next_at = now + EVERY_S;
     p->call = upstream_start(p->owner->up, &params);
 }
@@ -109,7 +109,7 @@ void relay_probes_free(relay *l) {
     for (unsigned i = 0; i < l->all.n && l->probes; i++) {
         if (l->probes[i].call)
             upstream_cancel(l->probes[i].call);
-        buffer_free(&l->probes[i].answer);
+        mn_text_free(&l->probes[i].answer);
     }
     free(l->probes);
     l->probes = NULL;
@@ -120,18 +120,18 @@ void relay_probes_free(relay *l) {
 void relay_ready(relay *l, http_request *r) {
     static const char *const states[] = {"unknown", "ready", "not ready", "unreachable"};
     const int ready = replicas_ready(&l->all) && !l->s->draining;
-    buffer out = {0};
+    mn_text out = {0};
     const char *status = l->s->draining ? "draining" : "not ready";
     if (serve_health_is_short(l->s, r, ready, status))
         return;
-    put_format(&out, "{\"status\":\"%s\",\"replicas\":[", ready ? "ready" : status);
+    mn_text_printf(&out, "{\"status\":\"%s\",\"replicas\":[", ready ? "ready" : status);
     for (unsigned i = 0; i < l->all.n; i++) {
         const replica *of = &l->all.v[i];
-        buffer_z(&out, i ? ",{\"url\":" : "{\"url\":");
+        mn_text_puts(&out, i ? ",{\"url\":" : "{\"url\":");
         json_stringz(&out, of->url);
-        put_format(&out, ",\"state\":\"%s\",\"requests\":%u}", states[of->state], of->n_mine);
+        mn_text_printf(&out, ",\"state\":\"%s\",\"requests\":%u}", states[of->state], of->n_mine);
     }
-    buffer_z(&out, "]}\n");
+    mn_text_puts(&out, "]}\n");
     if (ready) {
         serve_json(l->s, r, &out);
         return;
@@ -161,13 +161,13 @@ static uint64_t n_failures(const replica *r) {
 }
 
 /* A metric with one line per server. */
-static void put_replicas(buffer *out, const relay *l, const char *name, const char *kind,
+static void put_replicas(mn_text *out, const relay *l, const char *name, const char *kind,
                          const char *help, replica_value value) {
     metrics_head(out, name, kind, help);
     for (unsigned i = 0; i < l->all.n; i++) {
-        put_format(out, "minerva_%s{replica=", name);
+        mn_text_printf(out, "minerva_%s{replica=", name);
         json_stringz(out, l->all.v[i].url);
-        put_format(out, "} %llu\n", (unsigned long long)value(&l->all.v[i]));
+        mn_text_printf(out, "} %llu\n", (unsigned long long)value(&l->all.v[i]));
     }
 }
 
@@ -181,7 +181,7 @@ static uint64_t n_waiting(const relay *l) {
 void relay_metrics(relay *l, http_request *r) {
     const relay_counts *c = &l->counts;
     const metrics_now now = {.n_connections = http_connections(l->s->http)};
-    buffer out = {0};
+    mn_text out = {0};
     const struct {
         const char *name, *kind, *help;
         uint64_t value;
@@ -204,9 +204,9 @@ void relay_metrics(relay *l, http_request *r) {
                  n_requests);
     put_replicas(&out, l, "replica_failures_total", "counter",
                  "Connections to the replica that failed or broke.", n_failures);
-    for (size_t i = 0; i < COUNT(rows); i++) {
+    for (size_t i = 0; i < MN_COUNT(rows); i++) {
         metrics_head(&out, rows[i].name, rows[i].kind, rows[i].help);
-        put_format(&out, "minerva_%s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
+        mn_text_printf(&out, "minerva_%s %llu\n", rows[i].name, (unsigned long long)rows[i].value);
     }
     metrics_histogram(&out, "time_to_first_token_seconds", "From the request to its first token.",
                       "role=\"front\"", &c->first_token);

@@ -56,45 +56,39 @@ static int error_of(const cJSON *event) {
     return cJSON_IsNumber(code) ? code->valueint : 500;
 }
 
-static uint64_t hash(uint64_t h, const char *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 1099511628211u;
-    return h;
-}
-
 /* Passes an event with choices on, unless the client has it already. */
 static int put_choices(relay_stream *t, const char *event, size_t n, const char *choices,
-                       buffer *out) {
+                       mn_text *out) {
     const size_t n_head = (size_t)(choices - event);
     const char *list = choices + sizeof mark - 1;
     const int is_usage = !strncmp(list, "[]", 2) || !strncmp(list, " []", 3);
-    if (!t->head.n)
-        buffer_put(&t->head, event, n_head);
-    t->now = is_usage ? t->now : hash(t->now, choices, n - n_head);
+    if (!t->head.len)
+        mn_text_put(&t->head, event, n_head);
+    t->now = is_usage ? t->now : mn_fnv(t->now, choices, n - n_head);
     t->n_now += !is_usage;
     if (t->n_now <= t->n_passed && !is_usage) {
         t->differs = t->n_now == t->n_passed && t->now != t->passed;
         return !t->differs;
     }
-    buffer_put(out, t->head.p, t->head.n);
-    buffer_put(out, choices, n - n_head);
+    mn_text_put(out, t->head.ptr, t->head.len);
+    mn_text_put(out, choices, n - n_head);
     return !out->failed && !t->head.failed;
 }
 
 /* What was held goes to the client: it has the events up to now. */
-static void release(relay_stream *t, buffer *out) {
-    buffer_put(out, t->held.p ? t->held.p : "", t->held.n);
-    buffer_clear(&t->held);
+static void release(relay_stream *t, mn_text *out) {
+    mn_text_put(out, t->held.ptr ? t->held.ptr : "", t->held.len);
+    mn_text_clear(&t->held);
     t->has_token = 1;
 }
 
 /* One whole event. 0: the stream of this server ends here. */
-static int on_event(relay_stream *t, const char *event, size_t n, buffer *out) {
+static int on_event(relay_stream *t, const char *event, size_t n, mn_text *out) {
     const int is_data = !strncmp(event, "data:", 5);
     const size_t n_data = is_data ? 5 + strspn(event + 5, " ") : 0;
     const int is_over = is_data && !strncmp(event + n_data, "[DONE]", 6);
     if (!is_data) {
-        buffer_put(out, event, n); /* a comment */
+        mn_text_put(out, event, n); /* a comment */
         return !out->failed;
     }
     const char *choices = memmem(event, n, mark, sizeof mark - 1);
@@ -113,29 +107,29 @@ static int on_event(relay_stream *t, const char *event, size_t n, buffer *out) {
     t->is_over = is_over && !t->differs;
     if (t->differs)
         return 0;
-    buffer *to = t->has_token ? out : &t->held;
+    mn_text *to = t->has_token ? out : &t->held;
     if (choices)
         return put_choices(t, event, n, choices, to);
-    buffer_put(to, event, n);
+    mn_text_put(to, event, n);
     return !to->failed;
 }
 
-int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, buffer *out) {
-    const size_t old = t->rest.n;
+int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, mn_text *out) {
+    const size_t old = t->rest.len;
     size_t at = 0;
     int ok = old + n <= EVENT_MAX;
-    buffer_put(&t->rest, bytes, n);
+    mn_text_put(&t->rest, bytes, n);
     ok = ok && !t->rest.failed;
     size_t from = old > 2 ? old - 2 : 0;
     while (ok) {
-        const size_t length = event_length(t->rest.p + at, t->rest.n - at, from);
+        const size_t length = event_length(t->rest.ptr + at, t->rest.len - at, from);
         if (!length)
             break;
-        ok = on_event(t, t->rest.p + at, length, out);
+        ok = on_event(t, t->rest.ptr + at, length, out);
         at += length;
         from = 0;
     }
-    buffer_remove(&t->rest, 0, at);
+    mn_text_remove(&t->rest, 0, at);
     if (t->n_now > t->n_passed && t->has_token) {
         t->n_passed = t->n_now;
         t->passed = t->now;
@@ -144,10 +138,10 @@ int relay_stream_feed(relay_stream *t, const char *bytes, size_t n, buffer *out)
 }
 
 void relay_stream_again(relay_stream *t) {
-    buffer_clear(&t->rest);
-    buffer_clear(&t->held);
+    mn_text_clear(&t->rest);
+    mn_text_clear(&t->held);
     if (!t->has_token)
-        buffer_clear(&t->head);
+        mn_text_clear(&t->head);
     t->n_now = 0;
     t->now = 0;
     t->is_over = 0;
@@ -156,7 +150,7 @@ void relay_stream_again(relay_stream *t) {
 }
 
 void relay_stream_free(relay_stream *t) {
-    buffer_free(&t->rest);
-    buffer_free(&t->held);
-    buffer_free(&t->head);
+    mn_text_free(&t->rest);
+    mn_text_free(&t->held);
+    mn_text_free(&t->head);
 }

@@ -106,7 +106,7 @@ typedef struct {
 
 static void feed(feeder *f, const char *bytes, size_t n) {
     for (size_t i = 0; i < n && f->out->n < PROMPT_MAX_BLOCKS; i++) {
-        f->hash = (f->hash ^ (unsigned char)bytes[i]) * 1099511628211u;
+        f->hash = mn_fnv_word(f->hash, (unsigned char)bytes[i]);
         if (++f->n_bytes % PROMPT_BLOCK == 0)
             f->out->hashes[f->out->n++] = f->hash;
     }
@@ -129,13 +129,12 @@ static void feed_value(feeder *f, const cJSON *value) {
 void prompt_blocks_read(prompt_blocks *p, const cJSON *body, const char *salt) {
     /* chat templates write the tools before the messages */
     static const char *const fields[] = {"tools", "messages", "prompt"};
-    feeder f = {p, 14695981039346656037u, 0};
+    feeder f = {p, MN_FNV_BASIS, 0};
     *p = (prompt_blocks){.hashes = malloc(PROMPT_MAX_BLOCKS * sizeof *p->hashes)};
     if (!p->hashes)
         return;
-    for (const char *c = salt; *c; c++)
-        f.hash = (f.hash ^ (unsigned char)*c) * 1099511628211u;
-    for (size_t i = 0; i < COUNT(fields); i++) {
+    f.hash = mn_fnv_z(f.hash, salt);
+    for (size_t i = 0; i < MN_COUNT(fields); i++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(body, fields[i]);
         if (value)
             feed_value(&f, value);

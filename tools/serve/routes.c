@@ -35,9 +35,9 @@ static int accepts(const route *row, const char *method) {
 /* 1 if some row is for the path. */
 static int is_path(const char *path) {
     size_t i = 0;
-    while (i < COUNT(routes) && !matches(&routes[i], path))
+    while (i < MN_COUNT(routes) && !matches(&routes[i], path))
         i++;
-    return i < COUNT(routes);
+    return i < MN_COUNT(routes);
 }
 
 /* The path that was meant, where it lacks /v1, has something before it or a slash at its end; 0:
@@ -49,7 +49,7 @@ static int find_meant(const char *path, char *out, size_t n) {
         bare[end - 1] = 0;
     const char *before[] = {"", "/v1"};
     for (const char *at = bare; at; at = strchr(at + 1, '/'))
-        for (size_t i = 0; i < COUNT(before); i++) {
+        for (size_t i = 0; i < MN_COUNT(before); i++) {
             snprintf(out, n, "%s%s", before[i], at);
             if (*at && strcmp(at, "/") != 0 && is_path(out))
                 return 1;
@@ -61,7 +61,7 @@ void serve_request(void *arg, http_request *r) {
     serve *s = arg;
     const route *found = NULL;
     char message[400];
-    for (size_t i = 0; i < COUNT(routes); i++) {
+    for (size_t i = 0; i < MN_COUNT(routes); i++) {
         if (!matches(&routes[i], r->path))
             continue;
         found = &routes[i];
@@ -88,7 +88,7 @@ void serve_request(void *arg, http_request *r) {
 
 unsigned *serve_in_flight(serve *s, const http_request *r) {
     const size_t i = (size_t)(r->key + 1);
-    return i < COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
+    return i < MN_COUNT(s->n_per_key) ? &s->n_per_key[i] : &s->n_per_key[0];
 }
 
 void serve_ended(void *arg, const http_request *r) {
@@ -119,10 +119,10 @@ void serve_refuse(serve *s, http_request *r, const json_error *e) {
                e->param[0] ? e->param : NULL, e->code, e->message);
 }
 
-void serve_json(serve *s, http_request *r, buffer *body) {
+void serve_json(serve *s, http_request *r, mn_text *body) {
     (void)s;
     if (body->failed) {
-        buffer_free(body);
+        mn_text_free(body);
         http_error(r, 503, "server_error", NULL, NULL, "out of memory");
     } else {
         http_answer(r, 200, "application/json", body);
@@ -247,24 +247,24 @@ void serve_leave(serve *s, http_request *r) {
 /* ---- errors as JSON -------------------------------------------------------------------------- */
 
 /* A member with a text or null. */
-static void put_member(buffer *out, const char *name, const char *value) {
-    put_format(out, ",\"%s\":", name);
+static void put_member(mn_text *out, const char *name, const char *value) {
+    mn_text_printf(out, ",\"%s\":", name);
     if (value)
         json_stringz(out, value);
     else
-        buffer_z(out, "null");
+        mn_text_puts(out, "null");
 }
 
 void http_error(http_request *r, unsigned status, const char *type, const char *param,
                 const char *code, const char *message) {
-    buffer out = {0};
-    buffer_z(&out, "{\"error\":{\"message\":");
+    mn_text out = {0};
+    mn_text_puts(&out, "{\"error\":{\"message\":");
     json_stringz(&out, message);
     put_member(&out, "type", type);
     put_member(&out, "param", param);
     put_member(&out, "code", code);
-    buffer_z(&out, "},\"request_id\":");
+    mn_text_puts(&out, "},\"request_id\":");
     json_stringz(&out, r->id);
-    buffer_z(&out, "}\n");
+    mn_text_puts(&out, "}\n");
     http_answer(r, status, "application/json", &out);
 }

@@ -101,9 +101,9 @@ const arg_row *serve_setting(const char *name) {
     static const char *const names[] = {"max-queue", "max-per-key", "ping", "drain",
                                         "engine-timeout"};
     size_t i = 0;
-    while (i < COUNT(names) && strcmp(names[i], name) != 0)
+    while (i < MN_COUNT(names) && strcmp(names[i], name) != 0)
         i++;
-    for (size_t k = 0; i < COUNT(names) && k < COUNT(load_rows); k++)
+    for (size_t k = 0; i < MN_COUNT(names) && k < MN_COUNT(load_rows); k++)
         if (!strcmp(load_rows[k].flags + 2, name))
             return &load_rows[k];
     return NULL;
@@ -128,7 +128,7 @@ static void set_open(serve *s) {
                                 {WIRE_EMBEDDINGS, (uint32_t)own->embeddings},
                                 {WIRE_NO_CACHE, (uint32_t)own->no_cache},
                                 {WIRE_LOOKUP, (uint32_t)f->lookup}};
-    for (size_t i = 0; i < COUNT(bits); i++)
+    for (size_t i = 0; i < MN_COUNT(bits); i++)
         m->flags |= bits[i][1] ? bits[i][0] : 0;
     m->model = str_of(s->a.info.path);
     m->device = str_of(f->device);
@@ -596,8 +596,8 @@ int cmd_serve(int argc, char **argv) {
                        .drain = 30};
     sampling_flags sampling = sampling_defaults();
     const arg_group groups[] = {
-        {"Address and access", address_rows, COUNT(address_rows), &own},
-        {"Load", load_rows, COUNT(load_rows), &own},
+        {"Address and access", address_rows, MN_COUNT(address_rows), &own},
+        {"Load", load_rows, MN_COUNT(load_rows), &own},
         {"Sampling, where a request says nothing", sampling_rows,
          SAMPLING_ROWS - SAMPLING_BIAS_ROWS, &sampling},
         {"Model and device", app_model_rows, APP_MODEL_ROWS, &common},
@@ -608,7 +608,7 @@ int cmd_serve(int argc, char **argv) {
     };
     const arg_page page = {"serve", "[-m MODEL] [--port N] [flags]",
                            "Serves a model over HTTP with OpenAI's interface, and a web page.",
-                           groups, COUNT(groups)};
+                           groups, MN_COUNT(groups)};
     static serve s;
     int code = args_parse(&page, argc, argv);
     if (code == ARGS_OK && sampling_check(&sampling))

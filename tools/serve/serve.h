@@ -75,7 +75,7 @@ void serve_refuse(serve *s, http_request *r, const json_error *e);
 /* The count of the requests of r's key; clients without a key share one. */
 unsigned *serve_in_flight(serve *s, const http_request *r);
 /* A whole JSON answer of status 200. */
-void serve_json(serve *s, http_request *r, buffer *body);
+void serve_json(serve *s, http_request *r, mn_text *body);
 /* 1 if the name is the model's, or absent; else 0 with the error set. */
 int serve_check_model(const serve *s, const char *name, json_error *e);
 /* 1 if one request may have n generations; else 0 with the error set. */

@@ -7,28 +7,28 @@
 
 /* ---- logprobs -------------------------------------------------------------------------------- */
 
-void put_token(const serve *s, buffer *out, int32_t id) {
+void put_token(const serve *s, mn_text *out, int32_t id) {
     const mn_str text = mn_model_token_text(s->a.model, id);
-    json_string(out, text.ptr, text.len);
+    mn_text_json(out, text);
 }
 
-void logprob_token(const answer *a, buffer *out, int32_t id) {
+void logprob_token(const answer *a, mn_text *out, int32_t id) {
     if (a->ask.name_ids)
-        put_format(out, "\"token_id:%d\"", id);
+        mn_text_printf(out, "\"token_id:%d\"", id);
     else
         put_token(a->s, out, id);
 }
 
-void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob) {
+void logprob_entry(const answer *a, mn_text *out, int32_t id, float logprob) {
     const mn_str text = mn_model_token_text(a->s->a.model, id);
-    buffer_z(out, "{\"token\":");
+    mn_text_puts(out, "{\"token\":");
     logprob_token(a, out, id);
-    buffer_z(out, ",\"logprob\":");
+    mn_text_puts(out, ",\"logprob\":");
     json_float(out, logprob, "-9999.0");
-    buffer_z(out, ",\"bytes\":[");
+    mn_text_puts(out, ",\"bytes\":[");
     for (uint64_t i = 0; i < text.len; i++)
-        put_format(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)text.ptr[i]);
-    buffer_z(out, "]");
+        mn_text_printf(out, "%s%u", i ? "," : "", (unsigned)(unsigned char)text.ptr[i]);
+    mn_text_puts(out, "]");
 }
 
 /* ---- both routes ----------------------------------------------------------------------------- */
@@ -36,7 +36,7 @@ void logprob_entry(const answer *a, buffer *out, int32_t id, float logprob) {
 /* The owner of a request: its answer is whole when it is read. */
 typedef struct {
     reading in;
-    buffer out;
+    mn_text out;
 } text_answer;
 
 static void send(reading *x) {
@@ -44,7 +44,7 @@ static void send(reading *x) {
 }
 
 static void release(reading *x) {
-    buffer_free(&((text_answer *)(void *)x)->out);
+    mn_text_free(&((text_answer *)(void *)x)->out);
     free(x);
 }
 
@@ -62,9 +62,9 @@ static void start(serve *s, http_request *r, int (*read)(reading *x)) {
 
 /* ---- /tokenize ------------------------------------------------------------------------------- */
 
-static void put_ids(buffer *out, const int32_t *ids, uint32_t n) {
+static void put_ids(mn_text *out, const int32_t *ids, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        put_format(out, "%s%d", i ? "," : "", ids[i]);
+        mn_text_printf(out, "%s%d", i ? "," : "", ids[i]);
 }
 
 /* A megabyte is tokenised in a second at worst: what no context can hold and is longer than that is
@@ -101,7 +101,7 @@ static int read_ids_of(serve *s, const cJSON *body, int32_t **ids, uint32_t *n, 
 /* The answer, with vLLM's fields. 0: the error is set. */
 static int tokenize(reading *x) {
     serve *s = x->s;
-    buffer *out = &((text_answer *)(void *)x)->out;
+    mn_text *out = &((text_answer *)(void *)x)->out;
     int32_t *ids = NULL;
     uint32_t n = 0;
     int with_texts = 0;
@@ -110,18 +110,18 @@ static int tokenize(reading *x) {
         !json_read_bool(x->body, "return_token_strs", &with_texts, &x->e) ||
         !read_ids_of(s, x->body, &ids, &n, &x->e))
         return 0;
-    put_format(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
+    mn_text_printf(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, s->n_ctx);
     put_ids(out, ids, n);
-    buffer_z(out, "]");
+    mn_text_puts(out, "]");
     if (with_texts) {
-        buffer_z(out, ",\"token_strs\":[");
+        mn_text_puts(out, ",\"token_strs\":[");
         for (uint32_t i = 0; i < n; i++) {
-            buffer_z(out, i ? "," : "");
+            mn_text_puts(out, i ? "," : "");
             put_token(s, out, ids[i]);
         }
-        buffer_z(out, "]");
+        mn_text_puts(out, "]");
     }
-    buffer_z(out, "}\n");
+    mn_text_puts(out, "}\n");
     mn_ids_free(ids);
     return 1;
 }
@@ -134,24 +134,24 @@ void route_tokenize(serve *s, http_request *r) {
 
 /* Appends the text of one id, or (id -1) what is kept back. The stream fails for want of memory
  * alone. */
-static void push(mn_stream *stream, int32_t id, buffer *out) {
+static void push(mn_stream *stream, int32_t id, mn_text *out) {
     const mn_stream_event *events = NULL;
     uint32_t n = 0;
     const mn_status st = id < 0 ? mn_stream_finish(stream, &events, &n, NULL)
                                 : mn_stream_push(stream, id, &events, &n, NULL);
     out->failed |= st != MN_OK;
     for (uint32_t i = 0; !st && i < n; i++)
-        json_text(out, events[i].text.ptr, events[i].text.len);
+        mn_text_json_inner(out, events[i].text.ptr, events[i].text.len);
 }
 
 /* The answer: the text of the ids, special tokens by their names. 0: the error is set. */
-static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, buffer *out,
+static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, mn_text *out,
                      json_error *e) {
     const double n_vocab = (double)s->a.info.n_vocab;
     const cJSON *item = NULL;
     if (!cJSON_IsArray(list))
         return json_fail(e, "tokens", "tokens: expected a list of token ids");
-    buffer_z(out, "{\"prompt\":\"");
+    mn_text_puts(out, "{\"prompt\":\"");
     cJSON_ArrayForEach(item, list) {
         const double x = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(x >= 0 && x < n_vocab) || x != floor(x))
@@ -159,14 +159,14 @@ static int put_texts(const serve *s, const cJSON *list, mn_stream *stream, buffe
         push(stream, (int32_t)x, out);
     }
     push(stream, -1, out);
-    buffer_z(out, "\"}\n");
+    mn_text_puts(out, "\"}\n");
     return 1;
 }
 
 static int detokenize(reading *x) {
     mn_stream *stream = NULL;
     mn_error err = MN_ERROR;
-    buffer *out = &((text_answer *)(void *)x)->out;
+    mn_text *out = &((text_answer *)(void *)x)->out;
     const mn_status st = mn_stream_create(x->s->a.model, MN_STREAM_SPECIAL, &stream, &err);
     if (st)
         return serve_library_error(&err, st, "tokens", &x->e);

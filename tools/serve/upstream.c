@@ -6,7 +6,7 @@
  * libcurl's own callbacks, where no other call may begin or end. */
 #include "serve/upstream.h"
 #include "app.h"
-#include "buffer.h"
+#include "text_buffer.h"
 #include "curl_api.h"
 #include "serve/loop.h"
 #include <stdlib.h>
@@ -139,18 +139,18 @@ void upstream_cancel(upstream_call *c) {
 
 /* base and path, with what may not stand in a URL as %XX. */
 static int set_url(upstream_call *c, const char *path) {
-    buffer url = {0};
+    mn_text url = {0};
     char code[4];
-    buffer_z(&url, c->params.base);
+    mn_text_puts(&url, c->params.base);
     for (const char *p = path; *p; p++) {
         const unsigned char byte = (unsigned char)*p;
         const int plain = byte > 32 && byte < 127 && !strchr("\"#%<>?[\\]^`{|}", byte);
         snprintf(code, sizeof code, "%%%02X", byte);
-        buffer_put(&url, plain ? p : code, plain ? 1 : 3);
+        mn_text_put(&url, plain ? p : code, plain ? 1 : 3);
     }
-    const CURLcode result =
-        url.failed ? CURLE_OUT_OF_MEMORY : c->owner->api->easy_setopt(c->easy, CURLOPT_URL, url.p);
-    buffer_free(&url);
+    const CURLcode result = url.failed ? CURLE_OUT_OF_MEMORY
+                                       : c->owner->api->easy_setopt(c->easy, CURLOPT_URL, url.ptr);
+    mn_text_free(&url);
     return result == CURLE_OK;
 }
 

@@ -15,7 +15,7 @@ enum { HEAD = 8, FILL = 65536 };
 
 /* One pass over the fields of a message: writing (out not NULL) or reading. */
 typedef struct {
-    buffer *out;
+    mn_text *out;
     const unsigned char *in;
     size_t n, at;
     int bad;
@@ -26,7 +26,7 @@ typedef struct {
 /* n bytes that are read or written as they are. */
 static void raw(pass *p, void *value, size_t n) {
     if (p->out) {
-        buffer_put(p->out, value, n);
+        mn_text_put(p->out, value, n);
         return;
     }
     if (p->bad || n > p->n - p->at) {
@@ -57,10 +57,10 @@ static void f32(pass *p, float *v) {
 /* Padding up to the next multiple of `to`. */
 static void align(pass *p, size_t to) {
     static const char zeros[8];
-    const size_t at = p->out ? p->out->n : p->at;
+    const size_t at = p->out ? p->out->len : p->at;
     const size_t more = (to - at % to) % to;
     if (p->out)
-        buffer_put(p->out, zeros, more);
+        mn_text_put(p->out, zeros, more);
     else if (more > p->n - p->at)
         p->bad = 1;
     else
@@ -71,7 +71,7 @@ static void align(pass *p, size_t to) {
 static void array(pass *p, const void **v, uint64_t n) {
     if (p->out) {
         if (n)
-            buffer_put(p->out, *v, n * 4);
+            mn_text_put(p->out, *v, n * 4);
         return;
     }
     *v = NULL;
@@ -103,7 +103,7 @@ static void text(pass *p, mn_str *s) {
     u32(p, &n);
     if (p->out) {
         if (n)
-            buffer_put(p->out, s->ptr, n);
+            mn_text_put(p->out, s->ptr, n);
     } else if (p->bad || n > p->n - p->at) {
         p->bad = 1;
         *s = (mn_str){"", 0};
@@ -329,28 +329,28 @@ static void pass_beat(pass *p, wire_beat *m) {
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Where the message begins; its length follows in end. */
-static size_t begin(buffer *out, wire_type type) {
+static size_t begin(mn_text *out, wire_type type) {
     const uint32_t head[2] = {0, type};
-    const size_t at = out->n;
-    buffer_put(out, (const char *)head, HEAD);
+    const size_t at = out->len;
+    mn_text_put(out, (const char *)head, HEAD);
     return at;
 }
 
 /* Pads the message that begins at `at`, and writes its length into its head. A message that memory
  * ran out for is taken back: what is in the buffer are whole ones. */
-static void end(buffer *out, size_t at) {
+static void end(mn_text *out, size_t at) {
     pass p = {.out = out};
     align(&p, 8);
-    const uint32_t n = (uint32_t)(out->n - at - HEAD);
+    const uint32_t n = (uint32_t)(out->len - at - HEAD);
     if (!out->failed)
-        memcpy(out->p + at, &n, sizeof n);
-    else if (out->n > at)
-        buffer_remove(out, at, out->n);
+        memcpy(out->ptr + at, &n, sizeof n);
+    else if (out->len > at)
+        mn_text_remove(out, at, out->len);
 }
 
 /* The passes do not change what they write; they are the readers' functions, too. */
 #define PUT(name, TYPE)                                                                            \
-    void wire_put_##name(buffer *out, const wire_##name *m) {                                      \
+    void wire_put_##name(mn_text *out, const wire_##name *m) {                                     \
         pass p = {.out = out};                                                                     \
         wire_##name copy = *m;                                                                     \
         const size_t at = begin(out, TYPE);                                                        \
@@ -366,9 +366,9 @@ PUT(event, WIRE_EVENT)
 PUT(vector, WIRE_VECTOR)
 PUT(beat, WIRE_BEAT)
 
-void wire_put_id(buffer *out, wire_type type, uint64_t id) {
+void wire_put_id(mn_text *out, wire_type type, uint64_t id) {
     const size_t at = begin(out, type);
-    buffer_put(out, (const char *)&id, sizeof id);
+    mn_text_put(out, (const char *)&id, sizeof id);
     end(out, at);
 }
 

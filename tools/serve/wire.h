@@ -11,7 +11,7 @@
  * REFUSED, and BEAT about twice a second. */
 #ifndef MINERVA_SERVE_WIRE_H
 #define MINERVA_SERVE_WIRE_H
-#include "buffer.h"
+#include "text_buffer.h"
 #include <minerva/minerva.h>
 
 #define WIRE_VERSION 6u
@@ -131,15 +131,15 @@ typedef struct {
 } wire_beat;
 
 /* ---- writing: a whole message is appended to out; out->failed: out of memory ----------------- */
-void wire_put_open(buffer *out, const wire_open *m);
-void wire_put_submit(buffer *out, const wire_submit *m);
-void wire_put_id(buffer *out, wire_type type, uint64_t id); /* ABORT, ADMITTED */
-void wire_put_embed(buffer *out, const wire_embed *m);
-void wire_put_ready(buffer *out, const wire_ready *m);
-void wire_put_refused(buffer *out, const wire_refused *m);
-void wire_put_event(buffer *out, const wire_event *m);
-void wire_put_vector(buffer *out, const wire_vector *m);
-void wire_put_beat(buffer *out, const wire_beat *m);
+void wire_put_open(mn_text *out, const wire_open *m);
+void wire_put_submit(mn_text *out, const wire_submit *m);
+void wire_put_id(mn_text *out, wire_type type, uint64_t id); /* ABORT, ADMITTED */
+void wire_put_embed(mn_text *out, const wire_embed *m);
+void wire_put_ready(mn_text *out, const wire_ready *m);
+void wire_put_refused(mn_text *out, const wire_refused *m);
+void wire_put_event(mn_text *out, const wire_event *m);
+void wire_put_vector(mn_text *out, const wire_vector *m);
+void wire_put_beat(mn_text *out, const wire_beat *m);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 /* One message; the payload is valid until the next call with its wire_in. */

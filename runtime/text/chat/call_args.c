@@ -5,10 +5,6 @@
 #include "text/chat/calls.h"
 #include <string.h>
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 void mn_call_args_begin(mn_call_args *a) {
     *a = (mn_call_args){.at = MN_CALL_ARGS_BEGIN};
 }
@@ -49,7 +45,7 @@ static mn_call_step inner(mn_calls *s, char c) {
     mn_call_args *a = &s->args;
     const mn_json_run *run = &a->json.run;
     const bool outside = !run->depth && (run->state == MN_JSON_DONE || run->state == MN_JSON_VALUE);
-    if (outside && is_space(c))
+    if (outside && mn_is_blank(c))
         return MN_CALL_MORE;
     if (outside && (c != '{' || run->state == MN_JSON_DONE))
         return MN_CALL_BAD;
@@ -57,11 +53,6 @@ static mn_call_step inner(mn_calls *s, char c) {
         return MN_CALL_BAD;
     give(s);
     return MN_CALL_MORE;
-}
-
-static bool is_hex(char c) {
-    const char low = (char)(c | 0x20);
-    return (c >= '0' && c <= '9') || (low >= 'a' && low <= 'f');
 }
 
 /* The string ends; one whose quotes are not escaped, "{"a": 1}", is the object in quotes. */
@@ -83,7 +74,7 @@ static mn_call_step in_string(mn_calls *s, char c) {
     char out[8];
     if (c == '"' && !a->chars.escape && !a->chars.left)
         return end_string(s);
-    if (a->chars.left && !is_hex(c))
+    if (a->chars.left && mn_hex_digit(c) < 0)
         return MN_CALL_BAD;
     const int n = mn_json_chars_push(&a->chars, c, out);
     mn_call_step step = MN_CALL_MORE;
@@ -95,7 +86,7 @@ static mn_call_step in_string(mn_calls *s, char c) {
 /* ---- any value ------------------------------------------------------------------------------- */
 static mn_call_step begin(mn_calls *s, char c) {
     mn_call_args *a = &s->args;
-    if (is_space(c))
+    if (mn_is_blank(c))
         return MN_CALL_MORE;
     a->word = c == 'n' ? "ull" : "one";
     switch (c) {
@@ -135,7 +126,7 @@ mn_call_step mn_call_args_push(mn_calls *s, char c) {
     case MN_CALL_ARGS_NULL:
         return in_null(s, c);
     case MN_CALL_ARGS_LIST: /* an empty one */
-        if (is_space(c))
+        if (mn_is_blank(c))
             return MN_CALL_MORE;
         return c == ']' ? none(s) : MN_CALL_BAD;
     default:

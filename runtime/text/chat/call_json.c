@@ -17,10 +17,6 @@ static mn_call_step step_of(bool ok) {
     return ok ? MN_CALL_MORE : MN_CALL_BAD;
 }
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 /* ---- keys ------------------------------------------------------------------------------------ */
 static bool key_is(const mn_call_json *j, const char *key) {
     return j->n_key == strlen(key) && !memcmp(j->key, key, j->n_key);
@@ -84,18 +80,13 @@ static mn_call_step end_name(mn_calls *s) {
     return MN_CALL_MORE;
 }
 
-static bool is_hex(char c) {
-    const char low = (char)(c | 0x20);
-    return (c >= '0' && c <= '9') || (low >= 'a' && low <= 'f');
-}
-
 /* A name has no control characters: it goes into headers and logs. */
 static mn_call_step in_name(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     char out[8];
     if (j->outer.run.state == MN_JSON_AFTER)
         return end_name(s);
-    if (j->chars.left && !is_hex(c))
+    if (j->chars.left && mn_hex_digit(c) < 0)
         return MN_CALL_BAD;
     const int n = mn_json_chars_push(&j->chars, c, out);
     for (int i = 0; i < n; i++)
@@ -167,7 +158,7 @@ static mn_call_step in_list(mn_calls *s, char c) {
         return MN_CALL_END;
     if (run->depth == 2 && c == '{')
         begin_call(s);
-    return step_of(run->depth == 1 ? c == ',' || is_space(c) : c == '{');
+    return step_of(run->depth == 1 ? c == ',' || mn_is_blank(c) : c == '{');
 }
 
 static mn_call_step begin(mn_calls *s, char c) {
@@ -209,7 +200,7 @@ static mn_call_step push(mn_calls *s, char c) {
     if (j->in_args)
         return in_args(s, c);
     if (at.state == MN_JSON_VALUE && at.depth && at.depth == j->level &&
-        j->value == MN_CALL_ARGS_VALUE && !is_space(c))
+        j->value == MN_CALL_ARGS_VALUE && !mn_is_blank(c))
         return begin_args(s, c);
     if (mn_json_mend_push(&j->outer, c, NULL) == MN_JSON_BAD)
         return MN_CALL_BAD;

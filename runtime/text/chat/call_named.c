@@ -5,10 +5,6 @@
 #include "text/chat/calls.h"
 #include <string.h>
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static bool in_word(char c) {
     const char low = (char)(c | 0x20);
     return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_-.:/", c));
@@ -96,7 +92,7 @@ static mn_call_step push(mn_calls *s, char c) {
             return begin_bracket(s, "[ARGS]");
         return in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
     case MN_CALL_IN_GAP:
-        if (is_space(c))
+        if (mn_is_blank(c))
             return MN_CALL_MORE;
         return c == '[' ? MN_CALL_BAD : arguments(s, c); /* the next mark */
     default:

@@ -25,10 +25,6 @@ static mn_call_step end_function(mn_calls *s, bool at_mark);
 static mn_call_step end_key(mn_calls *s);
 static mn_call_step in_json(mn_calls *s, char c);
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 static void put_made(mn_calls *s) {
     if (s->made.len)
         mn_calls_put(s, s->made.ptr, s->made.len);
@@ -217,7 +213,7 @@ static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
     if (on <= 0)
         return on ? NO_END : MAY_END;
     size_t at = sizeof tag - 1;
-    while (at < n && is_space(text[at]))
+    while (at < n && mn_is_blank(text[at]))
         at++;
     const int mark = mn_calls_on_close(s, text + at, n - at);
     if (mark < 0)
@@ -245,7 +241,7 @@ static value_end next_value(const mn_calls *s, const char *text, size_t n) {
 /* The mark behind the call, in a line of its own, and white space: the end of the answer decides
  * whether the ends of value and function were left out. */
 static bool may_end_all(const mn_calls *s, const char *text, size_t n) {
-    while (n && is_space(text[n - 1]))
+    while (n && mn_is_blank(text[n - 1]))
         n--;
     return mn_calls_on_close(s, text, n) >= 0;
 }
@@ -359,7 +355,7 @@ static mn_call_step begin_junk(mn_calls *s) {
 /* Between parameters. */
 static mn_call_step in_gap(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
-    if (is_space(c) && !f->n_tag)
+    if (mn_is_blank(c) && !f->n_tag)
         return MN_CALL_MORE;
     if (c == '{' && !f->n_tag && !f->has_args) {
         f->at = MN_CALL_TAG_JSON;

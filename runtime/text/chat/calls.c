@@ -18,10 +18,6 @@ static void drop(mn_calls *s) {
     s->again = 0;
 }
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 /* Where in a line of text the answer is, and whether that is code. */
 static void follow(mn_calls *s, char c) {
     if (c == '\n') {
@@ -31,7 +27,7 @@ static void follow(mn_calls *s, char c) {
         s->ticks++;
         if (s->ticks == 3)
             s->fenced = !s->fenced;
-    } else if (!is_space(c)) {
+    } else if (!mn_is_blank(c)) {
         s->in_line = true;
     }
 }
@@ -235,7 +231,7 @@ static void refuse(mn_calls *s) {
 static void decide(mn_calls *s) {
     const char *brace = s->held.len ? memrchr(s->held.ptr, '}', s->held.len) : NULL;
     size_t from = brace ? (size_t)(brace - s->held.ptr) + 1 : 0;
-    while (from < s->held.len && is_space(s->held.ptr[from]))
+    while (from < s->held.len && mn_is_blank(s->held.ptr[from]))
         from++;
     const unsigned char c = from < s->held.len ? (unsigned char)s->held.ptr[from] : 0;
     const bool words = (c | 0x20) >= 'a' && ((c | 0x20) <= 'z' || c >= 0x80);
@@ -332,7 +328,7 @@ static void enter(mn_calls *s, char c) {
 static void in_gap(mn_calls *s, char c) {
     if (c == '\n')
         s->gap_code = false;
-    if (is_space(c) || s->gap_code)
+    if (mn_is_blank(c) || s->gap_code)
         return;
     if (c == '`' && !s->family->named) {
         s->gap_code = s->held.len > 2 && s->held.ptr[s->held.len - 2] == '`';
@@ -411,7 +407,7 @@ static void outside(mn_calls *s, char c) {
     const mn_call_family *f = s->family;
     const bool first = s->held.len == 1;
     mark_kind kind = NO_MARK;
-    if (is_space(c)) {
+    if (mn_is_blank(c)) {
         follow(s, c);
         if (s->after && first)
             drop(s);

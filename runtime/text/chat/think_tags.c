@@ -7,10 +7,6 @@
 static const char open_tag[] = "<think>";
 static const char close_tag[] = "</think>";
 
-static bool is_space(char c) {
-    return c && strchr(" \t\r\n", c);
-}
-
 static void begin_thinking(mn_think_tags *s) {
     s->state = MN_THINK_INSIDE;
     s->trim = true;
@@ -22,7 +18,7 @@ bool mn_think_tags_in(mn_str chat_template) {
 }
 
 void mn_think_tags_prompt(mn_think_tags *s, mn_str end) {
-    while (end.len && is_space(end.ptr[end.len - 1]))
+    while (end.len && mn_is_blank(end.ptr[end.len - 1]))
         end.len--;
     if (mn_str_ends(end, open_tag))
         begin_thinking(s);
@@ -53,7 +49,7 @@ static void begin(mn_think_tags *s, bool last) {
     const mn_text *held = &s->held;
     const size_t n = sizeof open_tag - 1;
     size_t at = 0;
-    while (at < held->len && is_space(held->ptr[at]))
+    while (at < held->len && mn_is_blank(held->ptr[at]))
         at++;
     const size_t left = held->len - at;
     if (left >= n && !memcmp(held->ptr + at, open_tag, n)) {
@@ -112,7 +108,7 @@ static bool answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
 /* White space behind a tag goes, however many pieces bring it. */
 static void trim(mn_think_tags *s) {
     size_t n = 0;
-    while (s->trim && n < s->held.len && is_space(s->held.ptr[n]))
+    while (s->trim && n < s->held.len && mn_is_blank(s->held.ptr[n]))
         n++;
     s->trim &= n == s->held.len;
     if (n)

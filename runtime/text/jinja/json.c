@@ -21,16 +21,13 @@ static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v);
 
 /* One character of a string: JSON's escapes, and \u where ASCII was asked for. */
 static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_t mark) {
-    static const char from[] = "\"\\\n\r\t\f\b";
-    static const char to[] = "\"\\nrtfb";
-    const char *known = u && u < 128 ? strchr(from, (int)u) : NULL;
     const uint32_t beyond = u - 0x10000; // UTF-16's two halves
     char esc[16];
-    if (known)
-        snprintf(esc, sizeof esc, "\\%c", to[known - from]);
-    else if (u >= 0x20 && (u < 0x7F || !w->ascii || u >= 0x110000))
+    if (mn_json_escape(u, esc))
+        return mn_jcharge(c, MN_J_PER_ITEM, 4) && mn_jbuf_puts(c, b, esc, mark);
+    if (u >= 0x20 && (u < 0x7F || !w->ascii || u >= 0x110000))
         return mn_jbuf_code(c, b, u, mark);
-    else if (u < 0x10000)
+    if (u < 0x10000)
         snprintf(esc, sizeof esc, "\\u%04x", u);
     else
         snprintf(esc, sizeof esc, "\\u%04x\\u%04x", 0xD800 + (beyond >> 10),

@@ -182,26 +182,21 @@ static bool lex_raw(lexer *x, size_t after) {
 
 /* ---- inside tags ----------------------------------------------------------------------------- */
 
-static bool is_digit(char ch) {
-    return ch >= '0' && ch <= '9';
-}
 static int digit_of(char ch) {
-    if (is_digit(ch))
-        return ch - '0';
-    const char low = (char)(ch | 32);
-    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : 99;
+    const int value = mn_hex_digit(ch);
+    return value < 0 ? 99 : value;
 }
 static bool is_name(char ch) {
     const char low = (char)(ch | 32);
     const bool letter = low >= 'a' && low <= 'z';
-    return letter || is_digit(ch) || ch == '_' || (uint8_t)ch >= 0x80;
+    return letter || mn_is_digit(ch) || ch == '_' || (uint8_t)ch >= 0x80;
 }
 
 /* Behind digits, and underscores between them. */
 static size_t digits_end(const lexer *x, size_t at) {
     for (;; at++) {
-        const bool joined = peek(x, at) == '_' && is_digit(peek(x, at + 1));
-        if (!joined && !is_digit(peek(x, at)))
+        const bool joined = peek(x, at) == '_' && mn_is_digit(peek(x, at + 1));
+        if (!joined && !mn_is_digit(peek(x, at)))
             return at;
     }
 }
@@ -273,7 +268,7 @@ static size_t exponent_end(const lexer *x, size_t at) {
         return at;
     if (peek(x, e) == '+' || peek(x, e) == '-')
         e++;
-    return is_digit(peek(x, e)) ? digits_end(x, e) : at;
+    return mn_is_digit(peek(x, e)) ? digits_end(x, e) : at;
 }
 
 /* Behind a dot only an integer: a.0.1 is two subscripts. */
@@ -283,7 +278,7 @@ static bool lex_number(lexer *x) {
     size_t end = whole;
     if (after_dot)
         return lex_int(x);
-    if (peek(x, end) == '.' && is_digit(peek(x, end + 1)))
+    if (peek(x, end) == '.' && mn_is_digit(peek(x, end + 1)))
         end = digits_end(x, end + 1);
     end = exponent_end(x, end);
     return end == whole ? lex_int(x) : lex_float(x, end);
@@ -306,7 +301,7 @@ static size_t escape_digits(char c) {
 /* \ooo, \xHH, \uHHHH, \UHHHHHHHH: bytes used after the backslash, 0 = not one of these */
 static size_t number_escape(const char *p, size_t n, uint32_t *code, bool *bad) {
     const size_t want = escape_digits(p[0]);
-    const bool octal = is_digit(p[0]);
+    const bool octal = mn_is_digit(p[0]);
     const int base = octal ? 8 : 16;
     size_t used = octal ? 0 : 1;
     *code = 0;
@@ -452,7 +447,7 @@ static size_t tag_end(const lexer *x, bool block) {
 
 static bool lex_token(lexer *x) {
     const char ch = x->s.ptr[x->at];
-    if (is_digit(ch))
+    if (mn_is_digit(ch))
         return lex_number(x);
     if (is_name(ch))
         return lex_name(x);

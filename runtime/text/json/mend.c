@@ -5,15 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
-static bool is_hex(char c) {
-    const char low = (char)(c | 0x20);
-    return (c >= '0' && c <= '9') || (low >= 'a' && low <= 'f');
-}
-
 /* ---- what is made ---------------------------------------------------------------------------- */
 static void give(mn_text *out, const char *bytes, size_t n) {
     if (out)
@@ -65,15 +56,10 @@ static mn_json_step take_all(mn_json_mend *m, const char *bytes, size_t n, mn_te
 /* ---- strings --------------------------------------------------------------------------------- */
 /* A byte of a string as it is, or as an escape. */
 static mn_json_step put_char(mn_json_mend *m, char c, mn_text *out) {
-    static const char letters[] = "\n\r\t\b\f";
-    static const char names[] = "nrtbf";
     char code[8];
     if ((unsigned char)c >= 0x20)
         return take(m, c, out);
-    const char *at = c ? strchr(letters, c) : NULL;
-    const int n = at ? snprintf(code, sizeof code, "\\%c", names[at - letters])
-                     : snprintf(code, sizeof code, "\\u%04x", (unsigned)(unsigned char)c);
-    return take_all(m, code, (size_t)n, out);
+    return take_all(m, code, mn_json_escape((unsigned char)c, code), out);
 }
 
 /* What began like an escape is none: the backslash means itself. */
@@ -92,7 +78,7 @@ static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
         return take(m, c, out);
     }
     const bool known = c && strchr("\"\\/bfnrtu", c);
-    if (letter ? !known : !is_hex(c))
+    if (letter ? !known : mn_hex_digit(c) < 0)
         return spoil_escape(m, c, out);
     m->escape[m->n_escape++] = c;
     if (m->escape[1] == 'u' && m->n_escape < MN_JSON_MEND_ESCAPE)
@@ -178,7 +164,7 @@ mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out) {
         m->run.state = MN_JSON_AFTER;
         return take(m, c, out);
     }
-    if (is_value_next(state) && !is_space(c) && !(state == MN_JSON_FIRST_VALUE && c == ']'))
+    if (is_value_next(state) && !mn_is_blank(c) && !(state == MN_JSON_FIRST_VALUE && c == ']'))
         return begin_value(m, c, out);
     const bool begins = c == ',' && !m->holding;
     if (begins)

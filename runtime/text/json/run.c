@@ -4,21 +4,6 @@
 #include "text/json/run.h"
 #include <string.h>
 
-static bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-static int hex_of(char c) {
-    if (is_digit(c))
-        return c - '0';
-    const char low = (char)(c | 0x20);
-    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
-}
-
 /* ---- values ---------------------------------------------------------------------------------- */
 static mn_json_step go(mn_json_run *r, mn_json_state state) {
     r->state = state;
@@ -76,7 +61,7 @@ static mn_json_step begin_value(mn_json_run *r, char c) {
     case '0':
         return go(r, MN_JSON_ZERO);
     default:
-        return is_digit(c) ? go(r, MN_JSON_DIGITS) : MN_JSON_BAD;
+        return mn_is_digit(c) ? go(r, MN_JSON_DIGITS) : MN_JSON_BAD;
     }
 }
 
@@ -88,7 +73,7 @@ static mn_json_step after_value(mn_json_run *r, char c) {
 }
 
 static mn_json_step structure(mn_json_run *r, char c) {
-    if (is_space(c))
+    if (mn_is_blank(c))
         return MN_JSON_MORE;
     switch (r->state) {
     case MN_JSON_VALUE:
@@ -126,7 +111,7 @@ static mn_json_step in_escape(mn_json_run *r, char c) {
 }
 
 static mn_json_step in_hex(mn_json_run *r, char c) {
-    if (hex_of(c) < 0)
+    if (mn_hex_digit(c) < 0)
         return MN_JSON_BAD;
     r->at++;
     return r->at == 4 ? go(r, MN_JSON_STRING) : MN_JSON_MORE;
@@ -141,7 +126,7 @@ static mn_json_step in_word(mn_json_run *r, char c) {
 
 /* Where a character of a number leads; MN_JSON_DONE: it is none of this one. */
 static mn_json_state in_number(mn_json_state state, char c) {
-    const bool digit = is_digit(c);
+    const bool digit = mn_is_digit(c);
     const bool e = c == 'e' || c == 'E';
     switch (state) {
     case MN_JSON_MINUS:
@@ -243,7 +228,7 @@ static int put_escape(mn_json_chars *s, char c, char out[8]) {
 
 int mn_json_chars_push(mn_json_chars *s, char c, char out[8]) {
     if (s->left) {
-        s->code = s->code << 4 | (uint32_t)hex_of(c);
+        s->code = s->code << 4 | (uint32_t)mn_hex_digit(c);
         s->left--;
         return s->left ? 0 : put_unit(s, s->code, out);
     }

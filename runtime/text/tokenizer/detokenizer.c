@@ -39,19 +39,13 @@ void mn_detokenizer_free(mn_detokenizer *d) {
     mn_free(d);
 }
 
-static int hex_digit(char c) {
-    static const char digit[] = "0123456789abcdef";
-    const char *at = memchr(digit, c | 32, 16);
-    return at ? (int)(at - digit) : -1;
-}
-
 /* Of <0xXX>; -1 = it is spelled otherwise. */
 static int byte_of(mn_str piece) {
     const char *p = piece.ptr;
     if (piece.len != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
         return -1;
-    const int high = hex_digit(p[3]);
-    const int low = hex_digit(p[4]);
+    const int high = mn_hex_digit(p[3]);
+    const int low = mn_hex_digit(p[4]);
     if (high < 0 || low < 0)
         return -1;
     return high << 4 | low;

@@ -1,5 +1,6 @@
 /* alloc.c -- malloc with overflow checks, failures injected by tests, and a bump allocator. */
-#include "base/base.h"
+#include "alloc.h"
+#include "ground.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
