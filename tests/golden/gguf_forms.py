@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gguf_forms.py MINERVA [FIXTURE...]: the fixtures as GGUF files, as the converters of the field write them, with the same logits.
+"""gguf_forms.py [FIXTURE...]: the fixtures as GGUF files, as the converters of the field write them, with the same logits.
 
 What converters do is in the functions below: names, keys, rows of q and k in adjacent pairs for some, norms with Gemma's 1 added, experts stacked, GPT-2's matrices
 turned. Where a converter leaves out what a fixture varies (scales, windows), the key is given all the same."""
@@ -7,7 +7,6 @@ import math
 import os
 import struct
 import sys
-import tempfile
 
 import gguf_file as gguf
 import models
@@ -368,7 +367,8 @@ VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}),
             ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8})]
 
 
-def run(name, what, m, want, change=None, prompt=None, **how):
+def write(name, m, change=None, **how):
+    """The path of the model as a GGUF file."""
     f = form(m)
     tensors = f.tensors()
     if change:
@@ -376,20 +376,12 @@ def run(name, what, m, want, change=None, prompt=None, **how):
     pairs = f.pairs()
     if "alignment" in how:
         pairs.append(pair("general.alignment", U32, how["alignment"]))
-    with tempfile.TemporaryDirectory() as folder:
-        path = gguf.write(os.path.join(folder, name + ".gguf"), pairs, tensors, **how)
-        models.same_on_cpus("%s as GGUF%s" % (name, what), MINERVA, path, prompt, want)
+    return gguf.write(os.path.join(models.place(), name + ".gguf"), pairs, tensors, **how)
 
 
 def beside_safetensors(name, what, m, change=None):
     """For what no fixture has: the same model from a folder and from a GGUF file."""
-    prompt = models.golden("llama")[0]
-    with tempfile.TemporaryDirectory() as folder:
-        want = models.logits(MINERVA, m.write(folder), prompt)
-    if want is None:
-        models.check(False, name + what + ": the folder does not run")
-    else:
-        run(name, what, m, want, change, prompt)
+    models.same_as_model("%s as GGUF%s" % (name, what), write(name, m, change), m.write(models.place()), models.prompt("llama"))
 
 
 def every_fourth():
@@ -424,13 +416,11 @@ def deep_gemma2():
 
 
 def main():
-    global MINERVA
-    MINERVA, wanted = sys.argv[1], sys.argv[2:]
+    wanted = sys.argv[1:]
     for name, change, how in [(name, None, {}) for name in EVERY] + VARIANTS:
         if not wanted or name in wanted:
-            prompt, want = models.golden(name)
             what = ", " + getattr(change, "__name__", "") if change else ""
-            run(name, what, models.fixture(name), want, change, prompt, **how)
+            models.same_as_fixture("%s as GGUF%s" % (name, what), write(name, models.fixture(name), change, **how), name)
     if not wanted or "smollm3" in wanted:
         beside_safetensors("smollm3", "", every_fourth())
     if not wanted or "qwen3" in wanted:

@@ -19,6 +19,7 @@
  *   types          the storyteller in every type of convert: logits beside those of reference
  *   quantised      its files of q8_0 and q4_0: logits beside those of reference
  *   batch          a prompt alone and in a batch of 20: the same greedy ids
+ *   list:FILE      logits of the models that a script has made and listed there (models.py)
  *
  * NAME may be *: all fixtures. Each case is a line of TAP with its figures. With the variables of a
  * launcher (RANK, ...) the process is one of several, and has one case. The paths come from
@@ -304,10 +305,13 @@ static bool same_logits(mn_model *m, const fixture *f, uint32_t precision, uint3
     return ok;
 }
 
+static bool is_oracle(void) {
+    const size_t n = strcspn(at.device, ":+,");
+    return (n == 9 && !strncmp(at.device, "reference", n)) ||
+           (n == 5 && !strncmp(at.device, "group", n));
+}
+
 static bool compare_fixture(const char *name, uint32_t n_greedy, verdict *v) {
-    const bool is_exact = !strcmp(at.device, "reference") ||
-                          !strncmp(at.device, "reference:", 10) ||
-                          !strncmp(at.device, "group:", 6) || !strcmp(at.device, "group");
     fixture f = {0};
     mn_model *m = NULL;
     answer *a = get_memory(sizeof *a);
@@ -316,7 +320,7 @@ static bool compare_fixture(const char *name, uint32_t n_greedy, verdict *v) {
         const story prompt = {.prompt_ids = f.prompt, .n_prompt = f.n_prompt};
         if (n_greedy > f.n_greedy)
             n_greedy = f.n_greedy;
-        ok = same_logits(m, &f, MN_PRECISION_EXACT, 0, is_exact ? 1e-5 : 1e-4, v) &&
+        ok = same_logits(m, &f, MN_PRECISION_EXACT, 0, is_oracle() ? 1e-5 : 1e-4, v) &&
              get_answers(m, at.device, &prompt, 1, n_greedy, true, a, v) &&
              same_ids(a->ids, a->n, f.greedy, n_greedy, "greedy ids", v);
     }
@@ -367,6 +371,32 @@ static bool case_auto(const char *name, verdict *v) {
                          v);
 }
 
+/* ---- models of scripts ----------------------------------------------------------------------- */
+
+/* What the logits of an entry should be, as a fixture has them. */
+static bool get_wanted(const listed *l, fixture *want, verdict *v) {
+    mn_model *m = NULL;
+    if (l->fixture)
+        return read_fixture(l->fixture, want) || fail(v, "fixture %s is not there", l->fixture);
+    want->prompt = get_memory(l->n_ids * sizeof *l->ids);
+    want->n_prompt = l->n_ids;
+    memcpy(want->prompt, l->ids, l->n_ids * sizeof *l->ids);
+    const bool ok = open_model(&at, l->beside, &m, v) &&
+                    get_logits(m, "reference", MN_PRECISION_EXACT, 0, l->ids, l->n_ids,
+                               &want->logits, &want->n_vocab, v);
+    mn_model_free(m);
+    return ok;
+}
+
+static void compare_listed(const listed *l, verdict *v) {
+    fixture want = {0};
+    mn_model *m = NULL;
+    if (get_wanted(l, &want, v) && open_model(&at, l->model, &m, v))
+        same_logits(m, &want, MN_PRECISION_EXACT, 0, is_oracle() ? l->limit : 1e-4, v);
+    mn_model_free(m);
+    free_fixture(&want);
+}
+
 /* ---- the program ----------------------------------------------------------------------------- */
 
 static const struct {
@@ -387,6 +417,29 @@ static const struct {
     {"auto", case_auto, true},
 };
 
+/* A line of TAP. */
+static void report(const verdict *v, const char *what, const char *of) {
+    const char *isa = at.isa ? at.isa : "";
+    n_cases++;
+    n_failed += v->failed;
+    n_skipped += v->skipped;
+    printf("%s %u - %s%s%s on %s%s%s%s%s\n", v->failed ? "not ok" : "ok", n_cases, what,
+           *of ? " " : "", of, at.device, *isa ? ", at most " : "", isa,
+           v->skipped ? " # SKIP " : ": ", v->said);
+    fflush(stdout);
+}
+
+static void run_list(const char *path) {
+    uint32_t n = 0;
+    listed *all = read_list(path, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        verdict v = {0};
+        compare_listed(&all[i], &v);
+        report(&v, all[i].what, "");
+    }
+    free_list(all, n);
+}
+
 static void run_case(size_t i, const char *argument) {
     verdict v = {0};
     if (needed_file && access(needed_file, F_OK)) {
@@ -395,15 +448,11 @@ static void run_case(size_t i, const char *argument) {
     } else {
         cases[i].run(argument, &v);
     }
-    n_cases++;
-    n_failed += v.failed;
-    n_skipped += v.skipped;
-    const bool of_model = !cases[i].of_fixture && strstr(model_path, ".gguf");
-    const char *isa = at.isa ? at.isa : "", *file = of_model ? strrchr(model_path, '/') + 1 : "";
-    printf("%s %u - %s%s%s%s%s on %s%s%s%s%s\n", v.failed ? "not ok" : "ok", n_cases, cases[i].name,
-           argument ? " " : "", argument ? argument : "", *file ? " of " : "", file, at.device,
-           *isa ? ", at most " : "", isa, v.skipped ? " # SKIP " : ": ", v.said);
-    fflush(stdout);
+    const char *slash = strstr(model_path, ".gguf") ? strrchr(model_path, '/') : NULL;
+    if (cases[i].of_fixture)
+        report(&v, cases[i].name, argument);
+    else
+        report(&v, cases[i].name, slash ? slash + 1 : "");
 }
 
 /* CASE or CASE:NAME, NAME perhaps *. */
@@ -411,6 +460,10 @@ static void run_word(const char *word) {
     char names[MAX_FIXTURES][64];
     const size_t n = strcspn(word, ":");
     const char *argument = word[n] ? word + n + 1 : NULL;
+    if (argument && n == 4 && !strncmp(word, "list", n)) {
+        run_list(argument);
+        return;
+    }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (strncmp(cases[i].name, word, n) || cases[i].name[n])
             continue;

@@ -26,6 +26,15 @@ typedef struct {
     uint32_t n_prompt, n_greedy;
 } story;
 
+/* A model that a script has made, by an entry of its list: the logits on any device are those of a
+ * fixture, or, for ids, those of another model on reference. */
+typedef struct {
+    char *what, *model, *fixture, *beside; // one of fixture and beside is NULL
+    int32_t *ids;                          // [n_ids] of beside
+    uint32_t n_ids;
+    double limit; // of the relative L2 error on reference
+} listed;
+
 /* Prints the reason as TAP's last line and ends the program. */
 void give_up(const char *what, const char *on) __attribute__((noreturn));
 void *get_memory(size_t bytes);
@@ -41,6 +50,9 @@ bool fixture_is_bf16(const char *name);
 uint32_t list_fixtures(char names[MAX_FIXTURES][64]);
 uint32_t read_stories(story out[MAX_STORIES]);
 void free_stories(story *s, uint32_t n);
+/* All entries of the list at path; *n of them. */
+listed *read_list(const char *path, uint32_t *n);
+void free_list(listed *l, uint32_t n);
 
 /* ---- golden_run.c: a model on a device ------------------------------------------------------- */
 

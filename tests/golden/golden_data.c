@@ -1,6 +1,6 @@
 /* golden_data.c -- reads what another implementation computed: golden.safetensors of a fixture
- * (logits F32, greedy and prompt I32) and golden.json of the storyteller. The files are of the
- * repository: one that is wrong ends the program. */
+ * (logits F32, greedy and prompt I32), golden.json of the storyteller, and lists of models that
+ * scripts have made. The files are the tests' own: one that is wrong ends the program. */
 #include "golden.h"
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -231,4 +231,43 @@ void free_stories(story *s, uint32_t n) {
         free(s[i].prompt_ids);
         free(s[i].greedy_ids);
     }
+}
+
+/* ---- lists of scripts ------------------------------------------------------------------------ */
+
+listed *read_list(const char *path, uint32_t *n) {
+    size_t bytes = 0;
+    char *data = read_file(path, &bytes);
+    cJSON *list = data ? cJSON_ParseWithLength(data, bytes) : NULL;
+    const cJSON *entry = NULL;
+    if (!cJSON_GetArraySize(list))
+        give_up("is no list of models", path);
+    listed *all = get_memory((size_t)cJSON_GetArraySize(list) * sizeof *all);
+    *n = 0;
+    cJSON_ArrayForEach(entry, list) {
+        listed *l = &all[(*n)++];
+        *l = (listed){.what = read_text(entry, "what"),
+                      .model = read_text(entry, "model"),
+                      .fixture = read_text(entry, "fixture"),
+                      .beside = read_text(entry, "beside"),
+                      .limit = cJSON_GetNumberValue(cJSON_GetObjectItem(entry, "limit"))};
+        if (!l->what || !l->model || !l->fixture == !l->beside)
+            give_up("has an entry without a model, or without what it is compared with", path);
+        if (l->beside)
+            l->ids = read_ids(entry, "ids", &l->n_ids);
+    }
+    cJSON_Delete(list);
+    free(data);
+    return all;
+}
+
+void free_list(listed *l, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        free(l[i].what);
+        free(l[i].model);
+        free(l[i].fixture);
+        free(l[i].beside);
+        free(l[i].ids);
+    }
+    free(l);
 }

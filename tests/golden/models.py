@@ -1,7 +1,7 @@
-"""Folders in Hugging Face layout as Python values, with the standard library alone: read, change, write, ask for logits."""
+"""Folders in Hugging Face layout as Python values, with the standard library alone: read, change, write, and list for the golden driver, which compares
+their logits on the CPU devices when the script calls finish()."""
 import array
 import json
-import math
 import os
 import random
 import struct
@@ -22,7 +22,40 @@ def check(ok, what):
         FAILED.append(what)
 
 
+LISTED = []
+WORK = tempfile.TemporaryDirectory()
+
+
+def place():
+    """A new folder, which is there until the script ends."""
+    return tempfile.mkdtemp(dir=WORK.name)
+
+
+def same_as_fixture(what, path, name):
+    """The logits of the model at path are those of a fixture: within 1e-5 on reference, and on cpu_simd within what class exact promises."""
+    LISTED.append({"what": what, "model": path, "fixture": name, "limit": 1e-5})
+
+
+def same_as_model(what, path, other, ids, limit=1e-5):
+    """The same for ids of another model on reference."""
+    LISTED.append({"what": what, "model": path, "beside": other, "ids": ids, "limit": limit})
+
+
+def compare_listed():
+    if not LISTED:
+        return
+    path = os.path.join(WORK.name, "list.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(LISTED, f)
+    driver = os.path.join(os.environ["MINERVA_BUILD_ROOT"], "tests", "golden", "golden")
+    done = subprocess.run([driver, "-d", "reference", "list:" + path, "-d", "cpu_simd", "list:" + path], stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="")
+    bad = [line for line in done.stdout.splitlines() if line.startswith(("not ok", "Bail"))]
+    check(done.returncode == 0, "%d models on two devices%s" % (len(LISTED), ": " + "; ".join(bad) if bad else ""))
+
+
 def finish():
+    compare_listed()
     sys.exit("%d failed: %s" % (len(FAILED), "; ".join(FAILED)[:2000]) if FAILED else 0)
 
 
@@ -89,33 +122,6 @@ def fixture(name):
     return Model(config, tensors)
 
 
-def golden(name):
-    """(prompt, logits) as Transformers computed them."""
-    path = os.path.join(FIXTURES, name, "golden.safetensors")
-    return list(safetensors.read(path, "prompt")[1]), safetensors.read(path, "logits")[1]
-
-
-def logits(minerva, path, ids, device="reference"):
-    """The logits of a model on a device in class exact; None, and the reason is printed, where there are none."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "logits.safetensors")
-        p = subprocess.run([minerva, "logits", "-m", path, "--prompt-ids", ",".join(map(str, ids)), "--device", device, "-o", out],
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        if p.returncode:
-            print("exit code %d: %s" % (p.returncode, p.stderr.decode(errors="replace").strip()[:400]))
-            return None
-        return safetensors.read(out, "logits")[1]
-
-
-def same_on_cpus(what, minerva, path, ids, want, limit=1e-5):
-    """On the reference within limit, and on cpu_simd within what class exact promises."""
-    same(what, logits(minerva, path, ids), want, limit)
-    same(what + ", cpu_simd", logits(minerva, path, ids, "cpu_simd"), want, 1e-4)
-
-
-def same(what, found, want, limit=1e-5):
-    if found is None or len(found) != len(want):
-        check(False, what + ": no logits")
-        return
-    error = math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(found, want)) / math.fsum(b * b for b in want))
-    check(error <= limit, "%s: relative L2 error of the logits %.3g, at most %g" % (what, error, limit))
+def prompt(name):
+    """Of a fixture."""
+    return list(safetensors.read(os.path.join(FIXTURES, name, "golden.safetensors"), "prompt")[1])
