@@ -1,4 +1,4 @@
-/* arch.h -- the builders that arch.c lists, and the blocks that families share. Each builder
+/* arch.h -- the builders that archs.def names, and the blocks that families share. Each builder
  * appends its layers to g. Shapes are checked against the hyper-parameters;
  * what a layer has beyond the common part is what tensors the file holds. Sizes in comments: T
  * rows, D n_embd, H heads. */

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an architecture fixes and its files leave out. Zero: nothing fixed. */
+/* What an architecture fixes and its files leave out (archs.def). Zero: nothing fixed. */
 typedef struct {
-    const char *arch;
+    const char *arch, *pre_tokenizer;
     uint32_t act;
     int64_t window_period; /* of p layers the last sees everything, or the first */
     bool full_first;
@@ -26,59 +26,29 @@ typedef struct {
     /* a model of so many layers scales attention by n_embd / n_head, not by the head's size */
     int64_t attn_scale_from_embd_n_layer;
 } arch_facts;
-static const arch_facts facts[] = {
-    {.arch = "bert", .act = MN_ACT_GELU_ERF, .no_rope_period = 1, .bidirectional = true},
-    {.arch = "gemma", .act = MN_ACT_GELU_TANH},
-    {.arch = "gemma2",
-     .act = MN_ACT_GELU_TANH,
-     .window_period = 2,
-     .window = 4096,
-     .post_norms = true,
-     .attn_scale_from_embd_n_layer = 46}, /* 27B */
-    {.arch = "gemma3",
-     .act = MN_ACT_GELU_TANH,
-     .window_period = 6,
-     .rope_theta_swa = 10000,
-     .no_attn_softcap = true,
-     .head_norms = true,
-     .post_norms = true,
-     .attn_scale_from_embd_n_layer = 62},
-    {.arch = "gemma4",
-     .act = MN_ACT_GELU_TANH,
-     .window_period = 6,
-     .rope_theta_swa = 10000,
-     .head_norms = true,
-     .post_norms = true,
-     .attn_scale = 1},
-    {.arch = "granite", .adjacent = true},
-    {.arch = "gpt-oss",
-     .window_period = 2,
-     .needs_window = true,
-     .yarn_whole = true,
-     .route = MN_ROUTE_TOPK_SOFTMAX},
-    {.arch = "gpt2", .act = MN_ACT_GELU_TANH, .no_rope_period = 1},
-    {.arch = "llama", .route_normalise = true /* Mixtral */, .adjacent = true},
-    {.arch = "modern-bert",
-     .act = MN_ACT_GELU_ERF,
-     .window_period = 3,
-     .full_first = true,
-     .whole_window = true,
-     .rope_theta_swa = 10000,
-     .bidirectional = true},
-    {.arch = "nomic-bert", .bidirectional = true},
-    {.arch = "olmo2", .window_period = 4, .swa_unscaled = true}, /* windows: OLMo 3 */
-    {.arch = "phi2", .act = MN_ACT_GELU_TANH},
-    {.arch = "phi3", .zero_window = true},
-    {.arch = "qwen3", .head_norms = true},
-    {.arch = "qwen3moe", .head_norms = true, .route_normalise = true},
-    {.arch = "smollm3", .no_rope_period = 4, .adjacent = true},
+#define NOTHING .act = 0
+#define MN_ARCH(name, builder, pre, ...) {.arch = name, .pre_tokenizer = pre, __VA_ARGS__},
+static const arch_facts archs[] = {
+#include "model/archs.def"
 };
+#undef MN_ARCH
+#undef NOTHING
 
+/* The row of an architecture that this build knows; else one that fixes nothing. */
 static arch_facts facts_of(const char *arch) {
-    for (size_t i = 0; i < MN_COUNT(facts); i++)
-        if (!strcmp(facts[i].arch, arch))
-            return facts[i];
+    for (size_t i = 0; i < MN_COUNT(archs); i++)
+        if (!strcmp(archs[i].arch, arch))
+            return archs[i];
     return (arch_facts){0};
+}
+
+const char *mn_arch_pre_tokenizer(const mn_meta *meta) {
+    mn_str name = {NULL, 0};
+    mn_meta_str(meta, "general.architecture", &name, NULL);
+    for (size_t i = 0; i < MN_COUNT(archs); i++)
+        if (mn_str_is(name, archs[i].arch))
+            return archs[i].pre_tokenizer;
+    return NULL;
 }
 
 /* The architecture's name, short and printable: it becomes part of keys and messages. */

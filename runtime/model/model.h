@@ -143,6 +143,9 @@ typedef struct {
 /* Reads {arch}.* keys. Errors name the file's own key, what it holds and what was expected.
  * n_vocab: rows of the embedding. The layers are in the arena. */
 mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *out, mn_error *err);
+/* The name of the pre-tokeniser that files of this architecture mean where they state none; NULL:
+ * nothing is known. Static. */
+const char *mn_arch_pre_tokenizer(const mn_meta *meta);
 /* mn_hparams.bidirectional alone; false where its key is damaged. */
 bool mn_hparams_is_encoder(const mn_canonical *m);
 /* Angles per position of each rotated pair of a table [n_rot/2], scaling applied. factors: what the

@@ -357,6 +357,13 @@ def gating(f, tensors):
     return tensors
 
 
+def qwen2vl(f, tensors):
+    """The text of Qwen2-VL: Qwen2 under another name, with M-RoPE's sections, whose positions are equal in a text."""
+    f.arch = "qwen2vl"
+    f.keys["rope.dimension_sections"] = (gguf.I32, [2, 1, 1, 0])
+    return tensors
+
+
 EVERY = ["gemma", "gemma2", "gemma3", "gemma4", "gpt-oss", "gpt-oss-mxfp4", "gpt-oss-odd", "gpt2", "granite", "llama", "llama-layers", "llama-sharded", "llama-wide", "llama-yarn", "llama3-rope",
          "mistral-plain", "mistral-window", "mixtral", "mixtral-top3", "olmo2", "olmo2-bias", "phi2", "phi2-wide", "phi3", "phi3-long", "phi3-short", "qwen2", "qwen2-window",
          "qwen3", "qwen3-moe", "qwen3-moe-raw", "stablelm", "stablelm-parallel"]
@@ -364,7 +371,7 @@ VARIANTS = [("mixtral", split_experts, {}), ("mixtral-top3", split_experts, {}),
             ("gemma", output_too, {}), ("phi3", attn_factor, {}), ("gemma3", newer_gemma3, {}),
             ("gpt-oss", without("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"), {}), ("qwen3-moe", gating, {}), ("mixtral", gating, {}),
             ("qwen3-moe", without("feed_forward_length"), {}), ("llama-wide", per_layer, {}), ("gemma3", per_layer, {}),
-            ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8})]
+            ("qwen3", unknown, {}), ("llama", unknown, {"version": 2}), ("llama", unknown, {"alignment": 4096}), ("qwen2", unknown, {"version": 2, "alignment": 8}), ("qwen2", qwen2vl, {})]
 
 
 def write(name, m, change=None, **how):

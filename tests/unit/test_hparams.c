@@ -165,10 +165,26 @@ static void test_groups(void **state) {
     mn_arena_free(&w.arena);
 }
 
+/* Files that name no pre-tokeniser mean that of their architecture, where it has one of its own. */
+static void test_pre_tokenizer(void **state) {
+    static const char *const list[][2] = {
+        {"qwen2", "qwen2"}, {"qwen2vl", "qwen2"}, {"gpt2", "gpt-2"},
+        {"llama", NULL},    {"other", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < MN_COUNT(list); i++) {
+        world w;
+        begin(&w, list[i][0], 2);
+        const char *pre = mn_arch_pre_tokenizer(&w.model.meta);
+        assert_true(pre ? list[i][1] && !strcmp(pre, list[i][1]) : !list[i][1]);
+    }
+    assert_null(mn_arch_pre_tokenizer(&(mn_meta){0}));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention_scale), cmocka_unit_test(test_layer_rules),
-        cmocka_unit_test(test_groups), cmocka_unit_test(test_unscaled_windows),
-        cmocka_unit_test(test_softcaps)};
+        cmocka_unit_test(test_pre_tokenizer),    cmocka_unit_test(test_attention_scale),
+        cmocka_unit_test(test_layer_rules),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_unscaled_windows), cmocka_unit_test(test_softcaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

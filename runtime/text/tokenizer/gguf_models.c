@@ -2,6 +2,7 @@
  * level BPE by merges), "gemma4" (the same on plain UTF-8), "llama" (SPM_BPE, spaces written as
  * U+2581), "t5" (Unigram) and "bert" (WordPiece). Tokens and ids are there when these functions
  * run; gguf.c does what follows. */
+#include "model/model.h"
 #include "text/tokenizer/gguf.h"
 #include <string.h>
 
@@ -52,19 +53,28 @@ static mn_status read_merges(mn_tokenizer *tok, const mn_meta *meta, mn_error *e
     return st;
 }
 
+/* For a file that does not say which: what its architecture has. */
+static mn_str assumed_pre(const mn_meta *meta) {
+    const char *known = mn_arch_pre_tokenizer(meta);
+    const mn_str pre = mn_str_of(known ? known : "default");
+    mn_log(MN_LOG_WARN,
+           "the model does not name its pre-tokeniser (" KEY(
+               "pre") "): \"%s\" is used%s, which may differ from the original",
+           pre.ptr, known ? " as its architecture has it" : "");
+    return pre;
+}
+
 /* The row of the pre-tokeniser. "gemma4" names no other than itself. */
 static mn_status find_pre(const mn_meta *meta, const mn_pre_row **row, mn_error *err) {
     mn_str model = {NULL, 0};
-    mn_str pre = mn_str_of("default");
+    mn_str pre = {NULL, 0};
     mn_meta_str(meta, KEY("model"), &model, NULL);
     const bool gemma4 = mn_str_is(model, "gemma4");
     mn_status st = gemma4 ? MN_OK : mn_meta_str(meta, KEY("pre"), &pre, err);
     if (gemma4)
         pre = model;
     if (st == MN_END)
-        mn_log(MN_LOG_WARN,
-               "the model does not name its pre-tokeniser (" KEY(
-                   "pre") "): \"default\" is used, which may differ from the original");
+        pre = assumed_pre(meta);
     else if (st)
         return st;
     *row = mn_pre_find(pre);
