@@ -49,8 +49,22 @@ static mn_status check_vocabulary(const mn_model *m, const mn_model *draft, mn_e
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+struct mn_drafter {
+    mn_session *of;    /* whose drafts it makes */
+    mn_session *inner; /* of the draft model */
+    int32_t *seqs;     /* [n_seq] its sequence for each slot, or -1 */
+    uint64_t *orders;  /* [n_seq] mn_draft_turn.order that it is for */
+};
+
+static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *of, uint32_t *n,
+                        uint32_t n_of);
+
+static const char *device_of(void *arg) {
+    const mn_drafter *x = arg;
+    return x->inner->device;
+}
+
 mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error *err) {
-    mn_speculating *x = &s->spec;
     const mn_session_params inner = {.size = sizeof inner,
                                      .precision = p->precision,
                                      .device = p->draft_device ? p->draft_device : p->device,
@@ -60,31 +74,38 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
     mn_status st = check_vocabulary(s->model, p->draft, err);
     if (st)
         return st;
-    st = mn_session_create(p->draft, &inner, &x->drafter, err);
+    mn_drafter *x = mn_calloc(1, sizeof *x);
+    s->drafter = x;
+    if (!x)
+        return mn_fail_memory(err, sizeof *x);
+    x->of = s;
+    st = mn_session_create(p->draft, &inner, &x->inner, err);
     if (st)
         return mn_fail_in(err, st, "the draft model");
-    x->drafter_seqs = mn_alloc(s->n_seq, sizeof *x->drafter_seqs);
-    x->drafter_for = mn_calloc(s->n_seq, sizeof *x->drafter_for);
-    if (!x->drafter_seqs || !x->drafter_for)
-        return mn_fail_memory(err, s->n_seq * sizeof *x->drafter_for);
-    memset(x->drafter_seqs, 0xff, s->n_seq * sizeof *x->drafter_seqs);
+    x->seqs = mn_alloc(s->n_seq, sizeof *x->seqs);
+    x->orders = mn_calloc(s->n_seq, sizeof *x->orders);
+    if (!x->seqs || !x->orders)
+        return mn_fail_memory(err, s->n_seq * sizeof *x->orders);
+    memset(x->seqs, 0xff, s->n_seq * sizeof *x->seqs);
+    s->drafts.source = (mn_draft_source){run_drafter, device_of, x};
     return MN_OK;
 }
 
 void mn_drafter_free(mn_session *s) {
-    mn_speculating *x = &s->spec;
-    mn_session_free(x->drafter);
-    mn_free(x->drafter_seqs);
-    mn_free(x->drafter_for);
-    x->drafter = NULL;
-    x->drafter_seqs = NULL;
-    x->drafter_for = NULL;
+    mn_drafter *x = s->drafter;
+    if (!x)
+        return;
+    mn_session_free(x->inner);
+    mn_free(x->seqs);
+    mn_free(x->orders);
+    mn_free(x);
+    s->drafter = NULL;
 }
 
 /* ---- drafts ---------------------------------------------------------------------------------- */
 /* What the sequence draws with; its stop ids are cut off later. */
-static mn_sample_params params_of(const mn_sequence *q, uint32_t n) {
-    const mn_slot_params *p = &q->params;
+static mn_sample_params params_of(const mn_draft_turn *q, uint32_t n) {
+    const mn_slot_params *p = q->params;
     return (mn_sample_params){.size = sizeof(mn_sample_params),
                               .max_new = n,
                               .seed = p->seed,
@@ -99,14 +120,14 @@ static mn_sample_params params_of(const mn_sequence *q, uint32_t n) {
                               .ignore_stop = 1};
 }
 
-static void drop(mn_speculating *x, uint32_t slot) {
-    if (x->drafter_seqs[slot] >= 0)
-        mn_seq_free(x->drafter, x->drafter_seqs[slot]);
-    x->drafter_seqs[slot] = -1;
+static void drop_seq(mn_drafter *x, uint32_t slot) {
+    if (x->seqs[slot] >= 0)
+        mn_seq_free(x->inner, x->seqs[slot]);
+    x->seqs[slot] = -1;
 }
 
 /* How many tokens the two begin with alike; at least the last one of q is to be computed. */
-static uint32_t in_common(const mn_sequence *inner, const mn_sequence *q) {
+static uint32_t in_common(const mn_sequence *inner, const mn_draft_turn *q) {
     const uint32_t most = MN_MIN(inner->n_tokens, q->n_tokens - 1);
     uint32_t n = 0;
     while (n < most && inner->tokens[n] == q->tokens[n])
@@ -115,28 +136,25 @@ static uint32_t in_common(const mn_sequence *inner, const mn_sequence *q) {
 }
 
 /* The draft model's sequence goes on behind the tokens of q, to draw n ids. */
-static mn_status follow(mn_session *s, uint32_t slot, uint32_t n, mn_error *err) {
-    mn_speculating *x = &s->spec;
-    const mn_sequence *q = &s->seqs[slot];
+static mn_status follow(mn_drafter *x, const mn_draft_turn *q, uint32_t n, mn_error *err) {
     const mn_sample_params params = params_of(q, n);
-    if (x->drafter_for[slot] != q->order)
-        drop(x, slot);
-    x->drafter_for[slot] = q->order;
-    const int32_t at = x->drafter_seqs[slot];
-    const uint32_t keep = at < 0 ? 0 : in_common(&x->drafter->seqs[at], q);
+    int32_t *at = &x->seqs[q->slot];
+    if (x->orders[q->slot] != q->order)
+        drop_seq(x, q->slot);
+    x->orders[q->slot] = q->order;
+    const uint32_t keep = *at < 0 ? 0 : in_common(&x->inner->seqs[*at], q);
     if (!keep) {
-        drop(x, slot);
-        return mn_seq_create(x->drafter, q->tokens, q->n_tokens, &params, &x->drafter_seqs[slot],
-                             err);
+        drop_seq(x, q->slot);
+        return mn_seq_create(x->inner, q->tokens, q->n_tokens, &params, at, err);
     }
-    mn_status st = mn_seq_truncate(x->drafter, at, keep, err);
+    mn_status st = mn_seq_truncate(x->inner, *at, keep, err);
     if (!st)
-        st = mn_seq_extend(x->drafter, at, q->tokens + keep, q->n_tokens - keep, &params, err);
+        st = mn_seq_extend(x->inner, *at, q->tokens + keep, q->n_tokens - keep, &params, err);
     return st;
 }
 
 /* Until all have drawn. */
-static mn_status run(mn_session *inner, mn_error *err) {
+static mn_status draw_all(mn_session *inner, mn_error *err) {
     mn_status st = mn_failover_ready(inner, err);
     bool idle = false;
     uint32_t n;
@@ -148,12 +166,10 @@ static mn_status run(mn_session *inner, mn_error *err) {
 }
 
 /* What was drawn behind the tokens of q goes there; how many. */
-static uint32_t collect(const mn_session *s, uint32_t slot, uint32_t n) {
-    const mn_speculating *x = &s->spec;
-    const mn_sequence *q = &s->seqs[slot];
-    if (x->drafter_seqs[slot] < 0)
+static uint32_t collect(const mn_drafter *x, const mn_draft_turn *q, uint32_t n) {
+    if (x->seqs[q->slot] < 0)
         return 0;
-    const mn_sequence *inner = &x->drafter->seqs[x->drafter_seqs[slot]];
+    const mn_sequence *inner = &x->inner->seqs[x->seqs[q->slot]];
     if (inner->n_tokens <= q->n_tokens)
         return 0;
     n = MN_MIN(n, inner->n_tokens - q->n_tokens);
@@ -165,30 +181,31 @@ static uint32_t collect(const mn_session *s, uint32_t slot, uint32_t n) {
 static void leave(mn_session *s, const char *why) {
     mn_log(MN_LOG_WARN, "no drafts of the draft model any more: %s", why);
     mn_drafter_free(s);
-    mn_speculate_without_drafter(s);
+    mn_drafts_lose_source(&s->drafts);
 }
 
-bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs) {
-    mn_speculating *x = &s->spec;
+static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *of, uint32_t *n,
+                        uint32_t n_of) {
+    mn_drafter *x = arg;
     mn_error why = MN_ERROR_INIT;
     mn_status st = MN_OK;
-    const uint64_t n_before = x->drafter->stats.n_prompt;
-    for (uint32_t i = 0; i < n_seqs; i++) {
-        mn_status one = follow(s, seqs[i], n[i], &why);
+    const uint64_t n_before = x->inner->stats.n_prompt;
+    for (uint32_t i = 0; i < n_of; i++) {
+        mn_status one = follow(x, &turns[of[i]], n[i], &why);
         if (one)
-            drop(x, seqs[i]);
+            drop_seq(x, turns[of[i]].slot);
         st = one ? one : st;
     }
-    const mn_status ran = run(x->drafter, &why);
-    for (uint32_t i = 0; i < n_seqs; i++) {
-        n[i] = ran ? 0 : collect(s, seqs[i], n[i]);
+    const mn_status ran = draw_all(x->inner, &why);
+    for (uint32_t i = 0; i < n_of; i++) {
+        n[i] = ran ? 0 : collect(x, &turns[of[i]], n[i]);
         if (ran)
-            drop(x, seqs[i]);
+            drop_seq(x, turns[of[i]].slot);
     }
     if (st || ran)
         mn_log(MN_LOG_INFO, "the draft model: %s", why.msg);
-    const uint64_t n_prompt = x->drafter->stats.n_prompt - n_before;
-    if (!x->drafter->engine)
-        leave(s, why.msg);
-    return n_prompt <= (uint64_t)n_seqs * (MN_MAX_DRAFT + 2);
+    const uint64_t n_prompt = x->inner->stats.n_prompt - n_before;
+    if (!x->inner->engine)
+        leave(x->of, why.msg);
+    return n_prompt <= (uint64_t)n_of * (MN_MAX_DRAFT + 2);
 }

@@ -131,7 +131,7 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     if (st && s->engine)
         *fault = *fault ? *fault : s->engine->fault;
     if (!st)
-        st = mn_speculate_place(s, err);
+        st = mn_drafts_place(&s->drafts, s->engine, s->model, s->n_ctx, err);
     if (!st)
         atomic_store(&s->limits.max_positions,
                      mn_kv_max_positions(&s->kv, s->n_batch, s->ring_size > 1));

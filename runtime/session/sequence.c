@@ -36,13 +36,13 @@ static mn_status need_program(mn_session *s, uint32_t run, mn_error *err) {
     mn_status st = mn_masks_make(&s->guides, s->engine, s->n_outputs, err);
     if (st || s->engine->programs[run].ready)
         return st;
-    if (s->spec.verifies)
+    if (s->drafts.verifies)
         st = make_program(s, run, with_drafts[run], err);
-    if (s->spec.verifies && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
+    if (s->drafts.verifies && MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
         return st;
     st = make_program(s, run, ends[run], err);
     if (!st)
-        s->spec.verifies = false; /* SAMPLE without contract 3 */
+        s->drafts.verifies = false; /* SAMPLE without contract 3 */
     if (MN_STATUS_CLASS(st) == MN_CLASS_REFUSE)
         atomic_fetch_or(&s->limits.refused, 1u << run);
     return st;
@@ -159,7 +159,7 @@ static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *para
     q->limit = params->max_new ? MN_MIN(params->max_new, room) : room;
     q->flags = params->flags;
     q->params.max_new = (int32_t)q->limit;
-    mn_speculate_begin(s, q);
+    mn_drafts_begin(&s->drafts, &q->spec);
     mn_session_untell(s, (int32_t)seq);
     q->n_literal = q->n_tokens;
     q->n_drawn = 0;
@@ -185,7 +185,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->samplers = false;
         q->elsewhere = false;
         q->breakers = NULL;
-        q->host_paced = false;
+        q->spec.host_paced = false;
         q->guide = NULL;
         q->n_bias = 0;
         q->n_tokens = 0;
@@ -194,7 +194,7 @@ bool mn_seq_claim(mn_session *s, uint32_t *seq) {
         q->n_restore = 0;
         q->order = ++s->n_orders;
         mn_kv_begin(&s->kv, i, false, 0);
-        mn_speculate_begin(s, q);
+        mn_drafts_begin(&s->drafts, &q->spec);
         s->turns[s->n_turns++] = i;
         *seq = i;
         return true;

@@ -44,6 +44,16 @@ static mn_status set_request(mn_session *s, const mn_session_params *p, mn_error
     return r->devices ? MN_OK : mn_fail_memory(err, 64);
 }
 
+/* Drafts, if the caller asks for some; makes the session of a draft model. */
+static mn_status make_drafts(mn_session *s, const mn_session_params *p, mn_error *err) {
+    mn_drafts *d = &s->drafts;
+    d->names = &s->names;
+    d->stats = &s->stats;
+    d->n_vocab = s->graph->hp.n_vocab;
+    const mn_status st = mn_drafts_init(d, p, s->draws, s->n_seq, err);
+    return st || !d->wanted || !p->draft ? st : mn_drafter_create(s, p, err);
+}
+
 mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_session **out,
                             mn_error *err) {
     uint64_t t0 = mn_now_ns();
@@ -67,7 +77,7 @@ mn_status mn_session_create(mn_model *m, const mn_session_params *params, mn_ses
     if (!st)
         st = mn_kv_init(&s->kv, s->n_seq, s->n_ctx, &s->clock, err);
     if (!st)
-        st = mn_speculate_create(s, &p, err);
+        st = make_drafts(s, &p, err);
     if (!st)
         st = mn_session_place(s, err);
     if (!st)
@@ -89,7 +99,8 @@ void mn_session_free(mn_session *s) {
         mn_step_drain(s, NULL);
     mn_session_unplace(s);
     mn_requests_free(&s->requests);
-    mn_speculate_free(s);
+    mn_drafter_free(s);
+    mn_drafts_free(&s->drafts);
     for (uint32_t i = 0; s->seqs && i < s->n_seq; i++) {
         mn_free(s->seqs[i].own_tokens);
         mn_free(s->seqs[i].own_bias);
@@ -98,6 +109,7 @@ void mn_session_free(mn_session *s) {
     }
     mn_kv_free(&s->kv);
     mn_free(s->seqs);
+    mn_free(s->ready);
     mn_free(s->turns);
     mn_guides_free(&s->guides);
     mn_text_free(&s->lost);
@@ -124,7 +136,7 @@ mn_status mn_session_get_info(const mn_session *s, mn_session_info *out) {
                             .kv_bytes = e->kv_bytes,
                             .scratch_bytes = e->scratch_bytes,
                             .fallback = s->placement.fallback,
-                            .speculation = s->spec.said};
+                            .speculation = s->drafts.said};
     return mn_args_give(MN_SIZED_SESSION_INFO, out, &info);
 }
 

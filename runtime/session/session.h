@@ -16,19 +16,12 @@
 #define MN_SESSION_H
 #include "opened/opened.h"
 #include "engine/engine.h"
-#include "session/drafts/worth.h"
+#include "session/drafts/drafts.h"
 #include "session/guides/guides.h"
 #include "session/kv/kv.h"
 #include "session/requests/requests.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
-/* Drafts of one sequence: speculate.c. */
-typedef struct {
-    mn_drafting when;
-    uint32_t n;      /* drafts in the next step: tokens[n_tokens, n_tokens + n) */
-    uint32_t forced; /* bit i: draft i is what the constraint leaves alone, no guess */
-} mn_speculation;
 
 /* One sequence = one slot. Positions [0, n_enqueued) have been stored or will be by steps already
  * enqueued. tokens[0, n_literal) go in as literal ids; after that the device continues by
@@ -47,8 +40,6 @@ typedef struct {
     uint64_t order; /* of arrival */
     uint32_t flags; /* MN_SAMPLE_* */
     bool scores;    /* its steps need the program that scores */
-    /* it drafts: its next row needs the host to have read its last draw (schedule.c) */
-    bool host_paced;
     mn_speculation spec;
     mn_guide *guide; /* of its constraint: own_guide, or the job's; NULL: none */
     mn_guide *own_guide;
@@ -94,23 +85,6 @@ typedef struct {
     mn_pending_output *prefilled; /* [n_seq]: whose prompts are complete, and that draw nothing */
 } mn_pending_step;
 
-/* Drafts of a session: speculate.c, drafter.c. */
-typedef struct {
-    bool wanted, ready;   /* asked for; this engine can verify drafts */
-    bool verifies;        /* so can its programs with masks */
-    bool forces;          /* forced text is verified as drafts: few sequences draw */
-    uint32_t flags, most; /* MN_SPECULATE_*; ids per draft */
-    mn_draft_fn guess;    /* NULL = none */
-    void *guess_arg;
-    mn_session *drafter;   /* of the draft model; NULL = none */
-    int32_t *drafter_seqs; /* [n_seq] its sequence for each slot, or -1 */
-    uint64_t *drafter_for; /* [n_seq] mn_sequence.order that it is for */
-    const char *said;      /* mn_session_info.speculation */
-    mn_step_times times;
-    mn_draft_memory memory;
-    double draft_ns; /* of making one; 0 = nothing */
-} mn_speculating;
-
 /* How long steps take, by what was measured: schedule.c. */
 enum { MN_FIRST_ROWS = 4, MN_SIZES = 4096 };
 typedef struct {
@@ -135,6 +109,8 @@ typedef struct {
     uint64_t n_preempted;
 } mn_pace;
 
+typedef struct mn_drafter mn_drafter; /* drafter.c */
+
 struct mn_session {
     mn_model *model;
     const mn_model_graph *graph;
@@ -153,7 +129,8 @@ struct mn_session {
     uint32_t *turns, n_turns;
     uint64_t n_orders;
     mn_pace pace;
-    mn_speculating spec;
+    mn_drafts drafts;
+    mn_drafter *drafter; /* of the draft model; NULL = none */
     /* tokens that mn_session_step had no room for yet: [n_told, n_ready) of [n_outputs] */
     mn_token *ready;
     uint32_t n_told, n_ready;
@@ -188,30 +165,11 @@ void mn_seq_set_back(mn_session *s, uint32_t seq);
  * and nothing else. May be called at any time. */
 void mn_session_unplace(mn_session *s);
 
-/* speculate.c */
-/* What the caller asks for; makes the session of a draft model. err is never NULL. */
-mn_status mn_speculate_create(mn_session *s, const mn_session_params *p, mn_error *err);
-void mn_speculate_free(mn_session *s);
-/* Whether the new engine can verify drafts; MN_OK too where it cannot. */
-mn_status mn_speculate_place(mn_session *s, mn_error *err);
-void mn_speculate_without_drafter(mn_session *s);       /* it is gone; other drafts go on */
-void mn_speculate_begin(mn_session *s, mn_sequence *q); /* it runs from its tokens on */
-/* Before a step is filled: who waits for the host, and the drafts of those that can have some. */
-void mn_speculate_make(mn_session *s);
-/* What became of a sequence's drafts in one step: all of them, and those that are no guesses. */
-typedef struct {
-    uint32_t n, n_held, n_forced, n_forced_held;
-} mn_draft_result;
-void mn_speculate_learn(mn_session *s, mn_sequence *q, const mn_draft_result *r);
-
 /* drafter.c: the draft model's own session, which draws with the sequence's own parameters: with
- * the random numbers that the sequence will draw by. */
+ * the random numbers that the sequence will draw by. It is the source of s->drafts. */
 /* MN_BAD_INPUT: the vocabularies differ. */
 mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error *err);
 void mn_drafter_free(mn_session *s);
-/* For sequence seqs[i] up to n[i] ids behind its tokens; n[i] becomes how many. An error means no
- * drafts. false: a prompt was computed as well, and the time tells nothing. */
-bool mn_drafter_run(mn_session *s, const uint32_t *seqs, uint32_t *n, uint32_t n_seqs);
 
 /* admit.c: which jobs have slots. */
 mn_status mn_jobs_admit(mn_session *s, mn_error *err);

@@ -73,7 +73,7 @@ uint32_t mn_forced_spell(const mn_model *m, int32_t last, mn_str text, int32_t *
 /* A guide that has something to do. */
 typedef struct {
     mn_guide *guide;
-    uint32_t slot; /* the caller's: whose it is */
+    uint32_t turn; /* the caller's: whose it is */
     bool may_wait; /* to catch up in a later step, since it takes long */
     /* of mn_guide_follow: its arguments, and what it returns */
     int32_t *drafts;

@@ -24,7 +24,7 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
     q->samplers = mn_samplers_need(&job->params);
     q->mu = job->mu;
     q->guide = job->guide;
-    q->host_paced = false;
+    q->spec.host_paced = false;
     q->scores = job->n_bias || job->prompt_logprobs || job->flags & MN_SUBMIT_LOGPROBS;
     q->epoch++;
     mn_kv_begin(&s->kv, slot, !(job->flags & MN_SUBMIT_NO_CACHE), job->cache_salt);

@@ -201,8 +201,8 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
         return;
     if (step->n_rows > n_prompt)
         learn_middle(p, now);
-    if (!n_prompt && s->spec.ready)
-        mn_step_times_learn(&s->spec.times, step->n_rows, now);
+    if (!n_prompt && s->drafts.ready)
+        mn_step_times_learn(&s->drafts.times, step->n_rows, now);
     if (!n_prompt) {
         learn_draws(p, now, step->n_rows);
     } else if (p->draw_ns > 0 && step->n_rows > n_prompt) {
@@ -233,12 +233,12 @@ static bool awaits_host(const mn_session *s, const mn_sequence *q) {
         return true;
     if (!q->running || !in_flight)
         return false;
-    if (q->host_paced)
+    if (q->spec.host_paced)
         return true;
     if (!q->guide)
         return false;
     return in_flight > 1 || mn_guide_is_slow(q->guide) ||
-           (s->spec.forces && mn_guide_n_forced(q->guide) > FEW_FORCED);
+           (s->drafts.forces && mn_guide_n_forced(q->guide) > FEW_FORCED);
 }
 
 /* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their
@@ -510,6 +510,31 @@ static mn_status plan(mn_session *s, double *patience, mn_error *err) {
     return st;
 }
 
+/* Whether the sequence could have drafts in this step (mn_draft_turn). */
+static bool can_draft(const mn_sequence *q) {
+    if (!q->used || !q->running || q->elsewhere || q->flags & MN_SAMPLE_PREFILL_ONLY)
+        return false;
+    if (q->n_enqueued < q->n_literal || q->n_draw_enqueued != q->n_drawn)
+        return false;
+    return q->n_drawn && q->n_enqueued + 1 == q->n_tokens && q->n_drawn + 1 < q->limit;
+}
+
+/* What drafts are made by. */
+static mn_draft_turn draft_turn(mn_session *s, uint32_t seq) {
+    mn_sequence *q = &s->seqs[seq];
+    return (mn_draft_turn){.spec = &q->spec,
+                           .tokens = q->tokens,
+                           .n_tokens = q->n_tokens,
+                           .n_drawn = q->n_drawn,
+                           .limit = q->limit,
+                           .slot = seq,
+                           .order = q->order,
+                           .draws = q->running && q->n_enqueued >= q->n_literal,
+                           .can = can_draft(q),
+                           .guide = q->guide,
+                           .params = &q->params};
+}
+
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
     mn_session *s = b->s;
     sort_turns(s);
@@ -517,7 +542,9 @@ mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
         mn_pages_trim(&s->kv, s->turns[i], mn_seq_text(&s->seqs[s->turns[i]]));
         s->seqs[s->turns[i]].planned = 0;
     }
-    mn_speculate_make(s);
+    for (uint32_t i = 0; i < s->n_turns; i++)
+        s->drafts.turns[i] = draft_turn(s, s->turns[i]);
+    mn_drafts_make(&s->drafts, &s->guides, s->n_turns);
     mn_status st = plan(s, &b->step->patience, err);
     if (st)
         return st;

@@ -438,7 +438,7 @@ static void catch_up_guides(mn_session *s) {
         const mn_sequence *q = &s->seqs[s->turns[i]];
         if (mn_guide_has_noted(q->guide))
             s->guides.turns[n++] =
-                (mn_guided){.guide = q->guide, .slot = s->turns[i], .may_wait = may_wait(q)};
+                (mn_guided){.guide = q->guide, .turn = i, .may_wait = may_wait(q)};
     }
     mn_guides_catch_up(&s->guides, n);
 }
@@ -460,6 +460,16 @@ static mn_status catch_up(mn_session *s, const mn_taking *t, mn_status st, mn_er
     return st;
 }
 
+/* What became of a sequence's drafts, for it and for its request. */
+static void learn_drafts(mn_session *s, mn_sequence *q, const mn_draft_result *r) {
+    mn_drafts_learn(&s->drafts, &q->spec, r);
+    if (!q->job)
+        return;
+    q->job->n_drafted += r->n - r->n_forced;
+    q->job->n_accepted += r->n_held - r->n_forced_held;
+    q->job->n_forced += r->n_forced_held;
+}
+
 /* Hands out what the step drew. The error of the first sequence that failed; the others go on. */
 static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
     mn_status st = MN_OK;
@@ -473,7 +483,7 @@ static mn_status take_all(mn_session *s, const mn_taking *t, mn_error *err) {
         if (q->job && !o.scored)
             q->job->n_steps++;
         if (r.n)
-            mn_speculate_learn(s, q, &r);
+            learn_drafts(s, q, &r);
         for (uint32_t k = 0; k <= r.n_held; k++)
             st = take_output(s, t, i + k, st, err);
         if (!r.n || !is_awaited(s, o))
