@@ -19,13 +19,12 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # file, old text (once in the file), new text, tests that see it, what is wrong
 MUTANTS = [
     # runtime/session
-    ("runtime/session/kv/pages.c", "s->pools[group].refs[src[i]]++;", ";", ["session"], "a shared page is not counted"),
-    ("runtime/session/kv/pages.c", "next - window + 1) / per", "next - window + 2) / per", ["windows"], "a window's last page is given back a position early"),
-    ("runtime/session/kv/pages.c", "return n_unused * ", "return 0 * ", ["windows"], "steps in flight take the pages that a fork is sure of"),
-    ("runtime/session/kv/pages.c", ".after <= s->completed", ".after <= s->completed + 1", ["windows"], "a page is free while the last step that reads it runs"),
-    ("runtime/session/steps/step.c", "q->n_enqueued = q->n_tokens - 1;", "q->n_enqueued = q->n_tokens;", ["session"], "the last id counts as stored"),
+    ("runtime/session/kv/pool.c", "    p->refs[page]++;", ";", ["session"], "a shared page is not counted"),
+    ("runtime/session/kv/pages.c", "(position - window + 1)", "(position - window + 2)", ["windows"], "a window's last page is given back a position early"),
+    ("runtime/session/kv/pool.c", "if (page.after <= kv->clock->completed)", "if (page.after <= kv->clock->completed + 1)", ["windows"], "a page is free while the last step that reads it runs"),
+    ("runtime/session/steps/step.c", "q->n_enqueued = q->n_tokens - 1;\n    }", "q->n_enqueued = q->n_tokens;\n    }", ["session"], "the last id counts as stored"),
     ("runtime/session/steps/step.c", "s->stats.n_prompt += step->n_prompt_rows;\n}", "}", ["failover"], "rows of a lost step are not counted"),
-    ("runtime/session/sequence.c", "to->tokens, n, err", "to->tokens, 0, err", ["session"], "a fork has no history to penalise"),
+    ("runtime/session/sequence.c", "b->tokens, n_stored, err", "b->tokens, 0, err", ["session"], "a fork has no history to penalise"),
     ("runtime/session/sequence.c", "q->n_tokens -= n;", ";", ["session"], "ids of an extend that failed stay"),
     ("runtime/session/failover.c", "r->n_passed_over++]", "r->n_passed_over]", ["stub run"], "a device that refuses is asked again"),
     ("runtime/session/place.c", "q->n_draw_enqueued = q->n_drawn;", ";", ["failover"], "ids that a lost device had not drawn are not drawn again"),
@@ -83,7 +82,7 @@ MUTANTS = [
     ("loaders/safetensors/header.c", "n > f->bytes - 8)", "n > f->bytes)", ["loader safetensors"], "a header reaches over the end of its file"),
     ("loaders/safetensors/header.c", "if (covered != f->bytes - data)", "if (covered > f->bytes - data)", ["loader safetensors"], "bytes that no tensor holds are no error"),
     ("loaders/safetensors/f8.c", "C == K / 128 && R == (N + 127) / 128", "C == K / 128", ["bad families"], "scales for fewer rows than there are are taken"),
-    ("loaders/safetensors/f8.c", "? lo / n * sc->row", "? 0 * sc->row", ["golden packed f8"], "gate and up have one scale"),
+    ("loaders/safetensors/f8.c", "= lo / n * sc->row", "= 0 * sc->row", ["golden packed f8"], "gate and up have one scale"),
     ("loaders/mlx/mlx.c", "fits && i < last; i++", "fits && i + 1 < last; i++", ["bad families"], "scales of fewer rows than the matrix has are taken"),
     ("loaders/common/planes.c", "m.number != i || ", "", ["bad families"], "an expert that is missing is no error"),
     # dtype
@@ -98,7 +97,7 @@ MUTANTS = [
     ("runtime/convert/quant.c", "0x7FFFu + (bits >> 16 & 1u)", "0x8000u", ["quantise"], "bf16 rounds ties away from 0"),
     ("runtime/convert/quant_k.c", "round < 2 && d >= 0", "round < 1 && d >= 0", ["quantise"], "scales of a block are not solved for"),
     ("runtime/convert/write.c", "65519.0f", "65503.0f", ["convert errors"], "the largest f16 does not fit an f16"),
-    ("runtime/convert/plan.c", "f[i] = i < table->n_turn ? f[i] / g[i]", "f[i] = i < table->n_turn ? g[i] / f[i]", ["convert f32"], "factors of llama3's scaling are upside down"),
+    ("runtime/convert/plan.c", "f[i] = f[i] / g[i]", "f[i] = g[i] / f[i]", ["convert f32"], "factors of llama3's scaling are upside down"),
     # runtime/text
     ("runtime/text/tokenizer/bpe.c", "return a->left < b->left;", "return a->left > b->left;", ["tokenizer", "tokenizer_files"], "of equal pairs the last is merged"),
     ("runtime/text/tokenizer/unigram.c", "score <= to->score", "score < to->score", ["tokenizer", "tokenizer_files", "tokenizer_json"], "of equal paths the last is taken"),
@@ -114,7 +113,7 @@ MUTANTS = [
     # plugins/common, plugins/cpu_host
     ("plugins/common/kv.c", "if (l < layer)", "if (l <= layer)", ["plugin_common"], "a layer of the cache lies in the next one's place"),
     ("plugins/common/kv.c", "out->n_tokens <= l->page_tokens", "out->n_tokens <= l->page_tokens + 1", ["plugin_common"], "a copy reaches over its page"),
-    ("plugins/cpu_host/sampler.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
+    ("plugins/cpu_host/chain.c", "} else if (l[i] > l[id[0]])", "} else if (l[i] >= l[id[0]])", ["reference"], "of equal logits the last is a candidate"),
 ]
 
 
