@@ -1,4 +1,4 @@
-/* lanes_avx2.h -- what rows_lanes.inc needs of AVX2, with VPDPBUSD where the unit has it: four
+/* lanes_avx2.h -- what rows_lanes8.c needs of AVX2, with VPDPBUSD where the unit has it: four
  * bytes of 8 rows in a register. */
 #include "panel_x86.h"
 typedef VB LB;

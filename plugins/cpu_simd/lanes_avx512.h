@@ -1,4 +1,4 @@
-/* lanes_avx512.h -- what rows_lanes.inc needs of AVX-512 with VNNI: four bytes of 16 rows in a
+/* lanes_avx512.h -- what rows_lanes8.c needs of AVX-512 with VNNI: four bytes of 16 rows in a
  * register. */
 typedef __m512i LB;
 typedef __m512i LI; /* whole numbers of 16 rows */

@@ -1,4 +1,4 @@
-/* panel.h -- what the products of byte panels (rows_a8_panels.inc) and the tiles of an instruction
+/* panel.h -- what the products of byte panels (rows_panels8.c) and the tiles of an instruction
  * set share. A panel_*.h has SIDE, MOST, PANEL_PASSES (the numbers of x rows that a tile may have,
  * from half of MOST on), PANEL_LAYOUTS and PANEL_LAYOUT_OF before it includes this file; behind it
  * panel_bias, panel_put8, tile and, where x is read in another form, panel_x. */

@@ -1,7 +1,7 @@
 /* panel_avx2.h -- tiles of byte panels by VPMADDUBSW, whose sums of two products have 16 bits: of
  * weights of few bits several fit before VPMADDWD widens them, 2 * TOP * 127 each. What eight bits
  * want would overflow, so those weights and their x are widened to 16 bits and multiplied by
- * VPMADDWD alone. Bytes are as rows_a8.inc has them, and their offset is part of a minimum; words
+ * VPMADDWD alone. Bytes are as rows_dot8.c has them, and their offset is part of a minimum; words
  * are the numbers themselves. */
 enum { SIDE = 16, MOST = 4 };
 #define PANEL_PASSES(X) X(2) X(3) X(4)

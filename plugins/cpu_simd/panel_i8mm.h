@@ -4,7 +4,7 @@
 enum { SIDE = 8, MOST = 4 };
 #define PANEL_PASSES(X) X(2) X(3) X(4)
 #include "panel_bytes.h"
-#include "tile_pairs.h"
+#include "pairs.h"
 
 /* How much larger the bytes of a panel are than the numbers they stand for. */
 INLINE int panel_bias(const int off, const panel_layout l) {

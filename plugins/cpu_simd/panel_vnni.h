@@ -1,7 +1,7 @@
 /* panel_vnni.h -- tiles of byte panels by VPDPBUSD: a lane for each of 16 weight rows with AVX-512,
  * of 8 with AVX-VNNI. A column of four bytes is a register; x's four bytes are spread over the
  * lanes. Bytes of types without minima are 128 more than the whole number they stand for, the
- * others are as rows_a8.inc has them. */
+ * others are as rows_dot8.c has them. */
 #include "panel_x86.h"
 #ifdef __AVX512VNNI__
 enum { SIDE = 16, MOST = 8 };

@@ -1,7 +1,7 @@
 /* rows.h -- the kernels of cpu_simd as rows of one table: (ISA, precision class, weight dtype) ->
  * functions. Kernels are pure: no allocation, no globals, no I/O; pointers need the alignment of a
  * byte unless said otherwise. Every ISA is one translation unit (rows_ISA.c) that includes a small
- * vector vocabulary (vec_ISA.h) and the shared bodies (rows_f32.inc, rows_a8.inc, rows_ops.inc).
+ * vector vocabulary (vec_ISA.h) and the shared bodies (rows_f32.c, rows_dot8.c, rows_ops.c).
  * Adding a kernel = a function there and one row in table.c; a weight type made of blocks = a line
  * in types.h and its two functions in types_*.inc. */
 #ifndef MNK_ROWS_H

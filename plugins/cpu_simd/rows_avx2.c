@@ -2,5 +2,5 @@
 #include "rows.h"
 #include "vec_avx2.h"
 #include "types.inc"
-#include "rows_f32.inc"
-#include "rows_ops.inc"
+#include "rows_f32.c"
+#include "rows_ops.c"

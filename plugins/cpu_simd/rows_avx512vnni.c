@@ -1,15 +1,15 @@
-/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD of AVX-512: few rows as in rows_a8.inc or,
- * of some types, rows_vnni_dot.inc, more through panels of bytes, 16 weight rows side by side, of
- * some types made by rows_vnni_unpack.inc. */
+/* rows_avx512vnni.c -- 8-bit activations with VPDPBUSD of AVX-512: few rows as in rows_dot8.c or,
+ * of some types, rows_dot8_wide.c, more through panels of bytes, 16 weight rows side by side, of
+ * some types made by rows_panels8_wide.c. */
 #include "rows.h"
 #include "vec_avx2.h"
-#include "vec_a8_x86.h"
+#include "dot8_x86.h"
 #include "types.inc"
-#include "rows_a8.inc"
-#include "rows_vnni_dot.inc"
+#include "rows_dot8.c"
+#include "rows_dot8_wide.c"
 #include "panel_vnni.h"
-#include "rows_a8_panels.inc"
-#include "rows_vnni_unpack.inc"
+#include "rows_panels8.c"
+#include "rows_panels8_wide.c"
 #define PANEL_NAME "avx512vnni"
 #define PANEL_ID(name) name##_avx512vnni
 /* The types whose rows are multiplied by dot_wide, and those whose panels unpack_wide makes. */

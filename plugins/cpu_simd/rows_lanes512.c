@@ -3,7 +3,7 @@
 #include "vec_avx512.h"
 #include "types.inc"
 #include "lanes_avx512.h"
-#include "lanes_types.inc"
+#include "lanes_types.h"
 #define LANES_NAME "lanes avx512vnni"
 #define LANES_ID(name) name##_avx512vnni
-#include "rows_lanes.inc"
+#include "rows_lanes8.c"

@@ -5,13 +5,13 @@
 #ifdef __ARM_FEATURE_DOTPROD
 #define VNAME "neon sdot"
 #define V_ID(name) name##_neon_dot
-#include "rows_a8.inc"
+#include "rows_dot8.c"
 #include "rows_a8_few.inc"
 #else
 #define VNAME "neon"
 #define V_ID(name) name##_neon
-#include "rows_f32.inc"
-#include "rows_a8.inc"
+#include "rows_f32.c"
+#include "rows_dot8.c"
 #include "rows_a8_few.inc"
-#include "rows_ops.inc"
+#include "rows_ops.c"
 #endif

@@ -7,7 +7,7 @@
 #include "types.inc"
 #define VNAME "sve256"
 #define V_ID(name) name##_sve256
-#include "rows_f32.inc"
-#include "rows_a8.inc"
+#include "rows_f32.c"
+#include "rows_dot8.c"
 #include "rows_a8_few.inc"
-#include "rows_ops.inc"
+#include "rows_ops.c"

@@ -198,7 +198,7 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4) */
     const int8_t *b = (const int8_t *)v.b + e;
     return (VF){b[0], b[1], b[2], b[3]};
 }
-/* ---- 8-bit products: vec_a8_x86.h says what these do ----------------------------------------- */
+/* ---- 8-bit products: dot8_x86.h says what these do ----------------------------------------- */
 typedef struct {
     const int8_t *x;
 } VX;

@@ -188,7 +188,7 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 4), e a multipl
     int16x4_t four = e & 4 ? vget_high_s16(w) : vget_low_s16(w);
     return vcvtq_f32_s32(vmovl_s16(four));
 }
-/* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---------- */
+/* ---- 8-bit products: dot8_x86.h says what these do. Both factors are signed here. ---------- */
 typedef struct {
     int8x16_t lo;
     int8x16_t hi;

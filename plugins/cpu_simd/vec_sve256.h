@@ -200,7 +200,7 @@ static inline VF v_of(VB v, int64_t e) { /* signed bytes [e, e + 8), e a multipl
     const svint32_t eight = e & 8 ? svunpkhi_s32(half) : svunpklo_s32(half);
     return svcvt_f32_s32_x(ALL, eight);
 }
-/* ---- 8-bit products: vec_a8_x86.h says what these do. Both factors are signed here. ---------- */
+/* ---- 8-bit products: dot8_x86.h says what these do. Both factors are signed here. ---------- */
 typedef struct {
     signed_bytes q;
 } VX;

@@ -17,7 +17,7 @@ unit generic rows_generic.c -O0 # linked in, not run
 unit neon rows_neon.c ""
 unit neon_dot rows_neon.c -march=armv8.2-a+dotprod
 unit neon_i8mm rows_neon_i8mm.c -march=armv8.2-a+dotprod+i8mm
-unit neon_bf16 rows_neon_bf16.c -march=armv8.2-a+bf16
+unit neon_bf16 rows_bfmmla.c -march=armv8.2-a+bf16
 unit sve256 rows_sve256.c "-march=armv8.2-a+sve -msve-vector-bits=256"
 $cc $flags "$src/attention.c" "$src/blas.c" "$src/isa.c" "$src/lanes.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/quant.c" "$src/table.c" \
     "$1"/tests/kernels/test_rows*.c "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \

@@ -1,4 +1,4 @@
-/* rows_a8_panels.inc -- more than MNK_FEW_ROWS x rows are multiplied through panels of bytes: SIDE
+/* rows_panels8.c -- more than MNK_FEW_ROWS x rows are multiplied through panels of bytes: SIDE
  * weight rows side by side, SPAN_BLOCKS blocks of 32 columns. A block: the numbers in the order
  * that the products of the instruction set want, f32 scales [groups][SIDE], then minima if the
  * layout has any: so two sizes of group, with and without minima, make four layouts for all types,

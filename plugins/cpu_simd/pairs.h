@@ -1,4 +1,4 @@
-/* tile_pairs.h -- sums of the matrix products of Armv8.6, which multiply two x rows with two weight
+/* pairs.h -- sums of the matrix products of Armv8.6, which multiply two x rows with two weight
  * rows: up to MOST x rows with SIDE weight rows, both given before. In y they are rows, in
  * registers {x0 w0, x0 w1, x1 w0, x1 w1}. */
 enum { PAIRS = SIDE / 2 };

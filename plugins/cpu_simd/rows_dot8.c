@@ -1,7 +1,7 @@
-/* rows_a8.inc -- products of 8-bit activations with up to MNK_FEW_ROWS rows: whole-number sums of
+/* rows_dot8.c -- products of 8-bit activations with up to MNK_FEW_ROWS rows: whole-number sums of
  * 16 or 32 elements in the lanes that vx_fold makes, scaled and added in f32. Minima meet the sums
- * of the activations. More rows than that are multiplied through panels: of f32 (rows_f32.inc,
- * rows_a8_few.inc), or of bytes (rows_a8_panels.inc). */
+ * of the activations. More rows than that are multiplied through panels: of f32 (rows_f32.c,
+ * rows_a8_few.inc), or of bytes (rows_panels8.c). */
 #define A8_AHEAD 1024
 
 typedef struct {

@@ -1,6 +1,6 @@
-/* rows_vnni_unpack.inc -- panels of rows_a8_panels.inc for the types of most models. The stored
+/* rows_panels8_wide.c -- panels of rows_panels8.c for the types of most models. The stored
  * bytes of 16 rows are transposed first, four bytes of each row to a lane; then nibbles, bits and
- * scales of all 16 rows are taken apart at once. rows_a8_panels.inc takes each row apart by itself
+ * scales of all 16 rows are taken apart at once. rows_panels8.c takes each row apart by itself
  * and moves its scales one by one: with 20 rows of x that took longer than their products. */
 typedef const uint8_t *rows16[SIDE]; /* where 16 rows begin */
 
@@ -168,7 +168,7 @@ INLINE void wide_q5_k(const rows16 p, int64_t at, uint8_t *to, const int64_t ste
     }
 }
 
-/* {u8 low[128]; u8 high[64]; i8 scale[16]; f16 d}, as types_k.inc has it. */
+/* {u8 low[128]; u8 high[64]; i8 scale[16]; f16 d}, as types_k.h has it. */
 INLINE void wide_q6_k(const rows16 p, int64_t at, uint8_t *to, const int64_t step) {
     __m512i scale[4];
     turn16(p, at + 192, scale);

@@ -1,4 +1,4 @@
-/* vec_a8_x86.h -- products of 32 weight bytes with 32 activations, by maddubs or by VPDPBUSD: both
+/* dot8_x86.h -- products of 32 weight bytes with 32 activations, by maddubs or by VPDPBUSD: both
  * multiply unsigned by signed bytes. What the weights' offset adds is taken off with the sums of
  * the activations, which the quantiser has left. maddubs saturates at 16 bits, 127 * 127 * 2 still
  * fits: of weights with all eight bits the signs move over to x instead. */

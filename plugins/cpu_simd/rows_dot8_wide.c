@@ -1,7 +1,7 @@
-/* rows_vnni_dot.inc -- one x row against MNK_STREAMS weight rows in registers of 64 bytes, for the
- * types where rows_a8.inc, 32 columns at a time, takes longer than the memory. 256 columns at a
+/* rows_dot8_wide.c -- one x row against MNK_STREAMS weight rows in registers of 64 bytes, for the
+ * types where rows_dot8.c, 32 columns at a time, takes longer than the memory. 256 columns at a
  * time: what the weight rows share of x is laid out once, in the order in which a weight's bytes
- * come; eight scales are read as one vector. Other lengths are left to rows_a8.inc. Q8_0 gained
+ * come; eight scales are read as one vector. Other lengths are left to rows_dot8.c. Q8_0 gained
  * nothing by the same. */
 enum { WIDE = 256 };
 

@@ -1,4 +1,4 @@
-/* rows_f32.inc -- matrix products with f32 activations and f32 sums, for every weight type, on the
+/* rows_f32.c -- matrix products with f32 activations and f32 sums, for every weight type, on the
  * vocabulary of vec_*.h. One order of summation for dot and gemm: lane l of column c adds columns
  * l, l + VL, ... within MNK_KC columns, then the lanes are added, then the spans of MNK_KC columns.
  * So a row's result does not depend on how many rows there are. */

@@ -1,4 +1,4 @@
-/* lanes_types.inc -- the layouts of lanes.h on the vocabulary of one ISA: what kernels for rows
+/* lanes_types.h -- the layouts of lanes.h on the vocabulary of one ISA: what kernels for rows
  * that lie side by side need of a type. A register holds VL rows, from row `from` on of the
  * MNK_LANES of a span at p. The unit has a vec_*.h and a lanes_*.h before. Each type has, g being
  * constant after inlining:

@@ -1,10 +1,10 @@
-/* rows_tiles8.inc -- products in class a8 with both sides in bytes, beside their multiplication.
+/* tiles8.h -- products in class a8 with both sides in bytes, beside their multiplication.
  * Within SPAN columns a row of weights has one scale, and so has a row of x, so that tiles add up
  * whole numbers over a span; then they are scaled and added to sums in f32. A block type's own
  * scales become factors of 1/256 of the span's, which leave each weight within one of the span's
  * 127 steps. A tile of weights is 16 rows by 64 columns as they lie; one of x has the same columns
  * of 16 rows as fours, [16 fours][16 rows][4], so that only x, which is smaller, is transposed.
- * Needs before: what rows_tiles.inc needs, but for the numbers below; OFFSET: how much larger the
+ * Needs before: what tiles_walk.h needs, but for the numbers below; OFFSET: how much larger the
  * bytes of weights are than what they stand for, 0 or 128. Behind it the unit has multiply,
  * TILES8_NAME and TILES8_ID; then TILES8_ROW makes the table's row of a type. */
 enum {
@@ -12,7 +12,7 @@ enum {
     COLUMN_BYTES = 1,
 };
 #include "byte_tiles.h"
-#include "rows_tiles.inc"
+#include "tiles_walk.h"
 
 /* ---- x --------------------------------------------------------------------------------------- */
 /* A group: tiles, then of each span a scale for each row, f32 [16]. */

@@ -1,4 +1,4 @@
-/* rows_neon_bf16.c -- products of more than a few x rows with weights of bf16 by BFMMLA, which
+/* rows_bfmmla.c -- products of more than a few x rows with weights of bf16 by BFMMLA, which
  * multiplies two x rows with two weight rows, four columns of each, into four f32 sums. x is
  * rounded to bf16 once, by groups of MNK_GROUP rows; weights go as they are through panels, of some
  * rows and columns, that stay in the first cache. Sums wait in y from one panel to the next. */
@@ -7,7 +7,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { SIDE = 8, MOST = 8 }; /* weight rows that meet x rows */
-#include "tile_pairs.h"
+#include "pairs.h"
 
 enum {
     SPAN = 4,                          /* columns that one product adds up */

@@ -1,5 +1,5 @@
-/* rows_lanes.inc -- products of some rows of x in 8 bits with weight rows that lie side by side
- * (lanes.h), a register of those after the other. Behind lanes_types.inc; the unit has LANES_NAME
+/* rows_lanes8.c -- products of some rows of x in 8 bits with weight rows that lie side by side
+ * (lanes.h), a register of those after the other. Behind lanes_types.h; the unit has LANES_NAME
  * and LANES_ID. */
 
 /* Up to MNK_LANES_STREAMS groups of MNK_LANES weight rows, with r rows of x. */

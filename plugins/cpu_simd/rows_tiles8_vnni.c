@@ -1,4 +1,4 @@
-/* rows_vnni8.c -- products of some tens of x rows and more by VPDPBUSD in class a8, as on AMX: a
+/* rows_tiles8_vnni.c -- products of some tens of x rows and more by VPDPBUSD in class a8, as on AMX: a
  * register is a row of a tile of x, four columns of 16 rows, and is multiplied with the same four
  * of a row of weights, which are spread over it. One of the two sides of VPDPBUSD has no sign: the
  * weights, whose bytes are 128 too large; so sums begin with what that adds, negative. */
@@ -13,7 +13,7 @@ enum {
     OFFSET = 128,
     ROWS = 8, /* of weights, with two groups of x: 16 sums in registers */
 };
-#include "rows_tiles8.inc"
+#include "tiles8.h"
 
 /* Four bytes at p, in every lane. */
 INLINE __m512i spread4(const uint8_t *p) {

@@ -1,4 +1,4 @@
-/* rows_amx.c -- products of weights of 16 bits with more than a few x rows on AMX: both sides in
+/* rows_tiles16.c -- products of weights of 16 bits with more than a few x rows on AMX: both sides in
  * bf16, sums in f32. A tile of weights is 16 rows by 32 columns as they lie; one of x has the same
  * columns of 16 rows as pairs, [16 pairs][16 rows][2], so that only x, which is smaller, is
  * transposed. Sums stay in tiles over a segment. */
@@ -9,7 +9,7 @@
 #include "amx_bf16.h"
 
 enum { SPAN = 0 };
-#include "rows_tiles.inc"
+#include "tiles_walk.h"
 
 static void pack_rounded(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
     pack(x, n, k, to, 1);

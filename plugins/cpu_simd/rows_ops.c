@@ -1,8 +1,8 @@
-/* rows_ops.inc -- attention's inner loops and the small ops on the vocabulary of vec_*.h. */
+/* rows_ops.c -- attention's inner loops and the small ops on the vocabulary of vec_*.h. */
 #include <float.h>
 #include <math.h>
 
-#include "vec_math.inc"
+#include "vec_math.h"
 
 static void unpack_kv(const uint8_t *src, int64_t n, float *dst) {
     int64_t i = 0;

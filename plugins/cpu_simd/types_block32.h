@@ -1,4 +1,4 @@
-/* types_block32.inc -- blocks of 32 of the GGUF specification. Element i < 16 is the low nibble of
+/* types_block32.h -- blocks of 32 of the GGUF specification. Element i < 16 is the low nibble of
  * byte i, 16 + i its high one. */
 #define SCALES(name)                                                                               \
     INLINE void name##_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d, float *m)

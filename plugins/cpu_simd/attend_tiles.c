@@ -1,4 +1,4 @@
-/* attend_amx.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16,
+/* attend_tiles.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16,
  * in class a16 as two planes each.
  *
  * Scores are made with a column for each query, [positions][16 queries], and so are the sums,
@@ -11,7 +11,7 @@
 #include "types.inc"
 #include "amx.h"
 #include "amx_bf16.h"
-#include "vec_math.inc"
+#include "vec_math.h"
 
 enum {
     KEY_GROUPS = MNK_TILE / SIDE,

@@ -1,4 +1,4 @@
-/* vec_math.inc -- exponentials on the vocabulary of vec_*.h. */
+/* vec_math.h -- exponentials on the vocabulary of vec_*.h. */
 #include <math.h>
 
 /* term[0] x^(n - 1) + ... + term[n - 1] */

@@ -1,4 +1,4 @@
-/* types_k.inc -- blocks of 256 whose scales are quantised themselves. Layouts: GGUF
+/* types_k.h -- blocks of 256 whose scales are quantised themselves. Layouts: GGUF
  * specification. */
 
 /* {u8 scale[16]; u8 q[64]; f16 d, dmin} */

@@ -1,4 +1,4 @@
-/* types_planes.inc -- types whose scales lie apart from their data: MXFP4 as released, NVFP4, MLX's
+/* types_planes.h -- types whose scales lie apart from their data: MXFP4 as released, NVFP4, MLX's
  * affine groups. Taken 32 elements at a time, or 256 where eight scales are read at once,
  * whatever the length of a group. */
 SCALES(mxfp4_split) {

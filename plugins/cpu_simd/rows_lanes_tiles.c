@@ -1,15 +1,15 @@
-/* rows_lanes_amx.c -- products of some rows of x with weight rows that lie side by side (lanes.h),
- * on AMX, with both sides in bytes as in rows_tiles8.inc: within SPAN columns a row of weights has
+/* rows_lanes_tiles.c -- products of some rows of x with weight rows that lie side by side (lanes.h),
+ * on AMX, with both sides in bytes as in tiles8.h: within SPAN columns a row of weights has
  * one scale, and so has a row of x. The lines of the layout are the rows of a tile as the
  * instruction wants it on its other side, and the rows that are its lanes get their factors without
- * any permutation: so unpacking costs half of what rows_tiles8.inc takes for it. */
+ * any permutation: so unpacking costs half of what tiles8.h takes for it. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
 #include "amx.h"
 #include "byte_tiles.h"
 #include "lanes_avx512.h"
-#include "lanes_types.inc"
+#include "lanes_types.h"
 
 enum {
     TILES_X = 2, /* of MNK_GROUP rows of x */

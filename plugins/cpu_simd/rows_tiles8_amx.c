@@ -1,11 +1,11 @@
-/* rows_amx8.c -- products of some tens of x rows and more on AMX in class a8. */
+/* rows_tiles8_amx.c -- products of some tens of x rows and more on AMX in class a8. */
 #include "rows.h"
 #include "vec_avx512.h"
 #include "types.inc"
 #include "amx.h"
 
 enum { OFFSET = 0 };
-#include "rows_tiles8.inc"
+#include "tiles8.h"
 
 /* Whole numbers of the span. Loads stand together: on cores where they do not overlap with
  * products, loads between products cost a sixth more (docs/lab/cpu-prompts.md). Behind each step

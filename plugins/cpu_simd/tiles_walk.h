@@ -1,4 +1,4 @@
-/* rows_tiles.inc -- the walk of products of tiles over weights and x. Columns are taken in
+/* tiles_walk.h -- the walk of products of tiles over weights and x. Columns are taken in
  * segments, x rows in as many as a second cache holds of a segment. Two groups of 16 weight rows
  * are unpacked to tiles; then they are multiplied with two groups of 16 x rows after the other,
  * each tile once loaded for two products. A block of 32 by 32 sums is completed before the next
