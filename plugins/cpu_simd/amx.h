@@ -1,7 +1,5 @@
 /* amx.h -- the instructions on tiles, written by hand: GCC 12 neither knows that a load of a tile
- * reads what a pointer points to nor keeps the stores of a configuration. Behind vec_avx512.h and
- * types.inc. */
-#include "tiles.h"
+ * reads what a pointer points to nor keeps the stores of a configuration. */
 
 typedef struct {
     uint8_t palette;

@@ -1,6 +1,6 @@
 /* amx_bf16.h -- values as one plane of bf16, or as two that add up to 16 bits of the mantissa.
  * Behind amx.h. */
-enum { COLUMNS = 32, COLUMN_BYTES = 2 }; /* of a tile */
+enum { BF16_COLUMNS = 32 }; /* of a tile */
 
 /* 32 values to bf16, nearest even; b: the upper 16. */
 INLINE __m512i round_pair(VF a, VF b) {
@@ -31,7 +31,7 @@ INLINE __m512i zip_halves(__m512i pair) {
 /* Columns [c, c + 32) of a row of k, zeros behind its end. */
 INLINE void load_columns(const float *x, int64_t c, int64_t k, VF v[2]) {
     const int64_t left = k - c;
-    if (left >= COLUMNS) {
+    if (left >= BF16_COLUMNS) {
         v[0] = v_load(x + c);
         v[1] = v_load(x + c + VL);
         return;
@@ -43,15 +43,16 @@ INLINE void load_columns(const float *x, int64_t c, int64_t k, VF v[2]) {
 
 /* n <= 16 rows of x to the tiles of one group, rows behind them as zeros; planes 2: what the first
  * plane's rounding lost is the second plane. */
-INLINE void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to, const int planes) {
-    const int64_t tiles = (k + COLUMNS - 1) / COLUMNS;
+INLINE void pack_bf16(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to,
+                      const int planes) {
+    const int64_t tiles = (k + BF16_COLUMNS - 1) / BF16_COLUMNS;
     for (int64_t t = 0; t < tiles; t++) {
         __m512i high[SIDE];
         __m512i low[SIDE];
         for (int i = 0; i < SIDE; i++) {
             VF v[2] = {v_set1(0), v_set1(0)};
             if (i < n)
-                load_columns(x[i], COLUMNS * t, k, v);
+                load_columns(x[i], BF16_COLUMNS * t, k, v);
             high[i] = round_pair(v[0], v[1]);
             if (planes == 2)
                 low[i] = rest_pair(v[0], v[1], high[i]);

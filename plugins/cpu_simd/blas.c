@@ -107,7 +107,7 @@ static void *open_bound(void) {
 }
 
 /* A symbol as a function: ISO C has no cast from object to function. */
-static bool find(void *library, const char *name, void *fn, size_t bytes) {
+static bool blas_find(void *library, const char *name, void *fn, size_t bytes) {
     void *symbol = dlsym(library, name);
     if (symbol)
         memcpy(fn, &symbol, bytes);
@@ -145,17 +145,17 @@ static void load(void) {
     if (!library)
         return;
     blas.why = "no OpenBLAS: the library lacks a function";
-    if (!find(library, "cblas_sgemm", &sgemm, sizeof sgemm))
+    if (!blas_find(library, "cblas_sgemm", &sgemm, sizeof sgemm))
         return;
-    if (!find(library, "openblas_get_parallel", &parallel, sizeof parallel))
+    if (!blas_find(library, "openblas_get_parallel", &parallel, sizeof parallel))
         return;
-    if (!find(library, "openblas_get_num_threads", &threads, sizeof threads))
+    if (!blas_find(library, "openblas_get_num_threads", &threads, sizeof threads))
         return;
-    if (!find(library, "openblas_get_config", &config, sizeof config))
+    if (!blas_find(library, "openblas_get_config", &config, sizeof config))
         return;
-    if (!find(library, "blas_memory_alloc", &blas.take, sizeof blas.take))
+    if (!blas_find(library, "blas_memory_alloc", &blas.take, sizeof blas.take))
         return;
-    if (!find(library, "blas_memory_free", &blas.give, sizeof blas.give))
+    if (!blas_find(library, "blas_memory_free", &blas.give, sizeof blas.give))
         return;
     blas.why = "no OpenBLAS: it is built without threads or with OpenMP, expected pthreads";
     if (parallel() != 1)

@@ -1,5 +1,5 @@
-/* byte_tiles.h -- x in bytes with one scale for SPAN columns, for tiles. Behind tiles.h. */
-enum { SPAN = 256 };
+/* byte_tiles.h -- x in bytes with one scale for BYTE_SPAN columns, for tiles. */
+enum { BYTE_SPAN = 256 };
 
 /* Columns [at, at + n) of a mnk_quant row of k, which have a scale for 32 of them, to bytes with
  * one scale, and zeros behind them up to whole tiles; returns what 1 stands for. */
@@ -17,7 +17,7 @@ INLINE float unite_scales(const uint8_t *row, int64_t k, int64_t at, int64_t n, 
     const VF of_most = v_mul(scale, v_set1(by));
     int32_t share[VL];
     _mm512_storeu_si512(share, _mm512_cvtps_epi32(of_most));
-    memset(to, 0, SPAN);
+    memset(to, 0, BYTE_SPAN);
     for (int64_t b = 0; b < n / 32; b++) {
         const void *from = row + at + 32 * b;
         const __m256i q = _mm256_loadu_si256(from);

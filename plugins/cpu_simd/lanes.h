@@ -51,12 +51,6 @@ typedef struct {
     X(Q4_K, q4_k, 32, 0, 8, 15, true, __VA_ARGS__)                                                 \
     X(Q5_K, q5_k, 32, 0, 4, 31, true, __VA_ARGS__)                                                 \
     X(Q6_K, q6_k, 16, 32, 2, 63, false, __VA_ARGS__)
-#define MNK_LANES_EXTERN_(ID, type, of_scale, off, fit, top, min, isa)                             \
-    extern const mnk_linear mnk_##type##_lanes_##isa;
-MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx2)
-MNK_LANES_TYPES(MNK_LANES_EXTERN_, avxvnni)
-MNK_LANES_TYPES(MNK_LANES_EXTERN_, avx512vnni)
-MNK_LANES_TYPES(MNK_LANES_EXTERN_, amx)
 
 /* Bytes of [rows, cols]; 0: the type has no such layout, or rows are not whole spans. */
 uint64_t mnk_lanes_bytes(uint32_t dtype, int64_t rows, int64_t cols);

@@ -1,5 +1,6 @@
 /* lanes_avx2.h -- what rows_lanes8.c needs of AVX2, with VPDPBUSD where the unit has it: four
  * bytes of 8 rows in a register. */
+#define VEC_LANES
 #include "panel_x86.h"
 typedef VB LB;
 typedef __m256i LI; /* whole numbers of 8 rows */

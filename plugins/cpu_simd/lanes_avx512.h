@@ -1,5 +1,6 @@
 /* lanes_avx512.h -- what rows_lanes8.c needs of AVX-512 with VNNI: four bytes of 16 rows in a
  * register. */
+#define VEC_LANES
 typedef __m512i LB;
 typedef __m512i LI; /* whole numbers of 16 rows */
 INLINE LB l_load(const uint8_t *p) {

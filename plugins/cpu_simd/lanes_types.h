@@ -1,6 +1,6 @@
 /* lanes_types.h -- the layouts of lanes.h on the vocabulary of one ISA: what kernels for rows
  * that lie side by side need of a type. A register holds VL rows, from row `from` on of the
- * MNK_LANES of a span at p. The unit has a vec_*.h and a lanes_*.h before. Each type has, g being
+ * MNK_LANES of a span at p. Behind lanes_*.h of the instruction set. Each type has, g being
  * constant after inlining:
  *   lanes_unpack_TYPE(p, g, from, u)     columns [32g, 32g + 32) as unsigned bytes, four in each u
  *   lanes_scale_TYPE(p, g, h, from)      the scale of their group h; q4_0's has d in it

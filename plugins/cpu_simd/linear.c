@@ -307,7 +307,8 @@ static void apply_norm(const mnc_call *c, const mnk_forms *f, int64_t i, float *
     double sum[4] = {0};
     for (int64_t b = 0; b < blocks; b++)
         sum[b % 4] += squares[b];
-    const double mean = (sum[0] + sum[1] + sum[2] + sum[3]) / (double)k;
+    const double all = sum[0] + sum[1] + sum[2] + sum[3];
+    const double mean = all / (double)k;
     const float by = (float)(1 / sqrt(mean + eps));
     for (int64_t j = lo; j < hi; j++)
         y[j] *= by;
@@ -350,8 +351,10 @@ static void pack_own(const mnc_call *c, const mnc_worker *w, const mnk_forms *f,
             pack_group(kern, x->ptr, i, x->rows, k, to);
             continue;
         }
-        for (; n < MNK_GROUP && i + n < x->rows; n++)
-            rows[n] = made + f->at[MNK_X_A8] + (i + n) * mnk_quant_bytes(k);
+        for (; n < MNK_GROUP && i + n < x->rows; n++) {
+            const int64_t row = i + n;
+            rows[n] = made + f->at[MNK_X_A8] + row * mnk_quant_bytes(k);
+        }
         kern->pack_quants(rows, n, k, to);
     }
 }
@@ -559,10 +562,10 @@ void mnk_product_scratch(const mnc_query *q, const mnk_use *use, uint32_t i, int
     const uint32_t dtype = mnc_query_in(q, i)->dtype.id;
     /* experts with many pairs are multiplied without tiles where the others have few */
     const mnk_linear *kernels[] = {
-        mnk_find_linear(dtype, use->precision, use->level, 1),
-        mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1),
-        mnk_find_linear(dtype, use->precision, use->level, r),
-        mnk_find_plain(dtype, use->precision, use->level, r),
+        mnk_find_linear(dtype, use->precision, use->level, 1, k),
+        mnk_find_linear(dtype, use->precision, use->level, MNK_FEW_ROWS + 1, k),
+        mnk_find_linear(dtype, use->precision, use->level, r, k),
+        mnk_find_plain(dtype, use->precision, use->level, r, k),
     };
     const int64_t least[] = {1, MNK_FEW_ROWS + 1, r, r};
     for (int j = 0; j < 4; j++) {
@@ -582,8 +585,8 @@ static uint64_t own_bytes(const mnc_query *q, const mnk_use *use, int64_t k, int
     for (int64_t rows = 1; rows <= r; rows++)
         for (uint32_t i = 0; i < q->node->n_out; i++) {
             const uint32_t dtype = mnc_query_in(q, MN_LINEAR_WEIGHT + 2 * i)->dtype.id;
-            const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows);
-            const mnk_linear *lanes = mnk_find_lanes(dtype, use->precision, use->level, rows);
+            const mnk_linear *kern = mnk_find_linear(dtype, use->precision, use->level, rows, k);
+            const mnk_linear *lanes = mnk_find_lanes(dtype, use->precision, use->level, rows, k);
             if (kern)
                 mnk_forms_add(&f, kern);
             if (lanes)

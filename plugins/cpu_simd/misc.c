@@ -67,7 +67,7 @@ void mnk_embed_node(const mnc_call *c, mnc_worker *w) {
     const mnk_use *use = c->user;
     const mnc_weight *wt = c->in[MN_EMBED_WEIGHT].weight;
     const uint32_t dtype = wt->dtype.id;
-    const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
+    const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1, 0);
     const mnk_vector *v = mnk_find_vector(use->level);
     const int32_t *ids = c->shared;
     const int64_t n_rows = c->in[MN_EMBED_SRC].rows;

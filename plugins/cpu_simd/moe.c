@@ -192,7 +192,7 @@ static int64_t pairs_of(const mnc_call *c) {
 
 /* For r rows of x that are not in tiles. */
 static const mnk_linear *plain_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
-    return mnk_find_plain(w->dtype.id, use->precision, use->level, r);
+    return mnk_find_plain(w->dtype.id, use->precision, use->level, r, w->cols);
 }
 
 /* For all experts of a weight if they have enough pairs on average: each pair's x is packed once,
@@ -345,10 +345,13 @@ static void pack_pairs(const mnc_call *c, mnc_worker *w, const mnk_forms *f) {
             int64_t some = 0;
             if (n < lo || n >= hi)
                 continue;
-            for (; some < MNK_GROUP && j + some < g.start[e + 1]; some++)
-                rows[some] = (const float *)x->ptr + g.order[j + some] / per_x * k;
+            for (; some < MNK_GROUP && j + some < g.start[e + 1]; some++) {
+                const int64_t row = g.order[j + some] / per_x;
+                rows[some] = (const float *)x->ptr + row * k;
+            }
             for (int32_t form = MNK_X_TILES; form < MNK_X_FORMS; form++) {
-                uint8_t *to = (uint8_t *)c->shared + f->at[form] + n * mnk_group_bytes(k, form);
+                const int64_t bytes = mnk_group_bytes(k, form);
+                uint8_t *to = (uint8_t *)c->shared + f->at[form] + n * bytes;
                 if (f->kern[form])
                     f->kern[form]->pack(rows, some, k, to);
             }

@@ -58,10 +58,10 @@ void mnk_moe_linear_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op);
 static inline const mnk_linear *mnk_kernel(const mnk_use *use, const mnc_weight *w, int64_t r) {
     const mnk_linear *lanes = NULL;
     if (w->repacked)
-        lanes = mnk_find_lanes(w->dtype.id, use->precision, use->level, r);
+        lanes = mnk_find_lanes(w->dtype.id, use->precision, use->level, r, w->cols);
     if (lanes)
         return lanes;
-    return mnk_find_linear(w->dtype.id, use->precision, use->level, r);
+    return mnk_find_linear(w->dtype.id, use->precision, use->level, r, w->cols);
 }
 /* y = x W^T for r rows of x and rows [lo, hi) of the weight; k: the kernel for r rows. panel:
  * k->panel_bytes if r > MNK_FEW_ROWS. */

@@ -4,8 +4,8 @@
 #define PANEL_LAYOUT_OF(name, group, min, top) name##_##group##_##min##_1
 #include "panel.h"
 /* x is read as it is. */
-typedef char x_room;
-INLINE const uint8_t *panel_x(const uint8_t *x, int64_t n, x_room *room, const panel_layout l) {
+typedef char panel_room;
+INLINE const uint8_t *panel_x(const uint8_t *x, int64_t n, panel_room *room, const panel_layout l) {
     (void)n;
     (void)room;
     (void)l;

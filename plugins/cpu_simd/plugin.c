@@ -100,7 +100,7 @@ static int32_t matrix_verdict(const simd *s, const mnc_query *q, const mn_tensor
                               uint32_t *why) {
     const mnk_linear *kernel = NULL;
     if (w)
-        kernel = mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1);
+        kernel = mnk_find_linear(w->dtype.id, MN_PRECISION_EXACT, s->level, 1, 0);
     if (!kernel)
         return no(why, REASON_DTYPE);
     if (w->n_dim != n_dim)
@@ -190,7 +190,7 @@ static int32_t attention_verdict(const simd *s, const mnc_query *q, uint32_t *wh
 
 static void embed_scratch(const mnc_query *q, const mnk_use *use, mnc_op *op) {
     const uint32_t dtype = mnc_query_in(q, MN_EMBED_WEIGHT)->dtype.id;
-    const mnk_linear *kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1);
+    const mnk_linear *kernel = mnk_find_linear(dtype, MN_PRECISION_EXACT, use->level, 1, 0);
     const mn_tensor *src = mnc_query_in(q, MN_EMBED_SRC);
     const int64_t rows = mnc_query_dim(q, src, 0);
     op->worker_bytes = kernel->panel_bytes(MNK_KC);
@@ -301,7 +301,7 @@ static uint32_t precision(void *self, const mn_graph *g) {
             if (!w)
                 continue;
             const uint32_t dtype = w->dtype.id;
-            const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_A8, s->level, 1);
+            const mnk_linear *k = mnk_find_linear(dtype, MN_PRECISION_A8, s->level, 1, 0);
             if (k && k->x_form == MNK_X_A8)
                 return MN_PRECISION_A8;
         }
@@ -350,7 +350,7 @@ static mn_status prepare(void *self, const mnc_query *q, mnc_op *op, mn_error *e
 static uint64_t repacked_bytes(void *self, uint32_t dtype, int64_t rows, int64_t cols,
                                uint32_t precision) {
     const simd *s = self;
-    if (!mnk_find_lanes(dtype, precision, s->level, 1))
+    if (!mnk_find_lanes(dtype, precision, s->level, 1, cols))
         return 0;
     return mnk_lanes_bytes(dtype, rows, cols);
 }

@@ -1,9 +1,9 @@
 /* rows.h -- the kernels of cpu_simd as rows of one table: (ISA, precision class, weight dtype) ->
  * functions. Kernels are pure: no allocation, no globals, no I/O; pointers need the alignment of a
- * byte unless said otherwise. Every ISA is one translation unit (rows_ISA.c) that includes a small
- * vector vocabulary (vec_ISA.h) and the shared bodies (rows_f32.c, rows_dot8.c, rows_ops.c).
- * Adding a kernel = a function there and one row in table.c; a weight type made of blocks = a line
- * in types.h and its two functions in types_*.inc. */
+ * byte unless said otherwise. A body (rows_BODY.c) is written in the vocabulary of vec.h and
+ * compiled once for each instruction set that meson.build names for it; the object exports
+ * mnk_BODY_ISA, the body's kernels by the way of storing that they serve. table.c says in which
+ * order these are tried. */
 #ifndef MNK_ROWS_H
 #define MNK_ROWS_H
 #include "../cpu_host/cpu_host.h"
@@ -185,24 +185,36 @@ typedef struct {
 /* NULL: there is none. */
 const mnk_attend *mnk_find_attend(uint32_t precision, int32_t level, int64_t dv);
 
-/* The kernels of one ISA for one class: a row of the table for each weight type. */
+/* The ways of storing of types.h: MNK_KERNEL_q4_0 and so on. What a body exports for an instruction
+ * set is an array of MNK_N_KERNELS; those that it does not serve have no name. */
+#define MNK_KERNEL_ID_(kernel, ...) MNK_KERNEL_##kernel,
+enum { MNK_PLAIN_KERNELS(MNK_KERNEL_ID_, ) MNK_BLOCK_KERNELS(MNK_KERNEL_ID_, ) MNK_N_KERNELS };
+
+/* A row of the table: the kernels of a body on an instruction set, and when they are taken. */
 #define MNK_N_TYPES 128 /* above every MN_* data type id: table.c checks that */
 typedef struct {
     int32_t isa;
     uint32_t precision;       /* 0 = any */
     int64_t least;            /* rows of x from which on its products are taken */
     int64_t most;             /* and up to which; 0: all */
-    const mnk_vector *vector; /* everything but matrix products; NULL = has none */
-    const mnk_linear *linear[MNK_N_TYPES];
+    const mnk_vector *vector; /* everything but matrix products; NULL: linear is not */
+    const mnk_linear *linear; /* [MNK_N_KERNELS] */
 } mnk_set;
+/* The kernel of a row for a type; NULL: it has none. */
+const mnk_linear *mnk_set_linear(const mnk_set *s, uint32_t dtype);
 
-/* The first that fits, NULL if none. level: what the CPU has, capped; r: rows of x. */
-const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+/* The first that fits, NULL if none. level: what the CPU has, capped; r: rows of x; k: columns, of
+ * which the kernel's grain is a divisor; 0: any. */
+const mnk_linear *mnk_find_linear(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
+                                  int64_t k);
 /* The same of those that read rows of x, not groups of them. */
-const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+const mnk_linear *mnk_find_plain(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
+                                 int64_t k);
 /* Of a weight that has the layout of lanes.h; NULL: the layout is not for so many rows. */
-const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t level, int64_t r);
+const mnk_linear *mnk_find_lanes(uint32_t dtype, uint32_t precision, int32_t level, int64_t r,
+                                 int64_t k);
 const mnk_vector *mnk_find_vector(int32_t level);
+/* The rows that mnk_find_linear looks through. */
 const mnk_set *mnk_sets(uint32_t *n);
 
 /* What the CPU and the operating system offer: a bit for each level. */
@@ -218,33 +230,7 @@ int32_t mnk_isa_cap(uint32_t levels, int32_t cap);
 /* Does a CPU of this level run the rows of isa? */
 bool mnk_isa_runs(int32_t level, int32_t isa);
 
-extern const mnk_vector mnk_vector_generic, mnk_vector_avx2, mnk_vector_avx512, mnk_vector_neon,
-    mnk_vector_sve256;
-#define MNK_EXTERN_(kernel, isa) extern const mnk_linear mnk_##kernel##_##isa;
-#define MNK_EXTERN_A8_(kernel, isa) extern const mnk_linear mnk_##kernel##_a8_##isa;
-#define MNK_EXTERNS(isa) MNK_PLAIN_KERNELS(MNK_EXTERN_, isa) MNK_BLOCK_KERNELS(MNK_EXTERN_, isa)
-#define MNK_EXTERNS_A8(isa) MNK_BLOCK_KERNELS(MNK_EXTERN_A8_, isa)
-MNK_EXTERNS(generic)
-MNK_EXTERNS(avx2)
-MNK_EXTERNS(avx512)
-MNK_EXTERNS(neon)
-MNK_EXTERNS(sve256)
-MNK_EXTERNS_A8(generic)
-MNK_EXTERNS_A8(avx2)
-MNK_EXTERNS_A8(panels_avx2)
-MNK_EXTERNS_A8(avxvnni)
-MNK_EXTERNS_A8(panels_avxvnni)
-MNK_EXTERNS_A8(avx512vnni)
-MNK_EXTERNS_A8(panels_avx512vnni)
-MNK_EXTERNS_A8(avx512vnni_tiles)
-MNK_EXTERNS_A8(neon)
-MNK_EXTERNS_A8(neon_dot)
-MNK_EXTERNS_A8(neon_i8mm)
-MNK_EXTERNS_A8(panels_neon_i8mm)
-MNK_EXTERNS_A8(sve256)
-MNK_EXTERNS_A8(amx)
-extern const mnk_linear mnk_f16_amx, mnk_bf16_amx, mnk_bf16_neon_bf16;
-extern const mnk_attend mnk_attend_amx_a8, mnk_attend_amx_a16;
+extern const mnk_attend mnk_attend_tiles_a8_amx, mnk_attend_tiles_a16_amx;
 
 /* ---- scalars that every unit needs ----------------------------------------------------------- */
 static inline float mnk_bits_f32(uint32_t u) {

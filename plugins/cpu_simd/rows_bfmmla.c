@@ -2,12 +2,7 @@
  * multiplies two x rows with two weight rows, four columns of each, into four f32 sums. x is
  * rounded to bf16 once, by groups of MNK_GROUP rows; weights go as they are through panels, of some
  * rows and columns, that stay in the first cache. Sums wait in y from one panel to the next. */
-#include "rows.h"
-#include <arm_neon.h>
-#define INLINE static inline __attribute__((always_inline))
-
-enum { SIDE = 8, MOST = 8 }; /* weight rows that meet x rows */
-#include "pairs.h"
+#include "vec.h"
 
 enum {
     SPAN = 4,                          /* columns that one product adds up */
@@ -48,7 +43,7 @@ static void pack(const float *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t 
         }
 }
 
-/* ---- panels: [groups of SIDE rows][spans][pairs of rows][2][SPAN] ---------------------------- */
+/* ---- panels: [groups of PAIR_SIDE rows][spans][pairs of rows][2][SPAN] ----------------------- */
 
 /* Eight columns of a row from byte p on, of which `left` count: zeros for the others. */
 INLINE uint64x2_t load_eight(const uint8_t *p, int64_t left) {
@@ -70,9 +65,9 @@ INLINE void put_eight(const uint8_t *p, const uint8_t *q, int64_t left, uint8_t 
 /* Rows [row, row + n) and columns [k0, k0 + kc); a row behind the last one is any. */
 static void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc,
                    uint8_t *to) {
-    for (int64_t g = 0; g < n; g += SIDE) {
-        const uint8_t *at[SIDE];
-        for (int64_t i = 0; i < SIDE; i++) {
+    for (int64_t g = 0; g < n; g += PAIR_SIDE) {
+        const uint8_t *at[PAIR_SIDE];
+        for (int64_t i = 0; i < PAIR_SIDE; i++) {
             const int64_t r = g + i < n ? g + i : n - 1;
             at[i] = mnc_row(w, row + r);
             at[i] += 2 * k0;
@@ -106,7 +101,7 @@ INLINE void tile(const tile_args *o, const int np) {
     const uint8_t *panel = o->panel;
     const uint8_t *x = o->x;
     pair_sums acc;
-    load_sums(&acc, o->pair, o->mr, o->y0, o->left, o->first, np);
+    pairs_load(&acc, o->pair, o->mr, o->y0, o->left, o->first, np);
     for (int64_t i = 0; i < o->spans; i++) {
         bfloat16x8_t w[PAIRS];
 #pragma GCC unroll 4
@@ -123,7 +118,7 @@ INLINE void tile(const tile_args *o, const int np) {
         panel += 16 * PAIRS;
         x += SPAN_BYTES;
     }
-    store_sums(&acc, o->pair, o->mr, o->y0, o->left, np);
+    pairs_store(&acc, o->pair, o->mr, o->y0, o->left, np);
 }
 
 /* All x rows with the n weight rows of a panel, whose columns begin at byte x0 of a group. */
@@ -133,13 +128,13 @@ static void panel_product(const uint8_t *panel, int64_t kc, const mnk_pair *pair
         .spans = (kc + 7) / 8 * 2,
         .first = first,
     };
-    for (int64_t i = 0; i < r; i += MOST) {
+    for (int64_t i = 0; i < r; i += PAIR_MOST) {
         const int64_t in_group = i % MNK_GROUP;
         o.x = pair[i - in_group].x + x0 + 8 * in_group;
         o.pair = pair + i;
-        o.mr = r - i < MOST ? r - i : MOST;
-        for (int64_t j = 0; j < n; j += SIDE) {
-            o.panel = panel + j / SIDE * o.spans * 16 * PAIRS;
+        o.mr = r - i < PAIR_MOST ? r - i : PAIR_MOST;
+        for (int64_t j = 0; j < n; j += PAIR_SIDE) {
+            o.panel = panel + j / PAIR_SIDE * o.spans * 16 * PAIRS;
             o.y0 = y0 + j;
             o.left = n - j;
             if (o.mr > 4)
@@ -169,12 +164,15 @@ static uint64_t panel_bytes(int64_t k) {
     return (uint64_t)PANEL_ROWS * CHUNK * 2;
 }
 
-const mnk_linear mnk_bf16_neon_bf16 = {
-    .name = "bf16 bfmmla",
-    .x_form = MNK_X_TILES,
-    .panel_rows = PANEL_ROWS,
-    .grain = 1,
-    .panel_bytes = panel_bytes,
-    .pack = pack,
-    .product = product,
+const mnk_linear V_ID(mnk_bfmmla)[MNK_N_KERNELS] = {
+    [MNK_KERNEL_bf16] =
+        {
+            .name = "bf16 bfmmla " V_NAME,
+            .x_form = MNK_X_TILES,
+            .panel_rows = PANEL_ROWS,
+            .grain = 1,
+            .panel_bytes = panel_bytes,
+            .pack = pack,
+            .product = product,
+        },
 };

@@ -1,18 +1,9 @@
 /* rows_dot8.c -- products of 8-bit activations with up to MNK_FEW_ROWS rows: whole-number sums of
  * 16 or 32 elements in the lanes that vx_fold makes, scaled and added in f32. Minima meet the sums
- * of the activations. More rows than that are multiplied through panels: of f32 (rows_f32.c,
- * rows_a8_few.inc), or of bytes (rows_panels8.c). */
-#define A8_AHEAD 1024
-
-typedef struct {
-    int64_t elems;
-    int64_t bytes;
-    int group;
-    int off;
-    int min;
-    void (*scales)(const mnc_weight *, const mnk_at *, int64_t b, float *d, float *m);
-    VB (*u)(const uint8_t *p, int j);
-} a8_type;
+ * of the activations. More rows than that are multiplied through panels: of f32 (rows_f32.c), or of
+ * bytes (rows_panels8.c). */
+#include "vec.h"
+#define DOT8_AHEAD 1024 /* bytes of prefetch on each row */
 
 /* What all weight rows of a product need of one block of x. */
 typedef struct {
@@ -48,7 +39,7 @@ INLINE VF add_block(VF acc, const mnc_weight *w, const mnk_at *at, int64_t b, co
     float d[16];
     float m[16];
     for (int64_t i = 0; i < t.bytes; i += 64)
-        v_prefetch(p + A8_AHEAD + i);
+        v_prefetch(p + DOT8_AHEAD + i);
     t.scales(w, at, b, d, m);
     if (t.elems == 32) { /* one group, or two of 16 without minima */
         if (t.min)
@@ -134,3 +125,11 @@ INLINE void dot_a8(const mnc_weight *w, const int64_t row[MNK_STREAMS], const ui
                wide);                                                                              \
     }
 MNK_BLOCKS(A8_DOT, )
+#define DOT8_KERNEL(type, e, ...)                                                                  \
+    [MNK_KERNEL_##type] = {                                                                        \
+        .name = #type " dot8 " V_NAME,                                                             \
+        .x_form = MNK_X_A8,                                                                        \
+        .grain = e,                                                                                \
+        .dot = dot_a8_##type,                                                                      \
+    },
+const mnk_linear V_ID(mnk_dot8)[MNK_N_KERNELS] = {MNK_BLOCKS(DOT8_KERNEL, )};

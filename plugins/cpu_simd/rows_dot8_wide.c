@@ -1,9 +1,11 @@
 /* rows_dot8_wide.c -- one x row against MNK_STREAMS weight rows in registers of 64 bytes, for the
  * types where rows_dot8.c, 32 columns at a time, takes longer than the memory. 256 columns at a
  * time: what the weight rows share of x is laid out once, in the order in which a weight's bytes
- * come; eight scales are read as one vector. Other lengths are left to rows_dot8.c. Q8_0 gained
+ * come; eight scales are read as one vector. Q8_0 gained
  * nothing by the same. */
-enum { WIDE = 256 };
+#include "vec.h"
+
+enum { WIDE = 256, WIDE_AHEAD = 1024 /* bytes of prefetch on each row */ };
 
 typedef struct {
     __m512i x[4];     /* 64 columns each, in the type's order */
@@ -201,23 +203,26 @@ INLINE void dot_wide(const mnc_weight *w, const int64_t row[MNK_STREAMS], const 
         for (int s = 0; s < MNK_STREAMS; s++) {
             const uint8_t *p = at[s].data + b * t.bytes;
             for (int64_t i = 0; i < t.bytes; i += 64)
-                v_prefetch(p + A8_AHEAD + i);
+                v_prefetch(p + WIDE_AHEAD + i);
             acc[s] = t.add(acc[s], p, &xb);
         }
     }
-    for (int s = 0; s < MNK_STREAMS; s++) {
-        const __m256 high = _mm512_extractf32x8_ps(acc[s], 1);
-        out[s] = v_sum(_mm256_add_ps(_mm512_castps512_ps256(acc[s]), high));
-    }
+    for (int s = 0; s < MNK_STREAMS; s++)
+        out[s] = v_sum(acc[s]);
 }
-#define DOT_WIDE(type, bytes)                                                                      \
+/* X(kernel, bytes of 256 columns) */
+#define WIDE_TYPES(X) X(q4_0, 8 * 18) X(q6_k, 210) X(q4_k, 144)
+#define WIDE_DOT(type, bytes)                                                                      \
     static void dot_wide_##type(const mnc_weight *w, const int64_t row[MNK_STREAMS],               \
                                 const uint8_t *x, float *out) {                                    \
-        if (w->cols % WIDE)                                                                        \
-            dot_a8_##type(w, row, x, out);                                                         \
-        else                                                                                       \
-            dot_wide(w, row, x, out, (wide_type){bytes, wide_x_##type, wide_add_##type});          \
+        dot_wide(w, row, x, out, (wide_type){bytes, wide_x_##type, wide_add_##type});              \
     }
-DOT_WIDE(q4_0, 8 * 18)
-DOT_WIDE(q6_k, 210)
-DOT_WIDE(q4_k, 144)
+#define WIDE_KERNEL(type, bytes)                                                                   \
+    [MNK_KERNEL_##type] = {                                                                        \
+        .name = #type " dot8 wide " V_NAME,                                                        \
+        .x_form = MNK_X_A8,                                                                        \
+        .grain = WIDE,                                                                             \
+        .dot = dot_wide_##type,                                                                    \
+    },
+WIDE_TYPES(WIDE_DOT)
+const mnk_linear V_ID(mnk_dot8_wide)[MNK_N_KERNELS] = {WIDE_TYPES(WIDE_KERNEL)};

@@ -2,6 +2,9 @@
  * vocabulary of vec_*.h. One order of summation for dot and gemm: lane l of column c adds columns
  * l, l + VL, ... within MNK_KC columns, then the lanes are added, then the spans of MNK_KC columns.
  * So a row's result does not depend on how many rows there are. */
+#include "vec.h"
+#include "f32_panel.h"
+
 #define PANEL_ROWS 48 /* a multiple of NR; with MNK_KC columns 192 KiB: half of a small L2 */
 #define AHEAD 1024    /* bytes of software prefetch on each stream */
 typedef VF (*load_fn)(const uint8_t *);
@@ -49,25 +52,30 @@ INLINE void dot_plain(const mnc_weight *w, const int64_t row[MNK_STREAMS], const
         for (; i + line <= end; i += line)
 #pragma GCC unroll 8
             for (int s = 0; s < MNK_STREAMS; s++) {
-                v_prefetch(at[s].data + es * i + AHEAD);
+                const uint8_t *p = at[s].data + es * i;
+                v_prefetch(p + AHEAD);
 #pragma GCC unroll 16
                 for (int64_t j = i; j < i + line; j += VL) {
                     const VF stored = ld(at[s].data + es * j);
                     const VF weight = scaled(stored, scale[s], has);
-                    acc[s] = v_fma(weight, v_load(x + 4 * j), acc[s]);
+                    const VF of_x = v_load(x + 4 * j);
+                    acc[s] = v_fma(weight, of_x, acc[s]);
                 }
             }
         for (; i + VL <= end; i += VL)
             for (int s = 0; s < MNK_STREAMS; s++) {
                 const VF stored = ld(at[s].data + es * i);
                 const VF weight = scaled(stored, scale[s], has);
-                acc[s] = v_fma(weight, v_load(x + 4 * i), acc[s]);
+                const VF of_x = v_load(x + 4 * i);
+                acc[s] = v_fma(weight, of_x, acc[s]);
             }
         if (i < end) {
             float xt[VL] = {0};
-            memcpy(xt, x + 4 * i, (size_t)(4 * (end - i)));
+            const int64_t left = end - i;
+            memcpy(xt, x + 4 * i, (size_t)(4 * left));
             for (int s = 0; s < MNK_STREAMS; s++) {
-                const VF tail = load_tail(ld, at[s].data + es * i, end - i, es);
+                const uint8_t *p = at[s].data + es * i;
+                const VF tail = load_tail(ld, p, left, es);
                 const VF weight = scaled(tail, scale[s], has);
                 acc[s] = v_fma(weight, v_load(xt), acc[s]);
             }
@@ -141,13 +149,13 @@ INLINE void dot_block(const mnc_weight *w, const int64_t row[MNK_STREAMS], const
 /* ---- panels: [rows up to a multiple of NR, kc up to a multiple of VL] in f32, padded with zeros;
  * rows are a line further apart, or those of MNK_KC columns would all fall into one set of an L1
  * cache ---- */
-#define SPAN(kc) (((kc) + VL - 1) / VL * VL)
-#define PANEL_LD(kc) (SPAN(kc) + 16)
+#define PANEL_SPAN(kc) (((kc) + VL - 1) / VL * VL)
+#define PANEL_LD(kc) (PANEL_SPAN(kc) + 16)
 static uint64_t panel_bytes(int64_t k) {
     (void)k;
     return (uint64_t)PANEL_ROWS * PANEL_LD(MNK_KC) * sizeof(float);
 }
-static void panel_pad(float *panel, int64_t n, int64_t ld) {
+static NOINLINE void panel_pad(float *panel, int64_t n, int64_t ld) {
     const int64_t up = (n + NR - 1) / NR * NR;
     const size_t missing = (size_t)((up - n) * ld);
     if (up > n)
@@ -197,83 +205,13 @@ INLINE void unpack_block(const mnc_weight *w, int64_t row, int64_t n, int64_t k0
     panel_pad(panel, n, PANEL_LD(kc));
 }
 
-/* mr x rows against NR panel rows. */
-INLINE void tile(const float *p, int64_t pl, int64_t kc, const mnk_pair *pair, int64_t x0,
-                 int64_t y0, int64_t n, bool first, const int mr) {
-    VF acc[MR][NR];
-    const uint8_t *x[MR];
-    int64_t i = 0;
-    for (int a = 0; a < mr; a++) {
-        x[a] = pair[a].x + x0;
-        for (int b = 0; b < NR; b++)
-            acc[a][b] = v_set1(0);
-    }
-    for (; i + VL <= kc; i += VL) {
-        VF xv[MR];
-#pragma GCC unroll 8
-        for (int a = 0; a < mr; a++)
-            xv[a] = v_load(x[a] + 4 * i);
-#pragma GCC unroll 8
-        for (int b = 0; b < NR; b++) {
-            VF wv = v_load(p + b * pl + i);
-#pragma GCC unroll 8
-            for (int a = 0; a < mr; a++)
-                acc[a][b] = v_fma(wv, xv[a], acc[a][b]);
-        }
-    }
-    if (i < kc)
-        for (int a = 0; a < mr; a++) {
-            const int64_t left = 4 * (kc - i);
-            float xt[VL] = {0};
-            memcpy(xt, x[a] + 4 * i, (size_t)left);
-            for (int b = 0; b < NR; b++) {
-                const VF weight = v_load(p + b * pl + i);
-                acc[a][b] = v_fma(weight, v_load(xt), acc[a][b]);
-            }
-        }
-#pragma GCC unroll 8
-    for (int a = 0; a < mr; a++) {
-        float sum[NR];
-        float *y = pair[a].y + y0;
-#pragma GCC unroll 8
-        for (int b = 0; b < NR; b++)
-            sum[b] = v_sum(acc[a][b]);
-        for (int64_t b = 0; b < n; b++)
-            y[b] = (first ? 0.0f : y[b]) + sum[b];
-    }
-}
-/* of a number of rows that is known to the compiler */
-#define TILE(mr) tile(p, pl, kc, pair + i, x0, y0 + j, nj, first, mr)
-static void multiply(const void *panel, int64_t pl, int64_t n, int64_t kc, const mnk_pair *pair,
-                     int64_t x0, int64_t r, int64_t y0, bool first) {
-    for (int64_t i = 0; i < r; i += MR)
-        for (int64_t j = 0; j < n; j += NR) {
-            const float *p = (const float *)panel + j * pl;
-            const int64_t nj = n - j < NR ? n - j : NR;
-            switch (r - i < MR ? r - i : MR) {
-            case 1:
-                TILE(1);
-                break;
-            case 2:
-                TILE(2);
-                break;
-            case 3:
-                TILE(MR < 3 ? MR : 3);
-                break;
-            default:
-                TILE(MR);
-                break;
-            }
-        }
-}
-
 static void gemm_f32(const void *panel, int64_t n, int64_t kc, const mnk_pair *pair, int64_t x0,
                      int64_t r, int64_t y0, bool first) {
-    multiply(panel, PANEL_LD(kc), n, kc, pair, x0, r, y0, first);
+    f32_multiply(panel, PANEL_LD(kc), n, kc, pair, x0, r, y0, first);
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
-#define F32_ROW(type, of, dot_how, unpack_how, ...)                                                \
+#define F32_PRODUCT(type, dot_how, unpack_how, ...)                                                \
     static void dot_##type(const mnc_weight *w, const int64_t row[MNK_STREAMS], const uint8_t *x,  \
                            float *out) {                                                           \
         dot_how(w, row, x, out, __VA_ARGS__);                                                      \
@@ -281,24 +219,12 @@ static void gemm_f32(const void *panel, int64_t n, int64_t kc, const mnk_pair *p
     static void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t kc, \
                               void *panel) {                                                       \
         unpack_how(w, row, n, k0, kc, panel, __VA_ARGS__);                                         \
-    }                                                                                              \
-    const mnk_linear V_ID(mnk_##type) = {                                                          \
-        .name = #type " f32 " VNAME,                                                               \
-        .x_form = MNK_X_F32,                                                                       \
-        .panel_rows = PANEL_ROWS,                                                                  \
-        .few_panel_rows = 12,                                                                      \
-        .kc = MNK_KC,                                                                              \
-        .grain = of,                                                                               \
-        .panel_bytes = panel_bytes,                                                                \
-        .dot = dot_##type,                                                                         \
-        .unpack = unpack_##type,                                                                   \
-        .gemm = gemm_f32,                                                                          \
-    };
-F32_ROW(f32, 1, dot_plain, unpack_plain, 4, v_f32, false)
-F32_ROW(f16, 1, dot_plain, unpack_plain, 2, v_f16, false)
-F32_ROW(bf16, 1, dot_plain, unpack_plain, 2, v_bf16, false)
-F32_ROW(f8_e5m2, 1, dot_plain, unpack_plain, 1, v_e5m2, false)
-F32_ROW(f8_e4m3, 1, dot_plain, unpack_plain, 1, v_e4m3, true)
+    }
+F32_PRODUCT(f32, dot_plain, unpack_plain, 4, v_f32, false)
+F32_PRODUCT(f16, dot_plain, unpack_plain, 2, v_f16, false)
+F32_PRODUCT(bf16, dot_plain, unpack_plain, 2, v_bf16, false)
+F32_PRODUCT(f8_e5m2, dot_plain, unpack_plain, 1, v_e5m2, false)
+F32_PRODUCT(f8_e4m3, dot_plain, unpack_plain, 1, v_e4m3, true)
 
 /* A scale for 128 columns of 128 rows; the rows are the groups of the weight. */
 INLINE void f8_e4m3_128_scales(const mnc_weight *w, const mnk_at *at, int64_t b, float *d,
@@ -314,10 +240,10 @@ INLINE void f8_e4m3_128_values(const uint8_t *p, int j, const float *d, const fl
     for (int i = 0; i < 32 / VL; i++)
         v[i] = v_mul(v_set1(d[0]), v_e4m3(p + VL * i));
 }
-F32_ROW(f8_e4m3_128, 32, dot_block, unpack_block,
-        (block_type){32, 32, f8_e4m3_128_scales, f8_e4m3_128_values})
+F32_PRODUCT(f8_e4m3_128, dot_block, unpack_block,
+            (block_type){32, 32, f8_e4m3_128_scales, f8_e4m3_128_values})
 
-#define BLOCK_ROW(type, e, b, group, off, min, apart, ...)                                         \
+#define BLOCK_PRODUCT(type, e, b, group, off, min, apart, ...)                                     \
     INLINE void type##_values(const uint8_t *p, int j, const float *d, const float *m, VF *v) {    \
         const VB s = off == 128 ? vb_flip(type##_bytes(p, j)) : vb_less(type##_bytes(p, j), off);  \
         _Pragma("GCC unroll 8") for (int i = 0; i < 32 / VL; i++) {                                \
@@ -326,5 +252,22 @@ F32_ROW(f8_e4m3_128, 32, dot_block, unpack_block,
                        : v_mul(v_set1(d[g]), v_of(s, VL * i));                                     \
         }                                                                                          \
     }                                                                                              \
-    F32_ROW(type, e, dot_block, unpack_block, (block_type){e, b, type##_scales, type##_values})
-MNK_BLOCKS(BLOCK_ROW, )
+    F32_PRODUCT(type, dot_block, unpack_block, (block_type){e, b, type##_scales, type##_values})
+MNK_BLOCKS(BLOCK_PRODUCT, )
+
+#define F32_KERNEL(type, of, ...)                                                                  \
+    [MNK_KERNEL_##type] = {                                                                        \
+        .name = #type " f32 " V_NAME,                                                              \
+        .x_form = MNK_X_F32,                                                                       \
+        .panel_rows = PANEL_ROWS,                                                                  \
+        .few_panel_rows = 12,                                                                      \
+        .kc = MNK_KC,                                                                              \
+        .grain = of,                                                                               \
+        .panel_bytes = panel_bytes,                                                                \
+        .dot = dot_##type,                                                                         \
+        .unpack = unpack_##type,                                                                   \
+        .gemm = gemm_f32,                                                                          \
+    },
+const mnk_linear V_ID(mnk_f32)[MNK_N_KERNELS] = {
+    F32_KERNEL(f32, 1) F32_KERNEL(f16, 1) F32_KERNEL(bf16, 1) F32_KERNEL(f8_e5m2, 1)
+        F32_KERNEL(f8_e4m3, 1) F32_KERNEL(f8_e4m3_128, 32) MNK_BLOCKS(F32_KERNEL, )};

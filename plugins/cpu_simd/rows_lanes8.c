@@ -1,6 +1,6 @@
 /* rows_lanes8.c -- products of some rows of x in 8 bits with weight rows that lie side by side
- * (lanes.h), a register of those after the other. Behind lanes_types.h; the unit has LANES_NAME
- * and LANES_ID. */
+ * (lanes.h), a register of those after the other. */
+#include "vec.h"
 
 /* Up to MNK_LANES_STREAMS groups of MNK_LANES weight rows, with r rows of x. */
 typedef struct {
@@ -139,11 +139,13 @@ INLINE void lanes_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, 
             lanes_one_##type(w, pair, lo, hi);                                                     \
         else                                                                                       \
             lanes_some_##type(w, pair, r, lo, hi);                                                 \
-    }                                                                                              \
-    const mnk_linear LANES_ID(mnk_##type##_lanes) = {                                              \
-        .name = #type " a8 " LANES_NAME,                                                           \
+    }
+#define LANES_KERNEL(ID, type, ...)                                                                \
+    [MNK_KERNEL_##type] = {                                                                        \
+        .name = #type " lanes8 " V_NAME,                                                           \
         .x_form = MNK_X_A8,                                                                        \
         .grain = MNK_LANES_SPAN,                                                                   \
         .product = lanes_all_##type,                                                               \
-    };
+    },
 MNK_LANES_TYPES(LANES_PRODUCT, )
+const mnk_linear V_ID(mnk_lanes8)[MNK_N_KERNELS] = {MNK_LANES_TYPES(LANES_KERNEL, )};

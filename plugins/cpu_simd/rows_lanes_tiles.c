@@ -1,15 +1,10 @@
-/* rows_lanes_tiles.c -- products of some rows of x with weight rows that lie side by side (lanes.h),
- * on AMX, with both sides in bytes as in tiles8.h: within SPAN columns a row of weights has
- * one scale, and so has a row of x. The lines of the layout are the rows of a tile as the
- * instruction wants it on its other side, and the rows that are its lanes get their factors without
- * any permutation: so unpacking costs half of what tiles8.h takes for it. */
-#include "rows.h"
-#include "vec_avx512.h"
-#include "types.inc"
-#include "amx.h"
+/* rows_lanes_tiles.c -- products of some rows of x with weight rows that lie side by side
+ * (lanes.h), on AMX, with both sides in bytes as in tiles8.h: within BYTE_SPAN columns a row of
+ * weights has one scale, and so has a row of x. The lines of the layout are the rows of a tile
+ * as the instruction wants it on its other side, and the rows that are its lanes get their
+ * factors without any permutation: so unpacking costs half of what tiles8.h takes for it. */
+#include "vec.h"
 #include "byte_tiles.h"
-#include "lanes_avx512.h"
-#include "lanes_types.h"
 
 enum {
     TILES_X = 2, /* of MNK_GROUP rows of x */
@@ -17,7 +12,7 @@ enum {
     STEPS = 4,   /* tiles in a span */
 };
 
-_Static_assert((int)SPAN == (int)MNK_LANES_SPAN, "both have one scale in a tile of sums");
+_Static_assert((int)BYTE_SPAN == (int)MNK_LANES_SPAN, "both have one scale in a tile of sums");
 
 typedef struct {
     int64_t n;
@@ -37,11 +32,11 @@ static int64_t tiles_bytes(int64_t k) {
 static void pack_quants(const uint8_t *const x[MNK_GROUP], int64_t n, int64_t k, uint8_t *to) {
     float *scale = (float *)(void *)(to + tiles_bytes(k));
     memset(to, 0, (size_t)mnk_group_bytes(k, MNK_X_ROWS8));
-    for (int64_t c = 0; c < k; c += SPAN, scale += MNK_GROUP)
+    for (int64_t c = 0; c < k; c += BYTE_SPAN, scale += MNK_GROUP)
         for (int64_t i = 0; i < n; i++) {
-            int8_t q[SPAN];
+            int8_t q[BYTE_SPAN];
             uint8_t *row = to + c / 64 * TILE_BYTES + 64 * i;
-            scale[i] = unite_scales(x[i], k, c, SPAN, q);
+            scale[i] = unite_scales(x[i], k, c, BYTE_SPAN, q);
             for (int64_t j = 0; j < STEPS; j++)
                 memcpy(row + j * TILE_BYTES, q + 64 * j, 64);
         }
@@ -193,7 +188,7 @@ INLINE void add_span(work *o, int64_t s, int64_t k, int64_t b, const int nw, con
 }
 INLINE void groups(work *o, int64_t k, const lanes_type t) {
     memset(o->acc, 0, (size_t)o->r * sizeof o->acc[0]);
-    for (int64_t b = 0; b < k / SPAN; b++) {
+    for (int64_t b = 0; b < k / BYTE_SPAN; b++) {
         int64_t s = 0;
         for (; s + TILES_W <= o->n; s += TILES_W)
             add_span(o, s, k, b, TILES_W, t);
@@ -223,17 +218,19 @@ INLINE void product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_
     }
     TILES_END();
 }
-#define LANES_TILES(ID, type, ...)                                                                 \
+#define LANES_PRODUCT(ID, type, ...)                                                               \
     static void product_##type(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,   \
                                int64_t hi, void *panel) {                                          \
         (void)panel;                                                                               \
         product(w, pair, r, lo, hi, lanes_type_##type);                                            \
-    }                                                                                              \
-    const mnk_linear mnk_##type##_lanes_amx = {                                                    \
-        .name = #type " a8 lanes amx",                                                             \
+    }
+#define LANES_KERNEL(ID, type, ...)                                                                \
+    [MNK_KERNEL_##type] = {                                                                        \
+        .name = #type " lanes tiles8 " V_NAME,                                                     \
         .x_form = MNK_X_ROWS8,                                                                     \
         .grain = MNK_LANES_SPAN,                                                                   \
         .pack_quants = pack_quants,                                                                \
         .product = product_##type,                                                                 \
-    };
-MNK_LANES_TYPES(LANES_TILES, )
+    },
+MNK_LANES_TYPES(LANES_PRODUCT, )
+const mnk_linear V_ID(mnk_lanes_tiles)[MNK_N_KERNELS] = {MNK_LANES_TYPES(LANES_KERNEL, )};

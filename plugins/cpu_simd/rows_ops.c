@@ -1,8 +1,10 @@
 /* rows_ops.c -- attention's inner loops and the small ops on the vocabulary of vec_*.h. */
+#include "vec.h"
+#ifndef V_SUMS
+#include "f32_panel.h"
+#endif
 #include <float.h>
 #include <math.h>
-
-#include "vec_math.h"
 
 static void unpack_kv(const uint8_t *src, int64_t n, float *dst) {
     int64_t i = 0;
@@ -81,7 +83,7 @@ static void scores_whole(const float *q, int64_t r, const float *k, int64_t n, i
             pair[i].x = (const uint8_t *)x;
             pair[i].y = s + (a + i) * lds;
         }
-        multiply(k, d, n, d, pair, 0, some, 0, true);
+        f32_multiply(k, d, n, d, pair, 0, some, 0, true);
     }
 }
 #endif
@@ -460,6 +462,6 @@ MAP(scale_op, 0, VF by = v_set1((float)mnc_attr_f64(c, MN_SCALE_ATTR_FACTOR)), v
 MAP(softcap, 0, VF cap = v_set1((float)mnc_attr_f64(c, MN_SOFTCAP_ATTR_CAP)),
     v_mul(cap, v_tanh(v_div(a, cap))))
 
-const mnk_vector V_ID(mnk_vector) = {VNAME,    unpack_kv,  pack_kv, scores,   softmax,    weigh,
-                                     scale_by, add_scaled, exp1,    rms_norm, layer_norm, act,
-                                     glu,      add,        mul,     scale_op, softcap};
+const mnk_vector V_ID(mnk_ops) = {V_NAME,   unpack_kv,  pack_kv, scores,   softmax,    weigh,
+                                  scale_by, add_scaled, exp1,    rms_norm, layer_norm, act,
+                                  glu,      add,        mul,     scale_op, softcap};

@@ -1,20 +1,12 @@
-/* rows_panels8.c -- more than MNK_FEW_ROWS x rows are multiplied through panels of bytes: SIDE
- * weight rows side by side, SPAN_BLOCKS blocks of 32 columns. A block: the numbers in the order
- * that the products of the instruction set want, f32 scales [groups][SIDE], then minima if the
- * layout has any: so two sizes of group, with and without minima, make four layouts for all types,
- * or a few more where numbers differ in size. A panel is multiplied as soon as it is unpacked: it
- * is in the first cache, and prefetches of what comes next have that time. The unit has panel_ISA.h
- * (bias, order and product of the numbers) before and rows_a8_table.inc behind it. */
-enum {
-    ROWS = 64,     /* weight rows of a panel */
-    FEW_ROWS = 16, /* ... for up to SOME_X rows of x */
-    SOME_X = 48,
-};
+/* rows_panels8.c -- more than MNK_FEW_ROWS x rows in 8 bits are multiplied through panels of bytes
+ * (panels8.h): the unpackers of all types, and the products of all layouts. */
+#include "vec.h"
+#include "panels8.h"
 
 /* One block of the type, of 8 weight rows: t.elems / 32 blocks of the panel. ahead: bytes to the
  * same place of the next 8. */
-INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, int64_t ahead, uint8_t *to,
-                    const a8_type t, const panel_layout l) {
+INLINE void panels_unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, int64_t ahead,
+                           uint8_t *to, const a8_type t, const panel_layout l) {
     const int n = 32 / t.group; /* groups in 32 columns */
     const int bias = panel_bias(t.off, l);
     float d[8][16];
@@ -25,9 +17,9 @@ INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, int64_t 
             v_prefetch(at[i].data + b * t.bytes + ahead + line);
     }
 #pragma GCC unroll 8 /* then shifts are constants */
-    for (int j = 0; j < t.elems / 32; j++, to += block_bytes(l)) {
+    for (int j = 0; j < t.elems / 32; j++, to += panel_block_bytes(l)) {
         VB r[8];
-        float *scale = (float *)(void *)(to + number_bytes(l));
+        float *scale = (float *)(void *)(to + panel_number_bytes(l));
         for (int i = 0; i < 8; i++) {
             const float *di = d[i] + n * j;
             const float *mi = m[i] + n * j;
@@ -35,27 +27,27 @@ INLINE void unpack8(const mnc_weight *w, const mnk_at at[8], int64_t b, int64_t 
             if (t.off != bias)
                 r[i] = vb_less(r[i], (uint8_t)(t.off - bias));
             for (int g = 0; g < n; g++) {
-                scale[SIDE * g + i] = di[g];
+                scale[PANEL_SIDE * g + i] = di[g];
                 if (!l.min)
                     continue;
                 float m_g = t.min ? mi[g] : 0;
                 if (bias)
                     m_g -= (float)bias * di[g];
-                scale[SIDE * (n + g) + i] = m_g;
+                scale[PANEL_SIDE * (n + g) + i] = m_g;
             }
         }
         panel_put8(r, to, l);
     }
 }
-INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k, void *panel,
-                   const a8_type t, const panel_layout l) {
-    const int64_t one = block_bytes(l);
-    for (int64_t g = 0; g < n; g += SIDE)
-        for (int h = 0; h < SIDE; h += 8) {
+INLINE void panels_unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k,
+                          void *panel, const a8_type t, const panel_layout l) {
+    const int64_t one = panel_block_bytes(l);
+    for (int64_t g = 0; g < n; g += PANEL_SIDE)
+        for (int h = 0; h < PANEL_SIDE; h += 8) {
             mnk_at at[8];
             const int64_t first = k0 / t.elems;
             const int64_t end = (k0 + k) / t.elems;
-            uint8_t *to = (uint8_t *)panel + g / SIDE * (k / 32) * one;
+            uint8_t *to = (uint8_t *)panel + g / PANEL_SIDE * (k / 32) * one;
             to += 32 * (h / 8);
             for (int i = 0; i < 8; i++) { /* past the end: any row */
                 int64_t r = g + h + i;
@@ -65,12 +57,12 @@ INLINE void unpack(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int6
             }
             const int64_t ahead = 8 * (at[1].data - at[0].data);
             for (int64_t b = first; b < end; b++, to += t.elems / 32 * one)
-                unpack8(w, at, b, ahead, to, t, l);
+                panels_unpack8(w, at, b, ahead, to, t, l);
         }
 }
 
-INLINE void load_scales(x_scales *to, const mnk_pair *pair, int64_t k, int64_t b0, int64_t blocks,
-                        const panel_layout l, const int mr) {
+INLINE void panels_load_scales(panel_scales *to, const mnk_pair *pair, int64_t k, int64_t b0,
+                               int64_t blocks, const panel_layout l, const int mr) {
     const int n = 32 / l.group;
     const int bias = panel_bias(0, l);
     for (int a = 0; a < mr; a++) {
@@ -87,34 +79,28 @@ INLINE void load_scales(x_scales *to, const mnk_pair *pair, int64_t k, int64_t b
     }
 }
 
-/* Columns [k0, k0 + 32 * blocks) of all. */
-typedef struct {
-    int64_t k0;
-    int64_t blocks;
-} span;
-
 /* mr x rows against the n rows of the panel. */
-INLINE void few_rows(const uint8_t *panel, int64_t n, int64_t k, const span *of,
+INLINE void few_rows(const uint8_t *panel, int64_t n, int64_t k, const panel_span *of,
                      const mnk_pair *pair, int64_t y0, const panel_layout l, const int mr) {
-    x_scales scales;
-    x_room room[MOST];
-    const uint8_t *x[MOST];
-    const int64_t one = of->blocks * block_bytes(l);
+    panel_scales scales;
+    panel_room room[PANEL_MOST];
+    const uint8_t *x[PANEL_MOST];
+    const int64_t one = of->blocks * panel_block_bytes(l);
     for (int a = 0; a < mr; a++) {
         const uint8_t *row = pair[a].x;
         x[a] = panel_x(row + of->k0, 32 * of->blocks, &room[a], l);
     }
-    load_scales(&scales, pair, k, of->k0 / 32, of->blocks, l, mr);
+    panels_load_scales(&scales, pair, k, of->k0 / 32, of->blocks, l, mr);
     const bool first = of->k0 == 0;
-    for (int64_t j = 0; j < n; j += SIDE, panel += one)
-        tile(panel, of->blocks, x, &scales, pair, y0 + j, n - j, first, l, mr);
+    for (int64_t j = 0; j < n; j += PANEL_SIDE, panel += one)
+        panel_tile(panel, of->blocks, x, &scales, pair, y0 + j, n - j, first, l, mr);
 }
 
 /* r > MNK_FEW_ROWS rows in passes of about as many: in a short one products would wait for one
  * another. */
-INLINE void gemm(const uint8_t *panel, int64_t n, int64_t k, const span *of, const mnk_pair *pair,
-                 int64_t r, int64_t y0, const panel_layout l) {
-    for (int64_t passes = (r + MOST - 1) / MOST; passes; passes--) {
+INLINE void panels_gemm(const uint8_t *panel, int64_t n, int64_t k, const panel_span *of,
+                        const mnk_pair *pair, int64_t r, int64_t y0, const panel_layout l) {
+    for (int64_t passes = (r + PANEL_MOST - 1) / PANEL_MOST; passes; passes--) {
         const int64_t mr = (r + passes - 1) / passes;
         switch (mr) {
 #define PASS(rows)                                                                                 \
@@ -127,44 +113,24 @@ INLINE void gemm(const uint8_t *panel, int64_t n, int64_t k, const span *of, con
         pair += mr;
     }
 }
-#define LAYOUT(group, min, fit)                                                                    \
-    static const panel_layout layout_##group##_##min##_##fit = {group, min, fit};                  \
-    static void gemm_##group##_##min##_##fit(const uint8_t *panel, int64_t n, int64_t k,           \
-                                             const span *of, const mnk_pair *pair, int64_t r,      \
-                                             int64_t y0) {                                         \
-        gemm(panel, n, k, of, pair, r, y0, (panel_layout){group, min, fit});                       \
-    }                                                                                              \
-    static uint64_t panel_bytes_##group##_##min##_##fit(int64_t k) {                               \
-        (void)k;                                                                                   \
-        return (uint64_t)(ROWS * SPAN_BLOCKS / SIDE *                                              \
-                          block_bytes(layout_##group##_##min##_##fit));                            \
+#define PANEL_GEMM(group, min, fit)                                                                \
+    void V_ID(mnk_gemm8_##group##_##min##_##fit)(const uint8_t *panel, int64_t n, int64_t k,       \
+                                                 const panel_span *of, const mnk_pair *pair,       \
+                                                 int64_t r, int64_t y0) {                          \
+        panels_gemm(panel, n, k, of, pair, r, y0, (panel_layout){group, min, fit});                \
     }
-PANEL_LAYOUTS(LAYOUT)
+PANEL_LAYOUTS(PANEL_GEMM)
 
-typedef void (*unpacker)(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k,
-                         void *panel);
-typedef void (*multiplier)(const uint8_t *panel, int64_t n, int64_t k, const span *of,
-                           const mnk_pair *pair, int64_t r, int64_t y0);
-/* Weight rows [lo, hi) with r > MNK_FEW_ROWS rows of x. */
-INLINE void panel_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,
-                          int64_t hi, void *panel, unpacker unpack_rows, multiplier multiply_rows) {
-    const int64_t most = r <= SOME_X ? FEW_ROWS : ROWS;
-    for (int64_t j = lo; j < hi; j += most) {
-        const int64_t n = hi - j < most ? hi - j : most;
-        for (int64_t k0 = 0; k0 < w->cols; k0 += 32 * SPAN_BLOCKS) {
-            const int64_t left = (w->cols - k0) / 32;
-            const span of = {k0, left < SPAN_BLOCKS ? left : SPAN_BLOCKS};
-            unpack_rows(w, j, n, k0, 32 * of.blocks, panel);
-            multiply_rows(panel, n, w->cols, &of, pair, r, j);
-        }
-    }
-}
-
-#define PANEL_UNPACK(type, e, bytes, group, off, min, apart, top, ...)                             \
+/* ---- the rows -------------------------------------------------------------------------------- */
+#define PANELS8_PRODUCT(type, e, bytes, group, off, min, apart, top, ...)                          \
     static inline void unpack_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0,      \
                                      int64_t kc, void *panel) {                                    \
-        unpack(w, row, n, k0, kc, panel,                                                           \
-               (a8_type){e, bytes, group, off, min, type##_scales, type##_bytes},                  \
-               PANEL_LAYOUT_OF(layout, group, min, top));                                          \
-    }
-MNK_BLOCKS(PANEL_UNPACK, )
+        panels_unpack(w, row, n, k0, kc, panel,                                                    \
+                      (a8_type){e, bytes, group, off, min, type##_scales, type##_bytes},           \
+                      PANEL_LAYOUT_OF(layout, group, min, top));                                   \
+    }                                                                                              \
+    PANEL_PRODUCT(type, group, min, top, unpack_##type)
+#define PANELS8_KERNEL(type, e, bytes, group, off, min, apart, top, ...)                           \
+    [MNK_KERNEL_##type] = PANEL_KERNEL(type, " panels8 ", e, group, min, top),
+MNK_BLOCKS(PANELS8_PRODUCT, )
+const mnk_linear V_ID(mnk_panels8)[MNK_N_KERNELS] = {MNK_BLOCKS(PANELS8_KERNEL, )};

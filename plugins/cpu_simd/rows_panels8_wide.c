@@ -2,7 +2,10 @@
  * bytes of 16 rows are transposed first, four bytes of each row to a lane; then nibbles, bits and
  * scales of all 16 rows are taken apart at once. rows_panels8.c takes each row apart by itself
  * and moves its scales one by one: with 20 rows of x that took longer than their products. */
-typedef const uint8_t *rows16[SIDE]; /* where 16 rows begin */
+#include "vec.h"
+#include "panels8.h"
+
+typedef const uint8_t *rows16[PANEL_SIDE]; /* where 16 rows begin */
 
 /* 16 bytes of each row, from `at` on, to four registers of four bytes. */
 INLINE void turn16(const rows16 p, int64_t at, __m512i to[4]) {
@@ -81,10 +84,10 @@ INLINE __m512 wide_signed_byte(__m512i v, const int i) {
 
 /* ---- where a block of 32 columns has its numbers and scales ---------------------------------- */
 INLINE void put_number(uint8_t *block, int i, __m512i v) {
-    _mm512_storeu_si512(block + 4 * SIDE * i, v);
+    _mm512_storeu_si512(block + 4 * PANEL_SIDE * i, v);
 }
 INLINE void put_scale(uint8_t *block, int i, __m512 v) {
-    _mm512_storeu_ps(block + 32 * SIDE + 4 * SIDE * i, v);
+    _mm512_storeu_ps(block + 32 * PANEL_SIDE + 4 * PANEL_SIDE * i, v);
 }
 /* Without minima numbers are 128 too large. */
 INLINE __m512i biased(__m512i v, const int off) {
@@ -209,35 +212,42 @@ typedef struct {
 /* Columns [k0, k0 + k) of n rows; of what comes next in the panel the same is prefetched. */
 INLINE void unpack_wide(const mnc_weight *w, int64_t row, int64_t n, int64_t k0, int64_t k,
                         uint8_t *panel, const wide_unpacker t, const panel_layout l) {
-    const int64_t step = block_bytes(l);
+    const int64_t step = panel_block_bytes(l);
     const int64_t per_256 = 256 / t.elems;
     const int64_t first = k0 / t.elems;
     const int64_t end = (k0 + k) / t.elems;
-    for (int64_t g = 0; g < n; g += SIDE) {
-        uint8_t *to = panel + g / SIDE * (k / 32) * step;
+    for (int64_t g = 0; g < n; g += PANEL_SIDE) {
+        uint8_t *to = panel + g / PANEL_SIDE * (k / 32) * step;
         rows16 p;
-        for (int i = 0; i < SIDE; i++) {
+        for (int i = 0; i < PANEL_SIDE; i++) {
             const int64_t of_panel = g + i < n ? g + i : n - 1; /* past the end: the last row */
             p[i] = mnk_row_at(w, row + of_panel).data;
         }
         const int64_t ahead = n * (p[1] - p[0]);
         for (int64_t b = first; b < end; b++, to += t.elems / 32 * step) {
             const int64_t at = b * t.bytes;
-            for (int i = 0; i < SIDE && b % per_256 == 0; i++)
+            for (int i = 0; i < PANEL_SIDE && b % per_256 == 0; i++)
                 for (int64_t line = 0; line < per_256 * t.bytes; line += 64)
                     v_prefetch(p[i] + at + ahead + line);
             t.block(p, at, to, step);
         }
     }
 }
-#define UNPACK_WIDE(type, elems, bytes, group, min)                                                \
+/* X(kernel, elements and bytes of a block, columns of a scale, has minima) */
+#define WIDE_TYPES(X)                                                                              \
+    X(q4_0, 32, 18, 32, 0)                                                                         \
+    X(q8_0, 32, 34, 32, 0)                                                                         \
+    X(q4_k, 256, 144, 32, 1)                                                                       \
+    X(q5_k, 256, 176, 32, 1)                                                                       \
+    X(q6_k, 256, 210, 16, 0)
+#define WIDE_PRODUCT(type, elems, bytes, group, min)                                               \
     static void unpack_wide_##type(const mnc_weight *w, int64_t row, int64_t n, int64_t k0,        \
                                    int64_t k, void *panel) {                                       \
         unpack_wide(w, row, n, k0, k, panel, (wide_unpacker){elems, bytes, wide_##type},           \
                     (panel_layout){group, min, 1});                                                \
-    }
-UNPACK_WIDE(q4_0, 32, 18, 32, 0)
-UNPACK_WIDE(q8_0, 32, 34, 32, 0)
-UNPACK_WIDE(q4_k, 256, 144, 32, 1)
-UNPACK_WIDE(q5_k, 256, 176, 32, 1)
-UNPACK_WIDE(q6_k, 256, 210, 16, 0)
+    }                                                                                              \
+    PANEL_PRODUCT(type, group, min, , unpack_wide_##type)
+#define WIDE_KERNEL(type, elems, bytes, group, min)                                                \
+    [MNK_KERNEL_##type] = PANEL_KERNEL(type, " panels8 wide ", elems, group, min, ),
+WIDE_TYPES(WIDE_PRODUCT)
+const mnk_linear V_ID(mnk_panels8_wide)[MNK_N_KERNELS] = {WIDE_TYPES(WIDE_KERNEL)};

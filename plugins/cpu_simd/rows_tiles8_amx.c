@@ -1,18 +1,13 @@
 /* rows_tiles8_amx.c -- products of some tens of x rows and more on AMX in class a8. */
-#include "rows.h"
-#include "vec_avx512.h"
-#include "types.inc"
-#include "amx.h"
-
-enum { OFFSET = 0 };
+#include "vec.h"
 #include "tiles8.h"
 
 /* Whole numbers of the span. Loads stand together: on cores where they do not overlap with
  * products, loads between products cost a sixth more (docs/lab/cpu-prompts.md). Behind each step
  * one tile of the block before is finished: the core has little else to do while tiles are
  * multiplied. */
-INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
-                     const int nx) {
+INLINE void tiles8_multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
+                            const int nx) {
     TILES_ZERO();
     for (int64_t t = 0; t < b->s.tiles; t++) {
         const int64_t at = t * TILE_BYTES;
@@ -47,6 +42,13 @@ INLINE void multiply(const mnc_weight *w, const block *b, const block *before, c
         TILE_STORE(3, whole + 3 * TILE_BYTES);
 }
 
-#define TILES8_NAME "amx"
-#define TILES8_ID(name) name##_amx
-MNK_BLOCKS(TILES8_ROW, )
+static NOINLINE void multiply_bytes(const mnc_weight *w, room *at, const float *step,
+                                    const mnk_pair *pair, int64_t r, columns of, int64_t y0,
+                                    int64_t n, const weights_ahead *next) {
+    multiply_panel(w, at, step, pair, r, of, y0, n, next,
+                   (tile_products){byte_form, 1, tiles8_multiply, tiles8_finish});
+}
+
+MNK_BLOCKS(TILES8_PRODUCT, 0, multiply_bytes)
+#define KERNEL(type, e, ...) [MNK_KERNEL_##type] = TILES8_KERNEL(type, e),
+const mnk_linear V_ID(mnk_tiles8)[MNK_N_KERNELS] = {MNK_BLOCKS(KERNEL, )};

@@ -1,29 +1,22 @@
-/* rows_tiles8_vnni.c -- products of some tens of x rows and more by VPDPBUSD in class a8, as on AMX: a
- * register is a row of a tile of x, four columns of 16 rows, and is multiplied with the same four
- * of a row of weights, which are spread over it. One of the two sides of VPDPBUSD has no sign: the
- * weights, whose bytes are 128 too large; so sums begin with what that adds, negative. */
-#include "rows.h"
-#include "vec_avx512.h"
-#include "types.inc"
-#include "tiles.h"
-
-#define TILES_BEGIN()
-#define TILES_END()
-enum {
-    OFFSET = 128,
-    ROWS = 8, /* of weights, with two groups of x: 16 sums in registers */
-};
+/* rows_tiles8_vnni.c -- products of some tens of x rows and more by VPDPBUSD in class a8, as on
+ * AMX: a register is a row of a tile of x, four columns of 16 rows, and is multiplied with the
+ * same four of a row of weights, which are spread over it. One of the two sides of VPDPBUSD has
+ * no sign: the weights, whose bytes are 128 too large; so sums begin with what that adds,
+ * negative. */
+#include "vec.h"
 #include "tiles8.h"
 
+enum { ROWS = 8 }; /* of weights, with two groups of x: 16 sums in registers */
+
 /* Four bytes at p, in every lane. */
-INLINE __m512i spread4(const uint8_t *p) {
+INLINE __m512i spread4_wide(const uint8_t *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
 /* s + 16 sums of four products. By hand: GCC 12 copies and spills sums that it sees written. */
-INLINE __m512i add_products(__m512i s, __m512i w, __m512i x) {
+INLINE __m512i tile_add_products(__m512i s, __m512i w, __m512i x) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(w), "v"(x));
     return s;
 }
@@ -61,9 +54,9 @@ INLINE void multiply_rows_of(const uint8_t *w, const uint8_t *const x[BLOCK],
                 of_x[g] = _mm512_loadu_si512(x[g] + at + 64 * c);
 #pragma GCC unroll 16
             for (int i = 0; i < n; i++) {
-                const __m512i four = spread4(w + at + 64 * i + 4 * c);
+                const __m512i four = spread4_wide(w + at + 64 * i + 4 * c);
                 for (int g = 0; g < nx; g++)
-                    sum[i][g] = add_products(sum[i][g], four, of_x[g]);
+                    sum[i][g] = tile_add_products(sum[i][g], four, of_x[g]);
             }
         }
     for (int i = 0; i < n; i++)
@@ -72,13 +65,13 @@ INLINE void multiply_rows_of(const uint8_t *w, const uint8_t *const x[BLOCK],
 }
 
 /* Whole numbers of the span. */
-INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
-                     const int nx) {
+INLINE void tiles8_multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
+                            const int nx) {
     const int rows = nx > 1 ? ROWS : SIDE;
     const span *s = &b->s;
     __m512i seed[BLOCK];
     if (before)
-        finish(w, before);
+        tiles8_finish(w, before);
     for (int g = 0; g < nx; g++)
         seed[g] = seed_of(b->x[g], s);
     for (int j = 0; j < nw; j++)
@@ -91,6 +84,13 @@ INLINE void multiply(const mnc_weight *w, const block *b, const block *before, c
         }
 }
 
-#define TILES8_NAME "avx512vnni tiles"
-#define TILES8_ID(name) name##_avx512vnni_tiles
-MNK_BLOCKS(TILES8_ROW, )
+static NOINLINE void multiply_bytes(const mnc_weight *w, room *at, const float *step,
+                                    const mnk_pair *pair, int64_t r, columns of, int64_t y0,
+                                    int64_t n, const weights_ahead *next) {
+    multiply_panel(w, at, step, pair, r, of, y0, n, next,
+                   (tile_products){byte_form, 1, tiles8_multiply, tiles8_finish});
+}
+
+MNK_BLOCKS(TILES8_PRODUCT, 128, multiply_bytes)
+#define KERNEL(type, e, ...) [MNK_KERNEL_##type] = TILES8_KERNEL(type, e),
+const mnk_linear V_ID(mnk_tiles8)[MNK_N_KERNELS] = {MNK_BLOCKS(KERNEL, )};

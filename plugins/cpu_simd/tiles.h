@@ -1,5 +1,4 @@
-/* tiles.h -- tiles: 16 rows of 64 bytes, and how they are transposed. Behind vec_avx512.h and
- * types.inc. */
+/* tiles.h -- tiles: 16 rows of 64 bytes, and how they are transposed. */
 enum {
     SIDE = 16, /* rows of a tile */
     TILE_BYTES = 1024,

@@ -1,32 +1,29 @@
-/* tiles8.h -- products in class a8 with both sides in bytes, beside their multiplication.
- * Within SPAN columns a row of weights has one scale, and so has a row of x, so that tiles add up
+/* tiles8.h -- products in class a8 with both sides in bytes, beside their multiplication. Within
+ * BYTE_SPAN columns a row of weights has one scale, and so has a row of x, so that tiles add up
  * whole numbers over a span; then they are scaled and added to sums in f32. A block type's own
  * scales become factors of 1/256 of the span's, which leave each weight within one of the span's
- * 127 steps. A tile of weights is 16 rows by 64 columns as they lie; one of x has the same columns
- * of 16 rows as fours, [16 fours][16 rows][4], so that only x, which is smaller, is transposed.
- * Needs before: what tiles_walk.h needs, but for the numbers below; OFFSET: how much larger the
- * bytes of weights are than what they stand for, 0 or 128. Behind it the unit has multiply,
- * TILES8_NAME and TILES8_ID; then TILES8_ROW makes the table's row of a type. */
-enum {
-    COLUMNS = 64,
-    COLUMN_BYTES = 1,
-};
+ * 127 steps. A tile of weights is 16 rows by 64 columns as they lie; one of x has the same
+ * columns of 16 rows as fours, [16 fours][16 rows][4], so that only x, which is smaller, is
+ * transposed. A body has the multiplication, and makes the table's rows by TILES8_KERNEL. */
 #include "byte_tiles.h"
 #include "tiles_walk.h"
+
+enum { BYTE_COLUMNS = 64 };
+static const tile_form byte_form = {BYTE_SPAN, BYTE_COLUMNS, 1};
 
 /* ---- x --------------------------------------------------------------------------------------- */
 /* A group: tiles, then of each span a scale for each row, f32 [16]. */
 static int64_t tiles_bytes(int64_t k) {
-    return (k + COLUMNS - 1) / COLUMNS * TILE_BYTES;
+    return (k + BYTE_COLUMNS - 1) / BYTE_COLUMNS * TILE_BYTES;
 }
 
-/* n <= SPAN values to bytes, and zeros behind them up to whole tiles; returns what 1 stands for. A
- * NaN or an infinity becomes that. */
+/* n <= BYTE_SPAN values to bytes, and zeros behind them up to whole tiles; returns what 1 stands
+ * for. A NaN or an infinity becomes that. */
 INLINE float round_span(const float *x, int64_t n, int8_t *to) {
     const __m512i size = _mm512_set1_epi32(0x7fffffff);
-    __m512 v[SPAN / VL];
+    __m512 v[BYTE_SPAN / VL];
     __m512i top = _mm512_setzero_si512();
-    for (int64_t i = 0; i < SPAN / VL; i++) {
+    for (int64_t i = 0; i < BYTE_SPAN / VL; i++) {
         const int64_t left = n - VL * i;
         __mmask16 keep = 0;
         if (left >= VL)
@@ -42,7 +39,7 @@ INLINE float round_span(const float *x, int64_t n, int8_t *to) {
     float by = 0;
     if (most >= 0x1p-100f)
         by = 127 / most;
-    for (int64_t i = 0; i < SPAN / VL; i++) {
+    for (int64_t i = 0; i < BYTE_SPAN / VL; i++) {
         const __m512i q = _mm512_cvtps_epi32(v_mul(v[i], v_set1(by)));
         const __m128i bytes = _mm512_cvtsepi32_epi8(q);
         _mm_storeu_si128((void *)(to + VL * i), bytes);
@@ -50,9 +47,9 @@ INLINE float round_span(const float *x, int64_t n, int8_t *to) {
     return most / 127;
 }
 
-/* SIDE rows of bytes to the tiles of n <= SPAN columns. */
-INLINE uint8_t *put_tiles(int8_t q[SIDE][SPAN], int64_t n, uint8_t *to) {
-    for (int64_t t = 0; t < n; t += COLUMNS, to += TILE_BYTES) {
+/* SIDE rows of bytes to the tiles of n <= BYTE_SPAN columns. */
+INLINE uint8_t *put_tiles(int8_t q[SIDE][BYTE_SPAN], int64_t n, uint8_t *to) {
+    for (int64_t t = 0; t < n; t += BYTE_COLUMNS, to += TILE_BYTES) {
         __m512i rows[SIDE];
         for (int i = 0; i < SIDE; i++)
             rows[i] = _mm512_loadu_si512(q[i] + t);
@@ -62,14 +59,14 @@ INLINE uint8_t *put_tiles(int8_t q[SIDE][SPAN], int64_t n, uint8_t *to) {
 }
 
 /* n rows of x, f32 or mnk_quant rows, to a group. */
-INLINE void pack_rows(const void *const x[SIDE], int64_t n, int64_t k, uint8_t *to,
-                      const bool quants) {
+INLINE void tiles8_pack_rows(const void *const x[SIDE], int64_t n, int64_t k, uint8_t *to,
+                             const bool quants) {
     float *scale = (float *)(void *)(to + tiles_bytes(k));
-    int8_t q[SIDE][SPAN];
+    int8_t q[SIDE][BYTE_SPAN];
     if (n < SIDE)
         memset(q, 0, sizeof q);
-    for (int64_t c = 0; c < k; c += SPAN, scale += SIDE) {
-        const int64_t span = k - c < SPAN ? k - c : SPAN;
+    for (int64_t c = 0; c < k; c += BYTE_SPAN, scale += SIDE) {
+        const int64_t span = k - c < BYTE_SPAN ? k - c : BYTE_SPAN;
         memset(scale, 0, SIDE * sizeof *scale);
         for (int64_t i = 0; i < n; i++) {
             const float *values = x[i];
@@ -81,17 +78,17 @@ INLINE void pack_rows(const void *const x[SIDE], int64_t n, int64_t k, uint8_t *
         to = put_tiles(q, span, to);
     }
 }
-static void pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
+static void tiles8_pack(const float *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
     const void *rows[SIDE];
     for (int64_t i = 0; i < n; i++)
         rows[i] = x[i];
-    pack_rows(rows, n, k, to, false);
+    tiles8_pack_rows(rows, n, k, to, false);
 }
-static void pack_quants(const uint8_t *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
+static void tiles8_pack_quants(const uint8_t *const x[SIDE], int64_t n, int64_t k, uint8_t *to) {
     const void *rows[SIDE];
     for (int64_t i = 0; i < n; i++)
         rows[i] = x[i];
-    pack_rows(rows, n, k, to, true);
+    tiles8_pack_rows(rows, n, k, to, true);
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -102,8 +99,10 @@ typedef struct {
     bool min;
     void (*scales)(const mnc_weight *, const mnk_at *, int64_t b, float *d, float *m);
     VB (*u)(const uint8_t *p, int j);
+    /* how much larger the bytes of a tile are than what they stand for, 0 or 128 */
+    int bias;
 } byte_type;
-enum { MOST_GROUPS = SPAN / 16, ONE = 256 };
+enum { MOST_GROUPS = BYTE_SPAN / 16, ONE = 256 };
 
 /* Of 16 rows: scales and minima of their groups, those of a row behind those of the row before. */
 typedef struct {
@@ -164,7 +163,7 @@ INLINE VF factors_of(const group_scales_of *of, int64_t at, __mmask16 keep, cons
 /* Of 16 rows, `there` groups of each; step[16]. */
 INLINE void factors_of_rows(const group_scales_of *of, int there, const byte_type t, factors *f,
                             float *step) {
-    const int groups = SPAN / t.group;
+    const int groups = BYTE_SPAN / t.group;
     const int rows = 16 / groups; /* of a register */
     uint32_t keep = (1u << there) - 1;
     keep |= keep << 16 / rows;
@@ -246,11 +245,11 @@ INLINE __m512i load_bytes(const uint8_t *p, const int j, bool both, const byte_t
 INLINE void put_bytes(const uint8_t *p, int64_t kc, const uint32_t *by, const uint32_t *less,
                       uint8_t *to, const byte_type t) {
 #pragma GCC unroll 4 /* then shifts are constants */
-    for (int j = 0; j < SPAN / COLUMNS; j++) {
-        const int64_t left = kc - COLUMNS * j;
+    for (int j = 0; j < BYTE_SPAN / BYTE_COLUMNS; j++) {
+        const int64_t left = kc - BYTE_COLUMNS * j;
         if (left <= 0)
             break;
-        const int group = COLUMNS / t.group * j;
+        const int group = BYTE_COLUMNS / t.group * j;
         const __m512i u = load_bytes(p, j, left > 32, t);
         const __m512i of_by = spread(by + group, t.group);
         const __m512i of_less = spread(less + group, t.group);
@@ -259,7 +258,7 @@ INLINE void put_bytes(const uint8_t *p, int64_t kc, const uint32_t *by, const ui
             q = look_up(u, of_by, of_less);
         else
             q = round_bytes(u, of_by, of_less);
-        q = _mm512_xor_si512(q, _mm512_set1_epi8((char)OFFSET));
+        q = _mm512_xor_si512(q, _mm512_set1_epi8((char)t.bias));
         if (left <= 32)
             q = _mm512_maskz_mov_epi64(0x0f, q);
         _mm512_storeu_si512(to + j * TILE_BYTES, q);
@@ -273,7 +272,7 @@ INLINE void unpack_span(const mnc_weight *w, const mnk_at at[SIDE], int64_t k0, 
     const blocks_of_span blocks = {k0 / t.elems, kc / t.elems};
     const int64_t bytes = blocks.n * t.bytes;
     const int64_t next = BLOCK_ROWS * (at[1].data - at[0].data); /* of this place in the panel */
-    const int64_t groups = SPAN / t.group;
+    const int64_t groups = BYTE_SPAN / t.group;
     group_scales_of scales;
     factors f;
     for (int i = 0; i < SIDE; i++)
@@ -286,14 +285,14 @@ INLINE void unpack_span(const mnc_weight *w, const mnk_at at[SIDE], int64_t k0, 
             v_prefetch(p + next + l);
     }
 }
-INLINE void unpack(const mnc_weight *w, int64_t row, int64_t end, columns of, uint8_t *tiles,
-                   float *step, const byte_type t) {
-    const int64_t apart = BLOCK * span_tiles(of) * TILE_BYTES;
+INLINE void tiles8_unpack(const mnc_weight *w, int64_t row, int64_t end, columns of, uint8_t *tiles,
+                          float *step, const byte_type t) {
+    const int64_t apart = BLOCK * span_tiles(of, byte_form) * TILE_BYTES;
     int64_t c = 0;
     mnk_at at[SIDE];
     rows_at(w, row, end, at);
-    for (; c + SPAN <= of.kc; c += SPAN, tiles += apart, step += BLOCK_ROWS)
-        unpack_span(w, at, of.k0 + c, SPAN, tiles, step, t);
+    for (; c + BYTE_SPAN <= of.kc; c += BYTE_SPAN, tiles += apart, step += BLOCK_ROWS)
+        unpack_span(w, at, of.k0 + c, BYTE_SPAN, tiles, step, t);
     if (c < of.kc)
         unpack_span(w, at, of.k0 + c, of.kc - c, tiles, step, t);
 }
@@ -320,7 +319,7 @@ INLINE void finish_tile(const mnc_weight *w, const block *b, const int tile) {
     const int x = tile / BLOCK;
     const int i = tile % BLOCK;
     const int64_t of_span = SIDE * (int64_t)sizeof(float);
-    const int64_t scales = tiles_bytes(w->cols) + b->s.k0 / SPAN * of_span;
+    const int64_t scales = tiles_bytes(w->cols) + b->s.k0 / BYTE_SPAN * of_span;
     const uint8_t *whole = b->whole + tile * TILE_BYTES;
     const void *x_step = b->group[x] + scales;
     const float *w_step = b->w_step + SIDE * i;
@@ -332,44 +331,36 @@ INLINE void finish_tile(const mnc_weight *w, const block *b, const int tile) {
     else
         add_scaled(whole, w_step, x_step, sums, false);
 }
-INLINE void finish(const mnc_weight *w, const block *b) {
+INLINE void tiles8_finish(const mnc_weight *w, const block *b) {
     for (int tile = 0; tile < BLOCK_TILES; tile++)
         finish_tile(w, b, tile);
 }
 
 /* ---- the rows -------------------------------------------------------------------------------- */
-INLINE void multiply(const mnc_weight *w, const block *b, const block *before, const int nw,
-                     const int nx);
-static NOINLINE void multiply_bytes(const mnc_weight *w, room *at, const float *step,
-                                    const mnk_pair *pair, int64_t r, columns of, int64_t y0,
-                                    int64_t n, const weights_ahead *next) {
-    multiply_panel(w, at, step, pair, r, of, y0, n, next, (tile_products){1, multiply, finish});
-}
-static uint64_t bytes_of(int64_t k) {
-    return room_bytes(k, 1);
+static uint64_t tiles8_room(int64_t k) {
+    return tile_room_bytes(k, 1, byte_form);
 }
 /* Three quarters of a second cache; fewer would not be worth unpacking the weights for. */
-static int64_t rows_at_once(int64_t k) {
+static int64_t tiles8_rows_at_once(int64_t k) {
     const int64_t some = (3 << 19) / k / BLOCK_ROWS * BLOCK_ROWS;
     return some > 256 ? some : 256;
 }
-#define TILES8_ROW(type, e, b, g, off, min, apart, top, ...)                                       \
+/* Of one type: the product, which multiplies panels by multiply_bytes(...), a tile_kernel.multiply
+ * of the body, with bytes that are `bias` too large. */
+#define TILES8_PRODUCT(type, e, b, g, off, min, apart, top, bias, multiply_bytes)                  \
     INLINE void unpack_##type(const mnc_weight *w, int64_t row, int64_t end, columns of,           \
                               uint8_t *tiles, float *step) {                                       \
-        unpack(w, row, end, of, tiles, step,                                                       \
-               (byte_type){e, b, g, off, top, min, type##_scales, type##_bytes});                  \
+        tiles8_unpack(w, row, end, of, tiles, step,                                                \
+                      (byte_type){e, b, g, off, top, min, type##_scales, type##_bytes, bias});     \
     }                                                                                              \
     static void product_##type(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,   \
                                int64_t hi, void *room) {                                           \
-        tile_product(w, pair, r, lo, hi, room, (tile_kernel){1, unpack_##type, multiply_bytes});   \
-    }                                                                                              \
-    const mnk_linear TILES8_ID(mnk_##type##_a8) = {                                                \
-        .name = #type " a8 " TILES8_NAME,                                                          \
-        .x_form = MNK_X_TILES8,                                                                    \
-        .grain = e,                                                                                \
-        .panel_bytes = bytes_of,                                                                   \
-        .pack = pack,                                                                              \
-        .pack_quants = pack_quants,                                                                \
-        .product = product_##type,                                                                 \
-        .rows_at_once = rows_at_once,                                                              \
-    };
+        tile_product(w, pair, r, lo, hi, room,                                                     \
+                     (tile_kernel){byte_form, 1, unpack_##type, multiply_bytes});                  \
+    }
+#define TILES8_KERNEL(type, e)                                                                     \
+    {                                                                                              \
+        .name = #type " tiles8 " V_NAME, .x_form = MNK_X_TILES8, .grain = e,                       \
+        .panel_bytes = tiles8_room, .pack = tiles8_pack, .pack_quants = tiles8_pack_quants,        \
+        .product = product_##type, .rows_at_once = tiles8_rows_at_once,                            \
+    }

@@ -4,8 +4,11 @@
  * each tile once loaded for two products. A block of 32 by 32 sums is completed before the next
  * begins, so that it never leaves the first cache; then it is transposed and stored into y, or
  * added to it.
- * Needs before: tiles.h, TILES_BEGIN, TILES_END; SPAN (columns with scales of their own; 0: a whole
- * segment), COLUMNS and COLUMN_BYTES (of a tile of one plane). */
+ * How wide spans and tiles are a body says by a constant, tile_form. */
+#ifndef TILES_BEGIN /* no registers for tiles */
+#define TILES_BEGIN()
+#define TILES_END()
+#endif
 enum {
     BLOCK = 2, /* groups of each side */
     BLOCK_ROWS = BLOCK * SIDE,
@@ -41,6 +44,13 @@ INLINE void put_sums(const float *sums, const mnk_pair *pair, int64_t r, int64_t
     }
 }
 
+/* What is constant of a body. */
+typedef struct {
+    int64_t span;    /* columns with scales of their own; 0: a whole segment */
+    int64_t columns; /* of a tile of one plane */
+    int64_t column_bytes;
+} tile_form;
+
 /* Columns [k0, k0 + kc) of weights and x. */
 typedef struct {
     int64_t k0;
@@ -55,23 +65,24 @@ typedef struct {
     bool last;
 } span;
 
-static int64_t spans_of(int64_t kc) {
-    return SPAN ? (kc + SPAN - 1) / SPAN : 1;
+INLINE int64_t spans_of(int64_t kc, const tile_form f) {
+    return f.span ? (kc + f.span - 1) / f.span : 1;
 }
-INLINE span span_at(columns of, int64_t i) {
-    const int64_t before = SPAN * i;
+INLINE span span_at(columns of, int64_t i, const tile_form f) {
+    const int64_t before = f.span * i;
     const int64_t left = of.kc - before;
-    const bool last = !SPAN || left <= SPAN;
-    const int64_t kc = last ? left : SPAN;
-    return (span){of.k0 + before, kc, (kc + COLUMNS - 1) / COLUMNS, i == 0, last};
+    const bool last = !f.span || left <= f.span;
+    const int64_t kc = last ? left : f.span;
+    return (span){of.k0 + before, kc, (kc + f.columns - 1) / f.columns, i == 0, last};
 }
 
 /* Columns of a segment: as long as the others, but for the last. */
-static int64_t segment_columns(int64_t k, int planes) {
-    const int64_t most = SEGMENT_BYTES / COLUMN_BYTES / planes;
-    const int64_t unit = SPAN ? SPAN : COLUMNS;
+INLINE int64_t segment_columns(int64_t k, const int planes, const tile_form f) {
+    const int64_t most = SEGMENT_BYTES / f.column_bytes / planes;
+    const int64_t unit = f.span ? f.span : f.columns;
     const int64_t n = (k + most - 1) / most;
-    return (k + n * unit - 1) / (n * unit) * unit;
+    const int64_t grain = n * unit;
+    return (k + grain - 1) / grain * unit;
 }
 
 /* A block's products of one span, and where its sums go. w and x: the span's first tile; of a group
@@ -93,6 +104,7 @@ typedef struct {
 
 /* How a panel is multiplied, constant; the same for all types whose tiles hold the same numbers. */
 typedef struct {
+    tile_form form;
     int planes;
     /* A block's products to its sums, or to `whole`; meanwhile the block before is finished, if
      * there is one. nw, nx: groups, constant. */
@@ -103,8 +115,8 @@ typedef struct {
 } tile_products;
 
 /* Tiles of a span in the panel, of one plane: the last span may need less. */
-INLINE int64_t span_tiles(columns of) {
-    return SPAN ? SPAN / COLUMNS : (of.kc + COLUMNS - 1) / COLUMNS;
+INLINE int64_t span_tiles(columns of, const tile_form f) {
+    return f.span ? f.span / f.columns : (of.kc + f.columns - 1) / f.columns;
 }
 /* The weight rows that are unpacked next, `bytes` of each, `step` apart; rows 0: none. */
 typedef struct {
@@ -124,6 +136,7 @@ typedef struct {
 
 /* One kernel, constant. */
 typedef struct {
+    tile_form form;
     int planes;
     /* Columns of the rows [row, row + 16) to the tiles of their group in the panel, and what finish
      * needs of each span of them. Rows behind `end`: any. */
@@ -135,14 +148,15 @@ typedef struct {
                      int64_t r, columns of, int64_t y0, int64_t n, const weights_ahead *next);
 } tile_kernel;
 
-static uint64_t panel_bytes(int64_t kc, int planes) {
-    const int64_t tiles = spans_of(kc) * span_tiles((columns){0, kc});
+INLINE uint64_t tile_panel_bytes(int64_t kc, const int planes, const tile_form f) {
+    const columns all = {0, kc};
+    const int64_t tiles = spans_of(kc, f) * span_tiles(all, f);
     return (uint64_t)(BLOCK * planes * tiles * TILE_BYTES);
 }
-static uint64_t room_bytes(int64_t k, int planes) {
-    const int64_t kc = segment_columns(k, planes);
-    const uint64_t steps = (uint64_t)(spans_of(kc) * BLOCK_ROWS) * sizeof(float);
-    return sizeof(room) + panel_bytes(kc, planes) + steps;
+INLINE uint64_t tile_room_bytes(int64_t k, const int planes, const tile_form f) {
+    const int64_t kc = segment_columns(k, planes, f);
+    const uint64_t steps = (uint64_t)(spans_of(kc, f) * BLOCK_ROWS) * sizeof(float);
+    return sizeof(room) + tile_panel_bytes(kc, planes, f) + steps;
 }
 
 /* Where a block's sums go: until then they come into the first cache. */
@@ -161,7 +175,8 @@ static void ask_for_share(const weights_ahead *next, int64_t i, int64_t n) {
     const int64_t begin = next->rows * i / n;
     const int64_t end = next->rows * (i + 1) / n;
     for (int64_t row = begin; row < end; row++) {
-        const char *at = (const char *)next->at + row * next->step;
+        const int64_t from = row * next->step;
+        const char *at = (const char *)next->at + from;
         for (int64_t l = 0; l < next->bytes; l += 64)
             _mm_prefetch(at + l, _MM_HINT_T1);
     }
@@ -170,7 +185,8 @@ static void ask_for_share(const weights_ahead *next, int64_t i, int64_t n) {
 INLINE void put_block(const block *b) {
     for (int x = 0; x < BLOCK && SIDE * x < b->r; x++)
         for (int i = 0; i < BLOCK && SIDE * i < b->n; i++) {
-            const float *sums = b->sums + (BLOCK * x + i) * SIDE * SIDE;
+            const int tile = BLOCK * x + i;
+            const float *sums = b->sums + tile * SIDE * SIDE;
             const int64_t of_x = SIDE * x;
             const int64_t of_w = SIDE * i;
             put_sums(sums, b->pair + of_x, b->r - of_x, b->y0 + of_w, b->n - of_w, b->add);
@@ -199,9 +215,9 @@ INLINE void multiply_block(const mnc_weight *w, const block *b, const block *bef
 INLINE void multiply_panel(const mnc_weight *w, room *at, const float *step, const mnk_pair *pair,
                            int64_t r, columns of, int64_t y0, int64_t n, const weights_ahead *next,
                            const tile_products k) {
-    const int64_t spans = spans_of(of.kc);
+    const int64_t spans = spans_of(of.kc, k.form);
     const bool two_w = n > SIDE;
-    const int64_t w_bytes = k.planes * span_tiles(of) * TILE_BYTES;
+    const int64_t w_bytes = k.planes * span_tiles(of, k.form) * TILE_BYTES;
     block before = {0};
     int turn = 0;
     bool waits = false;
@@ -211,10 +227,11 @@ INLINE void multiply_panel(const mnc_weight *w, room *at, const float *step, con
         const uint8_t *high = pair[two_x ? i + SIDE : i].x;
         const uint8_t *panel = at->panel;
         void *sums = at->sums[i / BLOCK_ROWS % 2];
-        ask_for_share(next, i / BLOCK_ROWS, (r + BLOCK_ROWS - 1) / BLOCK_ROWS);
+        const int64_t blocks = (r + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        ask_for_share(next, i / BLOCK_ROWS, blocks);
         for (int64_t c = 0; c < spans; c++) {
-            const span s = span_at(of, c);
-            const int64_t x0 = s.k0 / COLUMNS * TILE_BYTES;
+            const span s = span_at(of, c, k.form);
+            const int64_t x0 = s.k0 / k.form.columns * TILE_BYTES;
             const block b = {
                 .s = s,
                 .w = {panel, two_w ? panel + w_bytes : panel},
@@ -246,7 +263,7 @@ INLINE void multiply_panel(const mnc_weight *w, room *at, const float *step, con
 /* n weight rows from row j on to the panel. */
 INLINE void unpack_panel(const mnc_weight *w, room *at, float *step, columns of, int64_t j,
                          int64_t n, const tile_kernel k) {
-    const int64_t w_bytes = k.planes * span_tiles(of) * TILE_BYTES;
+    const int64_t w_bytes = k.planes * span_tiles(of, k.form) * TILE_BYTES;
     for (int64_t g = 0; g < n; g += SIDE)
         k.unpack(w, j + g, j + n, of, at->panel + g / SIDE * w_bytes, step + g);
 }
@@ -265,12 +282,14 @@ static weights_ahead behind(const mnc_weight *w, columns of, int64_t row, int64_
 INLINE void tile_product(const mnc_weight *w, const mnk_pair *pair, int64_t r, int64_t lo,
                          int64_t hi, void *scratch, const tile_kernel k) {
     room *at = scratch;
-    const int64_t segment = segment_columns(w->cols, k.planes);
-    const int64_t row_bytes = COLUMN_BYTES * k.planes * segment;
+    const int64_t segment = segment_columns(w->cols, k.planes, k.form);
+    const int64_t row_bytes = k.form.column_bytes * k.planes * segment;
     const int64_t most = X_BYTES / row_bytes;
     const int64_t parts = (r + most - 1) / most;
-    const int64_t some = (r + parts * BLOCK_ROWS - 1) / (parts * BLOCK_ROWS) * BLOCK_ROWS;
-    float *step = (float *)(void *)(at->panel + panel_bytes(segment, k.planes));
+    const int64_t grain = parts * BLOCK_ROWS;
+    const int64_t some = (r + grain - 1) / grain * BLOCK_ROWS;
+    void *behind_panel = at->panel + tile_panel_bytes(segment, k.planes, k.form);
+    float *step = behind_panel;
     TILES_BEGIN();
     for (int64_t k0 = 0; k0 < w->cols; k0 += segment) {
         const int64_t left = w->cols - k0;

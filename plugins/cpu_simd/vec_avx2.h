@@ -1,10 +1,9 @@
-/* vec_avx2.h -- the vector vocabulary for AVX2 + FMA + F16C: 8 lanes. */
+/* vec_avx2.h -- the vocabulary for AVX2 + FMA + F16C: 8 lanes; with VPDPBUSD where the flags have
+ * it, of AVX-VNNI or, in registers of 32 bytes, of AVX-512. */
 #include "bytes_avx2.h"
 #define VL 8
 #define MR 3
 #define NR 4
-#define VNAME "avx2"
-#define V_ID(name) name##_avx2
 typedef __m256 VF;
 static inline VF v_load(const void *p) {
     return _mm256_loadu_ps(p);
@@ -126,3 +125,11 @@ static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
 static inline __attribute__((always_inline)) void v_prefetch(const uint8_t *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
+#include "dot8_x86.h"
+#include "lanes_avx2.h"
+#ifdef __AVX512VNNI__ /* has panels in registers of 64 bytes: vec_avx512.h */
+#elif defined __AVXVNNI__
+#include "panel_vnni.h"
+#else
+#include "panel_avx2.h"
+#endif

@@ -1,10 +1,9 @@
-/* vec_avx512.h -- the vector vocabulary for AVX-512 F, BW, VL, DQ: 16 lanes. */
+/* vec_avx512.h -- the vocabulary for AVX-512 F, BW, VL, DQ: 16 lanes; with VPDPBUSD where the flags
+ * have it. */
 #include "bytes_avx2.h"
 #define VL 16
 #define MR 4
 #define NR 6
-#define VNAME "avx512"
-#define V_ID(name) name##_avx512
 typedef __m512 VF;
 static inline VF v_load(const void *p) {
     return _mm512_loadu_ps(p);
@@ -134,3 +133,8 @@ static inline VF v_e5m2(const uint8_t *p) { /* the upper byte of an f16 */
 static inline __attribute__((always_inline)) void v_prefetch(const uint8_t *p) {
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
+#include "tiles.h"
+#include "lanes_avx512.h"
+#ifdef __AVX512VNNI__
+#include "panel_vnni.h"
+#endif

@@ -3,8 +3,6 @@
 #define VL 4
 #define MR 2
 #define NR 4
-#define VNAME "generic"
-#define V_ID(name) name##_generic
 typedef float VF __attribute__((vector_size(16)));
 typedef int32_t VI __attribute__((vector_size(16)));
 typedef uint32_t VU __attribute__((vector_size(16)));

@@ -222,3 +222,9 @@ static inline VF vx_fold(VF acc, VB u, const VX *x, const float *d, const int gr
     sum = v_dot16(none, hi, x->hi);
     return vfmaq_n_f32(acc, vcvtq_f32_s32(sum), d[1]);
 }
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#include "panel_i8mm.h"
+#elif defined __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+enum { PAIR_SIDE = 8, PAIR_MOST = 8 };
+#include "pairs.h"
+#endif

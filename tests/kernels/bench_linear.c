@@ -148,8 +148,9 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < n_sets * MNK_N_TYPES; i++) {
         const uint32_t t = i % MNK_N_TYPES;
         const mnk_set *set = &sets[i / MNK_N_TYPES];
+        const mnk_linear *kern = mnk_set_linear(set, t);
         const mn_dtype d = case_dtype(t);
-        if (!set->linear[t] || (argc > 2 ? set->isa != level : !mnk_isa_runs(level, set->isa)) ||
+        if (!kern || (argc > 2 ? set->isa != level : !mnk_isa_runs(level, set->isa)) ||
             (only && t != only))
             continue;
         w.w = (mnc_weight){
@@ -173,7 +174,7 @@ int main(int argc, char **argv) {
             w.w.scale.step = 1;
         }
         for (int j = 0; j < 5; j++) {
-            w.kern = set->linear[t];
+            w.kern = kern;
             w.blas = false;
             w.r = rows_of[j];
             if (w.r > MNK_FEW_ROWS && !w.kern->gemm)

@@ -102,7 +102,7 @@ static void print_row(const char *name, uint32_t type, const mnc_weight *w, doub
 /* The same of weights whose rows lie side by side, with one row. */
 static void lanes_row(uint32_t type, int32_t level, const char *part, const uint8_t *xq, float *y,
                       uint8_t *mem) {
-    const mnk_linear *k = mnk_find_lanes(type, MN_PRECISION_A8, level, 1);
+    const mnk_linear *k = mnk_find_lanes(type, MN_PRECISION_A8, level, 1, K);
     const mnk_pair pair = {xq, y};
     if (!k || (part && !strstr(k->name, part)))
         return;
@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < n * MNK_N_TYPES; i++) {
         const uint32_t type = i % MNK_N_TYPES;
         const mnk_set *set = &sets[i / MNK_N_TYPES];
-        const mnk_linear *k = set->linear[type];
+        const mnk_linear *k = mnk_set_linear(set, type);
         if (!k || set->isa != level || (argc > 2 && !strstr(k->name, argv[2])))
             continue;
         const mnc_weight w = random_weight(type, mem);

@@ -1,7 +1,7 @@
 /* emulated_avx512.h -- what the kernels on AMX use of AVX-512 and of AMX itself, lane by lane, for
- * CPUs without them: included before rows_tiles16.c, rows_tiles8_amx.c, attend_tiles.c, rows_lanes512.c and
- * rows_lanes_tiles.c, which test_rows then tries there, but for the instructions themselves. A test
- * has one thread in them. */
+ * CPUs without them: included before the bodies of amx and rows_lanes8.c of avx512vnni, which
+ * test_rows then tries there, but for the instructions themselves. A test has one thread in
+ * them. */
 #ifndef MN_EMULATED_AVX512_H
 #define MN_EMULATED_AVX512_H
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-/* emulated_vnni.h -- VPDPBUSD of AVX-VNNI in AVX2, for CPUs without it: included before
- * rows_avxvnni.c, whose rows test_rows then tries there, but for the instruction itself. */
+/* emulated_vnni.h -- VPDPBUSD of AVX-VNNI in AVX2, for CPUs without it: included before the
+ * bodies of avxvnni, whose rows test_rows then tries there, but for the instruction itself. */
 #ifndef MN_EMULATED_VNNI_H
 #define MN_EMULATED_VNNI_H
 #include <immintrin.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# neon.sh SOURCE BUILD -- cross-builds cpu_simd's rows for AArch64 and runs test_rows under qemu, each instruction set once: on CPUs that
-# have Advanced SIMD alone and with dot products, then capped on one that has all. 77 = tools missing.
+# neon.sh SOURCE BUILD NAME|PROCESSOR|FLAGS|BODIES... -- cross-builds cpu_simd's rows for AArch64 and runs test_rows under qemu, each
+# instruction set once: on CPUs that have Advanced SIMD alone and with dot products, then capped on one that has all. 77 = tools missing.
 set -eu
 cc=aarch64-linux-gnu-gcc
 for tool in $cc qemu-aarch64; do
@@ -10,18 +10,25 @@ src=$1/plugins/cpu_simd
 out=$2/neon
 mkdir -p "$out"
 flags="-std=gnu11 -O1 -Wall -Wextra -D_GNU_SOURCE -ffp-contract=off -I$1/include -I$1/plugins/cpu_host -I$1/plugins/common -I$1/tools/check -I$1/dtype -I$1/ground"
-unit() { # NAME SOURCE FLAGS
-    $cc $flags $3 -c "$src/$2" -o "$out/$1.o"
+rm -f "$out"/*.o
+top=$1
+shift 2
+unit() { # NAME PROCESSOR FLAGS BODIES, as plugins/cpu_simd/meson.build has them
+    unset IFS
+    optimised=
+    [ "$1" = generic ] && optimised=-O0 # linked in, not run
+    for body in $4; do
+        $cc $flags $optimised $3 -c "$src/$body" -o "$out/$1_${body%.c}.o"
+    done
 }
-unit generic rows_generic.c -O0 # linked in, not run
-unit neon rows_neon.c ""
-unit neon_dot rows_neon.c -march=armv8.2-a+dotprod
-unit neon_i8mm rows_neon_i8mm.c -march=armv8.2-a+dotprod+i8mm
-unit neon_bf16 rows_bfmmla.c -march=armv8.2-a+bf16
-unit sve256 rows_sve256.c "-march=armv8.2-a+sve -msve-vector-bits=256"
+for line; do
+    case $line in *"||"* | *"|aarch64|"*) ;; *) continue ;; esac
+    IFS='|'
+    unit $line
+done
 $cc $flags "$src/attention.c" "$src/blas.c" "$src/isa.c" "$src/lanes.c" "$src/linear.c" "$src/misc.c" "$src/moe.c" "$src/quant.c" "$src/table.c" \
-    "$1"/tests/kernels/test_rows*.c "$1/tools/check/case_type.c" "$1/plugins/reference/row.c" "$1"/dtype/*.c \
-    "$out/generic.o" "$out"/neon*.o "$out/sve256.o" -o "$out/test_rows" -lm -lpthread
+    "$top"/tests/kernels/test_rows*.c "$top/tools/check/case_type.c" "$top/plugins/reference/row.c" "$top"/dtype/*.c \
+    "$out"/*.o -o "$out/test_rows" -lm -lpthread
 rows() { # CPU CAP EXPECTED [MODE]
     echo "qemu-aarch64 -cpu $1, at most $2"
     qemu-aarch64 -cpu "$1" -L /usr/aarch64-linux-gnu "$out/test_rows" "${4:-quick}" "$2" > "$out/rows.txt" || { cat "$out/rows.txt"; exit 1; }

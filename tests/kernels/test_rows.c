@@ -170,7 +170,7 @@ static void caps(void) {
             for (uint32_t p = MN_PRECISION_EXACT; p <= MN_PRECISION_A8 && case_is_weight_type(t);
                  p++) {
                 for (int64_t r = 1; r < 100; r += 90) {
-                    const mnk_linear *k = mnk_find_linear(t, p, level, r);
+                    const mnk_linear *k = mnk_find_linear(t, p, level, r, 0);
                     const int32_t form = k ? k->x_form : -1;
                     bool ok = p == MN_PRECISION_A8 || form != MNK_X_A8;
                     ok = ok && (p != MN_PRECISION_EXACT || form == MNK_X_F32);
@@ -180,7 +180,8 @@ static void caps(void) {
                         ok = ok && k && (k->gemm || k->product);
                     bool mine = false;
                     for (uint32_t i = 0; i < n; i++) {
-                        mine |= sets[i].linear[t] == k && mnk_isa_runs(level, sets[i].isa);
+                        const bool runs = mnk_isa_runs(level, sets[i].isa);
+                        mine |= runs && mnk_set_linear(&sets[i], t) == k;
                     }
                     rows_check(ok && mine, "choice", mnk_isa_name(level), t, p, r, 0);
                 }
@@ -212,6 +213,16 @@ static void caps(void) {
                "levels", "", 0, 0, 0, 0);
     rows_check(mnk_isa_by_name("avx512", 6) == MNK_AVX512 && mnk_isa_by_name("avx", 3) < 0, "names",
                "", 0, 0, 0, 0);
+}
+
+/* No row before sets[i] was tried for the same: what is tried is found for a level and a class. */
+static bool is_first(const mnk_set *sets, uint32_t i, uint32_t type) {
+    for (uint32_t j = 0; j < i; j++) {
+        const bool alike = sets[j].isa == sets[i].isa && sets[j].precision == sets[i].precision;
+        if (alike && mnk_set_linear(&sets[j], type))
+            return false;
+    }
+    return true;
 }
 
 /* The level that the sets are taken for: the CPU's, or `name`, which may be more than the CPU has
@@ -247,7 +258,7 @@ int main(int argc, char **argv) {
         if (one_level ? sets[i].isa != level : !(mnk_cpu_levels() >> sets[i].isa & 1))
             continue;
         for (uint32_t t = 0; t < MNK_N_TYPES; t++) {
-            if (sets[i].linear[t]) {
+            if (mnk_set_linear(&sets[i], t) && (emulated || is_first(sets, i, t))) {
                 rows_linear(t, sets[i].precision ? sets[i].precision : MN_PRECISION_EXACT,
                             sets[i].isa, emulated ? sets[i].least : 0);
             }

@@ -351,7 +351,7 @@ static double error_limit(const mnk_linear *kern) {
 
 /* The first r rows of a weight whose rows lie side by side, which the kernel reads alone. */
 static void linear_lanes_case(linear_case *c, int64_t r) {
-    const mnk_linear *kern = mnk_find_lanes(c->type, c->precision, c->level, r);
+    const mnk_linear *kern = mnk_find_lanes(c->type, c->precision, c->level, r, c->k);
     if (!kern)
         return;
     const linear_inputs *in = linear_inputs_of(c, kern);
@@ -372,8 +372,8 @@ static void linear_lanes_case(linear_case *c, int64_t r) {
 
 /* The first r rows: near the double ones; the first and the last of them as they come out alone. */
 static void linear_rows_case(linear_case *c, int64_t r) {
-    const mnk_linear *kern = mnk_find_linear(c->type, c->precision, c->level, r);
-    const mnk_linear *few = mnk_find_linear(c->type, c->precision, c->level, 1);
+    const mnk_linear *kern = mnk_find_linear(c->type, c->precision, c->level, r, c->k);
+    const mnk_linear *few = mnk_find_linear(c->type, c->precision, c->level, 1, c->k);
     const linear_inputs *in = linear_inputs_of(c, kern);
     const int64_t n = c->n;
     const uint64_t pb = (kern->panel_bytes ? kern->panel_bytes(c->k) : 0) / 64 * 64 + 64;
@@ -538,11 +538,11 @@ void rows_linear(uint32_t type, uint32_t precision, int32_t level, int64_t least
     static const int64_t ns[] = {1, 3, 17, 50, 70};
     static const int64_t rs[] = {1, 2, 4, QUICK_ROWS, MOST_ROWS};
     const int64_t lanes_rows[] = {1, 3, QUICK_ROWS, rows_quick ? QUICK_ROWS : MNK_LANES_ROWS};
-    const int64_t grain = mnk_find_linear(type, precision, level, 1)->grain;
     int64_t e = case_dtype(type).block_elems;
-    e = e > grain ? e : grain;
+    while (!mnk_find_linear(type, precision, level, 1, e)) /* columns of the most general kernel */
+        e *= 2;
     const int64_t most = e > 128 ? 3 : e > 32 ? 4 : 5;
-    const mnk_linear *many = mnk_find_linear(type, precision, level, MANY);
+    const mnk_linear *many = mnk_find_linear(type, precision, level, MANY, e);
     if (many->pack)
         tiles_of_many(type, many);
     if (many->pack_quants)

@@ -1,27 +1,20 @@
-/* attend_tiles.c -- attention of many query rows on AMX: queries, keys, weights and values in bf16,
- * in class a16 as two planes each.
- *
- * Scores are made with a column for each query, [positions][16 queries], and so are the sums,
- * [columns of values][16 queries]: maxima, exponentials and what they are multiplied by are
- * operations on whole registers, with a query in each lane. So keys and transposed values are the
- * first operand of the products; queries and weights are the second, whose pairs of rows lie side
- * by side. */
-#include "rows.h"
-#include "vec_avx512.h"
-#include "types.inc"
-#include "amx.h"
-#include "amx_bf16.h"
-#include "vec_math.h"
+/* rows_attend_tiles.c -- attention of many query rows on AMX: queries, keys, weights and values
+ * in bf16, in class a16 as two planes each.  Scores are made with a column for each query,
+ * [positions][16 queries], and so are the sums, [columns of values][16 queries]: maxima,
+ * exponentials and what they are multiplied by are operations on whole registers, with a query
+ * in each lane. So keys and transposed values are the first operand of the products; queries and
+ * weights are the second, whose pairs of rows lie side by side. */
+#include "vec.h"
 
 enum {
     KEY_GROUPS = MNK_TILE / SIDE,
-    WEIGHT_TILES = MNK_TILE / COLUMNS, /* of a plane */
-    PAIR = 2,                          /* groups of queries that meet the same tiles */
-    SCORES = MNK_TILE * SIDE,          /* floats of a group */
+    WEIGHT_TILES = MNK_TILE / BF16_COLUMNS, /* of a plane */
+    PAIR = 2,                               /* groups of queries that meet the same tiles */
+    SCORES = MNK_TILE * SIDE,               /* floats of a group */
 };
 
 static int64_t tiles_of(int64_t d) {
-    return (d + COLUMNS - 1) / COLUMNS;
+    return (d + BF16_COLUMNS - 1) / BF16_COLUMNS;
 }
 static int64_t group_bytes(int64_t d, const int planes) {
     return planes * tiles_of(d) * TILE_BYTES;
@@ -44,7 +37,7 @@ typedef struct {
 } places;
 
 /* The next n bytes of the room, whole lines; NULL where there is none yet. */
-static void *take(uint8_t *room, int64_t *at, int64_t n) {
+static void *attend_take(uint8_t *room, int64_t *at, int64_t n) {
     const int64_t here = *at;
     *at += n;
     return room ? room + here : NULL;
@@ -56,14 +49,14 @@ static int64_t lay_out(places *p, int64_t n, int64_t dk, int64_t dv, const int p
     const int64_t lanes = SIDE * (int64_t)sizeof(float);
     const int64_t weights = planes * WEIGHT_TILES * TILE_BYTES;
     int64_t at = 0;
-    p->q = take(room, &at, groups * group_bytes(dk, planes));
-    p->k = take(room, &at, KEY_GROUPS * group_bytes(dk, planes));
-    p->v = take(room, &at, dv / SIDE * weights);
-    p->weights = take(room, &at, PAIR * weights);
-    p->scores = take(room, &at, 2 * PAIR * SCORES * (int64_t)sizeof(float));
-    p->top = take(room, &at, groups * lanes);
-    p->sum = take(room, &at, groups * lanes);
-    p->acc = take(room, &at, groups * dv * lanes);
+    p->q = attend_take(room, &at, groups * group_bytes(dk, planes));
+    p->k = attend_take(room, &at, KEY_GROUPS * group_bytes(dk, planes));
+    p->v = attend_take(room, &at, dv / SIDE * weights);
+    p->weights = attend_take(room, &at, PAIR * weights);
+    p->scores = attend_take(room, &at, 2 * PAIR * SCORES * (int64_t)sizeof(float));
+    p->top = attend_take(room, &at, groups * lanes);
+    p->sum = attend_take(room, &at, groups * lanes);
+    p->acc = attend_take(room, &at, groups * dv * lanes);
     return at;
 }
 static places places_of(const mnk_attend_block *b, const int planes) {
@@ -73,7 +66,7 @@ static places places_of(const mnk_attend_block *b, const int planes) {
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
-INLINE void begin(const mnk_attend_block *b, const float *q, const int planes) {
+INLINE void attend_begin(const mnk_attend_block *b, const float *q, const int planes) {
     const places p = places_of(b, planes);
     const int64_t groups = groups_of(b->n);
     const float *row[SIDE];
@@ -86,7 +79,7 @@ INLINE void begin(const mnk_attend_block *b, const float *q, const int planes) {
             row[some] = q + (first + some) * b->dk;
             some++;
         }
-        pack(row, some, b->dk, p.q + g * bytes, planes);
+        pack_bf16(row, some, b->dk, p.q + g * bytes, planes);
         v_store(p.top + first, v_set1(-INFINITY));
         v_store(p.sum + first, v_set1(0));
     }
@@ -102,7 +95,7 @@ INLINE void put_keys(const float *k, int64_t d, uint8_t *to, const int planes) {
             for (int i = 0; i < SIDE; i++) {
                 const float *row = k + (SIDE * g + i) * d;
                 VF v[2];
-                load_columns(row, COLUMNS * t, d, v);
+                load_columns(row, BF16_COLUMNS * t, d, v);
                 const __m512i high = round_pair(v[0], v[1]);
                 _mm512_storeu_si512(tile + 64 * i, high);
                 if (planes != 2)
@@ -134,7 +127,7 @@ INLINE bool put_values(const mnk_attend_tile *t, int64_t dv, uint8_t *to, const 
             __m512i high[SIDE];
             __m512i low[SIDE];
             for (int i = 0; i < SIDE; i++) {
-                const int64_t p = COLUMNS * tile + 2 * i;
+                const int64_t p = BF16_COLUMNS * tile + 2 * i;
                 const VF a = value_at(t, p, c, dv, &top);
                 const VF b = value_at(t, p + 1, c, dv, &top);
                 const __m512i rounded = round_pair(a, b);
@@ -154,8 +147,8 @@ INLINE bool put_values(const mnk_attend_tile *t, int64_t dv, uint8_t *to, const 
 
 /* ---- products -------------------------------------------------------------------------------- */
 /* To tiles 0 to 3, of groups of `tiles` tiles each. */
-INLINE void multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const int na,
-                     const int planes) {
+INLINE void attend_multiply(const uint8_t *a, const uint8_t *b, int64_t tiles, const int na,
+                            const int planes) {
     const int64_t plane = tiles * TILE_BYTES;
     const int64_t group = planes * plane;
     const uint8_t *const a_groups[2] = {a, a + group};
@@ -174,7 +167,7 @@ INLINE void make_scores(const uint8_t *q, const uint8_t *k, int64_t d, float *s,
         float *first = s + j * SIDE * SIDE;
         float *second = first + SCORES;
         TILES_ZERO();
-        multiply(k, q, tiles, 2, planes);
+        attend_multiply(k, q, tiles, 2, planes);
         k += 2 * group;
         TILE_STORE(0, first);
         TILE_STORE(1, first + SIDE * SIDE);
@@ -194,11 +187,11 @@ INLINE void add_values(const uint8_t *v, const uint8_t *weights, int64_t dv, flo
         if (c + SIDE < dv) {
             TILE_LOAD(1, below);
             TILE_LOAD(3, below + apart);
-            multiply(v, weights, WEIGHT_TILES, 2, planes);
+            attend_multiply(v, weights, WEIGHT_TILES, 2, planes);
             TILE_STORE(1, below);
             TILE_STORE(3, below + apart);
         } else {
-            multiply(v, weights, WEIGHT_TILES, 1, planes);
+            attend_multiply(v, weights, WEIGHT_TILES, 1, planes);
         }
         TILE_STORE(0, acc);
         TILE_STORE(2, acc + apart);
@@ -377,7 +370,7 @@ INLINE void add_pair(const mnk_attend_block *b, const mnk_attend_tile *t, const 
 
 /* The next pair's scores are asked for before this pair's are weighed: they are multiplied
  * meanwhile. */
-INLINE void add(const mnk_attend_block *b, const mnk_attend_tile *t, const int planes) {
+INLINE void attend_add(const mnk_attend_block *b, const mnk_attend_tile *t, const int planes) {
     const places p = places_of(b, planes);
     const int64_t pairs = groups_of(b->n) / PAIR;
     const int64_t of_pair = PAIR * group_bytes(b->dk, planes);
@@ -413,7 +406,8 @@ INLINE VF last_factor(const float *top_at, const float *sum_at, const float *sin
     return v_div(share, v_fma(sum, share, of_sink));
 }
 
-INLINE void end(const mnk_attend_block *b, const float *sink, float *const *y, const int planes) {
+INLINE void attend_end(const mnk_attend_block *b, const float *sink, float *const *y,
+                       const int planes) {
     const places p = places_of(b, planes);
     for (int64_t first = 0; first < b->n; first += SIDE) {
         const int64_t n = b->n - first < SIDE ? b->n - first : SIDE;
@@ -440,20 +434,20 @@ INLINE void end(const mnk_attend_block *b, const float *sink, float *const *y, c
         return (uint64_t)lay_out(&p, n, dk, dv, planes, NULL);                                     \
     }                                                                                              \
     static void name##_begin(const mnk_attend_block *b, const float *q) {                          \
-        begin(b, q, planes);                                                                       \
+        attend_begin(b, q, planes);                                                                \
     }                                                                                              \
     static void name##_add(const mnk_attend_block *b, const mnk_attend_tile *t) {                  \
-        add(b, t, planes);                                                                         \
+        attend_add(b, t, planes);                                                                  \
     }                                                                                              \
     static void name##_end(const mnk_attend_block *b, const float *sink, float *const *y) {        \
-        end(b, sink, y, planes);                                                                   \
+        attend_end(b, sink, y, planes);                                                            \
     }                                                                                              \
-    const mnk_attend mnk_attend_##name = {                                                         \
+    const mnk_attend V_ID(mnk_attend_##name) = {                                                   \
         .room_bytes = name##_room_bytes,                                                           \
         .begin = name##_begin,                                                                     \
         .add = name##_add,                                                                         \
         .end = name##_end,                                                                         \
         .error = planes == 2 ? 1e-5 : 3e-3,                                                        \
     };
-ATTEND(amx_a8, 1)
-ATTEND(amx_a16, 2)
+ATTEND(tiles_a8, 1)
+ATTEND(tiles_a16, 2)
