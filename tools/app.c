@@ -19,10 +19,19 @@
 static const char *const numa_modes[] = {"auto", "off", "interleave", "split"};
 
 #define F(field) offsetof(app_flags, field)
+#define OFFLINE_ROW                                                                                \
+    {                                                                                              \
+        "--offline", NULL, ARG_FLAG, F(offline), 0, 0, NULL,                                       \
+            "use no network: a model that is not on this machine is an error, and no download "    \
+            "is\n"                                                                                 \
+            "offered (also HF_HUB_OFFLINE=1)"                                                      \
+    }
+const arg_row app_hub_rows[APP_HUB_ROWS] = {OFFLINE_ROW};
 const arg_row app_model_rows[APP_MODEL_ROWS] = {
     {"-m --model", "MODEL", ARG_FILE, F(model), 0, 0, NULL,
-     "a GGUF file, a .safetensors file or a folder in Hugging Face layout\n(default: the demo "
-     "model)"},
+     "a GGUF file, a .safetensors file, a folder in Hugging Face layout, or a name:\norg/repo, "
+     "org/repo:QUANT, an alias, as minerva list prints them\n(default: the demo model)"},
+    OFFLINE_ROW,
     {"--ignore-unused", NULL, ARG_FLAG, F(ignore_unused), 0, 0, NULL,
      "run a model without the tensors that its architecture does not use: it is another\n"
      "model then (default: an error that names them)"},
@@ -89,6 +98,12 @@ double seconds(void) {
 const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash && slash[1] ? slash + 1 : path;
+}
+
+const char *app_model_name(const app *a) {
+    if (a->info.known_as && a->info.known_as[0])
+        return a->info.known_as;
+    return base_name(a->info.path ? a->info.path : "model");
 }
 
 const char *precision_name(uint32_t precision) {
@@ -221,11 +236,16 @@ static char *without_slashes(const char *path) {
 
 /* The files are mapped and guarded: one that is cut while it is in use is an error, not SIGBUS. */
 static int open_model(app *a, const app_flags *flags) {
-    double begin = seconds();
     const mn_model_params params = {sizeof params, MN_MODEL_GUARD};
     char *path = flags->model ? without_slashes(flags->model) : NULL;
     if (flags->model && !path)
         return no_memory();
+    const int code = hub_offer(a, path);
+    if (code) {
+        free(path);
+        return code;
+    }
+    const double begin = seconds();
     mn_status status = mn_model_open_with(a->rt, path, &params, &a->model, &a->err);
     free(path);
     if (status != MN_OK)
@@ -291,7 +311,7 @@ static void print_device(const app *a) {
     const char *device = s->device ? s->device : "?", *why = s->why ? s->why : "";
     char model[300] = "";
     if (isatty(STDERR_FILENO))
-        snprintf(model, sizeof model, "%.200s on ", base_name(a->info.path));
+        snprintf(model, sizeof model, "%.200s on ", app_model_name(a));
     if (s->fallback)
         note("warning: %s%s: %s", model, device, why);
     else

@@ -15,6 +15,7 @@ typedef struct {
     arg_count threads, ctx; /* v 0 overrides the configuration: chosen by the program */
     int64_t rows;
     int precision, kv_k, kv_v, numa; /* indices into the rows' choices */
+    int offline;
     int list_devices, json, no_probe_cache, quiet, verbose;
     int informs; /* neither quiet nor verbose: the log has what a server's log should have */
     void (*log)(void *app, int32_t level, const char *message); /* NULL: to stderr */
@@ -26,9 +27,10 @@ typedef struct {
 } app_flags;
 
 /* Rows over app_flags, for a page's groups. */
-extern const arg_row app_model_rows[], app_device_rows[], app_session_rows[], app_json_rows[],
-    app_draft_rows[], app_runtime_rows[];
-#define APP_MODEL_ROWS 2
+extern const arg_row app_hub_rows[], app_model_rows[], app_device_rows[], app_session_rows[],
+    app_json_rows[], app_draft_rows[], app_runtime_rows[];
+#define APP_HUB_ROWS 1   /* of commands that may download */
+#define APP_MODEL_ROWS 3 /* with these */
 #define APP_DEVICE_ROWS 5
 #define APP_SESSION_ROWS 6
 #define APP_DRAFT_ROWS 4
@@ -73,6 +75,8 @@ const char *precision_name(uint32_t precision);
 
 double seconds(void); /* monotonic */
 const char *base_name(const char *path);
+/* The name that found the model, else its file's or folder's. */
+const char *app_model_name(const app *a);
 /* For messages: path, or "standard input" for "-". */
 const char *input_name(const char *path);
 /* All of a text file ("-": standard input) behind its byte order mark, malloc'ed and
@@ -88,7 +92,8 @@ int read_ids(const char *path, arg_ids *out);
 /* ---- interrupt.c: Ctrl-C ends a generation, a second one the program ------------------------- */
 /* Ctrl-C cancels the steps of s; NULL: Ctrl-C ends the program at once, with 130 */
 void interrupt_watch(mn_session *s);
-void interrupt_catch(void); /* for work without a session, which polls interrupt_seen */
+void interrupt_catch(void);   /* for work without a session, which polls interrupt_seen */
+void interrupt_release(void); /* such work is over: Ctrl-C ends the program at once again */
 int interrupt_seen(void);
 void interrupt_again(void); /* forgets the last one (chat) */
 /* While a line is typed: SIGINT, SIGTERM, SIGHUP, SIGWINCH and SIGCONT arrive as bytes, their
@@ -110,6 +115,15 @@ void contain_tell(int fd);
  * it is shut down. */
 void contain_ends(int code);
 void contain_over(void); /* main returns: exit is the command's own */
+
+/* ---- hub/: models of a hub ------------------------------------------------------------------- */
+/* Takes the token out of the environment, and its bytes out of the process's own copy of it: no
+ * child and no plugin finds it there. Before any thread starts. */
+void hub_hide_token(void);
+/* Before a model is opened: offers a name that is not on this machine for download, on a terminal;
+ * says what was chosen where the name left it open. given NULL: the setting "model". Errors of the
+ * name itself are left to opening it. */
+int hub_offer(app *a, const char *given);
 
 /* ---- progress.c: one line on a terminal for work of more than a second ----------------------- */
 typedef struct progress progress;
@@ -172,6 +186,11 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_template(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_pull(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_alias(int argc, char **argv);
 /* The body of a subcommand that lists something of the runtime: opens the runtime, prints with
  * as_json (--json) or as_table, closes it. The exit code. */
 typedef void (*app_print)(const app *a, out_file *out);

@@ -336,7 +336,7 @@ static const foreign_flag foreign_flags[] = {
      "layers go where they fit and are fastest: --device auto, --device cuda:0,cpu; "
      "minerva devices --explain -m MODEL shows it"},
     {"-hf -hfr --hf --hf-repo --hf-file -mu --model-url",
-     "-m takes files and folders that are on this machine"},
+     "-m org/repo:QUANT, or the URL; minerva pull downloads it"},
     {"-fa --flash-attn", "attention is always computed that way and needs no flag"},
     {"-np", "sequences are as many as the KV cache holds: --kv-size; run --prompts has --parallel"},
     {"--jinja --no-jinja", "chat templates are always used; --raw does without, in run"},

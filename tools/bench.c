@@ -69,7 +69,7 @@ static uint64_t peak_rss(void) {
 const char *bench_model(const app *a) {
     if (a->info.name && a->info.name[0])
         return a->info.name;
-    return a->info.path ? base_name(a->info.path) : "?";
+    return app_model_name(a);
 }
 
 static void print_json(const app *a, const bench_test *t, const bench_result *r, out_file *out) {

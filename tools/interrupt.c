@@ -48,6 +48,9 @@ void interrupt_catch(void) {
 int interrupt_seen(void) {
     return seen != 0;
 }
+void interrupt_release(void) {
+    catching = 0;
+}
 void interrupt_again(void) {
     seen = 0;
 }

@@ -19,6 +19,11 @@ static const subcommand subcommands[] = {
     {"run", cmd_run, "answer one prompt"},
     {"chat", cmd_chat, "hold a conversation"},
     {"serve", cmd_serve, "serve a model over HTTP, with a web page"},
+    {"pull", cmd_pull, "download a model from a hub"},
+    {"list", cmd_list, "list the models that have names here"},
+    {"show", cmd_show, "print what a model's name means"},
+    {"rm", cmd_rm, "remove a downloaded model"},
+    {"alias", cmd_alias, "give a model a short name"},
     {"bench", cmd_bench, "measure prompt and generation speed"},
     {"devices", cmd_devices, "list the devices that models can run on"},
     {"plugins", cmd_plugins, "list the plugins, and why one is not used"},
@@ -89,15 +94,12 @@ static int version(void) {
 
 /* What other tools have as commands. */
 static const char *const foreign_commands[][2] = {
-    {"pull", "-m takes files and folders that are on this machine: download them first"},
-    {"list", "-m takes files and folders; minerva inspect MODEL describes one"},
-    {"download", "-m takes files and folders that are on this machine: download them first"},
-    {"models", "-m takes files and folders; minerva inspect MODEL describes one"},
-    {"ls", "-m takes files and folders; minerva inspect MODEL describes one"},
+    {"download", "minerva pull NAME"},
+    {"models", "minerva list"},
+    {"ls", "minerva list"},
     {"ps", "a server runs in its own terminal; its /health and /metrics tell what it does"},
-    {"show", "minerva inspect MODEL"},
     {"quantize", "minerva convert IN -o OUT.gguf --type q4_k_m"},
-    {"rm", "models are files and folders of yours: they are removed as any other"},
+    {"remove", "minerva rm NAME"},
     {"create", "a system message is minerva run --system TEXT, sampling has flags of its own"},
     {"server", "minerva serve"},
     {"cli", "minerva run, or minerva chat"},
@@ -205,6 +207,7 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    hub_hide_token();
     out_begin_program();
     const int code = run_command(argc, argv);
     contain_over();

@@ -72,6 +72,11 @@ int prompt_from_text(app *a, gen *g, mn_str text, const prompt_flags *flags) {
             EXIT_FAILED,
             "%s has no chat template: found a system message, expected --chat-template with it",
             a->info.path);
+    if (!flags->raw && !has_template && a->info.found & MN_FOUND_FOREIGN_TEMPLATE)
+        return complain(EXIT_FAILED,
+                        "%s: its chat template is ollama's, which is not run, and its file has "
+                        "none: expected --chat-template (or --raw)",
+                        app_model_name(a));
     if (flags->raw || !has_template)
         return from_plain(a, g, text, flags);
     const uint32_t n = system ? 2 : 1;

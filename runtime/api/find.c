@@ -117,14 +117,17 @@ mn_status mn_model_aliases(mn_runtime *rt, mn_found **out, mn_error *err) {
 mn_status mn_model_set_alias(mn_runtime *rt, const char *alias, const char *target, mn_error *err) {
     const mn_status st = need(err, "mn_model_set_alias", rt,
                               (mn_arg[]){{"rt", rt}, {"alias", alias}, {"target", target}, {0}});
-    return st ? st : mn_aliases_set(alias, *target ? target : NULL, err);
+    if (st)
+        return st;
+    return mn_aliases_set(alias, *target ? target : NULL, err);
 }
 
 /* The model is the user's own file, or another program's. */
 static mn_status fail_foreign(const mn_found_entry *e, mn_error *err) {
-    if (!strcmp(e->place, "ollama") || !strcmp(e->place, "lmstudio"))
+    const bool is_ollama = !strcmp(e->place, "ollama");
+    if (is_ollama || !strcmp(e->place, "lmstudio"))
         return mn_fail(err, MN_UNSUPPORTED, "%s: the model belongs to %s, which removes it",
-                       e->name, strcmp(e->place, "ollama") ? "LM Studio" : "ollama");
+                       e->name, is_ollama ? "ollama" : "LM Studio");
     return mn_fail(err, MN_UNSUPPORTED,
                    "%s: %s is a file or folder of yours, which is removed as any other", e->name,
                    e->path);

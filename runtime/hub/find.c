@@ -177,7 +177,10 @@ static mn_status each_model_path(mn_find *f, folder_fn fn, mn_error *err) {
     while (*s && st == MN_END) {
         const size_t n = strcspn(s, ":");
         char *folder = mn_strndup(s, n);
-        st = folder ? (n ? fn(f, folder, err) : MN_END) : mn_fail_memory(err, n);
+        if (!folder)
+            st = mn_fail_memory(err, n);
+        else if (n)
+            st = fn(f, folder, err);
         mn_free(folder);
         s += n + (s[n] == ':');
     }

@@ -71,6 +71,21 @@ static int add_files(posix_spawn_file_actions_t *files, int report) {
     return error ? error : posix_spawn_file_actions_adddup2(files, report, MN_REPORT_FD);
 }
 
+/* The environment without the tokens of a hub, which are no plugin's business. vars: room for all
+ * of it. */
+static void without_tokens(char **vars) {
+    static const char *const names[] = {"HF_TOKEN=", "HUGGING_FACE_HUB_TOKEN="};
+    size_t n = 0;
+    for (char **var = environ; var && *var; var++) {
+        bool token = false;
+        for (size_t i = 0; i < MN_COUNT(names); i++)
+            token |= !strncmp(*var, names[i], strlen(names[i]));
+        if (!token)
+            vars[n++] = *var;
+    }
+    vars[n] = NULL;
+}
+
 /* Its own process group, so that it can be ended with all that it started; no signal ignored or
  * blocked. 0, or an errno. */
 static int spawn(const probe_run *run, child *c, int report) {
@@ -93,8 +108,17 @@ static int spawn(const probe_run *run, child *c, int report) {
     posix_spawnattr_setsigmask(&how, &none);
     error = add_files(&files, report);
     run->args[ARG_PLUGIN] = c->candidate->file.real;
-    if (!error)
-        error = posix_spawn(&c->pid, run->real, &files, &how, run->args, environ);
+    size_t n_vars = 0;
+    while (environ && environ[n_vars])
+        n_vars++;
+    char **vars = mn_alloc(n_vars + 1, sizeof *vars);
+    if (!error && !vars)
+        error = ENOMEM;
+    if (!error) {
+        without_tokens(vars);
+        error = posix_spawn(&c->pid, run->real, &files, &how, run->args, vars);
+    }
+    mn_free(vars);
     if (error)
         c->pid = 0;
     posix_spawnattr_destroy(&how);

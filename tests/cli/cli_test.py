@@ -114,7 +114,7 @@ def plugin_files():
 
 # ---- usage ----------------------------------------------------------------------------------------------------------
 COMMANDS = ["run", "chat", "serve", "bench", "devices", "plugins", "inspect", "convert", "perplexity", "embed", "tokenize", "detokenize", "template", "logits",
-            "config"]
+            "config", "pull", "list", "show", "rm", "alias"]
 
 
 def test_usage_help():
@@ -137,12 +137,12 @@ def test_usage_help():
 
 def test_usage_other_tools():
     """Flags and commands of other tools are answered with what Minerva has for them."""
-    for flags, hint in (("-ngl 99", "--device"), ("-hf a/b", "-m takes files"), ("-fa", "no flag"), ("-np 4", "--kv-size"), ("--jinja", "always used"),
+    for flags, hint in (("-ngl 99", "--device"), ("-hf a/b", "-m org/repo:QUANT"), ("-fa", "no flag"), ("-np 4", "--kv-size"), ("--jinja", "always used"),
                         ("--lora x", "not supported"), ("--max-tokens 5", "-n N"), ("--max-tokens=5", "-n N"), ("-mg 1", "--device"), ("--cpu", "--device cpu"), ("--stream", "--json"),
                         ("--gpu-memory-utilization 0.9", "--kv-size")):
         is_error(minerva("run", *flags.split(), code=2), hint)
-    for command, hint in (("pull", "-m takes files"), ("list", "minerva inspect"), ("ps", "/metrics"), ("show", "minerva inspect"), ("quantize", "minerva convert"),
-                          ("rm", "removed as any other"), ("download", "download them first"), ("create", "--system"), ("cli", "minerva chat")):
+    for command, hint in (("ps", "/metrics"), ("quantize", "minerva convert"), ("ls", "minerva list"), ("remove", "minerva rm"), ("download", "minerva pull"),
+                          ("create", "--system"), ("cli", "minerva chat")):
         is_error(minerva(command, "x", code=2), hint)
     for command in "chat", "serve":
         is_error(minerva(command, "llama3", code=2), "-m llama3")

@@ -149,9 +149,10 @@ static void set_open(serve *s) {
         m->flags |= WIRE_TEMPLATE_NAMED;
 }
 
-/* "storyteller" of ".../storyteller-f16.gguf": the file's or folder's name without its ending. */
+/* "org/repo:Q8_0" where a name found it; "storyteller" of ".../storyteller.gguf": the file's or
+ * folder's name without its ending. */
 static void set_name(serve *s, char *store, size_t n) {
-    snprintf(store, n, "%s", base_name(s->a.info.path ? s->a.info.path : "model"));
+    snprintf(store, n, "%s", app_model_name(&s->a));
     char *dot = strrchr(store, '.');
     if (dot && dot > store && (!strcmp(dot, ".gguf") || !strcmp(dot, ".safetensors")))
         *dot = 0;

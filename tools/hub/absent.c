@@ -1,0 +1,21 @@
+/* absent.c -- minerva pull of a build without libcurl's headers: names are resolved, nothing is
+ * downloaded. */
+#include "hub.h"
+
+int hub_offer(app *a, const char *given) {
+    mn_found *found = NULL;
+    mn_found_item item = {.size = sizeof item};
+    if (mn_model_find(a->rt, given, &found, &a->err) == MN_OK &&
+        mn_found_get(found, 0, &item) == MN_OK && item.remark[0])
+        app_remark(a, "%s: %s", item.name, item.remark);
+    mn_found_free(found);
+    return 0;
+}
+
+int cmd_pull(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    return complain(
+        EXIT_FAILED,
+        "pull: this build has no libcurl; install libcurl4-openssl-dev and build again");
+}
