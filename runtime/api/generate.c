@@ -42,12 +42,12 @@ static mn_status print_token(mn_stream *stream, const mn_token *t, const printer
 /* Steps until the sequence ends; other sequences of the session go on beside it, unread. */
 static mn_status run(mn_session *s, int32_t seq, mn_stream *stream, const printer *to,
                      mn_error *err) {
-    mn_token *tokens = mn_calloc(s->n_seq, sizeof *tokens);
-    mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->n_seq * sizeof *tokens);
+    mn_token *tokens = mn_calloc(s->steps.n_seq, sizeof *tokens);
+    mn_status st = tokens ? MN_OK : mn_fail_memory(err, s->steps.n_seq * sizeof *tokens);
     bool done = false;
     while (!st && !done) {
         uint32_t n = 0;
-        st = mn_session_step(s, tokens, s->n_seq, &n, err);
+        st = mn_session_step(s, tokens, s->steps.n_seq, &n, err);
         done = !n;
         for (uint32_t i = 0; i < n && !st; i++) {
             if (tokens[i].seq != seq)

@@ -68,9 +68,9 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
     const mn_session_params inner = {.size = sizeof inner,
                                      .precision = p->precision,
                                      .device = p->draft_device ? p->draft_device : p->device,
-                                     .n_ctx = s->n_ctx,
-                                     .n_seq = s->n_seq,
-                                     .n_batch = s->n_batch};
+                                     .n_ctx = s->steps.n_ctx,
+                                     .n_seq = s->steps.n_seq,
+                                     .n_batch = s->steps.n_batch};
     mn_status st = check_vocabulary(s->model, p->draft, err);
     if (st)
         return st;
@@ -82,12 +82,12 @@ mn_status mn_drafter_create(mn_session *s, const mn_session_params *p, mn_error 
     st = mn_session_create(p->draft, &inner, &x->inner, err);
     if (st)
         return mn_fail_in(err, st, "the draft model");
-    x->seqs = mn_alloc(s->n_seq, sizeof *x->seqs);
-    x->orders = mn_calloc(s->n_seq, sizeof *x->orders);
+    x->seqs = mn_alloc(s->steps.n_seq, sizeof *x->seqs);
+    x->orders = mn_calloc(s->steps.n_seq, sizeof *x->orders);
     if (!x->seqs || !x->orders)
-        return mn_fail_memory(err, s->n_seq * sizeof *x->orders);
-    memset(x->seqs, 0xff, s->n_seq * sizeof *x->seqs);
-    s->drafts.source = (mn_draft_source){run_drafter, device_of, x};
+        return mn_fail_memory(err, s->steps.n_seq * sizeof *x->orders);
+    memset(x->seqs, 0xff, s->steps.n_seq * sizeof *x->seqs);
+    s->steps.drafts.source = (mn_draft_source){run_drafter, device_of, x};
     return MN_OK;
 }
 
@@ -142,7 +142,7 @@ static mn_status follow(mn_drafter *x, const mn_draft_turn *q, uint32_t n, mn_er
     if (x->orders[q->slot] != q->order)
         drop_seq(x, q->slot);
     x->orders[q->slot] = q->order;
-    const uint32_t keep = *at < 0 ? 0 : in_common(&x->inner->seqs[*at], q);
+    const uint32_t keep = *at < 0 ? 0 : in_common(&x->inner->steps.seqs[*at], q);
     if (!keep) {
         drop_seq(x, q->slot);
         return mn_seq_create(x->inner, q->tokens, q->n_tokens, &params, at, err);
@@ -159,7 +159,7 @@ static mn_status draw_all(mn_session *inner, mn_error *err) {
     bool idle = false;
     uint32_t n;
     while (!idle && !st) {
-        st = mn_session_advance(inner, NULL, &n, &idle, err);
+        st = mn_steps_advance(&inner->steps, NULL, &n, &idle, err);
         st = mn_failover(inner, st, err);
     }
     return st;
@@ -169,7 +169,7 @@ static mn_status draw_all(mn_session *inner, mn_error *err) {
 static uint32_t collect(const mn_drafter *x, const mn_draft_turn *q, uint32_t n) {
     if (x->seqs[q->slot] < 0)
         return 0;
-    const mn_sequence *inner = &x->inner->seqs[x->seqs[q->slot]];
+    const mn_sequence *inner = &x->inner->steps.seqs[x->seqs[q->slot]];
     if (inner->n_tokens <= q->n_tokens)
         return 0;
     n = MN_MIN(n, inner->n_tokens - q->n_tokens);
@@ -181,7 +181,7 @@ static uint32_t collect(const mn_drafter *x, const mn_draft_turn *q, uint32_t n)
 static void leave(mn_session *s, const char *why) {
     mn_log(MN_LOG_WARN, "no drafts of the draft model any more: %s", why);
     mn_drafter_free(s);
-    mn_drafts_lose_source(&s->drafts);
+    mn_drafts_lose_source(&s->steps.drafts);
 }
 
 static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *of, uint32_t *n,
@@ -189,7 +189,7 @@ static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *o
     mn_drafter *x = arg;
     mn_error why = MN_ERROR_INIT;
     mn_status st = MN_OK;
-    const uint64_t n_before = x->inner->stats.n_prompt;
+    const uint64_t n_before = x->inner->steps.stats.n_prompt;
     for (uint32_t i = 0; i < n_of; i++) {
         mn_status one = follow(x, &turns[of[i]], n[i], &why);
         if (one)
@@ -204,8 +204,8 @@ static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *o
     }
     if (st || ran)
         mn_log(MN_LOG_INFO, "the draft model: %s", why.msg);
-    const uint64_t n_prompt = x->inner->stats.n_prompt - n_before;
-    if (!x->inner->engine)
+    const uint64_t n_prompt = x->inner->steps.stats.n_prompt - n_before;
+    if (!x->inner->steps.engine)
         leave(x->of, why.msg);
     return n_prompt <= (uint64_t)n_of * (MN_MAX_DRAFT + 2);
 }

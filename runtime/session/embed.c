@@ -40,26 +40,26 @@ static mn_status blame(mn_error *err, uint32_t i, mn_status st) {
 
 static mn_status check_length(const mn_session *s, const mn_embed_text *t, uint32_t i,
                               mn_error *err) {
-    const mn_hparams *hp = &s->graph->hp;
+    const mn_hparams *hp = &s->steps.graph->hp;
     if (!t->n)
         return mn_fail(err, MN_BAD_INPUT, "text %u is empty: it has no token", i + 1);
     if (!t->ids)
         return mn_fail(err, MN_INVALID, "mn_session_embed: texts[%u].ids is NULL", i);
-    if (t->n > s->n_ctx)
+    if (t->n > s->steps.n_ctx)
         return mn_fail(err, MN_BAD_INPUT,
                        "text %u has %u tokens, the context %u (-c; the model was trained for %lld)",
-                       i + 1, t->n, s->n_ctx, (long long)hp->n_ctx_train);
-    if (hp->bidirectional && t->n > s->n_batch)
+                       i + 1, t->n, s->steps.n_ctx, (long long)hp->n_ctx_train);
+    if (hp->bidirectional && t->n > s->steps.n_batch)
         return mn_fail(err, MN_BAD_INPUT,
                        "text %u has %u tokens, a step %u rows: an encoder reads a text in one step "
                        "(--batch)",
-                       i + 1, t->n, s->n_batch);
+                       i + 1, t->n, s->steps.n_batch);
     return MN_OK;
 }
 
 static mn_status check_text(const mn_session *s, const mn_embed_text *t, uint32_t i,
                             mn_error *err) {
-    const int64_t n_vocab = s->graph->hp.n_vocab;
+    const int64_t n_vocab = s->steps.graph->hp.n_vocab;
     mn_status st = check_length(s, t, i, err);
     for (uint32_t k = 0; k < t->n && !st; k++)
         if (t->ids[k] < 0 || t->ids[k] >= n_vocab)
@@ -74,7 +74,7 @@ static mn_status check_text(const mn_session *s, const mn_embed_text *t, uint32_
 /* What p asks for, with the model's own where it says nothing. */
 static mn_status set_job(job *j, const mn_embed_params *p, mn_error *err) {
     const mn_session *s = j->s;
-    const uint32_t width = (uint32_t)s->graph->hp.n_embd;
+    const uint32_t width = (uint32_t)s->steps.graph->hp.n_embd;
     mn_status st = MN_OK;
     if (p->pooling > MN_POOLING_LAST || p->norm > MN_NORM_NONE)
         return mn_fail(err, MN_INVALID,
@@ -109,9 +109,9 @@ static bool counts(const job *j, const mn_embed_text *t, uint32_t pos) {
 static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, uint32_t m,
                           mn_step_size *size) {
     mn_session *s = j->s;
-    mn_sequence *q = &s->seqs[slot];
-    const mn_input_layout *l = &s->engine->in;
-    int32_t *seqs = s->packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
+    mn_sequence *q = &s->steps.seqs[slot];
+    const mn_input_layout *l = &s->steps.engine->in;
+    int32_t *seqs = s->steps.packed + l->seqs + 4 * (size_t)size->n_seqs; // [n_seqs, 4]
     slot_rows rows = {.first = size->n_out};
     seqs[0] = (int32_t)size->n_rows;
     seqs[1] = (int32_t)m;
@@ -119,11 +119,11 @@ static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, u
     for (uint32_t i = 0; i < m; i++) {
         const uint32_t row = size->n_rows + i;
         const uint32_t pos = q->n_enqueued + i;
-        s->packed[l->src + row] = t->ids[pos];
-        s->packed[l->pos + row] = (int32_t)pos;
-        s->packed[l->row_slot + row] = (int32_t)slot;
+        s->steps.packed[l->src + row] = t->ids[pos];
+        s->steps.packed[l->pos + row] = (int32_t)pos;
+        s->steps.packed[l->row_slot + row] = (int32_t)slot;
         if (counts(j, t, pos))
-            s->packed[l->out_row + size->n_out++] = (int32_t)row;
+            s->steps.packed[l->out_row + size->n_out++] = (int32_t)row;
     }
     q->n_enqueued += m;
     size->n_seqs++;
@@ -140,15 +140,15 @@ static mn_status fill(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
     mn_session *s = j->s;
     *size = (mn_step_size){0};
     memset(rows, 0, n * sizeof *rows);
-    mn_step_clear(s);
+    mn_step_clear(&s->steps);
     for (uint32_t i = 0; i < n; i++) {
         const mn_embed_text *t = &j->texts[first + i];
-        const mn_sequence *q = &s->seqs[i];
-        const uint32_t m = MN_MIN(t->n - q->n_enqueued, s->n_batch - size->n_rows);
+        const mn_sequence *q = &s->steps.seqs[i];
+        const uint32_t m = MN_MIN(t->n - q->n_enqueued, s->steps.n_batch - size->n_rows);
         if (!m)
             continue;
-        mn_pages_trim(&s->kv, i, mn_seq_text(&s->seqs[i]));
-        if (!mn_pages_reserve(&s->kv, i, q->n_enqueued + m))
+        mn_pages_trim(&s->steps.kv, i, mn_seq_text(&s->steps.seqs[i]));
+        if (!mn_pages_reserve(&s->steps.kv, i, q->n_enqueued + m))
             return mn_fail(err, MN_OUT_OF_MEMORY, "the KV cache has no free page for a text");
         rows[i] = add_rows(j, i, t, m, size);
     }
@@ -157,7 +157,7 @@ static mn_status fill(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
 
 /* Adds the step's hidden states [n_out, D] to the sums of their texts. */
 static void add_hidden(const job *j, uint32_t n, const slot_rows *rows, const float *hidden) {
-    const size_t width = (size_t)j->s->graph->hp.n_embd;
+    const size_t width = (size_t)j->s->steps.graph->hp.n_embd;
     for (uint32_t i = 0; i < n; i++) {
         double *sum = j->sums + i * width;
         for (uint32_t k = 0; k < rows[i].n; k++) {
@@ -174,7 +174,7 @@ static mn_status run_step(const job *j, uint32_t first, uint32_t n, slot_rows *r
     mn_step_size size;
     const float *hidden = NULL;
     const uint64_t begin_ns = mn_now_ns();
-    if (atomic_exchange(&s->cancelled, 0))
+    if (atomic_exchange(&s->steps.cancelled, 0))
         return mn_fail(err, MN_CANCELLED, "cancelled");
     mn_status st = fill(j, first, n, rows, &size, err);
     *idle = !st && !size.n_rows;
@@ -182,15 +182,15 @@ static mn_status run_step(const job *j, uint32_t first, uint32_t n, slot_rows *r
         return st;
     st = mn_session_run_packed(s, &size, err);
     if (!st && size.n_out)
-        st = mn_engine_logits(s->engine, size.n_out, &hidden, err);
-    st = mn_session_settle(s, st, err);
+        st = mn_engine_logits(s->steps.engine, size.n_out, &hidden, err);
+    st = mn_steps_settle(&s->steps, st, err);
     if (st)
         return st;
     if (size.n_out)
         add_hidden(j, n, rows, hidden);
-    s->stats.n_prompt += size.n_rows;
-    s->stats.n_steps++;
-    s->stats.prompt_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
+    s->steps.stats.n_prompt += size.n_rows;
+    s->steps.stats.n_steps++;
+    s->steps.stats.prompt_s += (double)(mn_now_ns() - begin_ns) * 1e-9;
     return MN_OK;
 }
 
@@ -198,12 +198,12 @@ static mn_status run_step(const job *j, uint32_t first, uint32_t n, slot_rows *r
 /* How many texts from `first` on go together. */
 static uint32_t wave_size(const job *j, uint32_t first) {
     const mn_session *s = j->s;
-    const uint32_t most = MN_MIN(s->n_seq, j->n_texts - first);
+    const uint32_t most = MN_MIN(s->steps.n_seq, j->n_texts - first);
     uint32_t rows = 0;
     uint32_t n = 0;
-    if (!s->graph->hp.bidirectional)
+    if (!s->steps.graph->hp.bidirectional)
         return most;
-    for (; n < most && j->texts[first + n].n <= s->n_batch - rows; n++)
+    for (; n < most && j->texts[first + n].n <= s->steps.n_batch - rows; n++)
         rows += j->texts[first + n].n;
     return n;
 }
@@ -214,17 +214,17 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
                           mn_error *err) {
     mn_session *s = j->s;
     bool idle = false;
-    memset(j->sums, 0, n * (size_t)s->graph->hp.n_embd * sizeof *j->sums);
+    memset(j->sums, 0, n * (size_t)s->steps.graph->hp.n_embd * sizeof *j->sums);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = 0;
-        mn_seq_claim(s, &slot); /* all are free: it is slot i */
-        s->seqs[slot].n_tokens = j->texts[first + i].n;
+        mn_slot_claim(&s->steps, &slot); /* all are free: it is slot i */
+        s->steps.seqs[slot].n_tokens = j->texts[first + i].n;
     }
-    mn_status st = mn_engine_make_logits(s->engine, err);
+    mn_status st = mn_engine_make_logits(s->steps.engine, err);
     while (!st && !idle)
         st = run_step(j, first, n, rows, &idle, err);
     for (uint32_t i = 0; i < n; i++)
-        mn_seq_release(s, i);
+        mn_slot_release(&s->steps, i);
     return st;
 }
 
@@ -252,7 +252,7 @@ static mn_status finish(const job *j, uint32_t i, const double *sum, mn_error *e
 /* All waves; one is run from its beginning again if the device was lost. */
 static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
     mn_session *s = j->s;
-    const size_t width = (size_t)s->graph->hp.n_embd;
+    const size_t width = (size_t)s->steps.graph->hp.n_embd;
     mn_status st = mn_failover_ready(s, err);
     for (uint32_t first = 0, n; first < j->n_texts && !st; first += n) {
         uint32_t on;
@@ -284,7 +284,7 @@ mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n
         st = mn_args_same_process(err, __func__, s->model->rt);
     if (!st)
         st = mn_args_take(MN_SIZED_EMBED_PARAMS, &p, params, err);
-    if (!st && !s->graph->embeds)
+    if (!st && !s->steps.graph->embeds)
         st = mn_fail(err, MN_INVALID,
                      "mn_session_embed: this session generates text, expected one that embeds");
     if (!st)
@@ -297,13 +297,13 @@ mn_status mn_session_embed(mn_session *s, const mn_embed_text *texts, uint32_t n
         st = check_text(s, &texts[i], i, err);
     if (st)
         return st;
-    const size_t width = (size_t)s->graph->hp.n_embd;
-    slot_rows *rows = mn_alloc(s->n_seq, sizeof *rows);
-    j.sums = mn_alloc(s->n_seq * width, sizeof *j.sums);
+    const size_t width = (size_t)s->steps.graph->hp.n_embd;
+    slot_rows *rows = mn_alloc(s->steps.n_seq, sizeof *rows);
+    j.sums = mn_alloc(s->steps.n_seq * width, sizeof *j.sums);
     if (rows && j.sums)
         st = run_all(&j, rows, err);
     else
-        st = mn_fail_memory(err, s->n_seq * width * sizeof *j.sums);
+        st = mn_fail_memory(err, s->steps.n_seq * width * sizeof *j.sums);
     mn_free(rows);
     mn_free(j.sums);
     return st;

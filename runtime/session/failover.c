@@ -90,9 +90,9 @@ bool mn_failover_give_way(mn_session *s, const mn_device_record *d, mn_status st
 
 /* The error of a device's call begins with the device's name, if it does not have it. */
 static void name_device(mn_session *s, mn_status st, mn_error *err) {
-    const mn_device_record *d = s->engine ? s->engine->failed : NULL;
-    if (s->engine)
-        s->engine->failed = NULL;
+    const mn_device_record *d = s->steps.engine ? s->steps.engine->failed : NULL;
+    if (s->steps.engine)
+        s->steps.engine->failed = NULL;
     if (!st || !d || st == MN_CANCELLED || !err || strstr(err->msg, d->name))
         return;
     if (!err->status)
@@ -105,16 +105,16 @@ mn_status mn_failover(mn_session *s, mn_status st, mn_error *err) {
         mn_fail_plain(err);
     if (MN_STATUS_CLASS(st) != MN_CLASS_LOST)
         name_device(s, st, err);
-    if (MN_STATUS_CLASS(st) != MN_CLASS_LOST || !s->engine || !s->engine->fault)
+    if (MN_STATUS_CLASS(st) != MN_CLASS_LOST || !s->steps.engine || !s->steps.engine->fault)
         return st;
     const uint64_t begin = mn_now_ns();
-    lose(s, s->engine->fault, err->msg);
+    lose(s, s->steps.engine->fault, err->msg);
     mn_session_unplace(s);
     st = mn_session_place(s, err);
-    s->stats.restore_s += (double)(mn_now_ns() - begin) * 1e-9;
+    s->steps.stats.restore_s += (double)(mn_now_ns() - begin) * 1e-9;
     return st;
 }
 
 mn_status mn_failover_ready(mn_session *s, mn_error *err) {
-    return s->engine ? MN_OK : mn_session_place(s, err);
+    return s->steps.engine ? MN_OK : mn_session_place(s, err);
 }

@@ -5,33 +5,35 @@
 
 /* Packs n rows of the sequence's tokens from n_enqueued on, each an output. */
 static void pack_rows(mn_session *s, uint32_t seq, uint32_t n) {
-    const mn_sequence *q = &s->seqs[seq];
-    const mn_input_layout *l = &s->engine->in;
-    int32_t *seqs = s->packed + l->seqs;
-    mn_step_clear(s);
+    const mn_sequence *q = &s->steps.seqs[seq];
+    const mn_input_layout *l = &s->steps.engine->in;
+    int32_t *seqs = s->steps.packed + l->seqs;
+    mn_step_clear(&s->steps);
     seqs[0] = 0;
     seqs[1] = (int32_t)n;
     seqs[2] = (int32_t)seq;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t pos = q->n_enqueued + i;
-        s->packed[l->src + i] = q->tokens[pos];
-        s->packed[l->pos + i] = (int32_t)pos;
-        s->packed[l->row_slot + i] = (int32_t)seq;
-        s->packed[l->out_row + i] = (int32_t)i;
+        s->steps.packed[l->src + i] = q->tokens[pos];
+        s->steps.packed[l->pos + i] = (int32_t)pos;
+        s->steps.packed[l->row_slot + i] = (int32_t)seq;
+        s->steps.packed[l->out_row + i] = (int32_t)i;
     }
 }
 
 mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_error *err) {
-    mn_engine_step exec = {.inputs = s->packed, .logits = true, .profile = s->profile != NULL};
+    mn_engine_step exec = {
+        .inputs = s->steps.packed, .logits = true, .profile = s->steps.profile != NULL};
     mn_event *done = NULL;
-    s->sent_valid = false;
-    mn_engine_describe(s->engine, size, s->packed);
-    mn_engine_symbols(s->engine, size, exec.symbols);
+    s->steps.sent_valid = false;
+    mn_engine_describe(s->steps.engine, size, s->steps.packed);
+    mn_engine_symbols(s->steps.engine, size, exec.symbols);
     const uint64_t begin_ns = mn_now_ns();
-    mn_status st = mn_engine_submit(s->engine, &exec, &done, err);
-    mn_call *call = mn_engine_await(s->engine, mn_engine_step_ns(s->engine, exec.symbols));
+    mn_status st = mn_engine_submit(s->steps.engine, &exec, &done, err);
+    mn_call *call =
+        mn_engine_await(s->steps.engine, mn_engine_step_ns(s->steps.engine, exec.symbols));
     while (!st && done) {
-        st = mn_engine_wait(s->engine, &done, 1000000000, err);
+        st = mn_engine_wait(s->steps.engine, &done, 1000000000, err);
         if (st == MN_TIMEOUT)
             st = MN_OK;
     }
@@ -39,15 +41,15 @@ mn_status mn_session_run_packed(mn_session *s, const mn_step_size *size, mn_erro
     const mn_step_profile profile = {
         .n_rows = size->n_rows, .n_prompt = size->n_rows, .n_outputs = size->n_out};
     if (!st)
-        mn_session_tell(s, profile, begin_ns);
+        mn_steps_tell(&s->steps, profile, begin_ns);
     return st;
 }
 
 /* Runs the next n tokens of the sequence and waits for them. */
 static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err) {
-    mn_sequence *q = &s->seqs[seq];
-    mn_pages_trim(&s->kv, seq, mn_seq_text(&s->seqs[seq]));
-    mn_status st = mn_preempt_idle(s, seq, q->n_enqueued + n, err);
+    mn_sequence *q = &s->steps.seqs[seq];
+    mn_pages_trim(&s->steps.kv, seq, mn_seq_text(&s->steps.seqs[seq]));
+    mn_status st = mn_preempt_idle(&s->steps, seq, q->n_enqueued + n, err);
     if (st)
         return st;
     pack_rows(s, seq, n);
@@ -60,18 +62,18 @@ static mn_status run_rows(mn_session *s, uint32_t seq, uint32_t n, mn_error *err
 /* The text from its first token on; the caller sees rows from *given on. */
 static mn_status run_text(mn_session *s, uint32_t seq, uint32_t n, uint32_t *given,
                           mn_logits_fn rows, void *arg, mn_error *err) {
-    const uint32_t block = MN_MIN(s->n_outputs, s->n_batch);
-    mn_status st = mn_engine_make_logits(s->engine, err);
+    const uint32_t block = MN_MIN(s->steps.n_outputs, s->steps.n_batch);
+    mn_status st = mn_engine_make_logits(s->steps.engine, err);
     for (uint32_t at = 0; at < n && !st; at += block) {
         const uint32_t m = MN_MIN(block, n - at);
         const float *logits = NULL;
         st = run_rows(s, seq, m, err);
         if (!st)
-            st = mn_engine_logits(s->engine, m, &logits, err);
-        st = mn_session_settle(s, st, err);
+            st = mn_engine_logits(s->steps.engine, m, &logits, err);
+        st = mn_steps_settle(&s->steps, st, err);
         if (st || at < *given)
             continue;
-        st = rows(arg, at, m, (uint32_t)s->graph->hp.n_vocab, logits);
+        st = rows(arg, at, m, (uint32_t)s->steps.graph->hp.n_vocab, logits);
         if (st)
             return mn_fail(err, st, "writing logits was given up");
         *given = at + m;
@@ -93,17 +95,17 @@ mn_status mn_session_logits(mn_session *s, const int32_t *ids, uint32_t n, mn_lo
         st = mn_args_same_process(err, __func__, s->model->rt);
     if (st)
         return st;
-    st = mn_requests_none(&s->requests, __func__, err);
+    st = mn_requests_none(&s->steps.requests, __func__, err);
     if (st)
         return st;
-    if (s->graph->embeds)
+    if (s->steps.graph->embeds)
         return mn_session_draws(s, __func__, err);
-    if (s->clock.enqueued != s->clock.completed)
+    if (s->steps.clock.enqueued != s->steps.clock.completed)
         return mn_fail(err, MN_INVALID, "mn_session_logits while sequences are running");
     st = mn_seq_begin(s, ids, n, &greedy, &seq, err);
     if (st)
         return st;
-    s->seqs[seq].running = false;
+    s->steps.seqs[seq].running = false;
     uint32_t on;
     do { /* from the beginning again if the device was lost */
         on = s->n_placed;

@@ -6,25 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What has the size of the engine's steps; mn_session_unplace frees it. */
-static mn_status allocate(mn_session *s, mn_error *err) {
-    const uint32_t total = s->engine->in.total;
-    s->ring = mn_calloc(s->ring_size, sizeof *s->ring);
-    s->packed = mn_calloc(total, sizeof *s->packed);
-    s->sent = mn_calloc(s->engine->in.head, sizeof *s->sent);
-    const size_t n_rows = (size_t)s->graph->hp.n_kv * s->n_seq;
-    s->ranges = mn_alloc(n_rows + 1, sizeof *s->ranges);
-    s->sampler_rows = mn_alloc(s->n_outputs, sizeof *s->sampler_rows);
-    bool ok = s->ring && s->packed && s->sent && s->ranges && s->sampler_rows;
-    for (uint32_t i = 0; ok && i < s->ring_size; i++) {
-        mn_pending_step *step = &s->ring[i];
-        step->outs = mn_alloc(s->n_outputs, sizeof *step->outs);
-        step->prefilled = mn_alloc(s->n_seq, sizeof *step->prefilled);
-        ok = step->outs && step->prefilled;
-    }
-    return ok ? mn_kv_place(&s->kv, s->engine, s->packed, err) : mn_fail_memory(err, total * 8ull);
-}
-
 /* The device of the segment, unless an earlier one has it, too. */
 static void add_device(mn_text *list, const mn_placement *p, uint32_t segment) {
     const uint32_t offer = p->segments[segment].offer;
@@ -87,13 +68,13 @@ static mn_status add_sampler(mn_session *s, mn_error *err) {
     const mn_model_graph *g = NULL;
     if (!s->draws || last->sample_contract >= newest)
         return MN_OK;
-    mn_status st = mn_model_graph_for(s->model, s->n_ctx, MN_GRAPH_SAMPLERS, &g, err);
-    for (uint32_t i = 0; i < p->n_offers && !st && !s->engine->sampler; i++) {
+    mn_status st = mn_model_graph_for(s->model, s->steps.n_ctx, MN_GRAPH_SAMPLERS, &g, err);
+    for (uint32_t i = 0; i < p->n_offers && !st && !s->steps.engine->sampler; i++) {
         const mn_offer *o = &p->offers[i];
         mn_error why = MN_ERROR_INIT;
         if (o == last || !o->device || !o->asked || o->sample_contract < newest)
             continue;
-        const mn_status made = mn_engine_make_sampler(s->engine, o, g, &why);
+        const mn_status made = mn_engine_make_sampler(s->steps.engine, o, g, &why);
         mn_log(MN_LOG_INFO,
                "%s knows contract %u of SAMPLE of %u: samplers that need more run on %s%s%s",
                last->record->name, last->sample_contract, newest, o->record->name, made ? ": " : "",
@@ -110,89 +91,46 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     *fault = NULL;
     s->n_placed++;
     mn_status st =
-        mn_negotiate_kv(s->model->rt->registry, s->graph, &s->request, &s->placement, err);
+        mn_negotiate_kv(s->model->rt->registry, s->steps.graph, &s->request, &s->placement, err);
     if (!st)
         st = describe(s, err);
     if (st)
         return st;
     /* sequences have their sizes from the first choice */
     s->request.n_batch_wide = 0;
-    s->n_batch = s->request.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
+    s->steps.n_batch = s->request.n_batch = (uint32_t)s->placement.symbol_max[MN_SYM_TOKENS];
     log_memory(s);
-    s->ring_size = ring_size(s);
-    st = mn_engine_create(&s->placement, s->graph, s->ring_size, &s->engine, fault, err);
+    const uint32_t ring = ring_size(s);
+    st = mn_engine_create(&s->placement, s->steps.graph, ring, &s->steps.engine, fault, err);
     st = mn_canonical_settle(s->model->canonical, true, st, err); /* all weights were read */
     if (st == MN_IO_ERROR)
         *fault = NULL; /* no other device can do better */
     if (!st)
-        st = allocate(s, err);
+        st = mn_steps_place(&s->steps, ring, err);
     if (!st)
         st = add_sampler(s, err);
-    if (st && s->engine)
-        *fault = *fault ? *fault : s->engine->fault;
+    if (st && s->steps.engine)
+        *fault = *fault ? *fault : s->steps.engine->fault;
     if (!st)
-        st = mn_drafts_place(&s->drafts, s->engine, s->model, s->n_ctx, err);
+        st = mn_drafts_place(&s->steps.drafts, s->steps.engine, s->model, s->steps.n_ctx, err);
     if (!st)
-        atomic_store(&s->limits.max_positions,
-                     mn_kv_max_positions(&s->kv, s->n_batch, s->ring_size > 1));
+        atomic_store(&s->steps.limits.max_positions,
+                     mn_kv_max_positions(&s->steps.kv, s->steps.n_batch, s->steps.ring_size > 1));
     if (!st)
-        atomic_store(&s->limits.refused, 0);
+        atomic_store(&s->steps.limits.refused, 0);
     return st;
 }
 
-/* What it had run is remembered for the statistics. */
-void mn_seq_set_back(mn_session *s, uint32_t seq) {
-    mn_sequence *q = &s->seqs[seq];
-    const bool has_drawn = q->running && q->n_drawn;
-    const uint32_t run = has_drawn ? q->n_tokens : MN_MIN(q->n_enqueued, q->n_tokens);
-    q->n_restore = MN_MAX(q->n_restore, run);
-    q->n_enqueued = 0;
-    mn_kv_forget(&s->kv, seq);
-    if (!q->running)
-        return;
-    q->n_literal = q->n_tokens;
-    q->n_draw_enqueued = q->n_drawn;
-}
-
 void mn_session_unplace(mn_session *s) {
-    for (; s->ring && s->clock.completed < s->clock.enqueued; s->clock.completed++) {
-        mn_pending_step *step = &s->ring[s->clock.completed % s->ring_size];
-        mn_step_forget(s, step);
-        mn_engine_drop(s->engine, &step->event);
-    }
-    for (uint32_t i = 0; s->seqs && i < s->n_seq; i++)
-        mn_seq_set_back(s, i);
-    mn_engine_free(s->engine);
-    for (uint32_t i = 0; s->ring && i < s->ring_size; i++) {
-        mn_free(s->ring[i].outs);
-        mn_free(s->ring[i].prefilled);
-    }
-    mn_free(s->ring);
-    mn_free(s->packed);
-    mn_free(s->sent);
-    mn_free(s->ranges);
-    mn_free(s->sampler_rows);
-    mn_kv_unplace(&s->kv);
-    mn_masks_free(&s->guides);
-    s->engine = NULL;
-    s->ring = NULL;
-    s->packed = NULL;
-    s->sent = NULL;
-    s->ranges = NULL;
-    s->sampler_rows = NULL;
-    s->sent_valid = false;
-    memset(s->pace.sizes, 0, sizeof s->pace.sizes);
+    mn_steps_unplace(&s->steps);
     mn_placement_free(&s->placement);
 }
 
 /* ---- until a device stands ------------------------------------------------------------------- */
-/* Sequences that were running go on from their tokens. */
+/* *fault: the device that was lost meanwhile. */
 static mn_status wake_all(mn_session *s, const mn_device_record **fault, mn_error *err) {
-    mn_status st = MN_OK;
-    for (uint32_t i = 0; s->seqs && i < s->n_seq && !st; i++)
-        if (s->seqs[i].running)
-            st = mn_seq_wake(s, i, err);
-    *fault = st ? s->engine->fault : NULL;
+    const mn_status st = mn_steps_wake(&s->steps, err);
+    *fault = st ? s->steps.engine->fault : NULL;
     return st;
 }
 

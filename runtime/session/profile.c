@@ -13,21 +13,10 @@ mn_status mn_session_profile(mn_session *s, mn_profile_fn fn, void *arg, mn_erro
     if (!st && fn)
         st = mn_failover_ready(s, err);
     if (!st && fn)
-        st = mn_engine_can_profile(s->engine, err);
+        st = mn_engine_can_profile(s->steps.engine, err);
     if (st)
         return st;
-    s->profile = fn;
-    s->profile_arg = arg;
+    s->steps.profile = fn;
+    s->steps.profile_arg = arg;
     return MN_OK;
-}
-
-void mn_session_tell(const mn_session *s, mn_step_profile step, uint64_t begin_ns) {
-    if (!s->profile)
-        return;
-    step.size = sizeof step;
-    step.unit_stride = sizeof *step.units;
-    step.n_units = (uint32_t)s->engine->n_units;
-    step.units = s->engine->units;
-    step.time_ns = mn_now_ns() - begin_ns;
-    s->profile(s->profile_arg, &step);
 }

@@ -57,8 +57,8 @@ mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_even
                                   mn_error *err);
 const int32_t *__real_mn_engine_ids(const mn_engine *e, uint32_t at);
 const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at);
-void __real_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
-void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns);
+void __real_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
+void __wrap_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns);
 
 mn_status __wrap_mn_engine_submit(mn_engine *e, const mn_engine_step *x, mn_event **event,
                                   mn_error *err) {
@@ -70,7 +70,7 @@ const int32_t *__wrap_mn_engine_ids(const mn_engine *e, uint32_t at) {
 }
 
 /* What is enqueued behind the step that has just ended is one step, or no more than 5 ms. */
-static void check_ahead(const mn_session *s) {
+static void check_ahead(const mn_steps *s) {
     double ns = 0;
     for (uint64_t i = s->clock.completed; i < s->clock.enqueued; i++) {
         const uint32_t n_rows = s->ring[i % s->ring_size].n_rows;
@@ -90,7 +90,7 @@ static uint64_t time_of(const made_up *d, uint32_t n_rows, uint32_t n_prompt) {
     return ns + ns * ((dice >> 33) % (d->noise_percent + 1)) / 100;
 }
 
-void __wrap_mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
+void __wrap_mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns) {
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     if (on)
         ns = time_of(on, step->n_rows, n_prompt);
@@ -259,7 +259,7 @@ static void test_new_sizes(void **state) {
     most_ahead_ns = 20e6;
     mn_session *s = open_with((mn_session_params){
         .n_seq = N_USERS, .n_ctx = CONTEXT, .run_ahead = 16, .flags = MN_SESSION_NO_CACHE});
-    s->engine->segments[0].row_grain = 8;
+    s->steps.engine->segments[0].row_grain = 8;
     n_new = 0;
     const uint32_t first = run_users(s, 0, 128);
     const uint32_t n_first = n_new;
@@ -320,7 +320,7 @@ static void test_waiting(void **state) {
 enum { STEP_NS = 1000000, ROW_NS = 50000, N_STEPS = 200 };
 
 /* A step of the device: a fixed time, and one per row beyond the first. */
-static uint32_t learn(mn_session *s, uint32_t n_draws, uint32_t n_prompt) {
+static uint32_t learn(mn_steps *s, uint32_t n_draws, uint32_t n_prompt) {
     const uint32_t n_rows = n_draws + n_prompt;
     const uint32_t ns = STEP_NS + (n_rows - 1) * ROW_NS;
     const mn_pending_step step = {.n_rows = n_rows, .n_prompt_rows = n_prompt};
@@ -332,7 +332,7 @@ static uint32_t learn(mn_session *s, uint32_t n_draws, uint32_t n_prompt) {
  * may take twice the time that these sequences take alone, so the budget grows with them; it must
  * not fall because they are more than at the last step that only drew. */
 static void test_burst(void **state) {
-    mn_session *s = calloc(1, sizeof *s);
+    mn_steps *s = calloc(1, sizeof *s);
     (void)state;
     assert_non_null(s);
     s->pace.n_rows = MN_FIRST_ROWS;

@@ -79,50 +79,51 @@ static mn_session *session(how h) {
 
 /* A page is not free before the steps that could read it are complete. */
 static void look_at_free(const mn_session *s, uint32_t group) {
-    const mn_page_pool *pool = &s->kv.pools[group];
+    const mn_page_pool *pool = &s->steps.kv.pools[group];
     for (uint32_t i = 0; i < pool->n_free; i++)
-        assert_true(s->clock.completed >= held_at[group][pool->free[i]]);
-    for (uint32_t i = 0; i < s->n_seq; i++) {
-        const int32_t *row = s->packed + mn_engine_row(s->engine, group, i);
-        for (uint32_t k = s->kv.slots[i].pages[group].lo; k < s->kv.slots[i].pages[group].hi; k++)
-            held_at[group][row[k]] = s->clock.enqueued;
+        assert_true(s->steps.clock.completed >= held_at[group][pool->free[i]]);
+    for (uint32_t i = 0; i < s->steps.n_seq; i++) {
+        const int32_t *row = s->steps.packed + mn_engine_row(s->steps.engine, group, i);
+        for (uint32_t k = s->steps.kv.slots[i].pages[group].lo;
+             k < s->steps.kv.slots[i].pages[group].hi; k++)
+            held_at[group][row[k]] = s->steps.clock.enqueued;
     }
 }
 
 /* Each table names its pages from one entry on, and -1 before and behind. */
 static void look(const mn_session *s, const how *h) {
-    for (uint32_t g = 0; s->engine && g < s->graph->hp.n_kv; g++) {
-        const mn_engine_group *e = &s->engine->group[g];
-        const int64_t window = s->graph->hp.kv[g].window;
-        for (uint32_t i = 0; i < s->n_seq; i++) {
-            const mn_kv_slot *q = &s->kv.slots[i];
-            const int32_t *row = s->packed + mn_engine_row(s->engine, g, i);
+    for (uint32_t g = 0; s->steps.engine && g < s->steps.graph->hp.n_kv; g++) {
+        const mn_engine_group *e = &s->steps.engine->group[g];
+        const int64_t window = s->steps.graph->hp.kv[g].window;
+        for (uint32_t i = 0; i < s->steps.n_seq; i++) {
+            const mn_kv_slot *q = &s->steps.kv.slots[i];
+            const int32_t *row = s->steps.packed + mn_engine_row(s->steps.engine, g, i);
             const uint32_t held = q->pages[g].hi - q->pages[g].lo;
             most_held[g] = MN_MAX(most_held[g], held);
             if (window)
                 assert_in_range(held * e->page_tokens, 0,
                                 window + h->n_batch + h->ahead + 2 * e->page_tokens);
-            for (uint32_t k = 0; k < s->engine->row_pages; k++)
+            for (uint32_t k = 0; k < s->steps.engine->row_pages; k++)
                 assert_int_equal(row[k] >= 0, k >= q->pages[g].lo && k < q->pages[g].hi);
         }
-        assert_in_range(s->kv.pools[g].n_total, 1, MAX_PAGES);
+        assert_in_range(s->steps.kv.pools[g].n_total, 1, MAX_PAGES);
         look_at_free(s, g);
     }
 }
 
 /* What is free holds nothing that anybody may read. */
 static void poison(const mn_session *s) {
-    for (uint32_t g = 0; s->engine && g < s->graph->hp.n_kv; g++) {
-        const mn_engine_segment *part = &s->engine->segments[0];
-        const mn_engine_device *d = &s->engine->devices[part->device];
-        const uint32_t ratio = mn_page_ratio(s->engine, d, g);
+    for (uint32_t g = 0; s->steps.engine && g < s->steps.graph->hp.n_kv; g++) {
+        const mn_engine_segment *part = &s->steps.engine->segments[0];
+        const mn_engine_device *d = &s->steps.engine->devices[part->device];
+        const uint32_t ratio = mn_page_ratio(s->steps.engine, d, g);
         const uint64_t bytes = part->kv[g].page_bytes * ratio;
         void *map = NULL;
-        if (s->clock.completed != s->clock.enqueued ||
+        if (s->steps.clock.completed != s->steps.clock.enqueued ||
             d->backend->map(part->pages_kv[g], &map, NULL))
             continue;
-        for (uint32_t i = 0; i < s->kv.pools[g].n_free; i++)
-            memset((char *)map + (uint64_t)s->kv.pools[g].free[i] * bytes, 0xff, bytes);
+        for (uint32_t i = 0; i < s->steps.kv.pools[g].n_free; i++)
+            memset((char *)map + (uint64_t)s->steps.kv.pools[g].free[i] * bytes, 0xff, bytes);
     }
 }
 
@@ -280,9 +281,10 @@ static void test_many(void **state) {
             if (!together)
                 mn_seq_free(s, seq);
         }
-        for (uint32_t g = 0; together && g < s->graph->hp.n_kv; g++)
-            if (s->graph->hp.kv[g].window)
-                assert_true(s->engine->group[g].n_total < MANY * s->engine->group[g].n_pages / 2);
+        for (uint32_t g = 0; together && g < s->steps.graph->hp.n_kv; g++)
+            if (s->steps.graph->hp.kv[g].window)
+                assert_true(s->steps.engine->group[g].n_total <
+                            MANY * s->steps.engine->group[g].n_pages / 2);
         mn_session_free(s);
     }
     for (uint32_t i = 0; i < MANY; i++)
@@ -362,7 +364,7 @@ static float *logits_of(bool keep_all, uint32_t n_batch, size_t *n) {
                            .flags = MN_SESSION_NO_SAMPLING};
     set_windows(keep_all);
     check(mn_session_create(model, &p, &s, &err), &err);
-    *n = LONG * (size_t)s->graph->hp.n_vocab;
+    *n = LONG * (size_t)s->steps.graph->hp.n_vocab;
     float *all = malloc(*n * sizeof *all);
     check(mn_session_logits(s, ids, text(9, LONG, ids), keep_rows, all, &err), &err);
     mn_session_free(s);
@@ -475,12 +477,12 @@ static void test_table_changes(void **state) {
         check(mn_seq_create(s, ids, text(i, 20 + i * 3, ids), &how_drawn, &seq, &err), &err);
     for (uint32_t i = 0; i < 8; i++)
         check(mn_session_step(s, t, MANY, &n, &err), &err);
-    const uint64_t before = s->engine->input_bytes;
+    const uint64_t before = s->steps.engine->input_bytes;
     for (uint32_t i = 0; i < STEPS; i++)
         check(mn_session_step(s, t, MANY, &n, &err), &err);
-    const uint64_t head = s->engine->in.head * 4ull;
-    assert_in_range(s->engine->input_bytes - before, MANY * 4, (head + 16) * STEPS);
-    assert_true(s->engine->in.total * 4ull > 4 * head);
+    const uint64_t head = s->steps.engine->in.head * 4ull;
+    assert_in_range(s->steps.engine->input_bytes - before, MANY * 4, (head + 16) * STEPS);
+    assert_true(s->steps.engine->in.total * 4ull > 4 * head);
     mn_session_free(s);
     close_world();
 }

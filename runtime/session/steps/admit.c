@@ -2,11 +2,11 @@
  * gets the next free slot when there is room for its pages, and nobody passes it. A job that ends
  * leaves its slot at once: steps in flight that still have rows of it say nothing to anybody
  * (mn_sequence.epoch). */
-#include "session/session.h"
+#include "session/steps/steps.h"
 #include <string.h>
 
 /* The job's sequence in its slot, as far as its tokens are known to the prefix cache. */
-static void seat(mn_session *s, mn_job *job, uint32_t slot) {
+static void seat(mn_steps *s, mn_job *job, uint32_t slot) {
     mn_sequence *q = &s->seqs[slot];
     q->job = job;
     q->tokens = job->tokens;
@@ -34,7 +34,7 @@ static void seat(mn_session *s, mn_job *job, uint32_t slot) {
 
 /* Whether its pages will be there: those of its tokens, and one for each sequence that runs. Where
  * nobody runs, or those that do give way to it, they will. */
-static bool has_room(const mn_session *s, const mn_job *job, uint32_t slot) {
+static bool has_room(const mn_steps *s, const mn_job *job, uint32_t slot) {
     const mn_sequence *last = NULL;
     uint32_t n_running = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -51,7 +51,7 @@ static bool has_room(const mn_session *s, const mn_job *job, uint32_t slot) {
 }
 
 /* Its sequence runs from its tokens; those whose pages it shares are in the history as well. */
-static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err) {
+static mn_status start(mn_steps *s, mn_job *job, uint32_t slot, mn_error *err) {
     mn_sequence *q = &s->seqs[slot];
     q->running = true;
     job->slot = (int32_t)slot;
@@ -62,16 +62,16 @@ static mn_status start(mn_session *s, mn_job *job, uint32_t slot, mn_error *err)
         job->n_cached = q->n_enqueued;
     s->kv.prefix.n_queries += q->n_tokens;
     s->kv.prefix.n_hits += q->n_enqueued;
-    mn_status st = mn_seq_wake(s, slot, err);
+    mn_status st = mn_slot_wake(s, slot, err);
     if (st)
         return st;
     return mn_engine_write_history(s->engine, slot, q->tokens, q->n_enqueued, err);
 }
 
 /* A slot for the job, at worst that of the last one of lower priority; false: none. */
-static bool find_slot(mn_session *s, const mn_job *job, uint32_t *slot) {
+static bool find_slot(mn_steps *s, const mn_job *job, uint32_t *slot) {
     const mn_job *last = NULL;
-    if (mn_seq_claim(s, slot))
+    if (mn_slot_claim(s, slot))
         return true;
     for (uint32_t i = 0; i < s->n_seq; i++) {
         const mn_job *other = s->seqs[i].job;
@@ -81,7 +81,7 @@ static bool find_slot(mn_session *s, const mn_job *job, uint32_t *slot) {
     if (!last)
         return false;
     mn_preempt(s, (uint32_t)last->slot, NULL);
-    return mn_seq_claim(s, slot);
+    return mn_slot_claim(s, slot);
 }
 
 /* The positions that it may come to have. Another device may have taken over, with less memory. */
@@ -90,7 +90,7 @@ static uint32_t positions_of(const mn_job *job) {
 }
 
 /* The first that waits gets a slot; false: there is none, or no room for its pages. */
-static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
+static mn_status admit_first(mn_steps *s, bool *admitted, mn_error *err) {
     mn_requests *v = &s->requests;
     mn_job *job = v->waiting;
     uint32_t slot;
@@ -112,7 +112,7 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     }
     seat(s, job, slot);
     if (!has_room(s, job, slot)) {
-        mn_seq_release(s, slot);
+        mn_slot_release(s, slot);
         return MN_OK;
     }
     v->waiting = job->next;
@@ -129,7 +129,7 @@ static mn_status admit_first(mn_session *s, bool *admitted, mn_error *err) {
     return MN_OK;
 }
 
-mn_status mn_jobs_admit(mn_session *s, mn_error *err) {
+mn_status mn_jobs_admit(mn_steps *s, mn_error *err) {
     mn_status st = MN_OK;
     bool more = true;
     while (s->requests.waiting && more && !st)
@@ -137,8 +137,8 @@ mn_status mn_jobs_admit(mn_session *s, mn_error *err) {
     return st;
 }
 
-void mn_slot_end_job(mn_session *s, mn_job *job, int32_t finish, const mn_error *why) {
+void mn_slot_end_job(mn_steps *s, mn_job *job, int32_t finish, const mn_error *why) {
     if (job->slot >= 0)
-        mn_seq_release(s, (uint32_t)job->slot);
+        mn_slot_release(s, (uint32_t)job->slot);
     mn_job_end(&s->requests, job, finish, why);
 }

@@ -11,7 +11,7 @@
  * for such steps), it is three times the time of a step with the fewest rows: else prompts would
  * be computed a row at a time, for nothing. When pages run out, the last in turn is preempted
  * (preempt.c) until the first have theirs: the very first always gets on. */
-#include "session/session.h"
+#include "session/steps/steps.h"
 #include <math.h>
 
 enum { LEAST_ROWS = 2, AHEAD_NS = 5000000, LEAST_MIXED = 3, MOST_MIXED = 16, FEW_ROWS = 16 };
@@ -176,7 +176,7 @@ static void learn_draws(mn_pace *p, double ns, double n_draws) {
     p->n_mixed = 0;
 }
 
-bool mn_schedule_is_new(mn_session *s, const mn_pending_step *step) {
+bool mn_schedule_is_new(mn_steps *s, const mn_pending_step *step) {
     uint64_t hash = step->exec.run;
     if (!mn_engine_rounds(s->engine))
         return false;
@@ -193,7 +193,7 @@ bool mn_schedule_is_new(mn_session *s, const mn_pending_step *step) {
 
 /* Nothing is learned from the first step of its sizes: what the device prepared for it counts in
  * its time. */
-void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) {
+void mn_schedule_learn(mn_steps *s, const mn_pending_step *step, uint64_t ns) {
     mn_pace *p = &s->pace;
     const uint32_t n_prompt = step->n_prompt_rows + step->n_restored_rows;
     const double now = (double)ns;
@@ -212,7 +212,7 @@ void mn_schedule_learn(mn_session *s, const mn_pending_step *step, uint64_t ns) 
 }
 
 /* What the steps in flight should take together, the one that runs included. */
-static double in_flight_ns(const mn_session *s) {
+static double in_flight_ns(const mn_steps *s) {
     double ns = 0;
     for (uint64_t i = s->clock.completed; i < s->clock.enqueued; i++) {
         const mn_pending_step *step = &s->ring[i % s->ring_size];
@@ -227,7 +227,7 @@ static double in_flight_ns(const mn_session *s) {
  * enqueued before that is read, and the others do not wait for it. It verifies drafts, or is to
  * have some; or its constraint forces so many ids that one step with all of them is worth it, or
  * takes long. */
-static bool awaits_host(const mn_session *s, const mn_sequence *q) {
+static bool awaits_host(const mn_steps *s, const mn_sequence *q) {
     const uint32_t in_flight = q->n_draw_enqueued - q->n_drawn;
     if (q->running && !in_flight && mn_guide_has_noted(q->guide))
         return true;
@@ -243,7 +243,7 @@ static bool awaits_host(const mn_session *s, const mn_sequence *q) {
 
 /* Steps that may be in flight when one more is enqueued, where sequences wait for the host: their
  * next rows stand behind whatever is enqueued meanwhile. If most wait, none; else one. */
-static uint64_t most_ahead(const mn_session *s) {
+static uint64_t most_ahead(const mn_steps *s) {
     uint32_t n_running = 0;
     uint32_t n_waiting = 0;
     for (uint32_t i = 0; i < s->n_seq; i++) {
@@ -255,7 +255,7 @@ static uint64_t most_ahead(const mn_session *s) {
     return 2 * n_waiting > n_running ? 1 : 2;
 }
 
-bool mn_schedule_may_enqueue(const mn_session *s) {
+bool mn_schedule_may_enqueue(const mn_steps *s) {
     const uint64_t in_flight = s->clock.enqueued - s->clock.completed;
     if (in_flight && s->ring[(s->clock.enqueued - 1) % s->ring_size].unfinished)
         return false;
@@ -284,7 +284,7 @@ static bool precedes(const mn_sequence *a, const mn_sequence *b) {
 }
 
 /* Insertion: nearly sorted from the step before. */
-static void sort_turns(mn_session *s) {
+static void sort_turns(mn_steps *s) {
     for (uint32_t i = 1; i < s->n_turns; i++) {
         const uint32_t seq = s->turns[i];
         uint32_t k = i;
@@ -296,7 +296,7 @@ static void sort_turns(mn_session *s) {
 
 /* ---- pages ----------------------------------------------------------------------------------- */
 /* The last in turn that holds pages. seq itself, if nobody behind it does. */
-static uint32_t victim(const mn_session *s, uint32_t seq) {
+static uint32_t victim(const mn_steps *s, uint32_t seq) {
     for (uint32_t i = s->n_turns; i-- > 0;) {
         const uint32_t at = s->turns[i];
         if (at == seq)
@@ -310,7 +310,7 @@ static uint32_t victim(const mn_session *s, uint32_t seq) {
 /* Pages for the sequence, now (*got) or when steps in flight are complete; those behind it give
  * way. At worst it gives way itself. Whoever gives way has no row in this step yet, or none at
  * all. */
-static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool *got,
+static mn_status reserve(mn_steps *s, uint32_t seq, uint32_t n_positions, bool *got,
                          mn_error *err) {
     mn_status st = MN_OK;
     *got = mn_pages_reserve(&s->kv, seq, n_positions);
@@ -326,7 +326,7 @@ static mn_status reserve(mn_session *s, uint32_t seq, uint32_t n_positions, bool
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-static bool draws_next(const mn_session *s, const mn_sequence *q) {
+static bool draws_next(const mn_steps *s, const mn_sequence *q) {
     return q->running && q->n_enqueued >= q->n_literal && q->n_draw_enqueued < q->limit &&
            !(q->flags & MN_SAMPLE_PREFILL_ONLY) && !awaits_host(s, q);
 }
@@ -378,7 +378,7 @@ static void feed_prompt(mn_step_builder *b, uint32_t seq, uint32_t n) {
 /* ---- the plan: rows of each sequence, for which it has pages --------------------------------- */
 /* Pages that another sequence has computed meanwhile are not computed again; their tokens go into
  * the history, which penalties read. */
-static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
+static mn_status skip_known(mn_steps *s, uint32_t seq, mn_error *err) {
     mn_sequence *q = &s->seqs[seq];
     if (!q->job || !mn_job_may_share(q->job))
         return MN_OK;
@@ -393,7 +393,7 @@ static mn_status skip_known(mn_session *s, uint32_t seq, mn_error *err) {
 
 /* Whether the sequence is a later choice of the same request as the one before it in turn, which is
  * still computing the prompt that they will share. */
-static bool waits_for_prompt(const mn_session *s, uint32_t turn) {
+static bool waits_for_prompt(const mn_steps *s, uint32_t turn) {
     const mn_sequence *q = &s->seqs[s->turns[turn]];
     if (!turn || !q->job || !q->job->choice || q->n_literal <= s->kv.prefix.block)
         return false;
@@ -405,7 +405,7 @@ static bool waits_for_prompt(const mn_session *s, uint32_t turn) {
 
 /* Rows of a prompt, up to `room`. A chunk that is not the last one ends where a block of the prefix
  * cache does, so that others can go on from there. first: no other prompt has rows yet. */
-static uint32_t chunk_of(const mn_session *s, const mn_sequence *q, uint32_t room, bool first) {
+static uint32_t chunk_of(const mn_steps *s, const mn_sequence *q, uint32_t room, bool first) {
     const uint32_t left = q->n_literal - q->n_enqueued;
     const uint32_t n = MN_MIN(left, room);
     const uint32_t block = s->kv.prefix.block;
@@ -427,7 +427,7 @@ static bool is_in_doubt(const mn_pace *p, uint32_t n_draws) {
 
 /* Rows that prompts may have in this step. patience: by how many times it may be longer than beside
  * one that waits. */
-static uint32_t prompt_room(const mn_session *s, double *patience) {
+static uint32_t prompt_room(const mn_steps *s, double *patience) {
     uint32_t n_draws = 0;
     uint32_t n_waiting = 0;
     for (uint32_t i = 0; i < s->n_turns; i++) {
@@ -450,7 +450,7 @@ static uint32_t prompt_room(const mn_session *s, double *patience) {
 }
 
 /* Rows that drafts may have in this step, beside one of each sequence and those of prompts. */
-static uint32_t draft_room(const mn_session *s, uint32_t prompt_rows) {
+static uint32_t draft_room(const mn_steps *s, uint32_t prompt_rows) {
     uint32_t n = s->n_turns;
     bool any = false;
     for (uint32_t i = 0; i < s->n_turns; i++)
@@ -462,7 +462,7 @@ static uint32_t draft_room(const mn_session *s, uint32_t prompt_rows) {
 
 /* Rows for the sequence's next id and its drafts, as many as there are pages for without anybody's
  * giving way; 0: none, or it has no drafts. */
-static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
+static uint32_t reserve_drafts(mn_steps *s, uint32_t seq, uint32_t room) {
     const mn_sequence *q = &s->seqs[seq];
     const uint32_t n = 1 + MN_MIN(q->spec.n, room);
     if (n == 1 || !draws_next(s, q) || !mn_pages_reserve(&s->kv, seq, q->n_enqueued + n))
@@ -471,7 +471,7 @@ static uint32_t reserve_drafts(mn_session *s, uint32_t seq, uint32_t room) {
 }
 
 /* In turn: who gives way to one of them comes behind it, and has no rows yet. */
-static mn_status plan(mn_session *s, double *patience, mn_error *err) {
+static mn_status plan(mn_steps *s, double *patience, mn_error *err) {
     const uint32_t all = prompt_room(s, patience);
     uint32_t room = all;
     uint32_t outputs = s->n_outputs - MN_MIN(s->n_turns, s->n_outputs); /* beside one of each */
@@ -520,7 +520,7 @@ static bool can_draft(const mn_sequence *q) {
 }
 
 /* What drafts are made by. */
-static mn_draft_turn draft_turn(mn_session *s, uint32_t seq) {
+static mn_draft_turn draft_turn(mn_steps *s, uint32_t seq) {
     mn_sequence *q = &s->seqs[seq];
     return (mn_draft_turn){.spec = &q->spec,
                            .tokens = q->tokens,
@@ -536,7 +536,7 @@ static mn_draft_turn draft_turn(mn_session *s, uint32_t seq) {
 }
 
 mn_status mn_schedule_fill(mn_step_builder *b, mn_error *err) {
-    mn_session *s = b->s;
+    mn_steps *s = b->s;
     sort_turns(s);
     for (uint32_t i = 0; i < s->n_turns; i++) {
         mn_pages_trim(&s->kv, s->turns[i], mn_seq_text(&s->seqs[s->turns[i]]));
