@@ -290,7 +290,7 @@ static mn_status prepare(mn_engine *e, mn_error *err) {
 }
 
 /* On a failure e is half made; the caller frees it. */
-static mn_status build(mn_engine *e, const mn_placement *p, mn_error *err) {
+static mn_status build_engine(mn_engine *e, const mn_placement *p, mn_error *err) {
     mn_status st = list_segments(e, p, err);
     if (!st)
         st = check_segments(e, err);
@@ -324,7 +324,7 @@ mn_status mn_engine_create(const mn_placement *p, const mn_model_graph *g, uint3
     e->watcher = p->watcher;
     e->held = p->held;
     memcpy(e->symbol_max, p->symbol_max, sizeof e->symbol_max);
-    mn_status st = build(e, p, err);
+    mn_status st = build_engine(e, p, err);
     if (!st) {
         *out = e;
         return MN_OK;

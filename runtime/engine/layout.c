@@ -7,7 +7,7 @@
 enum { ALIGN = 16 /* int32s: 64 bytes */ };
 
 /* Room for n int32; where they begin. */
-static uint32_t place(mn_input_layout *l, int64_t n) {
+static uint32_t place_input(mn_input_layout *l, int64_t n) {
     uint32_t at = l->total;
     l->total += (uint32_t)((n + ALIGN - 1) / ALIGN * ALIGN);
     return at;
@@ -18,18 +18,18 @@ void mn_inputs_lay_out(const int64_t *s, uint32_t n_kv, mn_input_layout *l) {
     const int64_t outputs = s[MN_SYM_OUTPUTS];
     const int64_t table = s[MN_SYM_SLOTS] * s[MN_SYM_PAGES];
     *l = (mn_input_layout){0};
-    l->step = place(l, MN_STEP_WORDS);
-    l->src = place(l, rows);
-    l->pos = place(l, rows);
-    l->row_slot = place(l, rows);
-    l->seqs = place(l, s[MN_SYM_SEQS] * 4);
-    l->out_row = place(l, outputs);
-    l->out_slot = place(l, outputs);
-    l->target = place(l, outputs);
-    l->draft = place(l, outputs);
+    l->step = place_input(l, MN_STEP_WORDS);
+    l->src = place_input(l, rows);
+    l->pos = place_input(l, rows);
+    l->row_slot = place_input(l, rows);
+    l->seqs = place_input(l, s[MN_SYM_SEQS] * 4);
+    l->out_row = place_input(l, outputs);
+    l->out_slot = place_input(l, outputs);
+    l->target = place_input(l, outputs);
+    l->draft = place_input(l, outputs);
     l->head = l->total;
     for (uint32_t i = 0; i < n_kv; i++)
-        l->pages[i] = place(l, table);
+        l->pages[i] = place_input(l, table);
 }
 
 /* Page p of the caller is pages p * ratio, p * ratio + 1, ... of the device; -1: no page. */

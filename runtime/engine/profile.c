@@ -39,8 +39,9 @@ static void add_unit(mn_engine *e, const mn_engine_device *d, const mn_profile_u
 }
 
 /* *n: the units that there are, which may be more than room. */
-static mn_status run(const mn_profile *p, mn_context *context, uint32_t set, const int64_t *symbols,
-                     mn_profile_unit *units, uint32_t room, uint32_t *n, mn_error *err) {
+static mn_status run_profile(const mn_profile *p, mn_context *context, uint32_t set,
+                             const int64_t *symbols, mn_profile_unit *units, uint32_t room,
+                             uint32_t *n, mn_error *err) {
     mn_values given;
     *n = room;
     return p->execute(context, set, mn_values_give(&given, symbols), units, sizeof *units, n, err);
@@ -54,7 +55,7 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn
     uint32_t n = 0;
     mn_status st = mn_engine_can_profile(e, err);
     if (!st)
-        st = run(p, context, set, symbols, NULL, 0, &room, err);
+        st = run_profile(p, context, set, symbols, NULL, 0, &room, err);
     if (st)
         return st;
     mn_profile_unit *units = mn_calloc(room ? room : 1, sizeof *units);
@@ -65,7 +66,7 @@ mn_status mn_engine_segment_profile(mn_engine *e, const mn_engine_segment *s, mn
         mn_free(units);
         return mn_fail_memory(err, room * (sizeof *units + sizeof *e->units));
     }
-    MN_RETRY(st, run(p, context, set, symbols, units, room, &n, err));
+    MN_RETRY(st, run_profile(p, context, set, symbols, units, room, &n, err));
     for (uint32_t i = 0; i < n && i < room && !st; i++)
         add_unit(e, d, &units[i]);
     mn_free(units);

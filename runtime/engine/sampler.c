@@ -109,7 +109,7 @@ static const mn_compile *question(const mn_engine_sampler *x, const mn_offer *o,
     return given;
 }
 
-static mn_status compile(mn_engine_sampler *x, const mn_offer *o, mn_error *err) {
+static mn_status compile_sampler(mn_engine_sampler *x, const mn_offer *o, mn_error *err) {
     const mn_backend *b = x->backend;
     uint32_t kept_how = 0;
     mn_sealed *pages;
@@ -182,8 +182,8 @@ static mn_status write_copy(const mn_engine_sampler *x, mn_buffer *to, const voi
     return x->backend->write(x->queue, to, 0, x->given, bytes, err);
 }
 
-static mn_status put(mn_engine_sampler *x, int32_t tensor, const void *from, uint64_t bytes,
-                     mn_error *err) {
+static mn_status put_tensor(mn_engine_sampler *x, int32_t tensor, const void *from, uint64_t bytes,
+                            mn_error *err) {
     mn_buffer *to = buffer_of(x, tensor);
     mn_status st = MN_OK;
     if (!mn_grow(&x->given, &x->given_cap, bytes, 1))
@@ -199,11 +199,11 @@ static mn_status write_constants(mn_engine_sampler *x, mn_error *err) {
     const int32_t step[MN_STEP_WORDS] = {1, 1, 1};
     const int32_t slot = 0;
     const int32_t none = -1;
-    mn_status st = put(x, io->step, step, sizeof step, err);
+    mn_status st = put_tensor(x, io->step, step, sizeof step, err);
     if (!st)
-        st = put(x, io->out_slot, &slot, sizeof slot, err);
+        st = put_tensor(x, io->out_slot, &slot, sizeof slot, err);
     if (!st)
-        st = put(x, io->target, &none, sizeof none, err);
+        st = put_tensor(x, io->target, &none, sizeof none, err);
     return st;
 }
 
@@ -227,7 +227,7 @@ mn_status mn_engine_make_sampler(mn_engine *e, const mn_offer *o, const mn_model
     MN_WATCHED(callee_of(x), "queue_create",
                st = x->backend->queue_create(x->device, &x->queue, err));
     if (!st)
-        st = compile(x, o, err);
+        st = compile_sampler(x, o, err);
     if (!st)
         st = add_tensors(x, err);
     if (!st)
@@ -309,7 +309,7 @@ static mn_status fetch(mn_engine *e, const mn_buffer *from, uint64_t off, uint64
     return mn_engine_note(e, mn_engine_output_index(e), st);
 }
 
-static mn_status settle(mn_engine *e, uint64_t expected_ns, mn_event **done, mn_error *err) {
+static mn_status settle_output(mn_engine *e, uint64_t expected_ns, mn_event **done, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const mn_status st = mn_event_settle(d->backend, mn_callee_of(d), expected_ns, done, err);
     return mn_engine_note(e, mn_engine_output_index(e), st);
@@ -327,7 +327,7 @@ static mn_status fetch_row(mn_engine *e, const mn_sampler_row *r, uint64_t expec
     if (!st)
         st = fetch(e, logits, r->row * row, sizeof *slot + history_bytes(e), row, &done, err);
     if (!st)
-        st = settle(e, expected_ns, &done, err);
+        st = settle_output(e, expected_ns, &done, err);
     if (st)
         return st;
     memcpy(slot, e->sampler->staged, sizeof *slot);
@@ -335,7 +335,7 @@ static mn_status fetch_row(mn_engine *e, const mn_sampler_row *r, uint64_t expec
     if (!n)
         return MN_OK;
     st = fetch(e, d->history, r->slot * history_bytes(e), sizeof *slot, n * 4, &done, err);
-    return st ? st : settle(e, 0, &done, err);
+    return st ? st : settle_output(e, 0, &done, err);
 }
 
 /* ---- a draw ---------------------------------------------------------------------------------- */
@@ -343,7 +343,7 @@ static mn_status put_words(mn_engine_sampler *x, int32_t tensor, const uint32_t 
                            uint32_t n, mn_error *err) {
     if (!words)
         memset(x->words, byte, n * sizeof *x->words);
-    return put(x, tensor, words ? words : x->words, n * 4ull, err);
+    return put_tensor(x, tensor, words ? words : x->words, n * 4ull, err);
 }
 
 static mn_status put_bias(mn_engine_sampler *x, const mn_sampler_row *r, mn_error *err) {
@@ -354,8 +354,8 @@ static mn_status put_bias(mn_engine_sampler *x, const mn_sampler_row *r, mn_erro
         ids[i] = r->bias[i].id;
         values[i] = r->bias[i].bias;
     }
-    mn_status st = put(x, x->graph->io.bias_ids, ids, sizeof ids, err);
-    return st ? st : put(x, x->graph->io.bias_values, values, sizeof values, err);
+    mn_status st = put_tensor(x, x->graph->io.bias_ids, ids, sizeof ids, err);
+    return st ? st : put_tensor(x, x->graph->io.bias_values, values, sizeof values, err);
 }
 
 /* What was fetched, and what the caller has of the row. */
@@ -367,13 +367,13 @@ static mn_status put_row(mn_engine *e, const mn_sampler_row *r, const mn_slot *s
     const uint32_t words = mn_engine_mask_words(e);
     const uint64_t n_history =
         slot->pos > 0 ? MN_MIN((uint64_t)slot->pos * 4, history_bytes(e)) : 0;
-    mn_status st = put(x, io->logits, history + history_bytes(e), logits_bytes(e), err);
+    mn_status st = put_tensor(x, io->logits, history + history_bytes(e), logits_bytes(e), err);
     if (!st)
-        st = put(x, io->slots, slot, sizeof *slot, err);
+        st = put_tensor(x, io->slots, slot, sizeof *slot, err);
     if (!st)
-        st = put(x, io->history, history, n_history, err);
+        st = put_tensor(x, io->history, history, n_history, err);
     if (!st)
-        st = put(x, io->params, r->params, sizeof *r->params, err);
+        st = put_tensor(x, io->params, r->params, sizeof *r->params, err);
     if (!st)
         st = put_words(x, io->mask, r->mask, 0xff, words, err);
     if (!st)
@@ -382,8 +382,8 @@ static mn_status put_row(mn_engine *e, const mn_sampler_row *r, const mn_slot *s
 }
 
 /* Enqueues the read of a tensor into its place of `drawn`. */
-static mn_status get(mn_engine_sampler *x, int32_t tensor, size_t to, uint64_t bytes,
-                     mn_event **done, mn_error *err) {
+static mn_status read_drawn(mn_engine_sampler *x, int32_t tensor, size_t to, uint64_t bytes,
+                            mn_event **done, mn_error *err) {
     mn_status st;
     MN_WATCHED_FOR(callee_of(x), "read", MN_MOVES_NS(bytes),
                    MN_RETRY(st, x->backend->read(x->queue, buffer_of(x, tensor), 0, x->results, to,
@@ -412,8 +412,8 @@ static mn_status execute(mn_engine_sampler *x, mn_error *err) {
                MN_RETRY(st, x->backend->execute(x->context, 0, mn_values_give(&given, x->symbols),
                                                 NULL, err)));
     for (size_t i = 0; i < MN_COUNT(all) && !st; i++)
-        st = get(x, all[i].tensor, all[i].to, all[i].bytes, i + 1 == MN_COUNT(all) ? &done : NULL,
-                 err);
+        st = read_drawn(x, all[i].tensor, all[i].to, all[i].bytes,
+                        i + 1 == MN_COUNT(all) ? &done : NULL, err);
     return st ? st : mn_event_settle(x->backend, callee_of(x), 0, &done, err);
 }
 

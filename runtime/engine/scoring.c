@@ -99,7 +99,7 @@ static const mn_engine_segment *nodes_of(const mn_engine *e, const mn_engine_pro
     return x->graph->masks ? &e->parts->sample : &e->segments[e->n_segments - 1];
 }
 
-static mn_status compile(mn_engine *e, mn_engine_program *x, mn_error *err) {
+static mn_status compile_program(mn_engine *e, mn_engine_program *x, mn_error *err) {
     const mn_engine_device *d = mn_engine_output_device(e);
     const mn_engine_segment *s = nodes_of(e, x);
     const mn_compile *c = mn_engine_segment_question(e, s, x->graph, &x->pages, err);
@@ -196,7 +196,7 @@ mn_status mn_engine_make_program(mn_engine *e, uint32_t run, const mn_model_grap
     if (!st && g->samplers)
         st = allocate_breakers(e, err);
     if (!st)
-        st = compile(e, x, err);
+        st = compile_program(e, x, err);
     if (!st)
         st = bind(e, x, err);
     if (!st)

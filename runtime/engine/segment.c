@@ -14,8 +14,8 @@ static mn_engine_device *device_of(const mn_engine *e, const mn_engine_segment *
 
 /* Adds the roots of n operands to the segment's tensors, each once and weights not at all. seen: by
  * tensor. */
-static void collect(const mn_graph *g, const int32_t *operands, uint32_t n, mn_engine_segment *s,
-                    bool *seen) {
+static void collect_tensors(const mn_graph *g, const int32_t *operands, uint32_t n,
+                            mn_engine_segment *s, bool *seen) {
     for (uint32_t i = 0; i < n; i++) {
         if (operands[i] < 0)
             continue;
@@ -37,8 +37,8 @@ mn_status mn_engine_segment_list(const mn_engine *e, mn_engine_segment *s, mn_er
     }
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
         const mn_node *n = &g->nodes[i];
-        collect(g, g->operands + n->in_off, n->n_in, s, seen);
-        collect(g, g->operands + n->out_off, n->n_out, s, seen);
+        collect_tensors(g, g->operands + n->in_off, n->n_in, s, seen);
+        collect_tensors(g, g->operands + n->out_off, n->n_out, s, seen);
     }
     mn_free(seen);
     return MN_OK;
@@ -214,7 +214,7 @@ static void free_weights(const mn_engine *e, mn_engine_segment *s) {
     s->held = NULL;
 }
 
-static mn_status compile(mn_engine *e, mn_engine_segment *s, mn_error *err) {
+static mn_status compile_segment(mn_engine *e, mn_engine_segment *s, mn_error *err) {
     const mn_engine_device *d = device_of(e, s);
     mn_sealed_free(s->pages); /* of an attempt with other weights */
     const mn_compile *c = mn_engine_segment_question(e, s, e->graph, &s->pages, err);
@@ -235,7 +235,7 @@ static mn_status compile_shared(mn_engine *e, mn_engine_segment *s, bool *shared
     if (!*shared)
         return MN_OK;
     s->weights = mn_held_set(s->held, &s->kept_how);
-    const mn_status st = compile(e, s, err);
+    const mn_status st = compile_segment(e, s, err);
     *shared = st != MN_UNSUPPORTED;
     if (*shared) {
         s->weight_bytes = 0;
@@ -255,7 +255,7 @@ mn_status mn_engine_segment_create(mn_engine *e, mn_engine_segment *s, mn_error 
     if (!st && !shared)
         st = import_weights(e, s, err);
     if (!st && !shared)
-        st = compile(e, s, err);
+        st = compile_segment(e, s, err);
     if (!st)
         MN_WATCHED(mn_callee_of(d), "context_create",
                    st = d->backend->context_create(s->program, d->queue, &s->context, err));

@@ -50,12 +50,12 @@ static void describe_constant(const mn_tensor *t, const void *data, mn_plane *pl
 }
 
 /* bytes: of the import, for an event may wait for all that was put before. */
-static mn_status settle(const mn_import *in, uint64_t bytes, mn_event **event, mn_error *err) {
+static mn_status settle_put(const mn_import *in, uint64_t bytes, mn_event **event, mn_error *err) {
     return mn_event_settle(in->backend, in->callee, MN_MOVES_NS(bytes), event, err);
 }
 
 /* What is given for weight w; plane: room for a constant's. */
-static mn_weight_src describe(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane) {
+static mn_weight_src describe_weight(const mn_graph *g, const mn_graph_weight *w, mn_plane *plane) {
     mn_weight_src src = {
         .size = sizeof src,
         .tensor = (uint32_t)w->tensor,
@@ -81,11 +81,11 @@ static mn_weight_src describe(const mn_graph *g, const mn_graph_weight *w, mn_pl
 static mn_status put_once(putter *p, const mn_graph_weight *w, mn_event **event) {
     const mn_import *in = p->all->in;
     mn_plane plane;
-    const mn_weight_src src = describe(&in->graph->abi, w, &plane);
+    const mn_weight_src src = describe_weight(&in->graph->abi, w, &plane);
     return in->backend->weights_put(p->all->set, p->queue, &src, event, &p->err);
 }
 
-static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
+static mn_status put_weight(putter *p, const mn_graph_weight *w, mn_event **event) {
     const mn_import *in = p->all->in;
     uint64_t bytes = 0;
     mn_status st;
@@ -99,7 +99,7 @@ static mn_status put(putter *p, const mn_graph_weight *w, mn_event **event) {
 static void settle_all(putter *p, mn_event **events) {
     const importer *all = p->all;
     for (uint32_t i = 0; i < p->in_flight; i++) {
-        mn_status st = settle(all->in, all->bytes, &events[i], p->status ? NULL : &p->err);
+        mn_status st = settle_put(all->in, all->bytes, &events[i], p->status ? NULL : &p->err);
         if (st && !p->status) {
             p->status = st;
             p->failed_at = all->in->graph->n_weights;
@@ -134,11 +134,11 @@ static void *put_some(void *arg) {
             continue;
         mn_event **event = &events[n++ % p->in_flight];
         p->failed_at = i;
-        p->status = settle(in, all->bytes, event, &p->err);
+        p->status = settle_put(in, all->bytes, event, &p->err);
         if (!p->status)
             p->status = report(p, i);
         if (!p->status)
-            p->status = put(p, w, event);
+            p->status = put_weight(p, w, event);
     }
     if (p->status)
         all->stop = true;

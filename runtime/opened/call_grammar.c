@@ -36,7 +36,7 @@ static void put_mark(const builder *b, mn_text *out, const char *mark) {
 }
 
 /* The text, kept; out is empty again. */
-static bool keep(builder *b, mn_text *text, mn_str *out) {
+static bool keep_text(builder *b, mn_text *text, mn_str *out) {
     const char *copy = text->failed ? NULL : mn_arena_strndup(&b->arena, text->ptr, text->len);
     *out = (mn_str){copy ? copy : "", copy ? text->len : 0};
     mn_text_free(text);
@@ -72,8 +72,8 @@ static mn_status put_marks(builder *b, mn_grammar_tag *to, const char *name) {
     mn_text_put(&begin, "", 0);
     mn_text_put(&lead, "", 0);
     mn_text_put(&end, "", 0);
-    const bool ok[] = {keep(b, &begin, &to->begin), keep(b, &lead, &to->lead),
-                       keep(b, &end, &to->end)};
+    const bool ok[] = {keep_text(b, &begin, &to->begin), keep_text(b, &lead, &to->lead),
+                       keep_text(b, &end, &to->end)};
     to->first = !y->open;
     return ok[0] && ok[1] && ok[2] ? MN_OK : mn_fail_memory(b->err, 64);
 }
@@ -110,7 +110,7 @@ static mn_status put_header(builder *b, mn_grammar_tag *to, uint32_t head, const
     put_mark(b, &lead, "<|message|>");
     to->first = heads[head].first;
     to->end = mn_str_of("");
-    const bool ok[] = {keep(b, &begin, &to->begin), keep(b, &lead, &to->lead)};
+    const bool ok[] = {keep_text(b, &begin, &to->begin), keep_text(b, &lead, &to->lead)};
     return ok[0] && ok[1] ? MN_OK : mn_fail_memory(b->err, 64);
 }
 
@@ -125,7 +125,7 @@ static mn_status put_thinking(builder *b, mn_place place, mn_grammar_thinking *t
     for (uint32_t i = 0; ok && i < MN_COUNT(marks); i++) {
         mn_text mark = {0};
         put_mark(b, &mark, marks[i]);
-        ok = keep(b, &mark, &never[i]);
+        ok = keep_text(b, &mark, &never[i]);
     }
     mn_text_put(&begin, "", 0);
     if (place == MN_PLACE_HEADER) {
@@ -136,8 +136,8 @@ static mn_status put_thinking(builder *b, mn_place place, mn_grammar_thinking *t
     put_mark(b, &end, "<|end|>");
     put_mark(b, &next, "<|start|>");
     mn_text_puts(&next, "assistant");
-    const bool kept[] = {keep(b, &begin, &to->begin), keep(b, &end, &to->end),
-                         keep(b, &next, &to->next)};
+    const bool kept[] = {keep_text(b, &begin, &to->begin), keep_text(b, &end, &to->end),
+                         keep_text(b, &next, &to->next)};
     to->never = never;
     to->n_never = MN_COUNT(marks);
     return ok && kept[0] && kept[1] && kept[2] ? MN_OK : mn_fail_memory(b->err, 64);
@@ -275,7 +275,7 @@ static mn_status put_between(builder *b, mn_str *to) {
         mn_text_puts(&between, "assistant\n");
     }
     put_mark(b, &between, y->open);
-    return keep(b, &between, to) ? MN_OK : mn_fail_memory(b->err, 64);
+    return keep_text(b, &between, to) ? MN_OK : mn_fail_memory(b->err, 64);
 }
 
 /* Where the form of calls is not known, or begins in the prompt, calls that are not forced are free
@@ -307,7 +307,7 @@ static mn_status check_alone(builder *b, const cJSON *tools) {
 }
 
 /* The grammar of the tags that were made. */
-static mn_status make(builder *b, bool forced, mn_place place, mn_grammar **out) {
+static mn_status make_grammar(builder *b, bool forced, mn_place place, mn_grammar **out) {
     const bool one = b->harmony || b->flags & MN_CONSTRAINT_ONE_CALL;
     mn_grammar_tags tags = {.tag = b->tag,
                             .n = b->n * b->n_heads,
@@ -353,7 +353,7 @@ mn_status mn_call_grammar(const mn_model *m, mn_str tools, uint32_t flags, mn_pl
         st = add_tools(&b, list);
     cJSON_Delete(list);
     if (!st && !free_text)
-        st = make(&b, forced, place, out);
+        st = make_grammar(&b, forced, place, out);
     mn_arena_free(&b.arena);
     return st;
 }

@@ -64,7 +64,8 @@ static const mn_grammar_kind kinds[] = {
     [MN_CONSTRAINT_CHOICES] = MN_GRAMMAR_REGEX,
 };
 
-static mn_status compile(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
+static mn_status compile_constraint(mn_constraint *c, const mn_constraint_params *p,
+                                    mn_error *err) {
     const mn_grammar_vocab *v = c->model->grammar_vocab;
     if (p->kind == MN_CONSTRAINT_CHOICES)
         return mn_grammar_choices(p->choices, p->n_choices, v, &c->grammar, err);
@@ -89,7 +90,7 @@ static void put_choices(mn_text *out, const mn_constraint_params *p) {
 }
 
 /* What the form behind thinking is made of, if that is asked for. */
-static mn_status keep(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
+static mn_status keep_source(mn_constraint *c, const mn_constraint_params *p, mn_error *err) {
     c->kind = p->kind;
     c->flags = p->flags;
     if (p->kind == MN_CONSTRAINT_CHOICES)
@@ -146,9 +147,9 @@ mn_status mn_constraint_compile(mn_model *m, const mn_constraint_params *p, mn_c
     c->model = m;
     atomic_init(&c->refs, 1);
     pthread_mutex_init(&c->lock, NULL);
-    st = compile(c, p, err);
+    st = compile_constraint(c, p, err);
     if (!st)
-        st = keep(c, p, err);
+        st = keep_source(c, p, err);
     if (st)
         mn_constraint_release(c);
     else

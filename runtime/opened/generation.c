@@ -77,7 +77,7 @@ static void put_meta(mn_text *out, const mn_value *v) {
         mn_text_puts(out, "an array");
 }
 
-static bool fits(const mn_sampling_key *k, double v) {
+static bool fits_key(const mn_sampling_key *k, double v) {
     return v >= k->lo && v <= k->hi && (!k->above_zero || (float)v > 0) &&
            (!k->whole || v == floor(v));
 }
@@ -114,7 +114,7 @@ static double said(const mn_model *m, const cJSON *generation, int i) {
         if (e->value.type == MN_VALUE_INT)
             value = (double)e->value.i;
     }
-    const bool bad = (v || e) && !fits(k, value);
+    const bool bad = (v || e) && !fits_key(k, value);
     if (bad)
         complain(m, i, where.ptr ? where.ptr : k->json, &found);
     else if (i == TEMP && !(value > 0) && !isnan(value))
@@ -163,7 +163,7 @@ static void read_defaults(mn_model *m, const cJSON *generation) {
 /* ---- what ends an answer --------------------------------------------------------------------- */
 
 /* A stop id, once. */
-static mn_status add(mn_model *m, int32_t id, mn_error *err) {
+static mn_status add_stop(mn_model *m, int32_t id, mn_error *err) {
     for (uint32_t i = 0; i < m->n_stop; i++)
         if (m->stop[i] == id)
             return MN_OK;
@@ -219,7 +219,7 @@ static mn_status read_eos(mn_model *m, const cJSON *json, const char *file, bool
         else
             warn_of_id(m, where.ptr, id, n_vocab, "ends no answer");
         if (!st && adds)
-            st = add(m, id, err);
+            st = add_stop(m, id, err);
     }
     mn_text_free(&where);
     return st;
@@ -252,7 +252,7 @@ static mn_status read_ends(mn_model *m, const cJSON *generation, int64_t n_vocab
     warn_of_id(m, "key tokenizer.ggml.eos_token_id", eos, n_vocab, "ends no answer");
     /* an id of the model that the tokeniser has no token for is an end, too */
     const bool unknown = m->tokenizer && eos >= mn_tokenizer_n_vocab(m->tokenizer);
-    return (adds || unknown) && eos <= INT32_MAX ? add(m, (int32_t)eos, err) : MN_OK;
+    return (adds || unknown) && eos <= INT32_MAX ? add_stop(m, (int32_t)eos, err) : MN_OK;
 }
 
 mn_status mn_generation_read(mn_model *m, mn_error *err) {
@@ -267,7 +267,7 @@ mn_status mn_generation_read(mn_model *m, mn_error *err) {
     }
     const int32_t *own = m->tokenizer ? mn_tokenizer_stop_ids(m->tokenizer, &n) : NULL;
     for (uint32_t i = 0; i < n && !st; i++)
-        st = add(m, own[i], err);
+        st = add_stop(m, own[i], err);
     if (!st)
         st = read_ends(m, generation, n_vocab, err);
     cJSON_Delete(generation);

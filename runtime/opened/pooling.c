@@ -13,7 +13,7 @@
 enum { CONFIG_MAX = 1 << 20 };
 
 /* Why the defaults cannot be used; the first reason stays. */
-static mn_status refuse(mn_model *m, const char *why) {
+static mn_status refuse_pooling(mn_model *m, const char *why) {
     if (m->embed.refusal)
         return MN_OK;
     m->embed.refusal = mn_strndup(why, strlen(why));
@@ -31,14 +31,14 @@ static mn_status read_keys(mn_model *m) {
     snprintf(key, sizeof key, "%.64s.pooling_type", m->arch);
     mn_status st = mn_meta_i64(meta, key, NONE, RANK, &type, &why);
     if (st && st != MN_END)
-        return refuse(m, why.msg);
+        return refuse_pooling(m, why.msg);
     st = mn_meta_bool(meta, MN_EMBED_NORM_KEY, &norm, &why);
     if (st && st != MN_END)
-        return refuse(m, why.msg);
+        return refuse_pooling(m, why.msg);
     if (!norm)
         m->embed.norm = MN_NORM_NONE;
     if (type == RANK)
-        return refuse(m, "its pooling_type is 4 (rank): the model scores pairs of texts");
+        return refuse_pooling(m, "its pooling_type is 4 (rank): the model scores pairs of texts");
     if (type != NONE)
         m->embed.pooling = (uint32_t)type; /* the numbers are MN_POOLING_*'s */
     m->embed.stated = type != NONE;
@@ -108,13 +108,13 @@ static mn_status read_pooling(mn_model *m, const cJSON *module) {
     mn_error why = MN_ERROR_INIT;
     cJSON *config = NULL;
     if (!is_plain(dir))
-        return refuse(m, MODULES ": the path of its Pooling is no name of a folder");
+        return refuse_pooling(m, MODULES ": the path of its Pooling is no name of a folder");
     if (read_config(m, dir, &config, &why))
-        return refuse(m, why.msg);
+        return refuse_pooling(m, why.msg);
     const uint32_t pooling = pooling_of(config);
     cJSON_Delete(config);
     if (!pooling)
-        return refuse(m, MODULES ": its Pooling is none of cls, mean and last token");
+        return refuse_pooling(m, MODULES ": its Pooling is none of cls, mean and last token");
     m->embed.pooling = pooling;
     m->embed.stated = true;
     return MN_OK;
@@ -136,7 +136,7 @@ static mn_status read_module(mn_model *m, const cJSON *module) {
     }
     snprintf(why, sizeof why,
              MODULES ": module \"%.60s\": known are Transformer, Pooling, Normalize", kind);
-    return refuse(m, why);
+    return refuse_pooling(m, why);
 }
 
 /* modules.json is a list; the text is made an object for the parser of objects. */
@@ -162,7 +162,7 @@ static mn_status read_modules(mn_model *m) {
     if (!st)
         st = parse_modules(text, &json, &why);
     if (st)
-        return refuse(m, why.msg);
+        return refuse_pooling(m, why.msg);
     m->embed.norm = MN_NORM_NONE;
     st = MN_OK;
     cJSON_ArrayForEach(module, mn_json_item(json, "modules")) {

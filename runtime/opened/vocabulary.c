@@ -25,7 +25,7 @@ void mn_token_table_free(mn_token_table *t) {
 }
 
 /* Under the lock. Without memory for it the table stays empty, and the next call tries again. */
-static void make(mn_token_table *t, const mn_tokenizer *tok) {
+static void make_table(mn_token_table *t, const mn_tokenizer *tok) {
     uint64_t *offset = mn_alloc(mn_tokenizer_n_vocab(tok) + 1ull, sizeof *offset);
     if (offset && !mn_detokenizer_table(tok, &t->bytes, offset)) {
         t->offset = offset;
@@ -46,7 +46,7 @@ mn_str mn_vocabulary_text(const mn_model *m, int32_t id) {
     mn_token_table *t = m->token_table;
     pthread_mutex_lock(&t->lock);
     if (!t->offset)
-        make(t, m->tokenizer);
+        make_table(t, m->tokenizer);
     if (t->offset && t->bytes.len)
         text = (mn_str){t->bytes.ptr + t->offset[id], t->offset[id + 1] - t->offset[id]};
     pthread_mutex_unlock(&t->lock);

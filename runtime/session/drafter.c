@@ -13,7 +13,7 @@ static bool same_text(mn_str a, mn_str b) {
 
 /* Vocabularies are padded to round numbers: a token that is not there, or is called [PADn] as
  * converters do, has no text. */
-static mn_str text_of(const mn_model *m, uint32_t id, uint32_t n) {
+static mn_str token_text(const mn_model *m, uint32_t id, uint32_t n) {
     const mn_str none = {"", 0};
     char padding[24];
     if (id >= n)
@@ -36,8 +36,8 @@ static mn_status check_vocabulary(const mn_model *m, const mn_model *draft, mn_e
     const uint32_t n = mn_tokenizer_n_vocab(m->tokenizer);
     const uint32_t n_draft = mn_tokenizer_n_vocab(draft->tokenizer);
     for (uint32_t i = 0; i < MN_MAX(n, n_draft); i++) {
-        const mn_str want = text_of(m, i, n);
-        const mn_str found = text_of(draft, i, n_draft);
+        const mn_str want = token_text(m, i, n);
+        const mn_str found = token_text(draft, i, n_draft);
         if (!same_text(want, found))
             return mn_fail(err, MN_BAD_INPUT,
                            "%s: token %u is \"%.*s\", expected \"%.*s\": a draft model needs the "
@@ -136,7 +136,7 @@ static uint32_t in_common(const mn_sequence *inner, const mn_draft_turn *q) {
 }
 
 /* The draft model's sequence goes on behind the tokens of q, to draw n ids. */
-static mn_status follow(mn_drafter *x, const mn_draft_turn *q, uint32_t n, mn_error *err) {
+static mn_status follow_turn(mn_drafter *x, const mn_draft_turn *q, uint32_t n, mn_error *err) {
     const mn_sample_params params = params_of(q, n);
     int32_t *at = &x->seqs[q->slot];
     if (x->orders[q->slot] != q->order)
@@ -166,7 +166,7 @@ static mn_status draw_all(mn_session *inner, mn_error *err) {
 }
 
 /* What was drawn behind the tokens of q goes there; how many. */
-static uint32_t collect(const mn_drafter *x, const mn_draft_turn *q, uint32_t n) {
+static uint32_t collect_drafts(const mn_drafter *x, const mn_draft_turn *q, uint32_t n) {
     if (x->seqs[q->slot] < 0)
         return 0;
     const mn_sequence *inner = &x->inner->steps.seqs[x->seqs[q->slot]];
@@ -178,7 +178,7 @@ static uint32_t collect(const mn_drafter *x, const mn_draft_turn *q, uint32_t n)
 }
 
 /* No device is left for the draft model: the session goes on without. */
-static void leave(mn_session *s, const char *why) {
+static void leave_drafter(mn_session *s, const char *why) {
     mn_log(MN_LOG_WARN, "no drafts of the draft model any more: %s", why);
     mn_drafter_free(s);
     mn_drafts_lose_source(&s->steps.drafts);
@@ -191,14 +191,14 @@ static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *o
     mn_status st = MN_OK;
     const uint64_t n_before = x->inner->steps.stats.n_prompt;
     for (uint32_t i = 0; i < n_of; i++) {
-        mn_status one = follow(x, &turns[of[i]], n[i], &why);
+        mn_status one = follow_turn(x, &turns[of[i]], n[i], &why);
         if (one)
             drop_seq(x, turns[of[i]].slot);
         st = one ? one : st;
     }
     const mn_status ran = draw_all(x->inner, &why);
     for (uint32_t i = 0; i < n_of; i++) {
-        n[i] = ran ? 0 : collect(x, &turns[of[i]], n[i]);
+        n[i] = ran ? 0 : collect_drafts(x, &turns[of[i]], n[i]);
         if (ran)
             drop_seq(x, turns[of[i]].slot);
     }
@@ -206,6 +206,6 @@ static bool run_drafter(void *arg, const mn_draft_turn *turns, const uint32_t *o
         mn_log(MN_LOG_INFO, "the draft model: %s", why.msg);
     const uint64_t n_prompt = x->inner->steps.stats.n_prompt - n_before;
     if (!x->inner->steps.engine)
-        leave(x->of, why.msg);
+        leave_drafter(x->of, why.msg);
     return n_prompt <= (uint64_t)n_of * (MN_MAX_DRAFT + 2);
 }

@@ -135,8 +135,8 @@ static slot_rows add_rows(const job *j, uint32_t slot, const mn_embed_text *t, u
 }
 
 /* Rows of the wave's texts, as many as the batch has room for. rows: [n] */
-static mn_status fill(const job *j, uint32_t first, uint32_t n, slot_rows *rows, mn_step_size *size,
-                      mn_error *err) {
+static mn_status fill_wave(const job *j, uint32_t first, uint32_t n, slot_rows *rows,
+                           mn_step_size *size, mn_error *err) {
     mn_session *s = j->s;
     *size = (mn_step_size){0};
     memset(rows, 0, n * sizeof *rows);
@@ -176,7 +176,7 @@ static mn_status run_step(const job *j, uint32_t first, uint32_t n, slot_rows *r
     const uint64_t begin_ns = mn_now_ns();
     if (atomic_exchange(&s->steps.cancelled, 0))
         return mn_fail(err, MN_CANCELLED, "cancelled");
-    mn_status st = fill(j, first, n, rows, &size, err);
+    mn_status st = fill_wave(j, first, n, rows, &size, err);
     *idle = !st && !size.n_rows;
     if (st || *idle)
         return st;
@@ -229,7 +229,7 @@ static mn_status run_wave(const job *j, uint32_t first, uint32_t n, slot_rows *r
 }
 
 /* The vector of text i from its sum [D]. */
-static mn_status finish(const job *j, uint32_t i, const double *sum, mn_error *err) {
+static mn_status finish_text(const job *j, uint32_t i, const double *sum, mn_error *err) {
     const double n = j->pooling == MN_POOLING_MEAN ? j->texts[i].n : 1;
     float *out = j->out + (size_t)i * j->n_dim;
     double squares = 0;
@@ -263,7 +263,7 @@ static mn_status run_all(const job *j, slot_rows *rows, mn_error *err) {
             st = mn_failover(s, st, err);
         } while (!st && s->n_placed != on);
         for (uint32_t i = 0; i < n && !st; i++) {
-            st = finish(j, first + i, j->sums + i * width, err);
+            st = finish_text(j, first + i, j->sums + i * width, err);
             if (st)
                 blame(err, first + i, st);
         }

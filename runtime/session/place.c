@@ -16,7 +16,7 @@ static void add_device(mn_text *list, const mn_placement *p, uint32_t segment) {
 }
 
 /* What mn_session_get_info says of the choice, in memory that lives as long as the session. */
-static mn_status describe(mn_session *s, mn_error *err) {
+static mn_status describe_choice(mn_session *s, mn_error *err) {
     const mn_placement *p = &s->placement;
     const mn_device_info *info = &p->offers[p->chosen].record->info;
     mn_text list = {0};
@@ -93,7 +93,7 @@ static mn_status place_once(mn_session *s, const mn_device_record **fault, mn_er
     mn_status st =
         mn_negotiate_kv(s->model->rt->registry, s->steps.graph, &s->request, &s->placement, err);
     if (!st)
-        st = describe(s, err);
+        st = describe_choice(s, err);
     if (st)
         return st;
     /* sequences have their sizes from the first choice */

@@ -64,7 +64,8 @@ static mn_status own_guide(mn_session *s, mn_sequence *q, const mn_sample_params
 }
 
 /* Lets the sequence run from n_enqueued on: all known tokens are literal, then it draws. */
-static mn_status begin(mn_session *s, uint32_t seq, const mn_sample_params *params, mn_error *err) {
+static mn_status begin_sequence(mn_session *s, uint32_t seq, const mn_sample_params *params,
+                                mn_error *err) {
     mn_sequence *q = &s->steps.seqs[seq];
     const uint32_t most = atomic_load(&s->steps.limits.max_positions);
     if (q->n_tokens > most)
@@ -107,7 +108,7 @@ static bool own_tokens(mn_session *s, uint32_t seq) {
     return q->tokens != NULL;
 }
 
-static mn_status claim(mn_session *s, int32_t *seq, mn_error *err) {
+static mn_status claim_sequence(mn_session *s, int32_t *seq, mn_error *err) {
     uint32_t i = 0;
     if (!mn_slot_claim(&s->steps, &i))
         return mn_fail(err, MN_OUT_OF_MEMORY, "all %u sequences of the session are in use",
@@ -123,7 +124,7 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
     if (!st)
         st = mn_failover_ready(s, err);
     if (!st)
-        st = claim(s, &i, err);
+        st = claim_sequence(s, &i, err);
     if (st)
         return st;
     if (!own_tokens(s, (uint32_t)i)) {
@@ -132,7 +133,7 @@ mn_status mn_seq_begin(mn_session *s, const int32_t *ids, uint32_t n,
     }
     memcpy(s->steps.seqs[i].tokens, ids, n * sizeof *ids);
     s->steps.seqs[i].n_tokens = n;
-    st = begin(s, (uint32_t)i, params, err);
+    st = begin_sequence(s, (uint32_t)i, params, err);
     if (st)
         mn_seq_free(s, i);
     else
@@ -179,7 +180,7 @@ mn_status mn_seq_extend(mn_session *s, int32_t seq, const int32_t *ids, uint32_t
     mn_sequence *q = &s->steps.seqs[seq];
     memcpy(q->tokens + q->n_tokens, ids, n * sizeof *ids);
     q->n_tokens += n;
-    st = begin(s, (uint32_t)seq, &p, err);
+    st = begin_sequence(s, (uint32_t)seq, &p, err);
     if (st)
         q->n_tokens -= n; /* as it was: the caller may try again */
     return st;
@@ -221,7 +222,7 @@ static mn_status fork_at(mn_session *s, int32_t seq, uint32_t n_keep, int32_t *o
     int32_t i = 0;
     mn_status st = mn_failover_ready(s, err);
     if (!st)
-        st = claim(s, &i, err);
+        st = claim_sequence(s, &i, err);
     if (st)
         return st;
     const uint32_t n_stored = reusable(s, (uint32_t)seq, n_keep);

@@ -106,7 +106,7 @@ static void tell_progress(mn_session *s) {
 }
 
 /* Until there is an event, or the deadline is over. */
-static mn_status run(mn_session *s, uint64_t deadline_ns, mn_error *err) {
+static mn_status run_until(mn_session *s, uint64_t deadline_ns, mn_error *err) {
     mn_requests *v = &s->steps.requests;
     bool woken = false;
     mn_status st = MN_OK;
@@ -150,7 +150,7 @@ mn_status mn_session_next(mn_session *s, uint32_t timeout_ms, mn_request_events 
     if (st)
         return st;
     mn_requests_clear(&s->steps.requests);
-    st = run(s, mn_now_ns() + timeout_ms * UINT64_C(1000000), err);
+    st = run_until(s, mn_now_ns() + timeout_ms * UINT64_C(1000000), err);
     if (st && st != MN_CANCELLED)
         st = mn_steps_settle(&s->steps, st, err);
     publish(s);

@@ -142,7 +142,7 @@ void mn_session_cancel(mn_session *s) {
 }
 
 /* Hands out what steps have drawn, up to cap. */
-static void tell(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n) {
+static void tell_tokens(mn_session *s, mn_token *out, uint32_t cap, uint32_t *n) {
     while (*n < cap && s->steps.n_told < s->steps.n_ready)
         out[(*n)++] = s->steps.ready[s->steps.n_told++];
 }
@@ -182,7 +182,7 @@ mn_status mn_session_step(mn_session *s, mn_token *out, uint32_t cap, uint32_t *
                        "mn_session_step: room for %u tokens, the session has %u sequences", cap,
                        s->steps.n_seq);
     st = step_on(s, err);
-    tell(s, out, cap, n);
+    tell_tokens(s, out, cap, n);
     if (!st || st == MN_CANCELLED)
         return st;
     return mn_steps_settle(&s->steps, st, err);

@@ -44,7 +44,7 @@ void mn_drafts_free(mn_drafts *d) {
 }
 
 /* What drafts come from, in words. */
-static void describe(mn_drafts *d) {
+static void describe_drafts(mn_drafts *d) {
     const bool looks = d->flags & MN_SPECULATE_LOOKUP;
     if (d->source.run)
         say(d, looks ? "lookup, and a draft model on %s" : "a draft model on %s",
@@ -68,7 +68,7 @@ mn_status mn_drafts_place(mn_drafts *d, mn_engine *e, mn_model *m, uint32_t n_ct
     st = mn_engine_make_program(e, MN_RUN_DRAFTS, g, &why);
     d->ready = !st;
     if (!st) {
-        describe(d);
+        describe_drafts(d);
         return MN_OK;
     }
     if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE)
@@ -84,7 +84,7 @@ void mn_drafts_lose_source(mn_drafts *d) {
     d->wanted = d->guess || d->flags & MN_SPECULATE_LOOKUP;
     d->ready = d->ready && d->wanted;
     if (d->wanted)
-        describe(d);
+        describe_drafts(d);
     else
         say(d, "%s", "off: no device is left for the draft model");
 }

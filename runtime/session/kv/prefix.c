@@ -284,7 +284,7 @@ uint32_t mn_prefix_take(mn_kv *kv, uint32_t slot, mn_memory_text text) {
 }
 
 /* Whether the node has the pages of all groups. */
-static bool is_whole(const mn_kv *kv, int32_t node) {
+static bool node_is_whole(const mn_kv *kv, int32_t node) {
     return node >= 0 && kv->prefix.nodes[node].n_groups == kv->n_groups;
 }
 
@@ -321,7 +321,7 @@ uint32_t mn_prefix_continue(mn_kv *kv, uint32_t slot, mn_memory_text text) {
         uint64_t h[2] = {q->hash[0], q->hash[1]};
         block_hash(x, text.tokens, q->n_blocks, h);
         const int32_t node = prefix_find(x, h);
-        if (!is_whole(kv, node))
+        if (!node_is_whole(kv, node))
             break;
         for (uint32_t i = 0; i < kv->n_groups; i++)
             append_group(kv, slot, i, node);

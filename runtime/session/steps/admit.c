@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* The job's sequence in its slot, as far as its tokens are known to the prefix cache. */
-static void seat(mn_steps *s, mn_job *job, uint32_t slot) {
+static void seat_job(mn_steps *s, mn_job *job, uint32_t slot) {
     mn_sequence *q = &s->seqs[slot];
     q->job = job;
     q->tokens = job->tokens;
@@ -51,7 +51,7 @@ static bool has_room(const mn_steps *s, const mn_job *job, uint32_t slot) {
 }
 
 /* Its sequence runs from its tokens; those whose pages it shares are in the history as well. */
-static mn_status start(mn_steps *s, mn_job *job, uint32_t slot, mn_error *err) {
+static mn_status start_job(mn_steps *s, mn_job *job, uint32_t slot, mn_error *err) {
     mn_sequence *q = &s->seqs[slot];
     q->running = true;
     job->slot = (int32_t)slot;
@@ -110,7 +110,7 @@ static mn_status admit_first(mn_steps *s, bool *admitted, mn_error *err) {
                        "for requests",
                        s->n_seq);
     }
-    seat(s, job, slot);
+    seat_job(s, job, slot);
     if (!has_room(s, job, slot)) {
         mn_slot_release(s, slot);
         return MN_OK;
@@ -118,7 +118,7 @@ static mn_status admit_first(mn_steps *s, bool *admitted, mn_error *err) {
     v->waiting = job->next;
     v->n_waiting--;
     *admitted = true;
-    mn_status st = start(s, job, slot, err);
+    mn_status st = start_job(s, job, slot, err);
     if (!st || MN_STATUS_CLASS(st) == MN_CLASS_LOST)
         return st; /* all that run are woken again on another device */
     if (MN_STATUS_CLASS(st) != MN_CLASS_REFUSE) {
