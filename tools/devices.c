@@ -204,6 +204,20 @@ static int print_record(const char *json, int as_is, out_file *out) {
     return 0;
 }
 
+/* Where a name was looked for, place by place; nothing where a path was given. */
+static void print_search(app *a, const char *name, out_file *out) {
+    mn_found *found = NULL;
+    if (!a->info.known_as[0] || mn_model_find(a->rt, name, &found, &a->err) != MN_OK)
+        return;
+    out_printf(out, "name %s\n", a->info.known_as);
+    for (const char *line = mn_found_explain(found); *line;) {
+        const size_t n = strcspn(line, "\n");
+        out_printf(out, "  %.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+    mn_found_free(found);
+}
+
 /* --explain: opens the model, queries the record, prints it. The exit code. */
 static int explain(const app_flags *flags) {
     app a = {0};
@@ -218,6 +232,8 @@ static int explain(const app_flags *flags) {
     mn_status status = code ? MN_OK : mn_model_explain(a.model, &params, &json, &a.err);
     if (status != MN_OK)
         code = app_fail(&a, status);
+    if (code == 0 && !flags->json)
+        print_search(&a, flags->model, &out);
     if (code == 0)
         code = print_record(json, flags->json, &out);
     mn_json_free(json);

@@ -114,6 +114,7 @@ def test_pull_whole():
         has(w.pull(), "were here already")
         equal(len([1 for m, _, _, _ in w.hub.requests if m == "GET"]), n + 1)  # the list alone
         w.hub.close()
+        has(w.run("devices", "--explain", "-m", "story", "--device", "cpu"), "name org/story\n  path: story: no such file or folder\n  alias: ", "  huggingface: " + w.snapshot)
         for name in ("org/story", "story", "hf:org/story", "https://huggingface.co/org/story"):
             assert w.run("run", "-m", name, "-n", "4", "-s", "1", "--device", "cpu", "Tell me a story.")
         has(w.run("list"), "org/story", "llama", "yes: cpu", "bf16", "10.09 MiB", "huggingface")
@@ -148,6 +149,7 @@ def test_pull_quants():
         w.run("alias", "s", "org/story")
         has(w.run("alias"), "s = org/story")
         has(w.run("show", "s", "--explain"), "alias: s = org/story", "huggingface: " + w.snapshot)
+        has(w.run("show", "gone", "--explain", code=1), "path: gone: no such", "alias: gone: no alias", "huggingface: ", "lmstudio: ", "ollama: ")
         has(w.run("rm", "-y", "org/story"), "the alias s is gone, too")
         assert not os.path.exists(w.repo) and not os.path.exists(w.cache + "/.locks/models--org--story")
 

@@ -99,12 +99,6 @@ void hub_put_escaped(mn_text *to, const char *text, int slashes) {
     }
 }
 
-const char *hub_shown(const char *url, char *dst, size_t n) {
-    const size_t length = strcspn(url, "?#");
-    snprintf(dst, n, "%.*s", (int)(length < 300 ? length : 300), url);
-    return dst;
-}
-
 int hub_is_offline(const app_flags *flags) {
     const char *said = getenv("HF_HUB_OFFLINE");
     static const char *const words[] = {"1", "on", "yes", "true"};

@@ -34,8 +34,6 @@ const char *hub_endpoint(void);
 char *hub_follow(const char *url, const char *location);
 /* A part of a URL: percent-encoded but for letters, digits and -._~ (and '/', with slashes). */
 void hub_put_escaped(mn_text *to, const char *text, int slashes);
-/* For messages: the URL without its query, which may be signed. dst is returned. */
-const char *hub_shown(const char *url, char *dst, size_t n);
 /* 1: no network may be used: --offline, HF_HUB_OFFLINE. */
 int hub_is_offline(const app_flags *flags);
 
