@@ -24,6 +24,22 @@ static uint32_t word_at(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
+/* Round t. The eight words are named from it on: what the standard calls a is s[-t mod 8], and no
+ * word is moved. */
+static inline void round_256(uint32_t s[8], int t, uint32_t w) {
+    const uint32_t e = s[(4 - t) & 7];
+    const uint32_t a = s[(0 - t) & 7];
+    const uint32_t b = s[(1 - t) & 7];
+    const uint32_t c = s[(2 - t) & 7];
+    const uint32_t big1 = rotated(e, 26) ^ rotated(e, 21) ^ rotated(e, 7);
+    const uint32_t choose = (e & s[(5 - t) & 7]) ^ (~e & s[(6 - t) & 7]);
+    const uint32_t t1 = s[(7 - t) & 7] + big1 + choose + k256[t] + w;
+    const uint32_t big0 = rotated(a, 30) ^ rotated(a, 19) ^ rotated(a, 10);
+    const uint32_t most = (a & b) ^ (a & c) ^ (b & c);
+    s[(3 - t) & 7] += t1;
+    s[(7 - t) & 7] = t1 + big0 + most;
+}
+
 static void block_256(uint32_t h[8], const uint8_t *p) {
     uint32_t w[ROUNDS_256];
     uint32_t s[8];
@@ -37,15 +53,15 @@ static void block_256(uint32_t h[8], const uint8_t *p) {
         w[t] = w[t - 16] + low + w[t - 7] + high;
     }
     memcpy(s, h, sizeof s);
-    for (int t = 0; t < ROUNDS_256; t++) {
-        const uint32_t big1 = rotated(s[4], 26) ^ rotated(s[4], 21) ^ rotated(s[4], 7);
-        const uint32_t choose = (s[4] & s[5]) ^ (~s[4] & s[6]);
-        const uint32_t t1 = s[7] + big1 + choose + k256[t] + w[t];
-        const uint32_t big0 = rotated(s[0], 30) ^ rotated(s[0], 19) ^ rotated(s[0], 10);
-        const uint32_t most = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += t1;
-        s[0] = t1 + big0 + most;
+    for (int t = 0; t < ROUNDS_256; t += 8) { // eight rounds name the words as before
+        round_256(s, t, w[t]);
+        round_256(s, t + 1, w[t + 1]);
+        round_256(s, t + 2, w[t + 2]);
+        round_256(s, t + 3, w[t + 3]);
+        round_256(s, t + 4, w[t + 4]);
+        round_256(s, t + 5, w[t + 5]);
+        round_256(s, t + 6, w[t + 6]);
+        round_256(s, t + 7, w[t + 7]);
     }
     for (int i = 0; i < 8; i++)
         h[i] += s[i];

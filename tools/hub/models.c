@@ -239,8 +239,8 @@ static int show(app *a, const show_flags *f) {
         code = complain(EXIT_FAILED, "%s", mn_found_missing(found));
     } else if (!f->explain && a->flags->json) {
         json_out j = out_json(&out);
-        const facts facts = facts_of(a, item.path);
-        json_item(&j, &item, &facts);
+        const facts of_it = facts_of(a, item.path);
+        json_item(&j, &item, &of_it);
         json_line(&j);
     } else if (!f->explain)
         print_facts(a, &item, &out);
