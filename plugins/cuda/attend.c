@@ -8,7 +8,9 @@
 enum { TILES_AHEAD = 0 };
 
 static int longest_row(const cu_cache *c) {
-    return c->pk > c->pv ? c->pk : c->pv;
+    if (c->pk > c->pv)
+        return c->pk;
+    return c->pv;
 }
 
 /* ---- few rows -------------------------------------------------------------------------------- */
@@ -40,11 +42,8 @@ void cu_attend_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
     int most = alone ? 1 : CU_ATTEND_GROUP; /* heads of a block at once */
     if (tiles)
         most = CU_ATTEND_TILE_HEADS;
-    cu_attend_args x = {0};
-    x.a = *a;
+    cu_attend_args x = {.a = *a, .group = group, .parts = (group + most - 1) / most};
     x.a.ahead = TILES_AHEAD;
-    x.group = group;
-    x.parts = (group + most - 1) / most;
     x.per = (group + x.parts - 1) / x.parts;
     x.parts = (group + x.per - 1) / x.per;
     while (1 << x.log_split < a->split)
@@ -79,7 +78,9 @@ static const cu_prompt_kernel *prompt_kernel_of(const cu_attend *a) {
 }
 
 int cu_tile_blocks(const cu_card *d, int dims) {
-    return dims > 128 ? d->sms : 2 * d->sms;
+    if (dims > 128)
+        return d->sms;
+    return 2 * d->sms;
 }
 
 /* Of each thread, a float4 for eight dims of its rows, and one for their maxima and sums. */
@@ -110,7 +111,9 @@ void cu_prompt_run(const cu_card *d, cudaStream_t s, const cu_attend *a) {
     const int tiles = (a->c.T + each - 1) / each + a->n_seqs; /* each sequence may end in one */
     cu_attend x = *a;
     x.tile_slots = a->tile_sums ? cu_tile_blocks(d, k->dims) / a->c.Hkv : 0;
-    const int across = tiles > x.tile_slots ? tiles : x.tile_slots;
+    int across = tiles;
+    if (x.tile_slots > across)
+        across = x.tile_slots;
     const dim3 grid = {(unsigned)across, (unsigned)a->c.Hkv, 1};
     k->launch(s, &x, grid);
 }

@@ -1,89 +1,40 @@
-/* cu.h -- what the parts of the CUDA plugin share that run on the host. Kernels see none of it. */
+/* cu.h -- what the parts of the CUDA plugin that run on the host share: their parts of gpu_host's
+ * devices and queues, its errors, and the hooks of the backend's table (plugin.c) by file. Kernels
+ * see none of it (kernels.h). */
 #ifndef CU_H
 #define CU_H
+#include "gpu_host.h"
 #include "kernels.h"
-#include "units.h"
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include "types.h"
 #include <stdio.h>
-#include <string.h>
 
 #ifndef CU_BUILT_FOR /* which GPUs this file has code for; the build says it */
 #define CU_BUILT_FOR "one kind of GPU"
 #endif
 
-typedef struct {
-    const mn_host *host;
-    mn_plugin api;
-} cu_plugin;
+/* What kernels are made for: elements of a head (prompt.cuh has rows for as many, k_cache.cu shared
+ * memory), experts of a layer. */
+enum { CU_MAX_HEAD = 256, CU_MAX_EXPERTS = 1024 };
 
-struct mn_event {
-    mn_device *dev;
-    cudaEvent_t ev;
-    mn_event *next;
-};
 struct mn_device {
-    cu_plugin *plugin;
+    mng_device base;
     cu_card card;
-    int index;
+    int index; /* the driver's */
     double gbps;
-    pthread_mutex_t lock; /* of spare */
-    mn_event *spare;
-};
-struct mn_buffer {
-    mn_device *dev;
-    char *ptr;
-    uint64_t bytes;
-    uint32_t kind;
 };
 
-/* Writes go through a ring of pinned segments, so that the source is free on return and the copy
- * stays asynchronous. */
-enum { CU_SEGMENTS = 32, CU_SEGMENT_BYTES = 1 << 18, CU_STAGE_BYTES = 6 << 20 };
+/* Weights that are repacked go through an area on the device, made when it is needed. */
+enum { CU_STAGE_BYTES = 6 << 20 };
 struct mn_queue {
-    mn_device *dev;
+    mng_queue base;
     cudaStream_t stream;
-    char *ring,
-        *staging; /* staging: on the device, for weights that are repacked; made when needed */
-    cudaEvent_t used[CU_SEGMENTS];
-    bool pending[CU_SEGMENTS];
-    uint32_t next;
-    uint64_t read_ns, n_reads; /* host time; logged when the queue ends */
-    int aborted;               /* atomic; set from any thread */
+    char *staging;
 };
 
-/* A weight on the device: a matrix in the planes of its type (types.h), or `flat`, f32 without
- * padding: norms, biases, sinks, frequencies, learned positions. Experts are rows, one after the
- * other. */
-typedef struct cu_type cu_type;
-typedef struct {
-    const cu_type *type;
-    char *data; /* all planes, within those of the set */
-    uint64_t bytes;
-    char *plane[4];
-    int64_t rows, cols, ld; /* ld: flat: cols */
-    int64_t group_rows;     /* rows of one expert; else rows */
-    bool wanted, put, flat;
-} cu_weight;
-struct mn_weights {
-    mn_device *dev;
-    const mn_graph *graph;
-    /* [n_tensors]; threads that put at once share nothing else, and stage in a queue */
-    cu_weight *w;
-    char *data; /* of all weights that are wanted */
-};
-
-/* ---- error.c -------------------------------------------------------------------------------- */
+/* ---- error.c --------------------------------------------------------------------------------- */
 mn_status cu_check(cudaError_t e, mn_error *err, const char *what);
 /* The same of an allocation on the current device: without room, how much is free. */
 mn_status cu_check_room(cudaError_t e, uint64_t bytes, mn_error *err, const char *what);
-static inline void *cu_new(const mn_device *d, uint64_t bytes) { /* zeroed */
-    return mnp_new(d->plugin->host, bytes);
-}
-static inline void cu_delete(const mn_device *d, void *p) {
-    mnp_delete(d->plugin->host, p);
-}
 #define CU_TRY(call, err, what)                                                                    \
     do {                                                                                           \
         mn_status st_ = cu_check((call), (err), (what));                                           \
@@ -91,24 +42,54 @@ static inline void cu_delete(const mn_device *d, void *p) {
             return st_;                                                                            \
     } while (0)
 
-/* ---- weights.c ------------------------------------------------------------------------------ */
-/* Whether operand i of a node is a matrix, which is kept by its type; else a weight is flat. */
-bool cu_is_matrix(const mn_node *n, uint32_t i);
-/* Bytes on the device of a weight of the graph. */
-uint64_t cu_weight_bytes(const mn_tensor *t, bool matrix);
+/* ---- weights.c ------------------------------------------------------------------------------- */
+/* The row of a weight's type, its planes, and the address of a flat one. */
+static inline const cu_type *cu_row_of(const mng_weight *w) {
+    return (const cu_type *)(const void *)w->type;
+}
+static inline char *cu_plane(const mng_weight *w, int i) {
+    return (char *)w->mem[0] + w->at + w->plane[i];
+}
+static inline const float *cu_floats(const mng_weight *w, int i) {
+    return (const float *)cu_plane(w, i);
+}
+static inline cu_planes cu_planes_of(const mng_weight *w) {
+    return (cu_planes){{cu_plane(w, 0), cu_plane(w, 1), cu_plane(w, 2), cu_plane(w, 3)}};
+}
 
-/* ---- kv.c ----------------------------------------------------------------------------------- */
-extern const mnp_kv_rules cu_kv_rules;
-/* The class that a program of c runs in. */
-uint32_t cu_precision(const mn_compile *c);
-
-/* ---- memory.c ------------------------------------------------------------------------------- */
-/* MN_CANCELLED after abort. */
-mn_status cu_check_abort(const mn_queue *q, mn_error *err);
-mn_status cu_event_new(mn_device *d, cudaStream_t s, mn_event **out, mn_error *err);
-/* so many can be had without an allocation */
-mn_status cu_events_reserve(mn_device *d, uint32_t n, mn_error *err);
-
+/* ---- hooks, by file; contracts: gpu_host.h --------------------------------------------------- */
+/* plugin.c */
+extern const mng_backend cu_gpu;
+/* table.c, profile.c: of single devices and of groups */
 extern const mn_backend cu_backend;
-extern const mn_profile cu_profile; /* profile.c */
+extern const mn_profile cu_profile;
+/* facts.c */
+mn_status cu_device_count(mng_plugin *, uint32_t *, mn_error *);
+mn_status cu_device_info(mng_plugin *, uint32_t, mn_device_info *, mn_error *);
+mn_status cu_device_open(mng_plugin *, uint32_t, mn_device *, mn_error *);
+void cu_device_close(mn_device *);
+mn_status cu_device_memory(mn_device *, uint64_t *, uint64_t *, mn_error *);
+mn_status cu_self_test(mn_device *, mn_error *);
+mn_status cu_enter(const mn_device *, mn_error *);
+/* memory.c */
+mn_status cu_memory_alloc(mn_device *, uint64_t, uint32_t, const char *, void **, mn_error *);
+void cu_memory_free(mn_device *, void *);
+mn_status cu_pinned_alloc(mn_device *, uint64_t, void **, char **, mn_error *);
+void cu_pinned_free(mn_device *, void *, char *);
+mn_status cu_queue_open(mn_queue *, mn_error *);
+void cu_queue_close(mn_queue *);
+mn_status cu_queue_finish(mn_queue *, mn_error *);
+mn_status cu_copy_in(mn_queue *, mng_ref, const char *, uint64_t, void **, mn_error *);
+mn_status cu_copy_out(mn_queue *, char *, mng_ref, uint64_t, mn_error *);
+mn_status cu_copy(mn_queue *, mng_ref, mng_ref, uint64_t, mn_error *);
+mn_status cu_event_record(mn_queue *, void **, mn_error *);
+mn_status cu_event_make(mn_device *, void **, mn_error *);
+mn_status cu_event_poll(mn_device *, void *, bool *, mn_error *);
+mn_status cu_event_wait(mn_device *, void *, mn_error *);
+mn_status cu_event_join(mn_queue *, void *, mn_error *);
+void cu_event_free(mn_device *, void *);
+/* weights.c */
+void cu_weight_shape(const mn_device *, const mn_tensor *, mng_weight *);
+mn_status cu_weight_put(mn_queue *, const mng_weight *, const mnp_source_row *, mn_error *);
+uint32_t cu_weight_kept(const mng_weight *);
 #endif

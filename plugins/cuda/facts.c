@@ -1,9 +1,8 @@
 /* facts.c -- what the driver says about its devices, opening one, and the self-test. Device
  * numbers are the driver's, in the order of CUDA_VISIBLE_DEVICES. By the option `repeat` all cards
  * are listed so many times, so that tests of groups run on one card. */
-#include "backend.h"
+#include "cu.h"
 #include "gemm.h"
-#include "types.h"
 #include <dlfcn.h>
 
 enum { SPARE_BYTES = 32 << 20 };
@@ -42,37 +41,32 @@ static mn_status no_device(cudaError_t e, mn_error *err) {
 }
 
 /* How often every card is listed: 1 to 9. */
-static uint32_t repeats(const cu_plugin *p) {
-    const mn_host *h = p->host;
-    mn_str value;
-    if (MN_HAS(mn_host, h, option) && h->option(h->self, "repeat", &value) == 1 && value.len == 1 &&
-        value.ptr[0] > '1' && value.ptr[0] <= '9')
-        return (uint32_t)(value.ptr[0] - '0');
+static uint32_t repeats(const mng_plugin *p) {
+    const int64_t n = mng_option(p->host, "repeat", 1);
+    if (n > 1 && n <= 9)
+        return (uint32_t)n;
     return 1;
 }
 
-/* Without a driver or a GPU that it can use: MN_NO_DEVICE with the reason, and n = 0. */
-mn_status cu_device_count(void *self, uint32_t *n, mn_error *err) {
+/* Without a driver or a GPU that it can use: MN_NO_DEVICE with the reason. */
+mn_status cu_device_count(mng_plugin *p, uint32_t *n, mn_error *err) {
     int count = 0;
     const cudaError_t e = cudaGetDeviceCount(&count);
-    *n = 0;
     if (e != cudaSuccess)
         return no_device(e, err);
-    *n = (uint32_t)count * repeats(self);
+    *n = (uint32_t)count * repeats(p);
     return MN_OK;
 }
 
-/* The card of a device, and which listing of it that is. MN_NO_DEVICE: there are fewer devices. */
-static mn_status card_of(cu_plugin *p, uint32_t device, uint32_t *card, uint32_t *listing,
+/* The card of a device, and which listing of it that is. */
+static mn_status card_of(mng_plugin *p, uint32_t device, int *card, uint32_t *listing,
                          mn_error *err) {
     uint32_t n = 0;
     const mn_status st = cu_device_count(p, &n, err);
+    const uint32_t cards = n / repeats(p);
     if (st)
         return st;
-    if (device >= n)
-        return mnp_fail(err, MN_NO_DEVICE, ~0u, "device %u; there are %u", device, n);
-    const uint32_t cards = n / repeats(p);
-    *card = device % cards;
+    *card = (int)(device % cards);
     *listing = device / cards;
     return MN_OK;
 }
@@ -92,38 +86,34 @@ static double bandwidth(int i) {
            attribute(cudaDevAttrGlobalMemoryBusWidth, i) / 8 / 1e9;
 }
 
-mn_status cu_device_info(void *self, uint32_t device, mn_device_info *out, mn_error *err) {
+mn_status cu_device_info(mng_plugin *plugin, uint32_t device, mn_device_info *info, mn_error *err) {
     struct cudaDeviceProp p;
     uint32_t listing = 0;
-    uint32_t i = 0;
-    const mn_status st = card_of(self, device, &i, &listing, err);
+    int i = 0;
+    const mn_status st = card_of(plugin, device, &i, &listing, err);
     if (st)
         return st;
-    CU_TRY(cudaGetDeviceProperties(&p, (int)i), err, "device properties");
-    mn_device_info info = {0};
-    info.size = sizeof info;
-    info.kind = MN_DEVICE_GPU;
-    info.align = 256;
-    snprintf(info.name, sizeof info.name, "%.63s", p.name);
-    snprintf(info.uid, sizeof info.uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID,
+    CU_TRY(cudaGetDeviceProperties(&p, i), err, "device properties");
+    info->kind = MN_DEVICE_GPU;
+    snprintf(info->name, sizeof info->name, "%.63s", p.name);
+    snprintf(info->uid, sizeof info->uid, "pci-%04x:%02x:%02x", p.pciDomainID, p.pciBusID,
              p.pciDeviceID);
-    memcpy(info.mem_pool, info.uid, sizeof info.mem_pool);
-    const size_t end = strlen(info.uid);
+    memcpy(info->mem_pool, info->uid, sizeof info->mem_pool);
+    const size_t end = strlen(info->uid);
     if (listing)
-        snprintf(info.uid + end, sizeof info.uid - end, "#%u", listing);
+        snprintf(info->uid + end, sizeof info->uid - end, "#%u", listing);
     int version = 0;
     cudaDriverGetVersion(&version);
-    snprintf(info.driver, sizeof info.driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    snprintf(info->driver, sizeof info->driver, "CUDA %d.%d", major_of(version), minor_of(version));
     /* what is free takes a context: cu_device_memory */
-    info.mem_total = p.totalGlobalMem;
-    info.max_alloc = p.totalGlobalMem;
-    info.flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
-    info.mem_gbps = bandwidth((int)i);
-    info.fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, (int)i) *
-                       1e3 / 1e3 * (p.major >= 9 ? 1 : 0.5);
-    info.launch_us = 2;
-    info.h2d_gbps = 50;
-    mnp_fill(out, &info, sizeof info);
+    info->mem_total = p.totalGlobalMem;
+    info->max_alloc = p.totalGlobalMem;
+    info->flags = MN_DEVICE_ASYNC | MN_DEVICE_PARALLEL_PUT;
+    info->mem_gbps = bandwidth(i);
+    info->fp16_tflops = 4096e-9 * p.multiProcessorCount * attribute(cudaDevAttrClockRate, i) * 1e3 /
+                        1e3 * (p.major >= 9 ? 1 : 0.5);
+    info->launch_us = 2;
+    info->h2d_gbps = 50;
     return MN_OK;
 }
 
@@ -194,51 +184,38 @@ static mn_status not_opened(int i, cudaError_t e, mn_error *err) {
 }
 
 /* Makes the primary context current and raises the kernels' limits of shared memory. */
-mn_status cu_device_open(void *self, uint32_t device, mn_device **out, mn_error *err) {
-    cu_plugin *p = self;
+mn_status cu_device_open(mng_plugin *p, uint32_t device, mn_device *d, mn_error *err) {
     uint32_t listing = 0;
-    uint32_t i = 0;
+    int i = 0;
     const mn_status st = card_of(p, device, &i, &listing, err);
     if (st)
         return st;
-    cudaError_t e = cudaSetDevice((int)i);
+    d->index = i;
+    cudaError_t e = cudaSetDevice(i);
     if (e == cudaSuccess)
         e = cudaFree(0);
     if (e != cudaSuccess)
-        return not_opened((int)i, e, err);
-    mn_device *d = mnp_new(p->host, sizeof *d);
-    if (!d)
-        return mnp_fail_memory(err, sizeof *d, "a device");
-    d->plugin = p;
-    d->index = (int)i;
-    d->card.sms = attribute(cudaDevAttrMultiProcessorCount, (int)i);
-    d->card.smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, (int)i);
-    d->card.cc = attribute(cudaDevAttrComputeCapabilityMajor, (int)i) * 10 +
-                 attribute(cudaDevAttrComputeCapabilityMinor, (int)i);
-    d->gbps = bandwidth((int)i);
-    pthread_mutex_init(&d->lock, NULL);
+        return not_opened(i, e, err);
+    d->card.sms = attribute(cudaDevAttrMultiProcessorCount, i);
+    d->card.smem_max = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i);
+    d->card.cc = attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 +
+                 attribute(cudaDevAttrComputeCapabilityMinor, i);
+    d->gbps = bandwidth(i);
     cu_types_init(&d->card);
     cu_gemm_init(&d->card);
     e = cudaGetLastError();
-    if (e != cudaSuccess) {
-        cu_device_close(d);
-        return not_opened((int)i, e, err);
-    }
-    *out = d;
-    return MN_OK;
+    if (e == cudaSuccess)
+        return MN_OK;
+    return not_opened(i, e, err);
 }
 
+/* The primary context stays: other devices of the process may use it. */
 void cu_device_close(mn_device *d) {
-    if (!d)
-        return;
-    cudaSetDevice(d->index);
-    for (mn_event *e = d->spare, *next; e; e = next) {
-        next = e->next;
-        cudaEventDestroy(e->ev);
-        cu_delete(d, e);
-    }
-    pthread_mutex_destroy(&d->lock);
-    cu_delete(d, d);
+    (void)d;
+}
+
+mn_status cu_enter(const mn_device *d, mn_error *err) {
+    return cu_check(cudaSetDevice(d->index), err, "choosing the device");
 }
 
 /* Some stays for what the driver takes when kernels first run, which no estimate knows: a split of
@@ -246,9 +223,11 @@ void cu_device_close(mn_device *d) {
 mn_status cu_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total, mn_error *err) {
     size_t left = 0;
     size_t all = 0;
-    CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
+    (void)d;
     CU_TRY(cudaMemGetInfo(&left, &all), err, "free memory");
-    *free_bytes = left > SPARE_BYTES ? left - SPARE_BYTES : 1;
+    *free_bytes = 1;
+    if (left > SPARE_BYTES)
+        *free_bytes = left - SPARE_BYTES;
     *total = all;
     return MN_OK;
 }
@@ -259,7 +238,7 @@ mn_status cu_self_test(mn_device *d, mn_error *err) {
     float *dev = NULL;
     for (int i = 0; i < 256; i++)
         host[i] = 2;
-    CU_TRY(cudaSetDevice(d->index), err, "choosing the device");
+    (void)d;
     CU_TRY(cudaMalloc((void **)&dev, sizeof host), err, "self-test");
     cudaMemcpy(dev, host, sizeof host, cudaMemcpyHostToDevice);
     cu_elementwise sum = {0};

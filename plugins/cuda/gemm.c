@@ -32,7 +32,9 @@ static const cost costs[CU_GEMM_SHAPES] = {
 static int64_t row_tiles(const cu_gemm *g, int height) {
     if (!g->offsets)
         return (g->rows + height - 1) / height;
-    const int64_t used = g->n_groups < g->rows ? g->n_groups : g->rows;
+    int64_t used = g->n_groups;
+    if (g->rows < used)
+        used = g->rows;
     return g->rows / height + (used + 1) / 2;
 }
 

@@ -13,7 +13,9 @@ typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, vo
 static encode_fn encode; /* NULL: the driver has none */
 
 static const gemm_kernel *kernels_of(const cu_gemm *g) {
-    return g->kind == CU_BF16 ? gemm_kernels_bf16 : gemm_kernels_f16;
+    if (g->kind == CU_BF16)
+        return gemm_kernels_bf16;
+    return gemm_kernels_f16;
 }
 
 void cu_gemm_sm90_init(void) {

@@ -7,25 +7,11 @@
 #define JOIN_NS UINT64_C(60000000000)
 
 /* ---- options and messages -------------------------------------------------------------------- */
-static bool option(const cu_plugin *p, const char *key, mn_str *value) {
-    return MN_HAS(mn_host, p->host, option) && p->host->option(p->host->self, key, value) == 1 &&
-           value->len;
-}
-
-static bool option_is(const cu_plugin *p, const char *key, const char *text) {
+static bool option_is(const mng_plugin *p, const char *key, const char *text) {
+    const mn_host *h = p->host;
     mn_str value;
-    return option(p, key, &value) && value.len == strlen(text) &&
-           !memcmp(value.ptr, text, value.len);
-}
-
-static uint64_t option_number(const cu_plugin *p, const char *key, uint64_t otherwise) {
-    mn_str value;
-    uint64_t n = 0;
-    if (!option(p, key, &value))
-        return otherwise;
-    for (uint64_t i = 0; i < value.len && value.ptr[i] >= '0' && value.ptr[i] <= '9'; i++)
-        n = n * 10 + (uint64_t)(value.ptr[i] - '0');
-    return n;
+    return MN_HAS(mn_host, h, option) && h->option(h->self, key, &value) == 1 &&
+           value.len == strlen(text) && !memcmp(value.ptr, text, value.len);
 }
 
 mn_status cu_group_blame(const cu_group *g, uint32_t rank, mn_status st, mn_error *err) {
@@ -88,7 +74,8 @@ static mn_status compare_cards(cu_group *g, const card *cards, mn_error *err) {
                             "expected the same",
                             (unsigned long long)a->small >> 10, (unsigned long long)b->small >> 10,
                             r);
-        g->least = b->memory < g->least ? b->memory : g->least;
+        if (b->memory < g->least)
+            g->least = b->memory;
     }
     return MN_OK;
 }
@@ -119,7 +106,7 @@ static bool reach_all(const cu_group *g) {
 
 /* Peer memory where it is there, NCCL where it is not or is asked for. */
 static mn_status connect(cu_group *g, mn_error *err) {
-    const cu_plugin *p = g->base.plugin;
+    const mng_plugin *p = g->base.base.plugin;
     const bool only_nccl = option_is(p, "collectives", "nccl");
     mn_error why = {0};
     why.size = sizeof why;
@@ -141,39 +128,33 @@ static mn_status connect(cu_group *g, mn_error *err) {
 void cu_group_device_close(mn_device *d) {
     cu_group *g = cu_group_of(d);
     cu_nccl_close(g);
-    for (mn_event *e = g->base.spare, *next; e; e = next) {
-        next = e->next;
-        mnp_delete(g->base.plugin->host, (cu_group_event *)e);
-    }
     while (g->layouts) {
         cu_group_layout *next = g->layouts->next;
-        mnp_delete(g->base.plugin->host, g->layouts);
+        mng_delete(d, g->layouts);
         g->layouts = next;
     }
     if (g->missed)
         cudaFreeHost(g->missed);
-    for (uint32_t r = g->lo; r < g->hi; r++)
-        cu_device_close(g->of[r]);
-    pthread_mutex_destroy(&g->base.lock);
-    mnp_delete(g->base.plugin->host, g);
+    CU_EACH_MEMBER (g, r, true)
+        mng_device_close(g->of[r]);
+    mng_device_delete(d);
 }
 
 /* A group without members, of which [lo, hi) are to be here. */
-static mn_status new_group(cu_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, cu_group **out,
+static mn_status new_group(mng_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, cu_group **out,
                            mn_error *err) {
+    const mn_device_info unnamed = {0};
     if (n < 2 || n > CU_MAX_MEMBERS)
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "%u members; a group has 2 to %d", n,
                         CU_MAX_MEMBERS);
-    cu_group *g = mnp_new(p->host, sizeof *g);
+    cu_group *g = (cu_group *)mng_device_new(p, sizeof *g, &unnamed);
     if (!g)
         return mnp_fail_memory(err, sizeof *g, "a group");
-    g->base.plugin = p;
     g->n = n;
     g->lo = lo;
     g->hi = hi;
     g->base.index = CU_GROUP;
-    g->small = option_number(p, "group_small_kib", 256) << 10;
-    pthread_mutex_init(&g->base.lock, NULL);
+    g->small = (uint64_t)mng_option(p->host, "group_small_kib", 256) << 10;
     *out = g;
     return MN_OK;
 }
@@ -182,8 +163,8 @@ static mn_status new_group(cu_plugin *p, uint32_t n, uint32_t lo, uint32_t hi, c
 static mn_status open_members(cu_group *g, const uint32_t *members, mn_error *err) {
     const uint64_t bytes = g->n * sizeof *g->missed;
     mn_status st = MN_OK;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = cu_device_open(g->base.plugin, members[r - g->lo], &g->of[r], err);
+    CU_EACH_MEMBER (g, r, !st)
+        st = mng_device_open(g->base.base.plugin, members[r - g->lo], &g->of[r], err);
     if (!st)
         st = cu_check(
             cudaHostAlloc((void **)&g->missed, bytes, cudaHostAllocPortable | cudaHostAllocMapped),
@@ -220,26 +201,26 @@ static mn_status open_group(void *self, const uint32_t *members, uint32_t n, mn_
 
 /* ---- joining --------------------------------------------------------------------------------- */
 /* All members' cards, each sent by its process. on: memory of the card for n of them. */
-static mn_status send_cards(cu_group *g, cudaStream_t stream, card *on, card *cards,
-                            uint64_t timeout_ns, mn_error *err) {
+static mn_status send_cards(cu_group *g, mn_queue *q, card *on, card *cards, uint64_t timeout_ns,
+                            mn_error *err) {
     enum { FLOATS = sizeof(card) / sizeof(float) };
     cu_parcels parcels[CU_MAX_MEMBERS] = {0};
     cudaStream_t streams[CU_MAX_MEMBERS] = {0};
     const uint32_t own = g->lo;
     mn_event *sent = NULL;
-    streams[own] = stream;
+    streams[own] = q->stream;
     for (uint32_t r = 0; r < g->n; r++)
         parcels[own].of[r] = (cu_parcel){(const float *)&on[own], (float *)&on[r], FLOATS, FLOATS};
-    CU_TRY(cudaMemcpyAsync(&on[own], &cards[own], sizeof(card), cudaMemcpyDefault, stream), err,
+    CU_TRY(cudaMemcpyAsync(&on[own], &cards[own], sizeof(card), cudaMemcpyDefault, q->stream), err,
            "joining");
     mn_status st = cu_nccl_swap(g, parcels, streams, err);
     if (!st)
-        st = cu_event_new(g->of[own], stream, &sent, err);
+        st = mng_event_new(q, &sent, err);
     if (!st)
-        st = cu_wait_event(sent, timeout_ns, err);
+        st = mng_wait(sent, timeout_ns, err);
     if (st == MN_TIMEOUT)
         mnp_fail(err, st, ~0u, "member %u of a group: a member does not answer", own);
-    cu_event_free(sent);
+    mng_event_free(sent);
     if (st)
         return st;
     return cu_check(cudaMemcpy(cards, on, g->n * sizeof(card), cudaMemcpyDefault), err, "joining");
@@ -248,23 +229,20 @@ static mn_status send_cards(cu_group *g, cudaStream_t stream, card *on, card *ca
 static mn_status exchange_cards(cu_group *g, uint64_t timeout_ns, mn_error *err) {
     card cards[CU_MAX_MEMBERS];
     card *on = NULL;
-    cudaStream_t stream = NULL;
+    mn_queue *q = NULL;
     mn_status st = card_of(g, g->lo, &cards[g->lo], err);
     if (!st)
-        st = cu_choose_member(g, g->lo, err);
+        st = mng_queue_create(g->of[g->lo], &q, err);
     if (!st)
         st = cu_check(cudaMalloc((void **)&on, g->n * sizeof(card)), err, "joining");
     if (!st)
-        st = cu_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), err, "joining");
-    if (!st)
-        st = send_cards(g, stream, on, cards, timeout_ns, err);
+        st = send_cards(g, q, on, cards, timeout_ns, err);
     if (!st)
         st = compare_cards(g, cards, err);
     g->stuck = st == MN_TIMEOUT;
     if (g->stuck)
         return st; /* the exchange may still write there, and the process is to end */
-    if (stream)
-        cudaStreamDestroy(stream);
+    mng_queue_free(q);
     cudaFree(on);
     return st;
 }
@@ -275,7 +253,7 @@ static mn_status make_id(void *self, uint8_t *id, mn_error *err) {
 
 static mn_status join(void *self, uint32_t index, uint32_t rank, uint32_t n, const uint8_t *id,
                       mn_device **out, mn_error *err) {
-    const cu_plugin *p = self;
+    const mng_plugin *p = self;
     const mn_host *h = p->host;
     const uint64_t from = h->now_ns(h->self);
     cu_group *g = NULL;
@@ -306,7 +284,7 @@ static mn_status member_memory(mn_device *d, uint32_t rank, uint64_t *free_bytes
     if (!g->of[rank])
         return mnp_fail(err, MN_UNSUPPORTED, ~0u, "member %u of the group is in another process",
                         rank);
-    const mn_status st = cu_device_memory(g->of[rank], free_bytes, total, err);
+    const mn_status st = mng_device_memory(g->of[rank], free_bytes, total, err);
     return cu_group_blame(g, rank, st, err);
 }
 
@@ -314,13 +292,14 @@ static mn_status member_memory(mn_device *d, uint32_t rank, uint64_t *free_bytes
 mn_status cu_group_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *total,
                                  mn_error *err) {
     const cu_group *g = cu_group_of(d);
-    for (uint32_t r = g->lo; r < g->hi; r++) {
+    CU_EACH_MEMBER (g, r, true) {
         uint64_t left;
         uint64_t all;
         const mn_status st = member_memory(d, r, &left, &all, err);
         if (st)
             return st;
-        *free_bytes = r > g->lo && *free_bytes < left ? *free_bytes : left;
+        if (r == g->lo || left < *free_bytes)
+            *free_bytes = left;
     }
     *total = g->least;
     return MN_OK;
@@ -329,8 +308,8 @@ mn_status cu_group_device_memory(mn_device *d, uint64_t *free_bytes, uint64_t *t
 mn_status cu_group_self_test(mn_device *d, mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = cu_group_blame(g, r, cu_self_test(g->of[r], err), err);
+    CU_EACH_MEMBER (g, r, !st)
+        st = cu_group_blame(g, r, mng_self_test(g->of[r], err), err);
     return st;
 }
 
@@ -338,7 +317,7 @@ mn_status cu_group_self_test(mn_device *d, mn_error *err) {
 mn_status cu_group_supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
                             uint32_t stride, mn_error *err) {
     const cu_group *group = cu_group_of(d);
-    return cu_supports(group->of[group->lo], g, symbols, v, stride, err);
+    return mng_supports(group->of[group->lo], g, symbols, v, stride, err);
 }
 
 const mn_group cu_group_table = {sizeof(mn_group),         0,       open_group, member_memory,

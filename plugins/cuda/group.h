@@ -88,6 +88,18 @@ static inline bool cu_is_group(const mn_device *d) {
 static inline cu_group *cu_group_of(mn_device *d) {
     return (cu_group *)d;
 }
+static inline cu_group *cu_group_of_queue(const cu_group_queue *q) {
+    return cu_group_of(q->base.base.dev);
+}
+static inline cu_group *cu_group_of_program(const mn_program *p) {
+    return cu_group_of(p->base.dev);
+}
+static inline cu_group *cu_group_of_context(const cu_group_context *c) {
+    return cu_group_of_program(c->base.base.prog);
+}
+/* The members that are here, by rank, as long as `more`. */
+#define CU_EACH_MEMBER(g, rank, more)                                                              \
+    for (uint32_t rank = (g)->lo; rank < (g)->hi && (more); rank++)
 /* Whether members are in other processes. */
 static inline bool cu_is_joined_group(const cu_group *g) {
     return g->hi - g->lo < g->n;
@@ -163,7 +175,7 @@ mn_status cu_nccl_open(cu_group *g, mn_error *err);
 mn_status cu_nccl_join(cu_group *g, const uint8_t *id, uint64_t timeout_ns, mn_error *err);
 void cu_nccl_close(cu_group *g);
 /* id: [MN_GROUP_ID_BYTES] */
-mn_status cu_nccl_make_id(const cu_plugin *p, uint8_t *id, mn_error *err);
+mn_status cu_nccl_make_id(const mng_plugin *p, uint8_t *id, mn_error *err);
 /* What a member sends to another one and has from it: elements of f32. */
 typedef struct {
     const float *from;

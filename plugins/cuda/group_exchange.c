@@ -20,7 +20,9 @@ static uint64_t mailbox_bytes(const cu_group *g) {
 static uint64_t arrival_bytes(const cu_group *g) {
     const uint64_t whole = g->n * g->small;
     const uint64_t slab = (uint64_t)SLAB * sizeof(float) + ROUNDED;
-    return whole > slab ? whole : slab;
+    if (whole > slab)
+        return whole;
+    return slab;
 }
 
 uint64_t cu_exchange_bytes(const cu_group *g) {
@@ -33,7 +35,7 @@ uint64_t cu_exchange_bytes(const cu_group *g) {
 }
 
 static mn_status make_mailbox(cu_group_context *c, uint32_t rank, mn_error *err) {
-    const uint64_t bytes = mailbox_bytes(cu_group_of(c->base.prog->dev));
+    const uint64_t bytes = mailbox_bytes(cu_group_of_context(c));
     mn_status st = cu_check_room(cudaMalloc((void **)&c->mail[rank], bytes), bytes, err,
                                  "mailboxes of a group");
     if (!st)
@@ -44,7 +46,7 @@ static mn_status make_mailbox(cu_group_context *c, uint32_t rank, mn_error *err)
 }
 
 mn_status cu_exchange_room(cu_group_context *c, uint32_t rank, mn_error *err) {
-    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const cu_group *g = cu_group_of_context(c);
     const uint64_t bytes = arrival_bytes(g);
     mn_status st = cu_choose_member(g, rank, err);
     if (!st && g->peers)
@@ -84,15 +86,15 @@ static cu_exchange exchange_of(const cu_joint_step *s, uint32_t rank) {
 /* Where a sum goes on member `rank`: to what adds to it, if its exchange does that. */
 static float *sum_to(const cu_joint_step *s, uint32_t k, uint32_t rank, const mnp_exchange *e,
                      const float **add) {
-    const cu_run *r = &s->run[rank];
+    const mng_run *r = &s->run[rank];
     const int32_t unit = r->p->stops[k].add;
     *add = NULL;
     if (unit < 0)
         return cu_f32(r, e->to);
-    const mn_node *n = mnp_node(r->g, r->p->units[unit].node);
+    const mn_node *n = mnp_node(r->g, r->p->base.units[unit].node);
     const int32_t a = mnp_in(r->g, n, 0);
     *add = cu_f32(r, a == (int32_t)e->to ? mnp_in(r->g, n, 1) : a);
-    return cu_f32(r, mnp_out(r->g, n, 0));
+    return cu_out_f32(r, n, 0);
 }
 
 static mn_status sum_by_peers(cu_joint_step *s, uint32_t k, const mnp_exchange *e, int64_t n,
@@ -110,9 +112,9 @@ static mn_status sum_by_peers(cu_joint_step *s, uint32_t k, const mnp_exchange *
         a.e = exchange_of(s, r);
         sum_to(s, k, r, e, &a.add);
         if (small)
-            cu_sum_words(s->run[r].s, &a);
+            cu_sum_words(s->run[r].step->stream, &a);
         else
-            cu_sum_parts(s->run[r].s, &a);
+            cu_sum_parts(s->run[r].step->stream, &a);
     }
     s->n_exchanges++;
     return MN_OK;
@@ -121,8 +123,8 @@ static mn_status sum_by_peers(cu_joint_step *s, uint32_t k, const mnp_exchange *
 /* One exchange of all members that are here, on their streams. */
 static mn_status swap(const cu_joint_step *s, const cu_parcels *parcels, mn_error *err) {
     cudaStream_t streams[CU_MAX_MEMBERS];
-    for (uint32_t r = s->g->lo; r < s->g->hi; r++)
-        streams[r] = s->run[r].s;
+    CU_EACH_MEMBER (s->g, r, true)
+        streams[r] = s->run[r].step->stream;
     return cu_nccl_swap(s->g, parcels, streams, err);
 }
 
@@ -149,7 +151,7 @@ typedef struct {
 /* Adds [part.lo, part.hi) of the slab: rows of the others lie `pitch` apart in `arrivals`. */
 static mn_status add_rows(const cu_joint_step *s, const slab *b, uint32_t rank, mnp_share part,
                           int64_t pitch, mn_error *err) {
-    const cu_run *run = &s->run[rank];
+    const mng_run *run = &s->run[rank];
     const int64_t at = b->first + part.lo;
     cu_sum a = {0};
     for (uint32_t r = 0; r < s->g->n; r++)
@@ -162,14 +164,14 @@ static mn_status add_rows(const cu_joint_step *s, const slab *b, uint32_t rank, 
     a.e.rank = rank;
     const mn_status st = cu_choose_member(s->g, rank, err);
     if (!st && a.n)
-        cu_sum_rows(run->s, &a);
+        cu_sum_rows(run->step->stream, &a);
     return st;
 }
 
 static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err) {
     cu_parcels parcels[CU_MAX_MEMBERS] = {0};
     const cu_group *g = s->g;
-    for (uint32_t r = g->lo; r < g->hi; r++) {
+    CU_EACH_MEMBER (g, r, true) {
         const float *x = data_of(s, r, b->e->from) + b->first;
         for (uint32_t to = 0; to < g->n; to++) {
             cu_parcel *p = &parcels[r].of[to];
@@ -180,7 +182,7 @@ static mn_status sum_whole(const cu_joint_step *s, const slab *b, mn_error *err)
         }
     }
     mn_status st = swap(s, parcels, err);
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
+    CU_EACH_MEMBER (g, r, !st)
         st = add_rows(s, b, r, (mnp_share){0, b->n}, b->n, err);
     return st;
 }
@@ -213,14 +215,16 @@ static mn_status sum_in_parts(const cu_joint_step *s, const slab *b, mn_error *e
     cu_parcels parts[CU_MAX_MEMBERS] = {0};
     cu_parcels sums[CU_MAX_MEMBERS] = {0};
     const cu_group *g = s->g;
-    for (uint32_t r = g->lo; r < g->hi; r++)
+    CU_EACH_MEMBER (g, r, true)
         name_parts(s, b, r, &parts[r], &sums[r]);
     mn_status st = swap(s, parts, err);
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         const mnp_share own = part_of(g, b->n, r);
         st = add_rows(s, b, r, own, own.hi - own.lo, err);
     }
-    return st ? st : swap(s, sums, err);
+    if (st)
+        return st;
+    return swap(s, sums, err);
 }
 
 static mn_status sum_by_nccl(const cu_joint_step *s, uint32_t k, const mnp_exchange *e, int64_t n,
@@ -236,7 +240,7 @@ static mn_status sum_by_nccl(const cu_joint_step *s, uint32_t k, const mnp_excha
 }
 
 static mn_status sum(cu_joint_step *s, uint32_t k, const mnp_exchange *e, mn_error *err) {
-    const int64_t n = cu_elements(&s->run[s->g->lo], e->to);
+    const int64_t n = mng_elements(&s->run[s->g->lo], e->to);
     const bool small = n * (int64_t)sizeof(float) <= (int64_t)s->g->small;
     if (!n)
         return MN_OK;
@@ -249,7 +253,7 @@ static mn_status sum(cu_joint_step *s, uint32_t k, const mnp_exchange *e, mn_err
 /* Of a tensor that is divided along dim: its rows, and what member `rank` has of each. Sizes are
  * those of a member that is here. */
 static cu_columns columns_of(const cu_joint_step *s, uint32_t rank, const mnp_exchange *e) {
-    const cu_run *r = &s->run[s->g->lo];
+    const mng_run *r = &s->run[s->g->lo];
     const bool gathers = e->kind == MNP_GATHER;
     const int32_t whole = (int32_t)(gathers ? e->to : e->from);
     const mnp_share share = mnp_shard_share(s->plan, gathers ? e->from : e->to, rank);
@@ -257,12 +261,12 @@ static cu_columns columns_of(const cu_joint_step *s, uint32_t rank, const mnp_ex
     int64_t inner = 1;
     cu_columns c = {1, 0, 0, 0};
     for (uint32_t i = 0; i < e->dim; i++)
-        c.rows *= cu_dim(r, whole, i);
+        c.rows *= mng_dim(r, whole, i);
     for (uint32_t i = e->dim + 1; i < n_dim; i++)
-        inner *= cu_dim(r, whole, i);
+        inner *= mng_dim(r, whole, i);
     c.first = share.lo * inner;
     c.width = (share.hi - share.lo) * inner;
-    c.pitch = cu_dim(r, whole, e->dim) * inner;
+    c.pitch = mng_dim(r, whole, e->dim) * inner;
     return c;
 }
 
@@ -277,7 +281,7 @@ static mn_status gather_by_peers(cu_joint_step *s, const mnp_exchange *e, mn_err
         a.e = exchange_of(s, r);
         a.x = data_of(s, r, e->from);
         a.c = columns_of(s, r, e);
-        cu_gather_run(s->run[r].s, &a);
+        cu_gather_run(s->run[r].step->stream, &a);
     }
     s->n_exchanges++;
     return MN_OK;
@@ -315,7 +319,7 @@ static void name_pieces(const cu_joint_step *s, const mnp_exchange *e, uint32_t 
 /* The pieces, own one included, to their columns. */
 static mn_status put_pieces(const cu_joint_step *s, const mnp_exchange *e, uint32_t rank,
                             int64_t row, int64_t n, const cu_parcels *pieces, mn_error *err) {
-    const cu_run *run = &s->run[rank];
+    const mng_run *run = &s->run[rank];
     mn_status st = cu_choose_member(s->g, rank, err);
     for (uint32_t from = 0; from < s->g->n && !st; from++) {
         const cu_parcel *p = &pieces->of[from];
@@ -324,7 +328,7 @@ static mn_status put_pieces(const cu_joint_step *s, const mnp_exchange *e, uint3
         float *y = data_of(s, rank, e->to) + row * c.pitch;
         c.rows = n;
         if (piece != y + c.first)
-            st = put_columns(run->s, y, piece, &c, err);
+            st = put_columns(run->step->stream, y, piece, &c, err);
     }
     return st;
 }
@@ -332,10 +336,10 @@ static mn_status put_pieces(const cu_joint_step *s, const mnp_exchange *e, uint3
 static mn_status gather_rows(const cu_joint_step *s, const mnp_exchange *e, int64_t row, int64_t n,
                              mn_error *err) {
     cu_parcels pieces[CU_MAX_MEMBERS] = {0};
-    for (uint32_t r = s->g->lo; r < s->g->hi; r++)
+    CU_EACH_MEMBER (s->g, r, true)
         name_pieces(s, e, r, row, n, &pieces[r]);
     mn_status st = swap(s, pieces, err);
-    for (uint32_t r = s->g->lo; r < s->g->hi && !st; r++)
+    CU_EACH_MEMBER (s->g, r, !st)
         st = put_pieces(s, e, r, row, n, &pieces[r], err);
     return st;
 }
@@ -354,13 +358,15 @@ static mn_status gather_by_nccl(const cu_joint_step *s, const mnp_exchange *e, m
 }
 
 static mn_status gather(cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
-    if (!cu_elements(&s->run[s->g->lo], e->to))
+    if (!mng_elements(&s->run[s->g->lo], e->to))
         return MN_OK;
-    return s->g->peers ? gather_by_peers(s, e, err) : gather_by_nccl(s, e, err);
+    if (s->g->peers)
+        return gather_by_peers(s, e, err);
+    return gather_by_nccl(s, e, err);
 }
 
 static mn_status take_columns(const cu_joint_step *s, const mnp_exchange *e, mn_error *err) {
-    for (uint32_t r = s->g->lo; r < s->g->hi; r++) {
+    CU_EACH_MEMBER (s->g, r, true) {
         cu_take a = {0};
         const mn_status st = cu_choose_member(s->g, r, err);
         if (st)
@@ -369,14 +375,14 @@ static mn_status take_columns(const cu_joint_step *s, const mnp_exchange *e, mn_
         a.y = data_of(s, r, e->to);
         a.c = columns_of(s, r, e);
         if (a.c.rows)
-            cu_take_run(s->run[r].s, &a);
+            cu_take_run(s->run[r].step->stream, &a);
     }
     return MN_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 bool cu_is_exchanged(const cu_joint_step *s, const mnp_exchange *e) {
-    const cu_run *r = &s->run[s->g->lo];
+    const mng_run *r = &s->run[s->g->lo];
     return cu_ptr(r, e->from) && cu_ptr(r, e->to);
 }
 
@@ -400,7 +406,7 @@ mn_status cu_end_exchanges(const cu_joint_step *s, mn_error *err) {
     for (uint32_t r = s->g->lo; r < s->g->hi && !st && s->n_exchanges; r++) {
         st = cu_choose_member(s->g, r, err);
         if (!st)
-            cu_count_exchanges(s->run[r].s, s->c->mail[r], s->n_exchanges);
+            cu_count_exchanges(s->run[r].step->stream, s->c->mail[r], s->n_exchanges);
     }
     return st;
 }

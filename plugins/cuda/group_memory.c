@@ -9,27 +9,29 @@ void cu_group_buffer_free(mn_buffer *buffer) {
     cu_group_buffer *b = (cu_group_buffer *)buffer;
     const cu_group *g = cu_group_of(b->base.dev);
     if (b->n == 1)
-        cu_buffer_free(b->of[0]);
+        mng_buffer_free(b->of[0]);
     for (uint32_t r = g->lo; r < g->hi && b->n > 1; r++)
-        cu_buffer_free(b->of[r]);
-    cu_delete(b->base.dev, b);
+        mng_buffer_free(b->of[r]);
+    mng_delete(b->base.dev, b);
 }
 
 mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
                          mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    cu_group_buffer *b = cu_new(d, sizeof *b);
+    cu_group_buffer *b = mng_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a buffer");
     b->base.dev = d;
     b->base.bytes = bytes;
     b->base.kind = kind & MN_MEM_KIND;
-    b->n = b->base.kind == MN_MEM_HOST_PINNED ? 1 : g->n;
+    b->n = g->n;
+    if (b->base.kind == MN_MEM_HOST_PINNED)
+        b->n = 1;
     if (b->n == 1)
-        st = cu_group_blame(g, g->lo, cu_alloc(g->of[g->lo], bytes, kind, &b->of[0], err), err);
+        st = cu_group_blame(g, g->lo, mng_alloc(g->of[g->lo], bytes, kind, &b->of[0], err), err);
     for (uint32_t r = g->lo; r < g->hi && b->n > 1 && !st; r++)
-        st = cu_group_blame(g, r, cu_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
+        st = cu_group_blame(g, r, mng_alloc(g->of[r], bytes, kind, &b->of[r], err), err);
     if (st)
         cu_group_buffer_free(&b->base);
     else
@@ -38,31 +40,31 @@ mn_status cu_group_alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer 
 }
 
 mn_status cu_group_wrap(mn_device *d, void *host, uint64_t bytes, mn_buffer **out, mn_error *err) {
-    return cu_wrap(d, host, bytes, out, err);
+    return mng_wrap(d, host, bytes, out, err);
 }
 
 mn_status cu_group_map(mn_buffer *b, void **out, mn_error *err) {
-    return cu_map(cu_member_buffer(b, cu_group_of(b->dev)->lo), out, err);
+    return mng_map(cu_member_buffer(b, cu_group_of(b->dev)->lo), out, err);
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
 void cu_group_queue_free(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
-    for (uint32_t r = g->lo; r < g->hi; r++)
-        cu_queue_free(q->of[r]);
-    cu_delete(q->base.dev, q);
+    const cu_group *g = cu_group_of_queue(q);
+    CU_EACH_MEMBER (g, r, true)
+        mng_queue_free(q->of[r]);
+    mng_delete(q->base.base.dev, q);
 }
 
 mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
     const cu_group *g = cu_group_of(d);
     mn_status st = MN_OK;
-    cu_group_queue *q = cu_new(d, sizeof *q);
+    cu_group_queue *q = mng_new(d, sizeof *q);
     if (!q)
         return mnp_fail_memory(err, sizeof *q, "a queue");
-    q->base.dev = d;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = cu_group_blame(g, r, cu_queue_create(g->of[r], &q->of[r], err), err);
+    q->base.base.dev = d;
+    CU_EACH_MEMBER (g, r, !st)
+        st = cu_group_blame(g, r, mng_queue_create(g->of[r], &q->of[r], err), err);
     if (st)
         cu_group_queue_free(&q->base);
     else
@@ -72,19 +74,19 @@ mn_status cu_group_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
 
 mn_status cu_group_abort(mn_queue *queue) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
-    for (uint32_t r = g->lo; r < g->hi; r++)
-        cu_abort(q->of[r]);
+    const cu_group *g = cu_group_of_queue(q);
+    CU_EACH_MEMBER (g, r, true)
+        mng_abort(q->of[r]);
     return MN_OK;
 }
 
 mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *from, uint64_t n,
                          mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
+    const cu_group *g = cu_group_of_queue(q);
     mn_status st = MN_OK;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        st = cu_group_blame(g, r, cu_write(q->of[r], cu_member_buffer(b, r), off, from, n, err),
+    CU_EACH_MEMBER (g, r, !st)
+        st = cu_group_blame(g, r, mng_write(q->of[r], cu_member_buffer(b, r), off, from, n, err),
                             err);
     return st;
 }
@@ -92,13 +94,15 @@ mn_status cu_group_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void
 mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const mn_buffer *from,
                         uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
+    const cu_group *g = cu_group_of_queue(q);
     const bool once = ((cu_group_buffer *)to)->n == 1; /* memory of the host is written once */
-    const uint32_t hi = once ? g->lo + 1 : g->hi;
+    uint32_t hi = g->hi;
+    if (once)
+        hi = g->lo + 1;
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < hi && !st; r++) {
-        st = cu_copy(q->of[r], cu_member_buffer(to, r), to_off, cu_member_buffer(from, r), off, n,
-                     NULL, err);
+        st = mng_copy(q->of[r], cu_member_buffer(to, r), to_off, cu_member_buffer(from, r), off, n,
+                      NULL, err);
         st = cu_group_blame(g, r, st, err);
     }
     if (st || !event)
@@ -109,14 +113,16 @@ mn_status cu_group_copy(mn_queue *queue, mn_buffer *to, uint64_t to_off, const m
 mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_buffer *to,
                         uint64_t to_off, uint64_t n, mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    cu_group *g = cu_group_of(q->base.dev);
+    cu_group *g = cu_group_of_queue(q);
     cu_group_event *e = NULL;
-    mn_status st = event ? cu_group_event_empty(g, &e, err) : MN_OK;
+    mn_status st = MN_OK;
+    if (event)
+        st = cu_group_event_empty(g, &e, err);
     if (st)
         return st;
     const uint32_t r = g->lo;
-    st = cu_read(q->of[r], cu_member_buffer(b, r), off, cu_member_buffer(to, r), to_off, n,
-                 event ? &e->of[r] : NULL, err);
+    st = mng_read(q->of[r], cu_member_buffer(b, r), off, cu_member_buffer(to, r), to_off, n,
+                  event ? &e->of[r] : NULL, err);
     if (st && e)
         cu_group_event_free(&e->base);
     else if (e)
@@ -126,13 +132,13 @@ mn_status cu_group_read(mn_queue *queue, const mn_buffer *b, uint64_t off, mn_bu
 
 /* ---- events ---------------------------------------------------------------------------------- */
 mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err) {
-    pthread_mutex_lock(&g->base.lock);
-    cu_group_event *e = (cu_group_event *)g->base.spare;
+    pthread_mutex_lock(&g->base.base.lock);
+    cu_group_event *e = (cu_group_event *)g->base.base.spare;
     if (e)
-        g->base.spare = e->base.next;
-    pthread_mutex_unlock(&g->base.lock);
+        g->base.base.spare = e->base.next;
+    pthread_mutex_unlock(&g->base.base.lock);
     if (!e)
-        e = cu_new(&g->base, sizeof *e);
+        e = mng_new(&g->base, sizeof *e);
     if (!e)
         return mnp_fail_memory(err, sizeof *e, "an event");
     e->base.dev = &g->base;
@@ -141,15 +147,15 @@ mn_status cu_group_event_empty(cu_group *g, cu_group_event **out, mn_error *err)
 }
 
 mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
-    cu_group *g = cu_group_of(q->base.dev);
+    cu_group *g = cu_group_of_queue(q);
     cu_group_event *e = NULL;
     mn_status st = cu_group_event_empty(g, &e, err);
     if (st)
         return st;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
         if (!st)
-            st = cu_event_new(g->of[r], q->of[r]->stream, &e->of[r], err);
+            st = mng_event_new(q->of[r], &e->of[r], err);
         st = cu_group_blame(g, r, st, err);
     }
     if (st)
@@ -162,14 +168,14 @@ mn_status cu_group_event_new(cu_group_queue *q, mn_event **out, mn_error *err) {
 void cu_group_event_free(mn_event *event) {
     cu_group_event *e = (cu_group_event *)event;
     cu_group *g = cu_group_of(e->base.dev);
-    for (uint32_t r = g->lo; r < g->hi; r++) {
-        cu_event_free(e->of[r]);
+    CU_EACH_MEMBER (g, r, true) {
+        mng_event_free(e->of[r]);
         e->of[r] = NULL;
     }
-    pthread_mutex_lock(&g->base.lock);
-    e->base.next = g->base.spare;
-    g->base.spare = &e->base;
-    pthread_mutex_unlock(&g->base.lock);
+    pthread_mutex_lock(&g->base.base.lock);
+    e->base.next = g->base.base.spare;
+    g->base.base.spare = &e->base;
+    pthread_mutex_unlock(&g->base.base.lock);
 }
 
 /* One round: waits a while for the first member that is not done, and asks the others how they
@@ -177,8 +183,8 @@ void cu_group_event_free(mn_event *event) {
 static mn_status wait_round(const cu_group *g, const cu_group_event *e, uint64_t slice_ns,
                             mn_error *err) {
     mn_status all = MN_OK;
-    for (uint32_t r = g->lo; r < g->hi; r++) {
-        const mn_status st = cu_wait_event(e->of[r], all ? 0 : slice_ns, err);
+    CU_EACH_MEMBER (g, r, true) {
+        const mn_status st = mng_wait(e->of[r], all ? 0 : slice_ns, err);
         if (st && st != MN_TIMEOUT)
             return cu_group_blame(g, r, st, err);
         if (st)
@@ -190,7 +196,7 @@ static mn_status wait_round(const cu_group *g, const cu_group_event *e, uint64_t
 mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *err) {
     const cu_group_event *e = (const cu_group_event *)event;
     const cu_group *g = cu_group_of(e->base.dev);
-    const mn_host *h = g->base.plugin->host;
+    const mn_host *h = g->base.base.host;
     const uint64_t from = h->now_ns(h->self);
     for (uint64_t past = 0;;) {
         const uint64_t left = timeout_ns - past;
@@ -206,10 +212,10 @@ mn_status cu_group_wait_event(mn_event *event, uint64_t timeout_ns, mn_error *er
 
 mn_status cu_group_queue_wait(mn_queue *queue, mn_event *event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
+    const cu_group *g = cu_group_of_queue(q);
     const cu_group_event *e = (const cu_group_event *)event;
     mn_status st = MN_OK;
     for (uint32_t r = g->lo; r < g->hi && !st && e; r++)
-        st = cu_group_blame(g, r, cu_queue_wait(q->of[r], e->of[r], err), err);
+        st = cu_group_blame(g, r, mng_queue_wait(q->of[r], e->of[r], err), err);
     return st;
 }

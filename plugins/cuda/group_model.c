@@ -17,7 +17,7 @@ static mn_status ask(const cu_group *g, const mn_compile *in, question *q, mn_er
     q->plan = NULL;
     mnp_read(&q->host, sizeof q->host, in, in->size);
     q->host.size = sizeof q->host;
-    return mnp_shard_plan(g->base.plugin->host, in, g->n, &q->plan, err);
+    return mnp_shard_plan(g->base.base.host, in, g->n, &q->plan, err);
 }
 
 static mn_compile for_member(const question *q, uint32_t rank) {
@@ -27,7 +27,9 @@ static mn_compile for_member(const question *q, uint32_t rank) {
 }
 
 static uint64_t larger(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
+    if (a > b)
+        return a;
+    return b;
 }
 
 /* ---- negotiation ----------------------------------------------------------------------------- */
@@ -35,7 +37,7 @@ static mn_status estimate_member(const cu_group *g, const question *q, uint32_t 
                                  mn_estimate *out, mn_error *err) {
     const mn_compile c = for_member(q, rank);
     const cu_member of = {q->plan, rank};
-    mn_status st = cu_estimate_as(cu_member_device(g, rank), &of, &c, out, err);
+    mn_status st = mng_estimate_as(cu_member_device(g, rank), &of, &c, out, err);
     if (!st)
         out->scratch += cu_exchange_bytes(g);
     return st;
@@ -71,8 +73,10 @@ mn_status cu_group_estimate(mn_device *d, const mn_compile *in, mn_estimate *out
         st = estimate_member(g, &q, r, &one, err);
         one.weights = larger(one.weights, all.weights);
         one.scratch = larger(one.scratch, all.scratch);
-        one.decode_us = one.decode_us > all.decode_us ? one.decode_us : all.decode_us;
-        one.prefill_us = one.prefill_us > all.prefill_us ? one.prefill_us : all.prefill_us;
+        if (all.decode_us > one.decode_us)
+            one.decode_us = all.decode_us;
+        if (all.prefill_us > one.prefill_us)
+            one.prefill_us = all.prefill_us;
         all = one;
     }
     mnp_shard_free(q.plan);
@@ -90,27 +94,27 @@ mn_status cu_group_kv_layout(mn_device *d, const mn_compile *in, uint32_t group,
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_layout *l = cu_new(d, sizeof *l);
+    cu_group_layout *l = mng_new(d, sizeof *l);
     if (!l)
         st = mnp_fail_memory(err, sizeof *l, "a layout");
     for (uint32_t r = 0; r < g->n && !st; r++) {
         const mn_compile c = for_member(&q, r);
         l->of[r].size = sizeof l->of[r];
-        st = cu_kv_layout(cu_member_device(g, r), &c, group, &l->of[r], err);
+        st = mng_kv_layout(cu_member_device(g, r), &c, group, &l->of[r], err);
         most = larger(most, l->of[r].page_bytes);
     }
     mnp_shard_free(q.plan);
     if (st) {
-        cu_delete(d, l);
+        mng_delete(d, l);
         return st;
     }
     mn_kv_layout all = l->of[0];
     all.page_bytes = most;
     all.cookie = (uint64_t)(uintptr_t)l;
-    pthread_mutex_lock(&g->base.lock);
+    pthread_mutex_lock(&g->base.base.lock);
     l->next = g->layouts;
     g->layouts = l;
-    pthread_mutex_unlock(&g->base.lock);
+    pthread_mutex_unlock(&g->base.base.lock);
     mnp_fill(out, &all, sizeof all);
     return MN_OK;
 }
@@ -119,11 +123,12 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
                            const mn_page_copy *copies, uint32_t n, uint32_t stride,
                            mn_event **event, mn_error *err) {
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(q->base.dev);
+    const cu_group *g = cu_group_of_queue(q);
     const cu_group_layout *l = (const cu_group_layout *)(uintptr_t)layout->cookie;
     mn_status st = MN_OK;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
-        st = cu_kv_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL, err);
+    CU_EACH_MEMBER (g, r, !st) {
+        st =
+            mng_kv_copy(q->of[r], cu_member_buffer(kv, r), &l->of[r], copies, n, stride, NULL, err);
         st = cu_group_blame(g, r, st, err);
     }
     if (st || !event)
@@ -135,10 +140,10 @@ mn_status cu_group_kv_copy(mn_queue *queue, mn_buffer *kv, const mn_kv_layout *l
 void cu_group_weights_free(mn_weights *weights) {
     cu_group_weights *w = (cu_group_weights *)weights;
     const cu_group *g = cu_group_of(w->base.dev);
-    for (uint32_t r = g->lo; r < g->hi; r++)
-        cu_weights_free(w->of[r]);
+    CU_EACH_MEMBER (g, r, true)
+        mng_weights_free(w->of[r]);
     mnp_shard_free(w->plan);
-    cu_delete(w->base.dev, w);
+    mng_delete(w->base.dev, w);
 }
 
 mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights **out,
@@ -148,7 +153,7 @@ mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights *
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_weights *w = cu_new(d, sizeof *w);
+    cu_group_weights *w = mng_new(d, sizeof *w);
     if (!w) {
         mnp_shard_free(q.plan);
         return mnp_fail_memory(err, sizeof *w, "a weight set");
@@ -156,9 +161,9 @@ mn_status cu_group_weights_open(mn_device *d, const mn_compile *in, mn_weights *
     w->base.dev = d;
     w->base.graph = q.host.graph;
     w->plan = q.plan;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         const mn_compile c = for_member(&q, r);
-        st = cu_group_blame(g, r, cu_weights_open(g->of[r], &c, &w->of[r], err), err);
+        st = cu_group_blame(g, r, mng_weights_open(g->of[r], &c, &w->of[r], err), err);
     }
     if (st)
         cu_group_weights_free(&w->base);
@@ -174,7 +179,7 @@ static mn_status put_piece(cu_group_weights *w, cu_group_queue *q, uint32_t rank
     mn_weight_src piece;
     mn_status st = mnp_shard_source(w->plan, rank, t, in, planes, &piece, err);
     if (!st)
-        st = cu_weights_put(w->of[rank], q->of[rank], &piece, event, err);
+        st = mng_weights_put(w->of[rank], q->of[rank], &piece, event, err);
     return cu_group_blame(cu_group_of(w->base.dev), rank, st, err);
 }
 
@@ -189,10 +194,10 @@ static mn_status put_pieces(cu_group_weights *w, cu_group_queue *q, const mn_wei
     for (uint32_t t = 0; t < n && !st; t++) {
         if (mnp_shard_piece(w->plan, t).source != in->tensor)
             continue;
-        for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+        CU_EACH_MEMBER (g, r, !st) {
             mn_event *sent = NULL;
             st = put_piece(w, q, r, t, in, planes, &sent, err);
-            cu_event_free(sent);
+            mng_event_free(sent);
         }
     }
     return st;
@@ -208,11 +213,11 @@ mn_status cu_group_weights_put(mn_weights *weights, mn_queue *queue, const mn_we
     if (st)
         return st;
     const uint64_t bytes = (uint64_t)in->n_parts * in->n_planes * sizeof(mn_plane);
-    mn_plane *planes = cu_new(w->base.dev, bytes);
+    mn_plane *planes = mng_new(w->base.dev, bytes);
     if (!planes)
         return mnp_fail_memory(err, bytes, "a weight's planes");
     st = put_pieces(w, q, in, planes, err);
-    cu_delete(w->base.dev, planes);
+    mng_delete(w->base.dev, planes);
     if (st || !event)
         return st;
     return cu_group_event_new(q, event, err);
@@ -225,11 +230,11 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
     const cu_group *g = cu_group_of(w->base.dev);
     mn_status st = MN_OK;
     uint32_t all = 0;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         uint32_t how = 0;
         st = cu_check(cudaSetDevice(g->of[r]->index), err, "choosing the device");
         if (!st)
-            st = cu_weights_seal(w->of[r], q->of[r], &how, err);
+            st = mng_weights_seal(w->of[r], q->of[r], &how, err);
         st = cu_group_blame(g, r, st, err);
         all |= how;
     }
@@ -241,11 +246,11 @@ mn_status cu_group_weights_seal(mn_weights *weights, mn_queue *queue, uint32_t *
 /* ---- programs -------------------------------------------------------------------------------- */
 void cu_group_program_free(mn_program *program) {
     cu_group_program *p = (cu_group_program *)program;
-    const cu_group *g = cu_group_of(p->base.dev);
-    for (uint32_t r = g->lo; r < g->hi; r++)
-        cu_program_free(p->of[r]);
+    const cu_group *g = cu_group_of_program(&p->base);
+    CU_EACH_MEMBER (g, r, true)
+        mng_program_free(p->of[r]);
     mnp_shard_free(p->whole);
-    cu_delete(p->base.dev, p);
+    mng_delete(p->base.base.dev, p);
 }
 
 mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out, mn_error *err) {
@@ -254,20 +259,20 @@ mn_status cu_group_compile(mn_device *d, const mn_compile *in, mn_program **out,
     mn_status st = ask(g, in, &q, err);
     if (st)
         return st;
-    cu_group_program *p = cu_new(d, sizeof *p);
+    cu_group_program *p = mng_new(d, sizeof *p);
     if (!p) {
         mnp_shard_free(q.plan);
         return mnp_fail_memory(err, sizeof *p, "a program");
     }
-    p->base.dev = d;
-    p->base.graph = q.host.graph;
+    p->base.base.dev = d;
+    p->base.base.graph = q.host.graph;
     p->whole = q.plan;
     const cu_group_weights *w = (const cu_group_weights *)q.host.weights;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         mn_compile c = for_member(&q, r);
         const cu_member of = {q.plan, r};
         c.weights = w ? w->of[r] : NULL;
-        st = cu_compile_as(g->of[r], &of, &c, &p->of[r], err);
+        st = mng_compile_as(g->of[r], &of, &c, &p->of[r], err);
     }
     if (st)
         cu_group_program_free(&p->base);

@@ -13,12 +13,14 @@ mn_status cu_choose_member(const cu_group *g, uint32_t rank, mn_error *err) {
 /* Every member's units up to `k`th exchange, or all: n. */
 static mn_status launch_up_to(cu_joint_step *s, uint32_t k, uint32_t n, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t r = s->g->lo; r < s->g->hi && !st; r++) {
-        cu_run *run = &s->run[r];
-        const uint32_t to = k < n ? run->p->stops[k].unit : run->p->n_units;
+    CU_EACH_MEMBER (s->g, r, !st) {
+        mng_run *run = &s->run[r];
+        uint32_t to = run->p->base.n_units;
+        if (k < n)
+            to = run->p->stops[k].unit;
         st = cu_choose_member(s->g, r, err);
         if (!st)
-            st = cu_launch_some(run, s->unit[r], to, &s->last[r], err);
+            st = cu_launch_some(run, s->unit[r], to, err);
         s->unit[r] = to;
         st = cu_group_blame(s->g, r, st, err);
     }
@@ -35,27 +37,28 @@ static mn_status launch_step(cu_joint_step *s, mn_error *err) {
         if (!st && k < n)
             st = cu_launch_exchange(s, k, &e[k], err);
     }
-    return st ? st : cu_end_exchanges(s, err);
+    if (st)
+        return st;
+    return cu_end_exchanges(s, err);
 }
 
 cu_joint_step cu_joint_step_of(cu_group_context *c, bool captures) {
-    cu_joint_step s = {0};
-    s.c = c;
-    s.g = cu_group_of(c->base.prog->dev);
-    s.plan = ((cu_group_program *)c->base.prog)->whole;
-    for (uint32_t r = s.g->lo; r < s.g->hi; r++) {
+    cu_joint_step s = {.c = c,
+                       .g = cu_group_of_context(c),
+                       .plan = ((cu_group_program *)c->base.base.prog)->whole};
+    CU_EACH_MEMBER (s.g, r, true) {
         mn_context *m = c->of[r];
-        s.run[r] = cu_run_of(m, m->symbol, captures ? m->capture : m->queue->stream);
-        s.last[r] = UINT32_MAX;
+        m->stream = captures ? m->capture : m->base.queue->stream;
+        s.run[r] = mng_run_of(m, false, NULL);
     }
     return s;
 }
 
 static mn_status begin_capture(const cu_joint_step *s, mn_error *err) {
     mn_status st = MN_OK;
-    for (uint32_t r = s->g->lo; r < s->g->hi && !st; r++) {
+    CU_EACH_MEMBER (s->g, r, !st) {
         const mn_context *m = s->c->of[r];
-        st = mnp_check_sizes(m->prog->graph, m->symbol, m->bindings, err);
+        st = mng_check_sizes(m, err);
         if (!st)
             st = cu_choose_member(s->g, r, err);
         if (!st)
@@ -67,7 +70,7 @@ static mn_status begin_capture(const cu_joint_step *s, mn_error *err) {
 
 /* Ends what was begun, also after an error; graphs: [n], NULL where there is none. */
 static mn_status end_capture(cu_joint_step *s, cudaGraph_t *graphs, mn_status st, mn_error *err) {
-    for (uint32_t r = s->g->lo; r < s->g->hi; r++) {
+    CU_EACH_MEMBER (s->g, r, true) {
         enum cudaStreamCaptureStatus how = cudaStreamCaptureStatusNone;
         mn_context *m = s->c->of[r];
         cudaSetDevice(s->g->of[r]->index);
@@ -93,17 +96,18 @@ static mn_status capture(cu_group_context *c, bool prepare, mn_error *err) {
     if (!st)
         st = launch_step(&s, err);
     st = end_capture(&s, graphs, st, err);
-    for (uint32_t r = s.g->lo; r < s.g->hi; r++) {
+    CU_EACH_MEMBER (s.g, r, true) {
         cudaGraphExec_t exec = NULL;
         cudaSetDevice(s.g->of[r]->index);
         if (!st)
             st = cu_check(cudaGraphInstantiate(&exec, graphs[r], 0), err, "a captured graph");
         if (!st)
-            st = cu_check(cudaGraphUpload(exec, c->of[r]->queue->stream), err, "a captured graph");
+            st = cu_check(cudaGraphUpload(exec, c->of[r]->base.queue->stream), err,
+                          "a captured graph");
         if (graphs[r])
             cudaGraphDestroy(graphs[r]);
         if (!st)
-            cu_context_keep(c->of[r], exec, prepare);
+            cu_graph_keep(c->of[r], exec, prepare);
         else if (exec)
             cudaGraphExecDestroy(exec);
     }
@@ -113,13 +117,13 @@ static mn_status capture(cu_group_context *c, bool prepare, mn_error *err) {
 /* Takes the step's values on all members, and finds or makes their graphs. */
 mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *values, bool prepare,
                              cudaGraphExec_t *execs, mn_error *err) {
-    const cu_group *g = cu_group_of(c->base.prog->dev);
-    const mn_host *h = g->base.plugin->host;
+    const cu_group *g = cu_group_of_context(c);
+    const mn_host *h = g->base.base.host;
     mn_status st = MN_OK;
     bool all = true;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
-        st = cu_group_blame(g, r, cu_context_begin(c->of[r], set, values, err), err);
-        execs[r] = st ? NULL : cu_context_find(c->of[r], prepare);
+    CU_EACH_MEMBER (g, r, !st) {
+        st = cu_group_blame(g, r, mng_context_begin(c->of[r], set, values, err), err);
+        execs[r] = st ? NULL : cu_graph_find(c->of[r], prepare);
         all = all && execs[r];
     }
     if (st || all)
@@ -127,21 +131,21 @@ mn_status cu_group_get_ready(cu_group_context *c, uint32_t set, const int64_t *v
     const uint64_t from = h->now_ns(h->self);
     st = capture(c, prepare, err);
     c->of[g->lo]->capture_ns += h->now_ns(h->self) - from;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++)
-        execs[r] = cu_context_find(c->of[r], prepare);
+    CU_EACH_MEMBER (g, r, !st)
+        execs[r] = cu_graph_find(c->of[r], prepare);
     return st;
 }
 
 mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t *values,
                                    mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const cu_group *g = cu_group_of_context(c);
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = cu_group_get_ready(c, set, values, true, execs, err);
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         st = cu_choose_member(g, r, err);
         if (!st)
-            st = cu_events_reserve(g->of[r], 16, err);
+            st = mng_events_reserve(g->of[r], 16, err);
     }
     return st;
 }
@@ -150,24 +154,24 @@ mn_status cu_group_context_prepare(mn_context *ctx, uint32_t set, const int64_t 
 mn_status cu_group_execute(mn_context *ctx, uint32_t set, const int64_t *values, mn_event **event,
                            mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->base.prog->dev);
-    const mn_host *h = g->base.plugin->host;
+    const cu_group *g = cu_group_of_context(c);
+    const mn_host *h = g->base.base.host;
     cudaGraphExec_t execs[CU_MAX_MEMBERS];
     mn_status st = cu_group_get_ready(c, set, values, false, execs, err);
     if (st)
         return st;
     const uint64_t from = h->now_ns(h->self);
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         st = cu_choose_member(g, r, err);
         if (!st)
-            st = cu_check(cudaGraphLaunch(execs[r], c->of[r]->queue->stream), err, "execute");
+            st = cu_check(cudaGraphLaunch(execs[r], c->of[r]->base.queue->stream), err, "execute");
         st = cu_group_blame(g, r, st, err);
     }
     c->of[g->lo]->launch_ns += h->now_ns(h->self) - from;
     c->of[g->lo]->n_launches++;
     if (st || !event)
         return st;
-    return cu_group_event_new((cu_group_queue *)c->base.queue, event, err);
+    return cu_group_event_new((cu_group_queue *)c->base.base.queue, event, err);
 }
 
 /* ---- contexts -------------------------------------------------------------------------------- */
@@ -175,15 +179,15 @@ mn_status cu_group_context_create(mn_program *program, mn_queue *queue, mn_conte
                                   mn_error *err) {
     cu_group_program *p = (cu_group_program *)program;
     cu_group_queue *q = (cu_group_queue *)queue;
-    const cu_group *g = cu_group_of(p->base.dev);
+    const cu_group *g = cu_group_of_program(&p->base);
     mn_status st = MN_OK;
-    cu_group_context *c = cu_new(p->base.dev, sizeof *c);
+    cu_group_context *c = mng_new(p->base.base.dev, sizeof *c);
     if (!c)
         return mnp_fail_memory(err, sizeof *c, "a context");
-    c->base.prog = &p->base;
-    c->base.queue = &q->base;
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
-        st = cu_context_create(p->of[r], q->of[r], &c->of[r], err);
+    c->base.base.prog = &p->base;
+    c->base.base.queue = &q->base;
+    CU_EACH_MEMBER (g, r, !st) {
+        st = mng_context_create(p->of[r], q->of[r], &c->of[r], err);
         if (!st)
             st = cu_exchange_room(c, r, err);
         st = cu_group_blame(g, r, st, err);
@@ -198,41 +202,41 @@ mn_status cu_group_context_create(mn_program *program, mn_queue *queue, mn_conte
 /* Members may be in the middle of what they have to exchange: all are waited for first. */
 void cu_group_context_free(mn_context *ctx) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->base.prog->dev);
-    const cu_group_queue *q = (const cu_group_queue *)c->base.queue;
-    for (uint32_t r = g->lo; r < g->hi; r++) {
+    const cu_group *g = cu_group_of_context(c);
+    const cu_group_queue *q = (const cu_group_queue *)c->base.base.queue;
+    CU_EACH_MEMBER (g, r, true) {
         cudaSetDevice(g->of[r]->index);
         cudaStreamSynchronize(q->of[r]->stream);
     }
-    for (uint32_t r = g->lo; r < g->hi; r++) {
-        cu_context_free(c->of[r]);
+    CU_EACH_MEMBER (g, r, true) {
+        mng_context_free(c->of[r]);
         cudaSetDevice(g->of[r]->index);
         cu_exchange_room_free(c, r);
     }
-    cu_delete(c->base.prog->dev, c);
+    mng_delete(c->base.base.prog->base.dev, c);
 }
 
 mn_status cu_group_context_bind(mn_context *ctx, uint32_t set, const mn_binding *given, uint32_t n,
                                 uint32_t stride, mn_error *err) {
     cu_group_context *c = (cu_group_context *)ctx;
-    const cu_group *g = cu_group_of(c->base.prog->dev);
+    const cu_group *g = cu_group_of_context(c);
     const uint64_t bytes = n * sizeof(mn_binding);
     mn_status st = MN_OK;
     if (n && stride < MNP_UP_TO(mn_binding, bytes))
         return mnp_fail(err, MN_INVALID, ~0u,
                         "bindings of %u bytes lack fields of the first release", stride);
-    mn_binding *own = cu_new(c->base.prog->dev, bytes);
+    mn_binding *own = mng_new(c->base.base.prog->base.dev, bytes);
     if (!own)
         return mnp_fail_memory(err, bytes, "bindings");
-    for (uint32_t r = g->lo; r < g->hi && !st; r++) {
+    CU_EACH_MEMBER (g, r, !st) {
         for (uint32_t i = 0; i < n; i++) {
             mnp_read(&own[i], sizeof *own, mnp_entry(given, i, stride), stride);
             if (own[i].buffer)
                 own[i].buffer = cu_member_buffer(own[i].buffer, r);
         }
-        st = cu_context_bind(c->of[r], set, own, n, sizeof *own, err);
+        st = mng_context_bind(c->of[r], set, own, n, sizeof *own, err);
         st = cu_group_blame(g, r, st, err);
     }
-    cu_delete(c->base.prog->dev, own);
+    mng_delete(c->base.base.prog->base.dev, own);
     return st;
 }

@@ -9,9 +9,8 @@ typedef struct {
     cu_group_context *c;
     cu_group *g;
     const mnp_shard *plan;
-    cu_run run[CU_MAX_MEMBERS];    /* of the members that are here */
+    mng_run run[CU_MAX_MEMBERS];   /* of the members that are here */
     uint32_t unit[CU_MAX_MEMBERS]; /* that is launched next */
-    uint32_t last[CU_MAX_MEMBERS]; /* that was launched last */
     uint32_t n_exchanges;          /* through mailboxes so far */
 } cu_joint_step;
 /* Makes the member's device the current one. */

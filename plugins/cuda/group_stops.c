@@ -5,12 +5,12 @@
 
 /* unit_of: [n_nodes] */
 static void fill_units(const mn_program *p, uint32_t *unit_of) {
-    for (uint32_t i = 0; i < p->graph->n_nodes; i++)
-        unit_of[i] = p->n_units;
-    for (uint32_t i = 0; i < p->n_units; i++) {
-        const cu_unit *u = &p->units[i];
-        const int32_t nodes[] = {(int32_t)u->node, u->gather, u->norm,
-                                 u->epi,           u->rope_q, u->rope_k};
+    for (uint32_t i = 0; i < p->base.graph->n_nodes; i++)
+        unit_of[i] = p->base.n_units;
+    for (uint32_t i = 0; i < p->base.n_units; i++) {
+        const mng_unit *u = &p->base.units[i];
+        const int32_t nodes[] = {(int32_t)u->node,  u->gather, u->norm,
+                                 cu_epilogue_of(u), u->rope_q, u->rope_k};
         for (uint32_t k = 0; k < sizeof nodes / sizeof *nodes; k++)
             if (nodes[k] >= 0)
                 unit_of[nodes[k]] = i;
@@ -19,40 +19,42 @@ static void fill_units(const mn_program *p, uint32_t *unit_of) {
 
 static uint32_t count_readers(const mn_program *p, int32_t t) {
     uint32_t n = 0;
-    for (uint32_t i = p->lo; i < p->hi; i++) {
-        const mn_node *node = mnp_node(p->graph, i);
+    for (uint32_t i = p->base.lo; i < p->base.hi; i++) {
+        const mn_node *node = mnp_node(p->base.graph, i);
         for (uint32_t k = 0; k < node->n_in; k++)
-            n += mnp_in(p->graph, node, k) == t;
+            n += mnp_in(p->base.graph, node, k) == t;
     }
     return n;
 }
 
 /* The unit in front of which a sum is taken adds to it, and alone reads it; -1 = it does not. */
 static int32_t addition(const mn_program *p, const mnp_exchange *e, uint32_t unit) {
-    if (e->kind != MNP_SUM || unit >= p->n_units)
+    if (e->kind != MNP_SUM || unit >= p->base.n_units)
         return -1;
-    const mn_node *n = mnp_node(p->graph, p->units[unit].node);
+    const mn_node *n = mnp_node(p->base.graph, p->base.units[unit].node);
     const int32_t t = e->to;
-    if (n->op != MN_OP_ADD || p->uses[t].crosses || count_readers(p, t) != 1)
+    if (n->op != MN_OP_ADD || p->base.uses[t].crosses || count_readers(p, t) != 1)
         return -1;
-    const bool reads = mnp_in(p->graph, n, 0) == t || mnp_in(p->graph, n, 1) == t;
-    const bool interior = mnp_tensor(p->graph, e->to)->role == MN_ROLE_INTERIOR;
-    return reads && interior ? (int32_t)unit : -1;
+    const bool reads = mnp_in(p->base.graph, n, 0) == t || mnp_in(p->base.graph, n, 1) == t;
+    const bool interior = mnp_tensor(p->base.graph, e->to)->role == MN_ROLE_INTERIOR;
+    if (reads && interior)
+        return (int32_t)unit;
+    return -1;
 }
 
 mn_status cu_find_stops(mn_program *p, mn_error *err) {
     uint32_t n;
     const mnp_exchange *e = mnp_shard_exchanges(p->plan, &n);
-    const uint64_t words = p->graph->n_nodes + n;
-    uint32_t *unit_of = cu_new(p->dev, words * sizeof *unit_of);
-    p->stops = cu_new(p->dev, n * sizeof *p->stops);
+    const uint64_t words = p->base.graph->n_nodes + n;
+    uint32_t *unit_of = mng_new(p->base.dev, words * sizeof *unit_of);
+    p->stops = mng_new(p->base.dev, n * sizeof *p->stops);
     if (!unit_of || !p->stops) {
-        cu_delete(p->dev, unit_of);
+        mng_delete(p->base.dev, unit_of);
         return mnp_fail_memory(err, words * sizeof *unit_of, "exchanges of a group");
     }
-    uint32_t *before = unit_of + p->graph->n_nodes;
+    uint32_t *before = unit_of + p->base.graph->n_nodes;
     fill_units(p, unit_of);
-    mn_status st = mnp_shard_stops(p->plan, p->rank, unit_of, p->n_units, before, err);
+    mn_status st = mnp_shard_stops(p->plan, p->rank, unit_of, p->base.n_units, before, err);
     for (uint32_t i = 0; i < n && !st; i++) {
         /* of several in front of one unit only the last has all that the unit reads */
         const bool last = i + 1 == n || before[i + 1] != before[i];
@@ -60,7 +62,7 @@ mn_status cu_find_stops(mn_program *p, mn_error *err) {
         p->stops[i].add = last ? addition(p, &e[i], before[i]) : -1;
     }
     p->n_stops = st ? 0 : n;
-    cu_delete(p->dev, unit_of);
+    mng_delete(p->base.dev, unit_of);
     return st;
 }
 
@@ -76,8 +78,8 @@ void cu_stops_live(mn_program *p) {
     uint32_t n;
     const mnp_exchange *e = p->plan ? mnp_shard_exchanges(p->plan, &n) : NULL;
     for (uint32_t i = 0; i < p->n_stops; i++) {
-        live_at(&p->allocations[e[i].from], p->stops[i].unit);
-        live_at(&p->allocations[e[i].to], p->stops[i].unit);
-        p->allocations[e[i].to].produced = true;
+        live_at(&p->base.allocations[e[i].from], p->stops[i].unit);
+        live_at(&p->base.allocations[e[i].to], p->stops[i].unit);
+        p->base.allocations[e[i].to].produced = true;
     }
 }

@@ -38,7 +38,7 @@ struct cu_nccl {
 
 /* ---- the library ----------------------------------------------------------------------------- */
 /* The library at the option's path, else where the system has it. */
-static void *open_library(const cu_plugin *p, char *path, size_t room) {
+static void *open_library(const mng_plugin *p, char *path, size_t room) {
     const mn_host *h = p->host;
     mn_str value;
     snprintf(path, room, "libnccl.so.2");
@@ -71,7 +71,7 @@ static const char *missing(functions *f, void *lib) {
     return NULL;
 }
 
-static mn_status find_functions(const cu_plugin *p, functions *f, mn_error *err) {
+static mn_status find_functions(const mng_plugin *p, functions *f, mn_error *err) {
     char path[256];
     void *lib = open_library(p, path, sizeof path);
     if (!lib)
@@ -90,15 +90,15 @@ static mn_status not_started(const functions *f, int e, mn_error *err) {
 }
 
 static mn_status new_nccl(cu_group *g, mn_error *err) {
-    cu_nccl *l = cu_new(&g->base, sizeof *l);
+    cu_nccl *l = mng_new(&g->base, sizeof *l);
     if (!l)
         return mnp_fail_memory(err, sizeof *l, "NCCL");
     pthread_mutex_init(&l->lock, NULL);
     g->nccl = l;
-    return find_functions(g->base.plugin, &l->f, err);
+    return find_functions(g->base.base.plugin, &l->f, err);
 }
 
-mn_status cu_nccl_make_id(const cu_plugin *p, uint8_t *id, mn_error *err) {
+mn_status cu_nccl_make_id(const mng_plugin *p, uint8_t *id, mn_error *err) {
     functions f;
     unique_id made;
     const mn_status st = find_functions(p, &f, err);
@@ -213,7 +213,9 @@ static mn_status make_in_time(cu_group *g, making *m, uint64_t timeout_ns, mn_er
     const int e = m->error;
     g->nccl->of[g->lo] = e ? NULL : m->made;
     free_making(m);
-    return e ? not_started(&g->nccl->f, e, err) : MN_OK;
+    if (e)
+        return not_started(&g->nccl->f, e, err);
+    return MN_OK;
 }
 
 mn_status cu_nccl_join(cu_group *g, const uint8_t *id, uint64_t timeout_ns, mn_error *err) {
@@ -234,7 +236,7 @@ void cu_nccl_close(cu_group *g) {
     if (!l)
         return;
     const bool is_lost = g->stuck || cu_nccl_check(g, NULL) != MN_OK;
-    for (uint32_t r = g->lo; r < g->hi; r++) {
+    CU_EACH_MEMBER (g, r, true) {
         if (!l->of[r])
             continue;
         if (is_lost)
@@ -243,7 +245,7 @@ void cu_nccl_close(cu_group *g) {
             l->f.destroy(l->of[r]);
     }
     pthread_mutex_destroy(&l->lock);
-    cu_delete(&g->base, l);
+    mng_delete(&g->base, l);
     g->nccl = NULL;
 }
 
@@ -258,7 +260,8 @@ mn_status cu_nccl_check(const cu_group *g, mn_error *err) {
     for (uint32_t r = g->lo; r < g->hi && l; r++) {
         int seen = 0;
         int e = l->of[r] ? l->f.async_error(l->of[r], &seen) : 0;
-        e = e ? e : seen;
+        if (!e)
+            e = seen;
         if (e)
             return lost(l, e, err);
     }
@@ -280,12 +283,15 @@ mn_status cu_nccl_swap(cu_group *g, const cu_parcels *parcels, const cudaStream_
     cu_nccl *l = g->nccl;
     pthread_mutex_lock(&l->lock);
     int e = l->f.group_start();
-    for (uint32_t r = g->lo; r < g->hi; r++)
+    CU_EACH_MEMBER (g, r, true)
         for (uint32_t other = 0; other < g->n && !e; other++)
             if (other != r)
                 e = post(l, l->of[r], other, &parcels[r].of[other], streams[r]);
     const int end = l->f.group_end();
     pthread_mutex_unlock(&l->lock);
-    e = e ? e : end;
-    return e ? lost(l, e, err) : MN_OK;
+    if (!e)
+        e = end;
+    if (e)
+        return lost(l, e, err);
+    return MN_OK;
 }

@@ -1,93 +1,52 @@
-/* table.c -- the table of the backend: each function is that of a device by itself, or that of a
- * group of them (group.h), by the device of what it is given. */
+/* table.c -- the table of the backend: each function is gpu_host's, for a device by itself, or that
+ * of a group of devices (group.h), by the device of what it is given. */
 #include "group.h"
 
-static const mn_backend alone = {
-    sizeof(mn_backend),
-    0,
-    cu_device_count,
-    cu_device_info,
-    cu_device_open,
-    cu_device_close,
-    cu_device_memory,
-    cu_self_test,
-    cu_contracts,
-    cu_supports,
-    cu_reason,
-    cu_estimate,
-    cu_alloc,
-    cu_wrap,
-    cu_buffer_free,
-    cu_map,
-    cu_queue_create,
-    cu_queue_free,
-    cu_write,
-    cu_read,
-    cu_copy,
-    cu_wait_event,
-    cu_queue_wait,
-    cu_event_free,
-    cu_abort,
-    cu_weights_open,
-    cu_weights_put,
-    cu_weights_seal,
-    cu_weights_free,
-    cu_kv_layout,
-    cu_kv_copy,
-    cu_compile,
-    cu_program_free,
-    cu_program_save,
-    cu_context_create,
-    cu_context_bind,
-    cu_context_prepare,
-    cu_execute,
-    cu_context_free,
-};
-
 static const mn_backend grouped = {
-    sizeof(mn_backend),
-    0,
-    cu_device_count,
-    cu_device_info,
-    cu_device_open,
-    cu_group_device_close,
-    cu_group_device_memory,
-    cu_group_self_test,
-    cu_contracts,
-    cu_group_supports,
-    cu_reason,
-    cu_group_estimate,
-    cu_group_alloc,
-    cu_group_wrap,
-    cu_group_buffer_free,
-    cu_group_map,
-    cu_group_queue_create,
-    cu_group_queue_free,
-    cu_group_write,
-    cu_group_read,
-    cu_group_copy,
-    cu_group_wait_event,
-    cu_group_queue_wait,
-    cu_group_event_free,
-    cu_group_abort,
-    cu_group_weights_open,
-    cu_group_weights_put,
-    cu_group_weights_seal,
-    cu_group_weights_free,
-    cu_group_kv_layout,
-    cu_group_kv_copy,
-    cu_group_compile,
-    cu_group_program_free,
-    cu_program_save,
-    cu_group_context_create,
-    cu_group_context_bind,
-    cu_group_context_prepare,
-    cu_group_execute,
-    cu_group_context_free,
+    .size = sizeof(mn_backend),
+    .device_count = mng_device_count,
+    .device_info = mng_device_info,
+    .device_open = mng_device_open,
+    .device_close = cu_group_device_close,
+    .device_memory = cu_group_device_memory,
+    .self_test = cu_group_self_test,
+    .contracts = mng_contracts,
+    .supports = cu_group_supports,
+    .reason = mng_reason,
+    .estimate = cu_group_estimate,
+    .alloc = cu_group_alloc,
+    .wrap = cu_group_wrap,
+    .buffer_free = cu_group_buffer_free,
+    .map = cu_group_map,
+    .queue_create = cu_group_queue_create,
+    .queue_free = cu_group_queue_free,
+    .write = cu_group_write,
+    .read = cu_group_read,
+    .copy = cu_group_copy,
+    .wait = cu_group_wait_event,
+    .queue_wait = cu_group_queue_wait,
+    .event_free = cu_group_event_free,
+    .abort = cu_group_abort,
+    .weights_open = cu_group_weights_open,
+    .weights_put = cu_group_weights_put,
+    .weights_seal = cu_group_weights_seal,
+    .weights_free = cu_group_weights_free,
+    .kv_layout = cu_group_kv_layout,
+    .kv_copy = cu_group_kv_copy,
+    .compile = cu_group_compile,
+    .program_free = cu_group_program_free,
+    .program_save = mng_program_save,
+    .context_create = cu_group_context_create,
+    .context_bind = cu_group_context_bind,
+    .context_prepare = cu_group_context_prepare,
+    .execute = cu_group_execute,
+    .context_free = cu_group_context_free,
 };
 
 static const mn_backend *table_of(const mn_device *d) {
-    return cu_is_group(d) ? &grouped : &alone;
+    if (cu_is_group(d))
+        return &grouped;
+    return &mng_table;
 }
 
 static void any_device_close(mn_device *d) {
@@ -127,19 +86,19 @@ static mn_status any_queue_create(mn_device *d, mn_queue **out, mn_error *err) {
 }
 static void any_queue_free(mn_queue *q) {
     if (q)
-        table_of(q->dev)->queue_free(q);
+        table_of(q->base.dev)->queue_free(q);
 }
 static mn_status any_write(mn_queue *q, mn_buffer *b, uint64_t off, const void *from, uint64_t n,
                            mn_error *err) {
-    return table_of(q->dev)->write(q, b, off, from, n, err);
+    return table_of(q->base.dev)->write(q, b, off, from, n, err);
 }
 static mn_status any_read(mn_queue *q, const mn_buffer *b, uint64_t off, mn_buffer *to,
                           uint64_t to_off, uint64_t n, mn_event **event, mn_error *err) {
-    return table_of(q->dev)->read(q, b, off, to, to_off, n, event, err);
+    return table_of(q->base.dev)->read(q, b, off, to, to_off, n, event, err);
 }
 static mn_status any_copy(mn_queue *q, mn_buffer *to, uint64_t to_off, const mn_buffer *from,
                           uint64_t off, uint64_t n, mn_event **event, mn_error *err) {
-    return table_of(q->dev)->copy(q, to, to_off, from, off, n, event, err);
+    return table_of(q->base.dev)->copy(q, to, to_off, from, off, n, event, err);
 }
 static mn_status any_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
     if (!e)
@@ -147,14 +106,14 @@ static mn_status any_wait(mn_event *e, uint64_t timeout_ns, mn_error *err) {
     return table_of(e->dev)->wait(e, timeout_ns, err);
 }
 static mn_status any_queue_wait(mn_queue *q, mn_event *e, mn_error *err) {
-    return table_of(q->dev)->queue_wait(q, e, err);
+    return table_of(q->base.dev)->queue_wait(q, e, err);
 }
 static void any_event_free(mn_event *e) {
     if (e)
         table_of(e->dev)->event_free(e);
 }
 static mn_status any_abort(mn_queue *q) {
-    return table_of(q->dev)->abort(q);
+    return table_of(q->base.dev)->abort(q);
 }
 static mn_status any_weights_open(mn_device *d, const mn_compile *c, mn_weights **out,
                                   mn_error *err) {
@@ -178,73 +137,72 @@ static mn_status any_kv_layout(mn_device *d, const mn_compile *c, uint32_t group
 static mn_status any_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l,
                              const mn_page_copy *copies, uint32_t n, uint32_t stride,
                              mn_event **event, mn_error *err) {
-    return table_of(q->dev)->kv_copy(q, kv, l, copies, n, stride, event, err);
+    return table_of(q->base.dev)->kv_copy(q, kv, l, copies, n, stride, event, err);
 }
 static mn_status any_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
     return table_of(d)->compile(d, c, out, err);
 }
 static void any_program_free(mn_program *p) {
     if (p)
-        table_of(p->dev)->program_free(p);
+        table_of(p->base.dev)->program_free(p);
 }
 static mn_status any_context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
-    return table_of(p->dev)->context_create(p, q, out, err);
+    return table_of(p->base.dev)->context_create(p, q, out, err);
 }
 static mn_status any_context_bind(mn_context *c, uint32_t set, const mn_binding *given, uint32_t n,
                                   uint32_t stride, mn_error *err) {
-    return table_of(c->prog->dev)->context_bind(c, set, given, n, stride, err);
+    return table_of(c->base.prog->base.dev)->context_bind(c, set, given, n, stride, err);
 }
 static mn_status any_context_prepare(mn_context *c, uint32_t set, const int64_t *symbols,
                                      mn_error *err) {
-    return table_of(c->prog->dev)->context_prepare(c, set, symbols, err);
+    return table_of(c->base.prog->base.dev)->context_prepare(c, set, symbols, err);
 }
 static mn_status any_execute(mn_context *c, uint32_t set, const int64_t *symbols, mn_event **event,
                              mn_error *err) {
-    return table_of(c->prog->dev)->execute(c, set, symbols, event, err);
+    return table_of(c->base.prog->base.dev)->execute(c, set, symbols, event, err);
 }
 static void any_context_free(mn_context *c) {
     if (c)
-        table_of(c->prog->dev)->context_free(c);
+        table_of(c->base.prog->base.dev)->context_free(c);
 }
 
 const mn_backend cu_backend = {
-    sizeof(mn_backend),
-    0,
-    cu_device_count,
-    cu_device_info,
-    cu_device_open,
-    any_device_close,
-    any_device_memory,
-    any_self_test,
-    cu_contracts,
-    any_supports,
-    cu_reason,
-    any_estimate,
-    any_alloc,
-    any_wrap,
-    any_buffer_free,
-    any_map,
-    any_queue_create,
-    any_queue_free,
-    any_write,
-    any_read,
-    any_copy,
-    any_wait,
-    any_queue_wait,
-    any_event_free,
-    any_abort,
-    any_weights_open,
-    any_weights_put,
-    any_weights_seal,
-    any_weights_free,
-    any_kv_layout,
-    any_kv_copy,
-    any_compile,
-    any_program_free,
-    cu_program_save,
-    any_context_create,
-    any_context_bind,
-    any_context_prepare,
-    any_execute,
-    any_context_free,
+    .size = sizeof(mn_backend),
+    .device_count = mng_device_count,
+    .device_info = mng_device_info,
+    .device_open = mng_device_open,
+    .device_close = any_device_close,
+    .device_memory = any_device_memory,
+    .self_test = any_self_test,
+    .contracts = mng_contracts,
+    .supports = any_supports,
+    .reason = mng_reason,
+    .estimate = any_estimate,
+    .alloc = any_alloc,
+    .wrap = any_wrap,
+    .buffer_free = any_buffer_free,
+    .map = any_map,
+    .queue_create = any_queue_create,
+    .queue_free = any_queue_free,
+    .write = any_write,
+    .read = any_read,
+    .copy = any_copy,
+    .wait = any_wait,
+    .queue_wait = any_queue_wait,
+    .event_free = any_event_free,
+    .abort = any_abort,
+    .weights_open = any_weights_open,
+    .weights_put = any_weights_put,
+    .weights_seal = any_weights_seal,
+    .weights_free = any_weights_free,
+    .kv_layout = any_kv_layout,
+    .kv_copy = any_kv_copy,
+    .compile = any_compile,
+    .program_free = any_program_free,
+    .program_save = mng_program_save,
+    .context_create = any_context_create,
+    .context_bind = any_context_bind,
+    .context_prepare = any_context_prepare,
+    .execute = any_execute,
+    .context_free = any_context_free,
 };

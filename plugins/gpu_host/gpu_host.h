@@ -9,7 +9,8 @@
  * Hooks: called on the thread of the mn_backend function that needs them, under no lock of
  * gpu_host. NULL where a line says "optional". Errors: a status, with the message in err, which may
  * be NULL. gpu_host calls `enter` before any other hook that is given a device, queue, program or
- * context, once in each mn_backend function. */
+ * context, once in each mn_backend function; of functions that are given a queue and buffers, with
+ * the device of the queue. */
 #ifndef MNG_GPU_HOST_H
 #define MNG_GPU_HOST_H
 #include "gpu_ops.h"

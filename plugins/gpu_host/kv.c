@@ -48,7 +48,7 @@ mn_status mng_kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *l, const m
                       uint32_t n, uint32_t stride, mn_event **event, mn_error *err) {
     mn_status st = mng_check_abort(q, err);
     if (!st)
-        st = mng_enter(kv->dev, err);
+        st = mng_enter(mng_queue_of(q)->dev, err);
     if (!st)
         st = mng_buffer_pages(kv, l->page_bytes, err);
     for (uint32_t i = 0; i < n && !st; i++) {

@@ -104,7 +104,7 @@ mn_status mng_write(mn_queue *queue, mn_buffer *b, uint64_t off, const void *src
         st = mnp_check_range(off, n, b->bytes, "write", err);
     if (st || !n)
         return st;
-    st = mng_enter(b->dev, err);
+    st = mng_enter(mng_queue_of(queue)->dev, err);
     for (uint64_t done = 0; done < n && !b->host && !st;) {
         mng_ref to;
         const uint64_t there = mng_place_in(b, off + done, &to);
@@ -164,7 +164,7 @@ mn_status mng_copy(mn_queue *queue, mn_buffer *dst, uint64_t dst_off, const mn_b
     if (!st)
         st = mnp_check_range(src_off, n, src->bytes, "copy from", err);
     if (!st)
-        st = mng_enter(dst->dev, err);
+        st = mng_enter(mng_queue_of(queue)->dev, err);
     if (!st && n)
         st = copy_all(queue, dst, dst_off, src, src_off, n, err);
     if (st || !event)

@@ -5,15 +5,21 @@
 mn_device *cuda_device_of(const mn_host *host);
 mn_device *cuda_group_of(const mn_host *host, uint32_t n);
 const mn_backend *cuda_backend(void);
+const char *cuda_reason(uint32_t reason);
+
+static mng_plugin plugin = {.backend = &cu_gpu};
+
+static void fill_base(mng_device *d, const mn_host *host) {
+    plugin.host = host;
+    d->plugin = &plugin;
+    d->backend = plugin.backend;
+    d->host = host;
+}
 
 mn_device *cuda_device_of(const mn_host *host) {
-    static cu_plugin plugin;
     static mn_device device;
-    plugin.host = host;
-    device.plugin = &plugin;
-    device.card.sms = 132;
-    device.card.smem_max = 232448;
-    device.card.cc = 90;
+    fill_base(&device.base, host);
+    device.card = (cu_card){.sms = 132, .smem_max = 232448, .cc = 90};
     device.gbps = 4800;
     return &device;
 }
@@ -21,7 +27,7 @@ mn_device *cuda_device_of(const mn_host *host) {
 /* Several of them; valid until the next call. */
 mn_device *cuda_group_of(const mn_host *host, uint32_t n) {
     static cu_group group;
-    group.base.plugin = cuda_device_of(host)->plugin;
+    fill_base(&group.base.base, host);
     group.base.index = CU_GROUP;
     group.n = n;
     group.peers = true;
@@ -33,4 +39,10 @@ mn_device *cuda_group_of(const mn_host *host, uint32_t n) {
 
 const mn_backend *cuda_backend(void) {
     return &cu_backend;
+}
+
+const char *cuda_reason(uint32_t reason) {
+    static char text[128];
+    cu_backend.reason(&plugin, reason, text, sizeof text);
+    return text;
 }

@@ -15,6 +15,7 @@
 mn_device *cuda_device_of(const mn_host *host);
 mn_device *cuda_group_of(const mn_host *host, uint32_t n);
 const mn_backend *cuda_backend(void);
+const char *cuda_reason(uint32_t reason);
 
 static void *host_alloc(void *self, uint64_t bytes, uint64_t align) {
     (void)self, (void)align;
@@ -63,15 +64,14 @@ static void check_graph(const mn_graph *g, const char *what) {
     mn_verdict *verdicts = calloc(g->n_nodes, sizeof *verdicts);
     int64_t *most = calloc(g->n_symbols, sizeof *most);
     mn_error err = MN_ERROR_INIT;
-    char why[128] = "";
     for (uint32_t i = 0; i < g->n_symbols; i++)
         most[i] = mnp_symbol(g, i)->max;
     if (be->supports(device, g, NULL, verdicts, sizeof *verdicts, &err))
         fail_msg("%s: %s", what, err.msg);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        be->reason(NULL, verdicts[i].reason, why, sizeof why);
         if (verdicts[i].verdict != MN_VERDICT_NATIVE)
-            fail_msg("%s: node %u (op %u): %s", what, i, mnp_node(g, i)->op, why);
+            fail_msg("%s: node %u (op %u): %s", what, i, mnp_node(g, i)->op,
+                     cuda_reason(verdicts[i].reason));
     }
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         mn_compile c = {
