@@ -166,7 +166,7 @@ void mn_tables_written(mn_kv *kv); /* they do not any more */
 mn_status mn_snapshot_take(mn_kv *kv, uint32_t slot, uint32_t n_positions, mn_snapshot *out,
                            mn_error *err);
 /* An empty slot goes on from there. MN_OUT_OF_MEMORY: no page is free for a copy; the slot has what
- * mn_pages_drop gives back. The snapshot is of this engine, and stays. */
+ * mn_pages_drop gives back. MN_INVALID: it was taken with another engine. The snapshot stays. */
 mn_status mn_snapshot_restore(mn_kv *kv, const mn_snapshot *from, uint32_t slot, mn_error *err);
 void mn_snapshot_free(mn_kv *kv, mn_snapshot *s);
 /* Both, for a fork: slot `to` goes on behind the first n_positions of slot `from`, which has the

@@ -64,6 +64,9 @@ static mn_status restore_group(mn_kv *kv, const mn_snapshot *from, uint32_t grou
 
 mn_status mn_snapshot_restore(mn_kv *kv, const mn_snapshot *from, uint32_t slot, mn_error *err) {
     mn_status st = MN_OK;
+    if (from->engines != kv->engines)
+        return mn_fail(err, MN_INVALID, "a snapshot of engine %u, expected one of engine %u",
+                       from->engines, kv->engines);
     for (uint32_t i = 0; i < kv->n_groups && !st; i++)
         st = restore_group(kv, from, i, slot, err);
     return st;
