@@ -19,7 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 # file, old text (once in the file), new text, tests that see it, what is wrong
 MUTANTS = [
     # runtime/session
-    ("runtime/session/kv/pool.c", "    p->refs[page]++;", ";", ["session"], "a shared page is not counted"),
+    ("runtime/session/kv/pool.c", "    p->refs[page]++;", ";", ["prefix"], "a shared page is not counted"),
     ("runtime/session/kv/pages.c", "(position - window + 1)", "(position - window + 2)", ["windows"], "a window's last page is given back a position early"),
     ("runtime/session/kv/pool.c", "if (page.after <= kv->clock->completed)", "if (page.after <= kv->clock->completed + 1)", ["windows"], "a page is free while the last step that reads it runs"),
     ("runtime/session/steps/step.c", "q->n_enqueued = q->n_tokens - 1;\n    }", "q->n_enqueued = q->n_tokens;\n    }", ["session"], "the last id counts as stored"),
