@@ -100,6 +100,9 @@ static inline double mnp_attr_f64(const mn_graph *g, const mn_node *n, uint32_t 
 #define MNP_NAME(t)                                                                                \
     (int)((t)->name.len > 200 ? 200 : (t)->name.len), (t)->name.ptr ? (t)->name.ptr : ""
 
+/* The name of an operation, of a profile's unit: "RMS_NORM"; "?": it is none of MN_OPS. */
+const char *mnp_op_name(uint32_t op);
+
 /* What a view is a view of; the tensor itself if it is none. */
 uint32_t mnp_root(const mn_graph *g, uint32_t tensor);
 /* OPTIONAL outputs of docs/ops.md: not bound = not computed, no memory is needed. */

@@ -4,6 +4,17 @@
 
 enum { MAX_VIEWS = 8 }; /* of views; the contract allows one */
 
+const char *mnp_op_name(uint32_t op) {
+    static const char *const names[] = {
+#define ROW(name, id) [id] = #name,
+        MN_OPS(ROW)
+#undef ROW
+    };
+    if (op < sizeof names / sizeof *names && names[op])
+        return names[op];
+    return "?";
+}
+
 /* The tensor that a chain of views ends at; itself if it is no view. */
 uint32_t mnp_root(const mn_graph *g, uint32_t tensor) {
     for (uint32_t hops = 0; hops < MAX_VIEWS; hops++) {

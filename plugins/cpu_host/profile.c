@@ -6,17 +6,6 @@
  * The notes belong to the context while mn_profile.execute runs; c->notes is NULL otherwise. */
 #include "mnc.h"
 
-static const char *op_name(uint32_t op) {
-    static const char *const names[] = {
-#define ROW(name, id) [id] = #name,
-        MN_OPS(ROW)
-#undef ROW
-    };
-    if (op < sizeof names / sizeof *names && names[op])
-        return names[op];
-    return "?";
-}
-
 /* Which positions the rows of one sequence of SEQS see. pos: [rows] of these rows, ascending. */
 static void note_sequence(const mnc_call *c, const int32_t *pos, int32_t rows, mnc_note *to) {
     const int64_t window = mnc_attr_int(c, MN_ATTENTION_ATTR_WINDOW);
@@ -195,7 +184,7 @@ static mn_profile_unit unit_of(const mn_context *c, const mnc_set *s, uint32_t i
         count_work(p->graph, call, own, &u);
     if (i && mnc_taken(c, i - 1))
         count_work(p->graph, call->maker, own, &u);
-    strncpy(u.name, op_name(call->node->op), sizeof u.name - 1);
+    strncpy(u.name, mnp_op_name(call->node->op), sizeof u.name - 1);
     return u;
 }
 

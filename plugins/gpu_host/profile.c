@@ -4,17 +4,6 @@
 #include "gpu_table.h"
 #include <stdio.h>
 
-static const char *op_name(uint32_t op) {
-    static const char *const names[] = {
-#define ROW(name, id) [id] = #name,
-        MN_OPS(ROW)
-#undef ROW
-    };
-    if (op < sizeof names / sizeof *names && names[op])
-        return names[op];
-    return "?";
-}
-
 /* ---- what a unit reads and computes ---------------------------------------------------------- */
 /* Rows that a step multiplies with a weight. */
 static int64_t rows_of_product(const mng_run *r, const mn_node *n) {
@@ -65,7 +54,8 @@ mn_profile_unit mng_describe_unit(const mng_run *r, const mng_unit *u) {
     for (uint32_t i = 0; i < n; i++) {
         const mn_node *node = mnp_node(r->g, (uint32_t)nodes[i]);
         const size_t used = strlen(to.name);
-        snprintf(to.name + used, sizeof to.name - used, "%s%s", i ? "+" : "", op_name(node->op));
+        snprintf(to.name + used, sizeof to.name - used, "%s%s", i ? "+" : "",
+                 mnp_op_name(node->op));
         count_node(r, node, &to);
     }
     return to;
