@@ -97,7 +97,7 @@ static void source_of_shape(const mn_device *d, uint32_t variant, ocl_shape shap
 }
 
 /* One line on a terminal, by the host; the user may stop here. */
-static mn_status tell(const mn_device *d, const char *what, mn_error *err) {
+static mn_status source_announce(const mn_device *d, const char *what, mn_error *err) {
     const mn_host *h = d->base.host;
     char text[96];
     snprintf(text, sizeof text, "compiling %s", what);
@@ -106,7 +106,8 @@ static mn_status tell(const mn_device *d, const char *what, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, mn_error *err) {
+static mn_status source_compile(mn_device *d, const ocl_source *s, cl_program program,
+                                mn_error *err) {
     char log[300];
     const cl_int code = d->cl->BuildProgram(program, 1, &d->id, s->options, NULL, NULL);
     if (code == CL_SUCCESS)
@@ -122,14 +123,14 @@ static mn_status compile(mn_device *d, const ocl_source *s, cl_program program, 
 static mn_status from_source(mn_device *d, const ocl_source *s, const char *what, cl_program *out,
                              mn_error *err) {
     cl_int code;
-    mn_status st = tell(d, what, err);
+    mn_status st = source_announce(d, what, err);
     if (st)
         return st;
     cl_program program = d->cl->CreateProgramWithSource(d->context, s->n_texts,
                                                         (const char **)s->texts, NULL, &code);
     if (!program)
         return ocl_check(code, err, "a program");
-    st = compile(d, s, program, err);
+    st = source_compile(d, s, program, err);
     if (st) {
         d->cl->ReleaseProgram(program);
         return st;
@@ -160,8 +161,8 @@ static mn_status make_of(mn_device *d, const ocl_source *s, cl_program *out, mn_
     return st;
 }
 
-static mn_status make(mn_device *d, uint32_t source, uint32_t variant, const ocl_shape *shape,
-                      cl_program *out, mn_error *err) {
+static mn_status built_make(mn_device *d, uint32_t source, uint32_t variant, const ocl_shape *shape,
+                            cl_program *out, mn_error *err) {
     ocl_source s;
     if (shape)
         source_of_shape(d, variant, *shape, &s);
@@ -177,7 +178,7 @@ mn_status ocl_build_shape(mn_device *d, const mng_type *type, ocl_shape shape, c
     return make_of(d, &s, out, err);
 }
 
-static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type) {
+static const ocl_built *built_find(const mn_device *d, uint32_t source, uint32_t type) {
     for (const ocl_built *b = d->built; b; b = b->next)
         if (b->source == source && b->type == type)
             return b;
@@ -187,7 +188,7 @@ static const ocl_built *find(const mn_device *d, uint32_t source, uint32_t type)
 /* Under the lock: whoever comes second for a program waits for it. */
 static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, const ocl_shape *shape,
                               cl_program *out, mn_error *err) {
-    const ocl_built *there = find(d, source, type);
+    const ocl_built *there = built_find(d, source, type);
     if (there) {
         *out = there->program;
         return MN_OK;
@@ -195,7 +196,7 @@ static mn_status find_or_make(mn_device *d, uint32_t source, uint32_t type, cons
     ocl_built *b = mng_new(d, sizeof *b);
     if (!b)
         return mnp_fail_memory(err, sizeof *b, "a program");
-    const mn_status st = make(d, source, type, shape, &b->program, err);
+    const mn_status st = built_make(d, source, type, shape, &b->program, err);
     if (st) {
         mng_delete(d, b);
         return st;

@@ -62,7 +62,8 @@ void ocl_commands_find(mn_device *d, cl_platform_id platform) {
 }
 
 /* Each command waits for the one before it, whatever kind of queue runs them. */
-static cl_int fill(const mn_context *c, const ocl_recording *rec, ocl_command_buffer buffer) {
+static cl_int recording_replay(const mn_context *c, const ocl_recording *rec,
+                               ocl_command_buffer buffer) {
     const ocl_commands *cmd = &c->base.prog->base.dev->commands;
     cl_uint before = 0;
     cl_uint n_before = 0;
@@ -83,7 +84,7 @@ static cl_int fill(const mn_context *c, const ocl_recording *rec, ocl_command_bu
     return cmd->finalize(buffer);
 }
 
-static void drop(const mn_device *d, ocl_recording *rec) {
+static void recording_drop(const mn_device *d, ocl_recording *rec) {
     if (rec->buffer)
         d->commands.release(rec->buffer);
     rec->buffer = NULL;
@@ -97,7 +98,7 @@ static void record(mn_context *c, ocl_recording *rec) {
     cl_int code;
     ocl_command_buffer buffer = d->commands.create(1, &c->base.queue->cl, properties, &code);
     if (code == CL_SUCCESS)
-        code = fill(c, rec, buffer);
+        code = recording_replay(c, rec, buffer);
     rec->buffer = buffer;
     if (code == CL_SUCCESS) {
         mng_log(d->base.host, MN_LOG_DEBUG, "a step of %u kernels is a command buffer", rec->n);
@@ -105,7 +106,7 @@ static void record(mn_context *c, ocl_recording *rec) {
     }
     mng_log(d->base.host, MN_LOG_INFO, "%s: no command buffers: %s (OpenCL error %d)", d->base.name,
             ocl_code_name(code), (int)code);
-    drop(d, rec);
+    recording_drop(d, rec);
     d->has_commands = false;
 }
 
@@ -117,7 +118,7 @@ static bool same(const ocl_launch *a, const ocl_launch *b) {
            !memcmp(a->refs, b->refs, a->n_refs * sizeof *a->refs);
 }
 
-static void keep(ocl_recording *rec, const ocl_launch *l) {
+static void recording_keep(ocl_recording *rec, const ocl_launch *l) {
     kept *k = &rec->launches[rec->n++];
     memcpy(k->refs, l->refs, l->n_refs * sizeof *l->refs);
     memcpy(k->args, l->args, l->args_bytes);
@@ -133,7 +134,7 @@ static void release_held(mng_run *r) {
     for (uint32_t i = 0; i < r->step->n_held; i++)
         ocl_launch_now(r, &rec->launches[i].launch);
     if (rec->n != r->step->n_held)
-        drop(r->dev, rec);
+        recording_drop(r->dev, rec);
     rec->n = r->step->n_held;
 }
 
@@ -144,7 +145,7 @@ void ocl_recording_begin(mng_run *r, uint32_t set) {
     rec += set;
     const uint32_t freed = atomic_load(&r->dev->freed);
     if (rec->freed != freed) {
-        drop(r->dev, rec);
+        recording_drop(r->dev, rec);
         rec->n = 0;
     }
     rec->freed = freed;
@@ -163,10 +164,10 @@ bool ocl_recording_holds(mng_run *r, const ocl_launch *l) {
     }
     if (r->step->holds) {
         release_held(r);
-        drop(r->dev, rec);
+        recording_drop(r->dev, rec);
     }
     if (rec->n < rec->room)
-        keep(rec, l);
+        recording_keep(rec, l);
     else
         r->step->recording = NULL; /* the step is longer than one that was prepared */
     return false;
@@ -190,7 +191,7 @@ void ocl_recording_end(mng_run *r) {
         }
     }
     if (r->status) {
-        drop(d, rec);
+        recording_drop(d, rec);
         rec->n = 0;
     }
 }
@@ -211,7 +212,7 @@ mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err) {
         kept *more = mng_new(d, n * sizeof *more);
         if (!more)
             return mnp_fail_memory(err, n * sizeof *more, "command buffers");
-        drop(d, rec);
+        recording_drop(d, rec);
         mng_delete(d, rec->launches);
         *rec = (ocl_recording){.launches = more, .room = n};
     }
@@ -221,7 +222,7 @@ mn_status ocl_recordings_reserve(mn_context *c, uint32_t n, mn_error *err) {
 void ocl_recordings_free(mn_context *c) {
     const mn_device *d = c->base.prog->base.dev;
     for (uint32_t i = 0; c->recordings && i < MN_BINDING_SETS; i++) {
-        drop(d, &c->recordings[i]);
+        recording_drop(d, &c->recordings[i]);
         mng_delete(d, c->recordings[i].launches);
     }
     mng_delete(d, c->recordings);

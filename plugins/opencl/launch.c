@@ -16,7 +16,7 @@ ocl_grid ocl_items(int64_t n, int64_t m, int64_t k) {
 }
 
 /* Room for the places of longer steps. */
-static mn_status grow(mn_context *c, uint32_t wanted, mn_error *err) {
+static mn_status places_grow(mn_context *c, uint32_t wanted, mn_error *err) {
     const mn_device *d = c->base.prog->base.dev;
     const uint32_t n = wanted + wanted / 2 + 64;
     if (wanted < c->n_places)
@@ -48,14 +48,14 @@ static mn_status make_kernel(mng_run *r, const ocl_launch *l, uint32_t type, cl_
     return ocl_check(code, r->err, k->name);
 }
 
-static uint32_t type_of(const ocl_launch *l) {
+static uint32_t launch_type(const ocl_launch *l) {
     return l->type ? l->type->index : OCL_NO_TYPE;
 }
 
 /* What stands at a place for this kernel; NULL: nothing yet. */
 static ocl_place *find_place(const mn_context *c, const ocl_launch *l, uint32_t at) {
     for (ocl_place *p = c->places[at]; p; p = p->other)
-        if (p->kernel == l->kernel && p->type == type_of(l))
+        if (p->kernel == l->kernel && p->type == launch_type(l))
             return p;
     return NULL;
 }
@@ -66,8 +66,8 @@ cl_kernel ocl_kernel_at(const mn_context *c, const ocl_launch *l, uint32_t i) {
 
 /* The same, made where there is none; NULL after an error, which r keeps. */
 static ocl_place *place_of(mng_run *r, const ocl_launch *l, uint32_t at) {
-    const uint32_t type = type_of(l);
-    r->status = grow(r->c, at, r->err);
+    const uint32_t type = launch_type(l);
+    r->status = places_grow(r->c, at, r->err);
     if (r->status)
         return NULL;
     ocl_place *p = find_place(r->c, l, at);

@@ -7,7 +7,8 @@ static size_t rounded(uint64_t bytes) {
     return (size_t)mnp_round((int64_t)(bytes ? bytes : 1), 64); /* OpenCL fills in patterns */
 }
 
-static mn_status fill(mn_device *d, cl_mem mem, uint64_t bytes, const char *what, mn_error *err) {
+static mn_status memory_fill(mn_device *d, cl_mem mem, uint64_t bytes, const char *what,
+                             mn_error *err) {
     const cl_uint zero = 0;
     cl_event filled = NULL;
     const cl_int code = d->cl->EnqueueFillBuffer(d->own, mem, &zero, sizeof zero, 0, rounded(bytes),
@@ -20,8 +21,8 @@ static mn_status fill(mn_device *d, cl_mem mem, uint64_t bytes, const char *what
     return st;
 }
 
-static mn_status take(mn_device *d, uint64_t bytes, const char *what, bool fills, cl_mem *out,
-                      mn_error *err) {
+static mn_status memory_take(mn_device *d, uint64_t bytes, const char *what, bool fills,
+                             cl_mem *out, mn_error *err) {
     cl_int code;
     mn_status st = ocl_start(d, err);
     if (st)
@@ -33,7 +34,7 @@ static mn_status take(mn_device *d, uint64_t bytes, const char *what, bool fills
     if (!mem)
         return ocl_check_room(code, bytes, err, what);
     if (fills)
-        st = fill(d, mem, bytes, what, err);
+        st = memory_fill(d, mem, bytes, what, err);
     if (st)
         d->cl->ReleaseMemObject(mem);
     else
@@ -43,12 +44,12 @@ static mn_status take(mn_device *d, uint64_t bytes, const char *what, bool fills
 
 mn_status ocl_take_memory(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
                           mn_error *err) {
-    return take(d, bytes, what, true, out, err);
+    return memory_take(d, bytes, what, true, out, err);
 }
 
 mn_status ocl_take_written(mn_device *d, uint64_t bytes, const char *what, cl_mem *out,
                            mn_error *err) {
-    return take(d, bytes, what, mng_option(d->base.host, "fill", 1), out, err);
+    return memory_take(d, bytes, what, mng_option(d->base.host, "fill", 1), out, err);
 }
 
 mn_status ocl_memory_alloc(mn_device *d, uint64_t bytes, uint32_t how, const char *what, void **mem,
@@ -64,8 +65,7 @@ mn_status ocl_memory_alloc(mn_device *d, uint64_t bytes, uint32_t how, const cha
     return st;
 }
 
-/* Whoever gets the handle again has to find the count raised: arguments that are kept name
- * handles. */
+/* The count is raised before the handle may be used again: arguments that are kept name handles. */
 void ocl_memory_free(mn_device *d, void *mem) {
     atomic_fetch_add(&d->freed, 1);
     d->cl->ReleaseMemObject(mem);

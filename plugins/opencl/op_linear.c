@@ -160,8 +160,8 @@ enum { MOST_ROWS = 32 };
 
 /* Whether one kernel does the unit: matrices of one type and width, and a norm's row held at
  * once. */
-static bool is_whole(const mng_run *r, const mng_unit *u, const mn_node *n, uint32_t first,
-                     int64_t rows) {
+static bool unit_is_whole(const mng_run *r, const mng_unit *u, const mn_node *n, uint32_t first,
+                          int64_t rows) {
     const mng_weight *w = mng_weight_of(r, mnp_in(r->g, n, first));
     const bool experts = n->op == MN_OP_MOE_LINEAR;
     if (!r->dev->warps || n->n_out > 3 || w->n_parts > 1 || (rows > MOST_ROWS && !experts))
@@ -265,7 +265,7 @@ static void whole(mng_run *r, const mng_unit *u, const mn_node *n, uint32_t firs
 static void linear(mng_run *r, const mng_unit *u) {
     const mn_node *n = mnp_node(r->g, u->node);
     const int64_t rows = mng_dim(r, mnp_in(r->g, n, MN_LINEAR_X), 0);
-    if (is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
+    if (unit_is_whole(r, u, n, MN_LINEAR_WEIGHT, rows)) {
         whole(r, u, n, MN_LINEAR_WEIGHT, rows, mng_absent(r), 1);
         return;
     }
@@ -307,7 +307,7 @@ static void moe_linear(mng_run *r, const mng_unit *u) {
     int per_x = 1;
     if (mnp_tensor(r->g, (uint32_t)x)->n_dim == 2)
         per_x = (int)mng_dim(r, experts, 1);
-    if (is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
+    if (unit_is_whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs)) {
         whole(r, u, n, MN_MOE_LINEAR_WEIGHT, pairs, mng_operand(r, experts), per_x);
         return;
     }

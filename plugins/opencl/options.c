@@ -116,7 +116,7 @@ void ocl_choose_options(mn_device *d) {
     const cl_device_type type = ocl_number(d, CL_DEVICE_TYPE, sizeof(cl_device_type));
     d->is_cpu = type & CL_DEVICE_TYPE_CPU;
     if (d->is_cpu)
-        d->base.patience_ns = 20000; /* a wait that polls takes a core of the device itself */
+        d->base.patience_ns = 20000; /* a thread that polls occupies a core of the device itself */
     d->base.maps = ocl_number(d, CL_DEVICE_HOST_UNIFIED_MEMORY, sizeof(cl_bool)) &&
                    mng_option(d->base.host, "unified", 1) != 0;
     d->has_double = has_extension(d, "cl_khr_fp64");

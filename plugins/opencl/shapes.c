@@ -77,7 +77,7 @@ void ocl_shapes_read(mn_device *d) {
             d->base.name, text);
 }
 
-static void keep(const mn_device *d) {
+static void shapes_keep(const mn_device *d) {
     const mn_host *h = d->base.host;
     const mn_cache *cache = ocl_cache_of_host(d->plugin);
     char name[160];
@@ -182,7 +182,7 @@ static uint64_t time_shape(const trial *t, const mng_type *type, ocl_shape s) {
 }
 
 /* The fastest shape; the default where nothing could be timed. */
-static ocl_shape measure(mn_device *d, const mng_type *type) {
+static ocl_shape shape_measure(mn_device *d, const mng_type *type) {
     const mn_host *h = d->base.host;
     const uint64_t from = h->now_ns(h->self);
     ocl_shape best = ocl_default_shape(d);
@@ -218,8 +218,8 @@ ocl_shape ocl_shape_of(mn_device *d, const mng_type *type) {
         return ocl_default_shape(d);
     pthread_mutex_lock(&d->shape_lock);
     if (!d->shapes[type->index].lanes) {
-        d->shapes[type->index] = measure(d, type);
-        keep(d);
+        d->shapes[type->index] = shape_measure(d, type);
+        shapes_keep(d);
     }
     const ocl_shape s = d->shapes[type->index];
     pthread_mutex_unlock(&d->shape_lock);

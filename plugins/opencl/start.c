@@ -1,6 +1,6 @@
 /* start.c -- the context of a device, and the numbers that its driver states. A device has a
  * context of its own; buffers, queues and programs of it are children. The context is made by the
- * first of them: a driver takes hundreds of MiB for one, and an open device that nobody uses costs
+ * first of them: a driver takes hundreds of MiB for one, and an open device without work costs
  * nothing. */
 #include "opencl.h"
 
@@ -20,7 +20,7 @@ uint32_t ocl_group_size(const mn_device *d, uint32_t most) {
 }
 
 /* Under the lock. */
-static mn_status start(mn_device *d, mn_error *err) {
+static mn_status device_start(mn_device *d, mn_error *err) {
     cl_int code;
     if (d->own)
         return MN_OK;
@@ -36,7 +36,7 @@ static mn_status start(mn_device *d, mn_error *err) {
 
 mn_status ocl_start(mn_device *d, mn_error *err) {
     pthread_mutex_lock(&d->start_lock);
-    const mn_status st = start(d, err);
+    const mn_status st = device_start(d, err);
     pthread_mutex_unlock(&d->start_lock);
     return st;
 }

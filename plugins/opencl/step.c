@@ -202,7 +202,7 @@ void ocl_steps_take(mng_run *r) {
 }
 
 /* Room for longer lists of batches, the same of each. */
-static mn_status grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
+static mn_status batches_grow(mn_device *d, struct ocl_steps *s, mn_error *err) {
     const uint32_t n = 2 * s->n_batches + 4;
     for (uint32_t list = 0; list < N_LISTS; list++) {
         batch **more = mng_new(d, n * sizeof(batch *));
@@ -249,7 +249,7 @@ static batch **place_of(const mng_run *r) {
 static batch *batch_of(mng_run *r) {
     struct ocl_steps *s = r->c->steps;
     if (r->step->batch >= s->n_batches)
-        r->status = grow(r->dev, s, r->err);
+        r->status = batches_grow(r->dev, s, r->err);
     if (r->status)
         return NULL;
     batch **b = place_of(r);
