@@ -77,7 +77,7 @@ void mng_events_drop(mn_device *dev) {
     d->spare = NULL;
 }
 
-/* Polls hard at first, since a step is short, then gives the core away. */
+/* Polls without a pause at first, since a step is short; sleeps after the device's patience. */
 static void pause_after(const mng_device *d, uint64_t past_ns, uint32_t i) {
     const uint64_t patience = d->patience_ns ? d->patience_ns : 2000000;
     if (past_ns > patience) {

@@ -129,7 +129,7 @@ struct mng_backend {
     uint32_t (*precision)(const mn_compile *c);
     /* which nodes make one unit; NULL: each node is one */
     const mnp_pattern *const *(*patterns)(const mn_device *d, uint32_t *n);
-    /* of a pattern of the backend's own, which mnp_taken_in does not know: what u takes in */
+    /* of a pattern of the backend's own, which mnp_taken_in does not know: fills u */
     void (*unit_of)(const mnp_unit *m, mng_unit *u);
     /* before anything is planned: allocates the backend's part; as: of mng_compile_as */
     mn_status (*program_begin)(mn_program *p, const mn_compile *c, const void *as, mn_error *err);
@@ -147,6 +147,7 @@ struct mng_backend {
     void (*estimate)(const mn_program *p, double streamed, mn_estimate *e);
 
     /* ---- contexts and steps: all optional ---- */
+    /* the scratch is there, MNG_WRITTEN: what kernels want to be zero in it is zeroed here */
     mn_status (*context_open)(mn_context *c, mn_error *err);
     void (*context_close)(mn_context *c); /* the queue is finished; also of one that is half open */
     /* a set is about to be bound anew: what holds its addresses is dropped */

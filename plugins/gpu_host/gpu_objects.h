@@ -223,7 +223,7 @@ mn_status mng_put_plane(mn_queue *q, const mng_weight *w, mng_row_fn write, uint
                         uint64_t row_bytes, mnp_source_row s, mn_error *err);
 
 /* ---- programs -------------------------------------------------------------------------------- */
-/* What runs at once: a node and what it takes in (common/patterns.c), as node indices; -1 = absent.
+/* What runs at once: a node and the nodes that it absorbed (common/patterns.c); -1 = absent.
  * with: index of another unit that this one may run with, which a backend's program_lowered sets
  * (the attention of a store, the store of an attention); -1. */
 struct mng_unit {
@@ -302,8 +302,8 @@ typedef struct {
 static inline mng_context *mng_context_of(const mn_context *c) {
     return (mng_context *)(uintptr_t)c;
 }
-/* Takes the values of a step into c->symbol; what they are too large for is an error. Sizes of what
- * is bound are not compared: mng_check_sizes. */
+/* Sets c->symbol to the values of a step; a value above its maximum is an error. Sizes of what is
+ * bound are not compared: mng_check_sizes. */
 mn_status mng_context_begin(mn_context *c, uint32_t set, const int64_t *values, mn_error *err);
 /* Whether what is bound holds the step's sizes; for each combination of values once is enough. */
 mn_status mng_check_sizes(const mn_context *c, mn_error *err);

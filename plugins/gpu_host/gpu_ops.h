@@ -151,7 +151,7 @@ typedef struct {
     bool out; /* into what is viewed */
 } mng_view;
 /* Whether the views among a node's operands are of activations. */
-bool mng_takes_views(const mn_graph *g, const mn_node *n);
+bool mng_accepts_views(const mn_graph *g, const mn_node *n);
 /* Places for the views of the segment that kernels cannot use where they lie, behind all else. */
 mn_status mng_place_views(mng_program *p, mn_error *err);
 /* The views that the unit's nodes read; out: those that they wrote. Whether there is any. */

@@ -1,5 +1,5 @@
-/* memory.c -- buffers: device memory, in several parts where it is a cache that is larger than the
- * driver gives at once, or pinned memory of the host. A buffer belongs to the host that asked for
+/* memory.c -- buffers: device memory, in several parts where it is a cache that is larger than one
+ * allocation may be, or pinned memory of the host. A buffer belongs to the host that asked for
  * it. */
 #include "gpu_table.h"
 

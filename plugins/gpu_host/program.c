@@ -299,7 +299,7 @@ mn_status mng_compile(mn_device *d, const mn_compile *c, mn_program **out, mn_er
     return mng_compile_as(d, NULL, c, out, err);
 }
 
-/* What takes long is the vendor's compiler, whose results are not a program's alone. */
+/* The vendor's compiler is what costs time, and its results do not belong to one program. */
 mn_status mng_program_save(const mn_program *p, void *dst, uint64_t *bytes) {
     (void)p;
     (void)dst;

@@ -88,7 +88,7 @@ uint32_t mng_verdict(const mn_device *dev, const mn_graph *g, uint32_t node) {
     const bool writes = mnp_out(g, n, 0) >= 0 || n->op == MN_OP_KV_STORE;
     if (mnp_in(g, n, 0) < 0 || !writes)
         return MNG_SHAPE;
-    if (!mng_takes_views(g, n))
+    if (!mng_accepts_views(g, n))
         return MNG_VIEW;
     for (uint32_t i = 0; i < n->n_in; i++) {
         const mn_tensor *t = mnp_in_tensor(g, n, i);

@@ -43,7 +43,7 @@ static bool is_view(const mn_graph *g, int32_t t) {
     return t >= 0 && mnp_root(g, (uint32_t)t) != (uint32_t)t;
 }
 
-bool mng_takes_views(const mn_graph *g, const mn_node *n) {
+bool mng_accepts_views(const mn_graph *g, const mn_node *n) {
     for (uint32_t i = 0; i < n->n_in + n->n_out; i++) {
         const int32_t t = mnp_operand(g, n, i);
         if (!is_view(g, t))
@@ -58,7 +58,8 @@ bool mng_takes_views(const mn_graph *g, const mn_node *n) {
     return true;
 }
 
-/* Gives the view a place if it needs one. MN_INVALID: it leaves what it views. */
+/* Reserves a dense place for the view if kernels cannot use it where it lies. MN_INVALID: it leaves
+ * what it views. */
 static mn_status place_view(mng_program *p, uint32_t t, mn_error *err) {
     const mn_tensor *view = mnp_tensor(p->graph, t);
     const mn_tensor *root = mnp_tensor(p->graph, mnp_root(p->graph, t));

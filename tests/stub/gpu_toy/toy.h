@@ -1,5 +1,5 @@
 /* toy.h -- a GPU that is a thread: the smallest backend on plugins/gpu_host, and the example of
- * docs/adding.md. Its memory is apart from the host's (nobody else touches what it allocates), its
+ * docs/adding.md. Its memory is apart from the host's, of which it copies what it needs; its
  * stream is a thread that runs commands in order, its kernels are the operations of the reference
  * plugin, with addresses and sizes that were copied when they were launched. What a real backend
  * writes itself stands in plugin.c (facts, memory, the table), stream.c (queues, events) and ops.c
