@@ -20,7 +20,7 @@
  *                           +--------------------------------- without device
  *                             mn_failover_ready, at the next call: a device came back
  *
- * Order of release when a device is lost (mn_session_unplace; each line needs those below it):
+ * Order of release when a device is lost (mn_session_unplace; a line may use what is below it):
  *
  *   1. steps     steps in flight: their rows count as done, their events are dropped
  *   2. kv        the slots' rows are forgotten; of each sequence its tokens are left

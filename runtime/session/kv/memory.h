@@ -18,9 +18,21 @@
  * (mn_kv_reach), what is left behind a cut, what a fork begins with. A group that cannot go back to
  * position n answers with an earlier one, at worst 0: the sequence is computed again from there.
  *
- * Devices offer PAGED alone today: mn_kv_place refuses other layouts. What they add here is a row
- * each in pages.c's questions, and snapshots of state in mn_snapshot, which are copied to device or
- * host memory where pages are held. */
+ * Engines have PAGED groups alone as yet (mn_kv_place). What the other two have to answer, by
+ * function of kv.h:
+ *
+ *   mn_kv_begin, mn_kv_forget   the slot's state is new: steps say so to the device, in a bit per
+ *                               slot of their inputs
+ *   mn_pages_reserve            true: the memory is the slot's own
+ *   mn_kv_reach                 PER_SLOT: the newest position up to n that the state or a snapshot
+ *                               stands at; RING: n, while the ring still has its window
+ *   mn_pages_cut                to such a position. Rejected drafts: the snapshot of before the
+ *                               round and the inputs of its rows are there, and the device computes
+ *                               the accepted rows again
+ *   mn_snapshot_take, _restore  a copy of the state, in device or host memory, where PAGED holds
+ *                               pages; forks and the prefix cache use it
+ *   mn_prefix_add, _take        a node names a snapshot every so many blocks, and a request can
+ *                               begin behind such a node alone */
 #ifndef MN_MEMORY_H
 #define MN_MEMORY_H
 #include "engine/engine.h"

@@ -13,31 +13,37 @@
  * say. A sequence with a constraint is not waited for either: its step begins without the mask, and
  * SAMPLE follows when the id before it is known and the mask is made.
  *
- * A slot and its sequence (slots.c; mn_sequence):
+ * A slot and its sequence (slots.c; mn_sequence). Claimed: it does not run; prompt: it has literal
+ * tokens to come (n_enqueued < n_literal); draws: a row, or a row and its drafts, in each step.
  *
- *         mn_slot_claim             mn_slot_wake; running
- *   free ---------------> claimed ------------------------> prompt: n_enqueued < n_literal
- *    ^                     ^    \                            |                    ^
- *    |   mn_slot_release   |     \ mn_seq_extend             | mn_schedule_fill:  | mn_preempt,
- *    +---------------------+      \ wakes it again           | rows of its tokens | mn_distrust:
- *    ^                     |       +----------------------+  v                    | no pages
- *    |                     | stop id, limit (take_id);    +- draws: a row, or a row and its drafts,
- *    |                     +----------------------------------  in each step
- *    |                       no finite logit (end_failed)       |
- *    +----------------------------------------------------------+
- *      mn_slot_end_job: a job leaves its slot when it ends; mn_preempt: for another one, to wait
+ *         mn_slot_claim          mn_slot_wake              mn_schedule_fill: all of the
+ *   free ---------------> claimed -------------> prompt ---------------------------------> draws
+ *    ^                     ^   ^                    ^      prompt is enqueued                | |
+ *    |                     |   |                    |                                        | |
+ *    |                     |   |                    +----------------------------------------+ |
+ *    |                     |   |                      mn_preempt, mn_distrust, mn_steps_unplace: |
+ *    |                     |   |                      its pages are gone, its tokens stay        |
+ *    +---------------------+   +----------------------------------------------------------------+
+ *     mn_slot_release; of a       take_id: a stop id, or the limit; end_failed: no logit is finite;
+ *     job by mn_slot_end_job,     end_guided: its constraint failed; end_prefilled: no id is wanted
+ *     or by mn_preempt, which
+ *     lets it wait again
  *
  * A step (step.c, complete.c; mn_pending_step):
  *
- *            mn_step_enqueue                        mn_step_complete: the wait is over
- *   empty ------------------------> in flight -------------------------------------> complete
- *     ^         |                      ^                                                |
- *     |         | masks are missing    | mn_step_finish, when the step                  |
- *     |         +--> unfinished -------+ in front of it is complete                     |
- *     |                |               |                                                |
- *     |                | give_up: it failed; mn_distrust: all is computed again         |
- *     +----------------+---------------+-----------------------------------------------+
- *                        mn_steps_unplace: dropped
+ *           mn_step_enqueue                mn_step_complete: the wait is over
+ *   empty --------------------> in flight -------------------------------------> taken in
+ *    ^ ^         |                ^    |                                             |
+ *    | |         | masks are      |    | its wait or its check fails:                |
+ *    | |         | missing        |    | mn_step_give_up, mn_distrust                |
+ *    | |         v                |    v                                             |
+ *    | |    unfinished -----------+   lost: all is computed again                    |
+ *    | |         |  mn_step_finish,      |                                           |
+ *    | |         |  when the step in     |                                           |
+ *    | |         |  front is taken in    |                                           |
+ *    | +---------+-----------------------+                                           |
+ *    |    mn_step_forget: its rows count as done, to be restored (mn_steps_unplace)  |
+ *    +--------------------------------------------------------------------------------+
  *
  * Only the newest step can be unfinished, and only while the one in front of it is in flight. */
 #ifndef MN_STEPS_H
