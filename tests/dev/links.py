@@ -4,7 +4,9 @@
 In every Markdown file of the tree: the targets of links and images, the headings that links name, and what stands in code marks and looks like a
 file of the tree (a path below one of its folders, or the name of a C, header, table or kernel file) or like a name of the library (mn_...). In all other texts: documents by their
 path (docs/NAME.md, with its heading; sections of rules are held by test `template howto`). docs/lab and the ABI's history name things that are
-gone; their links are checked alone."""
+gone; their links are checked alone.
+
+docs/pictures/folders.svg has the folders of the table in docs/flow.md, each above all folders whose headers it may include."""
 import glob
 import os
 import re
@@ -91,11 +93,25 @@ def names(name, text, bases, known):
             yield "%s: `%s` is not in the source" % (name, identifier)
 
 
+def storeys():
+    """Folders of the table that the picture lacks, folders that are gone, and includes that lead up."""
+    table = read("docs/flow.md").split("## Who includes whom")[1].split("\n## ")[0]
+    edges = {folder: re.findall(r"`([^`]+)`", others) for folder, others in re.findall(r"^\| `([^`]+)` \| ?(.*?) ?\|$", table, flags=re.M)}
+    picture = "docs/pictures/folders.svg"
+    storey = {folder: int(number) for folder, number in re.findall(r'data-folder="([^"]+)" data-storey="(\d+)"', read(picture))}
+    for folder in sorted(set(edges) ^ set(storey)):
+        yield "%s: `%s` is %s" % (picture, folder, "not in it" if folder in edges else "gone: it is not in the table of docs/flow.md")
+    for folder, others in edges.items():
+        for other in others:
+            if storey.get(folder, 99) <= storey.get(other, -1):
+                yield "%s: `%s` includes headers of `%s` and must stand above it" % (picture, folder, other)
+
+
 def main():
     files = tracked()
     bases = {os.path.basename(name) for name in files}
     known = identifiers(files)
-    wrong, documents = [], 0
+    wrong, documents = list(storeys()), 0
     for name in files:
         if name.endswith(".md"):
             documents += 1
