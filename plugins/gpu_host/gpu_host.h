@@ -24,6 +24,7 @@ typedef struct {
     uint32_t max_experts; /* of a routed layer */
     uint32_t view_align;  /* elements: dense views that begin at others are copied; 0: 1 */
     uint32_t slack;       /* bytes behind the scratch: kernels read whole vectors */
+    uint32_t segments;    /* of a queue's ring; 0: MNG_SEGMENTS */
 } mng_limits;
 
 /* How device memory is wanted. */

@@ -142,6 +142,7 @@ typedef struct {
     mn_device *dev;
     mn_buffer *ring;
     uint64_t segment_bytes;   /* MNG_SEGMENT_BYTES, less where allocations are small */
+    uint32_t n_segments;      /* limits.segments */
     void *used[MNG_SEGMENTS]; /* the event of each segment's last copy; NULL: none yet */
     bool pending[MNG_SEGMENTS];
     uint32_t next;

@@ -10,6 +10,10 @@ extern "C" {
 static inline const mng_backend *mng_backend_of(const mn_device *d) {
     return mng_device_of(d)->backend;
 }
+/* Segments of a queue's ring. */
+static inline uint32_t mng_segments(const mng_backend *b) {
+    return b->limits.segments ? b->limits.segments : (uint32_t)MNG_SEGMENTS;
+}
 /* Makes the device the calling thread's, where the backend wants that. */
 static inline mn_status mng_enter(const mn_device *d, mn_error *err) {
     const mng_backend *b = mng_backend_of(d);

@@ -246,7 +246,7 @@ mn_status mng_estimate_as(mn_device *d, const void *as, const mn_compile *c, mn_
     mn_estimate e = {.size = sizeof e, .precision = p->precision};
     e.weights = weight_bytes(p, &streamed);
     e.scratch = p->scratch + b->limits.slack;
-    e.host_pinned = (uint64_t)MNG_SEGMENTS * MNG_SEGMENT_BYTES;
+    e.host_pinned = (uint64_t)mng_segments(b) * MNG_SEGMENT_BYTES;
     if (p->precision == MN_PRECISION_EXACT)
         e.flags |= MN_ESTIMATE_DETERMINISTIC;
     if (b->estimate)

@@ -15,10 +15,11 @@ mn_status mng_queue_create(mn_device *dev, mn_queue **out, mn_error *err) {
         return mnp_fail_memory(err, b->queue_bytes, "a queue");
     mng_queue *q = mng_queue_of(queue);
     q->dev = dev;
+    q->n_segments = mng_segments(b);
     q->segment_bytes = MNG_SEGMENT_BYTES;
-    if (most && q->segment_bytes > most / MNG_SEGMENTS)
-        q->segment_bytes = most / MNG_SEGMENTS;
-    st = mng_alloc(dev, MNG_SEGMENTS * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
+    if (most && q->segment_bytes > most / q->n_segments)
+        q->segment_bytes = most / q->n_segments;
+    st = mng_alloc(dev, q->n_segments * q->segment_bytes, MN_MEM_HOST_PINNED, &q->ring, err);
     if (!st) {
         st = b->queue_open(queue, err);
         q->opened = true;
@@ -61,7 +62,7 @@ mn_status mng_abort(mn_queue *q) {
 /* ---- through the ring ------------------------------------------------------------------------ */
 mn_status mng_segment_begin(mn_queue *queue, mng_segment *s, mn_error *err) {
     mng_queue *q = mng_queue_of(queue);
-    s->index = q->next++ % MNG_SEGMENTS;
+    s->index = q->next++ % q->n_segments;
     s->host = q->ring->host + s->index * q->segment_bytes;
     s->room = q->segment_bytes;
     const mn_status st = mng_check_abort(queue, err);
