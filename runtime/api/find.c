@@ -1,28 +1,9 @@
 /* find.c -- names of models as minerva.h has them: what the hub's part finds, with the loaders and
  * the settings of a runtime. An mn_found is the caller's and needs no runtime any more. */
-#include "api/find.h"
 #include "hub/hub.h"
+#include "opened/opened.h"
 #include <string.h>
 #include <unistd.h>
-
-mn_status mn_loader_refs(const mn_runtime *rt, mn_loader_ref **out, uint32_t *n, mn_error *err) {
-    size_t n_plugins = 0;
-    const mn_plugin_record *r = mn_registry_plugins(rt->registry, &n_plugins);
-    mn_loader_ref *refs = mn_calloc(n_plugins ? n_plugins : 1, sizeof *refs);
-    uint32_t k = 0;
-    if (!refs)
-        return mn_fail_memory(err, n_plugins * sizeof *refs);
-    for (size_t i = 0; i < n_plugins; i++)
-        if (r[i].loader)
-            refs[k++] = (mn_loader_ref){.loader = r[i].loader,
-                                        .self = r[i].plugin->self,
-                                        .id = r[i].id,
-                                        .patterns = &r[i].patterns,
-                                        .callee = r[i].callee};
-    *out = refs;
-    *n = k;
-    return MN_OK;
-}
 
 /* What a model may take: the memory of the machine, or of its largest device. */
 static uint64_t memory_of(mn_runtime *rt) {

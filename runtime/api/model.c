@@ -3,51 +3,11 @@
  * An mn_model owns all of it until mn_model_free; sessions refer to it. It is read-only once open,
  * but for its graphs, which the first sessions build under the lock. A chat template that cannot be
  * used costs the template, not the model. */
-#include "api/find.h"
-#include "base/trust.h"
+#include "opened/opened.h"
 #include "text/chat/chat.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Where the demo model is installed: beside the library, as the prefix may have been moved. NULL =
- * out of memory. */
-static char *installed_demo(const char *libdir) {
-    char *lib = mn_strndup(libdir, strlen(libdir));
-    for (const char *c = MN_LIBDIR "/"; lib && *c; c++) { /* up to the prefix */
-        char *cut = *c == '/' ? strrchr(lib, '/') : NULL;
-        if (cut)
-            *cut = 0;
-    }
-    char *path = lib ? mn_path_join(lib, MN_DATADIR "/minerva/models/storyteller") : NULL;
-    mn_free(lib);
-    return path;
-}
-
-/* The demo model: the installed one, or in a build tree the one that models/meson.build links to:
- * the library has no path of the sources. A prefix is left by going up, so what is there must not
- * be another user's. */
-mn_status mn_model_demo_path(char **out, mn_error *err) {
-    char real[PATH_MAX];
-    mn_trust trust;
-    mn_trust_init(&trust);
-    const bool built = mn_trust_build_root(&trust, real);
-    if (built)
-        *out = mn_path_join(real, "models/storyteller");
-    else
-        *out = *trust.dir ? installed_demo(trust.dir) : NULL;
-    if (!*out)
-        return mn_fail_memory(err, PATH_MAX);
-    if (built || !mn_path_exists(*out))
-        return MN_OK;
-    mn_status st = mn_trust_path(&trust, *out, real, err);
-    if (st) {
-        mn_free(*out);
-        *out = NULL;
-        return mn_fail_in(err, st, "the demo model");
-    }
-    return MN_OK;
-}
 
 /* The file or folder that a name means; m keeps what it is known as. */
 static mn_status find_path(mn_model *m, const char *name, char **out, mn_error *err) {

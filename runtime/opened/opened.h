@@ -30,6 +30,11 @@ struct mn_runtime {
     void *callback_arg;
 };
 
+/* sources.c: the loaders of a runtime; *out: mn_free by the caller. */
+mn_status mn_loader_refs(const mn_runtime *rt, mn_loader_ref **out, uint32_t *n, mn_error *err);
+/* Where the demo model is; *out: mn_free by the caller. */
+mn_status mn_model_demo_path(char **out, mn_error *err);
+
 /* progress.c: an mn_watcher of the runtime, which has a progress function. */
 int32_t mn_runtime_progress(void *rt, float done, const char *what);
 

@@ -8,6 +8,7 @@ Rooms are the folders of ORDER, the ground floor first. An arrow is a name that 
 (called, or its address taken), a type, or a constant of an enum or a macro of a header. It counts once per file that uses it. A function is defined
 where its body is, not where it is declared: one of minerva.h that a lower room calls is an arrow to the room that has its body. An arrow runs up
 if the room that defines the name is above the one that uses it: then the lower room cannot be understood, built or tested without the higher one.
+A function of the last room that minerva.h does not declare is an error, too: what public functions share is in runtime/opened.
 Test `includes` holds which headers a folder may include; this one finds what goes around it.
 """
 import collections
@@ -69,6 +70,9 @@ def main():
             pairs[rank[path], rank[there]] += 1
             if rank[there] > rank[path]:
                 up.append((path, name, there))
+    public = set(NAME.findall(code(os.path.join(ROOT, "include/minerva/minerva.h"))))
+    private = sorted(name for name, path in home.items() if ORDER[rank[path]] == ORDER[-1] and name.startswith("mn_") and name not in public
+                     and any(name == found.group(1) for found in FUNCTION.finditer(texts[path])))
     missing = [folder for folder, _, names in os.walk(os.path.join(ROOT, "runtime")) if any(n.endswith(".c") for n in names)]
     missing = [os.path.relpath(f, ROOT) for f in missing if os.path.relpath(f, ROOT) not in ORDER]
     if "--rooms" in sys.argv[1:]:
@@ -78,8 +82,10 @@ def main():
         print(f"up: {os.path.relpath(path, ROOT)} uses {name} of {os.path.relpath(there, ROOT)}")
     for folder in missing:
         print(f"{folder} is no room: ORDER of {os.path.relpath(__file__, ROOT)} lacks it")
+    for name in private:
+        print(f"{name} of {os.path.relpath(home[name], ROOT)} is not public: {ORDER[-1]} has the functions of minerva.h alone")
     print(f"arrows: {sum(pairs.values())} between {len(ORDER)} rooms, {len(up)} run up, at most {MOST_UP} are allowed")
-    return bool(missing) or len(up) > MOST_UP
+    return bool(missing or private) or len(up) > MOST_UP
 
 
 if __name__ == "__main__":
