@@ -196,6 +196,16 @@ def test_pull_renamed():
         w.check_whole()
 
 
+def test_pull_own_store():
+    """Redirects inside the hub that say what the file is, but not its size; the token goes along."""
+    with World() as w:
+        w.hub.own_store = True
+        w.hub.gated.add("org/story")
+        w.pull(HF_TOKEN=w.hub.token)
+        w.check_whole()
+        equal({host for host, _ in w.hub.authorized()}, {"hub"})
+
+
 def test_pull_at_once():
     """Four files at a time, and two programs that load the same: each file once."""
     files = {"config.json": b"{}", **{"model-%05d-of-00009.safetensors" % i: bytes([i]) * 200000 for i in range(1, 10)}}
@@ -528,6 +538,65 @@ def test_terminal_refused():
         assert "[Y/n]" not in text and code == 1, text
         has(w.run("run", "-m", "org/story", "hello", code=1), "minerva pull org/story downloads it")
         assert not os.path.exists(w.repo)
+
+
+def test_terminal_rm():
+    """rm asks, and no is no."""
+    with World() as w:
+        w.pull()
+        text, code = on_terminal(w, ["rm", "org/story"], [("[y/N] ", "n\n")])
+        equal(code, 1)
+        has(text, "remove org/story from the cache (10.09 MiB)? [y/N]", "nothing was removed")
+        w.check_whole()
+        text, code = on_terminal(w, ["rm", "org/story"], [("[y/N] ", "y\n")])
+        equal((code, os.path.exists(w.repo)), (0, False))
+
+
+# ---- names of other programs' models --------------------------------------------------------------------------------
+def other_programs(w):
+    """A model without a chat template in ollama's store, whose manifest has one for Go; one with a template in LM Studio's folder."""
+    plain = w.home + "/plain"
+    os.makedirs(plain)
+    for name in WANTED - {"chat_template.jinja"}:
+        text = w.hub.files[name]
+        if name == "tokenizer_config.json":
+            text = json.dumps({k: v for k, v in json.loads(text).items() if k != "chat_template"}).encode()
+        open(os.path.join(plain, name), "wb").write(text)
+    store = w.home + "/.ollama/models"
+    manifest = store + "/manifests/registry.ollama.ai/library/tale/latest"
+    os.makedirs(os.path.dirname(manifest))
+    os.makedirs(store + "/blobs")
+    w.run("convert", plain, "-o", w.home + "/plain.gguf", "-q")
+    digest = hashlib.sha256(open(w.home + "/plain.gguf", "rb").read()).hexdigest()
+    os.rename(w.home + "/plain.gguf", store + "/blobs/sha256-" + digest)
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + digest, "size": os.path.getsize(store + "/blobs/sha256-" + digest)},
+              {"mediaType": "application/vnd.ollama.image.template", "digest": "sha256:" + "0" * 64, "size": 9}]
+    json.dump({"schemaVersion": 2, "layers": layers}, open(manifest, "w"))
+    os.makedirs(w.home + "/.lmstudio/models/pub/tales")
+    w.run("convert", STORY, "-o", w.home + "/.lmstudio/models/pub/tales/tales-BF16.gguf", "-q")
+    return manifest, layers
+
+
+def test_names_of_others():
+    """ollama's and LM Studio's models by their names: with the file's own chat template, or --chat-template."""
+    with World() as w:
+        manifest, layers = other_programs(w)
+        answer = ("-n", "4", "-s", "1", "--device", "cpu", "Tell me a story.")
+        has(w.run("run", "-m", "tale", *answer, code=1), "tale:latest: its chat template is ollama's, which is not run, and its file has none: expected --chat-template")
+        w.run("run", "-m", "ollama:tale", "--chat-template", "chatml", *answer)
+        w.run("run", "-m", "tale:latest", "--raw", *answer)
+        has(w.run("show", "tale"), "template   none that is run: --chat-template names one", "place      ollama")
+        w.run("run", "-m", "pub/tales:bf16", *answer)
+        w.run("run", "-m", "lmstudio:tales", *answer)
+        has(w.run("list"), "tale:latest", "pub/tales:BF16", "ollama", "lmstudio")
+        has(w.run("rm", "-y", "tale", code=1), "belongs to ollama, which removes it")
+        has(w.run("rm", "-y", "pub/tales", code=1), "belongs to LM Studio, which removes it")
+        has(w.run("run", "-m", "ollama:tale:7b", "x", code=1), "ollama has no such model on this machine (ollama pull tale:7b)")
+        json.dump({"layers": layers + [{"mediaType": "application/vnd.ollama.image.adapter"}]}, open(manifest, "w"))
+        has(w.run("run", "-m", "tale", "x", code=1), "a layer of kind adapter, which is not used")
+        os.makedirs(w.home + "/.lmstudio/models/other")
+        os.symlink("../pub/tales", w.home + "/.lmstudio/models/other/tales")
+        has(w.run("run", "-m", "tales", "x", code=1), "tales may be other/tales, pub/tales: name one of them")
 
 
 # ---- Python's huggingface_hub ---------------------------------------------------------------------------------------

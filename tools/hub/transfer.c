@@ -190,9 +190,11 @@ static int check_head(job *j) {
         return complain(EXIT_FAILED,
                         "%s: the hub sends no hash by which the file can be verified (ETag %s)",
                         f->name, etag);
-    if (!h->has_linked_size && !h->has_length)
-        return complain(EXIT_FAILED, "%s: the hub sends no size", f->name);
-    j->size = h->has_linked_size ? h->linked_size : h->length;
+    j->size = f->bytes;
+    if (h->has_linked_size)
+        j->size = h->linked_size;
+    else if (h->has_length && h->status == 200) // a redirect's length is its own
+        j->size = h->length;
     if (j->size != f->bytes)
         return complain(EXIT_FAILED,
                         "%s: the hub says %llu bytes in its list, and %llu of the file", f->name,
@@ -215,11 +217,19 @@ static int follow(job *j) {
     return start_request(j, j->at == HEAD);
 }
 
+/* 1: the redirect leads to the hub itself, which says what the file is. */
+static int leads_inside(const job *j) {
+    char *next = hub_follow(j->url, j->request.head.location);
+    const int inside = next && hub_same_origin(next, j->url);
+    free(next);
+    return inside;
+}
+
 static int on_head(job *j) {
     const hub_head *h = &j->request.head;
     const int redirect = h->status >= 300 && h->status < 400 && h->location;
-    if (redirect && !h->linked_etag[0])
-        return follow(j); // the repository was renamed
+    if (redirect && (!h->linked_etag[0] || leads_inside(j)))
+        return follow(j); // a repository under a new name, a file in the hub's own store
     if (!redirect && h->status != 200) {
         if (hub_may_retry(h->status))
             return on_trouble(j, CURLE_OK);
