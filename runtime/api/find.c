@@ -17,7 +17,9 @@ static uint64_t memory_of(mn_runtime *rt) {
     return most;
 }
 
-/* how->loaders: mn_free by the caller. */
+#define NO_CHOICE UINT64_MAX /* nothing is chosen by size: no device is asked for its memory */
+
+/* memory: 0 = this machine's. how->loaders: mn_free by the caller. */
 static mn_status make_how(mn_runtime *rt, uint64_t memory, mn_choose_how *how, mn_error *err) {
     mn_loader_ref *refs = NULL;
     const mn_status st = mn_loader_refs(rt, &refs, &how->n_loaders, err);
@@ -52,7 +54,7 @@ mn_status mn_model_find(mn_runtime *rt, const char *name, mn_found **out, mn_err
     if (!st)
         st = default_name(rt, name, &text, err);
     if (!st)
-        st = make_how(rt, 0, &how, err);
+        st = make_how(rt, mn_path_exists(text) ? NO_CHOICE : 0, &how, err);
     if (!st)
         st = mn_find_model(&how, mn_config_get_str(rt->config, "model_path"), text, out, err);
     if (!st) {
@@ -69,7 +71,7 @@ mn_status mn_model_list(mn_runtime *rt, mn_found **out, mn_error *err) {
     mn_choose_how how = {0};
     mn_status st = need(err, "mn_model_list", rt, (mn_arg[]){{"rt", rt}, {"out", out}, {0}});
     if (!st)
-        st = make_how(rt, 0, &how, err);
+        st = make_how(rt, NO_CHOICE, &how, err);
     if (!st)
         st = mn_find_all(&how, mn_config_get_str(rt->config, "model_path"), out, err);
     free_how(&how);

@@ -95,7 +95,8 @@ int hub_blob_open(const hub_store *s, const char *etag, uint64_t bytes, digest_k
 /* Sums up to n bytes of what was there before; 1: more is left. -1: the error was printed. */
 int hub_blob_sum(hub_blob *b, size_t n);
 int hub_blob_write(hub_blob *b, const void *bytes, size_t n);
-int hub_blob_restart(hub_blob *b); /* drops what is there */
+int hub_blob_restart(hub_blob *b); /* begins anew: what is there is cut off */
+void hub_blob_drop(hub_blob *b);   /* removes what is there */
 /* All bytes are there: 0 the file has its name; -1: the hash is another one, in hex; else the exit
  * code. */
 int hub_blob_finish(hub_blob *b, const char *hash, char hex[65]);

@@ -143,6 +143,10 @@ int hub_blob_restart(hub_blob *b) {
     return 0;
 }
 
+void hub_blob_drop(hub_blob *b) {
+    unlink(b->part);
+}
+
 int hub_blob_sum(hub_blob *b, size_t n) {
     static char chunk[1 << 16];
     while (b->summed < b->have && n) {

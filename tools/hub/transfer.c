@@ -267,8 +267,10 @@ static int open_blob(job *j) {
     j->is_open = !code;
     j->at = SUM;
     j->run->t->says = NULL;
-    if (!code && hub_blob_is_there(j->run->store, j->wanted->etag, j->size))
-        be_done(j); // by the one that had the lock
+    if (!code && hub_blob_is_there(j->run->store, j->wanted->etag, j->size)) {
+        hub_blob_drop(&j->blob); // the one that had the lock was done in the meantime
+        be_done(j);
+    }
     return code;
 }
 
