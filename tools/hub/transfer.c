@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE = 4, TRIES = 5, HOPS = 8, SUM_STEP = 8 << 20, POLL_MS = 100 };
+enum { AT_ONCE = 4, TRIES = 5, HOPS = 8, SUM_STEP = 8 << 20, POLL_MS = 100, IGNORED_MAX = 1 << 20 };
 #define LOCK_S 0.5
 #define WAIT_MAX 300.0
 
@@ -32,11 +32,12 @@ typedef struct {
     uint64_t size;
     hub_blob blob;
     int is_open, has_body, hops, tries, rejected;
-    uint64_t before; /* bytes of the blob when the try began */
-    double until;    /* of LOCK and WAIT */
-    phase behind;    /* of WAIT */
-    int code;        /* of a write that failed; -1: too many bytes */
-    int whole;       /* counted as done */
+    uint64_t ignored; /* bytes of an answer that is no file */
+    uint64_t before;  /* bytes of the blob when the try began */
+    double until;     /* of LOCK and WAIT */
+    phase behind;     /* of WAIT */
+    int code;         /* of a write that failed; -1: too many bytes */
+    int whole;        /* counted as done */
 } job;
 
 typedef struct run {
@@ -53,8 +54,10 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg) {
     job *j = arg;
     const size_t all = size * n;
     const long status = j->request.head.status;
-    if (status != 200 && status != 206)
-        return all; // an error's text, or a redirect's
+    if (status != 200 && status != 206) { // an error's text, or a redirect's
+        j->ignored += all;
+        return j->ignored > IGNORED_MAX ? 0 : all;
+    }
     if (!j->has_body) {
         j->has_body = 1;
         const int from_here = status == 206 && j->request.head.has_range &&
@@ -79,6 +82,7 @@ static int start_request(job *j, int head) {
     if (code)
         return code;
     j->has_body = 0;
+    j->ignored = 0;
     j->code = 0;
     j->before = j->is_open ? j->blob.have : 0;
     api->easy_setopt(j->request.easy, CURLOPT_WRITEFUNCTION, on_body);
