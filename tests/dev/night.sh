@@ -152,7 +152,7 @@ night() {
     while read -r shard name minutes; do
         ((shard == n)) && night_run "$name" "$minutes"
     done < <(night_shards "$m")
-    python3 "$root/tests/dev/failed_tests.py" "$root/build" "$root/build-tsan"
+    ((failed)) && python3 "$root/tests/dev/failed_tests.py" "$root/build" "$root/build-tsan"
     finished=1 may_skip_all=1
     ((failed == 0))
 }
