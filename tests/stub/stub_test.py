@@ -530,6 +530,15 @@ def test_run_lost():
         has(r.err, "minerva: error: flaky was lost (the plug was pulled), and no other device was named")
 
 
+def test_run_lost_gpu():
+    """The same of a backend on gpu_host: an error of the vendor's interface is a lost device."""
+    with only(STUBS + "/gpu_toy/gpu_toy.so", MINERVA_GPU_TOY_LOST_AFTER="900") as f:
+        r = story(40, env=f.env)
+        lines = [line for line in r.err.splitlines() if "the thread fell asleep (toy error 2); the device is lost to this process" in line]
+        equal(len(lines), 1)
+        has(lines[0], "minerva: ", "gpu_toy", "reference")
+
+
 def test_run_refused():
     """It said yes to everything and does not compile: the next one does, with one line."""
     with only("refuse") as f:

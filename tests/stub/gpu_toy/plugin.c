@@ -27,10 +27,9 @@ static mn_status device_info(mng_plugin *p, uint32_t i, mn_device_info *info, mn
 }
 
 static mn_status device_open(mng_plugin *p, uint32_t i, mn_device *d, mn_error *err) {
-    (void)p;
     (void)i;
-    (void)d;
     (void)err;
+    d->lost_after = mng_option(p->host, "lost_after", -1);
     return MN_OK;
 }
 

@@ -15,11 +15,18 @@ void toy_event_free(mn_device *d, void *event) {
     event_release(event);
 }
 
+static bool is_lost(const mn_device *d) {
+    return d->lost_after >= 0 && __atomic_load_n(&d->n_kernels, __ATOMIC_ACQUIRE) >= d->lost_after;
+}
+
+static mn_status check_lost(const mn_device *d, mn_error *err) {
+    const mng_vendor_error e = {"toy", "the thread fell asleep", 2, MN_DEVICE_LOST};
+    return is_lost(d) ? mng_fail_vendor(&e, err, "a step failed") : MN_OK;
+}
+
 mn_status toy_event_poll(mn_device *d, void *event, bool *passed, mn_error *err) {
-    (void)d;
-    (void)err;
     *passed = __atomic_load_n(&((toy_event *)event)->passed, __ATOMIC_ACQUIRE);
-    return MN_OK;
+    return check_lost(d, err);
 }
 
 static void wait_for(const toy_event *e) {
@@ -29,10 +36,8 @@ static void wait_for(const toy_event *e) {
 }
 
 mn_status toy_event_wait(mn_device *d, void *event, mn_error *err) {
-    (void)d;
-    (void)err;
     wait_for(event);
-    return MN_OK;
+    return check_lost(d, err);
 }
 
 /* A new event: one of the command's, one of the caller's. */
@@ -87,10 +92,13 @@ mn_status toy_copy_on(mn_queue *q, mng_ref to, mng_ref from, uint64_t n, mn_erro
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-static void run_command(const toy_command *c) {
+/* A device that is lost computes nothing; its events pass, so that nothing waits for ever. */
+static void run_command(mn_device *d, const toy_command *c) {
     switch (c->what) {
     case TOY_KERNEL:
-        toy_run_kernel(&c->u.kernel);
+        if (!is_lost(d))
+            toy_run_kernel(&c->u.kernel);
+        __atomic_add_fetch(&d->n_kernels, 1, __ATOMIC_RELEASE);
         break;
     case TOY_COPY:
         memmove(c->u.copy.to, c->u.copy.from, c->u.copy.n);
@@ -126,7 +134,7 @@ static void *run_stream(void *queue) {
         const toy_command *c = next_command(q);
         if (!c)
             return NULL;
-        run_command(c);
+        run_command(q->base.dev, c);
         pthread_mutex_lock(&q->lock);
         q->done++;
         pthread_cond_broadcast(&q->moved);

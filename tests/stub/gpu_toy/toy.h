@@ -15,7 +15,9 @@ enum { TOY_PAGE_TOKENS = 64, TOY_MAX_HEAD = 512, TOY_MAX_EXPERTS = 1024, TOY_SLA
 /* ---- objects --------------------------------------------------------------------------------- */
 struct mn_device {
     mng_device base;
-    uint64_t used; /* atomic: bytes of device memory */
+    uint64_t used;      /* atomic: bytes of device memory */
+    int64_t lost_after; /* kernels; then the device is lost. The option of that name; -1: never */
+    int64_t n_kernels;  /* atomic: that ran */
 };
 struct mn_program {
     mng_program base;
