@@ -40,8 +40,8 @@ static void put_time(char dst[24], double s) {
         snprintf(dst, 24, "%u:%02u h", n / 3600, n / 60 % 60);
 }
 
-void hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
-                  const char *says) {
+int hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
+                 const char *says) {
     hub_bar *b = bar;
     char of[32];
     char rate[32];
@@ -49,7 +49,7 @@ void hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uin
     char cells[CELLS + 1];
     const double now = seconds();
     if (!b->shows || now - b->drawn < EVERY_S)
-        return;
+        return 0;
     b->drawn = now;
     follow_rate(b, now, done);
     const size_t full = total ? (size_t)((double)done / (double)total * CELLS) : 0;
@@ -66,6 +66,7 @@ void hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uin
         fprintf(stderr, ", %s/s, %s left", human_bytes((uint64_t)b->rate, rate), left);
     }
     fflush(stderr);
+    return 0;
 }
 
 void hub_bar_end(hub_bar *b) {

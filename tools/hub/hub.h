@@ -112,13 +112,16 @@ typedef struct {
     const hub_file *file;
     char etag[80];
 } hub_wanted;
+/* Bytes and files of all; says: what is waited for, or NULL. Non-zero ends the load as Ctrl-C does,
+ * with EXIT_INTERRUPTED. Often, on the thread that loads. */
+typedef int (*hub_progress)(void *arg, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
+                            const char *says);
 typedef struct {
     const char *repo, *revision;
     uint64_t done, total; /* bytes */
     uint32_t n_done, n;   /* files */
     const char *says;     /* what is waited for; NULL */
-    void (*progress)(void *arg, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
-                     const char *says);
+    hub_progress progress;
     void *arg;
 } hub_transfer;
 /* Loads the blobs of all that is wanted, and sets their etags. */
@@ -133,11 +136,11 @@ typedef struct {
     int shows; /* a terminal, and not quiet */
 } hub_bar;
 void hub_bar_begin(hub_bar *b, const char *what, int quiet);
-void hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
-                  const char *says);
+int hub_bar_draw(void *bar, uint64_t done, uint64_t total, uint32_t n_done, uint32_t n,
+                 const char *says);
 void hub_bar_end(hub_bar *b); /* wipes the line */
 
 /* ---- pull.c ---------------------------------------------------------------------------------- */
-/* Loads the model of a name; a->rt is open. */
-int hub_pull(app *a, const char *name);
+/* Loads the model of a name; a->rt is open. progress NULL: a bar on the terminal, and Ctrl-C. */
+int hub_pull(app *a, const char *name, hub_progress progress, void *arg);
 #endif

@@ -129,7 +129,8 @@ static int put_snapshot(const plan *p) {
     return code ? code : hub_store_ref(&p->store);
 }
 
-static int load(app *a, plan *p) {
+/* progress NULL: a bar. */
+static int load(app *a, plan *p, hub_progress progress, void *arg) {
     char size[32];
     char rate[32];
     hub_bar bar;
@@ -140,15 +141,18 @@ static int load(app *a, plan *p) {
         return code;
     if (p->choice.remark[0])
         app_remark(a, "%s: %s", p->name.repo, p->choice.remark);
-    hub_bar_begin(&bar, p->name.repo, a->flags->quiet);
+    hub_bar_begin(&bar, p->name.repo, progress || a->flags->quiet);
     hub_transfer t = {.repo = p->name.repo,
                       .revision = p->store.revision ? p->store.revision : p->store.commit,
-                      .progress = hub_bar_draw,
-                      .arg = &bar};
-    interrupt_catch();
+                      .progress = progress ? progress : hub_bar_draw,
+                      .arg = progress ? arg : &bar};
+    if (!progress)
+        interrupt_catch();
     code = hub_client_load(p->client, &p->store, p->wanted, p->n, &t);
-    interrupt_again();
-    interrupt_release();
+    if (!progress) {
+        interrupt_again();
+        interrupt_release();
+    }
     hub_bar_end(&bar);
     if (code == EXIT_INTERRUPTED)
         note("%s: what was loaded is kept: minerva pull goes on from there", p->name.repo);
@@ -166,11 +170,11 @@ static int load(app *a, plan *p) {
     return 0;
 }
 
-int hub_pull(app *a, const char *name) {
+int hub_pull(app *a, const char *name, hub_progress progress, void *arg) {
     plan p = {0};
     int code = make_plan(a, name, &p);
     if (!code)
-        code = load(a, &p);
+        code = load(a, &p, progress, arg);
     free_plan(&p);
     return code;
 }
@@ -192,7 +196,7 @@ static int offer(app *a, const char *name, plan *p) {
     fprintf(stderr, "minerva: %s is not on this machine. Download %s%s%s? [Y/n] ", name,
             human_bytes(p->choice.bytes, size), p->choice.what[0] ? " of " : "", p->choice.what);
     fflush(stderr);
-    return says_yes() ? load(a, p) : 0;
+    return says_yes() ? load(a, p, NULL, NULL) : 0;
 }
 
 int hub_offer(app *a, const char *given) {
@@ -228,7 +232,7 @@ static int pull(app *a, const char *name) {
     mn_found *found = NULL;
     mn_found_item item = {.size = sizeof item};
     out_file out = out_stdout();
-    int code = hub_pull(a, name);
+    int code = hub_pull(a, name, NULL, NULL);
     if (code)
         return code;
     const mn_status st = mn_model_find(a->rt, name, &found, &a->err);

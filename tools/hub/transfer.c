@@ -382,13 +382,14 @@ static uint64_t bytes_of(const job *j) {
     return j->is_open ? j->blob.have : 0;
 }
 
-static void report(run *r) {
+static int report(run *r) {
     hub_transfer *t = r->t;
     t->done = 0;
     for (uint32_t i = 0; i < r->n; i++)
         t->done += bytes_of(&r->jobs[i]);
-    if (t->progress)
-        t->progress(t->arg, t->done, t->total, t->n_done, t->n, t->says);
+    if (!t->progress)
+        return 0;
+    return t->progress(t->arg, t->done, t->total, t->n_done, t->n, t->says);
 }
 
 /* Starts jobs up to AT_ONCE; *active: how many are on their way. */
@@ -418,8 +419,8 @@ static int turn(run *r, uint32_t *active) {
         code = advance(&r->jobs[i], now);
         busy |= r->jobs[i].at == SUM;
     }
-    report(r);
-    if (!code && interrupt_seen())
+    const int ends = report(r);
+    if (!code && (ends || interrupt_seen()))
         code = EXIT_INTERRUPTED;
     if (!code && !busy && *active)
         api->multi_poll(r->c->multi, NULL, 0, POLL_MS, NULL);
