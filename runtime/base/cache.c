@@ -18,7 +18,7 @@
 
 #define OPEN_FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
-static mn_status fail_errno(mn_error *err, const char *path, const char *what) {
+static mn_status cache_fail_errno(mn_error *err, const char *path, const char *what) {
     int code = errno;
     mn_fail(err, MN_IO_ERROR, "cache: %s: %s: %s", path, what, strerror(code));
     if (err)
@@ -43,12 +43,12 @@ static bool lies_in(const char *path, const char *folder) {
 }
 
 /* Makes the folders of path that are missing, but never a home: a user without one has no cache. */
-static mn_status make_folders(const char *path, mn_error *err) {
+static mn_status cache_make_folders(const char *path, mn_error *err) {
     const char *home = secure_getenv("HOME");
     struct stat st;
     if (home && *home == '/' && lies_in(path, home)) {
         if (stat(home, &st))
-            return fail_errno(err, home, "cannot look at the home");
+            return cache_fail_errno(err, home, "cannot look at the home");
         if (!is_own(&st))
             return mn_fail(err, MN_IO_ERROR, "cache: %s: belongs to user %u", home,
                            (unsigned)st.st_uid);
@@ -61,7 +61,7 @@ static mn_status make_folders(const char *path, mn_error *err) {
         memcpy(part, path, i);
         part[i] = 0;
         if (mkdir(part, 0700) && errno != EEXIST)
-            return fail_errno(err, part, "cannot make the folder");
+            return cache_fail_errno(err, part, "cannot make the folder");
     }
     return MN_OK;
 }
@@ -82,13 +82,13 @@ static mn_status open_base(bool make, int *fd, mn_error *err) {
         return mn_fail(err, MN_END, "cache: the path of its folder is too long");
     *fd = open(path, OPEN_FOLDER);
     if (*fd < 0 && errno == ENOENT && make) {
-        mn_status status = make_folders(path, err);
+        mn_status status = cache_make_folders(path, err);
         if (status != MN_OK)
             return status;
         *fd = open(path, OPEN_FOLDER);
     }
     if (*fd < 0)
-        return fail_errno(err, path, "cannot open the folder");
+        return cache_fail_errno(err, path, "cannot open the folder");
     struct stat st;
     if (!fstat(*fd, &st) && is_own(&st))
         return MN_OK;
@@ -106,7 +106,7 @@ static const char *not_private(const struct stat *st) {
 
 /* Goes from the open folder *at into the one of n bytes of name, made if need be; *at is closed and
  * replaced, or closed. */
-static mn_status enter(int *at, const char *name, size_t n, bool make, mn_error *err) {
+static mn_status cache_enter(int *at, const char *name, size_t n, bool make, mn_error *err) {
     char folder[NAME_MAX + 1];
     struct stat st;
     int fd = -1;
@@ -120,7 +120,7 @@ static mn_status enter(int *at, const char *name, size_t n, bool make, mn_error 
         errno = ENAMETOOLONG;
     mn_status status = MN_OK;
     if (fd < 0 || fstat(fd, &st))
-        status = fail_errno(err, name, "cannot open its folder");
+        status = cache_fail_errno(err, name, "cannot open its folder");
     else if (not_private(&st))
         status = mn_fail(err, MN_IO_ERROR, "cache: %s: unsafe folder: %s (mode %03o, user %u)",
                          folder, not_private(&st), st.st_mode & 0777u, (unsigned)st.st_uid);
@@ -136,17 +136,17 @@ static mn_status open_folder(const char *name, bool make, int *fd, const char **
                              mn_error *err) {
     mn_status status = open_base(make, fd, err);
     if (status == MN_OK)
-        status = enter(fd, "minerva", strlen("minerva"), make, err);
+        status = cache_enter(fd, "minerva", strlen("minerva"), make, err);
     *leaf = name;
     for (const char *slash; status == MN_OK && (slash = strchr(*leaf, '/')); *leaf = slash + 1)
-        status = enter(fd, *leaf, (size_t)(slash - *leaf), make, err);
+        status = cache_enter(fd, *leaf, (size_t)(slash - *leaf), make, err);
     return status;
 }
 
 static mn_status check_own(int fd, const char *name, mn_error *err) {
     struct stat st;
     if (fstat(fd, &st))
-        return fail_errno(err, name, "cannot look at it");
+        return cache_fail_errno(err, name, "cannot look at it");
     if (!S_ISREG(st.st_mode))
         return mn_fail(err, MN_IO_ERROR, "cache: %s: not a regular file", name);
     if (not_private(&st))
@@ -163,7 +163,8 @@ static mn_status fail_too_large(mn_error *err, const char *name, uint64_t max) {
     return st;
 }
 
-static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out, mn_error *err) {
+static mn_status cache_read_file(int fd, const char *name, uint64_t max, mn_text *out,
+                                 mn_error *err) {
     char chunk[4096];
     uint64_t total = 0;
     mn_status st = check_own(fd, name, err);
@@ -172,7 +173,7 @@ static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out,
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0)
-            return fail_errno(err, name, "cannot read");
+            return cache_fail_errno(err, name, "cannot read");
         if (n == 0)
             break;
         total += (uint64_t)n;
@@ -183,7 +184,7 @@ static mn_status read_file(int fd, const char *name, uint64_t max, mn_text *out,
     return out->failed ? mn_fail_memory(err, total) : MN_OK;
 }
 
-static mn_status read_entry(const char *name, uint64_t max, mn_text *out, mn_error *err) {
+static mn_status cache_read_entry(const char *name, uint64_t max, mn_text *out, mn_error *err) {
     int folder;
     const char *leaf;
     mn_status status = open_folder(name, false, &folder, &leaf, err);
@@ -191,11 +192,11 @@ static mn_status read_entry(const char *name, uint64_t max, mn_text *out, mn_err
         return status;
     int fd = openat(folder, leaf, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
-        status = fail_errno(err, name, "cannot open");
+        status = cache_fail_errno(err, name, "cannot open");
     close(folder);
     if (fd < 0)
         return status;
-    status = read_file(fd, name, max, out, err);
+    status = cache_read_file(fd, name, max, out, err);
     close(fd);
     if (status != MN_OK)
         mn_text_free(out);
@@ -209,7 +210,7 @@ static mn_status write_file(int fd, const char *name, const char *data, uint64_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail_errno(err, name, "cannot write");
+            return cache_fail_errno(err, name, "cannot write");
         data += n;
         bytes -= (uint64_t)n;
     }
@@ -228,13 +229,13 @@ static mn_status write_entry(const char *name, const void *data, uint64_t bytes,
     unlinkat(folder, tmp, 0); /* left by a process of this number that was killed */
     int fd = openat(folder, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
-        status = fail_errno(err, name, "cannot create");
+        status = cache_fail_errno(err, name, "cannot create");
     else
         status = write_file(fd, name, data, bytes, err);
     if (fd >= 0 && close(fd) && status == MN_OK)
-        status = fail_errno(err, name, "cannot write");
+        status = cache_fail_errno(err, name, "cannot write");
     if (status == MN_OK && renameat(folder, tmp, folder, leaf))
-        status = fail_errno(err, name, "cannot replace");
+        status = cache_fail_errno(err, name, "cannot replace");
     if (fd >= 0 && status != MN_OK)
         unlinkat(folder, tmp, 0);
     close(folder);
@@ -242,7 +243,7 @@ static mn_status write_entry(const char *name, const void *data, uint64_t bytes,
 }
 
 /* Nobody is told of a cache that is passed over but who asks: it costs time, not results. */
-static mn_status tell(mn_status status, const mn_error *why, mn_error *err) {
+static mn_status cache_tell(mn_status status, const mn_error *why, mn_error *err) {
     if (status == MN_OK || (status == MN_IO_ERROR && why->vendor_code == ENOENT && !err))
         return status;
     mn_log(MN_LOG_DEBUG, "%s", why->msg);
@@ -254,12 +255,12 @@ static mn_status tell(mn_status status, const mn_error *why, mn_error *err) {
 
 mn_status mn_cache_read(const char *name, uint64_t max, mn_text *out, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    return tell(read_entry(name, max, out, &why), &why, err);
+    return cache_tell(cache_read_entry(name, max, out, &why), &why, err);
 }
 
 mn_status mn_cache_write(const char *name, const void *data, uint64_t bytes, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    return tell(write_entry(name, data, bytes, &why), &why, err);
+    return cache_tell(write_entry(name, data, bytes, &why), &why, err);
 }
 
 static mn_status open_append(int folder, const char *leaf, const char *name, int *fd,
@@ -267,7 +268,7 @@ static mn_status open_append(int folder, const char *leaf, const char *name, int
     const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     *fd = openat(folder, leaf, flags | O_NOCTTY, 0600);
     if (*fd < 0)
-        return fail_errno(err, name, "cannot open");
+        return cache_fail_errno(err, name, "cannot open");
     mn_status st = check_own(*fd, name, err);
     if (st)
         close(*fd);
@@ -275,7 +276,7 @@ static mn_status open_append(int folder, const char *leaf, const char *name, int
 }
 
 /* What cannot be appended to is replaced, as by writing. */
-static mn_status append_entry(const char *name, int *fd, mn_error *err) {
+static mn_status cache_append_entry(const char *name, int *fd, mn_error *err) {
     int folder;
     const char *leaf;
     mn_status st = open_folder(name, true, &folder, &leaf, err);
@@ -290,7 +291,7 @@ static mn_status append_entry(const char *name, int *fd, mn_error *err) {
 
 mn_status mn_cache_append(const char *name, int *fd, mn_error *err) {
     mn_error why = MN_ERROR_INIT;
-    return tell(append_entry(name, fd, &why), &why, err);
+    return cache_tell(cache_append_entry(name, fd, &why), &why, err);
 }
 
 void mn_cache_remove(const char *name) {

@@ -55,7 +55,7 @@ static uintptr_t this_thread(void) {
 }
 
 /* A free place, the same one for a thread as far as possible; NULL = there is none. */
-static mn_call *take_place(uintptr_t thread) {
+static mn_call *call_watch_take_place(uintptr_t thread) {
     const uint32_t first = (uint32_t)((thread >> 12) * 0x9E3779B1u) >> 16;
     for (uint32_t i = 0; i < N_PLACES; i++) {
         mn_call *c = &places[(first + i) % N_PLACES];
@@ -74,7 +74,7 @@ static void wake(mn_watch *w) {
 }
 
 mn_call *mn_call_begin(const mn_callee *callee, const char *what, uint64_t expected_ns) {
-    mn_call *c = callee ? take_place(this_thread()) : NULL;
+    mn_call *c = callee ? call_watch_take_place(this_thread()) : NULL;
     if (!c)
         return NULL;
     const uint64_t number = atomic_load_explicit(&c->number, memory_order_relaxed);
@@ -169,7 +169,7 @@ uint64_t mn_call_limit_ns(uint64_t limit, const char *what) {
     return limit;
 }
 
-static void tell(const mn_watch *w, sighting *s, mn_call_seen *c) {
+static void call_watch_tell(const mn_watch *w, sighting *s, mn_call_seen *c) {
     const uint64_t limit =
         c->expected_ns ? w->p.step_limit_ns : mn_call_limit_ns(w->p.limit_ns, c->what);
     c->limit_ns = grant(limit, 100, c->expected_ns);
@@ -185,7 +185,7 @@ static void tell(const mn_watch *w, sighting *s, mn_call_seen *c) {
 }
 
 /* One look at all places; whether anything was called since the last one. */
-static bool look(mn_watch *w) {
+static bool call_watch_look(mn_watch *w) {
     const uint64_t now = mn_now_ns();
     bool busy = false;
     for (uint32_t i = 0; i < N_PLACES; i++) {
@@ -197,7 +197,7 @@ static bool look(mn_watch *w) {
             *s = (sighting){.number = c.number, .since_ns = now};
         c.is.waited_ns = now - s->since_ns;
         if (in_call)
-            tell(w, s, &c.is);
+            call_watch_tell(w, s, &c.is);
     }
     return busy;
 }
@@ -235,7 +235,7 @@ static void *watch(void *arg) {
     pthread_mutex_lock(&w->lock);
     while (!w->over) {
         pthread_mutex_unlock(&w->lock);
-        idle = look(w) ? 0 : idle + 1;
+        idle = call_watch_look(w) ? 0 : idle + 1;
         pthread_mutex_lock(&w->lock);
         if (idle > 4 && !w->over) {
             sleep_until_call(w);

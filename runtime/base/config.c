@@ -132,7 +132,7 @@ const mn_config_key *mn_config_keys(size_t *n) {
     return *n = MN_COUNT(keys), keys;
 }
 
-static const mn_config_key *key_of(const char *name) {
+static const mn_config_key *ini_key_of(const char *name) {
     for (size_t i = 0; i < MN_COUNT(keys); i++)
         if (!strcmp(keys[i].name, name))
             return &keys[i];
@@ -210,7 +210,7 @@ static mn_status fail_value(const char *where, const char *shown, const mn_confi
 
 /* ---- laying one value over what is there ----------------------------------------------------- */
 
-static bool set_text(char **at, const char *text, size_t n) {
+static bool ini_set_text(char **at, const char *text, size_t n) {
     char *copy = mn_strndup(text, n);
     if (!copy)
         return false;
@@ -219,7 +219,7 @@ static bool set_text(char **at, const char *text, size_t n) {
     return true;
 }
 
-static char *joined(const char *a, const char *between, const char *b) {
+static char *ini_joined(const char *a, const char *between, const char *b) {
     mn_text t = {0};
     mn_text_puts(&t, a);
     mn_text_puts(&t, between);
@@ -246,10 +246,11 @@ static bool add_setting(setting **list, size_t *n, size_t *cap, const char *name
  * source. */
 static bool add_paths(setting *s, const char *value, const char *origin, int from) {
     bool same_source = s->from == from;
-    char *paths = same_source ? joined(s->value, ":", value) : joined(value, ":", s->value);
-    char *origins = same_source ? joined(s->origin, ", ", origin) : joined(origin, ", ", s->origin);
-    bool done = paths && origins && set_text(&s->value, paths, strlen(paths)) &&
-                set_text(&s->origin, origins, strlen(origins));
+    char *paths = same_source ? ini_joined(s->value, ":", value) : ini_joined(value, ":", s->value);
+    char *origins =
+        same_source ? ini_joined(s->origin, ", ", origin) : ini_joined(origin, ", ", s->origin);
+    bool done = paths && origins && ini_set_text(&s->value, paths, strlen(paths)) &&
+                ini_set_text(&s->origin, origins, strlen(origins));
     mn_free(paths);
     mn_free(origins);
     s->from = from;
@@ -259,7 +260,7 @@ static bool add_paths(setting *s, const char *value, const char *origin, int fro
 /* name is known or a plugin's. where: for messages; shown: the name as the user spelled it. */
 static mn_status lay(mn_config *cfg, const char *name, const char *value, const char *origin,
                      int from, const char *where, const char *shown, mn_error *err) {
-    const mn_config_key *key = key_of(name);
+    const mn_config_key *key = ini_key_of(name);
     if (key && from != FROM_DEFAULT && !value_fits(key, value))
         return fail_value(where, shown, key, value, err);
     setting *s = setting_of(cfg, name);
@@ -269,14 +270,14 @@ static mn_status lay(mn_config *cfg, const char *name, const char *value, const 
     else if (key && key->adds_up && s->from != FROM_DEFAULT && *s->value)
         done = add_paths(s, value, origin, from);
     else {
-        done = set_text(&s->value, value, strlen(value)) &&
-               set_text(&s->origin, origin, strlen(origin));
+        done = ini_set_text(&s->value, value, strlen(value)) &&
+               ini_set_text(&s->origin, origin, strlen(origin));
         s->from = from;
     }
     return done ? MN_OK : mn_fail_memory(err, strlen(value));
 }
 
-static bool is_id(const char *s, size_t n) {
+static bool ini_is_id(const char *s, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= '0' && s[i] <= '9') || s[i] == '_'))
             return false;
@@ -298,9 +299,9 @@ static bool is_plugin_key(const char *name) {
         return false;
     const char *id = name + 7;
     const char *dot = strchr(id, '.');
-    if (!dot || !is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
+    if (!dot || !ini_is_id(id, (size_t)(dot - id)) || !dot[1] || strchr(dot + 1, '.'))
         return false;
-    return key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
+    return ini_key_of(name) || !is_listed_plugin(name, (size_t)(dot + 1 - name));
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -317,7 +318,7 @@ typedef struct {
 
 enum { NAME_CAP = 49 }; /* inih cuts names and sections there */
 
-static bool is_blank(char c) {
+static bool ini_is_blank(char c) {
     return c == ' ' || c == '\t';
 }
 
@@ -331,9 +332,9 @@ static mn_status check_section(const ini_file *f, const char *at, size_t n) {
     size_t len = (size_t)(close - name);
     size_t rest = n - len - 2;
     bool known = len == 7 && !memcmp(name, "minerva", 7);
-    known = known ||
-            (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) && is_id(name + 7, len - 7));
-    while (rest && is_blank(close[1])) {
+    known = known || (len > 7 && len < NAME_CAP && !memcmp(name, "plugin.", 7) &&
+                      ini_is_id(name + 7, len - 7));
+    while (rest && ini_is_blank(close[1])) {
         close++;
         rest--;
     }
@@ -351,7 +352,7 @@ static mn_status check_section(const ini_file *f, const char *at, size_t n) {
 
 /* A line longer than inih's: it gets the key and one letter, the value is kept here, cut at " ;" as
  * inih would. */
-static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t cap) {
+static size_t ini_shorten(ini_file *f, const char *at, size_t n, char *out, size_t cap) {
     size_t head = 0;
     while (head < n && at[head] != '=' && at[head] != ':')
         head++;
@@ -363,14 +364,14 @@ static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t c
     }
     const char *value = at + head + 1;
     size_t len = n - head - 1;
-    while (len && is_blank(*value)) {
+    while (len && ini_is_blank(*value)) {
         value++;
         len--;
     }
     for (size_t i = 0; i < len; i++)
-        if (value[i] == ';' && (!i || is_blank(value[i - 1])))
+        if (value[i] == ';' && (!i || ini_is_blank(value[i - 1])))
             len = i;
-    while (len && is_blank(value[len - 1]))
+    while (len && ini_is_blank(value[len - 1]))
         len--;
     f->value = mn_strndup(value, len);
     if (!f->value)
@@ -382,7 +383,7 @@ static size_t shorten(ini_file *f, const char *at, size_t n, char *out, size_t c
 
 /* The next line, without a byte order mark, blanks at its start and the line end: its length, 0 for
  * a comment. */
-static size_t take_line(ini_file *f, const char **line) {
+static size_t ini_take_line(ini_file *f, const char **line) {
     const char *eol = memchr(f->rest, '\n', (size_t)(f->end - f->rest));
     const char *end = eol ? eol : f->end;
     const char *at = f->rest;
@@ -391,7 +392,7 @@ static size_t take_line(ini_file *f, const char **line) {
         at += 3;
     if (end > at && end[-1] == '\r')
         end--;
-    while (at < end && is_blank(*at))
+    while (at < end && ini_is_blank(*at))
         at++;
     *line = at;
     if (at < end && (*at == ';' || *at == '#'))
@@ -401,14 +402,14 @@ static size_t take_line(ini_file *f, const char **line) {
 
 /* inih's fgets: the library cuts long lines silently and takes an indented line for more of the one
  * before; here both are lines like any other. */
-static char *read_line(char *out, int cap, void *arg) {
+static char *ini_read_line(char *out, int cap, void *arg) {
     ini_file *f = arg;
     mn_free(f->value); /* inih passes over lines that it cannot read */
     f->value = NULL;
     if (f->rest == f->end || f->status != MN_OK)
         return NULL;
     const char *at = NULL;
-    size_t n = take_line(f, &at);
+    size_t n = ini_take_line(f, &at);
     for (size_t i = 0; i < n && f->status == MN_OK; i++)
         if ((unsigned char)at[i] < 32 && at[i] != '\t')
             f->status = mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a byte %d, expected text",
@@ -416,7 +417,7 @@ static char *read_line(char *out, int cap, void *arg) {
     if (f->status == MN_OK && n && *at == '[')
         f->status = check_section(f, at, n);
     if (f->status == MN_OK && n + 2 > (size_t)cap)
-        n = shorten(f, at, n, out, (size_t)cap);
+        n = ini_shorten(f, at, n, out, (size_t)cap);
     else if (f->status == MN_OK)
         memcpy(out, at, n);
     if (f->status != MN_OK)
@@ -452,14 +453,14 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
     if (strlen(name) >= NAME_CAP)
         return mn_fail(f->err, MN_BAD_INPUT, "%s:%d: found a name of %d bytes or more: %s", f->path,
                        f->line, NAME_CAP, name);
-    if (of_plugin ? !is_plugin_key(full) : !key_of(full) || strchr(full, '.'))
+    if (of_plugin ? !is_plugin_key(full) : !ini_key_of(full) || strchr(full, '.'))
         return fail_key(f, section, name);
     snprintf(where, sizeof where, ":%d", f->line);
-    char *origin = joined(f->path, where, "");
+    char *origin = ini_joined(f->path, where, "");
     if (!origin)
         return mn_fail_memory(f->err, strlen(f->path));
     const setting *old = setting_of(f->cfg, full);
-    const mn_config_key *key = key_of(full);
+    const mn_config_key *key = ini_key_of(full);
     mn_status status = MN_OK;
     if (old && old->from == f->from && !(key && key->adds_up))
         status = mn_fail(f->err, MN_BAD_INPUT, "%s: %s: found a second time, first at %s", origin,
@@ -470,7 +471,7 @@ static mn_status lay_line(ini_file *f, const char *section, const char *name, co
     return status;
 }
 
-static int on_line(void *arg, const char *section, const char *name, const char *value) {
+static int ini_on_line(void *arg, const char *section, const char *name, const char *value) {
     ini_file *f = arg;
     if (f->status == MN_OK)
         f->status = lay_line(f, section, name, f->value ? f->value : value);
@@ -498,7 +499,7 @@ static mn_status load_file(mn_config *cfg, const char *path, int from, mn_error 
         return mn_fail(err, status, "%s", why.msg);
     }
     ini_file f = {cfg, path, data, data + bytes, 0, from, NULL, MN_OK, err};
-    int code = ini_parse_stream(read_line, &f, on_line, &f);
+    int code = ini_parse_stream(ini_read_line, &f, ini_on_line, &f);
     status = f.status;
     if (code > 0 && (status == MN_OK || code < f.line))
         status = fail_syntax(&f, data, code);
@@ -534,7 +535,7 @@ static mn_status load_user_file(mn_config *cfg, mn_error *err) {
     }
     if (!base || *base != '/')
         return MN_OK;
-    char *path = joined(base, tail, "");
+    char *path = ini_joined(base, tail, "");
     mn_status status =
         path ? load_file(cfg, path, FROM_USER, err) : mn_fail_memory(err, strlen(base));
     mn_free(path);
@@ -585,7 +586,7 @@ static mn_status load_env(mn_config *cfg, mn_error *err) {
         if (!equals || !equals[1] || strncmp(*var, "MINERVA_", 8) != 0)
             continue;
         char *name = mn_strndup(*var, (size_t)(equals - *var));
-        char *origin = name ? joined("environment", " ", name) : NULL;
+        char *origin = name ? ini_joined("environment", " ", name) : NULL;
         bool done = origin && add_setting(&cfg->env, &cfg->n_env, &cfg->cap_env, name, equals + 1,
                                           origin, FROM_ENV);
         mn_free(name);
@@ -597,7 +598,7 @@ static mn_status load_env(mn_config *cfg, mn_error *err) {
 }
 
 static mn_status load_override(mn_config *cfg, const mn_config_override *o, mn_error *err) {
-    if (!key_of(o->name) && !is_plugin_key(o->name))
+    if (!ini_key_of(o->name) && !is_plugin_key(o->name))
         return mn_fail(err, MN_BAD_INPUT,
                        "command line: found unknown setting %s, expected one that `minerva config` "
                        "lists or plugin.ID.KEY",
@@ -677,7 +678,7 @@ bool mn_config_is_set(const mn_config *cfg, const char *name) {
 }
 
 int32_t mn_config_log_level(const mn_config *cfg) { /* the choices stand in the order of MN_LOG_* */
-    return choice_of(key_of("log_level")->choices, mn_config_get_str(cfg, "log_level"));
+    return choice_of(ini_key_of("log_level")->choices, mn_config_get_str(cfg, "log_level"));
 }
 
 /* The variable that sets this plugin's key, if it is the strongest source; else NULL. */
@@ -740,7 +741,7 @@ const char *mn_config_variable(const mn_config *cfg, size_t i) {
 }
 
 /* Edits from a to b: characters added, dropped or replaced. Names beyond 63 bytes are far. */
-static size_t distance(const char *a, const char *b) {
+static size_t ini_distance(const char *a, const char *b) {
     enum { CAP = 64 };
     size_t row[CAP];
     size_t n = strlen(b);
@@ -767,7 +768,7 @@ const char *mn_config_nearest(const char *name) {
     /* a third of it: beyond that it is another word */
     size_t least = 1 + (n > prefix ? n - prefix : 0) / 3;
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
-        const size_t d = distance(name, keys[i].env);
+        const size_t d = ini_distance(name, keys[i].env);
         if (d < least) {
             least = d;
             best = keys[i].env;

@@ -23,7 +23,7 @@ static void set_msgv(mn_error *err, const char *fmt, va_list args) {
     set_msg(err, text, n < 0 ? 0 : MN_MIN((size_t)n, sizeof text - 1));
 }
 
-static void set_status(mn_error *err, mn_status status, uint32_t node) {
+static void error_set_status(mn_error *err, mn_status status, uint32_t node) {
     err->status = status;
     err->vendor_code = 0;
     err->node = node;
@@ -35,7 +35,7 @@ static void fail_at(mn_error *err, mn_status status, uint32_t node, const char *
     if (!err)
         return;
     set_msgv(err, fmt, args);
-    set_status(err, status, node);
+    error_set_status(err, status, node);
 }
 
 mn_status mn_fail(mn_error *err, mn_status status, const char *fmt, ...) {
@@ -75,7 +75,7 @@ mn_status mn_fail_in(mn_error *err, mn_status status, const char *fmt, ...) {
     }
     set_msg(err, text, len);
     if (err->status == MN_OK)
-        set_status(err, status, ~0u);
+        error_set_status(err, status, ~0u);
     return err->status;
 }
 

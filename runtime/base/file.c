@@ -40,7 +40,8 @@ mn_status mn_open_regular(const char *path, int *fd, struct stat *st, mn_error *
 }
 
 /* Appends all that fd holds, one byte beyond max at most. */
-static mn_status read_all(int fd, const char *path, uint64_t max, mn_text *text, mn_error *err) {
+static mn_status file_read_all(int fd, const char *path, uint64_t max, mn_text *text,
+                               mn_error *err) {
     char chunk[1 << 14];
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
@@ -113,7 +114,7 @@ mn_status mn_read_file(const char *path, uint64_t max, char **data, uint64_t *by
     else if (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode))
         status = mn_fail(err, MN_IO_ERROR, "%s: is a pipe or socket, expected a file", path);
     else
-        status = read_all(fd, path, max, &text, err);
+        status = file_read_all(fd, path, max, &text, err);
     close(fd);
     if (status == MN_OK)
         mn_text_put(&text, "", 0); /* the NUL, also for an empty file */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* s, closed and now the caller's; what was made in it, or NULL. */
-static const void *seal(mn_sealed *s, const void *made, mn_sealed **owner) {
+static const void *given_seal(mn_sealed *s, const void *made, mn_sealed **owner) {
     const bool closed = mn_sealed_close(s);
     *owner = closed ? s : NULL;
     return closed ? made : NULL;
@@ -16,7 +16,7 @@ const void *mn_given_array(const void *from, size_t n, size_t size, mn_sealed **
     mn_sealed *s = mn_sealed_open(mn_sealed_room(n, size));
     if (!s)
         return NULL;
-    return seal(s, mn_sealed_copy(s, from, n, size), owner);
+    return given_seal(s, mn_sealed_copy(s, from, n, size), owner);
 }
 
 /* A text at *at, with the end that a C string has; the next one begins behind it. */
@@ -66,7 +66,7 @@ const mn_graph *mn_given_graph(const mn_graph *g, mn_sealed **owner) {
     char *at = mn_sealed_take(s, names, 1);
     for (uint32_t i = 0; i < g->n_tensors; i++)
         tensors[i].name = copy_text(&at, tensors[i].name);
-    return seal(s, copy, owner);
+    return given_seal(s, copy, owner);
 }
 
 /* ---- questions about a segment --------------------------------------------------------------- */
@@ -83,7 +83,7 @@ const mn_compile *mn_given_compile(const mn_compile *c, mn_sealed **owner) {
     copy->symbol_max = mn_sealed_copy(s, c->symbol_max, n, sizeof *c->symbol_max);
     if (c->cache.len)
         copy->cache.ptr = mn_sealed_copy(s, c->cache.ptr, c->cache.len, 1);
-    return seal(s, copy, owner);
+    return given_seal(s, copy, owner);
 }
 
 /* ---- files of a model ------------------------------------------------------------------------ */
@@ -100,5 +100,5 @@ const mn_file *mn_given_files(const mn_file *files, uint32_t n, mn_sealed **owne
     char *at = mn_sealed_take(s, names, 1);
     for (uint32_t i = 0; i < n; i++)
         copy[i].name = copy_text(&at, files[i].name);
-    return seal(s, copy, owner);
+    return given_seal(s, copy, owner);
 }

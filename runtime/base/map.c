@@ -115,7 +115,7 @@ static void uninstall(void) {
     installed = false;
 }
 
-static guard_slot *free_slot(void) {
+static guard_slot *map_free_slot(void) {
     for (guard_slot *s = atomic_load(&slots); s; s = s->next)
         if (!atomic_load(&s->begin))
             return s;
@@ -131,7 +131,7 @@ static mn_status guard(watch *w, const mn_map *map, mn_error *err) {
     const uintptr_t begin = (uintptr_t)map->ptr;
     mn_status st = MN_OK;
     pthread_mutex_lock(&guard_lock);
-    guard_slot *s = free_slot();
+    guard_slot *s = map_free_slot();
     if (!s)
         st = mn_fail_memory(err, sizeof *s);
     else if (!n_guarded && !install())
@@ -163,7 +163,7 @@ static void unguard(guard_slot *s) {
 }
 
 /* ---- maps ------------------------------------------------------------------------------------ */
-static bool same(const struct stat *a, const struct stat *b) {
+static bool map_same(const struct stat *a, const struct stat *b) {
     return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
@@ -202,7 +202,7 @@ static mn_status map_pages(int fd, const char *path, mn_map *map, mn_error *err)
     return MN_OK;
 }
 
-static mn_status fill(int fd, const char *path, uint8_t *to, uint64_t bytes, mn_error *err) {
+static mn_status map_fill(int fd, const char *path, uint8_t *to, uint64_t bytes, mn_error *err) {
     for (uint64_t at = 0; at < bytes;) {
         ssize_t n = pread(fd, to + at, (size_t)MN_MIN(bytes - at, (uint64_t)1 << 30), (off_t)at);
         if (n < 0 && errno == EINTR)
@@ -224,10 +224,10 @@ static mn_status read_pages(int fd, const char *path, const struct stat *was, mn
     uint8_t *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ptr == MAP_FAILED)
         return mn_fail_errno(err, path, "cannot be read into memory");
-    mn_status st = fill(fd, path, ptr, bytes, err);
+    mn_status st = map_fill(fd, path, ptr, bytes, err);
     if (!st && fstat(fd, &now))
         st = mn_fail_errno(err, path, "cannot stat");
-    if (!st && !same(was, &now))
+    if (!st && !map_same(was, &now))
         st = mn_fail(err, MN_IO_ERROR, "%s: was modified while it was read", path);
     if (st) {
         munmap(ptr, bytes);
@@ -283,7 +283,7 @@ static bool is_modified(watch *w) {
     if (atomic_load(&w->modified))
         return true;
     if (!w->real || stat(w->real, &now) || now.st_dev != w->was.st_dev ||
-        now.st_ino != w->was.st_ino || same(&w->was, &now))
+        now.st_ino != w->was.st_ino || map_same(&w->was, &now))
         return false;
     atomic_store(&w->modified, true);
     return true;

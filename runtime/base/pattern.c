@@ -7,7 +7,7 @@
 enum { MAX_TEXT = 255, MAX_EACH = 2 };
 
 /* Why text is no pattern, as the end of a sentence; NULL = it is one. */
-static const char *fault_of_text(mn_str text) {
+static const char *pattern_fault_of_text(mn_str text) {
     uint32_t stars = 0;
     uint32_t numbers = 0;
     uint32_t others = 0;
@@ -31,9 +31,9 @@ static const char *fault_of_text(mn_str text) {
     return others ? NULL : "names every file";
 }
 
-static const char *fault_of(const mn_file_pattern *p) {
+static const char *pattern_fault_of(const mn_file_pattern *p) {
     uint32_t numbers = 0;
-    const char *why = fault_of_text(p->text);
+    const char *why = pattern_fault_of_text(p->text);
     if (why)
         return why;
     for (uint64_t i = 0; i < p->text.len; i++)
@@ -45,7 +45,7 @@ static const char *fault_of(const mn_file_pattern *p) {
     return NULL;
 }
 
-static mn_status add(mn_patterns *list, const mn_file_pattern *p, mn_error *err) {
+static mn_status pattern_add(mn_patterns *list, const mn_file_pattern *p, mn_error *err) {
     mn_name_pattern *at = mn_realloc(list->at, list->n + 1u, sizeof *at);
     if (!at)
         return mn_fail_memory(err, (list->n + 1u) * sizeof *at);
@@ -65,7 +65,8 @@ static bool names_models(const mn_patterns *list) {
     return false;
 }
 
-static mn_status read_all(const mn_loader *loader, void *self, mn_patterns *list, mn_error *err) {
+static mn_status pattern_read_all(const mn_loader *loader, void *self, mn_patterns *list,
+                                  mn_error *err) {
     for (uint32_t i = 0; i <= MN_MAX_PATTERN; i++) {
         mn_file_pattern p = {.size = sizeof p};
         mn_status st = loader->patterns(self, i, &p);
@@ -76,12 +77,12 @@ static mn_status read_all(const mn_loader *loader, void *self, mn_patterns *list
                            "its file pattern %u gave status 0x%x, expected "
                            "MN_OK or MN_END",
                            i, (unsigned)st);
-        const char *why = fault_of(&p);
+        const char *why = pattern_fault_of(&p);
         if (why)
             return mn_fail(err, MN_BAD_INPUT, "its file pattern %u (\"%.*s\") %s", i,
                            p.text.ptr ? (int)MN_MIN(p.text.len, (uint64_t)80) : 0,
                            p.text.ptr ? p.text.ptr : "", why);
-        st = add(list, &p, err);
+        st = pattern_add(list, &p, err);
         if (st)
             return st;
     }
@@ -91,7 +92,7 @@ static mn_status read_all(const mn_loader *loader, void *self, mn_patterns *list
 
 mn_status mn_patterns_read(const mn_loader *loader, void *self, mn_patterns *out, mn_error *err) {
     mn_patterns list = {0};
-    mn_status st = read_all(loader, self, &list, err);
+    mn_status st = pattern_read_all(loader, self, &list, err);
     if (!st && !names_models(&list))
         st = mn_fail(err, MN_BAD_INPUT,
                      "its loader states no file pattern of kind MODEL, SHARD or "
@@ -112,13 +113,13 @@ void mn_patterns_free(mn_patterns *p) {
 
 /* The rest of a pattern on the rest of a name; stars, numbers: how many of each came before. There
  * are at most two '*', so that going back costs the square of a name's length at most. */
-static bool match(const char *p, const char *s, uint32_t stars, uint32_t numbers,
-                  mn_name_hit *hit) {
+static bool pattern_match(const char *p, const char *s, uint32_t stars, uint32_t numbers,
+                          mn_name_hit *hit) {
     for (; *p; p++) {
         if (*p == '*' && stars < MAX_EACH) {
             for (const char *end = s;; end++) {
                 hit->star[stars] = (mn_str){s, (uint64_t)(end - s)};
-                if (match(p + 1, end, stars + 1, numbers, hit))
+                if (pattern_match(p + 1, end, stars + 1, numbers, hit))
                     return true;
                 if (!*end)
                     return false;
@@ -140,7 +141,7 @@ static bool match(const char *p, const char *s, uint32_t stars, uint32_t numbers
 
 bool mn_name_match(const mn_name_pattern *p, const char *name, mn_name_hit *hit) {
     mn_name_hit own = {0};
-    if (strlen(name) > MAX_TEXT || !match(p->text, name, 0, 0, &own))
+    if (strlen(name) > MAX_TEXT || !pattern_match(p->text, name, 0, 0, &own))
         return false;
     if (hit)
         *hit = own;

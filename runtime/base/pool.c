@@ -120,7 +120,7 @@ bool mn_pool_is_stranded(const mn_pool *p) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-static void relax(void) {
+static void pool_relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     _mm_pause();
 #elif defined(__aarch64__)
@@ -153,7 +153,7 @@ static uint64_t await_turn(pool_worker *w, uint64_t seen) {
         for (int i = 0; i < 64; i++) {
             if (called(p, w->index, seen, &turn))
                 return turn;
-            relax();
+            pool_relax();
         }
     } while (mn_now_ns() < until);
     for (;;) {
@@ -185,7 +185,7 @@ static void await_done(mn_pool *p) {
         for (int i = 0; i < 64; i++) {
             if (!atomic_load(&p->pending))
                 return;
-            relax();
+            pool_relax();
         }
     } while (mn_now_ns() < until);
     for (;;) {
@@ -201,7 +201,7 @@ static void await_done(mn_pool *p) {
 
 /* From here on the thread does not sleep by its own will. Returns what it lost since the last
  * look. */
-static uint64_t look(pool_worker *w) {
+static uint64_t pool_look(pool_worker *w) {
     const uint64_t now = mn_now_ns();
     const uint64_t had = mn_thread_ns();
     const uint64_t passed = now - w->looked_ns;
@@ -220,7 +220,7 @@ static void narrow_if_late(mn_pool *p, pool_worker *w) {
     w->late_ns = 0;
     if (!is_late && mn_now_ns() - w->looked_ns < LOOK_NS)
         return;
-    const uint64_t lost_ns = look(w);
+    const uint64_t lost_ns = pool_look(w);
     uint32_t width = atomic_load(&p->width);
     if (!is_late || lost_ns < LATE_NS || lost_ns < late_ns / LATE_PART || width < 2)
         return;
@@ -258,7 +258,7 @@ static uint32_t left_in(uint64_t word) {
 }
 
 /* Opens the next phase that has chunks, or one without: the end. Called by one thread at a time. */
-static void open_phase(team_state *s) {
+static void pool_open_phase(team_state *s) {
     const uint64_t phase = (atomic_load(&s->word) >> LEFT_BITS) + 1;
     uint32_t n = 0;
     while (!n && !s->status && s->next_phase < s->team.n_phases)
@@ -277,7 +277,7 @@ static void open_phase(team_state *s) {
 }
 
 /* Claims a chunk of the phase that is open. False: none is left. *word: what it found. */
-static bool claim(team_state *s, uint64_t *word, uint32_t *chunk) {
+static bool pool_claim(team_state *s, uint64_t *word, uint32_t *chunk) {
     *word = atomic_load(&s->word);
     if (left_in(*word) <= SPENT)
         return false;
@@ -298,14 +298,14 @@ static void await_phase(team_state *s, pool_worker *w, uint64_t word) {
         for (int i = 0; i < 16; i++) {
             if (atomic_load(&s->word) >> LEFT_BITS != phase)
                 return;
-            relax();
+            pool_relax();
         }
     } while (mn_now_ns() - start < w->spin_ns);
     atomic_fetch_add(&s->n_asleep, 1);
     while (atomic_load(&s->opened) == (uint32_t)phase)
         futex_wait(&s->opened, (uint32_t)phase);
     atomic_fetch_sub(&s->n_asleep, 1);
-    look(w);
+    pool_look(w);
     if (mn_now_ns() - start < 2 * SPIN_NS)
         w->spin_ns = MN_MIN(2 * w->spin_ns, w->most_spin_ns);
     else
@@ -317,13 +317,13 @@ static void work_in_team(mn_pool *p, pool_worker *w) {
     team_state *s = &p->at_work;
     uint32_t n_mine = 0;     /* chunks of the open phase that are done but not counted yet */
     bool has_opened = false; /* the phase at work, which nobody else may have woken up for */
-    look(w);
+    pool_look(w);
     for (;;) {
         uint64_t word = atomic_load(&s->word);
         uint32_t chunk;
         const uint32_t width = atomic_load_explicit(&p->width, memory_order_relaxed);
         const bool stays = has_opened || w->index < width;
-        if (stays && claim(s, &word, &chunk)) {
+        if (stays && pool_claim(s, &word, &chunk)) {
             const uint64_t start = mn_now_ns();
             s->team.run(s->team.arg, s->next_phase - 1, chunk, w->index);
             const uint64_t took = mn_now_ns() - start;
@@ -338,7 +338,7 @@ static void work_in_team(mn_pool *p, pool_worker *w) {
             n_mine = 0;
             narrow_if_late(p, w);
             if (has_opened)
-                open_phase(s);
+                pool_open_phase(s);
             continue;
         }
         if (left_in(word) <= OVER || !stays)
@@ -405,7 +405,7 @@ mn_status mn_pool_team(mn_pool *p, const mn_team *team) {
     s->next_phase = 0;
     s->status = MN_OK;
     widen_if_due(p);
-    open_phase(s);
+    pool_open_phase(s);
     const uint32_t width = atomic_load(&p->width);
     if (width > 1 && left_in(atomic_load(&s->word)) > SPENT)
         start_turn(p, width | TEAM_FLAG);

@@ -23,7 +23,7 @@ static void put_uint(mn_text *out, uint64_t v, int bytes) {
     mn_text_put(out, b, (size_t)bytes);
 }
 
-static void put_str(mn_text *out, mn_str s) {
+static void gguf_out_put_str(mn_text *out, mn_str s) {
     put_uint(out, s.len, 8);
     mn_text_put(out, s.ptr, s.len);
 }
@@ -44,7 +44,7 @@ static uint32_t int_type(int64_t lo, int64_t hi, bool array) {
     return KV_I64;
 }
 
-static void put_int(mn_text *out, int64_t v, uint32_t type) {
+static void gguf_out_put_int(mn_text *out, int64_t v, uint32_t type) {
     int bytes = 4;
     if (type == KV_I64)
         bytes = 8;
@@ -54,7 +54,7 @@ static void put_int(mn_text *out, int64_t v, uint32_t type) {
 }
 
 /* bytes: integers that are a blob. */
-static void put_array(mn_text *out, const mn_value *v, bool bytes) {
+static void gguf_out_put_array(mn_text *out, const mn_value *v, bool bytes) {
     static const uint32_t kinds[] = {0, 0, KV_F32, KV_BOOL, KV_STR};
     const uint32_t element = v->type & 15u;
     const int64_t *ints = v->array;
@@ -74,27 +74,27 @@ static void put_array(mn_text *out, const mn_value *v, bool bytes) {
     put_uint(out, v->n, 8);
     for (uint64_t i = 0; i < v->n; i++) {
         if (element == MN_VALUE_INT)
-            put_int(out, ints[i], type);
+            gguf_out_put_int(out, ints[i], type);
         if (element == MN_VALUE_FLOAT)
             put_f32(out, ((const double *)v->array)[i]);
         if (element == MN_VALUE_BOOL)
             put_uint(out, ((const uint8_t *)v->array)[i], 1);
         if (element == MN_VALUE_STR)
-            put_str(out, ((const mn_str *)v->array)[i]);
+            gguf_out_put_str(out, ((const mn_str *)v->array)[i]);
     }
 }
 
-static void put_value(mn_text *out, mn_str key, const mn_value *v) {
+static void gguf_out_put_value(mn_text *out, mn_str key, const mn_value *v) {
     if (v->type & MN_VALUE_ARRAY) {
         put_uint(out, KV_ARRAY, 4);
-        put_array(out, v, mn_str_is(key, "tokenizer.ggml.precompiled_charsmap"));
+        gguf_out_put_array(out, v, mn_str_is(key, "tokenizer.ggml.precompiled_charsmap"));
         return;
     }
     switch (v->type) {
     case MN_VALUE_INT: {
         const uint32_t type = int_type(v->i, v->i, false);
         put_uint(out, type, 4);
-        put_int(out, v->i, type);
+        gguf_out_put_int(out, v->i, type);
         break;
     }
     case MN_VALUE_FLOAT:
@@ -107,7 +107,7 @@ static void put_value(mn_text *out, mn_str key, const mn_value *v) {
         break;
     default:
         put_uint(out, KV_STR, 4);
-        put_str(out, v->s);
+        gguf_out_put_str(out, v->s);
     }
 }
 
@@ -117,14 +117,14 @@ mn_status mn_gguf_header(const mn_convert_plan *p, mn_text *out, mn_error *err) 
     put_uint(out, p->n_tensors, 8);
     put_uint(out, p->n_meta, 8);
     for (size_t i = 0; i < p->n_meta; i++) {
-        put_str(out, p->meta[i].key);
-        put_value(out, p->meta[i].key, &p->meta[i].value);
+        gguf_out_put_str(out, p->meta[i].key);
+        gguf_out_put_value(out, p->meta[i].key, &p->meta[i].value);
     }
     for (size_t i = 0; i < p->n_tensors; i++) {
         const mn_out_tensor *t = &p->tensors[i];
         uint32_t number = 0;
         mn_dtype_ggml(t->type.id, &number);
-        put_str(out, t->name);
+        gguf_out_put_str(out, t->name);
         put_uint(out, t->n_dim, 4);
         /* innermost first */
         for (uint32_t d = t->n_dim; d-- > 0;)

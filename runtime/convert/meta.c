@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool begins(mn_str s, const char *z) {
+static bool meta_out_begins(mn_str s, const char *z) {
     return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
 }
 
-static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *err) {
+static mn_status meta_out_put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *err) {
     void *list = p->meta;
     if (!mn_grow(&list, &p->cap_meta, p->n_meta + 1, sizeof *p->meta))
         return mn_fail_memory(err, sizeof *p->meta);
@@ -23,13 +23,13 @@ static mn_status put(mn_convert_plan *p, mn_str key, mn_value value, mn_error *e
     return MN_OK;
 }
 
-static mn_status put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
+static mn_status meta_out_put_int(mn_convert_plan *p, const char *key, int64_t i, mn_error *err) {
     const mn_value v = {
         .size = sizeof v,
         .type = MN_VALUE_INT,
         .i = i,
     };
-    return put(p, mn_str_of(key), v, err);
+    return meta_out_put(p, mn_str_of(key), v, err);
 }
 
 static mn_status put_real(mn_convert_plan *p, const char *key, double f, mn_error *err) {
@@ -38,10 +38,10 @@ static mn_status put_real(mn_convert_plan *p, const char *key, double f, mn_erro
         .type = MN_VALUE_FLOAT,
         .f = f,
     };
-    return put(p, mn_str_of(key), v, err);
+    return meta_out_put(p, mn_str_of(key), v, err);
 }
 
-static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
+static mn_status meta_out_put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error *err) {
     char *copy = mn_arena_strndup(&p->arena, s.ptr ? s.ptr : "", s.len);
     if (!copy)
         return mn_fail_memory(err, s.len);
@@ -50,10 +50,10 @@ static mn_status put_str(mn_convert_plan *p, const char *key, mn_str s, mn_error
         .type = MN_VALUE_STR,
         .s = {copy, s.len},
     };
-    return put(p, mn_str_of(key), v, err);
+    return meta_out_put(p, mn_str_of(key), v, err);
 }
 
-static bool is_one_of(mn_str s, const char *const *words, size_t n) {
+static bool meta_out_is_one_of(mn_str s, const char *const *words, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (mn_str_is(s, words[i]))
             return true;
@@ -68,19 +68,20 @@ static bool is_dropped(const mn_convert_plan *p, mn_str key) {
     static const char *const tensors_now[] = {"rope.turning_count", "rope.scaling.long_factor",
                                               "rope.scaling.short_factor"};
     const size_t arch = strlen(p->hp.arch) + 1;
-    if (begins(key, "minerva.") || begins(key, "split.") || is_one_of(key, files_own, 3))
+    if (meta_out_begins(key, "minerva.") || meta_out_begins(key, "split.") ||
+        meta_out_is_one_of(key, files_own, 3))
         return true;
-    if (key.len <= arch || !begins(key, p->hp.arch))
+    if (key.len <= arch || !meta_out_begins(key, p->hp.arch))
         return false;
     const mn_str rest = {key.ptr + arch, key.len - arch};
     const uint32_t scaling = p->hp.rope_scaling;
     const bool by_factors = scaling == MN_ROPE_SCALING_LLAMA3 || scaling == MN_ROPE_SCALING_DYNAMIC;
-    if (by_factors && begins(rest, "rope.scaling."))
+    if (by_factors && meta_out_begins(rest, "rope.scaling."))
         return true;
     /* see put_magnitude */
     if (scaling == MN_ROPE_SCALING_YARN && mn_str_ends(rest, "attn_factor"))
         return true;
-    return is_one_of(rest, tensors_now, 3);
+    return meta_out_is_one_of(rest, tensors_now, 3);
 }
 
 /* Keys that GGUF spells in another way than the canonical model. */
@@ -126,9 +127,9 @@ static mn_status copy_key(mn_convert_plan *p, mn_meta_entry e, const char *name,
     if (!st)
         st = as_bools(p, e.key, &e.value, err);
     if (!st)
-        st = put(p, e.key, e.value, err);
+        st = meta_out_put(p, e.key, e.value, err);
     if (!st && first)
-        st = put_str(p, "general.name", mn_str_of(name), err);
+        st = meta_out_put_str(p, "general.name", mn_str_of(name), err);
     return st;
 }
 
@@ -145,7 +146,7 @@ static mn_status put_general(mn_convert_plan *p, const char *key, const char *va
                              mn_error *err) {
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;
-    return put_str(p, key, mn_str_of(value), err);
+    return meta_out_put_str(p, key, mn_str_of(value), err);
 }
 
 /* A key of the architecture's own, unless the model has it. */
@@ -158,7 +159,7 @@ static mn_status put_missing(mn_convert_plan *p, const char *stem, mn_value v, m
     if (!copy)
         return mn_fail_memory(err, sizeof key);
     v.size = sizeof v;
-    return put(p, mn_str_of(copy), v, err);
+    return meta_out_put(p, mn_str_of(copy), v, err);
 }
 
 /* The magnitude of sin and cos, which checkpoints may leave to a formula: longrope's itself, yarn's
@@ -252,7 +253,7 @@ static mn_status put_act(mn_convert_plan *p, mn_error *err) {
            "%s: its activation \"%.*s\" is not the one that %s has in GGUF: other programs will "
            "not know",
            p->model->path, MN_STR_ARG(e->value.s), p->hp.arch);
-    return put(p, e->key, e->value, err);
+    return meta_out_put(p, e->key, e->value, err);
 }
 
 /* general.file_type: what was asked for, else what most of the weights are. */
@@ -315,7 +316,7 @@ static mn_status put_template(mn_convert_plan *p, const char *name, const char *
     mn_text source = {0};
     mn_status st = mn_chat_template_find(&p->model->meta, f->files, f->n, name, &source, err);
     if (!st)
-        st = put_str(p, key, (mn_str){source.ptr, source.len}, err);
+        st = meta_out_put_str(p, key, (mn_str){source.ptr, source.len}, err);
     mn_text_free(&source);
     if (st == MN_END)
         return MN_OK;
@@ -330,7 +331,7 @@ static mn_status put_tokenizer(mn_convert_plan *p, const mn_tokenizer *tok, mn_e
     mn_status st = mn_tokenizer_export(tok, &base, f->files, f->n, (uint32_t)p->hp.n_vocab,
                                        &p->arena, &keys, err);
     for (size_t i = 0; i < keys.n && !st; i++)
-        st = put(p, keys.entries[i].key, keys.entries[i].value, err);
+        st = meta_out_put(p, keys.entries[i].key, keys.entries[i].value, err);
     mn_free(keys.entries);
     if (!st)
         st = put_template(p, "default", "tokenizer.chat_template", err);
@@ -353,13 +354,13 @@ mn_status mn_convert_meta(mn_convert_plan *p, const char *name, const mn_tokeniz
     if (!st)
         st = put_size_label(p, err);
     if (!st)
-        st = put_int(p, "general.file_type", file_type(p), err);
+        st = meta_out_put_int(p, "general.file_type", file_type(p), err);
     if (!st)
-        st = put_int(p, "general.quantization_version", 2, err);
+        st = meta_out_put_int(p, "general.quantization_version", 2, err);
     if (st || has_keys)
         return st;
     if (!tok)
-        return put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
+        return meta_out_put_str(p, "tokenizer.ggml.model", mn_str_of("none"), err);
     return put_tokenizer(p, tok, err);
 }
 
@@ -376,11 +377,11 @@ mn_status mn_convert_arch_int(mn_convert_plan *p, const char *stem, int64_t i, m
 
 mn_status mn_convert_bool(mn_convert_plan *p, const char *key, bool b, mn_error *err) {
     const mn_value v = {.size = sizeof v, .type = MN_VALUE_BOOL, .i = b};
-    return put(p, mn_str_of(key), v, err);
+    return meta_out_put(p, mn_str_of(key), v, err);
 }
 
 mn_status mn_convert_int(mn_convert_plan *p, const char *key, int64_t v, mn_error *err) {
     if (mn_meta_find(&p->model->meta, key))
         return MN_OK;
-    return put_int(p, key, v, err);
+    return meta_out_put_int(p, key, v, err);
 }

@@ -23,7 +23,8 @@ static char *folder_of(const char *path) {
 }
 
 /* An error where the file system says that the bytes do not fit: sooner than after hours. */
-static mn_status check_room(const char *path, const char *folder, uint64_t bytes, mn_error *err) {
+static mn_status output_check_room(const char *path, const char *folder, uint64_t bytes,
+                                   mn_error *err) {
     struct statvfs v;
     if (statvfs(folder, &v))
         return fail_errno(err, folder, "cannot be written to");
@@ -45,7 +46,7 @@ static char *temp_name(const char *path) {
 }
 
 /* A file without a name is given one through /proc. */
-static mn_status open_temp(mn_output *f, const char *folder, mn_error *err) {
+static mn_status output_open_temp(mn_output *f, const char *folder, mn_error *err) {
     const bool nameless = !access("/proc/self/fd", X_OK);
     if (nameless)
         f->fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
@@ -84,9 +85,9 @@ mn_status mn_output_open(const char *path, uint64_t bytes, bool force, mn_output
     out->folder = folder_of(path);
     if (!out->folder)
         return mn_fail_memory(err, strlen(path));
-    mn_status status = check_room(path, out->folder, bytes, err);
+    mn_status status = output_check_room(path, out->folder, bytes, err);
     if (!status)
-        status = open_temp(out, out->folder, err);
+        status = output_open_temp(out, out->folder, err);
     if (status) {
         mn_free(out->temp);
         mn_free(out->folder);
@@ -133,7 +134,7 @@ static mn_status give_name(mn_output *f, mn_error *err) {
 
 /* Makes the file's new name last: a rename and a link are changes of their folder. EINVAL: the file
  * system syncs no folders; EACCES: this user may write to it, not read it. */
-static mn_status sync_folder(const char *folder, mn_error *err) {
+static mn_status output_sync_folder(const char *folder, mn_error *err) {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool failed = fd >= 0 ? fsync(fd) && errno != EINVAL : errno != EACCES;
     mn_status status = MN_OK;
@@ -155,7 +156,7 @@ mn_status mn_output_close(mn_output *f, mn_status status, mn_error *err) {
         unlink(f->temp);
     mn_free(f->temp);
     if (!status)
-        status = sync_folder(f->folder, err);
+        status = output_sync_folder(f->folder, err);
     mn_free(f->folder);
     return status;
 }

@@ -9,31 +9,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool begins(mn_str s, const char *z) {
+static bool convert_begins(mn_str s, const char *z) {
     return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* A tensor without a canonical name keeps its own: GGUF's readers would not know it. */
-static bool has_name(const mn_canonical *m, mn_str name) {
+static bool convert_has_name(const mn_canonical *m, mn_str name) {
     static const char *const stems[] = {
         "blk.",           "token_embd.", "output.",          "output_norm.",
         "position_embd.", "rope_",       "token_embd_norm.", "token_types."};
     if (!strcmp(m->format, "gguf"))
         return true;
     for (size_t i = 0; i < MN_COUNT(stems); i++)
-        if (begins(name, stems[i]))
+        if (convert_begins(name, stems[i]))
             return true;
     return false;
 }
 
 /* The layer of "blk.N.", or -1; *rest: what comes behind. */
-static int64_t layer_of(mn_str name, mn_str *rest) {
+static int64_t convert_layer_of(mn_str name, mn_str *rest) {
     int64_t layer = 0;
     uint64_t at = 4;
     *rest = name;
-    if (!begins(name, "blk."))
+    if (!convert_begins(name, "blk."))
         return -1;
     for (; at < name.len && layer < MN_MAX_LAYER; at++) {
         const int digit = name.ptr[at] - '0';
@@ -113,7 +113,7 @@ static bool matters(int64_t layer, int64_t n) {
 static uint32_t mixed_type(const mn_convert_plan *p, mn_str rest, int64_t layer) {
     const mn_convert_type *k = p->type;
     const bool value = mn_str_is(rest, "attn_v.weight");
-    const bool down = begins(rest, "ffn_down");
+    const bool down = convert_begins(rest, "ffn_down");
     const bool eight = p->hp.n_expert == 8; /* attention is a small part of such a model */
     if (!k->more)
         return k->dtype;
@@ -148,7 +148,7 @@ static uint32_t fitting(uint32_t dtype, int64_t n) {
 /* The type that is wanted, for rows of any width. */
 static uint32_t pick_type(const mn_convert_plan *p, const mn_tensor_info *t) {
     mn_str rest;
-    const int64_t layer = layer_of(t->name, &rest);
+    const int64_t layer = convert_layer_of(t->name, &rest);
     const uint32_t stored = t->dtype.id;
     uint32_t number;
     if (!mn_dtype_is_weight(stored) && mn_dtype_ggml(stored, &number))
@@ -172,11 +172,11 @@ static uint64_t rotated_rows(const mn_layer_shape *l, mn_str rest) {
     const uint64_t head = (uint64_t)l->head_dim_k;
     const uint64_t q = (uint64_t)l->n_head * head;
     const uint64_t k = (uint64_t)l->n_head_kv * head;
-    if (begins(rest, "attn_q.") || begins(rest, "attn_q_norm."))
+    if (convert_begins(rest, "attn_q.") || convert_begins(rest, "attn_q_norm."))
         return q;
-    if (begins(rest, "attn_k.") || begins(rest, "attn_k_norm."))
+    if (convert_begins(rest, "attn_k.") || convert_begins(rest, "attn_k_norm."))
         return k;
-    if (begins(rest, "attn_qkv."))
+    if (convert_begins(rest, "attn_qkv."))
         return q + k;
     return 0;
 }
@@ -214,12 +214,12 @@ uint64_t mn_row_of(mn_row_order o, uint64_t row) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static mn_status no_memory(mn_error *err) {
+static mn_status convert_no_memory(mn_error *err) {
     return mn_fail_memory(err, sizeof(mn_out_tensor));
 }
 
 /* Appends a tensor: its size, and where it lies in the file's data. */
-static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
+static mn_status convert_place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     mn_str file = mn_str_of(p->model->path);
     t.cols = (uint64_t)t.dim[t.n_dim - 1];
     t.rows = 1;
@@ -236,7 +236,7 @@ static mn_status place(mn_convert_plan *p, mn_out_tensor t, mn_error *err) {
     p->data_bytes -= p->data_bytes % MN_GGUF_ALIGNMENT;
     void *list = p->tensors;
     if (!mn_grow(&list, &p->cap_tensors, p->n_tensors + 1, sizeof t))
-        return no_memory(err);
+        return convert_no_memory(err);
     p->tensors = list;
     p->tensors[p->n_tensors++] = t;
     return MN_OK;
@@ -255,7 +255,7 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
         .n_dim = t->n_dim,
     };
     mn_str rest;
-    const int64_t layer = layer_of(t->name, &rest);
+    const int64_t layer = convert_layer_of(t->name, &rest);
     memcpy(out.dim, t->dim, sizeof out.dim);
     out.wanted = pick_type(p, t);
     mn_dtype_by_id(fitting(out.wanted, t->dim[t->n_dim - 1]), &out.type);
@@ -270,11 +270,11 @@ static mn_status put_tensor(mn_convert_plan *p, const mn_tensor_info *t, mn_erro
         out.add = (float)p->hp.norm_offset;
     out.order = order_of(p, layer, rest);
     out.codes = out.type.id == MN_Q4_1 && fits_q4_1(t);
-    return place(p, out, err);
+    return convert_place(p, out, err);
 }
 
-static mn_status put_values(mn_convert_plan *p, const char *name, const float *values, int64_t n,
-                            mn_error *err) {
+static mn_status convert_put_values(mn_convert_plan *p, const char *name, const float *values,
+                                    int64_t n, mn_error *err) {
     mn_out_tensor out = {
         .name = mn_str_of(name),
         .values = values,
@@ -282,7 +282,7 @@ static mn_status put_values(mn_convert_plan *p, const char *name, const float *v
         .dim = {n},
     };
     mn_dtype_by_id(MN_F32, &out.type);
-    return place(p, out, err);
+    return convert_place(p, out, err);
 }
 
 /* Where checkpoints have numbers in their configuration GGUF has tensors: the factors of llama3's
@@ -311,7 +311,7 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
     float *g = mn_arena_alloc(&p->arena, (size_t)n, sizeof *g);
     if (!f || !g)
-        return no_memory(err);
+        return convert_no_memory(err);
     if (llama3)
         unscaled.rope_scaling = MN_ROPE_SCALING_NONE;
     mn_rope_freqs(&unscaled, table, NULL, f, &mscale);
@@ -322,7 +322,7 @@ static mn_status put_factors(mn_convert_plan *p, mn_error *err) {
         else
             f[i] = 1e30f;
     }
-    return put_values(p, "rope_freqs.weight", f, n, err);
+    return convert_put_values(p, "rope_freqs.weight", f, n, err);
 }
 
 /* longrope's factors, which checkpoints have as a key, as a tensor. */
@@ -344,22 +344,22 @@ static mn_status put_longrope(mn_convert_plan *p, const char *which, mn_error *e
     float *f = mn_arena_alloc(&p->arena, (size_t)n, sizeof *f);
     const char *kept = mn_arena_strndup(&p->arena, name, strlen(name));
     if (!f || !kept)
-        return no_memory(err);
+        return convert_no_memory(err);
     for (uint64_t i = 0; i < n; i++)
         f[i] = (float)((const double *)array)[i];
-    return put_values(p, kept, f, (int64_t)n, err);
+    return convert_put_values(p, kept, f, (int64_t)n, err);
 }
 
 /* The hyper-parameters without minerva.* keys. */
-static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
+static mn_status convert_read_plain(mn_convert_plan *p, mn_error *err) {
     const mn_meta *all = &p->model->meta;
     mn_canonical without = *p->model;
     mn_meta_entry *kept = mn_arena_alloc(&p->arena, all->n + 1, sizeof *kept);
     size_t n = 0;
     if (!kept)
-        return no_memory(err);
+        return convert_no_memory(err);
     for (size_t i = 0; i < all->n; i++)
-        if (!begins(all->entries[i].key, "minerva."))
+        if (!convert_begins(all->entries[i].key, "minerva."))
             kept[n++] = all->entries[i];
     without.meta = (mn_meta){kept, n};
     return mn_hparams_read(&without, &p->arena, &p->plain, err);
@@ -368,10 +368,10 @@ static mn_status read_plain(mn_convert_plan *p, mn_error *err) {
 mn_status mn_convert_tensors(mn_convert_plan *p, mn_error *err) {
     mn_status st = mn_hparams_read(p->model, &p->arena, &p->hp, err);
     if (!st)
-        st = read_plain(p, err);
+        st = convert_read_plain(p, err);
     for (size_t i = 0; i < p->model->n_tensors && !st; i++) {
         const mn_tensor_info *t = &p->model->tensors[i].info;
-        if (has_name(p->model, t->name))
+        if (convert_has_name(p->model, t->name))
             st = put_tensor(p, t, err);
         else
             p->n_left_out++;

@@ -5,10 +5,10 @@
 #include <math.h>
 
 /* To nearest even, by the unit of 1.5 * 2^23; |v| < 2^22. */
-static inline float nearest(float v) {
+static inline float quant_fit_nearest(float v) {
     return (v + 12582912.0f) - 12582912.0f;
 }
-static inline float clamp(float v, float lo, float hi) {
+static inline float quant_fit_clamp(float v, float lo, float hi) {
     const float bounded = v > hi ? hi : v;
     if (v < lo)
         return lo;
@@ -22,7 +22,7 @@ static void explained(const float *x, int n, float inv, float lo, float hi, floa
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float v = x[i + k];
-            const float q = nearest(clamp(v * inv, lo, hi));
+            const float q = quant_fit_nearest(quant_fit_clamp(v * inv, lo, hi));
             a[k] += v * q;
             b[k] += q * q;
         }
@@ -64,8 +64,8 @@ float mn_fit_scale(const float *x, int n, int lo, int hi, int steps, int8_t *q) 
             }
         }
     for (int i = 0; i < n; i++) {
-        const float bounded = clamp(x[i] * inv, (float)lo, (float)hi);
-        q[i] = (int8_t)nearest(bounded);
+        const float bounded = quant_fit_clamp(x[i] * inv, (float)lo, (float)hi);
+        q[i] = (int8_t)quant_fit_nearest(bounded);
     }
     return d;
 }
@@ -78,7 +78,7 @@ float mn_round_affine(const float *x, int n, float d, float m, int lo, int hi, i
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float v = x[i + k];
-            const float c = nearest(clamp((v - m) * inv, (float)lo, (float)hi));
+            const float c = quant_fit_nearest(quant_fit_clamp((v - m) * inv, (float)lo, (float)hi));
             const float r = v - (d * c + m);
             q[i + k] = (int8_t)c;
             e[k] += r * r;
@@ -113,7 +113,7 @@ static affine solve(const float *x, int n, float inv, float from, float hi, bool
     for (int i = 0; i < n; i += 8)
         for (int k = 0; k < 8; k++) {
             const float v = x[i + k];
-            const float c = nearest(clamp((v - from) * inv, 0, hi));
+            const float c = quant_fit_nearest(quant_fit_clamp((v - from) * inv, 0, hi));
             q[i + k] = c;
             q_parts[k] += c;
             qq_parts[k] += c * c;
@@ -196,7 +196,7 @@ static void nearest_values(const float *x, int n, float inv, const int8_t *value
 }
 
 /* sum(x v) and sum(v v) */
-static void products(const float *x, const float *v, int n, float *xv, float *vv) {
+static void quant_fit_products(const float *x, const float *v, int n, float *xv, float *vv) {
     float a[8] = {0};
     float b[8] = {0};
     for (int i = 0; i < n; i += 8)
@@ -225,7 +225,7 @@ float mn_fit_values(const float *x, int n, const int8_t *values, int steps, uint
             float xv;
             float vv;
             nearest_values(x, n, candidate, values, v);
-            products(x, v, n, &xv, &vv);
+            quant_fit_products(x, v, n, &xv, &vv);
             if (vv > 0 && xv * xv > best * vv) {
                 best = xv * xv / vv;
                 inv = candidate;

@@ -6,14 +6,14 @@
 #include "convert/convert.h"
 #include <string.h>
 
-static bool begins(mn_str s, const char *z) {
+static bool remarks_begins(mn_str s, const char *z) {
     return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
 }
 
 /* "attn_q" of "blk.3.attn_q.bias"; outside of layers all but the ending. */
 static mn_str stem_of(mn_str name) {
     mn_str s = name;
-    if (begins(name, "blk.")) {
+    if (remarks_begins(name, "blk.")) {
         const char *dot = memchr(name.ptr + 4, '.', name.len - 4);
         if (dot)
             s = (mn_str){dot + 1, name.len - (uint64_t)(dot + 1 - name.ptr)};
@@ -32,7 +32,7 @@ static bool listed(const char *const *list, mn_str stem) {
     return false;
 }
 
-static bool has(const mn_convert_plan *p, const char *name) {
+static bool remarks_has(const mn_convert_plan *p, const char *name) {
     for (size_t i = 0; i < p->n_tensors; i++)
         if (mn_str_is(p->tensors[i].name, name))
             return true;
@@ -89,7 +89,7 @@ static void remark_biases(const mn_convert_plan *p, const char *const *biases) {
 }
 
 static void remark_output(const mn_convert_plan *p, bool needs_output, bool needs_tied) {
-    const bool own = has(p, "output.weight");
+    const bool own = remarks_has(p, "output.weight");
     if (needs_output && !own)
         mn_log(MN_LOG_WARN,
                "%s: the output matrix is the embedding; other programs refuse %s without "

@@ -22,27 +22,28 @@ typedef struct {
     bool failed; /* out of memory */
 } export;
 
-static void put(export *e, const char *key, mn_value v) {
+static void export_put(export *e, const char *key, mn_value v) {
     v.size = sizeof v;
     e->keys[e->n++] = (mn_meta_entry){mn_str_of(key), mn_str_of(key), v};
 }
-static void put_id(export *e, const char *key, int32_t id) {
+static void export_put_id(export *e, const char *key, int32_t id) {
     if (id >= 0)
-        put(e, key, (mn_value){.type = MN_VALUE_INT, .i = id});
+        export_put(e, key, (mn_value){.type = MN_VALUE_INT, .i = id});
 }
 static void put_bool(export *e, const char *key, bool v) {
-    put(e, key, (mn_value){.type = MN_VALUE_BOOL, .i = v});
+    export_put(e, key, (mn_value){.type = MN_VALUE_BOOL, .i = v});
 }
-static void put_str(export *e, const char *key, mn_str s) {
-    put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s});
+static void export_put_str(export *e, const char *key, mn_str s) {
+    export_put(e, key, (mn_value){.type = MN_VALUE_STR, .s = s});
 }
-static void put_array(export *e, const char *key, uint32_t type, const void *array, uint64_t n) {
-    put(e, key,
-        (mn_value){
-            .type = MN_VALUE_ARRAY | type,
-            .array = array,
-            .n = n,
-        });
+static void export_put_array(export *e, const char *key, uint32_t type, const void *array,
+                             uint64_t n) {
+    export_put(e, key,
+               (mn_value){
+                   .type = MN_VALUE_ARRAY | type,
+                   .array = array,
+                   .n = n,
+               });
 }
 
 /* n zeroed elements; NULL = out of memory, now or before. */
@@ -55,7 +56,7 @@ static void *room(export *e, size_t n, size_t size) {
 }
 
 /* a, between, b as one string; empty where memory ran out. */
-static mn_str joined(export *e, mn_str a, const char *between, mn_str b) {
+static mn_str export_joined(export *e, mn_str a, const char *between, mn_str b) {
     const size_t n = strlen(between);
     const size_t len = a.len + n + b.len;
     char *s = room(e, len + 1, 1);
@@ -68,7 +69,7 @@ static mn_str joined(export *e, mn_str a, const char *between, mn_str b) {
 }
 
 /* ---- the vocabulary -------------------------------------------------------------------------- */
-static int64_t type_of(const mn_tokenizer *tok, uint32_t id) {
+static int64_t export_type_of(const mn_tokenizer *tok, uint32_t id) {
     const mn_vocab_token *t = &tok->vocab.token[id];
     if (!t->piece.len)
         return MN_TYPE_UNUSED;
@@ -97,14 +98,14 @@ static mn_str with_spaces(export *e, mn_str piece) {
 }
 
 /* The piece of an id; ids that the tokeniser does not have, or has no piece for, get a name. */
-static mn_str piece_of(export *e, uint32_t id) {
+static mn_str export_piece_of(export *e, uint32_t id) {
     const mn_vocab *v = &e->tok->vocab;
     const mn_str none = {"", 0};
     char pad[24];
     if (id < v->n && v->token[id].piece.len)
         return v->token[id].piece;
     snprintf(pad, sizeof pad, "[PAD%u]", id);
-    return joined(e, none, pad, none);
+    return export_joined(e, none, pad, none);
 }
 
 static void put_tokens(export *e, uint32_t n) {
@@ -113,18 +114,18 @@ static void put_tokens(export *e, uint32_t n) {
     int64_t *type = room(e, n, sizeof *type);
     for (uint32_t i = 0; i < n && !e->failed; i++) {
         if (i < tok->vocab.n)
-            type[i] = type_of(tok, i);
+            type[i] = export_type_of(tok, i);
         else
             type[i] = MN_TYPE_UNUSED;
-        piece[i] = piece_of(e, i);
+        piece[i] = export_piece_of(e, i);
         if (type[i] != MN_TYPE_USER || tok->model != MN_TOKENIZER_SPM_BPE)
             continue;
         if (tok->normalized.n && memchr(piece[i].ptr, ' ', (size_t)piece[i].len))
             type[i] = MN_TYPE_UNUSED; /* no text has it */
         piece[i] = with_spaces(e, piece[i]);
     }
-    put_array(e, KEY("tokens"), MN_VALUE_STR, piece, n);
-    put_array(e, KEY("token_type"), MN_VALUE_INT, type, n);
+    export_put_array(e, KEY("tokens"), MN_VALUE_STR, piece, n);
+    export_put_array(e, KEY("token_type"), MN_VALUE_INT, type, n);
 }
 
 static int by_rank(const void *a, const void *b) {
@@ -156,9 +157,9 @@ static void put_merges(export *e, const mn_merge *list, size_t n) {
     for (size_t i = 0; i < n && !e->failed; i++) {
         const mn_str left = t[list[i].pair >> 32].piece;
         const mn_str right = t[list[i].pair & UINT32_MAX].piece;
-        text[i] = joined(e, left, " ", right);
+        text[i] = export_joined(e, left, " ", right);
     }
-    put_array(e, KEY("merges"), MN_VALUE_STR, text, n);
+    export_put_array(e, KEY("merges"), MN_VALUE_STR, text, n);
 }
 
 /* "llama" merges what scores highest: by the scores that the pieces have, or by the order of the
@@ -183,7 +184,7 @@ static void put_scores(export *e, const mn_merge *list, size_t n, uint32_t n_tok
         score[i] = score_of(e->tok, i);
     for (size_t i = n; i > 0 && score && !own; i--)
         score[list[i - 1].id] = -(double)(i - 1); /* the earliest merge of a piece counts */
-    put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
+    export_put_array(e, KEY("scores"), MN_VALUE_FLOAT, score, n_tokens);
 }
 
 static bool has_token(const mn_tokenizer *tok, int32_t id) {
@@ -203,14 +204,14 @@ static void put_ends(export *e) {
     for (size_t i = 0; i < tok->stop.n && eos < 0; i++)
         if (has_token(tok, tok->stop.id[i]))
             eos = tok->stop.id[i];
-    put_id(e, KEY("bos_token_id"), adds_bos ? tok->prefix.id[0] : tok->bos);
-    put_id(e, KEY("eos_token_id"), eos);
-    put_id(e, KEY("unknown_token_id"), tok->unk);
-    put_id(e, KEY("padding_token_id"), tok->pad);
+    export_put_id(e, KEY("bos_token_id"), adds_bos ? tok->prefix.id[0] : tok->bos);
+    export_put_id(e, KEY("eos_token_id"), eos);
+    export_put_id(e, KEY("unknown_token_id"), tok->unk);
+    export_put_id(e, KEY("padding_token_id"), tok->pad);
     for (size_t i = 0; i < tok->stop.n && k < MN_COUNT(keys); i++) {
         const int32_t id = tok->stop.id[i];
         if (id != eos && has_token(tok, id))
-            put_id(e, keys[k++], id);
+            export_put_id(e, keys[k++], id);
     }
     put_bool(e, KEY("add_bos_token"), adds_bos);
     put_bool(e, KEY("add_eos_token"), adds_eos);
@@ -218,13 +219,13 @@ static void put_ends(export *e) {
 
 /* Which form of Unicode the text takes first; programs that do not know the key give other ids to
  * text that is not in it. */
-static void put_form(export *e) {
+static void export_put_form(export *e) {
     const mn_stages *s = &e->tok->normalizer;
     const char *form = NULL;
     if (s->n)
         form = mn_stage_form(&s->stage[0]);
     if (form)
-        put_str(e, "minerva.tokenizer.form", mn_str_of(form));
+        export_put_str(e, "minerva.tokenizer.form", mn_str_of(form));
 }
 
 /* ---- does it give the same ids? -------------------------------------------------------------- */
@@ -312,7 +313,7 @@ static mn_status try_pre(export *e, const char *names, bool whole_words, bool *s
             continue;
         last = row;
         e->n = at;
-        put_str(e, KEY("pre"), joined(e, name, "", none));
+        export_put_str(e, KEY("pre"), export_joined(e, name, "", none));
         st = reads_back(e, same, err);
     }
     if (!*same)
@@ -325,10 +326,10 @@ static mn_status try_gpt2(export *e, uint32_t n_tokens, const char *names, bool 
     size_t n;
     const bool whole_words = e->tok->ignore_merges;
     const mn_merge *list = sorted_merges(e, &n);
-    put_str(e, KEY("model"), mn_str_of("gpt2"));
+    export_put_str(e, KEY("model"), mn_str_of("gpt2"));
     put_tokens(e, n_tokens);
     put_merges(e, list, n);
-    put_form(e);
+    export_put_form(e);
     put_ends(e);
     mn_status st = try_pre(e, names, whole_words, same, err);
     if (st || *same)
@@ -351,12 +352,12 @@ static mn_status try_any_pre(export *e, uint32_t n_tokens, bool *same, mn_error 
 
 /* Users' symbols of SentencePiece's own: found in normalised text, where other readers cut texts at
  * them. */
-static void put_symbols(export *e) {
+static void export_put_symbols(export *e) {
     const mn_tokenizer *tok = e->tok;
     const bool unigram = tok->model == MN_TOKENIZER_UNIGRAM && tok->unigram.single;
     bool symbols = tok->model == MN_TOKENIZER_SPM_BPE && tok->normalized.n;
     for (uint32_t i = 0; i < tok->vocab.n && unigram; i++)
-        symbols |= type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
+        symbols |= export_type_of(tok, i) == MN_TYPE_USER && !isnan(tok->unigram.log_prob[i]);
     if (symbols)
         put_bool(e, "minerva.tokenizer.symbols", true);
 }
@@ -383,7 +384,7 @@ static void put_charsmap(export *e) {
     for (size_t i = 0; i < blob.len && byte; i++)
         byte[i] = (uint8_t)blob.ptr[i];
     if (byte)
-        put_array(e, KEY("precompiled_charsmap"), MN_VALUE_INT, byte, blob.len);
+        export_put_array(e, KEY("precompiled_charsmap"), MN_VALUE_INT, byte, blob.len);
     e->failed |= blob.failed;
     mn_text_free(&blob);
 }
@@ -411,13 +412,13 @@ static mn_status try_scored(export *e, const char *model, uint32_t n_tokens, boo
                             mn_error *err) {
     size_t n;
     const mn_merge *list = sorted_merges(e, &n);
-    put_str(e, KEY("model"), mn_str_of(model));
-    put_str(e, KEY("pre"), mn_str_of("default"));
+    export_put_str(e, KEY("model"), mn_str_of(model));
+    export_put_str(e, KEY("pre"), mn_str_of("default"));
     put_tokens(e, n_tokens);
     put_scores(e, list, n, n_tokens);
     put_charsmap(e);
-    put_form(e);
-    put_symbols(e);
+    export_put_form(e);
+    export_put_symbols(e);
     put_ends(e);
     return try_spaces(e, same, err);
 }
@@ -440,7 +441,7 @@ static void mark_words(export *e, uint32_t n_tokens) {
         else if (goes_on)
             marked[i] = (mn_str){s.ptr + mark.len, s.len - mark.len};
         else
-            marked[i] = joined(e, none, MN_BLOCK, s);
+            marked[i] = export_joined(e, none, MN_BLOCK, s);
     }
     pieces->array = marked;
 }
@@ -448,17 +449,18 @@ static void mark_words(export *e, uint32_t n_tokens) {
 static mn_status try_bert(export *e, uint32_t n_tokens, bool *same, mn_error *err) {
     const mn_tokenizer *tok = e->tok;
     const bool adds_sep = tok->suffix.n == 1;
-    put_str(e, KEY("model"), mn_str_of("bert"));
-    put_str(e, KEY("pre"), mn_str_of("default"));
+    export_put_str(e, KEY("model"), mn_str_of("bert"));
+    export_put_str(e, KEY("pre"), mn_str_of("default"));
     put_tokens(e, n_tokens);
     mark_words(e, n_tokens);
     put_ends(e);
     /* spelled so */
     if (adds_sep)
-        put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]);
+        export_put_id(e, KEY("seperator_token_id"), tok->suffix.id[0]);
     put_bool(e, KEY("add_sep_token"), adds_sep);
     if (tok->max_word != MN_MAX_WORD)
-        put(e, "minerva.tokenizer.max_word", (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
+        export_put(e, "minerva.tokenizer.max_word",
+                   (mn_value){.type = MN_VALUE_INT, .i = tok->max_word});
     const size_t at = e->n;
     mn_status st = MN_OK;
     for (int i = 0; i < 4 && !st && !*same && !e->failed; i++) {
@@ -482,8 +484,8 @@ static mn_status keep_json(export *e, const mn_file *files, uint32_t n_files, mn
         return mn_fail(err, MN_UNSUPPORTED, "no tokeniser of GGUF gives the ids of this model's");
     mn_log(MN_LOG_WARN, "no tokeniser of GGUF gives the ids of this tokenizer.json: it is kept as "
                         "it is, which few programs read");
-    put_str(e, KEY("model"), mn_str_of("none"));
-    put_str(e, "tokenizer.huggingface.json", json);
+    export_put_str(e, KEY("model"), mn_str_of("none"));
+    export_put_str(e, "tokenizer.huggingface.json", json);
     put_ends(e);
     return MN_OK;
 }

@@ -84,7 +84,7 @@ static void join_mlx(const mn_out_tensor *t, uint64_t row, uint8_t *out) {
 }
 
 /* What the type cannot hold: NaN and infinities, and in f16 what is over its range. */
-static bool fits(const float *x, uint64_t n, uint32_t dtype) {
+static bool convert_write_fits(const float *x, uint64_t n, uint32_t dtype) {
     float most = 3.4e38f;
     if (dtype == MN_F16)
         most = 65519.0f;
@@ -132,7 +132,7 @@ static bool make_row(const mn_out_tensor *t, uint64_t row, float *x, uint64_t wi
     reorder(t, x, x + widest);
     for (uint64_t i = 0; i < t->cols && t->add != 0; i++)
         x[i] += t->add;
-    if (!fits(x, t->cols, t->type.id))
+    if (!convert_write_fits(x, t->cols, t->type.id))
         return false;
     mn_quant_row(t->type.id, x, (int64_t)t->cols, out);
     return true;
@@ -221,7 +221,7 @@ static mn_status write_tensor(writer *w, const mn_out_tensor *t, mn_error *err) 
     return put_data(w, zeros, MN_GGUF_ALIGNMENT - beyond, err);
 }
 
-static mn_status write_all(writer *w, const mn_text *head, mn_error *err) {
+static mn_status convert_write_write_all(writer *w, const mn_text *head, mn_error *err) {
     const mn_convert_plan *p = w->plan;
     const size_t n_workers = mn_pool_workers(w->run->pool);
     chunk *c = &w->chunk;
@@ -255,7 +255,7 @@ mn_status mn_convert_write(const mn_convert_plan *p, const char *path, const mn_
     if (!st)
         st = mn_output_open(path, head.len + p->data_bytes, run->force, &w.file, err);
     if (!st) {
-        st = write_all(&w, &head, err);
+        st = convert_write_write_all(&w, &head, err);
         st = mn_canonical_settle(p->model, true, st, err);
         st = mn_output_close(&w.file, st, err);
     }

@@ -39,17 +39,17 @@ void mn_galphabets_free(mn_galphabets *a) {
     mn_free(a);
 }
 
-static bool has(const mn_galphabet *a, uint8_t byte) {
+static bool alphabet_has(const mn_galphabet *a, uint8_t byte) {
     return a->bytes[byte / 64] >> byte % 64 & 1;
 }
 
 /* Tokens within the alphabet by their length; exits in the order of the trie, counted by byte. */
-static void visit(mn_galphabet *a, const mn_grammar_vocab *v, uint32_t *exits) {
+static void alphabet_visit(mn_galphabet *a, const mn_grammar_vocab *v, uint32_t *exits) {
     const size_t words = MN_GRAMMAR_WORDS(v->n_vocab);
     const mn_gtrie *t = &v->all;
     for (uint32_t i = 1; i < t->n;) {
         const uint32_t depth = t->depth[i];
-        if (depth > MN_GRUN_MOST || !has(a, t->byte[i])) {
+        if (depth > MN_GRUN_MOST || !alphabet_has(a, t->byte[i])) {
             a->from[t->byte[i] + 1]++;
             exits[a->n_exits++] = i;
             i = t->skip[i];
@@ -64,7 +64,7 @@ static void visit(mn_galphabet *a, const mn_grammar_vocab *v, uint32_t *exits) {
 }
 
 /* Exits by their byte. */
-static void sort(mn_galphabet *a, const mn_grammar_vocab *v, const uint32_t *exits) {
+static void alphabet_sort(mn_galphabet *a, const mn_grammar_vocab *v, const uint32_t *exits) {
     uint32_t at[256];
     for (uint32_t byte = 0; byte < 256; byte++) {
         a->from[byte + 1] += a->from[byte];
@@ -74,7 +74,7 @@ static void sort(mn_galphabet *a, const mn_grammar_vocab *v, const uint32_t *exi
         a->exit[at[v->all.byte[exits[i]]]++] = exits[i];
 }
 
-static mn_galphabet *make(const mn_grammar_vocab *v, const uint64_t *bytes) {
+static mn_galphabet *alphabet_make(const mn_grammar_vocab *v, const uint64_t *bytes) {
     mn_galphabet *a = mn_calloc(1, sizeof *a);
     uint32_t *exits = mn_alloc(v->all.n, sizeof *exits);
     bool ok = a && exits;
@@ -84,12 +84,12 @@ static mn_galphabet *make(const mn_grammar_vocab *v, const uint64_t *bytes) {
         ok = a->up_to != NULL;
     }
     if (ok) {
-        visit(a, v, exits);
+        alphabet_visit(a, v, exits);
         a->exit = mn_alloc(a->n_exits, sizeof *a->exit);
         ok = a->exit != NULL;
     }
     if (ok)
-        sort(a, v, exits);
+        alphabet_sort(a, v, exits);
     mn_free(exits);
     if (ok)
         return a;
@@ -98,13 +98,13 @@ static mn_galphabet *make(const mn_grammar_vocab *v, const uint64_t *bytes) {
 }
 
 /* Under the lock. */
-static const mn_galphabet *find_or_make(mn_galphabets *all, const mn_grammar_vocab *v,
-                                        const uint64_t *bytes) {
+static const mn_galphabet *alphabet_find_or_make(mn_galphabets *all, const mn_grammar_vocab *v,
+                                                 const uint64_t *bytes) {
     for (uint32_t i = 0; i < all->n; i++) {
         if (!memcmp(all->list[i]->bytes, bytes, sizeof all->list[i]->bytes))
             return all->list[i];
     }
-    mn_galphabet *fresh = all->n < MOST ? make(v, bytes) : NULL;
+    mn_galphabet *fresh = all->n < MOST ? alphabet_make(v, bytes) : NULL;
     if (fresh)
         all->list[all->n++] = fresh;
     return fresh;
@@ -112,7 +112,7 @@ static const mn_galphabet *find_or_make(mn_galphabets *all, const mn_grammar_voc
 
 const mn_galphabet *mn_galphabet_of(const mn_grammar_vocab *v, const uint64_t *bytes) {
     pthread_mutex_lock(&v->alphabets->lock);
-    const mn_galphabet *a = find_or_make(v->alphabets, v, bytes);
+    const mn_galphabet *a = alphabet_find_or_make(v->alphabets, v, bytes);
     pthread_mutex_unlock(&v->alphabets->lock);
     return a;
 }

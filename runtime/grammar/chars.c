@@ -97,21 +97,23 @@ static mn_gexpr *byte_ranges(mn_gbuild *b, const char *lo, const char *hi, int n
 }
 
 /* Adds to alt the characters lo to hi, split where the bytes of UTF-8 do not run in full. */
-static bool add_range(mn_gbuild *b, mn_gexpr *alt, uint32_t lo, uint32_t hi) {
+static bool chars_add_range(mn_gbuild *b, mn_gexpr *alt, uint32_t lo, uint32_t hi) {
     static const uint32_t last_of_length[] = {0x7f, 0x7ff, 0xffff};
     for (uint32_t i = 0; i < MN_COUNT(last_of_length); i++) {
         const uint32_t last = last_of_length[i];
         if (lo <= last && last < hi)
-            return add_range(b, alt, lo, last) && add_range(b, alt, last + 1, hi);
+            return chars_add_range(b, alt, lo, last) && chars_add_range(b, alt, last + 1, hi);
     }
     for (uint32_t bits = 6; bits <= 18 && lo > 0x7f; bits += 6) {
         const uint32_t low = (1u << bits) - 1;
         if ((lo | low) == (hi | low))
             continue;
         if (lo & low)
-            return add_range(b, alt, lo, lo | low) && add_range(b, alt, (lo | low) + 1, hi);
+            return chars_add_range(b, alt, lo, lo | low) &&
+                   chars_add_range(b, alt, (lo | low) + 1, hi);
         if ((hi & low) != low)
-            return add_range(b, alt, lo, (hi & ~low) - 1) && add_range(b, alt, hi & ~low, hi);
+            return chars_add_range(b, alt, lo, (hi & ~low) - 1) &&
+                   chars_add_range(b, alt, hi & ~low, hi);
     }
     char first[4];
     char last[4];
@@ -148,13 +150,13 @@ static bool add_json(mn_gbuild *b, mn_gexpr *alt, mn_grange r) {
     for (uint32_t code = r.lo; code <= r.hi && code <= '\\'; code++) {
         if (!is_escaped(code))
             continue;
-        if (code > from && !add_range(b, alt, from, code - 1))
+        if (code > from && !chars_add_range(b, alt, from, code - 1))
             return false;
         if (!mn_gx_add(b, alt, json_escape(b, code)))
             return false;
         from = code + 1;
     }
-    return from > r.hi || add_range(b, alt, from, r.hi);
+    return from > r.hi || chars_add_range(b, alt, from, r.hi);
 }
 
 mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json) {
@@ -166,7 +168,7 @@ mn_gexpr *mn_gx_chars(mn_gbuild *b, mn_gchars *c, bool json) {
     mn_gexpr *alt = mn_gx_new(b, MN_GX_ALT);
     for (uint32_t i = 0; i < c->n && alt; i++) {
         const mn_grange r = c->at[i];
-        const bool ok = json ? add_json(b, alt, r) : add_range(b, alt, r.lo, r.hi);
+        const bool ok = json ? add_json(b, alt, r) : chars_add_range(b, alt, r.lo, r.hi);
         if (!ok)
             return NULL;
     }

@@ -63,7 +63,7 @@ static void close_dfa(mn_grammar *g) {
     mn_gnfa_free(&g->nfa);
 }
 
-static int32_t step(mn_grammar *g, int32_t at, uint8_t byte) {
+static int32_t cut_step(mn_grammar *g, int32_t at, uint8_t byte) {
     return at < 0 ? at : mn_gset_next(g, g->set[at], byte);
 }
 
@@ -77,7 +77,7 @@ static bool next_place(product *p, const place *from, uint8_t byte, place *to) {
     memset(to, 0, sizeof *to);
     to->count = from->count;
     for (uint32_t i = 0; i <= cut->n; i++) {
-        to->at[i] = step(&p->dfa[i], from->at[i], byte);
+        to->at[i] = cut_step(&p->dfa[i], from->at[i], byte);
         const bool must = !i || !cut->part[i - 1].not ;
         if (must && to->at[i] < 0)
             return false;
@@ -98,7 +98,7 @@ static bool accepted(const product *p, const place *at) {
 }
 
 /* The number of a state, which is made where it is new; MN_GNONE: b->status says why. */
-static uint32_t state_of(product *p, const place *at) {
+static uint32_t cut_state_of(product *p, const place *at) {
     uint64_t way = mn_hash(at, sizeof *at, 3) % (2 * MOST_STATES);
     for (; p->slot[way] != MN_GNONE; way = (way + 1) % (2 * MOST_STATES)) {
         if (!memcmp(&p->list[p->slot[way]], at, sizeof *at))
@@ -119,7 +119,7 @@ static uint32_t state_of(product *p, const place *at) {
 }
 
 /* A byte of the state at hand; fresh: its first. Neighbours with the same target are one run. */
-static bool add_run(product *p, uint8_t byte, uint32_t to, bool fresh) {
+static bool cut_add_run(product *p, uint8_t byte, uint32_t to, bool fresh) {
     mn_gtable *t = p->out;
     if (!fresh && t->run[t->n_runs - 1].to == to && t->run[t->n_runs - 1].hi + 1 == byte) {
         t->run[t->n_runs - 1].hi = byte;
@@ -145,8 +145,8 @@ static bool expand(product *p, uint32_t i) {
         if (!next_place(p, &from, (uint8_t)byte, &to))
             continue;
         if (memcmp(&to, &before, sizeof to))
-            n = state_of(p, &to);
-        if (n == MN_GNONE || !add_run(p, (uint8_t)byte, n, fresh))
+            n = cut_state_of(p, &to);
+        if (n == MN_GNONE || !cut_add_run(p, (uint8_t)byte, n, fresh))
             return false;
         before = to;
         fresh = false;
@@ -166,7 +166,7 @@ static bool is_heavy(const product *p) {
     return p->b->status != MN_OK;
 }
 
-static bool is_whole(const product *p) {
+static bool cut_is_whole(const product *p) {
     for (uint32_t i = 0; i <= p->cut->n; i++) {
         if (p->dfa[i].full || p->dfa[i].failed)
             return refuse_dfa(p->b);
@@ -174,7 +174,7 @@ static bool is_whole(const product *p) {
     return true;
 }
 
-static bool multiply(product *p) {
+static bool cut_multiply(product *p) {
     mn_gtable *t = p->out;
     size_t cap_from = 0;
     size_t cap_ends = 0;
@@ -188,7 +188,7 @@ static bool multiply(product *p) {
     if (!mn_gbuild_spend(p->b, MOST_STATES / 16))
         return false;
     memset(p->slot, 0xff, 2 * MOST_STATES * sizeof *p->slot);
-    if (state_of(p, &first) == MN_GNONE)
+    if (cut_state_of(p, &first) == MN_GNONE)
         return false;
     for (uint32_t i = 0; i < p->n; i++) {
         if (!mn_grow((void **)&t->from, &cap_from, i + 2u, sizeof *t->from) ||
@@ -204,7 +204,7 @@ static bool multiply(product *p) {
     return true;
 }
 
-static void table_free(mn_gtable *t) {
+static void cut_table_free(mn_gtable *t) {
     mn_free(t->from);
     mn_free(t->run);
     mn_free(t->ends);
@@ -252,12 +252,12 @@ mn_gexpr *mn_gx_cut(mn_gbuild *b, const mn_gcut *cut) {
         p->out = &table;
         if (!possible)
             x = mn_gx_new(b, MN_GX_ALT);
-        else if (multiply(p) && is_whole(p))
+        else if (cut_multiply(p) && cut_is_whole(p))
             x = table_expr(b, &table);
     }
     for (uint32_t i = 0; p && i <= cut->n; i++)
         close_dfa(&p->dfa[i]);
-    table_free(&table);
+    cut_table_free(&table);
     if (p) {
         mn_free(p->list);
         mn_free(p->slot);
@@ -272,7 +272,7 @@ bool mn_gx_matches(mn_gbuild *b, mn_gexpr *x, mn_str text) {
     if (open_dfa(b, x, &g))
         at = mn_gset_start(&g, 0);
     for (uint64_t i = 0; i < text.len; i++)
-        at = step(&g, at, (uint8_t)text.ptr[i]);
+        at = cut_step(&g, at, (uint8_t)text.ptr[i]);
     const bool ok = ends(&g, at);
     if (g.failed || g.full)
         refuse_dfa(b);

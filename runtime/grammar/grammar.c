@@ -15,7 +15,7 @@ void mn_grammar_free(mn_grammar *g) {
 }
 
 /* The grammar of what b holds; frees b. */
-static mn_status finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **out) {
+static mn_status grammar_finish(mn_gbuild *b, const mn_grammar_vocab *v, mn_grammar **out) {
     mn_grammar *g = mn_calloc(1, sizeof *g);
     if (g) {
         pthread_rwlock_init(&g->lock, NULL);
@@ -70,7 +70,7 @@ static mn_gexpr *build_json(mn_gbuild *b) {
 
 /* What a source describes; the rules of any JSON, whose root is `json`, are there for the kinds
  * that use them. NULL: b->status says why. */
-static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gexpr *json) {
+static mn_gexpr *grammar_build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gexpr *json) {
     mn_gregex how = {0};
     if (b->status)
         return NULL;
@@ -97,27 +97,27 @@ static mn_gexpr *build(mn_gbuild *b, mn_grammar_kind kind, mn_str source, mn_gex
 }
 
 /* In b, which is freed. */
-static mn_status compile(mn_gbuild *b, mn_grammar_kind kind, mn_str source,
-                         const mn_grammar_vocab *v, mn_grammar **out) {
+static mn_status grammar_compile(mn_gbuild *b, mn_grammar_kind kind, mn_str source,
+                                 const mn_grammar_vocab *v, mn_grammar **out) {
     mn_gexpr *json = NULL;
     *out = NULL;
     if (kind != MN_GRAMMAR_REGEX && kind != MN_GRAMMAR_GBNF)
         json = build_json(b);
-    mn_gexpr *x = build(b, kind, source, json);
+    mn_gexpr *x = grammar_build(b, kind, source, json);
     if (x && kind == MN_GRAMMAR_SCHEMA)
         b->rule[0].expr = x;
     if (x && kind == MN_GRAMMAR_REGEX)
         mn_grule_add(b, "regular expression", x);
     if (x && kind == MN_GRAMMAR_PARAMETERS)
         b->rule[0].expr = x;
-    return finish(b, v, out);
+    return grammar_finish(b, v, out);
 }
 
 mn_status mn_grammar_compile(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
                              mn_grammar **out, mn_text *warnings, mn_error *err) {
     mn_gbuild b;
     mn_gbuild_begin(&b, warnings, err);
-    return compile(&b, kind, source, v, out);
+    return grammar_compile(&b, kind, source, v, out);
 }
 
 mn_status mn_grammar_try(mn_grammar_kind kind, mn_str source, const mn_grammar_vocab *v,
@@ -126,7 +126,7 @@ mn_status mn_grammar_try(mn_grammar_kind kind, mn_str source, const mn_grammar_v
     mn_grammar *g = NULL;
     mn_gbuild_begin(&b, NULL, err);
     b.budget.left = MN_MIN(*work, b.budget.left);
-    const mn_status st = compile(&b, kind, source, v, &g);
+    const mn_status st = grammar_compile(&b, kind, source, v, &g);
     *n_states = g ? g->nfa.n : 0;
     *work = b.budget.left;
     mn_grammar_free(g);
@@ -145,7 +145,7 @@ mn_status mn_grammar_choices(const mn_str *choice, uint32_t n, const mn_grammar_
         mn_gx_add(&b, x, mn_gx_text(&b, choice[i].ptr, (size_t)choice[i].len));
     if (!b.status)
         mn_grule_add(&b, "choices", x);
-    return finish(&b, v, out);
+    return grammar_finish(&b, v, out);
 }
 
 /* ---- calls in free text ---------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ static mn_gexpr *build_tag(mn_gbuild *b, const mn_grammar_tags *t, uint32_t i, m
     b->owner = NULL;
     if (t->tag[i].name.len)
         b->owner = mn_arena_strndup(&b->arena, name, strlen(name));
-    mn_gexpr *x = build(b, t->tag[i].kind, t->tag[i].source, json);
+    mn_gexpr *x = grammar_build(b, t->tag[i].kind, t->tag[i].source, json);
     b->err = outer;
     const bool is_named = b->owner && !strncmp(inner.msg, b->owner, strlen(b->owner));
     if (b->status && is_named)
@@ -209,12 +209,12 @@ mn_status mn_grammar_tagged(const mn_grammar_tags *tags, const mn_grammar_vocab 
     if (check_tags(tags, err))
         return MN_BAD_INPUT;
     if (mn_grule_add(&b, "text", NULL) == MN_GNONE)
-        return finish(&b, v, out);
+        return grammar_finish(&b, v, out);
     mn_gexpr *json = build_json(&b);
     for (uint32_t i = 0; i < tags->n && !b.status; i++)
         content[i] = build_tag(&b, tags, i, json);
     mn_gexpr *all = b.status ? NULL : mn_gx_tags(&b, tags, content);
     if (all) /* rules may have moved */
         b.rule[0].expr = all;
-    return finish(&b, v, out);
+    return grammar_finish(&b, v, out);
 }

@@ -57,7 +57,7 @@ static void note_escape(walker *w, const mn_gtrie *t, uint32_t node) {
     m->escape[m->n_escape++] = node;
 }
 
-static level level_of(const walker *w, uint32_t head, uint32_t n_heads, uint32_t n_frames) {
+static level mask_level_of(const walker *w, uint32_t head, uint32_t n_heads, uint32_t n_frames) {
     const mn_gstack *k = w->c.stack;
     level l = {NULL, head, n_heads, n_frames, 0, 0};
     if (n_heads != 1 || head + 1 >= k->cap_heads)
@@ -95,7 +95,7 @@ static bool descend(walker *w, const mn_gtrie *t, const level *from, level *to, 
     k->n_frames = from->n_frames;
     const uint32_t head = k->n_heads;
     const uint32_t n = mn_gstack_step(&w->c, from->head, from->n_heads, t->byte[node]);
-    *to = level_of(w, head, n, k->n_frames);
+    *to = mask_level_of(w, head, n, k->n_frames);
     if (w->c.popped)
         note_escape(w, t, node);
     return n || w->c.popped;
@@ -106,7 +106,7 @@ static bool descend(walker *w, const mn_gtrie *t, const level *from, level *to, 
 static void walk_below(walker *w, const mn_gtrie *t, uint32_t root, level *at);
 
 /* The plain tokens below a node, up to a run from there. */
-static void add_plain(walker *w, uint32_t node, uint32_t run) {
+static void mask_add_plain(walker *w, uint32_t node, uint32_t run) {
     const mn_grammar_vocab *v = w->v;
     const uint32_t longest = v->run[node] + run;
     const uint32_t end = v->plain_from[v->all.skip[node]];
@@ -138,7 +138,7 @@ static bool add_run(walker *w, uint32_t node, level *at) {
     if (run == MN_GRUN_NONE || depth > MN_GRAMMAR_DEPTH)
         return false;
     w->c.deepest = MN_MAX(w->c.deepest, depth);
-    add_plain(w, node, run);
+    mask_add_plain(w, node, run);
     if (v->rest_from[node] < v->rest_from[node + 1])
         walk_below(w, &v->rest, v->rest_from[node], at);
     return true;
@@ -293,7 +293,7 @@ static bool add_alphabet(walker *w, const level *top) {
 }
 
 /* The nodes below one of the whole trie, from the heads that stand at its depth. */
-static void walk(walker *w, uint32_t root, level top) {
+static void mask_walk(walker *w, uint32_t root, level top) {
     w->at[0] = top;
     if (root || (!add_run(w, root, w->at) && !add_alphabet(w, w->at)))
         walk_below(w, &w->v->all, root, w->at);
@@ -345,7 +345,7 @@ static mn_gmask *mask_of(mn_grammar *g, uint32_t set, level *levels) {
         g->failed = true;
     } else {
         walker w = {{.g = g, .stack = &k}, g->vocab, levels, m->bits, m};
-        walk(&w, 0, level_of(&w, 0, 1, 1));
+        mask_walk(&w, 0, mask_level_of(&w, 0, 1, 1));
         m->deepest = w.c.deepest;
         compact(g, m);
     }
@@ -361,7 +361,7 @@ static mn_gmask *mask_of(mn_grammar *g, uint32_t set, level *levels) {
     return m;
 }
 
-static void add_mask(const mn_gmask *m, uint32_t *bits, uint32_t words) {
+static void mask_add_mask(const mn_gmask *m, uint32_t *bits, uint32_t words) {
     for (uint32_t i = 0; i < m->n; i++)
         bits[m->id[i] / 32] |= 1u << m->id[i] % 32;
     for (uint32_t i = 0; m->bits && i < words; i++)
@@ -377,9 +377,9 @@ static void walk_escapes(walker *w, const mn_gmask *m, mn_ghead h) {
     mn_gclose_begin(&w->c);
     mn_gclose_add(&w->c, f.set, f.parent);
     mn_gclose_finish(&w->c);
-    const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
+    const level top = mask_level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
     for (uint32_t i = 0; i < m->n_escape && top.n_heads && !w->c.g->failed; i++)
-        walk(w, m->escape[i], top);
+        mask_walk(w, m->escape[i], top);
     k->n_heads = n_heads;
     k->n_frames = n_frames;
 }
@@ -392,8 +392,8 @@ static void walk_head(walker *w, mn_ghead h) {
     mn_gclose_begin(&w->c);
     mn_gclose_add(&w->c, h.set, h.frame);
     mn_gclose_finish(&w->c);
-    const level top = level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
-    walk(w, 0, top);
+    const level top = mask_level_of(w, n_heads, k->n_heads - n_heads, k->n_frames);
+    mask_walk(w, 0, top);
     k->n_heads = n_heads;
     k->n_frames = n_frames;
 }
@@ -411,13 +411,13 @@ static void mask_heads(const mn_grammar_state *s, walker *w, level *levels) {
             walk_head(w, h);
             continue;
         }
-        add_mask(m, w->bits, words);
+        mask_add_mask(m, w->bits, words);
         if (h.frame)
             walk_escapes(w, m, h);
     }
 }
 
-static bool is_empty(const uint32_t *bits, uint32_t words) {
+static bool mask_is_empty(const uint32_t *bits, uint32_t words) {
     for (uint32_t i = 0; i < words; i++)
         if (bits[i])
             return false;
@@ -426,7 +426,7 @@ static bool is_empty(const uint32_t *bits, uint32_t words) {
 
 /* Whether the mask of the head's set is there, and is the head's as well: what lies below is of no
  * account. */
-static bool is_whole(const mn_grammar *g, const mn_gstack *k, mn_ghead h) {
+static bool mask_is_whole(const mn_grammar *g, const mn_gstack *k, mn_ghead h) {
     const mn_gmask *m = g->set[h.set]->mask;
     return m && m->deepest + k->frame[h.frame].depth <= MN_GRAMMAR_DEPTH &&
            (!h.frame || !m->n_escape);
@@ -436,11 +436,11 @@ static bool is_whole(const mn_grammar *g, const mn_gstack *k, mn_ghead h) {
 static bool join_masks(const mn_grammar *g, const mn_gstack *k, uint32_t *bits) {
     const uint32_t words = MN_GRAMMAR_WORDS(g->vocab->n_vocab);
     for (uint32_t i = 0; i < k->n_heads; i++)
-        if (!is_whole(g, k, k->head[i]))
+        if (!mask_is_whole(g, k, k->head[i]))
             return false;
     memset(bits, 0, words * sizeof *bits);
     for (uint32_t i = 0; i < k->n_heads; i++)
-        add_mask(g->set[k->head[i].set]->mask, bits, words);
+        mask_add_mask(g->set[k->head[i].set]->mask, bits, words);
     return true;
 }
 
@@ -491,7 +491,7 @@ mn_status mn_grammar_mask(mn_grammar_state *s, uint32_t *bits, mn_error *err) {
     mn_gbudget_charge(s, &b);
     if (!ok)
         return mn_gbudget_fail(s->g, &b, err);
-    if (is_empty(bits, MN_GRAMMAR_WORDS(s->g->vocab->n_vocab)) && !s->complete)
+    if (mask_is_empty(bits, MN_GRAMMAR_WORDS(s->g->vocab->n_vocab)) && !s->complete)
         return mn_fail(err, MN_UNSUPPORTED,
                        "no token of the vocabulary continues the text as the grammar demands");
     return MN_OK;

@@ -227,7 +227,7 @@ static uint32_t emit(building *m, const mn_gexpr *x, uint32_t to) {
 
 /* Nodes that x becomes, up to a little more than INLINE_NODES; beyond it where a rule is called
  * that is not always called. */
-static uint32_t size_of(const building *m, const mn_gexpr *x) {
+static uint32_t nfa_size_of(const building *m, const mn_gexpr *x) {
     uint64_t n = 1;
     if (x->kind == MN_GX_TEXT)
         return (uint32_t)MN_MIN(x->text.len + 1, INLINE_NODES + 1u);
@@ -240,7 +240,7 @@ static uint32_t size_of(const building *m, const mn_gexpr *x) {
     if (x->kind == MN_GX_TABLE)
         n += x->table->n + 2ull * x->table->n_runs;
     for (uint32_t i = 0; i < x->n && n <= INLINE_NODES; i++)
-        n += size_of(m, x->child[i]);
+        n += nfa_size_of(m, x->child[i]);
     if (x->kind == MN_GX_REPEAT)
         n *= x->max == MN_GNEVER ? x->min + 1u : MN_MAX(x->max, 1u);
     return (uint32_t)MN_MIN(n, INLINE_NODES + 1u);
@@ -253,7 +253,7 @@ static void choose_inline(building *m) {
             const mn_grule *rule = &m->b->rule[r];
             if (m->size[r] || rule->shared)
                 continue;
-            const uint32_t n = size_of(m, rule->expr);
+            const uint32_t n = nfa_size_of(m, rule->expr);
             m->size[r] = n <= INLINE_NODES ? n : 0;
         }
     }
@@ -265,7 +265,7 @@ static bool is_last(const mn_gnfa *a, const mn_gnode *n) {
     return a->node[n->to].kind == MN_GN_END;
 }
 
-static uint32_t need_of(const mn_gnfa *a, const mn_gnode *n) {
+static uint32_t nfa_need_of(const mn_gnfa *a, const mn_gnode *n) {
     if (n->kind == MN_GN_END)
         return 0;
     const uint32_t to = n->to == MN_GNONE ? MN_GNEVER : a->need[n->to];
@@ -295,7 +295,7 @@ static bool settle_rule(mn_gnfa *a, bool *nullable, uint32_t r) {
     const uint32_t end = r + 1 < a->n_rules ? a->first[r + 1] : a->n;
     bool changed = false;
     for (uint32_t i = a->first[r]; i < end; i++) {
-        const uint32_t need = need_of(a, &a->node[i]);
+        const uint32_t need = nfa_need_of(a, &a->node[i]);
         const bool null = nullable_of(a, nullable, &a->node[i]);
         changed |= need != a->need[i] || null != nullable[i];
         a->need[i] = need;
@@ -307,7 +307,7 @@ static bool settle_rule(mn_gnfa *a, bool *nullable, uint32_t r) {
 /* One rule after the other until nothing changes. Rules that are called lie behind their callers,
  * or all before them: they are visited last to first and first to last in turn. The number of
  * passes is bounded by the depth of calls, which the budget cuts off. */
-static bool settle(mn_gbuild *b, mn_gnfa *a, bool *nullable) {
+static bool nfa_settle(mn_gbuild *b, mn_gnfa *a, bool *nullable) {
     bool changed = true;
     for (uint32_t pass = 0; changed; pass++) {
         if (!mn_gbuild_spend(b, a->n / 2))
@@ -410,7 +410,7 @@ static mn_status analyse(mn_gbuild *b, mn_gnfa *a) {
         mn_gbuild_memory(b);
         return b->status;
     }
-    if (settle(b, a, nullable))
+    if (nfa_settle(b, a, nullable))
         refuse_left_recursion(b, a, nullable);
     mn_free(nullable);
     if (b->status)

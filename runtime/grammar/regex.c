@@ -21,18 +21,18 @@ typedef struct {
     uint32_t least, most;
 } part;
 
-static mn_gexpr *refuse(regex *r, mn_status status, const char *what) {
+static mn_gexpr *regex_refuse(regex *r, mn_status status, const char *what) {
     if (!r->b->status)
         r->b->status = mn_fail(r->b->err, status, "%s: \"%.*s\", byte %llu: %s", r->where,
                                MN_STR_ARG(r->s), (unsigned long long)r->at, what);
     return NULL;
 }
 
-static int peek(const regex *r) {
+static int regex_peek(const regex *r) {
     return r->at < r->s.len ? (uint8_t)r->s.ptr[r->at] : -1;
 }
 
-static bool skip(regex *r, const char *word) {
+static bool regex_skip(regex *r, const char *word) {
     const size_t n = strlen(word);
     if (r->s.len - r->at < n || memcmp(r->s.ptr + r->at, word, n))
         return false;
@@ -40,7 +40,7 @@ static bool skip(regex *r, const char *word) {
     return true;
 }
 
-static uint32_t add_up(uint32_t a, uint32_t b) {
+static uint32_t regex_add_up(uint32_t a, uint32_t b) {
     const uint64_t sum = (uint64_t)a + b;
     return a == MN_GNEVER || sum >= MN_GNEVER ? MN_GNEVER : (uint32_t)sum;
 }
@@ -53,10 +53,10 @@ static uint32_t times(uint32_t a, uint32_t b) {
 }
 
 /* n hexadecimal digits; false = they are not there */
-static bool hex(regex *r, uint32_t n, uint32_t *code) {
+static bool regex_hex(regex *r, uint32_t n, uint32_t *code) {
     *code = 0;
     for (uint32_t i = 0; i < n; i++) {
-        const int c = peek(r);
+        const int c = regex_peek(r);
         const char *digits = "0123456789abcdef";
         const char *found = c > 0 ? strchr(digits, c | 0x20) : NULL;
         if (c >= '0' && c <= '9')
@@ -73,17 +73,17 @@ static bool hex_braced(regex *r, uint32_t *code) {
     uint32_t n = 0;
     while (r->at + n < r->s.len && r->s.ptr[r->at + n] != '}')
         n++;
-    return n >= 1 && n <= 6 && hex(r, n, code) && skip(r, "}") && *code <= 0x10ffff;
+    return n >= 1 && n <= 6 && regex_hex(r, n, code) && regex_skip(r, "}") && *code <= 0x10ffff;
 }
 
 /* Behind a backslash: a single character; false = none, b->status is set. */
 static bool escaped_char(regex *r, uint32_t *code) {
     static const char named[] = "n\nr\rt\tf\fv\v";
-    const int c = peek(r);
+    const int c = regex_peek(r);
     if (c < 0)
-        return refuse(r, MN_BAD_INPUT, "nothing follows the backslash");
+        return regex_refuse(r, MN_BAD_INPUT, "nothing follows the backslash");
     if (c >= '1' && c <= '9')
-        return refuse(r, MN_UNSUPPORTED, "back-references cannot be enforced");
+        return regex_refuse(r, MN_UNSUPPORTED, "back-references cannot be enforced");
     r->at++;
     for (size_t i = 0; i + 1 < sizeof named; i += 2) {
         if (named[i] == c) {
@@ -94,14 +94,14 @@ static bool escaped_char(regex *r, uint32_t *code) {
     *code = (uint32_t)c;
     if (c == 'x' || c == 'u') {
         const uint32_t digits = c == 'x' ? 2 : 4;
-        const bool ok = skip(r, "{") ? hex_braced(r, code) : hex(r, digits, code);
-        return ok || refuse(r, MN_BAD_INPUT, "hexadecimal digits expected");
+        const bool ok = regex_skip(r, "{") ? hex_braced(r, code) : regex_hex(r, digits, code);
+        return ok || regex_refuse(r, MN_BAD_INPUT, "hexadecimal digits expected");
     }
     if (c == '0')
         *code = 0;
     else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z')
-        return refuse(r, MN_UNSUPPORTED, "this escape cannot be enforced");
-    return c < 0x80 || refuse(r, MN_BAD_INPUT, "an escaped character that is not ASCII");
+        return regex_refuse(r, MN_UNSUPPORTED, "this escape cannot be enforced");
+    return c < 0x80 || regex_refuse(r, MN_BAD_INPUT, "an escaped character that is not ASCII");
 }
 
 static void add_spaces(mn_gchars *c) {
@@ -150,12 +150,12 @@ static bool class_letter(class_chars *out, int letter) {
 static bool class_category(regex *r, class_chars *out, bool inverted) {
     mn_gchars c = {0};
     const uint64_t from = r->at + 1;
-    if (peek(r) != '{')
-        return refuse(r, MN_BAD_INPUT, "'{' and the name of a Unicode category expected");
-    while (peek(r) >= 0 && peek(r) != '}')
+    if (regex_peek(r) != '{')
+        return regex_refuse(r, MN_BAD_INPUT, "'{' and the name of a Unicode category expected");
+    while (regex_peek(r) >= 0 && regex_peek(r) != '}')
         r->at++;
     const mn_str name = {r->s.ptr + from, r->at - from};
-    bool ok = skip(r, "}") && mn_gchars_category(r->b, &c, name);
+    bool ok = regex_skip(r, "}") && mn_gchars_category(r->b, &c, name);
     if (inverted)
         mn_gchars_invert(&c);
     mn_gchars_merge(&out->sure, &c);
@@ -163,14 +163,15 @@ static bool class_category(regex *r, class_chars *out, bool inverted) {
     mn_gchars_free(&c);
     if (r->b->status)
         return false;
-    return ok || refuse(r, MN_UNSUPPORTED, "only general categories (such as L or Nd) are known");
+    return ok ||
+           regex_refuse(r, MN_UNSUPPORTED, "only general categories (such as L or Nd) are known");
 }
 
 /* At a backslash: a class (true, single MN_GNONE) or a single character. */
-static bool escape(regex *r, class_chars *out, uint32_t *single) {
+static bool regex_escape(regex *r, class_chars *out, uint32_t *single) {
     *single = MN_GNONE;
     r->at++;
-    const int c = peek(r);
+    const int c = regex_peek(r);
     if (c > 0 && strchr("dDwWsS", c)) {
         r->at++;
         return class_letter(out, c);
@@ -185,48 +186,49 @@ static bool escape(regex *r, class_chars *out, uint32_t *single) {
 static bool plain_char(regex *r, uint32_t *code) {
     const int n = mn_utf8_decode(r->s.ptr + r->at, (size_t)(r->s.len - r->at), code);
     if (!n)
-        return refuse(r, MN_BAD_INPUT, "not valid UTF-8");
+        return regex_refuse(r, MN_BAD_INPUT, "not valid UTF-8");
     r->at += (uint64_t)n;
     return true;
 }
 
 /* One item of a class in brackets: a character, or a class (MN_GNONE). */
 static bool class_item(regex *r, class_chars *out, uint32_t *code) {
-    if (skip(r, "[:"))
-        return refuse(r, MN_UNSUPPORTED, "POSIX classes cannot be enforced");
-    if (peek(r) != '\\')
+    if (regex_skip(r, "[:"))
+        return regex_refuse(r, MN_UNSUPPORTED, "POSIX classes cannot be enforced");
+    if (regex_peek(r) != '\\')
         return plain_char(r, code);
-    if (skip(r, "\\b")) {
+    if (regex_skip(r, "\\b")) {
         *code = '\b';
         return true;
     }
-    if (skip(r, "\\-")) {
+    if (regex_skip(r, "\\-")) {
         *code = '-';
         return true;
     }
-    return escape(r, out, code);
+    return regex_escape(r, out, code);
 }
 
 /* Behind '['. */
 static bool class_body(regex *r, class_chars *out) {
     bool first = true;
-    while (peek(r) != ']' || first) {
+    while (regex_peek(r) != ']' || first) {
         uint32_t lo = 0;
-        if (peek(r) < 0)
-            return refuse(r, MN_BAD_INPUT, "']' is missing");
-        if (first && peek(r) == ']')
-            return refuse(r, MN_UNSUPPORTED, "an empty class; write \\] for a bracket");
+        if (regex_peek(r) < 0)
+            return regex_refuse(r, MN_BAD_INPUT, "']' is missing");
+        if (first && regex_peek(r) == ']')
+            return regex_refuse(r, MN_UNSUPPORTED, "an empty class; write \\] for a bracket");
         first = false;
         if (!class_item(r, out, &lo))
             return false;
         uint32_t hi = lo;
-        const bool range = peek(r) == '-' && r->at + 1 < r->s.len && r->s.ptr[r->at + 1] != ']';
+        const bool range =
+            regex_peek(r) == '-' && r->at + 1 < r->s.len && r->s.ptr[r->at + 1] != ']';
         if (range && lo != MN_GNONE) {
             r->at++;
             if (!class_item(r, out, &hi))
                 return false;
             if (hi == MN_GNONE || hi < lo)
-                return refuse(r, MN_BAD_INPUT, "a range that ends before it begins");
+                return regex_refuse(r, MN_BAD_INPUT, "a range that ends before it begins");
         }
         if (lo == MN_GNONE)
             continue;
@@ -246,7 +248,7 @@ static mn_gexpr *class_done(regex *r, class_chars *c, bool ok) {
 
 static mn_gexpr *char_class(regex *r) {
     class_chars c = {0};
-    const int at = peek(r);
+    const int at = regex_peek(r);
     bool ok = true;
     if (at == '.') {
         r->at++;
@@ -256,7 +258,7 @@ static mn_gexpr *char_class(regex *r) {
         mn_gchars_invert(&c.sure);
     } else if (at == '[') {
         r->at++;
-        const bool inverted = skip(r, "^");
+        const bool inverted = regex_skip(r, "^");
         ok = class_body(r, &c);
         if (inverted) {
             mn_gchars_invert(&c.maybe);
@@ -266,54 +268,55 @@ static mn_gexpr *char_class(regex *r) {
         }
     } else {
         uint32_t code = 0;
-        ok = at == '\\' ? escape(r, &c, &code) : plain_char(r, &code);
+        ok = at == '\\' ? regex_escape(r, &c, &code) : plain_char(r, &code);
         if (ok && code != MN_GNONE)
             mn_gchars_add(&c.sure, code, code);
     }
     return class_done(r, &c, ok);
 }
 
-static part alternatives(regex *r);
+static part regex_alternatives(regex *r);
 
 static part group(regex *r) {
     r->at++;
     if (r->depth >= MN_GRAMMAR_NESTING)
-        return (part){refuse(r, MN_UNSUPPORTED, "groups are nested too deeply"), 0, 0};
-    if (skip(r, "?=") || skip(r, "?!") || skip(r, "?<=") || skip(r, "?<!"))
-        return (part){refuse(r, MN_UNSUPPORTED, "look-around cannot be enforced"), 0, 0};
-    if (skip(r, "?P<") || skip(r, "?<")) {
-        while (peek(r) >= 0 && peek(r) != '>')
+        return (part){regex_refuse(r, MN_UNSUPPORTED, "groups are nested too deeply"), 0, 0};
+    if (regex_skip(r, "?=") || regex_skip(r, "?!") || regex_skip(r, "?<=") || regex_skip(r, "?<!"))
+        return (part){regex_refuse(r, MN_UNSUPPORTED, "look-around cannot be enforced"), 0, 0};
+    if (regex_skip(r, "?P<") || regex_skip(r, "?<")) {
+        while (regex_peek(r) >= 0 && regex_peek(r) != '>')
             r->at++;
         r->at++;
         r->at = MN_MIN(r->at, r->s.len);
-    } else if (peek(r) == '?' && !skip(r, "?:")) {
-        return (part){refuse(r, MN_UNSUPPORTED, "this kind of group cannot be enforced"), 0, 0};
+    } else if (regex_peek(r) == '?' && !regex_skip(r, "?:")) {
+        return (part){regex_refuse(r, MN_UNSUPPORTED, "this kind of group cannot be enforced"), 0,
+                      0};
     }
     r->depth++;
-    part p = alternatives(r);
+    part p = regex_alternatives(r);
     r->depth--;
-    if (p.x && !skip(r, ")"))
-        p.x = refuse(r, MN_BAD_INPUT, "')' is missing");
+    if (p.x && !regex_skip(r, ")"))
+        p.x = regex_refuse(r, MN_BAD_INPUT, "')' is missing");
     return p;
 }
 
-static part atom(regex *r) {
-    const int c = peek(r);
+static part regex_atom(regex *r) {
+    const int c = regex_peek(r);
     if (c == '(')
         return group(r);
     if (c == '*' || c == '+' || c == '?')
-        return (part){refuse(r, MN_BAD_INPUT, "nothing to repeat"), 0, 0};
+        return (part){regex_refuse(r, MN_BAD_INPUT, "nothing to repeat"), 0, 0};
     if (c == '^' || c == '$')
-        return (part){refuse(r, MN_UNSUPPORTED, "anchors can be enforced at the two ends alone"), 0,
-                      0};
+        return (part){
+            regex_refuse(r, MN_UNSUPPORTED, "anchors can be enforced at the two ends alone"), 0, 0};
     return (part){char_class(r), 1, 1};
 }
 
 /* All digits are read; what no grammar has room for stays above MN_GRAMMAR_NODES. */
-static bool number(regex *r, uint32_t *out) {
+static bool regex_number(regex *r, uint32_t *out) {
     uint64_t n = 0;
     const uint64_t from = r->at;
-    for (; peek(r) >= '0' && peek(r) <= '9'; r->at++)
+    for (; regex_peek(r) >= '0' && regex_peek(r) <= '9'; r->at++)
         if (n < MN_GRAMMAR_NODES)
             n = 10 * n + (uint64_t)(r->s.ptr[r->at] - '0');
     *out = (uint32_t)n;
@@ -321,12 +324,12 @@ static bool number(regex *r, uint32_t *out) {
 }
 
 /* {m}, {m,}, {m,n} or {,n}; else it is not a quantifier, and nothing was read. */
-static bool braces(regex *r, uint32_t *min, uint32_t *max) {
+static bool regex_braces(regex *r, uint32_t *min, uint32_t *max) {
     const uint64_t from = r->at++;
-    const bool has_min = number(r, min);
-    const bool comma = skip(r, ",");
-    const bool has_max = comma && number(r, max);
-    if ((has_min || has_max) && skip(r, "}")) {
+    const bool has_min = regex_number(r, min);
+    const bool comma = regex_skip(r, ",");
+    const bool has_max = comma && regex_number(r, max);
+    if ((has_min || has_max) && regex_skip(r, "}")) {
         if (!has_min)
             *min = 0;
         if (!has_max)
@@ -338,29 +341,29 @@ static bool braces(regex *r, uint32_t *min, uint32_t *max) {
 }
 
 static bool quantifier(regex *r, uint32_t *min, uint32_t *max) {
-    const int c = peek(r);
+    const int c = regex_peek(r);
     *min = c == '+';
     *max = c == '?' ? 1 : MN_GNEVER;
     if (c == '{')
-        return braces(r, min, max);
+        return regex_braces(r, min, max);
     if (c != '*' && c != '+' && c != '?')
         return false;
     r->at++;
     return true;
 }
 
-static part repeated(regex *r) {
+static part regex_repeated(regex *r) {
     uint32_t min = 0;
     uint32_t max = 0;
-    part p = atom(r);
+    part p = regex_atom(r);
     while (p.x && quantifier(r, &min, &max)) {
         if (max < min) {
-            p.x = refuse(r, MN_BAD_INPUT, "a maximum below the minimum");
+            p.x = regex_refuse(r, MN_BAD_INPUT, "a maximum below the minimum");
             break;
         }
-        skip(r, "?"); /* lazy: the same texts */
-        if (peek(r) == '+')
-            p.x = refuse(r, MN_UNSUPPORTED, "possessive quantifiers cannot be enforced");
+        regex_skip(r, "?"); /* lazy: the same texts */
+        if (regex_peek(r) == '+')
+            p.x = regex_refuse(r, MN_UNSUPPORTED, "possessive quantifiers cannot be enforced");
         p = (part){mn_gx_repeat(r->b, p.x, min, max), times(p.least, min), times(p.most, max)};
     }
     return p;
@@ -371,7 +374,7 @@ static bool is_wrap(const regex *r) {
     uint32_t open = 0;
     bool class = false;
     const bool plain = r->at + 1 < r->s.len && r->s.ptr[r->at + 1] != '?';
-    if (peek(r) != '(' || r->wraps >= MN_GRAMMAR_NESTING)
+    if (regex_peek(r) != '(' || r->wraps >= MN_GRAMMAR_NESTING)
         return false;
     if (!plain && (r->at + 2 >= r->s.len || r->s.ptr[r->at + 2] != ':'))
         return false;
@@ -391,38 +394,38 @@ static bool is_wrap(const regex *r) {
 
 static part wrapped(regex *r) {
     r->at++;
-    skip(r, "?:");
+    regex_skip(r, "?:");
     r->wraps++;
-    part p = alternatives(r);
+    part p = regex_alternatives(r);
     r->wraps--;
-    if (p.x && !skip(r, ")"))
-        p.x = refuse(r, MN_BAD_INPUT, "')' is missing");
+    if (p.x && !regex_skip(r, ")"))
+        p.x = regex_refuse(r, MN_BAD_INPUT, "')' is missing");
     return p;
 }
 
 /* The outermost alternatives alone may be anchored. */
-static part sequence(regex *r) {
+static part regex_sequence(regex *r) {
     const bool inside = r->wraps > 0;
     if (!r->depth && is_wrap(r))
         return wrapped(r);
     part all = {mn_gx_new(r->b, MN_GX_SEQ), 0, 0};
     const bool outer = !r->depth;
     bool ends = false;
-    const bool begins = outer && skip(r, "^");
+    const bool begins = outer && regex_skip(r, "^");
     if (outer && r->how->search && !begins)
         mn_gx_add(r->b, all.x, r->how->any);
-    while (all.x && peek(r) >= 0 && peek(r) != '|' && peek(r) != ')') {
+    while (all.x && regex_peek(r) >= 0 && regex_peek(r) != '|' && regex_peek(r) != ')') {
         const char next = r->at + 1 == r->s.len ? '|' : r->s.ptr[r->at + 1];
         const bool last = next == '|' || (inside && next == ')');
-        if (outer && last && skip(r, "$")) {
+        if (outer && last && regex_skip(r, "$")) {
             ends = true;
             continue;
         }
-        const part p = repeated(r);
+        const part p = regex_repeated(r);
         if (!mn_gx_add(r->b, all.x, p.x))
             all.x = NULL;
-        all.least = add_up(all.least, p.least);
-        all.most = add_up(all.most, p.most);
+        all.least = regex_add_up(all.least, p.least);
+        all.most = regex_add_up(all.most, p.most);
     }
     if (outer && r->how->search && !ends)
         mn_gx_add(r->b, all.x, r->how->any);
@@ -431,23 +434,23 @@ static part sequence(regex *r) {
     return all;
 }
 
-static part alternatives(regex *r) {
+static part regex_alternatives(regex *r) {
     part all = {mn_gx_new(r->b, MN_GX_ALT), MN_GNEVER, 0};
     do {
-        const part p = sequence(r);
+        const part p = regex_sequence(r);
         if (!mn_gx_add(r->b, all.x, p.x))
             return (part){NULL, 0, 0};
         all.least = MN_MIN(all.least, p.least);
         all.most = MN_MAX(all.most, p.most);
-    } while (skip(r, "|"));
+    } while (regex_skip(r, "|"));
     return all;
 }
 
 mn_gexpr *mn_gregex_parse(mn_gbuild *b, mn_str source, const char *where, mn_gregex *how) {
     regex r = {b, source, 0, where, how, 0, 0};
-    part p = alternatives(&r);
+    part p = regex_alternatives(&r);
     if (p.x && r.at < source.len)
-        p.x = refuse(&r, MN_BAD_INPUT, "')' without '('");
+        p.x = regex_refuse(&r, MN_BAD_INPUT, "')' without '('");
     how->least = p.least;
     how->most = p.most;
     return p.x;

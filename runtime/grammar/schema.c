@@ -47,7 +47,7 @@ mn_gexpr *mn_gschema_below(mn_gschema *c, const char *key, const char *name, con
 }
 
 /* Where a schema is in the table, or would be. */
-static uint32_t *slot_of(const mn_gschema *c, const cJSON *s) {
+static uint32_t *schema_slot_of(const mn_gschema *c, const cJSON *s) {
     uint64_t at = (uint64_t)(uintptr_t)s * UINT64_C(0x9e3779b97f4a7c15) >> 32;
     for (;; at++) {
         uint32_t *slot = &c->slot[at & (c->n_slots - 1)];
@@ -57,7 +57,7 @@ static uint32_t *slot_of(const mn_gschema *c, const cJSON *s) {
 }
 
 /* Room for one more in a table that is half empty. */
-static bool grow_slots(mn_gschema *c) {
+static bool schema_grow_slots(mn_gschema *c) {
     if (c->n_queue * 2u < c->n_slots)
         return true;
     const uint32_t n = c->n_slots ? 2 * c->n_slots : 64;
@@ -69,15 +69,15 @@ static bool grow_slots(mn_gschema *c) {
     c->n_slots = n;
     memset(slot, 0xff, n * sizeof *slot);
     for (uint32_t i = 0; i < c->n_queue; i++)
-        *slot_of(c, c->queue[i].schema) = i;
+        *schema_slot_of(c, c->queue[i].schema) = i;
     return true;
 }
 
 /* A rule for a schema, made later. */
 static mn_gexpr *later(mn_gschema *c, const cJSON *s, const char *path) {
-    if (!grow_slots(c))
+    if (!schema_grow_slots(c))
         return NULL;
-    uint32_t *slot = slot_of(c, s);
+    uint32_t *slot = schema_slot_of(c, s);
     if (*slot != MN_GNONE)
         return mn_gx_ref(c->b, c->queue[*slot].rule);
     char name[PATH + 16];
@@ -146,20 +146,20 @@ bool mn_gnames_add(mn_gschema *c, mn_gnames *names, mn_str name) {
 
 /* ---- combinations ---------------------------------------------------------------------------- */
 /* Whether keywords other than key and annotations are there. */
-static bool is_alone(const cJSON *s, const char *key);
+static bool schema_is_alone(const cJSON *s, const char *key);
 
 static mn_gexpr *reference(mn_gschema *c, const cJSON *s) {
     const char *at = NULL;
     const cJSON *t = mn_gschema_target(c, s, &at);
     if (!t)
         return NULL;
-    if (is_alone(s, "$ref"))
+    if (schema_is_alone(s, "$ref"))
         return later(c, t, at);
     cJSON *all = mn_gschema_without(c, s, "$ref");
     return all && mn_gschema_merge(c, all, t) ? value(c, all) : NULL;
 }
 
-static mn_gexpr *all_of(mn_gschema *c, const cJSON *s) {
+static mn_gexpr *schema_all_of(mn_gschema *c, const cJSON *s) {
     cJSON *all = mn_gschema_without(c, s, "allOf");
     const cJSON *part = NULL;
     cJSON_ArrayForEach(part, mn_gschema_item(s, "allOf")) {
@@ -197,14 +197,14 @@ static bool forbid(mn_gschema *c, cJSON *into, const cJSON *names) {
 /* The list of a schema that demands properties and nothing else, or NULL. */
 static const cJSON *demands(const cJSON *s) {
     const cJSON *names = mn_gschema_item(s, "required");
-    return names && is_alone(s, "required") ? names : NULL;
+    return names && schema_is_alone(s, "required") ? names : NULL;
 }
 
 /* The whole schema with one of its alternatives; of oneOf, those of the others that demand
  * properties alone do not hold. */
 static mn_gexpr *alternative(mn_gschema *c, const cJSON *s, const char *key, const cJSON *part,
                              const char *name) {
-    if (is_alone(s, key) && !demands(part))
+    if (schema_is_alone(s, key) && !demands(part))
         return mn_gschema_below(c, key, name, part);
     cJSON *both = mn_gschema_without(c, s, key);
     if (!both || !mn_gschema_merge(c, both, part))
@@ -223,7 +223,7 @@ static mn_gexpr *negation(mn_gschema *c, const cJSON *s) {
     const cJSON *no = mn_gschema_item(s, "not");
     const cJSON *list = mn_gschema_item(no, "anyOf");
     cJSON *all = mn_gschema_without(c, s, "not");
-    const cJSON *part = list && is_alone(no, "anyOf") ? list->child : no;
+    const cJSON *part = list && schema_is_alone(no, "anyOf") ? list->child : no;
     for (; all && part; part = part == no ? NULL : part->next) {
         if (!demands(part))
             return mn_gschema_refuse(c, MN_UNSUPPORTED, "not",
@@ -236,7 +236,7 @@ static mn_gexpr *negation(mn_gschema *c, const cJSON *s) {
 
 /* Alternatives that cannot be enforced are left out as long as another one remains. Work that is
  * used up is not theirs: nothing can be made any more. */
-static mn_gexpr *any_of(mn_gschema *c, const cJSON *s, const char *key) {
+static mn_gexpr *schema_any_of(mn_gschema *c, const cJSON *s, const char *key) {
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const cJSON *part = NULL;
     mn_status refused = MN_OK;
@@ -322,7 +322,7 @@ static bool fits_type(const cJSON *v, const char *t) {
            (!strcmp(t, "array") && cJSON_IsArray(v)) || (!strcmp(t, "object") && cJSON_IsObject(v));
 }
 
-static bool fits(const cJSON *v, const cJSON *type) {
+static bool schema_fits(const cJSON *v, const cJSON *type) {
     const cJSON *t = NULL;
     if (!type || (cJSON_IsString(type) && fits_type(v, type->valuestring)))
         return true;
@@ -345,14 +345,14 @@ static bool satisfies(mn_gschema *c, const cJSON *s, const cJSON *v) {
             return mn_gschema_refuse(c, MN_UNSUPPORTED, keys[i],
                                      "cannot be enforced beside such an enum or const");
     }
-    if (!fits(v, mn_gschema_item(s, "type")))
+    if (!schema_fits(v, mn_gschema_item(s, "type")))
         return false;
     if (cJSON_IsNumber(v))
         return mn_gschema_allows_number(c, s, v->valuedouble);
     return !cJSON_IsString(v) || mn_gschema_allows_string(c, s, v->valuestring);
 }
 
-static bool add_literal(mn_gschema *c, mn_gexpr *alt, const cJSON *v, const cJSON *s) {
+static bool schema_add_literal(mn_gschema *c, mn_gexpr *alt, const cJSON *v, const cJSON *s) {
     if (!satisfies(c, s, v))
         return !c->b->status;
     char *z = cJSON_PrintUnformatted(v);
@@ -361,7 +361,7 @@ static bool add_literal(mn_gschema *c, mn_gexpr *alt, const cJSON *v, const cJSO
     return mn_gx_add(c->b, alt, x);
 }
 
-static mn_gexpr *literals(mn_gschema *c, const cJSON *s) {
+static mn_gexpr *schema_literals(mn_gschema *c, const cJSON *s) {
     const cJSON *list = mn_gschema_item(s, "enum");
     const cJSON *one = mn_gschema_item(s, "const");
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
@@ -369,9 +369,9 @@ static mn_gexpr *literals(mn_gschema *c, const cJSON *s) {
     if (list && !cJSON_IsArray(list))
         return mn_gschema_refuse(c, MN_BAD_INPUT, "enum", "a list expected");
     if (one && !list)
-        return add_literal(c, alt, one, s) ? alt : NULL;
+        return schema_add_literal(c, alt, one, s) ? alt : NULL;
     cJSON_ArrayForEach(v, list) {
-        if ((!one || cJSON_Compare(one, v, true)) && !add_literal(c, alt, v, s))
+        if ((!one || cJSON_Compare(one, v, true)) && !schema_add_literal(c, alt, v, s))
             return NULL;
     }
     return alt;
@@ -397,7 +397,7 @@ static mn_gexpr *of_type(mn_gschema *c, const cJSON *s, const char *type) {
 }
 
 enum { ANNOTATION, ANY_TYPE, OF_TYPE, REFUSED, UNKNOWN };
-static int kind_of(const char *key) {
+static int schema_kind_of(const char *key) {
     static const char *const list[] = {
         " title description default examples example $schema $id id $comment deprecated readOnly "
         "writeOnly $defs definitions contentEncoding contentMediaType contentSchema $anchor "
@@ -421,11 +421,11 @@ static int kind_of(const char *key) {
 }
 
 bool mn_gschema_is_note(const char *key) {
-    const int kind = kind_of(key);
+    const int kind = schema_kind_of(key);
     return kind == ANNOTATION || kind == UNKNOWN;
 }
 
-static bool is_alone(const cJSON *s, const char *key) {
+static bool schema_is_alone(const cJSON *s, const char *key) {
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, s) {
         if (strcmp(k->string, key) && !mn_gschema_is_note(k->string))
@@ -474,7 +474,7 @@ static bool check_keywords(mn_gschema *c, const cJSON *s, bool *typed) {
     if (cJSON_IsBool(mn_gschema_item(s, "required")))
         mn_gschema_warn(c, "required", "true or false, as in draft 3: ignored");
     cJSON_ArrayForEach(k, s) {
-        const int kind = kind_of(k->string);
+        const int kind = schema_kind_of(k->string);
         if (kind == REFUSED && !is_idle(k))
             return mn_gschema_refuse(c, MN_UNSUPPORTED, k->string,
                                      "this keyword cannot be enforced");
@@ -529,13 +529,13 @@ static mn_gexpr *schema(mn_gschema *c, const cJSON *s) {
     if (has_schemas(mn_gschema_item(s, "dependencies")))
         return dependent(c, s, "dependencies");
     if (mn_gschema_item(s, "allOf"))
-        return all_of(c, s);
+        return schema_all_of(c, s);
     if (mn_gschema_item(s, "anyOf"))
-        return any_of(c, s, "anyOf");
+        return schema_any_of(c, s, "anyOf");
     if (mn_gschema_item(s, "oneOf"))
-        return any_of(c, s, "oneOf");
+        return schema_any_of(c, s, "oneOf");
     if (mn_gschema_item(s, "enum") || mn_gschema_item(s, "const"))
-        return literals(c, s);
+        return schema_literals(c, s);
     return of_types(c, s, typed);
 }
 
@@ -555,7 +555,7 @@ mn_gexpr *mn_gschema_value(mn_gschema *c, const cJSON *s) {
 }
 
 /* All rules that were put off, and those that these put off. */
-static mn_gexpr *compile(mn_gschema *c, bool tags) {
+static mn_gexpr *schema_compile(mn_gschema *c, bool tags) {
     mn_gexpr *all = tags ? mn_gschema_parameters(c, c->root) : later(c, c->root, "");
     for (uint32_t i = 0; i < c->n_queue && !c->b->status; i++) {
         const mn_gpending p = c->queue[i];
@@ -580,14 +580,14 @@ static mn_status read_root(mn_str source, cJSON **root, mn_error *err) {
     return st == MN_BAD_FILE ? MN_BAD_INPUT : st;
 }
 
-static mn_gexpr *parse(mn_gbuild *b, mn_str source, bool tags) {
+static mn_gexpr *schema_parse(mn_gbuild *b, mn_str source, bool tags) {
     mn_gschema c = {.b = b};
     cJSON *root = NULL;
     b->status = read_root(source, &root, b->err);
     if (b->status)
         return NULL;
     c.root = root;
-    mn_gexpr *x = compile(&c, tags);
+    mn_gexpr *x = schema_compile(&c, tags);
     for (uint32_t i = 0; i < c.n_made; i++)
         cJSON_Delete(c.made[i]);
     mn_free(c.made);
@@ -598,9 +598,9 @@ static mn_gexpr *parse(mn_gbuild *b, mn_str source, bool tags) {
 }
 
 mn_gexpr *mn_gschema_parse(mn_gbuild *b, mn_str source) {
-    return parse(b, source, false);
+    return schema_parse(b, source, false);
 }
 
 mn_gexpr *mn_gschema_parse_tags(mn_gbuild *b, mn_str source) {
-    return parse(b, source, true);
+    return schema_parse(b, source, true);
 }

@@ -31,7 +31,7 @@ static const char *decoded(mn_gschema *c, const char *fragment) {
 }
 
 /* The part of the tree that a pointer within this document names, or NULL. */
-static const cJSON *resolve(mn_gschema *c, const char *pointer) {
+static const cJSON *schema_merge_resolve(mn_gschema *c, const char *pointer) {
     const cJSON *at = c->root;
     while (at && *pointer == '/') {
         char key[KEY_MAX];
@@ -94,23 +94,23 @@ const cJSON *mn_gschema_target(mn_gschema *c, const cJSON *s, const char **point
     if (!*pointer || !mn_gbuild_spend(c->b, LOOK_WORK))
         return NULL;
     const bool name = **pointer && **pointer != '/';
-    const cJSON *found = name ? anchored(c, *pointer) : resolve(c, *pointer);
+    const cJSON *found = name ? anchored(c, *pointer) : schema_merge_resolve(c, *pointer);
     if (!found && !c->b->status)
         mn_gschema_refuse(c, MN_BAD_INPUT, "$ref", "names nothing in the schema");
     return found;
 }
 
 /* ---- new schemas ----------------------------------------------------------------------------- */
-static uint32_t size_of(const cJSON *s) {
+static uint32_t schema_merge_size_of(const cJSON *s) {
     uint32_t n = 1;
     const cJSON *k = NULL;
-    cJSON_ArrayForEach(k, s) n += size_of(k);
+    cJSON_ArrayForEach(k, s) n += schema_merge_size_of(k);
     return n;
 }
 
 /* Before a tree is copied. */
 static bool spend_copy(mn_gschema *c, const cJSON *s) {
-    return mn_gbuild_spend(c->b, (uint64_t)size_of(s) * COPY_WORK);
+    return mn_gbuild_spend(c->b, (uint64_t)schema_merge_size_of(s) * COPY_WORK);
 }
 
 /* Before each item of one list is looked for in, or compared with, those of another. */
@@ -139,7 +139,7 @@ static bool change(mn_gschema *c, cJSON *into, const char *key, cJSON *x) {
     return mn_gschema_put(c, into, key, x);
 }
 
-static cJSON *keep(mn_gschema *c, cJSON *made) {
+static cJSON *schema_merge_keep(mn_gschema *c, cJSON *made) {
     if (c->n_made >= MERGES || c->n_items > ITEMS) {
         mn_gschema_refuse(c, MN_UNSUPPORTED, "",
                           "too many combined schemas, or one that contains itself");
@@ -154,7 +154,7 @@ static cJSON *keep(mn_gschema *c, cJSON *made) {
 }
 
 cJSON *mn_gschema_without(mn_gschema *c, const cJSON *from, const char *key) {
-    cJSON *copy = spend_copy(c, from) ? keep(c, cJSON_CreateObject()) : NULL;
+    cJSON *copy = spend_copy(c, from) ? schema_merge_keep(c, cJSON_CreateObject()) : NULL;
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, from) {
         if (copy && strcmp(k->string, key) && strcmp(k->string, "$defs") &&
@@ -175,7 +175,7 @@ static cJSON *both(mn_gschema *c, cJSON *a, cJSON *b) {
 }
 
 cJSON *mn_gschema_all(mn_gschema *c, const cJSON *const *list, uint32_t n) {
-    cJSON *all = keep(c, cJSON_CreateObject());
+    cJSON *all = schema_merge_keep(c, cJSON_CreateObject());
     cJSON *parts = all ? cJSON_AddArrayToObject(all, "allOf") : NULL;
     if (!parts)
         mn_gbuild_memory(c->b);
@@ -185,7 +185,7 @@ cJSON *mn_gschema_all(mn_gschema *c, const cJSON *const *list, uint32_t n) {
 }
 
 /* ---- one keyword in both --------------------------------------------------------------------- */
-static cJSON *take(cJSON *from, const char *key) {
+static cJSON *schema_merge_take(cJSON *from, const char *key) {
     return cJSON_DetachItemFromObjectCaseSensitive(from, key);
 }
 
@@ -195,7 +195,7 @@ static bool merge_properties(mn_gschema *c, cJSON *into, const cJSON *from) {
     if (!spend_product(c, into, from))
         return false;
     cJSON_ArrayForEach(p, from) {
-        cJSON *old = take(into, p->string);
+        cJSON *old = schema_merge_take(into, p->string);
         cJSON *copy = cJSON_Duplicate(p, true);
         if (!mn_gschema_put(c, into, p->string, old ? both(c, old, copy) : copy))
             return false;
@@ -215,7 +215,7 @@ static bool merge_limit(cJSON *old, const cJSON *more, const char *key) {
 }
 
 /* Whether a list of types holds t: an integer is a number, too. */
-static bool has_type(const cJSON *list, const char *t) {
+static bool schema_merge_has_type(const cJSON *list, const char *t) {
     const cJSON *each = cJSON_IsArray(list) ? list->child : list;
     for (; each; each = cJSON_IsArray(list) ? each->next : NULL) {
         const char *name = cJSON_GetStringValue(each);
@@ -230,8 +230,8 @@ static bool merge_types(mn_gschema *c, cJSON *into, const cJSON *a, const cJSON 
                                       "integer", "boolean", "null"};
     cJSON *types = cJSON_CreateArray();
     for (size_t i = 0; i < MN_COUNT(all); i++) {
-        const bool implied = !strcmp(all[i], "integer") && has_type(types, "number");
-        if (has_type(a, all[i]) && has_type(b, all[i]) && !implied)
+        const bool implied = !strcmp(all[i], "integer") && schema_merge_has_type(types, "number");
+        if (schema_merge_has_type(a, all[i]) && schema_merge_has_type(b, all[i]) && !implied)
             mn_gschema_add(c, types, cJSON_CreateString(all[i]));
     }
     return change(c, into, "type", types);
@@ -262,7 +262,7 @@ static bool merge_false(mn_gschema *c, cJSON *into) {
 
 /* Patterns become a list, which all have to match (schema_text.c). */
 static bool merge_patterns(mn_gschema *c, cJSON *into, const cJSON *more) {
-    cJSON *old = take(into, "pattern");
+    cJSON *old = schema_merge_take(into, "pattern");
     cJSON *list = cJSON_IsArray(old) ? old : cJSON_CreateArray();
     const cJSON *each = cJSON_IsArray(more) ? more->child : more;
     if (list != old)
@@ -276,9 +276,10 @@ static bool merge_patterns(mn_gschema *c, cJSON *into, const cJSON *more) {
 static bool merge_choices(mn_gschema *c, cJSON *into, const cJSON *more) {
     const cJSON *ours = mn_gschema_item(into, more->string);
     const uint64_t n = (uint64_t)cJSON_GetArraySize(ours);
-    if (!mn_gbuild_spend(c->b, (n * size_of(more) + size_of(ours)) * COPY_WORK))
+    if (!mn_gbuild_spend(c->b,
+                         (n * schema_merge_size_of(more) + schema_merge_size_of(ours)) * COPY_WORK))
         return false;
-    cJSON *old = take(into, more->string);
+    cJSON *old = schema_merge_take(into, more->string);
     cJSON *list = cJSON_CreateArray();
     const cJSON *part = NULL;
     cJSON_ArrayForEach(part, old) {
@@ -290,7 +291,7 @@ static bool merge_choices(mn_gschema *c, cJSON *into, const cJSON *more) {
     return mn_gschema_put(c, into, more->string, list);
 }
 
-static bool is_one_of(const char *key, const char *const *list, size_t n) {
+static bool schema_merge_is_one_of(const char *key, const char *const *list, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (!strcmp(key, list[i]))
             return true;
@@ -329,8 +330,10 @@ static bool merge_key(mn_gschema *c, cJSON *into, const cJSON *k) {
         cJSON_ArrayForEach(each, k) mn_gschema_add(c, old, cJSON_Duplicate(each, true));
         return !c->b->status;
     }
-    if (is_one_of(key, schemas, MN_COUNT(schemas)) && !cJSON_IsArray(old) && !cJSON_IsArray(k))
-        return mn_gschema_put(c, into, key, both(c, take(into, key), cJSON_Duplicate(k, true)));
+    if (schema_merge_is_one_of(key, schemas, MN_COUNT(schemas)) && !cJSON_IsArray(old) &&
+        !cJSON_IsArray(k))
+        return mn_gschema_put(c, into, key,
+                              both(c, schema_merge_take(into, key), cJSON_Duplicate(k, true)));
     return merge_limit(old, k, key) ||
            mn_gschema_refuse(c, MN_UNSUPPORTED, key,
                              "stands in several schemas that are combined here");
@@ -338,7 +341,8 @@ static bool merge_key(mn_gschema *c, cJSON *into, const cJSON *k) {
 
 /* What `closed` says of other properties holds for those that it does not list and the other one
  * does: it becomes part of them in `into`. */
-static bool spread(mn_gschema *c, cJSON *into, const cJSON *closed, const cJSON *other) {
+static bool schema_merge_spread(mn_gschema *c, cJSON *into, const cJSON *closed,
+                                const cJSON *other) {
     const cJSON *more = mn_gschema_item(closed, "additionalProperties");
     const cJSON *listed = mn_gschema_item(closed, "properties");
     const cJSON *p = NULL;
@@ -377,7 +381,7 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
         return mn_gschema_refuse(c, MN_BAD_INPUT, "", "no schema, combined with others");
     if (!mn_gschema_check_shapes(c, more))
         return false;
-    c->n_items += size_of(into) + size_of(more);
+    c->n_items += schema_merge_size_of(into) + schema_merge_size_of(more);
     if (!spend_copy(c, into) || !spend_copy(c, more))
         return false;
     if (c->n_merged++ > MERGES || c->n_items > ITEMS)
@@ -389,7 +393,8 @@ bool mn_gschema_merge(mn_gschema *c, cJSON *into, const cJSON *more) {
             return false;
     }
     cJSON *before = cJSON_Duplicate(into, true);
-    bool ok = before && spread(c, into, before, more) && spread(c, into, more, before);
+    bool ok = before && schema_merge_spread(c, into, before, more) &&
+              schema_merge_spread(c, into, more, before);
     cJSON_Delete(before);
     const cJSON *k = NULL;
     cJSON_ArrayForEach(k, more) {

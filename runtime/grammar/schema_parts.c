@@ -170,7 +170,7 @@ static bool allows_name(object *o, mn_str key) {
 }
 
 /* What a name's value must be: its property and all patterns that match it. */
-static mn_gexpr *value_of(object *o, const char *name, const cJSON *p, mn_str key) {
+static mn_gexpr *schema_parts_value_of(object *o, const char *name, const cJSON *p, mn_str key) {
     mn_gschema *c = o->c;
     const cJSON *list[MOST_PATTERNS + 1];
     uint32_t n = 0;
@@ -195,7 +195,7 @@ static mn_gexpr *value_of(object *o, const char *name, const cJSON *p, mn_str ke
 }
 
 /* "name": value */
-static bool add_member(object *o, mn_gexpr *list, const char *name, const cJSON *p) {
+static bool schema_parts_add_member(object *o, mn_gexpr *list, const char *name, const cJSON *p) {
     mn_gschema *c = o->c;
     mn_text key = {0};
     mn_text quoted = {0};
@@ -213,8 +213,8 @@ static bool add_member(object *o, mn_gexpr *list, const char *name, const cJSON 
             mn_gnames_add(c, &o->keys, text->text);
         allowed = allows_name(o, (mn_str){key.ptr, key.len});
         part[0] = mn_gx_text(c->b, quoted.ptr, quoted.len);
-        part[2] =
-            allowed ? value_of(o, name, p, (mn_str){key.ptr, key.len}) : mn_gx_new(c->b, MN_GX_ALT);
+        part[2] = allowed ? schema_parts_value_of(o, name, p, (mn_str){key.ptr, key.len})
+                          : mn_gx_new(c->b, MN_GX_ALT);
     }
     mn_text_free(&key);
     mn_text_free(&quoted);
@@ -234,7 +234,7 @@ static bool add_undescribed(object *o, mn_gexpr *list, const cJSON *names) {
     cJSON_ArrayForEach(r, names) {
         if (!cJSON_IsString(r))
             continue;
-        if (!add_member(o, list, r->valuestring, NULL))
+        if (!schema_parts_add_member(o, list, r->valuestring, NULL))
             return false;
     }
     return true;
@@ -270,7 +270,7 @@ static bool add_other(object *o, mn_gexpr *alt, mn_gexpr *name, mn_gexpr *x) {
 }
 
 /* Properties that are not listed, of any number; NULL with status MN_OK: there are none. */
-static mn_gexpr *others(object *o) {
+static mn_gexpr *schema_parts_others(object *o) {
     mn_gschema *c = o->c;
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const bool closed = o->more ? cJSON_IsFalse(o->more) : o->properties || o->patterns;
@@ -325,7 +325,7 @@ static mn_gexpr *counted(object *o, mn_gexpr *list) {
 
 /* propertyNames without references; NULL: any name, or c->b->status. Names are strings, so of its
  * keywords those for strings alone count. */
-static const cJSON *names_of(mn_gschema *c, const cJSON *names) {
+static const cJSON *schema_parts_names_of(mn_gschema *c, const cJSON *names) {
     static const char *const known[] = {"type",      "enum",      "const", "pattern",
                                         "minLength", "maxLength", "format"};
     const cJSON *k = NULL;
@@ -358,13 +358,13 @@ mn_gexpr *mn_gschema_object(mn_gschema *c, const cJSON *s) {
     o.properties = mn_gschema_item(s, "properties");
     o.patterns = mn_gschema_item(s, "patternProperties");
     o.more = mn_gschema_item(s, "additionalProperties");
-    o.names = names_of(c, mn_gschema_item(s, "propertyNames"));
+    o.names = schema_parts_names_of(c, mn_gschema_item(s, "propertyNames"));
     mn_gexpr *list = mn_gx_new(c->b, MN_GX_LIST);
     if (!list || !o.listed || c->b->status || !read_patterns(&o) || !find_demanded(&o))
         return NULL;
     const cJSON *p = NULL;
     cJSON_ArrayForEach(p, o.properties) {
-        if (!add_member(&o, list, p->string, p))
+        if (!schema_parts_add_member(&o, list, p->string, p))
             return NULL;
     }
     if (!add_undescribed(&o, list, mn_gschema_item(s, "required")))
@@ -376,7 +376,7 @@ mn_gexpr *mn_gschema_object(mn_gschema *c, const cJSON *s) {
         }
     }
     list->between = comma(c);
-    list->tail = others(&o);
+    list->tail = schema_parts_others(&o);
     mn_gexpr *body = c->b->status ? NULL : counted(&o, list);
     return body ? enclosed(c, "{", body, "}") : NULL;
 }

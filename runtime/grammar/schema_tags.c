@@ -13,14 +13,14 @@
 enum { HOPS = 32, KEY = 64 };
 static const char end_tag[] = "</parameter>";
 
-static const cJSON *target_of(void *arg, const cJSON *s) {
+static const cJSON *schema_tags_target_of(void *arg, const cJSON *s) {
     const char *at = NULL;
     return mn_gschema_target(arg, s, &at);
 }
 
 /* MN_SCHEMA_* of a value; 0: the schema does not say, or c->b->status. */
-static uint32_t types_of(mn_gschema *c, const cJSON *s) {
-    mn_schema_reader r = {target_of, c, 0};
+static uint32_t schema_tags_types_of(mn_gschema *c, const cJSON *s) {
+    mn_schema_reader r = {schema_tags_target_of, c, 0};
     const uint32_t types = mn_schema_types(&r, s);
     if (r.visits > MN_SCHEMA_VISITS)
         mn_gschema_refuse(c, MN_UNSUPPORTED, "", "its types take too many references to find");
@@ -73,7 +73,7 @@ static bool add_literal(mn_gschema *c, mn_gexpr *alt, const cJSON *s, const cJSO
     return mn_gx_add(c->b, alt, mn_gschema_text(c, text));
 }
 
-static mn_gexpr *literals(mn_gschema *c, const cJSON *s) {
+static mn_gexpr *schema_tags_literals(mn_gschema *c, const cJSON *s) {
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const cJSON *one = mn_gschema_item(s, "const");
     const cJSON *v = NULL;
@@ -100,7 +100,7 @@ static mn_gexpr *limited(mn_gschema *c, const cJSON *s) {
 }
 
 /* The schema without references and allOf; NULL: c->b->status. */
-static const cJSON *flat(mn_gschema *c, const cJSON *s) {
+static const cJSON *schema_tags_flat(mn_gschema *c, const cJSON *s) {
     static const char known[] =
         " type enum const minLength maxLength pattern format anyOf oneOf $defs definitions ";
     cJSON *all = mn_gschema_all(c, &s, 1);
@@ -119,7 +119,7 @@ static const cJSON *flat(mn_gschema *c, const cJSON *s) {
 static mn_gexpr *text_value(mn_gschema *c, const cJSON *s) {
     static const char *const keys[] = {"minLength", "maxLength", "pattern", "format"};
     if (mn_gschema_item(s, "enum") || mn_gschema_item(s, "const"))
-        return literals(c, s);
+        return schema_tags_literals(c, s);
     for (size_t i = 0; i < MN_COUNT(keys); i++) {
         if (mn_gschema_item(s, keys[i]))
             return limited(c, s);
@@ -127,22 +127,22 @@ static mn_gexpr *text_value(mn_gschema *c, const cJSON *s) {
     return any_text(c);
 }
 
-static mn_gexpr *type_of(mn_gschema *c, const cJSON *s);
+static mn_gexpr *schema_tags_type_of(mn_gschema *c, const cJSON *s);
 
 static mn_gexpr *any_of(mn_gschema *c, const cJSON *list) {
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const cJSON *x = NULL;
     cJSON_ArrayForEach(x, list) {
-        if (!mn_gx_add(c->b, alt, type_of(c, x)))
+        if (!mn_gx_add(c->b, alt, schema_tags_type_of(c, x)))
             return NULL;
     }
     return alt;
 }
 
-static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
+static mn_gexpr *schema_tags_type_of(mn_gschema *c, const cJSON *s) {
     if (!cJSON_IsObject(s) && !cJSON_IsBool(s))
         return mn_gschema_refuse(c, MN_BAD_INPUT, "", "a schema is an object, true or false");
-    const uint32_t types = types_of(c, s);
+    const uint32_t types = schema_tags_types_of(c, s);
     if (c->b->status)
         return NULL;
     if (cJSON_IsFalse(s) || (types && !(types & MN_SCHEMA_TEXT)))
@@ -152,7 +152,7 @@ static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
                                  "strings beside other types cannot be told apart without quotes");
     if (!types) /* anything: a text then */
         return has_only(c, s, " ") ? any_text(c) : NULL;
-    const cJSON *whole = flat(c, s);
+    const cJSON *whole = schema_tags_flat(c, s);
     if (!whole)
         return NULL;
     const cJSON *ways = mn_gschema_item(whole, "anyOf");
@@ -165,10 +165,10 @@ static mn_gexpr *type_of(mn_gschema *c, const cJSON *s) {
 }
 
 /* With the place of the schema in messages. */
-static mn_gexpr *value_of(mn_gschema *c, const char *key, const cJSON *s) {
+static mn_gexpr *schema_tags_value_of(mn_gschema *c, const char *key, const cJSON *s) {
     const size_t n = strlen(c->path);
     snprintf(c->path + n, MN_GSCHEMA_PATH - n, "/properties/%s", key);
-    mn_gexpr *x = type_of(c, s);
+    mn_gexpr *x = schema_tags_type_of(c, s);
     c->path[n] = 0;
     return x;
 }
@@ -199,7 +199,7 @@ static bool is_required(const cJSON *s, const char *key) {
 }
 
 /* Keywords that mean something here; all names that are required are those of properties. */
-static bool check(mn_gschema *c, const cJSON *s, const cJSON *properties) {
+static bool schema_tags_check(mn_gschema *c, const cJSON *s, const cJSON *properties) {
     static const char known[] = " type properties required additionalProperties $defs definitions ";
     const cJSON *k = NULL;
     if (!cJSON_IsObject(s) && !cJSON_IsBool(s))
@@ -220,7 +220,7 @@ mn_gexpr *mn_gschema_parameters(mn_gschema *c, const cJSON *s) {
     const cJSON *properties = mn_gschema_item(s, "properties");
     mn_gexpr *all = mn_gx_new(c->b, MN_GX_SEQ);
     const cJSON *p = NULL;
-    if (!all || !check(c, s, properties))
+    if (!all || !schema_tags_check(c, s, properties))
         return NULL;
     if (!properties && !cJSON_IsFalse(mn_gschema_item(s, "additionalProperties"))) {
         mn_gexpr *letter = mn_gx_bytes(c->b, 'a', 'z');
@@ -231,7 +231,8 @@ mn_gexpr *mn_gschema_parameters(mn_gschema *c, const cJSON *s) {
         if (!is_plain_key(p->string))
             return mn_gschema_refuse(c, MN_UNSUPPORTED, "properties",
                                      "a name that cannot stand in a tag");
-        mn_gexpr *x = parameter(c, mn_gschema_text(c, p->string), value_of(c, p->string, p));
+        mn_gexpr *x =
+            parameter(c, mn_gschema_text(c, p->string), schema_tags_value_of(c, p->string, p));
         const uint32_t least = is_required(s, p->string);
         if (!mn_gx_add(c->b, all, mn_gx_repeat(c->b, x, least, 1)))
             return NULL;

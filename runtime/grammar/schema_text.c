@@ -91,7 +91,7 @@ static bool add_part(mn_gschema *c, mn_gcut *cut, mn_gexpr *x) {
     return true;
 }
 
-static mn_gexpr *literal(mn_gschema *c, const char *string) {
+static mn_gexpr *schema_text_literal(mn_gschema *c, const char *string) {
     mn_text z = {0};
     mn_gexpr *x = mn_gchars_json(&z, mn_str_of(string)) ? mn_gx_text(c->b, z.ptr, z.len)
                                                         : mn_gbuild_memory(c->b);
@@ -100,11 +100,11 @@ static mn_gexpr *literal(mn_gschema *c, const char *string) {
 }
 
 /* One of the strings of a list. */
-static mn_gexpr *one_of(mn_gschema *c, const cJSON *list) {
+static mn_gexpr *schema_text_one_of(mn_gschema *c, const cJSON *list) {
     mn_gexpr *alt = mn_gx_new(c->b, MN_GX_ALT);
     const cJSON *v = NULL;
     cJSON_ArrayForEach(v, list) {
-        if (cJSON_IsString(v) && !mn_gx_add(c->b, alt, literal(c, v->valuestring)))
+        if (cJSON_IsString(v) && !mn_gx_add(c->b, alt, schema_text_literal(c, v->valuestring)))
             return NULL;
     }
     return alt;
@@ -135,9 +135,9 @@ bool mn_gschema_cut(mn_gschema *c, const cJSON *s, mn_gcut *cut) {
     if (!mn_gschema_count(c, s, "minLength", 0, &cut->min) ||
         !mn_gschema_count(c, s, "maxLength", MN_GNEVER, &cut->max))
         return false;
-    if (list && !add_part(c, cut, one_of(c, list)))
+    if (list && !add_part(c, cut, schema_text_one_of(c, list)))
         return false;
-    if (cJSON_IsString(one) && !add_part(c, cut, literal(c, one->valuestring)))
+    if (cJSON_IsString(one) && !add_part(c, cut, schema_text_literal(c, one->valuestring)))
         return false;
     mn_gexpr *x = f ? format(c, f) : NULL;
     if (c->b->status || (x && !add_part(c, cut, x)))
@@ -210,7 +210,8 @@ mn_gexpr *mn_gschema_string(mn_gschema *c, const cJSON *s) {
 /* ---- numbers --------------------------------------------------------------------------------- */
 /* Texts of n digits that begin as lo up to `same`, go on with a digit of lo to hi there, and with
  * any behind; a point stands before the last `point` digits. */
-static mn_gexpr *fixed(mn_gschema *c, const char *lo, const char *hi, size_t same, uint32_t point) {
+static mn_gexpr *schema_text_fixed(mn_gschema *c, const char *lo, const char *hi, size_t same,
+                                   uint32_t point) {
     const size_t n = strlen(lo);
     mn_gexpr *seq = mn_gx_new(c->b, MN_GX_SEQ);
     for (size_t i = 0; i < n; i++) {
@@ -233,7 +234,7 @@ static bool digits(mn_gschema *c, mn_gexpr *alt, const char *lo, const char *hi,
     for (size_t i = same + 1; i < n; i++)
         full &= lo[i] == '0' && hi[i] == '9';
     if (full || same == n)
-        return mn_gx_add(c->b, alt, fixed(c, lo, hi, same, point));
+        return mn_gx_add(c->b, alt, schema_text_fixed(c, lo, hi, same, point));
     char middle[2 * DIGITS];
     memcpy(middle, lo, n + 1);
     memset(middle + same + 1, '9', n - same - 1);

@@ -34,7 +34,7 @@ bool mn_grammar_view(const mn_grammar *g, mn_gbudget *b, mn_grammar *view) {
 }
 
 /* What a view lacks is a writer's to make. */
-static bool is_refused(mn_grammar *g) {
+static bool sets_is_refused(mn_grammar *g) {
     g->failed |= g->is_view;
     return g->is_view;
 }
@@ -52,15 +52,15 @@ void mn_gmask_free(mn_grammar *g, mn_gset *s) {
     s->mask = NULL;
 }
 
-static uint64_t size_of(const mn_gset *s) {
+static uint64_t sets_size_of(const mn_gset *s) {
     return sizeof *s + 4 * (uint64_t)s->n + (s->next ? 1024 : 0) + s->n_calls * sizeof *s->call;
 }
 
-static void set_free(mn_grammar *g, mn_gset *s) {
+static void sets_set_free(mn_grammar *g, mn_gset *s) {
     if (!s)
         return;
     mn_gmask_free(g, s);
-    g->bytes -= size_of(s);
+    g->bytes -= sets_size_of(s);
     mn_free(s->node);
     mn_free(s->next);
     mn_free(s->call);
@@ -69,7 +69,7 @@ static void set_free(mn_grammar *g, mn_gset *s) {
 
 void mn_gsets_free(mn_grammar *g) {
     for (uint32_t i = 0; i < g->n_sets; i++)
-        set_free(g, g->set[i]);
+        sets_set_free(g, g->set[i]);
     mn_free(g->set);
     mn_free(g->slot);
     mn_free(g->start);
@@ -109,7 +109,7 @@ static void begin_closure(mn_grammar *g) {
     g->stamp = 1;
 }
 
-static void visit(mn_grammar *g, uint32_t node, uint32_t *n_work) {
+static void sets_visit(mn_grammar *g, uint32_t node, uint32_t *n_work) {
     if (node == MN_GNONE || g->mark[node] == g->stamp || g->nfa.need[node] == MN_GNEVER)
         return;
     g->mark[node] = g->stamp;
@@ -120,7 +120,7 @@ static void visit(mn_grammar *g, uint32_t node, uint32_t *n_work) {
  * and g->failed. */
 static uint32_t close_over(mn_grammar *g, uint32_t node, uint32_t n) {
     uint32_t n_work = 0;
-    visit(g, node, &n_work);
+    sets_visit(g, node, &n_work);
     while (n_work && mn_gspend_node(g, 1, node)) {
         const uint32_t at = g->visits[--n_work];
         const mn_gnode *x = &g->nfa.node[at];
@@ -128,8 +128,8 @@ static uint32_t close_over(mn_grammar *g, uint32_t node, uint32_t n) {
             g->gather[n++] = at;
             continue;
         }
-        visit(g, x->other, &n_work);
-        visit(g, x->to, &n_work);
+        sets_visit(g, x->other, &n_work);
+        sets_visit(g, x->to, &n_work);
     }
     return n;
 }
@@ -140,7 +140,7 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void describe(const mn_gnfa *a, mn_gset *s) {
+static void sets_describe(const mn_gnfa *a, mn_gset *s) {
     s->need = MN_GNEVER;
     for (uint32_t i = 0; i < s->n; i++) {
         const mn_gnode *x = &a->node[s->node[i]];
@@ -170,7 +170,7 @@ static bool add_set(mn_grammar *g, mn_gset *s) {
 }
 
 /* The set of the first n nodes of g->gather; MN_GSET_DEAD: there are none, or no memory or work. */
-static int32_t find_or_make(mn_grammar *g, uint32_t n) {
+static int32_t sets_find_or_make(mn_grammar *g, uint32_t n) {
     if (g->failed || !n || !mn_gspend_node(g, FIND_WORK + 2ull * n, g->gather[0]))
         return MN_GSET_DEAD;
     qsort(g->gather, n, sizeof *g->gather, by_number);
@@ -193,9 +193,9 @@ static int32_t find_or_make(mn_grammar *g, uint32_t n) {
         s->n = n;
         s->hash = hash;
         s->run_next = MN_GSET_ASK;
-        describe(&g->nfa, s);
+        sets_describe(&g->nfa, s);
         if (add_set(g, s)) {
-            g->bytes += size_of(s);
+            g->bytes += sets_size_of(s);
             return (int32_t)g->n_sets - 1;
         }
     }
@@ -208,10 +208,10 @@ static int32_t find_or_make(mn_grammar *g, uint32_t n) {
 int32_t mn_gset_start(mn_grammar *g, uint32_t rule) {
     if (g->start[rule] != MN_GNONE)
         return (int32_t)g->start[rule];
-    if (is_refused(g))
+    if (sets_is_refused(g))
         return MN_GSET_DEAD;
     begin_closure(g);
-    const int32_t id = find_or_make(g, close_over(g, g->nfa.start[rule], 0));
+    const int32_t id = sets_find_or_make(g, close_over(g, g->nfa.start[rule], 0));
     if (id >= 0)
         g->start[rule] = (uint32_t)id;
     return id;
@@ -234,7 +234,7 @@ static bool make_next(mn_grammar *g, mn_gset *s) {
 int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
     if (s->next && s->next[byte] != MN_GSET_ASK)
         return s->next[byte];
-    if (is_refused(g) || (!s->next && !make_next(g, s)))
+    if (sets_is_refused(g) || (!s->next && !make_next(g, s)))
         return MN_GSET_DEAD;
     if (s->next[byte] != MN_GSET_ASK)
         return s->next[byte];
@@ -259,7 +259,7 @@ int32_t mn_gset_next(mn_grammar *g, mn_gset *s, uint8_t byte) {
             n = close_over(g, x->to, n);
         }
     }
-    const int32_t id = find_or_make(g, n);
+    const int32_t id = sets_find_or_make(g, n);
     for (uint32_t b = lo; b <= hi && (id >= 0 || (!n && !g->failed)); b++)
         s->next[b] = id;
     return id;
@@ -308,7 +308,7 @@ uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
         mn_gset *s = g->set[set];
         if (!s->plain)
             return MN_GRUN_NONE;
-        if (s->run_next == MN_GSET_ASK && is_refused(g))
+        if (s->run_next == MN_GSET_ASK && sets_is_refused(g))
             return MN_GRUN_NONE;
         if (s->run_next == MN_GSET_ASK) {
             const int32_t next = find_run_next(g, (int32_t)set);
@@ -328,7 +328,7 @@ uint32_t mn_gset_run(mn_grammar *g, uint32_t set, uint32_t *deepest) {
     return MN_GRUN_MOST;
 }
 
-static int by_place(const void *a, const void *b) {
+static int sets_by_place(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a;
     const uint64_t y = *(const uint64_t *)b;
     return (x > y) - (x < y);
@@ -342,7 +342,7 @@ static uint32_t called_places(const mn_grammar *g, const mn_gset *s, uint64_t *p
         if (x->kind == MN_GN_CALL)
             place[n++] = (uint64_t)x->other << 32 | x->to;
     }
-    qsort(place, n, sizeof *place, by_place);
+    qsort(place, n, sizeof *place, sets_by_place);
     return n;
 }
 
@@ -362,7 +362,7 @@ static bool make_call(mn_grammar *g, const uint64_t *place, uint32_t n_places, u
     begin_closure(g);
     for (; *i < n_places && place[*i] >> 32 == rule; ++*i)
         n = close_over(g, (uint32_t)place[*i], n);
-    const int32_t then = find_or_make(g, n);
+    const int32_t then = sets_find_or_make(g, n);
     const int32_t start = mn_gset_start(g, rule);
     if (then < 0 || start < 0)
         return false;
@@ -374,7 +374,7 @@ static bool make_call(mn_grammar *g, const uint64_t *place, uint32_t n_places, u
 bool mn_gset_calls(mn_grammar *g, mn_gset *s) {
     if (s->calls_known)
         return true;
-    if (is_refused(g) || !mn_gspend_node(g, 4ull * s->n, s->node[0]))
+    if (sets_is_refused(g) || !mn_gspend_node(g, 4ull * s->n, s->node[0]))
         return false;
     uint64_t *places = mn_alloc(s->n, sizeof *places);
     const uint32_t n_places = places ? called_places(g, s, places) : 0;
@@ -427,14 +427,14 @@ static void mark_states(mn_grammar *g) {
     }
 }
 
-static void sweep(mn_grammar *g, uint32_t *to) {
+static void sets_sweep(mn_grammar *g, uint32_t *to) {
     uint32_t n = 0;
     mark_states(g);
     for (uint32_t i = 0; i < g->n_sets; i++) {
         mn_gset *s = g->set[i];
         to[i] = n;
         if (!s->marked) {
-            set_free(g, s);
+            sets_set_free(g, s);
             continue;
         }
         forget_derived(g, s);
@@ -455,7 +455,7 @@ void mn_gsets_sweep(mn_grammar *g) {
     if (!to)
         return;
     pthread_mutex_lock(&g->list_lock);
-    sweep(g, to);
+    sets_sweep(g, to);
     pthread_mutex_unlock(&g->list_lock);
     mn_free(to);
 }

@@ -40,7 +40,7 @@ static bool within_depth(mn_gclose *c, uint32_t frame, uint32_t need) {
 
 /* ---- each head and frame once ---------------------------------------------------------------- */
 /* A table of 2 * SLOTS entries: of heads, then of frames. */
-static uint64_t *table_of(mn_gclose *c, bool frames) {
+static uint64_t *stack_table_of(mn_gclose *c, bool frames) {
     mn_gstack *k = c->stack;
     if (!k->slot) {
         k->slot = mn_calloc(2ull * SLOTS, sizeof *k->slot);
@@ -54,11 +54,11 @@ static uint64_t *table_of(mn_gclose *c, bool frames) {
 }
 
 /* The two numbers of head or frame i that tell it from others. */
-static mn_ghead pair_of(const mn_gstack *k, bool frames, uint32_t i) {
+static mn_ghead stack_pair_of(const mn_gstack *k, bool frames, uint32_t i) {
     return frames ? (mn_ghead){k->frame[i].set, k->frame[i].parent} : k->head[i];
 }
 
-static uint32_t slot_of(mn_ghead pair) {
+static uint32_t stack_slot_of(mn_ghead pair) {
     const uint64_t both = (uint64_t)pair.set << 32 | pair.frame;
     return (uint32_t)(both * UINT64_C(0x9e3779b97f4a7c15) >> 32) % SLOTS;
 }
@@ -67,9 +67,9 @@ static uint32_t slot_of(mn_ghead pair) {
  */
 static uint32_t find_hashed(const mn_gclose *c, const uint64_t *table, bool frames, mn_ghead pair,
                             uint32_t *free) {
-    uint32_t at = slot_of(pair);
+    uint32_t at = stack_slot_of(pair);
     for (; table[at] >> 32 == c->stamp; at = (at + 1) % SLOTS) {
-        const mn_ghead other = pair_of(c->stack, frames, (uint32_t)table[at]);
+        const mn_ghead other = stack_pair_of(c->stack, frames, (uint32_t)table[at]);
         if (other.set == pair.set && other.frame == pair.frame)
             return (uint32_t)table[at];
     }
@@ -79,28 +79,28 @@ static uint32_t find_hashed(const mn_gclose *c, const uint64_t *table, bool fram
 
 /* Head or frame i is in the table of its closure, together with those before it once there are more
  * than a few. */
-static void enter(mn_gclose *c, bool frames, uint32_t first, uint32_t i) {
-    uint64_t *table = i - first >= FEW ? table_of(c, frames) : NULL;
+static void stack_enter(mn_gclose *c, bool frames, uint32_t first, uint32_t i) {
+    uint64_t *table = i - first >= FEW ? stack_table_of(c, frames) : NULL;
     if (!table)
         return;
     if (!c->stamp)
         c->stamp = ++c->stack->stamp;
     for (uint32_t k = i - first == FEW ? first : i; k <= i; k++) {
         uint32_t free = 0;
-        if (find_hashed(c, table, frames, pair_of(c->stack, frames, k), &free) == MN_GNONE)
+        if (find_hashed(c, table, frames, stack_pair_of(c->stack, frames, k), &free) == MN_GNONE)
             table[free] = (uint64_t)c->stamp << 32 | k;
     }
 }
 
 /* The same among those from `first` up to n. */
-static uint32_t find(mn_gclose *c, bool frames, uint32_t first, uint32_t n, mn_ghead pair) {
+static uint32_t stack_find(mn_gclose *c, bool frames, uint32_t first, uint32_t n, mn_ghead pair) {
     uint32_t free = 0;
     if (n - first > FEW) {
-        const uint64_t *table = table_of(c, frames);
+        const uint64_t *table = stack_table_of(c, frames);
         return table ? find_hashed(c, table, frames, pair, &free) : MN_GNONE;
     }
     for (uint32_t i = first; i < n; i++) {
-        const mn_ghead other = pair_of(c->stack, frames, i);
+        const mn_ghead other = stack_pair_of(c->stack, frames, i);
         if (other.set == pair.set && other.frame == pair.frame)
             return i;
     }
@@ -108,29 +108,30 @@ static uint32_t find(mn_gclose *c, bool frames, uint32_t first, uint32_t n, mn_g
 }
 
 /* Appends a head unless it is there already. */
-static void append(mn_gclose *c, uint32_t set, uint32_t frame) {
+static void stack_append(mn_gclose *c, uint32_t set, uint32_t frame) {
     mn_gstack *k = c->stack;
     const mn_ghead h = {set, frame};
     mn_gspend(c->g, 2, set);
     if (k->n_heads - c->first_head >= 4 * MN_GRAMMAR_HEADS || c->g->failed ||
         !within_depth(c, frame, c->g->set[set]->need) ||
-        find(c, false, c->first_head, k->n_heads, h) != MN_GNONE)
+        stack_find(c, false, c->first_head, k->n_heads, h) != MN_GNONE)
         return;
     if (!mn_grow((void **)&k->head, &k->cap_heads, k->n_heads + 1u, sizeof *k->head)) {
         c->g->failed = true;
         return;
     }
     k->head[k->n_heads] = h;
-    enter(c, false, c->first_head, k->n_heads++);
+    stack_enter(c, false, c->first_head, k->n_heads++);
 }
 
 /* A frame on top of parent; MN_GNONE where it may not be. */
-static uint32_t push(mn_gclose *c, uint32_t then, uint32_t parent) {
+static uint32_t stack_push(mn_gclose *c, uint32_t then, uint32_t parent) {
     mn_gstack *k = c->stack;
     mn_gspend(c->g, 1, then);
     if (!within_depth(c, parent, c->g->set[then]->need))
         return MN_GNONE;
-    const uint32_t known = find(c, true, c->first_frame, k->n_frames, (mn_ghead){then, parent});
+    const uint32_t known =
+        stack_find(c, true, c->first_frame, k->n_frames, (mn_ghead){then, parent});
     if (known != MN_GNONE)
         return known;
     if (k->n_frames - c->first_frame >= 4 * MN_GRAMMAR_HEADS)
@@ -140,7 +141,7 @@ static uint32_t push(mn_gclose *c, uint32_t then, uint32_t parent) {
         return MN_GNONE;
     }
     k->frame[k->n_frames] = (mn_gframe){then, parent, k->frame[parent].depth + 1};
-    enter(c, true, c->first_frame, k->n_frames);
+    stack_enter(c, true, c->first_frame, k->n_frames);
     return k->n_frames++;
 }
 
@@ -150,9 +151,9 @@ static void follow_calls(mn_gclose *c, mn_ghead h) {
         return;
     for (uint32_t i = 0; i < s->n_calls; i++) {
         const mn_gcall call = s->call[i];
-        const uint32_t frame = call.last ? h.frame : push(c, call.then, h.frame);
+        const uint32_t frame = call.last ? h.frame : stack_push(c, call.then, h.frame);
         if (frame != MN_GNONE)
-            append(c, call.start, frame);
+            stack_append(c, call.start, frame);
     }
 }
 
@@ -166,7 +167,7 @@ void mn_gclose_begin(mn_gclose *c) {
 void mn_gclose_add(mn_gclose *c, uint32_t set, uint32_t frame) {
     mn_gstack *k = c->stack;
     uint32_t at = k->n_heads;
-    append(c, set, frame);
+    stack_append(c, set, frame);
     for (; at < k->n_heads && !c->g->failed; at++) {
         const mn_ghead h = k->head[at];
         if (c->g->set[h.set]->has_calls)
@@ -175,7 +176,7 @@ void mn_gclose_add(mn_gclose *c, uint32_t set, uint32_t frame) {
             continue;
         const mn_gframe f = k->frame[h.frame];
         if (h.frame)
-            append(c, f.set, f.parent);
+            stack_append(c, f.set, f.parent);
         else
             c->popped = true;
     }

@@ -28,7 +28,7 @@ void mn_grammar_state_free(mn_grammar_state *s) {
 }
 
 /* Where the text begins. Under the lock; false: out of memory. */
-static bool begin(mn_grammar_state *s) {
+static bool state_begin(mn_grammar_state *s) {
     mn_grammar *g = s->g;
     mn_gclose c = {.g = g, .stack = &s->stack};
     if (g->full)
@@ -55,7 +55,7 @@ mn_status mn_grammar_state_create(mn_grammar *g, mn_grammar_state **out, mn_erro
     mn_gbudget b = mn_gbudget_of(s);
     pthread_rwlock_wrlock(&g->lock);
     g->budget = &b;
-    const bool ok = begin(s);
+    const bool ok = state_begin(s);
     link_state(s);
     pthread_rwlock_unlock(&g->lock);
     if (!ok) {
@@ -114,7 +114,7 @@ static void keep_heads(mn_gstack *k, uint32_t from, uint32_t *to) {
 }
 
 /* One byte on a stack of its own. 0: not allowed, or g->failed */
-static bool step(mn_grammar *g, mn_gstack *k, uint8_t byte, bool *complete) {
+static bool state_step(mn_grammar *g, mn_gstack *k, uint8_t byte, bool *complete) {
     mn_gclose c = {.g = g, .stack = k};
     const uint32_t from = k->n_heads;
     const uint32_t n = mn_gstack_step(&c, 0, from, byte);
@@ -153,7 +153,7 @@ static bool accept_within(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
 }
 
 /* g: of s, or a view of it. False: the bytes are not allowed, or g->failed. */
-static bool accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
+static bool state_accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
     mn_gstack k = {0};
     bool complete = s->complete;
     g->failed = false;
@@ -164,7 +164,7 @@ static bool accept(mn_grammar *g, mn_grammar_state *s, mn_str bytes) {
     g->failed = !mn_gstack_copy(&k, &s->stack);
     bool ok = !g->failed;
     for (uint64_t i = 0; i < bytes.len && ok; i++)
-        ok = step(g, &k, (uint8_t)bytes.ptr[i], &complete);
+        ok = state_step(g, &k, (uint8_t)bytes.ptr[i], &complete);
     if (!ok || g->failed) {
         mn_gstack_free(&k);
         return false;
@@ -179,10 +179,10 @@ static mn_status accept_alone(mn_grammar_state *s, mn_str bytes, mn_error *err) 
     mn_grammar *g = s->g;
     if (g->full)
         mn_gsets_sweep(g);
-    bool ok = accept(g, s, bytes);
+    bool ok = state_accept(g, s, bytes);
     if (!ok && g->full && !g->budget->over) { /* once more, with what no state holds freed */
         mn_gsets_sweep(g);
-        ok = accept(g, s, bytes);
+        ok = state_accept(g, s, bytes);
     }
     if (ok)
         return MN_OK;
@@ -197,7 +197,7 @@ mn_status mn_grammar_accept_bytes(mn_grammar_state *s, mn_str bytes, mn_error *e
     mn_gbudget b = mn_gbudget_of(s);
     mn_status st = MN_OK;
     pthread_rwlock_rdlock(&s->g->lock);
-    const bool done = mn_grammar_view(s->g, &b, &view) && accept(&view, s, bytes);
+    const bool done = mn_grammar_view(s->g, &b, &view) && state_accept(&view, s, bytes);
     pthread_rwlock_unlock(&s->g->lock);
     if (!done && b.over) {
         st = mn_gbudget_fail(s->g, &b, err);
@@ -239,7 +239,7 @@ static int only_byte(const mn_grammar *g, const mn_gstack *k) {
 static void append_forced(mn_grammar *g, mn_gstack *k, bool complete, mn_text *out) {
     for (uint32_t n = 0; n < MN_GRAMMAR_FORCED && !complete; n++) {
         const int byte = only_byte(g, k);
-        if (byte < 0 || !step(g, k, (uint8_t)byte, &complete))
+        if (byte < 0 || !state_step(g, k, (uint8_t)byte, &complete))
             return;
         const char c = (char)byte;
         mn_text_put(out, &c, 1);
@@ -247,7 +247,7 @@ static void append_forced(mn_grammar *g, mn_gstack *k, bool complete, mn_text *o
 }
 
 /* g: of s, or a view of it. False: g->failed. */
-static bool find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) {
+static bool state_find_forced(mn_grammar *g, const mn_grammar_state *s, mn_text *out) {
     mn_gstack k = {0};
     g->failed = false;
     if (s->complete || only_byte(g, &s->stack) < 0)
@@ -264,13 +264,13 @@ mn_status mn_grammar_forced(mn_grammar_state *s, mn_text *out, mn_error *err) {
     mn_text found = {0};
     mn_gbudget b = mn_gbudget_of(s);
     pthread_rwlock_rdlock(&s->g->lock);
-    bool ok = mn_grammar_view(s->g, &b, &view) && find_forced(&view, s, &found);
+    bool ok = mn_grammar_view(s->g, &b, &view) && state_find_forced(&view, s, &found);
     pthread_rwlock_unlock(&s->g->lock);
     if (!ok && !b.over) {
         found.len = 0;
         pthread_rwlock_wrlock(&s->g->lock);
         s->g->budget = &b;
-        ok = find_forced(s->g, s, &found);
+        ok = state_find_forced(s->g, s, &found);
         pthread_rwlock_unlock(&s->g->lock);
     }
     mn_gbudget_charge(s, &b);

@@ -30,7 +30,7 @@ static bool is_new(const marks *k, uint32_t i) {
 }
 
 /* A mark in another, but for equal ones. */
-static bool check(const marks *k) {
+static bool tags_check(const marks *k) {
     uint64_t total = 0;
     for (uint32_t i = 0; i < k->t->n; i++)
         total += is_new(k, i) ? begin_of(k, i).len : 0;
@@ -113,7 +113,7 @@ static void enter_calls(marks *k) {
     }
 }
 
-static bool build(marks *k, mn_gexpr *const *content) {
+static bool tags_build(marks *k, mn_gexpr *const *content) {
     uint32_t most = 2; /* states: two roots, and each mark in both trees */
     for (uint32_t i = 0; i < k->t->n; i++)
         most += is_new(k, i) ? 2 * (uint32_t)begin_of(k, i).len : 0;
@@ -196,9 +196,9 @@ mn_gexpr *mn_gx_tags(mn_gbuild *b, const mn_grammar_tags *t, mn_gexpr *const *co
     if (t->only)
         return calls_behind(b, &t->thinking, calls_only(b, t, content));
     k.free = mn_gx_new(b, MN_GX_FREE);
-    if (!k.free || !check(&k))
+    if (!k.free || !tags_check(&k))
         return NULL;
     k.free->min = t->least;
     k.free->max = t->most ? t->most : MN_GNEVER;
-    return build(&k, content) ? k.free : NULL;
+    return tags_build(&k, content) ? k.free : NULL;
 }

@@ -40,7 +40,7 @@ typedef struct {
     uint32_t len, id;
 } entry;
 
-static int by_bytes(const void *a, const void *b) {
+static int trie_by_bytes(const void *a, const void *b) {
     const entry *x = a;
     const entry *y = b;
     const int order = memcmp(x->ptr, y->ptr, MN_MIN(x->len, y->len));
@@ -153,7 +153,7 @@ static void copy_rest(mn_grammar_vocab *v) {
 }
 
 /* open: [longest + 1] the node at each depth */
-static mn_status divide(mn_grammar_vocab *v, uint32_t *open, mn_error *err) {
+static mn_status trie_divide(mn_grammar_vocab *v, uint32_t *open, mn_error *err) {
     const uint32_t n = v->all.n;
     uint32_t n_rest = 0;
     v->run = mn_calloc(n, sizeof *v->run);
@@ -183,7 +183,7 @@ static mn_status divide(mn_grammar_vocab *v, uint32_t *open, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status make(mn_grammar_vocab *v, const mn_str *text, entry *e, mn_error *err) {
+static mn_status trie_make(mn_grammar_vocab *v, const mn_str *text, entry *e, mn_error *err) {
     uint32_t n = 0;
     uint64_t at = 0;
     for (uint32_t id = 0; id < v->n_vocab; id++) {
@@ -197,12 +197,12 @@ static mn_status make(mn_grammar_vocab *v, const mn_str *text, entry *e, mn_erro
         at += text[id].len;
     }
     v->offset[v->n_vocab] = at;
-    qsort(e, n, sizeof *e, by_bytes);
+    qsort(e, n, sizeof *e, trie_by_bytes);
     uint32_t *open = mn_alloc(v->longest + 1u, sizeof *open);
     mn_status st = MN_OK;
     if (open && trie_alloc(&v->all, at + 1)) {
         add_nodes(v, e, n, open);
-        st = divide(v, open, err);
+        st = trie_divide(v, open, err);
     } else {
         st = mn_fail_memory(err, at * 11);
     }
@@ -230,7 +230,7 @@ mn_status mn_grammar_vocab_create(const mn_str *text, uint32_t n, mn_grammar_voc
         v->alphabets = mn_galphabets_create();
     }
     if (v && e && v->alphabets && v->offset && v->same && v->bytes)
-        st = make(v, text, e, err);
+        st = trie_make(v, text, e, err);
     else
         mn_fail_memory(err, total);
     mn_free(e);

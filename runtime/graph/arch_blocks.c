@@ -9,7 +9,7 @@
 enum { NAME = 64 };
 
 /* stem and ending as one name. */
-static const char *named(char full[NAME], const char *stem, const char *ending) {
+static const char *block_named(char full[NAME], const char *stem, const char *ending) {
     snprintf(full, NAME, "%s%s", stem, ending);
     return full;
 }
@@ -17,16 +17,16 @@ static const char *named(char full[NAME], const char *stem, const char *ending) 
 /* ---- norms and products ---------------------------------------------------------------------- */
 int32_t mn_b_rms(mn_model_graph *g, int32_t x, const char *stem) {
     char name[NAME];
-    named(name, stem, ".weight");
+    block_named(name, stem, ".weight");
     const int32_t w = mn_g_vector(g, name, false, g->hp.n_embd);
     return mn_g_rms_norm(g, x, w);
 }
 
 int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem) {
     char name[NAME];
-    named(name, stem, ".weight");
+    block_named(name, stem, ".weight");
     const int32_t w = mn_g_vector(g, name, false, g->hp.n_embd);
-    named(name, stem, ".bias");
+    block_named(name, stem, ".bias");
     const int32_t b = mn_g_vector(g, name, true, g->hp.n_embd);
     return mn_g_layer_norm(g, x, w, b);
 }
@@ -34,9 +34,9 @@ int32_t mn_b_layer_norm(mn_model_graph *g, int32_t x, const char *stem) {
 mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int64_t cols) {
     mn_g_product p;
     char name[NAME];
-    named(name, stem, ".weight");
+    block_named(name, stem, ".weight");
     p.weight = mn_g_matrix(g, name, false, rows, cols);
-    named(name, stem, ".bias");
+    block_named(name, stem, ".bias");
     p.bias = mn_g_vector(g, name, true, rows);
     return p;
 }
@@ -45,9 +45,9 @@ mn_g_product mn_b_product(mn_model_graph *g, const char *stem, int64_t rows, int
 static mn_g_product find_part(mn_model_graph *g, const char *stem, mn_row_part part, int64_t cols) {
     mn_g_product p;
     char name[NAME];
-    named(name, stem, ".weight");
+    block_named(name, stem, ".weight");
     p.weight = mn_g_part_matrix(g, name, false, part, cols);
-    named(name, stem, ".bias");
+    block_named(name, stem, ".bias");
     p.bias = mn_g_part_vector(g, name, true, part);
     return p;
 }
@@ -138,9 +138,9 @@ static mn_g_product find_experts(mn_model_graph *g, const char *stem, int64_t ro
     const int64_t n_expert = mn_g_layer(g)->n_expert;
     mn_g_product p;
     char name[NAME];
-    named(name, stem, ".weight");
+    block_named(name, stem, ".weight");
     p.weight = mn_g_experts(g, name, false, n_expert, rows, cols);
-    named(name, stem, ".bias");
+    block_named(name, stem, ".bias");
     p.bias = mn_g_matrix(g, name, true, n_expert, rows);
     return p;
 }

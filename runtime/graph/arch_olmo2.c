@@ -8,7 +8,7 @@ static int32_t normed(mn_model_graph *g, int32_t y, const char *name, int64_t ro
     return mn_g_rms_norm_heads(g, y, w, mn_g_layer(g)->head_dim_k);
 }
 
-static int32_t attention(mn_model_graph *g, int32_t x) {
+static int32_t arch_olmo2_attention(mn_model_graph *g, int32_t x) {
     const mn_layer_shape *l = mn_g_layer(g);
     const int64_t D = g->hp.n_embd;
     const int64_t q = l->n_head * l->head_dim_k;
@@ -29,7 +29,7 @@ static int32_t attention(mn_model_graph *g, int32_t x) {
 void mn_arch_olmo2(mn_model_graph *g) {
     int32_t x = mn_b_embed(g, 1);
     while (mn_g_next_layer(g)) {
-        int32_t y = attention(g, x);
+        int32_t y = arch_olmo2_attention(g, x);
         y = mn_b_rms(g, y, "blk.%d.post_attention_norm");
         x = mn_g_add(g, x, y);
         y = mn_b_glu(g, x);

@@ -11,7 +11,7 @@ static int32_t head_norm(mn_model_graph *g, int32_t x, const char *name, int64_t
     return x;
 }
 
-static int32_t attention(mn_model_graph *g, int32_t x) {
+static int32_t arch_stablelm_attention(mn_model_graph *g, int32_t x) {
     const mn_layer_shape *l = mn_g_layer(g);
     int32_t qkv[3];
     mn_b_qkv(g, x, qkv);
@@ -25,7 +25,7 @@ void mn_arch_stablelm(mn_model_graph *g) {
     while (mn_g_next_layer(g)) {
         int32_t y = mn_b_layer_norm(g, x, "blk.%d.attn_norm");
         const bool parallel = !mn_g_has(g, "blk.%d.ffn_norm.weight");
-        x = mn_g_add(g, x, attention(g, y));
+        x = mn_g_add(g, x, arch_stablelm_attention(g, y));
         if (!parallel)
             y = mn_b_layer_norm(g, x, "blk.%d.ffn_norm");
         x = mn_g_add(g, x, mn_b_glu(g, y));

@@ -31,7 +31,8 @@ bool mn_g_next_layer(mn_model_graph *g) {
 /* ---- appending ------------------------------------------------------------------------------- */
 /* Room for one more of an array that is const to plugins and ours to write. array: where the
  * pointer to it is; n: how many it holds. The new element; NULL: g has failed. */
-static void *append(mn_model_graph *g, const void *array, size_t *cap, uint64_t n, size_t size) {
+static void *graph_append(mn_model_graph *g, const void *array, size_t *cap, uint64_t n,
+                          size_t size) {
     void *own;
     memcpy(&own, array, sizeof own);
     if (!mn_grow(&own, cap, n + 1, size)) {
@@ -50,7 +51,7 @@ int32_t mn_gb_tensor(mn_model_graph *g, const char *name, uint32_t role, uint32_
     char *copy = mn_arena_strndup(&g->arena, name, strlen(name));
     if (!copy)
         mn_gb_no_memory(g);
-    mn_tensor *t = append(g, &abi->tensors, &g->cap_tensors, abi->n_tensors, sizeof *t);
+    mn_tensor *t = graph_append(g, &abi->tensors, &g->cap_tensors, abi->n_tensors, sizeof *t);
     if (!copy || !t)
         return -1;
     *t = (mn_tensor){
@@ -98,7 +99,7 @@ static void push_operand(mn_model_graph *g, int32_t t) {
     mn_graph *abi = &g->abi;
     if (g->status)
         return;
-    int32_t *to = append(g, &abi->operands, &g->cap_operands, abi->n_operands, sizeof *to);
+    int32_t *to = graph_append(g, &abi->operands, &g->cap_operands, abi->n_operands, sizeof *to);
     if (!to)
         return;
     *to = t;
@@ -119,7 +120,7 @@ void mn_gb_attr(mn_model_graph *g, uint64_t bits) {
     mn_graph *abi = &g->abi;
     if (g->status)
         return;
-    uint64_t *to = append(g, &abi->attrs, &g->cap_attrs, abi->n_attrs, sizeof *to);
+    uint64_t *to = graph_append(g, &abi->attrs, &g->cap_attrs, abi->n_attrs, sizeof *to);
     if (!to)
         return;
     *to = bits;
@@ -145,7 +146,7 @@ static uint32_t sample_contract(const mn_graph *g, const mn_node *n) {
 
 /* The lowest contract that describes a node: builders use what later ones add only where they
  * must. */
-static uint32_t contract_of(const mn_graph *g, const mn_node *n) {
+static uint32_t graph_contract_of(const mn_graph *g, const mn_node *n) {
     const uint32_t bidirectional = MN_ATTENTION_ATTR_BIDIRECTIONAL;
     if (n->op == MN_OP_SAMPLE)
         return sample_contract(g, n);
@@ -162,8 +163,8 @@ void mn_gb_end(mn_model_graph *g) {
     if (g->status)
         return;
     n->out_off = n->in_off + n->n_in;
-    n->contract = contract_of(abi, n);
-    mn_node *to = append(g, &abi->nodes, &g->cap_nodes, abi->n_nodes, sizeof *to);
+    n->contract = graph_contract_of(abi, n);
+    mn_node *to = graph_append(g, &abi->nodes, &g->cap_nodes, abi->n_nodes, sizeof *to);
     if (!to)
         return;
     *to = *n;
@@ -176,7 +177,7 @@ int32_t mn_gb_weight(mn_model_graph *g, const char *name, uint32_t dtype, uint32
     w.tensor = mn_gb_tensor(g, name, MN_ROLE_WEIGHT, dtype, n_dim, dim);
     if (w.tensor < 0)
         return -1;
-    mn_graph_weight *to = append(g, &g->weights, &g->cap_weights, g->n_weights, sizeof *to);
+    mn_graph_weight *to = graph_append(g, &g->weights, &g->cap_weights, g->n_weights, sizeof *to);
     if (!to)
         return -1;
     *to = w;
@@ -230,7 +231,7 @@ static int32_t matrix(mn_model_graph *g, const char *name, uint32_t role, int64_
 }
 
 /* Page table [S, P] and pages of KV group i > 0; how large pages are is the plugin's. */
-static void add_group(mn_model_graph *g, uint32_t i) {
+static void graph_add_group(mn_model_graph *g, uint32_t i) {
     const int64_t one = 1;
     char pages[32];
     char kv[32];
@@ -266,7 +267,7 @@ static void add_io(mn_model_graph *g) {
     io->params = matrix(g, "params", MN_ROLE_STATE, S, params);
     io->kv[0] = mn_gb_tensor(g, "kv.0", MN_ROLE_STATE, MN_U8, 1, &one);
     for (uint32_t i = 1; i < g->hp.n_kv; i++)
-        add_group(g, i);
+        graph_add_group(g, i);
 }
 
 /* 64 bits over all that a compiled program depends on; weights' data is not part of it. */
@@ -291,7 +292,7 @@ static void free_arrays(const mn_graph *abi) {
 }
 
 /* Of a constant's values. */
-static size_t count_of(const mn_graph *abi, const mn_graph_weight *w) {
+static size_t graph_count_of(const mn_graph *abi, const mn_graph_weight *w) {
     const mn_tensor *t = &abi->tensors[w->tensor];
     size_t n = 1;
     for (uint32_t i = 0; i < t->n_dim; i++)
@@ -304,14 +305,14 @@ static mn_status seal_constants(mn_model_graph *g) {
     size_t room = 0;
     for (uint32_t i = 0; i < g->n_weights; i++)
         if (g->weights[i].constant)
-            room = mn_sealed_sum(room, mn_sealed_room(count_of(&g->abi, &g->weights[i]), 4));
+            room = mn_sealed_sum(room, mn_sealed_room(graph_count_of(&g->abi, &g->weights[i]), 4));
     if (!room)
         return MN_OK;
     mn_sealed *pages = mn_sealed_open(room);
     for (uint32_t i = 0; i < g->n_weights && pages; i++) {
         mn_graph_weight *w = &g->weights[i];
         if (w->constant)
-            w->constant = mn_sealed_copy(pages, w->constant, count_of(&g->abi, w), 4);
+            w->constant = mn_sealed_copy(pages, w->constant, graph_count_of(&g->abi, w), 4);
     }
     if (!pages || !mn_sealed_close(pages))
         return mn_fail_memory(g->err, room);
@@ -320,7 +321,7 @@ static mn_status seal_constants(mn_model_graph *g) {
 }
 
 /* Everything that plugins see of it goes into sealed pages. */
-static mn_status seal(mn_model_graph *g) {
+static mn_status graph_seal(mn_model_graph *g) {
     const mn_graph built = g->abi;
     g->given = mn_given_graph(&built, &g->pages);
     if (!g->given)
@@ -331,7 +332,7 @@ static mn_status seal(mn_model_graph *g) {
 }
 
 /* Sizes, digest and check. From here on the graph does not change. */
-static mn_status finish(mn_model_graph *g) {
+static mn_status graph_finish(mn_model_graph *g) {
     mn_graph *a = &g->abi;
     a->size = sizeof *a;
     a->node_stride = sizeof(mn_node);
@@ -343,7 +344,7 @@ static mn_status finish(mn_model_graph *g) {
     for (uint64_t i = 0; i < 4; i++)
         a->digest[i] = digest_part(a, i + 1);
     const mn_status st = mn_graph_check(a, g->err);
-    return st ? st : seal(g);
+    return st ? st : graph_seal(g);
 }
 
 mn_status mn_arch_unknown(const mn_canonical *m, const char *arch, mn_error *err) {
@@ -372,7 +373,7 @@ static mn_status find_arch(const mn_canonical *m, const mn_arch **out, mn_error 
 }
 
 /* All but the architecture's own part and the end. */
-static void begin(mn_model_graph *g) {
+static void graph_begin(mn_model_graph *g) {
     const size_t n = g->model->n_tensors + 1;
     g->row_pos = -1;
     g->layer = -1;
@@ -421,14 +422,14 @@ mn_status mn_model_graph_build(const mn_canonical *m, uint32_t n_ctx, uint32_t e
     g->scores = g->samplers || end == MN_GRAPH_SCORES || end == MN_GRAPH_SCORES_DRAFTS;
     g->masks = g->scores || end == MN_GRAPH_MASKS || end == MN_GRAPH_MASKS_DRAFTS;
     g->drafts = end >= MN_GRAPH_DRAFTS;
-    begin(g);
+    graph_begin(g);
     if (!g->status)
         arch->build(g);
     if (!g->status && !m->ignore_unused)
         mn_gb_check_biases(g);
     if (!g->status)
         mn_gb_check_unused(g);
-    st = finish(g);
+    st = graph_finish(g);
     g->err = NULL;
     if (st)
         mn_model_graph_free(g);

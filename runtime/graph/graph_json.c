@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* words[i]; "?" for a number that has none. */
-static const char *word(const char *const *words, uint32_t n, uint32_t i) {
+static const char *graph_json_word(const char *const *words, uint32_t n, uint32_t i) {
     if (i < n && words[i])
         return words[i];
     return "?";
@@ -27,7 +27,7 @@ static void symbol(json_out *j, const mn_graph *g, uint32_t i) {
     const mn_symbol *s = &g->symbols[i];
     json_open(j, '{');
     json_put_z(j, "name", s->name);
-    json_put_z(j, "kind", word(kinds, MN_COUNT(kinds), s->kind));
+    json_put_z(j, "kind", graph_json_word(kinds, MN_COUNT(kinds), s->kind));
     json_put_int(j, "min", s->min);
     json_put_int(j, "max", s->max);
     json_put_int(j, "typical", s->typical);
@@ -54,13 +54,13 @@ static void kv_group(json_out *j, const mn_hparams *hp, uint32_t i) {
     json_close(j);
 }
 
-static void tensor(json_out *j, const mn_graph *g, uint32_t i) {
+static void graph_json_tensor(json_out *j, const mn_graph *g, uint32_t i) {
     static const char *const roles[] = {NULL, "input", "output", "weight", "state", "interior"};
     const mn_tensor *t = &g->tensors[i];
     json_open(j, '{');
     json_key(j, "name");
     json_mn_str(j, t->name);
-    json_put_z(j, "role", word(roles, MN_COUNT(roles), t->role));
+    json_put_z(j, "role", graph_json_word(roles, MN_COUNT(roles), t->role));
     json_put_z(j, "type", mn_dtype_name(t->dtype.id));
     json_put_array(j, "shape");
     for (uint32_t d = 0; d < t->n_dim; d++)
@@ -125,8 +125,8 @@ static void node(json_out *j, const mn_graph *g, uint32_t i) {
 }
 
 /* "key":[...] of n elements. */
-static void each(json_out *j, const char *key, const mn_graph *g, uint32_t n,
-                 void (*put)(json_out *, const mn_graph *, uint32_t)) {
+static void graph_json_each(json_out *j, const char *key, const mn_graph *g, uint32_t n,
+                            void (*put)(json_out *, const mn_graph *, uint32_t)) {
     json_put_array(j, key);
     for (uint32_t i = 0; i < n; i++)
         put(j, g, i);
@@ -142,8 +142,8 @@ void mn_graph_json(const mn_model_graph *g, mn_text *out) {
     for (uint32_t i = 0; i < g->hp.n_kv; i++)
         kv_group(&j, &g->hp, i);
     json_close(&j);
-    each(&j, "symbols", &g->abi, g->abi.n_symbols, symbol);
-    each(&j, "tensors", &g->abi, g->abi.n_tensors, tensor);
-    each(&j, "nodes", &g->abi, g->abi.n_nodes, node);
+    graph_json_each(&j, "symbols", &g->abi, g->abi.n_symbols, symbol);
+    graph_json_each(&j, "tensors", &g->abi, g->abi.n_tensors, graph_json_tensor);
+    graph_json_each(&j, "nodes", &g->abi, g->abi.n_nodes, node);
     json_close(&j);
 }

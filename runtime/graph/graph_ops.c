@@ -4,7 +4,7 @@
  * at the shape of an input returns before that once g has failed, since inputs may be -1 then. */
 #include "graph/build.h"
 
-static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {
+static const mn_tensor *graph_op_tensor(const mn_model_graph *g, int32_t t) {
     return &g->abi.tensors[t];
 }
 
@@ -12,7 +12,7 @@ static const mn_tensor *tensor(const mn_model_graph *g, int32_t t) {
 static int32_t like(mn_model_graph *g, const char *name, int32_t x) {
     if (g->status)
         return -1;
-    const mn_tensor *t = tensor(g, x);
+    const mn_tensor *t = graph_op_tensor(g, x);
     int64_t last = 0;
     if (t->n_dim > 2)
         last = t->dim[2];
@@ -20,7 +20,7 @@ static int32_t like(mn_model_graph *g, const char *name, int32_t x) {
 }
 
 /* Ends a node with its one output, which it returns. */
-static int32_t end(mn_model_graph *g, int32_t y) {
+static int32_t graph_op_end(mn_model_graph *g, int32_t y) {
     mn_gb_out(g, y);
     mn_gb_end(g);
     return y;
@@ -54,7 +54,7 @@ static int32_t rms_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t y)
     mn_gb_in(g, weight);
     mn_gb_attr_f64(g, g->hp.norm_eps);
     mn_gb_attr_f64(g, g->hp.norm_offset);
-    return end(g, y);
+    return graph_op_end(g, y);
 }
 
 int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight) {
@@ -64,8 +64,8 @@ int32_t mn_g_rms_norm(mn_model_graph *g, int32_t x, int32_t weight) {
 int32_t mn_g_rms_norm_heads(mn_model_graph *g, int32_t x, int32_t weight, int64_t head_dim) {
     if (g->status)
         return -1;
-    const int64_t rows = tensor(g, x)->dim[0];
-    const int64_t n_head = tensor(g, x)->dim[1] / head_dim;
+    const int64_t rows = graph_op_tensor(g, x)->dim[0];
+    const int64_t n_head = graph_op_tensor(g, x)->dim[1] / head_dim;
     const int32_t y = mn_gb_interior(g, "norm", rows, n_head, head_dim);
     return rms_norm(g, x, weight, y);
 }
@@ -76,7 +76,7 @@ int32_t mn_g_layer_norm(mn_model_graph *g, int32_t x, int32_t weight, int32_t bi
     mn_gb_in(g, weight);
     mn_gb_in(g, bias);
     mn_gb_attr_f64(g, g->hp.norm_eps);
-    return end(g, like(g, "norm", x));
+    return graph_op_end(g, like(g, "norm", x));
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -97,8 +97,8 @@ void mn_g_linear(mn_model_graph *g, int32_t x, uint32_t n, const mn_g_product *p
         y[i] = -1;
         if (g->status)
             continue;
-        const int64_t rows = tensor(g, x)->dim[0];
-        const int64_t cols = tensor(g, p[i].weight)->dim[0];
+        const int64_t rows = graph_op_tensor(g, x)->dim[0];
+        const int64_t cols = graph_op_tensor(g, p[i].weight)->dim[0];
         int64_t hd = 0;
         if (head_dim)
             hd = head_dim[i];
@@ -117,7 +117,7 @@ void mn_g_moe_linear(mn_model_graph *g, int32_t x, int32_t experts, uint32_t n,
         y[i] = -1;
         if (g->status)
             continue;
-        const int64_t cols = tensor(g, p[i].weight)->dim[1];
+        const int64_t cols = graph_op_tensor(g, p[i].weight)->dim[1];
         y[i] = mn_gb_interior(g, "moe_linear", T, n_used, cols);
     }
     mn_gb_begin(g, MN_OP_MOE_LINEAR);
@@ -139,7 +139,7 @@ int32_t mn_g_rope(mn_model_graph *g, int32_t x) {
     mn_gb_attr(g, h->rope_pairing);
     mn_gb_attr(g, (uint64_t)h->rope[at].n_rot);
     mn_gb_attr_f64(g, g->rope_mscale[at]);
-    return end(g, like(g, "rope", x));
+    return graph_op_end(g, like(g, "rope", x));
 }
 
 static void kv_store(mn_model_graph *g, int32_t k, int32_t v) {
@@ -181,7 +181,7 @@ int32_t mn_g_attention(mn_model_graph *g, int32_t q, int32_t k, int32_t v, int32
     mn_gb_attr(g, (uint64_t)l->head_dim_v);
     if (g->hp.bidirectional)
         mn_gb_attr(g, 1);
-    return end(g, y);
+    return graph_op_end(g, y);
 }
 
 /* ---- element by element ---------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ int32_t mn_g_act(mn_model_graph *g, int32_t x) {
     mn_gb_begin(g, MN_OP_ACT);
     mn_gb_in(g, x);
     mn_gb_attr(g, g->hp.act);
-    return end(g, like(g, "act", x));
+    return graph_op_end(g, like(g, "act", x));
 }
 
 int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form) {
@@ -203,21 +203,21 @@ int32_t mn_g_glu(mn_model_graph *g, int32_t gate, int32_t up, mn_glu_form form) 
         mn_gb_attr_f64(g, form.limit);
         mn_gb_attr_f64(g, form.up_offset);
     }
-    return end(g, like(g, "glu", gate));
+    return graph_op_end(g, like(g, "glu", gate));
 }
 
 int32_t mn_g_add(mn_model_graph *g, int32_t a, int32_t b) {
     mn_gb_begin(g, MN_OP_ADD);
     mn_gb_in(g, a);
     mn_gb_in(g, b);
-    return end(g, like(g, "add", a));
+    return graph_op_end(g, like(g, "add", a));
 }
 
 static int32_t scale(mn_model_graph *g, int32_t x, double factor, int32_t y) {
     mn_gb_begin(g, MN_OP_SCALE);
     mn_gb_in(g, x);
     mn_gb_attr_f64(g, factor);
-    return end(g, y);
+    return graph_op_end(g, y);
 }
 
 int32_t mn_g_scale(mn_model_graph *g, int32_t x, double factor) {
@@ -245,12 +245,12 @@ void mn_g_moe_route(mn_model_graph *g, int32_t logits, int32_t bias, int32_t *ex
 int32_t mn_g_moe_combine(mn_model_graph *g, int32_t x, int32_t weights) {
     if (g->status)
         return -1;
-    const mn_tensor *t = tensor(g, x); // [T, n_expert_used, D]
+    const mn_tensor *t = graph_op_tensor(g, x); // [T, n_expert_used, D]
     const int32_t y = mn_gb_interior(g, "moe", t->dim[0], t->dim[2], 0);
     mn_gb_begin(g, MN_OP_MOE_COMBINE);
     mn_gb_in(g, x);
     mn_gb_in(g, weights);
-    return end(g, y);
+    return graph_op_end(g, y);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -260,19 +260,19 @@ int32_t mn_g_gather(mn_model_graph *g, int32_t x) {
     mn_gb_begin(g, MN_OP_GATHER_ROWS);
     mn_gb_in(g, x);
     mn_gb_in(g, g->io.out_row);
-    return end(g, rows);
+    return graph_op_end(g, rows);
 }
 
 static int32_t softcap(mn_model_graph *g, int32_t x, int32_t y) {
     mn_gb_begin(g, MN_OP_SOFTCAP);
     mn_gb_in(g, x);
     mn_gb_attr_f64(g, g->hp.logit_softcap);
-    return end(g, y);
+    return graph_op_end(g, y);
 }
 
 /* Behind all other tensors, so that these have the indices that they have in a graph that only
  * draws. */
-static void add_mask(mn_model_graph *g) {
+static void graph_op_add_mask(mn_model_graph *g) {
     const int64_t mask[] = {MN_DIM(MN_SYM_OUTPUTS), MN_MASK_WORDS(g->hp.n_vocab)};
     g->io.mask = mn_gb_tensor(g, "mask", MN_ROLE_INPUT, MN_I32, 2, mask);
 }
@@ -303,7 +303,7 @@ static void sample(mn_model_graph *g) {
     const int64_t O = MN_DIM(MN_SYM_OUTPUTS);
     io->ids = mn_gb_tensor(g, "ids", MN_ROLE_OUTPUT, MN_I32, 1, &O);
     if (g->masks)
-        add_mask(g);
+        graph_op_add_mask(g);
     if (g->scores)
         add_scores(g);
     if (g->samplers)

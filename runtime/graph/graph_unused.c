@@ -18,20 +18,20 @@ static uint64_t part_length(mn_str s) {
     return n;
 }
 
-static mn_str behind(mn_str s, uint64_t n) {
+static mn_str unused_behind(mn_str s, uint64_t n) {
     if (n >= s.len)
         return (mn_str){"", 0};
     return (mn_str){s.ptr + n + 1, s.len - n - 1};
 }
 
-static bool is_one_of(mn_str part, const char *const *words) {
+static bool unused_is_one_of(mn_str part, const char *const *words) {
     for (; *words; words++)
         if (mn_str_is(part, *words))
             return true;
     return false;
 }
 
-static bool is_number(mn_str part) {
+static bool unused_is_number(mn_str part) {
     for (uint64_t i = 0; i < part.len; i++)
         if (part.ptr[i] < '0' || part.ptr[i] > '9')
             return false;
@@ -40,7 +40,7 @@ static bool is_number(mn_str part) {
 
 /* The layer of the text model that a canonical or native name says; -1 = none: the layers of
  * another part are not the model's. */
-static int64_t layer_of(mn_str name) {
+static int64_t unused_layer_of(mn_str name) {
     static const char *const layers[] = {"blk", "layers", "layer", "h", "block", "blocks", NULL};
     static const char *const model[] = {
         "model", "language_model", "text_model", "transformer", "base_model",
@@ -48,15 +48,15 @@ static int64_t layer_of(mn_str name) {
     while (name.len) {
         const uint64_t n = part_length(name);
         const mn_str part = {name.ptr, n};
-        name = behind(name, n);
-        if (is_one_of(part, layers)) {
+        name = unused_behind(name, n);
+        if (unused_is_one_of(part, layers)) {
             int64_t layer;
             const mn_str number = {name.ptr, part_length(name)};
-            if (is_number(number) && mn_parse_i64(number, &layer))
+            if (unused_is_number(number) && mn_parse_i64(number, &layer))
                 return layer;
             return -1;
         }
-        if (!is_one_of(part, model))
+        if (!unused_is_one_of(part, model))
             return -1;
     }
     return -1;
@@ -71,10 +71,10 @@ static bool same_kind(mn_str a, mn_str b) {
         const uint64_t k = part_length(b);
         const mn_str x = {a.ptr, n};
         const mn_str y = {b.ptr, k};
-        if (!mn_str_eq(x, y) && !(is_number(x) && is_number(y)))
+        if (!mn_str_eq(x, y) && !(unused_is_number(x) && unused_is_number(y)))
             return false;
-        a = behind(a, n);
-        b = behind(b, k);
+        a = unused_behind(a, n);
+        b = unused_behind(b, k);
     }
     return a.len == b.len;
 }
@@ -85,11 +85,11 @@ static void put_kind(mn_text *out, mn_str name) {
     while (name.len) {
         const uint64_t n = part_length(name);
         const mn_str part = {name.ptr, n};
-        if (is_number(part))
+        if (unused_is_number(part))
             mn_text_printf(out, "%s*", dot);
         else
             mn_text_printf(out, "%s%.*s", dot, MN_STR_ARG(part));
-        name = behind(name, n);
+        name = unused_behind(name, n);
         dot = ".";
     }
 }
@@ -102,7 +102,7 @@ typedef struct {
     uint64_t more; /* tensors of further kinds */
 } kinds;
 
-static void add(kinds *k, mn_str name) {
+static void unused_add(kinds *k, mn_str name) {
     uint32_t i = 0;
     while (i < k->n_kinds && !same_kind(k->first[i], name))
         i++;
@@ -131,7 +131,7 @@ static void put_kinds(mn_text *out, const kinds *k) {
 
 /* ---- what they are to the model -------------------------------------------------------------- */
 
-static bool begins(mn_str s, const char *z) {
+static bool unused_begins(mn_str s, const char *z) {
     return s.len >= strlen(z) && !memcmp(s.ptr, z, strlen(z));
 }
 
@@ -142,29 +142,29 @@ static bool is_of_ends(const mn_model_graph *g, mn_str name) {
                                         "position_embd.", "output_norm.",     "per_layer_",
                                         "rope_freqs."};
     for (size_t i = 0; i < MN_COUNT(stems); i++)
-        if (begins(name, stems[i]))
+        if (unused_begins(name, stems[i]))
             return true;
     if (g->embeds)
-        return begins(name, "dense_");
-    return begins(name, "output.");
+        return unused_begins(name, "dense_");
+    return unused_begins(name, "output.");
 }
 
 typedef enum { SPARE, UNKNOWN, MISSED } use;
 
-static use use_of(const mn_model_graph *g, const mn_tensor_info *t) {
-    int64_t layer = layer_of(t->name);
+static use unused_use_of(const mn_model_graph *g, const mn_tensor_info *t) {
+    int64_t layer = unused_layer_of(t->name);
     if (layer < 0)
-        layer = layer_of(t->native);
+        layer = unused_layer_of(t->native);
     if (layer >= g->hp.n_layer)
         return SPARE; /* told when the model was opened */
     if (layer >= 0 || is_of_ends(g, t->name))
         return MISSED;
-    if (begins(t->name, "rope_factors_")) /* the other set of the two */
+    if (unused_begins(t->name, "rope_factors_")) /* the other set of the two */
         return SPARE;
     return UNKNOWN;
 }
 
-static void tell(mn_model_graph *g, const kinds *missed, const kinds *unknown) {
+static void graph_unused_tell(mn_model_graph *g, const kinds *missed, const kinds *unknown) {
     mn_text text = {0};
     if (missed->n_kinds) {
         mn_text_puts(&text, "without tensors that its architecture does not use it is another "
@@ -192,14 +192,14 @@ void mn_gb_check_unused(mn_model_graph *g) {
         const mn_tensor_info *t = &m->tensors[i].info;
         if (g->asked[i])
             continue;
-        const use u = use_of(g, t);
+        const use u = unused_use_of(g, t);
         if (u == MISSED)
-            add(&missed, t->native);
+            unused_add(&missed, t->native);
         if (u == UNKNOWN)
-            add(&unknown, t->native);
+            unused_add(&unknown, t->native);
     }
     if (!missed.n_kinds || m->ignore_unused) {
-        tell(g, &missed, &unknown);
+        graph_unused_tell(g, &missed, &unknown);
         return;
     }
     mn_text list = {0};

@@ -64,7 +64,8 @@ static void absent(mn_model_graph *g, const char *full, bool optional) {
 }
 
 /* NULL: the tensor is absent, or g has failed. */
-static const mn_model_tensor_entry *find(mn_model_graph *g, const char *full, bool optional) {
+static const mn_model_tensor_entry *graph_weight_find(mn_model_graph *g, const char *full,
+                                                      bool optional) {
     if (g->status)
         return NULL;
     const mn_model_tensor_entry *e = mn_canonical_tensor(g->model, full);
@@ -136,7 +137,8 @@ static bool check_type(mn_model_graph *g, const mn_tensor_info *t) {
 }
 
 /* Shape and type are those of a weight [dim]; false: g has failed. */
-static bool fits(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_dim, const int64_t *dim) {
+static bool graph_weight_fits(mn_model_graph *g, const mn_tensor_info *t, uint32_t n_dim,
+                              const int64_t *dim) {
     return check_shape(g, t, n_dim, dim) && check_type(g, t);
 }
 
@@ -149,12 +151,12 @@ static int32_t known_weight(const mn_model_graph *g, const mn_model_tensor_entry
 }
 
 /* The model's tensor of this name, all of it; -1 = absent, or g has failed. */
-static int32_t whole(mn_model_graph *g, const char *name, bool optional, uint32_t n_dim,
-                     const int64_t *dim) {
+static int32_t graph_weight_whole(mn_model_graph *g, const char *name, bool optional,
+                                  uint32_t n_dim, const int64_t *dim) {
     char full[NAME];
     full_name(g, name, full);
-    const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !fits(g, &e->info, n_dim, dim))
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
+    if (!e || !graph_weight_fits(g, &e->info, n_dim, dim))
         return -1;
     const int32_t known = known_weight(g, e);
     if (known >= 0)
@@ -164,19 +166,19 @@ static int32_t whole(mn_model_graph *g, const char *name, bool optional, uint32_
 }
 
 int32_t mn_g_vector(mn_model_graph *g, const char *name, bool optional, int64_t n) {
-    return whole(g, name, optional, 1, &n);
+    return graph_weight_whole(g, name, optional, 1, &n);
 }
 
 int32_t mn_g_matrix(mn_model_graph *g, const char *name, bool optional, int64_t rows,
                     int64_t cols) {
     const int64_t dim[] = {rows, cols};
-    return whole(g, name, optional, 2, dim);
+    return graph_weight_whole(g, name, optional, 2, dim);
 }
 
 int32_t mn_g_experts(mn_model_graph *g, const char *name, bool optional, int64_t n, int64_t rows,
                      int64_t cols) {
     const int64_t dim[] = {n, rows, cols};
-    return whole(g, name, optional, 3, dim);
+    return graph_weight_whole(g, name, optional, 3, dim);
 }
 
 bool mn_g_has(const mn_model_graph *g, const char *name) {
@@ -269,15 +271,15 @@ static mn_model_tensor_entry *cut_rows(mn_model_graph *g, const mn_model_tensor_
 }
 
 /* The same of some rows, as a tensor of the graph with a name of its own. */
-static int32_t part_of(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
-                       uint32_t n_dim, int64_t cols) {
+static int32_t graph_weight_part_of(mn_model_graph *g, const char *name, bool optional,
+                                    mn_row_part part, uint32_t n_dim, int64_t cols) {
     char full[NAME];
     char own[NAME + 32];
     const int64_t stored[] = {part.total, cols};
     const int64_t dim[] = {part.n, cols};
     full_name(g, name, full);
-    const mn_model_tensor_entry *e = find(g, full, optional);
-    if (!e || !fits(g, &e->info, n_dim, stored))
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
+    if (!e || !graph_weight_fits(g, &e->info, n_dim, stored))
         return -1;
     const mn_graph_weight w = {.source = cut_rows(g, e, part.lo, part.n)};
     if (!w.source)
@@ -287,18 +289,18 @@ static int32_t part_of(mn_model_graph *g, const char *name, bool optional, mn_ro
 }
 
 int32_t mn_g_part_vector(mn_model_graph *g, const char *name, bool optional, mn_row_part part) {
-    return part_of(g, name, optional, part, 1, 0);
+    return graph_weight_part_of(g, name, optional, part, 1, 0);
 }
 
 int32_t mn_g_part_matrix(mn_model_graph *g, const char *name, bool optional, mn_row_part part,
                          int64_t cols) {
-    return part_of(g, name, optional, part, 2, cols);
+    return graph_weight_part_of(g, name, optional, part, 2, cols);
 }
 
 /* ---- widened --------------------------------------------------------------------------------- */
 
 /* The file may be unaligned: bytes are copied out one value at a time. */
-static float value_at(const mn_plane *p, int64_t i) {
+static float graph_weight_value_at(const mn_plane *p, int64_t i) {
     const char *at = (const char *)p->ptr + i * p->stride[0];
     uint16_t half;
     float f;
@@ -325,7 +327,7 @@ static bool check_widenable(mn_model_graph *g, const mn_tensor_info *t) {
 }
 
 const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int64_t n) {
-    const mn_model_tensor_entry *e = find(g, full, optional);
+    const mn_model_tensor_entry *e = graph_weight_find(g, full, optional);
     if (!e || !check_shape(g, &e->info, 1, &n) || !check_widenable(g, &e->info))
         return NULL;
     float *wide = mn_arena_alloc(&g->arena, (size_t)n, sizeof *wide);
@@ -334,7 +336,7 @@ const float *mn_gb_widen(mn_model_graph *g, const char *full, bool optional, int
         return NULL;
     }
     for (int64_t i = 0; i < n; i++)
-        wide[i] = value_at(e->info.planes, i);
+        wide[i] = graph_weight_value_at(e->info.planes, i);
     return wide;
 }
 
@@ -369,14 +371,14 @@ int32_t mn_g_ones(mn_model_graph *g, int64_t n) {
 }
 
 /* Row `row` of a table [rows, n], a plain float type, added to out [n]. */
-static void add_row(const mn_tensor_info *t, int64_t row, int64_t n, float *out) {
+static void graph_weight_add_row(const mn_tensor_info *t, int64_t row, int64_t n, float *out) {
     const uint32_t last = t->n_dim - 1;
     mn_plane line = *t->planes;
     if (last)
         line.ptr = (const char *)line.ptr + row * line.stride[0];
     line.stride[0] = line.stride[last];
     for (int64_t i = 0; i < n; i++)
-        out[i] += value_at(&line, i);
+        out[i] += graph_weight_value_at(&line, i);
 }
 
 /* The sum of each position's row and that of type 0; pos may be NULL. */
@@ -392,9 +394,9 @@ static int32_t sum_tables(mn_model_graph *g, const mn_tensor_info *pos,
     }
     for (int64_t i = 0; i < dim[0]; i++) {
         float *row = sums + i * dim[1]; // [D], zeroed by the arena
-        add_row(types, 0, dim[1], row);
+        graph_weight_add_row(types, 0, dim[1], row);
         if (pos)
-            add_row(pos, i, dim[1], row);
+            graph_weight_add_row(pos, i, dim[1], row);
     }
     const mn_graph_weight w = {.constant = sums};
     return mn_gb_weight(g, "position_embd.typed", MN_F32, 2, dim, w);
@@ -414,8 +416,8 @@ static bool check_context(mn_model_graph *g) {
 int32_t mn_g_positions(mn_model_graph *g) {
     const int64_t dim[] = {g->hp.n_ctx_train, g->hp.n_embd};
     const bool rotates = g->hp.layer[0].rope >= 0;
-    const mn_model_tensor_entry *pos = find(g, "position_embd.weight", rotates);
-    const mn_model_tensor_entry *types = find(g, "token_types.weight", true);
+    const mn_model_tensor_entry *pos = graph_weight_find(g, "position_embd.weight", rotates);
+    const mn_model_tensor_entry *types = graph_weight_find(g, "token_types.weight", true);
     if (g->status || (pos && !check_shape(g, &pos->info, 2, dim)))
         return -1;
     if (!types)

@@ -38,7 +38,7 @@ static void count_input(mn_op_info *op, int need) {
 }
 
 /* Adds what a row of ops.def says of its operation. */
-static void count(mn_op_info *op, const row *r) {
+static void ops_count(mn_op_info *op, const row *r) {
     switch (r->kind) {
     case OP:
         op->name = r->name;
@@ -80,7 +80,7 @@ static mn_op_info op_shape(uint32_t id) {
     mn_op_info op = {0};
     for (size_t i = 0; i < MN_COUNT(rows); i++)
         if (rows[i].id == id)
-            count(&op, &rows[i]);
+            ops_count(&op, &rows[i]);
     return op;
 }
 
@@ -131,7 +131,7 @@ const char *mn_op_attr_name(const mn_node *n, uint32_t i, bool *is_f64) {
 /* ---- the check ------------------------------------------------------------------------------- */
 /* Whether an op of that shape may have the node's numbers of inputs and outputs; with repeated
  * inputs (a weight and its bias) one group per output. */
-static bool fits(const mn_op_info *op, const mn_node *n) {
+static bool ops_fits(const mn_op_info *op, const mn_node *n) {
     if (!op->n_in_repeated)
         return n->n_in >= op->n_in_required && n->n_in <= op->n_in && n->n_out <= op->n_out;
     const uint32_t fixed = op->n_in - op->n_in_repeated - op->n_in_after;
@@ -145,7 +145,7 @@ static mn_status check_counts(const mn_graph *g, uint32_t i, mn_error *err) {
         return mn_fail_node(err, MN_UNSUPPORTED, i, "node %u: op %u is unknown", i, n->op);
     const mn_op_info op = op_shape(n->op);
     const bool known = n->contract >= 1 && n->contract <= op.contract;
-    if (known && n->n_attr <= op.n_attr && fits(&op, n))
+    if (known && n->n_attr <= op.n_attr && ops_fits(&op, n))
         return MN_OK;
     return mn_fail_node(err, MN_INVALID, i,
                         "node %u (%s): %u inputs, %u outputs, %u attributes do not fit the op", i,
@@ -189,7 +189,7 @@ static mn_status check_inputs(const mn_graph *g, uint32_t i, const uint8_t *writ
 }
 
 /* Required outputs are there, and each is written once. */
-static mn_status check_outputs(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
+static mn_status ops_check_outputs(const mn_graph *g, uint32_t i, uint8_t *written, mn_error *err) {
     const mn_node *n = &g->nodes[i];
     const mn_op_info op = op_shape(n->op);
     const uint32_t n_required = MN_MAX(op.n_out_required, 1u);
@@ -262,7 +262,7 @@ mn_status mn_graph_check(const mn_graph *g, mn_error *err) {
         if (!st)
             st = check_inputs(g, i, written, err);
         if (!st)
-            st = check_outputs(g, i, written, err);
+            st = ops_check_outputs(g, i, written, err);
         if (!st && (op == MN_OP_LINEAR || op == MN_OP_MOE_LINEAR))
             st = check_product(g, i, err);
     }

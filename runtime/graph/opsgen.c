@@ -26,16 +26,16 @@ static const row rows[] = {
 };
 enum { N = sizeof rows / sizeof rows[0] };
 
-static int is(const row *r, const char *op, enum kind k) {
+static int opsgen_is(const row *r, const char *op, enum kind k) {
     return r->kind == k && !strcmp(r->op, op);
 }
 
 /* One enum of the operands, outputs or attributes of an operation, wrapped at 100 columns. */
-static void list(const char *op, enum kind k, const char *middle) {
+static void opsgen_list(const char *op, enum kind k, const char *middle) {
     int n = 0;
     int column = 0;
     for (int i = 0; i < N; i++) {
-        if (!is(&rows[i], op, k))
+        if (!opsgen_is(&rows[i], op, k))
             continue;
         char item[96];
         int length = snprintf(item, sizeof item, "MN_%s_%s%s = %d", op, middle, rows[i].name, n);
@@ -50,7 +50,7 @@ static void list(const char *op, enum kind k, const char *middle) {
 }
 
 /* Names and ids, for whoever wants a table of them. */
-static void ids(void) {
+static void opsgen_ids(void) {
     int column = 0;
     printf("#define MN_OPS(X)%*s\\\n", 82, "");
     for (int i = 0; i < N; i++) {
@@ -71,17 +71,17 @@ static void ids(void) {
 
 /* Between the OPS markers of plugin.h. */
 static void header(void) {
-    ids();
+    opsgen_ids();
     for (int i = 0; i < N; i++)
         if (rows[i].kind == OP) {
-            list(rows[i].op, IN, "");
-            list(rows[i].op, OUT, "OUT_");
-            list(rows[i].op, ATTR, "ATTR_");
+            opsgen_list(rows[i].op, IN, "");
+            opsgen_list(rows[i].op, OUT, "OUT_");
+            opsgen_list(rows[i].op, ATTR, "ATTR_");
         }
 }
 
 /* Whether a line of Markdown that begins with this word would be an item or a heading. */
-static int is_mark(const char *word, size_t n) {
+static int opsgen_is_mark(const char *word, size_t n) {
     const size_t digits = strspn(word, "0123456789");
     return strchr("-+*#>|=", word[0]) || (digits && digits + 1 == n && word[digits] == '.');
 }
@@ -102,7 +102,7 @@ static void wrap(const char *text, int column, int indent) {
         const char *word = text + blanks;
         const size_t n = strcspn(word, " \n");
         const int length = (int)(blanks + n);
-        if (blanks && column + length > COLUMNS && !is_mark(word, n))
+        if (blanks && column + length > COLUMNS && !opsgen_is_mark(word, n))
             column = printf("\n%*s%.*s", inner, "", (int)n, word) - 1;
         else
             column += printf("%.*s", length, text);
@@ -115,7 +115,7 @@ static void wrap(const char *text, int column, int indent) {
 static void table(const char *op, enum kind k, const char *title) {
     int n = 0;
     for (int i = 0; i < N; i++) {
-        if (!is(&rows[i], op, k))
+        if (!opsgen_is(&rows[i], op, k))
             continue;
         if (!n)
             printf("\n%s\n\n", title);
@@ -183,7 +183,7 @@ static void docs(void) {
         table(rows[i].op, OUT, "Outputs:");
         table(rows[i].op, ATTR, "Attributes:");
         for (int j = 0; j < N; j++)
-            if (is(&rows[j], rows[i].op, TEXT)) {
+            if (opsgen_is(&rows[j], rows[i].op, TEXT)) {
                 putchar('\n');
                 wrap(rows[j].doc, 0, 0);
             }

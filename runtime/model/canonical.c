@@ -17,7 +17,7 @@ typedef struct {
 } claim;
 
 /* One loader's answer, made plain text. */
-static mn_status guess(const mn_canonical *m, const mn_loader_ref *l, mn_guess *g) {
+static mn_status canonical_guess(const mn_canonical *m, const mn_loader_ref *l, mn_guess *g) {
     mn_status st = MN_OK;
     *g = (mn_guess){.size = sizeof *g};
     MN_WATCHED(l->callee, "guess",
@@ -46,7 +46,7 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < n && !st; i++) {
         mn_guess g;
-        const mn_status guessed = guess(m, &loaders[i], &g);
+        const mn_status guessed = canonical_guess(m, &loaders[i], &g);
         if (guessed == MN_OUT_OF_MEMORY)
             st = mn_fail_memory(err, 0);
         if (guessed)
@@ -69,7 +69,7 @@ static mn_status ask_loaders(const mn_canonical *m, const mn_loader_ref *loaders
 }
 
 /* All entries, in the loader's order; a key may be there twice: the first counts. */
-static mn_status read_meta(mn_canonical *m, mn_error *err) {
+static mn_status canonical_read_meta(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
         mn_meta_entry e = {.value = {.size = sizeof(mn_value)}};
@@ -122,7 +122,7 @@ static bool plane_extent(const mn_plane *p, uint32_t n_dim, mn_dtype t, uint64_t
 }
 
 /* Whether what the loader gave is a description at all, before any of it is believed. */
-static bool is_complete(const mn_tensor_info *t) {
+static bool canonical_is_complete(const mn_tensor_info *t) {
     const uint64_t n = (uint64_t)t->n_parts * t->n_planes;
     if (!t->n_dim || t->n_dim > MN_MAX_DIM || !t->planes || !n || n > MAX_PLANES)
         return false;
@@ -130,7 +130,8 @@ static bool is_complete(const mn_tensor_info *t) {
 }
 
 /* Bounded far below what 64 bits hold, so that sizes in bytes cannot overflow later. */
-static mn_status count_elements(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
+static mn_status canonical_count_elements(const mn_canonical *m, mn_model_tensor_entry *e,
+                                          mn_error *err) {
     const mn_tensor_info *t = &e->info;
     uint64_t n = 1;
     for (uint32_t d = 0; d < t->n_dim; d++) {
@@ -155,10 +156,10 @@ static bool lies_in_file(const mn_canonical *m, const mn_plane *p, uint32_t n_di
 /* Fills n_elements and bytes of e, whose info the loader has given. */
 static mn_status check_tensor(const mn_canonical *m, mn_model_tensor_entry *e, mn_error *err) {
     const mn_tensor_info *t = &e->info;
-    if (!is_complete(t))
+    if (!canonical_is_complete(t))
         return mn_fail(err, MN_BAD_FILE, "%s: tensor %.*s: the loader's description is incomplete",
                        m->path, MN_STR_ARG(t->name));
-    mn_status st = count_elements(m, e, err);
+    mn_status st = canonical_count_elements(m, e, err);
     if (st)
         return st;
     for (uint32_t i = 0; i < t->n_parts * t->n_planes; i++) {
@@ -195,7 +196,7 @@ static mn_status seal_planes(mn_canonical *m, mn_error *err) {
 }
 
 /* All tensors, each checked. */
-static mn_status read_tensors(mn_canonical *m, mn_error *err) {
+static mn_status canonical_read_tensors(mn_canonical *m, mn_error *err) {
     size_t cap = 0;
     for (uint32_t i = 0;; i++) {
         mn_model_tensor_entry e = {.info = {.size = sizeof(mn_tensor_info)}};
@@ -216,7 +217,7 @@ static mn_status read_tensors(mn_canonical *m, mn_error *err) {
     }
 }
 
-static int compare(mn_str a, mn_str b) {
+static int canonical_compare(mn_str a, mn_str b) {
     const size_t n = MN_MIN(a.len, b.len);
     int c = 0;
     if (n)
@@ -226,11 +227,11 @@ static int compare(mn_str a, mn_str b) {
     return (a.len > b.len) - (a.len < b.len);
 }
 
-static int by_name(const void *a, const void *b, void *arg) {
+static int canonical_by_name(const void *a, const void *b, void *arg) {
     const mn_model_tensor_entry *t = arg;
     const uint32_t *i = a;
     const uint32_t *k = b;
-    return compare(t[*i].info.name, t[*k].info.name);
+    return canonical_compare(t[*i].info.name, t[*k].info.name);
 }
 
 /* An index by name; two tensors of one name are an error. */
@@ -240,7 +241,7 @@ static mn_status sort_names(mn_canonical *m, mn_error *err) {
         return mn_fail_memory(err, m->n_tensors * sizeof *m->by_name);
     for (size_t i = 0; i < m->n_tensors; i++)
         m->by_name[i] = (uint32_t)i;
-    qsort_r(m->by_name, m->n_tensors, sizeof *m->by_name, by_name, m->tensors);
+    qsort_r(m->by_name, m->n_tensors, sizeof *m->by_name, canonical_by_name, m->tensors);
     for (size_t i = 1; i < m->n_tensors; i++) {
         const mn_tensor_info *a = &m->tensors[m->by_name[i - 1]].info;
         const mn_tensor_info *b = &m->tensors[m->by_name[i]].info;
@@ -258,7 +259,7 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
     while (lo < hi) {
         const size_t mid = (lo + hi) / 2;
         const mn_model_tensor_entry *e = &m->tensors[m->by_name[mid]];
-        const int c = compare(e->info.name, key);
+        const int c = canonical_compare(e->info.name, key);
         if (!c)
             return e;
         if (c < 0)
@@ -270,7 +271,7 @@ const mn_model_tensor_entry *mn_canonical_tensor(const mn_canonical *m, const ch
 }
 
 /* What a loader made of the files, forgotten. */
-static void forget(mn_canonical *m) {
+static void canonical_forget(mn_canonical *m) {
     if (m->parsed)
         MN_WATCHED(m->callee, "close", m->loader->close(m->parsed));
     mn_free(m->meta.entries);
@@ -343,9 +344,9 @@ static mn_status open_as(mn_canonical *m, const claim *c, mn_error *err) {
         return fail_open(m, st, err);
     if (!m->parsed)
         return mn_fail(err, MN_BAD_FILE, "%s: its loader gave no model", m->path);
-    st = read_meta(m, err);
+    st = canonical_read_meta(m, err);
     if (!st)
-        st = read_tensors(m, err);
+        st = canonical_read_tensors(m, err);
     if (!st)
         st = seal_planes(m, err);
     if (st)
@@ -372,7 +373,7 @@ static mn_status open_claims(mn_canonical *m, const claim *claims, uint32_t n, m
                 return mn_fail(err, st, "%s", why.msg);
             return MN_OK;
         }
-        forget(m);
+        canonical_forget(m);
         if (!first)
             first = st;
         mn_text_printf(&said, "%s%.*s: %s", said.len ? "; " : "", MN_STR_ARG(claims[i].ref->id),
@@ -429,7 +430,7 @@ mn_status mn_canonical_open(const char *path, uint32_t flags, const mn_loader_re
 void mn_canonical_close(mn_canonical *m) {
     if (!m)
         return;
-    forget(m);
+    canonical_forget(m);
     mn_sealed_free(m->file_pages);
     mn_file_set_close(&m->files);
     mn_free(m->path);

@@ -25,7 +25,7 @@ typedef struct {
 } choice;
 
 /* Bits of KIND of a name, by all loaders. */
-static uint32_t kinds_of(const choice *c, const char *name) {
+static uint32_t model_files_kinds_of(const choice *c, const char *name) {
     uint32_t kinds = 0;
     for (uint32_t i = 0; i < c->n_loaders; i++)
         kinds |= mn_patterns_kinds(c->loaders[i].patterns, name);
@@ -50,7 +50,7 @@ static const mn_name_pattern *pattern_of_named(const choice *c, uint32_t kind, u
 }
 
 /* Whether a pattern of this kind that names the file says that it comes without companions. */
-static bool is_whole(const choice *c, uint32_t kind) {
+static bool model_files_is_whole(const choice *c, uint32_t kind) {
     const mn_name_pattern *p;
     uint32_t at = 0;
     do {
@@ -62,16 +62,17 @@ static bool is_whole(const choice *c, uint32_t kind) {
 }
 
 /* named: a file of the folder; NULL = the folder itself. */
-static void choose(choice *c, const char *named) {
+static void model_files_choose(choice *c, const char *named) {
     c->named = named;
     uint32_t kinds = 0;
     if (named)
-        kinds = kinds_of(c, named);
+        kinds = model_files_kinds_of(c, named);
     c->folder = !named || (!(kinds & KIND_MODEL_FILE) && (kinds || mn_is_companion(named)));
     if (c->folder)
         return;
     c->unknown = !kinds;
-    c->whole = is_whole(c, MN_PATTERN_SHARD) || is_whole(c, MN_PATTERN_MODEL);
+    c->whole =
+        model_files_is_whole(c, MN_PATTERN_SHARD) || model_files_is_whole(c, MN_PATTERN_MODEL);
 }
 
 /* Two names of shards of one model. */
@@ -111,7 +112,7 @@ static bool belongs(const choice *c, const char *name) {
         return true;
     if (name[0] == '.')
         return false;
-    const uint32_t kinds = kinds_of(c, name);
+    const uint32_t kinds = model_files_kinds_of(c, name);
     if (c->folder)
         return kinds || mn_is_companion(name);
     if (kinds & KIND_MODEL_FILE)
@@ -121,7 +122,7 @@ static bool belongs(const choice *c, const char *name) {
 
 /* Whether the named file comes without any other, so that its folder need not be listed. */
 static bool is_alone(const choice *c) {
-    if (c->folder || !c->whole || (kinds_of(c, c->named) & KIND(SHARD)))
+    if (c->folder || !c->whole || (model_files_kinds_of(c, c->named) & KIND(SHARD)))
         return false;
     for (uint32_t i = 0; i < c->n_loaders; i++) {
         const mn_patterns *list = c->loaders[i].patterns;
@@ -134,8 +135,8 @@ static bool is_alone(const choice *c) {
     return true;
 }
 
-static mn_status add_file(mn_file_set *set, const char *dir, const char *name, bool named,
-                          mn_error *err) {
+static mn_status model_files_add_file(mn_file_set *set, const char *dir, const char *name,
+                                      bool named, mn_error *err) {
     size_t n = set->n + 1u;
     mn_file *files = mn_realloc(set->files, n, sizeof *files);
     if (files)
@@ -172,13 +173,14 @@ static mn_status add_file(mn_file_set *set, const char *dir, const char *name, b
     return MN_OK;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b) {
+static int model_files_by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, mn_error *err) {
+static mn_status model_files_add_folder(mn_file_set *set, const char *dir, const choice *c,
+                                        mn_error *err) {
     struct dirent **list = NULL;
-    int n = scandir(dir, &list, NULL, by_name);
+    int n = scandir(dir, &list, NULL, model_files_by_name);
     if (n < 0)
         return mn_fail_errno(err, dir, "cannot list the folder");
     mn_status st = MN_OK;
@@ -189,7 +191,7 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, 
             if (!path)
                 st = mn_fail_memory(err, strlen(name));
             else if (!mn_path_is_dir(path))
-                st = add_file(set, dir, name, c->named && !strcmp(name, c->named), err);
+                st = model_files_add_file(set, dir, name, c->named && !strcmp(name, c->named), err);
             mn_free(path);
         }
         free(list[i]); /* scandir's own */
@@ -200,7 +202,7 @@ static mn_status add_folder(mn_file_set *set, const char *dir, const choice *c, 
 
 /* ---- are all shards there? ------------------------------------------------------------------- */
 /* UINT64_MAX: more than can be counted. */
-static uint64_t value_of(mn_str digits) {
+static uint64_t model_files_value_of(mn_str digits) {
     int64_t v = 0;
     if (mn_parse_i64(digits, &v))
         return (uint64_t)v;
@@ -216,7 +218,7 @@ static bool has_shard(const mn_file_set *set, const mn_name_pattern *p, const mn
         mn_name_hit own;
         if (!mn_name_match(p, set->names[i], &own) || !same_model(hit, &own))
             continue;
-        found |= value_of(own.number[0]) == no;
+        found |= model_files_value_of(own.number[0]) == no;
         *width = MN_MIN(*width, (int)own.number[0].len);
     }
     return found;
@@ -261,7 +263,7 @@ static mn_status check_shards(const mn_file_set *set, const char *dir, const cho
         p = pattern_of_named(c, MN_PATTERN_SHARD, &at, &hit);
         if (!p)
             return MN_OK;
-        const uint64_t count = MN_MIN(value_of(hit.number[1]), set->n + (uint64_t)1);
+        const uint64_t count = MN_MIN(model_files_value_of(hit.number[1]), set->n + (uint64_t)1);
         int width = (int)hit.number[0].len;
         uint64_t first = 1;
         if (has_shard(set, p, &hit, 0, &width))
@@ -321,14 +323,14 @@ static mn_status fail_empty(const char *path, const choice *c, mn_error *err) {
     return st;
 }
 
-static const char *base_name(const char *path) {
+static const char *model_files_base_name(const char *path) {
     const char *slash = strrchr(path, '/');
     if (slash)
         return slash + 1;
     return path;
 }
 
-static mn_status fail_missing(const char *path, int code, mn_error *err) {
+static mn_status model_files_fail_missing(const char *path, int code, mn_error *err) {
     if (code == EACCES)
         return mn_fail(err, MN_IO_ERROR,
                        "%s: permission denied: a folder on the way to it may not be entered", path);
@@ -339,18 +341,19 @@ static mn_status fail_missing(const char *path, int code, mn_error *err) {
 
 /* ---- the set --------------------------------------------------------------------------------- */
 /* Whether one of the files tells a model by its name. */
-static bool has_model(const mn_file_set *set, const choice *c) {
+static bool model_files_has_model(const mn_file_set *set, const choice *c) {
     for (uint32_t i = 0; i < set->n; i++)
-        if (kinds_of(c, set->names[i]) & (KIND_MODEL_FILE | KIND(FOLDER)))
+        if (model_files_kinds_of(c, set->names[i]) & (KIND_MODEL_FILE | KIND(FOLDER)))
             return true;
     return false;
 }
 
 /* The files of the model in dir, all of them there. */
-static mn_status collect(mn_file_set *set, const char *dir, const choice *c, mn_error *err) {
-    mn_status st =
-        is_alone(c) ? add_file(set, dir, c->named, true, err) : add_folder(set, dir, c, err);
-    if (!st && c->folder && !has_model(set, c))
+static mn_status model_files_collect(mn_file_set *set, const char *dir, const choice *c,
+                                     mn_error *err) {
+    mn_status st = is_alone(c) ? model_files_add_file(set, dir, c->named, true, err)
+                               : model_files_add_folder(set, dir, c, err);
+    if (!st && c->folder && !model_files_has_model(set, c))
         return fail_empty(dir, c, err);
     if (st || c->folder || c->unknown)
         return st;
@@ -366,18 +369,18 @@ mn_status mn_file_set_open(const char *path, uint32_t flags, const mn_loader_ref
     };
     struct stat at;
     if (stat(path, &at))
-        return fail_missing(path, errno, err);
+        return model_files_fail_missing(path, errno, err);
     if (!n_loaders)
         return mn_fail(err, MN_UNSUPPORTED,
                        "%s: no loader plugin can be used (`minerva plugins` says why)", path);
-    const char *name = S_ISDIR(at.st_mode) ? NULL : base_name(path);
+    const char *name = S_ISDIR(at.st_mode) ? NULL : model_files_base_name(path);
     const size_t n = name ? (size_t)(name - path) : strlen(path);
     const size_t n_dir = name && n > 1 ? n - 1 : n; /* without the slash, but for the root's */
     char *dir = n ? mn_strndup(path, n_dir) : mn_strndup(".", 1);
     if (!dir)
         return mn_fail_memory(err, strlen(path));
-    choose(&c, name);
-    mn_status st = collect(&set, dir, &c, err);
+    model_files_choose(&c, name);
+    mn_status st = model_files_collect(&set, dir, &c, err);
     mn_free(dir);
     if (st)
         mn_file_set_close(&set);

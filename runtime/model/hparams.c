@@ -105,7 +105,8 @@ static mn_status share_width(const mn_hp_reader *r, const mn_hparams *h, int64_t
 }
 
 /* Head counts and sizes; *_swa: of window layers, where they differ. The windows are known. */
-static mn_status read_heads(const mn_hp_reader *r, const mn_hparams *h, mn_layer_shape *layers) {
+static mn_status hparams_read_heads(const mn_hp_reader *r, const mn_hparams *h,
+                                    mn_layer_shape *layers) {
     int64_t head[MN_MAX_LAYER] = {0};
     int64_t kv[MN_MAX_LAYER] = {0};
     int64_t k[2] = {0};
@@ -343,7 +344,7 @@ static mn_status read_layers(const mn_hp_reader *r, const arch_facts *f, mn_aren
     h->layer = layers;
     mn_status st = read_window(r, f, h, layers);
     if (!st)
-        st = read_heads(r, h, layers);
+        st = hparams_read_heads(r, h, layers);
     if (!st)
         st = read_widths(r, h, layers);
     if (!st)
@@ -415,7 +416,7 @@ static mn_status check_vocab(const mn_hp_reader *r, const mn_hparams *h) {
 }
 
 /* What the tables of embeddings say: vocabulary, learned positions, whether the output is tied. */
-static mn_status read_tables(const mn_hp_reader *r, mn_hparams *h) {
+static mn_status hparams_read_tables(const mn_hp_reader *r, mn_hparams *h) {
     const mn_canonical *m = r->m;
     mn_error *err = r->err;
     const mn_model_tensor_entry *embd = mn_canonical_tensor(m, "token_embd.weight");
@@ -485,7 +486,7 @@ mn_status mn_hparams_read(const mn_canonical *m, mn_arena *arena, mn_hparams *ou
     if (!st)
         st = read_act(&r, &h);
     if (!st)
-        st = read_tables(&r, &h);
+        st = hparams_read_tables(&r, &h);
     if (!st)
         *out = h;
     return st;

@@ -12,7 +12,7 @@ static void full_key(const mn_hp_reader *r, const char *key, char full[KEY]) {
 }
 
 /* MN_END = absent, which is fine; else the file's name goes in front. */
-static mn_status named(const mn_hp_reader *r, mn_status st) {
+static mn_status hparams_read_named(const mn_hp_reader *r, mn_status st) {
     if (!st || st == MN_END)
         return MN_OK;
     return mn_fail_in(r->err, st, "%s", r->m->path);
@@ -22,7 +22,7 @@ mn_status mn_hp_int(const mn_hp_reader *r, const char *key, int64_t lo, int64_t 
     char full[KEY];
     full_key(r, key, full);
     mn_status st = mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err);
-    return named(r, st);
+    return hparams_read_named(r, st);
 }
 
 /* Whether the key's value is an array with an integer per layer. */
@@ -79,7 +79,7 @@ mn_status mn_hp_need_int(const mn_hp_reader *r, const char *key, int64_t lo, int
     mn_status st = mn_meta_i64(&r->m->meta, full, lo, hi, out, r->err);
     if (st == MN_END)
         return mn_fail(r->err, MN_BAD_FILE, "%s: missing key %s", r->m->path, full);
-    return named(r, st);
+    return hparams_read_named(r, st);
 }
 
 mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double hi, double *out) {
@@ -88,7 +88,7 @@ mn_status mn_hp_real(const mn_hp_reader *r, const char *key, double lo, double h
     full_key(r, key, full);
     mn_status st = mn_meta_f64(&r->m->meta, full, &v, r->err);
     if (st)
-        return named(r, st);
+        return hparams_read_named(r, st);
     if (!(v >= lo && v <= hi)) {
         const mn_meta_entry *e = mn_meta_find(&r->m->meta, full);
         return mn_fail(r->err, MN_BAD_FILE, "%s: key %.*s is %g; expected %g to %g", r->m->path,
@@ -102,7 +102,7 @@ mn_status mn_hp_bool(const mn_hp_reader *r, const char *key, bool *out) {
     char full[KEY];
     full_key(r, key, full);
     mn_status st = mn_meta_bool(&r->m->meta, full, out, r->err);
-    return named(r, st);
+    return hparams_read_named(r, st);
 }
 
 mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *words,
@@ -110,7 +110,7 @@ mn_status mn_hp_word(const mn_hp_reader *r, const char *key, const char *const *
     mn_str s;
     mn_status st = mn_meta_str(&r->m->meta, key, &s, r->err);
     if (st)
-        return named(r, st);
+        return hparams_read_named(r, st);
     for (size_t i = 0; i < n; i++)
         if (mn_str_is(s, words[i])) {
             *out = values[i];

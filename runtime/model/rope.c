@@ -87,7 +87,8 @@ static bool same_table(const mn_rope_table *a, const mn_rope_table *b) {
 }
 
 /* The table of these values, made if there is none. */
-static mn_status table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table want, int32_t *at) {
+static mn_status rope_table_of(const mn_hp_reader *r, mn_hparams *h, mn_rope_table want,
+                               int32_t *at) {
     for (uint32_t i = 0; i < h->n_rope; i++) {
         *at = (int32_t)i;
         if (same_table(&h->rope[i], &want))
@@ -123,7 +124,7 @@ static mn_status give_tables(const mn_hp_reader *r, mn_hparams *h, mn_layer_shap
         const int64_t most = n_rot / 2;
         const int64_t n_turn = own || !b->n_turn ? most : b->n_turn;
         const mn_rope_table want = {n_rot, MN_MIN(n_turn, most), b->theta[own], !own};
-        st = table_of(r, h, want, &l->rope);
+        st = rope_table_of(r, h, want, &l->rope);
     }
     return st;
 }

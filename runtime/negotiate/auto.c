@@ -121,7 +121,7 @@ void mn_order_add(mn_order *w, uint32_t i) {
 /* Those that can do everything before those that cannot, the oracle behind the others, the CPU too,
  * then by score. Of plugins that offer the CPU, one that was not measured is behind those that
  * were: what it claims is no reason to take the same processor by another way. */
-static double rank(const mn_chooser *c, uint32_t i) {
+static double auto_rank(const mn_chooser *c, uint32_t i) {
     const mn_offer *o = mn_offer_at(c, i);
     double sum = MN_MIN(o->score, 1e17);
     if (!mn_can_all(c, i))
@@ -148,7 +148,7 @@ void mn_order_add_ranked(const mn_chooser *c, mn_order *w, bool cpu_only, bool o
         for (uint32_t i = 0; i < c->p->n_offers; i++) {
             if (is_in(w, i) || !is_wanted(c, i, cpu_only, oracles))
                 continue;
-            if (best == UINT32_MAX || rank(c, i) < rank(c, best))
+            if (best == UINT32_MAX || auto_rank(c, i) < auto_rank(c, best))
                 best = i;
         }
         if (best == UINT32_MAX)

@@ -9,7 +9,7 @@
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void put_str(json_out *j, const char *name, const char *z) {
+static void explain_put_str(json_out *j, const char *name, const char *z) {
     json_put_z(j, name, z ? z : "");
 }
 /* 0 = unknown. */
@@ -36,11 +36,11 @@ static void put_range(json_out *j, const char *name, int64_t lo, int64_t hi) {
 }
 
 /* Begins a step; the caller adds its facts and ends it. */
-static void step(json_out *j, const char *name, bool ok, const char *text) {
+static void explain_step(json_out *j, const char *name, bool ok, const char *text) {
     json_open(j, '{');
-    put_str(j, "step", name);
+    explain_put_str(j, "step", name);
     json_put_bool(j, "ok", ok);
-    put_str(j, "text", text);
+    explain_put_str(j, "text", text);
 }
 
 /* ---- a plugin file's way --------------------------------------------------------------------- */
@@ -119,14 +119,14 @@ static void plugin_steps(json_out *j, const mn_plugin_record *r) {
         {"id", "the first of its id", NULL},
     };
     const char *stop = failed_step(r);
-    step(j, "path", true, r->path);
+    explain_step(j, "path", true, r->path);
     json_close(j);
     for (size_t i = 0; i < MN_COUNT(steps); i++) {
         const file_step *s = &steps[i];
         const bool fails = !strcmp(stop, s->name);
         if (!fails && !was_taken(s, r))
             continue;
-        step(j, s->name, !fails, fails ? r->reason : good_text(s, r));
+        explain_step(j, s->name, !fails, fails ? r->reason : good_text(s, r));
         if (s->facts)
             s->facts(j, r);
         json_close(j);
@@ -136,7 +136,7 @@ static void plugin_steps(json_out *j, const mn_plugin_record *r) {
 }
 
 /* ---- a device's way -------------------------------------------------------------------------- */
-static const char *kind_name(uint32_t kind) {
+static const char *explain_kind_name(uint32_t kind) {
     static const char *const names[] = {"unknown", "cpu", "gpu", "npu", "other"};
     return kind < MN_COUNT(names) ? names[kind] : "unknown";
 }
@@ -189,16 +189,16 @@ static void verdict_kind(json_out *j, const mn_offer *o, const mn_graph *g, uint
     }
     const mn_op_info *op = mn_op_find(g->nodes[first].op);
     json_open(j, '{');
-    put_str(j, "op", op ? op->name : "?");
+    explain_put_str(j, "op", op ? op->name : "?");
     mn_node_weight_types(g, first, types, sizeof types);
-    put_str(j, "type", types);
+    explain_put_str(j, "type", types);
     json_put_uint(j, "native", count[3]);
     json_put_uint(j, "slow", count[2]);
     json_put_uint(j, "ask", count[0]);
     json_put_uint(j, "no", count[1]);
     if (no != UINT32_MAX) {
         mn_offer_node_reason(o, no, why, sizeof why);
-        put_str(j, "reason", why);
+        explain_put_str(j, "reason", why);
     }
     json_close(j);
 }
@@ -215,7 +215,7 @@ static void verdicts(json_out *j, const mn_offer *o, const mn_graph *g) {
     for (uint32_t i = 0; i < g->n_nodes; i++)
         yes += o->verdicts[i].verdict != MN_VERDICT_NO;
     const bool all = yes == g->n_nodes;
-    step(j, "verdicts", all, all ? "" : o->reason);
+    explain_step(j, "verdicts", all, all ? "" : o->reason);
     json_put_uint(j, "nodes", g->n_nodes);
     json_put_uint(j, "supported", yes);
     json_put_uint(j, "placeable", o->n_can);
@@ -229,15 +229,15 @@ static void verdicts(json_out *j, const mn_offer *o, const mn_graph *g) {
 
 /* none: what stands for MN_DTYPE_NONE */
 static void put_kv_types(json_out *j, uint32_t k_dtype, uint32_t v_dtype, const char *none) {
-    put_str(j, "k_type", k_dtype ? mn_dtype_name(k_dtype) : none);
-    put_str(j, "v_type", v_dtype ? mn_dtype_name(v_dtype) : none);
+    explain_put_str(j, "k_type", k_dtype ? mn_dtype_name(k_dtype) : none);
+    explain_put_str(j, "v_type", v_dtype ? mn_dtype_name(v_dtype) : none);
 }
 
-static void memory(json_out *j, const mn_offer *o, const mn_model_graph *g) {
+static void explain_memory(json_out *j, const mn_offer *o, const mn_model_graph *g) {
     const bool part = o->n_can && o->n_can < g->abi.n_nodes;
     const char *text = o->status ? o->reason : "";
-    step(j, "memory", part || !o->status, part ? "not asked for the whole graph" : text);
-    put_str(j, "class", class_name(o->precision));
+    explain_step(j, "memory", part || !o->status, part ? "not asked for the whole graph" : text);
+    explain_put_str(j, "class", class_name(o->precision));
     put_kv_types(j, o->k_dtype, o->v_dtype, "");
     if (!part) {
         json_put_uint(j, "weights", o->estimate.weights);
@@ -275,7 +275,7 @@ static void rate_types(json_out *j, const mn_rates *r) {
     json_put_array(j, "types");
     for (uint32_t i = 0; i < r->n_types; i++) {
         json_open(j, '{');
-        put_str(j, "type", mn_dtype_name(r->type[i].dtype));
+        explain_put_str(j, "type", mn_dtype_name(r->type[i].dtype));
         put_num(j, "decode_gbps", r->type[i].decode_gbps);
         put_num(j, "prefill_tflops", r->type[i].prefill_tflops);
         json_close(j);
@@ -287,8 +287,8 @@ static void rates(json_out *j, const mn_offer *o) {
     const mn_rates *r = &o->rates;
     char text[sizeof r->note + 300];
     rates_text(o, text, sizeof text);
-    step(j, "rates", true, text);
-    put_str(j, "source", mn_rates_source_name(r->source));
+    explain_step(j, "rates", true, text);
+    explain_put_str(j, "source", mn_rates_source_name(r->source));
     put_num(j, "measured_ms", r->measured_ms);
     put_num(j, "node_us", r->node_us);
     if (r->exchange_us > 0)
@@ -306,8 +306,8 @@ static void rates(json_out *j, const mn_offer *o) {
 }
 
 /* What auto thought of giving it a part. */
-static void split(json_out *j, const mn_trial *t) {
-    step(j, "split", !*t->reason, *t->reason ? t->reason : "auto would take it");
+static void explain_split(json_out *j, const mn_trial *t) {
+    explain_step(j, "split", !*t->reason, *t->reason ? t->reason : "auto would take it");
     put_num(j, "us_per_token", t->score);
     put_num(j, "share", t->share);
     json_put_uint(j, "segments", t->n_segments);
@@ -319,12 +319,12 @@ static void split(json_out *j, const mn_trial *t) {
 static void device(json_out *j, const mn_offer *o) {
     const mn_device_info *info = &o->record->info;
     const bool usable = o->stage > MN_STAGE_DEVICE;
-    step(j, "device", usable, usable ? "" : o->reason);
-    put_str(j, "description", info->name);
-    put_str(j, "kind", kind_name(info->kind));
-    put_str(j, "uid", info->uid);
-    put_str(j, "driver", info->driver);
-    put_str(j, "mem_pool", info->mem_pool);
+    explain_step(j, "device", usable, usable ? "" : o->reason);
+    explain_put_str(j, "description", info->name);
+    explain_put_str(j, "kind", explain_kind_name(info->kind));
+    explain_put_str(j, "uid", info->uid);
+    explain_put_str(j, "driver", info->driver);
+    explain_put_str(j, "mem_pool", info->mem_pool);
     json_put_uint(j, "mem_total", info->mem_total);
     put_known(j, "mem_free", info->mem_free);
     if (o->record->n_members)
@@ -337,28 +337,28 @@ static void device_steps(json_out *j, const mn_offer *o, const mn_model_graph *g
     device(j, o);
     if (o->stage < MN_STAGE_OPEN)
         return;
-    step(j, "open", o->device != NULL, o->device ? "" : o->reason);
+    explain_step(j, "open", o->device != NULL, o->device ? "" : o->reason);
     json_close(j);
     if (o->stage < MN_STAGE_CONTRACTS)
         return;
     const bool listed = o->stage > MN_STAGE_CONTRACTS;
-    step(j, "contracts", listed, listed ? "" : o->reason);
+    explain_step(j, "contracts", listed, listed ? "" : o->reason);
     json_close(j);
     if (o->stage < MN_STAGE_VERDICTS)
         return;
     verdicts(j, o, &g->abi);
     if (o->stage < MN_STAGE_MEMORY)
         return;
-    memory(j, o, g);
+    explain_memory(j, o, g);
     if (o->rates.source)
         rates(j, o);
     if (o->rates.source && o->n_can == g->abi.n_nodes) {
-        step(j, "score", true, "128 tokens after a prompt of 512");
+        explain_step(j, "score", true, "128 tokens after a prompt of 512");
         put_num(j, "us_per_token", o->score);
         json_close(j);
     }
     if (o->trial.result)
-        split(j, &o->trial);
+        explain_split(j, &o->trial);
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -374,12 +374,12 @@ static const char *outcome_of(const mn_plugin_record *r, const mn_offer *o) {
 static void candidate(json_out *j, const mn_plugin_record *r, const mn_offer *o,
                       const mn_model_graph *g) {
     json_open(j, '{');
-    put_str(j, "device", o ? o->record->name : "");
-    put_str(j, "plugin", r->id.ptr);
-    put_str(j, "path", r->path);
-    put_str(j, "kind", r->kind);
-    put_str(j, "outcome", outcome_of(r, o));
-    put_str(j, "reason", o ? o->reason : r->reason);
+    explain_put_str(j, "device", o ? o->record->name : "");
+    explain_put_str(j, "plugin", r->id.ptr);
+    explain_put_str(j, "path", r->path);
+    explain_put_str(j, "kind", r->kind);
+    explain_put_str(j, "outcome", outcome_of(r, o));
+    explain_put_str(j, "reason", o ? o->reason : r->reason);
     if (o)
         put_num(j, "share", o->share);
     json_put_array(j, "steps");
@@ -411,7 +411,7 @@ static void candidates(json_out *j, const mn_placement *p, const mn_registry *re
 
 /* ---- the placement --------------------------------------------------------------------------- */
 /* The pages of the KV groups that have layers here. */
-static void put_groups(json_out *j, const mn_model_graph *g, const mn_segment *s) {
+static void explain_put_groups(json_out *j, const mn_model_graph *g, const mn_segment *s) {
     json_put_array(j, "kv_groups");
     for (uint32_t i = 0; i < g->hp.n_kv; i++) {
         const mn_kv_layout *l = &s->kv[i];
@@ -428,7 +428,7 @@ static void put_groups(json_out *j, const mn_model_graph *g, const mn_segment *s
 }
 
 /* The first and the last layer; null of nodes outside of layers. */
-static void put_layers(json_out *j, const mn_graph *g, const mn_segment *s) {
+static void explain_put_layers(json_out *j, const mn_graph *g, const mn_segment *s) {
     int32_t lo = INT32_MAX;
     int32_t hi = -1;
     for (uint32_t i = s->node_lo; i < s->node_hi; i++) {
@@ -447,12 +447,12 @@ static void put_layers(json_out *j, const mn_graph *g, const mn_segment *s) {
 static void segment(json_out *j, const mn_placement *p, const mn_model_graph *model,
                     const mn_segment *s) {
     json_open(j, '{');
-    put_str(j, "device", p->offers[s->offer].record->name);
+    explain_put_str(j, "device", p->offers[s->offer].record->name);
     put_range(j, "nodes", s->node_lo, s->node_hi);
-    put_layers(j, &model->abi, s);
+    explain_put_layers(j, &model->abi, s);
     json_put_uint(j, "weights", s->estimate.weights);
     json_put_uint(j, "kv", s->kv_bytes);
-    put_groups(j, model, s);
+    explain_put_groups(j, model, s);
     json_put_uint(j, "scratch", s->estimate.scratch);
     json_put_uint(j, "boundary", s->boundary_bytes);
     json_put_uint(j, "need", s->need);
@@ -467,10 +467,10 @@ static void placement(json_out *j, const mn_placement *p, const mn_model_graph *
         return;
     }
     json_put_object(j, "placement");
-    put_str(j, "device", p->offers[p->chosen].record->name);
-    put_str(j, "why", p->why);
+    explain_put_str(j, "device", p->offers[p->chosen].record->name);
+    explain_put_str(j, "why", p->why);
     json_put_bool(j, "fallback", p->fallback);
-    put_str(j, "class", class_name(p->offers[p->chosen].precision));
+    explain_put_str(j, "class", class_name(p->offers[p->chosen].precision));
     put_num(j, "us_per_token", p->score);
     json_put_uint(j, "rows", (uint64_t)p->symbol_max[MN_SYM_TOKENS]);
     json_put_uint(j, "copies", p->n_copies);
@@ -484,8 +484,8 @@ static void placement(json_out *j, const mn_placement *p, const mn_model_graph *
 
 static void request(json_out *j, const mn_request *r) {
     json_put_object(j, "request");
-    put_str(j, "device", r->devices);
-    put_str(j, "class", class_name(r->precision));
+    explain_put_str(j, "device", r->devices);
+    explain_put_str(j, "class", class_name(r->precision));
     put_kv_types(j, r->k_dtype, r->v_dtype, "auto");
     json_put_uint(j, "context", r->n_ctx);
     json_put_uint(j, "sequences", r->n_seq);
@@ -510,7 +510,7 @@ void mn_placement_explain(const mn_placement *p, const mn_registry *reg, const m
         return;
     }
     json_put_object(j, "error");
-    put_str(j, "status", status_name(error->status));
-    put_str(j, "message", error->msg);
+    explain_put_str(j, "status", status_name(error->status));
+    explain_put_str(j, "message", error->msg);
     json_close(j);
 }

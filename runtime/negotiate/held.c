@@ -36,7 +36,7 @@ void mn_held_free(mn_held_list *list) {
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
-static bool same_shape(const mn_tensor *a, const mn_tensor *b) {
+static bool held_same_shape(const mn_tensor *a, const mn_tensor *b) {
     const bool same_name =
         a->name.len == b->name.len && !memcmp(a->name.ptr, b->name.ptr, a->name.len);
     return same_name && a->dtype.id == b->dtype.id && a->n_dim == b->n_dim &&
@@ -69,7 +69,7 @@ static bool same_source(const mn_model_tensor_entry *a, const mn_model_tensor_en
 static bool same_weight(const mn_model_graph *ga, const mn_graph_weight *a,
                         const mn_model_graph *gb, const mn_graph_weight *b) {
     const mn_tensor *t = &ga->abi.tensors[a->tensor];
-    if (!same_source(a->source, b->source) || !same_shape(t, &gb->abi.tensors[b->tensor]))
+    if (!same_source(a->source, b->source) || !held_same_shape(t, &gb->abi.tensors[b->tensor]))
         return false;
     return a->source || same_constant(t, a->constant, b->constant);
 }
@@ -108,7 +108,7 @@ static bool serves(const mn_held *h, const mn_held_question *q) {
     return all;
 }
 
-static mn_held *find(const mn_held_list *list, const mn_held_question *q) {
+static mn_held *held_find(const mn_held_list *list, const mn_held_question *q) {
     mn_held *h = list->first;
     while (h && !serves(h, q))
         h = h->next;
@@ -120,7 +120,7 @@ bool mn_held_has(mn_held_list *list, const mn_held_question *q) {
     if (!list)
         return false;
     pthread_mutex_lock(&list->lock);
-    const bool has = find(list, q);
+    const bool has = held_find(list, q);
     pthread_mutex_unlock(&list->lock);
     return has;
 }
@@ -129,7 +129,7 @@ mn_held *mn_held_take(mn_held_list *list, const mn_held_question *q) {
     if (!list)
         return NULL;
     pthread_mutex_lock(&list->lock);
-    mn_held *h = find(list, q);
+    mn_held *h = held_find(list, q);
     if (h)
         h->users++;
     pthread_mutex_unlock(&list->lock);

@@ -20,7 +20,7 @@ typedef struct {
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /* The entry at s; what stands behind it, or NULL. */
-static const char *next_entry(const char *s, mn_str *name) {
+static const char *device_list_next_entry(const char *s, mn_str *name) {
     *name = (mn_str){s, strcspn(s, ",")};
     return s[name->len] ? s + name->len + 1 : NULL;
 }
@@ -41,7 +41,7 @@ static bool has_fallback(const mn_chooser *c, mn_str except) {
     if (c->r->flags & MN_REQUEST_STRICT)
         return false;
     while (rest) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         const mn_device_record *d = device_named(c, name);
         const bool cpu = d && d->usable && d->info.kind == MN_DEVICE_CPU;
         if (is_choice(name) || (cpu && !mn_str_eq(name, except)))
@@ -55,7 +55,7 @@ bool mn_may_choose(const mn_chooser *c, const mn_device_record *d) {
     bool may = mn_explains(c);
     mn_str name;
     while (rest && !may) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         const bool of_kind = !mn_str_is(name, "cpu") || d->info.kind == MN_DEVICE_CPU;
         may = is_choice(name) ? of_kind : mn_registry_device(c->reg, name) == d;
     }
@@ -64,7 +64,7 @@ bool mn_may_choose(const mn_chooser *c, const mn_device_record *d) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void list_devices(mn_registry *reg, mn_text *out) {
+static void device_list_list_devices(mn_registry *reg, mn_text *out) {
     size_t n;
     const mn_device_record *all = mn_registry_devices(reg, &n);
     for (size_t i = 0; i < n; i++)
@@ -76,7 +76,7 @@ static void list_devices(mn_registry *reg, mn_text *out) {
 
 /* A machine without a driver lacks it at every start: that is said once, by the start that probes
  * the plugin. */
-static bool is_known(const mn_chooser *c, const mn_offer *o) {
+static bool device_list_is_known(const mn_chooser *c, const mn_offer *o) {
     const mn_plugin_record *plugin = o->record->plugin;
     return mn_has_plan(c) && !c->named && plugin->probe.cached && o->status == MN_NO_DEVICE;
 }
@@ -85,7 +85,7 @@ void mn_list_refusals(const mn_chooser *c, mn_text *out) {
     for (uint32_t i = 0; i < c->p->n_offers; i++) {
         const mn_offer *o = mn_offer_at(c, i);
         const bool missed = !mn_has_plan(c) || !mn_offer_is_oracle(o);
-        if (o->asked && o->status && missed && !mn_in_plan(c, i) && !is_known(c, o))
+        if (o->asked && o->status && missed && !mn_in_plan(c, i) && !device_list_is_known(c, o))
             mn_text_printf(out, "%s%s: %s", out->len ? "; " : "", o->record->name, o->reason);
     }
 }
@@ -93,7 +93,7 @@ void mn_list_refusals(const mn_chooser *c, mn_text *out) {
 /* why: "" = no plugin of that name was found at all; no_memory: it was, and could not be opened. */
 static mn_status no_such_device(mn_chooser *c, mn_str name, const char *why, bool no_memory) {
     mn_text list = {0};
-    list_devices(c->reg, &list);
+    device_list_list_devices(c->reg, &list);
     mn_status st = mn_fail(c->err, no_memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
                            "there is no device \"%.*s\"%s%s%s; there are: %s", MN_STR_ARG(name),
                            *why ? " (" : "", why, *why ? ")" : "", list.ptr ? list.ptr : "");
@@ -137,7 +137,7 @@ static mn_status nothing(mn_chooser *c, const mn_plan *tried) {
         mn_text_printf(&refused, "%s%s", refused.len ? "; " : "", tried->reason);
     if (!refused.len)
         mn_text_puts(&refused, "no backend plugin is installed (see `minerva plugins`)");
-    list_devices(c->reg, &devices);
+    device_list_list_devices(c->reg, &devices);
     mn_status st = mn_fail(c->err, memory ? MN_OUT_OF_MEMORY : MN_NO_DEVICE,
                            "device %s: nothing can run the model: %s; there are: %s", c->r->devices,
                            refused.ptr ? refused.ptr : "", devices.ptr ? devices.ptr : "");
@@ -177,7 +177,7 @@ static void why_missing(const mn_chooser *c, mn_str name, char out[WHY_CAP], boo
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static void pass_over(listed *l, mn_str name, const char *why) {
+static void device_list_pass_over(listed *l, mn_str name, const char *why) {
     mn_text_printf(&l->passed_over, "%s%.*s (%s)", l->passed_over.len ? "; " : "", MN_STR_ARG(name),
                    *why ? why : "no such device");
 }
@@ -188,7 +188,7 @@ static mn_status pass_over_missing(mn_chooser *c, mn_str name, bool fallback, li
     why_missing(c, name, why, &no_memory);
     if (!fallback)
         return no_such_device(c, name, why, no_memory);
-    pass_over(l, name, why);
+    device_list_pass_over(l, name, why);
     return MN_OK;
 }
 
@@ -210,7 +210,7 @@ static mn_status add_named(mn_chooser *c, mn_str name, listed *l) {
     }
     if (!fallback)
         return nothing(c, NULL);
-    pass_over(l, name, mn_offer_at(c, at)->reason);
+    device_list_pass_over(l, name, mn_offer_at(c, at)->reason);
     return MN_OK;
 }
 
@@ -226,7 +226,7 @@ static mn_status look_at(mn_chooser *c, mn_str name, listed *l) {
     mn_registry_say_lost(c->reg, d, why, sizeof why);
     if (!fallback)
         return mn_fail(c->err, MN_NO_DEVICE, "device %s cannot be used: %s", d->name, why);
-    pass_over(l, name, why);
+    device_list_pass_over(l, name, why);
     return MN_OK;
 }
 
@@ -234,7 +234,7 @@ static mn_status look_at_rest(mn_chooser *c, const char *rest, listed *l) {
     mn_status st = MN_OK;
     mn_str name;
     while (rest && !st) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         st = look_at(c, name, l);
     }
     return st;
@@ -261,7 +261,7 @@ static mn_status starve(mn_chooser *c, uint32_t k, const mn_plan *plan, listed *
     if (!l->spare[k])
         return mn_fail(c->err, MN_OUT_OF_MEMORY, "device %s: %s: %s", o->record->name, what,
                        *o->reason ? o->reason : plan->reason);
-    pass_over(l, mn_str_of(o->record->name), what);
+    device_list_pass_over(l, mn_str_of(o->record->name), what);
     return MN_OK;
 }
 
@@ -284,7 +284,7 @@ static mn_status plan_listed(mn_chooser *c, listed *l) {
 static mn_status check_overlap(const mn_chooser *c, const mn_device_record *d, const char *rest) {
     mn_str name;
     while (rest) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         const mn_device_record *other = device_named(c, name);
         if (other && mn_devices_overlap(d, other))
             return mn_fail(c->err, MN_NO_DEVICE,
@@ -300,7 +300,7 @@ static mn_status check_overlaps(const mn_chooser *c) {
     mn_status st = MN_OK;
     mn_str name;
     while (rest && !st) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         const mn_device_record *d = device_named(c, name);
         if (d)
             st = check_overlap(c, d, rest);
@@ -314,7 +314,7 @@ mn_status mn_choose_listed(mn_chooser *c) {
     mn_status st = check_overlaps(c);
     mn_str name;
     while (rest && !st && !mn_has_plan(c)) {
-        rest = next_entry(rest, &name);
+        rest = device_list_next_entry(rest, &name);
         if (is_choice(name))
             st = add_choice(c, name, rest, &l);
         else

@@ -21,7 +21,7 @@ typedef struct {
 } bench;
 
 /* The note; false, for the caller to return. */
-static bool say(bench *be, const char *what, mn_status st, mn_error *e) {
+static bool measure_say(bench *be, const char *what, mn_status st, mn_error *e) {
     mn_fail_plain(e);
     const char *why = st == MN_TIMEOUT ? "no answer within 2 s" : e->msg;
     snprintf(be->note, be->cap, "%s: %.120s", what, why);
@@ -38,10 +38,10 @@ static void keep_best(int run, double took_us, double *best_us) {
         *best_us = took_us;
 }
 
-static bool make(bench *be, int64_t rows_max, mn_small_run *m) {
+static bool measure_make(bench *be, int64_t rows_max, mn_small_run *m) {
     mn_error e = MN_ERROR_INIT;
     const mn_status st = mn_small_run_make(&be->d, be->sg, rows_max, m, &e);
-    return !st || say(be, "measuring", st, &e);
+    return !st || measure_say(be, "measuring", st, &e);
 }
 
 /* Microseconds of a step with so many rows. */
@@ -59,7 +59,7 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
         const uint64_t begin = mn_now_ns();
         const mn_status st = mn_small_run_step(&be->d, m, rows, &e);
         if (st)
-            return say(be, "a step", st, &e);
+            return measure_say(be, "a step", st, &e);
         const double took = MN_MAX(us_since(begin), 1e-2);
         keep_best(i, took, us);
         spent += took;
@@ -70,7 +70,7 @@ static bool time_rows(bench *be, const mn_small_run *m, int64_t rows, double *us
 /* The same of the graph that was built, compiled and freed around it. */
 static bool time_graph(bench *be, int64_t rows, double *us) {
     mn_small_run m = {0};
-    bool ok = make(be, rows, &m);
+    bool ok = measure_make(be, rows, &m);
     if (ok)
         ok = time_rows(be, &m, rows, us);
     mn_small_run_drop(&be->d, &m);
@@ -79,7 +79,8 @@ static bool time_graph(bench *be, int64_t rows, double *us) {
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-static bool build(bench *be, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_rows, int64_t k) {
+static bool measure_build(bench *be, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_rows,
+                          int64_t k) {
     if (mn_small_graph_build(be->sg, op, n, dtype, n_rows, k))
         return true;
     snprintf(be->note, be->cap, "out of memory");
@@ -87,7 +88,7 @@ static bool build(bench *be, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_
 }
 
 static bool time_chain(bench *be, uint32_t op, uint32_t n, uint32_t dtype, double *us) {
-    return build(be, op, n, dtype, 256, 256) && time_graph(be, 1, us);
+    return measure_build(be, op, n, dtype, 256, 256) && time_graph(be, 1, us);
 }
 
 /* Of one node, by a chain of them against one; one_us: of the step with one. */
@@ -101,7 +102,7 @@ static bool time_node(bench *be, uint32_t op, uint32_t dtype, double *node_us, d
 }
 
 /* Of the first operation that the device has. */
-static bool launch(bench *be, uint32_t dtype, mn_measured *out) {
+static bool measure_launch(bench *be, uint32_t dtype, mn_measured *out) {
     static const uint32_t ops[] = {MN_OP_ADD, MN_OP_RMS_NORM, MN_OP_LINEAR};
     double one;
     for (size_t i = 0; i < MN_COUNT(ops) && !be->d.stuck; i++) {
@@ -154,7 +155,7 @@ static bool to_and_fro(bench *be, const copy_ends *ends, uint64_t bytes, double 
         const uint64_t begin = mn_now_ns();
         const mn_status st = copy_once(be, ends, bytes, &e);
         if (st)
-            return say(be, "a copy", st, &e);
+            return measure_say(be, "a copy", st, &e);
         keep_best(i, us_since(begin) / 2, us);
     }
     return true;
@@ -186,7 +187,7 @@ static bool copies(bench *be, mn_measured *out) {
     double many_us = 0;
     mn_status st = MN_OK;
     MN_WATCHED(be->d.callee, "alloc", st = make_ends(&be->d, many, &ends, &e));
-    bool ok = !st || say(be, "buffers for a copy", st, &e);
+    bool ok = !st || measure_say(be, "buffers for a copy", st, &e);
     if (ok)
         ok = to_and_fro(be, &ends, row, &row_us);
     if (ok)
@@ -214,7 +215,7 @@ static void set_prefill(mn_measured *out, double flop, double us) {
     out->prefill_tflops = flop / without_launch(out, us) * 1e-6;
 }
 
-static double weight_bytes(mn_dtype t, int64_t n, int64_t k) {
+static double measure_weight_bytes(mn_dtype t, int64_t n, int64_t k) {
     uint64_t bytes = 0;
     mn_dtype_bytes(t, (uint64_t)(n * k), &bytes);
     return (double)bytes;
@@ -227,9 +228,9 @@ static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us
     const double flop = 2.0 * SMALL_N * SMALL_N;
     mn_small_run m = {0};
     *many_us = 0;
-    bool ok = build(be, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
+    bool ok = measure_build(be, MN_OP_LINEAR, 1, t.id, SMALL_N, SMALL_N);
     if (ok)
-        ok = make(be, MN_SMALL_ROWS, &m);
+        ok = measure_make(be, MN_SMALL_ROWS, &m);
     if (ok)
         ok = time_rows(be, &m, 1, one_us);
     if (ok && *one_us * MN_SMALL_ROWS < 8 * BUDGET_US) /* a batch is never slower than its rows */
@@ -237,7 +238,7 @@ static bool small_product(bench *be, mn_dtype t, double *one_us, double *many_us
     mn_small_run_drop(&be->d, &m);
     if (!ok)
         return false;
-    set_decode(out, weight_bytes(t, SMALL_N, SMALL_N), *one_us);
+    set_decode(out, measure_weight_bytes(t, SMALL_N, SMALL_N), *one_us);
     if (*many_us > 0)
         set_prefill(out, flop * MN_SMALL_ROWS, *many_us);
     else
@@ -250,30 +251,31 @@ static void large_prefill(bench *be, mn_dtype t, double small_us, mn_measured *o
     const double large = (double)LARGE_K * LARGE_K;
     const double promised_us = small_us * large / ((double)SMALL_N * SMALL_N);
     double us;
-    const bool fits = weight_bytes(t, LARGE_K, LARGE_K) <= (double)be->d.fill_bytes;
+    const bool fits = measure_weight_bytes(t, LARGE_K, LARGE_K) <= (double)be->d.fill_bytes;
     if (small_us <= 0 || promised_us >= BUDGET_US || !fits)
         return;
-    if (build(be, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K) && time_graph(be, MN_SMALL_ROWS, &us))
+    if (measure_build(be, MN_OP_LINEAR, 1, t.id, LARGE_K, LARGE_K) &&
+        time_graph(be, MN_SMALL_ROWS, &us))
         set_prefill(out, 2 * large * MN_SMALL_ROWS, us);
 }
 
 /* One row by as many rows of weights as time, the fill and a quarter of the memory allow. */
 static void large_decode(bench *be, mn_dtype t, double small_us, uint64_t free_bytes,
                          mn_measured *out) {
-    const double in_budget = BUDGET_US * weight_bytes(t, SMALL_N, SMALL_N) / small_us;
+    const double in_budget = BUDGET_US * measure_weight_bytes(t, SMALL_N, SMALL_N) / small_us;
     const double in_memory = free_bytes ? (double)free_bytes / 4 : in_budget;
     const double in_fill = MN_MIN((double)be->d.fill_bytes, in_budget);
     const double planes = t.n_planes > 1 ? 1.25 : 1; /* beside the data */
-    const double row = weight_bytes(t, 1, LARGE_K) * planes;
+    const double row = measure_weight_bytes(t, 1, LARGE_K) * planes;
     const int64_t n = (int64_t)(MN_MIN(in_fill, in_memory) / row);
     double us;
     if (be->d.stuck || n < SMALL_N)
         return;
-    if (build(be, MN_OP_LINEAR, 1, t.id, n, LARGE_K) && time_graph(be, 1, &us))
-        set_decode(out, weight_bytes(t, n, LARGE_K), us);
+    if (measure_build(be, MN_OP_LINEAR, 1, t.id, n, LARGE_K) && time_graph(be, 1, &us))
+        set_decode(out, measure_weight_bytes(t, n, LARGE_K), us);
 }
 
-static bool products(bench *be, mn_dtype t, uint64_t free_bytes, mn_measured *out) {
+static bool measure_products(bench *be, mn_dtype t, uint64_t free_bytes, mn_measured *out) {
     double one_us = 0;
     double many_us = 0;
     if (!small_product(be, t, &one_us, &many_us, out))
@@ -297,9 +299,9 @@ static bool in_range(const mn_measured *m) {
 
 /* be has a queue and memory. */
 static bool measure_all(bench *be, const mn_offer *o, mn_dtype type, mn_measured *out) {
-    bool ok = launch(be, type.id, out) && exchanges(be, o, type.id, out) && copies(be, out);
+    bool ok = measure_launch(be, type.id, out) && exchanges(be, o, type.id, out) && copies(be, out);
     if (ok)
-        ok = products(be, type, o->free_bytes, out);
+        ok = measure_products(be, type, o->free_bytes, out);
     if (!ok || in_range(out))
         return ok;
     snprintf(be->note, be->cap, "measured figures that cannot be");
@@ -338,7 +340,7 @@ bool mn_measure(const mn_offer *o, mn_dtype type, mn_measured *out, char *note, 
     note[0] = 0;
     MN_WATCHED(p->callee, "queue_create", st = b->queue_create(o->device, &be.d.queue, &e));
     if (st)
-        return say(&be, "a queue", st, &e);
+        return measure_say(&be, "a queue", st, &e);
     mn_sealed *fill = make_fill(&be.d);
     be.sg = mn_calloc(1, sizeof *be.sg);
     if (fill && be.sg) {

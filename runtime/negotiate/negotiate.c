@@ -132,7 +132,7 @@ static void set_outcomes(const mn_chooser *c, bool chosen) {
         mn_offer_at(c, i)->outcome = outcome(c, i, chosen && mn_in_plan(c, i));
 }
 
-static void tell(const mn_chooser *c) {
+static void negotiation_tell(const mn_chooser *c) {
     const mn_placement *p = c->p;
     for (uint32_t i = 0; i < p->n_offers; i++) {
         const mn_offer *o = &p->offers[i];
@@ -189,7 +189,7 @@ static void set_shares(const mn_chooser *c) {
 }
 
 /* The plan becomes the placement. */
-static mn_status settle(mn_chooser *c) {
+static mn_status negotiation_settle(mn_chooser *c) {
     mn_placement *p = c->p;
     mn_plan *plan = &c->plan;
     mn_text why = {0};
@@ -253,8 +253,8 @@ mn_status mn_negotiate(mn_registry *reg, const mn_model_graph *g, const mn_reque
         st = mn_choose_listed(&c);
     set_outcomes(&c, !st);
     if (!st)
-        st = settle(&c);
-    tell(&c);
+        st = negotiation_settle(&c);
+    negotiation_tell(&c);
     mn_plan_free(&c.plan);
     if (st && !mn_explains(&c))
         mn_placement_free(&p);

@@ -10,8 +10,8 @@
 enum { MAX_CONTRACTS = 4096 };
 #define GIB(bytes) ((double)(bytes) / 0x1p30)
 
-static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) MN_PRINTF(3, 4);
-static mn_status refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
+static mn_status offer_refuse(mn_offer *o, mn_status st, const char *fmt, ...) MN_PRINTF(3, 4);
+static mn_status offer_refuse(mn_offer *o, mn_status st, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(o->reason, sizeof o->reason, fmt, ap);
@@ -28,7 +28,7 @@ static mn_status refuse_by(mn_offer *o, mn_status st, mn_error *why) {
     mn_fail_plain(why);
     if (klass < MN_CLASS_REFUSE || klass > MN_CLASS_INPUT)
         st = MN_UNSUPPORTED;
-    refuse(o, st, "%.390s", why->msg[0] ? why->msg : "refused without a reason");
+    offer_refuse(o, st, "%.390s", why->msg[0] ? why->msg : "refused without a reason");
     if (klass == MN_CLASS_LOST && o->device) /* one that did not open is in quarantine already */
         mn_registry_quarantine(o->registry, o->record, o->reason);
     return st;
@@ -76,7 +76,7 @@ static mn_status ask_contracts(mn_offer *o, contract_list *list) {
     MN_WATCHED(p->callee, "contracts",
                st = p->backend->contracts(p->plugin->self, &list->at, &list->n));
     if (st || (list->n && !list->at) || list->n > MAX_CONTRACTS)
-        return refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
+        return offer_refuse(o, MN_UNSUPPORTED, "cannot list the operations that it knows");
     return MN_OK;
 }
 
@@ -120,7 +120,7 @@ static mn_status ask_verdicts(mn_offer *o, const mn_graph *g, const int64_t *sym
 
 /* ---- what may be placed there ---------------------------------------------------------------- */
 
-static uint64_t attribute(const mn_graph *g, const mn_node *n, uint32_t i) {
+static uint64_t offer_attribute(const mn_graph *g, const mn_node *n, uint32_t i) {
     return i < n->n_attr ? g->attrs[n->attr_off + i] : 0;
 }
 
@@ -135,12 +135,12 @@ static uint64_t bond_of(const mn_graph *g, uint32_t i) {
     case MN_OP_SAMPLE:
         return 1;
     case MN_OP_KV_STORE:
-        layer = attribute(g, n, MN_KV_STORE_ATTR_KV_LAYER);
-        group = attribute(g, n, MN_KV_STORE_ATTR_GROUP);
+        layer = offer_attribute(g, n, MN_KV_STORE_ATTR_KV_LAYER);
+        group = offer_attribute(g, n, MN_KV_STORE_ATTR_GROUP);
         break;
     case MN_OP_ATTENTION:
-        layer = attribute(g, n, MN_ATTENTION_ATTR_KV_LAYER);
-        group = attribute(g, n, MN_ATTENTION_ATTR_GROUP);
+        layer = offer_attribute(g, n, MN_ATTENTION_ATTR_KV_LAYER);
+        group = offer_attribute(g, n, MN_ATTENTION_ATTR_GROUP);
         break;
     default:
         return 0;
@@ -189,7 +189,7 @@ static void longest_run(const mn_offer *o, uint32_t n, uint32_t *lo, uint32_t *h
     }
 }
 
-static void ask_free(mn_offer *o) {
+static void offer_ask_free(mn_offer *o) {
     const mn_plugin_record *p = o->record->plugin;
     uint64_t left = 0;
     uint64_t total = 0;
@@ -214,12 +214,12 @@ static mn_status ask_whole(mn_offer *o, const mn_model_graph *g, const mn_reques
         return refuse_by(o, st, &why);
     if (!o->free_bytes || o->need <= o->free_bytes)
         return MN_OK;
-    return refuse(o, MN_OUT_OF_MEMORY,
-                  "%sneeds %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch "
-                  "%.2f), has %.2f GiB free; a smaller -c would need less",
-                  o->record->n_members ? "each member " : "", GIB(o->need),
-                  GIB(o->estimate.weights), GIB(o->kv_bytes), r->n_seq, r->n_ctx,
-                  GIB(o->estimate.scratch), GIB(o->free_bytes));
+    return offer_refuse(
+        o, MN_OUT_OF_MEMORY,
+        "%sneeds %.2f GiB (weights %.2f, KV cache %.2f for %u x %u positions, scratch "
+        "%.2f), has %.2f GiB free; a smaller -c would need less",
+        o->record->n_members ? "each member " : "", GIB(o->need), GIB(o->estimate.weights),
+        GIB(o->kv_bytes), r->n_seq, r->n_ctx, GIB(o->estimate.scratch), GIB(o->free_bytes));
 }
 
 static mn_status ask_memory(mn_offer *o, const mn_model_graph *g, const mn_request *r) {
@@ -228,7 +228,7 @@ static mn_status ask_memory(mn_offer *o, const mn_model_graph *g, const mn_reque
     uint32_t hi;
     longest_run(o, g->abi.n_nodes, &lo, &hi);
     o->stage = MN_STAGE_MEMORY;
-    ask_free(o);
+    offer_ask_free(o);
     const mn_status st = mn_offer_class(o, g, r, lo, hi, &why);
     if (st) {
         clear_can(o, &g->abi);
@@ -239,12 +239,12 @@ static mn_status ask_memory(mn_offer *o, const mn_model_graph *g, const mn_reque
 
 /* ---- the offer ------------------------------------------------------------------------------- */
 
-static mn_status open_device(mn_offer *o) {
+static mn_status offer_open_device(mn_offer *o) {
     mn_error why = MN_ERROR_INIT;
     char lost[sizeof o->reason];
     if (!o->record->usable) {
         mn_registry_say_lost(o->registry, o->record, lost, sizeof lost);
-        return refuse(o, MN_NO_DEVICE, "%s", lost);
+        return offer_refuse(o, MN_NO_DEVICE, "%s", lost);
     }
     o->stage = MN_STAGE_OPEN;
     const mn_status st = mn_registry_device_open(o->registry, o->record, &o->device, &why);
@@ -258,7 +258,7 @@ mn_status mn_offer_ask(mn_registry *reg, const mn_device_record *rec, const mn_m
     *o = (mn_offer){.registry = reg,
                     .record = rec,
                     .stage = rec->plugin->backend ? MN_STAGE_DEVICE : MN_STAGE_PLUGIN};
-    if (open_device(o))
+    if (offer_open_device(o))
         return MN_OK;
     o->verdicts = mn_calloc(n_nodes, sizeof *o->verdicts);
     o->can = mn_calloc(n_nodes, 1);

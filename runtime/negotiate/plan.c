@@ -30,7 +30,7 @@ static uint32_t count_layers(const mn_graph *g) {
     return n;
 }
 
-static const char *name_of(const planner *p, uint32_t d) {
+static const char *split_plan_name_of(const planner *p, uint32_t d) {
     return p->offers[d].record->name;
 }
 
@@ -157,7 +157,7 @@ static mn_status most_layers(planner *p, uint32_t d, uint64_t room, portion *out
 }
 
 /* trial becomes the plan. */
-static void take(planner *p, uint32_t d, uint64_t need, uint64_t lacks) {
+static void split_plan_take(planner *p, uint32_t d, uint64_t need, uint64_t lacks) {
     mn_plan *out = p->out;
     memcpy(p->owner, p->trial, p->n * sizeof *p->owner);
     out->used[out->n_devices] = need;
@@ -179,12 +179,12 @@ static mn_status give_part(planner *p, uint32_t d, uint64_t room, uint64_t all, 
     const portion *best = ends ? &with : &without;
     *starved = !try_on(p, d, best->layers, best->ends);
     if (!*starved)
-        take(p, d, best->need, all);
+        split_plan_take(p, d, best->need, all);
     return MN_OK;
 }
 
 /* Gives d what it can and has memory for. starved: there were nodes for it, and room for none. */
-static mn_status give(planner *p, uint32_t d, bool *starved) {
+static mn_status split_plan_give(planner *p, uint32_t d, bool *starved) {
     const uint64_t room = room_of(p, d);
     char *why = p->out->reason;
     const size_t cap = sizeof p->out->reason;
@@ -195,11 +195,11 @@ static mn_status give(planner *p, uint32_t d, bool *starved) {
     if (st)
         return st;
     if (all <= room) {
-        take(p, d, all, 0);
+        split_plan_take(p, d, all, 0);
         return MN_OK;
     }
     if (!*why)
-        snprintf(why, cap, "%s: %.2f GiB would be needed, %.2f are free", name_of(p, d),
+        snprintf(why, cap, "%s: %.2f GiB would be needed, %.2f are free", split_plan_name_of(p, d),
                  (double)all / 0x1p30, (double)room / 0x1p30);
     return give_part(p, d, room, all, starved);
 }
@@ -267,7 +267,7 @@ static void normalise_shares(mn_plan *out) {
         out->share[0] = 1;
 }
 
-static mn_status finish(planner *p) {
+static mn_status split_plan_finish(planner *p) {
     mn_plan *out = p->out;
     mn_copies *copies = &out->copies;
     double decode_us = 0, prefill_us = 0;
@@ -307,11 +307,11 @@ mn_status mn_plan_make(mn_offer *offers, const mn_model_graph *g, const mn_reque
     for (uint32_t i = 0; !st && i < p.n; i++)
         p.owner[i] = NOBODY;
     for (uint32_t k = 0; k < n && !st; k++)
-        st = give(&p, order[k], &out->starved[k]);
+        st = split_plan_give(&p, order[k], &out->starved[k]);
     if (!st)
         explain_rest(&p, order, n);
     if (!st && !out->status)
-        st = finish(&p);
+        st = split_plan_finish(&p);
     mn_free(p.owner);
     mn_free(p.trial);
     return st;

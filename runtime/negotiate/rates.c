@@ -8,7 +8,7 @@
 
 /* ---- cache: one small file per device, driver, plugin build, type and class ------------------ */
 /* The key is one line: what a plugin says in it is plain. */
-static void put_word(mn_text *t, const char *bytes, uint64_t n) {
+static void rates_put_word(mn_text *t, const char *bytes, uint64_t n) {
     char plain[256];
     mn_text_put(t, plain, mn_plain(plain, sizeof plain, (mn_str){bytes, n}));
     mn_text_puts(t, "|");
@@ -17,18 +17,18 @@ static void put_word(mn_text *t, const char *bytes, uint64_t n) {
 static void make_key(const mn_offer *o, const mn_request *r, uint32_t dtype, mn_text *key) {
     const mn_device_info *info = &o->record->info;
     const char *build_id = o->record->plugin->build_id;
-    put_word(key, info->name, strlen(info->name));
-    put_word(key, info->uid, strlen(info->uid));
-    put_word(key, info->driver, strlen(info->driver));
-    put_word(key, o->record->name, strlen(o->record->name));
+    rates_put_word(key, info->name, strlen(info->name));
+    rates_put_word(key, info->uid, strlen(info->uid));
+    rates_put_word(key, info->driver, strlen(info->driver));
+    rates_put_word(key, o->record->name, strlen(o->record->name));
     if (build_id)
-        put_word(key, build_id, strlen(build_id));
+        rates_put_word(key, build_id, strlen(build_id));
     mn_text_printf(key, "%u|%s|class %u\n", mn_offer_is_cpu(o) ? r->threads : 0,
                    mn_dtype_name(dtype), o->precision);
 }
 
 /* The file's name stands for the key; the key itself stands in the file. */
-static void cache_name(const mn_text *key, char name[40]) {
+static void rates_cache_name(const mn_text *key, char name[40]) {
     snprintf(name, 40, "rates-%016llx", (unsigned long long)mn_hash(key->ptr, key->len, 1));
 }
 
@@ -39,7 +39,7 @@ static double *figures(mn_measured *m) {
 enum { N_FIGURES = sizeof(mn_measured) / sizeof(double) };
 
 /* The figures of the file whose first lines are HEAD and key. */
-static bool parse(const mn_text *data, const mn_text *key, mn_measured *m) {
+static bool rates_parse(const mn_text *data, const mn_text *key, mn_measured *m) {
     const size_t head = strlen(HEAD);
     const size_t before = head + key->len;
     if (data->len <= before || memcmp(data->ptr, HEAD, head) ||
@@ -58,26 +58,26 @@ static bool parse(const mn_text *data, const mn_text *key, mn_measured *m) {
     return true;
 }
 
-static bool load(const mn_text *key, mn_measured *m) {
+static bool rates_load(const mn_text *key, mn_measured *m) {
     char name[40];
     mn_text data = {0};
-    cache_name(key, name);
+    rates_cache_name(key, name);
     bool ok = !mn_cache_read(name, 1 << 16, &data, NULL);
     if (ok)
-        ok = parse(&data, key, m);
+        ok = rates_parse(&data, key, m);
     mn_text_free(&data);
     return ok;
 }
 
 /* a cache that cannot be written is no error */
-static void store(const mn_text *key, mn_measured *m) {
+static void rates_store(const mn_text *key, mn_measured *m) {
     char name[40];
     mn_text out = {0};
     mn_text_puts(&out, HEAD);
     mn_text_put(&out, key->ptr, key->len);
     for (int i = 0; i < N_FIGURES; i++)
         mn_text_printf(&out, "%.6g%s", figures(m)[i], i + 1 < N_FIGURES ? " " : "\n");
-    cache_name(key, name);
+    rates_cache_name(key, name);
     if (!out.failed)
         mn_cache_write(name, out.ptr, out.len, NULL);
     mn_text_free(&out);
@@ -116,7 +116,7 @@ static bool add_use(type_use *all, uint32_t *n, uint32_t dtype, double bytes) {
 
 /* Weight types of what the device can multiply, the largest share first; small shares are served by
  * the first. */
-static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_MAX_RATES]) {
+static uint32_t rates_types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_MAX_RATES]) {
     uint32_t n = 0;
     double total = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -131,7 +131,7 @@ static uint32_t types_of(const mn_offer *o, const mn_graph *g, type_use out[MN_M
 }
 
 /* ---- the three sources ----------------------------------------------------------------------- */
-static void claim(mn_offer *o) {
+static void rates_claim(mn_offer *o) {
     const mn_device_info *info = &o->record->info;
     mn_rates *r = &o->rates;
     r->source = MN_RATES_CLAIMED;
@@ -152,7 +152,7 @@ static bool measure_now(mn_offer *o, uint32_t dtype, const mn_text *key, mn_meas
     if (!mn_measure(o, t, m, o->rates.note, sizeof o->rates.note))
         return false;
     o->rates.measured_ms += (double)(mn_now_ns() - begin) * 1e-6;
-    store(key, m);
+    rates_store(key, m);
     return true;
 }
 
@@ -162,7 +162,7 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
     const bool again = r->flags & MN_REQUEST_MEASURE;
     mn_text key = {0};
     make_key(o, r, dtype, &key);
-    const bool known = !key.failed && !again && load(&key, m);
+    const bool known = !key.failed && !again && rates_load(&key, m);
     *fresh = !known && !key.failed && measure_now(o, dtype, &key, m);
     mn_text_free(&key);
     return known || *fresh;
@@ -170,9 +170,9 @@ static bool one_type(mn_offer *o, const mn_request *r, uint32_t dtype, mn_measur
 
 void mn_rates_get(mn_offer *o, const mn_model_graph *g, const mn_request *r, bool measure) {
     type_use types[MN_MAX_RATES];
-    uint32_t n = measure && o->can ? types_of(o, &g->abi, types) : 0;
+    uint32_t n = measure && o->can ? rates_types_of(o, &g->abi, types) : 0;
     mn_rates *rates = &o->rates;
-    claim(o);
+    rates_claim(o);
     for (uint32_t i = 0; i < n; i++) {
         mn_measured m;
         bool fresh;

@@ -17,7 +17,7 @@ static uint32_t weight_type(const mn_graph *g, uint32_t i, uint32_t j) {
 }
 
 /* Whether one of the first n operands of node i is a weight of that type. */
-static bool has_type(const mn_graph *g, uint32_t i, uint32_t n, uint32_t type) {
+static bool refusal_has_type(const mn_graph *g, uint32_t i, uint32_t n, uint32_t type) {
     for (uint32_t j = 0; j < n; j++)
         if (weight_type(g, i, j) == type)
             return true;
@@ -27,7 +27,7 @@ static bool has_type(const mn_graph *g, uint32_t i, uint32_t n, uint32_t type) {
 static bool has_types_of(const mn_graph *g, uint32_t a, uint32_t b) {
     for (uint32_t j = 0; j < g->nodes[b].n_in; j++) {
         const uint32_t type = weight_type(g, b, j);
-        if (type && !has_type(g, a, g->nodes[a].n_in, type))
+        if (type && !refusal_has_type(g, a, g->nodes[a].n_in, type))
             return false;
     }
     return true;
@@ -43,7 +43,7 @@ void mn_node_weight_types(const mn_graph *g, uint32_t i, char *out, size_t cap) 
     out[0] = 0;
     for (uint32_t j = 0; j < g->nodes[i].n_in && len < cap; j++) {
         const uint32_t type = weight_type(g, i, j);
-        if (!type || has_type(g, i, j, type))
+        if (!type || refusal_has_type(g, i, j, type))
             continue;
         const char *comma = len ? ", " : "";
         len += (size_t)snprintf(out + len, cap - len, "%s%s", comma, mn_dtype_name(type));
@@ -90,16 +90,16 @@ void mn_offer_node_reason(const mn_offer *o, uint32_t i, char *why, size_t cap) 
     }
 }
 
-static bool is_refused(const mn_offer *o, uint32_t i) {
+static bool refusal_is_refused(const mn_offer *o, uint32_t i) {
     return o->verdicts[i].verdict == MN_VERDICT_NO;
 }
 
 /* The first node of its kind that is refused. */
 static bool is_first_no(const mn_offer *o, const mn_graph *g, uint32_t i) {
     for (uint32_t k = 0; k < i; k++)
-        if (is_refused(o, k) && mn_node_same_kind(g, k, i))
+        if (refusal_is_refused(o, k) && mn_node_same_kind(g, k, i))
             return false;
-    return is_refused(o, i);
+    return refusal_is_refused(o, i);
 }
 
 static bool same_reason(const mn_offer *o, uint32_t a, uint32_t b) {
@@ -117,10 +117,10 @@ static bool is_first_reason(const mn_offer *o, const mn_graph *g, uint32_t i) {
 }
 
 /* Whether a node of the op is accepted with a weight of that type. */
-static bool is_known(const mn_offer *o, const mn_graph *g, uint32_t op, uint32_t type) {
+static bool refusal_is_known(const mn_offer *o, const mn_graph *g, uint32_t op, uint32_t type) {
     for (uint32_t k = 0; k < g->n_nodes; k++) {
         const mn_node *n = &g->nodes[k];
-        if (n->op == op && !is_refused(o, k) && has_type(g, k, n->n_in, type))
+        if (n->op == op && !refusal_is_refused(o, k) && refusal_has_type(g, k, n->n_in, type))
             return true;
     }
     return false;
@@ -136,7 +136,7 @@ static int32_t odd_weight(const mn_offer *o, const mn_graph *g, uint32_t i) {
         return -1;
     for (uint32_t j = 0; j < n->n_in; j++) {
         const uint32_t type = weight_type(g, i, j);
-        if (type && !is_known(o, g, n->op, type))
+        if (type && !refusal_is_known(o, g, n->op, type))
             return g->operands[n->in_off + j];
     }
     return -1;
@@ -144,7 +144,7 @@ static int32_t odd_weight(const mn_offer *o, const mn_graph *g, uint32_t i) {
 
 /* ---- the sentence ---------------------------------------------------------------------------- */
 
-static void append(mn_offer *o, const char *text) { /* as far as the room goes */
+static void refusal_append(mn_offer *o, const char *text) { /* as far as the room goes */
     const size_t len = strlen(o->reason);
     snprintf(o->reason + len, sizeof o->reason - len, "%s", text);
 }
@@ -154,30 +154,30 @@ static void append_kind(mn_offer *o, const mn_graph *g, uint32_t i) {
     const int32_t odd = odd_weight(o, g, i);
     char text[200];
     mn_offer_node_kind(g, i, text, sizeof text);
-    append(o, text);
+    refusal_append(o, text);
     if (odd < 0)
         return;
     const mn_tensor *t = &g->tensors[odd];
     snprintf(text, sizeof text, " (%.*s is %s)", MN_STR_ARG(t->name), mn_dtype_name(t->dtype.id));
     text[mn_utf8_complete(text, strlen(text))] = 0;
-    append(o, text);
+    refusal_append(o, text);
 }
 
 /* The kinds that are refused as node i is, and why. */
-static void append_group(mn_offer *o, const mn_graph *g, uint32_t i) {
+static void refusal_append_group(mn_offer *o, const mn_graph *g, uint32_t i) {
     char why[200];
     append_kind(o, g, i);
     for (uint32_t k = i + 1; k < g->n_nodes; k++) {
         if (!same_reason(o, k, i) || !is_first_no(o, g, k))
             continue;
-        append(o, ", ");
+        refusal_append(o, ", ");
         append_kind(o, g, k);
     }
     mn_offer_node_reason(o, i, why, sizeof why);
     if (!*why)
         return;
-    append(o, ": ");
-    append(o, why);
+    refusal_append(o, ": ");
+    refusal_append(o, why);
 }
 
 void mn_offer_refuse_nodes(mn_offer *o, const mn_graph *g) {
@@ -187,8 +187,8 @@ void mn_offer_refuse_nodes(mn_offer *o, const mn_graph *g) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         if (!is_first_reason(o, g, i))
             continue;
-        append(o, before);
-        append_group(o, g, i);
+        refusal_append(o, before);
+        refusal_append_group(o, g, i);
         before = "; ";
     }
     o->reason[mn_utf8_complete(o->reason, strlen(o->reason))] = 0;

@@ -59,8 +59,9 @@ int64_t mn_segment_row(const mn_segment *s, const mn_request *r) {
     return most;
 }
 
-static mn_compile question(const mn_model_graph *g, uint32_t lo, uint32_t hi, uint32_t precision,
-                           uint32_t k_dtype, uint32_t v_dtype, const int64_t *symbols) {
+static mn_compile segment_question(const mn_model_graph *g, uint32_t lo, uint32_t hi,
+                                   uint32_t precision, uint32_t k_dtype, uint32_t v_dtype,
+                                   const int64_t *symbols) {
     return (mn_compile){.size = sizeof(mn_compile),
                         .precision = precision,
                         .graph = g->given,
@@ -125,7 +126,7 @@ mn_status mn_offer_class(mn_offer *o, const mn_model_graph *g, const mn_request 
     int64_t symbols[MN_SYM_COUNT];
     mn_estimate e;
     mn_request_symbols(r, 1, symbols);
-    mn_compile c = question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
+    mn_compile c = segment_question(g, lo, hi, r->precision, r->k_dtype, r->v_dtype, symbols);
     mn_status st = ask_estimate(o, &c, &e, err);
     if (st)
         return st;
@@ -151,8 +152,8 @@ static void find_groups(const mn_graph *g, const mn_segment *s, bool *here) {
     }
 }
 
-static mn_status ask_group(const mn_offer *o, const mn_compile *c, uint32_t group, mn_segment *s,
-                           mn_error *err) {
+static mn_status segment_ask_group(const mn_offer *o, const mn_compile *c, uint32_t group,
+                                   mn_segment *s, mn_error *err) {
     mn_kv_layout *kv = &s->kv[group];
     const mn_plugin_record *p = o->record->plugin;
     mn_sealed *pages;
@@ -188,7 +189,7 @@ static mn_status ask_kv(const mn_offer *o, const mn_model_graph *g, const mn_com
         s->n_pages[i] = 0;
         if (!here[i])
             continue;
-        st = ask_group(o, c, i, s, err);
+        st = segment_ask_group(o, c, i, s, err);
         if (st)
             return st;
         const uint32_t page_tokens = s->kv[i].page_tokens;
@@ -219,7 +220,7 @@ static mn_status ask_segment(const mn_offer *o, const mn_model_graph *g, const m
     int64_t symbols[MN_SYM_COUNT];
     mn_request_symbols(r, 1, symbols);
     mn_compile c =
-        question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
+        segment_question(g, s->node_lo, s->node_hi, o->precision, o->k_dtype, o->v_dtype, symbols);
     mn_status st = ask_kv(o, g, &c, r, s, err);
     if (st)
         return st;

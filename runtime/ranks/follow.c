@@ -42,14 +42,14 @@ static mn_status fail_message(follower *f, const char *what) {
 }
 
 /* The next number of the message, as an object of that kind; NULL: it is none. */
-static object *take(follower *f, object_kind kind) {
+static object *follower_take(follower *f, object_kind kind) {
     const uint32_t id = mn_take_u32(&f->in);
     object *o = id < f->n ? &f->objects[id] : NULL;
     return o && o->kind == kind ? o : NULL;
 }
 
 /* A place for the next number; NULL: it is in use, or out of memory. Moves the others. */
-static object *place(follower *f) {
+static object *follower_place(follower *f) {
     const uint32_t id = mn_take_u32(&f->in);
     void *all = f->objects;
     if (!id || id > MAX_OBJECTS || !mn_grow(&all, &f->cap, id + 1, sizeof *f->objects))
@@ -63,7 +63,7 @@ static object *place(follower *f) {
 }
 
 /* All that was enqueued is over. */
-static mn_status settle(follower *f) {
+static mn_status follower_settle(follower *f) {
     mn_status st = MN_OK;
     for (size_t i = 0; i < f->n; i++) {
         object *q = &f->objects[i];
@@ -83,7 +83,7 @@ static void free_question(question *q) {
     mn_sealed_free(q->pages);
 }
 
-static void drop(follower *f, object *o) {
+static void follower_drop(follower *f, object *o) {
     switch (o->kind) {
     case BUFFER:
         f->b->buffer_free(o->what);
@@ -110,13 +110,13 @@ static void drop(follower *f, object *o) {
 }
 
 /* What rank 0 has left when it closes the device: layouts; all, if it breaks off. */
-static void close_device(follower *f) {
+static void follower_close_device(follower *f) {
     static const object_kind order[] = {CONTEXT, PROGRAM, WEIGHTS, BUFFER, LAYOUT, QUEUE};
-    settle(f);
+    follower_settle(f);
     for (size_t k = 0; k < MN_COUNT(order); k++)
         for (size_t i = 0; i < f->n; i++)
             if (f->objects[i].kind == order[k])
-                drop(f, &f->objects[i]);
+                follower_drop(f, &f->objects[i]);
     if (f->device)
         f->b->device_close(f->device);
     f->device = NULL;
@@ -139,7 +139,7 @@ static mn_status do_join(follower *f, mn_text *more) {
 
 static mn_status do_close(follower *f, mn_text *more) {
     (void)more;
-    close_device(f);
+    follower_close_device(f);
     return MN_OK;
 }
 
@@ -158,13 +158,13 @@ static mn_status do_free(follower *f, mn_text *more) {
     (void)more;
     if (id >= f->n || f->objects[id].kind == NOTHING)
         return MN_OK;
-    const mn_status st = settle(f);
-    drop(f, &f->objects[id]);
+    const mn_status st = follower_settle(f);
+    follower_drop(f, &f->objects[id]);
     return st;
 }
 
 static mn_status do_alloc(follower *f, mn_text *more) {
-    object *o = place(f);
+    object *o = follower_place(f);
     const uint64_t bytes = mn_take_u64(&f->in);
     const uint32_t kind = mn_take_u32(&f->in);
     mn_buffer *buffer = NULL;
@@ -178,7 +178,7 @@ static mn_status do_alloc(follower *f, mn_text *more) {
 }
 
 static mn_status do_queue(follower *f, mn_text *more) {
-    object *o = place(f);
+    object *o = follower_place(f);
     mn_queue *queue = NULL;
     (void)more;
     if (!o)
@@ -190,8 +190,8 @@ static mn_status do_queue(follower *f, mn_text *more) {
 }
 
 static mn_status do_write(follower *f, mn_text *more) {
-    const object *q = take(f, QUEUE);
-    const object *to = take(f, BUFFER);
+    const object *q = follower_take(f, QUEUE);
+    const object *to = follower_take(f, BUFFER);
     const uint64_t at = mn_take_u64(&f->in);
     const mn_str bytes = mn_take_bytes(&f->in);
     (void)more;
@@ -201,10 +201,10 @@ static mn_status do_write(follower *f, mn_text *more) {
 }
 
 static mn_status do_copy(follower *f, mn_text *more) {
-    const object *q = take(f, QUEUE);
-    const object *to = take(f, BUFFER);
+    const object *q = follower_take(f, QUEUE);
+    const object *to = follower_take(f, BUFFER);
     const uint64_t at = mn_take_u64(&f->in);
-    const object *from = take(f, BUFFER);
+    const object *from = follower_take(f, BUFFER);
     const uint64_t from_at = mn_take_u64(&f->in);
     const uint64_t n = mn_take_u64(&f->in);
     (void)more;
@@ -215,7 +215,7 @@ static mn_status do_copy(follower *f, mn_text *more) {
 
 static mn_status do_wait(follower *f, mn_text *more) {
     (void)more;
-    return settle(f);
+    return follower_settle(f);
 }
 
 /* A segment out of the message, in sealed pages: *q is the caller's, also after an error. */
@@ -236,7 +236,7 @@ static mn_status take_question(follower *f, mn_weights *weights, question *q) {
 }
 
 static mn_status do_weights(follower *f, mn_text *more) {
-    object *o = place(f);
+    object *o = follower_place(f);
     question ask;
     mn_weights *weights = NULL;
     (void)more;
@@ -256,8 +256,8 @@ static mn_status do_weights(follower *f, mn_text *more) {
 /* Bytes that came with the message live as long as the set: its plugin may keep weights where they
  * are. */
 static mn_status do_put(follower *f, mn_text *more) {
-    object *w = take(f, WEIGHTS);
-    const object *q = take(f, QUEUE);
+    object *w = follower_take(f, WEIGHTS);
+    const object *q = follower_take(f, QUEUE);
     mn_weight_src src;
     mn_event *event = NULL;
     (void)more;
@@ -277,8 +277,8 @@ static mn_status do_put(follower *f, mn_text *more) {
 }
 
 static mn_status do_seal(follower *f, mn_text *more) {
-    const object *w = take(f, WEIGHTS);
-    const object *q = take(f, QUEUE);
+    const object *w = follower_take(f, WEIGHTS);
+    const object *q = follower_take(f, QUEUE);
     uint32_t kept_how = 0;
     (void)more;
     if (!w || !q)
@@ -287,7 +287,7 @@ static mn_status do_seal(follower *f, mn_text *more) {
 }
 
 static mn_status do_layout(follower *f, mn_text *more) {
-    object *o = place(f);
+    object *o = follower_place(f);
     const uint32_t group = mn_take_u32(&f->in);
     mn_kv_layout layout = {.size = sizeof layout};
     question ask;
@@ -305,9 +305,9 @@ static mn_status do_layout(follower *f, mn_text *more) {
 }
 
 static mn_status do_pages(follower *f, mn_text *more) {
-    const object *q = take(f, QUEUE);
-    const object *kv = take(f, BUFFER);
-    const object *l = take(f, LAYOUT);
+    const object *q = follower_take(f, QUEUE);
+    const object *kv = follower_take(f, BUFFER);
+    const object *l = follower_take(f, LAYOUT);
     const uint32_t n = mn_take_u32(&f->in);
     (void)more;
     if (!q || !kv || !l || n > (uint64_t)(f->in.end - f->in.at) / sizeof(mn_page_copy))
@@ -325,7 +325,7 @@ static mn_status do_pages(follower *f, mn_text *more) {
 
 /* The graph stays with the program. */
 static mn_status do_compile(follower *f, mn_text *more) {
-    object *o = place(f);
+    object *o = follower_place(f);
     const uint32_t weights = mn_take_u32(&f->in);
     question ask;
     mn_program *program = NULL;
@@ -346,9 +346,9 @@ static mn_status do_compile(follower *f, mn_text *more) {
 }
 
 static mn_status do_context(follower *f, mn_text *more) {
-    object *o = place(f);
-    const object *p = take(f, PROGRAM);
-    const object *q = take(f, QUEUE);
+    object *o = follower_place(f);
+    const object *p = follower_take(f, PROGRAM);
+    const object *q = follower_take(f, QUEUE);
     mn_context *context = NULL;
     (void)more;
     if (!o || !p || !q)
@@ -364,18 +364,18 @@ static mn_status do_context(follower *f, mn_text *more) {
 
 static mn_status do_bind(follower *f, mn_text *more) {
     enum { BYTES = 3 * sizeof(uint32_t) + 2 * sizeof(uint64_t) };
-    const object *c = take(f, CONTEXT);
+    const object *c = follower_take(f, CONTEXT);
     const uint32_t set = mn_take_u32(&f->in);
     const uint32_t n = mn_take_u32(&f->in);
     (void)more;
     if (!c || n > (uint64_t)(f->in.end - f->in.at) / BYTES)
         return fail_message(f, "a context");
     mn_binding *all = mn_calloc(n + 1, sizeof *all);
-    mn_status st = all ? settle(f) : mn_fail_memory(&f->err, n * sizeof *all);
+    mn_status st = all ? follower_settle(f) : mn_fail_memory(&f->err, n * sizeof *all);
     for (uint32_t i = 0; i < n && !st; i++) {
         all[i].tensor = mn_take_u32(&f->in);
         all[i].flags = mn_take_u32(&f->in);
-        const object *buffer = take(f, BUFFER);
+        const object *buffer = follower_take(f, BUFFER);
         all[i].offset = mn_take_u64(&f->in);
         all[i].bytes = mn_take_u64(&f->in);
         if (!buffer)
@@ -398,7 +398,7 @@ static int64_t *take_symbols(follower *f, const object *c) {
 }
 
 static mn_status do_prepare(follower *f, mn_text *more) {
-    const object *c = take(f, CONTEXT);
+    const object *c = follower_take(f, CONTEXT);
     const uint32_t set = mn_take_u32(&f->in);
     int64_t *symbols = take_symbols(f, c);
     (void)more;
@@ -413,7 +413,7 @@ static mn_status do_prepare(follower *f, mn_text *more) {
 
 /* Without waiting: the next message may be the next step. */
 static mn_status do_execute(follower *f, mn_text *more) {
-    const object *c = take(f, CONTEXT);
+    const object *c = follower_take(f, CONTEXT);
     const uint32_t set = mn_take_u32(&f->in);
     int64_t *symbols = take_symbols(f, c);
     mn_event *event = NULL;
@@ -463,7 +463,7 @@ static void reply(follower *f, mn_status st, const mn_text *more) {
 }
 
 /* One message, which is freed or kept. */
-static void obey(follower *f) {
+static void follower_obey(follower *f) {
     const uint32_t say = f->frame->say;
     const task *t = &tasks[say];
     mn_text more = {0};
@@ -496,12 +496,12 @@ mn_status mn_follow(mn_ranks *r, mn_error *err) {
             break;
         bye = f.frame->say == MN_SAY_BYE;
         if (!bye)
-            obey(&f);
+            follower_obey(&f);
         else
             mn_free(f.frame);
     }
     r->over = bye;
-    close_device(&f);
+    follower_close_device(&f);
     mn_free(f.objects);
     if (bye)
         return MN_OK;

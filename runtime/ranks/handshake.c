@@ -108,7 +108,7 @@ int mn_rank_left_ms(uint64_t until_ns) {
 }
 
 /* All n bytes; false: the other side ended, or it took too long. */
-static bool receive(int fd, void *to, size_t n, uint64_t until_ns) {
+static bool handshake_receive(int fd, void *to, size_t n, uint64_t until_ns) {
     size_t got = 0;
     while (got < n) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -138,8 +138,8 @@ bool mn_rank_transmit(int fd, const mn_text *t) {
 static bool receive_text(int fd, mn_text *to, uint64_t until_ns) {
     char bytes[MN_RANK_MAX_HELLO];
     uint32_t n = 0;
-    if (!receive(fd, &n, sizeof n, until_ns) || n > sizeof bytes ||
-        !receive(fd, bytes, n, until_ns))
+    if (!handshake_receive(fd, &n, sizeof n, until_ns) || n > sizeof bytes ||
+        !handshake_receive(fd, bytes, n, until_ns))
         return false;
     mn_text_put(to, bytes, n);
     return !to->failed;
@@ -230,8 +230,9 @@ static mn_status hear_verdict(const mn_ranks_params *p, int fd, const uint8_t no
     uint32_t status = 0;
     mn_text why = {0};
     mn_status st = MN_OK;
-    const bool answered = receive(fd, &status, sizeof status, until) &&
-                          receive(fd, proof, sizeof proof, until) && receive_text(fd, &why, until);
+    const bool answered = handshake_receive(fd, &status, sizeof status, until) &&
+                          handshake_receive(fd, proof, sizeof proof, until) &&
+                          receive_text(fd, &why, until);
     mn_rank_proof(p->token, 0, nonces, why.ptr, why.len, expected);
     if (!answered)
         st = fail_stranger(p, err);
@@ -252,7 +253,7 @@ static mn_status introduce(const mn_ranks_params *p, int fd, bool *again, mn_err
     const uint64_t until = mn_now_ns() + p->timeout_ns;
     uint8_t nonces[2 * MN_NONCE];
     uint8_t head[MN_RANK_MAGIC + MN_NONCE];
-    *again = !receive(fd, head, sizeof head, until);
+    *again = !handshake_receive(fd, head, sizeof head, until);
     if (*again)
         return fail_stranger(p, err);
     if (memcmp(head, mn_rank_magic, MN_RANK_MAGIC) != 0 || !mn_rank_nonce(nonces + MN_NONCE))

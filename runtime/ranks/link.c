@@ -177,7 +177,7 @@ static void read_link(mn_ranks *r, mn_link *l) {
 }
 
 /* Rank 0 ended in order while this rank computes a step that can have no end. */
-static void give_up(mn_ranks *r, uint64_t now) {
+static void rank_link_give_up(mn_ranks *r, uint64_t now) {
     const mn_link *l = &r->links[0];
     if (r->params.place.rank && l->said_bye && l->fd < 0 && now - l->heard_ns > GRACE_NS)
         mn_ranks_break(r, "%s has ended in the middle of a step", l->name);
@@ -203,7 +203,7 @@ static void beat(mn_ranks *r, uint64_t now) {
 }
 
 /* The thread: reads, tells that this rank lives, and notices who does not. */
-static void *live(void *arg) {
+static void *rank_link_live(void *arg) {
     mn_ranks *r = arg;
     struct pollfd *fds = mn_calloc(r->n_links + 1, sizeof *fds);
     uint64_t beaten = 0;
@@ -221,7 +221,7 @@ static void *live(void *arg) {
         if (now - beaten > BEAT_MS * UINT64_C(1000000)) {
             beaten = now;
             beat(r, now);
-            give_up(r, now);
+            rank_link_give_up(r, now);
         }
     }
     mn_free(fds);
@@ -232,7 +232,7 @@ mn_status mn_links_start(mn_ranks *r, mn_error *err) {
     const uint64_t now = mn_now_ns();
     for (uint32_t i = 0; i < r->n_links; i++)
         r->links[i].heard_ns = now;
-    if (pipe(r->wake) || pthread_create(&r->thread, NULL, live, r))
+    if (pipe(r->wake) || pthread_create(&r->thread, NULL, rank_link_live, r))
         return mn_fail(err, MN_IO_ERROR, "ranks: cannot start a thread: %s", strerror(errno));
     r->has_thread = true;
     return MN_OK;

@@ -41,7 +41,7 @@ typedef struct {
 
 /* ---- listening ------------------------------------------------------------------------------- */
 /* On one address; -1: errno. */
-static int listen_on(const struct addrinfo *a) {
+static int meet_listen_on(const struct addrinfo *a) {
     const int on = 1;
     const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -62,7 +62,7 @@ static int listen_at(const mn_rank_place *at, mn_error *err) {
     int fd = -1;
     struct addrinfo *list = mn_rank_look_up(at, true, &why);
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        fd = listen_on(a);
+        fd = meet_listen_on(a);
         if (fd < 0)
             why = strerror(errno);
     }
@@ -76,7 +76,8 @@ static int listen_at(const mn_rank_place *at, mn_error *err) {
 }
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
-static bool send_verdict(const caller *c, const mn_ranks_params *p, mn_status st, const char *why) {
+static bool meet_send_verdict(const caller *c, const mn_ranks_params *p, mn_status st,
+                              const char *why) {
     mn_text t = {0};
     uint8_t proof[MN_PROOF];
     mn_rank_proof(p->token, 0, c->nonces, why, strlen(why), proof);
@@ -125,7 +126,7 @@ static mn_status caller_to_link(meeting *m, caller *c, mn_str hello, mn_error *e
         st = compare_seats(r, rank, &seat, err);
     if (st)
         mn_fail_in(err, st, "%s", c->host);
-    if (!send_verdict(c, &r->params, st, st ? err->msg : "") && !st) {
+    if (!meet_send_verdict(c, &r->params, st, st ? err->msg : "") && !st) {
         turn_away(m, c, "it ended");
         return MN_OK;
     }
@@ -138,7 +139,7 @@ static mn_status caller_to_link(meeting *m, caller *c, mn_str hello, mn_error *e
 }
 
 /* A whole message. */
-static mn_status judge(meeting *m, caller *c, mn_error *err) {
+static mn_status meet_judge(meeting *m, caller *c, mn_error *err) {
     const mn_ranks_params *p = &m->r->params;
     const uint8_t *said = c->in + MN_RANK_MAGIC + MN_NONCE;
     const mn_str hello = {(const char *)c->in + HEAD, c->got - HEAD};
@@ -147,7 +148,7 @@ static mn_status judge(meeting *m, caller *c, mn_error *err) {
     mn_rank_proof(p->token, 1, c->nonces, hello.ptr, hello.len, proof);
     if (mn_rank_is_proof(proof, said))
         return caller_to_link(m, c, hello, err);
-    send_verdict(c, p, MN_BAD_INPUT, "its token is not rank 0's");
+    meet_send_verdict(c, p, MN_BAD_INPUT, "its token is not rank 0's");
     turn_away(m, c, "its token is not rank 0's");
     return MN_OK;
 }
@@ -169,7 +170,7 @@ static mn_status hear(meeting *m, caller *c, mn_error *err) {
     for (;;) {
         const size_t want = message_bytes(c);
         if (want && c->got == want && want > HEAD)
-            return judge(m, c, err);
+            return meet_judge(m, c, err);
         if (!want || c->got == want)
             break;
         const ssize_t k = recv(c->fd, c->in + c->got, want - c->got, MSG_DONTWAIT);

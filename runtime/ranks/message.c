@@ -26,12 +26,12 @@ void mn_put_bytes(mn_text *to, const void *bytes, uint64_t n) {
 }
 
 /* Bytes that are not read yet; 0 once the reader is bad. */
-static uint64_t left(const mn_reader *r) {
+static uint64_t message_left(const mn_reader *r) {
     return r->bad ? 0 : (uint64_t)(r->end - r->at);
 }
 
 void mn_take(mn_reader *r, void *out, size_t n) {
-    if (n > left(r)) {
+    if (n > message_left(r)) {
         r->bad = true;
         memset(out, 0, n);
         return;
@@ -55,7 +55,7 @@ uint64_t mn_take_u64(mn_reader *r) {
 
 mn_str mn_take_bytes(mn_reader *r) {
     const uint64_t n = mn_take_u64(r);
-    if (n > left(r)) {
+    if (n > message_left(r)) {
         r->bad = true;
         return (mn_str){"", 0};
     }
@@ -67,7 +67,7 @@ mn_str mn_take_bytes(mn_reader *r) {
 /* n elements of a message, copied, for they may lie at any address; NULL: there are not as many, or
  * out of memory. */
 static void *take_array(mn_reader *r, mn_arena *arena, uint64_t n, size_t size) {
-    if (n > left(r) / size) {
+    if (n > message_left(r) / size) {
         r->bad = true;
         return NULL;
     }
@@ -103,7 +103,7 @@ static void put_graph(mn_text *to, const mn_graph *g) {
 
 /* With names that live in the arena; NULL as take_array. */
 static mn_tensor *take_tensors(mn_reader *r, mn_arena *arena, uint32_t n) {
-    if (n > left(r) / sizeof(mn_tensor)) {
+    if (n > message_left(r) / sizeof(mn_tensor)) {
         r->bad = true;
         return NULL;
     }
@@ -119,7 +119,7 @@ static mn_tensor *take_tensors(mn_reader *r, mn_arena *arena, uint32_t n) {
     return t;
 }
 
-static mn_status check_nodes(const mn_graph *g, mn_error *err) {
+static mn_status message_check_nodes(const mn_graph *g, mn_error *err) {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const mn_node *n = &g->nodes[i];
         const uint64_t in = (uint64_t)n->in_off + n->n_in;
@@ -147,8 +147,8 @@ static mn_status check_tensors(const mn_graph *g, mn_error *err) {
 }
 
 /* Places within their arrays, and the host's own rules. */
-static mn_status check_graph(const mn_graph *g, mn_error *err) {
-    mn_status st = check_nodes(g, err);
+static mn_status message_check_graph(const mn_graph *g, mn_error *err) {
+    mn_status st = message_check_nodes(g, err);
     if (!st)
         st = check_tensors(g, err);
     if (st)
@@ -185,9 +185,9 @@ static mn_status take_graph(mn_reader *r, mn_arena *arena, const mn_graph **out,
     if (r->bad)
         return mn_fail(err, MN_BAD_INPUT, "the message ends inside of a graph");
     if (!g->nodes || !g->symbols || !g->tensors || !g->operands || !g->attrs)
-        return mn_fail_memory(err, left(r));
+        return mn_fail_memory(err, message_left(r));
     *out = g;
-    return check_graph(g, err);
+    return message_check_graph(g, err);
 }
 
 /* ---- what is compiled ------------------------------------------------------------------------ */
@@ -218,7 +218,7 @@ mn_status mn_take_compile(mn_reader *r, mn_arena *arena, mn_compile *out, mn_err
 
 /* ---- weights --------------------------------------------------------------------------------- */
 /* The file that has these bytes; IN_MESSAGE: none. */
-static uint32_t file_of(const mn_file_set *files, const void *ptr, uint64_t bytes) {
+static uint32_t message_file_of(const mn_file_set *files, const void *ptr, uint64_t bytes) {
     const uintptr_t at = (uintptr_t)ptr;
     for (uint32_t i = 0; i < files->n; i++) {
         const uintptr_t begin = (uintptr_t)files->files[i].map;
@@ -239,7 +239,7 @@ mn_status mn_put_weight(mn_text *to, const mn_file_set *files, const mn_weight_s
         mn_plane p;
         memcpy(&p, (const char *)src->planes + i * src->plane_stride, sizeof p);
         const void *bytes = p.ptr;
-        const uint32_t file = file_of(files, bytes, p.bytes);
+        const uint32_t file = message_file_of(files, bytes, p.bytes);
         if (file == IN_MESSAGE && p.bytes > MAX_INLINE)
             return mn_fail(err, MN_UNSUPPORTED,
                            "a weight of %llu bytes lies in no file that all ranks have",
@@ -285,7 +285,7 @@ mn_status mn_take_weight(mn_reader *r, const mn_file_set *files, mn_arena *arena
     out->n_planes = mn_take_u32(r);
     mn_take(r, &out->dtype, sizeof out->dtype);
     const uint64_t n = (uint64_t)out->n_parts * out->n_planes;
-    if (r->bad || n > left(r) / sizeof(mn_plane))
+    if (r->bad || n > message_left(r) / sizeof(mn_plane))
         return mn_fail(err, MN_BAD_INPUT, "the message ends inside of a weight");
     mn_plane *planes = mn_arena_alloc(arena, (size_t)n + 1, sizeof *planes);
     if (!planes)

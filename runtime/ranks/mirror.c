@@ -23,12 +23,12 @@ typedef struct object {
     struct object *next; /* layouts of a device */
 } object;
 
-static object *of(const void *opaque) {
+static object *mirror_of(const void *opaque) {
     return (object *)(uintptr_t)opaque;
 }
 
 /* ---- telling --------------------------------------------------------------------------------- */
-static uint32_t take_id(mn_ranks *r) {
+static uint32_t mirror_take_id(mn_ranks *r) {
     return r->n_free ? r->free_ids[--r->n_free] : ++r->n_ids;
 }
 
@@ -40,25 +40,25 @@ static void give_id(mn_ranks *r, uint32_t id) {
 
 /* A frame in `out`; its length is known at end(). Frames are sent together by the next flush: what
  * only changes contents waits for the step that reads it. */
-static void begin(mn_ranks *r, uint32_t say) {
+static void mirror_begin(mn_ranks *r, uint32_t say) {
     const mn_frame_head head = {say, MN_FRAME_MAGIC, 0};
     r->frame_at = r->out.len;
     mn_put(&r->out, &head, sizeof head);
 }
 
-static void end(mn_ranks *r) {
+static void mirror_end(mn_ranks *r) {
     const uint64_t n = r->out.len - r->frame_at - sizeof(mn_frame_head);
     if (!r->out.failed)
         memcpy(r->out.ptr + r->frame_at + offsetof(mn_frame_head, n), &n, sizeof n);
 }
 
 /* Takes back what begin and later puts made. */
-static void forget(mn_ranks *r) {
+static void mirror_forget(mn_ranks *r) {
     r->out.len = r->frame_at;
 }
 
 /* All that was told goes out, in one write per rank. */
-static void flush(mn_ranks *r) {
+static void mirror_flush(mn_ranks *r) {
     if (r->out.failed)
         mn_ranks_break(r, "rank 0: out of memory");
     for (uint32_t i = 0; i < r->n_links && !r->broken && r->out.len; i++)
@@ -74,7 +74,7 @@ static mn_status fail_broken(const mn_ranks *r, mn_error *err) {
 }
 
 /* The answer of one rank; what is behind status and message goes to `more`, up to n bytes. */
-static mn_status answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error *err) {
+static mn_status mirror_answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error *err) {
     mn_frame *f = mn_link_next(r, l);
     if (!f)
         return fail_broken(r, err);
@@ -97,7 +97,7 @@ static mn_status answer(mn_ranks *r, mn_link *l, void *more, size_t n, mn_error 
 static mn_status answers(mn_ranks *r, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i < r->n_links; i++) {
-        const mn_status one = answer(r, &r->links[i], NULL, 0, st ? NULL : err);
+        const mn_status one = mirror_answer(r, &r->links[i], NULL, 0, st ? NULL : err);
         st = st ? st : one;
     }
     return st;
@@ -107,14 +107,14 @@ static mn_status answers(mn_ranks *r, mn_error *err) {
 static void tell_free(mn_ranks *r, uint32_t id) {
     if (!id)
         return;
-    begin(r, MN_SAY_FREE);
+    mirror_begin(r, MN_SAY_FREE);
     mn_put_u32(&r->out, id);
-    end(r);
-    flush(r);
+    mirror_end(r);
+    mirror_flush(r);
     give_id(r, id);
 }
 
-static void drop(const object *o) {
+static void mirror_drop(const object *o) {
     const mn_backend *b = o->r->inner;
     switch (o->kind) {
     case DEVICE:
@@ -141,7 +141,7 @@ static void drop(const object *o) {
 }
 
 /* A new object with its number; NULL: out of memory. The lock is taken, with or without it. */
-static object *make(mn_ranks *r, object_kind kind, bool told) {
+static object *mirror_make(mn_ranks *r, object_kind kind, bool told) {
     object *o = mn_calloc(1, sizeof *o);
     pthread_mutex_lock(&r->lock);
     void *ids = r->free_ids;
@@ -150,20 +150,20 @@ static object *make(mn_ranks *r, object_kind kind, bool told) {
         return NULL;
     }
     r->free_ids = ids;
-    *o = (object){.r = r, .kind = kind, .id = told ? take_id(r) : 0};
+    *o = (object){.r = r, .kind = kind, .id = told ? mirror_take_id(r) : 0};
     return o;
 }
 
 /* Of an object that was told: st is the member's word, the others' is waited for. On an error all
  * is freed. Gives the lock back. */
-static mn_status finish(object *o, mn_status st, mn_error *err) {
+static mn_status mirror_finish(object *o, mn_status st, mn_error *err) {
     mn_ranks *r = o->r;
     mn_status theirs = MN_OK;
     if (o->id)
         theirs = answers(r, st ? NULL : err);
     if (st || theirs) {
         if (!st)
-            drop(o);
+            mirror_drop(o);
         tell_free(r, o->id);
         mn_free(o);
     }
@@ -177,13 +177,13 @@ static mn_status fail_make(mn_ranks *r, mn_error *err) {
 }
 
 /* NULL is fine. */
-static void release(object *o) {
+static void mirror_release(object *o) {
     if (!o)
         return;
     mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
     tell_free(r, o->id);
-    drop(o);
+    mirror_drop(o);
     pthread_mutex_unlock(&r->lock);
     mn_free(o);
 }
@@ -232,13 +232,13 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
     mn_status st = g->make_id(r->inner_self, id, err);
     if (st)
         return st;
-    object *o = make(r, DEVICE, false);
+    object *o = mirror_make(r, DEVICE, false);
     if (!o)
         return fail_make(r, err);
-    begin(r, MN_SAY_JOIN);
+    mirror_begin(r, MN_SAY_JOIN);
     mn_put(&r->out, id, sizeof id);
-    end(r);
-    flush(r);
+    mirror_end(r);
+    mirror_flush(r);
     mn_device *inner = NULL;
     st = g->join(r->inner_self, r->params.device->index, 0, r->params.place.n_ranks, id, &inner,
                  err);
@@ -249,9 +249,9 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
         st = theirs;
     o->inner = inner;
     if (st || theirs) {
-        begin(r, MN_SAY_CLOSE);
-        end(r);
-        flush(r);
+        mirror_begin(r, MN_SAY_CLOSE);
+        mirror_end(r);
+        mirror_flush(r);
         if (!st)
             r->inner->device_close(inner);
         mn_free(o);
@@ -262,13 +262,13 @@ static mn_status device_open(void *self, uint32_t i, mn_device **out, mn_error *
 }
 
 static void device_close(mn_device *device) {
-    object *o = of(device);
+    object *o = mirror_of(device);
     if (!o)
         return;
     pthread_mutex_lock(&o->r->lock);
-    begin(o->r, MN_SAY_CLOSE);
-    end(o->r);
-    flush(o->r);
+    mirror_begin(o->r, MN_SAY_CLOSE);
+    mirror_end(o->r);
+    mirror_flush(o->r);
     for (object *l = o->next, *next; l; l = next) {
         next = l->next;
         give_id(o->r, l->id);
@@ -282,16 +282,16 @@ static void device_close(mn_device *device) {
 /* The least free of all ranks. */
 static mn_status device_memory(mn_device *device, uint64_t *free_bytes, uint64_t *total,
                                mn_error *err) {
-    const object *o = of(device);
+    const object *o = mirror_of(device);
     mn_ranks *r = o->r;
     pthread_mutex_lock(&r->lock);
-    begin(r, MN_SAY_MEMORY);
-    end(r);
-    flush(r);
+    mirror_begin(r, MN_SAY_MEMORY);
+    mirror_end(r);
+    mirror_flush(r);
     mn_status st = r->inner->device_memory(o->inner, free_bytes, total, err);
     for (uint32_t k = 0; k < r->n_links; k++) {
         uint64_t now[2] = {0, 0};
-        const mn_status one = answer(r, &r->links[k], now, sizeof now, st ? NULL : err);
+        const mn_status one = mirror_answer(r, &r->links[k], now, sizeof now, st ? NULL : err);
         st = st ? st : one;
         if (st)
             continue;
@@ -309,7 +309,7 @@ static mn_status contracts(void *self, const uint32_t (**list)[2], uint32_t *n) 
 
 static mn_status supports(mn_device *d, const mn_graph *g, const int64_t *symbols, mn_verdict *v,
                           uint32_t stride, mn_error *err) {
-    return of(d)->r->inner->supports(of(d)->inner, g, symbols, v, stride, err);
+    return mirror_of(d)->r->inner->supports(mirror_of(d)->inner, g, symbols, v, stride, err);
 }
 
 static mn_status reason(void *self, uint32_t why, char *buf, uint32_t cap) {
@@ -323,7 +323,7 @@ static const mn_compile *inner_compile(const mn_compile *c, mn_sealed **pages, m
     mn_compile in = {0};
     memcpy(&in, c, MN_MIN(c->size, sizeof in));
     in.size = sizeof in;
-    in.weights = c->weights ? of(c->weights)->inner : NULL;
+    in.weights = c->weights ? mirror_of(c->weights)->inner : NULL;
     in.cache = (mn_str){NULL, 0};
     const mn_compile *given = mn_given_array(&in, 1, sizeof in, pages);
     if (!given)
@@ -336,7 +336,7 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
     const mn_compile *in = inner_compile(c, &pages, err);
     mn_status st = MN_OUT_OF_MEMORY;
     if (in)
-        st = of(d)->r->inner->estimate(of(d)->inner, in, out, err);
+        st = mirror_of(d)->r->inner->estimate(mirror_of(d)->inner, in, out, err);
     mn_sealed_free(pages);
     return st;
 }
@@ -344,92 +344,93 @@ static mn_status estimate(mn_device *d, const mn_compile *c, mn_estimate *out, m
 /* ---- memory and queues ----------------------------------------------------------------------- */
 static mn_status alloc(mn_device *d, uint64_t bytes, uint32_t kind, mn_buffer **out,
                        mn_error *err) {
-    mn_ranks *r = of(d)->r;
+    mn_ranks *r = mirror_of(d)->r;
     const bool pinned = (kind & MN_MEM_KIND) == MN_MEM_HOST_PINNED;
     mn_buffer *inner = NULL;
     void *map = NULL;
-    object *o = make(r, BUFFER, !pinned);
+    object *o = mirror_make(r, BUFFER, !pinned);
     if (!o)
         return fail_make(r, err);
     if (!pinned) {
-        begin(r, MN_SAY_ALLOC);
+        mirror_begin(r, MN_SAY_ALLOC);
         mn_put_u32(&r->out, o->id);
         mn_put_u64(&r->out, bytes);
         mn_put_u32(&r->out, kind);
-        end(r);
-        flush(r);
+        mirror_end(r);
+        mirror_flush(r);
     }
-    mn_status st = r->inner->alloc(of(d)->inner, bytes, kind, &inner, err);
+    mn_status st = r->inner->alloc(mirror_of(d)->inner, bytes, kind, &inner, err);
     o->inner = inner;
     if (!st && pinned) {
         st = r->inner->map(inner, &map, err);
         o->pinned = map;
         if (st)
-            drop(o);
+            mirror_drop(o);
     }
     *out = (mn_buffer *)(void *)o;
-    return finish(o, st, err);
+    return mirror_finish(o, st, err);
 }
 
 static void buffer_free(mn_buffer *b) {
-    release(of(b));
+    mirror_release(mirror_of(b));
 }
 
 static mn_status map(mn_buffer *b, void **out, mn_error *err) {
-    if (!of(b)->pinned)
+    if (!mirror_of(b)->pinned)
         return mn_fail(err, MN_UNSUPPORTED, "memory of several processes cannot be mapped");
-    *out = of(b)->pinned;
+    *out = mirror_of(b)->pinned;
     return MN_OK;
 }
 
 static mn_status queue_create(mn_device *d, mn_queue **out, mn_error *err) {
-    mn_ranks *r = of(d)->r;
+    mn_ranks *r = mirror_of(d)->r;
     mn_queue *inner = NULL;
-    object *o = make(r, QUEUE, true);
+    object *o = mirror_make(r, QUEUE, true);
     if (!o)
         return fail_make(r, err);
-    begin(r, MN_SAY_QUEUE);
+    mirror_begin(r, MN_SAY_QUEUE);
     mn_put_u32(&r->out, o->id);
-    end(r);
-    flush(r);
-    const mn_status st = r->inner->queue_create(of(d)->inner, &inner, err);
+    mirror_end(r);
+    mirror_flush(r);
+    const mn_status st = r->inner->queue_create(mirror_of(d)->inner, &inner, err);
     o->inner = inner;
     *out = (mn_queue *)(void *)o;
-    return finish(o, st, err);
+    return mirror_finish(o, st, err);
 }
 
 static void queue_free(mn_queue *q) {
-    release(of(q));
+    mirror_release(mirror_of(q));
 }
 
 /* The lock is held. */
 static void put_write(mn_ranks *r, const mn_queue *q, const mn_buffer *to, uint64_t at,
                       const void *bytes, uint64_t n) {
-    begin(r, MN_SAY_WRITE);
-    mn_put_u32(&r->out, of(q)->id);
-    mn_put_u32(&r->out, of(to)->id);
+    mirror_begin(r, MN_SAY_WRITE);
+    mn_put_u32(&r->out, mirror_of(q)->id);
+    mn_put_u32(&r->out, mirror_of(to)->id);
     mn_put_u64(&r->out, at);
     mn_put_bytes(&r->out, bytes, n);
-    end(r);
+    mirror_end(r);
 }
 
 static void flush_some(mn_ranks *r) {
     if (r->out.len > (1u << 20))
-        flush(r);
+        mirror_flush(r);
 }
 
 /* Inputs of a step: a few kilobytes, which go with the step. */
 static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *bytes, uint64_t n,
                            mn_error *err) {
-    mn_ranks *r = of(q)->r;
+    mn_ranks *r = mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
     /* before the call: the member's plugin might write into what it is given */
     r->frame_at = r->out.len;
-    if (of(to)->id)
+    if (mirror_of(to)->id)
         put_write(r, q, to, at, bytes, n);
-    const mn_status st = r->inner->write(of(q)->inner, of(to)->inner, at, bytes, n, err);
+    const mn_status st =
+        r->inner->write(mirror_of(q)->inner, mirror_of(to)->inner, at, bytes, n, err);
     if (st)
-        forget(r);
+        mirror_forget(r);
     else
         flush_some(r);
     pthread_mutex_unlock(&r->lock);
@@ -439,10 +440,10 @@ static mn_status write_all(mn_queue *q, mn_buffer *to, uint64_t at, const void *
 /* Results are the same on all members. */
 static mn_status read_here(mn_queue *q, const mn_buffer *from, uint64_t at, mn_buffer *to,
                            uint64_t to_at, uint64_t n, mn_event **event, mn_error *err) {
-    mn_ranks *r = of(q)->r;
+    mn_ranks *r = mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st =
-        r->inner->read(of(q)->inner, of(from)->inner, at, of(to)->inner, to_at, n, event, err);
+    const mn_status st = r->inner->read(mirror_of(q)->inner, mirror_of(from)->inner, at,
+                                        mirror_of(to)->inner, to_at, n, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -450,99 +451,100 @@ static mn_status read_here(mn_queue *q, const mn_buffer *from, uint64_t at, mn_b
 /* Its source does not change before the queue reads it, if it is the host's. */
 static mn_status copy_all(mn_queue *q, mn_buffer *to, uint64_t at, const mn_buffer *from,
                           uint64_t from_at, uint64_t n, mn_event **event, mn_error *err) {
-    mn_ranks *r = of(q)->r;
+    mn_ranks *r = mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st =
-        r->inner->copy(of(q)->inner, of(to)->inner, at, of(from)->inner, from_at, n, event, err);
-    if (!st && of(to)->id && of(from)->pinned) {
-        put_write(r, q, to, at, of(from)->pinned + from_at, n);
+    const mn_status st = r->inner->copy(mirror_of(q)->inner, mirror_of(to)->inner, at,
+                                        mirror_of(from)->inner, from_at, n, event, err);
+    if (!st && mirror_of(to)->id && mirror_of(from)->pinned) {
+        put_write(r, q, to, at, mirror_of(from)->pinned + from_at, n);
         flush_some(r);
-    } else if (!st && of(to)->id) {
-        begin(r, MN_SAY_COPY);
-        mn_put_u32(&r->out, of(q)->id);
-        mn_put_u32(&r->out, of(to)->id);
+    } else if (!st && mirror_of(to)->id) {
+        mirror_begin(r, MN_SAY_COPY);
+        mn_put_u32(&r->out, mirror_of(q)->id);
+        mn_put_u32(&r->out, mirror_of(to)->id);
         mn_put_u64(&r->out, at);
-        mn_put_u32(&r->out, of(from)->id);
+        mn_put_u32(&r->out, mirror_of(from)->id);
         mn_put_u64(&r->out, from_at);
         mn_put_u64(&r->out, n);
-        end(r);
+        mirror_end(r);
     }
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static mn_status queue_wait(mn_queue *q, mn_event *event, mn_error *err) {
-    mn_ranks *r = of(q)->r;
+    mn_ranks *r = mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    const mn_status st = r->inner->queue_wait(of(q)->inner, event, err);
-    begin(r, MN_SAY_WAIT);
-    mn_put_u32(&r->out, of(q)->id);
-    end(r);
+    const mn_status st = r->inner->queue_wait(mirror_of(q)->inner, event, err);
+    mirror_begin(r, MN_SAY_WAIT);
+    mn_put_u32(&r->out, mirror_of(q)->id);
+    mirror_end(r);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
 static mn_status weights_open(mn_device *d, const mn_compile *c, mn_weights **out, mn_error *err) {
-    mn_ranks *r = of(d)->r;
+    mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
     const mn_compile *in = inner_compile(c, &pages, err);
     mn_weights *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = make(r, WEIGHTS, true);
+    object *o = mirror_make(r, WEIGHTS, true);
     if (!o) {
         mn_sealed_free(pages);
         return fail_make(r, err);
     }
-    begin(r, MN_SAY_WEIGHTS);
+    mirror_begin(r, MN_SAY_WEIGHTS);
     mn_put_u32(&r->out, o->id);
     mn_put_compile(&r->out, in);
-    end(r);
-    flush(r);
-    const mn_status st = r->inner->weights_open(of(d)->inner, in, &inner, err);
+    mirror_end(r);
+    mirror_flush(r);
+    const mn_status st = r->inner->weights_open(mirror_of(d)->inner, in, &inner, err);
     mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_weights *)(void *)o;
-    return finish(o, st, err);
+    return mirror_finish(o, st, err);
 }
 
 /* Where the bytes are, not the bytes: each rank reads its own files. */
 static mn_status weights_put(mn_weights *w, mn_queue *q, const mn_weight_src *src, mn_event **event,
                              mn_error *err) {
-    mn_ranks *r = of(q)->r;
+    mn_ranks *r = mirror_of(q)->r;
     pthread_mutex_lock(&r->lock);
-    begin(r, MN_SAY_PUT);
-    mn_put_u32(&r->out, of(w)->id);
-    mn_put_u32(&r->out, of(q)->id);
+    mirror_begin(r, MN_SAY_PUT);
+    mn_put_u32(&r->out, mirror_of(w)->id);
+    mn_put_u32(&r->out, mirror_of(q)->id);
     mn_status st = mn_put_weight(&r->out, r->params.files, src, err);
-    end(r);
+    mirror_end(r);
     if (st)
-        forget(r);
+        mirror_forget(r);
     else
-        flush(r);
+        mirror_flush(r);
     if (!st)
-        st = r->inner->weights_put(of(w)->inner, of(q)->inner, src, event, err);
+        st = r->inner->weights_put(mirror_of(w)->inner, mirror_of(q)->inner, src, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static mn_status weights_seal(mn_weights *w, mn_queue *q, uint32_t *kept_how, mn_error *err) {
-    mn_ranks *r = of(w)->r;
+    mn_ranks *r = mirror_of(w)->r;
     pthread_mutex_lock(&r->lock);
-    begin(r, MN_SAY_SEAL);
-    mn_put_u32(&r->out, of(w)->id);
-    mn_put_u32(&r->out, of(q)->id);
-    end(r);
-    flush(r);
-    const mn_status st = r->inner->weights_seal(of(w)->inner, of(q)->inner, kept_how, err);
+    mirror_begin(r, MN_SAY_SEAL);
+    mn_put_u32(&r->out, mirror_of(w)->id);
+    mn_put_u32(&r->out, mirror_of(q)->id);
+    mirror_end(r);
+    mirror_flush(r);
+    const mn_status st =
+        r->inner->weights_seal(mirror_of(w)->inner, mirror_of(q)->inner, kept_how, err);
     const mn_status theirs = answers(r, st ? NULL : err);
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
 }
 
 static void weights_free(mn_weights *w) {
-    release(of(w));
+    mirror_release(mirror_of(w));
 }
 
 /* ---- the cache of keys and values ------------------------------------------------------------ */
@@ -552,7 +554,7 @@ static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *e
     mn_status st = MN_OK;
     for (uint32_t k = 0; k < r->n_links; k++) {
         uint64_t found[2] = {0, 0};
-        const mn_status one = answer(r, &r->links[k], found, sizeof found, st ? NULL : err);
+        const mn_status one = mirror_answer(r, &r->links[k], found, sizeof found, st ? NULL : err);
         st = st ? st : one;
         if (!st && (found[0] != own->page_tokens || found[1] != own->page_bytes))
             st = mn_fail(err, MN_INVALID, "rank %u has other pages than rank 0", k + 1);
@@ -562,24 +564,24 @@ static mn_status check_layouts(mn_ranks *r, const mn_kv_layout *own, mn_error *e
 
 static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn_kv_layout *out,
                            mn_error *err) {
-    mn_ranks *r = of(d)->r;
+    mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
     const mn_compile *in = inner_compile(c, &pages, err);
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = make(r, LAYOUT, true);
+    object *o = mirror_make(r, LAYOUT, true);
     if (!o) {
         mn_sealed_free(pages);
         return fail_make(r, err);
     }
-    begin(r, MN_SAY_LAYOUT);
+    mirror_begin(r, MN_SAY_LAYOUT);
     mn_put_u32(&r->out, o->id);
     mn_put_u32(&r->out, group);
     mn_put_compile(&r->out, in);
-    end(r);
-    flush(r);
+    mirror_end(r);
+    mirror_flush(r);
     o->kept.size = sizeof o->kept;
-    mn_status st = r->inner->kv_layout(of(d)->inner, in, group, &o->kept, err);
+    mn_status st = r->inner->kv_layout(mirror_of(d)->inner, in, group, &o->kept, err);
     mn_sealed_free(pages);
     const mn_status theirs = check_layouts(r, &o->kept, st ? NULL : err);
     st = st ? st : theirs;
@@ -592,8 +594,8 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
         all.cookie = (uint64_t)(uintptr_t)o;
         all.size = MN_MIN(room, (uint32_t)sizeof all);
         memcpy(out, &all, all.size);
-        o->next = of(d)->next;
-        of(d)->next = o;
+        o->next = mirror_of(d)->next;
+        mirror_of(d)->next = o;
     }
     pthread_mutex_unlock(&r->lock);
     return st;
@@ -602,74 +604,75 @@ static mn_status kv_layout(mn_device *d, const mn_compile *c, uint32_t group, mn
 static mn_status kv_copy(mn_queue *q, mn_buffer *kv, const mn_kv_layout *layout,
                          const mn_page_copy *copies, uint32_t n, uint32_t stride, mn_event **event,
                          mn_error *err) {
-    mn_ranks *r = of(q)->r;
-    object *l = of((const void *)(uintptr_t)layout->cookie);
+    mn_ranks *r = mirror_of(q)->r;
+    object *l = mirror_of((const void *)(uintptr_t)layout->cookie);
     pthread_mutex_lock(&r->lock);
-    begin(r, MN_SAY_PAGES);
-    mn_put_u32(&r->out, of(q)->id);
-    mn_put_u32(&r->out, of(kv)->id);
+    mirror_begin(r, MN_SAY_PAGES);
+    mn_put_u32(&r->out, mirror_of(q)->id);
+    mn_put_u32(&r->out, mirror_of(kv)->id);
     mn_put_u32(&r->out, l->id);
     mn_put_u32(&r->out, n);
     for (uint32_t i = 0; i < n; i++)
         mn_put(&r->out, (const char *)copies + (size_t)i * stride, sizeof *copies);
-    end(r);
+    mirror_end(r);
     const mn_kv_layout own = l->kept; /* of this call */
-    const mn_status st =
-        r->inner->kv_copy(of(q)->inner, of(kv)->inner, &own, copies, n, stride, event, err);
+    const mn_status st = r->inner->kv_copy(mirror_of(q)->inner, mirror_of(kv)->inner, &own, copies,
+                                           n, stride, event, err);
     if (st)
-        forget(r);
+        mirror_forget(r);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
 static mn_status compile(mn_device *d, const mn_compile *c, mn_program **out, mn_error *err) {
-    mn_ranks *r = of(d)->r;
+    mn_ranks *r = mirror_of(d)->r;
     mn_sealed *pages;
     const mn_compile *in = inner_compile(c, &pages, err);
     mn_program *inner = NULL;
     if (!in)
         return MN_OUT_OF_MEMORY;
-    object *o = make(r, PROGRAM, true);
+    object *o = mirror_make(r, PROGRAM, true);
     if (!o) {
         mn_sealed_free(pages);
         return fail_make(r, err);
     }
     o->n_symbols = c->graph->n_symbols;
-    begin(r, MN_SAY_COMPILE);
+    mirror_begin(r, MN_SAY_COMPILE);
     mn_put_u32(&r->out, o->id);
-    mn_put_u32(&r->out, c->weights ? of(c->weights)->id : 0);
+    mn_put_u32(&r->out, c->weights ? mirror_of(c->weights)->id : 0);
     mn_put_compile(&r->out, in);
-    end(r);
-    flush(r);
-    const mn_status st = r->inner->compile(of(d)->inner, in, &inner, err);
+    mirror_end(r);
+    mirror_flush(r);
+    const mn_status st = r->inner->compile(mirror_of(d)->inner, in, &inner, err);
     mn_sealed_free(pages);
     o->inner = inner;
     *out = (mn_program *)(void *)o;
-    return finish(o, st, err);
+    return mirror_finish(o, st, err);
 }
 
 static void program_free(mn_program *p) {
-    release(of(p));
+    mirror_release(mirror_of(p));
 }
 
 static mn_status context_create(mn_program *p, mn_queue *q, mn_context **out, mn_error *err) {
-    mn_ranks *r = of(p)->r;
+    mn_ranks *r = mirror_of(p)->r;
     mn_context *inner = NULL;
-    object *o = make(r, CONTEXT, true);
+    object *o = mirror_make(r, CONTEXT, true);
     if (!o)
         return fail_make(r, err);
-    o->n_symbols = of(p)->n_symbols;
-    begin(r, MN_SAY_CONTEXT);
+    o->n_symbols = mirror_of(p)->n_symbols;
+    mirror_begin(r, MN_SAY_CONTEXT);
     mn_put_u32(&r->out, o->id);
-    mn_put_u32(&r->out, of(p)->id);
-    mn_put_u32(&r->out, of(q)->id);
-    end(r);
-    flush(r);
-    const mn_status st = r->inner->context_create(of(p)->inner, of(q)->inner, &inner, err);
+    mn_put_u32(&r->out, mirror_of(p)->id);
+    mn_put_u32(&r->out, mirror_of(q)->id);
+    mirror_end(r);
+    mirror_flush(r);
+    const mn_status st =
+        r->inner->context_create(mirror_of(p)->inner, mirror_of(q)->inner, &inner, err);
     o->inner = inner;
     *out = (mn_context *)(void *)o;
-    return finish(o, st, err);
+    return mirror_finish(o, st, err);
 }
 
 /* The bindings with the member's buffers; NULL: out of memory, or pinned memory is among them. */
@@ -678,7 +681,7 @@ static mn_binding *inner_bindings(mn_ranks *r, const mn_binding *given, uint32_t
     mn_binding *all = mn_calloc(n + 1, sizeof *all);
     for (uint32_t i = 0; all && i < n; i++) {
         memcpy(&all[i], (const char *)given + (size_t)i * stride, sizeof *all);
-        const object *buffer = of(all[i].buffer);
+        const object *buffer = mirror_of(all[i].buffer);
         if (!buffer->id) {
             mn_free(all);
             return NULL;
@@ -694,21 +697,22 @@ static mn_binding *inner_bindings(mn_ranks *r, const mn_binding *given, uint32_t
 
 static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *given, uint32_t n,
                               uint32_t stride, mn_error *err) {
-    mn_ranks *r = of(ctx)->r;
+    mn_ranks *r = mirror_of(ctx)->r;
     pthread_mutex_lock(&r->lock);
-    begin(r, MN_SAY_BIND);
-    mn_put_u32(&r->out, of(ctx)->id);
+    mirror_begin(r, MN_SAY_BIND);
+    mn_put_u32(&r->out, mirror_of(ctx)->id);
     mn_put_u32(&r->out, set);
     mn_put_u32(&r->out, n);
     mn_binding *all = inner_bindings(r, given, n, stride);
     mn_status st = MN_OK;
     if (!all) {
-        forget(r);
+        mirror_forget(r);
         st = mn_fail(err, MN_UNSUPPORTED, "host memory cannot be bound on several ranks");
     } else {
-        end(r);
-        flush(r);
-        st = r->inner->context_bind(of(ctx)->inner, set, all, n, sizeof *all, err); /* a copy */
+        mirror_end(r);
+        mirror_flush(r);
+        st = r->inner->context_bind(mirror_of(ctx)->inner, set, all, n, sizeof *all,
+                                    err); /* a copy */
         const mn_status theirs = answers(r, st ? NULL : err);
         st = st ? st : theirs;
     }
@@ -720,20 +724,20 @@ static mn_status context_bind(mn_context *ctx, uint32_t set, const mn_binding *g
 /* A step, or the making of one. */
 static void tell_step(const object *ctx, uint32_t say, uint32_t set, const int64_t *symbols) {
     mn_ranks *r = ctx->r;
-    begin(r, say);
+    mirror_begin(r, say);
     mn_put_u32(&r->out, ctx->id);
     mn_put_u32(&r->out, set);
     mn_put(&r->out, symbols, ctx->n_symbols * sizeof *symbols);
-    end(r);
-    flush(r);
+    mirror_end(r);
+    mirror_flush(r);
 }
 
 static mn_status context_prepare(mn_context *ctx, uint32_t set, const int64_t *symbols,
                                  mn_error *err) {
-    mn_ranks *r = of(ctx)->r;
+    mn_ranks *r = mirror_of(ctx)->r;
     pthread_mutex_lock(&r->lock);
-    tell_step(of(ctx), MN_SAY_PREPARE, set, symbols);
-    const mn_status st = r->inner->context_prepare(of(ctx)->inner, set, symbols, err);
+    tell_step(mirror_of(ctx), MN_SAY_PREPARE, set, symbols);
+    const mn_status st = r->inner->context_prepare(mirror_of(ctx)->inner, set, symbols, err);
     const mn_status theirs = answers(r, st ? NULL : err);
     pthread_mutex_unlock(&r->lock);
     return st ? st : theirs;
@@ -743,12 +747,12 @@ static mn_status context_prepare(mn_context *ctx, uint32_t set, const int64_t *s
  * it. */
 static mn_status execute(mn_context *ctx, uint32_t set, const int64_t *symbols, mn_event **event,
                          mn_error *err) {
-    mn_ranks *r = of(ctx)->r;
+    mn_ranks *r = mirror_of(ctx)->r;
     pthread_mutex_lock(&r->lock);
-    tell_step(of(ctx), MN_SAY_EXECUTE, set, symbols);
+    tell_step(mirror_of(ctx), MN_SAY_EXECUTE, set, symbols);
     mn_status st = r->broken ? fail_broken(r, err) : MN_OK;
     if (!st)
-        st = r->inner->execute(of(ctx)->inner, set, symbols, event, err);
+        st = r->inner->execute(mirror_of(ctx)->inner, set, symbols, event, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
@@ -756,18 +760,18 @@ static mn_status execute(mn_context *ctx, uint32_t set, const int64_t *symbols, 
 /* The others execute as ever. */
 static mn_status profile(mn_context *ctx, uint32_t set, const int64_t *symbols,
                          mn_profile_unit *units, uint32_t stride, uint32_t *n, mn_error *err) {
-    mn_ranks *r = of(ctx)->r;
+    mn_ranks *r = mirror_of(ctx)->r;
     const mn_profile *p = r->params.device->plugin->profile;
     pthread_mutex_lock(&r->lock);
     if (units)
-        tell_step(of(ctx), MN_SAY_EXECUTE, set, symbols);
-    const mn_status st = p->execute(of(ctx)->inner, set, symbols, units, stride, n, err);
+        tell_step(mirror_of(ctx), MN_SAY_EXECUTE, set, symbols);
+    const mn_status st = p->execute(mirror_of(ctx)->inner, set, symbols, units, stride, n, err);
     pthread_mutex_unlock(&r->lock);
     return st;
 }
 
 static void context_free(mn_context *c) {
-    release(of(c));
+    mirror_release(mirror_of(c));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -37,14 +37,14 @@ enum { BY_HAND = 0, PMIX = 1 };
 typedef const char *(*get_fn)(const char *name);
 
 /* An empty variable is one that is not set. */
-static const char *value_of(get_fn get, const char *name) {
+static const char *rank_place_value_of(get_fn get, const char *name) {
     const char *value = name ? get(name) : NULL;
     return value && *value ? value : NULL;
 }
 
-static mn_status read_number(get_fn get, const char *name, uint32_t most, uint32_t *out,
-                             mn_error *err) {
-    const char *value = value_of(get, name);
+static mn_status rank_place_read_number(get_fn get, const char *name, uint32_t most, uint32_t *out,
+                                        mn_error *err) {
+    const char *value = rank_place_value_of(get, name);
     int64_t n = 0;
     if (!value)
         return MN_OK;
@@ -58,11 +58,11 @@ static mn_status read_number(get_fn get, const char *name, uint32_t most, uint32
 /* Rank and size of a row. *set: whether it has them. */
 static mn_status read_row(get_fn get, size_t i, mn_rank_place *out, bool *set, mn_error *err) {
     const launcher_row *row = &launchers[i];
-    const char *rank = value_of(get, row->rank);
-    const char *size = value_of(get, row->size);
+    const char *rank = rank_place_value_of(get, row->rank);
+    const char *size = rank_place_value_of(get, row->size);
     mn_rank_place p = {.launcher = row->launcher, .port = DEFAULT_PORT};
     *set = rank && size;
-    if (i == BY_HAND && !rank != !size && !value_of(get, launchers[PMIX].rank))
+    if (i == BY_HAND && !rank != !size && !rank_place_value_of(get, launchers[PMIX].rank))
         return mn_fail(err, MN_BAD_INPUT, "found %s without %s, expected both",
                        rank ? row->rank : row->size, rank ? row->size : row->rank);
     if (i > PMIX && size && !rank)
@@ -70,14 +70,14 @@ static mn_status read_row(get_fn get, size_t i, mn_rank_place *out, bool *set, m
                        row->rank);
     if (!*set)
         return MN_OK;
-    mn_status st = read_number(get, row->size, MAX_RANKS, &p.n_ranks, err);
+    mn_status st = rank_place_read_number(get, row->size, MAX_RANKS, &p.n_ranks, err);
     if (!st)
-        st = read_number(get, row->rank, MAX_RANKS, &p.rank, err);
+        st = rank_place_read_number(get, row->rank, MAX_RANKS, &p.rank, err);
     p.local_rank = p.rank;
     if (!row->local_rank) /* one process a machine */
         p.local_rank = 0;
     if (!st)
-        st = read_number(get, row->local_rank, MAX_RANKS, &p.local_rank, err);
+        st = rank_place_read_number(get, row->local_rank, MAX_RANKS, &p.local_rank, err);
     if (!st && p.rank >= p.n_ranks)
         return mn_fail(err, MN_BAD_INPUT, "%s is %u, %s is %u: expected a rank below the number",
                        row->rank, p.rank, row->size, p.n_ranks);
@@ -96,13 +96,13 @@ static void first_host(const char *list, char *out, size_t cap) {
 
 static mn_status read_address(get_fn get, const launcher_row *row, mn_rank_place *out,
                               mn_error *err) {
-    const char *given = value_of(get, "MASTER_ADDR");
-    const char *own = value_of(get, row->address);
-    const char *hosts = value_of(get, row->hosts);
+    const char *given = rank_place_value_of(get, "MASTER_ADDR");
+    const char *own = rank_place_value_of(get, row->address);
+    const char *hosts = rank_place_value_of(get, row->hosts);
     uint32_t here = 0;
-    mn_status st = read_number(get, "MASTER_PORT", UINT16_MAX, &out->port, err);
+    mn_status st = rank_place_read_number(get, "MASTER_PORT", UINT16_MAX, &out->port, err);
     if (!st)
-        st = read_number(get, row->here, MAX_RANKS, &here, err);
+        st = rank_place_read_number(get, row->here, MAX_RANKS, &here, err);
     if (st)
         return st;
     if (given || own)

@@ -9,7 +9,7 @@ typedef struct {
     uint64_t h[2];
 } digest;
 
-static void add(digest *d, const void *bytes, uint64_t n) {
+static void ranks_add(digest *d, const void *bytes, uint64_t n) {
     static const uint64_t key[2] = {0x4d696e6572766120, 0x6d6f64656c206469};
     d->h[0] ^= n;
     mn_hash_keyed(key, d->h, n ? bytes : "", (size_t)n, d->h);
@@ -19,36 +19,36 @@ static void add_value(digest *d, const mn_value *v) {
     const uint64_t element =
         (v->type & 15) == MN_VALUE_BOOL ? 1 : sizeof(int64_t); /* of arrays but of texts */
     const mn_str *texts = v->array;
-    add(d, &v->type, sizeof v->type);
+    ranks_add(d, &v->type, sizeof v->type);
     if (!(v->type & MN_VALUE_ARRAY)) {
-        add(d, &v->i, v->type == MN_VALUE_INT || v->type == MN_VALUE_BOOL ? sizeof v->i : 0);
-        add(d, &v->f, v->type == MN_VALUE_FLOAT ? sizeof v->f : 0);
-        add(d, v->s.ptr, v->type == MN_VALUE_STR ? v->s.len : 0);
+        ranks_add(d, &v->i, v->type == MN_VALUE_INT || v->type == MN_VALUE_BOOL ? sizeof v->i : 0);
+        ranks_add(d, &v->f, v->type == MN_VALUE_FLOAT ? sizeof v->f : 0);
+        ranks_add(d, v->s.ptr, v->type == MN_VALUE_STR ? v->s.len : 0);
         return;
     }
-    add(d, &v->n, sizeof v->n);
+    ranks_add(d, &v->n, sizeof v->n);
     if ((v->type & 15) != MN_VALUE_STR)
-        add(d, v->array, v->n * element);
+        ranks_add(d, v->array, v->n * element);
     else
         for (uint64_t i = 0; i < v->n; i++)
-            add(d, texts[i].ptr, texts[i].len);
+            ranks_add(d, texts[i].ptr, texts[i].len);
 }
 
 void mn_rank_model_digest(const mn_canonical *m, char out[33]) {
     digest d = {{0, 0}};
     for (uint32_t i = 0; i < m->files.n; i++)
         if (m->files.has_weights[i])
-            add(&d, &m->files.files[i].bytes, sizeof m->files.files[i].bytes);
+            ranks_add(&d, &m->files.files[i].bytes, sizeof m->files.files[i].bytes);
     for (size_t i = 0; i < m->meta.n; i++) {
-        add(&d, m->meta.entries[i].key.ptr, m->meta.entries[i].key.len);
+        ranks_add(&d, m->meta.entries[i].key.ptr, m->meta.entries[i].key.len);
         add_value(&d, &m->meta.entries[i].value);
     }
     for (size_t i = 0; i < m->n_tensors; i++) {
         const mn_tensor_info *t = &m->tensors[i].info;
-        add(&d, t->name.ptr, t->name.len);
-        add(&d, &t->dtype, sizeof t->dtype);
-        add(&d, t->dim, t->n_dim * sizeof t->dim[0]);
-        add(&d, &m->tensors[i].bytes, sizeof m->tensors[i].bytes);
+        ranks_add(&d, t->name.ptr, t->name.len);
+        ranks_add(&d, &t->dtype, sizeof t->dtype);
+        ranks_add(&d, t->dim, t->n_dim * sizeof t->dim[0]);
+        ranks_add(&d, &m->tensors[i].bytes, sizeof m->tensors[i].bytes);
     }
     snprintf(out, 33, "%016llx%016llx", (unsigned long long)d.h[0], (unsigned long long)d.h[1]);
 }

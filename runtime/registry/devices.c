@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A record that is not usable yet; NULL = out of memory. Moves the others. */
-static mn_device_record *add_device(mn_registry *reg, const mn_plugin_record *plugin) {
+static mn_device_record *devices_add_device(mn_registry *reg, const mn_plugin_record *plugin) {
     void *ptr = reg->devices;
     if (!mn_grow(&ptr, &reg->cap_devices, reg->n_devices + 1, sizeof *reg->devices))
         return NULL;
@@ -53,7 +53,7 @@ static const char *absurd_claim(const mn_device_info *d) {
     return NULL;
 }
 
-static void judge_info(mn_device_record *dev) {
+static void devices_judge_info(mn_device_record *dev) {
     const char *absurd = absurd_claim(&dev->info);
     if (!dev->usable || !absurd)
         return;
@@ -70,7 +70,7 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
     dev->usable = !ask_info(plugin, index, info, &why);
     if (!dev->usable)
         set_reason(dev, &why, "the plugin cannot describe it and gave no reason");
-    judge_info(dev);
+    devices_judge_info(dev);
     mn_plain_array(info->name, sizeof info->name);
     mn_plain_array(info->uid, sizeof info->uid);
     mn_plain_array(info->driver, sizeof info->driver);
@@ -85,7 +85,7 @@ static void ask_device(mn_device_record *dev, uint32_t index, uint32_t n) {
         snprintf(dev->name, sizeof dev->name, "%s:%u", plugin->id.ptr, index);
 }
 
-static mn_status count_devices(const mn_plugin_record *plugin, uint32_t *n, mn_error *why) {
+static mn_status devices_count_devices(const mn_plugin_record *plugin, uint32_t *n, mn_error *why) {
     mn_status st = MN_OK;
     MN_WATCHED(plugin->callee, "device_count",
                st = plugin->backend->device_count(plugin->plugin->self, n, why));
@@ -95,7 +95,7 @@ static mn_status count_devices(const mn_plugin_record *plugin, uint32_t *n, mn_e
 bool mn_plugin_offers_cpu(const mn_plugin_record *plugin) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
-    if (!plugin->backend || count_devices(plugin, &n, &why) || n > MN_MAX_DEVICES)
+    if (!plugin->backend || devices_count_devices(plugin, &n, &why) || n > MN_MAX_DEVICES)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         mn_device_record dev = {.plugin = plugin};
@@ -109,7 +109,7 @@ bool mn_plugin_offers_cpu(const mn_plugin_record *plugin) {
 /* One record that says why the plugin has no devices; false = out of memory. */
 static bool add_none(mn_registry *reg, const mn_plugin_record *plugin, mn_error *why,
                      const char *otherwise) {
-    mn_device_record *dev = add_device(reg, plugin);
+    mn_device_record *dev = devices_add_device(reg, plugin);
     if (dev)
         set_reason(dev, why, otherwise);
     return dev != NULL;
@@ -119,14 +119,14 @@ static bool add_none(mn_registry *reg, const mn_plugin_record *plugin, mn_error 
 static bool ask_plugin(mn_registry *reg, const mn_plugin_record *plugin) {
     mn_error why = MN_ERROR_INIT;
     uint32_t n = 0;
-    if (count_devices(plugin, &n, &why))
+    if (devices_count_devices(plugin, &n, &why))
         return add_none(reg, plugin, &why, "the plugin cannot list its devices and gave no reason");
     if (!n)
         return add_none(reg, plugin, &why, "no device found");
     if (n > MN_MAX_DEVICES)
         return add_none(reg, plugin, &why, "the plugin lists an impossible number of devices");
     for (uint32_t i = 0; i < n; i++) {
-        mn_device_record *dev = add_device(reg, plugin);
+        mn_device_record *dev = devices_add_device(reg, plugin);
         if (!dev)
             return false;
         ask_device(dev, i, n);

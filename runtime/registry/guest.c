@@ -65,8 +65,8 @@ uint32_t mn_guest_threads(void) {
 /* ---- comparing ------------------------------------------------------------------------------- */
 
 /* Adds a clause, as far as there is room. */
-static void add(char *text, size_t cap, const char *fmt, ...) MN_PRINTF(3, 4);
-static void add(char *text, size_t cap, const char *fmt, ...) {
+static void guest_add(char *text, size_t cap, const char *fmt, ...) MN_PRINTF(3, 4);
+static void guest_add(char *text, size_t cap, const char *fmt, ...) {
     char clause[256];
     va_list args;
     va_start(args, fmt);
@@ -83,10 +83,10 @@ static void compare_signals(const mn_guest_state *was, const mn_guest_state *is,
         const bool other_handler = was->action[i].sa_handler != is->action[i].sa_handler;
         const bool other_mask = sigismember(&was->blocked, i) != sigismember(&is->blocked, i);
         if (other_handler)
-            add(out->harm, sizeof out->harm, "SIG%s has another handler", name ? name : "RT");
+            guest_add(out->harm, sizeof out->harm, "SIG%s has another handler", name ? name : "RT");
         else if (other_mask)
-            add(out->harm, sizeof out->harm, "SIG%s is blocked or no longer so",
-                name ? name : "RT");
+            guest_add(out->harm, sizeof out->harm, "SIG%s is blocked or no longer so",
+                      name ? name : "RT");
     }
 }
 
@@ -102,9 +102,10 @@ static void compare_descriptors(const mn_guest_state *was, const mn_guest_state 
             first = i;
     }
     if (n == 1)
-        add(out->harm, sizeof out->harm, "descriptor %d is closed", first);
+        guest_add(out->harm, sizeof out->harm, "descriptor %d is closed", first);
     if (n > 1)
-        add(out->harm, sizeof out->harm, "descriptor %d and %u others are closed", first, n - 1);
+        guest_add(out->harm, sizeof out->harm, "descriptor %d and %u others are closed", first,
+                  n - 1);
 }
 
 static const char *limit_name(int resource) {
@@ -135,7 +136,7 @@ static void compare_limits(const mn_guest_state *was, const mn_guest_state *is,
         const struct rlimit *new = &is->limit[i];
         if (old->rlim_cur == new->rlim_cur && old->rlim_max == new->rlim_max)
             continue;
-        add(out->odd, sizeof out->odd, "%s is %lld", limit_name(i), (long long)new->rlim_cur);
+        guest_add(out->odd, sizeof out->odd, "%s is %lld", limit_name(i), (long long)new->rlim_cur);
     }
 }
 
@@ -146,15 +147,15 @@ void mn_guest_compare(const mn_guest_state *was, const mn_guest_state *is, mn_gu
     compare_signals(was, is, out);
     mn_plain(folder, sizeof folder, mn_str_of(is->folder));
     if (strcmp(was->folder, is->folder) != 0)
-        add(out->odd, sizeof out->odd, "the working directory is %s", folder);
+        guest_add(out->odd, sizeof out->odd, "the working directory is %s", folder);
     if (was->mask != is->mask)
-        add(out->odd, sizeof out->odd, "the umask is %03o", is->mask);
+        guest_add(out->odd, sizeof out->odd, "the umask is %03o", is->mask);
     if (was->rounding != is->rounding)
-        add(out->odd, sizeof out->odd, "floating-point numbers are rounded another way");
+        guest_add(out->odd, sizeof out->odd, "floating-point numbers are rounded another way");
     if (was->fp_mode != is->fp_mode)
-        add(out->odd, sizeof out->odd,
-            "the floating-point mode is %#x, not %#x (-ffast-math does that)", is->fp_mode,
-            was->fp_mode);
+        guest_add(out->odd, sizeof out->odd,
+                  "the floating-point mode is %#x, not %#x (-ffast-math does that)", is->fp_mode,
+                  was->fp_mode);
     compare_limits(was, is, out);
 }
 

@@ -51,7 +51,7 @@ static const char *find_data(const mn_text *file, const mn_text *head, const cha
 }
 
 /* A copy that the plugin owns. */
-static mn_status hand_over(const char *from, uint64_t bytes, void **data) {
+static mn_status host_cache_hand_over(const char *from, uint64_t bytes, void **data) {
     void *to = mn_alloc_aligned((size_t)bytes + 1, 64);
     if (!to)
         return MN_OUT_OF_MEMORY;
@@ -73,7 +73,7 @@ static mn_status read_entry(void *self, mn_str name, mn_str stamp, void **data, 
     if (!head.failed && !mn_cache_read(file, MN_CACHE_MAX + MOST_HEAD, &found, NULL)) {
         const char *at = find_data(&found, &head, file, bytes);
         if (at)
-            st = hand_over(at, *bytes, data);
+            st = host_cache_hand_over(at, *bytes, data);
     }
     mn_text_free(&head);
     mn_text_free(&found);

@@ -66,12 +66,12 @@ typedef struct {
     size_t n;
 } line;
 
-static void add(line *l, const char *word) {
+static void journal_add(line *l, const char *word) {
     for (; *word && l->n < sizeof l->text - 1; word++)
         l->text[l->n++] = *word;
 }
 
-static bool append(line *l) {
+static bool journal_append(line *l) {
     const int e = errno;
     const int fd = journal_fd;
     l->text[l->n++] = '\n';
@@ -93,21 +93,21 @@ int mn_journal_note(int number, bool wrote) {
     const char *const words[] = {
         wrote ? "wrote " : "died ", callee->key, " ", name, " ", callee->id, " ", what};
     for (size_t i = 0; i < MN_COUNT(words); i++)
-        add(&l, words[i]);
-    return append(&l);
+        journal_add(&l, words[i]);
+    return journal_append(&l);
 }
 
 static void note_told(const char *key) {
     line l = {.n = 0};
-    add(&l, "told ");
-    add(&l, key);
-    append(&l);
+    journal_add(&l, "told ");
+    journal_add(&l, key);
+    journal_append(&l);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Up to the next blank, which is cut off. */
-static mn_str word(mn_str *rest) {
+static mn_str journal_word(mn_str *rest) {
     const char *blank = rest->len ? memchr(rest->ptr, ' ', rest->len) : NULL;
     const mn_str first = {rest->ptr, blank ? (uint64_t)(blank - rest->ptr) : rest->len};
     const uint64_t cut = first.len + (blank != NULL);
@@ -129,15 +129,15 @@ static bool read_event(const mn_text *journal, size_t *at, event *out) {
         return false;
     mn_str rest = {from, (uint64_t)(eol - from)};
     *at += (size_t)rest.len + 1;
-    const mn_str kind = word(&rest);
+    const mn_str kind = journal_word(&rest);
     *out = (event){.told = mn_str_is(kind, "told"), .wrote = mn_str_is(kind, "wrote")};
-    out->key = word(&rest);
+    out->key = journal_word(&rest);
     if (out->key.len != 16 || (!out->told && !out->wrote && !mn_str_is(kind, "died")))
         return false;
     if (out->told)
         return !rest.len;
-    out->signal = word(&rest);
-    out->id = word(&rest);
+    out->signal = journal_word(&rest);
+    out->id = journal_word(&rest);
     out->call = rest;
     return out->signal.len > 3 && out->id.len && rest.len && !memchr(rest.ptr, 0, rest.len);
 }
@@ -201,8 +201,8 @@ static mn_str id_of(const mn_plugin_record *rec, const mn_probe_candidate *c) {
 }
 
 /* Once for each death, where somebody listens. */
-static void tell(const mn_services *services, const mn_plugin_record *rec, const char *key,
-                 const mn_past *past) {
+static void journal_tell(const mn_services *services, const mn_plugin_record *rec, const char *key,
+                         const mn_past *past) {
     if (past->told || !services->journal)
         return;
     mn_log(MN_LOG_WARN, "plugin %s (%s): an earlier run died in it: %s", rec->host->id, rec->path,
@@ -229,7 +229,7 @@ bool mn_plugin_past_judge(const mn_services *services, const mn_text *journal,
     mn_journal_past(journal, key, &past);
     if (!past.deaths)
         return true;
-    tell(services, rec, key, &past);
+    journal_tell(services, rec, key, &past);
     const mn_str id = id_of(rec, c);
     const bool loader = !strcmp(rec->kind, "loader");
     const bool named = is_named(services->cfg, id);

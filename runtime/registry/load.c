@@ -278,7 +278,7 @@ static bool take_texts(mn_plugin_record *rec, const mn_plugin_file *file) {
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Tells a probing process how far this came. */
-static void phase(const mn_plugin_record *rec, const char *doing) {
+static void loading_phase(const mn_plugin_record *rec, const char *doing) {
     if (rec->host->services->phase)
         rec->host->services->phase(doing);
 }
@@ -287,7 +287,7 @@ static void phase(const mn_plugin_record *rec, const char *doing) {
 static mn_entry_fn open_entry(mn_plugin_record *rec, const mn_plugin_file *file,
                               bool *enough_memory) {
     mn_plugin_file_key(file, rec->host->callee.key);
-    phase(rec, "running its constructors");
+    loading_phase(rec, "running its constructors");
     if (!mn_plugin_file_same(file)) {
         *enough_memory =
             mn_plugin_reject(rec, MN_RECORD_REFUSED, "changed while it was being looked at");
@@ -325,14 +325,14 @@ static bool check_abi(mn_plugin_record *rec, uint32_t abi, uint32_t oldest) {
 
 /* Calls the entry and believes no field before size and ABI were looked at. rec->plugin: set where
  * it may be used. */
-static bool enter(mn_plugin_record *rec, mn_entry_fn entry) {
+static bool loading_enter(mn_plugin_record *rec, mn_entry_fn entry) {
     mn_error why = MN_ERROR_INIT;
-    phase(rec, "running its entry");
+    loading_phase(rec, "running its entry");
     uint64_t begin = mn_now_ns();
     const mn_plugin *p = NULL;
     MN_WATCHED(rec->callee, "entry", p = entry(rec->host->table, &why));
     rec->probe.entry_ms = (uint32_t)MN_MIN((mn_now_ns() - begin) / 1000000, (uint64_t)UINT32_MAX);
-    phase(rec, "offering its tables");
+    loading_phase(rec, "offering its tables");
     mn_fail_plain(&why);
     rec->no_memory = !p && why.status == MN_OUT_OF_MEMORY;
     if (!p)
@@ -401,7 +401,7 @@ mn_status mn_plugin_load(mn_plugin_record *rec, const mn_plugin_file *file, mn_e
     bool enough_memory = true;
     mn_entry_fn entry = open_entry(rec, file, &enough_memory);
     if (entry)
-        enough_memory = enter(rec, entry);
+        enough_memory = loading_enter(rec, entry);
     if (enough_memory && rec->plugin)
         enough_memory = take_id(rec) && take_texts(rec, file);
     if (enough_memory && rec->plugin && rec->status == MN_RECORD_PENDING)

@@ -18,7 +18,7 @@ typedef struct mn_loss {
     char text[];
 } mn_loss;
 
-static mn_device_state *state_of(const mn_registry *reg, const mn_device_record *rec) {
+static mn_device_state *lost_state_of(const mn_registry *reg, const mn_device_record *rec) {
     return &reg->state[rec - reg->devices];
 }
 
@@ -68,7 +68,7 @@ static const char *keep_reason(mn_device_state *s, const char *why) {
 
 /* The lock is held; rec->lost is still what it was before. */
 static void begin_delay(const mn_registry *reg, const mn_device_record *rec, uint64_t now) {
-    mn_device_state *s = state_of(reg, rec);
+    mn_device_state *s = lost_state_of(reg, rec);
     const bool was_well = s->revived_ns && now - s->revived_ns > reg->most_delay_ns;
     const bool first = !s->delay_ns || (!rec->lost && was_well);
     const uint64_t next = first ? reg->first_delay_ns : s->delay_ns * 2;
@@ -77,7 +77,7 @@ static void begin_delay(const mn_registry *reg, const mn_device_record *rec, uin
 }
 
 void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const char *why) {
-    mn_device_state *s = state_of(reg, rec);
+    mn_device_state *s = lost_state_of(reg, rec);
     mn_device_record *d = &reg->devices[rec - reg->devices];
     pthread_mutex_lock(&reg->lock);
     if (d->usable) {
@@ -92,7 +92,7 @@ void mn_registry_quarantine(mn_registry *reg, const mn_device_record *rec, const
 void mn_registry_device_release(mn_registry *reg, const mn_device_record *rec, mn_device *device) {
     if (!device)
         return;
-    mn_device_state *s = state_of(reg, rec);
+    mn_device_state *s = lost_state_of(reg, rec);
     mn_device *last = NULL;
     pthread_mutex_lock(&reg->lock);
     s->users--;
@@ -128,8 +128,8 @@ static mn_device *open_again(const mn_device_record *rec, mn_error *why) {
 }
 
 /* Whether this thread is the one that tries; *old: what is to be closed before, or NULL. */
-static bool claim(mn_registry *reg, const mn_device_record *rec, mn_device **old) {
-    mn_device_state *s = state_of(reg, rec);
+static bool lost_claim(mn_registry *reg, const mn_device_record *rec, mn_device **old) {
+    mn_device_state *s = lost_state_of(reg, rec);
     pthread_mutex_lock(&reg->lock);
     const bool mine = rec->lost && !s->busy && !s->users && mn_now_ns() >= s->next_ns;
     if (mine) {
@@ -142,11 +142,11 @@ static bool claim(mn_registry *reg, const mn_device_record *rec, mn_device **old
 }
 
 void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
-    mn_device_state *s = state_of(reg, rec);
+    mn_device_state *s = lost_state_of(reg, rec);
     mn_device_record *d = &reg->devices[rec - reg->devices];
     mn_device *old = NULL;
     mn_error why = MN_ERROR_INIT;
-    if (d->usable || !claim(reg, d, &old))
+    if (d->usable || !lost_claim(reg, d, &old))
         return;
     if (old)
         close_device(rec, old);
@@ -174,7 +174,7 @@ void mn_registry_retry(mn_registry *reg, const mn_device_record *rec) {
 
 /* The lock is held. */
 static int32_t seconds_left(const mn_registry *reg, const mn_device_record *rec) {
-    const mn_device_state *s = state_of(reg, rec);
+    const mn_device_state *s = lost_state_of(reg, rec);
     const uint64_t now = mn_now_ns();
     const uint64_t wait = rec->lost && s->next_ns > now ? s->next_ns - now : 0;
     return (int32_t)((wait + 999999999) / 1000000000);
@@ -188,7 +188,7 @@ int32_t mn_registry_retry_s(mn_registry *reg, const mn_device_record *rec) {
 }
 
 void mn_registry_say_lost(mn_registry *reg, const mn_device_record *rec, char *out, size_t cap) {
-    const mn_device_state *s = state_of(reg, rec);
+    const mn_device_state *s = lost_state_of(reg, rec);
     pthread_mutex_lock(&reg->lock);
     const char *reason = rec->reason;
     const bool lost = rec->lost, in_use = s->users > 0;

@@ -15,7 +15,7 @@ typedef struct {
     uint32_t n_name, n_desc, type;
 } note_head;
 
-static bool is_name(const uint8_t *at, uint32_t n, const char *name) {
+static bool note_is_name(const uint8_t *at, uint32_t n, const char *name) {
     size_t len = strlen(name) + 1;
     return n == len && !memcmp(at, name, len);
 }
@@ -55,15 +55,16 @@ static void take_build_id(const uint8_t *desc, uint32_t n, mn_plugin_note *out) 
     }
 }
 
-static uint64_t aligned(uint64_t n, uint64_t to) {
+static uint64_t note_aligned(uint64_t n, uint64_t to) {
     return (n + to - 1) & ~(to - 1);
 }
 
 /* One note that lies inside the segment: the linker's build id, or the first of ours. */
 static mn_status take_note(const note_head *head, const uint8_t *name, const uint8_t *desc,
                            mn_plugin_note *out, mn_error *err) {
-    const bool is_build_id = head->type == NT_GNU_BUILD_ID && is_name(name, head->n_name, "GNU");
-    const bool is_ours = head->type == NOTE_TYPE && is_name(name, head->n_name, "Minerva");
+    const bool is_build_id =
+        head->type == NT_GNU_BUILD_ID && note_is_name(name, head->n_name, "GNU");
+    const bool is_ours = head->type == NOTE_TYPE && note_is_name(name, head->n_name, "Minerva");
     if (is_build_id)
         take_build_id(desc, head->n_desc, out);
     if (!is_ours || out->found || take_minerva(desc, head->n_desc, out))
@@ -80,12 +81,12 @@ mn_status mn_notes_parse(const uint8_t *bytes, size_t n, uint64_t align, mn_plug
         note_head head;
         memcpy(&head, bytes + at, sizeof head);
         const uint64_t name = at + sizeof head;
-        const uint64_t desc = aligned(name + head.n_name, step);
+        const uint64_t desc = note_aligned(name + head.n_name, step);
         const uint64_t end = desc + head.n_desc;
         if (end > n)
             return mn_fail(err, MN_BAD_FILE, "its ELF notes are damaged");
         st = take_note(&head, bytes + name, bytes + desc, out, err);
-        at = aligned(end, step);
+        at = note_aligned(end, step);
     }
     return st;
 }

@@ -33,7 +33,7 @@
 #define OWN_MACHINE 0 /* not known here: dlopen decides */
 #endif
 
-static const char *machine_name(unsigned machine) {
+static const char *plugin_file_machine_name(unsigned machine) {
     switch (machine) {
     case EM_X86_64:
         return "x86-64";
@@ -58,7 +58,7 @@ static const char *machine_name(unsigned machine) {
 
 /* A file cut short, by a full disk or a broken download, would be mapped and then crash the
  * process: dlopen does not look. */
-static mn_status check_segments(int fd, uint64_t bytes, mn_error *err) {
+static mn_status plugin_file_check_segments(int fd, uint64_t bytes, mn_error *err) {
     ElfW(Ehdr) head;
     if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head)
         return mn_fail(err, MN_BAD_FILE, "truncated: %llu bytes", (unsigned long long)bytes);
@@ -98,9 +98,9 @@ static mn_status check_elf(int fd, uint64_t bytes, mn_error *err) {
     if (type != ET_DYN)
         return mn_fail(err, MN_BAD_FILE, "not a shared object");
     if (OWN_MACHINE && machine != OWN_MACHINE)
-        return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s", machine_name(machine),
-                       machine_name(OWN_MACHINE));
-    return check_segments(fd, bytes, err);
+        return mn_fail(err, MN_BAD_FILE, "built for %s, expected %s",
+                       plugin_file_machine_name(machine), plugin_file_machine_name(OWN_MACHINE));
+    return plugin_file_check_segments(fd, bytes, err);
 }
 
 void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st) {
@@ -110,7 +110,8 @@ void mn_plugin_file_identify(mn_plugin_file *out, const struct stat *st) {
     out->mtime_ns = (uint64_t)st->st_mtim.tv_sec * 1000000000u + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-static mn_status check_file(const mn_trust *trust, int fd, mn_plugin_file *out, mn_error *err) {
+static mn_status plugin_file_check_file(const mn_trust *trust, int fd, mn_plugin_file *out,
+                                        mn_error *err) {
     struct stat st;
     if (fstat(fd, &st))
         return mn_fail(err, MN_BAD_FILE, "cannot look at it: %s", strerror(errno));
@@ -133,7 +134,7 @@ mn_status mn_plugin_file_check(const mn_trust *trust, const char *path, mn_plugi
     int fd = open(out->real, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return mn_fail(err, MN_BAD_FILE, "cannot open: %s", strerror(errno));
-    mn_status status = check_file(trust, fd, out, err);
+    mn_status status = plugin_file_check_file(trust, fd, out, err);
     close(fd);
     return status == MN_OK ? mn_trust_folders(trust, out->real, err) : status;
 }

@@ -126,7 +126,7 @@ static int spawn(const probe_run *run, child *c, int report) {
     return error;
 }
 
-static void start(const probe_run *run, child *c) {
+static void probe_start(const probe_run *run, child *c) {
     int report[2];
     if (!open_pipe(report)) {
         c->failed = "cannot make a pipe";
@@ -171,7 +171,7 @@ static bool any_open(const probe_run *run) {
     return false;
 }
 
-static void wait_some(probe_run *run, uint64_t until_ns) {
+static void probe_wait_some(probe_run *run, uint64_t until_ns) {
     const uint64_t now = mn_now_ns();
     const uint64_t left_ms = until_ns > now ? (until_ns - now + 999999) / 1000000 : 0;
     for (size_t i = 0; i < run->n; i++)
@@ -183,7 +183,7 @@ static void wait_some(probe_run *run, uint64_t until_ns) {
 
 /* The process that was started has forked and is gone, or was killed. An application that takes all
  * its children leaves none to wait for. */
-static void reap(const child *c) {
+static void probe_reap(const child *c) {
     int how;
     while (c->pid && waitpid(c->pid, &how, 0) < 0 && errno == EINTR)
         continue;
@@ -194,12 +194,12 @@ static void reap(const child *c) {
 static void wait_all(probe_run *run) {
     const uint64_t deadline = run->begin_ns + run->timeout_ns + GRACE_NS;
     while (any_open(run) && mn_now_ns() < deadline)
-        wait_some(run, deadline);
+        probe_wait_some(run, deadline);
     for (size_t i = 0; i < run->n; i++) {
         child *c = &run->children[i];
         if (c->report_fd >= 0 && c->pid)
             kill(-c->pid, SIGKILL);
-        reap(c);
+        probe_reap(c);
     }
 }
 
@@ -271,7 +271,7 @@ static mn_status run_children(probe_run *run, const mn_config *cfg, const mn_pro
     if (enough_memory) {
         run->begin_ns = mn_now_ns();
         for (size_t i = 0; i < run->n && !run->untrusted.status; i++)
-            start(run, &run->children[i]);
+            probe_start(run, &run->children[i]);
         wait_all(run);
     }
     for (size_t i = 0; i < run->n && enough_memory; i++) {
@@ -340,7 +340,8 @@ mn_status mn_probe_all(const mn_config *cfg, const mn_trust *trust, const char *
 
 /* ---- from report to record ------------------------------------------------------------------- */
 
-static const char *word_of(mn_str word, const char *const *words, size_t n, const char *otherwise) {
+static const char *probe_word_of(mn_str word, const char *const *words, size_t n,
+                                 const char *otherwise) {
     for (size_t i = 0; i < n; i++)
         if (mn_str_is(word, words[i]))
             return words[i];
@@ -352,7 +353,7 @@ static bool take_facts(mn_plugin_record *rec, const mn_text *report) {
     static const char *const kinds[] = {"backend", "loader", "backend+loader"};
     mn_str id = mn_report_get(report, "id");
     uint32_t abi = mn_report_number(report, "abi");
-    rec->kind = word_of(mn_report_get(report, "kind"), kinds, MN_COUNT(kinds), rec->kind);
+    rec->kind = probe_word_of(mn_report_get(report, "kind"), kinds, MN_COUNT(kinds), rec->kind);
     if (abi)
         rec->abi = abi;
     if (id.len && id.len < 64) {
@@ -367,8 +368,8 @@ static bool take_facts(mn_plugin_record *rec, const mn_text *report) {
            mn_plugin_text(&rec->build_id, mn_report_get(report, "build_id"));
 }
 
-static void add_text(mn_plugin_record *rec, const char *fmt, ...) MN_PRINTF(2, 3);
-static void add_text(mn_plugin_record *rec, const char *fmt, ...) {
+static void probe_add_text(mn_plugin_record *rec, const char *fmt, ...) MN_PRINTF(2, 3);
+static void probe_add_text(mn_plugin_record *rec, const char *fmt, ...) {
     char *text = rec->probe.text;
     const size_t len = strlen(text);
     va_list args;
@@ -385,15 +386,15 @@ static void add_remarks(mn_plugin_record *rec, const mn_text *report) {
     const size_t begin = strlen(rec->probe.text);
     rec->probe.intrudes = rec->probe.ok && (changes.len || prints.len);
     if (rec->probe.entry_ms > ENTRY_MS)
-        add_text(rec, "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms,
-                 ENTRY_MS);
+        probe_add_text(rec, "; its entry took %u ms, at most %d are allowed", rec->probe.entry_ms,
+                       ENTRY_MS);
     if (changes.len)
-        add_text(rec, "; changes the process that opens it: %.*s", MN_STR_ARG(changes));
+        probe_add_text(rec, "; changes the process that opens it: %.*s", MN_STR_ARG(changes));
     if (prints.len)
-        add_text(rec, "; prints on standard output: \"%.*s\"", MN_STR_ARG(prints));
+        probe_add_text(rec, "; prints on standard output: \"%.*s\"", MN_STR_ARG(prints));
     if (leaves)
-        add_text(rec, "; leaves %u thread%s running after its shutdown", leaves,
-                 leaves == 1 ? "" : "s");
+        probe_add_text(rec, "; leaves %u thread%s running after its shutdown", leaves,
+                       leaves == 1 ? "" : "s");
     const bool any = rec->probe.text[begin] != 0;
     rec->probe.remarks = any ? rec->probe.text + begin + strlen("; ") : "";
 }
@@ -411,8 +412,8 @@ bool mn_probe_judge(mn_plugin_record *rec, const mn_probe_candidate *c) {
     rec->probe.ms = mn_report_number(report, "ms");
     rec->probe.entry_ms = mn_report_number(report, "entry_ms");
     rec->probe.pending = mn_report_number(report, "watch") != 0;
-    add_text(rec, "%s%s in %u ms", c->cached ? "remembered: " : "", mn_record_status_name(status),
-             rec->probe.ms);
+    probe_add_text(rec, "%s%s in %u ms", c->cached ? "remembered: " : "",
+                   mn_record_status_name(status), rec->probe.ms);
     add_remarks(rec, report);
     if (rec->probe.ok)
         return true;

@@ -81,7 +81,7 @@ static uint64_t drivers(void) {
 }
 
 /* Plugins' own settings: they may decide what a plugin does in its entry. */
-static uint64_t settings(const mn_config *cfg) {
+static uint64_t probe_cache_settings(const mn_config *cfg) {
     const char *name, *value, *origin;
     uint64_t hash = 0;
     for (size_t i = 0; mn_config_at(cfg, i, &name, &value, &origin); i++)
@@ -96,10 +96,11 @@ static void put_host(mn_text *key, const mn_config *cfg, const char *program) {
     mn_report_put(key, "drivers", "%016" PRIx64, drivers());
     mn_report_put(key, "boot", "%016" PRIx64,
                   hash_file(0, AT_FDCWD, "/proc/sys/kernel/random/boot_id"));
-    mn_report_put(key, "settings", "%016" PRIx64, settings(cfg));
+    mn_report_put(key, "settings", "%016" PRIx64, probe_cache_settings(cfg));
 }
 
-static void put_key(const mn_probe_cache *cache, const mn_plugin_file *file, mn_text *key) {
+static void probe_cache_put_key(const mn_probe_cache *cache, const mn_plugin_file *file,
+                                mn_text *key) {
     mn_text_puts(key, "minerva probe 1\n");
     mn_report_put(key, "path", "%s", file->real);
     mn_report_put(key, "file", "%" PRIx64 ":%" PRIx64 " %" PRIu64 " bytes, %" PRIu64 " ns",
@@ -124,7 +125,7 @@ void mn_probe_cache_close(mn_probe_cache *cache) {
     *cache = (mn_probe_cache){0};
 }
 
-static void name_of(const mn_plugin_file *file, char name[40]) {
+static void probe_cache_name_of(const mn_plugin_file *file, char name[40]) {
     snprintf(name, 40, "probe/%016" PRIx64, mn_hash(file->real, strlen(file->real), 0));
 }
 
@@ -139,12 +140,12 @@ bool mn_probe_cache_find(const mn_probe_cache *cache, const mn_plugin_file *file
     char name[40];
     mn_text key = {0};
     mn_text found = {0};
-    name_of(file, name);
+    probe_cache_name_of(file, name);
     if (cache->forget)
         mn_cache_remove(name);
     if (cache->forget || mn_cache_read(name, MAX_BYTES, &found, NULL) != MN_OK)
         return false;
-    put_key(cache, file, &key);
+    probe_cache_put_key(cache, file, &key);
     const bool fits = !key.failed && found.len > key.len && !memchr(found.ptr, 0, found.len) &&
                       !memcmp(found.ptr, key.ptr, key.len);
     if (fits)
@@ -162,12 +163,12 @@ void mn_probe_cache_keep(const mn_probe_cache *cache, const mn_plugin_file *file
     mn_text text = {0};
     if (cache->forget)
         return;
-    name_of(file, name);
+    probe_cache_name_of(file, name);
     const bool gone = replace && mn_cache_read(name, MAX_BYTES, &text, NULL) != MN_OK;
     mn_text_free(&text);
     if (gone)
         return;
-    put_key(cache, file, &text);
+    probe_cache_put_key(cache, file, &text);
     mn_text_put(&text, report->ptr, report->len);
     if (!text.failed && text.len < MAX_BYTES)
         mn_cache_write(name, text.ptr, text.len, NULL);

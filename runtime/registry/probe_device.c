@@ -30,7 +30,7 @@ static void tell_fault(const probed_device *d, const char *what, mn_error *why) 
 }
 
 /* Whether it may be over next time: then the answer is not worth keeping. */
-static bool passes(mn_status st) {
+static bool probe_device_passes(mn_status st) {
     const uint32_t klass = MN_STATUS_CLASS(st);
     const bool passing = klass == MN_CLASS_SMALLER || klass == MN_CLASS_TRANSIENT;
     if (passing)
@@ -52,7 +52,7 @@ static bool knows(const probed_device *d, uint32_t op) {
 }
 
 /* The questions of negotiation: verdict and class. */
-static bool ask(probed_device *d, const mn_compile *question) {
+static bool probe_device_ask(probed_device *d, const mn_compile *question) {
     const mn_backend *b = d->small.b;
     mn_error why = MN_ERROR_INIT;
     mn_verdict verdict = {.verdict = MN_VERDICT_NO};
@@ -73,7 +73,7 @@ static bool ask(probed_device *d, const mn_compile *question) {
 }
 
 /* Asks as negotiation does; fills in the class that the device would use. */
-static bool accepts(probed_device *d, uint32_t kv_type) {
+static bool probe_device_accepts(probed_device *d, uint32_t kv_type) {
     const int64_t rows = ROWS;
     const mn_compile question = {
         .size = sizeof question,
@@ -86,12 +86,12 @@ static bool accepts(probed_device *d, uint32_t kv_type) {
     };
     mn_sealed *pages;
     const mn_compile *given = mn_given_compile(&question, &pages);
-    const bool accepted = given && ask(d, given);
+    const bool accepted = given && probe_device_ask(d, given);
     mn_sealed_free(pages);
     return accepted;
 }
 
-static bool run_step(probed_device *d) {
+static bool probe_device_run_step(probed_device *d) {
     mn_error why = MN_ERROR_INIT;
     mn_small_run run;
     phase_of("compiling a small graph for device", d);
@@ -103,7 +103,7 @@ static bool run_step(probed_device *d) {
     if (st == MN_INVALID)
         tell_fault(d, "cannot run a small graph", &why);
     else if (st)
-        passes(st);
+        probe_device_passes(st);
     mn_small_run_drop(&d->small, &run);
     return !st;
 }
@@ -118,7 +118,7 @@ static void try_step(probed_device *d) {
         if (!mn_small_graph_build(&d->graph, ops[i], 1, MN_F32, WIDTH, WIDTH))
             return;
         for (size_t k = 0; k < MN_COUNT(kv_types); k++)
-            if (accepts(d, kv_types[k]) && run_step(d))
+            if (probe_device_accepts(d, kv_types[k]) && probe_device_run_step(d))
                 return;
     }
 }
@@ -133,7 +133,7 @@ static void try_queue(probed_device *d) {
     phase_of("making a queue of device", d);
     const mn_status st = d->small.b->queue_create(d->small.dev, &d->small.queue, &why);
     if (st || !d->small.queue) {
-        passes(st);
+        probe_device_passes(st);
         return;
     }
     try_step(d);
@@ -151,7 +151,7 @@ static bool passes_self_test(const probed_device *d) {
         return true;
     phase_of("running the self-test of device", d);
     const mn_status st = b->self_test(d->small.dev, &why);
-    if (st && !passes(st))
+    if (st && !probe_device_passes(st))
         tell_fault(d, "failed its self-test", &why);
     return !st;
 }
@@ -164,7 +164,7 @@ static void try_open(probed_device *d) {
     const mn_status st =
         d->small.b->device_open(d->rec->plugin->self, d->index, &d->small.dev, &why);
     if (st || !d->small.dev) {
-        passes(st);
+        probe_device_passes(st);
         return;
     }
     if (passes_self_test(d))

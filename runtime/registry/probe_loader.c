@@ -55,7 +55,7 @@ static const sample samples[] = {
 
 /* The bytes at the very end of readable memory, as a mapped file may have them: who reads one too
  * many is stopped. Kept until the process ends. NULL = out of memory. */
-static const void *place(const sample_file *f) {
+static const void *probe_loader_place(const sample_file *f) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t room = (f->n + page) / page * page;
     char *at = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -76,7 +76,7 @@ typedef struct {
 } shown;
 
 /* Whether one of the files holds all of the plane. */
-static bool holds(const shown *m, const mn_plane *plane) {
+static bool probe_loader_holds(const shown *m, const mn_plane *plane) {
     for (uint32_t i = 0; i < m->n; i++) {
         const mn_file *f = &m->files[i];
         const uintptr_t from = (uintptr_t)f->map;
@@ -94,8 +94,8 @@ static mn_status not_listed(mn_status st, const char *what, const shown *m, mn_e
                    "its loader cannot list the %s of %s", what, m->s->what);
 }
 
-static mn_status read_keys(const mn_loader *loader, mn_parsed *parsed, const shown *m,
-                           mn_error *err) {
+static mn_status probe_loader_read_keys(const mn_loader *loader, mn_parsed *parsed, const shown *m,
+                                        mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_str key, native;
@@ -110,7 +110,7 @@ static mn_status read_keys(const mn_loader *loader, mn_parsed *parsed, const sho
 }
 
 /* Planes that are there, and not more than a tensor can have. */
-static bool is_whole(const mn_tensor_info *t) {
+static bool probe_loader_is_whole(const mn_tensor_info *t) {
     return t->planes && t->n_parts && t->n_planes && t->n_parts <= MAX_ELEMENTS / t->n_planes;
 }
 
@@ -118,7 +118,7 @@ static mn_status check_planes(const mn_tensor_info *t, const shown *m, mn_error 
     const char *at = (const char *)t->planes;
     for (uint32_t p = 0; p < t->n_parts * t->n_planes; p++) {
         const mn_plane *plane = (const mn_plane *)(const void *)(at + (size_t)p * t->plane_stride);
-        if (!holds(m, plane))
+        if (!probe_loader_holds(m, plane))
             return mn_fail(err, MN_BAD_FILE,
                            "its loader describes a tensor of %s that lies outside the file",
                            m->s->what);
@@ -126,15 +126,15 @@ static mn_status check_planes(const mn_tensor_info *t, const shown *m, mn_error 
     return MN_OK;
 }
 
-static mn_status read_tensors(const mn_loader *loader, mn_parsed *parsed, const shown *m,
-                              mn_error *err) {
+static mn_status probe_loader_read_tensors(const mn_loader *loader, mn_parsed *parsed,
+                                           const shown *m, mn_error *err) {
     mn_status st = MN_OK;
     for (uint32_t i = 0; i <= MAX_ELEMENTS; i++) {
         mn_tensor_info t = {.size = sizeof t};
         st = loader->tensor_at(parsed, i, &t);
         if (st == MN_END && i > 0)
             return MN_OK;
-        if (st || !is_whole(&t))
+        if (st || !probe_loader_is_whole(&t))
             break;
         st = check_planes(&t, m, err);
         if (st)
@@ -143,7 +143,8 @@ static mn_status read_tensors(const mn_loader *loader, mn_parsed *parsed, const 
     return not_listed(st, "tensors", m, err);
 }
 
-static mn_status open_model(const mn_plugin_record *rec, const shown *m, mn_error *err) {
+static mn_status probe_loader_open_model(const mn_plugin_record *rec, const shown *m,
+                                         mn_error *err) {
     const mn_loader *loader = rec->loader;
     mn_error why = MN_ERROR_INIT;
     mn_parsed *parsed = NULL;
@@ -153,20 +154,21 @@ static mn_status open_model(const mn_plugin_record *rec, const shown *m, mn_erro
         return mn_fail(err, st == MN_OUT_OF_MEMORY ? st : MN_BAD_FILE,
                        "its loader claims %s and cannot open it: %s", m->s->what, why.msg);
     }
-    st = read_keys(loader, parsed, m, err);
+    st = probe_loader_read_keys(loader, parsed, m, err);
     if (!st)
-        st = read_tensors(loader, parsed, m, err);
+        st = probe_loader_read_tensors(loader, parsed, m, err);
     loader->close(parsed);
     return st;
 }
 
-static mn_status lay_out(const mn_plugin_record *rec, const sample *s, shown *out, mn_error *err) {
+static mn_status probe_loader_lay_out(const mn_plugin_record *rec, const sample *s, shown *out,
+                                      mn_error *err) {
     static const uint32_t names_model =
         1u << MN_PATTERN_MODEL | 1u << MN_PATTERN_SHARD | 1u << MN_PATTERN_FOLDER;
     *out = (shown){.s = s};
     for (uint32_t i = 0; i < MAX_FILES && s->files[i].name; i++) {
         const sample_file *f = &s->files[i];
-        const void *map = place(f);
+        const void *map = probe_loader_place(f);
         if (!map)
             return mn_fail_memory(err, f->n);
         out->files[out->n++] = (mn_file){mn_str_of(f->name), map, f->n, 0, 0};
@@ -175,10 +177,10 @@ static mn_status lay_out(const mn_plugin_record *rec, const sample *s, shown *ou
     return MN_OK;
 }
 
-static mn_status show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
+static mn_status probe_loader_show(const mn_plugin_record *rec, const sample *s, mn_error *err) {
     shown m;
     mn_guess guess = {.size = sizeof guess};
-    mn_status st = lay_out(rec, s, &m, err);
+    mn_status st = probe_loader_lay_out(rec, s, &m, err);
     if (st)
         return st;
     probe_tell("phase", "showing %s to its loader", s->what);
@@ -191,12 +193,12 @@ static mn_status show(const mn_plugin_record *rec, const sample *s, mn_error *er
         return mn_fail(err, MN_BAD_FILE,
                        "its loader claims %s (%s), which none of its file patterns names", s->what,
                        s->files[m.n - 1].name);
-    return open_model(rec, &m, err);
+    return probe_loader_open_model(rec, &m, err);
 }
 
 mn_status probe_loader(const mn_plugin_record *rec, mn_error *err) {
     mn_status st = MN_OK;
     for (size_t i = 0; i < MN_COUNT(samples) && !st; i++)
-        st = show(rec, &samples[i], err);
+        st = probe_loader_show(rec, &samples[i], err);
     return st;
 }

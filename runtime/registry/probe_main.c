@@ -24,7 +24,7 @@ __attribute__((visibility("default"))) const char *__asan_default_options(void) 
 enum { ARG_LIMIT = 1, ARG_PLUGIN, ARG_KEY, ARG_SETTINGS };
 
 /* The file's identity and note, as the key of the cache has them. */
-static mn_status look(mn_plugin_file *file, const char *path) {
+static mn_status probe_look(mn_plugin_file *file, const char *path) {
     struct stat st;
     if (strlen(path) >= sizeof file->real || stat(path, &st))
         return MN_IO_ERROR;
@@ -57,6 +57,6 @@ int main(int argc, char **argv) {
     rq.key = argv[ARG_KEY];
     rq.n_settings = argc - ARG_SETTINGS;
     rq.settings = argv + ARG_SETTINGS;
-    rq.look = look(&rq.file, rq.path);
+    rq.look = probe_look(&rq.file, rq.path);
     probe_watch(&rq);
 }

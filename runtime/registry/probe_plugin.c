@@ -81,7 +81,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 }
 
 /* The default action follows when the instruction faults again, or the signal is raised again. */
-static void catch_faults(void) {
+static void probe_plugin_catch_faults(void) {
     struct sigaction action = {.sa_sigaction = on_fault,
                                .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
@@ -98,7 +98,7 @@ static void send_verdict(mn_record_status status, const char *reason) {
     wake_watcher();
 }
 
-static _Noreturn void finish(mn_record_status status, const char *reason) {
+static _Noreturn void probe_plugin_finish(mn_record_status status, const char *reason) {
     send_verdict(status, reason);
     _exit(0); /* not through what the plugin's libraries have registered for the end */
 }
@@ -107,7 +107,7 @@ static _Noreturn void finish(mn_record_status status, const char *reason) {
 static _Noreturn void finish_failed(bool no_memory, const char *reason) {
     if (no_memory)
         probe_tell("memory", "1");
-    finish(MN_RECORD_FAILED, reason);
+    probe_plugin_finish(MN_RECORD_FAILED, reason);
 }
 
 /* ---- before and after ------------------------------------------------------------------------ */
@@ -135,13 +135,13 @@ static void check_process(const char *after) {
     if (leaves_children()) {
         snprintf(reason, sizeof reason,
                  "leaves a process that it started, running or not waited for, after %s", after);
-        finish(MN_RECORD_REFUSED, reason);
+        probe_plugin_finish(MN_RECORD_REFUSED, reason);
     }
     if (!*changes.harm)
         return;
     snprintf(reason, sizeof reason, "changes the process that opens it: after %s, %s", after,
              changes.harm);
-    finish(MN_RECORD_REFUSED, reason);
+    probe_plugin_finish(MN_RECORD_REFUSED, reason);
 }
 
 /* Threads beyond those that were there, once those that end have ended. */
@@ -159,7 +159,7 @@ static uint32_t leaves_threads(void) {
 
 /* The configuration of this process is that of the host but for its command line, whose part about
  * plugins is in our arguments. */
-static mn_status load_config(int n, char **settings, mn_config **cfg, mn_error *err) {
+static mn_status probe_plugin_load_config(int n, char **settings, mn_config **cfg, mn_error *err) {
     mn_config_override *over = mn_calloc((size_t)n + 1, sizeof *over);
     if (!over)
         return mn_fail_memory(err, 0);
@@ -190,7 +190,7 @@ static void tell_facts(const mn_plugin_record *rec) {
 static void open_plugin(const probe_request *rq, mn_services *services, mn_plugin_record *rec) {
     mn_config *cfg;
     mn_error err = MN_ERROR_INIT;
-    mn_status st = load_config(rq->n_settings, rq->settings, &cfg, &err);
+    mn_status st = probe_plugin_load_config(rq->n_settings, rq->settings, &cfg, &err);
     if (!st)
         st = mn_pool_create(WORKERS, &services->pool, &err);
     if (st)
@@ -200,7 +200,7 @@ static void open_plugin(const probe_request *rq, mn_services *services, mn_plugi
         finish_failed(true, "out of memory");
     if (rq->look) {
         probe_tell("again", "1");
-        finish(MN_RECORD_REFUSED, "changed while it was being looked at");
+        probe_plugin_finish(MN_RECORD_REFUSED, "changed while it was being looked at");
     }
     rec->has_note = rq->file.note.found;
     rec->note_abi_oldest = rq->file.note.abi_oldest;
@@ -213,7 +213,7 @@ static void open_plugin(const probe_request *rq, mn_services *services, mn_plugi
     if (rec->no_memory)
         probe_tell("memory", "1");
     if (rec->status != MN_RECORD_OK)
-        finish(rec->status, rec->reason);
+        probe_plugin_finish(rec->status, rec->reason);
 }
 
 /* Shutdown, and only then, if its threads allow it, dlclose. */
@@ -229,7 +229,7 @@ static void close_plugin(const probe_request *rq, mn_plugin_record *rec) {
                  "says that it may be unloaded, and leaves %u thread%s running after its shutdown, "
                  "without code then",
                  n, n == 1 ? "" : "s");
-        finish(MN_RECORD_REFUSED, reason);
+        probe_plugin_finish(MN_RECORD_REFUSED, reason);
     }
     if (n)
         probe_tell("leaves", "%u", n);
@@ -247,7 +247,7 @@ _Noreturn void probe_plugin(const probe_request *rq, probe_shared *report) {
     own_pid = getpid();
     shared = report;
     probe_phase("being started");
-    catch_faults();
+    probe_plugin_catch_faults();
     open_plugin(rq, &services, &rec);
     if (rec.backend)
         probe_devices(&rec);
@@ -262,5 +262,5 @@ _Noreturn void probe_plugin(const probe_request *rq, probe_shared *report) {
                   NULL);
     }
     close_plugin(rq, &rec);
-    finish(MN_RECORD_OK, "");
+    probe_plugin_finish(MN_RECORD_OK, "");
 }

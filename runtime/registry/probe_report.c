@@ -7,7 +7,7 @@
 #define VALUE_MAX 900 /* bytes of a value */
 
 /* Tabs separate fields: each field is made plain by itself. */
-static void put_plain(mn_text *report, mn_str value) {
+static void probe_report_put_plain(mn_text *report, mn_str value) {
     char field[VALUE_MAX + 1];
     for (uint64_t at = 0; at <= value.len;) {
         const char *tab = memchr(value.ptr + at, '\t', value.len - at);
@@ -28,7 +28,7 @@ void mn_report_put(mn_text *report, const char *key, const char *fmt, ...) {
     va_end(args);
     const size_t len = n < 0 ? 0 : MN_MIN((size_t)n, sizeof value - 1);
     mn_text_printf(report, "%s\t", key);
-    put_plain(report, (mn_str){value, mn_utf8_complete(value, len)});
+    probe_report_put_plain(report, (mn_str){value, mn_utf8_complete(value, len)});
     mn_text_puts(report, "\n");
 }
 
@@ -63,7 +63,8 @@ static bool next_line(const mn_text *report, size_t *at, mn_str *line) {
 }
 
 /* The value of the next line with this key, from *at on; false = no more. */
-static bool next_value(const mn_text *report, size_t *at, const char *key, mn_str *value) {
+static bool probe_report_next_value(const mn_text *report, size_t *at, const char *key,
+                                    mn_str *value) {
     const size_t n = strlen(key);
     mn_str line;
     while (next_line(report, at, &line)) {
@@ -78,7 +79,7 @@ static bool next_value(const mn_text *report, size_t *at, const char *key, mn_st
 mn_str mn_report_get(const mn_text *report, const char *key) {
     mn_str value = {"", 0};
     size_t at = 0;
-    while (next_value(report, &at, key, &value))
+    while (probe_report_next_value(report, &at, key, &value))
         continue;
     return value;
 }
@@ -102,7 +103,7 @@ static mn_str field(mn_str *rest) {
 mn_str mn_report_fault(const mn_text *report, uint32_t index, const char *uid) {
     mn_str rest;
     size_t at = 0;
-    while (next_value(report, &at, "fault", &rest)) {
+    while (probe_report_next_value(report, &at, "fault", &rest)) {
         int64_t i = -1;
         mn_parse_i64(field(&rest), &i);
         const mn_str its_uid = field(&rest);

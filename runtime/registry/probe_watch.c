@@ -101,7 +101,7 @@ static bool start_prober(watcher *w) {
 
 /* Ended children are told by a descriptor, and a host that left by an error of write. False: errno
  * says why. */
-static bool settle(watcher *w) {
+static bool probe_watch_settle(watcher *w) {
     sigset_t ended;
     sigemptyset(&ended);
     sigaddset(&ended, SIGCHLD);
@@ -140,7 +140,7 @@ static void take_report(watcher *w) {
     w->n_taken = len;
 }
 
-static void take_output(watcher *w, const char *bytes, size_t n, bool standard) {
+static void probe_watch_take_output(watcher *w, const char *bytes, size_t n, bool standard) {
     const size_t keep = MN_MIN(n, sizeof w->tail);
     const size_t old = MN_MIN(w->n_tail, sizeof w->tail - keep);
     memmove(w->tail, w->tail + w->n_tail - old, old);
@@ -154,7 +154,7 @@ static void take_output(watcher *w, const char *bytes, size_t n, bool standard) 
 }
 
 /* What is there now, but not more than a few pages: there are other pipes. */
-static void read_pipe(watcher *w, int which) {
+static void probe_watch_read_pipe(watcher *w, int which) {
     char chunk[4096];
     for (int i = 0; i < 16 && w->pipe[which] >= 0; i++) {
         const ssize_t n = read(w->pipe[which], chunk, sizeof chunk);
@@ -164,21 +164,21 @@ static void read_pipe(watcher *w, int which) {
             close(w->pipe[which]);
             w->pipe[which] = -1;
         } else if (which != REPORT) {
-            take_output(w, chunk, (size_t)n, which == STANDARD_OUT);
+            probe_watch_take_output(w, chunk, (size_t)n, which == STANDARD_OUT);
         }
     }
 }
 
 static void read_pipes(watcher *w) {
     for (int i = 0; i < N_PIPES; i++)
-        read_pipe(w, i);
+        probe_watch_read_pipe(w, i);
     take_report(w);
     if (!w->is_complete)
         find_end(w);
 }
 
 /* Collects ended children: the prober, and those that it left. */
-static void reap(watcher *w) {
+static void probe_watch_reap(watcher *w) {
     struct signalfd_siginfo told;
     const ssize_t unused = read(w->signals, &told, sizeof told);
     (void)unused;
@@ -208,7 +208,7 @@ static void wait_some(watcher *w, uint64_t until_ns, bool for_host) {
     fds[N_PIPES + 1] = (struct pollfd){for_host ? MN_REPORT_FD : -1, 0, 0};
     poll(fds, MN_COUNT(fds), ms_until(until_ns));
     w->host_is_gone = fds[N_PIPES + 1].revents != 0;
-    reap(w); /* before its last words are read */
+    probe_watch_reap(w); /* before its last words are read */
     read_pipes(w);
 }
 
@@ -255,7 +255,7 @@ static bool clear(watcher *w) {
         kill(-session, SIGKILL);
     for (;;) {
         each_child(w, end_process);
-        reap(w);
+        probe_watch_reap(w);
         const bool any = mn_guest_has_children();
         if (!any || mn_now_ns() > until)
             return !any;
@@ -294,14 +294,14 @@ static void last_words(const watcher *w, char *dst, size_t cap) {
 }
 
 /* The last line that began. */
-static mn_str phase(const watcher *w) {
+static mn_str probe_watch_phase(const watcher *w) {
     const mn_str at = mn_report_get(&w->report, "phase");
     return at.len ? at : mn_str_of("being started");
 }
 
 static void put_end(watcher *w) {
     char words[sizeof w->tail + 32];
-    const mn_str at = phase(w);
+    const mn_str at = probe_watch_phase(w);
     last_words(w, words, sizeof words);
     if (WIFSIGNALED(w->how)) {
         const int number = WTERMSIG(w->how);
@@ -318,7 +318,7 @@ static void put_end(watcher *w) {
 }
 
 static void put_hang(watcher *w) {
-    const mn_str at = phase(w);
+    const mn_str at = probe_watch_phase(w);
     const double s = (double)w->rq->timeout_ns * 1e-9;
     const bool gone = clear(w);
     mn_report_verdict(&w->report, MN_RECORD_HUNG, "hung for %g s while %.*s%s", s, MN_STR_ARG(at),
@@ -337,7 +337,7 @@ static uint32_t count_orphans(watcher *w) {
 }
 
 /* What the prober could not see or say itself. */
-static void judge(watcher *w) {
+static void probe_watch_judge(watcher *w) {
     const uint32_t n_orphans = count_orphans(w);
     if (w->report.len && w->report.ptr[w->report.len - 1] != '\n')
         mn_text_puts(&w->report, "\n"); /* a line that was cut short */
@@ -368,7 +368,7 @@ static bool is_worth_keeping(const mn_text *report) {
            status == MN_RECORD_REFUSED;
 }
 
-static void keep(const watcher *w, bool second) {
+static void probe_watch_keep(const watcher *w, bool second) {
     mn_probe_cache cache = {0};
     mn_text record = {0};
     mn_text_put(&record, w->report.ptr, w->report.len);
@@ -414,19 +414,19 @@ static void put_watch(watcher *w, uint64_t until_ns) {
 /* The second verdict. */
 static void watch_on(watcher *w) {
     wait_for_report(w, mn_now_ns() + PROBE_WATCH_NS + w->rq->timeout_ns, false);
-    judge(w);
+    probe_watch_judge(w);
     if (mn_report_status(&w->report) == MN_RECORD_HUNG)
         put_ms(w);
     put_watch(w, 0);
-    keep(w, true);
+    probe_watch_keep(w, true);
 }
 
 _Noreturn void probe_watch(const probe_request *rq) {
     watcher w = {.rq = rq, .pipe = {-1, -1, -1}, .signals = -1};
-    if (settle(&w) && start_prober(&w)) {
+    if (probe_watch_settle(&w) && start_prober(&w)) {
         wait_for_report(&w, rq->begin_ns + rq->timeout_ns, true);
         if (!w.host_is_gone)
-            judge(&w);
+            probe_watch_judge(&w);
     } else {
         mn_report_verdict(&w.report, MN_RECORD_FAILED, "cannot be probed: %s", strerror(errno));
     }
@@ -436,7 +436,7 @@ _Noreturn void probe_watch(const probe_request *rq) {
         const uint64_t until_ns = mn_now_ns() + PROBE_WATCH_NS + rq->timeout_ns;
         put_ms(&w);
         put_watch(&w, goes_on ? until_ns : 0);
-        keep(&w, false);
+        probe_watch_keep(&w, false);
         send_report(&w);
     }
     if (goes_on)

@@ -114,7 +114,7 @@ static mn_plugin_record *record_of(const search_state *s, const mn_probe_candida
     return &s->reg->records[c->record];
 }
 
-static mn_status load(search_state *s, mn_probe_candidate *c, mn_error *err) {
+static mn_status plugin_search_load(search_state *s, mn_probe_candidate *c, mn_error *err) {
     mn_plugin_record *rec = record_of(s, c);
     rec->host->report = c->report; /* the device list asks it */
     c->report = (mn_text){0};
@@ -135,7 +135,7 @@ static mn_status load_candidates(search_state *s, const mn_text *journal, mn_err
         if (!judged)
             return mn_fail_memory(err, 0);
         if (rec->status == MN_RECORD_PENDING)
-            st = load(s, c, err);
+            st = plugin_search_load(s, c, err);
     }
     return st;
 }
@@ -163,7 +163,7 @@ static mn_status bring_back(search_state *s, mn_probe_candidate *c, mn_error *er
     mn_plugin_record *rec = record_of(s, c);
     c->deaths = 0;
     rec->status = MN_RECORD_PENDING;
-    const mn_status st = load(s, c, err);
+    const mn_status st = plugin_search_load(s, c, err);
     if (st || rec->status != MN_RECORD_OK)
         return st;
     if (mn_plugin_offers_cpu(rec)) {
@@ -188,8 +188,8 @@ static mn_status keep_a_cpu(search_state *s, mn_error *err) {
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
-static mn_status add_folder(mn_registry *reg, const char *path, size_t n, const char *origin,
-                            const char *reason, mn_error *err) {
+static mn_status plugin_search_add_folder(mn_registry *reg, const char *path, size_t n,
+                                          const char *origin, const char *reason, mn_error *err) {
     void *ptr = reg->folders;
     if (!mn_grow(&ptr, &reg->cap_folders, reg->n_folders + 1, sizeof *reg->folders))
         return mn_fail_memory(err, sizeof *reg->folders);
@@ -201,7 +201,7 @@ static mn_status add_folder(mn_registry *reg, const char *path, size_t n, const 
     return MN_OK;
 }
 
-static int by_name(const void *a, const void *b) {
+static int plugin_search_by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
@@ -223,14 +223,14 @@ static mn_status list_names(DIR *dir, const char *ending, char ***out, size_t *n
         (*out)[(*n)++] = name;
     }
     if (*n)
-        qsort(*out, *n, sizeof **out, by_name);
+        qsort(*out, *n, sizeof **out, plugin_search_by_name);
     return MN_OK;
 }
 
 /* Calls each(s, "folder/name", ...) for the sorted names of a folder that end so. */
-static mn_status walk(search_state *s, const char *folder, const char *ending,
-                      mn_status (*each)(search_state *, const char *path, mn_error *), bool *found,
-                      mn_error *err) {
+static mn_status plugin_search_walk(search_state *s, const char *folder, const char *ending,
+                                    mn_status (*each)(search_state *, const char *path, mn_error *),
+                                    bool *found, mn_error *err) {
     DIR *dir = opendir(folder);
     *found = dir != NULL;
     if (!dir)
@@ -278,12 +278,12 @@ static const char *why_closed(const char *folder, int code) {
 
 static mn_status search_folder(search_state *s, const char *folder, const char *origin,
                                mn_error *err) {
-    mn_status status = add_folder(s->reg, folder, strlen(folder), origin, "", err);
+    mn_status status = plugin_search_add_folder(s->reg, folder, strlen(folder), origin, "", err);
     if (status != MN_OK)
         return status;
     size_t at = s->reg->n_folders - 1;
     bool found;
-    status = walk(s, folder, ".so", try_file, &found, err);
+    status = plugin_search_walk(s, folder, ".so", try_file, &found, err);
     if (found || status)
         return status;
     const int code = errno;
@@ -303,7 +303,7 @@ static mn_status search_built(search_state *s, const char *folder, mn_error *err
 static mn_status refuse_relative(search_state *s, const char *entry, const char *origin,
                                  mn_error *err) {
     static const char why[] = "refused: expected an absolute path";
-    mn_status status = add_folder(s->reg, entry, strlen(entry), origin, why, err);
+    mn_status status = plugin_search_add_folder(s->reg, entry, strlen(entry), origin, why, err);
     return status ? status : report_entry(s->reg, entry, "expected an absolute path", err);
 }
 
@@ -356,8 +356,8 @@ static mn_status search_build_tree(search_state *s, const char *root, mn_error *
     for (size_t i = 0; i < MN_COUNT(parts) && status == MN_OK; i++) {
         char *path = mn_path_join(root, parts[i]);
         bool any;
-        status =
-            path ? walk(s, path, "", search_built, &any, err) : mn_fail_memory(err, strlen(root));
+        status = path ? plugin_search_walk(s, path, "", search_built, &any, err)
+                      : mn_fail_memory(err, strlen(root));
         mn_free(path);
     }
     return status;
@@ -426,7 +426,7 @@ static void warn_of_harm(const mn_plugin_record *rec) {
         mn_log(MN_LOG_WARN, "plugin %s is left out: %s", rec->path, rec->reason);
 }
 
-static void tell(const mn_registry *reg) {
+static void plugin_search_tell(const mn_registry *reg) {
     for (size_t i = 0; i < reg->n_folders; i++)
         mn_log(MN_LOG_DEBUG, "plugin folder %s (%s): %s", reg->folders[i].path,
                reg->folders[i].origin,
@@ -460,7 +460,7 @@ mn_status mn_search(mn_registry *reg, mn_error *err) {
     if (status == MN_OK && !reg->services.no_backends)
         status = keep_a_cpu(&s, err);
     if (status == MN_OK) {
-        tell(reg);
+        plugin_search_tell(reg);
         warn_of_descriptors(reg);
     }
     for (size_t i = 0; i < s.n; i++)

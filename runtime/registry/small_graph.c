@@ -10,8 +10,8 @@
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-static mn_tensor tensor(const char *name, uint32_t role, uint32_t dtype, int64_t rows,
-                        int64_t cols) {
+static mn_tensor small_tensor(const char *name, uint32_t role, uint32_t dtype, int64_t rows,
+                              int64_t cols) {
     mn_tensor t = {
         .role = role,
         .n_dim = cols ? 2 : 1,
@@ -40,15 +40,15 @@ static void add_node(mn_small_graph *s, uint32_t op, uint32_t i, uint32_t *at) {
 }
 
 /* x, w, and the y of each node: the last one is the graph's. */
-static void add_tensors(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype, int64_t n_rows,
-                        int64_t k) {
+static void small_add_tensors(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t dtype,
+                              int64_t n_rows, int64_t k) {
     const bool linear = op == MN_OP_LINEAR;
-    s->tensors[MN_SMALL_X] = tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
-    s->tensors[MN_SMALL_WEIGHT] = linear ? tensor("w", MN_ROLE_WEIGHT, dtype, n_rows, k)
-                                         : tensor("w", MN_ROLE_WEIGHT, MN_F32, k, 0);
+    s->tensors[MN_SMALL_X] = small_tensor("x", MN_ROLE_INPUT, MN_F32, N_TOKENS, k);
+    s->tensors[MN_SMALL_WEIGHT] = linear ? small_tensor("w", MN_ROLE_WEIGHT, dtype, n_rows, k)
+                                         : small_tensor("w", MN_ROLE_WEIGHT, MN_F32, k, 0);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t role = i + 1 == n ? MN_ROLE_OUTPUT : MN_ROLE_INTERIOR;
-        s->tensors[MN_SMALL_FIRST_Y + i] = tensor("y", role, MN_F32, N_TOKENS, n_rows);
+        s->tensors[MN_SMALL_FIRST_Y + i] = small_tensor("y", role, MN_F32, N_TOKENS, n_rows);
     }
 }
 
@@ -64,7 +64,7 @@ bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t d
     uint32_t at = 0;
     mn_small_graph_clear(s);
     s->symbol = (mn_symbol){"n_tokens", 1, MN_SMALL_ROWS, 1, MN_SYMBOL_SHAPE, -1, 1, 0};
-    add_tensors(s, op, n, dtype, n_rows, k);
+    small_add_tensors(s, op, n, dtype, n_rows, k);
     memcpy(&s->attrs[0], &eps, sizeof eps);
     for (uint32_t i = 0; i < n; i++)
         add_node(s, op, i, &at);
@@ -95,7 +95,7 @@ bool mn_small_graph_build(mn_small_graph *s, uint32_t op, uint32_t n, uint32_t d
 
 /* Plane i of weight t at ptr, one part. false: this type cannot be made so: rows of scales for many
  * rows are parts of their own. */
-static bool plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, mn_plane *out) {
+static bool small_plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, mn_plane *out) {
     const uint32_t last = t->n_dim - 1;
     mn_plane_spec spec;
     mn_dtype e;
@@ -117,21 +117,21 @@ static bool plane_of(const mn_tensor *t, uint32_t i, const uint8_t *ptr, mn_plan
 
 /* The planes of weight t in d->fill; p: [MN_PLANE_KINDS]. false: no such type, or fill is too
  * small. */
-static bool planes_of(const mn_small_device *d, const mn_tensor *t, mn_plane *p) {
+static bool small_planes_of(const mn_small_device *d, const mn_tensor *t, mn_plane *p) {
     uint64_t at = 0;
     for (uint32_t i = 0; i < t->dtype.n_planes; i++) {
-        if (!plane_of(t, i, d->fill + at, &p[i]))
+        if (!small_plane_of(t, i, d->fill + at, &p[i]))
             return false;
         at += p[i].bytes;
     }
     return at <= d->fill_bytes;
 }
 
-static mn_status put_weight(mn_small_device *d, const mn_tensor *t, mn_weights *set,
-                            mn_error *err) {
+static mn_status small_put_weight(mn_small_device *d, const mn_tensor *t, mn_weights *set,
+                                  mn_error *err) {
     mn_plane planes[MN_PLANE_KINDS];
     mn_event *event = NULL;
-    if (!planes_of(d, t, planes))
+    if (!small_planes_of(d, t, planes))
         return mn_fail(err, MN_UNSUPPORTED, "no weights of this type to measure with");
     const mn_weight_src src = {
         .size = sizeof src,
@@ -147,7 +147,7 @@ static mn_status put_weight(mn_small_device *d, const mn_tensor *t, mn_weights *
 }
 
 /* What a call returned beside MN_OK has to be there. */
-static mn_status given(mn_status st, const void *made, const char *call, mn_error *err) {
+static mn_status small_given(mn_status st, const void *made, const char *call, mn_error *err) {
     if (st || made)
         return st;
     return mn_fail(err, MN_INVALID, "%s says that it worked and returns nothing", call);
@@ -162,11 +162,11 @@ static mn_status import(mn_small_device *d, const mn_compile *c, mn_small_run *m
         return mn_fail_memory(err, sizeof *c);
     mn_status st = d->b->weights_open(d->dev, own, &m->weights, err);
     mn_sealed_free(pages);
-    st = given(st, m->weights, "weights_open", err);
+    st = small_given(st, m->weights, "weights_open", err);
     for (uint32_t i = 0; i < c->graph->n_operands; i++)
         used |= c->graph->operands[i] == MN_SMALL_WEIGHT;
     if (!st && used)
-        st = put_weight(d, &c->graph->tensors[MN_SMALL_WEIGHT], m->weights, err);
+        st = small_put_weight(d, &c->graph->tensors[MN_SMALL_WEIGHT], m->weights, err);
     return st ? st : d->b->weights_seal(m->weights, d->queue, &kept, err);
 }
 
@@ -210,12 +210,12 @@ void mn_small_run_drop(mn_small_device *d, mn_small_run *m) {
 static mn_status make_buffer(const mn_small_device *d, uint64_t bytes, mn_buffer **out,
                              mn_error *err) {
     const mn_status st = d->b->alloc(d->dev, bytes, MN_MEM_DEVICE, out, err);
-    return given(st, *out, "alloc", err);
+    return small_given(st, *out, "alloc", err);
 }
 
 /* x holds the fill; y is zeroed. */
-static mn_status bind(const mn_small_device *d, const mn_graph *g, int64_t rows_max,
-                      mn_small_run *m, mn_error *err) {
+static mn_status small_bind(const mn_small_device *d, const mn_graph *g, int64_t rows_max,
+                            mn_small_run *m, mn_error *err) {
     const uint32_t last = g->n_tensors - 1;
     const uint64_t in = (uint64_t)(rows_max * g->tensors[MN_SMALL_X].dim[1]) * sizeof(float);
     const uint64_t out = (uint64_t)(rows_max * g->tensors[last].dim[1]) * sizeof(float);
@@ -236,14 +236,14 @@ static mn_status bind(const mn_small_device *d, const mn_graph *g, int64_t rows_
     return st;
 }
 
-static mn_status compile(const mn_small_device *d, const mn_compile *c, mn_small_run *m,
-                         mn_error *err) {
+static mn_status small_compile(const mn_small_device *d, const mn_compile *c, mn_small_run *m,
+                               mn_error *err) {
     const mn_compile *own = mn_given_compile(c, &m->pages);
     mn_status st = MN_OK;
     if (!own)
         return mn_fail_memory(err, sizeof *c);
     MN_WATCHED(d->callee, "compile", st = d->b->compile(d->dev, own, &m->program, err));
-    return given(st, m->program, "compile", err);
+    return small_given(st, m->program, "compile", err);
 }
 
 mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t rows_max,
@@ -262,12 +262,12 @@ mn_status mn_small_run_make(mn_small_device *d, const mn_small_graph *s, int64_t
     MN_WATCHED(d->callee, "weights_put", st = import(d, &c, out, err));
     c.weights = out->weights;
     if (!st)
-        st = compile(d, &c, out, err);
+        st = small_compile(d, &c, out, err);
     if (!st)
         st = d->b->context_create(out->program, d->queue, &out->context, err);
-    st = given(st, out->context, "context_create", err);
+    st = small_given(st, out->context, "context_create", err);
     if (!st)
-        st = bind(d, s->given, rows_max, out, err);
+        st = small_bind(d, s->given, rows_max, out, err);
     if (st)
         mn_small_run_drop(d, out);
     return st;

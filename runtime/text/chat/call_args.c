@@ -10,7 +10,7 @@ void mn_call_args_begin(mn_call_args *a) {
 }
 
 /* Gives what the last byte made. The first of it announces the call. */
-static void give(mn_calls *s) {
+static void call_args_give(mn_calls *s) {
     mn_text *made = &s->made;
     if (made->len)
         mn_calls_arguments(s, made->ptr, made->len);
@@ -18,15 +18,15 @@ static void give(mn_calls *s) {
     made->len = 0;
 }
 
-static mn_call_step end(mn_calls *s) {
-    give(s);
+static mn_call_step call_args_end(mn_calls *s) {
+    call_args_give(s);
     s->args.at = MN_CALL_ARGS_DONE;
     return MN_CALL_END;
 }
 
 static mn_call_step none(mn_calls *s) {
     mn_text_puts(&s->made, "{}");
-    return end(s);
+    return call_args_end(s);
 }
 
 static mn_call_step in_object(mn_calls *s, char c) {
@@ -34,8 +34,8 @@ static mn_call_step in_object(mn_calls *s, char c) {
     if (step == MN_JSON_BAD)
         return MN_CALL_BAD;
     if (step == MN_JSON_END)
-        return end(s);
-    give(s);
+        return call_args_end(s);
+    call_args_give(s);
     return MN_CALL_MORE;
 }
 
@@ -51,7 +51,7 @@ static mn_call_step inner(mn_calls *s, char c) {
         return MN_CALL_BAD;
     if (mn_json_mend_push(&a->json, c, &s->made) == MN_JSON_BAD)
         return MN_CALL_BAD;
-    give(s);
+    call_args_give(s);
     return MN_CALL_MORE;
 }
 
@@ -66,10 +66,10 @@ static mn_call_step end_string(mn_calls *s) {
         return in_object(s, '"');
     }
     mn_json_mend_close(&a->json, &s->made);
-    return end(s);
+    return call_args_end(s);
 }
 
-static mn_call_step in_string(mn_calls *s, char c) {
+static mn_call_step call_args_in_string(mn_calls *s, char c) {
     mn_call_args *a = &s->args;
     char out[8];
     if (c == '"' && !a->chars.escape && !a->chars.left)
@@ -84,7 +84,7 @@ static mn_call_step in_string(mn_calls *s, char c) {
 }
 
 /* ---- any value ------------------------------------------------------------------------------- */
-static mn_call_step begin(mn_calls *s, char c) {
+static mn_call_step call_args_begin(mn_calls *s, char c) {
     mn_call_args *a = &s->args;
     if (mn_is_blank(c))
         return MN_CALL_MORE;
@@ -118,11 +118,11 @@ static mn_call_step in_null(mn_calls *s, char c) {
 mn_call_step mn_call_args_push(mn_calls *s, char c) {
     switch (s->args.at) {
     case MN_CALL_ARGS_BEGIN:
-        return begin(s, c);
+        return call_args_begin(s, c);
     case MN_CALL_ARGS_OBJECT:
         return in_object(s, c);
     case MN_CALL_ARGS_STRING:
-        return in_string(s, c);
+        return call_args_in_string(s, c);
     case MN_CALL_ARGS_NULL:
         return in_null(s, c);
     case MN_CALL_ARGS_LIST: /* an empty one */
@@ -142,5 +142,5 @@ void mn_call_args_close(mn_calls *s) {
         mn_json_mend_close(&s->args.json, &s->made);
     else
         mn_text_puts(&s->made, "{}");
-    end(s);
+    call_args_end(s);
 }

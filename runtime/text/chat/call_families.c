@@ -30,7 +30,7 @@ static const mn_call_family families[] = {
      .separator = ';',
      .bare = true}};
 
-static bool has(mn_str text, const char *part) {
+static bool call_families_has(mn_str text, const char *part) {
     return part && memmem(text.ptr, (size_t)text.len, part, strlen(part));
 }
 
@@ -41,8 +41,8 @@ static bool is_common(const mn_call_family *f) {
 
 const mn_call_family *mn_call_family_in(mn_str chat_template) {
     for (size_t i = 0; i < MN_COUNT(families); i++)
-        if (has(chat_template, families[i].hint) ||
-            (has(chat_template, families[i].opens[0]) && !is_common(&families[i])))
+        if (call_families_has(chat_template, families[i].hint) ||
+            (call_families_has(chat_template, families[i].opens[0]) && !is_common(&families[i])))
             return &families[i];
     return NULL;
 }
@@ -57,7 +57,7 @@ const mn_call_family *mn_call_family_of(const mn_tokenizer *tok) {
 /* The first of the marks that the template has; without a template the first. */
 static const char *mark_in(const char *const marks[2], mn_str chat_template) {
     for (int i = 0; i < 2 && chat_template.len; i++)
-        if (has(chat_template, marks[i]))
+        if (call_families_has(chat_template, marks[i]))
             return marks[i];
     return chat_template.len ? NULL : marks[0];
 }
@@ -82,7 +82,7 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
         y.content = family->content;
         y.prompted = true;
     }
-    if (family->tags && !functions && has(chat_template, MN_FUNCTION_TAG)) {
+    if (family->tags && !functions && call_families_has(chat_template, MN_FUNCTION_TAG)) {
         y.tags = true;
         y.before = "\n<function=";
         y.behind = "</function>\n";
@@ -91,7 +91,7 @@ mn_call_style mn_call_style_of(const mn_call_family *family, mn_str chat_templat
     y.close = mark_in(family->closes, chat_template);
     if (!y.open)
         y.open = family->opens[0];
-    if (family->named && has(chat_template, "[ARGS]"))
+    if (family->named && call_families_has(chat_template, "[ARGS]"))
         y.args_mark = "[ARGS]";
     if (family->lists) {
         y.before = "[{\"name\": \"";

@@ -13,7 +13,7 @@ typedef struct {
     uint16_t depth;
 } place;
 
-static mn_call_step step_of(bool ok) {
+static mn_call_step call_json_step_of(bool ok) {
     return ok ? MN_CALL_MORE : MN_CALL_BAD;
 }
 
@@ -24,7 +24,7 @@ static bool key_is(const mn_call_json *j, const char *key) {
 
 /* The key is whole: what its value is. Each of ours stands there once. Without a mark in front, a
  * key that calls do not have tells that this is none. */
-static mn_call_step end_key(const mn_calls *s, mn_call_json *j) {
+static mn_call_step call_json_end_key(const mn_calls *s, mn_call_json *j) {
     const bool function = key_is(j, "function");
     const bool name = key_is(j, "name") || (function && !j->wrapped && !j->has_name);
     const bool args = key_is(j, "arguments") || key_is(j, "parameters");
@@ -41,16 +41,16 @@ static mn_call_step end_key(const mn_calls *s, mn_call_json *j) {
     return MN_CALL_MORE;
 }
 
-static mn_call_step in_key(const mn_calls *s, mn_call_json *j, char c) {
+static mn_call_step call_json_in_key(const mn_calls *s, mn_call_json *j, char c) {
     if (j->outer.run.state == MN_JSON_COLON)
-        return end_key(s, j);
+        return call_json_end_key(s, j);
     if (j->n_key < sizeof j->key)
         j->key[j->n_key++] = c;
     return MN_CALL_MORE;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-static mn_call_step begin_value(mn_calls *s, char c) {
+static mn_call_step call_json_begin_value(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     j->chars = (mn_json_chars){0};
     if (j->value == MN_CALL_FUNCTION_VALUE && c == '{') {
@@ -62,7 +62,7 @@ static mn_call_step begin_value(mn_calls *s, char c) {
         return MN_CALL_MORE;
     j->value = MN_CALL_NAME_VALUE;
     s->n_name = 0;
-    return step_of(c == '"' || c == '\'');
+    return call_json_step_of(c == '"' || c == '\'');
 }
 
 /* The name is whole. */
@@ -81,7 +81,7 @@ static mn_call_step end_name(mn_calls *s) {
 }
 
 /* A name has no control characters: it goes into headers and logs. */
-static mn_call_step in_name(mn_calls *s, char c) {
+static mn_call_step call_json_in_name(mn_calls *s, char c) {
     mn_call_json *j = &s->json;
     char out[8];
     if (j->outer.run.state == MN_JSON_AFTER)
@@ -116,7 +116,7 @@ static mn_call_step begin_args(mn_calls *s, char c) {
 }
 
 /* ---- calls and lists ------------------------------------------------------------------------- */
-static void begin_call(mn_calls *s) {
+static void call_json_begin_call(mn_calls *s) {
     mn_call_json *j = &s->json;
     j->value = MN_CALL_NO_VALUE;
     j->has_name = false;
@@ -135,7 +135,7 @@ static void call_without_args(mn_calls *s) {
 
 /* Behind a mark, or with a tool's name, a call without arguments is one: models write so for tools
  * that have none. */
-static mn_call_step end_call(mn_calls *s) {
+static mn_call_step call_json_end_call(mn_calls *s) {
     mn_call_json *j = &s->json;
     if (j->wrapped) { /* what surrounds the function is not looked at */
         j->wrapped = false;
@@ -157,14 +157,14 @@ static mn_call_step in_list(mn_calls *s, char c) {
     if (run->state == MN_JSON_DONE)
         return MN_CALL_END;
     if (run->depth == 2 && c == '{')
-        begin_call(s);
-    return step_of(run->depth == 1 ? c == ',' || mn_is_blank(c) : c == '{');
+        call_json_begin_call(s);
+    return call_json_step_of(run->depth == 1 ? c == ',' || mn_is_blank(c) : c == '{');
 }
 
-static mn_call_step begin(mn_calls *s, char c) {
+static mn_call_step call_json_begin(mn_calls *s, char c) {
     s->json.level = c == '{' ? 1 : 2;
     if (c == '{')
-        begin_call(s);
+        call_json_begin_call(s);
     return MN_CALL_MORE;
 }
 
@@ -173,11 +173,11 @@ static mn_call_step outer(mn_calls *s, char c, place at) {
     mn_call_json *j = &s->json;
     const mn_json_run *run = &j->outer.run;
     if (!at.depth)
-        return begin(s, c);
+        return call_json_begin(s, c);
     if (at.depth < j->level)
         return in_list(s, c);
     if (run->depth < j->level)
-        return end_call(s);
+        return call_json_end_call(s);
     if (at.depth > j->level)
         return MN_CALL_MORE;
     if (at.state == MN_JSON_FIRST_KEY || at.state == MN_JSON_KEY) {
@@ -185,11 +185,11 @@ static mn_call_step outer(mn_calls *s, char c, place at) {
         return MN_CALL_MORE;
     }
     if (at.state == MN_JSON_STRING && run->in_key)
-        return in_key(s, j, c);
+        return call_json_in_key(s, j, c);
     if (at.state == MN_JSON_VALUE && run->state != MN_JSON_VALUE)
-        return begin_value(s, c);
+        return call_json_begin_value(s, c);
     if (at.state == MN_JSON_STRING && j->value == MN_CALL_NAME_VALUE)
-        return in_name(s, c);
+        return call_json_in_name(s, c);
     return MN_CALL_MORE;
 }
 

@@ -5,7 +5,7 @@
 #include "text/chat/calls.h"
 #include <string.h>
 
-static bool in_word(char c) {
+static bool call_named_in_word(char c) {
     const char low = (char)(c | 0x20);
     return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_-.:/", c));
 }
@@ -33,7 +33,7 @@ static mn_call_step begin_bracket(mn_calls *s, const char *mark) {
     return begin_mark(s, mark, 1);
 }
 
-static mn_call_step in_mark(mn_calls *s, char c) {
+static mn_call_step call_named_in_mark(mn_calls *s, char c) {
     static const char args[] = "[ARGS]";
     static const char id[] = "[CALL_ID]";
     mn_call_named *f = &s->named;
@@ -52,7 +52,7 @@ static mn_call_step in_mark(mn_calls *s, char c) {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 /* The line with the name ends. */
-static mn_call_step end_line(mn_calls *s) {
+static mn_call_step call_named_end_line(mn_calls *s) {
     mn_call_named *f = &s->named;
     f->is_text = mn_str_is((mn_str){s->name, s->n_name}, "all");
     if (!f->is_text && !mn_calls_may_call(s))
@@ -64,18 +64,18 @@ static mn_call_step end_line(mn_calls *s) {
 }
 
 /* Without a mark only the name of a tool goes on, and only a mark behind it makes it a call. */
-static mn_call_step in_name(mn_calls *s, char c) {
+static mn_call_step call_named_in_name(mn_calls *s, char c) {
     const mn_call_named *f = &s->named;
     const bool ends = (c == '[' || c == '{' || c == '\n') && s->n_name;
     if (ends && c == '\n')
-        return f->lines ? end_line(s) : MN_CALL_BAD;
+        return f->lines ? call_named_end_line(s) : MN_CALL_BAD;
     if (ends && (f->lines || !mn_calls_may_call(s)))
         return MN_CALL_BAD;
     if (ends && c == '[')
         return begin_bracket(s, NULL);
     if (ends)
         return s->marked ? arguments(s, c) : MN_CALL_BAD;
-    if (!in_word(c) || !mn_calls_name(s, c))
+    if (!call_named_in_word(c) || !mn_calls_name(s, c))
         return MN_CALL_BAD;
     return s->marked || mn_calls_begins_tool(s) ? MN_CALL_MORE : MN_CALL_BAD;
 }
@@ -84,13 +84,13 @@ static mn_call_step push(mn_calls *s, char c) {
     mn_call_named *f = &s->named;
     switch (f->at) {
     case MN_CALL_IN_NAME:
-        return in_name(s, c);
+        return call_named_in_name(s, c);
     case MN_CALL_IN_MARK:
-        return in_mark(s, c);
+        return call_named_in_mark(s, c);
     case MN_CALL_IN_ID:
         if (c == '[')
             return begin_bracket(s, "[ARGS]");
-        return in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
+        return call_named_in_word(c) ? MN_CALL_MORE : MN_CALL_BAD;
     case MN_CALL_IN_GAP:
         if (mn_is_blank(c))
             return MN_CALL_MORE;

@@ -32,7 +32,7 @@ static void put_made(mn_calls *s) {
     s->made.len = 0;
 }
 
-static void put_z(mn_calls *s, const char *text) {
+static void call_tags_put_z(mn_calls *s, const char *text) {
     mn_calls_put(s, text, strlen(text));
 }
 
@@ -43,11 +43,11 @@ static void put_escaped(mn_calls *s, const char *text, size_t n) {
         const unsigned char c = (unsigned char)text[i];
         char code[7] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15], 0};
         if (c == '\n')
-            put_z(s, "\\n");
+            call_tags_put_z(s, "\\n");
         else if (c == '"' || c == '\\')
             mn_calls_put(s, (char[]){'\\', text[i]}, 2);
         else if (c < 0x20)
-            put_z(s, code);
+            call_tags_put_z(s, code);
         else
             mn_calls_put(s, &text[i], 1);
     }
@@ -63,7 +63,7 @@ static const struct {
 enum { WORD_MAX = 5 };
 
 /* The type of JSON that begins so; 0 = none, or a string. */
-static uint32_t type_of(char c) {
+static uint32_t call_tags_type_of(char c) {
     switch (c) {
     case '{':
         return MN_SCHEMA_OBJECT;
@@ -79,7 +79,7 @@ static uint32_t type_of(char c) {
     }
 }
 
-static bool is_allowed(const mn_call_tags *f, uint32_t type) {
+static bool call_tags_is_allowed(const mn_call_tags *f, uint32_t type) {
     return type && (!f->types || f->types & type);
 }
 
@@ -91,7 +91,7 @@ static bool may_begin_word(const mn_call_tags *f, char c) {
 }
 
 /* What is kept, as JSON; NULL = no word. */
-static const char *word_of(const mn_call_tags *f) {
+static const char *call_tags_word_of(const mn_call_tags *f) {
     for (size_t i = 0; i < MN_COUNT(words); i++)
         if (mn_str_is((mn_str){f->maybe.ptr, f->maybe.len}, words[i].python))
             return f->types & words[i].type ? words[i].json : NULL;
@@ -99,14 +99,14 @@ static const char *word_of(const mn_call_tags *f) {
 }
 
 /* What was kept of a value is the beginning of a string. */
-static void begin_string(mn_calls *s) {
+static void call_tags_begin_string(mn_calls *s) {
     mn_call_tags *f = &s->tags;
     f->kind = MN_CALL_STRING;
-    put_z(s, "\"");
+    call_tags_put_z(s, "\"");
     put_escaped(s, f->maybe.ptr, f->maybe.len);
 }
 
-static void keep(mn_calls *s, char c) {
+static void call_tags_keep(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
     mn_text_put(&f->maybe, &c, 1);
     s->out->failed |= f->maybe.failed;
@@ -119,7 +119,7 @@ static void keep(mn_calls *s, char c) {
             mn_json_mend_push(&f->raw, f->maybe.ptr[i], &s->made);
         put_made(s);
     } else
-        begin_string(s);
+        call_tags_begin_string(s);
 }
 
 /* A long value that is no JSON any more is closed; the rest of it is dropped. */
@@ -145,13 +145,13 @@ static mn_call_step value_byte(mn_calls *s, char c) {
         f->run = (mn_json_run){0};
         f->maybe.len = 0;
         f->kind = may_begin_word(f, c) ? MN_CALL_MAYBE_WORD : MN_CALL_MAYBE_JSON;
-        if (f->kind == MN_CALL_MAYBE_JSON && !is_allowed(f, type_of(c)))
-            begin_string(s);
+        if (f->kind == MN_CALL_MAYBE_JSON && !call_tags_is_allowed(f, call_tags_type_of(c)))
+            call_tags_begin_string(s);
     }
     if (f->kind == MN_CALL_MAYBE_WORD) {
-        keep(s, c);
+        call_tags_keep(s, c);
         if (f->maybe.len > WORD_MAX)
-            begin_string(s);
+            call_tags_begin_string(s);
         return MN_CALL_MORE;
     }
     if (f->kind == MN_CALL_STRING) {
@@ -165,33 +165,33 @@ static mn_call_step value_byte(mn_calls *s, char c) {
         return MN_CALL_MORE;
     }
     if (mn_json_run_push(&f->run, c) != MN_JSON_BAD) {
-        keep(s, c);
+        call_tags_keep(s, c);
         return MN_CALL_MORE;
     }
-    begin_string(s);
+    call_tags_begin_string(s);
     put_escaped(s, &c, 1);
     return MN_CALL_MORE;
 }
 
-static void end_value(mn_calls *s) {
+static void call_tags_end_value(mn_calls *s) {
     mn_call_tags *f = &s->tags;
     const bool whole = mn_json_run_whole(&f->run);
     f->at = MN_CALL_TAG_GAP;
     f->n_tag = 0;
-    const char *word = f->kind == MN_CALL_MAYBE_WORD ? word_of(f) : NULL;
+    const char *word = f->kind == MN_CALL_MAYBE_WORD ? call_tags_word_of(f) : NULL;
     if (f->kind == MN_CALL_RAW_JSON)
         mn_json_mend_close(&f->raw, &s->made);
     put_made(s);
     if (f->kind == MN_CALL_EMPTY)
-        put_z(s, "\"\"");
+        call_tags_put_z(s, "\"\"");
     else if (word)
-        put_z(s, word);
+        call_tags_put_z(s, word);
     else if (f->kind == MN_CALL_MAYBE_JSON && whole)
         mn_calls_put(s, f->maybe.ptr, f->maybe.len);
     else if (f->kind == MN_CALL_MAYBE_JSON || f->kind == MN_CALL_MAYBE_WORD)
-        begin_string(s);
+        call_tags_begin_string(s);
     if (f->kind == MN_CALL_STRING)
-        put_z(s, "\"");
+        call_tags_put_z(s, "\"");
     s->held.len = 0;
 }
 
@@ -199,7 +199,7 @@ static void end_value(mn_calls *s) {
 typedef enum { NO_END, MAY_END, VALUE_ENDS, FUNCTION_ENDS, NEXT_VALUE } value_end;
 
 /* -1: the text does not begin so; 0: as far as it goes; 1: it does. */
-static int begins(const char *text, size_t n, const char *with) {
+static int call_tags_begins(const char *text, size_t n, const char *with) {
     const size_t len = strlen(with);
     if (memcmp(text, with, MN_MIN(n, len)) != 0)
         return -1;
@@ -209,7 +209,7 @@ static int begins(const char *text, size_t n, const char *with) {
 /* "</function>" and the mark behind it: the end of the value was left out. */
 static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
     static const char tag[] = "</function>";
-    const int on = begins(text, n, tag);
+    const int on = call_tags_begins(text, n, tag);
     if (on <= 0)
         return on ? NO_END : MAY_END;
     size_t at = sizeof tag - 1;
@@ -224,7 +224,7 @@ static value_end ends_function(const mn_calls *s, const char *text, size_t n) {
 /* "<parameter=key>" of a key that the tool has, in a line of its own: the end was left out. */
 static value_end next_value(const mn_calls *s, const char *text, size_t n) {
     static const char tag[] = "<parameter=";
-    const int on = begins(text, n, tag);
+    const int on = call_tags_begins(text, n, tag);
     if (on <= 0)
         return on ? NO_END : MAY_END;
     const mn_str key = {text + sizeof tag - 1, n - (sizeof tag - 1)};
@@ -252,7 +252,7 @@ static value_end end_of_value(const mn_calls *s, const char *text, size_t n) {
     const bool line = n && *text == '\n';
     const char *tag = text + line;
     const size_t left = n - line;
-    const int on = begins(tag, left, "</parameter>");
+    const int on = call_tags_begins(tag, left, "</parameter>");
     if (on >= 0)
         return on ? VALUE_ENDS : MAY_END;
     const value_end function = ends_function(s, tag, left);
@@ -270,7 +270,7 @@ static mn_call_step end_at_tag(mn_calls *s, value_end end) {
         f->n_key = (uint16_t)(f->n_tag - before - 1);
         memcpy(f->key, f->tag + before, f->n_key);
     }
-    end_value(s);
+    call_tags_end_value(s);
     if (end == FUNCTION_ENDS)
         return end_function(s, true);
     return end == NEXT_VALUE ? end_key(s) : MN_CALL_MORE;
@@ -301,14 +301,14 @@ static void announce(mn_calls *s) {
 
 static mn_call_step end_function(mn_calls *s, bool at_mark) {
     announce(s);
-    put_z(s, s->tags.has_args ? "}" : "{}");
+    call_tags_put_z(s, s->tags.has_args ? "}" : "{}");
     s->open = false;
     if (at_mark)
         mn_calls_mark_closed(s);
     return MN_CALL_END;
 }
 
-static mn_call_step in_name(mn_calls *s, char c) {
+static mn_call_step call_tags_in_name(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
     if (c == '"')
         return MN_CALL_MORE; /* around the name */
@@ -353,7 +353,7 @@ static mn_call_step begin_junk(mn_calls *s) {
 }
 
 /* Between parameters. */
-static mn_call_step in_gap(mn_calls *s, char c) {
+static mn_call_step call_tags_in_gap(mn_calls *s, char c) {
     mn_call_tags *f = &s->tags;
     if (mn_is_blank(c) && !f->n_tag)
         return MN_CALL_MORE;
@@ -363,8 +363,8 @@ static mn_call_step in_gap(mn_calls *s, char c) {
         return in_json(s, c);
     }
     f->tag[f->n_tag++] = c;
-    const int parameter = begins(f->tag, f->n_tag, "<parameter=");
-    const int end = begins(f->tag, f->n_tag, "</function>");
+    const int parameter = call_tags_begins(f->tag, f->n_tag, "<parameter=");
+    const int end = call_tags_begins(f->tag, f->n_tag, "</function>");
     if (parameter < 0 && end < 0)
         return begin_junk(s);
     if (end == 1)
@@ -384,9 +384,9 @@ static mn_call_step end_key(mn_calls *s) {
         memmove(f->key, f->key + 1, f->n_key);
     }
     announce(s);
-    put_z(s, f->has_args ? ", \"" : "{\"");
+    call_tags_put_z(s, f->has_args ? ", \"" : "{\"");
     put_escaped(s, f->key, f->n_key);
-    put_z(s, "\": ");
+    call_tags_put_z(s, "\": ");
     f->has_args = true;
     f->at = MN_CALL_TAG_VALUE;
     f->types = mn_call_types_of(s->tools, (mn_str){s->name, s->n_name}, (mn_str){f->key, f->n_key});
@@ -416,9 +416,9 @@ static mn_call_step in_json(mn_calls *s, char c) {
 static mn_call_step push(mn_calls *s, char c) {
     switch (s->tags.at) {
     case MN_CALL_TAG_NAME:
-        return in_name(s, c);
+        return call_tags_in_name(s, c);
     case MN_CALL_TAG_GAP:
-        return in_gap(s, c);
+        return call_tags_in_gap(s, c);
     case MN_CALL_TAG_KEY:
         return in_key(s, c);
     case MN_CALL_TAG_JUNK:
@@ -436,11 +436,11 @@ static bool finish(mn_calls *s, int next) {
     if (!s->given)
         return false;
     if (s->tags.at == MN_CALL_TAG_VALUE)
-        end_value(s);
+        call_tags_end_value(s);
     if (s->tags.at == MN_CALL_TAG_JSON)
         mn_call_args_close(s);
     else if (s->open)
-        put_z(s, s->tags.has_args ? "}" : "{}");
+        call_tags_put_z(s, s->tags.has_args ? "}" : "{}");
     s->open = false;
     return true;
 }

@@ -21,7 +21,7 @@ mn_status mn_call_types_read(mn_str tools, cJSON **out, mn_error *err) {
 }
 
 /* What a schema's "$ref" names among the definitions of the parameters. */
-static const cJSON *named(void *parameters, const cJSON *schema) {
+static const cJSON *call_types_named(void *parameters, const cJSON *schema) {
     static const char *const folders[] = {"$defs", "definitions"};
     const char *ref = cJSON_GetStringValue(mn_json_item(schema, "$ref"));
     for (size_t i = 0; ref && i < MN_COUNT(folders); i++) {
@@ -42,7 +42,7 @@ static const cJSON *function_of(const cJSON *tool, mn_str name) {
     return own && mn_str_is(name, own) ? function : NULL;
 }
 
-static const cJSON *find(const cJSON *tools, mn_str name) {
+static const cJSON *call_types_find(const cJSON *tools, mn_str name) {
     const cJSON *tool = NULL;
     cJSON_ArrayForEach(tool, tools) {
         const cJSON *function = function_of(tool, name);
@@ -53,7 +53,7 @@ static const cJSON *find(const cJSON *tools, mn_str name) {
 }
 
 bool mn_call_types_has(const cJSON *tools, mn_str name) {
-    return find(tools, name) != NULL;
+    return call_types_find(tools, name) != NULL;
 }
 
 bool mn_call_types_begins(const cJSON *tools, mn_str name) {
@@ -78,12 +78,12 @@ static const cJSON *schema_of(const cJSON *parameters, mn_str key) {
 }
 
 bool mn_call_types_has_key(const cJSON *tools, mn_str name, mn_str key) {
-    return schema_of(mn_json_item(find(tools, name), "parameters"), key) != NULL;
+    return schema_of(mn_json_item(call_types_find(tools, name), "parameters"), key) != NULL;
 }
 
 uint32_t mn_call_types_of(const cJSON *tools, mn_str name, mn_str key) {
-    const cJSON *parameters = mn_json_item(find(tools, name), "parameters");
+    const cJSON *parameters = mn_json_item(call_types_find(tools, name), "parameters");
     const cJSON *schema = schema_of(parameters, key);
-    mn_schema_reader r = {named, (void *)(uintptr_t)parameters, 0};
+    mn_schema_reader r = {call_types_named, (void *)(uintptr_t)parameters, 0};
     return schema ? mn_schema_types(&r, schema) : 0;
 }

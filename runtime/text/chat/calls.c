@@ -13,13 +13,13 @@
 enum { SPACE_HELD = 64, MARK_MAX = 64 };
 
 /* ---- what is given --------------------------------------------------------------------------- */
-static void drop(mn_calls *s) {
+static void calls_drop(mn_calls *s) {
     s->held.len = 0;
     s->again = 0;
 }
 
 /* Where in a line of text the answer is, and whether that is code. */
-static void follow(mn_calls *s, char c) {
+static void calls_follow(mn_calls *s, char c) {
     if (c == '\n') {
         s->in_line = false;
         s->ticks = 0;
@@ -33,10 +33,10 @@ static void follow(mn_calls *s, char c) {
 }
 
 /* What is held, from..to, is text after all; the others are dropped. */
-static void say(mn_calls *s, size_t from, size_t to) {
+static void calls_say(mn_calls *s, size_t from, size_t to) {
     if (to > from)
         mn_events_put(s->out, MN_EVENT_TEXT, 0, (mn_str){s->held.ptr + from, to - from});
-    drop(s);
+    calls_drop(s);
 }
 
 bool mn_calls_name(mn_calls *s, char c) {
@@ -76,7 +76,7 @@ bool mn_calls_may_call(mn_calls *s) {
 }
 
 void mn_calls_begin(mn_calls *s) {
-    drop(s);
+    calls_drop(s);
     if (s->opened)
         s->owed = s->family->closes[0] != NULL;
     s->opened = false;
@@ -87,7 +87,7 @@ void mn_calls_begin(mn_calls *s) {
 }
 
 void mn_calls_put(mn_calls *s, const char *bytes, size_t n) {
-    drop(s);
+    calls_drop(s);
     mn_events_put(s->out, MN_EVENT_ARGUMENTS, s->n - 1, (mn_str){bytes, n});
 }
 
@@ -194,7 +194,7 @@ bool mn_calls_ends_with_mark(mn_calls *s) {
 }
 
 /* ---- what is read ---------------------------------------------------------------------------- */
-static void push(mn_calls *s, char c);
+static void calls_push(mn_calls *s, char c);
 
 static void go_outside(mn_calls *s, bool after) {
     s->after = after;
@@ -208,14 +208,14 @@ static void say_held(mn_calls *s, size_t n) {
     const bool drops = s->reopened && s->state == MN_CALLS_GAP;
     const size_t from = drops ? MN_MIN(s->mark_end, n) : 0;
     for (size_t i = from; i < n; i++)
-        follow(s, s->held.ptr[i]);
+        calls_follow(s, s->held.ptr[i]);
     s->said |= n > from;
-    say(s, from, n);
+    calls_say(s, from, n);
 }
 
 /* What is held is no call: it is text, but for its last byte, or the beginning of another mark,
  * which are looked at again. */
-static void refuse(mn_calls *s) {
+static void calls_refuse(mn_calls *s) {
     char rest[MARK_MAX];
     const size_t from = (s->again ? s->again : s->held.len) - 1;
     const size_t n = MN_MIN(s->held.len - from, sizeof rest);
@@ -223,12 +223,12 @@ static void refuse(mn_calls *s) {
     say_held(s, from);
     go_outside(s, false);
     for (size_t i = 0; i < n; i++)
-        push(s, rest[i]);
+        calls_push(s, rest[i]);
 }
 
 /* Behind a call that broke off: words are text; brackets, what is in front of them, and marks are
  * what was left of it. */
-static void decide(mn_calls *s) {
+static void calls_decide(mn_calls *s) {
     const char *brace = s->held.len ? memrchr(s->held.ptr, '}', s->held.len) : NULL;
     size_t from = brace ? (size_t)(brace - s->held.ptr) + 1 : 0;
     while (from < s->held.len && mn_is_blank(s->held.ptr[from]))
@@ -238,9 +238,9 @@ static void decide(mn_calls *s) {
     if (words) {
         s->said = true;
         s->in_line = s->held.ptr[s->held.len - 1] != '\n';
-        say(s, from, s->held.len);
+        calls_say(s, from, s->held.len);
     }
-    drop(s);
+    calls_drop(s);
     go_outside(s, !words);
 }
 
@@ -251,42 +251,42 @@ static void break_off(mn_calls *s) {
     const size_t n = MN_MIN(s->held.len - from, sizeof rest);
     memcpy(rest, s->held.ptr + from, n);
     if (!s->form->finish(s, (unsigned char)rest[0])) {
-        refuse(s);
+        calls_refuse(s);
         return;
     }
-    drop(s);
+    calls_drop(s);
     s->state = MN_CALLS_BEHIND;
     for (size_t i = 0; i < n; i++)
-        push(s, rest[i]);
+        calls_push(s, rest[i]);
 }
 
 /* The call or list of calls is whole. */
-static void end(mn_calls *s) {
+static void calls_end(mn_calls *s) {
     if (!s->framed) { /* an empty list */
         s->again = s->held.len + 1;
-        refuse(s);
+        calls_refuse(s);
         return;
     }
-    drop(s);
+    calls_drop(s);
     s->in_line = false;
     go_outside(s, true);
 }
 
-static void inside(mn_calls *s, char c) {
+static void calls_inside(mn_calls *s, char c) {
     const mn_call_step step = s->form->push(s, c);
     if (step == MN_CALL_BAD) {
         break_off(s);
     } else if (step == MN_CALL_END) {
-        end(s);
+        calls_end(s);
     } else if (step == MN_CALL_TEXT) {
-        drop(s);
+        calls_drop(s);
         s->in_line = false;
         go_outside(s, false);
     }
 }
 
 /* A call begins, of this form. */
-static void begin(mn_calls *s, const mn_call_form *form) {
+static void calls_begin(mn_calls *s, const mn_call_form *form) {
     mn_text early = s->json.early;
     mn_text maybe = s->tags.maybe;
     early.len = 0;
@@ -303,25 +303,25 @@ static void begin(mn_calls *s, const mn_call_form *form) {
     s->state = MN_CALLS_INSIDE;
 }
 
-static bool in_name(char c) {
+static bool calls_in_name(char c) {
     const char low = (char)(c | 0x20);
     return (low >= 'a' && low <= 'z') || c == '_';
 }
 
 /* The first byte behind a mark, or of a call without one. */
-static void enter(mn_calls *s, char c) {
+static void calls_enter(mn_calls *s, char c) {
     const mn_call_family *f = s->family;
     const mn_call_form *form = NULL;
     if ((c == '{' || c == '[') && !f->lines)
         form = &mn_call_json_form;
-    else if (f->named && in_name(c))
+    else if (f->named && calls_in_name(c))
         form = &mn_call_named_form;
     if (!form) {
-        refuse(s);
+        calls_refuse(s);
         return;
     }
-    begin(s, form);
-    inside(s, c);
+    calls_begin(s, form);
+    calls_inside(s, c);
 }
 
 /* Behind a mark. Some models fence the call as code. */
@@ -337,7 +337,7 @@ static void in_gap(mn_calls *s, char c) {
         s->in_gap = true;
         s->state = MN_CALLS_MARK;
     } else {
-        enter(s, c);
+        calls_enter(s, c);
     }
 }
 
@@ -359,10 +359,10 @@ static bool retry_as_list(mn_calls *s) {
     memcpy(rest, s->held.ptr + s->mark, n);
     s->held.len = s->mark + 1;
     s->marked = s->after && s->owed;
-    begin(s, &mn_call_json_form);
-    inside(s, '[');
+    calls_begin(s, &mn_call_json_form);
+    calls_inside(s, '[');
     for (size_t i = 1; i < n; i++)
-        push(s, rest[i]);
+        calls_push(s, rest[i]);
     return true;
 }
 
@@ -383,15 +383,15 @@ static void in_mark(mn_calls *s) {
     mark_kind kind = NO_MARK;
     const int found = on_mark(s, s->held.ptr + s->mark, s->held.len - s->mark, &kind);
     if (found < 0 && !retry_as_list(s)) {
-        refuse(s);
+        calls_refuse(s);
     } else if (kind == OPENS) {
         opened(s);
     } else if (kind == BEGINS_FUNCTION) {
         s->marked = s->in_gap || (s->after && s->owed) || s->family->functions;
-        begin(s, &mn_call_tags_form);
+        calls_begin(s, &mn_call_tags_form);
     } else if (found == 1) {
         s->owed &= kind != CLOSES;
-        drop(s);
+        calls_drop(s);
         go_outside(s, true);
     }
 }
@@ -408,16 +408,16 @@ static void outside(mn_calls *s, char c) {
     const bool first = s->held.len == 1;
     mark_kind kind = NO_MARK;
     if (mn_is_blank(c)) {
-        follow(s, c);
+        calls_follow(s, c);
         if (s->after && first)
-            drop(s);
+            calls_drop(s);
         else if (s->held.len > SPACE_HELD)
-            say(s, 0, s->held.len);
+            calls_say(s, 0, s->held.len);
         return;
     }
     if ((f->separator && c == f->separator && s->after && first) || is_left_over(s, c)) {
         if (c != f->separator)
-            drop(s);
+            calls_drop(s);
         return;
     }
     s->marked = s->after && s->owed;
@@ -426,20 +426,20 @@ static void outside(mn_calls *s, char c) {
         s->in_gap = false;
         s->state = MN_CALLS_MARK;
     } else if ((c == '{' || c == '[') && may_be_bare(s)) {
-        enter(s, c);
-    } else if (f->named && in_name(c) && s->tools && !s->after && may_be_bare(s) &&
+        calls_enter(s, c);
+    } else if (f->named && calls_in_name(c) && s->tools && !s->after && may_be_bare(s) &&
                mn_call_types_begins(s->tools, (mn_str){&c, 1})) {
-        enter(s, c);
+        calls_enter(s, c);
     } else {
-        follow(s, c);
+        calls_follow(s, c);
         s->said = true;
         s->after = false;
-        say(s, 0, s->held.len);
+        calls_say(s, 0, s->held.len);
     }
 }
 
 /* Behind a call that broke off: up to a mark, or where there are none, the end of the line. */
-static void behind(mn_calls *s, char c) {
+static void chat_calls_behind(mn_calls *s, char c) {
     const mn_call_family *f = s->family;
     mark_kind kind = NO_MARK;
     const char *mark = last_mark(s, &kind);
@@ -451,15 +451,15 @@ static void behind(mn_calls *s, char c) {
         in_mark(s);
     } else if (mark) {
         s->owed &= kind != CLOSES;
-        drop(s);
+        calls_drop(s);
         go_outside(s, true);
     } else if (!f->closes[0] && (c == '\n' || (f->separator && c == f->separator))) {
-        decide(s);
+        calls_decide(s);
     }
 }
 
 /* More than is held: a call that was given ends here, what is held is text. */
-static void overflow(mn_calls *s) {
+static void calls_overflow(mn_calls *s) {
     if (s->state == MN_CALLS_INSIDE && s->given) {
         mn_text held = s->held;
         s->held = (mn_text){0};
@@ -468,25 +468,25 @@ static void overflow(mn_calls *s) {
         s->held = held;
     }
     s->again = s->held.len + 1;
-    refuse(s);
+    calls_refuse(s);
 }
 
-static void push(mn_calls *s, char c) {
+static void calls_push(mn_calls *s, char c) {
     mn_text_put(&s->held, &c, 1);
     if (s->held.failed) {
         s->out->failed = true;
         return;
     }
     if (s->held.len > MN_CALL_HELD)
-        overflow(s);
+        calls_overflow(s);
     else if (s->state == MN_CALLS_OUTSIDE)
         outside(s, c);
     else if (s->state == MN_CALLS_MARK)
         in_mark(s);
     else if (s->state == MN_CALLS_INSIDE)
-        inside(s, c);
+        calls_inside(s, c);
     else if (s->state == MN_CALLS_BEHIND)
-        behind(s, c);
+        chat_calls_behind(s, c);
     else
         in_gap(s, c);
 }
@@ -494,7 +494,7 @@ static void push(mn_calls *s, char c) {
 void mn_calls_push(mn_calls *s, mn_str text, mn_events *out) {
     s->out = out;
     for (uint64_t i = 0; i < text.len; i++)
-        push(s, text.ptr[i]);
+        calls_push(s, text.ptr[i]);
 }
 
 void mn_calls_prompted(mn_calls *s) {
@@ -514,11 +514,11 @@ static void finish_given(mn_calls *s, bool cut) {
     }
     if (!cut || junk.len)
         s->form->finish(s, -1);
-    drop(s);
+    calls_drop(s);
     if (junk.len) {
         mn_text_free(&s->held);
         s->held = junk;
-        decide(s);
+        calls_decide(s);
     }
 }
 
@@ -540,9 +540,9 @@ void mn_calls_finish(mn_calls *s, mn_calls_end how, mn_events *out) {
     if (s->state == MN_CALLS_INSIDE && (s->framed || (!cut && s->form->finish(s, -1))))
         finish_given(s, cut);
     else if (s->state == MN_CALLS_BEHIND)
-        decide(s);
+        calls_decide(s);
     else if (is_lost(s, cut) || how == MN_CALLS_ONLY_CUT)
-        drop(s);
+        calls_drop(s);
     say_held(s, s->held.len);
     go_outside(s, false);
 }

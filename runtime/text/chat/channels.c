@@ -10,7 +10,7 @@ static const char *const pairs[][2] = {{"<think>", "</think>"},
                                        {"<seed:think>", "</seed:think>"},
                                        {"<|START_THINKING|>", "<|END_THINKING|>"}};
 
-static int32_t find(const mn_tokenizer *tok, const char *piece) {
+static int32_t channels_find(const mn_tokenizer *tok, const char *piece) {
     return mn_tokenizer_find(tok, mn_str_of(piece));
 }
 
@@ -19,16 +19,16 @@ mn_channels mn_channels_of(const mn_tokenizer *tok) {
     c.think = -1;
     c.end_think = -1;
     c.part = MN_CHANNEL_ANSWER;
-    if (find(tok, "<|channel|>") >= 0 && find(tok, "<|message|>") >= 0) {
-        c.start = find(tok, "<|start|>");
-        c.channel = find(tok, "<|channel|>");
-        c.message = find(tok, "<|message|>");
-        c.end = find(tok, "<|end|>");
-        c.call = find(tok, "<|call|>");
+    if (channels_find(tok, "<|channel|>") >= 0 && channels_find(tok, "<|message|>") >= 0) {
+        c.start = channels_find(tok, "<|start|>");
+        c.channel = channels_find(tok, "<|channel|>");
+        c.message = channels_find(tok, "<|message|>");
+        c.end = channels_find(tok, "<|end|>");
+        c.call = channels_find(tok, "<|call|>");
     }
     for (size_t i = 0; c.think < 0 && i < MN_COUNT(pairs); i++) {
-        const int32_t begin = find(tok, pairs[i][0]);
-        const int32_t end = find(tok, pairs[i][1]);
+        const int32_t begin = channels_find(tok, pairs[i][0]);
+        const int32_t end = channels_find(tok, pairs[i][1]);
         if (begin < 0 || end < 0)
             continue;
         c.think = begin;
@@ -47,7 +47,7 @@ static mn_channel begin_header(mn_channels *c) {
 }
 
 /* false: the header is too long to be one */
-static bool add_text(mn_channels *c, const char *text, size_t n) {
+static bool channels_add_text(mn_channels *c, const char *text, size_t n) {
     const size_t have = strlen(c->header);
     if (n >= sizeof c->header - have)
         return false;
@@ -58,16 +58,16 @@ static bool add_text(mn_channels *c, const char *text, size_t n) {
 
 /* Roles, names and tools are ASCII, which byte-level BPE leaves as it is, but for the space
  * (U+0120). */
-static bool add_piece(mn_channels *c, int32_t id) {
+static bool channels_add_piece(mn_channels *c, int32_t id) {
     const mn_str piece = mn_tokenizer_piece(c->tok, id);
     if (id == c->channel)
-        return add_text(c, "|", 1);
+        return channels_add_text(c, "|", 1);
     if (mn_tokenizer_is_special(c->tok, id))
-        return add_text(c, " ", 1);
+        return channels_add_text(c, " ", 1);
     for (size_t i = 0; i < piece.len; i++) {
         const char *at = piece.ptr + i;
         const bool space = i + 1 < piece.len && !memcmp(at, "\xc4\xa0", 2);
-        if (!add_text(c, space ? " " : at, 1))
+        if (!channels_add_text(c, space ? " " : at, 1))
             return false;
         i += space;
     }
@@ -80,7 +80,7 @@ static bool word_is(const char *at, const char *word) {
 }
 
 /* Bytes of a tool's name, which is ASCII. */
-static int name_length(const char *s) {
+static int channels_name_length(const char *s) {
     int n = 0;
     while (s[n] > ' ' && s[n] < 0x7f && s[n] != '|')
         n++;
@@ -94,7 +94,7 @@ static const char *addressee(const char *header) {
         return "";
     const bool begins = to == header || strchr(" |", to[-1]);
     const char *name = to + 3;
-    return begins && name_length(name) ? name : "";
+    return begins && channels_name_length(name) ? name : "";
 }
 
 /* "assistant|commentary to=functions.f json": the channel is the word after the mark, the tool that
@@ -107,7 +107,7 @@ static mn_channel end_header(mn_channels *c) {
     if (word_is(name, "final"))
         c->part = MN_CHANNEL_ANSWER;
     else if (*tool) {
-        snprintf(c->tool, sizeof c->tool, "%.*s", name_length(tool), tool);
+        snprintf(c->tool, sizeof c->tool, "%.*s", channels_name_length(tool), tool);
         c->part = MN_CHANNEL_CALL;
     } else if (word_is(name, "commentary")) {
         c->part = MN_CHANNEL_ANSWER;
@@ -121,7 +121,7 @@ static mn_channel end_header(mn_channels *c) {
 static mn_channel in_header(mn_channels *c, int32_t id) {
     if (id == c->message)
         return end_header(c);
-    if (!add_piece(c, id))
+    if (!channels_add_piece(c, id))
         c->part = MN_CHANNEL_ANSWER; // no end in sight
     return c->part;
 }

@@ -12,7 +12,7 @@
 /* ---- other variables ------------------------------------------------------------------------- */
 
 /* Without tools the variable is none, which templates ask for. */
-static bool add_tools(mn_jctx *c, mn_str json, mn_jdict *vars) {
+static bool chat_template_add_tools(mn_jctx *c, mn_str json, mn_jdict *vars) {
     mn_jval list = mn_j_of(MN_J_NONE);
     char what[32];
     if (!json.len)
@@ -97,7 +97,7 @@ static bool fill_chat(mn_jctx *c, mn_jdict *vars, const void *arg) {
     if (!set_token(c, vars, "eos_token", chat->eos))
         return false;
     *from->part = MN_CHAT_PART_TOOLS;
-    if (!add_tools(c, chat->tools, vars))
+    if (!chat_template_add_tools(c, chat->tools, vars))
         return false;
     *from->part = MN_CHAT_PART_VARS;
     if (!add_vars(c, chat->vars, vars))
@@ -123,7 +123,7 @@ static mn_status render_once(const mn_jinja *tmpl, chat_vars *from, int64_t now,
     return MN_INVALID;
 }
 
-static void forget(mn_text *out, mn_text *marks, size_t n, size_t n_marks) {
+static void chat_template_forget(mn_text *out, mn_text *marks, size_t n, size_t n_marks) {
     out->len = n;
     if (marks)
         marks->len = n_marks;
@@ -153,7 +153,7 @@ static mn_status try_forms(const mn_jinja *tmpl, chat_vars *from, int64_t now, m
             *best = forms[i];
             return st;
         }
-        forget(out, marks, n, n_marks);
+        chat_template_forget(out, marks, n, n_marks);
         if (!st && *best == MN_CHAT_ANY_FORM)
             *best = forms[i];
     }
@@ -191,7 +191,7 @@ static bool set_missing(mn_jctx *c, mn_jdict *d, const char *name, mn_str s) {
     return !s.len || mn_jdict_name(c, d, mn_str_of(name)) || mn_messages_set_str(c, d, name, s, 0);
 }
 
-static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
+static bool chat_template_fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
     const json_vars *from = arg;
     return mn_jvars_from_json(c, from->json, NULL, vars) &&
            set_missing(c, vars, "bos_token", from->bos) &&
@@ -201,5 +201,5 @@ static bool fill_json(mn_jctx *c, mn_jdict *vars, const void *arg) {
 mn_status mn_chat_render_json(const mn_jinja *tmpl, mn_str vars, mn_str bos, mn_str eos,
                               int64_t now, mn_text *out, mn_error *err) {
     json_vars from = {vars, bos, eos};
-    return mn_jinja_render_with(tmpl, fill_json, &from, now, out, NULL, err);
+    return mn_jinja_render_with(tmpl, chat_template_fill_json, &from, now, out, NULL, err);
 }

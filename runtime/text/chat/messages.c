@@ -44,7 +44,7 @@ bool mn_messages_wrong_type(mn_jctx *c, const char *what, mn_jval v, const char 
     return mn_jfail(c, "%s: found %s, expected %s", what, found_type(v), expected);
 }
 
-static mn_jval *get(mn_jctx *c, const mn_jdict *d, const char *name) {
+static mn_jval *messages_get(mn_jctx *c, const mn_jdict *d, const char *name) {
     return mn_jdict_name(c, d, mn_str_of(name));
 }
 
@@ -60,7 +60,7 @@ static bool known_role(mn_str role) {
 /* A message must have a role; one that every template knows is template text: "<|" ~ role ~ "|>" is
  * a special token. "developer" is OpenAI's newer name of "system", which templates know. */
 static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
-    const mn_jval *role = get(c, d, "role");
+    const mn_jval *role = messages_get(c, d, "role");
     if (!role)
         return mn_jfail(c, "%s: found no \"role\", expected a string", what);
     if (role->type != MN_J_STR)
@@ -75,9 +75,9 @@ static bool take_role(mn_jctx *c, const char *what, mn_jdict *d) {
  * they read. */
 static bool alias_thoughts(mn_jctx *c, mn_jdict *d) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
-    const bool has = get(c, d, "thinking") != NULL;
+    const bool has = messages_get(c, d, "thinking") != NULL;
     for (size_t i = 0; i < MN_COUNT(names); i++) {
-        const mn_jval *found = get(c, d, names[i]);
+        const mn_jval *found = messages_get(c, d, names[i]);
         if (!found || found->type == MN_J_NONE)
             continue;
         const mn_jval thoughts = *found; // what follows may move it
@@ -98,8 +98,8 @@ static const mn_jstr *part_text(mn_jctx *c, mn_jval part) {
     static const mn_jstr none = {"", NULL, 0, 1};
     if (part.type != MN_J_DICT)
         return NULL;
-    const mn_jval *type = get(c, part.u.d, "type");
-    const mn_jval *text = get(c, part.u.d, "text");
+    const mn_jval *type = messages_get(c, part.u.d, "type");
+    const mn_jval *text = messages_get(c, part.u.d, "text");
     if (!type || type->type != MN_J_STR || !mn_str_is(mn_jstr_bytes(type->u.s), "text"))
         return NULL;
     if (is_empty(text))
@@ -109,7 +109,7 @@ static const mn_jstr *part_text(mn_jctx *c, mn_jval part) {
 
 /* A list of text parts becomes their text; one with other parts stays as it is. */
 static bool join_parts(mn_jctx *c, mn_jdict *d) {
-    const mn_jval *content = get(c, d, "content");
+    const mn_jval *content = messages_get(c, d, "content");
     if (!content || content->type != MN_J_LIST)
         return true;
     const mn_jlist *parts = content->u.l;
@@ -130,7 +130,7 @@ static bool join_parts(mn_jctx *c, mn_jdict *d) {
 /* Content that is null or missing. */
 static bool take_content(mn_jctx *c, mn_jdict *d, mn_message_style *style) {
     mn_jval null = mn_j_of(MN_J_NONE);
-    if (!is_empty(get(c, d, "content")))
+    if (!is_empty(messages_get(c, d, "content")))
         return true;
     style->has |= MN_MESSAGES_NULL;
     if (!(style->form & MN_MESSAGES_NULL))
@@ -140,7 +140,7 @@ static bool take_content(mn_jctx *c, mn_jdict *d, mn_message_style *style) {
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
-static bool is_blank(mn_str s) {
+static bool messages_is_blank(mn_str s) {
     while (s.len && strchr(" \t\r\n", s.ptr[s.len - 1]))
         s.len--;
     return !s.len;
@@ -163,7 +163,7 @@ static bool read_object(mn_jctx *c, mn_jval *v) {
 }
 
 /* JSON as Transformers writes it. */
-static bool text_of(mn_jctx *c, mn_jval object, mn_jval *out) {
+static bool messages_text_of(mn_jctx *c, mn_jval object, mn_jval *out) {
     mn_jval none[MN_J_MAX_PARAMS];
     for (size_t i = 0; i < MN_J_MAX_PARAMS; i++)
         none[i] = mn_j_of(MN_J_MISSING);
@@ -182,10 +182,10 @@ static bool make_object(mn_jctx *c, mn_jval *out) {
 
 /* Arguments of a call in the form that is asked for: none are {}; text that is no object stays. */
 static bool take_arguments(mn_jctx *c, mn_jdict *function, mn_message_style *style) {
-    const mn_jval *found = get(c, function, "arguments");
+    const mn_jval *found = messages_get(c, function, "arguments");
     const bool as_text = style->form & MN_MESSAGES_TEXT;
     const bool is_text = found && found->type == MN_J_STR;
-    const bool none = is_empty(found) || (is_text && is_blank(mn_jstr_bytes(found->u.s)));
+    const bool none = is_empty(found) || (is_text && messages_is_blank(mn_jstr_bytes(found->u.s)));
     mn_jval v = none ? mn_j_of(MN_J_NONE) : *found;
     style->has |= MN_MESSAGES_TEXT;
     if (none && !make_object(c, &v))
@@ -194,7 +194,7 @@ static bool take_arguments(mn_jctx *c, mn_jdict *function, mn_message_style *sty
         return false;
     if (v.type == MN_J_DICT)
         v.u.d->watched = true;
-    if (v.type == MN_J_DICT && as_text && !text_of(c, v, &v))
+    if (v.type == MN_J_DICT && as_text && !messages_text_of(c, v, &v))
         return false;
     return mn_messages_set(c, function, "arguments", v);
 }
@@ -202,15 +202,15 @@ static bool take_arguments(mn_jctx *c, mn_jdict *function, mn_message_style *sty
 static bool take_call(mn_jctx *c, const char *what, mn_jval call, mn_message_style *style) {
     if (call.type != MN_J_DICT)
         return mn_messages_wrong_type(c, what, call, "objects as \"tool_calls\"");
-    const mn_jval *function = get(c, call.u.d, "function");
+    const mn_jval *function = messages_get(c, call.u.d, "function");
     if (function && function->type == MN_J_DICT)
         return take_arguments(c, function->u.d, style);
-    return !get(c, call.u.d, "name") || take_arguments(c, call.u.d, style);
+    return !messages_get(c, call.u.d, "name") || take_arguments(c, call.u.d, style);
 }
 
 /* "tool_calls": null is none. */
 static bool take_calls(mn_jctx *c, const char *what, mn_jdict *d, mn_message_style *style) {
-    const mn_jval *calls = get(c, d, "tool_calls");
+    const mn_jval *calls = messages_get(c, d, "tool_calls");
     if (!calls)
         return true;
     if (calls->type == MN_J_NONE) {
@@ -227,8 +227,8 @@ static bool take_calls(mn_jctx *c, const char *what, mn_jdict *d, mn_message_sty
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
-static bool take(mn_jctx *c, const char *what, mn_jdict *d, mn_message_style *style,
-                 mn_jlist *messages) {
+static bool messages_take(mn_jctx *c, const char *what, mn_jdict *d, mn_message_style *style,
+                          mn_jlist *messages) {
     if (!take_role(c, what, d) || !alias_thoughts(c, d))
         return false;
     if (!take_content(c, d, style) || !take_calls(c, what, d, style))
@@ -248,7 +248,7 @@ bool mn_messages_history(mn_jctx *c, mn_str json, mn_message_style *style, mn_jl
         snprintf(what, sizeof what, "history[%zu]", i);
         if (message.type != MN_J_DICT)
             return mn_messages_wrong_type(c, what, message, "an object");
-        if (!join_parts(c, message.u.d) || !take(c, what, message.u.d, style, messages))
+        if (!join_parts(c, message.u.d) || !messages_take(c, what, message.u.d, style, messages))
             return false;
     }
     return true;
@@ -275,5 +275,5 @@ bool mn_messages_add(mn_jctx *c, const mn_chat_message *m, size_t i, mn_message_
         return false;
     if (!mn_messages_set_str(c, d, "content", m->content, 1))
         return false;
-    return add_more(c, what, m->more, d) && take(c, what, d, style, messages);
+    return add_more(c, what, m->more, d) && messages_take(c, what, d, style, messages);
 }

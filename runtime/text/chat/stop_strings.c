@@ -4,7 +4,7 @@
 #include "text/chat/stop_strings.h"
 #include <string.h>
 
-static mn_status check(mn_str string, uint32_t i, mn_error *err) {
+static mn_status stops_check(mn_str string, uint32_t i, mn_error *err) {
     if (!string.len || string.len > MN_STOP_BYTES)
         return mn_fail(err, MN_INVALID,
                        "string %u that ends an answer has %llu bytes, expected 1 to %d", i,
@@ -15,7 +15,7 @@ static mn_status check(mn_str string, uint32_t i, mn_error *err) {
 }
 
 /* false: out of memory */
-static bool copy_all(mn_stops *s, const mn_str *strings, uint32_t n) {
+static bool stops_copy_all(mn_stops *s, const mn_str *strings, uint32_t n) {
     s->strings = mn_calloc(n, sizeof *s->strings);
     s->lengths = mn_calloc(n, sizeof *s->lengths);
     if (!s->strings || !s->lengths)
@@ -37,8 +37,8 @@ mn_status mn_stops_set(mn_stops *s, const mn_str *strings, uint32_t n, mn_error 
         return mn_fail(err, MN_INVALID, "%u strings that end an answer, expected at most %d", n,
                        MN_STOPS_MAX);
     for (uint32_t i = 0; !st && i < n; i++)
-        st = check(strings[i], i, err);
-    if (st || !n || copy_all(s, strings, n))
+        st = stops_check(strings[i], i, err);
+    if (st || !n || stops_copy_all(s, strings, n))
         return st;
     mn_stops_free(s);
     return mn_fail_memory(err, n * sizeof *s->strings);
@@ -68,7 +68,7 @@ static size_t cut_of(mn_stops *s, const char *text, size_t n) {
 }
 
 /* What was held and what is new: s->given becomes what can be given, s->held the rest. */
-static void give(mn_stops *s, mn_str text, bool last) {
+static void stops_give(mn_stops *s, mn_str text, bool last) {
     mn_text *given = &s->given;
     mn_text_put(given, s->held.ptr, s->held.len);
     mn_text_put(given, text.ptr, (size_t)text.len);
@@ -88,7 +88,7 @@ mn_status mn_stops_push(mn_stops *s, mn_str *text, bool last) {
         return MN_OK;
     given->len = 0;
     if (!s->met)
-        give(s, *text, last);
+        stops_give(s, *text, last);
     *text = (mn_str){given->ptr ? given->ptr : "", given->len};
     const bool failed = given->failed || s->held.failed;
     return failed ? MN_OUT_OF_MEMORY : MN_OK;

@@ -23,7 +23,7 @@ static mn_status put_source(mn_text *source, mn_str s, const char *name, mn_erro
 }
 
 /* Of a list of {name, template}, the last with this name; NULL = none. */
-static const char *named(const cJSON *list, const char *wanted) {
+static const char *template_named(const cJSON *list, const char *wanted) {
     const char *found = NULL;
     for (const cJSON *i = list->child; i; i = i->next) {
         const char *name = cJSON_GetStringValue(mn_json_item(i, "name"));
@@ -44,7 +44,7 @@ static mn_status from_config(const mn_file *files, uint32_t n_files, const char 
         return st ? st : MN_END;
     const cJSON *entry = mn_json_item(json, "chat_template");
     if (cJSON_IsArray(entry))
-        text = named(entry, name);
+        text = template_named(entry, name);
     else if (plain)
         text = cJSON_GetStringValue(entry);
     st = MN_END;

@@ -24,15 +24,15 @@ void mn_think_tags_prompt(mn_think_tags *s, mn_str end) {
         begin_thinking(s);
 }
 
-static void drop(mn_think_tags *s, size_t n) {
+static void think_tags_drop(mn_think_tags *s, size_t n) {
     memmove(s->held.ptr, s->held.ptr + n, s->held.len - n);
     s->held.len -= n;
 }
 
 /* The first n bytes that are held go out. */
-static void give(mn_think_tags *s, mn_text *text, size_t n) {
+static void think_tags_give(mn_think_tags *s, mn_text *text, size_t n) {
     mn_text_put(text, s->held.ptr, n);
-    drop(s, n);
+    think_tags_drop(s, n);
 }
 
 /* How many bytes at the end of the text may be the beginning of the tag. */
@@ -45,7 +45,7 @@ static size_t partial(const mn_text *t, size_t from, const char *tag) {
 }
 
 /* The tag, once it is whole, opens a part; anything else begins the answer. */
-static void begin(mn_think_tags *s, bool last) {
+static void think_tags_begin(mn_think_tags *s, bool last) {
     const mn_text *held = &s->held;
     const size_t n = sizeof open_tag - 1;
     size_t at = 0;
@@ -53,7 +53,7 @@ static void begin(mn_think_tags *s, bool last) {
         at++;
     const size_t left = held->len - at;
     if (left >= n && !memcmp(held->ptr + at, open_tag, n)) {
-        drop(s, at + n);
+        think_tags_drop(s, at + n);
         begin_thinking(s);
         return;
     }
@@ -68,18 +68,18 @@ static void think(mn_think_tags *s, mn_text *text, bool last) {
     const size_t len = s->held.len;
     const char *end = len ? memmem(s->held.ptr, len, close_tag, n) : NULL;
     if (end && end == s->held.ptr) {
-        drop(s, n);
+        think_tags_drop(s, n);
         s->state = MN_THINK_ANSWER;
         s->trim = true;
     } else if (end)
-        give(s, text, (size_t)(end - s->held.ptr));
+        think_tags_give(s, text, (size_t)(end - s->held.ptr));
     else
-        give(s, text, len - (last ? 0 : partial(&s->held, 0, close_tag)));
+        think_tags_give(s, text, len - (last ? 0 : partial(&s->held, 0, close_tag)));
 }
 
 /* Gives what stands before the next tag, or once nothing does, takes the tag away; true: there may
  * be more to give. */
-static bool answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
+static bool think_tags_answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
     const char *held = s->held.ptr;
     const size_t len = s->held.len;
     const char *open = memmem(held, len, open_tag, sizeof open_tag - 1);
@@ -90,13 +90,13 @@ static bool answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
     if (!tag) {
         const size_t held_back =
             last ? 0 : MN_MAX(partial(&s->held, 0, open_tag), partial(&s->held, 0, close_tag));
-        give(s, text, len - held_back);
+        think_tags_give(s, text, len - held_back);
     } else if (tag > held) {
-        give(s, text, (size_t)(tag - held));
+        think_tags_give(s, text, (size_t)(tag - held));
     } else if (literal) {
-        give(s, text, n);
+        think_tags_give(s, text, n);
     } else {
-        drop(s, n);
+        think_tags_drop(s, n);
         s->trim = true;
         if (opens)
             begin_thinking(s);
@@ -106,13 +106,13 @@ static bool answer(mn_think_tags *s, mn_text *text, bool last, bool literal) {
 }
 
 /* White space behind a tag goes, however many pieces bring it. */
-static void trim(mn_think_tags *s) {
+static void think_tags_trim(mn_think_tags *s) {
     size_t n = 0;
     while (s->trim && n < s->held.len && mn_is_blank(s->held.ptr[n]))
         n++;
     s->trim &= n == s->held.len;
     if (n)
-        drop(s, n);
+        think_tags_drop(s, n);
 }
 
 void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal, bool *thinking) {
@@ -123,15 +123,15 @@ void mn_think_tags_push(mn_think_tags *s, mn_text *text, bool last, bool literal
     while (changed) {
         const int before = (int)s->state;
         if (s->state > MN_THINK_BEGIN)
-            trim(s);
+            think_tags_trim(s);
         *thinking = s->state == MN_THINK_INSIDE;
         if (text->failed || !s->held.len)
             return;
         if (s->state == MN_THINK_BEGIN)
-            begin(s, last);
+            think_tags_begin(s, last);
         else if (s->state == MN_THINK_INSIDE)
             think(s, text, last);
-        else if (answer(s, text, last, literal))
+        else if (think_tags_answer(s, text, last, literal))
             continue;
         changed = (int)s->state != before;
     }

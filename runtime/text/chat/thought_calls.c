@@ -4,7 +4,7 @@
 #include "text/chat/thought_calls.h"
 #include <string.h>
 
-static bool is_blank(mn_str s) {
+static bool thought_calls_is_blank(mn_str s) {
     for (uint64_t i = 0; i < s.len; i++)
         if (!strchr(" \t\r\n", s.ptr[i]))
             return false;
@@ -30,7 +30,7 @@ void mn_thought_release(mn_thought *t, mn_events *out) {
 }
 
 /* The first n bytes that were not given are. */
-static void give(mn_thought *t, size_t n, mn_events *out) {
+static void thought_calls_give(mn_thought *t, size_t n, mn_events *out) {
     mn_text *raw = &t->raw;
     n = MN_MIN(n, raw->len);
     mn_events_put(out, MN_EVENT_THINKING, 0, (mn_str){raw->ptr, n});
@@ -39,7 +39,7 @@ static void give(mn_thought *t, size_t n, mn_events *out) {
 }
 
 /* Text up to the first call is given, the rest waits. */
-static void sort(mn_thought *t, mn_events *out) {
+static void thought_calls_sort(mn_thought *t, mn_events *out) {
     mn_events *found = &t->found;
     if (mn_events_done(found))
         out->failed = true;
@@ -49,7 +49,7 @@ static void sort(mn_thought *t, mn_events *out) {
         if (t->holds)
             mn_events_put(&t->pending, e->kind, e->call, e->text);
         else
-            give(t, (size_t)e->text.len, out);
+            thought_calls_give(t, (size_t)e->text.len, out);
     }
     mn_events_clear(found);
 }
@@ -62,13 +62,13 @@ void mn_thought_push(mn_thought *t, mn_str text, mn_events *out) {
     mn_text_put(&t->raw, text.ptr, (size_t)text.len);
     out->failed |= t->raw.failed;
     mn_calls_push(&t->calls, text, &t->found);
-    sort(t, out);
+    thought_calls_sort(t, out);
     if (t->raw.len > MN_THOUGHT_HELD)
         mn_thought_release(t, out);
 }
 
 /* Calls alone, the last of them whole. */
-static bool is_whole(const mn_thought *t) {
+static bool thought_calls_is_whole(const mn_thought *t) {
     return t->holds && t->calls.state != MN_CALLS_INSIDE && t->calls.state != MN_CALLS_BEHIND;
 }
 
@@ -76,7 +76,8 @@ static bool is_bare(mn_thought *t) {
     if (mn_events_done(&t->pending))
         return false;
     for (uint32_t i = 0; i < t->pending.n; i++)
-        if (t->pending.list[i].kind == MN_EVENT_TEXT && !is_blank(t->pending.list[i].text))
+        if (t->pending.list[i].kind == MN_EVENT_TEXT &&
+            !thought_calls_is_blank(t->pending.list[i].text))
             return false;
     return true;
 }
@@ -84,20 +85,20 @@ static bool is_bare(mn_thought *t) {
 void mn_thought_close(mn_thought *t, mn_events *out) {
     if (t->closed)
         return;
-    const bool whole = is_whole(t);
+    const bool whole = thought_calls_is_whole(t);
     mn_calls_finish(&t->calls, MN_CALLS_ENDED, &t->found);
-    sort(t, out);
+    thought_calls_sort(t, out);
     t->closed = whole && is_bare(t);
     if (!t->closed)
         mn_thought_release(t, out);
 }
 
 uint32_t mn_thought_finish(mn_thought *t, uint32_t n_calls, mn_events *out) {
-    const bool whole = t->closed || is_whole(t);
+    const bool whole = t->closed || thought_calls_is_whole(t);
     uint32_t n = 0;
     if (!t->closed)
         mn_calls_finish(&t->calls, MN_CALLS_ENDED, &t->found);
-    sort(t, out);
+    thought_calls_sort(t, out);
     if (!whole) {
         mn_thought_release(t, out);
         return 0;

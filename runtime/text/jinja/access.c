@@ -74,7 +74,7 @@ static bool sliceable(mn_jval v) {
 }
 
 /* v[i] of what has an order; *found = false: past its ends. Negative indices count from the end. */
-static bool index_of(mn_jctx *c, mn_jval v, int64_t i, mn_jval *out, bool *found) {
+static bool access_index_of(mn_jctx *c, mn_jval v, int64_t i, mn_jval *out, bool *found) {
     int64_t n = 0;
     uint32_t u;
     if (!mn_jlength(c, v, &n))
@@ -109,7 +109,7 @@ bool mn_jitem(mn_jctx *c, mn_jval v, mn_jval key, mn_jval *out) {
             *out = *entry;
         found = entry != NULL;
     } else if (sliceable(v) && mn_j_is_int(key)) {
-        if (!index_of(c, v, mn_j_as_int(key), out, &found))
+        if (!access_index_of(c, v, mn_j_as_int(key), out, &found))
             return false;
     }
     if (!found && named && !own_attr(c, v, mn_jstr_bytes(key.u.s), &found, out))
@@ -138,7 +138,7 @@ static bool slice_part(mn_jctx *c, mn_jval v, int64_t otherwise, int64_t *out) {
 }
 
 /* An index as Python clamps it: n, or with a negative step n - 1, for what is past the end. */
-static int64_t clamp(int64_t i, int64_t n, int64_t step) {
+static int64_t access_clamp(int64_t i, int64_t n, int64_t step) {
     const int64_t lowest = step < 0 ? -1 : 0;
     const int64_t highest = step < 0 ? n - 1 : n;
     if (i < -n)
@@ -186,8 +186,8 @@ static bool read_slice(mn_jctx *c, const mn_jval part[3], int64_t n, slice *w) {
     if (!slice_part(c, part[0], back ? INT64_MAX : 0, &w->from) ||
         !slice_part(c, part[1], back ? INT64_MIN : INT64_MAX, &w->to))
         return false;
-    w->from = clamp(w->from, n, w->step);
-    w->to = clamp(w->to, n, w->step);
+    w->from = access_clamp(w->from, n, w->step);
+    w->to = access_clamp(w->to, n, w->step);
     return true;
 }
 

@@ -154,7 +154,7 @@ const mn_jfunc *mn_jglobal_find(mn_jctx *c, mn_str name) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static bool give_bool(mn_jval *out, bool b) {
+static bool builtin_give_bool(mn_jval *out, bool b) {
     *out = mn_j_bool(b);
     return true;
 }
@@ -167,25 +167,25 @@ static bool give_bool(mn_jval *out, bool b) {
 /* how: the types that pass, a bit each */
 static bool t_type(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     (void)c;
-    return give_bool(out, (uint32_t)in->how >> in->self.type & 1);
+    return builtin_give_bool(out, (uint32_t)in->how >> in->self.type & 1);
 }
 
 /* how: which of the two */
 static bool t_bool(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     (void)c;
-    return give_bool(out, in->self.type == MN_J_BOOL && in->self.u.b == (in->how != 0));
+    return builtin_give_bool(out, in->self.type == MN_J_BOOL && in->self.u.b == (in->how != 0));
 }
 
 static bool t_defined(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     (void)c;
-    return give_bool(out, in->self.type != MN_J_UNDEF);
+    return builtin_give_bool(out, in->self.type != MN_J_UNDEF);
 }
 
 static bool remainder_is(mn_jctx *c, mn_jval a, mn_jval by, int64_t want, mn_jval *out) {
     mn_jval r;
     bool yes;
     return mn_jbinary(c, MN_T_MOD, a, by, &r) && mn_jequal(c, r, mn_j_int(want), &yes) &&
-           give_bool(out, yes);
+           builtin_give_bool(out, yes);
 }
 
 /* odd, even; how: the remainder */
@@ -200,14 +200,15 @@ static bool t_divisibleby(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 /* how: is it to be equal? */
 static bool t_equal(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     bool yes;
-    return mn_jequal(c, in->self, in->arg[0], &yes) && give_bool(out, yes == (in->how != 0));
+    return mn_jequal(c, in->self, in->arg[0], &yes) &&
+           builtin_give_bool(out, yes == (in->how != 0));
 }
 
 /* how: the token of the operator */
 static bool t_order(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     int order;
     return mn_jcompare(c, in->self, in->arg[0], &order) &&
-           give_bool(out, mn_jorder_is(in->how, order));
+           builtin_give_bool(out, mn_jorder_is(in->how, order));
 }
 
 /* Identity, which for values that do not change is equality. Each undefined is one of its own. */
@@ -217,15 +218,15 @@ static bool t_sameas(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const bool container = mn_j_is_seq(a) || a.type == MN_J_DICT;
     bool yes = false;
     if (a.type != b.type || a.type == MN_J_UNDEF)
-        return give_bool(out, false);
+        return builtin_give_bool(out, false);
     if (container)
-        return give_bool(out, a.u.l == b.u.l);
-    return mn_jequal(c, a, b, &yes) && give_bool(out, yes);
+        return builtin_give_bool(out, a.u.l == b.u.l);
+    return mn_jequal(c, a, b, &yes) && builtin_give_bool(out, yes);
 }
 
 static bool t_in(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     bool yes;
-    return mn_jcontains(c, in->self, in->arg[0], &yes) && give_bool(out, yes);
+    return mn_jcontains(c, in->self, in->arg[0], &yes) && builtin_give_bool(out, yes);
 }
 
 /* how: upper */

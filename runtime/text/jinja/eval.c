@@ -17,7 +17,7 @@ static bool bad_operands(mn_jctx *c, int op, mn_jval a, mn_jval b) {
                     mn_jtoken_name((mn_jtoken_type)op), mn_jtype_name(a), mn_jtype_name(b));
 }
 
-static bool overflow(mn_jctx *c) {
+static bool eval_overflow(mn_jctx *c) {
     return mn_jfail(c, "integer does not fit in 64 bits");
 }
 
@@ -36,7 +36,7 @@ static bool int_power(mn_jctx *c, int64_t a, int64_t b, mn_jval *out) {
         b %= 2;
     for (; b; b--)
         if (__builtin_mul_overflow(result, a, &result))
-            return overflow(c);
+            return eval_overflow(c);
     *out = mn_j_int(result);
     return true;
 }
@@ -49,15 +49,15 @@ static bool int_op(mn_jctx *c, int op, int64_t a, int64_t b, mn_jval *out) {
     switch (op) {
     case MN_T_ADD:
         if (__builtin_add_overflow(a, b, &r))
-            return overflow(c);
+            return eval_overflow(c);
         break;
     case MN_T_SUB:
         if (__builtin_sub_overflow(a, b, &r))
-            return overflow(c);
+            return eval_overflow(c);
         break;
     case MN_T_MUL:
         if (__builtin_mul_overflow(a, b, &r))
-            return overflow(c);
+            return eval_overflow(c);
         break;
     case MN_T_POW:
         return int_power(c, a, b, out);
@@ -163,34 +163,34 @@ static bool repeat_list(mn_jctx *c, mn_jval v, int64_t times, mn_jval *out) {
     return l != NULL;
 }
 
-static bool is_list(mn_jval v) {
+static bool eval_is_list(mn_jval v) {
     return v.type == MN_J_LIST || v.type == MN_J_TUPLE;
 }
 
 /* v * times; *fits = false: v cannot be repeated. */
-static bool repeat(mn_jctx *c, mn_jval v, mn_jval times, bool *fits, mn_jval *out) {
-    *fits = mn_j_is_int(times) && (is_list(v) || v.type == MN_J_STR);
+static bool eval_repeat(mn_jctx *c, mn_jval v, mn_jval times, bool *fits, mn_jval *out) {
+    *fits = mn_j_is_int(times) && (eval_is_list(v) || v.type == MN_J_STR);
     if (!*fits)
         return true;
-    if (is_list(v))
+    if (eval_is_list(v))
         return repeat_list(c, v, mn_j_as_int(times), out);
     return repeat_string(c, *v.u.s, mn_j_as_int(times), out);
 }
 
 /* Where an operand is no number. */
-static bool add(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
+static bool eval_add(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
     if (a.type == MN_J_STR && b.type == MN_J_STR)
         return add_strings(c, *a.u.s, *b.u.s, out);
-    if (a.type == b.type && is_list(a))
+    if (a.type == b.type && eval_is_list(a))
         return add_lists(c, a, b, out);
     return bad_operands(c, MN_T_ADD, a, b);
 }
 
-static bool multiply(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
+static bool eval_multiply(mn_jctx *c, mn_jval a, mn_jval b, mn_jval *out) {
     bool fits;
-    if (!repeat(c, a, b, &fits, out))
+    if (!eval_repeat(c, a, b, &fits, out))
         return false;
-    if (!fits && !repeat(c, b, a, &fits, out))
+    if (!fits && !eval_repeat(c, b, a, &fits, out))
         return false;
     return fits || bad_operands(c, MN_T_MUL, a, b);
 }
@@ -201,9 +201,9 @@ bool mn_jbinary(mn_jctx *c, int op, mn_jval a, mn_jval b, mn_jval *out) {
     if (mn_j_is_number(a) && mn_j_is_number(b))
         return float_op(c, op, mn_j_as_float(a), mn_j_as_float(b), out);
     if (op == MN_T_ADD)
-        return add(c, a, b, out);
+        return eval_add(c, a, b, out);
     if (op == MN_T_MUL)
-        return multiply(c, a, b, out);
+        return eval_multiply(c, a, b, out);
     if (op == MN_T_MOD && a.type == MN_J_STR)
         return mn_jpercent(c, *a.u.s, b, out);
     return bad_operands(c, op, a, b);

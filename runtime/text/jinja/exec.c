@@ -66,7 +66,7 @@ static bool exec_in(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jflow
 }
 
 /* Runs body in a scope of its own; its text becomes a value. */
-static bool capture(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jval *out) {
+static bool exec_capture(mn_jctx *c, mn_jscope *scope, const mn_jnode *body, mn_jval *out) {
     mn_jbuf *outer = c->out;
     mn_jbuf b = {0};
     mn_jflow flow = MN_FLOW_NEXT;
@@ -105,7 +105,7 @@ static bool exec_captured(mn_jctx *c, const mn_jnode *n) {
     const bool is_set = n->kind == MN_N_SET_BLOCK;
     mn_jval text;
     mn_jval v;
-    if (!capture(c, mn_jscope_new(c, c->scope), n->body, &text))
+    if (!exec_capture(c, mn_jscope_new(c, c->scope), n->body, &text))
         return false;
     if (!filtered(c, is_set ? n->b : n->a, text, &v))
         return false;
@@ -305,7 +305,7 @@ bool mn_jmacro_call(mn_jctx *c, const struct mn_jmacro *m, const mn_jargs *args,
     bool ok = bind_params(c, m->node, args, taken);
     ok = ok && bind_rest(c, m->node, args, taken);
     c->scope = outer;
-    ok = ok && capture(c, scope, m->node->body, out);
+    ok = ok && exec_capture(c, scope, m->node->body, out);
     mn_jleave(c);
     return ok;
 }
@@ -340,7 +340,8 @@ bool mn_jassign(mn_jctx *c, const mn_jnode *target, mn_jval v) {
 }
 
 /* Does an item pass the loop's condition? It is evaluated in a scope of its own. */
-static bool passes(mn_jctx *c, const mn_jloop *loop, mn_jscope *scope, mn_jval item, bool *yes) {
+static bool exec_passes(mn_jctx *c, const mn_jloop *loop, mn_jscope *scope, mn_jval item,
+                        bool *yes) {
     mn_jscope *outer = c->scope;
     mn_jval pass;
     scope->n = 0;
@@ -362,7 +363,7 @@ static bool pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
             return true;
         if (!scope)
             scope = mn_jscope_new(c, loop->scope);
-        if (!scope || !passes(c, loop, scope, *out, &yes))
+        if (!scope || !exec_passes(c, loop, scope, *out, &yes))
             return false;
         if (yes)
             return true;
@@ -372,7 +373,7 @@ static bool pull(mn_jctx *c, mn_jloop *loop, mn_jval *out) {
 }
 
 /* To the next item, which a look ahead may have pulled already. */
-static bool advance(mn_jctx *c, mn_jloop *loop, bool *more) {
+static bool exec_advance(mn_jctx *c, mn_jloop *loop, bool *more) {
     mn_jval next = loop->after;
     loop->after = mn_j_of(MN_J_MISSING);
     if (next.type == MN_J_MISSING && !pull(c, loop, &next))
@@ -395,7 +396,7 @@ static bool run_loop(mn_jctx *c, mn_jloop *loop) {
     for (;;) {
         mn_jflow flow = MN_FLOW_NEXT;
         bool more;
-        if (!advance(c, loop, &more))
+        if (!exec_advance(c, loop, &more))
             return false;
         if (!more)
             return true;
@@ -461,7 +462,7 @@ bool mn_jloop_call(mn_jctx *c, mn_jloop *loop, const mn_jargs *args, mn_jval *ou
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 /* Pulls the next item early; MISSING then means that this pass is the last. */
-static bool look_ahead(mn_jctx *c, mn_jloop *loop) {
+static bool exec_look_ahead(mn_jctx *c, mn_jloop *loop) {
     return loop->after.type != MN_J_MISSING || pull(c, loop, &loop->after);
 }
 
@@ -472,7 +473,7 @@ static bool loop_length(mn_jctx *c, mn_jloop *loop) {
         return true;
     mn_jlist *rest = mn_jlist_new(c, 0); // the items still to come, their condition decided now
     mn_jval v;
-    if (!rest || !look_ahead(c, loop))
+    if (!rest || !exec_look_ahead(c, loop))
         return false;
     loop->length = loop->index0 + 1 + (loop->after.type != MN_J_MISSING);
     while (loop->after.type != MN_J_MISSING && loop->at < loop->items->n) {
@@ -512,7 +513,7 @@ static bool number_attr(mn_jctx *c, mn_jloop *loop, mn_str name, mn_jval *out) {
 
 /* last and nextitem; a look ahead evaluates the condition of the items that come. */
 static bool ahead_attr(mn_jctx *c, mn_jloop *loop, bool next, mn_jval *out) {
-    if (!look_ahead(c, loop))
+    if (!exec_look_ahead(c, loop))
         return false;
     const bool none = loop->after.type == MN_J_MISSING;
     if (next && none)

@@ -13,7 +13,7 @@ static mn_jnode *parse_unary(mn_jparser *p, bool filters);
 static mn_jnode *parse_postfix(mn_jparser *p, mn_jnode *n);
 
 /* NULL, with the error of a token that begins no expression. */
-static mn_jnode *unexpected(mn_jparser *p) {
+static mn_jnode *expr_unexpected(mn_jparser *p) {
     if (p->t->type == MN_T_NAME || p->t->type == MN_T_STRING)
         mn_jfail(p->c, "unexpected '%.*s'", MN_STR_ARG(p->t->text));
     else
@@ -125,7 +125,7 @@ static mn_jnode *parse_primary(mn_jparser *p) {
     case MN_T_LPAREN:
         break;
     default:
-        return unexpected(p);
+        return expr_unexpected(p);
     }
     p->t++;
     mn_jnode *n;
@@ -162,7 +162,7 @@ mn_jnode *mn_jparse_tuple(mn_jparser *p, bool with_cond, bool simple, const char
     }
     mn_jleave(p->c);
     if (!tuple)
-        return items.n ? items.items[0] : unexpected(p);
+        return items.n ? items.items[0] : expr_unexpected(p);
     mn_jnode *n = mn_jnode_new(p, MN_N_TUPLE);
     if (n)
         n->items = items;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool give(mn_jval *out, mn_jval v) {
+static bool filter_give(mn_jval *out, mn_jval v) {
     *out = v;
     return true;
 }
@@ -58,16 +58,16 @@ static bool f_default(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     if (also_false)
         missing |= !mn_jtruth(in->self);
     if (!missing)
-        return give(out, in->self);
+        return filter_give(out, in->self);
     if (in->arg[0].type == MN_J_MISSING)
         return mn_j_literal(c, "", out);
-    return give(out, in->arg[0]);
+    return filter_give(out, in->arg[0]);
 }
 
 /* Characters of a string, items of everything else. */
 static bool f_length(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     int64_t n;
-    return mn_jlength(c, in->self, &n) && give(out, mn_j_int(n));
+    return mn_jlength(c, in->self, &n) && filter_give(out, mn_j_int(n));
 }
 
 /* "..."|format(values) is "..." % values */
@@ -143,9 +143,9 @@ static bool f_abs(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     if (!need_number(c, "abs", v))
         return false;
     if (v.type == MN_J_FLOAT)
-        return give(out, mn_j_float(fabs(v.u.f)));
+        return filter_give(out, mn_j_float(fabs(v.u.f)));
     const int64_t i = mn_j_as_int(v);
-    return i < 0 ? mn_jnegate(c, v, out) : give(out, mn_j_int(i));
+    return i < 0 ? mn_jnegate(c, v, out) : filter_give(out, mn_j_int(i));
 }
 
 enum { NUMBER_MAX = 60 };
@@ -238,15 +238,15 @@ static bool f_int(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
         base = 10;
     *out = in->arg[0].type == MN_J_MISSING ? mn_j_int(0) : in->arg[0];
     if (mn_j_is_int(in->self))
-        return give(out, mn_j_int(mn_j_as_int(in->self)));
+        return filter_give(out, mn_j_int(mn_j_as_int(in->self)));
     const bool number = value_float(c, in->self, base, &whole, &i, &f);
     if (whole)
-        return give(out, mn_j_int(i));
+        return filter_give(out, mn_j_int(i));
     if (!number || isnan(f))
         return c->status == MN_OK;
     if (fabs(f) >= 9.2e18)
         return mn_jfail(c, "int: the number does not fit in 64 bits");
-    return give(out, mn_j_int((int64_t)f));
+    return filter_give(out, mn_j_int((int64_t)f));
 }
 
 /* The same for floats. */
@@ -258,7 +258,7 @@ static bool f_float(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
         return false;
     *out = in->arg[0].type == MN_J_MISSING ? mn_j_float(0) : in->arg[0];
     if (mn_j_is_number(v))
-        return give(out, mn_j_float(mn_j_as_float(v)));
+        return filter_give(out, mn_j_float(mn_j_as_float(v)));
     const bool number = v.type == MN_J_STR && clean_number(c, *v.u.s, text);
     if (number && text_float(text, &f))
         *out = mn_j_float(f);
@@ -287,13 +287,13 @@ static bool round_to_nearest(mn_jctx *c, mn_jval v, int64_t digits, mn_jval *out
     double f = mn_j_as_float(v);
     const bool whole = mn_j_is_int(v);
     if (whole && digits >= 0)
-        return give(out, mn_j_int(mn_j_as_int(v)));
+        return filter_give(out, mn_j_int(mn_j_as_int(v)));
     if (!round_common(c, &f, digits))
         return false;
     if (!whole)
-        return give(out, mn_j_float(f));
+        return filter_give(out, mn_j_float(f));
     const double in_range = MN_MAX(MN_MIN(f, 9e18), -9e18);
-    return give(out, mn_j_int((int64_t)in_range));
+    return filter_give(out, mn_j_int((int64_t)in_range));
 }
 
 /* An integer stays one; other methods than common give floats. */
@@ -316,7 +316,7 @@ static bool f_round(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const double scaled = mn_j_as_float(v) * scale;
     if (!isfinite(scale) || scale == 0 || !isfinite(scaled))
         return mn_jfail(c, "round: out of range");
-    return give(out, mn_j_float((up ? ceil(scaled) : floor(scaled)) / scale));
+    return filter_give(out, mn_j_float((up ? ceil(scaled) : floor(scaled)) / scale));
 }
 
 static const mn_jfunc filters[] = {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* For functions whose last act is a result. */
-static bool give(mn_jval *out, mn_jval v) {
+static bool list_filter_give(mn_jval *out, mn_jval v) {
     *out = v;
     return true;
 }
@@ -50,8 +50,8 @@ static bool multi_key(mn_jctx *c, mn_jval item, mn_jval path, bool case_sensitiv
 }
 
 /* Merges the sorted from[lo..mid) and from[mid..hi) into to[lo..hi). */
-static bool merge(mn_jctx *c, const mn_jpair *from, mn_jpair *to, const size_t at[3],
-                  bool reverse) {
+static bool list_filter_merge(mn_jctx *c, const mn_jpair *from, mn_jpair *to, const size_t at[3],
+                              bool reverse) {
     size_t left = at[0];
     size_t right = at[1];
     for (size_t k = at[0]; k < at[2]; k++) {
@@ -78,7 +78,7 @@ bool mn_jsort(mn_jctx *c, mn_jpair *a, size_t n, bool reverse) {
             return false;
         for (size_t lo = 0; lo < n; lo += 2 * width) {
             const size_t at[3] = {lo, MN_MIN(lo + width, n), MN_MIN(lo + 2 * width, n)};
-            if (!merge(c, from, to, at, reverse))
+            if (!list_filter_merge(c, from, to, at, reverse))
                 return false;
         }
         mn_jpair *t = from;
@@ -211,7 +211,7 @@ static bool f_sum(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
             return false;
         sum = *out;
     }
-    return give(out, sum);
+    return list_filter_give(out, sum);
 }
 
 /* The text of all items. */
@@ -238,11 +238,11 @@ static bool f_first(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jlist *l = in->self.u.l;
     if (in->self.type == MN_J_ITER) { // takes one
         if (l->pos < l->n)
-            return give(out, l->items[l->pos++]);
+            return list_filter_give(out, l->items[l->pos++]);
     } else if (!mn_jiterate(c, in->self, &l))
         return false;
     else if (l->n)
-        return give(out, l->items[0]);
+        return list_filter_give(out, l->items[0]);
     return mn_j_undefined(c, mn_str_of("the first item of an empty sequence"), out);
 }
 
@@ -254,7 +254,7 @@ static bool f_last(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     if (!mn_jiterate(c, in->self, &l))
         return false;
     if (l->n)
-        return give(out, l->items[l->n - 1]);
+        return list_filter_give(out, l->items[l->n - 1]);
     return mn_j_undefined(c, mn_str_of("the last item of an empty sequence"), out);
 }
 

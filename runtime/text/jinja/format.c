@@ -240,7 +240,7 @@ static size_t until(mn_jstr s, size_t at, const char *stops) {
 }
 
 /* One of these characters at *at? */
-static char accept(mn_jstr f, size_t *at, const char *set) {
+static char format_accept(mn_jstr f, size_t *at, const char *set) {
     const char ch = *at < f.len ? f.ptr[*at] : 0;
     if (!ch || !strchr(set, ch))
         return 0;
@@ -252,7 +252,7 @@ static char accept(mn_jstr f, size_t *at, const char *set) {
 static bool read_number(mn_jctx *c, mn_jstr f, size_t *at, int64_t *out) {
     *out = 0;
     for (;;) {
-        const char digit = accept(f, at, "0123456789");
+        const char digit = format_accept(f, at, "0123456789");
         if (!digit)
             return true;
         *out = *out * 10 + (digit - '0');
@@ -285,7 +285,7 @@ static bool put_padded(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char
     return put_fill(c, b, s, pad - left) && c->status == MN_OK;
 }
 
-static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
+static bool format_put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char align) {
     size_t end = text.len;
     if (s->precision >= 0)
         end = mn_joffset(c, text, (size_t)s->precision);
@@ -295,7 +295,7 @@ static bool put_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jstr text, char a
 /* repr() in a field. */
 static bool put_repr_text(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v, char align) {
     mn_jbuf text = {0};
-    return mn_jput_repr(c, &text, v) && put_text(c, b, s, mn_jbuf_str(&text), align);
+    return mn_jput_repr(c, &text, v) && format_put_text(c, b, s, mn_jbuf_str(&text), align);
 }
 
 /* Sign and digits; a decimal has 6 behind the point where s does not say. */
@@ -317,7 +317,7 @@ static bool number_text(mn_jctx *c, const spec *s, mn_jval v, char *out, size_t 
 }
 
 /* A zero in front of the width fills between sign and digits. */
-static bool put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
+static bool format_put_number(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     char text[700] = ""; // a double has up to 309 digits before the point, and 300 are behind it
     if (!mn_jcharge(c, MN_J_PER_NUMBER, 6))
         return false;
@@ -378,13 +378,13 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
     case 'r':
         return put_repr_text(c, b, s, v, '>');
     case 's':
-        return mn_jstr_of(c, v, &str) && put_text(c, b, s, str, '>');
+        return mn_jstr_of(c, v, &str) && format_put_text(c, b, s, str, '>');
     case 'd':
     case 'i':
     case 'f':
         if (!mn_j_is_number(v))
             return mn_jwrong_type(c, "a value to format", v, "a number");
-        return put_number(c, b, s, v);
+        return format_put_number(c, b, s, v);
     default:
         return mn_jfail(c, "unsupported format character '%c'", s->type ? s->type : '?');
     }
@@ -394,9 +394,9 @@ static bool put_conversion(mn_jctx *c, mn_jbuf *b, const spec *s, mn_jval v) {
 static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_args *a) {
     spec s = {.precision = -1, .fill = " "};
     mn_jval v = mn_j_of(MN_J_MISSING);
-    if (accept(f, at, "(") && !mapped_arg(c, f, at, a, &v))
+    if (format_accept(f, at, "(") && !mapped_arg(c, f, at, a, &v))
         return false;
-    for (char ch = accept(f, at, "0- +"); ch; ch = accept(f, at, "0- +")) {
+    for (char ch = format_accept(f, at, "0- +"); ch; ch = format_accept(f, at, "0- +")) {
         s.zero |= ch == '0';
         if (ch == '-')
             s.align = '<';
@@ -405,7 +405,7 @@ static bool percent_one(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, percent_a
     }
     if (!read_number(c, f, at, &s.width))
         return false;
-    if (accept(f, at, ".") && !read_number(c, f, at, &s.precision))
+    if (format_accept(f, at, ".") && !read_number(c, f, at, &s.precision))
         return false;
     if (*at >= f.len)
         return mn_jfail(c, "incomplete format");
@@ -454,18 +454,18 @@ static bool read_spec(mn_jctx *c, mn_jstr f, spec *s) {
     *s = (spec){.precision = -1, .fill = " "};
     const size_t n = f.len ? mn_jchar(f, 0, &u) : 0;
     size_t behind = n;
-    const char filled = n ? accept(f, &behind, "<>^") : 0;
+    const char filled = n ? format_accept(f, &behind, "<>^") : 0;
     if (filled) {
         memcpy(s->fill, f.ptr, n);
         s->fill[n] = 0;
         at = behind;
     }
-    s->align = filled ? filled : accept(f, &at, "<>^");
-    s->sign = accept(f, &at, "+- ");
-    s->zero = accept(f, &at, "0") && !s->align;
+    s->align = filled ? filled : format_accept(f, &at, "<>^");
+    s->sign = format_accept(f, &at, "+- ");
+    s->zero = format_accept(f, &at, "0") && !s->align;
     if (!read_number(c, f, &at, &s->width))
         return false;
-    if (accept(f, &at, ".") && !read_number(c, f, &at, &s->precision))
+    if (format_accept(f, &at, ".") && !read_number(c, f, &at, &s->precision))
         return false;
     if (at < f.len)
         s->type = f.ptr[at++];
@@ -490,13 +490,13 @@ static bool put_field(mn_jctx *c, mn_jbuf *b, mn_jval v, char conversion, mn_jst
     if (conversion || !number || !spec_text.len || as_str) {
         if (s.type && s.type != 's')
             return mn_jfail(c, "format code '%c' does not fit '%s'", s.type, mn_jtype_name(v));
-        return mn_jstr_of(c, v, &str) && put_text(c, b, &s, str, number ? '>' : '<');
+        return mn_jstr_of(c, v, &str) && format_put_text(c, b, &s, str, number ? '>' : '<');
     }
     if (!s.type)
         s.type = real ? 'g' : 'd';
     if (s.type != 'f' && (real || s.type != 'd'))
         return mn_jfail(c, "unknown format code '%c'", s.type);
-    return put_number(c, b, &s, v);
+    return format_put_number(c, b, &s, v);
 }
 
 /* The argument that a field's name means. auto_next: the number of the next field without one; -1 =
@@ -550,8 +550,8 @@ static bool field_value(mn_jctx *c, mn_jstr name, const mn_jargs *args, int64_t 
 }
 
 /* field: what stands between the braces */
-static bool put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args,
-                    int64_t *auto_next) {
+static bool format_put_one(mn_jctx *c, mn_jbuf *b, mn_jstr field, const mn_jargs *args,
+                           int64_t *auto_next) {
     mn_jstr spec_text = mn_jstr_z("");
     mn_jval v;
     char conversion = 0;
@@ -584,7 +584,7 @@ static bool put_brace(mn_jctx *c, mn_jbuf *b, mn_jstr f, size_t *at, const mn_ja
     *at = end + 1;
     if (!mn_jcharge(c, MN_J_PER_ITEM, end - from + 1))
         return false;
-    return put_one(c, b, mn_jstr_slice(f, from, end), args, auto_next);
+    return format_put_one(c, b, mn_jstr_slice(f, from, end), args, auto_next);
 }
 
 /* "...".format(values): text between fields is copied. */

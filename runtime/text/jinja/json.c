@@ -20,7 +20,7 @@ typedef struct {
 static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v);
 
 /* One character of a string: JSON's escapes, and \u where ASCII was asked for. */
-static bool put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_t mark) {
+static bool tojson_put_char(mn_jctx *c, mn_jbuf *b, const writer *w, uint32_t u, uint8_t mark) {
     const uint32_t beyond = u - 0x10000; // UTF-16's two halves
     char esc[16];
     if (mn_json_escape(u, esc))
@@ -41,7 +41,7 @@ static bool goes_as_it_is(char ch) {
 }
 
 /* How many bytes from `at` on go as they are. */
-static size_t plain_length(mn_jstr s, size_t at) {
+static size_t tojson_plain_length(mn_jstr s, size_t at) {
     size_t n = 0;
     while (at + n < s.len && goes_as_it_is(s.ptr[at + n]))
         n++;
@@ -52,7 +52,7 @@ static bool put_string(mn_jctx *c, mn_jbuf *b, const writer *w, mn_jstr s) {
     if (!mn_jbuf_lit(c, b, "\"") || !mn_jcharge(c, MN_J_PER_CHAR, s.len))
         return false;
     for (size_t at = 0; at < s.len;) {
-        const size_t n = plain_length(s, at);
+        const size_t n = tojson_plain_length(s, at);
         const uint8_t mark = mn_jstr_mark(s, at);
         uint32_t u;
         if (n && !mn_jbuf_put(c, b, mn_jstr_slice(s, at, at + n)))
@@ -61,7 +61,7 @@ static bool put_string(mn_jctx *c, mn_jbuf *b, const writer *w, mn_jstr s) {
         if (n)
             continue;
         at += mn_jchar(s, at, &u);
-        if (!mn_jcharge(c, MN_J_PER_CHAR, 1) || !put_char(c, b, w, u, mark))
+        if (!mn_jcharge(c, MN_J_PER_CHAR, 1) || !tojson_put_char(c, b, w, u, mark))
             return false;
     }
     return mn_jbuf_lit(c, b, "\"");
@@ -80,7 +80,7 @@ static bool put_newline(mn_jctx *c, mn_jbuf *b, const writer *w) {
 }
 
 /* What stands in front of an item: the bracket, or the separator of items; then a new line. */
-static bool put_before(mn_jctx *c, mn_jbuf *b, const writer *w, size_t i, const char *open) {
+static bool tojson_put_before(mn_jctx *c, mn_jbuf *b, const writer *w, size_t i, const char *open) {
     const mn_jstr what = i ? w->item : mn_jstr_z(open);
     return mn_jbuf_put(c, b, what) && put_newline(c, b, w);
 }
@@ -91,7 +91,7 @@ static bool put_list(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jlist *l) {
         return mn_jbuf_lit(c, b, "[]");
     w->level++;
     for (size_t i = 0; i < l->n; i++) {
-        if (!put_before(c, b, w, i, "["))
+        if (!tojson_put_before(c, b, w, i, "["))
             return false;
         if (!put_dump(c, b, w, l->items[i]))
             return false;
@@ -129,7 +129,7 @@ static bool put_dict(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jdict *d) {
         return false;
     w->level++;
     for (size_t i = 0; i < d->n; i++) {
-        if (!put_before(c, b, w, i, "{"))
+        if (!tojson_put_before(c, b, w, i, "{"))
             return false;
         if (!put_key(c, b, w, pair[i].key) || !mn_jbuf_put(c, b, w->key))
             return false;
@@ -140,7 +140,7 @@ static bool put_dict(mn_jctx *c, mn_jbuf *b, writer *w, const mn_jdict *d) {
     return put_newline(c, b, w) && mn_jbuf_lit(c, b, "}");
 }
 
-static bool put_float(mn_jctx *c, mn_jbuf *b, mn_jval v) {
+static bool tojson_put_float(mn_jctx *c, mn_jbuf *b, mn_jval v) {
     if (isnan(v.u.f))
         return mn_jbuf_lit(c, b, "NaN");
     if (isinf(v.u.f))
@@ -158,7 +158,7 @@ static bool put_dump(mn_jctx *c, mn_jbuf *b, writer *w, mn_jval v) {
     case MN_J_INT:
         return mn_jput_repr(c, b, v);
     case MN_J_FLOAT:
-        return put_float(c, b, v);
+        return tojson_put_float(c, b, v);
     case MN_J_STR:
         return put_string(c, b, w, *v.u.s);
     case MN_J_LIST:
@@ -226,7 +226,7 @@ bool mn_jtojson(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out);
 
 /* Memory that ran out inside the scan is no error of the text. */
-static bool not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whole) {
+static bool tojson_not_json(mn_jctx *c, const char *what, const mn_scan *s, mn_str whole) {
     const size_t at = (size_t)(s->at - whole.ptr);
     if (!s->unescaped[0].failed)
         return mn_jfail(c, "%s: not valid JSON at byte %zu", what, at);
@@ -251,7 +251,7 @@ static bool string_from(mn_jctx *c, mn_scan *from, uint8_t mark, mn_jval *out) {
 }
 
 /* Neither a point nor an exponent. */
-static bool is_whole(mn_str number) {
+static bool tojson_is_whole(mn_str number) {
     for (uint64_t i = 0; i < number.len; i++)
         if (number.ptr[i] && strchr(".eE", number.ptr[i]))
             return false;
@@ -266,12 +266,12 @@ static bool number_from(mn_jctx *c, mn_scan *s, mn_jval *out) {
     double real;
     if (!mn_scan_digits(s, &text))
         return false;
-    if (is_whole(text) && mn_parse_i64(text, &whole)) {
+    if (tojson_is_whole(text) && mn_parse_i64(text, &whole)) {
         *out = mn_j_int(whole);
         return true;
     }
     const bool is_real = mn_parse_f64(text, &real);
-    if (is_real && is_whole(text) && text.len > 18)
+    if (is_real && tojson_is_whole(text) && text.len > 18)
         return mn_jfail(c, "the integer %.*s has more than 64 bits", MN_STR_ARG(text));
     if (!is_real) {
         s->at = at;
@@ -365,7 +365,7 @@ static bool from_text(mn_jctx *c, mn_scan *s, uint8_t mark, mn_jval *out) {
     return ok;
 }
 
-static bool is_utf8(mn_jctx *c, const char *what, mn_str json) {
+static bool tojson_is_utf8(mn_jctx *c, const char *what, mn_str json) {
     const size_t valid = mn_utf8_check(json.ptr, (size_t)json.len);
     if (valid == json.len)
         return true;
@@ -375,7 +375,7 @@ static bool is_utf8(mn_jctx *c, const char *what, mn_str json) {
 /* Into vars, which is the scope of the template; all but trusted is the user's. */
 bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_jdict *vars) {
     static const char what[] = "the variables";
-    if (!is_utf8(c, what, json))
+    if (!tojson_is_utf8(c, what, json))
         return false;
     mn_scan s = mn_scan_of(json);
     if (!mn_scan_char(&s, '{')) {
@@ -384,19 +384,19 @@ bool mn_jvars_from_json(mn_jctx *c, mn_str json, const char *const *trusted, mn_
     }
     const bool ok = dict_from(c, &s, 1, trusted, vars) && !mn_scan_more(&s);
     if (!ok && c->status == MN_OK)
-        not_json(c, what, &s, json);
+        tojson_not_json(c, what, &s, json);
     mn_scan_free(&s);
     return ok;
 }
 
 /* Any value, all of it the user's. */
 bool mn_j_from_json(mn_jctx *c, const char *what, mn_str json, mn_jval *out) {
-    if (!is_utf8(c, what, json))
+    if (!tojson_is_utf8(c, what, json))
         return false;
     mn_scan s = mn_scan_of(json);
     const bool ok = from_text(c, &s, 1, out) && !mn_scan_more(&s);
     if (!ok && c->status == MN_OK)
-        not_json(c, what, &s, json);
+        tojson_not_json(c, what, &s, json);
     mn_scan_free(&s);
     return ok;
 }

@@ -67,7 +67,7 @@ static void count_lines(lexer *x, size_t to) {
 }
 
 /* Appends a token that stands at [from, to); NULL = failed. */
-static mn_jtoken *add(lexer *x, mn_jtoken_type type, size_t from, size_t to) {
+static mn_jtoken *lex_add(lexer *x, mn_jtoken_type type, size_t from, size_t to) {
     mn_jtoken *tokens = mn_jgrow(x->c, x->tokens, x->n, &x->cap, sizeof *tokens);
     if (!tokens)
         return NULL;
@@ -78,7 +78,7 @@ static mn_jtoken *add(lexer *x, mn_jtoken_type type, size_t from, size_t to) {
 }
 
 /* 0 past the end. */
-static char peek(const lexer *x, size_t at) {
+static char lex_peek(const lexer *x, size_t at) {
     return at < x->s.len ? x->s.ptr[at] : 0;
 }
 /* Does this text stand at `at`? */
@@ -90,7 +90,7 @@ static bool looks(const lexer *x, size_t at, const char *z) {
 }
 
 /* Where white space that begins at `at` ends. */
-static size_t skip_space(const lexer *x, size_t at) {
+static size_t lex_skip_space(const lexer *x, size_t at) {
     while (at < x->s.len) {
         uint32_t u;
         const size_t n = mn_jchar(x->s, at, &u);
@@ -104,12 +104,12 @@ static size_t skip_space(const lexer *x, size_t at) {
 /* End of a closing tag ("%}" or "#}") that may begin at `at`, with the white space that goes with
  * it: all behind a minus, without a sign one newline; 0 = none. */
 static size_t close_at(const lexer *x, size_t at, const char *tag) {
-    const char sign = peek(x, at);
+    const char sign = lex_peek(x, at);
     if (looks(x, at, tag))
-        return at + 2 + (peek(x, at + 2) == '\n');
+        return at + 2 + (lex_peek(x, at + 2) == '\n');
     if ((sign != '+' && sign != '-') || !looks(x, at + 1, tag))
         return 0;
-    return sign == '+' ? at + 3 : skip_space(x, at + 3);
+    return sign == '+' ? at + 3 : lex_skip_space(x, at + 3);
 }
 
 /* "{%- word -%}" at `at`: end of the tag, 0 = something else. */
@@ -117,16 +117,16 @@ static size_t word_tag_at(const lexer *x, size_t at, const char *word, bool trim
     if (!looks(x, at, "{%"))
         return 0;
     at += 2;
-    if (peek(x, at) == '-' || peek(x, at) == '+')
+    if (lex_peek(x, at) == '-' || lex_peek(x, at) == '+')
         at++;
-    at = skip_space(x, at);
+    at = lex_skip_space(x, at);
     if (!looks(x, at, word))
         return 0;
-    at = skip_space(x, at + strlen(word));
+    at = lex_skip_space(x, at + strlen(word));
     if (trim)
         return close_at(x, at, "%}");
     if (looks(x, at, "-%}"))
-        return skip_space(x, at + 3);
+        return lex_skip_space(x, at + 3);
     return looks(x, at, "%}") ? at + 2 : 0;
 }
 
@@ -146,10 +146,10 @@ static bool add_data(lexer *x, size_t from, size_t to, char sign, bool variable)
         size_t line = to;
         while (line > from && x->s.ptr[line - 1] != '\n')
             line--;
-        if ((line > from || x->line_start) && skip_space(x, line) >= to)
+        if ((line > from || x->line_start) && lex_skip_space(x, line) >= to)
             end = line;
     }
-    return end == from || add(x, MN_T_DATA, from, end);
+    return end == from || lex_add(x, MN_T_DATA, from, end);
 }
 
 /* From behind {# to behind #}. */
@@ -171,7 +171,7 @@ static bool lex_raw(lexer *x, size_t after) {
         size_t end = x->s.ptr[at] == '{' ? word_tag_at(x, at, "endraw", true) : 0;
         if (!end)
             continue;
-        char sign = peek(x, at + 2);
+        char sign = lex_peek(x, at + 2);
         if (!add_data(x, after, at, sign, false))
             return false;
         moved(x, end);
@@ -186,7 +186,7 @@ static int digit_of(char ch) {
     const int value = mn_hex_digit(ch);
     return value < 0 ? 99 : value;
 }
-static bool is_name(char ch) {
+static bool lex_is_name(char ch) {
     const char low = (char)(ch | 32);
     const bool letter = low >= 'a' && low <= 'z';
     return letter || mn_is_digit(ch) || ch == '_' || (uint8_t)ch >= 0x80;
@@ -195,8 +195,8 @@ static bool is_name(char ch) {
 /* Behind digits, and underscores between them. */
 static size_t digits_end(const lexer *x, size_t at) {
     for (;; at++) {
-        const bool joined = peek(x, at) == '_' && mn_is_digit(peek(x, at + 1));
-        if (!joined && !mn_is_digit(peek(x, at)))
+        const bool joined = lex_peek(x, at) == '_' && mn_is_digit(lex_peek(x, at + 1));
+        if (!joined && !mn_is_digit(lex_peek(x, at)))
             return at;
     }
 }
@@ -205,7 +205,7 @@ static size_t digits_end(const lexer *x, size_t at) {
 static bool lex_float(lexer *x, size_t end) {
     char text[80];
     size_t n = 0;
-    mn_jtoken *t = add(x, MN_T_FLOAT, x->at, end);
+    mn_jtoken *t = lex_add(x, MN_T_FLOAT, x->at, end);
     if (!t)
         return false;
     for (size_t i = x->at; i < end; i++) {
@@ -223,9 +223,9 @@ static bool lex_float(lexer *x, size_t end) {
 
 /* A base that the prefix at `at` names, 10 without one. */
 static int base_at(const lexer *x, size_t at) {
-    const char kind = (char)(peek(x, at + 1) | 32);
+    const char kind = (char)(lex_peek(x, at + 1) | 32);
     int base = 10;
-    if (peek(x, at) != '0')
+    if (lex_peek(x, at) != '0')
         return base;
     if (kind == 'x')
         base = 16;
@@ -233,18 +233,18 @@ static int base_at(const lexer *x, size_t at) {
         base = 8;
     else if (kind == 'b')
         base = 2;
-    return digit_of(peek(x, at + 2)) < base ? base : 10;
+    return digit_of(lex_peek(x, at + 2)) < base ? base : 10;
 }
 
 /* Decimal, or with 0x, 0o, 0b. 0 and 00 are numbers, 01 is 0 and then 1. */
 static bool lex_int(lexer *x) {
     const int base = base_at(x, x->at);
     size_t at = x->at + (base == 10 ? 0 : 2);
-    const bool zero = base == 10 && peek(x, at) == '0';
+    const bool zero = base == 10 && lex_peek(x, at) == '0';
     int64_t value = 0;
     for (;; at++) {
-        const char ch = peek(x, at);
-        const bool joined = ch == '_' && digit_of(peek(x, at + 1)) < base;
+        const char ch = lex_peek(x, at);
+        const bool joined = ch == '_' && digit_of(lex_peek(x, at + 1)) < base;
         if (joined)
             continue;
         if (digit_of(ch) >= base || (zero && ch != '0'))
@@ -253,7 +253,7 @@ static bool lex_int(lexer *x) {
             __builtin_add_overflow(value, (int64_t)digit_of(ch), &value))
             return mn_jfail(x->c, "integer does not fit in 64 bits");
     }
-    mn_jtoken *t = add(x, MN_T_INT, x->at, at);
+    mn_jtoken *t = lex_add(x, MN_T_INT, x->at, at);
     if (!t)
         return false;
     t->i = value;
@@ -264,11 +264,11 @@ static bool lex_int(lexer *x) {
 /* Where the exponent that may begin at `at` ends; `at` = there is none. */
 static size_t exponent_end(const lexer *x, size_t at) {
     size_t e = at + 1;
-    if ((peek(x, at) | 32) != 'e')
+    if ((lex_peek(x, at) | 32) != 'e')
         return at;
-    if (peek(x, e) == '+' || peek(x, e) == '-')
+    if (lex_peek(x, e) == '+' || lex_peek(x, e) == '-')
         e++;
-    return mn_is_digit(peek(x, e)) ? digits_end(x, e) : at;
+    return mn_is_digit(lex_peek(x, e)) ? digits_end(x, e) : at;
 }
 
 /* Behind a dot only an integer: a.0.1 is two subscripts. */
@@ -278,7 +278,7 @@ static bool lex_number(lexer *x) {
     size_t end = whole;
     if (after_dot)
         return lex_int(x);
-    if (peek(x, end) == '.' && mn_is_digit(peek(x, end + 1)))
+    if (lex_peek(x, end) == '.' && mn_is_digit(lex_peek(x, end + 1)))
         end = digits_end(x, end + 1);
     end = exponent_end(x, end);
     return end == whole ? lex_int(x) : lex_float(x, end);
@@ -319,7 +319,7 @@ static size_t number_escape(const char *p, size_t n, uint32_t *code, bool *bad) 
 
 /* One escape at p, which has n > 1 bytes; *used: how many of them it is. What is none stays as it
  * is, backslash included. */
-static bool put_escape(lexer *x, mn_jbuf *b, const char *p, size_t n, size_t *used) {
+static bool lex_put_escape(lexer *x, mn_jbuf *b, const char *p, size_t n, size_t *used) {
     static const char from[] = "abfnrtv\\'\"";
     static const char to[] = "\a\b\f\n\r\t\v\\'\"";
     const char *known = p[1] ? strchr(from, p[1]) : NULL;
@@ -343,7 +343,7 @@ static bool unescape(lexer *x, const char *p, size_t n, mn_str *out) {
     mn_jbuf b = {0};
     for (size_t i = 0, used; i < n; i += used) {
         if (p[i] == '\\' && i + 1 < n) {
-            if (!put_escape(x, &b, p + i, n - i, &used))
+            if (!lex_put_escape(x, &b, p + i, n - i, &used))
                 return false;
             continue;
         }
@@ -365,7 +365,7 @@ static bool lex_string(lexer *x) {
         end += x->s.ptr[end] == '\\' ? 2 : 1;
     if (end >= x->s.len)
         return mn_jfail(x->c, "string without an end");
-    mn_jtoken *t = add(x, MN_T_STRING, from, end);
+    mn_jtoken *t = lex_add(x, MN_T_STRING, from, end);
     if (!t || !unescape(x, x->s.ptr + from, end - from, &t->text))
         return false;
     moved(x, end + 1);
@@ -417,7 +417,7 @@ static bool lex_operator(lexer *x) {
         return mn_jfail(x->c, "unexpected character '%c'",
                         x->s.ptr[x->at] >= ' ' ? x->s.ptr[x->at] : '?');
     size_t n = strlen(mn_jtoken_name(type));
-    if (!balance(x, type) || !add(x, type, x->at, x->at + n))
+    if (!balance(x, type) || !lex_add(x, type, x->at, x->at + n))
         return false;
     moved(x, x->at + n);
     return true;
@@ -426,9 +426,9 @@ static bool lex_operator(lexer *x) {
 /* Letters, digits, underscores and all that is not ASCII. */
 static bool lex_name(lexer *x) {
     size_t end = x->at;
-    while (is_name(peek(x, end)) && end < x->s.len)
+    while (lex_is_name(lex_peek(x, end)) && end < x->s.len)
         end++;
-    if (!add(x, MN_T_NAME, x->at, end))
+    if (!lex_add(x, MN_T_NAME, x->at, end))
         return false;
     moved(x, end);
     return true;
@@ -441,7 +441,7 @@ static size_t tag_end(const lexer *x, bool block) {
     if (block)
         return close_at(x, x->at, "%}");
     if (looks(x, x->at, "-}}"))
-        return skip_space(x, x->at + 3);
+        return lex_skip_space(x, x->at + 3);
     return looks(x, x->at, "}}") ? x->at + 2 : 0;
 }
 
@@ -449,7 +449,7 @@ static bool lex_token(lexer *x) {
     const char ch = x->s.ptr[x->at];
     if (mn_is_digit(ch))
         return lex_number(x);
-    if (is_name(ch))
+    if (lex_is_name(ch))
         return lex_name(x);
     if (ch == '"' || ch == '\'')
         return lex_string(x);
@@ -463,12 +463,12 @@ static bool lex_tag(lexer *x, bool block) {
     while (x->at < x->s.len) {
         const size_t end = tag_end(x, block);
         if (end) {
-            if (!add(x, block ? MN_T_BLOCK_END : MN_T_VAR_END, x->at, end))
+            if (!lex_add(x, block ? MN_T_BLOCK_END : MN_T_VAR_END, x->at, end))
                 return false;
             moved(x, end);
             return true;
         }
-        const size_t after = skip_space(x, x->at);
+        const size_t after = lex_skip_space(x, x->at);
         if (after > x->at)
             moved(x, after);
         else if (!lex_token(x))
@@ -491,12 +491,12 @@ static size_t next_tag(const lexer *x, size_t at) {
 static bool lex_root(lexer *x) {
     const size_t at = next_tag(x, x->at);
     if (at == x->s.len) {
-        const bool ok = add(x, MN_T_DATA, x->at, at);
+        const bool ok = lex_add(x, MN_T_DATA, x->at, at);
         moved(x, at);
         return ok;
     }
     const char kind = x->s.ptr[at + 1];
-    const char sign = peek(x, at + 2);
+    const char sign = lex_peek(x, at + 2);
     const bool block = kind == '%';
     const size_t raw = block ? word_tag_at(x, at, "raw", false) : 0;
     const size_t inside = at + 2 + (sign == '-' || sign == '+');
@@ -508,11 +508,11 @@ static bool lex_root(lexer *x) {
     moved(x, inside);
     if (kind == '#')
         return lex_comment(x, inside);
-    return add(x, block ? MN_T_BLOCK_BEGIN : MN_T_VAR_BEGIN, at, inside) && lex_tag(x, block);
+    return lex_add(x, block ? MN_T_BLOCK_BEGIN : MN_T_VAR_BEGIN, at, inside) && lex_tag(x, block);
 }
 
 /* \r\n and \r become \n; one newline at the very end goes. */
-static bool normalise(lexer *x, mn_str source) {
+static bool lex_normalise(lexer *x, mn_str source) {
     char *p = mn_jalloc(x->c, (size_t)source.len + 1, 1);
     if (!p)
         return false;
@@ -532,14 +532,14 @@ static bool normalise(lexer *x, mn_str source) {
 bool mn_jlex(mn_jctx *c, mn_str source, mn_jtoken **tokens) {
     lexer x = {.c = c, .line_start = true};
     c->line = 1;
-    if (!normalise(&x, source))
+    if (!lex_normalise(&x, source))
         return false;
     if (mn_utf8_check(x.s.ptr, x.s.len) != x.s.len)
         return mn_jfail(c, "the template is not UTF-8");
     while (x.at < x.s.len)
         if (!lex_root(&x))
             return false;
-    if (!add(&x, MN_T_EOF, x.s.len, x.s.len))
+    if (!lex_add(&x, MN_T_EOF, x.s.len, x.s.len))
         return false;
     *tokens = x.tokens;
     return true;

@@ -9,13 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-static bool given(mn_jval v) {
+static bool method_given(mn_jval v) {
     return v.type != MN_J_MISSING && v.type != MN_J_NONE;
 }
 
 /* An argument that None leaves out, too. */
 static mn_jval or_missing(mn_jval v) {
-    return given(v) ? v : mn_j_of(MN_J_MISSING);
+    return method_given(v) ? v : mn_j_of(MN_J_MISSING);
 }
 
 static bool give_bool(mn_jval *out, bool b) {
@@ -27,7 +27,7 @@ static bool give_bool(mn_jval *out, bool b) {
 static bool m_strip(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr set;
     const mn_jstr *chars = NULL;
-    if (given(in->arg[0])) {
+    if (method_given(in->arg[0])) {
         if (!mn_jarg_str(c, "strip", in->arg[0], &set))
             return false;
         chars = &set;
@@ -40,7 +40,7 @@ static bool m_split(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr sep;
     const mn_jstr *by = NULL;
     int64_t max;
-    if (given(in->arg[0])) {
+    if (method_given(in->arg[0])) {
         if (!mn_jarg_str(c, "separator", in->arg[0], &sep))
             return false;
         by = &sep;
@@ -88,7 +88,7 @@ static int64_t from_end(int64_t i, int64_t n) {
 
 /* The part of s between the characters arg[1] and arg[2]. base: how many characters stand before
  * it; -1 where the part is empty because its start lies behind its end. */
-static bool window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
+static bool method_window(mn_jctx *c, mn_jstr s, const mn_jval *arg, mn_jstr *part, int64_t *base) {
     const mn_jval a = or_missing(arg[1]);
     const mn_jval b = or_missing(arg[2]);
     int64_t from;
@@ -135,7 +135,7 @@ static bool m_affix(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval with = in->arg[0];
     int64_t base;
     bool yes = false;
-    if (!window(c, part, in->arg, &part, &base))
+    if (!method_window(c, part, in->arg, &part, &base))
         return false;
     if (with.type != MN_J_TUPLE) {
         if (!has_affix(c, part, with, in->how, &yes))
@@ -156,7 +156,8 @@ static bool m_find(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     mn_jstr what;
     int64_t base;
     size_t at = SIZE_MAX;
-    if (!mn_jarg_str(c, "find", in->arg[0], &what) || !window(c, part, in->arg, &part, &base))
+    if (!mn_jarg_str(c, "find", in->arg[0], &what) ||
+        !method_window(c, part, in->arg, &part, &base))
         return false;
     if (base >= 0 && in->how & FIND_LAST)
         at = mn_jrfind(c, part, what, part.len);
@@ -179,7 +180,7 @@ static bool m_count(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     int64_t n = 0;
     if (!mn_jarg_str(c, "count", in->arg[0], &what))
         return false;
-    if (!window(c, part, in->arg, &part, &base))
+    if (!method_window(c, part, in->arg, &part, &base))
         return false;
     size_t at = base < 0 || !what.len ? SIZE_MAX : mn_jfind(c, part, what, 0);
     if (base >= 0 && !what.len)
@@ -290,7 +291,7 @@ static bool m_class(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
 
 enum { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS };
 
-static bool add_pair(mn_jctx *c, mn_jlist *l, const mn_jpair *p) {
+static bool method_add_pair(mn_jctx *c, mn_jlist *l, const mn_jpair *p) {
     const mn_jval both[] = {p->key, p->value};
     mn_jlist *pair = mn_jlist_new(c, 2);
     if (!pair || !mn_jlist_add_all(c, pair, both, 2))
@@ -309,7 +310,7 @@ static bool m_view(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     for (size_t i = 0; i < d->n; i++) {
         const mn_jpair *p = &d->items[i];
         const mn_jval one = in->how == VIEW_KEYS ? p->key : p->value;
-        if (!(in->how == VIEW_ITEMS ? add_pair(c, l, p) : mn_jlist_add(c, l, one)))
+        if (!(in->how == VIEW_ITEMS ? method_add_pair(c, l, p) : mn_jlist_add(c, l, one)))
             return false;
     }
     *out = mn_j_listval(MN_J_VIEW, l);
@@ -321,7 +322,7 @@ static bool m_get(mn_jctx *c, const mn_jinput *in, mn_jval *out) {
     const mn_jval *v = mn_jdict_find(c, in->self.u.d, in->arg[0]);
     if (v)
         *out = *v;
-    else if (given(in->arg[1]))
+    else if (method_given(in->arg[1]))
         *out = in->arg[1];
     else
         *out = mn_j_of(MN_J_NONE);

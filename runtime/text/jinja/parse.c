@@ -348,7 +348,7 @@ static mn_jnode *print_node(mn_jparser *p) {
 }
 
 /* Is the current token one of these words? */
-static bool at_end(const mn_jparser *p, const char *const *ends) {
+static bool parse_at_end(const mn_jparser *p, const char *const *ends) {
     for (; ends && *ends; ends++)
         if (mn_jat_name(p, *ends))
             return true;
@@ -357,13 +357,13 @@ static bool at_end(const mn_jparser *p, const char *const *ends) {
 
 /* Text, an expression to print or a tag, at the current token. *end: a tag that begins with one of
  * these words, which is not passed over. */
-static mn_jnode *parse_piece(mn_jparser *p, const char *const *ends, bool *end) {
+static mn_jnode *jinja_parse_piece(mn_jparser *p, const char *const *ends, bool *end) {
     if (p->t->type == MN_T_DATA)
         return data_node(p);
     if (p->t->type == MN_T_VAR_BEGIN)
         return print_node(p);
     p->t++; // {%
-    *end = at_end(p, ends);
+    *end = parse_at_end(p, ends);
     if (*end)
         return NULL;
     mn_jnode *n = parse_statement(p);
@@ -379,7 +379,7 @@ static mn_jnode *parse_body(mn_jparser *p, const char *const *ends) {
         return NULL;
     while (p->t->type != MN_T_EOF) {
         p->c->line = p->t->line;
-        mn_jnode *n = parse_piece(p, ends, &end);
+        mn_jnode *n = jinja_parse_piece(p, ends, &end);
         if (end)
             break;
         if (!mn_jnodes_add(p, &body->items, n))

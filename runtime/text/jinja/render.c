@@ -46,7 +46,7 @@ static bool set_vars(mn_jctx *c, const mn_jdict *vars) {
 }
 
 /* Both texts or neither. */
-static mn_status hand_out(mn_jctx *c, mn_text *out, mn_text *marks) {
+static mn_status render_hand_out(mn_jctx *c, mn_text *out, mn_text *marks) {
     const mn_jbuf *made = c->out;
     const size_t n = out->len;
     const size_t n_marks = marks ? marks->len : 0;
@@ -72,7 +72,7 @@ mn_status mn_jinja_render_with(const mn_jinja *t, mn_jvars_fn fill, const void *
     ok = ok && mn_jexec(&c, t->body, &flow);
     mn_status st = c.status;
     if (ok && !st)
-        st = hand_out(&c, out, marks);
+        st = render_hand_out(&c, out, marks);
     mn_arena_free(&c.arena);
     return st;
 }

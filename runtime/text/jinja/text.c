@@ -19,7 +19,7 @@ size_t mn_jchar(mn_jstr s, size_t at, uint32_t *code) {
 }
 
 /* The character that ends at end > 0. */
-static size_t char_before(mn_jstr s, size_t end, uint32_t *code) {
+static size_t jtext_char_before(mn_jstr s, size_t end, uint32_t *code) {
     for (size_t n = 1; n <= 4 && n <= end; n++) {
         uint32_t u;
         if (((uint8_t)s.ptr[end - n] & 0xC0) == 0x80)
@@ -216,7 +216,7 @@ mn_jstr mn_jstrip(mn_jctx *c, mn_jstr s, const mn_jstr *chars, int sides) {
         from += n;
     }
     while (sides & 2 && to > from) {
-        const size_t n = char_before(s, to, &u);
+        const size_t n = jtext_char_before(s, to, &u);
         if (!one_of(c, u, chars))
             break;
         to -= n;
@@ -266,7 +266,7 @@ static bool final_sigma(mn_jstr s, size_t at, size_t n) {
     uint32_t u;
     if (!at)
         return false;
-    char_before(s, at, &u);
+    jtext_char_before(s, at, &u);
     if (!cased(u))
         return false;
     if (at + n >= s.len)
@@ -378,7 +378,7 @@ static bool rsplit_space(mn_jctx *c, mn_jlist *l, mn_jstr s, int64_t max) {
             return add_piece(c, l, s, 0, s.len);
         while (at) {
             uint32_t u;
-            const size_t n = char_before(s, at, &u);
+            const size_t n = jtext_char_before(s, at, &u);
             if (mn_jcode_space(u))
                 break;
             at -= n;

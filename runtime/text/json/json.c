@@ -50,7 +50,7 @@ mn_status mn_json_parse(mn_str text, const char *name, cJSON **out, mn_error *er
 }
 
 /* Where the byte `at` of a text that parts were cut out of stood in the whole one. */
-static size_t place(size_t at, const mn_json_cut *cuts, size_t n_cuts) {
+static size_t json_tree_place(size_t at, const mn_json_cut *cuts, size_t n_cuts) {
     for (size_t i = n_cuts; i > 0; i--)
         if (at >= cuts[i - 1].here)
             return at - cuts[i - 1].here + cuts[i - 1].there;
@@ -94,7 +94,7 @@ mn_status mn_json_parse_cut(mn_str text, const mn_json_cut *cuts, size_t n_cuts,
     mn_free(copy);
     if (no_memory)
         return mn_fail(err, MN_OUT_OF_MEMORY, "%s: out of memory while it was read", name);
-    st = check_tree(json, at < n, name, place(at, cuts, n_cuts), err);
+    st = check_tree(json, at < n, name, json_tree_place(at, cuts, n_cuts), err);
     if (st)
         cJSON_Delete(json);
     else

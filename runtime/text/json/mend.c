@@ -6,14 +6,14 @@
 #include <string.h>
 
 /* ---- what is made ---------------------------------------------------------------------------- */
-static void give(mn_text *out, const char *bytes, size_t n) {
+static void mend_give(mn_text *out, const char *bytes, size_t n) {
     if (out)
         mn_text_put(out, bytes, n);
 }
 
 /* What is held is decided: it belongs to the value. */
 static void give_held(mn_json_mend *m, mn_text *out) {
-    give(out, m->held, m->n_held);
+    mend_give(out, m->held, m->n_held);
     m->n_held = 0;
 }
 
@@ -30,12 +30,12 @@ static void begin_hold(mn_json_mend *m) {
 }
 
 /* The automaton takes a byte, which is given or held. */
-static mn_json_step take(mn_json_mend *m, char c, mn_text *out) {
+static mn_json_step mend_take(mn_json_mend *m, char c, mn_text *out) {
     const mn_json_step step = mn_json_run_push(&m->run, c);
     if (step == MN_JSON_BAD)
         return step;
     if (!m->holding) {
-        give(out, &c, 1);
+        mend_give(out, &c, 1);
         return step;
     }
     if (m->n_held == sizeof m->held) {
@@ -46,36 +46,36 @@ static mn_json_step take(mn_json_mend *m, char c, mn_text *out) {
     return step;
 }
 
-static mn_json_step take_all(mn_json_mend *m, const char *bytes, size_t n, mn_text *out) {
+static mn_json_step mend_take_all(mn_json_mend *m, const char *bytes, size_t n, mn_text *out) {
     mn_json_step step = MN_JSON_MORE;
     for (size_t i = 0; i < n && step != MN_JSON_BAD; i++)
-        step = take(m, bytes[i], out);
+        step = mend_take(m, bytes[i], out);
     return step;
 }
 
 /* ---- strings --------------------------------------------------------------------------------- */
 /* A byte of a string as it is, or as an escape. */
-static mn_json_step put_char(mn_json_mend *m, char c, mn_text *out) {
+static mn_json_step mend_put_char(mn_json_mend *m, char c, mn_text *out) {
     char code[8];
     if ((unsigned char)c >= 0x20)
-        return take(m, c, out);
-    return take_all(m, code, mn_json_escape((unsigned char)c, code), out);
+        return mend_take(m, c, out);
+    return mend_take_all(m, code, mn_json_escape((unsigned char)c, code), out);
 }
 
 /* What began like an escape is none: the backslash means itself. */
 static mn_json_step spoil_escape(mn_json_mend *m, char c, mn_text *out) {
-    mn_json_step step = take_all(m, "\\\\", 2, out);
+    mn_json_step step = mend_take_all(m, "\\\\", 2, out);
     for (uint8_t i = 1; i < m->n_escape && step != MN_JSON_BAD; i++)
-        step = put_char(m, m->escape[i], out);
+        step = mend_put_char(m, m->escape[i], out);
     m->n_escape = 0;
     return step == MN_JSON_BAD ? step : mn_json_mend_push(m, c, out);
 }
 
-static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
+static mn_json_step mend_in_escape(mn_json_mend *m, char c, mn_text *out) {
     const bool letter = m->n_escape == 1;
     if (letter && m->single && c == '\'') {
         m->n_escape = 0;
-        return take(m, c, out);
+        return mend_take(m, c, out);
     }
     const bool known = c && strchr("\"\\/bfnrtu", c);
     if (letter ? !known : mn_hex_digit(c) < 0)
@@ -85,30 +85,30 @@ static mn_json_step in_escape(mn_json_mend *m, char c, mn_text *out) {
         return MN_JSON_MORE;
     const uint8_t n = m->n_escape;
     m->n_escape = 0;
-    return take_all(m, m->escape, n, out);
+    return mend_take_all(m, m->escape, n, out);
 }
 
-static bool in_word(char c) {
+static bool mend_in_word(char c) {
     const char low = (char)(c | 0x20);
     return (low >= 'a' && low <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-static mn_json_step in_string(mn_json_mend *m, char c, mn_text *out) {
-    if (m->bare && !in_word(c)) {
+static mn_json_step mend_in_string(mn_json_mend *m, char c, mn_text *out) {
+    if (m->bare && !mend_in_word(c)) {
         m->bare = false;
-        take(m, '"', out);
+        mend_take(m, '"', out);
         return mn_json_mend_push(m, c, out);
     }
     if (m->n_escape)
-        return in_escape(m, c, out);
+        return mend_in_escape(m, c, out);
     if (m->single && c == '"')
-        return take_all(m, "\\\"", 2, out);
+        return mend_take_all(m, "\\\"", 2, out);
     if (m->single && c == '\'') {
         m->single = false;
-        return take(m, '"', out);
+        return mend_take(m, '"', out);
     }
     if (c != '\\')
-        return put_char(m, c, out);
+        return mend_put_char(m, c, out);
     m->escape[m->n_escape++] = c;
     return MN_JSON_MORE;
 }
@@ -122,15 +122,15 @@ static bool ends_early(const mn_json_mend *m, char c) {
            m->run.is_object[m->run.depth - 1] == (c == '}') && (state == MN_JSON_KEY || c == ']');
 }
 
-static mn_json_step begin_value(mn_json_mend *m, char c, mn_text *out) {
+static mn_json_step mend_begin_value(mn_json_mend *m, char c, mn_text *out) {
     if (!c || !strchr("{[\"-0123456789tfnTFN", c))
         return MN_JSON_BAD;
     end_hold(m, out);
     if (c == 'N') {
         m->skip = "one";
-        return take_all(m, "null", 4, out);
+        return mend_take_all(m, "null", 4, out);
     }
-    const mn_json_step step = take(m, c == 'T' || c == 'F' ? (char)(c | 0x20) : c, out);
+    const mn_json_step step = mend_take(m, c == 'T' || c == 'F' ? (char)(c | 0x20) : c, out);
     if (step != MN_JSON_BAD && m->run.state == MN_JSON_FIRST_KEY)
         begin_hold(m);
     return step;
@@ -148,11 +148,11 @@ mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out) {
     }
     m->skip = NULL;
     if (state == MN_JSON_STRING)
-        return in_string(m, c, out);
-    if ((state == MN_JSON_KEY || state == MN_JSON_FIRST_KEY) && in_word(c)) {
+        return mend_in_string(m, c, out);
+    if ((state == MN_JSON_KEY || state == MN_JSON_FIRST_KEY) && mend_in_word(c)) {
         m->bare = true;
-        take(m, '"', out);
-        return take(m, c, out);
+        mend_take(m, '"', out);
+        return mend_take(m, c, out);
     }
     if (c == '\'' && state <= MN_JSON_KEY) {
         m->single = true;
@@ -162,14 +162,14 @@ mn_json_step mn_json_mend_push(mn_json_mend *m, char c, mn_text *out) {
         m->n_held = 0;
         m->holding = false;
         m->run.state = MN_JSON_AFTER;
-        return take(m, c, out);
+        return mend_take(m, c, out);
     }
     if (is_value_next(state) && !mn_is_blank(c) && !(state == MN_JSON_FIRST_VALUE && c == ']'))
-        return begin_value(m, c, out);
+        return mend_begin_value(m, c, out);
     const bool begins = c == ',' && !m->holding;
     if (begins)
         begin_hold(m);
-    const mn_json_step step = take(m, c, out);
+    const mn_json_step step = mend_take(m, c, out);
     if (begins && step == MN_JSON_BAD)
         m->holding = false;
     if (m->holding && (m->run.state == MN_JSON_AFTER || m->run.state == MN_JSON_DONE))
@@ -183,25 +183,25 @@ static void close_value(const mn_json_mend *m, mn_text *out) {
     const mn_json_run *r = &m->run;
     switch (r->state) {
     case MN_JSON_VALUE:
-        give(out, "null", 4);
+        mend_give(out, "null", 4);
         break;
     case MN_JSON_KEY:
-        give(out, "\"\":null", 7);
+        mend_give(out, "\"\":null", 7);
         break;
     case MN_JSON_COLON:
-        give(out, ":null", 5);
+        mend_give(out, ":null", 5);
         break;
     case MN_JSON_STRING:
-        give(out, r->in_key ? "\":null" : "\"", r->in_key ? 6 : 1);
+        mend_give(out, r->in_key ? "\":null" : "\"", r->in_key ? 6 : 1);
         break;
     case MN_JSON_WORD:
-        give(out, r->word, strlen(r->word));
+        mend_give(out, r->word, strlen(r->word));
         break;
     case MN_JSON_MINUS:
     case MN_JSON_POINT:
     case MN_JSON_E:
     case MN_JSON_E_SIGN:
-        give(out, "0", 1);
+        mend_give(out, "0", 1);
         break;
     default:
         break;
@@ -220,7 +220,7 @@ void mn_json_mend_close(mn_json_mend *m, mn_text *out) {
     m->holding = false;
     while (r->depth) {
         r->depth--;
-        give(out, r->is_object[r->depth] ? "}" : "]", 1);
+        mend_give(out, r->is_object[r->depth] ? "}" : "]", 1);
     }
     r->state = MN_JSON_DONE;
 }

@@ -42,7 +42,7 @@ static mn_json_step begin_word(mn_json_run *r, const char *rest) {
     return go(r, MN_JSON_WORD);
 }
 
-static mn_json_step begin_value(mn_json_run *r, char c) {
+static mn_json_step json_run_begin_value(mn_json_run *r, char c) {
     switch (c) {
     case '{':
         return open(r, true);
@@ -77,9 +77,9 @@ static mn_json_step structure(mn_json_run *r, char c) {
         return MN_JSON_MORE;
     switch (r->state) {
     case MN_JSON_VALUE:
-        return begin_value(r, c);
+        return json_run_begin_value(r, c);
     case MN_JSON_FIRST_VALUE:
-        return c == ']' ? close(r, c) : begin_value(r, c);
+        return c == ']' ? close(r, c) : json_run_begin_value(r, c);
     case MN_JSON_FIRST_KEY:
         if (c == '}')
             return close(r, c);
@@ -94,7 +94,7 @@ static mn_json_step structure(mn_json_run *r, char c) {
 }
 
 /* ---- inside of values ------------------------------------------------------------------------ */
-static mn_json_step in_string(mn_json_run *r, char c) {
+static mn_json_step json_run_in_string(mn_json_run *r, char c) {
     if (c == '\\')
         return go(r, MN_JSON_ESCAPE);
     if (c != '"')
@@ -117,7 +117,7 @@ static mn_json_step in_hex(mn_json_run *r, char c) {
     return r->at == 4 ? go(r, MN_JSON_STRING) : MN_JSON_MORE;
 }
 
-static mn_json_step in_word(mn_json_run *r, char c) {
+static mn_json_step json_run_in_word(mn_json_run *r, char c) {
     if (c != *r->word)
         return MN_JSON_BAD;
     r->word++;
@@ -160,7 +160,7 @@ static bool ends_number(mn_json_state state) {
            state == MN_JSON_E_DIGITS;
 }
 
-static mn_json_step number(mn_json_run *r, char c) {
+static mn_json_step json_run_number(mn_json_run *r, char c) {
     const mn_json_state next = in_number(r->state, c);
     if (next != MN_JSON_DONE)
         return go(r, next);
@@ -173,17 +173,17 @@ static mn_json_step number(mn_json_run *r, char c) {
 mn_json_step mn_json_run_push(mn_json_run *r, char c) {
     switch (r->state) {
     case MN_JSON_STRING:
-        return in_string(r, c);
+        return json_run_in_string(r, c);
     case MN_JSON_ESCAPE:
         return in_escape(r, c);
     case MN_JSON_HEX:
         return in_hex(r, c);
     case MN_JSON_WORD:
-        return in_word(r, c);
+        return json_run_in_word(r, c);
     case MN_JSON_DONE:
         return MN_JSON_BAD;
     default:
-        return r->state >= MN_JSON_MINUS ? number(r, c) : structure(r, c);
+        return r->state >= MN_JSON_MINUS ? json_run_number(r, c) : structure(r, c);
     }
 }
 
@@ -213,7 +213,7 @@ static int put_plain(mn_json_chars *s, char c, char out[8]) {
     return n + 1;
 }
 
-static int put_escape(mn_json_chars *s, char c, char out[8]) {
+static int json_run_put_escape(mn_json_chars *s, char c, char out[8]) {
     static const char letters[] = "bfnrt";
     static const char means[] = "\b\f\n\r\t";
     const char *letter = strchr(letters, c);
@@ -233,7 +233,7 @@ int mn_json_chars_push(mn_json_chars *s, char c, char out[8]) {
         return s->left ? 0 : put_unit(s, s->code, out);
     }
     if (s->escape)
-        return put_escape(s, c, out);
+        return json_run_put_escape(s, c, out);
     if (c != '\\')
         return put_plain(s, c, out);
     s->escape = true;

@@ -84,7 +84,7 @@ static bool put_code(mn_scan *s, mn_text *out) {
 }
 
 /* What follows a backslash. */
-static bool put_escape(mn_scan *s, mn_text *out) {
+static bool json_scan_put_escape(mn_scan *s, mn_text *out) {
     static const char from[] = "\"\\/bfnrt";
     static const char to[] = "\"\\/\b\f\n\r\t";
     if (s->at == s->end)
@@ -121,7 +121,7 @@ bool mn_scan_string(mn_scan *s, int which, mn_str *out) {
     mn_text_put(t, out->ptr, n);
     while (s->at < s->end && *s->at == '\\') {
         s->at++;
-        if (!put_escape(s, t))
+        if (!json_scan_put_escape(s, t))
             return false;
         n = plain_length(s);
         mn_text_put(t, s->at, n);
@@ -234,7 +234,7 @@ uint64_t mn_scan_count(mn_str value) {
 
 /* Steps to key's value in the object at s: 1 found, 0 not there (s is behind the object), -1 not
  * JSON. */
-static int find_key(mn_scan *s, const char *key) {
+static int json_scan_find_key(mn_scan *s, const char *key) {
     mn_str name;
     mn_str value;
     if (!mn_scan_char(s, '{'))
@@ -255,10 +255,10 @@ static int find_key(mn_scan *s, const char *key) {
 bool mn_scan_find(mn_str json, const char *outer, const char *inner, mn_str *value, size_t *at) {
     mn_scan s = mn_scan_of(json);
     *value = (mn_str){json.ptr, 0};
-    int found = find_key(&s, outer);
+    int found = json_scan_find_key(&s, outer);
     skip_space(&s);
     if (found == 1 && s.at < s.end && *s.at == '{')
-        found = find_key(&s, inner);
+        found = json_scan_find_key(&s, inner);
     const bool ok = found == 1 ? skip_value(&s, value) : found == 0;
     *at = (size_t)(s.at - json.ptr);
     mn_scan_free(&s);

@@ -49,21 +49,21 @@ static uint32_t own_types(const cJSON *schema) {
     return types;
 }
 
-static uint32_t types_of(mn_schema_reader *r, const cJSON *schema, uint32_t hops) {
+static uint32_t schema_types_types_of(mn_schema_reader *r, const cJSON *schema, uint32_t hops) {
     static const char *const combined[] = {"anyOf", "oneOf", "allOf"};
     if (!schema || hops == HOPS || ++r->visits > MN_SCHEMA_VISITS)
         return 0;
     if (mn_json_item(schema, "$ref"))
-        return types_of(r, r->target(r->arg, schema), hops + 1);
+        return schema_types_types_of(r, r->target(r->arg, schema), hops + 1);
     uint32_t types = own_types(schema);
     for (size_t i = 0; i < MN_COUNT(combined) && !types; i++) {
         const cJSON *one = NULL;
         cJSON_ArrayForEach(one, mn_json_item(schema, combined[i])) types |=
-            types_of(r, one, hops + 1);
+            schema_types_types_of(r, one, hops + 1);
     }
     return types;
 }
 
 uint32_t mn_schema_types(mn_schema_reader *r, const cJSON *schema) {
-    return types_of(r, schema, 0);
+    return schema_types_types_of(r, schema, 0);
 }

@@ -19,8 +19,8 @@ static void regex_release(void *p, void *unused) {
 }
 
 /* e: the expression as its author wrote it, for messages; own: rewritten for PCRE2. */
-static mn_status compile(mn_regex *out, mn_str e, const mn_text *own, const char *where,
-                         mn_error *err) {
+static mn_status cut_regex_compile(mn_regex *out, mn_str e, const mn_text *own, const char *where,
+                                   mn_error *err) {
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
     pcre2_general_context *general = pcre2_general_context_create(regex_alloc, regex_release, NULL);
     pcre2_compile_context *context = general ? pcre2_compile_context_create(general) : NULL;
@@ -54,7 +54,7 @@ mn_status mn_regex_compile(mn_regex *out, mn_str e, const char *where, mn_error 
         st = mn_fail(err, MN_UNSUPPORTED, "%s: regular expression with %s: %.*s", where, problem,
                      MN_STR_ARG(e));
     else
-        st = compile(out, e, &own, where, err);
+        st = cut_regex_compile(out, e, &own, where, err);
     mn_text_free(&own);
     return st;
 }

@@ -45,7 +45,7 @@ static bool looking_at(const translator *t, const char *z) {
 }
 
 /* The first problem is the one that the message tells; always false. */
-static bool fail(translator *t, const char *problem) {
+static bool regex_syntax_fail(translator *t, const char *problem) {
     if (!t->problem)
         t->problem = problem;
     return false;
@@ -169,7 +169,7 @@ static bool class_escape(translator *t, mn_text *items, bool *negated) {
         const char *close =
             t->end - s > 2 && s[2] == '{' ? memchr(s, '}', (size_t)(t->end - s)) : NULL;
         if (!close)
-            return fail(t, "\\p without a name in braces");
+            return regex_syntax_fail(t, "\\p without a name in braces");
         const bool circumflex = s[3] == '^';
         *negated ^= circumflex;
         put_property(items, s + 3 + circumflex, (size_t)(close - s - 3 - circumflex));
@@ -187,18 +187,18 @@ static bool class_escape(translator *t, mn_text *items, bool *negated) {
 static bool other_escape(translator *t, mn_text *out) {
     const size_t left = (size_t)(t->end - t->at);
     if (left < 2)
-        return fail(t, "a backslash at its end");
+        return regex_syntax_fail(t, "a backslash at its end");
     const char c = t->at[1];
     if (c == 'u') {
         if (left < 6)
-            return fail(t, "\\u without four digits");
+            return regex_syntax_fail(t, "\\u without four digits");
         mn_text_printf(out, "\\x{%.4s}", t->at + 2);
         t->at += 6;
         return true;
     }
     if (c == 'x' && left > 2 && t->at[2] != '{' && strchr("89abcdefABCDEF", t->at[2]) && left > 3 &&
         strchr("0123456789abcdefABCDEF", t->at[3]))
-        return fail(t, "\\x of a byte that is no character");
+        return regex_syntax_fail(t, "\\x of a byte that is no character");
     t->at++;
     const size_t n = char_length(t);
     mn_text_puts(out, "\\");
@@ -213,7 +213,7 @@ static bool other_escape(translator *t, mn_text *out) {
             end = '>';
         const char *close = memchr(t->at, end, (size_t)(t->end - t->at));
         if (!close)
-            return fail(t, "a name that does not end");
+            return regex_syntax_fail(t, "a name that does not end");
         mn_text_put(out, t->at, (size_t)(close + 1 - t->at));
         t->at = close + 1;
     }
@@ -308,7 +308,7 @@ static void look_ahead(mn_text *both, set *left) {
 static bool read_set(translator *t, set *out) {
     mn_text both = {0};
     if (++t->sets > MAX_DEPTH)
-        return fail(t, "sets nested too deeply");
+        return regex_syntax_fail(t, "sets nested too deeply");
     t->at++;
     const bool negated = t->at < t->end && *t->at == '^';
     t->at += negated;
@@ -333,7 +333,7 @@ static bool read_set(translator *t, set *out) {
     mn_text_free(&both);
     out->negated = negated;
     t->sets--;
-    return ok && (closed || fail(t, "a set that does not end"));
+    return ok && (closed || regex_syntax_fail(t, "a set that does not end"));
 }
 
 static void put_set(mn_text *out, const set *s) {
@@ -363,7 +363,7 @@ static bool put_bracket(translator *t) {
 static bool comment(translator *t) {
     const char *close = memchr(t->at, ')', (size_t)(t->end - t->at));
     if (!close)
-        return fail(t, "a comment that does not end");
+        return regex_syntax_fail(t, "a comment that does not end");
     t->at = close + 1;
     return true;
 }
@@ -380,9 +380,9 @@ static bool open_group(translator *t) {
     if (looking_at(t, "(?#"))
         return comment(t);
     if (looking_at(t, "(?~"))
-        return fail(t, "an absent group (?~");
+        return regex_syntax_fail(t, "an absent group (?~");
     if (t->depth == MAX_DEPTH)
-        return fail(t, "groups nested too deeply");
+        return regex_syntax_fail(t, "groups nested too deeply");
     t->stack[t->depth] = (group){t->out->len, 0};
     t->atom = NO_ATOM;
     mn_text_put(t->out, t->at++, 1);
@@ -406,7 +406,7 @@ static void close_all(translator *t, const group *g) {
 
 static bool close_group(translator *t) {
     if (t->depth == 1)
-        return fail(t, "a parenthesis that closes nothing");
+        return regex_syntax_fail(t, "a parenthesis that closes nothing");
     const group *g = &t->stack[--t->depth];
     close_all(t, g);
     mn_text_put(t->out, t->at++, 1);
@@ -462,7 +462,7 @@ static bool repetition(translator *t) {
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
-static bool escape(translator *t) {
+static bool regex_syntax_escape(translator *t) {
     mn_text items = {0};
     bool negated = false;
     const bool inside = looking_at(t, "\\b"), outside = looking_at(t, "\\B");
@@ -484,10 +484,10 @@ static bool escape(translator *t) {
     return true;
 }
 
-static bool step(translator *t) {
+static bool regex_syntax_step(translator *t) {
     switch (*t->at) {
     case '\\':
-        return escape(t);
+        return regex_syntax_escape(t);
     case '[':
         return put_bracket(t);
     case '(':
@@ -517,9 +517,9 @@ const char *mn_regex_translate(mn_str e, mn_text *out) {
         .at = copy.ptr, .end = copy.ptr + copy.len, .out = out, .atom = NO_ATOM, .depth = 1};
     bool ok = true;
     while (ok && t.at < t.end && !copy.failed && !out->failed)
-        ok = step(&t);
+        ok = regex_syntax_step(&t);
     if (ok && t.depth > 1)
-        ok = fail(&t, "a parenthesis that is not closed");
+        ok = regex_syntax_fail(&t, "a parenthesis that is not closed");
     close_all(&t, &t.stack[0]);
     out->failed |= copy.failed;
     mn_text_free(&copy);

@@ -88,7 +88,7 @@ size_t mn_char_length(const char *s, size_t n) {
 }
 
 /* Where the next search begins: an empty match is left by one character. */
-static size_t search_from(const char *s, size_t n, size_t lo, size_t hi) {
+static size_t stage_search_from(const char *s, size_t n, size_t lo, size_t hi) {
     if (hi > lo)
         return hi;
     return hi < n ? hi + mn_char_length(s + hi, n - hi) : hi + 1;
@@ -160,7 +160,7 @@ static mn_status cover(mn_pieces *p, mn_matcher *m, mn_span s, bool invert, mn_e
             ok = spare_add(p, s.off + done, lo - done, invert);
         ok = ok && spare_add(p, s.off + lo, hi - lo, !invert);
         done = hi;
-        from = search_from(text, s.len, lo, hi);
+        from = stage_search_from(text, s.len, lo, hi);
     }
     if (ok && done < s.len)
         ok = spare_add(p, s.off + done, s.len - done, invert);
@@ -201,7 +201,7 @@ static size_t merge_with_next(mn_span *span, size_t lo, size_t n) {
 }
 
 /* Without empty spans, and if so without matches; returns the new end. */
-static size_t drop(mn_span *span, size_t lo, size_t n, bool matches) {
+static size_t stage_drop(mn_span *span, size_t lo, size_t n, bool matches) {
     size_t out = lo;
     for (size_t i = lo; i < n; i++)
         if (span[i].len && !(matches && span[i].match))
@@ -225,7 +225,7 @@ static mn_status run_split(const mn_stage *stage, mn_pieces *p, mn_error *err) {
             p->spare_n = merge_forward(span, lo, p->spare_n, how);
         if (how == MN_SPLIT_WITH_NEXT)
             p->spare_n = merge_with_next(span, lo, p->spare_n);
-        p->spare_n = drop(span, lo, p->spare_n, how == MN_SPLIT_REMOVED);
+        p->spare_n = stage_drop(span, lo, p->spare_n, how == MN_SPLIT_REMOVED);
     }
     mn_matcher_free(&m);
     if (!st)
@@ -250,8 +250,8 @@ static void put_one_replaced(mn_text *out, const mn_stage *stage, const char *s,
 }
 
 /* Each match in s by what put_one_replaced makes of it; what stands between stays. */
-static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_stage *stage, const char *s,
-                              size_t n, size_t *lead, mn_error *err) {
+static mn_status stage_put_replaced(mn_text *out, mn_matcher *m, const mn_stage *stage,
+                                    const char *s, size_t n, size_t *lead, mn_error *err) {
     const bool around = stage->left || stage->right;
     const size_t leads = *lead;
     size_t done = 0;
@@ -273,7 +273,7 @@ static mn_status put_replaced(mn_text *out, mn_matcher *m, const mn_stage *stage
         if (around ? lo < leads : hi <= leads)
             *lead += out->len - mark;
         done = hi;
-        from = search_from(s, n, lo, hi);
+        from = stage_search_from(s, n, lo, hi);
     }
     mn_text_put(out, s + done, n - done);
     *lead += leads - MN_MIN(done, leads);
@@ -334,17 +334,17 @@ static mn_status put_form(mn_text *out, const mn_stage *stage, const char *s, si
 }
 
 /* BERT drops the non-spacing marks alone, "StripAccents" all three categories. */
-static bool is_mark(uint32_t code, bool nonspacing) {
+static bool stage_is_mark(uint32_t code, bool nonspacing) {
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)code);
     if (k == UTF8PROC_CATEGORY_MN)
         return true;
     return !nonspacing && (k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME);
 }
 
-static void put_char(mn_text *out, const mn_stage *stage, uint32_t code) {
+static void stage_put_char(mn_text *out, const mn_stage *stage, uint32_t code) {
     char utf8[4];
     const bool lower = stage->kind == MN_STAGE_LOWER;
-    if (stage->kind == MN_STAGE_UNMARK && is_mark(code, stage->nonspacing))
+    if (stage->kind == MN_STAGE_UNMARK && stage_is_mark(code, stage->nonspacing))
         return;
     if (lower && code == 0x130) { // the one character that becomes two
         mn_text_puts(out, "i\xcc\x87");
@@ -366,7 +366,7 @@ static void put_by_char(mn_text *out, const mn_stage *stage, const char *s, size
         const int len = mn_utf8_decode(s + i, n - i, &code);
         i += (size_t)MN_MAX(len, 1);
         if (len > 0)
-            put_char(out, stage, code);
+            stage_put_char(out, stage, code);
         if (i <= leads)
             *lead = out->len - mark;
     }
@@ -380,8 +380,8 @@ bool mn_is_space(uint32_t c) {
 }
 
 /* White space at the ends goes on the sides that the stage names. */
-static void put_stripped(mn_text *out, const mn_stage *stage, const char *s, size_t n,
-                         size_t *lead) {
+static void stage_put_stripped(mn_text *out, const mn_stage *stage, const char *s, size_t n,
+                               size_t *lead) {
     size_t lo = n;
     size_t hi = 0;
     for (size_t i = 0; i < n;) {
@@ -428,7 +428,7 @@ int mn_byte_of_char(uint32_t code) {
 }
 
 /* By chunks: most bytes become one or two, and a call for each would take longer than they do. */
-static void put_bytes(mn_text *out, const char *s, size_t n, size_t *lead) {
+static void stage_put_bytes(mn_text *out, const char *s, size_t n, size_t *lead) {
     const size_t leads = *lead;
     char chunk[512];
     size_t k = 0;
@@ -478,17 +478,17 @@ static mn_status rewrite(mn_text *out, mn_matcher *m, const mn_stage *stage, con
                          size_t n, size_t *lead, mn_error *err) {
     switch (stage->kind) {
     case MN_STAGE_REPLACE:
-        return put_replaced(out, m, stage, s, n, lead, err);
+        return stage_put_replaced(out, m, stage, s, n, lead, err);
     case MN_STAGE_PREPEND:
         put_prepended(out, stage, s, n, lead);
         break;
     case MN_STAGE_FORM:
         return put_form(out, stage, s, n, lead, err);
     case MN_STAGE_STRIP:
-        put_stripped(out, stage, s, n, lead);
+        stage_put_stripped(out, stage, s, n, lead);
         break;
     case MN_STAGE_BYTES:
-        put_bytes(out, s, n, lead);
+        stage_put_bytes(out, s, n, lead);
         break;
     case MN_STAGE_LOWER:
     case MN_STAGE_UNMARK:

@@ -21,7 +21,7 @@ mn_status mn_added_put(mn_added_set *s, const mn_added *item, mn_error *err) {
 }
 
 /* The slot of this text, or the free one where it belongs. */
-static size_t find_slot(const mn_added_set *s, mn_str text) {
+static size_t added_find_slot(const mn_added_set *s, mn_str text) {
     const size_t last = s->n_slot - 1;
     size_t i = (size_t)mn_hash(text.ptr, (size_t)text.len, 0) & last;
     while (s->slot[i]) {
@@ -55,7 +55,7 @@ mn_status mn_added_index(mn_added_set *s, const char *where, mn_error *err) {
         return mn_fail_memory(err, s->n_slot * sizeof *s->slot);
     for (size_t k = 0; k < s->n; k++) {
         const mn_str t = s->item[k].text;
-        uint32_t *slot = &s->slot[find_slot(s, t)];
+        uint32_t *slot = &s->slot[added_find_slot(s, t)];
         if (*slot)
             return mn_fail(err, MN_BAD_FILE, "%s: added token \"%.*s\" is given twice", where,
                            MN_STR_ARG(t));
@@ -75,7 +75,7 @@ void mn_added_free(mn_added_set *s) {
 
 /* Unicode's UTS 18, annex C: letters, marks, digits, connectors and joiners; four rows of circled
  * letters are alphabetic. */
-static bool is_word(uint32_t c) {
+static bool added_is_word(uint32_t c) {
     static const uint32_t circled[][2] = {
         {0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
     const utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
@@ -102,14 +102,14 @@ static bool stands_alone(mn_str text, size_t lo, size_t hi) {
     uint32_t code = 0;
     if (lo > 0) {
         char_before(text, lo, &code);
-        if (is_word(code))
+        if (added_is_word(code))
             return false;
     }
     if (hi >= text.len)
         return true;
     code = 0;
     mn_utf8_decode(text.ptr + hi, (size_t)text.len - hi, &code);
-    return !is_word(code);
+    return !added_is_word(code);
 }
 
 static bool any_set(const uint8_t *p, size_t n) {
@@ -130,7 +130,7 @@ static bool allowed(const mn_added *a, size_t lo, const uint8_t *plain, bool par
 }
 
 /* lstrip and rstrip: the token takes the white space beside it. */
-static void widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_t *hi) {
+static void added_widen(const mn_added *a, mn_str text, size_t from, size_t *lo, size_t *hi) {
     uint32_t code = 0;
     while (a->lstrip && *lo > from) {
         const size_t before = char_before(text, *lo, &code);
@@ -156,7 +156,7 @@ static const mn_added *token_at(const mn_added_set *s, mn_str text, size_t at, c
         const mn_str part = {here, s->len[k]};
         if (part.len > text.len - at)
             continue;
-        const uint32_t found = s->slot[find_slot(s, part)];
+        const uint32_t found = s->slot[added_find_slot(s, part)];
         const mn_added *a = found ? &s->item[found - 1] : NULL;
         if (a && allowed(a, at, plain, parse_special))
             return a;
@@ -173,7 +173,7 @@ bool mn_added_next(const mn_added_set *s, mn_str text, size_t from, size_t at, c
         const size_t end = at + (size_t)a->text.len;
         *out = (mn_added_match){at, end, end, a};
         if (!a->single_word || stands_alone(text, at, end)) {
-            widen(a, text, from, &out->lo, &out->hi);
+            added_widen(a, text, from, &out->lo, &out->hi);
             if (a->lstrip && out->lo < from)
                 out->lo = from;
             if (out->lo < out->hi)

@@ -92,7 +92,7 @@ static bool still_holds(const mn_tokenizer *tok, const mn_encoder *e, const mn_c
     return m && m->id == c->id;
 }
 
-static bool merge_all(const mn_tokenizer *tok, mn_encoder *e, const char *s) {
+static bool bpe_merge_all(const mn_tokenizer *tok, mn_encoder *e, const char *s) {
     bool ok = true;
     e->n_heap = 0;
     for (size_t i = 0; ok && i + 1 < e->n_sym; i++)
@@ -265,7 +265,7 @@ mn_status mn_bpe_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_err
         return mn_ids_put(&e->ids, whole, err);
     if (!add_symbols(tok, e, s.ptr, n))
         return mn_fail_memory(err, n * sizeof *e->sym);
-    if (!merge_all(tok, e, s.ptr))
+    if (!bpe_merge_all(tok, e, s.ptr))
         return mn_fail_memory(err, n * sizeof *e->heap);
     if (tok->model == MN_TOKENIZER_SPM_BPE)
         return put_scored(tok, e, s.ptr, err);

@@ -95,11 +95,11 @@ void mn_decoder_start(mn_decoder *d, bool goes_on) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-static bool begins(mn_str s, const char *what, size_t n) {
+static bool decoder_begins(mn_str s, const char *what, size_t n) {
     return s.len >= n && !memcmp(s.ptr, what, n);
 }
 
-static mn_str behind(mn_str s, size_t n) {
+static mn_str decoder_behind(mn_str s, size_t n) {
     return (mn_str){s.ptr + n, s.len - n};
 }
 
@@ -107,7 +107,7 @@ static mn_str all_of(const mn_text *t) {
     return (mn_str){t->ptr ? t->ptr : "", t->failed ? 0 : t->len};
 }
 
-static void put_str(mn_text *out, mn_str s) {
+static void decoder_put_str(mn_text *out, mn_str s) {
     mn_text_put(out, s.ptr, (size_t)s.len);
 }
 
@@ -124,27 +124,27 @@ static void drop_front(mn_text *t, size_t n) {
 }
 
 /* The next place of what, which is not empty, in s; NULL = none. */
-static const char *find(mn_str s, mn_str what) {
+static const char *decoder_find(mn_str s, mn_str what) {
     return memmem(s.ptr, (size_t)s.len, what.ptr, (size_t)what.len);
 }
 
 /* s with each `from` (if it is not empty) replaced. */
 static void put_literal(mn_text *out, mn_str s, mn_str from, mn_str to) {
-    const char *at = from.len ? find(s, from) : NULL;
-    for (; at; at = find(s, from)) {
+    const char *at = from.len ? decoder_find(s, from) : NULL;
+    for (; at; at = decoder_find(s, from)) {
         const size_t n = (size_t)(at - s.ptr);
         mn_text_put(out, s.ptr, n);
-        put_str(out, to);
-        s = behind(s, n + (size_t)from.len);
+        decoder_put_str(out, to);
+        s = decoder_behind(s, n + (size_t)from.len);
     }
-    put_str(out, s);
+    decoder_put_str(out, s);
 }
 
 /* ---- stages: each appends to s->made what it hands on ---------------------------------------- */
 
 /* BYTES: visible characters back to bytes; a piece that holds another character was never byte-
  * coded and stands for itself. */
-static void put_bytes(mn_text *out, mn_str piece) {
+static void decoder_put_bytes(mn_text *out, mn_str piece) {
     const size_t mark = out->len;
     for (size_t i = 0; i < piece.len;) {
         uint32_t code = 0;
@@ -153,7 +153,7 @@ static void put_bytes(mn_text *out, mn_str piece) {
         if (byte < 0) {
             if (!out->failed)
                 out->len = mark;
-            put_str(out, piece);
+            decoder_put_str(out, piece);
             return;
         }
         put_byte(out, byte);
@@ -187,7 +187,7 @@ static bool put_fallback(mn_decode_state *s, const mn_decode_piece *p) {
         put_byte(&s->held, p->byte);
     release_bytes(s, !is_byte);
     if (!is_byte)
-        put_str(&s->made, p->text);
+        decoder_put_str(&s->made, p->text);
     return !is_byte || s->made.len;
 }
 
@@ -210,7 +210,7 @@ static void put_matches(mn_text *out, const mn_decode_stage *stage, mn_str s) {
         if (hi == lo) // an empty match: on by a character
             from += MN_MAX(1, mn_char_length(s.ptr + hi, (size_t)s.len - hi));
     }
-    put_str(out, behind(s, done));
+    decoder_put_str(out, decoder_behind(s, done));
     mn_matcher_free(&m);
     out->failed |= st && st != MN_END;
 }
@@ -231,9 +231,9 @@ static size_t certain(mn_str s, mn_str from) {
     mn_str rest = s;
     if (!from.len)
         return (size_t)s.len;
-    for (const char *at = find(rest, from); at; at = find(rest, from)) {
+    for (const char *at = decoder_find(rest, from); at; at = decoder_find(rest, from)) {
         const size_t n = (size_t)(at - rest.ptr);
-        rest = behind(rest, n + (size_t)from.len);
+        rest = decoder_behind(rest, n + (size_t)from.len);
     }
     return (size_t)s.len - open_end(rest, from);
 }
@@ -244,17 +244,17 @@ static void put_replaced(const mn_decode_stage *stage, mn_decode_state *s,
     const mn_str from = {literal ? literal : "", literal ? stage->pattern.len : 0};
     const mn_str to = {stage->content, stage->content_len};
     if (stage->fused && !p->verbatim) { // a match may go on in the next part
-        put_str(&s->held, p->text);
+        decoder_put_str(&s->held, p->text);
         mn_str held = all_of(&s->held);
         held.len = certain(held, from);
         put_literal(&s->made, held, from, to);
         drop_front(&s->held, (size_t)held.len);
         return;
     }
-    put_str(&s->made, all_of(&s->held));
+    decoder_put_str(&s->made, all_of(&s->held));
     s->held.len = 0;
     if (p->verbatim)
-        put_str(&s->made, p->text);
+        decoder_put_str(&s->made, p->text);
     else if (stage->pattern.code)
         put_matches(&s->made, stage, p->text);
     else
@@ -266,11 +266,11 @@ static void put_stripped(const mn_decode_stage *stage, mn_decode_state *s, mn_st
     const size_t n = stage->content_len;
     if (!stage->fused)
         s->left = stage->left;
-    for (; s->left && begins(text, stage->content, n); s->left--)
-        text = behind(text, n);
+    for (; s->left && decoder_begins(text, stage->content, n); s->left--)
+        text = decoder_behind(text, n);
     if (text.len)
         s->left = 0;
-    put_str(&s->held, text);
+    decoder_put_str(&s->held, text);
     const mn_str held = all_of(&s->held);
     size_t keep = (size_t)held.len;
     for (uint32_t i = 0; i < stage->right && keep >= n; i++) {
@@ -285,7 +285,7 @@ static void put_stripped(const mn_decode_stage *stage, mn_decode_state *s, mn_st
 }
 
 /* In place, since nothing gets longer. */
-static void shorten(mn_text *t, mn_str from, mn_str to) {
+static void decoder_shorten(mn_text *t, mn_str from, mn_str to) {
     const size_t gone = (size_t)(from.len - to.len);
     char *end = t->ptr + t->len;
     char *at = memmem(t->ptr, t->len, from.ptr, (size_t)from.len);
@@ -307,16 +307,16 @@ static void clean_up(mn_text *t) {
                                            {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < MN_COUNT(table); i++)
         if (t->len && !t->failed)
-            shorten(t, mn_str_of(table[i][0]), mn_str_of(table[i][1]));
+            decoder_shorten(t, mn_str_of(table[i][0]), mn_str_of(table[i][1]));
 }
 
-static void put_word(const mn_decode_stage *stage, mn_decode_state *s, mn_str text) {
-    const bool inside = begins(text, stage->content, stage->content_len);
+static void decoder_put_word(const mn_decode_stage *stage, mn_decode_state *s, mn_str text) {
+    const bool inside = decoder_begins(text, stage->content, stage->content_len);
     if (s->started && inside)
-        text = behind(text, stage->content_len);
+        text = decoder_behind(text, stage->content_len);
     else if (s->started)
         mn_text_puts(&s->made, " ");
-    put_str(&s->made, text);
+    decoder_put_str(&s->made, text);
     if (stage->cleanup)
         clean_up(&s->made);
 }
@@ -333,20 +333,21 @@ static void put_metaspace(const mn_decode_stage *stage, mn_decode_state *s,
 /* ---- the chain ------------------------------------------------------------------------------- */
 
 /* false: nothing to hand on yet */
-static bool make(const mn_decode_stage *stage, mn_decode_state *s, const mn_decode_piece *p) {
+static bool decoder_make(const mn_decode_stage *stage, mn_decode_state *s,
+                         const mn_decode_piece *p) {
     bool goes_on = true;
     switch (stage->kind) {
     case MN_DECODE_BYTES:
         if (p->plain)
-            put_str(&s->made, p->text);
+            decoder_put_str(&s->made, p->text);
         else
-            put_bytes(&s->made, p->text);
+            decoder_put_bytes(&s->made, p->text);
         break;
     case MN_DECODE_FALLBACK:
         goes_on = put_fallback(s, p);
         break;
     case MN_DECODE_FUSE:
-        put_str(&s->made, p->text);
+        decoder_put_str(&s->made, p->text);
         break;
     case MN_DECODE_REPLACE:
         put_replaced(stage, s, p);
@@ -358,7 +359,7 @@ static bool make(const mn_decode_stage *stage, mn_decode_state *s, const mn_deco
         put_metaspace(stage, s, p);
         break;
     case MN_DECODE_WORDPIECE:
-        put_word(stage, s, p->text);
+        decoder_put_word(stage, s, p->text);
         break;
     }
     s->started |= !stage->fused;
@@ -366,12 +367,12 @@ static bool make(const mn_decode_stage *stage, mn_decode_state *s, const mn_deco
 }
 
 /* What a stage still has when the text ends; false: nothing. */
-static bool release(const mn_decode_stage *stage, mn_decode_state *s) {
+static bool decoder_release(const mn_decode_stage *stage, mn_decode_state *s) {
     s->made.len = 0;
     if (stage->kind == MN_DECODE_FALLBACK)
         release_bytes(s, true);
     if (stage->kind == MN_DECODE_REPLACE)
-        put_str(&s->made, all_of(&s->held));
+        decoder_put_str(&s->made, all_of(&s->held));
     return s->made.len || s->made.failed;
 }
 
@@ -380,7 +381,7 @@ static bool push_from(mn_decoder *d, size_t k, mn_decode_piece p, mn_text *out) 
     for (; k < d->stages->n; k++) {
         mn_decode_state *s = &d->state[k];
         s->made.len = 0;
-        const bool goes_on = make(&d->stages->stage[k], s, &p);
+        const bool goes_on = decoder_make(&d->stages->stage[k], s, &p);
         if (s->made.failed || s->held.failed)
             return false;
         if (!goes_on)
@@ -389,7 +390,7 @@ static bool push_from(mn_decoder *d, size_t k, mn_decode_piece p, mn_text *out) 
         if (d->stages->stage[k].kind == MN_DECODE_FALLBACK)
             p.byte = -1;
     }
-    put_str(out, p.text);
+    decoder_put_str(out, p.text);
     return !out->failed;
 }
 
@@ -401,7 +402,7 @@ bool mn_decoder_finish(mn_decoder *d, mn_text *out) {
     bool ok = true;
     for (size_t k = 0; ok && k < d->stages->n; k++) {
         mn_decode_state *s = &d->state[k];
-        if (!release(&d->stages->stage[k], s))
+        if (!decoder_release(&d->stages->stage[k], s))
             continue;
         const mn_decode_piece last = {.text = all_of(&s->made), .byte = -1};
         ok = !s->made.failed && push_from(d, k + 1, last, out);

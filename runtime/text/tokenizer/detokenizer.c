@@ -10,7 +10,7 @@ struct mn_detokenizer {
     mn_text bytes; /* not yet a whole character */
 };
 
-static void start(mn_detokenizer *d) {
+static void detokenizer_start(mn_detokenizer *d) {
     mn_decoder_start(&d->decoder, d->flags & MN_DETOKENIZE_CONTINUE);
 }
 
@@ -26,7 +26,7 @@ mn_status mn_detokenizer_create(const mn_tokenizer *tok, uint32_t flags, mn_deto
         mn_free(d);
         return mn_fail_memory(err, sizeof *d);
     }
-    start(d);
+    detokenizer_start(d);
     *out = d;
     return MN_OK;
 }
@@ -40,7 +40,7 @@ void mn_detokenizer_free(mn_detokenizer *d) {
 }
 
 /* Of <0xXX>; -1 = it is spelled otherwise. */
-static int byte_of(mn_str piece) {
+static int detokenizer_byte_of(mn_str piece) {
     const char *p = piece.ptr;
     if (piece.len != 6 || memcmp(p, "<0x", 3) != 0 || p[5] != '>')
         return -1;
@@ -52,7 +52,7 @@ static int byte_of(mn_str piece) {
 }
 
 /* How the normaliser spells an added token. */
-static mn_str normalized_text(const mn_tokenizer *tok, int32_t id) {
+static mn_str detokenizer_normalized_text(const mn_tokenizer *tok, int32_t id) {
     const mn_added_set *set = &tok->normalized;
     for (size_t i = 0; i < set->n; i++)
         if (set->item[i].id == id)
@@ -68,10 +68,10 @@ static mn_decode_piece piece_of(const mn_tokenizer *tok, int32_t id) {
     const bool normalized = t->flags & MN_TOKEN_NORMALIZED;
     const bool added = t->flags & MN_TOKEN_ADDED;
     const bool byte = t->flags & MN_TOKEN_BYTE;
-    return (mn_decode_piece){.text = normalized ? normalized_text(tok, id) : t->piece,
+    return (mn_decode_piece){.text = normalized ? detokenizer_normalized_text(tok, id) : t->piece,
                              .verbatim = special,
                              .plain = special || (added && !normalized),
-                             .byte = byte ? byte_of(t->piece) : -1};
+                             .byte = byte ? detokenizer_byte_of(t->piece) : -1};
 }
 
 /* How many bytes at s, which begin no character, one U+FFFD stands for: the longest start of one
@@ -85,7 +85,7 @@ static size_t bad_length(const char *s, size_t n) {
 }
 
 /* Moves whole characters from the waiting bytes to out; at the end of a text, everything. */
-static void flush(mn_detokenizer *d, mn_text *out, bool end) {
+static void detokenizer_flush(mn_detokenizer *d, mn_text *out, bool end) {
     mn_text *b = &d->bytes;
     const size_t usable = end ? b->len : mn_utf8_complete(b->ptr, b->len);
     size_t i = 0;
@@ -114,16 +114,16 @@ mn_status mn_detokenizer_push(mn_detokenizer *d, int32_t id, mn_text *out) {
     if (!mn_decoder_push(&d->decoder, piece_of(d->tok, id), &d->bytes))
         return MN_OUT_OF_MEMORY;
     if (d->bytes.len)
-        flush(d, out, false);
+        detokenizer_flush(d, out, false);
     return out->failed ? MN_OUT_OF_MEMORY : MN_OK;
 }
 
 mn_status mn_detokenizer_finish(mn_detokenizer *d, mn_text *out) {
     const bool ok = mn_decoder_finish(&d->decoder, &d->bytes);
     if (ok && d->bytes.len)
-        flush(d, out, true);
+        detokenizer_flush(d, out, true);
     d->bytes.len = 0;
-    start(d);
+    detokenizer_start(d);
     return !ok || out->failed ? MN_OUT_OF_MEMORY : MN_OK;
 }
 

@@ -33,7 +33,8 @@ static bool is_end_of_turn(mn_str piece) {
 }
 
 /* An optional flag; *value stays where the key is absent. */
-static mn_status read_flag(const mn_meta *meta, const char *key, bool *value, mn_error *err) {
+static mn_status tok_gguf_read_flag(const mn_meta *meta, const char *key, bool *value,
+                                    mn_error *err) {
     mn_status st = mn_meta_bool(meta, key, value, err);
     return st == MN_END ? MN_OK : st;
 }
@@ -114,7 +115,8 @@ mn_status mn_gguf_id(mn_tokenizer *tok, const mn_meta *meta, const char *key, in
 
 /* An end that is no token ends nothing: -1, as if it was not given. mn_generation_read warns of it,
  * for all formats. */
-static mn_status read_eos(mn_tokenizer *tok, const mn_meta *meta, int32_t *id, mn_error *err) {
+static mn_status tok_gguf_read_eos(mn_tokenizer *tok, const mn_meta *meta, int32_t *id,
+                                   mn_error *err) {
     static const char key[] = KEY("eos_token_id");
     int64_t value = -1;
     const mn_status st = mn_meta_i64(meta, key, -1, INT64_MAX, &value, err);
@@ -133,7 +135,7 @@ mn_status mn_gguf_spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char 
                              const char *spelling, int32_t *id, mn_error *err) {
     mn_status st = MN_OK;
     if (*id < 0 && id == &tok->eos)
-        st = read_eos(tok, meta, id, err);
+        st = tok_gguf_read_eos(tok, meta, id, err);
     else if (*id < 0)
         st = mn_gguf_id(tok, meta, key, id, err);
     if (!st && *id < 0 && !mn_meta_find(meta, key))
@@ -146,7 +148,7 @@ mn_status mn_gguf_spelled_id(mn_tokenizer *tok, const mn_meta *meta, const char 
 static mn_status read_named_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     mn_status st = mn_gguf_id(tok, meta, KEY("bos_token_id"), &tok->bos, err);
     if (!st)
-        st = read_eos(tok, meta, &tok->eos, err);
+        st = tok_gguf_read_eos(tok, meta, &tok->eos, err);
     if (!st)
         st = mn_gguf_id(tok, meta, KEY("unknown_token_id"), &tok->unk, err);
     if (!st)
@@ -155,7 +157,7 @@ static mn_status read_named_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error
 }
 
 /* In a file without types at least its own special ids are no plain text. */
-static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+static mn_status tok_gguf_read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     mn_status st = read_named_ids(tok, meta, err);
     if (st || mn_meta_find(meta, KEY("token_type")))
         return st;
@@ -168,7 +170,7 @@ static mn_status read_ids(mn_tokenizer *tok, const mn_meta *meta, mn_error *err)
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static bool contains(mn_str s, const char *lower) {
+static bool tok_gguf_contains(mn_str s, const char *lower) {
     const size_t n = strlen(lower);
     for (size_t i = 0; i + n <= s.len; i++) {
         size_t k = 0;
@@ -187,7 +189,7 @@ static bool takes_space_behind(const mn_meta *meta, const mn_vocab_token *t) {
     mn_str name = {NULL, 0};
     if (mn_meta_str(meta, "general.name", &name, NULL))
         return false;
-    if (!contains(name, "phi-3") && !contains(name, "phi3"))
+    if (!tok_gguf_contains(name, "phi-3") && !tok_gguf_contains(name, "phi3"))
         return false;
     for (size_t i = 0; i < MN_COUNT(not_these); i++)
         if (mn_str_is(t->piece, not_these[i]))
@@ -221,7 +223,7 @@ static mn_status put_symbol(mn_tokenizer *tok, mn_added a, mn_error *err) {
     return st ? st : mn_added_put(&tok->normalized, &a, err);
 }
 
-static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
+static mn_status tok_gguf_collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     const bool spm_bpe = tok->model == MN_TOKENIZER_SPM_BPE;
     const bool symbols = mn_gguf_has_symbols(meta);
     mn_status st = MN_OK;
@@ -246,11 +248,11 @@ static mn_status collect_added(mn_tokenizer *tok, const mn_meta *meta, mn_error 
 /* ---- BOS, EOS, stop ids ---------------------------------------------------------------------- */
 
 /* *bos, *eos: what the kind of tokeniser does; then, what the file says. */
-static mn_status read_ends(mn_tokenizer *tok, const mn_meta *meta, bool *bos, bool *eos,
-                           mn_error *err) {
-    mn_status st = read_flag(meta, KEY("add_bos_token"), bos, err);
+static mn_status tok_gguf_read_ends(mn_tokenizer *tok, const mn_meta *meta, bool *bos, bool *eos,
+                                    mn_error *err) {
+    mn_status st = tok_gguf_read_flag(meta, KEY("add_bos_token"), bos, err);
     if (!st)
-        st = read_flag(meta, KEY("add_eos_token"), eos, err);
+        st = tok_gguf_read_flag(meta, KEY("add_eos_token"), eos, err);
     if (!st && *bos && tok->bos < 0)
         st = mn_fail(err, MN_BAD_FILE,
                      KEY("add_bos_token") ": true, but " KEY("bos_token_id") " is not set");
@@ -265,7 +267,7 @@ static mn_status add_ends(mn_tokenizer *tok, const mn_meta *meta, bool add_bos, 
     bool add_eos = tok->model == MN_TOKENIZER_UNIGRAM && tok->eos >= 0;
     mn_status st = MN_OK;
     if (!tok->suffix.n) {
-        st = read_ends(tok, meta, &add_bos, &add_eos, err);
+        st = tok_gguf_read_ends(tok, meta, &add_bos, &add_eos, err);
         if (!st && add_eos)
             st = mn_ids_put(&tok->suffix, tok->eos, err);
     }
@@ -312,7 +314,7 @@ static mn_status put_stop(mn_tokenizer *tok, int32_t id, mn_error *err) {
 mn_status mn_tokenizer_stop_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_error *err) {
     static const char *const keys[] = {KEY("eot_token_id"), KEY("eom_token_id")};
     int32_t eos = -1;
-    mn_status st = read_eos(tok, meta, &eos, err);
+    mn_status st = tok_gguf_read_eos(tok, meta, &eos, err);
     if (!st)
         st = put_stop(tok, eos, err);
     for (size_t i = 0; !st && i < MN_COUNT(keys); i++) {
@@ -363,13 +365,13 @@ mn_status mn_tokenizer_from_gguf(mn_tokenizer *tok, const mn_meta *meta, mn_erro
             MN_STR_ARG(model));
     st = read_tokens(tok, meta, err);
     if (!st)
-        st = read_ids(tok, meta, err);
+        st = tok_gguf_read_ids(tok, meta, err);
     if (!st)
         st = read_form(tok, meta, err);
     if (!st)
         st = read_model(tok, meta, &add_bos, err);
     if (!st)
-        st = collect_added(tok, meta, err);
+        st = tok_gguf_collect_added(tok, meta, err);
     if (!st)
         st = add_ends(tok, meta, add_bos, err);
     if (!st)

@@ -117,7 +117,7 @@ static mn_status read_wordpiece(mn_tokenizer *tok, const cJSON *model, mn_error 
 }
 
 /* Old files do not name it: then by what it has. */
-static const char *type_of(const cJSON *model, mn_str vocab, mn_str merges) {
+static const char *tok_json_type_of(const cJSON *model, mn_str vocab, mn_str merges) {
     const char *type = mn_json_text(model, "type", NULL);
     if (type)
         return type;
@@ -144,9 +144,9 @@ static mn_status find_kind(mn_tokenizer *tok, const char *type, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab, mn_str merges,
-                            const cJSON *added, mn_error *err) {
-    mn_status st = find_kind(tok, type_of(model, vocab, merges), err);
+static mn_status tok_json_read_model(mn_tokenizer *tok, const cJSON *model, mn_str vocab,
+                                     mn_str merges, const cJSON *added, mn_error *err) {
+    mn_status st = find_kind(tok, tok_json_type_of(model, vocab, merges), err);
     if (!st)
         st = mn_json_vocab(tok, vocab, tok->model == MN_TOKENIZER_UNIGRAM, added, err);
     if (!st)
@@ -187,7 +187,7 @@ static mn_status put_special(mn_tokenizer *tok, mn_id_list *list, const cJSON *s
 }
 
 /* {"single": [special tokens, the text, special tokens], "special_tokens": {...}} */
-static mn_status read_template(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
+static mn_status tok_json_read_template(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
     const cJSON *specials = mn_json_item(json, "special_tokens");
     const cJSON *item = mn_json_item(json, "single");
     mn_id_list *list = &tok->prefix;
@@ -224,7 +224,7 @@ static mn_status read_post(mn_tokenizer *tok, const cJSON *json, int depth, mn_e
     if ((is_template || is_pair) && adds)
         return mn_fail(err, MN_UNSUPPORTED, POST ": more than one that adds tokens");
     if (is_template)
-        return read_template(tok, json, err);
+        return tok_json_read_template(tok, json, err);
     if (is_pair)
         return read_pair(tok, json, err);
     if (!strcmp(type, "ByteLevel"))
@@ -256,7 +256,7 @@ static void mark_bytes(mn_tokenizer *tok) {
 }
 
 /* What needs all parts: bytes, cuts at words, the index of Unigram's pieces. */
-static mn_status finish(mn_tokenizer *tok, mn_error *err) {
+static mn_status tok_json_finish(mn_tokenizer *tok, mn_error *err) {
     const bool uncut_bpe =
         tok->model == MN_TOKENIZER_BPE && !tok->splitter.n && !tok->ignore_merges;
     mark_bytes(tok);
@@ -267,13 +267,13 @@ static mn_status finish(mn_tokenizer *tok, mn_error *err) {
     return MN_OK;
 }
 
-static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, mn_str merges,
-                           mn_error *err) {
+static mn_status tok_json_read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab,
+                                    mn_str merges, mn_error *err) {
     const cJSON *model = mn_json_item(json, "model");
     const cJSON *added = mn_json_item(json, "added_tokens");
     if (!cJSON_IsObject(model))
         return mn_fail(err, MN_BAD_FILE, "tokenizer.json: \"model\" is missing");
-    mn_status st = read_model(tok, model, vocab, merges, added, err);
+    mn_status st = tok_json_read_model(tok, model, vocab, merges, added, err);
     if (!st)
         st = mn_json_normalizer(&tok->normalizer, mn_json_item(json, "normalizer"), err);
     if (!st)
@@ -284,7 +284,7 @@ static mn_status read_json(mn_tokenizer *tok, const cJSON *json, mn_str vocab, m
         st = read_post(tok, mn_json_item(json, "post_processor"), 0, err);
     if (!st)
         st = mn_json_decoder(tok, mn_json_item(json, "decoder"), err);
-    return st ? st : finish(tok, err);
+    return st ? st : tok_json_finish(tok, err);
 }
 
 /* The file without its two big values, which become null, as a tree. */
@@ -342,7 +342,7 @@ mn_status mn_tokenizer_from_json(mn_tokenizer *tok, mn_str text, const char *nam
     if (st)
         return st;
     if (found)
-        st = read_json(tok, json, vocab, merges, err);
+        st = tok_json_read_json(tok, json, vocab, merges, err);
     else
         st = mn_fail(err, MN_BAD_FILE, "%s: not valid JSON at byte %zu", name, at);
     cJSON_Delete(json);

@@ -7,8 +7,8 @@
 
 #define WHERE "tokenizer.json: decoder"
 
-static mn_status add(mn_decode_stages *s, mn_decode_kind kind, const char *content,
-                     mn_decode_stage **out, mn_error *err) {
+static mn_status json_decoder_add(mn_decode_stages *s, mn_decode_kind kind, const char *content,
+                                  mn_decode_stage **out, mn_error *err) {
     return mn_decode_add(s, kind, mn_str_of(content), out, err);
 }
 
@@ -29,7 +29,7 @@ static mn_status read_strip(mn_decode_stages *s, const cJSON *json, mn_error *er
 static mn_status read_replace(mn_decode_stages *s, const cJSON *json, mn_error *err) {
     const char *to = mn_json_text(json, "content", "");
     mn_decode_stage *stage = NULL;
-    mn_status st = add(s, MN_DECODE_REPLACE, to, &stage, err);
+    mn_status st = json_decoder_add(s, MN_DECODE_REPLACE, to, &stage, err);
     return st ? st : mn_json_pattern(&stage->pattern, json, WHERE ": Replace", err);
 }
 
@@ -39,12 +39,13 @@ static mn_status read_metaspace(mn_decode_stages *s, const cJSON *json, mn_error
     const char *scheme = mn_json_prepend_scheme(json);
     if (!strcmp(scheme, "never"))
         return mn_decode_add_replace(s, mn_str_of(block), mn_str_of(" "), err);
-    return add(s, MN_DECODE_METASPACE, block, NULL, err);
+    return json_decoder_add(s, MN_DECODE_METASPACE, block, NULL, err);
 }
 
 static mn_status read_wordpiece(mn_decode_stages *s, const cJSON *json, mn_error *err) {
     mn_decode_stage *stage = NULL;
-    mn_status st = add(s, MN_DECODE_WORDPIECE, mn_json_text(json, "prefix", "##"), &stage, err);
+    mn_status st =
+        json_decoder_add(s, MN_DECODE_WORDPIECE, mn_json_text(json, "prefix", "##"), &stage, err);
     if (!st)
         stage->cleanup = mn_json_flag(json, "cleanup", true);
     return st;
@@ -70,7 +71,7 @@ static const decoder_type types[] = {
     {"WordPiece", read_wordpiece, MN_DECODE_WORDPIECE, true, false}};
 
 /* One object that is no "Sequence". */
-static mn_status read_one(mn_decode_stages *s, const cJSON *json, mn_error *err) {
+static mn_status json_decoder_read_one(mn_decode_stages *s, const cJSON *json, mn_error *err) {
     const char *type = mn_json_text(json, "type", "");
     const bool regex = mn_json_item(mn_json_item(json, "pattern"), "Regex");
     size_t i = 0;
@@ -84,18 +85,19 @@ static mn_status read_one(mn_decode_stages *s, const cJSON *json, mn_error *err)
     if (s->fused && (t->whole || regex))
         return mn_fail(err, MN_UNSUPPORTED, WHERE ": \"%s\" behind \"Fuse\" or \"ByteLevel\"",
                        type);
-    return t->read ? t->read(s, json, err) : add(s, t->kind, "", NULL, err);
+    return t->read ? t->read(s, json, err) : json_decoder_add(s, t->kind, "", NULL, err);
 }
 
-static mn_status read_any(mn_decode_stages *s, const cJSON *json, int depth, mn_error *err) {
+static mn_status json_decoder_read_any(mn_decode_stages *s, const cJSON *json, int depth,
+                                       mn_error *err) {
     const cJSON *item = mn_json_item(json, "decoders");
     mn_status st = MN_OK;
     if (strcmp(mn_json_text(json, "type", ""), "Sequence") != 0)
-        return read_one(s, json, err);
+        return json_decoder_read_one(s, json, err);
     if (depth > MN_JSON_DEPTH)
         return mn_fail(err, MN_UNSUPPORTED, WHERE ": nested too deeply");
     for (item = item ? item->child : NULL; item && !st; item = item->next)
-        st = read_any(s, item, depth + 1, err);
+        st = json_decoder_read_any(s, item, depth + 1, err);
     return st;
 }
 
@@ -111,9 +113,9 @@ mn_status mn_json_decoder(mn_tokenizer *tok, const cJSON *json, mn_error *err) {
     mn_decode_stages *s = &tok->decoder;
     mn_status st = MN_OK;
     if (json && !cJSON_IsNull(json))
-        st = read_any(s, json, 0, err);
+        st = json_decoder_read_any(s, json, 0, err);
     else if (writes_bytes(&tok->splitter) || writes_bytes(&tok->normalizer))
-        st = add(s, MN_DECODE_BYTES, "", NULL, err);
+        st = json_decoder_add(s, MN_DECODE_BYTES, "", NULL, err);
     for (size_t i = 0; i < s->n; i++)
         tok->byte_level |= s->stage[i].kind == MN_DECODE_BYTES;
     return st;

@@ -37,7 +37,7 @@ static uint64_t varint(reader *r) {
 }
 
 /* n bytes, little-endian */
-static uint64_t fixed(reader *r, size_t n) {
+static uint64_t sentencepiece_fixed(reader *r, size_t n) {
     uint64_t v = 0;
     if ((size_t)(r->end - r->at) < n) {
         r->bad = true;
@@ -63,10 +63,10 @@ static bool next_field(reader *r, field *f) {
         f->value = varint(r);
         break;
     case WIRE_FIXED64:
-        f->value = fixed(r, 8);
+        f->value = sentencepiece_fixed(r, 8);
         break;
     case WIRE_FIXED32:
-        f->value = fixed(r, 4);
+        f->value = sentencepiece_fixed(r, 4);
         break;
     case WIRE_LEN:
         f->bytes.len = varint(r);
@@ -160,7 +160,7 @@ static mn_status read_normalizer(model *m, mn_str bytes, mn_error *err) {
 
 /* All three parts are there: a file that was cut between two fields would still be read, and be
  * wrong. seen: bits of field numbers. */
-static mn_status check_parts(const model *m, uint32_t seen, mn_error *err) {
+static mn_status sentencepiece_check_parts(const model *m, uint32_t seen, mn_error *err) {
     static const char *const part[] = {"pieces", "trainer_spec", "normalizer_spec"};
     for (uint32_t i = 0; i < MN_COUNT(part); i++)
         if (!(seen & 2u << i))
@@ -195,7 +195,7 @@ static mn_status read_top(model *m, mn_error *err) {
     if (!st && r.bad)
         st = damaged(&r, m->whole, m->name, err);
     if (!st)
-        st = check_parts(m, seen, err);
+        st = sentencepiece_check_parts(m, seen, err);
     return st ? st : check_kind(m, err);
 }
 
@@ -305,7 +305,7 @@ static mn_status enter_extra(mn_tokenizer *tok, int32_t id, mn_added a, mn_error
     return st ? st : mn_added_put(&tok->raw, &a, err);
 }
 
-static bool is_there(const mn_added_set *s, int32_t id) {
+static bool sentencepiece_is_there(const mn_added_set *s, int32_t id) {
     for (size_t i = 0; i < s->n; i++)
         if (s->item[i].id == id)
             return true;
@@ -324,7 +324,7 @@ static mn_status enter_extras(mn_tokenizer *tok, const extra_tokens *x, mn_error
     }
     cJSON_ArrayForEach(item, x->map) {
         const mn_added a = {.text = mn_str_of(item->string)};
-        if (!is_there(&tok->raw, item->valueint))
+        if (!sentencepiece_is_there(&tok->raw, item->valueint))
             st = enter_extra(tok, item->valueint, a, err);
         if (st)
             return st;
@@ -342,7 +342,7 @@ static mn_status collect_own(mn_tokenizer *tok, mn_error *err) {
         const bool special = t->flags & MN_TOKEN_SPECIAL;
         mn_added a = {.text = t->piece, .id = (int32_t)i, .special = special};
         a.normalized = !special;
-        if (!added || (!special && unigram) || is_there(&tok->raw, a.id))
+        if (!added || (!special && unigram) || sentencepiece_is_there(&tok->raw, a.id))
             continue;
         st = mn_added_put(special ? &tok->raw : &tok->normalized, &a, err);
     }
@@ -450,7 +450,8 @@ static mn_status set_ids(mn_tokenizer *tok, const model *m, mn_error *err) {
     return mn_ids_put(&tok->suffix, tok->eos, err);
 }
 
-static mn_status build(mn_tokenizer *tok, const model *m, const extra_tokens *x, mn_error *err) {
+static mn_status sentencepiece_build(mn_tokenizer *tok, const model *m, const extra_tokens *x,
+                                     mn_error *err) {
     uint64_t n = m->n_pieces;
     tok->model = m->kind == MODEL_BPE ? MN_TOKENIZER_SPM_BPE : MN_TOKENIZER_UNIGRAM;
     tok->byte_fallback = m->byte_fallback;
@@ -496,7 +497,7 @@ mn_status mn_tokenizer_from_sentencepiece(mn_tokenizer *tok, mn_str bytes, const
         st = mn_json_file(files, n_files, "added_tokens.json", &x.map, err);
     x.decoder = mn_json_item(x.config, "added_tokens_decoder");
     if (!st)
-        st = build(tok, &m, &x, err);
+        st = sentencepiece_build(tok, &m, &x, err);
     cJSON_Delete(x.config);
     cJSON_Delete(x.map);
     return st ? st : mn_tokenizer_stop_from_files(tok, files, n_files, err);

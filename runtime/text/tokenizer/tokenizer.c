@@ -257,7 +257,7 @@ static mn_status encode_text(const mn_tokenizer *tok, mn_encoder *e, mn_str text
     return st;
 }
 
-static mn_status check_text(mn_str text, mn_error *err) {
+static mn_status tok_check_text(mn_str text, mn_error *err) {
     if (text.len > INT32_MAX / 4)
         return mn_fail(err, MN_BAD_INPUT, "text: %llu bytes, expected at most %d",
                        (unsigned long long)text.len, INT32_MAX / 4);
@@ -269,8 +269,8 @@ static mn_status check_text(mn_str text, mn_error *err) {
 }
 
 /* The cache of a long text, and what is put in front of it. */
-static mn_status begin(const mn_tokenizer *tok, mn_encoder *e, mn_str text, bool ends,
-                       mn_error *err) {
+static mn_status tok_begin(const mn_tokenizer *tok, mn_encoder *e, mn_str text, bool ends,
+                           mn_error *err) {
     const size_t cache_size = CACHE_SLOTS * sizeof *e->cache;
     if (text.len >= CACHE_FROM) {
         e->cache = mn_calloc(CACHE_SLOTS, sizeof *e->cache);
@@ -285,7 +285,7 @@ static mn_status encode_all(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
                             const uint8_t *plain, uint32_t flags, mn_error *err) {
     const bool ends = flags & MN_TOKENIZE_ADD_SPECIAL;
     const bool special = flags & MN_TOKENIZE_PARSE_SPECIAL;
-    mn_status st = begin(tok, e, text, ends, err);
+    mn_status st = tok_begin(tok, e, text, ends, err);
     if (!st)
         st = encode_text(tok, e, text, plain, special, err);
     if (!st && ends)
@@ -300,7 +300,7 @@ static mn_status encode_all(const mn_tokenizer *tok, mn_encoder *e, mn_str text,
 mn_status mn_tokenizer_encode(const mn_tokenizer *tok, mn_str text, const uint8_t *plain,
                               uint32_t flags, int32_t **ids, size_t *n, mn_error *err) {
     mn_encoder e = {0};
-    mn_status st = check_text(text, err);
+    mn_status st = tok_check_text(text, err);
     if (!st)
         st = encode_all(tok, &e, text, plain, flags, err);
     if (!st) {

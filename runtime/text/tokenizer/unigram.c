@@ -44,7 +44,8 @@ static int by_spelling(const void *a, const void *b, void *vocab) {
 }
 
 /* Fills sorted with the pieces that text may become. least: the lowest log probability of all. */
-static mn_status collect(mn_tokenizer *tok, double *least, const char *where, mn_error *err) {
+static mn_status unigram_collect(mn_tokenizer *tok, double *least, const char *where,
+                                 mn_error *err) {
     const uint32_t never = MN_TOKEN_SPECIAL | MN_TOKEN_BYTE | MN_TOKEN_OUTSIDE;
     mn_unigram *u = &tok->unigram;
     *least = 0;
@@ -86,7 +87,7 @@ mn_status mn_unigram_finish(mn_tokenizer *tok, const char *where, mn_error *err)
     u->sorted = mn_alloc(tok->vocab.n, sizeof *u->sorted);
     if (!u->sorted)
         return mn_fail_memory(err, tok->vocab.n * sizeof *u->sorted);
-    mn_status st = collect(tok, &least, where, err);
+    mn_status st = unigram_collect(tok, &least, where, err);
     if (st)
         return st;
     u->unknown = least - UNKNOWN_PENALTY;
@@ -113,7 +114,8 @@ static size_t lower_bound(const mn_tokenizer *tok, size_t lo, size_t hi, size_t 
 }
 
 /* A path that comes to a byte by token id from the byte `from`: it counts if it is the best yet. */
-static void reach(const mn_unigram *u, mn_best *to, double score, uint32_t from, int32_t id) {
+static void unigram_reach(const mn_unigram *u, mn_best *to, double score, uint32_t from,
+                          int32_t id) {
     if (u->single)
         score = (double)(float)score;
     if (to->from != UINT32_MAX && score <= to->score)
@@ -132,7 +134,7 @@ static bool offer_tokens(const mn_tokenizer *tok, mn_best *best, const char *s, 
     for (size_t depth = 1; lo < hi; depth++) {
         const int32_t id = u->sorted[lo];
         if (tok->vocab.token[id].piece.len == depth) {
-            reach(u, &best[i + depth], best[i].score + u->log_prob[id], (uint32_t)i, id);
+            unigram_reach(u, &best[i + depth], best[i].score + u->log_prob[id], (uint32_t)i, id);
             whole |= depth == char_len;
         }
         if (i + depth >= n)
@@ -180,7 +182,7 @@ static void turn_links(mn_best *best, size_t n) {
 }
 
 /* A path for each byte of n, and the end, none of them begun; false: out of memory. */
-static bool make_room(mn_encoder *e, size_t n) {
+static bool unigram_make_room(mn_encoder *e, size_t n) {
     void *grown = e->best;
     const bool ok = mn_grow(&grown, &e->cap_best, n + 1, sizeof *e->best);
     e->best = grown;
@@ -194,7 +196,7 @@ static bool make_room(mn_encoder *e, size_t n) {
 mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
     const mn_unigram *u = &tok->unigram;
     const size_t n = (size_t)s.len;
-    if (!make_room(e, n))
+    if (!unigram_make_room(e, n))
         return mn_fail_memory(err, (n + 1) * sizeof *e->best);
     mn_best *best = e->best;
     size_t i = 0;
@@ -204,7 +206,7 @@ mn_status mn_unigram_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn
         const size_t len = decoded > 0 ? (size_t)decoded : 1;
         const double unknown = best[i].score + u->unknown;
         if (!offer_tokens(tok, best, s.ptr, n, i, len))
-            reach(u, &best[i + len], unknown, (uint32_t)i, -1);
+            unigram_reach(u, &best[i + len], unknown, (uint32_t)i, -1);
         i += len;
     }
     turn_links(best, n);

@@ -73,7 +73,7 @@ static uint16_t cut_length(uint64_t n) {
 }
 
 /* The slot that holds this spelling, or the free one where it belongs. */
-static mn_vocab_slot *find_slot(const mn_vocab *v, mn_str s, uint64_t hash) {
+static mn_vocab_slot *vocab_find_slot(const mn_vocab *v, mn_str s, uint64_t hash) {
     const uint16_t tag = tag_of(hash);
     const uint16_t len = cut_length(s.len);
     const size_t last = v->n_slot - 1;
@@ -91,8 +91,8 @@ static mn_vocab_slot *find_slot(const mn_vocab *v, mn_str s, uint64_t hash) {
 }
 
 /* again: a spelling that another id has goes over to this one; else it is an error. */
-static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bool again,
-                       const char *where, mn_error *err) {
+static mn_status vocab_enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bool again,
+                             const char *where, mn_error *err) {
     if (id < 0 || (uint32_t)id >= v->n)
         return mn_fail(err, MN_BAD_FILE, "%s: id %d of \"%.*s\" is out of range, there are %u",
                        where, id, MN_STR_ARG(piece), v->n);
@@ -104,7 +104,7 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
     if (piece.len == 0)
         return MN_OK;
     const uint64_t hash = hash_of(piece);
-    mn_vocab_slot *slot = find_slot(v, piece, hash);
+    mn_vocab_slot *slot = vocab_find_slot(v, piece, hash);
     const bool taken = slot->id >= 0;
     if (taken && !again)
         return mn_fail(err, MN_BAD_FILE, "%s: \"%.*s\" is given twice: ids %d and %d", where,
@@ -121,12 +121,12 @@ static mn_status enter(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, bo
 
 mn_status mn_vocab_set(mn_vocab *v, int32_t id, mn_str piece, uint32_t flags, const char *where,
                        mn_error *err) {
-    return enter(v, id, piece, flags, false, where, err);
+    return vocab_enter(v, id, piece, flags, false, where, err);
 }
 
 mn_status mn_vocab_set_last(mn_vocab *v, int32_t id, mn_str piece, const char *where,
                             mn_error *err) {
-    return enter(v, id, piece, 0, true, where, err);
+    return vocab_enter(v, id, piece, 0, true, where, err);
 }
 
 mn_status mn_vocab_keep(mn_vocab *v, mn_str s, mn_str *copy, mn_error *err) {
@@ -143,7 +143,7 @@ int32_t mn_vocab_find(const mn_vocab *v, mn_str s) {
 int32_t mn_vocab_find_hashed(const mn_vocab *v, mn_str s, uint64_t hash) {
     if (s.len == 0 || s.len > v->max_len)
         return -1;
-    return find_slot(v, s, hash)->id;
+    return vocab_find_slot(v, s, hash)->id;
 }
 
 uint64_t mn_vocab_ask(const mn_vocab *v, mn_str s) {
@@ -190,7 +190,7 @@ bool mn_vocab_has_bytes(const mn_vocab *v, mn_str s) {
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-static uint64_t pair_of(int32_t left, int32_t right) {
+static uint64_t vocab_pair_of(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
@@ -211,7 +211,7 @@ static mn_merge *merge_slot(const mn_vocab *v, uint64_t pair) {
 const mn_merge *mn_vocab_merge(const mn_vocab *v, int32_t left, int32_t right) {
     if (!v->n_merge_slot || left < 0 || right < 0)
         return NULL;
-    const mn_merge *m = merge_slot(v, pair_of(left, right));
+    const mn_merge *m = merge_slot(v, vocab_pair_of(left, right));
     return m->id < 0 ? NULL : m;
 }
 
@@ -275,8 +275,8 @@ static mn_status unknown_piece(mn_merges *m, const mn_merge_entry *e, int32_t ra
 }
 
 /* The ids of one merge; id -1 = it cannot apply and is passed over. */
-static mn_status resolve(mn_merges *m, const mn_merge_entry *e, int32_t rank, mn_merge *out,
-                         mn_error *err) {
+static mn_status vocab_resolve(mn_merges *m, const mn_merge_entry *e, int32_t rank, mn_merge *out,
+                               mn_error *err) {
     const mn_vocab *v = m->vocab;
     int32_t id[3];
     *out = (mn_merge){.rank = rank, .id = -1};
@@ -286,7 +286,7 @@ static mn_status resolve(mn_merges *m, const mn_merge_entry *e, int32_t rank, mn
         if (id[k] < 0)
             return unknown_piece(m, e, rank, piece, err);
     }
-    out->pair = pair_of(id[0], id[1]);
+    out->pair = vocab_pair_of(id[0], id[1]);
     out->id = id[2];
     const size_t slot = first_merge_slot(v, out->pair);
     __builtin_prefetch(&v->merge[slot]);
@@ -304,7 +304,7 @@ static mn_status enter_merges(mn_merges *m, const mn_merge_entry *entry, uint32_
             mn_vocab_ask_piece(v, entry[i].hash[k]);
     for (uint32_t i = 0; !st && i < n; i++) {
         const int32_t rank = m->rank + (int32_t)i;
-        st = resolve(m, &entry[i], rank, &found[i], err);
+        st = vocab_resolve(m, &entry[i], rank, &found[i], err);
     }
     for (uint32_t i = 0; !st && i < n; i++) {
         if (found[i].id < 0)

@@ -20,8 +20,8 @@ static size_t count_chars(const char *s, size_t n) {
 
 /* The longest piece that s[0..n) begins with, -1 = none; its bytes of s are added to *at. inside:
  * pieces that go on a word. key: scratch. */
-static int32_t longest(const mn_tokenizer *tok, const char *s, size_t n, bool inside, size_t *at,
-                       mn_text *key) {
+static int32_t wordpiece_longest(const mn_tokenizer *tok, const char *s, size_t n, bool inside,
+                                 size_t *at, mn_text *key) {
     const size_t prefix = inside ? (size_t)tok->continuing.len : 0;
     n = MN_MIN(n, tok->vocab.max_len);
     key->len = 0;
@@ -38,15 +38,15 @@ static int32_t longest(const mn_tokenizer *tok, const char *s, size_t n, bool in
 }
 
 /* Appends the tokens of a word. *known = false: it has none, and what was appended has to go. */
-static mn_status put_word(const mn_tokenizer *tok, mn_encoder *e, mn_str word, bool *known,
-                          mn_error *err) {
+static mn_status wordpiece_put_word(const mn_tokenizer *tok, mn_encoder *e, mn_str word,
+                                    bool *known, mn_error *err) {
     const size_t n = (size_t)word.len;
     mn_text key = {0};
     mn_status st = MN_OK;
     size_t at = 0;
     *known = count_chars(word.ptr, n) <= tok->max_word;
     while (!st && *known && at < n) {
-        const int32_t id = longest(tok, word.ptr + at, n - at, at > 0, &at, &key);
+        const int32_t id = wordpiece_longest(tok, word.ptr + at, n - at, at > 0, &at, &key);
         *known = id >= 0;
         st = mn_ids_put(&e->ids, id, err);
         if (!st && key.failed)
@@ -59,7 +59,7 @@ static mn_status put_word(const mn_tokenizer *tok, mn_encoder *e, mn_str word, b
 mn_status mn_wordpiece_encode(const mn_tokenizer *tok, mn_encoder *e, mn_str s, mn_error *err) {
     const size_t mark = e->ids.n;
     bool known;
-    mn_status st = put_word(tok, e, s, &known, err);
+    mn_status st = wordpiece_put_word(tok, e, s, &known, err);
     if (st || known)
         return st;
     e->ids.n = mark;
