@@ -21,7 +21,7 @@ static uint16_t scale_of(const float x[32]) {
     return mn_f32_to_f16(d);
 }
 
-static void put_block(const float x[32], uint8_t *to) {
+static void cached_put_block(const float x[32], uint8_t *to) {
     const uint16_t half = scale_of(x);
     const float d = mn_f16_to_f32(half);
     float inverse = 0;
@@ -52,7 +52,7 @@ void mn_cached_put(uint32_t dtype, const float *x, int64_t n, uint8_t *to) {
         float block[32] = {0};
         const int64_t left = n - i < 32 ? n - i : 32;
         memcpy(block, x + i, (size_t)left * sizeof *x);
-        put_block(block, to);
+        cached_put_block(block, to);
     }
 }
 

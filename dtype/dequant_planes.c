@@ -4,13 +4,14 @@
 #include "dequant.h"
 
 /* The value of one plane for block b; `none` if there is no such plane. */
-static double value_of(const mn_stored_row *row, uint32_t kind, int64_t b, double none) {
+static double dequant_planes_value_of(const mn_stored_row *row, uint32_t kind, int64_t b,
+                                      double none) {
     const mn_plane_row *p = &row->plane[kind - 1];
     return p->at ? mn_plane_value(p->dtype, p->at + b * p->step) : none;
 }
 
 /* Element i of the block at p, before it is scaled. */
-static double code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
+static double dequant_planes_code_of(uint32_t dtype, const uint8_t *p, int64_t i) {
     switch (dtype) {
     case MN_NVFP4:
     case MN_MXFP4_SPLIT: { /* element 2i is the low nibble of byte i */
@@ -29,15 +30,15 @@ void mn_dequant_planes(const mn_stored_row *row, int64_t n, float *out) {
     const uint32_t dtype = row->dtype.id;
     const int64_t elems = row->dtype.block_elems;
     const bool one_scale = !row->plane[MN_PLANE_SCALE - 1].step;
-    const double tensor_scale = value_of(row, MN_PLANE_TENSOR_SCALE, 0, 1);
-    double scale = tensor_scale * value_of(row, MN_PLANE_SCALE, 0, 1);
+    const double tensor_scale = dequant_planes_value_of(row, MN_PLANE_TENSOR_SCALE, 0, 1);
+    double scale = tensor_scale * dequant_planes_value_of(row, MN_PLANE_SCALE, 0, 1);
     for (int64_t b = 0; b < n / elems; b++, out += elems) {
         const uint8_t *p = mn_block(row, b);
         if (!one_scale)
-            scale = tensor_scale * value_of(row, MN_PLANE_SCALE, b, 1);
-        const double bias = value_of(row, MN_PLANE_BIAS, b, 0);
+            scale = tensor_scale * dequant_planes_value_of(row, MN_PLANE_SCALE, b, 1);
+        const double bias = dequant_planes_value_of(row, MN_PLANE_BIAS, b, 0);
         for (int64_t i = 0; i < elems; i++) {
-            const double code = code_of(dtype, p, i);
+            const double code = dequant_planes_code_of(dtype, p, i);
             out[i] = (float)(scale * code + bias);
         }
     }

@@ -65,21 +65,21 @@ static const dtype_row rows[] = {
 _Static_assert(COUNT(rows) == 0 MN_DTYPES(ONE_MORE), "dtype.def has a row for each of MN_DTYPES");
 
 /* The row of an id, NULL if there is none. */
-static const dtype_row *find(uint32_t id) {
+static const dtype_row *dtype_find(uint32_t id) {
     for (size_t i = 0; i < COUNT(rows); i++)
         if (rows[i].type.id == id)
             return &rows[i];
     return NULL;
 }
 
-static char lower(char c) {
+static char dtype_lower(char c) {
     if (c >= 'A' && c <= 'Z')
         return (char)(c + ('a' - 'A'));
     return c;
 }
 
 bool mn_dtype_by_id(uint32_t id, mn_dtype *out) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     if (r)
         *out = r->type;
     return r != NULL;
@@ -91,7 +91,7 @@ static bool spells(mn_str found, const char *name) {
     if (found.len != n)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (lower(found.ptr[i]) != name[i])
+        if (dtype_lower(found.ptr[i]) != name[i])
             return false;
     return true;
 }
@@ -107,7 +107,7 @@ bool mn_dtype_by_name(mn_str name, mn_dtype *out) {
 }
 
 const char *mn_dtype_name(uint32_t id) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     if (r)
         return r->name;
     return "?";
@@ -128,19 +128,19 @@ bool mn_dtype_bytes(mn_dtype t, uint64_t n_elements, uint64_t *bytes) {
 }
 
 bool mn_dtype_is_weight(uint32_t id) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     return r && r->planes != PLANES_INTEGER;
 }
 
 uint32_t mn_dtype_align(uint32_t id) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     if (r)
         return r->align;
     return 1;
 }
 
 void mn_dtype_halves(uint32_t id, int32_t at[2]) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     at[0] = -1;
     if (r)
         at[0] = r->half[0];
@@ -162,7 +162,7 @@ bool mn_dtype_by_ggml(uint32_t ggml, mn_dtype *out) {
 }
 
 bool mn_dtype_ggml(uint32_t id, uint32_t *ggml) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     if (!r || r->ggml < 0)
         return false;
     *ggml = (uint32_t)r->ggml;
@@ -170,7 +170,7 @@ bool mn_dtype_ggml(uint32_t id, uint32_t *ggml) {
 }
 
 bool mn_dtype_plane(uint32_t id, uint32_t i, mn_plane_spec *out) {
-    const dtype_row *r = find(id);
+    const dtype_row *r = dtype_find(id);
     if (!r || i > MAX_EXTRA)
         return false;
     if (i == 0) {

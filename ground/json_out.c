@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void put_z(json_out *j, const char *z) {
+static void json_out_put_z(json_out *j, const char *z) {
     j->put(j->to, z, strlen(z));
 }
 
@@ -53,15 +53,16 @@ void json_line(json_out *j) {
 /* A string with its quotes; a byte that is not UTF-8 becomes U+FFFD. */
 static void quoted(json_out *j, const char *s, size_t n) {
     char escape[8];
-    put_z(j, "\"");
+    json_out_put_z(j, "\"");
     for (size_t at = 0; at < n; at++) {
         const size_t plain = mn_json_plain(s + at, n - at);
         j->put(j->to, s + at, plain);
         at += plain;
         if (at < n)
-            put_z(j, mn_json_escape((unsigned char)s[at], escape) ? escape : "\xef\xbf\xbd");
+            json_out_put_z(j,
+                           mn_json_escape((unsigned char)s[at], escape) ? escape : "\xef\xbf\xbd");
     }
-    put_z(j, "\"");
+    json_out_put_z(j, "\"");
 }
 
 void json_key_n(json_out *j, const char *bytes, size_t n) {
@@ -93,7 +94,7 @@ void json_mn_str(json_out *j, mn_str s) {
 
 static void plain(json_out *j, const char *z) {
     comma(j);
-    put_z(j, z);
+    json_out_put_z(j, z);
 }
 
 void json_int(json_out *j, int64_t v) {
@@ -109,7 +110,7 @@ void json_uint(json_out *j, uint64_t v) {
 }
 
 /* v with so many digits; whatever LC_NUMERIC is, the point is '.'. */
-static void number_text(char text[40], double v, int digits) {
+static void json_out_number_text(char text[40], double v, int digits) {
     snprintf(text, 40, "%.*g", digits, v);
     char *comma = strchr(text, ',');
     if (comma)
@@ -122,7 +123,7 @@ void json_num(json_out *j, double v) {
     for (int digits = 6; digits <= 17 && isfinite(v); digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v) {
-            number_text(text, v, digits);
+            json_out_number_text(text, v, digits);
             break;
         }
     }
@@ -132,7 +133,7 @@ void json_num(json_out *j, double v) {
 void json_put_rounded(json_out *j, const char *key, double v, int digits) {
     char text[40] = "null";
     if (isfinite(v))
-        number_text(text, v, digits);
+        json_out_number_text(text, v, digits);
     json_key(j, key);
     plain(j, text);
 }

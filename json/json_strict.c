@@ -71,7 +71,7 @@ typedef struct {
     size_t place; /* in its object */
 } member;
 
-static int by_name(const void *a, const void *b) {
+static int json_strict_by_name(const void *a, const void *b) {
     const member *x = a;
     const member *y = b;
     const int order = strcmp(x->item->string, y->item->string);
@@ -79,7 +79,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* The last of n members of one name takes the place of the first; the others go. */
-static void keep_one(cJSON *object, const member *same, size_t n) {
+static void json_strict_keep_one(cJSON *object, const member *same, size_t n) {
     if (n < 2)
         return;
     cJSON *last = cJSON_DetachItemViaPointer(object, same[n - 1].item);
@@ -99,11 +99,11 @@ static int keep_last_of(cJSON *object) {
     size_t i = 0;
     for (cJSON *item = object->child; item; item = item->next, i++)
         list[i] = (member){item, i};
-    qsort(list, n, sizeof *list, by_name);
+    qsort(list, n, sizeof *list, json_strict_by_name);
     for (size_t from = 0, to = 0; from < n; from = to) {
         while (to < n && !strcmp(list[from].item->string, list[to].item->string))
             to++;
-        keep_one(object, list + from, to - from);
+        json_strict_keep_one(object, list + from, to - from);
     }
     free(list);
     return 1;

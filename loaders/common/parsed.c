@@ -83,7 +83,7 @@ mn_str mn_parsed_printf(mn_parsed *p, const char *fmt, ...) {
 }
 
 /* Room for one more element of size bytes. */
-static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t size) {
+static bool parsed_grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t size) {
     if (n < *cap)
         return true;
     uint64_t want = 64;
@@ -106,7 +106,7 @@ static bool grow(mn_parsed *p, void **array, uint64_t n, uint64_t *cap, uint64_t
 /* The array moves when it grows: pointers to entries are good until the next one is added. */
 mn_parsed_meta *mn_parsed_add_meta(mn_parsed *p) {
     void *array = p->meta;
-    bool ok = grow(p, &array, p->n_meta, &p->cap_meta, sizeof *p->meta);
+    bool ok = parsed_grow(p, &array, p->n_meta, &p->cap_meta, sizeof *p->meta);
     p->meta = array;
     if (!ok)
         return NULL;
@@ -118,7 +118,7 @@ mn_parsed_meta *mn_parsed_add_meta(mn_parsed *p) {
 
 mn_parsed_tensor *mn_parsed_add_tensor(mn_parsed *p) {
     void *array = p->tensors;
-    bool ok = grow(p, &array, p->n_tensors, &p->cap_tensors, sizeof *p->tensors);
+    bool ok = parsed_grow(p, &array, p->n_tensors, &p->cap_tensors, sizeof *p->tensors);
     p->tensors = array;
     if (!ok)
         return NULL;
@@ -189,14 +189,14 @@ mn_status mn_tensor_place(mn_parsed_tensor *t, uint64_t *bytes, mn_error *err) {
 }
 
 /* Orders for mnl_sort: entries by key, tensors by name, tensors by file and place in it. */
-static int by_key(const void *a, const void *b) {
+static int parsed_by_key(const void *a, const void *b) {
     return mn_str_cmp(((const mn_parsed_meta *)a)->key, ((const mn_parsed_meta *)b)->key);
 }
-static int by_name(const void *a, const void *b) {
+static int parsed_by_name(const void *a, const void *b) {
     return mn_str_cmp(((const mn_parsed_tensor *)a)->name, ((const mn_parsed_tensor *)b)->name);
 }
 
-static int by_place(const void *a, const void *b) {
+static int parsed_by_place(const void *a, const void *b) {
     const mn_parsed_tensor *x = a;
     const mn_parsed_tensor *y = b;
     if (x->file != y->file)
@@ -215,10 +215,10 @@ mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from,
         return mnl_fail_memory(err);
     for (uint64_t i = 0; i < n; i++)
         order[i] = &p->meta[from + i];
-    mnl_sort(order, n, by_key);
+    mnl_sort(order, n, parsed_by_key);
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
-        if (!by_key(order[i - 1], order[i]))
+        if (!parsed_by_key(order[i - 1], order[i]))
             status = mnl_fail(err, MN_BAD_FILE, "%.*s: key '%.*s' appears twice, expected once",
                               MN_STR_ARG(file->name),
                               MN_STR_ARG(((const mn_parsed_meta *)order[i])->key));
@@ -227,12 +227,12 @@ mn_status mn_parsed_check_keys(mn_parsed *p, const mn_file *file, uint64_t from,
 }
 
 /* order: all tensors; sorted here. Names are canonical, so two native ones may be the same. */
-static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
-    mnl_sort(order, n, by_name);
+static mn_status parsed_check_names(const void **order, uint64_t n, mn_error *err) {
+    mnl_sort(order, n, parsed_by_name);
     for (uint64_t i = 1; i < n; i++) {
         const mn_parsed_tensor *a = order[i - 1];
         const mn_parsed_tensor *b = order[i];
-        if (by_name(a, b))
+        if (parsed_by_name(a, b))
             continue;
         if (mn_str_eq(a->native, b->native))
             return mnl_fail(
@@ -247,9 +247,9 @@ static mn_status check_names(const void **order, uint64_t n, mn_error *err) {
 }
 
 /* Two tensors that share bytes are damage, or an attempt to have them counted once. */
-static mn_status check_overlap(const void **order, uint64_t n, mn_error *err) {
+static mn_status parsed_check_overlap(const void **order, uint64_t n, mn_error *err) {
     const mn_parsed_tensor *a = NULL;
-    mnl_sort(order, n, by_place);
+    mnl_sort(order, n, parsed_by_place);
     for (uint64_t i = 0; i < n; i++) {
         const mn_parsed_tensor *b = order[i];
         if (!b->plane.bytes) /* empty: it shares nothing */
@@ -284,14 +284,14 @@ static mn_status check_sorted(mn_parsed *p, mn_status (*check)(const void **, ui
 }
 
 mn_status mn_parsed_check_names(mn_parsed *p, mn_error *err) {
-    return check_sorted(p, check_names, err);
+    return check_sorted(p, parsed_check_names, err);
 }
 
 mn_status mn_parsed_check_tensors(mn_parsed *p, mn_error *err) {
     mn_status status = mn_parsed_check_names(p, err);
     if (status)
         return status;
-    return check_sorted(p, check_overlap, err);
+    return check_sorted(p, parsed_check_overlap, err);
 }
 
 /* Strings stay the model's own: valid until it is closed. */

@@ -15,7 +15,7 @@ mn_plane *mn_tensor_planes(mn_parsed *p, mn_parsed_tensor *t, uint32_t n_parts, 
 }
 
 /* Plane i of a tensor of one part. */
-static const mn_plane *plane_of(const mn_parsed_tensor *t, uint32_t i) {
+static const mn_plane *planes_plane_of(const mn_parsed_tensor *t, uint32_t i) {
     if (t->planes)
         return &t->planes[i];
     return &t->plane;
@@ -40,7 +40,7 @@ typedef struct {
 } member;
 
 /* A decimal number of up to six digits and the dot behind it, taken off the front of s. */
-static bool take_number(mn_str *s, uint32_t *out) {
+static bool planes_take_number(mn_str *s, uint32_t *out) {
     uint64_t n = 0;
     for (*out = 0; n < s->len && n < 6 && s->ptr[n] >= '0' && s->ptr[n] <= '9'; n++)
         *out = *out * 10 + (uint32_t)(s->ptr[n] - '0');
@@ -55,7 +55,7 @@ static bool take_member(mn_str name, member *m) {
     if (!mn_str_begins(name, "blk."))
         return false;
     mn_str rest = {name.ptr + 4, name.len - 4};
-    if (!take_number(&rest, &m->layer))
+    if (!planes_take_number(&rest, &m->layer))
         return false;
     for (m->stem = 0; m->stem < MN_COUNT(stems); m->stem++) {
         const uint64_t n = strlen(stems[m->stem].stem);
@@ -66,7 +66,7 @@ static bool take_member(mn_str name, member *m) {
         if (rest.ptr[n] != '.')
             continue;
         m->ending = (mn_str){rest.ptr + n + 1, rest.len - n - 1};
-        return take_number(&m->ending, &m->number);
+        return planes_take_number(&m->ending, &m->number);
     }
     return false;
 }
@@ -90,7 +90,7 @@ static int by_member(const void *a, const void *b) {
 }
 
 /* May b be a part of the tensor that a begins? Types, shapes and the layout of scales agree. */
-static bool same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
+static bool planes_same_kind(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     for (uint32_t k = 1; a->planes && b->planes && a->n_planes == b->n_planes && k < a->n_planes;
          k++)
         if (a->planes[k].dtype != b->planes[k].dtype ||
@@ -122,7 +122,7 @@ static mn_plane lifted(const mn_plane *p, uint32_t n_dim) {
 }
 
 /* sorted[0, n): members of one tensor. */
-static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *err) {
+static mn_status planes_join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *err) {
     const mn_parsed_tensor *first = sorted[0];
     member m;
     mn_parsed_tensor t = *first;
@@ -141,12 +141,12 @@ static mn_status join(mn_parsed *p, const void **sorted, uint32_t n, mn_error *e
     for (uint32_t i = 0; i < n; i++) {
         const mn_parsed_tensor *one = sorted[i];
         take_member(one->name, &m);
-        if (m.number != i || !same_kind(first, one))
+        if (m.number != i || !planes_same_kind(first, one))
             return mnl_fail(err, MN_BAD_FILE,
                             "tensor '%.*s': expected number %u, of the type and shape of '%.*s'",
                             MN_STR_ARG(one->native), i, MN_STR_ARG(first->native));
         for (uint32_t k = 0; k < n_planes; k++)
-            planes[i * n_planes + k] = lifted(plane_of(one, k), first->n_dim);
+            planes[i * n_planes + k] = lifted(planes_plane_of(one, k), first->n_dim);
     }
     for (uint32_t i = t.n_dim++; i-- > 0;)
         t.dim[i + 1] = t.dim[i];
@@ -174,8 +174,8 @@ static bool one_tensor(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
 }
 
 /* old: the tensors before, copied, since new ones are appended while they are read. */
-static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void **sorted,
-                          uint64_t n, mn_error *err) {
+static mn_status planes_join_all(mn_parsed *p, const mn_parsed_tensor *old, const void **sorted,
+                                 uint64_t n, mn_error *err) {
     member m;
     for (uint64_t i = 0; i < n; i++)
         sorted[i] = &old[i];
@@ -188,7 +188,7 @@ static mn_status join_all(mn_parsed *p, const mn_parsed_tensor *old, const void 
          i = end) {
         for (end = i + 1; end < n && one_tensor(sorted[i], sorted[end]);)
             end++;
-        mn_status status = join(p, sorted + i, (uint32_t)(end - i), err);
+        mn_status status = planes_join(p, sorted + i, (uint32_t)(end - i), err);
         if (status)
             return status;
     }
@@ -212,7 +212,7 @@ mn_status mn_parsed_join(mn_parsed *p, mn_error *err) {
         status = mnl_fail_memory(err);
     if (!status) {
         memcpy(old, p->tensors, n * sizeof *old);
-        status = join_all(p, old, sorted, n, err);
+        status = planes_join_all(p, old, sorted, n, err);
     }
     host->release(host->self, (void *)sorted);
     host->release(host->self, old);

@@ -114,7 +114,7 @@ static const struct {
 };
 
 /* The reason of the first row that fits; N_REASONS: none does. */
-static unused_reason reason_of(mn_str native, bool encoder) {
+static unused_reason unused_reason_of(mn_str native, bool encoder) {
     const mn_str inner = mnl_inner_name(native);
     for (size_t i = 0; i < MN_COUNT(rows); i++) {
         if (rows[i].why == HEADS && !encoder)
@@ -128,7 +128,7 @@ static unused_reason reason_of(mn_str native, bool encoder) {
 }
 
 /* One line for each reason; a model that lacks a sense says so to everybody. */
-static void tell(const mn_host *h, const uint64_t *counts, const mn_str *first) {
+static void unused_tell(const mn_host *h, const uint64_t *counts, const mn_str *first) {
     char text[400];
     for (int i = 0; i < N_REASONS; i++) {
         int32_t level = MN_LOG_DEBUG;
@@ -147,7 +147,7 @@ void mn_parsed_drop_unused(mn_parsed *p, bool encoder) {
     mn_str first[N_REASONS] = {{0}};
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++) {
-        const unused_reason why = reason_of(p->tensors[i].native, encoder);
+        const unused_reason why = unused_reason_of(p->tensors[i].native, encoder);
         if (why == N_REASONS) {
             p->tensors[kept++] = p->tensors[i];
             continue;
@@ -156,7 +156,7 @@ void mn_parsed_drop_unused(mn_parsed *p, bool encoder) {
             first[why] = p->tensors[i].native;
     }
     p->n_tensors = kept;
-    tell(p->host, counts, first);
+    unused_tell(p->host, counts, first);
 }
 
 /* ---- values that cannot be read -------------------------------------------------------------- */

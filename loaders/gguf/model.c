@@ -72,7 +72,7 @@ static mn_status check_split(const gguf_reader *r, uint32_t part, uint32_t count
 }
 
 /* All of one file. Tensors come last: their offsets need the alignment. */
-static mn_status read_file(gguf_reader *r, uint32_t part, uint32_t count) {
+static mn_status gguf_read_file(gguf_reader *r, uint32_t part, uint32_t count) {
     mn_status status = gguf_read_header(r);
     if (!status)
         status = gguf_read_meta(r);
@@ -110,7 +110,7 @@ static mn_status read_parts(mn_parsed *p, const mn_file **parts, uint32_t count,
     int64_t total = -1;
     for (uint32_t i = 0; i < count; i++) {
         gguf_reader r = {.parsed = p, .file = parts[i], .err = err};
-        mn_status status = read_file(&r, i, count);
+        mn_status status = gguf_read_file(&r, i, count);
         if (!status && i == 0)
             status = own_int(&r, "split.tensors.count", 0, INT64_MAX, &total);
         if (status)
@@ -182,8 +182,8 @@ static mn_status sort_parts(const mn_file *files, uint32_t n, uint32_t stride, c
 }
 
 /* Files that are no GGUF are left alone; several GGUF files have to be the parts of one model. */
-static mn_status read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride,
-                            mn_error *err) {
+static mn_status gguf_read_model(mn_parsed *p, const mn_file *files, uint32_t n, uint32_t stride,
+                                 mn_error *err) {
     const mn_file *first = NULL;
     uint32_t n_ours = 0;
     uint32_t no;
@@ -218,7 +218,7 @@ mn_status gguf_open(const mn_host *host, const mn_file *files, uint32_t n, uint3
     mn_parsed *p = mn_parsed_new(host);
     if (!p)
         return mnl_fail_memory(err);
-    mn_status status = read_model(p, files, n, stride, err);
+    mn_status status = gguf_read_model(p, files, n, stride, err);
     if (status)
         mn_parsed_free(p);
     else

@@ -39,7 +39,7 @@ static const struct {
 #define MIN_TENSOR_BYTES (8 + 1 + 4 + 8 + 4 + 8)
 
 /* Bytes of the file that have not been read. */
-static uint64_t left(const gguf_reader *r) {
+static uint64_t gguf_left(const gguf_reader *r) {
     return r->file->bytes - r->at;
 }
 
@@ -47,8 +47,8 @@ static uint64_t left(const gguf_reader *r) {
 #define KEY_ARG(r) (r)->key.len ? "key '" : "", MN_STR_ARG((r)->key), (r)->key.len ? "': " : ""
 
 /* The next n bytes, or NULL with the error filled. */
-static const unsigned char *take(gguf_reader *r, uint64_t n, const char *what) {
-    if (n > left(r)) {
+static const unsigned char *gguf_take(gguf_reader *r, uint64_t n, const char *what) {
+    if (n > gguf_left(r)) {
         mnl_fail(r->err, MN_BAD_FILE,
                  "%.*s: %s%.*s%struncated or corrupt: %s needs %llu bytes at offset %llu, the file "
                  "has %llu in all",
@@ -69,7 +69,7 @@ static uint64_t little_endian(const unsigned char *s, uint32_t n) {
 }
 
 static mn_status read_uint(gguf_reader *r, uint32_t bytes, const char *what, uint64_t *out) {
-    const unsigned char *s = take(r, bytes, what);
+    const unsigned char *s = gguf_take(r, bytes, what);
     if (!s)
         return MN_BAD_FILE;
     *out = little_endian(s, bytes);
@@ -81,7 +81,7 @@ static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
     uint64_t n;
     if (read_uint(r, 8, what, &n))
         return MN_BAD_FILE;
-    const unsigned char *s = take(r, n, what);
+    const unsigned char *s = gguf_take(r, n, what);
     if (!s)
         return MN_BAD_FILE;
     if (mn_utf8_check((const char *)s, n) < n)
@@ -94,7 +94,7 @@ static mn_status read_str(gguf_reader *r, const char *what, mn_str *out) {
 }
 
 /* A string of 1 to max bytes, valid UTF-8: keys and names of tensors. */
-static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_str *out) {
+static mn_status gguf_read_name(gguf_reader *r, const char *what, uint64_t max, mn_str *out) {
     if (read_str(r, what, out))
         return MN_BAD_FILE;
     if (out->len >= 1 && out->len <= max)
@@ -107,7 +107,7 @@ static mn_status read_name(gguf_reader *r, const char *what, uint64_t max, mn_st
 
 /* Magic, version and the two counts, each of which the rest of the file must be able to hold. */
 mn_status gguf_read_header(gguf_reader *r) {
-    const unsigned char *magic = take(r, 4, "the magic number");
+    const unsigned char *magic = gguf_take(r, 4, "the magic number");
     uint64_t version;
     if (!magic)
         return MN_BAD_FILE;
@@ -129,7 +129,7 @@ mn_status gguf_read_header(gguf_reader *r) {
     if (read_uint(r, 8, "the number of tensors", &r->n_tensors) ||
         read_uint(r, 8, "the number of metadata pairs", &r->n_meta))
         return MN_BAD_FILE;
-    uint64_t bytes = left(r);
+    uint64_t bytes = gguf_left(r);
     if (r->n_meta > bytes / MIN_META_BYTES)
         return mnl_fail(
             r->err, MN_BAD_FILE,
@@ -181,7 +181,8 @@ static bool int_of(const unsigned char *s, uint32_t type, int64_t *out) {
 }
 
 /* One message for all values that their type does not allow. */
-static mn_status bad_value(gguf_reader *r, mn_str key, const char *found, const char *expected) {
+static mn_status gguf_bad_value(gguf_reader *r, mn_str key, const char *found,
+                                const char *expected) {
     return mnl_fail(r->err, MN_BAD_FILE, "%.*s: key '%.*s': %s before offset %llu, expected %s",
                     MN_STR_ARG(r->file->name), MN_STR_ARG(key), found, (unsigned long long)r->at,
                     expected);
@@ -191,7 +192,7 @@ static mn_status bad_value(gguf_reader *r, mn_str key, const char *found, const 
  * the same type. */
 static mn_status read_numbers(gguf_reader *r, mn_str key, uint32_t type, uint64_t n, void *out) {
     const uint32_t size = kv_types[type].min_bytes;
-    const unsigned char *s = take(r, n * size, kv_types[type].name);
+    const unsigned char *s = gguf_take(r, n * size, kv_types[type].name);
     if (!s)
         return MN_BAD_FILE;
     for (uint64_t i = 0; i < n; i++, s += size) {
@@ -199,10 +200,10 @@ static mn_status read_numbers(gguf_reader *r, mn_str key, uint32_t type, uint64_
             ((double *)out)[i] = float_of(s, type);
         else if (kv_types[type].value == MN_VALUE_BOOL) {
             if (*s > 1)
-                return bad_value(r, key, "a bool that is neither 0 nor 1", "0 or 1");
+                return gguf_bad_value(r, key, "a bool that is neither 0 nor 1", "0 or 1");
             ((uint8_t *)out)[i] = *s;
         } else if (!int_of(s, type, (int64_t *)out + i))
-            return bad_value(r, key, "an uint64 over 2^63-1", "a value that fits 63 bits");
+            return gguf_bad_value(r, key, "an uint64 over 2^63-1", "a value that fits 63 bits");
     }
     return MN_OK;
 }
@@ -229,13 +230,13 @@ static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
         return mnl_fail(
             r->err, MN_BAD_FILE, "%.*s: key '%.*s': array of unknown type %llu, expected 0 to %d",
             MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)type, KV_TYPES - 1);
-    if (n > left(r) / kv_types[type].min_bytes) /* before anything is allocated for it */
+    if (n > gguf_left(r) / kv_types[type].min_bytes) /* before anything is allocated for it */
         return mnl_fail(r->err, MN_BAD_FILE,
                         "%.*s: key '%.*s': an array of %llu elements (%s) does not fit into the "
                         "%llu bytes that are "
                         "left: truncated or corrupt",
                         MN_STR_ARG(r->file->name), MN_STR_ARG(key), (unsigned long long)n,
-                        kv_types[type].name, (unsigned long long)left(r));
+                        kv_types[type].name, (unsigned long long)gguf_left(r));
     uint32_t value = kv_types[type].value;
     uint64_t size = sizeof(int64_t);
     if (value == MN_VALUE_BOOL)
@@ -252,7 +253,7 @@ static mn_status read_array(gguf_reader *r, mn_str key, mn_value *v) {
                                  : read_numbers(r, key, (uint32_t)type, n, array);
 }
 
-static mn_status read_value(gguf_reader *r, mn_str key, mn_value *v) {
+static mn_status gguf_read_value(gguf_reader *r, mn_str key, mn_value *v) {
     uint64_t type;
     uint8_t flag = 0;
     if (read_uint(r, 4, "a value's type", &type))
@@ -282,7 +283,7 @@ mn_status gguf_read_meta(gguf_reader *r) {
     r->first_meta = r->parsed->n_meta;
     for (uint64_t i = 0; i < r->n_meta; i++) {
         mn_str key;
-        mn_status status = read_name(r, "a metadata key", KEY_MAX, &key);
+        mn_status status = gguf_read_name(r, "a metadata key", KEY_MAX, &key);
         if (status)
             return status;
         mn_parsed_meta *m = mn_parsed_add_meta(r->parsed);
@@ -290,7 +291,7 @@ mn_status gguf_read_meta(gguf_reader *r) {
             return mnl_fail_memory(r->err);
         m->key = m->native = key;
         r->key = key;
-        status = read_value(r, key, &m->value);
+        status = gguf_read_value(r, key, &m->value);
         if (status)
             return status;
         r->key.len = 0;
@@ -344,12 +345,12 @@ static mn_status read_type(gguf_reader *r, mn_parsed_tensor *t) {
 }
 
 /* offset stays relative to the data section, whose place is not known yet. */
-static mn_status read_tensor(gguf_reader *r) {
+static mn_status gguf_read_tensor(gguf_reader *r) {
     mn_parsed_tensor *t = mn_parsed_add_tensor(r->parsed);
     if (!t)
         return mnl_fail_memory(r->err);
     t->file = r->file;
-    if (read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name))
+    if (gguf_read_name(r, "a tensor name", NAME_MAX_BYTES, &t->name))
         return MN_BAD_FILE;
     t->native = t->name;
     if (read_dims(r, t))
@@ -413,7 +414,7 @@ mn_status gguf_read_tensors(gguf_reader *r) {
     uint64_t bytes;
     bool readable = true;
     for (uint64_t i = 0; i < r->n_tensors; i++) {
-        status = read_tensor(r);
+        status = gguf_read_tensor(r);
         if (status)
             return status;
     }

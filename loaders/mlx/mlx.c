@@ -98,8 +98,8 @@ static bool is_scale(const mn_parsed_tensor *s, bool mxfp4) {
 }
 
 /* scales or biases: one per group of each row. */
-static mn_status check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x, int64_t n_groups,
-                             bool mxfp4, mn_error *err) {
+static mn_status mlx_check_extra(const mn_parsed_tensor *t, const mn_parsed_tensor *x,
+                                 int64_t n_groups, bool mxfp4, mn_error *err) {
     const uint32_t last = t->n_dim - 1;
     bool fits = x->n_dim == t->n_dim && is_scale(x, mxfp4);
     fits = fits && x->dim[last] == n_groups;
@@ -120,8 +120,8 @@ static void add_plane(mn_plane *to, const mn_parsed_tensor *from, uint32_t kind)
 }
 
 /* t: X.weight, of words; becomes the matrix. */
-static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
-                      const mn_parsed_tensor *b, const packing *k, mn_error *err) {
+static mn_status mlx_join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *s,
+                          const mn_parsed_tensor *b, const packing *k, mn_error *err) {
     const uint32_t last = t->n_dim - 1;
     mn_dtype type;
     if (!packing_dtype(k, &type))
@@ -141,9 +141,9 @@ static mn_status join(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor 
     if (!b != k->mxfp4)
         return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s': its biases are %s", MN_STR_ARG(t->native),
                         b ? "there, which mxfp4 has not" : "missing");
-    mn_status status = check_extra(t, s, cols / k->group, k->mxfp4, err);
+    mn_status status = mlx_check_extra(t, s, cols / k->group, k->mxfp4, err);
     if (!status && b)
-        status = check_extra(t, b, cols / k->group, false, err);
+        status = mlx_check_extra(t, b, cols / k->group, false, err);
     if (status)
         return status;
     mn_plane *planes = mn_tensor_planes(p, t, 1, b ? 3 : 2);
@@ -176,7 +176,7 @@ static mn_status join_stem(mn_parsed *p, const cJSON *quantization, mn_str stem,
                           : "its weight is missing");
     if (s)
         fit_bits(t, s, &k);
-    return join(p, t, s, b, &k, err);
+    return mlx_join(p, t, s, b, &k, err);
 }
 
 /* All X.weight that have X.scales; then scales and biases go. */

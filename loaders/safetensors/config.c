@@ -207,7 +207,7 @@ static void enter_text(config_reader *c) {
 
 /* "owner/model" or "model" is a name. Checkpoints also have the path that they were saved to, or
  * nothing: then the model has no name of its own. */
-static void put_name(config_reader *c) {
+static void hf_put_name(config_reader *c) {
     const cJSON *item = json_get(c->root, "_name_or_path");
     if (item && !cJSON_IsString(item))
         config_fail(c, "", "_name_or_path", item, "a string");
@@ -228,7 +228,7 @@ static void put_name(config_reader *c) {
 
 /* What follows the stem of the family's class in the name of a class, "ForCausalLM" of
  * "LlamaForCausalLM"; NULL: another stem. */
-static const char *head_of(const struct model_family *f, const char *class_name) {
+static const char *hf_head_of(const struct model_family *f, const char *class_name) {
     static const char *const heads[] = {"ForCausalLM", "LMHeadModel", "TextModel", "Model"};
     const size_t n = strlen(f->class_name);
     for (size_t i = 0; i < MN_COUNT(heads); i++) {
@@ -246,7 +246,7 @@ static const char *head_of(const struct model_family *f, const char *class_name)
  * "Gemma3TextModel" lack the output matrix, which embeddings do not need; those of an encoder have
  * heads on top of it. */
 static bool is_class(config_reader *c, const char *class_name) {
-    const char *head = head_of(c->family, class_name);
+    const char *head = hf_head_of(c->family, class_name);
     if (!strcmp(class_name, c->family->class_name))
         return true;
     if (!head)
@@ -285,13 +285,13 @@ static void read_architecture(config_reader *c) {
     if (c->family->prepare && !c->status)
         c->family->prepare(c);
     config_put_str(c, "general.architecture", "", "model_type", c->arch);
-    put_name(c);
+    hf_put_name(c);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* A family's own name of a key, or the usual one. */
-static const char *key_of(const char *own, const char *usual) {
+static const char *hf_key_of(const char *own, const char *usual) {
     if (own)
         return own;
     return usual;
@@ -334,8 +334,8 @@ static void read_vocab(config_reader *c) {
 /* ---- layers without rotation, sliding window ------------------------------------------------- */
 
 /* layers: [n_layer], in the model's memory. */
-static void put_layers(config_reader *c, const char *key, const char *native,
-                       const int64_t *layers) {
+static void hf_put_layers(config_reader *c, const char *key, const char *native,
+                          const int64_t *layers) {
     mn_value *v = config_put(c, key, "", native);
     if (v) {
         v->type = MN_VALUE_ARRAY | MN_VALUE_INT;
@@ -354,7 +354,7 @@ static int64_t *new_layers(config_reader *c) {
 }
 
 /* no_rope_layers: 1 where a layer rotates; else every no_rope_layer_interval-th does not. */
-static void read_no_rope(config_reader *c) {
+static void hf_read_no_rope(config_reader *c) {
     const cJSON *list = json_get(c->root, "no_rope_layers");
     if (list && (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != c->n_layer))
         config_fail(c, "", "no_rope_layers", list, "an array with a number per layer");
@@ -373,7 +373,7 @@ static void read_no_rope(config_reader *c) {
         none[i++] = !(cJSON_IsTrue(n) || (cJSON_IsNumber(n) && n->valueint));
     }
     c->no_rope = none;
-    put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
+    hf_put_layers(c, "rope.no_rope_layers", "no_rope_layers", none);
 }
 
 /* By layer_types, one per layer; how many slide. -1 = the key is absent. */
@@ -437,7 +437,7 @@ static void check_no_window(config_reader *c, int64_t n_sliding) {
 }
 
 /* The window's size, and which layers slide if only some of them do. */
-static void read_window(config_reader *c) {
+static void hf_read_window(config_reader *c) {
     const bool some = c->family->window == WINDOW_SOME;
     const bool asks = c->family->asks_window;
     const cJSON *window = NULL;
@@ -463,7 +463,7 @@ static void read_window(config_reader *c) {
     if (c->status || (n <= 0 && asks))
         return;
     config_put_int(c, "attention.sliding_window", "", "sliding_window", n > 0 ? size : 0);
-    put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
+    hf_put_layers(c, "attention.sliding_window_pattern", "layer_types", slides);
 }
 
 /* ---- sizes that may differ from layer to layer ----------------------------------------------- */
@@ -637,9 +637,9 @@ static void read_wide_heads(config_reader *c) {
 }
 
 /* Counts of heads and their width, the same in all layers or an array of one per layer. */
-static void read_heads(config_reader *c, const size_keys *k) {
-    const char *embd = key_of(k->n_embd, "hidden_size");
-    const char *heads = key_of(k->n_head, "num_attention_heads");
+static void hf_read_heads(config_reader *c, const size_keys *k) {
+    const char *embd = hf_key_of(k->n_embd, "hidden_size");
+    const char *heads = hf_key_of(k->n_head, "num_attention_heads");
     const int64_t *q = each_layer(c, heads, 65536, NULL);
     if (!q)
         return;
@@ -681,11 +681,11 @@ static void read_sizes(config_reader *c) {
     const size_keys *k = &usual;
     if (c->family->keys)
         k = c->family->keys;
-    const char *ff = key_of(k->n_ff, "intermediate_size");
-    const char *eps = key_of(k->eps, "rms_norm_eps");
-    read_positions(c, key_of(k->n_ctx, "max_position_embeddings"));
-    c->n_embd = put_size(c, "embedding_length", key_of(k->n_embd, "hidden_size"), 1 << 24);
-    c->n_layer = put_size(c, "block_count", key_of(k->n_layer, "num_hidden_layers"), 4096);
+    const char *ff = hf_key_of(k->n_ff, "intermediate_size");
+    const char *eps = hf_key_of(k->eps, "rms_norm_eps");
+    read_positions(c, hf_key_of(k->n_ctx, "max_position_embeddings"));
+    c->n_embd = put_size(c, "embedding_length", hf_key_of(k->n_embd, "hidden_size"), 1 << 24);
+    c->n_layer = put_size(c, "block_count", hf_key_of(k->n_layer, "num_hidden_layers"), 4096);
     const int64_t four = 4 * c->n_embd; /* GPT-2 leaves it out */
     find_layers(c);
     const int64_t *width = each_layer(c, ff, 1 << 26, k->n_ff ? &four : NULL);
@@ -695,7 +695,7 @@ static void read_sizes(config_reader *c) {
     if (c->family->wide_full)
         read_wide_heads(c);
     else
-        read_heads(c, k);
+        hf_read_heads(c, k);
     config_put_float(c,
                      c->family->layer_norm ? "attention.layer_norm_epsilon"
                                            : "attention.layer_norm_rms_epsilon",
@@ -703,7 +703,7 @@ static void read_sizes(config_reader *c) {
 }
 
 /* The name of the activation; some families have two keys for it, of which the older one lies. */
-static void read_act(config_reader *c) {
+static void hf_read_act(config_reader *c) {
     const char *own = NULL;
     if (c->family->keys)
         own = c->family->keys->act;
@@ -718,17 +718,17 @@ static void read_act(config_reader *c) {
 }
 
 /* The order matters: heads need sizes, windows need layers, rotary keys need heads. */
-static void read_all(config_reader *c) {
+static void hf_read_all(config_reader *c) {
     read_architecture(c);
     if (!c->status)
         read_sizes(c);
     if (c->status)
         return;
     if (c->family->no_rope)
-        read_no_rope(c);
-    read_window(c);
+        hf_read_no_rope(c);
+    hf_read_window(c);
     config_read_rope(c);
-    read_act(c);
+    hf_read_act(c);
     if (c->family->extra)
         c->family->extra(c);
     if (!c->family->encoder && !config_bool(c, "is_causal", true)) /* a decoder made an encoder */
@@ -749,7 +749,7 @@ mn_status config_read(mn_parsed *p, const mn_file *f, model_facts *facts, mn_err
     config_reader c = {.parsed = p, .file = f, .err = err, .root = facts->config, .arch = ""};
     c.status = json_unique(p->host, f, facts->config, err);
     if (!c.status)
-        read_all(&c);
+        hf_read_all(&c);
     facts->tied = c.tied;
     facts->family = c.family;
     facts->n_layer = c.n_layer;

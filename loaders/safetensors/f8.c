@@ -51,8 +51,8 @@ static mn_status bad_scales(const mn_parsed_tensor *t, const mn_parsed_tensor *s
 }
 
 /* Rows [lo, lo + n) of each matrix of t, `times` of them, as one part at planes. */
-static void describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
-                     int64_t lo, int64_t n, mn_plane *planes) {
+static void f8_describe(const mn_parsed_tensor *t, const mn_parsed_tensor *s, const f8_scales *sc,
+                        int64_t lo, int64_t n, mn_plane *planes) {
     const uint32_t lead = t->n_dim - 2;
     int64_t E = 1;
     if (lead)
@@ -97,7 +97,7 @@ static mn_status in_parts(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_ten
     if (!planes)
         return mnl_fail_memory(err);
     for (int64_t i = 0; i < parts; i++) {
-        describe(t, s, sc, i * 128, N - i * 128 < 128 ? N - i * 128 : 128, planes + 2 * i);
+        f8_describe(t, s, sc, i * 128, N - i * 128 < 128 ? N - i * 128 : 128, planes + 2 * i);
         planes[2 * i + 1].bytes = (uint64_t)sc->row;
     }
     mn_dtype_by_id(MN_F8_E4M3_128, &t->dtype);
@@ -112,7 +112,7 @@ static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed
     mn_plane *planes = mn_tensor_planes(p, &out, 1, 2);
     if (!planes || !native.ptr)
         return mnl_fail_memory(err);
-    describe(t, s, sc, lo, n, planes);
+    f8_describe(t, s, sc, lo, n, planes);
     out.native = out.name = native;
     out.dim[t->n_dim - 2] = n;
     mn_dtype_by_id(planes[0].dtype, &out.dtype);
@@ -121,8 +121,8 @@ static mn_status in_one(mn_parsed *p, const mn_parsed_tensor *t, const mn_parsed
 }
 
 /* gate_up_proj of all experts: gates, then ups. */
-static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, const f8_scales *sc,
-                       mn_error *err) {
+static mn_status f8_split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, const f8_scales *sc,
+                          mn_error *err) {
     const mn_parsed_tensor both = p->tensors[at], scales = *s; /* the array may move */
     const int64_t F = both.dim[1] / 2;
     const mn_str stem = {both.native.ptr, both.native.len - strlen("gate_up_proj")};
@@ -145,7 +145,7 @@ static mn_status split(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, con
 }
 
 /* Is z anywhere in s? */
-static bool holds(mn_str s, const char *z) {
+static bool f8_holds(mn_str s, const char *z) {
     const uint64_t n = strlen(z);
     for (uint64_t i = 0; i + n <= s.len; i++)
         if (!memcmp(s.ptr + i, z, n))
@@ -154,8 +154,8 @@ static bool holds(mn_str s, const char *z) {
 }
 
 /* Fills *sc if the scales s may lie over t; else says which of the two is not as expected. */
-static mn_status check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
-                       f8_scales *sc, mn_error *err) {
+static mn_status f8_check(const mn_parsed_tensor *t, const mn_parsed_tensor *s, bool transposed,
+                          f8_scales *sc, mn_error *err) {
     if (t->dtype.id != MN_F8_E4M3)
         return mnl_fail(err, MN_UNSUPPORTED,
                         "tensor '%.*s' is %s and has scales; expected f8_e4m3, which alone is read",
@@ -180,14 +180,14 @@ mn_status f8_read(mn_parsed *p, uint64_t at, const mn_parsed_tensor *s, bool tra
     mn_parsed_tensor *t = &p->tensors[at];
     const bool both = t->n_dim == 3 && mn_str_ends(t->native, "gate_up_proj");
     f8_scales sc;
-    mn_status status = check(t, s, transposed, &sc, err);
+    mn_status status = f8_check(t, s, transposed, &sc, err);
     if (status)
         return status;
     if (sc.halves && !both)
         return bad_scales(t, s, err);
     if (both)
-        return split(p, at, s, &sc, err);
-    if (sc.blocks && t->n_dim == 2 && !holds(t->native, ".experts."))
+        return f8_split(p, at, s, &sc, err);
+    if (sc.blocks && t->n_dim == 2 && !f8_holds(t->native, ".experts."))
         return in_parts(p, t, s, &sc, err);
     return in_one(p, t, s, &sc, 0, t->dim[t->n_dim - 2], t->native, t, err);
 }

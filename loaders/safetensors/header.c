@@ -119,8 +119,8 @@ static mn_status entry_place(const mn_file *f, const cJSON *entry, const cJSON *
 }
 
 /* One member of the header: a tensor, its type, shape and place in the data. */
-static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, uint64_t data,
-                            mn_error *err) {
+static mn_status hf_header_read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry,
+                                      uint64_t data, mn_error *err) {
     const cJSON *field[3] = {0};
     if (!entry->string[0])
         return mnl_fail(err, MN_BAD_FILE, "%.*s: a tensor's name is empty", MN_STR_ARG(f->name));
@@ -144,8 +144,8 @@ static mn_status read_entry(mn_parsed *p, const mn_file *f, const cJSON *entry, 
 
 /* All tensors of the file to the end of p->tensors. Their bytes must add up to the data section,
  * of which `data` is the offset in the file. */
-static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root, uint64_t data,
-                              mn_error *err) {
+static mn_status hf_header_read_entries(mn_parsed *p, const mn_file *f, const cJSON *root,
+                                        uint64_t data, mn_error *err) {
     uint64_t first = p->n_tensors;
     uint64_t covered = 0;
     for (const cJSON *entry = root->child; entry; entry = entry->next) {
@@ -155,7 +155,7 @@ static mn_status read_entries(mn_parsed *p, const mn_file *f, const cJSON *root,
                             MN_STR_ARG(f->name), json_describe(entry).s);
         mn_status status = MN_OK;
         if (!notes)
-            status = read_entry(p, f, entry, data, err);
+            status = hf_header_read_entry(p, f, entry, data, err);
         if (status)
             return status;
     }
@@ -201,7 +201,7 @@ mn_status header_read(mn_parsed *p, const mn_file *f, mn_error *err) {
         return status;
     status = json_unique(p->host, f, root, err);
     if (!status)
-        status = read_entries(p, f, root, 8 + n, err);
+        status = hf_header_read_entries(p, f, root, 8 + n, err);
     cJSON_Delete(root);
     return status;
 }

@@ -39,7 +39,7 @@ static mn_status parse_text(const mn_file *f, uint64_t offset, const char *text,
 
 /* Python writes a float without end as a word, which cJSON does not read: for it, a number that no
  * float holds. */
-static void spell_infinity(char *s) {
+static void hf_json_spell_infinity(char *s) {
     static const char word[] = "Infinity";
     static const char number[] = "1e999   ";
     if (!strstr(s, word))
@@ -91,13 +91,13 @@ mn_status json_parse(const mn_host *host, const mn_file *f, uint64_t offset, uin
         return mnl_fail(err, MN_BAD_FILE, "%.*s: a NUL character at offset %llu, expected text",
                         MN_STR_ARG(f->name), (unsigned long long)(offset + nul));
     }
-    spell_infinity(copy);
+    hf_json_spell_infinity(copy);
     mn_status status = parse_text(f, offset, copy, n, out, err);
     host->release(host->self, copy);
     return status;
 }
 
-static int by_name(const void *a, const void *b) {
+static int hf_json_by_name(const void *a, const void *b) {
     return strcmp(((const cJSON *)a)->string, ((const cJSON *)b)->string);
 }
 
@@ -114,10 +114,10 @@ mn_status json_unique(const mn_host *host, const mn_file *f, const cJSON *object
     n = 0;
     for (const cJSON *m = object->child; m; m = m->next)
         order[n++] = m;
-    mnl_sort(order, n, by_name);
+    mnl_sort(order, n, hf_json_by_name);
     mn_status status = MN_OK;
     for (uint64_t i = 1; i < n && !status; i++)
-        if (!by_name(order[i - 1], order[i]))
+        if (!hf_json_by_name(order[i - 1], order[i]))
             status = mnl_fail(err, MN_BAD_FILE, "%.*s: key '%s' appears twice, expected once",
                               MN_STR_ARG(f->name), ((const cJSON *)order[i])->string);
     host->release(host->self, (void *)order);

@@ -27,7 +27,7 @@ typedef struct {
 } name_index;
 
 /* For mnl_sort: by the tensors' native names. */
-static int by_name(const void *a, const void *b) {
+static int hf_layout_by_name(const void *a, const void *b) {
     return mn_str_cmp(((const named *)a)->name, ((const named *)b)->name);
 }
 
@@ -43,7 +43,7 @@ static mn_status index_open(const mn_parsed *p, name_index *x, mn_error *err) {
         x->names[i] = (named){p->tensors[i].native, i};
         x->sorted[i] = &x->names[i];
     }
-    mnl_sort(x->sorted, x->n, by_name);
+    mnl_sort(x->sorted, x->n, hf_layout_by_name);
     return MN_OK;
 }
 
@@ -64,8 +64,8 @@ static int cmp_parts(mn_str s, mn_str stem, const char *ending) {
 }
 
 /* Among those that were there at the start; NULL if it is not, or was dropped. */
-static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str stem,
-                              const char *ending) {
+static mn_parsed_tensor *hf_layout_find(const mn_parsed *p, const name_index *x, mn_str stem,
+                                        const char *ending) {
     uint64_t lo = 0;
     uint64_t hi = x->n;
     while (lo < hi) {
@@ -82,11 +82,11 @@ static mn_parsed_tensor *find(const mn_parsed *p, const name_index *x, mn_str st
 }
 
 /* What became part of another tensor stays in its place until all are read. */
-static void drop(mn_parsed_tensor *t) {
+static void hf_layout_drop(mn_parsed_tensor *t) {
     t->n_dim = 0;
 }
 /* Takes dropped tensors out of the array; the order of the others stays. */
-static void sweep(mn_parsed *p) {
+static void hf_layout_sweep(mn_parsed *p) {
     uint64_t kept = 0;
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (p->tensors[i].n_dim)
@@ -101,7 +101,7 @@ static mn_status bad_shape(const mn_parsed_tensor *t, const char *expected, mn_e
 }
 
 /* s must end in `ending`. */
-static mn_str stem_of(mn_str s, const char *ending) {
+static mn_str hf_layout_stem_of(mn_str s, const char *ending) {
     return (mn_str){s.ptr, s.len - strlen(ending)};
 }
 
@@ -112,7 +112,7 @@ static mn_str stem_of(mn_str s, const char *ending) {
 static mn_status half(mn_parsed *p, const mn_parsed_tensor *both, const char *ending,
                       const char *name, mn_plane plane, const int64_t *dim, uint32_t n_dim,
                       mn_error *err) {
-    const mn_str stem = stem_of(both->native, ending);
+    const mn_str stem = hf_layout_stem_of(both->native, ending);
     mn_parsed_tensor t = *both;
     t.native = mn_parsed_printf(p, "%.*s%s", MN_STR_ARG(stem), name);
     mn_plane *out = mn_tensor_planes(p, &t, 1, 1);
@@ -216,7 +216,7 @@ static mn_status split_bias(mn_parsed *p, const mn_parsed_tensor *t, const char 
 }
 
 /* A matrix [.., in, out] as [.., out, in]. */
-static mn_status transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
+static mn_status hf_layout_transpose(mn_parsed *p, mn_parsed_tensor *t, mn_error *err) {
     if (t->n_dim < 2 || t->dtype.block_elems != 1)
         return bad_shape(t, "a matrix", err);
     const uint32_t a = t->n_dim - 2;
@@ -260,7 +260,7 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
     const int64_t N = blocks->dim[1];
     const int64_t G = blocks->dim[2];
     mn_parsed_tensor t = *blocks;
-    const mn_str stem = stem_of(blocks->native, "_blocks");
+    const mn_str stem = hf_layout_stem_of(blocks->native, "_blocks");
     mn_str base = stem; /* up to and with the last dot */
     while (base.len && base.ptr[base.len - 1] != '.')
         base.len--;
@@ -289,8 +289,8 @@ static mn_status mxfp4_rows(mn_parsed *p, const mn_parsed_tensor *blocks,
 
 /* gate_up_proj has gate and up in turn, row by row: two tensors with twice the stride. */
 static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, mn_error *err) {
-    const mn_str stem = stem_of(t->native, "_blocks");
-    mn_parsed_tensor *s = find(p, x, stem, "_scales");
+    const mn_str stem = hf_layout_stem_of(t->native, "_blocks");
+    mn_parsed_tensor *s = hf_layout_find(p, x, stem, "_scales");
     if (!s)
         return mnl_fail(err, MN_BAD_FILE, "tensor '%.*s' has no '%.*s_scales'",
                         MN_STR_ARG(t->native), MN_STR_ARG(stem));
@@ -303,8 +303,8 @@ static mn_status read_mxfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor 
     if (scales.dtype.id != MN_U8 || scales.n_dim != 3 ||
         memcmp(scales.dim, blocks.dim, 3 * sizeof scales.dim[0]))
         return bad_shape(&scales, "u8 [experts, rows, groups] like its blocks", err);
-    drop(s);
-    drop(t);
+    hf_layout_drop(s);
+    hf_layout_drop(t);
     if (!both)
         return mxfp4_rows(p, &blocks, &scales, 1, 0, "down_proj", err);
     mn_status status = mxfp4_rows(p, &blocks, &scales, 2, 0, "gate_proj", err);
@@ -334,12 +334,12 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
     const mn_str name = p->tensors[i].native;
     mn_parsed_tensor *s = NULL;
     for (size_t k = 0; k < MN_COUNT(endings) && !s; k++)
-        s = find(p, x, name, endings[k]);
+        s = hf_layout_find(p, x, name, endings[k]);
     *read = s && s->n_dim;
     if (*read) {
         const uint64_t scales = (uint64_t)(s - p->tensors);
         const mn_status status = f8_read(p, i, s, transposed(&p->tensors[i], facts->family), err);
-        drop(&p->tensors[scales]);
+        hf_layout_drop(&p->tensors[scales]);
         return status;
     }
     if (p->tensors[i].n_dim > 1 && json_get(facts->config, "quantization_config"))
@@ -354,23 +354,23 @@ static mn_status read_f8(mn_parsed *p, const name_index *x, uint64_t i, const mo
 
 /* Packed nibbles are bytes with scales of F8. */
 static mn_status read_nvfp4(mn_parsed *p, const name_index *x, mn_parsed_tensor *t, mn_error *err) {
-    mn_parsed_tensor *scale = find(p, x, t->native, "_scale");
+    mn_parsed_tensor *scale = hf_layout_find(p, x, t->native, "_scale");
     if (t->dtype.id != MN_U8 || !t->n_dim)
         return MN_OK;
     if (!scale || !scale->n_dim || scale->dtype.id != MN_F8_E4M3)
         return MN_OK;
-    mn_parsed_tensor *whole = find(p, x, t->native, "_scale_2");
+    mn_parsed_tensor *whole = hf_layout_find(p, x, t->native, "_scale_2");
     const mn_status st = nvfp4_read(p, t, scale, whole, err);
-    drop(scale);
+    hf_layout_drop(scale);
     if (whole)
-        drop(whole);
+        hf_layout_drop(whole);
     return st;
 }
 
 /* The tensor at i, by its type and by the family's names. Those that were read already have
  * planes, those that were dropped no dimensions. */
-static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const model_facts *facts,
-                          mn_error *err) {
+static mn_status hf_layout_read_one(mn_parsed *p, const name_index *x, uint64_t i,
+                                    const model_facts *facts, mn_error *err) {
     static const char *const fused[] = {"gate_up_proj", "gate_up_proj_bias"};
     const struct model_family *f = facts->family;
     mn_parsed_tensor *t = &p->tensors[i];
@@ -383,14 +383,14 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
             return status;
     }
     if (transposed(t, f))
-        return transpose(p, t, err);
+        return hf_layout_transpose(p, t, err);
     if (facts->unused_positions && mn_str_ends(t->native, ".position_embeddings.weight"))
         return cut_positions(p, t, facts->unused_positions, err);
     if (mn_str_ends(t->native, "_blocks") && f->fused == FUSED_GPT_OSS)
         return read_mxfp4(p, x, t, err);
     if (f->fused == FUSED_SHARED && mn_str_ends(t->native, "shared_mlp.input_linear.weight")) {
         const mn_status status = split_shared(p, t, "input_linear.weight", err);
-        drop(&p->tensors[i]);
+        hf_layout_drop(&p->tensors[i]);
         return status;
     }
     for (int k = 0; k < 2 && f->fused; k++) {
@@ -403,7 +403,7 @@ static mn_status read_one(mn_parsed *p, const name_index *x, uint64_t i, const m
             status = split_bias(p, t, fused[k], err);
         else
             status = split_gate_up(p, t, fused[k], f->fused, err);
-        drop(&p->tensors[i]);
+        hf_layout_drop(&p->tensors[i]);
         return status;
     }
     return MN_OK;
@@ -418,9 +418,9 @@ mn_status layout_read(mn_parsed *p, const model_facts *facts, mn_error *err) {
         status = read_nvfp4(p, &x, &p->tensors[i], err);
     /* those it adds are read */
     for (uint64_t i = 0; i < x.n && !status; i++)
-        status = read_one(p, &x, i, facts, err);
+        status = hf_layout_read_one(p, &x, i, facts, err);
     index_close(p, &x);
-    sweep(p);
+    hf_layout_sweep(p);
     return status;
 }
 

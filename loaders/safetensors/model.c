@@ -275,7 +275,7 @@ static mn_status settle_unreadable(mn_parsed *p, const struct model_family *fami
 
 /* ---- an output matrix beside tied embeddings ------------------------------------------------- */
 
-static const mn_plane *plane_at(const mn_parsed_tensor *t, uint32_t i) {
+static const mn_plane *checkpoint_plane_at(const mn_parsed_tensor *t, uint32_t i) {
     return t->planes ? &t->planes[i] : &t->plane;
 }
 
@@ -286,15 +286,15 @@ static bool same_values(const mn_parsed_tensor *a, const mn_parsed_tensor *b) {
     if (a->dtype.id != b->dtype.id || n != n_b || memcmp(a->dim, b->dim, sizeof a->dim))
         return false;
     for (uint32_t i = 0; i < n; i++) {
-        const mn_plane *x = plane_at(a, i);
-        const mn_plane *y = plane_at(b, i);
+        const mn_plane *x = checkpoint_plane_at(a, i);
+        const mn_plane *y = checkpoint_plane_at(b, i);
         if (x->bytes != y->bytes || memcmp(x->ptr, y->ptr, x->bytes))
             return false;
     }
     return true;
 }
 
-static mn_parsed_tensor *named(const mn_parsed *p, const char *name) {
+static mn_parsed_tensor *checkpoint_named(const mn_parsed *p, const char *name) {
     for (uint64_t i = 0; i < p->n_tensors; i++)
         if (mn_str_is(p->tensors[i].name, name))
             return &p->tensors[i];
@@ -313,8 +313,8 @@ static void take_out(mn_parsed *p, const mn_parsed_tensor *t) {
  * taken out; another matrix is the model's: that of its training, whatever the key says. */
 static void settle_output(mn_parsed *p) {
     const mn_host *h = p->host;
-    const mn_parsed_tensor *output = named(p, "output.weight");
-    const mn_parsed_tensor *embedding = named(p, "token_embd.weight");
+    const mn_parsed_tensor *output = checkpoint_named(p, "output.weight");
+    const mn_parsed_tensor *embedding = checkpoint_named(p, "token_embd.weight");
     char text[400];
     if (!output || !embedding)
         return;
@@ -351,7 +351,7 @@ static mn_status check_named(const mn_parsed *p, folder dir, mn_error *err) {
 }
 
 /* All tensors under their own names, as stored. */
-static mn_status read_tensors(mn_parsed *p, folder dir, mn_error *err) {
+static mn_status checkpoint_read_tensors(mn_parsed *p, folder dir, mn_error *err) {
     const mn_file *index = find_file(dir.files, dir.n, dir.stride, mn_str_of(INDEX_NAME));
     mn_status status;
     if (index)
@@ -386,14 +386,14 @@ static mn_status make_canonical(mn_parsed *p, model_join join, const model_facts
 }
 
 /* Tensors first: config.json is held against some of their shapes. */
-static mn_status read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
+static mn_status checkpoint_read_model(mn_parsed *p, folder dir, model_join join, mn_error *err) {
     const mn_file *config = find_file(dir.files, dir.n, dir.stride, mn_str_of("config.json"));
     model_facts facts = {0};
     if (!config && model_is_ours(dir.files, dir.n, dir.stride))
         return mnl_fail(err, MN_BAD_FILE,
                         "config.json is missing: weights alone do not say what model this is; "
                         "expected it beside them");
-    mn_status status = read_tensors(p, dir, err);
+    mn_status status = checkpoint_read_tensors(p, dir, err);
     if (!status)
         status = config_read(p, config, &facts, err);
     if (!status)
@@ -408,7 +408,7 @@ mn_status model_open(const mn_host *host, const mn_file *files, uint32_t n, uint
     mn_parsed *p = mn_parsed_new(host);
     if (!p)
         return mnl_fail_memory(err);
-    mn_status status = read_model(p, (folder){files, n, stride}, join, err);
+    mn_status status = checkpoint_read_model(p, (folder){files, n, stride}, join, err);
     if (status)
         mn_parsed_free(p);
     else

@@ -41,12 +41,12 @@ static const name_pair in_layer[] = {
 };
 
 /* s without its first n bytes. */
-static mn_str skip(mn_str s, uint64_t n) {
+static mn_str hf_name_skip(mn_str s, uint64_t n) {
     return (mn_str){s.ptr + n, s.len - n};
 }
 
 /* stem against a pattern whose "#" is a number: *number gets it. */
-static bool matches(mn_str stem, const char *pattern, mn_str *number) {
+static bool hf_name_matches(mn_str stem, const char *pattern, mn_str *number) {
     uint64_t at = 0;
     for (; *pattern; pattern++) {
         if (*pattern != '#') {
@@ -71,9 +71,9 @@ static bool matches(mn_str stem, const char *pattern, mn_str *number) {
 }
 
 /* The canonical name of the first pair that matches; pairs end with {0}, NULL: none are there. */
-static const char *pair_of(const name_pair *pairs, mn_str stem, mn_str *number) {
+static const char *hf_name_pair_of(const name_pair *pairs, mn_str stem, mn_str *number) {
     for (; pairs && pairs->native; pairs++)
-        if (matches(stem, pairs->native, number))
+        if (hf_name_matches(stem, pairs->native, number))
             return pairs->canonical;
     return NULL;
 }
@@ -91,15 +91,15 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
     if (!digits || digits >= rest.len || rest.ptr[digits] != '.' ||
         (digits > 1 && rest.ptr[0] == '0'))
         return native;
-    rest = skip(rest, digits + 1);
+    rest = hf_name_skip(rest, digits + 1);
     for (size_t k = 0; k < MN_COUNT(kinds); k++) {
         if (!mn_str_ends(rest, kinds[k]))
             continue;
         mn_str stem = {rest.ptr, rest.len - strlen(kinds[k])};
         mn_str number = {0};
-        const char *name = pair_of(family->own, stem, &number);
+        const char *name = hf_name_pair_of(family->own, stem, &number);
         if (!name)
-            name = pair_of(in_layer, stem, &number);
+            name = hf_name_pair_of(in_layer, stem, &number);
         if (!name)
             continue;
         const char *mark = strchr(name, '#');
@@ -115,17 +115,17 @@ static mn_str layer_name(mn_parsed *p, const struct model_family *family, mn_str
 mn_str tensor_canonical_name(mn_parsed *p, const struct model_family *family, mn_str native) {
     mn_str rest = mnl_inner_name(native);
     if (mn_str_begins(rest, "layers."))
-        return layer_name(p, family, native, skip(rest, 7));
+        return layer_name(p, family, native, hf_name_skip(rest, 7));
     if (mn_str_begins(rest, "h."))
-        return layer_name(p, family, native, skip(rest, 2));
+        return layer_name(p, family, native, hf_name_skip(rest, 2));
     if (mn_str_begins(rest, "encoder.layer."))
-        return layer_name(p, family, native, skip(rest, 14));
+        return layer_name(p, family, native, hf_name_skip(rest, 14));
     if (mn_str_begins(rest, "encoder.layers."))
-        return layer_name(p, family, native, skip(rest, 15));
+        return layer_name(p, family, native, hf_name_skip(rest, 15));
     if (mn_str_begins(rest, "transformer.layer."))
-        return layer_name(p, family, native, skip(rest, 18));
+        return layer_name(p, family, native, hf_name_skip(rest, 18));
     if (mn_str_begins(rest, "layer.")) /* the same without its prefix */
-        return layer_name(p, family, native, skip(rest, 6));
+        return layer_name(p, family, native, hf_name_skip(rest, 6));
     for (size_t i = 0; i < MN_COUNT(top); i++)
         if (mn_str_is(rest, top[i].native))
             return mn_str_of(top[i].canonical);

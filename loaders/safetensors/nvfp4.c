@@ -7,8 +7,8 @@
 enum { GROUP = 16 };
 enum { DATA, SCALE, TENSOR_SCALE, N_PLANES };
 
-static mn_status bad(const mn_parsed_tensor *t, const mn_parsed_tensor *weight,
-                     const char *expected, mn_error *err) {
+static mn_status nvfp4_bad(const mn_parsed_tensor *t, const mn_parsed_tensor *weight,
+                           const char *expected, mn_error *err) {
     return mnl_fail(err, MN_BAD_FILE,
                     "tensor '%.*s' (%s, %u dimensions): expected %s, for '%.*s' is packed NVFP4",
                     MN_STR_ARG(t->native), mn_dtype_name(t->dtype.id), t->n_dim, expected,
@@ -47,12 +47,12 @@ mn_status nvfp4_read(mn_parsed *p, mn_parsed_tensor *t, const mn_parsed_tensor *
                         "tensor '%.*s' has no '%.*s_2', expected the scale of the whole tensor",
                         MN_STR_ARG(scale->native), MN_STR_ARG(scale->native));
     if (t->n_dim != 2 || t->dim[1] > INT64_MAX / 2 || t->dim[1] * 2 % GROUP)
-        return bad(t, t, "rows of whole groups of 16 elements, 8 bytes each", err);
+        return nvfp4_bad(t, t, "rows of whole groups of 16 elements, 8 bytes each", err);
     const int64_t cols = t->dim[1] * 2;
     if (scale->n_dim != 2 || scale->dim[0] != t->dim[0] || scale->dim[1] != cols / GROUP)
-        return bad(scale, t, "as many rows, and a scale for each 16 elements of them", err);
+        return nvfp4_bad(scale, t, "as many rows, and a scale for each 16 elements of them", err);
     if (whole->dtype.id != MN_F32 || !is_one_value(whole))
-        return bad(whole, t, "one f32", err);
+        return nvfp4_bad(whole, t, "one f32", err);
     mn_plane *planes = mn_tensor_planes(p, t, 1, N_PLANES);
     if (!planes || !mn_dtype_by_id(MN_NVFP4, &type))
         return mnl_fail_memory(err);

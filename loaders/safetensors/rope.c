@@ -12,7 +12,7 @@ typedef struct {
 
 /* New configs may hold one set per layer type: that of full attention if there are several, whose
  * window layers may have another base (Gemma 3). */
-static section flat(config_reader *c, section s) {
+static section hf_rope_flat(config_reader *c, section s) {
     const cJSON *child = s.object->child;
     if (!child || !cJSON_IsObject(child))
         return s;
@@ -49,7 +49,7 @@ static section flat(config_reader *c, section s) {
 }
 
 /* Keys of a section are numbers, words and lists. What is to be scaled by says how, too. */
-static void check_section(config_reader *c, section s) {
+static void hf_rope_check_section(config_reader *c, section s) {
     const cJSON *factor = json_get(s.object, "factor");
     for (const cJSON *v = s.object->child; v && !c->status; v = v->next)
         if (cJSON_IsObject(v))
@@ -72,18 +72,18 @@ static section find_section(config_reader *c) {
         if (!cJSON_IsObject(o))
             return config_fail(c, "", names[i], o, "an object or null"), s;
         if (i == 1)
-            s = flat(c, s);
+            s = hf_rope_flat(c, s);
         if (!c->status)
             c->status = json_unique(c->parsed->host, c->file, s.object, c->err);
-        check_section(c, s);
+        hf_rope_check_section(c, s);
         return s;
     }
     return (section){NULL, ""};
 }
 
 /* A number that may stand inside the section or at top level: the same if in both. */
-static double either(config_reader *c, section s, const char *key, double lo, double hi,
-                     double fallback, const char **in) {
+static double hf_rope_either(config_reader *c, section s, const char *key, double lo, double hi,
+                             double fallback, const char **in) {
     bool inside = json_get(s.object, key);
     bool outside = json_get(c->root, key);
     double a = config_float(c, s.object, s.in, key, lo, hi, &fallback);
@@ -101,8 +101,8 @@ static double either(config_reader *c, section s, const char *key, double lo, do
 }
 
 /* A number that the kind of scaling needs, from key `native` of the section to `key`. */
-static void put_number(config_reader *c, section s, const char *key, const char *native, double lo,
-                       double hi) {
+static void hf_rope_put_number(config_reader *c, section s, const char *key, const char *native,
+                               double lo, double hi) {
     config_put_float(c, key, s.in, native, config_float(c, s.object, s.in, native, lo, hi, NULL));
 }
 
@@ -110,7 +110,7 @@ static void put_number(config_reader *c, section s, const char *key, const char 
 static void put_optional(config_reader *c, section s, const char *key, const char *native,
                          double lo, double hi) {
     if (json_get(s.object, native))
-        put_number(c, s, key, native, lo, hi);
+        hf_rope_put_number(c, s, key, native, lo, hi);
 }
 
 /* At top level, or else inside the section, or else what the model has. */
@@ -127,9 +127,9 @@ static int64_t put_original_length(config_reader *c, section s) {
 
 /* Llama 3.1's scaling by wave length: three factors and the length that it was trained with. */
 static void read_llama3(config_reader *c, section s) {
-    put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
-    put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
-    put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
+    hf_rope_put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
+    hf_rope_put_number(c, s, "rope.scaling.low_freq_factor", "low_freq_factor", 1e-3, 1e6);
+    hf_rope_put_number(c, s, "rope.scaling.high_freq_factor", "high_freq_factor", 1e-3, 1e6);
     put_original_length(c, s);
     if (c->status)
         return;
@@ -156,7 +156,7 @@ static void put_yarn_magnitude(config_reader *c, section s, double factor) {
     const double m = config_float(c, s.object, s.in, "mscale", 0, 1e3, &none);
     const double all = config_float(c, s.object, s.in, "mscale_all_dim", 0, 1e3, &none);
     if (json_get(s.object, "attention_factor"))
-        put_number(c, s, "rope.scaling.yarn_attn_factor", "attention_factor", 1e-3, 1e3);
+        hf_rope_put_number(c, s, "rope.scaling.yarn_attn_factor", "attention_factor", 1e-3, 1e3);
     else if (m > 0 && all > 0)
         config_put_float(c, "rope.scaling.yarn_attn_factor", s.in, "mscale",
                          yarn_magnitude(factor, m) / yarn_magnitude(factor, all));
@@ -180,8 +180,8 @@ static void read_yarn(config_reader *c, section s) {
 }
 
 /* One positive number per pair of rotated dims. */
-static void put_factors(config_reader *c, section s, const char *key, const char *native,
-                        int64_t n) {
+static void hf_rope_put_factors(config_reader *c, section s, const char *key, const char *native,
+                                int64_t n) {
     const cJSON *list = json_get(s.object, native);
     int64_t i = 0;
     if (!list || !cJSON_IsArray(list))
@@ -219,12 +219,12 @@ static void read_longrope(config_reader *c, section s, int64_t n_rot) {
     const double factor = config_float(c, s.object, s.in, "factor", 1e-3, 1e6, &one);
     const int64_t original = put_original_length(c, s);
     if (json_get(s.object, "attention_factor"))
-        put_number(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
+        hf_rope_put_number(c, s, "rope.scaling.attn_factor", "attention_factor", 1e-3, 1e3);
     else if (json_get(s.object, "factor"))
         config_put_float(c, "rope.scaling.attn_factor", s.in, "factor",
                          factor > 1 ? sqrt(1 + log(factor) / log((double)original)) : 1);
-    put_factors(c, s, "rope.scaling.short_factor", "short_factor", n_rot / 2);
-    put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
+    hf_rope_put_factors(c, s, "rope.scaling.short_factor", "short_factor", n_rot / 2);
+    hf_rope_put_factors(c, s, "rope.scaling.long_factor", "long_factor", n_rot / 2);
 }
 
 /* Gemma 4's full layers. */
@@ -252,7 +252,7 @@ static void read_proportional(config_reader *c, section s, double part) {
 }
 
 /* rope_type, formerly type, and the keys that each kind needs. */
-static void read_scaling(config_reader *c, section s, int64_t n_rot) {
+static void hf_rope_read_scaling(config_reader *c, section s, int64_t n_rot) {
     const char *key = "type";
     if (json_get(s.object, "rope_type"))
         key = "rope_type";
@@ -268,7 +268,7 @@ static void read_scaling(config_reader *c, section s, int64_t n_rot) {
     if (strcmp(type, "none"))
         config_put_str(c, "rope.scaling.type", s.in, key, type);
     if (!strcmp(type, "linear") || !strcmp(type, "dynamic"))
-        put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
+        hf_rope_put_number(c, s, "rope.scaling.factor", "factor", 1e-3, 1e6);
     else if (!strcmp(type, "llama3"))
         read_llama3(c, s);
     else if (!strcmp(type, "yarn"))
@@ -294,13 +294,13 @@ void config_read_rope(config_reader *c) {
     double base = 10000;
     if (c->family->rope_theta > 0)
         base = c->family->rope_theta;
-    double theta = either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
+    double theta = hf_rope_either(c, s, "rope_theta", 1e-3, 1e15, base, &in);
     config_put_float(c, "rope.freq_base", in, "rope_theta", theta);
     /* its first configs */
     if (c->family->local_base && json_get(c->root, "rope_local_base_freq"))
         config_put_float(c, "rope.freq_base_swa", "", "rope_local_base_freq",
                          config_float(c, c->root, "", "rope_local_base_freq", 1e-3, 1e15, NULL));
-    double part = either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);
+    double part = hf_rope_either(c, s, "partial_rotary_factor", 1e-6, 1, rotary, &in);
     if (c->head_dim_swa)
         config_put_int(c, "rope.dimension_count_swa", "", "head_dim", c->head_dim_swa);
     if (!c->status && is_proportional(s)) {
@@ -317,5 +317,5 @@ void config_read_rope(config_reader *c) {
                      MN_STR_ARG(c->file->name), (long long)n_rot, (long long)c->head_dim, in, part);
     config_put_int(c, "rope.dimension_count", in, "partial_rotary_factor", n_rot);
     if (!c->status)
-        read_scaling(c, s, n_rot);
+        hf_rope_read_scaling(c, s, n_rot);
 }
